@@ -11,8 +11,9 @@
 struct rehearsal {
     struct mp_planner planner; /* all layers share its plan */
     int64_t iteration;
-    int changes; /* experts that gained a holder in steps so far */
-    int copies;  /* fetched by plans so far */
+    int changes;    /* experts that gained a holder in steps so far */
+    int copies;     /* fetched by plans so far */
+    uint64_t moves; /* digest of what moved so far; begins as 0 */
 };
 
 /* Small experts, for systems to which it matters only how many there are. */
@@ -25,6 +26,33 @@ static inline struct mp_setting small_setting(int layers, int experts,
                                .tokens_per_rank = 64,
                                .expert_bytes = 64,
                                .route_bytes = 8};
+}
+
+/* FNV-1a by words of 8 bytes, each mixed downwards. */
+static inline uint64_t digest_of(uint64_t digest, const void *memory, size_t size) {
+    for (size_t at = 0; at < size; at += sizeof digest) {
+        uint64_t word = 0;
+        memcpy(&word, (const char *)memory + at, size - at < sizeof word ? size - at : sizeof word);
+        digest = (digest ^ word) * UINT64_C(1099511628211);
+        digest ^= digest >> 32;
+    }
+    return digest;
+}
+
+static inline uint64_t digest_of_homes(uint64_t digest, const struct mp_placement *homes) {
+    size_t experts = (size_t)homes->experts, words = experts * (size_t)homes->words;
+    digest = digest_of(digest, homes->holder, words * sizeof *homes->holder);
+    return digest_of(digest, homes->owner, experts * sizeof *homes->owner);
+}
+
+static inline uint64_t digest_of_transfers(uint64_t digest, const struct mp_transfers *list) {
+    for (int i = 0; i < list->count; i++) {
+        const struct mp_transfer *one = &list->item[i];
+        const int64_t facts[] = {one->layer, one->expert, one->from,
+                                 one->to,    one->bytes,  (int64_t)one->stage};
+        digest = digest_of(digest, facts, sizeof facts);
+    }
+    return digest;
 }
 
 static inline void rehearsal_create(struct rehearsal *rehearsal, const struct mp_system *system,
@@ -61,6 +89,7 @@ static inline void rehearsal_step(struct rehearsal *rehearsal, const struct mp_l
     struct mp_planner *planner = &rehearsal->planner;
     rehearsal_settle(rehearsal);
     assert_works(mp_planner_after_step(planner, rehearsal->iteration, load, &error));
+    rehearsal->moves = digest_of_transfers(rehearsal->moves, &planner->moves);
     for (int layer = 0; planner->change.changed && layer < planner->setting.layers; layer++) {
         const struct mp_placement *home = &planner->home[layer];
         const struct mp_placement *next = &planner->change.next[layer];
@@ -83,18 +112,6 @@ static inline void rehearsal_thin_out(uint64_t *random, struct rehearsal *rehear
     }
 }
 
-static inline uint64_t digest_of(uint64_t digest, const void *memory, size_t size) {
-    for (const unsigned char *byte = memory; size-- > 0;)
-        digest = mp_digest_byte(digest, *byte++);
-    return digest;
-}
-
-static inline uint64_t digest_of_homes(uint64_t digest, const struct mp_placement *homes) {
-    size_t experts = (size_t)homes->experts, words = experts * (size_t)homes->words;
-    digest = digest_of(digest, homes->holder, words * sizeof *homes->holder);
-    return digest_of(digest, homes->owner, experts * sizeof *homes->owner);
-}
-
 /* With all that a system decides for a layer; what follows from it is not looked at. */
 static inline uint64_t digest_of_plan(uint64_t digest, const struct mp_plan *plan) {
     const struct mp_policy *policy = plan->policy;
@@ -105,11 +122,7 @@ static inline uint64_t digest_of_plan(uint64_t digest, const struct mp_plan *pla
     size_t experts = (size_t)plan->experts, pairs = (size_t)plan->topology.ranks * experts;
     digest = digest_of(digest, numbers, sizeof numbers);
     digest = digest_of_homes(digest_of_homes(digest, &plan->before), &plan->during);
-    for (int i = 0; i < plan->fetch.count; i++) {
-        const struct mp_transfer *fetch = &plan->fetch.item[i];
-        const int32_t facts[] = {fetch->expert, fetch->from, fetch->to, (int32_t)fetch->stage};
-        digest = digest_of(digest, facts, sizeof facts);
-    }
+    digest = digest_of_transfers(digest, &plan->fetch);
     digest = digest_of(digest, plan->level_size, sizeof plan->level_size);
     digest = digest_of(digest, plan->capacity, experts * sizeof *plan->capacity);
     digest = digest_of(digest, plan->part_begin, (pairs + 1) * sizeof *plan->part_begin);
@@ -131,7 +144,7 @@ static inline void rehearsal_restart(const struct rehearsal *from, struct rehear
 
 struct rehearsed {
     int changes, copies; /* as of a rehearsal */
-    uint64_t digest;     /* of the plans */
+    uint64_t digest;     /* of plans, what is said of them, and moves */
 };
 
 /* Plans random loads with two instances, and from the middle on with a third that was restored from
@@ -141,6 +154,7 @@ static inline struct rehearsed rehearse(uint64_t *random, const struct mp_system
                                         const struct mp_setting *setting, const void *options,
                                         int iterations) {
     struct rehearsal rehearsal[3];
+    struct mp_plan_facts facts;
     uint64_t digest = MP_DIGEST;
     AUTO(memory) struct mp_load *load = calloc((size_t)setting->layers, sizeof *load);
     assert_non_null(load);
@@ -169,10 +183,13 @@ static inline struct rehearsed rehearse(uint64_t *random, const struct mp_system
                 assert_equal_plans(rehearsal[index].planner.plan, rehearsal[0].planner.plan);
             }
             digest = digest_of_plan(digest, rehearsal[0].planner.plan);
+            mp_plan_facts(rehearsal[0].planner.plan, &load[layer], &facts);
+            digest = digest_of(digest, &facts, sizeof facts);
         }
         for (int index = 0; index < planning; index++)
             rehearsal_step(&rehearsal[index], load);
     }
+    digest = digest_of(digest, &rehearsal[0].moves, sizeof rehearsal[0].moves);
     const struct rehearsed met = {rehearsal[0].changes, rehearsal[0].copies, digest};
     for (int index = 0; index < 3; index++)
         rehearsal_destroy(&rehearsal[index]);
