@@ -126,69 +126,6 @@ TEST(nearest_splits_by_rule) {
     }
 }
 
-/* Rule 1.9 rank by rank: what `rank` gets of the routes of (source, expert). */
-static int64_t nearest_share(const struct mp_plan *plan, int64_t routes, int source, int expert,
-                             int rank) {
-    const struct mp_topology *topology = &plan->topology;
-    int node = mp_topology_node(topology, source), near = 0, all = 0, place = 0;
-
-    if (mp_placement_holds(&plan->during, expert, source))
-        return rank == source ? routes : 0;
-    for (int holder = 0; holder < topology->ranks; holder++)
-        if (mp_placement_holds(&plan->during, expert, holder)) {
-            all++;
-            near += mp_topology_node(topology, holder) == node;
-        }
-    if (near > 0 && mp_topology_node(topology, rank) != node)
-        return 0;
-    for (int holder = near > 0 ? mp_topology_node_begin(topology, node) : 0; holder < rank;
-         holder++)
-        place += mp_placement_holds(&plan->during, expert, holder);
-    int candidates = near > 0 ? near : all;
-    int turn = (place - source % candidates + candidates) % candidates;
-    return routes / candidates + (turn < routes % candidates);
-}
-
-static void check_nearest_pair(const struct mp_plan *plan, const struct mp_load *load, int source,
-                               int expert) {
-    int64_t routes = mp_load_at(load, source, expert);
-    int32_t end = 0;
-    int count;
-    const struct mp_dispatch_part *part = mp_plan_parts(plan, source, expert, &count);
-
-    for (int index = 0; index < count; index++) { /* ascending, and nothing for nobody */
-        assert_true(part[index].count > 0 && part[index].run > 0);
-        assert_true(part[index].first >= end);
-        end = part[index].first + part[index].run;
-    }
-    for (int at = plan->holder_begin[expert]; at < plan->holder_begin[expert + 1]; at++)
-        assert_int_equal(mp_plan_routes_to(plan, source, expert, plan->holder[at]),
-                         nearest_share(plan, routes, source, expert, plan->holder[at]));
-}
-
-TEST(both_rules_are_legal_for_random_plans) {
-    for (int round = 0; round < 100; round++) {
-        AUTO(destroy_example) struct example example;
-        random_kind_of_example(&random_state, false, &example);
-        struct mp_plan *plan = &example.plan;
-        plan->padding = 0;
-        assert_works(mp_plan_dispatch_nearest(plan, &example.load, &error));
-        assert_works(mp_plan_check(plan, &example.load, &example.law, NULL, &error));
-        for (int source = 0; source < plan->topology.ranks; source++)
-            for (int expert = 0; expert < plan->experts; expert++)
-                check_nearest_pair(plan, &example.load, source, expert);
-        assert_works(mp_plan_dispatch_to_owner(plan, &example.load, &error));
-        assert_works(mp_plan_check(plan, &example.load, &example.law, NULL, &error));
-        for (int source = 0; source < plan->topology.ranks; source++)
-            for (int expert = 0; expert < plan->experts; expert++)
-                assert_int_equal(
-                    mp_plan_routes_to(plan, source, expert, plan->during.owner[expert]),
-                    mp_load_at(&example.load, source, expert));
-        for (int64_t index = 0; index < plan->part_begin[plan->experts]; index++)
-            assert_true(plan->part[index].count > 0);
-    }
-}
-
 /* Holders looked up, and routes to a rank, against a walk over everything. */
 TEST(lookups_agree_with_a_walk) {
     for (int round = 0; round < 60; round++) {

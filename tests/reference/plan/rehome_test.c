@@ -40,53 +40,31 @@ static void destroy_pair(struct pair *pair) {
 
 TEST_END(destroy_pair, struct pair, destroy_pair(it))
 
-/* Whom a newcomer receives from: the lowest holder of its node, otherwise number `to` mod n. */
-static int expected_source(const struct pair *pair, const struct mp_placement *home, int expert,
-                           int to) {
-    int holder[90], holders = 0;
-    for (int rank = 0; rank < pair->ranks; rank++)
-        if (mp_placement_holds(home, expert, rank))
-            holder[holders++] = rank;
-    for (int index = 0; index < holders; index++)
-        if (mp_topology_node(&pair->topology, holder[index]) ==
-            mp_topology_node(&pair->topology, to))
-            return holder[index];
-    return holder[to % holders];
-}
-
+/* Expert 0 from the holder in the node; expert 1 from number 3 mod 2 of two in another. */
 TEST(newcomers_receive_from_the_nearest) {
-    int64_t moved = 0;
-    for (int round = 0; round < 150; round++) {
-        struct pair pair;
-        struct mp_transfers list = {0};
-        int index = 0;
-        random_pair(round % 3 > 0, &pair);
-        assert_works(mp_rehome_transfers(pair.home, pair.next, pair.layers, &pair.topology, 48,
-                                         &list, &error));
-        for (int layer = 0; layer < pair.layers; layer++)
-            for (int expert = 0; expert < pair.experts; expert++)
-                for (int rank = 0; rank < pair.ranks; rank++) {
-                    if (mp_placement_holds(&pair.home[layer], expert, rank) ||
-                        !mp_placement_holds(&pair.next[layer], expert, rank))
-                        continue;
-                    assert_true(index < list.count);
-                    const struct mp_transfer *move = &list.item[index++];
-                    assert_true(move->layer == layer && move->expert == expert);
-                    assert_int_equal(move->to, rank);
-                    assert_int_equal(move->from,
-                                     expected_source(&pair, &pair.home[layer], expert, rank));
-                    assert_true(move->bytes == 48 && move->stage == MP_STAGE_AFTER_STEP);
-                }
-        assert_int_equal(index, list.count);
-        moved += list.count;
-        list.count = 0;
-        assert_works(mp_rehome_transfers(pair.home, pair.home, pair.layers, &pair.topology, 48,
-                                         &list, &error));
-        assert_int_equal(list.count, 0);
-        mp_transfers_destroy(&list);
-        destroy_pair(&pair);
+    static const int32_t holders[2][2] = {{0, 3}, {0, 1}},
+                         expected[3][3] = {{0, 0, 1}, {0, 3, 2}, {1, 1, 3}};
+    const struct mp_topology topology = {4, 2};
+    AUTO(placement) struct mp_placement home, next;
+    struct mp_transfers list = {0};
+    assert_works(mp_placement_create(4, 2, &home, &error));
+    assert_works(mp_placement_create(4, 2, &next, &error));
+    mp_placement_set_owners(&home, (const int32_t[]){0, 0});
+    for (int expert = 0; expert < 2; expert++)
+        mp_placement_add(&home, expert, holders[expert][1]);
+    mp_placement_copy(&next, &home);
+    mp_placement_add(&next, 0, 1);
+    mp_placement_add(&next, 0, 2);
+    mp_placement_add(&next, 1, 3);
+    assert_works(mp_rehome_transfers(&home, &next, 1, &topology, 48, &list, &error));
+    assert_int_equal(list.count, 3);
+    for (int i = 0; i < 3; i++) {
+        const struct mp_transfer *move = &list.item[i];
+        assert_true(move->expert == expected[i][0] && move->from == expected[i][1] &&
+                    move->to == expected[i][2]);
+        assert_true(move->layer == 0 && move->bytes == 48 && move->stage == MP_STAGE_AFTER_STEP);
     }
-    assert_true(moved > 0);
+    mp_transfers_destroy(&list);
 }
 
 /* The most experts that a rank keeps afterwards, over all layers or of one. */
