@@ -51,10 +51,10 @@ struct test_not_whole {
 TEST_END(text, char *, free(*it))
 
 /* Whatever type the pointer has. */
-TEST_END(memory, void, {
-    void *allocated;
-    memcpy(&allocated, it, sizeof allocated);
-    free(allocated);
+TEST_END(allocated, void, {
+    void *memory;
+    memcpy(&memory, it, sizeof memory);
+    free(memory);
 })
 
 /* A fresh seed, printed; MOEPERF_SEED in the environment repeats a run. */

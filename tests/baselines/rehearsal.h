@@ -136,7 +136,7 @@ static inline void assert_equal_plans(const struct mp_plan *a, const struct mp_p
 /* `to` knows what `from` saves. */
 static inline void rehearsal_restart(const struct rehearsal *from, struct rehearsal *to) {
     size_t size = from->planner.system->save(from->planner.self, NULL, 0);
-    AUTO(memory) char *state = malloc(size + 1);
+    AUTO(allocated) char *state = malloc(size + 1);
     assert_non_null(state);
     assert_int_equal(from->planner.system->save(from->planner.self, state, size), size);
     assert_works(to->planner.system->load(to->planner.self, state, size, &error));
@@ -156,7 +156,7 @@ static inline struct rehearsed rehearse(uint64_t *random, const struct mp_system
     struct rehearsal rehearsal[3];
     struct mp_plan_facts facts;
     uint64_t digest = MP_DIGEST;
-    AUTO(memory) struct mp_load *load = calloc((size_t)setting->layers, sizeof *load);
+    AUTO(allocated) struct mp_load *load = calloc((size_t)setting->layers, sizeof *load);
     assert_non_null(load);
     for (int layer = 0; layer < setting->layers; layer++)
         assert_works(

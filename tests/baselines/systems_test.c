@@ -83,7 +83,7 @@ TEST(all_systems_register_once) {
                          !is_one(dropping, system->name));
         assert_int_equal(!(system->capabilities & MP_SYSTEM_CHANGES_GATE),
                          !is_one(gating, system->name));
-        AUTO(memory) void *options = calloc(1, system->options_size + 1);
+        AUTO(allocated) void *options = calloc(1, system->options_size + 1);
         assert_non_null(options);
         assert_ok(mp_options_set_defaults(system->options, options, &error), &error);
         mp_options_line(system->options, options, line, sizeof line);

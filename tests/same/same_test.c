@@ -299,7 +299,7 @@ static void make_tokens(uint64_t *random, const struct mp_trainer *trainer, int3
 }
 
 static void describe(const struct mp_job_file *file) {
-    AUTO(memory) char *text = NULL;
+    AUTO(allocated) char *text = NULL;
     size_t size = 0;
     FILE *stream = open_memstream(&text, &size);
     struct mp_error error = {0};

@@ -80,7 +80,7 @@ TEST_RANDOM(every_plan_is_legal_and_leaves_experts_alone) {
 
 static void refuses(int experts, int ranks, const char *words) {
     struct mp_setting setting = {.layers = 1, .experts = experts, .topology = {ranks, 1}};
-    AUTO(memory) void *options = options_of("contiguous");
+    AUTO(allocated) void *options = options_of("contiguous");
     assert_refused(tested, &setting, options, words);
 }
 

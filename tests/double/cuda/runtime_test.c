@@ -35,12 +35,6 @@ TEST_WITH(test_work_on_two_devices, set_up, tear_down) {
     assert_cuda(launch_add(stream[1], 1, 1, values[1]));
     from_device(&result, values[1], sizeof result);
     assert_int_equal(result, 1);
-    struct cudaPointerAttributes attributes;
-    assert_cuda(cudaPointerGetAttributes(&attributes, values[1]));
-    assert_int_equal(attributes.type, cudaMemoryTypeDevice);
-    assert_int_equal(attributes.device, 1);
-    assert_cuda(cudaPointerGetAttributes(&attributes, &zero));
-    assert_int_equal(attributes.type, cudaMemoryTypeUnregistered);
     for (int i = 0; i < 2; i++) {
         assert_cuda(cudaStreamDestroy(stream[i]));
         assert_cuda(cudaFree(values[i]));

@@ -22,16 +22,17 @@ static inline void *device_memory(size_t bytes) {
     return memory;
 }
 
+/* The memory of the double is the host's. */
 static inline void *to_device(const void *host, size_t bytes) {
     void *memory = device_memory(bytes);
-    assert_cuda(cudaMemcpy(memory, host, bytes, cudaMemcpyHostToDevice));
+    memcpy(memory, host, bytes);
     return memory;
 }
 
 /* Waits for all streams first. */
 static inline void from_device(void *host, const void *memory, size_t bytes) {
     assert_cuda(cudaDeviceSynchronize());
-    assert_cuda(cudaMemcpy(host, memory, bytes, cudaMemcpyDeviceToHost));
+    memcpy(host, memory, bytes);
 }
 
 static inline void fill_ints(uint64_t *random, int count, int least, int most, int *values) {

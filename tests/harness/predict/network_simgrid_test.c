@@ -26,6 +26,10 @@ enum { OPTIMIZED = false };
 
 #ifdef MOEPERF_SIMGRID
 
+static const char *const kind_names[KINDS] = {
+    "uniform",      "hot receiver", "hot receivers",  "hot source", "hot node", "Zipf receivers",
+    "Zipf entries", "lognormal",    "lognormal wide", "sparse",     "two each"};
+
 static char folder[64], platform[128], flows[128];
 
 static void write_platform(const struct mp_cluster *cluster) {

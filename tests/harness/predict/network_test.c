@@ -1,5 +1,4 @@
-/* Network: exchanges worked out by hand, properties of random ones, and what max-min fair sharing
- * makes of the same. */
+/* Network: exchanges worked out by hand, and properties of random ones. */
 #include "harness/predict/network.h"
 
 #include <malloc.h>
@@ -443,7 +442,7 @@ static double last_gate(const struct mp_cluster *cluster, const double matrix[],
                         const double ready[]) {
     int n = mp_cluster_ranks(cluster);
     double last = largest(ready, n);
-    AUTO(memory) struct start *starts = calloc((size_t)n * (size_t)n, sizeof *starts);
+    AUTO(allocated) struct start *starts = calloc((size_t)n * (size_t)n, sizeof *starts);
     assert_non_null(starts);
     for (int level = 1; level < cluster->levels; level++)
         for (int gate = 0; gate < 2 * mp_cluster_gates(cluster, level); gate++) {
@@ -486,7 +485,7 @@ TEST_RANDOM(gates_are_queues) {
         AUTO(bench) struct bench bench = make_bench(&shape);
         int n = bench.ranks;
         double most = i % 3 ? 1e4 : 1e6; /* bytes: gates pause, or do not */
-        AUTO(memory) double *matrix = calloc((size_t)n * (size_t)n, sizeof *matrix);
+        AUTO(allocated) double *matrix = calloc((size_t)n * (size_t)n, sizeof *matrix);
         double *ready = calloc(2 * (size_t)n, sizeof *ready), *done = ready + n;
         assert_non_null(matrix);
         assert_non_null(ready);
@@ -575,8 +574,8 @@ TEST_RANDOM(order_of_adding_is_no_matter) {
         AUTO(traffic) struct mp_traffic *filled;
         int n = bench.ranks, some = test_random_int(random, 1, 30);
         size_t pairs = (size_t)n * (size_t)n, size = (size_t)n * sizeof(double);
-        AUTO(memory) uint32_t *matrix = calloc(pairs, sizeof *matrix);
-        AUTO(memory) double *ready = calloc(5 * (size_t)n, sizeof *ready);
+        AUTO(allocated) uint32_t *matrix = calloc(pairs, sizeof *matrix);
+        AUTO(allocated) double *ready = calloc(5 * (size_t)n, sizeof *ready);
         assert_true(matrix && ready);
         assert_works(mp_traffic_create(bench.network, &filled, &error));
         for (size_t f = 0; f < pairs; f++)
@@ -617,63 +616,4 @@ TEST(memory_follows_messages) {
         assert_close(done[r], 2e-4, 1e-5);
     struct mallinfo2 after = mallinfo2();
     assert_true(after.uordblks + after.hblkhd - before.uordblks - before.hblkhd < MOST);
-}
-
-/* ---- fair sharing ---- */
-
-struct errors {
-    int count, ranks;
-    double makespan[1000], rank[1000 * MOST_RANKS];
-};
-
-static void compare_with_reference(uint64_t *seed, enum kind kind, bool staggered,
-                                   struct errors *errors) {
-    static double matrix[MOST_RANKS * MOST_RANKS];
-    static const int sizes[][2] = {{2, 4}, {4, 4}, {4, 8}, {2, 8}};
-    for (int i = 0; i < 12; i++) {
-        const int *size = sizes[i % 4];
-        struct shape shape = {size[0], size[1], size[1] >> i / 4, false, 150e9, 12.5e9, 0, 0, 0};
-        AUTO(bench) struct bench bench = make_bench(&shape);
-        double ready[MOST_RANKS], done[MOST_RANKS], expected[MOST_RANKS];
-        fill_matrix(seed, kind, &shape, 1e6, matrix);
-        for (int r = 0; r < bench.ranks; r++)
-            ready[r] = staggered ? test_random_double(seed) * 1e6 / 12.5e9 : 0;
-        fill_traffic(bench.traffic, matrix, bench.ranks);
-        mp_network_exchange(bench.network, bench.traffic, false, ready, done);
-        reference_exchange(bench.cluster, matrix, ready, expected);
-        double makespan = largest(expected, bench.ranks);
-        errors->makespan[errors->count++] = fabs(largest(done, bench.ranks) / makespan - 1);
-        for (int r = 0; r < bench.ranks; r++)
-            errors->rank[errors->ranks++] = fabs(done[r] - expected[r]) / makespan;
-    }
-}
-
-static void close_to_fair_sharing(uint64_t *seed, bool staggered) {
-    static struct errors errors;
-    print_message(
-        "%-15s  makespan: median, worst   ranks, of the makespan: median, 9 in 10, worst\n",
-        staggered ? "staggered" : "together");
-    for (int kind = 0; kind < KINDS; kind++) {
-        errors.count = errors.ranks = 0;
-        compare_with_reference(seed, (enum kind)kind, staggered, &errors);
-        qsort(errors.makespan, (size_t)errors.count, sizeof(double), compare_doubles);
-        qsort(errors.rank, (size_t)errors.ranks, sizeof(double), compare_doubles);
-        double median = errors.makespan[errors.count / 2],
-               worst = errors.makespan[errors.count - 1];
-        double nine = errors.rank[errors.ranks * 9 / 10];
-        print_message("%-15s  %6.3f %6.3f   %6.3f %6.3f %6.3f\n", kind_names[kind], median, worst,
-                      errors.rank[errors.ranks / 2], nine, errors.rank[errors.ranks - 1]);
-        assert_true(median <= 0.05);
-        assert_true(worst <= 0.2); /* 0.145 was the worst of 15,000 */
-        assert_true(errors.rank[errors.ranks / 2] <= 0.1);
-        assert_true(nine <= 0.3);
-    }
-}
-
-TEST_RANDOM(together_as_with_fair_sharing) {
-    close_to_fair_sharing(random, false);
-}
-
-TEST_RANDOM(staggered_as_with_fair_sharing) {
-    close_to_fair_sharing(random, true);
 }

@@ -149,7 +149,7 @@ TEST(wide_csv_gives_back_what_was_written) {
         for (int i = 0; i < 4; i++)
             size[i] = test_random_int(&random, 1, 5);
         int total = 3 * size[0] * size[1] * size[2] * size[3];
-        AUTO(memory) uint32_t *count = malloc((size_t)total * sizeof *count);
+        AUTO(allocated) uint32_t *count = malloc((size_t)total * sizeof *count);
         FILE *file = fopen("random.csv", "w");
         fprintf(file, "rank,layer,micro_batch");
         for (int e = 0; e < size[3]; e++)

@@ -166,7 +166,7 @@ static void check_close(double value, double expected) {
 }
 
 TEST_RANDOM(random_traces) {
-    AUTO(memory) struct loads *loads = malloc(sizeof *loads);
+    AUTO(allocated) struct loads *loads = malloc(sizeof *loads);
     assert_non_null(loads);
     for (int n = 0; n < 8; n++) {
         draw(random, loads);

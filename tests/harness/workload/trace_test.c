@@ -437,7 +437,7 @@ static void assert_read_until(long place, const long frame[DAMAGE_BLOCKS + 1], i
 TEST(a_file_cut_anywhere_gives_its_whole_frames) {
     long size, frame[DAMAGE_BLOCKS + 1];
     int exact = 0;
-    AUTO(memory) unsigned char *bytes = make_damage_file(&size, frame);
+    AUTO(allocated) unsigned char *bytes = make_damage_file(&size, frame);
     print_message("  %ld bytes\n", size);
     for (long place = 0; place < size; place++) {
         spill("damaged.mptrace", bytes, place);
@@ -449,7 +449,7 @@ TEST(a_file_cut_anywhere_gives_its_whole_frames) {
 TEST_RANDOM(a_flipped_byte_anywhere_is_found) {
     long size, frame[DAMAGE_BLOCKS + 1];
     int exact = 0;
-    AUTO(memory) unsigned char *bytes = make_damage_file(&size, frame);
+    AUTO(allocated) unsigned char *bytes = make_damage_file(&size, frame);
     for (long place = 0; place < size; place++) {
         unsigned char was = bytes[place];
         bytes[place] ^= (unsigned char)test_random_int(random, 1, 255);
@@ -463,7 +463,7 @@ TEST_RANDOM(a_flipped_byte_anywhere_is_found) {
 TEST(bytes_behind_the_end_are_found) {
     long size, frame[DAMAGE_BLOCKS + 1];
     int exact = 0;
-    AUTO(memory) unsigned char *bytes = make_damage_file(&size, frame);
+    AUTO(allocated) unsigned char *bytes = make_damage_file(&size, frame);
     bytes = realloc(bytes, (size_t)size + 1);
     bytes[size] = 'F';
     spill("damaged.mptrace", bytes, size + 1);
@@ -565,7 +565,7 @@ TEST(only_whole_files_take_the_name) {
             assert_error(&error, MP_EINVAL, "micro-batch 0, layer 1 is missing");
         mp_load_destroy(&block.load);
         assert_int_equal(count_entries(".", "kept.mptrace"), 1);
-        AUTO(memory) char *text = read_file("kept.mptrace");
+        AUTO(allocated) char *text = read_file("kept.mptrace");
         assert_string_equal(text, "what was there");
     }
 }

@@ -54,7 +54,7 @@ TEST(below_is_uniform) {
 
 TEST(normal_has_its_moments) {
     enum { COUNT = 200000 };
-    AUTO(memory) float *value = malloc(COUNT * sizeof *value);
+    AUTO(allocated) float *value = malloc(COUNT * sizeof *value);
     double moment[5] = {0}, neighbours = 0;
     mp_random_normal(test_random(&random_state), 3, 0.5f, COUNT, value);
     for (int i = 0; i < COUNT; i++) {

@@ -24,7 +24,7 @@ static void assert_closes(struct mp_whole_file *file) {
 }
 
 static void assert_holds(const char *path, const char *text) {
-    AUTO(memory) char *found = read_file(path);
+    AUTO(allocated) char *found = read_file(path);
     assert_string_equal(found, text);
 }
 

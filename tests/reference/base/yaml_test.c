@@ -197,7 +197,7 @@ TEST(bytes_that_are_no_text_are_not_written) {
     static const char *const wrong[] = {
         "\xff", "a\x80", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82(end)"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        AUTO(memory) char *written = NULL;
+        AUTO(allocated) char *written = NULL;
         size_t size;
         FILE *stream = open_memstream(&written, &size);
         assert_fails(mp_yaml_write_text(stream, wrong[i], &error), MP_EINVAL, "is not UTF-8");

@@ -256,8 +256,8 @@ static inline int run_program(const struct device_program *program) {
     enum { SETS = 3, THREADS = 2 };
     const bool on_gpu = tests_want_cuda();
     const size_t places = on_gpu ? 1 + program->has_elements : SETS * THREADS;
-    AUTO(memory) struct device_run *runs = calloc(program->count * places, sizeof *runs);
-    AUTO(memory) struct CMUnitTest *units = calloc(program->count * places, sizeof *units);
+    AUTO(allocated) struct device_run *runs = calloc(program->count * places, sizeof *runs);
+    AUTO(allocated) struct CMUnitTest *units = calloc(program->count * places, sizeof *units);
     size_t count = 0;
     random_state = test_seed();
     shared_limits = program->limits;

@@ -118,7 +118,7 @@ static inline void random_parts(uint64_t *random, struct mp_plan *plan, int expe
 /* Keeps as many routes as the plan's capacities allow. */
 static inline void random_dispatch(uint64_t *random, struct example *example) {
     struct mp_plan *plan = &example->plan;
-    AUTO(memory) int64_t *room = calloc((size_t)plan->experts, sizeof *room);
+    AUTO(allocated) int64_t *room = calloc((size_t)plan->experts, sizeof *room);
 
     for (int expert = 0; expert < plan->experts; expert++)
         room[expert] = plan->capacity[expert] >= 0 ? plan->capacity[expert] : INT64_MAX;
@@ -164,7 +164,7 @@ static inline void empty_example(uint64_t *random, bool drops, struct example *e
 static inline void random_example(uint64_t *random, bool drops, struct example *example) {
     empty_example(random, drops, example);
     struct mp_plan *plan = &example->plan;
-    AUTO(memory) int32_t *owner = malloc((size_t)plan->experts * sizeof *owner);
+    AUTO(allocated) int32_t *owner = malloc((size_t)plan->experts * sizeof *owner);
 
     for (int expert = 0; expert < plan->experts; expert++)
         owner[expert] = test_random_int(random, 0, plan->topology.ranks - 1);
@@ -177,7 +177,7 @@ static inline void random_example(uint64_t *random, bool drops, struct example *
 
 /* Random owners; some experts get further holders. */
 static inline void random_homes(uint64_t *random, bool company, struct mp_placement *home) {
-    AUTO(memory) int32_t *owner = malloc((size_t)home->experts * sizeof *owner);
+    AUTO(allocated) int32_t *owner = malloc((size_t)home->experts * sizeof *owner);
 
     for (int expert = 0; expert < home->experts; expert++)
         owner[expert] = test_random_int(random, 0, home->ranks - 1);

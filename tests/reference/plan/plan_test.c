@@ -182,7 +182,7 @@ TEST(a_plan_starts_anew) {
     struct mp_plan *plan = &example.plan;
     example.policy.optimizer = MP_OPTIMIZER_OWNER;
     plan->outside_capacity = 3;
-    AUTO(memory) int32_t *owner = calloc((size_t)plan->experts, sizeof *owner);
+    AUTO(allocated) int32_t *owner = calloc((size_t)plan->experts, sizeof *owner);
     begin_owned(plan, 11, 3, owner);
     assert_true(plan->iteration == 11 && plan->layer == 3);
     assert_int_equal(plan->fetch.count + plan->reduce.count + plan->share.count, 0);

@@ -159,7 +159,7 @@ TEST(state_left_behind_needs_an_exchange) {
         AUTO(destroy_pair) struct pair pair;
         random_pair(false, &pair);
         for (int layer = 0; layer < pair.layers; layer++) {
-            AUTO(memory) int32_t *owner = malloc((size_t)pair.experts * sizeof *owner);
+            AUTO(allocated) int32_t *owner = malloc((size_t)pair.experts * sizeof *owner);
             memcpy(owner, pair.home[layer].owner, (size_t)pair.experts * sizeof *owner);
             for (int expert = pair.experts - 1; expert > 0; expert--) {
                 int other = test_random_int(&random_state, 0, expert);

@@ -82,7 +82,7 @@ static inline void assert_refuses_none(const struct mp_system *system, void *opt
 static inline void assert_foreign_bytes_are_refused(const struct mp_system *system, void *self,
                                                     size_t head) {
     size_t size = system->save(self, NULL, 0);
-    AUTO(memory) char *state = malloc(size), *wrong = malloc(size), *after = malloc(size);
+    AUTO(allocated) char *state = malloc(size), *wrong = malloc(size), *after = malloc(size);
     assert_true(state && wrong && after);
     assert_int_equal(system->save(self, state, size), size);
     assert_int_equal(system->load(self, state, 3, NULL), MP_EFORMAT);

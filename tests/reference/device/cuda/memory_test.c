@@ -51,7 +51,7 @@ TEST(memory_is_counted) {
 
 TEST(copies_arrive) {
     enum { BYTES = 10001, STEPS = 40 };
-    AUTO(memory) uint8_t *sent = random_bytes(BYTES), *got = random_bytes(BYTES);
+    AUTO(allocated) uint8_t *sent = random_bytes(BYTES), *got = random_bytes(BYTES);
     cuda_double_set_delay(300);
     struct mp_device *device = open_device(MP_FLOAT32, false);
     const struct mp_device_operations *operations = device->operations;

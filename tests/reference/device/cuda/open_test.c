@@ -245,7 +245,7 @@ TEST(gpus_are_listed) {
 /* ---- the library ---- */
 
 static void refused_with_library(const char *path, const char *said) {
-    AUTO(memory) char *kept = strdup(getenv("MOEPERF_CUDA_LIBRARY"));
+    AUTO(allocated) char *kept = strdup(getenv("MOEPERF_CUDA_LIBRARY"));
     assert_non_null(kept);
     setenv("MOEPERF_CUDA_LIBRARY", path, 1);
     REFUSED(&usual, MP_ENOTFOUND, "rank 3: ", path, said);
@@ -263,7 +263,7 @@ TEST(the_real_library_answers) {
     struct mp_cuda_gpu gpu = {.name = ""};
     struct mp_error error = {0};
     int count = 0;
-    AUTO(memory) char *kept = strdup(getenv("MOEPERF_CUDA_LIBRARY"));
+    AUTO(allocated) char *kept = strdup(getenv("MOEPERF_CUDA_LIBRARY"));
     assert_non_null(kept);
     unsetenv("MOEPERF_CUDA_LIBRARY");
     int code = mp_device_cuda_list(&gpu, 1, &count, &error);

@@ -42,8 +42,8 @@ static void upload(struct mp_cuda *cuda, uint8_t *memory, int least, int most, u
 /* Small and large ones, several rings of them. */
 static void check_uploads(int delay_us, int uploads, int least, int most) {
     size_t tails = (size_t)uploads * ARRAYS * TAIL;
-    AUTO(memory) uint8_t *memory = calloc(ARRAYS, (size_t)most), *expected = malloc(tails);
-    AUTO(memory) uint8_t *got = malloc(tails);
+    AUTO(allocated) uint8_t *memory = calloc(ARRAYS, (size_t)most), *expected = malloc(tails);
+    AUTO(allocated) uint8_t *got = malloc(tails);
     assert_true(memory && expected && got);
     cuda_double_set_delay(delay_us);
     struct mp_cuda *cuda = open_cuda();
@@ -75,7 +75,7 @@ TEST(halves_may_be_filled_exactly) {
 }
 
 TEST(too_large_an_array_is_refused) {
-    AUTO(memory) uint8_t *array = calloc(1, MOST);
+    AUTO(allocated) uint8_t *array = calloc(1, MOST);
     assert_non_null(array);
     struct mp_cuda *cuda = open_cuda();
     const void *const host[] = {array, array};
