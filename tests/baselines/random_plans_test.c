@@ -139,18 +139,18 @@ static const struct {
     const char *name;
     uint64_t digest;
 } known[] = {
-    {"ep", 0x527c51c2b4e9f6ac},           {"deepep", 0x1d014bc413eea04a},
-    {"deepspeed", 0x17561ebba8721079},    {"eplb", 0xf65706e1891f7ee1},
-    {"fastermoe", 0x00347b14101dea8f},    {"flexmoe", 0x14a24cbb63323943},
-    {"frugal", 0xe688c6c458d611df},       {"fssdp", 0xdb4f3a9a1659afec},
-    {"free-balance", 0xb877574891cfc012}, {"harmoeny", 0xcbeeeed303c98b20},
-    {"hetumoe", 0xafad7ba259809fce},      {"hiermoe", 0xf346bbc8570ca3c1},
-    {"laer", 0xd1d771262931bb32},         {"llep", 0x3127ea3fe3ae8360},
-    {"lp", 0x03013b5690ee6877},           {"moonep", 0xdee40c95e06dd6b3},
-    {"nodewise", 0x58a8a26416caf5c2},     {"skeleton", 0x7fc21f97b80605b6},
-    {"smartmoe", 0x1b4ee1bd33c163ba},     {"swiftmoe", 0xb228019900d23fa0},
-    {"tamoe", 0x845b3f9eb6646974},        {"tutel", 0x6bf57a982f65d175},
-    {"ultraep", 0xb19b2784b9d8eb58},
+    {"ep", 0x5cc5aa3f0008fe43},           {"deepep", 0x69d116daef0a2e47},
+    {"deepspeed", 0x7ba77c790a558710},    {"eplb", 0xe5febe3e5b6ae815},
+    {"fastermoe", 0x92419b5bcd469c86},    {"flexmoe", 0x37e9c4ffd892ce90},
+    {"frugal", 0x37256b12f0978d09},       {"fssdp", 0x34f87de7bcb13064},
+    {"free-balance", 0xe46e8584a07c6a9e}, {"harmoeny", 0x4e5a715799f6c8dd},
+    {"hetumoe", 0x0aaf154731588a7e},      {"hiermoe", 0x707bf9b7b7831432},
+    {"laer", 0xe101cd497b22911b},         {"llep", 0x5c80b1dfac0f4930},
+    {"lp", 0x0e55f5b2a60afa3f},           {"moonep", 0xc89774ac82277e85},
+    {"nodewise", 0x8a556cd31fd91af8},     {"skeleton", 0xdac576cac05901fd},
+    {"smartmoe", 0x1481c7fe4b8d00cf},     {"swiftmoe", 0x7279b687237401cf},
+    {"tamoe", 0xd82204893fb7f804},        {"tutel", 0x321c10d08208b847},
+    {"ultraep", 0x78c77168c4185594},
 };
 
 static void plan_as_known(uint64_t *random, const struct mp_system *system) {

@@ -115,12 +115,19 @@ static inline void rehearsal_thin_out(uint64_t *random, struct rehearsal *rehear
 /* With all that a system decides for a layer; what follows from it is not looked at. */
 static inline uint64_t digest_of_plan(uint64_t digest, const struct mp_plan *plan) {
     const struct mp_policy *policy = plan->policy;
-    const int64_t numbers[] = {
-        plan->source_capacity,  plan->outside_capacity, plan->padding,        plan->exchange,
-        plan->group_size,       plan->degree,           policy->optimizer,    policy->gather_ahead,
-        policy->outgoing_limit, policy->route_order,    policy->rematerialise};
+    const int64_t numbers[] = {plan->source_capacity,  plan->outside_capacity,
+                               plan->padding,          plan->exchange,
+                               plan->group_size,       plan->degree,
+                               policy->optimizer,      policy->gather_before_gate,
+                               policy->gather_ahead,   policy->fetch_early,
+                               policy->offload,        policy->rematerialise,
+                               policy->free_transfers, policy->outgoing_limit,
+                               policy->route_order,    policy->renormalise_survivors,
+                               policy->one_hot,        policy->overlaid};
+    const double gate[] = {policy->pull, policy->outside_cost};
     size_t experts = (size_t)plan->experts, pairs = (size_t)plan->topology.ranks * experts;
     digest = digest_of(digest, numbers, sizeof numbers);
+    digest = digest_of(digest, gate, sizeof gate);
     digest = digest_of_homes(digest_of_homes(digest, &plan->before), &plan->during);
     digest = digest_of_transfers(digest, &plan->fetch);
     digest = digest_of(digest, plan->level_size, sizeof plan->level_size);
