@@ -256,11 +256,8 @@ TEST(loads_fit_or_say_why_not) {
         struct mp_prediction_summary summary;
         strcpy(job.loads, cases[i].loads);
         job.fit = cases[i].fit;
-        struct mp_error error = {0};
-        int code = predict(&job, cluster, &summary, &error);
-        if (code != cases[i].code || !strstr(error.text, cases[i].says))
-            fail_msg("%s: %s: \"%s\"", cases[i].loads, mp_code_name(code), error.text);
-        if (!code)
+        assert_fails(predict(&job, cluster, &summary, &error), cases[i].code, cases[i].says);
+        if (cases[i].code == MP_OK)
             assert_int_equal(summary.iterations, strstr(job.loads, "mptrace") ? 3 : 7);
     }
 }

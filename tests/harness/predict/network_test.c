@@ -233,24 +233,6 @@ TEST_RANDOM(bounds_hold) {
     }
 }
 
-TEST_RANDOM(back_is_forward_of_the_transpose) {
-    for (int i = 0; i < DRAWS; i++) {
-        AUTO(draw) struct draw draw;
-        double back[MOST_RANKS];
-        draw_exchange(random, &draw);
-        int n = draw.bench.ranks;
-        mp_traffic_clear(draw.bench.traffic);
-        for (int from = 0; from < n; from++)
-            for (int to = 0; to < n; to++)
-                mp_traffic_add(draw.bench.traffic, to, from, draw.matrix[from * n + to]);
-        mp_network_exchange(draw.bench.network, draw.bench.traffic, true, draw.ready, back);
-        assert_memory_equal(back, draw.done, (size_t)n * sizeof *back); /* to the bit */
-        /* ready and done may be the same array. */
-        mp_network_exchange(draw.bench.network, draw.bench.traffic, true, draw.ready, draw.ready);
-        assert_memory_equal(draw.ready, back, (size_t)n * sizeof *back);
-    }
-}
-
 TEST_RANDOM(times_scale) {
     for (int i = 0; i < DRAWS; i++) {
         AUTO(draw) struct draw draw;
@@ -290,27 +272,6 @@ TEST_RANDOM(nodes_are_alike) {
         mp_network_exchange(draw.bench.network, draw.bench.traffic, false, ready, done);
         for (int r = 0; r < n; r++)
             assert_true(fabs(done[other[r]] - draw.done[r]) <= 1e-4 * (draw.done[r] - 0.25));
-    }
-}
-
-/* The last rank is never done earlier for a message that grows, or a rank that comes later. (Single
- * ranks may be: a large message of another rank makes theirs the short ones.) */
-TEST_RANDOM(more_takes_no_less) {
-    for (int i = 0; i < DRAWS; i++) {
-        AUTO(draw) struct draw draw;
-        double more[MOST_RANKS];
-        draw_exchange(random, &draw);
-        int n = draw.bench.ranks;
-        double before = largest(draw.done, n);
-        for (int k = 0; k < 5; k++) {
-            mp_traffic_add(draw.bench.traffic, test_random_int(random, 0, n - 1),
-                           test_random_int(random, 0, n - 1), 1e5 * test_random_double(random));
-            draw.ready[test_random_int(random, 0, n - 1)] += 1e-5 * test_random_double(random);
-            mp_network_exchange(draw.bench.network, draw.bench.traffic, false, draw.ready, more);
-            double after = largest(more, n);
-            assert_true(after - 0.25 >= (before - 0.25) * (1 - 1e-5));
-            before = after;
-        }
     }
 }
 
@@ -402,31 +363,6 @@ TEST(messages_cost_in_rings) {
     assert_close(mp_network_all_gather(bench.network, 3e7), 13 + 0.5 + 3 * 0.85, 1e-12);
 }
 
-TEST_RANDOM(bytes_are_conserved) {
-    for (int i = 0; i < DRAWS; i++) {
-        AUTO(draw) struct draw draw;
-        double sent[MOST_RANKS], received[MOST_RANKS], sums[2] = {0};
-        draw_exchange(random, &draw);
-        int n = draw.bench.ranks;
-        mp_traffic_totals(draw.bench.traffic, sent, received);
-        for (int r = 0; r < n; r++) {
-            double out = 0, in = 0;
-            for (int other = 0; other < n; other++) {
-                out += other == r ? 0 : draw.matrix[r * n + other];
-                in += other == r ? 0 : draw.matrix[other * n + r];
-            }
-            assert_true(fabs(sent[r] - out) <= 1e-6 * out);
-            assert_true(fabs(received[r] - in) <= 1e-6 * in);
-            sums[0] += sent[r];
-            sums[1] += received[r];
-        }
-        assert_true(fabs(sums[0] - sums[1]) <= 1e-12 * sums[0]);
-        mp_traffic_clear(draw.bench.traffic);
-        mp_network_exchange(draw.bench.network, draw.bench.traffic, false, draw.ready, draw.done);
-        assert_memory_equal(draw.done, draw.ready, (size_t)n * sizeof *draw.done);
-    }
-}
-
 /* ---- many ranks ---- */
 
 struct start {
@@ -499,50 +435,6 @@ TEST_RANDOM(gates_are_queues) {
         fill_traffic(bench.traffic, matrix, n);
         mp_network_exchange(bench.network, bench.traffic, false, ready, done);
         assert_within(largest(done, n), last_gate(bench.cluster, matrix, ready), 1e-7);
-        free(ready);
-    }
-}
-
-/* Few of many: nodes that take part in an exchange, among others that do not, are done when they
- * are alone.  Gates of their own: to the bit, since neither order nor sums change. */
-TEST_RANDOM(those_who_do_nothing_do_not_matter) {
-    for (int i = 0; i < 60; i++) {
-        int per = 1 << test_random_int(random, 0, 3), few = test_random_int(random, 2, 40 / per);
-        int many = few + test_random_int(random, 0, 200 / per), at[64] = {0};
-        int ports = per >> test_random_int(random, 0, 3);
-        struct shape shape = {few, per, ports > 0 ? ports : 1, false, 100e9, 12.5e9, 2e-6, 5e-6, 0};
-        AUTO(bench) struct bench alone = make_bench(&shape);
-        shape.nodes = many;
-        AUTO(bench) struct bench among = make_bench(&shape);
-        double *ready = calloc(4 * (size_t)among.ranks, sizeof *ready), *done = ready + among.ranks;
-        double *few_ready = done + among.ranks, *few_done = few_ready + among.ranks;
-        assert_non_null(ready);
-        for (int node = 0, left = few; node < many; node++) /* which nodes they are, ascending */
-            if (test_random_int(random, 0, many - node - 1) < left)
-                at[few - left--] = node;
-        for (int r = 0; r < among.ranks; r++)
-            ready[r] = 1e-4 + 1e-4 * test_random_double(random);
-        ready[at[0] * per] = 1e-4; /* times are counted from the first one's coming */
-        for (int r = 0; r < alone.ranks; r++)
-            few_ready[r] = ready[at[r / per] * per + r % per];
-        for (int m = 0; m < 4 * alone.ranks; m++) { /* in no order, some twice */
-            int from = test_random_int(random, 0, alone.ranks - 1);
-            int to = test_random_int(random, 0, alone.ranks - 1);
-            double bytes = ceil(1e6 * test_random_double(random));
-            mp_traffic_add(alone.traffic, from, to, bytes);
-            mp_traffic_add(among.traffic, at[from / per] * per + from % per,
-                           at[to / per] * per + to % per, bytes);
-        }
-        for (int back = 0; back < 2; back++) {
-            mp_network_exchange(alone.network, alone.traffic, back, few_ready, few_done);
-            mp_network_exchange(among.network, among.traffic, back, ready, done);
-            for (int r = 0; r < alone.ranks; r++) {
-                double *other = &done[at[r / per] * per + r % per];
-                assert_within(*other, few_done[r], shape.ports == per ? 0 : 1e-8);
-                *other = ready[at[r / per] * per + r % per];
-            }
-            assert_memory_equal(done, ready, (size_t)among.ranks * sizeof *done);
-        }
         free(ready);
     }
 }
