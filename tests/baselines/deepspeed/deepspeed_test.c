@@ -64,106 +64,25 @@ TEST(every_group_of_ranks_holds_all_experts_once) {
     }
 }
 
-/* A random job, two instances of the system as on two ranks, and one of their layers. */
-enum { INSTANCES = 2, MOST_TOKENS = 3000 };
-struct job {
-    struct mp_setting setting;
+/* The largest count of a source for an expert, which is no more than a source's tokens. */
+TEST(without_drops_the_largest_count_is_the_capacity) {
+    static const uint32_t largest[] = {29, 45, 0};
+    static const int64_t capacity[] = {29, 30, 0};
+    static const char *const pair[][2] = {{"drop-tokens", "no"}, {NULL, NULL}};
+    const struct mp_setting setting = setting_of(1, 4, 2, 2, 30);
     struct mp_deepspeed_options options;
-    int group; /* ranks of a group */
-    struct mp_load load;
-    struct mp_placement home;
-    struct mp_policy policy[INSTANCES];
-    struct mp_plan plan[INSTANCES];
-    void *self[INSTANCES];
-};
-
-static void create_job(uint64_t *random, struct job *job) {
-    int groups = test_random_int(random, 1, 5);
-    job->group = test_random_int(random, 1, 12);
-    int ranks = groups * job->group, experts = job->group * test_random_int(random, 1, 6);
-    job->setting = setting_of(1, experts, ranks, test_random_int(random, 1, 3), MOST_TOKENS);
-    job->setting.topology.ranks_per_node = test_random_int(random, 1, ranks + 1);
-    parse_options(&mp_system_deepspeed, &job->options, NULL);
-    job->options.expert_parallel = job->group;
-    job->options.capacity_factor = 0.1 + 2 * test_random_double(random);
-    job->options.policy = test_random_int(random, MP_DEEPSPEED_AUTO, MP_DEEPSPEED_RANDOM);
-    job->options.drop_tokens = test_random_int(random, 0, 2) > 0;
-    job->options.padded = test_random_int(random, 0, 2) > 0;
-    if (job->options.padded)
-        job->options.dispatch = test_random_int(random, MP_DEEPSPEED_SPARSE, MP_DEEPSPEED_ONE_HOT);
-    if (job->setting.top_k == 2)
-        job->options.formula = test_random_int(random, MP_CAPACITY_DEEPSPEED, MP_CAPACITY_FASTMOE);
-    assert_works(mp_load_create(ranks, experts, &job->load, &error));
-    assert_works(mp_placement_create(ranks, experts, &job->home, &error));
-    for (int index = 0; index < INSTANCES; index++) {
-        assert_works(mp_system_create(&mp_system_deepspeed, &job->setting, &job->options,
-                                      &job->self[index], &error));
-        assert_works(
-            mp_plan_create(&job->setting.topology, experts, 64, &job->plan[index], &error));
-    }
-    assert_works(
-        mp_system_initial_homes(&mp_system_deepspeed, job->self[0], 1, &job->home, &error));
-}
-
-static void destroy_job(struct job *job) {
-    for (int index = 0; index < INSTANCES; index++) {
-        mp_system_destroy(&mp_system_deepspeed, job->self[index]);
-        mp_plan_destroy(&job->plan[index]);
-    }
-    mp_placement_destroy(&job->home);
-    mp_load_destroy(&job->load);
-}
-
-static void plan_job(struct job *job, int64_t iteration) {
-    struct mp_plan_law law = {true, mp_system_deepspeed.copies_limit(job->self[0]),
-                              mp_system_deepspeed.padding_limit(&job->setting, &job->options)};
-    for (int index = 0; index < INSTANCES; index++) {
-        struct mp_plan *plan = &job->plan[index];
-        mp_system_policy(&mp_system_deepspeed, job->self[index], &job->setting,
-                         &job->policy[index]);
-        plan->policy = &job->policy[index];
-        assert_works(mp_system_begin_plan(&mp_system_deepspeed, job->self[index], iteration, 0,
-                                          &job->home, plan, &error));
-        assert_works(mp_system_deepspeed.after_gate(job->self[index], &job->load, plan, &error));
-        assert_int_equal(plan->policy->one_hot, job->options.dispatch == MP_DEEPSPEED_ONE_HOT);
-        assert_works(mp_plan_check(plan, &job->load, &law, NULL, &error));
-    }
-}
-
-/* One hot expert of one source sets the rows of all, and no more than a source's tokens. */
-TEST_RANDOM(without_drops_the_largest_count_is_the_capacity) {
-    const char *const pair[][2] = {{"drop-tokens", "no"}, {NULL, NULL}};
-    for (int round = 0; round < 50; round++) {
-        struct job job;
-        create_job(random, &job);
-        for (int index = 0; index < INSTANCES; index++)
-            mp_system_destroy(&mp_system_deepspeed, job.self[index]);
-        parse_options(&mp_system_deepspeed, &job.options, pair);
-        job.options.expert_parallel = job.group;
-        for (int index = 0; index < INSTANCES; index++)
-            assert_int_equal(mp_system_create(&mp_system_deepspeed, &job.setting, &job.options,
-                                              &job.self[index], NULL),
-                             MP_OK);
-        random_load(random, &job.load);
-        uint32_t hot = (uint32_t)test_random_int(random, 3001, 5000);
-        int cells = job.setting.topology.ranks * job.setting.experts;
-        uint32_t *cell = &job.load.count[test_random_int(random, 0, cells - 1)];
-        *cell = 2999;
-        for (int at = 0; at < cells; at++)
-            if (&job.load.count[at] != cell)
-                job.load.count[at] /= 2;
-        plan_job(&job, 0);
-        assert_int_equal(job.plan[0].source_capacity, 2999);
-        assert_int_equal(job.plan[0].padding, 2999);
-        *cell = hot; /* impossible with 3000 tokens that go to different experts */
-        plan_job(&job, 1);
-        assert_int_equal(job.plan[0].padding, MOST_TOKENS);
-        assert_int_equal(mp_system_deepspeed.padding_limit(&job.setting, &job.options),
-                         MOST_TOKENS);
-        memset(job.load.count, 0, (size_t)cells * sizeof *job.load.count);
-        plan_job(&job, 2);
-        assert_int_equal(job.plan[0].padding, 0);
-        destroy_job(&job);
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    AUTO(load) struct mp_load load;
+    parse_options(&mp_system_deepspeed, &options, pair);
+    assert_int_equal(mp_system_deepspeed.padding_limit(&setting, &options), 30);
+    rehearsal_create(&rehearsal, &mp_system_deepspeed, &setting, &options);
+    assert_works(mp_load_create(2, 4, &load, &error));
+    for (int i = 0; i < 3; i++) {
+        load.count[2] = largest[i] / 2;
+        load.count[5] = largest[i];
+        rehearsal_plan(&rehearsal, 0, &load);
+        assert_int_equal(rehearsal.planner.plan->source_capacity, capacity[i]);
+        assert_int_equal(rehearsal.planner.plan->padding, capacity[i]);
     }
 }
 
@@ -215,27 +134,22 @@ TEST(policies_say_who_loses) {
     for (size_t index = 0; index < sizeof POLICIES / sizeof *POLICIES; index++) {
         const struct policy_case *row = &POLICIES[index];
         const char *const pair[][2] = {{"policy", row->policy}, {NULL, NULL}};
-        struct job job = {.setting = setting_of(1, 4, 2, row->top_k, 100), .group = 2};
-        parse_options(&mp_system_deepspeed, &job.options, pair);
-        assert_works(mp_load_create(2, 4, &job.load, &error));
-        assert_works(mp_placement_create(2, 4, &job.home, &error));
+        const struct mp_setting setting = setting_of(1, 4, 2, row->top_k, 100);
+        struct mp_deepspeed_options options;
+        AUTO(rehearsal) struct rehearsal rehearsal;
+        AUTO(load) struct mp_load load;
+        parse_options(&mp_system_deepspeed, &options, pair);
+        rehearsal_create(&rehearsal, &mp_system_deepspeed, &setting, &options);
+        assert_works(mp_load_create(2, 4, &load, &error));
         for (int at = 0; at < 8; at++)
-            job.load.count[at] = 20 + (uint32_t)at;
-        for (int at = 0; at < INSTANCES; at++) {
-            assert_works(mp_system_create(&mp_system_deepspeed, &job.setting, &job.options,
-                                          &job.self[at], &error));
-            assert_works(mp_plan_create(&job.setting.topology, 4, 64, &job.plan[at], &error));
-        }
-        assert_works(
-            mp_system_initial_homes(&mp_system_deepspeed, job.self[0], 1, &job.home, &error));
-        plan_job(&job, 0);
-        assert_int_equal(job.policy[0].route_order, row->order);
-        assert_int_equal(job.policy[0].renormalise_survivors, row->top_k > 1);
-        assert_int_equal(job.plan[0].source_capacity, 25 * row->top_k);
-        assert_int_equal(job.plan[0].padding, 25 * row->top_k);
-        assert_int_equal(mp_system_deepspeed.padding_limit(&job.setting, &job.options),
-                         25 * row->top_k);
-        destroy_job(&job);
+            load.count[at] = 20 + (uint32_t)at;
+        rehearsal_plan(&rehearsal, 0, &load);
+        const struct mp_plan *plan = rehearsal.planner.plan;
+        assert_int_equal(plan->policy->route_order, row->order);
+        assert_int_equal(plan->policy->renormalise_survivors, row->top_k > 1);
+        assert_int_equal(plan->source_capacity, 25 * row->top_k);
+        assert_int_equal(plan->padding, 25 * row->top_k);
+        assert_int_equal(mp_system_deepspeed.padding_limit(&setting, &options), 25 * row->top_k);
     }
 }
 

@@ -5,7 +5,7 @@
 
 static struct mp_arena memory;
 
-enum { RANKS = 6, EXPERTS = 6, SLOTS = 12 };
+enum { SLOTS = 6 };
 /* Divisible by every number of slots here, so that shares are whole. */
 enum { WHOLE = 27720 };
 
@@ -25,35 +25,6 @@ static void destroy_layer(struct layer *layer) {
 }
 
 TEST_END(destroy_layer, struct layer, destroy_layer(it))
-
-/* A layer in which every expert has a slot, with uneven loads. */
-static void random_layer(uint64_t *random, struct layer *layer) {
-    int ranks = test_random_int(random, 2, RANKS);
-    int per_rank = test_random_int(random, 1, SLOTS / ranks), all = ranks * per_rank;
-    int experts = test_random_int(random, 1, all < EXPERTS ? all : EXPERTS);
-    int32_t expert[SLOTS];
-    create_layer(layer, ranks, experts, per_rank);
-    bool empties = test_random_int(random, 0, 4) == 0;
-    for (int slot = 0; slot < all; slot++)
-        expert[slot] =
-            slot < experts ? slot : test_random_int(random, empties ? -1 : 0, experts - 1);
-    for (int slot = all - 1; slot > 0; slot--) {
-        int other = test_random_int(random, 0, slot);
-        int32_t kept = expert[slot];
-        expert[slot] = expert[other];
-        expert[other] = kept;
-    }
-    for (int cell = 0; cell < ranks * experts; cell++) {
-        int heat = 1 << test_random_int(random, 0, 5);
-        layer->load.count[cell] = (uint32_t)(WHOLE * test_random_int(random, 0, heat));
-    }
-    mp_flex_begin(&layer->flex, expert, &layer->load);
-}
-
-static double time_of(struct mp_flex *flex, const struct mp_flex_costs *costs) {
-    mp_flex_measure(flex);
-    return mp_flex_cost(flex, costs);
-}
 
 static void set_routes(struct layer *layer, const uint32_t routes[]) {
     for (int expert = 0; expert < layer->load.experts; expert++)
@@ -108,20 +79,6 @@ TEST(ranks_that_tie_are_relieved_one_after_the_other) {
         assert_true(layer.flex.load[rank] < 36 * 65536);
 }
 
-/* No Migrate that saves a replica lets T fall. */
-static void assert_nothing_to_save(struct mp_flex *flex, const struct mp_flex_costs *costs) {
-    int all = flex->ranks * flex->per_rank;
-    double time = time_of(flex, costs);
-    for (int slot = 0; slot < all; slot++)
-        for (int other = 0; other < slot; other++) {
-            int64_t replicas = flex->replicas;
-            mp_flex_migrate(flex, slot, other);
-            assert_false(flex->replicas < replicas && mp_flex_falls(time_of(flex, costs), time));
-            mp_flex_migrate(flex, slot, other);
-        }
-    mp_flex_measure(flex);
-}
-
 /* T of the best of all layouts of a small layer. */
 static double least_time(struct mp_flex *flex, const struct mp_flex_costs *costs) {
     int all = flex->ranks * flex->per_rank;
@@ -169,44 +126,6 @@ TEST_RANDOM(small_layers_come_near_the_best_of_all_layouts) {
     assert_true(sum / TRIALS < 1.04);
 }
 
-/* As Migrate keeps loads of its own, every figure is compared with a fresh measure. */
-static void assert_measured(struct mp_flex *flex) {
-    int64_t load[RANKS], local[RANKS];
-    memcpy(load, flex->load, (size_t)flex->ranks * sizeof *load);
-    memcpy(local, flex->local, (size_t)flex->ranks * sizeof *local);
-    mp_flex_measure(flex);
-    assert_memory_equal(load, flex->load, (size_t)flex->ranks * sizeof *load);
-    assert_memory_equal(local, flex->local, (size_t)flex->ranks * sizeof *local);
-}
-
-TEST_RANDOM(every_round_lets_the_cost_fall) {
-    int rounds = 0, first = 0;
-    for (int trial = 0; trial < 500; trial++) {
-        struct mp_flex_costs costs = {test_random_double(random) / WHOLE,
-                                      test_random_double(random) / WHOLE,
-                                      test_random_double(random)};
-        AUTO(destroy_layer) struct layer layer;
-        random_layer(random, &layer);
-        double before = mp_flex_cost(&layer.flex, &costs);
-        while (mp_flex_cost_round(&layer.flex, &costs)) {
-            assert_measured(&layer.flex);
-            double now = mp_flex_cost(&layer.flex, &costs);
-            assert_true(now < before);
-            before = now;
-            rounds++;
-        }
-        assert_measured(&layer.flex);
-        assert_nothing_to_save(&layer.flex, &costs);
-        for (int expert = 0; expert < layer.flex.experts; expert++)
-            assert_true(layer.flex.slots[expert] > 0);
-        mp_flex_begin(&layer.flex, layer.flex.expert, &layer.load);
-        first += mp_flex_cost_policy(&layer.flex, &costs, 1, 10);
-    }
-    assert_int_equal(first, 0); /* they had ended */
-    print_message("  %d rounds in 500 layers\n", rounds);
-    assert_true(rounds > 0);
-}
-
 /* Two nodes of one rank.  Expert 1 gives up a slot on each.  On the first, the rank has expert 0
  * already and is the one with the slot; on the second no rank has it. */
 TEST(the_variant_by_hand) {
@@ -220,4 +139,16 @@ TEST(the_variant_by_hand) {
     assert_memory_equal(layer.flex.expert, after, sizeof after);
     assert_int_equal(layer.flex.load[0], (60 + 20) * 65536);
     assert_int_equal(layer.flex.load[1], (30 + 20 + 20) * 65536);
+}
+
+TEST(factors_come_from_the_setting) {
+    const struct mp_setting setting = {.topology = {8, 4},
+                                       .expert_bytes = 1000000,
+                                       .route_bytes = 2000,
+                                       .bandwidth = 1e9,
+                                       .seconds_per_route = 1e-6};
+    struct mp_flex_costs costs = mp_flex_costs(&setting);
+    assert_true(fabs(costs.route - 3e-6) < 1e-15);
+    assert_true(fabs(costs.row - 8e-6) < 1e-15);
+    assert_true(fabs(costs.replica - 2.5e-4) < 1e-13);
 }
