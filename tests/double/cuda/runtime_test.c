@@ -2,26 +2,6 @@
 #include "kernels.h"
 #include "support.h"
 
-static uint64_t random_state;
-
-static int set_up(void **state) {
-    (void)state;
-    cuda_double_reset();
-    assert_cuda(cudaSetDevice(0));
-    return 0;
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    struct cuda_double_counts counts;
-    cuda_double_reset();
-    cuda_double_get_counts(&counts);
-    assert_int_equal(counts.device_live, 0);
-    assert_int_equal(counts.device_bytes, 0);
-    assert_int_equal(counts.host_live, 0);
-    return 0;
-}
-
 /* Streams, memory and kernels of two devices. */
 TEST_WITH(test_work_on_two_devices, set_up, tear_down) {
     cudaStream_t stream[2];
@@ -147,5 +127,3 @@ TEST_WITH(test_parameters_astray, set_up, tear_down) {
     assert_cuda(cudaFree(device));
     assert_cuda(cudaStreamDestroy(stream));
 }
-
-TEST_SEED(random_state);

@@ -4,28 +4,6 @@
 #include "tests/double/gate.h"
 
 enum { COUNT = 3000, DELAY_US = 3000 };
-static uint64_t random_state;
-
-static int set_up(void **state) {
-    (void)state;
-    cuda_double_reset();
-    cuda_double_set_seed(test_random(&random_state));
-    return 0;
-}
-
-/* Nothing is left of a test. */
-static int tear_down(void **state) {
-    (void)state;
-    struct cuda_double_counts counts;
-    cuda_double_reset();
-    cuda_double_get_counts(&counts);
-    assert_int_equal(counts.device_live, 0);
-    assert_int_equal(counts.host_live, 0);
-    assert_int_equal(counts.streams, 0);
-    assert_int_equal(counts.events, 0);
-    return 0;
-}
-
 TEST_WITH(test_streams_run_at_the_same_time, set_up, tear_down) {
     cudaStream_t first = make_stream(), second = make_stream();
     struct gate gates[2] = {CLOSED_GATE, CLOSED_GATE};
@@ -171,5 +149,3 @@ TEST_WITH(test_wrong_handles, set_up, tear_down) {
                      cudaErrorMemoryAllocation);
     assert_cuda(cudaStreamDestroy(stream));
 }
-
-TEST_SEED(random_state);

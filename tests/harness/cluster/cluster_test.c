@@ -270,35 +270,6 @@ TEST(gradients_may_have_shares_of_their_own) {
     mp_cluster_destroy(cluster);
 }
 
-static double uniform(uint64_t *seed) {
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return (double)(*seed >> 11) / 9007199254740992.0;
-}
-
-/* Between two points the share lies between theirs and moves one way only. */
-TEST(shares_are_monotone_between_points) {
-    uint64_t seed = test_seed();
-    AUTO(cluster) struct mp_cluster *cluster = parse_good("", "");
-    struct mp_cluster_efficiency *table = &cluster->efficiency;
-    for (int round = 0; round < 2000; round++) {
-        for (int i = 0; i < 3; i++)
-            for (int j = 0; j < 2; j++)
-                table->share[MP_FORWARD][i][j].value = 0.01 + 0.99 * uniform(&seed);
-        int row = (int)(2 * uniform(&seed));
-        double width = 512 * pow(4, uniform(&seed));
-        double begin = mp_cluster_share(cluster, MP_FORWARD, table->tokens[row], width);
-        double end = mp_cluster_share(cluster, MP_FORWARD, table->tokens[row + 1], width),
-               last = begin;
-        for (int step = 1; step <= 8; step++) {
-            double tokens = table->tokens[row] * pow(16, step / 8.0);
-            double share = mp_cluster_share(cluster, MP_FORWARD, tokens, width);
-            assert_true((share - last) * (end - begin) >= -1e-12);
-            last = share;
-        }
-        assert_close(last, end, 1e-12);
-    }
-}
-
 TEST(products_cost_launch_and_the_longer_of_two) {
     AUTO(cluster) struct mp_cluster *cluster = parse_good("", "");
     struct mp_error error = {0};

@@ -126,32 +126,6 @@ TEST(nearest_splits_by_rule) {
     }
 }
 
-/* Holders looked up, and routes to a rank, against a walk over everything. */
-TEST(lookups_agree_with_a_walk) {
-    for (int round = 0; round < 60; round++) {
-        AUTO(destroy_example) struct example example;
-        random_kind_of_example(&random_state, round % 2, &example);
-        const struct mp_plan *plan = &example.plan;
-        for (int expert = 0; expert < plan->experts; expert++) {
-            int place = plan->holder_begin[expert];
-            int source = test_random_int(&random_state, 0, plan->topology.ranks - 1), count;
-            const struct mp_dispatch_part *part = mp_plan_parts(plan, source, expert, &count);
-            for (int rank = 0; rank < plan->topology.ranks; rank++) {
-                bool holds = mp_placement_holds(&plan->during, expert, rank);
-                int64_t routes = 0;
-                assert_int_equal(mp_plan_holder_index(plan, expert, rank), holds ? place : -1);
-                place += holds;
-                for (int index = 0; index < count; index++)
-                    for (int next = 0; next < part[index].run; next++)
-                        if (plan->holder[part[index].first + next] == rank)
-                            routes += part[index].count;
-                assert_int_equal(mp_plan_routes_to(plan, source, expert, rank), routes);
-            }
-            assert_int_equal(place, plan->holder_begin[expert + 1]);
-        }
-    }
-}
-
 TEST(routes_to_a_rank_without_the_expert_are_refused) {
     AUTO(plan) struct mp_plan plan;
     assert_works(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 100, &plan, &error));
