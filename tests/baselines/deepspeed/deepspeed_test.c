@@ -229,25 +229,20 @@ TEST(no_capacity_is_needed_without_drops) {
 TEST(homes_of_another_system_are_refused) {
     struct mp_setting setting = setting_of(1, 2, 4, 1, 16);
     struct mp_deepspeed_options options;
-    struct mp_error error = {0};
-    struct mp_placement home;
-    struct mp_load load;
-    struct mp_plan plan;
+    AUTO(placement) struct mp_placement home;
+    AUTO(load) struct mp_load load;
+    AUTO(plan) struct mp_plan plan;
     void *self;
     parse_options(&mp_system_deepspeed, &options, NULL);
-    assert_ok(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error), &error);
-    assert_ok(mp_load_create(4, 2, &load, &error), &error);
-    assert_ok(mp_placement_create(4, 2, &home, &error), &error);
-    assert_ok(mp_plan_create(&setting.topology, 2, 64, &plan, &error), &error);
-    assert_ok(mp_system_initial_homes(&mp_system_deepspeed, self, 1, &home, &error), &error);
+    assert_works(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error));
+    assert_works(mp_load_create(4, 2, &load, &error));
+    assert_works(mp_placement_create(4, 2, &home, &error));
+    assert_works(mp_plan_create(&setting.topology, 2, 64, &plan, &error));
+    assert_works(mp_system_initial_homes(&mp_system_deepspeed, self, 1, &home, &error));
     mp_placement_remove(&home, 1, 1);
-    assert_ok(mp_system_begin_plan(&mp_system_deepspeed, self, 7, 0, &home, &plan, &error), &error);
-    assert_int_equal(mp_system_deepspeed.after_gate(self, &load, &plan, &error), MP_EPLAN);
-    assert_string_equal(error.text,
-                        "iteration 7, layer 0: expert 1 should be on the 2 ranks that deepspeed "
-                        "put it on, among them rank 1; it is on 1 ranks");
-    mp_plan_destroy(&plan);
-    mp_placement_destroy(&home);
-    mp_load_destroy(&load);
+    assert_works(mp_system_begin_plan(&mp_system_deepspeed, self, 7, 0, &home, &plan, &error));
+    assert_sentence(mp_system_deepspeed.after_gate(self, &load, &plan, &error), MP_EPLAN,
+                    "iteration 7, layer 0: expert 1 should be on the 2 ranks that deepspeed "
+                    "put it on, among them rank 1; it is on 1 ranks");
     mp_system_destroy(&mp_system_deepspeed, self);
 }

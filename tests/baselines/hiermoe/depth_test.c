@@ -98,15 +98,14 @@ struct running {
     struct mp_plan plan;
 };
 
-static int start(const char *const given[], struct running *running, struct mp_error *error) {
+static int start(const char *const given[], struct running *running, struct mp_error *refusal) {
     const struct mp_system *system = &mp_system_hiermoe;
     *running = (struct running){.options = calloc(1, system->options_size)};
-    assert_ok(mp_options_set_defaults(system->options, running->options, error), error);
+    assert_works(mp_options_set_defaults(system->options, running->options, &error));
     for (int i = 0; given[i]; i += 2)
-        assert_ok(mp_options_set(system->options, running->options, "hiermoe", given[i],
-                                 given[i + 1], NULL, error),
-                  error);
-    return mp_system_create(system, &setting, running->options, &running->self, error);
+        assert_works(mp_options_set(system->options, running->options, "hiermoe", given[i],
+                                    given[i + 1], NULL, &error));
+    return mp_system_create(system, &setting, running->options, &running->self, refusal);
 }
 
 static void create_running(uint64_t *random, const char *const given[], struct running *running) {
@@ -187,7 +186,6 @@ TEST_RANDOM(depths_survive_restarts) {
         "hierarchy", "8:4:2", "inter", "0/0:0/0:1e-3/0", "intra", "1e-4/0:1e-4/0:0/0:0/0", NULL};
     static const char *const few[] = {NULL};
     AUTO(destroy_running) struct running before, after, other;
-    struct mp_error error = {0};
     int32_t saved[4];
     create_running(random, given, &before);
     create_running(random, given, &after);
@@ -195,7 +193,7 @@ TEST_RANDOM(depths_survive_restarts) {
     learn(&before);
     size_t bytes = mp_system_hiermoe.save(before.self, saved, sizeof saved);
     assert_in_range(bytes, 1, sizeof saved);
-    assert_ok(mp_system_hiermoe.load(after.self, saved, bytes, &error), &error);
+    assert_works(mp_system_hiermoe.load(after.self, saved, bytes, &error));
     expect_levels(&after, (const int[3]){8, 4, 0});
-    assert_int_equal(mp_system_hiermoe.load(other.self, saved, bytes, &error), MP_EFORMAT);
+    assert_fails(mp_system_hiermoe.load(other.self, saved, bytes, &error), MP_EFORMAT, "");
 }

@@ -9,14 +9,6 @@ TEST_END(load, struct mp_load, mp_load_destroy(it))
 TEST_END(placement, struct mp_placement, mp_placement_destroy(it))
 TEST_END(plan, struct mp_plan, mp_plan_destroy(it))
 
-/* Calls a function that must succeed and shows its sentence if it does not. */
-#define assert_ok(call, error)                                                                     \
-    do {                                                                                           \
-        int code_ = (call);                                                                        \
-        if (code_ != MP_OK)                                                                        \
-            fail_msg("%s: %s: %s", #call, mp_code_name(code_), (error)->text);                     \
-    } while (0)
-
 /* Fills a load: most experts cold, some hot, some without routes, and not the same on all ranks. */
 static inline void random_load(uint64_t *random, struct mp_load *load) {
     for (int expert = 0; expert < load->experts; expert++) {

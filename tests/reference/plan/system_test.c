@@ -95,7 +95,6 @@ static const struct mp_system COMPLETE = {
 
 TEST(complete_and_plain_systems_register) {
     struct mp_systems systems = {0};
-    struct mp_error error = {0};
     struct mp_system plain = {.abi = MP_SYSTEM_ABI,
                               .name = "plain-2",
                               .title = "t",
@@ -104,11 +103,11 @@ TEST(complete_and_plain_systems_register) {
                               .size = 1,
                               .create = create,
                               .after_gate = after_gate};
-    assert_ok(mp_systems_register(&systems, &COMPLETE, &error), &error);
-    assert_ok(mp_systems_register(&systems, &plain, &error), &error);
-    assert_ptr_equal(mp_systems_find(&systems, "plain-2", &error), &plain);
-    assert_int_equal(mp_systems_register(&systems, &COMPLETE, &error), MP_EINVAL);
-    assert_string_equal(error.text, "system complete is there already");
+    assert_works(mp_systems_register(&systems, &COMPLETE, &error));
+    assert_works(mp_systems_register(&systems, &plain, &error));
+    assert_ptr_equal(mp_systems_find(&systems, "plain-2", NULL), &plain);
+    assert_sentence(mp_systems_register(&systems, &COMPLETE, &error), MP_EINVAL,
+                    "system complete is there already");
 }
 
 /* Each takes one thing away from a complete system. */
@@ -265,7 +264,7 @@ static int copy_after_gate(void *self, const struct mp_load *load, struct mp_pla
 
 /* Both halves of a layer's plan, with or without the capability. */
 static int plan_layer(struct mp_system system, bool declared, const struct mp_placement *home,
-                      struct mp_error *error) {
+                      struct mp_error *said) {
     struct mp_topology topology = {4, 2};
     AUTO(plan) struct mp_plan plan;
     AUTO(load) struct mp_load load;
@@ -273,12 +272,12 @@ static int plan_layer(struct mp_system system, bool declared, const struct mp_pl
         system.capabilities &= ~(unsigned)MP_SYSTEM_REPLICATES;
     struct mp_policy own;
     mp_system_policy(&system, NULL, &(const struct mp_setting){0}, &own);
-    assert_ok(mp_plan_create(&topology, 3, 8, &plan, error), error);
+    assert_works(mp_plan_create(&topology, 3, 8, &plan, &error));
     plan.policy = &own;
-    assert_ok(mp_load_create(4, 3, &load, error), error);
-    int code = mp_system_begin_plan(&system, NULL, 6, 1, home, &plan, error);
+    assert_works(mp_load_create(4, 3, &load, &error));
+    int code = mp_system_begin_plan(&system, NULL, 6, 1, home, &plan, said);
     if (!code)
-        code = mp_system_end_plan(&system, NULL, &load, &plan, error);
+        code = mp_system_end_plan(&system, NULL, &load, &plan, said);
     return code;
 }
 
