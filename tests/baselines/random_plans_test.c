@@ -139,18 +139,18 @@ static const struct {
     const char *name;
     uint64_t digest;
 } known[] = {
-    {"ep", 0x5cc5aa3f0008fe43},           {"deepep", 0x69d116daef0a2e47},
-    {"deepspeed", 0x7ba77c790a558710},    {"eplb", 0xe5febe3e5b6ae815},
-    {"fastermoe", 0x92419b5bcd469c86},    {"flexmoe", 0x37e9c4ffd892ce90},
-    {"frugal", 0x37256b12f0978d09},       {"fssdp", 0x34f87de7bcb13064},
-    {"free-balance", 0xe46e8584a07c6a9e}, {"harmoeny", 0x4e5a715799f6c8dd},
-    {"hetumoe", 0x0aaf154731588a7e},      {"hiermoe", 0x707bf9b7b7831432},
-    {"laer", 0xe101cd497b22911b},         {"llep", 0x5c80b1dfac0f4930},
-    {"lp", 0x0e55f5b2a60afa3f},           {"moonep", 0xc89774ac82277e85},
-    {"nodewise", 0x8a556cd31fd91af8},     {"skeleton", 0xdac576cac05901fd},
-    {"smartmoe", 0x1481c7fe4b8d00cf},     {"swiftmoe", 0x7279b687237401cf},
-    {"tamoe", 0xd82204893fb7f804},        {"tutel", 0x321c10d08208b847},
-    {"ultraep", 0x78c77168c4185594},
+    {"ep", 0x6ebeeb9a701f4c4e},           {"deepep", 0x0976a45141fe8e78},
+    {"deepspeed", 0x8b5ffe2da57a6b2a},    {"eplb", 0x58468be19022fe04},
+    {"fastermoe", 0x417dee42e61d9d53},    {"flexmoe", 0x371fa931dc448638},
+    {"frugal", 0x4838389ab33cc7f2},       {"fssdp", 0xc49507eb63a450d3},
+    {"free-balance", 0x7c3ea80004f84414}, {"harmoeny", 0x43d6de8ccb9c2eec},
+    {"hetumoe", 0xdd0a1163b9d23e2e},      {"hiermoe", 0x5c965707309ae761},
+    {"laer", 0x929b9a3e5da0c9c8},         {"llep", 0x04262493edde6d40},
+    {"lp", 0x424e15f9b5e4bdbf},           {"moonep", 0x7600aef0582d6cc3},
+    {"nodewise", 0xd0f87da3acc9bf80},     {"skeleton", 0x20ef0581e97ab8ce},
+    {"smartmoe", 0xed53731724045b54},     {"swiftmoe", 0xaec7c180f106ca00},
+    {"tamoe", 0xe29f82064af38765},        {"tutel", 0x404cc620c5dbdefe},
+    {"ultraep", 0x43e42329e401676f},
 };
 
 static void plan_as_known(uint64_t *random, const struct mp_system *system) {

@@ -151,7 +151,7 @@ static inline void rehearsal_restart(const struct rehearsal *from, struct rehear
 
 struct rehearsed {
     int changes, copies; /* as of a rehearsal */
-    uint64_t digest;     /* of plans, what is said of them, and moves */
+    uint64_t digest;     /* of plans, what is said of them, moves and limits */
 };
 
 /* Plans random loads with two instances, and from the middle on with a third that was restored from
@@ -197,6 +197,10 @@ static inline struct rehearsed rehearse(uint64_t *random, const struct mp_system
             rehearsal_step(&rehearsal[index], load);
     }
     digest = digest_of(digest, &rehearsal[0].moves, sizeof rehearsal[0].moves);
+    const struct mp_planner *planner = &rehearsal[0].planner;
+    const int64_t limits[] = {planner->law.extra_copies_limit, planner->law.padding_limit,
+                              planner->homes_limit};
+    digest = digest_of(digest, limits, sizeof limits);
     const struct rehearsed met = {rehearsal[0].changes, rehearsal[0].copies, digest};
     for (int index = 0; index < 3; index++)
         rehearsal_destroy(&rehearsal[index]);
