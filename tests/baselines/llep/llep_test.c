@@ -69,6 +69,14 @@ static const struct golden_case GOLDEN[] = {
      true,
      {200, 200, 200, 200},
      {{0}}},
+    {"a single route moves",
+     "per-expert",
+     "1.3",
+     "1",
+     {296, 1, 49, 1, 49, 1, 2, 1},
+     true,
+     {100, 100, 100, 100},
+     {{0, 3, 97}, {0, 1, 50}, {0, 2, 49}, {1, 2, 1}}},
     {"no routes", "per-expert", "0", "1", {0}, false, {0}, {{0}}},
 };
 
@@ -89,6 +97,12 @@ static void check_golden(const struct golden_case *row, const struct mp_llep *st
         spilled++;
     }
     assert_int_equal(state->pieces.count, 8 + spilled);
+    for (int expert = 0; expert < 8; expert++) {
+        int64_t routes = 0;
+        for (int32_t at = state->pieces.first[expert]; at >= 0; at = state->pieces.item[at].next)
+            routes += state->pieces.item[at].routes;
+        assert_int_equal(routes, row->total[expert]);
+    }
 }
 
 TEST(golden_decisions) {
