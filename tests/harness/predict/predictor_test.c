@@ -223,7 +223,7 @@ static uint64_t hash_of(struct test_case *test, uint64_t seed, bool with_sink, s
                         struct mp_prediction prediction[3]) {
     struct watcher watcher;
     struct mp_predict_sink sink = sink_of(&watcher);
-    struct mp_predictor *predictor = test_predictor(test, with_sink ? &sink : NULL);
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(test, with_sink ? &sink : NULL);
     predictor->rows.kept_limit = kept;
     for (int i = 0; i < 3; i++) {
         test_fill_loads(test, &seed, 0.9);
@@ -234,7 +234,6 @@ static uint64_t hash_of(struct test_case *test, uint64_t seed, bool with_sink, s
         assert_true(predictor->rows.kept_bytes <= kept &&
                     (predictor->rows.kept_bytes > 0 || kept < SIZE_MAX));
     }
-    mp_predictor_destroy(predictor);
     return watcher.hash;
 }
 
