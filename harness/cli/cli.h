@@ -82,8 +82,8 @@ void cli_add_word(char *command, size_t size, const char *flag, const char *word
     "writes every chart as SVG and PDF into this folder, for one\n"                                \
     "column of a paper (3.3 inches) and for two (7, NAME-wide)"
 
-/* A report (results/report/report.h) as a JSON object, to be put into a larger one.  The caller owns
- * it; NULL with `error` set. */
+/* A report (results/report/report.h) as a JSON object, to be put into a larger one.  The caller
+ * owns it; NULL with `error` set. */
 typedef int cli_report_function(struct mp_store *store, const struct mp_report_selection *selection,
                                 enum mp_report_format format, FILE *out, struct mp_error *error);
 json_t *cli_report_object(cli_report_function *report, struct mp_store *store,
