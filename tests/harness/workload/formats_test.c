@@ -410,6 +410,7 @@ TEST(the_ending_suggests_a_format) {
     assert_string_equal(mp_format_guess("b.csv.zst"), "csv");
     assert_string_equal(mp_format_guess("b.json"), "sglang");
     assert_string_equal(mp_format_guess("b.npy"), "npy");
+    assert_string_equal(mp_format_guess("b.mptrace"), "native");
     assert_null(mp_format_guess("csv"));
     assert_null(mp_format_guess("b.csv.pt"));
     assert_null(mp_format_guess(""));
