@@ -1,10 +1,38 @@
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "results/export/lanes.h"
 #include "results/export/output.h"
-#include "results/export/timeline.h"
+
+/* ---- lanes ---- */
+
+enum { LANES = 32, LANE_DEPTH = 32 };
+
+struct lanes {
+    int used; /* of them */
+    struct {
+        int depth;
+        int64_t end_ns[LANE_DEPTH]; /* of the spans that are open, the outermost first */
+    } lane[LANES];
+};
+
+/* The first lane on which the span lies in all that is open, or LANES if there is none.  Spans
+ * come by ascending start, of equal ones the longest first; start_ns <= end_ns. */
+static int lanes_take(struct lanes *lanes, int64_t start_ns, int64_t end_ns) {
+    for (int l = 0; l < LANES; l++) {
+        int64_t *open = lanes->lane[l].end_ns;
+        int *depth = &lanes->lane[l].depth;
+        while (*depth > 0 && open[*depth - 1] <= start_ns)
+            --*depth;
+        if (*depth == LANE_DEPTH || (*depth > 0 && open[*depth - 1] < end_ns))
+            continue;
+        open[(*depth)++] = end_ns;
+        lanes->used = l + 1 > lanes->used ? l + 1 : lanes->used;
+        return l;
+    }
+    return LANES;
+}
 
 struct timeline {
     struct output output;

@@ -299,7 +299,7 @@ static void make_tokens(uint64_t *random, const struct mp_trainer *trainer, int3
 }
 
 static void describe(const struct mp_job_file *file) {
-    char *text = NULL;
+    AUTO(allocated) char *text = NULL;
     size_t size = 0;
     FILE *stream = open_memstream(&text, &size);
     struct mp_error error = {0};
@@ -307,7 +307,6 @@ static void describe(const struct mp_job_file *file) {
     must(mp_job_write(file, stream, &error), &error);
     fclose(stream);
     print_error("%s\n", text);
-    free(text);
 }
 
 static void compare(const struct mp_job_file *file, int iteration) {
