@@ -521,8 +521,9 @@ static int prepare(struct timeline *timeline, struct mp_error *error) {
         return mp_store_fail(store, "cannot keep what is drawn", error);
     int code = mp_store_query(store,
                               "INSERT INTO temp.moeperf_exchange VALUES (?1, ?2, ?3, ?4, ?5, "
-                              "(SELECT count(*) FROM temp.moeperf_exchange WHERE (iteration, "
-                              "layer, phase_id, direction, rank) = (?1, ?2, ?3, ?4, ?5)), "
+                              "(SELECT coalesce(max(turn), -1) + 1 FROM temp.moeperf_exchange "
+                              "WHERE (iteration, layer, phase_id, direction, rank) = "
+                              "(?1, ?2, ?3, ?4, ?5)), "
                               "?6, ?7, ?8)",
                               NULL, 0, &timeline->keep_exchange, error);
     if (!code)
