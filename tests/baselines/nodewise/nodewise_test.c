@@ -561,10 +561,53 @@ TEST(memory_limits_copies) {
     }
 }
 
+/* Three chunks, unless gradients, or rows of what is not covered, take longer than what hides them:
+ * 2 routes of each expert and source, 16 per rank; a covered expert costs a gate 0.5 s of
+ * gradients, those left 0.5 x 16 x 4 x 2 s of rows. */
+TEST(chunks_where_gates_have_time) {
+    static const struct {
+        const char *cover;
+        double hides, route;
+        int parts;
+    } cases[] = {{"8", 4.1, 0, 3}, {"8", 3.9, 0, 1}, {"0", 0, 21.4, 3}, {"0", 0, 21.2, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mp_setting setting = small_setting(1, 8, (struct mp_topology){4, 2});
+        struct mp_nodewise_options options;
+        AUTO(rehearsal) struct rehearsal rehearsal;
+        AUTO(load) struct mp_load load;
+        setting.bandwidth = 1;
+        setting.bandwidth_in_node = 1e9;
+        setting.gradient_bytes = 1;
+        setting.attention_bytes = 0;
+        setting.route_bytes = 8;
+        setting.non_moe_seconds = cases[i].hides / 2;
+        setting.seconds_per_route = cases[i].route;
+        parse_options(&mp_system_nodewise, &options,
+                      (const char *const[][2]){{"cover", cases[i].cover}, {"memory", "all"}, {0}});
+        assert_works(mp_load_create(4, 8, &load, &error));
+        for (int cell = 0; cell < 32; cell++)
+            load.count[cell] = 2;
+        rehearsal_create(&rehearsal, &mp_system_nodewise, &setting, &options);
+        rehearsal_step(&rehearsal, &load);
+        rehearsal_plan(&rehearsal, 0, &load);
+        assert_int_equal(rehearsal.planner.plan->degree, cases[i].parts);
+        assert_true(!rehearsal.planner.plan->place_chunk == (cases[i].parts == 1));
+    }
+}
+
 TEST(what_cannot_be_is_refused) {
     struct mp_nodewise_options options;
     parse_options(&mp_system_nodewise, &options, NULL);
     const struct mp_setting none = {.layers = 1, .experts = 0, .topology = {4, 2}};
     assert_refused(&mp_system_nodewise, &none, &options,
                    "nodewise needs layers, experts and ranks of at least 1, not 1, 0 and 4");
+    struct mp_setting setting = small_setting(1, 8, (struct mp_topology){4, 2});
+    options.chunks = 0;
+    assert_refused(&mp_system_nodewise, &setting, &options,
+                   "nodewise's chunks are 1 to 8, or auto");
+    options.chunks = 2;
+    setting.exchange_degree = 4;
+    assert_refused(&mp_system_nodewise, &setting, &options,
+                   "nodewise's 2 chunks of experts take a flat exchange without an "
+                   "exchange-degree, not flat with 4");
 }
