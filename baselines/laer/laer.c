@@ -151,6 +151,7 @@ struct mp_laer_costs mp_laer_costs(const struct mp_setting *setting,
         .in_node = bytes / otherwise(options->bandwidth_in_node, setting->bandwidth_in_node),
         .between_nodes = bytes / otherwise(options->bandwidth_between_nodes, setting->bandwidth),
         .compute = otherwise(options->seconds_per_route, setting->seconds_per_route),
+        .forward_only = setting->forward_only,
     };
 }
 

@@ -97,9 +97,10 @@ static int create_parts(struct fssdp *self, struct mp_error *error) {
         code = mp_load_create(setting->topology.ranks, experts, &self->predicted, error);
     if (!code)
         code = mp_calibrator_create(memory, setting, &self->calibrator, error);
-    if (self->frugal) /* parameters there, gradient back; read and written by three GEMMs */
+    if (self->frugal) /* parameters there, gradient back; read and written by every GEMM */
         self->calibrator.seconds_per_copy =
-            2 * self->calibrator.seconds_per_copy + 3 * setting->seconds_per_expert;
+            (setting->forward_only ? 1 : 2) * self->calibrator.seconds_per_copy +
+            mp_passes_of_compute(setting->forward_only) * setting->seconds_per_expert;
     if (!code)
         code = mp_sharder_create(memory, &setting->topology, layers, experts, self->options.overlap,
                                  &self->sharder, error);

@@ -99,7 +99,7 @@ TEST(groups_are_as_large_as_experts_are_dear) {
                                      .topology = {row->ranks, row->ranks},
                                      .tokens_per_rank = 1000,
                                      .seconds_per_expert = row->seconds_per_expert};
-        struct mp_shadow_costs costs = {row->seconds_per_route, 1e-6, 1};
+        struct mp_shadow_costs costs = {row->seconds_per_route, 1e-6, 1, false};
         struct mp_error error = {0};
         int size = 0;
         assert_ok(mp_smart_group_size(&setting, &costs, &size, &error), &error);

@@ -55,13 +55,15 @@ TEST(golden_latencies) {
     mp_load_destroy(&load);
 }
 
+/* Forward alone is 46 + 2 * 32 = 110 s and 32 + 2 * 19 = 70 s with the copies. */
 struct decision_case {
     int64_t expert_seconds;
     int memory;
-    bool accepted;
+    bool accepted, forward_only;
 };
 static const struct decision_case DECISION[] = {
-    {80, 1, true}, {93, 1, true}, {94, 1, false}, {95, 1, false}, {80, 0, false},
+    {80, 1, true, false},  {93, 1, true, false}, {94, 1, false, false}, {95, 1, false, false},
+    {80, 0, false, false}, {39, 1, true, true},  {40, 1, false, true},
 };
 
 TEST(golden_decisions) {
@@ -70,6 +72,7 @@ TEST(golden_decisions) {
     golden_load(&load);
     for (size_t index = 0; index < sizeof DECISION / sizeof DECISION[0]; index++) {
         struct mp_setting setting = golden_setting(DECISION[index].expert_seconds);
+        setting.forward_only = DECISION[index].forward_only;
         struct mp_calibrator calibrator;
         struct mp_materializer materializer;
         struct mp_placement placement;
