@@ -24,13 +24,8 @@ int mp_calibrator_create(struct mp_arena *memory, const struct mp_setting *setti
     MP_TAKE_EACH(memory, ranks, state->row_total, state->computed, state->local, state->holder,
                  state->arrivals);
     MP_TAKE_EACH(memory, ranks + 1, state->share_node, state->share_all);
-    int code = mp_arena_check(memory, error);
-    return code ? code : mp_placement_create((int)ranks, setting->experts, &state->proposal, error);
-}
-
-void mp_calibrator_destroy(struct mp_calibrator *state) {
-    mp_placement_destroy(&state->proposal);
-    *state = (struct mp_calibrator){0};
+    mp_placement_take(memory, (int)ranks, setting->experts, &state->proposal);
+    return mp_arena_check(memory, error);
 }
 
 /* Holders that routes are split over, and what is noted of the splits. */

@@ -91,7 +91,6 @@ struct mp_calibrator {
 };
 int mp_calibrator_create(struct mp_arena *memory, const struct mp_setting *setting,
                          struct mp_calibrator *state, struct mp_error *error);
-void mp_calibrator_destroy(struct mp_calibrator *state);
 /* latency(P) = 3 max computed + 4 max of routes in or out, in seconds, under the dispatch of 1.9;
  * where only forward runs, 1 and 2.
  */

@@ -51,7 +51,6 @@ TEST(golden_latencies) {
                      0);
         mp_placement_destroy(&placement);
     }
-    mp_calibrator_destroy(&calibrator);
     mp_load_destroy(&load);
 }
 
@@ -85,7 +84,6 @@ TEST(golden_decisions) {
         assert_int_equal(accepted, DECISION[index].accepted);
         assert_int_equal(materializer.copies, DECISION[index].memory ? 4 : 0);
         mp_arena_release(&memory);
-        mp_calibrator_destroy(&calibrator);
         mp_placement_destroy(&placement);
     }
     mp_load_destroy(&load);
@@ -149,7 +147,6 @@ TEST(decisions_agree_with_a_real_dispatch) {
         accepted += taken;
         rejected += materializer.copies > 0 && !taken;
         mp_arena_release(&memory);
-        mp_calibrator_destroy(&calibrator);
         destroy_example(&example);
     }
     assert_true(accepted > 0 && rejected > 0);
@@ -187,7 +184,6 @@ TEST(frugal_copies_are_those_that_pay) {
         assert_int_equal(materializer.copies, rows[row].chosen);
         assert_int_equal(materializer.overlap, 32);
         mp_arena_release(&memory);
-        mp_calibrator_destroy(&calibrator);
         mp_placement_destroy(&placement);
     }
     mp_load_destroy(&load);
@@ -223,7 +219,6 @@ TEST(the_choice_is_the_best_candidate) {
         some += chosen > 0;
         none += chosen == 0;
         mp_arena_release(&memory);
-        mp_calibrator_destroy(&calibrator);
         destroy_example(&example);
     }
     assert_true(some > 0 && none > 0);
