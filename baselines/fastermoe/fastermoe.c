@@ -64,7 +64,7 @@ struct mp_shadow_costs mp_fastermoe_costs(const struct mp_setting *setting,
     double modelled = options->alpha > 0 ? 2 * options->alpha * width * width : parameters;
     int element_bytes =
         options->policy >= MP_FASTERMOE_RELEASED ? RELEASED_ELEMENT_BYTES : options->element_bytes;
-    struct mp_shadow_costs costs;
+    struct mp_shadow_costs costs = {.forward_only = setting->forward_only};
 
     /* A multiplication and an addition per parameter. */
     costs.compute = options->expert_flops > 0

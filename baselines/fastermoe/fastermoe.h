@@ -67,10 +67,16 @@ int64_t mp_fastermoe_outgoing_limit(const struct mp_setting *setting,
 
 /* What the performance model multiplies loads with, in seconds. */
 struct mp_shadow_costs {
-    double compute; /* one route through one expert, forward; backward costs twice as much */
-    double feature; /* one route's row in one direction; an iteration has four */
-    double model;   /* one expert's parameters, or their gradient, to or from all ranks */
+    double compute;    /* one route through one expert, forward; backward costs twice as much */
+    double feature;    /* one route's row in one direction; an iteration has four */
+    double model;      /* one expert's parameters, or their gradient, to or from all ranks */
+    bool forward_only; /* serving: 1 compute and 2 feature of a route, and no gradients */
 };
+/* A route in an iteration: 3 compute + 4 feature. */
+static inline double mp_shadow_per_route(const struct mp_shadow_costs *costs) {
+    return mp_passes_of_compute(costs->forward_only) * costs->compute +
+           mp_passes_of_travel(costs->forward_only) * costs->feature;
+}
 /* Costs under these options.  The released policies take every element for 4 bytes. */
 struct mp_shadow_costs mp_fastermoe_costs(const struct mp_setting *setting,
                                           const struct mp_fastermoe_options *options);

@@ -37,7 +37,8 @@ void mp_shadow_paper(struct mp_shadows *state, const struct mp_shadow_costs *cos
     for (int expert = 0; expert < state->experts; expert++)
         state->own[owner[expert]] += state->total[expert];
     mp_load_hottest(state->total, state->experts, state->experts, state->order);
-    double best = (double)largest(state) * (3 * costs->compute + 4 * costs->feature);
+    int copies = costs->forward_only ? 1 : 2; /* parameters there, gradients back */
+    double best = (double)largest(state) * mp_shadow_per_route(costs);
     state->count = 0;
     state->latency[0] = best;
     state->latencies = 1;
@@ -45,7 +46,8 @@ void mp_shadow_paper(struct mp_shadows *state, const struct mp_shadow_costs *cos
         int32_t expert = state->order[index];
         keep_at_home(state, load, expert, owner[expert], printed);
         double latency =
-            (double)largest(state) * 3 * costs->compute + 2 * (double)(index + 1) * costs->model;
+            (double)largest(state) * mp_passes_of_compute(costs->forward_only) * costs->compute +
+            copies * (double)(index + 1) * costs->model;
         state->latency[state->latencies++] = latency;
         if (!mp_shadow_pays(latency, best))
             return;

@@ -14,7 +14,7 @@ static void sum_sources(const struct mp_load *load, int64_t total[]) {
 void mp_shadow_released(struct mp_shadows *state, const struct mp_shadow_costs *costs,
                         const struct mp_load *load, bool fixed, int limit) {
     int candidates = fixed ? state->experts : state->ranks;
-    double per_route = 3 * costs->compute + 4 * costs->feature;
+    double per_route = mp_shadow_per_route(costs);
 
     if (fixed)
         mp_load_expert_totals(load, state->total);

@@ -23,9 +23,10 @@
  * - Cost, seconds of one iteration of a layer, from figures of mp_setting:
  *       T_C    = 3 seconds_per_route * largest load of a rank   (forward, and backward as two)
  *       T_A2A  = 4 route_bytes / bandwidth * most routes that a rank sends or receives
- *       T_Sync = sum over experts of 2 (g - 1) expert_bytes / bandwidth / ranks
+ *       T_Sync = sum over experts of 2 (g - 1) gradient_bytes / bandwidth / ranks
  *   for g ranks with the expert: an all-reduce among g sends 2 (g - 1) times its bytes.  It is a
- * mean over ranks, since experts without a common rank synchronise at the same time.
+ * mean over ranks, since experts without a common rank synchronise at the same time.  Where a model
+ * serves it is 1 and 2 instead of 3 and 4, and nothing is synchronised.
  * - A round takes steps, at most one per slot of each kind:
  *   1. relief of the busiest rank, the one with the most T_C + T_A2A of its own, by an Expand with
  *      the Shrink of the expert whose slot it takes, or by a Migrate that gives a smaller share for

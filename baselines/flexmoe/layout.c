@@ -5,9 +5,11 @@
 
 struct mp_flex_costs mp_flex_costs(const struct mp_setting *setting) {
     return (struct mp_flex_costs){
-        .route = 3 * setting->seconds_per_route,
-        .row = 4 * (double)setting->route_bytes / setting->bandwidth,
-        .replica = 2 * (double)setting->expert_bytes / setting->bandwidth / setting->topology.ranks,
+        .route = mp_passes_of_compute(setting->forward_only) * setting->seconds_per_route,
+        .row = mp_passes_of_travel(setting->forward_only) * (double)setting->route_bytes /
+               setting->bandwidth,
+        .replica =
+            2 * (double)setting->gradient_bytes / setting->bandwidth / setting->topology.ranks,
     };
 }
 

@@ -3,9 +3,6 @@
 
 #include "baselines/laer/laer.h"
 
-/* Rows cross four times in an iteration, and backward computes twice what forward does. */
-enum { PASSES_OF_TRAVEL = 4, PASSES_OF_COMPUTE = 3 };
-
 int mp_laer_evaluator_create(struct mp_arena *memory, const struct mp_topology *topology,
                              int experts, int per_rank, struct mp_laer_evaluator *state,
                              struct mp_error *error) {
@@ -151,7 +148,8 @@ double mp_laer_cost(struct mp_laer_evaluator *state, const struct mp_slots *slot
         compute(state, slots, slots->begin[expert], &state->all[expert]);
     for (int rank = 0; rank < topology->ranks; rank++)
         most = state->computed[rank] > most ? state->computed[rank] : most;
-    return PASSES_OF_TRAVEL * ((double)state->in_node * costs->in_node +
-                               (double)state->between_nodes * costs->between_nodes) +
-           PASSES_OF_COMPUTE * (double)most * costs->compute;
+    return mp_passes_of_travel(costs->forward_only) *
+               ((double)state->in_node * costs->in_node +
+                (double)state->between_nodes * costs->between_nodes) +
+           mp_passes_of_compute(costs->forward_only) * (double)most * costs->compute;
 }

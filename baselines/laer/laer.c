@@ -58,7 +58,7 @@ struct laer {
     int32_t *heap_replicas, *changed; /* [experts] */
     /* With layout flex: */
     struct mp_flex flex;
-    struct mp_load recent_load; /* of the layer being planned */
+    struct mp_load *recent_load; /* of the layer being planned */
 };
 
 int mp_laer_slots(const struct mp_setting *setting, const struct mp_laer_options *options) {
@@ -138,11 +138,6 @@ static int check_setting(const struct mp_setting *setting, const struct mp_laer_
     return code ? code : check_figures(setting, options, error);
 }
 
-static void laer_destroy(void *opaque) {
-    struct laer *self = opaque;
-    mp_load_destroy(&self->recent_load);
-}
-
 struct mp_laer_costs mp_laer_costs(const struct mp_setting *setting,
                                    const struct mp_laer_options *options) {
     double bytes = (double)setting->route_bytes;
@@ -151,6 +146,7 @@ struct mp_laer_costs mp_laer_costs(const struct mp_setting *setting,
         .in_node = bytes / otherwise(options->bandwidth_in_node, setting->bandwidth_in_node),
         .between_nodes = bytes / otherwise(options->bandwidth_between_nodes, setting->bandwidth),
         .compute = otherwise(options->seconds_per_route, setting->seconds_per_route),
+        .forward_only = setting->forward_only,
     };
 }
 
@@ -207,6 +203,7 @@ static int create_parts(struct laer *self, struct mp_error *error) {
     size_t layers = (size_t)self->setting.layers, experts = (size_t)self->setting.experts;
 
     MP_TAKE_EACH(memory, experts, self->total, self->heap_replicas, self->changed);
+    self->recent_load = mp_loads_take(memory, 1, topology->ranks, self->setting.experts);
     if (memory->lacking)
         return MP_ENOMEM;
     int code = mp_queue_create(memory, self->setting.experts, &self->queue, error);
@@ -221,8 +218,6 @@ static int create_parts(struct laer *self, struct mp_error *error) {
     if (!code && self->options.layout == MP_LAER_FLEX)
         code = mp_flex_create(memory, topology->ranks, self->setting.experts, self->per_rank,
                               &self->flex, error);
-    if (!code && self->options.layout == MP_LAER_FLEX)
-        code = mp_load_create(topology->ranks, self->setting.experts, &self->recent_load, error);
     return code ? code : create_slots(self, error);
 }
 
@@ -342,9 +337,9 @@ static void change_layer(struct laer *self, int layer) {
     const int64_t *count = self->recent.sum + (size_t)layer * cells;
 
     for (size_t cell = 0; cell < cells; cell++)
-        self->recent_load.count[cell] =
+        self->recent_load->count[cell] =
             count[cell] < UINT32_MAX ? (uint32_t)count[cell] : UINT32_MAX;
-    mp_flex_begin(&self->flex, slots->expert, &self->recent_load);
+    mp_flex_begin(&self->flex, slots->expert, self->recent_load);
     mp_flex_laer_policy(&self->flex, self->setting.topology.ranks_per_node, FLEX_ROUNDS);
     memcpy(slots->expert, self->flex.expert,
            (size_t)slots->ranks * (size_t)slots->per_rank * sizeof *slots->expert);
@@ -429,7 +424,6 @@ const struct mp_system mp_system_laer = {
     .options_size = sizeof(struct mp_laer_options),
     .size = sizeof(struct laer),
     .create = laer_create,
-    .destroy = laer_destroy,
     .initial_owners = mp_layouts_owners,
     .initial_holders = mp_layouts_holders,
     .optimizer = MP_OPTIMIZER_SLICES,

@@ -21,11 +21,11 @@
  *   empty heap  The heap may run empty while slots are left, each expert's next step being larger
  *               than what is left (undefined in the C++): the slots stay empty.
  *   costs       4 times the routes' travel, summed over ranks, and 3 times the largest computing
- *               of a rank.  The source has 4 instead of 3 when it recomputes activations, which no
- *               run here does; 216.269e9 B/s in a node, 88.9539e9 between and 1e18 on a device
- *               (here: free), 2 bytes per element (here: the run's), and 1.484375e-6 s per route.
- *               They are options; by default all is measured, between nodes and in them, so that
- *               of two layouts the one that keeps routes on their node is cheaper by what it saves
+ *               of a rank; where only forward runs, twice and once.  The source has 4 instead of 3
+ *               when it recomputes activations, which no run here does; 216.269e9 B/s in a
+ * node, 88.9539e9 between and 1e18 on a device (here: free), 2 bytes per element (here: the run's),
+ * and 1.484375e-6 s per route. They are options; by default all is measured, between nodes and in
+ * them, so that of two layouts the one that keeps routes on their node is cheaper by what it saves
  *               here.  Of equal costs the first candidate wins: even, heap, perturbations.
  *   flex        FLEX, with which the source compares, is the same execution with another planner:
  *               parameters are in slices and put together, and the layout is changed from one
@@ -115,6 +115,7 @@ void mp_laer_place_static(struct mp_slots *slots, int ranks_per_node);
 struct mp_laer_costs {
     double in_node, between_nodes; /* seconds that one route's row travels, one direction */
     double compute;                /* seconds that one route is computed, forward */
+    bool forward_only;             /* serving: 1 of 3 passes of compute, 2 of 4 of travel */
 };
 
 /* Slots that the routes of an expert from some sources are spread over. */

@@ -1,8 +1,6 @@
 /* SYMI as a system: options, layouts that follow popularity, plans and the descriptor. */
 #include "baselines/swiftmoe/swiftmoe.h"
 
-#include <string.h>
-
 #include "reference/plan/layouts.h"
 
 #define FIELD(member) offsetof(struct mp_swiftmoe_options, member)
@@ -20,15 +18,12 @@ static const struct mp_option option_table[] = {
 };
 
 struct swiftmoe {
-    int layers, experts, ranks;
-    int64_t slot_capacity; /* routes, -1: no limit */
+    struct mp_layouts layouts; /* first, as its hooks want it; what the homes should be now */
+    int64_t slot_capacity;     /* routes, -1: no limit */
     bool offload;
-    struct mp_layouts layouts;        /* what the homes should be now */
-    struct mp_slots initial;          /* before any load was seen, of every layer */
-    struct mp_placement initial_home; /* the same as ranks that hold experts */
-    int64_t *popularity;              /* [layers][experts], routes of the last iteration; owned */
-    int64_t *difference;              /* [experts], working memory, owned */
-    int32_t *count;                   /* [experts], working memory, owned */
+    struct mp_recent popularity; /* of the last iteration, cells [layers][experts] */
+    int64_t *difference;         /* [experts], working memory */
+    int32_t *count;              /* [experts], working memory */
 };
 
 int mp_swiftmoe_slots(const struct mp_setting *setting, const struct mp_swiftmoe_options *options) {
@@ -63,11 +58,13 @@ static int find_homes(const struct mp_slots *slots, struct mp_placement *home,
     return code;
 }
 
-/* The layout that follows from a layer's popularity. */
-static int lay_out(struct swiftmoe *self, const int64_t popularity[], struct mp_slots *slots,
-                   struct mp_error *error) {
-    int code = mp_swiftmoe_counts(popularity, self->experts, slots->ranks * slots->per_rank,
-                                  self->difference, self->count, error);
+/* The layout that follows from a layer's popularity; none yet: equal goals. */
+static int lay_out(struct swiftmoe *self, int layer, struct mp_error *error) {
+    struct mp_slots *slots = &self->layouts.slots[layer];
+    int experts = slots->experts;
+    int code =
+        mp_swiftmoe_counts(self->popularity.sum + (size_t)layer * (size_t)experts, experts,
+                           slots->ranks * slots->per_rank, self->difference, self->count, error);
     if (!code)
         mp_swiftmoe_place(self->count, slots);
     return code;
@@ -76,31 +73,22 @@ static int lay_out(struct swiftmoe *self, const int64_t popularity[], struct mp_
 static int lay_out_all(struct swiftmoe *self, struct mp_error *error) {
     int code = MP_OK;
 
-    for (int layer = 0; layer < self->layers && !code; layer++)
-        code = lay_out(self, self->popularity + (size_t)layer * (size_t)self->experts,
-                       &self->layouts.slots[layer], error);
+    for (int layer = 0; layer < self->layouts.layers && !code; layer++)
+        code = lay_out(self, layer, error);
     return code;
 }
 
-static void swiftmoe_destroy(void *opaque) {
-    struct swiftmoe *self = opaque;
-    mp_placement_destroy(&self->initial_home);
-}
-
-static int allocate(struct swiftmoe *self, int per_rank, struct mp_error *error) {
+static int create_parts(struct swiftmoe *self, const struct mp_setting *setting, int per_rank,
+                        struct mp_error *error) {
     struct mp_arena *memory = mp_system_arena(self);
-    size_t layers = (size_t)self->layers, experts = (size_t)self->experts;
+    size_t experts = (size_t)setting->experts;
 
-    MP_TAKE(memory, self->popularity, layers * experts);
     MP_TAKE_EACH(memory, experts, self->difference, self->count);
-    if (memory->lacking)
-        return MP_ENOMEM;
-    int code = mp_layouts_create(memory, self->layers, self->ranks, self->experts, per_rank, 0,
-                                 &self->layouts, error);
+    int code =
+        mp_recent_create(memory, (size_t)setting->layers * experts, 1, &self->popularity, error);
     if (!code)
-        code = mp_slots_create(memory, self->ranks, self->experts, per_rank, &self->initial, error);
-    if (!code)
-        code = mp_placement_create(self->ranks, self->experts, &self->initial_home, error);
+        code = mp_layouts_create(memory, setting->layers, setting->topology.ranks, setting->experts,
+                                 per_rank, 0, &self->layouts, error);
     return code;
 }
 
@@ -112,32 +100,13 @@ static int swiftmoe_create(void *opaque, const struct mp_setting *setting, const
     if (code)
         return code;
     struct swiftmoe *self = opaque;
-    self->layers = setting->layers;
-    self->experts = setting->experts;
-    self->ranks = setting->topology.ranks;
     self->slot_capacity = mp_slot_capacity(setting, per_rank, chosen->capacity_factor);
     self->offload = chosen->offload;
-    code = allocate(self, per_rank, error);
+    code = create_parts(self, setting, per_rank, error);
     if (!code)
-        code = lay_out_all(self, error); /* nothing popular yet: equal goals */
-    if (!code)
-        code = lay_out(self, self->popularity, &self->initial, error);
-    return code ? code : find_homes(&self->initial, &self->initial_home, error);
-}
-
-static void swiftmoe_initial_owners(const void *opaque, int32_t owner[]) {
-    const struct swiftmoe *self = opaque;
-
-    for (int layer = 0; layer < self->layers; layer++)
-        for (int expert = 0; expert < self->experts; expert++)
-            *owner++ = self->initial_home.owner[expert];
-}
-
-static void swiftmoe_initial_holders(const void *opaque, struct mp_placement home[]) {
-    const struct swiftmoe *self = opaque;
-
-    for (int layer = 0; layer < self->layers; layer++)
-        mp_placement_copy(&home[layer], &self->initial_home);
+        code = lay_out_all(self, error);
+    /* A run that was restored on other ranks begins with this layout whatever was popular. */
+    return code ? code : mp_layouts_keep_earlier(&self->layouts, error);
 }
 
 static void swiftmoe_policy(const void *opaque, struct mp_policy *policy) {
@@ -146,32 +115,14 @@ static void swiftmoe_policy(const void *opaque, struct mp_policy *policy) {
 }
 
 static int swiftmoe_copies_limit(const void *opaque) {
-    const struct swiftmoe *self = opaque;
-    int per_rank = self->initial.per_rank;
-
-    return per_rank < self->experts ? per_rank : self->experts;
-}
-
-static bool same_holders(const struct mp_placement *one, const struct mp_placement *other) {
-    size_t words = (size_t)one->experts * (size_t)one->words;
-    return memcmp(one->holder, other->holder, words * sizeof *one->holder) == 0;
-}
-
-/* The slots that a layer's homes stand for.  A run that was restored on other ranks begins with the
- * initial layout whatever was popular; homes from elsewhere say nothing of slots. */
-static struct mp_slots *slots_of(struct swiftmoe *self, int layer,
-                                 const struct mp_placement *home) {
-    struct mp_slots *slots = mp_layouts_for_home(&self->layouts, layer, home);
-
-    if (slots == &self->layouts.derived && same_holders(&self->initial_home, home))
-        return &self->initial;
-    return slots;
+    const struct mp_layouts *layouts = opaque;
+    return layouts->per_rank < layouts->experts ? layouts->per_rank : layouts->experts;
 }
 
 static int swiftmoe_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
                                struct mp_error *error) {
     struct swiftmoe *self = opaque;
-    struct mp_slots *slots = slots_of(self, plan->layer, &plan->before);
+    struct mp_slots *slots = mp_layouts_for_home(&self->layouts, plan->layer, &plan->before);
 
     mp_plan_slot_capacities(plan, slots, self->slot_capacity);
     return mp_plan_dispatch_slots(plan, load, slots, MP_SPREAD_TURN, error);
@@ -181,80 +132,27 @@ static int swiftmoe_after_step(void *opaque, int64_t iteration, const struct mp_
                                const struct mp_placement home[], struct mp_rehome *change,
                                struct mp_error *error) {
     struct swiftmoe *self = opaque;
+    int layers = self->layouts.layers;
 
     (void)iteration;
-    for (int layer = 0; layer < self->layers; layer++) {
-        int64_t *popularity = self->popularity + (size_t)layer * (size_t)self->experts;
-        struct mp_slots *slots = &self->layouts.slots[layer];
-        mp_load_expert_totals(&load[layer], popularity);
-        int code = lay_out(self, popularity, slots, error);
-        if (!code)
-            code = find_homes(slots, &change->next[layer], error);
-        if (code)
-            return code;
+    mp_recent_push_totals(&self->popularity, load, layers);
+    int code = lay_out_all(self, error);
+    for (int layer = 0; layer < layers && !code; layer++) {
+        code = find_homes(&self->layouts.slots[layer], &change->next[layer], error);
         change->changed |= !mp_placement_equal(&change->next[layer], &home[layer]);
     }
-    return MP_OK;
-}
-
-/* Saved: this head, then `popularity`. */
-struct head {
-    char magic[8]; /* its last letter changes with the format */
-    int32_t layers, experts;
-};
-static const char MAGIC[8] = {'M', 'P', 'S', 'W', 'I', 'F', 'T', '1'};
-
-static size_t popularity_bytes(const struct swiftmoe *self) {
-    return (size_t)self->layers * (size_t)self->experts * sizeof *self->popularity;
+    return code;
 }
 
 static size_t swiftmoe_save(const void *opaque, void *buffer, size_t size) {
     const struct swiftmoe *self = opaque;
-    struct head head = {.layers = self->layers, .experts = self->experts};
-    size_t bytes = popularity_bytes(self);
-
-    if (size >= sizeof head + bytes) {
-        memcpy(head.magic, MAGIC, sizeof MAGIC);
-        memcpy(buffer, &head, sizeof head);
-        memcpy((char *)buffer + sizeof head, self->popularity, bytes);
-    }
-    return sizeof head + bytes;
-}
-
-/* Popularity from outside adds up without overflow and is never negative. */
-static bool plausible(const char *bytes, size_t cells) {
-    int64_t routes;
-
-    for (size_t cell = 0; cell < cells; cell++) {
-        memcpy(&routes, bytes + cell * sizeof routes, sizeof routes);
-        if (routes < 0 || routes > INT64_C(1) << 42)
-            return false;
-    }
-    return true;
+    return mp_recent_save(&self->popularity, buffer, size);
 }
 
 static int swiftmoe_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
     struct swiftmoe *self = opaque;
-    size_t bytes = popularity_bytes(self);
-    struct head head;
-
-    if (size != sizeof head + bytes)
-        return mp_fail(error, MP_EFORMAT,
-                       "the saved state of swiftmoe has %zu bytes instead of %zu", size,
-                       sizeof head + bytes);
-    memcpy(&head, buffer, sizeof head);
-    if (memcmp(head.magic, MAGIC, sizeof MAGIC) != 0)
-        return mp_fail(error, MP_EFORMAT, "what was saved is no state of swiftmoe of this version");
-    if (head.layers != self->layers || head.experts != self->experts)
-        return mp_fail(error, MP_EFORMAT,
-                       "the saved state of swiftmoe is of %d layers with %d experts, the job has "
-                       "%d with %d",
-                       head.layers, head.experts, self->layers, self->experts);
-    const char *popularity = (const char *)buffer + sizeof head;
-    if (!plausible(popularity, bytes / sizeof *self->popularity))
-        return mp_fail(error, MP_EFORMAT, "the saved state of swiftmoe has impossible routes");
-    memcpy(self->popularity, popularity, bytes);
-    return lay_out_all(self, error);
+    int code = mp_recent_load(&self->popularity, buffer, size, error);
+    return code ? code : lay_out_all(self, error);
 }
 
 const struct mp_system mp_system_swiftmoe = {
@@ -277,9 +175,8 @@ const struct mp_system mp_system_swiftmoe = {
     .options_size = sizeof(struct mp_swiftmoe_options),
     .size = sizeof(struct swiftmoe),
     .create = swiftmoe_create,
-    .destroy = swiftmoe_destroy,
-    .initial_owners = swiftmoe_initial_owners,
-    .initial_holders = swiftmoe_initial_holders,
+    .initial_owners = mp_layouts_owners,
+    .initial_holders = mp_layouts_holders,
     .optimizer = MP_OPTIMIZER_SLICES_OF_SUM,
     .policy = swiftmoe_policy,
     .copies_limit = swiftmoe_copies_limit,

@@ -101,7 +101,7 @@ double mp_tutel_way_seconds(const struct mp_setting *setting, double message_cos
     double travel = mp_tutel_seconds(setting, message_cost, ranks, kind, bytes / degree), sum = 0;
     double forward =
         rows / degree * setting->seconds_per_route + experts * setting->seconds_per_expert;
-    for (int direction = 1; direction <= 2; direction++) {
+    for (int direction = 1; direction <= (setting->forward_only ? 1 : 2); direction++) {
         double computed = 0, lane = degree * travel;
         for (int chunk = 0; chunk < degree; chunk++) {
             double here = (chunk + 1) * travel;
@@ -122,7 +122,9 @@ static int ranks_of_group(const struct mp_setting *setting, int r) {
 /* Sums of the gradients that each rank of a group has, over all groups: to owners and back. */
 static double sum_seconds(const struct mp_setting *setting, double message_cost, int group) {
     double bytes = (double)setting->experts * (double)setting->gradient_bytes / group;
-    return setting->topology.ranks > group ? 2 * (message_cost + bytes / setting->bandwidth) : 0;
+    return setting->topology.ranks > group && !setting->forward_only
+               ? 2 * (message_cost + bytes / setting->bandwidth)
+               : 0;
 }
 
 double mp_tutel_travel_seconds(const struct mp_setting *setting,
@@ -130,7 +132,9 @@ double mp_tutel_travel_seconds(const struct mp_setting *setting,
     int ranks = setting->topology.ranks, shards = mp_setting_whole_experts(setting) * r;
     int group = ranks_of_group(setting, r);
     if (r == 0)
-        return setting->experts * (double)(2 * setting->expert_bytes + setting->gradient_bytes) *
+        return setting->experts *
+               (double)((setting->forward_only ? 1 : 2) * setting->expert_bytes +
+                        setting->gradient_bytes) *
                (ranks - 1) / ranks / setting->bandwidth;
     double factor = options->capacity_factor > 0 ? options->capacity_factor : 1;
     double bytes =
@@ -138,7 +142,8 @@ double mp_tutel_travel_seconds(const struct mp_setting *setting,
     double flat = mp_tutel_seconds(setting, options->message_cost, group, MP_EXCHANGE_FLAT, bytes);
     double levels =
         mp_tutel_seconds(setting, options->message_cost, group, MP_EXCHANGE_TWO_LEVEL, bytes);
-    return 4 * (options->exchange != MP_TUTEL_FLAT && levels < flat ? levels : flat) +
+    return mp_passes_of_travel(setting->forward_only) *
+               (options->exchange != MP_TUTEL_FLAT && levels < flat ? levels : flat) +
            sum_seconds(setting, options->message_cost, group);
 }
 

@@ -70,7 +70,8 @@ double mp_tutel_way_seconds(const struct mp_setting *setting, double message_cos
                             int experts);
 /* And of what a layer has travel in an iteration: with r >= 1 four such exchanges, each the faster
  * way if that is open, and sums of gradients over the replicas of what each rank has, which go
- * to an owner and back; with r = 0 parameters of all experts twice and their gradients once. */
+ * to an owner and back; with r = 0 parameters of all experts twice and their gradients once.  Where
+ * only forward runs: two exchanges, no sums, parameters once. */
 double mp_tutel_travel_seconds(const struct mp_setting *setting,
                                const struct mp_tutel_options *options, int r);
 

@@ -97,9 +97,9 @@ enum mp_gate_counts { MP_COUNT_FIRSTS, MP_COUNT_ALL, MP_COUNT_NONE };
 /* A gate in numbers.  For kernels zeroes are a softmax whose weights are probabilities. */
 struct mp_gate_rule {
     enum mp_gate_scores scores;
-    bool renormalise;   /* a token's weights are divided by their sum */
+    bool renormalise;   /* a token's weights are divided by their sum; else sigmoids are whole */
     bool keeps_weights; /* nobody divides them, of those that are not dropped neither */
-    float scale;        /* and then times this; 0: 1 */
+    float scale;        /* of sigmoids, or what was divided: times this; 0: 1 */
     /* Consecutive experts in so many prototypes, equal in size: the scores are those of each, and a
      * token chooses one in each, so that there are K of them; 0: no prototypes. */
     int prototypes;

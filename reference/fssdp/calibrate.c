@@ -14,7 +14,8 @@ int mp_calibrator_create(struct mp_arena *memory, const struct mp_setting *setti
     size_t ranks = (size_t)setting->topology.ranks;
 
     *state = (struct mp_calibrator){.topology = setting->topology,
-                                    .seconds_per_route = setting->seconds_per_route};
+                                    .seconds_per_route = setting->seconds_per_route,
+                                    .forward_only = setting->forward_only};
     if (setting->bandwidth > 0) {
         state->seconds_per_border = (double)setting->route_bytes / setting->bandwidth;
         state->seconds_per_copy = (double)setting->expert_bytes / setting->bandwidth;
@@ -23,13 +24,8 @@ int mp_calibrator_create(struct mp_arena *memory, const struct mp_setting *setti
     MP_TAKE_EACH(memory, ranks, state->row_total, state->computed, state->local, state->holder,
                  state->arrivals);
     MP_TAKE_EACH(memory, ranks + 1, state->share_node, state->share_all);
-    int code = mp_arena_check(memory, error);
-    return code ? code : mp_placement_create((int)ranks, setting->experts, &state->proposal, error);
-}
-
-void mp_calibrator_destroy(struct mp_calibrator *state) {
-    mp_placement_destroy(&state->proposal);
-    *state = (struct mp_calibrator){0};
+    mp_placement_take(memory, (int)ranks, setting->experts, &state->proposal);
+    return mp_arena_check(memory, error);
 }
 
 /* Holders that routes are split over, and what is noted of the splits. */
@@ -131,9 +127,10 @@ static double latency(const struct mp_calibrator *state) {
         if (crossing > most_crossing)
             most_crossing = crossing;
     }
-    /* A forward and two backward GEMMs, four exchanges. */
-    return 3 * (double)most_computed * state->seconds_per_route +
-           4 * (double)most_crossing * state->seconds_per_border;
+    return mp_passes_of_compute(state->forward_only) * (double)most_computed *
+               state->seconds_per_route +
+           mp_passes_of_travel(state->forward_only) * (double)most_crossing *
+               state->seconds_per_border;
 }
 
 double mp_calibrator_latency(struct mp_calibrator *state, const struct mp_placement *placement,

@@ -33,9 +33,9 @@ struct fssdp {
     struct mp_materializer materializer;
     struct mp_calibrator calibrator;
     struct mp_sharder sharder;
-    struct mp_load predicted; /* frugal: the window's mean, the same from every source */
-    int32_t *owner;           /* [layers][experts], as re-sharding finds them */
-    int32_t *next_owner;      /* [layers][experts] */
+    struct mp_load *predicted; /* frugal: the window's mean, the same from every source */
+    int32_t *owner;            /* [layers][experts], as re-sharding finds them */
+    int32_t *next_owner;       /* [layers][experts] */
 };
 
 int mp_fssdp_overlap(const struct mp_setting *setting) {
@@ -76,30 +76,24 @@ static int check_setting(const struct mp_setting *setting, const struct mp_fssdp
     return MP_OK;
 }
 
-static void fssdp_destroy(void *opaque) {
-    struct fssdp *self = opaque;
-    mp_calibrator_destroy(&self->calibrator);
-    mp_load_destroy(&self->predicted);
-}
-
 static int create_parts(struct fssdp *self, struct mp_error *error) {
     struct mp_arena *memory = mp_system_arena(self);
     const struct mp_setting *setting = &self->setting;
     int layers = setting->layers, experts = setting->experts;
 
     MP_TAKE_EACH(memory, (size_t)layers * (size_t)experts, self->owner, self->next_owner);
+    self->predicted = mp_loads_take(memory, 1, setting->topology.ranks, experts);
     int code = mp_recent_create(memory, (size_t)layers * (size_t)experts, self->options.window,
                                 &self->window, error);
     if (!code)
         code = mp_materializer_create(memory, &setting->topology, experts, self->options.overlap,
                                       &self->materializer, error);
     if (!code)
-        code = mp_load_create(setting->topology.ranks, experts, &self->predicted, error);
-    if (!code)
         code = mp_calibrator_create(memory, setting, &self->calibrator, error);
-    if (self->frugal) /* parameters there, gradient back; read and written by three GEMMs */
+    if (self->frugal) /* parameters there, gradient back; read and written by every GEMM */
         self->calibrator.seconds_per_copy =
-            2 * self->calibrator.seconds_per_copy + 3 * setting->seconds_per_expert;
+            (setting->forward_only ? 1 : 2) * self->calibrator.seconds_per_copy +
+            mp_passes_of_compute(setting->forward_only) * setting->seconds_per_expert;
     if (!code)
         code = mp_sharder_create(memory, &setting->topology, layers, experts, self->options.overlap,
                                  &self->sharder, error);
@@ -175,7 +169,7 @@ static void predict(struct fssdp *self, int layer) {
 
     for (int source = 0; source < ranks; source++)
         for (int expert = 0; expert < experts; expert++)
-            self->predicted.count[(long)source * experts + expert] =
+            self->predicted->count[(long)source * experts + expert] =
                 (uint32_t)((sum[expert] + divisor / 2) / divisor);
 }
 
@@ -195,7 +189,7 @@ static int fssdp_before_gate(void *opaque, struct mp_plan *plan, struct mp_error
         predict(self, plan->layer);
         self->sharder.hot[plan->layer] =
             mp_choose_overlap(&self->calibrator, &self->materializer, &plan->during,
-                              &self->predicted, self->options.memory);
+                              self->predicted, self->options.memory);
     } else {
         mp_placement_copy(proposal, &plan->during);
         mp_materialize(&self->materializer, proposal, window_layer(self, plan->layer),
@@ -243,46 +237,14 @@ static int fssdp_after_step(void *opaque, int64_t iteration, const struct mp_loa
     return MP_OK;
 }
 
-/* Saved: this head, then the window's iterations of [layers][experts] loads, oldest first. */
-struct head {
-    char magic[8];
-    int32_t layers, experts, count, reserved;
-};
-static const char MAGIC[8] = {'M', 'P', 'W', 'I', 'N', 'D', 'W', '1'};
-
 static size_t fssdp_save(const void *opaque, void *buffer, size_t size) {
     const struct fssdp *self = opaque;
-    struct head head = {.layers = self->setting.layers,
-                        .experts = self->setting.experts,
-                        .count = self->window.count};
-    size_t needed = sizeof head + mp_recent_save_rows(&self->window, NULL, 0);
-
-    if (size < needed)
-        return needed;
-    memcpy(head.magic, MAGIC, sizeof MAGIC);
-    memcpy(buffer, &head, sizeof head);
-    mp_recent_save_rows(&self->window, (char *)buffer + sizeof head, size - sizeof head);
-    return needed;
+    return mp_recent_save(&self->window, buffer, size);
 }
 
 static int fssdp_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
     struct fssdp *self = opaque;
-    const struct mp_setting *setting = &self->setting;
-    struct head head;
-
-    if (size < sizeof head)
-        return mp_fail(error, MP_EFORMAT, "a saved load window has at least %zu bytes, not %zu",
-                       sizeof head, size);
-    memcpy(&head, buffer, sizeof head);
-    if (memcmp(head.magic, MAGIC, sizeof MAGIC) != 0)
-        return mp_fail(error, MP_EFORMAT, "what was saved is no load window of this version");
-    if (head.layers != setting->layers || head.experts != setting->experts)
-        return mp_fail(error, MP_EFORMAT,
-                       "the saved load window is of %d layers with %d experts, the job has %d with "
-                       "%d",
-                       head.layers, head.experts, setting->layers, setting->experts);
-    return mp_recent_load_rows(&self->window, head.count, (const char *)buffer + sizeof head,
-                               size - sizeof head, error);
+    return mp_recent_load(&self->window, buffer, size, error);
 }
 
 /* What both systems have. */
@@ -291,7 +253,7 @@ static int fssdp_load(void *opaque, const void *buffer, size_t size, struct mp_e
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_PLANS_BEFORE_GATE |  \
                     MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,                               \
     .options = option_table, .options_size = sizeof(struct mp_fssdp_options),                      \
-    .destroy = fssdp_destroy, .initial_owners = fssdp_initial_owners, .policy = fssdp_policy,      \
+    .initial_owners = fssdp_initial_owners, .policy = fssdp_policy,                                \
     .copies_limit = fssdp_copies_limit, .before_gate = fssdp_before_gate,                          \
     .after_gate = fssdp_after_gate, .after_step = fssdp_after_step, .save = fssdp_save,            \
     .load = fssdp_load

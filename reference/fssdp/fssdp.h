@@ -78,6 +78,7 @@ struct mp_calibrator {
     double seconds_per_route;  /* computing one route forward */
     double seconds_per_border; /* one route across a rank's border, one direction */
     double seconds_per_copy;   /* one expert's parameters arriving */
+    bool forward_only;         /* serving: latencies have no backward */
     int64_t *total;            /* [experts], routes of the load looked at */
     int64_t *row_total;        /* [ranks], routes that a rank's tokens make */
     int64_t *computed;         /* [ranks], routes computed on a rank */
@@ -90,8 +91,8 @@ struct mp_calibrator {
 };
 int mp_calibrator_create(struct mp_arena *memory, const struct mp_setting *setting,
                          struct mp_calibrator *state, struct mp_error *error);
-void mp_calibrator_destroy(struct mp_calibrator *state);
-/* latency(P) = 3 max computed + 4 max of routes in or out, in seconds, under the dispatch of 1.9.
+/* latency(P) = 3 max computed + 4 max of routes in or out, in seconds, under the dispatch of 1.9;
+ * where only forward runs, 1 and 2.
  */
 double mp_calibrator_latency(struct mp_calibrator *state, const struct mp_placement *placement,
                              const struct mp_load *load);

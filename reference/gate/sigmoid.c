@@ -27,6 +27,8 @@ static int complete(const struct mp_gate_sizes *sizes, const void *given, struct
     const struct options *sigmoid = given;
     mp_gate_take_losses(sizes, &sigmoid->losses, rule);
     rule->scores = MP_SCORES_SIGMOID;
+    rule->renormalise = sizes->top_k > 1; /* one alone would be 1, and the gate learn nothing */
+    rule->keeps_weights = !rule->renormalise;
     rule->scale = (float)sigmoid->scale;
     rule->bias_rate = (float)sigmoid->bias_rate;
     if (sigmoid->groups > 1) {
@@ -47,7 +49,8 @@ const struct mp_gate_kind mp_gate_sigmoid = {
         "Scores are sigmoids of the logits. The top-k largest of score plus bias win, ties to the "
         "lower expert; with groups only among those of groups-kept groups, a group being as good "
         "as the sum of its best top-k / groups-kept of these. Weights are the winners' scores, "
-        "without bias, divided by their sum and times scale. After each update the bias of an "
+        "without bias, divided by their sum (not one that is alone) and times scale. After each "
+        "update the bias of an "
         "expert moves by bias-rate, up if it had fewer routes than the mean over all ranks, down "
         "if it had more; it is kept in checkpoints. The auxiliary loss takes scores divided by the "
         "sum of all for probabilities, and all choices of the batch; auxiliary-weight 0 is "

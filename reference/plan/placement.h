@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "reference/base/error.h"
+#include "reference/base/arena.h"
 
 struct mp_placement {
     int ranks;
@@ -29,6 +29,10 @@ void mp_contiguous_owners(int layers, int experts, int ranks, int32_t owner[]);
 /* Contiguous owners, and no other holders.  Errors: MP_EINVAL (sizes below 1), MP_ENOMEM. */
 int mp_placement_create(int ranks, int experts, struct mp_placement *placement,
                         struct mp_error *error);
+/* The same from an arena, which releases it; sizes are at least 1.  Holds nothing where there was
+ * no room. */
+void mp_placement_take(struct mp_arena *arena, int ranks, int experts,
+                       struct mp_placement *placement);
 void mp_placement_destroy(struct mp_placement *placement); /* accepts NULL and a zeroed one */
 
 /* Sets the owners and makes them the only holders.  owner is [experts]. */

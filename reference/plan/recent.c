@@ -1,6 +1,7 @@
 /* Recent: a ring of the last iterations and their sums. */
 #include "reference/plan/recent.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 int mp_recent_create(struct mp_arena *memory, size_t cells, int window, struct mp_recent *recent,
@@ -53,40 +54,7 @@ void mp_recent_push_counts(struct mp_recent *recent, const struct mp_load load[]
     }
 }
 
-size_t mp_recent_save_rows(const struct mp_recent *recent, void *buffer, size_t size) {
-    size_t row_bytes = recent->cells * sizeof *recent->ring;
-    size_t needed = (size_t)recent->count * row_bytes;
-    char *to = buffer;
-
-    if (!buffer || size < needed)
-        return needed;
-    for (int age = recent->count; age > 0; age--, to += row_bytes) {
-        int row = (recent->next - age + recent->window) % recent->window;
-        memcpy(to, recent->ring + (size_t)row * recent->cells, row_bytes);
-    }
-    return needed;
-}
-
-int mp_recent_load_rows(struct mp_recent *recent, int64_t count, const void *buffer, size_t size,
-                        struct mp_error *error) {
-    size_t row_bytes = recent->cells * sizeof *recent->ring;
-
-    if (count < 0 || size / row_bytes != (size_t)count || size % row_bytes != 0)
-        return mp_fail(error, MP_EFORMAT, "%lld saved iterations of %zu loads can't have %zu bytes",
-                       (long long)count, recent->cells, size);
-    int64_t skipped = count > recent->window ? count - recent->window : 0;
-    recent->count = (int)(count - skipped);
-    recent->next = recent->count % recent->window;
-    memset(recent->ring, 0, (size_t)recent->window * row_bytes);
-    memset(recent->sum, 0, row_bytes);
-    memcpy(recent->ring, (const char *)buffer + (size_t)skipped * row_bytes,
-           (size_t)recent->count * row_bytes);
-    for (size_t cell = 0; cell < (size_t)recent->count * recent->cells; cell++)
-        recent->sum[cell % recent->cells] += recent->ring[cell];
-    return MP_OK;
-}
-
-/* Saved: this head, then the rows. */
+/* Saved: this head, then the iterations, oldest first. */
 struct head {
     char magic[8];
     int64_t cells;
@@ -96,29 +64,68 @@ static const char MAGIC[8] = {'M', 'P', 'R', 'E', 'C', 'N', 'T', '1'};
 
 size_t mp_recent_save(const struct mp_recent *recent, void *buffer, size_t size) {
     struct head head = {.cells = (int64_t)recent->cells, .count = recent->count};
-    size_t needed = sizeof head + mp_recent_save_rows(recent, NULL, 0);
+    size_t row_bytes = recent->cells * sizeof *recent->ring;
+    size_t needed = sizeof head + (size_t)recent->count * row_bytes;
+    char *to = buffer;
 
     if (size < needed)
         return needed;
     memcpy(head.magic, MAGIC, sizeof MAGIC);
-    memcpy(buffer, &head, sizeof head);
-    mp_recent_save_rows(recent, (char *)buffer + sizeof head, size - sizeof head);
+    memcpy(to, &head, sizeof head);
+    to += sizeof head;
+    for (int age = recent->count; age > 0; age--, to += row_bytes) {
+        int row = (recent->next - age + recent->window) % recent->window;
+        memcpy(to, recent->ring + (size_t)row * recent->cells, row_bytes);
+    }
     return needed;
+}
+
+/* Routes from outside add up without overflow and are never negative. */
+static bool are_routes(const char *from, size_t bytes) {
+    int64_t routes;
+
+    for (size_t at = 0; at < bytes; at += sizeof routes) {
+        memcpy(&routes, from + at, sizeof routes);
+        if (routes < 0 || routes > INT64_C(1) << 42)
+            return false;
+    }
+    return true;
+}
+
+static void take_rows(struct mp_recent *recent, const char *from, int64_t count) {
+    size_t row_bytes = recent->cells * sizeof *recent->ring;
+    int64_t skipped = count > recent->window ? count - recent->window : 0;
+
+    recent->count = (int)(count - skipped);
+    recent->next = recent->count % recent->window;
+    memset(recent->ring, 0, (size_t)recent->window * row_bytes);
+    memset(recent->sum, 0, row_bytes);
+    memcpy(recent->ring, from + (size_t)skipped * row_bytes, (size_t)recent->count * row_bytes);
+    for (size_t cell = 0; cell < (size_t)recent->count * recent->cells; cell++)
+        recent->sum[cell % recent->cells] += recent->ring[cell];
 }
 
 int mp_recent_load(struct mp_recent *recent, const void *buffer, size_t size,
                    struct mp_error *error) {
     struct head head;
+    const char *rows = (const char *)buffer + sizeof head;
+    size_t row_bytes = recent->cells * sizeof *recent->ring;
 
     if (size < sizeof head)
         return mp_fail(error, MP_EFORMAT, "a saved window of loads has at least %zu bytes, not %zu",
                        sizeof head, size);
+    size -= sizeof head;
     memcpy(&head, buffer, sizeof head);
     if (memcmp(head.magic, MAGIC, sizeof MAGIC) != 0)
         return mp_fail(error, MP_EFORMAT, "what was saved is no window of loads of this version");
     if (head.cells != (int64_t)recent->cells)
         return mp_fail(error, MP_EFORMAT, "the saved window is of %lld loads, the job has %zu",
                        (long long)head.cells, recent->cells);
-    return mp_recent_load_rows(recent, head.count, (const char *)buffer + sizeof head,
-                               size - sizeof head, error);
+    if (head.count < 0 || size / row_bytes != (size_t)head.count || size % row_bytes != 0)
+        return mp_fail(error, MP_EFORMAT, "%lld saved iterations of %zu loads can't have %zu bytes",
+                       (long long)head.count, recent->cells, size);
+    if (!are_routes(rows, size))
+        return mp_fail(error, MP_EFORMAT, "the saved window has impossible routes");
+    take_rows(recent, rows, head.count);
+    return MP_OK;
 }

@@ -31,13 +31,9 @@ void mp_recent_push_counts(struct mp_recent *recent, const struct mp_load load[]
 /* Writes at most `size` bytes of the state and returns the bytes needed. */
 size_t mp_recent_save(const struct mp_recent *recent, void *buffer, size_t size);
 /* Reads a state back.  Another window is fine: the newest iterations that fit are kept.
- * MP_EFORMAT for anything that was not saved with as many cells; then nothing has changed. */
+ * MP_EFORMAT for anything that was not saved with as many cells, and for routes that no load has;
+ * then nothing has changed. */
 int mp_recent_load(struct mp_recent *recent, const void *buffer, size_t size,
                    struct mp_error *error);
-/* The same without a head that says cells and count, for a state whose own head does: the `count`
- * iterations alone, oldest first. */
-size_t mp_recent_save_rows(const struct mp_recent *recent, void *buffer, size_t size);
-int mp_recent_load_rows(struct mp_recent *recent, int64_t count, const void *buffer, size_t size,
-                        struct mp_error *error);
 
 #endif

@@ -69,6 +69,15 @@ struct mp_setting {
 static inline int mp_setting_shards(const struct mp_setting *setting) {
     return setting->shards > 1 ? setting->shards : 1;
 }
+/* How often an iteration computes what forward computes of an expert's routes (backward: gradients
+ * of inputs and of weights), and how often a route's row crosses: there and back, forward and
+ * backward. What systems' cost models count. */
+static inline int mp_passes_of_compute(bool forward_only) {
+    return forward_only ? 1 : 3;
+}
+static inline int mp_passes_of_travel(bool forward_only) {
+    return forward_only ? 2 : 4;
+}
 /* Experts that the gate chooses among, and how many for a token: what capacities are of. */
 static inline int mp_setting_whole_experts(const struct mp_setting *setting) {
     return setting->experts / mp_setting_shards(setting);

@@ -141,7 +141,7 @@ static const struct {
 } known[] = {
     {"ep", 0x6ebeeb9a701f4c4e},           {"deepep", 0x0976a45141fe8e78},
     {"deepspeed", 0x8b5ffe2da57a6b2a},    {"eplb", 0x58468be19022fe04},
-    {"fastermoe", 0x417dee42e61d9d53},    {"flexmoe", 0x371fa931dc448638},
+    {"fastermoe", 0x417dee42e61d9d53},    {"flexmoe", 0x43073ad14537e7da},
     {"frugal", 0x4838389ab33cc7f2},       {"fssdp", 0xc49507eb63a450d3},
     {"free-balance", 0x7c3ea80004f84414}, {"harmoeny", 0x43d6de8ccb9c2eec},
     {"hetumoe", 0xdd0a1163b9d23e2e},      {"hiermoe", 0x5c965707309ae761},

@@ -39,6 +39,11 @@ static struct arguments arguments_of(int experts, int top_k, const struct mp_gat
                               .scale = rule->scale != 0 ? rule->scale : 1};
 }
 
+/* Whether weights are sigmoids, while probabilities are those over the sum of all. */
+static bool weighs_sigmoids(const struct arguments *a) {
+    return a->rule->scores == MP_SCORES_SIGMOID && !a->rule->renormalise;
+}
+
 /* The first expert of a row. */
 static size_t first_expert(const struct arguments *a, size_t row) {
     return row % (size_t)a->parts * a->experts;
@@ -249,8 +254,9 @@ static void forward_range(const void *argument, size_t begin, size_t end, int th
             weight[j] = choice[j] < 0 ? 0 : share;
             sum += share;
         }
-        for (size_t j = 0; a->rule->renormalise && j < top_k; j++)
-            weight[j] = a->scale * weight[j] / sum;
+        float divisor = a->rule->renormalise ? sum : weighs_sigmoids(a) ? 1 / kept : 1;
+        for (size_t j = 0; j < top_k; j++)
+            weight[j] = a->scale * weight[j] / divisor;
         for (size_t j = 0; a->parts > 1 && j < top_k; j++)
             choice[j] = moved(choice[j], (int32_t)first_expert(a, row));
     }
@@ -436,6 +442,8 @@ static void probability_gradient(const struct arguments *a, size_t row, float *d
         survivor_gradient(a, row, dprobability);
         return;
     }
+    if (weighs_sigmoids(a))
+        return;
     float sum = 1, common = 0;
     if (a->rule->renormalise) {
         sum = 0;
@@ -470,6 +478,15 @@ static void sigmoid_gradient(size_t count, const float *restrict probability, fl
         gradient[e] *= 1 - probability[e] * sum;
 }
 
+/* Of weights that are scaled sigmoids s themselves: dlogit = scale s (1 - s) dw. */
+static void add_whole_sigmoids(const struct arguments *a, size_t row, const float *probability,
+                               float *gradient) {
+    for (size_t j = row * (size_t)a->top_k; j < (row + 1) * (size_t)a->top_k; j++) {
+        float score = probability[a->choice[j]] * a->kept[row];
+        gradient[a->choice[j]] += a->scale * a->dweight[j] * score * (1 - score);
+    }
+}
+
 static void backward_range(const void *argument, size_t begin, size_t end, int thread) {
     const struct arguments *a = argument;
     (void)thread;
@@ -482,7 +499,10 @@ static void backward_range(const void *argument, size_t begin, size_t end, int t
             continue;
         }
         probability_gradient(a, row, gradient);
-        if (a->rule->scores == MP_SCORES_SIGMOID)
+        if (weighs_sigmoids(a)) {
+            sigmoid_gradient(a->experts, probability, a->kept[row], gradient);
+            add_whole_sigmoids(a, row, probability, gradient);
+        } else if (a->rule->scores == MP_SCORES_SIGMOID)
             sigmoid_gradient(a->experts, probability, a->kept[row], gradient);
         else if (a->rule->scores == MP_SCORES_APART)
             for (size_t e = 0; e < a->experts; e++)

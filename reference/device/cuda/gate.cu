@@ -100,6 +100,11 @@ __device__ __forceinline__ bool is_sigmoid(enum mp_gate_scores scores) {
     return scores == MP_SCORES_SIGMOID || scores == MP_SCORES_APART;
 }
 
+/* Whether weights are sigmoids, while probabilities are those over the sum of all. */
+__device__ __forceinline__ bool weighs_sigmoids(const struct mp_gate_rule &rule) {
+    return rule.scores == MP_SCORES_SIGMOID && !rule.renormalise;
+}
+
 /* A score that is not yet divided by the sum of all. */
 __device__ __forceinline__ float score(enum mp_gate_scores scores, float logit, float largest) {
     return is_sigmoid(scores) ? sigmoid(logit) : exponential(logit, largest);
@@ -150,7 +155,9 @@ __device__ __forceinline__ void write_choices(const gate_rows &a, int64_t row, f
         }
         sum += share[slot];
     }
-    sum = a.rule.renormalise ? group_sum<Layout::LANES>(sum) : 1.0f;
+    sum = a.rule.renormalise        ? group_sum<Layout::LANES>(sum)
+          : weighs_sigmoids(a.rule) ? inverse
+                                    : 1.0f;
 #pragma unroll
     for (int slot = 0; slot < Layout::SLOTS; slot++) {
         const int j = slot * Layout::LANES + Layout::lane();
@@ -509,7 +516,8 @@ __global__ void __launch_bounds__(GATE_THREADS) gate_backward_kernel(const gate_
     if (a.rule.alignment_slope > 0)
         add_alignment<Layout>(a, row, probability, gradient);
     route_gradients<Layout>(a, row, expert, added);
-    add_route_gradients<Layout>(a.top_k, expert, added, gradient);
+    if (!weighs_sigmoids(a.rule))
+        add_route_gradients<Layout>(a.top_k, expert, added, gradient);
 
     float product = 0;
 #pragma unroll
@@ -522,6 +530,12 @@ __global__ void __launch_bounds__(GATE_THREADS) gate_backward_kernel(const gate_
     product = apart ? 0.0f : product;
     const float sum = apart ? 1.0f : a.rule.scores == MP_SCORES_SIGMOID ? kept : 0.0f;
     const float temperature = a.rule.temperature > 0 ? a.rule.temperature : 1.0f;
+    if (weighs_sigmoids(a.rule)) { /* they don't depend on the sum of all */
+#pragma unroll
+        for (int slot = 0; slot < Layout::SLOTS; slot++)
+            added[slot] *= kept;
+        add_route_gradients<Layout>(a.top_k, expert, added, gradient);
+    }
 #pragma unroll
     for (int i = 0; i < Layout::VALUES; i++)
         gradient[i] =

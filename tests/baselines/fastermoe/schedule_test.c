@@ -66,7 +66,7 @@ TEST(groups_are_as_large_as_experts_are_dear) {
                                      .topology = {row->ranks, row->ranks},
                                      .tokens_per_rank = 1000,
                                      .seconds_per_expert = row->seconds_per_expert};
-        struct mp_shadow_costs costs = {row->seconds_per_route, 1e-6, 1};
+        struct mp_shadow_costs costs = {row->seconds_per_route, 1e-6, 1, false};
         int size = 0;
         assert_works(mp_smart_group_size(&setting, &costs, &size, &error));
         print_message("  %s: groups of %d\n", row->name, size);

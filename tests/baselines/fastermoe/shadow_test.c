@@ -80,6 +80,12 @@ static const struct golden_case GOLDEN[] = {
     {&V6, FIXED, {24400, 5000, 2800, 3800}, 2, {7, 0}},
     {&V6, RELEASED, {8000, 9000}, 0, {0}},
 };
+/* Forward alone: a third of the computing, half of the travel, parameters there and no gradients
+ * back. */
+static const struct golden_case GOLDEN_SERVING[] = {
+    {&V1, PAPER, {25000.0 / 3, 2600, 11200.0 / 3}, 1, {0}},
+    {&V1, FIXED, {25000.0 / 3, 9500.0 / 3, 11000.0 / 3}, 1, {0}},
+};
 
 static void select_shadows(struct mp_shadows *shadows, const struct mp_shadow_costs *costs,
                            const struct mp_load *load, const int32_t owner[],
@@ -115,24 +121,30 @@ static void compare(const struct golden_case *row, const struct mp_shadows *shad
                      index, 1e6 * shadows->latency[index], row->latency[index]);
 }
 
+static void decide(const struct golden_case *row, bool forward_only) {
+    const struct golden_load *golden = row->load;
+    struct mp_fastermoe_options options = {.policy = (int)row->policy, .element_bytes = 4};
+    struct mp_setting setting = GOLDEN_SETTING;
+    setting.forward_only = forward_only;
+    struct mp_shadow_costs costs = mp_fastermoe_costs(&setting, &options);
+    struct mp_shadows shadows;
+    AUTO(load) struct mp_load load;
+    int32_t owner[MOST_EXPERTS];
+    contiguous_owners(golden->ranks, golden->experts, owner);
+    assert_works(mp_load_create(golden->ranks, golden->experts, &load, &error));
+    memcpy(load.count, golden->count,
+           (size_t)golden->ranks * (size_t)golden->experts * sizeof *load.count);
+    assert_works(mp_shadows_create(&memory, golden->ranks, golden->experts, &shadows, &error));
+    select_shadows(&shadows, &costs, &load, owner, row->policy, MP_ALL);
+    compare(row, &shadows);
+    mp_arena_release(&memory);
+}
+
 TEST(golden_decisions) {
-    for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
-        const struct golden_case *row = &GOLDEN[index];
-        const struct golden_load *golden = row->load;
-        struct mp_fastermoe_options options = {.policy = (int)row->policy, .element_bytes = 4};
-        struct mp_shadow_costs costs = mp_fastermoe_costs(&GOLDEN_SETTING, &options);
-        struct mp_shadows shadows;
-        AUTO(load) struct mp_load load;
-        int32_t owner[MOST_EXPERTS];
-        contiguous_owners(golden->ranks, golden->experts, owner);
-        assert_works(mp_load_create(golden->ranks, golden->experts, &load, &error));
-        memcpy(load.count, golden->count,
-               (size_t)golden->ranks * (size_t)golden->experts * sizeof *load.count);
-        assert_works(mp_shadows_create(&memory, golden->ranks, golden->experts, &shadows, &error));
-        select_shadows(&shadows, &costs, &load, owner, row->policy, MP_ALL);
-        compare(row, &shadows);
-        mp_arena_release(&memory);
-    }
+    for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++)
+        decide(&GOLDEN[index], false);
+    for (size_t index = 0; index < sizeof GOLDEN_SERVING / sizeof *GOLDEN_SERVING; index++)
+        decide(&GOLDEN_SERVING[index], true);
 }
 
 struct costs_case {

@@ -142,13 +142,18 @@ TEST(the_variant_by_hand) {
 }
 
 TEST(factors_come_from_the_setting) {
-    const struct mp_setting setting = {.topology = {8, 4},
-                                       .expert_bytes = 1000000,
-                                       .route_bytes = 2000,
-                                       .bandwidth = 1e9,
-                                       .seconds_per_route = 1e-6};
+    struct mp_setting setting = {.topology = {8, 4},
+                                 .expert_bytes = 500000,
+                                 .gradient_bytes = 1000000,
+                                 .route_bytes = 2000,
+                                 .bandwidth = 1e9,
+                                 .seconds_per_route = 1e-6};
     struct mp_flex_costs costs = mp_flex_costs(&setting);
     assert_true(fabs(costs.route - 3e-6) < 1e-15);
     assert_true(fabs(costs.row - 8e-6) < 1e-15);
     assert_true(fabs(costs.replica - 2.5e-4) < 1e-13);
+    setting.forward_only = true;
+    costs = mp_flex_costs(&setting);
+    assert_true(fabs(costs.route - 1e-6) < 1e-15);
+    assert_true(fabs(costs.row - 4e-6) < 1e-15);
 }

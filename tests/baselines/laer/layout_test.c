@@ -90,7 +90,8 @@ static const int64_t LAER_COUNT[16] = {20, 1, 5, 1, 10, 2, 8, 0, 6, 1, 9, 1, 4, 
 static const int64_t GOLDEN_SENT[2][GOLDEN_RANKS][GOLDEN_RANKS] = {
     {{14, 13, 0, 0}, {11, 9, 0, 0}, {0, 0, 9, 8}, {0, 0, 8, 6}},
     {{16, 11, 0, 0}, {13, 7, 0, 0}, {0, 0, 8, 9}, {0, 0, 6, 8}}};
-static const double GOLDEN_COST[2] = {4 * 40 + 3 * 25, 4 * 39 + 3 * 29};
+static const double GOLDEN_COST[2][2] = {{4 * 40 + 3 * 25, 4 * 39 + 3 * 29}, /* forward only: */
+                                         {2 * 40 + 25, 2 * 39 + 29}};
 
 /* Routes that `source` sends to `rank` under the plan. */
 static int64_t sent(const struct mp_plan *plan, int source, int rank) {
@@ -132,8 +133,11 @@ TEST(golden_routing_and_cost) {
         for (int source = 0; source < GOLDEN_RANKS; source++)
             for (int rank = 0; rank < GOLDEN_RANKS; rank++)
                 assert_int_equal(sent(&plan, source, rank), GOLDEN_SENT[index][source][rank]);
-        assert_close(mp_laer_cost(&evaluator, &slots, LAER_COUNT, &costs), GOLDEN_COST[index],
-                     1e-12);
+        for (int only = 0; only < 2; only++) {
+            costs.forward_only = only;
+            assert_close(mp_laer_cost(&evaluator, &slots, LAER_COUNT, &costs),
+                         GOLDEN_COST[only][index], 1e-12);
+        }
         mp_plan_destroy(&plan);
         mp_load_destroy(&load);
         mp_arena_release(&memory);

@@ -152,6 +152,10 @@ TEST(chunks_travel_under_work) {
                  1e-12);
     assert_close(mp_tutel_way_seconds(&setting, 0, 8, MP_EXCHANGE_FLAT, 1, 8000, 40, 3), 312e-6,
                  1e-12);
+    setting.forward_only = true;
+    assert_close(mp_tutel_way_seconds(&setting, 0, 8, MP_EXCHANGE_FLAT, 2, 8000, 40, 3), 96e-6,
+                 1e-12);
+    setting.forward_only = false;
     setting.seconds_per_expert =
         10e-6; /* 50 and 100 us a chunk: 24, 74, 124, 148; 24, 124, 224, 248 */
     assert_close(mp_tutel_way_seconds(&setting, 0, 8, MP_EXCHANGE_FLAT, 2, 8000, 40, 3), 396e-6,
@@ -265,6 +269,11 @@ TEST(experts_travel_where_they_are_smaller) {
     assert_close(mp_tutel_travel_seconds(&setting, &options, 1), 4 * (4e-7 + 336e-9), 1e-15);
     options.exchange = MP_TUTEL_FLAT;
     assert_close(mp_tutel_travel_seconds(&setting, &options, 1), 4 * (6e-7 + 288e-9), 1e-15);
+    struct mp_setting serving = setting;
+    serving.forward_only = true;
+    serving.gradient_bytes = 0;
+    assert_close(mp_tutel_travel_seconds(&serving, &options, 0), 448e-9, 1e-15);
+    assert_close(mp_tutel_travel_seconds(&serving, &options, 1), 2 * (6e-7 + 288e-9), 1e-15);
     for (int r = 0; r < 2; r++) {
         options.message_cost = r ? 0 : 1e-7;
         assert_int_equal(mp_system_create(&mp_system_tutel, &setting, &options, &self, NULL),
@@ -293,6 +302,9 @@ TEST(more_ranks_than_experts_may_cut_them) {
     /* Groups of 4 in two nodes: 2 chunks to the other one, and of half an expert. */
     assert_close(mp_tutel_travel_seconds(&setting, &options, 2), 4 * 320e-9 + 2 * 32e-9, 1e-15);
     assert_close(mp_tutel_travel_seconds(&setting, &options, 4), 4 * 960e-9, 1e-15);
+    setting.forward_only = true; /* replicas have no gradients to sum */
+    assert_close(mp_tutel_travel_seconds(&setting, &options, 2), 2 * 320e-9, 1e-15);
+    setting.forward_only = false;
     static const struct {
         int64_t bytes; /* of a gradient */
         int width, shards;

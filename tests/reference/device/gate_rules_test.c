@@ -58,14 +58,17 @@ static void naive_probabilities(const struct rules_case *c, int token, const dou
         probability[e] /= sum[e / size];
 }
 
-static void naive_weights(const struct rules_case *c, const double *probability,
+/* `scores` is the sum of all experts' scores. */
+static void naive_weights(const struct rules_case *c, const double *probability, double scores,
                           const int32_t *choice, double *weight) {
+    bool whole = c->rule.scores == MP_SCORES_SIGMOID && !c->rule.renormalise;
     double sum = 0;
     for (int j = 0; j < c->top_k; j++)
         sum += weight[j] = probability[mp_choice_expert(choice[j])];
     for (int j = 0; j < c->top_k; j++) {
-        if (c->rule.renormalise)
-            weight[j] *= (c->rule.scale != 0 ? (double)c->rule.scale : 1) / sum;
+        if (c->rule.renormalise || whole)
+            weight[j] *=
+                (c->rule.scale != 0 ? (double)c->rule.scale : 1) * (whole ? scores : 1 / sum);
         weight[j] *= choice[j] >= 0;
     }
 }
@@ -88,7 +91,7 @@ static double loss(const void *context) {
     for (int t = 0; t < c->tokens; t++) {
         const int32_t *choice = g->choice + t * c->top_k;
         naive_probabilities(c, t, g->logits + t * c->experts, probability, sum);
-        naive_weights(c, probability, choice, weight);
+        naive_weights(c, probability, sum[0], choice, weight);
         total += dot_doubles(weight, g->dweight + t * c->top_k, (size_t)c->top_k);
         total += dot_doubles(probability, g->auxiliary, (size_t)c->experts);
         total += (double)c->rule.z_slope * log(sum[0]) * log(sum[0]);
@@ -210,7 +213,7 @@ static void check_token(const struct gate *g, int token, const float *probabilit
     double expected[MOST_EXPERTS], sum[MOST_CHOICES], expected_weight[MOST_CHOICES];
     naive_probabilities(c, token, g->logits + token * c->experts, expected, sum);
     assert_floats_close(probability, expected, (size_t)c->experts, 3e-6);
-    naive_weights(c, expected, choice, expected_weight);
+    naive_weights(c, expected, sum[0], choice, expected_weight);
     assert_floats_close(weight, expected_weight, (size_t)c->top_k, 3e-6);
     if (c->rule.alignment_slope > 0)
         assert_within(kept, naive_alignment(c, probability, expected, choice), 3e-6);
@@ -476,6 +479,9 @@ static const struct device_test tests[] = {
          .group_best = 3, .alignment_slope = 0.3f),
     RULE("sigmoid, 2 of 8", 20, 8, 2, false, false, SIGMOID),
     RULE("sigmoid, 1 of 8, scaled", 20, 8, 1, true, false, SIGMOID, .scale = 2.5f),
+    RULE("sigmoid, 1 of 8, not divided", 20, 8, 1, true, false, .scores = MP_SCORES_SIGMOID),
+    RULE("sigmoid, 2 of 40, not divided, scaled", 20, 40, 2, false, false,
+         .scores = MP_SCORES_SIGMOID, .scale = 2.5f),
     RULE("sigmoid, 5 of 13, bias", 30, 13, 5, true, false, SIGMOID, .scale = 0.5f),
     RULE("sigmoid, 8 of 4 of 8 groups, bias", 30, 64, 8, true, false, SIGMOID, .scale = 2.5f,
          .groups = 8, .groups_kept = 4, .group_best = 2),

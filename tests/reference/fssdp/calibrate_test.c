@@ -3,7 +3,6 @@
 
 #include "reference/fssdp/fssdp.h"
 
-TEST_END(calibrator, struct mp_calibrator, mp_calibrator_destroy(it))
 
 static struct mp_arena memory;
 
@@ -35,7 +34,7 @@ static const struct latency_case LATENCY[] = {
 
 TEST(golden_latencies) {
     struct mp_setting setting = golden_setting(80);
-    AUTO(calibrator) struct mp_calibrator calibrator;
+    struct mp_calibrator calibrator;
     AUTO(load) struct mp_load load;
 
     golden_load(&load);
@@ -51,13 +50,15 @@ TEST(golden_latencies) {
     }
 }
 
+/* Forward alone is 46 + 2 * 32 = 110 s and 32 + 2 * 19 = 70 s with the copies. */
 struct decision_case {
     int64_t expert_seconds;
     int memory;
-    bool accepted;
+    bool accepted, forward_only;
 };
 static const struct decision_case DECISION[] = {
-    {80, 1, true}, {93, 1, true}, {94, 1, false}, {95, 1, false}, {80, 0, false},
+    {80, 1, true, false},  {93, 1, true, false}, {94, 1, false, false}, {95, 1, false, false},
+    {80, 0, false, false}, {39, 1, true, true},  {40, 1, false, true},
 };
 
 TEST(golden_decisions) {
@@ -66,7 +67,8 @@ TEST(golden_decisions) {
     golden_load(&load);
     for (size_t index = 0; index < sizeof DECISION / sizeof DECISION[0]; index++) {
         struct mp_setting setting = golden_setting(DECISION[index].expert_seconds);
-        AUTO(calibrator) struct mp_calibrator calibrator;
+        setting.forward_only = DECISION[index].forward_only;
+        struct mp_calibrator calibrator;
         struct mp_materializer materializer;
         AUTO(placement) struct mp_placement placement;
         assert_works(mp_placement_create(4, 8, &placement, &error));
@@ -102,7 +104,7 @@ TEST(frugal_copies_are_those_that_pay) {
                                      .expert_bytes = 1,
                                      .bandwidth = 1 / rows[row].copy_seconds,
                                      .seconds_per_route = 0.5};
-        AUTO(calibrator) struct mp_calibrator calibrator;
+        struct mp_calibrator calibrator;
         struct mp_materializer materializer;
         AUTO(placement) struct mp_placement placement;
         assert_works(mp_placement_create(2, 32, &placement, &error));

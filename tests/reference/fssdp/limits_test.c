@@ -29,7 +29,6 @@ TEST(one_source_sends_most) {
     mp_placement_add(&placement, 7, 0);
     assert_close(mp_calibrator_latency(&calibrator, &placement, &load), 3 * 30 * 3 + 4 * 50 / 2.0,
                  0);
-    mp_calibrator_destroy(&calibrator);
     mp_arena_release(&memory);
 }
 

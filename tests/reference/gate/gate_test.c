@@ -84,6 +84,20 @@ TEST(several_choices_keep_their_weights) {
     }
 }
 
+/* One sigmoid over itself would be 1 whatever the gate says. */
+TEST(one_sigmoid_is_a_weight) {
+    const struct mp_gate_kind *sigmoid = mp_gate_kinds[mp_gate_find("sigmoid")];
+    for (int top_k = 1; top_k <= 2; top_k++) {
+        const struct mp_gate_sizes own = {.experts = 8, .top_k = top_k, .tokens = 16};
+        struct mp_gate_values values = {0};
+        struct mp_gate_rule rule;
+        assert_works(mp_options_set_defaults(sigmoid->options, values.bytes, &error));
+        assert_works(mp_gate_rule(sigmoid, &own, true, &values, &rule, &error));
+        assert_int_equal(rule.renormalise, top_k > 1);
+        assert_int_equal(rule.keeps_weights, top_k == 1);
+    }
+}
+
 /* Every byte has one expert of a layer, others in another layer and for another seed, and none is
  * left out of 256 bytes on 16. */
 TEST(bytes_have_their_experts) {

@@ -110,6 +110,11 @@ TEST_RANDOM(foreign_bytes_are_refused) {
     }
     for (size_t cut = 0; cut < size; cut++)
         assert_int_equal(mp_recent_load(&recent, saved, cut, NULL), MP_EFORMAT);
+    for (int high = 0; high < 2; high++) { /* more routes than there can be, or fewer than none */
+        memcpy(wrong, saved, size);
+        wrong[size - (high ? 2 : 1)] = high ? 0x05 : (char)0x80;
+        assert_int_equal(mp_recent_load(&recent, wrong, size, NULL), MP_EFORMAT);
+    }
     assert_int_equal(mp_recent_save(&recent, after, sizeof after), size);
     assert_memory_equal(after, saved, size);
     assert_works(mp_recent_create(&memory, COUNTS + 1, 3, &other, &error));
