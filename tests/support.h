@@ -50,6 +50,13 @@ struct test_not_whole {
 
 TEST_END(text, char *, free(*it))
 
+/* Whatever type the pointer has. */
+TEST_END(allocated, void, {
+    void *memory;
+    memcpy(&memory, it, sizeof memory);
+    free(memory);
+})
+
 /* A fresh seed, printed; MOEPERF_SEED in the environment repeats a run. */
 static inline uint64_t test_seed(void) {
     const char *given = getenv("MOEPERF_SEED");

@@ -25,8 +25,16 @@ static const struct mp_option option_table[] = {
      "copies inside nodes before the gate, so that ranks compute the same if loads are as before"},
     {"correct", MP_OPTION_BOOL, FIELD(correct), "", "yes", 0, 0, NULL,
      "copies inside nodes after the gate, where that pays"},
+    {"chunks", MP_OPTION_COUNT, FIELD(chunks), "", "auto", -1, MP_MOST_DEGREE, NULL,
+     "groups of a rank's experts, each with an exchange under the products of the one before; "
+     "auto: "
+     "3, or 1 where copies between nodes take longer than what hides them; a job's exchange-degree "
+     "takes its place"},
     {0},
 };
+
+/* Where rows are hidden at all, more of them make ever smaller steps. */
+enum { CHUNKS = 3 };
 
 /* Experts on their way between nodes that a gate takes in, and sends out. */
 struct way {
@@ -41,6 +49,7 @@ struct nodewise {
     struct mp_recent recent; /* cells [layers][experts] */
     struct mp_nodewise_node node;
     struct mp_pieces pieces;
+    struct mp_expert_chunks chunks;
     int64_t *total;  /* [experts] routes of all sources, as expected */
     int32_t *order;  /* [experts] hottest first */
     int64_t *demand; /* [nodes][experts] routes of a node's tokens, and what comes to it */
@@ -73,6 +82,9 @@ static int create_parts(struct nodewise *self, struct mp_error *error) {
         code = mp_pieces_create(memory, setting->experts,
                                 setting->experts + self->topology.ranks * self->options.memory,
                                 &self->pieces, error);
+    mp_expert_chunks_create(memory, &self->topology, setting->layers,
+                            setting->experts + self->topology.ranks * self->options.memory,
+                            &self->chunks);
     return code;
 }
 
@@ -99,6 +111,24 @@ static int copies_limit(const struct nodewise *self) {
     return least(limit, experts);
 }
 
+static int settle_chunks(struct nodewise *self, struct mp_error *error) {
+    const struct mp_exchange *exchange =
+        mp_exchange_of((enum mp_exchange_kind)self->setting.exchange);
+    int *chunks = &self->options.chunks;
+    if (*chunks != MP_AUTO && (*chunks < 1 || *chunks > MP_MOST_DEGREE))
+        return mp_fail(error, MP_EINVAL, "nodewise's chunks are 1 to %d, or auto", MP_MOST_DEGREE);
+    if (mp_exchange_takes_degree(exchange, CHUNKS) && !exchange->deduplicates &&
+        self->setting.exchange_degree <= 1)
+        return MP_OK;
+    if (*chunks > 1)
+        return mp_fail(error, MP_EINVAL,
+                       "nodewise's %d chunks of experts take a flat exchange without an "
+                       "exchange-degree, not %s with %d",
+                       *chunks, exchange->name, self->setting.exchange_degree);
+    *chunks = 1;
+    return MP_OK;
+}
+
 static int nodewise_create(void *opaque, const struct mp_setting *setting, const void *options,
                            struct mp_error *error) {
     const struct mp_topology *topology = &setting->topology;
@@ -116,7 +146,8 @@ static int nodewise_create(void *opaque, const struct mp_setting *setting, const
     if (self->options.ranks_per_gate > 0 && self->options.ranks_per_gate < topology->ranks)
         self->setting.ranks_per_gate = self->options.ranks_per_gate;
     mp_nodewise_costs(&self->setting, &self->costs);
-    return create_parts(self, error);
+    int code = settle_chunks(self, error);
+    return code ? code : create_parts(self, error);
 }
 
 static int nodewise_copies_limit(const void *opaque) {
@@ -237,6 +268,27 @@ static void nodewise_policy(const void *opaque, struct mp_policy *policy) {
     policy->fetch_early = ((const struct nodewise *)opaque)->options.early;
 }
 
+/* Into how many chunks a rank's experts fall: one where rows between nodes, which are in one chunk
+ * anyway, take longer than all products, or where gates are busy with gradients all the time, and
+ * what is won under products they lose. */
+static int chunks_of(const struct nodewise *self, int cover) {
+    const struct mp_nodewise_costs *costs = &self->costs;
+    const int nodes = mp_topology_nodes(&self->topology);
+    const double away = (double)(nodes - 1) / nodes;
+    int64_t all = 0, left = 0;
+    if (self->options.chunks != MP_AUTO)
+        return self->options.chunks;
+    for (int i = 0; i < self->setting.experts; i++) {
+        all += self->total[self->order[i]];
+        left += i < cover ? 0 : self->total[self->order[i]];
+    }
+    if (cover * away * costs->reduce_between > costs->hidden_backward ||
+        (double)left * away * costs->row_between * self->topology.ranks_per_node >
+            (double)all * costs->route)
+        return 1;
+    return CHUNKS;
+}
+
 static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
     struct nodewise *self = opaque;
     const struct mp_topology *topology = &self->topology;
@@ -247,6 +299,7 @@ static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_er
     else
         expect(self, plan->layer, NULL);
     cover = nodes > 1 ? least(cover, limit) : 0;
+    plan->degree = chunks_of(self, cover);
     for (int node = 0; node < nodes; node++) {
         place(self, plan, node, cover);
         if (self->options.even)
@@ -378,6 +431,8 @@ static int nodewise_after_gate(void *opaque, const struct mp_load *load, struct 
     }
     if (!code)
         code = mp_plan_dispatch_pieces(plan, load, &self->pieces, MP_CUT_NEAREST_FIRST, error);
+    if (!code && plan->degree > 1 && self->options.chunks != 1)
+        mp_expert_chunks_cut(&self->chunks, plan);
     return code;
 }
 

@@ -31,6 +31,7 @@
 #define MOEPERF_BASELINES_NODEWISE_NODEWISE_H
 
 #include "reference/base/arena.h"
+#include "reference/plan/chunks.h"
 #include "reference/plan/pieces.h"
 #include "reference/plan/queue.h"
 #include "reference/plan/system.h"
@@ -44,6 +45,7 @@ struct mp_nodewise_options {
     int memory;         /* extra experts of a layer on one rank, MP_AUTO, MP_ALL */
     int ranks_per_gate; /* MP_AUTO; MP_ALL and 0 likewise */
     bool early, even, correct;
+    int chunks; /* MP_AUTO */
 };
 
 /* What a layer's decisions cost, in seconds; of a forward pass and, in training, the backward one

@@ -82,6 +82,13 @@ void cli_add_word(char *command, size_t size, const char *flag, const char *word
     "writes every chart as SVG and PDF into this folder, for one\n"                                \
     "column of a paper (3.3 inches) and for two (7, NAME-wide)"
 
+/* A report (results/report/report.h) as a JSON object, to be put into a larger one.  The caller
+ * owns it; NULL with `error` set. */
+typedef int cli_report_function(struct mp_store *store, const struct mp_report_selection *selection,
+                                enum mp_report_format format, FILE *out, struct mp_error *error);
+json_t *cli_report_object(cli_report_function *report, struct mp_store *store,
+                          const struct mp_report_selection *selection, struct mp_error *error);
+
 /* A system, gate, exchange, workload, generator, suite, cluster, rules or topic of this name, as
  * moeperf show prints it in JSON, to be given up.  MP_ENOTFOUND with the nearest name. */
 int cli_find(const struct mp_systems *systems, const char *name, json_t **object,
@@ -132,5 +139,14 @@ enum { CLI_PAGE_COLUMNS = 80 };
 
 /* Prints clean paragraphs filled to a page's width, each line indented by `indent`. */
 void cli_print_filled(FILE *stream, int indent, const char *text);
+
+/* ---- the manual: the folders' pages (README.md), by topic ---- */
+
+/* Prints the topics, each with its page's title.  Returns 0 or a code. */
+int cli_manual_list(struct mp_error *error);
+
+/* Prints a topic's page: text filled to the page's width, commands as they stand, a table's rows
+ * below each other.  MP_ENOTFOUND with the nearest topic. */
+int cli_manual_print(const char *topic, struct mp_error *error);
 
 #endif

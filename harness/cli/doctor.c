@@ -1,8 +1,10 @@
 /* moeperf doctor: what works here, what is missing, how to get it. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sqlite3.h>
-#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -11,36 +13,28 @@
 #include <zstd.h>
 
 #include "harness/cli/cli.h"
-#include "harness/cli/doctor_gpu.h"
 #include "harness/cli/machine.h"
 #include "harness/suite/launch.h"
 #include "harness/suite/paths.h"
 #include "harness/workload/generate.h"
 #include "profiler/nvtx/emit.h"
 #include "reference/base/program.h"
+#include "reference/comm/nccl/library.h"
+#include "reference/device/device.h"
 #include "results/report/browser.h"
 #include "results/report/vega.h"
 
 enum state { STATE_GOOD, STATE_NOTE, STATE_MISSING }; /* NOTE: worth knowing, nothing stops */
 
 struct finding {
-    const char *name;
+    const char *name, *remedy; /* what to do, where it does not work; NULL: nothing */
     enum state state;
-    char detail[512];
-    const char *remedy; /* what to do, when it is missing; NULL: nothing */
+    char text[MP_PATH_SIZE]; /* what a check finds */
+    char detail[512];        /* in words */
 };
 
-static void find(struct finding *finding, enum state state, const char *remedy, const char *format,
-                 ...) __attribute__((format(printf, 4, 5)));
-static void find(struct finding *finding, enum state state, const char *remedy, const char *format,
-                 ...) {
-    va_list arguments;
-    finding->state = state;
-    finding->remedy = remedy;
-    va_start(arguments, format);
-    vsnprintf(finding->detail, sizeof finding->detail, format, arguments);
-    va_end(arguments);
-}
+/* Each check writes what it finds into `text`, or returns a code with the error's sentence on what
+ * is missing; the table below has the words in front of both. */
 
 /* First line that a program prints; false if it can't be run or fails. */
 static bool capture(const char *program, const char *argument, char *line, size_t size) {
@@ -67,199 +61,236 @@ static bool capture(const char *program, const char *argument, char *line, size_
            WEXITSTATUS(status) == 0 && *line;
 }
 
-static void check_processor(struct finding *finding) {
+static int check_processor(struct finding *finding, struct mp_error *error) {
     struct cli_machine machine;
+    (void)error;
     cli_machine_read(&machine);
-    find(finding, STATE_GOOD, NULL, "%s, %d cores for this process, %.1f GiB", machine.processor,
-         machine.cores, (double)machine.memory / (1 << 30));
+    snprintf(finding->text, sizeof finding->text, "%s, %d cores for this process, %.1f GiB",
+             machine.processor, machine.cores, (double)machine.memory / (1 << 30));
+    return MP_OK;
 }
 
-static void check_compute(struct finding *finding) {
-    char text[256];
-    struct mp_error error = {0};
-    if (cli_machine_compute(text, sizeof text, &error))
-        find(finding, STATE_MISSING, "install libdnnl-dev and build again", "%s", error.text);
-    else
-        find(finding, STATE_GOOD, NULL, "cpu: %s", text);
+static int check_compute(struct finding *finding, struct mp_error *error) {
+    return cli_machine_compute(finding->text, sizeof finding->text, error);
 }
 
-static const char build_all[] = "cmake --build build/release --target programs";
-
-static void check_trainer(struct finding *finding) {
-    char path[MP_PATH_SIZE], line[256];
-    struct mp_error error = {0};
-    if (mp_path_program("moeperf-train", path, &error))
-        find(finding, STATE_MISSING, build_all, "%s", error.text);
-    else if (!capture(path, "--help", line, sizeof line))
-        find(finding, STATE_MISSING, "install its libraries: ci/setup", "%.400s does not run",
-             path);
-    else
-        find(finding, STATE_GOOD, NULL, "%.500s", path);
+static int check_trainer(struct finding *finding, struct mp_error *error) {
+    char line[256];
+    int code = mp_path_program("moeperf-train", finding->text, error);
+    if (code || capture(finding->text, "--help", line, sizeof line))
+        return code;
+    finding->remedy = "install its libraries: ci/setup";
+    return mp_fail(error, MP_EIO, "%.400s does not run", finding->text);
 }
 
-static const char install_mpi[] = "install openmpi-bin (apt-get install openmpi-bin)";
-
-static void check_mpirun(struct finding *finding) {
+static int check_mpirun(struct finding *finding, struct mp_error *error) {
     char path[MP_PATH_SIZE], line[256];
     if (!mp_path_search("mpirun", path))
-        find(finding, STATE_MISSING, install_mpi, "mpirun is not installed; one rank works");
-    else if (!capture("mpirun", "--version", line, sizeof line))
-        find(finding, STATE_MISSING, install_mpi, "%.400s does not run", path);
-    else
-        find(finding, STATE_GOOD, NULL, "%s at %.240s", line, path);
+        return mp_fail(error, MP_ENOTFOUND, "mpirun is not installed; one rank works");
+    if (!capture("mpirun", "--version", line, sizeof line))
+        return mp_fail(error, MP_EIO, "%.400s does not run", path);
+    snprintf(finding->text, sizeof finding->text, "%s at %.240s", line, path);
+    return MP_OK;
 }
 
 /* Two real processes through the same command that a job gets. */
-static void check_ranks(struct finding *finding) {
+static int check_ranks(struct finding *finding, struct mp_error *error) {
     static const char *const no_arguments[] = {NULL};
     struct mp_command command = {0};
     struct mp_launch_result result = {0};
-    struct mp_error error = {0};
     const struct mp_launch launch = {.command = &command, .threads = 1, .timeout = 20, .grace = 2};
-    int code = mp_command_create(NULL, 2, "true", no_arguments, &command, &error);
+    int code = mp_command_create(NULL, 2, "true", no_arguments, &command, error);
     if (!code)
-        code = mp_launch_run(&launch, &result, &error);
-    if (code)
-        find(finding, STATE_MISSING, install_mpi, "%.500s", error.text);
-    else if (result.end != MP_LAUNCH_COMPLETE)
-        find(finding, STATE_MISSING, "see what mpirun says to: mpirun -n 2 true",
-             "two ranks do not start: %.400s", result.reason);
-    else
-        find(finding, STATE_GOOD, NULL, "two ranks start and end in %.1f s", result.seconds);
+        code = mp_launch_run(&launch, &result, error);
+    if (!code && result.end != MP_LAUNCH_COMPLETE) {
+        finding->remedy = "see what mpirun says to: mpirun -n 2 true";
+        code = mp_fail(error, MP_EIO, "two ranks do not start: %.400s", result.reason);
+    }
+    snprintf(finding->text, sizeof finding->text, "two ranks start and end in %.1f s",
+             result.seconds);
     mp_command_destroy(&command);
+    return code;
 }
 
-static void check_database(struct finding *finding) {
-    find(finding, STATE_GOOD, NULL, "SQLite %s", sqlite3_libversion());
+static int check_database(struct finding *finding, struct mp_error *error) {
+    (void)error;
+    snprintf(finding->text, sizeof finding->text, "%s", sqlite3_libversion());
+    return MP_OK;
 }
 
-static void check_html(struct finding *finding) {
-    char folder[MP_VEGA_FOLDER];
-    struct mp_error error = {0};
-    if (mp_vega_find(folder, &error))
-        find(finding, STATE_NOTE, "install libjs-vega (apt-get install libjs-vega)",
-             "moeperf report --html is off: %.400s", error.text);
-    else
-        find(finding, STATE_GOOD, NULL, "moeperf report --html draws with Vega in %.400s", folder);
+static int check_html(struct finding *finding, struct mp_error *error) {
+    return mp_vega_find(finding->text, error);
 }
 
-static void check_figures(struct finding *finding) {
-    char path[MP_BROWSER_PATH];
-    struct mp_error error = {0};
-    if (mp_browser_find(path, &error))
-        find(finding, STATE_NOTE, "install chromium (apt-get install chromium)",
-             "--figures is off: %.400s", error.text);
-    else
-        find(finding, STATE_GOOD, NULL, "--figures draws SVG and PDF with Vega in %.400s", path);
-}
-
-static void check_gpu_work(struct finding *finding) {
-    char detail[sizeof finding->detail];
-    bool works = cli_doctor_cupti(detail, sizeof detail);
-    find(finding, works ? STATE_GOOD : STATE_NOTE, NULL, "%s", detail);
-}
-
-static void check_cuda(struct finding *finding) {
-    char detail[sizeof finding->detail];
-    bool works = cli_doctor_cuda(detail, sizeof detail);
-    find(finding, works ? STATE_GOOD : STATE_NOTE, NULL, "%s", detail);
-}
-
-static void check_nccl_transport(struct finding *finding) {
-    char detail[sizeof finding->detail];
-    bool works = cli_doctor_nccl_transport(detail, sizeof detail);
-    find(finding, works ? STATE_GOOD : STATE_NOTE, NULL, "%s", detail);
-}
-
-static void check_nccl(struct finding *finding) {
-    char detail[sizeof finding->detail];
-    bool works = cli_doctor_nccl(detail, sizeof detail);
-    find(finding, works ? STATE_GOOD : STATE_NOTE, works ? NULL : build_all, "%s", detail);
+static int check_figures(struct finding *finding, struct mp_error *error) {
+    return mp_browser_find(finding->text, error);
 }
 
 /* Both come from the same headers: what the trainer says of itself, and who listens. */
-static void check_ranges(struct finding *finding) {
+static int check_ranges(struct finding *finding, struct mp_error *error) {
     char path[MP_PATH_SIZE];
-    struct mp_error error = {0};
-    if (!mp_nvtx_headers())
-        find(finding, STATE_NOTE, "install the CUDA toolkit's NVTX headers and build again",
-             "built without nvtx3/nvToolsExtPayload.h: no moeperf record, and the trainer emits no "
-             "ranges");
-    else if (mp_path_library("libmoeperf-nvtx.so", path, &error))
-        find(finding, STATE_NOTE, build_all, "%.500s", error.text);
-    else
-        find(finding, STATE_GOOD, NULL, "NVTX %d, collector %.400s", mp_nvtx_headers(), path);
+    if (!mp_nvtx_headers()) {
+        finding->remedy = "install the CUDA toolkit's NVTX headers and build again";
+        return mp_fail(
+            error, MP_ENOTFOUND,
+            "built without nvtx3/nvToolsExtPayload.h: no moeperf record, and the trainer "
+            "emits no ranges");
+    }
+    int code = mp_path_library("libmoeperf-nvtx.so", path, error);
+    if (!code)
+        snprintf(finding->text, sizeof finding->text, "NVTX %d, collector %.400s",
+                 mp_nvtx_headers(), path);
+    return code;
 }
 
-static void check_traces(struct finding *finding) {
+static int check_traces(struct finding *finding, struct mp_error *error) {
     int kinds = 0;
+    (void)error;
     while (mp_generators[kinds].name)
         kinds++;
-    find(finding, STATE_GOOD, NULL, "%d generators, packed with zstd %s", kinds,
-         ZSTD_versionString());
+    snprintf(finding->text, sizeof finding->text, "%d generators, packed with zstd %s", kinds,
+             ZSTD_versionString());
+    return MP_OK;
 }
 
-static void check_programs(struct finding *finding) {
-    char text[64];
-    struct mp_error error = {0};
-    if (mp_program_solver(text, sizeof text, &error))
-        find(finding, STATE_NOTE, "install coinor-libcbc-dev (apt-get install coinor-libcbc-dev)",
-             "%.500s", error.text);
-    else
-        find(finding, STATE_GOOD, NULL, "integer programs are solved by %s", text);
+static int check_programs(struct finding *finding, struct mp_error *error) {
+    return mp_program_solver(finding->text, sizeof finding->text, error);
 }
 
-static void check_suites(struct finding *finding) {
+static int check_suites(struct finding *finding, struct mp_error *error) {
     char **names;
-    struct mp_error error = {0};
-    int count = 0;
-    if (mp_path_names(MP_SUITES, &names, &error)) {
-        find(finding, STATE_MISSING, "cmake --install build/release --prefix FOLDER", "%.500s",
-             error.text);
-        return;
-    }
+    int count = 0, code = mp_path_names(MP_SUITES, &names, error);
+    if (code)
+        return code;
     while (names[count])
         count++;
     mp_path_names_destroy(names);
-    find(finding, STATE_GOOD, NULL, "%d ready-made suites", count);
+    snprintf(finding->text, sizeof finding->text, "%d ready-made suites", count);
+    return MP_OK;
 }
 
-static void check_text(struct finding *finding) {
-    char path[MP_PATH_SIZE];
-    struct mp_error error = {0};
-    if (mp_path_default_text(path, &error))
-        find(finding, STATE_NOTE, "moeperf-text prepares it here; or give --text PATH", "%.500s",
-             error.text);
-    else
-        find(finding, STATE_GOOD, NULL, "%.500s", path);
+static int check_text(struct finding *finding, struct mp_error *error) {
+    return mp_path_default_text(finding->text, error);
 }
 
-static void check_disk(struct finding *finding) {
+/* Whether jobs with device cuda would run: "2 x NVIDIA H200, 139.8 GiB each". */
+static int check_cuda(struct finding *finding, struct mp_error *error) {
+    enum { MOST = 16 };
+    struct mp_cuda_gpu gpus[MOST];
+    int count = 0, alike = 1, code = mp_device_cuda_list(gpus, MOST, &count, error);
+    if (code || count == 0)
+        return code ? code : mp_fail(error, MP_ENOTFOUND, "there is none here");
+    int known = count < MOST ? count : MOST;
+    while (alike < known && !strcmp(gpus[alike].name, gpus[0].name))
+        alike++;
+    snprintf(finding->text, sizeof finding->text, "%d x %s, %.1f GiB each%s", alike, gpus[0].name,
+             (double)gpus[0].memory / (1 << 30),
+             alike < known ? "; others are of another type, and the slowest sets the pace" : "");
+    return MP_OK;
+}
+
+/* Whether ranks could talk over NCCL. */
+static int check_nccl_transport(struct finding *finding, struct mp_error *error) {
+    struct mp_nccl_library library;
+    int code = mp_nccl_load(&library, error);
+    if (!code)
+        snprintf(finding->text, sizeof finding->text, "NCCL %d.%d.%d between GPUs",
+                 library.version / 10000, library.version / 100 % 100, library.version % 100);
+    return code;
+}
+
+/* Whether the collector would record here, or what stands in the way: the toolkit was absent when
+ * moeperf was built, its library is now, there is no driver, no GPU. */
+static int check_gpu_work(struct finding *finding, struct mp_error *error) {
+    if (*MOEPERF_CUPTI_OFF)
+        return mp_fail(error, MP_ENOTFOUND, "%s", MOEPERF_CUPTI_OFF);
+    int code = mp_path_library("libmoeperf-cupti.so", finding->text, error);
+    if (code)
+        return code;
+    /* Stays, as do the libraries it loads: some keep memory until the program ends. */
+    void *library = dlopen(finding->text, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (!library)
+        return mp_fail(error, MP_EIO, "%s", dlerror());
+    dlclose(library);
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    int (*initialise)(unsigned) = driver ? (int (*)(unsigned))dlsym(driver, "cuInit") : NULL;
+    if (!initialise)
+        return mp_fail(error, MP_ENOTFOUND, "no CUDA driver here (libcuda.so.1)");
+    int status = initialise(0);
+    return status ? mp_fail(error, MP_EIO, "the CUDA driver says %d (no GPU?)", status) : MP_OK;
+}
+
+/* Whether the plug-in is there.  NCCL itself comes with the programs that use it. */
+static int check_nccl(struct finding *finding, struct mp_error *error) {
+    return mp_path_library("libmoeperf-nccl.so", finding->text, error);
+}
+
+static int check_disk(struct finding *finding, struct mp_error *error) {
     struct statvfs space;
-    if (access(".", W_OK))
-        find(finding, STATE_MISSING, "change to a folder that you may write to",
-             "can't write to this folder: %s", strerror(errno));
-    else if (statvfs(".", &space))
-        find(finding, STATE_NOTE, NULL, "free space is not known: %s", strerror(errno));
-    else if ((double)space.f_bavail * (double)space.f_frsize < (double)(1 << 30))
-        find(finding, STATE_NOTE, "free some space before long suites",
-             "less than 1 GiB is free here");
-    else
-        find(finding, STATE_GOOD, NULL, "%.1f GiB are free here",
-             (double)space.f_bavail * (double)space.f_frsize / (1 << 30));
+    if (access(".", W_OK)) {
+        finding->state = STATE_MISSING;
+        finding->remedy = "change to a folder that you may write to";
+        return mp_fail(error, MP_EIO, "can't write to this folder: %s", strerror(errno));
+    }
+    if (statvfs(".", &space)) {
+        finding->remedy = NULL;
+        return mp_fail(error, MP_EIO, "free space is not known: %s", strerror(errno));
+    }
+    const double free = (double)space.f_bavail * (double)space.f_frsize / (1 << 30);
+    snprintf(finding->text, sizeof finding->text, "%.1f GiB are free here", free);
+    return free < 1 ? mp_fail(error, MP_ENOSPACE, "less than 1 GiB is free here") : MP_OK;
 }
 
-static const struct {
+static const char build_all[] = "cmake --build build/release --target programs";
+static const char install_mpi[] = "install openmpi-bin (apt-get install openmpi-bin)";
+
+static const struct check {
     const char *name;
-    void (*check)(struct finding *finding);
+    int (*find)(struct finding *finding, struct mp_error *error);
+    const char *good, *bad; /* words in front of what is found, and of what is missing */
+    enum state state;       /* and remedy: where it does not work, unless the check says more */
+    const char *remedy;
 } checks[] = {
-    {"machine", check_processor}, {"compute", check_compute},   {"trainer", check_trainer},
-    {"mpirun", check_mpirun},     {"ranks", check_ranks},       {"database", check_database},
-    {"html report", check_html},  {"figures", check_figures},   {"ranges", check_ranges},
-    {"traces", check_traces},     {"programs", check_programs}, {"suites", check_suites},
-    {"default text", check_text}, {"gpu", check_cuda},          {"gpu ranks", check_nccl_transport},
-    {"gpu work", check_gpu_work}, {"nccl", check_nccl},         {"disk", check_disk}};
+    {"machine", check_processor, "", "", STATE_GOOD, NULL},
+    {"compute", check_compute, "cpu: ", "", STATE_MISSING, "install libdnnl-dev and build again"},
+    {"trainer", check_trainer, "", "", STATE_MISSING, build_all},
+    {"mpirun", check_mpirun, "", "", STATE_MISSING, install_mpi},
+    {"ranks", check_ranks, "", "", STATE_MISSING, install_mpi},
+    {"database", check_database, "SQLite ", "", STATE_GOOD, NULL},
+    {"html report", check_html, "moeperf report --html draws with Vega in ",
+     "moeperf report --html is off: ", STATE_NOTE,
+     "install libjs-vega (apt-get install libjs-vega)"},
+    {"figures", check_figures, "--figures draws SVG and PDF with Vega in ",
+     "--figures is off: ", STATE_NOTE, "install chromium (apt-get install chromium)"},
+    {"ranges", check_ranges, "", "", STATE_NOTE, build_all},
+    {"traces", check_traces, "", "", STATE_GOOD, NULL},
+    {"programs", check_programs, "integer programs are solved by ", "", STATE_NOTE,
+     "install coinor-libcbc-dev (apt-get install coinor-libcbc-dev)"},
+    {"suites", check_suites, "", "", STATE_MISSING,
+     "cmake --install build/release --prefix FOLDER"},
+    {"default text", check_text, "", "", STATE_NOTE,
+     "moeperf-text prepares it here; or give --text PATH"},
+    {"gpu", check_cuda, "device cuda: ", "no training on GPUs: ", STATE_NOTE, NULL},
+    {"gpu ranks", check_nccl_transport, "", "no transport nccl: ", STATE_NOTE, NULL},
+    {"gpu work", check_gpu_work, "CUPTI records GPU work: ", "no records of GPU work: ", STATE_NOTE,
+     NULL},
+    {"nccl", check_nccl, "plug-in for NCCL 2.28 and newer: ", "no records of NCCL's collectives: ",
+     STATE_NOTE, build_all},
+    {"disk", check_disk, "", "", STATE_NOTE, "free some space before long suites"}};
 enum { CHECKS = sizeof checks / sizeof *checks };
+
+static void carry_out(const struct check *check, struct finding *finding) {
+    struct mp_error error = {0};
+    *finding =
+        (struct finding){.name = check->name, .remedy = check->remedy, .state = check->state};
+    const bool works = !check->find(finding, &error);
+    if (works) {
+        finding->state = STATE_GOOD;
+        finding->remedy = NULL;
+    }
+    snprintf(finding->detail, sizeof finding->detail, "%s%.440s", works ? check->good : check->bad,
+             works ? finding->text : error.text);
+}
 
 static const char *const state_names[] = {"good", "note", "missing"};
 
@@ -306,11 +337,10 @@ static const struct cli_usage usage = {
 
 static int doctor(const struct cli_call *call, struct mp_error *error) {
     (void)call;
-    struct finding finding[CHECKS];
+    static struct finding finding[CHECKS];
     int missing = 0, notes = 0, code = MP_OK;
     for (int i = 0; i < CHECKS; i++) {
-        finding[i].name = checks[i].name;
-        checks[i].check(&finding[i]);
+        carry_out(&checks[i], &finding[i]);
         missing += finding[i].state == STATE_MISSING;
         notes += finding[i].state == STATE_NOTE;
     }

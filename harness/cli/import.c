@@ -13,10 +13,6 @@
 
 enum { KINDS_LIMIT = 32 };
 
-/* moeperf's own format: `mp_formats` has the others'. */
-static const struct mp_format native = {"native",
-                                        "moeperf's own .mptrace, checked and written anew"};
-
 struct import_flags {
     const char *kind, *output, *database, *suggest;
     struct cli_model_flags model;
@@ -84,18 +80,16 @@ static const struct cli_usage *find_usage(int argc, char *argv[], struct mp_erro
                 mp_recording_formats[i]->description);
     fputs("kinds of loads:\n", stream);
     for (const struct mp_format *format = mp_formats; format->name; format++)
-        fprintf(stream, "  %-15s %s\n", format->name, format->description);
-    fprintf(stream, "  %-15s %s", native.name, native.description);
+        fprintf(stream, "  %-15s %s%s", format->name, format->description,
+                format[1].name ? "\n" : "");
     fclose(stream);
     return &usage;
 }
 
 /* The kind that was named, or that the file's name suggests. */
 static int choose_kind(struct import_flags *flags, const char *path, struct mp_error *error) {
-    const char *ending = strrchr(path, '.');
-    if (flags->kind)
-        return MP_OK;
-    flags->kind = ending && !strcmp(ending, ".mptrace") ? native.name : mp_format_guess(path);
+    if (!flags->kind)
+        flags->kind = mp_format_guess(path);
     if (flags->kind)
         return MP_OK;
     return mp_fail(error, MP_EINVAL,
@@ -112,11 +106,6 @@ static int open_input(const struct import_flags *flags, const char *path,
         if (code)
             return code;
     }
-    const bool is_native = !strcmp(flags->kind, native.name);
-    if (is_native && !experts)
-        return mp_trace_open(path, stream, error);
-    if (is_native)
-        return mp_fail(error, MP_EINVAL, "--experts: a trace says itself how many there are");
     const struct mp_format_options options = {(int)experts};
     return mp_format_open_with(flags->kind, path, &options, stream, error);
 }
@@ -129,8 +118,6 @@ static int check_kind(const char *kind, struct mp_error *error) {
         known[count++] = mp_recording_formats[i]->name;
     for (int i = 0; mp_formats[i].name && count < KINDS_LIMIT; i++)
         known[count++] = mp_formats[i].name;
-    if (count < KINDS_LIMIT)
-        known[count++] = native.name;
     known[count] = NULL;
     for (int i = 0; i < count; i++)
         if (!strcmp(kind, known[i]))

@@ -5,7 +5,6 @@
 
 #include "baselines/systems.h"
 #include "harness/cli/cli.h"
-#include "harness/cli/manual.h"
 #include "harness/suite/paths.h"
 #include "reference/base/characters.h"
 #include "reference/trainer/version.h"

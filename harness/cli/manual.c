@@ -1,5 +1,4 @@
 /* Pages of Markdown as text: what moeperf's own pages use of it. */
-#include "harness/cli/manual.h"
 
 #include <errno.h>
 #include <stdlib.h>

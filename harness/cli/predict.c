@@ -8,8 +8,6 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/machine.h"
-#include "harness/cli/predict_exchanges.h"
-#include "harness/cli/what_if.h"
 #include "harness/predict/bound.h"
 #include "harness/predict/workers.h"
 #include "harness/suite/estimate.h"

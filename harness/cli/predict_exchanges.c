@@ -1,4 +1,4 @@
-#include "harness/cli/predict_exchanges.h"
+#include "harness/cli/predict.h"
 
 #include <stdlib.h>
 #include <string.h>

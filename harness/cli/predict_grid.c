@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/cli/predict_standing.h"
+#include "harness/cli/predict.h"
 #include "reference/base/arena.h"
 #include "results/report/grid.h"
 #include "results/report/groups.h"

@@ -3,9 +3,54 @@
 #ifndef MOEPERF_HARNESS_CLI_PREDICT_POINTS_H
 #define MOEPERF_HARNESS_CLI_PREDICT_POINTS_H
 
-#include "harness/cli/predict_axes.h"
 #include "harness/cli/predict_job.h"
+#include "harness/predict/job.h"
 #include "harness/suite/suite.h"
+
+/* ---- what --vary KEY=VALUE,... varies: every value of one key with every value of the others ----
+ */
+
+/* Of several keys the last one's values, side by side, are fewer. */
+enum { CLI_AXES = 3, CLI_AXIS_VALUES = 16, CLI_AXIS_COLUMNS = 11, CLI_AXIS_TEXT = 1024 };
+
+/* Of "batch=8,16,32".  The key is a job's or a prediction's own (batch, expert-width, loads,
+ * cluster), or a word of mp_cluster_set (nodes, levels.node.bandwidth). */
+struct cli_axis {
+    char text[CLI_AXIS_TEXT]; /* the words, cut into key and values */
+    const char *key, *value[CLI_AXIS_VALUES];
+    int count;
+};
+struct cli_axes {
+    struct cli_axis axis[CLI_AXES];
+    int count; /* 0: nothing is varied */
+};
+
+/* One job of a command: a system at one value of each axis. */
+struct cli_point {
+    const char *system; /* with its options: "fssdp:window=2" */
+    int at[CLI_AXES];
+};
+
+/* Adds what one --vary says.  MP_EINVAL, beginning with --vary. */
+int cli_axes_add(struct cli_axes *axes, const char *text, struct mp_error *error);
+/* All that was said.  MP_EINVAL, beginning with --vary, if that can't be drawn. */
+int cli_axes_check(const struct cli_axes *axes, struct mp_error *error);
+/* All points, for each of them the next system's; 1 without axes. */
+int cli_axes_points(const struct cli_axes *axes);
+void cli_axes_point(const struct cli_axes *axes, int number, int at[CLI_AXES]);
+int cli_axes_number(const struct cli_axes *axes, const int at[CLI_AXES]);
+
+/* " batch=8 nodes=2" */
+const char *cli_axes_name(const struct cli_axes *axes, const int at[], char *text, size_t size);
+/* The point's values as settings of a job; words of the cluster are added to `change` (NULL: there
+ * are no others). */
+struct cli_axis_words {
+    char text[CLI_AXES][MP_TEXT_SIZE + CLI_AXIS_TEXT];
+    const char *item[CLI_AXES];
+    int count;
+};
+void cli_axes_words(const struct cli_axes *axes, const int at[], const char *change,
+                    struct cli_axis_words *words);
 
 /* The jobs of a command without a suite, in its order. */
 struct cli_points {

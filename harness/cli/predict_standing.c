@@ -1,4 +1,4 @@
-#include "harness/cli/predict_standing.h"
+#include "harness/cli/predict.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,7 +5,6 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/predict.h"
-#include "harness/cli/predict_standing.h"
 #include "harness/predict/bound.h"
 #include "harness/suite/predicted.h"
 #include "results/report/groups.h"

@@ -11,6 +11,7 @@
 #include "harness/record/devices.h"
 #include "harness/record/parts.h"
 #include "harness/record/run.h"
+#include "harness/suite/files.h"
 #include "harness/suite/hosts.h"
 #include "harness/suite/paths.h"
 #include "profiler/nvtx/emit.h"
@@ -246,7 +247,7 @@ void cli_add_word(char *command, size_t size, const char *flag, const char *word
 /* `program`: what was run, NULL: nothing was. */
 static void plan_continuing(const struct record_flags *flags, const char *program,
                             const char *spools, struct continuing *next) {
-    const char *name = program && strrchr(program, '/') ? strrchr(program, '/') + 1 : program;
+    const char *name = program ? mp_file_name(program) : NULL;
     const size_t size = sizeof next->command;
     cli_suggest_file(flags->suggest, flags->database, next->file);
     snprintf(next->command, size, "moeperf record");

@@ -1,7 +1,10 @@
 /* moeperf report: what the database says. */
+#include <jansson.h>
+#include <stdlib.h>
+
 #include "harness/cli/cli.h"
-#include "harness/cli/report_object.h"
 #include "results/report/html.h"
+#include "results/report/report.h"
 
 struct report_flags {
     const char *database, *run, *suite, *suite_run;
@@ -43,6 +46,23 @@ static const struct cli_usage usage = {
     "  moeperf report --run 2 --json\n"
     "  moeperf report --format latex\n"
     "  moeperf report --stragglers --run 2\n"};
+
+json_t *cli_report_object(cli_report_function *report, struct mp_store *store,
+                          const struct mp_report_selection *selection, struct mp_error *error) {
+    char *text = NULL;
+    size_t size;
+    json_t *object = NULL;
+    FILE *stream = open_memstream(&text, &size);
+    if (stream) {
+        int code = report(store, selection, MP_REPORT_JSON, stream, error);
+        if (fclose(stream) == 0 && !code)
+            object = json_loadb(text, size, 0, NULL);
+    }
+    free(text);
+    if (!object) /* also when the report has failed and said why: its word stays */
+        mp_fail(error, MP_ENOMEM, "no memory for a report");
+    return object;
+}
 
 static int print_tables(struct mp_store *store, const struct mp_report_selection *selection,
                         enum mp_report_format format, struct mp_error *error) {

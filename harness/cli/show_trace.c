@@ -1,12 +1,278 @@
 #include "harness/cli/show_trace.h"
 
+#include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "harness/cli/cli.h"
-#include "harness/cli/show_tokens.h"
 #include "harness/cli/trace_file.h"
+#include "harness/workload/tokens.h"
+#include "results/report/page.h"
+#include "results/report/query.h"
+#include "results/report/table.h"
+
+/* ---- numbers of layers ---- */
+
+enum { LAYER_NUMBERS = 11 }; /* most of a layer; a table has the layer's number, too */
+
+struct layers {
+    const struct table_column *column; /* the layer's number, then [numbers] */
+    int numbers, first, layers;        /* first: -1, whose row is of all layers, or 0 */
+    const char *about;                 /* a paragraph behind the table */
+    /* NAN: there is none. */
+    void (*read)(const void *context, int layer, double value[]);
+    const void *context;
+};
+
+/* Layers that are drawn, and rows and columns of a map of experts, at most. */
+enum { MAPS = 4, MAP_EXPERTS = 64 };
+
+static int fill_table(const struct layers *layers, struct table *table, struct mp_error *error) {
+    double value[LAYER_NUMBERS];
+    int code = MP_OK;
+    table_init(table, layers->column, 1 + layers->numbers);
+    for (int layer = layers->first; layer < layers->layers && !code; layer++) {
+        layers->read(layers->context, layer, value);
+        code = table_add(table, NULL, error);
+        if (!code)
+            table_set(table, 0, layer < 0 ? "all" : "%d", layer);
+        for (int i = 0; i < layers->numbers && !code; i++)
+            table_number(table, 1 + i, value[i]);
+    }
+    return code;
+}
+
+static int layers_print(const struct layers *layers, struct mp_error *error) {
+    struct table table;
+    int code = fill_table(layers, &table, error);
+    if (!code) {
+        putchar('\n');
+        table_print(&table, stdout);
+        putchar('\n');
+        table_paragraph(stdout, "%s", layers->about);
+    }
+    table_free(&table);
+    return code;
+}
+
+static int layers_write(const struct layers *layers, FILE *page, struct mp_error *error) {
+    struct table table;
+    int code = fill_table(layers, &table, error);
+    if (!code)
+        table_html(&table, layers->about, page);
+    table_free(&table);
+    return code;
+}
+
+/* Its layer, null of all, and its numbers; NULL: no memory. */
+static json_t *layers_pack(const struct layers *layers, int layer) {
+    double value[LAYER_NUMBERS];
+    json_t *object = json_pack("{s:o}", "layer", layer < 0 ? json_null() : json_integer(layer));
+    layers->read(layers->context, layer, value);
+    for (int i = 0; i < layers->numbers; i++)
+        json_object_set_new(object, layers->column[1 + i].key, number_value(value[i]));
+    return object;
+}
+
+/* Of every layer, without that of all. */
+static json_t *layers_pack_all(const struct layers *layers) {
+    json_t *array = json_array();
+    for (int layer = 0; layer < layers->layers; layer++)
+        json_array_append_new(array, layers_pack(layers, layer));
+    return array;
+}
+
+/* Of these, the layer with the largest value, that with the next, the median and the least. */
+static int choose_layers(const double value[], int layers, int chosen[MAPS]) {
+    const int wanted[MAPS] = {0, 1, layers / 2, layers - 1};
+    int count = 0;
+    for (int w = 0; w < MAPS; w++) {
+        if (w > 0 && wanted[w] <= wanted[w - 1])
+            continue;
+        for (int l = 0; l < layers; l++) {
+            int place = 0;
+            for (int k = 0; k < layers; k++)
+                place += value[k] > value[l] || (!(value[k] < value[l]) && k < l);
+            if (place == wanted[w])
+                chosen[count++] = l;
+        }
+    }
+    return count;
+}
+
+/* A table of Vega's with these columns; `names` ends with NULL. */
+static json_t *map_data(const char *const names[]) {
+    json_t *data = page_data();
+    for (; *names; names++)
+        json_array_append_new(json_object_get(data, "columns"), json_string(*names));
+    return data;
+}
+
+/* Consumes the row.  MP_ENOMEM. */
+static int map_add(json_t *data, json_t *row, struct mp_error *error) {
+    return json_array_append_new(json_object_get(data, "rows"), row)
+               ? mp_fail(error, MP_ENOMEM, "no memory for the page")
+               : MP_OK;
+}
+
+/* To hundredths: a page has many of them. */
+static double map_number(double value) {
+    return round(100 * value) / 100;
+}
+
+/* ---- tokens ---- */
+
+static const struct table_column token_columns[] = {
+    {"layer", .kind = TABLE_LEFT},
+    {"next\ntold", TABLE_NUMBER, "%", "next_most_frequent", .decimals = 1},
+    {"without\npresent", TABLE_NUMBER, "%", "next_most_frequent_independent", .decimals = 1},
+    {"present\ntells", TABLE_NUMBER, "bits", "next_information_bits", .decimals = 3},
+    {"of", TABLE_NUMBER, "bits", "next_entropy_bits", .decimals = 3},
+    {"ranks per\ntoken", TABLE_NUMBER, NULL, "ranks_per_token", .decimals = 3},
+    {"by counts\nalone", TABLE_NUMBER, NULL, "ranks_per_token_independent", .decimals = 3},
+};
+enum { TOKEN_NUMBERS = sizeof token_columns / sizeof *token_columns - 1 };
+
+static void read_token_numbers(const void *context, int layer, double value[]) {
+    struct mp_token_summary summary;
+    mp_token_statistics_summarise(context, layer, &summary);
+    const double all[] = {summary.most,        summary.most_independent,
+                          summary.information, summary.entropy,
+                          summary.ranks,       summary.ranks_independent};
+    memcpy(value, all, sizeof all);
+}
+
+/* Numbers by layer of borrowed statistics. */
+static struct layers token_layers(const struct mp_token_statistics *statistics, int layers) {
+    static const char about[] =
+        "Of tokens, from the layer before: how many of their next experts are the most frequent "
+        "one after their present expert, and would be if all were held for the layer's most "
+        "frequent one; how many bits their present expert tells of the next, of how many. And on "
+        "how many ranks a token's experts are, where plain expert parallelism has them, beside "
+        "what counts alone let one think: experts drawn with them as probabilities.";
+    return (struct layers){.column = token_columns,
+                           .numbers = TOKEN_NUMBERS,
+                           .layers = layers,
+                           .about = about,
+                           .read = read_token_numbers,
+                           .context = statistics};
+}
+
+/* Reads the trace once more; *statistics is NULL if it has no experts of tokens. */
+static int measure_tokens(const char *path, struct mp_token_statistics **statistics,
+                          struct mp_error *error) {
+    const struct mp_trace_block *block;
+    struct mp_trace_stream *stream;
+    *statistics = NULL;
+    int code = mp_trace_open(path, &stream, error);
+    if (code)
+        return code;
+    if (mp_trace_stream_info(stream)->routes)
+        code = mp_token_statistics_create(&mp_trace_stream_info(stream)->shape, statistics, error);
+    while (!code && *statistics && !(code = mp_trace_next(stream, &block, error)) && block)
+        code = mp_token_statistics_add(*statistics, block, error);
+    mp_trace_stream_destroy(stream);
+    if (code) {
+        mp_token_statistics_destroy(*statistics);
+        *statistics = NULL;
+    }
+    return code;
+}
+
+/* ---- from layer to layer ---- */
+
+/* Transitions of groups of `width` experts. */
+struct map {
+    int groups, width;
+    double all, *cell, *from, *to; /* [groups][groups], [groups] each */
+};
+
+static void gather_transitions(const uint64_t next[], int experts, struct map *map) {
+    const size_t groups = (size_t)map->groups;
+    memset(map->cell, 0, groups * (groups + 2) * sizeof *map->cell);
+    map->all = 0;
+    for (int i = 0; i < experts; i++)
+        for (int j = 0; j < experts; j++) {
+            double count = (double)next[(size_t)i * (size_t)experts + (size_t)j];
+            map->cell[(size_t)(i / map->width) * groups + (size_t)(j / map->width)] += count;
+            map->from[i / map->width] += count;
+            map->to[j / map->width] += count;
+            map->all += count;
+        }
+}
+
+static json_t *pack_map(const struct map *map, int layer, double bits, struct mp_error *error) {
+    static const char *const names[] = {"next", "expert", "value", NULL};
+    char label[96], before[48], after[48];
+    json_t *data = map_data(names);
+    for (int i = 0; i < map->groups; i++)
+        for (int j = 0; j < map->groups; j++) {
+            double chance = map->from[i] * map->to[j] / map->all;
+            if (chance > 0 &&
+                map_add(data,
+                        json_pack("[i, i, f]", j * map->width, i * map->width,
+                                  map_number(map->cell[i * map->groups + j] / chance)),
+                        error))
+                break;
+        }
+    snprintf(label, sizeof label, "%d to %d (tells %.3f bits)", layer - 1, layer, bits);
+    snprintf(before, sizeof before, "expert of layer %d", layer - 1);
+    snprintf(after, sizeof after, "expert of layer %d", layer);
+    return page_choice(label, data,
+                       json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "across", "next", "rowTitle",
+                                 before, "columnTitle", after, "columnName", after, "measure",
+                                 "transitions / by chance", "against", "x as many as by chance"));
+}
+
+/* The layers behind the first. */
+static json_t *pack_maps(const struct mp_token_statistics *statistics, int layers, int experts,
+                         struct map *map, double bits[], struct mp_error *error) {
+    json_t *choices = json_array();
+    int chosen[MAPS];
+    for (int l = 1; l < layers; l++) {
+        struct mp_token_summary summary;
+        mp_token_statistics_summarise(statistics, l, &summary);
+        bits[l - 1] = isnan(summary.information) ? -1 : summary.information;
+    }
+    int count = choose_layers(bits, layers - 1, chosen);
+    for (int i = 0; i < count; i++) {
+        int layer = chosen[i] + 1;
+        gather_transitions(mp_token_statistics_transitions(statistics, layer), experts, map);
+        if (map->all > 0)
+            json_array_append_new(choices, pack_map(map, layer, bits[chosen[i]], error));
+    }
+    return choices;
+}
+
+/* Heat maps, from the experts of a layer to those of the next one: how many times as many
+ * transitions there are as if neither layer's expert told anything of the other.  Of at most four
+ * layers: those whose experts tell most, next most, median and least.  Of many experts a cell is
+ * of several neighbours.  MP_ENOMEM. */
+static int write_transitions(struct page *page, const struct mp_token_statistics *statistics,
+                             const struct mp_trace_shape *shape, struct mp_error *error) {
+    struct map map = {.width = (shape->experts + MAP_EXPERTS - 1) / MAP_EXPERTS};
+    map.groups = (shape->experts + map.width - 1) / map.width;
+    const size_t groups = (size_t)map.groups;
+    double *bits = calloc((size_t)shape->layers, sizeof *bits);
+    map.cell = calloc(groups * (groups + 2), sizeof *map.cell);
+    json_t *choices = NULL;
+    if (bits && map.cell) {
+        map.from = map.cell + groups * groups;
+        map.to = map.from + groups;
+        choices = pack_maps(statistics, shape->layers, shape->experts, &map, bits, error);
+    }
+    free(bits);
+    free(map.cell);
+    if (!choices)
+        return mp_fail(error, MP_ENOMEM, "no memory for the page");
+    return page_figure(page, "experts", "From layer to layer",
+                       "Tokens that go from an expert of a layer to one of the next: how "
+                       "many times as many as if neither told anything of the other; blue "
+                       "are fewer, orange more.  Of many experts a cell is of neighbours.",
+                       "Layers", choices, error);
+}
 
 /* A heat map's cells at most, as the report has of runs. */
 enum { ITERATION_BINS = 40 };
@@ -47,35 +313,27 @@ static void read_numbers(const void *context, int layer, double value[]) {
     memcpy(value + MP_TRACE_MEASURES, summary->correlation, sizeof summary->correlation);
 }
 
-static struct cli_layers load_layers(const struct shown *shown) {
+static struct layers load_layers(const struct shown *shown) {
     static const char about[] =
         "Medians over blocks; fullest expert, and rank, over the mean, with the experts where "
         "plain expert parallelism has them; effective experts: as many equally loaded ones would "
         "be as uneven; dead: without routes; correlation: of a layer's routes by expert with those "
         "so many iterations later.";
-    return (struct cli_layers){.column = columns,
-                               .numbers = NUMBERS,
-                               .first = -1,
-                               .layers = shown->info->shape.layers,
-                               .about = about,
-                               .read = read_numbers,
-                               .context = shown};
-}
-
-static struct cli_layers token_layers(const struct shown *shown) {
-    return cli_token_layers(shown->tokens, shown->info->shape.layers);
-}
-
-static json_t *number(double value) {
-    return isnan(value) ? json_null() : json_real(value);
+    return (struct layers){.column = columns,
+                           .numbers = NUMBERS,
+                           .first = -1,
+                           .layers = shown->info->shape.layers,
+                           .about = about,
+                           .read = read_numbers,
+                           .context = shown};
 }
 
 static json_t *pack_layer(const struct shown *shown, int layer) {
     const struct mp_trace_summary *summary = layer < 0 ? &shown->all : &shown->layer[layer];
-    const struct cli_layers layers = load_layers(shown);
-    json_t *object = cli_layers_pack(&layers, layer);
+    const struct layers layers = load_layers(shown);
+    json_t *object = layers_pack(&layers, layer);
     json_object_set_new(object, "routes", json_integer(summary->routes));
-    json_object_set_new(object, "worst_expert_max_over_mean", number(summary->worst));
+    json_object_set_new(object, "worst_expert_max_over_mean", number_value(summary->worst));
     json_object_set_new(object, "worst_iteration", json_integer(summary->worst_at.iteration));
     return object;
 }
@@ -83,7 +341,7 @@ static json_t *pack_layer(const struct shown *shown, int layer) {
 static int print_json(const struct shown *shown, struct mp_error *error) {
     const struct mp_trace_info *info = shown->info;
     const struct mp_trace_shape *shape = &info->shape;
-    const struct cli_layers tokens = token_layers(shown);
+    const struct layers tokens = token_layers(shown->tokens, shown->info->shape.layers);
     json_t *layers = json_array();
     for (int l = 0; l < shape->layers; l++)
         json_array_append_new(layers, pack_layer(shown, l));
@@ -98,7 +356,7 @@ static int print_json(const struct shown *shown, struct mp_error *error) {
                   (json_int_t)shown->all.last, "blocks", (json_int_t)shown->all.blocks,
                   "blocks_without_routes", (json_int_t)shown->all.empty, "all",
                   pack_layer(shown, -1), "by_layer", layers, "tokens_by_layer",
-                  shown->tokens ? cli_layers_pack_all(&tokens) : NULL),
+                  shown->tokens ? layers_pack_all(&tokens) : NULL),
         error);
 }
 
@@ -146,7 +404,7 @@ static int64_t fill_layer(const struct shown *shown, int layer, struct cell cell
 static int write_imbalance(struct page *page, const struct shown *shown, struct mp_error *error) {
     static const char *const names[] = {"iteration", "layer", "value", "ranks", NULL};
     struct cell cells[ITERATION_BINS] = {{0}};
-    json_t *data = cli_map_data(names);
+    json_t *data = map_data(names);
     int code = MP_OK;
     for (int l = 0; l < shown->info->shape.layers && !code; l++) {
         int64_t bins = fill_layer(shown, l, cells);
@@ -154,10 +412,10 @@ static int write_imbalance(struct page *page, const struct shown *shown, struct 
             double value = mean_of(&cells[b], 0), ranks = mean_of(&cells[b], 1);
             if (isnan(value))
                 continue;
-            code = cli_map_add(data,
-                               json_pack("[I, i, f, o]", (json_int_t)cells[b].iteration, l,
-                                         cli_map_number(value), number(cli_map_number(ranks))),
-                               error);
+            code = map_add(data,
+                           json_pack("[I, i, f, o]", (json_int_t)cells[b].iteration, l,
+                                     map_number(value), number_value(map_number(ranks))),
+                           error);
         }
     }
     if (code) {
@@ -172,7 +430,7 @@ static int write_imbalance(struct page *page, const struct shown *shown, struct 
 
 /* Routes of chosen layers' experts, gathered in bins. */
 struct loads {
-    int layers, layer[CLI_MAPS], rows, width; /* of `width` experts each */
+    int layers, layer[MAPS], rows, width; /* of `width` experts each */
     int64_t iteration[ITERATION_BINS];
     int64_t *routes; /* [layers][bins][rows] */
     int64_t *expert; /* [experts] */
@@ -217,7 +475,7 @@ static json_t *pack_experts(const struct shown *shown, const struct loads *loads
     static const char *const names[] = {"iteration", "expert", "value", NULL};
     const int layer = loads->layer[i], experts = shown->info->shape.experts;
     char label[96];
-    json_t *data = cli_map_data(names);
+    json_t *data = map_data(names);
     int bins = bin_of(shown, shown->all.iterations - 1) + 1, code = MP_OK;
     for (int b = 0; b < bins; b++) {
         double all = 0;
@@ -227,10 +485,10 @@ static json_t *pack_experts(const struct shown *shown, const struct loads *loads
             int first = row * loads->width;
             int width = experts - first < loads->width ? experts - first : loads->width;
             double mean = (double)cell_of(loads, i, b)[row] / width / (all / experts);
-            code = cli_map_add(data,
-                               json_pack("[I, i, f]", (json_int_t)loads->iteration[b], first,
-                                         cli_map_number(mean)),
-                               error);
+            code = map_add(
+                data,
+                json_pack("[I, i, f]", (json_int_t)loads->iteration[b], first, map_number(mean)),
+                error);
         }
     }
     snprintf(label, sizeof label, "layer %d (fullest expert %.2f x mean)", layer,
@@ -240,8 +498,8 @@ static json_t *pack_experts(const struct shown *shown, const struct loads *loads
 
 static int write_experts(struct page *page, const struct shown *shown, struct mp_error *error) {
     const int experts = shown->info->shape.experts;
-    struct loads loads = {.width = (experts + CLI_MAP_EXPERTS - 1) / CLI_MAP_EXPERTS};
-    loads.layers = cli_choose_layers(shown->uneven, shown->info->shape.layers, loads.layer);
+    struct loads loads = {.width = (experts + MAP_EXPERTS - 1) / MAP_EXPERTS};
+    loads.layers = choose_layers(shown->uneven, shown->info->shape.layers, loads.layer);
     loads.rows = (experts + loads.width - 1) / loads.width;
     loads.routes =
         calloc((size_t)loads.layers * ITERATION_BINS * (size_t)loads.rows, sizeof *loads.routes);
@@ -279,15 +537,16 @@ static int write_body(const void *context, struct page *page, struct mp_error *e
     }
     page_begin(page->out, shown->path, words);
     free(words);
-    const struct cli_layers loads = load_layers(shown), tokens = token_layers(shown);
+    const struct layers loads = load_layers(shown),
+                        tokens = token_layers(shown->tokens, shown->info->shape.layers);
     int code = write_imbalance(page, shown, error);
     if (!code)
         code = write_experts(page, shown, error);
     if (!code)
-        code = cli_layers_write(&loads, page->out, error);
+        code = layers_write(&loads, page->out, error);
     if (!code && shown->tokens) {
-        code = cli_write_transitions(page, shown->tokens, &shown->info->shape, error);
-        code = code ? code : cli_layers_write(&tokens, page->out, error);
+        code = write_transitions(page, shown->tokens, &shown->info->shape, error);
+        code = code ? code : layers_write(&tokens, page->out, error);
     }
     page_end(page->out);
     return code;
@@ -320,9 +579,10 @@ static int show(struct shown *shown, bool json, const struct mp_page_output *out
     if (json)
         return print_json(shown, error);
     cli_print_trace(stdout, shown->info, &shown->all);
-    const struct cli_layers loads = load_layers(shown), tokens = token_layers(shown);
-    code = cli_layers_print(&loads, error);
-    return code || !shown->tokens ? code : cli_layers_print(&tokens, error);
+    const struct layers loads = load_layers(shown),
+                        tokens = token_layers(shown->tokens, shown->info->shape.layers);
+    code = layers_print(&loads, error);
+    return code || !shown->tokens ? code : layers_print(&tokens, error);
 }
 
 int cli_show_trace(const char *path, bool json, const struct mp_page_output *page,
@@ -335,7 +595,7 @@ int cli_show_trace(const char *path, bool json, const struct mp_page_output *pag
         return code;
     code = cli_measure_trace(stream, &statistics, error);
     if (!code)
-        code = cli_measure_tokens(path, &tokens, error);
+        code = measure_tokens(path, &tokens, error);
     struct shown shown = {path, mp_trace_stream_info(stream), statistics, tokens, {0}, NULL, NULL};
     if (!code)
         code = show(&shown, json, page, error);

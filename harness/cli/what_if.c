@@ -1,5 +1,5 @@
-/* moeperf predict --run: see what_if.h. */
-#include "harness/cli/what_if.h"
+/* moeperf predict --run: see predict.h. */
+#include "harness/cli/predict.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -110,6 +110,7 @@ static inline __attribute__((always_inline)) int spread(const struct pass *pass,
     const struct mp_dispatch_part *part = plan->part + begin[0];
     const struct mp_dispatch_part *end = plan->part + begin[plan->experts];
     const int32_t *holder = plan->holder;
+    const uint8_t *place_chunk = plan->place_chunk;
     const bool *late = pass->memory->late;
     int64_t *counted_late = pass->memory->rows + pass->steps->steps * pass->places;
     int64_t *counted =
@@ -119,7 +120,7 @@ static inline __attribute__((always_inline)) int spread(const struct pass *pass,
     int receivers = 0;
     for (; part < end; part++) {
         uint32_t rows = padding > 0 ? padding : part->count;
-        if (cut)
+        if (cut && !place_chunk)
             rows = (uint32_t)mp_exchange_chunk(rows, plan->degree, pass->chunk);
         if (cut && rows == 0)
             continue;
@@ -127,6 +128,8 @@ static inline __attribute__((always_inline)) int spread(const struct pass *pass,
         do {
             int rank = holder[at];
             if (round && round[at] != pass->round)
+                continue;
+            if (cut && place_chunk && place_chunk[at] != pass->chunk)
                 continue;
             if (has_late && late[at] && rank == source) {
                 counted_late[at] += rows;

@@ -293,13 +293,12 @@ static void take_streams(struct mp_timeline *timeline, const double start[], dou
     }
 }
 
-/* What an exchange means for streams and gates.  How much longer each rank's part takes because
+/* What an exchange means for gates.  How much longer each rank's part takes because
  * others come late is added to what it is owed: as far as its own gates are not busy, and until the
  * last one has come. */
 static void count_exchange(struct mp_timeline *timeline, const double *restrict ready,
                            const double *restrict done, const double *restrict alone) {
-    double *restrict owed = timeline->owed, *restrict port = timeline->port,
-                     *restrict comm = timeline->comm;
+    double *restrict owed = timeline->owed, *restrict port = timeline->port;
     double latest = 0, longest = 0;
     for (int r = 0; r < timeline->ranks; r++) {
         latest = larger(latest, ready[r]);
@@ -310,7 +309,6 @@ static void count_exchange(struct mp_timeline *timeline, const double *restrict 
         double taken = done[r] - ready[r];
         owed[r] += larger(0, smaller(taken - alone[r], latest - ready[r]));
         port[r] += smaller(alone[r], taken);
-        comm[r] = done[r] > ready[r] ? done[r] : comm[r];
     }
 }
 
@@ -339,8 +337,15 @@ void mp_timeline_exchange_start(struct mp_timeline *timeline, struct mp_schedule
     for (int round = 0; round < rounds; round++)
         mp_network_exchange(timeline->network, traffic[round], back, round ? done : ready, done);
     count_exchange(timeline, ready, done, alone);
-    for (int r = 0; timeline->sink.span && r < timeline->ranks; r++)
-        emit_comm(timeline, r, activity, ready[r], done[r], received ? received[r] : 0);
+    for (int r = 0; r < timeline->ranks; r++) {
+        if (timeline->sink.span)
+            emit_comm(timeline, r, activity, ready[r], done[r], received ? received[r] : 0);
+        if (!(done[r] > ready[r]))
+            continue;
+        if (timeline->next[r] < timeline->issued)
+            move_on(timeline, r, done[r] - alone[r]);
+        timeline->comm[r] = done[r];
+    }
 }
 
 void mp_timeline_together(struct mp_timeline *timeline, struct mp_scheduled_phase activity,

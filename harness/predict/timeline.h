@@ -7,7 +7,9 @@
  *   waits until its part is done;
  * - a background operation begins when the last rank with a part in it has issued it, keeps the
  *   stream of each of these ranks for a given time, and goes on only while no exchange has the
- *   stream; background operations take their turns in the order in which they were issued.
+ *   stream, or while an exchange waits there for others: its lane is another one, and the rank's
+ *   gates do nothing else meanwhile.  Background operations take their turns in the order in which
+ *   they were issued.
  *
  * Where the processor that computes also copies (`overlap` below 1), a rank's own work goes on at
  * this share of its speed while a background operation moves on its stream.  Nothing is taken from

@@ -1,15 +1,12 @@
 #include "harness/record/devices.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "harness/suite/files.h"
 #include "harness/suite/paths.h"
 #include "profiler/record/spool.h"
-#include "reference/base/arena.h"
 #include "reference/base/characters.h"
 
 static const struct {
@@ -30,60 +27,23 @@ void mp_devices_offer(const char *folder) {
 
 /* ---- what they left ---- */
 
-struct files {
-    char **path;
-    int count;
-};
-
-static void free_files(struct files *files) {
-    for (int i = 0; i < files->count; i++)
-        free(files->path[i]);
-    free(files->path);
-}
-
-static int add_file(struct files *files, const char *folder, const char *name,
-                    struct mp_error *error) {
-    char path[MP_PATH_SIZE];
-    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path)
-        return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", folder);
-    char *copy = MP_ROOM(files->path, files->count) ? strdup(path) : NULL;
-    if (!copy)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for a spool", folder);
-    files->path[files->count++] = copy;
-    return MP_OK;
-}
-
-/* A process may have been killed before its spool had a header: that costs no other one's. */
-static bool is_spool(const char *folder, const char *name, FILE *stream) {
-    char path[MP_PATH_SIZE];
-    struct mp_spool_reader *reader = NULL;
-    struct mp_error damaged = {0};
-    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path)
-        return true; /* add_file refuses it */
-    int code = mp_spool_open(path, &reader, &damaged);
-    mp_spool_close(reader);
-    if (code == MP_EFORMAT || code == MP_EVERSION)
-        fprintf(stream, "moeperf record: left out: %s\n", damaged.text);
-    return code != MP_EFORMAT && code != MP_EVERSION;
-}
-
-static int find_files(const char *folder, struct files *files, FILE *stream,
-                      struct mp_error *error) {
-    static const char ending[] = MP_DEVICE_ENDING;
-    struct dirent *entry;
-    int code = MP_OK;
-    DIR *open = opendir(folder);
-    if (!open)
-        return mp_fail(error, MP_EIO, "%s: %s", folder, strerror(errno));
-    while (!code && (entry = readdir(open))) {
-        size_t length = strlen(entry->d_name);
-        if (length >= sizeof ending &&
-            strcmp(entry->d_name + length - (sizeof ending - 1), ending) == 0 &&
-            is_spool(folder, entry->d_name, stream))
-            code = add_file(files, folder, entry->d_name, error);
+/* Removes from the list what is no spool of this build's, and says so: a process may have been
+ * killed before its spool had a header, which costs no other one's. */
+static void leave_out_damaged(struct mp_files *files, FILE *stream) {
+    int kept = 0;
+    for (int i = 0; i < files->count; i++) {
+        struct mp_spool_reader *reader = NULL;
+        struct mp_error damaged = {0};
+        int code = mp_spool_open(files->path[i], &reader, &damaged);
+        mp_spool_close(reader);
+        if (code == MP_EFORMAT || code == MP_EVERSION) {
+            fprintf(stream, "moeperf record: left out: %s\n", damaged.text);
+            free(files->path[i]);
+        } else {
+            files->path[kept++] = files->path[i];
+        }
     }
-    closedir(open);
-    return code;
+    files->count = kept;
 }
 
 static const char *clean_column(sqlite3_stmt *row, int column, char *text, size_t size) {
@@ -128,15 +88,16 @@ static void say(struct mp_store *store, int64_t run_id, FILE *stream) {
 
 int mp_devices_keep(struct mp_store *store, int64_t run_id, const char *folder, bool keep_spools,
                     FILE *stream, struct mp_error *error) {
-    struct files files = {0};
-    int code = find_files(folder, &files, stream, error);
+    struct mp_files files;
+    int code = mp_files_list(folder, MP_DEVICE_ENDING, &files, error);
+    leave_out_damaged(&files, stream);
     if (!code && files.count > 0)
         code =
             mp_store_add_device(store, run_id, (const char *const *)files.path, files.count, error);
     if (!code && files.count > 0)
         say(store, run_id, stream);
-    for (int i = 0; !code && !keep_spools && i < files.count; i++)
-        unlink(files.path[i]);
-    free_files(&files);
+    if (!code && !keep_spools)
+        mp_files_remove(&files);
+    mp_files_free(&files);
     return code;
 }

@@ -25,13 +25,11 @@ static int no_memory(const struct mp_mapping *mapping, struct mp_error *error) {
 void mp_mapping_destroy(struct mp_mapping *mapping) {
     if (!mapping)
         return;
-    for (uint32_t i = 0; i < mapping->names; i++)
-        free(mapping->name[i].text);
     free(mapping->name);
     free(mapping->match);
     free(mapping->end_ns);
     mp_schemas_destroy(mapping->schemas);
-    free(mapping->path);
+    mp_arena_release(&mapping->texts);
     free(mapping);
 }
 
@@ -55,20 +53,11 @@ static int keep_name(struct mp_mapping *mapping, const struct mp_spool_record *r
     uint32_t id = record->as.name.id;
     if (id >= NAMES_LIMIT)
         return MP_OK;
-    if (id >= mapping->names) {
-        uint32_t names = id < NAMES_LIMIT / 2 - 512 ? 2 * (id + 512) : NAMES_LIMIT;
-        struct name *grown = realloc(mapping->name, names * sizeof *grown);
-        if (!grown)
-            return no_memory(mapping, error);
-        memset(grown + mapping->names, 0, (names - mapping->names) * sizeof *grown);
-        mapping->name = grown;
-        mapping->names = names;
-    }
-    struct name *name = &mapping->name[id];
-    free(name->text);
-    *name = (struct name){.text = strdup(record->as.name.text),
-                          .is_domain = record->as.name.kind == MP_NAME_DOMAIN};
-    return name->text ? MP_OK : no_memory(mapping, error);
+    if (!MP_REACH(mapping->name, mapping->names, id, NAMES_LIMIT))
+        return no_memory(mapping, error);
+    mapping->name[id] = (struct name){.text = mp_arena_text(&mapping->texts, record->as.name.text),
+                                      .is_domain = record->as.name.kind == MP_NAME_DOMAIN};
+    return mapping->name[id].text ? MP_OK : no_memory(mapping, error);
 }
 
 static void keep_text(struct mp_mapping *mapping, const struct mp_spool_record *record) {
@@ -601,7 +590,7 @@ int mp_mapping_create(const char *path, const struct mp_rules *rules, struct mp_
                       struct mp_error *error) {
     struct mp_mapping *made = calloc(1, sizeof *made);
     if (made)
-        made->path = strdup(path);
+        made->path = mp_arena_text(&made->texts, path);
     if (!made || !made->path) {
         mp_mapping_destroy(made);
         return mp_fail(error, MP_ENOMEM, "%s: no memory to read the spool", path);

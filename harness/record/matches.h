@@ -3,6 +3,7 @@
 #define MOEPERF_HARNESS_RECORD_MATCHES_H
 
 #include "harness/record/mapping.h"
+#include "reference/base/arena.h"
 
 /* A range that a rule matches. */
 struct match {
@@ -38,6 +39,7 @@ struct name {
 };
 
 struct mp_mapping {
+    struct mp_arena texts;
     char *path;
     const struct mp_rules *rules;
     struct mp_mapping_totals totals;

@@ -1,11 +1,10 @@
-#include "harness/record/meetings.h"
+#include "harness/record/processes.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "harness/record/devices.h"
+#include "harness/suite/files.h"
 #include "profiler/record/check.h"
 #include "reference/base/arena.h"
 
@@ -61,17 +60,15 @@ struct device {
     struct mp_collective *collective; /* function: a hash of the name, 0: does not synchronise */
     uint32_t *name;                   /* [names] hashes by id */
     struct mp_timer *timer;
-    int collectives, names, timers;
+    int collectives, timers;
+    uint32_t names;
 };
 
 static int keep_record(struct device *device, const struct mp_spool_record *record) {
     enum { NAMES_LIMIT = 1 << 20 };
     if (record->type == MP_SPOOL_NAME && record->as.name.id < NAMES_LIMIT) {
-        for (; device->names <= (int)record->as.name.id; device->names++) {
-            if (!MP_ROOM(device->name, device->names))
-                return MP_ENOMEM;
-            device->name[device->names] = 0;
-        }
+        if (!MP_REACH(device->name, device->names, record->as.name.id, NAMES_LIMIT))
+            return MP_ENOMEM;
         const char *text = record->as.name.text;
         if (meeting_synchronises(text))
             device->name[record->as.name.id] = spool_crc32(text, strlen(text)) | 1;
@@ -100,8 +97,7 @@ static int add_device(struct meetings *meetings, struct device *device, int host
         qsort(device->timer, (size_t)device->timers, sizeof *device->timer, compare_timers);
     for (int i = 0; i < device->collectives && !code; i++) {
         const struct mp_collective *is = &device->collective[i];
-        const uint32_t function =
-            is->function < (uint32_t)device->names ? device->name[is->function] : 0;
+        const uint32_t function = is->function < device->names ? device->name[is->function] : 0;
         int64_t offset_ns = 0;
         if (!function ||
             !clock_timer_offset(device->timer, device->timers, is->start_ns, &offset_ns))
@@ -151,22 +147,13 @@ static int read_device(struct meetings *meetings, const char *path, int part,
 static int add_collectives(struct meetings *meetings, const struct mp_record_run *run,
                            const struct record_process process[], int count,
                            struct mp_error *error) {
-    static const char ending[] = MP_DEVICE_ENDING;
-    struct dirent *entry;
-    char path[RECORD_PATH_SIZE];
-    int code = MP_OK;
-    DIR *open = opendir(run->spools);
-    if (!open)
-        return mp_fail(error, MP_EIO, "%s: %s", run->spools, strerror(errno));
-    while (!code && (entry = readdir(open))) {
-        const size_t length = strlen(entry->d_name);
-        if (length >= sizeof ending &&
-            strcmp(entry->d_name + length - (sizeof ending - 1), ending) == 0 &&
-            snprintf(path, sizeof path, "%s/%s", run->spools, entry->d_name) < (int)sizeof path)
-            code = read_device(meetings, path, run->is_merged ? atoi(entry->d_name) : 0, process,
-                               count, error);
-    }
-    closedir(open);
+    struct mp_files files;
+    int code = mp_files_list(run->spools, MP_DEVICE_ENDING, &files, error);
+    for (int i = 0; i < files.count && !code; i++)
+        code = read_device(meetings, files.path[i],
+                           run->is_merged ? atoi(mp_file_name(files.path[i])) : 0, process, count,
+                           error);
+    mp_files_free(&files);
     return code;
 }
 

@@ -9,6 +9,7 @@
 #include "profiler/nvtx/emit.h"
 #include "profiler/nvtx/payload.h"
 #include "profiler/record/format.h"
+#include "profiler/record/name_table.h"
 #include "reference/base/arena.h"
 #include "reference/base/characters.h"
 
@@ -39,8 +40,7 @@ struct majority {
 
 struct use {
     struct mp_name_use is;
-    char *template; /* the pattern with `*` for each index */
-    char *sample, *domain, *pattern;
+    const char *template; /* the pattern with `*` for each index */
     struct index index[INDICES];
     int indices;
     int last_process;
@@ -71,10 +71,10 @@ struct process {
 };
 
 struct mp_names {
-    struct use *use;
-    int uses, capacity;
-    int *slot; /* [slots] hash table of uses, NO_USE: free */
-    int slots;
+    struct mp_arena memory;
+    struct name_table table; /* of uses, by template and domain */
+    struct use *use;         /* [uses] */
+    int uses;
     struct process *process;
     int processes;
     struct mp_name_use *list;
@@ -96,18 +96,11 @@ int mp_names_create(struct mp_names **names, struct mp_error *error) {
 void mp_names_destroy(struct mp_names *names) {
     if (!names)
         return;
-    for (int i = 0; i < names->uses; i++) {
-        free(names->use[i].template);
-        free(names->use[i].sample);
-        free(names->use[i].domain);
-        free(names->use[i].pattern);
-    }
     for (int i = 0; i < names->processes; i++)
         free(names->process[i].range);
-    free(names->process);
     free(names->use);
-    free(names->slot);
-    free(names->list);
+    name_table_free(&names->table);
+    mp_arena_release(&names->memory);
     free(names);
 }
 
@@ -205,59 +198,30 @@ static int make_template(const char *name, char template[TEMPLATE_BYTES + 8],
 
 /* ---- uses ---- */
 
-static uint32_t hash_of(const char *template, const char *domain) {
-    uint32_t hash = 2166136261U;
-    for (const char *at = template; *at; at++)
-        hash = (hash ^ (uint8_t)*at) * 16777619U;
-    for (const char *at = domain; *at; at++)
-        hash = (hash ^ (uint8_t)*at) * 16777619U;
-    return hash;
-}
-
-/* The slot in which such a use is, or belongs. */
-static int *find_slot(const struct mp_names *names, const char *template, const char *domain) {
-    uint32_t at = hash_of(template, domain) & (uint32_t)(names->slots - 1);
-    for (;; at = (at + 1) & (uint32_t)(names->slots - 1)) {
-        int use = names->slot[at];
-        if (use == NO_USE || (!strcmp(names->use[use].template, template) &&
-                              !strcmp(names->use[use].domain, domain)))
-            return &names->slot[at];
-    }
-}
-
-static int reserve_uses(struct mp_names *names, struct mp_error *error) {
-    if (names->uses < names->capacity)
-        return MP_OK;
-    int capacity = names->capacity ? 2 * names->capacity : 256;
-    struct use *grown = realloc(names->use, (size_t)capacity * sizeof *grown);
-    if (grown)
-        names->use = grown;
-    int *slot = grown ? malloc((size_t)capacity * 4 * sizeof *slot) : NULL;
-    if (!slot)
+/* Which use a template in a domain is, in `*use`; NO_USE: one too many.  MP_ENOMEM. */
+static int find_use(struct mp_names *names, const char *template, const char *domain, int *use,
+                    bool *is_new, struct mp_error *error) {
+    char *key; /* nothing that the texts hold can make two of them one */
+    if (asprintf(&key, "%zu %s%s", strlen(template), template, domain) < 0)
         return mp_no_memory(error);
-    free(names->slot);
-    names->slot = slot;
-    names->slots = 4 * capacity;
-    names->capacity = capacity;
-    for (int i = 0; i < names->slots; i++)
-        slot[i] = NO_USE;
-    for (int i = 0; i < names->uses; i++)
-        *find_slot(names, names->use[i].template, names->use[i].domain) = i;
-    return MP_OK;
+    const uint32_t number = name_table_number(&names->table, key, is_new);
+    free(key);
+    *use = number > USES_LIMIT ? NO_USE : (int)number - 1;
+    return number ? MP_OK : mp_no_memory(error);
 }
 
 static int add_use(struct mp_names *names, const char *template, const char *sample,
                    const char *domain, struct mp_error *error) {
-    struct use *use = &names->use[names->uses];
-    *use = (struct use){.template = strdup(template),
-                        .sample = strdup(sample),
-                        .domain = strdup(domain),
-                        .last_process = -1,
-                        .parent.use = NO_USE,
-                        .before.use = NO_USE,
-                        .after.use = NO_USE};
-    names->uses++;
-    return use->template && use->sample && use->domain ? MP_OK : mp_no_memory(error);
+    if (!MP_ROOM(names->use, names->uses))
+        return mp_no_memory(error);
+    names->use[names->uses++] = (struct use){.template = mp_arena_text(&names->memory, template),
+                                             .is.sample = mp_arena_text(&names->memory, sample),
+                                             .is.domain = mp_arena_text(&names->memory, domain),
+                                             .last_process = -1,
+                                             .parent.use = NO_USE,
+                                             .before.use = NO_USE,
+                                             .after.use = NO_USE};
+    return mp_arena_check(&names->memory, error);
 }
 
 /* Which use a name of the spool is. */
@@ -265,22 +229,20 @@ static int look_up(struct mp_names *names, struct known *known, const char *doma
                    struct mp_error *error) {
     char template[TEMPLATE_BYTES + 8];
     struct index index[INDICES];
-    int code = reserve_uses(names, error);
+    bool is_new;
+    int indices = make_template(known->text, template, index, known->value);
+    known->use = NO_USE;
+    if (!strcmp(known->text, MP_NVTX_COST) && !strcmp(domain, MP_NVTX_DOMAIN))
+        return MP_OK;
+    int code = find_use(names, template, domain, &known->use, &is_new, error);
+    if (code || !is_new || known->use == NO_USE)
+        return code;
+    code = add_use(names, template, known->text, domain, error);
     if (code)
         return code;
-    int indices = make_template(known->text, template, index, known->value);
-    int *slot = find_slot(names, template, domain);
-    known->use = *slot;
-    if (*slot != NO_USE)
-        return MP_OK;
-    if (names->uses == USES_LIMIT ||
-        (!strcmp(known->text, MP_NVTX_COST) && !strcmp(domain, MP_NVTX_DOMAIN)))
-        return MP_OK;
-    known->use = *slot = names->uses;
-    code = add_use(names, template, known->text, domain, error);
     names->use[known->use].indices = indices;
     memcpy(names->use[known->use].index, index, sizeof index);
-    return code;
+    return MP_OK;
 }
 
 static void note_indices(struct use *use, const struct known *known, bool is_next) {
@@ -309,6 +271,7 @@ static void note_payload(struct mp_name_use *use, const struct mp_schemas *schem
 
 struct reading {
     struct mp_names *names;
+    struct mp_arena texts;
     struct known *known; /* [ids] */
     uint32_t ids;
     struct mp_schemas *schemas;
@@ -322,18 +285,11 @@ static int keep_name(struct reading *reading, const struct mp_spool_record *reco
     uint32_t id = record->as.name.id;
     if (id >= IDS_LIMIT)
         return MP_OK;
-    if (id >= reading->ids) {
-        uint32_t ids = id < IDS_LIMIT / 2 - 512 ? 2 * (id + 512) : IDS_LIMIT;
-        struct known *grown = realloc(reading->known, ids * sizeof *grown);
-        if (!grown)
-            return mp_no_memory(error);
-        memset(grown + reading->ids, 0, (ids - reading->ids) * sizeof *grown);
-        reading->known = grown;
-        reading->ids = ids;
-    }
-    free(reading->known[id].text);
-    reading->known[id] = (struct known){.text = strdup(record->as.name.text)};
-    return reading->known[id].text ? MP_OK : mp_no_memory(error);
+    if (!MP_REACH(reading->known, reading->ids, id, IDS_LIMIT))
+        return mp_no_memory(error);
+    reading->known[id] =
+        (struct known){.text = mp_arena_text(&reading->texts, record->as.name.text)};
+    return mp_arena_check(&reading->texts, error);
 }
 
 static int keep_order(struct reading *reading, const struct mp_range *range, int use,
@@ -478,9 +434,8 @@ static int read_process(struct mp_names *names, const char *path, size_t ordered
         process->first_ns = reading.first_ns;
         process->seconds = ((double)reading.last_ns - (double)reading.first_ns) / 1e9;
     }
-    for (uint32_t i = 0; i < reading.ids; i++)
-        free(reading.known[i].text);
     free(reading.known);
+    mp_arena_release(&reading.texts);
     mp_schemas_destroy(reading.schemas);
     return code;
 }
@@ -592,13 +547,11 @@ static const char *word_of(const struct use *use, const struct index *index) {
 }
 
 /* The template with a word for each index: what it says, its only value, or anything. */
-static int make_pattern(struct use *use, struct mp_error *error) {
-    char *pattern = malloc(strlen(use->template) + 24 * INDICES + 1);
+static void make_pattern(struct mp_arena *memory, struct use *use) {
+    char *pattern = mp_arena_take(memory, strlen(use->template) + 24 * INDICES + 1, 1);
     size_t filled = 0;
     int which = 0;
-    if (!pattern)
-        return mp_no_memory(error);
-    for (const char *at = use->template; *at; at++) {
+    for (const char *at = use->template; pattern && *at; at++) {
         if (*at != '*' || which >= use->indices) {
             pattern[filled++] = *at;
             if (*at == '\\')
@@ -617,33 +570,22 @@ static int make_pattern(struct use *use, struct mp_error *error) {
         filled += word ? (size_t)sprintf(pattern + filled, "%s", word)
                        : (size_t)sprintf(pattern + filled, "%lld", (long long)index->first);
     }
-    pattern[filled] = '\0';
-    use->pattern = pattern;
-    return MP_OK;
+    use->is.pattern = pattern;
 }
 
 static int make_list(struct mp_names *names, struct mp_error *error) {
-    int code = MP_OK;
-    names->list = calloc((size_t)names->uses + 1, sizeof *names->list);
-    if (!names->list)
-        return mp_no_memory(error);
-    for (int i = 0; i < names->uses && !code; i++) {
-        struct use *use = &names->use[i];
-        code = make_pattern(use, error);
-        use->is.sample = use->sample;
-        use->is.domain = use->domain;
-        use->is.pattern = use->pattern;
-        names->list[i] = use->is;
+    MP_TAKE(&names->memory, names->list, names->uses + 1);
+    for (int i = 0; names->list && i < names->uses; i++) {
+        make_pattern(&names->memory, &names->use[i]);
+        names->list[i] = names->use[i].is;
     }
-    return code;
+    return mp_arena_check(&names->memory, error);
 }
 
 int mp_names_read(struct mp_names *names, const char *const paths[], int count,
                   struct mp_error *error) {
-    int code = MP_OK;
-    names->process = calloc((size_t)count + 1, sizeof *names->process);
-    if (!names->process)
-        return mp_no_memory(error);
+    MP_TAKE(&names->memory, names->process, count + 1);
+    int code = mp_arena_check(&names->memory, error);
     for (int i = 0; i < count && !code; i++)
         code = read_process(names, paths[i], (size_t)(ORDERED_LIMIT / count), error);
     if (!code)

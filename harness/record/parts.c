@@ -1,6 +1,5 @@
 #include "harness/record/parts.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <glob.h>
 #include <limits.h>
@@ -12,20 +11,15 @@
 #include <unistd.h>
 
 #include "harness/record/devices.h"
+#include "harness/suite/files.h"
 
 /* ---- folders beside a database ---- */
 
 void mp_parts_remove_folder(const char *folder) {
-    struct dirent **entry;
-    char path[MP_PATH_SIZE];
-    int count = scandir(folder, &entry, NULL, NULL);
-    for (int i = 0; i < count; i++) {
-        if (snprintf(path, sizeof path, "%s/%s", folder, entry[i]->d_name) < (int)sizeof path)
-            unlink(path); /* a folder stays, "." and ".." among them */
-        free(entry[i]);
-    }
-    if (count >= 0)
-        free(entry);
+    struct mp_files files;
+    mp_files_list(folder, NULL, &files, NULL);
+    mp_files_remove(&files);
+    mp_files_free(&files);
     rmdir(folder);
 }
 
@@ -70,69 +64,61 @@ int mp_parts_create_folder(const char *database, const char *kind, char folder[M
 
 /* ---- parts ---- */
 
-static bool ends_with(const char *name, const char *ending) {
-    const size_t length = strlen(name), size = strlen(ending);
-    return length > size && strcmp(name + length - size, ending) == 0;
-}
-
-static int is_spool(const struct dirent *entry) {
-    return ends_with(entry->d_name, ".spool") || ends_with(entry->d_name, MP_DEVICE_ENDING);
-}
-
-static int is_recorded(const struct dirent *entry) {
-    return is_spool(entry) || ends_with(entry->d_name, ".csv");
-}
-
-static int is_visible(const struct dirent *entry) {
-    return entry->d_name[0] != '.';
-}
-
-static void free_entries(struct dirent **entry, int count) {
-    for (int i = 0; i < count; i++)
-        free(entry[i]);
-    if (count >= 0)
-        free(entry);
-}
+static const char *const endings[] = {".spool", MP_DEVICE_ENDING, ".csv"};
+enum {
+    SPOOLS = 2,
+    RECORDED = 3
+}; /* of the endings: those of spools, and of all that is recorded */
 
 bool mp_parts_has_spool(const char *folder) {
-    struct dirent **entry;
-    int count = scandir(folder, &entry, is_spool, NULL);
-    free_entries(entry, count);
-    return count > 0;
+    bool has_spool = false;
+    for (int i = 0; i < SPOOLS && !has_spool; i++) {
+        struct mp_files files;
+        mp_files_list(folder, endings[i], &files, NULL);
+        has_spool = files.count > 0;
+        mp_files_free(&files);
+    }
+    return has_spool;
+}
+
+static int link_file(const char *path, const char *into, int part, struct mp_error *error) {
+    char link[MP_PATH_SIZE], whole[PATH_MAX];
+    if (snprintf(link, sizeof link, "%s/%d-%s", into, part, mp_file_name(path)) >= MP_PATH_SIZE)
+        return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", path);
+    if (!realpath(path, whole) || symlink(whole, link))
+        return mp_fail(error, MP_EIO, "%s: can't be linked into %s: %s", path, into,
+                       strerror(errno));
+    return MP_OK;
 }
 
 /* The files of one part, if it is one. */
 static int link_part(const char *folder, const char *into, int *parts, struct mp_error *error) {
-    struct dirent **entry;
-    int count = scandir(folder, &entry, is_recorded, alphasort), code = MP_OK;
-    for (int i = 0; i < count && !code; i++) {
-        char path[MP_PATH_SIZE], link[MP_PATH_SIZE], whole[PATH_MAX];
-        if (snprintf(path, sizeof path, "%s/%s", folder, entry[i]->d_name) >= MP_PATH_SIZE ||
-            snprintf(link, sizeof link, "%s/%d-%s", into, *parts, entry[i]->d_name) >= MP_PATH_SIZE)
-            code = mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", folder);
-        else if (!realpath(path, whole) || symlink(whole, link))
-            code = mp_fail(error, MP_EIO, "%s: can't be linked into %s: %s", path, into,
-                           strerror(errno));
+    int code = MP_OK, count = 0;
+    for (int e = 0; e < RECORDED && !code; e++) {
+        struct mp_files files;
+        code = mp_files_list(folder, endings[e], &files, error);
+        for (int i = 0; i < files.count && !code; i++)
+            code = link_file(files.path[i], into, *parts, error);
+        count += files.count;
+        mp_files_free(&files);
     }
     *parts += count > 0;
-    free_entries(entry, count);
     return code;
 }
 
 static int link_folder(const char *folder, const char *into, int *parts, struct mp_error *error) {
-    struct dirent **entry;
-    const int before = *parts, count = scandir(folder, &entry, is_visible, alphasort);
-    if (count < 0)
+    struct mp_files files;
+    struct stat status;
+    const int before = *parts;
+    if (access(folder, F_OK))
         return mp_fail(error, MP_ENOTFOUND, "%s: %s", folder, strerror(errno));
-    int code = link_part(folder, into, parts, error);
-    for (int i = 0; i < count && !code; i++) {
-        char path[MP_PATH_SIZE];
-        struct stat status;
-        if (snprintf(path, sizeof path, "%s/%s", folder, entry[i]->d_name) < MP_PATH_SIZE &&
-            !stat(path, &status) && S_ISDIR(status.st_mode))
-            code = link_part(path, into, parts, error);
-    }
-    free_entries(entry, count);
+    int code = mp_files_list(folder, NULL, &files, error);
+    if (!code)
+        code = link_part(folder, into, parts, error);
+    for (int i = 0; i < files.count && !code; i++)
+        if (!stat(files.path[i], &status) && S_ISDIR(status.st_mode))
+            code = link_part(files.path[i], into, parts, error);
+    mp_files_free(&files);
     if (!code && *parts == before)
         code = mp_fail(error, MP_ENOTFOUND,
                        "%s: neither it nor a folder in it has a spool (*.spool, *%s), as moeperf "

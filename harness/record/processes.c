@@ -1,12 +1,11 @@
 #include "harness/record/processes.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "harness/record/devices.h"
+#include "harness/suite/files.h"
 #include "harness/suite/processes.h"
 #include "reference/base/arena.h"
 
@@ -26,16 +25,15 @@ static int compare_processes(const void *left, const void *right) {
     return (a->pid > b->pid) - (a->pid < b->pid);
 }
 
-static int add_process(const struct mp_record_run *run, const char *name,
+static int add_process(const struct mp_record_run *run, const char *path,
                        struct record_processes *processes, struct mp_error *error) {
     if (!MP_ROOM(processes->item, processes->count))
         return mp_fail(error, MP_ENOMEM, "%s: no memory for a process", run->spools);
     struct record_process *process = &processes->item[processes->count];
     *process = (struct record_process){.rank = -1};
-    if (snprintf(process->path, RECORD_PATH_SIZE, "%s/%s", run->spools, name) >=
-        RECORD_PATH_SIZE - 8)
+    if (snprintf(process->path, RECORD_PATH_SIZE, "%s", path) >= RECORD_PATH_SIZE - 8)
         return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", run->spools);
-    process->part = run->is_merged ? atoi(name) : 0;
+    process->part = run->is_merged ? atoi(mp_file_name(path)) : 0;
     snprintf(process->mapped, RECORD_PATH_SIZE, "%.*s.mapped", RECORD_PATH_SIZE - 8, process->path);
     int code = mp_mapping_create(process->path, run->rules, &process->mapping, error);
     if (code)
@@ -49,18 +47,11 @@ static int add_process(const struct mp_record_run *run, const char *name,
 /* The processes of all files with this ending.  stream: NULL where others say what is damaged. */
 static int add_processes(const struct mp_record_run *run, const char *ending,
                          struct record_processes *processes, FILE *stream, struct mp_error *error) {
-    struct dirent *entry;
-    int code = MP_OK;
-    DIR *folder = opendir(run->spools);
-    if (!folder)
-        return mp_fail(error, MP_EIO, "%s: %s", run->spools, strerror(errno));
-    while (!code && (entry = readdir(folder))) {
+    struct mp_files files;
+    int code = mp_files_list(run->spools, ending, &files, error);
+    for (int i = 0; i < files.count && !code; i++) {
         struct mp_error damaged = {0};
-        size_t length = strlen(entry->d_name);
-        if (length <= strlen(ending) ||
-            strcmp(entry->d_name + length - strlen(ending), ending) != 0)
-            continue;
-        code = add_process(run, entry->d_name, processes, &damaged);
+        code = add_process(run, files.path[i], processes, &damaged);
         if (code == MP_EFORMAT || code == MP_EVERSION) { /* killed before its header, say */
             if (stream)
                 fprintf(stream, "moeperf record: left out: %s\n", damaged.text);
@@ -69,7 +60,7 @@ static int add_processes(const struct mp_record_run *run, const char *ending,
             mp_fail(error, code, "%s", damaged.text);
         }
     }
-    closedir(folder);
+    mp_files_free(&files);
     return code;
 }
 

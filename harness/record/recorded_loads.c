@@ -28,17 +28,12 @@ static int open_source(const struct mp_record_loads_source *source, struct mp_tr
                        struct mp_error *error) {
     const char *kind = source->kind ? source->kind : mp_format_guess(source->path);
     const struct mp_format_options options = {source->experts};
-    const char *ending = strrchr(source->path, '.');
-    int code;
-    if (!source->kind && ending && !strcmp(ending, ".mptrace"))
-        code = mp_trace_open(source->path, stream, error);
-    else if (kind)
-        code = mp_format_open_with(kind, source->path, &options, stream, error);
-    else
+    if (!kind)
         return mp_fail(error, MP_EINVAL,
                        "the name of %s does not say what kind of loads it has; --loads-as KIND "
                        "does, moeperf import --help lists the kinds",
                        source->path);
+    int code = mp_format_open_with(kind, source->path, &options, stream, error);
     if (!code)
         mp_trace_allow_ragged(*stream); /* whatever was counted */
     return code;

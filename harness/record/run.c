@@ -1,6 +1,5 @@
 #include "harness/record/run.h"
 
-#include <dirent.h>
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +7,9 @@
 #include <unistd.h>
 
 #include "harness/record/devices.h"
-#include "harness/record/meetings.h"
+#include "harness/record/processes.h"
 #include "harness/record/suggest.h"
+#include "harness/suite/files.h"
 #include "reference/base/characters.h"
 #include "reference/base/shell.h"
 
@@ -40,23 +40,14 @@ static void format_start(const struct record_process processes[], int count, cha
 
 /* ---- loads ---- */
 
-static int is_table(const struct dirent *entry) {
-    const char *ending = strrchr(entry->d_name, '.');
-    return ending && !strcmp(ending, ".csv");
-}
-
 /* The tables that a hook in the program left among the spools; returns how many. */
 static int each_table(const char *folder, bool removes) {
-    struct dirent **entry;
-    char path[PATH_SIZE];
-    int count = scandir(folder, &entry, is_table, alphasort);
-    for (int i = 0; i < count; i++) {
-        if (removes && snprintf(path, sizeof path, "%s/%s", folder, entry[i]->d_name) < PATH_SIZE)
-            unlink(path);
-        free(entry[i]);
-    }
-    if (count >= 0)
-        free(entry);
+    struct mp_files files;
+    mp_files_list(folder, ".csv", &files, NULL);
+    const int count = files.count;
+    if (removes)
+        mp_files_remove(&files);
+    mp_files_free(&files);
     return count;
 }
 
@@ -170,12 +161,11 @@ static int ingest(struct mp_store *store, const struct mp_record_run *run, const
         snprintf(reason, sizeof reason, "the command ended with exit status %d", run->status);
     char combines[24];
     const struct mp_store_fact by_order = {"record.combines-by-order", combines};
-    const char *program = strrchr(run->command[0], '/');
-    program = program ? program + 1 : run->command[0];
     const struct mp_store_run described = {.suite = run->importer ? "import" : "record",
                                            .job = job,
                                            .suite_run = invocation,
-                                           .system = run->system ? run->system : program,
+                                           .system = run->system ? run->system
+                                                                 : mp_file_name(run->command[0]),
                                            .executor = "measured",
                                            .workload = run->workload ? run->workload : "recorded",
                                            .status = run->is_earlier    ? "interrupted"
@@ -355,12 +345,11 @@ static void remove_spools(const struct mp_record_run *run,
 
 static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
                        struct record_processes *processes, FILE *stream, struct mp_error *error) {
-    const char *job = run->system ? run->system : run->command[0];
+    const char *job = mp_file_name(run->system ? run->system : run->command[0]);
     char others[256];
     int64_t run_id = 0;
     int spanned = 0;
     struct meetings_found found, of_others;
-    job = strrchr(job, '/') ? strrchr(job, '/') + 1 : job;
     record_processes_sort(processes);
     while (spanned < processes->count && processes->item[spanned].totals->spans > 0)
         spanned++;

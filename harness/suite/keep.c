@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "harness/suite/files.h"
 #include "harness/suite/note.h"
-#include "harness/suite/spools.h"
 #include "harness/suite/time_slices.h"
 
 enum { MODEL_SIZE = 2048, LONG_VALUE = 80, WORKLOAD_SIZE = MP_TEXT_SIZE + 16 };
@@ -129,10 +130,12 @@ int mp_suite_keep(struct mp_store *store, const struct mp_ended_job *ended, int6
                   struct mp_error *error) {
     struct texts texts;
     struct mp_store_run run = describe(ended, &texts);
-    struct mp_spools spools = {NULL, 0};
+    struct mp_files spools = {NULL, 0};
     struct mp_store_slice *slice = NULL;
     int64_t kept, recordings = 0;
-    int code = ended->spools ? mp_spools_list(ended->spools, &spools, error) : MP_OK;
+    int code = ended->spools && !access(ended->spools, F_OK)
+                   ? mp_files_list(ended->spools, NULL, &spools, error)
+                   : MP_OK;
     if (!code && ended->slices)
         code = mp_slices_read(ended->slices, &slice, &run.slices, error);
     /* A file that the disk had no room for means that nothing counts, not that everything does. */
@@ -145,9 +148,11 @@ int mp_suite_keep(struct mp_store *store, const struct mp_ended_job *ended, int6
         *run_id = kept;
     if (!code)
         code = mp_store_recordings(store, kept, &recordings, error);
-    if (!code && ended->spools && !ended->keep_spools && recordings == spools.count)
-        mp_spools_remove(&spools, ended->spools);
-    mp_spools_destroy(&spools);
+    if (!code && ended->spools && !ended->keep_spools && recordings == spools.count) {
+        mp_files_remove(&spools);
+        rmdir(ended->spools);
+    }
+    mp_files_free(&spools);
     free(slice);
     return code;
 }

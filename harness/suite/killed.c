@@ -1,38 +1,22 @@
 /* Killed jobs: see killed.h. */
 #include "harness/suite/killed.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "harness/suite/command.h"
+#include "harness/suite/files.h"
 #include "harness/suite/note.h"
 #include "harness/suite/paths.h"
-#include "harness/suite/spools.h"
 #include "harness/suite/time_slices.h"
-#include "reference/base/arena.h"
 #include "reference/base/characters.h"
 
-/* The highest number of a run; new ones get higher ones. */
-static int find_last_run(struct mp_store *store, int64_t *run_id, struct mp_error *error) {
-    sqlite3_stmt *row = NULL;
-    int code =
-        mp_store_query(store, "SELECT coalesce(max(run_id), 0) FROM run", NULL, 0, &row, error);
-    int got = code ? code : mp_store_next(store, row, error);
-    if (got == 1)
-        *run_id = sqlite3_column_int64(row, 0);
-    sqlite3_finalize(row);
-    return got < 0 ? got : MP_OK;
-}
-
 static int ingest(struct mp_store *store, const char *folder, const struct mp_store_run *run,
-                  const struct mp_spools *spools, FILE *stream, struct mp_error *error) {
+                  const struct mp_files *spools, FILE *stream, struct mp_error *error) {
     int64_t last = 0, run_id = 0;
     char job[256];
-    int code = find_last_run(store, &last, error);
+    int code = mp_store_numbers(store, "SELECT max(run_id) FROM run", NULL, 0, &last, 1, error);
     if (!code)
         code = mp_store_ingest(store, run, (const char *const *)spools->path, spools->count,
                                &run_id, error);
@@ -58,7 +42,7 @@ static int keep_job(struct mp_store *store, const char *folder, const struct mp_
                     FILE *stream, struct mp_error *error) {
     char recordings[MP_PATH_SIZE], slices[MP_PATH_SIZE], job[256];
     struct mp_note note = {.document = NULL};
-    struct mp_spools spools = {NULL, 0};
+    struct mp_files spools = {NULL, 0};
     struct mp_store_slice *slice = NULL;
     int code = read_note(folder, &note, error);
     if (!code)
@@ -70,20 +54,20 @@ static int keep_job(struct mp_store *store, const char *folder, const struct mp_
     note.run.slice = slice;
     if (!code)
         code = mp_hosts_gather(hosts, recordings, error);
-    if (!code)
-        code = mp_spools_list(recordings, &spools, error);
+    if (!code && !access(recordings, F_OK))
+        code = mp_files_list(recordings, NULL, &spools, error);
     bool has_ended = note.run.status != NULL;
     if (!has_ended) {
         note.run.status = "interrupted";
         note.run.reason = "moeperf was killed";
         note.run.unless_completed = true;
     }
-    if (!code && (has_ended || mp_spools_hold_anything(&spools)))
+    if (!code && (has_ended || mp_files_hold_anything(&spools)))
         code = ingest(store, folder, &note.run, &spools, stream, error);
     else if (!code)
         fprintf(stream, "%s: job %s: nothing was recorded\n", folder,
                 mp_clean_text(job, sizeof job, note.run.job));
-    mp_spools_destroy(&spools);
+    mp_files_free(&spools);
     mp_note_destroy(&note);
     free(slice);
     return code;
@@ -97,42 +81,15 @@ static bool has_note(const char *folder) {
 }
 
 /* The folders of jobs with a note: `folder` itself or those in it, by name. */
-struct jobs {
-    char **folder;
-    int count;
-};
-
-static void jobs_destroy(struct jobs *jobs) {
-    for (int i = 0; i < jobs->count; i++)
-        free(jobs->folder[i]);
-    free(jobs->folder);
-}
-
-static int add_job(struct jobs *jobs, const char *folder, struct mp_error *error) {
-    char *copy = MP_ROOM(jobs->folder, jobs->count) ? strdup(folder) : NULL;
-    if (!copy)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for its jobs", folder);
-    jobs->folder[jobs->count++] = copy;
-    return MP_OK;
-}
-
-static int find_jobs(const char *folder, struct jobs *jobs, struct mp_error *error) {
-    struct dirent **entry = NULL;
-    char path[MP_PATH_SIZE];
-    int code = MP_OK;
+static int find_jobs(const char *folder, struct mp_files *jobs, struct mp_error *error) {
+    struct mp_files entries = {NULL, 0};
     if (has_note(folder))
-        return add_job(jobs, folder, error);
-    int count = scandir(folder, &entry, NULL, alphasort);
-    if (count < 0)
-        return mp_fail(error, MP_ENOTFOUND, "%s: %s", folder, strerror(errno));
-    for (int i = 0; i < count; i++) {
-        if (!code && entry[i]->d_name[0] != '.')
-            code = mp_path_join(path, folder, entry[i]->d_name, error);
-        if (!code && entry[i]->d_name[0] != '.' && has_note(path))
-            code = add_job(jobs, path, error);
-        free(entry[i]);
-    }
-    free(entry);
+        return mp_files_add(jobs, folder, error);
+    int code = mp_files_list(folder, NULL, &entries, error);
+    for (int i = 0; i < entries.count && !code; i++)
+        if (has_note(entries.path[i]))
+            code = mp_files_add(jobs, entries.path[i], error);
+    mp_files_free(&entries);
     if (!code && jobs->count == 0)
         code = mp_fail(error, MP_ENOTFOUND,
                        "%s: no job to add: neither it nor a folder in it has a " MP_NOTE_NAME
@@ -143,12 +100,12 @@ static int find_jobs(const char *folder, struct jobs *jobs, struct mp_error *err
 
 int mp_suite_check_killed(const char *folder, struct mp_error *error) {
     struct mp_note note = {.document = NULL};
-    struct jobs jobs = {NULL, 0};
+    struct mp_files jobs = {NULL, 0};
     int code = find_jobs(folder, &jobs, error);
     if (!code)
-        code = read_note(jobs.folder[0], &note, error);
+        code = read_note(jobs.path[0], &note, error);
     mp_note_destroy(&note);
-    jobs_destroy(&jobs);
+    mp_files_free(&jobs);
     return code;
 }
 
@@ -168,10 +125,10 @@ char *mp_suite_killed_command(const char *folder, const char *database,
 
 int mp_suite_keep_killed(struct mp_store *store, const char *folder, const struct mp_hosts *hosts,
                          FILE *stream, struct mp_error *error) {
-    struct jobs jobs = {NULL, 0};
+    struct mp_files jobs = {NULL, 0};
     int code = find_jobs(folder, &jobs, error);
     for (int i = 0; !code && i < jobs.count; i++)
-        code = keep_job(store, jobs.folder[i], hosts, stream, error);
-    jobs_destroy(&jobs);
+        code = keep_job(store, jobs.path[i], hosts, stream, error);
+    mp_files_free(&jobs);
     return code;
 }

@@ -173,13 +173,15 @@ static int npy_next(void *self, struct mp_trace_block *block, bool *end, struct 
     return MP_OK;
 }
 
-int mp_format_open_npy(const char *path, struct mp_trace_stream **stream, struct mp_error *error) {
+int mp_format_open_npy(const struct mp_format *format, const char *path, int experts,
+                       struct mp_trace_stream **stream, struct mp_error *error) {
     static const struct mp_trace_stream_operations operations = {npy_next, npy_destroy};
     struct npy *npy = calloc(1, sizeof *npy);
     if (!npy)
         return mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
     char *header = NULL;
     struct mp_trace_info info = {0};
+    (void)experts;
     int code = mp_input_open(path, &npy->input, error);
     if (!code)
         code = read_header(npy, &header, error);
@@ -189,7 +191,7 @@ int mp_format_open_npy(const char *path, struct mp_trace_stream **stream, struct
     if (!code) {
         npy->bytes =
             malloc((size_t)npy->shape.ranks * (size_t)npy->shape.experts * (size_t)npy->width);
-        code = npy->bytes ? mp_format_describe(path, "npy", "", &info, error)
+        code = npy->bytes ? mp_format_describe(path, format->name, "", &info, error)
                           : mp_fail(error, MP_ENOMEM, "%s: no memory for a block", path);
     }
     if (code) {

@@ -2,37 +2,32 @@
 #ifndef MOEPERF_HARNESS_WORKLOAD_FORMAT_READERS_H
 #define MOEPERF_HARNESS_WORKLOAD_FORMAT_READERS_H
 
-#include "harness/workload/trace.h"
+#include "harness/workload/formats.h"
 
 /* CSV with a header; columns in any order, unknown ones refused; the rows of an iteration stand
  * together, in any order, and iterations ascend.  Long: iteration, micro_batch (or 0), layer, rank,
  * expert, count.  Wide: iteration, micro_batch (or 0), layer, rank, e0, e1, ...  `path` is a file
- * or a folder of them, *.csv, one for every rank, whose rows of an iteration are put together. */
-enum mp_csv_layout { MP_CSV_BY_HEADER, MP_CSV_LONG, MP_CSV_WIDE };
-int mp_format_open_csv(const char *path, enum mp_csv_layout layout, struct mp_trace_stream **stream,
-                       struct mp_error *error);
-
-/* CSV with a header: columns layer, token and k0, k1, ..., a token's experts in the order of its
- * choices, empty where one is not taken; iteration and rank (0 without them).  The rows of an
- * iteration stand together, those of a layer and rank number tokens from 0 on, and token 5 is the
- * same one in all layers.  `experts` is how many there are; 0 is refused (MP_EINVAL).  The trace
- * has the experts of tokens.  Memory is that of an iteration. */
-int mp_format_open_tokens(const char *path, int experts, struct mp_trace_stream **stream,
-                          struct mp_error *error);
+ * or a folder of them, *.csv, one for every rank, whose rows of an iteration are put together.
+ *
+ * Of tokens: layer, token and k0, k1, ..., a token's experts in the order of its choices, empty
+ * where one is not taken; iteration, micro_batch and rank (0 without them).  Rows of a layer and
+ * rank number tokens from 0 on, and token 5 is the same one in all layers.  The trace has the
+ * experts of tokens. */
+enum mp_csv_layout { MP_CSV_BY_HEADER, MP_CSV_LONG, MP_CSV_WIDE, MP_CSV_TOKENS }; /* variants */
+mp_format_opener mp_format_open_csv;
 
 /* {"logical_count": [layer][expert]}: SGLang's recorder and EPLB's weights.  A layer of zeros is
  * dense; it is left out and the others are numbered from 0.  Counts are of the recorder's whole
  * run. */
-int mp_format_open_sglang(const char *path, struct mp_trace_stream **stream,
-                          struct mp_error *error);
+mp_format_opener mp_format_open_sglang;
 
 /* vLLM's EPLB dump: the latest loads of every snapshot, slots added up by logical expert.  The
  * windows are not used: those of successive snapshots overlap. */
-int mp_format_open_vllm(const char *path, struct mp_trace_stream **stream, struct mp_error *error);
+mp_format_opener mp_format_open_vllm;
 
 /* NumPy arrays of little-endian uint32, int32 or int64 in C order.  The axes are the last ones of
  * [iteration][layer][rank][expert]; those not there have length 1. */
-int mp_format_open_npy(const char *path, struct mp_trace_stream **stream, struct mp_error *error);
+mp_format_opener mp_format_open_npy;
 
 /* Megatron-LM's router traces: lines {"step", "stage", "block", "layer", "rank", "num_tokens",
  * "topk", "top_indices"}, read as iteration, rank, top_k and routes.  `path` is a file of such
@@ -46,27 +41,10 @@ int mp_format_open_npy(const char *path, struct mp_trace_stream **stream, struct
  *                  would count twice
  *   top_indices    a list of every token's experts, or all of them in one list
  *
- * Lines do not say how many experts there are: `experts` does; 0 is refused (MP_EINVAL) with the
- * largest index of the first step.  With keeps_tokens the trace has the experts of tokens, which
- * are the same ones in all lines of a step, rank and micro-batch then, each with different experts;
- * otherwise nothing is asked of them.  A line has at most 4 MiB; memory is that of a step's loads
- * and a line of every file. */
-int mp_format_open_megatron(const char *path, int experts, bool keeps_tokens,
-                            struct mp_trace_stream **stream, struct mp_error *error);
-
-/* Tokens of a source in a block, as a reader collects them. */
-struct mp_token_cell {
-    int32_t *expert; /* [room][top_k], owned */
-    int32_t tokens, room;
-};
-/* More of them, [tokens][top_k].  MP_ENOMEM naming `path`. */
-int mp_token_cell_add(struct mp_token_cell *cell, int top_k, int tokens, const int32_t expert[],
-                      const char *path, struct mp_error *error);
-void mp_token_cells_destroy(struct mp_token_cell cell[], int64_t count); /* accepts NULL */
-/* What the cells of a load's ranks hold becomes its routes and, if it is zero, its counts.
- * MP_EINVAL, MP_ENOMEM. */
-int mp_token_cells_give(const struct mp_token_cell cell[], int top_k, struct mp_load *load,
-                        struct mp_error *error);
+ * With variant 1 the trace has the experts of tokens, which are the same ones in all lines of a
+ * step, rank and micro-batch then, each with different experts; otherwise nothing is asked of them.
+ * A line has at most 4 MiB. */
+mp_format_opener mp_format_open_megatron;
 
 /* Checks that every number of the shape is 1 .. 65536 and its loads are at most 2^28 numbers: an
  * iteration is held in memory.  MP_ELIMIT. */

@@ -111,6 +111,8 @@ static int read_loads(const char *path, const json_t *object, struct mp_held *he
     return code;
 }
 
-int mp_format_open_vllm(const char *path, struct mp_trace_stream **stream, struct mp_error *error) {
-    return mp_json_open(path, "vllm-eplb", read_loads, stream, error);
+int mp_format_open_vllm(const struct mp_format *format, const char *path, int experts,
+                        struct mp_trace_stream **stream, struct mp_error *error) {
+    (void)experts;
+    return mp_json_open(path, format->name, read_loads, stream, error);
 }

@@ -11,17 +11,34 @@
 
 enum { AXIS_LIMIT = 65536, LOADS_LIMIT = 1 << 28 };
 
+static int open_native(const struct mp_format *format, const char *path, int experts,
+                       struct mp_trace_stream **stream, struct mp_error *error) {
+    (void)format;
+    (void)experts;
+    return mp_trace_open(path, stream, error);
+}
+
 const struct mp_format mp_formats[] = {
-    {"csv", "CSV, long or wide, as the header tells; a file or the folder of all ranks'"},
-    {"csv-long", "CSV: iteration[,micro_batch],layer,rank,expert,count"},
-    {"csv-wide", "CSV: iteration[,micro_batch],layer,rank,e0,e1,..."},
-    {"csv-tokens", "CSV of tokens: [iteration,][rank,]layer,token,k0,k1,...: their experts"},
-    {"sglang", "JSON {\"logical_count\": [layer][expert]}, SGLang's recorder and EPLB"},
-    {"vllm-eplb", "JSON dump of vLLM's EPLB, latest load of every snapshot"},
-    {"npy", "NumPy array, uint32, int32 or int64: last axes of [iteration][layer][rank][expert]"},
-    {"megatron", "JSON lines of Megatron-LM's router tracer, a file or the folder of all ranks'"},
-    {"megatron-tokens", "the same, and the experts of every token are kept"},
-    {NULL, NULL}};
+    {"csv", "CSV, long or wide, as the header tells; a file or the folder of all ranks'",
+     mp_format_open_csv, MP_CSV_BY_HEADER, false},
+    {"csv-long", "CSV: iteration[,micro_batch],layer,rank,expert,count", mp_format_open_csv,
+     MP_CSV_LONG, false},
+    {"csv-wide", "CSV: iteration[,micro_batch],layer,rank,e0,e1,...", mp_format_open_csv,
+     MP_CSV_WIDE, false},
+    {"csv-tokens", "CSV of tokens: [iteration,][rank,]layer,token,k0,k1,...: their experts",
+     mp_format_open_csv, MP_CSV_TOKENS, true},
+    {"sglang", "JSON {\"logical_count\": [layer][expert]}, SGLang's recorder and EPLB",
+     mp_format_open_sglang, 0, false},
+    {"vllm-eplb", "JSON dump of vLLM's EPLB, latest load of every snapshot", mp_format_open_vllm, 0,
+     false},
+    {"npy", "NumPy array, uint32, int32 or int64: last axes of [iteration][layer][rank][expert]",
+     mp_format_open_npy, 0, false},
+    {"megatron", "JSON lines of Megatron-LM's router tracer, a file or the folder of all ranks'",
+     mp_format_open_megatron, 0, true},
+    {"megatron-tokens", "the same, and the experts of every token are kept",
+     mp_format_open_megatron, 1, true},
+    {"native", "moeperf's own .mptrace, checked and written anew", open_native, 0, false},
+    {0}};
 
 static int refuse(const char *kind, struct mp_error *error) {
     const struct mp_format *nearest = mp_formats;
@@ -43,30 +60,17 @@ int mp_format_open_with(const char *kind, const char *path, const struct mp_form
     if (experts < 0 || experts > AXIS_LIMIT)
         return mp_fail(error, MP_EINVAL, "%s: %d experts; 1 to %d are right", path, experts,
                        AXIS_LIMIT);
-    if (!strcmp(kind, "megatron"))
-        return mp_format_open_megatron(path, experts, false, stream, error);
-    if (!strcmp(kind, "megatron-tokens"))
-        return mp_format_open_megatron(path, experts, true, stream, error);
-    if (!strcmp(kind, "csv-tokens"))
-        return mp_format_open_tokens(path, experts, stream, error);
-    if (experts)
+    const struct mp_format *format = mp_formats;
+    while (format->name && strcmp(format->name, kind) != 0)
+        format++;
+    if (!format->name)
+        return refuse(kind, error);
+    if (experts && !format->takes_experts)
         return mp_fail(error, MP_EINVAL,
                        "%s: a %.64s file says itself how many experts there are; --experts is for "
                        "megatron, megatron-tokens and csv-tokens",
                        path, kind);
-    if (!strcmp(kind, "csv"))
-        return mp_format_open_csv(path, MP_CSV_BY_HEADER, stream, error);
-    if (!strcmp(kind, "csv-long"))
-        return mp_format_open_csv(path, MP_CSV_LONG, stream, error);
-    if (!strcmp(kind, "csv-wide"))
-        return mp_format_open_csv(path, MP_CSV_WIDE, stream, error);
-    if (!strcmp(kind, "sglang"))
-        return mp_format_open_sglang(path, stream, error);
-    if (!strcmp(kind, "vllm-eplb"))
-        return mp_format_open_vllm(path, stream, error);
-    if (!strcmp(kind, "npy"))
-        return mp_format_open_npy(path, stream, error);
-    return refuse(kind, error);
+    return format->open(format, path, experts, stream, error);
 }
 
 static bool has_file(const char *folder, const char *name) {
@@ -76,8 +80,11 @@ static bool has_file(const char *folder, const char *name) {
 }
 
 const char *mp_format_guess(const char *path) {
-    static const char *const known[][2] = {
-        {".csv", "csv"}, {".json", "sglang"}, {".jsonl", "megatron"}, {".npy", "npy"}};
+    static const char *const known[][2] = {{".csv", "csv"},
+                                           {".json", "sglang"},
+                                           {".jsonl", "megatron"},
+                                           {".npy", "npy"},
+                                           {".mptrace", "native"}};
     size_t length = strlen(path);
     struct stat status;
     if (!stat(path, &status) && S_ISDIR(status.st_mode))

@@ -1,4 +1,4 @@
-/* Others' formats of routing loads, read as a trace stream.
+/* Formats of routing loads, others' and our own, read as a trace stream.
  *
  * Every reader tells what is wrong with a file by path and line (text) or record (JSON path, block
  * of an array), and reads in memory bounded by one iteration; JSON, which has to be whole to be
@@ -9,9 +9,16 @@
 
 #include "harness/workload/trace.h"
 
+struct mp_format;
+/* Opens a file or folder of the format; `experts` is 0 where it says itself how many there are. */
+typedef int mp_format_opener(const struct mp_format *format, const char *path, int experts,
+                             struct mp_trace_stream **stream, struct mp_error *error);
 struct mp_format {
     const char *name;
     const char *description; /* one line for a list of formats */
+    mp_format_opener *open;
+    int variant;        /* the opener's own */
+    bool takes_experts; /* it does not say how many there are */
 };
 /* Ends with a NULL name. */
 extern const struct mp_format mp_formats[];
@@ -33,8 +40,8 @@ int mp_format_open_with(const char *kind, const char *path, const struct mp_form
                         struct mp_trace_stream **stream, struct mp_error *error);
 
 /* The format that the name's ending suggests (.csv, .json, .jsonl, .npy, each also with
- * .zst), or what lies in a folder, a name of the table; NULL if none.  Of the JSON formats it
- * suggests sglang. */
+ * .zst; .mptrace), or what lies in a folder, a name of the table; NULL if none.  Of the JSON
+ * formats it suggests sglang. */
 const char *mp_format_guess(const char *path);
 
 #endif

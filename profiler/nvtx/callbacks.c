@@ -5,309 +5,181 @@
 _Atomic(NvtxFunctionPointer) mp_nvtx_next_core[NVTX_CBID_CORE_SIZE];
 _Atomic(NvtxFunctionPointer) mp_nvtx_next_core2[NVTX_CBID_CORE2_SIZE];
 
-/* Calls the next tool's function of a slot, if it has one. */
-#define PASS_ON(module, slot, type, ...)                                                           \
-    do {                                                                                           \
-        NvtxFunctionPointer next_ = mp_nvtx_next(&mp_nvtx_next_##module[slot]);                    \
-        if (__builtin_expect(next_ != NULL, 0))                                                    \
-            ((type)next_)(__VA_ARGS__);                                                            \
-    } while (0)
+/* The next tool's function of a slot; NULL: it has none. */
+#define NEXT(name)                                                                                 \
+    ((nvtx##name##_impl_fntype)mp_nvtx_next(&mp_nvtx_next_core[NVTX_CBID_CORE_##name]))
+#define NEXT_2(name)                                                                               \
+    ((nvtx##name##_impl_fntype)mp_nvtx_next(&mp_nvtx_next_core2[NVTX_CBID_CORE2_##name]))
 
 /* ---- marks ---- */
 
-static void record_mark(struct mp_nvtx_thread *thread, struct mp_nvtx_open *open) {
-    open->range.start_ns = open->range.end_ns = mp_clock_ns();
-    mp_nvtx_record(thread, open);
-    mp_nvtx_leave(thread);
-}
-
-static void mark(nvtxDomainHandle_t domain, const nvtxEventAttributes_t *attributes) {
-    struct mp_nvtx_thread *thread = mp_nvtx_enter();
-    struct mp_nvtx_open open;
-    if (!thread)
-        return;
-    open.payload_bytes = 0;
-    mp_nvtx_fill(thread, &open, MP_RANGE_MARK, domain, attributes);
-    record_mark(thread, &open);
-}
-
-static void mark_named(const char *message) {
-    struct mp_nvtx_thread *thread = mp_nvtx_enter();
-    struct mp_nvtx_open open;
-    if (!thread)
-        return;
-    open.payload_bytes = 0;
-    mp_nvtx_fill_named(thread, &open, MP_RANGE_MARK, 0,
-                       message ? mp_nvtx_name_of(thread, message) : 0);
-    record_mark(thread, &open);
-}
-
 static void on_mark_ex(const nvtxEventAttributes_t *attributes) {
     nvtxEventAttributes_t copy;
-    mark(NULL, attributes);
-    PASS_ON(core, NVTX_CBID_CORE_MarkEx, nvtxMarkEx_impl_fntype,
-            mp_nvtx_for_next(attributes, &copy));
+    event_mark(&(struct mp_nvtx_event){.attributes = attributes});
+    TELL(NEXT(MarkEx), mp_nvtx_for_next(attributes, &copy));
 }
 
 static void on_mark_a(const char *message) {
-    mark_named(message);
-    PASS_ON(core, NVTX_CBID_CORE_MarkA, nvtxMarkA_impl_fntype, message);
+    event_mark(&(struct mp_nvtx_event){.message = message});
+    TELL(NEXT(MarkA), message);
 }
 
 static void on_mark_w(const wchar_t *message) {
-    char text[MP_NVTX_WIDE_BYTES];
-    mark_named(message ? mp_nvtx_narrow(message, text) : NULL);
-    PASS_ON(core, NVTX_CBID_CORE_MarkW, nvtxMarkW_impl_fntype, message);
+    event_mark(&(struct mp_nvtx_event){.wide = message});
+    TELL(NEXT(MarkW), message);
 }
 
 static void on_domain_mark_ex(nvtxDomainHandle_t domain, const nvtxEventAttributes_t *attributes) {
     nvtxEventAttributes_t copy;
-    mark(domain, attributes);
-    PASS_ON(core2, NVTX_CBID_CORE2_DomainMarkEx, nvtxDomainMarkEx_impl_fntype,
-            mp_nvtx_next_handle(domain), mp_nvtx_for_next(attributes, &copy));
+    event_mark(&(struct mp_nvtx_event){.domain = domain, .attributes = attributes});
+    TELL(NEXT_2(DomainMarkEx), mp_nvtx_next_handle(domain), mp_nvtx_for_next(attributes, &copy));
 }
 
 /* ---- push and pop ---- */
 
-static inline int push(nvtxDomainHandle_t domain, const nvtxEventAttributes_t *attributes) {
-    struct mp_nvtx_thread *thread;
-    struct mp_nvtx_open *open = mp_nvtx_begin_push(&thread);
-    if (!open)
-        return NVTX_NO_PUSH_POP_TRACKING;
-    mp_nvtx_fill(thread, open, MP_RANGE_PUSHED, domain, attributes);
-    return mp_nvtx_end_push(thread, open);
-}
-
-static inline int push_named(const char *message) {
-    struct mp_nvtx_thread *thread;
-    struct mp_nvtx_open *open = mp_nvtx_begin_push(&thread);
-    if (!open)
-        return NVTX_NO_PUSH_POP_TRACKING;
-    uint32_t name = message ? mp_nvtx_name_of(thread, message) : 0;
-    mp_nvtx_fill_named(thread, open, MP_RANGE_PUSHED, 0, name);
-    return mp_nvtx_end_push(thread, open);
-}
-
-static inline int pop(nvtxDomainHandle_t domain) {
-    int64_t end_ns = mp_clock_ns();
-    struct mp_nvtx_thread *thread = mp_nvtx_enter();
-    if (!thread)
-        return -1;
-    struct mp_nvtx_open *open = mp_nvtx_innermost(thread, mp_nvtx_handle_id(domain));
-    int level = open ? mp_nvtx_pop(thread, open, end_ns) : -1;
-    mp_nvtx_leave(thread);
-    return level;
-}
-
 static int on_push_ex(const nvtxEventAttributes_t *attributes) {
     nvtxEventAttributes_t copy;
-    PASS_ON(core, NVTX_CBID_CORE_RangePushEx, nvtxRangePushEx_impl_fntype,
-            mp_nvtx_for_next(attributes, &copy));
-    return push(NULL, attributes);
+    TELL(NEXT(RangePushEx), mp_nvtx_for_next(attributes, &copy));
+    return event_push(&(struct mp_nvtx_event){.attributes = attributes});
 }
 
 static int on_push_a(const char *message) {
-    PASS_ON(core, NVTX_CBID_CORE_RangePushA, nvtxRangePushA_impl_fntype, message);
-    return push_named(message);
+    TELL(NEXT(RangePushA), message);
+    return event_push(&(struct mp_nvtx_event){.message = message});
 }
 
 static int on_push_w(const wchar_t *message) {
-    char text[MP_NVTX_WIDE_BYTES];
-    PASS_ON(core, NVTX_CBID_CORE_RangePushW, nvtxRangePushW_impl_fntype, message);
-    return push_named(message ? mp_nvtx_narrow(message, text) : NULL);
+    TELL(NEXT(RangePushW), message);
+    return event_push(&(struct mp_nvtx_event){.wide = message});
 }
 
 static int on_pop(void) {
-    int level = pop(NULL);
-    NvtxFunctionPointer next = mp_nvtx_next(&mp_nvtx_next_core[NVTX_CBID_CORE_RangePop]);
-    if (__builtin_expect(next != NULL, 0))
-        ((nvtxRangePop_impl_fntype)next)();
+    int level = event_pop(NULL, NULL, 0);
+    TELL(NEXT(RangePop), );
     return level;
 }
 
 static int on_domain_push_ex(nvtxDomainHandle_t domain, const nvtxEventAttributes_t *attributes) {
     nvtxEventAttributes_t copy;
-    PASS_ON(core2, NVTX_CBID_CORE2_DomainRangePushEx, nvtxDomainRangePushEx_impl_fntype,
-            mp_nvtx_next_handle(domain), mp_nvtx_for_next(attributes, &copy));
-    return push(domain, attributes);
+    TELL(NEXT_2(DomainRangePushEx), mp_nvtx_next_handle(domain),
+         mp_nvtx_for_next(attributes, &copy));
+    return event_push(&(struct mp_nvtx_event){.domain = domain, .attributes = attributes});
 }
 
 static int on_domain_pop(nvtxDomainHandle_t domain) {
-    int level = pop(domain);
-    PASS_ON(core2, NVTX_CBID_CORE2_DomainRangePop, nvtxDomainRangePop_impl_fntype,
-            mp_nvtx_next_handle(domain));
+    int level = event_pop(domain, NULL, 0);
+    TELL(NEXT_2(DomainRangePop), mp_nvtx_next_handle(domain));
     return level;
 }
 
 /* ---- start and end ---- */
 
-static nvtxRangeId_t start(nvtxDomainHandle_t domain, const nvtxEventAttributes_t *attributes,
-                           const char *message, uint64_t next_id) {
-    uint64_t id = 0;
-    struct mp_nvtx_thread *thread = mp_nvtx_enter();
-    if (!thread)
-        return 0;
-    struct mp_nvtx_open *open = mp_nvtx_start(thread, &id);
-    if (open) {
-        mp_nvtx_fill(thread, open, MP_RANGE_STARTED, domain, attributes);
-        if (message)
-            open->range.name = mp_nvtx_name_of(thread, message);
-        open->range.start_ns = mp_clock_ns();
-        mp_nvtx_started(id, next_id);
-    }
-    mp_nvtx_leave(thread);
-    return id;
-}
-
-/* Ends our range; returns the next tool's id of it. */
-static uint64_t end(nvtxRangeId_t id) {
-    int64_t end_ns = mp_clock_ns();
-    uint64_t next_id = 0;
-    struct mp_nvtx_thread *thread = mp_nvtx_enter();
-    if (!thread)
-        return 0;
-    struct mp_nvtx_open *open = mp_nvtx_end(thread, id, &next_id);
-    if (open)
-        mp_nvtx_ended(thread, id, open, end_ns);
-    mp_nvtx_leave(thread);
-    return next_id;
-}
-
 static nvtxRangeId_t on_start_ex(const nvtxEventAttributes_t *attributes) {
     nvtxEventAttributes_t copy;
-    uint64_t next_id = 0;
-    NvtxFunctionPointer next = mp_nvtx_next(&mp_nvtx_next_core[NVTX_CBID_CORE_RangeStartEx]);
-    if (next)
-        next_id = ((nvtxRangeStartEx_impl_fntype)next)(mp_nvtx_for_next(attributes, &copy));
-    return start(NULL, attributes, NULL, next_id);
+    uint64_t next_id = ASK(NEXT(RangeStartEx), mp_nvtx_for_next(attributes, &copy));
+    return event_start(&(struct mp_nvtx_event){.attributes = attributes}, next_id);
 }
 
 static nvtxRangeId_t on_start_a(const char *message) {
-    NvtxFunctionPointer next = mp_nvtx_next(&mp_nvtx_next_core[NVTX_CBID_CORE_RangeStartA]);
-    uint64_t next_id = next ? ((nvtxRangeStartA_impl_fntype)next)(message) : 0;
-    return start(NULL, NULL, message, next_id);
+    uint64_t next_id = ASK(NEXT(RangeStartA), message);
+    return event_start(&(struct mp_nvtx_event){.message = message}, next_id);
 }
 
 static nvtxRangeId_t on_start_w(const wchar_t *message) {
-    char text[MP_NVTX_WIDE_BYTES];
-    NvtxFunctionPointer next = mp_nvtx_next(&mp_nvtx_next_core[NVTX_CBID_CORE_RangeStartW]);
-    uint64_t next_id = next ? ((nvtxRangeStartW_impl_fntype)next)(message) : 0;
-    return start(NULL, NULL, message ? mp_nvtx_narrow(message, text) : NULL, next_id);
+    uint64_t next_id = ASK(NEXT(RangeStartW), message);
+    return event_start(&(struct mp_nvtx_event){.wide = message}, next_id);
 }
 
 static void on_end(nvtxRangeId_t id) {
-    uint64_t next_id = end(id);
-    PASS_ON(core, NVTX_CBID_CORE_RangeEnd, nvtxRangeEnd_impl_fntype, next_id);
+    uint64_t next_id = event_end(id, NULL, 0);
+    TELL(NEXT(RangeEnd), next_id);
 }
 
 static nvtxRangeId_t on_domain_start_ex(nvtxDomainHandle_t domain,
                                         const nvtxEventAttributes_t *attributes) {
     nvtxEventAttributes_t copy;
-    uint64_t next_id = 0;
-    NvtxFunctionPointer next =
-        mp_nvtx_next(&mp_nvtx_next_core2[NVTX_CBID_CORE2_DomainRangeStartEx]);
-    if (next)
-        next_id = ((nvtxDomainRangeStartEx_impl_fntype)next)(mp_nvtx_next_handle(domain),
-                                                             mp_nvtx_for_next(attributes, &copy));
-    return start(domain, attributes, NULL, next_id);
+    uint64_t next_id = ASK(NEXT_2(DomainRangeStartEx), mp_nvtx_next_handle(domain),
+                           mp_nvtx_for_next(attributes, &copy));
+    return event_start(&(struct mp_nvtx_event){.domain = domain, .attributes = attributes},
+                       next_id);
 }
 
 static void on_domain_end(nvtxDomainHandle_t domain, nvtxRangeId_t id) {
-    uint64_t next_id = end(id);
-    PASS_ON(core2, NVTX_CBID_CORE2_DomainRangeEnd, nvtxDomainRangeEnd_impl_fntype,
-            mp_nvtx_next_handle(domain), next_id);
+    uint64_t next_id = event_end(id, NULL, 0);
+    TELL(NEXT_2(DomainRangeEnd), mp_nvtx_next_handle(domain), next_id);
 }
 
-/* ---- names ---- */
+/* ---- names; NULL: none ---- */
+
+static void add_name(enum mp_name_kind kind, const void *domain, uint32_t number,
+                     const char *name) {
+    if (name)
+        mp_nvtx_name_find(kind, mp_nvtx_handle_id(domain), number, name);
+}
+
+/* Our handle of what the next tool calls `next_handle`. */
+static void *find_handle(enum mp_name_kind kind, const char *name, void *next_handle) {
+    struct mp_nvtx_name *found = name ? mp_nvtx_name_find(kind, 0, 0, name) : NULL;
+    return (void *)(uintptr_t)mp_nvtx_name_handle(found, next_handle);
+}
 
 static void on_name_category_a(uint32_t category, const char *name) {
-    if (name)
-        mp_nvtx_name_find(MP_NAME_CATEGORY, 0, category, name);
-    PASS_ON(core, NVTX_CBID_CORE_NameCategoryA, nvtxNameCategoryA_impl_fntype, category, name);
+    add_name(MP_NAME_CATEGORY, NULL, category, name);
+    TELL(NEXT(NameCategoryA), category, name);
 }
 
 static void on_name_category_w(uint32_t category, const wchar_t *name) {
     char text[MP_NVTX_WIDE_BYTES];
-    if (name)
-        mp_nvtx_name_find(MP_NAME_CATEGORY, 0, category, mp_nvtx_narrow(name, text));
-    PASS_ON(core, NVTX_CBID_CORE_NameCategoryW, nvtxNameCategoryW_impl_fntype, category, name);
+    add_name(MP_NAME_CATEGORY, NULL, category, mp_nvtx_narrow(name, text));
+    TELL(NEXT(NameCategoryW), category, name);
 }
 
 static void on_name_thread_a(uint32_t thread, const char *name) {
-    if (name)
-        mp_nvtx_name_find(MP_NAME_THREAD, 0, thread, name);
-    PASS_ON(core, NVTX_CBID_CORE_NameOsThreadA, nvtxNameOsThreadA_impl_fntype, thread, name);
+    add_name(MP_NAME_THREAD, NULL, thread, name);
+    TELL(NEXT(NameOsThreadA), thread, name);
 }
 
 static void on_name_thread_w(uint32_t thread, const wchar_t *name) {
     char text[MP_NVTX_WIDE_BYTES];
-    if (name)
-        mp_nvtx_name_find(MP_NAME_THREAD, 0, thread, mp_nvtx_narrow(name, text));
-    PASS_ON(core, NVTX_CBID_CORE_NameOsThreadW, nvtxNameOsThreadW_impl_fntype, thread, name);
+    add_name(MP_NAME_THREAD, NULL, thread, mp_nvtx_narrow(name, text));
+    TELL(NEXT(NameOsThreadW), thread, name);
 }
 
 static void on_domain_name_category_a(nvtxDomainHandle_t domain, uint32_t category,
                                       const char *name) {
-    if (name)
-        mp_nvtx_name_find(MP_NAME_CATEGORY, mp_nvtx_handle_id(domain), category, name);
-    PASS_ON(core2, NVTX_CBID_CORE2_DomainNameCategoryA, nvtxDomainNameCategoryA_impl_fntype,
-            mp_nvtx_next_handle(domain), category, name);
+    add_name(MP_NAME_CATEGORY, domain, category, name);
+    TELL(NEXT_2(DomainNameCategoryA), mp_nvtx_next_handle(domain), category, name);
 }
 
 static void on_domain_name_category_w(nvtxDomainHandle_t domain, uint32_t category,
                                       const wchar_t *name) {
     char text[MP_NVTX_WIDE_BYTES];
-    if (name)
-        mp_nvtx_name_find(MP_NAME_CATEGORY, mp_nvtx_handle_id(domain), category,
-                          mp_nvtx_narrow(name, text));
-    PASS_ON(core2, NVTX_CBID_CORE2_DomainNameCategoryW, nvtxDomainNameCategoryW_impl_fntype,
-            mp_nvtx_next_handle(domain), category, name);
+    add_name(MP_NAME_CATEGORY, domain, category, mp_nvtx_narrow(name, text));
+    TELL(NEXT_2(DomainNameCategoryW), mp_nvtx_next_handle(domain), category, name);
 }
 
 static nvtxStringHandle_t on_register_string_a(nvtxDomainHandle_t domain, const char *string) {
-    void *next_handle = NULL;
-    NvtxFunctionPointer next =
-        mp_nvtx_next(&mp_nvtx_next_core2[NVTX_CBID_CORE2_DomainRegisterStringA]);
-    if (next)
-        next_handle =
-            ((nvtxDomainRegisterStringA_impl_fntype)next)(mp_nvtx_next_handle(domain), string);
-    struct mp_nvtx_name *name = string ? mp_nvtx_name_find(MP_NAME_STRING, 0, 0, string) : NULL;
-    return (nvtxStringHandle_t)(uintptr_t)mp_nvtx_name_handle(name, next_handle);
+    void *next = ASK(NEXT_2(DomainRegisterStringA), mp_nvtx_next_handle(domain), string);
+    return find_handle(MP_NAME_STRING, string, next);
 }
 
 static nvtxStringHandle_t on_register_string_w(nvtxDomainHandle_t domain, const wchar_t *string) {
     char text[MP_NVTX_WIDE_BYTES];
-    void *next_handle = NULL;
-    NvtxFunctionPointer next =
-        mp_nvtx_next(&mp_nvtx_next_core2[NVTX_CBID_CORE2_DomainRegisterStringW]);
-    if (next)
-        next_handle =
-            ((nvtxDomainRegisterStringW_impl_fntype)next)(mp_nvtx_next_handle(domain), string);
-    if (!string)
-        return NULL;
-    struct mp_nvtx_name *name =
-        mp_nvtx_name_find(MP_NAME_STRING, 0, 0, mp_nvtx_narrow(string, text));
-    return (nvtxStringHandle_t)(uintptr_t)mp_nvtx_name_handle(name, next_handle);
+    void *next = ASK(NEXT_2(DomainRegisterStringW), mp_nvtx_next_handle(domain), string);
+    return find_handle(MP_NAME_STRING, mp_nvtx_narrow(string, text), next);
 }
 
 static nvtxDomainHandle_t on_domain_create_a(const char *name) {
-    NvtxFunctionPointer next = mp_nvtx_next(&mp_nvtx_next_core2[NVTX_CBID_CORE2_DomainCreateA]);
-    void *next_handle = next ? ((nvtxDomainCreateA_impl_fntype)next)(name) : NULL;
+    void *next = ASK(NEXT_2(DomainCreateA), name);
     mp_nvtx_prepare();
-    struct mp_nvtx_name *domain = name ? mp_nvtx_name_find(MP_NAME_DOMAIN, 0, 0, name) : NULL;
-    return (nvtxDomainHandle_t)(uintptr_t)mp_nvtx_name_handle(domain, next_handle);
+    return find_handle(MP_NAME_DOMAIN, name, next);
 }
 
 static nvtxDomainHandle_t on_domain_create_w(const wchar_t *name) {
     char text[MP_NVTX_WIDE_BYTES];
-    NvtxFunctionPointer next = mp_nvtx_next(&mp_nvtx_next_core2[NVTX_CBID_CORE2_DomainCreateW]);
-    void *next_handle = next ? ((nvtxDomainCreateW_impl_fntype)next)(name) : NULL;
+    void *next = ASK(NEXT_2(DomainCreateW), name);
     mp_nvtx_prepare();
-    if (!name)
-        return NULL;
-    struct mp_nvtx_name *domain =
-        mp_nvtx_name_find(MP_NAME_DOMAIN, 0, 0, mp_nvtx_narrow(name, text));
-    return (nvtxDomainHandle_t)(uintptr_t)mp_nvtx_name_handle(domain, next_handle);
+    return find_handle(MP_NAME_DOMAIN, mp_nvtx_narrow(name, text), next);
 }
 
 /* What has been recorded in a domain stays, and so does its handle, which others may have got. */
@@ -319,23 +191,20 @@ static void on_domain_destroy(nvtxDomainHandle_t domain) {
 
 static nvtxResourceHandle_t on_resource_create(nvtxDomainHandle_t domain,
                                                nvtxResourceAttributes_t *attributes) {
-    NvtxFunctionPointer next =
-        mp_nvtx_next(&mp_nvtx_next_core2[NVTX_CBID_CORE2_DomainResourceCreate]);
-    if (!next || !attributes)
+    if (!attributes)
         return NULL;
     nvtxResourceAttributes_t copy = *attributes;
     if (copy.messageType == NVTX_MESSAGE_TYPE_REGISTERED)
         copy.message.registered = mp_nvtx_next_handle(attributes->message.registered);
-    return ((nvtxDomainResourceCreate_impl_fntype)next)(mp_nvtx_next_handle(domain), &copy);
+    return ASK(NEXT_2(DomainResourceCreate), mp_nvtx_next_handle(domain), &copy);
 }
 
 static void on_resource_destroy(nvtxResourceHandle_t resource) {
-    PASS_ON(core2, NVTX_CBID_CORE2_DomainResourceDestroy, nvtxDomainResourceDestroy_impl_fntype,
-            resource);
+    TELL(NEXT_2(DomainResourceDestroy), resource);
 }
 
 static void on_initialize(const void *reserved) {
-    PASS_ON(core2, NVTX_CBID_CORE2_Initialize, nvtxInitialize_impl_fntype, reserved);
+    TELL(NEXT_2(Initialize), reserved);
 }
 
 const struct mp_nvtx_callback mp_nvtx_core_callbacks[] = {

@@ -5,6 +5,8 @@
 
 const char *mp_nvtx_narrow(const wchar_t *wide, char text[MP_NVTX_WIDE_BYTES]) {
     size_t length = 0;
+    if (!wide)
+        return NULL;
     for (; *wide && length + 4 < MP_NVTX_WIDE_BYTES; wide++) {
         uint32_t code = (uint32_t)*wide;
         if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
@@ -19,8 +21,7 @@ const char *mp_nvtx_narrow(const wchar_t *wide, char text[MP_NVTX_WIDE_BYTES]) {
     return text;
 }
 
-static __attribute__((noinline)) uint32_t wide_name(struct mp_nvtx_thread *thread,
-                                                    const wchar_t *wide) {
+uint32_t mp_nvtx_wide_name(struct mp_nvtx_thread *thread, const wchar_t *wide) {
     char text[MP_NVTX_WIDE_BYTES];
     return mp_nvtx_name_of(thread, mp_nvtx_narrow(wide, text));
 }
@@ -30,7 +31,8 @@ static uint32_t name_of(struct mp_nvtx_thread *thread, const nvtxEventAttributes
     case NVTX_MESSAGE_TYPE_ASCII:
         return attributes->message.ascii ? mp_nvtx_name_of(thread, attributes->message.ascii) : 0;
     case NVTX_MESSAGE_TYPE_UNICODE:
-        return attributes->message.unicode ? wide_name(thread, attributes->message.unicode) : 0;
+        return attributes->message.unicode ? mp_nvtx_wide_name(thread, attributes->message.unicode)
+                                           : 0;
     case NVTX_MESSAGE_TYPE_REGISTERED:
         return mp_nvtx_handle_id(attributes->message.registered);
     default:
@@ -38,25 +40,12 @@ static uint32_t name_of(struct mp_nvtx_thread *thread, const nvtxEventAttributes
     }
 }
 
-void mp_nvtx_fill_payloads(struct mp_nvtx_thread *thread, struct mp_nvtx_open *open,
-                           const nvtxPayloadData_t *payload, size_t count) {
-    for (size_t i = 0; payload && i < count; i++)
-        mp_nvtx_add_payload(thread, open, payload[i].schemaId, payload[i].payload, payload[i].size);
-}
-
-void mp_nvtx_fill_named(struct mp_nvtx_thread *thread, struct mp_nvtx_open *open,
-                        enum mp_range_kind kind, uint32_t domain, uint32_t name) {
-    uint32_t id = mp_nvtx_thread_id(thread);
-    open->range = (struct mp_range){
-        .name = name, .domain = domain, .thread = id, .end_thread = id, .kind = (uint8_t)kind};
-}
-
 static void fill_payload(struct mp_nvtx_thread *thread, struct mp_nvtx_open *open,
                          const nvtxEventAttributes_t *attributes) {
     struct mp_range *range = &open->range;
     if (attributes->payloadType == NVTX_PAYLOAD_TYPE_EXT) {
         const void *payloads = (const void *)(uintptr_t)attributes->payload.ullValue;
-        mp_nvtx_fill_payloads(thread, open, payloads, (size_t)attributes->reserved0);
+        event_payloads(thread, open, payloads, (size_t)attributes->reserved0);
         return;
     }
     if (attributes->payloadType < 0 || attributes->payloadType > MP_VALUE_FLOAT)
@@ -66,12 +55,9 @@ static void fill_payload(struct mp_nvtx_thread *thread, struct mp_nvtx_open *ope
                                                         : attributes->payload.uiValue;
 }
 
-void mp_nvtx_fill(struct mp_nvtx_thread *thread, struct mp_nvtx_open *open, enum mp_range_kind kind,
-                  nvtxDomainHandle_t domain, const nvtxEventAttributes_t *attributes) {
+void mp_nvtx_fill_attributes(struct mp_nvtx_thread *thread, struct mp_nvtx_open *open,
+                             const nvtxEventAttributes_t *attributes) {
     nvtxEventAttributes_t whole;
-    mp_nvtx_fill_named(thread, open, kind, mp_nvtx_handle_id(domain), 0);
-    if (!attributes)
-        return;
     if (__builtin_expect(attributes->size < sizeof whole, 0)) { /* of an older header */
         memset(&whole, 0, sizeof whole);
         memcpy(&whole, attributes, attributes->size);

@@ -9,9 +9,19 @@ enum { SCHEMA_PAYLOAD_BYTES = 8192, ANY_ENUM_BYTES = 8 };
 _Atomic intptr_t mp_nvtx_next_payload[MP_NVTX_PAYLOAD_SLOTS];
 static _Atomic uint64_t next_schema = UINT64_C(1) << 32; /* above the ids that programs choose */
 
-static intptr_t next_of(int id) {
-    return atomic_load_explicit(&mp_nvtx_next_payload[id], memory_order_relaxed);
-}
+/* Functions of slots. */
+typedef uint64_t register_schema(nvtxDomainHandle_t, const nvtxPayloadSchemaAttr_t *);
+typedef uint64_t register_enum(nvtxDomainHandle_t, const nvtxPayloadEnumAttr_t *);
+typedef uint64_t register_scope(nvtxDomainHandle_t, const nvtxScopeAttr_t *);
+typedef void mark_payload(nvtxDomainHandle_t, const nvtxPayloadData_t *, size_t);
+typedef int push_payload(nvtxDomainHandle_t, const nvtxPayloadData_t *, size_t);
+typedef nvtxRangeId_t start_payload(nvtxDomainHandle_t, const nvtxPayloadData_t *, size_t);
+typedef void end_payload(nvtxDomainHandle_t, nvtxRangeId_t, const nvtxPayloadData_t *, size_t);
+
+/* The next tool's; NULL: it has none. */
+#define NEXT(type, name)                                                                           \
+    ((type *)atomic_load_explicit(&mp_nvtx_next_payload[NVTX3EXT_CBID_nvtx##name],                 \
+                                  memory_order_relaxed))
 
 /* ---- schemas ---- */
 
@@ -51,27 +61,31 @@ static void record(struct writing *writing, const struct spool_schema_payload *f
     mp_nvtx_leave(thread);
 }
 
+/* What schema and enumeration begin with: the id that the program chose, or the next tool, or we;
+ * and the name. */
+static bool begin(struct writing *writing, struct spool_schema_payload *fixed, uint64_t chosen,
+                  const char *name) {
+    fixed->id = chosen ? chosen : fixed->id ? fixed->id : atomic_fetch_add(&next_schema, 1);
+    writing->size = sizeof *fixed;
+    return write_text(writing, name);
+}
+
 static uint64_t on_schema_register(nvtxDomainHandle_t domain, const nvtxPayloadSchemaAttr_t *attr) {
     if (!attr)
         return 0;
     const uint64_t mask = attr->fieldMask;
     struct spool_schema_payload fixed = {.domain = mp_nvtx_handle_id(domain)};
-    struct writing writing = {.size = sizeof fixed};
-    intptr_t next = next_of(NVTX3EXT_CBID_nvtxPayloadSchemaRegister);
-    if (next)
-        fixed.id = ((uint64_t(*)(nvtxDomainHandle_t, const nvtxPayloadSchemaAttr_t *))next)(
-            mp_nvtx_next_handle(domain), attr);
-    if (mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_SCHEMA_ID && attr->schemaId)
-        fixed.id = attr->schemaId;
-    if (!fixed.id)
-        fixed.id = atomic_fetch_add(&next_schema, 1);
+    struct writing writing;
+    fixed.id = ASK(NEXT(register_schema, PayloadSchemaRegister), mp_nvtx_next_handle(domain), attr);
     if (mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_TYPE)
         fixed.type = (uint32_t)attr->type;
     if (mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_STATIC_SIZE)
         fixed.bytes = attr->payloadStaticSize;
     if (mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_ALIGNMENT)
         fixed.pack = (uint32_t)attr->packAlign;
-    if (!write_text(&writing, mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_NAME ? attr->name : NULL))
+    if (!begin(&writing, &fixed,
+               mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_SCHEMA_ID ? attr->schemaId : 0,
+               mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_NAME ? attr->name : NULL))
         return fixed.id;
     const bool has_entries = mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_ENTRIES &&
                              mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_NUM_ENTRIES;
@@ -93,18 +107,12 @@ static uint64_t on_enum_register(nvtxDomainHandle_t domain, const nvtxPayloadEnu
     const uint64_t mask = attr->fieldMask;
     struct spool_schema_payload fixed = {
         .domain = mp_nvtx_handle_id(domain), .type = MP_SCHEMA_ENUM, .bytes = ANY_ENUM_BYTES};
-    struct writing writing = {.size = sizeof fixed};
-    intptr_t next = next_of(NVTX3EXT_CBID_nvtxPayloadEnumRegister);
-    if (next)
-        fixed.id = ((uint64_t(*)(nvtxDomainHandle_t, const nvtxPayloadEnumAttr_t *))next)(
-            mp_nvtx_next_handle(domain), attr);
-    if (mask & NVTX_PAYLOAD_ENUM_ATTR_FIELD_SCHEMA_ID && attr->schemaId)
-        fixed.id = attr->schemaId;
-    if (!fixed.id)
-        fixed.id = atomic_fetch_add(&next_schema, 1);
+    struct writing writing;
+    fixed.id = ASK(NEXT(register_enum, PayloadEnumRegister), mp_nvtx_next_handle(domain), attr);
     if (mask & NVTX_PAYLOAD_ENUM_ATTR_FIELD_SIZE)
         fixed.bytes = attr->sizeOfEnum;
-    if (!write_text(&writing, mask & NVTX_PAYLOAD_ENUM_ATTR_FIELD_NAME ? attr->name : NULL))
+    if (!begin(&writing, &fixed, mask & NVTX_PAYLOAD_ENUM_ATTR_FIELD_SCHEMA_ID ? attr->schemaId : 0,
+               mask & NVTX_PAYLOAD_ENUM_ATTR_FIELD_NAME ? attr->name : NULL))
         return fixed.id;
     const bool has_entries = mask & NVTX_PAYLOAD_ENUM_ATTR_FIELD_ENTRIES &&
                              mask & NVTX_PAYLOAD_ENUM_ATTR_FIELD_NUM_ENTRIES;
@@ -122,93 +130,36 @@ static uint64_t on_enum_register(nvtxDomainHandle_t domain, const nvtxPayloadEnu
 
 static void on_mark_payload(nvtxDomainHandle_t domain, const nvtxPayloadData_t *payload,
                             size_t count) {
-    struct mp_nvtx_open open;
-    intptr_t next = next_of(NVTX3EXT_CBID_nvtxMarkPayload);
-    if (next)
-        ((void (*)(nvtxDomainHandle_t, const nvtxPayloadData_t *, size_t))next)(
-            mp_nvtx_next_handle(domain), payload, count);
-    struct mp_nvtx_thread *thread = mp_nvtx_enter();
-    if (!thread)
-        return;
-    open.payload_bytes = 0;
-    mp_nvtx_fill(thread, &open, MP_RANGE_MARK, domain, NULL);
-    mp_nvtx_fill_payloads(thread, &open, payload, count);
-    open.range.start_ns = open.range.end_ns = mp_clock_ns();
-    mp_nvtx_record(thread, &open);
-    mp_nvtx_leave(thread);
+    TELL(NEXT(mark_payload, MarkPayload), mp_nvtx_next_handle(domain), payload, count);
+    event_mark(&(struct mp_nvtx_event){.domain = domain, .payload = payload, .payloads = count});
 }
 
 static int on_push_payload(nvtxDomainHandle_t domain, const nvtxPayloadData_t *payload,
                            size_t count) {
-    intptr_t next = next_of(NVTX3EXT_CBID_nvtxRangePushPayload);
-    if (next)
-        ((int (*)(nvtxDomainHandle_t, const nvtxPayloadData_t *, size_t))next)(
-            mp_nvtx_next_handle(domain), payload, count);
-    struct mp_nvtx_thread *thread;
-    struct mp_nvtx_open *open = mp_nvtx_begin_push(&thread);
-    if (!open)
-        return NVTX_NO_PUSH_POP_TRACKING;
-    mp_nvtx_fill(thread, open, MP_RANGE_PUSHED, domain, NULL);
-    mp_nvtx_fill_payloads(thread, open, payload, count);
-    return mp_nvtx_end_push(thread, open);
+    TELL(NEXT(push_payload, RangePushPayload), mp_nvtx_next_handle(domain), payload, count);
+    return event_push(
+        &(struct mp_nvtx_event){.domain = domain, .payload = payload, .payloads = count});
 }
 
 static int on_pop_payload(nvtxDomainHandle_t domain, const nvtxPayloadData_t *payload,
                           size_t count) {
-    int64_t end_ns = mp_clock_ns();
-    int level = -1;
-    struct mp_nvtx_thread *thread = mp_nvtx_enter();
-    struct mp_nvtx_open *open =
-        thread ? mp_nvtx_innermost(thread, mp_nvtx_handle_id(domain)) : NULL;
-    if (open) {
-        mp_nvtx_fill_payloads(thread, open, payload, count);
-        level = mp_nvtx_pop(thread, open, end_ns);
-    }
-    if (thread)
-        mp_nvtx_leave(thread);
-    intptr_t next = next_of(NVTX3EXT_CBID_nvtxRangePopPayload);
-    if (__builtin_expect(next != 0, 0))
-        ((int (*)(nvtxDomainHandle_t, const nvtxPayloadData_t *, size_t))next)(
-            mp_nvtx_next_handle(domain), payload, count);
+    int level = event_pop(domain, payload, count);
+    TELL(NEXT(push_payload, RangePopPayload), mp_nvtx_next_handle(domain), payload, count);
     return level;
 }
 
 static nvtxRangeId_t on_start_payload(nvtxDomainHandle_t domain, const nvtxPayloadData_t *payload,
                                       size_t count) {
-    uint64_t id = 0, next_id = 0;
-    intptr_t next = next_of(NVTX3EXT_CBID_nvtxRangeStartPayload);
-    if (next)
-        next_id = ((nvtxRangeId_t(*)(nvtxDomainHandle_t, const nvtxPayloadData_t *, size_t))next)(
-            mp_nvtx_next_handle(domain), payload, count);
-    struct mp_nvtx_thread *thread = mp_nvtx_enter();
-    struct mp_nvtx_open *open = thread ? mp_nvtx_start(thread, &id) : NULL;
-    if (open) {
-        mp_nvtx_fill(thread, open, MP_RANGE_STARTED, domain, NULL);
-        mp_nvtx_fill_payloads(thread, open, payload, count);
-        open->range.start_ns = mp_clock_ns();
-        mp_nvtx_started(id, next_id);
-    }
-    if (thread)
-        mp_nvtx_leave(thread);
-    return id;
+    uint64_t next_id =
+        ASK(NEXT(start_payload, RangeStartPayload), mp_nvtx_next_handle(domain), payload, count);
+    return event_start(
+        &(struct mp_nvtx_event){.domain = domain, .payload = payload, .payloads = count}, next_id);
 }
 
 static void on_end_payload(nvtxDomainHandle_t domain, nvtxRangeId_t id,
                            const nvtxPayloadData_t *payload, size_t count) {
-    int64_t end_ns = mp_clock_ns();
-    uint64_t next_id = 0;
-    struct mp_nvtx_thread *thread = mp_nvtx_enter();
-    struct mp_nvtx_open *open = thread ? mp_nvtx_end(thread, id, &next_id) : NULL;
-    if (open) {
-        mp_nvtx_fill_payloads(thread, open, payload, count);
-        mp_nvtx_ended(thread, id, open, end_ns);
-    }
-    if (thread)
-        mp_nvtx_leave(thread);
-    intptr_t next = next_of(NVTX3EXT_CBID_nvtxRangeEndPayload);
-    if (next)
-        ((void (*)(nvtxDomainHandle_t, nvtxRangeId_t, const nvtxPayloadData_t *, size_t))next)(
-            mp_nvtx_next_handle(domain), next_id, payload, count);
+    uint64_t next_id = event_end(id, payload, count);
+    TELL(NEXT(end_payload, RangeEndPayload), mp_nvtx_next_handle(domain), next_id, payload, count);
 }
 
 static uint8_t on_is_enabled(nvtxDomainHandle_t domain) {
@@ -217,11 +168,8 @@ static uint8_t on_is_enabled(nvtxDomainHandle_t domain) {
 }
 
 static uint64_t on_scope_register(nvtxDomainHandle_t domain, const nvtxScopeAttr_t *attr) {
-    intptr_t next = next_of(NVTX3EXT_CBID_nvtxScopeRegister);
-    if (next)
-        return ((uint64_t(*)(nvtxDomainHandle_t, const nvtxScopeAttr_t *))next)(
-            mp_nvtx_next_handle(domain), attr);
-    return atomic_fetch_add(&next_schema, 1); /* scopes are not recorded: any id will do */
+    uint64_t id = ASK(NEXT(register_scope, ScopeRegister), mp_nvtx_next_handle(domain), attr);
+    return id ? id : atomic_fetch_add(&next_schema, 1); /* scopes are not recorded: any will do */
 }
 
 const intptr_t mp_nvtx_payload_callbacks[MP_NVTX_PAYLOAD_SLOTS] = {

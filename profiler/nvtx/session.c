@@ -36,19 +36,12 @@ bool mp_nvtx_session_start(void) {
 
 /* What its launcher calls the run. */
 static bool write_run(struct spool_file *file) {
-    struct {
-        struct spool_head head;
-        char text[sizeof MP_LAUNCHED_RUN + MP_LAUNCHED_RUN_SIZE + SPOOL_UNIT];
-    } record = {.head = {.type = MP_SPOOL_TEXT}};
+    _Alignas(SPOOL_UNIT) uint8_t record[sizeof MP_LAUNCHED_RUN + MP_LAUNCHED_RUN_SIZE + 32];
     const char *run = settings.launched.run;
-    if (!*run)
-        return true;
-    memcpy(record.text, MP_LAUNCHED_RUN, sizeof MP_LAUNCHED_RUN);
-    memcpy(record.text + sizeof MP_LAUNCHED_RUN, run, strlen(run));
-    const size_t bytes = sizeof record.head + sizeof MP_LAUNCHED_RUN + strlen(run) + 1;
-    record.head.size = (uint16_t)((bytes + SPOOL_UNIT - 1) / SPOOL_UNIT);
-    return !spool_file_append(file, (uint8_t *)&record, (size_t)record.head.size * SPOOL_UNIT,
-                              NULL);
+    return !*run || !spool_file_append(file, record,
+                                       spool_put(record, MP_SPOOL_TEXT, MP_LAUNCHED_RUN,
+                                                 sizeof MP_LAUNCHED_RUN, run, strlen(run)),
+                                       NULL);
 }
 
 bool session_open_spool(struct spool_file *file) {

@@ -1,6 +1,5 @@
-/* Threads record into lines of complete records, as profiler/record does (record.c says how owner
- * and writer share one without a lock).  Here threads come and go, their number has no limit, and
- * the process may fork or end at any moment. */
+/* Threads record into lines of complete records (profiler/record/line.h).  They come and go, their
+ * number has no limit, and the process may fork or end at any moment. */
 #include "profiler/nvtx/threads.h"
 
 #include <semaphore.h>
@@ -49,19 +48,6 @@ static struct {
 /* Nothing is recorded (any more). */
 static _Atomic bool off;
 
-static size_t round_up(size_t bytes) {
-    return (bytes + SPOOL_UNIT - 1) / SPOOL_UNIT * SPOOL_UNIT;
-}
-
-/* Writes a record's head and zeros its last unit; returns where its payload goes. */
-static uint8_t *begin_record(uint8_t *record, enum mp_spool_type type, size_t payload) {
-    size_t size = round_up(sizeof(struct spool_head) + payload);
-    memset(record + size - SPOOL_UNIT, 0, SPOOL_UNIT);
-    *(struct spool_head *)(void *)record =
-        (struct spool_head){.type = (uint16_t)type, .size = (uint16_t)(size / SPOOL_UNIT)};
-    return record + sizeof(struct spool_head);
-}
-
 /* ---- into the spool; the lock is held ---- */
 
 static bool append(uint8_t *records, size_t size) {
@@ -76,17 +62,14 @@ static void write_names(uint32_t count) {
     while (next < count) {
         const struct mp_nvtx_name *name = mp_nvtx_names_get(next + 1);
         const struct spool_name_payload fixed = {name->id, name->kind, name->domain, name->number};
-        size_t text = strlen(name->text) + 1, payload = sizeof fixed + text;
-        if (filled + payload + 2 * sizeof(struct spool_head) > sizeof batch) {
+        size_t text = strlen(name->text);
+        if (filled + spool_record_size(sizeof fixed + text + 1) > sizeof batch) {
             if (!append(batch, filled))
                 return;
             session.names_written = next;
             filled = 0;
         }
-        uint8_t *at = begin_record(batch + filled, MP_SPOOL_NAME, payload);
-        memcpy(at, &fixed, sizeof fixed);
-        memcpy(at + sizeof fixed, name->text, text);
-        filled += round_up(sizeof(struct spool_head) + payload);
+        filled += spool_put(batch + filled, MP_SPOOL_NAME, &fixed, sizeof fixed, name->text, text);
         next++;
     }
     if (append(batch, filled))
@@ -95,13 +78,13 @@ static void write_names(uint32_t count) {
 
 /* Names first: those that the records up to `head` refer to are there by now. */
 static void drain(struct mp_nvtx_thread *thread) {
-    uint64_t head = atomic_load_explicit(&thread->head, memory_order_acquire);
-    uint64_t flushed = atomic_load_explicit(&thread->flushed, memory_order_relaxed);
-    if (head == flushed)
+    uint8_t *records;
+    size_t size = spool_line_waiting(&thread->line, &records);
+    if (size == 0)
         return;
     write_names(mp_nvtx_names_count());
-    append(thread->buffer + (flushed - thread->base), head - flushed);
-    atomic_store_explicit(&thread->flushed, head, memory_order_release);
+    append(records, size);
+    spool_line_drained(&thread->line, size);
 }
 
 static void drain_all(void) {
@@ -126,20 +109,12 @@ static __attribute__((noinline, cold)) void ask_for_writing(void) {
 }
 
 static inline uint8_t *reserve(struct mp_nvtx_thread *thread, size_t size) {
-    uint64_t head = atomic_load_explicit(&thread->head, memory_order_relaxed);
-    size_t used = head - thread->base;
+    size_t used = spool_line_used(&thread->line);
     if (__builtin_expect(used + size > BUFFER_BYTES, 0))
         drain_full(thread);
     else if (__builtin_expect(used + size > BUFFER_BYTES / 2 && used <= BUFFER_BYTES / 2, 0))
         ask_for_writing();
-    if (atomic_load_explicit(&thread->flushed, memory_order_acquire) == head)
-        thread->base = head;
-    return thread->buffer + (head - thread->base);
-}
-
-static inline void publish(struct mp_nvtx_thread *thread, size_t size) {
-    uint64_t head = atomic_load_explicit(&thread->head, memory_order_relaxed);
-    atomic_store_explicit(&thread->head, head + size, memory_order_release);
+    return spool_line_place(&thread->line);
 }
 
 static inline size_t put_range(uint8_t *record, const struct mp_nvtx_open *open) {
@@ -155,7 +130,7 @@ static inline size_t put_range(uint8_t *record, const struct mp_nvtx_open *open)
 
 void mp_nvtx_record(struct mp_nvtx_thread *thread, const struct mp_nvtx_open *open) {
     size_t size = sizeof(struct spool_head) + sizeof open->range + open->payload_bytes;
-    publish(thread, put_range(reserve(thread, size), open));
+    spool_line_publish(&thread->line, put_range(reserve(thread, size), open));
     count_one(thread, MP_NVTX_COUNT_RANGES);
 }
 
@@ -212,18 +187,18 @@ int mp_nvtx_pop(struct mp_nvtx_thread *thread, struct mp_nvtx_open *open, int64_
 
 void mp_nvtx_add_payload(struct mp_nvtx_thread *thread, struct mp_nvtx_open *open, uint64_t schema,
                          const void *bytes, size_t size) {
-    size_t room = sizeof open->payload - open->payload_bytes;
+    const size_t room = sizeof open->payload - open->payload_bytes;
+    const size_t padded = (size + SPOOL_UNIT - 1) / SPOOL_UNIT * SPOOL_UNIT;
     const struct spool_blob_head head = {.schema = schema, .size = (uint32_t)size};
-    if (!bytes || size > sizeof open->payload || sizeof head + round_up(size) > room) {
+    if (!bytes || size > sizeof open->payload || sizeof head + padded > room) {
         count_one(thread, MP_NVTX_COUNT_PAYLOADS);
         return;
     }
     uint8_t *at = open->payload + open->payload_bytes;
     memcpy(at, &head, sizeof head);
-    if (size % SPOOL_UNIT)
-        memset(at + sizeof head + round_up(size) - SPOOL_UNIT, 0, SPOOL_UNIT);
+    memset(at + sizeof head + size, 0, padded - size);
     memcpy(at + sizeof head, bytes, size);
-    open->payload_bytes += (uint32_t)(sizeof head + round_up(size));
+    open->payload_bytes += (uint32_t)(sizeof head + padded);
     open->range.payloads++;
 }
 
@@ -232,9 +207,9 @@ void mp_nvtx_record_schema(struct mp_nvtx_thread *thread, const void *payload, s
         count_one(thread, MP_NVTX_COUNT_PAYLOADS);
         return;
     }
-    size_t whole = round_up(sizeof(struct spool_head) + size);
-    memcpy(begin_record(reserve(thread, whole), MP_SPOOL_SCHEMA, size), payload, size);
-    publish(thread, whole);
+    memcpy(spool_begin(reserve(thread, spool_record_size(size)), MP_SPOOL_SCHEMA, size), payload,
+           size);
+    spool_line_publish(&thread->line, spool_record_size(size));
 }
 
 uint32_t mp_nvtx_name_of(struct mp_nvtx_thread *thread, const char *text) {
@@ -263,8 +238,8 @@ static struct mp_nvtx_thread *create_thread(void) {
     if (mapped == MAP_FAILED)
         return NULL;
     struct mp_nvtx_thread *thread = (void *)mapped;
-    thread->buffer = (uint8_t *)mapped + own_bytes;
-    memset(thread->buffer, 0, BUFFER_BYTES); /* touches every page before the first range */
+    thread->line.buffer = (uint8_t *)mapped + own_bytes;
+    memset(thread->line.buffer, 0, BUFFER_BYTES); /* touches every page before the first range */
     return thread;
 }
 
@@ -285,7 +260,7 @@ static void measure(struct mp_nvtx_thread *thread) {
             mp_nvtx_pop(thread, mp_nvtx_innermost(thread, 0), mp_clock_ns());
         }
         loop_ns[loop] = mp_clock_ns() - start_ns;
-        atomic_store(&thread->flushed, atomic_load(&thread->head)); /* the buffer starts over */
+        spool_line_clear(&thread->line); /* the buffer starts over */
     }
     qsort(loop_ns, MEASURED_LOOPS, sizeof *loop_ns, compare_times);
     atomic_store(&session.pair_ns, loop_ns[MEASURED_LOOPS / 2] / MEASURED_PAIRS);
@@ -293,7 +268,7 @@ static void measure(struct mp_nvtx_thread *thread) {
 
 /* As if nobody had used it; also after a fork in the middle of measuring. */
 static void clear_thread(struct mp_nvtx_thread *thread) {
-    atomic_store(&thread->flushed, atomic_load(&thread->head));
+    spool_line_clear(&thread->line);
     atomic_store(&thread->depth, 0);
     thread->beyond = 0;
     memset(thread->count, 0, sizeof thread->count);
@@ -490,11 +465,7 @@ void mp_nvtx_unknown_handle(void) {
 static void write_number(const char *name, double value) {
     const struct spool_number_payload fixed = {.iteration = -1, .value = value, .layer = -1};
     _Alignas(SPOOL_UNIT) uint8_t record[128];
-    size_t length = strlen(name) + 1;
-    uint8_t *at = begin_record(record, MP_SPOOL_NUMBER, sizeof fixed + length);
-    memcpy(at, &fixed, sizeof fixed);
-    memcpy(at + sizeof fixed, name, length);
-    append(record, round_up(sizeof(struct spool_head) + sizeof fixed + length));
+    append(record, spool_put(record, MP_SPOOL_NUMBER, &fixed, sizeof fixed, name, strlen(name)));
 }
 
 static void write_counts(void) {
@@ -543,10 +514,7 @@ static void write_end(void) {
     length = add_note(note, length, atomic_load(&session.unknown_handles),
                       "%lld calls had a handle of a domain or string that nobody had given out, "
                       "and were recorded without it");
-    uint8_t *at = begin_record(record, MP_SPOOL_END, sizeof fixed + length + 1);
-    memcpy(at, &fixed, sizeof fixed);
-    memcpy(at + sizeof fixed, note, length + 1);
-    append(record, round_up(sizeof(struct spool_head) + sizeof fixed + length + 1));
+    append(record, spool_put(record, MP_SPOOL_END, &fixed, sizeof fixed, note, length));
 }
 
 /* The lock is held.  A call that never ended keeps its thread's ranges: its own, if a signal
@@ -648,7 +616,7 @@ static void after_fork_in_child(void) {
     mp_nvtx_names_count_anew();
     sem_init(&session.wake, 0, 0);
     for (struct mp_nvtx_thread *thread = session.threads; thread; thread = thread->next) {
-        atomic_store(&thread->flushed, atomic_load(&thread->head));
+        spool_line_clear(&thread->line);
         memset(thread->count, 0, sizeof thread->count);
         if (thread == own)
             continue; /* what it has pushed, it may pop */

@@ -8,6 +8,7 @@
 
 #include "profiler/nvtx/follow.h"
 #include "profiler/nvtx/session.h"
+#include "profiler/record/line.h"
 #include "profiler/record/spool_file.h"
 
 enum { MP_NVTX_STARTED = 4096, MP_NVTX_CACHE = 256 };
@@ -36,9 +37,6 @@ struct mp_nvtx_thread {
     /* In a call of the program's: set and cleared by the thread alone.  A handler that finds it set
      * has interrupted such a call. */
     _Atomic bool busy;
-    _Atomic uint64_t head; /* see record.c: positions in the endless sequence of its bytes */
-    uint64_t base;
-    uint8_t *buffer;
     uint32_t id;
     _Atomic int depth; /* of the stack, closed places among it included */
     int beyond;        /* pushed deeper than the stack holds */
@@ -47,7 +45,7 @@ struct mp_nvtx_thread {
         *cache[MP_NVTX_CACHE]; /* by the address of the message, checked by its text */
     struct mp_nvtx_thread *next;
     bool used; /* false: another thread may have it; guarded by the session's lock */
-    _Alignas(64) _Atomic uint64_t flushed;
+    struct spool_line line;
     struct mp_nvtx_open stack[MP_NVTX_DEPTH];
 };
 

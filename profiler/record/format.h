@@ -53,6 +53,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "profiler/record/check.h"
 #include "profiler/record/spool.h"
@@ -160,6 +161,29 @@ _Static_assert(sizeof(struct spool_name_payload) == 16, "NAME");
 _Static_assert(sizeof(struct mp_range) == 56, "RANGE");
 _Static_assert(sizeof(struct spool_blob_head) == 16, "RANGE payload");
 _Static_assert(sizeof(struct spool_schema_payload) == 32, "SCHEMA");
+
+/* Size of a record with so many bytes of payload. */
+static inline size_t spool_record_size(size_t payload) {
+    return (sizeof(struct spool_head) + payload + SPOOL_UNIT - 1) / SPOOL_UNIT * SPOOL_UNIT;
+}
+
+/* Writes a record's head and zeros its last unit; returns where its payload goes. */
+static inline uint8_t *spool_begin(void *record, enum mp_spool_type type, size_t payload) {
+    const size_t size = spool_record_size(payload);
+    memset((uint8_t *)record + size - SPOOL_UNIT, 0, SPOOL_UNIT);
+    *(struct spool_head *)record =
+        (struct spool_head){.type = (uint16_t)type, .size = (uint16_t)(size / SPOOL_UNIT)};
+    return (uint8_t *)record + sizeof(struct spool_head);
+}
+
+/* Writes a whole record that ends in a string, whose zero is the last unit's; returns its size. */
+static inline size_t spool_put(void *record, enum mp_spool_type type, const void *payload,
+                               size_t size, const char *text, size_t length) {
+    uint8_t *at = spool_begin(record, type, size + length + 1);
+    memcpy(at, payload, size);
+    memcpy(at + size, text, length);
+    return spool_record_size(size + length + 1);
+}
 
 /* The check of a complete record whose head already holds its size. */
 static inline uint32_t spool_check(const void *record) {

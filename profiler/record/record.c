@@ -1,10 +1,3 @@
-/* A thread's buffer is a line of complete records.  The owner appends at `head`; whoever drains
- * (the owner when it is full, else mp_recorder_flush) writes what lies between `flushed` and `head`
- * and moves `flushed` up, under the recorder's lock.  Both are positions in the endless sequence of
- * the thread's bytes, and buffer[0] is position `base`.  Only the owner moves `base`, and only
- * when it sees flushed == head: a drainer looks at the buffer only while they differ, so each has
- * the buffer's bytes to itself without a lock on the owner's side.  Starting over at buffer[0]
- * after every flush keeps the same few cache lines in use. */
 #include "profiler/record/record.h"
 
 #include <pthread.h>
@@ -14,6 +7,7 @@
 #include <unistd.h>
 
 #include "profiler/record/format.h"
+#include "profiler/record/line.h"
 #include "profiler/record/spool_file.h"
 
 enum { CACHE_LINE = 64, DEFAULT_BUFFER_SPANS = 16384 };
@@ -25,15 +19,11 @@ struct span_record {
 _Static_assert(sizeof(struct span_record) == 72, "SPAN");
 
 struct mp_record_thread {
-    _Atomic uint64_t head;
-    uint64_t base;
-    uint8_t *buffer;
+    struct spool_line line;
     size_t capacity;
     _Atomic int64_t spans;
     struct mp_recorder *recorder;
     uint8_t stream;
-    /* Written by drainers; a line of its own, so that draining one thread disturbs it once. */
-    _Alignas(CACHE_LINE) _Atomic uint64_t flushed;
 };
 
 struct mp_recorder {
@@ -77,18 +67,16 @@ enum mp_phase mp_phase_find(const char *name, size_t length) {
  * records are given up, so that the thread can go on within its buffer. */
 static void drain(struct mp_record_thread *thread) {
     struct mp_recorder *recorder = thread->recorder;
-    uint64_t head = atomic_load_explicit(&thread->head, memory_order_acquire);
-    uint64_t flushed = atomic_load_explicit(&thread->flushed, memory_order_relaxed);
-    if (head == flushed)
+    uint8_t *records;
+    size_t size = spool_line_waiting(&thread->line, &records);
+    if (size == 0)
         return;
-    spool_file_append(&recorder->file, thread->buffer + (flushed - thread->base), head - flushed,
-                      &recorder->error);
-    atomic_store_explicit(&thread->flushed, head, memory_order_release);
+    spool_file_append(&recorder->file, records, size, &recorder->error);
+    spool_line_drained(&thread->line, size);
 }
 
 void mp_record_scratch_clear(struct mp_record_thread *thread) {
-    uint64_t head = atomic_load_explicit(&thread->head, memory_order_relaxed);
-    atomic_store_explicit(&thread->flushed, head, memory_order_release);
+    spool_line_clear(&thread->line);
 }
 
 static __attribute__((noinline, cold)) void drain_full(struct mp_record_thread *thread) {
@@ -101,41 +89,24 @@ static __attribute__((noinline, cold)) void drain_full(struct mp_record_thread *
     pthread_mutex_unlock(&thread->recorder->lock);
 }
 
-/* Room for a record of `size` bytes, at most SPOOL_RECORD_LIMIT; publish() makes it visible. */
+/* Room for a record of `size` bytes, at most SPOOL_RECORD_LIMIT, to be published. */
 static inline void *reserve(struct mp_record_thread *thread, size_t size) {
-    uint64_t head = atomic_load_explicit(&thread->head, memory_order_relaxed);
-    if (head - thread->base + size > thread->capacity)
+    if (spool_line_used(&thread->line) + size > thread->capacity)
         drain_full(thread);
-    if (atomic_load_explicit(&thread->flushed, memory_order_acquire) == head)
-        thread->base = head;
-    return thread->buffer + (head - thread->base);
-}
-
-static inline void publish(struct mp_record_thread *thread, size_t size) {
-    uint64_t head = atomic_load_explicit(&thread->head, memory_order_relaxed);
-    atomic_store_explicit(&thread->head, head + size, memory_order_release);
+    return spool_line_place(&thread->line);
 }
 
 static size_t round_up(size_t bytes, size_t unit) {
     return (bytes + unit - 1) / unit * unit;
 }
 
-static size_t record_size(size_t payload) {
-    return round_up(sizeof(struct spool_head) + payload, SPOOL_UNIT);
-}
-
-/* Writes the head of a record and zeros its last unit; returns where its payload goes. */
-static uint8_t *begin_record(uint8_t *record, enum mp_spool_type type, size_t payload) {
-    size_t size = record_size(payload);
-    memset(record + size - SPOOL_UNIT, 0, SPOOL_UNIT);
-    *(struct spool_head *)(void *)record =
-        (struct spool_head){.type = (uint16_t)type, .size = (uint16_t)(size / SPOOL_UNIT)};
-    return record + sizeof(struct spool_head);
-}
-
-/* The same in a thread's buffer; publish() takes the same payload. */
+/* Where the payload of a record goes; publish() takes the same. */
 static uint8_t *begin(struct mp_record_thread *thread, enum mp_spool_type type, size_t payload) {
-    return begin_record(reserve(thread, record_size(payload)), type, payload);
+    return spool_begin(reserve(thread, spool_record_size(payload)), type, payload);
+}
+
+static void publish(struct mp_record_thread *thread, size_t payload) {
+    spool_line_publish(&thread->line, spool_record_size(payload));
 }
 
 /* Bytes of `text` to keep under a limit, without cutting a UTF-8 character in two. */
@@ -149,11 +120,17 @@ static size_t cut_length(const char *text, size_t limit) {
     return length;
 }
 
-/* Returns the place after the string's zero. */
-static uint8_t *put_string(uint8_t *at, const char *text, size_t length) {
-    memcpy(at, text, length);
-    at[length] = '\0';
-    return at + length + 1;
+/* A whole record, with a string cut after `limit` bytes behind its payload; NULL: none. */
+static void put(struct mp_record_thread *thread, enum mp_spool_type type, const void *payload,
+                size_t size, const char *text, size_t limit) {
+    if (!text) {
+        memcpy(begin(thread, type, size), payload, size);
+        publish(thread, size);
+        return;
+    }
+    const size_t length = cut_length(text, limit);
+    void *record = reserve(thread, spool_record_size(size + length + 1));
+    spool_line_publish(&thread->line, spool_put(record, type, payload, size, text, length));
 }
 
 /* ---- creation, registration, end ---- */
@@ -195,7 +172,7 @@ int mp_recorder_create(const struct mp_recorder_config *config, struct mp_record
 
 static void thread_destroy(struct mp_record_thread *thread) {
     if (thread)
-        free(thread->buffer);
+        free(thread->line.buffer);
     free(thread);
 }
 
@@ -205,12 +182,12 @@ static struct mp_record_thread *thread_create(struct mp_recorder *recorder, size
     if (!thread)
         return NULL;
     *thread = (struct mp_record_thread){.capacity = capacity, .recorder = recorder};
-    thread->buffer = aligned_alloc(CACHE_LINE, thread->capacity);
-    if (!thread->buffer) {
+    thread->line.buffer = aligned_alloc(CACHE_LINE, thread->capacity);
+    if (!thread->line.buffer) {
         thread_destroy(thread);
         return NULL;
     }
-    memset(thread->buffer, 0, thread->capacity); /* touches every page before the first span */
+    memset(thread->line.buffer, 0, thread->capacity); /* touches every page before the first span */
     return thread;
 }
 
@@ -221,17 +198,6 @@ int mp_record_scratch_create(struct mp_record_thread **thread, struct mp_error *
 
 void mp_record_scratch_destroy(struct mp_record_thread *thread) {
     thread_destroy(thread);
-}
-
-/* Waits in the thread's own buffer, so that it comes before the thread's spans in the file. */
-static void record_stream(struct mp_record_thread *thread, const char *name) {
-    const struct spool_stream_payload fixed = {.stream = thread->stream};
-    size_t length = strlen(name);
-    size_t payload = sizeof fixed + length + 1;
-    uint8_t *at = begin(thread, MP_SPOOL_STREAM, payload);
-    memcpy(at, &fixed, sizeof fixed);
-    put_string(at + sizeof fixed, name, length);
-    publish(thread, record_size(payload));
 }
 
 int mp_recorder_thread(struct mp_recorder *recorder, const char *stream,
@@ -249,7 +215,9 @@ int mp_recorder_thread(struct mp_recorder *recorder, const char *stream,
     int number = atomic_load_explicit(&recorder->threads, memory_order_relaxed);
     if (number < SPOOL_STREAMS) {
         created->stream = (uint8_t)number;
-        record_stream(created, stream);
+        /* In its own buffer, so that it comes before the thread's spans in the file. */
+        put(created, MP_SPOOL_STREAM, &(struct spool_stream_payload){.stream = number},
+            sizeof(struct spool_stream_payload), stream, SPOOL_NAME_LIMIT);
         recorder->thread[number] = created;
         atomic_store_explicit(&recorder->threads, number + 1, memory_order_release);
     }
@@ -289,11 +257,8 @@ static void write_end(struct mp_recorder *recorder, int status, const char *reas
         reason = note;
     size_t length =
         cut_length(reason, sizeof record - 2 * sizeof(struct spool_head) - sizeof fixed);
-    size_t payload = sizeof fixed + length + 1;
-    uint8_t *at = begin_record(record, MP_SPOOL_END, payload);
-    memcpy(at, &fixed, sizeof fixed);
-    put_string(at + sizeof fixed, reason, length);
-    spool_file_append(&recorder->file, record, record_size(payload), &recorder->error);
+    size_t size = spool_put(record, MP_SPOOL_END, &fixed, sizeof fixed, reason, length);
+    spool_file_append(&recorder->file, record, size, &recorder->error);
 }
 
 int mp_recorder_finish(struct mp_recorder **recorder, int status, const char *reason,
@@ -335,7 +300,7 @@ void mp_record_span(struct mp_record_thread *thread, const struct mp_span *span)
     record->span = *span;
     record->span.end_ns = end_ns;
     record->span.stream = thread->stream & (SPOOL_STREAMS - 1);
-    publish(thread, sizeof *record);
+    spool_line_publish(&thread->line, sizeof *record);
     int64_t spans = atomic_load_explicit(&thread->spans, memory_order_relaxed);
     atomic_store_explicit(&thread->spans, spans + 1, memory_order_relaxed);
 }
@@ -370,7 +335,7 @@ void mp_record_load(struct mp_record_thread *thread, int64_t iteration, int laye
         memcpy(at + sizeof fixed, routes, counts);
     if (experts > 0 && dropped)
         memcpy(at + sizeof fixed + counts, dropped, counts);
-    publish(thread, record_size(payload));
+    publish(thread, payload);
 }
 
 void mp_record_choices(struct mp_record_thread *thread, int64_t iteration, int layer, int experts,
@@ -391,7 +356,7 @@ void mp_record_choices(struct mp_record_thread *thread, int64_t iteration, int l
         at += sizeof fixed;
         for (size_t i = 0; i < count; i++, at += width) /* little-endian hosts: the lower bytes */
             memcpy(at, &expert[(size_t)first + i], width);
-        publish(thread, record_size(payload));
+        publish(thread, payload);
     }
 }
 
@@ -401,42 +366,26 @@ void mp_record_number(struct mp_record_thread *thread, int64_t iteration, int la
         return;
     const struct spool_number_payload fixed = {
         .iteration = iteration, .value = value, .layer = layer};
-    size_t length = cut_length(name, SPOOL_NAME_LIMIT);
-    size_t payload = sizeof fixed + length + 1;
-    uint8_t *at = begin(thread, MP_SPOOL_NUMBER, payload);
-    memcpy(at, &fixed, sizeof fixed);
-    put_string(at + sizeof fixed, name, length);
-    publish(thread, record_size(payload));
+    put(thread, MP_SPOOL_NUMBER, &fixed, sizeof fixed, name, SPOOL_NAME_LIMIT);
 }
 
 void mp_record_text(struct mp_record_thread *thread, const char *name, const char *value) {
     if (!thread)
         return;
-    size_t name_length = cut_length(name, SPOOL_NAME_LIMIT);
-    size_t value_length = cut_length(value, SPOOL_TEXT_LIMIT);
-    size_t payload = name_length + 1 + value_length + 1;
-    uint8_t *at = begin(thread, MP_SPOOL_TEXT, payload);
-    at = put_string(at, name, name_length);
-    put_string(at, value, value_length);
-    publish(thread, record_size(payload));
+    char first[SPOOL_NAME_LIMIT + 1] = "";
+    const size_t length = cut_length(name, SPOOL_NAME_LIMIT);
+    memcpy(first, name, length);
+    put(thread, MP_SPOOL_TEXT, first, length + 1, value, SPOOL_TEXT_LIMIT);
 }
 
 void mp_record_fixed(struct mp_record_thread *thread, int type, const void *payload, size_t size,
                      const char *text) {
-    size_t length = text ? cut_length(text, SPOOL_TEXT_LIMIT) : 0;
-    size_t bytes = size + (text ? length + 1 : 0);
-    uint8_t *at = begin(thread, (enum mp_spool_type)type, bytes);
-    memcpy(at, payload, size);
-    if (text)
-        put_string(at + size, text, length);
-    publish(thread, record_size(bytes));
+    put(thread, (enum mp_spool_type)type, payload, size, text, SPOOL_TEXT_LIMIT);
 }
 
 void mp_record_clock(struct mp_record_thread *thread, int64_t at_ns, int64_t offset_ns,
                      int64_t error_ns) {
-    if (!thread)
-        return;
     const struct spool_clock_payload fixed = {at_ns, offset_ns, error_ns};
-    memcpy(begin(thread, MP_SPOOL_CLOCK, sizeof fixed), &fixed, sizeof fixed);
-    publish(thread, record_size(sizeof fixed));
+    if (thread)
+        put(thread, MP_SPOOL_CLOCK, &fixed, sizeof fixed, NULL, 0);
 }

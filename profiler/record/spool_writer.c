@@ -29,17 +29,13 @@ static int flush(struct spool_writer *writer, struct mp_error *error) {
 static int append(struct spool_writer *writer, enum mp_spool_type type, const void *payload,
                   size_t size, const void *tail, size_t tail_size, size_t zeros,
                   struct mp_error *error) {
-    const size_t used = sizeof(struct spool_head) + size + tail_size;
-    const size_t whole = (used + zeros + SPOOL_UNIT - 1) / SPOOL_UNIT * SPOOL_UNIT;
+    const size_t whole = spool_record_size(size + tail_size + zeros);
     int code = writer->filled + whole > BATCH_BYTES ? flush(writer, error) : MP_OK;
-    uint8_t *at = writer->batch + writer->filled;
-    const struct spool_head head = {.type = (uint16_t)type, .size = (uint16_t)(whole / SPOOL_UNIT)};
-    memcpy(at, &head, sizeof head);
+    uint8_t *at = spool_begin(writer->batch + writer->filled, type, size + tail_size + zeros);
     if (size > 0)
-        memcpy(at + sizeof head, payload, size);
+        memcpy(at, payload, size);
     if (tail_size > 0)
-        memcpy(at + sizeof head + size, tail, tail_size);
-    memset(at + used, 0, whole - used);
+        memcpy(at + size, tail, tail_size);
     writer->filled += whole;
     return code;
 }

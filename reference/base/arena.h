@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "reference/base/error.h"
 
@@ -58,5 +59,12 @@ void mp_arena_release(struct mp_arena *arena);
  * list stays as it was. */
 bool mp_list_room(void *list, size_t count, size_t size);
 #define MP_ROOM(list, count) mp_list_room(&(list), (size_t)(count), sizeof *(list))
+
+/* Makes a table by ids reach to `id`: items behind its *count are new and zeroed, at most `limit`.
+ * `table` is the address of its pointer, NULL at the beginning, and is to be freed; id < limit.
+ * False without memory: the table stays as it was. */
+bool mp_table_reach(void *table, uint32_t *count, uint32_t id, uint32_t limit, size_t size);
+#define MP_REACH(table, count, id, limit)                                                          \
+    mp_table_reach(&(table), &(count), id, limit, sizeof *(table))
 
 #endif

@@ -114,11 +114,11 @@ struct chunk {
     int rows, routes;
 };
 
-/* A chunk of `routes` of a source's to an expert, behind `before` others. */
-static struct chunk chunk_of(const struct mp_plan *plan, int source, int expert, int64_t before,
-                             uint32_t routes, int chunk) {
+/* A chunk of `routes` of a source's to a place of an expert, behind `before` others. */
+static struct chunk chunk_of(const struct mp_plan *plan, int source, int expert, int32_t place,
+                             int64_t before, uint32_t routes, int chunk) {
     if (plan->padding == 0) {
-        int rows = (int)mp_plan_chunk(plan, source, expert, before, routes, chunk);
+        int rows = (int)mp_plan_chunk(plan, source, expert, place, before, routes, chunk);
         return (struct chunk){rows, rows};
     }
     struct chunk of = {.rows = (int)mp_exchange_chunk(plan->padding, plan->degree, chunk)};
@@ -151,7 +151,8 @@ static int list_parts(const struct mp_plan *plan, const struct mp_load *load, in
                                    "layer %d: rank %d sends an expert's routes to one rank twice",
                                    plan->layer, rank);
                 for (int c = 0; c < routing->degree; c++, at++) {
-                    struct chunk chunk = chunk_of(plan, rank, e, routes, part[p].count, c);
+                    struct chunk chunk =
+                        chunk_of(plan, rank, e, part[p].first + i, routes, part[p].count, c);
                     *(last ? &routing->local_rows
                            : &of_chunk(routing, routing->send_rows, c)[holder]) += chunk.rows;
                     routing->part_count[at] = chunk.routes;
@@ -192,7 +193,8 @@ static int place_parts(const struct mp_plan *plan, int rank, struct mp_routing *
                 for (int c = 0; c < routing->degree; c++, at++) {
                     int *next = last ? &local : &of_chunk(routing, routing->next_row, c)[holder];
                     routing->part_row[at] = *next;
-                    *next += chunk_of(plan, rank, e, routes, part[p].count, c).rows;
+                    *next +=
+                        chunk_of(plan, rank, e, part[p].first + i, routes, part[p].count, c).rows;
                 }
             }
         }
@@ -244,7 +246,7 @@ static int rows_for(const struct mp_plan *plan, int source, int expert, int32_t 
             int64_t first = before + (int64_t)at * part[p].count;
             for (int c = 0; c < plan->degree; c++)
                 pair[c * ranks + source] +=
-                    (int)mp_plan_chunk(plan, source, expert, first, some, c);
+                    (int)mp_plan_chunk(plan, source, expert, index, first, some, c);
             rows += some;
         }
         before += (int64_t)part[p].run * part[p].count;

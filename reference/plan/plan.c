@@ -81,6 +81,7 @@ static void set_defaults(struct mp_plan *plan) {
     memset(plan->level_size, 0, sizeof plan->level_size);
     plan->degree = 1;
     plan->chunk_routes = NULL;
+    plan->place_chunk = NULL;
 }
 
 int mp_plan_create(const struct mp_topology *topology, int experts, int64_t expert_bytes,

@@ -125,11 +125,17 @@ struct mp_plan {
      * chunk, for whoever carries the plan out where chunks are of tokens; set once that is known,
      * after the gate.  NULL: not known, or blocks are cut; borrowed. */
     const uint32_t *chunk_routes;
+    /* [places of holder] in which chunk all rows to a place travel (chunks.h); NULL: the rows of
+     * every pair are cut; borrowed. */
+    const uint8_t *place_chunk;
 };
 
-/* Of `rows` of a (source, expert), handed out behind `before` others, those in a chunk. */
+/* Of `rows` of a (source, expert) to a place of plan.holder, handed out behind `before` others,
+ * those in a chunk. */
 static inline int64_t mp_plan_chunk(const struct mp_plan *plan, int source, int expert,
-                                    int64_t before, int64_t rows, int chunk) {
+                                    int32_t place, int64_t before, int64_t rows, int chunk) {
+    if (plan->place_chunk)
+        return plan->place_chunk[place] == chunk ? rows : 0;
     if (!plan->chunk_routes)
         return mp_exchange_chunk(rows, plan->degree, chunk);
     const uint32_t *routes =
@@ -167,7 +173,7 @@ void mp_plan_destroy(struct mp_plan *plan); /* accepts NULL and a zeroed plan */
 int mp_plan_reserve(struct mp_plan *plan, int transfers, struct mp_error *error);
 
 /* Starts the plan of a layer and iteration: before = during = `home`, no fetches, no parts, no
- * capacity, flat exact exchange of degree 1, no chunk_routes.  With tied replicas, or slices of a
+ * capacity, flat exact exchange of degree 1, no chunk_routes, no place_chunk.  With tied replicas, or slices of a
  * sum, reduce and share get every holder beside the owner.  MP_ENOMEM. */
 int mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer,
                   const struct mp_placement *home, struct mp_error *error);

@@ -482,6 +482,17 @@ static void check_levels(struct check *check) {
                    size[i - 1]);
 }
 
+/* Chunks of whole experts, of rows that can be in any. */
+static void check_place_chunks(struct check *check, const struct mp_exchange *exchange) {
+    const struct mp_plan *plan = check->plan;
+    if (plan->padding > 0 || (exchange && exchange->deduplicates))
+        report(check, MP_PLAN_EXCHANGE, "chunks of whole experts take rows of routes, unpadded");
+    for (int32_t at = 0; at < plan->holder_begin[plan->experts]; at++)
+        if (plan->place_chunk[at] >= plan->degree)
+            report(check, MP_PLAN_EXCHANGE, "rows to rank %d are in chunk %d of %d",
+                   plan->holder[at], plan->place_chunk[at], plan->degree);
+}
+
 static void check_exchange(struct check *check, const struct mp_plan_law *law) {
     const struct mp_plan *plan = check->plan;
     const struct mp_exchange *exchange = mp_exchange_of(plan->exchange);
@@ -500,6 +511,8 @@ static void check_exchange(struct check *check, const struct mp_plan_law *law) {
                mp_route_order_name(plan->policy->route_order));
     if (exchange && exchange->deduplicates)
         check_levels(check);
+    if (plan->place_chunk)
+        check_place_chunks(check, exchange);
     if (exchange && !exchange->takes_padding && plan->padding > 0)
         report(check, MP_PLAN_EXCHANGE, "an exchange of %lld padded rows is not %s",
                (long long)plan->padding, exchange->name);

@@ -159,6 +159,15 @@ void mp_distinct_rows_count_chunks(struct mp_distinct_rows *exchange, int layer,
     }
 }
 
+uint32_t *mp_distinct_rows_chunks(const struct mp_distinct_rows *exchange, int layer) {
+    const struct mp_paths *paths = exchange->paths;
+    return exchange->chunk_routes
+               ? exchange->chunk_routes + (size_t)layer * (size_t)paths->comm->ranks *
+                                              (size_t)paths->steps *
+                                              (size_t)paths->model->shape.experts
+               : NULL;
+}
+
 /* The rank that a place in a source's send order is for. */
 static int rank_of(const struct passage *passage, int source, int32_t place) {
     const int *begin = passage->begin + (size_t)source * (size_t)passage->ranks;

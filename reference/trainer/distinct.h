@@ -41,6 +41,8 @@ void mp_distinct_rows_destroy(struct mp_distinct_rows *exchange); /* accepts a z
 
 /* counts [chunks][E]: a gate's choices by chunk of this rank's tokens. */
 void mp_distinct_rows_count_chunks(struct mp_distinct_rows *exchange, int layer, uint32_t counts[]);
+/* Chunks' routes of a layer, [R][C][E]; NULL: there is one chunk. */
+uint32_t *mp_distinct_rows_chunks(const struct mp_distinct_rows *exchange, int layer);
 /* Who gets which tokens of a layer, of all ranks, once forward has found the routes' places; and
  * then their rows' places and what leaves beside them.  MP_ENOMEM. */
 int mp_distinct_rows_gather(struct mp_distinct_rows *exchange, int layer, struct mp_error *error);

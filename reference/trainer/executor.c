@@ -66,7 +66,7 @@ static void update(struct mp_trainer *trainer) {
                                 .step = ++trainer->updates};
     mp_dense_update(&trainer->model.dense, trainer->model.stream, &settings);
     mp_experts_update(&trainer->model.experts, trainer->model.stream, &settings);
-    mp_trainer_move_biases(trainer);
+    mp_counts_move_biases(&trainer->counts);
 }
 
 static int attend(struct mp_trainer *trainer, const struct mp_operation *operation,
@@ -94,7 +94,7 @@ static int work(void *self, const struct mp_operation *operation, struct mp_erro
     switch (operation->kind) {
     case MP_WORK_EMBED:
         if (forward)
-            mp_model_embed(model, trainer->token_now, trainer->target_now);
+            mp_model_embed(model, trainer->batch.token_now, trainer->batch.target_now);
         else
             mp_model_embed_backward(model);
         return MP_OK;
@@ -116,7 +116,7 @@ static int work(void *self, const struct mp_operation *operation, struct mp_erro
             mp_model_combine(model, operation->layer);
         return MP_OK;
     case MP_WORK_HEAD:
-        mp_model_head(model, forward ? 0 : 1.0f / (float)trainer->global_tokens, !forward);
+        mp_model_head(model, forward ? 0 : 1.0f / (float)trainer->batch.global_tokens, !forward);
         return MP_OK;
     default:
         update(trainer);
@@ -126,33 +126,13 @@ static int work(void *self, const struct mp_operation *operation, struct mp_erro
 
 /* ---- what travels ---- */
 
-/* Sums a bucket of non-expert gradients over all ranks. */
-static int start_bucket(struct mp_trainer *trainer, int bucket, struct mp_error *error) {
-    struct mp_dense *dense = &trainer->model.dense;
-    size_t first = dense->bucket[bucket], last = dense->bucket[bucket + 1];
-    trainer->bucket_flight[bucket] = mp_spans_departed(&trainer->spans, MP_PHASE_ALLREDUCE);
-    return mp_all_reduce_start(trainer->comm, dense->gradient + first, last - first,
-                               trainer->model.stream, trainer->bucket[bucket], error);
-}
-
-static int wait_bucket(struct mp_trainer *trainer, int bucket, struct mp_error *error) {
-    const struct mp_dense *dense = &trainer->model.dense;
-    size_t floats = dense->bucket[bucket + 1] - dense->bucket[bucket];
-    int code = mp_request_wait(trainer->bucket[bucket], error);
-    mp_spans_arrived(&trainer->spans, trainer->bucket_flight[bucket], MP_PHASE_ALLREDUCE,
-                     MP_BACKWARD, bucket < trainer->job.layers ? bucket : -1,
-                     (int64_t)(floats * sizeof(float)));
-    return code;
-}
-
 /* Loss over all ranks. */
 static int agree(struct mp_trainer *trainer, struct mp_error *error) {
-    double sums[3] = {mp_model_loss_sum(&trainer->model, trainer->host_loss), 0, trainer->stop};
-    for (int l = 0; l < trainer->job.layers; l++)
-        sums[1] += trainer->auxiliary_loss[l];
+    double sums[3] = {mp_model_loss_sum(&trainer->model, trainer->batch.loss),
+                      mp_counts_loss(&trainer->counts), trainer->stop};
     int code = mp_comm_sum(trainer->comm, sums, 3, error);
     *trainer->result = (struct mp_trainer_result){
-        trainer->iteration, sums[0] / (double)trainer->answers, sums[1], sums[2] > 0};
+        trainer->iteration, sums[0] / (double)trainer->batch.answers, sums[1], sums[2] > 0};
     return code;
 }
 
@@ -160,12 +140,12 @@ static int start(void *self, const struct mp_operation *operation, struct mp_err
     struct mp_trainer *trainer = self;
     switch (operation->kind) {
     case MP_TRAVEL_COUNTS:
-        return mp_trainer_start_counts(trainer, error);
+        return mp_counts_start(&trainer->counts, error);
     case MP_TRAVEL_ROWS:
     case MP_TRAVEL_RETURNS:
         return mp_trainer_start_rows(trainer, operation, error);
     case MP_TRAVEL_SUM_DENSE:
-        return start_bucket(trainer, operation->layer, error);
+        return mp_buckets_start(&trainer->buckets, operation->layer, error);
     case MP_TRAVEL_MOVES:
         trainer->totals.moves += trainer->planner.moves.count;
         return mp_moves_start(&trainer->moves, error);
@@ -180,14 +160,18 @@ static int start(void *self, const struct mp_operation *operation, struct mp_err
 
 static int wait(void *self, const struct mp_operation *operation, struct mp_error *error) {
     struct mp_trainer *trainer = self;
+    int code;
     switch (operation->kind) {
     case MP_TRAVEL_COUNTS:
-        return mp_trainer_wait_counts(trainer, operation->layer, error);
+        code = mp_counts_wait(&trainer->counts, operation->layer, error);
+        if (!code)
+            mp_choices_read(&trainer->choices, operation->layer);
+        return code;
     case MP_TRAVEL_ROWS:
     case MP_TRAVEL_RETURNS:
         return mp_trainer_wait_rows(trainer, operation, error);
     case MP_TRAVEL_SUM_DENSE:
-        return wait_bucket(trainer, operation->layer, error);
+        return mp_buckets_wait(&trainer->buckets, operation->layer, error);
     case MP_TRAVEL_HOMES:
         return mp_carriages_wait_homes(&trainer->carriages, operation->layer, error);
     case MP_TRAVEL_MOVES:
@@ -211,7 +195,7 @@ static int plan(void *self, int layer, bool before_gate, const struct mp_plan **
 static int learn(void *self, const struct mp_rehome **change, struct mp_error *error) {
     struct mp_trainer *trainer = self;
     *change = &trainer->planner.change;
-    int code = mp_trainer_sum_transitions(trainer, error);
+    int code = mp_choices_sum(&trainer->choices, error);
     return code
                ? code
                : mp_planner_after_step(&trainer->planner, trainer->iteration, trainer->load, error);

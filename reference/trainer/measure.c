@@ -26,17 +26,17 @@ static double measure_non_moe(struct mp_trainer *trainer) {
     struct mp_model *model = &trainer->model;
     double seconds[REPETITIONS];
     for (int i = 0; i < model->tokens; i++)
-        trainer->token[i] = trainer->target[i] = i % MP_VOCABULARY;
+        trainer->batch.token[i] = trainer->batch.target[i] = i % MP_VOCABULARY;
     bool needs_choices = mp_gate_kinds[trainer->job.gate]->choose != NULL;
-    const int32_t *forced = needs_choices ? trainer->forced : NULL; /* any */
-    mp_model_embed(model, trainer->token, trainer->target);
+    const int32_t *forced = needs_choices ? trainer->forced.choice : NULL; /* any */
+    mp_model_embed(model, trainer->batch.token, trainer->batch.target);
     mp_model_attention(model, 0);
     for (int i = 0; i < REPETITIONS; i++) {
         settle(trainer);
         int64_t start = mp_clock_ns();
         mp_model_attention(model, 0);
-        mp_model_gate(model, 0, forced, NULL, trainer->counts,
-                      trainer->counts + trainer->job.experts);
+        mp_model_gate(model, 0, forced, NULL, trainer->counts.own,
+                      trainer->counts.own + trainer->job.experts);
         mp_model_shared(model, 0);
         settle(trainer);
         seconds[i] = 1e-9 * (double)(mp_clock_ns() - start);
@@ -77,7 +77,7 @@ static int measure_expert(struct mp_trainer *trainer, double *per_route, double 
                           struct mp_error *error) {
     struct mp_model *model = &trainer->model;
     const struct mp_device_operations *operations = trainer->device->operations;
-    int64_t routes = trainer->global_tokens * model->shape.top_k / model->shape.experts;
+    int64_t routes = trainer->batch.global_tokens * model->shape.top_k / model->shape.experts;
     int rows = routes < 2 ? 2 : (int)routes;
     size_t row_floats = (size_t)model->shape.width;
     size_t expert = mp_model_expert_floats(&model->shape), floats = expert;

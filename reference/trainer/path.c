@@ -47,7 +47,7 @@ static void count_rows(const struct mp_plan *plan, int step, int rows[]) {
                 int64_t all = plan->padding > 0 ? plan->padding : part->count;
                 for (int32_t at = part->first; at < part->first + part->run; at++, before += all)
                     rows[plan->holder[at]] +=
-                        (int)mp_plan_chunk(plan, source, expert, before, all, step);
+                        (int)mp_plan_chunk(plan, source, expert, at, before, all, step);
             }
         }
     }

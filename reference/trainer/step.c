@@ -53,7 +53,7 @@ static int64_t bytes_after_step(const struct mp_trainer *trainer) {
 static void record_plans(struct mp_trainer *trainer) {
     for (int l = 0; l < trainer->job.layers; l++) {
         const struct mp_load *load = &trainer->load[l];
-        mp_trainer_record_choices(trainer, l);
+        mp_choices_record(&trainer->choices, l);
         mp_record_load(trainer->spans.compute, trainer->iteration, l, trainer->job.experts,
                        load->count + (long)trainer->comm->rank * load->experts,
                        trainer->planner.law.drops_routes ? trainer->model.state[l].routing.dropped
@@ -92,10 +92,7 @@ static void record_iteration(struct mp_trainer *trainer, struct mp_mark mark, in
 
 /* From `mark`, the iteration's start, on; cpu_ns: what mp_spans_cpu_ns said there. */
 static int iterate(struct mp_trainer *trainer, struct mp_mark mark, int64_t cpu_ns,
-                   const int32_t *token, const int32_t *target, struct mp_trainer_result *result,
-                   struct mp_error *error) {
-    trainer->token_now = token;
-    trainer->target_now = target;
+                   struct mp_trainer_result *result, struct mp_error *error) {
     trainer->result = result;
     int code = mp_schedule_iteration(&trainer->schedule, error);
     if (!code) /* what failed leaves half of a plan */
@@ -115,21 +112,18 @@ static int iterate(struct mp_trainer *trainer, struct mp_mark mark, int64_t cpu_
 
 int mp_trainer_step_on(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,
                        struct mp_trainer_result *result, struct mp_error *error) {
+    mp_batch_take(&trainer->batch, token, target);
     return iterate(trainer, mp_spans_mark(&trainer->spans, MP_PHASE_ITERATION),
-                   mp_spans_cpu_ns(&trainer->spans), token, target, result, error);
+                   mp_spans_cpu_ns(&trainer->spans), result, error);
+}
+
+int mp_trainer_forward(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,
+                       struct mp_error *error) {
+    mp_batch_take(&trainer->batch, token, target);
+    return mp_schedule_forward(&trainer->schedule, error);
 }
 
 /* ---- serving ---- */
-
-/* Tokens `first` and on of each of this rank's sequences, as many as a step has, out of
- * token [sequences][count]; behind its end any. */
-static void cut_step(struct mp_trainer *trainer, const int32_t *token, int count, int first) {
-    int step = mp_job_step_tokens(&trainer->job);
-    for (int b = 0; b < trainer->sequences; b++)
-        for (int i = 0; i < step; i++)
-            trainer->token[b * step + i] =
-                first + i < count ? token[(size_t)b * (size_t)count + (size_t)(first + i)] : 0;
-}
 
 int mp_trainer_fill_on(struct mp_trainer *trainer, const int32_t *token, struct mp_error *error) {
     struct mp_model *model = &trainer->model;
@@ -137,88 +131,58 @@ int mp_trainer_fill_on(struct mp_trainer *trainer, const int32_t *token, struct 
     for (int done = 0; !code && done < context; done += step) {
         /* Places behind the context are those that the first step takes. */
         model->context = done;
-        cut_step(trainer, token, context, done);
-        code = mp_trainer_forward(trainer, trainer->token, trainer->target, error);
+        mp_batch_cut(&trainer->batch, token, done);
+        code = mp_trainer_forward(trainer, trainer->batch.token, trainer->batch.target, error);
     }
     model->context = context;
     return code ? code : mp_device_check(trainer->device, error);
 }
 
 int mp_trainer_fill(struct mp_trainer *trainer, struct mp_error *error) {
-    const struct mp_job *job = &trainer->job;
-    size_t context = (size_t)job->context;
-    if (context == 0)
+    if (trainer->job.context == 0)
         return MP_OK;
-    for (int b = 0; b < trainer->sequences; b++)
-        mp_text_part(trainer->text, (uint64_t)job->seed, 0,
-                     trainer->comm->rank * trainer->sequences + b, (int)mp_job_positions(job), 0,
-                     job->context, trainer->context + (size_t)b * context, NULL);
-    return mp_trainer_fill_on(trainer, trainer->context, error);
+    mp_batch_read_context(&trainer->batch);
+    return mp_trainer_fill_on(trainer, trainer->batch.context, error);
 }
 
 /* ---- iterations on the text ---- */
-
-/* The batch of this iteration; in serving what follows the context in its texts, and the token
- * behind each. */
-static void read_batch(struct mp_trainer *trainer) {
-    const struct mp_job *job = &trainer->job;
-    int step = mp_job_step_tokens(job);
-    for (int b = 0; b < trainer->sequences; b++)
-        mp_text_part(trainer->text, (uint64_t)job->seed, trainer->iteration,
-                     trainer->comm->rank * trainer->sequences + b, (int)mp_job_positions(job),
-                     job->context, step, trainer->token + b * step, trainer->target + b * step);
-    for (int b = 0; mp_job_serves(job) && b < trainer->sequences; b++)
-        trainer->target[b] = trainer->target[(b + 1) * step - 1];
-}
 
 int mp_trainer_step(struct mp_trainer *trainer, struct mp_trainer_result *result,
                     struct mp_error *error) {
     struct mp_mark mark = mp_spans_mark(&trainer->spans, MP_PHASE_ITERATION);
     int64_t cpu_ns = mp_spans_cpu_ns(&trainer->spans);
     struct mp_mark before_data = mp_spans_mark(&trainer->spans, MP_PHASE_DATA);
-    read_batch(trainer);
+    mp_batch_read(&trainer->batch, trainer->iteration);
+    mp_batch_take(&trainer->batch, trainer->batch.token, trainer->batch.target);
     mp_spans_spent(&trainer->spans, before_data, MP_PHASE_DATA, MP_NO_DIRECTION, -1,
                    trainer->model.tokens, -1);
-    return iterate(trainer, mark, cpu_ns, trainer->token, trainer->target, result, error);
-}
-
-int mp_trainer_forward(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,
-                       struct mp_error *error) {
-    trainer->token_now = token;
-    trainer->target_now = target;
-    return mp_schedule_forward(&trainer->schedule, error);
+    return iterate(trainer, mark, cpu_ns, result, error);
 }
 
 int mp_trainer_validate(struct mp_trainer *trainer, double *loss, struct mp_error *error) {
     struct mp_record_thread *compute = trainer->spans.compute,
                             *communication = trainer->spans.communication;
     struct mp_mark mark = mp_spans_mark(&trainer->spans, MP_PHASE_VALIDATE);
-    const struct mp_job *job = &trainer->job;
-    int batches = job->validation_batches, code = MP_OK;
+    int batches = trainer->job.validation_batches, code = MP_OK;
     double sum = 0;
     trainer->spans.compute = trainer->spans.communication = NULL; /* one span for all of it, */
     trainer->spans.validating = true;
     trainer->iteration--; /* part of the iteration just done */
     for (int i = 0; !code && i < batches; i++) {
-        for (int b = 0; b < trainer->sequences; b++) {
-            int index = (i * trainer->comm->ranks + trainer->comm->rank) * trainer->sequences + b;
-            mp_text_validation(trainer->text, index, batches * job->batch, job->sequence,
-                               trainer->token + b * job->sequence,
-                               trainer->target + b * job->sequence);
-        }
-        code = mp_trainer_forward(trainer, trainer->token, trainer->target, error);
+        mp_batch_read_validation(&trainer->batch, i);
+        code = mp_trainer_forward(trainer, trainer->batch.token, trainer->batch.target, error);
         if (code)
             break;
         count_plans(trainer, false);
         mp_model_head(&trainer->model, 0, false);
-        sum += mp_model_loss_sum(&trainer->model, trainer->host_loss);
+        sum += mp_model_loss_sum(&trainer->model, trainer->batch.loss);
     }
     if (!code)
         code = mp_comm_sum(trainer->comm, &sum, 1, error);
     trainer->spans.compute = compute;
     trainer->spans.communication = communication;
     trainer->spans.validating = false;
-    *loss = sum / ((double)trainer->global_tokens * batches);
+    *loss = sum / ((double)trainer->batch.global_tokens * batches);
     mp_spans_spent(&trainer->spans, mark, MP_PHASE_VALIDATE, MP_NO_DIRECTION, -1,
                    (int64_t)trainer->model.tokens * batches, -1);
     if (trainer->spans.stamps)

@@ -35,51 +35,48 @@ static void describe_setting(struct mp_trainer *trainer) {
     mp_job_setting(job, &trainer->sizes, &topology, 1, &trainer->setting);
 }
 
-/* Of a gate whose loss is not the same for all experts. */
-static void create_loss_factors(struct mp_trainer *trainer) {
-    const struct mp_gate_kind *gate = mp_gate_kinds[trainer->job.gate];
-    const struct mp_gate_sizes sizes = mp_job_gate_sizes(&trainer->job);
-    const struct mp_topology topology = mp_job_topology(&trainer->job, trainer->comm->ranks);
-    if (!gate->loss_factors)
-        return;
-    MP_TAKE(&trainer->arena, trainer->loss_factor, trainer->job.experts);
-    if (trainer->loss_factor)
-        gate->loss_factors(&sizes, trainer->job.gate_options.bytes, &topology, trainer->comm->rank,
-                           trainer->loss_factor);
-}
-
 static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
-    size_t layers = (size_t)trainer->job.layers, experts = (size_t)trainer->job.experts;
-    size_t ranks = (size_t)trainer->comm->ranks;
-    size_t sequences = (size_t)trainer->sequences;
-    size_t tokens = sequences * (size_t)mp_job_step_tokens(&trainer->job);
+    size_t layers = (size_t)trainer->job.layers;
     MP_TAKE_EACH(&trainer->arena, layers, trainer->facts, trainer->load);
-    /* Chunks are known only with the first plan. */
-    size_t counts = (2 + MP_MOST_DEGREE) * experts;
-    MP_TAKE(&trainer->arena, trainer->counts, counts);
-    MP_TAKE(&trainer->arena, trainer->all_counts, counts * ranks);
-    MP_TAKE_EACH(&trainer->arena, experts, trainer->inside, trainer->limited);
-    MP_TAKE(&trainer->arena, trainer->auxiliary_loss, layers);
-    create_loss_factors(trainer);
-    MP_TAKE_EACH(&trainer->arena, tokens, trainer->token, trainer->target, trainer->host_loss);
-    MP_TAKE(&trainer->arena, trainer->context, sequences * (size_t)trainer->job.context);
-    MP_TAKE(&trainer->arena, trainer->bucket_flight, layers + 1);
+    MP_TAKE(&trainer->arena, trainer->inside, trainer->job.experts);
+    MP_TAKE(&trainer->arena, trainer->buckets.flight, layers + 1);
+    mp_batch_create(&trainer->batch, &trainer->arena);
     return mp_arena_check(&trainer->arena, error);
 }
 
 /* What parts look at of each other. */
-static void connect_parts(struct mp_trainer *trainer) {
+static void connect_parts(struct mp_trainer *trainer, const struct mp_text *text) {
     struct mp_comm *comm = trainer->comm;
     struct mp_model *model = &trainer->model;
     struct mp_planner *planner = &trainer->planner;
     struct mp_spans *spans = &trainer->spans;
+    const struct mp_job *job = &trainer->job;
     *spans = (struct mp_spans){.comm = comm, .iteration = &trainer->iteration};
+    trainer->batch = (struct mp_batch){.job = job, .text = text, .rank = comm->rank};
+    trainer->forced = (struct mp_forced){.job = job, .model = model, .rank = comm->rank};
     trainer->paths = (struct mp_paths){.comm = comm, .model = model, .planner = planner};
-    trainer->distinct = (struct mp_distinct_rows){.paths = &trainer->paths, .load = trainer->load};
+    trainer->buckets = (struct mp_buckets){.comm = comm, .model = model, .spans = spans};
     trainer->moves =
         (struct mp_moves){.comm = comm, .model = model, .planner = planner, .spans = spans};
     trainer->carriages = (struct mp_carriages){
         .spans = spans, .slices = {.comm = comm, .model = model, .planner = planner}};
+}
+
+/* The same of those that look at loads. */
+static void connect_loads(struct mp_trainer *trainer) {
+    trainer->distinct = (struct mp_distinct_rows){.paths = &trainer->paths, .load = trainer->load};
+    trainer->counts = (struct mp_counts){.job = &trainer->job,
+                                         .batch = &trainer->batch,
+                                         .comm = trainer->comm,
+                                         .model = &trainer->model,
+                                         .distinct = &trainer->distinct,
+                                         .load = trainer->load};
+    trainer->choices = (struct mp_choices){.comm = trainer->comm,
+                                           .model = &trainer->model,
+                                           .spans = &trainer->spans,
+                                           .load = trainer->load,
+                                           .records = trainer->job.record_routes,
+                                           .experts = trainer->job.experts};
 }
 
 /* Lets transfers move on while this rank computes; a failure is told when the iteration ends, if no
@@ -143,7 +140,7 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
         struct mp_request **request;
         int transfers;
     } wanted[] = {
-        {&trainer->gather, 0},
+        {&trainer->counts.request, 0},
         {&trainer->carriages.late_fetch.request[0], copies},
         {&trainer->carriages.refetch[0].request[1],
          again}, /* of late copies, which are of no slices */
@@ -159,8 +156,8 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
     MP_TAKE(&trainer->arena, trainer->request, trainer->requests);
     if (trainer->arena.lacking)
         return mp_arena_check(&trainer->arena, error);
-    trainer->bucket = trainer->request + single + fetches;
-    trainer->rows = trainer->bucket + layers + 1;
+    trainer->buckets.request = trainer->request + single + fetches;
+    trainer->rows = trainer->buckets.request + layers + 1;
     for (int i = 0; !code && i < trainer->requests; i++) {
         int transfers = i < single             ? wanted[i].transfers
                         : i < single + fetches ? (i - single) % 2 ? again : copies
@@ -170,7 +167,7 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
         if (i < single)
             *wanted[i].request = trainer->request[i];
     }
-    trainer->distinct.gather = trainer->gather;
+    trainer->distinct.gather = trainer->counts.request;
     for (int i = 0; i < fetches / 2; i++) {
         trainer->carriages.fetch[i].request[0] = trainer->request[single + 2 * i];
         trainer->carriages.refetch[i].request[0] = trainer->request[single + 2 * i + 1];
@@ -219,62 +216,6 @@ static int create_experts(struct mp_trainer *trainer, struct mp_error *error) {
                              planner->home, &layout, &model->experts, error);
 }
 
-/* This rank's part of the trace. */
-static int read_trace(struct mp_trainer *trainer, struct mp_error *error) {
-    const struct mp_job *job = &trainer->job;
-    const struct mp_loads_shape shape = {.sources = trainer->comm->ranks,
-                                         .experts = job->experts,
-                                         .layers = job->layers,
-                                         .top_k = trainer->model.shape.top_k,
-                                         .tokens = trainer->model.tokens,
-                                         .fewer = mp_job_takes_fewer(job)};
-    char digest[16];
-    if (!*job->trace_loads)
-        return mp_fail(error, MP_EINVAL,
-                       "trace-loads: not given; moeperf run makes this file from a suite's trace");
-    int code = mp_loads_read(job->trace_loads, &shape, trainer->comm->rank, &trainer->loads, error);
-    snprintf(digest, sizeof digest, "%08x", trainer->loads.digest);
-    if (!code && *job->trace_digest && strcmp(digest, job->trace_digest) != 0)
-        code = mp_fail(error, MP_EINVAL, "%s: has loads of trace %s, the job's trace-digest is %s",
-                       job->trace_loads, digest, job->trace_digest);
-    return code;
-}
-
-/* The same loads in all layers and iterations. */
-static int repeat_loads(struct mp_trainer *trainer, struct mp_error *error) {
-    struct mp_loads *loads = &trainer->loads;
-    const struct mp_job *job = &trainer->job;
-    int64_t routes = (int64_t)trainer->model.tokens * trainer->model.shape.top_k;
-    size_t experts = (size_t)job->experts;
-    *loads = (struct mp_loads){1, job->experts, job->layers, 1, 0, NULL};
-    loads->count = calloc((size_t)job->layers * experts, sizeof *loads->count);
-    int code = loads->count ? MP_OK
-                            : mp_fail(error, MP_ENOMEM, "no memory for %lld replayed routes",
-                                      (long long)routes);
-    for (int l = 0; !code && l < job->layers; l++)
-        code = mp_job_replay(job, trainer->comm->rank, routes, loads->count + (size_t)l * experts,
-                             error);
-    return code;
-}
-
-/* The loads that replayed gating reproduces on this rank, and room for choices that no logits make.
- */
-static int create_replay(struct mp_trainer *trainer, struct mp_error *error) {
-    bool replayed = trainer->job.routing != MP_ROUTING_GATE;
-    if (!replayed && !mp_gate_kinds[trainer->job.gate]->choose)
-        return MP_OK;
-    size_t routes = (size_t)trainer->model.tokens * (size_t)trainer->model.shape.top_k;
-    trainer->forced = trainer->device->operations->host_allocate(trainer->device,
-                                                                 routes * sizeof *trainer->forced);
-    if (!trainer->forced)
-        return mp_fail(error, MP_ENOMEM, "no memory for the choices of %zu routes", routes);
-    if (!replayed)
-        return MP_OK;
-    int code = trainer->job.routing == MP_ROUTING_TRACE ? read_trace(trainer, error)
-                                                        : repeat_loads(trainer, error);
-    return code ? code : mp_trainer_force_choices(trainer, 0, error);
-}
-
 /* The model, which takes in as many rows as a rank may send or be sent. */
 static int create_model(struct mp_trainer *trainer, const struct mp_model_shape *shape,
                         const struct mp_job_file *file, struct mp_error *error) {
@@ -288,8 +229,8 @@ static int create_model(struct mp_trainer *trainer, const struct mp_model_shape 
     /* Rows are counted in int; a plan that brings more is refused when it is there. */
     sent = sent < INT_MAX ? sent : INT_MAX;
     received = received < INT_MAX ? received : INT_MAX;
-    return mp_model_create(shape, trainer->device, trainer->sequences, (int)ranks, sent, received,
-                           (uint64_t)trainer->job.seed, &trainer->model, error);
+    return mp_model_create(shape, trainer->device, trainer->batch.sequences, (int)ranks, sent,
+                           received, (uint64_t)trainer->job.seed, &trainer->model, error);
 }
 
 /* Rows and sequences are counted in int, and one rank may be sent the rows of all. */
@@ -322,25 +263,16 @@ void mp_trainer_limits(const struct mp_job *job, struct mp_device_limits *limits
 }
 
 /* The device that was given, or one of the trainer's own, and what depends on it. */
-static int take_device(struct mp_trainer *trainer, struct mp_device *device, bool by_sequence,
+static int take_device(struct mp_trainer *trainer, struct mp_device *device,
                        struct mp_error *error) {
     struct mp_device_limits limits;
-    struct mp_job job = trainer->job;
-    job.ranks = trainer->comm->ranks;
-    mp_trainer_limits(&job, &limits);
+    mp_trainer_limits(&trainer->job, &limits);
     int code =
         device ? MP_OK
                : mp_device_cpu_create(trainer->job.threads, &limits, &trainer->own_device, error);
     trainer->device = device ? device : trainer->own_device;
     if (code)
         return code;
-    size_t biases = (size_t)job.layers * (size_t)job.experts;
-    size_t slopes = biases * (by_sequence ? (size_t)(job.batch / job.ranks) : 1);
-    trainer->auxiliary = trainer->device->operations->host_allocate(
-        trainer->device, (slopes + biases) * sizeof *trainer->auxiliary);
-    if (!trainer->auxiliary)
-        return mp_no_memory(error);
-    trainer->bias_step = trainer->auxiliary + slopes;
     /* A layer has some 20 spans, and with several steps 4 for each. */
     int spans = 64 + trainer->job.layers * (32 + 6 * mp_exchange_most_steps(trainer->comm->ranks));
     trainer->spans.device = trainer->device;
@@ -412,20 +344,17 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
         &(struct mp_job_file){trainer->job, file->system, file->system_options});
     job = &trainer->job;
     trainer->comm = comm;
-    trainer->text = text;
-    trainer->sequences = job->batch / comm->ranks;
-    trainer->global_tokens = mp_job_tokens(job);
-    trainer->answers = mp_job_serves(job) ? job->batch : trainer->global_tokens;
     struct mp_model_shape shape;
     shape_of(job, &rule, &shape);
+    connect_parts(trainer, text);
     code = create_tables(trainer, error);
-    connect_parts(trainer);
+    connect_loads(trainer);
     if (!code)
         code = mp_inject_parse(job->inject, &trainer->spans.inject, error);
     if (trainer->spans.inject.rank != comm->rank)
         trainer->spans.inject.seconds = 0;
     if (!code)
-        code = take_device(trainer, device, rule.loss_level == MP_BALANCE_SEQUENCE, error);
+        code = take_device(trainer, device, error);
     if (!code) {
         describe_setting(trainer);
         mp_comm_set_nodes(comm, trainer->setting.topology.ranks_per_node);
@@ -433,13 +362,17 @@ int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
     if (!code)
         code = create_model(trainer, &shape, file, error);
     if (!code)
-        code = create_replay(trainer, error);
+        code = mp_counts_create(&trainer->counts, &trainer->arena, error);
+    if (!code)
+        code = mp_forced_create(&trainer->forced, &trainer->arena, error);
     if (!code)
         code = mp_trainer_measure(trainer, error);
     if (!code)
         code = create_planner(trainer, file, error);
     if (!code)
-        code = mp_trainer_create_routes(trainer, error);
+        code = mp_choices_create(&trainer->choices,
+                                 file->system->capabilities & MP_SYSTEM_USES_TRANSITIONS,
+                                 &trainer->arena, error);
     if (!code)
         code = mp_paths_create(&trainer->paths, &trainer->arena, error);
     if (!code)
@@ -476,13 +409,11 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
     mp_paths_destroy(&trainer->paths);
     mp_moves_destroy(&trainer->moves);
     mp_slices_destroy(&trainer->carriages.slices); /* of the model's device */
+    mp_forced_destroy(&trainer->forced);
+    mp_counts_destroy(&trainer->counts);
     mp_model_destroy(&trainer->model);
     mp_planner_destroy(&trainer->planner);
     mp_schedule_destroy(&trainer->schedule);
-    if (trainer->device) {
-        trainer->device->operations->host_release(trainer->device, trainer->forced);
-        trainer->device->operations->host_release(trainer->device, trainer->auxiliary);
-    }
     mp_spans_destroy(&trainer->spans);
     mp_device_destroy(trainer->own_device);
     mp_device_destroy(trainer->host);
@@ -490,7 +421,6 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
         if (trainer->load)
             mp_load_destroy(&trainer->load[l]);
     }
-    mp_loads_destroy(&trainer->loads);
     mp_arena_release(&trainer->arena);
     free(trainer);
 }

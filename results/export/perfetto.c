@@ -1,10 +1,38 @@
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "results/export/lanes.h"
 #include "results/export/output.h"
-#include "results/export/timeline.h"
+
+/* ---- lanes ---- */
+
+enum { LANES = 32, LANE_DEPTH = 32 };
+
+struct lanes {
+    int used; /* of them */
+    struct {
+        int depth;
+        int64_t end_ns[LANE_DEPTH]; /* of the spans that are open, the outermost first */
+    } lane[LANES];
+};
+
+/* The first lane on which the span lies in all that is open, or LANES if there is none.  Spans
+ * come by ascending start, of equal ones the longest first; start_ns <= end_ns. */
+static int lanes_take(struct lanes *lanes, int64_t start_ns, int64_t end_ns) {
+    for (int l = 0; l < LANES; l++) {
+        int64_t *open = lanes->lane[l].end_ns;
+        int *depth = &lanes->lane[l].depth;
+        while (*depth > 0 && open[*depth - 1] <= start_ns)
+            --*depth;
+        if (*depth == LANE_DEPTH || (*depth > 0 && open[*depth - 1] < end_ns))
+            continue;
+        open[(*depth)++] = end_ns;
+        lanes->used = l + 1 > lanes->used ? l + 1 : lanes->used;
+        return l;
+    }
+    return LANES;
+}
 
 struct timeline {
     struct output output;
@@ -128,36 +156,38 @@ static int write_metadata(struct timeline *timeline, const char *kind, int tid, 
     return output_json(&timeline->output, event, error);
 }
 
-/* A column by its name; infinities are no JSON, and become texts. */
+/* A column by its name, whose first quote is there; infinities are no JSON, and become texts. */
 static void write_argument(FILE *file, sqlite3_stmt *row, int column) {
     double number;
-    fprintf(file, "\"%s\":", sqlite3_column_name(row, column));
+    fputs(sqlite3_column_name(row, column), file);
     switch (sqlite3_column_type(row, column)) {
     case SQLITE_INTEGER:
-        fprintf(file, "%lld", (long long)sqlite3_column_int64(row, column));
+        fprintf(file, "\":%lld", (long long)sqlite3_column_int64(row, column));
         break;
     case SQLITE_FLOAT:
         number = sqlite3_column_double(row, column);
-        fprintf(file, isfinite(number) ? "%.17g" : "\"%g\"", number);
+        fprintf(file, isfinite(number) ? "\":%.17g" : "\":\"%g\"", number);
         break;
     case SQLITE_BLOB:
+        fputs("\":", file);
         fwrite(sqlite3_column_blob(row, column), 1, (size_t)sqlite3_column_bytes(row, column),
                file);
         break;
     default:
+        fputs("\":", file);
         write_text(file, text_of(row, column));
     }
 }
 
 /* And the event's end. */
 static void write_arguments(struct timeline *timeline, sqlite3_stmt *row) {
-    const char *before = ",\"args\":{";
+    const char *before = ",\"args\":{\"";
     for (int c = TIMELINE_ARGUMENTS; c < sqlite3_column_count(row); c++) {
         if (sqlite3_column_type(row, c) == SQLITE_NULL)
             continue;
         fputs(before, timeline->output.file);
         write_argument(timeline->output.file, row, c);
-        before = ",";
+        before = ",\"";
     }
     fputs("}}", timeline->output.file);
 }
@@ -279,15 +309,20 @@ static void write_parts(struct timeline *timeline, sqlite3_stmt *row, const stru
 
 static int write_beside(struct timeline *timeline, sqlite3_stmt *row, const struct slice *slice,
                         struct mp_error *error) {
-    bool is_exchange = sqlite3_column_int(row, TIMELINE_EXCHANGE);
+    bool is_exchange = sqlite3_column_type(row, TIMELINE_EXCHANGE) != SQLITE_NULL;
     int code = MP_OK;
     if (sqlite3_column_type(row, TIMELINE_COUNTED) != SQLITE_NULL)
         write_counter(timeline, row);
     if (is_exchange && !timeline->draws_flows)
         timeline->exported->flows_left_out++;
     else if (is_exchange)
-        code =
-            keep(timeline, timeline->keep_exchange, (int64_t[]){slice->id, slice->tid}, 2, error);
+        code = keep(timeline, timeline->keep_exchange,
+                    (int64_t[]){sqlite3_column_int64(row, TIMELINE_ITERATION),
+                                sqlite3_column_int64(row, TIMELINE_LAYER),
+                                sqlite3_column_int64(row, TIMELINE_EXCHANGE),
+                                sqlite3_column_int64(row, TIMELINE_DIRECTION), timeline->rank,
+                                slice->tid, slice->start_ns, slice->end_ns},
+                    8, error);
     if (!code && timeline->keeps_launches &&
         sqlite3_column_type(row, TIMELINE_PROCESS) != SQLITE_NULL)
         code = keep(timeline, timeline->keep_launch,
@@ -484,8 +519,13 @@ static int prepare(struct timeline *timeline, struct mp_error *error) {
                                 make_json, NULL, NULL) != SQLITE_OK ||
         sqlite3_exec(connection, timeline_prepare_sql, NULL, NULL, NULL) != SQLITE_OK)
         return mp_store_fail(store, "cannot keep what is drawn", error);
-    int code = mp_store_query(store, "INSERT INTO temp.moeperf_exchange VALUES (?1, ?2)", NULL, 0,
-                              &timeline->keep_exchange, error);
+    int code = mp_store_query(store,
+                              "INSERT INTO temp.moeperf_exchange VALUES (?1, ?2, ?3, ?4, ?5, "
+                              "(SELECT coalesce(max(turn), -1) + 1 FROM temp.moeperf_exchange "
+                              "WHERE (iteration, layer, phase_id, direction, rank) = "
+                              "(?1, ?2, ?3, ?4, ?5)), "
+                              "?6, ?7, ?8)",
+                              NULL, 0, &timeline->keep_exchange, error);
     if (!code)
         code = mp_store_query(store,
                               "INSERT OR IGNORE INTO temp.moeperf_launch VALUES (?1, ?2, ?3, ?4)",

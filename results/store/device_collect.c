@@ -51,15 +51,8 @@ static int add_name(struct device_spool *spool, const struct mp_spool_record *re
     uint32_t id = record->as.name.id;
     if (id >= NAMES_LIMIT)
         return MP_OK;
-    if (id >= spool->name_count) {
-        uint32_t count = 2 * id + 64;
-        int64_t *grown = realloc(spool->names, count * sizeof *grown);
-        if (!grown)
-            return device_no_memory(spool, error);
-        memset(grown + spool->name_count, 0, (count - spool->name_count) * sizeof *grown);
-        spool->names = grown;
-        spool->name_count = count;
-    }
+    if (!MP_REACH(spool->names, spool->name_count, id, NAMES_LIMIT))
+        return device_no_memory(spool, error);
     return strings_id(spool->strings, record->as.name.text, &spool->names[id], error);
 }
 

@@ -1,11 +1,12 @@
 /* A rank's spool is read twice: for its names and schemas, then for the ranges. */
-#include "results/store/ranges.h"
+#include "results/store/recording.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "profiler/nvtx/payload.h"
+#include "reference/base/arena.h"
 
 enum {
     EVENT_CATEGORY = 33, /* Nsight's event types */
@@ -38,8 +39,10 @@ struct ranges {
     int64_t origin_ns;
     sqlite3_stmt *insert, *insert_thread;
     struct mp_schemas *schemas;
-    int64_t *string_ids;  /* by the spool's ids, StringIds' */
-    uint32_t *domain_ids; /* by the spool's ids, counted from 1 */
+    struct {
+        int64_t string_id;
+        uint32_t domain_id; /* counted from 1 */
+    } * name;               /* [names] by the spool's ids */
     uint32_t names, domains;
     char *text; /* of a name, made printable */
     size_t text_size;
@@ -78,25 +81,6 @@ static int store_string(struct ranges *ranges, const char *name, int64_t *id,
     return code;
 }
 
-/* Room for the name `id` in both tables. */
-static int make_room(struct ranges *ranges, uint32_t id, struct mp_error *error) {
-    if (id < ranges->names)
-        return MP_OK;
-    uint32_t names = 2 * (id + 512);
-    int64_t *string_ids = realloc(ranges->string_ids, names * sizeof *string_ids);
-    if (string_ids)
-        ranges->string_ids = string_ids;
-    uint32_t *domain_ids = realloc(ranges->domain_ids, names * sizeof *domain_ids);
-    if (domain_ids)
-        ranges->domain_ids = domain_ids;
-    if (!string_ids || !domain_ids)
-        return no_memory(ranges, error);
-    memset(string_ids + ranges->names, 0, (names - ranges->names) * sizeof *string_ids);
-    memset(domain_ids + ranges->names, 0, (names - ranges->names) * sizeof *domain_ids);
-    ranges->names = names;
-    return MP_OK;
-}
-
 /* What every row has. */
 static void bind_place(struct ranges *ranges) {
     sqlite3_bind_int64(ranges->insert, COLUMN_RUN, ranges->recordings->run_id);
@@ -108,7 +92,7 @@ static int64_t global_thread(const struct ranges *ranges, uint32_t thread) {
 }
 
 static int64_t domain_of(const struct ranges *ranges, uint32_t id) {
-    return id < ranges->names ? ranges->domain_ids[id] : 0;
+    return id < ranges->names ? ranges->name[id].domain_id : 0;
 }
 
 static int store_name(struct ranges *ranges, const struct mp_spool_record *record,
@@ -117,14 +101,14 @@ static int store_name(struct ranges *ranges, const struct mp_spool_record *recor
     int64_t string_id = 0;
     if (id >= NAMES_LIMIT)
         return MP_OK;
-    int code = make_room(ranges, id, error);
-    if (!code)
-        code = store_string(ranges, record->as.name.text, &string_id, error);
+    if (!MP_REACH(ranges->name, ranges->names, id, NAMES_LIMIT))
+        return no_memory(ranges, error);
+    int code = store_string(ranges, record->as.name.text, &string_id, error);
     if (code)
         return code;
-    ranges->string_ids[id] = string_id;
+    ranges->name[id].string_id = string_id;
     if (kind == MP_NAME_DOMAIN)
-        ranges->domain_ids[id] = ++ranges->domains;
+        ranges->name[id].domain_id = ++ranges->domains;
     if (kind == MP_NAME_THREAD) {
         STORE_INTEGERS(ranges->insert_thread, 1, string_id,
                        global_thread(ranges, record->as.name.number), ranges->recordings->run_id,
@@ -198,8 +182,8 @@ static int store_range(struct ranges *ranges, const struct mp_spool_record *reco
     sqlite3_bind_int64(insert, COLUMN_THREAD, global_thread(ranges, range->thread));
     if (range->end_ns && range->kind == MP_RANGE_STARTED)
         sqlite3_bind_int64(insert, COLUMN_END_THREAD, global_thread(ranges, range->end_thread));
-    if (range->name < ranges->names && ranges->string_ids[range->name])
-        sqlite3_bind_int64(insert, COLUMN_TEXT, ranges->string_ids[range->name]);
+    if (range->name < ranges->names && ranges->name[range->name].string_id)
+        sqlite3_bind_int64(insert, COLUMN_TEXT, ranges->name[range->name].string_id);
     sqlite3_bind_int64(insert, COLUMN_DOMAIN, domain_of(ranges, range->domain));
     bind_value(ranges, range);
     size_t length = range->payloads ? mp_payload_json(ranges->schemas, record, ranges->skipped,
@@ -288,8 +272,7 @@ int ranges_ingest(struct recordings *recordings, int rank, int64_t origin_ns,
     sqlite3_finalize(ranges->insert);
     sqlite3_finalize(ranges->insert_thread);
     mp_schemas_destroy(ranges->schemas);
-    free(ranges->string_ids);
-    free(ranges->domain_ids);
+    free(ranges->name);
     free(ranges->text);
     free(ranges);
     return code;

@@ -62,4 +62,9 @@ int64_t recordings_align(struct recordings *recordings, bool *comparable);
 /* Writes the rows of table rank. */
 int recordings_write(struct recordings *recordings, struct mp_error *error);
 
+/* Stores the ranges of one rank's spool with the names that they refer to; does nothing if it has
+ * none.  Times count from origin_ns on rank 0's clock. */
+int ranges_ingest(struct recordings *recordings, int rank, int64_t origin_ns,
+                  struct mp_error *error);
+
 #endif

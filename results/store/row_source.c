@@ -1,4 +1,3 @@
-#include "results/store/row_source.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

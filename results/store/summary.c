@@ -1,9 +1,56 @@
 #include "results/store/summary.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "results/store/summary_entries.h"
+#include "reference/base/imbalance.h"
+#include "reference/base/median.h"
+#include "results/store/internal.h"
+
+/* Phases between iterations, which no ITERATION span encloses. */
+static inline bool lies_beside_iterations(int phase) {
+    return phase == MP_PHASE_VALIDATE || phase == MP_PHASE_CHECKPOINT;
+}
+
+/* One rank in one iteration. */
+struct rank_iteration {
+    bool complete; /* its span of phase ITERATION is there */
+    int64_t start_ns, end_ns;
+    int64_t wait_ns;        /* as the ITERATION span says */
+    int64_t phases_wait_ns; /* as the phases inside it say */
+    int64_t tokens;         /* -1: not recorded */
+    int64_t routes;         /* computed: forward EXPERT spans */
+    bool uncounted;         /* one of them does not say how many */
+};
+
+struct iteration_entry {
+    bool has_loss, has_auxiliary_loss, has_validation_loss;
+    double loss, auxiliary_loss, validation_loss;
+    struct rank_iteration rank[]; /* [ranks] */
+};
+
+/* One rank in one phase of one layer of one iteration. */
+struct cell {
+    int64_t busy_ns, wait_ns; /* stream compute */
+    int64_t in_flight_ns;     /* stream comm */
+    int64_t forward_tokens, backward_tokens;
+    bool computed, has_forward_tokens, has_backward_tokens;
+};
+
+struct layer_entry {
+    int experts;
+    int64_t *routes; /* [experts], over all source ranks; owned */
+    int64_t dropped;
+};
+
+/* What summary_write.c computes first: which iterations count. */
+struct steady_state {
+    int64_t complete, steady; /* iterations */
+    double ms_per_iteration;  /* NAN: no steady iteration */
+    double tokens_per_s;      /* NAN: unknown */
+    double loss_final;        /* NAN: unknown */
+};
 
 /* No span lasts longer (5 hours in ns) or works on more; larger values are damage, and sums of half
  * a million of these still fit. */
@@ -162,4 +209,436 @@ int summary_add_number(struct summary *summary, const struct mp_spool_record *re
     else if (strcmp(name, "validation-loss") == 0)
         take_loss(&entry->has_validation_loss, &entry->validation_loss, value);
     return MP_OK;
+}
+
+/* ==== rows of what was collected ==== */
+
+static const double NS_PER_MS = 1e6;
+
+/* ---- iterations ---- */
+
+/* One iteration over the ranks that completed it. */
+struct iteration_row {
+    int ranks;
+    bool complete; /* by every recorded rank */
+    bool counts;   /* complete, and the run had the machine for itself */
+    int64_t start_ns, end_ns;
+    double ms, wait_ms;
+    int64_t tokens; /* -1: a rank did not record them */
+    int slowest_rank;
+    double straggler_ms;
+    double imbalance; /* NAN: no routes */
+};
+
+static int64_t wait_of(const struct rank_iteration *own) {
+    return own->wait_ns > own->phases_wait_ns ? own->wait_ns : own->phases_wait_ns;
+}
+
+/* Whether the run had the machine for itself all that time. */
+static bool is_in_slice(const struct summary *summary, int64_t start_ns, int64_t end_ns) {
+    int low = 0, high = summary->slices; /* the last slice that begins by then is below high */
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (summary->slice[middle].start_ns <= start_ns)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return !summary->slice || (high > 0 && end_ns <= summary->slice[high - 1].end_ns);
+}
+
+static struct iteration_row iteration_row_of(const struct summary *summary,
+                                             const struct iteration_entry *entry) {
+    struct iteration_row row = {.complete = true, .slowest_rank = -1};
+    int64_t longest_ns = 0, most_routes = 0;
+    double busy_sum = 0, most_busy = 0, routes = 0;
+    for (int r = 0; r < summary->ranks; r++) {
+        const struct rank_iteration *own = &entry->rank[r];
+        if (!own->complete) {
+            row.complete = row.complete && !summary->recorded[r];
+            continue;
+        }
+        int64_t duration = own->end_ns - own->start_ns;
+        int64_t wait = wait_of(own) < duration ? wait_of(own) : duration;
+        double busy = (double)(duration - wait);
+        if (row.slowest_rank < 0 || busy > most_busy) {
+            most_busy = busy;
+            row.slowest_rank = r;
+        }
+        busy_sum += busy;
+        longest_ns = duration > longest_ns ? duration : longest_ns;
+        row.end_ns = !row.ranks || own->end_ns > row.end_ns ? own->end_ns : row.end_ns;
+        row.start_ns = !row.ranks || own->start_ns < row.start_ns ? own->start_ns : row.start_ns;
+        row.tokens = row.tokens < 0 || own->tokens < 0 ? -1 : row.tokens + own->tokens;
+        row.wait_ms += (double)wait / NS_PER_MS;
+        routes += own->uncounted ? NAN : (double)own->routes;
+        most_routes = own->routes > most_routes ? own->routes : most_routes;
+        row.ranks++;
+    }
+    row.complete = row.complete && row.ranks > 0;
+    row.counts = row.complete && is_in_slice(summary, row.start_ns, row.end_ns);
+    if (row.ranks > 0) {
+        int64_t span_ns = summary->clocks_comparable ? row.end_ns - row.start_ns : longest_ns;
+        row.ms = (double)span_ns / NS_PER_MS;
+        row.straggler_ms = (most_busy - busy_sum / row.ranks) / NS_PER_MS;
+    }
+    row.imbalance = routes > 0 ? (double)most_routes * row.ranks / routes : NAN;
+    return row;
+}
+
+/* Complete iterations that don't count as steady: a tenth, rounded up, and at least the first. */
+static int64_t warm_up_of(int64_t complete) {
+    int64_t tenth = (complete + 9) / 10;
+    return tenth > 1 ? tenth : 1;
+}
+
+/* `ms` has room for all iterations. */
+static struct steady_state steady_state_of(struct summary *summary, const uint32_t order[],
+                                           double ms[]) {
+    struct steady_state state = {.loss_final = NAN};
+    for (size_t i = 0; i < summary->iterations.count; i++) {
+        const struct iteration_entry *entry = keyed_value(&summary->iterations, order[i]);
+        struct iteration_row row = iteration_row_of(summary, entry);
+        state.complete += row.complete;
+        if (row.ranks > 0 && entry->has_loss)
+            state.loss_final = entry->loss;
+    }
+    int64_t position = 0;
+    double tokens = 0;
+    for (size_t i = 0; i < summary->iterations.count; i++) {
+        struct iteration_row row =
+            iteration_row_of(summary, keyed_value(&summary->iterations, order[i]));
+        bool is_warm = row.complete && position++ >= warm_up_of(state.complete);
+        if (!is_warm || !row.counts)
+            continue;
+        ms[state.steady++] = row.ms;
+        tokens += row.tokens < 0 ? NAN : (double)row.tokens;
+    }
+    state.ms_per_iteration = mp_median_of(ms, state.steady);
+    state.tokens_per_s = tokens / (double)state.steady / (state.ms_per_iteration / 1e3);
+    if (!isfinite(state.tokens_per_s) || tokens <= 0)
+        state.tokens_per_s = NAN;
+    return state;
+}
+
+static int write_run(struct summary *summary, struct mp_store *store, int64_t run_id,
+                     const struct steady_state *state, struct mp_error *error) {
+    sqlite3_stmt *insert = NULL;
+    int code = store_prepare(store, "INSERT INTO run_summary VALUES (?, ?, ?, ?, ?, ?, ?)", &insert,
+                             error);
+    if (code)
+        return code;
+    STORE_INTEGERS(insert, 1, run_id, state->complete, state->steady);
+    STORE_DOUBLES(insert, 4, state->ms_per_iteration, state->tokens_per_s, state->loss_final);
+    if (summary->ranks_share_cores >= 0)
+        sqlite3_bind_int(insert, 7, summary->ranks_share_cores);
+    code = store_run(store, insert, "cannot store the run's summary", error);
+    sqlite3_finalize(insert);
+    return code;
+}
+
+static int write_iterations(struct summary *summary, struct mp_store *store, int64_t run_id,
+                            struct mp_error *error) {
+    sqlite3_stmt *insert = NULL;
+    uint32_t *order = keyed_order(&summary->iterations);
+    double *ms = malloc((summary->iterations.count + 1) * sizeof *ms);
+    int code = order && ms ? MP_OK : mp_no_memory(error);
+    if (!code)
+        code = store_prepare(store,
+                             "INSERT INTO iteration_summary VALUES "
+                             "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                             &insert, error);
+    if (code)
+        goto cleanup;
+    struct steady_state state = steady_state_of(summary, order, ms);
+    code = write_run(summary, store, run_id, &state, error);
+    int64_t position = 0;
+    for (size_t i = 0; !code && i < summary->iterations.count; i++) {
+        const struct iteration_entry *entry = keyed_value(&summary->iterations, order[i]);
+        struct iteration_row row = iteration_row_of(summary, entry);
+        if (row.ranks == 0)
+            continue;
+        bool is_warm = row.complete && position++ >= warm_up_of(state.complete);
+        STORE_INTEGERS(insert, 1, run_id, keyed_iteration(summary->iterations.keys[order[i]]),
+                       row.ranks, is_warm && row.counts, row.start_ns - summary->origin_ns);
+        sqlite3_bind_double(insert, 6, row.ms);
+        if (row.tokens >= 0)
+            sqlite3_bind_int64(insert, 7, row.tokens);
+        STORE_DOUBLES(insert, 8, entry->has_loss ? entry->loss : NAN,
+                      entry->has_auxiliary_loss ? entry->auxiliary_loss : NAN,
+                      entry->has_validation_loss ? entry->validation_loss : NAN);
+        sqlite3_bind_int(insert, 11, row.slowest_rank);
+        STORE_DOUBLES(insert, 12, row.straggler_ms, row.imbalance, row.wait_ms);
+        code = store_run(store, insert, "cannot store iterations", error);
+    }
+
+cleanup:
+    sqlite3_finalize(insert);
+    free(order);
+    free(ms);
+    return code;
+}
+
+/* ---- stragglers ---- */
+
+struct straggler_rows {
+    struct summary *summary;
+    const uint32_t *order;
+    const int64_t *phase_ids;
+    size_t position;
+    int64_t run_id;
+};
+
+/* Whether a rank that has no span of its experts in a layer takes part in the layer: then it had no
+ * tokens there, which is more to know than nothing. */
+static bool had_no_tokens(const struct straggler_rows *rows, uint64_t key, int rank) {
+    if (keyed_phase(key) != MP_PHASE_EXPERT || keyed_layer(key) < 0)
+        return false;
+    for (int phase = 0; phase < MP_PHASES; phase++) {
+        const struct cell *cells =
+            keyed_find(&rows->summary->cells,
+                       keyed_key(keyed_iteration(key), keyed_layer(key), (enum mp_phase)phase));
+        if (cells && cells[rank].computed)
+            return true;
+    }
+    return false;
+}
+
+/* The ranks of a row put together. */
+struct straggler_sums {
+    int64_t ranks, most, least, sum, wait, tokens;
+    int slowest;
+    bool counted; /* every rank says its tokens */
+};
+
+static void add_straggler(struct straggler_sums *sums, int rank, const struct cell *own,
+                          bool forward) {
+    if (sums->slowest < 0 || own->busy_ns > sums->most) {
+        sums->most = own->busy_ns;
+        sums->slowest = rank;
+    }
+    sums->least = !sums->ranks || own->busy_ns < sums->least ? own->busy_ns : sums->least;
+    sums->sum += own->busy_ns;
+    sums->wait += own->wait_ns;
+    sums->ranks++;
+    sums->tokens += forward ? own->forward_tokens : own->backward_tokens;
+    sums->counted =
+        sums->counted &&
+        (!own->computed || (forward ? own->has_forward_tokens : own->has_backward_tokens));
+}
+
+/* false: no rank spent time of its own (operations in flight only). */
+static bool fill_straggler_row(struct straggler_rows *rows, uint64_t key, const struct cell cells[],
+                               int64_t row[ROW_COLUMNS]) {
+    struct straggler_sums sums = {.slowest = -1, .counted = true};
+    bool computed = false, forward = false;
+    for (int r = 0; r < rows->summary->ranks; r++) {
+        computed = computed || cells[r].computed;
+        forward = forward || (cells[r].computed && cells[r].has_forward_tokens);
+    }
+    if (!computed)
+        return false;
+    for (int r = 0; r < rows->summary->ranks; r++)
+        if (cells[r].computed || had_no_tokens(rows, key, r))
+            add_straggler(&sums, r, &cells[r], forward);
+    const struct cell *worst = &cells[sums.slowest];
+    bool says =
+        !worst->computed || (forward ? worst->has_forward_tokens : worst->has_backward_tokens);
+    int64_t values[] = {rows->run_id,
+                        keyed_iteration(key),
+                        keyed_layer(key),
+                        rows->phase_ids[keyed_phase(key)],
+                        sums.ranks,
+                        sums.most,
+                        sums.sum,
+                        sums.least,
+                        sums.wait,
+                        sums.slowest,
+                        !says     ? ROW_NULL
+                        : forward ? worst->forward_tokens
+                                  : worst->backward_tokens,
+                        sums.counted ? sums.tokens : ROW_NULL};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        row[i] = values[i];
+    return true;
+}
+
+static int next_straggler_row(void *context, int64_t row[ROW_COLUMNS], struct mp_error *error) {
+    (void)error;
+    struct straggler_rows *rows = context;
+    struct keyed *cells = &rows->summary->cells;
+    while (rows->position < cells->count) {
+        uint32_t index = rows->order[rows->position++];
+        if (fill_straggler_row(rows, cells->keys[index], keyed_value(cells, index), row))
+            return 1;
+    }
+    return 0;
+}
+
+static int write_stragglers(struct summary *summary, struct mp_store *store, int64_t run_id,
+                            const int64_t phase_ids[MP_PHASES], struct mp_error *error) {
+    uint32_t *order = keyed_order(&summary->cells);
+    if (!order)
+        return mp_no_memory(error);
+    struct straggler_rows rows = {summary, order, phase_ids, 0, run_id};
+    struct row_source source = {.next = next_straggler_row, .context = &rows};
+    int code = store_insert_rows(store,
+                                 "INSERT INTO straggler_summary SELECT c0, c1, c2, c3, c4, c5, c6, "
+                                 "c7, c8, c9, c10, c11 FROM moeperf_rows",
+                                 &source, "cannot store stragglers", error);
+    free(order);
+    return code;
+}
+
+/* ---- imbalance ---- */
+
+/* Largest over mean of the routes that the recorded ranks computed in a layer; NAN without any, and
+ * where a rank that computed does not say how many. */
+static double rank_imbalance(struct summary *summary, uint64_t key) {
+    const struct cell *cells = keyed_find(
+        &summary->cells, keyed_key(keyed_iteration(key), keyed_layer(key), MP_PHASE_EXPERT));
+    double sum = 0, most = 0;
+    int ranks = 0;
+    for (int r = 0; cells && r < summary->ranks; r++) {
+        bool uncounted = cells[r].computed && !cells[r].has_forward_tokens;
+        double routes = uncounted ? NAN : (double)cells[r].forward_tokens;
+        sum += routes;
+        most = routes > most ? routes : most;
+        ranks += summary->recorded[r];
+    }
+    return sum > 0 ? most * ranks / sum : NAN;
+}
+
+static int write_imbalance(struct summary *summary, struct mp_store *store, int64_t run_id,
+                           struct mp_error *error) {
+    sqlite3_stmt *insert = NULL;
+    uint32_t *order = keyed_order(&summary->layers);
+    if (!order)
+        return mp_no_memory(error);
+    int code = store_prepare(
+        store, "INSERT INTO imbalance_summary VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", &insert,
+        error);
+    for (size_t i = 0; !code && i < summary->layers.count; i++) {
+        uint64_t key = summary->layers.keys[order[i]];
+        const struct layer_entry *entry = keyed_value(&summary->layers, order[i]);
+        struct mp_imbalance found = mp_imbalance_of(entry->routes, entry->experts);
+        int64_t routes = 0;
+        for (int e = 0; e < entry->experts; e++)
+            routes += entry->routes[e];
+        STORE_INTEGERS(insert, 1, run_id, keyed_iteration(key), keyed_layer(key), entry->experts,
+                       routes, entry->dropped);
+        if (routes > 0)
+            STORE_DOUBLES(insert, 7, found.max_over_mean, rank_imbalance(summary, key),
+                          found.effective, found.dead_fraction,
+                          (double)entry->dropped / (double)routes);
+        code = store_run(store, insert, "cannot store imbalance", error);
+    }
+    sqlite3_finalize(insert);
+    free(order);
+    return code;
+}
+
+/* ---- phases ---- */
+
+/* How often an uninterrupted iteration counts, so that all iterations together take what they would
+ * have taken uninterrupted; of those that were interrupted none does. */
+struct weights {
+    bool all_count; /* nothing was interrupted, or everything */
+    double weight;
+};
+
+static struct weights weigh_iterations(struct summary *summary) {
+    double complete = 0, counted = 0;
+    for (size_t i = 0; summary->slice && i < summary->iterations.count; i++) {
+        struct iteration_row row = iteration_row_of(summary, keyed_value(&summary->iterations, i));
+        complete += row.complete;
+        counted += row.counts;
+    }
+    bool all_count = !(counted > 0 && counted < complete);
+    return (struct weights){all_count, all_count ? 1 : complete / counted};
+}
+
+static double weight_of(const struct summary *summary, const struct weights *weights,
+                        const struct iteration_entry *entry) {
+    return weights->all_count || iteration_row_of(summary, entry).counts ? weights->weight : 0;
+}
+
+struct phase_sums {
+    bool seen[MP_PHASES];
+    double exposed[MP_PHASES], overlapped[MP_PHASES], wait[MP_PHASES]; /* ns, over all ranks */
+};
+
+static void sum_phases(struct summary *summary, const struct weights *weights,
+                       struct phase_sums *sums) {
+    struct keyed *cells = &summary->cells;
+    for (size_t i = 0; i < cells->count; i++) {
+        uint64_t key = cells->keys[i];
+        const struct cell *cell = keyed_value(cells, i);
+        const struct iteration_entry *entry =
+            keyed_find(&summary->iterations, keyed_key(keyed_iteration(key), -1, 0));
+        int phase = keyed_phase(key);
+        bool is_beside = lies_beside_iterations(phase);
+        double weight = entry && !is_beside ? weight_of(summary, weights, entry) : 1;
+        for (int r = 0; entry && r < summary->ranks; r++) {
+            if (!entry->rank[r].complete && !is_beside)
+                continue;
+            int64_t exposed = cell[r].busy_ns + cell[r].wait_ns;
+            int64_t hidden = cell[r].in_flight_ns - exposed;
+            sums->seen[phase] = sums->seen[phase] || exposed > 0 || hidden > 0;
+            sums->exposed[phase] += weight * (double)exposed;
+            sums->overlapped[phase] += hidden > 0 ? weight * (double)hidden : 0;
+            sums->wait[phase] += weight * (double)cell[r].wait_ns;
+        }
+    }
+}
+
+static double iteration_sum(struct summary *summary, const struct weights *weights) {
+    double sum = 0;
+    for (size_t i = 0; i < summary->iterations.count; i++) {
+        const struct iteration_entry *entry = keyed_value(&summary->iterations, i);
+        double weight = weight_of(summary, weights, entry);
+        for (int r = 0; r < summary->ranks; r++)
+            if (entry->rank[r].complete)
+                sum += weight * (double)(entry->rank[r].end_ns - entry->rank[r].start_ns);
+    }
+    return sum;
+}
+
+static int write_phases(struct summary *summary, struct mp_store *store, int64_t run_id,
+                        const int64_t phase_ids[MP_PHASES], struct mp_error *error) {
+    struct phase_sums sums = {0};
+    const struct weights weights = weigh_iterations(summary);
+    sum_phases(summary, &weights, &sums);
+    int ranks = 0;
+    for (int r = 0; r < summary->ranks; r++)
+        ranks += summary->recorded[r];
+    double per_rank = NS_PER_MS * ranks, iteration_ms = iteration_sum(summary, &weights) / per_rank;
+
+    sqlite3_stmt *insert = NULL;
+    int code = store_prepare(store, "INSERT INTO phase_summary VALUES (?, ?, ?, ?, ?, ?, ?)",
+                             &insert, error);
+    for (int phase = 0; !code && phase < MP_PHASES; phase++) {
+        if (!sums.seen[phase])
+            continue;
+        STORE_INTEGERS(insert, 1, run_id, phase_ids[phase]);
+        STORE_DOUBLES(insert, 3, sums.exposed[phase] / per_rank, sums.overlapped[phase] / per_rank,
+                      sums.wait[phase] / per_rank,
+                      lies_beside_iterations(phase) ? NAN : iteration_ms,
+                      summary->phase_flops[phase]);
+        code = store_run(store, insert, "cannot store phases", error);
+    }
+    sqlite3_finalize(insert);
+    return code;
+}
+
+int summary_write(struct summary *summary, struct mp_store *store, int64_t run_id,
+                  const int64_t phase_ids[MP_PHASES], struct mp_error *error) {
+    int code = write_iterations(summary, store, run_id, error);
+    if (!code)
+        code = write_stragglers(summary, store, run_id, phase_ids, error);
+    if (!code)
+        code = write_imbalance(summary, store, run_id, error);
+    if (!code)
+        code = write_phases(summary, store, run_id, phase_ids, error);
+    return code;
 }

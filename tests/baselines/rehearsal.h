@@ -3,6 +3,7 @@
 #ifndef MOEPERF_TESTS_BASELINES_REHEARSAL_H
 #define MOEPERF_TESTS_BASELINES_REHEARSAL_H
 
+#include "reference/base/digest.h"
 #include "reference/plan/planner.h"
 #include "tests/reference/plan/plan_support.h"
 #include "tests/reference/plan/system_support.h"
@@ -10,8 +11,9 @@
 struct rehearsal {
     struct mp_planner planner; /* all layers share its plan */
     int64_t iteration;
-    int changes; /* experts that gained a holder in steps so far */
-    int copies;  /* fetched by plans so far */
+    int changes;    /* experts that gained a holder in steps so far */
+    int copies;     /* fetched by plans so far */
+    uint64_t moves; /* digest of what moved so far; begins as 0 */
 };
 
 /* Small experts, for systems to which it matters only how many there are. */
@@ -26,25 +28,52 @@ static inline struct mp_setting small_setting(int layers, int experts,
                                .route_bytes = 8};
 }
 
+/* FNV-1a by words of 8 bytes, each mixed downwards. */
+static inline uint64_t digest_of(uint64_t digest, const void *memory, size_t size) {
+    for (size_t at = 0; at < size; at += sizeof digest) {
+        uint64_t word = 0;
+        memcpy(&word, (const char *)memory + at, size - at < sizeof word ? size - at : sizeof word);
+        digest = (digest ^ word) * UINT64_C(1099511628211);
+        digest ^= digest >> 32;
+    }
+    return digest;
+}
+
+static inline uint64_t digest_of_homes(uint64_t digest, const struct mp_placement *homes) {
+    size_t experts = (size_t)homes->experts, words = experts * (size_t)homes->words;
+    digest = digest_of(digest, homes->holder, words * sizeof *homes->holder);
+    return digest_of(digest, homes->owner, experts * sizeof *homes->owner);
+}
+
+static inline uint64_t digest_of_transfers(uint64_t digest, const struct mp_transfers *list) {
+    for (int i = 0; i < list->count; i++) {
+        const struct mp_transfer *one = &list->item[i];
+        const int64_t facts[] = {one->layer, one->expert, one->from,
+                                 one->to,    one->bytes,  (int64_t)one->stage};
+        digest = digest_of(digest, facts, sizeof facts);
+    }
+    return digest;
+}
+
 static inline void rehearsal_create(struct rehearsal *rehearsal, const struct mp_system *system,
                                     const struct mp_setting *setting, const void *options) {
     const struct mp_planner_config config = {
         .system = system, .options = options, .setting = setting, .check_plans = true};
-    struct mp_error error = {0};
     *rehearsal = (struct rehearsal){0};
-    assert_ok(mp_planner_create(&config, &rehearsal->planner, &error), &error);
+    assert_works(mp_planner_create(&config, &rehearsal->planner, &error));
 }
 
 static inline void rehearsal_destroy(struct rehearsal *rehearsal) {
     mp_planner_destroy(&rehearsal->planner);
 }
 
+TEST_END(rehearsal, struct rehearsal, rehearsal_destroy(it))
+
 static inline void rehearsal_plan(struct rehearsal *rehearsal, int layer,
                                   const struct mp_load *load) {
     struct mp_planner *planner = &rehearsal->planner;
-    struct mp_error error = {0};
-    assert_ok(mp_planner_begin_layer(planner, rehearsal->iteration, layer, &error), &error);
-    assert_ok(mp_planner_end_layer(planner, layer, load, &error), &error);
+    assert_works(mp_planner_begin_layer(planner, rehearsal->iteration, layer, &error));
+    assert_works(mp_planner_end_layer(planner, layer, load, &error));
     rehearsal->copies += planner->plan->fetch.count;
 }
 
@@ -58,9 +87,9 @@ static inline void rehearsal_settle(struct rehearsal *rehearsal) {
  * asynchronous at the next step. */
 static inline void rehearsal_step(struct rehearsal *rehearsal, const struct mp_load load[]) {
     struct mp_planner *planner = &rehearsal->planner;
-    struct mp_error error = {0};
     rehearsal_settle(rehearsal);
-    assert_ok(mp_planner_after_step(planner, rehearsal->iteration, load, &error), &error);
+    assert_works(mp_planner_after_step(planner, rehearsal->iteration, load, &error));
+    rehearsal->moves = digest_of_transfers(rehearsal->moves, &planner->moves);
     for (int layer = 0; planner->change.changed && layer < planner->setting.layers; layer++) {
         const struct mp_placement *home = &planner->home[layer];
         const struct mp_placement *next = &planner->change.next[layer];
@@ -83,41 +112,46 @@ static inline void rehearsal_thin_out(uint64_t *random, struct rehearsal *rehear
     }
 }
 
+/* With all that a system decides for a layer; what follows from it is not looked at. */
+static inline uint64_t digest_of_plan(uint64_t digest, const struct mp_plan *plan) {
+    const struct mp_policy *policy = plan->policy;
+    const int64_t numbers[] = {plan->source_capacity,  plan->outside_capacity,
+                               plan->padding,          plan->exchange,
+                               plan->group_size,       plan->degree,
+                               policy->optimizer,      policy->gather_before_gate,
+                               policy->gather_ahead,   policy->fetch_early,
+                               policy->offload,        policy->rematerialise,
+                               policy->free_transfers, policy->outgoing_limit,
+                               policy->route_order,    policy->renormalise_survivors,
+                               policy->one_hot,        policy->overlaid};
+    const double gate[] = {policy->pull, policy->outside_cost};
+    size_t experts = (size_t)plan->experts, pairs = (size_t)plan->topology.ranks * experts;
+    digest = digest_of(digest, numbers, sizeof numbers);
+    digest = digest_of(digest, gate, sizeof gate);
+    digest = digest_of_homes(digest_of_homes(digest, &plan->before), &plan->during);
+    digest = digest_of_transfers(digest, &plan->fetch);
+    digest = digest_of(digest, plan->level_size, sizeof plan->level_size);
+    digest = digest_of(digest, plan->capacity, experts * sizeof *plan->capacity);
+    digest = digest_of(digest, plan->part_begin, (pairs + 1) * sizeof *plan->part_begin);
+    return digest_of(digest, plan->part, (size_t)plan->part_begin[pairs] * sizeof *plan->part);
+}
+
 static inline void assert_equal_plans(const struct mp_plan *a, const struct mp_plan *b) {
-    int64_t pairs = (int64_t)a->topology.ranks * a->experts;
-    size_t words = (size_t)a->experts * (size_t)a->during.words;
-    assert_memory_equal(a->during.holder, b->during.holder, words * sizeof *a->during.holder);
-    assert_memory_equal(a->during.owner, b->during.owner,
-                        (size_t)a->experts * sizeof *a->during.owner);
-    assert_int_equal(a->fetch.count, b->fetch.count);
-    for (int i = 0; i < a->fetch.count; i++) {
-        const struct mp_transfer *x = &a->fetch.item[i], *y = &b->fetch.item[i];
-        assert_true(x->expert == y->expert && x->from == y->from && x->to == y->to &&
-                    x->stage == y->stage);
-    }
-    assert_memory_equal(a->capacity, b->capacity, (size_t)a->experts * sizeof *a->capacity);
-    assert_true(a->source_capacity == b->source_capacity && a->padding == b->padding &&
-                a->policy->route_order == b->policy->route_order &&
-                a->policy->outgoing_limit == b->policy->outgoing_limit &&
-                a->exchange == b->exchange && a->group_size == b->group_size);
-    assert_memory_equal(a->part_begin, b->part_begin, (size_t)(pairs + 1) * sizeof *a->part_begin);
-    if (a->part_begin[pairs] > 0)
-        assert_memory_equal(a->part, b->part, (size_t)a->part_begin[pairs] * sizeof *a->part);
+    assert_int_equal(digest_of_plan(MP_DIGEST, a), digest_of_plan(MP_DIGEST, b));
 }
 
 /* `to` knows what `from` saves. */
 static inline void rehearsal_restart(const struct rehearsal *from, struct rehearsal *to) {
-    struct mp_error error = {0};
     size_t size = from->planner.system->save(from->planner.self, NULL, 0);
-    char *state = malloc(size + 1);
+    AUTO(allocated) char *state = malloc(size + 1);
     assert_non_null(state);
     assert_int_equal(from->planner.system->save(from->planner.self, state, size), size);
-    assert_ok(to->planner.system->load(to->planner.self, state, size, &error), &error);
-    free(state);
+    assert_works(to->planner.system->load(to->planner.self, state, size, &error));
 }
 
 struct rehearsed {
     int changes, copies; /* as of a rehearsal */
+    uint64_t digest;     /* of plans, what is said of them, moves and limits */
 };
 
 /* Plans random loads with two instances, and from the middle on with a third that was restored from
@@ -127,12 +161,13 @@ static inline struct rehearsed rehearse(uint64_t *random, const struct mp_system
                                         const struct mp_setting *setting, const void *options,
                                         int iterations) {
     struct rehearsal rehearsal[3];
-    struct mp_error error = {0};
-    struct mp_load *load = calloc((size_t)setting->layers, sizeof *load);
+    struct mp_plan_facts facts;
+    uint64_t digest = MP_DIGEST;
+    AUTO(allocated) struct mp_load *load = calloc((size_t)setting->layers, sizeof *load);
     assert_non_null(load);
     for (int layer = 0; layer < setting->layers; layer++)
-        assert_ok(mp_load_create(setting->topology.ranks, setting->experts, &load[layer], &error),
-                  &error);
+        assert_works(
+            mp_load_create(setting->topology.ranks, setting->experts, &load[layer], &error));
     for (int index = 0; index < 3; index++)
         rehearsal_create(&rehearsal[index], system, setting, options);
     for (int iteration = 0; iteration < iterations; iteration++) {
@@ -154,16 +189,23 @@ static inline struct rehearsed rehearse(uint64_t *random, const struct mp_system
                 rehearsal_plan(&rehearsal[index], layer, &load[layer]);
                 assert_equal_plans(rehearsal[index].planner.plan, rehearsal[0].planner.plan);
             }
+            digest = digest_of_plan(digest, rehearsal[0].planner.plan);
+            mp_plan_facts(rehearsal[0].planner.plan, &load[layer], &facts);
+            digest = digest_of(digest, &facts, sizeof facts);
         }
         for (int index = 0; index < planning; index++)
             rehearsal_step(&rehearsal[index], load);
     }
-    const struct rehearsed met = {rehearsal[0].changes, rehearsal[0].copies};
+    digest = digest_of(digest, &rehearsal[0].moves, sizeof rehearsal[0].moves);
+    const struct mp_planner *planner = &rehearsal[0].planner;
+    const int64_t limits[] = {planner->law.extra_copies_limit, planner->law.padding_limit,
+                              planner->homes_limit};
+    digest = digest_of(digest, limits, sizeof limits);
+    const struct rehearsed met = {rehearsal[0].changes, rehearsal[0].copies, digest};
     for (int index = 0; index < 3; index++)
         rehearsal_destroy(&rehearsal[index]);
     for (int layer = 0; layer < setting->layers; layer++)
         mp_load_destroy(&load[layer]);
-    free(load);
     return met;
 }
 

@@ -45,7 +45,7 @@ static const struct {
     {"moetuner",
      "solver=ilp window=10 interval=0 gap=0.025 even=0.001 nodes=2000 program-layers=auto"},
     {"moonep", "tolerance=0"},
-    {"nodewise", "window=5 cover=auto memory=auto ranks-per-gate=auto early=yes even=yes correct=yes"},
+    {"nodewise", "window=5 cover=auto memory=auto ranks-per-gate=auto early=yes even=yes correct=yes chunks=auto"},
     {"skeleton", "owners=contiguous"},
     {"smartmoe",
      "solver=greedy groups=8 interval=10 history=2 threshold=1 state=moves "
@@ -72,10 +72,9 @@ static const char *const gating[] = {"fastermoe", NULL};
 
 TEST(all_systems_register_once) {
     struct mp_systems systems = {0};
-    struct mp_error error = {0};
-    assert_ok(mp_systems_register_all(&systems, &error), &error);
+    assert_works(mp_systems_register_all(&systems, &error));
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
-        const struct mp_system *system = mp_systems_find(&systems, expected[i].name, &error);
+        const struct mp_system *system = mp_systems_find(&systems, expected[i].name, NULL);
         char line[512];
         assert_non_null(system);
         assert_string_equal(system->name, expected[i].name);
@@ -83,14 +82,14 @@ TEST(all_systems_register_once) {
                          !is_one(dropping, system->name));
         assert_int_equal(!(system->capabilities & MP_SYSTEM_CHANGES_GATE),
                          !is_one(gating, system->name));
-        void *options = calloc(1, system->options_size + 1);
+        AUTO(allocated) void *options = calloc(1, system->options_size + 1);
         assert_non_null(options);
-        assert_ok(mp_options_set_defaults(system->options, options, &error), &error);
+        assert_works(mp_options_set_defaults(system->options, options, &error));
         mp_options_line(system->options, options, line, sizeof line);
         assert_string_equal(line, expected[i].defaults);
-        free(options);
     }
-    assert_null(mp_systems_find(&systems, "fsdp", &error));
-    assert_string_equal(error.text, "unknown system \"fsdp\"; did you mean \"fssdp\"?");
+    struct mp_error unknown = {0};
+    assert_null(mp_systems_find(&systems, "fsdp", &unknown));
+    assert_string_equal(unknown.text, "unknown system \"fsdp\"; did you mean \"fssdp\"?");
     assert_int_equal(mp_systems_register_all(&systems, NULL), MP_EINVAL);
 }

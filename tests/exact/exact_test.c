@@ -371,7 +371,12 @@ static const struct row rows[] = {
     {"nodewise",
      {"options.cover=2"},
      {.copies = true, .late = MAY_COPY, .least_ranks = 4, .nodes = 4}},
-    {"nodewise", {"options.cover=0", "options.even=no"}, {.late = MAY_COPY}},
+    {"nodewise",
+     {"options.cover=0", "options.even=no", "options.chunks=3"},
+     {.late = MAY_COPY, .chunks = 3}},
+    {"nodewise",
+     {"options.cover=3", "options.chunks=8"},
+     {.copies = true, .late = MAY_COPY, .chunks = 8, .least_ranks = 4, .nodes = 2}},
     {"harmoeny", {"options.least=1"}, {.late = MUST_COPY, .least_ranks = 2}},
     /* Copies stay in a node. */
     {.system = "ultraep",

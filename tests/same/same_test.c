@@ -45,6 +45,7 @@ static const char *const acting[][6] = {
     {"system=ultraep", "gate=gshard", "options.redundant=2"},
     {"system=moonep", "gate=softmax", "top-k=4", "options.tolerance=0"},
     {"system=nodewise", "gate=gshard", "nodes=2", "options.cover=all"},
+    {"system=nodewise", "gate=gshard", "nodes=2", "options.chunks=3", "exchange=flat"},
     {"system=hetumoe", "gate=gshard"},
     {"system=tutel", "gate=gshard", "options.capacity-factor=0"},
     {"system=tutel", "gate=switch", "options.r=0"},
@@ -299,7 +300,7 @@ static void make_tokens(uint64_t *random, const struct mp_trainer *trainer, int3
 }
 
 static void describe(const struct mp_job_file *file) {
-    char *text = NULL;
+    AUTO(allocated) char *text = NULL;
     size_t size = 0;
     FILE *stream = open_memstream(&text, &size);
     struct mp_error error = {0};
@@ -307,7 +308,6 @@ static void describe(const struct mp_job_file *file) {
     must(mp_job_write(file, stream, &error), &error);
     fclose(stream);
     print_error("%s\n", text);
-    free(text);
 }
 
 static void compare(const struct mp_job_file *file, int iteration) {
@@ -321,7 +321,7 @@ static void compare(const struct mp_job_file *file, int iteration) {
 /* What all ranks' gates chose; or what they replay, before a plan limits or pulls it: the predictor
  * is to do that itself. */
 static void put_loads(const struct mp_trainer *trainer, int64_t iteration) {
-    const struct mp_loads *loads = &trainer->loads;
+    const struct mp_loads *loads = &trainer->forced.loads;
     size_t experts = (size_t)trainer->job.experts;
     for (int layer = 0; layer < trainer->job.layers; layer++)
         for (size_t r = 0; r < (size_t)world->ranks; r++) {
@@ -341,14 +341,15 @@ static bool put_routes(struct mp_trainer *trainer) {
     size_t each = (size_t)tokens * (size_t)top_k;
     int32_t own[TRACE_RANKS];
     struct mp_error error = {0};
-    if (!trainer->choices || trainer->replay_limit.inside)
+    const struct mp_policy *policy = &trainer->planner.policy;
+    if (!trainer->choices.expert || policy->outgoing_limit >= 0 || policy->pull > 0)
         return false;
     assert_true(each <= 2048);
     for (int r = 0; r < world->ranks; r++)
         own[r] = tokens;
     for (int l = 0; l < trainer->job.layers; l++) {
         struct mp_load *load = &whole[l];
-        gather(trainer->choices + (size_t)l * each, each * sizeof *chosen, chosen);
+        gather(trainer->choices.expert + (size_t)l * each, each * sizeof *chosen, chosen);
         must(mp_load_give_routes(load, top_k, own, &error), &error);
         memcpy(load->routes->expert, chosen, each * (size_t)world->ranks * sizeof *chosen);
         must(mp_load_check_routes(load, &error), &error);
@@ -402,7 +403,7 @@ static void run(const struct mp_job_file *file, uint64_t *random) {
             continue;
         predict(trainer, has_routes);
         compare(file, i);
-        met.follows += trainer->transitions ? trainer->planner.moves.count : 0;
+        met.follows += trainer->choices.transitions ? trainer->planner.moves.count : 0;
         count_what_was_met(&mine, (int)exchange, file->job.exchange_degree);
     }
     if (world->rank == 0)

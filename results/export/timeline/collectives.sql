@@ -4,7 +4,7 @@ SELECT 4, 0,
        NULL, coalesce(function, 'collective'), 'nccl',
        CASE WHEN NOT EXISTS (SELECT 1 FROM device_spool WHERE run_id = ?1 AND rank = ?4
                              AND collector = 'nccl' AND clock = 'unknown') THEN start_ns END,
-       until, id, NULL, NULL, launch.tid, launch.at_ns, wait_ms, NULL, NULL, NULL,
+       until, id, NULL, NULL, launch.tid, launch.at_ns, wait_ms, NULL, NULL, NULL, NULL, NULL,
        printf('%016llx', communicator) AS communicator, ordinal, operations, bytes,
        CASE WHEN wait_ms IS NOT NULL THEN CAST(printf('%.6f', wait_ms) AS BLOB) END AS wait_ms,
        CASE WHEN transfer_ms IS NOT NULL THEN CAST(printf('%.6f', transfer_ms) AS BLOB) END

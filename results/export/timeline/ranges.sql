@@ -30,7 +30,7 @@ SELECT CASE event.eventType WHEN 0 THEN 2 WHEN 34 THEN 5 ELSE 1 END,
        coalesce(event.text, name.value, CASE WHEN event.textId IS NULL THEN '' ELSE '?' END),
        CASE event.eventType WHEN 0 THEN 'cuda' ELSE 'nvtx' END, event.start, until, event.id,
        CASE event.eventType WHEN 0 THEN event.globalTid >> 24 END, correlation,
-       NULL, NULL, NULL, NULL, NULL, NULL,
+       NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
        CASE event.eventType WHEN 0 THEN 'call' WHEN 34 THEN 'mark'
                             WHEN 60 THEN 'started' ELSE 'pushed' END AS kind,
        CASE until WHEN 9223372036854775807 THEN CAST('true' AS BLOB) END AS open,

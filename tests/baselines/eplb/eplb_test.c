@@ -1,5 +1,5 @@
-/* EPLB: the outside vectors, greedy steps against plain loops, legal plans that
- * are the same on every rank, and what it refuses. */
+/* EPLB: the outside vectors, homes of others, when it moves, restarts, and what it
+ * refuses. */
 #include "tests/baselines/rehearsal.h"
 
 #include "baselines/eplb/eplb.h"
@@ -94,12 +94,10 @@ TEST(the_released_example_comes_out) {
     for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
         const struct golden_case *row = &GOLDEN[index];
         double load[GOLDEN_RANKS], largest = 0;
-        struct mp_error error = {0};
         struct mp_eplb state;
         print_message("  %s\n", row->name);
-        assert_ok(mp_eplb_create(&memory, GOLDEN_EXPERTS, GOLDEN_REPLICAS, row->groups, row->nodes,
-                                 GOLDEN_RANKS, &state, &error),
-                  &error);
+        assert_works(mp_eplb_create(&memory, GOLDEN_EXPERTS, GOLDEN_REPLICAS, row->groups,
+                                    row->nodes, GOLDEN_RANKS, &state, &error));
         mp_eplb_place(&state, GOLDEN_WEIGHT[row->layer]);
         assert_memory_equal(state.expert, row->expert, sizeof row->expert);
         assert_memory_equal(state.copies, row->copies, sizeof row->copies);
@@ -124,77 +122,13 @@ TEST(groups_go_to_the_lightest_node_with_room) {
     static const double sum[2][4] = {{262, 330, 116, 325}, {231, 280, 516, 129}};
     static const int32_t nodes[2][4] = {{1, 0, 0, 1}, {1, 1, 0, 0}};
     static const int32_t places[2][4] = {{1, 0, 1, 0}, {1, 0, 0, 1}};
-    struct mp_error error = {0};
     struct mp_queue queue;
-    assert_ok(mp_queue_create(&memory, 4, &queue, &error), &error);
+    assert_works(mp_queue_create(&memory, 4, &queue, &error));
     for (int layer = 0; layer < 2; layer++) {
         int32_t pack[4], place[4], work[8];
         mp_eplb_pack(sum[layer], 4, 2, pack, place, work, &queue);
         assert_memory_equal(pack, nodes[layer], sizeof pack);
         assert_memory_equal(place, places[layer], sizeof place);
-    }
-    mp_arena_release(&memory);
-}
-
-enum { MOST = 120 };
-
-/* The same by looking at everything. */
-static void plain_replicate(const double weight[], int experts, int physical, int32_t copies[]) {
-    for (int expert = 0; expert < experts; expert++)
-        copies[expert] = 1;
-    for (int more = experts; more < physical; more++) {
-        int hottest = 0;
-        for (int expert = 1; expert < experts; expert++)
-            if (weight[expert] / copies[expert] > weight[hottest] / copies[hottest])
-                hottest = expert;
-        copies[hottest]++;
-    }
-}
-
-static void plain_pack(const double weight[], int items, int packs, int32_t pack[]) {
-    double sum[MOST] = {0};
-    int count[MOST] = {0};
-    bool done[MOST] = {false};
-    for (int round = 0; round < items; round++) {
-        int item = -1, best = -1;
-        for (int index = 0; index < items; index++)
-            if (!done[index] && (item < 0 || weight[index] > weight[item]))
-                item = index;
-        for (int index = 0; index < packs; index++)
-            if (count[index] < items / packs && (best < 0 || sum[index] < sum[best]))
-                best = index;
-        done[item] = true;
-        pack[item] = best;
-        sum[best] += weight[item];
-        count[best]++;
-    }
-}
-
-TEST_RANDOM(greedy_steps_are_those_of_plain_loops) {
-    struct mp_error error = {0};
-    struct mp_queue queue;
-    assert_ok(mp_queue_create(&memory, MOST, &queue, &error), &error);
-    for (int round = 0; round < 300; round++) {
-        int packs = test_random_int(random, 1, 12), each = test_random_int(random, 2, 10);
-        int items = packs * each, experts = test_random_int(random, 1, items);
-        int most = test_random_int(random, 1, 2) == 1 ? 3 : 1000; /* many ties, or few */
-        double weight[MOST];
-        int32_t first[MOST], second[MOST], copies[MOST], expected[MOST], work[2 * MOST];
-        bool taken[MOST] = {false};
-        for (int item = 0; item < items; item++)
-            weight[item] = test_random_int(random, 0, most);
-        mp_eplb_replicate(weight, experts, items, first, copies, &queue);
-        plain_replicate(weight, experts, items, expected);
-        assert_memory_equal(copies, expected, (size_t)experts * sizeof *copies);
-        for (int index = 0; index < items; index++)
-            assert_true(--expected[first[index]] >= 0);
-        mp_eplb_pack(weight, items, packs, first, second, work, &queue);
-        plain_pack(weight, items, packs, expected);
-        assert_memory_equal(first, expected, (size_t)items * sizeof *first);
-        for (int item = 0; item < items; item++) {
-            assert_false(taken[first[item] * each + second[item]]);
-            taken[first[item] * each + second[item]] = true;
-        }
     }
     mp_arena_release(&memory);
 }
@@ -225,20 +159,17 @@ static struct mp_setting random_setting(uint64_t *random) {
 TEST_RANDOM(other_homes_are_served) {
     struct mp_setting setting = random_setting(random);
     struct mp_eplb_options options;
-    struct mp_error error = {0};
-    struct rehearsal rehearsal;
-    struct mp_load load;
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    AUTO(load) struct mp_load load;
     parse_options(tested, &options, NULL);
     rehearsal_create(&rehearsal, tested, &setting, &options);
-    assert_ok(mp_load_create(setting.topology.ranks, setting.experts, &load, &error), &error);
+    assert_works(mp_load_create(setting.topology.ranks, setting.experts, &load, &error));
     random_load(random, &load);
     for (int expert = 0; expert < setting.experts; expert++)
         for (int more = test_random_int(random, 0, 3); more > 0; more--)
             mp_placement_add(rehearsal.planner.home, expert,
                              test_random_int(random, 0, setting.topology.ranks - 1));
     rehearsal_plan(&rehearsal, 0, &load);
-    mp_load_destroy(&load);
-    rehearsal_destroy(&rehearsal);
 }
 
 /* Experts that gain holders after a step with these loads; four ranks with two slots each, which
@@ -249,16 +180,13 @@ static int changes_with(const char *utilisation, const uint32_t load_of[4]) {
     const char *const pair[][2] = {
         {"interval", "1"}, {"window", "1"}, {"utilisation", utilisation}, {NULL, NULL}};
     struct mp_eplb_options options;
-    struct mp_error error = {0};
-    struct rehearsal rehearsal;
-    struct mp_load load;
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    AUTO(load) struct mp_load load;
     parse_options(tested, &options, pair);
     rehearsal_create(&rehearsal, tested, &setting, &options);
-    assert_ok(mp_load_create(4, 4, &load, &error), &error);
+    assert_works(mp_load_create(4, 4, &load, &error));
     memcpy(load.count, load_of, 4 * sizeof *load_of);
     rehearsal_step(&rehearsal, &load);
-    mp_load_destroy(&load);
-    rehearsal_destroy(&rehearsal);
     return rehearsal.changes;
 }
 
@@ -280,16 +208,15 @@ TEST_RANDOM(moves_may_take_a_step) {
     const char *const pair[][2] = {
         {"interval", "2"}, {"moves", "asynchronous"}, {"replicas", "12"}, {NULL, NULL}};
     struct mp_eplb_options options;
-    struct mp_error error = {0};
-    struct rehearsal rehearsal;
+    AUTO(rehearsal) struct rehearsal rehearsal;
     struct mp_load load[2];
-    struct mp_placement first;
+    AUTO(placement) struct mp_placement first;
     parse_options(tested, &options, pair);
     rehearsal_create(&rehearsal, tested, &setting, &options);
-    assert_ok(mp_placement_create(4, 8, &first, &error), &error);
+    assert_works(mp_placement_create(4, 8, &first, &error));
     mp_placement_copy(&first, rehearsal.planner.home);
     for (int layer = 0; layer < 2; layer++) {
-        assert_ok(mp_load_create(4, 8, &load[layer], &error), &error);
+        assert_works(mp_load_create(4, 8, &load[layer], &error));
         random_load(random, &load[layer]);
         load[layer].count[5] += 100000; /* an expert that all ranks get */
     }
@@ -303,8 +230,6 @@ TEST_RANDOM(moves_may_take_a_step) {
     rehearsal_plan(&rehearsal, 0, &load[0]);
     for (int layer = 0; layer < 2; layer++)
         mp_load_destroy(&load[layer]);
-    mp_placement_destroy(&first);
-    rehearsal_destroy(&rehearsal);
 }
 
 /* A window of sums is as good for other ranks; the slots are not. */
@@ -313,13 +238,12 @@ TEST_RANDOM(a_restart_on_other_ranks_keeps_the_loads) {
         .layers = 1, .experts = 8, .topology = {4, 2}, .expert_bytes = 8, .route_bytes = 8};
     const char *const pair[][2] = {{"interval", "2"}, {NULL, NULL}};
     struct mp_eplb_options options;
-    struct mp_error error = {0};
-    struct rehearsal first, second;
+    AUTO(rehearsal) struct rehearsal first, second;
     struct mp_load load;
     char state_of_first[4096];
     parse_options(tested, &options, pair);
     rehearsal_create(&first, tested, &setting, &options);
-    assert_ok(mp_load_create(4, 8, &load, &error), &error);
+    assert_works(mp_load_create(4, 8, &load, &error));
     for (int iteration = 0; iteration < 4; iteration++) {
         random_load(random, &load);
         load.count[3] += 100000;
@@ -331,16 +255,14 @@ TEST_RANDOM(a_restart_on_other_ranks_keeps_the_loads) {
     assert_true(size <= sizeof state_of_first);
     setting.topology.ranks = 2;
     rehearsal_create(&second, tested, &setting, &options);
-    assert_ok(tested->load(second.planner.self, state_of_first, size, &error), &error);
+    assert_works(tested->load(second.planner.self, state_of_first, size, &error));
     mp_load_destroy(&load);
-    assert_ok(mp_load_create(2, 8, &load, &error), &error);
+    assert_works(mp_load_create(2, 8, &load, &error));
     second.iteration = 5;
     rehearsal_plan(&second, 0, &load);
     rehearsal_step(&second, &load); /* of no routes: the window's say where expert 3 is */
     assert_int_equal(mp_placement_copies(second.planner.home, 3), 2);
     mp_load_destroy(&load);
-    rehearsal_destroy(&first);
-    rehearsal_destroy(&second);
 }
 
 struct refusal {

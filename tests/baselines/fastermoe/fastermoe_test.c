@@ -58,23 +58,22 @@ TEST(shadows_are_everywhere_and_their_tokens_stay_home) {
         const char *const pair[][2] = {
             {"policy", row->policy}, {"shadows", row->shadows}, {NULL, NULL}};
         struct mp_fastermoe_options options;
-        struct mp_error error = {0};
         struct mp_plan plan;
         struct mp_load load;
         int32_t owner[8];
         void *self;
         parse_options(&mp_system_fastermoe, &options, pair);
-        assert_ok(mp_system_create(&mp_system_fastermoe, &GOLDEN_SETTING, &options, &self, &error),
-                  &error);
+        assert_works(
+            mp_system_create(&mp_system_fastermoe, &GOLDEN_SETTING, &options, &self, &error));
         assert_int_equal(mp_system_fastermoe.copies_limit(self), row->copies_limit);
         mp_system_fastermoe.initial_owners(self, owner);
         for (int at = 0; at < 8; at++)
             assert_int_equal(owner[at], at % 4);
-        assert_ok(mp_load_create(4, 4, &load, &error), &error);
+        assert_works(mp_load_create(4, 4, &load, &error));
         memcpy(load.count, GOLDEN_COUNTS, sizeof GOLDEN_COUNTS);
-        assert_ok(mp_plan_create(&GOLDEN_SETTING.topology, 4, 16000000, &plan, &error), &error);
+        assert_works(mp_plan_create(&GOLDEN_SETTING.topology, 4, 16000000, &plan, &error));
         begin_owned(&plan, 0, 1, owner + 4);
-        assert_ok(mp_system_fastermoe.after_gate(self, &load, &plan, &error), &error);
+        assert_works(mp_system_fastermoe.after_gate(self, &load, &plan, &error));
         check_golden_plan(row, &plan, &load);
         mp_plan_destroy(&plan);
         mp_load_destroy(&load);
@@ -97,23 +96,22 @@ TEST(groups_shadow_by_themselves) {
                                  .seconds_per_route = 1e-6};
     const char *const pair[][2] = {{"group-size", "1"}, {0}};
     struct mp_fastermoe_options options;
-    struct mp_error error = {0};
     struct mp_planner planner;
-    struct mp_load load;
+    AUTO(load) struct mp_load load;
     int64_t computed[6];
     parse_options(&mp_system_fastermoe, &options, pair);
     const struct mp_planner_config config = {.system = &mp_system_fastermoe,
                                              .options = &options,
                                              .setting = &setting,
                                              .check_plans = true};
-    assert_ok(mp_planner_create(&config, &planner, &error), &error);
-    assert_ok(mp_load_create(6, 2, &load, &error), &error);
+    assert_works(mp_planner_create(&config, &planner, &error));
+    assert_works(mp_load_create(6, 2, &load, &error));
     for (int rank = 0; rank < 6; rank++) {
         load.count[2 * rank] = rank / 2 == 1 ? 0 : 50;
         load.count[2 * rank + 1] = rank / 2 == 1 ? 100 : 50;
     }
-    assert_ok(mp_planner_begin_layer(&planner, 0, 0, &error), &error);
-    assert_ok(mp_planner_end_layer(&planner, 0, &load, &error), &error);
+    assert_works(mp_planner_begin_layer(&planner, 0, 0, &error));
+    assert_works(mp_planner_end_layer(&planner, 0, &load, &error));
     const struct mp_plan *plan = planner.plan;
     assert_int_equal(plan->policy->optimizer, MP_OPTIMIZER_REPLICATED);
     for (int rank = 0; rank < 6; rank++) {
@@ -131,7 +129,6 @@ TEST(groups_shadow_by_themselves) {
                 if (to / 2 != rank / 2)
                     assert_int_equal(mp_plan_routes_to(plan, rank, expert, to), 0);
     }
-    mp_load_destroy(&load);
     mp_planner_destroy(&planner);
 }
 
@@ -192,26 +189,23 @@ TEST(options_become_plans) {
         struct mp_plan_law law = {.extra_copies_limit = -1};
         struct mp_fastermoe_options options;
         struct mp_placement home;
-        struct mp_error error = {0};
         struct mp_policy policy;
         struct mp_plan plan;
         struct mp_load load;
         void *self;
         print_message("  %s\n", row->name);
         parse_options(&mp_system_fastermoe, &options, pair);
-        assert_ok(mp_system_create(&mp_system_fastermoe, &setting, &options, &self, &error),
-                  &error);
-        assert_ok(mp_placement_create(setting.topology.ranks, 8, &home, &error), &error);
-        assert_ok(mp_load_create(setting.topology.ranks, 8, &load, &error), &error);
+        assert_works(mp_system_create(&mp_system_fastermoe, &setting, &options, &self, &error));
+        assert_works(mp_placement_create(setting.topology.ranks, 8, &home, &error));
+        assert_works(mp_load_create(setting.topology.ranks, 8, &load, &error));
         load.count[3] = 7;
         mp_system_policy(&mp_system_fastermoe, self, &setting, &policy);
         assert_int_equal(policy.outgoing_limit, row->outgoing_limit);
-        assert_ok(mp_plan_create(&setting.topology, 8, 1 << 20, &plan, &error), &error);
+        assert_works(mp_plan_create(&setting.topology, 8, 1 << 20, &plan, &error));
         plan.policy = &policy;
-        assert_ok(mp_system_begin_plan(&mp_system_fastermoe, self, 0, 0, &home, &plan, &error),
-                  &error);
-        assert_ok(mp_system_fastermoe.after_gate(self, &load, &plan, &error), &error);
-        assert_ok(mp_plan_check(&plan, &load, &law, NULL, &error), &error);
+        assert_works(mp_system_begin_plan(&mp_system_fastermoe, self, 0, 0, &home, &plan, &error));
+        assert_works(mp_system_fastermoe.after_gate(self, &load, &plan, &error));
+        assert_works(mp_plan_check(&plan, &load, &law, NULL, &error));
         assert_int_equal(plan.exchange, row->group_size ? MP_EXCHANGE_PIPELINED : MP_EXCHANGE_FLAT);
         assert_int_equal(plan.group_size, row->group_size);
         mp_plan_destroy(&plan);
@@ -291,15 +285,13 @@ TEST(what_cannot_be_is_refused) {
     for (size_t index = 0; index < sizeof REFUSALS / sizeof *REFUSALS; index++) {
         const struct refusal *row = &REFUSALS[index];
         struct mp_fastermoe_options options;
-        struct mp_error error = {0};
         void *self = &options;
         parse_options(&mp_system_fastermoe, &options, row->option);
         options.policy = row->policy;
         print_message("  %s\n", row->name);
-        assert_int_equal(
+        assert_sentence(
             mp_system_create(&mp_system_fastermoe, &row->setting, &options, &self, &error),
-            MP_EREFUSED);
-        assert_string_equal(error.text, row->text);
+            MP_EREFUSED, row->text);
         assert_null(self);
     }
     struct mp_shadows shadows;
@@ -331,14 +323,12 @@ TEST(gates_that_cannot_be_limited_are_refused) {
         const char *const pair[][2] = {
             {"topology-gate", "yes"}, {"outgoing", row->outgoing}, {NULL, NULL}};
         struct mp_fastermoe_options options;
-        struct mp_error error = {0};
         void *self;
         setting.top_k = 2;
         setting.topology.ranks_per_node = row->ranks_per_node;
         parse_options(&mp_system_fastermoe, &options, pair);
-        assert_int_equal(mp_system_create(&mp_system_fastermoe, &setting, &options, &self, &error),
-                         MP_EREFUSED);
-        assert_string_equal(error.text, row->text);
+        assert_sentence(mp_system_create(&mp_system_fastermoe, &setting, &options, &self, &error),
+                        MP_EREFUSED, row->text);
     }
 }
 
@@ -346,10 +336,9 @@ TEST(gates_that_cannot_be_limited_are_refused) {
 TEST(one_rank_needs_no_figures) {
     struct mp_setting setting = SETTING(1, 4, 1, 0, 0);
     struct mp_fastermoe_options options;
-    struct mp_error error = {0};
     void *self;
     parse_options(&mp_system_fastermoe, &options, NULL);
-    assert_ok(mp_system_create(&mp_system_fastermoe, &setting, &options, &self, &error), &error);
+    assert_works(mp_system_create(&mp_system_fastermoe, &setting, &options, &self, &error));
     assert_int_equal(mp_system_fastermoe.copies_limit(self), 0);
     mp_system_destroy(&mp_system_fastermoe, self);
 }

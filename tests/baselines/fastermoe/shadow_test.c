@@ -1,5 +1,5 @@
-/* The selection of shadows: golden decisions of every policy with the latencies that led to them,
- * and what holds for any load. */
+/* The selection of shadows: golden decisions of every policy with the latencies that led to them.
+ */
 #include "tests/reference/plan/plan_support.h"
 
 #include "baselines/fastermoe/fastermoe.h"
@@ -128,18 +128,16 @@ static void decide(const struct golden_case *row, bool forward_only) {
     setting.forward_only = forward_only;
     struct mp_shadow_costs costs = mp_fastermoe_costs(&setting, &options);
     struct mp_shadows shadows;
-    struct mp_load load;
-    struct mp_error error = {0};
+    AUTO(load) struct mp_load load;
     int32_t owner[MOST_EXPERTS];
     contiguous_owners(golden->ranks, golden->experts, owner);
-    assert_ok(mp_load_create(golden->ranks, golden->experts, &load, &error), &error);
+    assert_works(mp_load_create(golden->ranks, golden->experts, &load, &error));
     memcpy(load.count, golden->count,
            (size_t)golden->ranks * (size_t)golden->experts * sizeof *load.count);
-    assert_ok(mp_shadows_create(&memory, golden->ranks, golden->experts, &shadows, &error), &error);
+    assert_works(mp_shadows_create(&memory, golden->ranks, golden->experts, &shadows, &error));
     select_shadows(&shadows, &costs, &load, owner, row->policy, MP_ALL);
     compare(row, &shadows);
     mp_arena_release(&memory);
-    mp_load_destroy(&load);
 }
 
 TEST(golden_decisions) {
@@ -200,163 +198,5 @@ TEST(costs_follow_the_options) {
         assert_close(1e6 * costs.compute, row->compute, 1e-12);
         assert_close(1e6 * costs.feature, row->feature, 1e-12);
         assert_close(1e6 * costs.model, row->model, 1e-12);
-    }
-}
-
-/* A random load on any owners, with costs of which neither side is negligible. */
-enum { RANKS = 40, EXPERTS = 50 };
-struct random_case {
-    struct mp_load load;
-    int32_t owner[EXPERTS];
-    struct mp_shadow_costs costs;
-    struct mp_shadows shadows;
-    enum mp_fastermoe_policy policy;
-};
-
-static void create_random_case(uint64_t *random, struct random_case *row) {
-    struct mp_error error = {0};
-    int ranks = test_random_int(random, 1, RANKS), experts = test_random_int(random, 1, EXPERTS);
-    row->policy = (enum mp_fastermoe_policy)test_random_int(random, PAPER, FIXED);
-    if (row->policy == RELEASED && experts < ranks)
-        experts = ranks;
-    for (int expert = 0; expert < experts; expert++)
-        row->owner[expert] = test_random_int(random, 0, ranks - 1);
-    assert_ok(mp_load_create(ranks, experts, &row->load, &error), &error);
-    random_load(random, &row->load);
-    assert_ok(mp_shadows_create(&memory, ranks, experts, &row->shadows, &error), &error);
-    row->costs = (struct mp_shadow_costs){.compute = 1e-6 * test_random_double(random),
-                                          .feature = 1e-6 * test_random_double(random),
-                                          .model = 1e-6 * (double)mp_load_total(&row->load) /
-                                                   experts * test_random_double(random)};
-}
-
-static void destroy_random_case(struct random_case *row) {
-    mp_arena_release(&memory);
-    mp_load_destroy(&row->load);
-}
-
-static void select_random(struct random_case *row, int limit) {
-    select_shadows(&row->shadows, &row->costs, &row->load, row->owner, row->policy, limit);
-}
-
-/* Candidates that a policy would try at most. */
-static int candidates(const struct random_case *row) {
-    if (row->policy == PAPER || row->policy == PRINTED)
-        return row->load.experts;
-    return (row->policy == FIXED ? row->load.experts : row->load.ranks) - 1;
-}
-
-TEST_RANDOM(every_shadow_pays_and_the_rejected_one_does_not) {
-    int taken = 0, rejected = 0;
-    for (int round = 0; round < 600; round++) {
-        struct random_case row;
-        create_random_case(random, &row);
-        select_random(&row, MP_ALL);
-        const struct mp_shadows *shadows = &row.shadows;
-        for (int index = 1; index <= shadows->count; index++)
-            assert_true(shadows->latency[index] < shadows->latency[index - 1]);
-        if (shadows->latencies == shadows->count + 2) {
-            assert_true(shadows->latency[shadows->count + 1] >=
-                        shadows->latency[shadows->count] * (1 - 1e-11));
-            rejected++;
-        } else {
-            assert_int_equal(shadows->latencies, shadows->count + 1);
-            assert_int_equal(shadows->count, candidates(&row));
-        }
-        taken += shadows->count;
-        destroy_random_case(&row);
-    }
-    print_message("  %d shadows, %d searches ended early\n", taken, rejected);
-    assert_true(taken > 0 && rejected > 0);
-}
-
-TEST_RANDOM(shadows_are_the_hottest_in_order) {
-    for (int round = 0; round < 300; round++) {
-        struct random_case row;
-        int64_t total[EXPERTS] = {0};
-        int32_t order[EXPERTS];
-        create_random_case(random, &row);
-        if (row.policy == RELEASED) {
-            for (int source = 0; source < row.load.ranks; source++)
-                for (int expert = 0; expert < row.load.experts; expert++)
-                    total[source] += mp_load_at(&row.load, source, expert);
-            mp_load_hottest(total, row.load.ranks, row.load.ranks, order);
-        } else {
-            mp_load_expert_totals(&row.load, total);
-            mp_load_hottest(total, row.load.experts, row.load.experts, order);
-        }
-        select_random(&row, MP_ALL);
-        for (int index = 0; index < row.shadows.count; index++)
-            assert_int_equal(row.shadows.expert[index], order[index]);
-        destroy_random_case(&row);
-    }
-}
-
-/* A limit cuts the search off and changes nothing before; cheaper copies are never fewer. */
-TEST_RANDOM(limits_and_prices_only_end_the_search_earlier) {
-    for (int round = 0; round < 300; round++) {
-        struct random_case row;
-        int32_t all[EXPERTS];
-        create_random_case(random, &row);
-        select_random(&row, MP_ALL);
-        int count = row.shadows.count;
-        memcpy(all, row.shadows.expert, (size_t)count * sizeof *all);
-        int limit = test_random_int(random, 0, EXPERTS);
-        select_random(&row, limit);
-        assert_int_equal(row.shadows.count, count < limit ? count : limit);
-        assert_memory_equal(all, row.shadows.expert, (size_t)row.shadows.count * sizeof *all);
-        row.costs.model *= test_random_double(random);
-        select_random(&row, MP_ALL);
-        assert_true(row.shadows.count >= count);
-        assert_memory_equal(all, row.shadows.expert, (size_t)count * sizeof *all);
-        destroy_random_case(&row);
-    }
-}
-
-/* Both terms of the consistent policy by brute force, for every number of shadows it tried. */
-TEST_RANDOM(consistent_latencies_are_those_of_the_dispatch) {
-    for (int round = 0; round < 200; round++) {
-        struct random_case row;
-        bool shadowed[EXPERTS] = {false};
-        create_random_case(random, &row);
-        mp_shadow_paper(&row.shadows, &row.costs, &row.load, row.owner, false, MP_ALL);
-        for (int tried = 0; tried <= row.shadows.count; tried++) {
-            int64_t computed[RANKS] = {0}, most = 0;
-            if (tried > 0)
-                shadowed[row.shadows.expert[tried - 1]] = true;
-            for (int source = 0; source < row.load.ranks; source++)
-                for (int expert = 0; expert < row.load.experts; expert++)
-                    computed[shadowed[expert] ? source : row.owner[expert]] +=
-                        mp_load_at(&row.load, source, expert);
-            for (int rank = 0; rank < row.load.ranks; rank++)
-                most = computed[rank] > most ? computed[rank] : most;
-            double expected = 3 * row.costs.compute * (double)most;
-            expected +=
-                tried > 0 ? 2 * tried * row.costs.model : 4 * row.costs.feature * (double)most;
-            assert_true(fabs(row.shadows.latency[tried] - expected) <= 1e-12 * expected);
-        }
-        destroy_random_case(&row);
-    }
-}
-
-/* The defect: without drops every source sends the same, and nothing ever pays. */
-TEST_RANDOM(as_released_shadows_nobody_without_drops) {
-    for (int round = 0; round < 200; round++) {
-        struct random_case row;
-        create_random_case(random, &row);
-        row.policy = RELEASED;
-        int ranks = row.load.ranks < row.load.experts ? row.load.ranks : row.load.experts;
-        row.load.ranks = row.shadows.ranks = ranks;
-        for (int source = 0; source < ranks; source++) {
-            uint32_t *count = row.load.count + (long)source * row.load.experts;
-            uint32_t routes = 0;
-            for (int expert = 1; expert < row.load.experts; expert++)
-                routes += count[expert] %= 1000;
-            count[0] = 1000 * (uint32_t)row.load.experts - routes;
-        }
-        row.costs.model = row.costs.model > 0 ? row.costs.model : 1e-9;
-        select_random(&row, MP_ALL);
-        assert_int_equal(row.shadows.count, 0);
-        destroy_random_case(&row);
     }
 }

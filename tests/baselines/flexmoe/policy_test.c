@@ -1,11 +1,11 @@
-/* Both policies: by hand, by brute force, and the variant against a slow model of it. */
+/* Both policies: by hand, and by brute force. */
 #include "tests/reference/plan/plan_support.h"
 
 #include "baselines/flexmoe/flexmoe.h"
 
 static struct mp_arena memory;
 
-enum { RANKS = 6, EXPERTS = 6, SLOTS = 12 };
+enum { SLOTS = 6 };
 /* Divisible by every number of slots here, so that shares are whole. */
 enum { WHOLE = 27720 };
 
@@ -15,9 +15,8 @@ struct layer {
 };
 
 static void create_layer(struct layer *layer, int ranks, int experts, int per_rank) {
-    struct mp_error error = {0};
-    assert_ok(mp_flex_create(&memory, ranks, experts, per_rank, &layer->flex, &error), &error);
-    assert_ok(mp_load_create(ranks, experts, &layer->load, &error), &error);
+    assert_works(mp_flex_create(&memory, ranks, experts, per_rank, &layer->flex, &error));
+    assert_works(mp_load_create(ranks, experts, &layer->load, &error));
 }
 
 static void destroy_layer(struct layer *layer) {
@@ -25,34 +24,7 @@ static void destroy_layer(struct layer *layer) {
     mp_load_destroy(&layer->load);
 }
 
-/* A layer in which every expert has a slot, with uneven loads. */
-static void random_layer(uint64_t *random, struct layer *layer) {
-    int ranks = test_random_int(random, 2, RANKS);
-    int per_rank = test_random_int(random, 1, SLOTS / ranks), all = ranks * per_rank;
-    int experts = test_random_int(random, 1, all < EXPERTS ? all : EXPERTS);
-    int32_t expert[SLOTS];
-    create_layer(layer, ranks, experts, per_rank);
-    bool empties = test_random_int(random, 0, 4) == 0;
-    for (int slot = 0; slot < all; slot++)
-        expert[slot] =
-            slot < experts ? slot : test_random_int(random, empties ? -1 : 0, experts - 1);
-    for (int slot = all - 1; slot > 0; slot--) {
-        int other = test_random_int(random, 0, slot);
-        int32_t kept = expert[slot];
-        expert[slot] = expert[other];
-        expert[other] = kept;
-    }
-    for (int cell = 0; cell < ranks * experts; cell++) {
-        int heat = 1 << test_random_int(random, 0, 5);
-        layer->load.count[cell] = (uint32_t)(WHOLE * test_random_int(random, 0, heat));
-    }
-    mp_flex_begin(&layer->flex, expert, &layer->load);
-}
-
-static double time_of(struct mp_flex *flex, const struct mp_flex_costs *costs) {
-    mp_flex_measure(flex);
-    return mp_flex_cost(flex, costs);
-}
+TEST_END(destroy_layer, struct layer, destroy_layer(it))
 
 static void set_routes(struct layer *layer, const uint32_t routes[]) {
     for (int expert = 0; expert < layer->load.experts; expert++)
@@ -63,7 +35,7 @@ TEST(a_slot_goes_from_the_coldest_to_the_hottest) {
     static const int32_t before[4] = {0, 1, 2, 2}, after[4] = {0, 1, 0, 2};
     static const uint32_t routes[3] = {60, 20, 10};
     const struct mp_flex_costs costs = {.route = 1e-6};
-    struct layer layer;
+    AUTO(destroy_layer) struct layer layer;
     create_layer(&layer, 2, 3, 2);
     set_routes(&layer, routes);
     mp_flex_begin(&layer.flex, before, &layer.load);
@@ -72,7 +44,6 @@ TEST(a_slot_goes_from_the_coldest_to_the_hottest) {
     assert_memory_equal(layer.flex.expert, after, sizeof after);
     assert_int_equal(layer.flex.load[0], 50 * 65536); /* 30 + 20 */
     assert_int_equal(layer.flex.load[1], 40 * 65536); /* 30 + 10 */
-    destroy_layer(&layer);
 }
 
 TEST(replicas_come_together_if_that_is_free) {
@@ -80,7 +51,7 @@ TEST(replicas_come_together_if_that_is_free) {
     static const uint32_t routes[3] = {20, 20, 20};
     const struct mp_flex_costs costs = {.route = 1e-6, .replica = 1e-6};
     const struct mp_flex_costs dear = {.route = 1e-6, .replica = 0};
-    struct layer layer;
+    AUTO(destroy_layer) struct layer layer;
     create_layer(&layer, 3, 3, 2);
     set_routes(&layer, routes);
     mp_flex_begin(&layer.flex, before, &layer.load);
@@ -89,7 +60,6 @@ TEST(replicas_come_together_if_that_is_free) {
     assert_true(mp_flex_cost_round(&layer.flex, &costs));
     assert_memory_equal(layer.flex.expert, after, sizeof after);
     assert_int_equal(layer.flex.replicas, 0);
-    destroy_layer(&layer);
 }
 
 /* Ranks 0 and 1 are as busy as each other, so no one step lets T fall: 40 on both, 20 on the rest.
@@ -98,7 +68,7 @@ TEST(ranks_that_tie_are_relieved_one_after_the_other) {
     static const int32_t before[8] = {0, 2, 1, 3, 4, 5, 4, 5};
     static const uint32_t routes[6] = {30, 30, 10, 10, 20, 20};
     const struct mp_flex_costs costs = {.route = 1e-6};
-    struct layer layer;
+    AUTO(destroy_layer) struct layer layer;
     create_layer(&layer, 4, 6, 2);
     set_routes(&layer, routes);
     mp_flex_begin(&layer.flex, before, &layer.load);
@@ -107,21 +77,6 @@ TEST(ranks_that_tie_are_relieved_one_after_the_other) {
     assert_true(mp_flex_cost_round(&layer.flex, &costs));
     for (int rank = 0; rank < 4; rank++) /* of 30 on average */
         assert_true(layer.flex.load[rank] < 36 * 65536);
-    destroy_layer(&layer);
-}
-
-/* No Migrate that saves a replica lets T fall. */
-static void assert_nothing_to_save(struct mp_flex *flex, const struct mp_flex_costs *costs) {
-    int all = flex->ranks * flex->per_rank;
-    double time = time_of(flex, costs);
-    for (int slot = 0; slot < all; slot++)
-        for (int other = 0; other < slot; other++) {
-            int64_t replicas = flex->replicas;
-            mp_flex_migrate(flex, slot, other);
-            assert_false(flex->replicas < replicas && mp_flex_falls(time_of(flex, costs), time));
-            mp_flex_migrate(flex, slot, other);
-        }
-    mp_flex_measure(flex);
 }
 
 /* T of the best of all layouts of a small layer. */
@@ -151,7 +106,7 @@ TEST_RANDOM(small_layers_come_near_the_best_of_all_layouts) {
         struct mp_flex_costs costs = {1.0 / WHOLE, test_random_double(random) / WHOLE,
                                       test_random_double(random)};
         int32_t expert[6];
-        struct layer layer;
+        AUTO(destroy_layer) struct layer layer;
         create_layer(&layer, 3, 4, 2);
         for (int slot = 0; slot < 6; slot++)
             expert[slot] = slot % 4;
@@ -165,180 +120,10 @@ TEST_RANDOM(small_layers_come_near_the_best_of_all_layouts) {
         assert_true(ratio > 1 - 1e-9);
         sum += ratio;
         worst = fmax(worst, ratio);
-        destroy_layer(&layer);
     }
     print_message("  T over the least of all layouts: mean %.4f, worst %.3f\n", sum / TRIALS,
                   worst);
     assert_true(sum / TRIALS < 1.04);
-}
-
-/* As Migrate keeps loads of its own, every figure is compared with a fresh measure. */
-static void assert_measured(struct mp_flex *flex) {
-    int64_t load[RANKS], local[RANKS];
-    memcpy(load, flex->load, (size_t)flex->ranks * sizeof *load);
-    memcpy(local, flex->local, (size_t)flex->ranks * sizeof *local);
-    mp_flex_measure(flex);
-    assert_memory_equal(load, flex->load, (size_t)flex->ranks * sizeof *load);
-    assert_memory_equal(local, flex->local, (size_t)flex->ranks * sizeof *local);
-}
-
-TEST_RANDOM(every_round_lets_the_cost_fall) {
-    int rounds = 0, first = 0;
-    for (int trial = 0; trial < 500; trial++) {
-        struct mp_flex_costs costs = {test_random_double(random) / WHOLE,
-                                      test_random_double(random) / WHOLE,
-                                      test_random_double(random)};
-        struct layer layer;
-        random_layer(random, &layer);
-        double before = mp_flex_cost(&layer.flex, &costs);
-        while (mp_flex_cost_round(&layer.flex, &costs)) {
-            assert_measured(&layer.flex);
-            double now = mp_flex_cost(&layer.flex, &costs);
-            assert_true(now < before);
-            before = now;
-            rounds++;
-        }
-        assert_measured(&layer.flex);
-        assert_nothing_to_save(&layer.flex, &costs);
-        for (int expert = 0; expert < layer.flex.experts; expert++)
-            assert_true(layer.flex.slots[expert] > 0);
-        mp_flex_begin(&layer.flex, layer.flex.expert, &layer.load);
-        first += mp_flex_cost_policy(&layer.flex, &costs, 1, 10);
-        destroy_layer(&layer);
-    }
-    assert_int_equal(first, 0); /* they had ended */
-    print_message("  %d rounds in 500 layers\n", rounds);
-    assert_true(rounds > 0);
-}
-
-/* The variant again, from its description: whole shares, so that doubles are exact. */
-struct model {
-    int ranks, experts, per_rank, per_node;
-    int32_t slot[SLOTS];
-    double routes[EXPERTS];
-};
-
-static int count_of(const struct model *model, int rank, int expert) {
-    int count = 0;
-    for (int slot = 0; slot < model->ranks * model->per_rank; slot++)
-        count += model->slot[slot] == expert && (rank < 0 || slot / model->per_rank == rank);
-    return count;
-}
-
-static double share_of(const struct model *model, int expert) {
-    int count = expert < 0 ? 0 : count_of(model, -1, expert);
-    return count == 0 ? 0 : model->routes[expert] / count;
-}
-
-static double load_of(const struct model *model, int rank) {
-    double load = 0;
-    for (int slot = 0; slot < model->per_rank; slot++)
-        load += share_of(model, model->slot[rank * model->per_rank + slot]);
-    return load;
-}
-
-static double extreme_of(const struct model *model, bool largest) {
-    double found = load_of(model, 0);
-    for (int rank = 1; rank < model->ranks; rank++)
-        found = largest ? fmax(found, load_of(model, rank)) : fmin(found, load_of(model, rank));
-    return found;
-}
-
-static int place_of(const struct model *model, int rank, int expert) {
-    for (int slot = rank * model->per_rank; slot < (rank + 1) * model->per_rank; slot++)
-        if (model->slot[slot] == expert)
-            return slot;
-    return -1;
-}
-
-/* One node, with loads and shares of the layout `old`. */
-static void model_node(struct model *model, const struct model *old, int node, int high, int low) {
-    int freed_rank = -1, goal = -1, heaviest = -1;
-    int end =
-        (node + 1) * model->per_node < model->ranks ? (node + 1) * model->per_node : model->ranks;
-    for (int rank = node * model->per_node; rank < end; rank++)
-        if (count_of(old, rank, low) > 0 &&
-            (freed_rank < 0 || load_of(old, rank) < load_of(old, freed_rank)))
-            freed_rank = rank;
-    if (freed_rank < 0)
-        return;
-    int freed = place_of(model, freed_rank, low);
-    model->slot[freed] = -1;
-    for (int rank = end - 1; rank >= node * model->per_node; rank--)
-        if (count_of(model, rank, high) > 0 && count_of(model, rank, high) < model->per_rank)
-            goal = rank;
-    if (goal < 0 || goal == freed_rank) {
-        model->slot[freed] = high;
-        return;
-    }
-    for (int slot = (goal + 1) * model->per_rank - 1; slot >= goal * model->per_rank; slot--) {
-        int expert = model->slot[slot];
-        if (expert != high &&
-            (heaviest < 0 || share_of(old, expert) >= share_of(old, model->slot[heaviest])))
-            heaviest = slot;
-    }
-    model->slot[freed] = model->slot[heaviest];
-    model->slot[heaviest] = high;
-}
-
-static int model_rounds(struct model *model, int most) {
-    int nodes = (model->ranks + model->per_node - 1) / model->per_node, rounds = 0;
-    for (; rounds < most; rounds++) {
-        struct model old = *model;
-        double largest = extreme_of(&old, true), least = extreme_of(&old, false);
-        int high = -1, low = -1;
-        for (int expert = model->experts - 1; expert >= 0; expert--) {
-            if (high < 0 || share_of(&old, expert) >= share_of(&old, high))
-                high = expert;
-            if (count_of(&old, -1, expert) > nodes &&
-                (low < 0 || share_of(&old, expert) <= share_of(&old, low)))
-                low = expert;
-        }
-        if (largest == least || low < 0 || low == high)
-            break;
-        for (int node = 0; node < nodes; node++)
-            model_node(model, &old, node, high, low);
-        double now = extreme_of(model, true), now_least = extreme_of(model, false);
-        bool evener =
-            least > 0 ? now_least > 0 && now / now_least < largest / least : now_least > 0;
-        if (now < largest || evener)
-            continue;
-        *model = old;
-        break;
-    }
-    return rounds;
-}
-
-TEST_RANDOM(the_variant_is_as_described) {
-    int stayed = 0;
-    for (int trial = 0; trial < 3000; trial++) {
-        struct layer layer;
-        random_layer(random, &layer);
-        struct model model = {layer.flex.ranks,
-                              layer.flex.experts,
-                              layer.flex.per_rank,
-                              test_random_int(random, 1, layer.flex.ranks),
-                              {0},
-                              {0}};
-        size_t bytes = (size_t)(model.ranks * model.per_rank) * sizeof *model.slot;
-        memcpy(model.slot, layer.flex.expert, bytes);
-        bool empties = false;
-        for (int slot = 0; slot < model.ranks * model.per_rank; slot++)
-            empties |= model.slot[slot] < 0;
-        for (int expert = 0; expert < model.experts; expert++)
-            model.routes[expert] = (double)layer.flex.routes[expert];
-        if (!empties) { /* which the source does not know */
-            int most = test_random_int(random, 1, 10);
-            int rounds = mp_flex_laer_policy(&layer.flex, model.per_node, most);
-            assert_int_equal(rounds, model_rounds(&model, most));
-            assert_memory_equal(layer.flex.expert, model.slot, bytes);
-            assert_measured(&layer.flex);
-            stayed += rounds;
-        }
-        destroy_layer(&layer);
-    }
-    print_message("  %d rounds stayed\n", stayed);
-    assert_true(stayed > 0);
 }
 
 /* Two nodes of one rank.  Expert 1 gives up a slot on each.  On the first, the rank has expert 0
@@ -346,7 +131,7 @@ TEST_RANDOM(the_variant_is_as_described) {
 TEST(the_variant_by_hand) {
     static const int32_t before[6] = {0, 1, 1, 1, 1, 2}, after[6] = {0, 0, 1, 0, 1, 2};
     static const uint32_t routes[3] = {90, 40, 20};
-    struct layer layer;
+    AUTO(destroy_layer) struct layer layer;
     create_layer(&layer, 2, 3, 3);
     set_routes(&layer, routes);
     mp_flex_begin(&layer.flex, before, &layer.load); /* 110 and 40 */
@@ -354,5 +139,23 @@ TEST(the_variant_by_hand) {
     assert_memory_equal(layer.flex.expert, after, sizeof after);
     assert_int_equal(layer.flex.load[0], (60 + 20) * 65536);
     assert_int_equal(layer.flex.load[1], (30 + 20 + 20) * 65536);
-    destroy_layer(&layer);
+}
+
+TEST(factors_come_from_the_setting) {
+    struct mp_setting setting = {.topology = {8, 4},
+                                 .expert_bytes = 500000,
+                                 .gradient_bytes = 1000000,
+                                 .route_bytes = 2000,
+                                 .bandwidth = 1e9,
+                                 .seconds_per_route = 1e-6};
+    struct mp_flex_costs costs = mp_flex_costs(&setting);
+    assert_true(fabs(costs.route - 3e-6) < 1e-15);
+    assert_true(fabs(costs.row - 8e-6) < 1e-15);
+    assert_true(fabs(costs.replica - 2.5e-4) < 1e-13);
+    setting.forward_only = true;
+    setting.gradient_bytes = 0;
+    costs = mp_flex_costs(&setting);
+    assert_true(fabs(costs.route - 1e-6) < 1e-15);
+    assert_true(fabs(costs.row - 4e-6) < 1e-15);
+    assert_true(costs.replica == 0);
 }

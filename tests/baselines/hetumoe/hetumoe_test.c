@@ -19,15 +19,13 @@ static struct mp_setting setting_of(int experts, int ranks, int ranks_per_node, 
 static void plan_nine_each(const struct mp_setting *setting, const char *const pair[][2],
                            struct rehearsal *rehearsal) {
     struct mp_hetumoe_options options;
-    struct mp_error error = {0};
-    struct mp_load load;
+    AUTO(load) struct mp_load load;
     parse_options(&mp_system_hetumoe, &options, pair);
     rehearsal_create(rehearsal, &mp_system_hetumoe, setting, &options);
-    assert_ok(mp_load_create(setting->topology.ranks, setting->experts, &load, &error), &error);
+    assert_works(mp_load_create(setting->topology.ranks, setting->experts, &load, &error));
     for (int s = 0; s < load.ranks; s++)
         load.count[s * load.experts + s % load.experts] = 9;
     rehearsal_plan(rehearsal, 1, &load);
-    mp_load_destroy(&load);
 }
 
 TEST(plans_have_capacity_padding_and_order) {
@@ -40,7 +38,7 @@ TEST(plans_have_capacity_padding_and_order) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct mp_setting setting = setting_of(4, 4, 2, cases[i].top_k, 10);
         const char *const pair[][2] = {{"capacity-factor", cases[i].factor}, {NULL, NULL}};
-        struct rehearsal rehearsal;
+        AUTO(rehearsal) struct rehearsal rehearsal;
         plan_nine_each(&setting, pair, &rehearsal);
         const struct mp_plan *plan = rehearsal.planner.plan;
         int64_t kept = cases[i].capacity < 9 ? cases[i].capacity : 9;
@@ -51,7 +49,6 @@ TEST(plans_have_capacity_padding_and_order) {
         for (int s = 0; s < 4; s++)
             for (int e = 0; e < 4; e++)
                 assert_int_equal(mp_plan_routes_to(plan, s, e, e), s == e ? kept : 0);
-        rehearsal_destroy(&rehearsal);
     }
 }
 
@@ -72,11 +69,10 @@ TEST(leaders_lead_where_there_are_nodes_to_lead) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mp_setting setting = setting_of(4, 4, cases[i].ranks_per_node, 2, 10);
         const char *const pair[][2] = {{"exchange", cases[i].exchange}, {NULL, NULL}};
-        struct rehearsal rehearsal;
+        AUTO(rehearsal) struct rehearsal rehearsal;
         setting.exchange = cases[i].job;
         plan_nine_each(&setting, pair, &rehearsal);
         assert_int_equal(rehearsal.planner.plan->exchange, cases[i].kind);
-        rehearsal_destroy(&rehearsal);
     }
 }
 
@@ -89,20 +85,19 @@ static int released_rows(int first, int second, int capacity) {
 }
 
 TEST_RANDOM(released_slots_leave_rows_with_a_token) {
-    struct mp_error error = {0};
     struct mp_hetumoe_options options;
     struct mp_load load;
     parse_options(&mp_system_hetumoe, &options, NULL);
     options.slots = MP_HETUMOE_AS_RELEASED;
     for (int round = 0; round < 60; round++) {
         struct mp_setting setting = setting_of(4, 2, 2, 2, test_random_int(random, 1, 40));
-        struct rehearsal rehearsal;
+        AUTO(rehearsal) struct rehearsal rehearsal;
         setting.choices_apart = round % 10 == 9;
         rehearsal_create(&rehearsal, &mp_system_hetumoe, &setting, &options);
-        assert_ok(mp_load_create(2, 4, &load, &error), &error);
+        assert_works(mp_load_create(2, 4, &load, &error));
         bool known = round % 10 < 8, overlaid = !setting.choices_apart;
         if (known)
-            assert_ok(mp_load_give_first(&load, &error), &error);
+            assert_works(mp_load_give_first(&load, &error));
         for (int i = 0; i < 8; i++) {
             load.count[i] = (uint32_t)test_random_int(random, 0, 40);
             if (known)
@@ -119,7 +114,6 @@ TEST_RANDOM(released_slots_leave_rows_with_a_token) {
                              : routes < capacity ? routes
                                                  : capacity);
         }
-        rehearsal_destroy(&rehearsal);
         mp_load_destroy(&load);
     }
 }

@@ -1,15 +1,11 @@
 /* Depths: the paper's sums by hand, lines from bandwidths, and what options may say; and the
- * system: the depth that it takes, and its swaps against trying all pairs at every level. */
+ * system: the depth that it takes. */
 #include "baselines/hiermoe/depth.h"
 
 #include "baselines/hiermoe/hiermoe.h"
-#include "baselines/hiermoe/swap.h"
-#include "reference/plan/distinct.h"
 #include "tests/reference/plan/plan_support.h"
 
-static struct mp_arena memory;
-
-enum { RANKS = 16, PER_NODE = 8, EXPERTS = 32, TOP_K = 4, SAMPLE = 64, GAMMA = 10 };
+enum { RANKS = 16, PER_NODE = 8, EXPERTS = 32, TOP_K = 4 };
 static const struct mp_setting setting = {.layers = 1,
                                           .experts = EXPERTS,
                                           .top_k = TOP_K,
@@ -22,8 +18,7 @@ static const struct mp_setting setting = {.layers = 1,
 static struct mp_depths create(const char *hierarchy, const char *inter, const char *intra) {
     const struct mp_depth_texts texts = {hierarchy, inter, intra, 1e-3, 1e-4};
     struct mp_depths depths;
-    struct mp_error error = {0};
-    assert_ok(mp_depths_create(&setting, &texts, &depths, &error), &error);
+    assert_works(mp_depths_create(&setting, &texts, &depths, &error));
     return depths;
 }
 
@@ -62,28 +57,6 @@ TEST(lines_follow_from_bandwidths) {
                  1e-12);
 }
 
-TEST_RANDOM(random_depths_are_the_best) {
-    int met[5] = {0};
-    for (int i = 0; i < 200; i++) {
-        struct mp_depths depths = create("8:4:2", "", "");
-        double tokens[4];
-        for (int l = 0; l < 4; l++) {
-            tokens[l] = 100 * test_random_double(random);
-            depths.intra[l] = (struct mp_depth_line){test_random_double(random), 0};
-            if (l < 3)
-                depths.inter[l] = (struct mp_depth_line){test_random_double(random) / 3, 0};
-        }
-        int best = mp_depths_best(&depths, tokens, 1);
-        assert_in_range(best, 1, 4);
-        met[best]++;
-        for (int d = 1; d <= 4; d++)
-            assert_true(mp_depths_seconds(&depths, d, tokens, 1) >=
-                        mp_depths_seconds(&depths, best, tokens, 1));
-    }
-    for (int d = 1; d <= 4; d++)
-        assert_true(met[d] > 0);
-}
-
 TEST(options_say_what_is_wrong) {
     static const struct {
         const char *hierarchy, *inter, *intra, *says;
@@ -112,10 +85,7 @@ TEST(options_say_what_is_wrong) {
         const struct mp_depth_texts texts = {cases[i].hierarchy, cases[i].inter, cases[i].intra, 1,
                                              1};
         struct mp_depths depths;
-        struct mp_error error = {0};
-        assert_int_equal(mp_depths_create(&setting, &texts, &depths, &error), MP_EINVAL);
-        if (!strstr(error.text, cases[i].says))
-            fail_msg("%s: %s", cases[i].says, error.text);
+        assert_fails(mp_depths_create(&setting, &texts, &depths, &error), MP_EINVAL, cases[i].says);
     }
 }
 
@@ -128,34 +98,30 @@ struct running {
     struct mp_plan plan;
 };
 
-static int start(const char *const given[], struct running *running, struct mp_error *error) {
+static int start(const char *const given[], struct running *running, struct mp_error *refusal) {
     const struct mp_system *system = &mp_system_hiermoe;
     *running = (struct running){.options = calloc(1, system->options_size)};
-    assert_ok(mp_options_set_defaults(system->options, running->options, error), error);
+    assert_works(mp_options_set_defaults(system->options, running->options, &error));
     for (int i = 0; given[i]; i += 2)
-        assert_ok(mp_options_set(system->options, running->options, "hiermoe", given[i],
-                                 given[i + 1], NULL, error),
-                  error);
-    return mp_system_create(system, &setting, running->options, &running->self, error);
+        assert_works(mp_options_set(system->options, running->options, "hiermoe", given[i],
+                                    given[i + 1], NULL, &error));
+    return mp_system_create(system, &setting, running->options, &running->self, refusal);
 }
 
 static void create_running(uint64_t *random, const char *const given[], struct running *running) {
-    struct mp_error error = {0};
-    assert_ok(start(given, running, &error), &error);
-    assert_ok(mp_load_create(RANKS, EXPERTS, &running->load, &error), &error);
+    assert_works(start(given, running, &error));
+    assert_works(mp_load_create(RANKS, EXPERTS, &running->load, &error));
     for (int i = 0; i < RANKS * EXPERTS; i++)
         running->load.count[i] = TOP_K * (uint32_t)test_random_int(random, 0, i % 5 ? 20 : 90);
-    assert_ok(mp_placement_create(RANKS, EXPERTS, &running->home, &error), &error);
-    assert_ok(mp_placement_create(RANKS, EXPERTS, &running->next, &error), &error);
-    assert_ok(mp_plan_create(&setting.topology, EXPERTS, 1, &running->plan, &error), &error);
+    assert_works(mp_placement_create(RANKS, EXPERTS, &running->home, &error));
+    assert_works(mp_placement_create(RANKS, EXPERTS, &running->next, &error));
+    assert_works(mp_plan_create(&setting.topology, EXPERTS, 1, &running->plan, &error));
 }
 
 static bool learn(struct running *running) {
     struct mp_rehome change = {.next = &running->next};
-    struct mp_error error = {0};
-    assert_ok(mp_system_hiermoe.after_step(running->self, 0, &running->load, &running->home,
-                                           &change, &error),
-              &error);
+    assert_works(mp_system_hiermoe.after_step(running->self, 0, &running->load, &running->home,
+                                              &change, &error));
     return change.changed;
 }
 
@@ -168,11 +134,12 @@ static void destroy_running(struct running *running) {
     mp_plan_destroy(&running->plan);
 }
 
+TEST_END(destroy_running, struct running, destroy_running(it))
+
 static void expect_levels(struct running *running, const int size[3]) {
-    struct mp_error error = {0};
-    assert_ok(mp_plan_begin(&running->plan, 0, 0, &running->home, &error), &error);
-    assert_ok(mp_system_hiermoe.after_gate(running->self, &running->load, &running->plan, &error),
-              &error);
+    assert_works(mp_plan_begin(&running->plan, 0, 0, &running->home, &error));
+    assert_works(
+        mp_system_hiermoe.after_gate(running->self, &running->load, &running->plan, &error));
     assert_memory_equal(running->plan.level_size, size, 3 * sizeof *size);
 }
 
@@ -191,29 +158,26 @@ TEST_RANDOM(auto_takes_the_depth_of_least_time) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *const given[] = {"hierarchy", "node:4:2",     "inter", cases[i].inter,
                                      "intra",     cases[i].intra, NULL};
-        struct running running;
+        AUTO(destroy_running) struct running running;
         create_running(random, given, &running);
         expect_levels(&running, (const int[3]){8, 4, 2}); /* nothing is known */
         learn(&running);
         expect_levels(&running, cases[i].size);
-        destroy_running(&running);
     }
 }
 
 TEST_RANDOM(a_depth_has_its_levels) {
     static const char *const deep[] = {"hierarchy", "8:2", "depth", "4", NULL};
     static const char *const three[] = {"hierarchy", "8:4:2", "depth", "3", NULL};
-    struct running running;
-    struct mp_error error = {0};
-    assert_int_equal(start(deep, &running, &error), MP_EREFUSED);
-    assert_non_null(strstr(error.text, "hiermoe depth 4 needs 3 levels of groups, hierarchy 8:2 "
-                                       "has 2"));
+    AUTO(destroy_running) struct running running;
+    assert_fails(start(deep, &running, &error), MP_EREFUSED,
+                 "hiermoe depth 4 needs 3 levels of groups, hierarchy 8:2 "
+                 "has 2");
     free(running.options);
     create_running(random, three, &running);
     expect_levels(&running, (const int[3]){8, 4, 0});
     learn(&running);
     expect_levels(&running, (const int[3]){8, 4, 0});
-    destroy_running(&running);
 }
 
 /* What was learnt is known again, but not where there are fewer levels. */
@@ -221,8 +185,7 @@ TEST_RANDOM(depths_survive_restarts) {
     static const char *const given[] = {
         "hierarchy", "8:4:2", "inter", "0/0:0/0:1e-3/0", "intra", "1e-4/0:1e-4/0:0/0:0/0", NULL};
     static const char *const few[] = {NULL};
-    struct running before, after, other;
-    struct mp_error error = {0};
+    AUTO(destroy_running) struct running before, after, other;
     int32_t saved[4];
     create_running(random, given, &before);
     create_running(random, given, &after);
@@ -230,83 +193,7 @@ TEST_RANDOM(depths_survive_restarts) {
     learn(&before);
     size_t bytes = mp_system_hiermoe.save(before.self, saved, sizeof saved);
     assert_in_range(bytes, 1, sizeof saved);
-    assert_ok(mp_system_hiermoe.load(after.self, saved, bytes, &error), &error);
+    assert_works(mp_system_hiermoe.load(after.self, saved, bytes, &error));
     expect_levels(&after, (const int[3]){8, 4, 0});
-    assert_int_equal(mp_system_hiermoe.load(other.self, saved, bytes, &error), MP_EFORMAT);
-    destroy_running(&before);
-    destroy_running(&after);
-    destroy_running(&other);
-}
-
-/* The model's time with these owners: tokens that have an expert in a group, of every level. */
-static double seconds_with(const struct mp_depths *depths, int depth,
-                           const struct mp_swap_tokens *tokens, double scale,
-                           const int32_t owner[]) {
-    double most[MP_MOST_LEVELS];
-    for (int l = 0; l < depths->levels.count; l++) {
-        int count[RANKS] = {0};
-        double sum = 0;
-        for (int t = 0; t < tokens->tokens; t++)
-            for (int g = 0; g < mp_topology_nodes(&depths->levels.groups[l]); g++) {
-                bool meets = false;
-                for (int j = 0; j < TOP_K; j++) {
-                    int32_t expert = tokens->expert[t * TOP_K + j];
-                    meets |=
-                        expert >= 0 && owner[expert] / depths->levels.groups[l].ranks_per_node == g;
-                }
-                count[g] += meets;
-            }
-        for (int g = 0; g < RANKS; g++)
-            sum += pow(count[g], GAMMA);
-        most[l] = pow(sum, 1.0 / GAMMA);
-    }
-    return mp_depths_seconds(depths, depth, most, scale * (double)setting.route_bytes);
-}
-
-/* The tokens that the system draws: of all ranks' loads. */
-static double draw_tokens(const struct mp_load *load, int32_t expert[SAMPLE * TOP_K]) {
-    struct mp_distinct_model model;
-    struct mp_error error = {0};
-    uint32_t total[EXPERTS] = {0};
-    double routes = 0;
-    for (int i = 0; i < RANKS * EXPERTS; i++) {
-        total[i % EXPERTS] += load->count[i];
-        routes += load->count[i];
-    }
-    assert_ok(mp_distinct_model_create(&memory, RANKS, EXPERTS, TOP_K, &model, &error), &error);
-    mp_distinct_model_fit(&model, total);
-    for (int t = 0; t < SAMPLE; t++)
-        mp_distinct_model_draw(&model, setting.seed, (uint64_t)t, expert + t * TOP_K);
-    mp_arena_release(&memory);
-    return routes / TOP_K / SAMPLE;
-}
-
-TEST_RANDOM(swaps_are_the_best_of_all_pairs) {
-    static const char *const depth[] = {"1", "2", "3", "4"};
-    int swapped = 0;
-    for (int i = 0; i < 12; i++) {
-        const char *const given[] = {"hierarchy", "node:4:2", "depth", depth[i % 4],
-                                     "sample",    "64",       NULL};
-        const struct mp_depths depths = create("node:4:2", "", "");
-        int32_t expert[SAMPLE * TOP_K], owner[EXPERTS];
-        struct running running;
-        create_running(random, given, &running);
-        double scale = draw_tokens(&running.load, expert);
-        const struct mp_swap_tokens tokens = {SAMPLE, TOP_K, EXPERTS, expert};
-        memcpy(owner, running.home.owner, sizeof owner);
-        double present = seconds_with(&depths, i % 4 + 1, &tokens, scale, owner), least = present;
-        for (int a = 0; a < EXPERTS; a++)
-            for (int b = a + 1; b < EXPERTS; b++) {
-                owner[a] = running.home.owner[b];
-                owner[b] = running.home.owner[a];
-                least = fmin(least, seconds_with(&depths, i % 4 + 1, &tokens, scale, owner));
-                owner[a] = running.home.owner[a];
-                owner[b] = running.home.owner[b];
-            }
-        swapped += learn(&running);
-        assert_close(seconds_with(&depths, i % 4 + 1, &tokens, scale, running.next.owner), least,
-                     1e-9);
-        destroy_running(&running);
-    }
-    assert_true(swapped > 0);
+    assert_fails(mp_system_hiermoe.load(other.self, saved, bytes, &error), MP_EFORMAT, "");
 }

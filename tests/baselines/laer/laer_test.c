@@ -62,14 +62,13 @@ TEST(the_next_iteration_has_the_cheapest_layout) {
                                        {"seconds-per-route", "1"},
                                        {NULL, NULL}};
         struct mp_laer_options options;
-        struct rehearsal rehearsal;
-        struct mp_error error = {0};
-        struct mp_load load;
+        AUTO(rehearsal) struct rehearsal rehearsal;
+        AUTO(load) struct mp_load load;
         int64_t computed[4];
         parse_options(tested, &options, pair);
         rehearsal_create(&rehearsal, tested, &GOLDEN_SETTING, &options);
         assert_int_equal(tested->copies_limit(rehearsal.planner.self), 3);
-        assert_ok(mp_load_create(4, 4, &load, &error), &error);
+        assert_works(mp_load_create(4, 4, &load, &error));
         memcpy(load.count, LAER_COUNT, sizeof LAER_COUNT);
         rehearsal_plan(&rehearsal, 0, &load);
         assert_int_equal(rehearsal.planner.policy.optimizer, MP_OPTIMIZER_SLICES);
@@ -81,8 +80,6 @@ TEST(the_next_iteration_has_the_cheapest_layout) {
             assert_int_equal(rehearsal.planner.plan->during.holder[expert], row->holders[expert]);
         rank_routes(rehearsal.planner.plan, computed, NULL, NULL);
         assert_memory_equal(computed, row->computed, sizeof computed);
-        mp_load_destroy(&load);
-        rehearsal_destroy(&rehearsal);
     }
 }
 
@@ -98,13 +95,12 @@ TEST_RANDOM(the_static_layout_stays) {
                                  .bandwidth_in_node = 1};
     const char *const pair[][2] = {{"layout", "static"}, {"prefetch", "0"}, {NULL, NULL}};
     struct mp_laer_options options;
-    struct rehearsal rehearsal;
-    struct mp_error error = {0};
+    AUTO(rehearsal) struct rehearsal rehearsal;
     struct mp_load load[2];
     parse_options(tested, &options, pair);
     rehearsal_create(&rehearsal, tested, &setting, &options);
     for (int layer = 0; layer < 2; layer++)
-        assert_ok(mp_load_create(32, 8, &load[layer], &error), &error);
+        assert_works(mp_load_create(32, 8, &load[layer], &error));
     for (int iteration = 0; iteration < 3; iteration++) {
         for (int layer = 0; layer < 2; layer++) {
             random_load(random, &load[layer]);
@@ -120,7 +116,6 @@ TEST_RANDOM(the_static_layout_stays) {
     assert_int_equal(rehearsal.changes, 0);
     for (int layer = 0; layer < 2; layer++)
         mp_load_destroy(&load[layer]);
-    rehearsal_destroy(&rehearsal);
 }
 
 /* FLEX: 8 experts in 4 slots on each of 8 ranks of 2 nodes start with all experts on both nodes, as
@@ -137,16 +132,15 @@ TEST_RANDOM(flex_changes_the_static_layout) {
                                  .bandwidth = 1,
                                  .bandwidth_in_node = 1};
     struct mp_laer_options options;
-    struct mp_error error = {0};
-    struct rehearsal rehearsal;
+    AUTO(rehearsal) struct rehearsal rehearsal;
     struct mp_flex flex;
-    struct mp_load load;
+    AUTO(load) struct mp_load load;
     int32_t slot[32];
     int rounds = 0;
     parse_options(tested, &options, pair);
     rehearsal_create(&rehearsal, tested, &setting, &options);
-    assert_ok(mp_load_create(8, 8, &load, &error), &error);
-    assert_ok(mp_flex_create(&memory, 8, 8, 4, &flex, &error), &error);
+    assert_works(mp_load_create(8, 8, &load, &error));
+    assert_works(mp_flex_create(&memory, 8, 8, 4, &flex, &error));
     for (int at = 0; at < 32; at++)
         slot[at] = at % 4 * 2 + at / 4 % 2;
     for (int iteration = 0; iteration < 50; iteration++) {
@@ -173,8 +167,6 @@ TEST_RANDOM(flex_changes_the_static_layout) {
     }
     assert_true(rounds > 0);
     mp_arena_release(&memory);
-    mp_load_destroy(&load);
-    rehearsal_destroy(&rehearsal);
 }
 
 /* Seconds of a route: as measured between nodes and in them, or as given. */
@@ -225,17 +217,14 @@ TEST_RANDOM(other_homes_are_served) {
     struct mp_setting setting = random_setting(random);
     const char *const pair[][2] = {{"slots", "all"}, {NULL, NULL}};
     struct mp_laer_options options;
-    struct rehearsal rehearsal;
-    struct mp_error error = {0};
-    struct mp_load load;
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    AUTO(load) struct mp_load load;
     parse_options(tested, &options, pair);
     rehearsal_create(&rehearsal, tested, &setting, &options);
-    assert_ok(mp_load_create(setting.topology.ranks, setting.experts, &load, &error), &error);
+    assert_works(mp_load_create(setting.topology.ranks, setting.experts, &load, &error));
     random_load(random, &load);
     rehearsal_thin_out(random, &rehearsal);
     rehearsal_plan(&rehearsal, 0, &load);
-    mp_load_destroy(&load);
-    rehearsal_destroy(&rehearsal);
 }
 
 TEST_RANDOM(a_restart_on_other_ranks_begins_anew) {
@@ -248,13 +237,12 @@ TEST_RANDOM(a_restart_on_other_ranks_begins_anew) {
                                  .bandwidth = 1,
                                  .bandwidth_in_node = 1};
     struct mp_laer_options options;
-    struct mp_error error = {0};
-    struct rehearsal first, second, fresh;
+    AUTO(rehearsal) struct rehearsal first, second, fresh;
     struct mp_load load;
     char saved[4096];
     parse_options(tested, &options, NULL);
     rehearsal_create(&first, tested, &setting, &options);
-    assert_ok(mp_load_create(4, 8, &load, &error), &error);
+    assert_works(mp_load_create(4, 8, &load, &error));
     random_load(random, &load);
     rehearsal_plan(&first, 0, &load);
     rehearsal_step(&first, &load);
@@ -265,8 +253,8 @@ TEST_RANDOM(a_restart_on_other_ranks_begins_anew) {
     setting.topology.ranks = 2;
     rehearsal_create(&second, tested, &setting, &options);
     rehearsal_create(&fresh, tested, &setting, &options);
-    assert_ok(tested->load(second.planner.self, saved, size, &error), &error);
-    assert_ok(mp_load_create(2, 8, &load, &error), &error);
+    assert_works(tested->load(second.planner.self, saved, size, &error));
+    assert_works(mp_load_create(2, 8, &load, &error));
     for (int iteration = 0; iteration < 3; iteration++) {
         random_load(random, &load);
         rehearsal_plan(&second, 0, &load);
@@ -276,9 +264,6 @@ TEST_RANDOM(a_restart_on_other_ranks_begins_anew) {
         rehearsal_step(&fresh, &load);
     }
     mp_load_destroy(&load);
-    rehearsal_destroy(&first);
-    rehearsal_destroy(&second);
-    rehearsal_destroy(&fresh);
 }
 
 struct refusal {

@@ -1,4 +1,4 @@
-/* LAER's layouts and their cost: golden vectors, and what holds for any load. */
+/* LAER's layouts and their cost: golden vectors. */
 #include "tests/baselines/rehearsal.h"
 
 #include "baselines/laer/laer.h"
@@ -67,15 +67,12 @@ TEST(golden_layouts) {
     for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
         const struct golden_case *row = &GOLDEN[index];
         int32_t replicas[MOST_EXPERTS];
-        struct mp_error error = {0};
         struct mp_laer_placer placer;
         struct mp_slots slots;
         print_message("  %s\n", row->name);
-        assert_ok(mp_laer_placer_create(&memory, &TWO_NODES, row->experts, &placer, &error),
-                  &error);
-        assert_ok(
-            mp_slots_create(&memory, GOLDEN_RANKS, row->experts, row->per_rank, &slots, &error),
-            &error);
+        assert_works(mp_laer_placer_create(&memory, &TWO_NODES, row->experts, &placer, &error));
+        assert_works(
+            mp_slots_create(&memory, GOLDEN_RANKS, row->experts, row->per_rank, &slots, &error));
         mp_laer_replicas(row->load, row->experts, GOLDEN_RANKS * row->per_rank, 2, replicas,
                          &placer.queue);
         for (int expert = 0; expert < row->experts && row->even; expert++)
@@ -107,13 +104,12 @@ static int64_t sent(const struct mp_plan *plan, int source, int rank) {
 
 static void dispatch(struct mp_plan *plan, const struct mp_load *load, struct mp_slots *slots) {
     struct mp_placement home;
-    struct mp_error error = {0};
-    assert_ok(mp_placement_create(load->ranks, load->experts, &home, &error), &error);
-    assert_ok(mp_slots_homes(slots, &home, &error), &error);
+    assert_works(mp_placement_create(load->ranks, load->experts, &home, &error));
+    assert_works(mp_slots_homes(slots, &home, &error));
     static const struct mp_policy slices = {.optimizer = MP_OPTIMIZER_SLICES};
     plan->policy = &slices;
-    assert_ok(mp_plan_begin(plan, 0, 0, &home, &error), &error);
-    assert_ok(mp_plan_dispatch_slots(plan, load, slots, MP_SPREAD_NODE, &error), &error);
+    assert_works(mp_plan_begin(plan, 0, 0, &home, &error));
+    assert_works(mp_plan_dispatch_slots(plan, load, slots, MP_SPREAD_NODE, &error));
     mp_placement_destroy(&home);
 }
 
@@ -121,17 +117,16 @@ TEST(golden_routing_and_cost) {
     struct mp_laer_costs costs = {.in_node = 1, .between_nodes = 2, .compute = 1};
     for (int index = 0; index < 2; index++) {
         const struct golden_case *row = &GOLDEN[index];
-        struct mp_error error = {0};
         struct mp_laer_evaluator evaluator;
         struct mp_slots slots;
         struct mp_load load;
         struct mp_plan plan;
-        assert_ok(mp_laer_evaluator_create(&memory, &TWO_NODES, 4, 3, &evaluator, &error), &error);
-        assert_ok(mp_slots_create(&memory, 4, 4, 3, &slots, &error), &error);
+        assert_works(mp_laer_evaluator_create(&memory, &TWO_NODES, 4, 3, &evaluator, &error));
+        assert_works(mp_slots_create(&memory, 4, 4, 3, &slots, &error));
         memcpy(slots.expert, row->slot, sizeof row->slot);
         mp_slots_index(&slots, 2);
-        assert_ok(mp_load_create(4, 4, &load, &error), &error);
-        assert_ok(mp_plan_create(&TWO_NODES, 4, 8, &plan, &error), &error);
+        assert_works(mp_load_create(4, 4, &load, &error));
+        assert_works(mp_plan_create(&TWO_NODES, 4, 8, &plan, &error));
         for (int cell = 0; cell < 16; cell++)
             load.count[cell] = (uint32_t)LAER_COUNT[cell];
         dispatch(&plan, &load, &slots);
@@ -153,116 +148,9 @@ TEST(golden_routing_and_cost) {
 TEST(what_does_not_fit_stays_empty) {
     int64_t load[1] = {10};
     int32_t replicas[1];
-    struct mp_error error = {0};
     struct mp_queue queue;
-    assert_ok(mp_queue_create(&memory, 1, &queue, &error), &error);
+    assert_works(mp_queue_create(&memory, 1, &queue, &error));
     mp_laer_replicas(load, 1, 3, 2, replicas, &queue);
     assert_int_equal(replicas[0], 2);
     mp_arena_release(&memory);
-}
-
-/* A job of any shape with its parts. */
-struct job {
-    struct mp_topology topology;
-    int experts, per_rank, empty;
-    struct mp_load load;
-    int64_t *count, *total;
-    int32_t *replicas;
-    struct mp_laer_placer placer;
-    struct mp_laer_evaluator evaluator;
-    struct mp_slots slots;
-    struct mp_plan plan;
-};
-
-static void create_job(uint64_t *random, struct job *job) {
-    struct mp_error error = {0};
-    *job = (struct job){.topology = random_topology(random, 40),
-                        .experts = test_random_int(random, 1, 30)};
-    int ranks = job->topology.ranks, experts = job->experts;
-    job->per_rank = (experts - 1) / ranks + test_random_int(random, 1, 5);
-    assert_ok(mp_load_create(ranks, experts, &job->load, &error), &error);
-    random_load(random, &job->load);
-    job->count = malloc((size_t)ranks * (size_t)experts * sizeof *job->count);
-    job->total = malloc((size_t)experts * sizeof *job->total);
-    job->replicas = malloc((size_t)experts * sizeof *job->replicas);
-    assert_true(job->count && job->total && job->replicas);
-    for (long cell = 0; cell < (long)ranks * experts; cell++)
-        job->count[cell] = job->load.count[cell];
-    mp_load_expert_totals(&job->load, job->total);
-    assert_ok(mp_laer_placer_create(&memory, &job->topology, experts, &job->placer, &error),
-              &error);
-    assert_ok(mp_laer_evaluator_create(&memory, &job->topology, experts, job->per_rank,
-                                       &job->evaluator, &error),
-              &error);
-    assert_ok(mp_slots_create(&memory, ranks, experts, job->per_rank, &job->slots, &error), &error);
-    assert_ok(mp_plan_create(&job->topology, experts, 8, &job->plan, &error), &error);
-    mp_laer_replicas(job->total, experts, ranks * job->per_rank, mp_topology_nodes(&job->topology),
-                     job->replicas, &job->placer.queue);
-    mp_laer_place(&job->placer, job->total, job->replicas, &job->slots);
-    job->empty = ranks * job->per_rank;
-}
-
-static void destroy_job(struct job *job) {
-    mp_load_destroy(&job->load);
-    free(job->count);
-    free(job->total);
-    free(job->replicas);
-    mp_arena_release(&memory);
-    mp_plan_destroy(&job->plan);
-}
-
-TEST_RANDOM(every_expert_has_the_slots_it_was_given) {
-    for (int round = 0; round < 300; round++) {
-        struct job job;
-        create_job(random, &job);
-        int nodes = mp_topology_nodes(&job.topology);
-        for (int expert = 0; expert < job.experts; expert++) {
-            assert_true(job.replicas[expert] >= 1);
-            assert_int_equal(mp_slots_of(&job.slots, expert), job.replicas[expert]);
-            job.empty -= job.replicas[expert];
-        }
-        /* What is empty is less than a step of anybody. */
-        assert_true(job.empty >= 0 && job.empty < nodes);
-        for (int expert = 0; expert < job.experts && job.empty > 0; expert++)
-            assert_true(job.replicas[expert] >= nodes);
-        destroy_job(&job);
-    }
-}
-
-/* The cost's integers against a plan that mp_plan_dispatch_slots made, on layouts of all kinds. */
-TEST_RANDOM(the_cost_counts_what_the_dispatch_does) {
-    for (int round = 0; round < 300; round++) {
-        struct mp_laer_costs costs = {.in_node = test_random_double(random),
-                                      .between_nodes = test_random_double(random),
-                                      .compute = test_random_double(random)};
-        struct mp_plan_facts facts;
-        struct job job;
-        int64_t computed[40], most = 0;
-        create_job(random, &job);
-        for (int swaps = test_random_int(random, 0, 20); swaps > 0; swaps--) {
-            int32_t *slot = job.slots.expert;
-            int last = job.topology.ranks * job.per_rank - 1;
-            int a = test_random_int(random, 0, last), b = test_random_int(random, 0, last);
-            int32_t expert = slot[a];
-            slot[a] = slot[b];
-            slot[b] = expert;
-        }
-        mp_slots_index(&job.slots, job.topology.ranks_per_node);
-        dispatch(&job.plan, &job.load, &job.slots);
-        mp_plan_facts(&job.plan, &job.load, &facts);
-        rank_routes(&job.plan, computed, NULL, NULL);
-        double cost = mp_laer_cost(&job.evaluator, &job.slots, job.count, &costs);
-        assert_int_equal(job.evaluator.in_node, facts.routes_in_node);
-        assert_int_equal(job.evaluator.between_nodes, facts.routes_between_nodes);
-        for (int rank = 0; rank < job.topology.ranks; rank++) {
-            assert_int_equal(job.evaluator.computed[rank], computed[rank]);
-            most = computed[rank] > most ? computed[rank] : most;
-        }
-        assert_close(cost,
-                     4 * ((double)facts.routes_in_node * costs.in_node +
-                          (double)facts.routes_between_nodes * costs.between_nodes) +
-                         3 * (double)most * costs.compute,
-                     1e-12);
-        destroy_job(&job);
-    }
 }

@@ -11,12 +11,11 @@ TEST(the_cap_is_rounded_up) {
         .trigger = MP_LLEP_PER_RANK, .threshold = 1.3, .alpha = 1, .smallest_gemm = 1};
     static const int32_t owner[] = {0, 1, 2, 3};
     static const int64_t expected[] = {3, 3, 3, 1};
-    struct mp_error error = {0};
     struct mp_llep llep;
-    assert_ok(mp_llep_create(&memory, 4, 4, &llep, &error), &error);
+    assert_works(mp_llep_create(&memory, 4, 4, &llep, &error));
     for (int expert = 0; expert < 4; expert++)
         llep.total[expert] = expert == 0 ? 10 : 0;
-    assert_ok(mp_llep_decide(&llep, &options, owner, 4, &error), &error);
+    assert_works(mp_llep_decide(&llep, &options, owner, 4, &error));
     assert_true(llep.active);
     assert_int_equal(llep.cap, 3);
     for (int rank = 0; rank < 4; rank++)

@@ -15,11 +15,10 @@ enum { MOST_RANKS = 20, MOST_EXPERTS = 40, SMALL = 9 };
 static int64_t balance(const struct mp_topology *topology, const struct mp_placement *holders,
                        const struct mp_load *load) {
     int64_t computed[MOST_RANKS] = {0}, most = 0, total[MOST_EXPERTS];
-    struct mp_error error = {0};
     struct mp_lp state;
-    assert_ok(mp_lp_create(&memory, topology, holders->experts, &state, &error), &error);
+    assert_works(mp_lp_create(&memory, topology, holders->experts, &state, &error));
     for (int twice = 0; twice < 2; twice++) /* nothing is left of the first time */
-        assert_ok(mp_lp_balance(&state, topology, holders, load, &error), &error);
+        assert_works(mp_lp_balance(&state, topology, holders, load, &error));
     mp_load_expert_totals(load, total);
     for (int expert = 0; expert < holders->experts; expert++) {
         for (int32_t at = state.pieces.first[expert]; at >= 0; at = state.pieces.item[at].next) {
@@ -54,12 +53,10 @@ TEST(golden_optima) {
     };
     for (size_t index = 0; index < sizeof row / sizeof *row; index++) {
         struct mp_topology topology = {row[index].ranks, 2};
-        struct mp_placement holders;
-        struct mp_load load;
-        struct mp_error error = {0};
-        assert_ok(mp_placement_create(topology.ranks, row[index].experts, &holders, &error),
-                  &error);
-        assert_ok(mp_load_create(topology.ranks, row[index].experts, &load, &error), &error);
+        AUTO(placement) struct mp_placement holders;
+        AUTO(load) struct mp_load load;
+        assert_works(mp_placement_create(topology.ranks, row[index].experts, &holders, &error));
+        assert_works(mp_load_create(topology.ranks, row[index].experts, &load, &error));
         for (int expert = 0; expert < row[index].experts; expert++) {
             mp_placement_remove(&holders, expert, holders.owner[expert]);
             for (int copy = 0; copy < 2; copy++)
@@ -69,8 +66,6 @@ TEST(golden_optima) {
                            (uint32_t)expert]++;
         }
         assert_int_equal(balance(&topology, &holders, &load), row[index].most);
-        mp_placement_destroy(&holders);
-        mp_load_destroy(&load);
     }
 }
 
@@ -97,11 +92,10 @@ TEST_RANDOM(no_split_has_a_smaller_largest_load) {
     for (int round = 0; round < 1000; round++) {
         struct mp_topology topology = random_topology(random, MOST_RANKS);
         int experts = test_random_int(random, 1, SMALL), more = test_random_int(random, 0, 3);
-        struct mp_placement holders;
-        struct mp_load load;
-        struct mp_error error = {0};
-        assert_ok(mp_placement_create(topology.ranks, experts, &holders, &error), &error);
-        assert_ok(mp_load_create(topology.ranks, experts, &load, &error), &error);
+        AUTO(placement) struct mp_placement holders;
+        AUTO(load) struct mp_load load;
+        assert_works(mp_placement_create(topology.ranks, experts, &holders, &error));
+        assert_works(mp_load_create(topology.ranks, experts, &load, &error));
         for (int expert = 0; expert < experts; expert++) {
             int heat = test_random_int(random, 0, 2) ? 9 : 900;
             for (int copy = 0; copy < more; copy++)
@@ -113,8 +107,6 @@ TEST_RANDOM(no_split_has_a_smaller_largest_load) {
         assert_int_equal(balance(&topology, &holders, &load), least);
         int64_t share = (mp_load_total(&load) + topology.ranks - 1) / topology.ranks;
         *(least == share ? &even : &uneven) += 1;
-        mp_placement_destroy(&holders);
-        mp_load_destroy(&load);
     }
     print_message("  %d even, %d not\n", even, uneven);
     assert_true(even > 50 && uneven > 50);
@@ -123,9 +115,8 @@ TEST_RANDOM(no_split_has_a_smaller_largest_load) {
 /* ---- placements ---- */
 
 static void *create_lp(const struct mp_setting *setting, const struct mp_lp_options *options) {
-    struct mp_error error = {0};
     void *self;
-    assert_ok(mp_system_create(&mp_system_lp, setting, options, &self, &error), &error);
+    assert_works(mp_system_create(&mp_system_lp, setting, options, &self, &error));
     return self;
 }
 
@@ -133,11 +124,10 @@ static void *create_lp(const struct mp_setting *setting, const struct mp_lp_opti
 static void first_home(const struct mp_lp_options *options, int experts,
                        const struct mp_topology *topology, struct mp_placement *home) {
     const struct mp_setting setting = {.layers = 1, .experts = experts, .topology = *topology};
-    struct mp_error error = {0};
     int most = 0;
     void *self = create_lp(&setting, options);
-    assert_ok(mp_placement_create(topology->ranks, experts, home, &error), &error);
-    assert_ok(mp_system_initial_homes(&mp_system_lp, self, 1, home, &error), &error);
+    assert_works(mp_placement_create(topology->ranks, experts, home, &error));
+    assert_works(mp_system_initial_homes(&mp_system_lp, self, 1, home, &error));
     for (int rank = 0; rank < topology->ranks; rank++) {
         int held = 0;
         for (int expert = 0; expert < experts; expert++)
@@ -158,7 +148,7 @@ TEST(cyclic_placements_overlap) {
     const struct mp_topology topology = {5, 5};
     for (int copies = 1; copies <= 5; copies++) {
         const struct mp_lp_options options = options_of(MP_LP_CYCLIC, copies);
-        struct mp_placement home;
+        AUTO(placement) struct mp_placement home;
         first_home(&options, 20, &topology, &home);
         for (int expert = 0; expert < 20; expert++)
             assert_int_equal(mp_placement_copies(&home, expert), copies);
@@ -179,7 +169,6 @@ TEST(cyclic_placements_overlap) {
                 held += mp_placement_holds(&home, expert, rank);
             assert_int_equal(held, 4 * copies);
         }
-        mp_placement_destroy(&home);
     }
 }
 
@@ -207,7 +196,7 @@ TEST(released_topologies_come_out) {
     for (size_t index = 0; index < sizeof row / sizeof *row; index++) {
         const struct mp_lp_options options = options_of(row[index].placement, 7);
         int ranks = row[index].topology.ranks, copies = 0;
-        struct mp_placement home;
+        AUTO(placement) struct mp_placement home;
         first_home(&options, 3 * ranks, &row[index].topology, &home);
         for (int rank = 0; rank < ranks; rank++)
             for (int link = 0; link < row[index].links; link++)
@@ -216,7 +205,6 @@ TEST(released_topologies_come_out) {
         for (int expert = 0; expert < 3 * ranks; expert++)
             copies += mp_placement_copies(&home, expert);
         assert_int_equal(copies, (3 + row[index].links) * ranks);
-        mp_placement_destroy(&home);
     }
 }
 
@@ -226,10 +214,9 @@ TEST_RANDOM(hottest_experts_get_the_replicas) {
     struct mp_lp_options options = options_of(MP_LP_CUBE, 2);
     struct rehearsal rehearsal;
     struct mp_load load;
-    struct mp_error error = {0};
     int64_t total[24];
     options.interval = options.window = 2;
-    assert_ok(mp_load_create(8, 24, &load, &error), &error);
+    assert_works(mp_load_create(8, 24, &load, &error));
     rehearsal_create(&rehearsal, &mp_system_lp, &setting, &options);
     random_load(random, &load);
     rehearsal_step(&rehearsal, &load);
@@ -262,11 +249,10 @@ TEST_RANDOM(hottest_experts_get_the_replicas) {
 TEST_RANDOM(other_homes_are_served) {
     const struct mp_setting setting = small_setting(1, 12, (struct mp_topology){4, 2});
     const struct mp_lp_options options = options_of(MP_LP_CYCLIC, 3);
-    struct rehearsal rehearsal;
-    struct mp_load load;
-    struct mp_error error = {0};
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    AUTO(load) struct mp_load load;
     int64_t computed[4], most = 0;
-    assert_ok(mp_load_create(4, 12, &load, &error), &error);
+    assert_works(mp_load_create(4, 12, &load, &error));
     rehearsal_create(&rehearsal, &mp_system_lp, &setting, &options);
     for (int round = 0; round < 5; round++) {
         random_load(random, &load);
@@ -278,8 +264,6 @@ TEST_RANDOM(other_homes_are_served) {
         assert_int_equal(most, over_all_sets(&rehearsal.planner.home[0], &load));
         rehearsal_thin_out(random, &rehearsal);
     }
-    rehearsal_destroy(&rehearsal);
-    mp_load_destroy(&load);
 }
 
 TEST(what_cannot_be_is_refused) {

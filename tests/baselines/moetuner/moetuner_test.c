@@ -31,9 +31,8 @@ static struct mp_setting setting_of(int layers, int experts, int ranks, int rank
 /* Two layers on two nodes of two ranks. All experts have the same load, and expert e of layer 0
  * goes on to expert 7 - e of layer 1: only transitions tell where to put them. */
 static void make_loads(struct mp_load load[2]) {
-    struct mp_error error = {0};
     for (int l = 0; l < 2; l++) {
-        assert_ok(mp_load_create(4, 8, &load[l], &error), &error);
+        assert_works(mp_load_create(4, 8, &load[l], &error));
         for (int i = 0; i < 4 * 8; i++)
             load[l].count[i] = 25;
     }
@@ -87,12 +86,11 @@ TEST_RANDOM(programs_are_counted) {
     static const char *const both[][3][2] = {{{"window", "1"}, {"solver", "search"}},
                                              {{"window", "1"}, {"solver", "ilp"}}};
     const struct mp_setting setting = setting_of(4, 8, 8, 4);
-    struct mp_error error = {0};
     double links[2];
     need_solver();
     struct mp_load load[4] = {0};
     for (int l = 0; l < 4; l++) {
-        assert_ok(mp_load_create(8, 8, &load[l], &error), &error);
+        assert_works(mp_load_create(8, 8, &load[l], &error));
         random_load(random, &load[l]);
         load[l].next = l < 3 ? calloc(64, sizeof *load[l].next) : NULL;
         for (int i = 0; l < 3 && i < 64; i++)
@@ -100,7 +98,7 @@ TEST_RANDOM(programs_are_counted) {
     }
     for (int which = 0; which < 2; which++) {
         struct options_room room;
-        struct rehearsal rehearsal;
+        AUTO(rehearsal) struct rehearsal rehearsal;
         rehearsal_create(&rehearsal, tested, &setting, options_of(&room, both[which]));
         rehearsal_step(&rehearsal, load);
         const struct mp_moetuner_facts *facts = mp_planner_found(&rehearsal.planner);
@@ -114,7 +112,6 @@ TEST_RANDOM(programs_are_counted) {
             assert_int_equal(facts->programs_limited, 0);
             assert_true(facts->links_gap <= 0.025);
         }
-        rehearsal_destroy(&rehearsal);
     }
     assert_true(links[1] <= links[0]);
     for (int l = 0; l < 4; l++)
@@ -139,9 +136,8 @@ TEST(a_state_of_others_is_refused) {
     static const char *const search[][2] = {{"solver", "search"}, {0}};
     const struct mp_setting setting = setting_of(2, 8, 4, 2);
     struct options_room room;
-    struct mp_error error = {0};
     void *self;
-    assert_ok(mp_system_create(tested, &setting, options_of(&room, search), &self, &error), &error);
+    assert_works(mp_system_create(tested, &setting, options_of(&room, search), &self, &error));
     assert_foreign_bytes_are_refused(tested, self, 16); /* magic, layers, experts */
     mp_system_destroy(tested, self);
 }

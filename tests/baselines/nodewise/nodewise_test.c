@@ -146,10 +146,8 @@ static int64_t routes_of(const struct mp_nodewise_node *node, int rank, int expe
 
 /* Ranks with random loads of an expert each, number `rank`. */
 static void create_node(uint64_t *random, int copies, struct mp_nodewise_node *node) {
-    struct mp_error error = {0};
     int ranks = test_random_int(random, 1, MOST_RANKS);
-    assert_ok(mp_nodewise_node_create(&arena, MOST_RANKS, MOST_EXPERTS, copies, node, &error),
-              &error);
+    assert_works(mp_nodewise_node_create(&arena, MOST_RANKS, MOST_EXPERTS, copies, node, &error));
     mp_nodewise_node_begin(node, ranks);
     for (int rank = 0; rank < ranks; rank++)
         if (test_random_int(random, 0, 3))
@@ -225,8 +223,7 @@ TEST(all_copies_together_have_to_pay) {
     for (int late = 0; late < 2; late++)
         for (int experts = 1; experts < 3; experts++) {
             struct mp_nodewise_node node;
-            struct mp_error error = {0};
-            assert_ok(mp_nodewise_node_create(&arena, 3, 2, 2, &node, &error), &error);
+            assert_works(mp_nodewise_node_create(&arena, 3, 2, 2, &node, &error));
             mp_nodewise_node_begin(&node, 3);
             for (int expert = 0; expert < experts; expert++)
                 mp_nodewise_node_add(&node, 0, expert, 600 / experts);
@@ -247,9 +244,8 @@ TEST(all_copies_together_have_to_pay) {
     costs.reduce_inside = 250;
     for (int hidden = 0; hidden < 2; hidden++) {
         struct mp_nodewise_node node;
-        struct mp_error error = {0};
         costs.hidden_inside = hidden ? 101 : 99;
-        assert_ok(mp_nodewise_node_create(&arena, 3, 2, 2, &node, &error), &error);
+        assert_works(mp_nodewise_node_create(&arena, 3, 2, 2, &node, &error));
         mp_nodewise_node_begin(&node, 3);
         mp_nodewise_node_add(&node, 0, 0, 300);
         mp_nodewise_node_add(&node, 0, 1, 300);
@@ -325,12 +321,11 @@ static int copies_after(const int64_t total[][4], int iterations) {
                                  .non_moe_seconds = 25,
                                  .ranks_per_gate = 2};
     struct mp_nodewise_options options;
-    struct rehearsal rehearsal;
-    struct mp_load load;
-    struct mp_error error = {0};
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    AUTO(load) struct mp_load load;
     parse_options(&mp_system_nodewise, &options,
                   (const char *const[][2]){{"even", "no"}, {"correct", "no"}, {0}});
-    assert_ok(mp_load_create(4, 4, &load, &error), &error);
+    assert_works(mp_load_create(4, 4, &load, &error));
     rehearsal_create(&rehearsal, &mp_system_nodewise, &setting, &options);
     for (int i = 0; i < iterations; i++) {
         for (int expert = 0; expert < 4; expert++)
@@ -339,8 +334,6 @@ static int copies_after(const int64_t total[][4], int iterations) {
     }
     rehearsal_plan(&rehearsal, 0, &load);
     int copies = rehearsal.planner.plan->fetch.count;
-    rehearsal_destroy(&rehearsal);
-    mp_load_destroy(&load);
     return copies;
 }
 
@@ -377,16 +370,15 @@ TEST_RANDOM(nodes_keep_to_themselves) {
         const struct mp_topology topology = {4 * test_random_int(random, 2, 5), 4};
         struct mp_setting setting = random_setting(random, topology);
         struct mp_nodewise_options options;
-        struct rehearsal rehearsal;
-        struct mp_error error = {0};
-        struct mp_load load;
+        AUTO(rehearsal) struct rehearsal rehearsal;
+        AUTO(load) struct mp_load load;
         int64_t computed[MOST_RANKS];
         parse_options(&mp_system_nodewise, &options,
                       (const char *const[][2]){{"cover", "all"}, {"memory", "all"}, {0}});
         setting.seconds_per_expert = 0;
         setting.seconds_per_route = 1;
         setting.bandwidth = setting.bandwidth_in_node = 1e12;
-        assert_ok(mp_load_create(topology.ranks, setting.experts, &load, &error), &error);
+        assert_works(mp_load_create(topology.ranks, setting.experts, &load, &error));
         random_load(random, &load);
         rehearsal_create(&rehearsal, &mp_system_nodewise, &setting, &options);
         rehearsal_plan(&rehearsal, 0, &load);
@@ -407,8 +399,6 @@ TEST_RANDOM(nodes_keep_to_themselves) {
             assert_true(most <= (sum + 3) / 4 || is_full(plan, node, limit));
             full += is_full(plan, node, limit);
         }
-        rehearsal_destroy(&rehearsal);
-        mp_load_destroy(&load);
     }
     assert_true(2 * full < nodes);
 }
@@ -441,15 +431,14 @@ TEST_RANDOM(gates_share_the_ways_of_copies) {
         const int each = 1 << test_random_int(random, 0, 2);
         int way[2][MOST_RANKS] = {0};
         struct mp_nodewise_options options;
-        struct rehearsal rehearsal;
-        struct mp_load load;
-        struct mp_error error = {0};
+        AUTO(rehearsal) struct rehearsal rehearsal;
+        AUTO(load) struct mp_load load;
         setting.ranks_per_gate = each;
         parse_options(
             &mp_system_nodewise, &options,
             (const char *const[][2]){
                 {"cover", "all"}, {"memory", "all"}, {"even", "no"}, {"correct", "no"}, {0}});
-        assert_ok(mp_load_create(topology.ranks, setting.experts, &load, &error), &error);
+        assert_works(mp_load_create(topology.ranks, setting.experts, &load, &error));
         random_load(random, &load);
         rehearsal_create(&rehearsal, &mp_system_nodewise, &setting, &options);
         rehearsal_step(&rehearsal, &load);
@@ -465,8 +454,6 @@ TEST_RANDOM(gates_share_the_ways_of_copies) {
                 beyond += way[i % 2][first + i / 2] > part;
             }
         }
-        rehearsal_destroy(&rehearsal);
-        mp_load_destroy(&load);
     }
     assert_true(10 * beyond < gates);
 }
@@ -478,12 +465,11 @@ TEST_RANDOM(what_a_node_holds_it_computes) {
         const struct mp_topology topology = {2 * test_random_int(random, 2, 10), 2};
         const struct mp_setting setting = random_setting(random, topology);
         struct mp_nodewise_options options;
-        struct rehearsal rehearsal;
-        struct mp_error error = {0};
-        struct mp_load load;
+        AUTO(rehearsal) struct rehearsal rehearsal;
+        AUTO(load) struct mp_load load;
         parse_options(&mp_system_nodewise, &options, NULL);
         options.cover = test_random_int(random, 0, setting.experts);
-        assert_ok(mp_load_create(topology.ranks, setting.experts, &load, &error), &error);
+        assert_works(mp_load_create(topology.ranks, setting.experts, &load, &error));
         random_load(random, &load);
         rehearsal_create(&rehearsal, &mp_system_nodewise, &setting, &options);
         rehearsal_plan(&rehearsal, 0, &load);
@@ -491,8 +477,6 @@ TEST_RANDOM(what_a_node_holds_it_computes) {
         struct mp_plan_facts facts;
         mp_plan_facts(rehearsal.planner.plan, &load, &facts);
         away += facts.routes_between_nodes > 0;
-        rehearsal_destroy(&rehearsal);
-        mp_load_destroy(&load);
     }
     assert_true(away > 0);
 }
@@ -502,21 +486,20 @@ TEST_RANDOM(what_a_node_holds_it_computes) {
 TEST(the_node_with_less_to_do_takes) {
     struct mp_setting setting = small_setting(1, 3, (struct mp_topology){6, 2});
     struct mp_nodewise_options options;
-    struct mp_error error = {0};
     for (int busy = 0; busy < 2; busy++) {
         struct mp_plan plan;
         struct mp_load load;
         void *self;
         parse_options(&mp_system_nodewise, &options,
                       (const char *const[][2]){{"cover", "0"}, {"correct", "no"}, {0}});
-        assert_ok(mp_system_create(&mp_system_nodewise, &setting, &options, &self, &error), &error);
-        assert_ok(mp_plan_create(&setting.topology, 3, 8, &plan, &error), &error);
-        assert_ok(mp_load_create(6, 3, &load, &error), &error);
+        assert_works(mp_system_create(&mp_system_nodewise, &setting, &options, &self, &error));
+        assert_works(mp_plan_create(&setting.topology, 3, 8, &plan, &error));
+        assert_works(mp_load_create(6, 3, &load, &error));
         begin_owned(&plan, 0, 0, (const int32_t[]){0, 0, 2});
-        assert_ok(mp_plan_add_copy(&plan, 0, 2, MP_STAGE_BEFORE_GATE, &error), &error);
+        assert_works(mp_plan_add_copy(&plan, 0, 2, MP_STAGE_BEFORE_GATE, &error));
         load.count[4 * 3] = 10;                         /* node 2, expert 0 */
         load.count[2 * busy * 3 + (busy ? 2 : 1)] = 50; /* what node 0, or 1, has of its own */
-        assert_ok(mp_system_nodewise.after_gate(self, &load, &plan, &error), &error);
+        assert_works(mp_system_nodewise.after_gate(self, &load, &plan, &error));
         assert_int_equal(mp_plan_routes_to(&plan, 4, 0, busy ? 0 : 2), 10);
         mp_load_destroy(&load);
         mp_plan_destroy(&plan);
@@ -528,15 +511,14 @@ TEST(the_node_with_less_to_do_takes) {
 static int late_copies(int64_t routes_of_a_copy) {
     struct mp_setting setting = small_setting(1, 4, (struct mp_topology){4, 4});
     struct mp_nodewise_options options;
-    struct rehearsal rehearsal;
-    struct mp_error error = {0};
-    struct mp_load load;
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    AUTO(load) struct mp_load load;
     setting.expert_bytes = 1000;
     setting.route_bytes = 0;
     setting.bandwidth = 1000;
     setting.seconds_per_route = 1.0 / 3 / (double)routes_of_a_copy;
     parse_options(&mp_system_nodewise, &options, NULL);
-    assert_ok(mp_load_create(4, 4, &load, &error), &error);
+    assert_works(mp_load_create(4, 4, &load, &error));
     for (int source = 0; source < 4; source++)
         load.count[source * 4] = 100;
     rehearsal_create(&rehearsal, &mp_system_nodewise, &setting, &options);
@@ -549,8 +531,6 @@ static int late_copies(int64_t routes_of_a_copy) {
     assert_int_equal(rehearsal.planner.plan->fetch.count, 3);
     for (int i = 0; i < 3; i++)
         assert_int_equal(rehearsal.planner.plan->fetch.item[i].stage, MP_STAGE_BEFORE_GATE);
-    rehearsal_destroy(&rehearsal);
-    mp_load_destroy(&load);
     return copies;
 }
 
@@ -571,15 +551,47 @@ TEST(memory_limits_copies) {
                                      .expert_bytes = 10,
                                      .gradient_bytes = 30};
         for (int limited = 0; limited < 2; limited++) {
-            struct mp_error error = {0};
             void *self;
-            assert_ok(mp_system_create(&mp_system_nodewise, &setting, &options, &self, &error),
-                      &error);
+            assert_works(mp_system_create(&mp_system_nodewise, &setting, &options, &self, &error));
             int limit = mp_system_nodewise.copies_limit(self);
             assert_int_equal(limit, limited && row[i][3] > 3 ? 3 : row[i][3]);
             mp_system_destroy(&mp_system_nodewise, self);
             setting.copies_memory = 2 * 40 * 3 + 1;
         }
+    }
+}
+
+/* Three chunks, unless gradients, or rows of what is not covered, take longer than what hides them:
+ * 2 routes of each expert and source, 16 per rank; a covered expert costs a gate 0.5 s of
+ * gradients, those left 0.5 x 16 x 4 x 2 s of rows. */
+TEST(chunks_where_gates_have_time) {
+    static const struct {
+        const char *cover;
+        double hides, route;
+        int parts;
+    } cases[] = {{"8", 4.1, 0, 3}, {"8", 3.9, 0, 1}, {"0", 0, 21.4, 3}, {"0", 0, 21.2, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mp_setting setting = small_setting(1, 8, (struct mp_topology){4, 2});
+        struct mp_nodewise_options options;
+        AUTO(rehearsal) struct rehearsal rehearsal;
+        AUTO(load) struct mp_load load;
+        setting.bandwidth = 1;
+        setting.bandwidth_in_node = 1e9;
+        setting.gradient_bytes = 1;
+        setting.attention_bytes = 0;
+        setting.route_bytes = 8;
+        setting.non_moe_seconds = cases[i].hides / 2;
+        setting.seconds_per_route = cases[i].route;
+        parse_options(&mp_system_nodewise, &options,
+                      (const char *const[][2]){{"cover", cases[i].cover}, {"memory", "all"}, {0}});
+        assert_works(mp_load_create(4, 8, &load, &error));
+        for (int cell = 0; cell < 32; cell++)
+            load.count[cell] = 2;
+        rehearsal_create(&rehearsal, &mp_system_nodewise, &setting, &options);
+        rehearsal_step(&rehearsal, &load);
+        rehearsal_plan(&rehearsal, 0, &load);
+        assert_int_equal(rehearsal.planner.plan->degree, cases[i].parts);
+        assert_true(!rehearsal.planner.plan->place_chunk == (cases[i].parts == 1));
     }
 }
 
@@ -589,4 +601,13 @@ TEST(what_cannot_be_is_refused) {
     const struct mp_setting none = {.layers = 1, .experts = 0, .topology = {4, 2}};
     assert_refused(&mp_system_nodewise, &none, &options,
                    "nodewise needs layers, experts and ranks of at least 1, not 1, 0 and 4");
+    struct mp_setting setting = small_setting(1, 8, (struct mp_topology){4, 2});
+    options.chunks = 0;
+    assert_refused(&mp_system_nodewise, &setting, &options,
+                   "nodewise's chunks are 1 to 8, or auto");
+    options.chunks = 2;
+    setting.exchange_degree = 4;
+    assert_refused(&mp_system_nodewise, &setting, &options,
+                   "nodewise's 2 chunks of experts take a flat exchange without an "
+                   "exchange-degree, not flat with 4");
 }

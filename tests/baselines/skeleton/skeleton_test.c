@@ -16,28 +16,24 @@ static void *options_of(const char *owners) {
 }
 
 static void *create(const struct mp_setting *setting, const char *owners) {
-    struct mp_error error = {0};
     void *self, *options = options_of(owners);
-    assert_ok(mp_system_create(tested, setting, options, &self, &error), &error);
+    assert_works(mp_system_create(tested, setting, options, &self, &error));
     free(options);
     return self;
 }
 
 TEST(it_registers) {
     struct mp_systems systems = {0};
-    struct mp_error error = {0};
-    assert_ok(mp_systems_register(&systems, tested, &error), &error);
+    assert_works(mp_systems_register(&systems, tested, &error));
 }
 
 static void plan_layer(void *self, int64_t iteration, int layer, const int32_t owner[],
                        const struct mp_load *load, struct mp_plan *plan) {
-    struct mp_placement home;
-    struct mp_error error = {0};
-    assert_ok(mp_placement_create(load->ranks, load->experts, &home, &error), &error);
+    AUTO(placement) struct mp_placement home;
+    assert_works(mp_placement_create(load->ranks, load->experts, &home, &error));
     mp_placement_set_owners(&home, owner);
-    assert_ok(mp_system_begin_plan(tested, self, iteration, layer, &home, plan, &error), &error);
-    assert_ok(mp_system_end_plan(tested, self, load, plan, &error), &error);
-    mp_placement_destroy(&home);
+    assert_works(mp_system_begin_plan(tested, self, iteration, layer, &home, plan, &error));
+    assert_works(mp_system_end_plan(tested, self, load, plan, &error));
 }
 
 TEST_RANDOM(every_plan_is_legal_and_leaves_experts_alone) {
@@ -46,7 +42,6 @@ TEST_RANDOM(every_plan_is_legal_and_leaves_experts_alone) {
         struct mp_setting setting = {.layers = LAYERS, .topology = random_topology(random, RANKS)};
         int ranks = setting.topology.ranks, each = test_random_int(random, 1, EACH);
         bool cyclic = test_random_int(random, 0, 1);
-        struct mp_error error = {0};
         struct mp_plan plan;
         struct mp_load load;
         int32_t owner[LAYERS * RANKS * EACH];
@@ -59,11 +54,11 @@ TEST_RANDOM(every_plan_is_legal_and_leaves_experts_alone) {
             int expert = index % setting.experts;
             assert_int_equal(owner[index], cyclic ? expert % ranks : expert / each);
         }
-        assert_ok(mp_plan_create(&setting.topology, setting.experts, 8, &plan, &error), &error);
-        assert_ok(mp_load_create(ranks, setting.experts, &load, &error), &error);
+        assert_works(mp_plan_create(&setting.topology, setting.experts, 8, &plan, &error));
+        assert_works(mp_load_create(ranks, setting.experts, &load, &error));
         random_load(random, &load);
         plan_layer(self, round, 1, owner + setting.experts, &load, &plan);
-        assert_ok(mp_plan_check(&plan, &load, &law, NULL, &error), &error);
+        assert_works(mp_plan_check(&plan, &load, &law, NULL, &error));
         if (plan.fetch.count > 0)
             fail_msg("%s copies %d experts, which plain expert parallelism does not: this test is "
                      "to become its own",
@@ -85,9 +80,8 @@ TEST_RANDOM(every_plan_is_legal_and_leaves_experts_alone) {
 
 static void refuses(int experts, int ranks, const char *words) {
     struct mp_setting setting = {.layers = 1, .experts = experts, .topology = {ranks, 1}};
-    void *options = options_of("contiguous");
+    AUTO(allocated) void *options = options_of("contiguous");
     assert_refused(tested, &setting, options, words);
-    free(options);
 }
 
 TEST(what_it_can_not_do_is_refused) {
@@ -96,30 +90,28 @@ TEST(what_it_can_not_do_is_refused) {
 }
 
 static void create_home(const struct mp_setting *setting, struct mp_placement *home) {
-    struct mp_error error = {0};
-    assert_ok(mp_placement_create(setting->topology.ranks, setting->experts, home, &error), &error);
+    assert_works(mp_placement_create(setting->topology.ranks, setting->experts, home, &error));
 }
 
 /* Shows the system some iterations of one load per layer. */
 static void learn(void *self, const struct mp_setting *setting, uint64_t *random) {
     struct mp_load load[2];
     struct mp_placement home[2], next[2];
-    struct mp_error error = {0};
     assert_int_equal(setting->layers, 2);
     for (int layer = 0; layer < 2; layer++) {
-        assert_ok(mp_load_create(setting->topology.ranks, setting->experts, &load[layer], &error),
-                  &error);
+        assert_works(
+            mp_load_create(setting->topology.ranks, setting->experts, &load[layer], &error));
         create_home(setting, &home[layer]);
         create_home(setting, &next[layer]);
     }
-    assert_ok(mp_system_initial_homes(tested, self, 2, home, &error), &error);
+    assert_works(mp_system_initial_homes(tested, self, 2, home, &error));
     for (int iteration = 0; iteration < 5; iteration++) {
         struct mp_rehome change = {.next = next};
         for (int layer = 0; layer < 2; layer++) {
             random_load(random, &load[layer]);
             mp_placement_copy(&next[layer], &home[layer]);
         }
-        assert_ok(tested->after_step(self, iteration, load, home, &change, &error), &error);
+        assert_works(tested->after_step(self, iteration, load, home, &change, &error));
         assert_false(change.changed);
     }
     for (int layer = 0; layer < 2; layer++) {
@@ -139,7 +131,6 @@ static size_t save(const void *self, char buffer[], size_t room) {
 
 TEST_RANDOM(state_survives_a_restart_on_other_ranks) {
     struct mp_setting setting = {.layers = 2, .experts = 16, .topology = {4, 2}};
-    struct mp_error error = {0};
     char first[4096], second[4096];
     void *self = create(&setting, "contiguous");
     size_t empty = save(self, first, sizeof first);
@@ -149,7 +140,7 @@ TEST_RANDOM(state_survives_a_restart_on_other_ranks) {
     assert_memory_not_equal(first, second, size); /* something was learned */
     setting.topology.ranks = 8;
     void *restored = create(&setting, "contiguous");
-    assert_ok(tested->load(restored, second, size, &error), &error);
+    assert_works(tested->load(restored, second, size, &error));
     assert_int_equal(save(restored, first, sizeof first), size);
     assert_memory_equal(first, second, size);
     /* Bytes that are not its own leave it as it was. */

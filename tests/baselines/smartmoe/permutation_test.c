@@ -1,5 +1,5 @@
 /* The three solvers: the published example, brute force, and what each promises. */
-#include "tests/support.h"
+#include "tests/errors.h"
 
 #include "baselines/smartmoe/smartmoe.h"
 
@@ -9,9 +9,7 @@ enum { EXPERTS = 96, RANKS = 32 };
 
 static void create(int experts, int ranks, enum mp_smartmoe_solver solver, int groups,
                    struct mp_permutation *state) {
-    struct mp_error error = {0};
-    if (mp_permutation_create(&memory, experts, ranks, solver, groups, state, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_permutation_create(&memory, experts, ranks, solver, groups, state, &error));
 }
 
 static int64_t largest_load(int experts, int ranks, const int64_t load[], const int32_t owner[]) {

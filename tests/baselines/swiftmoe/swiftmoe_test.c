@@ -28,19 +28,17 @@ static void start(struct run *run, const struct mp_setting *setting, const char 
                   const char *factor) {
     struct mp_swiftmoe_options options = options_of(slots, factor);
     int ranks = setting->topology.ranks, experts = setting->experts;
-    struct mp_error error = {0};
     *run = (struct run){.setting = *setting};
-    assert_ok(mp_system_create(tested, setting, &options, &run->self, &error), &error);
+    assert_works(mp_system_create(tested, setting, &options, &run->self, &error));
     for (int layer = 0; layer < LAYERS; layer++) {
-        assert_ok(mp_placement_create(ranks, experts, &run->home[layer], &error), &error);
-        assert_ok(mp_placement_create(ranks, experts, &run->next[layer], &error), &error);
-        assert_ok(mp_load_create(ranks, experts, &run->load[layer], &error), &error);
-        assert_ok(mp_plan_create(&setting->topology, experts, 64, &run->plan[layer], &error),
-                  &error);
+        assert_works(mp_placement_create(ranks, experts, &run->home[layer], &error));
+        assert_works(mp_placement_create(ranks, experts, &run->next[layer], &error));
+        assert_works(mp_load_create(ranks, experts, &run->load[layer], &error));
+        assert_works(mp_plan_create(&setting->topology, experts, 64, &run->plan[layer], &error));
         run->plan[layer].policy = &run->policy;
     }
     mp_system_policy(tested, run->self, setting, &run->policy);
-    assert_ok(mp_system_initial_homes(tested, run->self, LAYERS, run->home, &error), &error);
+    assert_works(mp_system_initial_homes(tested, run->self, LAYERS, run->home, &error));
 }
 
 static void end(struct run *run) {
@@ -53,31 +51,28 @@ static void end(struct run *run) {
     mp_system_destroy(tested, run->self);
 }
 
+TEST_END(end, struct run, end(it))
+
 /* Plans all layers for the loads in the run, by the law. */
 static void plan_layers(struct run *run, int64_t iteration) {
     struct mp_plan_law law = {true, tested->copies_limit(run->self), 0};
-    struct mp_error error = {0};
     for (int layer = 0; layer < LAYERS; layer++) {
         struct mp_plan *plan = &run->plan[layer];
-        assert_ok(mp_system_begin_plan(tested, run->self, iteration, layer, &run->home[layer], plan,
-                                       &error),
-                  &error);
-        assert_ok(tested->after_gate(run->self, &run->load[layer], plan, &error), &error);
-        assert_ok(mp_plan_check(plan, &run->load[layer], &law, NULL, &error), &error);
+        assert_works(mp_system_begin_plan(tested, run->self, iteration, layer, &run->home[layer],
+                                          plan, &error));
+        assert_works(tested->after_gate(run->self, &run->load[layer], plan, &error));
+        assert_works(mp_plan_check(plan, &run->load[layer], &law, NULL, &error));
     }
 }
 
 /* Returns whether homes changed. */
 static bool learn(struct run *run, int64_t iteration) {
     struct mp_rehome change = {.next = run->next};
-    struct mp_error error = {0};
     for (int layer = 0; layer < LAYERS; layer++)
         mp_placement_copy(&run->next[layer], &run->home[layer]);
-    assert_ok(tested->after_step(run->self, iteration, run->load, run->home, &change, &error),
-              &error);
-    assert_ok(mp_rehome_check(run->home, &change, LAYERS, MP_OPTIMIZER_SLICES_OF_SUM,
-                              tested->copies_limit(run->self), &error),
-              &error);
+    assert_works(tested->after_step(run->self, iteration, run->load, run->home, &change, &error));
+    assert_works(mp_rehome_check(run->home, &change, LAYERS, MP_OPTIMIZER_SLICES_OF_SUM,
+                                 tested->copies_limit(run->self), &error));
     assert_false(change.leave_state);
     for (int layer = 0; layer < LAYERS; layer++) /* sums all go the same way */
         for (int expert = 0; expert < run->next[layer].experts; expert++)
@@ -91,13 +86,6 @@ static bool learn(struct run *run, int64_t iteration) {
 static void random_loads(uint64_t *random, struct run *run) {
     for (int layer = 0; layer < LAYERS; layer++)
         random_load(random, &run->load[layer]);
-}
-
-static struct mp_setting random_setting(uint64_t *random) {
-    struct mp_setting setting = {.layers = LAYERS, .tokens_per_rank = 4000, .top_k = 1};
-    setting.topology = random_topology(random, 12);
-    setting.experts = test_random_int(random, 1, 40);
-    return setting;
 }
 
 TEST(automatic_slots_follow_the_setting) {
@@ -124,7 +112,7 @@ TEST(fewer_routes_are_dropped_when_replicas_follow_popularity) {
     static const uint32_t popularity[4] = {160, 140, 60, 40};
     const struct mp_setting setting = {
         .layers = LAYERS, .experts = 4, .topology = {4, 4}, .tokens_per_rank = 100, .top_k = 1};
-    struct run run;
+    AUTO(end) struct run run;
     start(&run, &setting, "2", "1");
     for (int layer = 0; layer < LAYERS; layer++)
         for (int cell = 0; cell < 16; cell++)
@@ -143,96 +131,13 @@ TEST(fewer_routes_are_dropped_when_replicas_follow_popularity) {
         }
         assert_int_equal(learn(&run, iteration), iteration == 0);
     }
-    end(&run);
-}
-
-/* Drops of an expert recounted: what its routes exceed its capacity by. */
-static void check_drops(const struct run *run) {
-    for (int layer = 0; layer < LAYERS; layer++) {
-        const struct mp_plan *plan = &run->plan[layer];
-        struct mp_plan_facts facts;
-        int64_t dropped = 0;
-        for (int expert = 0; expert < plan->experts; expert++) {
-            int64_t routes = 0;
-            for (int source = 0; source < plan->topology.ranks; source++)
-                routes += mp_load_at(&run->load[layer], source, expert);
-            if (plan->capacity[expert] >= 0 && routes > plan->capacity[expert])
-                dropped += routes - plan->capacity[expert];
-        }
-        mp_plan_facts(plan, &run->load[layer], &facts);
-        assert_int_equal(facts.routes_dropped, dropped);
-    }
-}
-
-/* Slots get equally many routes: a rank's share of an expert differs from another's by the slots
- * it has, at least one and no more than all of a rank's. */
-static void check_sharing(const struct run *run, int per_rank) {
-    for (int layer = 0; layer < LAYERS; layer++) {
-        const struct mp_plan *plan = &run->plan[layer];
-        for (int expert = 0; expert < plan->experts; expert++) {
-            int64_t least = INT64_MAX, most = 0;
-            for (int rank = 0; rank < plan->topology.ranks; rank++) {
-                int64_t routes = 0;
-                if (!mp_placement_holds(&plan->during, expert, rank))
-                    continue;
-                for (int source = 0; source < plan->topology.ranks; source++)
-                    routes += mp_plan_routes_to(plan, source, expert, rank);
-                least = routes < least ? routes : least;
-                most = routes > most ? routes : most;
-            }
-            assert_true(most <= (least + 1) * per_rank);
-        }
-    }
-}
-
-TEST_RANDOM(every_plan_and_change_is_legal) {
-    int changes = 0;
-    for (int round = 0; round < 60; round++) {
-        struct mp_setting setting = random_setting(random);
-        int least = (setting.experts + setting.topology.ranks - 1) / setting.topology.ranks;
-        int per_rank = least + test_random_int(random, 0, 5);
-        char slots[16];
-        struct run run;
-        snprintf(slots, sizeof slots, "%d", per_rank);
-        start(&run, &setting, slots, test_random_int(random, 0, 2) ? "1" : "0");
-        for (int iteration = 0; iteration < 5; iteration++) {
-            random_loads(random, &run);
-            plan_layers(&run, iteration);
-            check_drops(&run);
-            check_sharing(&run, per_rank);
-            changes += learn(&run, iteration);
-        }
-        end(&run);
-    }
-    assert_true(changes > 60);
-}
-
-TEST_RANDOM(without_a_capacity_nothing_is_dropped) {
-    for (int round = 0; round < 20; round++) {
-        struct mp_setting setting = random_setting(random);
-        struct run run;
-        start(&run, &setting, "auto", "0");
-        for (int iteration = 0; iteration < 3; iteration++) {
-            random_loads(random, &run);
-            plan_layers(&run, iteration);
-            for (int layer = 0; layer < LAYERS; layer++) {
-                struct mp_plan_facts facts;
-                mp_plan_facts(&run.plan[layer], &run.load[layer], &facts);
-                assert_int_equal(facts.routes_dropped, 0);
-                assert_int_equal(facts.routes, mp_load_total(&run.load[layer]));
-            }
-            learn(&run, iteration);
-        }
-        end(&run);
-    }
 }
 
 /* On other ranks the homes are the initial ones, on these they may come from any system's run. */
 TEST_RANDOM(homes_that_the_state_does_not_know_are_used_as_they_are) {
     struct mp_setting setting = {
         .layers = LAYERS, .experts = 6, .topology = {3, 3}, .tokens_per_rank = 200, .top_k = 1};
-    struct mp_error error = {0};
-    struct run run, restored;
+    AUTO(end) struct run run, restored;
     char buffer[4096];
     start(&run, &setting, "4", "1");
     random_loads(random, &run);
@@ -242,7 +147,7 @@ TEST_RANDOM(homes_that_the_state_does_not_know_are_used_as_they_are) {
     size_t size = tested->save(run.self, buffer, sizeof buffer);
     setting.topology = (struct mp_topology){4, 4};
     start(&restored, &setting, "3", "1");
-    assert_ok(tested->load(restored.self, buffer, size, &error), &error);
+    assert_works(tested->load(restored.self, buffer, size, &error));
     random_loads(random, &restored);
     plan_layers(&restored, 1); /* initial homes: two slots for every expert */
     for (int expert = 0; expert < 6; expert++)
@@ -256,14 +161,12 @@ TEST_RANDOM(homes_that_the_state_does_not_know_are_used_as_they_are) {
         assert_int_equal(restored.plan[1].capacity[expert], (expert == 4 ? 2 : 1) * (800 / 12));
     assert_true(learn(&restored, 1));
     plan_layers(&restored, 2);
-    end(&run);
-    end(&restored);
 }
 
 TEST_RANDOM(a_foreign_state_is_refused_and_changes_nothing) {
     struct mp_setting setting = {
         .layers = LAYERS, .experts = 8, .topology = {4, 4}, .tokens_per_rank = 200, .top_k = 1};
-    struct run run;
+    AUTO(end) struct run run;
     char saved[4096], wrong[4096], after[4096];
     start(&run, &setting, "auto", "1");
     random_loads(random, &run);
@@ -275,7 +178,6 @@ TEST_RANDOM(a_foreign_state_is_refused_and_changes_nothing) {
     assert_int_equal(tested->load(run.self, wrong, size, NULL), MP_EFORMAT);
     assert_int_equal(tested->save(run.self, after, sizeof after), size);
     assert_memory_equal(after, saved, size);
-    end(&run);
 }
 
 static void refuses(struct mp_setting setting, const char *slots, const char *factor,

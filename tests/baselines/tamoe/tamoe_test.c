@@ -17,8 +17,7 @@ static const struct mp_setting setting = {.layers = 1,
                                           .route_bytes = 64};
 
 static void fill(struct mp_load *load, uint32_t count) {
-    struct mp_error error = {0};
-    assert_ok(mp_load_create(4, 8, load, &error), &error);
+    assert_works(mp_load_create(4, 8, load, &error));
     for (int i = 0; i < 4 * 8; i++)
         load->count[i] = count;
 }
@@ -28,8 +27,8 @@ static void plan_with(const char *factor, const char *cost, int64_t near, int64_
     const char *const pair[][2] = {
         {"capacity-factor", factor}, {"outside-cost", cost}, {NULL, NULL}};
     struct mp_tamoe_options options;
-    struct rehearsal rehearsal;
-    struct mp_load load;
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    AUTO(load) struct mp_load load;
     parse_options(tested, &options, pair);
     rehearsal_create(&rehearsal, tested, &setting, &options);
     fill(&load, 25);
@@ -38,8 +37,6 @@ static void plan_with(const char *factor, const char *cost, int64_t near, int64_
     for (int s = 0; s < 4; s++)
         for (int e = 0; e < 8; e++)
             assert_int_equal(mp_plan_routes_to(plan, s, e, e / 2), s / 2 == e / 4 ? near : far);
-    mp_load_destroy(&load);
-    rehearsal_destroy(&rehearsal);
 }
 
 TEST(capacities_follow_the_target) {
@@ -72,8 +69,8 @@ TEST(capacities_outside_are_law) {
     static const enum mp_plan_violation broken[] = {MP_PLAN_OVER_CAPACITY, MP_PLAN_LEGAL,
                                                     MP_PLAN_DROP_BELOW_CAPACITY};
     struct mp_tamoe_options options;
-    struct rehearsal rehearsal;
-    struct mp_load load;
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    AUTO(load) struct mp_load load;
     parse_options(tested, &options, pair);
     rehearsal_create(&rehearsal, tested, &setting, &options);
     fill(&load, 25);
@@ -85,8 +82,6 @@ TEST(capacities_outside_are_law) {
         mp_plan_check(rehearsal.planner.plan, &load, &law, &violation, &error);
         assert_int_equal(violation, broken[i]);
     }
-    mp_load_destroy(&load);
-    rehearsal_destroy(&rehearsal);
 }
 
 TEST(more_ranks_than_experts_are_refused) {

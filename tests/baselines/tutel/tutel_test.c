@@ -18,22 +18,28 @@ static struct mp_setting setting_of(int tokens) {
                                .bandwidth_in_node = 4e9};
 }
 
+struct running {
+    struct rehearsal rehearsal;
+    struct mp_load load[2]; /* of both layers */
+};
+
 static void create(const struct mp_setting *setting, const char *const pair[][2],
-                   struct rehearsal *rehearsal, struct mp_load load[2]) {
+                   struct running *on) {
     struct mp_tutel_options options;
-    struct mp_error error = {0};
     parse_options(&mp_system_tutel, &options, pair);
-    rehearsal_create(rehearsal, &mp_system_tutel, setting, &options);
+    rehearsal_create(&on->rehearsal, &mp_system_tutel, setting, &options);
     for (int l = 0; l < 2; l++)
-        assert_ok(mp_load_create(setting->topology.ranks, setting->experts, &load[l], &error),
-                  &error);
+        assert_works(
+            mp_load_create(setting->topology.ranks, setting->experts, &on->load[l], &error));
 }
 
-static void destroy(struct rehearsal *rehearsal, struct mp_load load[2]) {
-    rehearsal_destroy(rehearsal);
-    mp_load_destroy(&load[0]);
-    mp_load_destroy(&load[1]);
+static void destroy(struct running *on) {
+    rehearsal_destroy(&on->rehearsal);
+    mp_load_destroy(&on->load[0]);
+    mp_load_destroy(&on->load[1]);
 }
+
+TEST_END(running, struct running, destroy(it))
 
 TEST(capacity_is_fixed_or_follows_loads) {
     /* ceil(20/8) = 3 routes are an even share of one choice.  Largest count: 11. */
@@ -44,13 +50,12 @@ TEST(capacity_is_fixed_or_follows_loads) {
     const struct mp_setting setting = setting_of(20);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *const pair[][2] = {{"capacity-factor", cases[i].factor}, {NULL, NULL}};
-        struct rehearsal rehearsal;
-        struct mp_load load[2];
-        create(&setting, pair, &rehearsal, load);
-        load[0].count[3 * 8 + 5] = 11;
-        load[0].count[2 * 8 + 5] = 4;
-        rehearsal_plan(&rehearsal, 0, &load[0]);
-        const struct mp_plan *plan = rehearsal.planner.plan;
+        AUTO(running) struct running on;
+        create(&setting, pair, &on);
+        on.load[0].count[3 * 8 + 5] = 11;
+        on.load[0].count[2 * 8 + 5] = 4;
+        rehearsal_plan(&on.rehearsal, 0, &on.load[0]);
+        const struct mp_plan *plan = on.rehearsal.planner.plan;
         assert_int_equal(plan->padding, cases[i].capacity);
         assert_int_equal(plan->source_capacity, cases[i].capacity);
         assert_int_equal(plan->policy->route_order, MP_ROUTES_BY_CHOICE);
@@ -58,7 +63,6 @@ TEST(capacity_is_fixed_or_follows_loads) {
         assert_int_equal(mp_plan_routes_to(plan, 3, 5, 5),
                          cases[i].capacity < 11 ? cases[i].capacity : 11);
         assert_int_equal(mp_plan_routes_to(plan, 2, 5, 5), 4);
-        destroy(&rehearsal, load);
     }
 }
 
@@ -75,19 +79,17 @@ TEST(capacity_is_cut_among_an_experts_ranks) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *const pair[][2] = {{"capacity-factor", cases[i].factor}, {NULL, NULL}};
         struct mp_setting setting = setting_of(20);
-        struct rehearsal rehearsal;
-        struct mp_load load[2];
+        AUTO(running) struct running on;
         setting.experts = 2;
         setting.top_k = 1;
         setting.topology.ranks = cases[i].ranks;
-        create(&setting, pair, &rehearsal, load);
-        load[0].count[3] = 5;
-        rehearsal_plan(&rehearsal, 0, &load[0]);
-        assert_int_equal(rehearsal.planner.plan->padding, cases[i].capacity);
+        create(&setting, pair, &on);
+        on.load[0].count[3] = 5;
+        rehearsal_plan(&on.rehearsal, 0, &on.load[0]);
+        assert_int_equal(on.rehearsal.planner.plan->padding, cases[i].capacity);
         struct mp_tutel_options options;
         parse_options(&mp_system_tutel, &options, pair);
         assert_int_equal(mp_system_tutel.padding_limit(&setting, &options), cases[i].limit);
-        destroy(&rehearsal, load);
     }
 }
 
@@ -106,15 +108,14 @@ TEST(model_counts_bytes_and_messages) {
 }
 
 /* Exchanges of so many iterations of both layers, a letter each: f or t. */
-static void run(struct rehearsal *rehearsal, const struct mp_load load[2], int iterations,
-                const char *expected) {
+static void run(struct running *on, int iterations, const char *expected) {
     char text[64], *at = text;
     for (int i = 0; i < iterations; i++) {
         for (int l = 0; l < 2; l++) {
-            rehearsal_plan(rehearsal, l, &load[l]);
-            *at++ = rehearsal->planner.plan->exchange == MP_EXCHANGE_FLAT ? 'f' : 't';
+            rehearsal_plan(&on->rehearsal, l, &on->load[l]);
+            *at++ = on->rehearsal.planner.plan->exchange == MP_EXCHANGE_FLAT ? 'f' : 't';
         }
-        rehearsal_step(rehearsal, load);
+        rehearsal_step(&on->rehearsal, on->load);
     }
     *at = 0;
     assert_string_equal(text, expected);
@@ -128,18 +129,16 @@ static const char *const dynamic[][2] = {
  * the middle of the entry. */
 TEST(keys_are_tried_and_then_decided) {
     const struct mp_setting setting = setting_of(20000);
-    struct rehearsal rehearsal;
-    struct mp_load load[2];
-    create(&setting, dynamic, &rehearsal, load);
-    load[0].count[3] = 200;
-    load[1].count[3] = 8000;
-    run(&rehearsal, load, 6, "fffftttttftf");
-    load[0].count[3] = 129;  /* of the same key, 128 .. 255 */
-    load[1].count[3] = 1023; /* of another, whose middle is 960 */
-    run(&rehearsal, load, 6, "tftftttttttt");
-    load[0].count[3] = 1024;
-    run(&rehearsal, load, 5, "ftftttttft");
-    destroy(&rehearsal, load);
+    AUTO(running) struct running on;
+    create(&setting, dynamic, &on);
+    on.load[0].count[3] = 200;
+    on.load[1].count[3] = 8000;
+    run(&on, 6, "fffftttttftf");
+    on.load[0].count[3] = 129;  /* of the same key, 128 .. 255 */
+    on.load[1].count[3] = 1023; /* of another, whose middle is 960 */
+    run(&on, 6, "tftftttttttt");
+    on.load[0].count[3] = 1024;
+    run(&on, 5, "ftftttttft");
 }
 
 /* 8 ranks as above, 4000 bytes of each chunk of two take 24 us flat; 20 us of work, 40 in backward.
@@ -166,18 +165,16 @@ TEST(chunks_travel_under_work) {
 /* Exchange and degree of layer 0 in one iteration after the other: f1, t8, .... */
 static void run_ways(const struct mp_setting *setting, const char *const pair[][2], int iterations,
                      const char *expected) {
-    struct rehearsal rehearsal;
-    struct mp_load load[2];
+    AUTO(running) struct running on;
     char text[64] = "", *at = text;
-    create(setting, pair, &rehearsal, load);
+    create(setting, pair, &on);
     for (int i = 0; i < iterations; i++) {
-        rehearsal_plan(&rehearsal, 0, &load[0]);
-        const struct mp_plan *plan = rehearsal.planner.plan;
+        rehearsal_plan(&on.rehearsal, 0, &on.load[0]);
+        const struct mp_plan *plan = on.rehearsal.planner.plan;
         at += sprintf(at, "%c%d", plan->exchange == MP_EXCHANGE_FLAT ? 'f' : 't', plan->degree);
-        rehearsal_step(&rehearsal, load);
+        rehearsal_step(&on.rehearsal, on.load);
     }
     assert_string_equal(text, expected);
-    destroy(&rehearsal, load);
 }
 
 /* All eight ways, then the best: with nothing to work on one chunk, with work as long as travelling
@@ -201,40 +198,34 @@ TEST(degrees_are_tried_with_exchanges) {
 /* Where messages cost their bytes alone, two levels are tried and never taken. */
 TEST(a_known_cost_of_messages_decides) {
     struct mp_setting setting = setting_of(20000);
-    struct rehearsal rehearsal;
-    struct mp_load load[2];
     setting.knows_messages = true;
     for (int i = 0; i < 2; i++) {
+        AUTO(running) struct running on;
         setting.message_seconds = i * 1e-5;
-        create(&setting, dynamic, &rehearsal, load);
-        load[0].count[3] = load[1].count[3] =
+        create(&setting, dynamic, &on);
+        on.load[0].count[3] = on.load[1].count[3] =
             i ? 2000 : 1; /* flat, and two levels, by the option */
-        run(&rehearsal, load, 6, i ? "fffftttttttt" : "ffffttttffff");
-        destroy(&rehearsal, load);
+        run(&on, 6, i ? "fffftttttttt" : "ffffttttffff");
     }
 }
 
 TEST(trials_survive_restarts) {
     struct mp_setting setting = setting_of(20000);
-    struct rehearsal rehearsal, other;
-    struct mp_load load[2], others[2];
-    struct mp_error error = {0};
-    create(&setting, dynamic, &rehearsal, load);
-    load[0].count[3] = load[1].count[3] = 200;
-    run(&rehearsal, load, 1, "ff");
-    size_t size = mp_system_tutel.save(rehearsal.planner.self, NULL, 0);
-    void *bytes = malloc(size);
+    AUTO(running) struct running on, other;
+    create(&setting, dynamic, &on);
+    on.load[0].count[3] = on.load[1].count[3] = 200;
+    run(&on, 1, "ff");
+    size_t size = mp_system_tutel.save(on.rehearsal.planner.self, NULL, 0);
+    AUTO(allocated) void *bytes = malloc(size);
     assert_non_null(bytes);
-    assert_int_equal(mp_system_tutel.save(rehearsal.planner.self, bytes, size), size);
-    assert_foreign_bytes_are_refused(&mp_system_tutel, rehearsal.planner.self, 16);
+    assert_int_equal(mp_system_tutel.save(on.rehearsal.planner.self, bytes, size), size);
+    assert_foreign_bytes_are_refused(&mp_system_tutel, on.rehearsal.planner.self, 16);
     setting.tokens_per_rank = 10000; /* fewer keys */
-    create(&setting, dynamic, &other, others);
-    assert_ok(mp_system_tutel.load(other.planner.self, bytes, size, &error), &error);
-    run(&rehearsal, load, 4, "fftttttt");
-    run(&other, load, 4, "fftttttt");
-    free(bytes);
-    destroy(&rehearsal, load);
-    destroy(&other, others);
+    create(&setting, dynamic, &other);
+    other.load[0].count[3] = other.load[1].count[3] = 200;
+    assert_works(mp_system_tutel.load(other.rehearsal.planner.self, bytes, size, &error));
+    run(&on, 4, "fftttttt");
+    run(&other, 4, "fftttttt");
 }
 
 TEST(only_where_there_are_levels) {
@@ -252,15 +243,13 @@ TEST(only_where_there_are_levels) {
         const char *const pair[][2] = {
             {"r", cases[i].r}, {"exchange", cases[i].exchange}, {"degree", "1"}, {NULL, NULL}};
         struct mp_setting setting = setting_of(20);
-        struct rehearsal rehearsal;
-        struct mp_load load[2];
+        AUTO(running) struct running on;
         setting.topology.ranks_per_node = cases[i].ranks_per_node;
         setting.experts = cases[i].experts;
-        create(&setting, pair, &rehearsal, load);
+        create(&setting, pair, &on);
         char expected[16];
         snprintf(expected, sizeof expected, "%.6s", cases[i].kinds);
-        run(&rehearsal, load, 3, expected);
-        destroy(&rehearsal, load);
+        run(&on, 3, expected);
     }
 }
 
@@ -340,43 +329,39 @@ TEST(more_ranks_than_experts_may_cut_them) {
 TEST(shards_get_their_experts_routes) {
     static const char *const pair[][2] = {{"r", "2"}, {"capacity-factor", "1.3"}, {NULL, NULL}};
     struct mp_setting setting = setting_of(20);
-    struct rehearsal rehearsal;
-    struct mp_load load[2];
+    AUTO(running) struct running on;
     setting.shards = 2;
     setting.experts = 4;
     setting.top_k = 2;
-    create(&setting, pair, &rehearsal, load);
-    load[0].count[6 * 4 + 1] = 17;
-    mp_load_repeat(&load[0], 2);
-    rehearsal_plan(&rehearsal, 0, &load[0]);
-    const struct mp_plan *plan = rehearsal.planner.plan;
+    create(&setting, pair, &on);
+    on.load[0].count[6 * 4 + 1] = 17;
+    mp_load_repeat(&on.load[0], 2);
+    rehearsal_plan(&on.rehearsal, 0, &on.load[0]);
+    const struct mp_plan *plan = on.rehearsal.planner.plan;
     assert_int_equal(plan->padding, 16); /* 1 floor(1.3 ceil(20/2)), in 4 pieces */
     assert_int_equal(plan->policy->optimizer, MP_OPTIMIZER_REPLICATED);
     for (int p = 0; p < 4; p++) {
         assert_int_equal(mp_placement_copies(&plan->before, p), 2);
         assert_int_equal(mp_plan_routes_to(plan, 6, p, 4 + p), p % 2 ? 16 : 0);
     }
-    destroy(&rehearsal, load);
 }
 
 /* r 0: no route leaves its rank, experts are put together for forward and for backward. */
 TEST(all_experts_can_come_to_the_tokens) {
     static const char *const pair[][2] = {{"r", "0"}, {"capacity-factor", "0"}, {NULL, NULL}};
     const struct mp_setting setting = setting_of(20);
-    struct rehearsal rehearsal;
-    struct mp_load load[2];
-    create(&setting, pair, &rehearsal, load);
+    AUTO(running) struct running on;
+    create(&setting, pair, &on);
     for (int cell = 0; cell < 64; cell++)
-        load[0].count[cell] = (uint32_t)(cell % 5);
-    rehearsal_plan(&rehearsal, 0, &load[0]);
-    const struct mp_plan *plan = rehearsal.planner.plan;
+        on.load[0].count[cell] = (uint32_t)(cell % 5);
+    rehearsal_plan(&on.rehearsal, 0, &on.load[0]);
+    const struct mp_plan *plan = on.rehearsal.planner.plan;
     assert_int_equal(plan->policy->optimizer, MP_OPTIMIZER_SLICES);
     assert_true(plan->policy->gather_before_gate);
     assert_true(plan->policy->rematerialise);
     for (int s = 0; s < 8; s++)
         for (int e = 0; e < 8; e++)
-            assert_int_equal(mp_plan_routes_to(plan, s, e, s), mp_load_at(&load[0], s, e));
-    destroy(&rehearsal, load);
+            assert_int_equal(mp_plan_routes_to(plan, s, e, s), mp_load_at(&on.load[0], s, e));
 }
 
 TEST(refuses_what_it_can_not_do) {

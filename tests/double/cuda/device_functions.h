@@ -16,9 +16,6 @@
 #define __global__
 #define __device__
 #define __host__
-#define __constant__
-#define __managed__
-#define __grid_constant__
 /* One block of a stream runs at a time, on the stream's own thread. */
 #define __shared__ static thread_local
 #define __forceinline__ inline __attribute__((always_inline))
@@ -97,17 +94,6 @@ template <typename T> inline unsigned __match_any_sync(unsigned mask, T value, C
     memcpy(&bits, &value, sizeof value);
     return (unsigned)cuda_double_exchange(CUDA_DOUBLE_MATCH_ANY, mask, bits, 0, 32, file, line);
 }
-
-/* Memory: fences and cached accesses. */
-#define CUDA_DOUBLE_LOAD(name)                                                                     \
-    template <typename T> inline T name(const T *from) {                                           \
-        return *from;                                                                              \
-    }
-#define CUDA_DOUBLE_STORE(name)                                                                    \
-    template <typename T> inline void name(T *to, T value) {                                       \
-        *to = value;                                                                               \
-    }
-CUDA_DOUBLE_LOAD(__ldg)
 
 /* Atomics return what was there before. */
 inline int atomicAdd(int *address, int value) {

@@ -1,19 +1,7 @@
 /* Double of CUDA's mathematics and bit functions that C's library lacks; part of
- * device_functions.h.  What is approximate on a GPU (__expf) is exact to the last bit or so here.
- */
+ * device_functions.h. */
 #ifndef MOEPERF_TESTS_DOUBLE_CUDA_DEVICE_MATH_H
 #define MOEPERF_TESTS_DOUBLE_CUDA_DEVICE_MATH_H
-
-/* The C library declares some of these names for itself, without defining them. */
-namespace cuda_double {
-
-inline float fast_exp(float x) {
-    return expf(x);
-}
-
-} // namespace cuda_double
-
-#define __expf(x) cuda_double::fast_exp(x)
 
 inline float __fdividef(float x, float y) {
     return x / y;

@@ -50,9 +50,6 @@ void cuda_double_fail_host_after(int64_t bytes);
  * cudaErrorMisalignedAddress, cudaErrorLaunchTimeout and cudaErrorECCUncorrectable come to light
  * when the kernel runs and stay; other errors are what the launch returns. */
 void cuda_double_fail_launch(int n, cudaError_t error);
-/* MOEPERF_DOUBLE_FAIL_PRODUCT=n[:status]: the n-th call from now that has cuBLAS multiply returns
- * this status, CUBLAS_STATUS_EXECUTION_FAILED if it is not said; 0: none. */
-void cuda_double_fail_product(int n, int status);
 /* MOEPERF_DOUBLE_FAIL_STREAMS=n: only n streams can be created; -1: any number. */
 void cuda_double_fail_streams_after(int n);
 /* The n-th allocation of memory of either kind from now, 1 the next, fails; 0: none does. */

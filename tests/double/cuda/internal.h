@@ -29,8 +29,7 @@ struct double_work {
 struct CUstream_st {
     struct CUstream_st *next; /* of all */
     int references, device, priority;
-    bool blocking; /* in order with the default stream */
-    bool is_default, ending;
+    bool ending;
     uint64_t random;
     struct double_work *first, *last;
     int64_t submitted, completed;
@@ -51,12 +50,11 @@ struct double_state {
     int allocations_left;             /* until one fails; 0: none does */
     int launches_left;                /* until one fails; 0: none does */
     cudaError_t launch_error;
-    int products_left, product_status; /* the same of products */
     struct cuda_double_device devices[CUDA_DOUBLE_DEVICES];
     /* What there is. */
     cudaError_t fault; /* stays */
     int64_t device_used[CUDA_DOUBLE_DEVICES], host_used;
-    struct CUstream_st *streams, *default_stream[CUDA_DOUBLE_DEVICES];
+    struct CUstream_st *streams;
     uint64_t streams_made;
     struct CUevent_st *events;
     struct cuda_double_counts counts;

@@ -2,29 +2,21 @@
 #include "kernels.h"
 #include "support.h"
 
-static uint64_t random_state;
 static cudaStream_t stream;
 
-static int set_up(void **state) {
-    (void)state;
-    cuda_double_reset();
-    cuda_double_set_seed(test_random(&random_state));
+static int begin(void **state) {
+    set_up(state);
     stream = make_stream();
     return 0;
 }
 
-static int tear_down(void **state) {
-    (void)state;
-    struct cuda_double_counts counts;
+static int finish(void **state) {
     cuda_double_reset();
     assert_cuda(cudaStreamDestroy(stream));
-    cuda_double_get_counts(&counts);
-    assert_int_equal(counts.device_live, 0);
-    assert_int_equal(counts.streams, 0);
-    return 0;
+    return tear_down(state);
 }
 
-TEST_WITH(test_indices, set_up, tear_down) {
+TEST_WITH(test_indices, begin, finish) {
     int numbers[NUMBERED_THREADS], *out = device_memory(sizeof numbers);
     assert_cuda(launch_number(stream, out));
     from_device(numbers, out, sizeof numbers);
@@ -34,7 +26,7 @@ TEST_WITH(test_indices, set_up, tear_down) {
 }
 
 /* A kernel that lacks its barrier gives something else. */
-TEST_WITH(test_a_barrier_matters, set_up, tear_down) {
+TEST_WITH(test_a_barrier_matters, begin, finish) {
     enum { BLOCKS = 5, COUNT = 192 * BLOCKS };
     int in[COUNT], out[COUNT], wrong = 0;
     fill_ints(&random_state, COUNT, 1, INT32_MAX, in);
@@ -71,7 +63,7 @@ static const struct {
 
 /* Each is told, with the line where it happened, stays the device's error, and leaves a double that
  * works when it is set back. */
-TEST_WITH(test_mistakes, set_up, tear_down) {
+TEST_WITH(test_mistakes, begin, finish) {
     assert_int_equal(sizeof mistakes / sizeof mistakes[0], MISTAKES);
     for (int i = 0; i < MISTAKES; i++) {
         char text[4096];
@@ -94,7 +86,7 @@ TEST_WITH(test_mistakes, set_up, tear_down) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) /* which ends the program at the write */
-TEST_WITH(test_overruns, set_up, tear_down) {
+TEST_WITH(test_overruns, begin, finish) {
     char text[4096];
     int count = test_random_int(&random_state, 1, 100), *out = device_memory((size_t)count * 4);
     struct heard heard = listen_to_errors();
@@ -107,7 +99,7 @@ TEST_WITH(test_overruns, set_up, tear_down) {
 #endif
 
 /* Storage or arrays that are too small are a fault when the stream gets there. */
-TEST_WITH(test_sorts_of_arrays_cut_short, set_up, tear_down) {
+TEST_WITH(test_sorts_of_arrays_cut_short, begin, finish) {
     enum { COUNT = 100, SIZE = COUNT * sizeof(int) };
     int keys[COUNT];
     char text[512];
@@ -135,5 +127,3 @@ TEST_WITH(test_sorts_of_arrays_cut_short, set_up, tear_down) {
     cudaFree(values_to);
     cudaFree(storage);
 }
-
-TEST_SEED(random_state);

@@ -239,27 +239,6 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
     return cuda_double_error(error);
 }
 
-cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *memory) {
-    double_enter();
-    cudaError_t error = double_check();
-    if (!error && !attributes)
-        error = cudaErrorInvalidValue;
-    if (!error) {
-        const struct allocation *a = find(memory);
-        bool device = a && a->home == DEVICE;
-        *attributes = (struct cudaPointerAttributes){
-            .type = device ? cudaMemoryTypeDevice
-                    : a    ? cudaMemoryTypeHost
-                           : cudaMemoryTypeUnregistered,
-            .device = a ? a->device : -2,
-            .devicePointer = a ? (void *)(uintptr_t)memory : NULL,
-            .hostPointer = device ? NULL : (void *)(uintptr_t)memory,
-        };
-    }
-    double_leave();
-    return cuda_double_error(error);
-}
-
 /* Copies. */
 
 struct copy {
@@ -330,21 +309,6 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     cudaError_t error = double_check();
     if (!error)
         error = queue_copy(to, from, bytes, kind, double_stream(stream));
-    double_leave();
-    return cuda_double_error(error);
-}
-
-cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
-    double_enter();
-    cudaError_t error = double_check();
-    struct CUstream_st *stream = error ? NULL : double_stream(NULL);
-    if (!error)
-        error = queue_copy(to, from, bytes, kind, stream);
-    if (!error) {
-        double_state.counts.synchronisations++;
-        double_drain(stream);
-        error = double_check();
-    }
     double_leave();
     return cuda_double_error(error);
 }

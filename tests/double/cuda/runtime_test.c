@@ -2,26 +2,6 @@
 #include "kernels.h"
 #include "support.h"
 
-static uint64_t random_state;
-
-static int set_up(void **state) {
-    (void)state;
-    cuda_double_reset();
-    assert_cuda(cudaSetDevice(0));
-    return 0;
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    struct cuda_double_counts counts;
-    cuda_double_reset();
-    cuda_double_get_counts(&counts);
-    assert_int_equal(counts.device_live, 0);
-    assert_int_equal(counts.device_bytes, 0);
-    assert_int_equal(counts.host_live, 0);
-    return 0;
-}
-
 /* Streams, memory and kernels of two devices. */
 TEST_WITH(test_work_on_two_devices, set_up, tear_down) {
     cudaStream_t stream[2];
@@ -35,12 +15,6 @@ TEST_WITH(test_work_on_two_devices, set_up, tear_down) {
     assert_cuda(launch_add(stream[1], 1, 1, values[1]));
     from_device(&result, values[1], sizeof result);
     assert_int_equal(result, 1);
-    struct cudaPointerAttributes attributes;
-    assert_cuda(cudaPointerGetAttributes(&attributes, values[1]));
-    assert_int_equal(attributes.type, cudaMemoryTypeDevice);
-    assert_int_equal(attributes.device, 1);
-    assert_cuda(cudaPointerGetAttributes(&attributes, &zero));
-    assert_int_equal(attributes.type, cudaMemoryTypeUnregistered);
     for (int i = 0; i < 2; i++) {
         assert_cuda(cudaStreamDestroy(stream[i]));
         assert_cuda(cudaFree(values[i]));
@@ -153,5 +127,3 @@ TEST_WITH(test_parameters_astray, set_up, tear_down) {
     assert_cuda(cudaFree(device));
     assert_cuda(cudaStreamDestroy(stream));
 }
-
-TEST_SEED(random_state);

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cublas_v2.h"
-
 struct double_state double_state = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
     .progress = PTHREAD_COND_INITIALIZER,
@@ -69,8 +67,6 @@ void double_read_settings(void) {
     int error;
     read_failure("MOEPERF_DOUBLE_FAIL_LAUNCH", cudaErrorLaunchFailure, &s->launches_left, &error);
     s->launch_error = (cudaError_t)error;
-    read_failure("MOEPERF_DOUBLE_FAIL_PRODUCT", CUBLAS_STATUS_EXECUTION_FAILED, &s->products_left,
-                 &s->product_status);
     s->ready = true;
 }
 
@@ -138,13 +134,6 @@ void cuda_double_fail_launch(int n, cudaError_t error) {
     double_enter();
     double_state.launches_left = n;
     double_state.launch_error = error;
-    double_leave();
-}
-
-void cuda_double_fail_product(int n, int status) {
-    double_enter();
-    double_state.products_left = n;
-    double_state.product_status = status;
     double_leave();
 }
 

@@ -71,16 +71,13 @@ static void *stream_main(void *context) {
 }
 
 /* Locked. */
-static cudaError_t start_stream(int device, bool blocking, bool is_default,
-                                struct CUstream_st **started) {
+static cudaError_t start_stream(int device, struct CUstream_st **started) {
     struct double_state *s = &double_state;
     struct CUstream_st *stream = calloc(1, sizeof *stream);
     if (!stream)
         return cudaErrorMemoryAllocation;
     stream->references = 1;
     stream->device = device;
-    stream->blocking = blocking;
-    stream->is_default = is_default;
     stream->random = s->seed + ++s->streams_made * 0x9E3779B97F4A7C15u;
     pthread_cond_init(&stream->more, NULL);
     if (pthread_create(&stream->thread, NULL, stream_main, stream) != 0) {
@@ -108,35 +105,15 @@ static void end_stream(struct CUstream_st *stream) {
     drop_stream(stream);
 }
 
-/* Default streams have no owner to destroy them.  One that still waits for something ends with the
- * program. */
-__attribute__((destructor)) static void end_default_streams(void) {
-    double_enter();
-    for (int i = 0; i < CUDA_DOUBLE_DEVICES; i++) {
-        struct CUstream_st *stream = double_state.default_stream[i];
-        if (!stream || stream->completed < stream->submitted)
-            continue;
-        double_state.default_stream[i] = NULL;
-        end_stream(stream);
-    }
-    double_leave();
-}
-
 struct CUstream_st *double_stream(cudaStream_t handle) {
-    if (!handle || handle == cudaStreamLegacy) {
-        struct CUstream_st **stream = &double_state.default_stream[double_device()];
-        if (!*stream && start_stream(double_device(), true, true, stream) != cudaSuccess)
-            return NULL;
-        return *stream;
-    }
     for (struct CUstream_st *stream = double_state.streams; stream; stream = stream->next)
         if (stream == handle)
             return stream;
     return NULL;
 }
 
-static cudaError_t append(struct CUstream_st *stream, void (*run)(void *), void (*release)(void *),
-                          void *context) {
+cudaError_t double_queue(struct CUstream_st *stream, void (*run)(void *), void (*release)(void *),
+                         void *context) {
     struct double_work *work = malloc(sizeof *work);
     if (!work)
         return cudaErrorMemoryAllocation;
@@ -149,59 +126,6 @@ static cudaError_t append(struct CUstream_st *stream, void (*run)(void *), void 
     stream->submitted++;
     pthread_cond_signal(&stream->more);
     return cudaSuccess;
-}
-
-/* Waiting of a stream for what another has been given. */
-struct order {
-    struct CUstream_st *stream;
-    int64_t count;
-};
-
-static void wait_for_order(void *context) {
-    struct order *order = context;
-    double_enter();
-    while (order->stream->completed < order->count)
-        double_wait();
-    double_leave();
-}
-
-static void release_order(void *context) {
-    struct order *order = context;
-    double_enter();
-    drop_stream(order->stream);
-    double_leave();
-    free(order);
-}
-
-static cudaError_t append_order(struct CUstream_st *stream, struct CUstream_st *after) {
-    if (after->completed >= after->submitted)
-        return cudaSuccess;
-    struct order *order = malloc(sizeof *order);
-    if (!order)
-        return cudaErrorMemoryAllocation;
-    *order = (struct order){after, after->submitted};
-    after->references++;
-    cudaError_t error = append(stream, wait_for_order, release_order, order);
-    if (error) {
-        after->references--;
-        free(order);
-    }
-    return error;
-}
-
-cudaError_t double_queue(struct CUstream_st *stream, void (*run)(void *), void (*release)(void *),
-                         void *context) {
-    struct double_state *s = &double_state;
-    struct CUstream_st *of_device = s->default_stream[stream->device];
-    cudaError_t error = cudaSuccess;
-    if (stream->is_default) {
-        for (struct CUstream_st *other = s->streams; other && !error; other = other->next)
-            if (other != stream && other->blocking && other->device == stream->device)
-                error = append_order(stream, other);
-    } else if (stream->blocking && of_device) {
-        error = append_order(stream, of_device);
-    }
-    return error ? error : append(stream, run, release, context);
 }
 
 void double_drain(struct CUstream_st *stream) {
@@ -232,29 +156,16 @@ bool cuda_double_enqueue(cudaStream_t handle, void (*work)(void *), void (*relea
     return queued;
 }
 
-cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void *context) {
-    double_enter();
-    cudaError_t error = double_check();
-    struct CUstream_st *stream = error ? NULL : double_stream(handle);
-    if (!error && !function)
-        error = cudaErrorInvalidValue;
-    else if (!error)
-        error =
-            stream ? double_queue(stream, function, NULL, context) : cudaErrorInvalidResourceHandle;
-    double_leave();
-    return cuda_double_error(error);
-}
-
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int priority) {
     /* Streams are threads of equal rank. */
     double_enter();
     cudaError_t error = double_check();
-    if (!error && (!stream || flags > cudaStreamNonBlocking))
+    if (!error && (!stream || flags != cudaStreamNonBlocking))
         error = cudaErrorInvalidValue;
     if (!error && double_state.streams_left == 0)
         error = cudaErrorMemoryAllocation;
     if (!error)
-        error = start_stream(double_device(), flags == cudaStreamDefault, false, stream);
+        error = start_stream(double_device(), stream);
     if (!error) {
         (*stream)->priority = priority;
         double_state.counts.streams++;
@@ -281,15 +192,11 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags) 
     return cudaStreamCreateWithPriority(stream, flags, 0);
 }
 
-cudaError_t cudaStreamCreate(cudaStream_t *stream) {
-    return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
-}
-
 cudaError_t cudaStreamDestroy(cudaStream_t handle) {
     double_enter();
     cudaError_t error = double_check();
-    struct CUstream_st *stream = handle ? double_stream(handle) : NULL;
-    if (!stream || stream->is_default) {
+    struct CUstream_st *stream = double_stream(handle);
+    if (!stream) {
         error = cudaErrorInvalidResourceHandle;
     } else {
         end_stream(stream);
@@ -308,18 +215,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
     cudaError_t error = double_check();
     if (!error && !stream)
         error = cudaErrorInvalidResourceHandle;
-    double_leave();
-    return cuda_double_error(error);
-}
-
-cudaError_t cudaStreamQuery(cudaStream_t handle) {
-    double_enter();
-    cudaError_t error = double_check();
-    struct CUstream_st *stream = error ? NULL : double_stream(handle);
-    if (!error && !stream)
-        error = cudaErrorInvalidResourceHandle;
-    else if (!error && stream->completed < stream->submitted)
-        error = cudaErrorNotReady;
     double_leave();
     return cuda_double_error(error);
 }

@@ -4,43 +4,17 @@
 #include "tests/double/gate.h"
 
 enum { COUNT = 3000, DELAY_US = 3000 };
-static uint64_t random_state;
-
-static int set_up(void **state) {
-    (void)state;
-    cuda_double_reset();
-    cuda_double_set_seed(test_random(&random_state));
-    return 0;
-}
-
-/* Nothing is left of a test. */
-static int tear_down(void **state) {
-    (void)state;
-    struct cuda_double_counts counts;
-    cuda_double_reset();
-    cuda_double_get_counts(&counts);
-    assert_int_equal(counts.device_live, 0);
-    assert_int_equal(counts.host_live, 0);
-    assert_int_equal(counts.streams, 0);
-    assert_int_equal(counts.events, 0);
-    return 0;
-}
-
 TEST_WITH(test_streams_run_at_the_same_time, set_up, tear_down) {
     cudaStream_t first = make_stream(), second = make_stream();
     struct gate gates[2] = {CLOSED_GATE, CLOSED_GATE};
-    assert_cuda(cudaLaunchHostFunc(first, pass_gate, &gates[0]));
-    assert_cuda(cudaLaunchHostFunc(second, pass_gate, &gates[1]));
+    assert_true(cuda_double_enqueue(first, pass_gate, NULL, &gates[0]));
+    assert_true(cuda_double_enqueue(second, pass_gate, NULL, &gates[1]));
     wait_for_arrival(&gates[0]);
     wait_for_arrival(&gates[1]); /* while the first still stands at its gate */
-    assert_int_equal(cudaStreamQuery(first), cudaErrorNotReady);
     open_gate(&gates[1]);
     assert_cuda(cudaStreamSynchronize(second));
-    assert_cuda(cudaStreamQuery(second));
-    assert_int_equal(cudaStreamQuery(first), cudaErrorNotReady);
     open_gate(&gates[0]);
     assert_cuda(cudaStreamSynchronize(first));
-    assert_cuda(cudaGetLastError()); /* not ready is no error */
     assert_cuda(cudaStreamDestroy(first));
     assert_cuda(cudaStreamDestroy(second));
 }
@@ -90,38 +64,17 @@ TEST_WITH(test_a_wait_keeps_its_record, set_up, tear_down) {
     assert_cuda(cudaEventSynchronize(event));
     assert_cuda(cudaEventRecord(event, first));
     assert_cuda(cudaStreamWaitEvent(second, event, 0));
-    assert_cuda(cudaLaunchHostFunc(first, pass_gate, &gate));
+    assert_true(cuda_double_enqueue(first, pass_gate, NULL, &gate));
     assert_cuda(cudaEventRecord(event, first));
     assert_cuda(cudaStreamSynchronize(second)); /* although the second record has not passed */
     assert_int_equal(cudaEventQuery(event), cudaErrorNotReady);
     assert_cuda(cudaStreamWaitEvent(second, event, 0));
     assert_cuda(cudaEventDestroy(event)); /* those that wait for it still do */
-    assert_int_equal(cudaStreamQuery(second), cudaErrorNotReady);
     open_gate(&gate);
     assert_cuda(cudaStreamSynchronize(second));
     assert_int_equal(cudaEventQuery(event), cudaErrorInvalidResourceHandle);
     assert_cuda(cudaStreamDestroy(first));
     assert_cuda(cudaStreamDestroy(second));
-}
-
-/* The default stream is in order with blocking streams, and with no others. */
-TEST_WITH(test_default_stream, set_up, tear_down) {
-    cudaStream_t blocking, other = make_stream();
-    struct gate gate = CLOSED_GATE;
-    int zero = 0, value, *values = to_device(&zero, sizeof zero);
-    assert_cuda(cudaStreamCreate(&blocking));
-    assert_cuda(cudaLaunchHostFunc(blocking, pass_gate, &gate));
-    assert_cuda(launch_add(NULL, 1, 2, values));
-    assert_cuda(launch_add_to(blocking, 1, 3, values, values));
-    assert_int_equal(cudaStreamQuery(NULL), cudaErrorNotReady);
-    assert_cuda(cudaMemcpyAsync(&value, values, sizeof value, cudaMemcpyDeviceToHost, other));
-    assert_int_equal(value, 0);
-    open_gate(&gate);
-    assert_cuda(cudaMemcpy(&value, values, sizeof value, cudaMemcpyDeviceToHost));
-    assert_int_equal(value, 5);
-    cudaFree(values);
-    assert_cuda(cudaStreamDestroy(blocking));
-    assert_cuda(cudaStreamDestroy(other));
 }
 
 /* Page-locked memory is read when the stream gets there, pageable memory before the call returns.
@@ -133,7 +86,7 @@ TEST_WITH(test_when_host_memory_is_read, set_up, tear_down) {
     assert_cuda(cudaMallocHost((void **)&pinned, sizeof *pinned));
     assert_int_equal(*pinned, -1); /* garbage */
     *pinned = 1;
-    assert_cuda(cudaLaunchHostFunc(stream, pass_gate, &gate));
+    assert_true(cuda_double_enqueue(stream, pass_gate, NULL, &gate));
     assert_cuda(cudaMemcpyAsync(values, pinned, sizeof *pinned, cudaMemcpyHostToDevice, stream));
     assert_cuda(
         cudaMemcpyAsync(values + 1, &pageable, sizeof pageable, cudaMemcpyHostToDevice, stream));
@@ -184,7 +137,6 @@ TEST_WITH(test_wrong_handles, set_up, tear_down) {
     assert_int_equal(cudaStreamSynchronize(stream), cudaErrorInvalidResourceHandle);
     assert_int_equal(cudaStreamWaitEvent(stream, event, 0), cudaErrorInvalidResourceHandle);
     assert_int_equal(cudaEventRecord(event, stream), cudaErrorInvalidResourceHandle);
-    assert_int_equal(cudaLaunchHostFunc(stream, count_one, &value), cudaErrorInvalidResourceHandle);
     assert_int_equal(launch_add(stream, 1, 1, &value), cudaErrorInvalidResourceHandle);
     assert_cuda(cudaEventDestroy(event));
     assert_int_equal(cudaEventDestroy(event), cudaErrorInvalidResourceHandle);
@@ -193,8 +145,7 @@ TEST_WITH(test_wrong_handles, set_up, tear_down) {
     cuda_double_fail_streams_after(1);
     stream = make_stream();
     cudaStream_t another;
-    assert_int_equal(cudaStreamCreate(&another), cudaErrorMemoryAllocation);
+    assert_int_equal(cudaStreamCreateWithFlags(&another, cudaStreamNonBlocking),
+                     cudaErrorMemoryAllocation);
     assert_cuda(cudaStreamDestroy(stream));
 }
-
-TEST_SEED(random_state);

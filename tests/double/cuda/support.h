@@ -10,6 +10,31 @@
 
 #define assert_cuda(call) assert_int_equal((call), cudaSuccess)
 
+static uint64_t random_state;
+TEST_SEED(random_state);
+
+/* The first device, with delays and orders of the test's own; and nothing is left of it. */
+static inline int set_up(void **state) {
+    (void)state;
+    cuda_double_reset();
+    cuda_double_set_seed(test_random(&random_state));
+    assert_cuda(cudaSetDevice(0));
+    return 0;
+}
+
+static inline int tear_down(void **state) {
+    (void)state;
+    struct cuda_double_counts counts;
+    cuda_double_reset();
+    cuda_double_get_counts(&counts);
+    assert_int_equal(counts.device_live, 0);
+    assert_int_equal(counts.device_bytes, 0);
+    assert_int_equal(counts.host_live, 0);
+    assert_int_equal(counts.streams, 0);
+    assert_int_equal(counts.events, 0);
+    return 0;
+}
+
 static inline cudaStream_t make_stream(void) {
     cudaStream_t stream;
     assert_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -22,16 +47,17 @@ static inline void *device_memory(size_t bytes) {
     return memory;
 }
 
+/* The memory of the double is the host's. */
 static inline void *to_device(const void *host, size_t bytes) {
     void *memory = device_memory(bytes);
-    assert_cuda(cudaMemcpy(memory, host, bytes, cudaMemcpyHostToDevice));
+    memcpy(memory, host, bytes);
     return memory;
 }
 
 /* Waits for all streams first. */
 static inline void from_device(void *host, const void *memory, size_t bytes) {
     assert_cuda(cudaDeviceSynchronize());
-    assert_cuda(cudaMemcpy(host, memory, bytes, cudaMemcpyDeviceToHost));
+    memcpy(host, memory, bytes);
 }
 
 static inline void fill_ints(uint64_t *random, int count, int least, int most, int *values) {

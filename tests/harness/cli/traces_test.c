@@ -346,8 +346,8 @@ static const struct refused refusals[] = {
      "block 0 (iteration 5, micro-batch 0, layer 0): rank 1 has 5 routes, rank 0 in layer 0 has 4; "
      "they may differ only in a ragged trace, as moeperf import --ragged writes it"},
     {"experts not said", "moeperf import router.jsonl -o x.mptrace",
-     "moeperf import: router.jsonl: lines of a router trace do not say how many experts there are; "
-     "the largest index of the first step is 2; --experts N says it\n"},
+     "moeperf import: router.jsonl: rows of tokens' experts do not say how many experts there are; "
+     "the largest index of the first iteration is 2; --experts N says it\n"},
     {"experts of a word", "moeperf import router.jsonl --experts many -o x.mptrace",
      "--experts many: should be a whole number from 1"},
     {"experts said twice", "moeperf import wide.csv --experts 4 -o x.mptrace",

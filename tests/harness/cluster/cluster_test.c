@@ -6,6 +6,8 @@
 #include "profiler/record/record.h"
 #include "tests/errors.h"
 
+TEST_END(cluster, struct mp_cluster *, mp_cluster_destroy(*it))
+
 /* Two nodes of eight, pairs inside, two cards per node. */
 static const char good[] = "description: two nodes\n"
                            "nodes: {value: 2, source: the paper}\n"
@@ -69,7 +71,7 @@ static struct mp_cluster *parse_good(const char *old, const char *new) {
 }
 
 TEST(ranks_meet_at_the_nearest_level) {
-    struct mp_cluster *cluster = parse_good("", "");
+    AUTO(cluster) struct mp_cluster *cluster = parse_good("", "");
     static const struct {
         int rank, other, level;
     } pairs[] = {{3, 3, 0}, {2, 3, 1}, {3, 2, 1}, {1, 2, 2}, {0, 7, 2}, {7, 8, 3}, {0, 15, 3}};
@@ -83,7 +85,6 @@ TEST(ranks_meet_at_the_nearest_level) {
         for (int b = 0; b < 16; b++)
             assert_true((mp_cluster_level_of(cluster, a, b) == 3) ==
                         (mp_topology_node(&topology, a) != mp_topology_node(&topology, b)));
-    mp_cluster_destroy(cluster);
 }
 
 TEST(ranks_share_ports) {
@@ -101,7 +102,7 @@ TEST(ranks_share_ports) {
          "{value: 3, source: the paper}\n    sharing: {value: pooled", 3, 2, 13, 1, 18.75e9},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mp_cluster *cluster = parse_good(cases[i].old, cases[i].new);
+        AUTO(cluster) struct mp_cluster *cluster = parse_good(cases[i].old, cases[i].new);
         print_message("%s\n", cases[i].what);
         assert_int_equal(mp_cluster_gates(cluster, cases[i].level), cases[i].gates);
         assert_int_equal(mp_cluster_gate(cluster, cases[i].level, cases[i].rank), cases[i].gate);
@@ -114,15 +115,13 @@ TEST(ranks_share_ports) {
             last = gate;
         }
         assert_int_equal(last, cases[i].gates - 1);
-        mp_cluster_destroy(cluster);
     }
-    struct mp_cluster *cluster = parse_good("", "");
+    AUTO(cluster) struct mp_cluster *cluster = parse_good("", "");
     assert_close(mp_cluster_latency(cluster, 2), 5e-6, 0);
-    mp_cluster_destroy(cluster);
 }
 
 TEST(nodes_can_be_set) {
-    struct mp_cluster *cluster = parse_good("", "");
+    AUTO(cluster) struct mp_cluster *cluster = parse_good("", "");
     assert_works(mp_cluster_set(cluster, "nodes=2048", &error));
     assert_int_equal(mp_cluster_ranks(cluster), 16384);
     assert_true(cluster->nodes.assumed);
@@ -135,17 +134,13 @@ TEST(nodes_can_be_set) {
                {"nods=2", "did you mean \"nodes\"?"},
                {"nodes", "--set: \"nodes\" should be nodes=NUMBER"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct mp_error fault = {0};
-        assert_int_equal(mp_cluster_set(cluster, bad[i].assignment, &fault), MP_EINVAL);
-        if (!strstr(fault.text, bad[i].message))
-            fail_msg("%s: \"%s\"", bad[i].assignment, fault.text);
+        assert_fails(mp_cluster_set(cluster, bad[i].assignment, &error), MP_EINVAL, bad[i].message);
         assert_int_equal(mp_cluster_ranks(cluster), 16384); /* as before */
     }
-    mp_cluster_destroy(cluster);
 }
 
 TEST(links_can_be_set) {
-    struct mp_cluster *cluster = parse_good("", "");
+    AUTO(cluster) struct mp_cluster *cluster = parse_good("", "");
     assert_works(mp_cluster_set(cluster, "levels.pair.bandwidth=25e9", &error));
     assert_works(mp_cluster_set(cluster, "levels.node.latency=0", &error));
     assert_close(mp_cluster_bandwidth(cluster, 1), 25e9, 0);
@@ -164,17 +159,13 @@ TEST(links_can_be_set) {
                {"levels.pair.ports=2", "levels.NAME.bandwidth or levels.NAME.latency"},
                {"levels.pair=2", "levels.NAME.bandwidth or levels.NAME.latency"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct mp_error fault = {0};
-        assert_int_equal(mp_cluster_set(cluster, bad[i].assignment, &fault), MP_EINVAL);
-        if (!strstr(fault.text, bad[i].message))
-            fail_msg("%s: \"%s\"", bad[i].assignment, fault.text);
+        assert_fails(mp_cluster_set(cluster, bad[i].assignment, &error), MP_EINVAL, bad[i].message);
         assert_close(mp_cluster_bandwidth(cluster, 1), 25e9, 0); /* as before */
     }
-    mp_cluster_destroy(cluster);
 }
 
 TEST(numbers_can_be_scaled) {
-    struct mp_cluster *cluster = parse_good("", "");
+    AUTO(cluster) struct mp_cluster *cluster = parse_good("", "");
     double launch = cluster->launch.value, bytes = mp_cluster_elementwise(cluster);
     double bandwidth = mp_cluster_bandwidth(cluster, 1), latency = mp_cluster_latency(cluster, 2);
     double peak = cluster->peak[MP_FP32].value;
@@ -207,12 +198,9 @@ TEST(numbers_can_be_scaled) {
                {"levels.node.ports",
                 "levels.NAME.bandwidth, levels.NAME.latency or levels.NAME.message-cost", 2}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct mp_error fault = {0};
-        assert_int_equal(mp_cluster_scale(cluster, bad[i].key, bad[i].factor, &fault), MP_EINVAL);
-        if (!strstr(fault.text, bad[i].message))
-            fail_msg("%s: \"%s\"", bad[i].key, fault.text);
+        assert_fails(mp_cluster_scale(cluster, bad[i].key, bad[i].factor, &error), MP_EINVAL,
+                     bad[i].message);
     }
-    mp_cluster_destroy(cluster);
 }
 
 TEST(one_node_needs_no_cluster_level) {
@@ -220,20 +208,19 @@ TEST(one_node_needs_no_cluster_level) {
     strcpy(text, good);
     *strstr(text, "  cluster:\n") = '\0';
     strstr(text, "nodes: {value: 2")[15] = '1';
-    struct mp_cluster *cluster = NULL;
+    AUTO(cluster) struct mp_cluster *cluster = NULL;
     struct mp_error error = {0}, fault = {0};
     parse(text, &cluster, &error);
     assert_string_equal(error.text, "");
     assert_int_equal(mp_cluster_level_of(cluster, 0, 7), 2);
     assert_int_equal(mp_cluster_set(cluster, "nodes=2", &fault), MP_EINVAL);
     assert_non_null(strstr(fault.text, "c.yaml has no level cluster"));
-    mp_cluster_destroy(cluster);
 }
 
 TEST(shares_are_exact_at_points) {
     static const double tokens[] = {4, 64, 1024}, width[] = {512, 2048};
     static const double share[3][2] = {{0.05, 0.1}, {0.2, 0.4}, {0.5, 0.8}};
-    struct mp_cluster *cluster = parse_good("", "");
+    AUTO(cluster) struct mp_cluster *cluster = parse_good("", "");
     for (int i = 0; i < 3; i++)
         for (int j = 0; j < 2; j++)
             assert_true(mp_cluster_share(cluster, MP_FORWARD, tokens[i], width[j]) == share[i][j]);
@@ -246,7 +233,6 @@ TEST(shares_are_exact_at_points) {
     assert_close(mp_cluster_share(cluster, MP_FORWARD, 1e6, 1), 0.5, 0);
     assert_close(mp_cluster_share(cluster, MP_FORWARD, 1, 512), 0.05 / 4,
                  1e-12); /* in proportion */
-    mp_cluster_destroy(cluster);
 }
 
 static void count_backward(void *context, const char *place, const char *unit,
@@ -284,38 +270,8 @@ TEST(gradients_may_have_shares_of_their_own) {
     mp_cluster_destroy(cluster);
 }
 
-static double uniform(uint64_t *seed) {
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return (double)(*seed >> 11) / 9007199254740992.0;
-}
-
-/* Between two points the share lies between theirs and moves one way only. */
-TEST(shares_are_monotone_between_points) {
-    uint64_t seed = test_seed();
-    struct mp_cluster *cluster = parse_good("", "");
-    struct mp_cluster_efficiency *table = &cluster->efficiency;
-    for (int round = 0; round < 2000; round++) {
-        for (int i = 0; i < 3; i++)
-            for (int j = 0; j < 2; j++)
-                table->share[MP_FORWARD][i][j].value = 0.01 + 0.99 * uniform(&seed);
-        int row = (int)(2 * uniform(&seed));
-        double width = 512 * pow(4, uniform(&seed));
-        double begin = mp_cluster_share(cluster, MP_FORWARD, table->tokens[row], width);
-        double end = mp_cluster_share(cluster, MP_FORWARD, table->tokens[row + 1], width),
-               last = begin;
-        for (int step = 1; step <= 8; step++) {
-            double tokens = table->tokens[row] * pow(16, step / 8.0);
-            double share = mp_cluster_share(cluster, MP_FORWARD, tokens, width);
-            assert_true((share - last) * (end - begin) >= -1e-12);
-            last = share;
-        }
-        assert_close(last, end, 1e-12);
-    }
-    mp_cluster_destroy(cluster);
-}
-
 TEST(products_cost_launch_and_the_longer_of_two) {
-    struct mp_cluster *cluster = parse_good("", "");
+    AUTO(cluster) struct mp_cluster *cluster = parse_good("", "");
     struct mp_error error = {0};
     double seconds, fewer;
     assert_int_equal(mp_cluster_product_seconds(cluster, MP_FP16, MP_FORWARD, 1024, 2048, 4096,
@@ -338,7 +294,6 @@ TEST(products_cost_launch_and_the_longer_of_two) {
         mp_cluster_product_seconds(cluster, MP_BF16, MP_FORWARD, 1, 1, 1, &seconds, &error),
         MP_EINVAL);
     assert_string_equal(error.text, "c.yaml:7: peak: gives none for bf16");
-    mp_cluster_destroy(cluster);
 }
 
 static const struct {
@@ -550,7 +505,7 @@ TEST(shipped_clusters_say_where_every_number_is_from) {
     globfree(&found);
     for (int i = 0; i < SHIPPED; i++) {
         char path[4096];
-        struct mp_cluster *cluster = NULL;
+        AUTO(cluster) struct mp_cluster *cluster = NULL;
         struct mp_error error = {0};
         struct visited visited = {.file = shipped[i].name};
         snprintf(path, sizeof path, "%s/%s.yaml", CLUSTERS_FOLDER, shipped[i].name);
@@ -567,7 +522,6 @@ TEST(shipped_clusters_say_where_every_number_is_from) {
         assert_close(mp_cluster_bandwidth(cluster, last) * mp_cluster_gates(cluster, last) /
                          shipped[i].nodes,
                      shipped[i].node_bandwidth, 1);
-        mp_cluster_destroy(cluster);
     }
 }
 
@@ -575,7 +529,7 @@ TEST(shipped_clusters_say_where_every_number_is_from) {
 TEST(shipped_clusters_are_sensible) {
     for (int i = 0; i < SHIPPED; i++) {
         char path[4096];
-        struct mp_cluster *cluster = NULL;
+        AUTO(cluster) struct mp_cluster *cluster = NULL;
         struct mp_error error = {0};
         snprintf(path, sizeof path, "%s/%s.yaml", CLUSTERS_FOLDER, shipped[i].name);
         assert_int_equal(mp_cluster_load(path, &cluster, &error), MP_OK);
@@ -597,6 +551,5 @@ TEST(shipped_clusters_are_sensible) {
             assert_true(seconds >= last * (1 - 1e-12));
             last = seconds;
         }
-        mp_cluster_destroy(cluster);
     }
 }

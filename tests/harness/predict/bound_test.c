@@ -210,8 +210,8 @@ static double time_of(struct mp_costs *costs, struct mp_network *network, const 
 }
 
 static double best_of_all(const struct test_case *test, double launch, double bandwidth) {
-    struct mp_costs *costs = NULL;
-    struct mp_network *network = NULL;
+    AUTO(costs) struct mp_costs *costs = NULL;
+    AUTO(network) struct mp_network *network = NULL;
     double best = INFINITY;
     assert_works(mp_costs_create(test->cluster, &test->job.job, &test->options, &costs, &error));
     assert_works(mp_network_create(test->cluster, &network, &error));
@@ -221,8 +221,6 @@ static double best_of_all(const struct test_case *test, double launch, double ba
             add_split(test, costs, expert, rest % SPLITS, &sums);
         best = fmin(best, time_of(costs, network, &sums, launch, bandwidth, test_routes(test)));
     }
-    mp_network_destroy(network);
-    mp_costs_destroy(costs);
     return best;
 }
 
@@ -259,9 +257,8 @@ static double time_of_placement(struct test_case *test, const uint32_t load[2][4
     for (int rank = 0; rank < 2; rank++)
         for (int expert = 0, at[2] = {2, 0}; expert < 4; expert++)
             test->load[0].count[rank * 4 + at[mask >> expert & 1]++] = load[rank][expert];
-    struct mp_predictor *predictor = test_predictor(test, NULL);
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(test, NULL);
     double seconds = test_step(predictor, test).seconds;
-    mp_predictor_destroy(predictor);
     return seconds;
 }
 

@@ -1,5 +1,4 @@
-/* What tests of the network share: clusters, matrices of several kinds, and max-min fair sharing
- * worked out exactly. */
+/* What tests of the network share: clusters, and matrices of several kinds. */
 #ifndef MOEPERF_TESTS_HARNESS_PREDICT_EXCHANGE_H
 #define MOEPERF_TESTS_HARNESS_PREDICT_EXCHANGE_H
 
@@ -68,10 +67,6 @@ enum kind {
     KINDS
 };
 
-static const char *const kind_names[KINDS] = {
-    "uniform",      "hot receiver", "hot receivers",  "hot source", "hot node", "Zipf receivers",
-    "Zipf entries", "lognormal",    "lognormal wide", "sparse",     "two each"};
-
 static inline double random_normal(uint64_t *seed) {
     double radius = sqrt(-2 * log(1 - test_random_double(seed)));
     return radius * cos(6.283185307179586 * test_random_double(seed));
@@ -123,108 +118,6 @@ static inline void fill_traffic(struct mp_traffic *traffic, const double matrix[
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++)
             mp_traffic_add(traffic, i, j, matrix[i * n + j]);
-}
-
-/* ---- reference ---- */
-
-struct flow {
-    int from, to, gate[2];
-    double left, start, rate;
-    bool running, fixed;
-};
-
-/* Rates of running flows by progressive filling: again and again the gate with the least for each
- * of its open flows gives them that. */
-static inline void share_gates(struct flow flows[], int count, int gates, double bandwidth) {
-    double free_bytes[2 * MOST_RANKS];
-    int open[2 * MOST_RANKS] = {0}, left = 0;
-    for (int g = 0; g < 2 * gates; g++)
-        free_bytes[g] = bandwidth;
-    for (int f = 0; f < count; f++) {
-        flows[f].fixed = !flows[f].running;
-        if (flows[f].running) {
-            open[flows[f].gate[0]]++;
-            open[gates + flows[f].gate[1]]++;
-            left++;
-        }
-    }
-    while (left) {
-        int tight = -1;
-        for (int g = 0; g < 2 * gates; g++)
-            if (open[g] && (tight < 0 || free_bytes[g] / open[g] < free_bytes[tight] / open[tight]))
-                tight = g;
-        double rate = free_bytes[tight] / open[tight];
-        for (int f = 0; f < count; f++) {
-            int out = flows[f].gate[0], in = gates + flows[f].gate[1];
-            if (flows[f].fixed || (out != tight && in != tight))
-                continue;
-            flows[f].fixed = true;
-            flows[f].rate = rate;
-            free_bytes[out] -= rate;
-            free_bytes[in] -= rate;
-            open[out]--;
-            open[in]--;
-            left--;
-        }
-    }
-}
-
-/* Lets the flows of a level run; done[] is raised to their ends. */
-static inline void run_flows(struct flow flows[], int count, int gates, double bandwidth,
-                             double latency, double done[]) {
-    double now = 0;
-    for (int left = count; left > 0;) {
-        bool any = false;
-        double next = INFINITY;
-        for (int f = 0; f < count; f++) {
-            flows[f].running = flows[f].left > 0 && flows[f].start <= now;
-            any |= flows[f].running;
-            if (flows[f].left > 0 && flows[f].start > now)
-                next = fmin(next, flows[f].start);
-        }
-        if (any)
-            share_gates(flows, count, gates, bandwidth);
-        for (int f = 0; f < count; f++)
-            if (flows[f].running)
-                next = fmin(next, now + flows[f].left / flows[f].rate);
-        for (int f = 0; f < count; f++) {
-            if (!flows[f].running)
-                continue;
-            flows[f].left -= flows[f].rate * (next - now);
-            if (flows[f].left > 1e-9 * bandwidth * next)
-                continue;
-            flows[f].left = 0;
-            left--;
-            done[flows[f].from] = fmax(done[flows[f].from], next + latency);
-            done[flows[f].to] = fmax(done[flows[f].to], next + latency);
-        }
-        now = next;
-    }
-}
-
-/* Max-min fair sharing of every level's gates by all messages; ready >= 0. */
-static inline void reference_exchange(const struct mp_cluster *cluster, const double matrix[],
-                                      const double ready[], double done[]) {
-    int n = mp_cluster_ranks(cluster);
-    struct flow *flows = calloc((size_t)n * (size_t)n, sizeof *flows);
-    assert_non_null(flows);
-    for (int i = 0; i < n; i++)
-        done[i] = ready[i];
-    for (int level = 1; level < cluster->levels; level++) {
-        int count = 0;
-        for (int i = 0; i < n; i++)
-            for (int j = 0; j < n; j++)
-                if (matrix[i * n + j] > 0 && mp_cluster_level_of(cluster, i, j) == level)
-                    flows[count++] = (struct flow){.from = i,
-                                                   .to = j,
-                                                   .gate = {mp_cluster_gate(cluster, level, i),
-                                                            mp_cluster_gate(cluster, level, j)},
-                                                   .left = matrix[i * n + j],
-                                                   .start = fmax(ready[i], ready[j])};
-        run_flows(flows, count, mp_cluster_gates(cluster, level),
-                  mp_cluster_bandwidth(cluster, level), mp_cluster_latency(cluster, level), done);
-    }
-    free(flows);
 }
 
 static inline double largest(const double values[], int n) {

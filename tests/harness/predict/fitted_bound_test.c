@@ -96,6 +96,8 @@ static void forget(struct fitted_case *made) {
     test_case_destroy(&made->test);
 }
 
+TEST_END(forget, struct fitted_case, forget(it))
+
 static struct mp_bound *bound_of(const struct fitted_case *made, int rounds) {
     struct mp_bound *bound = NULL;
     assert_works(mp_bound_create_fitted(made->costs, &made->cluster, &made->test.job.job,
@@ -128,12 +130,12 @@ static int cases(int usual) {
 
 /* The bound over the time of three iterations; 0 of a system that it does not cover. */
 static double share_of(uint64_t seed, const struct mp_system *system) {
-    struct fitted_case made = {0};
+    AUTO(forget) struct fitted_case made = {0};
     double least = 0, taken = 0;
     int64_t dropped = 0;
     make_up(&seed, system->name, &made);
-    struct mp_predictor *predictor = predictor_of(&made);
-    struct mp_bound *bound = bound_of(&made, 30);
+    AUTO(predictor) struct mp_predictor *predictor = predictor_of(&made);
+    AUTO(bound) struct mp_bound *bound = bound_of(&made, 30);
     for (int step = 0; step < ITERATIONS; step++) {
         mp_costs_at(made.costs, step);
         test_fill_loads(&made.test, &seed, test_random_double(&seed));
@@ -142,9 +144,6 @@ static double share_of(uint64_t seed, const struct mp_system *system) {
         taken += prediction.seconds;
         dropped += prediction.dropped;
     }
-    mp_bound_destroy(bound);
-    mp_predictor_destroy(predictor);
-    forget(&made);
     return mp_bound_covers(system, MP_EXCHANGE_FLAT, dropped > 0, 1) ? least / taken : 0;
 }
 
@@ -221,7 +220,7 @@ TEST_RANDOM(where_nothing_moves_it_is_the_time) {
     double worst = 1, sum = 0;
     int count = cases(60);
     for (int i = 0; i < count; i++) {
-        struct fitted_case made = {0};
+        AUTO(forget) struct fitted_case made = {0};
         make_up_still(random, (enum still)(i % STILLS), &made);
         stay_at_home(random, &made.test);
         AUTO(predictor) struct mp_predictor *predictor = predictor_of(&made);
@@ -232,7 +231,6 @@ TEST_RANDOM(where_nothing_moves_it_is_the_time) {
         sum += share / count;
         if (share > 1 + 1e-12 || share < 0.8)
             fail_msg("case %d: the bound is %.9f of what it takes", i, share);
-        forget(&made);
     }
     print_message("bound over time: mean %.6f, least %.6f\n", sum, worst);
     assert_true(sum > 0.99);

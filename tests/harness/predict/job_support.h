@@ -13,9 +13,7 @@ static const char CLUSTERS[] = MOEPERF_SOURCE "/harness/cluster/clusters";
 static struct mp_systems systems;
 
 static inline void set(struct mp_predict_job *job, const char *assignment) {
-    struct mp_error error = {0};
-    if (mp_predict_job_set(job, assignment, &systems, &error))
-        fail_msg("%s: %s", assignment, error.text);
+    assert_works(mp_predict_job_set(job, assignment, &systems, &error));
 }
 
 static inline struct mp_cluster *make_job(struct mp_predict_job *job, const char *system) {
@@ -130,9 +128,7 @@ static inline void watch_job(const char *system, int stop_after, struct seen *se
     const struct mp_predict_sink sink = {.context = seen, .span = see_span, .load = see_load};
     const struct mp_predict_watch watch = {seen, see_step, NULL};
     set(&job, "loads=w6 period=2 heat=0.4 seed=5");
-    struct mp_error error = {0};
-    if (mp_predict_job_run(&job, cluster, &sink, &watch, summary, &error))
-        fail_msg("%s: %s", system, error.text);
+    assert_works(mp_predict_job_run(&job, cluster, &sink, &watch, summary, &error));
     end_job(&job, cluster);
 }
 

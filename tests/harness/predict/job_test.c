@@ -139,11 +139,9 @@ TEST(clusters_are_found_or_missed) {
         assert_works(mp_predict_job_create(&job, &error));
         strcpy(job.cluster, cases[i].cluster);
         strcpy(job.change, cases[i].change);
-        struct mp_error error = {0};
-        assert_int_equal(mp_predict_job_cluster(&job, CLUSTERS, &cluster, &error), cases[i].code);
+        assert_fails(mp_predict_job_cluster(&job, CLUSTERS, &cluster, &error), cases[i].code,
+                     cases[i].says);
         assert_null(cluster);
-        if (!strstr(error.text, cases[i].says))
-            fail_msg("\"%s\" instead of \"%s\"", error.text, cases[i].says);
     }
 }
 
@@ -159,9 +157,7 @@ TEST(clusters_are_files_by_their_names) {
         AUTO(cluster) struct mp_cluster *cluster = NULL;
         assert_works(mp_predict_job_create(&job, &error));
         strcpy(job.cluster, names[i]);
-        struct mp_error error = {0};
-        if (mp_predict_job_cluster(&job, "/nowhere", &cluster, &error))
-            fail_msg("%s: %s", names[i], error.text);
+        assert_works(mp_predict_job_cluster(&job, "/nowhere", &cluster, &error));
         assert_int_equal(job.file.job.ranks, mp_cluster_ranks(cluster));
     }
 }
@@ -260,11 +256,8 @@ TEST(loads_fit_or_say_why_not) {
         struct mp_prediction_summary summary;
         strcpy(job.loads, cases[i].loads);
         job.fit = cases[i].fit;
-        struct mp_error error = {0};
-        int code = predict(&job, cluster, &summary, &error);
-        if (code != cases[i].code || !strstr(error.text, cases[i].says))
-            fail_msg("%s: %s: \"%s\"", cases[i].loads, mp_code_name(code), error.text);
-        if (!code)
+        assert_fails(predict(&job, cluster, &summary, &error), cases[i].code, cases[i].says);
+        if (cases[i].code == MP_OK)
             assert_int_equal(summary.iterations, strstr(job.loads, "mptrace") ? 3 : 7);
     }
 }
@@ -593,9 +586,7 @@ TEST(moves_hide_under_the_next_iteration) {
         set(&job, "loads=w6 period=2 heat=0.4 seed=5");
         set(&job, "options.interval=2");
         set(&job, ways[way]);
-        struct mp_error error = {0};
-        if (predict(&job, cluster, &summary[way], &error))
-            fail_msg("%s: %s", ways[way], error.text);
+        assert_works(predict(&job, cluster, &summary[way], &error));
         end_job(&job, cluster);
         assert_true(summary[way].mean.bytes[MP_STAGE_AFTER_STEP] > 0);
     }

@@ -16,13 +16,11 @@ static const struct mp_memory_use use = {.experts_kept = 8,
                                          .sent_one_layer = 90};
 
 static struct mp_memory memory_of(const struct mp_predict_options *options) {
-    struct mp_cluster *cluster = one_device("");
+    AUTO(cluster) struct mp_cluster *cluster = one_device("");
     struct mp_job job = small_job();
-    struct mp_costs *costs = create_costs(cluster, &job, options);
+    AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, options);
     struct mp_memory memory;
     mp_costs_memory(costs, &use, &memory);
-    mp_costs_destroy(costs);
-    mp_cluster_destroy(cluster);
     return memory;
 }
 
@@ -82,7 +80,7 @@ TEST(serving_keeps_a_cache_and_nothing_of_training) {
 /* The fullest rank's memory under a system with this option. */
 static struct mp_memory memory_under(const char *system, const char *option) {
     struct mp_predict_sink sink = {0};
-    struct test_case test;
+    AUTO(test) struct test_case test;
     struct mp_memory memory;
     int rank;
     test_case_create(&test, &GOOD_MACHINE, system, 2, 8, 1);
@@ -91,11 +89,9 @@ static struct mp_memory memory_under(const char *system, const char *option) {
     if (strcmp(system, "deepspeed") == 0)
         test_set(&test, "options.zero=1");
     test_set(&test, option);
-    struct mp_predictor *predictor = test_predictor(&test, &sink);
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, &sink);
     test_step(predictor, &test);
     mp_predictor_memory(predictor, &memory, &rank);
-    mp_predictor_destroy(predictor);
-    test_case_destroy(&test);
     return memory;
 }
 
@@ -303,7 +299,7 @@ TEST(the_model_takes_what_is_predicted) {
         file.job = small_job();
         if (i == 3) /* as many choices as before */
             assert_works(mp_job_set(&file, "gate=sam", NULL, &error));
-        struct mp_costs *costs = create_costs(cluster, &file.job, &options);
+        AUTO(costs) struct mp_costs *costs = create_costs(cluster, &file.job, &options);
         double n = 32, d = 64, f = 128, e = 8, k = 2, layers = 2, b = 4;
         double sent = rows[i][0], worked = rows[i][1];
         struct mp_memory memory;
@@ -322,7 +318,6 @@ TEST(the_model_takes_what_is_predicted) {
                          layer_at_hand + head,
                      0);
         assert_close(memory.total, memory.dense + memory.activations + memory.buffers, 0);
-        mp_costs_destroy(costs);
         mp_job_file_destroy(&file);
     }
 }
@@ -337,18 +332,16 @@ static void fill(struct mp_load *load, int routes, const int weight[16]) {
 static struct mp_memory predicted(const char *system, const char *option, const int weight[16],
                                   int *rank) {
     static const int even[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    struct test_case test;
+    AUTO(test) struct test_case test;
     struct mp_memory memory;
     test_case_create(&test, &GOOD_MACHINE, system, 3, 16, 1);
     if (option)
         test_set(&test, option);
     for (int l = 0; l < 3; l++)
         fill(&test.load[l], test_routes(&test), l == 1 ? weight : even);
-    struct mp_predictor *predictor = test_predictor(&test, NULL);
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
     test_step(predictor, &test);
     mp_predictor_memory(predictor, &memory, rank);
-    mp_predictor_destroy(predictor);
-    test_case_destroy(&test);
     return memory;
 }
 

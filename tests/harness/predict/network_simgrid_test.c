@@ -26,6 +26,10 @@ enum { OPTIMIZED = false };
 
 #ifdef MOEPERF_SIMGRID
 
+static const char *const kind_names[KINDS] = {
+    "uniform",      "hot receiver", "hot receivers",  "hot source", "hot node", "Zipf receivers",
+    "Zipf entries", "lognormal",    "lognormal wide", "sparse",     "two each"};
+
 static char folder[64], platform[128], flows[128];
 
 static void write_platform(const struct mp_cluster *cluster) {
@@ -107,8 +111,8 @@ static double now(void) {
  * several. */
 static double predict(const struct mp_cluster *cluster, const double matrix[], double done[]) {
     enum { TIMES = 51 };
-    struct mp_network *network = NULL;
-    struct mp_traffic *traffic = NULL;
+    AUTO(network) struct mp_network *network = NULL;
+    AUTO(traffic) struct mp_traffic *traffic = NULL;
     double seconds[TIMES], ready[MOST_RANKS] = {0};
     assert_works(mp_network_create(cluster, &network, &error));
     assert_works(mp_traffic_create(network, &traffic, &error));
@@ -122,8 +126,6 @@ static double predict(const struct mp_cluster *cluster, const double matrix[], d
         seconds[i] = (now() - begin) / 4;
     }
     qsort(seconds, TIMES, sizeof *seconds, compare_doubles);
-    mp_traffic_destroy(traffic);
-    mp_network_destroy(network);
     return seconds[TIMES / 2];
 }
 

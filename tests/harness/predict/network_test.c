@@ -1,5 +1,4 @@
-/* Network: exchanges worked out by hand, properties of random ones, and what max-min fair sharing
- * makes of the same. */
+/* Network: exchanges worked out by hand, and properties of random ones. */
 #include "harness/predict/network.h"
 
 #include <malloc.h>
@@ -234,24 +233,6 @@ TEST_RANDOM(bounds_hold) {
     }
 }
 
-TEST_RANDOM(back_is_forward_of_the_transpose) {
-    for (int i = 0; i < DRAWS; i++) {
-        AUTO(draw) struct draw draw;
-        double back[MOST_RANKS];
-        draw_exchange(random, &draw);
-        int n = draw.bench.ranks;
-        mp_traffic_clear(draw.bench.traffic);
-        for (int from = 0; from < n; from++)
-            for (int to = 0; to < n; to++)
-                mp_traffic_add(draw.bench.traffic, to, from, draw.matrix[from * n + to]);
-        mp_network_exchange(draw.bench.network, draw.bench.traffic, true, draw.ready, back);
-        assert_memory_equal(back, draw.done, (size_t)n * sizeof *back); /* to the bit */
-        /* ready and done may be the same array. */
-        mp_network_exchange(draw.bench.network, draw.bench.traffic, true, draw.ready, draw.ready);
-        assert_memory_equal(draw.ready, back, (size_t)n * sizeof *back);
-    }
-}
-
 TEST_RANDOM(times_scale) {
     for (int i = 0; i < DRAWS; i++) {
         AUTO(draw) struct draw draw;
@@ -291,27 +272,6 @@ TEST_RANDOM(nodes_are_alike) {
         mp_network_exchange(draw.bench.network, draw.bench.traffic, false, ready, done);
         for (int r = 0; r < n; r++)
             assert_true(fabs(done[other[r]] - draw.done[r]) <= 1e-4 * (draw.done[r] - 0.25));
-    }
-}
-
-/* The last rank is never done earlier for a message that grows, or a rank that comes later. (Single
- * ranks may be: a large message of another rank makes theirs the short ones.) */
-TEST_RANDOM(more_takes_no_less) {
-    for (int i = 0; i < DRAWS; i++) {
-        AUTO(draw) struct draw draw;
-        double more[MOST_RANKS];
-        draw_exchange(random, &draw);
-        int n = draw.bench.ranks;
-        double before = largest(draw.done, n);
-        for (int k = 0; k < 5; k++) {
-            mp_traffic_add(draw.bench.traffic, test_random_int(random, 0, n - 1),
-                           test_random_int(random, 0, n - 1), 1e5 * test_random_double(random));
-            draw.ready[test_random_int(random, 0, n - 1)] += 1e-5 * test_random_double(random);
-            mp_network_exchange(draw.bench.network, draw.bench.traffic, false, draw.ready, more);
-            double after = largest(more, n);
-            assert_true(after - 0.25 >= (before - 0.25) * (1 - 1e-5));
-            before = after;
-        }
     }
 }
 
@@ -403,31 +363,6 @@ TEST(messages_cost_in_rings) {
     assert_close(mp_network_all_gather(bench.network, 3e7), 13 + 0.5 + 3 * 0.85, 1e-12);
 }
 
-TEST_RANDOM(bytes_are_conserved) {
-    for (int i = 0; i < DRAWS; i++) {
-        AUTO(draw) struct draw draw;
-        double sent[MOST_RANKS], received[MOST_RANKS], sums[2] = {0};
-        draw_exchange(random, &draw);
-        int n = draw.bench.ranks;
-        mp_traffic_totals(draw.bench.traffic, sent, received);
-        for (int r = 0; r < n; r++) {
-            double out = 0, in = 0;
-            for (int other = 0; other < n; other++) {
-                out += other == r ? 0 : draw.matrix[r * n + other];
-                in += other == r ? 0 : draw.matrix[other * n + r];
-            }
-            assert_true(fabs(sent[r] - out) <= 1e-6 * out);
-            assert_true(fabs(received[r] - in) <= 1e-6 * in);
-            sums[0] += sent[r];
-            sums[1] += received[r];
-        }
-        assert_true(fabs(sums[0] - sums[1]) <= 1e-12 * sums[0]);
-        mp_traffic_clear(draw.bench.traffic);
-        mp_network_exchange(draw.bench.network, draw.bench.traffic, false, draw.ready, draw.done);
-        assert_memory_equal(draw.done, draw.ready, (size_t)n * sizeof *draw.done);
-    }
-}
-
 /* ---- many ranks ---- */
 
 struct start {
@@ -443,7 +378,7 @@ static double last_gate(const struct mp_cluster *cluster, const double matrix[],
                         const double ready[]) {
     int n = mp_cluster_ranks(cluster);
     double last = largest(ready, n);
-    struct start *starts = calloc((size_t)n * (size_t)n, sizeof *starts);
+    AUTO(allocated) struct start *starts = calloc((size_t)n * (size_t)n, sizeof *starts);
     assert_non_null(starts);
     for (int level = 1; level < cluster->levels; level++)
         for (int gate = 0; gate < 2 * mp_cluster_gates(cluster, level); gate++) {
@@ -463,7 +398,6 @@ static double last_gate(const struct mp_cluster *cluster, const double matrix[],
             if (count)
                 last = fmax(last, t + mp_cluster_latency(cluster, level));
         }
-    free(starts);
     return last;
 }
 
@@ -487,7 +421,7 @@ TEST_RANDOM(gates_are_queues) {
         AUTO(bench) struct bench bench = make_bench(&shape);
         int n = bench.ranks;
         double most = i % 3 ? 1e4 : 1e6; /* bytes: gates pause, or do not */
-        double *matrix = calloc((size_t)n * (size_t)n, sizeof *matrix);
+        AUTO(allocated) double *matrix = calloc((size_t)n * (size_t)n, sizeof *matrix);
         double *ready = calloc(2 * (size_t)n, sizeof *ready), *done = ready + n;
         assert_non_null(matrix);
         assert_non_null(ready);
@@ -501,51 +435,6 @@ TEST_RANDOM(gates_are_queues) {
         fill_traffic(bench.traffic, matrix, n);
         mp_network_exchange(bench.network, bench.traffic, false, ready, done);
         assert_within(largest(done, n), last_gate(bench.cluster, matrix, ready), 1e-7);
-        free(matrix);
-        free(ready);
-    }
-}
-
-/* Few of many: nodes that take part in an exchange, among others that do not, are done when they
- * are alone.  Gates of their own: to the bit, since neither order nor sums change. */
-TEST_RANDOM(those_who_do_nothing_do_not_matter) {
-    for (int i = 0; i < 60; i++) {
-        int per = 1 << test_random_int(random, 0, 3), few = test_random_int(random, 2, 40 / per);
-        int many = few + test_random_int(random, 0, 200 / per), at[64] = {0};
-        int ports = per >> test_random_int(random, 0, 3);
-        struct shape shape = {few, per, ports > 0 ? ports : 1, false, 100e9, 12.5e9, 2e-6, 5e-6, 0};
-        AUTO(bench) struct bench alone = make_bench(&shape);
-        shape.nodes = many;
-        AUTO(bench) struct bench among = make_bench(&shape);
-        double *ready = calloc(4 * (size_t)among.ranks, sizeof *ready), *done = ready + among.ranks;
-        double *few_ready = done + among.ranks, *few_done = few_ready + among.ranks;
-        assert_non_null(ready);
-        for (int node = 0, left = few; node < many; node++) /* which nodes they are, ascending */
-            if (test_random_int(random, 0, many - node - 1) < left)
-                at[few - left--] = node;
-        for (int r = 0; r < among.ranks; r++)
-            ready[r] = 1e-4 + 1e-4 * test_random_double(random);
-        ready[at[0] * per] = 1e-4; /* times are counted from the first one's coming */
-        for (int r = 0; r < alone.ranks; r++)
-            few_ready[r] = ready[at[r / per] * per + r % per];
-        for (int m = 0; m < 4 * alone.ranks; m++) { /* in no order, some twice */
-            int from = test_random_int(random, 0, alone.ranks - 1);
-            int to = test_random_int(random, 0, alone.ranks - 1);
-            double bytes = ceil(1e6 * test_random_double(random));
-            mp_traffic_add(alone.traffic, from, to, bytes);
-            mp_traffic_add(among.traffic, at[from / per] * per + from % per,
-                           at[to / per] * per + to % per, bytes);
-        }
-        for (int back = 0; back < 2; back++) {
-            mp_network_exchange(alone.network, alone.traffic, back, few_ready, few_done);
-            mp_network_exchange(among.network, among.traffic, back, ready, done);
-            for (int r = 0; r < alone.ranks; r++) {
-                double *other = &done[at[r / per] * per + r % per];
-                assert_within(*other, few_done[r], shape.ports == per ? 0 : 1e-8);
-                *other = ready[at[r / per] * per + r % per];
-            }
-            assert_memory_equal(done, ready, (size_t)among.ranks * sizeof *done);
-        }
         free(ready);
     }
 }
@@ -577,8 +466,8 @@ TEST_RANDOM(order_of_adding_is_no_matter) {
         AUTO(traffic) struct mp_traffic *filled;
         int n = bench.ranks, some = test_random_int(random, 1, 30);
         size_t pairs = (size_t)n * (size_t)n, size = (size_t)n * sizeof(double);
-        uint32_t *matrix = calloc(pairs, sizeof *matrix);
-        double *ready = calloc(5 * (size_t)n, sizeof *ready);
+        AUTO(allocated) uint32_t *matrix = calloc(pairs, sizeof *matrix);
+        AUTO(allocated) double *ready = calloc(5 * (size_t)n, sizeof *ready);
         assert_true(matrix && ready);
         assert_works(mp_traffic_create(bench.network, &filled, &error));
         for (size_t f = 0; f < pairs; f++)
@@ -601,8 +490,6 @@ TEST_RANDOM(order_of_adding_is_no_matter) {
         mp_traffic_totals(filled, ready + 2 * n, ready + 3 * n);
         assert_memory_equal(ready, ready + 2 * n, 2 * size);
         assert_works(mp_network_check(bench.network, &error));
-        free(matrix);
-        free(ready);
     }
 }
 
@@ -621,63 +508,4 @@ TEST(memory_follows_messages) {
         assert_close(done[r], 2e-4, 1e-5);
     struct mallinfo2 after = mallinfo2();
     assert_true(after.uordblks + after.hblkhd - before.uordblks - before.hblkhd < MOST);
-}
-
-/* ---- fair sharing ---- */
-
-struct errors {
-    int count, ranks;
-    double makespan[1000], rank[1000 * MOST_RANKS];
-};
-
-static void compare_with_reference(uint64_t *seed, enum kind kind, bool staggered,
-                                   struct errors *errors) {
-    static double matrix[MOST_RANKS * MOST_RANKS];
-    static const int sizes[][2] = {{2, 4}, {4, 4}, {4, 8}, {2, 8}};
-    for (int i = 0; i < 12; i++) {
-        const int *size = sizes[i % 4];
-        struct shape shape = {size[0], size[1], size[1] >> i / 4, false, 150e9, 12.5e9, 0, 0, 0};
-        AUTO(bench) struct bench bench = make_bench(&shape);
-        double ready[MOST_RANKS], done[MOST_RANKS], expected[MOST_RANKS];
-        fill_matrix(seed, kind, &shape, 1e6, matrix);
-        for (int r = 0; r < bench.ranks; r++)
-            ready[r] = staggered ? test_random_double(seed) * 1e6 / 12.5e9 : 0;
-        fill_traffic(bench.traffic, matrix, bench.ranks);
-        mp_network_exchange(bench.network, bench.traffic, false, ready, done);
-        reference_exchange(bench.cluster, matrix, ready, expected);
-        double makespan = largest(expected, bench.ranks);
-        errors->makespan[errors->count++] = fabs(largest(done, bench.ranks) / makespan - 1);
-        for (int r = 0; r < bench.ranks; r++)
-            errors->rank[errors->ranks++] = fabs(done[r] - expected[r]) / makespan;
-    }
-}
-
-static void close_to_fair_sharing(uint64_t *seed, bool staggered) {
-    static struct errors errors;
-    print_message(
-        "%-15s  makespan: median, worst   ranks, of the makespan: median, 9 in 10, worst\n",
-        staggered ? "staggered" : "together");
-    for (int kind = 0; kind < KINDS; kind++) {
-        errors.count = errors.ranks = 0;
-        compare_with_reference(seed, (enum kind)kind, staggered, &errors);
-        qsort(errors.makespan, (size_t)errors.count, sizeof(double), compare_doubles);
-        qsort(errors.rank, (size_t)errors.ranks, sizeof(double), compare_doubles);
-        double median = errors.makespan[errors.count / 2],
-               worst = errors.makespan[errors.count - 1];
-        double nine = errors.rank[errors.ranks * 9 / 10];
-        print_message("%-15s  %6.3f %6.3f   %6.3f %6.3f %6.3f\n", kind_names[kind], median, worst,
-                      errors.rank[errors.ranks / 2], nine, errors.rank[errors.ranks - 1]);
-        assert_true(median <= 0.05);
-        assert_true(worst <= 0.2); /* 0.145 was the worst of 15,000 */
-        assert_true(errors.rank[errors.ranks / 2] <= 0.1);
-        assert_true(nine <= 0.3);
-    }
-}
-
-TEST_RANDOM(together_as_with_fair_sharing) {
-    close_to_fair_sharing(random, false);
-}
-
-TEST_RANDOM(staggered_as_with_fair_sharing) {
-    close_to_fair_sharing(random, true);
 }

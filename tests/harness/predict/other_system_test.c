@@ -275,7 +275,7 @@ static bool is_close(double value, double expected, double share) {
 static bool slow_rank_is_slow(struct runs_folder *folder, uint64_t *random, int run) {
     const struct kind kind = {.job = job_text, .slow = 3};
     double balanced = record_kind(folder, random, &kind);
-    struct asked asked;
+    AUTO(asked) struct asked asked;
     ask_whole(folder, run, &asked);
     const double *speed = mp_other_system_fitted(asked.other)->speed;
     const double attention = 1e-6 * LAYERS * 2 * ATTENTION; /* of an even share on the slow rank */
@@ -283,7 +283,6 @@ static bool slow_rank_is_slow(struct runs_folder *folder, uint64_t *random, int 
         is_close(speed[1] / speed[0], 3, 0.1) && is_close(speed[3] / speed[2], 3, 0.1) &&
         is_close(median_of(&asked, "ep") / measured_of(&asked), 1, 0.02) &&
         is_close(median_of(&asked, "free-balance"), attention + 3 * (balanced - attention), 0.05);
-    forget(&asked);
     return holds;
 }
 
@@ -480,7 +479,7 @@ RUNS_TEST(who_measured_nothing_has_spans) {
     uint64_t random = test_seed();
     const struct kind kind = {.job = job_text, .per_row = PER_ROW, .unmeasured = true};
     record_kind(folder, &random, &kind);
-    struct asked asked;
+    AUTO(asked) struct asked asked;
     ask_whole(folder, 1, &asked);
     const struct mp_setting *setting = mp_other_system_setting(asked.other);
     const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
@@ -490,7 +489,6 @@ RUNS_TEST(who_measured_nothing_has_spans) {
     assert_close(mp_fitted_byte(fitted) * setting->bandwidth, 1, 1e-9);
     assert_close(setting->seconds_per_route * 1e6, PER_ROUTE, 0.01);
     assert_close(setting->seconds_per_expert * 1e6, FIXED / 2, 1);
-    forget(&asked);
 }
 
 /* Exchanges of any rows take 100 us: rows take no longer than that, however slow links are said to
@@ -499,10 +497,9 @@ RUNS_TEST(rows_take_no_longer_than_their_exchanges) {
     uint64_t random = test_seed();
     const struct kind kind = {.job = JOB("system: ep, bandwidth: 1e6"), .alike = 100};
     record_kind(folder, &random, &kind);
-    struct asked asked;
+    AUTO(asked) struct asked asked;
     ask_whole(folder, 1, &asked);
     assert_close(median_of(&asked, "ep") / measured_of(&asked), 1, 0.02);
-    forget(&asked);
 }
 
 /* Each rank's experts are called twice, for its own rows and for the other's, which travel in one
@@ -530,12 +527,11 @@ RUNS_TEST(a_run_in_steps_shows_calls_and_what_is_not_hidden) {
 static bool moving_pays(struct runs_folder *folder, uint64_t *random, int run) {
     static const char *const often[][2] = {{"interval", "1"}, {"history", "1"}};
     record(folder, random, 0, true);
-    struct asked asked;
+    AUTO(asked) struct asked asked;
     ask_whole(folder, run, &asked);
     double stays = median_of(&asked, "ep");
     double moves = answer_of(&asked, "smartmoe", often, 2).seconds;
     bool pays = moves < 0.99 * stays && moves > median_of(&asked, "free-balance");
-    forget(&asked);
     return pays;
 }
 

@@ -190,11 +190,10 @@ static inline struct mp_prediction test_step(struct mp_predictor *predictor,
 
 /* The mean seconds of some iterations with the same loads, once planners have seen them. */
 static inline struct mp_prediction test_predict(const struct test_case *test) {
-    struct mp_predictor *predictor = test_predictor(test, NULL);
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(test, NULL);
     struct mp_prediction prediction = {0};
     for (int i = 0; i < 6; i++)
         prediction = test_step(predictor, test);
-    mp_predictor_destroy(predictor);
     return prediction;
 }
 

@@ -99,13 +99,12 @@ static void create(struct test_case *test, const struct plain_machine *machine,
 /* Rank 0's spans of the last of three iterations: planners have seen loads by then. */
 static struct mp_prediction predict(const struct test_case *test, struct spans *spans) {
     struct mp_predict_sink sink = {.context = spans, .span = keep};
-    struct mp_predictor *predictor = test_predictor(test, &sink);
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(test, &sink);
     struct mp_prediction prediction = {0};
     for (int i = 0; i < 3; i++) {
         spans->count = 0;
         prediction = test_step(predictor, test);
     }
-    mp_predictor_destroy(predictor);
     return prediction;
 }
 

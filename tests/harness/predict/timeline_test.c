@@ -94,6 +94,23 @@ TEST(rounds_come_one_after_the_other) {
     }
 }
 
+/* An exchange of 1 s waits from 0 until rank 1 comes at 4: its gates are idle until then, and the
+ * background of 5 s has them. */
+TEST(the_background_goes_on_while_an_exchange_waits) {
+    AUTO(bench) struct bench bench;
+    const double late[RANKS] = {0, 4}, seconds[RANKS] = {5, 0};
+    create(&bench, 1);
+    int64_t number = mp_timeline_start(&bench.timeline, FETCH, seconds, seconds, NULL);
+    mp_timeline_work_each(&bench.timeline, late);
+    exchange(&bench);
+    assert_close(bench.timeline.clock[0], 5, 1e-6);
+    mp_timeline_wait(&bench.timeline, number);
+    assert_close(bench.timeline.clock[0], 6, 1e-6);
+    assert_span(&bench, 0, 0, MP_PHASE_DISPATCH, 0, 5);
+    assert_span(&bench, 0, 1, MP_PHASE_FETCH, 0, 4);
+    assert_span(&bench, 0, 2, MP_PHASE_FETCH, 5, 6);
+}
+
 /* One rank's span of one phase is longer at its end, in every n-th iteration; in a phase of
  * communication that is waiting, in others work. */
 TEST_RANDOM(an_injected_delay_is_one_rank_s) {

@@ -337,7 +337,6 @@ TEST(even_tokens_by_hand) {
     for (int uneven = 0; uneven < 2; uneven++) {
         struct recording recording;
         struct mp_what_if *what_if;
-        struct mp_error error = {0};
         struct mp_what_if_change change = mp_what_if_nothing();
         make_recording(&recording);
         for (size_t s = 0; s < recording.run.spans; s++) { /* 10 for all, or one for each second */
@@ -345,7 +344,7 @@ TEST(even_tokens_by_hand) {
             if (span->phase == MP_PHASE_EXPERT)
                 span->tokens = uneven ? llround(span->end - span->start) : 10;
         }
-        assert_ok(mp_what_if_create(&recording.run, &what_if, &error), &error);
+        assert_works(mp_what_if_create(&recording.run, &what_if, &error));
         change.balance = true;
         /* Unevenly 4 + i/2, 1 of transfer for rank 1, too, whose 3 times as many tokens took 3
          * times as long; 3, 2; 2. */

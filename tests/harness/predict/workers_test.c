@@ -59,22 +59,23 @@ static void end(struct tasks *tasks) {
     mp_workers_release(tasks->shared, sizeof *tasks->shared);
 }
 
+TEST_END(end, struct tasks, end(it))
+
 TEST(every_task_is_carried_out_once) {
     for (int processes = 1; processes <= 128; processes *= 2) {
-        struct tasks tasks = begin();
+        AUTO(end) struct tasks tasks = begin();
         const struct mp_workers workers = {processes, &tasks, carry_out, tell};
         assert_works(mp_workers_run(&workers, FIRST, TASKS, &error));
         for (int i = 0; i < TASKS; i++)
             assert_int_equal(tasks.shared->times[i], i >= FIRST);
         assert_int_equal(tasks.last, TASKS - FIRST);
         assert_int_equal(tasks.own, 0); /* what they do beside shared memory is theirs */
-        end(&tasks);
     }
 }
 
 /* In their order, by a process that is not this one and sees what it has left itself. */
 TEST(one_worker_takes_one_after_the_other) {
-    struct tasks tasks = begin();
+    AUTO(end) struct tasks tasks = begin();
     const struct mp_workers workers = {1, &tasks, carry_out, NULL};
     tasks.own = 100;
     assert_works(mp_workers_run(&workers, FIRST, TASKS, &error));
@@ -84,21 +85,19 @@ TEST(one_worker_takes_one_after_the_other) {
         assert_int_equal(tasks.shared->process[i], tasks.shared->process[FIRST]);
     }
     assert_int_not_equal(tasks.shared->process[FIRST], getpid());
-    end(&tasks);
 }
 
 TEST(nothing_to_do_is_done) {
-    struct tasks tasks = begin();
+    AUTO(end) struct tasks tasks = begin();
     const struct mp_workers workers = {4, &tasks, carry_out, tell};
     assert_works(mp_workers_run(&workers, FIRST, FIRST, &error));
     assert_int_equal(tasks.shared->turns, 0);
     mp_workers_release(NULL, sizeof *tasks.shared);
-    end(&tasks);
 }
 
 /* Two of them are at work for ever, and no other task is begun. */
 TEST(progress_stops_them) {
-    struct tasks tasks = begin();
+    AUTO(end) struct tasks tasks = begin();
     const struct mp_workers workers = {2, &tasks, never_end, tell};
     tasks.enough = 2;
     assert_sentence(mp_workers_run(&workers, FIRST, TASKS, &error), MP_EINTERRUPTED,
@@ -106,17 +105,15 @@ TEST(progress_stops_them) {
     assert_int_equal(tasks.told > 1, true);
     for (int i = FIRST + 2; i < TASKS; i++)
         assert_int_equal(tasks.shared->times[i], 0);
-    end(&tasks);
 }
 
 TEST(a_process_that_dies_is_told_of) {
     for (int processes = 1; processes <= 4; processes += 3) {
-        struct tasks tasks = begin();
+        AUTO(end) struct tasks tasks = begin();
         const struct mp_workers workers = {processes, &tasks, carry_out, tell};
         tasks.fatal = FIRST;
         assert_fails(mp_workers_run(&workers, FIRST, TASKS, &error), MP_EIO,
                      "a process that predicts has died");
         assert_int_equal(tasks.shared->times[FIRST], 0);
-        end(&tasks);
     }
 }

@@ -4,6 +4,9 @@
 #include "tests/errors.h"
 #include "tests/harness/workload/dynamics.h"
 
+TEST_END(load, struct mp_load, mp_load_destroy(it))
+TEST_END(generation, struct mp_generation *, mp_generation_destroy(*it))
+
 /* A generation with options in words, "NAME=VALUE ...". */
 static struct mp_generation *start_words(const char *words, struct mp_generate_options *options,
                                          struct mp_load *load) {
@@ -32,26 +35,24 @@ TEST_RANDOM(test_loads_come_in_any_order) {
     char words[128];
     snprintf(words, sizeof words, "seed=%d layers=3 tokens=64 micro-batches=2",
              test_random_int(random, 0, 1 << 30));
-    struct mp_generation *used = start_words(words, &options, &load);
+    AUTO(generation) struct mp_generation *used = start_words(words, &options, &load);
     for (int i = 0; i < COUNT; i++) {
         int64_t iteration = test_random_int(random, 0, 4000);
         int layer = test_random_int(random, 0, 2), micro_batch = test_random_int(random, 0, 1);
-        struct mp_generation *fresh = start_words(words, &options, &again);
+        AUTO(generation) struct mp_generation *fresh = start_words(words, &options, &again);
         assert_works(mp_generation_load(used, iteration, micro_batch, layer, &load, &error));
         assert_works(mp_generation_load(fresh, iteration, micro_batch, layer, &again, &error));
         assert_memory_equal(load.count, again.count, load_bytes(&load));
-        mp_generation_destroy(fresh);
         mp_load_destroy(&again);
     }
-    mp_generation_destroy(used);
     mp_load_destroy(&load);
 }
 
 static uLong sum_of_loads(const char *words) {
     static const int64_t iterations[] = {0, 1, 7, 31, 45, 300, 2001, 5000, 1000000, 1000000000000};
     struct mp_generate_options options;
-    struct mp_load load;
-    struct mp_generation *generation = start_words(words, &options, &load);
+    AUTO(load) struct mp_load load;
+    AUTO(generation) struct mp_generation *generation = start_words(words, &options, &load);
     uLong sum = crc32(0, NULL, 0);
     for (size_t i = 0; i < sizeof iterations / sizeof *iterations; i++)
         for (int layer = 0; layer < options.layers; layer++) {
@@ -64,8 +65,6 @@ static uLong sum_of_loads(const char *words) {
                 sum = crc32(sum, bytes, 4);
             }
         }
-    mp_generation_destroy(generation);
-    mp_load_destroy(&load);
     return sum;
 }
 
@@ -102,11 +101,11 @@ TEST_RANDOM(test_other_shapes_are_feasible) {
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int repeat = 0; repeat < 20; repeat++) {
             struct mp_generate_options options;
-            struct mp_load load;
+            AUTO(load) struct mp_load load;
             char words[192];
             snprintf(words, sizeof words, "seed=%d %s", test_random_int(random, 0, 1 << 30),
                      shapes[s]);
-            struct mp_generation *generation = start_words(words, &options, &load);
+            AUTO(generation) struct mp_generation *generation = start_words(words, &options, &load);
             int64_t iteration =
                 repeat ? test_random_int(random, 0, 100000) : INT64_C(1000000000000);
             assert_works(mp_generation_load(generation, iteration, 0, 0, &load, &error));
@@ -118,8 +117,6 @@ TEST_RANDOM(test_other_shapes_are_feasible) {
                 }
                 assert_int_equal(routes, (int64_t)options.tokens * options.top_k);
             }
-            mp_generation_destroy(generation);
-            mp_load_destroy(&load);
         }
 }
 
@@ -127,9 +124,9 @@ TEST_RANDOM(test_other_shapes_are_feasible) {
  * have: means over experts and layers of squares. */
 static double dispersion_of(const char *words) {
     struct mp_generate_options options;
-    struct mp_load load;
+    AUTO(load) struct mp_load load;
     double squares = 0, independent = 0;
-    struct mp_generation *generation = start_words(words, &options, &load);
+    AUTO(generation) struct mp_generation *generation = start_words(words, &options, &load);
     for (int layer = 0; layer < options.layers; layer++) {
         assert_works(mp_generation_load(generation, 900, 0, layer, &load, &error));
         for (int e = 0; e < options.experts; e++) {
@@ -144,8 +141,6 @@ static double dispersion_of(const char *words) {
             independent += mean * (1 - mean / options.tokens);
         }
     }
-    mp_generation_destroy(generation);
-    mp_load_destroy(&load);
     return sqrt(squares / independent);
 }
 
@@ -171,10 +166,10 @@ enum { EXPERTS = 32 };
 /* Hottest expert's load over the mean, mean over the layers. */
 static double most_over_mean(const char *words, int64_t iteration) {
     struct mp_generate_options options;
-    struct mp_load load;
+    AUTO(load) struct mp_load load;
     int64_t total[EXPERTS];
     double sum = 0;
-    struct mp_generation *generation = start_words(words, &options, &load);
+    AUTO(generation) struct mp_generation *generation = start_words(words, &options, &load);
     for (int layer = 0; layer < options.layers; layer++) {
         assert_works(mp_generation_load(generation, iteration, 0, layer, &load, &error));
         mp_load_expert_totals(&load, total);
@@ -183,8 +178,6 @@ static double most_over_mean(const char *words, int64_t iteration) {
             most = total[e] > most ? total[e] : most;
         sum += (double)most * EXPERTS / (double)mp_load_total(&load) / options.layers;
     }
-    mp_generation_destroy(generation);
-    mp_load_destroy(&load);
     return sum;
 }
 

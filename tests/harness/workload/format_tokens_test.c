@@ -77,27 +77,34 @@ TEST(tokens_are_those_of_the_source) {
 static const struct {
     const char *text, *words;
 } wrong[] = {
-    {"", "no column layer, token or k0"},
-    {"layer,token,k1\n", "bad.csv:1: a header of columns"},
-    {"layer,token,k0,token\n", "bad.csv:1: a header of columns"},
-    {"layer,token,k0\n", "the header is all there is"},
-    {"layer,token,k0\n0,0,11\n", "bad.csv:2: column 3: '11' is no expert that there is"},
-    {"layer,token,k0\n0,0,x\n", "bad.csv:2: column 3: 'x' is not a whole number"},
-    {"layer,token,k0\n0,0\n", "bad.csv:2: another number of columns"},
+    {"", "bad.csv: an empty file"},
+    {"layer,token,k1\n", "bad.csv:1: no column k0"},
+    {"layer,token\n", "bad.csv:1: no column k0"},
+    {"layer,k0\n", "no column 'token' in the header of a tokens file"},
+    {"layer,token,k0,count\n", "unexpected column 'count'"},
+    {"layer,token,k0,e0\n", "column 4, 'e0', is unknown"},
+    {"layer,token,k0,token\n", "bad.csv:1: column 4, 'token', is there twice"},
+    {"layer,token,k0\n", "rows have to follow"},
+    {"layer,token,k0\n0,0,11\n",
+     "bad.csv:2: column 3 (k0): '11' is too large; a whole number from 0 to 10"},
+    {"layer,token,k0\n0,0,x\n", "bad.csv:2: column 3 (k0): 'x' is not a whole number"},
+    {"layer,token,k0\n0,0\n", "bad.csv:2: 2 columns, but the header has 3"},
     {"layer,token,k0\n0,1,2\n", "numbered from 0 on"},
     {"layer,token,k0\n0,0,2\n0,0,2\n", "numbered from 0 on"},
     {"layer,token,k0\n0,0,2\n1,0,1\n1,1,1\n", "other numbers of tokens than in layer 0"},
     {"layer,token,k0,k1\n0,0,2,2\n", "block 0 (iteration 0, micro-batch 0, layer 0): token 0 of "
                                      "rank 0 has an expert twice"},
     {"iteration,layer,token,k0\n1,0,0,2\n0,0,0,2\n", "iterations to ascend"},
-    {"iteration,layer,token,k0\n0,0,0,2\n1,1,0,2\n", "the first iteration has not"},
-    {"layer,rank,token,k0\n65535,65535,0,2\n", "ask for more"},
+    {"iteration,layer,token,k0\n0,0,0,2\n1,1,0,2\n", "layer 1, but the first iteration has 0 to 0"},
+    {"layer,rank,token,k0\n4095,4095,0,2\n", "ask for 16777216"},
 };
 
 TEST(what_is_wrong_is_said) {
     struct mp_trace_stream *stream = NULL;
     struct mp_error error = {0};
+    write_file("bad.csv", "layer,token,k0,k1\n0,0,2,5\n");
     assert_int_equal(mp_format_open("csv-tokens", "bad.csv", &stream, &error), MP_EINVAL);
+    assert_non_null(strstr(error.text, "the largest index of the first iteration is 5"));
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         const struct mp_trace_block *block = NULL;
         write_file("bad.csv", wrong[i].text);

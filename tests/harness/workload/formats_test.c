@@ -8,6 +8,8 @@
 #include "tests/errors.h"
 #include "tests/harness/folder.h"
 
+TEST_END(trace_stream, struct mp_trace_stream *, mp_trace_stream_destroy(*it))
+
 /* One small load in every format: 2 ranks, 4 experts, two iterations. */
 static const uint32_t small[2][8] = {{5, 2, 1, 0, 3, 3, 0, 2}, {2, 2, 2, 2, 1, 3, 4, 0}};
 static const uint32_t summed[2][8] = {{8, 5, 1, 2}, {3, 5, 6, 2}};
@@ -27,7 +29,7 @@ static const struct mp_trace_block *next_good(struct mp_trace_stream *stream) {
 /* The stream is exactly these blocks of one layer. */
 static void expect_blocks(const char *kind, const char *path, int ranks, int experts, int blocks,
                           int64_t first_iteration, const uint32_t count[][8]) {
-    struct mp_trace_stream *stream = open_good(kind, path);
+    AUTO(trace_stream) struct mp_trace_stream *stream = open_good(kind, path);
     const struct mp_trace_info *info = mp_trace_stream_info(stream);
     assert_int_equal(info->shape.ranks, ranks);
     assert_int_equal(info->shape.experts, experts);
@@ -44,7 +46,6 @@ static void expect_blocks(const char *kind, const char *path, int ranks, int exp
                             (size_t)ranks * (size_t)experts * sizeof(uint32_t));
     }
     assert_null(next_good(stream));
-    mp_trace_stream_destroy(stream);
 }
 
 static void write_bytes(const char *path, const void *bytes, size_t size) {
@@ -148,7 +149,7 @@ TEST(wide_csv_gives_back_what_was_written) {
         for (int i = 0; i < 4; i++)
             size[i] = test_random_int(&random, 1, 5);
         int total = 3 * size[0] * size[1] * size[2] * size[3];
-        uint32_t *count = malloc((size_t)total * sizeof *count);
+        AUTO(allocated) uint32_t *count = malloc((size_t)total * sizeof *count);
         FILE *file = fopen("random.csv", "w");
         fprintf(file, "rank,layer,micro_batch");
         for (int e = 0; e < size[3]; e++)
@@ -163,7 +164,7 @@ TEST(wide_csv_gives_back_what_was_written) {
             fprintf(file, ",%d\n", 7 * (i / (total / 3)));
         }
         assert_int_equal(fclose(file), 0);
-        struct mp_trace_stream *stream = open_good("csv", "random.csv");
+        AUTO(trace_stream) struct mp_trace_stream *stream = open_good("csv", "random.csv");
         mp_trace_allow_ragged(stream);
         assert_int_equal(mp_trace_stream_info(stream)->shape.micro_batches, size[0]);
         const struct mp_trace_block *block;
@@ -174,8 +175,6 @@ TEST(wide_csv_gives_back_what_was_written) {
                                 (size_t)(size[2] * size[3]) * sizeof *count);
         }
         assert_int_equal(at, total);
-        mp_trace_stream_destroy(stream);
-        free(count);
     }
 }
 
@@ -247,9 +246,8 @@ TEST(npy_of_each_type_and_number_of_axes) {
     write_npy("d.npy", NPY("<i4", "(4,)"), small, 16);
     expect_blocks("npy", "d.npy", 1, 4, 1, 0, small);
     write_npy("e.npy", NPY("<i4", "(2, 1, 4)"), summed[0], 16);
-    struct mp_trace_stream *stream = open_good("npy", "e.npy");
+    AUTO(trace_stream) struct mp_trace_stream *stream = open_good("npy", "e.npy");
     assert_int_equal(mp_trace_stream_info(stream)->shape.layers, 2);
-    mp_trace_stream_destroy(stream);
 }
 
 #define LONG_HEAD "iteration,layer,rank,expert,count\n"
@@ -347,14 +345,13 @@ static const struct {
 
 /* Opens and reads to the first error. */
 static int read_bad(const char *kind, const char *path, struct mp_error *error) {
-    struct mp_trace_stream *stream = NULL;
+    AUTO(trace_stream) struct mp_trace_stream *stream = NULL;
     int code = mp_format_open(kind, path, &stream, error);
     const struct mp_trace_block *block = NULL;
     if (!code)
         do
             code = mp_trace_next(stream, &block, error);
         while (!code && block);
-    mp_trace_stream_destroy(stream);
     return code;
 }
 
@@ -392,11 +389,8 @@ TEST(malformed_arrays) {
         {"{'descr': '<i4', 'shape': (4,), }", 16, "no fortran_order"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct mp_error error = {0};
         write_npy("bad.npy", cases[i].header, counts, cases[i].bytes);
-        int code = read_bad("npy", "bad.npy", &error);
-        if (code != MP_EFORMAT || !strstr(error.text, cases[i].says))
-            fail_msg("case %zu: %s: '%s'", i, mp_code_name(code), error.text);
+        assert_fails(read_bad("npy", "bad.npy", &error), MP_EFORMAT, cases[i].says);
     }
     struct mp_error error = {0};
     write_bytes("bad.npy", "\x93NUMPY\x09\x00", 8);
@@ -416,6 +410,7 @@ TEST(the_ending_suggests_a_format) {
     assert_string_equal(mp_format_guess("b.csv.zst"), "csv");
     assert_string_equal(mp_format_guess("b.json"), "sglang");
     assert_string_equal(mp_format_guess("b.npy"), "npy");
+    assert_string_equal(mp_format_guess("b.mptrace"), "native");
     assert_null(mp_format_guess("csv"));
     assert_null(mp_format_guess("b.csv.pt"));
     assert_null(mp_format_guess(""));
@@ -485,14 +480,13 @@ TEST(sglang_traces_have_their_known_sums) {
                   {"sglang_deepseek_decode_in2000out100.json", 23760000}};
     for (int i = 0; i < 2; i++) {
         const char *path = public_trace(traces[i].name);
-        struct mp_trace_stream *stream = open_good(mp_format_guess(path), path);
+        AUTO(trace_stream) struct mp_trace_stream *stream = open_good(mp_format_guess(path), path);
         assert_int_equal(mp_trace_stream_info(stream)->shape.experts, 256);
         const struct mp_trace_block *block;
         int layers = 0;
         for (; (block = next_good(stream)); layers++)
             assert_int_equal(mp_load_total(&block->load), traces[i].routes);
         assert_int_equal(layers, 58);
-        mp_trace_stream_destroy(stream);
     }
 }
 

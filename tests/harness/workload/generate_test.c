@@ -51,6 +51,8 @@ static void unmake(struct made *made) {
     free(made->total);
 }
 
+TEST_END(unmake, struct made, unmake(it))
+
 static double most_over_mean(const struct made *made) {
     int64_t most = 0, sum = 0;
     for (int e = 0; e < made->options.experts; e++) {
@@ -96,7 +98,7 @@ TEST(test_every_kind_gives_each_token_distinct_experts) {
     uint64_t seed = test_seed();
     for (int repeat = 0; repeat < 20; repeat++)
         for (const struct mp_generator *kind = mp_generators; kind->name; kind++) {
-            struct made made;
+            AUTO(unmake) struct made made;
             char words[256];
             int ranks = 2 << test_random_int(&seed, 0, 2);
             int top_k = test_random_int(&seed, 1, 2);
@@ -111,14 +113,13 @@ TEST(test_every_kind_gives_each_token_distinct_experts) {
                 load_at(&made, test_random_int(&seed, 0, 200), i % 2, i % 3);
                 assert_feasible(&made, !strcmp(kind->name, "w4"));
             }
-            unmake(&made);
         }
 }
 
 TEST(test_a_load_depends_on_its_place_alone) {
     uint64_t seed = test_seed();
     for (const struct mp_generator *kind = mp_generators; kind->name; kind++) {
-        struct made one, other;
+        AUTO(unmake) struct made one, other;
         char words[128];
         const char *random =
             kind->options && mp_options_find(kind->options, "sampling") ? " sampling=random" : "";
@@ -134,8 +135,6 @@ TEST(test_a_load_depends_on_its_place_alone) {
         assert_memory_equal(one.load.count, other.load.count,
                             sizeof *one.load.count * (size_t)one.load.ranks *
                                 (size_t)one.load.experts);
-        unmake(&one);
-        unmake(&other);
     }
 }
 
@@ -145,12 +144,25 @@ TEST(test_the_bits_are_the_same_on_every_machine) {
         unsigned long sum;
     } cases[] = {
         {"zipf", "seed=7 tokens=512 exponent=0.9 sampling=random", 0xa2644c41},
+        {"zipf", "seed=7 tokens=512 period=2", 0x64fec4cd},
         {"power", "seed=7 tokens=512 exponent=1.2", 0x21d78b19},
         {"lognormal", "seed=7 tokens=512 max-violation=4", 0x8927cb55},
+        {"lognormal", "seed=3 max-violation=0.2", 0xc31100e7},
+        {"balanced", "experts=256 top-k=8 ranks=16 tokens=8", 0x6b3b7938},
+        {"balanced", "seed=7 experts=100 top-k=3 ranks=9 tokens=77", 0xd770980d},
+        {"balanced", "seed=7 tokens=512 sampling=random", 0x3fbb908b},
+        {"w0", "experts=256 top-k=8 ranks=16 tokens=1", 0xf081d280},
+        {"w1", "seed=7 tokens=512", 0x83a1787a},
+        {"w2", "seed=7 tokens=512", 0xb6fa2593},
+        {"w3", "seed=7 tokens=512", 0x04bd7066},
+        {"w4", "seed=7 tokens=512", 0x8ba0baed},
+        {"w5", "seed=7 tokens=512", 0xe1a74799},
+        {"w5", "seed=7 tokens=512 what=ranks", 0x7fd31f96},
         {"w6", "seed=7 tokens=512 period=5", 0x03a0be8d},
+        {"w7", "seed=7 tokens=512", 0x0144ba0b},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct made made;
+        AUTO(unmake) struct made made;
         make(&made, cases[i].kind, cases[i].words);
         uLong sum = crc32(0, NULL, 0);
         for (int layer = 0; layer < 12; layer++) {
@@ -165,7 +177,6 @@ TEST(test_the_bits_are_the_same_on_every_machine) {
         }
         if (sum != cases[i].sum)
             fail_msg("%s: CRC-32 0x%08lx, expected 0x%08lx", cases[i].kind, sum, cases[i].sum);
-        unmake(&made);
     }
 }
 
@@ -187,64 +198,6 @@ TEST(test_elementary_functions_are_near_the_library_s) {
     assert_true(fabs(squares / DRAWS - 1) < 6 * sqrt(2.0 / DRAWS));
 }
 
-TEST(test_balanced_leaves_nothing_empty_on_few_tokens) {
-    const char *const kinds[] = {"balanced", "w0"};
-    for (int k = 0; k < 2; k++) {
-        struct made made;
-        make(&made, kinds[k], "experts=256 top-k=8 ranks=16 tokens=8 layers=2");
-        for (int i = 0; i < 50; i++) {
-            load_at(&made, i, 0, i % 2);
-            for (int e = 0; e < 256; e++) /* 16 ranks x 8 tokens x 8 routes */
-                assert_int_equal(made.total[e], 4);
-        }
-        unmake(&made);
-        make(&made, kinds[k], "experts=256 top-k=8 ranks=16 tokens=1 layers=2");
-        for (int i = 0; i < 50; i++) { /* half as many routes as experts: ranks are equal still */
-            load_at(&made, i, 0, i % 2);
-            for (int rank = 0; rank < 16; rank++)
-                assert_close(share_of(&made, rank * 16, 16), 1.0 / 16, 1e-12);
-        }
-        unmake(&made);
-    }
-}
-
-TEST_RANDOM(test_exact_totals_are_within_one_route_of_equal) {
-    for (int repeat = 0; repeat < 200; repeat++) {
-        struct made made;
-        char words[160];
-        int top_k = test_random_int(random, 1, 6), experts = test_random_int(random, top_k, 100);
-        int ranks = test_random_int(random, 1, 9), tokens = test_random_int(random, 1, 100);
-        snprintf(words, sizeof words, "layers=1 seed=%d ranks=%d experts=%d tokens=%d top-k=%d",
-                 repeat, ranks, experts, tokens, top_k);
-        make(&made, "balanced", words);
-        load_at(&made, repeat, 0, 0);
-        int64_t routes = (int64_t)ranks * tokens * top_k;
-        for (int e = 0; e < experts; e++) {
-            assert_true(made.total[e] >= routes / experts);
-            assert_true(made.total[e] <= (routes + experts - 1) / experts);
-        }
-        unmake(&made);
-    }
-}
-
-TEST(test_random_tokens_keep_the_shares) {
-    struct made made;
-    make(&made, "balanced", "sampling=random layers=1 ranks=4 experts=16 tokens=1000 top-k=4");
-    enum { DRAWS = 1000 };
-    double sum = 0, variance = 0;
-    for (int i = 0; i < DRAWS; i++) {
-        load_at(&made, i, 0, 0);
-        sum += (double)made.total[5] / DRAWS;
-        variance += pow((double)made.total[5] - 1000, 2) / DRAWS;
-    }
-    print_message("an expert's total: mean %.1f, expected 1000; variance %.0f, expected 750\n", sum,
-                  variance); /* binomial: 4000 tokens, each with 1/4 */
-    assert_true(fabs(sum - 1000) < 6 * sqrt(750.0 / DRAWS));
-    assert_true(variance > 750 * (1 - 6 * sqrt(2.0 / DRAWS)));
-    assert_true(variance < 750 * (1 + 6 * sqrt(2.0 / DRAWS)));
-    unmake(&made);
-}
-
 static int descending(const void *a, const void *b) {
     int64_t one = *(const int64_t *)a, other = *(const int64_t *)b;
     return (one < other) - (one > other);
@@ -253,7 +206,7 @@ static int descending(const void *a, const void *b) {
 TEST(test_zipf_falls_with_its_exponent) {
     static const char *const exponents[] = {"0.4", "0.8", "1.2"};
     for (int i = 0; i < 3; i++) {
-        struct made made;
+        AUTO(unmake) struct made made;
         char words[128];
         double x = 0, y = 0, xx = 0, xy = 0, slope;
         snprintf(words, sizeof words, "layers=2 tokens=65536 exponent=%s", exponents[i]);
@@ -267,81 +220,6 @@ TEST(test_zipf_falls_with_its_exponent) {
         slope = -(xy - x * y) / (xx - x * x);
         print_message("zipf exponent %s: slope %.5f\n", exponents[i], slope);
         assert_close(slope, atof(exponents[i]), 1e-3);
-        unmake(&made);
-    }
-}
-
-/* Totals of the experts of a layer in three iterations; exact sampling. */
-static void orders_of(const char *words, int64_t total[3][64]) {
-    struct made made;
-    make(&made, "zipf", words);
-    for (int i = 0; i < 3; i++) {
-        load_at(&made, i, 0, 1);
-        memcpy(total[i], made.total, sizeof total[i]);
-    }
-    unmake(&made);
-}
-
-/* Of two orders: experts that are within one route of where they were. */
-static int as_before(const int64_t one[], const int64_t other[]) {
-    int same = 0;
-    for (int e = 0; e < 64; e++)
-        same += one[e] - other[e] <= 1 && other[e] - one[e] <= 1;
-    return same;
-}
-
-TEST(test_an_order_of_zipf_lasts_its_period) {
-    int64_t always[3][64], moves[3][64];
-    orders_of("layers=2 tokens=8192 exponent=0.8", always);
-    orders_of("layers=2 tokens=8192 exponent=0.8 period=1", moves);
-    assert_int_equal(as_before(always[0], always[2]), 64);
-    assert_int_equal(as_before(always[0], moves[0]), 64); /* the first order is the same */
-    for (int i = 1; i < 3; i++) {
-        assert_in_range(as_before(moves[i - 1], moves[i]), 0, 16);
-        qsort(moves[i - 1], 64, sizeof **moves, descending);
-    }
-    assert_in_range(as_before(moves[0], moves[1]), 63, 64); /* the same heights */
-    orders_of("layers=2 tokens=8192 exponent=0.8 period=2", moves);
-    assert_int_equal(as_before(moves[0], moves[1]), 64);
-    assert_in_range(as_before(moves[0], moves[2]), 0, 16);
-}
-
-TEST(test_power_law_has_the_inverse_s_median) {
-    struct made made; /* enough layers to see the distribution of popularities */
-    make(&made, "power", "layers=50 experts=256 ranks=4 tokens=32768 exponent=0.6");
-    const double most = 0.8 * 4 * 32768;
-    double below = 0;
-    for (int layer = 0; layer < 50; layer++) {
-        load_at(&made, 0, 0, layer);
-        qsort(made.total, 256, sizeof *made.total, descending);
-        /* Counts are in proportion to popularities: compare quartiles with the largest's limit. */
-        below += (double)made.total[192] / (double)made.total[64] / 50;
-    }
-    double p = 0.4, quarter = pow(1 + 0.25 * (pow(most, p) - 1), 1 / p);
-    double three = pow(1 + 0.75 * (pow(most, p) - 1), 1 / p);
-    print_message("power law: first over third quartile %.4f, expected %.4f\n", below,
-                  quarter / three);
-    assert_close(below, quarter / three, 0.02);
-    unmake(&made);
-}
-
-TEST_RANDOM(test_lognormal_reaches_the_wanted_violation) {
-    static const char *const wanted[] = {"0.2", "1", "4"};
-    for (int i = 0; i < 3; i++) {
-        struct made made;
-        char words[128];
-        snprintf(words, sizeof words, "layers=12 seed=%d max-violation=%s",
-                 test_random_int(random, 0, 1000000), wanted[i]);
-        make(&made, "lognormal", words);
-        double farthest = 0;
-        for (int layer = 0; layer < 12; layer++) {
-            load_at(&made, 1, 0, layer);
-            double miss = fabs(most_over_mean(&made) - 1 - atof(wanted[i]));
-            farthest = miss > farthest ? miss : farthest;
-        }
-        print_message("lognormal, wanted %s: within %.4f\n", wanted[i], farthest);
-        assert_true(farthest < 1e-2); /* one route is 64 / 65536 */
-        unmake(&made);
     }
 }
 
@@ -360,7 +238,7 @@ static int hot_of(const struct made *made, double above[], int limit) {
 TEST(test_w1_to_w3_have_the_same_heat_in_other_places) {
     static const char *const kinds[] = {"w1", "w2", "w3"};
     for (int k = 0; k < 3; k++) {
-        struct made made;
+        AUTO(unmake) struct made made;
         double above[8] = {0}, most = 0;
         make(&made, kinds[k], "experts=64 ranks=8 layers=2");
         load_at(&made, 9, 0, 1);
@@ -374,31 +252,11 @@ TEST(test_w1_to_w3_have_the_same_heat_in_other_places) {
             assert_close(most, 0.5 + 4 * 0.5 / 60, 1e-3);
         if (k == 2) /* one hot expert, seven others */
             assert_close(most, 0.125 + 7 * 0.5 / 60, 1e-3);
-        unmake(&made);
     }
-}
-
-/* max / mean of the ranks, averaged after it is formed: opposite hot ranks must not cancel. */
-TEST(test_layers_have_hot_ranks_of_their_own) {
-    struct made made;
-    bool seen[8] = {false};
-    int different = 0;
-    make(&made, "w2", "experts=64 ranks=8 layers=24");
-    for (int layer = 0; layer < 24; layer++) {
-        load_at(&made, 0, 0, layer);
-        int hot = 0;
-        for (int rank = 0; rank < 8; rank++)
-            hot = share_of(&made, rank * 8, 8) > share_of(&made, hot * 8, 8) ? rank : hot;
-        assert_true(8 * share_of(&made, hot * 8, 8) > 4); /* max over mean is above 1 */
-        different += !seen[hot];
-        seen[hot] = true;
-    }
-    assert_true(different >= 3);
-    unmake(&made);
 }
 
 TEST(test_w4_has_one_large_source) {
-    struct made made;
+    AUTO(unmake) struct made made;
     int large = 0;
     make(&made, "w4", "ranks=8 tokens=700 layers=2");
     load_at(&made, 3, 0, 1);
@@ -408,7 +266,6 @@ TEST(test_w4_has_one_large_source) {
     }
     assert_int_equal(large, 1);
     assert_true(most_over_mean(&made) < 1.01);
-    unmake(&made);
 }
 
 TEST(test_w5_leaves_experts_or_ranks_empty) {

@@ -156,12 +156,12 @@ struct bad_trace {
 };
 static const struct bad_trace bad_traces[] = {
     {"experts not said", LINE("1", "0", "0", TOP), 0, MP_EINVAL,
-     "bad.jsonl: lines of a router trace do not say how many experts there are; the largest index "
-     "of the first step is 3; --experts N says it"},
-    {"nothing", "\n\n", 4, MP_EFORMAT, "bad.jsonl: no line in it"},
+     "bad.jsonl: rows of tokens' experts do not say how many experts there are; the largest index "
+     "of the first iteration is 3; --experts N says it"},
+    {"nothing", "\n\n", 4, MP_EFORMAT, "bad.jsonl:2: no row in it"},
     {"no JSON", "step 1\n", 4, MP_EFORMAT, "bad.jsonl:1:"},
     {"cut", LINE("1", "0", "0", TOP) "{\"step\": 2, \"top_ind", 4, MP_EFORMAT,
-     "bad.jsonl:2:20: not valid JSON"},
+     "bad.jsonl:2: column 20: not valid JSON"},
     {"a list", "[1, 2]\n", 4, MP_EFORMAT, "bad.jsonl:1: not a JSON object"},
     {"no step", "{\"layer\": 1}\n", 4, MP_EFORMAT, "bad.jsonl:1: step is missing"},
     {"double key", "{\"step\": 1, \"step\": 2}\n", 4, MP_EFORMAT, "duplicate"},
@@ -191,19 +191,18 @@ static const struct bad_trace bad_traces[] = {
     {"mtp without its number", LINE("1", "0", "0", "\"block\": \"mtp\", " TOP), 4, MP_EFORMAT,
      "mtp_idx belongs"},
     {"missing rank", LINE("1", "0", "0", TOP) LINE("1", "0", "2", TOP), 4, MP_EFORMAT,
-     "bad.jsonl: step 1 has 0 lines of decoder layer 0 of rank 1, and 1 of others"},
+     "bad.jsonl: no row for iteration 1, micro-batch 0, decoder layer 0, rank 1 (read to line 2)"},
     {"missing layer later",
      LINE("1", "0", "0", TOP) LINE("1", "7", "0", TOP) LINE("4", "0", "0", TOP), 4, MP_EFORMAT,
-     "step 4 has 0 lines of decoder layer 7 of rank 0, and 1 of others in the first step (read to "
-     "line 3)"},
+     "no row for iteration 4, micro-batch 0, decoder layer 7, rank 0 (read to line 3)"},
     {"new layer later", LINE("1", "0", "0", TOP) LINE("2", "1", "0", TOP), 4, MP_EFORMAT,
-     "bad.jsonl:2: layer 1 of rank 0 is not in the first step"},
+     "bad.jsonl:2: layer 1 is not in the first step"},
     {"one line more", LINE("1", "0", "0", TOP) LINE("2", "0", "0", TOP) LINE("2", "0", "0", TOP), 4,
-     MP_EFORMAT, "bad.jsonl:3: line 2 of step 2, layer 0, rank 0; its micro-batches are 1"},
+     MP_EFORMAT, "bad.jsonl:3: micro_batch 1, but the first iteration has 0 to 0"},
     {"steps that descend", LINE("2", "0", "0", TOP) LINE("1", "0", "0", TOP), 4, MP_EFORMAT,
-     "bad.jsonl:2: an earlier step than the line before"},
+     "bad.jsonl:2: iteration 1 after iteration 2"},
     {"numbers that ask for much", LINE("1", "60000", "60000", TOP), 4, MP_EFORMAT,
-     "has 0 lines of decoder layer 60000 of rank 0"},
+     "micro-batch 0, decoder layer 60000, rank 0"},
 };
 
 static int read_all(const struct bad_trace *bad, struct mp_error *error) {

@@ -166,7 +166,7 @@ static void check_close(double value, double expected) {
 }
 
 TEST_RANDOM(random_traces) {
-    struct loads *loads = malloc(sizeof *loads);
+    AUTO(allocated) struct loads *loads = malloc(sizeof *loads);
     assert_non_null(loads);
     for (int n = 0; n < 8; n++) {
         draw(random, loads);
@@ -190,5 +190,4 @@ TEST_RANDOM(random_traces) {
         assert_int_equal(place.layer, loads->shape.layers - 1);
         mp_trace_statistics_destroy(statistics);
     }
-    free(loads);
 }

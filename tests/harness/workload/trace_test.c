@@ -437,20 +437,19 @@ static void assert_read_until(long place, const long frame[DAMAGE_BLOCKS + 1], i
 TEST(a_file_cut_anywhere_gives_its_whole_frames) {
     long size, frame[DAMAGE_BLOCKS + 1];
     int exact = 0;
-    unsigned char *bytes = make_damage_file(&size, frame);
+    AUTO(allocated) unsigned char *bytes = make_damage_file(&size, frame);
     print_message("  %ld bytes\n", size);
     for (long place = 0; place < size; place++) {
         spill("damaged.mptrace", bytes, place);
         assert_read_until(place, frame, &exact);
     }
     assert_int_equal(exact, size - frame[0]);
-    free(bytes);
 }
 
 TEST_RANDOM(a_flipped_byte_anywhere_is_found) {
     long size, frame[DAMAGE_BLOCKS + 1];
     int exact = 0;
-    unsigned char *bytes = make_damage_file(&size, frame);
+    AUTO(allocated) unsigned char *bytes = make_damage_file(&size, frame);
     for (long place = 0; place < size; place++) {
         unsigned char was = bytes[place];
         bytes[place] ^= (unsigned char)test_random_int(random, 1, 255);
@@ -459,18 +458,16 @@ TEST_RANDOM(a_flipped_byte_anywhere_is_found) {
         bytes[place] = was;
     }
     assert_int_equal(exact, size - frame[0]);
-    free(bytes);
 }
 
 TEST(bytes_behind_the_end_are_found) {
     long size, frame[DAMAGE_BLOCKS + 1];
     int exact = 0;
-    unsigned char *bytes = make_damage_file(&size, frame);
+    AUTO(allocated) unsigned char *bytes = make_damage_file(&size, frame);
     bytes = realloc(bytes, (size_t)size + 1);
     bytes[size] = 'F';
     spill("damaged.mptrace", bytes, size + 1);
     assert_read_until(size, frame, &exact);
-    free(bytes);
 }
 
 struct header_case {
@@ -568,9 +565,8 @@ TEST(only_whole_files_take_the_name) {
             assert_error(&error, MP_EINVAL, "micro-batch 0, layer 1 is missing");
         mp_load_destroy(&block.load);
         assert_int_equal(count_entries(".", "kept.mptrace"), 1);
-        char *text = read_file("kept.mptrace");
+        AUTO(allocated) char *text = read_file("kept.mptrace");
         assert_string_equal(text, "what was there");
-        free(text);
     }
 }
 

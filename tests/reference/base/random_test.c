@@ -54,7 +54,7 @@ TEST(below_is_uniform) {
 
 TEST(normal_has_its_moments) {
     enum { COUNT = 200000 };
-    float *value = malloc(COUNT * sizeof *value);
+    AUTO(allocated) float *value = malloc(COUNT * sizeof *value);
     double moment[5] = {0}, neighbours = 0;
     mp_random_normal(test_random(&random_state), 3, 0.5f, COUNT, value);
     for (int i = 0; i < COUNT; i++) {
@@ -70,7 +70,6 @@ TEST(normal_has_its_moments) {
     assert_within(moment[3], 0, 6 * sqrt(15) * deviation);
     assert_close(moment[4], 3, 6 * sqrt(96) * deviation / 3);
     assert_within(neighbours, 0, 6 * deviation);
-    free(value);
 }
 
 TEST(normal_depends_on_seed_stream_and_index_alone) {

@@ -24,9 +24,8 @@ static void assert_closes(struct mp_whole_file *file) {
 }
 
 static void assert_holds(const char *path, const char *text) {
-    char *found = read_file(path);
+    AUTO(allocated) char *found = read_file(path);
     assert_string_equal(found, text);
-    free(found);
 }
 
 static void write_whole(const char *path, const char *text) {

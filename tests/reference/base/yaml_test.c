@@ -2,6 +2,8 @@
 #include "reference/base/yaml.h"
 #include "tests/errors.h"
 
+TEST_END(yaml, struct mp_yaml *, mp_yaml_destroy(*it))
+
 static struct mp_yaml *parse(const char *text) {
     struct mp_yaml *document = NULL;
     struct mp_error error = {0};
@@ -39,17 +41,15 @@ TEST(places_are_kept) {
 }
 
 TEST(aliases_are_copies) {
-    struct mp_yaml *document = parse("a: &one {x: 1}\nb: *one\n");
+    AUTO(yaml) struct mp_yaml *document = parse("a: &one {x: 1}\nb: *one\n");
     assert_string_equal(mp_yaml_get(mp_yaml_get(document, "b"), "x")->text, "1");
     assert_ptr_not_equal(mp_yaml_get(document, "a"), mp_yaml_get(document, "b"));
     assert_int_equal(mp_yaml_get(document, "b")->line, 1);
-    mp_yaml_destroy(document);
 }
 
 TEST(only_the_first_document_is_read) {
-    struct mp_yaml *document = parse("a: 1\n---\nb: [\n");
+    AUTO(yaml) struct mp_yaml *document = parse("a: 1\n---\nb: [\n");
     assert_string_equal(mp_yaml_get(document, "a")->text, "1");
-    mp_yaml_destroy(document);
 }
 
 struct refused_case {
@@ -187,9 +187,8 @@ TEST(written_text_comes_back) {
         FILE *stream = open_memstream(&written, &size);
         assert_works(mp_yaml_write_text(stream, text, &error));
         fclose(stream);
-        struct mp_yaml *document = parse(written);
+        AUTO(yaml) struct mp_yaml *document = parse(written);
         assert_string_equal(document->text, text);
-        mp_yaml_destroy(document);
         free(written);
     }
 }
@@ -198,11 +197,10 @@ TEST(bytes_that_are_no_text_are_not_written) {
     static const char *const wrong[] = {
         "\xff", "a\x80", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82(end)"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        char *written = NULL;
+        AUTO(allocated) char *written = NULL;
         size_t size;
         FILE *stream = open_memstream(&written, &size);
         assert_fails(mp_yaml_write_text(stream, wrong[i], &error), MP_EINVAL, "is not UTF-8");
         fclose(stream);
-        free(written);
     }
 }

@@ -252,11 +252,10 @@ static void leave_room(struct mp_device *device, const struct mp_attention_shape
 static void spoil_scratch(struct mp_device *device) {
     const struct mp_cuda *cuda = mp_cuda_of(device);
     size_t bytes = cuda->scratch_bytes < 1 << 24 ? cuda->scratch_bytes : 1 << 24;
-    char *nan = malloc(bytes);
+    AUTO(allocated) char *nan = malloc(bytes);
     assert_non_null(nan);
     memset(nan, 0xff, bytes);
     device->operations->copy_from_host(device, NULL, cuda->scratch, nan, bytes);
-    free(nan);
 }
 
 static bool fused_in_bfloat16(const struct attention_case *c) {

@@ -177,11 +177,10 @@ static inline void run_dense_case(struct mp_device *device, const void *c) {
 
 static inline int run_dense_cases(const char *group, const struct mp_device_limits *limits,
                                   const struct dense_case cases[], size_t count) {
-    struct device_test *tests = calloc(count, sizeof *tests);
+    AUTO(allocated) struct device_test *tests = calloc(count, sizeof *tests);
     for (size_t i = 0; i < count; i++)
         tests[i] = (struct device_test){cases[i].name, run_dense_case, &cases[i]};
     int failed = run_program(&(struct device_program){group, tests, count, limits, true, NULL});
-    free(tests);
     return failed;
 }
 

@@ -256,8 +256,8 @@ static inline int run_program(const struct device_program *program) {
     enum { SETS = 3, THREADS = 2 };
     const bool on_gpu = tests_want_cuda();
     const size_t places = on_gpu ? 1 + program->has_elements : SETS * THREADS;
-    struct device_run *runs = calloc(program->count * places, sizeof *runs);
-    struct CMUnitTest *units = calloc(program->count * places, sizeof *units);
+    AUTO(allocated) struct device_run *runs = calloc(program->count * places, sizeof *runs);
+    AUTO(allocated) struct CMUnitTest *units = calloc(program->count * places, sizeof *units);
     size_t count = 0;
     random_state = test_seed();
     shared_limits = program->limits;
@@ -281,8 +281,6 @@ static inline int run_program(const struct device_program *program) {
         units[count++] = (struct CMUnitTest){run->name, run_on_device, NULL, end_of_run, run};
     }
     int failed = _cmocka_run_group_tests(program->group, units, count, NULL, destroy_cuda_devices);
-    free(runs);
-    free(units);
     return failed;
 }
 

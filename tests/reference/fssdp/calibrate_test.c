@@ -1,12 +1,9 @@
-/* Calibration: the golden latencies and decisions, and its sums against a real dispatch. */
-#include "tests/errors.h"
+/* Calibration: the golden latencies and decisions. */
 #include "tests/reference/plan/plan_support.h"
 
 #include "reference/fssdp/fssdp.h"
 
 static struct mp_arena memory;
-
-static uint64_t random_state;
 
 /* One second per route and per crossing route, so that all figures are whole. */
 static struct mp_setting golden_setting(int64_t expert_seconds) {
@@ -37,21 +34,19 @@ static const struct latency_case LATENCY[] = {
 TEST(golden_latencies) {
     struct mp_setting setting = golden_setting(80);
     struct mp_calibrator calibrator;
-    struct mp_load load;
+    AUTO(load) struct mp_load load;
 
     golden_load(&load);
     assert_works(mp_calibrator_create(&memory, &setting, &calibrator, &error));
     for (size_t index = 0; index < sizeof LATENCY / sizeof LATENCY[0]; index++) {
-        struct mp_placement placement;
+        AUTO(placement) struct mp_placement placement;
         assert_works(mp_placement_create(4, 8, &placement, &error));
         for (int copy = 0; copy < LATENCY[index].copies; copy++)
             mp_placement_add(&placement, LATENCY[index].copy[copy].expert,
                              LATENCY[index].copy[copy].rank);
         assert_close(mp_calibrator_latency(&calibrator, &placement, &load), LATENCY[index].latency,
                      0);
-        mp_placement_destroy(&placement);
     }
-    mp_load_destroy(&load);
 }
 
 /* Forward alone is 46 + 2 * 32 = 110 s and 32 + 2 * 19 = 70 s with the copies. */
@@ -66,7 +61,7 @@ static const struct decision_case DECISION[] = {
 };
 
 TEST(golden_decisions) {
-    struct mp_load load;
+    AUTO(load) struct mp_load load;
 
     golden_load(&load);
     for (size_t index = 0; index < sizeof DECISION / sizeof DECISION[0]; index++) {
@@ -74,7 +69,7 @@ TEST(golden_decisions) {
         setting.forward_only = DECISION[index].forward_only;
         struct mp_calibrator calibrator;
         struct mp_materializer materializer;
-        struct mp_placement placement;
+        AUTO(placement) struct mp_placement placement;
         assert_works(mp_placement_create(4, 8, &placement, &error));
         assert_works(mp_calibrator_create(&memory, &setting, &calibrator, &error));
         assert_works(
@@ -84,72 +79,7 @@ TEST(golden_decisions) {
         assert_int_equal(accepted, DECISION[index].accepted);
         assert_int_equal(materializer.copies, DECISION[index].memory ? 4 : 0);
         mp_arena_release(&memory);
-        mp_placement_destroy(&placement);
     }
-    mp_load_destroy(&load);
-}
-
-static double dispatched_latency(const struct mp_setting *setting, struct mp_plan *plan,
-                                 const struct mp_load *load) {
-    int64_t computed[130], sent[130], received[130], work = 0, border = 0;
-
-    assert_works(mp_plan_dispatch_nearest(plan, load, &error));
-    rank_routes(plan, computed, sent, received);
-    for (int rank = 0; rank < load->ranks; rank++) {
-        work = computed[rank] > work ? computed[rank] : work;
-        border = sent[rank] > border ? sent[rank] : border;
-        border = received[rank] > border ? received[rank] : border;
-    }
-    return 3 * (double)work * setting->seconds_per_route +
-           4 * (double)border * (double)setting->route_bytes / setting->bandwidth;
-}
-
-/* Copies of random size: some pay, some do not. */
-static struct mp_setting random_setting(const struct mp_plan *plan) {
-    return (struct mp_setting){.layers = 1,
-                               .experts = plan->experts,
-                               .topology = plan->topology,
-                               .expert_bytes = test_random_int(&random_state, 1, 20000),
-                               .route_bytes = 3,
-                               .bandwidth = 2,
-                               .seconds_per_route = 0.5};
-}
-
-/* The short way of accounting gives what dispatching and counting gives, and a proposal is taken if
- * and only if it pays. */
-TEST(decisions_agree_with_a_real_dispatch) {
-    int accepted = 0, rejected = 0;
-    for (int round = 0; round < 200; round++) {
-        struct example example;
-        struct mp_calibrator calibrator;
-        struct mp_materializer materializer;
-        random_example(&random_state, false, &example);
-        struct mp_plan *plan = &example.plan;
-        struct mp_setting setting = random_setting(plan);
-        int overlap = test_random_int(&random_state, 0, plan->experts), arrivals[130] = {0},
-            most = 0;
-        assert_works(mp_calibrator_create(&memory, &setting, &calibrator, &error));
-        assert_works(mp_materializer_create(&memory, &plan->topology, plan->experts, overlap,
-                                            &materializer, &error));
-        double before = dispatched_latency(&setting, plan, &example.load);
-        assert_close(mp_calibrator_latency(&calibrator, &plan->during, &example.load), before,
-                     1e-12);
-        bool taken = mp_calibrate(&calibrator, &materializer, &plan->during, &example.load, 40);
-        for (int index = 0; index < materializer.copies; index++) {
-            struct mp_copy copy = materializer.copy[index];
-            assert_works(
-                mp_plan_add_copy(plan, copy.expert, copy.rank, MP_STAGE_AFTER_GATE, &error));
-            most = ++arrivals[copy.rank] > most ? arrivals[copy.rank] : most;
-        }
-        double after = dispatched_latency(&setting, plan, &example.load) +
-                       most * (double)setting.expert_bytes / setting.bandwidth;
-        assert_int_equal(taken, materializer.copies > 0 && after < before);
-        accepted += taken;
-        rejected += materializer.copies > 0 && !taken;
-        mp_arena_release(&memory);
-        destroy_example(&example);
-    }
-    assert_true(accepted > 0 && rejected > 0);
 }
 
 /* 70 % of 4096 routes on the first 4 of 32 experts, owned by rank 0 of 2, which computes 3392
@@ -162,7 +92,7 @@ TEST(frugal_copies_are_those_that_pay) {
         int chosen;
     } rows[] = {{1000, 0}, {300, 3}, {200, 3}, {150, 4}, {20, 4}};
     const struct mp_topology topology = {2, 1};
-    struct mp_load load;
+    AUTO(load) struct mp_load load;
     assert_works(mp_load_create(2, 32, &load, &error));
     for (int index = 0; index < 64; index++)
         load.count[index] = index % 32 < 4 ? 358 : 22;
@@ -175,7 +105,7 @@ TEST(frugal_copies_are_those_that_pay) {
                                      .seconds_per_route = 0.5};
         struct mp_calibrator calibrator;
         struct mp_materializer materializer;
-        struct mp_placement placement;
+        AUTO(placement) struct mp_placement placement;
         assert_works(mp_placement_create(2, 32, &placement, &error));
         assert_works(mp_calibrator_create(&memory, &setting, &calibrator, &error));
         assert_works(mp_materializer_create(&memory, &topology, 32, 32, &materializer, &error));
@@ -184,44 +114,5 @@ TEST(frugal_copies_are_those_that_pay) {
         assert_int_equal(materializer.copies, rows[row].chosen);
         assert_int_equal(materializer.overlap, 32);
         mp_arena_release(&memory);
-        mp_placement_destroy(&placement);
     }
-    mp_load_destroy(&load);
 }
-
-/* No tried number of copies would have saved 2 % of the latency more. */
-TEST(the_choice_is_the_best_candidate) {
-    int some = 0, none = 0;
-    for (int round = 0; round < 100; round++) {
-        struct example example;
-        struct mp_calibrator calibrator;
-        struct mp_materializer materializer;
-        random_example(&random_state, false, &example);
-        struct mp_plan *plan = &example.plan;
-        struct mp_setting setting = random_setting(plan);
-        assert_works(mp_calibrator_create(&memory, &setting, &calibrator, &error));
-        assert_works(mp_materializer_create(&memory, &plan->topology, plan->experts, plan->experts,
-                                            &materializer, &error));
-        int chosen =
-            mp_choose_overlap(&calibrator, &materializer, &plan->during, &example.load, 40);
-        double margin =
-            0.02 * mp_calibrator_latency(&calibrator, &plan->during, &example.load) + 1e-9;
-        materializer.overlap = chosen;
-        double best = chosen == 0 ? 0
-                                  : mp_calibration_gain(&calibrator, &materializer, &plan->during,
-                                                        &example.load, 40);
-        assert_true(chosen == 0 || best > 0);
-        for (int candidate = 1; candidate <= plan->experts && candidate <= 4; candidate++) {
-            materializer.overlap = candidate;
-            assert_true(mp_calibration_gain(&calibrator, &materializer, &plan->during,
-                                            &example.load, 40) <= best + margin);
-        }
-        some += chosen > 0;
-        none += chosen == 0;
-        mp_arena_release(&memory);
-        destroy_example(&example);
-    }
-    assert_true(some > 0 && none > 0);
-}
-
-TEST_SEED(random_state);

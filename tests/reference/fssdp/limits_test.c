@@ -17,8 +17,8 @@ TEST(one_source_sends_most) {
                                        .seconds_per_route = 3};
     struct mp_arena memory = {0};
     struct mp_calibrator calibrator;
-    struct mp_placement placement;
-    struct mp_load load;
+    AUTO(placement) struct mp_placement placement;
+    AUTO(load) struct mp_load load;
     assert_works(mp_load_create(4, 8, &load, &error));
     for (int expert = 0; expert < 8; expert++)
         load.count[expert] = 10;
@@ -30,8 +30,6 @@ TEST(one_source_sends_most) {
     assert_close(mp_calibrator_latency(&calibrator, &placement, &load), 3 * 30 * 3 + 4 * 50 / 2.0,
                  0);
     mp_arena_release(&memory);
-    mp_placement_destroy(&placement);
-    mp_load_destroy(&load);
 }
 
 static int limit_of(int ranks, int experts, const struct mp_fssdp_options *options) {

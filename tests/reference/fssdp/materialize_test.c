@@ -1,12 +1,9 @@
-/* Algorithm 1: the golden placements, and what holds for any load. */
-#include "tests/errors.h"
+/* Algorithm 1: the golden placements. */
 #include "tests/reference/plan/plan_support.h"
 
 #include "reference/fssdp/fssdp.h"
 
 static struct mp_arena memory;
-
-static uint64_t random_state;
 
 /* 4 ranks in 2 nodes, 8 experts, owner(e) = e / 2. */
 struct golden_case {
@@ -47,7 +44,7 @@ TEST(golden_placements) {
     for (size_t index = 0; index < sizeof GOLDEN / sizeof GOLDEN[0]; index++) {
         const struct golden_case *row = &GOLDEN[index];
         struct mp_materializer materializer;
-        struct mp_placement placement;
+        AUTO(placement) struct mp_placement placement;
         assert_works(mp_placement_create(4, 8, &placement, &error));
         assert_works(mp_materializer_create(&memory, &GOLDEN_TOPOLOGY, 8, row->overlap,
                                             &materializer, &error));
@@ -62,137 +59,5 @@ TEST(golden_placements) {
             assert_true(mp_placement_holds(&placement, got.expert, got.rank));
         }
         mp_arena_release(&memory);
-        mp_placement_destroy(&placement);
     }
 }
-
-struct random_case {
-    struct mp_topology topology;
-    int experts, overlap, memory;
-    int64_t load[80];
-    struct mp_placement placement;
-    struct mp_materializer materializer;
-};
-
-static void create_random_case(struct random_case *row) {
-    int32_t owner[80];
-    row->topology = random_topology(&random_state, 90);
-    row->experts = test_random_int(&random_state, 1, 80);
-    row->overlap = test_random_int(&random_state, 0, row->experts + 3);
-    row->memory =
-        test_random_int(&random_state, 0, 4) ? test_random_int(&random_state, 0, 12) : MP_ALL;
-    for (int expert = 0; expert < row->experts; expert++) {
-        row->load[expert] = test_random_int(&random_state, 0, 3)
-                                ? test_random_int(&random_state, 0, 50)
-                                : test_random_int(&random_state, 0, 5000);
-        owner[expert] = test_random_int(&random_state, 0, row->topology.ranks - 1);
-    }
-    assert_works(mp_placement_create(row->topology.ranks, row->experts, &row->placement, &error));
-    mp_placement_set_owners(&row->placement, owner);
-    assert_works(mp_materializer_create(&memory, &row->topology, row->experts, row->overlap,
-                                        &row->materializer, &error));
-}
-
-static void destroy_random_case(struct random_case *row) {
-    mp_placement_destroy(&row->placement);
-    mp_arena_release(&memory);
-}
-
-/* Extra copies per rank within memory; copies only of the `overlap` hottest, none without routes.
- */
-static void check_limits(const struct random_case *row) {
-    int extra[90] = {0};
-    int32_t hot[80];
-    bool is_hot[80] = {false};
-    int count = row->overlap < row->experts ? row->overlap : row->experts;
-    mp_load_hottest(row->load, row->experts, count, hot);
-    for (int index = 0; index < count; index++)
-        is_hot[hot[index]] = row->load[hot[index]] > 0;
-    for (int expert = 0; expert < row->experts; expert++) {
-        assert_true(mp_placement_holds(&row->placement, expert, row->placement.owner[expert]));
-        if (!is_hot[expert])
-            assert_int_equal(mp_placement_copies(&row->placement, expert), 1);
-        for (int rank = 0; rank < row->topology.ranks; rank++)
-            extra[rank] += rank != row->placement.owner[expert] &&
-                           mp_placement_holds(&row->placement, expert, rank);
-    }
-    for (int rank = 0; rank < row->topology.ranks; rank++)
-        assert_true(extra[rank] <= row->memory);
-}
-
-TEST(slots_are_never_exceeded) {
-    for (int round = 0; round < 400; round++) {
-        struct random_case row;
-        create_random_case(&row);
-        mp_materialize(&row.materializer, &row.placement, row.load, row.memory);
-        check_limits(&row);
-        int total = -row.experts;
-        for (int expert = 0; expert < row.experts; expert++)
-            total += mp_placement_copies(&row.placement, expert);
-        assert_int_equal(total, row.materializer.copies);
-        destroy_random_case(&row);
-    }
-}
-
-TEST(enough_memory_copies_everything_hot) {
-    for (int round = 0; round < 200; round++) {
-        struct random_case row;
-        int32_t hot[80];
-        create_random_case(&row);
-        int count = row.overlap < row.experts ? row.overlap : row.experts;
-        mp_materialize(&row.materializer, &row.placement, row.load, count);
-        mp_load_hottest(row.load, row.experts, count, hot);
-        for (int index = 0; index < count; index++)
-            assert_int_equal(mp_placement_copies(&row.placement, hot[index]),
-                             row.load[hot[index]] ? row.topology.ranks : 1);
-        destroy_random_case(&row);
-    }
-}
-
-/* A second call with more memory only adds, and keeps the limit over both. */
-TEST(a_second_call_goes_on_from_the_first) {
-    for (int round = 0; round < 200; round++) {
-        struct random_case row;
-        struct mp_placement first;
-        create_random_case(&row);
-        assert_works(mp_placement_create(row.topology.ranks, row.experts, &first, &error));
-        mp_materialize(&row.materializer, &row.placement, row.load, row.memory / 2);
-        mp_placement_copy(&first, &row.placement);
-        mp_materialize(&row.materializer, &row.placement, row.load, row.memory);
-        check_limits(&row);
-        for (int expert = 0; expert < row.experts; expert++)
-            for (int rank = mp_placement_next(&first, expert, 0); rank >= 0;
-                 rank = mp_placement_next(&first, expert, rank + 1))
-                assert_true(mp_placement_holds(&row.placement, expert, rank));
-        mp_placement_destroy(&first);
-        destroy_random_case(&row);
-    }
-}
-
-/* While copies of an expert go to ranks that all have room, no node gets a second one before every
- * node has a first. */
-TEST(copies_reach_nodes_without_the_expert_first) {
-    for (int round = 0; round < 200; round++) {
-        struct random_case row;
-        int in_node[90] = {0}, least = INT32_MAX;
-        create_random_case(&row);
-        mp_materialize(&row.materializer, &row.placement, row.load, 1);
-        if (row.materializer.copies > 0) {
-            int32_t expert = row.materializer.copy[0].expert; /* placed while all slots are free */
-            for (int rank = mp_placement_next(&row.placement, expert, 0); rank >= 0;
-                 rank = mp_placement_next(&row.placement, expert, rank + 1))
-                in_node[mp_topology_node(&row.topology, rank)]++;
-            for (int node = 0; node < mp_topology_nodes(&row.topology); node++) {
-                int size = mp_topology_node_end(&row.topology, node) -
-                           mp_topology_node_begin(&row.topology, node);
-                if (in_node[node] < size && in_node[node] < least)
-                    least = in_node[node];
-            }
-            for (int node = 0; node < mp_topology_nodes(&row.topology); node++)
-                assert_true(in_node[node] - 1 <= least);
-        }
-        destroy_random_case(&row);
-    }
-}
-
-TEST_SEED(random_state);

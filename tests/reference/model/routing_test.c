@@ -88,6 +88,8 @@ static int segment_of(const struct exchange *exchange, int rank, const struct la
     int source = row->source, expert = row->expert, number = row->number;
     if (plan->chunk_routes)
         return chunk_of_token(plan, row);
+    if (plan->place_chunk)
+        return plan->place_chunk[mp_plan_holder_index(plan, expert, rank)];
     if (plan->exchange == MP_EXCHANGE_FLAT) {
         int chunk = 0;
         while (number >= rows * (chunk + 1) / plan->degree)
@@ -375,6 +377,29 @@ TEST(rows_arrive_in_chunks_of_tokens) {
         plan->chunk_routes = routes;
         exchange_and_check(&example);
         free(routes);
+        destroy_example(&example);
+    }
+}
+
+/* Chunks of experts, any to each holder. */
+TEST(rows_arrive_in_chunks_of_experts) {
+    for (int round = 0; round < 40; round++) {
+        struct example example;
+        random_kind_of_example(&random_state, false, &example);
+        struct mp_plan *plan = &example.plan;
+        int places = plan->holder_begin[plan->experts];
+        uint8_t *chunk = malloc((size_t)places);
+        plan->exchange = MP_EXCHANGE_FLAT;
+        if (plan->padding > 0) {
+            plan->padding = 0;
+            random_dispatch(&random_state, &example);
+        }
+        plan->degree = test_random_int(&random_state, 2, MP_MOST_DEGREE);
+        for (int at = 0; at < places; at++)
+            chunk[at] = (uint8_t)test_random_int(&random_state, 0, plan->degree - 1);
+        plan->place_chunk = chunk;
+        exchange_and_check(&example);
+        free(chunk);
         destroy_example(&example);
     }
 }

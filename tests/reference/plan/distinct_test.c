@@ -20,12 +20,11 @@ static const struct {
 
 static double duplicates(int experts, int top_k, int groups) {
     struct mp_distinct_model model;
-    struct mp_error error = {0};
     uint32_t count[256];
     int32_t order[256];
     double distinct = 0;
     int each = experts / groups;
-    assert_ok(mp_distinct_model_create(&memory, groups, experts, top_k, &model, &error), &error);
+    assert_works(mp_distinct_model_create(&memory, groups, experts, top_k, &model, &error));
     for (int e = 0; e < experts; e++) {
         count[e] = (uint32_t)(top_k * 1000);
         order[e] = experts - 1 - e;
@@ -73,13 +72,12 @@ TEST(uneven_counts_are_those_of_their_design) {
     static const double group[SMALL] = {1, 1};
     static const int32_t order[SMALL] = {5, 0, 1, 3, 2, 4}, parted[SMALL] = {0, 1, 2, 3, 4, 5};
     struct mp_distinct_model model;
-    struct mp_error error = {0};
     double probability[SMALL], meets;
     uint32_t count[SMALL];
     enumerate(weight, probability, &meets);
     for (int e = 0; e < SMALL; e++)
         count[e] = (uint32_t)(probability[e] * 1e8 + 0.5);
-    assert_ok(mp_distinct_model_create(&memory, 2, SMALL, 3, &model, &error), &error);
+    assert_works(mp_distinct_model_create(&memory, 2, SMALL, 3, &model, &error));
     mp_distinct_model_fit(&model, count);
     mp_distinct_model_arrange(&model, order, SMALL);
     assert_within(mp_distinct_model_meets(&model, 1, 3, NULL), meets, 1e-7);
@@ -106,10 +104,8 @@ TEST(weights_give_the_counts) {
     };
     static const int32_t order[EXPERTS] = {7, 6, 5, 4, 3, 2, 1, 0};
     struct mp_distinct_model model;
-    struct mp_error error = {0};
     for (int i = 0; i < CASES; i++) {
-        assert_ok(mp_distinct_model_create(&memory, 2, EXPERTS, test[i].top_k, &model, &error),
-                  &error);
+        assert_works(mp_distinct_model_create(&memory, 2, EXPERTS, test[i].top_k, &model, &error));
         mp_distinct_model_fit(&model, test[i].count);
         mp_distinct_model_arrange(&model, order, EXPERTS);
         for (int e = 0; e < EXPERTS; e++)
@@ -125,8 +121,7 @@ TEST(certain_choices_leave_fewer_to_draw) {
     static const int32_t order[SMALL] = {1, 2, 3, 0, 4, 5}, parted[SMALL] = {1, 2, 3, 4, 5, 0};
     static const double half_of_one = 0.5;
     struct mp_distinct_model model;
-    struct mp_error error = {0};
-    assert_ok(mp_distinct_model_create(&memory, 2, SMALL, 3, &model, &error), &error);
+    assert_works(mp_distinct_model_create(&memory, 2, SMALL, 3, &model, &error));
     mp_distinct_model_fit(&model, count);
     mp_distinct_model_arrange(&model, order, SMALL);
     assert_within(mp_distinct_model_meets(&model, 3, 4, NULL), 1, 1e-9);
@@ -142,9 +137,8 @@ TEST(drawn_tokens_have_the_counts) {
     enum { TOKENS = 20000 };
     static const uint32_t count[SMALL] = {100, 0, 90, 60, 30, 20};
     struct mp_distinct_model model;
-    struct mp_error error = {0};
     int drawn[SMALL] = {0};
-    assert_ok(mp_distinct_model_create(&memory, 2, SMALL, 3, &model, &error), &error);
+    assert_works(mp_distinct_model_create(&memory, 2, SMALL, 3, &model, &error));
     mp_distinct_model_fit(&model, count);
     for (uint64_t t = 0; t < TOKENS; t++) {
         int32_t expert[3], again[3];
@@ -174,12 +168,11 @@ struct case_of_levels {
 static void create_case(int ranks, int experts, int top_k, const int size[3], int degree,
                         struct case_of_levels *c) {
     const struct mp_topology topology = {ranks, 1};
-    struct mp_error error = {0};
     int32_t owner[64];
     *c = (struct case_of_levels){0};
-    assert_ok(mp_plan_create(&topology, experts, 1, &c->plan, &error), &error);
-    assert_ok(mp_load_create(ranks, experts, &c->load, &error), &error);
-    assert_ok(mp_distinct_model_create(&memory, ranks, experts, top_k, &c->model, &error), &error);
+    assert_works(mp_plan_create(&topology, experts, 1, &c->plan, &error));
+    assert_works(mp_load_create(ranks, experts, &c->load, &error));
+    assert_works(mp_distinct_model_create(&memory, ranks, experts, top_k, &c->model, &error));
     for (int e = 0; e < experts; e++)
         owner[e] = e * ranks / experts;
     begin_owned(&c->plan, 0, 0, owner);
@@ -197,18 +190,19 @@ static void destroy_case(struct case_of_levels *c) {
     free(c->distinct);
 }
 
+TEST_END(destroy_case, struct case_of_levels, destroy_case(it))
+
 /* At every level V-HIER-1's rate of its groups. */
 TEST(rates_are_printed_at_every_level) {
     static const struct {
         int groups;
         double of_64;
     } expected[] = {{4, 54.26}, {8, 32.09}, {16, 15.61}, {32, 5.56}};
-    struct case_of_levels c;
-    struct mp_error error = {0};
+    AUTO(destroy_case) struct case_of_levels c;
     create_case(32, 64, 8, (const int[3]){8, 4, 2}, 1, &c);
     for (int i = 0; i < 32 * 64; i++)
         c.load.count[i] = 1000;
-    assert_ok(mp_plan_dispatch_to_owner(&c.plan, &c.load, &error), &error);
+    assert_works(mp_plan_dispatch_to_owner(&c.plan, &c.load, &error));
     mp_distinct_tokens(&c.model, &c.plan, &c.load, c.distinct);
     const double *distinct = c.distinct;
     for (int l = 0; l < c.levels.count; l++) {
@@ -218,26 +212,22 @@ TEST(rates_are_printed_at_every_level) {
             sum += *distinct++;
         assert_within(100 * (1 - sum / 64000), expected[l].of_64, 0.005);
     }
-    destroy_case(&c);
 }
 
 /* Half of an expert's routes go to its owner's neighbour: groups that hold both have as many. */
 TEST_RANDOM(halves_are_whole_in_groups_of_both) {
-    struct case_of_levels whole, halves;
-    struct mp_error error = {0};
+    AUTO(destroy_case) struct case_of_levels whole, halves;
     create_case(8, 16, 3, (const int[3]){4, 2}, 1, &whole);
     create_case(8, 16, 3, (const int[3]){4, 2}, 1, &halves);
     for (int i = 0; i < 8 * 16; i++)
         whole.load.count[i] = halves.load.count[i] = 2 * (uint32_t)test_random_int(random, 1, 90);
-    assert_ok(mp_plan_dispatch_to_owner(&whole.plan, &whole.load, &error), &error);
+    assert_works(mp_plan_dispatch_to_owner(&whole.plan, &whole.load, &error));
     for (int e = 0; e < 16; e++)
-        assert_ok(mp_plan_add_copy(&halves.plan, e, (e / 2) ^ 1, MP_STAGE_BEFORE_GATE, &error),
-                  &error);
-    assert_ok(mp_plan_dispatch_begin(&halves.plan, &error), &error);
+        assert_works(mp_plan_add_copy(&halves.plan, e, (e / 2) ^ 1, MP_STAGE_BEFORE_GATE, &error));
+    assert_works(mp_plan_dispatch_begin(&halves.plan, &error));
     for (int pair = 0; pair < 8 * 16; pair++) {
-        assert_ok(mp_plan_dispatch_run(&halves.plan, halves.plan.holder_begin[pair % 16], 2,
-                                       halves.load.count[pair] / 2, &error),
-                  &error);
+        assert_works(mp_plan_dispatch_run(&halves.plan, halves.plan.holder_begin[pair % 16], 2,
+                                          halves.load.count[pair] / 2, &error));
         mp_plan_dispatch_end_pair(&halves.plan);
     }
     mp_distinct_tokens(&whole.model, &whole.plan, &whole.load, whole.distinct);
@@ -247,8 +237,6 @@ TEST_RANDOM(halves_are_whole_in_groups_of_both) {
             assert_within(halves.distinct[i], whole.distinct[i], 1e-9 * whole.distinct[i]);
         else /* on both ranks of such a group as many */
             assert_within(halves.distinct[i], halves.distinct[i ^ 1], 1e-9 * halves.distinct[i]);
-    destroy_case(&whole);
-    destroy_case(&halves);
 }
 
 /* Random tokens of every rank, all routes of which go to owners; and what is to be counted of them,
@@ -256,11 +244,10 @@ TEST_RANDOM(halves_are_whole_in_groups_of_both) {
 static void draw_tokens(uint64_t *random, struct case_of_levels *c, int top_k, double expected[]) {
     const int ranks = c->load.ranks, experts = c->load.experts;
     const int groups = mp_levels_groups(&c->levels);
-    struct mp_error error = {0};
     int32_t tokens[16];
     for (int r = 0; r < ranks; r++)
         tokens[r] = test_random_int(random, 0, 20);
-    assert_ok(mp_load_give_routes(&c->load, top_k, tokens, &error), &error);
+    assert_works(mp_load_give_routes(&c->load, top_k, tokens, &error));
     for (int r = 0; r < ranks; r++)
         for (int t = 0; t < tokens[r]; t++) {
             int32_t *expert =
@@ -292,16 +279,14 @@ TEST_RANDOM(known_tokens_are_counted_at_every_level) {
     static const int sizes[][3] = {{0}, {12}, {4, 2}, {6, 3}, {8, 4, 2}, {12, 6, 2}};
     for (int i = 0; i < 60; i++) {
         int ranks = test_random_int(random, 12, 16), top_k = test_random_int(random, 1, 8);
-        struct case_of_levels c;
-        struct mp_error error = {0};
+        AUTO(destroy_case) struct case_of_levels c;
         double expected[16 * 3 * 34] = {0};
         create_case(ranks, 48, top_k, sizes[i % 6], test_random_int(random, 1, 3), &c);
         draw_tokens(random, &c, top_k, expected);
-        assert_ok(mp_load_check_routes(&c.load, &error), &error);
-        assert_ok(mp_plan_dispatch_to_owner(&c.plan, &c.load, &error), &error);
+        assert_works(mp_load_check_routes(&c.load, &error));
+        assert_works(mp_plan_dispatch_to_owner(&c.plan, &c.load, &error));
         mp_distinct_tokens(&c.model, &c.plan, &c.load, c.distinct);
         for (int n = 0; n < ranks * c.plan.degree * mp_levels_groups(&c.levels); n++)
             assert_within(c.distinct[n], expected[n], 0);
-        destroy_case(&c);
     }
 }

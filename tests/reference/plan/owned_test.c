@@ -47,14 +47,13 @@ static void check_rank(const struct mp_owned *owned, const struct experts *exper
 static void every_expert_is_listed_with_its_owner(void **random) {
     for (int round = 0; round < ROUNDS; round++) {
         const bool ordered = round % 2;
-        struct mp_error error = {0};
         struct experts experts;
         struct mp_owned owned;
         int64_t all = 0;
         draw(*random, &experts);
         for (int expert = 0; expert < experts.count; expert++)
             all += experts.routes[expert];
-        assert_ok(mp_owned_create(&memory, experts.ranks, experts.count, &owned, &error), &error);
+        assert_works(mp_owned_create(&memory, experts.ranks, experts.count, &owned, &error));
         for (int again = 0; again < 2; again++)
             assert_int_equal(mp_owned_list(&owned, experts.owner, experts.routes,
                                            ordered ? experts.order : NULL),
@@ -68,10 +67,9 @@ static void every_expert_is_listed_with_its_owner(void **random) {
 
 static void none_is_refused(void **state) {
     (void)state;
-    struct mp_error error = {0};
     struct mp_owned owned;
-    assert_int_equal(mp_owned_create(&memory, 0, 4, &owned, &error), MP_EINVAL);
-    assert_string_equal(error.text, "no lists of 4 experts by 0 owners");
+    assert_sentence(mp_owned_create(&memory, 0, 4, &owned, &error), MP_EINVAL,
+                    "no lists of 4 experts by 0 owners");
 }
 
 int main(void) {

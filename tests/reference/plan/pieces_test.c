@@ -19,7 +19,6 @@ static void cut_expert(uint64_t *random, struct cut_up *row, int expert, int64_t
                        bool ascending) {
     int ranks = row->plan.topology.ranks;
     int start = ascending ? 0 : test_random_int(random, 0, ranks - 1);
-    struct mp_error error = {0};
 
     for (int index = 0; index < ranks; index++) {
         int rank = (start + index) % ranks;
@@ -28,7 +27,7 @@ static void cut_expert(uint64_t *random, struct cut_up *row, int expert, int64_t
             routes = total;
         row->routes[expert][rank] = routes;
         total -= routes;
-        assert_ok(mp_pieces_add(&row->pieces, expert, rank, routes, &error), &error);
+        assert_works(mp_pieces_add(&row->pieces, expert, rank, routes, &error));
     }
 }
 
@@ -37,18 +36,17 @@ static void create_cut_up(uint64_t *random, struct cut_up *row, enum mp_piece_cu
     int experts = test_random_int(random, 1, MOST_EXPERTS);
     int64_t total[MOST_EXPERTS];
     int32_t owner[MOST_EXPERTS];
-    struct mp_error error = {0};
 
     for (int expert = 0; expert < experts; expert++)
         owner[expert] = test_random_int(random, 0, topology.ranks - 1);
     *row = (struct cut_up){0};
-    assert_ok(mp_load_create(topology.ranks, experts, &row->load, &error), &error);
+    assert_works(mp_load_create(topology.ranks, experts, &row->load, &error));
     random_load(random, &row->load);
     mp_load_expert_totals(&row->load, total);
-    assert_ok(mp_plan_create(&topology, experts, 8, &row->plan, &error), &error);
+    assert_works(mp_plan_create(&topology, experts, 8, &row->plan, &error));
     begin_owned(&row->plan, 0, 0, owner);
-    assert_ok(mp_pieces_create(&memory, experts, MOST_RANKS * MOST_EXPERTS, &row->pieces, &error),
-              &error);
+    assert_works(
+        mp_pieces_create(&memory, experts, MOST_RANKS * MOST_EXPERTS, &row->pieces, &error));
     mp_pieces_clear(&row->pieces);
     for (int expert = 0; expert < experts; expert++)
         cut_expert(random, row, expert, total[expert], cut == MP_CUT_NEAREST_FIRST);
@@ -128,11 +126,10 @@ static void (*const check_cut[])(const struct cut_up *, int) = {
 
 /* Some experts have copies before the gate. */
 static void copy_some(uint64_t *random, struct mp_plan *plan) {
-    struct mp_error error = {0};
     for (int expert = 0; expert < plan->experts; expert++) {
         int rank = test_random_int(random, 0, plan->topology.ranks - 1);
         if (!mp_placement_holds(&plan->during, expert, rank))
-            assert_ok(mp_plan_add_copy(plan, expert, rank, MP_STAGE_BEFORE_GATE, &error), &error);
+            assert_works(mp_plan_add_copy(plan, expert, rank, MP_STAGE_BEFORE_GATE, &error));
     }
 }
 
@@ -162,7 +159,6 @@ TEST_RANDOM(routes_fill_pieces) {
     int64_t copies = 0, of_copies = 0;
 
     for (int round = 0; round < ROUNDS; round++) {
-        struct mp_error error = {0};
         struct cut_up row;
         enum mp_piece_cut cut = (enum mp_piece_cut)(round % 3);
         create_cut_up(random, &row, cut);
@@ -170,29 +166,20 @@ TEST_RANDOM(routes_fill_pieces) {
         struct mp_policy policy = mp_policy_plain;
         policy.rematerialise = test_random_int(random, 0, 3) == 0;
         row.plan.policy = &policy;
-        struct mp_placement before_gate;
-        assert_ok(
-            mp_placement_create(row.plan.topology.ranks, row.plan.experts, &before_gate, &error),
-            &error);
+        AUTO(placement) struct mp_placement before_gate;
+        assert_works(
+            mp_placement_create(row.plan.topology.ranks, row.plan.experts, &before_gate, &error));
         mp_placement_copy(&before_gate, &row.plan.during);
-        assert_ok(mp_plan_dispatch_pieces(&row.plan, &row.load, &row.pieces, cut, &error), &error);
-        assert_ok(mp_plan_check(&row.plan, &row.load, &law, NULL, &error), &error);
+        assert_works(mp_plan_dispatch_pieces(&row.plan, &row.load, &row.pieces, cut, &error));
+        assert_works(mp_plan_check(&row.plan, &row.load, &law, NULL, &error));
         check_pieces(&row);
         for (int expert = 0; expert < row.plan.experts; expert++)
             check_cut[cut](&row, expert);
         copies += row.plan.fetch.count;
         of_copies += check_sources(&row.plan, &before_gate);
-        mp_placement_destroy(&before_gate);
         destroy_cut_up(&row);
     }
     assert_true(copies > 0 && of_copies > 0);
-}
-
-/* A call that fails with this code and sentence; the first sentence of an error stays. */
-static void check_refusal(int code, int expected, struct mp_error *error, const char *text) {
-    assert_int_equal(code, expected);
-    assert_string_equal(error->text, text);
-    *error = (struct mp_error){0};
 }
 
 TEST(pieces_that_do_not_fit_are_refused) {
@@ -200,21 +187,20 @@ TEST(pieces_that_do_not_fit_are_refused) {
     struct mp_pieces pieces;
     struct mp_plan plan;
     struct mp_load load;
-    struct mp_error error = {0};
 
-    check_refusal(mp_pieces_create(&memory, 0, 4, &pieces, &error), MP_EINVAL, &error,
-                  "no room for 4 pieces of 0 experts");
-    assert_ok(mp_pieces_create(&memory, 1, 1, &pieces, &error), &error);
-    assert_ok(mp_pieces_add(&pieces, 0, 1, 5, &error), &error);
-    assert_ok(mp_pieces_add(&pieces, 0, 0, 0, &error), &error);
-    check_refusal(mp_pieces_add(&pieces, 0, 0, 1, &error), MP_ELIMIT, &error,
-                  "expert 0 has a piece more than there is room for, 1");
-    assert_ok(mp_load_create(2, 1, &load, &error), &error);
+    assert_sentence(mp_pieces_create(&memory, 0, 4, &pieces, &error), MP_EINVAL,
+                    "no room for 4 pieces of 0 experts");
+    assert_works(mp_pieces_create(&memory, 1, 1, &pieces, &error));
+    assert_works(mp_pieces_add(&pieces, 0, 1, 5, &error));
+    assert_works(mp_pieces_add(&pieces, 0, 0, 0, &error));
+    assert_sentence(mp_pieces_add(&pieces, 0, 0, 1, &error), MP_ELIMIT,
+                    "expert 0 has a piece more than there is room for, 1");
+    assert_works(mp_load_create(2, 1, &load, &error));
     load.count[1] = 6;
-    assert_ok(mp_plan_create(&topology, 1, 8, &plan, &error), &error);
-    check_refusal(mp_plan_dispatch_pieces(&plan, &load, &pieces, MP_CUT_IN_ORDER, &error), MP_EPLAN,
-                  &error,
-                  "iteration 0, layer 0: the pieces of expert 0 are fewer routes than its load");
+    assert_works(mp_plan_create(&topology, 1, 8, &plan, &error));
+    assert_sentence(mp_plan_dispatch_pieces(&plan, &load, &pieces, MP_CUT_IN_ORDER, &error),
+                    MP_EPLAN,
+                    "iteration 0, layer 0: the pieces of expert 0 are fewer routes than its load");
     mp_plan_destroy(&plan);
     mp_load_destroy(&load);
     mp_arena_release(&memory);

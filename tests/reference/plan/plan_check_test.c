@@ -1,6 +1,8 @@
 /* The law accepts every legal plan and names every way of breaking it. */
 #include "tests/reference/plan/plan_support.h"
 
+TEST_END(destroy_example, struct example, destroy_example(it))
+
 static uint64_t random_state;
 
 static int below(int count) {
@@ -9,18 +11,15 @@ static int below(int count) {
 
 TEST(accepts_random_legal_plans) {
     for (int round = 0; round < 300; round++) {
-        struct example example;
-        struct mp_error error = {0};
+        AUTO(destroy_example) struct example example;
         enum mp_plan_violation violation = MP_PLAN_VIOLATIONS;
         if (round % 3 == 0)
             random_example(&random_state, round % 2, &example);
         else
             random_kind_of_example(&random_state, round % 2, &example);
-        assert_ok(mp_plan_check(&example.plan, &example.load, &example.law, &violation, &error),
-                  &error);
+        assert_works(mp_plan_check(&example.plan, &example.load, &example.law, &violation, &error));
         assert_int_equal(violation, MP_PLAN_LEGAL);
-        assert_ok(mp_plan_check(&example.plan, NULL, &example.law, NULL, &error), &error);
-        destroy_example(&example);
+        assert_works(mp_plan_check(&example.plan, NULL, &example.law, NULL, &error));
     }
 }
 
@@ -39,8 +38,7 @@ static struct mp_transfer *some(struct mp_transfers *list) {
 }
 
 static bool append(struct mp_transfers *list, struct mp_transfer transfer) {
-    struct mp_error error = {0};
-    assert_ok(mp_transfers_add(list, transfer, &error), &error);
+    assert_works(mp_transfers_add(list, transfer, &error));
     return true;
 }
 
@@ -316,13 +314,12 @@ static bool break_layer(struct example *example) {
 static bool break_list(struct example *example) {
     struct mp_plan *plan = &example->plan;
     int expert = below(plan->experts), rank = some_rank_without(plan, expert);
-    struct mp_error error = {0};
 
     switch (below(4)) {
     case 0: /* a copy that comes after the list */
         if (rank < 0 || mp_optimizer_sliced(plan->policy->optimizer))
             return false;
-        assert_ok(mp_plan_add_copy(plan, expert, rank, MP_STAGE_AFTER_GATE, &error), &error);
+        assert_works(mp_plan_add_copy(plan, expert, rank, MP_STAGE_AFTER_GATE, &error));
         return true;
     case 1:
         plan->holder[below(plan->holder_begin[plan->experts])]++;
@@ -539,7 +536,7 @@ static bool (*const MUTATION[MP_PLAN_VIOLATIONS])(struct example *) = {
 
 /* Breaks one fresh plan; false if it offered no place. */
 static bool is_caught(enum mp_plan_violation kind) {
-    struct example example;
+    AUTO(destroy_example) struct example example;
     struct mp_error error = {0};
     enum mp_plan_violation found;
 
@@ -554,7 +551,6 @@ static bool is_caught(enum mp_plan_violation kind) {
         assert_non_null(strstr(error.text, mp_plan_violation_name(kind)));
         assert_non_null(strstr(error.text, "iteration"));
     }
-    destroy_example(&example);
     return broken;
 }
 
@@ -605,45 +601,40 @@ TEST(shards_of_an_expert_lose_the_same_routes) {
     static const int32_t owner[] = {0, 0, 1, 1};
     const struct mp_topology topology = {2, 2};
     for (int lost = 0; lost < 2; lost++) {
-        struct mp_plan plan;
-        struct mp_error error = {0};
-        assert_ok(mp_plan_create(&topology, 4, 8, &plan, &error), &error);
+        AUTO(plan) struct mp_plan plan;
+        assert_works(mp_plan_create(&topology, 4, 8, &plan, &error));
         begin_owned(&plan, 3, 1, owner);
-        assert_ok(mp_plan_dispatch_begin(&plan, &error), &error);
+        assert_works(mp_plan_dispatch_begin(&plan, &error));
         for (int pair = 0; pair < 8; pair++) {
             uint32_t routes = pair % 2 ? 7 : 5;
             routes -= lost && pair == 7; /* source 1's to shard 1 of expert 1 */
-            assert_ok(mp_plan_dispatch_part(&plan, owner[pair % 4], routes, &error), &error);
+            assert_works(mp_plan_dispatch_part(&plan, owner[pair % 4], routes, &error));
             mp_plan_dispatch_end_pair(&plan);
         }
-        assert_int_equal(mp_plan_check_shards(&plan, 2, &error), lost ? MP_EPLAN : MP_OK);
-        if (lost)
-            assert_string_equal(
-                error.text, "iteration 3, layer 1: rank 1 has 6 routes for shard 1 of expert 1 and "
-                            "7 for the first one; routes to all shards of an expert are kept or "
-                            "dropped together");
-        mp_plan_destroy(&plan);
+        assert_sentence(
+            mp_plan_check_shards(&plan, 2, &error), lost ? MP_EPLAN : MP_OK,
+            lost ? "iteration 3, layer 1: rank 1 has 6 routes for shard 1 of expert 1 and "
+                   "7 for the first one; routes to all shards of an expert are kept or "
+                   "dropped together"
+                 : "");
     }
 }
 
 TEST(a_fetch_may_be_passed_on) {
     struct mp_topology topology = {4, 4};
     struct mp_plan_law law = {.extra_copies_limit = -1};
-    struct mp_plan plan;
-    struct mp_error error = {0};
+    AUTO(plan) struct mp_plan plan;
     int32_t owner[1] = {0};
 
-    assert_ok(mp_plan_create(&topology, 1, 8, &plan, &error), &error);
+    assert_works(mp_plan_create(&topology, 1, 8, &plan, &error));
     begin_owned(&plan, 0, 0, owner);
-    assert_ok(mp_plan_add_copy(&plan, 0, 2, MP_STAGE_AFTER_GATE, &error), &error);
-    assert_ok(mp_plan_add_copy(&plan, 0, 1, MP_STAGE_BEFORE_GATE, &error), &error);
+    assert_works(mp_plan_add_copy(&plan, 0, 2, MP_STAGE_AFTER_GATE, &error));
+    assert_works(mp_plan_add_copy(&plan, 0, 1, MP_STAGE_BEFORE_GATE, &error));
     plan.fetch.item[0].from = 1; /* listed first, happens second */
-    assert_ok(mp_plan_check(&plan, NULL, &law, NULL, &error), &error);
+    assert_works(mp_plan_check(&plan, NULL, &law, NULL, &error));
     plan.fetch.item[0].from = 0;
     plan.fetch.item[1].from = 2; /* before the gate, rank 2 does not have it */
-    assert_int_equal(mp_plan_check(&plan, NULL, &law, NULL, &error), MP_EPLAN);
-    assert_non_null(strstr(error.text, "fetch-from-non-holder"));
-    mp_plan_destroy(&plan);
+    assert_fails(mp_plan_check(&plan, NULL, &law, NULL, &error), MP_EPLAN, "fetch-from-non-holder");
 }
 
 /* Sizes of groups inside one another, of 12 ranks. */
@@ -669,30 +660,26 @@ TEST(groups_are_inside_one_another) {
         {{8, 4, 4}, "groups of 4 ranks in groups of 4"},
     };
     const struct mp_topology topology = {12, 4};
-    struct example example = {.law = {.extra_copies_limit = -1}};
-    struct mp_error none = {0};
+    AUTO(destroy_example) struct example example = {.law = {.extra_copies_limit = -1}};
     int32_t owner[12];
-    assert_ok(mp_plan_create(&topology, 12, 1, &example.plan, &none), &none);
-    assert_ok(mp_load_create(12, 12, &example.load, &none), &none);
+    assert_works(mp_plan_create(&topology, 12, 1, &example.plan, &error));
+    assert_works(mp_load_create(12, 12, &example.load, &error));
     for (int e = 0; e < 12; e++)
         owner[e] = e;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         enum mp_plan_violation violation;
-        struct mp_error error = {0};
         begin_owned(&example.plan, 0, 0, owner);
         assert_int_equal(example.plan.level_size[0], 0);
-        assert_ok(mp_plan_dispatch_to_owner(&example.plan, &example.load, &error), &error);
+        assert_works(mp_plan_dispatch_to_owner(&example.plan, &example.load, &error));
         example.plan.exchange = MP_EXCHANGE_DEDUPLICATED;
         memcpy(example.plan.level_size, cases[i].size, sizeof cases[i].size);
-        int code = mp_plan_check(&example.plan, &example.load, &example.law, &violation, &error);
-        assert_int_equal(violation, cases[i].says ? MP_PLAN_EXCHANGE : MP_PLAN_LEGAL);
-        assert_int_equal(code, cases[i].says ? MP_EPLAN : MP_OK);
-        if (cases[i].says && !strstr(error.text, cases[i].says))
-            fail_msg("%s", error.text);
+        const char *says = cases[i].says ? cases[i].says : "";
+        assert_fails(mp_plan_check(&example.plan, &example.load, &example.law, &violation, &error),
+                     *says ? MP_EPLAN : MP_OK, says);
+        assert_int_equal(violation, *says ? MP_PLAN_EXCHANGE : MP_PLAN_LEGAL);
         example.plan.exchange = MP_EXCHANGE_FLAT; /* then they say nothing */
-        assert_ok(mp_plan_check(&example.plan, NULL, &example.law, NULL, &none), &none);
+        assert_works(mp_plan_check(&example.plan, NULL, &example.law, NULL, &error));
     }
-    destroy_example(&example);
 }
 
 TEST_SEED(random_state);

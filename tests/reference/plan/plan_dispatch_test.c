@@ -1,6 +1,8 @@
 /* Dispatch: both shared rules, and the rows that hold their result. */
 #include "tests/reference/plan/plan_support.h"
 
+TEST_END(destroy_example, struct example, destroy_example(it))
+
 static uint64_t random_state;
 
 struct placement_case {
@@ -33,22 +35,20 @@ static const struct placement_case GOLDEN[] = {
 
 static void plan_golden(const struct placement_case *row, struct mp_plan *plan,
                         struct mp_load *load) {
-    struct mp_error error = {0};
     golden_load(load);
-    assert_ok(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 100, plan, &error), &error);
+    assert_works(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 100, plan, &error));
     begin_owned(plan, 3, 1, GOLDEN_OWNER);
     for (int index = 0; index < row->copies; index++)
-        assert_ok(mp_plan_add_copy(plan, row->copy[index].expert, row->copy[index].rank,
-                                   MP_STAGE_BEFORE_GATE, &error),
-                  &error);
-    assert_ok(mp_plan_dispatch_nearest(plan, load, &error), &error);
+        assert_works(mp_plan_add_copy(plan, row->copy[index].expert, row->copy[index].rank,
+                                      MP_STAGE_BEFORE_GATE, &error));
+    assert_works(mp_plan_dispatch_nearest(plan, load, &error));
 }
 
 TEST(nearest_gives_the_golden_loads) {
     for (size_t index = 0; index < sizeof GOLDEN / sizeof GOLDEN[0]; index++) {
         const struct placement_case *row = &GOLDEN[index];
-        struct mp_plan plan;
-        struct mp_load load;
+        AUTO(plan) struct mp_plan plan;
+        AUTO(load) struct mp_load load;
         struct mp_plan_facts facts;
         int64_t computed[4], sent[4], received[4];
         plan_golden(row, &plan, &load);
@@ -61,8 +61,6 @@ TEST(nearest_gives_the_golden_loads) {
         assert_int_equal(facts.routes, 120);
         assert_int_equal(facts.routes_dropped, 0);
         assert_int_equal(facts.copies, row->copies);
-        mp_plan_destroy(&plan);
-        mp_load_destroy(&load);
     }
 }
 
@@ -71,8 +69,8 @@ TEST(nearest_gives_the_golden_matrix) {
         {19, 7, 4, 2}, {8, 18, 3, 2}, {1, 1, 13, 15}, {2, 0, 12, 13}};
     static const int expert0[4] = {0, 1, 2, 2}, expert6[4] = {0, 0, 3, 3};
     int64_t routes[4][4] = {{0}};
-    struct mp_plan plan;
-    struct mp_load load;
+    AUTO(plan) struct mp_plan plan;
+    AUTO(load) struct mp_load load;
     int count;
 
     plan_golden(&GOLDEN[2], &plan, &load);
@@ -89,8 +87,6 @@ TEST(nearest_gives_the_golden_matrix) {
             }
         }
     assert_memory_equal(routes, matrix, sizeof matrix);
-    mp_plan_destroy(&plan);
-    mp_load_destroy(&load);
 }
 
 /* One expert; `routes` of `source` are split over `holder` as `share`. */
@@ -113,138 +109,40 @@ static const struct split_case SPLIT[] = {
 TEST(nearest_splits_by_rule) {
     for (size_t index = 0; index < sizeof SPLIT / sizeof SPLIT[0]; index++) {
         const struct split_case *row = &SPLIT[index];
-        struct mp_error error = {0};
-        struct mp_plan plan;
-        struct mp_load load;
+        AUTO(plan) struct mp_plan plan;
+        AUTO(load) struct mp_load load;
         int32_t owner = row->holder[0];
-        assert_ok(mp_plan_create(&row->topology, 1, 100, &plan, &error), &error);
-        assert_ok(mp_load_create(row->topology.ranks, 1, &load, &error), &error);
+        assert_works(mp_plan_create(&row->topology, 1, 100, &plan, &error));
+        assert_works(mp_load_create(row->topology.ranks, 1, &load, &error));
         load.count[row->source] = row->routes;
         begin_owned(&plan, 0, 0, &owner);
         for (int copy = 1; copy < row->holders; copy++)
-            assert_ok(mp_plan_add_copy(&plan, 0, row->holder[copy], MP_STAGE_AFTER_GATE, &error),
-                      &error);
-        assert_ok(mp_plan_dispatch_nearest(&plan, &load, &error), &error);
+            assert_works(
+                mp_plan_add_copy(&plan, 0, row->holder[copy], MP_STAGE_AFTER_GATE, &error));
+        assert_works(mp_plan_dispatch_nearest(&plan, &load, &error));
         for (int holder = 0; holder < row->holders; holder++)
             assert_int_equal(mp_plan_routes_to(&plan, row->source, 0, row->holder[holder]),
                              row->share[holder]);
-        mp_plan_destroy(&plan);
-        mp_load_destroy(&load);
-    }
-}
-
-/* Rule 1.9 rank by rank: what `rank` gets of the routes of (source, expert). */
-static int64_t nearest_share(const struct mp_plan *plan, int64_t routes, int source, int expert,
-                             int rank) {
-    const struct mp_topology *topology = &plan->topology;
-    int node = mp_topology_node(topology, source), near = 0, all = 0, place = 0;
-
-    if (mp_placement_holds(&plan->during, expert, source))
-        return rank == source ? routes : 0;
-    for (int holder = 0; holder < topology->ranks; holder++)
-        if (mp_placement_holds(&plan->during, expert, holder)) {
-            all++;
-            near += mp_topology_node(topology, holder) == node;
-        }
-    if (near > 0 && mp_topology_node(topology, rank) != node)
-        return 0;
-    for (int holder = near > 0 ? mp_topology_node_begin(topology, node) : 0; holder < rank;
-         holder++)
-        place += mp_placement_holds(&plan->during, expert, holder);
-    int candidates = near > 0 ? near : all;
-    int turn = (place - source % candidates + candidates) % candidates;
-    return routes / candidates + (turn < routes % candidates);
-}
-
-static void check_nearest_pair(const struct mp_plan *plan, const struct mp_load *load, int source,
-                               int expert) {
-    int64_t routes = mp_load_at(load, source, expert);
-    int32_t end = 0;
-    int count;
-    const struct mp_dispatch_part *part = mp_plan_parts(plan, source, expert, &count);
-
-    for (int index = 0; index < count; index++) { /* ascending, and nothing for nobody */
-        assert_true(part[index].count > 0 && part[index].run > 0);
-        assert_true(part[index].first >= end);
-        end = part[index].first + part[index].run;
-    }
-    for (int at = plan->holder_begin[expert]; at < plan->holder_begin[expert + 1]; at++)
-        assert_int_equal(mp_plan_routes_to(plan, source, expert, plan->holder[at]),
-                         nearest_share(plan, routes, source, expert, plan->holder[at]));
-}
-
-TEST(both_rules_are_legal_for_random_plans) {
-    for (int round = 0; round < 100; round++) {
-        struct example example;
-        struct mp_error error = {0};
-        random_kind_of_example(&random_state, false, &example);
-        struct mp_plan *plan = &example.plan;
-        plan->padding = 0;
-        assert_ok(mp_plan_dispatch_nearest(plan, &example.load, &error), &error);
-        assert_ok(mp_plan_check(plan, &example.load, &example.law, NULL, &error), &error);
-        for (int source = 0; source < plan->topology.ranks; source++)
-            for (int expert = 0; expert < plan->experts; expert++)
-                check_nearest_pair(plan, &example.load, source, expert);
-        assert_ok(mp_plan_dispatch_to_owner(plan, &example.load, &error), &error);
-        assert_ok(mp_plan_check(plan, &example.load, &example.law, NULL, &error), &error);
-        for (int source = 0; source < plan->topology.ranks; source++)
-            for (int expert = 0; expert < plan->experts; expert++)
-                assert_int_equal(
-                    mp_plan_routes_to(plan, source, expert, plan->during.owner[expert]),
-                    mp_load_at(&example.load, source, expert));
-        for (int64_t index = 0; index < plan->part_begin[plan->experts]; index++)
-            assert_true(plan->part[index].count > 0);
-        destroy_example(&example);
-    }
-}
-
-/* Holders looked up, and routes to a rank, against a walk over everything. */
-TEST(lookups_agree_with_a_walk) {
-    for (int round = 0; round < 60; round++) {
-        struct example example;
-        random_kind_of_example(&random_state, round % 2, &example);
-        const struct mp_plan *plan = &example.plan;
-        for (int expert = 0; expert < plan->experts; expert++) {
-            int place = plan->holder_begin[expert];
-            int source = test_random_int(&random_state, 0, plan->topology.ranks - 1), count;
-            const struct mp_dispatch_part *part = mp_plan_parts(plan, source, expert, &count);
-            for (int rank = 0; rank < plan->topology.ranks; rank++) {
-                bool holds = mp_placement_holds(&plan->during, expert, rank);
-                int64_t routes = 0;
-                assert_int_equal(mp_plan_holder_index(plan, expert, rank), holds ? place : -1);
-                place += holds;
-                for (int index = 0; index < count; index++)
-                    for (int next = 0; next < part[index].run; next++)
-                        if (plan->holder[part[index].first + next] == rank)
-                            routes += part[index].count;
-                assert_int_equal(mp_plan_routes_to(plan, source, expert, rank), routes);
-            }
-            assert_int_equal(place, plan->holder_begin[expert + 1]);
-        }
-        destroy_example(&example);
     }
 }
 
 TEST(routes_to_a_rank_without_the_expert_are_refused) {
-    struct mp_error error = {0};
-    struct mp_plan plan;
-    assert_ok(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 100, &plan, &error), &error);
+    AUTO(plan) struct mp_plan plan;
+    assert_works(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 100, &plan, &error));
     begin_owned(&plan, 3, 1, GOLDEN_OWNER);
-    assert_ok(mp_plan_dispatch_begin(&plan, &error), &error);
+    assert_works(mp_plan_dispatch_begin(&plan, &error));
     mp_plan_dispatch_end_pair(&plan);
-    assert_int_equal(mp_plan_dispatch_part(&plan, 1, 5, &error), MP_EINVAL);
-    assert_string_equal(error.text, "iteration 3, layer 1: routes for expert 1 on rank 1, which "
-                                    "does not hold it");
-    assert_ok(mp_plan_dispatch_part(&plan, 0, 0, &error), &error);
+    assert_sentence(mp_plan_dispatch_part(&plan, 1, 5, &error), MP_EINVAL,
+                    "iteration 3, layer 1: routes for expert 1 on rank 1, which "
+                    "does not hold it");
+    assert_works(mp_plan_dispatch_part(&plan, 0, 0, &error));
     int64_t written = plan.part_begin[2];
     plan.padding = 9; /* now rows are sent although no token is in them */
-    assert_ok(mp_plan_dispatch_part(&plan, 0, 0, &error), &error);
+    assert_works(mp_plan_dispatch_part(&plan, 0, 0, &error));
     assert_int_equal(plan.part_begin[2], written + 1);
-    error = (struct mp_error){0};
     mp_placement_remove(&plan.during, 7, GOLDEN_OWNER[7]);
-    assert_int_equal(mp_plan_dispatch_begin(&plan, &error), MP_EPLAN);
-    assert_string_equal(error.text, "iteration 3, layer 1: no rank holds expert 7");
-    mp_plan_destroy(&plan);
+    assert_sentence(mp_plan_dispatch_begin(&plan, &error), MP_EPLAN,
+                    "iteration 3, layer 1: no rank holds expert 7");
 }
 
 /* V-SYMI-6, and the rule itself. */
@@ -252,38 +150,33 @@ TEST(slices_come_from_the_right_holders) {
     static const int host[4][2] = {{0, 1}, {1, 2}, {3, 3}, {3, 3}};
     static const int source[4][4] = {{0, 1, 0, 1}, {1, 1, 2, 2}, {3, 3, 3, 3}, {3, 3, 3, 3}};
     struct mp_topology topology = {4, 2};
-    struct mp_placement home;
-    struct mp_plan plan;
-    struct mp_error error = {0};
+    AUTO(placement) struct mp_placement home;
+    AUTO(plan) struct mp_plan plan;
 
-    assert_ok(mp_placement_create(4, 4, &home, &error), &error);
-    assert_ok(mp_plan_create(&topology, 4, 100, &plan, &error), &error);
+    assert_works(mp_placement_create(4, 4, &home, &error));
+    assert_works(mp_plan_create(&topology, 4, 100, &plan, &error));
     mp_placement_set_owners(&home, (const int32_t[4]){0, 1, 3, 3});
     for (int expert = 0; expert < 4; expert++)
         mp_placement_add(&home, expert, host[expert][1]);
     plan.policy = policy_with(MP_OPTIMIZER_SLICES_OF_SUM);
-    assert_ok(mp_plan_begin(&plan, 0, 0, &home, &error), &error);
-    assert_ok(mp_plan_dispatch_begin(&plan, &error), &error);
+    assert_works(mp_plan_begin(&plan, 0, 0, &home, &error));
+    assert_works(mp_plan_dispatch_begin(&plan, &error));
     for (int expert = 0; expert < 4; expert++)
         for (int rank = 0; rank < 4; rank++)
             assert_int_equal(mp_plan_slice_source(&plan, expert, rank), source[expert][rank]);
-    mp_plan_destroy(&plan);
-    mp_placement_destroy(&home);
 }
 
 /* Once a plan has met its largest load, planning that load again takes no more memory. */
 TEST(steady_state_keeps_its_memory) {
-    struct example example;
-    struct mp_error error = {0};
+    AUTO(destroy_example) struct example example;
     random_example(&random_state, false, &example);
-    assert_ok(mp_plan_dispatch_nearest(&example.plan, &example.load, &error), &error);
+    assert_works(mp_plan_dispatch_nearest(&example.plan, &example.load, &error));
     struct mp_plan first = example.plan;
     for (int round = 0; round < 3; round++)
-        assert_ok(mp_plan_dispatch_nearest(&example.plan, &example.load, &error), &error);
+        assert_works(mp_plan_dispatch_nearest(&example.plan, &example.load, &error));
     assert_ptr_equal(example.plan.part, first.part);
     assert_ptr_equal(example.plan.holder, first.holder);
     assert_int_equal(example.plan.part_capacity, first.part_capacity);
-    destroy_example(&example);
 }
 
 TEST_SEED(random_state);

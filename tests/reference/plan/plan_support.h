@@ -3,15 +3,11 @@
 #define MOEPERF_TESTS_REFERENCE_PLAN_PLAN_SUPPORT_H
 
 #include "reference/plan/plan_check.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
-/* Calls a function that must succeed and shows its sentence if it does not. */
-#define assert_ok(call, error)                                                                     \
-    do {                                                                                           \
-        int code_ = (call);                                                                        \
-        if (code_ != MP_OK)                                                                        \
-            fail_msg("%s: %s: %s", #call, mp_code_name(code_), (error)->text);                     \
-    } while (0)
+TEST_END(load, struct mp_load, mp_load_destroy(it))
+TEST_END(placement, struct mp_placement, mp_placement_destroy(it))
+TEST_END(plan, struct mp_plan, mp_plan_destroy(it))
 
 /* Fills a load: most experts cold, some hot, some without routes, and not the same on all ranks. */
 static inline void random_load(uint64_t *random, struct mp_load *load) {
@@ -42,12 +38,10 @@ static inline const struct mp_policy *policy_with(enum mp_optimizer_split optimi
 /* Starts a plan whose homes are owners alone. */
 static inline void begin_owned(struct mp_plan *plan, int64_t iteration, int layer,
                                const int32_t owner[]) {
-    struct mp_placement home;
-    struct mp_error error = {0};
-    assert_ok(mp_placement_create(plan->topology.ranks, plan->experts, &home, &error), &error);
+    AUTO(placement) struct mp_placement home;
+    assert_works(mp_placement_create(plan->topology.ranks, plan->experts, &home, &error));
     mp_placement_set_owners(&home, owner);
-    assert_ok(mp_plan_begin(plan, iteration, layer, &home, &error), &error);
-    mp_placement_destroy(&home);
+    assert_works(mp_plan_begin(plan, iteration, layer, &home, &error));
 }
 
 /* [ranks] routes that each rank computes; and where asked for, those of its own that are computed
@@ -82,7 +76,6 @@ struct example {
 };
 
 static inline void random_copies(uint64_t *random, struct mp_plan *plan) {
-    struct mp_error error = {0};
     int copies = test_random_int(random, 0, 2 * plan->experts);
 
     for (; copies > 0; copies--) {
@@ -91,39 +84,37 @@ static inline void random_copies(uint64_t *random, struct mp_plan *plan) {
         enum mp_stage stage =
             test_random_int(random, 0, 1) ? MP_STAGE_BEFORE_GATE : MP_STAGE_AFTER_GATE;
         if (!mp_placement_holds(&plan->during, expert, rank))
-            assert_ok(mp_plan_add_copy(plan, expert, rank, stage, &error), &error);
+            assert_works(mp_plan_add_copy(plan, expert, rank, stage, &error));
     }
 }
 
 /* Splits `left` routes at random over the holders of the pair's expert, in runs of any length. */
 static inline void random_parts(uint64_t *random, struct mp_plan *plan, int expert, int64_t left) {
     int32_t at = plan->holder_begin[expert], last = plan->holder_begin[expert + 1] - 1;
-    struct mp_error error = {0};
 
     if (plan->padding > 0) {
         at = test_random_int(random, at, last);
-        assert_ok(mp_plan_dispatch_part(plan, plan->holder[at], (uint32_t)left, &error), &error);
+        assert_works(mp_plan_dispatch_part(plan, plan->holder[at], (uint32_t)left, &error));
         return;
     }
     while (at < last) {
         int run = test_random_int(random, 1, last - at);
         int count = test_random_int(random, 0, (int)left / run);
-        assert_ok(mp_plan_dispatch_run(plan, at, run, (uint32_t)count, &error), &error);
+        assert_works(mp_plan_dispatch_run(plan, at, run, (uint32_t)count, &error));
         left -= (int64_t)count * run;
         at += run;
     }
-    assert_ok(mp_plan_dispatch_run(plan, last, 1, (uint32_t)left, &error), &error);
+    assert_works(mp_plan_dispatch_run(plan, last, 1, (uint32_t)left, &error));
 }
 
 /* Keeps as many routes as the plan's capacities allow. */
 static inline void random_dispatch(uint64_t *random, struct example *example) {
     struct mp_plan *plan = &example->plan;
-    struct mp_error error = {0};
-    int64_t *room = calloc((size_t)plan->experts, sizeof *room);
+    AUTO(allocated) int64_t *room = calloc((size_t)plan->experts, sizeof *room);
 
     for (int expert = 0; expert < plan->experts; expert++)
         room[expert] = plan->capacity[expert] >= 0 ? plan->capacity[expert] : INT64_MAX;
-    assert_ok(mp_plan_dispatch_begin(plan, &error), &error);
+    assert_works(mp_plan_dispatch_begin(plan, &error));
     for (int source = 0; source < plan->topology.ranks; source++) {
         for (int expert = 0; expert < plan->experts; expert++) {
             int64_t left = mp_load_at(&example->load, source, expert);
@@ -136,7 +127,6 @@ static inline void random_dispatch(uint64_t *random, struct example *example) {
             mp_plan_dispatch_end_pair(plan);
         }
     }
-    free(room);
 }
 
 static inline void random_capacities(uint64_t *random, struct mp_plan *plan) {
@@ -151,14 +141,12 @@ static inline void random_capacities(uint64_t *random, struct mp_plan *plan) {
 static inline void empty_example(uint64_t *random, bool drops, struct example *example) {
     struct mp_topology topology = random_topology(random, 130);
     int experts = test_random_int(random, 1, 40);
-    struct mp_error error = {0};
 
     *example = (struct example){.law = {.drops_routes = drops, .extra_copies_limit = -1}};
-    assert_ok(mp_load_create(topology.ranks, experts, &example->load, &error), &error);
+    assert_works(mp_load_create(topology.ranks, experts, &example->load, &error));
     random_load(random, &example->load);
-    assert_ok(mp_plan_create(&topology, experts, test_random_int(random, 1, 1 << 20),
-                             &example->plan, &error),
-              &error);
+    assert_works(mp_plan_create(&topology, experts, test_random_int(random, 1, 1 << 20),
+                                &example->plan, &error));
     example->plan.gradient_bytes *= test_random_int(random, 1, 2);
     example->policy = mp_policy_plain;
     example->plan.policy = &example->policy;
@@ -168,7 +156,7 @@ static inline void empty_example(uint64_t *random, bool drops, struct example *e
 static inline void random_example(uint64_t *random, bool drops, struct example *example) {
     empty_example(random, drops, example);
     struct mp_plan *plan = &example->plan;
-    int32_t *owner = malloc((size_t)plan->experts * sizeof *owner);
+    AUTO(allocated) int32_t *owner = malloc((size_t)plan->experts * sizeof *owner);
 
     for (int expert = 0; expert < plan->experts; expert++)
         owner[expert] = test_random_int(random, 0, plan->topology.ranks - 1);
@@ -177,12 +165,11 @@ static inline void random_example(uint64_t *random, bool drops, struct example *
         random_capacities(random, plan);
     random_copies(random, plan);
     random_dispatch(random, example);
-    free(owner);
 }
 
 /* Random owners; some experts get further holders. */
 static inline void random_homes(uint64_t *random, bool company, struct mp_placement *home) {
-    int32_t *owner = malloc((size_t)home->experts * sizeof *owner);
+    AUTO(allocated) int32_t *owner = malloc((size_t)home->experts * sizeof *owner);
 
     for (int expert = 0; expert < home->experts; expert++)
         owner[expert] = test_random_int(random, 0, home->ranks - 1);
@@ -190,7 +177,6 @@ static inline void random_homes(uint64_t *random, bool company, struct mp_placem
     for (int expert = 0; company && expert < home->experts; expert++)
         for (int more = test_random_int(random, -3, 9); more > 0; more--)
             mp_placement_add(home, expert, test_random_int(random, 0, home->ranks - 1));
-    free(owner);
 }
 
 /* As many holders of every expert. */
@@ -244,7 +230,6 @@ static inline void random_kind_of_example(uint64_t *random, bool drops, struct e
     enum mp_optimizer_split optimizer =
         (enum mp_optimizer_split)test_random_int(random, 0, MP_OPTIMIZER_SPLITS - 1);
     struct mp_placement home;
-    struct mp_error error = {0};
 
     empty_example(random, drops, example);
     struct mp_plan *plan = &example->plan;
@@ -253,11 +238,10 @@ static inline void random_kind_of_example(uint64_t *random, bool drops, struct e
         mp_optimizer_sliced(optimizer) && test_random_int(random, 0, 1);
     example->policy.offload = test_random_int(random, 0, 1);
     example->policy.rematerialise = test_random_int(random, 0, 1);
-    assert_ok(mp_placement_create(plan->topology.ranks, plan->experts, &home, &error), &error);
+    assert_works(mp_placement_create(plan->topology.ranks, plan->experts, &home, &error));
     random_homes_for(random, optimizer, &home);
-    assert_ok(mp_plan_begin(plan, test_random_int(random, 0, 1000), test_random_int(random, 0, 23),
-                            &home, &error),
-              &error);
+    assert_works(mp_plan_begin(plan, test_random_int(random, 0, 1000),
+                               test_random_int(random, 0, 23), &home, &error));
     mp_placement_destroy(&home);
     if (drops)
         random_capacities(random, plan);
@@ -281,8 +265,7 @@ static const int32_t GOLDEN_OWNER[8] = {0, 0, 1, 1, 2, 2, 3, 3};
 static const struct mp_topology GOLDEN_TOPOLOGY = {4, 2};
 
 static inline void golden_load(struct mp_load *load) {
-    struct mp_error error = {0};
-    assert_ok(mp_load_create(4, 8, load, &error), &error);
+    assert_works(mp_load_create(4, 8, load, &error));
     for (int cell = 0; cell < 32; cell++)
         load->count[cell] = GOLDEN_COUNT[cell / 8][cell % 8];
 }

@@ -1,15 +1,16 @@
 /* Plans, placements and loads as data. */
 #include "tests/reference/plan/plan_support.h"
 
+TEST_END(destroy_example, struct example, destroy_example(it))
+
 static uint64_t random_state;
 
 TEST(load_sums_agree_with_a_plain_count) {
-    struct mp_load load, copy;
-    struct mp_error error = {0};
+    AUTO(load) struct mp_load load, copy;
     int64_t total[29], all = 0;
 
-    assert_ok(mp_load_create(17, 29, &load, &error), &error);
-    assert_ok(mp_load_create(17, 29, &copy, &error), &error);
+    assert_works(mp_load_create(17, 29, &load, &error));
+    assert_works(mp_load_create(17, 29, &copy, &error));
     random_load(&random_state, &load);
     load.count[5] = UINT32_MAX; /* sums do not stay in 32 bits */
     load.count[5 + 29] = UINT32_MAX;
@@ -29,8 +30,6 @@ TEST(load_sums_agree_with_a_plain_count) {
     mp_load_copy(&copy, &load);
     assert_memory_equal(copy.count, load.count, 17 * 29 * sizeof *load.count);
     mp_load_destroy(&load);
-    mp_load_destroy(&load);
-    mp_load_destroy(&copy);
     mp_load_destroy(NULL);
 }
 
@@ -65,9 +64,8 @@ TEST(a_new_placement_is_contiguous_and_even) {
         int ranks = test_random_int(&random_state, 1, 200);
         int experts = test_random_int(&random_state, 1, 300);
         int owned[200] = {0}, least = INT32_MAX, most = 0;
-        struct mp_placement placement;
-        struct mp_error error = {0};
-        assert_ok(mp_placement_create(ranks, experts, &placement, &error), &error);
+        AUTO(placement) struct mp_placement placement;
+        assert_works(mp_placement_create(ranks, experts, &placement, &error));
         for (int expert = 0; expert < experts; expert++) {
             int owner = placement.owner[expert];
             assert_in_range(owner, expert ? placement.owner[expert - 1] : 0, ranks - 1);
@@ -81,7 +79,6 @@ TEST(a_new_placement_is_contiguous_and_even) {
         }
         assert_true(most - least <= 1);
         mp_placement_destroy(&placement);
-        mp_placement_destroy(&placement);
     }
     mp_placement_destroy(NULL);
 }
@@ -90,10 +87,9 @@ TEST(holders_are_a_set) {
     for (int round = 0; round < 60; round++) {
         int ranks = test_random_int(&random_state, 1, 200), copies = 1;
         bool held[200] = {false};
-        struct mp_placement placement, other;
-        struct mp_error error = {0};
-        assert_ok(mp_placement_create(ranks, 3, &placement, &error), &error);
-        assert_ok(mp_placement_create(ranks, 3, &other, &error), &error);
+        AUTO(placement) struct mp_placement placement, other;
+        assert_works(mp_placement_create(ranks, 3, &placement, &error));
+        assert_works(mp_placement_create(ranks, 3, &other, &error));
         held[placement.owner[1]] = true;
         for (int step = 0; step < 50; step++) {
             int rank = test_random_int(&random_state, 0, ranks - 1);
@@ -116,172 +112,45 @@ TEST(holders_are_a_set) {
             }
         }
         assert_int_equal(next, -1);
-        mp_placement_destroy(&placement);
-        mp_placement_destroy(&other);
     }
 }
 
 TEST(a_copy_is_fetched_and_summed_back) {
-    struct mp_plan plan;
-    struct mp_error error = {0};
+    AUTO(plan) struct mp_plan plan;
 
-    assert_ok(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 1000, &plan, &error), &error);
+    assert_works(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 1000, &plan, &error));
     plan.gradient_bytes = 2000;
     begin_owned(&plan, 7, 2, GOLDEN_OWNER);
-    assert_ok(mp_plan_add_copy(&plan, 5, 0, MP_STAGE_AFTER_GATE, &error), &error);
+    assert_works(mp_plan_add_copy(&plan, 5, 0, MP_STAGE_AFTER_GATE, &error));
     struct mp_transfer fetch = plan.fetch.item[0], reduce = plan.reduce.item[0];
     assert_true(fetch.layer == 2 && fetch.expert == 5 && fetch.from == 2 && fetch.to == 0 &&
                 fetch.bytes == 1000 && fetch.stage == MP_STAGE_AFTER_GATE);
     assert_true(reduce.layer == 2 && reduce.expert == 5 && reduce.from == 0 && reduce.to == 2 &&
                 reduce.bytes == 2000 && reduce.stage == MP_STAGE_BACKWARD_REDUCE);
-    assert_int_equal(mp_plan_add_copy(&plan, 5, 0, MP_STAGE_AFTER_GATE, &error), MP_EINVAL);
-    assert_non_null(strstr(error.text, "rank 0 already holds expert 5"));
+    struct mp_plan_facts facts;
+    mp_plan_facts(&plan, NULL, &facts);
+    assert_true(facts.copies == 1 && facts.largest_rank_copies == 1);
+    assert_int_equal(facts.bytes[MP_STAGE_AFTER_GATE], 1000);
+    assert_int_equal(facts.bytes[MP_STAGE_BACKWARD_REDUCE], 2000);
+    assert_fails(mp_plan_add_copy(&plan, 5, 0, MP_STAGE_AFTER_GATE, &error), MP_EINVAL,
+                 "rank 0 already holds expert 5");
     assert_int_equal(plan.fetch.count, 1);
     begin_owned(&plan, 8, 2, GOLDEN_OWNER);
     assert_int_equal(plan.fetch.count + plan.reduce.count, 0);
     assert_false(mp_placement_holds(&plan.during, 5, 0));
     mp_plan_destroy(&plan);
-    mp_plan_destroy(&plan);
     mp_plan_destroy(NULL);
-}
-
-static int64_t bytes_of(const struct mp_transfers *list, enum mp_stage stage) {
-    int64_t bytes = 0;
-    for (int index = 0; index < list->count; index++)
-        bytes += list->item[index].stage == stage ? list->item[index].bytes : 0;
-    return bytes;
-}
-
-/* Slices that are not where they are wanted: to put experts together, and of their gradients.  The
- * slices of an expert that one rank receives from, or one holder sends to, others make
- * bytes * slices / keepers, and keepers are all ranks or those that hold the expert between
- * iterations. */
-static void count_slices(const struct mp_plan *plan, int64_t *gathered, int64_t *scattered) {
-    enum mp_optimizer_split split = plan->policy->optimizer;
-    bool replicas =
-        split == MP_OPTIMIZER_REPLICA_SLICES || split == MP_OPTIMIZER_REPLICA_SLICES_OF_SUM;
-    int ranks = plan->topology.ranks;
-
-    *gathered = *scattered = 0;
-    for (int expert = 0; expert < plan->experts && mp_optimizer_sliced(split); expert++) {
-        int64_t moved = 0, keepers = 0;
-        for (int rank = 0; rank < ranks; rank++)
-            keepers += !replicas || mp_placement_holds(&plan->before, expert, rank);
-        for (int rank = 0; rank < ranks; rank++) {
-            moved += mp_plan_slice_source(plan, expert, rank) != rank;
-            if (mp_placement_holds(&plan->during, expert, rank))
-                *gathered += plan->expert_bytes * (keepers - 1) / keepers;
-            if (mp_placement_holds(&plan->during, expert, rank) &&
-                (split == MP_OPTIMIZER_SLICES || split == MP_OPTIMIZER_REPLICA_SLICES))
-                *scattered += plan->gradient_bytes * (keepers - 1) / keepers;
-        }
-        if (split == MP_OPTIMIZER_SLICES_OF_SUM)
-            *scattered += plan->gradient_bytes * moved / keepers;
-    }
-}
-
-static void assert_bytes(const struct mp_plan *plan, const struct mp_plan_facts *facts) {
-    int64_t early = bytes_of(&plan->fetch, MP_STAGE_BEFORE_GATE), gathered, scattered;
-    int64_t late = bytes_of(&plan->fetch, MP_STAGE_AFTER_GATE), kept = 0;
-
-    count_slices(plan, &gathered, &scattered);
-    if (plan->policy->gather_before_gate)
-        early += gathered;
-    else
-        kept = gathered;
-    assert_int_equal(facts->bytes[MP_STAGE_BEFORE_GATE], early);
-    assert_int_equal(facts->bytes[MP_STAGE_AFTER_GATE], late);
-    assert_int_equal(facts->bytes[MP_STAGE_BACKWARD_PREFETCH],
-                     plan->policy->rematerialise ? early + late : 0);
-    assert_int_equal(facts->bytes[MP_STAGE_BACKWARD_REDUCE],
-                     bytes_of(&plan->reduce, MP_STAGE_BACKWARD_REDUCE) +
-                         bytes_of(&plan->share, MP_STAGE_BACKWARD_REDUCE) + scattered);
-    assert_int_equal(facts->bytes[MP_STAGE_AFTER_STEP], kept);
-    /* Gradients down and parameters up: of all slices together each expert's once, otherwise of
-     * each rank that keeps it. */
-    int64_t updates = plan->experts;
-    if (!mp_optimizer_sliced(plan->policy->optimizer))
-        for (int expert = updates = 0; expert < plan->experts; expert++)
-            for (int rank = 0; rank < plan->topology.ranks; rank++)
-                updates += mp_placement_holds(&plan->before, expert, rank);
-    assert_int_equal(facts->bytes_host, plan->policy->offload
-                                            ? updates * (plan->gradient_bytes + plan->expert_bytes)
-                                            : 0);
-}
-
-/* Routes of a plan, counted pair by pair. */
-struct counted {
-    int64_t kept, local, in_node;
-};
-
-static void count_routes(const struct mp_plan *plan, struct counted *counted) {
-    *counted = (struct counted){.kept = 0};
-    for (int source = 0; source < plan->topology.ranks; source++)
-        for (int expert = 0; expert < plan->experts; expert++)
-            for (int at = plan->holder_begin[expert]; at < plan->holder_begin[expert + 1]; at++) {
-                int to = plan->holder[at];
-                int64_t routes = mp_plan_routes_to(plan, source, expert, to);
-                counted->kept += routes;
-                if (to == source) {
-                    counted->local += routes;
-                    continue;
-                }
-                if (mp_topology_node(&plan->topology, to) ==
-                    mp_topology_node(&plan->topology, source))
-                    counted->in_node += routes;
-            }
-}
-
-static void assert_routes(const struct mp_plan *plan, const struct mp_load *load,
-                          const struct mp_plan_facts *facts) {
-    struct counted counted;
-
-    count_routes(plan, &counted);
-    assert_int_equal(facts->routes, mp_load_total(load));
-    assert_int_equal(facts->routes_dropped, mp_load_total(load) - counted.kept);
-    assert_int_equal(facts->routes_local, counted.local);
-    assert_int_equal(facts->routes_in_node, counted.in_node);
-    assert_int_equal(facts->routes_between_nodes, counted.kept - counted.local - counted.in_node);
-    int64_t rows = (int64_t)plan->topology.ranks * plan->experts * plan->padding;
-    assert_int_equal(facts->rows_padded, plan->padding > 0 ? rows - counted.kept : 0);
-}
-
-TEST(facts_agree_with_a_plain_count) {
-    for (int round = 0; round < 100; round++) {
-        struct example example;
-        struct mp_plan_facts facts;
-        int copies = 0, largest = 0;
-        random_kind_of_example(&random_state, round % 2, &example);
-        const struct mp_plan *plan = &example.plan;
-        mp_plan_facts(plan, &example.load, &facts);
-        for (int rank = 0; rank < plan->topology.ranks; rank++) {
-            int extra = 0;
-            for (int expert = 0; expert < plan->experts; expert++)
-                extra += plan->during.owner[expert] != rank &&
-                         mp_placement_holds(&plan->during, expert, rank);
-            copies += extra;
-            largest = extra > largest ? extra : largest;
-        }
-        assert_int_equal(facts.copies, copies);
-        assert_int_equal(facts.largest_rank_copies, largest);
-        assert_bytes(plan, &facts);
-        assert_routes(plan, &example.load, &facts);
-        mp_plan_facts(plan, NULL, &facts);
-        assert_int_equal(facts.routes_dropped, 0);
-        destroy_example(&example);
-    }
 }
 
 /* Replicas are tied to their owner from the start, where their optimizer wants it. */
 TEST(tied_holders_sum_and_share) {
     for (int round = 0; round < 40; round++) {
-        struct example example;
+        AUTO(destroy_example) struct example example;
         random_kind_of_example(&random_state, false, &example);
         struct mp_plan *plan = &example.plan;
-        struct mp_placement home;
-        struct mp_error error = {0};
+        AUTO(placement) struct mp_placement home;
         int replicas = 0;
-        assert_ok(mp_placement_create(plan->topology.ranks, plan->experts, &home, &error), &error);
+        assert_works(mp_placement_create(plan->topology.ranks, plan->experts, &home, &error));
         random_homes(&random_state, true, &home);
         for (int expert = 0; expert < plan->experts; expert++)
             replicas += mp_placement_copies(&home, expert) - 1;
@@ -289,7 +158,7 @@ TEST(tied_holders_sum_and_share) {
             bool tied = split == MP_OPTIMIZER_REPLICATED || split == MP_OPTIMIZER_SLICES_OF_SUM ||
                         split == MP_OPTIMIZER_REPLICA_SLICES_OF_SUM;
             example.policy.optimizer = (enum mp_optimizer_split)split;
-            assert_ok(mp_plan_begin(plan, 4, 2, &home, &error), &error);
+            assert_works(mp_plan_begin(plan, 4, 2, &home, &error));
             assert_int_equal(plan->fetch.count, 0);
             assert_int_equal(plan->reduce.count, tied ? replicas : 0);
             assert_int_equal(plan->share.count, tied ? replicas : 0);
@@ -303,19 +172,17 @@ TEST(tied_holders_sum_and_share) {
                             down->bytes == plan->gradient_bytes && up->bytes == down->bytes);
             }
         }
-        mp_placement_destroy(&home);
-        destroy_example(&example);
     }
 }
 
 /* Whatever a plan was used for, it starts as the header says. */
 TEST(a_plan_starts_anew) {
-    struct example example;
+    AUTO(destroy_example) struct example example;
     random_kind_of_example(&random_state, true, &example);
     struct mp_plan *plan = &example.plan;
     example.policy.optimizer = MP_OPTIMIZER_OWNER;
     plan->outside_capacity = 3;
-    int32_t *owner = calloc((size_t)plan->experts, sizeof *owner);
+    AUTO(allocated) int32_t *owner = calloc((size_t)plan->experts, sizeof *owner);
     begin_owned(plan, 11, 3, owner);
     assert_true(plan->iteration == 11 && plan->layer == 3);
     assert_int_equal(plan->fetch.count + plan->reduce.count + plan->share.count, 0);
@@ -326,24 +193,18 @@ TEST(a_plan_starts_anew) {
     assert_true(plan->padding == 0 && plan->exchange == MP_EXCHANGE_FLAT && plan->group_size == 0);
     for (int64_t pair = 0; pair <= (int64_t)plan->topology.ranks * plan->experts; pair++)
         assert_int_equal(plan->part_begin[pair], 0);
-    free(owner);
-    destroy_example(&example);
 }
 
 TEST(slices_are_not_copied) {
-    struct mp_plan plan;
-    struct mp_placement home;
-    struct mp_error error = {0};
-    assert_ok(mp_placement_create(4, 8, &home, &error), &error);
-    assert_ok(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 1000, &plan, &error), &error);
+    AUTO(plan) struct mp_plan plan;
+    AUTO(placement) struct mp_placement home;
+    assert_works(mp_placement_create(4, 8, &home, &error));
+    assert_works(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 1000, &plan, &error));
     plan.policy = policy_with(MP_OPTIMIZER_SLICES);
-    assert_ok(mp_plan_begin(&plan, 7, 2, &home, &error), &error);
-    assert_int_equal(mp_plan_add_copy(&plan, 5, 0, MP_STAGE_AFTER_GATE, &error), MP_EINVAL);
-    assert_string_equal(error.text,
-                        "iteration 7, layer 2: no rank has expert 5 whole, to copy it from");
+    assert_works(mp_plan_begin(&plan, 7, 2, &home, &error));
+    assert_sentence(mp_plan_add_copy(&plan, 5, 0, MP_STAGE_AFTER_GATE, &error), MP_EINVAL,
+                    "iteration 7, layer 2: no rank has expert 5 whole, to copy it from");
     assert_false(mp_placement_holds(&plan.during, 5, 0));
-    mp_placement_destroy(&home);
-    mp_plan_destroy(&plan);
 }
 
 TEST(impossible_sizes_are_refused) {
@@ -353,12 +214,11 @@ TEST(impossible_sizes_are_refused) {
         struct mp_load load;
         struct mp_placement placement;
         struct mp_plan plan;
-        struct mp_error error = {0};
-        assert_int_equal(mp_load_create(size[index][0], size[index][1], &load, &error), MP_EINVAL);
+        assert_fails(mp_load_create(size[index][0], size[index][1], &load, &error), MP_EINVAL,
+                     "at least one rank and one expert");
         assert_int_equal(mp_placement_create(size[index][0], size[index][1], &placement, NULL),
                          MP_EINVAL);
         assert_int_equal(mp_plan_create(&topology, size[index][1], 1, &plan, NULL), MP_EINVAL);
-        assert_non_null(strstr(error.text, "at least one rank and one expert"));
     }
 }
 
@@ -387,30 +247,27 @@ TEST(nodes_and_names_cover_everything) {
 TEST(what_is_reserved_does_not_grow) {
     enum { RANKS = 9, EXPERTS = 21 };
     const struct mp_topology topology = {RANKS, 4};
-    struct mp_plan plan;
-    struct mp_load load;
-    struct mp_error error = {0};
+    AUTO(plan) struct mp_plan plan;
+    AUTO(load) struct mp_load load;
     int32_t owner[EXPERTS];
-    assert_ok(mp_plan_create(&topology, EXPERTS, 64, &plan, &error), &error);
-    assert_ok(mp_load_create(RANKS, EXPERTS, &load, &error), &error);
+    assert_works(mp_plan_create(&topology, EXPERTS, 64, &plan, &error));
+    assert_works(mp_load_create(RANKS, EXPERTS, &load, &error));
     random_load(&random_state, &load);
     for (int e = 0; e < EXPERTS; e++)
         owner[e] = test_random_int(&random_state, 0, RANKS - 1);
-    assert_ok(mp_plan_reserve(&plan, EXPERTS * (RANKS - 1), &error), &error);
+    assert_works(mp_plan_reserve(&plan, EXPERTS * (RANKS - 1), &error));
     const struct mp_plan reserved = plan;
     begin_owned(&plan, 1, 0, owner);
     for (int e = 0; e < EXPERTS; e++)
         for (int r = 0; r < RANKS; r++)
             if (r != owner[e])
-                assert_ok(mp_plan_add_copy(&plan, e, r, MP_STAGE_AFTER_GATE, &error), &error);
-    assert_ok(mp_plan_dispatch_nearest(&plan, &load, &error), &error);
+                assert_works(mp_plan_add_copy(&plan, e, r, MP_STAGE_AFTER_GATE, &error));
+    assert_works(mp_plan_dispatch_nearest(&plan, &load, &error));
     assert_ptr_equal(plan.fetch.item, reserved.fetch.item);
     assert_ptr_equal(plan.reduce.item, reserved.reduce.item);
     assert_ptr_equal(plan.share.item, reserved.share.item);
     assert_ptr_equal(plan.holder, reserved.holder);
     assert_ptr_equal(plan.part, reserved.part);
-    mp_plan_destroy(&plan);
-    mp_load_destroy(&load);
 }
 
 /* What is lacking makes all shares as even as can be, and the fullest have what is left over. */

@@ -131,16 +131,15 @@ struct drill {
 };
 
 static void begin(struct drill *drill, const struct mp_system *system, bool keeps_plans) {
-    struct mp_error error = {0};
     const struct mp_planner_config config = {.system = system,
                                              .setting = &SETTING,
                                              .gradient_bytes = keeps_plans ? GRADIENT_BYTES : 0,
                                              .move = {MOVED, STATE},
                                              .keeps_plans = keeps_plans,
                                              .check_plans = true};
-    assert_ok(mp_planner_create(&config, &drill->planner, &error), &error);
+    assert_works(mp_planner_create(&config, &drill->planner, &error));
     for (int layer = 0; layer < LAYERS; layer++) {
-        assert_ok(mp_load_create(RANKS, EXPERTS, &drill->load[layer], &error), &error);
+        assert_works(mp_load_create(RANKS, EXPERTS, &drill->load[layer], &error));
         drill->load[layer].count[2 * EXPERTS] = 5;
     }
 }
@@ -151,6 +150,8 @@ static void end(struct drill *drill) {
         mp_load_destroy(&drill->load[layer]);
     assert_int_equal(asked.destroyed, 1);
 }
+
+TEST_END(end, struct drill, end(it))
 
 static int reset(void **state) {
     (void)state;
@@ -167,7 +168,7 @@ static int step(struct drill *drill, struct mp_error *error) {
 }
 
 TEST_WITH(a_run_is_what_its_system_and_first_plan_say, reset, NULL) {
-    struct drill drill;
+    AUTO(end) struct drill drill;
     struct mp_system drops = SYSTEM;
     drops.capabilities |= MP_SYSTEM_DROPS;
     asked.policy.rematerialise = true;
@@ -182,7 +183,6 @@ TEST_WITH(a_run_is_what_its_system_and_first_plan_say, reset, NULL) {
     assert_int_equal(drill.planner.law.padding_limit, 20);
     assert_true(asked.bandwidth == 0);
     assert_int_equal(drill.planner.home[0].owner[1], 3);
-    end(&drill);
 }
 
 TEST_WITH(ranks_have_room_for_the_homes_that_the_system_says_or_begins_with, reset, NULL) {
@@ -210,21 +210,19 @@ TEST_WITH(ranks_have_room_for_the_homes_that_the_system_says_or_begins_with, res
 }
 
 static void plan(struct drill *drill, int layer) {
-    struct mp_error error = {0};
-    assert_ok(mp_planner_begin_layer(&drill->planner, 3, layer, &error), &error);
-    assert_ok(mp_planner_end_layer(&drill->planner, layer, &drill->load[layer], &error), &error);
+    assert_works(mp_planner_begin_layer(&drill->planner, 3, layer, &error));
+    assert_works(mp_planner_end_layer(&drill->planner, layer, &drill->load[layer], &error));
 }
 
 TEST_WITH(a_shared_plan_is_made_again_if_another_layer_had_it, reset, NULL) {
-    struct drill drill;
-    struct mp_error error = {0};
+    AUTO(end) struct drill drill;
     begin(&drill, &SYSTEM, false);
     plan(&drill, 0);
     plan(&drill, 1);
     assert_int_equal(asked.after, 2);
-    assert_ok(mp_planner_again(&drill.planner, 3, 1, &drill.load[1], &error), &error);
+    assert_works(mp_planner_again(&drill.planner, 3, 1, &drill.load[1], &error));
     assert_int_equal(asked.after, 2);
-    assert_ok(mp_planner_again(&drill.planner, 3, 0, &drill.load[0], &error), &error);
+    assert_works(mp_planner_again(&drill.planner, 3, 0, &drill.load[0], &error));
     assert_int_equal(asked.after, 3);
     const struct mp_plan *made = mp_planner_plan(&drill.planner, 0);
     assert_int_equal(made->layer, 0);
@@ -232,49 +230,42 @@ TEST_WITH(a_shared_plan_is_made_again_if_another_layer_had_it, reset, NULL) {
     assert_int_equal(made->gradient_bytes, EXPERT_BYTES);
     assert_int_equal(mp_plan_routes_to(made, 2, 0, 0), 5);
     /* A plan that has begun is not complete. */
-    assert_ok(mp_planner_begin_layer(&drill.planner, 3, 0, &error), &error);
-    assert_ok(mp_planner_again(&drill.planner, 3, 0, &drill.load[0], &error), &error);
+    assert_works(mp_planner_begin_layer(&drill.planner, 3, 0, &error));
+    assert_works(mp_planner_again(&drill.planner, 3, 0, &drill.load[0], &error));
     assert_int_equal(asked.after, 4);
-    end(&drill);
 }
 
 TEST_WITH(plans_that_are_kept_stay, reset, NULL) {
-    struct drill drill;
-    struct mp_error error = {0};
+    AUTO(end) struct drill drill;
     begin(&drill, &SYSTEM, true);
     plan(&drill, 0);
     plan(&drill, 1);
-    assert_ok(mp_planner_again(&drill.planner, 3, 0, &drill.load[0], &error), &error);
+    assert_works(mp_planner_again(&drill.planner, 3, 0, &drill.load[0], &error));
     assert_int_equal(asked.after, 2);
     for (int layer = 0; layer < LAYERS; layer++) {
         assert_int_equal(mp_planner_plan(&drill.planner, layer)->layer, layer);
         assert_int_equal(mp_planner_plan(&drill.planner, layer)->gradient_bytes, GRADIENT_BYTES);
         assert_int_equal(mp_plan_routes_to(mp_planner_plan(&drill.planner, layer), 2, 0, 0), 5);
     }
-    end(&drill);
 }
 
 TEST_WITH(what_breaks_the_law_is_refused, reset, NULL) {
-    struct drill drill;
-    struct mp_error error = {0};
+    AUTO(end) struct drill drill;
     asked.limit = 0;
     begin(&drill, &SYSTEM, false);
     asked.copy_on = 1;
-    assert_ok(mp_planner_begin_layer(&drill.planner, 3, 0, &error), &error);
-    assert_int_equal(mp_planner_end_layer(&drill.planner, 0, &drill.load[0], &error), MP_EPLAN);
-    error = (struct mp_error){0};
+    assert_works(mp_planner_begin_layer(&drill.planner, 3, 0, &error));
+    assert_fails(mp_planner_end_layer(&drill.planner, 0, &drill.load[0], &error), MP_EPLAN, "");
     asked.change.changed = false; /* and yet expert 0 gets another owner */
-    assert_int_equal(step(&drill, &error), MP_EPLAN);
-    end(&drill);
+    assert_fails(step(&drill, &error), MP_EPLAN, "");
 }
 
 TEST_WITH(homes_change_when_they_are_adopted, reset, NULL) {
-    struct drill drill;
-    struct mp_error error = {0};
+    AUTO(end) struct drill drill;
     begin(&drill, &SYSTEM, false);
     asked.change.changed = true;
     for (int i = 0; i < 2; i++) { /* asked again, nothing is left of the first answer */
-        assert_ok(step(&drill, &error), &error);
+        assert_works(step(&drill, &error));
         assert_int_equal(drill.planner.moves.count, 1);
         const struct mp_transfer *move = drill.planner.moves.item;
         assert_int_equal(move->layer, 1);
@@ -288,10 +279,9 @@ TEST_WITH(homes_change_when_they_are_adopted, reset, NULL) {
     assert_int_equal(drill.planner.home[1].owner[0], 1);
     assert_false(mp_placement_holds(&drill.planner.home[1], 0, 0));
     asked.change.changed = false;
-    assert_ok(step(&drill, &error), &error);
+    assert_works(step(&drill, &error));
     assert_int_equal(drill.planner.moves.count, 0);
     assert_false(drill.planner.change.changed);
-    end(&drill);
 }
 
 /* Whoever keeps an expert at the update takes a gradient from a device and gives parameters. */
@@ -311,16 +301,15 @@ static void assert_host_bytes(const struct mp_plan *plan, const struct mp_placem
 /* Until homes are adopted, the rank to come gets the gradients' sum and computes nothing; and if it
  * did not, the law would say so. */
 TEST_WITH(ranks_to_come_get_the_gradients, reset, NULL) {
-    struct drill drill;
-    struct mp_error error = {0};
+    AUTO(end) struct drill drill;
     asked.policy.optimizer = MP_OPTIMIZER_REPLICATED;
     begin(&drill, &SYSTEM, false);
     asked.change = (struct mp_rehome){.changed = true, .asynchronous = true};
-    assert_ok(step(&drill, &error), &error);
+    assert_works(step(&drill, &error));
     const struct mp_plan *plan = mp_planner_plan(&drill.planner, 1);
     for (int adopted = 0; adopted < 2; adopted++) {
-        assert_ok(mp_planner_begin_layer(&drill.planner, 4, 1, &error), &error);
-        assert_ok(mp_planner_end_layer(&drill.planner, 1, &drill.load[1], &error), &error);
+        assert_works(mp_planner_begin_layer(&drill.planner, 4, 1, &error));
+        assert_works(mp_planner_end_layer(&drill.planner, 1, &drill.load[1], &error));
         assert_int_equal(plan->before.owner[0], adopted);
         assert_int_equal(plan->reduce.count, 0);
         assert_int_equal(plan->share.count, !adopted);
@@ -331,10 +320,8 @@ TEST_WITH(ranks_to_come_get_the_gradients, reset, NULL) {
             assert_int_equal(share->stage, MP_STAGE_BACKWARD_REDUCE);
             assert_int_equal(mp_plan_routes_to(plan, 2, 0, 0), 5);
             mp_planner_plan(&drill.planner, 1)->share.count = 0;
-            assert_int_equal(mp_plan_check(plan, &drill.load[1], &drill.planner.law, NULL, &error),
-                             MP_EPLAN);
-            assert_non_null(strstr(error.text, "expert 0 on rank 1 does not get the gradient sum"));
-            error = (struct mp_error){0};
+            assert_fails(mp_plan_check(plan, &drill.load[1], &drill.planner.law, NULL, &error),
+                         MP_EPLAN, "expert 0 on rank 1 does not get the gradient sum");
             struct mp_placement *next = &drill.planner.change.next[1];
             mp_placement_add(next, 0, 2);
             assert_host_bytes(plan, next);
@@ -342,20 +329,16 @@ TEST_WITH(ranks_to_come_get_the_gradients, reset, NULL) {
         }
         mp_planner_adopt_homes(&drill.planner);
     }
-    end(&drill);
 }
 
 /* Rank 0 gets nothing for what it gives; state stays only where experts change places. */
 TEST_WITH(state_that_stays_does_not_travel, reset, NULL) {
     struct drill drill;
-    struct mp_error error = {0};
     begin(&drill, &SYSTEM, false);
     asked.change = (struct mp_rehome){.changed = true, .leave_state = true};
-    assert_int_equal(step(&drill, &error), MP_EPLAN);
-    assert_non_null(strstr(error.text, "optimizer state is left behind"));
-    error = (struct mp_error){0};
+    assert_fails(step(&drill, &error), MP_EPLAN, "optimizer state is left behind");
     drill.planner.check_plans = false;
-    assert_ok(step(&drill, &error), &error);
+    assert_works(step(&drill, &error));
     assert_int_equal(drill.planner.moves.item[0].bytes, MOVED);
     end(&drill);
     reset(NULL);
@@ -363,18 +346,16 @@ TEST_WITH(state_that_stays_does_not_travel, reset, NULL) {
     asked.limit = EXPERTS;
     begin(&drill, &SYSTEM, false);
     asked.change.changed = true;
-    assert_ok(step(&drill, &error), &error);
+    assert_works(step(&drill, &error));
     assert_int_equal(drill.planner.moves.item[0].bytes, 0);
     end(&drill);
 }
 
 TEST_WITH(a_refusal_leaves_nothing, reset, NULL) {
     struct mp_planner planner;
-    struct mp_error error = {0};
     const struct mp_planner_config config = {.system = &SYSTEM, .setting = &SETTING};
     asked.code = MP_EINVAL;
-    assert_int_equal(mp_planner_create(&config, &planner, &error), MP_EREFUSED);
-    assert_string_equal(error.text, "no such thing");
+    assert_sentence(mp_planner_create(&config, &planner, &error), MP_EREFUSED, "no such thing");
     mp_planner_destroy(&planner);
     assert_int_equal(asked.destroyed, 1);
 }

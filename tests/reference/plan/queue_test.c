@@ -18,10 +18,9 @@ static int first_of(const struct mp_queued item[], int count) {
 
 TEST_RANDOM(pops_come_in_order) {
     struct mp_queued expected[ROOM];
-    struct mp_error error = {0};
     struct mp_queue queue;
     int32_t id = 0;
-    assert_ok(mp_queue_create(&memory, ROOM, &queue, &error), &error);
+    assert_works(mp_queue_create(&memory, ROOM, &queue, &error));
     for (int round = 0; round < 20000; round++) {
         int what = test_random_int(random, 0, 2);
         double key = test_random_int(random, -3, 3) / 2.0;

@@ -11,11 +11,10 @@ struct history {
 };
 
 static void create_history(uint64_t *random, struct history *history) {
-    struct mp_error error = {0};
     for (int iteration = 0; iteration < ITERATIONS; iteration++)
         for (int layer = 0; layer < LAYERS; layer++) {
             struct mp_load *load = &history->load[iteration][layer];
-            assert_ok(mp_load_create(RANKS, EXPERTS, load, &error), &error);
+            assert_works(mp_load_create(RANKS, EXPERTS, load, &error));
             random_load(random, load);
         }
 }
@@ -52,9 +51,8 @@ TEST_RANDOM(sums_are_those_of_the_window) {
     create_history(random, &history);
     for (int window = 1; window <= ITERATIONS + 1; window++) {
         struct mp_recent counts, totals;
-        struct mp_error error = {0};
-        assert_ok(mp_recent_create(&memory, COUNTS, window, &counts, &error), &error);
-        assert_ok(mp_recent_create(&memory, LAYERS * EXPERTS, window, &totals, &error), &error);
+        assert_works(mp_recent_create(&memory, COUNTS, window, &counts, &error));
+        assert_works(mp_recent_create(&memory, LAYERS * EXPERTS, window, &totals, &error));
         for (int iteration = 0; iteration < ITERATIONS; iteration++) {
             mp_recent_push_counts(&counts, history.load[iteration], LAYERS);
             mp_recent_push_totals(&totals, history.load[iteration], LAYERS);
@@ -73,17 +71,16 @@ TEST_RANDOM(a_restored_window_goes_on) {
         int window = test_random_int(random, 1, 6), other = test_random_int(random, 1, 6);
         struct history history;
         struct mp_recent recent, restored;
-        struct mp_error error = {0};
         char saved[4096];
         create_history(random, &history);
-        assert_ok(mp_recent_create(&memory, COUNTS, window, &recent, &error), &error);
-        assert_ok(mp_recent_create(&memory, COUNTS, other, &restored, &error), &error);
+        assert_works(mp_recent_create(&memory, COUNTS, window, &recent, &error));
+        assert_works(mp_recent_create(&memory, COUNTS, other, &restored, &error));
         for (int iteration = 0; iteration < before; iteration++)
             mp_recent_push_counts(&recent, history.load[iteration], LAYERS);
         mp_recent_push_counts(&restored, history.load[ITERATIONS - 1], LAYERS); /* forgotten */
         size_t size = mp_recent_save(&recent, saved, sizeof saved);
         assert_true(size <= sizeof saved);
-        assert_ok(mp_recent_load(&restored, saved, size, &error), &error);
+        assert_works(mp_recent_load(&restored, saved, size, &error));
         assert_sums(&restored, &history, before, window < other ? window : other, false);
         if (other <= window)
             for (int iteration = before; iteration < ITERATIONS; iteration++) {
@@ -98,10 +95,9 @@ TEST_RANDOM(a_restored_window_goes_on) {
 TEST_RANDOM(foreign_bytes_are_refused) {
     struct history history;
     struct mp_recent recent, other;
-    struct mp_error error = {0};
     char saved[4096], wrong[4096], after[4096];
     create_history(random, &history);
-    assert_ok(mp_recent_create(&memory, COUNTS, 3, &recent, &error), &error);
+    assert_works(mp_recent_create(&memory, COUNTS, 3, &recent, &error));
     mp_recent_push_counts(&recent, history.load[0], LAYERS);
     size_t size = mp_recent_save(&recent, saved, sizeof saved);
     memset(wrong, 0x55, sizeof wrong);
@@ -121,7 +117,7 @@ TEST_RANDOM(foreign_bytes_are_refused) {
     }
     assert_int_equal(mp_recent_save(&recent, after, sizeof after), size);
     assert_memory_equal(after, saved, size);
-    assert_ok(mp_recent_create(&memory, COUNTS + 1, 3, &other, &error), &error);
+    assert_works(mp_recent_create(&memory, COUNTS + 1, 3, &other, &error));
     assert_int_equal(mp_recent_load(&other, saved, size, NULL), MP_EFORMAT);
     mp_arena_release(&memory);
     assert_int_equal(mp_recent_create(&memory, COUNTS, 0, &other, NULL), MP_EINVAL);

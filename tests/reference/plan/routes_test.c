@@ -8,9 +8,8 @@ enum { RANKS = 3, EXPERTS = 7, TOKENS = 40, MOST = 4 };
 
 /* A load of random tokens, some of whose choices are not taken. */
 static void draw(uint64_t *random, const int32_t tokens[], int top_k, struct mp_load *load) {
-    struct mp_error error = {0};
-    assert_ok(mp_load_create(RANKS, EXPERTS, load, &error), &error);
-    assert_ok(mp_load_give_routes(load, top_k, tokens, &error), &error);
+    assert_works(mp_load_create(RANKS, EXPERTS, load, &error));
+    assert_works(mp_load_give_routes(load, top_k, tokens, &error));
     for (int r = 0; r < RANKS; r++)
         for (int32_t t = load->routes->begin[r]; t < load->routes->begin[r + 1]; t++) {
             int first = test_random_int(random, 0, EXPERTS - 1);
@@ -26,9 +25,8 @@ static void draw(uint64_t *random, const int32_t tokens[], int top_k, struct mp_
 
 /* Of every rank and expert, counted again and again; and forgotten with the routes. */
 static void check_first(struct mp_load *load) {
-    struct mp_error error = {0};
     for (int round = 0; round < 2; round++) {
-        assert_ok(mp_load_count_first(load, &error), &error);
+        assert_works(mp_load_count_first(load, &error));
         for (int i = 0; i < RANKS * EXPERTS; i++) {
             uint32_t first = 0;
             for (int32_t t = load->routes->begin[i / EXPERTS];
@@ -39,7 +37,7 @@ static void check_first(struct mp_load *load) {
     }
     struct mp_routes *routes = load->routes;
     load->routes = NULL;
-    assert_ok(mp_load_count_first(load, &error), &error);
+    assert_works(mp_load_count_first(load, &error));
     assert_null(load->first);
     load->routes = routes;
 }
@@ -49,14 +47,13 @@ TEST_RANDOM(counts_and_transitions_are_those_of_tokens) {
         const int top_k = test_random_int(random, 1, MOST);
         int32_t tokens[RANKS];
         struct mp_load layer[2];
-        struct mp_error error = {0};
         uint32_t count[EXPERTS] = {0}, wanted[EXPERTS][EXPERTS] = {{0}}, next[EXPERTS][EXPERTS];
         int64_t total[2 * EXPERTS];
         for (int r = 0; r < RANKS; r++)
             tokens[r] = test_random_int(random, 0, TOKENS);
         for (int l = 0; l < 2; l++) {
             draw(random, tokens, top_k, &layer[l]);
-            assert_ok(mp_load_check_routes(&layer[l], &error), &error);
+            assert_works(mp_load_check_routes(&layer[l], &error));
         }
         mp_routes_count(layer[0].routes, 1, count);
         assert_memory_equal(count, layer[0].count + EXPERTS, sizeof count);
@@ -80,11 +77,10 @@ TEST_RANDOM(counts_and_transitions_are_those_of_tokens) {
 
 TEST(layers_without_tokens_are_independent) {
     struct mp_load layer[2];
-    struct mp_error error = {0};
     uint32_t next[4] = {1, 0, 0, 0}; /* it is added to */
     int64_t total[4];
     for (int l = 0; l < 2; l++)
-        assert_ok(mp_load_create(2, 2, &layer[l], &error), &error);
+        assert_works(mp_load_create(2, 2, &layer[l], &error));
     memcpy(layer[0].count, (uint32_t[]){3, 2, 4, 1}, 4 * sizeof(uint32_t)); /* 7 and 3 of 10 */
     memcpy(layer[1].count, (uint32_t[]){5, 0, 1, 4}, 4 * sizeof(uint32_t)); /* 6 and 4 */
     assert_false(mp_load_transitions(&layer[0], &layer[1], 10, total, next));
@@ -93,8 +89,8 @@ TEST(layers_without_tokens_are_independent) {
     assert_int_equal(next[2], 2);     /* 1.8 */
     assert_int_equal(next[3], 1);     /* 1.2 */
     /* Tokens that are not the same ones are none. */
-    assert_ok(mp_load_give_routes(&layer[0], 1, (int32_t[]){5, 5}, &error), &error);
-    assert_ok(mp_load_give_routes(&layer[1], 1, (int32_t[]){4, 6}, &error), &error);
+    assert_works(mp_load_give_routes(&layer[0], 1, (int32_t[]){5, 5}, &error));
+    assert_works(mp_load_give_routes(&layer[1], 1, (int32_t[]){4, 6}, &error));
     memset(next, 0, sizeof next);
     assert_false(mp_load_transitions(&layer[0], &layer[1], 10, total, next));
     assert_int_equal(next[0], 4);
@@ -103,36 +99,27 @@ TEST(layers_without_tokens_are_independent) {
 }
 
 TEST(what_tokens_cannot_have_is_said) {
-    struct mp_load load, copy;
-    struct mp_error error = {0};
-    assert_ok(mp_load_create(1, 3, &load, &error), &error);
-    assert_ok(mp_load_create(1, 3, &copy, &error), &error);
-    assert_int_equal(mp_load_give_routes(&load, 4, (int32_t[]){2}, &error), MP_EINVAL);
-    assert_int_equal(mp_load_give_routes(&load, 2, (int32_t[]){INT32_MAX}, &error), MP_EINVAL);
+    AUTO(load) struct mp_load load, copy;
+    assert_works(mp_load_create(1, 3, &load, &error));
+    assert_works(mp_load_create(1, 3, &copy, &error));
+    assert_fails(mp_load_give_routes(&load, 4, (int32_t[]){2}, &error), MP_EINVAL, "");
+    assert_fails(mp_load_give_routes(&load, 2, (int32_t[]){INT32_MAX}, &error), MP_EINVAL, "");
     assert_null(load.routes);
-    error = (struct mp_error){0};
-    assert_ok(mp_load_give_routes(&load, 2, (int32_t[]){2}, &error), &error);
+    assert_works(mp_load_give_routes(&load, 2, (int32_t[]){2}, &error));
     memcpy(load.routes->expert, (int32_t[]){0, 1, 2, -2}, 4 * sizeof(int32_t));
     memcpy(load.count, (uint32_t[]){1, 1, 1}, 3 * sizeof(uint32_t));
-    assert_ok(mp_load_check_routes(&load, &error), &error);
-    assert_ok(mp_load_copy_routes(&copy, &load, &error), &error);
+    assert_works(mp_load_check_routes(&load, &error));
+    assert_works(mp_load_copy_routes(&copy, &load, &error));
     assert_memory_equal(copy.routes->expert, load.routes->expert, 4 * sizeof(int32_t));
     load.count[1] = 2;
-    error = (struct mp_error){0};
-    assert_int_equal(mp_load_check_routes(&load, &error), MP_EFORMAT);
-    assert_non_null(strstr(error.text, "rank 0 has 2 routes to expert 1, but its tokens' experts "
-                                       "make 1"));
+    assert_fails(mp_load_check_routes(&load, &error), MP_EFORMAT,
+                 "rank 0 has 2 routes to expert 1, but its tokens' experts "
+                 "make 1");
     load.routes->expert[1] = 0;
-    error = (struct mp_error){0};
-    assert_int_equal(mp_load_check_routes(&load, &error), MP_EFORMAT);
-    assert_non_null(strstr(error.text, "token 0 of rank 0 has an expert twice"));
+    assert_fails(mp_load_check_routes(&load, &error), MP_EFORMAT,
+                 "token 0 of rank 0 has an expert twice");
     load.routes->expert[1] = 3;
-    error = (struct mp_error){0};
-    assert_int_equal(mp_load_check_routes(&load, &error), MP_EFORMAT);
-    assert_non_null(strstr(error.text, "an expert that there is not"));
+    assert_fails(mp_load_check_routes(&load, &error), MP_EFORMAT, "an expert that there is not");
     load.routes->expert[1] = -4;
-    error = (struct mp_error){0};
-    assert_int_equal(mp_load_check_routes(&load, &error), MP_EFORMAT);
-    mp_load_destroy(&load);
-    mp_load_destroy(&copy);
+    assert_fails(mp_load_check_routes(&load, &error), MP_EFORMAT, "");
 }

@@ -105,6 +105,8 @@ static void destroy_scribe(struct scribe *scribe) {
     free(scribe);
 }
 
+TEST_END(destroy_scribe, struct scribe *, destroy_scribe(*it))
+
 /* ---- by hand ---- */
 
 /* Events of the layers of `direction` as words: ">fetch0" starts, "<fetch0" waits, and work has its
@@ -135,10 +137,9 @@ static void golden_plan(const struct scribe *scribe, struct mp_plan *made, int l
 }
 
 static void dispatch(struct mp_plan *made) {
-    struct mp_load load;
+    AUTO(load) struct mp_load load;
     golden_load(&load);
     assert_works(mp_plan_dispatch_nearest(made, &load, &error));
-    mp_load_destroy(&load);
 }
 
 static void run(struct scribe *scribe) {
@@ -150,7 +151,7 @@ static void run(struct scribe *scribe) {
 /* Hecate, section 4: spAG under attention, spRS behind the second exchange, each layer's stage
  * waited for when the one below has computed its experts' gradients. */
 TEST(copies_travel_under_attention) {
-    struct scribe *scribe = create_scribe(2, 4);
+    AUTO(destroy_scribe) struct scribe *scribe = create_scribe(2, 4);
     struct mp_plan plans[2];
     char text[TEXT];
     for (int l = 0; l < 2; l++) {
@@ -177,14 +178,13 @@ TEST(copies_travel_under_attention) {
     assert_string_equal(told(scribe, MP_NO_DIRECTION, text), "update >loss <loss");
     for (int l = 0; l < 2; l++)
         mp_plan_destroy(&plans[l]);
-    destroy_scribe(scribe);
 }
 
 /* A copy of a copy sets out when that is here, behind rows. */
 TEST(copies_are_made_of_copies) {
     char text[TEXT];
-    struct scribe *scribe = create_scribe(1, 4);
-    struct mp_plan made;
+    AUTO(destroy_scribe) struct scribe *scribe = create_scribe(1, 4);
+    AUTO(plan) struct mp_plan made;
     golden_plan(scribe, &made, 0);
     assert_works(mp_plan_add_copy(&made, 0, 2, MP_STAGE_BEFORE_GATE, &error));
     assert_works(mp_plan_add_copy_from(&made, 0, 2, 3, MP_STAGE_AFTER_GATE, &error));
@@ -197,8 +197,6 @@ TEST(copies_are_made_of_copies) {
     run(scribe);
     assert_non_null(strstr(told(scribe, MP_FORWARD, text),
                            ">late-fetch0 permute0 >rows0 <rows0 <fetch0 <late-fetch0 experts0"));
-    mp_plan_destroy(&made);
-    destroy_scribe(scribe);
 }
 
 /* The next layer's copies set out once rows and late copies have, whether rows travel in one step
@@ -206,7 +204,7 @@ TEST(copies_are_made_of_copies) {
 TEST(copies_are_fetched_early) {
     char text[TEXT];
     for (int pipelined = 0; pipelined < 2; pipelined++) {
-        struct scribe *scribe = create_scribe(3, 4);
+        AUTO(destroy_scribe) struct scribe *scribe = create_scribe(3, 4);
         struct mp_plan plans[3];
         for (int l = 0; l < 3; l++) {
             golden_plan(scribe, &plans[l], l);
@@ -240,15 +238,14 @@ TEST(copies_are_fetched_early) {
         assert_int_equal(mp_policy_fetches(&scribe->policy), 2);
         for (int l = 0; l < 3; l++)
             mp_plan_destroy(&plans[l]);
-        destroy_scribe(scribe);
     }
 }
 
 /* What slices are put together of may set out under the layers above; then all that is behind it in
  * the background is, too. */
 TEST(slices_set_out_ahead) {
-    struct scribe *scribe = create_scribe(4, 4);
-    struct mp_plan made;
+    AUTO(destroy_scribe) struct scribe *scribe = create_scribe(4, 4);
+    AUTO(plan) struct mp_plan made;
     char text[TEXT];
     golden_plan(scribe, &made, 0);
     scribe->policy.optimizer = MP_OPTIMIZER_SLICES;
@@ -283,8 +280,6 @@ TEST(slices_set_out_ahead) {
         at = strstr(at, back[i]);
         assert_non_null(at);
     }
-    mp_plan_destroy(&made);
-    destroy_scribe(scribe);
 }
 
 /* FasterMoE: S_0, S_1, broadcasts, C_0, R_0, C_1, R_1, the shadowed expert; backward computes it
@@ -292,8 +287,8 @@ TEST(slices_set_out_ahead) {
 TEST(shadows_come_last_and_first) {
     char text[TEXT];
     for (int shared = 0; shared < 2; shared++) {
-        struct scribe *scribe = create_scribe(1, 4);
-        struct mp_plan made;
+        AUTO(destroy_scribe) struct scribe *scribe = create_scribe(1, 4);
+        AUTO(plan) struct mp_plan made;
         golden_plan(scribe, &made, 0);
         made.exchange = MP_EXCHANGE_PIPELINED;
         made.group_size = 2;
@@ -324,8 +319,6 @@ TEST(shadows_come_last_and_first) {
                                      "<returns0 <returns0.1 combine0 gate0 "
                                      "attention0 >sum-dense0 embed >sum-dense1 <sum-copies0 "
                                      "<sum-dense0 <sum-dense1");
-        mp_plan_destroy(&made);
-        destroy_scribe(scribe);
     }
 }
 
@@ -334,8 +327,8 @@ TEST(shadows_come_last_and_first) {
 TEST(a_shared_expert_hides_rows) {
     char text[TEXT];
     for (int pipelined = 0; pipelined < 2; pipelined++) {
-        struct scribe *scribe = create_scribe(1, 4);
-        struct mp_plan made;
+        AUTO(destroy_scribe) struct scribe *scribe = create_scribe(1, 4);
+        AUTO(plan) struct mp_plan made;
         golden_plan(scribe, &made, 0);
         if (pipelined) {
             made.exchange = MP_EXCHANGE_PIPELINED;
@@ -362,15 +355,13 @@ TEST(a_shared_expert_hides_rows) {
                                            ">sum-copies0 <rows0 experts0"
                                          : "permute0 >rows0 shared0 <rows0 experts0 >returns0 "
                                            "<returns0 combine0 gate0"));
-        mp_plan_destroy(&made);
-        destroy_scribe(scribe);
     }
 }
 
 /* Slices are put together at their homes two layers at a time, and experts move before. */
 TEST(homes_follow_the_step) {
-    struct scribe *scribe = create_scribe(3, 4);
-    struct mp_plan made;
+    AUTO(destroy_scribe) struct scribe *scribe = create_scribe(3, 4);
+    AUTO(plan) struct mp_plan made;
     char text[TEXT];
     golden_plan(scribe, &made, 0);
     dispatch(&made);
@@ -384,14 +375,12 @@ TEST(homes_follow_the_step) {
     scribe->change.changed = false;
     run(scribe);
     assert_null(strstr(told(scribe, MP_NO_DIRECTION, text), "moves"));
-    mp_plan_destroy(&made);
-    destroy_scribe(scribe);
 }
 
 /* Serving ends with the head, and slices are put together only for homes that have changed. */
 TEST(serving_goes_forward_only) {
-    struct scribe *scribe = create_scribe(1, 4);
-    struct mp_plan made;
+    AUTO(destroy_scribe) struct scribe *scribe = create_scribe(1, 4);
+    AUTO(plan) struct mp_plan made;
     char text[TEXT];
     golden_plan(scribe, &made, 0);
     assert_works(mp_plan_add_copy(&made, 0, 3, MP_STAGE_BEFORE_GATE, &error));
@@ -422,14 +411,12 @@ TEST(serving_goes_forward_only) {
     assert_string_equal(told(scribe, MP_NO_DIRECTION, text), ">loss <loss");
     run(scribe);
     assert_string_equal(told(scribe, MP_NO_DIRECTION, text), ">moves <moves >loss <loss");
-    mp_plan_destroy(&made);
-    destroy_scribe(scribe);
 }
 
 /* They travel under the whole next iteration; or at once, if somebody can't wait for it. */
 TEST(asynchronous_moves_set_out_first_and_end_before_the_update) {
-    struct scribe *scribe = create_scribe(1, 4);
-    struct mp_plan made;
+    AUTO(destroy_scribe) struct scribe *scribe = create_scribe(1, 4);
+    AUTO(plan) struct mp_plan made;
     char text[TEXT];
     golden_plan(scribe, &made, 0);
     dispatch(&made);
@@ -453,8 +440,6 @@ TEST(asynchronous_moves_set_out_first_and_end_before_the_update) {
     }
     run(scribe);
     assert_string_equal(told(scribe, MP_NO_DIRECTION, text), "update >loss <loss");
-    mp_plan_destroy(&made);
-    destroy_scribe(scribe);
 }
 
 /* ---- laws ---- */
@@ -545,7 +530,7 @@ TEST_RANDOM(any_plans_keep_the_laws) {
     for (int i = 0; i < 60; i++) {
         struct example examples[MOST_LAYERS];
         int layers = test_random_int(random, 1, MOST_LAYERS);
-        struct scribe *scribe = create_scribe(layers, MOST_RANKS);
+        AUTO(destroy_scribe) struct scribe *scribe = create_scribe(layers, MOST_RANKS);
         for (int l = 0; l < layers; l++) {
             random_kind_of_example(random, false, &examples[l]);
             scribe->plan[l] = &examples[l].plan;
@@ -569,6 +554,5 @@ TEST_RANDOM(any_plans_keep_the_laws) {
         assert_int_equal(scribe->events, scribe->fail_at);
         for (int l = 0; l < layers; l++)
             destroy_example(&examples[l]);
-        destroy_scribe(scribe);
     }
 }

@@ -16,9 +16,9 @@ static double total_loss(struct small_trainer *small) {
     if (mp_trainer_forward(trainer, token, target, &error))
         fail_msg("%s", error.text);
     mp_model_head(model, 0, false);
-    double loss = mp_model_loss_sum(model, trainer->host_loss) / TOKENS;
+    double loss = mp_model_loss_sum(model, trainer->batch.loss) / TOKENS;
     for (int l = 0; l < trainer->job.layers; l++)
-        loss += trainer->auxiliary_loss[l];
+        loss += trainer->counts.loss[l];
     return loss;
 }
 

@@ -127,7 +127,7 @@ TEST(rows_without_memory_are_told) {
         assert_int_equal(mp_trainer_step_on(trainer, token, token, &result, &error), MP_OK);
         assert_int_equal(mp_trainer_totals(trainer)->row_growths, 0);
         for (int e = 0; e < 4 * trainer->job.layers; e++)
-            trainer->loads.count[e] = e % 4 < 2 ? TOKENS / 4 * 3 : TOKENS / 4;
+            trainer->forced.loads.count[e] = e % 4 < 2 ? TOKENS / 4 * 3 : TOKENS / 4;
         largest = grants[i];
         int code = mp_trainer_step_on(trainer, token, token, &result, &error);
         largest = PTRDIFF_MAX;

@@ -174,7 +174,8 @@ RUNS_TEST(every_span_is_there_as_it_was) {
     json_decref(all);
 }
 
-/* Rank 1 comes 3 ms late to a dispatch of two micro-batches; and clocks that can't be right. */
+/* Rank 1 comes 3 ms late to a dispatch of two micro-batches, after others that nobody meets; and
+ * clocks that can't be right. */
 RUNS_TEST(arrows_go_from_the_last_to_the_others) {
     struct mp_results_exported exported;
     struct runs_rank ranks[3];
@@ -182,6 +183,11 @@ RUNS_TEST(arrows_go_from_the_last_to_the_others) {
     for (int r = 0; r < 3; r++) {
         runs_rank_open(folder, r, 3, &ranks[r]);
         ranks[r].rank = 0; /* one clock */
+        for (int other = 0; r == 1 && other < 3; other++)
+            runs_record(&ranks[r], other == 0,
+                        &(struct runs_span){MP_PHASE_DISPATCH,
+                                            other == 1 ? MP_BACKWARD : MP_FORWARD, 10 * other, 5, 0,
+                                            other == 2 ? 1 : 2, 7, -1, false});
         for (int turn = 0; turn < 2; turn++)
             runs_record(&ranks[r], 0,
                         &(struct runs_span){MP_PHASE_DISPATCH, MP_FORWARD,

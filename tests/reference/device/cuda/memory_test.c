@@ -2,6 +2,8 @@
  * streams. */
 #include "tests/reference/device/cuda/cuda_support.h"
 
+TEST_END(device, struct mp_device *, mp_device_destroy(*it))
+
 static uint8_t *random_bytes(size_t count) {
     uint8_t *bytes = malloc(count + 1);
     assert_non_null(bytes);
@@ -49,7 +51,7 @@ TEST(memory_is_counted) {
 
 TEST(copies_arrive) {
     enum { BYTES = 10001, STEPS = 40 };
-    uint8_t *sent = random_bytes(BYTES), *got = random_bytes(BYTES);
+    AUTO(allocated) uint8_t *sent = random_bytes(BYTES), *got = random_bytes(BYTES);
     cuda_double_set_delay(300);
     struct mp_device *device = open_device(MP_FLOAT32, false);
     const struct mp_device_operations *operations = device->operations;
@@ -77,15 +79,13 @@ TEST(copies_arrive) {
     operations->host_release(device, NULL);
     close_device(device);
     cuda_double_set_delay(0);
-    free(sent);
-    free(got);
 }
 
 /* One more array than fits: NULL, and a sentence with who, how much and what there is.  What is
  * there stays usable, and so does the device once it is released. */
 TEST(memory_runs_out) {
     struct cuda_double_counts counts;
-    struct mp_device *device = open_device(MP_FLOAT32, false);
+    AUTO(device) struct mp_device *device = open_device(MP_FLOAT32, false);
     const struct mp_device_operations *operations = device->operations;
     cuda_double_get_counts(&counts);
     cuda_double_fail_malloc_after(counts.device_bytes + (10 << 20));
@@ -100,16 +100,14 @@ TEST(memory_runs_out) {
     assert_non_null(array);
     operations->release(device, array);
     cuda_double_fail_malloc_after(-1);
-    mp_device_destroy(device);
 }
 
 TEST(page_locked_memory_runs_out) {
-    struct mp_device *device = open_device(MP_FLOAT32, false);
+    AUTO(device) struct mp_device *device = open_device(MP_FLOAT32, false);
     cuda_double_fail_host_after(0);
     assert_null(device->operations->host_allocate(device, 100));
     assert_fails(mp_device_check(device, &error), MP_ENOMEM, "page-locked memory of the host");
     cuda_double_fail_host_after(-1);
-    mp_device_destroy(device);
 }
 
 TEST_SEED(random_state);

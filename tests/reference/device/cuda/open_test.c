@@ -245,12 +245,11 @@ TEST(gpus_are_listed) {
 /* ---- the library ---- */
 
 static void refused_with_library(const char *path, const char *said) {
-    char *kept = strdup(getenv("MOEPERF_CUDA_LIBRARY"));
+    AUTO(allocated) char *kept = strdup(getenv("MOEPERF_CUDA_LIBRARY"));
     assert_non_null(kept);
     setenv("MOEPERF_CUDA_LIBRARY", path, 1);
     REFUSED(&usual, MP_ENOTFOUND, "rank 3: ", path, said);
     setenv("MOEPERF_CUDA_LIBRARY", kept, 1);
-    free(kept);
 }
 
 TEST(the_library_is_missing) {
@@ -264,7 +263,7 @@ TEST(the_real_library_answers) {
     struct mp_cuda_gpu gpu = {.name = ""};
     struct mp_error error = {0};
     int count = 0;
-    char *kept = strdup(getenv("MOEPERF_CUDA_LIBRARY"));
+    AUTO(allocated) char *kept = strdup(getenv("MOEPERF_CUDA_LIBRARY"));
     assert_non_null(kept);
     unsetenv("MOEPERF_CUDA_LIBRARY");
     int code = mp_device_cuda_list(&gpu, 1, &count, &error);
@@ -274,7 +273,6 @@ TEST(the_real_library_answers) {
     else
         assert_true(count >= 1 && gpu.name[0] && gpu.memory > 0);
     setenv("MOEPERF_CUDA_LIBRARY", kept, 1);
-    free(kept);
 }
 
 TEST_SEED(random_state);

@@ -42,8 +42,8 @@ static void upload(struct mp_cuda *cuda, uint8_t *memory, int least, int most, u
 /* Small and large ones, several rings of them. */
 static void check_uploads(int delay_us, int uploads, int least, int most) {
     size_t tails = (size_t)uploads * ARRAYS * TAIL;
-    uint8_t *memory = calloc(ARRAYS, (size_t)most), *expected = malloc(tails);
-    uint8_t *got = malloc(tails);
+    AUTO(allocated) uint8_t *memory = calloc(ARRAYS, (size_t)most), *expected = malloc(tails);
+    AUTO(allocated) uint8_t *got = malloc(tails);
     assert_true(memory && expected && got);
     cuda_double_set_delay(delay_us);
     struct mp_cuda *cuda = open_cuda();
@@ -56,9 +56,6 @@ static void check_uploads(int delay_us, int uploads, int least, int most) {
     device->operations->release(device, kept);
     close_device(device);
     cuda_double_set_delay(0);
-    free(memory);
-    free(expected);
-    free(got);
 }
 
 TEST(uploads_are_what_kernels_find) {
@@ -78,7 +75,7 @@ TEST(halves_may_be_filled_exactly) {
 }
 
 TEST(too_large_an_array_is_refused) {
-    uint8_t *array = calloc(1, MOST);
+    AUTO(allocated) uint8_t *array = calloc(1, MOST);
     assert_non_null(array);
     struct mp_cuda *cuda = open_cuda();
     const void *const host[] = {array, array};
@@ -87,7 +84,6 @@ TEST(too_large_an_array_is_refused) {
     assert_null(mp_cuda_upload(cuda, cuda->stream, 2, host, (size_t[]){MOST, 1}));
     assert_fails(mp_device_check(&cuda->device, &error), MP_ELIMIT, "rank 2, GPU 0", "2097153");
     mp_device_destroy(&cuda->device);
-    free(array);
 }
 
 TEST_SEED(random_state);

@@ -316,7 +316,7 @@ static void check_step(const char *const *settings) {
     }
     assert_int_equal(atomic_load(&ours), growth);
     if (!trainer->planner.system->before_gate &&
-        trainer->loads.count) /* the same rows again and again */
+        trainer->forced.loads.count) /* the same rows again and again */
         assert_int_equal(growth, 0);
     must(mp_recorder_finish(&recording.recorder, MP_OK, NULL, &error), &error);
     unlink(recording.path);

@@ -522,7 +522,7 @@ static double loss_at(struct mp_trainer *trainer, const int32_t *token, const in
     struct mp_error error = {0};
     must(mp_trainer_forward(trainer, token, target, &error), &error);
     mp_model_head(model, 0, false);
-    return mp_model_loss_sum(model, trainer->host_loss) / model->tokens;
+    return mp_model_loss_sum(model, trainer->batch.loss) / model->tokens;
 }
 
 /* Along the gradient of a layer's gate.  Choices are replayed, so that the same routes are dropped

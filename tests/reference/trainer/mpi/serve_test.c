@@ -15,10 +15,10 @@ static int32_t token_at(int64_t iteration, int sequence, int place) {
 /* Tokens [first, first + count) of this rank's sequences, all of them behind the first text's. */
 static void take_tokens(const struct mp_trainer *trainer, int64_t iteration, int first, int count,
                         int32_t *token) {
-    for (int b = 0; b < trainer->sequences; b++)
+    for (int b = 0; b < trainer->batch.sequences; b++)
         for (int i = 0; i < count; i++)
             token[b * count + i] =
-                token_at(iteration, trainer->comm->rank * trainer->sequences + b, first + i);
+                token_at(iteration, trainer->comm->rank * trainer->batch.sequences + b, first + i);
 }
 
 /* Logits of this rank's sequences after each step, in the order of all: [steps][BATCH][V]. */
@@ -26,7 +26,7 @@ static void serve(struct mp_trainer *trainer, int steps, float *logits) {
     struct mp_model *model = mp_trainer_model(trainer);
     int32_t token[BATCH * POSITIONS], target[BATCH];
     int context = trainer->job.context, each = mp_job_step_tokens(&trainer->job);
-    size_t own = (size_t)trainer->sequences * MP_VOCABULARY;
+    size_t own = (size_t)trainer->batch.sequences * MP_VOCABULARY;
     struct mp_error error = {0};
     take_tokens(trainer, 0, 0, context, token);
     must(mp_trainer_fill_on(trainer, token, &error), &error);
@@ -36,15 +36,16 @@ static void serve(struct mp_trainer *trainer, int steps, float *logits) {
         take_tokens(trainer, i, context + each, 1, target);
         must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
         mp_model_logits(model);
-        memcpy(logits + ((size_t)i * BATCH + (size_t)(trainer->comm->rank * trainer->sequences)) *
-                            MP_VOCABULARY,
+        memcpy(logits +
+                   ((size_t)i * BATCH + (size_t)(trainer->comm->rank * trainer->batch.sequences)) *
+                       MP_VOCABULARY,
                model->logits, own * sizeof *logits);
     }
 }
 
 static void compare(const struct mp_trainer *trainer, const char *what, int steps,
                     const float *logits, const float *expected) {
-    size_t each = (size_t)trainer->sequences * MP_VOCABULARY;
+    size_t each = (size_t)trainer->batch.sequences * MP_VOCABULARY;
     for (int i = 0; i < steps; i++)
         for (size_t k = 0; k < each; k++) {
             size_t at =
@@ -123,8 +124,8 @@ TEST(a_checkpoint_is_served_as_it_was_trained) {
         must(mp_trainer_restore(trainer, folder, &error), &error);
         assert_int_equal(mp_trainer_iteration(trainer), 0);
         serve(trainer, 1, served);
-        for (int b = 0; b < trainer->sequences; b++)
-            memcpy(expected + (size_t)(world->rank * trainer->sequences + b) * MP_VOCABULARY,
+        for (int b = 0; b < trainer->batch.sequences; b++)
+            memcpy(expected + (size_t)(world->rank * trainer->batch.sequences + b) * MP_VOCABULARY,
                    trained + (size_t)(b * 16 + 11) * MP_VOCABULARY,
                    MP_VOCABULARY * sizeof *expected);
         compare(trainer, settings[0], 1, served, expected);
