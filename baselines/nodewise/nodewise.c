@@ -112,19 +112,18 @@ static int copies_limit(const struct nodewise *self) {
 }
 
 static int settle_chunks(struct nodewise *self, struct mp_error *error) {
-    const struct mp_exchange *exchange =
-        mp_exchange_of((enum mp_exchange_kind)self->setting.exchange);
+    const struct mp_setting *setting = &self->setting;
     int *chunks = &self->options.chunks;
     if (*chunks != MP_AUTO && (*chunks < 1 || *chunks > MP_MOST_DEGREE))
         return mp_fail(error, MP_EINVAL, "nodewise's chunks are 1 to %d, or auto", MP_MOST_DEGREE);
-    if (mp_exchange_takes_degree(exchange, CHUNKS) && !exchange->deduplicates &&
-        self->setting.exchange_degree <= 1)
+    if (setting->exchange == MP_EXCHANGE_FLAT && setting->exchange_degree <= 1)
         return MP_OK;
     if (*chunks > 1)
         return mp_fail(error, MP_EINVAL,
                        "nodewise's %d chunks of experts take a flat exchange without an "
                        "exchange-degree, not %s with %d",
-                       *chunks, exchange->name, self->setting.exchange_degree);
+                       *chunks, mp_exchange_name((enum mp_exchange_kind)setting->exchange),
+                       setting->exchange_degree);
     *chunks = 1;
     return MP_OK;
 }

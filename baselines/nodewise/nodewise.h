@@ -25,6 +25,9 @@
  *   correct  then as `even`, on the actual loads, as long as that saves more than the way of the
  *            copies, which experts wait for, out of the own node
  *
+ *   chunk    rows travel by whole experts, in chunks under the products of one another
+ *            (reference/plan/chunks.h), unless that takes gates' time from what is not hidden
+ *
  * Where nodes have one rank each, all ranks are one node.  Nothing allocates after create; integers
  * decide wherever several ranks have to agree on more than an order of costs. */
 #ifndef MOEPERF_BASELINES_NODEWISE_NODEWISE_H
