@@ -14,6 +14,7 @@ static const struct mp_setting plain = {.layers = 2,
                                         .topology = {4, 2},
                                         .tokens_per_rank = 64,
                                         .expert_bytes = 1000,
+                                        .gradient_bytes = 1000,
                                         .route_bytes = 256,
                                         .bandwidth = 1e9,
                                         .bandwidth_in_node = 1e9,
@@ -35,6 +36,7 @@ static struct mp_setting draw_setting(uint64_t *random, int draw) {
                                  .seconds_per_expert = 1e-6 * test_random_double(random),
                                  .non_moe_seconds = 1e-3 * test_random_double(random),
                                  .shards = test_random_int(random, 0, 3) ? 1 : 2};
+    setting.gradient_bytes = setting.expert_bytes;
     struct mp_topology *topology = &setting.topology;
     if (draw % 3 == 1)
         setting.experts = topology->ranks * test_random_int(random, 1, 3);
@@ -141,13 +143,13 @@ static const struct {
 } known[] = {
     {"ep", 0x6ebeeb9a701f4c4e},           {"deepep", 0x0976a45141fe8e78},
     {"deepspeed", 0x8b5ffe2da57a6b2a},    {"eplb", 0x58468be19022fe04},
-    {"fastermoe", 0x417dee42e61d9d53},    {"flexmoe", 0x43073ad14537e7da},
+    {"fastermoe", 0x417dee42e61d9d53},    {"flexmoe", 0x371fa931dc448638},
     {"frugal", 0x4838389ab33cc7f2},       {"fssdp", 0xc49507eb63a450d3},
     {"free-balance", 0x7c3ea80004f84414}, {"harmoeny", 0x43d6de8ccb9c2eec},
     {"hetumoe", 0xdd0a1163b9d23e2e},      {"hiermoe", 0x5c965707309ae761},
     {"laer", 0x929b9a3e5da0c9c8},         {"llep", 0x04262493edde6d40},
     {"lp", 0x424e15f9b5e4bdbf},           {"moonep", 0x7600aef0582d6cc3},
-    {"nodewise", 0xff741e938e8e6db4},     {"skeleton", 0x20ef0581e97ab8ce},
+    {"nodewise", 0xb4007824c0f2fcc5},     {"skeleton", 0x20ef0581e97ab8ce},
     {"smartmoe", 0xed53731724045b54},     {"swiftmoe", 0xaec7c180f106ca00},
     {"tamoe", 0xe29f82064af38765},        {"tutel", 0x404cc620c5dbdefe},
     {"ultraep", 0x43e42329e401676f},

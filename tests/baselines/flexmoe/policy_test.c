@@ -153,7 +153,9 @@ TEST(factors_come_from_the_setting) {
     assert_true(fabs(costs.row - 8e-6) < 1e-15);
     assert_true(fabs(costs.replica - 2.5e-4) < 1e-13);
     setting.forward_only = true;
+    setting.gradient_bytes = 0;
     costs = mp_flex_costs(&setting);
     assert_true(fabs(costs.route - 1e-6) < 1e-15);
     assert_true(fabs(costs.row - 4e-6) < 1e-15);
+    assert_true(costs.replica == 0);
 }

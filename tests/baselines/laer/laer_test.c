@@ -186,7 +186,8 @@ TEST(routes_cost_less_within_a_node) {
                                      .route_bytes = 8,
                                      .bandwidth = 8,
                                      .bandwidth_in_node = 40,
-                                     .seconds_per_route = 3};
+                                     .seconds_per_route = 3,
+                                     .forward_only = index % 2 == 1};
         struct mp_laer_options options;
         parse_options(tested, &options, NULL);
         options.bandwidth_in_node = 8 * rows[index].in_node;
@@ -195,6 +196,7 @@ TEST(routes_cost_less_within_a_node) {
         assert_close(costs.in_node, rows[index].costs[0], 1e-12);
         assert_close(costs.between_nodes, rows[index].costs[1], 1e-12);
         assert_close(costs.compute, 3, 0);
+        assert_int_equal(costs.forward_only, setting.forward_only);
     }
 }
 

@@ -3,7 +3,6 @@
 
 #include "reference/fssdp/fssdp.h"
 
-
 static struct mp_arena memory;
 
 /* One second per route and per crossing route, so that all figures are whole. */
