@@ -375,6 +375,12 @@ int mp_store_open(const char *path, struct mp_store **store, struct mp_error *er
     return code;
 }
 
+static bool has_log(const char *path) {
+    char log[PATH_MAX];
+    int length = snprintf(log, sizeof log, "%s-wal", path);
+    return length >= (int)sizeof log || access(log, F_OK) == 0;
+}
+
 /* SQLite reads a database in WAL mode through a file beside it that it must be able to write.
  * Where it can't be and no writer has left a log, the file itself is all there is to read. */
 static bool must_be_immutable(const struct mp_store *store) {
@@ -390,9 +396,11 @@ static bool must_be_immutable(const struct mp_store *store) {
 static int connect_to_read(const char *path, struct mp_store **store, int *version,
                            struct mp_error *error) {
     struct mp_error first = {0};
+    bool leaves_log = !has_log(path);
     int code = connect_to(path, SQLITE_OPEN_READONLY, store, error);
     if (code)
         return code;
+    (*store)->leaves_log = leaves_log;
     code = identify(*store, version, &first);
     if (!code)
         return MP_OK;
@@ -441,10 +449,20 @@ int mp_store_open_read_only(const char *path, struct mp_store **store, struct mp
     return code;
 }
 
+/* A connection that only reads leaves an empty log behind; the last one that may write does not. */
+static void remove_log(const char *path) {
+    sqlite3 *connection = NULL;
+    if (sqlite3_open_v2(path, &connection, SQLITE_OPEN_READWRITE, NULL) == SQLITE_OK)
+        sqlite3_exec(connection, "PRAGMA schema_version", NULL, NULL, NULL);
+    sqlite3_close(connection);
+}
+
 void mp_store_close(struct mp_store *store) {
     if (!store)
         return;
     sqlite3_close(store->connection);
+    if (store->leaves_log)
+        remove_log(store->path);
     free(store->path);
     free(store);
 }

@@ -177,6 +177,18 @@ RUNS_TEST(reading_needs_a_file_and_never_writes) {
     struct mp_store_run run = runs_description("ep", "text");
     assert_fails(mp_store_ingest(store, &run, NULL, 0, NULL, &error), MP_EIO, "readonly");
     mp_store_close(store);
+
+    /* Nothing is left beside the file, unless another connection needs it. */
+    char log[sizeof folder->database + 4];
+    snprintf(log, sizeof log, "%s-wal", folder->database);
+    for (int others = 1; others >= 0; others--) {
+        if (others == 0)
+            close_store(folder);
+        assert_works(mp_store_open_read_only(folder->database, &store, &error));
+        assert_rows(store, "SELECT count(*) FROM v_run", "0");
+        mp_store_close(store);
+        assert_int_equal(access(log, F_OK), others ? 0 : -1);
+    }
 }
 
 /* What a build from before some columns and views existed leaves, and what a user added. */
