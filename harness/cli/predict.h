@@ -54,8 +54,8 @@ int cli_print_predictions(const struct cli_predictions *predictions, enum mp_rep
                           struct mp_error *error);
 
 /* Where every system stands over all points of what is varied, in their order: how near to the
- * bound, how often the fastest, how many times as fast as others.  A table to be freed also after an
- * error.  Errors: MP_ENOMEM. */
+ * bound, how often the fastest, how many times as fast as others.  A table to be freed also after
+ * an error.  Errors: MP_ENOMEM. */
 int cli_standing_table(const struct cli_predictions *predictions, struct table *table,
                        struct mp_error *error);
 

@@ -173,8 +173,8 @@ void mp_plan_destroy(struct mp_plan *plan); /* accepts NULL and a zeroed plan */
 int mp_plan_reserve(struct mp_plan *plan, int transfers, struct mp_error *error);
 
 /* Starts the plan of a layer and iteration: before = during = `home`, no fetches, no parts, no
- * capacity, flat exact exchange of degree 1, no chunk_routes, no place_chunk.  With tied replicas, or slices of a
- * sum, reduce and share get every holder beside the owner.  MP_ENOMEM. */
+ * capacity, flat exact exchange of degree 1, no chunk_routes, no place_chunk.  With tied replicas,
+ * or slices of a sum, reduce and share get every holder beside the owner.  MP_ENOMEM. */
 int mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer,
                   const struct mp_placement *home, struct mp_error *error);
 

@@ -32,7 +32,7 @@ struct mp_store {
     char *path;
     bool (*waits)(void *context, double seconds); /* NULL: as long as usual */
     void *waits_context;
-    bool leaves_log; /* it reads, and there was no log beside the file before */
+    bool leaves_log;         /* it reads, and there was no log beside the file before */
     struct row_source *rows; /* what the virtual table moeperf_rows yields now; NULL: nothing */
 };
 
