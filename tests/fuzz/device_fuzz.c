@@ -46,7 +46,7 @@ static void read_all(const char *sql) {
 /* Rank 1's clock is 1000 ns ahead and drifts. */
 static void record_rank(int rank) {
     const struct spool_stream_payload streams[] = {{.stream = 0}, {.stream = 1}};
-    spool_begin(&spool, rank, rank + 1, 1, hosts[rank]);
+    spool_start(&spool, rank, rank + 1, 1, hosts[rank]);
     spool_add(&spool, MP_SPOOL_STREAM, &streams[0], sizeof streams[0], "compute");
     spool_add(&spool, MP_SPOOL_STREAM, &streams[1], sizeof streams[1], "comm");
     for (int i = 0; i < SPANS; i++) {
@@ -198,7 +198,7 @@ static void make_spool(struct choices *choices, int number, struct rows *rows) {
     const char *host = hosts[choose_byte(choices) % 3];
     int64_t clock_ns = choose_number(choices);
     /* The lowest bit tells one spool from the other. */
-    spool_begin(&spool, rank, pid, (clock_ns & ~(int64_t)1) + number, host);
+    spool_start(&spool, rank, pid, (clock_ns & ~(int64_t)1) + number, host);
     while (choices->left > rest) {
         uint8_t operation = choose_byte(choices) % OPERATIONS;
         if (operation == ACTIVITY)

@@ -221,7 +221,7 @@ static void operate(struct program *program) {
 }
 
 static void run_program(struct program *program) {
-    spool_begin(&spool, 0, 1, 1, "host");
+    spool_start(&spool, 0, 1, 1, "host");
     while (program->choices.left > 0)
         operate(program);
     for (int t = 0; t < THREADS; t++)

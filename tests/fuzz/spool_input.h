@@ -97,7 +97,7 @@ static inline bool spool_add(struct spool_bytes *spool, int type, const void *fi
 }
 
 /* Begins a spool. */
-static inline void spool_begin(struct spool_bytes *spool, int rank, int pid, int64_t clock_ns,
+static inline void spool_start(struct spool_bytes *spool, int rank, int pid, int64_t clock_ns,
                                const char *host) {
     struct spool_header_payload header = {.version = MP_SPOOL_VERSION,
                                           .rank = rank,
