@@ -27,9 +27,8 @@ static const struct mp_option option_table[] = {
      "copies inside nodes after the gate, where that pays"},
     {"chunks", MP_OPTION_COUNT, FIELD(chunks), "", "auto", -1, MP_MOST_DEGREE, NULL,
      "groups of a rank's experts, each with an exchange under the products of the one before; "
-     "auto: "
-     "3, or 1 where copies between nodes take longer than what hides them; a job's exchange-degree "
-     "takes its place"},
+     "auto: 3, or 1 where rows between nodes or gradients take longer than what hides them, or "
+     "rows are cut by the job"},
     {0},
 };
 
@@ -461,7 +460,8 @@ const struct mp_system mp_system_nodewise = {
         "Every node gets the hottest experts once, as many as save more rows between nodes than "
         "their own way costs beyond what attention hides, and spreads them over its ranks; inside "
         "a node, ranks that have more than others give routes away with a copy, before the gate on "
-        "expected loads and after it on the actual ones, where that pays. Exact and dropless.",
+        "expected loads and after it on the actual ones, where that pays. Rows travel in chunks of "
+        "whole experts, under the products of others. Exact and dropless.",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_PLANS_BEFORE_GATE | MP_SYSTEM_UNEVEN_EXPERTS |
                     MP_SYSTEM_MORE_RANKS,
     .options = option_table,

@@ -24,7 +24,8 @@ struct mp_expert_chunks {
     int64_t *all, *before;      /* [ranks] likewise: rows of a rank */
 };
 
-/* For plans with at most so many holders of all experts together; tables are the arena's. */
+/* For plans with at most so many holders of all experts together.  Tables are the arena's, whose
+ * user looks whether there was memory (mp_arena_check). */
 void mp_expert_chunks_create(struct mp_arena *memory, const struct mp_topology *topology,
                              int layers, int places, struct mp_expert_chunks *chunks);
 /* Gives a plan whose dispatch is written plan.degree such chunks: its place_chunk, which stays as
