@@ -208,8 +208,24 @@ __device__ __forceinline__ void keep(const gate_rows &a, int64_t row, float most
         a.kept[row] = kept;
 }
 
-template <class Layout>
-__global__ void __launch_bounds__(GATE_THREADS) gate_forward_kernel(const gate_rows a) {
+/* Whether a rule is none but softmax and the largest logits, as nearly every model has it. */
+bool is_plain(const gate_rows &a) {
+    return a.rule.scores == MP_SCORES_SOFTMAX && !(a.rule.temperature > 0) && a.parts == 1 &&
+           !a.forced && !a.rule.random_second && !(a.rule.alignment_slope > 0);
+}
+
+/* Plain rules have kernels of their own, in which the compiler leaves out what the others need:
+ * instructions of those rules, even passed over, take longer than memory does. */
+template <class Layout, bool PLAIN>
+__global__ void __launch_bounds__(GATE_THREADS) gate_forward_kernel(const gate_rows given) {
+    gate_rows a = given;
+    if (PLAIN) {
+        a.rule.scores = MP_SCORES_SOFTMAX;
+        a.rule.temperature = a.rule.alignment_slope = 0;
+        a.rule.random_second = false;
+        a.parts = 1;
+        a.forced = nullptr;
+    }
     const int64_t row = row_of_group<Layout>();
     const int experts = row < a.rows ? a.experts : 0;
     const bool sigmoids = is_sigmoid(a.rule.scores);
@@ -406,7 +422,8 @@ static void gate_forward(struct mp_device *device, mp_stream stream, int tokens,
     by_row(a.experts, are_aligned(ACCESS_BYTES, logits, probability), [&](auto layout) {
         using Layout = decltype(layout);
         launch(cuda, "gate", stream, row_blocks<Layout>(a.rows), GATE_THREADS,
-               gate_forward_kernel<Layout>, a);
+               is_plain(a) ? gate_forward_kernel<Layout, true> : gate_forward_kernel<Layout, false>,
+               a);
     });
     if (!forced && rule->matching == MP_MATCH_EXPERTS)
         experts_choose(cuda, stream, tokens, experts, top_k, *rule, probability, choice, weight);
