@@ -201,7 +201,10 @@ struct mp_device_operations {
     void *(*native_stream)(struct mp_device *, mp_stream stream);
 
     /* c[m][n] = alpha * op(a) * op(b) + beta * c; op transposes when its flag is set; leading
-     * dimensions are those of the stored matrices.  2 * m * n * k flop. */
+     * dimensions are those of the stored matrices.  2 * m * n * k flop.
+     * Sums are fp32.  Where beta is not 0 and c is bf16, the product may be rounded to bf16 before
+     * c is added, as some kernels of cuBLAS do, besides the result: off by up to half a unit of
+     * the product more.  What is to be added up exactly takes gemm_float. */
     void (*gemm)(struct mp_device *, mp_stream, bool transpose_a, bool transpose_b, int m, int n,
                  int k, float alpha, const void *a, int lda, const void *b, int ldb, float beta,
                  void *c, int ldc);
@@ -216,8 +219,8 @@ struct mp_device_operations {
      *   out       [sum][columns_out]
      *   host weight [groups]     pointers to [columns_in][columns_out] each; elements, but float
      *                            for WEIGHT_GRADIENT
-     * The kind says which of the three is written; it is overwritten, or added to when
-     * `accumulate`.  WEIGHT_GRADIENT with 0 rows gives zeros (or leaves the sum as it was).
+     * The kind says which of the three is written; it is overwritten, or added to, as gemm does,
+     * when `accumulate`.  WEIGHT_GRADIENT with 0 rows gives zeros (or leaves the sum as it was).
      * 2 * sum * columns_in * columns_out flop.  At most as many weights as the limits have experts.
      *
      * Groups that follow each other may have the same weight, whose gradient is then their sum.

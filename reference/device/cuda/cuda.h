@@ -115,8 +115,8 @@ size_t mp_cuda_sorting_bytes(int count);
 
 /* MP_CUDA_FAMILIES(one) applies one(family) to every family of kernels. */
 #define MP_CUDA_FAMILIES(one)                                                                      \
-    one(attention) one(elementwise) one(embedding) one(gate) one(gelu) one(gemm) one(layer_norm)   \
-        one(loss) one(optimizer) one(permute) one(routes)
+    one(attention) one(elementwise) one(embedding) one(gate) one(gate_statistics) one(gelu)        \
+        one(gemm) one(layer_norm) one(loss) one(optimizer) one(permute) one(routes)
 /* Both for every family; scratch is in bytes, for these limits, 0 if it needs none. */
 #define MP_CUDA_DECLARE(family)                                                                    \
     void mp_cuda_install_##family(struct mp_device_operations *operations);                        \

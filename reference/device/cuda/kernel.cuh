@@ -10,6 +10,9 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 #include <stdint.h>
+#include <string.h>
+
+#include <type_traits>
 
 #include "reference/device/cuda/cuda.h"
 
@@ -55,6 +58,34 @@ __device__ __forceinline__ void store(T *to, const float (&from)[COUNT]) {
     for (int i = 0; i < COUNT; i++)
         elements.value[i] = from_float<T>(from[i]);
     *reinterpret_cast<vector<T, COUNT> *>(to) = elements;
+}
+
+/* The same of what is not read again before other data has passed: it leaves the caches first. */
+template <size_t BYTES>
+using access = std::conditional_t<
+    BYTES == 16, uint4,
+    std::conditional_t<BYTES == 8, uint2,
+                       std::conditional_t<BYTES == 4, unsigned int, unsigned short>>>;
+
+template <int COUNT, typename T>
+__device__ __forceinline__ void load_once(const T *from, float (&to)[COUNT]) {
+    T elements[COUNT];
+    const auto bits = __ldcs(reinterpret_cast<const access<sizeof elements> *>(from));
+    memcpy(elements, &bits, sizeof elements);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        to[i] = to_float(elements[i]);
+}
+
+template <int COUNT, typename T>
+__device__ __forceinline__ void store_once(T *to, const float (&from)[COUNT]) {
+    T elements[COUNT];
+    access<sizeof elements> bits;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        elements[i] = from_float<T>(from[i]);
+    memcpy(&bits, elements, sizeof bits);
+    __stcs(reinterpret_cast<access<sizeof elements> *>(to), bits);
 }
 
 /* The largest access of a thread, and how many elements it has. */

@@ -4,19 +4,32 @@
  * block of 256 threads: each logit is read once and its gradient written once, 4 + the element's
  * bytes.  Longer rows have blocks of 1024 threads, one to an SM, which hold the first 32768 logits
  * and read the rest once more.  That rest of all rows under way is to be found in the second-level
- * cache: 70 KB of a row of 50304, 9 MB on 132 SMs.
+ * cache, 70 KB of a row of 50304, 9 MB on 132 SMs: it alone is read in the usual way,
+ * everything else is read and written as what is not needed again.
  *
- * The thread that has the target's logit before it becomes a gradient also writes the loss, so that
- * the gradient may lie where the logits do. */
+ * While a block writes it reads nothing; so that memory does both all the time, it first asks the
+ * cache for the row that comes when it and the others under way are done.  What it holds are
+ * exponentials from the largest logit of each thread, since the row's own is known too late, and
+ * are multiplied by what that is off by.
+ *
+ * On an H100, rows of 50304 and bf16: 0.83 of a copy's rate with logits held, 0.95 with
+ * exponentials, 0.998 with rows asked for, too, and accesses that leave the cache to the rest (0.85
+ * without these).
+ *
+ * The gradient may lie where the logits do: the target's logit is read first, and its gradient,
+ * like the loss, written last. */
 #include "reference/device/cuda/kernel.cuh"
+#include "reference/device/cuda/mma.cuh"
 
 #include <float.h>
+#include <math.h>
 
 namespace {
 
-constexpr int WARPS = 4;           /* rows of a block while a warp holds one */
-constexpr int KEPT = 8;            /* accesses of a longer row that a thread holds */
-constexpr float LOWEST = -FLT_MAX; /* not -infinity, whose distance from itself is no number */
+constexpr int WARPS = 4;            /* rows of a block while a warp holds one */
+constexpr int KEPT = 8;             /* accesses of a longer row that a thread holds */
+constexpr int BLOCK_THREADS = 1024; /* of a multiprocessor, in blocks with longer rows */
+constexpr float LOWEST = -FLT_MAX;  /* not -infinity, whose distance from itself is no number */
 
 __device__ __forceinline__ float loss_of(float logit, float largest, float sum) {
     return logf(sum) + (largest - logit);
@@ -111,6 +124,15 @@ __device__ __forceinline__ void over_rest(const row_split<COUNT> &split, Work wo
         work(split.tail + thread, number<1>());
 }
 
+/* Has the part of a row that a block is to hold brought into the second-level cache. */
+template <int COUNT, int THREADS>
+__device__ __forceinline__ void prefetch_kept(const float *row, int vocabulary) {
+    constexpr int LINE = 128 / sizeof(float), HELD = KEPT * COUNT * THREADS;
+    for (int column = (int)threadIdx.x * LINE; column < HELD && column < vocabulary;
+         column += THREADS * LINE)
+        mp::prefetch(row + column);
+}
+
 /* Like mp::block_sum. */
 template <int THREADS> __device__ __forceinline__ float block_largest(float value) {
     __shared__ float part[THREADS / mp::WARP];
@@ -131,77 +153,82 @@ template <int THREADS> __device__ __forceinline__ float block_largest(float valu
 struct seen {
     float largest, sum;
 
-    template <int C> __device__ __forceinline__ void add(const float (&value)[C]) {
-        float before = largest;
+    /* Logits become their exponentials; -infinity stands for none. */
+    template <int A, int C> __device__ __forceinline__ void add(float (&value)[A][C]) {
+        const float before = largest;
 #pragma unroll
-        for (int i = 0; i < C; i++)
-            largest = fmaxf(largest, value[i]);
+        for (int a = 0; a < A; a++)
+#pragma unroll
+            for (int i = 0; i < C; i++)
+                largest = fmaxf(largest, value[a][i]);
         sum *= expf(before - largest);
 #pragma unroll
-        for (int i = 0; i < C; i++)
-            sum += expf(value[i] - largest);
-    }
-};
-
-/* What turns logits of a row into gradients. */
-template <typename T> struct row_gradient {
-    int target;
-    float largest, sum, scale, factor;
-    float *loss; /* the row's */
-    T *gradient;
-
-    template <int C> __device__ __forceinline__ void write(int column, float (&value)[C]) const {
+        for (int a = 0; a < A; a++)
 #pragma unroll
-        for (int i = 0; i < C; i++) {
-            bool hit = column + i == target;
-            if (hit)
-                *loss = loss_of(value[i], largest, sum);
-            value[i] = expf(value[i] - largest) * factor - (hit ? scale : 0.0f);
-        }
-        mp::store(gradient + column, value);
+            for (int i = 0; i < C; i++) {
+                value[a][i] = expf(value[a][i] - largest);
+                sum += value[a][i];
+            }
     }
 };
 
-/* A block per row. */
+/* A block per row; those of so many rows are under way at once. */
 template <typename T, int COUNT, int THREADS>
-__global__ void __launch_bounds__(THREADS, 1024 / THREADS)
-    by_block(int vocabulary, const float *logits, const int32_t *__restrict__ targets, float scale,
-             float *__restrict__ loss, T *gradient) {
-    int64_t row = blockIdx.x, at = row * vocabulary;
+__global__ void __launch_bounds__(THREADS, BLOCK_THREADS / THREADS)
+    by_block(int rows, int vocabulary, int under_way, const float *logits,
+             const int32_t *__restrict__ targets, float scale, float *__restrict__ loss,
+             T *gradient) {
+    const int64_t row = blockIdx.x, at = row * vocabulary;
     const float *from = logits + at;
+    T *to = gradient + at;
     const row_split<COUNT> split(at, vocabulary);
-    int begin = split.head + (int)threadIdx.x * COUNT;
+    const int begin = split.head + (int)threadIdx.x * COUNT, target = targets[row];
+    const float logit = from[target];
     float kept[KEPT][COUNT];
 #pragma unroll
     for (int a = 0; a < KEPT; a++) {
         int column = begin + a * THREADS * COUNT;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            kept[a][i] = -INFINITY;
         if (column < split.tail)
-            mp::load(from + column, kept[a]);
+            mp::load_once(from + column, kept[a]);
     }
     seen own = {LOWEST, 0};
-#pragma unroll
-    for (int a = 0; a < KEPT; a++)
-        if (begin + a * THREADS * COUNT < split.tail)
-            own.add(kept[a]);
+    own.add(kept);
+    const float largest_kept = own.largest;
     over_rest<COUNT, THREADS>(split, [&](int column, auto count) {
-        float value[decltype(count)::VALUE];
-        mp::load(from + column, value);
+        float value[1][decltype(count)::VALUE];
+        mp::load(from + column, value[0]);
         own.add(value);
     });
 
-    float largest = block_largest<THREADS>(own.largest);
-    float sum = mp::block_sum<THREADS>(own.sum * expf(own.largest - largest));
-    const row_gradient<T> result = {targets[row], largest,    sum,          scale,
-                                    scale / sum,  loss + row, gradient + at};
+    const float largest = block_largest<THREADS>(own.largest);
+    const float sum = mp::block_sum<THREADS>(own.sum * expf(own.largest - largest));
+    const float factor = scale / sum, factor_kept = expf(largest_kept - largest) * factor;
+    if (row + under_way < rows)
+        prefetch_kept<COUNT, THREADS>(from + (int64_t)under_way * vocabulary, vocabulary);
 #pragma unroll
-    for (int a = 0; a < KEPT; a++)
+    for (int a = 0; a < KEPT; a++) {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            kept[a][i] *= factor_kept;
         if (begin + a * THREADS * COUNT < split.tail)
-            result.write(begin + a * THREADS * COUNT, kept[a]);
+            mp::store_once(to + begin + a * THREADS * COUNT, kept[a]);
+    }
     over_rest<COUNT, THREADS>(split, [&](int column, auto count) {
         float value[decltype(count)::VALUE];
         mp::load(from + column, value);
-        result.write(column, value);
+#pragma unroll
+        for (int i = 0; i < decltype(count)::VALUE; i++)
+            value[i] = expf(value[i] - largest) * factor;
+        mp::store_once(to + column, value);
     });
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        loss[row] = loss_of(logit, largest, sum);
+        to[target] = mp::from_float<T>(expf(logit - largest) * factor - scale);
+    }
 }
 
 template <typename T> struct cross_entropy_of {
@@ -221,8 +248,9 @@ template <typename T> struct cross_entropy_of {
     }
 
     template <int COUNT, int THREADS> void by_blocks() const {
-        mp::launch(cuda, "cross-entropy", stream, rows, THREADS, by_block<T, COUNT, THREADS>,
-                   vocabulary, logits, target, scale, loss, gradient);
+        mp::launch(cuda, "cross-entropy", stream, rows, THREADS, by_block<T, COUNT, THREADS>, rows,
+                   vocabulary, cuda->multiprocessors * (BLOCK_THREADS / THREADS), logits, target,
+                   scale, loss, gradient);
     }
 
     void queue() const {
@@ -236,7 +264,7 @@ template <typename T> struct cross_entropy_of {
         else if (vocabulary <= 256 * KEPT * 4)
             aligned ? by_blocks<4, 256>() : by_blocks<1, 256>();
         else
-            aligned ? by_blocks<4, 1024>() : by_blocks<1, 1024>();
+            aligned ? by_blocks<4, BLOCK_THREADS>() : by_blocks<1, BLOCK_THREADS>();
     }
 };
 

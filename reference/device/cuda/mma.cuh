@@ -1,7 +1,7 @@
 /* Instructions of compute capability 8.0 that CUDA C++ has no functions for: products of small
- * matrices by a warp, loading their fragments, copies that run beside the thread.  All inline PTX
- * of the back end is here; names and layouts are those of the PTX ISA (mma.m16n8k16, ldmatrix,
- * cp.async).  The CPU double of CUDA has functions of the same names.
+ * matrices by a warp, loading their fragments, copies that run beside the thread, prefetching.  All
+ * inline PTX of the back end is here; names and layouts are those of the PTX ISA (mma.m16n8k16,
+ * ldmatrix, cp.async).  The CPU double of CUDA has functions of the same names.
  *
  * Fragments, by lane, with group = lane / 4 and pair = lane % 4 * 2:
  *   left    16 x 16 bf16  [r]: row group + 8 (r % 2), columns pair + 8 (r / 2) and the next
@@ -9,7 +9,7 @@
  *   sums    16 x 8 fp32   [i]: row group + 8 (i / 2), column pair + i % 2
  * The lower half of a register is what comes first.
  *
- * On older GPUs all of these trap: no bf16 device is created there. */
+ * On older GPUs all of these but prefetch trap: no bf16 device is created there. */
 #ifndef MOEPERF_REFERENCE_DEVICE_CUDA_MMA_CUH
 #define MOEPERF_REFERENCE_DEVICE_CUDA_MMA_CUH
 
@@ -104,6 +104,11 @@ __device__ __forceinline__ float power_of_two(float x) {
     float result = 0;
     MP_PTX_OF_REGISTERS("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
+}
+
+/* Has the line of the second-level cache with this address of global memory read.  Any GPU. */
+__device__ __forceinline__ void prefetch(const void *from) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from)));
 }
 
 } // namespace mp

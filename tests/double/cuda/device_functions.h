@@ -95,6 +95,14 @@ template <typename T> inline unsigned __match_any_sync(unsigned mask, T value, C
     return (unsigned)cuda_double_exchange(CUDA_DOUBLE_MATCH_ANY, mask, bits, 0, 32, file, line);
 }
 
+/* Accesses that leave the caches first; there are none here. */
+template <typename T> inline T __ldcs(const T *from) {
+    return *from;
+}
+template <typename T> inline void __stcs(T *to, T value) {
+    *to = value;
+}
+
 /* Atomics return what was there before. */
 inline int atomicAdd(int *address, int value) {
     return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);

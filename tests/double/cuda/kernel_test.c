@@ -59,6 +59,7 @@ static const struct {
     {FRAGMENT_NOT_ALIGNED, "__trap"},
     {COPY_NOT_ALIGNED, "no multiple of what it copies"},
     {COPY_NOT_WAITED_FOR, "has not waited for its copies"},
+    {PREFETCH_ASTRAY, "__trap"},
 };
 
 /* Each is told, with the line where it happened, stays the device's error, and leaves a double that

@@ -103,6 +103,8 @@ __global__ void be_mistaken(mistake of, int *out) {
         mp::copy_async_16(rows[i], out + i / 4 * 4, true);
         mp::copy_async_commit();
         value = rows[i][0];
+    } else if (of == PREFETCH_ASTRAY) {
+        mp::prefetch(out + 64);
     } else if (of == WIDTH_OF_THREE) {
         value = __shfl_sync(ALL, value, 0, 3);
     } else if (i == 50) {

@@ -37,6 +37,7 @@ enum mistake {
     FRAGMENT_NOT_ALIGNED,
     COPY_NOT_ALIGNED,
     COPY_NOT_WAITED_FOR,
+    PREFETCH_ASTRAY,
     MISTAKES
 };
 cudaError_t launch_mistake(cudaStream_t stream, enum mistake mistake, int *out);

@@ -143,6 +143,12 @@ inline float power_of_two(float x) {
     return exp2f(x);
 }
 
+/* A GPU would pass over what it can't reach. */
+inline void prefetch(const void *from, CUDA_DOUBLE_PLACE) {
+    if (!cuda_double_is_device(from, 1))
+        cuda_double_trap(file, line);
+}
+
 } // namespace mp
 
 #endif
