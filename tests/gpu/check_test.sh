@@ -25,7 +25,9 @@ grep -q '^usage: ci/gpu-check' "$work/out" || fail "--help names no usage"
 expect 2 "$source/ci/gpu-check" --fast
 grep -q 'unknown option --fast' "$work/err" || fail "an unknown option is not named"
 expect 2 "$source/ci/gpu-check" --out
-grep -q -- '--out needs a file or folder' "$work/err" || fail "a missing folder is not named"
+grep -q -- '--out needs a value' "$work/err" || fail "a missing folder is not named"
+expect 2 "$source/ci/gpu-check" --only training,rank
+grep -q 'training,rank: parts are tests, ' "$work/err" || fail "an unknown part is not named"
 
 # A machine without a GPU: one sentence, and nothing is built.
 mkdir "$work/bin"
@@ -53,6 +55,7 @@ tab=$'\t'
 for line in "test_reference_device_gemm, a case${tab}no GPU of that kind${tab}${tab}to pass${tab}skip" \
     "test_reference_device_rows${tab}status 1${tab}${tab}to pass${tab}fail" \
     "test_gpu_collectors${tab}status 134${tab}${tab}to pass${tab}fail" \
+    "flexmoe on 2 ranks${tab}status *${tab}fail" \
     "training step${tab}*${tab}${tab}to run${tab}fail" "benchmarks${tab}*${tab}fail"; do
     grep -qx "${line//\*/.*}" "$work/out.d/results.tsv" || fail "no $line: $(cat "$work/out.d/results.tsv")"
 done
@@ -62,3 +65,10 @@ grep -qF -- '--- out[3] is 41' "$work/out.d/summary.txt" || fail "no reason: $(c
 ! grep -q RUN "$work/out.d/reasons.txt" || fail "more than reasons: $(cat "$work/out.d/reasons.txt")"
 grep -q 'the double of CUDA, revision 1a2b3c$' "$work/out.d/summary.txt" || fail "not the revision that was packed"
 [ ! -e "$work/build/CMakeCache.txt" ] || fail "something was built"
+
+# Without mpirun there are no ranks, and it says so.
+ln -s /usr/bin/* /bin/* "$work/bin" 2>/dev/null || true
+rm -f "$work/bin/mpirun"
+expect 0 env PATH="$work/bin" "$source/ci/gpu-check" --double --only ranks --packed "$work/packed.tar.gz" --build "$work/build" --out "$work/out.d"
+grep -q "^ranks${tab}there is no mpirun" "$work/out.d/results.tsv" || fail "no reason why there are no ranks"
+grep -q '^0 passed, 0 failed, 1 skipped$' "$work/out" || fail "more than ranks: $(cat "$work/out")"

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# Several ranks on the double of CUDA, over MPI (memory of GPUs through the host) and over the double
-# of NCCL: the losses of one rank on a CPU, for systems that copy, move and slice experts; and over
-# NCCL, of exchanges in chunks, the experts that come over MPI, to the last bit.
-# usage: ranks_test.sh SOURCE-FOLDER BIN-FOLDER NCCL-DOUBLE TRANSPORT RANKS [few]
+# Several ranks on GPUs, over MPI (memory of GPUs through the host) and over NCCL: the losses of one
+# rank on a CPU, for systems that copy, move and slice experts; and over NCCL, of exchanges in chunks,
+# the experts that come over MPI, to the last bit.
+# usage: ranks_test.sh SOURCE-FOLDER BIN-FOLDER TRANSPORT RANKS [SYSTEM...]
+# Of all systems, or of those that are named.  MOEPERF_CUDA_LIBRARY and MOEPERF_NCCL_LIBRARY say on
+# what; over MPI ranks share GPUs where there are fewer.
 set -euo pipefail
-readonly source=$1 bin=$2 nccl=$3 transport=$4 ranks=$5 iterations=6 tolerance=1e-5
-export MOEPERF_CUDA_LIBRARY=$bin/libmoeperf-cuda-double.so
-export MOEPERF_NCCL_LIBRARY=$nccl
+readonly source=$1 bin=$2 transport=$3 ranks=$4 iterations=6 tolerance=1e-5
+shift 4
+readonly systems=" $* "
 export MOEPERF_DOUBLE_DELAY=${MOEPERF_DOUBLE_DELAY:-200}
-# NCCL wants a GPU for each rank; the double has as many as are asked for.
-export MOEPERF_DOUBLE_DEVICES=$ranks
+# NCCL wants a GPU for each rank; the double of CUDA has as many as are asked for.
+if [ "$transport" = nccl ]; then export MOEPERF_DOUBLE_DEVICES=$ranks; fi
 cd "$source"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -18,6 +20,10 @@ golden=tests/golden/gpu/gate.txt
 settings=()
 while read -r setting; do settings+=(--set "$setting"); done < <(sed -n 's/^set //p' $golden)
 sed -n 's/^loss //p' $golden | head -n $iterations >"$work/expected"
+
+wanted() {
+    [[ $systems =~ ^\ *$ || $systems == *" $1 "* ]]
+}
 
 # run TRANSPORT NAME OPTION...: a system with these options.
 run() {
@@ -35,6 +41,7 @@ run() {
 
 # check NAME OPTION...: its losses.
 check() {
+    if ! wanted "$1"; then return; fi
     run "$transport" "$@"
     awk '$1 == "progress" { print $2, $4 }' "$work/out" >"$work/actual"
     awk -v name="$1" -v tolerance=$tolerance '
@@ -51,6 +58,7 @@ check() {
 # in the next one non-expert parameters have been summed in another order.
 chunks() {
     local by rank
+    if ! wanted "$1"; then return; fi
     if [ "$transport" = mpi ]; then
         check "$@"
         return
@@ -67,7 +75,6 @@ chunks() {
 
 check fssdp
 check flexmoe options.interval=2
-if [ "${6:-}" = few ]; then exit; fi # what copies, and what moves and slices
 check ep
 check deepep nodes=2
 check hiermoe nodes=2 options.hierarchy=4:2 options.depth=3 # in three rounds
