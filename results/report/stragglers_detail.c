@@ -92,7 +92,7 @@ static struct rank_row rank_row(const struct mp_straggler *found, int index) {
     int cause = main_cause(rank);
     return (struct rank_row){*rank, index, rank->direct + rank->propagated,
                              found->slowdowns.rank ? found->slowdowns.rank[index] : NAN,
-                             rank->cause[cause] > 0 ? mp_cause_name((enum mp_cause)cause) : "-"};
+                             rank->cause[cause] > 0 ? waiting_cause((enum mp_cause)cause) : "-"};
 }
 
 static int print_ranks(const struct mp_straggler *found, FILE *out, struct mp_error *error) {
