@@ -223,11 +223,13 @@ static json_t *pack_file(const char *kind, const char *name, const char *path,
     size_t size;
     if (mp_yaml_read_file(path, &text, &size, error))
         return NULL;
-    json_t *object =
-        json_pack("{s:s, s:s, s:s, s:s}", "kind", kind, "name", name, "path", path, "text", text);
+    json_t *object = strlen(text) < size ? NULL
+                                         : json_pack("{s:s, s:s, s:s, s:s}", "kind", kind, "name",
+                                                     name, "path", path, "text", text);
     free(text);
     if (!object)
-        mp_fail(error, MP_EFORMAT, "%s: is not UTF-8", path);
+        mp_fail(error, MP_EFORMAT,
+                "%s: is no text in UTF-8 (moeperf report prints what a database has)", path);
     return object;
 }
 

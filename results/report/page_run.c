@@ -222,12 +222,11 @@ int page_run(struct page *page, const struct report_run *run, struct mp_error *e
     int code = page_query(page, ranks_sql, run->run_id, ranks_columns, 4,
                           "Ranks that did not complete", NULL, error);
     if (!code)
-        code = page_query(
-            page, lost_sql, run->run_id, lost_columns, 6,
-            "Where the others would wait for the slowest rank: time lost is its busy "
-            "time minus each other's, summed.  Blocked is every rank of that layer: until "
-            "others come, and by transfers.",
-            NULL, error);
+        code = page_query(page, lost_sql, run->run_id, lost_columns, 6,
+                          "Where the others would wait for the slowest rank: time lost is its busy "
+                          "time minus each other's, summed. Blocked: all ranks in "
+                          "all of the layer, until others come and by transfers.",
+                          NULL, error);
     if (!code)
         code = page_timeline(page, run, error);
     if (!code)

@@ -34,8 +34,9 @@ static void print_slowdowns(const struct mp_straggler *found, FILE *out) {
     if (slow->slowdown < 1 + MP_STRAGGLER_LEAST)
         return;
     if (!isnan(slow->worst_ranks))
-        table_paragraph(out, "The slowest 3 %% of the ranks make %.0f %% of that (M_W).",
-                        100 * slow->worst_ranks);
+        table_paragraph(
+            out, "The slowest %s %.0f %% of that (M_W, of 3 %% of the ranks, rounded up).",
+            found->ranks <= 33 ? "rank makes" : "3 % of the ranks make", 100 * slow->worst_ranks);
     if (!isnan(slow->last_stage))
         table_paragraph(out,
                         "Were the last of %d pipeline stages as long as their mean, %.0f %% of "
