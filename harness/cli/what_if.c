@@ -395,7 +395,7 @@ static void print_bound(const struct answer *answer) {
         snprintf(text, sizeof text,
                  "The bound would take more than a second or so: --bound works it out.");
     putchar('\n');
-    cli_print_filled(stdout, 0, text);
+    table_filled(stdout, 0, 0, text);
 }
 
 /* Whether what would take `seconds` saves anything that tables show. */
@@ -419,7 +419,7 @@ static void print_costs(const struct answer *answer) {
         snprintf(text, sizeof text,
                  "no rank is slower than others: as fast as they are, none would save anything");
     putchar('\n');
-    cli_print_filled(stdout, 0, text);
+    table_filled(stdout, 0, 0, text);
     if (answer->layer >= 0 && saves(answer, answer->layer_seconds))
         printf("layer %d costs most: with its experts balanced it would save %.3f ms (%.1f %%)\n",
                answer->layer, 1e3 * (replayed - answer->layer_seconds),
@@ -445,14 +445,14 @@ static void print_rates(const struct answer *answer) {
              : fitted->hides || fitted->copies == 1 ? "by its links: this run shows none"
                                                     : "by its bandwidth: this run shows none");
     putchar('\n');
-    cli_print_filled(stdout, 0, text);
+    table_filled(stdout, 0, 0, text);
     double off = answer->again / answer->replayed - 1;
     if (answer->again > 0 && (off > MUCH || off < -MUCH)) {
         snprintf(text, sizeof text,
                  "These costs alone miss the run's own time by %.0f %%: something else decided it, "
                  "as on a busy machine. Take other systems' times as rough.",
                  100 * off);
-        cli_print_filled(stdout, 0, text);
+        table_filled(stdout, 0, 0, text);
     }
 }
 
@@ -464,7 +464,7 @@ static void print_systems(const struct answer *answer) {
         const char *said = row->reason[0] ? row->reason : row->other.options;
         snprintf(text, sizeof text, "%s: %s", row->name, said);
         if (*said)
-            cli_print_filled(stdout, 0, text);
+            table_filled(stdout, 0, 0, text);
     }
 }
 
@@ -478,7 +478,7 @@ static void print_answer(const struct answer *answer, const char *database,
         "steady iterations",
         (long long)run->run_id, database, run->suite, run->job, run->system, run->workload,
         run->ranks, run->executor, run->iterations);
-    cli_print_filled(stdout, 0, text);
+    table_filled(stdout, 0, 0, text);
     putchar('\n');
     table_print(rows, stdout);
     print_costs(answer);

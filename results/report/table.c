@@ -473,6 +473,32 @@ void table_print(const struct table *table, FILE *out) {
     } while (next < table->columns);
 }
 
+void table_filled(FILE *out, int at, int indent, const char *text) {
+    const int page = table_width(out), room = page < PARAGRAPH_WIDTH ? page : PARAGRAPH_WIDTH;
+    bool starts = true;
+    for (const char *word = text; *word;) {
+        size_t length = strcspn(word, " \n");
+        int width = width_of(word, length);
+        if (*word == '\n' || (length > 0 && !starts && at + 1 + width > room)) {
+            if (!starts)
+                fputc('\n', out);
+            at = 0;
+            starts = true;
+        }
+        if (length > 0) {
+            char *clean = strndup(word, length);
+            int blanks = starts ? indent - at : 1;
+            fprintf(out, "%*s%s", blanks, "", clean ? mp_clean_text(clean, length + 1, clean) : "");
+            free(clean);
+            at += blanks + width;
+            starts = false;
+        }
+        word += length + (length == 0 || word[length] == ' ');
+    }
+    if (!starts)
+        fputc('\n', out);
+}
+
 void table_paragraph(FILE *out, const char *format, ...) {
     char text[PARAGRAPH], clean[PARAGRAPH];
     va_list arguments;
@@ -483,21 +509,9 @@ void table_paragraph(FILE *out, const char *format, ...) {
     bool apart = end > 0 && text[end - 1] == '\n';
     if (apart)
         text[end - 1] = '\0';
-    mp_clean_text(clean, sizeof clean, text);
-    int at = 0, room = table_width(out);
-    room = room < PARAGRAPH_WIDTH ? room : PARAGRAPH_WIDTH;
-    for (const char *word = clean; *word;) {
-        size_t length = strcspn(word, " ");
-        int width = width_of(word, length);
-        if (at > 0 && at + 1 + width > room) {
-            fputc('\n', out);
-            at = 0;
-        }
-        at += fprintf(out, "%s", at > 0 ? " " : "") + width;
-        fprintf(out, "%.*s", (int)length, word);
-        word += length + (word[length] == ' ');
-    }
-    fputs(apart ? "\n\n" : "\n", out);
+    table_filled(out, 0, 0, mp_clean_text(clean, sizeof clean, text));
+    if (apart)
+        fputc('\n', out);
 }
 
 void table_command(FILE *out, const char *command) {

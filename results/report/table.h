@@ -126,6 +126,11 @@ json_t *table_object(const struct table_column column[], int columns, const void
 
 /* ---- words beside tables ---- */
 
+/* Prints words, clean, in lines as wide as the terminal (PARAGRAPH_WIDTH at most), the last one
+ * ended.  The first line goes on in column `at` <= indent; others, also behind '\n', begin at
+ * `indent`. */
+void table_filled(FILE *out, int at, int indent, const char *text);
+
 /* Prints a paragraph broken at spaces, like the sentences under a table; lines of more than
  * PARAGRAPH_WIDTH are hard to read.  '\n' at its end: an empty line follows. */
 void table_paragraph(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));

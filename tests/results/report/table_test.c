@@ -202,6 +202,31 @@ TEST(columns_go_on_below) {
         "of\n");
 }
 
+/* A line of 80 is full, one of 81 broken; a word that is too long stands alone. */
+TEST(words_go_on_below) {
+    static const char text[] = "%s y\n\n  %s zz\nlast";
+    static const char expected[] = "name      %s y\n"
+                                   "          %s\n"
+                                   "          zz\n"
+                                   "          last\n"
+                                   "nothing\n";
+    char words[256], wanted[256], found[256] = "", full[69], over[69];
+    FILE *file = tmpfile();
+    memset(full, 'x', sizeof full);
+    memset(over, 'x', sizeof over);
+    full[68] = over[68] = '\0';
+    snprintf(words, sizeof words, text, full, over);
+    snprintf(wanted, sizeof wanted, expected, full, over);
+    fprintf(file, "name      ");
+    table_filled(file, 10, 10, words);
+    table_filled(file, 0, 0, "");
+    table_filled(file, 0, 0, "nothing");
+    rewind(file);
+    assert_true(fread(found, 1, sizeof found - 1, file) > 0);
+    assert_string_equal(found, wanted);
+    fclose(file);
+}
+
 TEST(commands_are_quoted_for_shells) {
     static const struct {
         const char *database, *command;
