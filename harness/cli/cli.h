@@ -137,9 +137,6 @@ void cli_print_clean(FILE *stream, const char *text, size_t length);
 
 enum { CLI_PAGE_COLUMNS = 80 };
 
-/* Prints clean paragraphs filled to a page's width, each line indented by `indent`. */
-void cli_print_filled(FILE *stream, int indent, const char *text);
-
 /* ---- the manual: the folders' pages (README.md), by topic ---- */
 
 /* Prints the topics, each with its page's title.  Returns 0 or a code. */

@@ -145,7 +145,7 @@ static int choose_all(const struct cli_words *words, const char *database, struc
         const char *word = words->count == 0 ? database : words->word[words->count == 1 ? 0 : s];
         code = choose(word, database, &side[s], error);
         if (!code)
-            code = mp_store_open_read_only(side[s].path, &side[s].store, error);
+            code = cli_open_database(side[s].path, &side[s].store, error);
     }
     if (code)
         return code;

@@ -22,6 +22,7 @@
 #include "reference/comm/nccl/library.h"
 #include "reference/device/device.h"
 #include "results/report/browser.h"
+#include "results/report/table.h"
 #include "results/report/vega.h"
 
 enum state { STATE_GOOD, STATE_NOTE, STATE_MISSING }; /* NOTE: worth knowing, nothing stops */
@@ -295,11 +296,14 @@ static void carry_out(const struct check *check, struct finding *finding) {
 static const char *const state_names[] = {"good", "note", "missing"};
 
 static void print_text(const struct finding finding[], int missing, int notes) {
+    enum { INDENT = 23 };
     for (int i = 0; i < CHECKS; i++) {
-        printf("%-8s %-13s %s\n", state_names[finding[i].state], finding[i].name,
-               finding[i].detail);
-        if (finding[i].remedy)
-            printf("%-8s %-13s -> %s\n", "", "", finding[i].remedy);
+        printf("%-8s %-13s ", state_names[finding[i].state], finding[i].name);
+        table_filled(stdout, INDENT, INDENT, finding[i].detail);
+        if (finding[i].remedy) {
+            printf("%*s-> ", INDENT, "");
+            table_filled(stdout, INDENT + 3, INDENT + 3, finding[i].remedy);
+        }
     }
     putchar('\n');
     if (missing > 0)

@@ -220,6 +220,11 @@ static int import_loads(struct import_flags *flags, const struct cli_words *word
             "what it is); loads become a trace, -o OUT.mptrace, and --db, --rules, "
             "--system, --workload, --loads and --job are for recordings",
             path);
+    if (!flags->output && !flags->kind)
+        return mp_fail(error, MP_EINVAL,
+                       "%s: its beginning is that of no recording that --help lists; if it has "
+                       "loads, -o OUT.mptrace is missing: which file to write",
+                       path);
     if (!flags->output)
         return mp_fail(error, MP_EINVAL, "-o OUT.mptrace is missing: which file to write");
     int code = choose_kind(flags, path, error);

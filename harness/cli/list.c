@@ -5,6 +5,7 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/machine.h"
 #include "harness/suite/paths.h"
+#include "results/report/table.h"
 
 /* A listing is a JSON array of objects with "name" and "title" at least; its text is two columns,
  * and further lines under the title for what else a system says of itself. */
@@ -118,8 +119,8 @@ static void print_system_lines(const json_t *row, int indent) {
             snprintf(words + length, sizeof words - length, "%s%s", length > 0 ? ", " : "",
                      capability->brief);
     }
-    cli_print_filled(stdout, indent, json_string_value(json_object_get(row, "source")));
-    cli_print_filled(stdout, indent, *words ? words : "moves and copies nothing");
+    table_filled(stdout, 0, indent, json_string_value(json_object_get(row, "source")));
+    table_filled(stdout, 0, indent, *words ? words : "moves and copies nothing");
 }
 
 /* What does not fit behind the name goes on under the title. */
@@ -133,7 +134,7 @@ static void print_title(const char *name, int width, const char *title) {
     printf("%*s", width - (int)strlen(name) + 2, "");
     cli_print_clean(stdout, title, length);
     putchar('\n');
-    cli_print_filled(stdout, width + 2, title + length);
+    table_filled(stdout, 0, width + 2, title + length);
 }
 
 static void print_text(const json_t *rows) {

@@ -6,6 +6,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/suite/paths.h"
+#include "results/report/table.h"
 
 enum { TEXT_SIZE = 1 << 14 };
 
@@ -44,7 +45,7 @@ static void append_plain(struct page *page, const char *from, size_t length) {
 
 static void flush(struct page *page) {
     if (page->text[0])
-        cli_print_filled(stdout, page->indent, page->text);
+        table_filled(stdout, 0, page->indent, page->text);
     page->text[0] = '\0';
     page->indent = 0;
 }

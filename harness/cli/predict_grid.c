@@ -238,6 +238,7 @@ static int print_grid(const struct grids *grids, const struct mp_grid *grid,
         columns[c + 1] =
             (struct table_column){header_of(grid->column_label[c], header[c]), .kind = TABLE_RIGHT};
     table_init(&table, columns, grid->columns + 1);
+    table.goes_on = true;
     for (int r = 0; r < grid->rows && !code; r++) {
         code = table_add(&table, NULL, error);
         if (!code)
@@ -246,9 +247,10 @@ static int print_grid(const struct grids *grids, const struct mp_grid *grid,
             set_cell(&table, grids, grid, r, c);
     }
     if (!code) {
-        printf("\n%s, times as fast as ep%s%s%s:\n", grid->name,
-               grid->has_shares ? ", and bound / time" : "", grids->by_system ? "" : ", by ",
-               grids->by_system ? "" : grid->column);
+        putchar('\n');
+        table_paragraph(stdout, "%s, times as fast as ep%s%s%s:", grid->name,
+                        grid->has_shares ? ", and bound / time" : "",
+                        grids->by_system ? "" : ", by ", grids->by_system ? "" : grid->column);
         table_print(&table, stdout);
         if (!grids->by_system)
             print_range(grid);

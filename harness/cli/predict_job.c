@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "harness/cli/trace_file.h"
 #include "harness/suite/paths.h"
 
 enum { SEQUENCES = 4 };
@@ -11,6 +12,7 @@ enum { SEQUENCES = 4 };
 int cli_read_job_flags(const struct cli_job_flags *flags, struct cli_job_settings *settings,
                        struct mp_error *error) {
     char nodes[64];
+    int64_t number;
     snprintf(nodes, sizeof nodes, "nodes=%.40s", flags->nodes ? flags->nodes : "");
     const char *const said[CLI_JOB_FLAGS][2] = {
         {"cluster", flags->cluster},
@@ -24,7 +26,11 @@ int cli_read_job_flags(const struct cli_job_flags *flags, struct cli_job_setting
         return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO,
                        "--trace %.1000s: %s; it takes a file, --loads a generator", flags->trace,
                        strerror(errno));
-    for (int i = 0; i < CLI_JOB_FLAGS; i++) {
+    int code =
+        flags->nodes ? cli_whole("--nodes", flags->nodes, 1, 1 << 20, &number, error) : MP_OK;
+    if (!code && flags->iterations)
+        code = cli_whole("--iterations", flags->iterations, 1, 1000000000000, &number, error);
+    for (int i = 0; i < CLI_JOB_FLAGS && !code; i++) {
         if (!said[i][1])
             continue;
         if (strlen(said[i][1]) >= MP_TEXT_SIZE)
@@ -35,7 +41,7 @@ int cli_read_job_flags(const struct cli_job_flags *flags, struct cli_job_setting
     }
     for (int i = 0; i < flags->set.count; i++)
         settings->all.item[settings->all.count++] = flags->set.word[i];
-    return MP_OK;
+    return code;
 }
 
 /* Sizes of Hecate's GPT-MoE-S (its set-up of the evaluation). */

@@ -103,7 +103,7 @@ static int print_assumptions(const struct cli_predictions *predictions, struct m
         printf("\nIt rests on %d assumptions%s:\n", list.count,
                shown < list.count ? ", of which the first are" : "");
         for (int i = 0; i < shown; i++)
-            cli_print_filled(stdout, 2, list.line[i]);
+            table_filled(stdout, 0, 2, list.line[i]);
         if (shown < list.count)
             puts("  ... --assumptions lists them all");
     }

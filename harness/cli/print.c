@@ -46,29 +46,3 @@ void cli_print_clean(FILE *stream, const char *text, size_t length) {
     fputs(copy ? mp_clean_text(copy, length + 1, copy) : "", stream);
     free(copy);
 }
-
-void cli_print_filled(FILE *stream, int indent, const char *text) {
-    int column = 0;
-    for (const char *word = text; *word;) {
-        int length = (int)strcspn(word, " \n");
-        if (length > 0) {
-            bool starts_line = column == 0;
-            if (!starts_line && column + 1 + length > CLI_PAGE_COLUMNS) {
-                fputc('\n', stream);
-                starts_line = true;
-            }
-            column = starts_line ? indent + length : column + 1 + length;
-            fprintf(stream, "%*s", starts_line ? indent : 1, "");
-            cli_print_clean(stream, word, (size_t)length);
-        }
-        word += length;
-        for (; *word == ' ' || *word == '\n'; word++) {
-            if (*word == '\n' && column > 0) {
-                fputc('\n', stream);
-                column = 0;
-            }
-        }
-    }
-    if (column > 0)
-        fputc('\n', stream);
-}

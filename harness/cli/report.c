@@ -35,7 +35,11 @@ static const struct cli_usage usage = {
     "Prints what a database says about the latest suite: who was faster, who made the\n"
     "others wait, and where the time went.  With --run, everything about one run.  With\n"
     "--html the same as a page with charts, timelines and heat maps, which loads nothing\n"
-    "from anywhere.",
+    "from anywhere.\n\n"
+    "Why others wait for a rank: it has more tokens (routing), takes longer with as many\n"
+    "always (slow rank) or now and then (one-off), is late already when its iterations\n"
+    "begin and nothing recorded says why (late start), plans, validates or does what is\n"
+    "no phase (host); the other causes are what their names say.",
     known_flags,
     0,
     0,
@@ -67,13 +71,17 @@ json_t *cli_report_object(cli_report_function *report, struct mp_store *store,
 static int print_tables(struct mp_store *store, const struct mp_report_selection *selection,
                         enum mp_report_format format, struct mp_error *error) {
     int code = mp_report_speedup(store, selection, format, stdout, error);
-    putchar('\n');
-    if (!code)
+    if (!code) {
+        putchar('\n');
         code = mp_report_convergence(store, selection, format, stdout, error);
+    }
     if (!code)
         code = mp_report_stragglers(store, selection, format, stdout, error);
-    putchar('\n');
-    return code ? code : mp_report_phases(store, selection, format, stdout, error);
+    if (!code) {
+        putchar('\n');
+        code = mp_report_phases(store, selection, format, stdout, error);
+    }
+    return code;
 }
 
 /* {"speedup": {...}, "convergence": {...}, "stragglers": {...}, "phases": {...}} */

@@ -15,6 +15,7 @@
 #include "harness/workload/generate.h"
 #include "reference/base/characters.h"
 #include "reference/base/error.h"
+#include "results/report/table.h"
 
 enum { INDENT = 2, OPTION_INDENT = 4, KNOWN_LIMIT = 256 };
 
@@ -56,7 +57,7 @@ static void print_option_head(int indent, const json_t *row) {
         return;
     }
     putchar('\n');
-    cli_print_filled(stdout, indent + INDENT, accepts);
+    table_filled(stdout, 0, indent + INDENT, accepts);
 }
 
 static void print_rows(int indent, const json_t *rows) {
@@ -64,7 +65,7 @@ static void print_rows(int indent, const json_t *rows) {
     json_t *row;
     json_array_foreach(rows, i, row) {
         print_option_head(indent, row);
-        cli_print_filled(stdout, indent + INDENT, json_string_value(json_object_get(row, "help")));
+        table_filled(stdout, 0, indent + INDENT, json_string_value(json_object_get(row, "help")));
         print_rows(indent + INDENT, json_object_get(row, "options"));
     }
 }
@@ -80,7 +81,7 @@ static void print_members(const json_t *object, const char *const names[]) {
         if (!text || !*text)
             continue;
         printf("\n%s\n", *names);
-        cli_print_filled(stdout, INDENT, text);
+        table_filled(stdout, 0, INDENT, text);
     }
 }
 
@@ -98,9 +99,9 @@ static void print_models(const char *text) {
     const char *rest = strstr(text, second);
     char *first = rest ? strndup(text, (size_t)(rest - text)) : NULL;
     puts("\nmodels");
-    cli_print_filled(stdout, INDENT, first ? first : text);
+    table_filled(stdout, 0, INDENT, first ? first : text);
     if (first)
-        cli_print_filled(stdout, INDENT, rest);
+        table_filled(stdout, 0, INDENT, rest);
     free(first);
 }
 
@@ -112,8 +113,7 @@ static void print_capabilities(const json_t *names) {
         printf("%*snone: experts stay where they are and compute every route\n", INDENT, "");
     json_array_foreach(names, i, name) {
         printf("%*s%s\n", INDENT, "", json_string_value(name));
-        cli_print_filled(stdout, OPTION_INDENT,
-                         cli_capability_find(json_string_value(name))->words);
+        table_filled(stdout, 0, OPTION_INDENT, cli_capability_find(json_string_value(name))->words);
     }
 }
 
@@ -223,11 +223,13 @@ static json_t *pack_file(const char *kind, const char *name, const char *path,
     size_t size;
     if (mp_yaml_read_file(path, &text, &size, error))
         return NULL;
-    json_t *object =
-        json_pack("{s:s, s:s, s:s, s:s}", "kind", kind, "name", name, "path", path, "text", text);
+    json_t *object = strlen(text) < size ? NULL
+                                         : json_pack("{s:s, s:s, s:s, s:s}", "kind", kind, "name",
+                                                     name, "path", path, "text", text);
     free(text);
     if (!object)
-        mp_fail(error, MP_EFORMAT, "%s: is not UTF-8", path);
+        mp_fail(error, MP_EFORMAT,
+                "%s: is no text in UTF-8 (moeperf report prints what a database has)", path);
     return object;
 }
 
@@ -336,7 +338,7 @@ static void print_origin(const json_t *row, int indent) {
     const char *source = json_string_value(json_object_get(row, "source"));
     const char *assumed = json_string_value(json_object_get(row, "assumed"));
     snprintf(text, sizeof text, "%s%s", source ? "" : "assumed: ", source ? source : assumed);
-    cli_print_filled(stdout, indent, text);
+    table_filled(stdout, 0, indent, text);
 }
 
 static bool is_of(const json_t *row, const char *table) {

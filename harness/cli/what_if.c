@@ -58,8 +58,10 @@ static const struct cli_flag known_flags[] = {
      "imbalance: every rank has the mean tokens (or, where\n"
      "tokens were not recorded, experts and exchanges that\n"
      "take the ranks' mean); slowest: the costliest rank\n"
-     "works like the mean of the others; stragglers: nobody\n"
-     "is slower than others in anything (all three)"},
+     "keeps its tokens and is as fast as the others with\n"
+     "them (or, where tokens were not recorded, works like\n"
+     "their mean); stragglers: nobody is slower than others\n"
+     "in anything (all three)"},
     {"--system", CLI_REPEATED, &given.system, "NAME[:OPTION=VALUE,...]",
      "another system, planning for the recorded loads, at\n"
      "its defaults but for these options; the run's own\n"
@@ -110,7 +112,7 @@ static double without_rank(struct answer *answer, int rank) {
     return mp_what_if_median(answer->what_if, &change);
 }
 
-/* The rank whose being like the others saves most. */
+/* The rank whose being as fast as the others saves most. */
 static void find_slowest(struct answer *answer) {
     int ranks = answer->recorded.ranks, least = 0;
     double own, waiting, least_waiting = 0;
@@ -393,7 +395,7 @@ static void print_bound(const struct answer *answer) {
         snprintf(text, sizeof text,
                  "The bound would take more than a second or so: --bound works it out.");
     putchar('\n');
-    cli_print_filled(stdout, 0, text);
+    table_filled(stdout, 0, 0, text);
 }
 
 /* Whether what would take `seconds` saves anything that tables show. */
@@ -403,13 +405,21 @@ static bool saves(const struct answer *answer, double seconds) {
 
 static void print_costs(const struct answer *answer) {
     double replayed = answer->replayed;
+    char text[256];
     if (saves(answer, answer->slowest_seconds))
-        printf("\nrank %d costs most: like the others it would save %.3f ms of an iteration "
-               "(%.1f %%)\n",
-               answer->slowest, 1e3 * (replayed - answer->slowest_seconds),
-               100 * (1 - answer->slowest_seconds / replayed));
+        snprintf(text, sizeof text,
+                 "rank %d costs most: as fast as the others, %s, it would save %.3f ms of an "
+                 "iteration (%.1f %%)",
+                 answer->slowest,
+                 mp_what_if_knows_tokens(answer->what_if) ? "with the tokens that it has"
+                                                          : "whose tokens were not recorded",
+                 1e3 * (replayed - answer->slowest_seconds),
+                 100 * (1 - answer->slowest_seconds / replayed));
     else
-        printf("\nno rank works longer than others: like them, none would save anything\n");
+        snprintf(text, sizeof text,
+                 "no rank is slower than others: as fast as they are, none would save anything");
+    putchar('\n');
+    table_filled(stdout, 0, 0, text);
     if (answer->layer >= 0 && saves(answer, answer->layer_seconds))
         printf("layer %d costs most: with its experts balanced it would save %.3f ms (%.1f %%)\n",
                answer->layer, 1e3 * (replayed - answer->layer_seconds),
@@ -435,14 +445,14 @@ static void print_rates(const struct answer *answer) {
              : fitted->hides || fitted->copies == 1 ? "by its links: this run shows none"
                                                     : "by its bandwidth: this run shows none");
     putchar('\n');
-    cli_print_filled(stdout, 0, text);
+    table_filled(stdout, 0, 0, text);
     double off = answer->again / answer->replayed - 1;
     if (answer->again > 0 && (off > MUCH || off < -MUCH)) {
         snprintf(text, sizeof text,
                  "These costs alone miss the run's own time by %.0f %%: something else decided it, "
                  "as on a busy machine. Take other systems' times as rough.",
                  100 * off);
-        cli_print_filled(stdout, 0, text);
+        table_filled(stdout, 0, 0, text);
     }
 }
 
@@ -454,7 +464,7 @@ static void print_systems(const struct answer *answer) {
         const char *said = row->reason[0] ? row->reason : row->other.options;
         snprintf(text, sizeof text, "%s: %s", row->name, said);
         if (*said)
-            cli_print_filled(stdout, 0, text);
+            table_filled(stdout, 0, 0, text);
     }
 }
 
@@ -468,7 +478,7 @@ static void print_answer(const struct answer *answer, const char *database,
         "steady iterations",
         (long long)run->run_id, database, run->suite, run->job, run->system, run->workload,
         run->ranks, run->executor, run->iterations);
-    cli_print_filled(stdout, 0, text);
+    table_filled(stdout, 0, 0, text);
     putchar('\n');
     table_print(rows, stdout);
     print_costs(answer);

@@ -165,8 +165,8 @@ int mp_predict_job_cluster(struct mp_predict_job *job, const char *folder,
     int code = MP_OK;
     if (!length)
         return mp_fail(error, MP_EINVAL,
-                       "cluster: not given; a prediction needs the name of one (moeperf list "
-                       "clusters) or a file");
+                       "cluster: not given; a prediction needs --cluster with the name of one "
+                       "(moeperf list clusters) or a file");
     if (strchr(name, '/') || (length > 5 && !strcmp(name + length - 5, ".yaml")))
         strcpy(path, name); /* both hold MP_TEXT_SIZE */
     else

@@ -161,8 +161,9 @@ int mp_predict_job_loads(const struct mp_predict_job *job, const struct mp_clust
     *stream = NULL;
     if (!*loads && sizes->routing == MP_ROUTING_GATE)
         return mp_fail(error, MP_EINVAL,
-                       "loads: not given; a prediction needs a trace, a generator, or routing "
-                       "balanced, skewed or load (there is no gate to ask)");
+                       "loads: not given; a prediction needs a trace (--trace FILE), a generator "
+                       "(--loads TEXT), or routing balanced, skewed or load (there is no gate to "
+                       "ask)");
     if (!*loads)
         return open_replay(sizes, &wanted, stream, error);
     int code = open_named(loads, &wanted, stream, error);

@@ -1,6 +1,7 @@
 /* What-if: see what_if.h. */
 #include "harness/predict/what_if.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "profiler/straggler/causes.h"
@@ -62,6 +63,10 @@ void mp_what_if_destroy(struct mp_what_if *what_if) {
 
 int mp_what_if_layers(const struct mp_what_if *what_if) {
     return what_if->layers;
+}
+
+bool mp_what_if_knows_tokens(const struct mp_what_if *what_if) {
+    return what_if->causes.knows_tokens;
 }
 
 /* ---- changes ---- */
@@ -126,12 +131,17 @@ static void balance(struct mp_what_if *what_if, const struct mp_graph_group *gro
     }
 }
 
+/* What it has beyond the mean of all, its others lack: from theirs it is farther by their share. */
 static void relieve(struct mp_what_if *what_if, const struct mp_graph_group *group, int rank) {
-    int node = mp_graph_member(what_if->graph, group, rank);
-    if (node < 0 || group->count + group->absent < 2)
+    int node = mp_graph_member(what_if->graph, group, rank),
+        others = group->count + group->absent - 1;
+    if (node < 0 || others < 1)
         return;
     struct means mean = means_of(what_if, group, rank);
-    what_if->now[node].own = mean.own;
+    double tokens = what_if->causes.knows_tokens
+                        ? mp_causes_surplus(&what_if->causes, node) * (others + 1) / others
+                        : 0;
+    what_if->now[node].own = fmax(0, mean.own + tokens);
     what_if->now[node].gap = mean.gap;
 }
 

@@ -18,7 +18,9 @@ struct mp_what_if_change {
                      is gone, a slow rank stays slow; where tokens were not recorded, experts' work
                      and the exchanges' transfers are the mean over ranks */
     int layer;    /* balance: of this layer only; -1: all */
-    int without_rank; /* its own work is the mean of the others'; -1: none */
+    int without_rank; /* is as fast as the others: its own work is the mean of theirs, and more or
+                         less by what its tokens take beyond theirs, where tokens were recorded; -1:
+                         none */
     bool ideal;       /* nobody is slower than others in anything */
 };
 /* The run as it was. */
@@ -34,6 +36,7 @@ int mp_what_if_create(const struct mp_recorded *recorded, struct mp_what_if **wh
 void mp_what_if_destroy(struct mp_what_if *what_if); /* accepts NULL */
 
 int mp_what_if_layers(const struct mp_what_if *what_if); /* largest layer of an expert span + 1 */
+bool mp_what_if_knows_tokens(const struct mp_what_if *what_if); /* of every expert span */
 
 /* Seconds of every iteration, [iterations], under a change. */
 void mp_what_if_run(struct mp_what_if *what_if, const struct mp_what_if_change *change,

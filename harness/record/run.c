@@ -14,6 +14,7 @@
 #include "reference/base/shell.h"
 
 static const double shortest_seconds = 0.01; /* of ranges, for a share of the time to mean much */
+static const time_t first_day = 946684800;   /* 2000: no recording is older */
 enum { PATH_SIZE = RECORD_PATH_SIZE, COMMAND_BYTES = 8192 };
 
 /* ---- into the database ---- */
@@ -26,14 +27,20 @@ static void join_command(const struct mp_record_run *run, char text[COMMAND_BYTE
                                    run->command[i]);
 }
 
-/* When the first of the processes made its spool. */
-static void format_start(const struct record_process processes[], int count, char text[32]) {
+/* When the first of the processes made its spool.  A clock that counts from anywhere else than
+ * wall clocks do says no day: then it is that of now. */
+static void format_start(const struct record_process processes[], int count, FILE *stream,
+                         char text[32]) {
     int64_t first_ns = processes[0].realtime_ns;
     for (int i = 1; i < count; i++)
         if (processes[i].realtime_ns < first_ns)
             first_ns = processes[i].realtime_ns;
     time_t seconds = (time_t)(first_ns / 1000000000);
     struct tm utc;
+    if (seconds < first_day) {
+        fputs("clocks: they don't tell the day: the run is dated as of now\n", stream);
+        seconds = time(NULL);
+    }
     gmtime_r(&seconds, &utc);
     strftime(text, 32, "%Y-%m-%dT%H:%M:%SZ", &utc);
 }
@@ -150,7 +157,7 @@ static int ingest(struct mp_store *store, const struct mp_record_run *run, const
     if (!code)
         code = write_mapped(run, processes, count, ranks, stream, error);
     join_command(run, command);
-    format_start(processes, count, started_at);
+    format_start(processes, count, stream, started_at);
     snprintf(invocation, sizeof invocation, "%s-%d", started_at, (int)getpid());
     if (run->importer)
         snprintf(reason, sizeof reason, "a file ends before its recording: v_rank says which");
@@ -328,6 +335,26 @@ static void say_notes(struct mp_store *store, int64_t run_id, FILE *stream) {
     sqlite3_finalize(select);
 }
 
+/* That a run was there already, which keeps the names it has.  `before`: the database's last run
+ * then. */
+static void say_known(struct mp_store *store, int64_t run_id, int64_t before, FILE *stream) {
+    sqlite3_stmt *row = NULL;
+    char system[101], workload[101];
+    if (run_id > before ||
+        mp_store_query(store, "SELECT system, workload FROM run WHERE run_id = ?", &run_id, 1, &row,
+                       NULL))
+        return;
+    if (mp_store_next(store, row, NULL) == 1)
+        fprintf(
+            stream,
+            "run %lld was there already, as system %s, workload %s: nothing is added, and it "
+            "keeps these names; another database (--db FILE) takes it under others\n",
+            (long long)run_id,
+            mp_clean_text(system, sizeof system, (const char *)sqlite3_column_text(row, 0)),
+            mp_clean_text(workload, sizeof workload, (const char *)sqlite3_column_text(row, 1)));
+    sqlite3_finalize(row);
+}
+
 /* ---- all of it ---- */
 
 static void remove_spools(const struct mp_record_run *run,
@@ -347,14 +374,17 @@ static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
                        struct record_processes *processes, FILE *stream, struct mp_error *error) {
     const char *job = mp_file_name(run->system ? run->system : run->command[0]);
     char others[256];
-    int64_t run_id = 0;
+    int64_t run_id = 0, before;
     int spanned = 0;
     struct meetings_found found, of_others;
+    int code = mp_store_numbers(store, "SELECT max(run_id) FROM run", NULL, 0, &before, 1, error);
+    if (code)
+        return code;
     record_processes_sort(processes);
     while (spanned < processes->count && processes->item[spanned].totals->spans > 0)
         spanned++;
     int first = spanned > 0 ? spanned : processes->count, rest = processes->count - first;
-    int code = ingest(store, run, job, processes->item, first, stream, &run_id, &found, error);
+    code = ingest(store, run, job, processes->item, first, stream, &run_id, &found, error);
     if (code)
         return code;
     fprintf(stream, "moeperf %s: run %lld of %s: %d process%s, ",
@@ -364,6 +394,7 @@ static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
         fputs("no NVTX range\n", stream);
     else
         say_totals(processes->item, first, stream);
+    say_known(store, run_id, before, stream);
     if (!run->importer) /* which knows better */
         say_clocks(&found, first, stream);
     say_hint(processes->item, first,

@@ -48,7 +48,8 @@ struct mp_recordings {
 };
 
 /* Reads all files into spools in a folder beside the database, which is gone afterwards, and adds
- * them as one run; adding the same again adds nothing.  Findings go to `stream`: what was in the
+ * them as one run; adding the same again adds nothing and says as what it is there.
+ * Findings go to `stream`: what was in the
  * files, what rules did with it, how clocks compare, and what was cut off.  On every error the
  * database is as it was.  `opened` is called once the database is open (for patience with others
  * who write); may be NULL.  Errors: those of the format, of mp_store_open and of mp_record_keep. */

@@ -20,7 +20,7 @@ enum mp_cause {
     MP_CAUSE_COLLECT, /* an interpreter's garbage collection */
     MP_CAUSE_STOLEN,  /* others have its processor */
     MP_CAUSE_HOST,    /* planning, validation, what lies between its spans */
-    MP_CAUSE_BEFORE,  /* it began its iterations late */
+    MP_CAUSE_BEFORE,  /* it began its iterations late, and nothing recorded says why */
     MP_CAUSE_UNKNOWN, /* tokens or iterations are missing to tell routing, slow and one-off */
     MP_CAUSES
 };

@@ -6,6 +6,7 @@
 
 #include "reference/base/arena.h"
 #include "reference/base/median.h"
+#include "results/report/command.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
 
@@ -135,15 +136,17 @@ static int label_runs(struct report_runs *runs, struct mp_error *error) {
 
 int report_runs_load(struct mp_store *store, const struct mp_report_selection *selection,
                      struct report_runs *runs, struct mp_error *error) {
+    char lists[COMMAND_TEXT];
     *runs = (struct report_runs){0};
     int code = read_runs(store, selection, runs, error);
+    command_text(lists, mp_store_path(store), "report --runs");
     if (!code && runs->count == 0 && selection && selection->run_id)
-        code = mp_fail(error, MP_ENOTFOUND, "%s: no run %lld", mp_store_path(store),
-                       (long long)selection->run_id);
+        code = mp_fail(error, MP_ENOTFOUND, "%s: no run %lld; %s lists them", mp_store_path(store),
+                       (long long)selection->run_id, lists);
     else if (!code && runs->count == 0 && selection && (selection->suite_run || selection->suite))
-        code = mp_fail(error, MP_ENOTFOUND, "%s: no run of suite %s'%s'", mp_store_path(store),
-                       selection->suite_run ? "invocation " : "",
-                       selection->suite_run ? selection->suite_run : selection->suite);
+        code = mp_fail(error, MP_ENOTFOUND, "%s: no run of suite %s'%.200s'; %s lists them",
+                       mp_store_path(store), selection->suite_run ? "invocation " : "",
+                       selection->suite_run ? selection->suite_run : selection->suite, lists);
     else if (!code && runs->count == 0)
         code = mp_fail(error, MP_ENOTFOUND, "%s: no runs yet", mp_store_path(store));
     if (!code) {

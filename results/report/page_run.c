@@ -68,7 +68,7 @@ static int write_experts(struct page *page, const struct report_run *run, struct
         "Layer", choices, error);
 }
 
-/* ---- tokens beside waiting ---- */
+/* ---- tokens beside what is blocked ---- */
 
 static const char scatter_sql[] =
     "WITH waits AS (SELECT iteration, layer, sum(wait_ms) AS wait FROM v_straggler "
@@ -101,7 +101,7 @@ static const char lost_sql[] = PAGE_COUNTED
 static const struct table_column lost_columns[] = {
     {"where", .kind = TABLE_LEFT},
     {"lost ms/iteration", TABLE_NUMBER, .decimals = 3},
-    {"waits in the layer", TABLE_NUMBER, "ms", .decimals = 3},
+    {"blocked in the layer", TABLE_NUMBER, "ms", .decimals = 3},
     {"slowest rank", .kind = TABLE_COUNT},
     {"that often", TABLE_NUMBER, "%", .decimals = 0},
     {"its tokens / mean", TABLE_NUMBER, .decimals = 2}};
@@ -200,12 +200,13 @@ static int write_scatter(struct page *page, const struct report_run *run, struct
         json_decref(data);
         return code;
     }
-    return page_figure_of(page, "scatter", "Tokens beside waiting",
-                          "A point per layer and iteration. Where waiting (ms) grows to the right, "
-                          "routing explains it; points high up on the left wait for another "
-                          "reason. Of many points those with most waiting and an even share of the "
-                          "rest are shown.",
-                          data, error);
+    return page_figure_of(
+        page, "scatter", "Tokens beside what is blocked",
+        "A point per layer and iteration. Ranks are blocked (ms, summed) until others "
+        "come and by transfers. Where that grows to the right, routing explains "
+        "it; points high up on the left have another reason. Of many points "
+        "those with most of it and an even share of the rest are shown.",
+        data, error);
 }
 
 static int write_phases(struct page *page, const struct report_run *run, struct mp_error *error) {
@@ -223,7 +224,8 @@ int page_run(struct page *page, const struct report_run *run, struct mp_error *e
     if (!code)
         code = page_query(page, lost_sql, run->run_id, lost_columns, 6,
                           "Where the others would wait for the slowest rank: time lost is its busy "
-                          "time minus each other's, summed.",
+                          "time minus each other's, summed. Blocked: all ranks in "
+                          "all of the layer, until others come and by transfers.",
                           NULL, error);
     if (!code)
         code = page_timeline(page, run, error);

@@ -1,7 +1,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "reference/base/characters.h"
 #include "results/report/groups.h"
 #include "results/report/phases.h"
 #include "results/report/query.h"
@@ -124,9 +123,11 @@ static int run_json(struct mp_store *store, int64_t run_id, FILE *out, struct mp
 }
 
 static void print_line(FILE *out, const char *name, const char *text) {
-    char clean[4096];
-    if (text[0])
-        fprintf(out, "%-19s %s\n", name, mp_clean_text(clean, sizeof clean, text));
+    enum { INDENT = 20 };
+    if (text[0]) {
+        fprintf(out, "%-*s", INDENT, name);
+        table_filled(out, INDENT, INDENT, text);
+    }
 }
 
 static void print_number(FILE *out, const char *name, double value, const char *format) {

@@ -132,7 +132,7 @@ static int add_row(struct table *table, const char *label, const struct straggle
                               .tokens = finding ? finding->tokens : NAN,
                               .saved = finding ? finding->saved : NAN};
     if (finding) {
-        row.cause = mp_cause_name(finding->cause);
+        row.cause = waiting_cause(finding->cause);
         waiting_place(finding->phase, finding->layer, row.where, sizeof row.where);
         snprintf(rank, sizeof rank, finding->rank < 0 ? "all" : "%d", finding->rank);
         row.most_for = rank;

@@ -34,8 +34,9 @@ static void print_slowdowns(const struct mp_straggler *found, FILE *out) {
     if (slow->slowdown < 1 + MP_STRAGGLER_LEAST)
         return;
     if (!isnan(slow->worst_ranks))
-        table_paragraph(out, "The slowest 3 %% of the ranks make %.0f %% of that (M_W).",
-                        100 * slow->worst_ranks);
+        table_paragraph(
+            out, "The slowest %s %.0f %% of that (M_W, of 3 %% of the ranks, rounded up).",
+            found->ranks <= 33 ? "rank makes" : "3 % of the ranks make", 100 * slow->worst_ranks);
     if (!isnan(slow->last_stage))
         table_paragraph(out,
                         "Were the last of %d pipeline stages as long as their mean, %.0f %% of "
@@ -92,7 +93,7 @@ static struct rank_row rank_row(const struct mp_straggler *found, int index) {
     int cause = main_cause(rank);
     return (struct rank_row){*rank, index, rank->direct + rank->propagated,
                              found->slowdowns.rank ? found->slowdowns.rank[index] : NAN,
-                             rank->cause[cause] > 0 ? mp_cause_name((enum mp_cause)cause) : "-"};
+                             rank->cause[cause] > 0 ? waiting_cause((enum mp_cause)cause) : "-"};
 }
 
 static int print_ranks(const struct mp_straggler *found, FILE *out, struct mp_error *error) {

@@ -341,8 +341,28 @@ static void find_widths(const struct table *table, int room, int widths[]) {
             break;
         widths[first] = least[first] = -1;
     }
+    int widest = -1; /* of those that may stand alone beside the first */
+    for (int c = 1; c < table->columns; c++)
+        widest = widths[c] > widest ? widths[c] : widest;
+    if (table->goes_on)
+        room += total_width(table, widths) - (widths[0] + GAP + widest);
     shrink(table, room, widths, least);
     shrink(table, room, widths, last_resort);
+}
+
+/* The widths of the first column and of those from *next on that have room beside it; *next: the
+ * column that the rest begins with. */
+static void take_block(const struct table *table, int room, const int widths[], int *next,
+                       int block[]) {
+    for (int c = 0; c < table->columns; c++)
+        block[c] = c == 0 ? widths[0] : -1;
+    for (int first = *next; *next < table->columns; ++*next) {
+        block[*next] = widths[*next];
+        if (table->goes_on && *next > first && total_width(table, block) > room) {
+            block[*next] = -1;
+            return;
+        }
+    }
 }
 
 /* The bytes of the first `width` characters. */
@@ -420,10 +440,8 @@ static void print_row(const struct table *table, int row, const int widths[], FI
     print_cells(rest, both, split, 2, out);
 }
 
-void table_print(const struct table *table, FILE *out) {
+static void print_block(const struct table *table, const int widths[], FILE *out) {
     char text[TABLE_CELL];
-    int widths[TABLE_COLUMNS] = {0};
-    find_widths(table, table_width(out), widths);
     bool two_lines = false;
     for (int c = 0; c < table->columns; c++)
         two_lines = two_lines || (widths[c] >= 0 && *header_line(&table->column[c], 1, text));
@@ -444,6 +462,43 @@ void table_print(const struct table *table, FILE *out) {
         print_row(table, r, widths, out);
 }
 
+void table_print(const struct table *table, FILE *out) {
+    int widths[TABLE_COLUMNS], block[TABLE_COLUMNS], room = table_width(out), next = 1;
+    find_widths(table, room, widths);
+    do {
+        if (next > 1)
+            fputc('\n', out);
+        take_block(table, room, widths, &next, block);
+        print_block(table, block, out);
+    } while (next < table->columns);
+}
+
+void table_filled(FILE *out, int at, int indent, const char *text) {
+    const int page = table_width(out), room = page < PARAGRAPH_WIDTH ? page : PARAGRAPH_WIDTH;
+    bool starts = true;
+    for (const char *word = text; *word;) {
+        size_t length = strcspn(word, " \n");
+        int width = width_of(word, length);
+        if (*word == '\n' || (length > 0 && !starts && at + 1 + width > room)) {
+            if (!starts)
+                fputc('\n', out);
+            at = 0;
+            starts = true;
+        }
+        if (length > 0) {
+            char *clean = strndup(word, length);
+            int blanks = starts ? indent - at : 1;
+            fprintf(out, "%*s%s", blanks, "", clean ? mp_clean_text(clean, length + 1, clean) : "");
+            free(clean);
+            at += blanks + width;
+            starts = false;
+        }
+        word += length + (length == 0 || word[length] == ' ');
+    }
+    if (!starts)
+        fputc('\n', out);
+}
+
 void table_paragraph(FILE *out, const char *format, ...) {
     char text[PARAGRAPH], clean[PARAGRAPH];
     va_list arguments;
@@ -454,21 +509,9 @@ void table_paragraph(FILE *out, const char *format, ...) {
     bool apart = end > 0 && text[end - 1] == '\n';
     if (apart)
         text[end - 1] = '\0';
-    mp_clean_text(clean, sizeof clean, text);
-    int at = 0, room = table_width(out);
-    room = room < PARAGRAPH_WIDTH ? room : PARAGRAPH_WIDTH;
-    for (const char *word = clean; *word;) {
-        size_t length = strcspn(word, " ");
-        int width = width_of(word, length);
-        if (at > 0 && at + 1 + width > room) {
-            fputc('\n', out);
-            at = 0;
-        }
-        at += fprintf(out, "%s", at > 0 ? " " : "") + width;
-        fprintf(out, "%.*s", (int)length, word);
-        word += length + (word[length] == ' ');
-    }
-    fputs(apart ? "\n\n" : "\n", out);
+    table_filled(out, 0, 0, mp_clean_text(clean, sizeof clean, text));
+    if (apart)
+        fputc('\n', out);
 }
 
 void table_command(FILE *out, const char *command) {

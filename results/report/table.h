@@ -63,6 +63,7 @@ struct table {
     char **remark; /* [rows], what stands instead of a row's cells behind the first; NULL */
     int optional[TABLE_COLUMNS]; /* as the columns have it */
     bool lines_first;            /* columns are left out rather than cells broken into lines */
+    bool goes_on;                /* columns that have no room go on below, beside the first again */
     bool drops_empty; /* columns behind the first are left out where no row has anything to say */
 };
 
@@ -105,7 +106,7 @@ bool table_has_words(const struct table_column *column);
 
 /* Where the table would be wider than that, optional columns are left out until its longest
  * words fit (or whole cells: lines_first); then left-aligned columns give way, the widest first,
- * and their cells go on in further lines. */
+ * and their cells go on in further lines; or all columns that have no room do below (goes_on). */
 void table_print(const struct table *table, FILE *out);
 
 /* ---- table_write.c ---- */
@@ -124,6 +125,11 @@ json_t *table_json(const struct table *table);
 json_t *table_object(const struct table_column column[], int columns, const void *row);
 
 /* ---- words beside tables ---- */
+
+/* Prints words, clean, in lines as wide as the terminal (PARAGRAPH_WIDTH at most), the last one
+ * ended.  The first line goes on in column `at` <= indent; others, also behind '\n', begin at
+ * `indent`. */
+void table_filled(FILE *out, int at, int indent, const char *text);
 
 /* Prints a paragraph broken at spaces, like the sentences under a table; lines of more than
  * PARAGRAPH_WIDTH are hard to read.  '\n' at its end: an empty line follows. */

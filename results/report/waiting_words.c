@@ -22,6 +22,10 @@ const char *waiting_place(int phase, int layer, char *text, size_t size) {
     return text;
 }
 
+const char *waiting_cause(enum mp_cause cause) {
+    return cause == MP_CAUSE_BEFORE ? "late start" : mp_cause_name(cause);
+}
+
 /* A text that is being put together. */
 struct words {
     char *text;
@@ -43,7 +47,7 @@ static void say(struct words *words, const char *format, ...) {
 
 const char *waiting_title(const struct mp_straggler *found,
                           const struct mp_straggler_finding *finding, char *text, size_t size) {
-    const char *cause = mp_cause_name(finding->cause);
+    const char *cause = waiting_cause(finding->cause);
     if (finding->stage >= 0)
         snprintf(text, size, "Ranks wait for pipeline stage %d", finding->stage);
     else if (finding->rank < 0)
@@ -148,7 +152,9 @@ static void say_before(struct words *words, const struct mp_straggler *found,
                        const struct mp_straggler_finding *finding) {
     (void)found;
     (void)finding;
-    say(words, "it begins its iterations late (late from before)");
+    say(words,
+        "it is late already when its iterations begin, and nothing that was recorded before them "
+        "says why (late start)");
 }
 
 static void say_unknown(struct words *words, const struct mp_straggler *found,

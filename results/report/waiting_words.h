@@ -28,6 +28,9 @@ struct waiting_advice {
 /* "layer 1 expert", or the phase alone. */
 const char *waiting_place(int phase, int layer, char *text, size_t size);
 
+/* A cause as people read it; programs read mp_cause_name. */
+const char *waiting_cause(enum mp_cause cause);
+
 /* "rank 1 waits for rank 0", "slow rank 3" ...: a few words. */
 const char *waiting_title(const struct mp_straggler *found,
                           const struct mp_straggler_finding *finding, char *text, size_t size);

@@ -132,4 +132,23 @@ TEST(data_and_checkpoints_are_told) {
                 "longer to get its data (data loading)");
 }
 
+/* The same, of which nothing was recorded. */
+TEST(a_late_start_is_told) {
+    struct pipeline plan = plain();
+    plan.rank = 0;
+    plan.cause = MP_CAUSE_DATA;
+    plan.strength = 60e-3;
+    free(shell("rm -f spans.csv run.db", 0));
+    write_table(&plan, 40e-3);
+    free(shell("sed -i /checkpoint/d spans.csv", 0));
+    assert_says("moeperf import spans.csv --db run.db", 0, "4 processes");
+    assert_says(REPORT, 0, "for rank 0",
+                "it is late already when its iterations begin, and nothing that was recorded "
+                "before them says why (late start). It matters",
+                " late start ");
+    assert_says("moeperf report --db run.db --run 1 --stragglers --json", 0,
+                "\"cause\": \"late from before\"");
+    assert_says("moeperf report --help", 0, "says why (late start)");
+}
+
 TEST_GROUP(enter_shell, leave_folder);

@@ -306,6 +306,8 @@ TEST(clusters_are_shown_with_sources) {
     free(shell("sed 's/nodes: {value: 4/nodes: {value: 0/' $(moeperf show hecate-a --json | "
                "sed -n 's/.*\"path\": \"\\(.*\\)\".*/\\1/p') >none.yaml",
                0));
+    assert_says("printf 'a: 1\\0\\n' >nul.yaml; moeperf show nul.yaml", 2,
+                "nul.yaml: is no text in UTF-8 (moeperf report prints what a database has)");
     assert_says("moeperf show none.yaml", 2, "none.yaml:2: nodes: 0 is outside");
     assert_says("moeperf show hecat-a", 2, "did you mean \"hecate-a\"?");
 }
@@ -432,7 +434,12 @@ TEST(a_suite_gives_rows_tables_and_adds_up) {
     assert_says("moeperf report --db twice.db --format latex", 0, "\\toprule\n  system & ");
     assert_says("moeperf report --db twice.db --runs --format csv | wc -l", 0, "5\n");
     assert_says("moeperf report --db twice.db --run 1 --format markdown", 0, "\n| expert | ");
-    assert_says("moeperf report --run 5 --db twice.db", 2, "moeperf report: twice.db: no run 5\n");
+    assert_says("moeperf report --run 5 --db twice.db", 2,
+                "moeperf report: twice.db: no run 5; moeperf report --runs --db twice.db lists "
+                "them\n");
+    /* Nothing stands before the sentence. */
+    assert_says("moeperf report --suite x --db twice.db 2>&1 | head -1", 0,
+                "moeperf report: twice.db: no run of suite 'x'; moeperf report --runs");
 }
 
 TEST(a_failed_job_is_status_one) {

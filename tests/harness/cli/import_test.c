@@ -43,12 +43,15 @@ TEST(the_slow_rank_of_a_trace_is_named) {
                   "|| count(wait_ms) || ' ' || min(bytes) FROM v_collective",
                   "96 3 288 4000");
     /* Again: nothing is added. */
-    assert_says("moeperf import rank*.json.gz --db run.db", 0, "run 1 of run.db");
-    assert_answer("run.db", "SELECT count(*) FROM run", "1");
+    assert_says("moeperf import rank*.json.gz --db run.db --system mine", 0, "run 1 of run.db: ",
+                "run 1 was there already, as system pytorch, workload recorded: nothing is added, "
+                "and it keeps these names; another database (--db FILE)");
+    assert_answer("run.db", "SELECT count(*) || min(system) FROM run", "1pytorch");
     /* Again, with the sizes of the model: another run, and not only a sentence. */
     write_file("job.yaml", "system: ep\nranks: 3\n");
     assert_says("moeperf import rank*.json.gz --db run.db --job job.yaml", 0, "run 2 of run.db");
-    assert_says("moeperf import rank*.json.gz --db run.db", 0, "run 1 of run.db");
+    assert_says("moeperf import rank*.json.gz --db run.db", 0, "run 1 was there already");
+    assert_says("moeperf import rank*.json.gz --db new.db --system mine", 0, LACKS "already");
     /* The last one's file is missing. */
     assert_says("moeperf import rank0.json.gz rank1.json.gz --db part.db", 0,
                 "rank 2: no recording");
@@ -363,6 +366,11 @@ TEST(span_tables_have_phases) {
                       "SELECT count(*) || ' ' || max(iteration) || ' ' || sum(end_ns - "
                       "start_ns) FROM v_span WHERE phase = 'iteration'",
                       "12 5 120000000");
+        assert_says("moeperf predict --run 1 --db run.db", 0,
+                    "\nrank 1 costs most: as fast as the others, with the tokens that it has, it "
+                    "would\nsave 4.000 ms of an iteration (40.0 %)\n");
+        /* Their clock says no day. */
+        assert_answer("run.db", "SELECT julianday() - julianday(started_at) < 1 FROM run", "1");
     }
 }
 

@@ -61,7 +61,7 @@ TEST(a_replayed_run_takes_as_long_as_it_took) {
             assert_true(seconds > 0);
             /* Nine tenths of the routes are one rank's; what each takes is drowned by others' work
              * on a busy machine. */
-            if (run == 1 && i > 0)
+            if (run == 1 && i > 1)
                 assert_true(seconds < replayed);
         }
         const json_t *ranks = json_object_get(answer, "per_rank");
@@ -82,8 +82,6 @@ TEST(the_table_says_what_costs) {
         "\nwithout imbalance   ",
         "\nwithout slowest rank (",
         "\nwithout stragglers   ",
-        " costs most: like the others it would save ",
-        "\nlayer ",
         "own work  ",
         "waiting\nrank  ",
         " ms\n   0  "};
@@ -191,6 +189,10 @@ TEST(predicted_runs_are_replayed_too) {
                           number(answer, "measured_ms"));
         json_decref(answer);
     }
+    /* Where all devices are one model's, no rank is slow. */
+    assert_says("moeperf predict --run 1 --db p.db", 0,
+                "\nno rank is slower than others: as fast as they are, none would save "
+                "anything\n");
 }
 
 TEST(what_cant_be_answered_is_said) {

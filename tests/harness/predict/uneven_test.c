@@ -312,6 +312,7 @@ TEST(changes_by_hand) {
     make_recording(&recording);
     assert_works(mp_what_if_create(&recording.run, &what_if, &error));
     assert_int_equal(mp_what_if_layers(what_if), LAYERS);
+    assert_false(mp_what_if_knows_tokens(what_if));
     assert_seconds(what_if, change, 15, 1);
     /* 4 + i/2, 2 of transfer for both; 3, 2 of transfer; 2. */
     change.balance = true;
@@ -349,6 +350,11 @@ TEST(even_tokens_by_hand) {
         /* Unevenly 4 + i/2, 1 of transfer for rank 1, too, whose 3 times as many tokens took 3
          * times as long; 3, 2; 2. */
         assert_seconds(what_if, change, uneven ? 12 : 15, uneven ? 0.5 : 1);
+        /* Unevenly rank 1 is not slow, and keeps what its tokens take: only its gap goes. */
+        change = mp_what_if_nothing();
+        change.without_rank = 1;
+        assert_true(mp_what_if_knows_tokens(what_if));
+        assert_seconds(what_if, change, uneven ? 14 : 12, uneven);
         mp_what_if_destroy(what_if);
     }
 }

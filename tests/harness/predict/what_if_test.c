@@ -302,6 +302,6 @@ RUNS_TEST(who_has_no_span_had_nothing_to_compute) {
     change.ideal = true;
     assert_close(median(what_if, change), 8e-3, 1e-5);
     change = mp_what_if_nothing();
-    change.without_rank = 0;
-    assert_close(median(what_if, change), 3e-3, 1e-5);
+    change.without_rank = 0; /* it is not slow, and keeps all tokens */
+    assert_close(median(what_if, change), 13e-3, 1e-5);
 }

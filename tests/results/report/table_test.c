@@ -140,6 +140,93 @@ TEST(cells_break_only_where_room_is_short) {
         "fifteen\r\n");
 }
 
+/* Prints a row whose numbers, from 1 on, have these headers. */
+static void assert_goes_on(const char *const headers[], int numbers, const char *expected) {
+    struct table_column columns[8] = {{"name", .kind = TABLE_LEFT}};
+    char text[1024] = "";
+    struct table table;
+    FILE *file = tmpfile();
+    for (int c = 1; c <= numbers; c++)
+        columns[c] = (struct table_column){headers[c - 1], .kind = TABLE_RIGHT};
+    table_init(&table, columns, numbers + 1);
+    table.goes_on = true;
+    assert_works(table_add(&table, NULL, &error));
+    table_set(&table, 0, "what it is of");
+    for (int c = 1; c <= numbers; c++)
+        table_set_number(&table, c, c, 0);
+    table_print(&table, file);
+    rewind(file);
+    assert_true(fread(text, 1, sizeof text - 1, file) > 0);
+    assert_string_equal(text, expected);
+    fclose(file);
+    table_free(&table);
+}
+
+/* Three fill a line of 80, the next two would be 81; of 66 the name gives way by one, and what is
+ * wider than there is room stands alone. */
+TEST(columns_go_on_below) {
+    assert_goes_on(
+        (const char *const[]){"first", "second of thirty six characters",
+                              "third column, twenty-five", "fourth",
+                              "the fifth, of fifty-eight characters, has no room beside t"},
+        5,
+        "name           first  second of thirty six characters  third column, twenty-five\n"
+        "what it is of      1                                2                          3\n"
+        "\n"
+        "name           fourth\n"
+        "what it is of       4\n"
+        "\n"
+        "name           the fifth, of fifty-eight characters, has no room beside t\n"
+        "what it is of                                                           5\n");
+    assert_goes_on(
+        (const char *const[]){"of sixty-six characters, so that the name has to give way by three"},
+        1,
+        "name          of sixty-six characters, so that the name has to give way by three\n"
+        "what it is                                                                     1\n"
+        "of\n");
+    assert_goes_on(
+        (const char *const[]){
+            "one",
+            "of seventy-eight characters, which leaves no name room to be, and is there as "},
+        2,
+        "name  one\n"
+        "what    1\n"
+        "it\n"
+        "is\n"
+        "of\n"
+        "\n"
+        "name  of seventy-eight characters, which leaves no name room to be, and is there as \n"
+        "what                                                                               2\n"
+        "it\n"
+        "is\n"
+        "of\n");
+}
+
+/* A line of 80 is full, one of 81 broken; a word that is too long stands alone. */
+TEST(words_go_on_below) {
+    static const char text[] = "%s y\n\n  %s zz\nlast";
+    static const char expected[] = "name      %s y\n"
+                                   "          %s\n"
+                                   "          zz\n"
+                                   "          last\n"
+                                   "nothing\n";
+    char words[256], wanted[256], found[256] = "", full[69], over[69];
+    FILE *file = tmpfile();
+    memset(full, 'x', sizeof full);
+    memset(over, 'x', sizeof over);
+    full[68] = over[68] = '\0';
+    snprintf(words, sizeof words, text, full, over);
+    snprintf(wanted, sizeof wanted, expected, full, over);
+    fprintf(file, "name      ");
+    table_filled(file, 10, 10, words);
+    table_filled(file, 0, 0, "");
+    table_filled(file, 0, 0, "nothing");
+    rewind(file);
+    assert_true(fread(found, 1, sizeof found - 1, file) > 0);
+    assert_string_equal(found, wanted);
+    fclose(file);
+}
+
 TEST(commands_are_quoted_for_shells) {
     static const struct {
         const char *database, *command;
