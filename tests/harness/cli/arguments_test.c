@@ -1,5 +1,6 @@
 /* Arguments: flags in both spellings, words, and the sentence for each mistake. */
 #include "harness/cli/cli.h"
+#include "results/report/table.h"
 #include "tests/errors.h"
 
 struct parsed {
@@ -77,7 +78,7 @@ TEST_RANDOM(paragraphs_fit_the_page) {
     text[length - 1] = '\0';
     int indent = test_random_int(random, 0, 8);
     FILE *file = tmpfile();
-    cli_print_filled(file, indent, text);
+    table_filled(file, 0, indent, text);
     rewind(file);
     for (int lines = 0; fgets(line, sizeof line, file); lines++) {
         size_t columns = strcspn(line, "\n");
