@@ -432,12 +432,17 @@ int mp_device_cpu_create(int threads, const struct mp_device_limits *limits,
  * allocated here, too, once.  Errors, each one sentence that names the rank, the GPU and what would
  * help: MP_ENOTFOUND (this build has none, a CUDA library is missing, there is no GPU or no such
  * one), MP_EVERSION (the driver is older than the toolkit), MP_ENOMEM, MP_EDEVICE. */
+enum mp_grouped_products {                     /* how grouped GEMM goes */
+                           MP_GROUPED_AUTO,    /* by one kernel where bf16 and GPU (capability 9.0)
+                                                  allow; or streams */
+                           MP_GROUPED_STREAMS, /* one product after another on several streams */
+                           MP_GROUPED_LIBRARY  /* cuBLAS's own grouped routine; or streams */
+};
 struct mp_cuda_settings {
     int rank;    /* for sentences; -1: none */
     int ordinal; /* GPU of this host, as the CUDA runtime numbers them */
     enum mp_element element;
-    bool grouped_library; /* grouped GEMM by cuBLAS's own grouped routine instead of one product
-                             after another on several streams */
+    enum mp_grouped_products grouped_products;
 };
 int mp_device_cuda_create(const struct mp_cuda_settings *settings,
                           const struct mp_device_limits *limits, struct mp_device **device,

@@ -135,10 +135,11 @@ const struct mp_option mp_job_options[] = {
     {"gather", MP_OPTION_CHOICE, FIELD(gather), "", "trees", 0, 0, "trees broadcasts",
      "with transport nccl: experts travel along trees of messages, which know nodes, or by its own "
      "broadcasts and reductions where all ranks hold a copy"},
-    {"grouped-products", MP_OPTION_CHOICE, FIELD(grouped_products), "", "streams", 0, 0,
-     "streams library",
+    {"grouped-products", MP_OPTION_CHOICE, FIELD(grouped_products), "", "auto", 0, 0,
+     "auto streams library",
      "with device cuda: the experts' products beside each other on several streams, or as one "
-     "grouped product of cuBLAS"},
+     "grouped product of cuBLAS; auto takes one kernel of ours where the GPU allows (an H100's "
+     "kind, bf16, widths that 8 divides), or streams"},
     {"check-plans", MP_DECIDES(MP_OPTION_BOOL), FIELD(check_plans), "", "no", 0, 0, NULL,
      "check every plan against the law before it is carried out"},
     {"record", MP_OPTION_BOOL, FIELD(record), "", "yes", 0, 0, NULL,

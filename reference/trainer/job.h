@@ -18,7 +18,6 @@ enum mp_job_precision { MP_PRECISION_FP32, MP_PRECISION_BF16 };
 enum mp_job_transport { MP_TRANSPORT_AUTO, MP_TRANSPORT_MPI, MP_TRANSPORT_NCCL };
 enum mp_job_gather { MP_GATHER_TREES, MP_GATHER_BROADCASTS };
 enum mp_job_mode { MP_MODE_TRAIN, MP_MODE_PREFILL, MP_MODE_DECODE };
-enum mp_job_grouped { MP_GROUPED_STREAMS, MP_GROUPED_LIBRARY };
 enum mp_job_routing {
     MP_ROUTING_GATE,
     MP_ROUTING_BALANCED,
@@ -94,7 +93,7 @@ struct mp_job {
     int precision;             /* enum mp_job_precision: of what products read and activations */
     int transport;             /* enum mp_job_transport */
     int gather;                /* enum mp_job_gather: sparse collectives of nccl */
-    int grouped_products;      /* enum mp_job_grouped: of a device with streams */
+    int grouped_products;      /* enum mp_grouped_products, of device cuda */
     bool check_plans;          /* plan_check on every plan */
     bool record;               /* write spools */
     bool record_routes;        /* the experts of every token, too */

@@ -73,7 +73,7 @@ static int create_device(const struct mp_job *job, int rank, int ordinal, struct
         .rank = rank,
         .ordinal = ordinal,
         .element = job->precision == MP_PRECISION_BF16 ? MP_BFLOAT16 : MP_FLOAT32,
-        .grouped_library = job->grouped_products == MP_GROUPED_LIBRARY,
+        .grouped_products = (enum mp_grouped_products)job->grouped_products,
     };
     return mp_device_cuda_create(&settings, &limits, device, error);
 }

@@ -20,7 +20,7 @@ static inline void small_trainer_create_device(struct small_trainer *small,
     const struct mp_cuda_settings settings = {
         .rank = -1,
         .element = job->precision == MP_PRECISION_BF16 ? MP_BFLOAT16 : MP_FLOAT32,
-        .grouped_library = job->grouped_products == MP_GROUPED_LIBRARY,
+        .grouped_products = (enum mp_grouped_products)job->grouped_products,
     };
     if (job->device != MP_DEVICE_CUDA || error->code)
         return;

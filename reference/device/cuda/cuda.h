@@ -28,6 +28,7 @@ struct mp_cuda_epoch {
 };
 
 struct mp_cuda_products; /* host arrays of a grouped GEMM (gemm.c) */
+struct mp_cuda_grouped;  /* the same of one kernel for all groups (grouped.cu) */
 
 struct mp_cuda {
     struct mp_device device; /* first: the public face */
@@ -36,13 +37,14 @@ struct mp_cuda {
     int rank, ordinal; /* of sentences; ordinal is the GPU */
     int multiprocessors;
     char name[256]; /* of the GPU */
-    bool grouped_library;
+    enum mp_grouped_products grouped_products;
     cudaStream_t stream; /* what NULL means as an mp_stream */
     cublasHandle_t cublas;
     /* Products of a grouped GEMM run on these between the two events. */
     cudaStream_t side[MP_CUDA_SIDE_STREAMS];
     cudaEvent_t fork, join[MP_CUDA_SIDE_STREAMS];
     struct mp_cuda_products *products;
+    struct mp_cuda_grouped *grouped; /* NULL where the GPU is of another kind */
     /* For event_time: the epochs made last, a ring; those with a rate of 0 are none.  The stream
      * has nothing else to do. */
     cudaStream_t clock_stream;
@@ -99,7 +101,7 @@ int mp_cuda_fail_memory(const struct mp_cuda *cuda, const char *what, size_t byt
 
 /* Device memory with `count` arrays of the host's, bytes[i] at host[i], one behind the other, in
  * one copy on `stream` before whatever is queued next; it stays until half the ring has been used
- * again.  NULL (and a failure kept) if they are more than half the ring.  16-byte aligned. */
+ * again.  NULL (and a failure kept) if they are more than half the ring.  128-byte aligned. */
 void *mp_cuda_upload(struct mp_cuda *cuda, cudaStream_t stream, int count, const void *const host[],
                      const size_t bytes[]);
 

@@ -236,7 +236,7 @@ int mp_cuda_open(const struct mp_cuda_settings *settings, const struct mp_device
     cuda->limits = *limits;
     cuda->rank = settings->rank;
     cuda->ordinal = settings->ordinal;
-    cuda->grouped_library = settings->grouped_library;
+    cuda->grouped_products = settings->grouped_products;
     install(&cuda->operations);
 
     int code = choose_gpu(cuda, error);

@@ -5,28 +5,16 @@
  * Inputs are elements, sums fp32: CUBLAS_COMPUTE_32F, which on fp32 inputs means no TF32.  Every
  * stream that products run on has a workspace of its own, so that how streams interleave cannot
  * change which split of a sum is chosen or who writes where: results are the same in every run. */
-#include "reference/device/cuda/cuda.h"
+#include "reference/device/cuda/grouped.h"
 
 #include <stdlib.h>
 
 /* What cuBLAS recommends for Hopper; less there means slower algorithms. */
 #define WORKSPACE_BYTES ((size_t)32 << 20)
 
-/* c[m][n] = op(a) * op(b), as gemm of device.h has it. */
-struct product {
-    bool transpose_a, transpose_b;
-    int m, n, k;
-    const void *a;
-    int lda;
-    const void *b;
-    int ldb;
-    void *c;
-    int ldc;
-};
-
 /* Of the largest number of groups; what is handed to cuBLAS lies in arrays of its own. */
 struct mp_cuda_products {
-    struct product *product;
+    struct mp_cuda_product *product;
     int *order; /* of the products, the largest first */
     cublasOperation_t *first_operation, *second_operation;
     int *rows, *columns, *sums, *first_leading, *second_leading, *result_leading, *problems;
@@ -63,7 +51,7 @@ static bool use_stream(struct mp_cuda *cuda, cudaStream_t stream, int lane) {
     return mp_cuda_note_cublas(cuda, "choosing a stream for matrix products", status);
 }
 
-static void multiply(struct mp_cuda *cuda, const struct product *p, float alpha, float beta,
+static void multiply(struct mp_cuda *cuda, const struct mp_cuda_product *p, float alpha, float beta,
                      enum mp_element result) {
     cudaDataType_t type = type_of(cuda->device.element);
     cublasStatus_t status =
@@ -75,11 +63,11 @@ static void multiply(struct mp_cuda *cuda, const struct product *p, float alpha,
 
 /* c = beta * c, as a product with k = 1 of zeros, so that it is there for all types and leading
  * dimensions.  The zeros are where the side streams have their workspaces. */
-static void scale_matrix(struct mp_cuda *cuda, cudaStream_t stream, const struct product *p,
+static void scale_matrix(struct mp_cuda *cuda, cudaStream_t stream, const struct mp_cuda_product *p,
                          float beta, enum mp_element result) {
     size_t longest = (size_t)(p->m > p->n ? p->m : p->n);
     size_t bytes = longest * mp_cuda_element_bytes(cuda);
-    struct product zeros = *p;
+    struct mp_cuda_product zeros = *p;
     if (bytes > MP_CUDA_SIDE_STREAMS * WORKSPACE_BYTES) {
         mp_cuda_beyond_limit(cuda, "an empty matrix product of %d x %d", p->m, p->n);
         return;
@@ -93,8 +81,9 @@ static void scale_matrix(struct mp_cuda *cuda, cudaStream_t stream, const struct
 }
 
 /* One product on the operation's own stream. */
-static void multiply_alone(struct mp_cuda *cuda, cudaStream_t stream, const struct product *p,
-                           float alpha, float beta, enum mp_element result) {
+static void multiply_alone(struct mp_cuda *cuda, cudaStream_t stream,
+                           const struct mp_cuda_product *p, float alpha, float beta,
+                           enum mp_element result) {
     if (p->m == 0 || p->n == 0 || (p->k == 0 && beta == 1) || !use_stream(cuda, stream, 0))
         return;
     if (p->k == 0)
@@ -107,7 +96,7 @@ static void gemm(struct mp_device *device, mp_stream stream, bool transpose_a, b
                  int m, int n, int k, float alpha, const void *a, int lda, const void *b, int ldb,
                  float beta, void *c, int ldc) {
     struct mp_cuda *cuda = mp_cuda_of(device);
-    struct product p = {transpose_a, transpose_b, m, n, k, a, lda, b, ldb, c, ldc};
+    struct mp_cuda_product p = {transpose_a, transpose_b, m, n, k, a, lda, b, ldb, c, ldc};
     multiply_alone(cuda, mp_cuda_stream(cuda, stream), &p, alpha, beta, device->element);
 }
 
@@ -115,7 +104,7 @@ static void gemm_float(struct mp_device *device, mp_stream stream, bool transpos
                        bool transpose_b, int m, int n, int k, float alpha, const void *a, int lda,
                        const void *b, int ldb, float beta, float *c, int ldc) {
     struct mp_cuda *cuda = mp_cuda_of(device);
-    struct product p = {transpose_a, transpose_b, m, n, k, a, lda, b, ldb, c, ldc};
+    struct mp_cuda_product p = {transpose_a, transpose_b, m, n, k, a, lda, b, ldb, c, ldc};
     multiply_alone(cuda, mp_cuda_stream(cuda, stream), &p, alpha, beta, MP_FLOAT32);
 }
 
@@ -126,8 +115,8 @@ struct group {
     void *in, *weight, *out;
 };
 
-static struct product product_of(enum mp_grouped_gemm kind, const struct group *g) {
-    struct product p = {.m = g->rows, .n = g->columns_out, .k = g->columns_in};
+static struct mp_cuda_product product_of(enum mp_grouped_gemm kind, const struct group *g) {
+    struct mp_cuda_product p = {.m = g->rows, .n = g->columns_out, .k = g->columns_in};
     switch (kind) {
     case MP_GROUPED_FORWARD:
         p.a = g->in, p.lda = g->columns_in;
@@ -165,15 +154,16 @@ static int count_weights(int groups, const int rows[], void *const weight[]) {
     return count;
 }
 
-/* The products of the weights that have rows; returns their number.  `at` is the first group. */
+/* The products of the weights that have rows, or of all; returns their number.  `at` is the first
+ * group. */
 static int list_products(const struct mp_cuda *cuda, enum mp_grouped_gemm kind, int groups,
-                         const int rows[], void *const weight[], struct group at) {
+                         const int rows[], void *const weight[], bool all, struct group at) {
     size_t element_bytes = mp_cuda_element_bytes(cuda);
     int count = 0;
     for (int g = 0; g < groups;) {
         at.weight = weight[g];
         g = next_weight(g, groups, rows, weight, &at.rows);
-        if (at.rows > 0)
+        if (at.rows > 0 || all)
             cuda->products->product[count++] = product_of(kind, &at);
         at.in = (char *)at.in + (size_t)at.rows * (size_t)at.columns_in * element_bytes;
         at.out = (char *)at.out + (size_t)at.rows * (size_t)at.columns_out * element_bytes;
@@ -194,12 +184,12 @@ static void clear_gradients(struct mp_cuda *cuda, cudaStream_t stream, int group
 
 /* Rows of the product's group: m, but k where a gradient of weights is summed over them.  All else
  * is the same for all groups. */
-static int rows_of(const struct product *p) {
+static int rows_of(const struct mp_cuda_product *p) {
     return p->transpose_a ? p->k : p->m;
 }
 
 /* Large products first, so that the small ones fill what is left of the time at the end. */
-static void sort_by_rows(const struct product product[], int count, int order[]) {
+static void sort_by_rows(const struct mp_cuda_product product[], int count, int order[]) {
     for (int i = 0; i < count; i++) { /* by insertion: there are few, and no memory is needed */
         int at = i;
         for (; at > 0 && rows_of(&product[order[at - 1]]) < rows_of(&product[i]); at--)
@@ -212,7 +202,7 @@ static void sort_by_rows(const struct product product[], int count, int order[])
 static void multiply_side_by_side(struct mp_cuda *cuda, cudaStream_t stream, int count, float beta,
                                   enum mp_element result) {
     static const char doing[] = "putting grouped products in order";
-    const struct product *product = cuda->products->product;
+    const struct mp_cuda_product *product = cuda->products->product;
     int *order = cuda->products->order;
     int lanes = count < MP_CUDA_SIDE_STREAMS ? count : MP_CUDA_SIDE_STREAMS;
     int64_t given[MP_CUDA_SIDE_STREAMS] = {0};
@@ -240,7 +230,7 @@ static void multiply_together(struct mp_cuda *cuda, cudaStream_t stream, int cou
                               enum mp_element result) {
     const struct mp_cuda_products *to = cuda->products;
     for (int i = 0; i < count; i++) {
-        const struct product *p = &to->product[i];
+        const struct mp_cuda_product *p = &to->product[i];
         to->first_operation[i] = operation(p->transpose_b);
         to->second_operation[i] = operation(p->transpose_a);
         to->rows[i] = p->n;
@@ -270,6 +260,23 @@ static void multiply_together(struct mp_cuda *cuda, cudaStream_t stream, int cou
     mp_cuda_note_cublas(cuda, "grouped matrix product", status);
 }
 
+/* By one kernel, where it can; gradients of weights that saw no row become zeros on the way. */
+static bool multiply_by_tiles(struct mp_cuda *cuda, mp_stream stream, enum mp_grouped_gemm kind,
+                              int groups, const int rows[], void *const weight[], bool accumulate,
+                              struct group first) {
+    const struct mp_cuda_products *to = cuda->products;
+    const bool sums = kind == MP_GROUPED_WEIGHT_GRADIENT;
+    if (cuda->grouped_products != MP_GROUPED_AUTO || first.columns_in == 0 ||
+        first.columns_out == 0 || (accumulate && !sums))
+        return false;
+    int count = list_products(cuda, kind, groups, rows, weight, sums && !accumulate, first);
+    if (count < 2 || !mp_cuda_grouped_can(cuda, to->product, count))
+        return false;
+    sort_by_rows(to->product, count, to->order);
+    mp_cuda_grouped_multiply(cuda, stream, to->product, to->order, count, accumulate);
+    return true;
+}
+
 static void grouped_gemm(struct mp_device *device, mp_stream stream, enum mp_grouped_gemm kind,
                          int groups, const int rows[], int columns_in, int columns_out, void *in,
                          void *const weight[], void *out, bool accumulate) {
@@ -284,7 +291,9 @@ static void grouped_gemm(struct mp_device *device, mp_stream stream, enum mp_gro
         return;
     }
     struct group first = {0, columns_in, columns_out, in, NULL, out};
-    int count = list_products(cuda, kind, groups, rows, weight, first);
+    if (multiply_by_tiles(cuda, stream, kind, groups, rows, weight, accumulate, first))
+        return;
+    int count = list_products(cuda, kind, groups, rows, weight, false, first);
     if (kind == MP_GROUPED_WEIGHT_GRADIENT && !accumulate)
         clear_gradients(cuda, queue, groups, rows, weight,
                         (size_t)columns_in * (size_t)columns_out * sizeof(float));
@@ -293,7 +302,7 @@ static void grouped_gemm(struct mp_device *device, mp_stream stream, enum mp_gro
     if (count == 1 || columns_in == 0 || columns_out == 0) { /* nothing to do side by side */
         for (int i = 0; i < count; i++)
             multiply_alone(cuda, queue, &cuda->products->product[i], 1, beta, result);
-    } else if (cuda->grouped_library && result == device->element) {
+    } else if (cuda->grouped_products == MP_GROUPED_LIBRARY && result == device->element) {
         multiply_together(cuda, queue, count, beta, result);
     } else { /* also where cuBLAS has no grouped routine: results wider than the inputs */
         multiply_side_by_side(cuda, queue, count, beta, result);
@@ -324,11 +333,12 @@ int mp_cuda_create_products(struct mp_cuda *cuda, struct mp_error *error) {
                                 &p->problems};
     for (int i = 1; i < INTEGERS; i++)
         *integers[i] = p->rows + (size_t)i * room;
-    return MP_OK;
+    return mp_cuda_create_grouped(cuda, error);
 }
 
 void mp_cuda_destroy_products(struct mp_cuda *cuda) {
     struct mp_cuda_products *p = cuda->products;
+    mp_cuda_destroy_grouped(cuda);
     if (!p)
         return;
     free(p->product);

@@ -122,7 +122,7 @@ static void zero(struct mp_device *device, mp_stream stream, void *memory, size_
 /* ---- the ring of small host arrays ---- */
 
 /* Of what is larger than half of it nothing goes; 1024 experts with 128 parts each are 1 MiB. */
-enum { RING_BYTES = 4 << 20, RING_ALIGNMENT = 16 };
+enum { RING_BYTES = 4 << 20, RING_ALIGNMENT = 128 };
 
 int mp_cuda_create_ring(struct mp_cuda *cuda, struct mp_error *error) {
     cudaError_t status = cudaMallocHost((void **)&cuda->ring, RING_BYTES);

@@ -11,10 +11,14 @@ static const float pool_deviation[GPU_BENCH_POOLS] = {1, 0.02f};
 static int create_device(struct gpu_bench *bench, enum gpu_bench_device which,
                          struct mp_error *error) {
     bool is_float = which == GPU_BENCH_FLOAT32;
+    static const enum mp_grouped_products way[GPU_BENCH_DEVICES] = {
+        [GPU_BENCH_BFLOAT16_STREAMS] = MP_GROUPED_STREAMS,
+        [GPU_BENCH_BFLOAT16_LIBRARY] = MP_GROUPED_LIBRARY,
+    };
     struct mp_cuda_settings settings = {.rank = -1,
                                         .ordinal = bench->ordinal,
                                         .element = is_float ? MP_FLOAT32 : MP_BFLOAT16,
-                                        .grouped_library = which == GPU_BENCH_BFLOAT16_LIBRARY};
+                                        .grouped_products = way[which]};
     struct mp_device_limits limits = {
         .attention = {16, 2048, 12, 64}, .experts = 64, .width = 8192, .tokens = 1 << 21};
     struct mp_device_limits small = {

@@ -10,8 +10,9 @@
 #include "reference/device/device.h"
 
 enum gpu_bench_device {
-    GPU_BENCH_BFLOAT16,         /* grouped GEMM as one product after another */
-    GPU_BENCH_BFLOAT16_LIBRARY, /* grouped GEMM by the library's own routine */
+    GPU_BENCH_BFLOAT16,         /* grouped GEMM by one kernel, where there is one */
+    GPU_BENCH_BFLOAT16_STREAMS, /* by one product after another */
+    GPU_BENCH_BFLOAT16_LIBRARY, /* by the library's own routine */
     GPU_BENCH_FLOAT32,
     GPU_BENCH_DEVICES
 };

@@ -178,30 +178,32 @@ struct device_run {
 static const struct mp_device_limits *shared_limits = &test_limits;
 
 static inline struct mp_device *new_cuda_device(const struct mp_device_limits *limits,
-                                                enum mp_element element, bool grouped_library) {
+                                                enum mp_element element,
+                                                enum mp_grouped_products way) {
     const struct mp_cuda_settings settings = {
-        .rank = -1, .element = element, .grouped_library = grouped_library};
+        .rank = -1, .element = element, .grouped_products = way};
     struct mp_device *device = NULL;
     assert_works(mp_device_cuda_create(&settings, limits, &device, &error));
     return device;
 }
 
-/* One for all tests of a program: creating one takes a GPU some tenths of a second.  Half of them
- * have grouped GEMM by the library's own routine. */
-static struct mp_device *cuda_devices[4];
+/* One for all tests of a program: creating one takes a GPU some tenths of a second.  Of every
+ * way of grouped GEMM. */
+enum { GROUPED_WAYS = 3, CUDA_DEVICES = 2 * GROUPED_WAYS };
+static struct mp_device *cuda_devices[CUDA_DEVICES];
 
-static inline struct mp_device *cuda_device(enum mp_element element, bool grouped_library) {
-    struct mp_device **device = &cuda_devices[2 * (element == MP_BFLOAT16) + grouped_library];
+static inline struct mp_device *cuda_device(enum mp_element element, enum mp_grouped_products way) {
+    struct mp_device **device = &cuda_devices[GROUPED_WAYS * (element == MP_BFLOAT16) + (int)way];
     if (!*device)
-        *device = new_cuda_device(shared_limits, element, grouped_library);
+        *device = new_cuda_device(shared_limits, element, way);
     return *device;
 }
 
 static struct mp_device *device_of_run(const struct device_run *run) {
     struct mp_device *device = NULL;
     if (!run->instruction_set)
-        return run->own ? new_cuda_device(&run->limits, run->element, false)
-                        : cuda_device(run->element, false);
+        return run->own ? new_cuda_device(&run->limits, run->element, MP_GROUPED_AUTO)
+                        : cuda_device(run->element, MP_GROUPED_AUTO);
     assert_works(mp_device_cpu_create(run->threads, &run->limits, &device, &error));
     if (!mp_cpu_use_instruction_set(device, run->instruction_set)) {
         mp_device_destroy(device);
@@ -221,7 +223,7 @@ static int end_of_run(void **state) {
     struct mp_error error = {0};
     if (!test_device)
         return 0;
-    for (int i = -1; i < 4; i++) {
+    for (int i = -1; i < CUDA_DEVICES; i++) {
         struct mp_device *device = i < 0 ? test_device : cuda_devices[i];
         if (!device)
             continue;
@@ -241,7 +243,7 @@ static int end_of_run(void **state) {
 
 static int destroy_cuda_devices(void **state) {
     (void)state;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < CUDA_DEVICES; i++)
         mp_device_destroy(cuda_devices[i]);
     return 0;
 }

@@ -97,6 +97,7 @@ static const struct grouped_case grouped_cases[] = {
     {"more groups than streams", 12, 24, 8, {5, 1, 0, 9, 2, 2, 30, 0, 7, 7, 1, 64}},
     {"long enough to meet", 4, 100, 60, {90, 90, 90, 90}},
     {"turned and not", 6, 72, 264, {15, 16, 23, 48, 128, 129}},
+    {"more than a tile", 4, 264, 520, {300, 0, 129, 1}},
     {"turned, odd widths", 3, 53, 301, {17, 100, 31}},
     {"wider than the limit", 1, 30, 700, {20}},
     {"no rows at all", 3, 8, 8, {0, 0, 0}},
@@ -172,12 +173,15 @@ static void check_result(const struct grouped_case *c, enum mp_grouped_gemm kind
 static void grouped_gemm_matches(struct mp_device *device, const void *argument) {
     const struct grouped_case *c = argument;
     delay_streams(DELAY_US);
-    for (int i = 0; i < 3 * 2 * 2; i++) {
+    for (int i = 0; i < GROUPED_WAYS * 3 * 2; i++) {
         const enum mp_grouped_gemm kind = (enum mp_grouped_gemm)(i / 2 % 3);
-        const bool accumulate = i % 2, library = i / 6;
-        if (library && !on_cuda(device))
+        const enum mp_grouped_products way = (enum mp_grouped_products)(i / 6);
+        const bool accumulate = i % 2;
+        if (way != MP_GROUPED_AUTO && !on_cuda(device))
             break;
-        struct mp_device *by = library ? cuda_device(device->element, true) : device;
+        if (way == MP_GROUPED_STREAMS && on_double())
+            continue; /* as auto there */
+        struct mp_device *by = way == MP_GROUPED_AUTO ? device : cuda_device(device->element, way);
         struct grouped given = random_grouped(by, c, kind, accumulate);
         perform(by, grouped_gemm, kind, c->groups, c->rows, c->columns_in, c->columns_out,
                 given.in.at, given.each, given.out.at, accumulate);
@@ -271,8 +275,8 @@ static void grouped_products_keep_the_order_of_their_stream(struct mp_device *de
     if (!on_cuda(device) || device->element != MP_FLOAT32)
         return;
     delay_streams(2000);
-    for (int library = 0; library < 2; library++) {
-        device = cuda_device(MP_FLOAT32, library);
+    for (int way = 0; way < GROUPED_WAYS; way++) {
+        device = cuda_device(MP_FLOAT32, (enum mp_grouped_products)way);
         const struct mp_device_operations *operations = device->operations;
         struct grouped given = random_grouped(device, &c, MP_GROUPED_FORWARD, false);
         size_t count = given.in.count, bytes = count * sizeof(float);
@@ -294,7 +298,7 @@ static void products_allocate_nothing(struct mp_device *device, const void *argu
     (void)argument;
     if (!on_cuda(device))
         return;
-    device = cuda_device(device->element, true);
+    device = cuda_device(device->element, MP_GROUPED_LIBRARY);
     struct grouped given = random_grouped(device, &c, MP_GROUPED_FORWARD, false);
     const struct cuda_double_counts before = double_counts();
     device->operations->grouped_gemm(device, NULL, MP_GROUPED_FORWARD, c.groups, c.rows, 8, 8,

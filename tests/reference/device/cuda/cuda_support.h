@@ -16,9 +16,8 @@ static uint64_t random_state;
 static const struct mp_device_limits test_limits = {
     .attention = {2, 64, 2, 32}, .experts = 64, .width = 256, .tokens = 512};
 
-static inline struct mp_device *open_device(enum mp_element element, bool grouped_library) {
-    struct mp_cuda_settings settings = {
-        .rank = 2, .element = element, .grouped_library = grouped_library};
+static inline struct mp_device *open_device(enum mp_element element) {
+    struct mp_cuda_settings settings = {.rank = 2, .element = element};
     struct mp_device *device = NULL;
     assert_works(mp_device_cuda_create(&settings, &test_limits, &device, &error));
     return device;

@@ -20,7 +20,7 @@ TEST(memory_is_counted) {
         int64_t bytes;
     } array[ARRAYS];
     int64_t used = 0, largest = 0, now, most;
-    struct mp_device *device = open_device(MP_FLOAT32, false);
+    struct mp_device *device = open_device(MP_FLOAT32);
     const struct mp_device_operations *operations = device->operations;
     for (int step = 0; step < STEPS; step++) {
         int i = test_random_int(&random_state, 0, ARRAYS - 1);
@@ -53,7 +53,7 @@ TEST(copies_arrive) {
     enum { BYTES = 10001, STEPS = 40 };
     AUTO(allocated) uint8_t *sent = random_bytes(BYTES), *got = random_bytes(BYTES);
     cuda_double_set_delay(300);
-    struct mp_device *device = open_device(MP_FLOAT32, false);
+    struct mp_device *device = open_device(MP_FLOAT32);
     const struct mp_device_operations *operations = device->operations;
     uint8_t *first = operations->allocate(device, BYTES);
     uint8_t *second = operations->allocate(device, BYTES);
@@ -85,7 +85,7 @@ TEST(copies_arrive) {
  * there stays usable, and so does the device once it is released. */
 TEST(memory_runs_out) {
     struct cuda_double_counts counts;
-    AUTO(device) struct mp_device *device = open_device(MP_FLOAT32, false);
+    AUTO(device) struct mp_device *device = open_device(MP_FLOAT32);
     const struct mp_device_operations *operations = device->operations;
     cuda_double_get_counts(&counts);
     cuda_double_fail_malloc_after(counts.device_bytes + (10 << 20));
@@ -103,7 +103,7 @@ TEST(memory_runs_out) {
 }
 
 TEST(page_locked_memory_runs_out) {
-    AUTO(device) struct mp_device *device = open_device(MP_FLOAT32, false);
+    AUTO(device) struct mp_device *device = open_device(MP_FLOAT32);
     cuda_double_fail_host_after(0);
     assert_null(device->operations->host_allocate(device, 100));
     assert_fails(mp_device_check(device, &error), MP_ENOMEM, "page-locked memory of the host");

@@ -144,7 +144,7 @@ TEST(two_devices_describe_themselves) {
 /* No operation but that of a cache, which only processors have, is NULL: every family has been
  * installed. */
 TEST(the_table_is_full) {
-    struct mp_device *device = open_device(MP_FLOAT32, false);
+    struct mp_device *device = open_device(MP_FLOAT32);
     const char *bytes = (const char *)device->operations;
     for (size_t at = 0; at + sizeof(void *) <= sizeof *device->operations; at += sizeof(void *)) {
         void *operation;
@@ -195,7 +195,7 @@ TEST(a_failing_kernel_is_reported) {
 
 /* A launch that is refused names the operation. */
 TEST(a_refused_launch_is_reported) {
-    struct mp_device *device = open_device(MP_FLOAT32, false);
+    struct mp_device *device = open_device(MP_FLOAT32);
     float *array = device->operations->allocate(device, 256);
     cuda_double_fail_launch(1, cudaErrorNoKernelImageForDevice);
     device->operations->accumulate(device, NULL, 32, array, array + 32);

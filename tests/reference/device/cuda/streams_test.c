@@ -16,7 +16,7 @@ TEST(events_order_streams) {
     mp_event event[STREAMS];
     uint8_t sent[BYTES], got[BYTES];
     cuda_double_set_delay(1000);
-    struct mp_device *device = open_device(MP_FLOAT32, false);
+    struct mp_device *device = open_device(MP_FLOAT32);
     const struct mp_device_operations *operations = device->operations;
     uint8_t *array = operations->allocate(device, (size_t)(STREAMS + 1) * BYTES);
     for (int i = 0; i < STREAMS; i++) {
@@ -51,7 +51,7 @@ TEST(events_order_streams) {
 /* As CUDA numbers it: the more urgent, the smaller, down to a limit of the device's. */
 TEST(streams_have_urgencies) {
     static const int urgency[] = {0, 1, 2, 99}, expected[] = {0, -1, -2, -5};
-    struct mp_device *device = open_device(MP_FLOAT32, false);
+    struct mp_device *device = open_device(MP_FLOAT32);
     const struct mp_device_operations *operations = device->operations;
     for (int i = 0; i < 4; i++) {
         mp_stream stream;
@@ -71,7 +71,7 @@ TEST(an_event_ahead_has_no_time) {
     struct gate gate = CLOSED_GATE;
     mp_stream stream;
     mp_event event;
-    struct mp_device *device = open_device(MP_FLOAT32, false);
+    struct mp_device *device = open_device(MP_FLOAT32);
     const struct mp_device_operations *operations = device->operations;
     assert_works(operations->stream_create(device, 0, &stream, &error));
     assert_works(operations->event_create(device, &event, &error));
@@ -100,7 +100,7 @@ TEST(events_know_their_time) {
         mp_event event;
         int64_t before, after, time;
     } mark[EVENTS];
-    struct mp_device *device = open_device(MP_FLOAT32, false);
+    struct mp_device *device = open_device(MP_FLOAT32);
     const struct mp_device_operations *operations = device->operations;
     for (int i = 0; i < EVENTS; i++)
         assert_works(operations->event_create(device, &mark[i].event, &error));

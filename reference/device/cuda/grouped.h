@@ -1,0 +1,68 @@
+/* Products of groups by one kernel, for compute capability 9.0: warpgroups multiply what copies of
+ * tiles have brought, and each multiprocessor takes tile after tile, whichever group's. */
+#ifndef MOEPERF_REFERENCE_DEVICE_CUDA_GROUPED_H
+#define MOEPERF_REFERENCE_DEVICE_CUDA_GROUPED_H
+
+#include "reference/device/cuda/cuda.h"
+
+/* c[m][n] = op(a) * op(b), as gemm of device.h has it. */
+struct mp_cuda_product {
+    bool transpose_a, transpose_b;
+    int m, n, k;
+    const void *a;
+    int lda;
+    const void *b;
+    int ldb;
+    void *c;
+    int ldc;
+};
+
+#ifdef MP_CUDA_WARPGROUPS
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Of products of bf16 that differ in m (k, where a is transposed) and in what they point to, whose
+ * c is bf16 or, where a is transposed, fp32: whether the kernel can do them.  It wants an H100's
+ * kind of GPU, rows that are multiples of 16 bytes and begin at such, and k or rows of c wherever
+ * there is a product at all. */
+bool mp_cuda_grouped_can(const struct mp_cuda *cuda, const struct mp_cuda_product product[],
+                         int count);
+
+/* All of them, beside each other, those first that `order` names first; of k = 0 zeros are written.
+ * `accumulate`, of fp32 alone, adds to what c holds. */
+void mp_cuda_grouped_multiply(struct mp_cuda *cuda, mp_stream stream,
+                              const struct mp_cuda_product product[], const int order[], int count,
+                              bool accumulate);
+
+/* Sets cuda->grouped, which stays NULL where the GPU is of another kind. */
+int mp_cuda_create_grouped(struct mp_cuda *cuda, struct mp_error *error);
+void mp_cuda_destroy_grouped(struct mp_cuda *cuda);
+
+#ifdef __cplusplus
+}
+#endif
+
+#else /* built for no such GPU */
+
+static inline bool mp_cuda_grouped_can(const struct mp_cuda *cuda,
+                                       const struct mp_cuda_product product[], int count) {
+    (void)cuda, (void)product, (void)count;
+    return false;
+}
+static inline void mp_cuda_grouped_multiply(struct mp_cuda *cuda, mp_stream stream,
+                                            const struct mp_cuda_product product[],
+                                            const int order[], int count, bool accumulate) {
+    (void)cuda, (void)stream, (void)product, (void)order, (void)count, (void)accumulate;
+}
+static inline int mp_cuda_create_grouped(struct mp_cuda *cuda, struct mp_error *error) {
+    (void)cuda, (void)error;
+    return MP_OK;
+}
+static inline void mp_cuda_destroy_grouped(struct mp_cuda *cuda) {
+    (void)cuda;
+}
+
+#endif
+
+#endif
