@@ -185,7 +185,7 @@ const struct gpu_bench_case gpu_bench_product_cases[] = {
     CASE("experts_small", BFLOAT16, 0, prepare_small_experts, run_experts),
     CASE("experts_small_streams", BFLOAT16_STREAMS, 0, prepare_small_experts, run_experts),
     CASE("experts_small_library", BFLOAT16_LIBRARY, 0, prepare_small_experts, run_experts),
-    CASE("attention_forward", BFLOAT16, 0.6, prepare_attention, run_attention),
-    CASE("attention_backward", BFLOAT16, 0.5, prepare_attention_backward, run_attention_backward),
+    CASE("attention_forward", BFLOAT16, 0.3, prepare_attention, run_attention),
+    CASE("attention_backward", BFLOAT16, 0.25, prepare_attention_backward, run_attention_backward),
     {.name = NULL},
 };
