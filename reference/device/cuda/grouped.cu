@@ -272,6 +272,7 @@ __global__ void __launch_bounds__(THREADS, 1) multiply_groups(groups all) {
     __trap();
 #endif
 }
+
 /* ---- On the host ---- */
 
 template <typename Use> void by_kind(const struct mp_cuda_product *p, Use use) {
@@ -351,7 +352,8 @@ int mp_cuda_create_grouped(struct mp_cuda *cuda, struct mp_error *error) {
     }
     if (status != cudaSuccess)
         return mp_cuda_fail(cuda, doing, status, error);
-    cuda->grouped = (struct mp_cuda_grouped *)calloc(1, sizeof *cuda->grouped);
+    cuda->grouped = (struct mp_cuda_grouped *)aligned_alloc(alignof(struct mp_cuda_grouped),
+                                                            sizeof *cuda->grouped);
     if (!cuda->grouped)
         return mp_cuda_fail(cuda, doing, cudaErrorMemoryAllocation, error);
     cuda->grouped->encode = (decltype(&cuTensorMapEncodeTiled))encode;
