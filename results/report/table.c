@@ -463,7 +463,8 @@ static void print_block(const struct table *table, const int widths[], FILE *out
 }
 
 void table_print(const struct table *table, FILE *out) {
-    int widths[TABLE_COLUMNS], block[TABLE_COLUMNS], room = table_width(out), next = 1;
+    int widths[TABLE_COLUMNS] = {-1}, block[TABLE_COLUMNS] = {-1}; /* also without columns */
+    int room = table_width(out), next = 1;
     find_widths(table, room, widths);
     do {
         if (next > 1)
