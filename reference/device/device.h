@@ -426,18 +426,19 @@ struct mp_device_limits {
 int mp_device_cpu_create(int threads, const struct mp_device_limits *limits,
                          struct mp_device **device, struct mp_error *error);
 
+/* How grouped GEMM goes on cuda. */
+enum mp_grouped_products {
+    MP_GROUPED_AUTO,    /* by one kernel where bf16 and GPU (capability 9.0) allow; or streams */
+    MP_GROUPED_STREAMS, /* one product after another on several streams */
+    MP_GROUPED_LIBRARY  /* cuBLAS's own grouped routine; or streams */
+};
+
 /* GPU back end on cuBLAS and kernels of its own.  It is a library apart, libmoeperf-cuda.so beside
  * the program (or what MOEPERF_CUDA_LIBRARY names), loaded when it is first asked for, so that the
  * same programs run where there is no CUDA.  Limits hold as for cpu; its working memory is
  * allocated here, too, once.  Errors, each one sentence that names the rank, the GPU and what would
  * help: MP_ENOTFOUND (this build has none, a CUDA library is missing, there is no GPU or no such
  * one), MP_EVERSION (the driver is older than the toolkit), MP_ENOMEM, MP_EDEVICE. */
-enum mp_grouped_products {                     /* how grouped GEMM goes */
-                           MP_GROUPED_AUTO,    /* by one kernel where bf16 and GPU (capability 9.0)
-                                                  allow; or streams */
-                           MP_GROUPED_STREAMS, /* one product after another on several streams */
-                           MP_GROUPED_LIBRARY  /* cuBLAS's own grouped routine; or streams */
-};
 struct mp_cuda_settings {
     int rank;    /* for sentences; -1: none */
     int ordinal; /* GPU of this host, as the CUDA runtime numbers them */

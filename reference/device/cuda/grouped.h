@@ -22,10 +22,10 @@ struct mp_cuda_product {
 extern "C" {
 #endif
 
-/* Of products of bf16 that differ in m (k, where a is transposed) and in what they point to, whose
- * c is bf16 or, where a is transposed, fp32: whether the kernel can do them.  It wants an H100's
- * kind of GPU, rows that are multiples of 16 bytes and begin at such, and k or rows of c wherever
- * there is a product at all. */
+/* Whether the kernel can do these products: of bf16, alike but for m (for k where a is transposed)
+ * and what they point to, with c in bf16, or in fp32 where a is transposed.  It wants a GPU of
+ * compute capability 9.0, matrices that begin at multiples of 16 bytes, leading dimensions that are
+ * multiples of 8, and k > 0 unless c is fp32. */
 bool mp_cuda_grouped_can(const struct mp_cuda *cuda, const struct mp_cuda_product product[],
                          int count);
 
@@ -35,7 +35,8 @@ void mp_cuda_grouped_multiply(struct mp_cuda *cuda, mp_stream stream,
                               const struct mp_cuda_product product[], const int order[], int count,
                               bool accumulate);
 
-/* Sets cuda->grouped, which stays NULL where the GPU is of another kind. */
+/* Sets cuda->grouped, which stays NULL where the GPU is of another kind or the driver is older than
+ * CUDA 12.  Errors: MP_EDEVICE, MP_ENOMEM. */
 int mp_cuda_create_grouped(struct mp_cuda *cuda, struct mp_error *error);
 void mp_cuda_destroy_grouped(struct mp_cuda *cuda);
 

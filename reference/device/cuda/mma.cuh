@@ -1,7 +1,7 @@
 /* Instructions of compute capability 8.0 that CUDA C++ has no functions for: products of small
  * matrices by a warp, loading their fragments, copies that run beside the thread, prefetching.  All
- * inline PTX of the back end is here; names and layouts are those of the PTX ISA (mma.m16n8k16,
- * ldmatrix, cp.async).  The CPU double of CUDA has functions of the same names.
+ * inline PTX of the back end is here and in warpgroup.cuh; names and layouts are those of the PTX
+ * ISA (mma.m16n8k16, ldmatrix, cp.async).  The CPU double of CUDA has functions of the same names.
  *
  * Fragments, by lane, with group = lane / 4 and pair = lane % 4 * 2:
  *   left    16 x 16 bf16  [r]: row group + 8 (r % 2), columns pair + 8 (r / 2) and the next

@@ -4,8 +4,8 @@
  * bytes.  Names and layouts are those of the PTX ISA (wgmma, cp.async.bulk.tensor, mbarrier).
  *
  * Tiles lie in shared memory as copies with a swizzle of 128 bytes leave them: lines of 128 bytes,
- * of which eight are a pattern of 1024 bytes, with the 16-byte piece p of line l at place p ^ l
- * % 8. A pattern begins at a multiple of 1024 bytes. */
+ * of which eight are a pattern of 1024 bytes, with the 16-byte piece p of line l at place
+ * p ^ (l % 8).  A pattern begins at a multiple of 1024 bytes. */
 #ifndef MOEPERF_REFERENCE_DEVICE_CUDA_WARPGROUP_CUH
 #define MOEPERF_REFERENCE_DEVICE_CUDA_WARPGROUP_CUH
 

@@ -1,6 +1,5 @@
 /* Arguments: flags in both spellings, words, and the sentence for each mistake. */
 #include "harness/cli/cli.h"
-#include "results/report/table.h"
 #include "tests/errors.h"
 
 struct parsed {
@@ -64,31 +63,4 @@ TEST(mistakes_are_named) {
         argv[4] = NULL;
         assert_sentence(parse(&parsed, argv, &error), MP_EINVAL, wrong[i].message);
     }
-}
-
-TEST_RANDOM(paragraphs_fit_the_page) {
-    char text[2000], read[4000] = "", line[256];
-    size_t length = 0;
-    while (length < sizeof text - 40) { /* words of 1 .. 30 letters */
-        int letters = test_random_int(random, 1, 30);
-        memset(text + length, 'a' + test_random_int(random, 0, 25), (size_t)letters);
-        length += (size_t)letters;
-        text[length++] = ' ';
-    }
-    text[length - 1] = '\0';
-    int indent = test_random_int(random, 0, 8);
-    FILE *file = tmpfile();
-    table_filled(file, 0, indent, text);
-    rewind(file);
-    for (int lines = 0; fgets(line, sizeof line, file); lines++) {
-        size_t columns = strcspn(line, "\n");
-        line[columns] = '\0';
-        assert_in_range(columns, 1, 80);
-        assert_int_equal(strspn(line, " "), indent);
-        if (lines > 0)
-            strcat(read, " ");
-        strcat(read, line + indent);
-    }
-    assert_string_equal(read, text); /* nothing lost, nothing added */
-    fclose(file);
 }

@@ -227,6 +227,33 @@ TEST(words_go_on_below) {
     fclose(file);
 }
 
+TEST_RANDOM(filled_words_fit_the_page) {
+    char text[2000], read[4000] = "", line[256];
+    size_t length = 0;
+    while (length < sizeof text - 40) { /* words of 1 .. 30 letters */
+        int letters = test_random_int(random, 1, 30);
+        memset(text + length, 'a' + test_random_int(random, 0, 25), (size_t)letters);
+        length += (size_t)letters;
+        text[length++] = ' ';
+    }
+    text[length - 1] = '\0';
+    int indent = test_random_int(random, 0, 8);
+    FILE *file = tmpfile();
+    table_filled(file, 0, indent, text);
+    rewind(file);
+    for (int lines = 0; fgets(line, sizeof line, file); lines++) {
+        size_t columns = strcspn(line, "\n");
+        line[columns] = '\0';
+        assert_in_range(columns, 1, 80);
+        assert_int_equal(strspn(line, " "), indent);
+        if (lines > 0)
+            strcat(read, " ");
+        strcat(read, line + indent);
+    }
+    assert_string_equal(read, text); /* nothing lost, nothing added */
+    fclose(file);
+}
+
 TEST(commands_are_quoted_for_shells) {
     static const struct {
         const char *database, *command;
