@@ -78,7 +78,7 @@ __global__ void be_mistaken(mistake of, int *out) {
         else
             __syncthreads();
     } else if (of == MASKS_THAT_DIFFER) {
-        value = __shfl_sync(i % 2 ? ALL : 0x55555555u, value, 0);
+        value = __shfl_sync(i % 2 ? ALL : 0x7fffffffu, value, 0);
     } else if (of == LANE_NOT_IN_MASK) {
         value = __shfl_sync(0x0000ffffu, value, 0);
     } else if (of == SOME_AT_ANOTHER_INSTRUCTION) {
