@@ -56,9 +56,7 @@ int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error) 
     /* clang-format on */
 
     for (size_t index = 0; index < sizeof all / sizeof all[0]; index++) {
-        int code = mp_systems_register(systems, all[index], error);
-        if (code)
-            return code;
+        MP_TRY(mp_systems_register(systems, all[index], error));
     }
     return MP_OK;
 }

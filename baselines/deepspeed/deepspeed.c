@@ -128,18 +128,12 @@ static int deepspeed_create(void *opaque, const struct mp_setting *setting, cons
                             struct mp_error *error) {
     const struct mp_deepspeed_options *options = parsed;
     struct deepspeed *self = opaque;
-    int code = mp_expert_groups_create("deepspeed", setting, options->expert_parallel,
-                                       &self->groups, error);
-    if (!code)
-        code = check_sizes(setting, error);
-    if (!code)
-        code = check_capacity(setting, options, error);
-    if (!code)
-        code = check_groups(&self->groups, options, error);
-    if (!code)
-        code = check_zero(options, error);
-    if (code)
-        return code;
+    MP_TRY(mp_expert_groups_create("deepspeed", setting, options->expert_parallel, &self->groups,
+                                   error));
+    MP_TRY(check_sizes(setting, error));
+    MP_TRY(check_capacity(setting, options, error));
+    MP_TRY(check_groups(&self->groups, options, error));
+    MP_TRY(check_zero(options, error));
     self->options = *options;
     self->tokens = setting->tokens_per_rank;
     self->capacity = capacity_of(setting, options);

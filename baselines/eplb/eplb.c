@@ -115,16 +115,12 @@ static int create_parts(struct eplb *self, int nodes, struct mp_error *error) {
     int ranks = setting->topology.ranks, experts = setting->experts, layers = setting->layers;
     int replicas = (int)count_replicas(setting, &self->options);
 
-    int code = mp_eplb_create(memory, experts, replicas, nodes > 1 ? self->options.groups : 1,
-                              nodes, ranks, &self->placer, error);
-    if (!code)
-        code = mp_recent_create(memory, (size_t)layers * (size_t)experts, self->options.window,
-                                &self->recent, error);
-    if (!code)
-        code = mp_layouts_create(memory, layers, ranks, experts, replicas / ranks, 0,
-                                 &self->layouts, error);
-    if (code)
-        return code;
+    MP_TRY(mp_eplb_create(memory, experts, replicas, nodes > 1 ? self->options.groups : 1, nodes,
+                          ranks, &self->placer, error));
+    MP_TRY(mp_recent_create(memory, (size_t)layers * (size_t)experts, self->options.window,
+                            &self->recent, error));
+    MP_TRY(mp_layouts_create(memory, layers, ranks, experts, replicas / ranks, 0, &self->layouts,
+                             error));
     MP_TAKE(memory, self->equal, (size_t)experts);
     MP_TAKE(memory, self->rank_load, (size_t)ranks);
     if (memory->lacking)
@@ -140,11 +136,8 @@ static int eplb_create(void *opaque, const struct mp_setting *setting, const voi
                        struct mp_error *error) {
     int nodes;
 
-    int code = check_setting(setting, options, error);
-    if (!code)
-        code = choose_policy(setting, options, &nodes, error);
-    if (code)
-        return code;
+    MP_TRY(check_setting(setting, options, error));
+    MP_TRY(choose_policy(setting, options, &nodes, error));
     struct eplb *self = opaque;
     self->setting = *setting;
     self->options = *(const struct mp_eplb_options *)options;
@@ -224,13 +217,11 @@ static size_t eplb_save(const void *opaque, void *buffer, size_t size) {
 static int eplb_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
     struct eplb *self = opaque;
     struct mp_saved_layouts saved;
-    int code = mp_layouts_read(&self->layouts, "eplb", MAGIC, buffer, size, &saved, error);
+    MP_TRY(mp_layouts_read(&self->layouts, "eplb", MAGIC, buffer, size, &saved, error));
 
-    if (!code)
-        code = mp_recent_load(&self->recent, saved.rest, saved.rest_bytes, error);
-    if (!code)
-        mp_layouts_restore(&self->layouts, &saved);
-    return code;
+    MP_TRY(mp_recent_load(&self->recent, saved.rest, saved.rest_bytes, error));
+    mp_layouts_restore(&self->layouts, &saved);
+    return MP_OK;
 }
 
 const struct mp_system mp_system_eplb = {

@@ -63,9 +63,7 @@ int mp_eplb_create(struct mp_arena *memory, int experts, int replicas, int group
             "physical experts, which are at least as many as experts",
             experts, groups, replicas, ranks, nodes);
     size_t e = (size_t)experts, p = (size_t)replicas;
-    int code = mp_queue_create(memory, replicas, &state->queue, error);
-    if (code)
-        return code;
+    MP_TRY(mp_queue_create(memory, replicas, &state->queue, error));
     MP_TAKE_EACH(memory, p, state->expert, state->share, state->pack, state->place, state->local);
     MP_TAKE_EACH(memory, e, state->copies, state->weight, state->member, state->local_copies);
     MP_TAKE(memory, state->work, 2 * p);

@@ -259,26 +259,20 @@ static int create_groups(struct fastermoe *self, struct mp_error *error) {
 
 static int fastermoe_create(void *opaque, const struct mp_setting *setting, const void *options,
                             struct mp_error *error) {
-    int code = check_shape(setting, options, error);
-    if (!code)
-        code = check_figures(setting, options, error);
-    if (!code)
-        code = check_schedule(setting, options, error);
-    if (!code)
-        code = check_gate(setting, options, error);
-    if (code)
-        return code;
+    MP_TRY(check_shape(setting, options, error));
+    MP_TRY(check_figures(setting, options, error));
+    MP_TRY(check_schedule(setting, options, error));
+    MP_TRY(check_gate(setting, options, error));
     struct fastermoe *self = opaque;
     self->setting = *setting;
     self->options = *(const struct mp_fastermoe_options *)options;
     self->limit = shadows_limit(setting, options);
     if (self->limit > 0)
         self->costs = mp_fastermoe_costs(setting, options);
-    code = create_groups(self, error);
-    if (!code)
-        code = mp_shadows_create(mp_system_arena(self), self->groups.group, setting->experts,
-                                 &self->shadows, error);
-    return code ? code : choose_groups(self, error);
+    MP_TRY(create_groups(self, error));
+    MP_TRY(mp_shadows_create(mp_system_arena(self), self->groups.group, setting->experts,
+                             &self->shadows, error));
+    return choose_groups(self, error);
 }
 
 static void fastermoe_initial_owners(const void *opaque, int32_t owner[]) {
@@ -352,11 +346,8 @@ static int fastermoe_after_gate(void *opaque, const struct mp_load *load, struct
         plan->exchange = MP_EXCHANGE_PIPELINED;
         plan->group_size = self->group_size;
     }
-    int code = MP_OK;
-    for (int group = 0; self->limit > 0 && group < self->groups.groups && !code; group++)
-        code = add_shadows(self, group, load, plan, error);
-    if (code)
-        return code;
+    for (int group = 0; self->limit > 0 && group < self->groups.groups; group++)
+        MP_TRY(add_shadows(self, group, load, plan, error));
     /* Every rank holds a shadow, so its tokens stay home; all others go to the only holder. */
     return self->groups.groups > 1
                ? mp_expert_groups_dispatch_near(&self->groups, load, plan, error)

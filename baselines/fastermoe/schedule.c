@@ -68,10 +68,7 @@ int mp_smart_group_size(const struct mp_setting *setting, const struct mp_shadow
                         int *group_size, struct mp_error *error) {
     int ranks = setting->topology.ranks;
     struct prediction prediction = {.memory = NULL};
-    int code = create_prediction(ranks, &prediction, error);
-
-    if (code)
-        return code;
+    MP_TRY(create_prediction(ranks, &prediction, error));
     double best = predict(&prediction, setting, costs, ranks);
     *group_size = ranks;
     for (int size = ranks / 2; size > 0; size--) {

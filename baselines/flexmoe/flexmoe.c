@@ -61,10 +61,8 @@ static int check_setting(const struct mp_setting *setting, const struct mp_flexm
     if (setting->topology.ranks_per_node < 1)
         return mp_fail(error, MP_EINVAL, "flexmoe needs ranks per node of at least 1, not %d",
                        setting->topology.ranks_per_node);
-    int code = mp_layouts_check("flexmoe", setting, slots_per_rank(setting, options),
-                                options->capacity_factor, error);
-    if (code)
-        return code;
+    MP_TRY(mp_layouts_check("flexmoe", setting, slots_per_rank(setting, options),
+                            options->capacity_factor, error));
     if (options->policy == MP_FLEXMOE_COST_MODEL && ranks > 1 &&
         (!(setting->bandwidth > 0) || !(setting->seconds_per_route >= 0)))
         return mp_fail(
@@ -102,20 +100,18 @@ static bool asynchronous(const struct flexmoe *self) {
 static int create_layouts(struct flexmoe *self, struct mp_error *error) {
     struct mp_arena *memory = mp_system_arena(self);
     MP_TAKE(memory, self->first, slots_of(self));
-    int code = mp_layouts_create(memory, self->layers, self->topology.ranks, self->experts,
-                                 self->per_rank, 0, &self->layouts, error);
-    for (int layer = 0; layer < self->layers && !code; layer++)
+    MP_TRY(mp_layouts_create(memory, self->layers, self->topology.ranks, self->experts,
+                             self->per_rank, 0, &self->layouts, error));
+    for (int layer = 0; layer < self->layers; layer++)
         first_layout(self, &self->layouts.slots[layer]);
-    if (!code && asynchronous(self))
-        code = mp_layouts_keep_earlier(&self->layouts, error);
-    return code;
+    if (asynchronous(self))
+        MP_TRY(mp_layouts_keep_earlier(&self->layouts, error));
+    return MP_OK;
 }
 
 static int flexmoe_create(void *opaque, const struct mp_setting *setting, const void *options,
                           struct mp_error *error) {
-    int code = check_setting(setting, options, error);
-    if (code)
-        return code;
+    MP_TRY(check_setting(setting, options, error));
     struct flexmoe *self = opaque;
     self->layers = setting->layers;
     self->experts = setting->experts;
@@ -128,10 +124,9 @@ static int flexmoe_create(void *opaque, const struct mp_setting *setting, const 
     self->slot_capacity = mp_slot_capacity(setting, self->per_rank, self->options.capacity_factor);
     if (self->options.policy == MP_FLEXMOE_COST_MODEL && self->topology.ranks > 1)
         self->costs = mp_flex_costs(setting);
-    code = create_layouts(self, error);
-    return code ? code
-                : mp_flex_create(mp_system_arena(self), self->topology.ranks, self->experts,
-                                 self->per_rank, &self->flex, error);
+    MP_TRY(create_layouts(self, error));
+    return mp_flex_create(mp_system_arena(self), self->topology.ranks, self->experts,
+                          self->per_rank, &self->flex, error);
 }
 
 static void flexmoe_policy(const void *opaque, struct mp_policy *policy) {
@@ -185,10 +180,7 @@ static int plan_layer(struct flexmoe *self, int layer, const struct mp_load *loa
                       const struct mp_placement *home, struct mp_rehome *change,
                       struct mp_error *error) {
     struct mp_flex *flex = &self->flex;
-    int code = start_from_home(self, layer, home, error);
-
-    if (code)
-        return code;
+    MP_TRY(start_from_home(self, layer, home, error));
     mp_flex_begin(flex, self->first, load);
     int rounds =
         self->options.policy == MP_FLEXMOE_LAER
@@ -213,14 +205,13 @@ static int flexmoe_after_step(void *opaque, int64_t iteration, const struct mp_l
                               const struct mp_placement home[], struct mp_rehome *change,
                               struct mp_error *error) {
     struct flexmoe *self = opaque;
-    int code = MP_OK;
 
     if (self->topology.ranks == 1)
         return MP_OK;
-    for (int layer = 0; layer < self->layers && !code; layer++)
+    for (int layer = 0; layer < self->layers; layer++)
         if (is_due(self, iteration, layer))
-            code = plan_layer(self, layer, &load[layer], &home[layer], change, error);
-    return code;
+            MP_TRY(plan_layer(self, layer, &load[layer], &home[layer], change, error));
+    return MP_OK;
 }
 
 /* Saved: the layouts. */
@@ -235,10 +226,7 @@ static size_t flexmoe_save(const void *opaque, void *buffer, size_t size) {
 static int flexmoe_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
     struct flexmoe *self = opaque;
     struct mp_saved_layouts saved;
-    int code = mp_layouts_read(&self->layouts, "flexmoe", MAGIC, buffer, size, &saved, error);
-
-    if (code)
-        return code;
+    MP_TRY(mp_layouts_read(&self->layouts, "flexmoe", MAGIC, buffer, size, &saved, error));
     if (saved.ranks == self->topology.ranks && saved.per_rank != self->per_rank)
         return mp_fail(error, MP_EFORMAT,
                        "the saved state of flexmoe is of %d slots per rank, the job has %d",

@@ -16,9 +16,8 @@ int mp_free_balance_create(struct mp_arena *memory, int ranks, int experts,
 /* Gives up a rank's surplus to the ranks that lack routes, from *helper on. */
 static int give_up(struct mp_free_balance *state, int rank, int *helper, struct mp_error *error) {
     int64_t surplus = -state->lack[rank];
-    int code = MP_OK;
 
-    while (surplus > 0 && !code) {
+    while (surplus > 0) {
         int32_t expert = mp_owned_hottest(&state->owned, rank, state->total);
         while (state->lack[*helper] <= 0)
             ++*helper;
@@ -28,9 +27,9 @@ static int give_up(struct mp_free_balance *state, int rank, int *helper, struct 
         surplus -= piece;
         state->total[expert] -= piece;
         state->lack[*helper] -= piece;
-        code = mp_pieces_add(&state->pieces, expert, *helper, piece, error);
+        MP_TRY(mp_pieces_add(&state->pieces, expert, *helper, piece, error));
     }
-    return code;
+    return MP_OK;
 }
 
 int mp_free_balance_decide(struct mp_free_balance *state, const int32_t owner[],

@@ -32,10 +32,8 @@ static int free_balance_after_gate(void *opaque, const struct mp_load *load, str
     struct free_balance *self = opaque;
 
     mp_load_expert_totals(load, self->state.total);
-    int code = mp_free_balance_decide(&self->state, plan->during.owner, error);
-    if (!code)
-        code = mp_plan_dispatch_pieces(plan, load, &self->state.pieces, MP_CUT_LOCAL_FIRST, error);
-    return code;
+    MP_TRY(mp_free_balance_decide(&self->state, plan->during.owner, error));
+    return mp_plan_dispatch_pieces(plan, load, &self->state.pieces, MP_CUT_LOCAL_FIRST, error);
 }
 
 const struct mp_system mp_system_free_balance = {

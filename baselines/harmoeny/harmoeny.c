@@ -71,8 +71,8 @@ static int harmoeny_after_gate(void *opaque, const struct mp_load *load, struct 
     struct harmoeny *self = opaque;
 
     mp_harmoeny_decide(&self->state, &self->options, plan->during.owner, load);
-    int code = copy_experts(&self->state, plan, error);
-    return code ? code : dispatch(&self->state, plan, error);
+    MP_TRY(copy_experts(&self->state, plan, error));
+    return dispatch(&self->state, plan, error);
 }
 
 const struct mp_system mp_system_harmoeny = {

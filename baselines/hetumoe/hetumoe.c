@@ -45,16 +45,12 @@ static int hetumoe_create(void *opaque, const struct mp_setting *setting, const 
                           struct mp_error *error) {
     const struct mp_hetumoe_options *options = parsed;
     struct hetumoe *self = opaque;
-    int code =
-        mp_expert_groups_create("hetumoe", setting, options->expert_parallel, &self->groups, error);
-    if (!code)
-        code = mp_capacity_check("hetumoe", setting, options->capacity_factor,
-                                 setting->tokens_per_rank < 1 ? 0 : capacity_of(setting, options),
-                                 error);
-    if (!code)
-        code = check_slots(setting, options, error);
-    if (code)
-        return code;
+    MP_TRY(mp_expert_groups_create("hetumoe", setting, options->expert_parallel, &self->groups,
+                                   error));
+    MP_TRY(mp_capacity_check("hetumoe", setting, options->capacity_factor,
+                             setting->tokens_per_rank < 1 ? 0 : capacity_of(setting, options),
+                             error));
+    MP_TRY(check_slots(setting, options, error));
     self->capacity = capacity_of(setting, options);
     self->leads = options->exchange == MP_HETUMOE_LEADER &&
                   mp_topology_nodes(&setting->topology) > 1 && setting->topology.ranks_per_node > 1;

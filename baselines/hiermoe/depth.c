@@ -96,12 +96,9 @@ int mp_depths_create(const struct mp_setting *setting, const struct mp_depth_tex
                      struct mp_depths *depths, struct mp_error *error) {
     *depths = (struct mp_depths){.levels = mp_levels_of_ranks(setting->topology.ranks)};
     struct mp_levels *levels = &depths->levels;
-    int code = read_hierarchy(&setting->topology, texts->hierarchy, levels, error);
-    if (!code)
-        code = find_lines(setting, texts, false, levels, depths->inter, error);
-    if (!code)
-        code = find_lines(setting, texts, true, levels, depths->intra, error);
-    return code;
+    MP_TRY(read_hierarchy(&setting->topology, texts->hierarchy, levels, error));
+    MP_TRY(find_lines(setting, texts, false, levels, depths->inter, error));
+    return find_lines(setting, texts, true, levels, depths->intra, error);
 }
 
 double mp_depths_seconds(const struct mp_depths *depths, int depth, const double tokens[],

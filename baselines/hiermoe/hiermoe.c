@@ -107,12 +107,9 @@ static int hiermoe_create(void *opaque, const struct mp_setting *setting, const 
     struct mp_arena *memory = mp_system_arena(self);
     self->setting = *setting;
     self->options = *(const struct options *)options;
-    int code = create_depths(self, error);
-    if (!code)
-        code = mp_distinct_model_create(memory, setting->topology.ranks, setting->experts,
-                                        setting->top_k, &self->model, error);
-    if (code)
-        return code;
+    MP_TRY(create_depths(self, error));
+    MP_TRY(mp_distinct_model_create(memory, setting->topology.ranks, setting->experts,
+                                    setting->top_k, &self->model, error));
     create_memory(self);
     if (memory->lacking)
         return MP_ENOMEM;

@@ -78,9 +78,7 @@ static int check_slots(const struct mp_setting *setting, const struct mp_laer_op
     int slots = mp_laer_slots(setting, options);
     int64_t all = (int64_t)slots * ranks;
 
-    int code = mp_layouts_check("laer", setting, slots, 0, error);
-    if (code)
-        return code;
+    MP_TRY(mp_layouts_check("laer", setting, slots, 0, error));
     if (options->layout != MP_LAER_PLANNED && (experts % slots != 0 || ranks < experts / slots))
         return mp_fail(error, MP_EINVAL,
                        "laer with layout static or flex spreads the experts over experts / slots "
@@ -134,8 +132,8 @@ static int check_setting(const struct mp_setting *setting, const struct mp_laer_
                        "laer needs ranks per node and bytes per route of at least 1, not %d and "
                        "%lld",
                        topology->ranks_per_node, (long long)setting->route_bytes);
-    int code = check_slots(setting, options, error);
-    return code ? code : check_figures(setting, options, error);
+    MP_TRY(check_slots(setting, options, error));
+    return check_figures(setting, options, error);
 }
 
 struct mp_laer_costs mp_laer_costs(const struct mp_setting *setting,
@@ -185,16 +183,14 @@ static int create_slots(struct laer *self, struct mp_error *error) {
     struct mp_arena *memory = mp_system_arena(self);
     const struct mp_topology *topology = &self->setting.topology;
     int layers = self->setting.layers, experts = self->setting.experts, ranks = topology->ranks;
-    int code = mp_slots_create(memory, ranks, experts, self->per_rank, &self->best, error);
+    MP_TRY(mp_slots_create(memory, ranks, experts, self->per_rank, &self->best, error));
 
-    if (!code)
-        code = mp_slots_create(memory, ranks, experts, self->per_rank, &self->trial, error);
-    if (!code)
-        code = mp_layouts_create(memory, layers, ranks, experts, self->per_rank,
-                                 topology->ranks_per_node, &self->layouts, error);
-    for (int layer = 0; layer < layers && !code; layer++)
+    MP_TRY(mp_slots_create(memory, ranks, experts, self->per_rank, &self->trial, error));
+    MP_TRY(mp_layouts_create(memory, layers, ranks, experts, self->per_rank,
+                             topology->ranks_per_node, &self->layouts, error));
+    for (int layer = 0; layer < layers; layer++)
         place_first(self, &self->layouts.slots[layer]);
-    return code;
+    return MP_OK;
 }
 
 static int create_parts(struct laer *self, struct mp_error *error) {
@@ -206,26 +202,21 @@ static int create_parts(struct laer *self, struct mp_error *error) {
     self->recent_load = mp_loads_take(memory, 1, topology->ranks, self->setting.experts);
     if (memory->lacking)
         return MP_ENOMEM;
-    int code = mp_queue_create(memory, self->setting.experts, &self->queue, error);
-    if (!code)
-        code = mp_laer_placer_create(memory, topology, self->setting.experts, &self->placer, error);
-    if (!code)
-        code = mp_laer_evaluator_create(memory, topology, self->setting.experts, self->per_rank,
-                                        &self->evaluator, error);
-    if (!code)
-        code = mp_recent_create(memory, layers * (size_t)topology->ranks * experts,
-                                self->options.window, &self->recent, error);
-    if (!code && self->options.layout == MP_LAER_FLEX)
-        code = mp_flex_create(memory, topology->ranks, self->setting.experts, self->per_rank,
-                              &self->flex, error);
-    return code ? code : create_slots(self, error);
+    MP_TRY(mp_queue_create(memory, self->setting.experts, &self->queue, error));
+    MP_TRY(mp_laer_placer_create(memory, topology, self->setting.experts, &self->placer, error));
+    MP_TRY(mp_laer_evaluator_create(memory, topology, self->setting.experts, self->per_rank,
+                                    &self->evaluator, error));
+    MP_TRY(mp_recent_create(memory, layers * (size_t)topology->ranks * experts,
+                            self->options.window, &self->recent, error));
+    if (self->options.layout == MP_LAER_FLEX)
+        MP_TRY(mp_flex_create(memory, topology->ranks, self->setting.experts, self->per_rank,
+                              &self->flex, error));
+    return create_slots(self, error);
 }
 
 static int laer_create(void *opaque, const struct mp_setting *setting, const void *options,
                        struct mp_error *error) {
-    int code = check_setting(setting, options, error);
-    if (code)
-        return code;
+    MP_TRY(check_setting(setting, options, error));
     struct laer *self = opaque;
     self->setting = *setting;
     self->options = *(const struct mp_laer_options *)options;
@@ -390,14 +381,13 @@ static size_t laer_save(const void *opaque, void *buffer, size_t size) {
 static int laer_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
     struct laer *self = opaque;
     struct mp_saved_layouts saved;
-    int code = mp_layouts_read(&self->layouts, "laer", MAGIC, buffer, size, &saved, error);
+    MP_TRY(mp_layouts_read(&self->layouts, "laer", MAGIC, buffer, size, &saved, error));
 
-    if (code || saved.ranks != self->setting.topology.ranks)
-        return code;
-    code = mp_recent_load(&self->recent, saved.rest, saved.rest_bytes, error);
-    if (!code)
-        mp_layouts_restore(&self->layouts, &saved);
-    return code;
+    if (saved.ranks != self->setting.topology.ranks)
+        return MP_OK;
+    MP_TRY(mp_recent_load(&self->recent, saved.rest, saved.rest_bytes, error));
+    mp_layouts_restore(&self->layouts, &saved);
+    return MP_OK;
 }
 
 const struct mp_system mp_system_laer = {

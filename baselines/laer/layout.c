@@ -31,9 +31,7 @@ int mp_laer_placer_create(struct mp_arena *memory, const struct mp_topology *top
     size_t ranks = (size_t)topology->ranks, nodes = (size_t)mp_topology_nodes(topology);
 
     *placer = (struct mp_laer_placer){.topology = *topology};
-    int code = mp_queue_create(memory, experts, &placer->queue, error);
-    if (code)
-        return code;
+    MP_TRY(mp_queue_create(memory, experts, &placer->queue, error));
     MP_TAKE_EACH(memory, ranks, placer->rank_load, placer->free_slots);
     MP_TAKE_EACH(memory, nodes, placer->least_loaded, placer->node_copies);
     return mp_arena_check(memory, error);

@@ -51,9 +51,8 @@ static void queue_helpers(struct mp_llep *state, int copies) {
  * is full, or nothing is left. */
 static int spill(struct mp_llep *state, const struct mp_llep_options *options, int expert,
                  int copies, int64_t *routes, struct mp_error *error) {
-    int code = MP_OK;
 
-    while (*routes > 0 && state->helpers.count > 0 && !code) {
+    while (*routes > 0 && state->helpers.count > 0) {
         struct mp_queued helper = state->helpers.item[0];
         int64_t room = (int64_t)helper.key, piece = *routes < room ? *routes : room;
         if (piece < options->smallest_gemm)
@@ -64,9 +63,9 @@ static int spill(struct mp_llep *state, const struct mp_llep_options *options, i
             mp_queue_pop(&state->helpers);
         else
             mp_queue_change_first(&state->helpers, (double)(room - piece));
-        code = mp_pieces_add(&state->pieces, expert, helper.id, piece, error);
+        MP_TRY(mp_pieces_add(&state->pieces, expert, helper.id, piece, error));
     }
-    return code;
+    return MP_OK;
 }
 
 /* The owner's piece is to come first but is known last: what nobody else takes is added to it. */
@@ -89,7 +88,6 @@ static int place(struct mp_llep *state, const struct mp_llep_options *options, i
 int mp_llep_decide(struct mp_llep *state, const struct mp_llep_options *options,
                    const int32_t owner[], int copies, struct mp_error *error) {
     int64_t total = mp_owned_list(&state->owned, owner, state->total, NULL);
-    int code = MP_OK;
 
     mp_pieces_clear(&state->pieces);
     state->active = is_skewed(state, options, total);
@@ -100,9 +98,9 @@ int mp_llep_decide(struct mp_llep *state, const struct mp_llep_options *options,
     memset(state->foreign, 0, (size_t)state->ranks * sizeof *state->foreign);
     queue_helpers(state, copies);
     mp_load_hottest(state->total, state->experts, state->experts, state->order);
-    for (int index = 0; index < state->experts && !code; index++) {
+    for (int index = 0; index < state->experts; index++) {
         int expert = state->order[index];
-        code = place(state, options, expert, owner[expert], copies, error);
+        MP_TRY(place(state, options, expert, owner[expert], copies, error));
     }
-    return code;
+    return MP_OK;
 }

@@ -63,10 +63,7 @@ static int llep_after_gate(void *opaque, const struct mp_load *load, struct mp_p
     struct llep *self = opaque;
 
     mp_load_expert_totals(load, self->state.total);
-    int code =
-        mp_llep_decide(&self->state, &self->options, plan->during.owner, self->copies, error);
-    if (code)
-        return code;
+    MP_TRY(mp_llep_decide(&self->state, &self->options, plan->during.owner, self->copies, error));
     if (!self->state.active)
         return mp_plan_dispatch_to_owner(plan, load, error);
     return mp_plan_dispatch_pieces(plan, load, &self->state.pieces, MP_CUT_IN_ORDER, error);

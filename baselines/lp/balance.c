@@ -183,14 +183,12 @@ int mp_lp_balance(struct mp_lp *state, const struct mp_topology *topology,
                   const struct mp_placement *holders, const struct mp_load *load,
                   struct mp_error *error) {
     add_up(state, topology, load);
-    int code = begin_at_home(state, holders, load, error);
-    if (code)
-        return code;
+    MP_TRY(begin_at_home(state, holders, load, error));
     go_near(state, topology, load);
     level(state);
     mp_pieces_clear(&state->pieces);
-    for (int32_t pair = 0; pair < state->begin[state->experts] && !code; pair++)
-        code = mp_pieces_add(&state->pieces, state->expert[pair], state->rank[pair],
-                             state->routes[pair], error);
-    return code;
+    for (int32_t pair = 0; pair < state->begin[state->experts]; pair++)
+        MP_TRY(mp_pieces_add(&state->pieces, state->expert[pair], state->rank[pair],
+                             state->routes[pair], error));
+    return MP_OK;
 }

@@ -59,10 +59,7 @@ static void lay_out(const struct lp *self, struct mp_placement *home) {
 static int place_first(struct lp *self, struct mp_error *error) {
     int ranks = self->setting.topology.ranks, experts = self->setting.experts;
     struct mp_placement home;
-    int code = mp_placement_create(ranks, experts, &home, error);
-
-    if (code)
-        return code;
+    MP_TRY(mp_placement_create(ranks, experts, &home, error));
     memset(self->filled, 0, (size_t)ranks * sizeof *self->filled);
     mp_contiguous_owners(1, experts, ranks, self->owner);
     for (int expert = 0; expert < experts; expert++)
@@ -87,15 +84,14 @@ static int create_parts(struct lp *self, struct mp_error *error) {
     MP_TAKE(memory, self->filled, (size_t)ranks);
     if (memory->lacking)
         return MP_ENOMEM;
-    int code = mp_lp_create(memory, &self->setting.topology, experts, &self->state, error);
-    if (!code)
-        code = place_first(self, error);
-    if (!code && self->options.interval > 0)
-        code = mp_eplb_create(memory, experts, experts, 1, 1, ranks, &self->placer, error);
-    if (!code && self->options.interval > 0)
-        code = mp_recent_create(memory, (size_t)self->setting.layers * (size_t)experts,
-                                self->options.window, &self->recent, error);
-    return code;
+    MP_TRY(mp_lp_create(memory, &self->setting.topology, experts, &self->state, error));
+    MP_TRY(place_first(self, error));
+    if (self->options.interval > 0)
+        MP_TRY(mp_eplb_create(memory, experts, experts, 1, 1, ranks, &self->placer, error));
+    if (self->options.interval > 0)
+        MP_TRY(mp_recent_create(memory, (size_t)self->setting.layers * (size_t)experts,
+                                self->options.window, &self->recent, error));
+    return MP_OK;
 }
 
 static int lp_create(void *opaque, const struct mp_setting *setting, const void *options,
@@ -108,9 +104,7 @@ static int lp_create(void *opaque, const struct mp_setting *setting, const void 
                        "lp in EPLB's order (interval) needs as many experts on every rank: %d "
                        "can't be shared by %d ranks",
                        experts, ranks);
-    int code = mp_lp_replicated(chosen, &setting->topology, experts, &replicated, error);
-    if (code)
-        return code;
+    MP_TRY(mp_lp_replicated(chosen, &setting->topology, experts, &replicated, error));
     struct lp *self = opaque;
     self->setting = *setting;
     self->options = *chosen;
@@ -132,11 +126,9 @@ static int lp_homes_limit(const void *opaque) {
 static int lp_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
                          struct mp_error *error) {
     struct lp *self = opaque;
-    int code = mp_lp_balance(&self->state, &plan->topology, &plan->during, load, error);
+    MP_TRY(mp_lp_balance(&self->state, &plan->topology, &plan->during, load, error));
 
-    return code ? code
-                : mp_plan_dispatch_pieces(plan, load, &self->state.pieces, MP_CUT_NEAREST_FIRST,
-                                          error);
+    return mp_plan_dispatch_pieces(plan, load, &self->state.pieces, MP_CUT_NEAREST_FIRST, error);
 }
 
 /* EPLB without replicas gives every rank as many experts; each rank's hottest come first. */

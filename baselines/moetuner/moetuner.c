@@ -259,11 +259,8 @@ static int moetuner_after_step(void *opaque, int64_t iteration, const struct mp_
     if (self->iterations < (self->placed ? options->interval : options->window))
         return MP_OK;
     self->facts = (struct mp_moetuner_facts){0};
-    int code = place_clusters(self, error);
-    if (!code)
-        code = place_links(self, error);
-    if (code)
-        return code;
+    MP_TRY(place_clusters(self, error));
+    MP_TRY(place_links(self, error));
     write_homes(self, home, change);
     self->has_facts = true;
     self->placed = true;

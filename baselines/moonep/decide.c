@@ -80,28 +80,26 @@ static void cut_experts(struct mp_moonep *state, int home) {
 
 /* Pieces of ascending ranks: what a rank takes, and what is left of its own experts. */
 static int add_pieces(struct mp_moonep *state, int rank, struct mp_error *error) {
-    int code = MP_OK;
 
-    for (int32_t at = state->first_taking[rank]; at >= 0 && !code; at = state->taking[at].next)
-        code = mp_pieces_add(&state->pieces, state->taking[at].expert, rank,
-                             state->taking[at].routes, error);
-    for (int32_t at = state->group.begin[rank]; at < state->group.begin[rank + 1] && !code; at++)
-        code = mp_pieces_add(&state->pieces, state->group.expert[at], rank,
-                             state->total[state->group.expert[at]], error);
-    return code;
+    for (int32_t at = state->first_taking[rank]; at >= 0; at = state->taking[at].next)
+        MP_TRY(mp_pieces_add(&state->pieces, state->taking[at].expert, rank,
+                             state->taking[at].routes, error));
+    for (int32_t at = state->group.begin[rank]; at < state->group.begin[rank + 1]; at++)
+        MP_TRY(mp_pieces_add(&state->pieces, state->group.expert[at], rank,
+                             state->total[state->group.expert[at]], error));
+    return MP_OK;
 }
 
 int mp_moonep_decide(struct mp_moonep *state, const struct mp_moonep_options *options,
                      const int32_t owner[], struct mp_error *error) {
     int64_t routes = list_groups(state, owner);
-    int code = MP_OK;
 
     mp_load_lacks(state->group.load, state->ranks, routes, state->order, state->lack);
     pair_groups(state, options->tolerance * (double)routes / state->ranks);
     for (int rank = 0; rank < state->ranks; rank++)
         cut_experts(state, rank);
     mp_pieces_clear(&state->pieces);
-    for (int rank = 0; rank < state->ranks && !code; rank++)
-        code = add_pieces(state, rank, error);
-    return code;
+    for (int rank = 0; rank < state->ranks; rank++)
+        MP_TRY(add_pieces(state, rank, error));
+    return MP_OK;
 }

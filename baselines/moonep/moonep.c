@@ -37,10 +37,8 @@ static int moonep_after_gate(void *opaque, const struct mp_load *load, struct mp
     struct moonep *self = opaque;
 
     mp_load_expert_totals(load, self->state.total);
-    int code = mp_moonep_decide(&self->state, &self->options, plan->during.owner, error);
-    if (!code)
-        code = mp_plan_dispatch_pieces(plan, load, &self->state.pieces, MP_CUT_IN_ORDER, error);
-    return code;
+    MP_TRY(mp_moonep_decide(&self->state, &self->options, plan->during.owner, error));
+    return mp_plan_dispatch_pieces(plan, load, &self->state.pieces, MP_CUT_IN_ORDER, error);
 }
 
 const struct mp_system mp_system_moonep = {

@@ -24,10 +24,9 @@ int mp_nodewise_node_create(struct mp_arena *memory, int most_ranks, int experts
     MP_TAKE(memory, node->kept_first, ranks);
     MP_TAKE(memory, node->kept_copies, ranks);
     MP_TAKE(memory, node->kept_load, ranks);
-    int code = mp_queue_create(memory, most_ranks, &node->above, error);
-    if (!code)
-        code = mp_queue_create(memory, most_ranks, &node->below, error);
-    return code ? code : mp_arena_check(memory, error);
+    MP_TRY(mp_queue_create(memory, most_ranks, &node->above, error));
+    MP_TRY(mp_queue_create(memory, most_ranks, &node->below, error));
+    return mp_arena_check(memory, error);
 }
 
 void mp_nodewise_node_begin(struct mp_nodewise_node *node, int ranks) {

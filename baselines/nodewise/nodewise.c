@@ -144,8 +144,8 @@ static int nodewise_create(void *opaque, const struct mp_setting *setting, const
     if (self->options.ranks_per_gate > 0 && self->options.ranks_per_gate < topology->ranks)
         self->setting.ranks_per_gate = self->options.ranks_per_gate;
     mp_nodewise_costs(&self->setting, &self->costs);
-    int code = settle_chunks(self, error);
-    return code ? code : create_parts(self, error);
+    MP_TRY(settle_chunks(self, error));
+    return create_parts(self, error);
 }
 
 static int nodewise_copies_limit(const void *opaque) {
@@ -417,21 +417,19 @@ static int add_pieces(struct nodewise *self, int node, struct mp_error *error) {
 static int nodewise_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
                                struct mp_error *error) {
     struct nodewise *self = opaque;
-    int code = MP_OK;
     find_demand(self, load);
     assign_nodes(self, &plan->during);
     mp_pieces_clear(&self->pieces);
-    for (int node = 0; node < mp_topology_nodes(&self->topology) && !code; node++) {
+    for (int node = 0; node < mp_topology_nodes(&self->topology); node++) {
         fill_node(self, plan, node);
         if (self->options.correct)
             mp_nodewise_node_even_out(&self->node, &self->costs, true, self->options.memory);
-        code = add_pieces(self, node, error);
+        MP_TRY(add_pieces(self, node, error));
     }
-    if (!code)
-        code = mp_plan_dispatch_pieces(plan, load, &self->pieces, MP_CUT_NEAREST_FIRST, error);
-    if (!code && plan->degree > 1 && self->options.chunks != 1)
+    MP_TRY(mp_plan_dispatch_pieces(plan, load, &self->pieces, MP_CUT_NEAREST_FIRST, error));
+    if (plan->degree > 1 && self->options.chunks != 1)
         mp_expert_chunks_cut(&self->chunks, plan);
-    return code;
+    return MP_OK;
 }
 
 static int nodewise_after_step(void *opaque, int64_t iteration, const struct mp_load load[],

@@ -85,10 +85,10 @@ int mp_permutation_create(struct mp_arena *memory, int experts, int ranks,
         return mp_fail(error, MP_EINVAL, "smartmoe forms at most %d groups, not %d",
                        MP_PERMUTATION_ITEMS, groups);
     choose_shape(state, groups);
-    int code = allocate(memory, state, error);
-    if (!code && state->workers > 0)
+    MP_TRY(allocate(memory, state, error));
+    if (state->workers > 0)
         list_wholes(state);
-    return code;
+    return MP_OK;
 }
 
 /* Fills bins with `room` experts each: in the order given, each expert into the least loaded bin

@@ -52,30 +52,28 @@ static int check(const struct mp_setting *setting, const struct mp_swiftmoe_opti
  * other one, and never two.  Nothing lies with an owner for which it had to stay. */
 static int find_homes(const struct mp_slots *slots, struct mp_placement *home,
                       struct mp_error *error) {
-    int code = mp_slots_homes(slots, home, error);
-    for (int expert = 0; expert < slots->experts && !code; expert++)
+    MP_TRY(mp_slots_homes(slots, home, error));
+    for (int expert = 0; expert < slots->experts; expert++)
         home->owner[expert] = mp_placement_next(home, expert, 0);
-    return code;
+    return MP_OK;
 }
 
 /* The layout that follows from a layer's popularity; none yet: equal goals. */
 static int lay_out(struct swiftmoe *self, int layer, struct mp_error *error) {
     struct mp_slots *slots = &self->layouts.slots[layer];
     int experts = slots->experts;
-    int code =
-        mp_swiftmoe_counts(self->popularity.sum + (size_t)layer * (size_t)experts, experts,
-                           slots->ranks * slots->per_rank, self->difference, self->count, error);
-    if (!code)
-        mp_swiftmoe_place(self->count, slots);
-    return code;
+    MP_TRY(mp_swiftmoe_counts(self->popularity.sum + (size_t)layer * (size_t)experts, experts,
+                              slots->ranks * slots->per_rank, self->difference, self->count,
+                              error));
+    mp_swiftmoe_place(self->count, slots);
+    return MP_OK;
 }
 
 static int lay_out_all(struct swiftmoe *self, struct mp_error *error) {
-    int code = MP_OK;
 
-    for (int layer = 0; layer < self->layouts.layers && !code; layer++)
-        code = lay_out(self, layer, error);
-    return code;
+    for (int layer = 0; layer < self->layouts.layers; layer++)
+        MP_TRY(lay_out(self, layer, error));
+    return MP_OK;
 }
 
 static int create_parts(struct swiftmoe *self, const struct mp_setting *setting, int per_rank,
@@ -84,29 +82,24 @@ static int create_parts(struct swiftmoe *self, const struct mp_setting *setting,
     size_t experts = (size_t)setting->experts;
 
     MP_TAKE_EACH(memory, experts, self->difference, self->count);
-    int code =
-        mp_recent_create(memory, (size_t)setting->layers * experts, 1, &self->popularity, error);
-    if (!code)
-        code = mp_layouts_create(memory, setting->layers, setting->topology.ranks, setting->experts,
-                                 per_rank, 0, &self->layouts, error);
-    return code;
+    MP_TRY(
+        mp_recent_create(memory, (size_t)setting->layers * experts, 1, &self->popularity, error));
+    return mp_layouts_create(memory, setting->layers, setting->topology.ranks, setting->experts,
+                             per_rank, 0, &self->layouts, error);
 }
 
 static int swiftmoe_create(void *opaque, const struct mp_setting *setting, const void *options,
                            struct mp_error *error) {
     const struct mp_swiftmoe_options *chosen = options;
     const int per_rank = mp_swiftmoe_slots(setting, options);
-    int code = check(setting, options, error);
-    if (code)
-        return code;
+    MP_TRY(check(setting, options, error));
     struct swiftmoe *self = opaque;
     self->slot_capacity = mp_slot_capacity(setting, per_rank, chosen->capacity_factor);
     self->offload = chosen->offload;
-    code = create_parts(self, setting, per_rank, error);
-    if (!code)
-        code = lay_out_all(self, error);
+    MP_TRY(create_parts(self, setting, per_rank, error));
+    MP_TRY(lay_out_all(self, error));
     /* A run that was restored on other ranks begins with this layout whatever was popular. */
-    return code ? code : mp_layouts_keep_earlier(&self->layouts, error);
+    return mp_layouts_keep_earlier(&self->layouts, error);
 }
 
 static void swiftmoe_policy(const void *opaque, struct mp_policy *policy) {
@@ -151,8 +144,8 @@ static size_t swiftmoe_save(const void *opaque, void *buffer, size_t size) {
 
 static int swiftmoe_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
     struct swiftmoe *self = opaque;
-    int code = mp_recent_load(&self->popularity, buffer, size, error);
-    return code ? code : lay_out_all(self, error);
+    MP_TRY(mp_recent_load(&self->popularity, buffer, size, error));
+    return lay_out_all(self, error);
 }
 
 const struct mp_system mp_system_swiftmoe = {

@@ -210,14 +210,11 @@ static int tutel_create(void *opaque, const struct mp_setting *setting, const vo
     const struct mp_topology *topology = &setting->topology;
     struct tutel *self = opaque;
     struct mp_arena *memory = mp_system_arena(self);
-    int code = check(setting, options, error), r = mp_setting_shards(setting);
-    if (!code && r == 1)
+    int r = mp_setting_shards(setting);
+    MP_TRY(check(setting, options, error));
+    if (r == 1)
         r = choose_r(setting, options, 1);
-    if (!code)
-        code =
-            mp_expert_groups_create("tutel", setting, r == 0 ? 1 : MP_AUTO, &self->groups, error);
-    if (code)
-        return code;
+    MP_TRY(mp_expert_groups_create("tutel", setting, r == 0 ? 1 : MP_AUTO, &self->groups, error));
     const int group = self->groups.group;
     /* Groups inside nodes, and nodes of one rank, have one level only. */
     bool levels = topology->ranks_per_node > 1 && group > topology->ranks_per_node;

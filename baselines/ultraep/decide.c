@@ -124,25 +124,24 @@ static void decide_node(struct mp_ultraep *state, const struct mp_ultraep_option
 int mp_ultraep_decide(struct mp_ultraep *state, const struct mp_ultraep_options *options,
                       const struct mp_topology *topology, const int32_t owner[],
                       struct mp_error *error) {
-    int code = MP_OK;
 
     mp_load_hottest(state->total, state->experts, state->experts, state->order);
     mp_owned_list(&state->owned, owner, state->total, state->order);
     mp_pieces_clear(&state->pieces);
-    for (int node = 0; node < mp_topology_nodes(topology) && !code; node++) {
+    for (int node = 0; node < mp_topology_nodes(topology); node++) {
         int first = mp_topology_node_begin(topology, node);
         int end = mp_topology_node_end(topology, node);
         decide_node(state, options, first, end);
         for (int index = 0; index < state->quotas; index++)
             state->total[state->quota[index].expert] -= state->quota[index].routes;
-        for (int32_t at = state->owned.begin[first]; at < state->owned.begin[end] && !code; at++) {
+        for (int32_t at = state->owned.begin[first]; at < state->owned.begin[end]; at++) {
             int expert = state->owned.expert[at];
-            code =
-                mp_pieces_add(&state->pieces, expert, owner[expert], state->total[expert], error);
+            MP_TRY(
+                mp_pieces_add(&state->pieces, expert, owner[expert], state->total[expert], error));
         }
-        for (int index = 0; index < state->quotas && !code; index++)
-            code = mp_pieces_add(&state->pieces, state->quota[index].expert,
-                                 state->quota[index].rank, state->quota[index].routes, error);
+        for (int index = 0; index < state->quotas; index++)
+            MP_TRY(mp_pieces_add(&state->pieces, state->quota[index].expert,
+                                 state->quota[index].rank, state->quota[index].routes, error));
     }
-    return code;
+    return MP_OK;
 }

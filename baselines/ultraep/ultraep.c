@@ -55,13 +55,11 @@ static int ultraep_after_gate(void *opaque, const struct mp_load *load, struct m
     struct ultraep *self = opaque;
 
     mp_load_expert_totals(load, self->state.total);
-    int code =
-        mp_ultraep_decide(&self->state, &self->options, &plan->topology, plan->during.owner, error);
-    if (!code)
-        code = mp_plan_dispatch_pieces(
-            plan, load, &self->state.pieces,
-            self->options.locality ? MP_CUT_LOCAL_FIRST : MP_CUT_IN_ORDER, error);
-    return code;
+    MP_TRY(mp_ultraep_decide(&self->state, &self->options, &plan->topology, plan->during.owner,
+                             error));
+    return mp_plan_dispatch_pieces(plan, load, &self->state.pieces,
+                                   self->options.locality ? MP_CUT_LOCAL_FIRST : MP_CUT_IN_ORDER,
+                                   error);
 }
 
 const struct mp_system mp_system_ultraep = {

@@ -28,11 +28,11 @@ static const char *find_setting(const char *name, bool exactly) {
 
 int cli_parse(const struct cli_usage *usage, int argc, char *argv[], struct cli_words *words,
               struct mp_error *error) {
-    int code = cli_parse_arguments(usage, find_setting, argc, argv, words, error);
-    for (const struct cli_flag *flag = usage->flags; !code && flag->name; flag++)
+    MP_TRY(cli_parse_arguments(usage, find_setting, argc, argv, words, error));
+    for (const struct cli_flag *flag = usage->flags; flag->name; flag++)
         if (!strcmp(flag->name, "--format"))
-            code = cli_read_format(flag->target, error);
-    return code;
+            MP_TRY(cli_read_format(flag->target, error));
+    return MP_OK;
 }
 
 int cli_run_number(const char *text, int64_t *run_id, struct mp_error *error) {

@@ -91,12 +91,10 @@ static int measure(const struct calibrate_flags *flags, const struct mp_command 
                                      .signals = cli_count_signals(),
                                      .watch = watch,
                                      .context = &watched};
-    int code = mp_estimate_create(1, 1, &watched.estimate, error);
-    if (code)
-        return code;
+    MP_TRY(mp_estimate_create(1, 1, &watched.estimate, error));
     mp_estimate_begin_job(watched.estimate, 0);
     mp_progress_begin(&watched.progress, flags->quiet ? NULL : stderr);
-    code = mp_launch_run(&launch, &result, error);
+    int code = mp_launch_run(&launch, &result, error);
     mp_progress_end(&watched.progress);
     mp_estimate_destroy(watched.estimate);
     if (code || result.end == MP_LAUNCH_COMPLETE)
@@ -108,16 +106,14 @@ static int measure(const struct calibrate_flags *flags, const struct mp_command 
 static int create_command(const struct calibrate_flags *flags, int ranks, const char *threads,
                           const char *partial, struct mp_command *command, struct mp_error *error) {
     char trainer[MP_PATH_SIZE];
-    int code = MP_OK;
     const char *arguments[] = {"--calibrate", partial,      "--threads",
                                threads,       "--progress", flags->quick ? "--quick" : NULL,
                                NULL};
     if (flags->trainer)
         snprintf(trainer, sizeof trainer, "%s", flags->trainer);
     else
-        code = mp_path_program("moeperf-train", trainer, error);
-    return code ? code
-                : mp_command_create(flags->launcher, ranks, trainer, arguments, command, error);
+        MP_TRY(mp_path_program("moeperf-train", trainer, error));
+    return mp_command_create(flags->launcher, ranks, trainer, arguments, command, error);
 }
 
 static void print_summary(const struct mp_cluster *cluster, const char *path) {
@@ -159,16 +155,15 @@ static int calibrate_into(const struct calibrate_flags *flags, int ranks, int th
 static int calibrate(const struct cli_call *call, struct mp_error *error) {
     (void)call;
     struct cli_machine machine;
-    int code = MP_OK;
     cli_machine_read(&machine);
     int64_t ranks = machine.cores > 1 ? 2 : 1, threads = 1;
     if (!given.output)
         return mp_fail(error, MP_EINVAL, "where to? -o FILE names the cluster file to write");
     if (given.ranks)
-        code = cli_whole("--ranks", given.ranks, 1, RANKS_MOST, &ranks, error);
-    if (!code && given.threads)
-        code = cli_whole("--threads", given.threads, 1, RANKS_MOST, &threads, error);
-    return code ? code : calibrate_into(&given, (int)ranks, (int)threads, error);
+        MP_TRY(cli_whole("--ranks", given.ranks, 1, RANKS_MOST, &ranks, error));
+    if (given.threads)
+        MP_TRY(cli_whole("--threads", given.threads, 1, RANKS_MOST, &threads, error));
+    return calibrate_into(&given, (int)ranks, (int)threads, error);
 }
 
 const struct cli_command cli_calibrate = {"calibrate", "measures this machine as a cluster",

@@ -140,22 +140,18 @@ static int choose(const char *word, const char *database, struct chosen *chosen,
 /* Without names of runs the latest measurement in turns. */
 static int choose_all(const struct cli_words *words, const char *database, struct chosen side[2],
                       struct mp_error *error) {
-    int code = MP_OK;
-    for (int s = 0; s < 2 && !code; s++) {
+    for (int s = 0; s < 2; s++) {
         const char *word = words->count == 0 ? database : words->word[words->count == 1 ? 0 : s];
-        code = choose(word, database, &side[s], error);
-        if (!code)
-            code = cli_open_database(side[s].path, &side[s].store, error);
+        MP_TRY(choose(word, database, &side[s], error));
+        MP_TRY(cli_open_database(side[s].path, &side[s].store, error));
     }
-    if (code)
-        return code;
     bool named = side[0].runs_text || side[1].runs_text;
     if (words->count == 1 && named)
         return mp_fail(error, MP_EINVAL, "%.200s is one side: name the other one, too",
                        words->word[0]);
     if (!named && strcmp(side[0].path, side[1].path) == 0)
-        code = mp_gate_find_pairs(side[0].store, &side[0].suite_run, &side[1].suite_run, error);
-    return code;
+        MP_TRY(mp_gate_find_pairs(side[0].store, &side[0].suite_run, &side[1].suite_run, error));
+    return MP_OK;
 }
 
 static void release(struct chosen *chosen) {
@@ -167,8 +163,8 @@ static void release(struct chosen *chosen) {
 /* ---- what was found ---- */
 
 static int print_both_sides(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
-    int code = mp_gate_print_benchstat(gate, false, out, error);
-    return code ? code : mp_gate_print_benchstat(gate, true, out, error);
+    MP_TRY(mp_gate_print_benchstat(gate, false, out, error));
+    return mp_gate_print_benchstat(gate, true, out, error);
 }
 
 typedef int print_gate(const struct mp_gate *gate, FILE *out, struct mp_error *error);
@@ -186,14 +182,11 @@ static int write_file(const struct mp_gate *gate, const char *path, print_gate *
 
 static int write_all(const struct compare_flags *flags, const struct mp_gate *gate,
                      struct mp_error *error) {
-    int code = write_file(gate, flags->junit, mp_gate_print_junit, error);
-    if (!code)
-        code = write_file(gate, flags->action, mp_gate_print_action, error);
-    if (!code)
-        code = write_file(gate, flags->bencher, mp_gate_print_bencher, error);
-    if (!code)
-        code = write_file(gate, flags->benchstat, print_both_sides, error);
-    return code ? code : mp_gate_print(gate, flags->format.kind, stdout, error);
+    MP_TRY(write_file(gate, flags->junit, mp_gate_print_junit, error));
+    MP_TRY(write_file(gate, flags->action, mp_gate_print_action, error));
+    MP_TRY(write_file(gate, flags->bencher, mp_gate_print_bencher, error));
+    MP_TRY(write_file(gate, flags->benchstat, print_both_sides, error));
+    return mp_gate_print(gate, flags->format.kind, stdout, error);
 }
 
 static int parse_effect(const char *text, double *effect, struct mp_error *error) {

@@ -77,9 +77,9 @@ static int check_compute(struct finding *finding, struct mp_error *error) {
 
 static int check_trainer(struct finding *finding, struct mp_error *error) {
     char line[256];
-    int code = mp_path_program("moeperf-train", finding->text, error);
-    if (code || capture(finding->text, "--help", line, sizeof line))
-        return code;
+    MP_TRY(mp_path_program("moeperf-train", finding->text, error));
+    if (capture(finding->text, "--help", line, sizeof line))
+        return MP_OK;
     finding->remedy = "install its libraries: ci/setup";
     return mp_fail(error, MP_EIO, "%.400s does not run", finding->text);
 }
@@ -137,11 +137,10 @@ static int check_ranges(struct finding *finding, struct mp_error *error) {
             "built without nvtx3/nvToolsExtPayload.h: no moeperf record, and the trainer "
             "emits no ranges");
     }
-    int code = mp_path_library("libmoeperf-nvtx.so", path, error);
-    if (!code)
-        snprintf(finding->text, sizeof finding->text, "NVTX %d, collector %.400s",
-                 mp_nvtx_headers(), path);
-    return code;
+    MP_TRY(mp_path_library("libmoeperf-nvtx.so", path, error));
+    snprintf(finding->text, sizeof finding->text, "NVTX %d, collector %.400s", mp_nvtx_headers(),
+             path);
+    return MP_OK;
 }
 
 static int check_traces(struct finding *finding, struct mp_error *error) {
@@ -193,11 +192,10 @@ static int check_cuda(struct finding *finding, struct mp_error *error) {
 /* Whether ranks could talk over NCCL. */
 static int check_nccl_transport(struct finding *finding, struct mp_error *error) {
     struct mp_nccl_library library;
-    int code = mp_nccl_load(&library, error);
-    if (!code)
-        snprintf(finding->text, sizeof finding->text, "NCCL %d.%d.%d between GPUs",
-                 library.version / 10000, library.version / 100 % 100, library.version % 100);
-    return code;
+    MP_TRY(mp_nccl_load(&library, error));
+    snprintf(finding->text, sizeof finding->text, "NCCL %d.%d.%d between GPUs",
+             library.version / 10000, library.version / 100 % 100, library.version % 100);
+    return MP_OK;
 }
 
 /* Whether the collector would record here, or what stands in the way: the toolkit was absent when
@@ -205,9 +203,7 @@ static int check_nccl_transport(struct finding *finding, struct mp_error *error)
 static int check_gpu_work(struct finding *finding, struct mp_error *error) {
     if (*MOEPERF_CUPTI_OFF)
         return mp_fail(error, MP_ENOTFOUND, "%s", MOEPERF_CUPTI_OFF);
-    int code = mp_path_library("libmoeperf-cupti.so", finding->text, error);
-    if (code)
-        return code;
+    MP_TRY(mp_path_library("libmoeperf-cupti.so", finding->text, error));
     /* Stays, as do the libraries it loads: some keep memory until the program ends. */
     void *library = dlopen(finding->text, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!library)

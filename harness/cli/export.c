@@ -93,22 +93,21 @@ static int check_iterations(struct mp_store *store, const struct mp_results_sele
                             struct mp_error *error) {
     const int64_t values[] = {selection->run_id, selection->first, selection->last};
     int64_t any = !selection->some_iterations, of_run, there[3];
-    int code = any ? MP_OK
-                   : mp_store_numbers(store,
-                                      "SELECT 1 FROM iteration_summary WHERE (?1 = 0 OR "
-                                      "run_id = ?1) AND iteration BETWEEN ?2 AND ?3 LIMIT 1",
-                                      values, 3, &any, 1, error);
-    if (code || any)
-        return code;
-    code = mp_store_numbers(store,
+    if (!any)
+        MP_TRY(mp_store_numbers(store,
+                                "SELECT 1 FROM iteration_summary WHERE (?1 = 0 OR "
+                                "run_id = ?1) AND iteration BETWEEN ?2 AND ?3 LIMIT 1",
+                                values, 3, &any, 1, error));
+    if (any)
+        return MP_OK;
+    MP_TRY(mp_store_numbers(store,
                             "SELECT count(*), min(iteration), max(iteration) FROM v_span "
                             "WHERE (?1 = 0 OR run_id = ?1) AND iteration >= 0",
-                            values, 1, there, 3, error);
-    if (!code)
-        code = mp_store_numbers(store, "SELECT count(*) FROM run WHERE ?1 = 0 OR run_id = ?1",
-                                values, 1, &of_run, 1, error);
-    if (code || (there[0] && there[1] <= selection->last && selection->first <= there[2]))
-        return code;
+                            values, 1, there, 3, error));
+    MP_TRY(mp_store_numbers(store, "SELECT count(*) FROM run WHERE ?1 = 0 OR run_id = ?1", values,
+                            1, &of_run, 1, error));
+    if ((there[0] && there[1] <= selection->last && selection->first <= there[2]))
+        return MP_OK;
     if (!there[0]) /* of a run that is not there the export itself says so */
         return of_run ? mp_fail(error, MP_EINVAL, "--iterations: nothing recorded has an iteration")
                       : MP_OK;
@@ -192,12 +191,9 @@ static int open_loads(const struct export_flags *flags, struct mp_store **store,
     if (flags->trace)
         return mp_trace_open(flags->trace, stream, error);
     const char *database = flags->database ? flags->database : CLI_DATABASE;
-    int code = choose_run(flags, &run_id, error);
-    if (!code)
-        code = cli_open_database(database, store, error);
-    if (!code)
-        code = mp_trace_open_run(*store, database, run_id, stream, error);
-    return code;
+    MP_TRY(choose_run(flags, &run_id, error));
+    MP_TRY(cli_open_database(database, store, error));
+    return mp_trace_open_run(*store, database, run_id, stream, error);
 }
 
 static int write_table(const struct export_flags *flags, struct mp_trace_stream *stream,
@@ -258,8 +254,8 @@ static int export_results(const struct export_flags *flags, const char *path,
                                         .iterations = flags->iterations,
                                         .database =
                                             flags->database ? flags->database : CLI_DATABASE};
-    int code = choose_run(flags, &wanted.run_id, error);
-    return code ? code : cli_write_results(&wanted, path, error);
+    MP_TRY(choose_run(flags, &wanted.run_id, error));
+    return cli_write_results(&wanted, path, error);
 }
 
 static int export_loads(const struct export_flags *flags, const char *path,
@@ -275,9 +271,7 @@ static int export_loads(const struct export_flags *flags, const char *path,
 }
 
 static int export(const struct cli_call *call, struct mp_error *error) {
-    int code = check_kind(&given, error);
-    if (code)
-        return code;
+    MP_TRY(check_kind(&given, error));
     return writes_results(&given) ? export_results(&given, call->words->word[0], error)
                                   : export_loads(&given, call->words->word[0], error);
 }

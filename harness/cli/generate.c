@@ -48,11 +48,11 @@ static void add_flags(struct option_flags *own, const struct mp_option table[],
 
 static int set_options(const struct mp_generator *kind, const struct option_flags *own,
                        struct mp_generate_options *options, struct mp_error *error) {
-    int code = mp_generate_set_defaults(kind, options, error);
-    for (int i = 0; i < own->count && !code; i++)
+    MP_TRY(mp_generate_set_defaults(kind, options, error));
+    for (int i = 0; i < own->count; i++)
         if (own->text[i])
-            code = mp_generate_set(kind, options, own->name[i] + 2, own->text[i], NULL, error);
-    return code;
+            MP_TRY(mp_generate_set(kind, options, own->name[i] + 2, own->text[i], NULL, error));
+    return MP_OK;
 }
 
 /* What --help says of the kind, or of all kinds when none is named. */

@@ -102,9 +102,7 @@ static int open_input(const struct import_flags *flags, const char *path,
                       struct mp_trace_stream **stream, struct mp_error *error) {
     int64_t experts = 0;
     if (flags->model.experts) {
-        int code = cli_whole("--experts", flags->model.experts, 1, INT32_MAX, &experts, error);
-        if (code)
-            return code;
+        MP_TRY(cli_whole("--experts", flags->model.experts, 1, INT32_MAX, &experts, error));
     }
     const struct mp_format_options options = {(int)experts};
     return mp_format_open_with(flags->kind, path, &options, stream, error);
@@ -131,14 +129,13 @@ static int check_kind(const char *kind, struct mp_error *error) {
  */
 static int recording_format(const struct import_flags *flags, const char *path,
                             const struct mp_recording_format **format, struct mp_error *error) {
-    int code = flags->kind ? check_kind(flags->kind, error) : MP_OK;
-    if (!code && access(path, R_OK))
-        code = mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "can't open %s: %s", path,
+    if (flags->kind)
+        MP_TRY(check_kind(flags->kind, error));
+    if (access(path, R_OK))
+        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "can't open %s: %s", path,
                        strerror(errno));
-    if (!code)
-        *format =
-            flags->kind ? mp_recording_format_named(flags->kind) : mp_recording_recognise(path);
-    return code;
+    *format = flags->kind ? mp_recording_format_named(flags->kind) : mp_recording_recognise(path);
+    return MP_OK;
 }
 
 /* How to read the same files once more, with other rules.  Free it. */
@@ -227,11 +224,8 @@ static int import_loads(struct import_flags *flags, const struct cli_words *word
                        path);
     if (!flags->output)
         return mp_fail(error, MP_EINVAL, "-o OUT.mptrace is missing: which file to write");
-    int code = choose_kind(flags, path, error);
-    if (!code)
-        code = open_input(flags, path, &stream, error);
-    if (code)
-        return code;
+    MP_TRY(choose_kind(flags, path, error));
+    MP_TRY(open_input(flags, path, &stream, error));
     if (flags->ragged)
         mp_trace_allow_ragged(stream);
     return cli_write_trace(stream, flags->output, error);
@@ -239,9 +233,7 @@ static int import_loads(struct import_flags *flags, const struct cli_words *word
 
 static int import(const struct cli_call *call, struct mp_error *error) {
     const struct mp_recording_format *format = NULL;
-    int code = recording_format(&given, call->words->word[0], &format, error);
-    if (code)
-        return code;
+    MP_TRY(recording_format(&given, call->words->word[0], &format, error));
     return format ? import_recordings(format, call->systems, &given, call->words, error)
                   : import_loads(&given, call->words, error);
 }

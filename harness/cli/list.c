@@ -70,9 +70,7 @@ static int list_files(enum mp_ready_made kind, json_t *rows, struct mp_error *er
 static int list_devices(json_t *rows, struct mp_error *error) {
     char library[256], title[640];
     struct cli_machine machine;
-    int code = cli_machine_compute(library, sizeof library, error);
-    if (code)
-        return code;
+    MP_TRY(cli_machine_compute(library, sizeof library, error));
     cli_machine_read(&machine);
     snprintf(title, sizeof title, "%s, %d cores, %s", machine.processor, machine.cores, library);
     return add_row(rows,

@@ -36,9 +36,7 @@ int cli_machine_compute(char *text, size_t size, struct mp_error *error) {
     const struct mp_device_limits limits = {
         .attention = {1, 8, 1, 8}, .experts = 1, .width = 8, .tokens = 8};
     struct mp_device *device = NULL;
-    int code = mp_device_cpu_create(1, &limits, &device, error);
-    if (code)
-        return code;
+    MP_TRY(mp_device_cpu_create(1, &limits, &device, error));
     mp_device_describe(device, text, size);
     mp_device_destroy(device);
     return MP_OK;

@@ -72,20 +72,17 @@ static int set_system(const struct place_flags *flags, const struct mp_systems *
                       struct mp_predict_job *job, struct mp_error *error) {
     struct cli_system_words words;
     char text[SETTING_SIZE];
-    int code =
-        cli_system_words_parse(systems, flags->system ? flags->system : "eplb", &words, error);
-    if (code)
-        return code;
+    MP_TRY(cli_system_words_parse(systems, flags->system ? flags->system : "eplb", &words, error));
     snprintf(text, sizeof text, "system=%s", words.system->name);
-    code = mp_predict_job_set(job, text, systems, error);
-    for (int i = 0; i < words.options && !code; i++) {
+    MP_TRY(mp_predict_job_set(job, text, systems, error));
+    for (int i = 0; i < words.options; i++) {
         snprintf(text, sizeof text, "options.%s=%s", words.option[i][0], words.option[i][1]);
-        code = mp_predict_job_set(job, text, systems, error);
+        MP_TRY(mp_predict_job_set(job, text, systems, error));
     }
-    for (int i = 0; i < flags->job.set.count && !code; i++)
+    for (int i = 0; i < flags->job.set.count; i++)
         if (!strncmp(flags->job.set.word[i], "options.", 8))
-            code = mp_predict_job_set(job, flags->job.set.word[i], systems, error);
-    return code;
+            MP_TRY(mp_predict_job_set(job, flags->job.set.word[i], systems, error));
+    return MP_OK;
 }
 
 static bool is_set(const struct place_flags *flags, const char *key) {
@@ -108,9 +105,7 @@ static int choose_mode(const struct place_flags *flags, const struct mp_cluster 
     *words = '\0';
     if (is_set(flags, "mode") || flags->job.loads)
         return MP_OK;
-    int code = mp_predict_job_loads(job, cluster, &stream, error);
-    if (code)
-        return code;
+    MP_TRY(mp_predict_job_loads(job, cluster, &stream, error));
     const struct mp_trace_info *info = mp_trace_stream_info(stream);
     const bool serving = strstr(info->source, "(sglang)") || strstr(info->source, "(vllm-eplb)");
     const bool decoding = serving && strstr(info->source, "decode"), of_run = info->of_run;
@@ -203,10 +198,8 @@ static int place_with(const struct place_flags *flags, const struct mp_predict_j
     struct mp_place_loads loads;
     struct mp_decision decision = {0};
     char made_by[MP_TEXT_SIZE];
-    int code = mp_place_loads_read(job, cluster, &loads, error);
-    if (code)
-        return code;
-    code = mp_decide(job, cluster, &loads, share, &decision, error);
+    MP_TRY(mp_place_loads_read(job, cluster, &loads, error));
+    int code = mp_decide(job, cluster, &loads, share, &decision, error);
     snprintf(made_by, sizeof made_by, "moeperf place, system %s, loads %.1000s",
              job->file.system->name, loads.source);
     if (!code && flags->output)

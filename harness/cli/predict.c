@@ -119,8 +119,8 @@ static int read_suite(const struct mp_systems *systems, const struct predict_fla
         return mp_fail(error, MP_EINVAL, "%s and --suite: a suite says itself which %s",
                        flags->vary.count > 0 ? "--vary" : "--system",
                        flags->vary.count > 0 ? "jobs it has" : "systems its jobs have");
-    int code = mp_path_file(MP_SUITES, flags->suite, path, error);
-    return code ? code : mp_suite_load(path, systems, &changes, suite, error);
+    MP_TRY(mp_path_file(MP_SUITES, flags->suite, path, error));
+    return mp_suite_load(path, systems, &changes, suite, error);
 }
 
 /* ---- predicting ---- */
@@ -176,8 +176,7 @@ static int keep_job(const struct session *session, int job, const struct mp_laun
 /* Refused jobs before this one that are not there yet: they are kept with what was predicted, in
  * the suite's order, and never alone. */
 static int keep_refusals(struct session *session, int end, struct mp_error *error) {
-    int code = MP_OK;
-    for (; session->store && session->kept < end && !code; session->kept++) {
+    for (; session->store && session->kept < end; session->kept++) {
         const char *refusal = session->suite->refusal[session->kept];
         struct mp_launch_result result = {.end = MP_LAUNCH_REFUSED};
         char now[32];
@@ -185,9 +184,9 @@ static int keep_refusals(struct session *session, int end, struct mp_error *erro
             continue;
         snprintf(result.reason, sizeof result.reason, "%s", refusal);
         mp_suite_format_utc("%Y-%m-%dT%H:%M:%SZ", now, sizeof now);
-        code = keep_job(session, session->kept, &result, now, NULL, error);
+        MP_TRY(keep_job(session, session->kept, &result, now, NULL, error));
     }
-    return code;
+    return MP_OK;
 }
 
 /* A folder for recordings, which is empty again once they are kept. */
@@ -230,12 +229,10 @@ static int predict_job(struct session *session, struct mp_prediction_summary *su
                                            .bounds = session->bounds,
                                            .watch = show_progress,
                                            .context = session};
-    int code = create_spools(session, error);
-    if (code)
-        return code;
+    MP_TRY(create_spools(session, error));
     mp_suite_format_utc("%Y-%m-%dT%H:%M:%SZ", started_at, sizeof started_at);
     mp_estimate_begin_job(session->estimate, session->job);
-    code = mp_predicted_run(&predicted, &result, summary, error);
+    int code = mp_predicted_run(&predicted, &result, summary, error);
     mp_estimate_end_job(session->estimate);
     if (code)
         mp_error_prefix(error, "%s", suite->job[session->job].file.job.name);
@@ -280,8 +277,7 @@ static int predict_all(struct session *session, struct cli_prediction items[],
 static int bound_all(const struct session *session, bool all, struct cli_prediction items[],
                      struct mp_error *error) {
     const struct mp_suite *suite = session->suite;
-    int code = MP_OK;
-    for (int i = 0; i < suite->count && !code; i++) {
+    for (int i = 0; i < suite->count; i++) {
         int same = 0;
         if (items[i].refusal)
             continue;
@@ -293,10 +289,10 @@ static int bound_all(const struct session *session, bool all, struct cli_predict
             items[i].bound = items[same].bound;
         else if (all || mp_bound_is_quick(suite->cluster[i], &suite->job[i].file.job,
                                           items[i].summary.iterations))
-            code = mp_predict_job_bound(&suite->job[i], suite->cluster[i], cli_count_signals(),
-                                        session->bounds, &items[i].bound, error);
+            MP_TRY(mp_predict_job_bound(&suite->job[i], suite->cluster[i], cli_count_signals(),
+                                        session->bounds, &items[i].bound, error));
     }
-    return code;
+    return MP_OK;
 }
 
 /* ---- points, several of them at once ---- */

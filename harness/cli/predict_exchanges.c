@@ -77,11 +77,9 @@ static int compare_column(const struct exchange_flags *flags, const char *path, 
                           struct comparison *comparison, struct mp_error *error) {
     struct mp_cluster *cluster;
     char nodes[64];
-    int code = mp_cluster_load(path, &cluster, error);
-    if (code)
-        return code;
+    MP_TRY(mp_cluster_load(path, &cluster, error));
     snprintf(nodes, sizeof nodes, "nodes=%.40s", comparison->nodes[column]);
-    code = mp_cluster_set(cluster, nodes, error);
+    int code = mp_cluster_set(cluster, nodes, error);
     for (int i = 0; i < flags->set.count && !code; i++)
         code = mp_cluster_set(cluster, flags->set.word[i], error);
     comparison->ranks_per_node = (int)cluster->ranks_per_node.value;
@@ -179,15 +177,14 @@ static int print_table(const struct comparison *comparison, int kind, enum mp_re
 
 static int print_all(const struct comparison *comparison, enum mp_report_format format,
                      struct mp_error *error) {
-    int code = MP_OK;
     if (format == MP_REPORT_TEXT)
         print_heading(comparison, stdout);
-    for (int kind = -1; kind < comparison->kinds && !code; kind += 1 + (kind < 0)) {
+    for (int kind = -1; kind < comparison->kinds; kind += 1 + (kind < 0)) {
         if (kind >= 0 || format == MP_REPORT_TEXT)
             putchar('\n');
-        code = print_table(comparison, kind, format, error);
+        MP_TRY(print_table(comparison, kind, format, error));
     }
-    return code ? code : check_printed(stdout, error);
+    return check_printed(stdout, error);
 }
 
 /* A heat map of each exchange beside flat; above them who wins where. */

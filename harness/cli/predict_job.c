@@ -57,11 +57,10 @@ static void set_usual_sizes(struct mp_job *job) {
 
 static int apply_settings(struct mp_predict_job *job, const struct mp_systems *systems,
                           const struct cli_settings *settings, struct mp_error *error) {
-    int code = MP_OK;
-    for (int i = 0; i < settings->count && !code; i++)
+    for (int i = 0; i < settings->count; i++)
         if (strncmp(settings->item[i], "options.", 8) != 0) /* of each system */
-            code = mp_predict_job_set(job, settings->item[i], systems, error);
-    return code;
+            MP_TRY(mp_predict_job_set(job, settings->item[i], systems, error));
+    return MP_OK;
 }
 
 int cli_prepare_job(const struct mp_systems *systems, const struct cli_settings *settings,

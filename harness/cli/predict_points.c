@@ -203,13 +203,11 @@ static int write_point(const struct command_line *line, const struct cli_point *
                        struct mp_error *error) {
     struct cli_system_words words;
     char name[MP_TEXT_SIZE], values[MP_TEXT_SIZE];
-    int code = cli_system_words_parse(line->systems, point->system, &words, error);
-    if (code)
-        return code;
+    MP_TRY(cli_system_words_parse(line->systems, point->system, &words, error));
     snprintf(name, sizeof name, "%.2000s%.2000s", point->system,
              cli_axes_name(line->axes, point->at, values, sizeof values));
     fputs("  - name: ", stream);
-    code = mp_yaml_write_text(stream, name, error);
+    int code = mp_yaml_write_text(stream, name, error);
     fprintf(stream, "\n%s    system: %s\n%s", line->cell[cli_axes_number(line->axes, point->at)],
             words.system->name, words.options ? "    options:\n" : "");
     for (int i = 0; i < words.options && !code; i++) {
@@ -232,12 +230,11 @@ static int write_suite(const struct command_line *line, const struct cli_point p
     if (!stream)
         return mp_fail(error, MP_ENOMEM, "no memory for a suite");
     fprintf(stream, "suite: %s\njobs:\n", SUITE);
-    int code = MP_OK;
-    for (int i = 0; i < count && !code; i++)
-        code = write_point(line, &points[i], stream, error);
-    if (fclose(stream) && !code)
-        code = mp_fail(error, MP_ENOMEM, "no memory for a suite");
-    return code;
+    for (int i = 0; i < count; i++)
+        MP_TRY(write_point(line, &points[i], stream, error));
+    if (fclose(stream))
+        return mp_fail(error, MP_ENOMEM, "no memory for a suite");
+    return MP_OK;
 }
 
 /* Reads the suite of these points, with its errors in the words of the command line. */

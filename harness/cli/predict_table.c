@@ -82,16 +82,15 @@ static void free_list(struct list *list) {
 
 static int list_assumptions(const struct cli_predictions *predictions, struct list *list,
                             struct mp_error *error) {
-    int code = MP_OK;
     *list = (struct list){0};
-    for (int i = 0; i < predictions->count && !code; i++) {
+    for (int i = 0; i < predictions->count; i++) {
         const struct cli_prediction *item = &predictions->item[i];
         if (!item->refusal)
-            code = mp_predict_job_assumptions(item->job, item->cluster, add_line, list, error);
+            MP_TRY(mp_predict_job_assumptions(item->job, item->cluster, add_line, list, error));
     }
-    if (!code && list->failed)
-        code = mp_fail(error, MP_ENOMEM, "no memory for the assumptions");
-    return code;
+    if (list->failed)
+        return mp_fail(error, MP_ENOMEM, "no memory for the assumptions");
+    return MP_OK;
 }
 
 static int print_assumptions(const struct cli_predictions *predictions, struct mp_error *error) {
@@ -503,22 +502,20 @@ static int write_tables(const struct cli_predictions *predictions, enum mp_repor
 
 int cli_print_predictions(const struct cli_predictions *predictions, enum mp_report_format format,
                           struct mp_error *error) {
-    int code = MP_OK;
     if (format == MP_REPORT_JSON)
         return print_json(predictions, error);
     if (format != MP_REPORT_TEXT)
         return write_tables(predictions, format, error);
     if (predictions->points->axes->count > 0) {
         cli_print_prediction_heading(predictions, stdout);
-        code = cli_print_grids(predictions, error);
+        MP_TRY(cli_print_grids(predictions, error));
     } else {
-        code = print_tables(predictions, format, error);
+        MP_TRY(print_tables(predictions, format, error));
     }
-    if (!code && *predictions->points->left_out)
+    if (*predictions->points->left_out)
         table_paragraph(stdout, "%s", predictions->points->left_out);
-    if (!code)
-        code = print_assumptions(predictions, error);
-    if (!code && predictions->database)
+    MP_TRY(print_assumptions(predictions, error));
+    if (predictions->database)
         printf("\nEverything is in %s, flagged as predicted.\n", predictions->database);
-    return code;
+    return MP_OK;
 }

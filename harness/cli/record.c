@@ -303,10 +303,8 @@ static int record_part(char *command[], const struct mp_record_run *run, int *st
 static int add_parts(const struct record_flags *flags, struct mp_store *store,
                      struct mp_record_run run, struct mp_error *error) {
     char links[MP_PATH_SIZE];
-    int code = mp_parts_create_folder(flags->database, "parts", links, error);
-    if (code)
-        return code;
-    code = mp_parts_link(flags->from.word, flags->from.count, links, error);
+    MP_TRY(mp_parts_create_folder(flags->database, "parts", links, error));
+    int code = mp_parts_link(flags->from.word, flags->from.count, links, error);
     run.spools = links;
     run.is_merged = true;
     if (!code)

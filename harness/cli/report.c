@@ -70,18 +70,12 @@ json_t *cli_report_object(cli_report_function *report, struct mp_store *store,
 
 static int print_tables(struct mp_store *store, const struct mp_report_selection *selection,
                         enum mp_report_format format, struct mp_error *error) {
-    int code = mp_report_speedup(store, selection, format, stdout, error);
-    if (!code) {
-        putchar('\n');
-        code = mp_report_convergence(store, selection, format, stdout, error);
-    }
-    if (!code)
-        code = mp_report_stragglers(store, selection, format, stdout, error);
-    if (!code) {
-        putchar('\n');
-        code = mp_report_phases(store, selection, format, stdout, error);
-    }
-    return code;
+    MP_TRY(mp_report_speedup(store, selection, format, stdout, error));
+    putchar('\n');
+    MP_TRY(mp_report_convergence(store, selection, format, stdout, error));
+    MP_TRY(mp_report_stragglers(store, selection, format, stdout, error));
+    putchar('\n');
+    return mp_report_phases(store, selection, format, stdout, error);
 }
 
 /* {"speedup": {...}, "convergence": {...}, "stragglers": {...}, "phases": {...}} */

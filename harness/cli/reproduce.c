@@ -110,10 +110,10 @@ static int find_file(const char *name, char path[MP_PATH_SIZE], struct mp_error 
                        *meant.text ? meant.text : "; moeperf reproduce --help names them");
     }
     char folder[MP_PATH_SIZE];
-    int code = mp_path_folder(MP_SUITES, folder, error);
-    if (!code && snprintf(path, MP_PATH_SIZE, "%s/paper/%s.yaml", folder, name) >= MP_PATH_SIZE)
-        code = mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", folder);
-    return code;
+    MP_TRY(mp_path_folder(MP_SUITES, folder, error));
+    if (snprintf(path, MP_PATH_SIZE, "%s/paper/%s.yaml", folder, name) >= MP_PATH_SIZE)
+        return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", folder);
+    return MP_OK;
 }
 
 /* ---- measured iterations ---- */
@@ -155,10 +155,8 @@ static const char measured_sql[] =
 static int read_database(struct measurements *all, const char *path, struct mp_error *error) {
     struct mp_store *store = NULL;
     sqlite3_stmt *statement = NULL;
-    int code = mp_store_open_read_only(path, &store, error);
-    if (code)
-        return code;
-    code = mp_store_query(store, measured_sql, NULL, 0, &statement, error);
+    MP_TRY(mp_store_open_read_only(path, &store, error));
+    int code = mp_store_query(store, measured_sql, NULL, 0, &statement, error);
     char job[MP_REPRODUCE_LABEL] = "";
     double value[256];
     int count = 0, got = 1;
@@ -189,12 +187,11 @@ static int read_database(struct measurements *all, const char *path, struct mp_e
 static int collect_measurements(struct measurements *all, const struct reproduce_flags *flags,
                                 const struct mp_reproduction *reproduction,
                                 struct mp_error *error) {
-    int code = MP_OK; /* flags first: the first of a name counts */
-    for (int i = 0; !code && i < flags->iterations.count; i++)
-        code = read_flag(all, reproduction, flags->iterations.word[i], error);
-    if (!code && flags->measured)
-        code = read_database(all, flags->measured, error);
-    return code;
+    for (int i = 0; i < flags->iterations.count; i++)
+        MP_TRY(read_flag(all, reproduction, flags->iterations.word[i], error));
+    if (flags->measured)
+        MP_TRY(read_database(all, flags->measured, error));
+    return MP_OK;
 }
 
 /* ---- running ---- */

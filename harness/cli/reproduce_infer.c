@@ -54,17 +54,16 @@ static void format_range(const struct mp_reproduce_unknown *unknown, char text[1
 }
 
 static int fill_rows(const struct mp_inference *all, struct table *table, struct mp_error *error) {
-    int code = MP_OK;
     table_init(table, cli_line_columns, CLI_INFERRED_COLUMNS);
-    for (int i = 0; i < all->lines && !code; i++) {
+    for (int i = 0; i < all->lines; i++) {
         const struct mp_reproduced *line = &all->line[i];
         struct cli_line row = cli_line_of(line, i > 0 ? all->line[i - 1].row : NULL);
         row.use = uses[line->row->use];
         row.sampled = mp_infer_prior(all, i);
         row.near = mp_infer_line(all, i);
-        code = table_fill(table, &row, 1, sizeof row, error);
+        MP_TRY(table_fill(table, &row, 1, sizeof row, error));
     }
-    return code;
+    return MP_OK;
 }
 
 struct unknown {

@@ -50,26 +50,24 @@ static const struct cli_usage usage = {
 /* Leaves *value alone if the flag was not given. */
 static int read_size(const char *flag, const char *text, int *value, struct mp_error *error) {
     int64_t number;
-    int code = text ? cli_whole(flag, text, 1, INT32_MAX, &number, error) : MP_OK;
-    if (text && !code)
+    if (text)
+        MP_TRY(cli_whole(flag, text, 1, INT32_MAX, &number, error));
+    if (text)
         *value = (int)number;
-    return code;
+    return MP_OK;
 }
 
 static int read_wishes(const struct reshape_flags *flags, struct mp_reshape *wanted,
                        struct mp_error *error) {
     *wanted = (struct mp_reshape){.micro_batches = flags->merge ? 1 : 0};
-    int code = read_size("--ranks", flags->ranks, &wanted->ranks, error);
-    if (!code)
-        code = read_size("--experts", flags->experts, &wanted->experts, error);
-    if (!code)
-        code = read_size("--layers", flags->layers, &wanted->layers, error);
-    if (!code)
-        code = read_size("--top-k", flags->top_k, &wanted->top_k, error);
-    if (!code && flags->tokens)
-        code = cli_whole("--tokens", flags->tokens, 1, INT32_MAX, &wanted->tokens, error);
-    if (code || !flags->tilt)
-        return code;
+    MP_TRY(read_size("--ranks", flags->ranks, &wanted->ranks, error));
+    MP_TRY(read_size("--experts", flags->experts, &wanted->experts, error));
+    MP_TRY(read_size("--layers", flags->layers, &wanted->layers, error));
+    MP_TRY(read_size("--top-k", flags->top_k, &wanted->top_k, error));
+    if (flags->tokens)
+        MP_TRY(cli_whole("--tokens", flags->tokens, 1, INT32_MAX, &wanted->tokens, error));
+    if (!flags->tilt)
+        return MP_OK;
     char *end;
     wanted->tilt = strtod(flags->tilt, &end);
     if (end == flags->tilt || *end || !(wanted->tilt >= 0.5 && wanted->tilt <= 1))
@@ -83,13 +81,10 @@ static int reshape(const struct cli_call *call, struct mp_error *error) {
     struct mp_trace_stream *source, *stream;
     if (!given.output)
         return mp_fail(error, MP_EINVAL, "-o OUT.mptrace is missing: which file to write");
-    int code = read_wishes(&given, &wanted, error);
-    if (!code)
-        code = mp_trace_open(call->words->word[0], &source, error);
-    if (code)
-        return code;
-    code = mp_trace_reshape(source, &wanted, &stream, error);
-    return code ? code : cli_write_trace(stream, given.output, error);
+    MP_TRY(read_wishes(&given, &wanted, error));
+    MP_TRY(mp_trace_open(call->words->word[0], &source, error));
+    MP_TRY(mp_trace_reshape(source, &wanted, &stream, error));
+    return cli_write_trace(stream, given.output, error);
 }
 
 const struct cli_command cli_reshape = {"reshape",

@@ -183,12 +183,12 @@ static int cli_parse_slice(const char *text, double *slice, struct mp_error *err
 static int keep_floors(const struct mp_gate *gate, struct mp_store *store,
                        const struct mp_runner_result *result, bool json, struct mp_error *error) {
     int kept;
-    int code = mp_gate_keep_floors(gate, store, result->suite_run, &kept, error);
-    if (!code && !json)
+    MP_TRY(mp_gate_keep_floors(gate, store, result->suite_run, &kept, error));
+    if (!json)
         printf("Both sides are the same program: %s\n",
                kept > 0 ? "what they differ by is kept as noise floor."
                         : "no time could be judged, so no noise floor.");
-    return code;
+    return MP_OK;
 }
 
 /* Compares the two sides on standard output.  If they are the same program, their noise floors are
@@ -318,9 +318,9 @@ static int add_killed(const struct run_flags *flags, struct mp_error *error) {
 
 /* The hosts' file, and the launcher that starts ranks there; `launcher` is to be freed. */
 static int read_hosts(struct run_flags *flags, char **launcher, struct mp_error *error) {
-    int code = mp_hosts_read(flags->hosts_file, flags->copy, &flags->hosts, error);
-    if (code || !flags->hosts_file || flags->launcher || flags->from)
-        return code;
+    MP_TRY(mp_hosts_read(flags->hosts_file, flags->copy, &flags->hosts, error));
+    if (!flags->hosts_file || flags->launcher || flags->from)
+        return MP_OK;
     if (strpbrk(flags->hosts_file, " \t\n{"))
         return mp_fail(error, MP_EINVAL,
                        "--hosts \"%.200s\": a name without blanks and braces is right",

@@ -651,9 +651,7 @@ static int show(const struct cli_call *call, struct mp_error *error) {
         return cli_show_trace(call->words->word[0], json, &page, error);
     if (draws)
         return mp_fail(error, MP_EINVAL, "%s is for traces, FILE.mptrace", draws);
-    int code = cli_find(call->systems, call->words->word[0], &object, error);
-    if (code)
-        return code;
+    MP_TRY(cli_find(call->systems, call->words->word[0], &object, error));
     if (json)
         return cli_print_json(object, error);
     print_text(object);

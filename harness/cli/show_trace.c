@@ -31,17 +31,15 @@ enum { MAPS = 4, MAP_EXPERTS = 64 };
 
 static int fill_table(const struct layers *layers, struct table *table, struct mp_error *error) {
     double value[LAYER_NUMBERS];
-    int code = MP_OK;
     table_init(table, layers->column, 1 + layers->numbers);
-    for (int layer = layers->first; layer < layers->layers && !code; layer++) {
+    for (int layer = layers->first; layer < layers->layers; layer++) {
         layers->read(layers->context, layer, value);
-        code = table_add(table, NULL, error);
-        if (!code)
-            table_set(table, 0, layer < 0 ? "all" : "%d", layer);
-        for (int i = 0; i < layers->numbers && !code; i++)
+        MP_TRY(table_add(table, NULL, error));
+        table_set(table, 0, layer < 0 ? "all" : "%d", layer);
+        for (int i = 0; i < layers->numbers; i++)
             table_number(table, 1 + i, value[i]);
     }
-    return code;
+    return MP_OK;
 }
 
 static int layers_print(const struct layers *layers, struct mp_error *error) {
@@ -570,9 +568,7 @@ static int summarise(struct shown *shown, struct mp_error *error) {
 
 static int show(struct shown *shown, bool json, const struct mp_page_output *output,
                 struct mp_error *error) {
-    int code = summarise(shown, error);
-    if (code)
-        return code;
+    MP_TRY(summarise(shown, error));
     struct page page = {.title = "moeperf: a trace"};
     if (output->html || output->figures)
         return page_write(output, &page, write_body, shown, error);
@@ -581,7 +577,7 @@ static int show(struct shown *shown, bool json, const struct mp_page_output *out
     cli_print_trace(stdout, shown->info, &shown->all);
     const struct layers loads = load_layers(shown),
                         tokens = token_layers(shown->tokens, shown->info->shape.layers);
-    code = layers_print(&loads, error);
+    int code = layers_print(&loads, error);
     return code || !shown->tokens ? code : layers_print(&tokens, error);
 }
 
@@ -590,10 +586,8 @@ int cli_show_trace(const char *path, bool json, const struct mp_page_output *pag
     struct mp_trace_stream *stream;
     struct mp_trace_statistics *statistics;
     struct mp_token_statistics *tokens = NULL;
-    int code = mp_trace_open(path, &stream, error);
-    if (code)
-        return code;
-    code = cli_measure_trace(stream, &statistics, error);
+    MP_TRY(mp_trace_open(path, &stream, error));
+    int code = cli_measure_trace(stream, &statistics, error);
     if (!code)
         code = measure_tokens(path, &tokens, error);
     struct shown shown = {path, mp_trace_stream_info(stream), statistics, tokens, {0}, NULL, NULL};

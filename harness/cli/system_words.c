@@ -28,7 +28,6 @@ int cli_system_words_parse(const struct mp_systems *systems, const char *text,
                            struct cli_system_words *words, struct mp_error *error) {
     size_t length = strcspn(text, ":");
     char *rest = NULL;
-    int code = MP_OK;
     words->options = 0;
     if (strlen(text) >= sizeof words->text)
         return mp_fail(error, MP_EINVAL, "--system %.100s...: too long", text);
@@ -39,10 +38,10 @@ int cli_system_words_parse(const struct mp_systems *systems, const char *text,
         return mp_error_prefix(error, "--system");
     if (!text[length])
         return MP_OK;
-    for (char *word = strtok_r(words->text + length + 1, ",", &rest); word && !code;
+    for (char *word = strtok_r(words->text + length + 1, ",", &rest); word;
          word = strtok_r(NULL, ",", &rest))
-        code = add_word(words, word, error);
-    return code;
+        MP_TRY(add_word(words, word, error));
+    return MP_OK;
 }
 
 int cli_system_words_check(const struct cli_system_words *words, struct mp_error *error) {

@@ -235,20 +235,19 @@ static int set_option(const struct request *request, const char *text, char *cut
 static int create_request(const struct mp_systems *systems, const struct what_if_flags *flags,
                           struct request *request, struct mp_error *error) {
     bool all = flags->system.count == 1 && !strcmp(flags->system.word[0], "all");
-    int code = MP_OK;
     request->count = all ? systems->count : flags->system.count;
     request->words = calloc((size_t)request->count + 1, sizeof *request->words);
     request->set = calloc((size_t)flags->set.count + 1, sizeof *request->set);
     if (!request->words || !request->set)
         return mp_fail(error, MP_ENOMEM, "no memory for %d systems", request->count);
-    for (int i = 0; i < request->count && !code; i++)
-        code = cli_system_words_parse(systems, all ? systems->item[i]->name : flags->system.word[i],
-                                      &request->words[i], error);
-    for (int i = 0; i < flags->set.count && !code; i++)
-        code = set_option(request, flags->set.word[i], request->set[i], error);
-    for (int i = 0; i < request->count && !code; i++)
-        code = cli_system_words_check(&request->words[i], error);
-    return code;
+    for (int i = 0; i < request->count; i++)
+        MP_TRY(cli_system_words_parse(systems, all ? systems->item[i]->name : flags->system.word[i],
+                                      &request->words[i], error));
+    for (int i = 0; i < flags->set.count; i++)
+        MP_TRY(set_option(request, flags->set.word[i], request->set[i], error));
+    for (int i = 0; i < request->count; i++)
+        MP_TRY(cli_system_words_check(&request->words[i], error));
+    return MP_OK;
 }
 
 static void destroy_request(struct request *request) {
@@ -259,12 +258,10 @@ static void destroy_request(struct request *request) {
 /* The run's own system as it was is there in any case: it says how far others can be trusted. */
 static int add_own(struct answer *answer, struct mp_error *error) {
     const struct cli_system_words own = {.system = mp_other_system_own(answer->other)};
-    int code = add_system(answer, &own, error);
-    if (!code && answer->row[answer->rows - 1].reason[0]) /* others would say the same */
-        code = mp_fail(error, MP_EINVAL, "the run's own job: %s",
+    MP_TRY(add_system(answer, &own, error));
+    if (answer->row[answer->rows - 1].reason[0]) /* others would say the same */
+        return mp_fail(error, MP_EINVAL, "the run's own job: %s",
                        answer->row[answer->rows - 1].reason);
-    if (code)
-        return code;
     struct what_if_row *row = &answer->row[answer->rows - 1];
     snprintf(row->name, NAME_SIZE, "with %.40s, planned again", own.system->name);
     answer->again = row->other.seconds;
@@ -275,18 +272,16 @@ static int add_own(struct answer *answer, struct mp_error *error) {
 static int add_systems(struct answer *answer, const struct mp_systems *systems,
                        const struct request *request, const struct what_if_flags *flags,
                        struct mp_store *store, struct mp_error *error) {
-    int code = mp_other_system_create(answer->what_if, &answer->recorded, store, flags->database,
-                                      systems, &answer->other, error);
-    if (!code)
-        code = mp_other_system_bound(answer->other, flags->bound, &answer->bound, error);
-    if (!code)
-        code = add_own(answer, error);
-    for (int i = 0; i < request->count && !code; i++) {
+    MP_TRY(mp_other_system_create(answer->what_if, &answer->recorded, store, flags->database,
+                                  systems, &answer->other, error));
+    MP_TRY(mp_other_system_bound(answer->other, flags->bound, &answer->bound, error));
+    MP_TRY(add_own(answer, error));
+    for (int i = 0; i < request->count; i++) {
         const struct cli_system_words *words = &request->words[i];
         if (words->options || words->system != mp_other_system_own(answer->other))
-            code = add_system(answer, words, error);
+            MP_TRY(add_system(answer, words, error));
     }
-    return code;
+    return MP_OK;
 }
 
 static int work_out(struct answer *answer, const struct mp_systems *systems,
@@ -298,19 +293,16 @@ static int work_out(struct answer *answer, const struct mp_systems *systems,
                 : flags->system.count ? 0
                                       : (int)(sizeof usual / sizeof *usual);
     struct mp_what_if_change nothing = mp_what_if_nothing();
-    int code = mp_what_if_create(&answer->recorded, &answer->what_if, error);
-    if (!code)
-        code = find_measured(answer, error);
-    if (code)
-        return code;
+    MP_TRY(mp_what_if_create(&answer->recorded, &answer->what_if, error));
+    MP_TRY(find_measured(answer, error));
     answer->replayed = mp_what_if_median(answer->what_if, &nothing);
     find_slowest(answer);
     find_layer(answer);
-    for (int i = 0; i < count && !code; i++)
-        code = add_without(answer, without[i], error);
-    if (!code && (request->count > 0 || flags->bound))
-        code = add_systems(answer, systems, request, flags, store, error);
-    return code;
+    for (int i = 0; i < count; i++)
+        MP_TRY(add_without(answer, without[i], error));
+    if ((request->count > 0 || flags->bound))
+        MP_TRY(add_systems(answer, systems, request, flags, store, error));
+    return MP_OK;
 }
 
 /* ---- printing ---- */
@@ -347,26 +339,23 @@ static int add_line(struct table *table, const struct answer *answer, const char
 static int fill_rows(const struct answer *answer, struct table *table, struct mp_error *error) {
     table_init(table, columns, COLUMNS);
     table->drops_empty = true;
-    int code = add_line(table, answer, answer->recorded.executor, answer->measured,
-                        answer->of_bound, error);
-    if (!code)
-        code = add_line(table, answer, "replayed as it was", answer->replayed, NAN, error);
-    if (!code)
-        code = table_fill(table, answer->row, answer->rows, sizeof *answer->row, error);
-    if (!code && !isnan(answer->bound))
-        code = add_line(table, answer, "bound", answer->bound, 1, error);
-    return code;
+    MP_TRY(add_line(table, answer, answer->recorded.executor, answer->measured, answer->of_bound,
+                    error));
+    MP_TRY(add_line(table, answer, "replayed as it was", answer->replayed, NAN, error));
+    MP_TRY(table_fill(table, answer->row, answer->rows, sizeof *answer->row, error));
+    if (!isnan(answer->bound))
+        MP_TRY(add_line(table, answer, "bound", answer->bound, 1, error));
+    return MP_OK;
 }
 
 static int fill_ranks(const struct answer *answer, struct table *table, struct mp_error *error) {
-    int code = MP_OK;
     table_init(table, rank_columns, sizeof rank_columns / sizeof *rank_columns);
-    for (int r = 0; r < answer->recorded.ranks && !code; r++) {
+    for (int r = 0; r < answer->recorded.ranks; r++) {
         struct rank_row row = {.rank = r};
         mp_what_if_rank(answer->what_if, r, &row.own, &row.waiting);
-        code = table_fill(table, &row, 1, sizeof row, error);
+        MP_TRY(table_fill(table, &row, 1, sizeof row, error));
     }
-    return code;
+    return MP_OK;
 }
 
 /* In words: what could be gained at most, and whether it is known. */

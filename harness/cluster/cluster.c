@@ -58,8 +58,8 @@ static int set_level(struct mp_cluster *cluster, const char *key, const char *te
                        "the name of a level of %s",
                        key, cluster->file);
     const struct mp_option number = mp_cluster_value_row(row, key);
-    int code = mp_option_set(&number, &changed, text, "--set", error);
-    return code ? code : change(cluster, quantity, changed.value, error);
+    MP_TRY(mp_option_set(&number, &changed, text, "--set", error));
+    return change(cluster, quantity, changed.value, error);
 }
 
 int mp_cluster_set(struct mp_cluster *cluster, const char *assignment, struct mp_error *error) {
@@ -90,7 +90,6 @@ static int scale_level(struct mp_cluster *cluster, const char *key, double facto
 
 int mp_cluster_scale(struct mp_cluster *cluster, const char *key, double factor,
                      struct mp_error *error) {
-    int code = MP_OK;
     if (!(factor > 0) || !isfinite(factor))
         return mp_fail(error, MP_EINVAL, "%.80s: %g is no factor above 0", key, factor);
     if (!strncmp(key, "levels.", strlen("levels.")))
@@ -107,10 +106,10 @@ int mp_cluster_scale(struct mp_cluster *cluster, const char *key, double factor,
                        "%.80s: should be launch, elementwise, overlap, peak, "
                        "levels.NAME.bandwidth, levels.NAME.latency or levels.NAME.message-cost",
                        key);
-    for (int i = 0; i < MP_PRECISIONS && !code; i++)
+    for (int i = 0; i < MP_PRECISIONS; i++)
         if (cluster->peak[i].origin)
-            code = change(cluster, &cluster->peak[i], factor * cluster->peak[i].value, error);
-    return code;
+            MP_TRY(change(cluster, &cluster->peak[i], factor * cluster->peak[i].value, error));
+    return MP_OK;
 }
 
 int mp_cluster_ranks(const struct mp_cluster *cluster) {

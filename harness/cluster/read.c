@@ -63,10 +63,9 @@ int mp_cluster_read_quantity(const struct mp_reading *reading, const struct mp_o
     struct mp_quantity *quantity = field;
     if (value->kind != MP_YAML_MAPPING)
         return mp_reading_fail(reading, value->line, "%s: should be %s", row->name, form->what);
-    int code = mp_options_read(reading, rows, row->name, value, &said);
-    if (!code)
-        code = read_value(reading, row, said.value, quantity);
-    return code ? code : take_origin(reading, value, row->name, said.origin, quantity);
+    MP_TRY(mp_options_read(reading, rows, row->name, value, &said));
+    MP_TRY(read_value(reading, row, said.value, quantity));
+    return take_origin(reading, value, row->name, said.origin, quantity);
 }
 
 /* ---- efficiency ---- */
@@ -96,11 +95,9 @@ static int read_shares(const struct mp_reading *reading, int direction, const st
         for (int j = 0; j < table->columns; j++) {
             struct mp_quantity *share = &table->share[direction][i][j];
             *share = *common;
-            int code = row->item[j]->kind == MP_YAML_MAPPING
-                           ? mp_cluster_read_quantity(reading, entry, row->item[j], share)
-                           : read_value(reading, entry, row->item[j], share);
-            if (code)
-                return code;
+            MP_TRY(row->item[j]->kind == MP_YAML_MAPPING
+                       ? mp_cluster_read_quantity(reading, entry, row->item[j], share)
+                       : read_value(reading, entry, row->item[j], share));
         }
     }
     return MP_OK;
@@ -278,15 +275,15 @@ static int build(const char *name, struct mp_yaml *document, struct mp_cluster *
 
 int mp_cluster_load(const char *path, struct mp_cluster **cluster, struct mp_error *error) {
     struct mp_yaml *document;
-    int code = mp_yaml_load(path, &document, error);
-    return code ? code : build(path, document, cluster, error);
+    MP_TRY(mp_yaml_load(path, &document, error));
+    return build(path, document, cluster, error);
 }
 
 int mp_cluster_parse(const char *name, const char *text, size_t size, struct mp_cluster **cluster,
                      struct mp_error *error) {
     struct mp_yaml *document;
-    int code = mp_yaml_parse(name, text, size, &document, error);
-    return code ? code : build(name, document, cluster, error);
+    MP_TRY(mp_yaml_parse(name, text, size, &document, error));
+    return build(name, document, cluster, error);
 }
 
 void mp_cluster_destroy(struct mp_cluster *cluster) {

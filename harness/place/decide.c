@@ -221,9 +221,7 @@ static int find_staleness(const struct mp_predict_job *job, const struct mp_clus
     struct stale stale = {loads, before, decision, 0, 0, 0};
     const struct mp_place_watch watch = {&stale, judge_later};
     struct mp_placed placed;
-    int code = mp_place_plan(job, cluster, loads, loads->iterations, &watch, &placed, error);
-    if (code)
-        return code;
+    MP_TRY(mp_place_plan(job, cluster, loads, loads->iterations, &watch, &placed, error));
     mp_placed_destroy(&placed);
     for (int i = 0; i < MP_DECIDE_LAGS; i++)
         if (decision->lag[i].samples) {
@@ -243,19 +241,17 @@ static int find_times(const struct mp_predict_job *job, const struct mp_cluster 
     const struct mp_place_map *before = &decision->placed.before, *after = &decision->placed.after;
     const int64_t to = loads->iterations;
     struct mp_place_time moving;
-    int code = mp_place_predict(job, cluster, loads, from, to, before, NULL, &decision->time_before,
-                                error);
-    if (!code)
-        code = mp_place_predict(job, cluster, loads, from, to, after, NULL, &decision->time_after,
-                                error);
-    if (!code)
-        code = mp_place_predict(job, cluster, loads, from, from + 1, before, after, &moving, error);
-    if (!code && !decision->in_sample)
-        code =
-            mp_place_predict_system(job, cluster, loads, from, to, &decision->time_system, error);
-    if (!code && moving.first > decision->time_before.first)
+    MP_TRY(mp_place_predict(job, cluster, loads, from, to, before, NULL, &decision->time_before,
+                            error));
+    MP_TRY(
+        mp_place_predict(job, cluster, loads, from, to, after, NULL, &decision->time_after, error));
+    MP_TRY(mp_place_predict(job, cluster, loads, from, from + 1, before, after, &moving, error));
+    if (!decision->in_sample)
+        MP_TRY(
+            mp_place_predict_system(job, cluster, loads, from, to, &decision->time_system, error));
+    if (moving.first > decision->time_before.first)
         decision->move_seconds = moving.first - decision->time_before.first;
-    return code;
+    return MP_OK;
 }
 
 /* Where later loads are known, those of the system at work, moves included, and planning as

@@ -13,13 +13,13 @@ struct fixed {
 static int fill(struct fixed *self, const struct mp_place_map *map, struct mp_layouts *layouts,
                 struct mp_error *error) {
     const size_t slots = (size_t)map->ranks * (size_t)map->per_rank;
-    int code = mp_layouts_create(mp_system_arena(self), map->layers, map->ranks, map->experts,
-                                 map->per_rank, 0, layouts, error);
-    for (int layer = 0; layer < map->layers && !code; layer++) {
+    MP_TRY(mp_layouts_create(mp_system_arena(self), map->layers, map->ranks, map->experts,
+                             map->per_rank, 0, layouts, error));
+    for (int layer = 0; layer < map->layers; layer++) {
         memcpy(layouts->slots[layer].expert, mp_place_slots(map, layer), slots * sizeof(int32_t));
         mp_slots_index(&layouts->slots[layer], 0);
     }
-    return code;
+    return MP_OK;
 }
 
 static int fixed_create(void *opaque, const struct mp_setting *setting, const void *options,

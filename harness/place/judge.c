@@ -101,9 +101,7 @@ int mp_place_traffic(const struct mp_predict_job *job, const struct mp_cluster *
     int32_t *slots;
     double *rows;
     *traffic = (struct mp_place_traffic){.nodes = mp_topology_nodes(&topology)};
-    int code = mp_costs_create(cluster, &job->file.job, &job->options, &costs, error);
-    if (code)
-        return code;
+    MP_TRY(mp_costs_create(cluster, &job->file.job, &job->options, &costs, error));
     MP_TAKE(memory, traffic->bytes, traffic->nodes * traffic->nodes);
     MP_TAKE(memory, slots, map->experts);
     MP_TAKE(memory, rows, map->ranks);

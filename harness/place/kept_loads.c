@@ -120,14 +120,12 @@ int mp_place_loads_read(const struct mp_predict_job *job, const struct mp_cluste
                                      .micro_batches = job->options.micro_batches,
                                      .ranks = mp_cluster_ranks(cluster),
                                      .experts = job->file.job.experts};
-    int code = mp_predict_job_loads(job, cluster, &stream, error);
-    if (code)
-        return code;
+    MP_TRY(mp_predict_job_loads(job, cluster, &stream, error));
     const struct mp_trace_info *info = mp_trace_stream_info(stream);
     loads->of_run = info->of_run;
     loads->dense_layers = info->dense_layers;
     loads->source = mp_arena_text(&loads->memory, info->source ? info->source : "");
-    code = read_blocks(job, cluster, stream, loads, error);
+    int code = read_blocks(job, cluster, stream, loads, error);
     mp_trace_stream_destroy(stream);
     if (!code)
         code = add_up(loads, error);

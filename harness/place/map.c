@@ -24,15 +24,15 @@ void mp_place_map_destroy(struct mp_place_map *map) {
 int mp_place_map_contiguous(int layers, int ranks, int experts, struct mp_place_map *map,
                             struct mp_error *error) {
     const int per_rank = (experts + ranks - 1) / ranks;
-    int code = create_map(layers, ranks, experts, per_rank, map, error);
-    for (int layer = 0; layer < layers && !code; layer++)
+    MP_TRY(create_map(layers, ranks, experts, per_rank, map, error));
+    for (int layer = 0; layer < layers; layer++)
         for (int expert = 0, rank = -1, slot = 0; expert < experts; expert++, slot++) {
             int owner = mp_contiguous_owner(expert, experts, ranks);
             slot = owner == rank ? slot : 0;
             rank = owner;
             map->expert[((long)layer * ranks + rank) * per_rank + slot] = expert;
         }
-    return code;
+    return MP_OK;
 }
 
 /* Experts of a layer that the fullest rank of all holds. */

@@ -20,11 +20,9 @@ static int create_planner(const struct mp_predict_job *job, const struct mp_clus
         return mp_fail(error, MP_EINVAL,
                        "expert-shards: %d; a placement is of whole experts, so it has to go",
                        job->file.job.expert_shards);
-    int code = mp_costs_create(cluster, &job->file.job, &job->options, &costs, error);
-    if (code)
-        return code;
+    MP_TRY(mp_costs_create(cluster, &job->file.job, &job->options, &costs, error));
     placed->expert_bytes = mp_costs_sizes(costs)->expert;
-    code = mp_predict_planner(costs, &job->file, job->file.job.check_plans, planner, error);
+    int code = mp_predict_planner(costs, &job->file, job->file.job.check_plans, planner, error);
     mp_costs_destroy(costs);
     return code;
 }
@@ -33,17 +31,12 @@ static int create_planner(const struct mp_predict_job *job, const struct mp_clus
 static int step(const struct mp_place_loads *loads, int64_t iteration, int64_t number,
                 struct mp_planner *planner, bool *changed, struct mp_error *error) {
     const struct mp_load *load = loads->load + iteration * loads->micro_batches * loads->layers;
-    int code = MP_OK;
-    for (int layer = 0; layer < loads->layers && !code; layer++) {
-        code = mp_planner_begin_layer(planner, number, layer, error);
-        if (!code)
-            code = mp_planner_end_layer(planner, layer, &load[layer], error);
+    for (int layer = 0; layer < loads->layers; layer++) {
+        MP_TRY(mp_planner_begin_layer(planner, number, layer, error));
+        MP_TRY(mp_planner_end_layer(planner, layer, &load[layer], error));
     }
-    if (!code)
-        code = mp_planner_after_step(planner, number, loads->learnt + iteration * loads->layers,
-                                     error);
-    if (code)
-        return code;
+    MP_TRY(
+        mp_planner_after_step(planner, number, loads->learnt + iteration * loads->layers, error));
     *changed = false;
     for (int layer = 0; layer < loads->layers && planner->change.changed && !*changed; layer++)
         *changed = !mp_placement_equal(&planner->home[layer], &planner->change.next[layer]);
@@ -214,12 +207,10 @@ int mp_place_plan(const struct mp_predict_job *job, const struct mp_cluster *clu
                        "of its to write; systems that do have the word moves-owners in moeperf "
                        "list systems, as eplb",
                        system->name);
-    int code = create_planner(job, cluster, &planner, placed, error);
-    if (code)
-        return code;
+    MP_TRY(create_planner(job, cluster, &planner, placed, error));
     int64_t *weight = sum_history(loads, history);
-    code = weight ? plan_history(job, loads, history, watch, weight, &planner, placed, error)
-                  : mp_no_memory(error);
+    int code = weight ? plan_history(job, loads, history, watch, weight, &planner, placed, error)
+                      : mp_no_memory(error);
     if (!code)
         code = mp_place_map_contiguous(loads->layers, loads->ranks, loads->experts, &placed->before,
                                        error);

@@ -158,8 +158,8 @@ static int tell_options(const struct mp_predict_job *job, const struct teller *t
                         struct mp_error *error) {
     struct mp_predict_options defaults = {0};
     char value[64], usual[64];
-    int code = mp_options_set_defaults(mp_predict_options_table, &defaults, error);
-    for (const struct mp_option *row = mp_predict_options_table; row->name && !code; row++) {
+    MP_TRY(mp_options_set_defaults(mp_predict_options_table, &defaults, error));
+    for (const struct mp_option *row = mp_predict_options_table; row->name; row++) {
         mp_options_format(row, &job->options, value, sizeof value);
         mp_options_format(row, &defaults, usual, sizeof usual);
         if (strcmp(value, usual) != 0)
@@ -167,16 +167,14 @@ static int tell_options(const struct mp_predict_job *job, const struct teller *t
         tell(teller, "predict.%s %s%s%s (default): %s", row->name, value, *row->unit ? " " : "",
              row->unit, row->help);
     }
-    return code;
+    return MP_OK;
 }
 
 int mp_predict_job_assumptions(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                                mp_predict_assumption *each, void *context, struct mp_error *error) {
     struct teller teller = {.each = each, .context = context};
     struct mp_trace_stream *stream;
-    int code = mp_predict_job_loads(job, cluster, &stream, error);
-    if (code)
-        return code;
+    MP_TRY(mp_predict_job_loads(job, cluster, &stream, error));
     tell_loads(job, mp_trace_stream_info(stream), &teller);
     tell_gate(job, &teller);
     bool has_tokens = mp_trace_stream_info(stream)->routes;
@@ -185,7 +183,7 @@ int mp_predict_job_assumptions(const struct mp_predict_job *job, const struct mp
     tell_system(job, has_tokens, &teller);
     teller.efficiency_now = true;
     mp_cluster_each(cluster, tell_quantity, &teller);
-    code = tell_options(job, &teller, error);
+    int code = tell_options(job, &teller, error);
     teller.efficiency_now = false;
     if (!code)
         mp_cluster_each(cluster, tell_quantity, &teller);

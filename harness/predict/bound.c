@@ -780,9 +780,7 @@ void mp_bound_remember(struct mp_bound *bound, struct mp_known_bounds *known) {
 
 int mp_bound_seconds(struct mp_bound *bound, const struct mp_load load[], double *seconds,
                      struct mp_error *error) {
-    int code = take_loads(bound, load, error);
-    if (code)
-        return code;
+    MP_TRY(take_loads(bound, load, error));
     const double numbers[] = {bound->ranks,  bound->places, bound->layers, bound->experts,
                               bound->rounds, bound->serves, bound->row,    bound->held,
                               bound->merged, bound->update, bound->fixed,  bound->fixed_stream};

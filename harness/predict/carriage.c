@@ -28,8 +28,8 @@ int mp_carrier_create(struct mp_arena *memory, int experts, int layers, bool spa
     MP_TAKE_EACH(memory, experts, carrier->listed, carrier->touched);
     MP_TAKE_EACH(memory, ranks, carrier->receiver, carrier->hop, carrier->holds);
     carrier->zero = mp_arena_take(memory, (size_t)ranks, sizeof *carrier->zero);
-    int code = mp_arena_check(memory, error);
-    return code ? code : mp_traffic_create(carrier->network, &carrier->traffic, error);
+    MP_TRY(mp_arena_check(memory, error));
+    return mp_traffic_create(carrier->network, &carrier->traffic, error);
 }
 
 /* ---- copies that are fetched late ---- */

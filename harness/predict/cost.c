@@ -216,10 +216,8 @@ static int check(const struct mp_cluster *cluster, const struct mp_job *job,
                  const struct mp_predict_options *options, struct mp_error *error) {
     int64_t ranks = mp_cluster_ranks(cluster);
     double seconds;
-    int code = mp_cluster_product_seconds(cluster, (enum mp_precision)options->precision,
-                                          MP_FORWARD, 1, 1, 1, &seconds, error);
-    if (code)
-        return code;
+    MP_TRY(mp_cluster_product_seconds(cluster, (enum mp_precision)options->precision, MP_FORWARD, 1,
+                                      1, 1, &seconds, error));
     if (job->batch % (ranks * options->micro_batches) != 0)
         return mp_fail(error, MP_EINVAL,
                        "batch: %d sequences can't be split over %lld ranks and %d micro-batches",
@@ -355,9 +353,7 @@ static void fill_setting(const struct mp_job *job, struct mp_costs *costs) {
 int mp_costs_create(const struct mp_cluster *cluster, const struct mp_job *job,
                     const struct mp_predict_options *options, struct mp_costs **costs,
                     struct mp_error *error) {
-    int code = check(cluster, job, options, error);
-    if (code)
-        return code;
+    MP_TRY(check(cluster, job, options, error));
     struct mp_costs *new = calloc(1, sizeof *new);
     if (!new)
         return mp_fail(error, MP_ENOMEM, "no memory for a job's costs");

@@ -122,13 +122,11 @@ static void work_in(struct mp_predictor *predictor, enum mp_phase phase,
 
 static int plan_before(struct mp_predictor *predictor, int layer, struct mp_error *error) {
     int micro_batch = predictor->schedule.micro_batch;
-    int code = mp_planner_begin_layer(&predictor->planner, predictor->iteration, layer, error);
-    if (!code)
-        code = mp_gated_loads_limit(&predictor->loads, &predictor->planner, micro_batch, error);
-    if (!code)
-        mp_carrier_fetch(&predictor->carrier, MP_STAGE_BEFORE_GATE, micro_batch == 0,
-                         &predictor->carrier.fetch);
-    return code;
+    MP_TRY(mp_planner_begin_layer(&predictor->planner, predictor->iteration, layer, error));
+    MP_TRY(mp_gated_loads_limit(&predictor->loads, &predictor->planner, micro_batch, error));
+    mp_carrier_fetch(&predictor->carrier, MP_STAGE_BEFORE_GATE, micro_batch == 0,
+                     &predictor->carrier.fetch);
+    return MP_OK;
 }
 
 static void record_facts(const struct mp_predictor *predictor, int layer,
@@ -146,9 +144,7 @@ static int plan_after(struct mp_predictor *predictor, int layer, struct mp_error
     int micro_batch = predictor->schedule.micro_batch;
     bool last = micro_batch + 1 == predictor->schedule.micro_batches;
     const struct mp_load *load = mp_gated_load(&predictor->loads, micro_batch, layer);
-    int code = mp_planner_end_layer(&predictor->planner, layer, load, error);
-    if (code)
-        return code;
+    MP_TRY(mp_planner_end_layer(&predictor->planner, layer, load, error));
     mp_late_copies_mark(&carrier->late, predictor->planner.plan);
     if (!predictor->planner.policy.free_transfers)
         work_in(predictor, MP_PHASE_PLAN, &(struct mp_operation){.layer = layer}, NULL,
@@ -328,9 +324,7 @@ static int start_rows(struct mp_predictor *predictor, const struct mp_operation 
     struct mp_traffic *const *traffic =
         steps->traffic +
         (trip_of(steps, operation) * steps->steps + operation->step) * steps->rounds;
-    int code = reserve_arrivals(predictor, steps->steps, error);
-    if (code)
-        return code;
+    MP_TRY(reserve_arrivals(predictor, steps->steps, error));
     struct mp_traffic *backwards[2 * MP_EXCHANGE_ROUNDS];
     const double *bytes =
         predictor->sink.span ? received_in(predictor, traffic, steps->rounds, back) : NULL;

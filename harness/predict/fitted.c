@@ -258,9 +258,7 @@ static int fit_experts(struct mp_fitted *fitted, struct points *points, struct m
                 fitted->cell[i].x[c] = 0;
     for (int way = 0; way < 2; way++)
         for (int round = 0; round < ROUNDS; round++) {
-            int code = fit_expert(fitted, way, points, error);
-            if (code)
-                return code;
+            MP_TRY(fit_expert(fitted, way, points, error));
             find_speed(fitted, way, points->y);
         }
     return MP_OK;
@@ -371,9 +369,7 @@ static int fit_links(struct links *links, struct mp_error *error) {
     links->usual = message_of(fitted, inside + outside, 0);
     links->count = list_exchanges(fitted, links->list);
     for (int l = 0; l < MP_LINKS; l++) {
-        int code = fit_link(links, l, error);
-        if (code)
-            return code;
+        MP_TRY(fit_link(links, l, error));
     }
     fitted->far =
         links->off[MP_LINK_SHARED] <= links->off[MP_LINK_FAR] ? MP_LINK_SHARED : MP_LINK_FAR;

@@ -72,9 +72,7 @@ static void add_up(struct mp_gated_loads *loads) {
 
 int mp_gated_loads_begin(struct mp_gated_loads *loads, const struct mp_load given[], int64_t number,
                          struct mp_error *error) {
-    int code = check(loads, given, number, error);
-    if (code)
-        return code;
+    MP_TRY(check(loads, given, number, error));
     for (int i = 0; loads->copy && i < loads->layers * loads->micro_batches; i++)
         copy(&loads->copy[i], &given[i]);
     loads->given = given;

@@ -30,12 +30,9 @@ enum { PATH_SIZE = MP_TEXT_SIZE };
 
 int mp_predict_job_create(struct mp_predict_job *job, struct mp_error *error) {
     memset(job, 0, sizeof *job);
-    int code = mp_job_file_create(&job->file, error);
-    if (!code)
-        code = mp_options_set_defaults(mp_predict_job_options, job, error);
-    if (!code)
-        code = mp_options_set_defaults(mp_predict_options_table, &job->options, error);
-    return code;
+    MP_TRY(mp_job_file_create(&job->file, error));
+    MP_TRY(mp_options_set_defaults(mp_predict_job_options, job, error));
+    return mp_options_set_defaults(mp_predict_options_table, &job->options, error);
 }
 
 void mp_predict_job_destroy(struct mp_predict_job *job) {
@@ -149,12 +146,11 @@ static int find_cluster(const char *name, const char *folder, char path[PATH_SIZ
 /* One word after the other. */
 static int change_cluster(struct mp_cluster *cluster, const char *change, struct mp_error *error) {
     char words[MP_TEXT_SIZE], *rest = words, *word;
-    int code = MP_OK;
     snprintf(words, sizeof words, "%s", change);
-    while (!code && (word = strsep(&rest, " ")))
+    while ((word = strsep(&rest, " ")))
         if (*word)
-            code = mp_cluster_set(cluster, word, error);
-    return code;
+            MP_TRY(mp_cluster_set(cluster, word, error));
+    return MP_OK;
 }
 
 int mp_predict_job_cluster(struct mp_predict_job *job, const char *folder,
@@ -192,12 +188,12 @@ int mp_predict_job_cluster(struct mp_predict_job *job, const char *folder,
 /* What the trainer would delay has to be there in a prediction. */
 static int check_inject(const struct mp_predict_job *job, struct mp_error *error) {
     struct mp_inject inject;
-    int code = mp_inject_parse(job->file.job.inject, &inject, error);
-    if (!code && inject.seconds > 0 && inject.phase == MP_PHASE_DATA)
-        code = mp_fail(error, MP_EINVAL,
+    MP_TRY(mp_inject_parse(job->file.job.inject, &inject, error));
+    if (inject.seconds > 0 && inject.phase == MP_PHASE_DATA)
+        return mp_fail(error, MP_EINVAL,
                        "inject: phase data is not predicted: it takes no time of a prediction; "
                        "embed begins an iteration");
-    return code;
+    return MP_OK;
 }
 
 int mp_predict_job_check(const struct mp_predict_job *job, const struct mp_cluster *cluster,

@@ -60,14 +60,13 @@ static int fill_replay(const struct mp_job *job, const struct mp_trace_wanted *w
                        struct replay *replay, struct mp_error *error) {
     size_t experts = (size_t)job->experts;
     replay->count = calloc((size_t)wanted->shape.ranks * experts, sizeof *replay->count);
-    int code = replay->count
-                   ? MP_OK
-                   : mp_fail(error, MP_ENOMEM, "no memory for the loads of %d ranks and %d experts",
-                             wanted->shape.ranks, job->experts);
-    for (int r = 0; r < wanted->shape.ranks && !code; r++)
-        code = mp_job_replay(job, r, wanted->tokens * wanted->shape.top_k,
-                             replay->count + (size_t)r * experts, error);
-    return code;
+    if (!replay->count)
+        return mp_fail(error, MP_ENOMEM, "no memory for the loads of %d ranks and %d experts",
+                       wanted->shape.ranks, job->experts);
+    for (int r = 0; r < wanted->shape.ranks; r++)
+        MP_TRY(mp_job_replay(job, r, wanted->tokens * wanted->shape.top_k,
+                             replay->count + (size_t)r * experts, error));
+    return MP_OK;
 }
 
 static int open_replay(const struct mp_job *job, const struct mp_trace_wanted *wanted,
@@ -271,13 +270,11 @@ int mp_predict_job_adopt(struct mp_predict_job *job, const struct mp_cluster *cl
     struct mp_job *sizes = &job->file.job;
     if (!*job->loads || mp_trace_names_generator(job->loads))
         return MP_OK;
-    int code = open_named(job->loads, &wanted, &stream, error);
-    if (code)
-        return code;
+    MP_TRY(open_named(job->loads, &wanted, &stream, error));
     const struct mp_trace_shape shape = mp_trace_stream_info(stream)->shape;
     const struct known_model *model = find_model(&shape);
     bool of_run = mp_trace_stream_info(stream)->of_run;
-    code = mp_trace_next(stream, &block, error);
+    int code = mp_trace_next(stream, &block, error);
     sizes->layers = shape.layers;
     sizes->experts = shape.experts;
     if (!code && shape.top_k > 0) {

@@ -76,10 +76,9 @@ static int read_job(struct mp_other_system *other, struct mp_error *error) {
 
 static int open_loads(const struct mp_other_system *other, struct mp_trace_stream **stream,
                       struct mp_error *error) {
-    int code = mp_trace_open_run(other->store, other->database, other->run->run_id, stream, error);
-    if (!code)
-        mp_trace_allow_ragged(*stream); /* whatever was recorded */
-    return code;
+    MP_TRY(mp_trace_open_run(other->store, other->database, other->run->run_id, stream, error));
+    mp_trace_allow_ragged(*stream); /* whatever was recorded */
+    return MP_OK;
 }
 
 /* Loads and spans are those of the job. */
@@ -188,9 +187,9 @@ static int predict(struct carrying *carrying, int64_t iteration, double *seconds
     if (!is_predicted(
             carrying->other)) /* a training begins where it does; predictors count from 0 */
         predictor->iteration = iteration;
-    int code = mp_predictor_step(predictor, carrying->other->load, &prediction, carrying->error);
-    if (code || !carrying->counts)
-        return code;
+    MP_TRY(mp_predictor_step(predictor, carrying->other->load, &prediction, carrying->error));
+    if (!carrying->counts)
+        return MP_OK;
     *seconds = prediction.seconds;
     carrying->dropped += prediction.dropped;
     carrying->asked.travel += part * (prediction.transfer_seconds + prediction.move_seconds);
@@ -247,16 +246,14 @@ static int create_carrying(struct carrying *carrying, const struct mp_job_file *
     const struct mp_other_system *other = carrying->other;
     const struct mp_predict_sink sink = {.context = carrying, .span = take_span};
     const struct mp_job *job = &other->job.file.job;
-    int code = mp_costs_create_fitted(other->fitted, cluster, job, &other->job.options,
-                                      &other->setting, &carrying->costs, carrying->error);
+    MP_TRY(mp_costs_create_fitted(other->fitted, cluster, job, &other->job.options, &other->setting,
+                                  &carrying->costs, carrying->error));
     const struct mp_predictor_config config = {.cluster = cluster,
                                                .job = file,
                                                .options = &other->job.options,
                                                .costs = carrying->costs,
                                                .is_gated = as_it_was,
                                                .sink = other->fitted->probe < 0 ? NULL : &sink};
-    if (code)
-        return code;
     return file ? mp_predictor_create(&config, &carrying->predictor, carrying->error)
                 : mp_bound_create_fitted(carrying->costs, cluster, job, &other->job.options, 0,
                                          &carrying->bound, carrying->error);
@@ -344,23 +341,15 @@ static void take_rates(struct mp_fitted *fitted, const struct asked *asked) {
 static int find_costs(struct mp_other_system *other, struct mp_error *error) {
     const struct mp_job_file *file = &other->job.file;
     struct carrying carrying;
-    int code = MP_OK;
-    for (int probe = 0; probe < MP_FITTED_PROBES && !code; probe++) {
+    for (int probe = 0; probe < MP_FITTED_PROBES; probe++) {
         mp_fitted_probe(other->fitted, probe);
-        code = carry_out(other, file, true, &carrying, error);
+        MP_TRY(carry_out(other, file, true, &carrying, error));
     }
-    if (!code)
-        code = mp_fitted_fit(other->fitted, error);
-    if (!code)
-        learn_figures(other);
-    if (!code)
-        code = carry_out(other, file, true, &carrying, error);
-    if (code)
-        return code;
+    MP_TRY(mp_fitted_fit(other->fitted, error));
+    learn_figures(other);
+    MP_TRY(carry_out(other, file, true, &carrying, error));
     take_rates(other->fitted, &carrying.asked);
-    code = carry_out(other, file, true, &carrying, error);
-    if (code)
-        return code;
+    MP_TRY(carry_out(other, file, true, &carrying, error));
     other->replayed = median_of(other);
     memcpy(other->seconds, other->run->seconds,
            (size_t)other->run->iterations * sizeof *other->seconds);
@@ -371,13 +360,11 @@ static int find_costs(struct mp_other_system *other, struct mp_error *error) {
 static int create(struct mp_other_system *other, struct mp_error *error) {
     const struct mp_predict_job *job = &other->job;
     bool hides = is_predicted(other) || job->file.job.device == MP_DEVICE_CUDA;
-    int code = check_shape(other, error);
-    if (!code)
-        code = allocate(other, error);
-    if (!code)
-        code = mp_fitted_create(other->what_if, other->run, &other->setting,
-                                job->options.micro_batches, hides, &other->fitted, error);
-    return code ? code : find_costs(other, error);
+    MP_TRY(check_shape(other, error));
+    MP_TRY(allocate(other, error));
+    MP_TRY(mp_fitted_create(other->what_if, other->run, &other->setting, job->options.micro_batches,
+                            hides, &other->fitted, error));
+    return find_costs(other, error);
 }
 
 int mp_other_system_create(const struct mp_what_if *what_if, const struct mp_recorded *recorded,
@@ -469,9 +456,7 @@ int mp_other_system_bound(struct mp_other_system *other, bool always, double *se
     if (mp_job_shards(job) > 1 ||
         !(always || mp_bound_is_quick(&cluster, job, other->run->iterations)))
         return MP_OK;
-    int code = carry_out(other, NULL, false, &carrying, error);
-    if (code)
-        return code;
+    MP_TRY(carry_out(other, NULL, false, &carrying, error));
     other->bound = mean_of(other);
     *seconds = answer_of(other, median_of(other));
     return MP_OK;

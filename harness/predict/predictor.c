@@ -30,9 +30,7 @@ int mp_predict_shards(const struct mp_job_file *file, const struct mp_cluster *c
     *shards = mp_job_shards(&file->job);
     if (*shards > 1 || !file->system->shards)
         return MP_OK;
-    int code = mp_costs_create(cluster, &file->job, options, &costs, error);
-    if (code)
-        return code;
+    MP_TRY(mp_costs_create(cluster, &file->job, options, &costs, error));
     *shards = mp_system_shards(file->system, mp_costs_setting(costs), file->system_options);
     mp_costs_destroy(costs);
     return MP_OK;
@@ -96,38 +94,29 @@ static int create_holding(struct mp_predictor *predictor, struct mp_error *error
                                              .ranks = predictor->ranks,
                                              .layers = predictor->layers,
                                              .micro_batches = predictor->options.micro_batches};
-    int code = mp_holding_create(&predictor->memory, &predictor->holding, error);
-    if (!code)
-        mp_holding_count_homes(&predictor->holding);
-    return code;
+    MP_TRY(mp_holding_create(&predictor->memory, &predictor->holding, error));
+    mp_holding_count_homes(&predictor->holding);
+    return MP_OK;
 }
 
 static int create_all(struct mp_predictor *predictor, const struct mp_predictor_config *config,
                       struct mp_error *error) {
-    int code = create_costs(predictor, config, error);
-    if (!code)
-        code = mp_network_create(config->cluster, &predictor->network, error);
-    if (!code)
-        code = mp_predict_planner(predictor->costs, config->job, config->check_plans,
-                                  &predictor->planner, error);
-    if (!code && predictor->planner.policy.offload && !mp_job_serves(&predictor->job))
-        code = mp_costs_check_offload(predictor->costs, error);
-    if (!code)
-        code = create_loads(predictor, config->is_gated, error);
-    if (!code)
-        code = create_carrier(predictor, error);
-    if (!code)
-        code = create_rows(predictor, error);
-    if (!code)
-        code = mp_timeline_create(predictor->network, predictor->ranks,
-                                  mp_cluster_overlap(config->cluster),
-                                  predictor->layers + BACKGROUND_BESIDE_BUCKETS, &predictor->sink,
-                                  &predictor->timeline, error);
-    if (!code)
-        code = mp_inject_parse(predictor->job.inject, &predictor->timeline.inject, error);
-    if (!code)
-        code = mp_predictor_create_executor(predictor, error);
-    return code ? code : create_holding(predictor, error);
+    MP_TRY(create_costs(predictor, config, error));
+    MP_TRY(mp_network_create(config->cluster, &predictor->network, error));
+    MP_TRY(mp_predict_planner(predictor->costs, config->job, config->check_plans,
+                              &predictor->planner, error));
+    if (predictor->planner.policy.offload && !mp_job_serves(&predictor->job))
+        MP_TRY(mp_costs_check_offload(predictor->costs, error));
+    MP_TRY(create_loads(predictor, config->is_gated, error));
+    MP_TRY(create_carrier(predictor, error));
+    MP_TRY(create_rows(predictor, error));
+    MP_TRY(mp_timeline_create(predictor->network, predictor->ranks,
+                              mp_cluster_overlap(config->cluster),
+                              predictor->layers + BACKGROUND_BESIDE_BUCKETS, &predictor->sink,
+                              &predictor->timeline, error));
+    MP_TRY(mp_inject_parse(predictor->job.inject, &predictor->timeline.inject, error));
+    MP_TRY(mp_predictor_create_executor(predictor, error));
+    return create_holding(predictor, error);
 }
 
 int mp_predictor_create(const struct mp_predictor_config *config, struct mp_predictor **out,
@@ -169,9 +158,7 @@ void mp_predictor_destroy(struct mp_predictor *predictor) {
 
 static int begin(struct mp_predictor *predictor, const struct mp_load load[],
                  struct mp_error *error) {
-    int code = mp_gated_loads_begin(&predictor->loads, load, predictor->called, error);
-    if (code)
-        return code;
+    MP_TRY(mp_gated_loads_begin(&predictor->loads, load, predictor->called, error));
     predictor->planner.planned = -1;
     memset(predictor->carrier.bytes, 0, sizeof predictor->carrier.bytes);
     mp_predicted_rows_begin(&predictor->rows);
@@ -246,13 +233,9 @@ static void record_found(const struct mp_predictor *predictor) {
 int mp_predictor_step(struct mp_predictor *predictor, const struct mp_load load[],
                       struct mp_prediction *prediction, struct mp_error *error) {
     int64_t tokens = predictor->options.micro_batches * mp_costs_tokens(predictor->costs);
-    int code = begin(predictor, load, error);
-    if (!code)
-        code = mp_schedule_iteration(&predictor->schedule, error);
-    if (!code) /* what moved after the step has filled traffic, too */
-        code = mp_network_check(predictor->network, error);
-    if (code)
-        return code;
+    MP_TRY(begin(predictor, load, error));
+    MP_TRY(mp_schedule_iteration(&predictor->schedule, error));
+    MP_TRY(mp_network_check(predictor->network, error));
     *prediction = (struct mp_prediction){.iteration = predictor->called,
                                          .seconds = mp_timeline_end(&predictor->timeline, tokens),
                                          .bound_seconds = NAN};

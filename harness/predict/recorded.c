@@ -149,26 +149,25 @@ static int take_span(struct reader *reader, sqlite3_stmt *row, struct mp_error *
 
 static int read_rank(struct reader *reader, struct mp_error *error) {
     const struct mp_recorded *run = reader->run;
-    int code = each_row(reader,
-                        "SELECT iteration, start_ns, end_ns FROM v_span WHERE run_id = ?1 AND "
-                        "rank = ?2 AND phase = 'iteration' ORDER BY iteration",
-                        take_bounds, error);
-    if (!code && reader->found != run->iterations)
-        code = mp_fail(error, MP_ENOTFOUND, "run %lld of %s: rank %d has no spans of %d iterations",
+    MP_TRY(each_row(reader,
+                    "SELECT iteration, start_ns, end_ns FROM v_span WHERE run_id = ?1 AND "
+                    "rank = ?2 AND phase = 'iteration' ORDER BY iteration",
+                    take_bounds, error));
+    if (reader->found != run->iterations)
+        return mp_fail(error, MP_ENOTFOUND, "run %lld of %s: rank %d has no spans of %d iterations",
                        (long long)run->run_id, reader->database, reader->rank,
                        run->iterations - reader->found);
-    if (!code)
-        code = each_row(reader,
-                        "SELECT iteration, phase, direction, layer, start_ns, end_ns, "
-                        "coalesce(wait_ns, 0), tokens FROM v_span WHERE run_id = ?1 AND rank = ?2 "
-                        "AND stream = 'compute' AND phase <> 'iteration' "
-                        "ORDER BY iteration, start_ns, end_ns",
-                        take_span, error);
-    if (!code && reader->found == 0)
-        code = mp_fail(error, MP_ENOTFOUND,
+    MP_TRY(each_row(reader,
+                    "SELECT iteration, phase, direction, layer, start_ns, end_ns, "
+                    "coalesce(wait_ns, 0), tokens FROM v_span WHERE run_id = ?1 AND rank = ?2 "
+                    "AND stream = 'compute' AND phase <> 'iteration' "
+                    "ORDER BY iteration, start_ns, end_ns",
+                    take_span, error));
+    if (reader->found == 0)
+        return mp_fail(error, MP_ENOTFOUND,
                        "run %lld of %s: rank %d has no spans inside its iterations",
                        (long long)run->run_id, reader->database, reader->rank);
-    return code;
+    return MP_OK;
 }
 
 /* From nanoseconds since the run's begin to seconds since the iteration's. */
@@ -192,34 +191,27 @@ static void shift_times(struct mp_recorded *run) {
 
 static int read_all(struct reader *reader, struct mp_error *error) {
     struct mp_recorded *run = reader->run;
-    int code = run->run_id ? MP_OK
-                           : each_row(reader, "SELECT count(*), min(run_id) FROM run",
-                                      take_only_run, error);
-    if (!code)
-        code = read_run(reader, error);
-    if (!code)
-        code = each_row(reader,
-                        "SELECT rank, clock FROM rank WHERE run_id = ?1 AND "
-                        "coalesce(clock, 'no clock') IN ('wall clock', 'no clock') ORDER BY rank",
-                        take_bad_clock, error);
-    if (!code)
-        code = each_row(reader,
-                        "SELECT iteration, ms FROM v_iteration WHERE run_id = ?1 AND steady = 1 "
-                        "ORDER BY iteration",
-                        take_iteration, error);
-    if (!code && run->iterations == 0)
-        code = mp_fail(error, MP_ENOTFOUND,
+    if (!run->run_id)
+        MP_TRY(each_row(reader, "SELECT count(*), min(run_id) FROM run", take_only_run, error));
+    MP_TRY(read_run(reader, error));
+    MP_TRY(each_row(reader,
+                    "SELECT rank, clock FROM rank WHERE run_id = ?1 AND "
+                    "coalesce(clock, 'no clock') IN ('wall clock', 'no clock') ORDER BY rank",
+                    take_bad_clock, error));
+    MP_TRY(each_row(reader,
+                    "SELECT iteration, ms FROM v_iteration WHERE run_id = ?1 AND steady = 1 "
+                    "ORDER BY iteration",
+                    take_iteration, error));
+    if (run->iterations == 0)
+        return mp_fail(error, MP_ENOTFOUND,
                        "run %lld of %s has no steady iteration that every rank recorded",
                        (long long)run->run_id, reader->database);
-    if (code)
-        return code;
     MP_TAKE(&run->memory, run->rank, (size_t)run->iterations * (size_t)run->ranks);
-    code = mp_arena_check(&run->memory, error);
-    for (reader->rank = 0; reader->rank < run->ranks && !code; reader->rank++)
-        code = read_rank(reader, error);
-    if (!code)
-        shift_times(run);
-    return code;
+    MP_TRY(mp_arena_check(&run->memory, error));
+    for (reader->rank = 0; reader->rank < run->ranks; reader->rank++)
+        MP_TRY(read_rank(reader, error));
+    shift_times(run);
+    return MP_OK;
 }
 
 int mp_recorded_read(struct mp_store *store, const char *database, int64_t run_id,

@@ -32,8 +32,8 @@ int mp_predicted_rows_create(struct mp_arena *memory, bool drops, struct mp_pred
     if (drops)
         MP_TAKE(memory, rows->dropped,
                 (size_t)layers * (size_t)ranks * (size_t)rows->loads->experts);
-    int code = create_distinct(memory, rows, error);
-    return code ? code : mp_arena_check(memory, error);
+    MP_TRY(create_distinct(memory, rows, error));
+    return mp_arena_check(memory, error);
 }
 
 void mp_predicted_rows_destroy(struct mp_predicted_rows *rows) {
@@ -198,9 +198,7 @@ int mp_predicted_rows_fill(struct mp_predicted_rows *rows, const struct mp_late_
     const struct mp_plan *plan = rows->planner->plan;
     const struct mp_load *load = mp_gated_load(rows->loads, micro_batch, number);
     find_distinct(rows, micro_batch, number);
-    int code = fill_steps(rows, late, error);
-    if (code)
-        return code;
+    MP_TRY(fill_steps(rows, late, error));
     take_steps(rows, layer);
     count_rows(rows, layer);
     count_balance(rows, layer, load);
@@ -216,10 +214,8 @@ int mp_predicted_rows_restore(struct mp_predicted_rows *rows, struct mp_late_cop
                               struct mp_error *error) {
     if (rows->layer[layer].steps != &rows->steps || rows->planner->planned == layer)
         return MP_OK;
-    int code = mp_planner_again(rows->planner, iteration, layer,
-                                mp_gated_load(rows->loads, micro_batch, layer), error);
-    if (code)
-        return code;
+    MP_TRY(mp_planner_again(rows->planner, iteration, layer,
+                            mp_gated_load(rows->loads, micro_batch, layer), error));
     mp_late_copies_mark(late, rows->planner->plan);
     find_distinct(rows, micro_batch, layer);
     return fill_steps(rows, late, error);

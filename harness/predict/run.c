@@ -74,8 +74,8 @@ static int open_reader(const struct mp_predict_job *job, const struct mp_cluster
 static int take_block(struct reader *reader, int number, const struct mp_load *load,
                       struct mp_error *error) {
     mp_load_copy(&reader->load[number], load);
-    int code = mp_load_copy_routes(&reader->load[number], load, error);
-    return code ? code : mp_load_count_first(&reader->load[number], error);
+    MP_TRY(mp_load_copy_routes(&reader->load[number], load, error));
+    return mp_load_count_first(&reader->load[number], error);
 }
 
 /* `number` becomes what the loads call the iteration. */
@@ -285,10 +285,8 @@ int mp_predict_job_bound(const struct mp_predict_job *job, const struct mp_clust
                          struct mp_predict_bound *out, struct mp_error *error) {
     struct course course = {.iterations = job->file.job.iterations, .signals = signals};
     *out = (struct mp_predict_bound){0};
-    int code = open_reader(job, cluster, &course.reader, error);
-    if (code)
-        return code;
-    code = mp_known_bounds_take(known, job, cluster, &course.bound, error);
+    MP_TRY(open_reader(job, cluster, &course.reader, error));
+    int code = mp_known_bounds_take(known, job, cluster, &course.bound, error);
     if (!code)
         code = run_course(&course, error);
     close_course(&course, code ? NULL : out);

@@ -103,9 +103,7 @@ static int record_setting(const struct mp_predict_job *job, const struct mp_clus
                           struct mp_record_thread *thread, struct mp_error *error) {
     const struct mp_job *sizes = &job->file.job;
     struct mp_costs *costs;
-    int code = mp_costs_create(cluster, sizes, &job->options, &costs, error);
-    if (code)
-        return code;
+    MP_TRY(mp_costs_create(cluster, sizes, &job->options, &costs, error));
     mp_record_named(thread, -1, -1, mp_setting_figures, mp_costs_setting(costs));
     mp_costs_destroy(costs);
     if (mp_job_shards(sizes) > 1)
@@ -153,10 +151,10 @@ static int open_rank(const char *folder, const struct mp_cluster *cluster, int r
                                               .buffer_spans = BUFFER_SPANS};
     if (snprintf(path, sizeof path, "%s/rank-%04d.spool", folder, rank) >= (int)sizeof path)
         return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", folder);
-    int code = mp_recorder_create(&config, &own->recorder, error);
-    for (int s = 0; s < STREAMS && !code; s++)
-        code = mp_recorder_thread(own->recorder, names[s], &own->stream[s], error);
-    return code;
+    MP_TRY(mp_recorder_create(&config, &own->recorder, error));
+    for (int s = 0; s < STREAMS; s++)
+        MP_TRY(mp_recorder_thread(own->recorder, names[s], &own->stream[s], error));
+    return MP_OK;
 }
 
 static void destroy(struct mp_predict_spools *recording) {
@@ -252,7 +250,6 @@ static const struct mp_named_number prediction_names[] = {
 
 int mp_predict_spools_step(struct mp_predict_spools *recording,
                            const struct mp_prediction *prediction, struct mp_error *error) {
-    int code = MP_OK;
     write_loads(recording, prediction->iteration);
     write_facts(recording, prediction->iteration);
     mp_record_named(recording->rank[0].stream[MP_STREAM_COMPUTE], prediction->iteration, -1,
@@ -260,14 +257,14 @@ int mp_predict_spools_step(struct mp_predict_spools *recording,
     if (!isnan(prediction->bound_seconds))
         mp_record_number(recording->rank[0].stream[MP_STREAM_COMPUTE], prediction->iteration, -1,
                          "bound-seconds", prediction->bound_seconds);
-    for (int r = 0; r < recording->ranks && !code; r++)
-        code = mp_recorder_flush(recording->rank[r].recorder, error);
-    if (!code && recording->spans > SPANS_LIMIT)
-        code = mp_fail(error, MP_ELIMIT,
+    for (int r = 0; r < recording->ranks; r++)
+        MP_TRY(mp_recorder_flush(recording->rank[r].recorder, error));
+    if (recording->spans > SPANS_LIMIT)
+        return mp_fail(error, MP_ELIMIT,
                        "iteration %lld: more than %lld spans for the database: predict fewer "
                        "iterations, or without one",
                        (long long)prediction->iteration, (long long)SPANS_LIMIT);
-    return code;
+    return MP_OK;
 }
 
 #define OF_MEMORY(member) offsetof(struct mp_memory, member)

@@ -33,8 +33,8 @@ static int create(struct mp_what_if *what_if, struct mp_error *error) {
     for (size_t s = 0; s < run->spans; s++)
         if (run->span[s].phase == MP_PHASE_EXPERT && run->span[s].layer >= what_if->layers)
             what_if->layers = run->span[s].layer + 1;
-    int code = mp_graph_create(&times, run->clock_error, &what_if->graph, error);
-    return code ? code : mp_causes_find(what_if->graph, &what_if->causes, error);
+    MP_TRY(mp_graph_create(&times, run->clock_error, &what_if->graph, error));
+    return mp_causes_find(what_if->graph, &what_if->causes, error);
 }
 
 int mp_what_if_create(const struct mp_recorded *recorded, struct mp_what_if **made,

@@ -269,9 +269,7 @@ static int add_iterations(struct mp_mapping *mapping, struct mp_error *error) {
     for (size_t i = 0; i < mapping->ends; i++) {
         if (mapping->end_ns[i] <= start_ns)
             continue;
-        int code = reserve_match(mapping, error);
-        if (code)
-            return code;
+        MP_TRY(reserve_match(mapping, error));
         mapping->match[mapping->matches++] = (struct match){.start_ns = start_ns,
                                                             .end_ns = mapping->end_ns[i],
                                                             .rule = &rule,
@@ -522,9 +520,7 @@ static int cut_around_waits(struct mp_mapping *mapping, struct mp_error *error) 
     for (size_t i = 0; i < matches; i++) {
         if (!mapping->match[i].outer)
             continue;
-        int code = reserve_match(mapping, error);
-        if (code)
-            return code;
+        MP_TRY(reserve_match(mapping, error));
         const struct match *wait = &mapping->match[i];
         struct match *span = &mapping->match[wait->outer - 1];
         struct match *last = span->rest ? &mapping->match[span->rest - 1] : span;
@@ -629,13 +625,12 @@ bool mp_mapping_next_wait(const struct mp_mapping *mapping, size_t *next,
 
 static int write_streams(struct spool_writer *writer, struct mp_error *error) {
     static const char *const names[] = {"compute", "comm"};
-    int code = MP_OK;
-    for (int stream = 0; stream < 2 && !code; stream++) {
+    for (int stream = 0; stream < 2; stream++) {
         const struct spool_stream_payload fixed = {.stream = stream};
-        code =
-            spool_writer_text(writer, MP_SPOOL_STREAM, &fixed, sizeof fixed, names[stream], error);
+        MP_TRY(
+            spool_writer_text(writer, MP_SPOOL_STREAM, &fixed, sizeof fixed, names[stream], error));
     }
-    return code;
+    return MP_OK;
 }
 
 static int16_t layer_of(const struct match *match) {
@@ -644,8 +639,7 @@ static int16_t layer_of(const struct match *match) {
 
 static int write_spans(struct spool_writer *writer, const struct mp_mapping *mapping,
                        struct mp_error *error) {
-    int code = MP_OK;
-    for (size_t i = 0; i < mapping->matches && !code; i++) {
+    for (size_t i = 0; i < mapping->matches; i++) {
         const struct match *match = &mapping->match[i];
         if (!match_is_span(mapping, match))
             continue;
@@ -661,9 +655,9 @@ static int write_spans(struct spool_writer *writer, const struct mp_mapping *map
                                      .phase = match->phase,
                                      .direction = match->direction & 3,
                                      .stream = is_beside(match)};
-        code = spool_writer_record(writer, MP_SPOOL_SPAN, &span, sizeof span, NULL, 0, error);
+        MP_TRY(spool_writer_record(writer, MP_SPOOL_SPAN, &span, sizeof span, NULL, 0, error));
     }
-    return code;
+    return MP_OK;
 }
 
 static int write_load(struct spool_writer *writer, int64_t iteration, int layer, int experts,
@@ -681,27 +675,25 @@ static int write_load(struct spool_writer *writer, int64_t iteration, int layer,
 static int write_loads(struct spool_writer *writer, const struct mp_mapping *mapping,
                        const struct mp_mapped *as, struct mp_error *error) {
     const struct mp_record_loads *loads = as->loads;
-    int code = MP_OK;
-    for (int i = 0; i < loads->iterations && !code; i++) {
+    for (int i = 0; i < loads->iterations; i++) {
         const int64_t number = loads->iteration[i];
         if (number < mapping->totals.first || number > mapping->totals.last)
             continue;
-        for (int layer = 0; layer < loads->layers && !code; layer++)
-            code = write_load(writer, number, layer, loads->experts,
-                              mp_record_loads_of(loads, i, layer, as->rank), error);
+        for (int layer = 0; layer < loads->layers; layer++)
+            MP_TRY(write_load(writer, number, layer, loads->experts,
+                              mp_record_loads_of(loads, i, layer, as->rank), error));
     }
-    return code;
+    return MP_OK;
 }
 
 static int write_clock(struct spool_writer *writer, const struct mp_mapped *as,
                        struct mp_error *error) {
-    int code = MP_OK;
-    for (int i = 0; i < as->samples && !code; i++) {
+    for (int i = 0; i < as->samples; i++) {
         const struct spool_clock_payload fixed = {as->sample[i].at_ns, as->sample[i].offset_ns,
                                                   as->sample[i].error_ns};
-        code = spool_writer_record(writer, MP_SPOOL_CLOCK, &fixed, sizeof fixed, NULL, 0, error);
+        MP_TRY(spool_writer_record(writer, MP_SPOOL_CLOCK, &fixed, sizeof fixed, NULL, 0, error));
     }
-    return code;
+    return MP_OK;
 }
 
 /* What of a spool comes into the mapped one: of a collector of GPU work only that its process was
@@ -766,10 +758,8 @@ static int copy_spool(struct spool_writer *writer, const struct mp_mapping *mapp
 int mp_mapping_write(const struct mp_mapping *mapping, const char *path, const struct mp_mapped *as,
                      struct mp_error *error) {
     struct spool_writer writer;
-    int code = spool_writer_create(&writer, path, error);
-    if (code)
-        return code;
-    code = copy_spool(&writer, mapping, as, error);
+    MP_TRY(spool_writer_create(&writer, path, error));
+    int code = copy_spool(&writer, mapping, as, error);
     int closed = spool_writer_close(&writer, code ? NULL : error);
     return code ? code : closed;
 }

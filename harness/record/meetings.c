@@ -92,10 +92,9 @@ static int compare_timers(const void *left, const void *right) {
 
 static int add_device(struct meetings *meetings, struct device *device, int host,
                       struct mp_error *error) {
-    int code = MP_OK;
     if (device->timers > 0)
         qsort(device->timer, (size_t)device->timers, sizeof *device->timer, compare_timers);
-    for (int i = 0; i < device->collectives && !code; i++) {
+    for (int i = 0; i < device->collectives; i++) {
         const struct mp_collective *is = &device->collective[i];
         const uint32_t function = is->function < device->names ? device->name[is->function] : 0;
         int64_t offset_ns = 0;
@@ -109,9 +108,9 @@ static int add_device(struct meetings *meetings, struct device *device, int host
                    .start_ns = (int64_t)(is->timer_start + (uint64_t)offset_ns),
                    .end_ns = (int64_t)(is->timer_end + (uint64_t)offset_ns)},
             .host = host};
-        code = add(meetings, &attended, error);
+        MP_TRY(add(meetings, &attended, error));
     }
-    return code;
+    return MP_OK;
 }
 
 /* The host of the process that a spool is of; -1: of none of them. */

@@ -234,12 +234,10 @@ static int look_up(struct mp_names *names, struct known *known, const char *doma
     known->use = NO_USE;
     if (!strcmp(known->text, MP_NVTX_COST) && !strcmp(domain, MP_NVTX_DOMAIN))
         return MP_OK;
-    int code = find_use(names, template, domain, &known->use, &is_new, error);
-    if (code || !is_new || known->use == NO_USE)
-        return code;
-    code = add_use(names, template, known->text, domain, error);
-    if (code)
-        return code;
+    MP_TRY(find_use(names, template, domain, &known->use, &is_new, error));
+    if (!is_new || known->use == NO_USE)
+        return MP_OK;
+    MP_TRY(add_use(names, template, known->text, domain, error));
     names->use[known->use].indices = indices;
     memcpy(names->use[known->use].index, index, sizeof index);
     return MP_OK;
@@ -323,11 +321,8 @@ static int keep_range(struct reading *reading, const struct mp_spool_record *rec
     struct known *known = &reading->known[range->name];
     if (range->domain < reading->ids && reading->known[range->domain].text)
         domain = reading->known[range->domain].text;
-    int code = MP_OK;
     if (!known->looked_up || known->domain != range->domain)
-        code = look_up(names, known, domain, error);
-    if (code)
-        return code;
+        MP_TRY(look_up(names, known, domain, error));
     known->looked_up = true;
     known->domain = range->domain;
     if (known->use == NO_USE) {
@@ -585,10 +580,9 @@ static int make_list(struct mp_names *names, struct mp_error *error) {
 int mp_names_read(struct mp_names *names, const char *const paths[], int count,
                   struct mp_error *error) {
     MP_TAKE(&names->memory, names->process, count + 1);
-    int code = mp_arena_check(&names->memory, error);
-    for (int i = 0; i < count && !code; i++)
-        code = read_process(names, paths[i], (size_t)(ORDERED_LIMIT / count), error);
-    if (!code)
-        code = measure(names, error);
-    return code ? code : make_list(names, error);
+    MP_TRY(mp_arena_check(&names->memory, error));
+    for (int i = 0; i < count; i++)
+        MP_TRY(read_process(names, paths[i], (size_t)(ORDERED_LIMIT / count), error));
+    MP_TRY(measure(names, error));
+    return make_list(names, error);
 }

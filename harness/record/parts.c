@@ -49,9 +49,7 @@ int mp_parts_create_folder(const char *database, const char *kind, char folder[M
                            struct mp_error *error) {
     char prefix[MP_PATH_SIZE], host[64] = "";
     gethostname(host, sizeof host - 1);
-    int code = mp_path_create_parent(database, error);
-    if (code)
-        return code;
+    MP_TRY(mp_path_create_parent(database, error));
     if (snprintf(prefix, sizeof prefix, "%s.%s", database, host) >= MP_PATH_SIZE ||
         snprintf(folder, MP_PATH_SIZE, "%s-%d.%s", prefix, (int)getpid(), kind) >= PATH_MAX - 64)
         return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", database);

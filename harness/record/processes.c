@@ -35,9 +35,7 @@ static int add_process(const struct mp_record_run *run, const char *path,
         return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", run->spools);
     process->part = run->is_merged ? atoi(mp_file_name(path)) : 0;
     snprintf(process->mapped, RECORD_PATH_SIZE, "%.*s.mapped", RECORD_PATH_SIZE - 8, process->path);
-    int code = mp_mapping_create(process->path, run->rules, &process->mapping, error);
-    if (code)
-        return code;
+    MP_TRY(mp_mapping_create(process->path, run->rules, &process->mapping, error));
     process->totals = mp_mapping_totals(process->mapping);
     process->realtime_ns = process->totals->header.realtime_ns;
     processes->count++;
@@ -100,12 +98,10 @@ static void merge_collectors(struct record_processes *processes) {
 
 int record_processes_find(const struct mp_record_run *run, struct record_processes *processes,
                           FILE *stream, struct mp_error *error) {
-    int code = add_processes(run, ".spool", processes, stream, error);
-    if (code || processes->count > 0)
-        return code;
-    code = add_processes(run, MP_DEVICE_ENDING, processes, NULL, error);
-    if (code)
-        return code;
+    MP_TRY(add_processes(run, ".spool", processes, stream, error));
+    if (processes->count > 0)
+        return MP_OK;
+    MP_TRY(add_processes(run, MP_DEVICE_ENDING, processes, NULL, error));
     if (processes->count == 0)
         return mp_fail(error, MP_ENOTFOUND,
                        "%s: no process has made an NVTX range: is the program annotated, was its "

@@ -33,10 +33,9 @@ static int open_source(const struct mp_record_loads_source *source, struct mp_tr
                        "the name of %s does not say what kind of loads it has; --loads-as KIND "
                        "does, moeperf import --help lists the kinds",
                        source->path);
-    int code = mp_format_open_with(kind, source->path, &options, stream, error);
-    if (!code)
-        mp_trace_allow_ragged(*stream); /* whatever was counted */
-    return code;
+    MP_TRY(mp_format_open_with(kind, source->path, &options, stream, error));
+    mp_trace_allow_ragged(*stream); /* whatever was counted */
+    return MP_OK;
 }
 
 /* The index of an iteration, at the end of those that there are. */
@@ -67,9 +66,7 @@ static int add_block(struct mp_record_loads *loads, const struct mp_trace_block 
                      struct mp_error *error) {
     int index = loads->iterations - 1;
     if (index < 0 || loads->iteration[index] != block->iteration) {
-        int code = add_iteration(loads, block->iteration, &index, error);
-        if (code)
-            return code;
+        MP_TRY(add_iteration(loads, block->iteration, &index, error));
     }
     uint32_t *to = loads->routes + place_of(loads, index, block->layer, 0);
     const size_t count = (size_t)loads->ranks * (size_t)loads->experts;
@@ -96,14 +93,12 @@ int mp_record_loads_read(const struct mp_record_loads_source *source, int ranks,
     const struct mp_trace_block *block = NULL;
     struct mp_error damaged = {0};
     *loads = (struct mp_record_loads){0};
-    int code = open_source(source, &trace, error);
-    if (code)
-        return code;
+    MP_TRY(open_source(source, &trace, error));
     const struct mp_trace_shape *shape = &mp_trace_stream_info(trace)->shape;
     loads->ranks = shape->ranks;
     loads->experts = shape->experts;
     loads->layers = shape->layers;
-    code = check_ranks(source, shape, ranks, error);
+    int code = check_ranks(source, shape, ranks, error);
     int got = MP_OK, held = 0, blocks = shape->layers * shape->micro_batches;
     while (!code && !(got = mp_trace_next(trace, &block, &damaged)) && block) {
         if (block->iteration < first || block->iteration > last)

@@ -248,23 +248,22 @@ static int read_document(const char *path, struct mp_yaml *document, struct mp_r
         return mp_no_memory(error);
     }
     rules->document[rules->documents++] = document;
-    int code = mp_options_read(&reading, file_rows, "a rules file", document, &said);
-    if (!code)
-        code = read_list(&reading, said.rules, false, &rules->rule, &rules->count);
-    return code ? code : read_list(&reading, said.ends, true, &rules->end, &rules->ends);
+    MP_TRY(mp_options_read(&reading, file_rows, "a rules file", document, &said));
+    MP_TRY(read_list(&reading, said.rules, false, &rules->rule, &rules->count));
+    return read_list(&reading, said.ends, true, &rules->end, &rules->ends);
 }
 
 int mp_rules_load(const char *path, struct mp_rules *rules, struct mp_error *error) {
     struct mp_yaml *document = NULL;
-    int code = mp_yaml_load(path, &document, error);
-    return code ? code : read_document(path, document, rules, error);
+    MP_TRY(mp_yaml_load(path, &document, error));
+    return read_document(path, document, rules, error);
 }
 
 int mp_rules_parse(const char *name, const char *text, size_t size, struct mp_rules *rules,
                    struct mp_error *error) {
     struct mp_yaml *document = NULL;
-    int code = mp_yaml_parse(name, text, size, &document, error);
-    return code ? code : read_document(name, document, rules, error);
+    MP_TRY(mp_yaml_parse(name, text, size, &document, error));
+    return read_document(name, document, rules, error);
 }
 
 void mp_rules_destroy(struct mp_rules *rules) {

@@ -263,9 +263,7 @@ static void say_hint(const struct record_process processes[], int count, const c
 static int say_suggestion(const struct mp_record_run *run, const struct mp_suggestion *suggestion,
                           FILE *stream, struct mp_error *error) {
     char file[PATH_SIZE];
-    int code = mp_suggestion_write(suggestion, run->suggested, run->resume, error);
-    if (code)
-        return code;
+    MP_TRY(mp_suggestion_write(suggestion, run->suggested, run->resume, error));
     fputs("\nwhat the ranges are called, and what they are taken for:\n", stream);
     mp_suggestion_say(suggestion, stream);
     mp_shell_word(file, sizeof file, run->suggested);
@@ -377,16 +375,12 @@ static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
     int64_t run_id = 0, before;
     int spanned = 0;
     struct meetings_found found, of_others;
-    int code = mp_store_numbers(store, "SELECT max(run_id) FROM run", NULL, 0, &before, 1, error);
-    if (code)
-        return code;
+    MP_TRY(mp_store_numbers(store, "SELECT max(run_id) FROM run", NULL, 0, &before, 1, error));
     record_processes_sort(processes);
     while (spanned < processes->count && processes->item[spanned].totals->spans > 0)
         spanned++;
     int first = spanned > 0 ? spanned : processes->count, rest = processes->count - first;
-    code = ingest(store, run, job, processes->item, first, stream, &run_id, &found, error);
-    if (code)
-        return code;
+    MP_TRY(ingest(store, run, job, processes->item, first, stream, &run_id, &found, error));
     fprintf(stream, "moeperf %s: run %lld of %s: %d process%s, ",
             run->importer ? "import" : "record", (long long)run_id, mp_store_path(store), first,
             first == 1 ? "" : "es");
@@ -401,22 +395,20 @@ static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
              run->suggested && !processes->proposed ? "; --suggest FILE.yaml proposes rules" : "",
              stream);
     say_notes(store, run_id, stream);
-    code = mp_devices_keep(store, run_id, run->spools, processes->keep_spools, stream, error);
-    if (!code && processes->without_ranges)
+    MP_TRY(mp_devices_keep(store, run_id, run->spools, processes->keep_spools, stream, error));
+    if (processes->without_ranges)
         say_no_ranges(stream);
-    if (code || rest == 0)
-        return code;
+    if (rest == 0)
+        return MP_OK;
     snprintf(others, sizeof others, "%.200s (others)", job);
     struct mp_record_run without_loads = *run;
     without_loads.loads = (struct mp_record_loads_source){0};
-    code = ingest(store, &without_loads, others, processes->item + first, rest, stream, &run_id,
-                  &of_others, error);
-    if (!code)
-        fprintf(stream, "run %lld: %d more process%s, without a range that a rule matches\n",
-                (long long)run_id, rest, rest == 1 ? "" : "es");
-    if (!code)
-        say_notes(store, run_id, stream);
-    return code;
+    MP_TRY(ingest(store, &without_loads, others, processes->item + first, rest, stream, &run_id,
+                  &of_others, error));
+    fprintf(stream, "run %lld: %d more process%s, without a range that a rule matches\n",
+            (long long)run_id, rest, rest == 1 ? "" : "es");
+    say_notes(store, run_id, stream);
+    return MP_OK;
 }
 
 int mp_record_keep(struct mp_store *store, const struct mp_record_run *run, FILE *stream,

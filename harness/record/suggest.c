@@ -376,12 +376,12 @@ static int write_values(const struct writing *writing, const struct mp_rule *rul
 
 static int write_pattern(const struct writing *writing, const char *name, const char *domain) {
     fputs("  - {", writing->stream);
-    int code = write_text(writing, "name", name);
-    if (!code && domain) {
+    MP_TRY(write_text(writing, "name", name));
+    if (domain) {
         fputs(", ", writing->stream);
-        code = write_text(writing, "domain", domain);
+        MP_TRY(write_text(writing, "domain", domain));
     }
-    return code;
+    return MP_OK;
 }
 
 /* A rule as its file has it. */

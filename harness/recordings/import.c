@@ -42,16 +42,14 @@ static void say_clocks(int processes, const struct meeting_summary *summary, FIL
 
 static int read_files(const struct mp_recordings *recordings, struct mp_recording *recording,
                       struct mp_recording_summary *summary, struct mp_error *error) {
-    int code = MP_OK;
-    for (int i = 0; i < recordings->paths && !code; i++)
-        code =
-            recordings->format->read(recordings->path[i], recordings->run.rules, recording, error);
-    if (!code)
-        code = mp_recording_finish(recording, summary, error);
-    if (!code && summary->ranges == 0)
-        code = mp_fail(error, MP_EFORMAT, "%s: no range of any thread is in it%s",
+    for (int i = 0; i < recordings->paths; i++)
+        MP_TRY(
+            recordings->format->read(recordings->path[i], recordings->run.rules, recording, error));
+    MP_TRY(mp_recording_finish(recording, summary, error));
+    if (summary->ranges == 0)
+        return mp_fail(error, MP_EFORMAT, "%s: no range of any thread is in it%s",
                        recordings->path[0], recordings->paths > 1 ? ", nor in the others" : "");
-    return code;
+    return MP_OK;
 }
 
 static int add_run(const struct mp_recordings *recordings, const char *folder,
@@ -78,10 +76,8 @@ int mp_recordings_import(const struct mp_recordings *recordings, void (*opened)(
     struct mp_recording *recording = NULL;
     struct mp_recording_summary summary;
     char folder[MP_PATH_SIZE];
-    int code = mp_parts_create_folder(recordings->database, "import", folder, error);
-    if (code)
-        return code;
-    code = mp_recording_create(folder, recordings->format->name, &recording, error);
+    MP_TRY(mp_parts_create_folder(recordings->database, "import", folder, error));
+    int code = mp_recording_create(folder, recordings->format->name, &recording, error);
     if (!code)
         code = read_files(recordings, recording, &summary, error);
     if (!code) {

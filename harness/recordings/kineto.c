@@ -147,10 +147,8 @@ static int take_host(struct kineto_model *model, const struct kineto_event *even
         struct kineto_extra extra = {.count = event->first_size, .width = event->first_width};
         extra.rows = extra.width > 0 ? extra.count / extra.width : 0;
         extra.type = name_number(model, datatype_of(event->first_type));
-        int code = extra.type ? kineto_add_extra(model, &extra, &made.extra, error)
-                              : kineto_no_memory(model, error);
-        if (code)
-            return code;
+        MP_TRY(extra.type ? kineto_add_extra(model, &extra, &made.extra, error)
+                          : kineto_no_memory(model, error));
     }
     model->host[model->hosts++] = made;
     return MP_OK;
@@ -248,8 +246,7 @@ static void fill_value(const struct kineto_model *model, const struct kineto_hos
 static int write_ranges(const struct kineto_model *model, struct mp_recording_process *process,
                         struct mp_error *error) {
     const int64_t base_ns = model->header.base_ns;
-    int code = MP_OK;
-    for (size_t i = 0; i < model->hosts && !code; i++) {
+    for (size_t i = 0; i < model->hosts; i++) {
         const struct kineto_host *event = &model->host[i];
         if (!kineto_is_range(model, event) || is_waited(model, event))
             continue;
@@ -266,9 +263,9 @@ static int write_ranges(const struct kineto_model *model, struct mp_recording_pr
             range.traits |= MP_RANGE_ECHO;
             range.value = (uint64_t)(model->host[counterpart].start_ns + base_ns);
         }
-        code = mp_recording_range(process, &range, error);
+        MP_TRY(mp_recording_range(process, &range, error));
     }
-    return code;
+    return MP_OK;
 }
 
 /* The wait for an operation of this name that the forward operator of an evaluation made; NULL:
@@ -300,8 +297,7 @@ static const struct kineto_wait *forward_wait(const struct kineto_model *model, 
 
 static int write_waits(const struct kineto_model *model, struct mp_recording_process *process,
                        struct mp_error *error) {
-    int code = MP_OK;
-    for (size_t i = 0; i < model->waits && !code; i++) {
+    for (size_t i = 0; i < model->waits; i++) {
         const struct kineto_wait *wait = &model->wait[i];
         const struct kineto_host *issue = &model->host[wait->issue],
                                  *from = &model->host[wait->from];
@@ -318,15 +314,14 @@ static int write_waits(const struct kineto_model *model, struct mp_recording_pro
                 forward ? (uint64_t)(model->host[forward->from].start_ns + model->header.base_ns)
                         : 0;
         }
-        code = mp_recording_range(process, &range, error);
+        MP_TRY(mp_recording_range(process, &range, error));
     }
-    return code;
+    return MP_OK;
 }
 
 static int write_calls(const struct kineto_model *model, struct mp_recording_process *process,
                        struct mp_error *error) {
-    int code = MP_OK;
-    for (size_t i = 0; i < model->hosts && !code; i++) {
+    for (size_t i = 0; i < model->hosts; i++) {
         const struct kineto_host *event = &model->host[i];
         if (event->category != KINETO_CALL)
             continue;
@@ -335,10 +330,10 @@ static int write_calls(const struct kineto_model *model, struct mp_recording_pro
                                          .correlation = event->correlation,
                                          .thread = model->thread[event->thread].thread,
                                          .kind = MP_ACTIVITY_CALL};
-        code =
-            mp_recording_activity(process, &call, kineto_name_of(model, event->name)->text, error);
+        MP_TRY(
+            mp_recording_activity(process, &call, kineto_name_of(model, event->name)->text, error));
     }
-    return code;
+    return MP_OK;
 }
 
 /* ---- collectives ---- */
@@ -384,8 +379,7 @@ static const char *nccl_function(const struct kineto_model *model,
 static int write_nccl(const struct kineto_model *model, struct mp_recording_process *process,
                       struct mp_error *error) {
     const int64_t base_ns = model->header.base_ns;
-    int code = MP_OK;
-    for (size_t i = 0; i < model->devices && !code; i++) {
+    for (size_t i = 0; i < model->devices; i++) {
         const struct kineto_device *work = &model->device[i];
         if (work->collective == KINETO_NONE)
             continue;
@@ -410,16 +404,15 @@ static int write_nccl(const struct kineto_model *model, struct mp_recording_proc
             .function = nccl_function(model, work),
             .datatype = text_of(model, extra->type)};
         made.is.is_pair = is_pair(made.function);
-        code = mp_recording_collective(process, &made, error);
+        MP_TRY(mp_recording_collective(process, &made, error));
     }
-    return code;
+    return MP_OK;
 }
 
 static int write_gloo(const struct kineto_model *model, struct mp_recording_process *process,
                       struct mp_error *error) {
     const int64_t base_ns = model->header.base_ns;
-    int code = MP_OK;
-    for (size_t i = 0; i < model->hosts && !code; i++) {
+    for (size_t i = 0; i < model->hosts; i++) {
         const struct kineto_host *event = &model->host[i];
         const struct kineto_name *name = kineto_name_of(model, event->name);
         if (!name->is_gloo || name->function == KINETO_FUNCTIONS)
@@ -441,9 +434,9 @@ static int write_gloo(const struct kineto_model *model, struct mp_recording_proc
             .function = kineto_function_name(name->function),
             .datatype = extra ? text_of(model, extra->type) : NULL};
         made.is.is_pair = is_pair(made.function);
-        code = mp_recording_collective(process, &made, error);
+        MP_TRY(mp_recording_collective(process, &made, error));
     }
-    return code;
+    return MP_OK;
 }
 
 /* ---- whose it is ---- */
@@ -514,10 +507,9 @@ static int write_all(const struct kineto_model *model, struct mp_recording_proce
     static int (*const writer[])(const struct kineto_model *, struct mp_recording_process *,
                                  struct mp_error *) = {
         write_ranges, write_waits, kineto_write_echoes, write_calls, write_nccl, write_gloo};
-    int code = MP_OK;
-    for (size_t i = 0; i < sizeof writer / sizeof *writer && !code; i++)
-        code = writer[i](model, process, error);
-    return code;
+    for (size_t i = 0; i < sizeof writer / sizeof *writer; i++)
+        MP_TRY(writer[i](model, process, error));
+    return MP_OK;
 }
 
 static int read_trace(const char *path, const struct mp_rules *rules,

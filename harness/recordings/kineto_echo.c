@@ -68,10 +68,9 @@ static int write_echo(const struct echoes *echoes, int level, struct mp_error *e
 }
 
 static int close_to(struct echoes *echoes, int depth, struct mp_error *error) {
-    int code = MP_OK;
-    while (echoes->depth > depth && !code)
-        code = write_echo(echoes, --echoes->depth, error);
-    return code;
+    while (echoes->depth > depth)
+        MP_TRY(write_echo(echoes, --echoes->depth, error));
+    return MP_OK;
 }
 
 /* Work from start_ns to end_ns in the name of these ranges. */
@@ -214,13 +213,13 @@ static int write_work(const struct kineto_model *model, const struct kineto_devi
         activity.detail = copy_kind(name);
         activity.result = 1;
     }
-    int code = mp_recording_activity(process, &activity,
-                                     work->category == KINETO_KERNEL ? name : NULL, error);
+    MP_TRY(mp_recording_activity(process, &activity, work->category == KINETO_KERNEL ? name : NULL,
+                                 error));
     const struct mp_activity link = {
         .value = (uint64_t)span_ns, .correlation = work->correlation, .kind = MP_ACTIVITY_LINK};
-    if (!code && span_ns && work->correlation)
-        code = mp_recording_activity(process, &link, NULL, error);
-    return code;
+    if (span_ns && work->correlation)
+        MP_TRY(mp_recording_activity(process, &link, NULL, error));
+    return MP_OK;
 }
 
 static int write_device(const struct kineto_model *model, struct mp_recording_process *process,
@@ -244,6 +243,6 @@ static int write_device(const struct kineto_model *model, struct mp_recording_pr
 
 int kineto_write_echoes(const struct kineto_model *model, struct mp_recording_process *process,
                         struct mp_error *error) {
-    int code = write_backward(model, process, error);
-    return code ? code : write_device(model, process, error);
+    MP_TRY(write_backward(model, process, error));
+    return write_device(model, process, error);
 }

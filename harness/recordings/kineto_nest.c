@@ -68,9 +68,7 @@ static int count_rows(struct kineto_model *model, const struct kineto_host *even
         struct kineto_host *range = &model->host[at];
         const struct kineto_extra first = {.rows = own.rows, .width = own.width};
         if (range->extra == KINETO_NONE) {
-            int code = kineto_add_extra(model, &first, &range->extra, error);
-            if (code)
-                return code;
+            MP_TRY(kineto_add_extra(model, &first, &range->extra, error));
         } else if (model->extra[range->extra].width == own.width) {
             model->extra[range->extra].rows += own.rows;
         }
@@ -321,14 +319,13 @@ static int find_waits_of(struct kineto_model *model, enum kineto_function functi
                          struct key issue[], struct key operation[], struct mp_error *error) {
     const size_t operations = collect(model, function, false, operation);
     const size_t issues = operations ? collect(model, function, true, issue) : 0;
-    int code = MP_OK;
-    for (size_t i = 0, next = 0; i < operations && next < issues && !code; i++) {
+    for (size_t i = 0, next = 0; i < operations && next < issues; i++) {
         if (issue[next].start_ns > operation[i].start_ns)
             continue; /* of a call before the recording */
         model->host[operation[i].event].issue = issue[next].event;
-        code = add_wait(model, issue[next++].event, operation[i].event, error);
+        MP_TRY(add_wait(model, issue[next++].event, operation[i].event, error));
     }
-    return code;
+    return MP_OK;
 }
 
 int kineto_compare_waits(const void *left, const void *right) {
@@ -355,12 +352,8 @@ int kineto_nest(struct kineto_model *model, struct mp_error *error) {
         qsort(model->host, model->hosts, sizeof *model->host, compare_hosts);
     if (model->devices > 0)
         qsort(model->device, model->devices, sizeof *model->device, compare_devices);
-    int code = nest(model, error);
-    if (!code)
-        code = find_launches(model, error);
-    if (!code)
-        code = find_forwards(model, error);
-    if (!code)
-        code = find_waits(model, error);
-    return code;
+    MP_TRY(nest(model, error));
+    MP_TRY(find_launches(model, error));
+    MP_TRY(find_forwards(model, error));
+    return find_waits(model, error);
 }

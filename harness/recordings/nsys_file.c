@@ -250,15 +250,15 @@ static int begin_process(struct nsys_file *file, struct nsys_process *own, const
     char version[64];
     const struct mp_recorded_process about = {
         .rank = own->rank, .pid = (int)(own->key & 0xffffff), .host = host, .source = file->path};
-    int code = mp_recording_process(recording, &about, &own->process, error);
-    if (!code && note)
+    MP_TRY(mp_recording_process(recording, &about, &own->process, error));
+    if (note)
         mp_recording_note(own->process, note);
-    if (!code && find_value(file,
-                            "SELECT value FROM META_DATA_EXPORT WHERE name LIKE "
-                            "'%SCHEMA_VERSION%' ORDER BY name LIMIT 1",
-                            version, sizeof version))
-        code = mp_recording_text(own->process, "nsys.schema", version, error);
-    return code;
+    if (find_value(file,
+                   "SELECT value FROM META_DATA_EXPORT WHERE name LIKE "
+                   "'%SCHEMA_VERSION%' ORDER BY name LIMIT 1",
+                   version, sizeof version))
+        MP_TRY(mp_recording_text(own->process, "nsys.schema", version, error));
+    return MP_OK;
 }
 
 /* Launchers and loaders of data make ranges, too; where GPUs worked, who used one is a rank. */
@@ -392,16 +392,12 @@ static void say_notes(struct nsys_file *file) {
 
 static int read_all(struct nsys_file *file, struct mp_recording *recording,
                     struct mp_error *error) {
-    int code = open_export(file, file->path, error);
-    if (!code)
-        code = begin_processes(file, recording, error);
-    if (!code)
-        code = nsys_read_ranges(file, error);
-    if (!code)
-        code = nsys_read_work(file, error);
-    if (!code)
-        say_notes(file);
-    return code;
+    MP_TRY(open_export(file, file->path, error));
+    MP_TRY(begin_processes(file, recording, error));
+    MP_TRY(nsys_read_ranges(file, error));
+    MP_TRY(nsys_read_work(file, error));
+    say_notes(file);
+    return MP_OK;
 }
 
 static int read_file(const char *path, const struct mp_rules *rules, struct mp_recording *recording,

@@ -204,14 +204,11 @@ static int find_rank(struct table *table, int64_t number, struct rank **rank,
         return MP_OK;
     const struct mp_recorded_process about = {
         .rank = (int)number, .host = text_of(table, COLUMN_HOST), .source = table->path};
-    int code = mp_recording_process(table->recording, &about, &(*rank)->process, error);
-    if (!code)
-        code = mp_recording_fields((*rank)->process, NULL, field_names, FIELDS, &(*rank)->schema,
-                                   error);
-    if (!code)
-        code = mp_recording_fields((*rank)->process, PHASES_DOMAIN, field_names, FIELDS,
-                                   &(*rank)->phases_schema, error);
-    return code;
+    MP_TRY(mp_recording_process(table->recording, &about, &(*rank)->process, error));
+    MP_TRY(
+        mp_recording_fields((*rank)->process, NULL, field_names, FIELDS, &(*rank)->schema, error));
+    return mp_recording_fields((*rank)->process, PHASES_DOMAIN, field_names, FIELDS,
+                               &(*rank)->phases_schema, error);
 }
 
 /* Spans follow each other mostly: the last iteration is looked at first. */
@@ -266,8 +263,7 @@ static int fill_fields(const struct table *table, enum mp_phase phase, int64_t d
 }
 
 static int write_iterations(const struct rank *rank, struct mp_error *error) {
-    int code = MP_OK;
-    for (size_t i = 0; !rank->has_iterations && i < rank->extents && !code; i++) {
+    for (size_t i = 0; !rank->has_iterations && i < rank->extents; i++) {
         const int64_t field[FIELDS] = {rank->extent[i].iteration, -1, -1, -1, -1, 0};
         const struct mp_recorded_range range = {.start_ns = rank->extent[i].start_ns,
                                                 .end_ns = rank->extent[i].end_ns,
@@ -275,9 +271,9 @@ static int write_iterations(const struct rank *rank, struct mp_error *error) {
                                                 .domain = PHASES_DOMAIN,
                                                 .schema = rank->phases_schema,
                                                 .field = field};
-        code = mp_recording_range(rank->process, &range, error);
+        MP_TRY(mp_recording_range(rank->process, &range, error));
     }
-    return code;
+    return MP_OK;
 }
 
 static int take_span(struct table *table, struct mp_error *error) {
@@ -291,21 +287,14 @@ static int take_span(struct table *table, struct mp_error *error) {
     if (*phase_name && phase == MP_PHASES)
         return wrong(table, error, "phase", phase_name,
                      "those are right that moeperf show rules lists, or nothing");
-    int code = whole_of(table, COLUMN_RANK, &number, error);
-    if (!code)
-        code = time_of(table, COLUMN_START, &range.start_ns, error);
-    if (!code)
-        code = time_of(table, COLUMN_END, &range.end_ns, error);
-    if (!code && range.end_ns < range.start_ns)
+    MP_TRY(whole_of(table, COLUMN_RANK, &number, error));
+    MP_TRY(time_of(table, COLUMN_START, &range.start_ns, error));
+    MP_TRY(time_of(table, COLUMN_END, &range.end_ns, error));
+    if (range.end_ns < range.start_ns)
         return wrong(table, error, "end", text_of(table, COLUMN_END), "it is before the start");
-    if (!code)
-        code = fill_fields(table, phase, range.end_ns - range.start_ns, field, error);
-    if (!code)
-        code = whole_of(table, COLUMN_THREAD, &thread, error);
-    if (!code)
-        code = find_rank(table, number, &rank, error);
-    if (code)
-        return code;
+    MP_TRY(fill_fields(table, phase, range.end_ns - range.start_ns, field, error));
+    MP_TRY(whole_of(table, COLUMN_THREAD, &thread, error));
+    MP_TRY(find_rank(table, number, &rank, error));
     snprintf(name, sizeof name, "%s%s", in_flight ? "comm " : "", phase_name);
     range.name = *phase_name ? name : text_of(table, COLUMN_NAME);
     range.domain = *phase_name ? PHASES_DOMAIN : NULL;
@@ -313,10 +302,10 @@ static int take_span(struct table *table, struct mp_error *error) {
     range.thread = thread > 0 && thread <= UINT32_MAX ? (uint32_t)thread : 0;
     range.field = field;
     rank->has_iterations = rank->has_iterations || phase == MP_PHASE_ITERATION;
-    code = mp_recording_range(rank->process, &range, error);
-    if (!code && field[FIELD_ITERATION] >= 0)
-        code = extend(table, rank, field[FIELD_ITERATION], range.start_ns, range.end_ns, error);
-    return code;
+    MP_TRY(mp_recording_range(rank->process, &range, error));
+    if (field[FIELD_ITERATION] >= 0)
+        MP_TRY(extend(table, rank, field[FIELD_ITERATION], range.start_ns, range.end_ns, error));
+    return MP_OK;
 }
 
 /* ---- all of it ---- */

@@ -71,11 +71,9 @@ static int open_file(struct mp_recording_process *process, const char *ending,
                      struct spool_writer *writer, struct mp_error *error) {
     char path[PATH_MAX];
     path_of(process, ending, path);
-    int code = spool_writer_create(writer, path, error);
-    if (!code)
-        code = spool_writer_record(writer, MP_SPOOL_HEADER, &process->header,
-                                   sizeof process->header, NULL, 0, error);
-    return code;
+    MP_TRY(spool_writer_create(writer, path, error));
+    return spool_writer_record(writer, MP_SPOOL_HEADER, &process->header, sizeof process->header,
+                               NULL, 0, error);
 }
 
 static int open_device(struct mp_recording_process *process, struct mp_error *error) {
@@ -84,12 +82,10 @@ static int open_device(struct mp_recording_process *process, struct mp_error *er
     char status[64];
     if (process->has_device)
         return MP_OK;
-    int code = open_file(process, MP_DEVICE_ENDING, &process->device, error);
-    if (code)
-        return code;
+    MP_TRY(open_file(process, MP_DEVICE_ENDING, &process->device, error));
     process->has_device = true;
-    code = spool_writer_text(&process->device, MP_SPOOL_STREAM, &stream, sizeof stream,
-                             recording->collector, error);
+    int code = spool_writer_text(&process->device, MP_SPOOL_STREAM, &stream, sizeof stream,
+                                 recording->collector, error);
     int length = snprintf(status, sizeof status, "%s.status", recording->collector);
     if (!code)
         code = spool_writer_text(&process->device, MP_SPOOL_TEXT, status, (size_t)length + 1, "on",
@@ -165,10 +161,8 @@ int mp_recording_thread(struct mp_recording_process *process, uint32_t thread, c
 int mp_recording_category(struct mp_recording_process *process, const char *domain,
                           uint32_t category, const char *name, struct mp_error *error) {
     struct spool_name_payload fixed = {.kind = MP_NAME_CATEGORY, .number = category};
-    int code = name_id(process, MP_NAME_DOMAIN, domain, &fixed.domain, error);
-    return code ? code
-                : spool_writer_text(&process->spool, MP_SPOOL_NAME, &fixed, sizeof fixed, name,
-                                    error);
+    MP_TRY(name_id(process, MP_NAME_DOMAIN, domain, &fixed.domain, error));
+    return spool_writer_text(&process->spool, MP_SPOOL_NAME, &fixed, sizeof fixed, name, error);
 }
 
 /* ---- processes ---- */
@@ -230,9 +224,7 @@ static int check_rank(const struct mp_recording *recording, const struct mp_reco
 
 int mp_recording_process(struct mp_recording *recording, const struct mp_recorded_process *about,
                          struct mp_recording_process **process, struct mp_error *error) {
-    int code = check_rank(recording, about, error);
-    if (code)
-        return code;
+    MP_TRY(check_rank(recording, about, error));
     if (!MP_ROOM(recording->process, recording->processes))
         return no_memory(recording, error);
     struct mp_recording_process *made = calloc(1, sizeof *made);
@@ -252,7 +244,7 @@ int mp_recording_process(struct mp_recording *recording, const struct mp_recorde
         .node = about->node,
         .pid = about->pid};
     snprintf(made->header.host, sizeof made->header.host, "%s", about->host ? about->host : "");
-    code = open_file(made, ".spool", &made->spool, error);
+    int code = open_file(made, ".spool", &made->spool, error);
     if (code) {
         free(made);
         return code;
@@ -311,9 +303,7 @@ int mp_recording_fields(struct mp_recording_process *process, const char *domain
                                          .type = SCHEMA_STATIC,
                                          .bytes = (uint64_t)fields * sizeof(int64_t),
                                          .entries = (uint32_t)fields};
-    int code = name_id(process, MP_NAME_DOMAIN, domain, &fixed.domain, error);
-    if (code)
-        return code;
+    MP_TRY(name_id(process, MP_NAME_DOMAIN, domain, &fixed.domain, error));
     process->fields[process->schemas++] = (uint8_t)fields;
     *schema = fixed.id;
     return spool_writer_record(&process->spool, MP_SPOOL_SCHEMA, &fixed, sizeof fixed, entries,
@@ -506,27 +496,25 @@ static void forget_counts(struct mp_recording_process *process) {
 /* Collectives, how its clock lies, and the end. */
 static int write_rest(struct mp_recording_process *process, const struct meeting_clock *clock,
                       struct mp_error *error) {
-    int code = MP_OK;
-    for (size_t i = 0; !code && i < process->collectives; i++)
-        code =
-            spool_writer_record(&process->device, MP_SPOOL_COLLECTIVE, &process->collective[i].is,
-                                sizeof(struct mp_collective), NULL, 0, error);
-    for (int i = 0; !code && i < clock->samples; i++) {
+    for (size_t i = 0; i < process->collectives; i++)
+        MP_TRY(spool_writer_record(&process->device, MP_SPOOL_COLLECTIVE,
+                                   &process->collective[i].is, sizeof(struct mp_collective), NULL,
+                                   0, error));
+    for (int i = 0; i < clock->samples; i++) {
         const struct clock_sample *sample = &clock->sample[i];
         const struct spool_clock_payload fixed = {sample->at_ns, sample->offset_ns,
                                                   sample->error_ns};
-        code = spool_writer_record(&process->spool, MP_SPOOL_CLOCK, &fixed, sizeof fixed, NULL, 0,
-                                   error);
+        MP_TRY(spool_writer_record(&process->spool, MP_SPOOL_CLOCK, &fixed, sizeof fixed, NULL, 0,
+                                   error));
     }
     const struct spool_end_payload end = {.status = process->cut[0] ? MP_EINTERRUPTED : MP_OK},
                                    device_end = {0};
-    if (!code)
-        code = spool_writer_text(&process->spool, MP_SPOOL_END, &end, sizeof end,
-                                 process->cut[0] ? process->cut : process->note, error);
-    if (!code && process->has_device)
-        code = spool_writer_text(&process->device, MP_SPOOL_END, &device_end, sizeof device_end, "",
-                                 error);
-    return code;
+    MP_TRY(spool_writer_text(&process->spool, MP_SPOOL_END, &end, sizeof end,
+                             process->cut[0] ? process->cut : process->note, error));
+    if (process->has_device)
+        MP_TRY(spool_writer_text(&process->device, MP_SPOOL_END, &device_end, sizeof device_end, "",
+                                 error));
+    return MP_OK;
 }
 
 /* When it began: on the first process's wall clock where its own clock was put beside that one's.

@@ -279,14 +279,13 @@ static int search(struct running *running, struct mp_error *error) {
         return mp_fail(error, MP_ENOMEM, "no memory for %d sets", all->sampled);
     draw_hypercube(all, running->settings->seed, order);
     free(order);
-    int code = predict_sets(running, 0, all->sampled, error), number = 0;
-    for (int first = all->sampled; !code && first < all->sets; first += ROUND, number++) {
+    int number = 0;
+    MP_TRY(predict_sets(running, 0, all->sampled, error));
+    for (int first = all->sampled; first < all->sets; first += ROUND, number++) {
         int count = all->sets - first < ROUND ? all->sets - first : ROUND;
         draw_steps(all, first, count, number);
-        code = predict_sets(running, first, first + count, error);
+        MP_TRY(predict_sets(running, first, first + count, error));
     }
-    if (code)
-        return code;
     find_best(all);
     const struct mp_infer_set *best = &all->set[all->best];
     if (isfinite(best->loss))

@@ -233,21 +233,20 @@ static int finish_row(const struct mp_reading *reading, const struct mp_reproduc
                  {&all->jobs, "job", false, &row->of},
                  {&all->jobs, "job", false, &row->over}};
     const struct mp_paper_row *published;
-    int code = find_published(reading, all, row->line, row->id, &published);
-    if (!code && row->single &&
+    MP_TRY(find_published(reading, all, row->line, row->id, &published));
+    if (row->single &&
         (row->combine == MP_COMBINE_EACH ||
          row->figure != (row->single == MP_SINGLE_LAYER ? MP_FIGURE_MOE : MP_FIGURE_SECONDS)))
-        code = mp_reading_fail(reading, row->line,
+        return mp_reading_fail(reading, row->line,
                                "single: goes with figure %s and another combine than each",
                                row->single == MP_SINGLE_LAYER ? "moe" : "seconds");
-    for (int i = 0; i < 4 && !code; i++)
-        code =
-            read_set(reading, row->names[i], sets[i].parts, sets[i].what, sets[i].all, sets[i].set);
-    if (!code && !row->of)
-        code = mp_reading_fail(reading, row->line, "of: a row is about some job");
-    if (!code)
-        row->published = *published;
-    return code;
+    for (int i = 0; i < 4; i++)
+        MP_TRY(read_set(reading, row->names[i], sets[i].parts, sets[i].what, sets[i].all,
+                        sets[i].set));
+    if (!row->of)
+        return mp_reading_fail(reading, row->line, "of: a row is about some job");
+    row->published = *published;
+    return MP_OK;
 }
 
 /* Nothing published is passed over in silence. */
@@ -311,9 +310,7 @@ static int check_jobs(const struct mp_reproduction *all, const struct mp_systems
             for (int i = 0; i < all->jobs.count; i++) {
                 const int place[3] = {machine, model, i};
                 struct mp_cluster *cluster;
-                int code = mp_reproduction_job(all, &settings, place, &job, &cluster, error);
-                if (code)
-                    return code;
+                MP_TRY(mp_reproduction_job(all, &settings, place, &job, &cluster, error));
                 mp_predict_job_destroy(&job);
             }
     return MP_OK;
@@ -323,22 +320,17 @@ static int read_all(struct mp_reproduction *all, const struct mp_systems *system
                     struct mp_error *error) {
     const struct mp_reading reading = {all->path, error};
     all->insides = -1;
-    int code =
-        mp_options_read(&reading, mp_reproduction_rows, "a paper's file", all->document, all);
-    if (!code)
-        code = find_paper(&reading, all);
+    MP_TRY(mp_options_read(&reading, mp_reproduction_rows, "a paper's file", all->document, all));
+    MP_TRY(find_paper(&reading, all));
     const struct mp_reproduce_parts *parts[] = {&all->machines, &all->models, &all->jobs};
-    for (int i = 0; i < 3 && !code; i++)
-        code = check_names(&reading, parts[i]);
-    if (!code)
-        code = read_set(&reading, all->largest, &all->jobs, "job", false, &all->largest_batch);
-    if (!code)
-        code = finish_unknowns(&reading, all);
-    for (int i = 0; i < all->rows && !code; i++)
-        code = finish_row(&reading, all, &all->row[i]);
-    if (!code)
-        code = check_complete(&reading, all);
-    return code ? code : check_jobs(all, systems, error);
+    for (int i = 0; i < 3; i++)
+        MP_TRY(check_names(&reading, parts[i]));
+    MP_TRY(read_set(&reading, all->largest, &all->jobs, "job", false, &all->largest_batch));
+    MP_TRY(finish_unknowns(&reading, all));
+    for (int i = 0; i < all->rows; i++)
+        MP_TRY(finish_row(&reading, all, &all->row[i]));
+    MP_TRY(check_complete(&reading, all));
+    return check_jobs(all, systems, error);
 }
 
 int mp_reproduction_load(const char *path, const struct mp_systems *systems,

@@ -64,8 +64,7 @@ static int set_unknowns(const struct mp_reproduction *all,
                         const struct mp_reproduce_settings *settings, int job,
                         struct mp_predict_job *predict, struct mp_error *error) {
     const struct mp_yaml *own = mp_yaml_get(all->jobs.part[job].mapping, "options");
-    int code = MP_OK;
-    for (int i = 0; i < all->unknowns && !code; i++) {
+    for (int i = 0; i < all->unknowns; i++) {
         const struct mp_reproduce_unknown *unknown = &all->unknown[i];
         const char *value = value_of(all, settings, i);
         char assignment[2 * MP_REPRODUCE_LABEL];
@@ -74,9 +73,9 @@ static int set_unknowns(const struct mp_reproduction *all,
             (own && is_of(unknown, "options.") && mp_yaml_get(own, unknown->key + 8)))
             continue;
         snprintf(assignment, sizeof assignment, "%.100s=%s", unknown->key, value);
-        code = set_option(predict, assignment, settings->systems, error);
+        MP_TRY(set_option(predict, assignment, settings->systems, error));
     }
-    return code;
+    return MP_OK;
 }
 
 static int apply_options(const struct mp_reproduction *all,
@@ -85,18 +84,16 @@ static int apply_options(const struct mp_reproduction *all,
     const struct mp_yaml *const layers[] = {all->common, all->models.part[place[1]].mapping,
                                             all->machines.part[place[0]].mapping,
                                             all->jobs.part[place[2]].mapping};
-    int code = MP_OK;
-    for (int i = 0; !code && i < 4; i++)
+    for (int i = 0; i < 4; i++)
         if (layers[i])
-            code = mp_predict_job_apply(predict, layers[i], all->path, settings->systems, error);
-    if (!code && !predict->file.system)
-        code = mp_fail(error, MP_EINVAL, "%s:%d: job %s has no system", all->path,
+            MP_TRY(mp_predict_job_apply(predict, layers[i], all->path, settings->systems, error));
+    if (!predict->file.system)
+        return mp_fail(error, MP_EINVAL, "%s:%d: job %s has no system", all->path,
                        all->jobs.part[place[2]].mapping->line, all->jobs.part[place[2]].name);
-    if (!code)
-        code = set_unknowns(all, settings, place[2], predict, error);
-    for (int i = 0; !code && i < settings->sets; i++)
-        code = set_option(predict, settings->set[i], settings->systems, error);
-    return code;
+    MP_TRY(set_unknowns(all, settings, place[2], predict, error));
+    for (int i = 0; i < settings->sets; i++)
+        MP_TRY(set_option(predict, settings->set[i], settings->systems, error));
+    return MP_OK;
 }
 
 /* The window's loads, with what is unknown of them. */
@@ -227,15 +224,13 @@ static int predict(const struct mp_reproduction *all, const struct mp_reproduce_
     const struct mp_predict_watch watch = {counting, count_step, cell ? settings->bounds : NULL};
     struct mp_predict_job job;
     struct mp_cluster *cluster = NULL;
-    int code = mp_reproduction_job(all, settings, place, &job, &cluster, error);
-    if (code)
-        return code;
+    MP_TRY(mp_reproduction_job(all, settings, place, &job, &cluster, error));
     name_loads(all, settings, window, job.loads);
     job.file.job.iterations = counting->most;
     job.first_iteration = all->window[window].planners_from;
     if (batch)
         job.file.job.batch = batch * job.file.job.ranks;
-    code = mp_job_check_model(&job.file, error);
+    int code = mp_job_check_model(&job.file, error);
     if (!code && cell)
         code = keep_singles(cell, (int)(counting->most - counting->warm_up), job.file.job.layers,
                             counting, error);
@@ -306,9 +301,7 @@ static int predict_cell(struct mp_reproduction *all, const struct mp_reproduce_s
         const struct mp_reproduce_window *window = &all->window[i];
         struct counting one = {.warm_up = window->warm_up,
                                .most = (int64_t)window->warm_up + window->iterations};
-        int code = predict(all, settings, place, batch, i, cell, &one, &summary, error);
-        if (code)
-            return code;
+        MP_TRY(predict(all, settings, place, batch, i, cell, &one, &summary, error));
         if (one.seen <= one.warm_up)
             return mp_fail(error, MP_EINVAL,
                            "loads \"%.200s\" end after %lld iterations, within the %d of warm-up",
@@ -368,9 +361,7 @@ static int find_batch(struct mp_reproduction *all, const struct mp_reproduce_set
         bool fits = true;
         bool is_bounded = beyond <= MP_REPRODUCE_BATCH || 2 * fitting >= beyond;
         int next = is_bounded ? (fitting + beyond) / 2 : 2 * fitting;
-        int code = try_batch(all, settings, pair, next, &tight, &fits, error);
-        if (code)
-            return code;
+        MP_TRY(try_batch(all, settings, pair, next, &tight, &fits, error));
         *(fits ? &fitting : &beyond) = next;
     }
     *batch = fitting;

@@ -359,9 +359,7 @@ int mp_launch_run(const struct mp_launch *launch, struct mp_launch_result *resul
                   struct mp_error *error) {
     struct mp_child child;
     *result = (struct mp_launch_result){.seconds = 0};
-    int code = mp_child_start(launch, &child, error);
-    if (code)
-        return code;
+    MP_TRY(mp_child_start(launch, &child, error));
     do {
         struct pollfd ready[MP_CHILD_DESCRIPTORS];
         bool is_silent = child.output < 0 && child.errors < 0;

@@ -82,10 +82,9 @@ static int add_expanded(struct mp_command *command, const char *from, const char
 
 static int add_arguments(struct mp_command *command, const char *const arguments[],
                          struct mp_error *error) {
-    int code = MP_OK;
-    for (; *arguments && !code; arguments++)
-        code = add_word(command, strdup(*arguments), error);
-    return code;
+    for (; *arguments; arguments++)
+        MP_TRY(add_word(command, strdup(*arguments), error));
+    return MP_OK;
 }
 
 /* Takes away what it made if it fails. */

@@ -66,9 +66,7 @@ int mp_hosts_read(const char *file, const char *copy, struct mp_hosts *hosts,
     if (copy && !file)
         return mp_fail(error, MP_EINVAL, "--copy takes --hosts FILE: which hosts to copy from");
     if (copy) {
-        int code = mp_command_create_copy(copy, "", "", &unused, error);
-        if (code)
-            return code;
+        MP_TRY(mp_command_create_copy(copy, "", "", &unused, error));
         mp_command_destroy(&unused);
     }
     if (!file)
@@ -95,10 +93,8 @@ static int start(const struct mp_hosts *hosts, const char *host, const char *fol
     char *slash = strrchr(parent, '/');
     slash[slash == parent] = '\0'; /* that of "/a" is "/" */
     snprintf(there, sizeof there, "%s:%s", host, is_spread ? parent : folder);
-    int code = mp_command_create_copy(hosts->copy, is_spread ? folder : there,
-                                      is_spread ? there : parent, &copy->command, error);
-    if (code)
-        return code;
+    MP_TRY(mp_command_create_copy(hosts->copy, is_spread ? folder : there,
+                                  is_spread ? there : parent, &copy->command, error));
     int failed =
         posix_spawnp(&copy->pid, copy->command.word[0], NULL, NULL, copy->command.word, environ);
     if (failed) {

@@ -16,15 +16,13 @@ static int ingest(struct mp_store *store, const char *folder, const struct mp_st
                   const struct mp_files *spools, FILE *stream, struct mp_error *error) {
     int64_t last = 0, run_id = 0;
     char job[256];
-    int code = mp_store_numbers(store, "SELECT max(run_id) FROM run", NULL, 0, &last, 1, error);
-    if (!code)
-        code = mp_store_ingest(store, run, (const char *const *)spools->path, spools->count,
-                               &run_id, error);
-    if (!code)
-        fprintf(stream, "%s: job %s: %s run %lld of %s\n", folder,
-                mp_clean_text(job, sizeof job, run->job), run_id > last ? "added as" : "is already",
-                (long long)run_id, mp_store_path(store));
-    return code;
+    MP_TRY(mp_store_numbers(store, "SELECT max(run_id) FROM run", NULL, 0, &last, 1, error));
+    MP_TRY(mp_store_ingest(store, run, (const char *const *)spools->path, spools->count, &run_id,
+                           error));
+    fprintf(stream, "%s: job %s: %s run %lld of %s\n", folder,
+            mp_clean_text(job, sizeof job, run->job), run_id > last ? "added as" : "is already",
+            (long long)run_id, mp_store_path(store));
+    return MP_OK;
 }
 
 /* What is known of the job, unless it still runs. */
@@ -34,8 +32,8 @@ static int read_note(const char *folder, struct mp_note *note, struct mp_error *
         return mp_fail(error, MP_EINVAL,
                        "%s: still runs; its moeperf adds it, or wait until its ranks have ended",
                        folder);
-    int code = mp_path_join(path, folder, MP_NOTE_NAME, error);
-    return code ? code : mp_note_read(path, note, error);
+    MP_TRY(mp_path_join(path, folder, MP_NOTE_NAME, error));
+    return mp_note_read(path, note, error);
 }
 
 static int keep_job(struct mp_store *store, const char *folder, const struct mp_hosts *hosts,

@@ -36,27 +36,25 @@ static int executable_folder(char folder[MP_PATH_SIZE], char parent[MP_PATH_SIZE
 
 int mp_path_program(const char *name, char path[MP_PATH_SIZE], struct mp_error *error) {
     char folder[MP_PATH_SIZE], parent[MP_PATH_SIZE];
-    int code = executable_folder(folder, parent, error);
-    if (!code)
-        code = mp_path_join(path, folder, name, error);
-    if (!code && access(path, X_OK))
-        code = mp_fail(error, MP_ENOTFOUND,
+    MP_TRY(executable_folder(folder, parent, error));
+    MP_TRY(mp_path_join(path, folder, name, error));
+    if (access(path, X_OK))
+        return mp_fail(error, MP_ENOTFOUND,
                        "%s: %s; %s is built together with moeperf and lies beside it", path,
                        strerror(errno), name);
-    return code;
+    return MP_OK;
 }
 
 int mp_path_library(const char *name, char path[MP_PATH_SIZE], struct mp_error *error) {
     char folder[MP_PATH_SIZE], parent[MP_PATH_SIZE], below[64];
-    int code = executable_folder(folder, parent, error);
-    if (!code)
-        code = mp_path_join(path, folder, name, error);
-    if (code || !access(path, R_OK))
-        return code;
+    MP_TRY(executable_folder(folder, parent, error));
+    MP_TRY(mp_path_join(path, folder, name, error));
+    if (!access(path, R_OK))
+        return MP_OK;
     snprintf(below, sizeof below, "lib/%s", name);
-    code = mp_path_join(path, parent, below, error);
-    if (code || !access(path, R_OK))
-        return code;
+    MP_TRY(mp_path_join(path, parent, below, error));
+    if (!access(path, R_OK))
+        return MP_OK;
     return mp_fail(error, MP_ENOTFOUND,
                    "%s is neither in %.1000s nor in %.1000s/lib: build and install all of moeperf "
                    "(cmake --build build/release --target programs)",
@@ -97,11 +95,10 @@ int mp_path_folder(enum mp_ready_made kind, char path[MP_PATH_SIZE], struct mp_e
     const char *plural = ready_made[kind].plural;
     char folder[MP_PATH_SIZE], parent[MP_PATH_SIZE], below[64];
     snprintf(below, sizeof below, "share/moeperf/%s", plural);
-    int code = executable_folder(folder, parent, error);
-    if (!code)
-        code = mp_path_join(path, parent, below, error);
-    if (code || is_folder(path))
-        return code;
+    MP_TRY(executable_folder(folder, parent, error));
+    MP_TRY(mp_path_join(path, parent, below, error));
+    if (is_folder(path))
+        return MP_OK;
     return mp_fail(error, MP_ENOTFOUND,
                    "no folder of ready-made %s: %.1000s is not there; install all of moeperf",
                    plural, path);
@@ -194,11 +191,10 @@ int mp_path_default_text(char path[MP_PATH_SIZE], struct mp_error *error) {
     snprintf(path, MP_PATH_SIZE, "%s", "out/text/corpus");
     if (is_folder(path))
         return MP_OK;
-    int code = executable_folder(folder, parent, error);
-    if (!code)
-        code = mp_path_join(path, parent, "share/moeperf/text", error);
-    if (code || is_folder(path))
-        return code;
+    MP_TRY(executable_folder(folder, parent, error));
+    MP_TRY(mp_path_join(path, parent, "share/moeperf/text", error));
+    if (is_folder(path))
+        return MP_OK;
     return mp_fail(error, MP_ENOTFOUND,
                    "the default text is not there (out/text/corpus): %.1000s/moeperf-text prepares "
                    "it, --text PATH takes another",

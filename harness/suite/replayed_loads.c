@@ -99,10 +99,8 @@ int mp_suite_write_loads(struct mp_job *job, const char *path, struct mp_error *
         return MP_OK;
     if (strlen(path) >= sizeof job->trace_loads)
         return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", path);
-    int code = open_loads(job, &stream, error);
-    if (code)
-        return code;
-    code = mp_loads_writer_create(path, &shape, &writer, error);
+    MP_TRY(open_loads(job, &stream, error));
+    int code = mp_loads_writer_create(path, &shape, &writer, error);
     if (!code) {
         code = write_blocks(job, stream, writer, &digest, error);
         int finished = mp_loads_writer_finish(writer, !code, digest, error);

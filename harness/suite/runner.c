@@ -436,15 +436,13 @@ static int check_launcher(const struct mp_runner *runner, const struct mp_job *j
 
 /* Everything that no measured job can do without, before the first one starts. */
 static int check_programs(const struct mp_runner *runner, struct mp_error *error) {
-    int code = MP_OK;
-    for (int i = 0; i < runner->suite->count && !code; i++) {
+    for (int i = 0; i < runner->suite->count; i++) {
         if (mp_suite_is_predicted(runner->suite, i) || runner->suite->refusal[i])
             continue;
-        code = check_program(runner->trainer, error);
-        if (!code)
-            code = check_launcher(runner, &runner->suite->job[i].file.job, error);
+        MP_TRY(check_program(runner->trainer, error));
+        MP_TRY(check_launcher(runner, &runner->suite->job[i].file.job, error));
     }
-    return code;
+    return MP_OK;
 }
 
 /* Whether two files hold the same; one that cannot be read is like no other. */
@@ -475,9 +473,7 @@ static int check_pairs(const struct mp_runner *runner, struct pairs *pairs,
                            "compare predictions, run the suite with both builds and compare the "
                            "databases",
                            runner->suite->job[i].file.job.name);
-    int code = check_program(runner->against, error);
-    if (code)
-        return code;
+    MP_TRY(check_program(runner->against, error));
     pairs->are_same = are_same_files(runner->trainer, runner->against);
     snprintf(pairs->slice, sizeof pairs->slice, "%g", runner->slice);
     return MP_OK;
@@ -500,17 +496,15 @@ static int create_folders(const struct mp_runner *runner, const struct mp_runner
                           struct mp_error *error) {
     const char *const runs[] = {result->suite_run, result->base_run};
     char path[MP_PATH_SIZE];
-    int code = mp_path_create_folder(runner->work, error);
-    for (int i = 0; i < 2 && !code; i++) {
+    MP_TRY(mp_path_create_folder(runner->work, error));
+    for (int i = 0; i < 2; i++) {
         if (!*runs[i] || !runner->hosts)
             continue;
-        code = mp_path_join(path, runner->work, runs[i], error);
-        if (!code)
-            code = mp_path_create_folder(path, error);
-        if (!code)
-            code = mp_hosts_spread(runner->hosts, path, error);
+        MP_TRY(mp_path_join(path, runner->work, runs[i], error));
+        MP_TRY(mp_path_create_folder(path, error));
+        MP_TRY(mp_hosts_spread(runner->hosts, path, error));
     }
-    return code;
+    return MP_OK;
 }
 
 /* The job of a side of a pair, or for want of pairs the only side, in this round. */

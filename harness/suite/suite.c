@@ -48,13 +48,10 @@ static int read_job(struct mp_suite *suite, int i, const struct mp_yaml *common,
                     struct mp_error *error) {
     struct mp_predict_job *job = &suite->job[i];
     struct mp_job_file *file = &job->file;
-    int code = mp_predict_job_create(job, error);
-    if (!code && common)
-        code = mp_predict_job_apply(job, common, suite->path, systems, error);
-    if (!code)
-        code = mp_predict_job_apply(job, own, suite->path, systems, error);
-    if (code)
-        return code;
+    MP_TRY(mp_predict_job_create(job, error));
+    if (common)
+        MP_TRY(mp_predict_job_apply(job, common, suite->path, systems, error));
+    MP_TRY(mp_predict_job_apply(job, own, suite->path, systems, error));
     if (!file->system)
         return mp_fail(error, MP_EINVAL,
                        "%s:%d: system: not given for this job; moeperf list "
@@ -83,9 +80,7 @@ static int read_jobs(struct mp_suite *suite, const struct mp_systems *systems,
     for (int i = 0; i < jobs->count; i++) {
         suite->count++;
         suite->line[i] = jobs->item[i]->line;
-        int code = read_job(suite, i, common, jobs->item[i], systems, error);
-        if (code)
-            return code;
+        MP_TRY(read_job(suite, i, common, jobs->item[i], systems, error));
     }
     return MP_OK;
 }
@@ -106,9 +101,7 @@ static int set_system_option(struct mp_suite *suite, const char *assignment,
         if (!mp_options_find(system->options, key))
             continue;
         taken++;
-        int code = mp_predict_job_set(&suite->job[i], assignment, systems, error);
-        if (code)
-            return code;
+        MP_TRY(mp_predict_job_set(&suite->job[i], assignment, systems, error));
     }
     return taken ? MP_OK : mp_predict_job_set(&suite->job[witness], assignment, systems, error);
 }
@@ -127,9 +120,7 @@ static int set_one(struct mp_suite *suite, const char *assignment, const struct 
     if (!strncmp(assignment, "options.", 8))
         return set_system_option(suite, assignment, systems, error);
     for (int i = 0; i < suite->count; i++) {
-        int code = mp_predict_job_set(&suite->job[i], assignment, systems, error);
-        if (code)
-            return code;
+        MP_TRY(mp_predict_job_set(&suite->job[i], assignment, systems, error));
     }
     return MP_OK;
 }

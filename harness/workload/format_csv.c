@@ -117,13 +117,10 @@ static int read_header(struct mp_rows *rows, struct mp_row_source *source, char 
     source->own = mp_arena_take(&rows->memory, 1, sizeof(struct columns) + columns * sizeof(int));
     if (!tokens)
         MP_TAKE(&rows->memory, source->count, columns);
-    int code = mp_arena_check(&rows->memory, error);
-    if (!code && tokens)
-        code = mp_row_choices(source, columns, error);
-    if (!code)
-        code = name_columns(csv, source, line, error);
-    if (code)
-        return code;
+    MP_TRY(mp_arena_check(&rows->memory, error));
+    if (tokens)
+        MP_TRY(mp_row_choices(source, columns, error));
+    MP_TRY(name_columns(csv, source, line, error));
     if (source > rows->source && csv->numbered != before)
         return mp_row_fail(source, error,
                            "a header with other columns of experts than the first file's");
@@ -183,10 +180,8 @@ static int read_line(struct mp_rows *rows, struct mp_row_source *source, char *l
     int column = 0;
     for (char *rest; line; line = rest, column++) {
         rest = cut(line);
-        int code =
-            column < columns ? store((struct csv *)rows, source, column, line, error) : MP_OK;
-        if (code)
-            return code;
+        if (column < columns)
+            MP_TRY(store((struct csv *)rows, source, column, line, error));
     }
     if (column != columns)
         return mp_row_fail(source, error, "%d columns, but the header has %d%s", column, columns,

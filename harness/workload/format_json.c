@@ -82,12 +82,10 @@ int mp_json_open(const char *path, const char *kind, mp_json_loads *read,
     struct mp_trace_info info = {0};
     char notes[MP_JSON_NOTES] = "";
     json_t *object = NULL;
-    int code = read_object(path, &object, error);
-    if (code)
-        return code;
+    MP_TRY(read_object(path, &object, error));
     struct mp_held *held = calloc(1, sizeof *held);
-    code = held ? read(path, object, held, &info, notes, error)
-                : mp_fail(error, MP_ENOMEM, "%s: no memory for its loads", path);
+    int code = held ? read(path, object, held, &info, notes, error)
+                    : mp_fail(error, MP_ENOMEM, "%s: no memory for its loads", path);
     json_decref(object);
     if (!code)
         code = mp_format_describe(path, kind, notes, &info, error);

@@ -64,15 +64,12 @@ static int read_place(struct mp_rows *rows, struct mp_row_source *source, const 
     const char *block = json_string_value(json_object_get(object, "block"));
     struct place *place = source->own;
     int64_t layer = 0, mtp = -1;
-    int code = read_number(source, object, "layer", MP_ROW_NUMBER_LIMIT, &layer, error);
-    if (!code && json_object_get(object, "mtp_idx"))
-        code = read_number(source, object, "mtp_idx", MP_ROW_NUMBER_LIMIT, &mtp, error);
-    if (!code && !place)
+    MP_TRY(read_number(source, object, "layer", MP_ROW_NUMBER_LIMIT, &layer, error));
+    if (json_object_get(object, "mtp_idx"))
+        MP_TRY(read_number(source, object, "mtp_idx", MP_ROW_NUMBER_LIMIT, &mtp, error));
+    if (!place)
         source->own = MP_TAKE(&rows->memory, place, 1);
-    if (!code)
-        code = mp_arena_check(&rows->memory, error);
-    if (code)
-        return code;
+    MP_TRY(mp_arena_check(&rows->memory, error));
     if (block && strcmp(block, "decoder") != 0 && strcmp(block, "mtp") != 0)
         return mp_row_fail(source, error, "a block that is neither 'decoder' nor 'mtp'");
     if (block && (mtp >= 0) != !strcmp(block, "mtp"))
@@ -106,15 +103,15 @@ static int read_indices(struct mp_rows *rows, struct mp_row_source *source, cons
             source, error,
             "top_indices has %zu values; %zu lists of %zu, or %zu numbers, are right",
             json_array_size(list), tokens, top_k, wanted);
-    int code = mp_row_choices(source, wanted, error);
-    for (size_t i = 0; i < wanted && !code; i++) {
+    MP_TRY(mp_row_choices(source, wanted, error));
+    for (size_t i = 0; i < wanted; i++) {
         const json_t *row = nested ? json_array_get(list, i / top_k) : list;
         if (nested && (!json_is_array(row) || json_array_size(row) != top_k))
             return mp_row_fail(source, error, "top_indices[%zu] is no list of %zu experts",
                                i / top_k, top_k);
-        code = read_index(rows, source, json_array_get(row, nested ? i % top_k : i), i, error);
+        MP_TRY(read_index(rows, source, json_array_get(row, nested ? i % top_k : i), i, error));
     }
-    return code;
+    return MP_OK;
 }
 
 static int read_object(struct mp_rows *rows, struct mp_row_source *source, const json_t *object,
@@ -123,22 +120,15 @@ static int read_object(struct mp_rows *rows, struct mp_row_source *source, const
     const int known = rows->shape.top_k;
     if (!json_is_object(object))
         return mp_row_fail(source, error, "not a JSON object");
-    int code = read_number(source, object, "step", INT64_MAX - 1, &source->iteration, error);
-    if (!code)
-        code = read_number(source, object, "rank", MP_ROW_NUMBER_LIMIT, &rank, error);
-    if (!code)
-        code = read_number(source, object, "num_tokens", LINE_LIMIT, &tokens, error);
-    if (!code)
-        code = read_number(source, object, "topk", MP_ROW_NUMBER_LIMIT, &top_k, error);
-    if (!code && (top_k == 0 || (known && top_k != known)))
-        code = mp_row_fail(source, error, "topk is %lld; %d, as before, is right", (long long)top_k,
-                           known ? known : 1);
-    if (!code)
-        code = read_stage((struct megatron *)rows, source, object, error);
-    if (!code)
-        code = read_place(rows, source, object, error);
-    if (code)
-        return code;
+    MP_TRY(read_number(source, object, "step", INT64_MAX - 1, &source->iteration, error));
+    MP_TRY(read_number(source, object, "rank", MP_ROW_NUMBER_LIMIT, &rank, error));
+    MP_TRY(read_number(source, object, "num_tokens", LINE_LIMIT, &tokens, error));
+    MP_TRY(read_number(source, object, "topk", MP_ROW_NUMBER_LIMIT, &top_k, error));
+    if ((top_k == 0 || (known && top_k != known)))
+        MP_TRY(mp_row_fail(source, error, "topk is %lld; %d, as before, is right", (long long)top_k,
+                           known ? known : 1));
+    MP_TRY(read_stage((struct megatron *)rows, source, object, error));
+    MP_TRY(read_place(rows, source, object, error));
     source->key[MP_ROW_RANK] = (int)rank;
     source->tokens = (int)tokens;
     rows->shape.top_k = (int)top_k;

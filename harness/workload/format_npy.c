@@ -130,11 +130,11 @@ static int read_axes(struct npy *npy, const char *header, struct mp_error *error
 static int check_end(struct npy *npy, struct mp_error *error) {
     unsigned char more;
     size_t got;
-    int code = mp_input_read(npy->input, &more, 1, &got, error);
-    if (!code && got)
-        code = mp_fail(error, MP_EFORMAT, "%s: more bytes than its shape asks for",
+    MP_TRY(mp_input_read(npy->input, &more, 1, &got, error));
+    if (got)
+        return mp_fail(error, MP_EFORMAT, "%s: more bytes than its shape asks for",
                        mp_input_path(npy->input));
-    return code;
+    return MP_OK;
 }
 
 static int npy_next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
@@ -150,9 +150,7 @@ static int npy_next(void *self, struct mp_trace_block *block, bool *end, struct 
     size_t loads = (size_t)npy->shape.ranks * (size_t)npy->shape.experts;
     size_t size = loads * (size_t)npy->width;
     size_t got;
-    int code = mp_input_read(npy->input, npy->bytes, size, &got, error);
-    if (code)
-        return code;
+    MP_TRY(mp_input_read(npy->input, npy->bytes, size, &got, error));
     if (got != size)
         return mp_fail(
             error, MP_EFORMAT, "%s: cut off in iteration %lld of %lld, layer %d: %zu bytes of %zu",

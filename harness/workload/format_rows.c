@@ -72,15 +72,13 @@ static int read_row(struct mp_rows *rows, struct mp_row_source *source, struct m
 /* The first row of every file. */
 static int begin(struct mp_rows *rows, struct mp_error *error) {
     char *head;
-    int code = MP_OK;
-    for (int i = 0; i < rows->sources && !code; i++) {
-        code = mp_input_rewind(rows->source[i].input, error);
-        if (!code && rows->reader->head)
-            code = mp_input_line(rows->source[i].input, &head, error);
-        if (!code)
-            code = read_row(rows, &rows->source[i], error);
+    for (int i = 0; i < rows->sources; i++) {
+        MP_TRY(mp_input_rewind(rows->source[i].input, error));
+        if (rows->reader->head)
+            MP_TRY(mp_input_line(rows->source[i].input, &head, error));
+        MP_TRY(read_row(rows, &rows->source[i], error));
     }
-    return code;
+    return MP_OK;
 }
 
 static int add_file(struct mp_rows *rows, const char *path, struct mp_error *error) {
@@ -89,17 +87,15 @@ static int add_file(struct mp_rows *rows, const char *path, struct mp_error *err
         return mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
     struct mp_row_source *source = &rows->source[rows->sources];
     *source = (struct mp_row_source){0};
-    int code = mp_input_open(path, &source->input, error);
-    if (code)
-        return code;
+    MP_TRY(mp_input_open(path, &source->input, error));
     rows->sources++;
     if (!rows->reader->head)
         return MP_OK;
-    code = mp_input_line(source->input, &line, error);
-    if (!code && !line)
-        code =
-            mp_fail(error, MP_EFORMAT, "%s: an empty file; a header line has to come first", path);
-    return code ? code : rows->reader->head(rows, source, line, error);
+    MP_TRY(mp_input_line(source->input, &line, error));
+    if (!line)
+        MP_TRY(
+            mp_fail(error, MP_EFORMAT, "%s: an empty file; a header line has to come first", path));
+    return rows->reader->head(rows, source, line, error);
 }
 
 /* `path` itself, or what counts of a folder's files: one for every rank. */
@@ -148,21 +144,19 @@ static bool find_iteration(struct mp_rows *rows) {
 static int walk(struct mp_rows *rows,
                 int (*take)(struct mp_rows *, struct mp_row_source *, struct mp_error *),
                 struct mp_error *error) {
-    int code = MP_OK;
     for (int i = 0; i < rows->sources; i++) {
         struct mp_row_source *source = &rows->source[i];
-        while (!code && !source->ended && source->iteration == rows->iteration) {
-            code = take(rows, source, error);
-            if (!code)
-                code = read_row(rows, source, error);
+        while (!source->ended && source->iteration == rows->iteration) {
+            MP_TRY(take(rows, source, error));
+            MP_TRY(read_row(rows, source, error));
         }
-        if (!code && !source->ended && source->iteration < rows->iteration)
-            code = mp_row_fail(source, error,
+        if (!source->ended && source->iteration < rows->iteration)
+            MP_TRY(mp_row_fail(source, error,
                                "iteration %lld after iteration %lld; the rows of an iteration have "
                                "to stand together, and iterations to ascend",
-                               (long long)source->iteration, (long long)rows->iteration);
+                               (long long)source->iteration, (long long)rows->iteration));
     }
-    return code;
+    return MP_OK;
 }
 
 /* More tokens of a rank. */
@@ -212,9 +206,8 @@ static int find_place(struct mp_rows *rows, struct mp_row_source *source, int64_
     const struct mp_trace_shape *shape = &rows->shape;
     const int length[MP_ROW_KEYS] = {shape->micro_batches, shape->layers, shape->ranks,
                                      rows->each_expert ? shape->experts : 1};
-    int code = rows->reader->locate ? rows->reader->locate(rows, source, error) : MP_OK;
-    if (code)
-        return code;
+    if (rows->reader->locate)
+        MP_TRY(rows->reader->locate(rows, source, error));
     for (int key = MP_ROW_KEYS - 1; key >= 0; key--) { /* layer and rank may give the micro-batch */
         if (key == MP_ROW_MICRO_BATCH && rows->in_turn)
             source->key[key] =
@@ -231,9 +224,7 @@ static int find_place(struct mp_rows *rows, struct mp_row_source *source, int64_
 static int place_row(struct mp_rows *rows, struct mp_row_source *source, struct mp_error *error) {
     const size_t width = rows->each_expert ? 1 : (size_t)rows->shape.experts;
     int64_t place = 0;
-    int code = find_place(rows, source, &place, error);
-    if (code)
-        return code;
+    MP_TRY(find_place(rows, source, &place, error));
     if (rows->seen && rows->seen[place]++)
         return mp_row_fail(source, error, "a second row for the same place in the same iteration");
     if (rows->adds_tokens && source->first_token != rows->cell[place].tokens)
@@ -298,9 +289,8 @@ static int rows_next(void *self, struct mp_trace_block *block, bool *end, struct
     *end = rows->next == rows->blocks && !find_iteration(rows);
     if (*end)
         return MP_OK;
-    int code = rows->next == rows->blocks ? read_iteration(rows, error) : MP_OK;
-    if (code)
-        return code;
+    if (rows->next == rows->blocks)
+        MP_TRY(read_iteration(rows, error));
     const int at = rows->next++;
     block->iteration = rows->iteration;
     block->micro_batch = at / shape->layers;

@@ -179,10 +179,10 @@ const struct mp_generator *mp_generator_find(const char *name, struct mp_error *
 int mp_generate_set_defaults(const struct mp_generator *kind, struct mp_generate_options *options,
                              struct mp_error *error) {
     memset(options, 0, sizeof *options);
-    int code = mp_options_set_defaults(mp_generate_options, options, error);
-    if (!code && kind->options)
-        code = mp_options_set_defaults(kind->options, options, error);
-    return code;
+    MP_TRY(mp_options_set_defaults(mp_generate_options, options, error));
+    if (kind->options)
+        MP_TRY(mp_options_set_defaults(kind->options, options, error));
+    return MP_OK;
 }
 
 int mp_generate_set(const struct mp_generator *kind, struct mp_generate_options *options,
@@ -259,9 +259,7 @@ static char *describe(const struct mp_generator *kind, const struct mp_generate_
 int mp_generate(const struct mp_generator *kind, const struct mp_generate_options *options,
                 struct mp_trace_stream **stream, struct mp_error *error) {
     struct mp_generation *generation;
-    int code = mp_generation_create(kind, options, &generation, error);
-    if (code)
-        return code;
+    MP_TRY(mp_generation_create(kind, options, &generation, error));
     struct mp_trace_info info = {.shape = {options->ranks, options->experts, options->layers,
                                            options->micro_batches, options->top_k},
                                  .source = describe(kind, options),

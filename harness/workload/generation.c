@@ -50,9 +50,7 @@ static int settle(struct mp_generation *own, int64_t iteration, int layer, struc
     int64_t epoch = own->kind->epoch ? own->kind->epoch(&own->options, iteration) : 0;
     if (own->epoch[layer] == epoch)
         return MP_OK;
-    int code = own->kind->share(&own->options, iteration, layer, own->share, error);
-    if (code)
-        return code;
+    MP_TRY(own->kind->share(&own->options, iteration, layer, own->share, error));
     place(own, own->end + (int64_t)layer * own->options.experts);
     own->epoch[layer] = epoch;
     return MP_OK;
@@ -161,9 +159,7 @@ static void choose_all(const struct mp_generation *own, const int64_t end[], int
 int mp_generation_load(struct mp_generation *generation, int64_t iteration, int micro_batch,
                        int layer, struct mp_load *load, struct mp_error *error) {
     const struct mp_generate_options *options = &generation->options;
-    int code = settle(generation, iteration, layer, error);
-    if (code)
-        return code;
+    MP_TRY(settle(generation, iteration, layer, error));
     const int64_t *end = generation->end + (int64_t)layer * options->experts;
     const uint64_t seed = (uint64_t)options->seed;
     const uint64_t moment =

@@ -91,9 +91,7 @@ static int unpack(struct mp_input *input, struct mp_error *error) {
     while (out.pos == 0) {
         if (input->packed.pos == input->packed.size && !input->unfinished) {
             size_t got;
-            int code = read_file(input, input->packed_bytes, PACKED, &got, error);
-            if (code)
-                return code;
+            MP_TRY(read_file(input, input->packed_bytes, PACKED, &got, error));
             input->packed.size = got;
             input->packed.pos = 0;
             if (got == 0 && input->frame_left)
@@ -126,9 +124,7 @@ static int fill(struct mp_input *input, struct mp_error *error) {
 int mp_input_read(struct mp_input *input, void *to, size_t size, size_t *got,
                   struct mp_error *error) {
     for (*got = 0; *got < size;) {
-        int code = fill(input, error);
-        if (code)
-            return code;
+        MP_TRY(fill(input, error));
         size_t part = input->size - input->at;
         if (part == 0)
             break;

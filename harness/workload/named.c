@@ -33,12 +33,10 @@ static int generate(const struct mp_generator *kind, const char *text,
                     struct mp_error *error) {
     struct chosen chosen = {.kind = kind};
     struct mp_generate_options *options = &chosen.options;
-    int code = mp_generate_set_defaults(kind, options, error);
-    if (!code && wanted->tokens > INT_MAX)
-        code = mp_fail(error, MP_ELIMIT, "%s: %lld tokens of a rank are more than %d", kind->name,
+    MP_TRY(mp_generate_set_defaults(kind, options, error));
+    if (wanted->tokens > INT_MAX)
+        return mp_fail(error, MP_ELIMIT, "%s: %lld tokens of a rank are more than %d", kind->name,
                        (long long)wanted->tokens, INT_MAX);
-    if (code)
-        return code;
     options->iterations = wanted->iterations;
     options->layers = wanted->shape.layers;
     options->experts = wanted->shape.experts;
@@ -46,8 +44,8 @@ static int generate(const struct mp_generator *kind, const char *text,
     options->micro_batches = wanted->shape.micro_batches;
     options->top_k = wanted->shape.top_k;
     options->tokens = (int)wanted->tokens;
-    code = mp_options_read_line(text + strlen(kind->name), kind->name, set_option, &chosen, error);
-    return code ? code : mp_generate(kind, options, stream, error);
+    MP_TRY(mp_options_read_line(text + strlen(kind->name), kind->name, set_option, &chosen, error));
+    return mp_generate(kind, options, stream, error);
 }
 
 int mp_trace_open_named(const char *text, const struct mp_trace_wanted *wanted,

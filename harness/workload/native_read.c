@@ -73,9 +73,7 @@ static int read_head(struct reader *reader, uint32_t magic, uint32_t head[],
                      struct mp_error *error) {
     unsigned char bytes[NATIVE_FRAME_HEAD];
     size_t got;
-    int code = get_bytes(reader, bytes, sizeof bytes, &got, error);
-    if (code)
-        return code;
+    MP_TRY(get_bytes(reader, bytes, sizeof bytes, &got, error));
     if (got < sizeof bytes)
         return fail_frame(reader,
                           got ? "the file is cut inside a frame" : "the file is cut between frames",
@@ -98,9 +96,7 @@ static int read_body(struct reader *reader, const uint32_t head[], unsigned char
     if (make_room(&reader->packed, &reader->packed_size, packed))
         return mp_fail(error, MP_ENOMEM, "no memory for a frame of %zu bytes of %s", packed,
                        reader->path);
-    int code = get_bytes(reader, reader->packed, packed, &got, error);
-    if (code)
-        return code;
+    MP_TRY(get_bytes(reader, reader->packed, packed, &got, error));
     if (got < packed)
         return fail_frame(reader, "the file is cut inside a frame", error);
     if (crc32_z(0, reader->packed, packed) != head[4])
@@ -125,9 +121,7 @@ static int read_counts(struct reader *reader, const uint32_t head[], struct mp_e
 /* The experts of the tokens of as many blocks. */
 static int read_routes(struct reader *reader, uint32_t blocks, struct mp_error *error) {
     uint32_t head[NATIVE_FRAME_WORDS] = {0};
-    int code = read_head(reader, NATIVE_ROUTES_MAGIC, head, error);
-    if (code)
-        return code;
+    MP_TRY(read_head(reader, NATIVE_ROUTES_MAGIC, head, error));
     if (head[1] != blocks || head[2] == 0 ||
         head[2] > (uint32_t)(blocks == 1 ? NATIVE_ROUTES_LIMIT : NATIVE_FRAME_LIMIT))
         return fail_frame(reader, "a damaged frame (its sizes can't be)", error);
@@ -252,9 +246,7 @@ static int fail_header(const struct reader *reader, struct mp_error *error) {
 static int read_header(struct reader *reader, struct mp_trace_info *info, struct mp_error *error) {
     unsigned char head[NATIVE_MAGIC_BYTES + 4];
     size_t got;
-    int code = get_bytes(reader, head, sizeof head, &got, error);
-    if (code)
-        return code;
+    MP_TRY(get_bytes(reader, head, sizeof head, &got, error));
     size_t length = got < sizeof head ? 0 : native_get32(head + NATIVE_MAGIC_BYTES);
     if (length == 0 || length > NATIVE_HEADER_LIMIT ||
         memcmp(head, NATIVE_MAGIC, NATIVE_MAGIC_BYTES) != 0)
@@ -262,7 +254,7 @@ static int read_header(struct reader *reader, struct mp_trace_info *info, struct
     unsigned char *text = malloc(length + 4);
     if (!text)
         return mp_fail(error, MP_ENOMEM, "no memory for the header of %s", reader->path);
-    code = get_bytes(reader, text, length + 4, &got, error);
+    int code = get_bytes(reader, text, length + 4, &got, error);
     if (!code && (got < length + 4 || crc32_z(0, text, length) != native_get32(text + length)))
         code = fail_header(reader, error);
     json_t *object = code ? NULL : json_loadb((const char *)text, length, 0, NULL);

@@ -168,8 +168,8 @@ static int allocate(struct mp_trace_writer *writer, const char *path) {
 
 static int open_file(struct mp_trace_writer *writer, const struct mp_trace_info *info,
                      struct mp_error *error) {
-    int code = mp_whole_file_open(&writer->file, writer->path, error);
-    return code ? code : put_header(writer, info, error);
+    MP_TRY(mp_whole_file_open(&writer->file, writer->path, error));
+    return put_header(writer, info, error);
 }
 
 int mp_trace_writer_create(const char *path, const struct mp_trace_info *info,
@@ -219,13 +219,9 @@ static int take_routes(struct mp_trace_writer *writer, const struct mp_load *loa
                        "block %lld: its tokens' experts take %zu bytes, more than %d",
                        (long long)writer->order.blocks - 1, bytes, NATIVE_ROUTES_LIMIT);
     /* One block may be large; several are not together. */
-    int code = buffer->size > 0 && buffer->size + bytes > NATIVE_FRAME_LIMIT
-                   ? put_frame(writer, error)
-                   : MP_OK;
-    if (!code)
-        code = make_room(writer, buffer, buffer->size + bytes, error);
-    if (code)
-        return code;
+    if (buffer->size > 0 && buffer->size + bytes > NATIVE_FRAME_LIMIT)
+        MP_TRY(put_frame(writer, error));
+    MP_TRY(make_room(writer, buffer, buffer->size + bytes, error));
     native_put_routes(buffer->bytes + buffer->size, load);
     buffer->size += bytes;
     return MP_OK;
@@ -240,11 +236,9 @@ static int write_block(struct mp_trace_writer *writer, const struct mp_trace_blo
                        "experts",
                        (long long)writer->order.blocks, load->ranks, load->experts, writer->path,
                        writer->shape.ranks, writer->shape.experts);
-    int code = trace_order_take(&writer->order, &writer->shape, block, MP_EINVAL, error);
-    if (!code && writer->has_routes)
-        code = take_routes(writer, load, error);
-    if (code)
-        return code;
+    MP_TRY(trace_order_take(&writer->order, &writer->shape, block, MP_EINVAL, error));
+    if (writer->has_routes)
+        MP_TRY(take_routes(writer, load, error));
     encode_block(writer->raw + writer->blocks++ * writer->block_bytes, block);
     bool full =
         writer->blocks == writer->frame_blocks || writer->routes.size >= NATIVE_ROUTES_BYTES;
@@ -260,10 +254,10 @@ int mp_trace_write(struct mp_trace_writer *writer, const struct mp_trace_block *
 }
 
 static int put_last_frames(struct mp_trace_writer *writer, struct mp_error *error) {
-    int code = trace_order_end(&writer->order, &writer->shape, MP_EINVAL, error);
-    if (!code && writer->blocks > 0)
-        code = put_frame(writer, error);
-    return code ? code : put_frame(writer, error);
+    MP_TRY(trace_order_end(&writer->order, &writer->shape, MP_EINVAL, error));
+    if (writer->blocks > 0)
+        MP_TRY(put_frame(writer, error));
+    return put_frame(writer, error);
 }
 
 int mp_trace_writer_finish(struct mp_trace_writer *writer, bool commit, struct mp_error *error) {

@@ -62,9 +62,7 @@ static void spread_others(const struct mp_generate_options *options, double shar
 static int heat_spot(const struct mp_generate_options *options, int64_t spot, int layer,
                      double share[], struct mp_error *error) {
     const int experts = options->experts, hot = hot_count(options);
-    int code = check_heat(options, error);
-    if (code)
-        return code;
+    MP_TRY(check_heat(options, error));
     int *order = calloc((size_t)experts, sizeof *order);
     if (!order)
         return mp_fail(error, MP_ENOMEM, "no memory for the order of %d experts", experts);
@@ -87,11 +85,8 @@ int mp_share_hot_experts(const struct mp_generate_options *options, int64_t iter
 /* Experts of one rank, or evenly over the ranks, then a second on each, and so on. */
 static int heat_ranks(const struct mp_generate_options *options, bool one_rank, int layer,
                       double share[], struct mp_error *error) {
-    int code = check_ranks(options, error);
-    if (!code)
-        code = check_heat(options, error);
-    if (code)
-        return code;
+    MP_TRY(check_ranks(options, error));
+    MP_TRY(check_heat(options, error));
     const int ranks = options->ranks, hot = hot_count(options), local = options->experts / ranks;
     if (one_rank && hot > local)
         return mp_fail(error, MP_EINVAL,
@@ -124,9 +119,8 @@ int mp_share_spread(const struct mp_generate_options *options, int64_t iteration
 int mp_share_empty(const struct mp_generate_options *options, int64_t iteration, int layer,
                    double share[], struct mp_error *error) {
     (void)iteration;
-    int code = options->empty_what ? check_ranks(options, error) : MP_OK;
-    if (code)
-        return code;
+    if (options->empty_what)
+        MP_TRY(check_ranks(options, error));
     const int units = options->empty_what ? options->ranks : options->experts;
     const int size = options->experts / units;
     int empty = (int)floor(options->empty * units + 0.5);
@@ -171,8 +165,8 @@ int mp_share_burst(const struct mp_generate_options *options, int64_t iteration,
         return mp_fail(error, MP_EINVAL,
                        "bursts of %d iterations do not end before the next, every %d iterations",
                        options->length, options->period);
-    int code = heat_spot(options, 0, layer, share, error); /* checks the heat at any iteration */
-    if (code || mp_epoch_burst(options, iteration))
-        return code;
+    MP_TRY(heat_spot(options, 0, layer, share, error)); /* checks the heat at any iteration */
+    if (mp_epoch_burst(options, iteration))
+        return MP_OK;
     return mp_share_equal(options, iteration, layer, share, error);
 }

@@ -56,9 +56,7 @@ static int fold_routes(const struct mp_load *from, struct mp_load *to, struct mp
     int each = from->ranks / to->ranks;
     mp_load_drop_routes(to);
     struct mp_load merged = {.ranks = from->ranks, .experts = from->experts};
-    int code = mp_load_copy_routes(&merged, from, error);
-    if (code)
-        return code;
+    MP_TRY(mp_load_copy_routes(&merged, from, error));
     to->routes = merged.routes;
     for (int rank = 0; rank <= to->ranks; rank++)
         to->routes->begin[rank] = to->routes->begin[rank * each];
@@ -225,9 +223,7 @@ static int check_wanted(const struct mp_trace_shape *have, const struct mp_resha
 static int find_shape(struct reshaped *reshaped, const struct mp_reshape *wanted,
                       struct mp_error *error) {
     const struct mp_trace_shape *have = &reshaped->from;
-    int code = check_wanted(have, wanted, error);
-    if (code)
-        return code;
+    MP_TRY(check_wanted(have, wanted, error));
     reshaped->to = (struct mp_trace_shape){
         .ranks = wanted->ranks ? wanted->ranks : have->ranks,
         .experts = wanted->experts ? wanted->experts : have->experts,
@@ -242,7 +238,7 @@ static int find_shape(struct reshaped *reshaped, const struct mp_reshape *wanted
     reshaped->routes = mp_trace_stream_info(reshaped->source)->routes && !reshaped->merges &&
                        reshaped->tokens == 0 && reshaped->to.ranks <= have->ranks &&
                        reshaped->to.experts == have->experts && reshaped->to.layers <= have->layers;
-    code = check_divides("ranks", have->ranks, reshaped->to.ranks, error);
+    int code = check_divides("ranks", have->ranks, reshaped->to.ranks, error);
     if (!code)
         code = check_divides("experts", have->experts, reshaped->to.experts, error);
     if (!code)
@@ -310,24 +306,23 @@ static int describe(const struct reshaped *reshaped, const struct mp_reshape *wa
 
 static int create_loads(struct reshaped *reshaped, struct mp_error *error) {
     const struct mp_trace_shape *from = &reshaped->from, *to = &reshaped->to;
-    int code = MP_OK;
     if (to->ranks != from->ranks)
-        code = mp_load_create(to->ranks, from->experts, &reshaped->by_ranks, error);
-    if (!code && to->experts != from->experts)
-        code = mp_load_create(to->ranks, to->experts, &reshaped->by_experts, error);
-    if (!code && reshaped->tokens > 0)
-        code = mp_scale_create(to->experts, &reshaped->scale, error);
-    if (code || !reshaped->merges)
-        return code;
+        MP_TRY(mp_load_create(to->ranks, from->experts, &reshaped->by_ranks, error));
+    if (to->experts != from->experts)
+        MP_TRY(mp_load_create(to->ranks, to->experts, &reshaped->by_experts, error));
+    if (reshaped->tokens > 0)
+        MP_TRY(mp_scale_create(to->experts, &reshaped->scale, error));
+    if (!reshaped->merges)
+        return MP_OK;
     reshaped->sum = calloc((size_t)from->layers, sizeof *reshaped->sum);
     if (!reshaped->sum)
         return mp_fail(error, MP_ENOMEM, "no memory for the sums of %d layers", from->layers);
-    for (int layer = 0; layer < to->layers && !code; layer++) {
+    for (int layer = 0; layer < to->layers; layer++) {
         struct mp_load *sum = &reshaped->sum[source_layer(reshaped, layer)];
         if (!sum->count)
-            code = mp_load_create(to->ranks, to->experts, sum, error);
+            MP_TRY(mp_load_create(to->ranks, to->experts, sum, error));
     }
-    return code;
+    return MP_OK;
 }
 
 int mp_trace_reshape(struct mp_trace_stream *source, const struct mp_reshape *wanted,

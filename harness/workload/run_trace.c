@@ -144,9 +144,7 @@ static int next(void *self, struct mp_trace_block *block, bool *end, struct mp_e
     block->micro_batch = 0;
     block->layer = run->layer;
     for (int rank = 0; rank < run->shape.ranks; rank++) {
-        int code = read_row(run, rank, block->load.count + (long)rank * run->shape.experts, error);
-        if (code)
-            return code;
+        MP_TRY(read_row(run, rank, block->load.count + (long)rank * run->shape.experts, error));
     }
     int code = run->choices ? read_tokens(run, &block->load, error) : MP_OK;
     run->layer++;
@@ -207,12 +205,10 @@ static int count_left_out(struct run_trace *run, struct mp_trace_info *info,
                           struct mp_error *error) {
     const int64_t values[] = {run->run_id, (int64_t)info->shape.ranks * info->shape.layers};
     int64_t left_out;
-    int code = mp_store_numbers(run->store,
-                                "SELECT count(*) FROM (SELECT 1 FROM load WHERE run_id = ?1 AND "
-                                "iteration >= 0 GROUP BY iteration HAVING count(*) <> ?2)",
-                                values, 2, &left_out, 1, error);
-    if (code)
-        return code;
+    MP_TRY(mp_store_numbers(run->store,
+                            "SELECT count(*) FROM (SELECT 1 FROM load WHERE run_id = ?1 AND "
+                            "iteration >= 0 GROUP BY iteration HAVING count(*) <> ?2)",
+                            values, 2, &left_out, 1, error));
     if (left_out == 0)
         info->notes = strdup("");
     else if (asprintf(&info->notes, "iterations left out that not every rank finished: %lld",
@@ -227,11 +223,10 @@ static int find_choices(struct run_trace *run, struct mp_trace_info *info, struc
         "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'choice' AND ?1 = ?1",
         "SELECT 1 FROM choice WHERE run_id = ?1 AND iteration >= 0 LIMIT 1"};
     int64_t there = 1;
-    int code = MP_OK;
-    for (int i = 0; i < 2 && !code && there; i++)
-        code = mp_store_numbers(run->store, asked[i], &run->run_id, 1, &there, 1, error);
-    if (code || !there || info->shape.top_k == 0)
-        return code;
+    for (int i = 0; i < 2 && there; i++)
+        MP_TRY(mp_store_numbers(run->store, asked[i], &run->run_id, 1, &there, 1, error));
+    if (!there || info->shape.top_k == 0)
+        return MP_OK;
     info->routes = true;
     run->tokens = calloc((size_t)info->shape.ranks, sizeof *run->tokens);
     if (!run->tokens)

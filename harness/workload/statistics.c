@@ -149,13 +149,9 @@ static void compare(struct mp_trace_statistics *statistics, int layer) {
 int mp_trace_statistics_add(struct mp_trace_statistics *statistics,
                             const struct mp_trace_block *block, struct mp_error *error) {
     const struct mp_trace_shape *shape = &statistics->shape;
-    int code = reserve(statistics, error);
-    if (code)
-        return code;
+    MP_TRY(reserve(statistics, error));
     if (block->layer == 0 && block->micro_batch == 0)
-        code = start_iteration(statistics, block->iteration, error);
-    if (code)
-        return code;
+        MP_TRY(start_iteration(statistics, block->iteration, error));
     struct measured *measured = &statistics->block[statistics->blocks++];
     int64_t *sum = present(statistics)->routes + (size_t)block->layer * (size_t)shape->experts;
     *measured = (struct measured){.iteration = block->iteration};

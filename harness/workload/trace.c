@@ -128,12 +128,10 @@ static int check_tokens(struct mp_trace_stream *stream, struct mp_error *error) 
 /* Fetches a block into the stream, checked. */
 static int advance(struct mp_trace_stream *stream, struct mp_error *error) {
     const struct mp_trace_shape *shape = &stream->info.shape;
-    int code = stream->operations->next(stream->self, &stream->block, &stream->ended, error);
-    if (code)
-        return code;
+    MP_TRY(stream->operations->next(stream->self, &stream->block, &stream->ended, error));
     if (stream->ended)
         return trace_order_end(&stream->order, shape, MP_EFORMAT, error);
-    code = trace_order_take(&stream->order, shape, &stream->block, MP_EFORMAT, error);
+    int code = trace_order_take(&stream->order, shape, &stream->block, MP_EFORMAT, error);
     if (!code && !stream->info.ragged)
         code = check_sums(stream, error);
     return code || !stream->info.routes ? code : check_tokens(stream, error);

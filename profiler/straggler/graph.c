@@ -227,8 +227,8 @@ static int allocate(struct mp_graph *graph, struct mp_arena *working, struct key
     MP_TAKE(&graph->arena, graph->done, done);
     MP_TAKE(working, *key, spans);
     MP_TAKE(working, *moment, 2 * spans);
-    int code = mp_arena_check(working, error);
-    return code ? code : mp_arena_check(&graph->arena, error);
+    MP_TRY(mp_arena_check(working, error));
+    return mp_arena_check(&graph->arena, error);
 }
 
 static void build(struct mp_graph *graph, double tolerance, struct key key[],

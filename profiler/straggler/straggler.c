@@ -81,23 +81,16 @@ static void find_untold(struct analysis *analysis) {
 
 static int analyse_waiting(struct analysis *analysis, struct mp_error *error) {
     struct mp_straggler *out = analysis->out;
-    int code = analysis_make_graph(analysis, error);
-    if (!code && !anybody_meets(analysis->graph)) {
+    MP_TRY(analysis_make_graph(analysis, error));
+    if (!anybody_meets(analysis->graph)) {
         out->abstentions |= MP_ABSTAINS_NO_MEETINGS;
         return MP_OK;
     }
-    if (!code)
-        code = mp_waits_find(analysis->graph, &analysis->waits, error);
-    if (!code)
-        code = mp_causes_find(analysis->graph, &analysis->causes, error);
-    if (!code)
-        code = analysis_find(analysis, error);
-    if (!code)
-        code = analysis_find_places(analysis, error);
-    if (!code)
-        code = mp_slowdowns_find(analysis->graph, &out->slowdowns, error);
-    if (code)
-        return code;
+    MP_TRY(mp_waits_find(analysis->graph, &analysis->waits, error));
+    MP_TRY(mp_causes_find(analysis->graph, &analysis->causes, error));
+    MP_TRY(analysis_find(analysis, error));
+    MP_TRY(analysis_find_places(analysis, error));
+    MP_TRY(mp_slowdowns_find(analysis->graph, &out->slowdowns, error));
     if (out->clock_free)
         out->abstentions |= MP_ABSTAINS_CLOCKS;
     if (!analysis->causes.knows_tokens)

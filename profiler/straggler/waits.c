@@ -196,10 +196,9 @@ static int charge_wait(struct walk *walk, int late, int waiting, struct mp_error
 
 static int find_all(struct walk *walk, struct mp_error *error) {
     const struct mp_graph *graph = walk->graph;
-    int code = MP_OK;
-    for (int i = 0; i < graph->times.iterations && !code; i++) {
+    for (int i = 0; i < graph->times.iterations; i++) {
         const struct mp_graph_stage *stage = &graph->stage[i];
-        for (int e = 0; e < 2 * stage->nodes && !code; e++) {
+        for (int e = 0; e < 2 * stage->nodes; e++) {
             int event = graph->event[2 * stage->first_node + e], index = event / 2;
             const struct mp_graph_node *node = &graph->node[index];
             if (event % 2 == 0 || node->last < 0 || node->last == index)
@@ -212,10 +211,10 @@ static int find_all(struct walk *walk, struct mp_error *error) {
             if (!(wait > 0))
                 continue;
             walk->waits->wait[index] = wait;
-            code = charge_wait(walk, node->last, index, error);
+            MP_TRY(charge_wait(walk, node->last, index, error));
         }
     }
-    return code;
+    return MP_OK;
 }
 
 int mp_waits_find(const struct mp_graph *graph, struct mp_waits *waits, struct mp_error *error) {

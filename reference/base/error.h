@@ -34,6 +34,14 @@ struct mp_error {
 int mp_fail(struct mp_error *error, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Leaves the function with the code of a call that failed, where nothing has to be undone first. */
+#define MP_TRY(call)                                                                               \
+    do {                                                                                           \
+        int mp_tried = (call);                                                                     \
+        if (mp_tried)                                                                              \
+            return mp_tried;                                                                       \
+    } while (0)
+
 /* MP_ENOMEM, "no memory": where there is nothing to say of what it was for. */
 int mp_no_memory(struct mp_error *error);
 

@@ -126,11 +126,8 @@ static int read_struct(const struct mp_reading *reading, const struct mp_option 
                        void *options) {
     const struct mp_option_group alone[] = {{"", table, options, owner}, {0}};
     char right[256];
-    int code = mp_options_set_defaults(table, options, reading->error);
-    if (!code)
-        code = mp_groups_apply(reading, alone, mapping);
-    if (code)
-        return code;
+    MP_TRY(mp_options_set_defaults(table, options, reading->error));
+    MP_TRY(mp_groups_apply(reading, alone, mapping));
     fill_places(table, key, line, mapping, options);
     for (const struct mp_option *row = table; row->name; row++)
         if (*row->name && !row->default_value && !mp_yaml_get(mapping, row->name))
@@ -227,8 +224,7 @@ static bool takes_all(const struct mp_option_group groups[], const char *key) {
 
 static int apply(const struct mp_reading *reading, const struct mp_option_group groups[],
                  const char *key, const struct mp_yaml *mapping) {
-    int code = MP_OK;
-    for (int i = 0; i < mapping->count && !code; i++) {
+    for (int i = 0; i < mapping->count; i++) {
         const char *name = mapping->key[i];
         const struct mp_yaml *value = mapping->item[i];
         const struct mp_option_group *group = find_group(groups, key, name);
@@ -236,18 +232,17 @@ static int apply(const struct mp_reading *reading, const struct mp_option_group 
         char where[WHERE_SIZE];
         snprintf(where, sizeof where, "%.300s:%d", reading->path, mapping->key_line[i]);
         if (row)
-            code = mp_options_read_value(reading, row, mapping->key_line[i], value, group->values);
-        else if (*key || !*name || !find_group(groups, name, NULL))
-            code = takes_all(groups, key)
-                       ? MP_OK
-                       : option_fail_unknown(groups, key, name, where, reading->error);
-        else if (value->kind == MP_YAML_MAPPING)
-            code = apply(reading, groups, name, value);
+            MP_TRY(mp_options_read_value(reading, row, mapping->key_line[i], value, group->values));
+        else if (*key || !*name || !find_group(groups, name, NULL)) {
+            if (!takes_all(groups, key))
+                return option_fail_unknown(groups, key, name, where, reading->error);
+        } else if (value->kind == MP_YAML_MAPPING)
+            MP_TRY(apply(reading, groups, name, value));
         else if (value->kind != MP_YAML_SCALAR || *value->text)
-            code =
-                mp_reading_fail(reading, value->line, "%s: should be a mapping of options", name);
+            return mp_reading_fail(reading, value->line, "%s: should be a mapping of options",
+                                   name);
     }
-    return code;
+    return MP_OK;
 }
 
 int mp_groups_apply(const struct mp_reading *reading, const struct mp_option_group groups[],
@@ -304,14 +299,13 @@ static int write_rows(const struct mp_option_group *group, FILE *stream, struct 
 }
 
 int mp_groups_write(const struct mp_option_group groups[], FILE *stream, struct mp_error *error) {
-    int code = MP_OK;
-    for (const struct mp_option_group *group = groups; group->key && !code; group++) {
+    for (const struct mp_option_group *group = groups; group->key; group++) {
         if (*group->key && group->table)
             fprintf(stream, "%s:\n", group->key);
         if (group->table)
-            code = write_rows(group, stream, error);
+            MP_TRY(write_rows(group, stream, error));
     }
-    if (!code && ferror(stream))
-        code = mp_fail(error, MP_EIO, "can't write options: %s", strerror(errno));
-    return code;
+    if (ferror(stream))
+        return mp_fail(error, MP_EIO, "can't write options: %s", strerror(errno));
+    return MP_OK;
 }

@@ -76,10 +76,9 @@ static int load_solver(struct solver *solver, struct mp_error *error) {
 
 int mp_program_solver(char *text, size_t size, struct mp_error *error) {
     struct solver solver;
-    int code = load_solver(&solver, error);
-    if (!code)
-        snprintf(text, size, "CBC %s", solver.version());
-    return code;
+    MP_TRY(load_solver(&solver, error));
+    snprintf(text, size, "CBC %s", solver.version());
+    return MP_OK;
 }
 
 double mp_program_gap(double objective, double bound) {
@@ -110,9 +109,7 @@ struct mp_program {
 int mp_program_create(struct mp_program **program, struct mp_error *error) {
     struct solver solver;
     *program = NULL;
-    int code = load_solver(&solver, error);
-    if (code)
-        return code;
+    MP_TRY(load_solver(&solver, error));
     *program = calloc(1, sizeof **program);
     if (!*program)
         return mp_fail(error, MP_ENOMEM, "no memory for an integer program");

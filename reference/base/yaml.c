@@ -95,9 +95,7 @@ static int convert_sequence(struct conversion *conversion, const yaml_node_t *no
     if (!sequence->item)
         return no_memory(conversion);
     for (size_t i = 0; i < count; i++) {
-        int code = convert_item(conversion, start[i], depth + 1, &sequence->item[i]);
-        if (code)
-            return code;
+        MP_TRY(convert_item(conversion, start[i], depth + 1, &sequence->item[i]));
         sequence->count++;
     }
     return MP_OK;
@@ -122,9 +120,7 @@ static int convert_mapping(struct conversion *conversion, const yaml_node_t *nod
     if (conversion->arena->lacking)
         return no_memory(conversion);
     for (size_t i = 0; i < count; i++) {
-        int code = convert_entry(conversion, &start[i], depth, mapping);
-        if (code)
-            return code;
+        MP_TRY(convert_entry(conversion, &start[i], depth, mapping));
     }
     return check_duplicates(conversion, mapping);
 }

@@ -64,10 +64,8 @@ int mp_yaml_read_file(const char *path, char **text, size_t *size, struct mp_err
 int mp_yaml_load(const char *path, struct mp_yaml **document, struct mp_error *error) {
     char *text;
     size_t size;
-    int code = mp_yaml_read_file(path, &text, &size, error);
-    if (code)
-        return code;
-    code = mp_yaml_parse(path, text, size, document, error);
+    MP_TRY(mp_yaml_read_file(path, &text, &size, error));
+    int code = mp_yaml_parse(path, text, size, document, error);
     free(text);
     return code;
 }

@@ -40,14 +40,10 @@ static int answer(struct mp_comm *comm, int trips, int tag, int64_t best[2],
                   struct mp_error *error) {
     for (int trip = 0; trip < trips; trip++) {
         int64_t here[2];
-        int code = pass(comm, here, sizeof *here, 0, tag, false, error);
-        if (code)
-            return code;
+        MP_TRY(pass(comm, here, sizeof *here, 0, tag, false, error));
         here[0] = mp_clock_ns();
         here[1] = mp_clock_ns();
-        code = pass(comm, here, sizeof here, 0, tag, true, error);
-        if (code)
-            return code;
+        MP_TRY(pass(comm, here, sizeof here, 0, tag, true, error));
     }
     return pass(comm, best, 2 * sizeof *best, 0, tag, false, error);
 }

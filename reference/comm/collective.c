@@ -95,9 +95,7 @@ int mp_gather_counts_start(struct mp_comm *comm, const uint32_t *mine, int count
     if (count < 0)
         return mp_fail(error, MP_EINVAL, "rank %d: a gather of %d counts", comm->rank, count);
     const struct mp_queued_operations *queued = mp_transport_queued(comm);
-    int code = mp_request_begin(comm, request, MP_COMM_EXCHANGE, NULL, error);
-    if (code)
-        return code;
+    MP_TRY(mp_request_begin(comm, request, MP_COMM_EXCHANGE, NULL, error));
     if (comm->ranks == 1)
         memmove(all, mine, (size_t)count * sizeof *all);
     if (comm->ranks == 1 || count == 0)
@@ -112,9 +110,7 @@ int mp_gather_counts_start(struct mp_comm *comm, const uint32_t *mine, int count
 int mp_all_reduce_start(struct mp_comm *comm, float *values, size_t count, mp_stream stream,
                         struct mp_request *request, struct mp_error *error) {
     const struct mp_queued_operations *queued = mp_transport_queued(comm);
-    int code = mp_request_begin(comm, request, MP_COMM_BACKGROUND, stream, error);
-    if (code)
-        return code;
+    MP_TRY(mp_request_begin(comm, request, MP_COMM_BACKGROUND, stream, error));
     if (comm->ranks == 1 || count == 0)
         return mp_request_started(request, MP_OK);
     /* What a ring sends; the library may choose another algorithm of the same volume. */

@@ -75,19 +75,18 @@ bool mp_exchange_reads_next(const struct mp_request *request) {
 int mp_exchange_next_hop(struct mp_request *request, mp_stream stream, struct mp_exchange_hop *hop,
                          struct mp_error *error) {
     struct mp_exchange_rows *rows = &request->rows;
-    int code = MP_OK;
     hop->send_rows = NULL;
-    while (!code && rows->walk.to != MP_ROWS_THERE && mp_exchange_walk_next(&rows->walk)) {
+    while (rows->walk.to != MP_ROWS_THERE && mp_exchange_walk_next(&rows->walk)) {
         if (rows->walk.travels) {
             *hop = hop_of(rows);
             return MP_OK;
         }
         if (rows->maker)
-            code = rows->maker->make(rows->maker->context, stream, error);
+            MP_TRY(rows->maker->make(rows->maker->context, stream, error));
         else
             put_in_order(request, stream);
     }
-    return code;
+    return MP_OK;
 }
 
 void mp_exchange_copy_own(struct mp_request *request, const struct mp_exchange_hop *hop,
@@ -195,9 +194,7 @@ static int begin(struct mp_comm *comm, const struct mp_exchange_path *path, mp_s
 int mp_exchange_path_start(struct mp_comm *comm, const struct mp_exchange_path *path, bool back,
                            size_t row_bytes, const void *here, void *there, void *const transit[2],
                            mp_stream stream, struct mp_request *request, struct mp_error *error) {
-    int code = begin(comm, path, stream, request, error);
-    if (code)
-        return code;
+    MP_TRY(begin(comm, path, stream, request, error));
     request->rows = (struct mp_exchange_rows){.cargoes = 1};
     request->rows.cargo[0].row_bytes = row_bytes;
     char **memory = request->rows.cargo[0].memory;
@@ -214,9 +211,7 @@ int mp_exchange_made_start(struct mp_comm *comm, const struct mp_exchange_path *
                            const struct mp_exchange_cargo cargo[], int cargoes,
                            const struct mp_exchange_maker *maker, mp_stream stream,
                            struct mp_request *request, struct mp_error *error) {
-    int code = begin(comm, path, stream, request, error);
-    if (code)
-        return code;
+    MP_TRY(begin(comm, path, stream, request, error));
     request->rows = (struct mp_exchange_rows){.cargoes = cargoes, .maker = maker};
     for (int i = 0; i < cargoes; i++) {
         request->rows.cargo[i].row_bytes = cargo[i].row_bytes;

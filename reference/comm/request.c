@@ -193,9 +193,7 @@ int mp_message_check(const struct mp_comm *comm, size_t bytes, int rank, struct 
 static int check_message(const struct mp_request *request, size_t bytes, int rank,
                          struct mp_error *error) {
     const struct mp_comm *comm = &request->transport->comm;
-    int code = mp_message_check(comm, bytes, rank, error);
-    if (code)
-        return code;
+    MP_TRY(mp_message_check(comm, bytes, rank, error));
     if (request->active == request->capacity)
         return mp_fail(error, MP_ELIMIT,
                        "rank %d: the request has room for %d messages at a time and needs more",

@@ -23,12 +23,10 @@ static int send_pieces(struct mp_request *request, int index, int child, int ran
     while (node->sent[child] < node->ready && node->outstanding[child] < MP_WINDOW) {
         int piece = node->sent[child]++;
         node->outstanding[child]++;
-        int code =
-            mp_request_send(request, piece_memory(node, piece), piece_size(flow, node, piece), rank,
-                            flow->first_tag + node->tag,
-                            (struct mp_note){.node = index, .index = piece, .child = child}, error);
-        if (code)
-            return code;
+        MP_TRY(mp_request_send(request, piece_memory(node, piece), piece_size(flow, node, piece),
+                               rank, flow->first_tag + node->tag,
+                               (struct mp_note){.node = index, .index = piece, .child = child},
+                               error));
     }
     return MP_OK;
 }
@@ -98,13 +96,11 @@ static int start_arrivals(struct mp_request *request, struct mp_error *error) {
             return MP_OK;
         flow->tail++;
         const struct mp_node *node = &flow->node[arrival->node];
-        int code = mp_request_receive(
+        MP_TRY(mp_request_receive(
             request, flow->buffer + (size_t)place * flow->buffer_bytes,
             piece_size(flow, node, arrival->piece), node->child[arrival->child],
             flow->first_tag + node->tag,
-            (struct mp_note){.node = arrival->node, .index = place, .child = -1}, error);
-        if (code)
-            return code;
+            (struct mp_note){.node = arrival->node, .index = place, .child = -1}, error));
     }
     return MP_OK;
 }
@@ -128,9 +124,7 @@ static int add_arrivals(struct mp_request *request, struct mp_error *error) {
         node->ready++;
         if (node->parent < 0)
             continue;
-        int code = send_pieces(request, arrival->node, 0, node->parent, error);
-        if (code)
-            return code;
+        MP_TRY(send_pieces(request, arrival->node, 0, node->parent, error));
     }
     return MP_OK;
 }
@@ -144,8 +138,8 @@ static int reduce_follow(struct mp_request *request, const struct mp_note *note,
         return send_pieces(request, note->node, 0, node->parent, error);
     }
     flow->arrival[note->index].here = true;
-    int code = add_arrivals(request, error);
-    return code ? code : start_arrivals(request, error);
+    MP_TRY(add_arrivals(request, error));
+    return start_arrivals(request, error);
 }
 
 static int check_bytes(const struct mp_comm *comm, const struct mp_flow *flow,
@@ -194,9 +188,7 @@ static int prepare(struct mp_request *request, const struct mp_transfers *list, 
 static int begin(struct mp_comm *comm, size_t bytes, mp_stream stream, struct mp_request *request,
                  struct mp_error *error) {
     struct mp_flow *flow = &request->flow;
-    int code = mp_request_begin(comm, request, MP_COMM_BACKGROUND, stream, error);
-    if (code)
-        return code;
+    MP_TRY(mp_request_begin(comm, request, MP_COMM_BACKGROUND, stream, error));
     flow->nodes = 0;
     flow->moves = false;
     flow->bytes = bytes;
@@ -222,11 +214,9 @@ int mp_sparse_all_gather_start(struct mp_comm *comm, const struct mp_transfers *
                                enum mp_stage stage, int experts, void *const chunk[], size_t bytes,
                                mp_stream stream, struct mp_request *request,
                                struct mp_error *error) {
-    int code = begin(comm, bytes, stream, request, error);
-    if (code)
-        return code;
+    MP_TRY(begin(comm, bytes, stream, request, error));
     request->follow = gather_follow;
-    code = prepare(request, list, stage, experts, chunk, false, error);
+    int code = prepare(request, list, stage, experts, chunk, false, error);
     if (mp_transport_queued(comm))
         return queue(request, comm->operations->queued->down, code, error);
     for (int i = 0; code == MP_OK && i < request->flow.nodes; i++) {
@@ -245,12 +235,10 @@ int mp_sparse_reduce_scatter_start(struct mp_comm *comm, const struct mp_transfe
     if (bytes % sizeof(float))
         return mp_fail(error, MP_EINVAL, "rank %d: a sum over chunks of %zu bytes, no whole floats",
                        comm->rank, bytes);
-    int code = begin(comm, bytes, stream, request, error);
-    if (code)
-        return code;
+    MP_TRY(begin(comm, bytes, stream, request, error));
     request->follow = reduce_follow;
-    code = prepare(request, list, MP_STAGE_BACKWARD_REDUCE, experts, (void *const *)chunk, true,
-                   error);
+    int code = prepare(request, list, MP_STAGE_BACKWARD_REDUCE, experts, (void *const *)chunk, true,
+                       error);
     if (mp_transport_queued(comm))
         return queue(request, comm->operations->queued->up, code, error);
     for (int i = 0; code == MP_OK && i < request->flow.nodes; i++) {
@@ -331,12 +319,10 @@ static int prepare_moves(struct mp_request *request, const struct mp_transfer li
 int mp_move_start(struct mp_comm *comm, const struct mp_transfer list[], int count,
                   void *const send_chunk[], void *const receive_chunk[], size_t bytes,
                   mp_stream stream, struct mp_request *request, struct mp_error *error) {
-    int code = begin(comm, bytes, stream, request, error);
-    if (code)
-        return code;
+    MP_TRY(begin(comm, bytes, stream, request, error));
     request->follow = gather_follow;
     request->flow.moves = true;
-    code = prepare_moves(request, list, count, send_chunk, receive_chunk, error);
+    int code = prepare_moves(request, list, count, send_chunk, receive_chunk, error);
     if (mp_transport_queued(comm))
         return queue(request, comm->operations->queued->down, code, error);
     for (int i = 0; code == MP_OK && i < request->flow.nodes; i++)

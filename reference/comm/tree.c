@@ -76,9 +76,7 @@ static int collect(const struct mp_comm *comm, struct mp_flow *flow,
         const struct mp_transfer *transfer = &list->item[i];
         if (transfer->stage != stage)
             continue;
-        int code = check_transfer(comm, transfer, experts, error);
-        if (code)
-            return code;
+        MP_TRY(check_transfer(comm, transfer, experts, error));
         if (count == flow->limit)
             return mp_fail(error, MP_ELIMIT,
                            "rank %d: the request was made for %d transfers and the list has more",
@@ -174,9 +172,7 @@ int mp_trees_build(const struct mp_comm *comm, struct mp_flow *flow,
                    const struct mp_transfers *list, enum mp_stage stage, int experts, bool reduce,
                    int *trees, struct mp_error *error) {
     int count = collect(comm, flow, list, stage, experts, reduce, error);
-    int code = count < 0 ? count : check_keys(comm, list, flow->key, count, reduce, error);
-    if (code)
-        return code;
+    MP_TRY(count < 0 ? count : check_keys(comm, list, flow->key, count, reduce, error));
     flow->nodes = 0;
     *trees = 0;
     for (int begin = 0; begin < count; ++*trees) {

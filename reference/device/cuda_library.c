@@ -45,9 +45,7 @@ static int find_library(char path[PATH_SIZE], struct mp_error *error) {
 /* The library stays loaded: asking again finds the same one.  dlopen counts, and counts only. */
 static int load(struct library *library, struct mp_error *error) {
     char path[PATH_SIZE];
-    int code = find_library(path, error);
-    if (code)
-        return code;
+    MP_TRY(find_library(path, error));
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!handle) {
         const char *why = dlerror();
@@ -79,6 +77,6 @@ int mp_device_cuda_create(const struct mp_cuda_settings *settings,
 
 int mp_device_cuda_list(struct mp_cuda_gpu gpus[], int limit, int *count, struct mp_error *error) {
     struct library library;
-    int code = load(&library, error);
-    return code ? code : library.list(gpus, limit, count, error);
+    MP_TRY(load(&library, error));
+    return library.list(gpus, limit, count, error);
 }

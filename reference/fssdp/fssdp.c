@@ -102,9 +102,7 @@ static int create_parts(struct fssdp *self, struct mp_error *error) {
 
 static int create(struct fssdp *self, const struct mp_setting *setting, const void *options,
                   bool frugal, struct mp_error *error) {
-    int code = check_setting(setting, options, frugal, error);
-    if (code)
-        return code;
+    MP_TRY(check_setting(setting, options, frugal, error));
     self->setting = *setting;
     self->frugal = frugal;
     self->options = *(const struct mp_fssdp_options *)options;
@@ -149,9 +147,7 @@ static int add_copies(const struct mp_materializer *materializer, struct mp_plan
                       enum mp_stage stage, struct mp_error *error) {
     for (int index = 0; index < materializer->copies; index++) {
         struct mp_copy copy = materializer->copy[index];
-        int code = mp_plan_add_copy(plan, copy.expert, copy.rank, stage, error);
-        if (code)
-            return code;
+        MP_TRY(mp_plan_add_copy(plan, copy.expert, copy.rank, stage, error));
     }
     return MP_OK;
 }
@@ -210,9 +206,7 @@ static int fssdp_after_gate(void *opaque, const struct mp_load *load, struct mp_
         copies = mp_calibrate(&self->calibrator, &self->materializer, &plan->during, load,
                               self->options.memory);
     if (copies) {
-        int code = add_copies(&self->materializer, plan, MP_STAGE_AFTER_GATE, error);
-        if (code)
-            return code;
+        MP_TRY(add_copies(&self->materializer, plan, MP_STAGE_AFTER_GATE, error));
     }
     return mp_plan_dispatch_nearest(plan, load, error);
 }

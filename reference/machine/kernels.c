@@ -37,13 +37,9 @@ static int time_copy(struct bench *bench, size_t floats, int times, double *seco
 
 static int measure_copies(struct bench *bench, struct mp_machine *machine, struct mp_error *error) {
     double large, rows, few;
-    int code = time_copy(bench, large_floats(bench), 1, &large, error);
-    if (!code)
-        code = time_copy(bench, ROWS_FLOATS, 1, &rows, error);
-    if (!code)
-        code = time_copy(bench, FEW_FLOATS, 1000, &few, error);
-    if (code)
-        return code;
+    MP_TRY(time_copy(bench, large_floats(bench), 1, &large, error));
+    MP_TRY(time_copy(bench, ROWS_FLOATS, 1, &rows, error));
+    MP_TRY(time_copy(bench, FEW_FLOATS, 1000, &few, error));
     machine->memory_bandwidth = 2.0 * sizeof(float) * (double)large_floats(bench) / large;
     machine->copy_latency = few;
     machine->copy_bandwidth =
@@ -134,10 +130,8 @@ static int measure_attention(struct bench *bench, struct mp_machine *machine,
 }
 
 int machine_kernels(struct bench *bench, struct mp_machine *machine, struct mp_error *error) {
-    int code = measure_copies(bench, machine, error);
-    if (!code)
-        code = measure_elements(bench, machine, error);
-    if (!code)
-        code = measure_attention(bench, machine, error);
-    return code ? code : measure_update(bench, machine, error); /* last: it zeroes a buffer */
+    MP_TRY(measure_copies(bench, machine, error));
+    MP_TRY(measure_elements(bench, machine, error));
+    MP_TRY(measure_attention(bench, machine, error));
+    return measure_update(bench, machine, error); /* last: it zeroes a buffer */
 }

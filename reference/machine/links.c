@@ -41,43 +41,39 @@ static int exchange(const struct traffic *t, enum pattern pattern, int turn,
 
 static int carry(void *context, int turn, struct mp_error *error) {
     const struct traffic *t = context;
-    int code = MP_OK;
-    for (int i = 0; i < t->times && !code; i++) {
+    for (int i = 0; i < t->times; i++) {
         int at = turn * t->times + i;
-        code = exchange(t, t->one_way ? THERE : ALL, at, error);
-        if (!code)
-            code = mp_request_wait(t->request, error);
-        if (!code && t->one_way)
-            code = exchange(t, BACK, at, error);
-        if (!code && t->one_way)
-            code = mp_request_wait(t->request, error);
+        MP_TRY(exchange(t, t->one_way ? THERE : ALL, at, error));
+        MP_TRY(mp_request_wait(t->request, error));
+        if (t->one_way)
+            MP_TRY(exchange(t, BACK, at, error));
+        if (t->one_way)
+            MP_TRY(mp_request_wait(t->request, error));
     }
-    return code;
+    return MP_OK;
 }
 
 /* Products in whose pauses what is in flight moves on, as between those of a grouped product. */
 static int compute(void *context, int turn, struct mp_error *error) {
     const struct traffic *t = context;
     const struct bench *bench = t->bench;
-    int code = MP_OK;
-    for (int i = 0; i < t->products && !code; i++) {
+    for (int i = 0; i < t->products; i++) {
         size_t rows = (size_t)PRODUCT_ROWS * PRODUCT_COLUMNS;
         float *in = bench_part(bench, 2, 2 * i, rows), *out = bench_part(bench, 2, 2 * i + 1, rows);
         float *matrix = bench_part(bench, 3, turn + i, (size_t)PRODUCT_WIDTH * PRODUCT_COLUMNS);
         bench->device->operations->gemm(bench->device, NULL, false, false, PRODUCT_ROWS,
                                         PRODUCT_WIDTH, PRODUCT_COLUMNS, 1, in, PRODUCT_COLUMNS,
                                         matrix, PRODUCT_WIDTH, 0, out, PRODUCT_WIDTH);
-        code = mp_comm_progress(bench->comm, error);
+        MP_TRY(mp_comm_progress(bench->comm, error));
     }
-    return code;
+    return MP_OK;
 }
 
 static int carry_and_compute(void *context, int turn, struct mp_error *error) {
     const struct traffic *t = context;
-    int code = exchange(t, ALL, turn, error);
-    if (!code)
-        code = compute(context, turn, error);
-    return code ? code : mp_request_wait(t->request, error);
+    MP_TRY(exchange(t, ALL, turn, error));
+    MP_TRY(compute(context, turn, error));
+    return mp_request_wait(t->request, error);
 }
 
 static int growth(const struct bench *bench) {
@@ -149,22 +145,16 @@ static int measure_overlap(struct traffic *t, struct mp_machine *machine, struct
                (size_t)(ranks - 1) / sizeof(float) * sizeof(float);
     t->times = 1;
     t->products = PIECES;
-    int code = bench_time(t->bench, true, carry, t, &transfer, error);
-    if (!code)
-        code = bench_time(t->bench, true, compute, t, &piece, error);
-    if (code)
-        return code;
+    MP_TRY(bench_time(t->bench, true, carry, t, &transfer, error));
+    MP_TRY(bench_time(t->bench, true, compute, t, &piece, error));
     double wanted = 3 * transfer / (piece / PIECES); /* products for three times as long */
     if (t->bench->round == 0)                        /* all rounds time the same */
         t->bench->products = wanted < PIECES         ? PIECES
                              : wanted > 100 * PIECES ? 100 * PIECES
                                                      : (int)wanted;
     t->products = t->bench->products;
-    code = bench_time(t->bench, true, compute, t, &products, error);
-    if (!code)
-        code = bench_time(t->bench, true, carry_and_compute, t, &both, error);
-    if (code)
-        return code;
+    MP_TRY(bench_time(t->bench, true, compute, t, &products, error));
+    MP_TRY(bench_time(t->bench, true, carry_and_compute, t, &both, error));
     double share = (transfer + products - both) / transfer;
     machine->overlap = share < 0 ? 0 : share > 1 ? 1 : share;
     bench_step(t->bench);

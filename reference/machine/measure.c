@@ -112,9 +112,7 @@ static int create_bench(struct bench *bench, struct mp_error *error) {
         .tokens = 4096};
     /* Larger than the caches of this day, all buffers together. */
     bench->pool_floats = bench->settings->quick ? 1 << 23 : 1 << 24;
-    int code = mp_device_cpu_create(bench->settings->threads, &limits, &bench->device, error);
-    if (code)
-        return code;
+    MP_TRY(mp_device_cpu_create(bench->settings->threads, &limits, &bench->device, error));
     size_t bytes = bench->pool_floats * sizeof(float);
     bench->random = malloc(bytes);
     bench->seconds = calloc(BENCH_FIGURES, sizeof *bench->seconds);
@@ -152,11 +150,11 @@ static int check_host(struct mp_comm *comm, struct mp_error *error) {
     for (const char *letter = name; *letter; letter++)
         hash = (hash ^ (unsigned char)*letter) * 16777619u;
     double both[2] = {hash, -(double)hash};
-    int code = mp_comm_maximum(comm, both, 2, error);
-    if (!code && both[0] + both[1] != 0)
-        code = mp_fail(error, MP_EINVAL,
+    MP_TRY(mp_comm_maximum(comm, both, 2, error));
+    if (both[0] + both[1] != 0)
+        return mp_fail(error, MP_EINVAL,
                        "ranks are on several machines; calibrate measures one of them");
-    return code;
+    return MP_OK;
 }
 
 /* Each round puts the figures of all rounds so far into the machine. */
@@ -166,12 +164,11 @@ static int measure_round(struct bench *bench, struct mp_machine *machine, struct
     for (int i = 0; i < 4; i++)
         bench->device->operations->copy_from_host(
             bench->device, NULL, bench->pool[i], bench->random, bench->pool_floats * sizeof(float));
-    int code = machine_products(bench, machine, error);
-    if (!code)
-        code = machine_kernels(bench, machine, error);
-    if (!code && machine->ranks > 1)
-        code = machine_links(bench, machine, error);
-    return code;
+    MP_TRY(machine_products(bench, machine, error));
+    MP_TRY(machine_kernels(bench, machine, error));
+    if (machine->ranks > 1)
+        MP_TRY(machine_links(bench, machine, error));
+    return MP_OK;
 }
 
 static int measure_rounds(struct bench *bench, struct mp_machine *machine, struct mp_error *error) {

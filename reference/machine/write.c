@@ -101,9 +101,7 @@ int mp_machine_write(const struct mp_machine *machine, const char *processor, co
                      struct mp_error *error) {
     char name[256], origin[TEXT_SIZE];
     struct mp_whole_file file;
-    int code = mp_whole_file_open(&file, path, error);
-    if (code)
-        return code;
+    MP_TRY(mp_whole_file_open(&file, path, error));
     clean(processor, name, sizeof name);
     write_origin(machine, name, origin);
     fprintf(file.stream,

@@ -274,10 +274,10 @@ static int reserve(struct mp_model *model, int layer, int64_t sent, int64_t work
 
 int mp_model_reserve(struct mp_model *model, int layer, struct mp_error *error) {
     struct mp_routing *routing = &model->state[layer].routing;
-    int code = reserve(model, layer, routing->send_total, routing->receive_total, true, error);
-    if (!code && !routing->in_order)
+    MP_TRY(reserve(model, layer, routing->send_total, routing->receive_total, true, error));
+    if (!routing->in_order)
         mp_routing_index(routing, model->state[layer].index.memory);
-    return code;
+    return MP_OK;
 }
 
 int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device, int sequences,

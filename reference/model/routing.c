@@ -390,9 +390,7 @@ static int check_exchange(const struct mp_plan *plan, int rank, const struct mp_
 
 int mp_routing_build(const struct mp_plan *plan, const struct mp_load *load, int rank,
                      struct mp_routing *routing, struct mp_error *error) {
-    int code = check_exchange(plan, rank, routing, error);
-    if (code)
-        return code;
+    MP_TRY(check_exchange(plan, rank, routing, error));
     struct groups groups = groups_of(plan, rank);
     routing->order = plan->policy->route_order;
     routing->renormalise_survivors = plan->policy->renormalise_survivors;
@@ -402,13 +400,10 @@ int mp_routing_build(const struct mp_plan *plan, const struct mp_load *load, int
     routing->deduplicated = mp_exchange_of(plan->exchange)->deduplicates;
     routing->degree = plan->degree;
     find_late_copies(plan, rank, routing);
-    code = list_parts(plan, load, rank, routing, error);
-    if (!code)
-        code = place_parts(plan, rank, routing, error);
-    if (!code && plan->policy->overlaid)
-        code = overlay_parts(plan, load, rank, routing, error);
-    if (code)
-        return code;
+    MP_TRY(list_parts(plan, load, rank, routing, error));
+    MP_TRY(place_parts(plan, rank, routing, error));
+    if (plan->policy->overlaid)
+        MP_TRY(overlay_parts(plan, load, rank, routing, error));
     int64_t total = count_received(plan, rank, routing);
     if (total > routing->receive_limit)
         return mp_fail(error, MP_ELIMIT,

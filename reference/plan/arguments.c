@@ -113,9 +113,7 @@ int cli_parse_arguments(const struct cli_usage *usage, cli_find_setting *setting
         }
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] == '-' && argv[i][1]) {
-            int code = take_flag(usage, setting, argc, argv, &i, error);
-            if (code)
-                return code;
+            MP_TRY(take_flag(usage, setting, argc, argv, &i, error));
             continue;
         }
         if (words->count >= usage->words_most)

@@ -30,9 +30,7 @@ int mp_expert_groups_create(const char *system, const struct mp_setting *setting
                                         .group = expert_parallel == MP_ALL    ? ranks
                                                  : expert_parallel == MP_AUTO ? most
                                                                               : expert_parallel};
-    int code = check_sizes(groups, error);
-    if (code)
-        return code;
+    MP_TRY(check_sizes(groups, error));
     groups->groups = ranks / groups->group;
     groups->each = experts / groups->group;
     return MP_OK;

@@ -14,15 +14,13 @@ int mp_layouts_create(struct mp_arena *memory, int layers, int ranks, int expert
                                    .ranks_per_node = ranks_per_node};
     if (layers < 1)
         return mp_fail(error, MP_EINVAL, "layouts of %d layers", layers);
-    int code = mp_slots_create(memory, ranks, experts, experts, &layouts->derived, error);
-    if (code)
-        return code;
+    MP_TRY(mp_slots_create(memory, ranks, experts, experts, &layouts->derived, error));
     MP_TAKE(memory, layouts->slots, layers);
     MP_TAKE(memory, layouts->seen, experts);
-    code = mp_arena_check(memory, error);
-    for (int layer = 0; layer < layers && !code; layer++)
-        code = mp_slots_create(memory, ranks, experts, per_rank, &layouts->slots[layer], error);
-    return code;
+    MP_TRY(mp_arena_check(memory, error));
+    for (int layer = 0; layer < layers; layer++)
+        MP_TRY(mp_slots_create(memory, ranks, experts, per_rank, &layouts->slots[layer], error));
+    return MP_OK;
 }
 
 int mp_layouts_check(const char *system, const struct mp_setting *setting, int per_rank,
@@ -59,14 +57,13 @@ static void set(struct mp_slots *slots, const int32_t expert[], int ranks_per_no
 
 int mp_layouts_keep_earlier(struct mp_layouts *layouts, struct mp_error *error) {
     MP_TAKE(layouts->memory, layouts->earlier, layouts->layers);
-    int code = mp_arena_check(layouts->memory, error);
-    for (int layer = 0; layer < layouts->layers && !code; layer++) {
-        code = mp_slots_create(layouts->memory, layouts->ranks, layouts->experts, layouts->per_rank,
-                               &layouts->earlier[layer], error);
-        if (!code)
-            set(&layouts->earlier[layer], layouts->slots[layer].expert, layouts->ranks_per_node);
+    MP_TRY(mp_arena_check(layouts->memory, error));
+    for (int layer = 0; layer < layouts->layers; layer++) {
+        MP_TRY(mp_slots_create(layouts->memory, layouts->ranks, layouts->experts, layouts->per_rank,
+                               &layouts->earlier[layer], error));
+        set(&layouts->earlier[layer], layouts->slots[layer].expert, layouts->ranks_per_node);
     }
-    return code;
+    return MP_OK;
 }
 
 void mp_layouts_change(struct mp_layouts *layouts, int layer, const int32_t expert[]) {
@@ -210,9 +207,7 @@ int mp_layouts_read(struct mp_layouts *layouts, const char *system, const char m
         return mp_fail(error, MP_EFORMAT, "a saved state of %s has at least %zu bytes, not %zu",
                        system, sizeof head, size);
     memcpy(&head, buffer, sizeof head);
-    int code = check_head(layouts, system, magic, &head, size, error);
-    if (code)
-        return code;
+    MP_TRY(check_head(layouts, system, magic, &head, size, error));
     size_t bytes = layer_bytes(head.ranks, head.per_rank), before = (size_t)head.layers * bytes;
     *saved = (struct mp_saved_layouts){.ranks = head.ranks,
                                        .per_rank = head.per_rank,

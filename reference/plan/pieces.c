@@ -51,25 +51,23 @@ static int nearest_source(const struct mp_plan *plan, int expert, int rank) {
 /* All from ranks that have them before any of these copies. */
 static int copy_expert(struct mp_plan *plan, const struct mp_pieces *pieces, int expert,
                        struct mp_error *error) {
-    int code = MP_OK;
     for (int32_t at = pieces->first[expert]; at >= 0; at = pieces->item[at].next) {
         struct mp_piece *piece = &pieces->item[at];
         bool has = mp_placement_holds(&plan->during, expert, piece->rank);
         piece->holder = has ? -1 : nearest_source(plan, expert, piece->rank);
     }
-    for (int32_t at = pieces->first[expert]; at >= 0 && !code; at = pieces->item[at].next)
+    for (int32_t at = pieces->first[expert]; at >= 0; at = pieces->item[at].next)
         if (pieces->item[at].holder >= 0)
-            code = mp_plan_add_copy_from(plan, expert, pieces->item[at].holder,
-                                         pieces->item[at].rank, MP_STAGE_AFTER_GATE, error);
-    return code;
+            MP_TRY(mp_plan_add_copy_from(plan, expert, pieces->item[at].holder,
+                                         pieces->item[at].rank, MP_STAGE_AFTER_GATE, error));
+    return MP_OK;
 }
 
 static int copy_experts(struct mp_plan *plan, const struct mp_pieces *pieces,
                         struct mp_error *error) {
-    int code = MP_OK;
-    for (int expert = 0; expert < pieces->experts && !code; expert++)
-        code = copy_expert(plan, pieces, expert, error);
-    return code;
+    for (int expert = 0; expert < pieces->experts; expert++)
+        MP_TRY(copy_expert(plan, pieces, expert, error));
+    return MP_OK;
 }
 
 static bool is_cut(const struct mp_pieces *pieces, int expert) {
@@ -182,9 +180,8 @@ static int take_nearest(struct mp_plan *plan, struct mp_pieces *pieces, int sour
 /* The next `routes` of an expert, cut where pieces end. */
 static int take_in_order(struct mp_plan *plan, struct mp_pieces *pieces, int expert,
                          uint32_t routes, struct mp_error *error) {
-    int code = MP_OK;
 
-    while (routes > 0 && !code) {
+    while (routes > 0) {
         int32_t at = pieces->turn[expert];
         if (at < 0)
             return mp_fail(error, MP_EPLAN,
@@ -197,9 +194,9 @@ static int take_in_order(struct mp_plan *plan, struct mp_pieces *pieces, int exp
         routes -= taken;
         if (piece->left == 0)
             pieces->turn[expert] = piece->next;
-        code = mp_plan_dispatch_run(plan, piece->holder, 1, taken, error);
+        MP_TRY(mp_plan_dispatch_run(plan, piece->holder, 1, taken, error));
     }
-    return code;
+    return MP_OK;
 }
 
 int mp_plan_dispatch_pieces(struct mp_plan *plan, const struct mp_load *load,

@@ -145,18 +145,17 @@ enum { RUNS_OF_PAIR = 4 };
 int mp_plan_reserve(struct mp_plan *plan, int transfers, struct mp_error *error) {
     struct mp_transfers *lists[] = {&plan->fetch, &plan->reduce, &plan->share};
     int64_t pairs = (int64_t)plan->topology.ranks * plan->experts, parts = RUNS_OF_PAIR * pairs;
-    int code = MP_OK;
 
-    for (int list = 0; list < 3 && !code; list++)
-        code = mp_transfers_reserve(lists[list], transfers, error);
-    if (!code && parts > plan->part_capacity) {
+    for (int list = 0; list < 3; list++)
+        MP_TRY(mp_transfers_reserve(lists[list], transfers, error));
+    if (parts > plan->part_capacity) {
         struct mp_dispatch_part *part = realloc(plan->part, (size_t)parts * sizeof *part);
         if (!part)
             return mp_fail(error, MP_ENOMEM, "no memory for %lld parts", (long long)parts);
         plan->part = part;
         plan->part_capacity = parts;
     }
-    return code ? code : mp_plan_reserve_holders(plan, pairs, error);
+    return mp_plan_reserve_holders(plan, pairs, error);
 }
 
 /* Gradients of everybody beside the owner into it, and their sum back. */
@@ -212,14 +211,12 @@ int mp_plan_add_copy_from(struct mp_plan *plan, int expert, int from, int rank, 
         return mp_fail(error, MP_EINVAL,
                        "iteration %lld, layer %d: no rank has expert %d whole, to copy it from",
                        (long long)plan->iteration, plan->layer, expert);
-    int code = mp_transfers_add(&plan->fetch, transfer, error);
-    if (code)
-        return code;
+    MP_TRY(mp_transfers_add(&plan->fetch, transfer, error));
     transfer.from = rank;
     transfer.to = plan->during.owner[expert];
     transfer.bytes = plan->gradient_bytes;
     transfer.stage = MP_STAGE_BACKWARD_REDUCE;
-    code = mp_transfers_add(&plan->reduce, transfer, error);
+    int code = mp_transfers_add(&plan->reduce, transfer, error);
     if (code) {
         plan->fetch.count--;
         return code;

@@ -556,13 +556,9 @@ static int create_working(struct check *check, struct mp_error *error) {
     check->ranks = plan->topology.ranks;
     check->experts = plan->experts;
     check->words = plan->before.words;
-    int code = mp_placement_create(check->ranks, check->experts, &check->present, error);
-    if (!code)
-        code = mp_placement_create(check->ranks, check->experts, &check->summed, error);
-    if (!code)
-        code = mp_placement_create(check->ranks, check->experts, &check->shared, error);
-    if (code)
-        return code;
+    MP_TRY(mp_placement_create(check->ranks, check->experts, &check->present, error));
+    MP_TRY(mp_placement_create(check->ranks, check->experts, &check->summed, error));
+    MP_TRY(mp_placement_create(check->ranks, check->experts, &check->shared, error));
     MP_TAKE_EACH(&check->arena, check->ranks, check->last_pair, check->extra);
     MP_TAKE(&check->arena, check->kept, check->experts);
     if (check->arena.lacking)

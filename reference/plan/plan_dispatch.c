@@ -45,9 +45,7 @@ static int list_holders(struct mp_plan *plan, struct mp_error *error) {
         for (int word = 0; word < during->words; word++) {
             if (row[word] == 0)
                 continue;
-            int code = mp_plan_reserve_holders(plan, end, error);
-            if (code)
-                return code;
+            MP_TRY(mp_plan_reserve_holders(plan, end, error));
             for (uint64_t bits = row[word]; bits; bits &= bits - 1)
                 plan->holder[end++] = word * 64 + __builtin_ctzll(bits);
         }
@@ -104,10 +102,9 @@ int mp_plan_dispatch_run(struct mp_plan *plan, int32_t first, int32_t run, uint3
 
     if (run == 0 || (count == 0 && plan->padding == 0))
         return MP_OK;
-    int code = mp_plan_reserve_parts(plan, *end + 1, error);
-    if (!code)
-        plan->part[(*end)++] = (struct mp_dispatch_part){first, run, count};
-    return code;
+    MP_TRY(mp_plan_reserve_parts(plan, *end + 1, error));
+    plan->part[(*end)++] = (struct mp_dispatch_part){first, run, count};
+    return MP_OK;
 }
 
 int mp_plan_dispatch_part(struct mp_plan *plan, int rank, uint32_t count, struct mp_error *error) {
@@ -133,13 +130,10 @@ int mp_plan_dispatch_to_owner(struct mp_plan *plan, const struct mp_load *load,
                               struct mp_error *error) {
     int64_t pairs = (int64_t)plan->topology.ranks * plan->experts;
     const bool drops = plan->source_capacity >= 0;
-    int code = mp_plan_reserve_parts(plan, pairs, error);
+    MP_TRY(mp_plan_reserve_parts(plan, pairs, error));
     int64_t end = 0;
 
-    if (!code)
-        code = mp_plan_dispatch_begin(plan, error);
-    if (code)
-        return code;
+    MP_TRY(mp_plan_dispatch_begin(plan, error));
     for (int expert = 0; expert < plan->experts; expert++)
         plan->owner_place[expert] = mp_plan_holder_index(plan, expert, plan->during.owner[expert]);
     for (int source = 0; source < load->ranks; source++) {

@@ -6,14 +6,13 @@
 
 static int create_placements(struct mp_placement **placement, const struct mp_setting *setting,
                              struct mp_error *error) {
-    int code = MP_OK;
     *placement = calloc((size_t)setting->layers, sizeof **placement);
     if (!*placement)
         return mp_fail(error, MP_ENOMEM, "no memory for the homes of %d layers", setting->layers);
-    for (int layer = 0; layer < setting->layers && !code; layer++)
-        code = mp_placement_create(setting->topology.ranks, setting->experts, &(*placement)[layer],
-                                   error);
-    return code;
+    for (int layer = 0; layer < setting->layers; layer++)
+        MP_TRY(mp_placement_create(setting->topology.ranks, setting->experts, &(*placement)[layer],
+                                   error));
+    return MP_OK;
 }
 
 static int plans_of(const struct mp_planner *planner) {
@@ -42,9 +41,7 @@ static int create_plans(struct mp_planner *planner, int64_t gradient_bytes,
 
 static int create_system(struct mp_planner *planner, const void *options, struct mp_error *error) {
     const struct mp_system *system = planner->system;
-    int code = mp_system_create(system, &planner->setting, options, &planner->self, error);
-    if (code)
-        return code;
+    MP_TRY(mp_system_create(system, &planner->setting, options, &planner->self, error));
     planner->law = (struct mp_plan_law){
         .drops_routes = system->capabilities & MP_SYSTEM_DROPS,
         .extra_copies_limit = system->copies_limit ? system->copies_limit(planner->self) : 0,
@@ -115,25 +112,19 @@ static int check_cut(const struct mp_planner *planner, struct mp_error *error) {
 static int create_all(struct mp_planner *planner, const struct mp_planner_config *config,
                       struct mp_error *error) {
     const struct mp_setting *setting = &planner->setting;
-    int code = create_system(planner, config->options, error);
-    if (!code)
-        code = create_placements(&planner->home, setting, error);
-    if (!code)
-        code = create_placements(&planner->change.next, setting, error);
-    if (!code)
-        code = create_plans(planner, config->gradient_bytes, error);
-    if (!code)
-        code = mp_system_initial_homes(planner->system, planner->self, setting->layers,
-                                       planner->home, error);
-    if (!code)
-        code = find_homes_limit(planner, error);
-    if (!code && planner->keeps_plans)
-        code = reserve_moves(planner, error);
-    if (!code)
-        code = mp_planner_begin_layer(planner, 0, 0, error);
-    if (!code && mp_setting_shards(setting) > 1)
-        code = check_cut(planner, error);
-    return code;
+    MP_TRY(create_system(planner, config->options, error));
+    MP_TRY(create_placements(&planner->home, setting, error));
+    MP_TRY(create_placements(&planner->change.next, setting, error));
+    MP_TRY(create_plans(planner, config->gradient_bytes, error));
+    MP_TRY(mp_system_initial_homes(planner->system, planner->self, setting->layers, planner->home,
+                                   error));
+    MP_TRY(find_homes_limit(planner, error));
+    if (planner->keeps_plans)
+        MP_TRY(reserve_moves(planner, error));
+    MP_TRY(mp_planner_begin_layer(planner, 0, 0, error));
+    if (mp_setting_shards(setting) > 1)
+        MP_TRY(check_cut(planner, error));
+    return MP_OK;
 }
 
 int mp_planner_create(const struct mp_planner_config *config, struct mp_planner *planner,
@@ -176,20 +167,19 @@ void mp_planner_destroy(struct mp_planner *planner) {
 static int share_with_coming(const struct mp_planner *planner, struct mp_plan *plan,
                              struct mp_error *error) {
     const struct mp_placement *next = &planner->change.next[plan->layer];
-    int code = MP_OK;
     plan->coming = next;
-    for (int expert = 0; !code && expert < plan->experts; expert++)
-        for (int rank = mp_placement_next(next, expert, 0); !code && rank >= 0;
+    for (int expert = 0; expert < plan->experts; expert++)
+        for (int rank = mp_placement_next(next, expert, 0); rank >= 0;
              rank = mp_placement_next(next, expert, rank + 1)) {
             if (mp_placement_holds(&plan->before, expert, rank))
                 continue;
-            code = mp_transfers_add(
+            MP_TRY(mp_transfers_add(
                 &plan->share,
                 (struct mp_transfer){plan->layer, expert, plan->before.owner[expert], rank,
                                      plan->gradient_bytes, MP_STAGE_BACKWARD_REDUCE},
-                error);
+                error));
         }
-    return code;
+    return MP_OK;
 }
 
 int mp_planner_begin_layer(struct mp_planner *planner, int64_t iteration, int layer,
@@ -208,22 +198,21 @@ int mp_planner_begin_layer(struct mp_planner *planner, int64_t iteration, int la
 int mp_planner_end_layer(struct mp_planner *planner, int layer, const struct mp_load *load,
                          struct mp_error *error) {
     struct mp_plan *plan = mp_planner_plan(planner, layer);
-    int code = mp_system_end_plan(planner->system, planner->self, load, plan, error);
-    if (!code && mp_setting_shards(&planner->setting) > 1)
-        code = mp_plan_check_shards(plan, planner->setting.shards, error);
-    if (!code && planner->check_plans)
-        code = mp_plan_check(plan, load, &planner->law, NULL, error);
-    if (!code)
-        planner->planned = layer;
-    return code;
+    MP_TRY(mp_system_end_plan(planner->system, planner->self, load, plan, error));
+    if (mp_setting_shards(&planner->setting) > 1)
+        MP_TRY(mp_plan_check_shards(plan, planner->setting.shards, error));
+    if (planner->check_plans)
+        MP_TRY(mp_plan_check(plan, load, &planner->law, NULL, error));
+    planner->planned = layer;
+    return MP_OK;
 }
 
 int mp_planner_again(struct mp_planner *planner, int64_t iteration, int layer,
                      const struct mp_load *load, struct mp_error *error) {
     if (planner->keeps_plans || planner->planned == layer)
         return MP_OK;
-    int code = mp_planner_begin_layer(planner, iteration, layer, error);
-    return code ? code : mp_planner_end_layer(planner, layer, load, error);
+    MP_TRY(mp_planner_begin_layer(planner, iteration, layer, error));
+    return mp_planner_end_layer(planner, layer, load, error);
 }
 
 /* ---- after the step ---- */
@@ -249,13 +238,13 @@ int mp_planner_after_step(struct mp_planner *planner, int64_t iteration,
         return MP_OK;
     for (int layer = 0; layer < layers; layer++)
         mp_placement_copy(&change->next[layer], &planner->home[layer]);
-    int code = system->after_step(planner->self, iteration, load, planner->home, change, error);
-    if (!code && planner->check_plans)
-        code = mp_rehome_check(planner->home, change, layers, planner->policy.optimizer,
-                               planner->homes_limit, error);
-    if (!code && change->changed)
-        code = list_moves(planner, error);
-    return code;
+    MP_TRY(system->after_step(planner->self, iteration, load, planner->home, change, error));
+    if (planner->check_plans)
+        MP_TRY(mp_rehome_check(planner->home, change, layers, planner->policy.optimizer,
+                               planner->homes_limit, error));
+    if (change->changed)
+        MP_TRY(list_moves(planner, error));
+    return MP_OK;
 }
 
 void mp_planner_adopt_homes(struct mp_planner *planner) {

@@ -28,9 +28,7 @@ int mp_rehome_transfers(const struct mp_placement home[], const struct mp_placem
                 struct mp_transfer move = {
                     layer, expert, nearest_source(&home[layer], topology, expert, rank),
                     rank,  bytes,  MP_STAGE_AFTER_STEP};
-                int code = mp_transfers_add(list, move, error);
-                if (code)
-                    return code;
+                MP_TRY(mp_transfers_add(list, move, error));
             }
     return MP_OK;
 }
@@ -92,9 +90,7 @@ static int check_layer(struct check *check, int layer, struct mp_error *error) {
             check->kept[rank] = 0;
     }
     for (int expert = 0; expert < next->experts; expert++) {
-        int code = check_expert(check, layer, expert, error);
-        if (code)
-            return code;
+        MP_TRY(check_expert(check, layer, expert, error));
         for (int rank = 0; rank < next->ranks; rank++) {
             int held = mp_placement_holds(next, expert, rank);
             int before = mp_placement_holds(home, expert, rank);

@@ -77,14 +77,14 @@ int mp_load_count_first(struct mp_load *load, struct mp_error *error) {
     load->first = NULL;
     if (!routes)
         return MP_OK;
-    int code = mp_load_give_first(load, error);
-    for (int rank = 0; rank < load->ranks && !code; rank++)
+    MP_TRY(mp_load_give_first(load, error));
+    for (int rank = 0; rank < load->ranks; rank++)
         for (int64_t t = routes->begin[rank]; t < routes->begin[rank + 1]; t++) {
             int32_t expert = routes->expert[t * routes->top_k];
             if (expert >= 0)
                 load->first[(int64_t)rank * load->experts + expert]++;
         }
-    return code;
+    return MP_OK;
 }
 
 void mp_routes_count(const struct mp_routes *routes, int rank, uint32_t count[]) {

@@ -167,9 +167,7 @@ static int make(const struct mp_system *system, const struct mp_setting *setting
 int mp_system_create(const struct mp_system *system, const struct mp_setting *setting,
                      const void *options, void **self, struct mp_error *error) {
     *self = NULL;
-    int code = check_numbers(system, setting, error);
-    if (code)
-        return code;
+    MP_TRY(check_numbers(system, setting, error));
     const struct mp_exchange *exchange = mp_exchange_of((enum mp_exchange_kind)setting->exchange);
     if (system->exchange && setting->exchange != MP_EXCHANGE_FLAT &&
         (int)system->exchange != setting->exchange)
@@ -209,18 +207,18 @@ void mp_system_policy(const struct mp_system *system, const void *self,
 int mp_system_begin_plan(const struct mp_system *system, void *self, int64_t iteration, int layer,
                          const struct mp_placement *home, struct mp_plan *plan,
                          struct mp_error *error) {
-    int code = mp_plan_begin(plan, iteration, layer, home, error);
+    MP_TRY(mp_plan_begin(plan, iteration, layer, home, error));
 
-    if (!code && system->before_gate)
-        code = system->before_gate(self, plan, error);
-    return code ? code : check_declared(system, plan, error);
+    if (system->before_gate)
+        MP_TRY(system->before_gate(self, plan, error));
+    return check_declared(system, plan, error);
 }
 
 int mp_system_end_plan(const struct mp_system *system, void *self, const struct mp_load *load,
                        struct mp_plan *plan, struct mp_error *error) {
-    int code = system->after_gate(self, load, plan, error);
+    MP_TRY(system->after_gate(self, load, plan, error));
 
-    return code ? code : check_declared(system, plan, error);
+    return check_declared(system, plan, error);
 }
 
 int mp_system_initial_homes(const struct mp_system *system, const void *self, int layers,
@@ -284,10 +282,9 @@ int mp_systems_register(struct mp_systems *systems, const struct mp_system *syst
     if (fault)
         return mp_fail(error, MP_EINVAL, "system %s: %s", system->name, fault);
     snprintf(owner, sizeof owner, "system %s", system->name);
-    int code = mp_options_check(system->options, system->options_size, owner, error);
-    if (!code)
-        systems->item[systems->count++] = system;
-    return code;
+    MP_TRY(mp_options_check(system->options, system->options_size, owner, error));
+    systems->item[systems->count++] = system;
+    return MP_OK;
 }
 
 const struct mp_system *mp_systems_find(const struct mp_systems *systems, const char *name,

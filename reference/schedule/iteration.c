@@ -57,8 +57,8 @@ static int wait(struct mp_schedule *schedule, struct mp_operation operation,
 
 static int start_and_wait(struct mp_schedule *schedule, struct mp_operation operation,
                           struct mp_error *error) {
-    int code = start(schedule, operation, error);
-    return code ? code : wait(schedule, operation, error);
+    MP_TRY(start(schedule, operation, error));
+    return wait(schedule, operation, error);
 }
 
 static struct mp_scheduled_phase phase_of(enum mp_phase phase, enum mp_direction direction,
@@ -120,10 +120,10 @@ static int wait_fetch(struct mp_schedule *schedule, int layer, enum mp_operation
 
 static int wait_fetches(struct mp_schedule *schedule, int layer, bool late,
                         struct mp_error *error) {
-    int code = wait_fetch(schedule, layer, MP_TRAVEL_FETCH, &schedule->fetching, error);
-    if (!code && late)
-        code = wait_fetch(schedule, layer, MP_TRAVEL_LATE_FETCH, &schedule->late_fetching, error);
-    return code;
+    MP_TRY(wait_fetch(schedule, layer, MP_TRAVEL_FETCH, &schedule->fetching, error));
+    if (late)
+        MP_TRY(wait_fetch(schedule, layer, MP_TRAVEL_LATE_FETCH, &schedule->late_fetching, error));
+    return MP_OK;
 }
 
 static int start_refetch(struct mp_schedule *schedule, int layer, struct mp_error *error) {
@@ -166,10 +166,9 @@ static int advance_sums(struct mp_schedule *schedule, int place, struct mp_error
 }
 
 static int finish_sums(struct mp_schedule *schedule, int place, struct mp_error *error) {
-    int code = MP_OK;
-    while (!code && schedule->sums[place].layer >= 0)
-        code = advance_sums(schedule, place, error);
-    return code;
+    while (schedule->sums[place].layer >= 0)
+        MP_TRY(advance_sums(schedule, place, error));
+    return MP_OK;
 }
 
 static int start_sums(struct mp_schedule *schedule, int layer, struct mp_error *error) {
@@ -178,23 +177,20 @@ static int start_sums(struct mp_schedule *schedule, int layer, struct mp_error *
     if (!(schedule->layer[layer].travels & stages))
         return MP_OK;
     /* The layer above has had this layer's experts to send its first stage under. */
-    int code = advance_sums(schedule, (layer + 1) % MP_SUMS_ON_THEIR_WAY, error);
-    if (code)
-        return code;
+    MP_TRY(advance_sums(schedule, (layer + 1) % MP_SUMS_ON_THEIR_WAY, error));
     struct mp_scheduled_phase activity = phase_of(MP_PHASE_REDUCE, MP_BACKWARD, layer);
     begin(schedule, activity);
-    code = start_sums_from(schedule, layer, MP_TRAVEL_SUM_COPIES, error);
+    int code = start_sums_from(schedule, layer, MP_TRAVEL_SUM_COPIES, error);
     end(schedule, activity);
     return code;
 }
 
 /* Parameters are here, and gradients may be written: those of two layers above are done with. */
 static int prepare_gradients(struct mp_schedule *schedule, int layer, struct mp_error *error) {
-    int code = MP_OK;
     if (travels(schedule, layer, MP_TRAVEL_REFETCH))
-        code = alone(schedule, wait, MP_PHASE_FETCH, of(MP_TRAVEL_REFETCH, MP_BACKWARD, layer, 0),
-                     error);
-    return code ? code : finish_sums(schedule, layer % MP_SUMS_ON_THEIR_WAY, error);
+        MP_TRY(alone(schedule, wait, MP_PHASE_FETCH, of(MP_TRAVEL_REFETCH, MP_BACKWARD, layer, 0),
+                     error));
+    return finish_sums(schedule, layer % MP_SUMS_ON_THEIR_WAY, error);
 }
 
 /* ---- the exchange, with the experts in between ---- */
@@ -315,8 +311,8 @@ static int gate(struct mp_schedule *schedule, int layer, struct mp_error *error)
 }
 
 static int prepare(struct mp_schedule *schedule, int layer, struct mp_error *error) {
-    int code = plan(schedule, layer, true, error);
-    return code ? code : start_gathers(schedule, layer, error);
+    MP_TRY(plan(schedule, layer, true, error));
+    return start_gathers(schedule, layer, error);
 }
 
 static int attend(struct mp_schedule *schedule, int layer, struct mp_error *error) {
@@ -331,74 +327,62 @@ static int attend(struct mp_schedule *schedule, int layer, struct mp_error *erro
 }
 
 static int forward_step(const struct passage *passage, int step, struct mp_error *error) {
-    int code = wait_rows(passage, step, error);
-    if (!code)
-        code = wait_fetches(passage->schedule, passage->number, passage->layer->needs_late[step],
-                            error);
-    if (!code)
-        code = compute(passage, step, error);
-    return code ? code : return_rows(passage, step, error);
+    MP_TRY(wait_rows(passage, step, error));
+    MP_TRY(
+        wait_fetches(passage->schedule, passage->number, passage->layer->needs_late[step], error));
+    MP_TRY(compute(passage, step, error));
+    return return_rows(passage, step, error);
 }
 
 static int start_late(struct mp_schedule *schedule, int layer, struct mp_error *error) {
-    int code = MP_OK;
     if (schedule->layer[layer].passes_on)
-        code = wait_fetch(schedule, layer, MP_TRAVEL_FETCH, &schedule->fetching, error);
-    return code ? code
-                : start_fetch(schedule, layer, MP_TRAVEL_LATE_FETCH, &schedule->late_fetching,
-                              error);
+        MP_TRY(wait_fetch(schedule, layer, MP_TRAVEL_FETCH, &schedule->fetching, error));
+    return start_fetch(schedule, layer, MP_TRAVEL_LATE_FETCH, &schedule->late_fetching, error);
 }
 
 static int forward_layer(struct mp_schedule *schedule, int layer, struct mp_error *error) {
-    int code = attend(schedule, layer, error);
-    if (code)
-        return code;
+    MP_TRY(attend(schedule, layer, error));
     struct passage passage = passage_of(schedule, layer, MP_FORWARD);
     bool late_first = passage.flat && !passage.layer->passes_on;
     if (late_first)
-        code = start_late(schedule, layer, error);
-    if (!code)
-        code = send_rows(&passage, error);
-    if (!code && !late_first)
-        code = start_late(schedule, layer, error);
-    if (!code && schedule->policy->fetch_early && layer + 1 < schedule->layers)
-        code = prepare(schedule, layer + 1, error);
-    if (!code)
-        code = share(&passage, error);
-    for (int s = 0; !code && s < passage.layer->steps; s++)
-        code = forward_step(&passage, s, error);
+        MP_TRY(start_late(schedule, layer, error));
+    MP_TRY(send_rows(&passage, error));
+    if (!late_first)
+        MP_TRY(start_late(schedule, layer, error));
+    if (schedule->policy->fetch_early && layer + 1 < schedule->layers)
+        MP_TRY(prepare(schedule, layer + 1, error));
+    MP_TRY(share(&passage, error));
+    for (int s = 0; s < passage.layer->steps; s++)
+        MP_TRY(forward_step(&passage, s, error));
     /* Also without rows for them: what has been fetched is used in backward. */
-    if (!code)
-        code = wait_fetches(schedule, layer, true, error);
-    if (!code && passage.layer->own)
-        code = compute(&passage, passage.layer->steps, error);
-    return code ? code : receive_rows(&passage, error);
+    MP_TRY(wait_fetches(schedule, layer, true, error));
+    if (passage.layer->own)
+        MP_TRY(compute(&passage, passage.layer->steps, error));
+    return receive_rows(&passage, error);
 }
 
 int mp_schedule_forward(struct mp_schedule *schedule, struct mp_error *error) {
-    int code = alone(schedule, work, MP_PHASE_EMBED, of(MP_WORK_EMBED, MP_FORWARD, -1, 0), error);
-    for (int l = 0; !code && l < schedule->layers; l++)
-        code = forward_layer(schedule, l, error);
-    return code;
+    MP_TRY(alone(schedule, work, MP_PHASE_EMBED, of(MP_WORK_EMBED, MP_FORWARD, -1, 0), error));
+    for (int l = 0; l < schedule->layers; l++)
+        MP_TRY(forward_layer(schedule, l, error));
+    return MP_OK;
 }
 
 /* ---- backward ---- */
 
 static int backward_experts(const struct passage *passage, struct mp_error *error) {
     const struct mp_scheduled_layer *layer = passage->layer;
-    int code = prepare_gradients(passage->schedule, passage->number, error);
-    if (!code && layer->own)
-        code = compute(passage, layer->steps, error);
-    if (!code && layer->own_first)
-        code = start_sums(passage->schedule, passage->number, error);
-    for (int s = 0; !code && s < layer->steps; s++) {
-        code = wait_rows(passage, s, error);
-        if (!code)
-            code = compute(passage, s, error);
-        if (!code)
-            code = return_rows(passage, s, error);
+    MP_TRY(prepare_gradients(passage->schedule, passage->number, error));
+    if (layer->own)
+        MP_TRY(compute(passage, layer->steps, error));
+    if (layer->own_first)
+        MP_TRY(start_sums(passage->schedule, passage->number, error));
+    for (int s = 0; s < layer->steps; s++) {
+        MP_TRY(wait_rows(passage, s, error));
+        MP_TRY(compute(passage, s, error));
+        MP_TRY(return_rows(passage, s, error));
     }
-    return code;
+    return MP_OK;
 }
 
 static int start_dense_sum(struct mp_schedule *schedule, int layer, struct mp_error *error) {
@@ -411,23 +395,17 @@ static int start_dense_sum(struct mp_schedule *schedule, int layer, struct mp_er
 
 static int backward_layer(struct mp_schedule *schedule, int layer, struct mp_error *error) {
     struct passage passage = passage_of(schedule, layer, MP_BACKWARD);
-    int code = send_rows(&passage, error);
-    if (!code)
-        code = share(&passage, error);
-    if (!code)
-        code = backward_experts(&passage, error);
-    if (!code)
-        code = receive_rows(&passage, error);
-    if (!code && !passage.layer->own_first)
-        code = start_sums(schedule, layer, error);
-    if (!code)
-        code = alone(schedule, work, MP_PHASE_GATE, of(MP_WORK_GATE, MP_BACKWARD, layer, 0), error);
-    if (!code)
-        code = start_refetch(schedule, layer - 1 - schedule->policy->gather_ahead, error);
-    if (!code)
-        code = alone(schedule, work, MP_PHASE_ATTENTION,
-                     of(MP_WORK_ATTENTION, MP_BACKWARD, layer, 0), error);
-    return code ? code : start_dense_sum(schedule, layer, error);
+    MP_TRY(send_rows(&passage, error));
+    MP_TRY(share(&passage, error));
+    MP_TRY(backward_experts(&passage, error));
+    MP_TRY(receive_rows(&passage, error));
+    if (!passage.layer->own_first)
+        MP_TRY(start_sums(schedule, layer, error));
+    MP_TRY(alone(schedule, work, MP_PHASE_GATE, of(MP_WORK_GATE, MP_BACKWARD, layer, 0), error));
+    MP_TRY(start_refetch(schedule, layer - 1 - schedule->policy->gather_ahead, error));
+    MP_TRY(alone(schedule, work, MP_PHASE_ATTENTION, of(MP_WORK_ATTENTION, MP_BACKWARD, layer, 0),
+                 error));
+    return start_dense_sum(schedule, layer, error);
 }
 
 /* In the order in which they were started. */
@@ -446,21 +424,17 @@ static int finish_dense_sums(struct mp_schedule *schedule, struct mp_error *erro
 
 static int backward(struct mp_schedule *schedule, struct mp_error *error) {
     int last = schedule->layers - 1;
-    int code = MP_OK;
-    for (int l = last; !code && l >= last - schedule->policy->gather_ahead; l--)
-        code = start_refetch(schedule, l, error);
-    if (!code)
-        code = alone(schedule, work, MP_PHASE_HEAD, of(MP_WORK_HEAD, MP_BACKWARD, -1, 0), error);
-    for (int l = last; !code && l >= 0; l--)
-        code = backward_layer(schedule, l, error);
-    if (!code)
-        code = alone(schedule, work, MP_PHASE_EMBED, of(MP_WORK_EMBED, MP_BACKWARD, -1, 0), error);
-    if (!code)
-        code = start_dense_sum(schedule, schedule->layers, error);
+    for (int l = last; l >= last - schedule->policy->gather_ahead; l--)
+        MP_TRY(start_refetch(schedule, l, error));
+    MP_TRY(alone(schedule, work, MP_PHASE_HEAD, of(MP_WORK_HEAD, MP_BACKWARD, -1, 0), error));
+    for (int l = last; l >= 0; l--)
+        MP_TRY(backward_layer(schedule, l, error));
+    MP_TRY(alone(schedule, work, MP_PHASE_EMBED, of(MP_WORK_EMBED, MP_BACKWARD, -1, 0), error));
+    MP_TRY(start_dense_sum(schedule, schedule->layers, error));
     /* Layer 1 was started before layer 0. */
-    for (int place = MP_SUMS_ON_THEIR_WAY - 1; !code && place >= 0; place--)
-        code = finish_sums(schedule, place, error);
-    return code ? code : finish_dense_sums(schedule, error);
+    for (int place = MP_SUMS_ON_THEIR_WAY - 1; place >= 0; place--)
+        MP_TRY(finish_sums(schedule, place, error));
+    return finish_dense_sums(schedule, error);
 }
 
 /* ---- after backward ---- */
@@ -550,20 +524,16 @@ static int update(struct mp_schedule *schedule, struct mp_error *error) {
 }
 
 int mp_schedule_iteration(struct mp_schedule *schedule, struct mp_error *error) {
-    int code = start_moves(schedule, error);
-    for (int m = 0; !code && m < schedule->micro_batches; m++) {
+    MP_TRY(start_moves(schedule, error));
+    for (int m = 0; m < schedule->micro_batches; m++) {
         schedule->micro_batch = m;
-        code = mp_schedule_forward(schedule, error);
-        if (!code)
-            code = conclude(schedule, error);
+        MP_TRY(mp_schedule_forward(schedule, error));
+        MP_TRY(conclude(schedule, error));
     }
-    if (!code)
-        code = finish_moves(schedule, error);
-    if (!code)
-        code = update(schedule, error);
-    if (!code)
-        code = learn(schedule, error);
-    if (!code && schedule->gathered)
-        code = gather_homes(schedule, error);
-    return code ? code : agree(schedule, error);
+    MP_TRY(finish_moves(schedule, error));
+    MP_TRY(update(schedule, error));
+    MP_TRY(learn(schedule, error));
+    if (schedule->gathered)
+        MP_TRY(gather_homes(schedule, error));
+    return agree(schedule, error);
 }

@@ -68,12 +68,10 @@ static int start_stage(struct mp_carriages *carriages, const struct mp_plan *pla
 static int start_gathers(struct mp_carriages *carriages, int layer, struct mp_request *request,
                          struct mp_error *error) {
     const struct mp_placement *home = &carriages->slices.planner->home[layer];
-    int code =
-        mp_experts_locate_held(&carriages->slices.model->experts, layer, home,
-                               carriages->prefetch_chunk, carriages->prefetch_gradient, error);
-    return code ? code
-                : mp_slices_gather_start(&carriages->slices, home, layer, carriages->prefetch_chunk,
-                                         request, error);
+    MP_TRY(mp_experts_locate_held(&carriages->slices.model->experts, layer, home,
+                                  carriages->prefetch_chunk, carriages->prefetch_gradient, error));
+    return mp_slices_gather_start(&carriages->slices, home, layer, carriages->prefetch_chunk,
+                                  request, error);
 }
 
 /* The layer before may be using the model's table of where parameters are: until the layer's plan
@@ -81,11 +79,10 @@ static int start_gathers(struct mp_carriages *carriages, int layer, struct mp_re
 static int start_fetch(struct mp_carriages *carriages, const struct mp_plan *plan,
                        enum mp_stage stage, struct mp_transfer_in_flight *carriage,
                        struct mp_error *error) {
-    int code = mp_experts_locate(&carriages->slices.model->experts, plan, carriages->prefetch_chunk,
-                                 carriages->prefetch_gradient, error);
-    return code ? code
-                : start_stage(carriages, plan, stage, carriages->prefetch_chunk,
-                              carriage->request[0], error);
+    MP_TRY(mp_experts_locate(&carriages->slices.model->experts, plan, carriages->prefetch_chunk,
+                             carriages->prefetch_gradient, error));
+    return start_stage(carriages, plan, stage, carriages->prefetch_chunk, carriage->request[0],
+                       error);
 }
 
 /* Both stages (but where layers set out ahead, which have one), into memory of their own while the
@@ -93,12 +90,12 @@ static int start_fetch(struct mp_carriages *carriages, const struct mp_plan *pla
 static int start_refetch(struct mp_carriages *carriages, const struct mp_plan *plan,
                          struct mp_transfer_in_flight *carriage, struct mp_error *error) {
     static const enum mp_stage stages[] = {MP_STAGE_BEFORE_GATE, MP_STAGE_AFTER_GATE};
-    int code = mp_experts_locate(&carriages->slices.model->experts, plan, carriages->prefetch_chunk,
-                                 carriages->prefetch_gradient, error);
-    for (int i = 0; !code && i < 2 && carriage->request[i]; i++)
-        code = start_stage(carriages, plan, stages[i], carriages->prefetch_chunk,
-                           carriage->request[i], error);
-    return code;
+    MP_TRY(mp_experts_locate(&carriages->slices.model->experts, plan, carriages->prefetch_chunk,
+                             carriages->prefetch_gradient, error));
+    for (int i = 0; i < 2 && carriage->request[i]; i++)
+        MP_TRY(start_stage(carriages, plan, stages[i], carriages->prefetch_chunk,
+                           carriage->request[i], error));
+    return MP_OK;
 }
 
 /* ---- gradients ---- */
@@ -107,10 +104,8 @@ static int start_sums(struct mp_carriages *carriages, const struct mp_plan *plan
                       enum mp_operation_kind kind, struct mp_request *request,
                       struct mp_error *error) {
     mp_stream stream = carriages->slices.model->stream;
-    int code = mp_experts_locate(&carriages->slices.model->experts, plan, carriages->reduce_chunk,
-                                 carriages->reduce_gradient, error);
-    if (code)
-        return code;
+    MP_TRY(mp_experts_locate(&carriages->slices.model->experts, plan, carriages->reduce_chunk,
+                             carriages->reduce_gradient, error));
     if (kind == MP_TRAVEL_SEND_SLICES)
         return mp_slices_send_start(&carriages->slices, plan, carriages->reduce_gradient, request,
                                     error);
@@ -144,10 +139,9 @@ static int start_kind(struct mp_carriages *carriages, const struct mp_operation 
 }
 
 static int wait_requests(struct mp_transfer_in_flight *carriage, struct mp_error *error) {
-    int code = MP_OK;
-    for (int i = 0; !code && i < 2 && carriage->request[i]; i++)
-        code = mp_request_wait(carriage->request[i], error);
-    return code;
+    for (int i = 0; i < 2 && carriage->request[i]; i++)
+        MP_TRY(mp_request_wait(carriage->request[i], error));
+    return MP_OK;
 }
 
 static enum mp_phase phase_of(enum mp_operation_kind kind) {
@@ -159,12 +153,11 @@ int mp_carriages_start(struct mp_carriages *carriages, const struct mp_operation
                        struct mp_error *error) {
     struct mp_transfer_in_flight *carriage = carriage_of(carriages, operation);
     carriage->flight = mp_spans_departed(carriages->spans, phase_of(operation->kind));
-    int code = mp_spans_pause(carriages->spans, error);
-    if (!code)
-        code = start_kind(carriages, operation, carriage, error);
-    if (!code && carriages->slices.planner->policy.free_transfers)
-        code = wait_requests(carriage, error);
-    return code ? code : mp_spans_resume(carriages->spans, error);
+    MP_TRY(mp_spans_pause(carriages->spans, error));
+    MP_TRY(start_kind(carriages, operation, carriage, error));
+    if (carriages->slices.planner->policy.free_transfers)
+        MP_TRY(wait_requests(carriage, error));
+    return mp_spans_resume(carriages->spans, error);
 }
 
 static int64_t arrived_bytes(const struct mp_carriages *carriages,

@@ -214,13 +214,11 @@ static int save_description(const struct mp_trainer *trainer, const char *folder
     char path[PATH_SIZE];
     struct mp_whole_file file;
     file_path(path, folder, DESCRIPTION);
-    int code = mp_whole_file_open(&file, path, error);
-    if (code)
-        return code;
+    MP_TRY(mp_whole_file_open(&file, path, error));
     for (int i = 0; i < NUMBERS; i++)
         fprintf(file.stream, "%s: %lld\n", keys[i], (long long)here.number[i]);
     fprintf(file.stream, "system: %s\noptions: ", trainer->planner.system->name);
-    code = mp_yaml_write_text(file.stream, trainer->options, error);
+    int code = mp_yaml_write_text(file.stream, trainer->options, error);
     fputc('\n', file.stream);
     return mp_whole_file_close(&file, code, error);
 }
@@ -266,9 +264,7 @@ static int resolve(const char *name, char folder[FOLDER_SIZE], struct mp_error *
 int mp_checkpoint_check(const char *name, struct mp_error *error) {
     struct stat status;
     char folder[FOLDER_SIZE];
-    int code = resolve(name, folder, error);
-    if (code)
-        return code;
+    MP_TRY(resolve(name, folder, error));
     if (stat(folder, &status) == 0) {
         if (!S_ISDIR(status.st_mode))
             return mp_fail(error, MP_EINVAL, "checkpoint %s: it is a file, not a folder", folder);
@@ -296,9 +292,7 @@ static int put_in_place(const char *partial, const char *folder, struct mp_error
         if (renameat2(AT_FDCWD, partial, AT_FDCWD, folder, RENAME_EXCHANGE) == 0)
             return remove_tree(partial, error);
         snprintf(old, sizeof old, "%.*s.old", MP_TEXT_SIZE, folder);
-        int code = remove_tree(old, error);
-        if (code)
-            return code;
+        MP_TRY(remove_tree(old, error));
         if (rename(folder, old) == 0 && rename(partial, folder) == 0)
             return remove_tree(old, error);
     }
@@ -451,9 +445,7 @@ static int open_bytes(const char *folder, const char *name, struct mp_shard *sha
                       struct mp_error *error) {
     char path[PATH_SIZE];
     file_path(path, folder, name);
-    int code = mp_shard_open(path, shard, error);
-    if (code)
-        return code;
+    MP_TRY(mp_shard_open(path, shard, error));
     size_t room = (size_t)shard->floats * sizeof(float);
     if (shard->entries != 1 || shard->layer_expert[0] < 0 ||
         (size_t)shard->layer_expert[0] > room) {
@@ -622,13 +614,13 @@ static int check_shards(struct mp_trainer *trainer, const char *folder,
                         const struct description *description, int *times, struct mp_error *error) {
     int experts = experts_of(description), all = trainer->job.layers * experts;
     int wanted = description->number[SLICES] ? (int)description->number[SLICES] : 1;
-    int code = read_shards(trainer, folder, description, false, times, error);
-    for (int i = 0; !code && i < all; i++)
+    MP_TRY(read_shards(trainer, folder, description, false, times, error));
+    for (int i = 0; i < all; i++)
         if (times[i] != wanted)
-            code = mp_fail(error, MP_EFORMAT,
+            return mp_fail(error, MP_EFORMAT,
                            "checkpoint %s: expert %d of layer %d is there %d times, not %d", folder,
                            i % experts, i / experts, times[i], wanted);
-    return code;
+    return MP_OK;
 }
 
 /* All shards are read twice: nothing of the model changes before they are known to be whole. */

@@ -94,9 +94,7 @@ int mp_counts_wait(struct mp_counts *counts, int layer, struct mp_error *error) 
     size_t experts = (size_t)counts->job->experts, each = told(counts), chunks = each - 2 * experts;
     struct mp_load *load = &counts->load[layer];
     uint32_t *chunk = mp_distinct_rows_chunks(counts->distinct, layer);
-    int code = mp_request_wait(counts->request, error);
-    if (code)
-        return code;
+    MP_TRY(mp_request_wait(counts->request, error));
     for (size_t r = 0; r < (size_t)counts->comm->ranks; r++) {
         const uint32_t *count = counts->all + r * each;
         memcpy(load->count + r * (size_t)load->experts, count, experts * sizeof *count);

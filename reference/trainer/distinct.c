@@ -212,16 +212,14 @@ static int gather_distinct(struct passage passage, const int32_t place[], struct
          passage.chunk++, passage.begin += passage.ranks * passage.ranks)
         count_distinct(&passage, place);
     load->distinct_counts = passage.chunks * counts;
-    int code =
-        mp_gather_counts_start(exchange->paths->comm, exchange->counts, load->distinct_counts,
-                               load->distinct, exchange->gather, error);
-    if (!code)
-        code = mp_request_wait(exchange->gather, error);
-    for (int c = 0; !code && c < passage.chunks; c++)
+    MP_TRY(mp_gather_counts_start(exchange->paths->comm, exchange->counts, load->distinct_counts,
+                                  load->distinct, exchange->gather, error));
+    MP_TRY(mp_request_wait(exchange->gather, error));
+    for (int c = 0; c < passage.chunks; c++)
         mp_exchange_path_distinct(
             &passage.levels, passage.rank, load->distinct + c * counts, load->distinct_counts,
             &exchange->paths->path[passage.layer * exchange->paths->steps + c]);
-    return code;
+    return MP_OK;
 }
 
 /* ---- room ---- */
@@ -483,11 +481,10 @@ int mp_distinct_rows_gather(struct mp_distinct_rows *exchange, int layer, struct
 int mp_distinct_rows_make(struct mp_distinct_rows *exchange, int layer, struct mp_error *error) {
     const struct passage passage = first_passage(exchange, layer);
     size_fans(passage);
-    int code = reserve_all(passage, error);
-    if (!code)
-        spread_all(passage, exchange->host_routes,
-                   (const float *)(exchange->host_routes + routes_of(exchange)));
-    return code;
+    MP_TRY(reserve_all(passage, error));
+    spread_all(passage, exchange->host_routes,
+               (const float *)(exchange->host_routes + routes_of(exchange)));
+    return MP_OK;
 }
 
 /* ---- rows ---- */

@@ -195,10 +195,8 @@ static int plan(void *self, int layer, bool before_gate, const struct mp_plan **
 static int learn(void *self, const struct mp_rehome **change, struct mp_error *error) {
     struct mp_trainer *trainer = self;
     *change = &trainer->planner.change;
-    int code = mp_choices_sum(&trainer->choices, error);
-    return code
-               ? code
-               : mp_planner_after_step(&trainer->planner, trainer->iteration, trainer->load, error);
+    MP_TRY(mp_choices_sum(&trainer->choices, error));
+    return mp_planner_after_step(&trainer->planner, trainer->iteration, trainer->load, error);
 }
 
 const struct mp_executor mp_trainer_executor = {begin, end, plan, work, start, wait, learn};

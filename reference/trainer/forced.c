@@ -38,13 +38,12 @@ static int repeat_loads(struct mp_forced *forced, struct mp_error *error) {
     size_t experts = (size_t)job->experts;
     *loads = (struct mp_loads){1, job->experts, job->layers, 1, 0, NULL};
     loads->count = calloc((size_t)job->layers * experts, sizeof *loads->count);
-    int code = loads->count ? MP_OK
-                            : mp_fail(error, MP_ENOMEM, "no memory for %zu replayed routes",
-                                      routes_of(forced));
-    for (int l = 0; !code && l < job->layers; l++)
-        code = mp_job_replay(job, forced->rank, (int64_t)routes_of(forced),
-                             loads->count + (size_t)l * experts, error);
-    return code;
+    if (!loads->count)
+        return mp_fail(error, MP_ENOMEM, "no memory for %zu replayed routes", routes_of(forced));
+    for (int l = 0; l < job->layers; l++)
+        MP_TRY(mp_job_replay(job, forced->rank, (int64_t)routes_of(forced),
+                             loads->count + (size_t)l * experts, error));
+    return MP_OK;
 }
 
 int mp_forced_create(struct mp_forced *forced, struct mp_arena *arena, struct mp_error *error) {
@@ -62,9 +61,9 @@ int mp_forced_create(struct mp_forced *forced, struct mp_arena *arena, struct mp
                        routes_of(forced));
     if (!replayed)
         return MP_OK;
-    int code =
-        job->routing == MP_ROUTING_TRACE ? read_trace(forced, error) : repeat_loads(forced, error);
-    return code ? code : mp_forced_choose(forced, 0, 0, NULL, &none, NULL, error);
+    MP_TRY(job->routing == MP_ROUTING_TRACE ? read_trace(forced, error)
+                                            : repeat_loads(forced, error));
+    return mp_forced_choose(forced, 0, 0, NULL, &none, NULL, error);
 }
 
 void mp_forced_destroy(struct mp_forced *forced) {

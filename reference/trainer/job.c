@@ -173,8 +173,8 @@ static int set_gate_defaults(struct mp_job *job, struct mp_error *error) {
 
 int mp_job_file_create(struct mp_job_file *file, struct mp_error *error) {
     memset(file, 0, sizeof *file);
-    int code = mp_options_set_defaults(mp_job_options, &file->job, error);
-    return code ? code : set_gate_defaults(&file->job, error);
+    MP_TRY(mp_options_set_defaults(mp_job_options, &file->job, error));
+    return set_gate_defaults(&file->job, error);
 }
 
 void mp_job_file_destroy(struct mp_job_file *file) {

@@ -38,17 +38,14 @@ static int check_choices(const struct mp_job *job, struct mp_error *error) {
 
 static int check_gate(const struct mp_job *job, struct mp_error *error) {
     const struct mp_gate_kind *gate = mp_job_gate_kind(job);
-    int code = check_choices(job, error), top_k = mp_job_top_k(job);
-    if (!code && job->experts < top_k)
-        code = mp_fail(error, MP_EINVAL,
+    int top_k = mp_job_top_k(job);
+    MP_TRY(check_choices(job, error));
+    if (job->experts < top_k)
+        return mp_fail(error, MP_EINVAL,
                        "experts: the %s gate sends a token to %d experts, there %s only %d",
                        gate->name, top_k, job->experts == 1 ? "is" : "are", job->experts);
-    if (code)
-        return code;
     struct mp_gate_rule rule;
-    code = mp_job_gate_rule(job, &rule, error);
-    if (code)
-        return code;
+    MP_TRY(mp_job_gate_rule(job, &rule, error));
     bool wanted = job->renormalise == MP_RENORMALISE_YES;
     if (job->renormalise != MP_RENORMALISE_AUTO && rule.renormalise != wanted)
         return mp_fail(error, MP_EINVAL,
@@ -78,8 +75,8 @@ static int check_shape(const struct mp_job_file *file, struct mp_error *error) {
         return mp_fail(error, MP_EINVAL,
                        "width: %d can't be divided evenly over %d heads; take a multiple of heads",
                        job->width, job->heads);
-    int code = check_shards(job, MP_EINVAL, error);
-    return code ? code : check_gate(job, error);
+    MP_TRY(check_shards(job, MP_EINVAL, error));
+    return check_gate(job, error);
 }
 
 /* A token goes to top-k different experts, so one expert takes at most one route of each token. */
@@ -139,9 +136,7 @@ static int check_load(const struct mp_job *job, struct mp_error *error) {
     if (!*at)
         return mp_fail(error, MP_EINVAL, "load: not given, but routing is load");
     for (; *at; rows++) {
-        int code = read_load_row(job, rows, &at, NULL, error);
-        if (code)
-            return code;
+        MP_TRY(read_load_row(job, rows, &at, NULL, error));
     }
     if (rows != job->ranks)
         return mp_fail(error, MP_EINVAL, "load: %d rows for %d ranks; give one per source rank",
@@ -170,11 +165,11 @@ int mp_job_replay(const struct mp_job *job, int rank, int64_t routes, uint32_t c
 
 static int check_inject(const struct mp_job *job, struct mp_error *error) {
     struct mp_inject inject;
-    int code = mp_inject_parse(job->inject, &inject, error);
-    if (!code && inject.rank >= job->ranks)
-        code = mp_fail(error, MP_EINVAL, "inject: rank %d of a job with %d ranks", inject.rank,
+    MP_TRY(mp_inject_parse(job->inject, &inject, error));
+    if (inject.rank >= job->ranks)
+        return mp_fail(error, MP_EINVAL, "inject: rank %d of a job with %d ranks", inject.rank,
                        job->ranks);
-    return code;
+    return MP_OK;
 }
 
 static int check_device(const struct mp_job *job, struct mp_error *error) {
@@ -217,11 +212,8 @@ static int check_serving(const struct mp_job *job, struct mp_error *error) {
 }
 
 static int check_combinations(const struct mp_job *job, struct mp_error *error) {
-    int code = check_device(job, error);
-    if (!code)
-        code = check_serving(job, error);
-    if (code)
-        return code;
+    MP_TRY(check_device(job, error));
+    MP_TRY(check_serving(job, error));
     if (job->validate_every > 0 && job->validation_share <= 0)
         return mp_fail(error, MP_EINVAL,
                        "validate-every: %d, but validation-share keeps no text for it",
@@ -300,9 +292,7 @@ static int check_nodes(const struct mp_job *job, struct mp_error *error) {
 
 static int check_routing(const struct mp_job *job, struct mp_error *error) {
     struct mp_gate_rule rule;
-    int code = mp_job_gate_rule(job, &rule, error);
-    if (code)
-        return code;
+    MP_TRY(mp_job_gate_rule(job, &rule, error));
     if (rule.prototypes && job->routing != MP_ROUTING_GATE)
         return mp_fail(error, MP_EINVAL,
                        "routing: gate %s takes one expert of each prototype, and replayed loads "
@@ -333,25 +323,19 @@ static int check(const struct mp_job_file *file, bool trains, struct mp_error *e
                        "context: %d tokens in a cache, which mode train has not; take mode prefill "
                        "or decode",
                        job->context);
-    int code = check_shape(file, error);
-    if (!code)
-        code = check_nodes(job, error);
-    if (!code)
-        code = check_routing(job, error);
-    if (!code && trains)
-        code = check_combinations(job, error);
-    if (!code)
-        code = check_inject(job, error);
-    if (code)
-        return code;
+    MP_TRY(check_shape(file, error));
+    MP_TRY(check_nodes(job, error));
+    MP_TRY(check_routing(job, error));
+    if (trains)
+        MP_TRY(check_combinations(job, error));
+    MP_TRY(check_inject(job, error));
     struct mp_job_file cut = *file; /* as its system has it */
     cut.job.expert_shards = mp_job_wanted_shards(file);
-    code = check_shards(&cut.job, MP_EREFUSED, error);
-    if (!code)
-        code = check_experts(&cut, error);
-    if (!code && file->system->create) /* registered systems have it */
-        code = check_system(&cut, error);
-    return code;
+    MP_TRY(check_shards(&cut.job, MP_EREFUSED, error));
+    MP_TRY(check_experts(&cut, error));
+    if (file->system->create) /* registered systems have it */
+        MP_TRY(check_system(&cut, error));
+    return MP_OK;
 }
 
 int mp_job_check_model(const struct mp_job_file *file, struct mp_error *error) {

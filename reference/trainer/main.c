@@ -218,21 +218,18 @@ static int start_recording(struct program *program) {
     struct mp_recorder_config config = {
         .path = path, .rank = comm->rank, .ranks = comm->ranks, .node = comm->rank / per_node};
     mkdir(program->arguments.spools, 0777); /* what is wrong with it, the recorder says */
-    int code = mp_recorder_create(&config, &program->recorder, error);
-    if (!code)
-        code = mp_recorder_thread(program->recorder, "compute", &program->compute, error);
-    if (!code)
-        code = mp_recorder_thread(program->recorder, "comm", &program->communication, error);
-    return code;
+    MP_TRY(mp_recorder_create(&config, &program->recorder, error));
+    MP_TRY(mp_recorder_thread(program->recorder, "compute", &program->compute, error));
+    return mp_recorder_thread(program->recorder, "comm", &program->communication, error);
 }
 
 static int record_clock(struct program *program) {
     int64_t offset, uncertainty;
-    int code =
-        mp_comm_clock_offset(program->comm, CLOCK_TRIPS, &offset, &uncertainty, &program->error);
-    if (!code && program->compute)
+    MP_TRY(
+        mp_comm_clock_offset(program->comm, CLOCK_TRIPS, &offset, &uncertainty, &program->error));
+    if (program->compute)
         mp_record_clock(program->compute, mp_clock_ns(), offset, uncertainty);
-    return code;
+    return MP_OK;
 }
 
 static void record_job_text(struct program *program) {
@@ -253,12 +250,11 @@ static int record_run(struct program *program, int argc, char **argv) {
     char transport[256], device[256], number[32];
     double cost_ns = 0;
     bool share = false;
-    int code =
-        mp_comm_describe(program->comm, transport, sizeof transport, &share, &program->error);
-    if (!code && program->compute)
-        code = mp_trainer_span_cost(program->trainer, &cost_ns, &program->error);
-    if (code || !program->compute)
-        return code;
+    MP_TRY(mp_comm_describe(program->comm, transport, sizeof transport, &share, &program->error));
+    if (program->compute)
+        MP_TRY(mp_trainer_span_cost(program->trainer, &cost_ns, &program->error));
+    if (!program->compute)
+        return MP_OK;
     struct mp_record_thread *thread = program->compute;
     const struct mp_setting *setting = mp_trainer_setting(program->trainer);
     const struct mp_model_shape *shape = &mp_trainer_model(program->trainer)->shape;
@@ -295,32 +291,25 @@ static int record_run(struct program *program, int argc, char **argv) {
 
 static int set_up(struct program *program, int argc, char **argv) {
     const struct mp_job *job = &program->file.job;
-    int code = load_text(program);
-    if (!code && program->arguments.rate) {
+    MP_TRY(load_text(program));
+    if (program->arguments.rate) {
         program->seconds = calloc(RATED_ITERATIONS, sizeof *program->seconds);
-        code =
-            program->seconds ? MP_OK : mp_fail(&program->error, MP_ENOMEM, "no memory for --rate");
+        if (!program->seconds)
+            return mp_fail(&program->error, MP_ENOMEM, "no memory for --rate");
     }
-    if (!code && job->checkpoint[0])
-        code = mp_checkpoint_check(job->checkpoint, &program->error);
-    if (!code)
-        code = mp_trainer_create_on(&program->file, program->comm, program->place.device,
-                                    &program->text, &program->trainer, &program->error);
-    if (!code)
-        code = mp_target_create(job, &program->target, &program->error);
-    if (!code && job->restore[0])
-        code = mp_trainer_restore(program->trainer, job->restore, &program->error);
-    if (!code)
-        code = mp_trainer_fill(program->trainer, &program->error);
-    if (!code)
-        code = start_recording(program);
-    if (!code)
-        code = record_clock(program);
-    if (!code)
-        code = record_run(program, argc, argv);
-    if (!code) /* not before: there would be nothing to keep */
-        mp_signals_stop(program->trainer);
-    return code;
+    if (job->checkpoint[0])
+        MP_TRY(mp_checkpoint_check(job->checkpoint, &program->error));
+    MP_TRY(mp_trainer_create_on(&program->file, program->comm, program->place.device,
+                                &program->text, &program->trainer, &program->error));
+    MP_TRY(mp_target_create(job, &program->target, &program->error));
+    if (job->restore[0])
+        MP_TRY(mp_trainer_restore(program->trainer, job->restore, &program->error));
+    MP_TRY(mp_trainer_fill(program->trainer, &program->error));
+    MP_TRY(start_recording(program));
+    MP_TRY(record_clock(program));
+    MP_TRY(record_run(program, argc, argv));
+    mp_signals_stop(program->trainer);
+    return MP_OK;
 }
 
 static int flush(struct program *program) {
@@ -329,10 +318,10 @@ static int flush(struct program *program) {
 
 static int validate(struct program *program, int64_t iteration) {
     double loss;
-    int code = mp_trainer_validate(program->trainer, &loss, &program->error);
-    if (!code && program->compute && program->comm->rank == 0)
+    MP_TRY(mp_trainer_validate(program->trainer, &loss, &program->error));
+    if (program->compute && program->comm->rank == 0)
         mp_record_number(program->compute, iteration, -1, "validation-loss", loss);
-    return code;
+    return MP_OK;
 }
 
 /* What follows a loss that is no number is no training: what it costs says nothing of any system's

@@ -84,9 +84,7 @@ static int measure_expert(struct mp_trainer *trainer, double *per_route, double 
     if ((int64_t)rows > model->rows_limit)
         rows = (int)model->rows_limit;
     mp_routing_single(&model->state[0].routing, rows);
-    int code = mp_model_reserve(model, 0, error);
-    if (code)
-        return code;
+    MP_TRY(mp_model_reserve(model, 0, error));
     if (floats < (size_t)rows * row_floats)
         floats = (size_t)rows * row_floats;
     float *host = malloc(floats * sizeof *host);

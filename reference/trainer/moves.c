@@ -19,7 +19,6 @@
 int mp_moves_create(struct mp_moves *moves, struct mp_arena *arena, struct mp_error *error) {
     size_t layers = (size_t)moves->model->experts.layers,
            most = (size_t)moves->planner->moves.capacity;
-    int code = MP_OK;
     MP_TAKE(arena, moves->source, layers);
     MP_TAKE_EACH(arena, most, moves->round, moves->moved);
     for (int w = 0; w < MP_MOVED_STATES; w++) {
@@ -27,10 +26,10 @@ int mp_moves_create(struct mp_moves *moves, struct mp_arena *arena, struct mp_er
     }
     MP_TAKE(arena, moves->old_moments, layers * (size_t)moves->model->experts.experts);
     MP_TAKE(arena, moves->free_slots, moves->comm->ranks);
-    for (size_t l = 0; moves->source && !code && l < layers; l++)
-        code = mp_placement_create(moves->comm->ranks, moves->model->experts.experts,
-                                   &moves->source[l], error);
-    return code ? code : mp_arena_check(arena, error);
+    for (size_t l = 0; moves->source && l < layers; l++)
+        MP_TRY(mp_placement_create(moves->comm->ranks, moves->model->experts.experts,
+                                   &moves->source[l], error));
+    return mp_arena_check(arena, error);
 }
 
 void mp_moves_destroy(struct mp_moves *moves) {
@@ -116,22 +115,21 @@ static int locate_round(struct mp_moves *moves, int count, struct mp_error *erro
 }
 
 static int start_round(struct mp_moves *moves, int count, int states, struct mp_error *error) {
-    int code = locate_round(moves, count, error);
-    for (int w = 0; !code && w < states; w++)
-        code = mp_move_start(moves->comm, moves->round, count, moves->from[w], moves->to[w],
+    MP_TRY(locate_round(moves, count, error));
+    for (int w = 0; w < states; w++)
+        MP_TRY(mp_move_start(moves->comm, moves->round, count, moves->from[w], moves->to[w],
                              moves->model->experts.chunk * sizeof(float), moves->model->stream,
-                             moves->request[w], error);
-    return code;
+                             moves->request[w], error));
+    return MP_OK;
 }
 
 static int wait_round(struct mp_moves *moves, int count, int states, struct mp_error *error) {
-    int code = MP_OK;
-    for (int w = 0; !code && w < states; w++)
-        code = mp_request_wait(moves->request[w], error);
-    for (int i = 0; !code && i < count; i++)
+    for (int w = 0; w < states; w++)
+        MP_TRY(mp_request_wait(moves->request[w], error));
+    for (int i = 0; i < count; i++)
         mp_placement_add(&moves->planner->home[moves->round[i].layer], moves->round[i].expert,
                          moves->round[i].to);
-    return code;
+    return MP_OK;
 }
 
 /* Elements for the forward that follows; asynchronous moves have an update before that, but in
@@ -234,8 +232,8 @@ int mp_moves_start(struct mp_moves *moves, struct mp_error *error) {
 }
 
 int mp_moves_wait(struct mp_moves *moves, struct mp_error *error) {
-    int code = moves->planner->change.asynchronous ? wait_all(moves, error) : MP_OK;
-    if (!code)
-        mp_planner_adopt_homes(moves->planner);
-    return code;
+    if (moves->planner->change.asynchronous)
+        MP_TRY(wait_all(moves, error));
+    mp_planner_adopt_homes(moves->planner);
+    return MP_OK;
 }

@@ -9,7 +9,6 @@ static bool passes_on(const struct mp_plan *plan) {
 int mp_paths_create(struct mp_paths *paths, struct mp_arena *arena, struct mp_error *error) {
     const struct mp_plan *plan = mp_planner_plan(paths->planner, 0);
     size_t ranks = (size_t)plan->topology.ranks;
-    int code = MP_OK;
     if (!passes_on(plan))
         return MP_OK;
     paths->exchange = mp_exchange_of(plan->exchange);
@@ -21,10 +20,10 @@ int mp_paths_create(struct mp_paths *paths, struct mp_arena *arena, struct mp_er
         return mp_arena_check(arena, error);
     for (int i = 0; i < 2; i++)
         paths->transit[i].bytes = (size_t)paths->planner->setting.route_bytes;
-    for (int i = 0; !code && i < count; i++)
-        code = mp_exchange_path_create(paths->exchange, &plan->topology, paths->comm->rank,
-                                       &paths->path[i], error);
-    return code;
+    for (int i = 0; i < count; i++)
+        MP_TRY(mp_exchange_path_create(paths->exchange, &plan->topology, paths->comm->rank,
+                                       &paths->path[i], error));
+    return MP_OK;
 }
 
 void mp_paths_destroy(struct mp_paths *paths) {
@@ -106,15 +105,13 @@ int mp_paths_build(struct mp_paths *paths, int layer, struct mp_error *error) {
     const struct mp_plan *plan = mp_planner_plan(paths->planner, layer);
     if (!passes_on(plan))
         return MP_OK;
-    int code = check_first(paths, plan, error);
-    if (code)
-        return code;
+    MP_TRY(check_first(paths, plan, error));
     if (paths->exchange->deduplicates) { /* the rest is known when routes have places */
         begin_blocks(plan, paths->begin);
         return MP_OK;
     }
     int64_t rows;
-    code = build_steps(paths, plan, &rows, error);
+    int code = build_steps(paths, plan, &rows, error);
     for (int i = 0; !code && i < 2; i++) {
         struct mp_rows *transit = &paths->transit[i];
         int64_t before = mp_rows_bytes(transit, 0);

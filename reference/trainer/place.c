@@ -133,9 +133,8 @@ int mp_place_create(const struct mp_job *job, const char *job_name, struct mp_pl
                     struct mp_error *error) {
     if (job->device == MP_DEVICE_CUDA)
         return create_on_gpu(job, job_name, place, error);
-    int code = mp_place_connect(place, error);
-    return code ? code
-                : check_ranks(job, job_name, place->comm->ranks, launched_by_mpi(), place, error);
+    MP_TRY(mp_place_connect(place, error));
+    return check_ranks(job, job_name, place->comm->ranks, launched_by_mpi(), place, error);
 }
 
 void mp_place_destroy(struct mp_place *place) {

@@ -44,10 +44,10 @@ int mp_trainer_start_rows(struct mp_trainer *trainer, const struct mp_operation 
 
 int mp_trainer_wait_rows(struct mp_trainer *trainer, const struct mp_operation *operation,
                          struct mp_error *error) {
-    int code = mp_request_wait(request_of(trainer, operation), error);
-    if (!code && trainer->model.state[operation->layer].routing.deduplicated)
+    MP_TRY(mp_request_wait(request_of(trainer, operation), error));
+    if (trainer->model.state[operation->layer].routing.deduplicated)
         mp_distinct_rows_arrive(&trainer->distinct, operation);
-    return code;
+    return MP_OK;
 }
 
 /* Of what this rank draws for its routes of a layer in this iteration. */
@@ -57,11 +57,9 @@ static uint64_t route_seed(const struct mp_trainer *trainer, int layer) {
 }
 
 static int make_distinct(struct mp_trainer *trainer, int layer, struct mp_error *error) {
-    int code = mp_distinct_rows_gather(&trainer->distinct, layer, error);
-    if (code)
-        return code;
+    MP_TRY(mp_distinct_rows_gather(&trainer->distinct, layer, error));
     int64_t before = trainer->model.row_bytes;
-    code = mp_distinct_rows_make(&trainer->distinct, layer, error);
+    int code = mp_distinct_rows_make(&trainer->distinct, layer, error);
     return mp_trainer_note_rows(trainer, layer, before, code, error);
 }
 
@@ -89,22 +87,19 @@ static int backward(struct mp_trainer *trainer, const struct mp_operation *opera
     struct mp_model *model = &trainer->model;
     const struct mp_scheduled_layer *layer = &trainer->schedule.layer[operation->layer];
     bool first = operation->step == (layer->own ? layer->steps : 0);
-    int code = MP_OK;
     if (first)
-        code =
-            mp_experts_locate(&model->experts, mp_planner_plan(&trainer->planner, operation->layer),
-                              model->parameter, model->gradient, error);
-    if (!code)
-        mp_model_experts_backward(model, operation->layer, operation->step, !first);
-    return code;
+        MP_TRY(mp_experts_locate(&model->experts,
+                                 mp_planner_plan(&trainer->planner, operation->layer),
+                                 model->parameter, model->gradient, error));
+    mp_model_experts_backward(model, operation->layer, operation->step, !first);
+    return MP_OK;
 }
 
 int mp_trainer_experts(struct mp_trainer *trainer, const struct mp_operation *operation,
                        struct mp_error *error) {
-    int code = MP_OK;
     if (operation->direction == MP_FORWARD)
         mp_model_experts(&trainer->model, operation->layer, operation->step);
     else
-        code = backward(trainer, operation, error);
-    return code ? code : mp_comm_progress(trainer->comm, error);
+        MP_TRY(backward(trainer, operation, error));
+    return mp_comm_progress(trainer->comm, error);
 }

@@ -86,9 +86,7 @@ int mp_shard_open(const char *path, struct mp_shard *shard, struct mp_error *err
     *shard = (struct mp_shard){0};
     unsigned char *memory = NULL;
     size_t size = 0;
-    int code = read_whole(path, &memory, &size, error);
-    if (code)
-        return code;
+    MP_TRY(read_whole(path, &memory, &size, error));
     uint32_t sizes[2] = {0}, check = 0;
     bool magic = size >= HEADER_BYTES && memcmp(memory, MAGIC, sizeof MAGIC) == 0;
     if (magic)

@@ -68,9 +68,7 @@ int mp_slices_gather_start(struct mp_slices *slices, const struct mp_placement *
     int count = 0, holders = 0;
     for (int e = 0; e < placement->experts; e++)
         holders += mp_placement_copies(placement, e);
-    int code = check_holders(slices, layer, holders, error);
-    if (code)
-        return code;
+    MP_TRY(check_holders(slices, layer, holders, error));
     for (int e = 0; e < placement->experts; e++) {
         void *own = mp_experts_own_elements(experts, layer, e);
         for (int holder = mp_placement_next(placement, e, 0); holder >= 0;
@@ -116,9 +114,7 @@ int mp_slices_send_start(struct mp_slices *slices, const struct mp_plan *plan,
     float *arrivals = slices->arrivals[plan->layer % MP_SUMS_ON_THEIR_WAY];
     const struct mp_experts *experts = &slices->model->experts;
     int count = 0;
-    int code = check_holders(slices, plan->layer, plan->holder_begin[plan->experts], error);
-    if (code)
-        return code;
+    MP_TRY(check_holders(slices, plan->layer, plan->holder_begin[plan->experts], error));
     for (int e = 0; e < plan->experts; e++) {
         float *arrival = room_for_arrivals(experts, plan, e, &arrivals);
         for (int32_t at = plan->holder_begin[e]; at < plan->holder_begin[e + 1]; at++) {

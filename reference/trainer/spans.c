@@ -205,9 +205,7 @@ int mp_spans_cost(struct mp_spans *spans, double *cost_ns, struct mp_error *erro
     if (spans->stamps && count > MEASURED_KEPT)
         count = MEASURED_KEPT;
     double loop_ns[MEASURED_LOOPS];
-    int code = mp_record_scratch_create(&scratch, error);
-    if (code)
-        return code;
+    MP_TRY(mp_record_scratch_create(&scratch, error));
     spans->compute = scratch;
     for (int loop = 0; loop < MEASURED_LOOPS; loop++) {
         int64_t start_ns = mp_clock_ns();

@@ -196,9 +196,8 @@ static int create_experts(struct mp_trainer *trainer, struct mp_error *error) {
     int fetches = mp_policy_fetches(&trainer->planner.policy), in_turn = fetches > 2 ? fetches : 2;
     struct mp_device *host = NULL;
     bool serves = mp_job_serves(&trainer->job);
-    int code = planner->policy.offload && !serves ? take_host(trainer, &host, error) : MP_OK;
-    if (code)
-        return code;
+    if (planner->policy.offload && !serves)
+        MP_TRY(take_host(trainer, &host, error));
     struct mp_experts_layout layout = {
         .rank = trainer->comm->rank,
         .ranks = trainer->comm->ranks,

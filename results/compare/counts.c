@@ -140,8 +140,7 @@ static double sum_of_list(const char *list) {
 /* Routes, and drops where there is a list of them. */
 static int read_load(const struct source *source, sqlite3_stmt *row, struct mp_error *error) {
     static const char *const names[] = {"routes", "drops"};
-    int code = MP_OK;
-    for (int i = 0; i < 2 && !code; i++) {
+    for (int i = 0; i < 2; i++) {
         const char *list = query_text(row, 3 + i);
         const struct count_row own = {.iteration = sqlite3_column_int64(row, 0),
                                       .layer = sqlite3_column_int(row, 1),
@@ -149,17 +148,16 @@ static int read_load(const struct source *source, sqlite3_stmt *row, struct mp_e
                                       .value = sum_of_list(list),
                                       .hash = add_text(1, list)};
         if (*list)
-            code = add(source->counts, names[i], &own, error);
+            MP_TRY(add(source->counts, names[i], &own, error));
     }
-    return code;
+    return MP_OK;
 }
 
 /* Operations of a phase, and what they moved and computed, by layer and rank. */
 static int read_phase(const struct source *source, sqlite3_stmt *row, struct mp_error *error) {
     static const char *const names[] = {"operations", "bytes", "tokens", "flops"};
     bool in_flight = strcmp(query_text(row, 1), "comm") == 0;
-    int code = MP_OK;
-    for (int i = 0; i < 4 && !code; i++) {
+    for (int i = 0; i < 4; i++) {
         char name[COUNT_NAME];
         const struct count_row own = {.iteration = -1,
                                       .layer = sqlite3_column_int(row, 3),
@@ -169,9 +167,9 @@ static int read_phase(const struct source *source, sqlite3_stmt *row, struct mp_
         snprintf(name, sizeof name, "%.48s %s%s", query_text(row, 0), names[i],
                  in_flight ? " in flight" : "");
         if (!isnan(own.value))
-            code = add(source->counts, name, &own, error);
+            MP_TRY(add(source->counts, name, &own, error));
     }
-    return code;
+    return MP_OK;
 }
 
 static int read_time(const struct source *source, sqlite3_stmt *row, struct mp_error *error) {
@@ -185,28 +183,26 @@ static int read_time(const struct source *source, sqlite3_stmt *row, struct mp_e
 int counts_load(struct mp_store *store, int64_t run_id, bool predicted, struct counts *counts,
                 struct mp_error *error) {
     const struct source source = {store, run_id, predicted, counts};
-    int code = read_all(&source,
-                        "SELECT name, iteration, layer, rank, value FROM v_number "
-                        "WHERE run_id = ?1 ORDER BY name, iteration, layer, rank",
-                        read_number, error);
-    if (!code)
-        code = read_all(&source,
-                        "SELECT iteration, layer, rank, routes, dropped FROM load "
-                        "WHERE run_id = ?1 ORDER BY iteration, layer, rank",
-                        read_load, error);
-    if (!code)
-        code = read_all(&source,
-                        "SELECT phase, stream, CASE direction WHEN 'forward' THEN 1 WHEN "
-                        "'backward' THEN 2 ELSE 0 END AS way, layer, rank, count(*), sum(bytes), "
-                        "sum(tokens), sum(flops) FROM v_span WHERE run_id = ?1 "
-                        "GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5",
-                        read_phase, error);
-    if (!code && predicted)
-        code = read_all(&source,
+    MP_TRY(read_all(&source,
+                    "SELECT name, iteration, layer, rank, value FROM v_number "
+                    "WHERE run_id = ?1 ORDER BY name, iteration, layer, rank",
+                    read_number, error));
+    MP_TRY(read_all(&source,
+                    "SELECT iteration, layer, rank, routes, dropped FROM load "
+                    "WHERE run_id = ?1 ORDER BY iteration, layer, rank",
+                    read_load, error));
+    MP_TRY(read_all(&source,
+                    "SELECT phase, stream, CASE direction WHEN 'forward' THEN 1 WHEN "
+                    "'backward' THEN 2 ELSE 0 END AS way, layer, rank, count(*), sum(bytes), "
+                    "sum(tokens), sum(flops) FROM v_span WHERE run_id = ?1 "
+                    "GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5",
+                    read_phase, error));
+    if (predicted)
+        MP_TRY(read_all(&source,
                         "SELECT iteration, ms FROM v_iteration WHERE run_id = ?1 "
                         "ORDER BY iteration",
-                        read_time, error);
-    return code;
+                        read_time, error));
+    return MP_OK;
 }
 
 void counts_free(struct counts *counts) {

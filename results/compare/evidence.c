@@ -50,11 +50,8 @@ static int weigh_pairs(double base[], const double head[], int count, struct mp_
     struct mp_rank_test test;
     for (int i = 0; i < count; i++)
         base[i] = head[i] - base[i];
-    int code = mp_signed_rank(base, count, &test, error);
-    if (!code)
-        code = mp_shift_of_pairs(base, count, shift, error);
-    if (code)
-        return code;
+    MP_TRY(mp_signed_rank(base, count, &test, error));
+    MP_TRY(mp_shift_of_pairs(base, count, shift, error));
     struct moments ratio = moments_of(base, count);
     evidence->w = test.statistic;
     evidence->p = test.p;

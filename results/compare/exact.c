@@ -46,10 +46,8 @@ static int load_series(const struct side *side, const char *name, struct series 
         if (strcmp(run->job, name) != 0 || !run->complete)
             continue;
         series->run[series->count] = run;
-        int code = counts_load(side->store, run->run_id, run->predicted,
-                               &series->counts[series->count++], error);
-        if (code)
-            return code;
+        MP_TRY(counts_load(side->store, run->run_id, run->predicted,
+                           &series->counts[series->count++], error));
     }
     return series->count > 0 ? MP_OK
                              : mp_fail(error, MP_ENOTFOUND, "%s: no complete run of job \"%.60s\"",

@@ -120,9 +120,8 @@ static int check_jobs(struct comparison *comparison, struct mp_error *error) {
         const struct side_run *other = side_find(head, base->run[i].job, true);
         common += side_find(head, base->run[i].job, false) != NULL;
         complete += own != NULL;
-        int code = own && other ? check_job(comparison, own, other, error) : MP_OK;
-        if (code)
-            return code;
+        if (own && other)
+            MP_TRY(check_job(comparison, own, other, error));
     }
     if (common == 0)
         return mp_fail(error, MP_ENOTFOUND,
@@ -224,14 +223,12 @@ static int compare_ends(struct comparison *comparison, const char *job, struct m
 static int compare_job(struct comparison *comparison, const char *job, struct mp_error *error) {
     const struct side_run *base = side_find(&comparison->base, job, true);
     const struct side_run *head = side_find(&comparison->head, job, true);
-    int code = MP_OK;
     if (base && head && !base->predicted)
-        code = gate_weigh_time(comparison, job, error);
-    if (!code)
-        code = compare_ends(comparison, job, error);
-    if (!code && base && head)
-        code = gate_compare_exact(comparison, job, error);
-    return code;
+        MP_TRY(gate_weigh_time(comparison, job, error));
+    MP_TRY(compare_ends(comparison, job, error));
+    if (base && head)
+        MP_TRY(gate_compare_exact(comparison, job, error));
+    return MP_OK;
 }
 
 static int compare_all(struct comparison *comparison, struct mp_error *error) {

@@ -302,30 +302,28 @@ static int add_series(struct mp_history *history, const struct sample sample[], 
                                    .exact = sample->exact,
                                    .ranks = (int)json_integer_value(json_object_get(row, "ranks")),
                                    .point = calloc(count, sizeof *series->point)};
-    int code = MP_OK;
     if (!series->point)
         return mp_no_memory(error);
-    for (size_t first = 0, end; first < count && !code; first = end) {
+    for (size_t first = 0, end; first < count; first = end) {
         for (end = first + 1; end < count && same_point(&sample[first], &sample[end]);)
             end++;
-        code = add_point(series, sample + first, end - first, error);
+        MP_TRY(add_point(series, sample + first, end - first, error));
     }
-    return code ? code : find_changes(series, error);
+    return find_changes(series, error);
 }
 
 static int make_series(struct mp_history *history, struct sample sample[], size_t count,
                        struct mp_error *error) {
-    int code = MP_OK;
     history->series = calloc(count + 1, sizeof *history->series);
     if (!history->series)
         return mp_no_memory(error);
     sort_samples(sample, count);
-    for (size_t first = 0, end; first < count && !code; first = end) {
+    for (size_t first = 0, end; first < count; first = end) {
         for (end = first + 1; end < count && !compare_series(&sample[first], &sample[end]);)
             end++;
-        code = add_series(history, sample + first, end - first, error);
+        MP_TRY(add_series(history, sample + first, end - first, error));
     }
-    return code;
+    return MP_OK;
 }
 
 int mp_history_find(struct mp_history *history, const char *suite, const char *job,

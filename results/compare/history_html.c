@@ -116,9 +116,7 @@ static int add_change(const struct mp_history_series *series, const struct mp_ch
     const struct mp_history_point *point = &series->point[change->index];
     const int digits = series->exact ? 12 : 4;
     char job[NAME], text[CELL];
-    int code = table_add(table, NULL, error);
-    if (code)
-        return code;
+    MP_TRY(table_add(table, NULL, error));
     format_job(series, job);
     table_set(table, JOB, "%s", job);
     table_set(table, MEASURE, "%s", series->measure);

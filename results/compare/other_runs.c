@@ -69,9 +69,7 @@ int gate_hint_at_runs(struct comparison *comparison, struct mp_error *error) {
     if (comparison->paired || !lacks_runs(comparison->gate))
         return MP_OK;
     for (int s = 0; s < 2; s++) {
-        int code = list_runs(sides[s], runs[s], sizeof runs[s], &count[s], error);
-        if (code)
-            return code;
+        MP_TRY(list_runs(sides[s], runs[s], sizeof runs[s], &count[s], error));
     }
     if (strcmp(paths[0], paths[1]) == 0 && count[0] > sides[0]->count + sides[1]->count)
         gate_note(comparison->gate,

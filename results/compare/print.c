@@ -106,8 +106,8 @@ static int print_metrics(const struct mp_gate *gate, bool (*shows)(const struct 
 
 static int print_tables(const struct mp_gate *gate, enum mp_report_format format, FILE *out,
                         struct mp_error *error) {
-    int code = print_metrics(gate, is_timed, format, out, error);
-    return code ? code : print_metrics(gate, is_different, format, out, error);
+    MP_TRY(print_metrics(gate, is_timed, format, out, error));
+    return print_metrics(gate, is_different, format, out, error);
 }
 
 static void count_exact(const struct mp_gate *gate, FILE *out) {
@@ -185,9 +185,7 @@ static int print_text(const struct mp_gate *gate, FILE *out, struct mp_error *er
     char base[MP_GATE_TEXT], head[MP_GATE_TEXT];
     fprintf(out, "base  %s\nhead  %s\n\n", mp_clean_text(base, sizeof base, gate->base),
             mp_clean_text(head, sizeof head, gate->head));
-    int code = print_tables(gate, MP_REPORT_TEXT, out, error);
-    if (code)
-        return code;
+    MP_TRY(print_tables(gate, MP_REPORT_TEXT, out, error));
     count_exact(gate, out);
     print_reasons(gate, out);
     for (int i = 0; i < gate->notes; i++)
@@ -243,6 +241,6 @@ int mp_gate_print(const struct mp_gate *gate, enum mp_report_format format, FILE
         return print_json(gate, out, error);
     if (format == MP_REPORT_TEXT)
         return print_text(gate, out, error);
-    int code = print_tables(gate, format, out, error);
-    return code ? code : check_printed(out, error);
+    MP_TRY(print_tables(gate, format, out, error));
+    return check_printed(out, error);
 }

@@ -15,9 +15,7 @@ static int describe(const struct side *side, char text[SHARE_TEXT], int *measure
         struct recording_cost cost;
         if (!side->run[i].complete || side->run[i].predicted)
             continue;
-        int code = recording_cost_read(side->store, side->run[i].run_id, &cost, error);
-        if (code)
-            return code;
+        MP_TRY(recording_cost_read(side->store, side->run[i].run_id, &cost, error));
         most = fmax(most, cost.share);
         ++*measured;
     }
@@ -31,10 +29,9 @@ static int describe(const struct side *side, char text[SHARE_TEXT], int *measure
 int gate_note_recording(struct comparison *comparison, struct mp_error *error) {
     char base[SHARE_TEXT], head[SHARE_TEXT];
     int measured = 0;
-    int code = describe(&comparison->base, base, &measured, error);
-    if (!code)
-        code = describe(&comparison->head, head, &measured, error);
-    if (!code && measured > 0)
+    MP_TRY(describe(&comparison->base, base, &measured, error));
+    MP_TRY(describe(&comparison->head, head, &measured, error));
+    if (measured > 0)
         gate_note(comparison->gate, "Recording cost: base %s, head %s.", base, head);
-    return code;
+    return MP_OK;
 }

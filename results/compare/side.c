@@ -269,9 +269,7 @@ static int append_runs(struct side *side, sqlite3_stmt *rows, struct mp_error *e
     while ((got = mp_store_next(side->store, rows, error)) == 1) {
         if (!MP_ROOM(side->run, side->count))
             return mp_no_memory(error);
-        int code = fill_run(&side->run[side->count++], rows, error);
-        if (code)
-            return code;
+        MP_TRY(fill_run(&side->run[side->count++], rows, error));
     }
     return got;
 }
@@ -345,14 +343,13 @@ static int check_keys(const struct side *side, struct mp_error *error) {
 int side_load(const struct mp_gate_side *from, const char *name, struct side *side,
               struct mp_error *error) {
     *side = (struct side){.store = from->store, .name = name};
-    int code =
-        from->runs > 0 ? load_by_run(from, side, error) : load_by_suite_run(from, side, error);
-    for (int i = 0; i < side->count && !code; i++) {
-        code = read_facts(side->store, &side->run[i], error);
-        if (!code && side->run[i].complete)
-            code = judge_iterations(side->store, &side->run[i], error);
+    MP_TRY(from->runs > 0 ? load_by_run(from, side, error) : load_by_suite_run(from, side, error));
+    for (int i = 0; i < side->count; i++) {
+        MP_TRY(read_facts(side->store, &side->run[i], error));
+        if (side->run[i].complete)
+            MP_TRY(judge_iterations(side->store, &side->run[i], error));
     }
-    return code ? code : check_keys(side, error);
+    return check_keys(side, error);
 }
 
 void side_free(struct side *side) {

@@ -108,9 +108,7 @@ static int null_quantile_of_signs(int count, int *quantile, struct mp_error *err
     struct null_distribution null;
     for (int i = 0; i < count; i++)
         ranks[i] = i + 1;
-    int code = null_of_signs(ranks, count, &null, error);
-    if (code)
-        return code;
+    MP_TRY(null_of_signs(ranks, count, &null, error));
     *quantile = quantile_of(&null);
     null_free(&null);
     return MP_OK;
@@ -121,9 +119,7 @@ static int null_quantile_of_groups(int bases, int heads, int *quantile, struct m
     struct null_distribution null;
     for (int i = 0; i < bases + heads; i++)
         ranks[i] = i + 1;
-    int code = null_of_groups(ranks, bases + heads, bases, &null, error);
-    if (code)
-        return code;
+    MP_TRY(null_of_groups(ranks, bases + heads, bases, &null, error));
     int least = bases * (bases + 1) / 2; /* of the rank sum, where U is 0 */
     int largest = quantile_of(&null) - least;
     *quantile = largest < -1 ? -1 : largest;
@@ -164,9 +160,7 @@ int mp_median(const double values[], int count, double *median, struct mp_error 
     *median = NAN;
     if (count == 0)
         return MP_OK;
-    int code = check("median", values, count, 0, error);
-    if (code)
-        return code;
+    MP_TRY(check("median", values, count, 0, error));
     double *sorted = copy_of(values, count);
     if (!sorted)
         return mp_no_memory(error);
@@ -198,13 +192,13 @@ int mp_steady_from(const double values[], int count, int window, double limit, i
     if (window < 2)
         return mp_fail(error, MP_EINVAL, "steady state: a window of %d, at least 2 is needed",
                        window);
-    int code = check("steady state", values, count, 0, error);
-    for (int at = 0; !code && at + window <= count; at++)
+    MP_TRY(check("steady state", values, count, 0, error));
+    for (int at = 0; at + window <= count; at++)
         if (fabs(slope_percent(values + at, window)) < limit) {
             *first = at;
             break;
         }
-    return code;
+    return MP_OK;
 }
 
 int mp_outliers(const double values[], int count, int *outliers, bool *first_is_slow,
@@ -287,10 +281,8 @@ static int exact_p(const struct ranked items[], int count, int choose, int sum, 
     struct null_distribution null;
     for (int i = 0; i < count; i++)
         ranks[i] = items[i].doubled_rank;
-    int code = choose < 0 ? null_of_signs(ranks, count, &null, error)
-                          : null_of_groups(ranks, count, choose, &null, error);
-    if (code)
-        return code;
+    MP_TRY(choose < 0 ? null_of_signs(ranks, count, &null, error)
+                      : null_of_groups(ranks, count, choose, &null, error));
     *p = null_two_sided(&null, sum);
     null_free(&null);
     return MP_OK;

@@ -109,9 +109,7 @@ static int weigh(struct mp_gate_metric *metric, double minimum_effect, struct mp
     struct mp_evidence evidence;
     const struct mp_samples samples = {metric->base_samples, metric->head_samples, metric->bases,
                                        metric->heads, metric->paired};
-    int code = mp_evidence_weigh(&samples, &evidence, error);
-    if (code)
-        return code;
+    MP_TRY(mp_evidence_weigh(&samples, &evidence, error));
     metric->base = evidence.base;
     metric->head = evidence.head;
     metric->effect = evidence.effect;
@@ -174,9 +172,7 @@ static int decide(const struct comparison *comparison, struct mp_gate_metric *me
     struct mp_evidence evidence;
     const struct mp_samples samples = {metric->base_samples, metric->head_samples, metric->bases,
                                        metric->heads, metric->paired};
-    int code = mp_evidence_weigh(&samples, &evidence, error);
-    if (code)
-        return code;
+    MP_TRY(mp_evidence_weigh(&samples, &evidence, error));
     char doubt[MP_GATE_TEXT];
     snprintf(doubt, sizeof doubt, "%s", metric->reason);
     const struct mp_decision decision = {.minimum_effect = comparison->gate->minimum_effect,

@@ -93,11 +93,11 @@ static bool is_of(const struct side_run *run, const char *job) {
 
 static int read_side(const struct side *side, const char *job, struct places *places, int number,
                      struct mp_error *error) {
-    int code = MP_OK, run = 0;
-    for (int i = 0; i < side->count && !code; i++)
+    int run = 0;
+    for (int i = 0; i < side->count; i++)
         if (is_of(&side->run[i], job))
-            code = read_run(side->store, side->run[i].run_id, places, number, run++, error);
-    return code;
+            MP_TRY(read_run(side->store, side->run[i].run_id, places, number, run++, error));
+    return MP_OK;
 }
 
 /* The values are used up: of pairs only their differences are left, on head's side. */
@@ -118,11 +118,10 @@ static int find_change(const struct places *places, struct place *place, int kin
 }
 
 static int find_changes(struct places *places, struct mp_error *error) {
-    int code = MP_OK;
-    for (int i = 0; i < places->count && !code; i++)
-        for (int k = 0; k < KINDS && !code; k++)
-            code = find_change(places, &places->item[i], k, error);
-    return code;
+    for (int i = 0; i < places->count; i++)
+        for (int k = 0; k < KINDS; k++)
+            MP_TRY(find_change(places, &places->item[i], k, error));
+    return MP_OK;
 }
 
 /* Change of a phase on a rank over all its layers, times `sign`. */

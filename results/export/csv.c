@@ -75,14 +75,12 @@ static int check_columns(struct mp_store *store, const char *name,
 static int open_view(struct mp_store *store, const char *name,
                      const struct mp_results_selection *selection, sqlite3_stmt **row,
                      struct mp_error *error) {
-    int code = check_columns(store, name, selection, error);
-    if (code)
-        return code;
+    MP_TRY(check_columns(store, name, selection, error));
     char *sql = sqlite3_mprintf("SELECT * FROM \"%w\" WHERE %s AND %s", name,
                                 selection->run_id ? "run_id = ?1" : "1",
                                 selection->some_iterations ? "iteration BETWEEN ?2 AND ?3" : "1");
-    code = sql ? output_query(store, sql, selection, row, error)
-               : mp_fail(error, MP_ENOMEM, "no memory for the export");
+    int code = sql ? output_query(store, sql, selection, row, error)
+                   : mp_fail(error, MP_ENOMEM, "no memory for the export");
     sqlite3_free(sql);
     return code;
 }

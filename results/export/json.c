@@ -58,10 +58,8 @@ int mp_results_json(struct mp_store *store, const struct mp_results_selection *s
     struct mp_results_selection chosen;
     struct output output;
     *exported = (struct mp_results_exported){0};
-    int code = output_choose(store, selection, &chosen, error);
-    if (code)
-        return code;
-    code = output_open(&output, store, path, error);
+    MP_TRY(output_choose(store, selection, &chosen, error));
+    int code = output_open(&output, store, path, error);
     if (!code)
         code = write_run(&output, &chosen, error);
     for (int i = 0; !code && i < SECTIONS; i++) {

@@ -244,10 +244,9 @@ static int take_lane(struct timeline *timeline, struct slice *slice, struct mp_e
         lane > 0 ? json_sprintf("%s (%d)", timeline->name, lane + 1) : json_string(timeline->name);
     if (!name)
         return mp_no_memory(error);
-    int code = write_metadata(timeline, "thread_name", slice->tid, "name", name, error);
-    return code ? code
-                : write_metadata(timeline, "thread_sort_index", slice->tid, "sort_index",
-                                 json_integer(slice->tid), error);
+    MP_TRY(write_metadata(timeline, "thread_name", slice->tid, "name", name, error));
+    return write_metadata(timeline, "thread_sort_index", slice->tid, "sort_index",
+                          json_integer(slice->tid), error);
 }
 
 /* ---- what is drawn beside slices ---- */
@@ -374,11 +373,9 @@ static int write_row(struct timeline *timeline, sqlite3_stmt *row, struct mp_err
         exported->gpu_left_out++;
         return MP_OK;
     }
-    int code = enter_thread(timeline, row, error);
-    if (!code && what != TIMELINE_MARK)
-        code = take_lane(timeline, &slice, error);
-    if (code)
-        return code;
+    MP_TRY(enter_thread(timeline, row, error));
+    if (what != TIMELINE_MARK)
+        MP_TRY(take_lane(timeline, &slice, error));
     ++*counts[what];
     if (what == TIMELINE_MARK) {
         write_head(timeline, &slice, "\"i\",\"s\":\"t\"", slice.start_ns);
@@ -461,10 +458,9 @@ static int name_rank(struct timeline *timeline, const char *host, struct mp_erro
     json_decref(on_host);
     if (!name)
         return mp_fail(error, MP_ENOMEM, "no memory for the export");
-    int code = write_metadata(timeline, "process_name", 0, "name", name, error);
-    return code ? code
-                : write_metadata(timeline, "process_sort_index", 0, "sort_index",
-                                 json_integer(timeline->rank), error);
+    MP_TRY(write_metadata(timeline, "process_name", 0, "name", name, error));
+    return write_metadata(timeline, "process_sort_index", 0, "sort_index",
+                          json_integer(timeline->rank), error);
 }
 
 /* What the host did before what it launched. */
@@ -476,17 +472,15 @@ static int write_rank(struct timeline *timeline, sqlite3_stmt *row, struct mp_er
     timeline->last = sqlite3_column_int64(row, 3);
     timeline->draws_flows = sqlite3_column_int(row, 4);
     timeline->next_tid = 1 + 2 * LANES; /* behind compute and comm */
-    int code = name_rank(timeline, (const char *)sqlite3_column_text(row, 1), error);
-    if (!code)
-        code = begin_launches(timeline, error);
-    if (!code)
-        code = choose_times(timeline, error);
-    for (size_t i = 0; !code && i < sizeof queries / sizeof *queries; i++) {
+    MP_TRY(name_rank(timeline, (const char *)sqlite3_column_text(row, 1), error));
+    MP_TRY(begin_launches(timeline, error));
+    MP_TRY(choose_times(timeline, error));
+    for (size_t i = 0; i < sizeof queries / sizeof *queries; i++) {
         free(timeline->thread);
         timeline->thread = NULL;
-        code = each_row(timeline, queries[i], write_row, error);
+        MP_TRY(each_row(timeline, queries[i], write_row, error));
     }
-    return code;
+    return MP_OK;
 }
 
 /* From the rank that started an exchange last to another, into its last nanosecond. */

@@ -88,9 +88,7 @@ static void become(const struct mp_browser *browser, int channel) {
 static int start(struct mp_browser *browser, struct mp_error *error) {
     int ends[2];
     const char *temporary = getenv("TMPDIR");
-    int code = mp_browser_find(browser->path, error);
-    if (code)
-        return code;
+    MP_TRY(mp_browser_find(browser->path, error));
     snprintf(browser->folder, sizeof browser->folder, "%.200s/moeperf-browser-XXXXXX",
              temporary && *temporary ? temporary : "/tmp");
     if (!mkdtemp(browser->folder)) {
@@ -159,9 +157,7 @@ static int next(struct mp_browser *browser, json_t **message, struct mp_error *e
                        ? memchr(browser->got + looked, 0, browser->got_size - looked)
                        : NULL)) {
         looked = browser->got_size;
-        int code = receive(browser, error);
-        if (code)
-            return code;
+        MP_TRY(receive(browser, error));
     }
     const size_t length = (size_t)(end - browser->got);
     *message = json_loadb(browser->got, length, 0, &fault);
@@ -209,17 +205,16 @@ static int attach(struct mp_browser *browser, struct mp_error *error) {
     json_t *result, *target;
     const char *page = NULL;
     size_t i;
-    int code = call(browser, "Target.getTargets", json_object(), &result, error);
-    if (code)
-        return code;
+    MP_TRY(call(browser, "Target.getTargets", json_object(), &result, error));
     json_array_foreach(json_object_get(result, "targetInfos"), i, target) {
         if (!strcmp(text_at(target, "type"), "page"))
             page = text_at(target, "targetId");
     }
     json_t *attached = NULL;
-    code = page ? call(browser, "Target.attachToTarget",
-                       json_pack("{s:s, s:b}", "targetId", page, "flatten", 1), &attached, error)
-                : mp_fail(error, MP_EIO, "the browser opened no page");
+    int code = page
+                   ? call(browser, "Target.attachToTarget",
+                          json_pack("{s:s, s:b}", "targetId", page, "flatten", 1), &attached, error)
+                   : mp_fail(error, MP_EIO, "the browser opened no page");
     if (!code && !(browser->session = strdup(text_at(attached, "sessionId"))))
         code = no_memory(error);
     json_decref(attached);

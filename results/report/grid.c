@@ -38,22 +38,21 @@ static int write_figures(const struct mp_grids *grids, struct page *page, struct
     char title[128];
     snprintf(title, sizeof title, "Times as fast as %.80s",
              reference ? reference : "plain expert parallelism");
-    int code =
-        page_figure(page, "grid", title,
-                    reference ? "Time of the reference over that of what is chosen. Orange: "
-                                "faster than the reference; blue: slower."
-                              : "Median time of an iteration under EP over that under the system. "
-                                "Orange: faster than EP; blue: slower; an empty place: not "
-                                "possible, or not with the memory that there is.",
-                    choose, choices(grids, false), error);
-    return code ? code
-                : page_figure(page, "grid", "How near to the bound",
-                              "The bound on all systems that drop nothing, keep the gate and send "
-                              "rows as the job's exchange does, as a share of the system's mean "
-                              "time: none can be faster than 100 %. "
-                              "An empty place: not possible, not known, or a system that the bound "
-                              "says nothing of.",
-                              choose, choices(grids, true), error);
+    MP_TRY(page_figure(page, "grid", title,
+                       reference
+                           ? "Time of the reference over that of what is chosen. Orange: "
+                             "faster than the reference; blue: slower."
+                           : "Median time of an iteration under EP over that under the system. "
+                             "Orange: faster than EP; blue: slower; an empty place: not "
+                             "possible, or not with the memory that there is.",
+                       choose, choices(grids, false), error));
+    return page_figure(page, "grid", "How near to the bound",
+                       "The bound on all systems that drop nothing, keep the gate and send "
+                       "rows as the job's exchange does, as a share of the system's mean "
+                       "time: none can be faster than 100 %. "
+                       "An empty place: not possible, not known, or a system that the bound "
+                       "says nothing of.",
+                       choose, choices(grids, true), error);
 }
 
 static int write_body(const void *context, struct page *page, struct mp_error *error) {

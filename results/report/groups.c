@@ -76,14 +76,12 @@ static int read_runs(struct mp_store *store, const struct mp_report_selection *s
                      struct report_runs *runs, struct mp_error *error) {
     sqlite3_stmt *statement = NULL;
     void *rows = NULL;
-    int code = query_fields(store, fields, FIELDS, runs_sql, selection ? selection->run_id : 0,
-                            &statement, error);
-    if (code)
-        return code;
+    MP_TRY(query_fields(store, fields, FIELDS, runs_sql, selection ? selection->run_id : 0,
+                        &statement, error));
     sqlite3_bind_text(statement, 2, selection ? selection->suite_run : NULL, -1, SQLITE_STATIC);
     sqlite3_bind_text(statement, 3, selection ? selection->suite : NULL, -1, SQLITE_STATIC);
-    code = query_structs(store, statement, fields, FIELDS, sizeof *runs->run, &rows, &runs->count,
-                         error);
+    int code = query_structs(store, statement, fields, FIELDS, sizeof *runs->run, &rows,
+                             &runs->count, error);
     runs->run = rows;
     return code;
 }

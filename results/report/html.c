@@ -52,12 +52,10 @@ static int write_main(struct page *page, struct mp_error *error) {
 
 static int write_body(const void *context, struct page *page, struct mp_error *error) {
     struct report_runs runs = {0};
-    int code = report_runs_load(page->store, context, &runs, error);
-    if (code)
-        return code;
+    MP_TRY(report_runs_load(page->store, context, &runs, error));
     page->runs = &runs;
     snprintf(page->title, sizeof page->title, "moeperf: %.160s", runs.run[0].suite);
-    code = write_main(page, error);
+    int code = write_main(page, error);
     report_runs_free(&runs);
     return code;
 }

@@ -219,29 +219,19 @@ static int write_phases(struct page *page, const struct report_run *run, struct 
 }
 
 int page_run(struct page *page, const struct report_run *run, struct mp_error *error) {
-    int code = page_query(page, ranks_sql, run->run_id, ranks_columns, 4,
-                          "Ranks that did not complete", NULL, error);
-    if (!code)
-        code = page_query(page, lost_sql, run->run_id, lost_columns, 6,
-                          "Where the others would wait for the slowest rank: time lost is its busy "
-                          "time minus each other's, summed. Blocked: all ranks in "
-                          "all of the layer, until others come and by transfers.",
-                          NULL, error);
-    if (!code)
-        code = page_timeline(page, run, error);
-    if (!code)
-        code = write_scatter(page, run, error);
-    if (!code)
-        code = write_routes(page, run, error);
-    if (!code)
-        code = write_phases(page, run, error);
-    if (!code)
-        code = write_overhead(page, run, error);
-    if (!code)
-        code =
-            page_query(page, facts_sql, run->run_id, facts_columns, 2, NULL, "Environment", error);
-    if (!code)
-        code = page_query(page, assumptions_sql, run->run_id, facts_columns, 2, NULL,
-                          "What the prediction assumes", error);
-    return code;
+    MP_TRY(page_query(page, ranks_sql, run->run_id, ranks_columns, 4, "Ranks that did not complete",
+                      NULL, error));
+    MP_TRY(page_query(page, lost_sql, run->run_id, lost_columns, 6,
+                      "Where the others would wait for the slowest rank: time lost is its busy "
+                      "time minus each other's, summed. Blocked: all ranks in "
+                      "all of the layer, until others come and by transfers.",
+                      NULL, error));
+    MP_TRY(page_timeline(page, run, error));
+    MP_TRY(write_scatter(page, run, error));
+    MP_TRY(write_routes(page, run, error));
+    MP_TRY(write_phases(page, run, error));
+    MP_TRY(write_overhead(page, run, error));
+    MP_TRY(page_query(page, facts_sql, run->run_id, facts_columns, 2, NULL, "Environment", error));
+    return page_query(page, assumptions_sql, run->run_id, facts_columns, 2, NULL,
+                      "What the prediction assumes", error);
 }

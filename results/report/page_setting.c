@@ -31,8 +31,7 @@ static const char *faster_than(const struct report_runs *runs, const struct spee
 
 static int add_incomplete(const struct report_runs *runs, int table, json_t *findings,
                           struct mp_error *error) {
-    int code = MP_OK;
-    for (int i = 0; !code && i < runs->count; i++) {
+    for (int i = 0; i < runs->count; i++) {
         const struct report_run *run = &runs->run[i];
         char title[160];
         if (run->complete || run->table != table)
@@ -45,10 +44,10 @@ static int add_incomplete(const struct report_runs *runs, int table, json_t *fin
                      "iterations",
                      (long long)run->run_id, run->job, run->round + 1, run->status,
                      (long long)run->iterations, (long long)run->iterations_wanted);
-        code = finding_add(findings, title, run->reason[0] ? run->reason : "no reason was recorded",
-                           true, error);
+        MP_TRY(finding_add(findings, title, run->reason[0] ? run->reason : "no reason was recorded",
+                           true, error));
     }
-    return code;
+    return MP_OK;
 }
 
 /* The system whose waiting stands for the setting: the first that has a whole run.  Where EP has,
@@ -125,9 +124,9 @@ static int write_speedup(struct page *page, const struct speedup_row rows[], int
                  "cores: these wall times are no speed-up."
                : "Median over rounds of each run's median steady iteration (ms); lines reach from "
                  "the fastest to the slowest round, dashed bars are what no system attains.";
-    int code = page_figure_of(page, "speedup", "Time per iteration", caption,
-                              speedup_data(page->runs, rows, count), error);
-    return code ? code : write_speedup_table(rows, count, page->out, error);
+    MP_TRY(page_figure_of(page, "speedup", "Time per iteration", caption,
+                          speedup_data(page->runs, rows, count), error));
+    return write_speedup_table(rows, count, page->out, error);
 }
 
 /* ---- curves and phases ---- */

@@ -216,9 +216,7 @@ static int make_page(struct page *page, page_body *body, const void *context, ch
 
 int page_file(const char *path, const char *text, struct mp_error *error) {
     struct mp_whole_file file;
-    int code = mp_whole_file_open(&file, path, error);
-    if (code)
-        return code;
+    MP_TRY(mp_whole_file_open(&file, path, error));
     fputs(text, file.stream);
     return mp_whole_file_close(&file, MP_OK, error);
 }

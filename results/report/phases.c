@@ -115,18 +115,17 @@ static int print_group(struct mp_store *store, const struct report_run *run,
 
 static int print_tables(struct mp_store *store, const struct report_runs *runs,
                         enum mp_report_format format, FILE *out, struct mp_error *error) {
-    int code = MP_OK;
     bool is_first = true;
-    for (int g = 0; !code && g < runs->groups; g++) {
+    for (int g = 0; g < runs->groups; g++) {
         const struct report_run *example = report_group_example(runs, g);
         if (example->refused) /* nothing was started */
             continue;
         if (!is_first)
             fputc('\n', out);
         is_first = false;
-        code = print_group(store, example, format, out, error);
+        MP_TRY(print_group(store, example, format, out, error));
     }
-    return code ? code : check_printed(out, error);
+    return check_printed(out, error);
 }
 
 static int print_json(struct mp_store *store, const struct report_runs *runs, FILE *out,
@@ -159,11 +158,9 @@ static int print_json(struct mp_store *store, const struct report_runs *runs, FI
 int mp_report_phases(struct mp_store *store, const struct mp_report_selection *selection,
                      enum mp_report_format format, FILE *out, struct mp_error *error) {
     struct report_runs runs;
-    int code = report_runs_load(store, selection, &runs, error);
-    if (code)
-        return code;
-    code = format == MP_REPORT_JSON ? print_json(store, &runs, out, error)
-                                    : print_tables(store, &runs, format, out, error);
+    MP_TRY(report_runs_load(store, selection, &runs, error));
+    int code = format == MP_REPORT_JSON ? print_json(store, &runs, out, error)
+                                        : print_tables(store, &runs, format, out, error);
     report_runs_free(&runs);
     return code;
 }

@@ -203,15 +203,13 @@ static int run_text(struct mp_store *store, const struct report_runs *runs, FILE
     struct straggler found;
     struct recording_cost cost;
     char words[RECORDING_COST_TEXT];
-    int code = recording_cost_read(store, run->run_id, &cost, error);
-    if (code)
-        return code;
+    MP_TRY(recording_cost_read(store, run->run_id, &cost, error));
     report_print_busy(runs, out);
     print_head(run, out);
     print_line(out, "recording cost", recording_cost_words(&cost, words));
     fprintf(out, "\nPhases, mean over iterations and ranks%s\n",
             run->predicted ? REPORT_PREDICTED : "");
-    code = phases_print(store, run->run_id, run->label, out, error);
+    int code = phases_print(store, run->run_id, run->label, out, error);
     if (!code) {
         code = straggler_find(store, run->run_id, &found, error);
         if (!code) {
@@ -264,12 +262,10 @@ int mp_report_run(struct mp_store *store, int64_t run_id, enum mp_report_format 
         return mp_fail(error, MP_ENOTFOUND, "%s: no run %lld", mp_store_path(store),
                        (long long)run_id);
     struct mp_report_selection selection = {.run_id = run_id};
-    int code = report_runs_load(store, &selection, &runs, error);
-    if (code)
-        return code;
-    code = format == MP_REPORT_JSON   ? run_json(store, run_id, out, error)
-           : format == MP_REPORT_TEXT ? run_text(store, &runs, out, error)
-                                      : run_tables(store, run_id, format, out, error);
+    MP_TRY(report_runs_load(store, &selection, &runs, error));
+    int code = format == MP_REPORT_JSON   ? run_json(store, run_id, out, error)
+               : format == MP_REPORT_TEXT ? run_text(store, &runs, out, error)
+                                          : run_tables(store, run_id, format, out, error);
     report_runs_free(&runs);
     return code;
 }

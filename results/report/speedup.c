@@ -412,11 +412,9 @@ static int print_json(const struct report_runs *runs, const struct speedup_row r
 int mp_report_speedup(struct mp_store *store, const struct mp_report_selection *selection,
                       enum mp_report_format format, FILE *out, struct mp_error *error) {
     struct report_runs runs;
-    int code = report_runs_load(store, selection, &runs, error);
-    if (code)
-        return code;
+    MP_TRY(report_runs_load(store, selection, &runs, error));
     struct speedup_row *rows = NULL;
-    code = speedup_rows(&runs, &rows, error);
+    int code = speedup_rows(&runs, &rows, error);
     if (!code && format == MP_REPORT_TEXT)
         report_print_busy(&runs, out);
     if (!code && format == MP_REPORT_JSON)

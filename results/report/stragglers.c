@@ -200,9 +200,8 @@ static int print_json(const struct report_runs *runs, const struct straggler str
 static int print_in_full(const struct report_runs *runs, const struct straggler stragglers[],
                          FILE *out, struct mp_error *error) {
     char words[RECORDING_COST_TEXT];
-    int code = MP_OK;
     report_print_busy(runs, out);
-    for (int g = 0; !code && g < runs->groups; g++) {
+    for (int g = 0; g < runs->groups; g++) {
         const struct report_run *example = report_group_example(runs, g);
         if (g > 0)
             fputc('\n', out);
@@ -214,25 +213,24 @@ static int print_in_full(const struct report_runs *runs, const struct straggler 
         straggler_print(&stragglers[g], report_group_label(runs, g), 1 << 20, out);
         if (*recording_cost_words(&stragglers[g].cost, words))
             table_paragraph(out, "Recording cost: %s.", words);
-        code = stragglers_detail_print(&stragglers[g], out, error);
+        MP_TRY(stragglers_detail_print(&stragglers[g], out, error));
     }
-    return code;
+    return MP_OK;
 }
 
 static int print_all(const struct report_runs *runs, const struct straggler stragglers[],
                      enum mp_report_format format, bool in_full, FILE *out,
                      struct mp_error *error) {
-    int code = MP_OK;
     if (format == MP_REPORT_JSON)
         return print_json(runs, stragglers, in_full, out, error);
     if (in_full && format == MP_REPORT_TEXT)
-        code = print_in_full(runs, stragglers, out, error);
-    for (int t = 0; !code && !(in_full && format == MP_REPORT_TEXT) && t < runs->tables; t++) {
+        MP_TRY(print_in_full(runs, stragglers, out, error));
+    for (int t = 0; !(in_full && format == MP_REPORT_TEXT) && t < runs->tables; t++) {
         if (t > 0)
             fputc('\n', out);
-        code = print_table(runs, stragglers, t, format, out, error);
+        MP_TRY(print_table(runs, stragglers, t, format, out, error));
     }
-    return code ? code : check_printed(out, error);
+    return check_printed(out, error);
 }
 
 static int report(struct mp_store *store, const struct mp_report_selection *selection,

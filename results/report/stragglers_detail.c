@@ -143,9 +143,7 @@ static int compare_places(const void *left, const void *right) {
 static int add_place(struct table *table, const struct mp_straggler_place *place,
                      struct mp_error *error) {
     char name[80];
-    int code = table_add(table, NULL, error);
-    if (code)
-        return code;
+    MP_TRY(table_add(table, NULL, error));
     table_set(table, 0, "%s", waiting_place(place->phase, place->layer, name, sizeof name));
     table_set_number(table, 1, place->meets ? 1e3 * place->waiting : NAN, 2);
     table_set_number(table, 2, 1e3 * place->caused, 2);
@@ -249,13 +247,11 @@ int stragglers_detail_print(const struct straggler *straggler, FILE *out, struct
     if (straggler->shares_cores)
         table_paragraph(out, "Ranks shared cores: who is slow may only have had no turn.");
     print_slowdowns(found, out);
-    int code = print_ranks(found, out, error);
-    if (!code)
-        table_paragraph(out, "The rank most waited for changed %lld times.",
-                        (long long)found->culprit_changes);
-    if (!code)
-        code = print_places(found, out, error);
-    return code ? code : print_balance(found, out, error);
+    MP_TRY(print_ranks(found, out, error));
+    table_paragraph(out, "The rank most waited for changed %lld times.",
+                    (long long)found->culprit_changes);
+    MP_TRY(print_places(found, out, error));
+    return print_balance(found, out, error);
 }
 
 /* ---- JSON ---- */

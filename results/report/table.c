@@ -183,11 +183,10 @@ static int set_remark(struct table *table, const struct table_column *column, co
 int table_fill(struct table *table, const void *rows, int count, size_t size,
                struct mp_error *error) {
     char text[TABLE_CELL] = "";
-    int code = MP_OK;
-    for (int r = 0; r < count && !code; r++) {
+    for (int r = 0; r < count; r++) {
         const char *row = (const char *)rows + (size_t)r * size;
-        code = table_add(table, NULL, error);
-        for (int c = 0; c < table->columns && !code; c++) {
+        MP_TRY(table_add(table, NULL, error));
+        for (int c = 0; c < table->columns; c++) {
             const struct table_column *column = &table->column[c];
             struct table_cell *cell = &last_row(table)[c];
             if (column->key || !column->show)
@@ -196,10 +195,10 @@ int table_fill(struct table *table, const void *rows, int count, size_t size,
                 column->show(row, text), mp_clean_text(cell->text, TABLE_CELL, text);
             else
                 show_value(column, cell->value, cell->text);
-            code = set_remark(table, column, cell->value, error);
+            MP_TRY(set_remark(table, column, cell->value, error));
         }
     }
-    return code;
+    return MP_OK;
 }
 
 int table_query(struct table *table, struct mp_store *store, sqlite3_stmt *query,

@@ -295,17 +295,14 @@ static void shift_times(struct reader *reader) {
 
 static int read_spans(struct reader *reader, struct mp_error *error) {
     struct mp_recorded_times *times = &reader->out->input.times;
-    int code = MP_OK;
     reader->out->rank =
         calloc((size_t)times->iterations * (size_t)times->ranks + 1, sizeof *reader->out->rank);
     reader->out->between =
         calloc((size_t)times->iterations * (size_t)times->ranks + 1, sizeof *reader->out->between);
     if (!reader->out->rank || !reader->out->between)
         return no_memory(reader, error);
-    for (int r = 0; r < times->ranks && !code && times->iterations > 0; r++)
-        code = read_rank(reader, r, error);
-    if (code)
-        return code;
+    for (int r = 0; r < times->ranks && times->iterations > 0; r++)
+        MP_TRY(read_rank(reader, r, error));
     shift_times(reader);
     times->rank = reader->out->rank;
     times->span = reader->out->span;

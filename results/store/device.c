@@ -30,12 +30,10 @@ static int read_header(struct device_spool *spool, struct mp_error *error) {
 /* The rank whose recording the same process made; else the one that the launcher has told. */
 static int find_rank(struct device_spool *spool, struct mp_error *error) {
     sqlite3_stmt *select = NULL;
-    int code = store_prepare(
+    MP_TRY(store_prepare(
         spool->store,
         "SELECT rank FROM rank WHERE run_id = ? AND host = ? AND pid = ? ORDER BY rank <> ?",
-        &select, error);
-    if (code)
-        return code;
+        &select, error));
     sqlite3_bind_int64(select, 1, spool->run_id);
     sqlite3_bind_text(select, 2, spool->header.host, -1, SQLITE_STATIC);
     sqlite3_bind_int(select, 3, spool->header.pid);
@@ -77,13 +75,11 @@ static int name_clock(struct device_spool *spool, struct mp_error *error) {
     sqlite3_stmt *select = NULL;
     if (spool->clock)
         return MP_OK;
-    int code = store_prepare(spool->store,
-                             "SELECT host IS ?2 FROM rank WHERE run_id = ?1 AND clock = "
-                             "'reference' UNION ALL SELECT NOT EXISTS (SELECT 1 FROM rank WHERE "
-                             "run_id = ?1 AND clock = 'reference') LIMIT 1",
-                             &select, error);
-    if (code)
-        return code;
+    MP_TRY(store_prepare(spool->store,
+                         "SELECT host IS ?2 FROM rank WHERE run_id = ?1 AND clock = "
+                         "'reference' UNION ALL SELECT NOT EXISTS (SELECT 1 FROM rank WHERE "
+                         "run_id = ?1 AND clock = 'reference') LIMIT 1",
+                         &select, error));
     sqlite3_bind_int64(select, 1, spool->run_id);
     sqlite3_bind_text(select, 2, spool->header.host, -1, SQLITE_STATIC);
     int step = sqlite3_step(select);
@@ -95,19 +91,17 @@ static int name_clock(struct device_spool *spool, struct mp_error *error) {
 /* Whether it is there already: after a kill nobody needs to know how far the last attempt got. */
 static int insert_spool(struct device_spool *spool, bool *is_new, struct mp_error *error) {
     sqlite3_stmt *insert = NULL;
-    int code = store_prepare(spool->store,
-                             "INSERT OR IGNORE INTO device_spool VALUES (?, ?, ?, ?, ?, ?, ?, ?, "
-                             "?, ?)",
-                             &insert, error);
-    if (code)
-        return code;
+    MP_TRY(store_prepare(spool->store,
+                         "INSERT OR IGNORE INTO device_spool VALUES (?, ?, ?, ?, ?, ?, ?, ?, "
+                         "?, ?)",
+                         &insert, error));
     STORE_INTEGERS(insert, 1, spool->run_id, spool->rank);
     STORE_TEXTS(insert, 3, spool->collector, spool->header.host);
     STORE_INTEGERS(insert, 5, spool->header.pid, spool->header.realtime_ns);
     STORE_TEXTS(insert, 7, spool->status[0] ? spool->status : NULL);
     STORE_INTEGERS(insert, 8, spool->complete, spool->unread_bytes);
     STORE_TEXTS(insert, 10, spool->clock);
-    code = store_run(spool->store, insert, "cannot store GPU work", error);
+    int code = store_run(spool->store, insert, "cannot store GPU work", error);
     *is_new = !code && sqlite3_changes(spool->store->connection) > 0;
     sqlite3_finalize(insert);
     return code;
@@ -118,50 +112,37 @@ static int insert_note(struct device_spool *spool, struct mp_error *error) {
     sqlite3_stmt *insert = NULL;
     if (!spool->note[0])
         return MP_OK;
-    int code = store_prepare(
-        spool->store, "INSERT OR REPLACE INTO fact VALUES (?, ?, ? || '.note', ?)", &insert, error);
-    if (code)
-        return code;
+    MP_TRY(store_prepare(spool->store, "INSERT OR REPLACE INTO fact VALUES (?, ?, ? || '.note', ?)",
+                         &insert, error));
     STORE_INTEGERS(insert, 1, spool->run_id, spool->rank);
     STORE_TEXTS(insert, 3, spool->collector, spool->note);
-    code = store_run(spool->store, insert, "cannot store a note", error);
+    int code = store_run(spool->store, insert, "cannot store a note", error);
     sqlite3_finalize(insert);
     return code;
 }
 
 static int add_spool(struct device_spool *spool, struct mp_error *error) {
     bool is_new = false;
-    int code = read_header(spool, error);
-    if (!code)
-        code = find_rank(spool, error);
-    if (!code)
-        code = align(spool, error);
-    if (!code)
-        code = name_clock(spool, error);
-    if (!code)
-        code = device_collect(spool, error);
-    if (!code)
-        code = insert_spool(spool, &is_new, error);
-    if (code || !is_new)
-        return code;
-    code = insert_note(spool, error);
-    if (!code)
-        code = device_read_spans(spool, error);
-    if (!code)
-        code = device_insert(spool, error);
-    return code;
+    MP_TRY(read_header(spool, error));
+    MP_TRY(find_rank(spool, error));
+    MP_TRY(align(spool, error));
+    MP_TRY(name_clock(spool, error));
+    MP_TRY(device_collect(spool, error));
+    MP_TRY(insert_spool(spool, &is_new, error));
+    if (!is_new)
+        return MP_OK;
+    MP_TRY(insert_note(spool, error));
+    MP_TRY(device_read_spans(spool, error));
+    return device_insert(spool, error);
 }
 
 /* The clock's origin of the run; a run that recorded no spans counts from the earliest spool. */
 static int find_origin(struct mp_store *store, int64_t run_id, const char *const paths[], int count,
                        int64_t *origin_ns, struct mp_error *error) {
     char sql[128];
-    int code = store_require_run(store, run_id, error);
-    if (!code)
-        code = mp_store_numbers(store, "SELECT origin_ns FROM run WHERE run_id = ?1", &run_id, 1,
-                                origin_ns, 1, error);
-    if (code)
-        return code;
+    MP_TRY(store_require_run(store, run_id, error));
+    MP_TRY(mp_store_numbers(store, "SELECT origin_ns FROM run WHERE run_id = ?1", &run_id, 1,
+                            origin_ns, 1, error));
     for (int i = 0; *origin_ns == 0 && i < count; i++) {
         struct device_spool first = {.store = store, .path = paths[i]};
         if (read_header(&first, NULL) == MP_OK)
@@ -176,10 +157,8 @@ int mp_store_add_device(struct mp_store *store, int64_t run_id, const char *cons
                         int count, struct mp_error *error) {
     struct strings strings = {0};
     int64_t origin_ns = 0;
-    int code = store_execute(store, "BEGIN IMMEDIATE", "cannot write", error);
-    if (code)
-        return code;
-    code = strings_init(&strings, store, error);
+    MP_TRY(store_execute(store, "BEGIN IMMEDIATE", "cannot write", error));
+    int code = strings_init(&strings, store, error);
     if (!code)
         code = find_origin(store, run_id, spool_paths, count, &origin_ns, error);
     for (int i = 0; !code && i < count; i++) {

@@ -226,27 +226,20 @@ enum { COLLECTIVE = MP_ACTIVITIES, NUMBER, DATATYPE, STATEMENTS };
 
 static int prepare(struct mp_store *store, sqlite3_stmt *statement[STATEMENTS],
                    struct mp_error *error) {
-    int code = MP_OK;
-    for (int kind = 0; !code && kind < MP_ACTIVITIES; kind++)
+    for (int kind = 0; kind < MP_ACTIVITIES; kind++)
         if (insert_activities[kind])
-            code = store_prepare(store, insert_activities[kind], &statement[kind], error);
-    if (!code)
-        code = store_prepare(store, insert_collective, &statement[COLLECTIVE], error);
-    if (!code)
-        code = store_prepare(store, "INSERT OR REPLACE INTO number VALUES (?, ?, ?, ?, ?, ?)",
-                             &statement[NUMBER], error);
-    if (!code)
-        code = store_prepare(store, "SELECT value FROM StringIds WHERE id = ?",
-                             &statement[DATATYPE], error);
-    return code;
+            MP_TRY(store_prepare(store, insert_activities[kind], &statement[kind], error));
+    MP_TRY(store_prepare(store, insert_collective, &statement[COLLECTIVE], error));
+    MP_TRY(store_prepare(store, "INSERT OR REPLACE INTO number VALUES (?, ?, ?, ?, ?, ?)",
+                         &statement[NUMBER], error));
+    return store_prepare(store, "SELECT value FROM StringIds WHERE id = ?", &statement[DATATYPE],
+                         error);
 }
 
 static int insert_number(const struct device_spool *spool, sqlite3_stmt *insert,
                          const struct mp_spool_record *record, struct mp_error *error) {
     int64_t name_id = 0;
-    int code = strings_id(spool->strings, record->as.number.name, &name_id, error);
-    if (code)
-        return code;
+    MP_TRY(strings_id(spool->strings, record->as.number.name, &name_id, error));
     STORE_INTEGERS(insert, 1, spool->run_id, spool->rank, record->as.number.iteration,
                    record->as.number.layer, name_id);
     sqlite3_bind_double(insert, 6, record->as.number.value);

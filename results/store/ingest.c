@@ -128,20 +128,18 @@ static int check_run(const struct mp_store *store, const struct mp_store_run *ru
 static int insert_run(struct ingest *ingest, const struct mp_store_run *run,
                       struct mp_error *error) {
     sqlite3_stmt *insert = NULL;
-    int code = store_prepare(
+    MP_TRY(store_prepare(
         ingest->store,
         "INSERT INTO run (suite, suite_run, job, system, executor, workload, gate, model, status, "
         "reason, started_at, command, suite_text, job_text, round, ranks, nodes, ranks_per_node, "
         "iterations_wanted) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        &insert, error);
-    if (code)
-        return code;
+        &insert, error));
     STORE_TEXTS(insert, 1, run->suite, run->suite_run, run->job, run->system, run->executor,
                 run->workload, run->gate, run->model, run->status, run->reason, run->started_at,
                 run->command, run->suite_text, run->job_text);
     STORE_INTEGERS(insert, 15, run->round, run->ranks, run->nodes, run->ranks_per_node,
                    run->iterations_wanted);
-    code = store_run(ingest->store, insert, "cannot store the run", error);
+    int code = store_run(ingest->store, insert, "cannot store the run", error);
     sqlite3_finalize(insert);
     ingest->run_id = sqlite3_last_insert_rowid(ingest->store->connection);
     return code;
@@ -152,13 +150,13 @@ static int insert_mark(struct ingest *ingest, const struct mp_store_run *run,
                        struct mp_error *error) {
     static const struct mp_store_fact unattainable = {"system.unattainable", "yes"};
     const struct mp_store_fact setting = {"setting.key", run->setting_key};
-    int code = run->setting_key ? mp_store_add_fact(ingest->store, ingest->run_id, &setting, error)
-                                : MP_OK;
-    if (!code && run->unattainable)
-        code = mp_store_add_fact(ingest->store, ingest->run_id, &unattainable, error);
-    for (int i = 0; i < run->facts && !code; i++)
-        code = mp_store_add_fact(ingest->store, ingest->run_id, &run->fact[i], error);
-    return code;
+    if (run->setting_key)
+        MP_TRY(mp_store_add_fact(ingest->store, ingest->run_id, &setting, error));
+    if (run->unattainable)
+        MP_TRY(mp_store_add_fact(ingest->store, ingest->run_id, &unattainable, error));
+    for (int i = 0; i < run->facts; i++)
+        MP_TRY(mp_store_add_fact(ingest->store, ingest->run_id, &run->fact[i], error));
+    return MP_OK;
 }
 
 static int set_origin(struct ingest *ingest, struct mp_error *error) {
@@ -169,11 +167,11 @@ static int set_origin(struct ingest *ingest, struct mp_error *error) {
 }
 
 static int intern_phases(struct ingest *ingest, struct mp_error *error) {
-    int code = strings_id(&ingest->strings, "?", &ingest->unknown_phase_id, error);
-    for (int phase = 0; !code && phase < MP_PHASES; phase++)
-        code = strings_id(&ingest->strings, mp_phase_name((enum mp_phase)phase),
-                          &ingest->phase_ids[phase], error);
-    return code;
+    MP_TRY(strings_id(&ingest->strings, "?", &ingest->unknown_phase_id, error));
+    for (int phase = 0; phase < MP_PHASES; phase++)
+        MP_TRY(strings_id(&ingest->strings, mp_phase_name((enum mp_phase)phase),
+                          &ingest->phase_ids[phase], error));
+    return MP_OK;
 }
 
 /* ---- spans ---- */
@@ -230,9 +228,9 @@ static int next_span_row(void *context, int64_t row[ROW_COLUMNS], struct mp_erro
     span->end_ns = clock_bounded(clock_fit_apply(&recording->fit, span->end_ns));
     fill_span_row(rows, span, row);
     rows->span_id++;
-    int code = summary_add_span(&rows->ingest->summary, rows->rank, span,
-                                recording->in_flight[span->stream], error);
-    return code ? code : 1;
+    MP_TRY(summary_add_span(&rows->ingest->summary, rows->rank, span,
+                            recording->in_flight[span->stream], error));
+    return 1;
 }
 
 static int insert_spans(struct ingest *ingest, int rank, int64_t *span_id, struct mp_error *error) {

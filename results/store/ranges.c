@@ -103,9 +103,7 @@ static int store_name(struct ranges *ranges, const struct mp_spool_record *recor
         return MP_OK;
     if (!MP_REACH(ranges->name, ranges->names, id, NAMES_LIMIT))
         return no_memory(ranges, error);
-    int code = store_string(ranges, record->as.name.text, &string_id, error);
-    if (code)
-        return code;
+    MP_TRY(store_string(ranges, record->as.name.text, &string_id, error));
     ranges->name[id].string_id = string_id;
     if (kind == MP_NAME_DOMAIN)
         ranges->name[id].domain_id = ++ranges->domains;

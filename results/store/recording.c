@@ -81,7 +81,7 @@ int recordings_init(struct recordings *recordings, struct mp_store *store, int64
     recordings->rank = calloc((size_t)ranks, sizeof *recordings->rank);
     if (!recordings->rank)
         return no_memory(recordings, error);
-    int code = attribute_all(recordings, paths, count, error);
+    MP_TRY(attribute_all(recordings, paths, count, error));
     struct {
         const char *sql;
         sqlite3_stmt **statement;
@@ -94,9 +94,9 @@ int recordings_init(struct recordings *recordings, struct mp_store *store, int64
         {"INSERT OR REPLACE INTO clock VALUES (?, ?, ?, ?, ?)", &recordings->insert_clock},
         {"INSERT INTO rank VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", &recordings->insert_rank},
     };
-    for (size_t i = 0; !code && i < sizeof statements / sizeof *statements; i++)
-        code = store_prepare(store, statements[i].sql, statements[i].statement, error);
-    return code;
+    for (size_t i = 0; i < sizeof statements / sizeof *statements; i++)
+        MP_TRY(store_prepare(store, statements[i].sql, statements[i].statement, error));
+    return MP_OK;
 }
 
 void recordings_free(struct recordings *recordings) {
@@ -158,8 +158,8 @@ static int collect_load(struct recordings *recordings, int rank,
         length = write_counts(record->as.load.dropped, experts, recordings->json[1]);
         sqlite3_bind_text(insert, 6, recordings->json[1], length, SQLITE_STATIC);
     }
-    int code = store_run(recordings->store, insert, "cannot store a load", error);
-    return code ? code : summary_add_load(recordings->summary, record, error);
+    MP_TRY(store_run(recordings->store, insert, "cannot store a load", error));
+    return summary_add_load(recordings->summary, record, error);
 }
 
 static int collect_choices(struct recordings *recordings, int rank,
@@ -176,15 +176,13 @@ static int collect_choices(struct recordings *recordings, int rank,
 static int collect_number(struct recordings *recordings, int rank,
                           const struct mp_spool_record *record, struct mp_error *error) {
     int64_t name_id = 0;
-    int code = strings_id(recordings->strings, record->as.number.name, &name_id, error);
-    if (code)
-        return code;
+    MP_TRY(strings_id(recordings->strings, record->as.number.name, &name_id, error));
     sqlite3_stmt *insert = recordings->insert_number;
     STORE_INTEGERS(insert, 1, recordings->run_id, rank, record->as.number.iteration,
                    record->as.number.layer, name_id);
     sqlite3_bind_double(insert, 6, record->as.number.value);
-    code = store_run(recordings->store, insert, "cannot store a number", error);
-    return code ? code : summary_add_number(recordings->summary, record, error);
+    MP_TRY(store_run(recordings->store, insert, "cannot store a number", error));
+    return summary_add_number(recordings->summary, record, error);
 }
 
 static int collect_text(struct recordings *recordings, int rank,
@@ -303,11 +301,10 @@ static int collect_rank(struct recordings *recordings, int rank, struct mp_error
 }
 
 int recordings_collect(struct recordings *recordings, struct mp_error *error) {
-    int code = MP_OK;
-    for (int r = 0; !code && r < recordings->ranks; r++)
+    for (int r = 0; r < recordings->ranks; r++)
         if (recordings->rank[r].usable)
-            code = collect_rank(recordings, r, error);
-    return code;
+            MP_TRY(collect_rank(recordings, r, error));
+    return MP_OK;
 }
 
 /* ---- clocks ---- */
@@ -422,16 +419,15 @@ static void bind_header(sqlite3_stmt *insert, const struct recording *own) {
 }
 
 int recordings_write(struct recordings *recordings, struct mp_error *error) {
-    int code = MP_OK;
     sqlite3_stmt *insert = recordings->insert_rank;
-    for (int r = 0; !code && r < recordings->ranks; r++) {
+    for (int r = 0; r < recordings->ranks; r++) {
         const struct recording *own = &recordings->rank[r];
         STORE_INTEGERS(insert, 1, recordings->run_id, r);
         STORE_TEXTS(insert, 3, status_of(own), own->reason[0] ? own->reason : NULL);
         sqlite3_bind_int64(insert, 10, own->unread_bytes);
         if (own->usable)
             bind_header(insert, own);
-        code = store_run(recordings->store, insert, "cannot store a rank", error);
+        MP_TRY(store_run(recordings->store, insert, "cannot store a rank", error));
     }
-    return code;
+    return MP_OK;
 }

@@ -95,10 +95,8 @@ static int visit(struct mp_store *store, sqlite3 *reference, enum views_kind kin
 
 /* Looks again inside the transaction: another process may have been faster. */
 static int replace(struct mp_store *store, sqlite3 *reference, struct mp_error *error) {
-    int code = store_execute(store, "BEGIN IMMEDIATE", "cannot renew the views", error);
-    if (code)
-        return code;
-    code = visit(store, reference, KEPT, NULL, error);
+    MP_TRY(store_execute(store, "BEGIN IMMEDIATE", "cannot renew the views", error));
+    int code = visit(store, reference, KEPT, NULL, error);
     if (!code)
         code = store_execute(store, "COMMIT", "cannot renew the views", error);
     if (code)
@@ -111,10 +109,8 @@ static int replace(struct mp_store *store, sqlite3 *reference, struct mp_error *
 static int store_renew_views(struct mp_store *store, struct mp_error *error) {
     sqlite3 *reference = NULL;
     int differing = 0;
-    int code = create_reference(&reference, store, error);
-    if (code)
-        return code;
-    code = visit(store, reference, KEPT, &differing, error);
+    MP_TRY(create_reference(&reference, store, error));
+    int code = visit(store, reference, KEPT, &differing, error);
     if (!code && differing)
         code = replace(store, reference, error);
     sqlite3_close(reference);
@@ -125,10 +121,8 @@ static int store_renew_views(struct mp_store *store, struct mp_error *error) {
  * written. */
 static int store_hide_old_views(struct mp_store *store, struct mp_error *error) {
     sqlite3 *reference = NULL;
-    int code = create_reference(&reference, store, error);
-    if (code)
-        return code;
-    code = visit(store, reference, TEMPORARY, NULL, error);
+    MP_TRY(create_reference(&reference, store, error));
+    int code = visit(store, reference, TEMPORARY, NULL, error);
     sqlite3_close(reference);
     return code;
 }
@@ -272,18 +266,12 @@ static int connect_to(const char *path, int flags, struct mp_store **store,
  * released after an error so that SQLite's last error is the one that counts. */
 static int identify(struct mp_store *store, int *version, struct mp_error *error) {
     int64_t application, user_version, objects;
-    int code = store_execute(store, "SAVEPOINT identify", "cannot read the database", error);
-    if (!code)
-        code = mp_store_numbers(store, "PRAGMA application_id", NULL, 0, &application, 1, error);
-    if (!code)
-        code = mp_store_numbers(store, "PRAGMA user_version", NULL, 0, &user_version, 1, error);
-    if (!code)
-        code = mp_store_numbers(store, "SELECT count(*) FROM sqlite_schema", NULL, 0, &objects, 1,
-                                error);
-    if (!code)
-        code = store_execute(store, "RELEASE identify", "cannot read the database", error);
-    if (code)
-        return code;
+    MP_TRY(store_execute(store, "SAVEPOINT identify", "cannot read the database", error));
+    MP_TRY(mp_store_numbers(store, "PRAGMA application_id", NULL, 0, &application, 1, error));
+    MP_TRY(mp_store_numbers(store, "PRAGMA user_version", NULL, 0, &user_version, 1, error));
+    MP_TRY(
+        mp_store_numbers(store, "SELECT count(*) FROM sqlite_schema", NULL, 0, &objects, 1, error));
+    MP_TRY(store_execute(store, "RELEASE identify", "cannot read the database", error));
     if (application != MP_STORE_APPLICATION && (application || user_version || objects))
         return mp_fail(
             error, MP_EFORMAT,
@@ -303,10 +291,8 @@ static int identify(struct mp_store *store, int *version, struct mp_error *error
 /* The version is read again inside the transaction: another process may have been faster. */
 static int migrate(struct mp_store *store, struct mp_error *error) {
     int version;
-    int code = store_execute(store, "BEGIN IMMEDIATE", "cannot write", error);
-    if (code)
-        return code;
-    code = identify(store, &version, error);
+    MP_TRY(store_execute(store, "BEGIN IMMEDIATE", "cannot write", error));
+    int code = identify(store, &version, error);
     for (; !code && version < MP_STORE_VERSION; version++)
         code = store_execute(store, migrations[version], "cannot create the schema", error);
     if (!code) {
@@ -341,17 +327,14 @@ static int set_up_connection(struct mp_store *store, struct mp_error *error) {
 
 static int prepare_for_writing(struct mp_store *store, struct mp_error *error) {
     int version;
-    int code = identify(store, &version, error);
-    if (code)
-        return code;
-    code = set_up_connection(store, error);
-    if (!code && version < MP_STORE_VERSION)
-        code = migrate(store, error);
-    if (!code)
-        code = store_renew_views(store, error);
-    if (!code && row_source_register(store) != SQLITE_OK)
-        code = mp_store_fail(store, "cannot register moeperf_rows", error);
-    return code;
+    MP_TRY(identify(store, &version, error));
+    MP_TRY(set_up_connection(store, error));
+    if (version < MP_STORE_VERSION)
+        MP_TRY(migrate(store, error));
+    MP_TRY(store_renew_views(store, error));
+    if (row_source_register(store) != SQLITE_OK)
+        MP_TRY(mp_store_fail(store, "cannot register moeperf_rows", error));
+    return MP_OK;
 }
 
 int mp_store_open(const char *path, struct mp_store **store, struct mp_error *error) {
@@ -397,11 +380,9 @@ static int connect_to_read(const char *path, struct mp_store **store, int *versi
                            struct mp_error *error) {
     struct mp_error first = {0};
     bool leaves_log = !has_log(path);
-    int code = connect_to(path, SQLITE_OPEN_READONLY, store, error);
-    if (code)
-        return code;
+    MP_TRY(connect_to(path, SQLITE_OPEN_READONLY, store, error));
     (*store)->leaves_log = leaves_log;
-    code = identify(*store, version, &first);
+    int code = identify(*store, version, &first);
     if (!code)
         return MP_OK;
     bool again = must_be_immutable(*store);
@@ -498,13 +479,13 @@ int mp_store_numbers(struct mp_store *store, const char *sql, const int64_t valu
 
 int store_require_run(struct mp_store *store, int64_t run_id, struct mp_error *error) {
     int64_t runs;
-    int code = mp_store_numbers(store, "SELECT count(*) FROM run WHERE run_id = ?1", &run_id, 1,
-                                &runs, 1, error);
-    if (!code && runs == 0)
-        code = mp_fail(error, MP_ENOTFOUND,
+    MP_TRY(mp_store_numbers(store, "SELECT count(*) FROM run WHERE run_id = ?1", &run_id, 1, &runs,
+                            1, error));
+    if (runs == 0)
+        return mp_fail(error, MP_ENOTFOUND,
                        "%s: there is no run %lld; moeperf report --db %s --runs lists them",
                        store->path, (long long)run_id, store->path);
-    return code;
+    return MP_OK;
 }
 
 int mp_store_choose_run(struct mp_store *store, int64_t *run_id, struct mp_error *error) {

@@ -7,13 +7,10 @@
 
 int strings_init(struct strings *strings, struct mp_store *store, struct mp_error *error) {
     *strings = (struct strings){.store = store};
-    int code =
-        store_prepare(store, "INSERT INTO StringIds (value) VALUES (?) ON CONFLICT DO NOTHING",
-                      &strings->insert, error);
-    if (!code)
-        code = store_prepare(store, "SELECT id FROM StringIds WHERE value = ?", &strings->select,
-                             error);
-    return code;
+    MP_TRY(store_prepare(store, "INSERT INTO StringIds (value) VALUES (?) ON CONFLICT DO NOTHING",
+                         &strings->insert, error));
+    return store_prepare(store, "SELECT id FROM StringIds WHERE value = ?", &strings->select,
+                         error);
 }
 
 void strings_free(struct strings *strings) {

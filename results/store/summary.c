@@ -324,15 +324,13 @@ static struct steady_state steady_state_of(struct summary *summary, const uint32
 static int write_run(struct summary *summary, struct mp_store *store, int64_t run_id,
                      const struct steady_state *state, struct mp_error *error) {
     sqlite3_stmt *insert = NULL;
-    int code = store_prepare(store, "INSERT INTO run_summary VALUES (?, ?, ?, ?, ?, ?, ?)", &insert,
-                             error);
-    if (code)
-        return code;
+    MP_TRY(store_prepare(store, "INSERT INTO run_summary VALUES (?, ?, ?, ?, ?, ?, ?)", &insert,
+                         error));
     STORE_INTEGERS(insert, 1, run_id, state->complete, state->steady);
     STORE_DOUBLES(insert, 4, state->ms_per_iteration, state->tokens_per_s, state->loss_final);
     if (summary->ranks_share_cores >= 0)
         sqlite3_bind_int(insert, 7, summary->ranks_share_cores);
-    code = store_run(store, insert, "cannot store the run's summary", error);
+    int code = store_run(store, insert, "cannot store the run's summary", error);
     sqlite3_finalize(insert);
     return code;
 }
@@ -633,12 +631,8 @@ static int write_phases(struct summary *summary, struct mp_store *store, int64_t
 
 int summary_write(struct summary *summary, struct mp_store *store, int64_t run_id,
                   const int64_t phase_ids[MP_PHASES], struct mp_error *error) {
-    int code = write_iterations(summary, store, run_id, error);
-    if (!code)
-        code = write_stragglers(summary, store, run_id, phase_ids, error);
-    if (!code)
-        code = write_imbalance(summary, store, run_id, error);
-    if (!code)
-        code = write_phases(summary, store, run_id, phase_ids, error);
-    return code;
+    MP_TRY(write_iterations(summary, store, run_id, error));
+    MP_TRY(write_stragglers(summary, store, run_id, phase_ids, error));
+    MP_TRY(write_imbalance(summary, store, run_id, error));
+    return write_phases(summary, store, run_id, phase_ids, error);
 }

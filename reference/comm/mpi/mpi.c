@@ -359,15 +359,13 @@ static int find_sharing(struct mpi_transport *mpi, struct mp_error *error) {
     CPU_ZERO(&cores);
     if (sched_getaffinity(0, sizeof cores, &cores))
         CPU_SET(0, &cores);
-    int code = check(
-        rank, "finding the ranks of this host",
-        MPI_Comm_split_type(mpi->world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host), error);
-    if (code)
-        return code;
+    MP_TRY(check(rank, "finding the ranks of this host",
+                 MPI_Comm_split_type(mpi->world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host),
+                 error));
     MPI_Comm_size(host, &ranks);
-    code = check(rank, "joining the cores of this host",
-                 MPI_Allreduce(MPI_IN_PLACE, &cores, (int)sizeof cores, MPI_BYTE, MPI_BOR, host),
-                 error);
+    int code = check(
+        rank, "joining the cores of this host",
+        MPI_Allreduce(MPI_IN_PLACE, &cores, (int)sizeof cores, MPI_BYTE, MPI_BOR, host), error);
     MPI_Comm_free(&host);
     mpi->transport.ranks_share_cores = ranks > CPU_COUNT(&cores);
     return code;
@@ -377,10 +375,7 @@ static int open_world(struct mpi_transport *mpi, struct mp_error *error) {
     struct mp_comm *comm = &mpi->transport.comm;
     int found = 0, *limit = NULL;
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    int code =
-        check(-1, "copying MPI_COMM_WORLD", MPI_Comm_dup(MPI_COMM_WORLD, &mpi->world), error);
-    if (code)
-        return code;
+    MP_TRY(check(-1, "copying MPI_COMM_WORLD", MPI_Comm_dup(MPI_COMM_WORLD, &mpi->world), error));
     MPI_Comm_set_errhandler(mpi->world, MPI_ERRORS_RETURN);
     MPI_Comm_rank(mpi->world, &comm->rank);
     MPI_Comm_size(mpi->world, &comm->ranks);
@@ -414,16 +409,14 @@ static int open_device(struct mpi_transport *mpi, struct mp_error *error) {
     int takes = 1;
     if (!is_deferred(device) || mpi->transport.comm.ranks == 1)
         return MP_OK;
-    int code = takes_device_memory(rank, &takes, error);
-    if (!code)
-        code = check(rank, "agreeing on the memory of GPUs",
-                     MPI_Allreduce(MPI_IN_PLACE, &takes, 1, MPI_INT, MPI_MIN, mpi->world), error);
-    if (!code)
-        code = device->operations->stream_create(device, 0, &mpi->stream, error);
-    if (!code && !takes)
-        code =
-            mp_staging_create(mpi->world, mpi->transport.tag_limit, device, &mpi->staging, error);
-    return code;
+    MP_TRY(takes_device_memory(rank, &takes, error));
+    MP_TRY(check(rank, "agreeing on the memory of GPUs",
+                 MPI_Allreduce(MPI_IN_PLACE, &takes, 1, MPI_INT, MPI_MIN, mpi->world), error));
+    MP_TRY(device->operations->stream_create(device, 0, &mpi->stream, error));
+    if (!takes)
+        MP_TRY(
+            mp_staging_create(mpi->world, mpi->transport.tag_limit, device, &mpi->staging, error));
+    return MP_OK;
 }
 
 int mp_comm_mpi_create(struct mp_device *device, struct mp_comm **comm, struct mp_error *error) {

@@ -33,19 +33,13 @@ int mp_staging_create(MPI_Comm world, int tag_limit, struct mp_device *device,
     staging->device = device;
     staging->last_sum = &staging->first_sum;
     MPI_Comm_rank(world, &staging->rank);
-    int code = duplicate(world, &staging->asks, error);
-    if (!code)
-        code = duplicate(world, &staging->grants, error);
-    if (!code)
-        code = duplicate(world, &staging->parts, error);
-    if (!code)
-        code = duplicate(world, &staging->sums, error);
-    if (!code)
-        code = device->operations->stream_create(device, 0, &staging->stream, error);
-    for (int i = 0; !code && i < BUFFERS; i++)
-        code = device->operations->event_create(device, &staging->event[i], error);
-    if (code)
-        return code;
+    MP_TRY(duplicate(world, &staging->asks, error));
+    MP_TRY(duplicate(world, &staging->grants, error));
+    MP_TRY(duplicate(world, &staging->parts, error));
+    MP_TRY(duplicate(world, &staging->sums, error));
+    MP_TRY(device->operations->stream_create(device, 0, &staging->stream, error));
+    for (int i = 0; i < BUFFERS; i++)
+        MP_TRY(device->operations->event_create(device, &staging->event[i], error));
     staging->buffer = device->operations->host_allocate(device, (size_t)BUFFERS * MP_STAGE_BYTES);
     if (!staging->buffer)
         return mp_fail(error, MP_ENOMEM,

@@ -141,12 +141,10 @@ static int carry_whole(struct mp_request *request, bool sum, const char *doing,
 
 int mp_nccl_down(struct mp_request *request, struct mp_error *error) {
     const char *doing = request->flow.moves ? "moving experts" : "gathering copies";
-    int code = mp_nccl_begin(request, doing, error);
-    if (!code)
-        code = carry_whole(request, false, doing, error);
-    if (!code)
-        code = copy_down_trees(request, doing, error);
-    return code ? code : mp_nccl_end(request);
+    MP_TRY(mp_nccl_begin(request, doing, error));
+    MP_TRY(carry_whole(request, false, doing, error));
+    MP_TRY(copy_down_trees(request, doing, error));
+    return mp_nccl_end(request);
 }
 
 /* ---- up ---- */
@@ -212,25 +210,22 @@ static int sum_trees(struct mp_request *request, int begin, int end, const char 
 static int sum_up_trees(struct mp_request *request, const char *doing, struct mp_error *error) {
     const struct mp_nccl *nccl = mp_nccl_of(&request->transport->comm);
     struct mp_flow *flow = &request->flow;
-    int code = MP_OK;
     for (int i = 0; i < flow->nodes; i++)
         cut(&flow->node[i], flow->bytes, nccl->piece);
-    for (int begin = 0, end; !code && begin < flow->nodes; begin = end) {
+    for (int begin = 0, end; begin < flow->nodes; begin = end) {
         int batch = flow->node[begin].tag / MP_NCCL_TREES_AT_A_TIME;
         for (end = begin; end < flow->nodes; end++)
             if (flow->node[end].tag / MP_NCCL_TREES_AT_A_TIME != batch)
                 break;
-        code = sum_trees(request, begin, end, doing, error);
+        MP_TRY(sum_trees(request, begin, end, doing, error));
     }
-    return code;
+    return MP_OK;
 }
 
 int mp_nccl_up(struct mp_request *request, struct mp_error *error) {
     static const char doing[] = "summing copies";
-    int code = mp_nccl_begin(request, doing, error);
-    if (!code)
-        code = carry_whole(request, true, doing, error);
-    if (!code)
-        code = sum_up_trees(request, doing, error);
-    return code ? code : mp_nccl_end(request);
+    MP_TRY(mp_nccl_begin(request, doing, error));
+    MP_TRY(carry_whole(request, true, doing, error));
+    MP_TRY(sum_up_trees(request, doing, error));
+    return mp_nccl_end(request);
 }

@@ -27,40 +27,38 @@ static int wait_for_stage(struct mp_nccl *nccl, const char *doing, struct mp_err
 int mp_nccl_barrier(struct mp_comm *comm, struct mp_error *error) {
     static const char doing[] = "in a barrier";
     struct mp_nccl *nccl = mp_nccl_of(comm);
-    int code = mp_nccl_alive(nccl, doing, error);
-    if (!code)
-        code = mp_nccl_check(nccl, doing,
-                             nccl->library.all_reduce(nccl->stage, nccl->stage, 1, MP_NCCL_UINT32,
-                                                      MP_NCCL_SUM, nccl->exchange.comm,
-                                                      nccl->exchange.native),
-                             error);
-    return code ? code : wait_for_stage(nccl, doing, error);
+    MP_TRY(mp_nccl_alive(nccl, doing, error));
+    MP_TRY(mp_nccl_check(nccl, doing,
+                         nccl->library.all_reduce(nccl->stage, nccl->stage, 1, MP_NCCL_UINT32,
+                                                  MP_NCCL_SUM, nccl->exchange.comm,
+                                                  nccl->exchange.native),
+                         error));
+    return wait_for_stage(nccl, doing, error);
 }
 
 int mp_nccl_broadcast(struct mp_comm *comm, void *memory, size_t bytes, int root,
                       struct mp_error *error) {
     static const char doing[] = "in a broadcast";
     struct mp_nccl *nccl = mp_nccl_of(comm);
-    int code = mp_nccl_alive(nccl, doing, error);
-    for (size_t begin = 0; !code && begin < bytes; begin += MP_NCCL_STAGE) {
+    MP_TRY(mp_nccl_alive(nccl, doing, error));
+    for (size_t begin = 0; begin < bytes; begin += MP_NCCL_STAGE) {
         size_t part = bytes - begin < MP_NCCL_STAGE ? bytes - begin : MP_NCCL_STAGE;
         if (comm->rank == root) {
             memcpy(nccl->host_stage, (char *)memory + begin, part);
             stage_in(nccl, part);
         }
-        code =
+        MP_TRY(
             mp_nccl_check(nccl, doing,
                           nccl->library.broadcast(nccl->stage, nccl->stage, part, MP_NCCL_UINT8,
                                                   root, nccl->exchange.comm, nccl->exchange.native),
-                          error);
-        if (!code && comm->rank != root)
+                          error));
+        if (comm->rank != root)
             stage_out(nccl, part);
-        if (!code)
-            code = wait_for_stage(nccl, doing, error);
-        if (!code && comm->rank != root)
+        MP_TRY(wait_for_stage(nccl, doing, error));
+        if (comm->rank != root)
             memcpy((char *)memory + begin, nccl->host_stage, part);
     }
-    return code;
+    return MP_OK;
 }
 
 int mp_nccl_reduce(struct mp_comm *comm, enum mp_reduction reduction, double *values, int count,
@@ -69,25 +67,22 @@ int mp_nccl_reduce(struct mp_comm *comm, enum mp_reduction reduction, double *va
     struct mp_nccl *nccl = mp_nccl_of(comm);
     const int most = MP_NCCL_STAGE / (int)sizeof *values;
     const int operation = reduction == MP_REDUCTION_DOUBLE_MAXIMUM ? MP_NCCL_MAX : MP_NCCL_SUM;
-    int code = mp_nccl_alive(nccl, doing, error);
-    for (int begin = 0; !code && begin < count; begin += most) {
+    MP_TRY(mp_nccl_alive(nccl, doing, error));
+    for (int begin = 0; begin < count; begin += most) {
         int part = count - begin < most ? count - begin : most;
         size_t bytes = (size_t)part * sizeof *values;
         memcpy(nccl->host_stage, values + begin, bytes);
         stage_in(nccl, bytes);
-        code = mp_nccl_check(nccl, doing,
+        MP_TRY(mp_nccl_check(nccl, doing,
                              nccl->library.all_reduce(nccl->stage, nccl->stage, (size_t)part,
                                                       MP_NCCL_FLOAT64, operation,
                                                       nccl->exchange.comm, nccl->exchange.native),
-                             error);
-        if (!code) {
-            stage_out(nccl, bytes);
-            code = wait_for_stage(nccl, doing, error);
-        }
-        if (!code)
-            memcpy(values + begin, nccl->host_stage, bytes);
+                             error));
+        stage_out(nccl, bytes);
+        MP_TRY(wait_for_stage(nccl, doing, error));
+        memcpy(values + begin, nccl->host_stage, bytes);
     }
-    return code;
+    return MP_OK;
 }
 
 int mp_nccl_pass(struct mp_comm *comm, void *memory, size_t bytes, int rank, bool send,
@@ -128,13 +123,11 @@ static int send_part(struct mp_nccl *nccl, struct mp_nccl_place *place, const ui
     const size_t bytes = (size_t)place->part * sizeof *mine;
     memcpy(place->host_mine, mine + place->begin, bytes);
     operations->copy(device, nccl->exchange.stream, place->mine, place->host_mine, bytes);
-    int code = mp_nccl_check(nccl, gathering,
-                             nccl->library.all_gather(place->mine, place->all, (size_t)place->part,
-                                                      MP_NCCL_UINT32, nccl->exchange.comm,
-                                                      nccl->exchange.native),
-                             error);
-    if (code)
-        return code;
+    MP_TRY(mp_nccl_check(nccl, gathering,
+                         nccl->library.all_gather(place->mine, place->all, (size_t)place->part,
+                                                  MP_NCCL_UINT32, nccl->exchange.comm,
+                                                  nccl->exchange.native),
+                         error));
     operations->copy(device, nccl->exchange.stream, place->host_all, place->all,
                      (size_t)nccl->transport.comm.ranks * bytes);
     operations->event_record(device, place->done, nccl->exchange.stream);
@@ -142,12 +135,12 @@ static int send_part(struct mp_nccl *nccl, struct mp_nccl_place *place, const ui
 }
 
 static int land_part(struct mp_nccl *nccl, struct mp_nccl_place *place, struct mp_error *error) {
-    int code = mp_nccl_host_wait(nccl, place->done, gathering, error);
-    for (int r = 0; !code && r < nccl->transport.comm.ranks; r++)
+    MP_TRY(mp_nccl_host_wait(nccl, place->done, gathering, error));
+    for (int r = 0; r < nccl->transport.comm.ranks; r++)
         memcpy(place->result + (size_t)r * (size_t)place->count + place->begin,
                place->host_all + (size_t)r * (size_t)place->part,
                (size_t)place->part * sizeof *place->result);
-    return code;
+    return MP_OK;
 }
 
 static int gather_over_nccl(struct mp_request *request, const uint32_t *mine, int count,
@@ -239,10 +232,9 @@ int mp_nccl_create_stage(struct mp_nccl *nccl, struct mp_error *error) {
         return mp_fail(error, MP_ENOMEM, "rank %d: no memory for what the host sends and receives",
                        nccl->transport.comm.rank);
     operations->zero(device, nccl->exchange.stream, nccl->stage, MP_NCCL_STAGE);
-    int code = MP_OK;
-    for (int i = 0; !code && i < MP_NCCL_PLACES; i++)
-        code = create_place(nccl, &nccl->place[i], error);
-    return code;
+    for (int i = 0; i < MP_NCCL_PLACES; i++)
+        MP_TRY(create_place(nccl, &nccl->place[i], error));
+    return MP_OK;
 }
 
 void mp_nccl_destroy_stage(struct mp_nccl *nccl) {

@@ -72,14 +72,14 @@ static int find_place(struct mp_meeting *meeting, struct mp_error *error) {
                        "MOEPERF_RENDEZVOUS=file:/FOLDER on a file system that all share, or start "
                        "them by mpirun",
                        meeting->rank, meeting->ranks, meeting->ranks);
-    int code = read_number("LOCAL_WORLD_SIZE", 1, meeting->ranks, &here, error);
-    if (!code && here < meeting->ranks)
-        code = mp_fail(error, MP_EINVAL,
+    MP_TRY(read_number("LOCAL_WORLD_SIZE", 1, meeting->ranks, &here, error));
+    if (here < meeting->ranks)
+        return mp_fail(error, MP_EINVAL,
                        "rank %d: %d of %d ranks are on this host (LOCAL_WORLD_SIZE); ranks on "
                        "several hosts need MOEPERF_RENDEZVOUS=file:/FOLDER on a file system that "
                        "all share, or mpirun to start them",
                        meeting->rank, here, meeting->ranks);
-    return code ? code : find_own_folder(meeting, error);
+    return find_own_folder(meeting, error);
 }
 
 int mp_meeting_find(const struct mp_nccl_settings *settings, struct mp_meeting *meeting,
@@ -96,21 +96,19 @@ int mp_meeting_find(const struct mp_nccl_settings *settings, struct mp_meeting *
     }
     if (!variable("RANK") && !variable("WORLD_SIZE"))
         return MP_OK;
-    int code = read_number("WORLD_SIZE", 1, 1 << 20, &meeting->ranks, error);
-    if (!code)
-        code = read_number("RANK", 0, meeting->ranks - 1, &meeting->rank, error);
-    if (!code && meeting->ranks > 1)
-        code = find_place(meeting, error);
-    return code;
+    MP_TRY(read_number("WORLD_SIZE", 1, 1 << 20, &meeting->ranks, error));
+    MP_TRY(read_number("RANK", 0, meeting->ranks - 1, &meeting->rank, error));
+    if (meeting->ranks > 1)
+        MP_TRY(find_place(meeting, error));
+    return MP_OK;
 }
 
 /* Over another comm every rank shows its card to all. */
 static int by_comm(const struct mp_meeting *meeting, struct mp_card cards[],
                    struct mp_error *error) {
-    int code = MP_OK;
-    for (int r = 0; !code && r < meeting->ranks; r++)
-        code = mp_comm_broadcast(meeting->comm, &cards[r], sizeof cards[r], r, error);
-    return code;
+    for (int r = 0; r < meeting->ranks; r++)
+        MP_TRY(mp_comm_broadcast(meeting->comm, &cards[r], sizeof cards[r], r, error));
+    return MP_OK;
 }
 
 int mp_meeting_hold(const struct mp_meeting *meeting, struct mp_card cards[],

@@ -226,9 +226,9 @@ static int take_card(const struct mp_meeting *meeting, int rank, struct mp_card 
     struct entry entry;
     card_path(meeting, rank, path);
     int got = read_file(meeting, path, cards[0].nonce, &entry, sizeof entry, error);
-    int code = got > 0 ? check_card(meeting, &entry.card, rank, error) : got;
-    if (code || got == 0 || rank == meeting->ranks || cards[rank].nonce == entry.card.nonce)
-        return code;
+    MP_TRY(got > 0 ? check_card(meeting, &entry.card, rank, error) : got);
+    if (got == 0 || rank == meeting->ranks || cards[rank].nonce == entry.card.nonce)
+        return MP_OK;
     if (cards[rank].nonce)
         return started_twice(&entry.card, error);
     cards[rank] = entry.card;
@@ -238,10 +238,9 @@ static int take_card(const struct mp_meeting *meeting, int rank, struct mp_card 
 
 static int look_for_cards(const struct mp_meeting *meeting, struct mp_card cards[], int *missing,
                           struct mp_error *error) {
-    int code = MP_OK;
-    for (int r = 1; !code && r <= meeting->ranks; r++)
-        code = take_card(meeting, r, cards, missing, error);
-    return code;
+    for (int r = 1; r <= meeting->ranks; r++)
+        MP_TRY(take_card(meeting, r, cards, missing, error));
+    return MP_OK;
 }
 
 /* Who calls after this rank has taken its place. */
@@ -394,10 +393,9 @@ static int attend_once(struct guest *guest, struct mp_error *error) {
         return got;
     guest->call = head.call;
     guest->heard_ns = mp_clock_ns();
-    int code = show_card(guest->meeting, guest->own_path, head.call, &guest->own, error);
-    if (!code)
-        code = read_refusal(guest->meeting, head.call, error);
-    return code ? code : read_cards(guest->meeting, head.call, &guest->own, guest->cards, error);
+    MP_TRY(show_card(guest->meeting, guest->own_path, head.call, &guest->own, error));
+    MP_TRY(read_refusal(guest->meeting, head.call, error));
+    return read_cards(guest->meeting, head.call, &guest->own, guest->cards, error);
 }
 
 /* MP_ECOMM once there is no more sense in waiting. */
@@ -436,8 +434,6 @@ static int attend(const struct mp_meeting *meeting, struct mp_card cards[],
 
 int mp_meeting_by_files(const struct mp_meeting *meeting, struct mp_card cards[],
                         struct mp_error *error) {
-    int code = open_folder(meeting, error);
-    if (code)
-        return code;
+    MP_TRY(open_folder(meeting, error));
     return meeting->rank == 0 ? collect(meeting, cards, error) : attend(meeting, cards, error);
 }

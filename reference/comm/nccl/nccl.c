@@ -107,13 +107,12 @@ int mp_nccl_host_wait(struct mp_nccl *nccl, mp_event event, const char *doing,
 /* Rounds that the host had to wait for, of the lane's operations up to one. */
 static int go_on_until(const struct mp_request *last, struct mp_error *error) {
     struct mp_request *request = last->transport->in_flight[last->lane];
-    int code = MP_OK;
-    for (bool is_last = false; !code && request && !is_last; request = request->next) {
+    for (bool is_last = false; request && !is_last; request = request->next) {
         is_last = request == last;
-        while (!code && request->go_on)
-            code = request->go_on(request, error);
+        while (request->go_on)
+            MP_TRY(request->go_on(request, error));
     }
-    return code;
+    return MP_OK;
 }
 
 int mp_nccl_begin(struct mp_request *request, const char *doing, struct mp_error *error) {
@@ -122,11 +121,8 @@ int mp_nccl_begin(struct mp_request *request, const char *doing, struct mp_error
     struct mp_nccl_request *own = request->queued;
     own->doing = doing;
     own->for_host = false;
-    int code = mp_nccl_alive(nccl, doing, error);
-    if (!code)
-        code = go_on_until(request, error);
-    if (code)
-        return code;
+    MP_TRY(mp_nccl_alive(nccl, doing, error));
+    MP_TRY(go_on_until(request, error));
     device->operations->event_record(device, own->ready, request->stream);
     device->operations->stream_wait(device, nccl->lane[request->lane].stream, own->ready);
     return MP_OK;
@@ -146,11 +142,8 @@ static int wait_for(struct mp_request *request, struct mp_error *error) {
     const struct mp_nccl_request *own = request->queued;
     if (own->for_host)
         return mp_nccl_land_counts(request, error);
-    int code = mp_nccl_alive(nccl, own->doing, error);
-    if (!code)
-        code = go_on_until(request, error);
-    if (code)
-        return code;
+    MP_TRY(mp_nccl_alive(nccl, own->doing, error));
+    MP_TRY(go_on_until(request, error));
     if (transport->observe)
         transport->observe(transport->observe_context, request->stream, true);
     transport->device->operations->stream_wait(transport->device, request->stream, own->done);
@@ -187,12 +180,11 @@ static int request_create(struct mp_request *request, struct mp_error *error) {
     struct mp_nccl_request *own = request->queued = calloc(1, sizeof *own);
     if (!own)
         return MP_ENOMEM;
-    int code = device->operations->event_create(device, &own->ready, error);
-    if (!code)
-        code = device->operations->event_create(device, &own->done, error);
-    if (!code && nccl->counts_host)
-        code = mp_request_create(nccl->counts_host, 0, 0, &own->over_host, error);
-    return code; /* the request is destroyed by its creator */
+    MP_TRY(device->operations->event_create(device, &own->ready, error));
+    MP_TRY(device->operations->event_create(device, &own->done, error));
+    if (nccl->counts_host)
+        MP_TRY(mp_request_create(nccl->counts_host, 0, 0, &own->over_host, error));
+    return MP_OK; /* the request is destroyed by its creator */
 }
 
 /* ---- the comm ---- */
@@ -313,21 +305,20 @@ static int compare_gpus(struct mp_nccl *nccl, const struct mp_nccl_settings *set
 static int judge_cards(struct mp_nccl *nccl, const struct mp_nccl_settings *settings,
                        const struct mp_card cards[], struct mp_error *error) {
     const int ranks = nccl->meeting.ranks;
-    int code = MP_OK;
-    for (int r = 0; !code && r < ranks; r++)
+    for (int r = 0; r < ranks; r++)
         if (*cards[r].failure)
-            code = mp_fail(error, MP_ECOMM, "%s", cards[r].failure);
-    for (int r = 1; !code && r < ranks; r++)
+            return mp_fail(error, MP_ECOMM, "%s", cards[r].failure);
+    for (int r = 1; r < ranks; r++)
         if (cards[r].nccl_version != cards[0].nccl_version)
-            code = mp_fail(error, MP_EVERSION,
+            return mp_fail(error, MP_EVERSION,
                            "rank %d on host %s has NCCL %d, rank 0 on host %s has %d; all need the "
                            "same",
                            r, cards[r].host, cards[r].nccl_version, cards[0].host,
                            cards[0].nccl_version);
-    for (int r = 1; !code && r < ranks; r++)
-        for (int other = 0; !code && other < r; other++)
-            code = compare_gpus(nccl, settings, &cards[other], &cards[r], error);
-    return code;
+    for (int r = 1; r < ranks; r++)
+        for (int other = 0; other < r; other++)
+            MP_TRY(compare_gpus(nccl, settings, &cards[other], &cards[r], error));
+    return MP_OK;
 }
 
 static bool shares_cores(const struct mp_nccl *nccl, const struct mp_card cards[]) {
@@ -356,8 +347,7 @@ static int blocks_of(const struct mp_card cards[], int ranks) {
 /* Both communicators, with ids of their own: neither has anything of the other's. */
 static int join_lanes(struct mp_nccl *nccl, const struct mp_card cards[], struct mp_error *error) {
     const struct mp_comm *comm = &nccl->transport.comm;
-    int code = MP_OK;
-    for (int lane = 0; !code && lane < MP_COMM_LANES; lane++) {
+    for (int lane = 0; lane < MP_COMM_LANES; lane++) {
         struct mp_nccl_config config = {.size = sizeof config,
                                         .magic = MP_NCCL_CONFIG_MAGIC,
                                         .version = MP_NCCL_OLDEST,
@@ -366,12 +356,12 @@ static int join_lanes(struct mp_nccl *nccl, const struct mp_card cards[], struct
                                         .least_blocks = MP_NCCL_UNDEFINED,
                                         .most_blocks = blocks_of(cards, comm->ranks),
                                         .split_share = MP_NCCL_UNDEFINED};
-        code = mp_nccl_check(nccl, "joining the others",
+        MP_TRY(mp_nccl_check(nccl, "joining the others",
                              nccl->library.comm_init_rank(&nccl->lane[lane].comm, comm->ranks,
                                                           cards[0].id[lane], comm->rank, &config),
-                             error);
+                             error));
     }
-    return code;
+    return MP_OK;
 }
 
 /* Meets the others, even when it can't take part, so that they learn why; then joins them. */
@@ -408,22 +398,17 @@ static int join(struct mp_nccl *nccl, const struct mp_nccl_settings *settings,
 static int create_lane(struct mp_nccl *nccl, enum mp_comm_lane which, struct mp_error *error) {
     struct mp_device *device = nccl->transport.device;
     struct mp_nccl_lane *lane = &nccl->lane[which];
-    int code = device->operations->stream_create(device, which == MP_COMM_EXCHANGE ? 2 : 1,
-                                                 &lane->stream, error);
-    if (!code)
-        code = device->operations->event_create(device, &lane->passed, error);
-    if (!code)
-        lane->native = device->operations->native_stream(device, lane->stream);
-    return code;
+    MP_TRY(device->operations->stream_create(device, which == MP_COMM_EXCHANGE ? 2 : 1,
+                                             &lane->stream, error));
+    MP_TRY(device->operations->event_create(device, &lane->passed, error));
+    lane->native = device->operations->native_stream(device, lane->stream);
+    return MP_OK;
 }
 
 static int create_queues(struct mp_nccl *nccl, struct mp_error *error) {
     struct mp_device *device = nccl->transport.device;
-    int code = MP_OK;
-    for (int lane = 0; !code && lane < MP_COMM_LANES; lane++)
-        code = create_lane(nccl, lane, error);
-    if (code)
-        return code;
+    for (int lane = 0; lane < MP_COMM_LANES; lane++)
+        MP_TRY(create_lane(nccl, lane, error));
     nccl->buffer = device->operations->allocate(device, 2 * MP_NCCL_TREES_AT_A_TIME * nccl->piece);
     if (!nccl->buffer)
         return mp_fail(error, MP_ENOMEM, "rank %d: no memory for reductions in pieces of %zu bytes",

@@ -59,25 +59,24 @@ static int queue_rounds(struct mp_request *request, struct mp_error *error) {
 static int go_on(struct mp_request *request, struct mp_error *error) {
     struct mp_nccl *nccl = mp_nccl_of(&request->transport->comm);
     const struct mp_nccl_request *own = request->queued;
-    int code = mp_nccl_host_wait(nccl, own->done, own->doing, error);
-    return code ? code : queue_rounds(request, error);
+    MP_TRY(mp_nccl_host_wait(nccl, own->done, own->doing, error));
+    return queue_rounds(request, error);
 }
 
 int mp_nccl_exchange(struct mp_request *request, struct mp_error *error) {
-    int code = mp_nccl_begin(request, "exchanging rows", error);
-    return code ? code : queue_rounds(request, error);
+    MP_TRY(mp_nccl_begin(request, "exchanging rows", error));
+    return queue_rounds(request, error);
 }
 
 int mp_nccl_all_reduce(struct mp_request *request, float *values, size_t count,
                        struct mp_error *error) {
     static const char doing[] = "in an all-reduce";
     struct mp_nccl *nccl = mp_nccl_of(&request->transport->comm);
-    int code = mp_nccl_begin(request, doing, error);
-    if (!code)
-        code = mp_nccl_check(nccl, doing,
-                             nccl->library.all_reduce(values, values, count, MP_NCCL_FLOAT32,
-                                                      MP_NCCL_SUM, nccl->background.comm,
-                                                      nccl->background.native),
-                             error);
-    return code ? code : mp_nccl_end(request);
+    MP_TRY(mp_nccl_begin(request, doing, error));
+    MP_TRY(
+        mp_nccl_check(nccl, doing,
+                      nccl->library.all_reduce(values, values, count, MP_NCCL_FLOAT32, MP_NCCL_SUM,
+                                               nccl->background.comm, nccl->background.native),
+                      error));
+    return mp_nccl_end(request);
 }

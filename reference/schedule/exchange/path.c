@@ -139,14 +139,12 @@ int mp_exchange_path_build(const struct mp_exchange *exchange, const struct mp_t
                            int rank, const int rows[], struct mp_exchange_path *path,
                            struct mp_error *error) {
     const struct build build = {exchange, topology, rank, rows, path};
-    int code = MP_OK;
     path->transit_rows = 0;
-    for (int round = 0; !code && round < path->rounds; round++) {
-        code = count_rows(&build, round, error);
-        if (!code)
-            find_blocks(&build, round);
+    for (int round = 0; round < path->rounds; round++) {
+        MP_TRY(count_rows(&build, round, error));
+        find_blocks(&build, round);
     }
-    return code;
+    return MP_OK;
 }
 
 void mp_exchange_path_distinct(const struct mp_levels *levels, int rank, const uint32_t distinct[],
