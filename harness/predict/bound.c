@@ -400,13 +400,19 @@ static void add_own(struct mp_bound *bound, struct own_work work, const double e
     }
 }
 
-/* Attention and gate. */
+/* Attention and gate.  What of backward may be left for later needs not come besides rows. */
 static void add_block(struct mp_bound *bound, struct own_work work) {
     int way = (int)work.direction;
-    work.phase = MP_PHASE_ATTENTION;
-    add_own(bound, work, NULL, mp_costs_attention(bound->costs, way));
     work.phase = MP_PHASE_GATE;
     add_own(bound, work, NULL, mp_costs_gate(bound->costs, way));
+    double behind = mp_costs_part(bound->costs, MP_PHASE_ATTENTION, MP_WEIGHT_PRODUCTS);
+    struct own_work later = work;
+    work.phase = later.phase = MP_PHASE_ATTENTION;
+    later.times *= way == MP_BACKWARD ? behind : 0;
+    later.besides = false;
+    work.times -= later.times;
+    add_own(bound, work, NULL, mp_costs_attention(bound->costs, way));
+    add_own(bound, later, NULL, mp_costs_attention(bound->costs, way));
 }
 
 /* Around the experts, there and back. */

@@ -333,7 +333,7 @@ static void come_up(struct mp_carrier *carrier, double done[]) {
 }
 
 void mp_carrier_move(struct mp_carrier *carrier, struct mp_timeline *timeline) {
-    struct mp_scheduled_phase activity = {MP_PHASE_MOVE, MP_NO_DIRECTION, -1, 0};
+    struct mp_scheduled_phase activity = {MP_PHASE_MOVE, MP_NO_DIRECTION, -1, 0, MP_ALL_PRODUCTS};
     struct mp_carriage *carriage = &carrier->fetch;
     add_moves(carrier);
     mp_network_alone(carrier->network, carrier->traffic, carriage->alone);

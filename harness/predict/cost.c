@@ -111,6 +111,12 @@ static double attention(const struct mp_costs *costs, int direction) {
            layer_norm(costs, direction);
 }
 
+/* Of backward the gradient of the projections that it begins with. */
+static double attention_behind(const struct mp_costs *costs) {
+    double d = costs->width, qkv = d + 2 * costs->keys;
+    return product_of(costs, MP_BACKWARD, d, costs->tokens, qkv);
+}
+
 /* ---- gate, embedding, head ---- */
 
 /* Layer norm, product, softmax with the choice of K experts, and the order of routes: per route a
@@ -288,6 +294,7 @@ static void fill_seconds(struct mp_costs *costs) {
     for (int way = MP_FORWARD; way <= MP_BACKWARD && costs->shared_width > 0; way++)
         costs->shared[way] = expert(costs, costs->tokens, costs->shared_width, way) +
                              elementwise(costs, 3 * costs->tokens * costs->width * costs->element);
+    costs->behind = attention_behind(costs) / costs->attention[MP_BACKWARD];
     costs->embed[MP_FORWARD] = costs->embed[MP_BACKWARD] = embed(costs);
     costs->head = head(costs);
 }
@@ -446,6 +453,14 @@ double mp_costs_table_gradient_bytes(const struct mp_costs *costs) {
 
 double mp_costs_attention(const struct mp_costs *costs, int direction) {
     return costs->attention[direction];
+}
+
+double mp_costs_part(const struct mp_costs *costs, enum mp_phase phase, enum mp_products products) {
+    bool recomputes = costs->options.recompute == MP_RECOMPUTE_FULL;
+    double matrices = costs->options.expert_matrices, behind = costs->behind;
+    if (phase == MP_PHASE_EXPERT) /* all matrices but the last, whose inputs have gradients, too */
+        behind = (matrices - 1) / (matrices * (recomputes ? 3 : 2));
+    return products == MP_ALL_PRODUCTS ? 1 : products == MP_WEIGHT_PRODUCTS ? behind : 1 - behind;
 }
 
 double mp_costs_gate(const struct mp_costs *costs, int direction) {

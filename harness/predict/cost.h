@@ -85,6 +85,9 @@ double mp_costs_gate(const struct mp_costs *costs, int direction);
 double mp_costs_shared(const struct mp_costs *costs, int direction);
 double mp_costs_embed(const struct mp_costs *costs, int direction);
 double mp_costs_head(const struct mp_costs *costs); /* forward and, in training, backward */
+/* How much of the time of attention's or experts' backward these products take, 1: all of it.  Of
+ * attention it is what the product takes by formula, of experts its share of the operations. */
+double mp_costs_part(const struct mp_costs *costs, enum mp_phase phase, enum mp_products products);
 /* Rows put in order of experts and back: `rows` of them read and written. */
 double mp_costs_permute(const struct mp_costs *costs, int64_t rows);
 /* The same by products with one-hot matrices (policy.one_hot) of `rows` rows and N cells in each.

@@ -24,6 +24,7 @@ struct mp_costs {
     double keys;    /* D of keys and of values */
     double cached;  /* numbers of a token and layer in the cache */
     double attention[2], gate[2], shared[2], embed[2], head; /* seconds by direction */
+    double behind; /* share of attention's backward that policy.weights_behind leaves for later */
     double *expert[2];                                       /* [known] by rows; 0: not yet */
     int64_t known;                                           /* 0 or a power of two */
     const struct mp_fitted *fitted;                          /* borrowed; NULL: by formula */

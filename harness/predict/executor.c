@@ -42,8 +42,9 @@ static double end_exchange(struct mp_predictor *predictor, struct mp_scheduled_p
 
 static double end_experts(struct mp_predictor *predictor, struct mp_scheduled_phase activity) {
     const struct mp_timeline *timeline = &predictor->timeline;
-    double flops =
-        mp_costs_route_flops(predictor->costs) * (activity.direction == MP_FORWARD ? 1 : 2);
+    double flops = mp_costs_route_flops(predictor->costs) *
+                   (activity.direction == MP_FORWARD ? 1 : 2) *
+                   mp_costs_part(predictor->costs, MP_PHASE_EXPERT, activity.products);
     for (int r = 0; r < predictor->ranks; r++)
         predictor->sums.experts[r] += timeline->clock[r] - timeline->mark[r];
     const int64_t *rows = layer_of(predictor, activity.layer)->steps->rows;
@@ -114,10 +115,15 @@ static void work_in(struct mp_predictor *predictor, enum mp_phase phase,
                     const struct mp_operation *operation, const double each[], double all) {
     const double *recorded =
         mp_costs_recorded(predictor->costs, phase, (int)operation->direction, operation->layer);
-    if (recorded || each)
-        mp_timeline_work_each(&predictor->timeline, recorded ? recorded : each);
+    double part = mp_costs_part(predictor->costs, phase, operation->products);
+    for (int r = 0; recorded && part < 1 && r < predictor->ranks; r++)
+        predictor->seconds[r] = part * recorded[r];
+    if (recorded)
+        each = part < 1 ? predictor->seconds : recorded;
+    if (each)
+        mp_timeline_work_each(&predictor->timeline, each);
     else
-        mp_timeline_work(&predictor->timeline, all);
+        mp_timeline_work(&predictor->timeline, part * all);
 }
 
 static int plan_before(struct mp_predictor *predictor, int layer, struct mp_error *error) {
@@ -167,12 +173,18 @@ static int plan(void *self, int layer, bool before_gate, const struct mp_plan **
 
 /* ---- own work ---- */
 
-/* What the processor also copies while a step is computed, or (-1) what comes before the first. */
-static void stretch(struct mp_predictor *predictor, const struct mp_steps *steps, int step) {
+/* What the processor also copies while a step is computed, or (-1) what comes before the first.
+ * What weights hide of the step's own return is not hidden by the next one. */
+static void stretch(struct mp_predictor *predictor, const struct mp_steps *steps, int step,
+                    enum mp_products products) {
     double share = 1 - predictor->timeline.overlap;
+    int first = products == MP_WEIGHT_PRODUCTS  ? step
+                : products == MP_INPUT_PRODUCTS ? step + 1
+                                                : step - 1;
+    int last = products == MP_WEIGHT_PRODUCTS ? step : step + 1;
     for (int r = 0; share > 0 && r < predictor->ranks; r++) {
         double busy = 0, most = predictor->seconds[r];
-        for (int other = step - 1; other <= step + 1; other += 2)
+        for (int other = first; other <= last; other += 2)
             if (other >= 0 && other < steps->steps)
                 busy += steps->alone[row_of(predictor, other) + (size_t)r];
         predictor->seconds[r] += share * (busy < most ? busy : most);
@@ -185,10 +197,11 @@ static void compute(struct mp_predictor *predictor, const struct mp_operation *o
     const double *speed = mp_costs_speed(predictor->costs, direction);
     memcpy(predictor->seconds, layer->steps->expert[direction] + row_of(predictor, operation->step),
            (size_t)predictor->ranks * sizeof *predictor->seconds);
-    for (int r = 0; speed && r < predictor->ranks; r++)
-        predictor->seconds[r] *= speed[r];
+    double part = mp_costs_part(predictor->costs, MP_PHASE_EXPERT, operation->products);
+    for (int r = 0; r < predictor->ranks; r++)
+        predictor->seconds[r] *= part * (speed ? speed[r] : 1);
     if (operation->step < layer->steps->steps)
-        stretch(predictor, layer->steps, operation->step);
+        stretch(predictor, layer->steps, operation->step, operation->products);
     mp_timeline_work_each(&predictor->timeline, predictor->seconds);
 }
 
@@ -197,7 +210,7 @@ static void share(struct mp_predictor *predictor, const struct mp_operation *ope
     double seconds = mp_costs_shared(predictor->costs, operation->direction);
     for (int r = 0; r < predictor->ranks; r++)
         predictor->seconds[r] = seconds;
-    stretch(predictor, layer_of(predictor, operation->layer)->steps, -1);
+    stretch(predictor, layer_of(predictor, operation->layer)->steps, -1, operation->products);
     work_in(predictor, MP_PHASE_SHARED, operation, predictor->seconds, 0);
 }
 
@@ -218,10 +231,10 @@ static void permute(struct mp_predictor *predictor, const struct mp_operation *o
 static void gather_distinct(struct mp_predictor *predictor, const struct mp_operation *operation) {
     const struct mp_levels levels = mp_plan_token_levels(predictor->planner.plan);
     double counts = predictor->planner.plan->degree * (double)mp_levels_groups(&levels);
-    mp_timeline_together(
-        &predictor->timeline,
-        (struct mp_scheduled_phase){MP_PHASE_DISPATCH, MP_FORWARD, operation->layer, 0},
-        mp_network_all_gather(predictor->network, counts * sizeof(uint32_t)));
+    mp_timeline_together(&predictor->timeline,
+                         (struct mp_scheduled_phase){MP_PHASE_DISPATCH, MP_FORWARD,
+                                                     operation->layer, 0, MP_ALL_PRODUCTS},
+                         mp_network_all_gather(predictor->network, counts * sizeof(uint32_t)));
 }
 
 static int work(void *self, const struct mp_operation *operation, struct mp_error *error) {
@@ -272,7 +285,8 @@ static int work(void *self, const struct mp_operation *operation, struct mp_erro
 static struct mp_scheduled_phase activity_of(const struct mp_operation *operation) {
     bool there = operation->kind == MP_TRAVEL_ROWS, forward = operation->direction == MP_FORWARD;
     return (struct mp_scheduled_phase){there == forward ? MP_PHASE_DISPATCH : MP_PHASE_COMBINE,
-                                       operation->direction, operation->layer, operation->step};
+                                       operation->direction, operation->layer, operation->step,
+                                       MP_ALL_PRODUCTS};
 }
 
 /* When the rows of a step are there: [ranks]. */
@@ -413,7 +427,7 @@ static int64_t start_dense(struct mp_predictor *predictor, struct mp_scheduled_p
 
 static void start_background(struct mp_predictor *predictor, const struct mp_operation *operation) {
     struct mp_scheduled_phase activity = {phase_of(operation->kind), operation->direction,
-                                          operation->layer, 0};
+                                          operation->layer, 0, MP_ALL_PRODUCTS};
     int64_t *number = number_of(predictor, operation);
     if (operation->kind == MP_TRAVEL_SUM_DENSE) {
         *number = start_dense(predictor, activity);
@@ -458,7 +472,8 @@ static int start(void *self, const struct mp_operation *operation, struct mp_err
 static int wait(void *self, const struct mp_operation *operation, struct mp_error *error) {
     struct mp_predictor *predictor = self;
     struct mp_timeline *timeline = &predictor->timeline;
-    struct mp_scheduled_phase activity = {MP_PHASE_GATE, operation->direction, operation->layer, 0};
+    struct mp_scheduled_phase activity = {MP_PHASE_GATE, operation->direction, operation->layer, 0,
+                                          MP_ALL_PRODUCTS};
     (void)error;
     predictor->passes = true;
     switch (operation->kind) {
@@ -491,9 +506,10 @@ static int learn(void *self, const struct mp_rehome **change, struct mp_error *e
     predictor->passes = true;
     *change = &predictor->planner.change;
     if (mp_gated_loads_summed_bytes(&predictor->loads) > 0)
-        mp_timeline_together(&predictor->timeline,
-                             (struct mp_scheduled_phase){MP_PHASE_WAIT, MP_NO_DIRECTION, -1, 0},
-                             predictor->meetings.transitions);
+        mp_timeline_together(
+            &predictor->timeline,
+            (struct mp_scheduled_phase){MP_PHASE_WAIT, MP_NO_DIRECTION, -1, 0, MP_ALL_PRODUCTS},
+            predictor->meetings.transitions);
     return mp_planner_after_step(&predictor->planner, predictor->iteration, learnt, error);
 }
 

@@ -374,8 +374,9 @@ double mp_timeline_end(struct mp_timeline *timeline, int64_t tokens) {
         end = larger(end, timeline->clock[r]);
     for (int r = 0; timeline->sink.span && r < timeline->ranks; r++)
         emit(timeline, r, MP_STREAM_COMPUTE,
-             (struct mp_scheduled_phase){MP_PHASE_ITERATION, MP_NO_DIRECTION, -1, MP_ALL_STEPS}, 0,
-             end,
+             (struct mp_scheduled_phase){MP_PHASE_ITERATION, MP_NO_DIRECTION, -1, MP_ALL_STEPS,
+                                         MP_ALL_PRODUCTS},
+             0, end,
              (struct mp_span){.wait_ns = nanoseconds(timeline->waited[r]),
                               .tokens = tokens,
                               .bytes = -1,

@@ -394,24 +394,27 @@ void mp_model_attention(struct mp_model *model, int layer) {
           state->middle, d);
 }
 
-void mp_model_attention_backward(struct mp_model *model, int layer) {
+void mp_model_attention_backward(struct mp_model *model, int layer, enum mp_products products) {
     struct mp_block_state *state = &model->state[layer];
     struct mp_block_tensors p = mp_dense_block(&model->dense, model->dense.parameter, layer);
     struct mp_block_tensors g = mp_dense_block(&model->dense, model->dense.gradient, layer);
     struct mp_block_matrices matrix = mp_dense_matrices(&model->dense, layer);
     int n = model->tokens, d = model->shape.width;
-    QUEUE(model, gemm_float, true, false, d, d, n, 1, state->attended, d, model->dx, d, 0, g.out,
-          d);
-    QUEUE(model, gemm, false, true, n, d, d, 1, model->dx, d, matrix.out, d, 0, model->dattended,
-          d);
-    QUEUE(model, attention_backward, &model->attention, state->qkv, state->attended,
-          state->logsumexp, model->dattended, model->dqkv);
-    QUEUE(model, gemm_float, true, false, d, 3 * d, n, 1, state->normed1, d, model->dqkv, 3 * d, 0,
-          g.qkv, 3 * d);
-    QUEUE(model, gemm, false, true, n, d, 3 * d, 1, model->dqkv, 3 * d, matrix.qkv, 3 * d, 0,
-          model->dnormed, d);
-    QUEUE(model, layer_norm_backward, n, d, state->x, p.norm1_gain, state->mean1, state->rstd1,
-          model->dnormed, model->dx, g.norm1_gain, g.norm1_bias);
+    if (products != MP_WEIGHT_PRODUCTS) {
+        QUEUE(model, gemm_float, true, false, d, d, n, 1, state->attended, d, model->dx, d, 0,
+              g.out, d);
+        QUEUE(model, gemm, false, true, n, d, d, 1, model->dx, d, matrix.out, d, 0,
+              model->dattended, d);
+        QUEUE(model, attention_backward, &model->attention, state->qkv, state->attended,
+              state->logsumexp, model->dattended, model->dqkv);
+        QUEUE(model, gemm, false, true, n, d, 3 * d, 1, model->dqkv, 3 * d, matrix.qkv, 3 * d, 0,
+              model->dnormed, d);
+        QUEUE(model, layer_norm_backward, n, d, state->x, p.norm1_gain, state->mean1, state->rstd1,
+              model->dnormed, model->dx, g.norm1_gain, g.norm1_bias);
+    }
+    if (products != MP_INPUT_PRODUCTS)
+        QUEUE(model, gemm_float, true, false, d, 3 * d, n, 1, state->normed1, d, model->dqkv, 3 * d,
+              0, g.qkv, 3 * d);
 }
 
 void mp_model_logits(struct mp_model *model) {

@@ -147,8 +147,9 @@ void mp_model_embed_backward(struct mp_model *model);
 /* state.middle = x + attention(layer_norm(x)) * out; serving: with the cache, which gets these
  * tokens' keys and values. */
 void mp_model_attention(struct mp_model *model, int layer);
-/* dx: gradient of middle on entry, of x on return. */
-void mp_model_attention_backward(struct mp_model *model, int layer);
+/* dx: gradient of middle on entry, of x on return.  MP_INPUT_PRODUCTS leaves the gradient of its
+ * first projections to MP_WEIGHT_PRODUCTS, before the next layer's. */
+void mp_model_attention_backward(struct mp_model *model, int layer, enum mp_products products);
 
 /* A gate that sends few tokens outside; see limit_choices in device.h.  Top-2 gates only that
  * choose the largest of all logits. */
@@ -206,8 +207,10 @@ void mp_model_combine_backward(struct mp_model *model, int layer);
 /* model->received holds the gradients of a segment's expert outputs in receive order (for a last
  * segment model->send has them); on return there is that of their inputs.  Weight gradients are
  * written to model->gradient of every group, or added with `accumulate`: a layer's first segment
- * writes them, zeros for groups without rows. */
-void mp_model_experts_backward(struct mp_model *model, int layer, int segment, bool accumulate);
+ * writes them, zeros for groups without rows.  MP_INPUT_PRODUCTS leaves those of first matrices to
+ * MP_WEIGHT_PRODUCTS, before the next segment's. */
+void mp_model_experts_backward(struct mp_model *model, int layer, int segment,
+                               enum mp_products products, bool accumulate);
 /* Gradients of the tokens' rows are in model->send; dx: of the next block's x on entry, of middle
  * on return.  Gate and layer norm gradients are written. */
 void mp_model_gate_backward(struct mp_model *model, int layer);

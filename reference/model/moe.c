@@ -380,34 +380,52 @@ void mp_model_combine_backward(struct mp_model *model, int layer) {
     }
 }
 
-void mp_model_experts_backward(struct mp_model *model, int layer, int segment, bool accumulate) {
+/* Gradients of a segment's outputs, in expert order; those of its inputs take their place. */
+static void *gradient_rows(struct mp_model *model, const struct mp_block_state *state,
+                           int segment) {
+    const struct mp_routing *routing = &state->routing;
+    const struct mp_routing_segment *at = &routing->segment[segment];
+    if (never_travels(routing, segment))
+        return last_rows(model, routing, model->send);
+    if (at->in_expert_order)
+        return row_of(model, routing->stays ? model->send : model->received, at->first);
+    into_expert_order(model, state, at, model->expert_rows);
+    return model->expert_rows;
+}
+
+static void inputs_backward(struct mp_model *model, int layer, int segment, bool accumulate) {
     struct mp_block_state *state = &model->state[layer];
     const struct mp_routing *routing = &state->routing;
     const struct mp_routing_segment *at = &routing->segment[segment];
-    const int *rows = at->group_rows;
     int d = model->shape.width, f = mp_model_shard_width(&model->shape);
     int products = products_of(routing, at);
-    void *in = row_of(model, state->expert_in, at->first);
-    void *hidden = hidden_row_of(model, state->hidden, at->first);
-    void *dout = row_of(model, routing->stays ? model->send : model->received, at->first);
-    if (never_travels(routing, segment)) {
-        dout = last_rows(model, routing, model->send);
-    } else if (!at->in_expert_order) {
-        dout = model->expert_rows;
-        into_expert_order(model, state, at, dout);
-    }
+    const int *rows = at->group_rows;
+    void *gradient = gradient_rows(model, state, segment);
     QUEUE(model, grouped_gemm, MP_GROUPED_INPUT_GRADIENT, products, rows, f, d,
-          model->hidden_gradient, group_matrices(model, routing, at, true), dout, false);
-    QUEUE(model, gelu_backward, (size_t)at->rows * (size_t)f, hidden, model->hidden_gradient,
+          model->hidden_gradient, group_matrices(model, routing, at, true), gradient, false);
+    QUEUE(model, gelu_backward, (size_t)at->rows * (size_t)f,
+          hidden_row_of(model, state->hidden, at->first), model->hidden_gradient,
           model->hidden_gradient, model->activated);
     QUEUE(model, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, products, rows, f, d, model->activated,
-          group_gradients(model, routing, at, true), dout, accumulate);
-    QUEUE(model, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, products, rows, d, f, in,
-          group_gradients(model, routing, at, false), model->hidden_gradient, accumulate);
-    QUEUE(model, grouped_gemm, MP_GROUPED_INPUT_GRADIENT, products, rows, d, f, dout,
+          group_gradients(model, routing, at, true), gradient, accumulate);
+    QUEUE(model, grouped_gemm, MP_GROUPED_INPUT_GRADIENT, products, rows, d, f, gradient,
           group_matrices(model, routing, at, false), model->hidden_gradient, false);
     if (!at->in_expert_order)
-        into_receive_order(model, state, at, dout);
+        into_receive_order(model, state, at, gradient);
+}
+
+void mp_model_experts_backward(struct mp_model *model, int layer, int segment,
+                               enum mp_products products, bool accumulate) {
+    const struct mp_block_state *state = &model->state[layer];
+    const struct mp_routing_segment *at = &state->routing.segment[segment];
+    if (products != MP_WEIGHT_PRODUCTS)
+        inputs_backward(model, layer, segment, accumulate);
+    if (products != MP_INPUT_PRODUCTS)
+        QUEUE(model, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, products_of(&state->routing, at),
+              at->group_rows, model->shape.width, mp_model_shard_width(&model->shape),
+              row_of(model, state->expert_in, at->first),
+              group_gradients(model, &state->routing, at, false), model->hidden_gradient,
+              accumulate);
 }
 
 /* The gradient of one part of the batch: gate_backward has one slope per expert. */

@@ -62,6 +62,13 @@ static inline int mp_keepers(enum mp_optimizer_split split, const struct mp_plac
     return mp_optimizer_of_replicas(split) ? mp_placement_copies(home, expert) : home->ranks;
 }
 
+/* What of the products of a piece of backward is computed, where policy.weights_behind cuts it. */
+enum mp_products {
+    MP_ALL_PRODUCTS,
+    MP_INPUT_PRODUCTS, /* all that comes before, and whatever is not said to be behind */
+    MP_WEIGHT_PRODUCTS
+};
+
 enum { MP_MOST_AHEAD = 3 }; /* layers, of policy.gather_ahead */
 
 /* In which order a source's routes to one expert are handed to the parts of its dispatch; those
@@ -86,6 +93,12 @@ struct mp_policy {
     /* Copies of MP_STAGE_BEFORE_GATE set out when rows of the layer before have, and travel under
      * its experts, too (those of layer 0 under its attention). */
     bool fetch_early;
+    /* Backward, what other ranks wait for comes first, and gradients of weights hide its way, as far
+     * as that takes no memory: of each step of the exchange those of experts' first matrices are
+     * computed when its rows have set out on their way back, and those of the projections that
+     * attention begins with under the exchange of the layer below (Lancet, MLSys 2024, section 4).
+     * The same sums in another order of work. */
+    bool weights_behind;
     /* Parameters and state of what a rank keeps lie in host memory, and the update is made there.
      * Gradients go down to it and new parameters come up, once per step; ranks compute on elements
      * of the device (ZeRO-Offload, arXiv 2101.06840). */

@@ -37,7 +37,7 @@ static void end(struct mp_schedule *schedule, struct mp_scheduled_phase activity
 
 static struct mp_operation of(enum mp_operation_kind kind, enum mp_direction direction, int layer,
                               int step) {
-    return (struct mp_operation){kind, direction, layer, step};
+    return (struct mp_operation){kind, direction, layer, step, MP_ALL_PRODUCTS};
 }
 
 static int work(struct mp_schedule *schedule, struct mp_operation operation,
@@ -63,7 +63,7 @@ static int start_and_wait(struct mp_schedule *schedule, struct mp_operation oper
 
 static struct mp_scheduled_phase phase_of(enum mp_phase phase, enum mp_direction direction,
                                           int layer) {
-    return (struct mp_scheduled_phase){phase, direction, layer, MP_ALL_STEPS};
+    return (struct mp_scheduled_phase){phase, direction, layer, MP_ALL_STEPS, MP_ALL_PRODUCTS};
 }
 
 /* One of those above. */
@@ -201,26 +201,30 @@ struct passage {
     int number;
     enum mp_direction direction;
     enum mp_phase there, back; /* what its two halves are called */
-    bool flat;
+    bool behind;               /* weights, as the policy says */
+    bool flat;                 /* rows return together when all are computed */
     bool at_once; /* nothing is done between rows' departure and arrival: they are one span */
 };
 
 static struct passage passage_of(struct mp_schedule *schedule, int layer,
                                  enum mp_direction direction) {
-    bool forward = direction == MP_FORWARD, flat = schedule->layer[layer].steps == 1;
+    bool forward = direction == MP_FORWARD, behind = !forward && schedule->policy->weights_behind;
+    bool flat = !behind && schedule->layer[layer].steps == 1;
     return (struct passage){schedule,
                             &schedule->layer[layer],
                             layer,
                             direction,
                             forward ? MP_PHASE_DISPATCH : MP_PHASE_COMBINE,
                             forward ? MP_PHASE_COMBINE : MP_PHASE_DISPATCH,
+                            behind,
                             flat,
                             flat && !schedule->shares};
 }
 
 static struct mp_scheduled_phase half_of(const struct passage *passage, enum mp_phase phase,
                                          int step) {
-    return (struct mp_scheduled_phase){phase, passage->direction, passage->number, step};
+    return (struct mp_scheduled_phase){phase, passage->direction, passage->number, step,
+                                       MP_ALL_PRODUCTS};
 }
 
 static struct mp_operation step_of(const struct passage *passage, enum mp_operation_kind kind,
@@ -258,9 +262,18 @@ static int wait_rows(const struct passage *passage, int step, struct mp_error *e
                                 step_of(passage, MP_TRAVEL_ROWS, step), error);
 }
 
+static int compute_products(const struct passage *passage, int step, enum mp_products products,
+                            struct mp_error *error) {
+    struct mp_scheduled_phase activity = half_of(passage, MP_PHASE_EXPERT, step);
+    struct mp_operation operation = step_of(passage, MP_WORK_EXPERTS, step);
+    activity.products = operation.products = products;
+    return operate_within(passage->schedule, activity, work, operation, error);
+}
+
+/* Own rows, which never travel, at once. */
 static int compute(const struct passage *passage, int step, struct mp_error *error) {
-    return operate_within(passage->schedule, half_of(passage, MP_PHASE_EXPERT, step), work,
-                          step_of(passage, MP_WORK_EXPERTS, step), error);
+    bool behind = passage->behind && step < passage->layer->steps;
+    return compute_products(passage, step, behind ? MP_INPUT_PRODUCTS : MP_ALL_PRODUCTS, error);
 }
 
 static int return_rows(const struct passage *passage, int step, struct mp_error *error) {
@@ -381,6 +394,8 @@ static int backward_experts(const struct passage *passage, struct mp_error *erro
         MP_TRY(wait_rows(passage, s, error));
         MP_TRY(compute(passage, s, error));
         MP_TRY(return_rows(passage, s, error));
+        if (passage->behind)
+            MP_TRY(compute_products(passage, s, MP_WEIGHT_PRODUCTS, error));
     }
     return MP_OK;
 }
@@ -393,9 +408,26 @@ static int start_dense_sum(struct mp_schedule *schedule, int layer, struct mp_er
         start, of(MP_TRAVEL_SUM_DENSE, MP_BACKWARD, layer, 0), error);
 }
 
+static int attend_backward(struct mp_schedule *schedule, int layer, enum mp_products products,
+                           struct mp_error *error) {
+    struct mp_scheduled_phase activity = phase_of(MP_PHASE_ATTENTION, MP_BACKWARD, layer);
+    struct mp_operation operation = of(MP_WORK_ATTENTION, MP_BACKWARD, layer, 0);
+    activity.products = operation.products = products;
+    MP_TRY(operate_within(schedule, activity, work, operation, error));
+    return products == MP_INPUT_PRODUCTS ? MP_OK : start_dense_sum(schedule, layer, error);
+}
+
+/* What the layer above has left. */
+static int attend_behind(struct mp_schedule *schedule, int layer, struct mp_error *error) {
+    return schedule->policy->weights_behind && layer < schedule->layers
+               ? attend_backward(schedule, layer, MP_WEIGHT_PRODUCTS, error)
+               : MP_OK;
+}
+
 static int backward_layer(struct mp_schedule *schedule, int layer, struct mp_error *error) {
     struct passage passage = passage_of(schedule, layer, MP_BACKWARD);
     MP_TRY(send_rows(&passage, error));
+    MP_TRY(attend_behind(schedule, layer + 1, error));
     MP_TRY(share(&passage, error));
     MP_TRY(backward_experts(&passage, error));
     MP_TRY(receive_rows(&passage, error));
@@ -403,9 +435,8 @@ static int backward_layer(struct mp_schedule *schedule, int layer, struct mp_err
         MP_TRY(start_sums(schedule, layer, error));
     MP_TRY(alone(schedule, work, MP_PHASE_GATE, of(MP_WORK_GATE, MP_BACKWARD, layer, 0), error));
     MP_TRY(start_refetch(schedule, layer - 1 - schedule->policy->gather_ahead, error));
-    MP_TRY(alone(schedule, work, MP_PHASE_ATTENTION, of(MP_WORK_ATTENTION, MP_BACKWARD, layer, 0),
-                 error));
-    return start_dense_sum(schedule, layer, error);
+    return attend_backward(schedule, layer, passage.behind ? MP_INPUT_PRODUCTS : MP_ALL_PRODUCTS,
+                           error);
 }
 
 /* In the order in which they were started. */
@@ -429,6 +460,7 @@ static int backward(struct mp_schedule *schedule, struct mp_error *error) {
     MP_TRY(alone(schedule, work, MP_PHASE_HEAD, of(MP_WORK_HEAD, MP_BACKWARD, -1, 0), error));
     for (int l = last; l >= 0; l--)
         MP_TRY(backward_layer(schedule, l, error));
+    MP_TRY(attend_behind(schedule, 0, error));
     MP_TRY(alone(schedule, work, MP_PHASE_EMBED, of(MP_WORK_EMBED, MP_BACKWARD, -1, 0), error));
     MP_TRY(start_dense_sum(schedule, schedule->layers, error));
     /* Layer 1 was started before layer 0. */
@@ -460,7 +492,7 @@ int mp_schedule_gather_homes(struct mp_schedule *schedule, struct mp_error *erro
     return mp_policy_gathers_homes(schedule->policy) ? gather_homes(schedule, error) : MP_OK;
 }
 
-static const struct mp_operation MOVES = {MP_TRAVEL_MOVES, MP_NO_DIRECTION, -1, 0};
+static const struct mp_operation MOVES = {MP_TRAVEL_MOVES, MP_NO_DIRECTION, -1, 0, MP_ALL_PRODUCTS};
 
 static int move(struct mp_schedule *schedule, struct mp_error *error) {
     return alone(schedule, start_and_wait, MP_PHASE_MOVE, MOVES, error);

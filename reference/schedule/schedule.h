@@ -41,6 +41,10 @@
  *     gate                                        REFETCH of l - 1
  *     attention                                   SUM_DENSE of l
  *
+ * With policy.weights_behind R_s of every step s starts behind its C_s, which leaves products of
+ * weights to a W_s behind it; and those of attention of l, and SUM_DENSE behind them, come when the
+ * rows of l - 1 have set out, or all layers are done.
+ *
  * A flat exchange has one step, or one for each chunk that its rows are cut into (plan.degree); the
  * same goes for one in several rounds, all of which follow from a start by themselves.  What tokens
  * share hides their way to the experts, as in Megatron-LM (moe-shared-expert-overlap), and starts
@@ -103,6 +107,7 @@ struct mp_operation {
     enum mp_direction direction;
     int layer; /* -1: none */
     int step;  /* of rows, returns and experts; the layer's `steps`: its own rows */
+    enum mp_products products; /* of experts and attention, backward */
 };
 
 /* What a span says. */
@@ -113,6 +118,7 @@ struct mp_scheduled_phase {
     /* Whose rows are the span's tokens, where the phase has rows: a step's, the layer's own ones
      * (`steps`), or those of MP_ALL_STEPS. */
     int step;
+    enum mp_products products; /* the operation's */
 };
 enum { MP_ALL_STEPS = -1 };
 

@@ -74,7 +74,7 @@ static int attend(struct mp_trainer *trainer, const struct mp_operation *operati
     if (operation->direction == MP_FORWARD)
         mp_model_attention(&trainer->model, operation->layer);
     else
-        mp_model_attention_backward(&trainer->model, operation->layer);
+        mp_model_attention_backward(&trainer->model, operation->layer, operation->products);
     return mp_comm_progress(trainer->comm, error);
 }
 

@@ -87,11 +87,12 @@ static int backward(struct mp_trainer *trainer, const struct mp_operation *opera
     struct mp_model *model = &trainer->model;
     const struct mp_scheduled_layer *layer = &trainer->schedule.layer[operation->layer];
     bool first = operation->step == (layer->own ? layer->steps : 0);
-    if (first)
+    if (first && operation->products != MP_WEIGHT_PRODUCTS)
         MP_TRY(mp_experts_locate(&model->experts,
                                  mp_planner_plan(&trainer->planner, operation->layer),
                                  model->parameter, model->gradient, error));
-    mp_model_experts_backward(model, operation->layer, operation->step, !first);
+    mp_model_experts_backward(model, operation->layer, operation->step, operation->products,
+                              !first);
     return MP_OK;
 }
 

@@ -348,9 +348,10 @@ void __wrap_mp_model_attention(struct mp_model *model, int layer) {
     __real_mp_model_attention(model, layer);
 }
 
-void __wrap_mp_model_attention_backward(struct mp_model *model, int layer) {
+void __wrap_mp_model_attention_backward(struct mp_model *model, int layer,
+                                        enum mp_products products) {
     work(MP_PHASE_ATTENTION, MP_BACKWARD);
-    __real_mp_model_attention_backward(model, layer);
+    __real_mp_model_attention_backward(model, layer, products);
 }
 
 void __wrap_mp_model_gate(struct mp_model *model, int layer, const int32_t *forced,
@@ -380,9 +381,9 @@ void __wrap_mp_model_experts(struct mp_model *model, int layer, int segment) {
 }
 
 void __wrap_mp_model_experts_backward(struct mp_model *model, int layer, int segment,
-                                      bool accumulate) {
+                                      enum mp_products products, bool accumulate) {
     work(MP_PHASE_EXPERT, MP_BACKWARD);
-    __real_mp_model_experts_backward(model, layer, segment, accumulate);
+    __real_mp_model_experts_backward(model, layer, segment, products, accumulate);
 }
 
 void __wrap_mp_model_head(struct mp_model *model, float scale, bool backward) {

@@ -14,9 +14,11 @@ struct bench {
     int spans[RANKS];
 };
 
-static const struct mp_scheduled_phase EXCHANGE = {MP_PHASE_DISPATCH, MP_FORWARD, 0, 0};
-static const struct mp_scheduled_phase FETCH = {MP_PHASE_FETCH, MP_FORWARD, 0, 0};
-static const struct mp_scheduled_phase REDUCE = {MP_PHASE_REDUCE, MP_BACKWARD, 1, 0};
+static const struct mp_scheduled_phase EXCHANGE = {MP_PHASE_DISPATCH, MP_FORWARD, 0, 0,
+                                                   MP_ALL_PRODUCTS};
+static const struct mp_scheduled_phase FETCH = {MP_PHASE_FETCH, MP_FORWARD, 0, 0, MP_ALL_PRODUCTS};
+static const struct mp_scheduled_phase REDUCE = {MP_PHASE_REDUCE, MP_BACKWARD, 1, 0,
+                                                 MP_ALL_PRODUCTS};
 static const double ONE[RANKS] = {1, 1};
 
 static void keep(void *context, int rank, enum mp_predict_stream stream,
@@ -128,9 +130,10 @@ TEST_RANDOM(an_injected_delay_is_one_rank_s) {
         for (int layer = 0; layer < 2; layer++) {
             mp_timeline_mark(&bench.timeline);
             mp_timeline_work(&bench.timeline, 1);
-            mp_timeline_spent(&bench.timeline,
-                              (struct mp_scheduled_phase){MP_PHASE_EXPERT, MP_FORWARD, layer, 0},
-                              NULL, NULL, -1);
+            mp_timeline_spent(
+                &bench.timeline,
+                (struct mp_scheduled_phase){MP_PHASE_EXPERT, MP_FORWARD, layer, 0, MP_ALL_PRODUCTS},
+                NULL, NULL, -1);
             if (i % inject->every == 0 && (inject->layer == MP_ALL || layer == inject->layer))
                 expected += inject->seconds;
         }

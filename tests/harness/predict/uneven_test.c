@@ -207,9 +207,12 @@ TEST(spans_by_hand) {
     AUTO(timeline) struct mp_timeline timeline;
     static const double fetch[RANKS] = {0, 4, 0}, alone[RANKS] = {0, 5, 0};
     static const double bytes[RANKS] = {10.4, 10.6, 0}, received[RANKS] = {0, 77, 0};
-    static const struct mp_scheduled_phase expert = {MP_PHASE_EXPERT, MP_FORWARD, 2, 0};
-    static const struct mp_scheduled_phase sum = {MP_PHASE_ALLREDUCE, MP_BACKWARD, -1, 0};
-    static const struct mp_scheduled_phase copy = {MP_PHASE_FETCH, MP_FORWARD, 1, 0};
+    static const struct mp_scheduled_phase expert = {MP_PHASE_EXPERT, MP_FORWARD, 2, 0,
+                                                     MP_ALL_PRODUCTS};
+    static const struct mp_scheduled_phase sum = {MP_PHASE_ALLREDUCE, MP_BACKWARD, -1, 0,
+                                                  MP_ALL_PRODUCTS};
+    static const struct mp_scheduled_phase copy = {MP_PHASE_FETCH, MP_FORWARD, 1, 0,
+                                                   MP_ALL_PRODUCTS};
     machine.nodes = 1;
     machine.ranks_per_node = RANKS;
     AUTO(cluster) struct mp_cluster *cluster = test_cluster(&machine);

@@ -192,9 +192,9 @@ static double run(struct work *work, bool backward) {
     for (int l = LAYERS - 1; l >= 0 && backward; l--) {
         use_experts(work, l);
         mp_model_combine_backward(model, l);
-        mp_model_experts_backward(model, l, 0, false);
+        mp_model_experts_backward(model, l, 0, MP_ALL_PRODUCTS, false);
         mp_model_gate_backward(model, l);
-        mp_model_attention_backward(model, l);
+        mp_model_attention_backward(model, l, MP_ALL_PRODUCTS);
     }
     if (backward)
         mp_model_embed_backward(model);

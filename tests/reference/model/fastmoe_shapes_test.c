@@ -196,7 +196,7 @@ static void forward_and_backward(struct work *work) {
     memcpy(model->dx, work->dy, (size_t)work->cells * sizeof *work->dy);
     mp_model_combine_backward(model, 0);
     travel(work, model->received, model->send);
-    mp_model_experts_backward(model, 0, 0, false);
+    mp_model_experts_backward(model, 0, 0, MP_ALL_PRODUCTS, false);
     travel(work, model->send, model->received);
 }
 

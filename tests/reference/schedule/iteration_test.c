@@ -63,6 +63,7 @@ static int note(struct scribe *scribe, enum verb verb, const struct mp_operation
     assert_int_equal(scribe->open_spans, 1);
     assert_true(scribe->events < MOST_EVENTS);
     check_half(scribe, operation);
+    assert_int_equal(scribe->activity.products, operation->products);
     if (scribe->events == scribe->fail_at)
         return mp_fail(error, MP_ECOMM, "event %d", scribe->events);
     scribe->event[scribe->events++] = (struct event){verb, *operation};
@@ -110,17 +111,21 @@ TEST_END(destroy_scribe, struct scribe *, destroy_scribe(*it))
 /* ---- by hand ---- */
 
 /* Events of the layers of `direction` as words: ">fetch0" starts, "<fetch0" waits, and work has its
- * name alone; a step behind a dot where there are several. */
+ * name alone, with "+" where weights are left for later and "w" where they come; a step behind a
+ * dot where there are several. */
 static const char *told(const struct scribe *scribe, enum mp_direction direction, char text[TEXT]) {
     static const char *const marks[] = {[WORK] = "", [START] = ">", [WAIT] = "<"};
+    static const char *const parts[] = {
+        [MP_ALL_PRODUCTS] = "", [MP_INPUT_PRODUCTS] = "+", [MP_WEIGHT_PRODUCTS] = "w"};
     size_t at = 0;
     text[0] = '\0';
     for (int i = 0; i < scribe->events; i++) {
         const struct mp_operation *operation = &scribe->event[i].operation;
         if (operation->direction != direction)
             continue;
-        at += (size_t)snprintf(text + at, TEXT - at, "%s%s%s", at ? " " : "",
-                               marks[scribe->event[i].verb], name_of(operation->kind));
+        at += (size_t)snprintf(text + at, TEXT - at, "%s%s%s%s", at ? " " : "",
+                               marks[scribe->event[i].verb], name_of(operation->kind),
+                               parts[operation->products]);
         if (operation->layer >= 0)
             at += (size_t)snprintf(text + at, TEXT - at, "%d", operation->layer);
         if (operation->step > 0)
@@ -358,6 +363,43 @@ TEST(a_shared_expert_hides_rows) {
     }
 }
 
+/* Rows leave before weights have gradients, of experts under their own way back and of attention
+ * under the exchange of the layer below; own rows hide nothing of their own. */
+TEST(weights_come_behind_rows) {
+    char text[TEXT];
+    for (int pipelined = 0; pipelined < 2; pipelined++) {
+        AUTO(destroy_scribe) struct scribe *scribe = create_scribe(2, 4);
+        AUTO(plan) struct mp_plan made;
+        golden_plan(scribe, &made, 0);
+        if (pipelined) {
+            made.exchange = MP_EXCHANGE_PIPELINED;
+            made.group_size = 2;
+        }
+        for (int r = 1; pipelined && r < 4; r++)
+            assert_works(mp_plan_add_copy(&made, 0, r, MP_STAGE_AFTER_GATE, &error));
+        dispatch(&made);
+        scribe->plan[0] = scribe->plan[1] = &made;
+        scribe->policy.weights_behind = true;
+        run(scribe);
+        assert_null(strpbrk(told(scribe, MP_FORWARD, text), "+"));
+        const char *expected =
+            pipelined ? "head permute1 >rows1 >rows1.1 experts1.2 >sum-copies1 <rows1 experts+1 "
+                        ">returns1 expertsw1 <rows1.1 experts+1.1 >returns1.1 expertsw1.1 "
+                        "<returns1 <returns1.1 combine1 gate1 attention+1 "
+                        "permute0 >rows0 >rows0.1 attentionw1 >sum-dense1 experts0.2 <sum-copies1 "
+                        ">sum-copies0 <rows0 experts+0 >returns0 expertsw0 <rows0.1 experts+0.1 "
+                        ">returns0.1 expertsw0.1 <returns0 <returns0.1 combine0 gate0 attention+0 "
+                        "attentionw0 >sum-dense0 embed >sum-dense2 <sum-copies0 <sum-dense1 "
+                        "<sum-dense0 <sum-dense2"
+                      : "head permute1 >rows1 <rows1 experts+1 >returns1 expertsw1 <returns1 "
+                        "combine1 gate1 attention+1 permute0 >rows0 attentionw1 >sum-dense1 <rows0 "
+                        "experts+0 >returns0 expertsw0 <returns0 combine0 gate0 attention+0 "
+                        "attentionw0 >sum-dense0 embed >sum-dense2 <sum-dense1 <sum-dense0 "
+                        "<sum-dense2";
+        assert_string_equal(told(scribe, MP_BACKWARD, text), expected);
+    }
+}
+
 /* Slices are put together at their homes two layers at a time, and experts move before. */
 TEST(homes_follow_the_step) {
     AUTO(destroy_scribe) struct scribe *scribe = create_scribe(3, 4);
@@ -446,7 +488,7 @@ TEST(asynchronous_moves_set_out_first_and_end_before_the_update) {
 
 static bool same(const struct mp_operation *a, const struct mp_operation *b) {
     return a->kind == b->kind && a->direction == b->direction && a->layer == b->layer &&
-           a->step == b->step;
+           a->step == b->step && a->products == b->products;
 }
 
 /* Where an operation's verb is, from `from` on; -1: nowhere. */
@@ -511,6 +553,25 @@ static void assert_experts(const struct scribe *scribe) {
     }
 }
 
+/* Every piece of backward is computed once, its weights behind its inputs; sums of a layer's
+ * gradients never travel before. */
+static void assert_weights(const struct scribe *scribe) {
+    for (int i = 0; i < scribe->events; i++) {
+        const struct event *event = &scribe->event[i];
+        struct mp_operation weights = event->operation;
+        weights.products = MP_WEIGHT_PRODUCTS;
+        if (event->operation.products != MP_INPUT_PRODUCTS)
+            continue;
+        int behind = find(scribe, i + 1, WORK, weights),
+            again = find(scribe, i + 1, WORK, event->operation);
+        assert_true(behind > i && (again < 0 || again > behind));
+        for (int kind = MP_TRAVEL_SUM_COPIES; kind <= MP_TRAVEL_SUM_DENSE; kind++)
+            if ((kind == MP_TRAVEL_SUM_DENSE) == (weights.kind == MP_WORK_ATTENTION))
+                assert_false(
+                    on_its_way(scribe, behind, (enum mp_operation_kind)kind, weights.layer));
+    }
+}
+
 /* Background operations of a layer are those that its plan has. */
 static void assert_travels(const struct scribe *scribe, int micro_batches) {
     for (int kind = MP_TRAVEL_FETCH; kind <= MP_TRAVEL_SEND_SLICES; kind++)
@@ -543,8 +604,10 @@ TEST_RANDOM(any_plans_keep_the_laws) {
             test_random_int(random, 0, 1) ? MP_OPTIMIZER_SLICES : MP_OPTIMIZER_OWNER;
         scribe->schedule.micro_batches = test_random_int(random, 1, 3);
         scribe->schedule.shares = test_random_int(random, 0, 1);
+        scribe->policy.weights_behind = test_random_int(random, 0, 1);
         run(scribe);
         assert_pairs(scribe);
+        assert_weights(scribe);
         assert_experts(scribe);
         assert_travels(scribe, scribe->schedule.micro_batches);
         scribe->fail_at = test_random_int(random, 0, scribe->events - 1);
