@@ -46,10 +46,14 @@ static void end(void *self, struct mp_scheduled_phase activity) {
         tokens = segment_rows(routing, activity.step);
         flops = tokens * mp_model_route_flops(&model->shape) *
                 (activity.direction == MP_BACKWARD ? 2 : 1);
+        if (activity.products != MP_ALL_PRODUCTS) /* one of backward's four products comes behind */
+            flops = flops / 4 * (activity.products == MP_WEIGHT_PRODUCTS ? 1 : 3);
         break;
     default:
         break;
     }
+    if (activity.products == MP_WEIGHT_PRODUCTS) /* tokens that were told */
+        tokens = -1;
     mp_spans_spent(&trainer->spans, trainer->phase, activity.phase, activity.direction,
                    activity.layer, tokens, flops);
 }

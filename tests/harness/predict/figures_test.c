@@ -56,7 +56,8 @@ static void take_span(void *context, int rank, enum mp_predict_stream stream,
         return;
     told->experts[direction][layer][rank] += seconds;
     told->expert[rank] += seconds;
-    told->rows[direction][layer][rank] += span->tokens;
+    if (span->tokens >= 0) /* products of weights behind have none */
+        told->rows[direction][layer][rank] += span->tokens;
     told->flops[direction] += span->flops;
 }
 
