@@ -27,6 +27,7 @@
  *
  *   chunk    rows travel by whole experts, in chunks under the products of one another
  *            (reference/plan/chunks.h), unless that takes gates' time from what is not hidden
+ *   behind   backward, rows set out before weights have their gradients (policy.weights_behind)
  *
  * Where nodes have one rank each, all ranks are one node.  Nothing allocates after create; integers
  * decide wherever several ranks have to agree on more than an order of costs. */

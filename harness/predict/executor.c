@@ -76,6 +76,7 @@ static void end(void *self, struct mp_scheduled_phase activity) {
         add_moe(predictor, activity.layer, end_exchange(predictor, activity));
         break;
     case MP_PHASE_EXPERT:
+    case MP_PHASE_WEIGHTS:
         add_moe(predictor, activity.layer, end_experts(predictor, activity));
         break;
     case MP_PHASE_SHARED:

@@ -58,7 +58,8 @@ const double *mp_fitted_own(const struct mp_fitted *fitted, int iteration, enum 
 /* Work that belongs nowhere goes to the embedding, which begins the iteration. */
 static void take_own(struct mp_fitted *fitted, const struct mp_what_if_span *span) {
     const struct mp_recorded_span *recorded = span->recorded;
-    int phase = recorded->phase, direction = recorded->direction, layer = recorded->layer;
+    int direction = recorded->direction, layer = recorded->layer;
+    int phase = recorded->phase == MP_PHASE_WEIGHTS ? MP_PHASE_EXPERT : recorded->phase;
     bool is_layer = phase == MP_PHASE_ATTENTION || phase == MP_PHASE_GATE ||
                     phase == MP_PHASE_PLAN || phase == MP_PHASE_DISPATCH ||
                     phase == MP_PHASE_SHARED || phase == MP_PHASE_EXPERT ||
@@ -175,7 +176,7 @@ void mp_fitted_take(struct mp_fitted *fitted, int iteration, int rank, const str
     if (span->layer < 0)
         return;
     struct mp_fitted_cell *cell = cell_of(fitted, iteration, span->layer, rank);
-    if (span->phase == MP_PHASE_EXPERT) {
+    if (span->phase == MP_PHASE_EXPERT || span->phase == MP_PHASE_WEIGHTS) {
         cell->x[2 * fitted->probe + way] += part * (double)(span->end_ns - span->start_ns);
     } else if (span->phase == MP_PHASE_DISPATCH && !way) {
         cell->rows[fitted->probe] += part * 1e-9 * (double)span->wait_ns / ROW_UNIT;

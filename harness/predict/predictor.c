@@ -180,7 +180,8 @@ static void sum_up_time(const struct mp_predictor *predictor, struct mp_predicti
     prediction->late_seconds = sums->late / ranks;
     prediction->exchange_seconds =
         (sums->spent[MP_PHASE_DISPATCH] + sums->spent[MP_PHASE_COMBINE]) / ranks;
-    prediction->expert_seconds = sums->spent[MP_PHASE_EXPERT] / ranks;
+    prediction->expert_seconds =
+        (sums->spent[MP_PHASE_EXPERT] + sums->spent[MP_PHASE_WEIGHTS]) / ranks;
     prediction->moe_seconds = moe->moe / ranks;
     prediction->layer_seconds = moe->layer_moe;
     prediction->attention_seconds = sums->spent[MP_PHASE_ATTENTION] / ranks;

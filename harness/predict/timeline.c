@@ -98,7 +98,6 @@ static void inject(struct mp_timeline *timeline, struct mp_scheduled_phase activ
 
 double mp_timeline_spent(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
                          const int64_t tokens[], const double bytes[], double flops) {
-    const bool again = activity.products == MP_WEIGHT_PRODUCTS; /* tokens that were told */
     double spent = 0, waited = 0;
     inject(timeline, activity);
     for (int r = 0; r < timeline->ranks; r++) {
@@ -110,7 +109,7 @@ double mp_timeline_spent(struct mp_timeline *timeline, struct mp_scheduled_phase
     for (int r = 0; timeline->sink.span && r < timeline->ranks; r++) {
         double wait = timeline->waited[r] - timeline->mark_waited[r];
         struct mp_span span = {.wait_ns = nanoseconds(wait),
-                               .tokens = tokens && !again ? tokens[r] : -1,
+                               .tokens = tokens ? tokens[r] : -1,
                                .bytes = bytes ? (int64_t)(bytes[r] + 0.5) : -1,
                                .flops = -1};
         if (tokens && flops >= 0)

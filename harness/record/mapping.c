@@ -227,7 +227,7 @@ static int compare_matches(const void *left, const void *right) {
 bool mp_mapping_of_model(int phase) {
     return phase == MP_PHASE_EMBED || phase == MP_PHASE_ATTENTION || phase == MP_PHASE_GATE ||
            phase == MP_PHASE_DISPATCH || phase == MP_PHASE_EXPERT || phase == MP_PHASE_COMBINE ||
-           phase == MP_PHASE_SHARED || phase == MP_PHASE_HEAD;
+           phase == MP_PHASE_SHARED || phase == MP_PHASE_WEIGHTS || phase == MP_PHASE_HEAD;
 }
 
 /* Leaves of ends in a row, between which the model does nothing, the last.  A program whose model

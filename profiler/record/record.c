@@ -48,6 +48,7 @@ const char *mp_phase_name(enum mp_phase phase) {
         [MP_PHASE_VALIDATE] = "validate",   [MP_PHASE_CHECKPOINT] = "checkpoint",
         [MP_PHASE_SHARED] = "shared",       [MP_PHASE_SEND] = "send",
         [MP_PHASE_RECV] = "recv",           [MP_PHASE_COLLECT] = "collect",
+        [MP_PHASE_WEIGHTS] = "weights",
     };
     return (unsigned)phase < MP_PHASES ? names[phase] : "?";
 }

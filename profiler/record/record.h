@@ -42,6 +42,7 @@ enum mp_phase {
     MP_PHASE_SEND,    /* to the rank that `layer` says, as between stages of a pipeline */
     MP_PHASE_RECV,    /* from it */
     MP_PHASE_COLLECT, /* an interpreter collects its garbage, in whatever phase that comes */
+    MP_PHASE_WEIGHTS, /* gradients of experts' weights, where rows set out before they are there */
     MP_PHASES
 };
 const char *mp_phase_name(enum mp_phase phase); /* "expert"; "?" when out of range */

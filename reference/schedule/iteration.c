@@ -264,7 +264,8 @@ static int wait_rows(const struct passage *passage, int step, struct mp_error *e
 
 static int compute_products(const struct passage *passage, int step, enum mp_products products,
                             struct mp_error *error) {
-    struct mp_scheduled_phase activity = half_of(passage, MP_PHASE_EXPERT, step);
+    enum mp_phase phase = products == MP_WEIGHT_PRODUCTS ? MP_PHASE_WEIGHTS : MP_PHASE_EXPERT;
+    struct mp_scheduled_phase activity = half_of(passage, phase, step);
     struct mp_operation operation = step_of(passage, MP_WORK_EXPERTS, step);
     activity.products = operation.products = products;
     return operate_within(passage->schedule, activity, work, operation, error);

@@ -43,6 +43,7 @@ static void end(void *self, struct mp_scheduled_phase activity) {
         tokens = sent_rows(routing, activity.step);
         break;
     case MP_PHASE_EXPERT:
+    case MP_PHASE_WEIGHTS:
         tokens = segment_rows(routing, activity.step);
         flops = tokens * mp_model_route_flops(&model->shape) *
                 (activity.direction == MP_BACKWARD ? 2 : 1);
@@ -52,8 +53,6 @@ static void end(void *self, struct mp_scheduled_phase activity) {
     default:
         break;
     }
-    if (activity.products == MP_WEIGHT_PRODUCTS) /* tokens that were told */
-        tokens = -1;
     mp_spans_spent(&trainer->spans, trainer->phase, activity.phase, activity.direction,
                    activity.layer, tokens, flops);
 }

@@ -52,11 +52,11 @@ static void take_span(void *context, int rank, enum mp_predict_stream stream,
         told->tokens[direction] += span->tokens;
     if (phase == MP_PHASE_OPTIMIZER)
         told->optimizer[rank] += own;
-    if (phase != MP_PHASE_EXPERT)
+    if (phase != MP_PHASE_EXPERT && phase != MP_PHASE_WEIGHTS)
         return;
     told->experts[direction][layer][rank] += seconds;
     told->expert[rank] += seconds;
-    if (span->tokens >= 0) /* products of weights behind have none */
+    if (phase == MP_PHASE_EXPERT)
         told->rows[direction][layer][rank] += span->tokens;
     told->flops[direction] += span->flops;
 }
@@ -119,11 +119,12 @@ static void check_seconds(const struct told *told, const struct mp_prediction *p
     assert_within(prediction->compute_seconds * ranks, all - all_waited, near);
     assert_within(prediction->exposed_seconds * ranks, all_waited, near);
     assert_within(prediction->exchange_seconds * ranks, exchange, near);
-    assert_within(prediction->expert_seconds * ranks, spent[MP_PHASE_EXPERT], near);
+    double experts = spent[MP_PHASE_EXPERT] + spent[MP_PHASE_WEIGHTS];
+    assert_within(prediction->expert_seconds * ranks, experts, near);
     assert_within(prediction->expert_seconds_max, most, near);
     assert_within(prediction->attention_seconds * ranks, spent[MP_PHASE_ATTENTION], near);
     assert_within(prediction->moe_seconds * ranks,
-                  exchange + spent[MP_PHASE_GATE] + spent[MP_PHASE_PLAN] + spent[MP_PHASE_EXPERT] +
+                  exchange + spent[MP_PHASE_GATE] + spent[MP_PHASE_PLAN] + experts +
                       spent[MP_PHASE_REDUCE] + spent[MP_PHASE_FETCH] - gathering,
                   near);
     assert_within(prediction->move_seconds * ranks, spent[MP_PHASE_MOVE] + gathering, near);
