@@ -102,7 +102,9 @@ static void end(void *self, struct mp_scheduled_phase activity) {
     case MP_PHASE_EMBED:
     case MP_PHASE_ATTENTION:
     case MP_PHASE_HEAD:
-        mp_timeline_spent(timeline, activity, predictor->tokens, NULL, -1);
+        mp_timeline_spent(timeline, activity,
+                          activity.products == MP_WEIGHT_PRODUCTS ? NULL : predictor->tokens, NULL,
+                          -1);
         break;
     default:
         mp_timeline_spent(timeline, activity, NULL, NULL, -1);

@@ -31,7 +31,7 @@ static void end(void *self, struct mp_scheduled_phase activity) {
     case MP_PHASE_ATTENTION:
     case MP_PHASE_GATE:
     case MP_PHASE_HEAD:
-        tokens = model->tokens;
+        tokens = activity.products == MP_WEIGHT_PRODUCTS ? -1 : model->tokens; /* told before */
         break;
     case MP_PHASE_SHARED:
         tokens = model->tokens;
