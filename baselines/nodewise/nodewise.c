@@ -29,13 +29,15 @@ static const struct mp_option option_table[] = {
      "in backward, gradients of weights hide the way of rows"},
     {"chunks", MP_OPTION_COUNT, FIELD(chunks), "", "auto", -1, MP_MOST_DEGREE, NULL,
      "groups of a rank's experts, each with an exchange under the products of the one before; "
-     "auto: 3, or 1 where rows between nodes or gradients take longer than what hides them, or "
-     "rows are cut by the job"},
+     "auto: 3, or 1 where rows between nodes, or nearly gradients, take longer than what hides "
+     "them, or rows are cut by the job"},
     {0},
 };
 
 /* Where rows are hidden at all, more of them make ever smaller steps. */
 enum { CHUNKS = 3 };
+/* Gates that gradients keep busy for so much of what hides them have no time for more steps. */
+static const double NEARLY = 0.9;
 
 /* Experts on their way between nodes that a gate takes in, and sends out. */
 struct way {
@@ -284,7 +286,7 @@ static int chunks_of(const struct nodewise *self, int cover) {
         all += self->total[self->order[i]];
         left += i < cover ? 0 : self->total[self->order[i]];
     }
-    if (cover * away * costs->reduce_between > costs->hidden_backward ||
+    if (cover * away * costs->reduce_between > NEARLY * costs->hidden_backward ||
         (double)left * away * costs->row_between * self->topology.ranks_per_node >
             (double)all * costs->route)
         return 1;
