@@ -374,6 +374,35 @@ TEST(planners_are_told) {
     assert_true(setting.seconds_per_expert == 0);
 }
 
+/* Of a backward pass that leaves gradients of weights behind: experts by matrices (of 2 n products,
+ * and n of the forward pass once more), attention by the product that is left. */
+TEST(parts_of_backward_by_hand) {
+    static const struct {
+        int matrices, recompute;
+        double experts;
+    } row[] = {{2, MP_RECOMPUTE_NONE, 1. / 4},
+               {3, MP_RECOMPUTE_NONE, 2. / 6},
+               {2, MP_RECOMPUTE_FULL, 1. / 6},
+               {3, MP_RECOMPUTE_FULL, 2. / 9}};
+    AUTO(cluster) struct mp_cluster *cluster = one_device("");
+    struct mp_job job = small_job();
+    struct mp_predict_options options = default_options();
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        options.expert_matrices = row[i].matrices;
+        options.recompute = row[i].recompute;
+        options.key_value_heads = 2;
+        AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
+        double attention = mp_costs_attention(costs, MP_BACKWARD);
+        const double behind[] = {product(64, 32, 64 + 2 * 32) / attention, row[i].experts};
+        for (int k = 0; k < 2; k++) {
+            enum mp_phase phase = k ? MP_PHASE_EXPERT : MP_PHASE_ATTENTION;
+            assert_close(mp_costs_part(costs, phase, MP_WEIGHT_PRODUCTS), behind[k], 1e-12);
+            assert_close(mp_costs_part(costs, phase, MP_INPUT_PRODUCTS), 1 - behind[k], 1e-12);
+            assert_true(mp_costs_part(costs, phase, MP_ALL_PRODUCTS) == 1);
+        }
+    }
+}
+
 static void refuses(const struct mp_job *job, const struct mp_predict_options *options,
                     const char *sentence) {
     AUTO(cluster) struct mp_cluster *cluster = one_device("");
