@@ -25,8 +25,6 @@ static const struct mp_option option_table[] = {
      "copies inside nodes before the gate, so that ranks compute the same if loads are as before"},
     {"correct", MP_OPTION_BOOL, FIELD(correct), "", "yes", 0, 0, NULL,
      "copies inside nodes after the gate, where that pays"},
-    {"behind", MP_OPTION_BOOL, FIELD(behind), "", "yes", 0, 0, NULL,
-     "in backward, gradients of weights hide the way of rows"},
     {"chunks", MP_OPTION_COUNT, FIELD(chunks), "", "auto", -1, MP_MOST_DEGREE, NULL,
      "groups of a rank's experts, each with an exchange under the products of the one before; "
      "auto: 3, or 1 where rows between nodes, or nearly gradients, take longer than what hides "
@@ -267,9 +265,8 @@ static void place(struct nodewise *self, const struct mp_plan *plan, int node, i
 }
 
 static void nodewise_policy(const void *opaque, struct mp_policy *policy) {
-    const struct mp_nodewise_options *options = &((const struct nodewise *)opaque)->options;
-    policy->fetch_early = options->early;
-    policy->weights_behind = options->behind;
+    policy->fetch_early = ((const struct nodewise *)opaque)->options.early;
+    policy->weights_behind = true;
 }
 
 /* Into how many chunks a rank's experts fall: one where rows between nodes, which are in one chunk

@@ -48,7 +48,7 @@ struct mp_nodewise_options {
     int cover;          /* experts, MP_AUTO, MP_ALL */
     int memory;         /* extra experts of a layer on one rank, MP_AUTO, MP_ALL */
     int ranks_per_gate; /* MP_AUTO; MP_ALL and 0 likewise */
-    bool early, even, correct, behind;
+    bool early, even, correct;
     int chunks; /* MP_AUTO */
 };
 

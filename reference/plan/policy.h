@@ -62,6 +62,8 @@ static inline int mp_keepers(enum mp_optimizer_split split, const struct mp_plac
     return mp_optimizer_of_replicas(split) ? mp_placement_copies(home, expert) : home->ranks;
 }
 
+/* What a job says of policy.weights_behind. */
+enum mp_weights_behind { MP_WEIGHTS_AS_PLANNED, MP_WEIGHTS_AT_ONCE, MP_WEIGHTS_BEHIND };
 /* What of the products of a piece of backward is computed, where policy.weights_behind cuts it. */
 enum mp_products {
     MP_ALL_PRODUCTS,
@@ -93,11 +95,11 @@ struct mp_policy {
     /* Copies of MP_STAGE_BEFORE_GATE set out when rows of the layer before have, and travel under
      * its experts, too (those of layer 0 under its attention). */
     bool fetch_early;
-    /* Backward, what other ranks wait for comes first, and gradients of weights hide its way, as far
-     * as that takes no memory: of each step of the exchange those of experts' first matrices are
-     * computed when its rows have set out on their way back, and those of the projections that
+    /* Backward, what other ranks wait for comes first, and gradients of weights hide its way, as
+     * far as that takes no memory: of each step of the exchange those of experts' first matrices
+     * are computed when its rows have set out on their way back, and those of the projections that
      * attention begins with under the exchange of the layer below (Lancet, MLSys 2024, section 4).
-     * The same sums in another order of work. */
+     * The same sums in another order of work.  A job may want it of any system, or of none. */
     bool weights_behind;
     /* Parameters and state of what a rank keeps lie in host memory, and the update is made there.
      * Gradients go down to it and new parameters come up, once per step; ranks compute on elements

@@ -202,6 +202,8 @@ void mp_system_policy(const struct mp_system *system, const void *self,
     policy->forward_only = setting->forward_only;
     if (system->policy)
         system->policy(self, policy);
+    if (setting->weights_behind != MP_WEIGHTS_AS_PLANNED)
+        policy->weights_behind = setting->weights_behind == MP_WEIGHTS_BEHIND;
 }
 
 int mp_system_begin_plan(const struct mp_system *system, void *self, int64_t iteration, int layer,

@@ -49,12 +49,13 @@ struct mp_setting {
     struct mp_topology topology; /* R and G */
     int exchange;                /* mp_exchange_kind of rows where a system's plan leaves it flat */
     int exchange_degree;         /* chunks of rows that the job asks for; 0, 1: plans say it */
-    int64_t tokens_per_rank;     /* per iteration */
-    bool forward_only;           /* serving: no backward, no update; experts move all the same */
-    int64_t expert_bytes;        /* parameters of one expert, B */
-    int64_t gradient_bytes;      /* their gradient, B; 0 in serving */
-    int64_t route_bytes;         /* one token row, one direction, B */
-    int64_t attention_bytes;     /* gradient of a block's attention, which all ranks sum, B */
+    enum mp_weights_behind weights_behind;
+    int64_t tokens_per_rank; /* per iteration */
+    bool forward_only;       /* serving: no backward, no update; experts move all the same */
+    int64_t expert_bytes;    /* parameters of one expert, B */
+    int64_t gradient_bytes;  /* their gradient, B; 0 in serving */
+    int64_t route_bytes;     /* one token row, one direction, B */
+    int64_t attention_bytes; /* gradient of a block's attention, which all ranks sum, B */
     uint64_t seed;
     double bandwidth;          /* of a broadcast between nodes (or ranks, if one node), B/s */
     double bandwidth_in_node;  /* of one to the ranks of a node; of one rank each: as above, B/s */

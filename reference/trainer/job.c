@@ -59,6 +59,9 @@ const struct mp_option mp_job_options[] = {
     {"exchange-degree", MP_OPTION_INT, FIELD(exchange_degree), "", "1", 1, MP_MOST_DEGREE, NULL,
      "chunks that every pair's rows are cut into, or a rank's tokens if they are deduplicated, "
      "which travel while experts work on the one before; 1: whole, or as the system says"},
+    {"weights-behind", MP_OPTION_CHOICE, FIELD(weights_behind), "", "auto", 0, 0, "auto no yes",
+     "in backward, gradients of weights are computed when rows have set out, and hide their way; "
+     "auto: as the system says"},
 
     {"mode", MP_OPTION_CHOICE, FIELD(mode), "", "train", 0, 0, "train prefill decode",
      "what an iteration is: a step of training; or of serving, forward only with a cache of keys "

@@ -52,6 +52,7 @@ struct mp_job {
     double auxiliary_weight;            /* of the gate's balancing loss */
     int exchange;        /* enum mp_exchange_kind, of systems whose rows travel in one go */
     int exchange_degree; /* chunks of rows, or tokens; 1: whole, or as the system says */
+    int weights_behind;  /* enum mp_weights_behind */
 
     /* Data. */
     int mode;    /* enum mp_job_mode: training, or serving, which is forward only */

@@ -66,6 +66,7 @@ void mp_job_setting(const struct mp_job *job, const struct mp_sizes *sizes,
                                      sizes->expert_parameters),
         .exchange = job->exchange,
         .exchange_degree = job->exchange_degree,
+        .weights_behind = (enum mp_weights_behind)job->weights_behind,
         .seed = (uint64_t)job->seed,
     };
 }
