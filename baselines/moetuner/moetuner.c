@@ -64,7 +64,7 @@ static double seconds_of_route(const struct mp_setting *setting, double bandwidt
     return bandwidth > 0 ? (double)setting->route_bytes / bandwidth : 0;
 }
 
-static int create_parts(struct moetuner *self, struct mp_error *error) {
+static void create_parts(struct moetuner *self) {
     struct mp_arena *memory = mp_system_arena(self);
     const struct mp_setting *setting = &self->setting;
     int layers = setting->layers, experts = setting->experts, ranks = setting->topology.ranks;
@@ -72,15 +72,13 @@ static int create_parts(struct moetuner *self, struct mp_error *error) {
     MP_TAKE(memory, self->next, next_cells(setting) + 1);
     MP_TAKE(memory, self->rank, (size_t)layers * (size_t)ranks);
     MP_TAKE(memory, self->owner, (size_t)experts);
-    int code = mp_clusters_create(memory, experts, ranks, &self->clusters, error);
-    if (!code)
-        code = mp_links_create(memory, layers, &setting->topology, &self->links, error);
+    mp_clusters_create(memory, experts, ranks, &self->clusters);
+    mp_links_create(memory, layers, &setting->topology, &self->links);
     double between = seconds_of_route(setting, setting->bandwidth);
     double in_node = seconds_of_route(setting, setting->bandwidth_in_node);
     bool slower = mp_topology_nodes(&setting->topology) > 1 && in_node > between;
     self->links.between = between;
     self->links.in_node = slower ? between : in_node;
-    return code;
 }
 
 static int moetuner_create(void *opaque, const struct mp_setting *setting, const void *options,
@@ -94,7 +92,8 @@ static int moetuner_create(void *opaque, const struct mp_setting *setting, const
     struct moetuner *self = opaque;
     self->setting = *setting;
     self->options = *given;
-    return create_parts(self, error);
+    create_parts(self);
+    return MP_OK;
 }
 
 static int moetuner_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,

@@ -61,32 +61,22 @@ struct nodewise {
     int32_t *with;   /* [nodes] */
 };
 
-static int create_parts(struct nodewise *self, struct mp_error *error) {
+static void create_parts(struct nodewise *self) {
     struct mp_arena *memory = mp_system_arena(self);
-    const struct mp_setting *setting = &self->setting;
-    size_t experts = (size_t)setting->experts;
+    int layers = self->setting.layers, experts = self->setting.experts,
+        ranks = self->topology.ranks;
     int nodes = mp_topology_nodes(&self->topology), of_node = self->topology.ranks_per_node;
-    MP_TAKE(memory, self->total, experts);
-    MP_TAKE(memory, self->order, experts);
-    MP_TAKE(memory, self->demand, experts * (size_t)nodes);
-    MP_TAKE(memory, self->work, (size_t)nodes);
-    MP_TAKE(memory, self->memory, 2 * (size_t)(nodes + setting->topology.ranks) + experts);
-    MP_TAKE(memory, self->way, (size_t)setting->topology.ranks);
-    MP_TAKE(memory, self->with, (size_t)nodes);
-    MP_TAKE(memory, self->holder, (size_t)of_node);
-    int code = mp_recent_create(memory, (size_t)setting->layers * experts, self->options.window,
-                                &self->recent, error);
-    if (!code)
-        code = mp_nodewise_node_create(memory, of_node, setting->experts, self->options.memory,
-                                       &self->node, error);
-    if (!code) /* for owners and every rank's copies */
-        code = mp_pieces_create(memory, setting->experts,
-                                setting->experts + self->topology.ranks * self->options.memory,
-                                &self->pieces, error);
-    mp_expert_chunks_create(memory, &self->topology, setting->layers,
-                            setting->experts + self->topology.ranks * self->options.memory,
-                            &self->chunks);
-    return code;
+    int places = experts + ranks * self->options.memory; /* owners and every rank's copies */
+    MP_TAKE_EACH(memory, experts, self->total, self->order);
+    MP_TAKE(memory, self->demand, (size_t)experts * (size_t)nodes);
+    MP_TAKE_EACH(memory, nodes, self->work, self->with);
+    MP_TAKE(memory, self->memory, 2 * (size_t)(nodes + ranks) + (size_t)experts);
+    MP_TAKE(memory, self->way, ranks);
+    MP_TAKE(memory, self->holder, of_node);
+    mp_recent_create(memory, (size_t)layers * (size_t)experts, self->options.window, &self->recent);
+    mp_nodewise_node_create(memory, of_node, experts, self->options.memory, &self->node);
+    mp_pieces_create(memory, experts, places, &self->pieces);
+    mp_expert_chunks_create(memory, &self->topology, layers, places, &self->chunks);
 }
 
 static int least(int a, int b) {
@@ -147,7 +137,8 @@ static int nodewise_create(void *opaque, const struct mp_setting *setting, const
         self->setting.ranks_per_gate = self->options.ranks_per_gate;
     mp_nodewise_costs(&self->setting, &self->costs);
     MP_TRY(settle_chunks(self, error));
-    return create_parts(self, error);
+    create_parts(self);
+    return MP_OK;
 }
 
 static int nodewise_copies_limit(const void *opaque) {

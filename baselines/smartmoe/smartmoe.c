@@ -84,15 +84,14 @@ static int smartmoe_create(void *opaque, const struct mp_setting *setting, const
     self->experts = setting->experts;
     self->ranks = setting->topology.ranks;
     self->options = *(const struct mp_smartmoe_options *)options;
-    int code =
-        mp_permutation_create(memory, self->experts, replicates(self) ? self->experts : self->ranks,
-                              (enum mp_smartmoe_solver)self->options.solver, self->options.groups,
-                              &self->permutation, error);
-    if (!code)
-        code = mp_recent_create(memory, (size_t)self->layers * (size_t)self->experts,
-                                self->options.history, &self->history, error);
+    MP_TRY(mp_permutation_create(memory, self->experts,
+                                 replicates(self) ? self->experts : self->ranks,
+                                 (enum mp_smartmoe_solver)self->options.solver,
+                                 self->options.groups, &self->permutation, error));
+    mp_recent_create(memory, (size_t)self->layers * (size_t)self->experts, self->options.history,
+                     &self->history);
     MP_TAKE(memory, self->owner, (size_t)self->experts);
-    return code ? code : create_exchange(self, setting, error);
+    return create_exchange(self, setting, error);
 }
 
 static void smartmoe_initial_owners(const void *opaque, int32_t owner[]) {

@@ -76,28 +76,23 @@ static int check_setting(const struct mp_setting *setting, const struct mp_fssdp
     return MP_OK;
 }
 
-static int create_parts(struct fssdp *self, struct mp_error *error) {
+static void create_parts(struct fssdp *self) {
     struct mp_arena *memory = mp_system_arena(self);
     const struct mp_setting *setting = &self->setting;
     int layers = setting->layers, experts = setting->experts;
 
     MP_TAKE_EACH(memory, (size_t)layers * (size_t)experts, self->owner, self->next_owner);
     self->predicted = mp_loads_take(memory, 1, setting->topology.ranks, experts);
-    int code = mp_recent_create(memory, (size_t)layers * (size_t)experts, self->options.window,
-                                &self->window, error);
-    if (!code)
-        code = mp_materializer_create(memory, &setting->topology, experts, self->options.overlap,
-                                      &self->materializer, error);
-    if (!code)
-        code = mp_calibrator_create(memory, setting, &self->calibrator, error);
+    mp_recent_create(memory, (size_t)layers * (size_t)experts, self->options.window, &self->window);
+    mp_materializer_create(memory, &setting->topology, experts, self->options.overlap,
+                           &self->materializer);
+    mp_calibrator_create(memory, setting, &self->calibrator);
     if (self->frugal) /* parameters there, gradient back; read and written by every GEMM */
         self->calibrator.seconds_per_copy =
             (setting->forward_only ? 1 : 2) * self->calibrator.seconds_per_copy +
             mp_passes_of_compute(setting->forward_only) * setting->seconds_per_expert;
-    if (!code)
-        code = mp_sharder_create(memory, &setting->topology, layers, experts, self->options.overlap,
-                                 &self->sharder, error);
-    return code;
+    mp_sharder_create(memory, &setting->topology, layers, experts, self->options.overlap,
+                      &self->sharder);
 }
 
 static int create(struct fssdp *self, const struct mp_setting *setting, const void *options,
@@ -112,7 +107,8 @@ static int create(struct fssdp *self, const struct mp_setting *setting, const vo
         self->options.overlap = setting->experts;
     if (self->options.memory == MP_AUTO)
         self->options.memory = mp_fssdp_memory(setting, self->options.rematerialise);
-    return create_parts(self, error);
+    create_parts(self);
+    return MP_OK;
 }
 
 static int fssdp_create(void *self, const struct mp_setting *setting, const void *options,
@@ -205,9 +201,8 @@ static int fssdp_after_gate(void *opaque, const struct mp_load *load, struct mp_
     else if (self->options.calibrate)
         copies = mp_calibrate(&self->calibrator, &self->materializer, &plan->during, load,
                               self->options.memory);
-    if (copies) {
+    if (copies)
         MP_TRY(add_copies(&self->materializer, plan, MP_STAGE_AFTER_GATE, error));
-    }
     return mp_plan_dispatch_nearest(plan, load, error);
 }
 

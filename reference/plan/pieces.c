@@ -1,16 +1,12 @@
 #include "reference/plan/pieces.h"
 
-int mp_pieces_create(struct mp_arena *memory, int experts, int capacity, struct mp_pieces *pieces,
-                     struct mp_error *error) {
+void mp_pieces_create(struct mp_arena *memory, int experts, int capacity,
+                      struct mp_pieces *pieces) {
     *pieces = (struct mp_pieces){.experts = experts, .capacity = capacity};
-    if (experts < 1 || capacity < 1)
-        return mp_fail(error, MP_EINVAL, "no room for %d pieces of %d experts", capacity, experts);
     MP_TAKE(memory, pieces->item, capacity);
     MP_TAKE_EACH(memory, experts, pieces->first, pieces->last, pieces->turn, pieces->of_node);
-    if (memory->lacking)
-        return mp_arena_check(memory, error);
-    mp_pieces_clear(pieces);
-    return MP_OK;
+    if (!memory->lacking)
+        mp_pieces_clear(pieces);
 }
 
 void mp_pieces_clear(struct mp_pieces *pieces) {

@@ -4,14 +4,10 @@
 #include <stdbool.h>
 #include <string.h>
 
-int mp_recent_create(struct mp_arena *memory, size_t cells, int window, struct mp_recent *recent,
-                     struct mp_error *error) {
+void mp_recent_create(struct mp_arena *memory, size_t cells, int window, struct mp_recent *recent) {
     *recent = (struct mp_recent){.cells = cells, .window = window};
-    if (cells < 1 || window < 1)
-        return mp_fail(error, MP_EINVAL, "a window of %d iterations of %zu loads", window, cells);
     MP_TAKE(memory, recent->ring, cells * (size_t)window);
     MP_TAKE(memory, recent->sum, cells);
-    return mp_arena_check(memory, error);
 }
 
 /* The row to overwrite.  Sums change by what is written minus what was there. */

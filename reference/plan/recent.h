@@ -19,9 +19,8 @@ struct mp_recent {
     int64_t *sum;  /* [cells], owned */
 };
 
-/* Errors: MP_EINVAL (cells or window below 1), MP_ENOMEM. */
-int mp_recent_create(struct mp_arena *memory, size_t cells, int window, struct mp_recent *recent,
-                     struct mp_error *error);
+/* No iterations.  Tables are the arena's, whose user looks whether there was memory. */
+void mp_recent_create(struct mp_arena *memory, size_t cells, int window, struct mp_recent *recent);
 
 /* Takes in one iteration, with cells [layers][experts]: an expert's routes over all sources. */
 void mp_recent_push_totals(struct mp_recent *recent, const struct mp_load load[], int layers);

@@ -5,8 +5,6 @@
 #include "baselines/fastermoe/fastermoe.h"
 #include "reference/plan/planner.h"
 
-static struct mp_arena memory;
-
 /* V-FAST-1 as a plan, under each policy. */
 struct golden_case {
     const char *policy, *shadows;
@@ -294,8 +292,6 @@ TEST(what_cannot_be_is_refused) {
             MP_EREFUSED, row->text);
         assert_null(self);
     }
-    struct mp_shadows shadows;
-    assert_int_equal(mp_shadows_create(&memory, 0, 4, &shadows, NULL), MP_EINVAL);
 }
 
 struct gate_refusal {

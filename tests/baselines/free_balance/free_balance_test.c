@@ -41,7 +41,7 @@ TEST(known_loads_are_cut_as_documented) {
         int64_t piece[4][3] = {{0}};
         struct mp_free_balance state;
         print_message("  %s\n", row->name);
-        assert_works(mp_free_balance_create(&memory, 3, 4, &state, &error));
+        mp_free_balance_create(&memory, 3, 4, &state);
         memcpy(state.total, row->total, sizeof row->total);
         assert_works(mp_free_balance_decide(&state, OWNER, &error));
         for (int expert = 0; expert < 4; expert++)
@@ -60,5 +60,4 @@ TEST(what_cannot_be_is_refused) {
                     MP_EREFUSED,
                     "free-balance needs layers, experts and ranks of at least 1, not 1, 0 and 4");
     assert_null(self);
-    assert_int_equal(mp_free_balance_create(&memory, 0, 4, &state, NULL), MP_EINVAL);
 }
