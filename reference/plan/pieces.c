@@ -59,13 +59,6 @@ static int copy_expert(struct mp_plan *plan, const struct mp_pieces *pieces, int
     return MP_OK;
 }
 
-static int copy_experts(struct mp_plan *plan, const struct mp_pieces *pieces,
-                        struct mp_error *error) {
-    for (int expert = 0; expert < pieces->experts; expert++)
-        MP_TRY(copy_expert(plan, pieces, expert, error));
-    return MP_OK;
-}
-
 static bool is_cut(const struct mp_pieces *pieces, int expert) {
     return pieces->first[expert] != pieces->last[expert];
 }
@@ -152,7 +145,7 @@ static int take_local(struct mp_plan *plan, const struct mp_pieces *pieces, int 
 /* The same, and then what is kept for the source's node. */
 static int take_nearest(struct mp_plan *plan, struct mp_pieces *pieces, int source, int expert,
                         uint32_t *routes, struct mp_error *error) {
-    int node = mp_topology_node(&plan->topology, source), code = MP_OK;
+    int node = mp_topology_node(&plan->topology, source);
     int end = mp_topology_node_end(&plan->topology, node);
     int32_t first =
         from_rank(pieces, pieces->of_node[expert], mp_topology_node_begin(&plan->topology, node));
@@ -160,17 +153,17 @@ static int take_nearest(struct mp_plan *plan, struct mp_pieces *pieces, int sour
 
     pieces->of_node[expert] = first; /* sources ascend */
     if (own >= 0 && pieces->item[own].rank == source)
-        code = take_own(plan, &pieces->item[own], routes, error);
-    for (int32_t at = first; at >= 0 && *routes > 0 && !code && pieces->item[at].rank < end;
+        MP_TRY(take_own(plan, &pieces->item[own], routes, error));
+    for (int32_t at = first; at >= 0 && *routes > 0 && pieces->item[at].rank < end;
          at = pieces->item[at].next) {
         struct mp_piece *piece = &pieces->item[at];
         uint32_t taken = *routes < piece->near ? *routes : (uint32_t)piece->near;
         piece->near -= taken;
         *routes -= taken;
         if (taken > 0)
-            code = mp_plan_dispatch_run(plan, piece->holder, 1, taken, error);
+            MP_TRY(mp_plan_dispatch_run(plan, piece->holder, 1, taken, error));
     }
-    return code;
+    return MP_OK;
 }
 
 /* The next `routes` of an expert, cut where pieces end. */
@@ -198,23 +191,20 @@ static int take_in_order(struct mp_plan *plan, struct mp_pieces *pieces, int exp
 int mp_plan_dispatch_pieces(struct mp_plan *plan, const struct mp_load *load,
                             struct mp_pieces *pieces, enum mp_piece_cut cut,
                             struct mp_error *error) {
-    int code = copy_experts(plan, pieces, error);
-
-    if (!code)
-        code = mp_plan_dispatch_begin(plan, error);
-    if (!code)
-        code = prepare(plan, load, pieces, cut, error);
-    for (int source = 0; source < load->ranks && !code; source++)
-        for (int expert = 0; expert < load->experts && !code; expert++) {
+    for (int expert = 0; expert < pieces->experts; expert++)
+        MP_TRY(copy_expert(plan, pieces, expert, error));
+    MP_TRY(mp_plan_dispatch_begin(plan, error));
+    MP_TRY(prepare(plan, load, pieces, cut, error));
+    for (int source = 0; source < load->ranks; source++)
+        for (int expert = 0; expert < load->experts; expert++) {
             uint32_t routes = mp_load_at(load, source, expert);
             if (cut == MP_CUT_NEAREST_FIRST && is_cut(pieces, expert))
-                code = take_nearest(plan, pieces, source, expert, &routes, error);
+                MP_TRY(take_nearest(plan, pieces, source, expert, &routes, error));
             else if (cut == MP_CUT_LOCAL_FIRST && is_cut(pieces, expert) &&
                      mp_placement_holds(&plan->during, expert, source))
-                code = take_local(plan, pieces, source, expert, &routes, error);
-            if (!code)
-                code = take_in_order(plan, pieces, expert, routes, error);
+                MP_TRY(take_local(plan, pieces, source, expert, &routes, error));
+            MP_TRY(take_in_order(plan, pieces, expert, routes, error));
             mp_plan_dispatch_end_pair(plan);
         }
-    return code;
+    return MP_OK;
 }
