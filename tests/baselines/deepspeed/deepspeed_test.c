@@ -36,15 +36,10 @@ TEST(every_group_of_ranks_holds_all_experts_once) {
         const struct placement_case *row = &PLACEMENTS[index];
         const char *const pair[][2] = {{"expert-parallel", row->expert_parallel}, {NULL, NULL}};
         struct mp_setting setting = setting_of(2, row->experts, row->ranks, 2, 16);
-        struct mp_deepspeed_options options;
-        struct mp_placement home[2];
+        AUTO(rehearsal) struct rehearsal rehearsal;
         char holders[64] = "", *at = holders;
-        void *self;
-        parse_options(&mp_system_deepspeed, &options, pair);
-        assert_works(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error));
-        for (int layer = 0; layer < 2; layer++)
-            assert_works(mp_placement_create(row->ranks, row->experts, &home[layer], &error));
-        assert_works(mp_system_initial_homes(&mp_system_deepspeed, self, 2, home, &error));
+        rehearsal_open(&rehearsal, &mp_system_deepspeed, &setting, pair);
+        const struct mp_placement *home = rehearsal.planner.home;
         for (int expert = 0; expert < row->experts; expert++) {
             if (expert > 0)
                 *at++ = ' ';
@@ -55,12 +50,7 @@ TEST(every_group_of_ranks_holds_all_experts_once) {
             assert_int_equal(home[1].owner[expert], row->owner[expert]);
         }
         assert_string_equal(holders, row->holders);
-        struct mp_policy policy = mp_policy_plain;
-        mp_system_deepspeed.policy(self, &policy);
-        assert_int_equal(policy.optimizer, row->optimizer);
-        for (int layer = 0; layer < 2; layer++)
-            mp_placement_destroy(&home[layer]);
-        mp_system_destroy(&mp_system_deepspeed, self);
+        assert_int_equal(rehearsal.planner.policy.optimizer, row->optimizer);
     }
 }
 
@@ -72,15 +62,14 @@ TEST(without_drops_the_largest_count_is_the_capacity) {
     const struct mp_setting setting = setting_of(1, 4, 2, 2, 30);
     struct mp_deepspeed_options options;
     AUTO(rehearsal) struct rehearsal rehearsal;
-    AUTO(load) struct mp_load load;
     parse_options(&mp_system_deepspeed, &options, pair);
     assert_int_equal(mp_system_deepspeed.padding_limit(&setting, &options), 30);
     rehearsal_create(&rehearsal, &mp_system_deepspeed, &setting, &options);
-    assert_works(mp_load_create(2, 4, &load, &error));
+    struct mp_load *load = rehearsal.load;
     for (int i = 0; i < 3; i++) {
-        load.count[2] = largest[i] / 2;
-        load.count[5] = largest[i];
-        rehearsal_plan(&rehearsal, 0, &load);
+        load->count[2] = largest[i] / 2;
+        load->count[5] = largest[i];
+        rehearsal_plan(&rehearsal, 0, load);
         assert_int_equal(rehearsal.planner.plan->source_capacity, capacity[i]);
         assert_int_equal(rehearsal.planner.plan->padding, capacity[i]);
     }
@@ -98,20 +87,18 @@ TEST(a_receiver_is_full_for_all) {
     struct mp_setting setting = setting_of(1, 4, 2, 1, 10);
     struct mp_deepspeed_options options;
     struct rehearsal rehearsal;
-    struct mp_load load;
     void *self;
     parse_options(&mp_system_deepspeed, &options, pair);
     rehearsal_create(&rehearsal, &mp_system_deepspeed, &setting, &options);
-    assert_works(mp_load_create(2, 4, &load, &error));
-    memcpy(load.count, routes, sizeof routes);
+    struct mp_load *load = rehearsal.load;
+    memcpy(load->count, routes, sizeof routes);
     for (int iteration = 0; iteration < 2; iteration++)
-        rehearsal_plan(&rehearsal, 0, &load);
+        rehearsal_plan(&rehearsal, 0, load);
     for (int source = 0; source < 2; source++)
         for (int expert = 0; expert < 4; expert++)
             assert_int_equal(mp_plan_routes_to(rehearsal.planner.plan, source, expert, expert / 2),
                              kept[source][expert]);
     assert_int_equal(rehearsal.planner.plan->capacity[3], 6);
-    mp_load_destroy(&load);
     rehearsal_destroy(&rehearsal);
     options.expert_parallel = 1;
     assert_fails(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error),
@@ -137,13 +124,12 @@ TEST(policies_say_who_loses) {
         const struct mp_setting setting = setting_of(1, 4, 2, row->top_k, 100);
         struct mp_deepspeed_options options;
         AUTO(rehearsal) struct rehearsal rehearsal;
-        AUTO(load) struct mp_load load;
         parse_options(&mp_system_deepspeed, &options, pair);
         rehearsal_create(&rehearsal, &mp_system_deepspeed, &setting, &options);
-        assert_works(mp_load_create(2, 4, &load, &error));
+        struct mp_load *load = rehearsal.load;
         for (int at = 0; at < 8; at++)
-            load.count[at] = 20 + (uint32_t)at;
-        rehearsal_plan(&rehearsal, 0, &load);
+            load->count[at] = 20 + (uint32_t)at;
+        rehearsal_plan(&rehearsal, 0, load);
         const struct mp_plan *plan = rehearsal.planner.plan;
         assert_int_equal(plan->policy->route_order, row->order);
         assert_int_equal(plan->policy->renormalise_survivors, row->top_k > 1);

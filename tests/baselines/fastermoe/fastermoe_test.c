@@ -1,9 +1,8 @@
 /* FasterMoE as a system: legal plans that follow the selection, the same on every rank, and what it
  * refuses. */
-#include "tests/reference/plan/system_support.h"
+#include "tests/baselines/rehearsal.h"
 
 #include "baselines/fastermoe/fastermoe.h"
-#include "reference/plan/planner.h"
 
 /* V-FAST-1 as a plan, under each policy. */
 struct golden_case {
@@ -93,24 +92,15 @@ TEST(groups_shadow_by_themselves) {
                                  .bandwidth = 1e9,
                                  .seconds_per_route = 1e-6};
     const char *const pair[][2] = {{"group-size", "1"}, {0}};
-    struct mp_fastermoe_options options;
-    struct mp_planner planner;
-    AUTO(load) struct mp_load load;
+    AUTO(rehearsal) struct rehearsal rehearsal;
     int64_t computed[6];
-    parse_options(&mp_system_fastermoe, &options, pair);
-    const struct mp_planner_config config = {.system = &mp_system_fastermoe,
-                                             .options = &options,
-                                             .setting = &setting,
-                                             .check_plans = true};
-    assert_works(mp_planner_create(&config, &planner, &error));
-    assert_works(mp_load_create(6, 2, &load, &error));
+    rehearsal_open(&rehearsal, &mp_system_fastermoe, &setting, pair);
     for (int rank = 0; rank < 6; rank++) {
-        load.count[2 * rank] = rank / 2 == 1 ? 0 : 50;
-        load.count[2 * rank + 1] = rank / 2 == 1 ? 100 : 50;
+        rehearsal.load->count[2 * rank] = rank / 2 == 1 ? 0 : 50;
+        rehearsal.load->count[2 * rank + 1] = rank / 2 == 1 ? 100 : 50;
     }
-    assert_works(mp_planner_begin_layer(&planner, 0, 0, &error));
-    assert_works(mp_planner_end_layer(&planner, 0, &load, &error));
-    const struct mp_plan *plan = planner.plan;
+    rehearsal_plan(&rehearsal, 0, rehearsal.load);
+    const struct mp_plan *plan = rehearsal.planner.plan;
     assert_int_equal(plan->policy->optimizer, MP_OPTIMIZER_REPLICATED);
     for (int rank = 0; rank < 6; rank++) {
         assert_int_equal(mp_placement_holds(&plan->before, 0, rank), rank % 2 == 0);
@@ -127,7 +117,6 @@ TEST(groups_shadow_by_themselves) {
                 if (to / 2 != rank / 2)
                     assert_int_equal(mp_plan_routes_to(plan, rank, expert, to), 0);
     }
-    mp_planner_destroy(&planner);
 }
 
 /* 100 tokens per rank, top-2; what an option makes of a plan. */
