@@ -188,7 +188,7 @@ static int eplb_after_step(void *opaque, int64_t iteration, const struct mp_load
                            const struct mp_placement home[], struct mp_rehome *change,
                            struct mp_error *error) {
     struct eplb *self = opaque;
-    int layers = self->setting.layers, code = MP_OK;
+    int layers = self->setting.layers;
 
     (void)home;
     mp_recent_push_totals(&self->recent, load, layers);
@@ -196,13 +196,13 @@ static int eplb_after_step(void *opaque, int64_t iteration, const struct mp_load
         return MP_OK;
     if (self->options.utilisation < 1 && utilisation(self) > self->options.utilisation)
         return MP_OK;
-    for (int layer = 0; layer < layers && !code; layer++) {
+    for (int layer = 0; layer < layers; layer++) {
         place_layer(self, layer, self->recent.sum + (size_t)layer * (size_t)self->setting.experts);
-        code = mp_slots_homes(&self->layouts.slots[layer], &change->next[layer], error);
+        MP_TRY(mp_slots_homes(&self->layouts.slots[layer], &change->next[layer], error));
     }
     change->changed = true;
     change->asynchronous = asynchronous(self);
-    return code;
+    return MP_OK;
 }
 
 /* Saved: the layouts and the window. */

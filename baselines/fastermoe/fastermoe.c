@@ -315,7 +315,7 @@ static void select_shadows(struct fastermoe *self, const struct mp_load *load) {
 /* A group's tokens, and what its ranks keep, make its shadows. */
 static int add_shadows(struct fastermoe *self, int group, const struct mp_load *load,
                        struct mp_plan *plan, struct mp_error *error) {
-    int first = group * self->groups.group, experts = plan->experts, code = MP_OK;
+    int first = group * self->groups.group, experts = plan->experts;
     const struct mp_load own = {.ranks = self->groups.group,
                                 .experts = experts,
                                 .count = load->count + (size_t)first * (size_t)experts};
@@ -324,13 +324,13 @@ static int add_shadows(struct fastermoe *self, int group, const struct mp_load *
         self->owner[expert] =
             mp_expert_groups_holder(&self->groups, &plan->before, group, expert) - first;
     select_shadows(self, &own);
-    for (int index = 0; index < self->shadows.count && !code; index++) {
+    for (int index = 0; index < self->shadows.count; index++) {
         int32_t expert = self->shadows.expert[index];
-        for (int rank = 0; rank < self->groups.group && !code; rank++)
+        for (int rank = 0; rank < self->groups.group; rank++)
             if (rank != self->owner[expert])
-                code = mp_plan_add_copy(plan, expert, first + rank, MP_STAGE_AFTER_GATE, error);
+                MP_TRY(mp_plan_add_copy(plan, expert, first + rank, MP_STAGE_AFTER_GATE, error));
     }
-    return code;
+    return MP_OK;
 }
 
 static int fastermoe_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,

@@ -340,21 +340,20 @@ static int laer_after_step(void *opaque, int64_t iteration, const struct mp_load
                            const struct mp_placement home[], struct mp_rehome *change,
                            struct mp_error *error) {
     struct laer *self = opaque;
-    int code = MP_OK;
 
     (void)home;
     if (self->options.layout == MP_LAER_STATIC)
         return MP_OK;
     mp_recent_push_counts(&self->recent, load, self->setting.layers);
-    for (int layer = 0; layer < self->setting.layers && !code; layer++) {
+    for (int layer = 0; layer < self->setting.layers; layer++) {
         if (self->options.layout == MP_LAER_FLEX)
             change_layer(self, layer);
         else
             replace_layer(self, iteration, layer);
-        code = mp_slots_homes(&self->layouts.slots[layer], &change->next[layer], error);
+        MP_TRY(mp_slots_homes(&self->layouts.slots[layer], &change->next[layer], error));
     }
     change->changed = true;
-    return code;
+    return MP_OK;
 }
 
 /* --- State --- */

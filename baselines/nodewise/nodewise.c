@@ -43,11 +43,11 @@ struct way {
 };
 
 struct nodewise {
+    struct mp_recent recent; /* first, as its hooks want it; cells [layers][experts] */
     struct mp_setting setting;
     struct mp_topology topology;        /* nodes of one rank are one node */
     struct mp_nodewise_options options; /* memory resolved to a number */
     struct mp_nodewise_costs costs;
-    struct mp_recent recent; /* cells [layers][experts] */
     struct mp_nodewise_node node;
     struct mp_pieces pieces;
     struct mp_expert_chunks chunks;
@@ -284,7 +284,7 @@ static int chunks_of(const struct nodewise *self, int cover) {
 static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
     struct nodewise *self = opaque;
     const struct mp_topology *topology = &self->topology;
-    int nodes = mp_topology_nodes(topology), code = MP_OK, cover = self->options.cover;
+    int nodes = mp_topology_nodes(topology), cover = self->options.cover;
     int limit = least(self->setting.experts, self->options.memory * topology->ranks_per_node);
     if (cover == MP_AUTO)
         cover = choose_cover(self, plan->layer, plan->during.owner, limit);
@@ -297,15 +297,14 @@ static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_er
         if (self->options.even)
             mp_nodewise_node_even_out(&self->node, &self->costs, false, self->options.memory);
         for (int rank = 0; rank < self->node.ranks; rank++)
-            for (int32_t at = self->node.first[rank]; at >= 0 && !code;
-                 at = self->node.share[at].next) {
+            for (int32_t at = self->node.first[rank]; at >= 0; at = self->node.share[at].next) {
                 int expert = self->node.share[at].expert;
                 int there = mp_topology_node_begin(topology, node) + rank;
                 if (!mp_placement_holds(&plan->during, expert, there))
-                    code = mp_plan_add_copy(plan, expert, there, MP_STAGE_BEFORE_GATE, error);
+                    MP_TRY(mp_plan_add_copy(plan, expert, there, MP_STAGE_BEFORE_GATE, error));
             }
     }
-    return code;
+    return MP_OK;
 }
 
 /* ---- after it ---- */
@@ -400,12 +399,12 @@ static void fill_node(struct nodewise *self, const struct mp_plan *plan, int nod
 }
 
 static int add_pieces(struct nodewise *self, int node, struct mp_error *error) {
-    int begin = mp_topology_node_begin(&self->topology, node), code = MP_OK;
+    int begin = mp_topology_node_begin(&self->topology, node);
     for (int rank = 0; rank < self->node.ranks; rank++)
-        for (int32_t at = self->node.first[rank]; at >= 0 && !code; at = self->node.share[at].next)
-            code = mp_pieces_add(&self->pieces, self->node.share[at].expert, begin + rank,
-                                 self->node.share[at].routes, error);
-    return code;
+        for (int32_t at = self->node.first[rank]; at >= 0; at = self->node.share[at].next)
+            MP_TRY(mp_pieces_add(&self->pieces, self->node.share[at].expert, begin + rank,
+                                 self->node.share[at].routes, error));
+    return MP_OK;
 }
 
 static int nodewise_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
@@ -435,14 +434,6 @@ static int nodewise_after_step(void *opaque, int64_t iteration, const struct mp_
     return MP_OK;
 }
 
-static size_t nodewise_save(const void *opaque, void *buffer, size_t size) {
-    return mp_recent_save(&((const struct nodewise *)opaque)->recent, buffer, size);
-}
-
-static int nodewise_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
-    return mp_recent_load(&((struct nodewise *)opaque)->recent, buffer, size, error);
-}
-
 const struct mp_system mp_system_nodewise = {
     .abi = MP_SYSTEM_ABI,
     .name = "nodewise",
@@ -465,6 +456,6 @@ const struct mp_system mp_system_nodewise = {
     .before_gate = nodewise_before_gate,
     .after_gate = nodewise_after_gate,
     .after_step = nodewise_after_step,
-    .save = nodewise_save,
-    .load = nodewise_load,
+    .save = mp_recent_save,
+    .load = mp_recent_load,
 };

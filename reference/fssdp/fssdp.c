@@ -26,10 +26,11 @@ static const struct mp_option option_table[] = {
 };
 
 struct fssdp {
+    struct mp_recent window; /* first, as its hooks want it; cells [layers][experts]: F of 1.5 as
+                              * sums (1.11) */
     struct mp_setting setting;
     struct mp_fssdp_options options; /* overlap resolved to a number */
     bool frugal;                     /* the system frugal */
-    struct mp_recent window;         /* cells [layers][experts]: F of 1.5 as sums (1.11) */
     struct mp_materializer materializer;
     struct mp_calibrator calibrator;
     struct mp_sharder sharder;
@@ -226,16 +227,6 @@ static int fssdp_after_step(void *opaque, int64_t iteration, const struct mp_loa
     return MP_OK;
 }
 
-static size_t fssdp_save(const void *opaque, void *buffer, size_t size) {
-    const struct fssdp *self = opaque;
-    return mp_recent_save(&self->window, buffer, size);
-}
-
-static int fssdp_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
-    struct fssdp *self = opaque;
-    return mp_recent_load(&self->window, buffer, size, error);
-}
-
 /* What both systems have. */
 #define SHARED                                                                                     \
     .abi = MP_SYSTEM_ABI,                                                                          \
@@ -244,8 +235,8 @@ static int fssdp_load(void *opaque, const void *buffer, size_t size, struct mp_e
     .options = option_table, .options_size = sizeof(struct mp_fssdp_options),                      \
     .initial_owners = fssdp_initial_owners, .policy = fssdp_policy,                                \
     .copies_limit = fssdp_copies_limit, .before_gate = fssdp_before_gate,                          \
-    .after_gate = fssdp_after_gate, .after_step = fssdp_after_step, .save = fssdp_save,            \
-    .load = fssdp_load
+    .after_gate = fssdp_after_gate, .after_step = fssdp_after_step, .save = mp_recent_save,        \
+    .load = mp_recent_load
 
 const struct mp_system mp_system_fssdp = {
     .name = "fssdp",

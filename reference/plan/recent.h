@@ -27,12 +27,12 @@ void mp_recent_push_totals(struct mp_recent *recent, const struct mp_load load[]
 /* The same with cells [layers][ranks][experts]: the counts themselves. */
 void mp_recent_push_counts(struct mp_recent *recent, const struct mp_load load[], int layers);
 
-/* Writes at most `size` bytes of the state and returns the bytes needed. */
-size_t mp_recent_save(const struct mp_recent *recent, void *buffer, size_t size);
+/* As hooks of systems whose struct begins with theirs, and know nothing else:
+ * writes at most `size` bytes of the state and returns the bytes needed. */
+size_t mp_recent_save(const void *recent, void *buffer, size_t size);
 /* Reads a state back.  Another window is fine: the newest iterations that fit are kept.
  * MP_EFORMAT for anything that was not saved with as many cells, and for routes that no load has;
  * then nothing has changed. */
-int mp_recent_load(struct mp_recent *recent, const void *buffer, size_t size,
-                   struct mp_error *error);
+int mp_recent_load(void *recent, const void *buffer, size_t size, struct mp_error *error);
 
 #endif
