@@ -90,31 +90,27 @@ static void rank_loads(const struct mp_eplb *state, const int64_t weight[], doub
             (double)weight[state->expert[slot]] / state->copies[state->expert[slot]];
 }
 
-TEST(the_released_example_comes_out) {
-    for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
-        const struct golden_case *row = &GOLDEN[index];
-        double load[GOLDEN_RANKS], largest = 0;
-        struct mp_eplb state;
-        print_message("  %s\n", row->name);
-        mp_eplb_create(&memory, GOLDEN_EXPERTS, GOLDEN_REPLICAS, row->groups, row->nodes,
-                       GOLDEN_RANKS, &state);
-        mp_eplb_place(&state, GOLDEN_WEIGHT[row->layer]);
-        assert_memory_equal(state.expert, row->expert, sizeof row->expert);
-        assert_memory_equal(state.copies, row->copies, sizeof row->copies);
-        rank_loads(&state, GOLDEN_WEIGHT[row->layer], load);
-        for (int rank = 0; rank < GOLDEN_RANKS; rank++) {
-            largest = load[rank] > largest ? load[rank] : largest;
-            if (row->nodes == 2)
-                assert_close(load[rank], GOLDEN_LOAD[row->layer][rank], 1e-12);
-        }
-        assert_close(largest, row->largest, 5e-5);
-        int seen[GOLDEN_EXPERTS] = {0};
-        for (int slot = 0; slot < GOLDEN_REPLICAS && row->nodes == 2; slot++) {
-            int expert = state.expert[slot];
-            assert_int_equal(GOLDEN_COPY[row->layer][expert][seen[expert]++], slot);
-        }
-        mp_arena_release(&memory);
+TEST_EACH(the_released_example_comes_out, GOLDEN, row) {
+    double load[GOLDEN_RANKS], largest = 0;
+    struct mp_eplb state;
+    mp_eplb_create(&memory, GOLDEN_EXPERTS, GOLDEN_REPLICAS, row->groups, row->nodes, GOLDEN_RANKS,
+                   &state);
+    mp_eplb_place(&state, GOLDEN_WEIGHT[row->layer]);
+    assert_memory_equal(state.expert, row->expert, sizeof row->expert);
+    assert_memory_equal(state.copies, row->copies, sizeof row->copies);
+    rank_loads(&state, GOLDEN_WEIGHT[row->layer], load);
+    for (int rank = 0; rank < GOLDEN_RANKS; rank++) {
+        largest = load[rank] > largest ? load[rank] : largest;
+        if (row->nodes == 2)
+            assert_close(load[rank], GOLDEN_LOAD[row->layer][rank], 1e-12);
     }
+    assert_close(largest, row->largest, 5e-5);
+    int seen[GOLDEN_EXPERTS] = {0};
+    for (int slot = 0; slot < GOLDEN_REPLICAS && row->nodes == 2; slot++) {
+        int expert = state.expert[slot];
+        assert_int_equal(GOLDEN_COPY[row->layer][expert][seen[expert]++], slot);
+    }
+    mp_arena_release(&memory);
 }
 
 /* V-EPLB-2: the groups of the example, and which places they get on which nodes. */
@@ -262,15 +258,12 @@ static const struct refusal REFUSALS[] = {
     {8, 6, 4, {{"groups", "2"}}, "6 ranks can't be shared by 2 nodes of 4"},
 };
 
-TEST(what_it_can_not_do_is_refused) {
-    for (size_t index = 0; index < sizeof REFUSALS / sizeof *REFUSALS; index++) {
-        const struct refusal *row = &REFUSALS[index];
-        struct mp_setting setting = {.layers = 1,
-                                     .experts = row->experts,
-                                     .topology = {row->ranks, row->ranks_per_node},
-                                     .expert_bytes = 8};
-        struct mp_eplb_options options;
-        parse_options(tested, &options, row->option);
-        assert_refused(tested, &setting, &options, row->words);
-    }
+TEST_ROWS(what_it_can_not_do_is_refused, REFUSALS, row) {
+    struct mp_setting setting = {.layers = 1,
+                                 .experts = row->experts,
+                                 .topology = {row->ranks, row->ranks_per_node},
+                                 .expert_bytes = 8};
+    struct mp_eplb_options options;
+    parse_options(tested, &options, row->option);
+    assert_refused(tested, &setting, &options, row->words);
 }

@@ -190,13 +190,9 @@ static const struct costs_case COSTS[] = {
      2000},
 };
 
-TEST(costs_follow_the_options) {
-    for (size_t index = 0; index < sizeof COSTS / sizeof *COSTS; index++) {
-        const struct costs_case *row = &COSTS[index];
-        struct mp_shadow_costs costs = mp_fastermoe_costs(&GOLDEN_SETTING, &row->options);
-        print_message("  %s\n", row->name);
-        assert_close(1e6 * costs.compute, row->compute, 1e-12);
-        assert_close(1e6 * costs.feature, row->feature, 1e-12);
-        assert_close(1e6 * costs.model, row->model, 1e-12);
-    }
+TEST_EACH(costs_follow_the_options, COSTS, row) {
+    struct mp_shadow_costs costs = mp_fastermoe_costs(&GOLDEN_SETTING, &row->options);
+    assert_close(1e6 * costs.compute, row->compute, 1e-12);
+    assert_close(1e6 * costs.feature, row->feature, 1e-12);
+    assert_close(1e6 * costs.model, row->model, 1e-12);
 }

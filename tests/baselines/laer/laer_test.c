@@ -51,33 +51,30 @@ static const struct golden_case GOLDEN[] = {
     {"yes", "no", {7, 6, 9, 13}, {29, 18, 14, 17}},
 };
 
-TEST(the_next_iteration_has_the_cheapest_layout) {
-    for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
-        const struct golden_case *row = &GOLDEN[index];
-        const char *const pair[][2] = {{"slots", "3"},
-                                       {"even", row->even},
-                                       {"priority-queue", row->queue},
-                                       {"bandwidth-in-node", "8"},
-                                       {"bandwidth-between-nodes", "4"},
-                                       {"seconds-per-route", "1"},
-                                       {NULL, NULL}};
-        AUTO(rehearsal) struct rehearsal rehearsal;
-        int64_t computed[4];
-        rehearsal_open(&rehearsal, tested, &GOLDEN_SETTING, pair);
-        struct mp_load *load = rehearsal.load;
-        assert_int_equal(tested->copies_limit(rehearsal.planner.self), 3);
-        memcpy(load->count, LAER_COUNT, sizeof LAER_COUNT);
-        rehearsal_plan(&rehearsal, 0, load);
-        assert_int_equal(rehearsal.planner.policy.optimizer, MP_OPTIMIZER_SLICES);
-        assert_true(rehearsal.planner.policy.gather_before_gate);
-        assert_true(rehearsal.planner.policy.rematerialise);
-        rehearsal_step(&rehearsal, load);
-        rehearsal_plan(&rehearsal, 0, load);
-        for (int expert = 0; expert < 4; expert++)
-            assert_int_equal(rehearsal.planner.plan->during.holder[expert], row->holders[expert]);
-        rank_routes(rehearsal.planner.plan, computed, NULL, NULL);
-        assert_memory_equal(computed, row->computed, sizeof computed);
-    }
+TEST_ROWS(the_next_iteration_has_the_cheapest_layout, GOLDEN, row) {
+    const char *const pair[][2] = {{"slots", "3"},
+                                   {"even", row->even},
+                                   {"priority-queue", row->queue},
+                                   {"bandwidth-in-node", "8"},
+                                   {"bandwidth-between-nodes", "4"},
+                                   {"seconds-per-route", "1"},
+                                   {NULL, NULL}};
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    int64_t computed[4];
+    rehearsal_open(&rehearsal, tested, &GOLDEN_SETTING, pair);
+    struct mp_load *load = rehearsal.load;
+    assert_int_equal(tested->copies_limit(rehearsal.planner.self), 3);
+    memcpy(load->count, LAER_COUNT, sizeof LAER_COUNT);
+    rehearsal_plan(&rehearsal, 0, load);
+    assert_int_equal(rehearsal.planner.policy.optimizer, MP_OPTIMIZER_SLICES);
+    assert_true(rehearsal.planner.policy.gather_before_gate);
+    assert_true(rehearsal.planner.policy.rematerialise);
+    rehearsal_step(&rehearsal, load);
+    rehearsal_plan(&rehearsal, 0, load);
+    for (int expert = 0; expert < 4; expert++)
+        assert_int_equal(rehearsal.planner.plan->during.holder[expert], row->holders[expert]);
+    rank_routes(rehearsal.planner.plan, computed, NULL, NULL);
+    assert_memory_equal(computed, row->computed, sizeof computed);
 }
 
 /* The baseline never changes, and without overlap everything happens after the step. */
@@ -263,20 +260,17 @@ static const struct refusal REFUSALS[] = {
     {8, 4, 1, -1, {{0}}, "not -1 s"},
 };
 
-TEST(what_it_can_not_do_is_refused) {
-    for (size_t index = 0; index < sizeof REFUSALS / sizeof *REFUSALS; index++) {
-        const struct refusal *row = &REFUSALS[index];
-        struct mp_setting setting = {.layers = 1,
-                                     .experts = row->experts,
-                                     .top_k = 2,
-                                     .topology = {row->ranks, 2},
-                                     .expert_bytes = 8,
-                                     .route_bytes = 8,
-                                     .bandwidth = row->bandwidth,
-                                     .bandwidth_in_node = row->bandwidth,
-                                     .seconds_per_route = row->seconds_per_route};
-        struct mp_laer_options options;
-        parse_options(tested, &options, row->option);
-        assert_refused(tested, &setting, &options, row->words);
-    }
+TEST_ROWS(what_it_can_not_do_is_refused, REFUSALS, row) {
+    struct mp_setting setting = {.layers = 1,
+                                 .experts = row->experts,
+                                 .top_k = 2,
+                                 .topology = {row->ranks, 2},
+                                 .expert_bytes = 8,
+                                 .route_bytes = 8,
+                                 .bandwidth = row->bandwidth,
+                                 .bandwidth_in_node = row->bandwidth,
+                                 .seconds_per_route = row->seconds_per_route};
+    struct mp_laer_options options;
+    parse_options(tested, &options, row->option);
+    assert_refused(tested, &setting, &options, row->words);
 }

@@ -63,24 +63,20 @@ static void assert_golden(const struct golden_case *row, struct mp_slots *slots,
     }
 }
 
-TEST(golden_layouts) {
-    for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
-        const struct golden_case *row = &GOLDEN[index];
-        int32_t replicas[MOST_EXPERTS];
-        struct mp_laer_placer placer;
-        struct mp_slots slots;
-        print_message("  %s\n", row->name);
-        mp_laer_placer_create(&memory, &TWO_NODES, row->experts, &placer);
-        mp_slots_create(&memory, GOLDEN_RANKS, row->experts, row->per_rank, &slots);
-        mp_laer_replicas(row->load, row->experts, GOLDEN_RANKS * row->per_rank, 2, replicas,
-                         &placer.queue);
-        for (int expert = 0; expert < row->experts && row->even; expert++)
-            replicas[expert] = GOLDEN_RANKS * row->per_rank / row->experts;
-        assert_memory_equal(replicas, row->replicas, (size_t)row->experts * sizeof *replicas);
-        mp_laer_place(&placer, row->load, replicas, &slots);
-        assert_golden(row, &slots, placer.rank_load);
-        mp_arena_release(&memory);
-    }
+TEST_EACH(golden_layouts, GOLDEN, row) {
+    int32_t replicas[MOST_EXPERTS];
+    struct mp_laer_placer placer;
+    struct mp_slots slots;
+    mp_laer_placer_create(&memory, &TWO_NODES, row->experts, &placer);
+    mp_slots_create(&memory, GOLDEN_RANKS, row->experts, row->per_rank, &slots);
+    mp_laer_replicas(row->load, row->experts, GOLDEN_RANKS * row->per_rank, 2, replicas,
+                     &placer.queue);
+    for (int expert = 0; expert < row->experts && row->even; expert++)
+        replicas[expert] = GOLDEN_RANKS * row->per_rank / row->experts;
+    assert_memory_equal(replicas, row->replicas, (size_t)row->experts * sizeof *replicas);
+    mp_laer_place(&placer, row->load, replicas, &slots);
+    assert_golden(row, &slots, placer.rank_load);
+    mp_arena_release(&memory);
 }
 
 /* V-LAER-2 on the first two layouts above: routes that each rank computes for each source, and the

@@ -18,15 +18,13 @@ static const struct overlap_case OVERLAP[] = {
     {768, 0, 12.5e9, 0},      {768, 10, 12.5e9, 64},
 };
 
-TEST(overlap_is_what_attention_hides) {
-    for (size_t index = 0; index < sizeof OVERLAP / sizeof OVERLAP[0]; index++) {
-        int64_t width = OVERLAP[index].width;
-        struct mp_setting setting = {.experts = 64,
-                                     .expert_bytes = 8 * width * width,
-                                     .bandwidth = OVERLAP[index].bandwidth,
-                                     .non_moe_seconds = OVERLAP[index].seconds};
-        assert_int_equal(mp_fssdp_overlap(&setting), OVERLAP[index].overlap);
-    }
+TEST_ROWS(overlap_is_what_attention_hides, OVERLAP, row) {
+    int64_t width = row->width;
+    struct mp_setting setting = {.experts = 64,
+                                 .expert_bytes = 8 * width * width,
+                                 .bandwidth = row->bandwidth,
+                                 .non_moe_seconds = row->seconds};
+    assert_int_equal(mp_fssdp_overlap(&setting), row->overlap);
 }
 
 /* m experts in every one of 12 layers, or of two that are there at once, with their gradients; less

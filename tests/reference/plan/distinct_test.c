@@ -38,11 +38,9 @@ static double duplicates(int experts, int top_k, int groups) {
     return 100 * (1 - distinct / top_k);
 }
 
-TEST(even_counts_give_the_printed_rates) {
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        assert_within(duplicates(256, table[i].top_k, table[i].groups), table[i].printed, 0.5);
-        assert_within(duplicates(64, table[i].top_k, table[i].groups), table[i].of_64, 0.005);
-    }
+TEST_ROWS(even_counts_give_the_printed_rates, table, row) {
+    assert_within(duplicates(256, row->top_k, row->groups), row->printed, 0.5);
+    assert_within(duplicates(64, row->top_k, row->groups), row->of_64, 0.005);
 }
 
 /* Of all sets of three of six experts with the products of weights as probabilities. */

@@ -44,13 +44,13 @@ static void check_rank(const struct mp_owned *owned, const struct experts *exper
     assert_int_equal(mp_owned_hottest(owned, rank, experts->routes), hottest);
 }
 
-static void every_expert_is_listed_with_its_owner(void **random) {
+TEST_RANDOM(every_expert_is_listed_with_its_owner) {
     for (int round = 0; round < ROUNDS; round++) {
         const bool ordered = round % 2;
         struct experts experts;
         struct mp_owned owned;
         int64_t all = 0;
-        draw(*random, &experts);
+        draw(random, &experts);
         for (int expert = 0; expert < experts.count; expert++)
             all += experts.routes[expert];
         mp_owned_create(&memory, experts.ranks, experts.count, &owned);
@@ -63,12 +63,4 @@ static void every_expert_is_listed_with_its_owner(void **random) {
             check_rank(&owned, &experts, ordered, rank);
         mp_arena_release(&memory);
     }
-}
-
-int main(void) {
-    uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(every_expert_is_listed_with_its_owner, &random),
-    };
-    return cmocka_run_group_tests_name("lists of ranks' experts", tests, NULL, NULL);
 }
