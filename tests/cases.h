@@ -45,6 +45,11 @@
     TEST_TAKING(function, __typeof__(*(rows)) *row, set_up, tear_down,                             \
                 sizeof(rows) / sizeof *(rows), (rows)[i_].name, (void *)(uintptr_t) & (rows)[i_])
 
+/* The same for structures without a name: all cases have the function's. */
+#define TEST_ROWS(function, rows, row)                                                             \
+    TEST_TAKING(function, __typeof__(*(rows)) *row, NULL, NULL, sizeof(rows) / sizeof *(rows),     \
+                #function, (void *)(uintptr_t) & (rows)[i_])
+
 /* TEST_GROUP(set_up, tear_down): before the first and after the last case; either may be NULL.
  * TEST_SEED(variable): a uint64_t that begins as a fresh seed, which is printed.  Once a file, with
  * a semicolon, for which a declaration is left open. */

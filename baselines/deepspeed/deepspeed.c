@@ -185,18 +185,18 @@ static int dispatch_at_receiver(const struct deepspeed *self, const struct mp_lo
     int64_t *room = plan->capacity;
     for (int expert = 0; expert < load->experts; expert++)
         room[expert] = self->capacity;
-    int code = mp_plan_dispatch_begin(plan, error);
-    for (int source = 0; source < load->ranks && !code; source++)
-        for (int expert = 0; expert < load->experts && !code; expert++) {
+    MP_TRY(mp_plan_dispatch_begin(plan, error));
+    for (int source = 0; source < load->ranks; source++)
+        for (int expert = 0; expert < load->experts; expert++) {
             uint32_t routes = mp_load_at(load, source, expert);
             uint32_t kept = routes > room[expert] ? (uint32_t)room[expert] : routes;
             room[expert] -= kept;
-            code = mp_plan_dispatch_part(plan, plan->during.owner[expert], kept, error);
+            MP_TRY(mp_plan_dispatch_part(plan, plan->during.owner[expert], kept, error));
             mp_plan_dispatch_end_pair(plan);
         }
     for (int expert = 0; expert < load->experts; expert++)
         plan->capacity[expert] = self->capacity;
-    return code;
+    return MP_OK;
 }
 
 static int deepspeed_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,

@@ -109,18 +109,16 @@ static void place_layer(struct eplb *self, int layer, const int64_t load[]) {
     mp_layouts_change(&self->layouts, layer, self->placer.expert);
 }
 
-static int create_parts(struct eplb *self, int nodes, struct mp_error *error) {
+static int create_parts(struct eplb *self, int nodes) {
     struct mp_arena *memory = mp_system_arena(self);
     const struct mp_setting *setting = &self->setting;
     int ranks = setting->topology.ranks, experts = setting->experts, layers = setting->layers;
     int replicas = (int)count_replicas(setting, &self->options);
 
-    MP_TRY(mp_eplb_create(memory, experts, replicas, nodes > 1 ? self->options.groups : 1, nodes,
-                          ranks, &self->placer, error));
-    MP_TRY(mp_recent_create(memory, (size_t)layers * (size_t)experts, self->options.window,
-                            &self->recent, error));
-    MP_TRY(mp_layouts_create(memory, layers, ranks, experts, replicas / ranks, 0, &self->layouts,
-                             error));
+    mp_eplb_create(memory, experts, replicas, nodes > 1 ? self->options.groups : 1, nodes, ranks,
+                   &self->placer);
+    mp_recent_create(memory, (size_t)layers * (size_t)experts, self->options.window, &self->recent);
+    mp_layouts_create(memory, layers, ranks, experts, replicas / ranks, 0, &self->layouts);
     MP_TAKE(memory, self->equal, (size_t)experts);
     MP_TAKE(memory, self->rank_load, (size_t)ranks);
     if (memory->lacking)
@@ -129,7 +127,9 @@ static int create_parts(struct eplb *self, int nodes, struct mp_error *error) {
         self->equal[expert] = 1;
     for (int layer = 0; layer < layers; layer++)
         place_layer(self, layer, self->equal);
-    return asynchronous(self) ? mp_layouts_keep_earlier(&self->layouts, error) : MP_OK;
+    if (asynchronous(self))
+        mp_layouts_keep_earlier(&self->layouts);
+    return MP_OK;
 }
 
 static int eplb_create(void *opaque, const struct mp_setting *setting, const void *options,
@@ -141,7 +141,7 @@ static int eplb_create(void *opaque, const struct mp_setting *setting, const voi
     struct eplb *self = opaque;
     self->setting = *setting;
     self->options = *(const struct mp_eplb_options *)options;
-    return create_parts(self, nodes, error);
+    return create_parts(self, nodes);
 }
 
 /* What arrives in the background is there beside what is in use. */
@@ -188,7 +188,7 @@ static int eplb_after_step(void *opaque, int64_t iteration, const struct mp_load
                            const struct mp_placement home[], struct mp_rehome *change,
                            struct mp_error *error) {
     struct eplb *self = opaque;
-    int layers = self->setting.layers, code = MP_OK;
+    int layers = self->setting.layers;
 
     (void)home;
     mp_recent_push_totals(&self->recent, load, layers);
@@ -196,13 +196,13 @@ static int eplb_after_step(void *opaque, int64_t iteration, const struct mp_load
         return MP_OK;
     if (self->options.utilisation < 1 && utilisation(self) > self->options.utilisation)
         return MP_OK;
-    for (int layer = 0; layer < layers && !code; layer++) {
+    for (int layer = 0; layer < layers; layer++) {
         place_layer(self, layer, self->recent.sum + (size_t)layer * (size_t)self->setting.experts);
-        code = mp_slots_homes(&self->layouts.slots[layer], &change->next[layer], error);
+        MP_TRY(mp_slots_homes(&self->layouts.slots[layer], &change->next[layer], error));
     }
     change->changed = true;
     change->asynchronous = asynchronous(self);
-    return code;
+    return MP_OK;
 }
 
 /* Saved: the layouts and the window. */

@@ -85,10 +85,11 @@ struct mp_eplb {
     int32_t *local;        /* [replicas], a node's physical experts as indices into its members */
     int32_t *local_copies; /* [experts] */
 };
-/* Hierarchical when nodes > 1.  MP_EINVAL, with the numbers, unless replicas >= experts, ranks
- * divide replicas, nodes divide groups and ranks, and groups divide experts; MP_ENOMEM. */
-int mp_eplb_create(struct mp_arena *memory, int experts, int replicas, int groups, int nodes,
-                   int ranks, struct mp_eplb *state, struct mp_error *error);
+/* Hierarchical when nodes > 1.  Replicas are as many as experts or more, ranks divide them, nodes
+ * divide groups and ranks, and groups divide experts.  Tables are the arena's, whose user looks
+ * whether there was memory. */
+void mp_eplb_create(struct mp_arena *memory, int experts, int replicas, int groups, int nodes,
+                    int ranks, struct mp_eplb *state);
 /* Places one layer: groups of experts are packed to nodes; each node replicates its experts to its
  * physical ones; these are packed to the node's ranks by weight / copies.  weight is [experts], >=
  * 0; sums and quotients are doubles, taken in the same order everywhere. */

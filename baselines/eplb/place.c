@@ -50,24 +50,15 @@ void mp_eplb_replicate(const double weight[], int experts, int physical, int32_t
     }
 }
 
-int mp_eplb_create(struct mp_arena *memory, int experts, int replicas, int groups, int nodes,
-                   int ranks, struct mp_eplb *state, struct mp_error *error) {
+void mp_eplb_create(struct mp_arena *memory, int experts, int replicas, int groups, int nodes,
+                    int ranks, struct mp_eplb *state) {
     *state = (struct mp_eplb){
         .experts = experts, .replicas = replicas, .groups = groups, .nodes = nodes, .ranks = ranks};
-    if (experts < 1 || ranks < 1 || groups < 1 || nodes < 1 || replicas < experts ||
-        replicas % ranks != 0 || groups % nodes != 0 || ranks % nodes != 0 || experts % groups != 0)
-        return mp_fail(
-            error, MP_EINVAL,
-            "eplb can't place %d experts in %d groups as %d physical ones on %d ranks of "
-            "%d nodes: groups must divide experts, nodes groups and ranks, and ranks the "
-            "physical experts, which are at least as many as experts",
-            experts, groups, replicas, ranks, nodes);
     size_t e = (size_t)experts, p = (size_t)replicas;
-    MP_TRY(mp_queue_create(memory, replicas, &state->queue, error));
+    mp_queue_create(memory, replicas, &state->queue);
     MP_TAKE_EACH(memory, p, state->expert, state->share, state->pack, state->place, state->local);
     MP_TAKE_EACH(memory, e, state->copies, state->weight, state->member, state->local_copies);
     MP_TAKE(memory, state->work, 2 * p);
-    return mp_arena_check(memory, error);
 }
 
 /* Groups to nodes: `member` lists node after node the experts of its groups. */

@@ -75,17 +75,13 @@ struct mp_shadow_costs mp_fastermoe_costs(const struct mp_setting *setting,
     return costs;
 }
 
-int mp_shadows_create(struct mp_arena *memory, int ranks, int experts, struct mp_shadows *state,
-                      struct mp_error *error) {
+void mp_shadows_create(struct mp_arena *memory, int ranks, int experts, struct mp_shadows *state) {
     *state = (struct mp_shadows){.ranks = ranks, .experts = experts};
-    if (ranks < 1 || experts < 1)
-        return mp_fail(error, MP_EINVAL, "no shadows for %d experts on %d ranks", experts, ranks);
     size_t most = (size_t)(ranks > experts ? ranks : experts);
     MP_TAKE(memory, state->expert, experts);
     MP_TAKE(memory, state->latency, (most + 1));
     MP_TAKE_EACH(memory, most, state->order, state->total);
     MP_TAKE_EACH(memory, ranks, state->own, state->gained);
-    return mp_arena_check(memory, error);
 }
 
 /* Ranks that have all experts once: as many as there are experts, where there are several times as
@@ -270,8 +266,7 @@ static int fastermoe_create(void *opaque, const struct mp_setting *setting, cons
     if (self->limit > 0)
         self->costs = mp_fastermoe_costs(setting, options);
     MP_TRY(create_groups(self, error));
-    MP_TRY(mp_shadows_create(mp_system_arena(self), self->groups.group, setting->experts,
-                             &self->shadows, error));
+    mp_shadows_create(mp_system_arena(self), self->groups.group, setting->experts, &self->shadows);
     return choose_groups(self, error);
 }
 
@@ -320,7 +315,7 @@ static void select_shadows(struct fastermoe *self, const struct mp_load *load) {
 /* A group's tokens, and what its ranks keep, make its shadows. */
 static int add_shadows(struct fastermoe *self, int group, const struct mp_load *load,
                        struct mp_plan *plan, struct mp_error *error) {
-    int first = group * self->groups.group, experts = plan->experts, code = MP_OK;
+    int first = group * self->groups.group, experts = plan->experts;
     const struct mp_load own = {.ranks = self->groups.group,
                                 .experts = experts,
                                 .count = load->count + (size_t)first * (size_t)experts};
@@ -329,13 +324,13 @@ static int add_shadows(struct fastermoe *self, int group, const struct mp_load *
         self->owner[expert] =
             mp_expert_groups_holder(&self->groups, &plan->before, group, expert) - first;
     select_shadows(self, &own);
-    for (int index = 0; index < self->shadows.count && !code; index++) {
+    for (int index = 0; index < self->shadows.count; index++) {
         int32_t expert = self->shadows.expert[index];
-        for (int rank = 0; rank < self->groups.group && !code; rank++)
+        for (int rank = 0; rank < self->groups.group; rank++)
             if (rank != self->owner[expert])
-                code = mp_plan_add_copy(plan, expert, first + rank, MP_STAGE_AFTER_GATE, error);
+                MP_TRY(mp_plan_add_copy(plan, expert, first + rank, MP_STAGE_AFTER_GATE, error));
     }
-    return code;
+    return MP_OK;
 }
 
 static int fastermoe_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,

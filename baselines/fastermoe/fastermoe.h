@@ -94,8 +94,8 @@ struct mp_shadows {
     int64_t *own;    /* [ranks], routes that a rank computes as the owner of their experts */
     int64_t *gained; /* [ranks], routes that it computes with shadows of others' experts */
 };
-int mp_shadows_create(struct mp_arena *memory, int ranks, int experts, struct mp_shadows *state,
-                      struct mp_error *error); /* MP_EINVAL, MP_ENOMEM */
+/* Tables are the arena's, whose user looks whether there was memory. */
+void mp_shadows_create(struct mp_arena *memory, int ranks, int experts, struct mp_shadows *state);
 
 /* The paper's selection (2.3.2), at most `limit` shadows.  B_w are the routes computed on rank w;
  *   without shadows   max over w of  B_w (3 compute + 4 feature)

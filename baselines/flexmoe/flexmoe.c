@@ -41,10 +41,6 @@ struct flexmoe {
     struct mp_flex flex;
 };
 
-static size_t slots_of(const struct flexmoe *self) {
-    return (size_t)self->topology.ranks * (size_t)self->per_rank;
-}
-
 static int slots_per_rank(const struct mp_setting *setting,
                           const struct mp_flexmoe_options *options) {
     int ranks = setting->topology.ranks;
@@ -97,15 +93,19 @@ static bool asynchronous(const struct flexmoe *self) {
     return self->options.moves == MP_FLEXMOE_ASYNCHRONOUS;
 }
 
-static int create_layouts(struct flexmoe *self, struct mp_error *error) {
+static int create_parts(struct flexmoe *self) {
     struct mp_arena *memory = mp_system_arena(self);
-    MP_TAKE(memory, self->first, slots_of(self));
-    MP_TRY(mp_layouts_create(memory, self->layers, self->topology.ranks, self->experts,
-                             self->per_rank, 0, &self->layouts, error));
+    int ranks = self->topology.ranks;
+    MP_TAKE(memory, self->first, (size_t)ranks * (size_t)self->per_rank);
+    mp_flex_create(memory, ranks, self->experts, self->per_rank, &self->flex);
+    mp_layouts_create(memory, self->layers, ranks, self->experts, self->per_rank, 0,
+                      &self->layouts);
+    if (memory->lacking)
+        return MP_ENOMEM;
     for (int layer = 0; layer < self->layers; layer++)
         first_layout(self, &self->layouts.slots[layer]);
     if (asynchronous(self))
-        MP_TRY(mp_layouts_keep_earlier(&self->layouts, error));
+        mp_layouts_keep_earlier(&self->layouts);
     return MP_OK;
 }
 
@@ -124,9 +124,7 @@ static int flexmoe_create(void *opaque, const struct mp_setting *setting, const 
     self->slot_capacity = mp_slot_capacity(setting, self->per_rank, self->options.capacity_factor);
     if (self->options.policy == MP_FLEXMOE_COST_MODEL && self->topology.ranks > 1)
         self->costs = mp_flex_costs(setting);
-    MP_TRY(create_layouts(self, error));
-    return mp_flex_create(mp_system_arena(self), self->topology.ranks, self->experts,
-                          self->per_rank, &self->flex, error);
+    return create_parts(self);
 }
 
 static void flexmoe_policy(const void *opaque, struct mp_policy *policy) {

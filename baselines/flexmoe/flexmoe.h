@@ -116,8 +116,9 @@ struct mp_flex {
     int32_t *next;   /* [experts + 1] working memory */
     int32_t *kept;   /* [ranks * per_rank], slots to go back to */
 };
-int mp_flex_create(struct mp_arena *memory, int ranks, int experts, int per_rank,
-                   struct mp_flex *flex, struct mp_error *error); /* MP_ENOMEM */
+/* Tables are the arena's, whose user looks whether there was memory. */
+void mp_flex_create(struct mp_arena *memory, int ranks, int experts, int per_rank,
+                    struct mp_flex *flex);
 
 /* Starts with these slots, [ranks][per_rank], and these loads, and measures. */
 void mp_flex_begin(struct mp_flex *flex, const int32_t expert[], const struct mp_load *load);

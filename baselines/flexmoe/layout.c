@@ -13,8 +13,8 @@ struct mp_flex_costs mp_flex_costs(const struct mp_setting *setting) {
     };
 }
 
-int mp_flex_create(struct mp_arena *memory, int ranks, int experts, int per_rank,
-                   struct mp_flex *flex, struct mp_error *error) {
+void mp_flex_create(struct mp_arena *memory, int ranks, int experts, int per_rank,
+                    struct mp_flex *flex) {
     size_t r = (size_t)ranks, e = (size_t)experts, all = r * (size_t)per_rank;
 
     *flex = (struct mp_flex){.ranks = ranks, .experts = experts, .per_rank = per_rank};
@@ -27,7 +27,6 @@ int mp_flex_create(struct mp_arena *memory, int ranks, int experts, int per_rank
     MP_TAKE(memory, flex->next, e + 1);
     for (size_t slots = 1; !memory->lacking && slots < all + 2; slots++)
         flex->inverse[slots] = 1.0 / (double)slots;
-    return mp_arena_check(memory, error);
 }
 
 static void share_routes(struct mp_flex *flex, int expert) {

@@ -1,16 +1,14 @@
 /* Who computes how many routes, in perfect balance. */
 #include "baselines/free_balance/free_balance.h"
 
-int mp_free_balance_create(struct mp_arena *memory, int ranks, int experts,
-                           struct mp_free_balance *state, struct mp_error *error) {
+void mp_free_balance_create(struct mp_arena *memory, int ranks, int experts,
+                            struct mp_free_balance *state) {
     *state = (struct mp_free_balance){.ranks = ranks, .experts = experts};
-    int code = mp_owned_create(memory, ranks, experts, &state->owned, error);
+    mp_owned_create(memory, ranks, experts, &state->owned);
     /* Every piece is an owner's, or uses up an expert or the surplus or lack of a rank. */
-    if (!code)
-        code = mp_pieces_create(memory, experts, 2 * experts + ranks, &state->pieces, error);
+    mp_pieces_create(memory, experts, 2 * experts + ranks, &state->pieces);
     MP_TAKE(memory, state->total, experts);
     MP_TAKE_EACH(memory, ranks, state->lack, state->order);
-    return code ? code : mp_arena_check(memory, error);
 }
 
 /* Gives up a rank's surplus to the ranks that lack routes, from *helper on. */
@@ -34,14 +32,14 @@ static int give_up(struct mp_free_balance *state, int rank, int *helper, struct 
 
 int mp_free_balance_decide(struct mp_free_balance *state, const int32_t owner[],
                            struct mp_error *error) {
-    int helper = 0, code = MP_OK;
+    int helper = 0;
 
     int64_t routes = mp_owned_list(&state->owned, owner, state->total, NULL);
     mp_load_lacks(state->owned.load, state->ranks, routes, state->order, state->lack);
     mp_pieces_clear(&state->pieces);
-    for (int rank = 0; rank < state->ranks && !code; rank++)
-        code = give_up(state, rank, &helper, error);
-    for (int expert = 0; expert < state->experts && !code; expert++)
-        code = mp_pieces_add(&state->pieces, expert, owner[expert], state->total[expert], error);
-    return code;
+    for (int rank = 0; rank < state->ranks; rank++)
+        MP_TRY(give_up(state, rank, &helper, error));
+    for (int expert = 0; expert < state->experts; expert++)
+        MP_TRY(mp_pieces_add(&state->pieces, expert, owner[expert], state->total[expert], error));
+    return MP_OK;
 }

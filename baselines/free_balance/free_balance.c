@@ -1,24 +1,16 @@
 /* Perfect balance as a system. */
 #include "baselines/free_balance/free_balance.h"
 
-struct free_balance {
-    int experts, ranks;
-    struct mp_free_balance state;
-};
-
-static int free_balance_create(void *opaque, const struct mp_setting *setting, const void *options,
+static int free_balance_create(void *self, const struct mp_setting *setting, const void *options,
                                struct mp_error *error) {
-    (void)options;
-    struct free_balance *self = opaque;
-    self->experts = setting->experts;
-    self->ranks = setting->topology.ranks;
-    return mp_free_balance_create(mp_system_arena(self), setting->topology.ranks, setting->experts,
-                                  &self->state, error);
+    (void)options, (void)error;
+    mp_free_balance_create(mp_system_arena(self), setting->topology.ranks, setting->experts, self);
+    return MP_OK;
 }
 
 /* A rank may get a piece of everything that it does not own. */
 static int free_balance_copies_limit(const void *opaque) {
-    const struct free_balance *self = opaque;
+    const struct mp_free_balance *self = opaque;
     return self->experts - self->experts / self->ranks;
 }
 
@@ -29,11 +21,11 @@ static void free_balance_policy(const void *opaque, struct mp_policy *policy) {
 
 static int free_balance_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
                                    struct mp_error *error) {
-    struct free_balance *self = opaque;
+    struct mp_free_balance *self = opaque;
 
-    mp_load_expert_totals(load, self->state.total);
-    MP_TRY(mp_free_balance_decide(&self->state, plan->during.owner, error));
-    return mp_plan_dispatch_pieces(plan, load, &self->state.pieces, MP_CUT_LOCAL_FIRST, error);
+    mp_load_expert_totals(load, self->total);
+    MP_TRY(mp_free_balance_decide(self, plan->during.owner, error));
+    return mp_plan_dispatch_pieces(plan, load, &self->pieces, MP_CUT_LOCAL_FIRST, error);
 }
 
 const struct mp_system mp_system_free_balance = {
@@ -53,7 +45,7 @@ const struct mp_system mp_system_free_balance = {
         "first.",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_UNATTAINABLE | MP_SYSTEM_UNEVEN_EXPERTS |
                     MP_SYSTEM_MORE_RANKS,
-    .size = sizeof(struct free_balance),
+    .size = sizeof(struct mp_free_balance),
     .create = free_balance_create,
     .copies_limit = free_balance_copies_limit,
     .policy = free_balance_policy,

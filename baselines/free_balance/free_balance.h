@@ -33,9 +33,9 @@ struct mp_free_balance {
     int32_t *order;          /* [ranks], working memory as below */
     struct mp_owned owned;
 };
-int mp_free_balance_create(struct mp_arena *memory, int ranks, int experts,
-                           struct mp_free_balance *state,
-                           struct mp_error *error); /* MP_EINVAL, MP_ENOMEM */
+/* Tables are the arena's, whose user looks whether there was memory. */
+void mp_free_balance_create(struct mp_arena *memory, int ranks, int experts,
+                            struct mp_free_balance *state);
 
 /* Decides on state->total, the routes of every expert over all sources, which the caller has filled
  * in; owner is [experts].  Takes O(experts + ranks log ranks) and for every copy the number of

@@ -3,20 +3,16 @@
 
 #include "baselines/harmoeny/harmoeny.h"
 
-int mp_harmoeny_create(struct mp_arena *memory, int ranks, int experts, struct mp_harmoeny *state,
-                       struct mp_error *error) {
+void mp_harmoeny_create(struct mp_arena *memory, int ranks, int experts,
+                        struct mp_harmoeny *state) {
     *state = (struct mp_harmoeny){.ranks = ranks, .experts = experts};
-    MP_TRY(mp_owned_create(memory, ranks, experts, &state->owned, error));
-    if (experts > INT32_MAX / (ranks + 3))
-        return mp_fail(error, MP_EINVAL, "no redistribution of %d experts on %d ranks", experts,
-                       ranks);
     /* A move takes all that is left of a source and an expert, or fills a rank for good. */
     size_t r = (size_t)ranks, e = (size_t)experts, moves = r * e + r;
-    int code = mp_queue_create(memory, ranks, &state->sources, error);
+    mp_owned_create(memory, ranks, experts, &state->owned);
+    mp_queue_create(memory, ranks, &state->sources);
     MP_TAKE_EACH(memory, r * e, state->kept, state->first);
     MP_TAKE(memory, state->move, moves);
     MP_TAKE(memory, state->total, e);
-    return code ? code : mp_arena_check(memory, error);
 }
 
 /* Every owner computes its experts.  Returns the mean of ranks, rounded down. */

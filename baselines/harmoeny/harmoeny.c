@@ -10,19 +10,20 @@ static const struct mp_option option_table[] = {
 };
 
 struct harmoeny {
-    int experts, ranks;
     struct mp_harmoeny_options options;
     struct mp_harmoeny state;
 };
 
 static int harmoeny_create(void *opaque, const struct mp_setting *setting, const void *options,
                            struct mp_error *error) {
+    int ranks = setting->topology.ranks, experts = setting->experts;
     struct harmoeny *self = opaque;
-    self->experts = setting->experts;
-    self->ranks = setting->topology.ranks;
+    if (experts > INT32_MAX / (ranks + 3))
+        return mp_fail(error, MP_EINVAL, "no redistribution of %d experts on %d ranks", experts,
+                       ranks);
     self->options = *(const struct mp_harmoeny_options *)options;
-    return mp_harmoeny_create(mp_system_arena(self), setting->topology.ranks, setting->experts,
-                              &self->state, error);
+    mp_harmoeny_create(mp_system_arena(self), ranks, experts, &self->state);
+    return MP_OK;
 }
 
 /* All experts but a rank's own: nothing limits them in the source, which has them all in host
@@ -31,7 +32,7 @@ static int harmoeny_create(void *opaque, const struct mp_setting *setting, const
 static int harmoeny_copies_limit(const void *opaque) {
     const struct harmoeny *self = opaque;
 
-    return self->experts - self->experts / self->ranks;
+    return self->state.experts - self->state.experts / self->state.ranks;
 }
 
 static int copy_experts(const struct mp_harmoeny *state, struct mp_plan *plan,
@@ -40,30 +41,27 @@ static int copy_experts(const struct mp_harmoeny *state, struct mp_plan *plan,
         for (int source = 0; source < state->ranks; source++)
             for (int32_t at = state->first[(long)source * state->experts + expert]; at >= 0;
                  at = state->move[at].next) {
-                int rank = state->move[at].rank, code = MP_OK;
+                int rank = state->move[at].rank;
                 if (!mp_placement_holds(&plan->during, expert, rank))
-                    code = mp_plan_add_copy(plan, expert, rank, MP_STAGE_AFTER_GATE, error);
-                if (code)
-                    return code;
+                    MP_TRY(mp_plan_add_copy(plan, expert, rank, MP_STAGE_AFTER_GATE, error));
             }
     return MP_OK;
 }
 
 /* What the owner computes of a pair, then what others do. */
 static int dispatch(const struct mp_harmoeny *state, struct mp_plan *plan, struct mp_error *error) {
-    int code = mp_plan_dispatch_begin(plan, error);
-
-    for (int source = 0; source < state->ranks && !code; source++)
-        for (int expert = 0; expert < state->experts && !code; expert++) {
+    MP_TRY(mp_plan_dispatch_begin(plan, error));
+    for (int source = 0; source < state->ranks; source++)
+        for (int expert = 0; expert < state->experts; expert++) {
             long cell = (long)source * state->experts + expert;
-            code =
-                mp_plan_dispatch_part(plan, plan->during.owner[expert], state->kept[cell], error);
-            for (int32_t at = state->first[cell]; at >= 0 && !code; at = state->move[at].next)
-                code = mp_plan_dispatch_part(plan, state->move[at].rank,
-                                             (uint32_t)state->move[at].routes, error);
+            MP_TRY(
+                mp_plan_dispatch_part(plan, plan->during.owner[expert], state->kept[cell], error));
+            for (int32_t at = state->first[cell]; at >= 0; at = state->move[at].next)
+                MP_TRY(mp_plan_dispatch_part(plan, state->move[at].rank,
+                                             (uint32_t)state->move[at].routes, error));
             mp_plan_dispatch_end_pair(plan);
         }
-    return code;
+    return MP_OK;
 }
 
 static int harmoeny_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,

@@ -51,8 +51,8 @@ struct mp_harmoeny {
     struct mp_owned owned;   /* with the routes that each rank computes */
     struct mp_queue sources; /* of an expert */
 };
-int mp_harmoeny_create(struct mp_arena *memory, int ranks, int experts, struct mp_harmoeny *state,
-                       struct mp_error *error); /* MP_EINVAL, MP_ENOMEM */
+/* Tables are the arena's, whose user looks whether there was memory. */
+void mp_harmoeny_create(struct mp_arena *memory, int ranks, int experts, struct mp_harmoeny *state);
 
 /* Decides; owner is [experts]. */
 void mp_harmoeny_decide(struct mp_harmoeny *state, const struct mp_harmoeny_options *options,

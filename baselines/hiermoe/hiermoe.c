@@ -108,8 +108,8 @@ static int hiermoe_create(void *opaque, const struct mp_setting *setting, const 
     self->setting = *setting;
     self->options = *(const struct options *)options;
     MP_TRY(create_depths(self, error));
-    MP_TRY(mp_distinct_model_create(memory, setting->topology.ranks, setting->experts,
-                                    setting->top_k, &self->model, error));
+    mp_distinct_model_create(memory, setting->topology.ranks, setting->experts, setting->top_k,
+                             &self->model);
     create_memory(self);
     if (memory->lacking)
         return MP_ENOMEM;

@@ -3,16 +3,14 @@
 
 #include "baselines/laer/laer.h"
 
-int mp_laer_evaluator_create(struct mp_arena *memory, const struct mp_topology *topology,
-                             int experts, int per_rank, struct mp_laer_evaluator *state,
-                             struct mp_error *error) {
+void mp_laer_evaluator_create(struct mp_arena *memory, const struct mp_topology *topology,
+                              int experts, int per_rank, struct mp_laer_evaluator *state) {
     size_t e = (size_t)experts, slots = (size_t)topology->ranks * (size_t)per_rank;
 
     *state = (struct mp_laer_evaluator){.topology = *topology, .experts = experts};
     MP_TAKE(memory, state->computed, topology->ranks);
     MP_TAKE_EACH(memory, e, state->all, state->near, state->next);
     MP_TAKE(memory, state->more, 2 * slots);
-    return mp_arena_check(memory, error);
 }
 
 /* routes = each * n + rest.  Most processors divide 32 bits faster than 64. */

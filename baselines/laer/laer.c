@@ -179,39 +179,29 @@ static void place_first(struct laer *self, struct mp_slots *slots) {
     mp_laer_place(&self->placer, self->total, self->changed, slots);
 }
 
-static int create_slots(struct laer *self, struct mp_error *error) {
+static int create_parts(struct laer *self) {
     struct mp_arena *memory = mp_system_arena(self);
     const struct mp_topology *topology = &self->setting.topology;
     int layers = self->setting.layers, experts = self->setting.experts, ranks = topology->ranks;
-    MP_TRY(mp_slots_create(memory, ranks, experts, self->per_rank, &self->best, error));
 
-    MP_TRY(mp_slots_create(memory, ranks, experts, self->per_rank, &self->trial, error));
-    MP_TRY(mp_layouts_create(memory, layers, ranks, experts, self->per_rank,
-                             topology->ranks_per_node, &self->layouts, error));
+    MP_TAKE_EACH(memory, experts, self->total, self->heap_replicas, self->changed);
+    self->recent_load = mp_loads_take(memory, 1, ranks, experts);
+    mp_queue_create(memory, experts, &self->queue);
+    mp_laer_placer_create(memory, topology, experts, &self->placer);
+    mp_laer_evaluator_create(memory, topology, experts, self->per_rank, &self->evaluator);
+    mp_recent_create(memory, (size_t)layers * (size_t)ranks * (size_t)experts, self->options.window,
+                     &self->recent);
+    if (self->options.layout == MP_LAER_FLEX)
+        mp_flex_create(memory, ranks, experts, self->per_rank, &self->flex);
+    mp_slots_create(memory, ranks, experts, self->per_rank, &self->best);
+    mp_slots_create(memory, ranks, experts, self->per_rank, &self->trial);
+    mp_layouts_create(memory, layers, ranks, experts, self->per_rank, topology->ranks_per_node,
+                      &self->layouts);
+    if (memory->lacking)
+        return MP_ENOMEM;
     for (int layer = 0; layer < layers; layer++)
         place_first(self, &self->layouts.slots[layer]);
     return MP_OK;
-}
-
-static int create_parts(struct laer *self, struct mp_error *error) {
-    struct mp_arena *memory = mp_system_arena(self);
-    const struct mp_topology *topology = &self->setting.topology;
-    size_t layers = (size_t)self->setting.layers, experts = (size_t)self->setting.experts;
-
-    MP_TAKE_EACH(memory, experts, self->total, self->heap_replicas, self->changed);
-    self->recent_load = mp_loads_take(memory, 1, topology->ranks, self->setting.experts);
-    if (memory->lacking)
-        return MP_ENOMEM;
-    MP_TRY(mp_queue_create(memory, self->setting.experts, &self->queue, error));
-    MP_TRY(mp_laer_placer_create(memory, topology, self->setting.experts, &self->placer, error));
-    MP_TRY(mp_laer_evaluator_create(memory, topology, self->setting.experts, self->per_rank,
-                                    &self->evaluator, error));
-    MP_TRY(mp_recent_create(memory, layers * (size_t)topology->ranks * experts,
-                            self->options.window, &self->recent, error));
-    if (self->options.layout == MP_LAER_FLEX)
-        MP_TRY(mp_flex_create(memory, topology->ranks, self->setting.experts, self->per_rank,
-                              &self->flex, error));
-    return create_slots(self, error);
 }
 
 static int laer_create(void *opaque, const struct mp_setting *setting, const void *options,
@@ -223,7 +213,7 @@ static int laer_create(void *opaque, const struct mp_setting *setting, const voi
     self->per_rank = mp_laer_slots(setting, options);
     if (compares(setting, options))
         self->costs = mp_laer_costs(setting, options);
-    return create_parts(self, error);
+    return create_parts(self);
 }
 
 static int laer_copies_limit(const void *opaque) {
@@ -350,21 +340,20 @@ static int laer_after_step(void *opaque, int64_t iteration, const struct mp_load
                            const struct mp_placement home[], struct mp_rehome *change,
                            struct mp_error *error) {
     struct laer *self = opaque;
-    int code = MP_OK;
 
     (void)home;
     if (self->options.layout == MP_LAER_STATIC)
         return MP_OK;
     mp_recent_push_counts(&self->recent, load, self->setting.layers);
-    for (int layer = 0; layer < self->setting.layers && !code; layer++) {
+    for (int layer = 0; layer < self->setting.layers; layer++) {
         if (self->options.layout == MP_LAER_FLEX)
             change_layer(self, layer);
         else
             replace_layer(self, iteration, layer);
-        code = mp_slots_homes(&self->layouts.slots[layer], &change->next[layer], error);
+        MP_TRY(mp_slots_homes(&self->layouts.slots[layer], &change->next[layer], error));
     }
     change->changed = true;
-    return code;
+    return MP_OK;
 }
 
 /* --- State --- */

@@ -99,8 +99,9 @@ struct mp_laer_placer {
     int32_t *least_loaded; /* [nodes], its rank with a free slot, or -1 */
     int32_t *node_copies;  /* [nodes], of the expert being placed */
 };
-int mp_laer_placer_create(struct mp_arena *memory, const struct mp_topology *topology, int experts,
-                          struct mp_laer_placer *placer, struct mp_error *error);
+/* Tables are the arena's, whose user looks whether there was memory; so below. */
+void mp_laer_placer_create(struct mp_arena *memory, const struct mp_topology *topology, int experts,
+                           struct mp_laer_placer *placer);
 /* Gives every expert its slots: experts by load / replicas descending, each of their copies to a
  * rank with a free slot on a node with the fewest copies of it, then the least loaded one, ties to
  * the lower one.  A rank may get an expert twice.  Indexes the slots for the nodes. */
@@ -137,9 +138,8 @@ struct mp_laer_evaluator {
                       an expert, and behind that over those of the present node */
     int32_t *next; /* [experts], an expert's first slot on a later node */
 };
-int mp_laer_evaluator_create(struct mp_arena *memory, const struct mp_topology *topology,
-                             int experts, int per_rank, struct mp_laer_evaluator *state,
-                             struct mp_error *error);
+void mp_laer_evaluator_create(struct mp_arena *memory, const struct mp_topology *topology,
+                              int experts, int per_rank, struct mp_laer_evaluator *state);
 struct mp_laer_costs mp_laer_costs(const struct mp_setting *setting,
                                    const struct mp_laer_options *options);
 /* Seconds of an iteration: 4 (in_node + between_nodes) + 3 max computed, for count[ranks][experts]

@@ -26,15 +26,14 @@ void mp_laer_replicas(const int64_t load[], int experts, int slots, int nodes, i
     }
 }
 
-int mp_laer_placer_create(struct mp_arena *memory, const struct mp_topology *topology, int experts,
-                          struct mp_laer_placer *placer, struct mp_error *error) {
+void mp_laer_placer_create(struct mp_arena *memory, const struct mp_topology *topology, int experts,
+                           struct mp_laer_placer *placer) {
     size_t ranks = (size_t)topology->ranks, nodes = (size_t)mp_topology_nodes(topology);
 
     *placer = (struct mp_laer_placer){.topology = *topology};
-    MP_TRY(mp_queue_create(memory, experts, &placer->queue, error));
+    mp_queue_create(memory, experts, &placer->queue);
     MP_TAKE_EACH(memory, ranks, placer->rank_load, placer->free_slots);
     MP_TAKE_EACH(memory, nodes, placer->least_loaded, placer->node_copies);
-    return mp_arena_check(memory, error);
 }
 
 static void find_least_loaded(struct mp_laer_placer *placer, int node) {

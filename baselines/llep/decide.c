@@ -4,18 +4,14 @@
 
 #include "baselines/llep/llep.h"
 
-int mp_llep_create(struct mp_arena *memory, int ranks, int experts, struct mp_llep *state,
-                   struct mp_error *error) {
+void mp_llep_create(struct mp_arena *memory, int ranks, int experts, struct mp_llep *state) {
     *state = (struct mp_llep){.ranks = ranks, .experts = experts};
-    int code = mp_owned_create(memory, ranks, experts, &state->owned, error);
+    mp_owned_create(memory, ranks, experts, &state->owned);
     /* Every piece is an owner's, ends an expert or fills a helper, for good. */
-    if (!code)
-        code = mp_pieces_create(memory, experts, 2 * experts + ranks, &state->pieces, error);
-    if (!code)
-        code = mp_queue_create(memory, ranks, &state->helpers, error);
+    mp_pieces_create(memory, experts, 2 * experts + ranks, &state->pieces);
+    mp_queue_create(memory, ranks, &state->helpers);
     MP_TAKE_EACH(memory, ranks, state->load, state->foreign);
     MP_TAKE_EACH(memory, experts, state->total, state->order);
-    return code ? code : mp_arena_check(memory, error);
 }
 
 static int64_t largest(const int64_t load[], int count) {
@@ -76,13 +72,12 @@ static int place(struct mp_llep *state, const struct mp_llep_options *options, i
     int64_t left = routes - kept;
     int32_t first = state->pieces.count;
 
-    int code = mp_pieces_add(&state->pieces, expert, owner, routes, error);
-    if (!code)
-        code = spill(state, options, expert, copies, &left, error);
-    if (!code && routes > 0)
+    MP_TRY(mp_pieces_add(&state->pieces, expert, owner, routes, error));
+    MP_TRY(spill(state, options, expert, copies, &left, error));
+    if (routes > 0)
         state->pieces.item[first].routes = kept + left;
     state->load[owner] += kept + left;
-    return code;
+    return MP_OK;
 }
 
 int mp_llep_decide(struct mp_llep *state, const struct mp_llep_options *options,

@@ -20,7 +20,6 @@ static const struct mp_option option_table[] = {
 };
 
 struct llep {
-    struct mp_setting setting;
     struct mp_llep_options options;
     struct mp_llep state;
     int copies; /* foreign experts of a layer on a rank at most */
@@ -46,11 +45,10 @@ static int llep_create(void *opaque, const struct mp_setting *setting, const voi
                        "%lld",
                        setting->top_k, (long long)setting->tokens_per_rank);
     struct llep *self = opaque;
-    self->setting = *setting;
     self->options = *(const struct mp_llep_options *)options;
     self->copies = foreign_limit(setting, &self->options);
-    return mp_llep_create(mp_system_arena(self), setting->topology.ranks, setting->experts,
-                          &self->state, error);
+    mp_llep_create(mp_system_arena(self), setting->topology.ranks, setting->experts, &self->state);
+    return MP_OK;
 }
 
 static int llep_copies_limit(const void *opaque) {

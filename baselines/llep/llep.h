@@ -50,8 +50,8 @@ struct mp_llep {
     int32_t *foreign;        /* [ranks], experts of others on each rank */
     struct mp_queue helpers; /* ranks with room, by it */
 };
-int mp_llep_create(struct mp_arena *memory, int ranks, int experts, struct mp_llep *state,
-                   struct mp_error *error); /* MP_EINVAL, MP_ENOMEM */
+/* Tables are the arena's, whose user looks whether there was memory. */
+void mp_llep_create(struct mp_arena *memory, int ranks, int experts, struct mp_llep *state);
 
 /* Decides on state->total, the routes of every expert over all sources, which the caller has filled
  * in; owner is [experts].  No rank gets more than `copies` foreign experts.  Takes

@@ -5,20 +5,16 @@
 
 enum { NOT_REACHED = -1, BEGUN_WITH = -2 };
 
-int mp_lp_create(struct mp_arena *memory, const struct mp_topology *topology, int experts,
-                 struct mp_lp *state, struct mp_error *error) {
+void mp_lp_create(struct mp_arena *memory, const struct mp_topology *topology, int experts,
+                  struct mp_lp *state) {
     *state = (struct mp_lp){.ranks = topology->ranks, .experts = experts};
-    if (topology->ranks < 1 || experts < 1 || experts > INT32_MAX / topology->ranks)
-        return mp_fail(error, MP_EINVAL, "no split of %d experts over %d ranks", experts,
-                       topology->ranks);
     size_t r = (size_t)topology->ranks, e = (size_t)experts, pairs = r * e;
-    int code = mp_pieces_create(memory, experts, (int)pairs, &state->pieces, error);
+    mp_pieces_create(memory, experts, (int)pairs, &state->pieces);
     MP_TAKE_EACH(memory, r, state->load, state->first_pair, state->by_rank, state->reached);
     MP_TAKE(memory, state->begin, e + 1);
     MP_TAKE_EACH(memory, pairs, state->rank, state->expert, state->routes, state->next_pair);
     MP_TAKE_EACH(memory, e, state->by_expert, state->total);
     MP_TAKE(memory, state->of_node, (size_t)mp_topology_nodes(topology) * e);
-    return code ? code : mp_arena_check(memory, error);
 }
 
 static void add_up(struct mp_lp *state, const struct mp_topology *topology,

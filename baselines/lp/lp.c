@@ -29,12 +29,13 @@ struct lp {
     struct mp_setting setting;
     struct mp_lp_options options;
     struct mp_lp state;
-    int replicated;          /* experts of a rank */
-    int most;                /* experts of a layer on a rank */
-    int32_t *owner;          /* [experts], owned, as all below */
-    int32_t *place;          /* [experts], among those of the owner */
-    int32_t *order;          /* [experts], working memory as filled */
-    int32_t *filled;         /* [ranks] */
+    int replicated;  /* experts of a rank */
+    int most;        /* experts of a layer on a rank */
+    int32_t *owner;  /* [experts], owned, as all below */
+    int32_t *place;  /* [experts], among those of the owner */
+    int32_t *order;  /* [experts], working memory as filled */
+    int32_t *filled; /* [ranks] */
+    struct mp_placement first;
     struct mp_eplb placer;   /* with an interval */
     struct mp_recent recent; /* likewise; cells [layers][experts] */
 };
@@ -56,41 +57,37 @@ static void lay_out(const struct lp *self, struct mp_placement *home) {
 
 /* The first placement, and from it the most experts that a rank holds: under EPLB's order as many,
  * since ranks are alike there. */
-static int place_first(struct lp *self, struct mp_error *error) {
+static void place_first(struct lp *self) {
     int ranks = self->setting.topology.ranks, experts = self->setting.experts;
-    struct mp_placement home;
-    MP_TRY(mp_placement_create(ranks, experts, &home, error));
-    memset(self->filled, 0, (size_t)ranks * sizeof *self->filled);
     mp_contiguous_owners(1, experts, ranks, self->owner);
     for (int expert = 0; expert < experts; expert++)
         self->order[expert] = expert;
     number_places(self);
-    lay_out(self, &home);
+    lay_out(self, &self->first);
     for (int rank = 0; rank < ranks; rank++) {
         int held = 0;
         for (int expert = 0; expert < experts; expert++)
-            held += mp_placement_holds(&home, expert, rank);
+            held += mp_placement_holds(&self->first, expert, rank);
         self->most = held > self->most ? held : self->most;
     }
-    mp_placement_destroy(&home);
-    return MP_OK;
 }
 
-static int create_parts(struct lp *self, struct mp_error *error) {
+static int create_parts(struct lp *self) {
     struct mp_arena *memory = mp_system_arena(self);
     int ranks = self->setting.topology.ranks, experts = self->setting.experts;
 
     MP_TAKE_EACH(memory, experts, self->owner, self->place, self->order);
     MP_TAKE(memory, self->filled, (size_t)ranks);
+    mp_placement_take(memory, ranks, experts, &self->first);
+    mp_lp_create(memory, &self->setting.topology, experts, &self->state);
+    if (self->options.interval > 0) {
+        mp_eplb_create(memory, experts, experts, 1, 1, ranks, &self->placer);
+        mp_recent_create(memory, (size_t)self->setting.layers * (size_t)experts,
+                         self->options.window, &self->recent);
+    }
     if (memory->lacking)
         return MP_ENOMEM;
-    MP_TRY(mp_lp_create(memory, &self->setting.topology, experts, &self->state, error));
-    MP_TRY(place_first(self, error));
-    if (self->options.interval > 0)
-        MP_TRY(mp_eplb_create(memory, experts, experts, 1, 1, ranks, &self->placer, error));
-    if (self->options.interval > 0)
-        MP_TRY(mp_recent_create(memory, (size_t)self->setting.layers * (size_t)experts,
-                                self->options.window, &self->recent, error));
+    place_first(self);
     return MP_OK;
 }
 
@@ -99,6 +96,8 @@ static int lp_create(void *opaque, const struct mp_setting *setting, const void 
     const struct mp_lp_options *chosen = options;
     int ranks = setting->topology.ranks, experts = setting->experts, replicated;
 
+    if (experts > INT32_MAX / ranks)
+        return mp_fail(error, MP_EINVAL, "no split of %d experts over %d ranks", experts, ranks);
     if (chosen->interval > 0 && experts % ranks != 0)
         return mp_fail(error, MP_EINVAL,
                        "lp in EPLB's order (interval) needs as many experts on every rank: %d "
@@ -109,13 +108,13 @@ static int lp_create(void *opaque, const struct mp_setting *setting, const void 
     self->setting = *setting;
     self->options = *chosen;
     self->replicated = replicated;
-    return create_parts(self, error);
+    return create_parts(self);
 }
 
 static void lp_initial_holders(const void *opaque, struct mp_placement home[]) {
     const struct lp *self = opaque;
     for (int layer = 0; layer < self->setting.layers; layer++)
-        lay_out(self, &home[layer]);
+        mp_placement_copy(&home[layer], &self->first);
 }
 
 static int lp_homes_limit(const void *opaque) {

@@ -86,8 +86,10 @@ struct mp_lp {
     int32_t *reached;                /* [ranks] */
     int64_t *of_node, *total;        /* [nodes][experts], [experts], routes */
 };
-int mp_lp_create(struct mp_arena *memory, const struct mp_topology *topology, int experts,
-                 struct mp_lp *state, struct mp_error *error); /* MP_EINVAL, MP_ENOMEM */
+/* Pairs are at most INT32_MAX.  Tables are the arena's, whose user looks whether there was memory.
+ */
+void mp_lp_create(struct mp_arena *memory, const struct mp_topology *topology, int experts,
+                  struct mp_lp *state);
 
 /* Splits the load over those that hold its experts.  Deterministic.  MP_EPLAN for an expert that
  * nobody holds. */

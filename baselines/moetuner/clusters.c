@@ -6,21 +6,13 @@
 
 #include "reference/plan/load.h"
 
-int mp_clusters_create(struct mp_arena *memory, int experts, int clusters,
-                       struct mp_clusters *state, struct mp_error *error) {
-    *state = (struct mp_clusters){0};
-    if (experts < 1 || clusters < 1 || experts % clusters != 0)
-        return mp_fail(error, MP_EINVAL,
-                       "clusters have the same number of experts: %d experts can't be in %d",
-                       experts, clusters);
-    size_t all = (size_t)experts, parts = (size_t)clusters;
-    state->experts = experts;
-    state->clusters = clusters;
-    state->size = experts / clusters;
-    MP_TAKE_EACH(memory, all, state->order, state->member);
-    MP_TAKE_EACH(memory, parts, state->count, state->label, state->total);
-    MP_TAKE(memory, state->first, all + 1);
-    return mp_arena_check(memory, error);
+void mp_clusters_create(struct mp_arena *memory, int experts, int clusters,
+                        struct mp_clusters *state) {
+    *state =
+        (struct mp_clusters){.experts = experts, .clusters = clusters, .size = experts / clusters};
+    MP_TAKE_EACH(memory, experts, state->order, state->member);
+    MP_TAKE_EACH(memory, clusters, state->count, state->label, state->total);
+    MP_TAKE(memory, state->first, experts + 1);
 }
 
 static void count_totals(struct mp_clusters *state, const int64_t load[], const int32_t cluster[]) {

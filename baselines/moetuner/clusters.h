@@ -23,9 +23,9 @@ struct mp_clusters {
     int64_t *total;              /* [clusters] */
     int64_t *first;              /* [experts + 1], sums of the first ones in order */
 };
-/* MP_EINVAL unless clusters divide experts; MP_ENOMEM. */
-int mp_clusters_create(struct mp_arena *memory, int experts, int clusters,
-                       struct mp_clusters *state, struct mp_error *error);
+/* Clusters divide experts.  Tables are the arena's, whose user looks whether there was memory. */
+void mp_clusters_create(struct mp_arena *memory, int experts, int clusters,
+                        struct mp_clusters *state);
 
 /* cluster is [experts]. */
 int64_t mp_clusters_deviation(struct mp_clusters *state, const int64_t load[],

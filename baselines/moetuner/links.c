@@ -4,15 +4,14 @@
 #include "baselines/moetuner/links_match.h"
 #include "reference/plan/load.h"
 
-int mp_links_create(struct mp_arena *memory, int layers, const struct mp_topology *topology,
-                    struct mp_links *links, struct mp_error *error) {
+void mp_links_create(struct mp_arena *memory, int layers, const struct mp_topology *topology,
+                     struct mp_links *links) {
     size_t ranks = (size_t)topology->ranks, pairs = layers > 1 ? (size_t)layers - 1 : 1;
     *links = (struct mp_links){.layers = layers, .topology = *topology};
     MP_TAKE_EACH(memory, pairs * ranks * ranks, links->flow, links->order);
     MP_TAKE_EACH(memory, pairs, links->low, links->seconds);
     MP_TAKE_EACH(memory, 2 * ranks, links->parent, links->rows, links->columns);
     MP_TAKE_EACH(memory, ranks, links->room, links->node, links->map);
-    return mp_arena_check(memory, error);
 }
 
 /* ---- what a placement takes ---- */

@@ -37,9 +37,9 @@ struct mp_links {
     int32_t *room, *node;        /* [R] */
     int32_t *map;                /* [R] */
 };
-/* All flows 0.  MP_ENOMEM. */
-int mp_links_create(struct mp_arena *memory, int layers, const struct mp_topology *topology,
-                    struct mp_links *links, struct mp_error *error);
+/* All flows 0.  Tables are the arena's, whose user looks whether there was memory. */
+void mp_links_create(struct mp_arena *memory, int layers, const struct mp_topology *topology,
+                     struct mp_links *links);
 
 static inline int64_t *mp_links_flow(const struct mp_links *links, int layer) {
     size_t ranks = (size_t)links->topology.ranks;

@@ -26,6 +26,7 @@ struct part {
     double *value; /* [columns] of the solution to begin with; owned */
     int values;
     bool lacks_memory;
+    struct mp_arena memory; /* of working tables */
     const int32_t *rank;
 };
 
@@ -271,27 +272,25 @@ static int solve_part(struct part *part, const struct mp_program_limits *limits,
                       struct mp_program_result *result, struct mp_error *error) {
     size_t boundaries = (size_t)(part->right - part->left),
            ranks = (size_t)part->links->topology.ranks;
-    struct boundary *boundary = calloc(boundaries, sizeof *boundary);
-    double *time = malloc(boundaries * 2 * ranks * ranks * sizeof *time);
-    int *column = calloc(ranks * ranks, sizeof *column);
-    int code = MP_OK;
+    struct boundary *boundary;
+    double *time;
+    int *column;
+    MP_TAKE(&part->memory, boundary, boundaries);
+    MP_TAKE(&part->memory, time, boundaries * 2 * ranks * ranks);
+    MP_TAKE(&part->memory, column, ranks * ranks);
     part->rank = rank;
-    part->lacks_memory = !boundary || !time || !column;
+    part->lacks_memory = part->memory.lacking > 0;
     if (!part->lacks_memory) {
         add_nodes(part);
         add_boundaries(part, boundary, time, column);
     }
     if (part->lacks_memory)
-        code = mp_fail(error, MP_ENOMEM, "no memory for a program of %d layers and %zu ranks",
+        return mp_fail(error, MP_ENOMEM, "no memory for a program of %d layers and %zu ranks",
                        part->right - part->left + 1, ranks);
-    else
-        code = mp_program_solve(part->program, limits, true, part->value, result, error);
-    if (!code && (result->status == MP_PROGRAM_SOLVED || result->status == MP_PROGRAM_LIMITED))
+    MP_TRY(mp_program_solve(part->program, limits, true, part->value, result, error));
+    if (result->status == MP_PROGRAM_SOLVED || result->status == MP_PROGRAM_LIMITED)
         read_ranks(part, rank);
-    free(boundary);
-    free(time);
-    free(column);
-    return code;
+    return MP_OK;
 }
 
 int mp_links_program(struct mp_links *links, int first, int last,
@@ -315,6 +314,7 @@ int mp_links_program(struct mp_links *links, int first, int last,
     if (!code)
         *bound = result->bound / part.scale;
     mp_program_destroy(part.program);
+    mp_arena_release(&part.memory);
     free(part.value);
     return code;
 }

@@ -64,7 +64,7 @@ static double seconds_of_route(const struct mp_setting *setting, double bandwidt
     return bandwidth > 0 ? (double)setting->route_bytes / bandwidth : 0;
 }
 
-static int create_parts(struct moetuner *self, struct mp_error *error) {
+static void create_parts(struct moetuner *self) {
     struct mp_arena *memory = mp_system_arena(self);
     const struct mp_setting *setting = &self->setting;
     int layers = setting->layers, experts = setting->experts, ranks = setting->topology.ranks;
@@ -72,15 +72,13 @@ static int create_parts(struct moetuner *self, struct mp_error *error) {
     MP_TAKE(memory, self->next, next_cells(setting) + 1);
     MP_TAKE(memory, self->rank, (size_t)layers * (size_t)ranks);
     MP_TAKE(memory, self->owner, (size_t)experts);
-    int code = mp_clusters_create(memory, experts, ranks, &self->clusters, error);
-    if (!code)
-        code = mp_links_create(memory, layers, &setting->topology, &self->links, error);
+    mp_clusters_create(memory, experts, ranks, &self->clusters);
+    mp_links_create(memory, layers, &setting->topology, &self->links);
     double between = seconds_of_route(setting, setting->bandwidth);
     double in_node = seconds_of_route(setting, setting->bandwidth_in_node);
     bool slower = mp_topology_nodes(&setting->topology) > 1 && in_node > between;
     self->links.between = between;
     self->links.in_node = slower ? between : in_node;
-    return code;
 }
 
 static int moetuner_create(void *opaque, const struct mp_setting *setting, const void *options,
@@ -94,7 +92,8 @@ static int moetuner_create(void *opaque, const struct mp_setting *setting, const
     struct moetuner *self = opaque;
     self->setting = *setting;
     self->options = *given;
-    return create_parts(self, error);
+    create_parts(self);
+    return MP_OK;
 }
 
 static int moetuner_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
@@ -125,9 +124,9 @@ static bool leaves_much(const struct moetuner *self, const int64_t load[], int64
 static int place_clusters(struct moetuner *self, struct mp_error *error) {
     const struct options *options = &self->options;
     const struct mp_program_limits limits = {.gap = options->gap, .nodes = options->nodes};
-    int experts = self->setting.experts, code = MP_OK;
+    int experts = self->setting.experts;
     int64_t deviation = 0, bounds = 0;
-    for (int layer = 0; layer < self->setting.layers && !code; layer++) {
+    for (int layer = 0; layer < self->setting.layers; layer++) {
         const int64_t *load = self->load + (size_t)layer * (size_t)experts;
         int32_t *cluster = self->cluster + (size_t)layer * (size_t)experts;
         int64_t bound = mp_clusters_bound(&self->clusters, load);
@@ -135,12 +134,10 @@ static int place_clusters(struct moetuner *self, struct mp_error *error) {
         int64_t found = mp_clusters_deviation(&self->clusters, load, cluster);
         if (leaves_much(self, load, found, bound)) {
             struct mp_program_result result;
-            code = mp_clusters_program(&self->clusters, load, &limits, cluster, &bound, &result,
-                                       error);
-            if (!code) {
-                count_program(self, &result);
-                found = mp_clusters_deviation(&self->clusters, load, cluster);
-            }
+            MP_TRY(mp_clusters_program(&self->clusters, load, &limits, cluster, &bound, &result,
+                                       error));
+            count_program(self, &result);
+            found = mp_clusters_deviation(&self->clusters, load, cluster);
         }
         deviation += found;
         bounds += bound;
@@ -149,7 +146,7 @@ static int place_clusters(struct moetuner *self, struct mp_error *error) {
     self->facts.deviation = (double)deviation / clusters;
     self->facts.deviation_bound = (double)bounds / clusters;
     self->facts.clusters_gap = mp_program_gap((double)deviation, (double)bounds);
-    return code;
+    return MP_OK;
 }
 
 /* Transitions between clusters, from those between experts. */
@@ -182,39 +179,34 @@ static int program_layers(const struct moetuner *self) {
 static int improve_links(struct moetuner *self, double *bound, struct mp_error *error) {
     const struct options *options = &self->options;
     const struct mp_program_limits limits = {.gap = options->gap, .nodes = options->nodes};
-    int layers = self->setting.layers, span = program_layers(self), code = MP_OK;
+    int layers = self->setting.layers, span = program_layers(self), last = -1;
     int stride = span > 1 ? span / 2 : 1;
-    for (int first = 0; !code; first += stride) {
-        int last = first + span < layers ? first + span - 1 : layers - 1;
+    for (int first = 0; last < layers - 1; first += stride) {
         double of_part;
         struct mp_program_result result;
-        code = mp_links_program(&self->links, first, last, &limits, self->rank, &of_part, &result,
-                                error);
-        if (!code) {
-            count_program(self, &result);
-            *bound = span == layers && of_part > *bound ? of_part : *bound;
-        }
-        if (last == layers - 1)
-            break;
+        last = first + span < layers ? first + span - 1 : layers - 1;
+        MP_TRY(mp_links_program(&self->links, first, last, &limits, self->rank, &of_part, &result,
+                                error));
+        count_program(self, &result);
+        *bound = span == layers && of_part > *bound ? of_part : *bound;
     }
-    return code;
+    return MP_OK;
 }
 
 static int place_links(struct moetuner *self, struct mp_error *error) {
     const struct options *options = &self->options;
-    int code = MP_OK;
     sum_flows(self);
     double bound = mp_links_bound(&self->links);
     mp_links_search(&self->links, self->rank);
     double seconds = mp_links_seconds(&self->links, self->rank);
     if (options->solver == ILP && mp_program_gap(seconds, bound) > options->gap) {
-        code = improve_links(self, &bound, error);
+        MP_TRY(improve_links(self, &bound, error));
         seconds = mp_links_seconds(&self->links, self->rank);
     }
     self->facts.links = seconds;
     self->facts.links_bound = bound < seconds ? bound : seconds;
     self->facts.links_gap = mp_program_gap(seconds, bound);
-    return code;
+    return MP_OK;
 }
 
 static void write_homes(struct moetuner *self, const struct mp_placement home[],

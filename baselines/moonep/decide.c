@@ -2,27 +2,20 @@
 
 #include "baselines/moonep/moonep.h"
 
-int mp_moonep_create(struct mp_arena *memory, int ranks, int experts, struct mp_moonep *state,
-                     struct mp_error *error) {
+void mp_moonep_create(struct mp_arena *memory, int ranks, int experts, struct mp_moonep *state) {
     *state = (struct mp_moonep){.ranks = ranks, .experts = experts};
-    int code = mp_owned_create(memory, ranks, experts, &state->group, error);
+    mp_owned_create(memory, ranks, experts, &state->group);
     /* Every taking uses up an expert or fills a rank; what is left of an expert is its owner's. */
-    if (!code)
-        code = mp_pieces_create(memory, experts, 2 * experts + ranks, &state->pieces, error);
-    if (!code)
-        code = mp_queue_create(memory, ranks, &state->above, error);
-    if (!code)
-        code = mp_queue_create(memory, ranks, &state->below, error);
-    if (!code)
-        code = mp_queue_create(memory, experts, &state->left, error);
-    if (!code)
-        code = mp_queue_create(memory, ranks, &state->takers, error);
+    mp_pieces_create(memory, experts, 2 * experts + ranks, &state->pieces);
+    mp_queue_create(memory, ranks, &state->above);
+    mp_queue_create(memory, ranks, &state->below);
+    mp_queue_create(memory, experts, &state->left);
+    mp_queue_create(memory, ranks, &state->takers);
     size_t r = (size_t)ranks, e = (size_t)experts;
     MP_TAKE(memory, state->total, e);
     MP_TAKE_EACH(memory, r, state->lack, state->quota, state->order, state->first_taker,
                  state->first_taking, state->next_taker);
     MP_TAKE(memory, state->taking, e + r);
-    return code ? code : mp_arena_check(memory, error);
 }
 
 /* Every rank's group and its routes; nobody takes any yet.  Returns all routes. */

@@ -10,7 +10,6 @@ static const struct mp_option option_table[] = {
 };
 
 struct moonep {
-    int experts, ranks;
     struct mp_moonep_options options;
     struct mp_moonep state;
 };
@@ -18,18 +17,18 @@ struct moonep {
 static int moonep_create(void *opaque, const struct mp_setting *setting, const void *options,
                          struct mp_error *error) {
     struct moonep *self = opaque;
-    self->experts = setting->experts;
-    self->ranks = setting->topology.ranks;
+    (void)error;
     self->options = *(const struct mp_moonep_options *)options;
-    return mp_moonep_create(mp_system_arena(self), setting->topology.ranks, setting->experts,
-                            &self->state, error);
+    mp_moonep_create(mp_system_arena(self), setting->topology.ranks, setting->experts,
+                     &self->state);
+    return MP_OK;
 }
 
 /* The experts of one other group, the largest. */
 static int moonep_copies_limit(const void *opaque) {
-    const struct moonep *self = opaque;
+    const struct mp_moonep *state = &((const struct moonep *)opaque)->state;
 
-    return self->ranks > 1 ? (self->experts + self->ranks - 1) / self->ranks : 0;
+    return state->ranks > 1 ? (state->experts + state->ranks - 1) / state->ranks : 0;
 }
 
 static int moonep_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,

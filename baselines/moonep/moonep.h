@@ -55,8 +55,8 @@ struct mp_moonep_taking {
     int64_t routes;
     int32_t expert, next;
 };
-int mp_moonep_create(struct mp_arena *memory, int ranks, int experts, struct mp_moonep *state,
-                     struct mp_error *error); /* MP_EINVAL, MP_ENOMEM */
+/* Tables are the arena's, whose user looks whether there was memory. */
+void mp_moonep_create(struct mp_arena *memory, int ranks, int experts, struct mp_moonep *state);
 
 /* Decides on state->total, the routes of every expert over all sources, which the caller has filled
  * in; owner is [experts].  Takes O((experts + ranks) log (experts + ranks)). */

@@ -5,28 +5,15 @@
 
 #include "baselines/nodewise/nodewise.h"
 
-int mp_nodewise_node_create(struct mp_arena *memory, int most_ranks, int experts, int copies,
-                            struct mp_nodewise_node *node, struct mp_error *error) {
-    *node = (struct mp_nodewise_node){.most_ranks = most_ranks, .experts = experts};
-    if (most_ranks < 1 || experts < 1)
-        return mp_fail(error, MP_EINVAL, "no node of %d ranks with %d experts", most_ranks,
-                       experts);
-    size_t ranks = (size_t)most_ranks;
-    node->capacity = experts + most_ranks * copies;
-    MP_TAKE(memory, node->first, ranks);
-    MP_TAKE(memory, node->copies, ranks);
-    MP_TAKE(memory, node->given, ranks);
-    MP_TAKE(memory, node->load, ranks);
-    MP_TAKE(memory, node->lack, ranks);
-    MP_TAKE(memory, node->order, ranks);
-    MP_TAKE(memory, node->share, node->capacity);
-    MP_TAKE(memory, node->kept_share, node->capacity);
-    MP_TAKE(memory, node->kept_first, ranks);
-    MP_TAKE(memory, node->kept_copies, ranks);
-    MP_TAKE(memory, node->kept_load, ranks);
-    MP_TRY(mp_queue_create(memory, most_ranks, &node->above, error));
-    MP_TRY(mp_queue_create(memory, most_ranks, &node->below, error));
-    return mp_arena_check(memory, error);
+void mp_nodewise_node_create(struct mp_arena *memory, int most_ranks, int experts, int copies,
+                             struct mp_nodewise_node *node) {
+    *node = (struct mp_nodewise_node){0};
+    MP_TAKE_EACH(memory, most_ranks, node->first, node->copies, node->given, node->load, node->lack,
+                 node->order);
+    MP_TAKE_EACH(memory, most_ranks, node->kept_first, node->kept_copies, node->kept_load);
+    MP_TAKE_EACH(memory, experts + most_ranks * copies, node->share, node->kept_share);
+    mp_queue_create(memory, most_ranks, &node->above);
+    mp_queue_create(memory, most_ranks, &node->below);
 }
 
 void mp_nodewise_node_begin(struct mp_nodewise_node *node, int ranks) {

@@ -43,11 +43,11 @@ struct way {
 };
 
 struct nodewise {
+    struct mp_recent recent; /* first, as its hooks want it; cells [layers][experts] */
     struct mp_setting setting;
     struct mp_topology topology;        /* nodes of one rank are one node */
     struct mp_nodewise_options options; /* memory resolved to a number */
     struct mp_nodewise_costs costs;
-    struct mp_recent recent; /* cells [layers][experts] */
     struct mp_nodewise_node node;
     struct mp_pieces pieces;
     struct mp_expert_chunks chunks;
@@ -61,32 +61,22 @@ struct nodewise {
     int32_t *with;   /* [nodes] */
 };
 
-static int create_parts(struct nodewise *self, struct mp_error *error) {
+static void create_parts(struct nodewise *self) {
     struct mp_arena *memory = mp_system_arena(self);
-    const struct mp_setting *setting = &self->setting;
-    size_t experts = (size_t)setting->experts;
+    int layers = self->setting.layers, experts = self->setting.experts,
+        ranks = self->topology.ranks;
     int nodes = mp_topology_nodes(&self->topology), of_node = self->topology.ranks_per_node;
-    MP_TAKE(memory, self->total, experts);
-    MP_TAKE(memory, self->order, experts);
-    MP_TAKE(memory, self->demand, experts * (size_t)nodes);
-    MP_TAKE(memory, self->work, (size_t)nodes);
-    MP_TAKE(memory, self->memory, 2 * (size_t)(nodes + setting->topology.ranks) + experts);
-    MP_TAKE(memory, self->way, (size_t)setting->topology.ranks);
-    MP_TAKE(memory, self->with, (size_t)nodes);
-    MP_TAKE(memory, self->holder, (size_t)of_node);
-    int code = mp_recent_create(memory, (size_t)setting->layers * experts, self->options.window,
-                                &self->recent, error);
-    if (!code)
-        code = mp_nodewise_node_create(memory, of_node, setting->experts, self->options.memory,
-                                       &self->node, error);
-    if (!code) /* for owners and every rank's copies */
-        code = mp_pieces_create(memory, setting->experts,
-                                setting->experts + self->topology.ranks * self->options.memory,
-                                &self->pieces, error);
-    mp_expert_chunks_create(memory, &self->topology, setting->layers,
-                            setting->experts + self->topology.ranks * self->options.memory,
-                            &self->chunks);
-    return code;
+    int places = experts + ranks * self->options.memory; /* owners and every rank's copies */
+    MP_TAKE_EACH(memory, experts, self->total, self->order);
+    MP_TAKE(memory, self->demand, (size_t)experts * (size_t)nodes);
+    MP_TAKE_EACH(memory, nodes, self->work, self->with);
+    MP_TAKE(memory, self->memory, 2 * (size_t)(nodes + ranks) + (size_t)experts);
+    MP_TAKE(memory, self->way, ranks);
+    MP_TAKE(memory, self->holder, of_node);
+    mp_recent_create(memory, (size_t)layers * (size_t)experts, self->options.window, &self->recent);
+    mp_nodewise_node_create(memory, of_node, experts, self->options.memory, &self->node);
+    mp_pieces_create(memory, experts, places, &self->pieces);
+    mp_expert_chunks_create(memory, &self->topology, layers, places, &self->chunks);
 }
 
 static int least(int a, int b) {
@@ -147,7 +137,8 @@ static int nodewise_create(void *opaque, const struct mp_setting *setting, const
         self->setting.ranks_per_gate = self->options.ranks_per_gate;
     mp_nodewise_costs(&self->setting, &self->costs);
     MP_TRY(settle_chunks(self, error));
-    return create_parts(self, error);
+    create_parts(self);
+    return MP_OK;
 }
 
 static int nodewise_copies_limit(const void *opaque) {
@@ -293,7 +284,7 @@ static int chunks_of(const struct nodewise *self, int cover) {
 static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
     struct nodewise *self = opaque;
     const struct mp_topology *topology = &self->topology;
-    int nodes = mp_topology_nodes(topology), code = MP_OK, cover = self->options.cover;
+    int nodes = mp_topology_nodes(topology), cover = self->options.cover;
     int limit = least(self->setting.experts, self->options.memory * topology->ranks_per_node);
     if (cover == MP_AUTO)
         cover = choose_cover(self, plan->layer, plan->during.owner, limit);
@@ -306,15 +297,14 @@ static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_er
         if (self->options.even)
             mp_nodewise_node_even_out(&self->node, &self->costs, false, self->options.memory);
         for (int rank = 0; rank < self->node.ranks; rank++)
-            for (int32_t at = self->node.first[rank]; at >= 0 && !code;
-                 at = self->node.share[at].next) {
+            for (int32_t at = self->node.first[rank]; at >= 0; at = self->node.share[at].next) {
                 int expert = self->node.share[at].expert;
                 int there = mp_topology_node_begin(topology, node) + rank;
                 if (!mp_placement_holds(&plan->during, expert, there))
-                    code = mp_plan_add_copy(plan, expert, there, MP_STAGE_BEFORE_GATE, error);
+                    MP_TRY(mp_plan_add_copy(plan, expert, there, MP_STAGE_BEFORE_GATE, error));
             }
     }
-    return code;
+    return MP_OK;
 }
 
 /* ---- after it ---- */
@@ -409,12 +399,12 @@ static void fill_node(struct nodewise *self, const struct mp_plan *plan, int nod
 }
 
 static int add_pieces(struct nodewise *self, int node, struct mp_error *error) {
-    int begin = mp_topology_node_begin(&self->topology, node), code = MP_OK;
+    int begin = mp_topology_node_begin(&self->topology, node);
     for (int rank = 0; rank < self->node.ranks; rank++)
-        for (int32_t at = self->node.first[rank]; at >= 0 && !code; at = self->node.share[at].next)
-            code = mp_pieces_add(&self->pieces, self->node.share[at].expert, begin + rank,
-                                 self->node.share[at].routes, error);
-    return code;
+        for (int32_t at = self->node.first[rank]; at >= 0; at = self->node.share[at].next)
+            MP_TRY(mp_pieces_add(&self->pieces, self->node.share[at].expert, begin + rank,
+                                 self->node.share[at].routes, error));
+    return MP_OK;
 }
 
 static int nodewise_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
@@ -444,14 +434,6 @@ static int nodewise_after_step(void *opaque, int64_t iteration, const struct mp_
     return MP_OK;
 }
 
-static size_t nodewise_save(const void *opaque, void *buffer, size_t size) {
-    return mp_recent_save(&((const struct nodewise *)opaque)->recent, buffer, size);
-}
-
-static int nodewise_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
-    return mp_recent_load(&((struct nodewise *)opaque)->recent, buffer, size, error);
-}
-
 const struct mp_system mp_system_nodewise = {
     .abi = MP_SYSTEM_ABI,
     .name = "nodewise",
@@ -474,6 +456,6 @@ const struct mp_system mp_system_nodewise = {
     .before_gate = nodewise_before_gate,
     .after_gate = nodewise_after_gate,
     .after_step = nodewise_after_step,
-    .save = nodewise_save,
-    .load = nodewise_load,
+    .save = mp_recent_save,
+    .load = mp_recent_load,
 };

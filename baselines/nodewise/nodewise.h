@@ -91,8 +91,7 @@ struct mp_nodewise_share {
 
 /* The ranks of a node at work. */
 struct mp_nodewise_node {
-    int ranks; /* of this node */
-    int experts, most_ranks;
+    int ranks;                       /* of this node */
     int32_t *first;                  /* [ranks] shares of a rank, -1: none */
     int32_t *copies;                 /* [ranks] that it would have to get */
     int32_t *given;                  /* [ranks] experts of which copies were made here */
@@ -100,15 +99,16 @@ struct mp_nodewise_node {
     int64_t *lack;                   /* [ranks] below the even share; above it: negative */
     int32_t *order;                  /* [ranks] working memory */
     struct mp_nodewise_share *share; /* [capacity] */
-    int shares, capacity;
+    int shares;
     struct mp_nodewise_share *kept_share; /* [capacity] what was before, while others are tried */
     int32_t *kept_first, *kept_copies;    /* [ranks] */
     int64_t *kept_load;                   /* [ranks] */
     struct mp_queue above, below;
 };
-/* With room for owners of all experts and so many copies on each rank.  MP_EINVAL, MP_ENOMEM. */
-int mp_nodewise_node_create(struct mp_arena *memory, int most_ranks, int experts, int copies,
-                            struct mp_nodewise_node *node, struct mp_error *error);
+/* With room for owners of all experts and so many copies on each rank: `capacity` shares.  Tables
+ * are the arena's, whose user looks whether there was memory. */
+void mp_nodewise_node_create(struct mp_arena *memory, int most_ranks, int experts, int copies,
+                             struct mp_nodewise_node *node);
 /* So many ranks with nothing to do and no copies. */
 void mp_nodewise_node_begin(struct mp_nodewise_node *node, int ranks);
 /* A rank computes so many routes of an expert; it has none of it yet. */

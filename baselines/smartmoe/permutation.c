@@ -55,15 +55,13 @@ static void list_wholes(struct mp_permutation *state) {
         state->whole_begin[low] = end;
 }
 
-static int allocate(struct mp_arena *memory, struct mp_permutation *state, struct mp_error *error) {
-    size_t experts = (size_t)state->experts, ranks = (size_t)state->ranks;
+static void allocate(struct mp_arena *memory, struct mp_permutation *state) {
     size_t subsets = (size_t)1 << state->workers * state->each;
 
-    MP_TAKE_EACH(memory, experts, state->order, state->device, state->other, state->member);
-    MP_TAKE_EACH(memory, ranks, state->count, state->tally);
-    MP_TAKE(memory, state->sum, ranks + MP_PERMUTATION_ITEMS);
+    MP_TAKE_EACH(memory, state->experts, state->order, state->device, state->other, state->member);
+    MP_TAKE_EACH(memory, state->ranks, state->count, state->tally);
+    MP_TAKE(memory, state->sum, state->ranks + MP_PERMUTATION_ITEMS);
     MP_TAKE_EACH(memory, subsets, state->load, state->best, state->last, state->whole);
-    return mp_arena_check(memory, error);
 }
 
 int mp_permutation_create(struct mp_arena *memory, int experts, int ranks,
@@ -85,8 +83,8 @@ int mp_permutation_create(struct mp_arena *memory, int experts, int ranks,
         return mp_fail(error, MP_EINVAL, "smartmoe forms at most %d groups, not %d",
                        MP_PERMUTATION_ITEMS, groups);
     choose_shape(state, groups);
-    MP_TRY(allocate(memory, state, error));
-    if (state->workers > 0)
+    allocate(memory, state);
+    if (state->workers > 0 && !memory->lacking)
         list_wholes(state);
     return MP_OK;
 }

@@ -38,12 +38,12 @@ static const struct mp_option option_table[] = {
 };
 
 struct smartmoe {
+    struct mp_recent history; /* first, as its hooks want it; cells [layers][experts] */
     int layers, experts, ranks;
     struct mp_smartmoe_options options;
     struct mp_permutation permutation;
-    struct mp_recent history; /* cells [layers][experts] */
-    int32_t *owner;           /* [experts], working memory */
-    void *exchange;           /* of mp_system_fastermoe, or NULL: tokens go to owners at once */
+    int32_t *owner; /* [experts], working memory */
+    void *exchange; /* of mp_system_fastermoe, or NULL: tokens go to owners at once */
 };
 
 static void smartmoe_destroy(void *opaque) {
@@ -84,15 +84,14 @@ static int smartmoe_create(void *opaque, const struct mp_setting *setting, const
     self->experts = setting->experts;
     self->ranks = setting->topology.ranks;
     self->options = *(const struct mp_smartmoe_options *)options;
-    int code =
-        mp_permutation_create(memory, self->experts, replicates(self) ? self->experts : self->ranks,
-                              (enum mp_smartmoe_solver)self->options.solver, self->options.groups,
-                              &self->permutation, error);
-    if (!code)
-        code = mp_recent_create(memory, (size_t)self->layers * (size_t)self->experts,
-                                self->options.history, &self->history, error);
+    MP_TRY(mp_permutation_create(memory, self->experts,
+                                 replicates(self) ? self->experts : self->ranks,
+                                 (enum mp_smartmoe_solver)self->options.solver,
+                                 self->options.groups, &self->permutation, error));
+    mp_recent_create(memory, (size_t)self->layers * (size_t)self->experts, self->options.history,
+                     &self->history);
     MP_TAKE(memory, self->owner, (size_t)self->experts);
-    return code ? code : create_exchange(self, setting, error);
+    return create_exchange(self, setting, error);
 }
 
 static void smartmoe_initial_owners(const void *opaque, int32_t owner[]) {
@@ -167,16 +166,6 @@ static int smartmoe_after_step(void *opaque, int64_t iteration, const struct mp_
     return MP_OK;
 }
 
-static size_t smartmoe_save(const void *opaque, void *buffer, size_t size) {
-    const struct smartmoe *self = opaque;
-    return mp_recent_save(&self->history, buffer, size);
-}
-
-static int smartmoe_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
-    struct smartmoe *self = opaque;
-    return mp_recent_load(&self->history, buffer, size, error);
-}
-
 const struct mp_system mp_system_smartmoe = {
     .abi = MP_SYSTEM_ABI,
     .name = "smartmoe",
@@ -203,6 +192,6 @@ const struct mp_system mp_system_smartmoe = {
     .copies_limit = smartmoe_copies_limit,
     .after_gate = smartmoe_after_gate,
     .after_step = smartmoe_after_step,
-    .save = smartmoe_save,
-    .load = smartmoe_load,
+    .save = mp_recent_save,
+    .load = mp_recent_load,
 };

@@ -73,7 +73,7 @@ struct mp_permutation {
 };
 
 /* `experts` is a multiple of `ranks`.  MP_EINVAL: not so, or too many experts for dynamic
- * programming; MP_ENOMEM. */
+ * programming.  Tables are the arena's, whose user looks whether there was memory. */
 int mp_permutation_create(struct mp_arena *memory, int experts, int ranks,
                           enum mp_smartmoe_solver solver, int groups, struct mp_permutation *state,
                           struct mp_error *error);

@@ -58,34 +58,16 @@ static int find_homes(const struct mp_slots *slots, struct mp_placement *home,
     return MP_OK;
 }
 
-/* The layout that follows from a layer's popularity; none yet: equal goals. */
-static int lay_out(struct swiftmoe *self, int layer, struct mp_error *error) {
-    struct mp_slots *slots = &self->layouts.slots[layer];
-    int experts = slots->experts;
-    MP_TRY(mp_swiftmoe_counts(self->popularity.sum + (size_t)layer * (size_t)experts, experts,
-                              slots->ranks * slots->per_rank, self->difference, self->count,
-                              error));
-    mp_swiftmoe_place(self->count, slots);
-    return MP_OK;
-}
-
+/* The layouts that follow from layers' popularity; none yet: equal goals. */
 static int lay_out_all(struct swiftmoe *self, struct mp_error *error) {
-
-    for (int layer = 0; layer < self->layouts.layers; layer++)
-        MP_TRY(lay_out(self, layer, error));
+    for (int layer = 0; layer < self->layouts.layers; layer++) {
+        struct mp_slots *slots = &self->layouts.slots[layer];
+        const int64_t *popularity = self->popularity.sum + (size_t)layer * (size_t)slots->experts;
+        MP_TRY(mp_swiftmoe_counts(popularity, slots->experts, slots->ranks * slots->per_rank,
+                                  self->difference, self->count, error));
+        mp_swiftmoe_place(self->count, slots);
+    }
     return MP_OK;
-}
-
-static int create_parts(struct swiftmoe *self, const struct mp_setting *setting, int per_rank,
-                        struct mp_error *error) {
-    struct mp_arena *memory = mp_system_arena(self);
-    size_t experts = (size_t)setting->experts;
-
-    MP_TAKE_EACH(memory, experts, self->difference, self->count);
-    MP_TRY(
-        mp_recent_create(memory, (size_t)setting->layers * experts, 1, &self->popularity, error));
-    return mp_layouts_create(memory, setting->layers, setting->topology.ranks, setting->experts,
-                             per_rank, 0, &self->layouts, error);
 }
 
 static int swiftmoe_create(void *opaque, const struct mp_setting *setting, const void *options,
@@ -94,12 +76,20 @@ static int swiftmoe_create(void *opaque, const struct mp_setting *setting, const
     const int per_rank = mp_swiftmoe_slots(setting, options);
     MP_TRY(check(setting, options, error));
     struct swiftmoe *self = opaque;
+    struct mp_arena *memory = mp_system_arena(self);
     self->slot_capacity = mp_slot_capacity(setting, per_rank, chosen->capacity_factor);
     self->offload = chosen->offload;
-    MP_TRY(create_parts(self, setting, per_rank, error));
+    MP_TAKE_EACH(memory, setting->experts, self->difference, self->count);
+    mp_recent_create(memory, (size_t)setting->layers * (size_t)setting->experts, 1,
+                     &self->popularity);
+    mp_layouts_create(memory, setting->layers, setting->topology.ranks, setting->experts, per_rank,
+                      0, &self->layouts);
+    if (memory->lacking)
+        return MP_ENOMEM;
     MP_TRY(lay_out_all(self, error));
     /* A run that was restored on other ranks begins with this layout whatever was popular. */
-    return mp_layouts_keep_earlier(&self->layouts, error);
+    mp_layouts_keep_earlier(&self->layouts);
+    return MP_OK;
 }
 
 static void swiftmoe_policy(const void *opaque, struct mp_policy *policy) {
@@ -129,12 +119,12 @@ static int swiftmoe_after_step(void *opaque, int64_t iteration, const struct mp_
 
     (void)iteration;
     mp_recent_push_totals(&self->popularity, load, layers);
-    int code = lay_out_all(self, error);
-    for (int layer = 0; layer < layers && !code; layer++) {
-        code = find_homes(&self->layouts.slots[layer], &change->next[layer], error);
+    MP_TRY(lay_out_all(self, error));
+    for (int layer = 0; layer < layers; layer++) {
+        MP_TRY(find_homes(&self->layouts.slots[layer], &change->next[layer], error));
         change->changed |= !mp_placement_equal(&change->next[layer], &home[layer]);
     }
-    return code;
+    return MP_OK;
 }
 
 static size_t swiftmoe_save(const void *opaque, void *buffer, size_t size) {

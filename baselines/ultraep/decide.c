@@ -5,22 +5,17 @@
 
 enum { FIRST_TRIES = 3, PROBES = 4 };
 
-int mp_ultraep_create(struct mp_arena *memory, int ranks, int experts, struct mp_ultraep *state,
-                      struct mp_error *error) {
+void mp_ultraep_create(struct mp_arena *memory, int ranks, int experts, struct mp_ultraep *state) {
     *state = (struct mp_ultraep){.ranks = ranks, .experts = experts};
     /* Every quota fills a rank, ends an expert or relieves a rank, for good. */
     size_t r = (size_t)ranks, e = (size_t)experts, quotas = e + 2 * r;
-    int code = mp_owned_create(memory, ranks, experts, &state->owned, error);
-    if (!code)
-        code = mp_pieces_create(memory, experts, (int)(e + quotas), &state->pieces, error);
-    if (!code)
-        code = mp_queue_create(memory, ranks, &state->fullest, error);
-    if (!code)
-        code = mp_queue_create(memory, ranks, &state->room, error);
+    mp_owned_create(memory, ranks, experts, &state->owned);
+    mp_pieces_create(memory, experts, (int)(e + quotas), &state->pieces);
+    mp_queue_create(memory, ranks, &state->fullest);
+    mp_queue_create(memory, ranks, &state->room);
     MP_TAKE_EACH(memory, e, state->total, state->order);
     MP_TAKE(memory, state->copies, r);
     MP_TAKE(memory, state->quota, quotas);
-    return code ? code : mp_arena_check(memory, error);
 }
 
 /* An expert's routes to those with most room.  Returns what of `need` is left. */

@@ -21,7 +21,6 @@ static const struct mp_option option_table[] = {
 };
 
 struct ultraep {
-    int experts, ranks;
     struct mp_ultraep_options options;
     struct mp_ultraep state;
 };
@@ -29,19 +28,21 @@ struct ultraep {
 static int ultraep_create(void *opaque, const struct mp_setting *setting, const void *options,
                           struct mp_error *error) {
     struct ultraep *self = opaque;
-    self->experts = setting->experts;
-    self->ranks = setting->topology.ranks;
+    (void)error;
     self->options = *(const struct mp_ultraep_options *)options;
-    return mp_ultraep_create(mp_system_arena(self), setting->topology.ranks, setting->experts,
-                             &self->state, error);
+    mp_ultraep_create(mp_system_arena(self), setting->topology.ranks, setting->experts,
+                      &self->state);
+    return MP_OK;
 }
 
 static int ultraep_copies_limit(const void *opaque) {
     const struct ultraep *self = opaque;
 
-    if (self->ranks == 1)
+    int redundant = self->options.redundant, experts = self->state.experts;
+
+    if (self->state.ranks == 1)
         return 0;
-    return self->options.redundant < self->experts ? self->options.redundant : self->experts;
+    return redundant < experts ? redundant : experts;
 }
 
 /* Copies of all layers share their slots. */

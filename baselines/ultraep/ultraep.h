@@ -61,8 +61,8 @@ struct mp_ultraep {
     struct mp_ultraep_quota *quota; /* [experts + 2 * ranks], of the node */
     int quotas;
 };
-int mp_ultraep_create(struct mp_arena *memory, int ranks, int experts, struct mp_ultraep *state,
-                      struct mp_error *error); /* MP_EINVAL, MP_ENOMEM */
+/* Tables are the arena's, whose user looks whether there was memory. */
+void mp_ultraep_create(struct mp_arena *memory, int ranks, int experts, struct mp_ultraep *state);
 
 /* Decides on state->total, the routes of every expert over all sources, which the caller has filled
  * in and which is used up; owner is [experts]. */

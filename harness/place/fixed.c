@@ -10,11 +10,12 @@ struct fixed {
     int active;
 };
 
-static int fill(struct fixed *self, const struct mp_place_map *map, struct mp_layouts *layouts,
-                struct mp_error *error) {
+static int fill(struct fixed *self, const struct mp_place_map *map, struct mp_layouts *layouts) {
     const size_t slots = (size_t)map->ranks * (size_t)map->per_rank;
-    MP_TRY(mp_layouts_create(mp_system_arena(self), map->layers, map->ranks, map->experts,
-                             map->per_rank, 0, layouts, error));
+    mp_layouts_create(mp_system_arena(self), map->layers, map->ranks, map->experts, map->per_rank,
+                      0, layouts);
+    if (mp_system_arena(self)->lacking)
+        return MP_ENOMEM;
     for (int layer = 0; layer < map->layers; layer++) {
         memcpy(layouts->slots[layer].expert, mp_place_slots(map, layer), slots * sizeof(int32_t));
         mp_slots_index(&layouts->slots[layer], 0);
@@ -24,12 +25,11 @@ static int fill(struct fixed *self, const struct mp_place_map *map, struct mp_la
 
 static int fixed_create(void *opaque, const struct mp_setting *setting, const void *options,
                         struct mp_error *error) {
-    (void)setting;
+    (void)setting, (void)error;
     struct fixed *self = opaque;
     self->options = *(const struct place_fixed_options *)options;
-    int code = fill(self, self->options.map, &self->layouts[0], error);
-    return code || !self->options.next ? code
-                                       : fill(self, self->options.next, &self->layouts[1], error);
+    MP_TRY(fill(self, self->options.map, &self->layouts[0]));
+    return self->options.next ? fill(self, self->options.next, &self->layouts[1]) : MP_OK;
 }
 
 static int fixed_homes_limit(const void *opaque) {

@@ -95,8 +95,8 @@ static int read_slots(const void *state, size_t size, const struct mp_planner *p
     struct mp_error none = {0};
     char magic[8] = "";
     struct mp_arena memory = {0};
-    int code =
-        mp_layouts_create(&memory, setting->layers, ranks, setting->experts, 1, 0, &any, error);
+    mp_layouts_create(&memory, setting->layers, ranks, setting->experts, 1, 0, &any);
+    int code = mp_arena_check(&memory, error);
     memcpy(magic, state, size < sizeof magic ? size : sizeof magic);
     if (!code && !mp_layouts_read(&any, "a system", magic, state, size, &saved, &none) &&
         saved.ranks == ranks)

@@ -7,15 +7,14 @@ enum { KEPT_BYTES = 1 << 30 /* of rows that are kept until backward, at most */ 
 /* ---- tables ---- */
 
 /* Where the exchange has rows of tokens, as the first plan says. */
-static int create_distinct(struct mp_arena *memory, struct mp_predicted_rows *rows,
-                           struct mp_error *error) {
+static void create_distinct(struct mp_arena *memory, struct mp_predicted_rows *rows) {
     int ranks = rows->loads->ranks;
     const struct mp_plan *plan = rows->planner->plan;
     if (!mp_exchange_of(plan->exchange)->deduplicates)
-        return MP_OK;
+        return;
     MP_TAKE(memory, rows->distinct, ranks * mp_levels_most_groups(ranks) * plan->degree);
-    return mp_distinct_model_create(memory, ranks, rows->loads->experts,
-                                    mp_costs_top_k(rows->costs), &rows->distinct_model, error);
+    mp_distinct_model_create(memory, ranks, rows->loads->experts, mp_costs_top_k(rows->costs),
+                             &rows->distinct_model);
 }
 
 int mp_predicted_rows_create(struct mp_arena *memory, bool drops, struct mp_predicted_rows *rows,
@@ -32,7 +31,7 @@ int mp_predicted_rows_create(struct mp_arena *memory, bool drops, struct mp_pred
     if (drops)
         MP_TAKE(memory, rows->dropped,
                 (size_t)layers * (size_t)ranks * (size_t)rows->loads->experts);
-    MP_TRY(create_distinct(memory, rows, error));
+    create_distinct(memory, rows);
     return mp_arena_check(memory, error);
 }
 

@@ -143,18 +143,15 @@ static int keep_range(struct mp_mapping *mapping, const struct mp_spool_record *
         mapping->totals.unfinished++;
     struct name *name = look_up(mapping, range);
     const struct mp_rule *rule = name->rule;
-    int code = MP_OK;
     if (name->end >= 0 && range->end_ns && !(range->traits & MP_RANGE_ECHO))
-        code = add_end(mapping, name->end, range->end_ns, error);
+        MP_TRY(add_end(mapping, name->end, range->end_ns, error));
     if (!rule && name->end < 0 && !name->measures && range->kind != MP_RANGE_MARK)
         name->unmatched++;
     int64_t duration = 0;
-    if (code || !rule || range->kind == MP_RANGE_MARK || range->end_ns == 0 ||
+    if (!rule || range->kind == MP_RANGE_MARK || range->end_ns == 0 ||
         __builtin_sub_overflow(range->end_ns, range->start_ns, &duration) || duration < 0)
-        return code;
-    code = reserve_match(mapping, error);
-    if (code)
-        return code;
+        return MP_OK;
+    MP_TRY(reserve_match(mapping, error));
     int64_t wait_ns = value_of(mapping, record, &rule->waits, -1);
     int64_t direction = range->traits & MP_RANGE_BACKWARD
                             ? MP_BACKWARD
@@ -424,8 +421,11 @@ static void give_up_tokens(struct mp_mapping *mapping, const struct match *match
         span->tokens = (span->tokens < 0 ? 0 : span->tokens) + match->tokens;
 }
 
-static void drop_enclosed(struct mp_mapping *mapping, struct busy busy[THREADS_LIMIT]) {
+static int drop_enclosed(struct mp_mapping *mapping, struct mp_error *error) {
+    struct busy *busy = calloc(THREADS_LIMIT, sizeof *busy);
     int threads = 0;
+    if (!busy)
+        return no_memory(mapping, error);
     for (size_t i = 0; i < mapping->matches; i++) {
         struct match *match = &mapping->match[i];
         if (match->phase == MP_PHASE_ITERATION || is_beside(match))
@@ -451,6 +451,8 @@ static void drop_enclosed(struct mp_mapping *mapping, struct busy busy[THREADS_L
             give_up_tokens(mapping, match, &busy[t]);
         }
     }
+    free(busy);
+    return MP_OK;
 }
 
 /* Layers and iterations that are counted. */
@@ -556,30 +558,20 @@ static void sum_up(struct mp_mapping *mapping) {
 }
 
 static int make_spans(struct mp_mapping *mapping, struct mp_error *error) {
-    int code = MP_OK;
     if (mapping->matches > 0)
         qsort(mapping->match, mapping->matches, sizeof *mapping->match, compare_matches);
     if (mapping->ends > 0)
-        code = add_iterations(mapping, error);
-    struct busy *busy = calloc(THREADS_LIMIT, sizeof *busy);
-    if (!code && !busy)
-        code = no_memory(mapping, error);
-    if (!code)
-        code = find_originals(mapping, error);
-    if (!code) {
-        place_in_iterations(mapping);
-        drop_enclosed(mapping, busy);
-        code = count_up(mapping, error);
-        inherit(mapping);
-        drop_beside(mapping);
-    }
-    if (!code)
-        code = mapping_tell_combines(mapping, error);
-    if (!code)
-        code = cut_around_waits(mapping, error);
-    free(busy);
+        MP_TRY(add_iterations(mapping, error));
+    MP_TRY(find_originals(mapping, error));
+    place_in_iterations(mapping);
+    MP_TRY(drop_enclosed(mapping, error));
+    MP_TRY(count_up(mapping, error));
+    inherit(mapping);
+    drop_beside(mapping);
+    MP_TRY(mapping_tell_combines(mapping, error));
+    MP_TRY(cut_around_waits(mapping, error));
     sum_up(mapping);
-    return code;
+    return MP_OK;
 }
 
 int mp_mapping_create(const char *path, const struct mp_rules *rules, struct mp_mapping **mapping,
@@ -742,17 +734,12 @@ static int copy_spool(struct spool_writer *writer, const struct mp_mapping *mapp
         }
     }
     mp_spool_close(reader);
-    if (!code && got < 0)
-        code = got;
-    if (!code)
-        code = write_spans(writer, mapping, error);
-    if (!code)
-        code = write_clock(writer, as, error);
-    if (!code)
-        code = write_loads(writer, mapping, as, error);
-    if (!code && end_size > 0)
-        code = spool_writer_copy(writer, end, end_size, NULL, error);
-    return code;
+    if (code || got < 0)
+        return code ? code : got;
+    MP_TRY(write_spans(writer, mapping, error));
+    MP_TRY(write_clock(writer, as, error));
+    MP_TRY(write_loads(writer, mapping, as, error));
+    return end_size > 0 ? spool_writer_copy(writer, end, end_size, NULL, error) : MP_OK;
 }
 
 int mp_mapping_write(const struct mp_mapping *mapping, const char *path, const struct mp_mapped *as,

@@ -14,9 +14,17 @@ struct attended {
     int kind, host;
 };
 
+/* Waits of a rule in an iteration. */
+struct counter {
+    int32_t iteration;
+    uint32_t count;
+};
+
 struct meetings {
     struct attended *item; /* [count] */
     size_t count;
+    struct counter *counter; /* [rules + 1] working memory of add_ranges */
+    struct mp_arena memory;
 };
 
 static int add(struct meetings *meetings, const struct attended *attended, struct mp_error *error) {
@@ -30,15 +38,10 @@ static int add(struct meetings *meetings, const struct attended *attended, struc
 
 static int add_ranges(struct meetings *meetings, const struct record_process *process, int rules,
                       struct mp_error *error) {
-    struct counter {
-        int32_t iteration;
-        uint32_t count;
-    } *counter = calloc((size_t)rules + 1, sizeof *counter);
     struct mp_mapping_wait wait;
-    size_t next = 0;
-    int code = counter ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for %d rules", rules);
-    while (!code && mp_mapping_next_wait(process->mapping, &next, &wait)) {
-        struct counter *own = &counter[wait.rule];
+    memset(meetings->counter, 0, ((size_t)rules + 1) * sizeof *meetings->counter);
+    for (size_t next = 0; mp_mapping_next_wait(process->mapping, &next, &wait);) {
+        struct counter *own = &meetings->counter[wait.rule];
         own->count = own->iteration == wait.iteration ? own->count + 1 : 1;
         own->iteration = wait.iteration;
         const struct attended attended = {
@@ -47,10 +50,9 @@ static int add_ranges(struct meetings *meetings, const struct record_process *pr
                    .end_ns = wait.end_ns},
             .kind = wait.rule + 1,
             .host = process->host};
-        code = add(meetings, &attended, error);
+        MP_TRY(add(meetings, &attended, error));
     }
-    free(counter);
-    return code;
+    return MP_OK;
 }
 
 /* ---- collectives ---- */
@@ -218,25 +220,25 @@ static void keep_best(const struct meeting_clock tried[], struct meeting_clock b
 static int find_clocks(struct meetings *all, const struct record_process process[], int count,
                        struct meeting_clock best[], int hosts, int *best_kind,
                        struct mp_error *error) {
-    struct meeting *room = calloc(all->count + 1, sizeof *room);
-    struct meeting_clock *tried = calloc((size_t)hosts, sizeof *tried);
-    bool has_memory = room && tried;
+    struct meeting *room;
+    struct meeting_clock *tried;
+    MP_TAKE(&all->memory, room, all->count + 1);
+    MP_TAKE(&all->memory, tried, hosts);
+    MP_TRY(mp_arena_check(&all->memory, error));
     *best_kind = -1;
     if (all->count > 0)
         qsort(all->item, all->count, sizeof *all->item, compare_attended);
-    for (size_t next = 0; has_memory && next < all->count;) {
+    for (size_t next = 0; next < all->count;) {
         const int kind = all->item[next].kind;
         memset(tried, 0, (size_t)hosts * sizeof *tried);
         for (int i = 0; i < count; i++)
             tried[process[i].host].on_first_host =
                 strcmp(process[i].totals->header.host, process[0].totals->header.host) == 0;
-        has_memory = try_kind(all, &next, room, tried, hosts);
-        if (has_memory)
-            keep_best(tried, best, hosts, kind, best_kind);
+        if (!try_kind(all, &next, room, tried, hosts))
+            return mp_fail(error, MP_ENOMEM, "no memory to compare %d clocks", hosts);
+        keep_best(tried, best, hosts, kind, best_kind);
     }
-    free(room);
-    free(tried);
-    return has_memory ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory to compare %d clocks", hosts);
+    return MP_OK;
 }
 
 /* What the clock of its host is found to be; when it began by the first one's wall clock. */
@@ -259,6 +261,28 @@ static void take_clock(struct record_process *process, const struct meeting_cloc
     found->wall_apart_ns = apart_ns > found->wall_apart_ns ? apart_ns : found->wall_apart_ns;
 }
 
+static int align(struct meetings *all, const struct mp_record_run *run,
+                 struct record_process process[], int count, struct meetings_found *found,
+                 struct mp_error *error) {
+    const int hosts = found->hosts, rules = run->rules->count;
+    struct meeting_clock *clock;
+    int kind;
+    MP_TAKE(&all->memory, clock, hosts);
+    MP_TAKE(&all->memory, all->counter, rules + 1);
+    MP_TRY(mp_arena_check(&all->memory, error));
+    MP_TRY(add_collectives(all, run, process, count, error));
+    for (int i = 0; i < count; i++)
+        MP_TRY(add_ranges(all, &process[i], rules, error));
+    MP_TRY(find_clocks(all, process, count, clock, hosts, &kind, error));
+    for (int i = 0; i < count; i++)
+        take_clock(&process[i], &clock[process[i].host], &process[0].totals->header, found);
+    found->clocks = meeting_clocks_summarise(clock, hosts);
+    found->apart = hosts - (kind < 0 ? 1 : count_aligned(clock, hosts));
+    if (kind > 0)
+        snprintf(found->kind, sizeof found->kind, "%s", run->rules->rule[kind - 1].name);
+    return MP_OK;
+}
+
 int record_meetings_align(const struct mp_record_run *run, struct record_process process[],
                           int count, int hosts, struct meetings_found *found,
                           struct mp_error *error) {
@@ -266,24 +290,8 @@ int record_meetings_align(const struct mp_record_run *run, struct record_process
     *found = (struct meetings_found){.hosts = hosts};
     if (hosts < 2 || run->importer) /* its spools have their clocks */
         return MP_OK;
-    struct meeting_clock *clock = calloc((size_t)hosts, sizeof *clock);
-    int kind = -1,
-        code = clock ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for %d hosts", hosts);
-    if (!code)
-        code = add_collectives(&all, run, process, count, error);
-    for (int i = 0; i < count && !code; i++)
-        code = add_ranges(&all, &process[i], run->rules->count, error);
-    if (!code)
-        code = find_clocks(&all, process, count, clock, hosts, &kind, error);
-    for (int i = 0; i < count && !code; i++)
-        take_clock(&process[i], &clock[process[i].host], &process[0].totals->header, found);
-    if (!code) {
-        found->clocks = meeting_clocks_summarise(clock, hosts);
-        found->apart = hosts - (kind < 0 ? 1 : count_aligned(clock, hosts));
-    }
-    if (kind > 0)
-        snprintf(found->kind, sizeof found->kind, "%s", run->rules->rule[kind - 1].name);
-    free(clock);
+    int code = align(&all, run, process, count, found, error);
     free(all.item);
+    mp_arena_release(&all.memory);
     return code;
 }

@@ -8,6 +8,7 @@
 
 #include "harness/record/mapping.h"
 #include "harness/suite/paths.h"
+#include "reference/base/arena.h"
 #include "reference/base/characters.h"
 #include "reference/base/yaml.h"
 
@@ -31,6 +32,7 @@ struct proposal {
 };
 
 struct mp_suggestion {
+    struct mp_arena memory;
     struct mp_names *names;
     const struct mp_rules *in_use;
     struct mp_rules ready, guesses;
@@ -214,12 +216,16 @@ static int compare_proposals(const void *left, const void *right) {
     return a->use < b->use ? -1 : a->use > b->use;
 }
 
-static int judge(struct mp_suggestion *made, struct mp_error *error) {
+static int judge(struct mp_suggestion *made, const char *const paths[], struct mp_error *error) {
+    MP_TRY(mp_names_create(&made->names, error));
+    MP_TRY(mp_rules_load_ready(&made->ready, error));
+    MP_TRY(mp_rules_parse("guesses.yaml", mp_rules_guesses, strlen(mp_rules_guesses),
+                          &made->guesses, error));
+    MP_TRY(mp_names_read(made->names, paths, made->processes, error));
     const struct mp_name_use *uses = mp_names_uses(made->names, &made->count);
-    made->proposal = calloc((size_t)made->count + 1, sizeof *made->proposal);
-    made->order = calloc((size_t)made->count + 1, sizeof *made->order);
-    if (!made->proposal || !made->order)
-        return mp_fail(error, MP_ENOMEM, "no memory for rules of %d names", made->count);
+    MP_TAKE(&made->memory, made->proposal, made->count + 1);
+    MP_TAKE(&made->memory, made->order, made->count + 1);
+    MP_TRY(mp_arena_check(&made->memory, error));
     for (int i = 0; i < made->count; i++) {
         made->proposal[i] = (struct proposal){.use = &uses[i], .phase = MP_PHASES};
         made->order[i] = &made->proposal[i];
@@ -243,16 +249,7 @@ int mp_suggestion_create(const char *const paths[], int count, const struct mp_r
         return mp_fail(error, MP_ENOMEM, "no memory for a suggestion");
     made->in_use = rules;
     made->processes = count;
-    int code = mp_names_create(&made->names, error);
-    if (!code)
-        code = mp_rules_load_ready(&made->ready, error);
-    if (!code)
-        code = mp_rules_parse("guesses.yaml", mp_rules_guesses, strlen(mp_rules_guesses),
-                              &made->guesses, error);
-    if (!code)
-        code = mp_names_read(made->names, paths, count, error);
-    if (!code)
-        code = judge(made, error);
+    int code = judge(made, paths, error);
     if (code)
         mp_suggestion_destroy(made);
     else
@@ -266,8 +263,7 @@ void mp_suggestion_destroy(struct mp_suggestion *suggestion) {
     mp_names_destroy(suggestion->names);
     mp_rules_destroy(&suggestion->ready);
     mp_rules_destroy(&suggestion->guesses);
-    free(suggestion->proposal);
-    free(suggestion->order);
+    mp_arena_release(&suggestion->memory);
     free(suggestion);
 }
 
@@ -332,16 +328,6 @@ static int write_text(const struct writing *writing, const char *key, const char
     return mp_yaml_write_text(writing->stream, text, writing->error);
 }
 
-static void write_value(const struct writing *writing, const char *key,
-                        const struct mp_rule_value *value) {
-    if (value->source == MP_RULE_CONSTANT)
-        fprintf(writing->stream, ", %s: %" PRId64, key, value->constant);
-    else if (value->source == MP_RULE_COUNT)
-        fprintf(writing->stream, ", %s: count", key);
-    else if (value->source == MP_RULE_FIELD && !*value->field)
-        fprintf(writing->stream, ", %s: payload", key);
-}
-
 /* A field's name may hold anything. */
 static int write_field(const struct writing *writing, const char *key, const char *field) {
     char text[1024];
@@ -350,28 +336,36 @@ static int write_field(const struct writing *writing, const char *key, const cha
     return write_text(writing, key, text);
 }
 
+static int write_value(const struct writing *writing, const char *key,
+                       const struct mp_rule_value *value) {
+    if (value->source == MP_RULE_FIELD && *value->field)
+        return write_field(writing, key, value->field);
+    if (value->source == MP_RULE_CONSTANT)
+        fprintf(writing->stream, ", %s: %" PRId64, key, value->constant);
+    else if (value->source == MP_RULE_COUNT)
+        fprintf(writing->stream, ", %s: count", key);
+    else if (value->source == MP_RULE_FIELD)
+        fprintf(writing->stream, ", %s: payload", key);
+    return MP_OK;
+}
+
 static int write_values(const struct writing *writing, const struct mp_rule *rule) {
-    static const char *const keys[] = {"layer", "iteration", "tokens", "bytes"};
-    const struct mp_rule_value *const values[] = {&rule->layer, &rule->iteration, &rule->tokens,
-                                                  &rule->bytes};
-    int code = MP_OK;
-    for (int i = 0; i < 4 && !code; i++) {
-        write_value(writing, keys[i], values[i]);
-        if (values[i]->source == MP_RULE_FIELD && *values[i]->field)
-            code = write_field(writing, keys[i], values[i]->field);
-    }
-    if (!code && rule->direction.source == MP_RULE_CONSTANT)
+    MP_TRY(write_value(writing, "layer", &rule->layer));
+    MP_TRY(write_value(writing, "iteration", &rule->iteration));
+    MP_TRY(write_value(writing, "tokens", &rule->tokens));
+    MP_TRY(write_value(writing, "bytes", &rule->bytes));
+    if (rule->direction.source == MP_RULE_CONSTANT)
         fprintf(writing->stream, ", direction: %s",
                 rule->direction.constant == MP_BACKWARD ? "backward" : "forward");
-    else if (!code && rule->direction.source == MP_RULE_FIELD)
-        code = write_field(writing, "direction", rule->direction.field);
-    if (!code && rule->waits.source == MP_RULE_CONSTANT)
+    else if (rule->direction.source == MP_RULE_FIELD)
+        MP_TRY(write_field(writing, "direction", rule->direction.field));
+    if (rule->waits.source == MP_RULE_CONSTANT)
         fputs(", waits: all", writing->stream);
-    else if (!code && rule->waits.source == MP_RULE_FIELD)
-        code = write_field(writing, "waits", rule->waits.field);
-    if (!code && rule->in_flight)
+    else if (rule->waits.source == MP_RULE_FIELD)
+        MP_TRY(write_field(writing, "waits", rule->waits.field));
+    if (rule->in_flight)
         fputs(", stream: comm", writing->stream);
-    return code;
+    return MP_OK;
 }
 
 static int write_pattern(const struct writing *writing, const char *name, const char *domain) {
@@ -386,13 +380,12 @@ static int write_pattern(const struct writing *writing, const char *name, const 
 
 /* A rule as its file has it. */
 static int write_rule(const struct writing *writing, const struct mp_rule *rule) {
-    int code = write_pattern(writing, rule->name, rule->domain);
-    if (!code && rule->phase != MP_PHASES)
+    MP_TRY(write_pattern(writing, rule->name, rule->domain));
+    if (rule->phase != MP_PHASES)
         fprintf(writing->stream, ", phase: %s", mp_phase_name((enum mp_phase)rule->phase));
-    if (!code)
-        code = write_values(writing, rule);
+    MP_TRY(write_values(writing, rule));
     fputs("}\n", writing->stream);
-    return code;
+    return MP_OK;
 }
 
 static void write_facts(const struct writing *writing, const struct proposal *proposal) {
@@ -433,34 +426,33 @@ static int write_proposal(const struct writing *writing, const struct proposal *
     static const struct mp_rule nothing = {.phase = MP_PHASES};
     const struct mp_name_use *use = proposal->use;
     const struct mp_rule *guess = proposal->rule ? proposal->rule : &nothing;
-    const bool layers = of_layers(proposal->phase), backward = goes_backward(use->sample);
+    const bool layers = of_layers(proposal->phase), exchanges = of_exchange(proposal->phase),
+               backward = goes_backward(use->sample);
     FILE *stream = writing->stream;
     fputs("  # ", stream);
     write_facts(writing, proposal);
-    int code = write_pattern(writing, use->pattern, pattern_domain(writing, proposal));
-    if (!code)
-        fprintf(stream, ", phase: %s", mp_phase_name((enum mp_phase)proposal->phase));
-    if (!code && use->field[MP_NAME_ITERATION] && !use->says_iteration)
-        code = write_field(writing, "iteration", use->field[MP_NAME_ITERATION]);
-    if (!code && layers && use->field[MP_NAME_LAYER] && !use->says_layer)
-        code = write_field(writing, "layer", use->field[MP_NAME_LAYER]);
-    else if (!code && layers && !use->says_layer && !backward)
+    MP_TRY(write_pattern(writing, use->pattern, pattern_domain(writing, proposal)));
+    fprintf(stream, ", phase: %s", mp_phase_name((enum mp_phase)proposal->phase));
+    if (use->field[MP_NAME_ITERATION] && !use->says_iteration)
+        MP_TRY(write_field(writing, "iteration", use->field[MP_NAME_ITERATION]));
+    if (layers && use->field[MP_NAME_LAYER] && !use->says_layer)
+        MP_TRY(write_field(writing, "layer", use->field[MP_NAME_LAYER]));
+    else if (layers && !use->says_layer && !backward)
         fputs(", layer: count", stream);
-    if (!code && mp_mapping_of_model(proposal->phase))
+    if (mp_mapping_of_model(proposal->phase))
         fprintf(stream, ", direction: %s", backward ? "backward" : "forward");
-    if (!code && layers && use->field[MP_NAME_TOKENS])
-        code = write_field(writing, "tokens", use->field[MP_NAME_TOKENS]);
-    else if (!code && proposal->phase == MP_PHASE_EXPERT && use->has_value)
+    if (layers && use->field[MP_NAME_TOKENS])
+        MP_TRY(write_field(writing, "tokens", use->field[MP_NAME_TOKENS]));
+    else if (proposal->phase == MP_PHASE_EXPERT && use->has_value)
         fputs(", tokens: payload", stream);
-    if (!code && of_exchange(proposal->phase) && use->field[MP_NAME_BYTES])
-        code = write_field(writing, "bytes", use->field[MP_NAME_BYTES]);
-    else if (!code && of_exchange(proposal->phase) && use->has_value)
+    if (exchanges && use->field[MP_NAME_BYTES])
+        MP_TRY(write_field(writing, "bytes", use->field[MP_NAME_BYTES]));
+    else if (exchanges && use->has_value)
         fputs(", bytes: payload", stream);
-    if (of_exchange(proposal->phase) &&
-        (use->may_meet || use->meets || guess->waits.source == MP_RULE_CONSTANT))
+    if (exchanges && (use->may_meet || use->meets || guess->waits.source == MP_RULE_CONSTANT))
         fputs(", waits: all", stream);
     fputs("}\n", stream);
-    return code;
+    return MP_OK;
 }
 
 static bool matched(const struct mp_suggestion *suggestion, const struct mp_rule *rule) {
@@ -484,24 +476,23 @@ static bool ended(const struct mp_suggestion *suggestion, const struct mp_rule *
 static int write_rules(const struct writing *writing) {
     const struct mp_suggestion *suggestion = writing->suggestion;
     const struct mp_rules *const list[] = {suggestion->in_use, &suggestion->ready};
-    int code = MP_OK, written = 0, proposed = 0;
+    int written = 0;
     fputs("rules:", writing->stream);
     for (int l = 0; l < 2; l++)
-        for (int i = 0; i < list[l]->count && !code; i++) {
+        for (int i = 0; i < list[l]->count; i++) {
             if (!matched(suggestion, &list[l]->rule[i]))
                 continue;
             fputs(written++ ? "" : "\n", writing->stream);
-            code = write_rule(writing, &list[l]->rule[i]);
+            MP_TRY(write_rule(writing, &list[l]->rule[i]));
         }
-    for (int i = 0; i < suggestion->count && proposed < WRITTEN_LIMIT && !code; i++) {
+    for (int i = 0; i < suggestion->count && i < WRITTEN_LIMIT; i++) {
         if (!is_guess(suggestion->order[i]))
             break;
         fputs(written++ ? "" : "\n", writing->stream);
-        code = write_proposal(writing, suggestion->order[i]);
-        proposed++;
+        MP_TRY(write_proposal(writing, suggestion->order[i]));
     }
     fputs(written ? "" : " []\n", writing->stream);
-    return code;
+    return MP_OK;
 }
 
 /* Ready-made rules may be in use, and several of them have the same ends. */
@@ -522,17 +513,17 @@ static bool is_repeated(const struct mp_suggestion *suggestion, const struct mp_
 static int write_ends(const struct writing *writing) {
     const struct mp_suggestion *suggestion = writing->suggestion;
     const struct mp_rules *const list[] = {suggestion->in_use, &suggestion->ready};
-    int code = MP_OK, written = 0;
+    int written = 0;
     for (int l = 0; l < 2; l++)
-        for (int i = 0; i < list[l]->ends && !code; i++) {
+        for (int i = 0; i < list[l]->ends; i++) {
             const struct mp_rule *end = &list[l]->end[i];
             if (!ended(suggestion, end) || is_repeated(suggestion, end))
                 continue;
             fputs(written++ ? "" : "\niteration-ends:\n", writing->stream);
-            code = write_pattern(writing, end->name, end->domain);
+            MP_TRY(write_pattern(writing, end->name, end->domain));
             fputs("}\n", writing->stream);
         }
-    for (int i = 0; i < suggestion->count && !code; i++) {
+    for (int i = 0; i < suggestion->count; i++) {
         const struct proposal *proposal = &suggestion->proposal[i];
         if (!proposal->ends)
             continue;
@@ -540,17 +531,17 @@ static int write_ends(const struct writing *writing) {
                         : "\n# No range is an iteration; each ends with this one, a guess.\n"
                           "iteration-ends:\n",
               writing->stream);
-        code = write_pattern(writing, proposal->use->pattern, pattern_domain(writing, proposal));
+        MP_TRY(write_pattern(writing, proposal->use->pattern, pattern_domain(writing, proposal)));
         fputs("}\n", writing->stream);
     }
-    return code;
+    return MP_OK;
 }
 
 /* What has no phase, ready to be given one. */
 static int write_others(const struct writing *writing) {
     const struct mp_suggestion *suggestion = writing->suggestion;
-    int code = MP_OK, others = 0;
-    for (int i = 0; i < suggestion->count && !code; i++) {
+    int others = 0;
+    for (int i = 0; i < suggestion->count; i++) {
         const struct proposal *proposal = suggestion->order[i];
         if (proposal->phase != MP_PHASES && !proposal->encloses)
             continue;
@@ -561,13 +552,19 @@ static int write_others(const struct writing *writing) {
                            "need one, among the rules:\n",
               writing->stream);
         fputs("#", writing->stream);
-        code = write_pattern(writing, proposal->use->pattern, pattern_domain(writing, proposal));
+        MP_TRY(write_pattern(writing, proposal->use->pattern, pattern_domain(writing, proposal)));
         fputs(", phase: }  # ", writing->stream);
         write_facts(writing, proposal);
     }
     if (others > WRITTEN_LIMIT)
         fprintf(writing->stream, "# and %d more\n", others - WRITTEN_LIMIT);
-    return code;
+    return MP_OK;
+}
+
+static int write_all(const struct writing *writing) {
+    MP_TRY(write_rules(writing));
+    MP_TRY(write_ends(writing));
+    return write_others(writing);
 }
 
 int mp_suggestion_write(const struct mp_suggestion *suggestion, const char *path,
@@ -585,11 +582,7 @@ int mp_suggestion_write(const struct mp_suggestion *suggestion, const char *path
             "#   %s --rules THIS-FILE\n"
             "# Of ranges in one another the outermost counts: leave out those that hold others.\n",
             mp_clean_text(command, sizeof command, resume));
-    int code = write_rules(&writing);
-    if (!code)
-        code = write_ends(&writing);
-    if (!code)
-        code = write_others(&writing);
+    int code = write_all(&writing);
     const bool failed = ferror(stream);
     if ((fclose(stream) || failed) && !code)
         code = mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO, "%s: can't be written", path);

@@ -6,7 +6,6 @@
 
 #include "harness/recordings/kineto_model.h"
 #include "harness/recordings/recordings.h"
-#include "reference/base/arena.h"
 
 #define GLOO "gloo:"
 #define NCCL "nccl:"
@@ -79,7 +78,8 @@ static uint32_t name_number(struct kineto_model *model, const char *text) {
     const uint32_t number = name_table_number(&model->names, text, &is_new);
     if (!number || !is_new)
         return number;
-    char *copy = MP_ROOM(model->name, model->name_count) ? strdup(text) : NULL;
+    const char *copy =
+        MP_ROOM(model->name, model->name_count) ? mp_arena_text(&model->texts, text) : NULL;
     if (!copy)
         return 0;
     model->name[model->name_count] = (struct kineto_name){.text = copy};
@@ -490,9 +490,8 @@ static int check(struct kineto_model *model, struct mp_error *error) {
 /* ---- all of it ---- */
 
 static void free_model(struct kineto_model *model) {
-    for (size_t i = 0; i < model->name_count; i++)
-        free(model->name[i].text);
     free(model->name);
+    mp_arena_release(&model->texts);
     name_table_free(&model->names);
     free(model->host);
     free(model->device);
@@ -512,31 +511,32 @@ static int write_all(const struct kineto_model *model, struct mp_recording_proce
     return MP_OK;
 }
 
+static int read_into(struct kineto_model *model, struct mp_recording *recording,
+                     struct mp_error *error) {
+    struct mp_recording_process *process = NULL;
+    MP_TRY(kineto_read(model->path, take, model, &model->header, error));
+    MP_TRY(check(model, error));
+    MP_TRY(kineto_nest(model, error));
+    const struct mp_recorded_process about = {.rank = model->header.rank,
+                                              .ranks = model->header.ranks,
+                                              .pid = model->threads ? (int)model->thread[0].process
+                                                                    : 0,
+                                              .host = model->header.host,
+                                              .source = model->path};
+    MP_TRY(mp_recording_process(recording, &about, &process, error));
+    if (model->header.damage[0]) {
+        char sentence[768];
+        snprintf(sentence, sizeof sentence, "%s is damaged %s: what is before that is here",
+                 model->path, model->header.damage);
+        mp_recording_cut(process, sentence);
+    }
+    return write_all(model, process, error);
+}
+
 static int read_trace(const char *path, const struct mp_rules *rules,
                       struct mp_recording *recording, struct mp_error *error) {
     struct kineto_model model = {.path = path, .rules = rules};
-    struct mp_recording_process *process = NULL;
-    int code = kineto_read(path, take, &model, &model.header, error);
-    if (!code)
-        code = check(&model, error);
-    if (!code)
-        code = kineto_nest(&model, error);
-    const struct mp_recorded_process about = {.rank = model.header.rank,
-                                              .ranks = model.header.ranks,
-                                              .pid =
-                                                  model.threads ? (int)model.thread[0].process : 0,
-                                              .host = model.header.host,
-                                              .source = path};
-    if (!code)
-        code = mp_recording_process(recording, &about, &process, error);
-    if (!code && model.header.damage[0]) {
-        char sentence[768];
-        snprintf(sentence, sizeof sentence, "%s is damaged %s: what is before that is here", path,
-                 model.header.damage);
-        mp_recording_cut(process, sentence);
-    }
-    if (!code)
-        code = write_all(&model, process, error);
+    int code = read_into(&model, recording, error);
     free_model(&model);
     return code;
 }

@@ -81,7 +81,7 @@ static int extend(struct echoes *echoes, const struct link chain[], int depth, i
            echoes->open[common].range == chain[common].range &&
            echoes->open[common].backward == chain[common].backward)
         common++;
-    int code = close_to(echoes, common, error);
+    MP_TRY(close_to(echoes, common, error));
     for (int i = common; i < depth; i++) {
         echoes->open[i] = chain[i];
         echoes->open[i].start_ns = start_ns;
@@ -90,8 +90,8 @@ static int extend(struct echoes *echoes, const struct link chain[], int depth, i
     for (int i = 0; i < depth; i++)
         if (end_ns > echoes->end_ns[i])
             echoes->end_ns[i] = end_ns;
-    echoes->depth = code ? 0 : depth;
-    return code;
+    echoes->depth = depth;
+    return MP_OK;
 }
 
 /* ---- autograd on the host ---- */
@@ -112,22 +112,20 @@ static int write_backward(const struct kineto_model *model, struct mp_recording_
     struct echoes echoes = {.model = model, .process = process};
     struct link chain[LEVELS];
     uint32_t thread = UINT32_MAX;
-    int code = MP_OK;
-    for (size_t i = 0; i < model->hosts && !code; i++) {
+    for (size_t i = 0; i < model->hosts; i++) {
         const struct kineto_host *event = &model->host[i];
         if (event->thread != thread) {
-            code = close_to(&echoes, 0, error);
+            MP_TRY(close_to(&echoes, 0, error));
             thread = event->thread;
             echoes.thread = model->thread[thread].thread;
         }
-        if (code || event->evaluation != KINETO_NONE ||
-            !kineto_name_of(model, event->name)->is_evaluation)
+        if (event->evaluation != KINETO_NONE || !kineto_name_of(model, event->name)->is_evaluation)
             continue;
         const int depth = backward_chain(model, (int32_t)i, chain);
         if (depth > 0)
-            code = extend(&echoes, chain, depth, event->start_ns, event->end_ns, error);
+            MP_TRY(extend(&echoes, chain, depth, event->start_ns, event->end_ns, error));
     }
-    return code ? code : close_to(&echoes, 0, error);
+    return close_to(&echoes, 0, error);
 }
 
 /* ---- the GPU's work ---- */
@@ -226,19 +224,17 @@ static int write_device(const struct kineto_model *model, struct mp_recording_pr
                         struct mp_error *error) {
     struct echoes echoes = {.model = model, .process = process, .on_device = true};
     struct link chain[LEVELS];
-    int code = MP_OK;
-    for (size_t i = 0; i < model->devices && !code; i++) {
+    for (size_t i = 0; i < model->devices; i++) {
         const struct kineto_device *work = &model->device[i], *before = i > 0 ? work - 1 : work;
         if (work->device != before->device || work->stream != before->stream)
-            code = close_to(&echoes, 0, error);
+            MP_TRY(close_to(&echoes, 0, error));
         echoes.thread = work->stream;
         const int depth = device_chain(model, work, chain);
-        if (!code && depth > 0)
-            code = extend(&echoes, chain, depth, work->start_ns, work->end_ns, error);
-        if (!code)
-            code = write_work(model, work, depth > 0 ? span_start(&echoes) : 0, process, error);
+        if (depth > 0)
+            MP_TRY(extend(&echoes, chain, depth, work->start_ns, work->end_ns, error));
+        MP_TRY(write_work(model, work, depth > 0 ? span_start(&echoes) : 0, process, error));
     }
-    return code ? code : close_to(&echoes, 0, error);
+    return close_to(&echoes, 0, error);
 }
 
 int kineto_write_echoes(const struct kineto_model *model, struct mp_recording_process *process,

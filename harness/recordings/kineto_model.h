@@ -13,6 +13,7 @@
 #include "harness/recordings/kineto_json.h"
 #include "harness/recordings/writer.h"
 #include "profiler/record/name_table.h"
+#include "reference/base/arena.h"
 
 enum { KINETO_NONE = -1 };
 
@@ -37,7 +38,7 @@ enum kineto_function kineto_function_of(const char *name);
 
 /* What is known of a name. */
 struct kineto_name {
-    char *text;
+    const char *text;
     const struct mp_rule *rule; /* of ranges of the default domain; NULL: none */
     bool ends_iterations;
     bool is_evaluation;            /* autograd evaluates a node */
@@ -101,6 +102,7 @@ struct kineto_model {
     const char *path;
     struct kineto_header header;
     struct name_table names;
+    struct mp_arena texts;
     struct kineto_name *name; /* by number - 1 */
     size_t name_count;
     struct kineto_host *host;

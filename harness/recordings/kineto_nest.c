@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "harness/recordings/kineto_model.h"
-#include "reference/base/arena.h"
 
 /* ---- order ---- */
 

@@ -104,30 +104,24 @@ static void add_column(const struct nsys_file *file, const char *table, const ch
     snprintf(list + length, COLUMNS_BYTES - length, form, length > 0 ? ", " : "", plain);
 }
 
-void nsys_select(struct nsys_file *file, const char *table, const char *const column[],
-                 const char *condition, sqlite3_stmt **statement) {
+int nsys_each_row(struct nsys_file *file, const char *table, const char *const column[],
+                  const char *condition, nsys_take_row *take, void *context) {
     char list[COLUMNS_BYTES] = "", sql[2 * COLUMNS_BYTES];
-    *statement = NULL;
+    sqlite3_stmt *row = NULL;
+    int code = MP_OK, step = SQLITE_DONE;
     if (!has_column(file, table, NULL))
-        return;
+        return MP_OK;
     for (int i = 0; column[i]; i++)
         add_column(file, table, column[i], list);
     snprintf(sql, sizeof sql, "SELECT %s FROM \"%s\" %s", list, table, condition);
-    if (sqlite3_prepare_v2(file->database, sql, -1, statement, NULL) != SQLITE_OK)
+    if (sqlite3_prepare_v2(file->database, sql, -1, &row, NULL) != SQLITE_OK)
         note_damage(file, table);
-}
-
-bool nsys_next(struct nsys_file *file, sqlite3_stmt **statement) {
-    if (!*statement)
-        return false;
-    int step = sqlite3_step(*statement);
-    if (step == SQLITE_ROW)
-        return true;
-    if (step != SQLITE_DONE)
+    while (!code && row && (step = sqlite3_step(row)) == SQLITE_ROW)
+        code = take(context, row);
+    if (!code && step != SQLITE_DONE)
         note_damage(file, "rows of a table can't be read");
-    sqlite3_finalize(*statement);
-    *statement = NULL;
-    return false;
+    sqlite3_finalize(row);
+    return code;
 }
 
 /* ---- processes ---- */
@@ -167,42 +161,45 @@ static void add_process(struct nsys_file *file, int64_t key, bool is_work) {
         found->has_ranges = true;
 }
 
-static const struct {
-    const char *table, *column, *condition;
+struct search {
+    struct nsys_file *file;
     bool is_work;
-} places[] = {
-    {"NVTX_EVENTS", "globalTid", "WHERE eventType IN (34, 59, 60)", false},
-    {"MPI_COLLECTIVES_EVENTS", "globalTid", "", false},
-    {"MPI_P2P_EVENTS", "globalTid", "", false},
-    {"CUPTI_ACTIVITY_KIND_KERNEL", "globalPid", "", true},
+    int64_t last;
 };
 
+static int take_process(void *context, sqlite3_stmt *row) {
+    struct search *search = context;
+    const int64_t key = nsys_key(sqlite3_column_int64(row, 0));
+    if (sqlite3_column_type(row, 0) != SQLITE_NULL && key != search->last)
+        add_process(search->file, key, search->is_work);
+    search->last = key;
+    return MP_OK;
+}
+
 static void find_processes(struct nsys_file *file) {
+    static const struct {
+        const char *table, *column, *condition;
+        bool is_work;
+    } places[] = {
+        {"NVTX_EVENTS", "globalTid", "WHERE eventType IN (34, 59, 60)", false},
+        {"MPI_COLLECTIVES_EVENTS", "globalTid", "", false},
+        {"MPI_P2P_EVENTS", "globalTid", "", false},
+        {"CUPTI_ACTIVITY_KIND_KERNEL", "globalPid", "", true},
+    };
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         const char *const column[] = {places[i].column, NULL};
-        sqlite3_stmt *select = NULL;
-        int64_t last = -1;
-        nsys_select(file, places[i].table, column, places[i].condition, &select);
-        while (nsys_next(file, &select)) {
-            int64_t key = nsys_key(sqlite3_column_int64(select, 0));
-            if (sqlite3_column_type(select, 0) != SQLITE_NULL && key != last)
-                add_process(file, key, places[i].is_work);
-            last = key;
-        }
+        struct search search = {file, places[i].is_work, -1};
+        nsys_each_row(file, places[i].table, column, places[i].condition, take_process, &search);
     }
 }
 
 /* ---- ranks ---- */
 
-static void read_mpi_ranks(struct nsys_file *file) {
-    static const char *const column[] = {"globalTid", "rank", NULL};
-    sqlite3_stmt *select = NULL;
-    nsys_select(file, "MPI_RANKS", column, "", &select);
-    while (nsys_next(file, &select)) {
-        struct nsys_process *found = find(file, nsys_key(sqlite3_column_int64(select, 0)));
-        if (found)
-            found->rank = sqlite3_column_int(select, 1);
-    }
+static int take_mpi_rank(void *file, sqlite3_stmt *row) {
+    struct nsys_process *found = find(file, nsys_key(sqlite3_column_int64(row, 0)));
+    if (found)
+        found->rank = sqlite3_column_int(row, 1);
+    return MP_OK;
 }
 
 /* The number behind "NAME=" at the beginning of a word; -1: none. */
@@ -282,11 +279,12 @@ static bool is_rank(const struct nsys_process *own, bool needs_work) {
  * Errors: those of mp_recording_process, MP_EFORMAT (no process has any range). */
 static int begin_processes(struct nsys_file *file, struct mp_recording *recording,
                            struct mp_error *error) {
+    static const char *const mpi_columns[] = {"globalTid", "rank", NULL};
     char host[64] = "", note[256];
     bool needs_work;
     int code = MP_OK, unknown = 0;
     find_processes(file);
-    read_mpi_ranks(file);
+    nsys_each_row(file, "MPI_RANKS", mpi_columns, "", take_mpi_rank, file);
     const int ranks = count_ranks(file, &needs_work);
     if (ranks == 0)
         return mp_fail(error, MP_EFORMAT, "%s: no process has a range or a kernel in it%s%s",

@@ -46,14 +46,18 @@ static inline int64_t nsys_time(const struct nsys_file *file, sqlite3_stmt *row,
     return (int64_t)((uint64_t)file->epoch_ns + (uint64_t)sqlite3_column_int64(row, column));
 }
 
-/* Selects columns of a table: "name", or "@name" for the text of StringIds that it refers to.  NULL
- * stands for columns that this version does not have.  *statement NULL: there is no such table, or
- * it can't be read (damage). */
-void nsys_select(struct nsys_file *file, const char *table, const char *const column[],
-                 const char *condition, sqlite3_stmt **statement);
+/* A column's text, or else that of the next one; NULL: neither has any. */
+static inline const char *nsys_text(sqlite3_stmt *row, int column) {
+    const char *text = (const char *)sqlite3_column_text(row, column);
+    return text ? text : (const char *)sqlite3_column_text(row, column + 1);
+}
 
-/* Whether there is a further row; the statement is finalised after the last. Accepts NULL. */
-bool nsys_next(struct nsys_file *file, sqlite3_stmt **statement);
+/* Hands `take` each row of a table, up to the first error, which is returned.  Its columns: "name",
+ * or "@name" for the text of StringIds that it refers to.  NULL stands for columns that this
+ * version does not have.  No such table has no rows; one that can't be read is damage. */
+typedef int nsys_take_row(void *context, sqlite3_stmt *row);
+int nsys_each_row(struct nsys_file *file, const char *table, const char *const column[],
+                  const char *condition, nsys_take_row *take, void *context);
 
 /* The process to which a row belongs; NULL: it is left out, and counted. */
 struct nsys_process *nsys_process_of(struct nsys_file *file, int64_t global);

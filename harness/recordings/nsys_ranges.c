@@ -20,13 +20,13 @@ enum {
 /* A domain of a process. */
 struct domain {
     int64_t key, id;
-    char *name;
+    const char *name;
 };
 
 /* Which fields a payload has, as recorded for one process and domain. */
 struct shape {
     const struct mp_recording_process *process;
-    char *signature; /* domain and names, each with a line's end */
+    const char *signature; /* domain and names, each with a line's end */
     uint64_t schema;
 };
 
@@ -36,6 +36,7 @@ struct reading {
     int domains;
     struct shape *shape;
     int shapes;
+    struct mp_arena texts;
     struct mp_error *error;
 };
 
@@ -50,7 +51,8 @@ static int add_domain(struct reading *reading, int64_t key, int64_t id, const ch
         return MP_OK;
     if (!MP_ROOM(reading->domain, reading->domains))
         return no_memory(reading);
-    reading->domain[reading->domains] = (struct domain){key, id, strdup(name)};
+    reading->domain[reading->domains] =
+        (struct domain){key, id, mp_arena_text(&reading->texts, name)};
     return reading->domain[reading->domains++].name ? MP_OK : no_memory(reading);
 }
 
@@ -61,41 +63,30 @@ static const char *domain_of(const struct reading *reading, int64_t key, int64_t
     return NULL;
 }
 
-enum { NAME_GLOBAL, NAME_EVENT, NAME_DOMAIN, NAME_CATEGORY, NAME_TEXT, NAME_STRING };
+enum { NAME_GLOBAL, NAME_EVENT, NAME_DOMAIN, NAME_CATEGORY, NAME_TEXT };
+static const char *const name_columns[] = {"globalTid", "eventType", "domainId", "category",
+                                           "text",      "@textId",   NULL};
 
-static int read_names(struct reading *reading) {
-    static const char *const column[] = {"globalTid", "eventType", "domainId", "category",
-                                         "text",      "@textId",   NULL};
-    struct nsys_file *file = reading->file;
-    sqlite3_stmt *select = NULL;
-    int code = MP_OK;
-    nsys_select(file, "NVTX_EVENTS", column, "WHERE eventType IN (33, 39, 75)", &select);
-    while (!code && nsys_next(file, &select)) {
-        const int64_t global = sqlite3_column_int64(select, NAME_GLOBAL),
-                      domain = sqlite3_column_int64(select, NAME_DOMAIN);
-        const char *text = (const char *)sqlite3_column_text(select, NAME_TEXT);
-        struct nsys_process *own = nsys_process_of(file, global);
-        text = text ? text : (const char *)sqlite3_column_text(select, NAME_STRING);
-        if (!own || !text)
-            continue;
-        switch (sqlite3_column_int(select, NAME_EVENT)) {
-        case EVENT_DOMAIN:
-            code = add_domain(reading, nsys_key(global), domain, text);
-            break;
-        case EVENT_THREAD:
-            code = mp_recording_thread(own->process, nsys_thread(global), text, reading->error);
-            break;
-        case EVENT_CATEGORY:
-            code = mp_recording_category(own->process, domain_of(reading, nsys_key(global), domain),
-                                         (uint32_t)sqlite3_column_int64(select, NAME_CATEGORY),
-                                         text, reading->error);
-            break;
-        default:
-            break;
-        }
+static int take_name(void *context, sqlite3_stmt *row) {
+    struct reading *reading = context;
+    const int64_t global = sqlite3_column_int64(row, NAME_GLOBAL),
+                  domain = sqlite3_column_int64(row, NAME_DOMAIN);
+    const char *text = nsys_text(row, NAME_TEXT);
+    struct nsys_process *own = nsys_process_of(reading->file, global);
+    if (!own || !text)
+        return MP_OK;
+    switch (sqlite3_column_int(row, NAME_EVENT)) {
+    case EVENT_DOMAIN:
+        return add_domain(reading, nsys_key(global), domain, text);
+    case EVENT_THREAD:
+        return mp_recording_thread(own->process, nsys_thread(global), text, reading->error);
+    case EVENT_CATEGORY:
+        return mp_recording_category(own->process, domain_of(reading, nsys_key(global), domain),
+                                     (uint32_t)sqlite3_column_int64(row, NAME_CATEGORY), text,
+                                     reading->error);
+    default:
+        return MP_OK;
     }
-    sqlite3_finalize(select);
-    return code;
 }
 
 /* ---- payloads ---- */
@@ -161,7 +152,7 @@ static int find_shape(struct reading *reading, struct mp_recording_process *proc
     if (!MP_ROOM(reading->shape, reading->shapes))
         return no_memory(reading);
     struct shape *made = &reading->shape[reading->shapes++];
-    *made = (struct shape){process, strdup(signature), 0};
+    *made = (struct shape){process, mp_arena_text(&reading->texts, signature), 0};
     if (!made->signature)
         return no_memory(reading);
     int code = mp_recording_fields(process, domain, fields->name, fields->count, schema, &full);
@@ -178,10 +169,8 @@ enum {
     RANGE_DOMAIN,
     RANGE_CATEGORY,
     RANGE_TEXT,
-    RANGE_STRING,
-    RANGE_JSON,
-    RANGE_JSON_STRING,
-    RANGE_VALUE /* six: U64, I64, DOUBLE, U32, I32, FLOAT */
+    RANGE_JSON = RANGE_TEXT + 2,
+    RANGE_VALUE = RANGE_JSON + 2 /* six: U64, I64, DOUBLE, U32, I32, FLOAT */
 };
 static const char *const range_columns[] = {
     "start",       "end",         "eventType",  "globalTid",   "domainId",    "category",
@@ -214,18 +203,17 @@ static void take_value(sqlite3_stmt *row, struct mp_recorded_range *range) {
     }
 }
 
-static int add_range(struct reading *reading, sqlite3_stmt *row) {
+static int take_range(void *context, sqlite3_stmt *row) {
+    struct reading *reading = context;
     struct nsys_file *file = reading->file;
     const int64_t global = sqlite3_column_int64(row, RANGE_GLOBAL);
     const int event = sqlite3_column_int(row, RANGE_EVENT);
     struct nsys_process *own = nsys_process_of(file, global);
-    const char *name = (const char *)sqlite3_column_text(row, RANGE_TEXT),
-               *text = (const char *)sqlite3_column_text(row, RANGE_JSON);
     if (!own)
         return MP_OK;
     struct mp_recorded_range range = {
         .start_ns = nsys_time(file, row, RANGE_START),
-        .name = name ? name : (const char *)sqlite3_column_text(row, RANGE_STRING),
+        .name = nsys_text(row, RANGE_TEXT),
         .domain = domain_of(reading, nsys_key(global), sqlite3_column_int64(row, RANGE_DOMAIN)),
         .thread = nsys_thread(global),
         .category = (uint32_t)sqlite3_column_int64(row, RANGE_CATEGORY),
@@ -237,8 +225,7 @@ static int add_range(struct reading *reading, sqlite3_stmt *row) {
     else if (sqlite3_column_type(row, RANGE_END) != SQLITE_NULL)
         range.end_ns = nsys_time(file, row, RANGE_END);
     take_value(row, &range);
-    text = text ? text : (const char *)sqlite3_column_text(row, RANGE_JSON_STRING);
-    json_t *json = read_json(text);
+    json_t *json = read_json(nsys_text(row, RANGE_JSON));
     struct fields fields = {.count = 0};
     take_payloads(json, &fields);
     int code = fields.count > 0
@@ -251,58 +238,42 @@ static int add_range(struct reading *reading, sqlite3_stmt *row) {
     return code;
 }
 
-static int read_nvtx(struct reading *reading) {
-    sqlite3_stmt *select = NULL;
-    int code = MP_OK;
-    nsys_select(reading->file, "NVTX_EVENTS", range_columns, "WHERE eventType IN (34, 59, 60)",
-                &select);
-    while (!code && nsys_next(reading->file, &select))
-        code = add_range(reading, select);
-    sqlite3_finalize(select);
-    return code;
+/* MPI's functions are ranges called like them, in the domain MPI; sizes are their values. */
+static int take_mpi(void *context, sqlite3_stmt *row) {
+    const struct reading *reading = context;
+    const int64_t global = sqlite3_column_int64(row, 2);
+    struct nsys_process *own = nsys_process_of(reading->file, global);
+    const bool has_end = sqlite3_column_type(row, 1) != SQLITE_NULL,
+               has_size = sqlite3_column_type(row, 4) != SQLITE_NULL;
+    const struct mp_recorded_range range = {.start_ns = nsys_time(reading->file, row, 0),
+                                            .end_ns =
+                                                has_end ? nsys_time(reading->file, row, 1) : 0,
+                                            .name = (const char *)sqlite3_column_text(row, 3),
+                                            .domain = "MPI",
+                                            .thread = nsys_thread(global),
+                                            .value_type = has_size ? MP_VALUE_I64 : MP_VALUE_NONE,
+                                            .value = (uint64_t)sqlite3_column_int64(row, 4)};
+    return own ? mp_recording_range(own->process, &range, reading->error) : MP_OK;
 }
 
-/* MPI's functions are ranges called like them, in the domain MPI; sizes are their values. */
-static int read_mpi(struct reading *reading, const char *table) {
-    static const char *const column[] = {"start", "end", "globalTid", "@textId", "size", NULL};
-    struct nsys_file *file = reading->file;
-    sqlite3_stmt *select = NULL;
-    int code = MP_OK;
-    nsys_select(file, table, column, "", &select);
-    while (!code && nsys_next(file, &select)) {
-        const int64_t global = sqlite3_column_int64(select, 2);
-        struct nsys_process *own = nsys_process_of(file, global);
-        const bool has_end = sqlite3_column_type(select, 1) != SQLITE_NULL,
-                   has_size = sqlite3_column_type(select, 4) != SQLITE_NULL;
-        const struct mp_recorded_range range = {
-            .start_ns = nsys_time(file, select, 0),
-            .end_ns = has_end ? nsys_time(file, select, 1) : 0,
-            .name = (const char *)sqlite3_column_text(select, 3),
-            .domain = "MPI",
-            .thread = nsys_thread(global),
-            .value_type = has_size ? MP_VALUE_I64 : MP_VALUE_NONE,
-            .value = (uint64_t)sqlite3_column_int64(select, 4)};
-        if (own)
-            code = mp_recording_range(own->process, &range, reading->error);
-    }
-    sqlite3_finalize(select);
-    return code;
+static int read_all(struct reading *reading) {
+    static const char *const mpi[] = {"MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS",
+                                      "MPI_START_WAIT_EVENTS", "MPI_OTHER_EVENTS"};
+    static const char *const mpi_columns[] = {"start", "end", "globalTid", "@textId", "size", NULL};
+    MP_TRY(nsys_each_row(reading->file, "NVTX_EVENTS", name_columns,
+                         "WHERE eventType IN (33, 39, 75)", take_name, reading));
+    MP_TRY(nsys_each_row(reading->file, "NVTX_EVENTS", range_columns,
+                         "WHERE eventType IN (34, 59, 60)", take_range, reading));
+    for (size_t i = 0; i < sizeof mpi / sizeof *mpi; i++)
+        MP_TRY(nsys_each_row(reading->file, mpi[i], mpi_columns, "", take_mpi, reading));
+    return MP_OK;
 }
 
 int nsys_read_ranges(struct nsys_file *file, struct mp_error *error) {
-    static const char *const tables[] = {"MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS",
-                                         "MPI_START_WAIT_EVENTS", "MPI_OTHER_EVENTS"};
     struct reading reading = {.file = file, .error = error};
-    int code = read_names(&reading);
-    if (!code)
-        code = read_nvtx(&reading);
-    for (size_t i = 0; i < sizeof tables / sizeof *tables && !code; i++)
-        code = read_mpi(&reading, tables[i]);
-    for (int i = 0; i < reading.domains; i++)
-        free(reading.domain[i].name);
-    for (int i = 0; i < reading.shapes; i++)
-        free(reading.shape[i].signature);
+    int code = read_all(&reading);
     free(reading.domain);
     free(reading.shape);
+    mp_arena_release(&reading.texts);
     return code;
 }

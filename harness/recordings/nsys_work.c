@@ -127,95 +127,79 @@ static struct nsys_process *owner(struct nsys_file *file, sqlite3_stmt *row) {
     return NULL;
 }
 
-static int read_kernels(struct reading *reading) {
-    enum {
-        LONG_NAME = OWN,
-        SHORT_NAME,
-        REGISTERS,
-        GRID,
-        BLOCK = GRID + 3,
-        STATIC = BLOCK + 3,
-        DYNAMIC,
-        LOCAL,
-        LOCAL_TOTAL
-    };
-    static const char *const column[] = {SHARED_COLUMNS,
-                                         "@demangledName",
-                                         "@shortName",
-                                         "registersPerThread",
-                                         "gridX",
-                                         "gridY",
-                                         "gridZ",
-                                         "blockX",
-                                         "blockY",
-                                         "blockZ",
-                                         "staticSharedMemory",
-                                         "dynamicSharedMemory",
-                                         "localMemoryPerThread",
-                                         "localMemoryTotal",
-                                         NULL};
-    struct nsys_file *file = reading->file;
-    sqlite3_stmt *row = NULL;
-    int code = MP_OK;
-    nsys_select(file, "CUPTI_ACTIVITY_KIND_KERNEL", column, "", &row);
-    while (!code && nsys_next(file, &row)) {
-        struct nsys_process *own = owner(file, row);
-        const char *name = (const char *)sqlite3_column_text(row, LONG_NAME);
-        name = name ? name : (const char *)sqlite3_column_text(row, SHORT_NAME);
-        if (!own)
-            continue;
-        struct mp_activity kernel = shared(file, row, MP_ACTIVITY_KERNEL);
-        kernel.registers = number(row, REGISTERS);
-        for (int i = 0; i < 3; i++) {
-            kernel.grid[i] = sqlite3_column_int(row, GRID + i);
-            kernel.block[i] = sqlite3_column_int(row, BLOCK + i);
-        }
-        kernel.static_shared = number(row, STATIC);
-        kernel.dynamic_shared = number(row, DYNAMIC);
-        kernel.local = number(row, LOCAL);
-        kernel.local_total = (uint64_t)sqlite3_column_int64(row, LOCAL_TOTAL);
-        code = mp_recording_activity(own->process, &kernel, name, reading->error);
-        struct collective collective = {.own = own,
-                                        .start_ns = kernel.start_ns,
-                                        .end_ns = kernel.end_ns,
-                                        .correlation = kernel.correlation,
-                                        .stream = kernel.stream};
-        if (!code && read_kernel_name(name, &collective))
-            code = add_collective(reading, &collective);
+enum {
+    NAME = OWN,
+    REGISTERS = NAME + 2,
+    GRID,
+    BLOCK = GRID + 3,
+    STATIC = BLOCK + 3,
+    DYNAMIC,
+    LOCAL,
+    LOCAL_TOTAL
+};
+static const char *const kernel_columns[] = {SHARED_COLUMNS,
+                                             "@demangledName",
+                                             "@shortName",
+                                             "registersPerThread",
+                                             "gridX",
+                                             "gridY",
+                                             "gridZ",
+                                             "blockX",
+                                             "blockY",
+                                             "blockZ",
+                                             "staticSharedMemory",
+                                             "dynamicSharedMemory",
+                                             "localMemoryPerThread",
+                                             "localMemoryTotal",
+                                             NULL};
+
+static int take_kernel(void *context, sqlite3_stmt *row) {
+    struct reading *reading = context;
+    struct nsys_process *own = owner(reading->file, row);
+    const char *name = nsys_text(row, NAME);
+    if (!own)
+        return MP_OK;
+    struct mp_activity kernel = shared(reading->file, row, MP_ACTIVITY_KERNEL);
+    kernel.registers = number(row, REGISTERS);
+    for (int i = 0; i < 3; i++) {
+        kernel.grid[i] = sqlite3_column_int(row, GRID + i);
+        kernel.block[i] = sqlite3_column_int(row, BLOCK + i);
     }
-    sqlite3_finalize(row);
-    return code;
+    kernel.static_shared = number(row, STATIC);
+    kernel.dynamic_shared = number(row, DYNAMIC);
+    kernel.local = number(row, LOCAL);
+    kernel.local_total = (uint64_t)sqlite3_column_int64(row, LOCAL_TOTAL);
+    MP_TRY(mp_recording_activity(own->process, &kernel, name, reading->error));
+    struct collective collective = {.own = own,
+                                    .start_ns = kernel.start_ns,
+                                    .end_ns = kernel.end_ns,
+                                    .correlation = kernel.correlation,
+                                    .stream = kernel.stream};
+    return read_kernel_name(name, &collective) ? add_collective(reading, &collective) : MP_OK;
 }
 
-static int read_copies(struct reading *reading) {
-    static const char *const copy[] = {SHARED_COLUMNS, "bytes",   "copyKind",
-                                       "srcKind",      "dstKind", NULL};
-    static const char *const set[] = {SHARED_COLUMNS, "bytes", "value", "memKind", "memKind", NULL};
-    static const struct {
-        const char *table;
-        const char *const *column;
-        enum mp_activity_kind kind;
-    } tables[] = {{"CUPTI_ACTIVITY_KIND_MEMCPY", copy, MP_ACTIVITY_COPY},
-                  {"CUPTI_ACTIVITY_KIND_MEMSET", set, MP_ACTIVITY_SET}};
-    struct nsys_file *file = reading->file;
-    int code = MP_OK;
-    for (int i = 0; i < 2 && !code; i++) {
-        sqlite3_stmt *row = NULL;
-        nsys_select(file, tables[i].table, tables[i].column, "", &row);
-        while (!code && nsys_next(file, &row)) {
-            struct nsys_process *own = owner(file, row);
-            struct mp_activity activity = shared(file, row, tables[i].kind);
-            activity.value = (uint64_t)sqlite3_column_int64(row, OWN);
-            activity.detail = number(row, OWN + 1);
-            activity.source = (uint8_t)number(row, OWN + 2);
-            activity.target = (uint8_t)number(row, OWN + 3);
-            activity.result = 1;
-            if (own)
-                code = mp_recording_activity(own->process, &activity, NULL, reading->error);
-        }
-        sqlite3_finalize(row);
-    }
-    return code;
+static const char *const copy_columns[] = {SHARED_COLUMNS, "bytes",   "copyKind",
+                                           "srcKind",      "dstKind", NULL};
+static const char *const set_columns[] = {SHARED_COLUMNS, "bytes",   "value",
+                                          "memKind",      "memKind", NULL};
+
+static int take_memory(struct reading *reading, sqlite3_stmt *row, int kind) {
+    const struct nsys_process *own = owner(reading->file, row);
+    struct mp_activity activity = shared(reading->file, row, kind);
+    activity.value = (uint64_t)sqlite3_column_int64(row, OWN);
+    activity.detail = number(row, OWN + 1);
+    activity.source = (uint8_t)number(row, OWN + 2);
+    activity.target = (uint8_t)number(row, OWN + 3);
+    activity.result = 1;
+    return own ? mp_recording_activity(own->process, &activity, NULL, reading->error) : MP_OK;
+}
+
+static int take_copy(void *context, sqlite3_stmt *row) {
+    return take_memory(context, row, MP_ACTIVITY_COPY);
+}
+
+static int take_set(void *context, sqlite3_stmt *row) {
+    return take_memory(context, row, MP_ACTIVITY_SET);
 }
 
 static void note_launch(struct reading *reading, const struct nsys_process *own,
@@ -233,30 +217,24 @@ static void note_launch(struct reading *reading, const struct nsys_process *own,
     found->thread = call->thread;
 }
 
-static int read_calls(struct reading *reading) {
-    static const char *const column[] = {"start",   "end",         "globalTid", "correlationId",
-                                         "@nameId", "returnValue", NULL};
-    struct nsys_file *file = reading->file;
-    sqlite3_stmt *row = NULL;
-    int code = MP_OK;
-    nsys_select(file, "CUPTI_ACTIVITY_KIND_RUNTIME", column, "", &row);
-    while (!code && nsys_next(file, &row)) {
-        const int64_t global = sqlite3_column_int64(row, 2);
-        struct nsys_process *own = nsys_process_of(file, global);
-        if (!own)
-            continue;
-        const struct mp_activity call = {.start_ns = nsys_time(file, row, 0),
-                                         .end_ns = nsys_time(file, row, 1),
-                                         .correlation = number(row, 3),
-                                         .thread = nsys_thread(global),
-                                         .result = number(row, 5),
-                                         .kind = MP_ACTIVITY_CALL};
-        note_launch(reading, own, &call);
-        code = mp_recording_activity(own->process, &call, (const char *)sqlite3_column_text(row, 4),
-                                     reading->error);
-    }
-    sqlite3_finalize(row);
-    return code;
+static const char *const call_columns[] = {"start",   "end",         "globalTid", "correlationId",
+                                           "@nameId", "returnValue", NULL};
+
+static int take_call(void *context, sqlite3_stmt *row) {
+    struct reading *reading = context;
+    const int64_t global = sqlite3_column_int64(row, 2);
+    struct nsys_process *own = nsys_process_of(reading->file, global);
+    if (!own)
+        return MP_OK;
+    const struct mp_activity call = {.start_ns = nsys_time(reading->file, row, 0),
+                                     .end_ns = nsys_time(reading->file, row, 1),
+                                     .correlation = number(row, 3),
+                                     .thread = nsys_thread(global),
+                                     .result = number(row, 5),
+                                     .kind = MP_ACTIVITY_CALL};
+    note_launch(reading, own, &call);
+    return mp_recording_activity(own->process, &call, (const char *)sqlite3_column_text(row, 4),
+                                 reading->error);
 }
 
 /* ---- NCCL's ranges ---- */
@@ -269,38 +247,27 @@ static bool number_of(const char *text, const char *key, uint64_t *value) {
     return isdigit((unsigned char)*at);
 }
 
-static int add_operation(struct reading *reading, const struct operation *operation) {
-    if (!MP_ROOM(reading->operation, reading->operations))
-        return no_memory(reading);
-    reading->operation[reading->operations++] = *operation;
-    return MP_OK;
-}
+static const char *const operation_columns[] = {"start", "globalTid", "jsonText", "@jsonTextId",
+                                                NULL};
 
 /* NCCL's payloads say the communicator (src/include/nvtx_payload_schemas.h). */
-static int read_operations(struct reading *reading) {
-    static const char *const column[] = {"start", "globalTid", "jsonText", "@jsonTextId", NULL};
-    struct nsys_file *file = reading->file;
-    sqlite3_stmt *row = NULL;
-    int code = MP_OK;
-    if (reading->collectives == 0)
+static int take_operation(void *context, sqlite3_stmt *row) {
+    struct reading *reading = context;
+    const char *text = nsys_text(row, 2);
+    const int64_t global = sqlite3_column_int64(row, 1);
+    struct operation operation = {.start_ns = nsys_time(reading->file, row, 0),
+                                  .thread = nsys_thread(global)};
+    uint64_t bytes;
+    if (!text || !number_of(text, "Communicator ID", &operation.communicator))
         return MP_OK;
-    nsys_select(file, "NVTX_EVENTS", column, "WHERE eventType = 59 ORDER BY start", &row);
-    while (!code && nsys_next(file, &row)) {
-        const char *text = (const char *)sqlite3_column_text(row, 2);
-        text = text ? text : (const char *)sqlite3_column_text(row, 3);
-        const int64_t global = sqlite3_column_int64(row, 1);
-        struct operation operation = {.start_ns = nsys_time(file, row, 0),
-                                      .thread = nsys_thread(global)};
-        uint64_t bytes;
-        if (!text || !number_of(text, "Communicator ID", &operation.communicator))
-            continue;
-        operation.own = nsys_process_of(file, global);
-        operation.bytes = number_of(text, "Message size [bytes]", &bytes) ? (int64_t)bytes : -1;
-        if (operation.own)
-            code = add_operation(reading, &operation);
-    }
-    sqlite3_finalize(row);
-    return code;
+    operation.own = nsys_process_of(reading->file, global);
+    operation.bytes = number_of(text, "Message size [bytes]", &bytes) ? (int64_t)bytes : -1;
+    if (!operation.own)
+        return MP_OK;
+    if (!MP_ROOM(reading->operation, reading->operations))
+        return no_memory(reading);
+    reading->operation[reading->operations++] = operation;
+    return MP_OK;
 }
 
 /* The last call of NCCL's before the launch, on its thread; NULL: none says its communicator. */
@@ -322,9 +289,8 @@ static const struct operation *operation_of(const struct reading *reading,
 }
 
 static int write_collectives(struct reading *reading) {
-    int code = MP_OK;
     bool by_stream = false;
-    for (size_t i = 0; i < reading->collectives && !code; i++) {
+    for (size_t i = 0; i < reading->collectives; i++) {
         const struct collective *own = &reading->collective[i];
         const struct operation *operation = own->called_ns ? operation_of(reading, own) : NULL;
         char stream[32];
@@ -346,7 +312,7 @@ static int write_collectives(struct reading *reading) {
             .datatype = !has_bytes       ? NULL
                         : *own->datatype ? own->datatype
                                          : "ncclInt8"};
-        code = mp_recording_collective(own->own->process, &collective, reading->error);
+        MP_TRY(mp_recording_collective(own->own->process, &collective, reading->error));
         if (!operation && !by_stream)
             mp_recording_note(
                 own->own->process,
@@ -355,23 +321,29 @@ static int write_collectives(struct reading *reading) {
                 "same order");
         by_stream = by_stream || !operation;
     }
-    return code;
+    return MP_OK;
+}
+
+static int read_all(struct reading *reading) {
+    struct nsys_file *file = reading->file;
+    MP_TRY(nsys_each_row(file, "CUPTI_ACTIVITY_KIND_KERNEL", kernel_columns, "", take_kernel,
+                         reading));
+    if (reading->collectives > 0)
+        qsort(reading->collective, reading->collectives, sizeof *reading->collective,
+              compare_correlations);
+    MP_TRY(
+        nsys_each_row(file, "CUPTI_ACTIVITY_KIND_RUNTIME", call_columns, "", take_call, reading));
+    MP_TRY(nsys_each_row(file, "CUPTI_ACTIVITY_KIND_MEMCPY", copy_columns, "", take_copy, reading));
+    MP_TRY(nsys_each_row(file, "CUPTI_ACTIVITY_KIND_MEMSET", set_columns, "", take_set, reading));
+    if (reading->collectives > 0)
+        MP_TRY(nsys_each_row(file, "NVTX_EVENTS", operation_columns,
+                             "WHERE eventType = 59 ORDER BY start", take_operation, reading));
+    return write_collectives(reading);
 }
 
 int nsys_read_work(struct nsys_file *file, struct mp_error *error) {
     struct reading reading = {.file = file, .error = error};
-    int code = read_kernels(&reading);
-    if (reading.collectives > 0)
-        qsort(reading.collective, reading.collectives, sizeof *reading.collective,
-              compare_correlations);
-    if (!code)
-        code = read_calls(&reading);
-    if (!code)
-        code = read_copies(&reading);
-    if (!code)
-        code = read_operations(&reading);
-    if (!code)
-        code = write_collectives(&reading);
+    int code = read_all(&reading);
     free(reading.collective);
     free(reading.operation);
     return code;

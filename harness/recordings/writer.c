@@ -84,18 +84,15 @@ static int open_device(struct mp_recording_process *process, struct mp_error *er
         return MP_OK;
     MP_TRY(open_file(process, MP_DEVICE_ENDING, &process->device, error));
     process->has_device = true;
-    int code = spool_writer_text(&process->device, MP_SPOOL_STREAM, &stream, sizeof stream,
-                                 recording->collector, error);
+    MP_TRY(spool_writer_text(&process->device, MP_SPOOL_STREAM, &stream, sizeof stream,
+                             recording->collector, error));
     int length = snprintf(status, sizeof status, "%s.status", recording->collector);
-    if (!code)
-        code = spool_writer_text(&process->device, MP_SPOOL_TEXT, status, (size_t)length + 1, "on",
-                                 error);
+    MP_TRY(spool_writer_text(&process->device, MP_SPOOL_TEXT, status, (size_t)length + 1, "on",
+                             error));
     /* The GPU's times are on the process's clock already. */
     const struct mp_timer timer = {.samples = 1};
-    if (!code)
-        code = spool_writer_record(&process->device, MP_SPOOL_TIMER, &timer, sizeof timer, NULL, 0,
-                                   error);
-    return code;
+    return spool_writer_record(&process->device, MP_SPOOL_TIMER, &timer, sizeof timer, NULL, 0,
+                               error);
 }
 
 static int patch(const char *path, const struct spool_header_payload *payload,
@@ -119,36 +116,23 @@ static int patch(const char *path, const struct spool_header_payload *payload,
 /* Names of ranges have even ids, domains odd ones: one file's ids are for both. */
 enum { ID_STEP = 2 };
 
-static int name_id(struct mp_recording_process *process, enum mp_name_kind kind, const char *text,
-                   uint32_t *id, struct mp_error *error) {
+static int name_id(struct mp_recording_process *process, bool on_device, enum mp_name_kind kind,
+                   const char *text, uint32_t *id, struct mp_error *error) {
     const bool is_domain = kind == MP_NAME_DOMAIN;
+    struct name_table *table = on_device   ? &process->device_names
+                               : is_domain ? &process->domains
+                                           : &process->names;
     bool is_new = false;
     *id = 0;
     if (!text || !*text)
         return MP_OK;
-    uint32_t number =
-        name_table_number(is_domain ? &process->domains : &process->names, text, &is_new);
+    const uint32_t number = name_table_number(table, text, &is_new);
     if (!number)
         return no_memory(process->recording, error);
-    *id = number * ID_STEP + is_domain;
+    *id = on_device ? number : number * ID_STEP + is_domain;
     const struct spool_name_payload fixed = {.id = *id, .kind = kind};
-    return is_new ? spool_writer_text(&process->spool, MP_SPOOL_NAME, &fixed, sizeof fixed, text,
-                                      error)
-                  : MP_OK;
-}
-
-static int device_name_id(struct mp_recording_process *process, const char *text, uint32_t *id,
-                          struct mp_error *error) {
-    bool is_new = false;
-    *id = 0;
-    if (!text || !*text)
-        return MP_OK;
-    *id = name_table_number(&process->device_names, text, &is_new);
-    if (!*id)
-        return no_memory(process->recording, error);
-    const struct spool_name_payload fixed = {.id = *id, .kind = MP_NAME_STRING};
-    return is_new ? spool_writer_text(&process->device, MP_SPOOL_NAME, &fixed, sizeof fixed, text,
-                                      error)
+    return is_new ? spool_writer_text(on_device ? &process->device : &process->spool, MP_SPOOL_NAME,
+                                      &fixed, sizeof fixed, text, error)
                   : MP_OK;
 }
 
@@ -161,7 +145,7 @@ int mp_recording_thread(struct mp_recording_process *process, uint32_t thread, c
 int mp_recording_category(struct mp_recording_process *process, const char *domain,
                           uint32_t category, const char *name, struct mp_error *error) {
     struct spool_name_payload fixed = {.kind = MP_NAME_CATEGORY, .number = category};
-    MP_TRY(name_id(process, MP_NAME_DOMAIN, domain, &fixed.domain, error));
+    MP_TRY(name_id(process, false, MP_NAME_DOMAIN, domain, &fixed.domain, error));
     return spool_writer_text(&process->spool, MP_SPOOL_NAME, &fixed, sizeof fixed, name, error);
 }
 
@@ -303,7 +287,7 @@ int mp_recording_fields(struct mp_recording_process *process, const char *domain
                                          .type = SCHEMA_STATIC,
                                          .bytes = (uint64_t)fields * sizeof(int64_t),
                                          .entries = (uint32_t)fields};
-    MP_TRY(name_id(process, MP_NAME_DOMAIN, domain, &fixed.domain, error));
+    MP_TRY(name_id(process, false, MP_NAME_DOMAIN, domain, &fixed.domain, error));
     process->fields[process->schemas++] = (uint8_t)fields;
     *schema = fixed.id;
     return spool_writer_record(&process->spool, MP_SPOOL_SCHEMA, &fixed, sizeof fixed, entries,
@@ -333,15 +317,13 @@ int mp_recording_range(struct mp_recording_process *process, const struct mp_rec
         size = sizeof blob.head + blob.head.size;
         record.payloads = 1;
     }
-    int code = name_id(process, MP_NAME_STRING, range->name, &record.name, error);
-    if (!code)
-        code = name_id(process, MP_NAME_DOMAIN, range->domain, &record.domain, error);
+    MP_TRY(name_id(process, false, MP_NAME_STRING, range->name, &record.name, error));
+    MP_TRY(name_id(process, false, MP_NAME_DOMAIN, range->domain, &record.domain, error));
     if (range->start_ns < process->first_ns)
         process->first_ns = range->start_ns;
     process->ranges++;
-    return code ? code
-                : spool_writer_record(&process->spool, MP_SPOOL_RANGE, &record, sizeof record,
-                                      &blob, size, error);
+    return spool_writer_record(&process->spool, MP_SPOOL_RANGE, &record, sizeof record, &blob, size,
+                               error);
 }
 
 /* ---- the GPU's work, and what ranks do together ---- */
@@ -349,13 +331,11 @@ int mp_recording_range(struct mp_recording_process *process, const struct mp_rec
 int mp_recording_activity(struct mp_recording_process *process, const struct mp_activity *activity,
                           const char *name, struct mp_error *error) {
     struct mp_activity record = *activity;
-    int code = open_device(process, error);
-    if (!code)
-        code = device_name_id(process, name, &record.name, error);
+    MP_TRY(open_device(process, error));
+    MP_TRY(name_id(process, true, MP_NAME_STRING, name, &record.name, error));
     process->activities++;
-    return code ? code
-                : spool_writer_record(&process->device, MP_SPOOL_ACTIVITY, &record, sizeof record,
-                                      NULL, 0, error);
+    return spool_writer_record(&process->device, MP_SPOOL_ACTIVITY, &record, sizeof record, NULL, 0,
+                               error);
 }
 
 int mp_recording_collective(struct mp_recording_process *process,
@@ -371,13 +351,11 @@ int mp_recording_collective(struct mp_recording_process *process,
     kept->synchronises = !kept->is.is_pair && meeting_synchronises(collective->function);
     if (!kept->function)
         return no_memory(recording, error);
-    int code = open_device(process, error);
-    if (!code)
-        code = device_name_id(process, collective->function, &kept->is.function, error);
-    if (!code)
-        code = device_name_id(process, collective->datatype, &kept->is.datatype, error);
-    process->collectives += !code;
-    return code;
+    MP_TRY(open_device(process, error));
+    MP_TRY(name_id(process, true, MP_NAME_STRING, collective->function, &kept->is.function, error));
+    MP_TRY(name_id(process, true, MP_NAME_STRING, collective->datatype, &kept->is.datatype, error));
+    process->collectives++;
+    return MP_OK;
 }
 
 uint64_t mp_recording_communicator(const char *name, const char *members) {
@@ -455,8 +433,10 @@ static int compare_ranks(const void *left, const void *right) {
     return ((*a)->rank > (*b)->rank) - ((*a)->rank < (*b)->rank);
 }
 
-static bool fill_meetings(const struct mp_recording_process *process, struct meeting_clock *clock) {
-    struct meeting *meeting = calloc(process->collectives + 1, sizeof *meeting);
+static void fill_meetings(const struct mp_recording_process *process, struct mp_arena *memory,
+                          struct meeting_clock *clock) {
+    struct meeting *meeting;
+    MP_TAKE(memory, meeting, process->collectives + 1);
     for (size_t i = 0; meeting && i < process->collectives; i++) {
         const struct kept *kept = &process->collective[i];
         if (kept->synchronises && kept->is.timer_end > 0 && !(kept->is_counted && process->cut[0]))
@@ -466,24 +446,20 @@ static bool fill_meetings(const struct mp_recording_process *process, struct mee
                                                           .start_ns = (int64_t)kept->is.timer_start,
                                                           .end_ns = (int64_t)kept->is.timer_end};
     }
-    if (meeting)
-        meetings_order(meeting, clock->meetings);
+    meetings_order(meeting, clock->meetings);
     clock->meeting = meeting;
-    return meeting != NULL;
 }
 
-static int align(const struct mp_recording *recording, struct meeting_clock clock[],
-                 struct mp_error *error) {
-    bool has_memory = true;
-    for (int p = 0; has_memory && p < recording->processes; p++) {
+static int align(const struct mp_recording *recording, struct mp_arena *memory,
+                 struct meeting_clock clock[], struct mp_error *error) {
+    for (int p = 0; p < recording->processes; p++) {
         const char *host = recording->process[p]->header.host;
         clock[p].on_first_host = *host && !strcmp(host, recording->process[0]->header.host);
-        has_memory = fill_meetings(recording->process[p], &clock[p]);
+        fill_meetings(recording->process[p], memory, &clock[p]);
     }
-    has_memory = has_memory && meeting_clocks_align(clock, recording->processes);
-    for (int p = 0; p < recording->processes; p++)
-        free((void *)(uintptr_t)clock[p].meeting);
-    return has_memory ? MP_OK : no_memory(recording, error);
+    return !memory->lacking && meeting_clocks_align(clock, recording->processes)
+               ? MP_OK
+               : no_memory(recording, error);
 }
 
 /* Numbers that were counted and can't be right say nothing: some operations were not recorded. */
@@ -535,35 +511,31 @@ static void fill_clocks(struct mp_recording_process *process, const struct meeti
 static int finish_process(struct mp_recording_process *process, const struct meeting_clock *clock,
                           struct mp_error *error) {
     char path[PATH_MAX];
-    int code = write_rest(process, clock, error);
-    int closed = spool_writer_close(&process->spool, code ? NULL : error);
-    code = code ? code : closed;
-    if (process->has_device) {
-        closed = spool_writer_close(&process->device, code ? NULL : error);
-        code = code ? code : closed;
-    }
+    MP_TRY(write_rest(process, clock, error));
+    MP_TRY(spool_writer_close(&process->spool, error));
     path_of(process, ".spool", path);
-    if (!code)
-        code = patch(path, &process->header, error);
+    MP_TRY(patch(path, &process->header, error));
+    if (!process->has_device)
+        return MP_OK;
+    MP_TRY(spool_writer_close(&process->device, error));
     path_of(process, MP_DEVICE_ENDING, path);
-    if (!code && process->has_device)
-        code = patch(path, &process->header, error);
-    return code;
+    return patch(path, &process->header, error);
 }
 
 int mp_recording_finish(struct mp_recording *recording, struct mp_recording_summary *summary,
                         struct mp_error *error) {
-    struct meeting_clock *clock = calloc((size_t)recording->processes + 1, sizeof *clock);
+    struct mp_arena memory = {0};
+    struct meeting_clock *clock;
     *summary = (struct mp_recording_summary){.processes = recording->processes};
-    if (!clock)
-        return no_memory(recording, error);
+    MP_TAKE(&memory, clock, recording->processes + 1);
+    MP_TRY(mp_arena_check(&memory, error));
     if (recording->processes > 0)
         qsort(recording->process, (size_t)recording->processes, sizeof *recording->process,
               compare_ranks);
     for (int p = 0; p < recording->processes; p++)
         count_collectives(recording->process[p]);
     count_members(recording);
-    int code = align(recording, clock, error);
+    int code = align(recording, &memory, clock, error);
     summary->clocks = meeting_clocks_summarise(clock, recording->processes);
     for (int p = 0; p < recording->processes; p++) {
         struct mp_recording_process *process = recording->process[p];
@@ -576,6 +548,6 @@ int mp_recording_finish(struct mp_recording *recording, struct mp_recording_summ
         if (!code)
             code = finish_process(process, &clock[p], error);
     }
-    free(clock);
+    mp_arena_release(&memory);
     return code;
 }

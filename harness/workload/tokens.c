@@ -38,8 +38,9 @@ static int allocate(struct mp_token_statistics *made, struct mp_error *error) {
         MP_TAKE(&made->memory, made->layer[l].next, cells_of(shape));
     for (int e = 0; made->order && e < shape->experts; e++)
         made->order[e] = e;
-    return mp_distinct_model_create(&made->memory, shape->ranks, shape->experts, shape->top_k,
-                                    &made->model, error);
+    mp_distinct_model_create(&made->memory, shape->ranks, shape->experts, shape->top_k,
+                             &made->model);
+    return mp_arena_check(&made->memory, error);
 }
 
 int mp_token_statistics_create(const struct mp_trace_shape *shape,

@@ -9,8 +9,8 @@
 #include "reference/fssdp/fssdp.h"
 #include "reference/plan/split.h"
 
-int mp_calibrator_create(struct mp_arena *memory, const struct mp_setting *setting,
-                         struct mp_calibrator *state, struct mp_error *error) {
+void mp_calibrator_create(struct mp_arena *memory, const struct mp_setting *setting,
+                          struct mp_calibrator *state) {
     size_t ranks = (size_t)setting->topology.ranks;
 
     *state = (struct mp_calibrator){.topology = setting->topology,
@@ -25,7 +25,6 @@ int mp_calibrator_create(struct mp_arena *memory, const struct mp_setting *setti
                  state->arrivals);
     MP_TAKE_EACH(memory, ranks + 1, state->share_node, state->share_all);
     mp_placement_take(memory, (int)ranks, setting->experts, &state->proposal);
-    return mp_arena_check(memory, error);
 }
 
 /* Holders that routes are split over, and what is noted of the splits. */

@@ -26,10 +26,11 @@ static const struct mp_option option_table[] = {
 };
 
 struct fssdp {
+    struct mp_recent window; /* first, as its hooks want it; cells [layers][experts]: F of 1.5 as
+                              * sums (1.11) */
     struct mp_setting setting;
     struct mp_fssdp_options options; /* overlap resolved to a number */
     bool frugal;                     /* the system frugal */
-    struct mp_recent window;         /* cells [layers][experts]: F of 1.5 as sums (1.11) */
     struct mp_materializer materializer;
     struct mp_calibrator calibrator;
     struct mp_sharder sharder;
@@ -76,28 +77,23 @@ static int check_setting(const struct mp_setting *setting, const struct mp_fssdp
     return MP_OK;
 }
 
-static int create_parts(struct fssdp *self, struct mp_error *error) {
+static void create_parts(struct fssdp *self) {
     struct mp_arena *memory = mp_system_arena(self);
     const struct mp_setting *setting = &self->setting;
     int layers = setting->layers, experts = setting->experts;
 
     MP_TAKE_EACH(memory, (size_t)layers * (size_t)experts, self->owner, self->next_owner);
     self->predicted = mp_loads_take(memory, 1, setting->topology.ranks, experts);
-    int code = mp_recent_create(memory, (size_t)layers * (size_t)experts, self->options.window,
-                                &self->window, error);
-    if (!code)
-        code = mp_materializer_create(memory, &setting->topology, experts, self->options.overlap,
-                                      &self->materializer, error);
-    if (!code)
-        code = mp_calibrator_create(memory, setting, &self->calibrator, error);
+    mp_recent_create(memory, (size_t)layers * (size_t)experts, self->options.window, &self->window);
+    mp_materializer_create(memory, &setting->topology, experts, self->options.overlap,
+                           &self->materializer);
+    mp_calibrator_create(memory, setting, &self->calibrator);
     if (self->frugal) /* parameters there, gradient back; read and written by every GEMM */
         self->calibrator.seconds_per_copy =
             (setting->forward_only ? 1 : 2) * self->calibrator.seconds_per_copy +
             mp_passes_of_compute(setting->forward_only) * setting->seconds_per_expert;
-    if (!code)
-        code = mp_sharder_create(memory, &setting->topology, layers, experts, self->options.overlap,
-                                 &self->sharder, error);
-    return code;
+    mp_sharder_create(memory, &setting->topology, layers, experts, self->options.overlap,
+                      &self->sharder);
 }
 
 static int create(struct fssdp *self, const struct mp_setting *setting, const void *options,
@@ -112,7 +108,8 @@ static int create(struct fssdp *self, const struct mp_setting *setting, const vo
         self->options.overlap = setting->experts;
     if (self->options.memory == MP_AUTO)
         self->options.memory = mp_fssdp_memory(setting, self->options.rematerialise);
-    return create_parts(self, error);
+    create_parts(self);
+    return MP_OK;
 }
 
 static int fssdp_create(void *self, const struct mp_setting *setting, const void *options,
@@ -205,9 +202,8 @@ static int fssdp_after_gate(void *opaque, const struct mp_load *load, struct mp_
     else if (self->options.calibrate)
         copies = mp_calibrate(&self->calibrator, &self->materializer, &plan->during, load,
                               self->options.memory);
-    if (copies) {
+    if (copies)
         MP_TRY(add_copies(&self->materializer, plan, MP_STAGE_AFTER_GATE, error));
-    }
     return mp_plan_dispatch_nearest(plan, load, error);
 }
 
@@ -231,16 +227,6 @@ static int fssdp_after_step(void *opaque, int64_t iteration, const struct mp_loa
     return MP_OK;
 }
 
-static size_t fssdp_save(const void *opaque, void *buffer, size_t size) {
-    const struct fssdp *self = opaque;
-    return mp_recent_save(&self->window, buffer, size);
-}
-
-static int fssdp_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
-    struct fssdp *self = opaque;
-    return mp_recent_load(&self->window, buffer, size, error);
-}
-
 /* What both systems have. */
 #define SHARED                                                                                     \
     .abi = MP_SYSTEM_ABI,                                                                          \
@@ -249,8 +235,8 @@ static int fssdp_load(void *opaque, const void *buffer, size_t size, struct mp_e
     .options = option_table, .options_size = sizeof(struct mp_fssdp_options),                      \
     .initial_owners = fssdp_initial_owners, .policy = fssdp_policy,                                \
     .copies_limit = fssdp_copies_limit, .before_gate = fssdp_before_gate,                          \
-    .after_gate = fssdp_after_gate, .after_step = fssdp_after_step, .save = fssdp_save,            \
-    .load = fssdp_load
+    .after_gate = fssdp_after_gate, .after_step = fssdp_after_step, .save = mp_recent_save,        \
+    .load = mp_recent_load
 
 const struct mp_system mp_system_fssdp = {
     .name = "fssdp",

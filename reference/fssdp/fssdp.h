@@ -12,7 +12,8 @@
  * mp_plan_dispatch_nearest, since other systems use them too.
  *
  * Loads are 64-bit integers and window averages are kept as sums, so that all ranks decide equally.
- * Nothing here allocates after its create function. */
+ * Nothing here allocates after its create function, whose tables are the arena's: its user looks
+ * whether there was memory. */
 #ifndef MOEPERF_REFERENCE_FSSDP_FSSDP_H
 #define MOEPERF_REFERENCE_FSSDP_FSSDP_H
 
@@ -63,8 +64,8 @@ struct mp_materializer {
     int32_t *winner;          /* [2 * nodes], a tournament of the nodes */
     int64_t *wanted;          /* [overlap], n_e */
 };
-int mp_materializer_create(struct mp_arena *memory, const struct mp_topology *topology, int experts,
-                           int overlap, struct mp_materializer *state, struct mp_error *error);
+void mp_materializer_create(struct mp_arena *memory, const struct mp_topology *topology,
+                            int experts, int overlap, struct mp_materializer *state);
 /* Adds copies of the `overlap` hottest experts to `placement`, as far as each rank's extra copies,
  * those it has already included, stay within `memory`, and lists them in `copy`.  Starting from
  * owners only this is Algorithm 1, starting from its result the proposal of calibration. */
@@ -89,8 +90,8 @@ struct mp_calibrator {
     int32_t *arrivals;         /* [ranks] */
     struct mp_placement proposal;
 };
-int mp_calibrator_create(struct mp_arena *memory, const struct mp_setting *setting,
-                         struct mp_calibrator *state, struct mp_error *error);
+void mp_calibrator_create(struct mp_arena *memory, const struct mp_setting *setting,
+                          struct mp_calibrator *state);
 /* latency(P) = 3 max computed + 4 max of routes in or out, in seconds, under the dispatch of 1.9;
  * where only forward runs, 1 and 2.
  */
@@ -132,8 +133,8 @@ struct mp_sharder {
     int64_t *rank_load;   /* [ranks], of the layer being sharded */
     int64_t *node_load;   /* [nodes] */
 };
-int mp_sharder_create(struct mp_arena *memory, const struct mp_topology *topology, int layers,
-                      int experts, int overlap, struct mp_sharder *state, struct mp_error *error);
+void mp_sharder_create(struct mp_arena *memory, const struct mp_topology *topology, int layers,
+                       int experts, int overlap, struct mp_sharder *state);
 /* Algorithm 2.  load, present and owner are [layers][experts]; owner must not be present. */
 void mp_shard(struct mp_sharder *state, const int64_t load[], const int32_t present[],
               int32_t owner[]);

@@ -6,8 +6,8 @@
 
 #include "reference/fssdp/fssdp.h"
 
-int mp_materializer_create(struct mp_arena *memory, const struct mp_topology *topology, int experts,
-                           int overlap, struct mp_materializer *state, struct mp_error *error) {
+void mp_materializer_create(struct mp_arena *memory, const struct mp_topology *topology,
+                            int experts, int overlap, struct mp_materializer *state) {
     size_t ranks = (size_t)topology->ranks, nodes = (size_t)mp_topology_nodes(topology);
 
     *state = (struct mp_materializer){.topology = *topology, .experts = experts};
@@ -20,7 +20,6 @@ int mp_materializer_create(struct mp_arena *memory, const struct mp_topology *to
     MP_TAKE_EACH(memory, nodes, state->node_free, state->node_copies, state->node_candidates,
                  state->node_open);
     MP_TAKE(memory, state->winner, 2 * nodes);
-    return mp_arena_check(memory, error);
 }
 
 /* free_slots[r] = memory minus the extra copies on r; returns the smallest and the sum. */

@@ -26,8 +26,8 @@ void mp_shard_evenly(int layers, int experts, int ranks, int32_t owner[]) {
     }
 }
 
-int mp_sharder_create(struct mp_arena *memory, const struct mp_topology *topology, int layers,
-                      int experts, int overlap, struct mp_sharder *state, struct mp_error *error) {
+void mp_sharder_create(struct mp_arena *memory, const struct mp_topology *topology, int layers,
+                       int experts, int overlap, struct mp_sharder *state) {
     size_t ranks = (size_t)topology->ranks, nodes = (size_t)mp_topology_nodes(topology);
     size_t rows = (size_t)layers;
 
@@ -38,7 +38,6 @@ int mp_sharder_create(struct mp_arena *memory, const struct mp_topology *topolog
     MP_TAKE_EACH(memory, nodes, state->node_slots, state->node_load);
     for (int layer = 0; !memory->lacking && layer < layers; layer++)
         state->hot[layer] = overlap < experts ? overlap : experts;
-    return mp_arena_check(memory, error);
 }
 
 static void open_slots(struct mp_sharder *state) {

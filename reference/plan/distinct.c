@@ -5,8 +5,8 @@
 
 #include "reference/base/elementary.h"
 
-int mp_distinct_model_create(struct mp_arena *memory, int ranks, int experts, int top_k,
-                             struct mp_distinct_model *model, struct mp_error *error) {
+void mp_distinct_model_create(struct mp_arena *memory, int ranks, int experts, int top_k,
+                              struct mp_distinct_model *model) {
     size_t e = (size_t)experts, k = (size_t)top_k, sums = (e + 1) * (k + 1);
     *model = (struct mp_distinct_model){.experts = experts, .top_k = top_k};
     MP_TAKE_EACH(memory, e, model->certain, model->count, model->weight, model->wanted, model->step,
@@ -18,7 +18,6 @@ int mp_distinct_model_create(struct mp_arena *memory, int ranks, int experts, in
     MP_TAKE(memory, model->sure, e + 1);
     MP_TAKE(memory, model->begin, (size_t)ranks + 1);
     MP_TAKE_EACH(memory, e, model->part, model->held, model->taken, model->met);
-    return mp_arena_check(memory, error);
 }
 
 /* ---- weights ---- */

@@ -51,9 +51,9 @@ struct mp_distinct_model {
 
     double *step, *lack, *sum; /* working memory: [experts] twice, [top_k + 1] */
 };
-/* MP_ENOMEM. */
-int mp_distinct_model_create(struct mp_arena *memory, int ranks, int experts, int top_k,
-                             struct mp_distinct_model *model, struct mp_error *error);
+/* Tables are the arena's, whose user looks whether there was memory. */
+void mp_distinct_model_create(struct mp_arena *memory, int ranks, int experts, int top_k,
+                              struct mp_distinct_model *model);
 
 /* For one rank's counts [experts], which are top_k times its tokens; false: they are those that it
  * was fitted to last.  An expert that would be taken by more than all tokens is taken by all, and

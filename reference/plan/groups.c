@@ -85,32 +85,31 @@ static int check_homes(const struct mp_expert_groups *groups, const struct mp_pl
 
 int mp_expert_groups_dispatch(const struct mp_expert_groups *groups, const struct mp_load *load,
                               struct mp_plan *plan, struct mp_error *error) {
-    int code = mp_plan_dispatch_begin(plan, error);
-    if (!code)
-        code = check_homes(groups, plan, error);
-    for (int source = 0; source < groups->ranks && !code; source++) {
+    MP_TRY(mp_plan_dispatch_begin(plan, error));
+    MP_TRY(check_homes(groups, plan, error));
+    for (int source = 0; source < groups->ranks; source++) {
         int group = source / groups->group;
-        for (int expert = 0; expert < groups->experts && !code; expert++) {
+        for (int expert = 0; expert < groups->experts; expert++) {
             uint32_t kept = (uint32_t)mp_plan_kept(plan, load, source, expert);
-            code = mp_plan_dispatch_run(plan, plan->holder_begin[expert] + group, 1, kept, error);
+            MP_TRY(mp_plan_dispatch_run(plan, plan->holder_begin[expert] + group, 1, kept, error));
             mp_plan_dispatch_end_pair(plan);
         }
     }
-    return code;
+    return MP_OK;
 }
 
 int mp_expert_groups_dispatch_near(const struct mp_expert_groups *groups,
                                    const struct mp_load *load, struct mp_plan *plan,
                                    struct mp_error *error) {
-    int code = mp_plan_dispatch_begin(plan, error);
-    for (int source = 0; source < groups->ranks && !code; source++)
-        for (int expert = 0; expert < groups->experts && !code; expert++) {
+    MP_TRY(mp_plan_dispatch_begin(plan, error));
+    for (int source = 0; source < groups->ranks; source++)
+        for (int expert = 0; expert < groups->experts; expert++) {
             int rank = source;
             if (!mp_placement_holds(&plan->during, expert, source))
                 rank =
                     mp_expert_groups_holder(groups, &plan->before, source / groups->group, expert);
-            code = mp_plan_dispatch_part(plan, rank, mp_load_at(load, source, expert), error);
+            MP_TRY(mp_plan_dispatch_part(plan, rank, mp_load_at(load, source, expert), error));
             mp_plan_dispatch_end_pair(plan);
         }
-    return code;
+    return MP_OK;
 }

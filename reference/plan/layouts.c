@@ -4,23 +4,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-int mp_layouts_create(struct mp_arena *memory, int layers, int ranks, int experts, int per_rank,
-                      int ranks_per_node, struct mp_layouts *layouts, struct mp_error *error) {
+/* [layers], or NULL: there is no room. */
+static struct mp_slots *take_slots(const struct mp_layouts *layouts) {
+    struct mp_slots *slots;
+    MP_TAKE(layouts->memory, slots, layouts->layers);
+    for (int layer = 0; slots && layer < layouts->layers; layer++)
+        mp_slots_create(layouts->memory, layouts->ranks, layouts->experts, layouts->per_rank,
+                        &slots[layer]);
+    return slots;
+}
+
+void mp_layouts_create(struct mp_arena *memory, int layers, int ranks, int experts, int per_rank,
+                       int ranks_per_node, struct mp_layouts *layouts) {
     *layouts = (struct mp_layouts){.memory = memory,
                                    .layers = layers,
                                    .ranks = ranks,
                                    .experts = experts,
                                    .per_rank = per_rank,
                                    .ranks_per_node = ranks_per_node};
-    if (layers < 1)
-        return mp_fail(error, MP_EINVAL, "layouts of %d layers", layers);
-    MP_TRY(mp_slots_create(memory, ranks, experts, experts, &layouts->derived, error));
-    MP_TAKE(memory, layouts->slots, layers);
+    mp_slots_create(memory, ranks, experts, experts, &layouts->derived);
     MP_TAKE(memory, layouts->seen, experts);
-    MP_TRY(mp_arena_check(memory, error));
-    for (int layer = 0; layer < layers; layer++)
-        MP_TRY(mp_slots_create(memory, ranks, experts, per_rank, &layouts->slots[layer], error));
-    return MP_OK;
+    layouts->slots = take_slots(layouts);
 }
 
 int mp_layouts_check(const char *system, const struct mp_setting *setting, int per_rank,
@@ -55,15 +59,10 @@ static void set(struct mp_slots *slots, const int32_t expert[], int ranks_per_no
     mp_slots_index(slots, ranks_per_node);
 }
 
-int mp_layouts_keep_earlier(struct mp_layouts *layouts, struct mp_error *error) {
-    MP_TAKE(layouts->memory, layouts->earlier, layouts->layers);
-    MP_TRY(mp_arena_check(layouts->memory, error));
-    for (int layer = 0; layer < layouts->layers; layer++) {
-        MP_TRY(mp_slots_create(layouts->memory, layouts->ranks, layouts->experts, layouts->per_rank,
-                               &layouts->earlier[layer], error));
+void mp_layouts_keep_earlier(struct mp_layouts *layouts) {
+    layouts->earlier = take_slots(layouts);
+    for (int layer = 0; !layouts->memory->lacking && layer < layouts->layers; layer++)
         set(&layouts->earlier[layer], layouts->slots[layer].expert, layouts->ranks_per_node);
-    }
-    return MP_OK;
 }
 
 void mp_layouts_change(struct mp_layouts *layouts, int layer, const int32_t expert[]) {

@@ -23,9 +23,9 @@ struct mp_layouts {
 };
 
 /* All slots empty; every expert must get one before anything below is called.  `ranks_per_node` is
- * for mp_slots_index.  Errors: MP_EINVAL (sizes below 1), MP_ENOMEM. */
-int mp_layouts_create(struct mp_arena *memory, int layers, int ranks, int experts, int per_rank,
-                      int ranks_per_node, struct mp_layouts *layouts, struct mp_error *error);
+ * for mp_slots_index.  Tables are the arena's, whose user looks whether there was memory. */
+void mp_layouts_create(struct mp_arena *memory, int layers, int ranks, int experts, int per_rank,
+                       int ranks_per_node, struct mp_layouts *layouts);
 
 /* MP_EINVAL, with the job's numbers behind the system's name, for slots on each rank that are too
  * few for the experts, or a factor of capacity (mp_slot_capacity) that leaves them nothing or that
@@ -34,8 +34,8 @@ int mp_layouts_check(const char *system, const struct mp_setting *setting, int p
                      double capacity_factor, struct mp_error *error);
 
 /* From now on also the slots that a layer had before it last changed: moves in the background leave
- * them in use for a while.  MP_ENOMEM. */
-int mp_layouts_keep_earlier(struct mp_layouts *layouts, struct mp_error *error);
+ * them in use for a while.  Likewise. */
+void mp_layouts_keep_earlier(struct mp_layouts *layouts);
 /* A layer's slots become these, [ranks][per_rank]. */
 void mp_layouts_change(struct mp_layouts *layouts, int layer, const int32_t expert[]);
 

@@ -2,15 +2,11 @@
 
 #include <string.h>
 
-int mp_owned_create(struct mp_arena *memory, int ranks, int experts, struct mp_owned *owned,
-                    struct mp_error *error) {
+void mp_owned_create(struct mp_arena *memory, int ranks, int experts, struct mp_owned *owned) {
     *owned = (struct mp_owned){.ranks = ranks, .experts = experts};
-    if (ranks < 1 || experts < 1)
-        return mp_fail(error, MP_EINVAL, "no lists of %d experts by %d owners", experts, ranks);
     MP_TAKE(memory, owned->begin, ranks + 1);
     MP_TAKE(memory, owned->expert, experts);
     MP_TAKE(memory, owned->load, ranks);
-    return mp_arena_check(memory, error);
 }
 
 int64_t mp_owned_list(struct mp_owned *owned, const int32_t owner[], const int64_t routes[],

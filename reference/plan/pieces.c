@@ -1,16 +1,12 @@
 #include "reference/plan/pieces.h"
 
-int mp_pieces_create(struct mp_arena *memory, int experts, int capacity, struct mp_pieces *pieces,
-                     struct mp_error *error) {
+void mp_pieces_create(struct mp_arena *memory, int experts, int capacity,
+                      struct mp_pieces *pieces) {
     *pieces = (struct mp_pieces){.experts = experts, .capacity = capacity};
-    if (experts < 1 || capacity < 1)
-        return mp_fail(error, MP_EINVAL, "no room for %d pieces of %d experts", capacity, experts);
     MP_TAKE(memory, pieces->item, capacity);
     MP_TAKE_EACH(memory, experts, pieces->first, pieces->last, pieces->turn, pieces->of_node);
-    if (memory->lacking)
-        return mp_arena_check(memory, error);
-    mp_pieces_clear(pieces);
-    return MP_OK;
+    if (!memory->lacking)
+        mp_pieces_clear(pieces);
 }
 
 void mp_pieces_clear(struct mp_pieces *pieces) {
@@ -60,13 +56,6 @@ static int copy_expert(struct mp_plan *plan, const struct mp_pieces *pieces, int
         if (pieces->item[at].holder >= 0)
             MP_TRY(mp_plan_add_copy_from(plan, expert, pieces->item[at].holder,
                                          pieces->item[at].rank, MP_STAGE_AFTER_GATE, error));
-    return MP_OK;
-}
-
-static int copy_experts(struct mp_plan *plan, const struct mp_pieces *pieces,
-                        struct mp_error *error) {
-    for (int expert = 0; expert < pieces->experts; expert++)
-        MP_TRY(copy_expert(plan, pieces, expert, error));
     return MP_OK;
 }
 
@@ -156,7 +145,7 @@ static int take_local(struct mp_plan *plan, const struct mp_pieces *pieces, int 
 /* The same, and then what is kept for the source's node. */
 static int take_nearest(struct mp_plan *plan, struct mp_pieces *pieces, int source, int expert,
                         uint32_t *routes, struct mp_error *error) {
-    int node = mp_topology_node(&plan->topology, source), code = MP_OK;
+    int node = mp_topology_node(&plan->topology, source);
     int end = mp_topology_node_end(&plan->topology, node);
     int32_t first =
         from_rank(pieces, pieces->of_node[expert], mp_topology_node_begin(&plan->topology, node));
@@ -164,17 +153,17 @@ static int take_nearest(struct mp_plan *plan, struct mp_pieces *pieces, int sour
 
     pieces->of_node[expert] = first; /* sources ascend */
     if (own >= 0 && pieces->item[own].rank == source)
-        code = take_own(plan, &pieces->item[own], routes, error);
-    for (int32_t at = first; at >= 0 && *routes > 0 && !code && pieces->item[at].rank < end;
+        MP_TRY(take_own(plan, &pieces->item[own], routes, error));
+    for (int32_t at = first; at >= 0 && *routes > 0 && pieces->item[at].rank < end;
          at = pieces->item[at].next) {
         struct mp_piece *piece = &pieces->item[at];
         uint32_t taken = *routes < piece->near ? *routes : (uint32_t)piece->near;
         piece->near -= taken;
         *routes -= taken;
         if (taken > 0)
-            code = mp_plan_dispatch_run(plan, piece->holder, 1, taken, error);
+            MP_TRY(mp_plan_dispatch_run(plan, piece->holder, 1, taken, error));
     }
-    return code;
+    return MP_OK;
 }
 
 /* The next `routes` of an expert, cut where pieces end. */
@@ -202,23 +191,20 @@ static int take_in_order(struct mp_plan *plan, struct mp_pieces *pieces, int exp
 int mp_plan_dispatch_pieces(struct mp_plan *plan, const struct mp_load *load,
                             struct mp_pieces *pieces, enum mp_piece_cut cut,
                             struct mp_error *error) {
-    int code = copy_experts(plan, pieces, error);
-
-    if (!code)
-        code = mp_plan_dispatch_begin(plan, error);
-    if (!code)
-        code = prepare(plan, load, pieces, cut, error);
-    for (int source = 0; source < load->ranks && !code; source++)
-        for (int expert = 0; expert < load->experts && !code; expert++) {
+    for (int expert = 0; expert < pieces->experts; expert++)
+        MP_TRY(copy_expert(plan, pieces, expert, error));
+    MP_TRY(mp_plan_dispatch_begin(plan, error));
+    MP_TRY(prepare(plan, load, pieces, cut, error));
+    for (int source = 0; source < load->ranks; source++)
+        for (int expert = 0; expert < load->experts; expert++) {
             uint32_t routes = mp_load_at(load, source, expert);
             if (cut == MP_CUT_NEAREST_FIRST && is_cut(pieces, expert))
-                code = take_nearest(plan, pieces, source, expert, &routes, error);
+                MP_TRY(take_nearest(plan, pieces, source, expert, &routes, error));
             else if (cut == MP_CUT_LOCAL_FIRST && is_cut(pieces, expert) &&
                      mp_placement_holds(&plan->during, expert, source))
-                code = take_local(plan, pieces, source, expert, &routes, error);
-            if (!code)
-                code = take_in_order(plan, pieces, expert, routes, error);
+                MP_TRY(take_local(plan, pieces, source, expert, &routes, error));
+            MP_TRY(take_in_order(plan, pieces, expert, routes, error));
             mp_plan_dispatch_end_pair(plan);
         }
-    return code;
+    return MP_OK;
 }

@@ -26,9 +26,9 @@ struct mp_pieces {
     int32_t *of_node;      /* [experts] likewise: pieces from the source's node on */
 };
 
-/* None, with room for `capacity`.  Errors: MP_EINVAL (sizes below 1), MP_ENOMEM. */
-int mp_pieces_create(struct mp_arena *memory, int experts, int capacity, struct mp_pieces *pieces,
-                     struct mp_error *error);
+/* None, with room for `capacity`.  Tables are the arena's, whose user looks whether there was
+ * memory. */
+void mp_pieces_create(struct mp_arena *memory, int experts, int capacity, struct mp_pieces *pieces);
 void mp_pieces_clear(struct mp_pieces *pieces);
 /* Adds the next piece of an expert; 0 routes are ignored.  An expert has at most one piece on a
  * rank.  MP_ELIMIT beyond `capacity`. */

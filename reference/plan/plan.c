@@ -95,47 +95,33 @@ int mp_plan_create(const struct mp_topology *topology, int experts, int64_t expe
     plan->topology = *topology;
     plan->experts = experts;
     plan->expert_bytes = plan->gradient_bytes = expert_bytes;
-    plan->part_begin =
-        calloc((size_t)topology->ranks * (size_t)experts + 1, sizeof *plan->part_begin);
+    MP_TAKE(&plan->memory, plan->part_begin, (size_t)topology->ranks * (size_t)experts + 1);
+    MP_TAKE(&plan->memory, plan->holder_begin, (size_t)experts + 1);
+    MP_TAKE_EACH(&plan->memory, experts, plan->window, plan->owner_place, plan->capacity);
+    mp_placement_take(&plan->memory, topology->ranks, experts, &plan->before);
+    mp_placement_take(&plan->memory, topology->ranks, experts, &plan->during);
     plan->part_capacity = PARTS_AT_FIRST;
     plan->part = malloc(PARTS_AT_FIRST * sizeof *plan->part);
     plan->holder_capacity = 2 * (int64_t)experts;
     plan->holder = malloc((size_t)plan->holder_capacity * sizeof *plan->holder);
-    plan->holder_begin = calloc((size_t)experts + 1, sizeof *plan->holder_begin);
-    plan->window = malloc((size_t)experts * sizeof *plan->window);
-    plan->owner_place = malloc((size_t)experts * sizeof *plan->owner_place);
-    plan->capacity = malloc((size_t)experts * sizeof *plan->capacity);
-    if (!plan->part_begin || !plan->part || !plan->holder || !plan->holder_begin || !plan->window ||
-        !plan->owner_place || !plan->capacity) {
+    if (plan->memory.lacking || !plan->part || !plan->holder) {
         mp_plan_destroy(plan);
         return mp_fail(error, MP_ENOMEM, "no memory for the dispatch of %d experts on %d ranks",
                        experts, topology->ranks);
     }
-    int code = mp_placement_create(topology->ranks, experts, &plan->before, error);
-    if (!code)
-        code = mp_placement_create(topology->ranks, experts, &plan->during, error);
-    if (code)
-        mp_plan_destroy(plan);
-    else
-        set_defaults(plan);
-    return code;
+    set_defaults(plan);
+    return MP_OK;
 }
 
 void mp_plan_destroy(struct mp_plan *plan) {
     if (!plan)
         return;
-    mp_placement_destroy(&plan->before);
-    mp_placement_destroy(&plan->during);
     mp_transfers_destroy(&plan->fetch);
     mp_transfers_destroy(&plan->reduce);
     mp_transfers_destroy(&plan->share);
-    free(plan->part_begin);
     free(plan->part);
-    free(plan->holder_begin);
     free(plan->holder);
-    free(plan->window);
-    free(plan->owner_place);
-    free(plan->capacity);
+    mp_arena_release(&plan->memory);
     *plan = (struct mp_plan){0};
 }
 
@@ -148,37 +134,29 @@ int mp_plan_reserve(struct mp_plan *plan, int transfers, struct mp_error *error)
 
     for (int list = 0; list < 3; list++)
         MP_TRY(mp_transfers_reserve(lists[list], transfers, error));
-    if (parts > plan->part_capacity) {
-        struct mp_dispatch_part *part = realloc(plan->part, (size_t)parts * sizeof *part);
-        if (!part)
-            return mp_fail(error, MP_ENOMEM, "no memory for %lld parts", (long long)parts);
-        plan->part = part;
-        plan->part_capacity = parts;
-    }
+    MP_TRY(mp_plan_reserve_parts(plan, parts, error));
     return mp_plan_reserve_holders(plan, pairs, error);
 }
 
 /* Gradients of everybody beside the owner into it, and their sum back. */
 static int tie_holders(struct mp_plan *plan, struct mp_error *error) {
     const struct mp_placement *home = &plan->before;
-    int code = MP_OK;
 
     for (int expert = 0; expert < plan->experts; expert++) {
         int owner = home->owner[expert];
-        for (int rank = mp_placement_next(home, expert, 0); rank >= 0 && !code;
+        for (int rank = mp_placement_next(home, expert, 0); rank >= 0;
              rank = mp_placement_next(home, expert, rank + 1)) {
             struct mp_transfer tie = {
                 plan->layer, expert, rank, owner, plan->gradient_bytes, MP_STAGE_BACKWARD_REDUCE};
             if (rank == owner)
                 continue;
-            code = mp_transfers_add(&plan->reduce, tie, error);
+            MP_TRY(mp_transfers_add(&plan->reduce, tie, error));
             tie.from = owner;
             tie.to = rank;
-            if (!code)
-                code = mp_transfers_add(&plan->share, tie, error);
+            MP_TRY(mp_transfers_add(&plan->share, tie, error));
         }
     }
-    return code;
+    return MP_OK;
 }
 
 int mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer,

@@ -81,6 +81,7 @@ struct mp_plan {
     int64_t gradient_bytes; /* their gradient; as many unless whoever creates the plan says more */
     struct mp_topology topology;
 
+    struct mp_arena memory;     /* of all tables but lists that grow */
     struct mp_placement before; /* owners, and holders that persist between iterations */
     struct mp_placement during; /* before plus what fetch adds; always a superset */
     struct mp_transfers fetch;  /* spAG: owner -> extra holder, parameters */
@@ -92,19 +93,19 @@ struct mp_plan {
 
     /* Holders of every expert in `during`, ascending: those of expert e are
      * holder[holder_begin[e]] .. holder[holder_begin[e + 1] - 1].  Listed when dispatch begins. */
-    int32_t *holder_begin; /* [experts + 1], owned */
+    int32_t *holder_begin; /* [experts + 1] */
     int32_t *holder;       /* owned; grows by doubling, never shrinks */
     int64_t holder_capacity;
 
     /* Dispatch in compressed rows: the parts of (source s, expert e) are
      * part[part_begin[s * experts + e]] .. part[part_begin[s * experts + e + 1] - 1], in the order
      * in which routes are handed out.  Routes that no part covers are dropped. */
-    int64_t *part_begin;           /* [ranks * experts + 1], owned */
+    int64_t *part_begin;           /* [ranks * experts + 1] */
     struct mp_dispatch_part *part; /* [part_capacity], owned; grows by doubling, never shrinks */
     int64_t part_capacity;
     int64_t pair; /* source * experts + expert that dispatch is being written for */
-    struct mp_dispatch_window *window; /* [experts], owned */
-    int32_t *owner_place;              /* [experts], the owners in holder; working memory, owned */
+    struct mp_dispatch_window *window; /* [experts] */
+    int32_t *owner_place;              /* [experts], the owners in holder; working memory */
 
     int64_t *capacity;       /* [experts] most routes of an expert over all sources; -1: no limit */
     int64_t source_capacity; /* most routes of one (source, expert); -1: no limit */

@@ -556,24 +556,16 @@ static int create_working(struct check *check, struct mp_error *error) {
     check->ranks = plan->topology.ranks;
     check->experts = plan->experts;
     check->words = plan->before.words;
-    MP_TRY(mp_placement_create(check->ranks, check->experts, &check->present, error));
-    MP_TRY(mp_placement_create(check->ranks, check->experts, &check->summed, error));
-    MP_TRY(mp_placement_create(check->ranks, check->experts, &check->shared, error));
+    mp_placement_take(&check->arena, check->ranks, check->experts, &check->present);
+    mp_placement_take(&check->arena, check->ranks, check->experts, &check->summed);
+    mp_placement_take(&check->arena, check->ranks, check->experts, &check->shared);
     MP_TAKE_EACH(&check->arena, check->ranks, check->last_pair, check->extra);
     MP_TAKE(&check->arena, check->kept, check->experts);
-    if (check->arena.lacking)
-        return mp_arena_check(&check->arena, error);
+    MP_TRY(mp_arena_check(&check->arena, error));
     mp_placement_copy(&check->present, &plan->before);
     for (long word = 0; word < (long)check->experts * check->words; word++)
         check->summed.holder[word] = check->shared.holder[word] = 0;
     return MP_OK;
-}
-
-static void destroy_working(struct check *check) {
-    mp_placement_destroy(&check->present);
-    mp_placement_destroy(&check->summed);
-    mp_placement_destroy(&check->shared);
-    mp_arena_release(&check->arena);
 }
 
 static int check_all(struct check *check, const struct mp_plan_law *law, struct mp_error *error) {
@@ -591,7 +583,7 @@ static int check_all(struct check *check, const struct mp_plan_law *law, struct 
             check_dispatch(check, law);
         check_memory(check, law);
     }
-    destroy_working(check);
+    mp_arena_release(&check->arena);
     return code;
 }
 

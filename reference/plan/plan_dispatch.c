@@ -225,19 +225,15 @@ int mp_plan_dispatch_nearest(struct mp_plan *plan, const struct mp_load *load,
     const struct mp_topology *topology = &plan->topology;
     int64_t end = 0;
 
-    int code = mp_plan_dispatch_begin(plan, error);
-    if (code)
-        return code;
+    MP_TRY(mp_plan_dispatch_begin(plan, error));
     open_windows(plan);
     for (int node = 0; node < mp_topology_nodes(topology); node++) {
         int node_begin = mp_topology_node_begin(topology, node);
         int node_end = mp_topology_node_end(topology, node);
         enter_node(plan, node_begin, node_end);
         for (int source = node_begin; source < node_end; source++) {
-            code = mp_plan_reserve_parts(plan, end + MP_PARTS_OF_SPLIT * (int64_t)plan->experts,
-                                         error);
-            if (code)
-                return code;
+            MP_TRY(mp_plan_reserve_parts(plan, end + MP_PARTS_OF_SPLIT * (int64_t)plan->experts,
+                                         error));
             end = dispatch_source(plan, load, source, plan->part + end) - plan->part;
         }
     }

@@ -1,18 +1,16 @@
 #include "reference/plan/planner.h"
 
-#include <stdlib.h>
-
 /* ---- creation ---- */
 
-static int create_placements(struct mp_placement **placement, const struct mp_setting *setting,
-                             struct mp_error *error) {
-    *placement = calloc((size_t)setting->layers, sizeof **placement);
-    if (!*placement)
-        return mp_fail(error, MP_ENOMEM, "no memory for the homes of %d layers", setting->layers);
-    for (int layer = 0; layer < setting->layers; layer++)
-        MP_TRY(mp_placement_create(setting->topology.ranks, setting->experts, &(*placement)[layer],
-                                   error));
-    return MP_OK;
+/* [layers], or NULL: there is no room. */
+static struct mp_placement *take_placements(struct mp_planner *planner) {
+    const struct mp_setting *setting = &planner->setting;
+    struct mp_placement *placement;
+    MP_TAKE(&planner->memory, placement, setting->layers);
+    for (int layer = 0; placement && layer < setting->layers; layer++)
+        mp_placement_take(&planner->memory, setting->topology.ranks, setting->experts,
+                          &placement[layer]);
+    return placement;
 }
 
 static int plans_of(const struct mp_planner *planner) {
@@ -22,21 +20,17 @@ static int plans_of(const struct mp_planner *planner) {
 static int create_plans(struct mp_planner *planner, int64_t gradient_bytes,
                         struct mp_error *error) {
     const struct mp_setting *setting = &planner->setting;
-    int plans = plans_of(planner), code = MP_OK;
-    planner->plan = calloc((size_t)plans, sizeof *planner->plan);
-    if (!planner->plan)
-        return mp_fail(error, MP_ENOMEM, "no memory for the plans of %d layers", plans);
-    for (int i = 0; i < plans && !code; i++) {
-        code = mp_plan_create(&setting->topology, setting->experts, setting->expert_bytes,
-                              &planner->plan[i], error);
-        if (!code && gradient_bytes > 0)
-            planner->plan[i].gradient_bytes = gradient_bytes;
-        planner->plan[i].policy = &planner->policy;
-        if (!code && planner->keeps_plans)
-            code = mp_plan_reserve(&planner->plan[i],
-                                   setting->experts * (setting->topology.ranks - 1), error);
+    for (int i = 0; i < plans_of(planner); i++) {
+        struct mp_plan *plan = &planner->plan[i];
+        MP_TRY(mp_plan_create(&setting->topology, setting->experts, setting->expert_bytes, plan,
+                              error));
+        if (gradient_bytes > 0)
+            plan->gradient_bytes = gradient_bytes;
+        plan->policy = &planner->policy;
+        if (planner->keeps_plans)
+            MP_TRY(mp_plan_reserve(plan, setting->experts * (setting->topology.ranks - 1), error));
     }
-    return code;
+    return MP_OK;
 }
 
 static int create_system(struct mp_planner *planner, const void *options, struct mp_error *error) {
@@ -51,41 +45,23 @@ static int create_system(struct mp_planner *planner, const void *options, struct
     return MP_OK;
 }
 
-static int count_homes(const struct mp_planner *planner, struct mp_error *error) {
+/* The most that one rank keeps between iterations; kept: as many zeros as ranks. */
+static int find_homes_limit(const struct mp_planner *planner, int *kept) {
     const struct mp_setting *setting = &planner->setting;
-    int ranks = setting->topology.ranks, most = 0;
-    int *kept = calloc((size_t)ranks, sizeof *kept);
-    if (!kept)
-        return mp_fail(error, MP_ENOMEM, "no memory to count the homes of %d ranks", ranks);
+    int ranks = setting->topology.ranks, experts = setting->layers * setting->experts;
+    if (mp_optimizer_sliced(planner->policy.optimizer))
+        return planner->law.extra_copies_limit;
+    if (planner->system->homes_limit)
+        return planner->system->homes_limit(planner->self);
+    int most = (experts + ranks - 1) / ranks;
     for (int layer = 0; layer < setting->layers; layer++) {
         const struct mp_placement *home = &planner->home[layer];
         for (int expert = 0; expert < setting->experts; expert++)
             for (int rank = mp_placement_next(home, expert, 0); rank >= 0;
                  rank = mp_placement_next(home, expert, rank + 1))
-                kept[rank]++;
+                most = ++kept[rank] > most ? kept[rank] : most;
     }
-    for (int rank = 0; rank < ranks; rank++)
-        most = kept[rank] > most ? kept[rank] : most;
-    free(kept);
     return most;
-}
-
-/* The most that one rank keeps between iterations. */
-static int find_homes_limit(struct mp_planner *planner, struct mp_error *error) {
-    const struct mp_setting *setting = &planner->setting;
-    const struct mp_system *system = planner->system;
-    int ranks = setting->topology.ranks, experts = setting->layers * setting->experts;
-    if (mp_optimizer_sliced(planner->policy.optimizer)) {
-        planner->homes_limit = planner->law.extra_copies_limit;
-        return MP_OK;
-    }
-    if (system->homes_limit) {
-        planner->homes_limit = system->homes_limit(planner->self);
-        return MP_OK;
-    }
-    int even = (experts + ranks - 1) / ranks, first = count_homes(planner, error);
-    planner->homes_limit = first > even ? first : even;
-    return first < 0 ? first : MP_OK;
 }
 
 /* Homes change inside a step: room for all that may move, now. */
@@ -112,13 +88,17 @@ static int check_cut(const struct mp_planner *planner, struct mp_error *error) {
 static int create_all(struct mp_planner *planner, const struct mp_planner_config *config,
                       struct mp_error *error) {
     const struct mp_setting *setting = &planner->setting;
+    int *kept;
     MP_TRY(create_system(planner, config->options, error));
-    MP_TRY(create_placements(&planner->home, setting, error));
-    MP_TRY(create_placements(&planner->change.next, setting, error));
+    planner->home = take_placements(planner);
+    planner->change.next = take_placements(planner);
+    MP_TAKE(&planner->memory, planner->plan, plans_of(planner));
+    MP_TAKE(&planner->memory, kept, setting->topology.ranks);
+    MP_TRY(mp_arena_check(&planner->memory, error));
     MP_TRY(create_plans(planner, config->gradient_bytes, error));
     MP_TRY(mp_system_initial_homes(planner->system, planner->self, setting->layers, planner->home,
                                    error));
-    MP_TRY(find_homes_limit(planner, error));
+    planner->homes_limit = find_homes_limit(planner, kept);
     if (planner->keeps_plans)
         MP_TRY(reserve_moves(planner, error));
     MP_TRY(mp_planner_begin_layer(planner, 0, 0, error));
@@ -145,19 +125,11 @@ int mp_planner_create(const struct mp_planner_config *config, struct mp_planner 
 }
 
 void mp_planner_destroy(struct mp_planner *planner) {
-    for (int layer = 0; layer < planner->setting.layers; layer++) {
-        if (planner->home)
-            mp_placement_destroy(&planner->home[layer]);
-        if (planner->change.next)
-            mp_placement_destroy(&planner->change.next[layer]);
-    }
     for (int i = 0; planner->plan && i < plans_of(planner); i++)
         mp_plan_destroy(&planner->plan[i]);
     mp_transfers_destroy(&planner->moves);
     mp_system_destroy(planner->system, planner->self);
-    free(planner->home);
-    free(planner->change.next);
-    free(planner->plan);
+    mp_arena_release(&planner->memory);
     *planner = (struct mp_planner){0};
 }
 

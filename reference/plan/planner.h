@@ -31,6 +31,7 @@ struct mp_planner_config {
 
 /* Users read all of it, and write into `home` alone, while experts move one after the other. */
 struct mp_planner {
+    struct mp_arena memory; /* of homes and the table of plans */
     const struct mp_system *system;
     void *self; /* the system's state: for its save and load */
     struct mp_setting setting;
@@ -42,7 +43,7 @@ struct mp_planner {
      * sliced optimizer: most holders of one layer on a rank. */
     int homes_limit;
     struct mp_placement *home; /* [layers] who keeps what between iterations */
-    struct mp_rehome change;   /* of the last step; next is [layers], owned */
+    struct mp_rehome change;   /* of the last step; next is [layers] */
     struct mp_transfers moves; /* of the last step: from home to change.next */
     struct mp_move_bytes move;
     bool keeps_plans;

@@ -3,13 +3,9 @@
 
 #include <stdbool.h>
 
-int mp_queue_create(struct mp_arena *memory, int capacity, struct mp_queue *queue,
-                    struct mp_error *error) {
-    *queue = (struct mp_queue){.capacity = capacity};
-    if (capacity < 1)
-        return mp_fail(error, MP_EINVAL, "a queue for %d", capacity);
+void mp_queue_create(struct mp_arena *memory, int capacity, struct mp_queue *queue) {
+    *queue = (struct mp_queue){0};
     MP_TAKE(memory, queue->item, capacity);
-    return mp_arena_check(memory, error);
 }
 
 static bool comes_before(struct mp_queued a, struct mp_queued b) {

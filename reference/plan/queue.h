@@ -8,20 +8,18 @@
 #include <stdint.h>
 
 #include "reference/base/arena.h"
-#include "reference/base/error.h"
 
 struct mp_queued {
     double key; /* no NaN */
     int32_t id;
 };
 struct mp_queue {
-    struct mp_queued *item; /* [capacity], a heap; item[0] comes first; owned */
-    int count, capacity;
+    struct mp_queued *item; /* [capacity], a heap; item[0] comes first */
+    int count;
 };
 
-/* Empty.  Errors: MP_EINVAL (capacity below 1), MP_ENOMEM. */
-int mp_queue_create(struct mp_arena *memory, int capacity, struct mp_queue *queue,
-                    struct mp_error *error);
+/* Empty, with room for so many: a table of the arena, whose user looks whether there was memory. */
+void mp_queue_create(struct mp_arena *memory, int capacity, struct mp_queue *queue);
 
 /* The caller keeps count within capacity, and pops and looks at item[0] only while count > 0. */
 void mp_queue_push(struct mp_queue *queue, double key, int32_t id);

@@ -4,14 +4,10 @@
 #include <stdbool.h>
 #include <string.h>
 
-int mp_recent_create(struct mp_arena *memory, size_t cells, int window, struct mp_recent *recent,
-                     struct mp_error *error) {
+void mp_recent_create(struct mp_arena *memory, size_t cells, int window, struct mp_recent *recent) {
     *recent = (struct mp_recent){.cells = cells, .window = window};
-    if (cells < 1 || window < 1)
-        return mp_fail(error, MP_EINVAL, "a window of %d iterations of %zu loads", window, cells);
     MP_TAKE(memory, recent->ring, cells * (size_t)window);
     MP_TAKE(memory, recent->sum, cells);
-    return mp_arena_check(memory, error);
 }
 
 /* The row to overwrite.  Sums change by what is written minus what was there. */
@@ -62,7 +58,8 @@ struct head {
 };
 static const char MAGIC[8] = {'M', 'P', 'R', 'E', 'C', 'N', 'T', '1'};
 
-size_t mp_recent_save(const struct mp_recent *recent, void *buffer, size_t size) {
+size_t mp_recent_save(const void *opaque, void *buffer, size_t size) {
+    const struct mp_recent *recent = opaque;
     struct head head = {.cells = (int64_t)recent->cells, .count = recent->count};
     size_t row_bytes = recent->cells * sizeof *recent->ring;
     size_t needed = sizeof head + (size_t)recent->count * row_bytes;
@@ -105,8 +102,8 @@ static void take_rows(struct mp_recent *recent, const char *from, int64_t count)
         recent->sum[cell % recent->cells] += recent->ring[cell];
 }
 
-int mp_recent_load(struct mp_recent *recent, const void *buffer, size_t size,
-                   struct mp_error *error) {
+int mp_recent_load(void *opaque, const void *buffer, size_t size, struct mp_error *error) {
+    struct mp_recent *recent = opaque;
     struct head head;
     const char *rows = (const char *)buffer + sizeof head;
     size_t row_bytes = recent->cells * sizeof *recent->ring;

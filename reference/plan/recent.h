@@ -19,21 +19,20 @@ struct mp_recent {
     int64_t *sum;  /* [cells], owned */
 };
 
-/* Errors: MP_EINVAL (cells or window below 1), MP_ENOMEM. */
-int mp_recent_create(struct mp_arena *memory, size_t cells, int window, struct mp_recent *recent,
-                     struct mp_error *error);
+/* No iterations.  Tables are the arena's, whose user looks whether there was memory. */
+void mp_recent_create(struct mp_arena *memory, size_t cells, int window, struct mp_recent *recent);
 
 /* Takes in one iteration, with cells [layers][experts]: an expert's routes over all sources. */
 void mp_recent_push_totals(struct mp_recent *recent, const struct mp_load load[], int layers);
 /* The same with cells [layers][ranks][experts]: the counts themselves. */
 void mp_recent_push_counts(struct mp_recent *recent, const struct mp_load load[], int layers);
 
-/* Writes at most `size` bytes of the state and returns the bytes needed. */
-size_t mp_recent_save(const struct mp_recent *recent, void *buffer, size_t size);
+/* As hooks of systems whose struct begins with theirs, and know nothing else:
+ * writes at most `size` bytes of the state and returns the bytes needed. */
+size_t mp_recent_save(const void *recent, void *buffer, size_t size);
 /* Reads a state back.  Another window is fine: the newest iterations that fit are kept.
  * MP_EFORMAT for anything that was not saved with as many cells, and for routes that no load has;
  * then nothing has changed. */
-int mp_recent_load(struct mp_recent *recent, const void *buffer, size_t size,
-                   struct mp_error *error);
+int mp_recent_load(void *recent, const void *buffer, size_t size, struct mp_error *error);
 
 #endif

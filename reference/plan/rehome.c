@@ -1,8 +1,6 @@
 /* Rehoming: what has to move, and the law for homes. */
 #include "reference/plan/rehome.h"
 
-#include <stdlib.h>
-
 /* The holder that a newcomer receives from. */
 static int nearest_source(const struct mp_placement *home, const struct mp_topology *topology,
                           int expert, int to) {
@@ -117,8 +115,7 @@ int mp_rehome_check(const struct mp_placement home[], const struct mp_rehome *ch
                     enum mp_optimizer_split optimizer, int limit, struct mp_error *error) {
     struct check check = {
         .home = home, .change = change, .layers = layers, .optimizer = optimizer, .limit = limit};
-    size_t ranks = (size_t)home[0].ranks;
-    int code = MP_OK;
+    struct mp_arena memory = {0};
 
     if (change->asynchronous && (optimizer != MP_OPTIMIZER_REPLICATED || change->leave_state))
         return mp_fail(error, MP_EPLAN,
@@ -126,13 +123,10 @@ int mp_rehome_check(const struct mp_placement home[], const struct mp_rehome *ch
                        "tied replicas, and state that moves along",
                        mp_optimizer_name(optimizer),
                        change->leave_state ? " whose state is left behind" : "");
-    check.kept = calloc(ranks, sizeof *check.kept);
-    check.delta = calloc(ranks, sizeof *check.delta);
-    if (!check.kept || !check.delta)
-        code = mp_fail(error, MP_ENOMEM, "no memory to check the homes of %d layers", layers);
+    MP_TAKE_EACH(&memory, home[0].ranks, check.kept, check.delta);
+    int code = mp_arena_check(&memory, error);
     for (int layer = 0; layer < layers && !code; layer++)
         code = check_layer(&check, layer, error);
-    free(check.kept);
-    free(check.delta);
+    mp_arena_release(&memory);
     return code;
 }

@@ -3,10 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static size_t choices_of(const struct mp_routes *routes, int ranks) {
-    return (size_t)routes->begin[ranks] * (size_t)routes->top_k;
-}
-
 void mp_load_drop_routes(struct mp_load *load) {
     if (load->routes) {
         free(load->routes->begin);
@@ -14,6 +10,20 @@ void mp_load_drop_routes(struct mp_load *load) {
     }
     free(load->routes);
     load->routes = NULL;
+}
+
+/* Room for so many choices, with nothing in it.  False: there is none; the load has no routes. */
+static bool take_routes(struct mp_load *load, int top_k, size_t choices) {
+    struct mp_routes *routes = load->routes = calloc(1, sizeof *routes);
+    if (routes) {
+        routes->top_k = top_k;
+        routes->begin = calloc((size_t)load->ranks + 1, sizeof *routes->begin);
+        routes->expert = malloc((choices + !choices) * sizeof *routes->expert);
+    }
+    if (routes && routes->begin && routes->expert)
+        return true;
+    mp_load_drop_routes(load);
+    return false;
 }
 
 int mp_load_give_routes(struct mp_load *load, int top_k, const int32_t tokens[],
@@ -30,21 +40,14 @@ int mp_load_give_routes(struct mp_load *load, int top_k, const int32_t tokens[],
                        "%lld tokens with %d of %d experts each: a token has 1 to all experts, and "
                        "there are at most %d choices",
                        (long long)all, top_k, load->experts, INT32_MAX);
-    struct mp_routes *routes = load->routes = calloc(1, sizeof *routes);
-    size_t bytes = (size_t)all * (size_t)top_k * sizeof *routes->expert;
-    if (routes) {
-        routes->top_k = top_k;
-        routes->begin = calloc((size_t)load->ranks + 1, sizeof *routes->begin);
-        routes->expert = malloc(bytes ? bytes : 1);
-    }
-    if (!routes || !routes->begin || !routes->expert) {
-        mp_load_drop_routes(load);
+    const size_t choices = (size_t)all * (size_t)top_k;
+    if (!take_routes(load, top_k, choices))
         return mp_fail(error, MP_ENOMEM, "no memory for the experts of %lld tokens",
                        (long long)all);
-    }
+    struct mp_routes *routes = load->routes;
     for (int rank = 0; rank < load->ranks; rank++)
         routes->begin[rank + 1] = routes->begin[rank] + tokens[rank];
-    memset(routes->expert, 0xff, bytes); /* -1 */
+    memset(routes->expert, 0xff, choices * sizeof *routes->expert); /* -1 */
     return MP_OK;
 }
 
@@ -53,21 +56,12 @@ int mp_load_copy_routes(struct mp_load *to, const struct mp_load *from, struct m
     mp_load_drop_routes(to);
     if (!routes)
         return MP_OK;
-    size_t begins = ((size_t)from->ranks + 1) * sizeof *routes->begin;
-    size_t bytes = choices_of(routes, from->ranks) * sizeof *routes->expert;
-    struct mp_routes *copy = to->routes = calloc(1, sizeof *copy);
-    if (copy) {
-        copy->top_k = routes->top_k;
-        copy->begin = malloc(begins);
-        copy->expert = malloc(bytes ? bytes : 1);
-    }
-    if (!copy || !copy->begin || !copy->expert) {
-        mp_load_drop_routes(to);
-        return mp_fail(error, MP_ENOMEM, "no memory for the experts of %d tokens",
-                       (int)routes->begin[from->ranks]);
-    }
-    memcpy(copy->begin, routes->begin, begins);
-    memcpy(copy->expert, routes->expert, bytes);
+    const int32_t tokens = routes->begin[from->ranks];
+    const size_t choices = (size_t)tokens * (size_t)routes->top_k;
+    if (!take_routes(to, routes->top_k, choices))
+        return mp_fail(error, MP_ENOMEM, "no memory for the experts of %d tokens", (int)tokens);
+    memcpy(to->routes->begin, routes->begin, ((size_t)from->ranks + 1) * sizeof *routes->begin);
+    memcpy(to->routes->expert, routes->expert, choices * sizeof *routes->expert);
     return MP_OK;
 }
 

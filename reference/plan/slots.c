@@ -4,23 +4,17 @@
 #include <math.h>
 #include <string.h>
 
-int mp_slots_create(struct mp_arena *memory, int ranks, int experts, int per_rank,
-                    struct mp_slots *slots, struct mp_error *error) {
+void mp_slots_create(struct mp_arena *memory, int ranks, int experts, int per_rank,
+                     struct mp_slots *slots) {
     *slots = (struct mp_slots){.ranks = ranks, .experts = experts, .per_rank = per_rank};
-    if (ranks < 1 || experts < 1 || per_rank < 1 || per_rank > INT32_MAX / ranks)
-        return mp_fail(error, MP_EINVAL, "no slots: %d on each of %d ranks, for %d experts",
-                       per_rank, ranks, experts);
     size_t all = (size_t)ranks * (size_t)per_rank, e = (size_t)experts;
     MP_TAKE_EACH(memory, all, slots->expert, slots->rank, slots->group, slots->group_of,
                  slots->node_group);
     MP_TAKE_EACH(memory, e + 1, slots->begin, slots->group_begin, slots->node_group_begin,
                  slots->next);
     MP_TAKE_EACH(memory, e, slots->stretch, slots->turn);
-    if (memory->lacking)
-        return mp_arena_check(memory, error);
-    for (size_t index = 0; index < all; index++)
+    for (size_t index = 0; !memory->lacking && index < all; index++)
         slots->expert[index] = -1;
-    return MP_OK;
 }
 
 /* Writes the groups of one expert's slots to group[end] and on; returns their end. */

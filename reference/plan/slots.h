@@ -62,9 +62,10 @@ struct mp_slots {
     int64_t *turn;                    /* [experts] working memory, owned */
 };
 
-/* All empty.  Errors: MP_EINVAL (sizes below 1), MP_ENOMEM. */
-int mp_slots_create(struct mp_arena *memory, int ranks, int experts, int per_rank,
-                    struct mp_slots *slots, struct mp_error *error);
+/* All empty; no more than INT32_MAX.  Tables are the arena's, whose user looks whether there was
+ * memory. */
+void mp_slots_create(struct mp_arena *memory, int ranks, int experts, int per_rank,
+                     struct mp_slots *slots);
 /* Call it whenever expert[] has changed.  `ranks_per_node` > 0 also makes the groups that end where
  * nodes end, as MP_SPREAD_NODE needs; 0 otherwise. */
 void mp_slots_index(struct mp_slots *slots, int ranks_per_node);

@@ -348,19 +348,14 @@ int mp_plan_dispatch_slots(struct mp_plan *plan, const struct mp_load *load, str
                            enum mp_spread spread, struct mp_error *error) {
     const struct mp_topology *topology = &plan->topology;
     int64_t end = 0;
-    int code = mp_plan_dispatch_begin(plan, error);
 
-    if (!code)
-        code = check_holders(plan, slots, error);
-    if (code)
-        return code;
+    MP_TRY(mp_plan_dispatch_begin(plan, error));
+    MP_TRY(check_holders(plan, slots, error));
     open_stretches(slots);
     memset(slots->turn, 0, (size_t)slots->experts * sizeof *slots->turn);
     memcpy(slots->next, slots->node_group_begin, (size_t)slots->experts * sizeof *slots->next);
     for (int source = 0; source < load->ranks; source++) {
-        code = mp_plan_reserve_parts(plan, end + parts_limit(slots), error);
-        if (code)
-            return code;
+        MP_TRY(mp_plan_reserve_parts(plan, end + parts_limit(slots), error));
         if (spread == MP_SPREAD_NODE && source % topology->ranks_per_node == 0)
             enter_node(slots, mp_topology_node_end(topology, mp_topology_node(topology, source)));
         end = dispatch_source(plan, load, slots, spread, source, plan->part + end) - plan->part;

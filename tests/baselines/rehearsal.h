@@ -10,6 +10,7 @@
 
 struct rehearsal {
     struct mp_planner planner; /* all layers share its plan */
+    struct mp_load *load;      /* [layers] for tests to fill; of no routes at first */
     int64_t iteration;
     int changes;    /* experts that gained a holder in steps so far */
     int copies;     /* fetched by plans so far */
@@ -61,9 +62,26 @@ static inline void rehearsal_create(struct rehearsal *rehearsal, const struct mp
         .system = system, .options = options, .setting = setting, .check_plans = true};
     *rehearsal = (struct rehearsal){0};
     assert_works(mp_planner_create(&config, &rehearsal->planner, &error));
+    rehearsal->load = calloc((size_t)setting->layers, sizeof *rehearsal->load);
+    assert_non_null(rehearsal->load);
+    for (int layer = 0; layer < setting->layers; layer++)
+        assert_works(mp_load_create(setting->topology.ranks, setting->experts,
+                                    &rehearsal->load[layer], &error));
+}
+
+/* With options as users write them; see parse_options. */
+static inline void rehearsal_open(struct rehearsal *rehearsal, const struct mp_system *system,
+                                  const struct mp_setting *setting, const char *const pair[][2]) {
+    AUTO(allocated) void *options = malloc(system->options_size);
+    assert_non_null(options);
+    parse_options(system, options, pair);
+    rehearsal_create(rehearsal, system, setting, options);
 }
 
 static inline void rehearsal_destroy(struct rehearsal *rehearsal) {
+    for (int layer = 0; layer < rehearsal->planner.setting.layers; layer++)
+        mp_load_destroy(&rehearsal->load[layer]);
+    free(rehearsal->load);
     mp_planner_destroy(&rehearsal->planner);
 }
 
@@ -163,13 +181,9 @@ static inline struct rehearsed rehearse(uint64_t *random, const struct mp_system
     struct rehearsal rehearsal[3];
     struct mp_plan_facts facts;
     uint64_t digest = MP_DIGEST;
-    AUTO(allocated) struct mp_load *load = calloc((size_t)setting->layers, sizeof *load);
-    assert_non_null(load);
-    for (int layer = 0; layer < setting->layers; layer++)
-        assert_works(
-            mp_load_create(setting->topology.ranks, setting->experts, &load[layer], &error));
     for (int index = 0; index < 3; index++)
         rehearsal_create(&rehearsal[index], system, setting, options);
+    struct mp_load *load = rehearsal->load;
     for (int iteration = 0; iteration < iterations; iteration++) {
         int planning = 2 * iteration < iterations ? 2 : 3;
         if (2 * iteration >= iterations && rehearsal[2].iteration == 0) {
@@ -204,8 +218,6 @@ static inline struct rehearsed rehearse(uint64_t *random, const struct mp_system
     const struct rehearsed met = {rehearsal[0].changes, rehearsal[0].copies, digest};
     for (int index = 0; index < 3; index++)
         rehearsal_destroy(&rehearsal[index]);
-    for (int layer = 0; layer < setting->layers; layer++)
-        mp_load_destroy(&load[layer]);
     return met;
 }
 

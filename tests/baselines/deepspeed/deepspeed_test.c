@@ -31,37 +31,24 @@ static const struct placement_case PLACEMENTS[] = {
     {3, 1, "auto", "0 0 0", MP_OPTIMIZER_OWNER, {0, 0, 0}},
 };
 
-TEST(every_group_of_ranks_holds_all_experts_once) {
-    for (size_t index = 0; index < sizeof PLACEMENTS / sizeof *PLACEMENTS; index++) {
-        const struct placement_case *row = &PLACEMENTS[index];
-        const char *const pair[][2] = {{"expert-parallel", row->expert_parallel}, {NULL, NULL}};
-        struct mp_setting setting = setting_of(2, row->experts, row->ranks, 2, 16);
-        struct mp_deepspeed_options options;
-        struct mp_placement home[2];
-        char holders[64] = "", *at = holders;
-        void *self;
-        parse_options(&mp_system_deepspeed, &options, pair);
-        assert_works(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error));
-        for (int layer = 0; layer < 2; layer++)
-            assert_works(mp_placement_create(row->ranks, row->experts, &home[layer], &error));
-        assert_works(mp_system_initial_homes(&mp_system_deepspeed, self, 2, home, &error));
-        for (int expert = 0; expert < row->experts; expert++) {
-            if (expert > 0)
-                *at++ = ' ';
-            for (int rank = 0; rank < row->ranks; rank++)
-                if (mp_placement_holds(&home[1], expert, rank))
-                    *at++ = (char)('0' + rank);
-            assert_int_equal(home[0].owner[expert], row->owner[expert]);
-            assert_int_equal(home[1].owner[expert], row->owner[expert]);
-        }
-        assert_string_equal(holders, row->holders);
-        struct mp_policy policy = mp_policy_plain;
-        mp_system_deepspeed.policy(self, &policy);
-        assert_int_equal(policy.optimizer, row->optimizer);
-        for (int layer = 0; layer < 2; layer++)
-            mp_placement_destroy(&home[layer]);
-        mp_system_destroy(&mp_system_deepspeed, self);
+TEST_ROWS(every_group_of_ranks_holds_all_experts_once, PLACEMENTS, row) {
+    const char *const pair[][2] = {{"expert-parallel", row->expert_parallel}, {NULL, NULL}};
+    struct mp_setting setting = setting_of(2, row->experts, row->ranks, 2, 16);
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    char holders[64] = "", *at = holders;
+    rehearsal_open(&rehearsal, &mp_system_deepspeed, &setting, pair);
+    const struct mp_placement *home = rehearsal.planner.home;
+    for (int expert = 0; expert < row->experts; expert++) {
+        if (expert > 0)
+            *at++ = ' ';
+        for (int rank = 0; rank < row->ranks; rank++)
+            if (mp_placement_holds(&home[1], expert, rank))
+                *at++ = (char)('0' + rank);
+        assert_int_equal(home[0].owner[expert], row->owner[expert]);
+        assert_int_equal(home[1].owner[expert], row->owner[expert]);
     }
+    assert_string_equal(holders, row->holders);
+    assert_int_equal(rehearsal.planner.policy.optimizer, row->optimizer);
 }
 
 /* The largest count of a source for an expert, which is no more than a source's tokens. */
@@ -72,15 +59,14 @@ TEST(without_drops_the_largest_count_is_the_capacity) {
     const struct mp_setting setting = setting_of(1, 4, 2, 2, 30);
     struct mp_deepspeed_options options;
     AUTO(rehearsal) struct rehearsal rehearsal;
-    AUTO(load) struct mp_load load;
     parse_options(&mp_system_deepspeed, &options, pair);
     assert_int_equal(mp_system_deepspeed.padding_limit(&setting, &options), 30);
     rehearsal_create(&rehearsal, &mp_system_deepspeed, &setting, &options);
-    assert_works(mp_load_create(2, 4, &load, &error));
+    struct mp_load *load = rehearsal.load;
     for (int i = 0; i < 3; i++) {
-        load.count[2] = largest[i] / 2;
-        load.count[5] = largest[i];
-        rehearsal_plan(&rehearsal, 0, &load);
+        load->count[2] = largest[i] / 2;
+        load->count[5] = largest[i];
+        rehearsal_plan(&rehearsal, 0, load);
         assert_int_equal(rehearsal.planner.plan->source_capacity, capacity[i]);
         assert_int_equal(rehearsal.planner.plan->padding, capacity[i]);
     }
@@ -98,20 +84,18 @@ TEST(a_receiver_is_full_for_all) {
     struct mp_setting setting = setting_of(1, 4, 2, 1, 10);
     struct mp_deepspeed_options options;
     struct rehearsal rehearsal;
-    struct mp_load load;
     void *self;
     parse_options(&mp_system_deepspeed, &options, pair);
     rehearsal_create(&rehearsal, &mp_system_deepspeed, &setting, &options);
-    assert_works(mp_load_create(2, 4, &load, &error));
-    memcpy(load.count, routes, sizeof routes);
+    struct mp_load *load = rehearsal.load;
+    memcpy(load->count, routes, sizeof routes);
     for (int iteration = 0; iteration < 2; iteration++)
-        rehearsal_plan(&rehearsal, 0, &load);
+        rehearsal_plan(&rehearsal, 0, load);
     for (int source = 0; source < 2; source++)
         for (int expert = 0; expert < 4; expert++)
             assert_int_equal(mp_plan_routes_to(rehearsal.planner.plan, source, expert, expert / 2),
                              kept[source][expert]);
     assert_int_equal(rehearsal.planner.plan->capacity[3], 6);
-    mp_load_destroy(&load);
     rehearsal_destroy(&rehearsal);
     options.expert_parallel = 1;
     assert_fails(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error),
@@ -130,27 +114,23 @@ static const struct policy_case POLICIES[] = {
     {"random", 2, MP_ROUTES_AT_RANDOM},
 };
 
-TEST(policies_say_who_loses) {
-    for (size_t index = 0; index < sizeof POLICIES / sizeof *POLICIES; index++) {
-        const struct policy_case *row = &POLICIES[index];
-        const char *const pair[][2] = {{"policy", row->policy}, {NULL, NULL}};
-        const struct mp_setting setting = setting_of(1, 4, 2, row->top_k, 100);
-        struct mp_deepspeed_options options;
-        AUTO(rehearsal) struct rehearsal rehearsal;
-        AUTO(load) struct mp_load load;
-        parse_options(&mp_system_deepspeed, &options, pair);
-        rehearsal_create(&rehearsal, &mp_system_deepspeed, &setting, &options);
-        assert_works(mp_load_create(2, 4, &load, &error));
-        for (int at = 0; at < 8; at++)
-            load.count[at] = 20 + (uint32_t)at;
-        rehearsal_plan(&rehearsal, 0, &load);
-        const struct mp_plan *plan = rehearsal.planner.plan;
-        assert_int_equal(plan->policy->route_order, row->order);
-        assert_int_equal(plan->policy->renormalise_survivors, row->top_k > 1);
-        assert_int_equal(plan->source_capacity, 25 * row->top_k);
-        assert_int_equal(plan->padding, 25 * row->top_k);
-        assert_int_equal(mp_system_deepspeed.padding_limit(&setting, &options), 25 * row->top_k);
-    }
+TEST_ROWS(policies_say_who_loses, POLICIES, row) {
+    const char *const pair[][2] = {{"policy", row->policy}, {NULL, NULL}};
+    const struct mp_setting setting = setting_of(1, 4, 2, row->top_k, 100);
+    struct mp_deepspeed_options options;
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    parse_options(&mp_system_deepspeed, &options, pair);
+    rehearsal_create(&rehearsal, &mp_system_deepspeed, &setting, &options);
+    struct mp_load *load = rehearsal.load;
+    for (int at = 0; at < 8; at++)
+        load->count[at] = 20 + (uint32_t)at;
+    rehearsal_plan(&rehearsal, 0, load);
+    const struct mp_plan *plan = rehearsal.planner.plan;
+    assert_int_equal(plan->policy->route_order, row->order);
+    assert_int_equal(plan->policy->renormalise_survivors, row->top_k > 1);
+    assert_int_equal(plan->source_capacity, 25 * row->top_k);
+    assert_int_equal(plan->padding, 25 * row->top_k);
+    assert_int_equal(mp_system_deepspeed.padding_limit(&setting, &options), 25 * row->top_k);
 }
 
 struct refusal {
@@ -193,22 +173,19 @@ static const struct refusal REFUSALS[] = {
      1, 8, 4, 1, 3},
 };
 
-TEST(what_cannot_be_is_refused) {
-    for (size_t index = 0; index < sizeof REFUSALS / sizeof *REFUSALS; index++) {
-        const struct refusal *row = &REFUSALS[index];
-        const char *const pair[][2] = {{"capacity-factor", "0.5"},
-                                       {row->option, row->value},
-                                       {"padded", strcmp(row->option, "dispatch") ? "yes" : "no"},
-                                       {NULL, NULL}};
-        struct mp_setting setting =
-            setting_of(row->layers, row->experts, row->ranks, row->top_k, row->tokens);
-        struct mp_deepspeed_options options;
-        void *self = &options;
-        parse_options(&mp_system_deepspeed, &options, pair);
-        assert_sentence(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error),
-                        MP_EREFUSED, row->text);
-        assert_null(self);
-    }
+TEST_ROWS(what_cannot_be_is_refused, REFUSALS, row) {
+    const char *const pair[][2] = {{"capacity-factor", "0.5"},
+                                   {row->option, row->value},
+                                   {"padded", strcmp(row->option, "dispatch") ? "yes" : "no"},
+                                   {NULL, NULL}};
+    struct mp_setting setting =
+        setting_of(row->layers, row->experts, row->ranks, row->top_k, row->tokens);
+    struct mp_deepspeed_options options;
+    void *self = &options;
+    parse_options(&mp_system_deepspeed, &options, pair);
+    assert_sentence(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error),
+                    MP_EREFUSED, row->text);
+    assert_null(self);
 }
 
 /* Without drops no capacity is asked of the formula. */

@@ -117,26 +117,23 @@ static void carry_out(const struct mp_plan *plan, const struct tokens *source,
     }
 }
 
-TEST(golden_drops_and_weights) {
-    for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
-        const struct golden_case *row = &GOLDEN[index];
-        struct planned planned = {
-            .setting = {
-                .layers = 1, .experts = 4, .top_k = 2, .topology = {1, 1}, .tokens_per_rank = 4}};
-        struct mp_deepspeed_options options;
-        double weight[4][2];
-        assert_int_equal(mp_options_set_defaults(mp_system_deepspeed.options, &options, NULL), 0);
-        set_option(&options, "policy", row->policy);
-        set_option(&options, "min-capacity", "0");
-        make_plan(&planned, &GATE, &options);
-        assert_int_equal(planned.plan.source_capacity, 2);
-        carry_out(&planned.plan, &GATE, weight);
-        assert_true(weight[row->dropped_token][row->dropped_choice] == 0);
-        for (int token = 0; token < 4; token++)
-            for (int k = 0; k < 2; k++)
-                assert_close(weight[token][k], row->weight[token][k], 1e-12);
-        destroy_plan(&planned);
-    }
+TEST_ROWS(golden_drops_and_weights, GOLDEN, row) {
+    struct planned planned = {
+        .setting = {
+            .layers = 1, .experts = 4, .top_k = 2, .topology = {1, 1}, .tokens_per_rank = 4}};
+    struct mp_deepspeed_options options;
+    double weight[4][2];
+    assert_int_equal(mp_options_set_defaults(mp_system_deepspeed.options, &options, NULL), 0);
+    set_option(&options, "policy", row->policy);
+    set_option(&options, "min-capacity", "0");
+    make_plan(&planned, &GATE, &options);
+    assert_int_equal(planned.plan.source_capacity, 2);
+    carry_out(&planned.plan, &GATE, weight);
+    assert_true(weight[row->dropped_token][row->dropped_choice] == 0);
+    for (int token = 0; token < 4; token++)
+        for (int k = 0; k < 2; k++)
+            assert_close(weight[token][k], row->weight[token][k], 1e-12);
+    destroy_plan(&planned);
 }
 
 /* The slots of V-GATE-4's last line: a route's slot is how many of its expert asked before. */

@@ -90,31 +90,27 @@ static void rank_loads(const struct mp_eplb *state, const int64_t weight[], doub
             (double)weight[state->expert[slot]] / state->copies[state->expert[slot]];
 }
 
-TEST(the_released_example_comes_out) {
-    for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
-        const struct golden_case *row = &GOLDEN[index];
-        double load[GOLDEN_RANKS], largest = 0;
-        struct mp_eplb state;
-        print_message("  %s\n", row->name);
-        assert_works(mp_eplb_create(&memory, GOLDEN_EXPERTS, GOLDEN_REPLICAS, row->groups,
-                                    row->nodes, GOLDEN_RANKS, &state, &error));
-        mp_eplb_place(&state, GOLDEN_WEIGHT[row->layer]);
-        assert_memory_equal(state.expert, row->expert, sizeof row->expert);
-        assert_memory_equal(state.copies, row->copies, sizeof row->copies);
-        rank_loads(&state, GOLDEN_WEIGHT[row->layer], load);
-        for (int rank = 0; rank < GOLDEN_RANKS; rank++) {
-            largest = load[rank] > largest ? load[rank] : largest;
-            if (row->nodes == 2)
-                assert_close(load[rank], GOLDEN_LOAD[row->layer][rank], 1e-12);
-        }
-        assert_close(largest, row->largest, 5e-5);
-        int seen[GOLDEN_EXPERTS] = {0};
-        for (int slot = 0; slot < GOLDEN_REPLICAS && row->nodes == 2; slot++) {
-            int expert = state.expert[slot];
-            assert_int_equal(GOLDEN_COPY[row->layer][expert][seen[expert]++], slot);
-        }
-        mp_arena_release(&memory);
+TEST_EACH(the_released_example_comes_out, GOLDEN, row) {
+    double load[GOLDEN_RANKS], largest = 0;
+    struct mp_eplb state;
+    mp_eplb_create(&memory, GOLDEN_EXPERTS, GOLDEN_REPLICAS, row->groups, row->nodes, GOLDEN_RANKS,
+                   &state);
+    mp_eplb_place(&state, GOLDEN_WEIGHT[row->layer]);
+    assert_memory_equal(state.expert, row->expert, sizeof row->expert);
+    assert_memory_equal(state.copies, row->copies, sizeof row->copies);
+    rank_loads(&state, GOLDEN_WEIGHT[row->layer], load);
+    for (int rank = 0; rank < GOLDEN_RANKS; rank++) {
+        largest = load[rank] > largest ? load[rank] : largest;
+        if (row->nodes == 2)
+            assert_close(load[rank], GOLDEN_LOAD[row->layer][rank], 1e-12);
     }
+    assert_close(largest, row->largest, 5e-5);
+    int seen[GOLDEN_EXPERTS] = {0};
+    for (int slot = 0; slot < GOLDEN_REPLICAS && row->nodes == 2; slot++) {
+        int expert = state.expert[slot];
+        assert_int_equal(GOLDEN_COPY[row->layer][expert][seen[expert]++], slot);
+    }
+    mp_arena_release(&memory);
 }
 
 /* V-EPLB-2: the groups of the example, and which places they get on which nodes. */
@@ -123,7 +119,7 @@ TEST(groups_go_to_the_lightest_node_with_room) {
     static const int32_t nodes[2][4] = {{1, 0, 0, 1}, {1, 1, 0, 0}};
     static const int32_t places[2][4] = {{1, 0, 1, 0}, {1, 0, 0, 1}};
     struct mp_queue queue;
-    assert_works(mp_queue_create(&memory, 4, &queue, &error));
+    mp_queue_create(&memory, 4, &queue);
     for (int layer = 0; layer < 2; layer++) {
         int32_t pack[4], place[4], work[8];
         mp_eplb_pack(sum[layer], 4, 2, pack, place, work, &queue);
@@ -158,18 +154,15 @@ static struct mp_setting random_setting(uint64_t *random) {
 /* Homes that nobody planned serve as well as they can: one share for every holder. */
 TEST_RANDOM(other_homes_are_served) {
     struct mp_setting setting = random_setting(random);
-    struct mp_eplb_options options;
     AUTO(rehearsal) struct rehearsal rehearsal;
-    AUTO(load) struct mp_load load;
-    parse_options(tested, &options, NULL);
-    rehearsal_create(&rehearsal, tested, &setting, &options);
-    assert_works(mp_load_create(setting.topology.ranks, setting.experts, &load, &error));
-    random_load(random, &load);
+    rehearsal_open(&rehearsal, tested, &setting, NULL);
+    struct mp_load *load = rehearsal.load;
+    random_load(random, load);
     for (int expert = 0; expert < setting.experts; expert++)
         for (int more = test_random_int(random, 0, 3); more > 0; more--)
             mp_placement_add(rehearsal.planner.home, expert,
                              test_random_int(random, 0, setting.topology.ranks - 1));
-    rehearsal_plan(&rehearsal, 0, &load);
+    rehearsal_plan(&rehearsal, 0, load);
 }
 
 /* Experts that gain holders after a step with these loads; four ranks with two slots each, which
@@ -179,14 +172,11 @@ static int changes_with(const char *utilisation, const uint32_t load_of[4]) {
         .layers = 1, .experts = 4, .topology = {4, 4}, .expert_bytes = 8, .route_bytes = 8};
     const char *const pair[][2] = {
         {"interval", "1"}, {"window", "1"}, {"utilisation", utilisation}, {NULL, NULL}};
-    struct mp_eplb_options options;
     AUTO(rehearsal) struct rehearsal rehearsal;
-    AUTO(load) struct mp_load load;
-    parse_options(tested, &options, pair);
-    rehearsal_create(&rehearsal, tested, &setting, &options);
-    assert_works(mp_load_create(4, 4, &load, &error));
-    memcpy(load.count, load_of, 4 * sizeof *load_of);
-    rehearsal_step(&rehearsal, &load);
+    rehearsal_open(&rehearsal, tested, &setting, pair);
+    struct mp_load *load = rehearsal.load;
+    memcpy(load->count, load_of, 4 * sizeof *load_of);
+    rehearsal_step(&rehearsal, load);
     return rehearsal.changes;
 }
 
@@ -207,29 +197,23 @@ TEST_RANDOM(moves_may_take_a_step) {
         .layers = 2, .experts = 8, .topology = {4, 2}, .expert_bytes = 8, .route_bytes = 8};
     const char *const pair[][2] = {
         {"interval", "2"}, {"moves", "asynchronous"}, {"replicas", "12"}, {NULL, NULL}};
-    struct mp_eplb_options options;
     AUTO(rehearsal) struct rehearsal rehearsal;
-    struct mp_load load[2];
     AUTO(placement) struct mp_placement first;
-    parse_options(tested, &options, pair);
-    rehearsal_create(&rehearsal, tested, &setting, &options);
+    rehearsal_open(&rehearsal, tested, &setting, pair);
     assert_works(mp_placement_create(4, 8, &first, &error));
     mp_placement_copy(&first, rehearsal.planner.home);
     for (int layer = 0; layer < 2; layer++) {
-        assert_works(mp_load_create(4, 8, &load[layer], &error));
-        random_load(random, &load[layer]);
-        load[layer].count[5] += 100000; /* an expert that all ranks get */
+        random_load(random, &rehearsal.load[layer]);
+        rehearsal.load[layer].count[5] += 100000; /* an expert that all ranks get */
     }
     for (int iteration = 0; iteration < 2; iteration++)
-        rehearsal_step(&rehearsal, load);
+        rehearsal_step(&rehearsal, rehearsal.load);
     assert_true(rehearsal.planner.change.asynchronous && rehearsal.changes > 0);
     assert_true(mp_placement_equal(&first, rehearsal.planner.home));
-    rehearsal_plan(&rehearsal, 0, &load[0]);
+    rehearsal_plan(&rehearsal, 0, rehearsal.load);
     rehearsal_settle(&rehearsal);
     assert_int_equal(mp_placement_copies(rehearsal.planner.home, 5), 4);
-    rehearsal_plan(&rehearsal, 0, &load[0]);
-    for (int layer = 0; layer < 2; layer++)
-        mp_load_destroy(&load[layer]);
+    rehearsal_plan(&rehearsal, 0, rehearsal.load);
 }
 
 /* A window of sums is as good for other ranks; the slots are not. */
@@ -237,32 +221,25 @@ TEST_RANDOM(a_restart_on_other_ranks_keeps_the_loads) {
     struct mp_setting setting = {
         .layers = 1, .experts = 8, .topology = {4, 2}, .expert_bytes = 8, .route_bytes = 8};
     const char *const pair[][2] = {{"interval", "2"}, {NULL, NULL}};
-    struct mp_eplb_options options;
     AUTO(rehearsal) struct rehearsal first, second;
-    struct mp_load load;
     char state_of_first[4096];
-    parse_options(tested, &options, pair);
-    rehearsal_create(&first, tested, &setting, &options);
-    assert_works(mp_load_create(4, 8, &load, &error));
+    rehearsal_open(&first, tested, &setting, pair);
     for (int iteration = 0; iteration < 4; iteration++) {
-        random_load(random, &load);
-        load.count[3] += 100000;
-        rehearsal_plan(&first, 0, &load);
-        rehearsal_step(&first, &load);
+        random_load(random, first.load);
+        first.load->count[3] += 100000;
+        rehearsal_plan(&first, 0, first.load);
+        rehearsal_step(&first, first.load);
     }
     assert_foreign_bytes_are_refused(tested, first.planner.self, 16);
     size_t size = tested->save(first.planner.self, state_of_first, sizeof state_of_first);
     assert_true(size <= sizeof state_of_first);
     setting.topology.ranks = 2;
-    rehearsal_create(&second, tested, &setting, &options);
+    rehearsal_open(&second, tested, &setting, pair);
     assert_works(tested->load(second.planner.self, state_of_first, size, &error));
-    mp_load_destroy(&load);
-    assert_works(mp_load_create(2, 8, &load, &error));
     second.iteration = 5;
-    rehearsal_plan(&second, 0, &load);
-    rehearsal_step(&second, &load); /* of no routes: the window's say where expert 3 is */
+    rehearsal_plan(&second, 0, second.load);
+    rehearsal_step(&second, second.load); /* of no routes: the window's say where expert 3 is */
     assert_int_equal(mp_placement_copies(second.planner.home, 3), 2);
-    mp_load_destroy(&load);
 }
 
 struct refusal {
@@ -281,17 +258,12 @@ static const struct refusal REFUSALS[] = {
     {8, 6, 4, {{"groups", "2"}}, "6 ranks can't be shared by 2 nodes of 4"},
 };
 
-TEST(what_it_can_not_do_is_refused) {
-    for (size_t index = 0; index < sizeof REFUSALS / sizeof *REFUSALS; index++) {
-        const struct refusal *row = &REFUSALS[index];
-        struct mp_setting setting = {.layers = 1,
-                                     .experts = row->experts,
-                                     .topology = {row->ranks, row->ranks_per_node},
-                                     .expert_bytes = 8};
-        struct mp_eplb_options options;
-        parse_options(tested, &options, row->option);
-        assert_refused(tested, &setting, &options, row->words);
-    }
-    struct mp_eplb state;
-    assert_int_equal(mp_eplb_create(&memory, 4, 3, 1, 1, 1, &state, NULL), MP_EINVAL);
+TEST_ROWS(what_it_can_not_do_is_refused, REFUSALS, row) {
+    struct mp_setting setting = {.layers = 1,
+                                 .experts = row->experts,
+                                 .topology = {row->ranks, row->ranks_per_node},
+                                 .expert_bytes = 8};
+    struct mp_eplb_options options;
+    parse_options(tested, &options, row->option);
+    assert_refused(tested, &setting, &options, row->words);
 }

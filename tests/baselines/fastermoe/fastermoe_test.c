@@ -1,11 +1,8 @@
 /* FasterMoE as a system: legal plans that follow the selection, the same on every rank, and what it
  * refuses. */
-#include "tests/reference/plan/system_support.h"
+#include "tests/baselines/rehearsal.h"
 
 #include "baselines/fastermoe/fastermoe.h"
-#include "reference/plan/planner.h"
-
-static struct mp_arena memory;
 
 /* V-FAST-1 as a plan, under each policy. */
 struct golden_case {
@@ -52,33 +49,29 @@ static void check_golden_plan(const struct golden_case *row, const struct mp_pla
     }
 }
 
-TEST(shadows_are_everywhere_and_their_tokens_stay_home) {
-    for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
-        const struct golden_case *row = &GOLDEN[index];
-        const char *const pair[][2] = {
-            {"policy", row->policy}, {"shadows", row->shadows}, {NULL, NULL}};
-        struct mp_fastermoe_options options;
-        struct mp_plan plan;
-        struct mp_load load;
-        int32_t owner[8];
-        void *self;
-        parse_options(&mp_system_fastermoe, &options, pair);
-        assert_works(
-            mp_system_create(&mp_system_fastermoe, &GOLDEN_SETTING, &options, &self, &error));
-        assert_int_equal(mp_system_fastermoe.copies_limit(self), row->copies_limit);
-        mp_system_fastermoe.initial_owners(self, owner);
-        for (int at = 0; at < 8; at++)
-            assert_int_equal(owner[at], at % 4);
-        assert_works(mp_load_create(4, 4, &load, &error));
-        memcpy(load.count, GOLDEN_COUNTS, sizeof GOLDEN_COUNTS);
-        assert_works(mp_plan_create(&GOLDEN_SETTING.topology, 4, 16000000, &plan, &error));
-        begin_owned(&plan, 0, 1, owner + 4);
-        assert_works(mp_system_fastermoe.after_gate(self, &load, &plan, &error));
-        check_golden_plan(row, &plan, &load);
-        mp_plan_destroy(&plan);
-        mp_load_destroy(&load);
-        mp_system_destroy(&mp_system_fastermoe, self);
-    }
+TEST_ROWS(shadows_are_everywhere_and_their_tokens_stay_home, GOLDEN, row) {
+    const char *const pair[][2] = {
+        {"policy", row->policy}, {"shadows", row->shadows}, {NULL, NULL}};
+    struct mp_fastermoe_options options;
+    struct mp_plan plan;
+    struct mp_load load;
+    int32_t owner[8];
+    void *self;
+    parse_options(&mp_system_fastermoe, &options, pair);
+    assert_works(mp_system_create(&mp_system_fastermoe, &GOLDEN_SETTING, &options, &self, &error));
+    assert_int_equal(mp_system_fastermoe.copies_limit(self), row->copies_limit);
+    mp_system_fastermoe.initial_owners(self, owner);
+    for (int at = 0; at < 8; at++)
+        assert_int_equal(owner[at], at % 4);
+    assert_works(mp_load_create(4, 4, &load, &error));
+    memcpy(load.count, GOLDEN_COUNTS, sizeof GOLDEN_COUNTS);
+    assert_works(mp_plan_create(&GOLDEN_SETTING.topology, 4, 16000000, &plan, &error));
+    begin_owned(&plan, 0, 1, owner + 4);
+    assert_works(mp_system_fastermoe.after_gate(self, &load, &plan, &error));
+    check_golden_plan(row, &plan, &load);
+    mp_plan_destroy(&plan);
+    mp_load_destroy(&load);
+    mp_system_destroy(&mp_system_fastermoe, self);
 }
 
 /* Six ranks in three groups of the two experts.  All tokens of group 1 want expert 1, which its
@@ -95,24 +88,15 @@ TEST(groups_shadow_by_themselves) {
                                  .bandwidth = 1e9,
                                  .seconds_per_route = 1e-6};
     const char *const pair[][2] = {{"group-size", "1"}, {0}};
-    struct mp_fastermoe_options options;
-    struct mp_planner planner;
-    AUTO(load) struct mp_load load;
+    AUTO(rehearsal) struct rehearsal rehearsal;
     int64_t computed[6];
-    parse_options(&mp_system_fastermoe, &options, pair);
-    const struct mp_planner_config config = {.system = &mp_system_fastermoe,
-                                             .options = &options,
-                                             .setting = &setting,
-                                             .check_plans = true};
-    assert_works(mp_planner_create(&config, &planner, &error));
-    assert_works(mp_load_create(6, 2, &load, &error));
+    rehearsal_open(&rehearsal, &mp_system_fastermoe, &setting, pair);
     for (int rank = 0; rank < 6; rank++) {
-        load.count[2 * rank] = rank / 2 == 1 ? 0 : 50;
-        load.count[2 * rank + 1] = rank / 2 == 1 ? 100 : 50;
+        rehearsal.load->count[2 * rank] = rank / 2 == 1 ? 0 : 50;
+        rehearsal.load->count[2 * rank + 1] = rank / 2 == 1 ? 100 : 50;
     }
-    assert_works(mp_planner_begin_layer(&planner, 0, 0, &error));
-    assert_works(mp_planner_end_layer(&planner, 0, &load, &error));
-    const struct mp_plan *plan = planner.plan;
+    rehearsal_plan(&rehearsal, 0, rehearsal.load);
+    const struct mp_plan *plan = rehearsal.planner.plan;
     assert_int_equal(plan->policy->optimizer, MP_OPTIMIZER_REPLICATED);
     for (int rank = 0; rank < 6; rank++) {
         assert_int_equal(mp_placement_holds(&plan->before, 0, rank), rank % 2 == 0);
@@ -129,7 +113,6 @@ TEST(groups_shadow_by_themselves) {
                 if (to / 2 != rank / 2)
                     assert_int_equal(mp_plan_routes_to(plan, rank, expert, to), 0);
     }
-    mp_planner_destroy(&planner);
 }
 
 /* 100 tokens per rank, top-2; what an option makes of a plan. */
@@ -172,47 +155,43 @@ static const struct plan_case PLANS[] = {
     {"one node", {8, 8}, {{"topology-gate", "yes"}}, 4, -1},
 };
 
-TEST(options_become_plans) {
-    for (size_t index = 0; index < sizeof PLANS / sizeof *PLANS; index++) {
-        const struct plan_case *row = &PLANS[index];
-        struct mp_setting setting = {.layers = 1,
-                                     .experts = 8,
-                                     .top_k = 2,
-                                     .topology = row->topology,
-                                     .tokens_per_rank = 100,
-                                     .expert_bytes = 1 << 20,
-                                     .route_bytes = 4000,
-                                     .bandwidth = 1e9,
-                                     .seconds_per_route = 1e-5};
-        const char *pair[5][2] = {{NULL}};
-        memcpy(pair, row->option, sizeof row->option);
-        struct mp_plan_law law = {.extra_copies_limit = -1};
-        struct mp_fastermoe_options options;
-        struct mp_placement home;
-        struct mp_policy policy;
-        struct mp_plan plan;
-        struct mp_load load;
-        void *self;
-        print_message("  %s\n", row->name);
-        parse_options(&mp_system_fastermoe, &options, pair);
-        assert_works(mp_system_create(&mp_system_fastermoe, &setting, &options, &self, &error));
-        assert_works(mp_placement_create(setting.topology.ranks, 8, &home, &error));
-        assert_works(mp_load_create(setting.topology.ranks, 8, &load, &error));
-        load.count[3] = 7;
-        mp_system_policy(&mp_system_fastermoe, self, &setting, &policy);
-        assert_int_equal(policy.outgoing_limit, row->outgoing_limit);
-        assert_works(mp_plan_create(&setting.topology, 8, 1 << 20, &plan, &error));
-        plan.policy = &policy;
-        assert_works(mp_system_begin_plan(&mp_system_fastermoe, self, 0, 0, &home, &plan, &error));
-        assert_works(mp_system_fastermoe.after_gate(self, &load, &plan, &error));
-        assert_works(mp_plan_check(&plan, &load, &law, NULL, &error));
-        assert_int_equal(plan.exchange, row->group_size ? MP_EXCHANGE_PIPELINED : MP_EXCHANGE_FLAT);
-        assert_int_equal(plan.group_size, row->group_size);
-        mp_plan_destroy(&plan);
-        mp_load_destroy(&load);
-        mp_placement_destroy(&home);
-        mp_system_destroy(&mp_system_fastermoe, self);
-    }
+TEST_EACH(options_become_plans, PLANS, row) {
+    struct mp_setting setting = {.layers = 1,
+                                 .experts = 8,
+                                 .top_k = 2,
+                                 .topology = row->topology,
+                                 .tokens_per_rank = 100,
+                                 .expert_bytes = 1 << 20,
+                                 .route_bytes = 4000,
+                                 .bandwidth = 1e9,
+                                 .seconds_per_route = 1e-5};
+    const char *pair[5][2] = {{NULL}};
+    memcpy(pair, row->option, sizeof row->option);
+    struct mp_plan_law law = {.extra_copies_limit = -1};
+    struct mp_fastermoe_options options;
+    struct mp_placement home;
+    struct mp_policy policy;
+    struct mp_plan plan;
+    struct mp_load load;
+    void *self;
+    parse_options(&mp_system_fastermoe, &options, pair);
+    assert_works(mp_system_create(&mp_system_fastermoe, &setting, &options, &self, &error));
+    assert_works(mp_placement_create(setting.topology.ranks, 8, &home, &error));
+    assert_works(mp_load_create(setting.topology.ranks, 8, &load, &error));
+    load.count[3] = 7;
+    mp_system_policy(&mp_system_fastermoe, self, &setting, &policy);
+    assert_int_equal(policy.outgoing_limit, row->outgoing_limit);
+    assert_works(mp_plan_create(&setting.topology, 8, 1 << 20, &plan, &error));
+    plan.policy = &policy;
+    assert_works(mp_system_begin_plan(&mp_system_fastermoe, self, 0, 0, &home, &plan, &error));
+    assert_works(mp_system_fastermoe.after_gate(self, &load, &plan, &error));
+    assert_works(mp_plan_check(&plan, &load, &law, NULL, &error));
+    assert_int_equal(plan.exchange, row->group_size ? MP_EXCHANGE_PIPELINED : MP_EXCHANGE_FLAT);
+    assert_int_equal(plan.group_size, row->group_size);
+    mp_plan_destroy(&plan);
+    mp_load_destroy(&load);
+    mp_placement_destroy(&home);
+    mp_system_destroy(&mp_system_fastermoe, self);
 }
 
 struct refusal {
@@ -281,21 +260,14 @@ static const struct refusal REFUSALS[] = {
      {{"topology-gate", "yes"}}},
 };
 
-TEST(what_cannot_be_is_refused) {
-    for (size_t index = 0; index < sizeof REFUSALS / sizeof *REFUSALS; index++) {
-        const struct refusal *row = &REFUSALS[index];
-        struct mp_fastermoe_options options;
-        void *self = &options;
-        parse_options(&mp_system_fastermoe, &options, row->option);
-        options.policy = row->policy;
-        print_message("  %s\n", row->name);
-        assert_sentence(
-            mp_system_create(&mp_system_fastermoe, &row->setting, &options, &self, &error),
-            MP_EREFUSED, row->text);
-        assert_null(self);
-    }
-    struct mp_shadows shadows;
-    assert_int_equal(mp_shadows_create(&memory, 0, 4, &shadows, NULL), MP_EINVAL);
+TEST_EACH(what_cannot_be_is_refused, REFUSALS, row) {
+    struct mp_fastermoe_options options;
+    void *self = &options;
+    parse_options(&mp_system_fastermoe, &options, row->option);
+    options.policy = row->policy;
+    assert_sentence(mp_system_create(&mp_system_fastermoe, &row->setting, &options, &self, &error),
+                    MP_EREFUSED, row->text);
+    assert_null(self);
 }
 
 struct gate_refusal {
@@ -316,20 +288,17 @@ static const struct gate_refusal GATE_REFUSALS[] = {
      "released", 6, 5, 4},
 };
 
-TEST(gates_that_cannot_be_limited_are_refused) {
-    for (size_t index = 0; index < sizeof GATE_REFUSALS / sizeof *GATE_REFUSALS; index++) {
-        const struct gate_refusal *row = &GATE_REFUSALS[index];
-        struct mp_setting setting = SETTING(1, row->experts, row->ranks, 1e9, 0);
-        const char *const pair[][2] = {
-            {"topology-gate", "yes"}, {"outgoing", row->outgoing}, {NULL, NULL}};
-        struct mp_fastermoe_options options;
-        void *self;
-        setting.top_k = 2;
-        setting.topology.ranks_per_node = row->ranks_per_node;
-        parse_options(&mp_system_fastermoe, &options, pair);
-        assert_sentence(mp_system_create(&mp_system_fastermoe, &setting, &options, &self, &error),
-                        MP_EREFUSED, row->text);
-    }
+TEST_ROWS(gates_that_cannot_be_limited_are_refused, GATE_REFUSALS, row) {
+    struct mp_setting setting = SETTING(1, row->experts, row->ranks, 1e9, 0);
+    const char *const pair[][2] = {
+        {"topology-gate", "yes"}, {"outgoing", row->outgoing}, {NULL, NULL}};
+    struct mp_fastermoe_options options;
+    void *self;
+    setting.top_k = 2;
+    setting.topology.ranks_per_node = row->ranks_per_node;
+    parse_options(&mp_system_fastermoe, &options, pair);
+    assert_sentence(mp_system_create(&mp_system_fastermoe, &setting, &options, &self, &error),
+                    MP_EREFUSED, row->text);
 }
 
 /* Nothing is measured on one rank, and nothing need be: there is nobody to copy to. */

@@ -23,21 +23,17 @@ static const struct golden_case GOLDEN[] = {
     {"shadows end last", 3, 9, {1, 2, 3, 4}, {3, 5, 7, 9}, {8, 9, 10, 11}, 18, 18},
 };
 
-TEST(golden_ends) {
-    for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
-        const struct golden_case *row = &GOLDEN[index];
-        double ones[4] = {1, 1, 1, 1}, twos[4] = {2, 2, 2, 2}, send[4], compute[4], back[4];
-        struct mp_smart_costs costs = {4, ones, twos, ones, row->broadcasts, row->shadows};
-        struct mp_smart_ends ends = {send, compute, back, 0};
-        print_message("  %s\n", row->name);
-        assert_true(mp_smart_schedule(&costs, &ends) == row->makespan);
-        for (int step = 0; step < 4; step++) {
-            assert_true(send[step] == row->send[step]);
-            assert_true(compute[step] == row->compute[step]);
-            assert_true(back[step] == row->back[step]);
-        }
-        assert_true(ends.shadows == row->shadows_end);
+TEST_EACH(golden_ends, GOLDEN, row) {
+    double ones[4] = {1, 1, 1, 1}, twos[4] = {2, 2, 2, 2}, send[4], compute[4], back[4];
+    struct mp_smart_costs costs = {4, ones, twos, ones, row->broadcasts, row->shadows};
+    struct mp_smart_ends ends = {send, compute, back, 0};
+    assert_true(mp_smart_schedule(&costs, &ends) == row->makespan);
+    for (int step = 0; step < 4; step++) {
+        assert_true(send[step] == row->send[step]);
+        assert_true(compute[step] == row->compute[step]);
+        assert_true(back[step] == row->back[step]);
     }
+    assert_true(ends.shadows == row->shadows_end);
 }
 
 struct size_case {
@@ -57,21 +53,18 @@ static const struct size_case SIZES[] = {
     {"one rank", 1, 1e-6, 0, 1},
 };
 
-TEST(groups_are_as_large_as_experts_are_dear) {
-    for (size_t index = 0; index < sizeof SIZES / sizeof *SIZES; index++) {
-        const struct size_case *row = &SIZES[index];
-        struct mp_setting setting = {.layers = 1,
-                                     .experts = row->ranks,
-                                     .top_k = 2,
-                                     .topology = {row->ranks, row->ranks},
-                                     .tokens_per_rank = 1000,
-                                     .seconds_per_expert = row->seconds_per_expert};
-        struct mp_shadow_costs costs = {row->seconds_per_route, 1e-6, 1, false};
-        int size = 0;
-        assert_works(mp_smart_group_size(&setting, &costs, &size, &error));
-        print_message("  %s: groups of %d\n", row->name, size);
-        assert_int_equal(size, row->size);
-    }
+TEST_ROWS(groups_are_as_large_as_experts_are_dear, SIZES, row) {
+    struct mp_setting setting = {.layers = 1,
+                                 .experts = row->ranks,
+                                 .top_k = 2,
+                                 .topology = {row->ranks, row->ranks},
+                                 .tokens_per_rank = 1000,
+                                 .seconds_per_expert = row->seconds_per_expert};
+    struct mp_shadow_costs costs = {row->seconds_per_route, 1e-6, 1, false};
+    int size = 0;
+    assert_works(mp_smart_group_size(&setting, &costs, &size, &error));
+    print_message("  %s: groups of %d\n", row->name, size);
+    assert_int_equal(size, row->size);
 }
 
 TEST(released_groups_are_of_four_ranks_where_they_can_be) {

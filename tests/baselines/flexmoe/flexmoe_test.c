@@ -39,10 +39,8 @@ TEST(the_first_layout_deals_slots_in_turn) {
         const char *const pair[][2] = {{"slots", row[index].slots}, {0}};
         struct mp_setting setting =
             setting_of(2, row[index].experts, (struct mp_topology){row[index].ranks, 2});
-        struct mp_flexmoe_options options;
         AUTO(rehearsal) struct rehearsal rehearsal;
-        parse_options(tested, &options, pair);
-        rehearsal_create(&rehearsal, tested, &setting, &options);
+        rehearsal_open(&rehearsal, tested, &setting, pair);
         assert_int_equal(tested->homes_limit(rehearsal.planner.self), 3 * row[index].limit);
         for (int layer = 0; layer < 2; layer++)
             for (int expert = 0; expert < setting.experts; expert++) {
@@ -58,17 +56,15 @@ TEST(the_first_layout_deals_slots_in_turn) {
 TEST_RANDOM(slots_have_a_capacity) {
     const char *const pair[][2] = {{"capacity-factor", "1"}, {"slots", "3"}, {0}};
     struct mp_setting setting = setting_of(1, 8, (struct mp_topology){4, 2});
-    struct mp_flexmoe_options options;
     AUTO(rehearsal) struct rehearsal rehearsal;
-    AUTO(load) struct mp_load load;
     int64_t dropped = 0;
-    parse_options(tested, &options, pair);
-    rehearsal_create(&rehearsal, tested, &setting, &options);
-    assert_works(mp_load_create(4, 8, &load, &error));
+    rehearsal_open(&rehearsal, tested, &setting, pair);
+    struct mp_load *load = rehearsal.load;
     for (int cell = 0; cell < 32; cell++)
-        load.count[cell] = (uint32_t)test_random_int(random, 0, cell % 8 < 2 ? 900 : 100);
-    load.count[1] = (uint32_t)test_random_int(random, 667, 900); /* its one slot has room for 666 */
-    rehearsal_plan(&rehearsal, 0, &load);
+        load->count[cell] = (uint32_t)test_random_int(random, 0, cell % 8 < 2 ? 900 : 100);
+    load->count[1] =
+        (uint32_t)test_random_int(random, 667, 900); /* its one slot has room for 666 */
+    rehearsal_plan(&rehearsal, 0, load);
     for (int expert = 0; expert < 8; expert++) {
         /* 12 slots, dealt in turn: those of rank 0 are 0 1 2, of rank 1 2 3 4, ... */
         int64_t kept = 0, wanted = 0, slots = 0;
@@ -76,7 +72,7 @@ TEST_RANDOM(slots_have_a_capacity) {
             for (int slot = 0; slot < 3; slot++)
                 slots += (2 * rank + slot) % 8 == expert;
         for (int source = 0; source < 4; source++) {
-            wanted += mp_load_at(&load, source, expert);
+            wanted += mp_load_at(load, source, expert);
             for (int rank = 0; rank < 4; rank++)
                 if (mp_placement_holds(&rehearsal.planner.plan->during, expert, rank))
                     kept += mp_plan_routes_to(rehearsal.planner.plan, source, expert, rank);
@@ -92,30 +88,27 @@ TEST_RANDOM(slots_have_a_capacity) {
 TEST(a_hot_expert_gets_slots_and_its_tokens_are_spread) {
     const char *const pair[][2] = {{"interval", "3"}, {0}};
     struct mp_setting setting = setting_of(1, 4, (struct mp_topology){4, 4});
-    struct mp_flexmoe_options options;
     AUTO(rehearsal) struct rehearsal rehearsal;
-    AUTO(load) struct mp_load load;
     int64_t before[4], after[4], largest[2] = {0};
-    parse_options(tested, &options, pair);
-    rehearsal_create(&rehearsal, tested, &setting, &options);
-    assert_works(mp_load_create(4, 4, &load, &error));
+    rehearsal_open(&rehearsal, tested, &setting, pair);
+    struct mp_load *load = rehearsal.load;
     for (int cell = 0; cell < 16; cell++)
-        load.count[cell] = cell % 4 == 1 ? 701 : 100;
+        load->count[cell] = cell % 4 == 1 ? 701 : 100;
     for (int iteration = 0; iteration < 3; iteration++) {
-        rehearsal_plan(&rehearsal, 0, &load);
+        rehearsal_plan(&rehearsal, 0, load);
         rank_routes(rehearsal.planner.plan, before, NULL, NULL);
         assert_int_equal(rehearsal.changes, 0); /* until after the third */
-        rehearsal_step(&rehearsal, &load);
+        rehearsal_step(&rehearsal, load);
     }
     assert_true(rehearsal.planner.change.changed && !rehearsal.planner.change.leave_state);
     assert_true(rehearsal.planner.change.asynchronous);
-    rehearsal_plan(&rehearsal, 0, &load); /* on the old slots, while experts travel */
+    rehearsal_plan(&rehearsal, 0, load); /* on the old slots, while experts travel */
     rank_routes(rehearsal.planner.plan, after, NULL, NULL);
     assert_memory_equal(after, before, sizeof before);
     rehearsal_settle(&rehearsal);
     int copies = mp_placement_copies(&rehearsal.planner.home[0], 1);
     assert_true(copies > 2);
-    rehearsal_plan(&rehearsal, 0, &load);
+    rehearsal_plan(&rehearsal, 0, load);
     rank_routes(rehearsal.planner.plan, after, NULL, NULL);
     for (int rank = 0; rank < 4; rank++) {
         int64_t hot = 0;
@@ -138,19 +131,15 @@ TEST(layers_move_in_turn) {
         const char *const pair[][2] = {
             {"interval", "2"}, {"moves", exposed ? "exposed" : "asynchronous"}, {0}};
         struct mp_setting setting = setting_of(5, 4, (struct mp_topology){4, 4});
-        struct mp_flexmoe_options options;
         AUTO(rehearsal) struct rehearsal rehearsal;
-        struct mp_load load[5];
-        parse_options(tested, &options, pair);
-        rehearsal_create(&rehearsal, tested, &setting, &options);
+        rehearsal_open(&rehearsal, tested, &setting, pair);
         assert_int_equal(rehearsal.planner.homes_limit, exposed ? 10 : 16);
         for (int layer = 0; layer < 5; layer++) {
-            assert_works(mp_load_create(4, 4, &load[layer], &error));
             for (int cell = 0; cell < 16; cell++)
-                load[layer].count[cell] = cell % 4 == 1 ? 701 : 100;
+                rehearsal.load[layer].count[cell] = cell % 4 == 1 ? 701 : 100;
         }
         for (int iteration = 0; iteration < 4; iteration++) {
-            rehearsal_step(&rehearsal, load);
+            rehearsal_step(&rehearsal, rehearsal.load);
             int from = iteration == 1 && !exposed ? 3 : 0, to = iteration == 1 ? 5 : 3;
             bool due = iteration == 1 || (iteration == 0 && !exposed);
             assert_int_equal(rehearsal.planner.change.changed, due);
@@ -159,10 +148,8 @@ TEST(layers_move_in_turn) {
                 assert_in_range(rehearsal.planner.moves.item[move].layer, from, to - 1);
             assert_int_equal(rehearsal.planner.moves.count > 0, due);
         }
-        for (int layer = 0; layer < 5; layer++) {
+        for (int layer = 0; layer < 5; layer++)
             assert_true(mp_placement_copies(&rehearsal.planner.home[layer], 1) > 2);
-            mp_load_destroy(&load[layer]);
-        }
     }
 }
 
@@ -170,15 +157,12 @@ TEST(layers_move_in_turn) {
 TEST(balance_is_left_alone) {
     const char *const pair[][2] = {{"interval", "1"}, {"slots", "1"}, {0}};
     struct mp_setting setting = setting_of(1, 4, (struct mp_topology){4, 4});
-    struct mp_flexmoe_options options;
     AUTO(rehearsal) struct rehearsal rehearsal;
-    AUTO(load) struct mp_load load;
-    parse_options(tested, &options, pair);
-    rehearsal_create(&rehearsal, tested, &setting, &options);
-    assert_works(mp_load_create(4, 4, &load, &error));
+    rehearsal_open(&rehearsal, tested, &setting, pair);
+    struct mp_load *load = rehearsal.load;
     for (int cell = 0; cell < 16; cell++)
-        load.count[cell] = cell % 4 == 1 ? 128 : 100; /* 128 of 107 on average */
-    rehearsal_step(&rehearsal, &load);
+        load->count[cell] = cell % 4 == 1 ? 128 : 100; /* 128 of 107 on average */
+    rehearsal_step(&rehearsal, load);
     assert_false(rehearsal.planner.change.changed);
 }
 
@@ -202,33 +186,25 @@ TEST_RANDOM(other_homes_than_those_remembered_are_planned_from) {
         struct mp_setting setting;
         struct mp_flexmoe_options options;
         AUTO(rehearsal) struct rehearsal rehearsal;
-        struct mp_load load[2];
         random_job(random, round % 2, "12", "0", &setting, &options);
         rehearsal_create(&rehearsal, tested, &setting, &options);
         rehearsal_thin_out(random, &rehearsal);
-        for (int layer = 0; layer < 2; layer++)
-            assert_works(
-                mp_load_create(setting.topology.ranks, setting.experts, &load[layer], &error));
         for (int iteration = 0; iteration < 4; iteration++) {
             for (int layer = 0; layer < 2; layer++) {
-                random_load(random, &load[layer]);
-                rehearsal_plan(&rehearsal, layer, &load[layer]);
+                random_load(random, &rehearsal.load[layer]);
+                rehearsal_plan(&rehearsal, layer, &rehearsal.load[layer]);
             }
-            rehearsal_step(&rehearsal, load);
+            rehearsal_step(&rehearsal, rehearsal.load);
         }
-        for (int layer = 0; layer < 2; layer++)
-            mp_load_destroy(&load[layer]);
     }
 }
 
 TEST(state_of_other_ranks_is_let_go_and_foreign_state_refused) {
     static const char *const three[][2] = {{"slots", "3"}, {0}};
     struct mp_setting setting = setting_of(2, 8, (struct mp_topology){4, 2});
-    struct mp_flexmoe_options options;
     struct rehearsal rehearsal, other;
     char saved[1024], same[1024];
-    parse_options(tested, &options, NULL);
-    rehearsal_create(&rehearsal, tested, &setting, &options);
+    rehearsal_open(&rehearsal, tested, &setting, NULL);
     size_t size = tested->save(rehearsal.planner.self, saved, sizeof saved);
     assert_int_equal(size, 24 + 2 * 16 * 4);
     assert_foreign_bytes_are_refused(tested, rehearsal.planner.self, 16);
@@ -242,7 +218,7 @@ TEST(state_of_other_ranks_is_let_go_and_foreign_state_refused) {
         assert_int_equal(tested->load(rehearsal.planner.self, same, size, NULL), MP_EFORMAT);
     }
     setting.topology.ranks = 8;
-    rehearsal_create(&other, tested, &setting, &options);
+    rehearsal_open(&other, tested, &setting, NULL);
     size_t before = tested->save(other.planner.self, same, sizeof same);
     assert_works(tested->load(other.planner.self, saved, size, &error));
     char after[1024];
@@ -250,8 +226,7 @@ TEST(state_of_other_ranks_is_let_go_and_foreign_state_refused) {
     assert_memory_equal(same, after, before);
     rehearsal_destroy(&other);
     setting.topology.ranks = 4;
-    parse_options(tested, &options, three);
-    rehearsal_create(&other, tested, &setting, &options);
+    rehearsal_open(&other, tested, &setting, three);
     assert_sentence(tested->load(other.planner.self, saved, size, &error), MP_EFORMAT,
                     "the saved state of flexmoe is of 4 slots per rank, the job has 3");
     rehearsal_destroy(&other);

@@ -18,14 +18,11 @@ static struct mp_setting setting_of(int experts, int ranks, int ranks_per_node, 
 /* One layer's plan of a load in which every source sends the expert of its number 9 routes. */
 static void plan_nine_each(const struct mp_setting *setting, const char *const pair[][2],
                            struct rehearsal *rehearsal) {
-    struct mp_hetumoe_options options;
-    AUTO(load) struct mp_load load;
-    parse_options(&mp_system_hetumoe, &options, pair);
-    rehearsal_create(rehearsal, &mp_system_hetumoe, setting, &options);
-    assert_works(mp_load_create(setting->topology.ranks, setting->experts, &load, &error));
-    for (int s = 0; s < load.ranks; s++)
-        load.count[s * load.experts + s % load.experts] = 9;
-    rehearsal_plan(rehearsal, 1, &load);
+    rehearsal_open(rehearsal, &mp_system_hetumoe, setting, pair);
+    struct mp_load *load = rehearsal->load;
+    for (int s = 0; s < load->ranks; s++)
+        load->count[s * load->experts + s % load->experts] = 9;
+    rehearsal_plan(rehearsal, 1, load);
 }
 
 TEST(plans_have_capacity_padding_and_order) {
@@ -86,7 +83,6 @@ static int released_rows(int first, int second, int capacity) {
 
 TEST_RANDOM(released_slots_leave_rows_with_a_token) {
     struct mp_hetumoe_options options;
-    struct mp_load load;
     parse_options(&mp_system_hetumoe, &options, NULL);
     options.slots = MP_HETUMOE_AS_RELEASED;
     for (int round = 0; round < 60; round++) {
@@ -94,27 +90,26 @@ TEST_RANDOM(released_slots_leave_rows_with_a_token) {
         AUTO(rehearsal) struct rehearsal rehearsal;
         setting.choices_apart = round % 10 == 9;
         rehearsal_create(&rehearsal, &mp_system_hetumoe, &setting, &options);
-        assert_works(mp_load_create(2, 4, &load, &error));
+        struct mp_load *load = rehearsal.load;
         bool known = round % 10 < 8, overlaid = !setting.choices_apart;
         if (known)
-            assert_works(mp_load_give_first(&load, &error));
+            assert_works(mp_load_give_first(load, &error));
         for (int i = 0; i < 8; i++) {
-            load.count[i] = (uint32_t)test_random_int(random, 0, 40);
+            load->count[i] = (uint32_t)test_random_int(random, 0, 40);
             if (known)
-                load.first[i] = (uint32_t)test_random_int(random, 0, (int)load.count[i]);
+                load->first[i] = (uint32_t)test_random_int(random, 0, (int)load->count[i]);
         }
-        rehearsal_plan(&rehearsal, 1, &load); /* and its law */
+        rehearsal_plan(&rehearsal, 1, load); /* and its law */
         const struct mp_plan *plan = rehearsal.planner.plan;
         int capacity = (int)plan->padding;
         assert_int_equal(plan->policy->overlaid, overlaid);
         for (int i = 0; i < 8; i++) {
-            int routes = (int)load.count[i], first = known ? (int)load.first[i] : 0;
+            int routes = (int)load->count[i], first = known ? (int)load->first[i] : 0;
             assert_int_equal(mp_plan_routes_to(plan, i / 4, i % 4, i % 4 / 2),
                              known && overlaid   ? released_rows(first, routes - first, capacity)
                              : routes < capacity ? routes
                                                  : capacity);
         }
-        mp_load_destroy(&load);
     }
 }
 

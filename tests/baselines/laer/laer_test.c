@@ -51,36 +51,30 @@ static const struct golden_case GOLDEN[] = {
     {"yes", "no", {7, 6, 9, 13}, {29, 18, 14, 17}},
 };
 
-TEST(the_next_iteration_has_the_cheapest_layout) {
-    for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
-        const struct golden_case *row = &GOLDEN[index];
-        const char *const pair[][2] = {{"slots", "3"},
-                                       {"even", row->even},
-                                       {"priority-queue", row->queue},
-                                       {"bandwidth-in-node", "8"},
-                                       {"bandwidth-between-nodes", "4"},
-                                       {"seconds-per-route", "1"},
-                                       {NULL, NULL}};
-        struct mp_laer_options options;
-        AUTO(rehearsal) struct rehearsal rehearsal;
-        AUTO(load) struct mp_load load;
-        int64_t computed[4];
-        parse_options(tested, &options, pair);
-        rehearsal_create(&rehearsal, tested, &GOLDEN_SETTING, &options);
-        assert_int_equal(tested->copies_limit(rehearsal.planner.self), 3);
-        assert_works(mp_load_create(4, 4, &load, &error));
-        memcpy(load.count, LAER_COUNT, sizeof LAER_COUNT);
-        rehearsal_plan(&rehearsal, 0, &load);
-        assert_int_equal(rehearsal.planner.policy.optimizer, MP_OPTIMIZER_SLICES);
-        assert_true(rehearsal.planner.policy.gather_before_gate);
-        assert_true(rehearsal.planner.policy.rematerialise);
-        rehearsal_step(&rehearsal, &load);
-        rehearsal_plan(&rehearsal, 0, &load);
-        for (int expert = 0; expert < 4; expert++)
-            assert_int_equal(rehearsal.planner.plan->during.holder[expert], row->holders[expert]);
-        rank_routes(rehearsal.planner.plan, computed, NULL, NULL);
-        assert_memory_equal(computed, row->computed, sizeof computed);
-    }
+TEST_ROWS(the_next_iteration_has_the_cheapest_layout, GOLDEN, row) {
+    const char *const pair[][2] = {{"slots", "3"},
+                                   {"even", row->even},
+                                   {"priority-queue", row->queue},
+                                   {"bandwidth-in-node", "8"},
+                                   {"bandwidth-between-nodes", "4"},
+                                   {"seconds-per-route", "1"},
+                                   {NULL, NULL}};
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    int64_t computed[4];
+    rehearsal_open(&rehearsal, tested, &GOLDEN_SETTING, pair);
+    struct mp_load *load = rehearsal.load;
+    assert_int_equal(tested->copies_limit(rehearsal.planner.self), 3);
+    memcpy(load->count, LAER_COUNT, sizeof LAER_COUNT);
+    rehearsal_plan(&rehearsal, 0, load);
+    assert_int_equal(rehearsal.planner.policy.optimizer, MP_OPTIMIZER_SLICES);
+    assert_true(rehearsal.planner.policy.gather_before_gate);
+    assert_true(rehearsal.planner.policy.rematerialise);
+    rehearsal_step(&rehearsal, load);
+    rehearsal_plan(&rehearsal, 0, load);
+    for (int expert = 0; expert < 4; expert++)
+        assert_int_equal(rehearsal.planner.plan->during.holder[expert], row->holders[expert]);
+    rank_routes(rehearsal.planner.plan, computed, NULL, NULL);
+    assert_memory_equal(computed, row->computed, sizeof computed);
 }
 
 /* The baseline never changes, and without overlap everything happens after the step. */
@@ -94,28 +88,21 @@ TEST_RANDOM(the_static_layout_stays) {
                                  .bandwidth = 1,
                                  .bandwidth_in_node = 1};
     const char *const pair[][2] = {{"layout", "static"}, {"prefetch", "0"}, {NULL, NULL}};
-    struct mp_laer_options options;
     AUTO(rehearsal) struct rehearsal rehearsal;
-    struct mp_load load[2];
-    parse_options(tested, &options, pair);
-    rehearsal_create(&rehearsal, tested, &setting, &options);
-    for (int layer = 0; layer < 2; layer++)
-        assert_works(mp_load_create(32, 8, &load[layer], &error));
+    rehearsal_open(&rehearsal, tested, &setting, pair);
     for (int iteration = 0; iteration < 3; iteration++) {
         for (int layer = 0; layer < 2; layer++) {
-            random_load(random, &load[layer]);
-            rehearsal_plan(&rehearsal, layer, &load[layer]);
+            random_load(random, &rehearsal.load[layer]);
+            rehearsal_plan(&rehearsal, layer, &rehearsal.load[layer]);
             for (int expert = 0; expert < 8; expert++)
                 assert_int_equal(rehearsal.planner.plan->during.holder[expert], UINT64_C(0x11111111)
                                                                                     << expert % 4);
             assert_false(rehearsal.planner.policy.gather_before_gate);
             assert_false(rehearsal.planner.policy.rematerialise);
         }
-        rehearsal_step(&rehearsal, load);
+        rehearsal_step(&rehearsal, rehearsal.load);
     }
     assert_int_equal(rehearsal.changes, 0);
-    for (int layer = 0; layer < 2; layer++)
-        mp_load_destroy(&load[layer]);
 }
 
 /* FLEX: 8 experts in 4 slots on each of 8 ranks of 2 nodes start with all experts on both nodes, as
@@ -131,22 +118,19 @@ TEST_RANDOM(flex_changes_the_static_layout) {
                                  .route_bytes = 8,
                                  .bandwidth = 1,
                                  .bandwidth_in_node = 1};
-    struct mp_laer_options options;
     AUTO(rehearsal) struct rehearsal rehearsal;
     struct mp_flex flex;
-    AUTO(load) struct mp_load load;
     int32_t slot[32];
     int rounds = 0;
-    parse_options(tested, &options, pair);
-    rehearsal_create(&rehearsal, tested, &setting, &options);
-    assert_works(mp_load_create(8, 8, &load, &error));
-    assert_works(mp_flex_create(&memory, 8, 8, 4, &flex, &error));
+    rehearsal_open(&rehearsal, tested, &setting, pair);
+    struct mp_load *load = rehearsal.load;
+    mp_flex_create(&memory, 8, 8, 4, &flex);
     for (int at = 0; at < 32; at++)
         slot[at] = at % 4 * 2 + at / 4 % 2;
     for (int iteration = 0; iteration < 50; iteration++) {
         for (int cell = 0; cell < 64; cell++)
-            load.count[cell] = (uint32_t)test_random_int(random, 10, cell % 8 == 1 ? 900 : 100);
-        rehearsal_plan(&rehearsal, 0, &load);
+            load->count[cell] = (uint32_t)test_random_int(random, 10, cell % 8 == 1 ? 900 : 100);
+        rehearsal_plan(&rehearsal, 0, load);
         assert_int_equal(rehearsal.planner.policy.optimizer, MP_OPTIMIZER_SLICES);
         assert_true(rehearsal.planner.policy.gather_before_gate);
         for (int expert = 0; expert < 8; expert++) {
@@ -160,8 +144,8 @@ TEST_RANDOM(flex_changes_the_static_layout) {
                         mp_plan_routes_to(rehearsal.planner.plan, pair_of / 8, expert, pair_of % 8),
                         0);
         }
-        rehearsal_step(&rehearsal, &load);
-        mp_flex_begin(&flex, slot, &load);
+        rehearsal_step(&rehearsal, load);
+        mp_flex_begin(&flex, slot, load);
         rounds += mp_flex_laer_policy(&flex, 4, 10);
         memcpy(slot, flex.expert, sizeof slot);
     }
@@ -218,15 +202,12 @@ static struct mp_setting random_setting(uint64_t *random) {
 TEST_RANDOM(other_homes_are_served) {
     struct mp_setting setting = random_setting(random);
     const char *const pair[][2] = {{"slots", "all"}, {NULL, NULL}};
-    struct mp_laer_options options;
     AUTO(rehearsal) struct rehearsal rehearsal;
-    AUTO(load) struct mp_load load;
-    parse_options(tested, &options, pair);
-    rehearsal_create(&rehearsal, tested, &setting, &options);
-    assert_works(mp_load_create(setting.topology.ranks, setting.experts, &load, &error));
-    random_load(random, &load);
+    rehearsal_open(&rehearsal, tested, &setting, pair);
+    struct mp_load *load = rehearsal.load;
+    random_load(random, load);
     rehearsal_thin_out(random, &rehearsal);
-    rehearsal_plan(&rehearsal, 0, &load);
+    rehearsal_plan(&rehearsal, 0, load);
 }
 
 TEST_RANDOM(a_restart_on_other_ranks_begins_anew) {
@@ -238,34 +219,27 @@ TEST_RANDOM(a_restart_on_other_ranks_begins_anew) {
                                  .route_bytes = 8,
                                  .bandwidth = 1,
                                  .bandwidth_in_node = 1};
-    struct mp_laer_options options;
     AUTO(rehearsal) struct rehearsal first, second, fresh;
-    struct mp_load load;
     char saved[4096];
-    parse_options(tested, &options, NULL);
-    rehearsal_create(&first, tested, &setting, &options);
-    assert_works(mp_load_create(4, 8, &load, &error));
-    random_load(random, &load);
-    rehearsal_plan(&first, 0, &load);
-    rehearsal_step(&first, &load);
+    rehearsal_open(&first, tested, &setting, NULL);
+    random_load(random, first.load);
+    rehearsal_plan(&first, 0, first.load);
+    rehearsal_step(&first, first.load);
     assert_foreign_bytes_are_refused(tested, first.planner.self, 16);
     size_t size = tested->save(first.planner.self, saved, sizeof saved);
     assert_true(size <= sizeof saved);
-    mp_load_destroy(&load);
     setting.topology.ranks = 2;
-    rehearsal_create(&second, tested, &setting, &options);
-    rehearsal_create(&fresh, tested, &setting, &options);
+    rehearsal_open(&second, tested, &setting, NULL);
+    rehearsal_open(&fresh, tested, &setting, NULL);
     assert_works(tested->load(second.planner.self, saved, size, &error));
-    assert_works(mp_load_create(2, 8, &load, &error));
     for (int iteration = 0; iteration < 3; iteration++) {
-        random_load(random, &load);
-        rehearsal_plan(&second, 0, &load);
-        rehearsal_plan(&fresh, 0, &load);
+        random_load(random, fresh.load);
+        rehearsal_plan(&second, 0, fresh.load);
+        rehearsal_plan(&fresh, 0, fresh.load);
         assert_equal_plans(second.planner.plan, fresh.planner.plan);
-        rehearsal_step(&second, &load);
-        rehearsal_step(&fresh, &load);
+        rehearsal_step(&second, fresh.load);
+        rehearsal_step(&fresh, fresh.load);
     }
-    mp_load_destroy(&load);
 }
 
 struct refusal {
@@ -286,20 +260,17 @@ static const struct refusal REFUSALS[] = {
     {8, 4, 1, -1, {{0}}, "not -1 s"},
 };
 
-TEST(what_it_can_not_do_is_refused) {
-    for (size_t index = 0; index < sizeof REFUSALS / sizeof *REFUSALS; index++) {
-        const struct refusal *row = &REFUSALS[index];
-        struct mp_setting setting = {.layers = 1,
-                                     .experts = row->experts,
-                                     .top_k = 2,
-                                     .topology = {row->ranks, 2},
-                                     .expert_bytes = 8,
-                                     .route_bytes = 8,
-                                     .bandwidth = row->bandwidth,
-                                     .bandwidth_in_node = row->bandwidth,
-                                     .seconds_per_route = row->seconds_per_route};
-        struct mp_laer_options options;
-        parse_options(tested, &options, row->option);
-        assert_refused(tested, &setting, &options, row->words);
-    }
+TEST_ROWS(what_it_can_not_do_is_refused, REFUSALS, row) {
+    struct mp_setting setting = {.layers = 1,
+                                 .experts = row->experts,
+                                 .top_k = 2,
+                                 .topology = {row->ranks, 2},
+                                 .expert_bytes = 8,
+                                 .route_bytes = 8,
+                                 .bandwidth = row->bandwidth,
+                                 .bandwidth_in_node = row->bandwidth,
+                                 .seconds_per_route = row->seconds_per_route};
+    struct mp_laer_options options;
+    parse_options(tested, &options, row->option);
+    assert_refused(tested, &setting, &options, row->words);
 }

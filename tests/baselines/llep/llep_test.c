@@ -105,24 +105,20 @@ static void check_golden(const struct golden_case *row, const struct mp_llep *st
     }
 }
 
-TEST(golden_decisions) {
+TEST_EACH(golden_decisions, GOLDEN, row) {
     static const int32_t OWNER[8] = {0, 0, 1, 1, 2, 2, 3, 3};
-    for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
-        const struct golden_case *row = &GOLDEN[index];
-        const char *const pair[][2] = {{"trigger", row->trigger},
-                                       {"threshold", row->threshold},
-                                       {"smallest-gemm", row->smallest_gemm},
-                                       {NULL, NULL}};
-        struct mp_llep_options options;
-        struct mp_llep state;
-        print_message("  %s\n", row->name);
-        parse_options(&mp_system_llep, &options, pair);
-        assert_works(mp_llep_create(&memory, 4, 8, &state, &error));
-        memcpy(state.total, row->total, sizeof row->total);
-        assert_works(mp_llep_decide(&state, &options, OWNER, MP_ALL, &error));
-        check_golden(row, &state);
-        mp_arena_release(&memory);
-    }
+    const char *const pair[][2] = {{"trigger", row->trigger},
+                                   {"threshold", row->threshold},
+                                   {"smallest-gemm", row->smallest_gemm},
+                                   {NULL, NULL}};
+    struct mp_llep_options options;
+    struct mp_llep state;
+    parse_options(&mp_system_llep, &options, pair);
+    mp_llep_create(&memory, 4, 8, &state);
+    memcpy(state.total, row->total, sizeof row->total);
+    assert_works(mp_llep_decide(&state, &options, OWNER, MP_ALL, &error));
+    check_golden(row, &state);
+    mp_arena_release(&memory);
 }
 
 struct limit_case {
@@ -139,39 +135,33 @@ static const struct limit_case LIMITS[] = {
     {"as asked for", "1", "1", "3", 3},
 };
 
-TEST(copies_are_limited_by_cap_and_smallest_piece) {
-    for (size_t index = 0; index < sizeof LIMITS / sizeof *LIMITS; index++) {
-        const struct limit_case *row = &LIMITS[index];
-        const char *const pair[][2] = {{"smallest-gemm", row->smallest_gemm},
-                                       {"alpha", row->alpha},
-                                       {"copies", row->copies},
-                                       {NULL, NULL}};
-        struct mp_setting setting = {.layers = 1,
-                                     .experts = 16,
-                                     .top_k = 2,
-                                     .topology = {4, 2},
-                                     .tokens_per_rank = 1000,
-                                     .expert_bytes = 64,
-                                     .route_bytes = 8};
-        struct mp_llep_options options;
-        void *self;
-        print_message("  %s\n", row->name);
-        parse_options(&mp_system_llep, &options, pair);
-        assert_works(mp_system_create(&mp_system_llep, &setting, &options, &self, &error));
-        assert_int_equal(mp_system_llep.copies_limit(self), row->limit);
-        mp_system_destroy(&mp_system_llep, self);
-    }
+TEST_EACH(copies_are_limited_by_cap_and_smallest_piece, LIMITS, row) {
+    const char *const pair[][2] = {{"smallest-gemm", row->smallest_gemm},
+                                   {"alpha", row->alpha},
+                                   {"copies", row->copies},
+                                   {NULL, NULL}};
+    struct mp_setting setting = {.layers = 1,
+                                 .experts = 16,
+                                 .top_k = 2,
+                                 .topology = {4, 2},
+                                 .tokens_per_rank = 1000,
+                                 .expert_bytes = 64,
+                                 .route_bytes = 8};
+    struct mp_llep_options options;
+    void *self;
+    parse_options(&mp_system_llep, &options, pair);
+    assert_works(mp_system_create(&mp_system_llep, &setting, &options, &self, &error));
+    assert_int_equal(mp_system_llep.copies_limit(self), row->limit);
+    mp_system_destroy(&mp_system_llep, self);
 }
 
 TEST(what_cannot_be_is_refused) {
     struct mp_setting setting = {.layers = 1, .experts = 0, .top_k = 2, .topology = {4, 2}};
     struct mp_llep_options options;
-    struct mp_llep state;
     void *self = &options;
     parse_options(&mp_system_llep, &options, NULL);
     assert_sentence(mp_system_create(&mp_system_llep, &setting, &options, &self, &error),
                     MP_EREFUSED,
                     "llep needs layers, experts and ranks of at least 1, not 1, 0 and 4");
     assert_null(self);
-    assert_int_equal(mp_llep_create(&memory, 0, 4, &state, NULL), MP_EINVAL);
 }

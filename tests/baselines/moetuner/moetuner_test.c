@@ -31,11 +31,8 @@ static struct mp_setting setting_of(int layers, int experts, int ranks, int rank
 /* Two layers on two nodes of two ranks. All experts have the same load, and expert e of layer 0
  * goes on to expert 7 - e of layer 1: only transitions tell where to put them. */
 static void make_loads(struct mp_load load[2]) {
-    for (int l = 0; l < 2; l++) {
-        assert_works(mp_load_create(4, 8, &load[l], &error));
-        for (int i = 0; i < 4 * 8; i++)
-            load[l].count[i] = 25;
-    }
+    for (int i = 0; i < 4 * 8; i++)
+        load[0].count[i] = load[1].count[i] = 25;
     load[0].next = calloc(64, sizeof *load[0].next);
     assert_non_null(load[0].next);
     for (int e = 0; e < 8; e++)
@@ -45,13 +42,11 @@ static void make_loads(struct mp_load load[2]) {
 TEST(places_when_the_window_is_full) {
     static const char *const assignments[][2] = {{"window", "3"}, {"solver", "search"}, {0}};
     const struct mp_setting setting = setting_of(2, 8, 4, 2);
-    struct options_room room;
-    struct rehearsal rehearsal;
-    struct mp_load load[2] = {0};
-    make_loads(load);
-    rehearsal_create(&rehearsal, tested, &setting, options_of(&room, assignments));
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    rehearsal_open(&rehearsal, tested, &setting, assignments);
+    make_loads(rehearsal.load);
     for (int iteration = 0; iteration < 7; iteration++) {
-        rehearsal_step(&rehearsal, load);
+        rehearsal_step(&rehearsal, rehearsal.load);
         const struct mp_moetuner_facts *facts = mp_planner_found(&rehearsal.planner);
         assert_int_equal(facts != NULL, iteration == 2);
         if (iteration < 2)
@@ -76,9 +71,6 @@ TEST(places_when_the_window_is_full) {
         assert_close(facts->links_gap,
                      most > 0 ? (facts->links - facts->links_bound) / facts->links : 0, 1e-9);
     }
-    rehearsal_destroy(&rehearsal);
-    for (int l = 0; l < 2; l++)
-        mp_load_destroy(&load[l]);
 }
 
 /* Programs go on where the search may be off, and say so. */
@@ -97,9 +89,8 @@ TEST_RANDOM(programs_are_counted) {
             load[l].next[i] = (uint32_t)test_random_int(random, 0, 1000);
     }
     for (int which = 0; which < 2; which++) {
-        struct options_room room;
         AUTO(rehearsal) struct rehearsal rehearsal;
-        rehearsal_create(&rehearsal, tested, &setting, options_of(&room, both[which]));
+        rehearsal_open(&rehearsal, tested, &setting, both[which]);
         rehearsal_step(&rehearsal, load);
         const struct mp_moetuner_facts *facts = mp_planner_found(&rehearsal.planner);
         assert_non_null(facts);

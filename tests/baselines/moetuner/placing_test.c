@@ -53,7 +53,7 @@ TEST_RANDOM(clusters_are_the_best_of_all) {
         int room[MOST_EXPERTS];
         struct mp_clusters clusters;
         struct mp_program_result result;
-        assert_works(mp_clusters_create(&memory, sizes[0], sizes[1], &clusters, &error));
+        mp_clusters_create(&memory, sizes[0], sizes[1], &clusters);
         for (int e = 0; e < sizes[0]; e++) {
             load[e] = test_random_int(random, 0, test_random_int(random, 0, 3) ? 100 : 3000);
             start[e] = e / clusters.size;
@@ -86,7 +86,7 @@ TEST(the_worked_example_of_clusters) {
     } row[] = {{{10, 8, 4, 2}, {0, 1, 1, 0}}, {{9, 1, 7, 3}, {0, 0, 1, 1}}};
     struct mp_clusters clusters;
     need_solver();
-    assert_works(mp_clusters_create(&memory, 4, 2, &clusters, &error));
+    mp_clusters_create(&memory, 4, 2, &clusters);
     for (int i = 0; i < 2; i++) {
         int32_t cluster[4] = {0, 0, 1, 1};
         int64_t bound = 0;
@@ -99,8 +99,6 @@ TEST(the_worked_example_of_clusters) {
         assert_memory_equal(cluster, row[i].cluster, sizeof cluster);
     }
     mp_arena_release(&memory);
-    assert_sentence(mp_clusters_create(&memory, 4, 3, &clusters, &error), MP_EINVAL,
-                    "clusters have the same number of experts: 4 experts can't be in 3");
 }
 
 /* One hot expert, one dead one, loads that can't be divided: bounds that are met. */
@@ -112,7 +110,7 @@ TEST(bounds_that_are_met) {
                {{0, 60, 60, 60, 60, 60}, 2 * (300 - 3 * 60)},
                {{1, 1, 1, 1, 1, 2}, 2 * 1 * 2}};
     struct mp_clusters clusters;
-    assert_works(mp_clusters_create(&memory, 6, 3, &clusters, &error));
+    mp_clusters_create(&memory, 6, 3, &clusters);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         int32_t cluster[6];
         assert_int_equal(mp_clusters_bound(&clusters, row[i].load), row[i].bound);
@@ -199,7 +197,7 @@ TEST_RANDOM(places_are_the_best_of_all) {
         double proven;
         struct mp_links links;
         struct mp_program_result result;
-        assert_works(mp_links_create(&memory, layers, &shape[which].topology, &links, &error));
+        mp_links_create(&memory, layers, &shape[which].topology, &links);
         links.between = 1;
         links.in_node = test_random_int(random, 0, 2) * 0.25;
         set_flows(random, &links, round % 2 ? 30 : 3000);
@@ -238,7 +236,7 @@ TEST(the_worked_example_of_links) {
     struct mp_links links;
     struct mp_program_result result;
     need_solver();
-    assert_works(mp_links_create(&memory, 2, &pair, &links, &error));
+    mp_links_create(&memory, 2, &pair, &links);
     links.between = links.in_node = 1;
     memcpy(links.flow, flow, sizeof flow);
     assert_close(mp_links_seconds(&links, rank), 10, 0);
@@ -261,7 +259,7 @@ TEST_RANDOM(parts_of_the_layers) {
         double proven;
         struct mp_links links;
         struct mp_program_result result;
-        assert_works(mp_links_create(&memory, 4, &topology, &links, &error));
+        mp_links_create(&memory, 4, &topology, &links);
         links.between = 1;
         links.in_node = 0.5;
         set_flows(random, &links, 1000);
@@ -296,7 +294,7 @@ TEST_RANDOM(eight_layers_of_eight) {
         double proven;
         struct mp_links links;
         struct mp_program_result result;
-        assert_works(mp_links_create(&memory, 8, &topology, &links, &error));
+        mp_links_create(&memory, 8, &topology, &links);
         links.between = 1.0 / 50;
         links.in_node = 1.0 / 900;
         set_flows(random, &links, 100000);

@@ -147,7 +147,7 @@ static int64_t routes_of(const struct mp_nodewise_node *node, int rank, int expe
 /* Ranks with random loads of an expert each, number `rank`. */
 static void create_node(uint64_t *random, int copies, struct mp_nodewise_node *node) {
     int ranks = test_random_int(random, 1, MOST_RANKS);
-    assert_works(mp_nodewise_node_create(&arena, MOST_RANKS, MOST_EXPERTS, copies, node, &error));
+    mp_nodewise_node_create(&arena, MOST_RANKS, MOST_EXPERTS, copies, node);
     mp_nodewise_node_begin(node, ranks);
     for (int rank = 0; rank < ranks; rank++)
         if (test_random_int(random, 0, 3))
@@ -223,7 +223,7 @@ TEST(all_copies_together_have_to_pay) {
     for (int late = 0; late < 2; late++)
         for (int experts = 1; experts < 3; experts++) {
             struct mp_nodewise_node node;
-            assert_works(mp_nodewise_node_create(&arena, 3, 2, 2, &node, &error));
+            mp_nodewise_node_create(&arena, 3, 2, 2, &node);
             mp_nodewise_node_begin(&node, 3);
             for (int expert = 0; expert < experts; expert++)
                 mp_nodewise_node_add(&node, 0, expert, 600 / experts);
@@ -245,7 +245,7 @@ TEST(all_copies_together_have_to_pay) {
     for (int hidden = 0; hidden < 2; hidden++) {
         struct mp_nodewise_node node;
         costs.hidden_inside = hidden ? 101 : 99;
-        assert_works(mp_nodewise_node_create(&arena, 3, 2, 2, &node, &error));
+        mp_nodewise_node_create(&arena, 3, 2, 2, &node);
         mp_nodewise_node_begin(&node, 3);
         mp_nodewise_node_add(&node, 0, 0, 300);
         mp_nodewise_node_add(&node, 0, 1, 300);
@@ -320,19 +320,16 @@ static int copies_after(const int64_t total[][4], int iterations) {
                                  .bandwidth_in_node = 1e9,
                                  .non_moe_seconds = 25,
                                  .ranks_per_gate = 2};
-    struct mp_nodewise_options options;
     AUTO(rehearsal) struct rehearsal rehearsal;
-    AUTO(load) struct mp_load load;
-    parse_options(&mp_system_nodewise, &options,
-                  (const char *const[][2]){{"even", "no"}, {"correct", "no"}, {0}});
-    assert_works(mp_load_create(4, 4, &load, &error));
-    rehearsal_create(&rehearsal, &mp_system_nodewise, &setting, &options);
+    rehearsal_open(&rehearsal, &mp_system_nodewise, &setting,
+                   (const char *const[][2]){{"even", "no"}, {"correct", "no"}, {0}});
+    struct mp_load *load = rehearsal.load;
     for (int i = 0; i < iterations; i++) {
         for (int expert = 0; expert < 4; expert++)
-            load.count[expert] = (uint32_t)total[i][expert];
-        rehearsal_step(&rehearsal, &load);
+            load->count[expert] = (uint32_t)total[i][expert];
+        rehearsal_step(&rehearsal, load);
     }
-    rehearsal_plan(&rehearsal, 0, &load);
+    rehearsal_plan(&rehearsal, 0, load);
     int copies = rehearsal.planner.plan->fetch.count;
     return copies;
 }
@@ -369,22 +366,19 @@ TEST_RANDOM(nodes_keep_to_themselves) {
     for (int round = 0; round < 30; round++) {
         const struct mp_topology topology = {4 * test_random_int(random, 2, 5), 4};
         struct mp_setting setting = random_setting(random, topology);
-        struct mp_nodewise_options options;
         AUTO(rehearsal) struct rehearsal rehearsal;
-        AUTO(load) struct mp_load load;
         int64_t computed[MOST_RANKS];
-        parse_options(&mp_system_nodewise, &options,
-                      (const char *const[][2]){{"cover", "all"}, {"memory", "all"}, {0}});
         setting.seconds_per_expert = 0;
         setting.seconds_per_route = 1;
         setting.bandwidth = setting.bandwidth_in_node = 1e12;
-        assert_works(mp_load_create(topology.ranks, setting.experts, &load, &error));
-        random_load(random, &load);
-        rehearsal_create(&rehearsal, &mp_system_nodewise, &setting, &options);
-        rehearsal_plan(&rehearsal, 0, &load);
+        rehearsal_open(&rehearsal, &mp_system_nodewise, &setting,
+                       (const char *const[][2]){{"cover", "all"}, {"memory", "all"}, {0}});
+        struct mp_load *load = rehearsal.load;
+        random_load(random, load);
+        rehearsal_plan(&rehearsal, 0, load);
         const struct mp_plan *plan = rehearsal.planner.plan;
         int limit = mp_system_nodewise.copies_limit(rehearsal.planner.self);
-        check_inside(plan, &load);
+        check_inside(plan, load);
         rank_routes(plan, computed, NULL, NULL);
         for (int node = 0; node < mp_topology_nodes(&topology); node++) {
             int64_t sum = 0, most = 0;
@@ -430,19 +424,16 @@ TEST_RANDOM(gates_share_the_ways_of_copies) {
         struct mp_setting setting = small_setting(1, test_random_int(random, 20, 40), topology);
         const int each = 1 << test_random_int(random, 0, 2);
         int way[2][MOST_RANKS] = {0};
-        struct mp_nodewise_options options;
         AUTO(rehearsal) struct rehearsal rehearsal;
-        AUTO(load) struct mp_load load;
         setting.ranks_per_gate = each;
-        parse_options(
-            &mp_system_nodewise, &options,
+        rehearsal_open(
+            &rehearsal, &mp_system_nodewise, &setting,
             (const char *const[][2]){
                 {"cover", "all"}, {"memory", "all"}, {"even", "no"}, {"correct", "no"}, {0}});
-        assert_works(mp_load_create(topology.ranks, setting.experts, &load, &error));
-        random_load(random, &load);
-        rehearsal_create(&rehearsal, &mp_system_nodewise, &setting, &options);
-        rehearsal_step(&rehearsal, &load);
-        rehearsal_plan(&rehearsal, 0, &load);
+        struct mp_load *load = rehearsal.load;
+        random_load(random, load);
+        rehearsal_step(&rehearsal, load);
+        rehearsal_plan(&rehearsal, 0, load);
         count_ways(rehearsal.planner.plan, each, way);
         for (int node = 0; node < mp_topology_nodes(&topology); node++) {
             int sum[2] = {0}, first = 4 * node / each;
@@ -466,16 +457,15 @@ TEST_RANDOM(what_a_node_holds_it_computes) {
         const struct mp_setting setting = random_setting(random, topology);
         struct mp_nodewise_options options;
         AUTO(rehearsal) struct rehearsal rehearsal;
-        AUTO(load) struct mp_load load;
         parse_options(&mp_system_nodewise, &options, NULL);
         options.cover = test_random_int(random, 0, setting.experts);
-        assert_works(mp_load_create(topology.ranks, setting.experts, &load, &error));
-        random_load(random, &load);
         rehearsal_create(&rehearsal, &mp_system_nodewise, &setting, &options);
-        rehearsal_plan(&rehearsal, 0, &load);
-        check_inside(rehearsal.planner.plan, &load);
+        struct mp_load *load = rehearsal.load;
+        random_load(random, load);
+        rehearsal_plan(&rehearsal, 0, load);
+        check_inside(rehearsal.planner.plan, load);
         struct mp_plan_facts facts;
-        mp_plan_facts(rehearsal.planner.plan, &load, &facts);
+        mp_plan_facts(rehearsal.planner.plan, load, &facts);
         away += facts.routes_between_nodes > 0;
     }
     assert_true(away > 0);
@@ -510,24 +500,21 @@ TEST(the_node_with_less_to_do_takes) {
 /* One hot expert on four ranks of one node; a copy's way takes as long as so many routes. */
 static int late_copies(int64_t routes_of_a_copy) {
     struct mp_setting setting = small_setting(1, 4, (struct mp_topology){4, 4});
-    struct mp_nodewise_options options;
     AUTO(rehearsal) struct rehearsal rehearsal;
-    AUTO(load) struct mp_load load;
     setting.expert_bytes = 1000;
     setting.route_bytes = 0;
     setting.bandwidth = 1000;
     setting.seconds_per_route = 1.0 / 3 / (double)routes_of_a_copy;
-    parse_options(&mp_system_nodewise, &options, NULL);
-    assert_works(mp_load_create(4, 4, &load, &error));
+    rehearsal_open(&rehearsal, &mp_system_nodewise, &setting, NULL);
+    struct mp_load *load = rehearsal.load;
     for (int source = 0; source < 4; source++)
-        load.count[source * 4] = 100;
-    rehearsal_create(&rehearsal, &mp_system_nodewise, &setting, &options);
-    rehearsal_plan(&rehearsal, 0, &load);
+        load->count[source * 4] = 100;
+    rehearsal_plan(&rehearsal, 0, load);
     int copies = rehearsal.planner.plan->fetch.count;
     for (int i = 0; i < copies; i++)
         assert_int_equal(rehearsal.planner.plan->fetch.item[i].stage, MP_STAGE_AFTER_GATE);
-    rehearsal_step(&rehearsal, &load);
-    rehearsal_plan(&rehearsal, 0, &load); /* expected now, and hidden */
+    rehearsal_step(&rehearsal, load);
+    rehearsal_plan(&rehearsal, 0, load); /* expected now, and hidden */
     assert_int_equal(rehearsal.planner.plan->fetch.count, 3);
     for (int i = 0; i < 3; i++)
         assert_int_equal(rehearsal.planner.plan->fetch.item[i].stage, MP_STAGE_BEFORE_GATE);
@@ -573,9 +560,7 @@ TEST(chunks_where_gates_have_time) {
     } cases[] = {{"8", 4.5, 0, 3}, {"8", 4.4, 0, 1}, {"0", 0, 10.8, 3}, {"0", 0, 10.6, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mp_setting setting = small_setting(1, 8, (struct mp_topology){4, 2});
-        struct mp_nodewise_options options;
         AUTO(rehearsal) struct rehearsal rehearsal;
-        AUTO(load) struct mp_load load;
         setting.bandwidth = 1;
         setting.bandwidth_in_node = 1e9;
         setting.gradient_bytes = 1;
@@ -583,14 +568,13 @@ TEST(chunks_where_gates_have_time) {
         setting.route_bytes = 8;
         setting.non_moe_seconds = cases[i].hides / 2;
         setting.seconds_per_route = cases[i].route;
-        parse_options(&mp_system_nodewise, &options,
-                      (const char *const[][2]){{"cover", cases[i].cover}, {"memory", "all"}, {0}});
-        assert_works(mp_load_create(4, 8, &load, &error));
+        rehearsal_open(&rehearsal, &mp_system_nodewise, &setting,
+                       (const char *const[][2]){{"cover", cases[i].cover}, {"memory", "all"}, {0}});
+        struct mp_load *load = rehearsal.load;
         for (int cell = 0; cell < 32; cell++)
-            load.count[cell] = 2;
-        rehearsal_create(&rehearsal, &mp_system_nodewise, &setting, &options);
-        rehearsal_step(&rehearsal, &load);
-        rehearsal_plan(&rehearsal, 0, &load);
+            load->count[cell] = 2;
+        rehearsal_step(&rehearsal, load);
+        rehearsal_plan(&rehearsal, 0, load);
         assert_int_equal(rehearsal.planner.plan->degree, cases[i].parts);
         assert_true(!rehearsal.planner.plan->place_chunk == (cases[i].parts == 1));
     }

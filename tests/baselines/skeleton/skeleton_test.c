@@ -1,6 +1,6 @@
 /* The skeleton plans as plain expert parallelism does, with either of its placements, and keeps
  * what it has seen over a restart. */
-#include "tests/reference/plan/system_support.h"
+#include "tests/baselines/rehearsal.h"
 
 #include "baselines/skeleton/skeleton.h"
 
@@ -89,38 +89,6 @@ TEST(what_it_can_not_do_is_refused) {
     refuses(0, 4, "of at least 1, not 1, 0 and 4");
 }
 
-static void create_home(const struct mp_setting *setting, struct mp_placement *home) {
-    assert_works(mp_placement_create(setting->topology.ranks, setting->experts, home, &error));
-}
-
-/* Shows the system some iterations of one load per layer. */
-static void learn(void *self, const struct mp_setting *setting, uint64_t *random) {
-    struct mp_load load[2];
-    struct mp_placement home[2], next[2];
-    assert_int_equal(setting->layers, 2);
-    for (int layer = 0; layer < 2; layer++) {
-        assert_works(
-            mp_load_create(setting->topology.ranks, setting->experts, &load[layer], &error));
-        create_home(setting, &home[layer]);
-        create_home(setting, &next[layer]);
-    }
-    assert_works(mp_system_initial_homes(tested, self, 2, home, &error));
-    for (int iteration = 0; iteration < 5; iteration++) {
-        struct mp_rehome change = {.next = next};
-        for (int layer = 0; layer < 2; layer++) {
-            random_load(random, &load[layer]);
-            mp_placement_copy(&next[layer], &home[layer]);
-        }
-        assert_works(tested->after_step(self, iteration, load, home, &change, &error));
-        assert_false(change.changed);
-    }
-    for (int layer = 0; layer < 2; layer++) {
-        mp_load_destroy(&load[layer]);
-        mp_placement_destroy(&home[layer]);
-        mp_placement_destroy(&next[layer]);
-    }
-}
-
 /* The state of `self` in `buffer`; its bytes are returned. */
 static size_t save(const void *self, char buffer[], size_t room) {
     size_t size = tested->save(self, NULL, 0);
@@ -130,12 +98,18 @@ static size_t save(const void *self, char buffer[], size_t room) {
 }
 
 TEST_RANDOM(state_survives_a_restart_on_other_ranks) {
-    struct mp_setting setting = {.layers = 2, .experts = 16, .topology = {4, 2}};
+    struct mp_setting setting = small_setting(2, 16, (struct mp_topology){4, 2});
     char first[4096], second[4096];
-    void *self = create(&setting, "contiguous");
-    size_t empty = save(self, first, sizeof first);
-    learn(self, &setting, random);
-    size_t size = save(self, second, sizeof second);
+    AUTO(rehearsal) struct rehearsal seen;
+    rehearsal_open(&seen, tested, &setting, NULL);
+    size_t empty = save(seen.planner.self, first, sizeof first);
+    for (int iteration = 0; iteration < 5; iteration++) {
+        for (int layer = 0; layer < 2; layer++)
+            random_load(random, &seen.load[layer]);
+        rehearsal_step(&seen, seen.load);
+        assert_false(seen.planner.change.changed);
+    }
+    size_t size = save(seen.planner.self, second, sizeof second);
     assert_int_equal(empty, size);
     assert_memory_not_equal(first, second, size); /* something was learned */
     setting.topology.ranks = 8;
@@ -154,6 +128,5 @@ TEST_RANDOM(state_survives_a_restart_on_other_ranks) {
     }
     save(restored, first, sizeof first);
     assert_memory_equal(first, second, size);
-    mp_system_destroy(tested, self);
     mp_system_destroy(tested, restored);
 }

@@ -1,21 +1,11 @@
 /* SYMI as a system: layouts that follow popularity one iteration behind, drops by capacity, the
  * same on every rank and after a restart, and what it refuses. */
-#include "tests/reference/plan/system_support.h"
+#include "tests/baselines/rehearsal.h"
 
 #include "baselines/swiftmoe/swiftmoe.h"
 
 enum { LAYERS = 2 };
 static const struct mp_system *const tested = &mp_system_swiftmoe;
-
-/* A system with its homes, as a trainer keeps them. */
-struct run {
-    struct mp_setting setting;
-    void *self;
-    struct mp_placement home[LAYERS], next[LAYERS];
-    struct mp_load load[LAYERS];
-    struct mp_policy policy;
-    struct mp_plan plan[LAYERS];
-};
 
 static struct mp_swiftmoe_options options_of(const char *slots, const char *factor) {
     const char *const pair[][2] = {{"slots", slots}, {"capacity-factor", factor}, {NULL, NULL}};
@@ -24,66 +14,25 @@ static struct mp_swiftmoe_options options_of(const char *slots, const char *fact
     return options;
 }
 
-static void start(struct run *run, const struct mp_setting *setting, const char *slots,
+static void start(struct rehearsal *run, const struct mp_setting *setting, const char *slots,
                   const char *factor) {
     struct mp_swiftmoe_options options = options_of(slots, factor);
-    int ranks = setting->topology.ranks, experts = setting->experts;
-    *run = (struct run){.setting = *setting};
-    assert_works(mp_system_create(tested, setting, &options, &run->self, &error));
-    for (int layer = 0; layer < LAYERS; layer++) {
-        assert_works(mp_placement_create(ranks, experts, &run->home[layer], &error));
-        assert_works(mp_placement_create(ranks, experts, &run->next[layer], &error));
-        assert_works(mp_load_create(ranks, experts, &run->load[layer], &error));
-        assert_works(mp_plan_create(&setting->topology, experts, 64, &run->plan[layer], &error));
-        run->plan[layer].policy = &run->policy;
-    }
-    mp_system_policy(tested, run->self, setting, &run->policy);
-    assert_works(mp_system_initial_homes(tested, run->self, LAYERS, run->home, &error));
-}
-
-static void end(struct run *run) {
-    for (int layer = 0; layer < LAYERS; layer++) {
-        mp_placement_destroy(&run->home[layer]);
-        mp_placement_destroy(&run->next[layer]);
-        mp_load_destroy(&run->load[layer]);
-        mp_plan_destroy(&run->plan[layer]);
-    }
-    mp_system_destroy(tested, run->self);
-}
-
-TEST_END(end, struct run, end(it))
-
-/* Plans all layers for the loads in the run, by the law. */
-static void plan_layers(struct run *run, int64_t iteration) {
-    struct mp_plan_law law = {true, tested->copies_limit(run->self), 0};
-    for (int layer = 0; layer < LAYERS; layer++) {
-        struct mp_plan *plan = &run->plan[layer];
-        assert_works(mp_system_begin_plan(tested, run->self, iteration, layer, &run->home[layer],
-                                          plan, &error));
-        assert_works(tested->after_gate(run->self, &run->load[layer], plan, &error));
-        assert_works(mp_plan_check(plan, &run->load[layer], &law, NULL, &error));
-    }
+    rehearsal_create(run, tested, setting, &options);
 }
 
 /* Returns whether homes changed. */
-static bool learn(struct run *run, int64_t iteration) {
-    struct mp_rehome change = {.next = run->next};
-    for (int layer = 0; layer < LAYERS; layer++)
-        mp_placement_copy(&run->next[layer], &run->home[layer]);
-    assert_works(tested->after_step(run->self, iteration, run->load, run->home, &change, &error));
-    assert_works(mp_rehome_check(run->home, &change, LAYERS, MP_OPTIMIZER_SLICES_OF_SUM,
-                                 tested->copies_limit(run->self), &error));
-    assert_false(change.leave_state);
-    for (int layer = 0; layer < LAYERS; layer++) /* sums all go the same way */
-        for (int expert = 0; expert < run->next[layer].experts; expert++)
-            assert_int_equal(run->next[layer].owner[expert],
-                             mp_placement_next(&run->next[layer], expert, 0));
-    for (int layer = 0; change.changed && layer < LAYERS; layer++)
-        mp_placement_copy(&run->home[layer], &run->next[layer]);
-    return change.changed;
+static bool learn(struct rehearsal *run) {
+    rehearsal_step(run, run->load);
+    assert_false(run->planner.change.leave_state);
+    for (int layer = 0; layer < LAYERS; layer++) { /* sums all go the same way */
+        const struct mp_placement *home = &run->planner.home[layer];
+        for (int expert = 0; expert < home->experts; expert++)
+            assert_int_equal(home->owner[expert], mp_placement_next(home, expert, 0));
+    }
+    return run->planner.change.changed;
 }
 
-static void random_loads(uint64_t *random, struct run *run) {
+static void random_loads(uint64_t *random, struct rehearsal *run) {
     for (int layer = 0; layer < LAYERS; layer++)
         random_load(random, &run->load[layer]);
 }
@@ -110,9 +59,13 @@ TEST(capacity_is_rounded_down_after_the_multiplication) {
 /* V-SYMI-8: what survives under equally many replicas, and once they follow popularity. */
 TEST(fewer_routes_are_dropped_when_replicas_follow_popularity) {
     static const uint32_t popularity[4] = {160, 140, 60, 40};
-    const struct mp_setting setting = {
-        .layers = LAYERS, .experts = 4, .topology = {4, 4}, .tokens_per_rank = 100, .top_k = 1};
-    AUTO(end) struct run run;
+    const struct mp_setting setting = {.expert_bytes = 64,
+                                       .layers = LAYERS,
+                                       .experts = 4,
+                                       .topology = {4, 4},
+                                       .tokens_per_rank = 100,
+                                       .top_k = 1};
+    AUTO(rehearsal) struct rehearsal run;
     start(&run, &setting, "2", "1");
     for (int layer = 0; layer < LAYERS; layer++)
         for (int cell = 0; cell < 16; cell++)
@@ -120,63 +73,75 @@ TEST(fewer_routes_are_dropped_when_replicas_follow_popularity) {
     static const int64_t capacity[2][4] = {{100, 100, 100, 100}, {150, 150, 50, 50}};
     static const int64_t dropped[2] = {100, 20};
     for (int iteration = 0; iteration < 2; iteration++) {
-        plan_layers(&run, iteration);
         for (int layer = 0; layer < LAYERS; layer++) {
             struct mp_plan_facts facts;
-            mp_plan_facts(&run.plan[layer], &run.load[layer], &facts);
+            rehearsal_plan(&run, layer, &run.load[layer]);
+            mp_plan_facts(run.planner.plan, &run.load[layer], &facts);
             assert_int_equal(facts.routes, 400);
             assert_int_equal(facts.routes_dropped, dropped[iteration]);
             for (int expert = 0; expert < 4; expert++)
-                assert_int_equal(run.plan[layer].capacity[expert], capacity[iteration][expert]);
+                assert_int_equal(run.planner.plan->capacity[expert], capacity[iteration][expert]);
         }
-        assert_int_equal(learn(&run, iteration), iteration == 0);
+        assert_int_equal(learn(&run), iteration == 0);
     }
 }
 
 /* On other ranks the homes are the initial ones, on these they may come from any system's run. */
 TEST_RANDOM(homes_that_the_state_does_not_know_are_used_as_they_are) {
-    struct mp_setting setting = {
-        .layers = LAYERS, .experts = 6, .topology = {3, 3}, .tokens_per_rank = 200, .top_k = 1};
-    AUTO(end) struct run run, restored;
+    struct mp_setting setting = {.expert_bytes = 64,
+                                 .layers = LAYERS,
+                                 .experts = 6,
+                                 .topology = {3, 3},
+                                 .tokens_per_rank = 200,
+                                 .top_k = 1};
+    AUTO(rehearsal) struct rehearsal run, restored;
     char buffer[4096];
     start(&run, &setting, "4", "1");
     random_loads(random, &run);
     for (int cell = 0; cell < 18; cell++)
         run.load[1].count[cell] = cell % 6 == 5 ? 1000 : 3; /* a layout far from the initial one */
-    assert_true(learn(&run, 0));
-    size_t size = tested->save(run.self, buffer, sizeof buffer);
+    assert_true(learn(&run));
+    size_t size = tested->save(run.planner.self, buffer, sizeof buffer);
     setting.topology = (struct mp_topology){4, 4};
     start(&restored, &setting, "3", "1");
-    assert_works(tested->load(restored.self, buffer, size, &error));
+    assert_works(tested->load(restored.planner.self, buffer, size, &error));
+    struct mp_placement *home = &restored.planner.home[1];
+    const struct mp_plan *plan = restored.planner.plan;
     random_loads(random, &restored);
-    plan_layers(&restored, 1); /* initial homes: two slots for every expert */
+    rehearsal_plan(&restored, 1, &restored.load[1]); /* initial homes: two slots for every expert */
     for (int expert = 0; expert < 6; expert++)
-        assert_int_equal(restored.plan[1].capacity[expert], 2 * (800 / 12));
+        assert_int_equal(plan->capacity[expert], 2 * (800 / 12));
     for (int expert = 0; expert < 6; expert++) /* an owner of its own, and rank 3 beside it */
-        restored.home[1].owner[expert] = expert % 3;
-    mp_placement_set_owners(&restored.home[1], restored.home[1].owner);
-    mp_placement_add(&restored.home[1], 4, 3);
-    plan_layers(&restored, 1);
+        home->owner[expert] = expert % 3;
+    mp_placement_set_owners(home, home->owner);
+    mp_placement_add(home, 4, 3);
+    rehearsal_plan(&restored, 1, &restored.load[1]);
     for (int expert = 0; expert < 6; expert++)
-        assert_int_equal(restored.plan[1].capacity[expert], (expert == 4 ? 2 : 1) * (800 / 12));
-    assert_true(learn(&restored, 1));
-    plan_layers(&restored, 2);
+        assert_int_equal(plan->capacity[expert], (expert == 4 ? 2 : 1) * (800 / 12));
+    assert_true(learn(&restored));
+    for (int layer = 0; layer < LAYERS; layer++)
+        rehearsal_plan(&restored, layer, &restored.load[layer]);
 }
 
 TEST_RANDOM(a_foreign_state_is_refused_and_changes_nothing) {
-    struct mp_setting setting = {
-        .layers = LAYERS, .experts = 8, .topology = {4, 4}, .tokens_per_rank = 200, .top_k = 1};
-    AUTO(end) struct run run;
+    struct mp_setting setting = {.expert_bytes = 64,
+                                 .layers = LAYERS,
+                                 .experts = 8,
+                                 .topology = {4, 4},
+                                 .tokens_per_rank = 200,
+                                 .top_k = 1};
+    AUTO(rehearsal) struct rehearsal run;
     char saved[4096], wrong[4096], after[4096];
     start(&run, &setting, "auto", "1");
     random_loads(random, &run);
-    learn(&run, 0);
-    size_t size = tested->save(run.self, saved, sizeof saved);
-    assert_foreign_bytes_are_refused(tested, run.self, 16); /* magic and shape */
+    learn(&run);
+    void *self = run.planner.self;
+    size_t size = tested->save(self, saved, sizeof saved);
+    assert_foreign_bytes_are_refused(tested, self, 16); /* magic and shape */
     memcpy(wrong, saved, size);
     memset(wrong + size - 8, 0x55, 8); /* more routes than there can be */
-    assert_int_equal(tested->load(run.self, wrong, size, NULL), MP_EFORMAT);
-    assert_int_equal(tested->save(run.self, after, sizeof after), size);
+    assert_int_equal(tested->load(self, wrong, size, NULL), MP_EFORMAT);
+    assert_int_equal(tested->save(self, after, sizeof after), size);
     assert_memory_equal(after, saved, size);
 }
 

@@ -16,23 +16,20 @@ static const struct mp_setting setting = {.layers = 1,
                                           .gradient_bytes = 1000,
                                           .route_bytes = 64};
 
-static void fill(struct mp_load *load, uint32_t count) {
-    assert_works(mp_load_create(4, 8, load, &error));
+/* Plans a layer of 25 routes everywhere. */
+static void plan_even(const char *const pair[][2], struct rehearsal *rehearsal) {
+    rehearsal_open(rehearsal, tested, &setting, pair);
     for (int i = 0; i < 4 * 8; i++)
-        load->count[i] = count;
+        rehearsal->load->count[i] = 25;
+    rehearsal_plan(rehearsal, 0, rehearsal->load);
 }
 
-/* Plans a layer of 25 routes everywhere; what a source keeps of an expert near and far. */
+/* What a source keeps then of an expert near and far. */
 static void plan_with(const char *factor, const char *cost, int64_t near, int64_t far) {
     const char *const pair[][2] = {
         {"capacity-factor", factor}, {"outside-cost", cost}, {NULL, NULL}};
-    struct mp_tamoe_options options;
     AUTO(rehearsal) struct rehearsal rehearsal;
-    AUTO(load) struct mp_load load;
-    parse_options(tested, &options, pair);
-    rehearsal_create(&rehearsal, tested, &setting, &options);
-    fill(&load, 25);
-    rehearsal_plan(&rehearsal, 0, &load);
+    plan_even(pair, &rehearsal);
     const struct mp_plan *plan = rehearsal.planner.plan;
     for (int s = 0; s < 4; s++)
         for (int e = 0; e < 8; e++)
@@ -50,16 +47,12 @@ TEST(capacities_follow_the_target) {
 /* One node: no pull, and every rank's share is the same. */
 TEST(one_node_is_plain_expert_parallelism) {
     struct mp_setting near = setting;
-    struct mp_tamoe_options options;
-    struct rehearsal rehearsal;
-    parse_options(tested, &options, NULL);
-    rehearsal_create(&rehearsal, tested, &setting, &options);
-    assert_true(rehearsal.planner.policy.pull == 0.5 && rehearsal.planner.policy.outside_cost == 4);
-    rehearsal_destroy(&rehearsal);
+    AUTO(rehearsal) struct rehearsal nodes, one;
+    rehearsal_open(&nodes, tested, &setting, NULL);
+    assert_true(nodes.planner.policy.pull == 0.5 && nodes.planner.policy.outside_cost == 4);
     near.topology.ranks_per_node = 4;
-    rehearsal_create(&rehearsal, tested, &near, &options);
-    assert_true(rehearsal.planner.policy.pull == 0);
-    rehearsal_destroy(&rehearsal);
+    rehearsal_open(&one, tested, &near, NULL);
+    assert_true(one.planner.policy.pull == 0);
 }
 
 /* The law knows the capacity of far experts, in both directions. */
@@ -68,18 +61,13 @@ TEST(capacities_outside_are_law) {
     const struct mp_plan_law law = {.drops_routes = true};
     static const enum mp_plan_violation broken[] = {MP_PLAN_OVER_CAPACITY, MP_PLAN_LEGAL,
                                                     MP_PLAN_DROP_BELOW_CAPACITY};
-    struct mp_tamoe_options options;
     AUTO(rehearsal) struct rehearsal rehearsal;
-    AUTO(load) struct mp_load load;
-    parse_options(tested, &options, pair);
-    rehearsal_create(&rehearsal, tested, &setting, &options);
-    fill(&load, 25);
-    rehearsal_plan(&rehearsal, 0, &load);
+    plan_even(pair, &rehearsal);
     for (int i = 0; i < 3; i++) {
         enum mp_plan_violation violation;
         struct mp_error error = {0};
         rehearsal.planner.plan->outside_capacity = 9 + i;
-        mp_plan_check(rehearsal.planner.plan, &load, &law, &violation, &error);
+        mp_plan_check(rehearsal.planner.plan, rehearsal.load, &law, &violation, &error);
         assert_int_equal(violation, broken[i]);
     }
 }

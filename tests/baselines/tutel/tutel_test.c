@@ -18,29 +18,6 @@ static struct mp_setting setting_of(int tokens) {
                                .bandwidth_in_node = 4e9};
 }
 
-struct running {
-    struct rehearsal rehearsal;
-    struct mp_load load[2]; /* of both layers */
-};
-
-static void create(const struct mp_setting *setting, const char *const pair[][2],
-                   struct running *on) {
-    struct mp_tutel_options options;
-    parse_options(&mp_system_tutel, &options, pair);
-    rehearsal_create(&on->rehearsal, &mp_system_tutel, setting, &options);
-    for (int l = 0; l < 2; l++)
-        assert_works(
-            mp_load_create(setting->topology.ranks, setting->experts, &on->load[l], &error));
-}
-
-static void destroy(struct running *on) {
-    rehearsal_destroy(&on->rehearsal);
-    mp_load_destroy(&on->load[0]);
-    mp_load_destroy(&on->load[1]);
-}
-
-TEST_END(running, struct running, destroy(it))
-
 TEST(capacity_is_fixed_or_follows_loads) {
     /* ceil(20/8) = 3 routes are an even share of one choice.  Largest count: 11. */
     static const struct {
@@ -50,12 +27,12 @@ TEST(capacity_is_fixed_or_follows_loads) {
     const struct mp_setting setting = setting_of(20);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *const pair[][2] = {{"capacity-factor", cases[i].factor}, {NULL, NULL}};
-        AUTO(running) struct running on;
-        create(&setting, pair, &on);
+        AUTO(rehearsal) struct rehearsal on;
+        rehearsal_open(&on, &mp_system_tutel, &setting, pair);
         on.load[0].count[3 * 8 + 5] = 11;
         on.load[0].count[2 * 8 + 5] = 4;
-        rehearsal_plan(&on.rehearsal, 0, &on.load[0]);
-        const struct mp_plan *plan = on.rehearsal.planner.plan;
+        rehearsal_plan(&on, 0, &on.load[0]);
+        const struct mp_plan *plan = on.planner.plan;
         assert_int_equal(plan->padding, cases[i].capacity);
         assert_int_equal(plan->source_capacity, cases[i].capacity);
         assert_int_equal(plan->policy->route_order, MP_ROUTES_BY_CHOICE);
@@ -79,14 +56,14 @@ TEST(capacity_is_cut_among_an_experts_ranks) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *const pair[][2] = {{"capacity-factor", cases[i].factor}, {NULL, NULL}};
         struct mp_setting setting = setting_of(20);
-        AUTO(running) struct running on;
+        AUTO(rehearsal) struct rehearsal on;
         setting.experts = 2;
         setting.top_k = 1;
         setting.topology.ranks = cases[i].ranks;
-        create(&setting, pair, &on);
+        rehearsal_open(&on, &mp_system_tutel, &setting, pair);
         on.load[0].count[3] = 5;
-        rehearsal_plan(&on.rehearsal, 0, &on.load[0]);
-        assert_int_equal(on.rehearsal.planner.plan->padding, cases[i].capacity);
+        rehearsal_plan(&on, 0, &on.load[0]);
+        assert_int_equal(on.planner.plan->padding, cases[i].capacity);
         struct mp_tutel_options options;
         parse_options(&mp_system_tutel, &options, pair);
         assert_int_equal(mp_system_tutel.padding_limit(&setting, &options), cases[i].limit);
@@ -108,14 +85,14 @@ TEST(model_counts_bytes_and_messages) {
 }
 
 /* Exchanges of so many iterations of both layers, a letter each: f or t. */
-static void run(struct running *on, int iterations, const char *expected) {
+static void run(struct rehearsal *on, int iterations, const char *expected) {
     char text[64], *at = text;
     for (int i = 0; i < iterations; i++) {
         for (int l = 0; l < 2; l++) {
-            rehearsal_plan(&on->rehearsal, l, &on->load[l]);
-            *at++ = on->rehearsal.planner.plan->exchange == MP_EXCHANGE_FLAT ? 'f' : 't';
+            rehearsal_plan(on, l, &on->load[l]);
+            *at++ = on->planner.plan->exchange == MP_EXCHANGE_FLAT ? 'f' : 't';
         }
-        rehearsal_step(&on->rehearsal, on->load);
+        rehearsal_step(on, on->load);
     }
     *at = 0;
     assert_string_equal(text, expected);
@@ -129,8 +106,8 @@ static const char *const dynamic[][2] = {
  * the middle of the entry. */
 TEST(keys_are_tried_and_then_decided) {
     const struct mp_setting setting = setting_of(20000);
-    AUTO(running) struct running on;
-    create(&setting, dynamic, &on);
+    AUTO(rehearsal) struct rehearsal on;
+    rehearsal_open(&on, &mp_system_tutel, &setting, dynamic);
     on.load[0].count[3] = 200;
     on.load[1].count[3] = 8000;
     run(&on, 6, "fffftttttftf");
@@ -165,14 +142,14 @@ TEST(chunks_travel_under_work) {
 /* Exchange and degree of layer 0 in one iteration after the other: f1, t8, .... */
 static void run_ways(const struct mp_setting *setting, const char *const pair[][2], int iterations,
                      const char *expected) {
-    AUTO(running) struct running on;
+    AUTO(rehearsal) struct rehearsal on;
     char text[64] = "", *at = text;
-    create(setting, pair, &on);
+    rehearsal_open(&on, &mp_system_tutel, setting, pair);
     for (int i = 0; i < iterations; i++) {
-        rehearsal_plan(&on.rehearsal, 0, &on.load[0]);
-        const struct mp_plan *plan = on.rehearsal.planner.plan;
+        rehearsal_plan(&on, 0, &on.load[0]);
+        const struct mp_plan *plan = on.planner.plan;
         at += sprintf(at, "%c%d", plan->exchange == MP_EXCHANGE_FLAT ? 'f' : 't', plan->degree);
-        rehearsal_step(&on.rehearsal, on.load);
+        rehearsal_step(&on, on.load);
     }
     assert_string_equal(text, expected);
 }
@@ -200,9 +177,9 @@ TEST(a_known_cost_of_messages_decides) {
     struct mp_setting setting = setting_of(20000);
     setting.knows_messages = true;
     for (int i = 0; i < 2; i++) {
-        AUTO(running) struct running on;
+        AUTO(rehearsal) struct rehearsal on;
         setting.message_seconds = i * 1e-5;
-        create(&setting, dynamic, &on);
+        rehearsal_open(&on, &mp_system_tutel, &setting, dynamic);
         on.load[0].count[3] = on.load[1].count[3] =
             i ? 2000 : 1; /* flat, and two levels, by the option */
         run(&on, 6, i ? "fffftttttttt" : "ffffttttffff");
@@ -211,19 +188,19 @@ TEST(a_known_cost_of_messages_decides) {
 
 TEST(trials_survive_restarts) {
     struct mp_setting setting = setting_of(20000);
-    AUTO(running) struct running on, other;
-    create(&setting, dynamic, &on);
+    AUTO(rehearsal) struct rehearsal on, other;
+    rehearsal_open(&on, &mp_system_tutel, &setting, dynamic);
     on.load[0].count[3] = on.load[1].count[3] = 200;
     run(&on, 1, "ff");
-    size_t size = mp_system_tutel.save(on.rehearsal.planner.self, NULL, 0);
+    size_t size = mp_system_tutel.save(on.planner.self, NULL, 0);
     AUTO(allocated) void *bytes = malloc(size);
     assert_non_null(bytes);
-    assert_int_equal(mp_system_tutel.save(on.rehearsal.planner.self, bytes, size), size);
-    assert_foreign_bytes_are_refused(&mp_system_tutel, on.rehearsal.planner.self, 16);
+    assert_int_equal(mp_system_tutel.save(on.planner.self, bytes, size), size);
+    assert_foreign_bytes_are_refused(&mp_system_tutel, on.planner.self, 16);
     setting.tokens_per_rank = 10000; /* fewer keys */
-    create(&setting, dynamic, &other);
+    rehearsal_open(&other, &mp_system_tutel, &setting, dynamic);
     other.load[0].count[3] = other.load[1].count[3] = 200;
-    assert_works(mp_system_tutel.load(other.rehearsal.planner.self, bytes, size, &error));
+    assert_works(mp_system_tutel.load(other.planner.self, bytes, size, &error));
     run(&on, 4, "fftttttt");
     run(&other, 4, "fftttttt");
 }
@@ -243,10 +220,10 @@ TEST(only_where_there_are_levels) {
         const char *const pair[][2] = {
             {"r", cases[i].r}, {"exchange", cases[i].exchange}, {"degree", "1"}, {NULL, NULL}};
         struct mp_setting setting = setting_of(20);
-        AUTO(running) struct running on;
+        AUTO(rehearsal) struct rehearsal on;
         setting.topology.ranks_per_node = cases[i].ranks_per_node;
         setting.experts = cases[i].experts;
-        create(&setting, pair, &on);
+        rehearsal_open(&on, &mp_system_tutel, &setting, pair);
         char expected[16];
         snprintf(expected, sizeof expected, "%.6s", cases[i].kinds);
         run(&on, 3, expected);
@@ -329,15 +306,15 @@ TEST(more_ranks_than_experts_may_cut_them) {
 TEST(shards_get_their_experts_routes) {
     static const char *const pair[][2] = {{"r", "2"}, {"capacity-factor", "1.3"}, {NULL, NULL}};
     struct mp_setting setting = setting_of(20);
-    AUTO(running) struct running on;
+    AUTO(rehearsal) struct rehearsal on;
     setting.shards = 2;
     setting.experts = 4;
     setting.top_k = 2;
-    create(&setting, pair, &on);
+    rehearsal_open(&on, &mp_system_tutel, &setting, pair);
     on.load[0].count[6 * 4 + 1] = 17;
     mp_load_repeat(&on.load[0], 2);
-    rehearsal_plan(&on.rehearsal, 0, &on.load[0]);
-    const struct mp_plan *plan = on.rehearsal.planner.plan;
+    rehearsal_plan(&on, 0, &on.load[0]);
+    const struct mp_plan *plan = on.planner.plan;
     assert_int_equal(plan->padding, 16); /* 1 floor(1.3 ceil(20/2)), in 4 pieces */
     assert_int_equal(plan->policy->optimizer, MP_OPTIMIZER_REPLICATED);
     for (int p = 0; p < 4; p++) {
@@ -350,12 +327,12 @@ TEST(shards_get_their_experts_routes) {
 TEST(all_experts_can_come_to_the_tokens) {
     static const char *const pair[][2] = {{"r", "0"}, {"capacity-factor", "0"}, {NULL, NULL}};
     const struct mp_setting setting = setting_of(20);
-    AUTO(running) struct running on;
-    create(&setting, pair, &on);
+    AUTO(rehearsal) struct rehearsal on;
+    rehearsal_open(&on, &mp_system_tutel, &setting, pair);
     for (int cell = 0; cell < 64; cell++)
         on.load[0].count[cell] = (uint32_t)(cell % 5);
-    rehearsal_plan(&on.rehearsal, 0, &on.load[0]);
-    const struct mp_plan *plan = on.rehearsal.planner.plan;
+    rehearsal_plan(&on, 0, &on.load[0]);
+    const struct mp_plan *plan = on.planner.plan;
     assert_int_equal(plan->policy->optimizer, MP_OPTIMIZER_SLICES);
     assert_true(plan->policy->gather_before_gate);
     assert_true(plan->policy->rematerialise);

@@ -177,14 +177,11 @@ static const struct {
     {"text: a\nform: 3", "b.yaml:2: form: a form needs a list"},
 };
 
-TEST(slips_are_named) {
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        struct branch branch;
-        struct mp_yaml *document;
-        assert_sentence(parse(wrong[i].text, rows, &branch, &document, &error), MP_EINVAL,
-                        wrong[i].sentence);
-        mp_yaml_destroy(document);
-    }
+TEST_ROWS(slips_are_named, wrong, row) {
+    struct branch branch;
+    struct mp_yaml *document;
+    assert_sentence(parse(row->text, rows, &branch, &document, &error), MP_EINVAL, row->sentence);
+    mp_yaml_destroy(document);
 }
 
 /* Groups: two tables at the top, one under a key, as a job and its system have them. */

@@ -59,14 +59,11 @@ static const char *format(const struct values *values, const char *name, char *b
     return mp_options_format(mp_options_find(TABLE, name), values, buffer, size);
 }
 
-TEST(accepted_text_is_written_back) {
-    for (size_t index = 0; index < sizeof ACCEPTED / sizeof ACCEPTED[0]; index++) {
-        const struct accepted_case *row = &ACCEPTED[index];
-        struct values values = {0};
-        char buffer[64];
-        assert_works(mp_options_set(TABLE, &values, "the job", row->name, row->text, NULL, &error));
-        assert_string_equal(format(&values, row->name, buffer, sizeof buffer), row->formatted);
-    }
+TEST_ROWS(accepted_text_is_written_back, ACCEPTED, row) {
+    struct values values = {0};
+    char buffer[64];
+    assert_works(mp_options_set(TABLE, &values, "the job", row->name, row->text, NULL, &error));
+    assert_string_equal(format(&values, row->name, buffer, sizeof buffer), row->formatted);
 }
 
 TEST_RANDOM(random_numbers_survive_text) {
@@ -118,15 +115,12 @@ static const struct refused_case REFUSED[] = {
      "copies, fixed, exchange, path"},
 };
 
-TEST(refused_text_is_explained) {
-    for (size_t index = 0; index < sizeof REFUSED / sizeof REFUSED[0]; index++) {
-        const struct refused_case *row = &REFUSED[index];
-        struct values values = {0}, untouched = {0};
-        assert_sentence(mp_options_set(TABLE, &values, "system fastermoe", row->name, row->text,
-                                       row->where, &error),
-                        MP_EINVAL, row->sentence);
-        assert_memory_equal(&values, &untouched, sizeof values);
-    }
+TEST_ROWS(refused_text_is_explained, REFUSED, row) {
+    struct values values = {0}, untouched = {0};
+    assert_sentence(mp_options_set(TABLE, &values, "system fastermoe", row->name, row->text,
+                                   row->where, &error),
+                    MP_EINVAL, row->sentence);
+    assert_memory_equal(&values, &untouched, sizeof values);
 }
 
 TEST(texts_have_a_length) {
@@ -191,14 +185,12 @@ static const struct faulty_case FAULTY[] = {
     {{"a", (enum mp_option_type)99, 0, "", "1", 0, 9, NULL, "h"}, "type is unknown"},
 };
 
-TEST(faulty_tables_are_refused) {
-    for (size_t index = 0; index < sizeof FAULTY / sizeof FAULTY[0]; index++) {
-        struct mp_option table[sizeof TABLE / sizeof TABLE[0]];
-        memcpy(table, TABLE, sizeof table);
-        table[0] = FAULTY[index].option;
-        assert_fails(mp_options_check(table, sizeof(struct values), "system test", &error),
-                     MP_EINVAL, FAULTY[index].sentence, "system test");
-    }
+TEST_ROWS(faulty_tables_are_refused, FAULTY, row) {
+    struct mp_option table[sizeof TABLE / sizeof TABLE[0]];
+    memcpy(table, TABLE, sizeof table);
+    table[0] = row->option;
+    assert_fails(mp_options_check(table, sizeof(struct values), "system test", &error), MP_EINVAL,
+                 row->sentence, "system test");
 }
 
 TEST(descriptions_say_what_is_right) {

@@ -31,22 +31,18 @@ static const struct latency_case LATENCY[] = {
     {"stale", 4, {{4, 0}, {4, 3}, {7, 1}, {1, 2}}, 268},
 };
 
-TEST(golden_latencies) {
+TEST_ROWS(golden_latencies, LATENCY, row) {
     struct mp_setting setting = golden_setting(80);
     struct mp_calibrator calibrator;
     AUTO(load) struct mp_load load;
 
     golden_load(&load);
-    assert_works(mp_calibrator_create(&memory, &setting, &calibrator, &error));
-    for (size_t index = 0; index < sizeof LATENCY / sizeof LATENCY[0]; index++) {
-        AUTO(placement) struct mp_placement placement;
-        assert_works(mp_placement_create(4, 8, &placement, &error));
-        for (int copy = 0; copy < LATENCY[index].copies; copy++)
-            mp_placement_add(&placement, LATENCY[index].copy[copy].expert,
-                             LATENCY[index].copy[copy].rank);
-        assert_close(mp_calibrator_latency(&calibrator, &placement, &load), LATENCY[index].latency,
-                     0);
-    }
+    mp_calibrator_create(&memory, &setting, &calibrator);
+    AUTO(placement) struct mp_placement placement;
+    assert_works(mp_placement_create(4, 8, &placement, &error));
+    for (int copy = 0; copy < row->copies; copy++)
+        mp_placement_add(&placement, row->copy[copy].expert, row->copy[copy].rank);
+    assert_close(mp_calibrator_latency(&calibrator, &placement, &load), row->latency, 0);
 }
 
 /* Forward alone is 46 + 2 * 32 = 110 s and 32 + 2 * 19 = 70 s with the copies. */
@@ -60,26 +56,22 @@ static const struct decision_case DECISION[] = {
     {80, 0, false, false}, {39, 1, true, true},  {40, 1, false, true},
 };
 
-TEST(golden_decisions) {
+TEST_ROWS(golden_decisions, DECISION, row) {
     AUTO(load) struct mp_load load;
 
     golden_load(&load);
-    for (size_t index = 0; index < sizeof DECISION / sizeof DECISION[0]; index++) {
-        struct mp_setting setting = golden_setting(DECISION[index].expert_seconds);
-        setting.forward_only = DECISION[index].forward_only;
-        struct mp_calibrator calibrator;
-        struct mp_materializer materializer;
-        AUTO(placement) struct mp_placement placement;
-        assert_works(mp_placement_create(4, 8, &placement, &error));
-        assert_works(mp_calibrator_create(&memory, &setting, &calibrator, &error));
-        assert_works(
-            mp_materializer_create(&memory, &GOLDEN_TOPOLOGY, 8, 4, &materializer, &error));
-        bool accepted =
-            mp_calibrate(&calibrator, &materializer, &placement, &load, DECISION[index].memory);
-        assert_int_equal(accepted, DECISION[index].accepted);
-        assert_int_equal(materializer.copies, DECISION[index].memory ? 4 : 0);
-        mp_arena_release(&memory);
-    }
+    struct mp_setting setting = golden_setting(row->expert_seconds);
+    setting.forward_only = row->forward_only;
+    struct mp_calibrator calibrator;
+    struct mp_materializer materializer;
+    AUTO(placement) struct mp_placement placement;
+    assert_works(mp_placement_create(4, 8, &placement, &error));
+    mp_calibrator_create(&memory, &setting, &calibrator);
+    mp_materializer_create(&memory, &GOLDEN_TOPOLOGY, 8, 4, &materializer);
+    bool accepted = mp_calibrate(&calibrator, &materializer, &placement, &load, row->memory);
+    assert_int_equal(accepted, row->accepted);
+    assert_int_equal(materializer.copies, row->memory ? 4 : 0);
+    mp_arena_release(&memory);
 }
 
 /* 70 % of 4096 routes on the first 4 of 32 experts, owned by rank 0 of 2, which computes 3392
@@ -107,8 +99,8 @@ TEST(frugal_copies_are_those_that_pay) {
         struct mp_materializer materializer;
         AUTO(placement) struct mp_placement placement;
         assert_works(mp_placement_create(2, 32, &placement, &error));
-        assert_works(mp_calibrator_create(&memory, &setting, &calibrator, &error));
-        assert_works(mp_materializer_create(&memory, &topology, 32, 32, &materializer, &error));
+        mp_calibrator_create(&memory, &setting, &calibrator);
+        mp_materializer_create(&memory, &topology, 32, 32, &materializer);
         int chosen = mp_choose_overlap(&calibrator, &materializer, &placement, &load, 32);
         assert_int_equal(chosen, rows[row].chosen);
         assert_int_equal(materializer.copies, rows[row].chosen);

@@ -18,15 +18,13 @@ static const struct overlap_case OVERLAP[] = {
     {768, 0, 12.5e9, 0},      {768, 10, 12.5e9, 64},
 };
 
-TEST(overlap_is_what_attention_hides) {
-    for (size_t index = 0; index < sizeof OVERLAP / sizeof OVERLAP[0]; index++) {
-        int64_t width = OVERLAP[index].width;
-        struct mp_setting setting = {.experts = 64,
-                                     .expert_bytes = 8 * width * width,
-                                     .bandwidth = OVERLAP[index].bandwidth,
-                                     .non_moe_seconds = OVERLAP[index].seconds};
-        assert_int_equal(mp_fssdp_overlap(&setting), OVERLAP[index].overlap);
-    }
+TEST_ROWS(overlap_is_what_attention_hides, OVERLAP, row) {
+    int64_t width = row->width;
+    struct mp_setting setting = {.experts = 64,
+                                 .expert_bytes = 8 * width * width,
+                                 .bandwidth = row->bandwidth,
+                                 .non_moe_seconds = row->seconds};
+    assert_int_equal(mp_fssdp_overlap(&setting), row->overlap);
 }
 
 /* m experts in every one of 12 layers, or of two that are there at once, with their gradients; less
@@ -73,38 +71,24 @@ TEST(golden_transfers) {
         {"overlap", "4"}, {"memory", "1"}, {"calibrate", "no"}, {NULL, NULL}};
     struct mp_setting setting = {
         .layers = 1, .experts = 8, .topology = GOLDEN_TOPOLOGY, .expert_bytes = 64};
-    struct mp_fssdp_options options;
-    struct mp_load load;
-    struct mp_placement home, next;
-    struct mp_rehome change = {.next = &next};
-    struct mp_plan plan;
-    void *self;
+    AUTO(rehearsal) struct rehearsal rehearsal;
     int64_t gradient[8];
 
-    parse_options(&mp_system_fssdp, &options, pair);
-    golden_load(&load);
-    assert_works(mp_system_create(&mp_system_fssdp, &setting, &options, &self, &error));
-    assert_works(mp_placement_create(4, 8, &home, &error));
-    assert_works(mp_placement_create(4, 8, &next, &error));
-    assert_works(mp_system_initial_homes(&mp_system_fssdp, self, 1, &home, &error));
-    assert_memory_equal(home.owner, GOLDEN_OWNER, sizeof GOLDEN_OWNER);
-    assert_works(mp_system_fssdp.after_step(self, 0, &load, &home, &change, &error));
-    assert_false(change.changed);
-    assert_works(mp_plan_create(&setting.topology, 8, 64, &plan, &error));
-    assert_works(mp_system_begin_plan(&mp_system_fssdp, self, 1, 0, &home, &plan, &error));
-    assert_int_equal(plan.fetch.count, 4);
+    rehearsal_open(&rehearsal, &mp_system_fssdp, &setting, pair);
+    memcpy(rehearsal.load->count, GOLDEN_COUNT, sizeof GOLDEN_COUNT);
+    assert_memory_equal(rehearsal.planner.home->owner, GOLDEN_OWNER, sizeof GOLDEN_OWNER);
+    rehearsal_step(&rehearsal, rehearsal.load);
+    assert_false(rehearsal.planner.change.changed);
+    assert_works(mp_planner_begin_layer(&rehearsal.planner, 1, 0, &error));
+    const struct mp_plan *plan = rehearsal.planner.plan;
+    assert_int_equal(plan->fetch.count, 4);
     for (int index = 0; index < 4; index++)
-        assert_int_equal(plan.fetch.item[index].expert, received[plan.fetch.item[index].to]);
+        assert_int_equal(plan->fetch.item[index].expert, received[plan->fetch.item[index].to]);
     for (int expert = 0; expert < 8; expert++)
         gradient[expert] = power[GOLDEN_OWNER[expert]];
-    for (int index = 0; index < plan.reduce.count; index++)
-        gradient[plan.reduce.item[index].expert] += power[plan.reduce.item[index].from];
+    for (int index = 0; index < plan->reduce.count; index++)
+        gradient[plan->reduce.item[index].expert] += power[plan->reduce.item[index].from];
     assert_memory_equal(gradient, sum, sizeof sum);
-    mp_plan_destroy(&plan);
-    mp_placement_destroy(&home);
-    mp_placement_destroy(&next);
-    mp_load_destroy(&load);
-    mp_system_destroy(&mp_system_fssdp, self);
 }
 
 /* What a copy costs a frugal system: its parameters there, its gradient back, three GEMMs more.  70
@@ -131,62 +115,33 @@ TEST(frugal_copies_pay_both_ways) {
                                      .seconds_per_route = 0.5,
                                      .seconds_per_expert = rows[row].seconds_per_expert,
                                      .forward_only = rows[row].forward_only};
-        struct mp_fssdp_options options;
-        struct mp_load load;
-        struct mp_placement home, next;
-        struct mp_rehome change = {.next = &next};
-        struct mp_plan plan;
-        void *self;
-        parse_options(&mp_system_frugal, &options, pair);
-        assert_works(mp_load_create(2, 32, &load, &error));
+        AUTO(rehearsal) struct rehearsal rehearsal;
+        rehearsal_open(&rehearsal, &mp_system_frugal, &setting, pair);
         for (int index = 0; index < 64; index++)
-            load.count[index] = index % 32 < 4 ? 358 : 22;
-        assert_works(mp_system_create(&mp_system_frugal, &setting, &options, &self, &error));
-        assert_works(mp_placement_create(2, 32, &home, &error));
-        assert_works(mp_placement_create(2, 32, &next, &error));
-        assert_works(mp_system_initial_homes(&mp_system_frugal, self, 1, &home, &error));
-        assert_works(mp_system_frugal.after_step(self, 0, &load, &home, &change, &error));
-        assert_works(mp_plan_create(&setting.topology, 32, 64, &plan, &error));
-        assert_works(mp_system_begin_plan(&mp_system_frugal, self, 1, 0, &home, &plan, &error));
-        assert_int_equal(plan.fetch.count, rows[row].copies);
-        mp_plan_destroy(&plan);
-        mp_placement_destroy(&home);
-        mp_placement_destroy(&next);
-        mp_load_destroy(&load);
-        mp_system_destroy(&mp_system_frugal, self);
+            rehearsal.load->count[index] = index % 32 < 4 ? 358 : 22;
+        rehearsal_step(&rehearsal, rehearsal.load);
+        assert_works(mp_planner_begin_layer(&rehearsal.planner, 1, 0, &error));
+        assert_int_equal(rehearsal.planner.plan->fetch.count, rows[row].copies);
     }
 }
 
 /* Three layers of a random size, planned with these options. */
 enum { LAYERS = 3 };
-struct job {
-    struct mp_setting setting;
-    struct rehearsal rehearsal;
-    struct mp_load load[LAYERS];
-};
-
-static void start(struct job *job, int experts, struct mp_topology topology,
+static void start(struct rehearsal *job, int experts, struct mp_topology topology,
                   const struct mp_fssdp_options *options) {
-    job->setting = small_setting(LAYERS, experts, topology);
-    job->setting.bandwidth = 1e9;
-    rehearsal_create(&job->rehearsal, &mp_system_fssdp, &job->setting, options);
-    for (int layer = 0; layer < LAYERS; layer++) {
-        assert_works(mp_load_create(topology.ranks, experts, &job->load[layer], &error));
-        random_load(&random_state, &job->load[layer]);
-    }
-}
-
-static void end(struct job *job) {
-    rehearsal_destroy(&job->rehearsal);
+    struct mp_setting setting = small_setting(LAYERS, experts, topology);
+    setting.bandwidth = 1e9;
+    rehearsal_create(job, &mp_system_fssdp, &setting, options);
     for (int layer = 0; layer < LAYERS; layer++)
-        mp_load_destroy(&job->load[layer]);
+        random_load(&random_state, &job->load[layer]);
 }
 
 /* Every rank has its share of all layers' experts. */
-static void check_shares(const struct job *job) {
-    int experts = job->setting.experts, ranks = job->setting.topology.ranks, owned[24] = {0};
+static void check_shares(const struct mp_planner *planner) {
+    int experts = planner->setting.experts, ranks = planner->setting.topology.ranks;
+    int owned[24] = {0};
     for (int at = 0; at < LAYERS * experts; at++)
-        owned[job->rehearsal.planner.home[at / experts].owner[at % experts]]++;
+        owned[planner->home[at / experts].owner[at % experts]]++;
     for (int rank = 0; rank < ranks; rank++)
         assert_int_equal(owned[rank], mp_shard_slots(LAYERS, experts, ranks, rank));
 }
@@ -200,26 +155,25 @@ TEST(homes_change_when_they_are_due) {
                                                  .reshard_interval =
                                                      test_random_int(&random_state, 0, 4),
                                                  .rematerialise = round % 2};
-        struct job job;
+        AUTO(rehearsal) struct rehearsal job;
         start(&job, test_random_int(&random_state, 1, 40), random_topology(&random_state, 24),
               &options);
-        const struct mp_planner *planner = &job.rehearsal.planner;
+        const struct mp_planner *planner = &job.planner;
         assert_in_range(mp_system_fssdp.copies_limit(planner->self), 0, options.memory);
         for (int iteration = 0; iteration < 7; iteration++) {
             for (int layer = 0; layer < LAYERS; layer++) {
                 random_load(&random_state, &job.load[layer]);
-                rehearsal_plan(&job.rehearsal, layer, &job.load[layer]);
+                rehearsal_plan(&job, layer, &job.load[layer]);
                 assert_int_equal(planner->plan->policy->rematerialise, options.rematerialise);
                 for (int i = 0; iteration == 0 && i < planner->plan->fetch.count; i++)
                     assert_int_equal(planner->plan->fetch.item[i].stage, MP_STAGE_AFTER_GATE);
             }
-            rehearsal_step(&job.rehearsal, job.load);
+            rehearsal_step(&job, job.load);
             int interval = options.reshard_interval;
             assert_int_equal(planner->change.changed,
                              interval > 0 && (iteration + 1) % interval == 0);
-            check_shares(&job);
+            check_shares(planner);
         }
-        end(&job);
     }
 }
 
@@ -228,15 +182,14 @@ TEST(a_second_resharding_changes_nothing) {
     const struct mp_fssdp_options options = {.window = 3, .reshard_interval = 1};
     int all = 0;
     for (int round = 0; round < 40; round++) {
-        struct job job;
+        AUTO(rehearsal) struct rehearsal job;
         start(&job, test_random_int(&random_state, 1, 40), random_topology(&random_state, 24),
               &options);
-        rehearsal_step(&job.rehearsal, job.load);
-        int changes = job.rehearsal.changes;
-        rehearsal_step(&job.rehearsal, job.load);
-        assert_int_equal(job.rehearsal.changes, changes);
+        rehearsal_step(&job, job.load);
+        int changes = job.changes;
+        rehearsal_step(&job, job.load);
+        assert_int_equal(job.changes, changes);
         all += changes;
-        end(&job);
     }
     assert_true(all > 0);
 }
@@ -270,21 +223,20 @@ TEST(impossible_settings_are_refused) {
 
 TEST(foreign_windows_are_refused) {
     const struct mp_fssdp_options options = {.window = 2};
-    struct job job;
+    AUTO(rehearsal) struct rehearsal job;
     struct mp_error error = {0};
     char bytes[4096];
     int64_t cells = 3 * 12;
     start(&job, 11, (struct mp_topology){4, 2}, &options);
-    void *self = job.rehearsal.planner.self;
+    void *self = job.planner.self;
     for (int iteration = 0; iteration < 3; iteration++)
-        rehearsal_step(&job.rehearsal, job.load);
+        rehearsal_step(&job, job.load);
     assert_foreign_bytes_are_refused(&mp_system_fssdp, self, 20);
     size_t size = mp_system_fssdp.save(self, bytes, sizeof bytes);
     assert_int_equal(size, 24 + 2 * 3 * 11 * 8);
     memcpy(bytes + 8, &cells, sizeof cells);
     assert_int_equal(mp_system_fssdp.load(self, bytes, size, &error), MP_EFORMAT);
     assert_non_null(strstr(error.text, "of 36 loads, the job has 33"));
-    end(&job);
 }
 
 TEST_SEED(random_state);

@@ -40,24 +40,20 @@ static const struct golden_case GOLDEN[] = {
      {{5, 0}, {5, 1}, {5, 3}}},
 };
 
-TEST(golden_placements) {
-    for (size_t index = 0; index < sizeof GOLDEN / sizeof GOLDEN[0]; index++) {
-        const struct golden_case *row = &GOLDEN[index];
-        struct mp_materializer materializer;
-        AUTO(placement) struct mp_placement placement;
-        assert_works(mp_placement_create(4, 8, &placement, &error));
-        assert_works(mp_materializer_create(&memory, &GOLDEN_TOPOLOGY, 8, row->overlap,
-                                            &materializer, &error));
-        mp_materialize(&materializer, &placement, row->load, row->memory);
-        if (materializer.copies != row->copies)
-            fail_msg("%s: %d copies, expected %d", row->name, materializer.copies, row->copies);
-        for (int copy = 0; copy < row->copies; copy++) {
-            struct mp_copy got = materializer.copy[copy], expected = row->copy[copy];
-            if (got.expert != expected.expert || got.rank != expected.rank)
-                fail_msg("%s: copy %d is %d->%d, expected %d->%d", row->name, copy, got.expert,
-                         got.rank, expected.expert, expected.rank);
-            assert_true(mp_placement_holds(&placement, got.expert, got.rank));
-        }
-        mp_arena_release(&memory);
+TEST_ROWS(golden_placements, GOLDEN, row) {
+    struct mp_materializer materializer;
+    AUTO(placement) struct mp_placement placement;
+    assert_works(mp_placement_create(4, 8, &placement, &error));
+    mp_materializer_create(&memory, &GOLDEN_TOPOLOGY, 8, row->overlap, &materializer);
+    mp_materialize(&materializer, &placement, row->load, row->memory);
+    if (materializer.copies != row->copies)
+        fail_msg("%s: %d copies, expected %d", row->name, materializer.copies, row->copies);
+    for (int copy = 0; copy < row->copies; copy++) {
+        struct mp_copy got = materializer.copy[copy], expected = row->copy[copy];
+        if (got.expert != expected.expert || got.rank != expected.rank)
+            fail_msg("%s: copy %d is %d->%d, expected %d->%d", row->name, copy, got.expert,
+                     got.rank, expected.expert, expected.rank);
+        assert_true(mp_placement_holds(&placement, got.expert, got.rank));
     }
+    mp_arena_release(&memory);
 }

@@ -31,17 +31,14 @@ static void assert_capacity(enum mp_capacity_formula formula, const struct vecto
         assert_int_equal(mp_capacity(formula, &sizes), expected);
 }
 
-TEST(published_capacities_come_out) {
-    for (size_t index = 0; index < sizeof VECTORS / sizeof *VECTORS; index++) {
-        const struct vector *row = &VECTORS[index];
-        assert_capacity(MP_CAPACITY_HETUMOE, row, 1, row->hetumoe);
-        assert_capacity(MP_CAPACITY_DEEPSPEED, row, 1, row->deepspeed);
-        assert_capacity(MP_CAPACITY_TUTEL, row, 1, row->tutel);
-        assert_capacity(MP_CAPACITY_MEGATRON, row, 1, row->megatron);
-        assert_capacity(MP_CAPACITY_FASTMOE, row, 1, row->fastmoe);
-        assert_capacity(MP_CAPACITY_FASTMOE_SWITCH, row, 1, row->one_rank);
-        assert_capacity(MP_CAPACITY_FASTMOE_SWITCH, row, 2, row->two_ranks);
-    }
+TEST_ROWS(published_capacities_come_out, VECTORS, row) {
+    assert_capacity(MP_CAPACITY_HETUMOE, row, 1, row->hetumoe);
+    assert_capacity(MP_CAPACITY_DEEPSPEED, row, 1, row->deepspeed);
+    assert_capacity(MP_CAPACITY_TUTEL, row, 1, row->tutel);
+    assert_capacity(MP_CAPACITY_MEGATRON, row, 1, row->megatron);
+    assert_capacity(MP_CAPACITY_FASTMOE, row, 1, row->fastmoe);
+    assert_capacity(MP_CAPACITY_FASTMOE_SWITCH, row, 1, row->one_rank);
+    assert_capacity(MP_CAPACITY_FASTMOE_SWITCH, row, 2, row->two_ranks);
 }
 
 TEST(rows_are_named_as_the_choices) {
@@ -81,17 +78,13 @@ static const struct edge EDGES[] = {
     {"nothing at all", 100, 4, 1, 0.0, 0, 0},
 };
 
-TEST(edges_of_the_released_formula) {
-    for (size_t index = 0; index < sizeof EDGES / sizeof *EDGES; index++) {
-        const struct edge *row = &EDGES[index];
-        print_message("  %s\n", row->name);
-        const struct mp_capacity_sizes sizes = {.tokens = row->tokens,
-                                                .experts = row->experts,
-                                                .top_k = row->top_k,
-                                                .factor = row->factor,
-                                                .least = row->min_capacity};
-        assert_int_equal(mp_capacity(MP_CAPACITY_DEEPSPEED, &sizes), row->expected);
-    }
+TEST_EACH(edges_of_the_released_formula, EDGES, row) {
+    const struct mp_capacity_sizes sizes = {.tokens = row->tokens,
+                                            .experts = row->experts,
+                                            .top_k = row->top_k,
+                                            .factor = row->factor,
+                                            .least = row->min_capacity};
+    assert_int_equal(mp_capacity(MP_CAPACITY_DEEPSPEED, &sizes), row->expected);
 }
 
 /* ceil(a / b) */

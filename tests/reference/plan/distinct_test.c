@@ -24,7 +24,7 @@ static double duplicates(int experts, int top_k, int groups) {
     int32_t order[256];
     double distinct = 0;
     int each = experts / groups;
-    assert_works(mp_distinct_model_create(&memory, groups, experts, top_k, &model, &error));
+    mp_distinct_model_create(&memory, groups, experts, top_k, &model);
     for (int e = 0; e < experts; e++) {
         count[e] = (uint32_t)(top_k * 1000);
         order[e] = experts - 1 - e;
@@ -38,11 +38,9 @@ static double duplicates(int experts, int top_k, int groups) {
     return 100 * (1 - distinct / top_k);
 }
 
-TEST(even_counts_give_the_printed_rates) {
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        assert_within(duplicates(256, table[i].top_k, table[i].groups), table[i].printed, 0.5);
-        assert_within(duplicates(64, table[i].top_k, table[i].groups), table[i].of_64, 0.005);
-    }
+TEST_ROWS(even_counts_give_the_printed_rates, table, row) {
+    assert_within(duplicates(256, row->top_k, row->groups), row->printed, 0.5);
+    assert_within(duplicates(64, row->top_k, row->groups), row->of_64, 0.005);
 }
 
 /* Of all sets of three of six experts with the products of weights as probabilities. */
@@ -77,7 +75,7 @@ TEST(uneven_counts_are_those_of_their_design) {
     enumerate(weight, probability, &meets);
     for (int e = 0; e < SMALL; e++)
         count[e] = (uint32_t)(probability[e] * 1e8 + 0.5);
-    assert_works(mp_distinct_model_create(&memory, 2, SMALL, 3, &model, &error));
+    mp_distinct_model_create(&memory, 2, SMALL, 3, &model);
     mp_distinct_model_fit(&model, count);
     mp_distinct_model_arrange(&model, order, SMALL);
     assert_within(mp_distinct_model_meets(&model, 1, 3, NULL), meets, 1e-7);
@@ -105,7 +103,7 @@ TEST(weights_give_the_counts) {
     static const int32_t order[EXPERTS] = {7, 6, 5, 4, 3, 2, 1, 0};
     struct mp_distinct_model model;
     for (int i = 0; i < CASES; i++) {
-        assert_works(mp_distinct_model_create(&memory, 2, EXPERTS, test[i].top_k, &model, &error));
+        mp_distinct_model_create(&memory, 2, EXPERTS, test[i].top_k, &model);
         mp_distinct_model_fit(&model, test[i].count);
         mp_distinct_model_arrange(&model, order, EXPERTS);
         for (int e = 0; e < EXPERTS; e++)
@@ -121,7 +119,7 @@ TEST(certain_choices_leave_fewer_to_draw) {
     static const int32_t order[SMALL] = {1, 2, 3, 0, 4, 5}, parted[SMALL] = {1, 2, 3, 4, 5, 0};
     static const double half_of_one = 0.5;
     struct mp_distinct_model model;
-    assert_works(mp_distinct_model_create(&memory, 2, SMALL, 3, &model, &error));
+    mp_distinct_model_create(&memory, 2, SMALL, 3, &model);
     mp_distinct_model_fit(&model, count);
     mp_distinct_model_arrange(&model, order, SMALL);
     assert_within(mp_distinct_model_meets(&model, 3, 4, NULL), 1, 1e-9);
@@ -138,7 +136,7 @@ TEST(drawn_tokens_have_the_counts) {
     static const uint32_t count[SMALL] = {100, 0, 90, 60, 30, 20};
     struct mp_distinct_model model;
     int drawn[SMALL] = {0};
-    assert_works(mp_distinct_model_create(&memory, 2, SMALL, 3, &model, &error));
+    mp_distinct_model_create(&memory, 2, SMALL, 3, &model);
     mp_distinct_model_fit(&model, count);
     for (uint64_t t = 0; t < TOKENS; t++) {
         int32_t expert[3], again[3];
@@ -172,7 +170,7 @@ static void create_case(int ranks, int experts, int top_k, const int size[3], in
     *c = (struct case_of_levels){0};
     assert_works(mp_plan_create(&topology, experts, 1, &c->plan, &error));
     assert_works(mp_load_create(ranks, experts, &c->load, &error));
-    assert_works(mp_distinct_model_create(&memory, ranks, experts, top_k, &c->model, &error));
+    mp_distinct_model_create(&memory, ranks, experts, top_k, &c->model);
     for (int e = 0; e < experts; e++)
         owner[e] = e * ranks / experts;
     begin_owned(&c->plan, 0, 0, owner);

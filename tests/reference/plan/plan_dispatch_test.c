@@ -44,24 +44,21 @@ static void plan_golden(const struct placement_case *row, struct mp_plan *plan,
     assert_works(mp_plan_dispatch_nearest(plan, load, &error));
 }
 
-TEST(nearest_gives_the_golden_loads) {
-    for (size_t index = 0; index < sizeof GOLDEN / sizeof GOLDEN[0]; index++) {
-        const struct placement_case *row = &GOLDEN[index];
-        AUTO(plan) struct mp_plan plan;
-        AUTO(load) struct mp_load load;
-        struct mp_plan_facts facts;
-        int64_t computed[4], sent[4], received[4];
-        plan_golden(row, &plan, &load);
-        rank_routes(&plan, computed, sent, received);
-        mp_plan_facts(&plan, &load, &facts);
-        assert_memory_equal(computed, row->computed, sizeof computed);
-        assert_memory_equal(sent, row->sent, sizeof sent);
-        assert_memory_equal(received, row->received, sizeof received);
-        assert_int_equal(facts.routes_between_nodes, row->between_nodes);
-        assert_int_equal(facts.routes, 120);
-        assert_int_equal(facts.routes_dropped, 0);
-        assert_int_equal(facts.copies, row->copies);
-    }
+TEST_ROWS(nearest_gives_the_golden_loads, GOLDEN, row) {
+    AUTO(plan) struct mp_plan plan;
+    AUTO(load) struct mp_load load;
+    struct mp_plan_facts facts;
+    int64_t computed[4], sent[4], received[4];
+    plan_golden(row, &plan, &load);
+    rank_routes(&plan, computed, sent, received);
+    mp_plan_facts(&plan, &load, &facts);
+    assert_memory_equal(computed, row->computed, sizeof computed);
+    assert_memory_equal(sent, row->sent, sizeof sent);
+    assert_memory_equal(received, row->received, sizeof received);
+    assert_int_equal(facts.routes_between_nodes, row->between_nodes);
+    assert_int_equal(facts.routes, 120);
+    assert_int_equal(facts.routes_dropped, 0);
+    assert_int_equal(facts.copies, row->copies);
 }
 
 TEST(nearest_gives_the_golden_matrix) {
@@ -106,24 +103,20 @@ static const struct split_case SPLIT[] = {
     {{8, 2}, {0, 2, 5}, 3, 7, 1, {0, 1, 0}},
 };
 
-TEST(nearest_splits_by_rule) {
-    for (size_t index = 0; index < sizeof SPLIT / sizeof SPLIT[0]; index++) {
-        const struct split_case *row = &SPLIT[index];
-        AUTO(plan) struct mp_plan plan;
-        AUTO(load) struct mp_load load;
-        int32_t owner = row->holder[0];
-        assert_works(mp_plan_create(&row->topology, 1, 100, &plan, &error));
-        assert_works(mp_load_create(row->topology.ranks, 1, &load, &error));
-        load.count[row->source] = row->routes;
-        begin_owned(&plan, 0, 0, &owner);
-        for (int copy = 1; copy < row->holders; copy++)
-            assert_works(
-                mp_plan_add_copy(&plan, 0, row->holder[copy], MP_STAGE_AFTER_GATE, &error));
-        assert_works(mp_plan_dispatch_nearest(&plan, &load, &error));
-        for (int holder = 0; holder < row->holders; holder++)
-            assert_int_equal(mp_plan_routes_to(&plan, row->source, 0, row->holder[holder]),
-                             row->share[holder]);
-    }
+TEST_ROWS(nearest_splits_by_rule, SPLIT, row) {
+    AUTO(plan) struct mp_plan plan;
+    AUTO(load) struct mp_load load;
+    int32_t owner = row->holder[0];
+    assert_works(mp_plan_create(&row->topology, 1, 100, &plan, &error));
+    assert_works(mp_load_create(row->topology.ranks, 1, &load, &error));
+    load.count[row->source] = row->routes;
+    begin_owned(&plan, 0, 0, &owner);
+    for (int copy = 1; copy < row->holders; copy++)
+        assert_works(mp_plan_add_copy(&plan, 0, row->holder[copy], MP_STAGE_AFTER_GATE, &error));
+    assert_works(mp_plan_dispatch_nearest(&plan, &load, &error));
+    for (int holder = 0; holder < row->holders; holder++)
+        assert_int_equal(mp_plan_routes_to(&plan, row->source, 0, row->holder[holder]),
+                         row->share[holder]);
 }
 
 TEST(routes_to_a_rank_without_the_expert_are_refused) {

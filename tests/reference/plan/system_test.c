@@ -166,15 +166,12 @@ static const struct spoilt_case SPOILT[] = {
     {spoil_options_size, MP_EINVAL, "option \"degree\" of system complete: the field lies outside"},
 };
 
-TEST(incomplete_systems_are_refused) {
-    for (size_t index = 0; index < sizeof SPOILT / sizeof SPOILT[0]; index++) {
-        struct mp_system system = COMPLETE;
-        struct mp_systems systems = {0};
-        SPOILT[index].spoil(&system);
-        assert_fails(mp_systems_register(&systems, &system, &error), SPOILT[index].code,
-                     SPOILT[index].sentence);
-        assert_int_equal(systems.count, 0);
-    }
+TEST_ROWS(incomplete_systems_are_refused, SPOILT, row) {
+    struct mp_system system = COMPLETE;
+    struct mp_systems systems = {0};
+    row->spoil(&system);
+    assert_fails(mp_systems_register(&systems, &system, &error), row->code, row->sentence);
+    assert_int_equal(systems.count, 0);
 }
 
 TEST(the_registry_has_a_limit) {
