@@ -77,17 +77,15 @@ static int open_replay(const struct mp_job *job, const struct mp_trace_wanted *w
     struct mp_trace_info info = {.shape = wanted->shape,
                                  .source = strdup(mp_job_workload(job, workload, sizeof workload)),
                                  .notes = strdup("replayed as the trainer would")};
-    int code = replay && info.source && info.notes ? fill_replay(job, wanted, replay, error)
-                                                   : mp_no_memory(error);
-    if (code) {
+    if (!replay) {
         mp_trace_info_destroy(&info);
-        if (replay)
-            replay_destroy(replay);
-        return code;
+        return mp_no_memory(error);
     }
     replay->shape = wanted->shape;
     replay->iterations = wanted->iterations;
-    return mp_trace_stream_create(&operations, replay, &info, stream, error);
+    int code =
+        info.source && info.notes ? fill_replay(job, wanted, replay, error) : mp_no_memory(error);
+    return mp_trace_stream_create(code, &operations, replay, &info, stream, error);
 }
 
 /* ---- named loads ---- */

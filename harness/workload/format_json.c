@@ -89,12 +89,9 @@ int mp_json_open(const char *path, const char *kind, mp_json_loads *read,
     json_decref(object);
     if (!code)
         code = mp_format_describe(path, kind, notes, &info, error);
-    if (!code) {
+    if (!code)
         info.shape = held->shape;
-        return mp_trace_stream_create(&operations, held, &info, stream, error);
-    }
-    held_destroy(held);
-    return code;
+    return mp_trace_stream_create(code, &operations, held, &info, stream, error);
 }
 
 /* ---- values ---- */

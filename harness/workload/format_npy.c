@@ -192,10 +192,6 @@ int mp_format_open_npy(const struct mp_format *format, const char *path, int exp
         code = npy->bytes ? mp_format_describe(path, format->name, "", &info, error)
                           : mp_fail(error, MP_ENOMEM, "%s: no memory for a block", path);
     }
-    if (code) {
-        npy_destroy(npy);
-        return code;
-    }
     info.shape = npy->shape;
-    return mp_trace_stream_create(&operations, npy, &info, stream, error);
+    return mp_trace_stream_create(code, &operations, npy, &info, stream, error);
 }

@@ -393,10 +393,6 @@ int mp_rows_open(struct mp_rows *rows, const char *path, const char *kind,
     if (!code)
         code = mp_format_describe(path, rows->kind, notes, &info, error);
     rows->path = rows->kind = NULL;
-    if (code) {
-        rows_destroy(rows);
-        return code;
-    }
     info.shape = rows->shape;
-    return mp_trace_stream_create(&operations, rows, &info, stream, error);
+    return mp_trace_stream_create(code, &operations, rows, &info, stream, error);
 }

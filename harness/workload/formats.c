@@ -122,12 +122,9 @@ int mp_format_describe(const char *path, const char *kind, const char *notes,
     if (asprintf(&info->source, "%s (%s)", path, kind) < 0)
         info->source = NULL;
     info->notes = strdup(notes);
-    if (info->source && info->notes)
-        return MP_OK;
-    free(info->source);
-    free(info->notes);
-    info->source = info->notes = NULL;
-    return mp_fail(error, MP_ENOMEM, "%s: no memory for its description", path);
+    return info->source && info->notes
+               ? MP_OK
+               : mp_fail(error, MP_ENOMEM, "%s: no memory for its description", path);
 }
 
 /* Takes spaces and a pair of quotes off both ends. */

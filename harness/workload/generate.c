@@ -266,8 +266,7 @@ int mp_generate(const struct mp_generator *kind, const struct mp_generate_option
                                  .notes = calloc(1, 1),
                                  .ragged = kind->options == ragged_options};
     struct generated *own = calloc(1, sizeof *own);
-    if (!own || !info.source || !info.notes) {
-        free(own);
+    if (!own) {
         mp_trace_info_destroy(&info);
         mp_generation_destroy(generation);
         return mp_no_memory(error);
@@ -276,5 +275,6 @@ int mp_generate(const struct mp_generator *kind, const struct mp_generate_option
                               .shape = info.shape,
                               .iteration = options->first_iteration,
                               .end = options->first_iteration + options->iterations};
-    return mp_trace_stream_create(&operations, own, &info, stream, error);
+    int code = info.source && info.notes ? MP_OK : mp_no_memory(error);
+    return mp_trace_stream_create(code, &operations, own, &info, stream, error);
 }

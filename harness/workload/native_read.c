@@ -297,9 +297,7 @@ int mp_trace_open(const char *path, struct mp_trace_stream **stream, struct mp_e
     if (!reader)
         return mp_fail(error, MP_ENOMEM, "no memory for reading %s", path);
     int code = open_file(reader, path, &info, &own);
-    if (!code)
-        return mp_trace_stream_create(&operations, reader, &info, stream, error);
-    mp_trace_info_destroy(&info);
-    destroy(reader);
-    return mp_fail(error, code, "%s", own.text);
+    if (code)
+        mp_fail(error, code, "%s", own.text);
+    return mp_trace_stream_create(code, &operations, reader, &info, stream, error);
 }

@@ -298,10 +298,9 @@ static int describe(const struct reshaped *reshaped, const struct mp_reshape *wa
     info->dense_layers = reshaped->to.layers == reshaped->from.layers ? have->dense_layers : 0;
     info->source = strdup(have->source ? have->source : "");
     info->notes = write_notes(reshaped, wanted, have->notes ? have->notes : "");
-    if (info->source && info->notes)
-        return MP_OK;
-    mp_trace_info_destroy(info);
-    return mp_fail(error, MP_ENOMEM, "no memory for a trace's description");
+    return info->source && info->notes
+               ? MP_OK
+               : mp_fail(error, MP_ENOMEM, "no memory for a trace's description");
 }
 
 static int create_loads(struct reshaped *reshaped, struct mp_error *error) {
@@ -329,8 +328,8 @@ int mp_trace_reshape(struct mp_trace_stream *source, const struct mp_reshape *wa
                      struct mp_trace_stream **stream, struct mp_error *error) {
     static const struct mp_trace_stream_operations operations = {reshaped_next, reshaped_destroy};
     struct reshaped *reshaped = calloc(1, sizeof *reshaped);
-    *stream = NULL;
     if (!reshaped) {
+        *stream = NULL;
         mp_trace_stream_destroy(source);
         return mp_fail(error, MP_ENOMEM, "no memory to reshape a trace");
     }
@@ -342,9 +341,5 @@ int mp_trace_reshape(struct mp_trace_stream *source, const struct mp_reshape *wa
         code = create_loads(reshaped, error);
     if (!code)
         code = describe(reshaped, wanted, &info, error);
-    if (code) {
-        reshaped_destroy(reshaped);
-        return code;
-    }
-    return mp_trace_stream_create(&operations, reshaped, &info, stream, error);
+    return mp_trace_stream_create(code, &operations, reshaped, &info, stream, error);
 }

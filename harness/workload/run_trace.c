@@ -278,9 +278,7 @@ int mp_trace_open_run(struct mp_store *store, const char *database, int64_t run_
     }
     *run = (struct run_trace){.store = store, .database = name, .run_id = run_id};
     int code = open_run(run, &info, &own);
-    if (!code)
-        return mp_trace_stream_create(&operations, run, &info, stream, error);
-    mp_trace_info_destroy(&info);
-    destroy(run);
-    return mp_fail(error, code, "%s", own.text);
+    if (code)
+        mp_fail(error, code, "%s", own.text);
+    return mp_trace_stream_create(code, &operations, run, &info, stream, error);
 }

@@ -43,7 +43,8 @@ static struct mp_trace_stream *open_loads(struct loads *loads) {
         .shape = loads->shape, .source = strdup("memory"), .notes = strdup(""), .ragged = true};
     struct mp_trace_stream *stream;
     loads->next = 0;
-    assert_int_equal(mp_trace_stream_create(&operations, loads, &info, &stream, NULL), MP_OK);
+    assert_int_equal(mp_trace_stream_create(MP_OK, &operations, loads, &info, &stream, NULL),
+                     MP_OK);
     return stream;
 }
 
