@@ -17,7 +17,6 @@ struct mp_other_system {
     const struct mp_what_if *what_if;
     const struct mp_recorded *run;
     struct mp_store *store;
-    const char *database; /* for messages */
     const struct mp_systems *systems;
     struct mp_predict_job job;
     struct mp_setting setting;
@@ -57,7 +56,7 @@ static int read_job(struct mp_other_system *other, struct mp_error *error) {
     if (!*run->job_text)
         return mp_fail(error, MP_ENOTFOUND,
                        "run %lld of %s has no job file, so no sizes to plan by",
-                       (long long)run->run_id, other->database);
+                       (long long)run->run_id, mp_store_path(other->store));
     int code = mp_predict_job_create(&other->job, error);
     if (!code)
         code = mp_yaml_parse(name, run->job_text, strlen(run->job_text), &document, error);
@@ -76,7 +75,7 @@ static int read_job(struct mp_other_system *other, struct mp_error *error) {
 
 static int open_loads(const struct mp_other_system *other, struct mp_trace_stream **stream,
                       struct mp_error *error) {
-    MP_TRY(mp_trace_open_run(other->store, other->database, other->run->run_id, stream, error));
+    MP_TRY(mp_trace_open_run(other->store, other->run->run_id, stream, error));
     mp_trace_allow_ragged(*stream); /* whatever was recorded */
     return MP_OK;
 }
@@ -93,14 +92,14 @@ static int check_shape(const struct mp_other_system *other, struct mp_error *err
     if (layers != shape->layers)
         code =
             mp_fail(error, MP_ENOTFOUND, "run %lld of %s has experts in %d layers and loads in %d",
-                    (long long)run->run_id, other->database, layers, shape->layers);
+                    (long long)run->run_id, mp_store_path(other->store), layers, shape->layers);
     else if (shape->layers != other->setting.layers ||
              shape->experts != other->job.file.job.experts)
         code = mp_fail(error, MP_ENOTFOUND,
                        "run %lld of %s has loads of %d layers and %d experts, its job has %d and "
                        "%d",
-                       (long long)run->run_id, other->database, shape->layers, shape->experts,
-                       other->setting.layers, other->job.file.job.experts);
+                       (long long)run->run_id, mp_store_path(other->store), shape->layers,
+                       shape->experts, other->setting.layers, other->job.file.job.experts);
     mp_trace_stream_destroy(stream);
     return code;
 }
@@ -236,7 +235,7 @@ static int carry_blocks(struct carrying *carrying, struct mp_trace_stream *strea
     if (!code && carrying->met != run->iterations)
         code = mp_fail(carrying->error, MP_ENOTFOUND,
                        "run %lld of %s lacks the loads of %d iterations", (long long)run->run_id,
-                       other->database, run->iterations - carrying->met);
+                       mp_store_path(other->store), run->iterations - carrying->met);
     return code;
 }
 
@@ -368,24 +367,19 @@ static int create(struct mp_other_system *other, struct mp_error *error) {
 }
 
 int mp_other_system_create(const struct mp_what_if *what_if, const struct mp_recorded *recorded,
-                           struct mp_store *store, const char *database,
-                           const struct mp_systems *systems, struct mp_other_system **made,
-                           struct mp_error *error) {
+                           struct mp_store *store, const struct mp_systems *systems,
+                           struct mp_other_system **made, struct mp_error *error) {
     struct mp_other_system *other = calloc(1, sizeof *other);
     *made = NULL;
     if (!other)
         return mp_fail(error, MP_ENOMEM, "no memory to plan run %lld again",
                        (long long)recorded->run_id);
-    *other = (struct mp_other_system){.what_if = what_if,
-                                      .run = recorded,
-                                      .store = store,
-                                      .database = database,
-                                      .systems = systems,
-                                      .bound = NAN};
+    *other = (struct mp_other_system){
+        .what_if = what_if, .run = recorded, .store = store, .systems = systems, .bound = NAN};
     int code = read_job(other, error);
     if (!code && mp_what_if_layers(what_if) == 0)
         code = mp_fail(error, MP_ENOTFOUND, "run %lld of %s has no spans of experts",
-                       (long long)recorded->run_id, database);
+                       (long long)recorded->run_id, mp_store_path(store));
     if (!code) {
         describe_setting(other);
         code = create(other, error);
