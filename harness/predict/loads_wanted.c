@@ -97,7 +97,7 @@ static int open_named(const char *text, const struct mp_trace_wanted *wanted,
     if (mp_trace_names_generator(text))
         return mp_trace_open_named(text, wanted, stream, error);
     if (format)
-        return mp_format_open(format, text, stream, error);
+        return mp_format_open(format, text, 0, stream, error);
     if (strcspn(text, "./") >= length && access(text, F_OK)) { /* a word, and no file's name */
         char word[64];
         snprintf(word, sizeof word, "%.*s", (int)length, text);

@@ -39,9 +39,7 @@ static int read_header(struct npy *npy, char **header, struct mp_error *error) {
     unsigned char start[12];
     size_t got;
     const char *path = mp_input_path(npy->input);
-    int code = mp_input_read(npy->input, start, 8, &got, error);
-    if (code)
-        return code;
+    MP_TRY(mp_input_read(npy->input, start, 8, &got, error));
     if (got < 8 || memcmp(start, "\x93NUMPY", 6) != 0)
         return mp_fail(error, MP_EFORMAT, "%s: not an npy file: it doesn't begin with \\x93NUMPY",
                        path);
@@ -49,8 +47,7 @@ static int read_header(struct npy *npy, char **header, struct mp_error *error) {
         return mp_fail(error, MP_EVERSION, "%s: npy version %d.%d; 1.0, 2.0 and 3.0 are known",
                        path, start[6], start[7]);
     int width = start[6] == 1 ? 2 : 4;
-    if ((code = mp_input_read(npy->input, start, (size_t)width, &got, error)))
-        return code;
+    MP_TRY(mp_input_read(npy->input, start, (size_t)width, &got, error));
     size_t size = (size_t)little_endian(start, width);
     if (got != (size_t)width) /* `size` is nothing */
         return mp_fail(error, MP_EFORMAT, "%s: cut off inside the header", path);
@@ -60,8 +57,7 @@ static int read_header(struct npy *npy, char **header, struct mp_error *error) {
     if (!(*header = calloc(1, size + 1)))
         return mp_fail(error, MP_ENOMEM, "%s: no memory for its header", path);
     size_t length = 0;
-    if ((code = mp_input_read(npy->input, *header, size, &length, error)))
-        return code;
+    MP_TRY(mp_input_read(npy->input, *header, size, &length, error));
     if (length != size)
         return mp_fail(error, MP_EFORMAT, "%s: cut off inside the header", path);
     return MP_OK;

@@ -65,19 +65,18 @@ static int fold_routes(const struct mp_load *from, struct mp_load *to, struct mp
 
 static int reshape_load(struct reshaped *reshaped, const struct mp_load *load,
                         struct mp_error *error) {
-    int code = MP_OK;
     if (reshaped->by_ranks.count) {
-        code = mp_load_reshape_ranks(load, &reshaped->by_ranks, error);
-        if (!code && reshaped->routes)
-            code = fold_routes(load, &reshaped->by_ranks, error);
+        MP_TRY(mp_load_reshape_ranks(load, &reshaped->by_ranks, error));
+        if (reshaped->routes)
+            MP_TRY(fold_routes(load, &reshaped->by_ranks, error));
         load = &reshaped->by_ranks;
     }
-    if (!code && reshaped->by_experts.count) {
-        code = mp_load_reshape_experts(load, reshaped->tilt, &reshaped->by_experts, error);
+    if (reshaped->by_experts.count) {
+        MP_TRY(mp_load_reshape_experts(load, reshaped->tilt, &reshaped->by_experts, error));
         load = &reshaped->by_experts;
     }
     reshaped->made = load;
-    return code;
+    return MP_OK;
 }
 
 /* Says where in the source a step failed. */
@@ -238,15 +237,13 @@ static int find_shape(struct reshaped *reshaped, const struct mp_reshape *wanted
     reshaped->routes = mp_trace_stream_info(reshaped->source)->routes && !reshaped->merges &&
                        reshaped->tokens == 0 && reshaped->to.ranks <= have->ranks &&
                        reshaped->to.experts == have->experts && reshaped->to.layers <= have->layers;
-    int code = check_divides("ranks", have->ranks, reshaped->to.ranks, error);
-    if (!code)
-        code = check_divides("experts", have->experts, reshaped->to.experts, error);
-    if (!code)
-        code = trace_shape_check(&reshaped->to, error);
+    MP_TRY(check_divides("ranks", have->ranks, reshaped->to.ranks, error));
+    MP_TRY(check_divides("experts", have->experts, reshaped->to.experts, error));
+    MP_TRY(trace_shape_check(&reshaped->to, error));
     struct mp_trace_shape between = reshaped->to;
     between.experts = have->experts;
     between.top_k = 0;
-    return code ? code : trace_shape_check(&between, error);
+    return trace_shape_check(&between, error);
 }
 
 /* ---- what was done, in words ---- */
