@@ -205,7 +205,8 @@ static double time_of(struct mp_costs *costs, struct mp_network *network, const 
                    mp_costs_optimizer(costs, mp_costs_block_parameters(costs) * element) +
                    fmax(travel, fmax(most_of(work), even + update));
     for (int way = 0; way < 2; way++)
-        chain += mp_costs_attention(costs, way) + mp_costs_gate(costs, way);
+        chain +=
+            mp_costs_own(costs, MP_PHASE_ATTENTION, way) + mp_costs_own(costs, MP_PHASE_GATE, way);
     return fmax(chain, counts + agree + dense + gates_of(sums, 2 * row, gradient, merged));
 }
 

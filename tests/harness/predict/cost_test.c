@@ -50,21 +50,22 @@ TEST(a_shared_expert_by_hand) {
     job.shared_experts = 2;
     AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
     double n = 32, d = 64, u = 256, residual = moved(3 * 2 * n * d);
-    assert_close(mp_costs_shared(costs, MP_FORWARD),
+    assert_close(mp_costs_own(costs, MP_PHASE_SHARED, MP_FORWARD),
                  product(n, d, u) + moved(2 * 2 * n * u) + product(n, u, d) + residual, 1e-15);
-    assert_close(mp_costs_shared(costs, MP_BACKWARD),
+    assert_close(mp_costs_own(costs, MP_PHASE_SHARED, MP_BACKWARD),
                  product(n, d, u) + product(u, n, d) + moved(3 * 2 * n * u) + product(n, u, d) +
                      product(d, n, u) + residual,
                  1e-15);
-    assert_true(mp_costs_shared(without, MP_FORWARD) == 0);
+    assert_true(mp_costs_own(without, MP_PHASE_SHARED, MP_FORWARD) == 0);
     assert_true(mp_costs_shared_flops(costs) == 4 * d * u);
     assert_true(mp_costs_shared_flops(without) == 0);
     assert_true(mp_costs_block_parameters(costs) == mp_costs_block_parameters(without) + 2 * d * u);
     struct mp_setting setting;
     setting = *mp_costs_setting(costs);
     assert_close(setting.non_moe_seconds,
-                 mp_costs_attention(costs, MP_FORWARD) + mp_costs_gate(costs, MP_FORWARD) +
-                     mp_costs_shared(costs, MP_FORWARD),
+                 mp_costs_own(costs, MP_PHASE_ATTENTION, MP_FORWARD) +
+                     mp_costs_own(costs, MP_PHASE_GATE, MP_FORWARD) +
+                     mp_costs_own(costs, MP_PHASE_SHARED, MP_FORWARD),
                  1e-15);
     struct mp_memory_use use = {.rows = 64, .rows_one_layer = 32};
     struct mp_memory memory, before;
@@ -89,17 +90,17 @@ TEST(attention_by_hand) {
         options.attention = MP_ATTENTION_FULL;
         AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
         double scores = 2e-6 + fmax(4 * n * s * d / peak, (2 * square + rows) / 1e9);
-        assert_close(mp_costs_attention(costs, MP_FORWARD),
+        assert_close(mp_costs_own(costs, MP_PHASE_ATTENTION, MP_FORWARD),
                      around + product(n, d, d + 2 * kv) + scores + moved(2 * square), 1e-15);
         mp_costs_destroy(costs);
 
         options.attention = MP_ATTENTION_FLASH;
         costs = create_costs(cluster, &job, &options);
         scores = 1e-6 + fmax(2 * n * s * d / peak, rows / 1e9);
-        assert_close(mp_costs_attention(costs, MP_FORWARD),
+        assert_close(mp_costs_own(costs, MP_PHASE_ATTENTION, MP_FORWARD),
                      around + product(n, d, d + 2 * kv) + scores, 1e-15);
         scores = 1e-6 + fmax(5 * n * s * d / peak, 2 * rows / 1e9);
-        assert_close(mp_costs_attention(costs, MP_BACKWARD),
+        assert_close(mp_costs_own(costs, MP_PHASE_ATTENTION, MP_BACKWARD),
                      product(n, d, d) + product(d, n, d) + scores + product(n, d + 2 * kv, d) +
                          product(d, n, d + 2 * kv) + moved(4 * 2 * n * d),
                      1e-15);
@@ -130,10 +131,10 @@ TEST(steps_of_serving_by_hand) {
         options.attention = MP_ATTENTION_FLASH;
         AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
         assert_int_equal(mp_costs_tokens(costs), (int)n);
-        assert_close(mp_costs_attention(costs, MP_FORWARD),
+        assert_close(mp_costs_own(costs, MP_PHASE_ATTENTION, MP_FORWARD),
                      around + 1e-6 + fmax(2 * n * (s + 2 * 1000) * d / peak, (rows + cache) / 1e9),
                      1e-15);
-        assert_close(mp_costs_head(costs),
+        assert_close(mp_costs_own(costs, MP_PHASE_HEAD, MP_FORWARD),
                      moved(2 * 2 * 3 * d) + product(3, d, v) + moved(2 * 4 * 3 * v), 1e-15);
         assert_true(mp_costs_table_parameters(costs) == (50 + met + 2) * d);
         assert_true(mp_costs_sizes(costs)->expert_gradient == 0);
@@ -142,7 +143,7 @@ TEST(steps_of_serving_by_hand) {
         mp_costs_destroy(costs);
         options.attention = MP_ATTENTION_FULL;
         costs = create_costs(cluster, &job, &options);
-        assert_close(mp_costs_attention(costs, MP_FORWARD),
+        assert_close(mp_costs_own(costs, MP_PHASE_ATTENTION, MP_FORWARD),
                      around + 2e-6 +
                          fmax(4 * n * met * d / peak, (2 * square + rows + cache) / 1e9) +
                          moved(2 * square),
@@ -164,14 +165,16 @@ TEST(everything_else_by_hand) {
     AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
     double n = 32, d = 64, e = 8, v = 50, norm = 1e-6 + 2 * 2 * n * d / 2e9;
     double back = 1e-6 + 4 * 2 * n * d / 2e9, softmax = 1e-6 + 4 * n * (2 * e + 4) / 2e9;
-    assert_close(mp_costs_gate(costs, MP_FORWARD),
+    assert_close(mp_costs_own(costs, MP_PHASE_GATE, MP_FORWARD),
                  norm + product(n, d, e) + softmax + 1e-6 + 4 * 3 * n * 2 / 2e9, 1e-15);
-    assert_close(mp_costs_gate(costs, MP_BACKWARD),
+    assert_close(mp_costs_own(costs, MP_PHASE_GATE, MP_BACKWARD),
                  1e-6 + 3 * 2 * n * d / 2e9 + softmax + product(n, e, d) + product(d, n, e) + back,
                  1e-15);
-    assert_close(mp_costs_embed(costs, MP_FORWARD), 1e-6 + 3 * 2 * n * d / 2e9, 1e-15);
-    assert_close(mp_costs_embed(costs, MP_BACKWARD), 1e-6 + 3 * 2 * n * d / 2e9, 1e-15);
-    assert_close(mp_costs_head(costs),
+    assert_close(mp_costs_own(costs, MP_PHASE_EMBED, MP_FORWARD), 1e-6 + 3 * 2 * n * d / 2e9,
+                 1e-15);
+    assert_close(mp_costs_own(costs, MP_PHASE_EMBED, MP_BACKWARD), 1e-6 + 3 * 2 * n * d / 2e9,
+                 1e-15);
+    assert_close(mp_costs_own(costs, MP_PHASE_HEAD, MP_FORWARD),
                  norm + product(n, d, v) + 1e-6 + 2 * 4 * n * v / 2e9 + product(n, v, d) +
                      product(d, n, v) + back,
                  1e-15);
@@ -197,7 +200,8 @@ TEST(everything_else_by_hand) {
 
     options.vocabulary = 0;
     costs = create_costs(cluster, &job, &options);
-    assert_true(mp_costs_head(costs) == 0 && mp_costs_embed(costs, MP_FORWARD) == 0);
+    assert_true(mp_costs_own(costs, MP_PHASE_HEAD, MP_FORWARD) == 0 &&
+                mp_costs_own(costs, MP_PHASE_EMBED, MP_FORWARD) == 0);
     assert_true(mp_costs_table_parameters(costs) == 0);
 }
 
@@ -296,10 +300,12 @@ TEST(golden_bits) {
         const char *name;
         double actual, expected;
     } golden[] = {
-        {"attention forward", mp_costs_attention(costs, MP_FORWARD), 0x1.20e7dc4780b51p-13},
-        {"attention backward", mp_costs_attention(costs, MP_BACKWARD), 0x1.019e0b005b048p-12},
-        {"gate forward", mp_costs_gate(costs, MP_FORWARD), 0x1.500275ad9135ep-16},
-        {"gate backward", mp_costs_gate(costs, MP_BACKWARD), 0x1.05eaf7c46afe2p-15},
+        {"attention forward", mp_costs_own(costs, MP_PHASE_ATTENTION, MP_FORWARD),
+         0x1.20e7dc4780b51p-13},
+        {"attention backward", mp_costs_own(costs, MP_PHASE_ATTENTION, MP_BACKWARD),
+         0x1.019e0b005b048p-12},
+        {"gate forward", mp_costs_own(costs, MP_PHASE_GATE, MP_FORWARD), 0x1.500275ad9135ep-16},
+        {"gate backward", mp_costs_own(costs, MP_PHASE_GATE, MP_BACKWARD), 0x1.05eaf7c46afe2p-15},
         {"17 routes forward", mp_costs_expert(costs, 17, MP_FORWARD), 0x1.aff41697cb214p-16},
         {"17 routes backward", mp_costs_expert(costs, 17, MP_BACKWARD), 0x1.6bde815e9973p-15},
         {"3000 routes forward", mp_costs_expert(costs, 3000, MP_FORWARD), 0x1.5d9ca4b7bc6b4p-12},
@@ -317,12 +323,16 @@ TEST(recompute_runs_forward_again) {
     AUTO(costs) struct mp_costs *plain = create_costs(cluster, &job, &options);
     options.recompute = MP_RECOMPUTE_FULL;
     AUTO(costs) struct mp_costs *again = create_costs(cluster, &job, &options);
-    assert_true(mp_costs_attention(again, MP_FORWARD) == mp_costs_attention(plain, MP_FORWARD));
-    assert_close(mp_costs_attention(again, MP_BACKWARD),
-                 mp_costs_attention(plain, MP_BACKWARD) + mp_costs_attention(plain, MP_FORWARD),
+    assert_true(mp_costs_own(again, MP_PHASE_ATTENTION, MP_FORWARD) ==
+                mp_costs_own(plain, MP_PHASE_ATTENTION, MP_FORWARD));
+    assert_close(mp_costs_own(again, MP_PHASE_ATTENTION, MP_BACKWARD),
+                 mp_costs_own(plain, MP_PHASE_ATTENTION, MP_BACKWARD) +
+                     mp_costs_own(plain, MP_PHASE_ATTENTION, MP_FORWARD),
                  1e-15);
-    assert_close(mp_costs_gate(again, MP_BACKWARD),
-                 mp_costs_gate(plain, MP_BACKWARD) + mp_costs_gate(plain, MP_FORWARD), 1e-15);
+    assert_close(mp_costs_own(again, MP_PHASE_GATE, MP_BACKWARD),
+                 mp_costs_own(plain, MP_PHASE_GATE, MP_BACKWARD) +
+                     mp_costs_own(plain, MP_PHASE_GATE, MP_FORWARD),
+                 1e-15);
     assert_close(mp_costs_expert(again, 77, MP_BACKWARD),
                  mp_costs_expert(plain, 77, MP_BACKWARD) + mp_costs_expert(plain, 77, MP_FORWARD),
                  1e-15);
@@ -354,7 +364,9 @@ TEST(planners_are_told) {
     assert_true(memory.limit > memory.total);
     assert_close(setting.copies_memory, memory.limit - memory.total, 0);
     assert_close(setting.non_moe_seconds,
-                 mp_costs_attention(costs, MP_FORWARD) + mp_costs_gate(costs, MP_FORWARD), 0);
+                 mp_costs_own(costs, MP_PHASE_ATTENTION, MP_FORWARD) +
+                     mp_costs_own(costs, MP_PHASE_GATE, MP_FORWARD),
+                 0);
     /* The line goes through one route and the mean number, 32 * 2 * 2 / 8. */
     assert_close(setting.seconds_per_expert + setting.seconds_per_route,
                  mp_costs_expert(costs, 1, MP_FORWARD), 1e-15);
@@ -392,7 +404,7 @@ TEST(parts_of_backward_by_hand) {
         options.recompute = row[i].recompute;
         options.key_value_heads = 2;
         AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
-        double attention = mp_costs_attention(costs, MP_BACKWARD);
+        double attention = mp_costs_own(costs, MP_PHASE_ATTENTION, MP_BACKWARD);
         const double behind[] = {product(64, 32, 64 + 2 * 32) / attention, row[i].experts};
         for (int k = 0; k < 2; k++) {
             enum mp_phase phase = k ? MP_PHASE_EXPERT : MP_PHASE_ATTENTION;

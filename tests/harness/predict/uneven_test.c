@@ -92,14 +92,14 @@ TEST(rows_are_not_columns) {
                             product_back(cluster, m, f, d)),
                      1e-12);
         double norm = moved(4 * n * d), norm_back = moved(8 * n * d);
-        assert_close(1e3 * mp_costs_head(costs),
+        assert_close(1e3 * mp_costs_own(costs, MP_PHASE_HEAD, MP_FORWARD),
                      1e3 * (norm + product(cluster, n, d, v) + moved(8 * n * v) +
                             product_back(cluster, n, d, v) + norm_back),
                      1e-12);
         double softmax = moved(4 * n * (2 * e + 2 * k));
-        assert_close(1e3 * mp_costs_gate(costs, MP_FORWARD),
+        assert_close(1e3 * mp_costs_own(costs, MP_PHASE_GATE, MP_FORWARD),
                      1e3 * (norm + product(cluster, n, d, e) + softmax + moved(12 * n * k)), 1e-12);
-        assert_close(1e3 * mp_costs_gate(costs, MP_BACKWARD),
+        assert_close(1e3 * mp_costs_own(costs, MP_PHASE_GATE, MP_BACKWARD),
                      1e3 * (moved((k + 1) * 2 * n * d) + softmax + product_back(cluster, n, d, e) +
                             norm_back),
                      1e-12);
