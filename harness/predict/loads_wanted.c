@@ -93,12 +93,8 @@ static int open_replay(const struct mp_job *job, const struct mp_trace_wanted *w
 static int open_named(const char *text, const struct mp_trace_wanted *wanted,
                       struct mp_trace_stream **stream, struct mp_error *error) {
     size_t length = strcspn(text, " \t");
-    const char *format = mp_trace_names_generator(text) ? NULL : mp_format_guess(text);
-    if (mp_trace_names_generator(text))
-        return mp_trace_open_named(text, wanted, stream, error);
-    if (format)
-        return mp_format_open(format, text, 0, stream, error);
-    if (strcspn(text, "./") >= length && access(text, F_OK)) { /* a word, and no file's name */
+    bool is_known = mp_trace_names_generator(text) || mp_format_guess(text);
+    if (!is_known && strcspn(text, "./") >= length && access(text, F_OK)) { /* no file's name */
         char word[64];
         snprintf(word, sizeof word, "%.*s", (int)length, text);
         mp_generator_find(word, error);

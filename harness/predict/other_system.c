@@ -50,27 +50,27 @@ static double number_of(const struct mp_other_system *other, const char *name) {
 
 static int read_job(struct mp_other_system *other, struct mp_error *error) {
     const struct mp_recorded *run = other->run;
-    struct mp_yaml *document = NULL;
+    struct mp_yaml *document;
     char name[64];
     snprintf(name, sizeof name, "job of run %lld", (long long)run->run_id);
     if (!*run->job_text)
         return mp_fail(error, MP_ENOTFOUND,
                        "run %lld of %s has no job file, so no sizes to plan by",
                        (long long)run->run_id, mp_store_path(other->store));
-    int code = mp_predict_job_create(&other->job, error);
-    if (!code)
-        code = mp_yaml_parse(name, run->job_text, strlen(run->job_text), &document, error);
-    if (!code)
-        code = mp_predict_job_apply(&other->job, document, name, other->systems, error);
+    MP_TRY(mp_predict_job_create(&other->job, error));
+    MP_TRY(mp_yaml_parse(name, run->job_text, strlen(run->job_text), &document, error));
+    int code = mp_predict_job_apply(&other->job, document, name, other->systems, error);
     mp_yaml_destroy(document);
-    if (!code && !other->job.file.system)
-        code = mp_fail(error, MP_ENOTFOUND, "%s names no system", name);
+    if (code)
+        return code;
+    if (!other->job.file.system)
+        return mp_fail(error, MP_ENOTFOUND, "%s names no system", name);
     if (number_of(other, "expert-shards") > 1) /* its system may have wanted them */
         other->job.file.job.expert_shards = (int)number_of(other, "expert-shards");
     other->job.file.job.inject[0] = '\0';   /* what was put in is part of the recording */
     other->job.file.job.ranks = run->ranks; /* those of a prediction are its cluster's */
     other->job.file.job.ranks_per_node = run->ranks_per_node;
-    return code;
+    return MP_OK;
 }
 
 static int open_loads(const struct mp_other_system *other, struct mp_trace_stream **stream,
@@ -358,6 +358,11 @@ static int find_costs(struct mp_other_system *other, struct mp_error *error) {
 
 static int create(struct mp_other_system *other, struct mp_error *error) {
     const struct mp_predict_job *job = &other->job;
+    MP_TRY(read_job(other, error));
+    if (mp_what_if_layers(other->what_if) == 0)
+        return mp_fail(error, MP_ENOTFOUND, "run %lld of %s has no spans of experts",
+                       (long long)other->run->run_id, mp_store_path(other->store));
+    describe_setting(other);
     bool hides = is_predicted(other) || job->file.job.device == MP_DEVICE_CUDA;
     MP_TRY(check_shape(other, error));
     MP_TRY(allocate(other, error));
@@ -376,14 +381,7 @@ int mp_other_system_create(const struct mp_what_if *what_if, const struct mp_rec
                        (long long)recorded->run_id);
     *other = (struct mp_other_system){
         .what_if = what_if, .run = recorded, .store = store, .systems = systems, .bound = NAN};
-    int code = read_job(other, error);
-    if (!code && mp_what_if_layers(what_if) == 0)
-        code = mp_fail(error, MP_ENOTFOUND, "run %lld of %s has no spans of experts",
-                       (long long)recorded->run_id, mp_store_path(store));
-    if (!code) {
-        describe_setting(other);
-        code = create(other, error);
-    }
+    int code = create(other, error);
     if (code)
         mp_other_system_destroy(other);
     else
@@ -424,14 +422,14 @@ static int choose_system(const struct mp_other_system *other,
     file->system = NULL;
     file->system_options = NULL;
     snprintf(assignment, sizeof assignment, "system=%.100s", request->system);
-    int code = mp_job_set(file, assignment, other->systems, error);
-    if (!code && file->system == own->system && own->system_options)
+    MP_TRY(mp_job_set(file, assignment, other->systems, error));
+    if (file->system == own->system && own->system_options)
         memcpy(file->system_options, own->system_options, own->system->options_size);
     snprintf(owner, sizeof owner, "system %.50s", request->system);
-    for (int i = 0; i < request->options && !code; i++)
-        code = mp_options_set(file->system->options, file->system_options, owner,
-                              request->option[i][0], request->option[i][1], NULL, error);
-    return code;
+    for (int i = 0; i < request->options; i++)
+        MP_TRY(mp_options_set(file->system->options, file->system_options, owner,
+                              request->option[i][0], request->option[i][1], NULL, error));
+    return MP_OK;
 }
 
 /* What the model lacks of the run is added, what it has too much is taken off in proportion. */

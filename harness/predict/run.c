@@ -83,27 +83,23 @@ static int read_iteration(struct reader *reader, int64_t *number, bool *end,
                           struct mp_error *error) {
     const struct mp_trace_block *block;
     int layers = reader->wanted.shape.layers, read = reader->micro_batches * layers;
-    int code = MP_OK;
     for (int i = 0; i < read; i++) {
-        code = mp_trace_next(reader->stream, &block, error);
-        *end = !code && !block; /* between iterations only: streams have whole ones */
-        if (code || *end)
-            return code;
-        if (block->layer == 0 &&
-            (code = predict_loads_check(&reader->wanted, reader->fewer, block, error)))
-            return code;
+        MP_TRY(mp_trace_next(reader->stream, &block, error));
+        *end = !block; /* between iterations only: streams have whole ones */
+        if (*end)
+            return MP_OK;
+        if (block->layer == 0)
+            MP_TRY(predict_loads_check(&reader->wanted, reader->fewer, block, error));
         *number = block->iteration;
-        code = take_block(reader, i, &block->load, error);
-        if (code)
-            return code;
+        MP_TRY(take_block(reader, i, &block->load, error));
     }
     if (*number > INT32_MAX)
         return mp_fail(error, MP_ELIMIT,
                        "loads: iteration %lld: what is recorded has numbers up to %d",
                        (long long)*number, INT32_MAX);
-    for (int i = read; i < reader->blocks && !code; i++)
-        code = take_block(reader, i, &reader->load[i - layers], error);
-    return code;
+    for (int i = read; i < reader->blocks; i++)
+        MP_TRY(take_block(reader, i, &reader->load[i - layers], error));
+    return MP_OK;
 }
 
 /* ---- summary ---- */
@@ -213,14 +209,13 @@ static int run_course(struct course *course, struct mp_error *error) {
         double bound = NAN;
         if (course->signals && *course->signals)
             return mp_fail(error, MP_EINTERRUPTED, "interrupted: the bound is not known");
-        int code = read_iteration(reader, &number, &ended, error);
-        if (!code && !ended && course->bound &&
-            !(code = mp_bound_seconds(course->bound, reader->load, &bound, error)))
-            code = add_time(&course->bounds, bound, error);
-        if (code)
-            return code;
+        MP_TRY(read_iteration(reader, &number, &ended, error));
         if (ended)
             break;
+        if (course->bound) {
+            MP_TRY(mp_bound_seconds(course->bound, reader->load, &bound, error));
+            MP_TRY(add_time(&course->bounds, bound, error));
+        }
         for (int i = 0; i < course->count; i++)
             if (!course->running[i].error->code)
                 step(&course->running[i], reader->load, number, &prediction);

@@ -90,15 +90,6 @@ static void record_assumption(void *context, const char *text) {
     mp_record_text(assumptions->thread, name, text);
 }
 
-/* The job as it is predicted: its experts cut as its system wants them. */
-static int take_shards(struct mp_predict_job *job, const struct mp_cluster *cluster,
-                       struct mp_error *error) {
-    int shards, code = mp_predict_shards(&job->file, cluster, &job->options, &shards, error);
-    if (!code)
-        job->file.job.expert_shards = shards;
-    return code;
-}
-
 static int record_setting(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                           struct mp_record_thread *thread, struct mp_error *error) {
     const struct mp_job *sizes = &job->file.job;
@@ -122,18 +113,15 @@ static int record_run(const struct mp_predict_job *job, const struct mp_cluster 
     mp_record_text(thread, "cluster", job->cluster);
     mp_record_text(thread, "cluster.device", cluster->device ? cluster->device : "");
     mp_record_text(thread, "loads", mp_predict_job_workload(job, text, sizeof text));
-    struct mp_predict_job cut = *job;
-    int code = take_shards(&cut, cluster, error);
-    char *job_text = NULL;
-    if (!code)
-        code = mp_predict_job_text(&cut, true, &job_text, error);
-    if (!code)
-        mp_record_text(thread, "job", job_text);
+    struct mp_predict_job cut = *job; /* as it is predicted: its experts as its system wants them */
+    char *job_text;
+    MP_TRY(
+        mp_predict_shards(&job->file, cluster, &job->options, &cut.file.job.expert_shards, error));
+    MP_TRY(mp_predict_job_text(&cut, true, &job_text, error));
+    mp_record_text(thread, "job", job_text);
     free(job_text);
-    if (!code)
-        code = record_setting(&cut, cluster, thread, error);
-    return code ? code
-                : mp_predict_job_assumptions(job, cluster, record_assumption, &assumptions, error);
+    MP_TRY(record_setting(&cut, cluster, thread, error));
+    return mp_predict_job_assumptions(job, cluster, record_assumption, &assumptions, error);
 }
 
 /* ---- beginning and end ---- */
