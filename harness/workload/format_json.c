@@ -55,8 +55,6 @@ static int held_next(void *self, struct mp_trace_block *block, bool *end, struct
     if (*end)
         return MP_OK;
     block->iteration = held->iteration[held->next / held->shape.layers];
-    block->micro_batch = 0;
-    block->layer = (int)(held->next % held->shape.layers);
     int64_t loads = (int64_t)held->shape.ranks * held->shape.experts;
     memcpy(block->load.count, held->count + held->next * loads,
            (size_t)loads * sizeof *held->count);

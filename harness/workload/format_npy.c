@@ -12,7 +12,6 @@ struct npy {
     struct mp_input *input;
     struct mp_trace_shape shape;
     int64_t iterations;
-    int64_t next;         /* block */
     int width;            /* bytes of a number */
     bool negative;        /* the type has a sign */
     unsigned char *bytes; /* [ranks][experts] numbers */
@@ -135,13 +134,9 @@ static int check_end(struct npy *npy, struct mp_error *error) {
 
 static int npy_next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
     struct npy *npy = self;
-    int layers = npy->shape.layers;
-    *end = npy->next == npy->iterations * layers;
+    *end = block->iteration == npy->iterations;
     if (*end)
         return check_end(npy, error);
-    block->iteration = npy->next / layers;
-    block->micro_batch = 0;
-    block->layer = (int)(npy->next % layers);
     const char *path = mp_input_path(npy->input);
     size_t loads = (size_t)npy->shape.ranks * (size_t)npy->shape.experts;
     size_t size = loads * (size_t)npy->width;
@@ -163,7 +158,6 @@ static int npy_next(void *self, struct mp_trace_block *block, bool *end, struct 
                 i % (size_t)npy->shape.experts, (long long)number, UINT32_MAX);
         block->load.count[i] = (uint32_t)number;
     }
-    npy->next++;
     return MP_OK;
 }
 

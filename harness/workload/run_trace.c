@@ -17,7 +17,7 @@ struct run_trace {
     sqlite3_stmt *choices;    /* likewise, of its tokens; NULL: they were not recorded */
     int32_t *tokens;          /* [ranks] of the layer at hand */
     int64_t iteration;
-    int layer; /* that comes next in it; shape.layers: none */
+    int layer;
 };
 
 static void destroy(void *self) {
@@ -127,22 +127,18 @@ static int read_tokens(struct run_trace *run, struct mp_load *load, struct mp_er
 
 static int next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
     struct run_trace *run = self;
-    if (run->layer == run->shape.layers) {
+    if (block->layer == 0) {
         int code = mp_store_next(run->store, run->iterations, error);
         *end = code == 0;
         if (code != 1)
             return code;
         run->iteration = sqlite3_column_int64(run->iterations, 0);
-        run->layer = 0;
     }
     block->iteration = run->iteration;
-    block->micro_batch = 0;
-    block->layer = run->layer;
+    run->layer = block->layer;
     for (int rank = 0; rank < run->shape.ranks; rank++)
         MP_TRY(read_row(run, rank, block->load.count + (long)rank * run->shape.experts, error));
-    int code = run->choices ? read_tokens(run, &block->load, error) : MP_OK;
-    run->layer++;
-    return code;
+    return run->choices ? read_tokens(run, &block->load, error) : MP_OK;
 }
 
 /* ---- opening ---- */
@@ -239,7 +235,6 @@ static int open_run(struct run_trace *run, struct mp_trace_info *info, struct mp
     MP_TRY(count_left_out(run, info, error));
     MP_TRY(find_choices(run, info, error));
     run->shape = info->shape;
-    run->layer = run->shape.layers;
     const int64_t values[] = {run->run_id, (int64_t)run->shape.ranks * run->shape.layers};
     MP_TRY(mp_store_query(run->store,
                           "SELECT iteration FROM load WHERE run_id = ?1 AND iteration >= 0 "

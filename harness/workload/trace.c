@@ -129,6 +129,7 @@ static int check_tokens(struct mp_trace_stream *stream, struct mp_error *error) 
 /* Fetches a block into the stream, checked. */
 static int advance(struct mp_trace_stream *stream, struct mp_error *error) {
     const struct mp_trace_shape *shape = &stream->info.shape;
+    trace_order_next(&stream->order, shape, &stream->block);
     MP_TRY(stream->operations->next(stream->self, &stream->block, &stream->ended, error));
     if (stream->ended)
         return trace_order_end(&stream->order, shape, MP_EFORMAT, error);

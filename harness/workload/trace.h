@@ -57,8 +57,9 @@ struct mp_trace_block {
 /* A stream being read.  Kinds of sources implement the table; users call the functions below. */
 struct mp_trace_stream;
 struct mp_trace_stream_operations {
-    /* Fills block->load (created with the shape) and the block's numbers.  Returns MP_OK and sets
-     * *end at the end; after an error or the end it is not called again. */
+    /* Fills block->load (created with the shape) and the block's numbers, which are those that come
+     * next in order, of iterations that count from 0, unless it says otherwise.  Returns MP_OK and
+     * sets *end at the end; after an error or the end it is not called again. */
     int (*next)(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error);
     void (*destroy)(void *self);
 };
