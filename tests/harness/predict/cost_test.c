@@ -9,26 +9,26 @@
  * columns matters, too. */
 static const struct device {
     const char *name, *efficiency;
-    bool by_the_root;
-} devices[] = {{"on memory", ALWAYS_HALF, false}, {"on operations", BY_THE_ROOT, true}};
-static bool by_the_root; /* of the device at hand */
+    bool by_roots;
+} devices[] = {{"on memory", ALWAYS_HALF, false}, {"on operations", BY_ROOTS, true}};
+static bool by_roots; /* of the device at hand */
 
 static struct mp_cluster *take_device(const struct device *device, const char *more) {
-    by_the_root = device->by_the_root;
+    by_roots = device->by_roots;
     return device_with(device->efficiency, more);
 }
 
 /* Score products have a share of their own on the one, and that of all products on the other. */
 static const char *attention_of(const struct device *device) {
-    return device->by_the_root ? "" : "  attention: {value: 0.25, source: a test}\n";
+    return device->by_roots ? "" : "  attention: {value: 0.25, source: a test}\n";
 }
 
 static double share(double rows, double width) {
-    return by_the_root ? 1e-4 * sqrt(fmin(rows, 10000) * width) : 0.5;
+    return by_roots ? 1e-4 * sqrt(fmin(rows, 10000)) * pow(width, 0.25) : 0.5;
 }
 
 static double score_peak(double tokens, double head_width) {
-    return 1e12 * (by_the_root ? share(tokens, head_width) : 0.25);
+    return 1e12 * (by_roots ? share(tokens, head_width) : 0.25);
 }
 
 /* Seconds by hand: a product of r x i x c with 2 bytes an element, and elementwise bytes. */
@@ -507,11 +507,17 @@ TEST(planners_are_told_of_nodes) {
     assert_true(setting->knows_messages && setting->message_seconds == 3e-6);
     assert_int_equal(setting->ranks_per_gate, 2);
     assert_true(setting->copies_memory == 1);
+    for (int ranks = 2; ranks > 0; ranks--) { /* of a node; alone they send to others only */
+        cluster->ranks_per_node.value = ranks;
+        mp_costs_destroy(costs);
+        costs = create_costs(cluster, &job, &options);
+        setting = mp_costs_setting(costs);
+        assert_close(setting->bandwidth_in_node, ranks > 1 ? 2 * 300e9 : setting->bandwidth, 0);
+    }
+    cluster->nodes.value = 1;
     mp_costs_destroy(costs);
-
-    cluster->ranks_per_node.value = 1;
     costs = create_costs(cluster, &job, &options);
-    assert_close(mp_costs_setting(costs)->bandwidth_in_node, mp_costs_setting(costs)->bandwidth, 0);
+    assert_true(mp_costs_setting(costs)->bandwidth == 0); /* there is nobody else */
 }
 
 static void refuses(const struct mp_job *job, const struct mp_predict_options *options,
