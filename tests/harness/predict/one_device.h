@@ -7,10 +7,12 @@
 #include "tests/harness/predict/ends.h"
 
 /* What products reach of the peak: half, so that they wait for memory; or a ten-thousandth of the
- * root of rows times the fourth root of width, with which they wait for operations. */
+ * root of rows times the fourth root of width, half of that where they give gradients, with which
+ * they wait for operations. */
 #define ALWAYS_HALF "    tokens: [1]\n    width: [1]\n    share: [[0.5]]\n"
 #define BY_ROOTS                                                                                   \
-    "    tokens: [1, 10000]\n    width: [1, 10000]\n    share: [[0.0001, 0.001], [0.01, 0.1]]\n"
+    "    tokens: [1, 10000]\n    width: [1, 10000]\n    share: [[0.0001, 0.001], [0.01, 0.1]]\n"   \
+    "    backward: [[0.00005, 0.0005], [0.005, 0.05]]\n"
 
 /* One node of two ranks; products reach a share of 1e12 operations/s; 1e9 bytes/s of memory; a
  * microsecond for a launch.  `more` goes into the device: "" or lines of two blanks and a key. */
