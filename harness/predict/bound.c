@@ -300,23 +300,17 @@ static int create(struct mp_bound *bound, const struct mp_cluster *cluster,
                   struct mp_error *error) {
     struct mp_job whole = *job;
     whole.expert_shards = 1;
-    int code =
-        bound->costs ? MP_OK : mp_costs_create(cluster, &whole, options, &bound->own_costs, error);
-    bool is_of_run = bound->costs;
-    bound->costs = is_of_run ? bound->costs : bound->own_costs;
-    bound->rows_of_route =
-        !code && deduplicates(job->exchange) ? 1.0 / mp_costs_top_k(bound->costs) : 1;
-    if (!code)
-        code = mp_network_create(cluster, &bound->network, error);
-    if (!code)
-        code = create_memory(bound, error);
-    if (code)
-        return code;
+    const bool is_of_run = bound->costs;
+    if (!is_of_run) {
+        MP_TRY(mp_costs_create(cluster, &whole, options, &bound->own_costs, error));
+        bound->costs = bound->own_costs;
+    }
+    bound->rows_of_route = deduplicates(job->exchange) ? 1.0 / mp_costs_top_k(bound->costs) : 1;
+    MP_TRY(mp_network_create(cluster, &bound->network, error));
+    MP_TRY(create_memory(bound, error));
     find_shares(bound);
     if (!is_of_run)
-        code = draw_lines(bound, cluster, job, error);
-    if (code)
-        return code;
+        MP_TRY(draw_lines(bound, cluster, job, error));
     find_travel(bound);
     if (!bound->serves)
         find_update(bound, cluster);

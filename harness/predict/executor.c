@@ -242,7 +242,7 @@ static void gather_distinct(struct mp_predictor *predictor, const struct mp_oper
 
 static int work(void *self, const struct mp_operation *operation, struct mp_error *error) {
     struct mp_predictor *predictor = self;
-    int way = operation->direction, code = MP_OK;
+    int way = operation->direction;
     predictor->passes = true;
     switch (operation->kind) {
     case MP_WORK_EMBED:
@@ -256,9 +256,9 @@ static int work(void *self, const struct mp_operation *operation, struct mp_erro
         break;
     case MP_WORK_PERMUTE:
         if (way == MP_BACKWARD)
-            code = mp_predicted_rows_restore(&predictor->rows, &predictor->carrier.late,
+            MP_TRY(mp_predicted_rows_restore(&predictor->rows, &predictor->carrier.late,
                                              predictor->schedule.micro_batch, operation->layer,
-                                             predictor->iteration, error);
+                                             predictor->iteration, error));
         permute(predictor, operation, true);
         if (predictor->rows.distinct && way == MP_FORWARD)
             gather_distinct(predictor, operation);
@@ -279,7 +279,7 @@ static int work(void *self, const struct mp_operation *operation, struct mp_erro
     default:
         mp_timeline_work_each(&predictor->timeline, predictor->holding.optimizer_seconds);
     }
-    return code;
+    return MP_OK;
 }
 
 /* ---- rows on their way ---- */
@@ -539,13 +539,11 @@ static void find_meetings(struct mp_predictor *predictor) {
 int mp_predictor_create_executor(struct mp_predictor *predictor, struct mp_error *error) {
     const struct mp_planner *planner = &predictor->planner;
     struct mp_schedule *schedule = &predictor->schedule;
-    int code = mp_schedule_create(&executor, predictor, &planner->policy, predictor->layers,
-                                  predictor->ranks, schedule, error);
+    MP_TRY(mp_schedule_create(&executor, predictor, &planner->policy, predictor->layers,
+                              predictor->ranks, schedule, error));
     schedule->learns = planner->system->after_step;
     schedule->micro_batches = predictor->options.micro_batches;
     schedule->shares = predictor->job.shared_experts > 0;
-    if (code)
-        return code;
     find_meetings(predictor);
     MP_TAKE(&predictor->memory, predictor->way.dense_number, predictor->layers + 1);
     MP_TAKE(&predictor->memory, predictor->sums.layer_moe, predictor->layers);

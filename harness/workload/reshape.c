@@ -126,21 +126,20 @@ static int sum_iteration(struct reshaped *reshaped, bool *end, struct mp_error *
 /* Brings the load of the wanted layer into `made`. */
 static int find_load(struct reshaped *reshaped, bool *end, struct mp_error *error) {
     const int wanted = source_layer(reshaped, reshaped->next);
-    int code = MP_OK;
     *end = false;
     if (reshaped->merges) {
         if (reshaped->next == 0)
-            code = sum_iteration(reshaped, end, error);
+            MP_TRY(sum_iteration(reshaped, end, error));
         reshaped->made = &reshaped->sum[wanted];
         reshaped->layer = wanted;
-        return code;
+        return MP_OK;
     }
     bool again = reshaped->next > 0 && reshaped->layer == wanted;
-    while (!code && !*end && !again) {
-        code = advance(reshaped, wanted, end, error);
+    while (!*end && !again) {
+        MP_TRY(advance(reshaped, wanted, end, error));
         again = reshaped->layer == wanted;
     }
-    return code;
+    return MP_OK;
 }
 
 static int reshaped_next(void *self, struct mp_trace_block *block, bool *end,
