@@ -522,7 +522,7 @@ TEST(planners_are_told_of_nodes) {
     assert_int_equal(setting->ranks_per_gate, 2);
     assert_true(setting->copies_memory == 1);
     for (int ranks = 2; ranks > 0; ranks--) { /* of a node; alone they send to others only */
-        cluster->ranks_per_node.value = ranks;
+        cluster->ranks_per_node.value = cluster->level[far - 1].span = ranks;
         mp_costs_destroy(costs);
         costs = create_costs(cluster, &job, &options);
         setting = mp_costs_setting(costs);
