@@ -193,7 +193,7 @@ static int open_loads(const struct export_flags *flags, struct mp_store **store,
     const char *database = flags->database ? flags->database : CLI_DATABASE;
     MP_TRY(choose_run(flags, &run_id, error));
     MP_TRY(cli_open_database(database, store, error));
-    return mp_trace_open_run(*store, database, run_id, stream, error);
+    return mp_trace_open_run(*store, run_id, stream, error);
 }
 
 static int write_table(const struct export_flags *flags, struct mp_trace_stream *stream,

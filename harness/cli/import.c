@@ -101,11 +101,9 @@ static int choose_kind(struct import_flags *flags, const char *path, struct mp_e
 static int open_input(const struct import_flags *flags, const char *path,
                       struct mp_trace_stream **stream, struct mp_error *error) {
     int64_t experts = 0;
-    if (flags->model.experts) {
+    if (flags->model.experts)
         MP_TRY(cli_whole("--experts", flags->model.experts, 1, INT32_MAX, &experts, error));
-    }
-    const struct mp_format_options options = {(int)experts};
-    return mp_format_open_with(flags->kind, path, &options, stream, error);
+    return mp_format_open(flags->kind, path, (int)experts, stream, error);
 }
 
 /* --as names a kind. */

@@ -272,8 +272,8 @@ static int add_own(struct answer *answer, struct mp_error *error) {
 static int add_systems(struct answer *answer, const struct mp_systems *systems,
                        const struct request *request, const struct what_if_flags *flags,
                        struct mp_store *store, struct mp_error *error) {
-    MP_TRY(mp_other_system_create(answer->what_if, &answer->recorded, store, flags->database,
-                                  systems, &answer->other, error));
+    MP_TRY(mp_other_system_create(answer->what_if, &answer->recorded, store, systems,
+                                  &answer->other, error));
     MP_TRY(mp_other_system_bound(answer->other, flags->bound, &answer->bound, error));
     MP_TRY(add_own(answer, error));
     for (int i = 0; i < request->count; i++) {
@@ -570,7 +570,7 @@ int cli_what_if(const struct cli_call *call, struct mp_error *error) {
     if (!code)
         code = cli_open_database(given.database, &store, error);
     if (!code)
-        code = mp_recorded_read(store, given.database, run_id, &answer.recorded, error);
+        code = mp_recorded_read(store, run_id, &answer.recorded, error);
     if (!code)
         code = work_out(&answer, call->systems, &given, &request, store, error);
     if (!code)

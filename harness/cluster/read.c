@@ -130,22 +130,18 @@ int mp_cluster_read_table(const struct mp_reading *reading, const struct mp_opti
         {0}};
     struct mp_cluster_efficiency *table = field;
     struct mp_quantity common = {0};
-    int code = mp_options_read(reading, rows, row->name, value, &said);
-    if (code)
-        return code;
+    MP_TRY(mp_options_read(reading, rows, row->name, value, &said));
     memcpy(table->tokens, said.tokens, sizeof said.tokens);
     memcpy(table->width, said.width, sizeof said.width);
     table->rows = said.rows;
     table->columns = said.columns;
     table->directions = said.share[1] ? 2 : 1;
-    code = take_origin(reading, value, row->name, said.origin, &common);
-    if (!code)
-        code = check_axis(reading, value->line, "tokens", table->tokens, table->rows);
-    if (!code)
-        code = check_axis(reading, value->line, "width", table->width, table->columns);
-    for (int direction = 0; direction < table->directions && !code; direction++)
-        code = read_shares(reading, direction, said.share[direction], &common, table);
-    return code;
+    MP_TRY(take_origin(reading, value, row->name, said.origin, &common));
+    MP_TRY(check_axis(reading, value->line, "tokens", table->tokens, table->rows));
+    MP_TRY(check_axis(reading, value->line, "width", table->width, table->columns));
+    for (int direction = 0; direction < table->directions; direction++)
+        MP_TRY(read_shares(reading, direction, said.share[direction], &common, table));
+    return MP_OK;
 }
 
 /* ---- what rows can't say ---- */
@@ -230,15 +226,11 @@ static int check_order(const struct mp_cluster *cluster, int index, struct mp_er
 static int check_levels(struct mp_cluster *cluster, struct mp_error *error) {
     for (int i = 0; i < cluster->levels; i++) {
         struct mp_cluster_level *level = &cluster->level[i];
-        int code = check_keys(cluster, level, error);
-        if (!code)
-            code = read_span(cluster, level, error);
-        if (!code)
-            code = check_order(cluster, i, error);
-        if (!code && i > 0)
-            code = check_ports(cluster, level, error);
-        if (code)
-            return code;
+        MP_TRY(check_keys(cluster, level, error));
+        MP_TRY(read_span(cluster, level, error));
+        MP_TRY(check_order(cluster, i, error));
+        if (i > 0)
+            MP_TRY(check_ports(cluster, level, error));
     }
     const struct mp_cluster_level *last = &cluster->level[cluster->levels - 1];
     if (last->span == 0 ||

@@ -183,9 +183,8 @@ int mp_predict_job_assumptions(const struct mp_predict_job *job, const struct mp
     tell_system(job, has_tokens, &teller);
     teller.efficiency_now = true;
     mp_cluster_each(cluster, tell_quantity, &teller);
-    int code = tell_options(job, &teller, error);
+    MP_TRY(tell_options(job, &teller, error));
     teller.efficiency_now = false;
-    if (!code)
-        mp_cluster_each(cluster, tell_quantity, &teller);
-    return code;
+    mp_cluster_each(cluster, tell_quantity, &teller);
+    return MP_OK;
 }

@@ -24,8 +24,8 @@ struct mp_bound {
     struct mp_costs *costs, *own_costs; /* own: NULL if they are those of a run */
     struct mp_known_bounds *known;      /* borrowed; NULL: none */
     struct mp_network *network;
-    double launch, planning, order[2]; /* seconds of rows in order: of all, and of each */
-    double rows_of_route; /* that cross: 1, or the least that an exchange may send of it */
+    double launch, order[2]; /* seconds of rows in order: of all, and of each */
+    double rows_of_route;    /* that cross: 1, or the least that an exchange may send of it */
     int ranks, places, layers, experts, micro_batches, rounds;
     bool serves, shares;    /* ranks share gates between places */
     bool has_shared_expert; /* that all tokens have */
@@ -300,23 +300,17 @@ static int create(struct mp_bound *bound, const struct mp_cluster *cluster,
                   struct mp_error *error) {
     struct mp_job whole = *job;
     whole.expert_shards = 1;
-    int code =
-        bound->costs ? MP_OK : mp_costs_create(cluster, &whole, options, &bound->own_costs, error);
-    bool is_of_run = bound->costs;
-    bound->costs = is_of_run ? bound->costs : bound->own_costs;
-    bound->rows_of_route =
-        !code && deduplicates(job->exchange) ? 1.0 / mp_costs_top_k(bound->costs) : 1;
-    if (!code)
-        code = mp_network_create(cluster, &bound->network, error);
-    if (!code)
-        code = create_memory(bound, error);
-    if (code)
-        return code;
+    const bool is_of_run = bound->costs;
+    if (!is_of_run) {
+        MP_TRY(mp_costs_create(cluster, &whole, options, &bound->own_costs, error));
+        bound->costs = bound->own_costs;
+    }
+    bound->rows_of_route = deduplicates(job->exchange) ? 1.0 / mp_costs_top_k(bound->costs) : 1;
+    MP_TRY(mp_network_create(cluster, &bound->network, error));
+    MP_TRY(create_memory(bound, error));
     find_shares(bound);
     if (!is_of_run)
-        code = draw_lines(bound, cluster, job, error);
-    if (code)
-        return code;
+        MP_TRY(draw_lines(bound, cluster, job, error));
     find_travel(bound);
     if (!bound->serves)
         find_update(bound, cluster);
@@ -331,7 +325,6 @@ int mp_bound_create_fitted(struct mp_costs *costs, const struct mp_cluster *clus
         return mp_fail(error, MP_ENOMEM, "no memory for a bound");
     *bound = (struct mp_bound){.costs = costs,
                                .launch = cluster->launch.value,
-                               .planning = options->planning,
                                .ranks = mp_cluster_ranks(cluster),
                                .places = count_places(cluster),
                                .layers = job->layers,
@@ -382,8 +375,8 @@ struct own_work {
     bool besides; /* the rank's gates carry nothing for it meanwhile */
 };
 
-/* As it was recorded, or what it takes each rank, or (NULL) all of them. */
-static void add_own(struct mp_bound *bound, struct own_work work, const double each[], double all) {
+/* As it was recorded, or what it takes each rank, or (NULL) what the costs say. */
+static void add_own(struct mp_bound *bound, struct own_work work, const double each[]) {
     const double *recorded =
         mp_costs_recorded(bound->costs, work.phase, (int)work.direction, work.layer);
     int places = bound->places, count = bound->ranks / places;
@@ -391,7 +384,8 @@ static void add_own(struct mp_bound *bound, struct own_work work, const double e
     for (int n = 0; n < places; n++) {
         double mean = 0, least = INFINITY;
         for (int r = n * count; r < (n + 1) * count; r++) {
-            double seconds = each ? each[r] : all;
+            double seconds =
+                each ? each[r] : mp_costs_own(bound->costs, work.phase, (int)work.direction);
             mean += bound->share[r] * seconds;
             least = fmin(least, seconds);
         }
@@ -404,30 +398,30 @@ static void add_own(struct mp_bound *bound, struct own_work work, const double e
 static void add_block(struct mp_bound *bound, struct own_work work) {
     int way = (int)work.direction;
     work.phase = MP_PHASE_GATE;
-    add_own(bound, work, NULL, mp_costs_gate(bound->costs, way));
+    add_own(bound, work, NULL);
     double behind = mp_costs_part(bound->costs, MP_PHASE_ATTENTION, MP_WEIGHT_PRODUCTS);
     struct own_work later = work;
     work.phase = later.phase = MP_PHASE_ATTENTION;
     later.times *= way == MP_BACKWARD ? behind : 0;
     later.besides = false;
     work.times -= later.times;
-    add_own(bound, work, NULL, mp_costs_attention(bound->costs, way));
-    add_own(bound, later, NULL, mp_costs_attention(bound->costs, way));
+    add_own(bound, work, NULL);
+    add_own(bound, later, NULL);
 }
 
 /* Around the experts, there and back. */
 static void add_rows_in_order(struct mp_bound *bound, struct own_work work, bool last_besides) {
     bool forward = work.direction == MP_FORWARD;
     work.phase = forward ? MP_PHASE_DISPATCH : MP_PHASE_COMBINE;
-    add_own(bound, work, bound->each, 0);
+    add_own(bound, work, bound->each);
     struct own_work shared = work;
     shared.phase = MP_PHASE_SHARED;
     shared.besides = false;
     if (bound->has_shared_expert)
-        add_own(bound, shared, NULL, mp_costs_shared(bound->costs, (int)work.direction));
+        add_own(bound, shared, NULL);
     work.phase = forward ? MP_PHASE_COMBINE : MP_PHASE_DISPATCH;
     work.besides = last_besides;
-    add_own(bound, work, bound->each, 0);
+    add_own(bound, work, bound->each);
 }
 
 /* Whether ranks wait for their gates before they go on in a pass, up to its end: those who share
@@ -450,7 +444,7 @@ static void take_layer(struct mp_bound *bound, int layer, const struct mp_load *
         bound->each[r] = order(bound, rows);
     }
     struct own_work work = {layer, MP_PHASE_PLAN, MP_FORWARD, layer, 1, true};
-    add_own(bound, work, NULL, bound->planning);
+    add_own(bound, work, NULL);
     add_rows_in_order(bound, work, waits_in(bound, layer));
     work.layer++;
     if (layer < last)
@@ -473,21 +467,21 @@ static void take_ends(struct mp_bound *bound) {
     const double *gate = mp_costs_recorded(costs, MP_PHASE_GATE, MP_FORWARD, 0);
     for (int r = 0; r < bound->ranks; r++)
         longest = fmax(longest, embed ? embed[r] + attention[r] + gate[r]
-                                      : mp_costs_embed(costs, MP_FORWARD) +
-                                            mp_costs_attention(costs, MP_FORWARD) +
-                                            mp_costs_gate(costs, MP_FORWARD));
+                                      : mp_costs_own(costs, MP_PHASE_EMBED, MP_FORWARD) +
+                                            mp_costs_own(costs, MP_PHASE_ATTENTION, MP_FORWARD) +
+                                            mp_costs_own(costs, MP_PHASE_GATE, MP_FORWARD));
     bound->fixed = bound->fixed_chain + longest;
     struct own_work work = {last, MP_PHASE_EMBED, MP_FORWARD, -1, times - 1, waits_in(bound, last)};
-    add_own(bound, work, NULL, mp_costs_embed(costs, MP_FORWARD));
+    add_own(bound, work, NULL);
     work.layer = 0;
     add_block(bound, work);
     work = (struct own_work){last, MP_PHASE_HEAD, bound->serves ? MP_FORWARD : MP_BACKWARD,
                              -1,   times,         work.besides};
-    add_own(bound, work, NULL, mp_costs_head(costs));
+    add_own(bound, work, NULL);
     if (bound->serves)
         return;
     work.phase = MP_PHASE_EMBED;
-    add_own(bound, work, NULL, mp_costs_embed(costs, MP_BACKWARD));
+    add_own(bound, work, NULL);
     for (int n = 0; n < bound->places; n++) {
         bound->own[last * bound->places + n] += bound->dense_update;
         bound->least[last * bound->places + n] += work.besides ? bound->dense_update : 0;

@@ -119,22 +119,18 @@ static double attention_behind(const struct mp_costs *costs) {
 
 /* ---- gate, embedding, head ---- */
 
-/* Layer norm, product, softmax with the choice of K experts, and the order of routes: per route a
- * choice is read, for every shard its position and the row's token are written. */
-static double gate_forward(const struct mp_costs *costs) {
-    double n = costs->tokens, e = costs->experts;
-    return layer_norm(costs, MP_FORWARD) + product(costs, n, costs->width, e) +
-           elementwise(costs, n * (2 * e + 2 * costs->top_k) * INDEX_BYTES) +
-           elementwise(costs, (1 + 2 * costs->shards) * n * costs->top_k * INDEX_BYTES);
-}
-
-/* The gradients of a token's K C rows are added up; softmax; products; layer norm. */
-static double gate_backward(const struct mp_costs *costs) {
-    double n = costs->tokens, e = costs->experts;
-    return elementwise(costs,
-                       (costs->top_k * costs->shards + 1) * n * costs->width * costs->element) +
-           elementwise(costs, n * (2 * e + 2 * costs->top_k) * INDEX_BYTES) +
-           product_backward(costs, n, costs->width, e) + layer_norm(costs, MP_BACKWARD);
+/* Forward: layer norm, product, softmax with the choice of K experts, and the order of routes: per
+ * route a choice is read, for every shard its position and the row's token are written.  Backward:
+ * the gradients of a token's K C rows are added up; softmax; products; layer norm. */
+static double gate(const struct mp_costs *costs, int direction) {
+    double n = costs->tokens, d = costs->width, e = costs->experts, k = costs->top_k;
+    double norm = layer_norm(costs, direction);
+    double softmax = elementwise(costs, n * (2 * e + 2 * k) * INDEX_BYTES);
+    if (direction == MP_FORWARD)
+        return norm + product(costs, n, d, e) + softmax +
+               elementwise(costs, (1 + 2 * costs->shards) * n * k * INDEX_BYTES);
+    return elementwise(costs, (k * costs->shards + 1) * n * d * costs->element) + softmax +
+           product_backward(costs, n, d, e) + norm;
 }
 
 /* Forward reads a row of either table and writes their sum; backward reads the gradient and adds it
@@ -283,20 +279,22 @@ static void fill_sizes(const struct mp_job *job, struct mp_costs *costs) {
 }
 
 static void fill_seconds(struct mp_costs *costs) {
-    costs->attention[MP_FORWARD] = attention(costs, MP_FORWARD);
-    costs->attention[MP_BACKWARD] = attention(costs, MP_BACKWARD);
-    costs->gate[MP_FORWARD] = gate_forward(costs);
-    costs->gate[MP_BACKWARD] = gate_backward(costs);
-    if (costs->options.recompute == MP_RECOMPUTE_FULL) {
-        costs->attention[MP_BACKWARD] += costs->attention[MP_FORWARD];
-        costs->gate[MP_BACKWARD] += costs->gate[MP_FORWARD];
+    double(*own)[2] = costs->own, residual = 3 * costs->tokens * costs->width * costs->element;
+    for (int way = MP_FORWARD; way <= MP_BACKWARD; way++) {
+        own[MP_PHASE_EMBED][way] = embed(costs);
+        own[MP_PHASE_ATTENTION][way] = attention(costs, way);
+        own[MP_PHASE_GATE][way] = gate(costs, way);
+        own[MP_PHASE_PLAN][way] = costs->options.planning;
+        if (costs->shared_width > 0)
+            own[MP_PHASE_SHARED][way] = expert(costs, costs->tokens, costs->shared_width, way) +
+                                        elementwise(costs, residual);
+        own[MP_PHASE_HEAD][way] = head(costs);
     }
-    for (int way = MP_FORWARD; way <= MP_BACKWARD && costs->shared_width > 0; way++)
-        costs->shared[way] = expert(costs, costs->tokens, costs->shared_width, way) +
-                             elementwise(costs, 3 * costs->tokens * costs->width * costs->element);
-    costs->behind = attention_behind(costs) / costs->attention[MP_BACKWARD];
-    costs->embed[MP_FORWARD] = costs->embed[MP_BACKWARD] = embed(costs);
-    costs->head = head(costs);
+    if (costs->options.recompute == MP_RECOMPUTE_FULL) {
+        own[MP_PHASE_ATTENTION][MP_BACKWARD] += own[MP_PHASE_ATTENTION][MP_FORWARD];
+        own[MP_PHASE_GATE][MP_BACKWARD] += own[MP_PHASE_GATE][MP_FORWARD];
+    }
+    costs->behind = attention_behind(costs) / own[MP_PHASE_ATTENTION][MP_BACKWARD];
 }
 
 /* As the trainer measures an expert (reference/trainer/measure.c): the line through the times of
@@ -340,8 +338,9 @@ static void fill_setting(const struct mp_job *job, struct mp_costs *costs) {
     struct mp_setting *setting = &costs->setting;
     const struct mp_topology topology = mp_cluster_topology(cluster);
     mp_job_setting(job, &costs->sizes, &topology, costs->options.micro_batches, setting);
-    setting->non_moe_seconds =
-        costs->attention[MP_FORWARD] + costs->gate[MP_FORWARD] + costs->shared[MP_FORWARD];
+    setting->non_moe_seconds = costs->own[MP_PHASE_ATTENTION][MP_FORWARD] +
+                               costs->own[MP_PHASE_GATE][MP_FORWARD] +
+                               costs->own[MP_PHASE_SHARED][MP_FORWARD];
     int far = mp_cluster_level_of(cluster, 0, topology.ranks - 1);
     if (topology.ranks > 1)
         setting->bandwidth = broadcast_bandwidth(cluster, far);
@@ -357,19 +356,26 @@ static void fill_setting(const struct mp_job *job, struct mp_costs *costs) {
     mp_job_given_figures(job, &costs->sizes, setting);
 }
 
+static int create(const struct mp_cluster *cluster, const struct mp_job *job,
+                  const struct mp_predict_options *options, const struct mp_fitted *fitted,
+                  struct mp_costs **costs, struct mp_error *error) {
+    struct mp_costs *new = *costs = calloc(1, sizeof *new);
+    if (!new)
+        return mp_fail(error, MP_ENOMEM, "no memory for a job's costs");
+    new->cluster = cluster;
+    new->fitted = fitted;
+    take_options(job, options, new);
+    fill_sizes(job, new);
+    return MP_OK;
+}
+
 int mp_costs_create(const struct mp_cluster *cluster, const struct mp_job *job,
                     const struct mp_predict_options *options, struct mp_costs **costs,
                     struct mp_error *error) {
     MP_TRY(check(cluster, job, options, error));
-    struct mp_costs *new = calloc(1, sizeof *new);
-    if (!new)
-        return mp_fail(error, MP_ENOMEM, "no memory for a job's costs");
-    new->cluster = cluster;
-    take_options(job, options, new);
-    fill_sizes(job, new);
-    fill_seconds(new);
-    fill_setting(job, new);
-    *costs = new;
+    MP_TRY(create(cluster, job, options, NULL, costs, error));
+    fill_seconds(*costs);
+    fill_setting(job, *costs);
     return MP_OK;
 }
 
@@ -377,16 +383,9 @@ int mp_costs_create_fitted(const struct mp_fitted *fitted, const struct mp_clust
                            const struct mp_job *job, const struct mp_predict_options *options,
                            const struct mp_setting *setting, struct mp_costs **costs,
                            struct mp_error *error) {
-    struct mp_costs *new = calloc(1, sizeof *new);
-    if (!new)
-        return mp_fail(error, MP_ENOMEM, "no memory for a job's costs");
-    new->cluster = cluster;
-    take_options(job, options, new);
-    new->fitted = fitted;
-    fill_sizes(job, new);
-    new->sizes.row *= fitted->copies;
-    new->setting = *setting;
-    *costs = new;
+    MP_TRY(create(cluster, job, options, fitted, costs, error));
+    (*costs)->sizes.row *= fitted->copies;
+    (*costs)->setting = *setting;
     return MP_OK;
 }
 
@@ -451,8 +450,8 @@ double mp_costs_table_gradient_bytes(const struct mp_costs *costs) {
 
 /* ---- seconds ---- */
 
-double mp_costs_attention(const struct mp_costs *costs, int direction) {
-    return costs->attention[direction];
+double mp_costs_own(const struct mp_costs *costs, enum mp_phase phase, int direction) {
+    return costs->own[phase][direction];
 }
 
 double mp_costs_part(const struct mp_costs *costs, enum mp_phase phase, enum mp_products products) {
@@ -461,22 +460,6 @@ double mp_costs_part(const struct mp_costs *costs, enum mp_phase phase, enum mp_
     if (phase == MP_PHASE_EXPERT) /* all matrices but the last, whose inputs have gradients, too */
         behind = (matrices - 1) / (matrices * (recomputes ? 3 : 2));
     return products == MP_ALL_PRODUCTS ? 1 : products == MP_WEIGHT_PRODUCTS ? behind : 1 - behind;
-}
-
-double mp_costs_gate(const struct mp_costs *costs, int direction) {
-    return costs->gate[direction];
-}
-
-double mp_costs_shared(const struct mp_costs *costs, int direction) {
-    return costs->shared[direction];
-}
-
-double mp_costs_embed(const struct mp_costs *costs, int direction) {
-    return costs->embed[direction];
-}
-
-double mp_costs_head(const struct mp_costs *costs) {
-    return costs->head;
 }
 
 double mp_costs_permute(const struct mp_costs *costs, int64_t rows) {

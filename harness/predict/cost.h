@@ -74,17 +74,18 @@ int mp_costs_top_k(const struct mp_costs *costs);      /* routes of a token */
 double mp_costs_block_gradient_bytes(const struct mp_costs *costs);
 double mp_costs_table_gradient_bytes(const struct mp_costs *costs);
 
-/* Seconds of one rank and micro-batch; direction MP_FORWARD or MP_BACKWARD (profiler/record); with
- * recompute, backward has the second forward in it (of attention, gate and experts; rows that
- * travel once more are the predictor's).  Phases are cut as the trainer cuts them: the second layer
- * norm and the routes' order belong to the gate, and so does adding up the gradients of a token's
- * returned rows.  Embedding and head take no time without a vocabulary. */
-double mp_costs_attention(const struct mp_costs *costs, int direction);
-double mp_costs_gate(const struct mp_costs *costs, int direction);
-/* The shared expert with its residual; 0 where there is none. */
-double mp_costs_shared(const struct mp_costs *costs, int direction);
-double mp_costs_embed(const struct mp_costs *costs, int direction);
-double mp_costs_head(const struct mp_costs *costs); /* forward and, in training, backward */
+/* Seconds of one rank and micro-batch in a phase of own work that depends on no plan; direction
+ * MP_FORWARD or MP_BACKWARD (profiler/record); with recompute, backward has the second forward in
+ * it (of attention, gate and experts; rows that travel once more are the predictor's).  Phases are
+ * cut as the trainer cuts them: the second layer norm and the routes' order belong to the gate, and
+ * so does adding up the gradients of a token's returned rows.
+ *   EMBED       none without a vocabulary
+ *   ATTENTION, GATE
+ *   PLAN        predict.planning
+ *   SHARED      the shared expert with its residual; 0 where there is none
+ *   HEAD        forward and, in training, backward, whatever the direction; none without a
+ *               vocabulary */
+double mp_costs_own(const struct mp_costs *costs, enum mp_phase phase, int direction);
 /* How much of the time of attention's or experts' backward these products take, 1: all of it.  Of
  * attention it is what the product takes by formula, of experts its share of the operations. */
 double mp_costs_part(const struct mp_costs *costs, enum mp_phase phase, enum mp_products products);

@@ -113,9 +113,9 @@ static void end(void *self, struct mp_scheduled_phase activity) {
 
 /* ---- plans ---- */
 
-/* Own work of a phase: as recorded, or what it takes each rank, or (NULL) all of them. */
+/* Own work of a phase: as recorded, or what it takes each rank, or (NULL) what the costs say. */
 static void work_in(struct mp_predictor *predictor, enum mp_phase phase,
-                    const struct mp_operation *operation, const double each[], double all) {
+                    const struct mp_operation *operation, const double each[]) {
     const double *recorded =
         mp_costs_recorded(predictor->costs, phase, (int)operation->direction, operation->layer);
     double part = mp_costs_part(predictor->costs, phase, operation->products);
@@ -126,7 +126,8 @@ static void work_in(struct mp_predictor *predictor, enum mp_phase phase,
     if (each)
         mp_timeline_work_each(&predictor->timeline, each);
     else
-        mp_timeline_work(&predictor->timeline, part * all);
+        mp_timeline_work(&predictor->timeline,
+                         part * mp_costs_own(predictor->costs, phase, operation->direction));
 }
 
 static int plan_before(struct mp_predictor *predictor, int layer, struct mp_error *error) {
@@ -156,8 +157,7 @@ static int plan_after(struct mp_predictor *predictor, int layer, struct mp_error
     MP_TRY(mp_planner_end_layer(&predictor->planner, layer, load, error));
     mp_late_copies_mark(&carrier->late, predictor->planner.plan);
     if (!predictor->planner.policy.free_transfers)
-        work_in(predictor, MP_PHASE_PLAN, &(struct mp_operation){.layer = layer}, NULL,
-                predictor->options.planning);
+        work_in(predictor, MP_PHASE_PLAN, &(struct mp_operation){.layer = layer}, NULL);
     mp_carrier_fetch(carrier, MP_STAGE_AFTER_GATE, micro_batch == 0, &carrier->late_fetch);
     mp_carrier_gradients(carrier, layer, last);
     mp_holding_count_copies(&predictor->holding, layer);
@@ -210,11 +210,11 @@ static void compute(struct mp_predictor *predictor, const struct mp_operation *o
 
 /* The shared expert, while rows set out. */
 static void share(struct mp_predictor *predictor, const struct mp_operation *operation) {
-    double seconds = mp_costs_shared(predictor->costs, operation->direction);
+    double seconds = mp_costs_own(predictor->costs, MP_PHASE_SHARED, operation->direction);
     for (int r = 0; r < predictor->ranks; r++)
         predictor->seconds[r] = seconds;
     stretch(predictor, layer_of(predictor, operation->layer)->steps, -1, operation->products);
-    work_in(predictor, MP_PHASE_SHARED, operation, predictor->seconds, 0);
+    work_in(predictor, MP_PHASE_SHARED, operation, predictor->seconds);
 }
 
 /* Rows in order at one end of an exchange. */
@@ -227,7 +227,7 @@ static void permute(struct mp_predictor *predictor, const struct mp_operation *o
     for (int r = 0; layer->one_hot > 0 && r < predictor->ranks; r++)
         layer->permute[r] =
             mp_costs_one_hot(predictor->costs, layer->one_hot, phase, operation->direction);
-    work_in(predictor, phase, operation, layer->permute, 0);
+    work_in(predictor, phase, operation, layer->permute);
 }
 
 /* Before rows of tokens set out, all ranks learn how many there are. */
@@ -242,24 +242,23 @@ static void gather_distinct(struct mp_predictor *predictor, const struct mp_oper
 
 static int work(void *self, const struct mp_operation *operation, struct mp_error *error) {
     struct mp_predictor *predictor = self;
-    const struct mp_costs *costs = predictor->costs;
-    int way = operation->direction, code = MP_OK;
+    int way = operation->direction;
     predictor->passes = true;
     switch (operation->kind) {
     case MP_WORK_EMBED:
-        work_in(predictor, MP_PHASE_EMBED, operation, NULL, mp_costs_embed(costs, way));
+        work_in(predictor, MP_PHASE_EMBED, operation, NULL);
         break;
     case MP_WORK_ATTENTION:
-        work_in(predictor, MP_PHASE_ATTENTION, operation, NULL, mp_costs_attention(costs, way));
+        work_in(predictor, MP_PHASE_ATTENTION, operation, NULL);
         break;
     case MP_WORK_GATE:
-        work_in(predictor, MP_PHASE_GATE, operation, NULL, mp_costs_gate(costs, way));
+        work_in(predictor, MP_PHASE_GATE, operation, NULL);
         break;
     case MP_WORK_PERMUTE:
         if (way == MP_BACKWARD)
-            code = mp_predicted_rows_restore(&predictor->rows, &predictor->carrier.late,
+            MP_TRY(mp_predicted_rows_restore(&predictor->rows, &predictor->carrier.late,
                                              predictor->schedule.micro_batch, operation->layer,
-                                             predictor->iteration, error);
+                                             predictor->iteration, error));
         permute(predictor, operation, true);
         if (predictor->rows.distinct && way == MP_FORWARD)
             gather_distinct(predictor, operation);
@@ -275,12 +274,12 @@ static int work(void *self, const struct mp_operation *operation, struct mp_erro
         break;
     case MP_WORK_HEAD:
         mp_holding_count_memory(&predictor->holding);
-        work_in(predictor, MP_PHASE_HEAD, operation, NULL, mp_costs_head(costs));
+        work_in(predictor, MP_PHASE_HEAD, operation, NULL);
         break;
     default:
         mp_timeline_work_each(&predictor->timeline, predictor->holding.optimizer_seconds);
     }
-    return code;
+    return MP_OK;
 }
 
 /* ---- rows on their way ---- */
@@ -540,13 +539,11 @@ static void find_meetings(struct mp_predictor *predictor) {
 int mp_predictor_create_executor(struct mp_predictor *predictor, struct mp_error *error) {
     const struct mp_planner *planner = &predictor->planner;
     struct mp_schedule *schedule = &predictor->schedule;
-    int code = mp_schedule_create(&executor, predictor, &planner->policy, predictor->layers,
-                                  predictor->ranks, schedule, error);
+    MP_TRY(mp_schedule_create(&executor, predictor, &planner->policy, predictor->layers,
+                              predictor->ranks, schedule, error));
     schedule->learns = planner->system->after_step;
     schedule->micro_batches = predictor->options.micro_batches;
     schedule->shares = predictor->job.shared_experts > 0;
-    if (code)
-        return code;
     find_meetings(predictor);
     MP_TAKE(&predictor->memory, predictor->way.dense_number, predictor->layers + 1);
     MP_TAKE(&predictor->memory, predictor->sums.layer_moe, predictor->layers);

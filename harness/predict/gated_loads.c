@@ -28,14 +28,15 @@ static int create_transitions(struct mp_arena *memory, struct mp_gated_loads *lo
 
 int mp_gated_loads_create(struct mp_arena *memory, bool copies, bool transitions,
                           struct mp_gated_loads *loads, struct mp_error *error) {
-    int code = transitions ? create_transitions(memory, loads, error) : MP_OK;
+    if (transitions)
+        MP_TRY(create_transitions(memory, loads, error));
     MP_TAKE(memory, loads->inside, loads->experts);
     if (copies)
         loads->copy = mp_loads_take(memory, loads->layers * loads->micro_batches, loads->ranks,
                                     loads->experts);
     if (loads->micro_batches > 1)
         loads->sums = mp_loads_take(memory, loads->layers, loads->ranks, loads->experts);
-    return code ? code : mp_arena_check(memory, error);
+    return mp_arena_check(memory, error);
 }
 
 /* ---- an iteration ---- */

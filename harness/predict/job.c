@@ -158,7 +158,6 @@ int mp_predict_job_cluster(struct mp_predict_job *job, const char *folder,
     const char *name = job->cluster;
     char path[PATH_SIZE];
     size_t length = strlen(name);
-    int code = MP_OK;
     if (!length)
         return mp_fail(error, MP_EINVAL,
                        "cluster: not given; a prediction needs --cluster with the name of one "
@@ -166,12 +165,10 @@ int mp_predict_job_cluster(struct mp_predict_job *job, const char *folder,
     if (strchr(name, '/') || (length > 5 && !strcmp(name + length - 5, ".yaml")))
         strcpy(path, name); /* both hold MP_TEXT_SIZE */
     else
-        code = find_cluster(name, folder, path, error);
-    struct mp_cluster *read = NULL;
-    if (!code)
-        code = mp_cluster_load(path, &read, error);
-    if (!code)
-        code = change_cluster(read, job->change, error);
+        MP_TRY(find_cluster(name, folder, path, error));
+    struct mp_cluster *read;
+    MP_TRY(mp_cluster_load(path, &read, error));
+    int code = change_cluster(read, job->change, error);
     if (code) {
         mp_cluster_destroy(read);
         return code;
@@ -198,21 +195,18 @@ static int check_inject(const struct mp_predict_job *job, struct mp_error *error
 
 int mp_predict_job_check(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                          struct mp_error *error) {
-    struct mp_costs *costs = NULL;
-    struct mp_trace_stream *stream = NULL;
+    struct mp_costs *costs;
+    struct mp_trace_stream *stream;
     struct mp_error model = {0};
     int checked = mp_job_check_model(&job->file, &model);
-    int code = checked == MP_EREFUSED ? MP_OK : checked;
-    if (code)
-        return mp_fail(error, code, "%s", model.text);
-    code = check_inject(job, error);
-    if (!code)
-        code = mp_costs_create(cluster, &job->file.job, &job->options, &costs, error);
+    if (checked && checked != MP_EREFUSED)
+        return mp_fail(error, checked, "%s", model.text);
+    MP_TRY(check_inject(job, error));
+    MP_TRY(mp_costs_create(cluster, &job->file.job, &job->options, &costs, error));
     mp_costs_destroy(costs);
-    if (!code)
-        code = mp_predict_job_loads(job, cluster, &stream, error);
+    MP_TRY(mp_predict_job_loads(job, cluster, &stream, error));
     mp_trace_stream_destroy(stream);
-    return code || !checked ? code : mp_fail(error, checked, "%s", model.text);
+    return checked ? mp_fail(error, checked, "%s", model.text) : MP_OK;
 }
 
 const char *mp_predict_job_workload(const struct mp_predict_job *job, char *buffer, size_t size) {

@@ -77,17 +77,15 @@ static int open_replay(const struct mp_job *job, const struct mp_trace_wanted *w
     struct mp_trace_info info = {.shape = wanted->shape,
                                  .source = strdup(mp_job_workload(job, workload, sizeof workload)),
                                  .notes = strdup("replayed as the trainer would")};
-    int code = replay && info.source && info.notes ? fill_replay(job, wanted, replay, error)
-                                                   : mp_no_memory(error);
-    if (code) {
+    if (!replay) {
         mp_trace_info_destroy(&info);
-        if (replay)
-            replay_destroy(replay);
-        return code;
+        return mp_no_memory(error);
     }
     replay->shape = wanted->shape;
     replay->iterations = wanted->iterations;
-    return mp_trace_stream_create(&operations, replay, &info, stream, error);
+    int code =
+        info.source && info.notes ? fill_replay(job, wanted, replay, error) : mp_no_memory(error);
+    return mp_trace_stream_create(code, &operations, replay, &info, stream, error);
 }
 
 /* ---- named loads ---- */
@@ -95,12 +93,8 @@ static int open_replay(const struct mp_job *job, const struct mp_trace_wanted *w
 static int open_named(const char *text, const struct mp_trace_wanted *wanted,
                       struct mp_trace_stream **stream, struct mp_error *error) {
     size_t length = strcspn(text, " \t");
-    const char *format = mp_trace_names_generator(text) ? NULL : mp_format_guess(text);
-    if (mp_trace_names_generator(text))
-        return mp_trace_open_named(text, wanted, stream, error);
-    if (format)
-        return mp_format_open(format, text, stream, error);
-    if (strcspn(text, "./") >= length && access(text, F_OK)) { /* a word, and no file's name */
+    bool is_known = mp_trace_names_generator(text) || mp_format_guess(text);
+    if (!is_known && strcspn(text, "./") >= length && access(text, F_OK)) { /* no file's name */
         char word[64];
         snprintf(word, sizeof word, "%.*s", (int)length, text);
         mp_generator_find(word, error);

@@ -17,7 +17,6 @@ struct mp_other_system {
     const struct mp_what_if *what_if;
     const struct mp_recorded *run;
     struct mp_store *store;
-    const char *database; /* for messages */
     const struct mp_systems *systems;
     struct mp_predict_job job;
     struct mp_setting setting;
@@ -51,32 +50,32 @@ static double number_of(const struct mp_other_system *other, const char *name) {
 
 static int read_job(struct mp_other_system *other, struct mp_error *error) {
     const struct mp_recorded *run = other->run;
-    struct mp_yaml *document = NULL;
+    struct mp_yaml *document;
     char name[64];
     snprintf(name, sizeof name, "job of run %lld", (long long)run->run_id);
     if (!*run->job_text)
         return mp_fail(error, MP_ENOTFOUND,
                        "run %lld of %s has no job file, so no sizes to plan by",
-                       (long long)run->run_id, other->database);
-    int code = mp_predict_job_create(&other->job, error);
-    if (!code)
-        code = mp_yaml_parse(name, run->job_text, strlen(run->job_text), &document, error);
-    if (!code)
-        code = mp_predict_job_apply(&other->job, document, name, other->systems, error);
+                       (long long)run->run_id, mp_store_path(other->store));
+    MP_TRY(mp_predict_job_create(&other->job, error));
+    MP_TRY(mp_yaml_parse(name, run->job_text, strlen(run->job_text), &document, error));
+    int code = mp_predict_job_apply(&other->job, document, name, other->systems, error);
     mp_yaml_destroy(document);
-    if (!code && !other->job.file.system)
-        code = mp_fail(error, MP_ENOTFOUND, "%s names no system", name);
+    if (code)
+        return code;
+    if (!other->job.file.system)
+        return mp_fail(error, MP_ENOTFOUND, "%s names no system", name);
     if (number_of(other, "expert-shards") > 1) /* its system may have wanted them */
         other->job.file.job.expert_shards = (int)number_of(other, "expert-shards");
     other->job.file.job.inject[0] = '\0';   /* what was put in is part of the recording */
     other->job.file.job.ranks = run->ranks; /* those of a prediction are its cluster's */
     other->job.file.job.ranks_per_node = run->ranks_per_node;
-    return code;
+    return MP_OK;
 }
 
 static int open_loads(const struct mp_other_system *other, struct mp_trace_stream **stream,
                       struct mp_error *error) {
-    MP_TRY(mp_trace_open_run(other->store, other->database, other->run->run_id, stream, error));
+    MP_TRY(mp_trace_open_run(other->store, other->run->run_id, stream, error));
     mp_trace_allow_ragged(*stream); /* whatever was recorded */
     return MP_OK;
 }
@@ -93,14 +92,14 @@ static int check_shape(const struct mp_other_system *other, struct mp_error *err
     if (layers != shape->layers)
         code =
             mp_fail(error, MP_ENOTFOUND, "run %lld of %s has experts in %d layers and loads in %d",
-                    (long long)run->run_id, other->database, layers, shape->layers);
+                    (long long)run->run_id, mp_store_path(other->store), layers, shape->layers);
     else if (shape->layers != other->setting.layers ||
              shape->experts != other->job.file.job.experts)
         code = mp_fail(error, MP_ENOTFOUND,
                        "run %lld of %s has loads of %d layers and %d experts, its job has %d and "
                        "%d",
-                       (long long)run->run_id, other->database, shape->layers, shape->experts,
-                       other->setting.layers, other->job.file.job.experts);
+                       (long long)run->run_id, mp_store_path(other->store), shape->layers,
+                       shape->experts, other->setting.layers, other->job.file.job.experts);
     mp_trace_stream_destroy(stream);
     return code;
 }
@@ -236,7 +235,7 @@ static int carry_blocks(struct carrying *carrying, struct mp_trace_stream *strea
     if (!code && carrying->met != run->iterations)
         code = mp_fail(carrying->error, MP_ENOTFOUND,
                        "run %lld of %s lacks the loads of %d iterations", (long long)run->run_id,
-                       other->database, run->iterations - carrying->met);
+                       mp_store_path(other->store), run->iterations - carrying->met);
     return code;
 }
 
@@ -359,6 +358,11 @@ static int find_costs(struct mp_other_system *other, struct mp_error *error) {
 
 static int create(struct mp_other_system *other, struct mp_error *error) {
     const struct mp_predict_job *job = &other->job;
+    MP_TRY(read_job(other, error));
+    if (mp_what_if_layers(other->what_if) == 0)
+        return mp_fail(error, MP_ENOTFOUND, "run %lld of %s has no spans of experts",
+                       (long long)other->run->run_id, mp_store_path(other->store));
+    describe_setting(other);
     bool hides = is_predicted(other) || job->file.job.device == MP_DEVICE_CUDA;
     MP_TRY(check_shape(other, error));
     MP_TRY(allocate(other, error));
@@ -368,28 +372,16 @@ static int create(struct mp_other_system *other, struct mp_error *error) {
 }
 
 int mp_other_system_create(const struct mp_what_if *what_if, const struct mp_recorded *recorded,
-                           struct mp_store *store, const char *database,
-                           const struct mp_systems *systems, struct mp_other_system **made,
-                           struct mp_error *error) {
+                           struct mp_store *store, const struct mp_systems *systems,
+                           struct mp_other_system **made, struct mp_error *error) {
     struct mp_other_system *other = calloc(1, sizeof *other);
     *made = NULL;
     if (!other)
         return mp_fail(error, MP_ENOMEM, "no memory to plan run %lld again",
                        (long long)recorded->run_id);
-    *other = (struct mp_other_system){.what_if = what_if,
-                                      .run = recorded,
-                                      .store = store,
-                                      .database = database,
-                                      .systems = systems,
-                                      .bound = NAN};
-    int code = read_job(other, error);
-    if (!code && mp_what_if_layers(what_if) == 0)
-        code = mp_fail(error, MP_ENOTFOUND, "run %lld of %s has no spans of experts",
-                       (long long)recorded->run_id, database);
-    if (!code) {
-        describe_setting(other);
-        code = create(other, error);
-    }
+    *other = (struct mp_other_system){
+        .what_if = what_if, .run = recorded, .store = store, .systems = systems, .bound = NAN};
+    int code = create(other, error);
     if (code)
         mp_other_system_destroy(other);
     else
@@ -430,14 +422,14 @@ static int choose_system(const struct mp_other_system *other,
     file->system = NULL;
     file->system_options = NULL;
     snprintf(assignment, sizeof assignment, "system=%.100s", request->system);
-    int code = mp_job_set(file, assignment, other->systems, error);
-    if (!code && file->system == own->system && own->system_options)
+    MP_TRY(mp_job_set(file, assignment, other->systems, error));
+    if (file->system == own->system && own->system_options)
         memcpy(file->system_options, own->system_options, own->system->options_size);
     snprintf(owner, sizeof owner, "system %.50s", request->system);
-    for (int i = 0; i < request->options && !code; i++)
-        code = mp_options_set(file->system->options, file->system_options, owner,
-                              request->option[i][0], request->option[i][1], NULL, error);
-    return code;
+    for (int i = 0; i < request->options; i++)
+        MP_TRY(mp_options_set(file->system->options, file->system_options, owner,
+                              request->option[i][0], request->option[i][1], NULL, error));
+    return MP_OK;
 }
 
 /* What the model lacks of the run is added, what it has too much is taken off in proportion. */

@@ -18,9 +18,8 @@ struct mp_other_system;
  * until destroy.  MP_ENOTFOUND for a run without its job file, loads, or expert spans; errors of
  * the planner; MP_ENOMEM. */
 int mp_other_system_create(const struct mp_what_if *what_if, const struct mp_recorded *recorded,
-                           struct mp_store *store, const char *database,
-                           const struct mp_systems *systems, struct mp_other_system **other,
-                           struct mp_error *error);
+                           struct mp_store *store, const struct mp_systems *systems,
+                           struct mp_other_system **other, struct mp_error *error);
 void mp_other_system_destroy(struct mp_other_system *other); /* accepts NULL */
 const struct mp_fitted *mp_other_system_fitted(const struct mp_other_system *other);
 /* The run's own, as its job says: reports may call a run of somebody else's program otherwise. */

@@ -43,13 +43,12 @@ static int create_costs(struct mp_predictor *predictor, const struct mp_predicto
     predictor->costs = config->costs;
     if (config->costs)
         return MP_OK;
-    int code = mp_predict_shards(config->job, config->cluster, &predictor->options,
-                                 &predictor->job.expert_shards, error);
-    if (!code)
-        code = mp_costs_create(config->cluster, &predictor->job, &predictor->options,
-                               &predictor->own_costs, error);
+    MP_TRY(mp_predict_shards(config->job, config->cluster, &predictor->options,
+                             &predictor->job.expert_shards, error));
+    MP_TRY(mp_costs_create(config->cluster, &predictor->job, &predictor->options,
+                           &predictor->own_costs, error));
     predictor->costs = predictor->own_costs;
-    return code;
+    return MP_OK;
 }
 
 static int create_loads(struct mp_predictor *predictor, bool is_gated, struct mp_error *error) {

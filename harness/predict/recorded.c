@@ -10,7 +10,6 @@
 /* Who asks what. */
 struct reader {
     struct mp_store *store;
-    const char *database;
     struct mp_recorded *run;
     int rank;  /* that is asked about */
     int at;    /* iteration of the row before */
@@ -19,7 +18,7 @@ struct reader {
 
 static int fail_memory(const struct reader *reader, struct mp_error *error) {
     return mp_fail(error, MP_ENOMEM, "no memory for run %lld of %s", (long long)reader->run->run_id,
-                   reader->database);
+                   mp_store_path(reader->store));
 }
 
 /* Each row of a query whose ?1 is the run and ?2, if it has one, the rank. */
@@ -36,22 +35,10 @@ static int each_row(struct reader *reader, const char *sql, take_row *take,
     return code;
 }
 
-static int take_only_run(struct reader *reader, sqlite3_stmt *row, struct mp_error *error) {
-    int64_t runs = sqlite3_column_int64(row, 0);
-    reader->run->run_id = sqlite3_column_int64(row, 1);
-    return runs == 1
-               ? MP_OK
-               : mp_fail(error, MP_EINVAL,
-                         "%s has %lld runs, and one is asked about: --run names it (moeperf report "
-                         "--db %s --runs lists them)",
-                         reader->database, (long long)runs, reader->database);
-}
-
 static int take_run(struct reader *reader, sqlite3_stmt *row, struct mp_error *error) {
     struct mp_recorded *run = reader->run;
     const char **const text[] = {&run->suite,    &run->job,  &run->system, &run->executor,
                                  &run->workload, &run->gate, &run->model,  &run->job_text};
-    reader->found++;
     run->ranks = sqlite3_column_int(row, 0);
     run->ranks_per_node = sqlite3_column_int(row, 1);
     run->clock_error = 1e-9 * (double)sqlite3_column_int64(row, 10);
@@ -62,27 +49,14 @@ static int take_run(struct reader *reader, sqlite3_stmt *row, struct mp_error *e
     return mp_arena_check(&run->memory, error);
 }
 
-static int read_run(struct reader *reader, struct mp_error *error) {
-    int code = each_row(reader,
-                        "SELECT ranks, ranks_per_node, suite, job, system, executor, workload, "
-                        "gate, model, job_text, (SELECT max(clock_error_ns) FROM rank "
-                        "WHERE rank.run_id = run.run_id) FROM run WHERE run_id = ?1",
-                        take_run, error);
-    return code || reader->found
-               ? code
-               : mp_fail(error, MP_ENOTFOUND,
-                         "%s has no run %lld; moeperf report --db %s --runs lists them",
-                         reader->database, (long long)reader->run->run_id, reader->database);
-}
-
 /* Ranks whose times can't be compared would make waiting look like work. */
 static int take_bad_clock(struct reader *reader, sqlite3_stmt *row, struct mp_error *error) {
     if (reader->run->ranks == 1)
         return MP_OK;
-    return mp_fail(error, MP_ENOTFOUND,
-                   "run %lld of %s has no common clock: rank %d was put on it by %s",
-                   (long long)reader->run->run_id, reader->database, sqlite3_column_int(row, 0),
-                   sqlite3_column_type(row, 1) == SQLITE_NULL ? "nothing" : "its wall clock");
+    return mp_fail(
+        error, MP_ENOTFOUND, "run %lld of %s has no common clock: rank %d was put on it by %s",
+        (long long)reader->run->run_id, mp_store_path(reader->store), sqlite3_column_int(row, 0),
+        sqlite3_column_type(row, 1) == SQLITE_NULL ? "nothing" : "its wall clock");
 }
 
 static int take_iteration(struct reader *reader, sqlite3_stmt *row, struct mp_error *error) {
@@ -155,7 +129,7 @@ static int read_rank(struct reader *reader, struct mp_error *error) {
                     take_bounds, error));
     if (reader->found != run->iterations)
         return mp_fail(error, MP_ENOTFOUND, "run %lld of %s: rank %d has no spans of %d iterations",
-                       (long long)run->run_id, reader->database, reader->rank,
+                       (long long)run->run_id, mp_store_path(reader->store), reader->rank,
                        run->iterations - reader->found);
     MP_TRY(each_row(reader,
                     "SELECT iteration, phase, direction, layer, start_ns, end_ns, "
@@ -166,7 +140,7 @@ static int read_rank(struct reader *reader, struct mp_error *error) {
     if (reader->found == 0)
         return mp_fail(error, MP_ENOTFOUND,
                        "run %lld of %s: rank %d has no spans inside its iterations",
-                       (long long)run->run_id, reader->database, reader->rank);
+                       (long long)run->run_id, mp_store_path(reader->store), reader->rank);
     return MP_OK;
 }
 
@@ -191,9 +165,12 @@ static void shift_times(struct mp_recorded *run) {
 
 static int read_all(struct reader *reader, struct mp_error *error) {
     struct mp_recorded *run = reader->run;
-    if (!run->run_id)
-        MP_TRY(each_row(reader, "SELECT count(*), min(run_id) FROM run", take_only_run, error));
-    MP_TRY(read_run(reader, error));
+    MP_TRY(mp_store_choose_run(reader->store, &run->run_id, error));
+    MP_TRY(each_row(reader,
+                    "SELECT ranks, ranks_per_node, suite, job, system, executor, workload, gate, "
+                    "model, job_text, (SELECT max(clock_error_ns) FROM rank WHERE rank.run_id = "
+                    "run.run_id) FROM run WHERE run_id = ?1",
+                    take_run, error));
     MP_TRY(each_row(reader,
                     "SELECT rank, clock FROM rank WHERE run_id = ?1 AND "
                     "coalesce(clock, 'no clock') IN ('wall clock', 'no clock') ORDER BY rank",
@@ -205,7 +182,7 @@ static int read_all(struct reader *reader, struct mp_error *error) {
     if (run->iterations == 0)
         return mp_fail(error, MP_ENOTFOUND,
                        "run %lld of %s has no steady iteration that every rank recorded",
-                       (long long)run->run_id, reader->database);
+                       (long long)run->run_id, mp_store_path(reader->store));
     MP_TAKE(&run->memory, run->rank, (size_t)run->iterations * (size_t)run->ranks);
     MP_TRY(mp_arena_check(&run->memory, error));
     for (reader->rank = 0; reader->rank < run->ranks; reader->rank++)
@@ -214,9 +191,9 @@ static int read_all(struct reader *reader, struct mp_error *error) {
     return MP_OK;
 }
 
-int mp_recorded_read(struct mp_store *store, const char *database, int64_t run_id,
-                     struct mp_recorded *recorded, struct mp_error *error) {
-    struct reader reader = {.store = store, .database = database, .run = recorded};
+int mp_recorded_read(struct mp_store *store, int64_t run_id, struct mp_recorded *recorded,
+                     struct mp_error *error) {
+    struct reader reader = {.store = store, .run = recorded};
     *recorded = (struct mp_recorded){.run_id = run_id};
     int code = read_all(&reader, error);
     if (code)

@@ -28,11 +28,10 @@ struct mp_recorded {
     struct mp_arena memory; /* of texts and ranks */
 };
 
-/* Reads the steady iterations of a run; `database` is named in messages.  run_id 0: the only run of
- * the database.  MP_EINVAL: run_id 0 and not exactly one run; MP_ENOTFOUND: no such run, or what it
- * lacks: steady iterations, spans, or a common clock of its ranks; MP_EIO, MP_ENOMEM. */
-int mp_recorded_read(struct mp_store *store, const char *database, int64_t run_id,
-                     struct mp_recorded *recorded, struct mp_error *error);
+/* Reads the steady iterations of a run, chosen as by mp_store_choose_run, or what it lacks
+ * (MP_ENOTFOUND): steady iterations, spans, or a common clock of its ranks; MP_EIO, MP_ENOMEM. */
+int mp_recorded_read(struct mp_store *store, int64_t run_id, struct mp_recorded *recorded,
+                     struct mp_error *error);
 void mp_recorded_destroy(struct mp_recorded *recorded); /* accepts a zeroed one */
 
 #endif

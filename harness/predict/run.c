@@ -83,27 +83,23 @@ static int read_iteration(struct reader *reader, int64_t *number, bool *end,
                           struct mp_error *error) {
     const struct mp_trace_block *block;
     int layers = reader->wanted.shape.layers, read = reader->micro_batches * layers;
-    int code = MP_OK;
     for (int i = 0; i < read; i++) {
-        code = mp_trace_next(reader->stream, &block, error);
-        *end = !code && !block; /* between iterations only: streams have whole ones */
-        if (code || *end)
-            return code;
-        if (block->layer == 0 &&
-            (code = predict_loads_check(&reader->wanted, reader->fewer, block, error)))
-            return code;
+        MP_TRY(mp_trace_next(reader->stream, &block, error));
+        *end = !block; /* between iterations only: streams have whole ones */
+        if (*end)
+            return MP_OK;
+        if (block->layer == 0)
+            MP_TRY(predict_loads_check(&reader->wanted, reader->fewer, block, error));
         *number = block->iteration;
-        code = take_block(reader, i, &block->load, error);
-        if (code)
-            return code;
+        MP_TRY(take_block(reader, i, &block->load, error));
     }
     if (*number > INT32_MAX)
         return mp_fail(error, MP_ELIMIT,
                        "loads: iteration %lld: what is recorded has numbers up to %d",
                        (long long)*number, INT32_MAX);
-    for (int i = read; i < reader->blocks && !code; i++)
-        code = take_block(reader, i, &reader->load[i - layers], error);
-    return code;
+    for (int i = read; i < reader->blocks; i++)
+        MP_TRY(take_block(reader, i, &reader->load[i - layers], error));
+    return MP_OK;
 }
 
 /* ---- summary ---- */
@@ -213,14 +209,13 @@ static int run_course(struct course *course, struct mp_error *error) {
         double bound = NAN;
         if (course->signals && *course->signals)
             return mp_fail(error, MP_EINTERRUPTED, "interrupted: the bound is not known");
-        int code = read_iteration(reader, &number, &ended, error);
-        if (!code && !ended && course->bound &&
-            !(code = mp_bound_seconds(course->bound, reader->load, &bound, error)))
-            code = add_time(&course->bounds, bound, error);
-        if (code)
-            return code;
+        MP_TRY(read_iteration(reader, &number, &ended, error));
         if (ended)
             break;
+        if (course->bound) {
+            MP_TRY(mp_bound_seconds(course->bound, reader->load, &bound, error));
+            MP_TRY(add_time(&course->bounds, bound, error));
+        }
         for (int i = 0; i < course->count; i++)
             if (!course->running[i].error->code)
                 step(&course->running[i], reader->load, number, &prediction);
@@ -247,13 +242,37 @@ static void close_course(struct course *course, struct mp_predict_bound *out) {
     close_reader(&course->reader);
 }
 
-static bool wants_bounds(const struct running *running, const struct mp_predict_job *job,
-                         const struct mp_cluster *cluster, const struct mp_predict_watch *watch) {
+static bool wants_bounds(const struct running *running, const struct mp_cluster *cluster,
+                         const struct mp_predict_watch *watch) {
+    const struct mp_predict_job *job = running->job;
     const struct mp_job *sizes = &job->file.job;
     return watch->bounds && !running->error->code &&
            mp_bound_covers(job->file.system, sizes->exchange, false,
                            mp_predictor_shards(running->predictor)) &&
            mp_bound_is_quick(cluster, sizes, sizes->iterations);
+}
+
+/* All of a course whose jobs' loads are those of the first one: `known` may have its bounds, and
+ * `out`, where not NULL, gets them. */
+static int carry_out(struct course *course, const struct mp_predict_job *const job[],
+                     const struct mp_cluster *cluster, const struct mp_predict_sink *sink,
+                     struct mp_prediction_summary *summary[], struct mp_error *failure[],
+                     struct mp_known_bounds *known, struct mp_predict_bound *out,
+                     struct mp_error *error) {
+    struct running *running = course->running;
+    course->iterations = job[0]->file.job.iterations;
+    MP_TRY(open_reader(job[0], cluster, &course->reader, error));
+    for (int i = 0; i < course->count; i++)
+        begin(&running[i], job[i], cluster, sink, summary[i], failure[i]);
+    int code = MP_OK;
+    if (out || (course->watch && wants_bounds(running, cluster, course->watch)))
+        code = mp_known_bounds_take(known, job[0], cluster, &course->bound, error);
+    if (!code && !(course->watch && running->error->code))
+        code = run_course(course, error);
+    for (int i = 0; i < course->count; i++)
+        end(&running[i], !code && !failure[i]->code);
+    close_course(course, code ? NULL : out);
+    return code;
 }
 
 int mp_predict_job_run(const struct mp_predict_job *job, const struct mp_cluster *cluster,
@@ -262,59 +281,30 @@ int mp_predict_job_run(const struct mp_predict_job *job, const struct mp_cluster
     static const struct mp_predict_watch nobody = {0};
     struct mp_error own = {0};
     struct running running;
-    struct course course = {.iterations = job->file.job.iterations,
-                            .running = &running,
-                            .count = 1,
-                            .watch = watch ? watch : &nobody};
+    struct course course = {.running = &running, .count = 1, .watch = watch ? watch : &nobody};
     memset(summary, 0, sizeof *summary);
-    int code = open_reader(job, cluster, &course.reader, error);
-    if (code)
-        return code;
-    begin(&running, job, cluster, sink, summary, &own);
-    if (wants_bounds(&running, job, cluster, course.watch))
-        code = mp_known_bounds_take(course.watch->bounds, job, cluster, &course.bound, error);
-    if (!code && !own.code)
-        code = run_course(&course, error);
-    end(&running, !code && !own.code);
-    close_course(&course, NULL);
+    int code = carry_out(&course, &job, cluster, sink, &summary, &(struct mp_error *){&own},
+                         course.watch->bounds, NULL, error);
     return own.code ? mp_fail(error, own.code, "%s", own.text) : code;
 }
 
 int mp_predict_job_bound(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                          const volatile sig_atomic_t *signals, struct mp_known_bounds *known,
                          struct mp_predict_bound *out, struct mp_error *error) {
-    struct course course = {.iterations = job->file.job.iterations, .signals = signals};
+    struct course course = {.signals = signals};
     *out = (struct mp_predict_bound){0};
-    MP_TRY(open_reader(job, cluster, &course.reader, error));
-    int code = mp_known_bounds_take(known, job, cluster, &course.bound, error);
-    if (!code)
-        code = run_course(&course, error);
-    close_course(&course, code ? NULL : out);
-    return code;
+    return carry_out(&course, &job, cluster, NULL, NULL, NULL, known, out, error);
 }
 
 int mp_predict_jobs_run(const struct mp_predict_job *const job[], int count,
                         const struct mp_cluster *cluster, struct mp_prediction_summary *summary[],
                         struct mp_error *failure[], struct mp_known_bounds *known,
                         struct mp_predict_bound *out, struct mp_error *error) {
-    struct course course = {.iterations = job[0]->file.job.iterations,
-                            .running = calloc((size_t)count, sizeof *course.running),
+    struct course course = {.running = calloc((size_t)count, sizeof *course.running),
                             .count = count};
-    int code = course.running ? open_reader(job[0], cluster, &course.reader, error)
-                              : mp_fail(error, MP_ENOMEM, "no memory for %d predictions", count);
-    if (code) {
-        free(course.running);
-        return code;
-    }
-    for (int i = 0; i < count; i++)
-        begin(&course.running[i], job[i], cluster, NULL, summary[i], failure[i]);
-    if (out)
-        code = mp_known_bounds_take(known, job[0], cluster, &course.bound, error);
-    if (!code)
-        code = run_course(&course, error);
-    for (int i = 0; i < count; i++)
-        end(&course.running[i], !code && !failure[i]->code);
+    int code = course.running
+                   ? carry_out(&course, job, cluster, NULL, summary, failure, known, out, error)
+                   : mp_fail(error, MP_ENOMEM, "no memory for %d predictions", count);
     free(course.running);
-    close_course(&course, code ? NULL : out);
     return code;
 }

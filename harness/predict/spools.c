@@ -3,9 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "reference/base/arena.h"
 #include "reference/trainer/numbers.h"
 #include "reference/trainer/version.h"
 
@@ -22,16 +20,9 @@ struct recorded_rank {
 
 struct mp_predict_spools {
     struct mp_predict_sink sink;
-    int ranks, layers, experts;
+    int ranks;
     int64_t spans;
     struct recorded_rank *rank; /* [ranks] */
-    /* Of the running iteration. */
-    uint32_t *routes, *dropped; /* [ranks][layers][experts] */
-    bool *has_load;             /* [ranks][layers] */
-    bool has_dropped;
-    struct mp_plan_facts *facts; /* [layers] */
-    bool *has_facts;             /* [layers] */
-    struct mp_arena arena;       /* of the tables */
 };
 
 static void take_span(void *context, int rank, enum mp_predict_stream stream,
@@ -44,30 +35,19 @@ static void take_span(void *context, int rank, enum mp_predict_stream stream,
     mp_record_span(recording->rank[rank].stream[stream], &moved);
 }
 
-static size_t place_of(const struct mp_predict_spools *recording, int rank, int layer) {
-    return (size_t)rank * (size_t)recording->layers + (size_t)layer;
-}
-
 static void take_load(void *context, int rank, int64_t iteration, int layer, int experts,
                       const uint32_t routes[], const uint32_t dropped[]) {
-    (void)iteration;
-    struct mp_predict_spools *recording = context;
-    size_t place = place_of(recording, rank, layer), first = place * (size_t)experts;
-    recording->has_load[place] = true;
-    recording->has_dropped |= dropped != NULL;
-    for (int e = 0; e < experts; e++) {
-        recording->routes[first + (size_t)e] += routes[e];
-        recording->dropped[first + (size_t)e] += dropped ? dropped[e] : 0;
-    }
+    const struct mp_predict_spools *recording = context;
+    mp_record_load(recording->rank[rank].stream[MP_STREAM_COMPUTE], iteration, layer, experts,
+                   routes, dropped);
 }
 
 static void take_facts(void *context, int64_t iteration, int layer, const struct mp_plan *plan,
                        const struct mp_plan_facts *facts) {
-    (void)iteration;
+    const struct mp_predict_spools *recording = context;
     (void)plan;
-    struct mp_predict_spools *recording = context;
-    recording->facts[layer] = *facts;
-    recording->has_facts[layer] = true;
+    mp_record_named(recording->rank[0].stream[MP_STREAM_COMPUTE], iteration, layer,
+                    mp_plan_fact_names, facts);
 }
 
 static void take_found(void *context, int64_t iteration, const struct mp_named_number facts[],
@@ -88,15 +68,6 @@ static void record_assumption(void *context, const char *text) {
     char name[48];
     snprintf(name, sizeof name, "assumption.%03d", ++assumptions->count);
     mp_record_text(assumptions->thread, name, text);
-}
-
-/* The job as it is predicted: its experts cut as its system wants them. */
-static int take_shards(struct mp_predict_job *job, const struct mp_cluster *cluster,
-                       struct mp_error *error) {
-    int shards, code = mp_predict_shards(&job->file, cluster, &job->options, &shards, error);
-    if (!code)
-        job->file.job.expert_shards = shards;
-    return code;
 }
 
 static int record_setting(const struct mp_predict_job *job, const struct mp_cluster *cluster,
@@ -122,18 +93,15 @@ static int record_run(const struct mp_predict_job *job, const struct mp_cluster 
     mp_record_text(thread, "cluster", job->cluster);
     mp_record_text(thread, "cluster.device", cluster->device ? cluster->device : "");
     mp_record_text(thread, "loads", mp_predict_job_workload(job, text, sizeof text));
-    struct mp_predict_job cut = *job;
-    int code = take_shards(&cut, cluster, error);
-    char *job_text = NULL;
-    if (!code)
-        code = mp_predict_job_text(&cut, true, &job_text, error);
-    if (!code)
-        mp_record_text(thread, "job", job_text);
+    struct mp_predict_job cut = *job; /* as it is predicted: its experts as its system wants them */
+    char *job_text;
+    MP_TRY(
+        mp_predict_shards(&job->file, cluster, &job->options, &cut.file.job.expert_shards, error));
+    MP_TRY(mp_predict_job_text(&cut, true, &job_text, error));
+    mp_record_text(thread, "job", job_text);
     free(job_text);
-    if (!code)
-        code = record_setting(&cut, cluster, thread, error);
-    return code ? code
-                : mp_predict_job_assumptions(job, cluster, record_assumption, &assumptions, error);
+    MP_TRY(record_setting(&cut, cluster, thread, error));
+    return mp_predict_job_assumptions(job, cluster, record_assumption, &assumptions, error);
 }
 
 /* ---- beginning and end ---- */
@@ -158,27 +126,8 @@ static int open_rank(const char *folder, const struct mp_cluster *cluster, int r
 }
 
 static void destroy(struct mp_predict_spools *recording) {
-    mp_arena_release(&recording->arena);
+    free(recording->rank);
     free(recording);
-}
-
-static struct mp_predict_spools *allocate(int ranks, const struct mp_job *job) {
-    struct mp_predict_spools *made = calloc(1, sizeof *made);
-    size_t layers = (size_t)job->layers, places = (size_t)ranks * layers;
-    size_t counts = places * (size_t)job->experts;
-    if (!made)
-        return NULL;
-    made->ranks = ranks;
-    made->layers = job->layers;
-    made->experts = job->experts;
-    MP_TAKE(&made->arena, made->rank, ranks);
-    MP_TAKE_EACH(&made->arena, counts, made->routes, made->dropped);
-    MP_TAKE(&made->arena, made->has_load, places);
-    MP_TAKE_EACH(&made->arena, layers, made->facts, made->has_facts);
-    if (!made->arena.lacking)
-        return made;
-    destroy(made);
-    return NULL;
 }
 
 int mp_predict_spools_create(const char *folder, const struct mp_predict_job *job,
@@ -190,9 +139,15 @@ int mp_predict_spools_create(const char *folder, const struct mp_predict_job *jo
                        "a database takes the spans of at most %d ranks, and the cluster has %d: "
                        "predict without one",
                        MP_PREDICT_SPOOL_RANKS, ranks);
-    struct mp_predict_spools *made = allocate(ranks, &job->file.job);
-    if (!made)
+    struct mp_predict_spools *made = calloc(1, sizeof *made);
+    struct recorded_rank *rank = calloc((size_t)ranks, sizeof *rank);
+    if (!made || !rank) {
+        free(made);
+        free(rank);
         return mp_fail(error, MP_ENOMEM, "no memory to record %d ranks", ranks);
+    }
+    made->ranks = ranks;
+    made->rank = rank;
     made->sink = (struct mp_predict_sink){made, take_span, take_load, take_facts, take_found};
     for (int r = 0; r < ranks && !code; r++)
         code = open_rank(folder, cluster, r, &made->rank[r], error);
@@ -211,31 +166,6 @@ const struct mp_predict_sink *mp_predict_spools_sink(struct mp_predict_spools *r
 
 /* ---- an iteration ---- */
 
-static void write_loads(struct mp_predict_spools *recording, int64_t iteration) {
-    size_t experts = (size_t)recording->experts;
-    for (int r = 0; r < recording->ranks; r++)
-        for (int l = 0; l < recording->layers; l++) {
-            size_t place = place_of(recording, r, l), first = place * experts;
-            if (!recording->has_load[place])
-                continue;
-            mp_record_load(recording->rank[r].stream[MP_STREAM_COMPUTE], iteration, l,
-                           recording->experts, recording->routes + first,
-                           recording->has_dropped ? recording->dropped + first : NULL);
-            recording->has_load[place] = false;
-            memset(recording->routes + first, 0, experts * sizeof *recording->routes);
-            memset(recording->dropped + first, 0, experts * sizeof *recording->dropped);
-        }
-}
-
-static void write_facts(struct mp_predict_spools *recording, int64_t iteration) {
-    struct mp_record_thread *thread = recording->rank[0].stream[MP_STREAM_COMPUTE];
-    for (int l = 0; l < recording->layers; l++) {
-        if (recording->has_facts[l])
-            mp_record_named(thread, iteration, l, mp_plan_fact_names, &recording->facts[l]);
-        recording->has_facts[l] = false;
-    }
-}
-
 #define OF_PREDICTION(member) offsetof(struct mp_prediction, member)
 static const struct mp_named_number prediction_names[] = {
     {"predicted-seconds", OF_PREDICTION(seconds), MP_NUMBER_DOUBLE},
@@ -250,8 +180,6 @@ static const struct mp_named_number prediction_names[] = {
 
 int mp_predict_spools_step(struct mp_predict_spools *recording,
                            const struct mp_prediction *prediction, struct mp_error *error) {
-    write_loads(recording, prediction->iteration);
-    write_facts(recording, prediction->iteration);
     mp_record_named(recording->rank[0].stream[MP_STREAM_COMPUTE], prediction->iteration, -1,
                     prediction_names, prediction);
     if (!isnan(prediction->bound_seconds))

@@ -347,12 +347,9 @@ int mp_steps_fill(struct mp_steps *steps, struct mp_steps_memory *memory,
             "predict.exchange: by-expert is an order of rows that are sent directly, not "
             "of an exchange that is %s",
             exchange->name);
-    int code = reserve_memory(memory, count, places, ranks, error);
-    int rounds = !code && by_expert ? find_rounds(plan, memory) : hops;
-    if (!code)
-        code = reserve_steps(steps, network, count, trips * count * rounds, ranks, error);
-    if (code)
-        return code;
+    MP_TRY(reserve_memory(memory, count, places, ranks, error));
+    int rounds = by_expert ? find_rounds(plan, memory) : hops;
+    MP_TRY(reserve_steps(steps, network, count, trips * count * rounds, ranks, error));
     steps->steps = count;
     steps->rounds = rounds;
     steps->hops = hops;

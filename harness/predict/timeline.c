@@ -1,5 +1,6 @@
 #include "harness/predict/timeline.h"
 
+#include <math.h>
 #include <string.h>
 
 static inline double larger(double a, double b) {
@@ -134,16 +135,23 @@ static void finish(struct mp_timeline *timeline, int rank, struct mp_background 
     timeline->next[rank]++;
 }
 
-/* Background operations move on a rank's stream until `until`. */
-static void move_on(struct mp_timeline *timeline, int rank, double until) {
-    while (timeline->next[rank] < timeline->issued) {
+/* The operation, up to number `last`, that is next on a rank's stream: it has a part in it; NULL:
+ * none. */
+static struct mp_background *next_of(struct mp_timeline *timeline, int rank, int64_t last) {
+    for (; timeline->next[rank] <= last; timeline->next[rank]++) {
         struct mp_background *background = operation(timeline, timeline->next[rank]);
-        double remaining = background->remaining[rank];
-        if (!(remaining > 0)) { /* no part in it */
-            timeline->next[rank]++;
-            continue;
-        }
-        double start = larger(timeline->comm[rank], background->begin), end = start + remaining;
+        if (background->remaining[rank] > 0)
+            return background;
+    }
+    return NULL;
+}
+
+/* Background operations up to number `last` move on a rank's stream until `until`. */
+static void move_on(struct mp_timeline *timeline, int rank, int64_t last, double until) {
+    struct mp_background *background;
+    while ((background = next_of(timeline, rank, last))) {
+        double start = larger(timeline->comm[rank], background->begin);
+        double end = start + background->remaining[rank];
         if (start >= until)
             return;
         if (end > until) {
@@ -153,20 +161,6 @@ static void move_on(struct mp_timeline *timeline, int rank, double until) {
             return;
         }
         finish(timeline, rank, background, start, end);
-    }
-}
-
-/* Until an operation and all before it have finished. */
-static void move_through(struct mp_timeline *timeline, int rank, int64_t number) {
-    while (timeline->next[rank] <= number) {
-        struct mp_background *background = operation(timeline, timeline->next[rank]);
-        double remaining = background->remaining[rank];
-        if (!(remaining > 0)) {
-            timeline->next[rank]++;
-            continue;
-        }
-        double start = larger(timeline->comm[rank], background->begin);
-        finish(timeline, rank, background, start, start + remaining);
     }
 }
 
@@ -187,7 +181,8 @@ int64_t mp_timeline_start(struct mp_timeline *timeline, struct mp_scheduled_phas
     struct mp_background *background = operation(timeline, timeline->issued);
     double begin = 0, longest = 0, sum = 0;
     for (int r = 0; r < timeline->ranks; r++) {
-        move_through(timeline, r, timeline->issued - timeline->capacity); /* it had this place */
+        /* What had this place. */
+        move_on(timeline, r, timeline->issued - timeline->capacity, INFINITY);
         background->remaining[r] = seconds[r];
         background->finish[r] = 0;
         background->received[r] = received ? received[r] : 0;
@@ -209,7 +204,7 @@ void mp_timeline_wait(struct mp_timeline *timeline, int64_t number) {
     const struct mp_background *background = operation(timeline, number);
     for (int r = 0; r < timeline->ranks; r++) {
         if (background->remaining[r] > 0)
-            move_through(timeline, r, number);
+            move_on(timeline, r, number, INFINITY);
         timeline->ready[r] = background->finish[r];
     }
     go_on_at(timeline, timeline->ready);
@@ -221,21 +216,18 @@ void mp_timeline_wait(struct mp_timeline *timeline, int64_t number) {
  * operation taking its share of the processor while it moves. */
 static double shared_work(struct mp_timeline *timeline, int rank, double work) {
     double time = timeline->clock[rank], overlap = timeline->overlap;
-    move_on(timeline, rank, time);
-    while (timeline->next[rank] < timeline->issued && work > 0) {
-        struct mp_background *background = operation(timeline, timeline->next[rank]);
+    const int64_t last = timeline->issued - 1;
+    struct mp_background *background;
+    move_on(timeline, rank, last, time);
+    while (work > 0 && (background = next_of(timeline, rank, last))) {
         double remaining = background->remaining[rank];
-        if (!(remaining > 0)) {
-            timeline->next[rank]++;
-            continue;
-        }
         double start = larger(larger(timeline->comm[rank], background->begin), time);
         if (start >= time + work)
             break;
         work -= start - time;
         if (work < remaining * overlap) {
             time = start + work / overlap;
-            move_on(timeline, rank, time);
+            move_on(timeline, rank, last, time);
             return time;
         }
         work -= remaining * overlap;
@@ -287,8 +279,7 @@ void mp_timeline_work_each(struct mp_timeline *timeline, const double seconds[])
  * ready[]: or once it is free of earlier ones. */
 static void take_streams(struct mp_timeline *timeline, const double start[], double ready[]) {
     for (int r = 0; r < timeline->ranks; r++) {
-        if (timeline->next[r] < timeline->issued)
-            move_on(timeline, r, start[r]);
+        move_on(timeline, r, timeline->issued - 1, start[r]);
         ready[r] = larger(start[r], timeline->comm[r]);
     }
 }
@@ -342,8 +333,7 @@ void mp_timeline_exchange_start(struct mp_timeline *timeline, struct mp_schedule
             emit_comm(timeline, r, activity, ready[r], done[r], received ? received[r] : 0);
         if (!(done[r] > ready[r]))
             continue;
-        if (timeline->next[r] < timeline->issued)
-            move_on(timeline, r, done[r] - alone[r]);
+        move_on(timeline, r, timeline->issued - 1, done[r] - alone[r]);
         timeline->comm[r] = done[r];
     }
 }

@@ -27,13 +27,12 @@ const uint32_t *mp_record_loads_of(const struct mp_record_loads *loads, int iter
 static int open_source(const struct mp_record_loads_source *source, struct mp_trace_stream **stream,
                        struct mp_error *error) {
     const char *kind = source->kind ? source->kind : mp_format_guess(source->path);
-    const struct mp_format_options options = {source->experts};
     if (!kind)
         return mp_fail(error, MP_EINVAL,
                        "the name of %s does not say what kind of loads it has; --loads-as KIND "
                        "does, moeperf import --help lists the kinds",
                        source->path);
-    MP_TRY(mp_format_open_with(kind, source->path, &options, stream, error));
+    MP_TRY(mp_format_open(kind, source->path, source->experts, stream, error));
     mp_trace_allow_ragged(*stream); /* whatever was counted */
     return MP_OK;
 }

@@ -33,7 +33,7 @@ struct mp_record_loads {
 };
 
 /* Reads the iterations from `first` to `last`.  A source that is damaged or cut gives what is whole
- * in front of that, which is said on `stream`.  Errors: those of mp_format_open_with and
+ * in front of that, which is said on `stream`.  Errors: those of mp_format_open and
  * mp_trace_open; MP_EINVAL for a source of another number of ranks, which its sentence explains, or
  * without any of these iterations; MP_ELIMIT (more than 4 GiB), MP_ENOMEM. */
 int mp_record_loads_read(const struct mp_record_loads_source *source, int ranks, int64_t first,

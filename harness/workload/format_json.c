@@ -28,25 +28,22 @@ static size_t read_more(void *to, size_t size, void *context) {
     return reading->code ? (size_t)-1 : got;
 }
 
-/* Reads an object from a file of at most SIZE_LIMIT bytes (unpacked); json_decref it. */
+/* Reads an object from a file of at most SIZE_LIMIT bytes (unpacked); json_decref what is there,
+ * also after an error. */
 static int read_object(const char *path, json_t **object, struct mp_error *error) {
     struct reading reading = {.path = path, .error = error};
     json_error_t wrong;
-    int code = mp_input_open(path, &reading.input, error);
-    if (code)
-        return code;
+    MP_TRY(mp_input_open(path, &reading.input, error));
     *object = json_load_callback(read_more, &reading, JSON_REJECT_DUPLICATES, &wrong);
     mp_input_destroy(reading.input);
     if (reading.code)
-        code = reading.code;
-    else if (!*object)
-        code = mp_fail(error, MP_EFORMAT, "%s:%d:%d: not valid JSON: %s", path, wrong.line,
+        return reading.code;
+    if (!*object)
+        return mp_fail(error, MP_EFORMAT, "%s:%d:%d: not valid JSON: %s", path, wrong.line,
                        wrong.column, wrong.text);
-    else if (!json_is_object(*object))
-        code = mp_fail(error, MP_EFORMAT, "%s: a JSON array; an object is right", path);
-    if (code)
-        json_decref(*object);
-    return code;
+    return json_is_object(*object)
+               ? MP_OK
+               : mp_fail(error, MP_EFORMAT, "%s: a JSON array; an object is right", path);
 }
 
 /* ---- loads in memory ---- */
@@ -58,8 +55,6 @@ static int held_next(void *self, struct mp_trace_block *block, bool *end, struct
     if (*end)
         return MP_OK;
     block->iteration = held->iteration[held->next / held->shape.layers];
-    block->micro_batch = 0;
-    block->layer = (int)(held->next % held->shape.layers);
     int64_t loads = (int64_t)held->shape.ranks * held->shape.experts;
     memcpy(block->load.count, held->count + held->next * loads,
            (size_t)loads * sizeof *held->count);
@@ -69,11 +64,16 @@ static int held_next(void *self, struct mp_trace_block *block, bool *end, struct
 
 static void held_destroy(void *self) {
     struct mp_held *held = self;
-    if (!held)
-        return;
-    free(held->iteration);
-    free(held->count);
+    mp_arena_release(&held->memory);
     free(held);
+}
+
+int mp_held_take(struct mp_held *held, int64_t iterations, struct mp_error *error) {
+    const struct mp_trace_shape *shape = &held->shape;
+    held->iterations = iterations;
+    MP_TAKE(&held->memory, held->iteration, iterations);
+    MP_TAKE(&held->memory, held->count, iterations * shape->layers * shape->ranks * shape->experts);
+    return mp_arena_check(&held->memory, error);
 }
 
 int mp_json_open(const char *path, const char *kind, mp_json_loads *read,
@@ -82,19 +82,17 @@ int mp_json_open(const char *path, const char *kind, mp_json_loads *read,
     struct mp_trace_info info = {0};
     char notes[MP_JSON_NOTES] = "";
     json_t *object = NULL;
-    MP_TRY(read_object(path, &object, error));
     struct mp_held *held = calloc(1, sizeof *held);
-    int code = held ? read(path, object, held, &info, notes, error)
-                    : mp_fail(error, MP_ENOMEM, "%s: no memory for its loads", path);
+    if (!held)
+        return mp_fail(error, MP_ENOMEM, "%s: no memory for its loads", path);
+    int code = read_object(path, &object, error);
+    if (!code)
+        code = read(path, object, held, &info, notes, error);
     json_decref(object);
     if (!code)
         code = mp_format_describe(path, kind, notes, &info, error);
-    if (!code) {
-        info.shape = held->shape;
-        return mp_trace_stream_create(&operations, held, &info, stream, error);
-    }
-    held_destroy(held);
-    return code;
+    info.shape = held->shape;
+    return mp_trace_stream_create(code, &operations, held, &info, stream, error);
 }
 
 /* ---- values ---- */

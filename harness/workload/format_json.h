@@ -6,15 +6,19 @@
 #include <stdint.h>
 
 #include "harness/workload/trace.h"
+#include "reference/base/arena.h"
 
 /* Loads in memory: one micro-batch, iterations' loads one after the other. */
 struct mp_held {
     int64_t iterations;
-    int64_t *iteration; /* [iterations], owned */
-    uint32_t *count;    /* [iterations][layers][ranks][experts], owned */
+    int64_t *iteration; /* [iterations] */
+    uint32_t *count;    /* [iterations][layers][ranks][experts] */
     int64_t next;       /* block */
     struct mp_trace_shape shape;
+    struct mp_arena memory;
 };
+/* Zeroed loads of the shape.  MP_ENOMEM. */
+int mp_held_take(struct mp_held *held, int64_t iterations, struct mp_error *error);
 
 enum { MP_JSON_NOTES = 200 };
 /* Fills in the loads of a file's object, and what info and its notes say beside the shape. */

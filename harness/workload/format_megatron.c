@@ -124,9 +124,9 @@ static int read_object(struct mp_rows *rows, struct mp_row_source *source, const
     MP_TRY(read_number(source, object, "rank", MP_ROW_NUMBER_LIMIT, &rank, error));
     MP_TRY(read_number(source, object, "num_tokens", LINE_LIMIT, &tokens, error));
     MP_TRY(read_number(source, object, "topk", MP_ROW_NUMBER_LIMIT, &top_k, error));
-    if ((top_k == 0 || (known && top_k != known)))
-        MP_TRY(mp_row_fail(source, error, "topk is %lld; %d, as before, is right", (long long)top_k,
-                           known ? known : 1));
+    if (top_k == 0 || (known && top_k != known))
+        return mp_row_fail(source, error, "topk is %lld; %d, as before, is right", (long long)top_k,
+                           known ? known : 1);
     MP_TRY(read_stage((struct megatron *)rows, source, object, error));
     MP_TRY(read_place(rows, source, object, error));
     source->key[MP_ROW_RANK] = (int)rank;

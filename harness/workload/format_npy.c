@@ -12,7 +12,6 @@ struct npy {
     struct mp_input *input;
     struct mp_trace_shape shape;
     int64_t iterations;
-    int64_t next;         /* block */
     int width;            /* bytes of a number */
     bool negative;        /* the type has a sign */
     unsigned char *bytes; /* [ranks][experts] numbers */
@@ -39,9 +38,7 @@ static int read_header(struct npy *npy, char **header, struct mp_error *error) {
     unsigned char start[12];
     size_t got;
     const char *path = mp_input_path(npy->input);
-    int code = mp_input_read(npy->input, start, 8, &got, error);
-    if (code)
-        return code;
+    MP_TRY(mp_input_read(npy->input, start, 8, &got, error));
     if (got < 8 || memcmp(start, "\x93NUMPY", 6) != 0)
         return mp_fail(error, MP_EFORMAT, "%s: not an npy file: it doesn't begin with \\x93NUMPY",
                        path);
@@ -49,8 +46,7 @@ static int read_header(struct npy *npy, char **header, struct mp_error *error) {
         return mp_fail(error, MP_EVERSION, "%s: npy version %d.%d; 1.0, 2.0 and 3.0 are known",
                        path, start[6], start[7]);
     int width = start[6] == 1 ? 2 : 4;
-    if ((code = mp_input_read(npy->input, start, (size_t)width, &got, error)))
-        return code;
+    MP_TRY(mp_input_read(npy->input, start, (size_t)width, &got, error));
     size_t size = (size_t)little_endian(start, width);
     if (got != (size_t)width) /* `size` is nothing */
         return mp_fail(error, MP_EFORMAT, "%s: cut off inside the header", path);
@@ -60,8 +56,7 @@ static int read_header(struct npy *npy, char **header, struct mp_error *error) {
     if (!(*header = calloc(1, size + 1)))
         return mp_fail(error, MP_ENOMEM, "%s: no memory for its header", path);
     size_t length = 0;
-    if ((code = mp_input_read(npy->input, *header, size, &length, error)))
-        return code;
+    MP_TRY(mp_input_read(npy->input, *header, size, &length, error));
     if (length != size)
         return mp_fail(error, MP_EFORMAT, "%s: cut off inside the header", path);
     return MP_OK;
@@ -139,13 +134,9 @@ static int check_end(struct npy *npy, struct mp_error *error) {
 
 static int npy_next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
     struct npy *npy = self;
-    int layers = npy->shape.layers;
-    *end = npy->next == npy->iterations * layers;
+    *end = block->iteration == npy->iterations;
     if (*end)
         return check_end(npy, error);
-    block->iteration = npy->next / layers;
-    block->micro_batch = 0;
-    block->layer = (int)(npy->next % layers);
     const char *path = mp_input_path(npy->input);
     size_t loads = (size_t)npy->shape.ranks * (size_t)npy->shape.experts;
     size_t size = loads * (size_t)npy->width;
@@ -167,7 +158,6 @@ static int npy_next(void *self, struct mp_trace_block *block, bool *end, struct 
                 i % (size_t)npy->shape.experts, (long long)number, UINT32_MAX);
         block->load.count[i] = (uint32_t)number;
     }
-    npy->next++;
     return MP_OK;
 }
 
@@ -192,10 +182,6 @@ int mp_format_open_npy(const struct mp_format *format, const char *path, int exp
         code = npy->bytes ? mp_format_describe(path, format->name, "", &info, error)
                           : mp_fail(error, MP_ENOMEM, "%s: no memory for a block", path);
     }
-    if (code) {
-        npy_destroy(npy);
-        return code;
-    }
     info.shape = npy->shape;
-    return mp_trace_stream_create(&operations, npy, &info, stream, error);
+    return mp_trace_stream_create(code, &operations, npy, &info, stream, error);
 }

@@ -60,11 +60,9 @@ int mp_row_choices(struct mp_row_source *source, size_t count, struct mp_error *
 
 static int read_row(struct mp_rows *rows, struct mp_row_source *source, struct mp_error *error) {
     char *line;
-    do {
-        int code = mp_input_line(source->input, &line, error);
-        if (code)
-            return code;
-    } while (line && !line[strspn(line, " \t")]);
+    do
+        MP_TRY(mp_input_line(source->input, &line, error));
+    while (line && !line[strspn(line, " \t")]);
     source->ended = !line;
     return line ? rows->reader->line(rows, source, line, error) : MP_OK;
 }
@@ -93,8 +91,8 @@ static int add_file(struct mp_rows *rows, const char *path, struct mp_error *err
         return MP_OK;
     MP_TRY(mp_input_line(source->input, &line, error));
     if (!line)
-        MP_TRY(
-            mp_fail(error, MP_EFORMAT, "%s: an empty file; a header line has to come first", path));
+        return mp_fail(error, MP_EFORMAT, "%s: an empty file; a header line has to come first",
+                       path);
     return rows->reader->head(rows, source, line, error);
 }
 
@@ -151,10 +149,10 @@ static int walk(struct mp_rows *rows,
             MP_TRY(read_row(rows, source, error));
         }
         if (!source->ended && source->iteration < rows->iteration)
-            MP_TRY(mp_row_fail(source, error,
+            return mp_row_fail(source, error,
                                "iteration %lld after iteration %lld; the rows of an iteration have "
                                "to stand together, and iterations to ascend",
-                               (long long)source->iteration, (long long)rows->iteration));
+                               (long long)source->iteration, (long long)rows->iteration);
     }
     return MP_OK;
 }
@@ -277,9 +275,9 @@ static int read_iteration(struct mp_rows *rows, struct mp_error *error) {
         memset(rows->turn, 0, (size_t)shape->layers * (size_t)shape->ranks * sizeof *rows->turn);
     for (size_t i = 0; rows->cell && i < cells; i++)
         rows->cell[i].tokens = 0;
-    int code = walk(rows, place_row, error);
     rows->next = 0;
-    return code ? code : check_whole(rows, error);
+    MP_TRY(walk(rows, place_row, error));
+    return check_whole(rows, error);
 }
 
 static int rows_next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
@@ -349,13 +347,10 @@ static int take_memory(struct mp_rows *rows, struct mp_error *error) {
 
 static int survey(struct mp_rows *rows, struct mp_error *error) {
     struct mp_trace_shape *shape = &rows->shape;
-    int code = begin(rows, error);
-    if (!code && !find_iteration(rows))
-        code = mp_row_fail(&rows->source[0], error, "no row in it; rows have to follow");
-    if (!code)
-        code = walk(rows, survey_row, error);
-    if (code)
-        return code;
+    MP_TRY(begin(rows, error));
+    if (!find_iteration(rows))
+        return mp_row_fail(&rows->source[0], error, "no row in it; rows have to follow");
+    MP_TRY(walk(rows, survey_row, error));
     if (rows->wants_experts && !shape->experts)
         return mp_fail(error, MP_EINVAL,
                        "%s: rows of tokens' experts do not say how many experts there are; the "
@@ -365,15 +360,13 @@ static int survey(struct mp_rows *rows, struct mp_error *error) {
     if (rows->in_turn)
         shape->micro_batches = (int)((count + each - 1) / each);
     rows->blocks = rows->next = 0; /* there is nothing of them yet */
-    if ((code = mp_format_check_shape(rows->path, shape, error)))
-        return code;
+    MP_TRY(mp_format_check_shape(rows->path, shape, error));
     const int blocks = shape->micro_batches * shape->layers;
     rows->places = (int64_t)blocks * shape->ranks * (rows->each_expert ? shape->experts : 1);
-    if ((code = check_places(rows, count, error)))
-        return code;
+    MP_TRY(check_places(rows, count, error));
     rows->blocks = rows->next = blocks;
-    code = take_memory(rows, error);
-    return code ? code : begin(rows, error);
+    MP_TRY(take_memory(rows, error));
+    return begin(rows, error);
 }
 
 int mp_rows_open(struct mp_rows *rows, const char *path, const char *kind,
@@ -393,10 +386,6 @@ int mp_rows_open(struct mp_rows *rows, const char *path, const char *kind,
     if (!code)
         code = mp_format_describe(path, rows->kind, notes, &info, error);
     rows->path = rows->kind = NULL;
-    if (code) {
-        rows_destroy(rows);
-        return code;
-    }
     info.shape = rows->shape;
-    return mp_trace_stream_create(&operations, rows, &info, stream, error);
+    return mp_trace_stream_create(code, &operations, rows, &info, stream, error);
 }

@@ -23,19 +23,14 @@ static int read_layer(const char *path, const char *name, const json_t *slots, c
     char map_name[96];
     snprintf(load_name, sizeof load_name, "%s.latest_expert_load", name);
     snprintf(map_name, sizeof map_name, "%s.physical_to_logical_map", name);
-    int code = mp_json_array(path, slots, load_name, 0, error);
-    if (!code)
-        code = mp_json_array(path, map, map_name, json_array_size(slots), error);
-    if (code)
-        return code;
+    MP_TRY(mp_json_array(path, slots, load_name, 0, error));
+    MP_TRY(mp_json_array(path, map, map_name, json_array_size(slots), error));
     for (size_t i = 0; i < json_array_size(slots); i++) {
-        int64_t load = 0;
-        int64_t expert = 0;
-        if ((code = mp_json_whole(path, json_array_get(slots, i), load_name, layer, i, UINT32_MAX,
-                                  &load, error)) ||
-            (code = mp_json_whole(path, json_array_get(map, i), map_name, layer, i, experts - 1,
-                                  &expert, error)))
-            return code;
+        int64_t load, expert;
+        MP_TRY(mp_json_whole(path, json_array_get(slots, i), load_name, layer, i, UINT32_MAX, &load,
+                             error));
+        MP_TRY(mp_json_whole(path, json_array_get(map, i), map_name, layer, i, experts - 1, &expert,
+                             error));
         if (load > UINT32_MAX - (int64_t)count[expert])
             return mp_fail(error, MP_EFORMAT, "%s: %s[%zu]: expert %lld has more than %u routes",
                            path, load_name, layer, (long long)expert, UINT32_MAX);
@@ -67,48 +62,39 @@ static int read_snapshot(const char *path, const json_t *snapshot, size_t index,
         code = mp_json_array(path, map, "physical_to_logical_map", layers, error);
     if (code)
         return mp_error_prefix(error, "%s", name);
-    for (size_t layer = 0; layer < layers && !code; layer++)
-        code =
-            read_layer(path, name, json_array_get(load, layer), json_array_get(map, layer), layer,
-                       held->shape.experts,
-                       held->count + (index * layers + layer) * (size_t)held->shape.experts, error);
-    return code;
+    for (size_t layer = 0; layer < layers; layer++)
+        MP_TRY(read_layer(path, name, json_array_get(load, layer), json_array_get(map, layer),
+                          layer, held->shape.experts,
+                          held->count + (index * layers + layer) * (size_t)held->shape.experts,
+                          error));
+    return MP_OK;
 }
 
 static int read_loads(const char *path, const json_t *object, struct mp_held *held,
                       struct mp_trace_info *info, char notes[MP_JSON_NOTES],
                       struct mp_error *error) {
     const json_t *snapshots = json_object_get(object, "snapshots");
-    int64_t layers = 0;
-    int64_t experts = 0;
-    int code;
+    int64_t layers = 0, experts = 0;
     (void)info;
     snprintf(notes, MP_JSON_NOTES, "latest loads of each snapshot, sum over all sources");
-    if ((code = read_number(path, object, "num_moe_layers", 65536, &layers, error)) ||
-        (code = read_number(path, object, "num_logical_experts", 65536, &experts, error)) ||
-        (code = mp_json_array(path, snapshots, "snapshots", 0, error)))
-        return code;
+    MP_TRY(read_number(path, object, "num_moe_layers", 65536, &layers, error));
+    MP_TRY(read_number(path, object, "num_logical_experts", 65536, &experts, error));
+    MP_TRY(mp_json_array(path, snapshots, "snapshots", 0, error));
     held->shape = (struct mp_trace_shape){
         .ranks = 1, .experts = (int)experts, .layers = (int)layers, .micro_batches = 1};
-    if ((code = mp_format_check_shape(path, &held->shape, error)))
-        return code;
+    MP_TRY(mp_format_check_shape(path, &held->shape, error));
     /* The first snapshot has to have its layers before memory is asked for all of them. */
     size_t count = json_array_size(snapshots);
     const json_t *load = json_object_get(json_array_get(snapshots, 0), "latest_expert_load");
-    if (load && (code = mp_json_array(path, load, "snapshots[0].latest_expert_load", (size_t)layers,
-                                      error)))
-        return code;
+    if (load)
+        MP_TRY(mp_json_array(path, load, "snapshots[0].latest_expert_load", (size_t)layers, error));
     if (count > ((size_t)1 << 28) / (size_t)(layers * experts))
         return mp_fail(error, MP_ELIMIT, "%s: %zu snapshots of %lld layers are too many", path,
                        count, (long long)layers);
-    held->iterations = (int64_t)count;
-    held->iteration = calloc(count, sizeof *held->iteration);
-    held->count = calloc(count * (size_t)layers, (size_t)experts * sizeof *held->count);
-    if (!held->iteration || !held->count)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for its loads", path);
-    for (size_t i = 0; i < count && !code; i++)
-        code = read_snapshot(path, json_array_get(snapshots, i), i, held, error);
-    return code;
+    MP_TRY(mp_held_take(held, (int64_t)count, error));
+    for (size_t i = 0; i < count; i++)
+        MP_TRY(read_snapshot(path, json_array_get(snapshots, i), i, held, error));
+    return MP_OK;
 }
 
 int mp_format_open_vllm(const struct mp_format *format, const char *path, int experts,

@@ -49,14 +49,8 @@ static int refuse(const char *kind, struct mp_error *error) {
                    kind, nearest->name);
 }
 
-int mp_format_open(const char *kind, const char *path, struct mp_trace_stream **stream,
+int mp_format_open(const char *kind, const char *path, int experts, struct mp_trace_stream **stream,
                    struct mp_error *error) {
-    return mp_format_open_with(kind, path, NULL, stream, error);
-}
-
-int mp_format_open_with(const char *kind, const char *path, const struct mp_format_options *options,
-                        struct mp_trace_stream **stream, struct mp_error *error) {
-    const int experts = options ? options->experts : 0;
     if (experts < 0 || experts > AXIS_LIMIT)
         return mp_fail(error, MP_EINVAL, "%s: %d experts; 1 to %d are right", path, experts,
                        AXIS_LIMIT);
@@ -122,12 +116,9 @@ int mp_format_describe(const char *path, const char *kind, const char *notes,
     if (asprintf(&info->source, "%s (%s)", path, kind) < 0)
         info->source = NULL;
     info->notes = strdup(notes);
-    if (info->source && info->notes)
-        return MP_OK;
-    free(info->source);
-    free(info->notes);
-    info->source = info->notes = NULL;
-    return mp_fail(error, MP_ENOMEM, "%s: no memory for its description", path);
+    return info->source && info->notes
+               ? MP_OK
+               : mp_fail(error, MP_ENOMEM, "%s: no memory for its description", path);
 }
 
 /* Takes spaces and a pair of quotes off both ends. */

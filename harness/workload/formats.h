@@ -23,21 +23,13 @@ struct mp_format {
 /* Ends with a NULL name. */
 extern const struct mp_format mp_formats[];
 
-/* Opens `path` as `kind`, a name of the table.  What a format lacks is in the info's notes. Errors:
- * MP_EINVAL (unknown kind; the text names the nearest), MP_ENOTFOUND, MP_EIO, MP_EFORMAT (later
- * also from mp_trace_next), MP_ELIMIT (larger than the reader's limits), MP_ENOMEM. */
-int mp_format_open(const char *kind, const char *path, struct mp_trace_stream **stream,
+/* Opens `path` as `kind`, a name of the table.  `experts` of every layer are needed where the
+ * format takes_experts, 0 elsewhere.  What a format lacks is in the info's notes.  Errors:
+ * MP_EINVAL (unknown kind, of which the text names the nearest; experts), MP_ENOTFOUND, MP_EIO,
+ * MP_EFORMAT (later also from mp_trace_next), MP_ELIMIT (larger than the reader's limits),
+ * MP_ENOMEM. */
+int mp_format_open(const char *kind, const char *path, int experts, struct mp_trace_stream **stream,
                    struct mp_error *error);
-
-/* What a file of some formats does not say of itself. */
-struct mp_format_options {
-    int experts; /* megatron, megatron-tokens, csv-tokens: of every layer; needed there, 0 elsewhere
-                  */
-};
-/* The same with options (NULL: none).  MP_EINVAL also for one that is missing, or not for `kind`.
- */
-int mp_format_open_with(const char *kind, const char *path, const struct mp_format_options *options,
-                        struct mp_trace_stream **stream, struct mp_error *error);
 
 /* The format that the name's ending suggests (.csv, .json, .jsonl, .npy, each also with
  * .zst; .mptrace), or what lies in a folder, a name of the table; NULL if none.  Of the JSON

@@ -196,31 +196,21 @@ int mp_generate_set(const struct mp_generator *kind, struct mp_generate_options 
                           error);
 }
 
-/* A generation as a stream, and where it stands. */
+/* A generation as a stream. */
 struct generated {
     struct mp_generation *generation;
-    struct mp_trace_shape shape;
-    int64_t iteration, end;
-    int micro_batch, layer;
+    int64_t first, end; /* iterations; first: -1 once it has been reached */
 };
 
 static int next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
     struct generated *own = self;
-    *end = own->iteration == own->end;
-    if (*end)
-        return MP_OK;
-    block->iteration = own->iteration;
-    block->micro_batch = own->micro_batch;
-    block->layer = own->layer;
-    if (++own->layer == own->shape.layers) {
-        own->layer = 0;
-        if (++own->micro_batch == own->shape.micro_batches) {
-            own->micro_batch = 0;
-            own->iteration++;
-        }
-    }
-    return mp_generation_load(own->generation, block->iteration, block->micro_batch, block->layer,
-                              &block->load, error);
+    if (own->first >= 0)
+        block->iteration = own->first;
+    own->first = -1;
+    *end = block->iteration == own->end;
+    return *end ? MP_OK
+                : mp_generation_load(own->generation, block->iteration, block->micro_batch,
+                                     block->layer, &block->load, error);
 }
 
 static void destroy(void *self) {
@@ -266,15 +256,14 @@ int mp_generate(const struct mp_generator *kind, const struct mp_generate_option
                                  .notes = calloc(1, 1),
                                  .ragged = kind->options == ragged_options};
     struct generated *own = calloc(1, sizeof *own);
-    if (!own || !info.source || !info.notes) {
-        free(own);
+    if (!own) {
         mp_trace_info_destroy(&info);
         mp_generation_destroy(generation);
         return mp_no_memory(error);
     }
     *own = (struct generated){.generation = generation,
-                              .shape = info.shape,
-                              .iteration = options->first_iteration,
+                              .first = options->first_iteration,
                               .end = options->first_iteration + options->iterations};
-    return mp_trace_stream_create(&operations, own, &info, stream, error);
+    int code = info.source && info.notes ? MP_OK : mp_no_memory(error);
+    return mp_trace_stream_create(code, &operations, own, &info, stream, error);
 }

@@ -235,9 +235,7 @@ static int check(const struct mp_generate_options *options, struct mp_error *err
 
 int mp_generation_create(const struct mp_generator *kind, const struct mp_generate_options *options,
                          struct mp_generation **generation, struct mp_error *error) {
-    int code = check(options, error);
-    if (code)
-        return code;
+    MP_TRY(check(options, error));
     const size_t experts = (size_t)options->experts, layers = (size_t)options->layers;
     struct mp_generation *own = calloc(1, sizeof *own);
     if (!own)
@@ -249,14 +247,11 @@ int mp_generation_create(const struct mp_generator *kind, const struct mp_genera
     MP_TAKE(&own->arena, own->epoch, layers);
     MP_TAKE(&own->arena, own->tokens, options->ranks);
     own->topics = topics_of(options);
-    if (own->arena.lacking) {
-        code = mp_arena_check(&own->arena, error);
-        mp_generation_destroy(own);
-        return code;
-    }
-    for (int layer = 0; layer < options->layers; layer++)
+    int code = mp_arena_check(&own->arena, error);
+    for (int layer = 0; layer < options->layers && !code; layer++)
         own->epoch[layer] = -1;
-    code = share_out_tokens(own, error);
+    if (!code)
+        code = share_out_tokens(own, error);
     for (int layer = 0; layer < options->layers && !code; layer++)
         code = settle(own, options->first_iteration, layer, error);
     if (code) {

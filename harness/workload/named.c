@@ -55,7 +55,7 @@ int mp_trace_open_named(const char *text, const struct mp_trace_wanted *wanted,
     if (kind)
         return generate(kind, text, wanted, stream, error);
     const char *format = mp_format_guess(text);
-    return format ? mp_format_open(format, text, stream, error)
+    return format ? mp_format_open(format, text, 0, stream, error)
                   : mp_trace_open(text, stream, error);
 }
 

@@ -134,15 +134,13 @@ static int read_frame(struct reader *reader, bool *end, struct mp_error *error) 
     uint32_t head[NATIVE_FRAME_WORDS] = {0};
     reader->blocks_before += (int64_t)reader->blocks;
     reader->blocks = reader->at = 0;
-    int code = read_head(reader, NATIVE_FRAME_MAGIC, head, error);
-    if (code)
-        return code;
+    MP_TRY(read_head(reader, NATIVE_FRAME_MAGIC, head, error));
     if (head[1] || head[2] || head[3] || head[4]) {
-        code = read_counts(reader, head, error);
-        if (!code && reader->has_routes)
-            code = read_routes(reader, head[1], error);
-        reader->blocks = code ? 0 : head[1];
-        return code;
+        MP_TRY(read_counts(reader, head, error));
+        if (reader->has_routes)
+            MP_TRY(read_routes(reader, head[1], error));
+        reader->blocks = head[1];
+        return MP_OK;
     }
     if (fgetc(reader->file) != EOF)
         return fail_frame(reader, "more bytes than the trace has", error);
@@ -167,11 +165,10 @@ static int take_routes(struct reader *reader, struct mp_load *load, struct mp_er
 
 static int next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
     struct reader *reader = self;
-    if (reader->at == reader->blocks) {
-        int code = read_frame(reader, end, error);
-        if (code || *end)
-            return code;
-    }
+    if (reader->at == reader->blocks)
+        MP_TRY(read_frame(reader, end, error));
+    if (*end)
+        return MP_OK;
     const unsigned char *at = reader->raw + reader->at++ * reader->block_bytes;
     long cells = (long)reader->shape.ranks * reader->shape.experts;
     block->iteration = (int64_t)native_get64(at);
@@ -215,26 +212,26 @@ static int read_info(struct reader *reader, json_t *object, struct mp_trace_info
                  {"layers", &info->shape.layers},
                  {"micro_batches", &info->shape.micro_batches},
                  {"top_k", &info->shape.top_k}};
-    int version = 0, code = read_number(reader, object, "version", &version, error);
+    int version = 0;
+    MP_TRY(read_number(reader, object, "version", &version, error));
     info->routes = json_is_true(json_object_get(object, "routes"));
-    if (!code && version != (info->routes ? NATIVE_VERSION_WITH_ROUTES : NATIVE_VERSION))
-        code = mp_fail(error, MP_EVERSION,
+    if (version != (info->routes ? NATIVE_VERSION_WITH_ROUTES : NATIVE_VERSION))
+        return mp_fail(error, MP_EVERSION,
                        "%s has format version %d, this build reads version %d, and %d with "
                        "the experts of tokens",
                        reader->path, version, NATIVE_VERSION, NATIVE_VERSION_WITH_ROUTES);
-    for (size_t i = 0; i < sizeof field / sizeof *field && !code; i++)
-        code = read_number(reader, shape, field[i].name, field[i].number, error);
-    if (!code && trace_shape_check(&info->shape, error)) {
-        error->code = code = MP_EFORMAT;
-        mp_error_prefix(error, "%s", reader->path);
+    for (size_t i = 0; i < sizeof field / sizeof *field; i++)
+        MP_TRY(read_number(reader, shape, field[i].name, field[i].number, error));
+    if (trace_shape_check(&info->shape, error)) {
+        error->code = MP_EFORMAT;
+        return mp_error_prefix(error, "%s", reader->path);
     }
     info->ragged = json_is_true(json_object_get(object, "ragged"));
     info->of_run = json_is_true(json_object_get(object, "of_run"));
     json_int_t dense = json_integer_value(json_object_get(object, "dense_layers"));
     info->dense_layers = dense >= -1 && dense <= INT_MAX ? (int)dense : -1;
-    if (!code)
-        code = read_text(reader, object, "source", &info->source, error);
-    return code ? code : read_text(reader, object, "notes", &info->notes, error);
+    MP_TRY(read_text(reader, object, "source", &info->source, error));
+    return read_text(reader, object, "notes", &info->notes, error);
 }
 
 static int fail_header(const struct reader *reader, struct mp_error *error) {
@@ -297,9 +294,7 @@ int mp_trace_open(const char *path, struct mp_trace_stream **stream, struct mp_e
     if (!reader)
         return mp_fail(error, MP_ENOMEM, "no memory for reading %s", path);
     int code = open_file(reader, path, &info, &own);
-    if (!code)
-        return mp_trace_stream_create(&operations, reader, &info, stream, error);
-    mp_trace_info_destroy(&info);
-    destroy(reader);
-    return mp_fail(error, code, "%s", own.text);
+    if (code)
+        mp_fail(error, code, "%s", own.text);
+    return mp_trace_stream_create(code, &operations, reader, &info, stream, error);
 }

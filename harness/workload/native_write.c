@@ -53,10 +53,24 @@ static json_t *pack_text(const char *text) {
     return packed;
 }
 
+static int put_header_text(struct mp_trace_writer *writer, const char *text,
+                           struct mp_error *error) {
+    unsigned char word[4];
+    size_t length = strlen(text);
+    if (length > NATIVE_HEADER_LIMIT)
+        return mp_fail(error, MP_EINVAL, "what %s says of its source takes %zu bytes, more than %d",
+                       writer->path, length, NATIVE_HEADER_LIMIT);
+    MP_TRY(put_bytes(writer, NATIVE_MAGIC, NATIVE_MAGIC_BYTES, error));
+    native_put32(word, (uint32_t)length);
+    MP_TRY(put_bytes(writer, word, sizeof word, error));
+    MP_TRY(put_bytes(writer, text, length, error));
+    native_put32(word, (uint32_t)crc32_z(0, (const unsigned char *)text, length));
+    return put_bytes(writer, word, sizeof word, error);
+}
+
 static int put_header(struct mp_trace_writer *writer, const struct mp_trace_info *info,
                       struct mp_error *error) {
     const struct mp_trace_shape *shape = &info->shape;
-    unsigned char word[4];
     json_t *object = json_pack(
         "{s:i, s:{s:i, s:i, s:i, s:i, s:i}, s:o, s:o}", "version",
         info->routes ? NATIVE_VERSION_WITH_ROUTES : NATIVE_VERSION, "shape", "ranks", shape->ranks,
@@ -74,21 +88,7 @@ static int put_header(struct mp_trace_writer *writer, const struct mp_trace_info
     json_decref(object);
     if (!text)
         return mp_fail(error, MP_ENOMEM, "no memory for the header of %s", writer->path);
-    size_t length = strlen(text);
-    int code = MP_OK;
-    if (length > NATIVE_HEADER_LIMIT)
-        code = mp_fail(error, MP_EINVAL, "what %s says of its source takes %zu bytes, more than %d",
-                       writer->path, length, NATIVE_HEADER_LIMIT);
-    if (!code)
-        code = put_bytes(writer, NATIVE_MAGIC, NATIVE_MAGIC_BYTES, error);
-    native_put32(word, (uint32_t)length);
-    if (!code)
-        code = put_bytes(writer, word, sizeof word, error);
-    if (!code)
-        code = put_bytes(writer, text, length, error);
-    native_put32(word, (uint32_t)crc32_z(0, (const unsigned char *)text, length));
-    if (!code)
-        code = put_bytes(writer, word, sizeof word, error);
+    int code = put_header_text(writer, text, error);
     free(text);
     return code;
 }
@@ -130,17 +130,16 @@ static int make_room(struct mp_trace_writer *writer, struct mp_buffer *buffer, s
 static int put_frame(struct mp_trace_writer *writer, struct mp_error *error) {
     struct mp_buffer *routes = &writer->routes, *packed = &writer->packed_routes;
     size_t blocks = writer->blocks;
-    int code = put_packed(writer, NATIVE_FRAME_MAGIC, blocks, writer->raw,
-                          blocks * writer->block_bytes, writer->packed, error);
     writer->blocks = 0;
-    if (code || !writer->has_routes || blocks == 0)
-        return code;
-    code = make_room(writer, packed, NATIVE_FRAME_HEAD + ZSTD_compressBound(routes->size), error);
-    if (!code)
-        code = put_packed(writer, NATIVE_ROUTES_MAGIC, blocks, routes->bytes, routes->size,
-                          packed->bytes, error);
+    MP_TRY(put_packed(writer, NATIVE_FRAME_MAGIC, blocks, writer->raw, blocks * writer->block_bytes,
+                      writer->packed, error));
+    if (!writer->has_routes || blocks == 0)
+        return MP_OK;
+    MP_TRY(make_room(writer, packed, NATIVE_FRAME_HEAD + ZSTD_compressBound(routes->size), error));
+    MP_TRY(put_packed(writer, NATIVE_ROUTES_MAGIC, blocks, routes->bytes, routes->size,
+                      packed->bytes, error));
     routes->size = 0;
-    return code;
+    return MP_OK;
 }
 
 static void destroy(struct mp_trace_writer *writer) {

@@ -1,7 +1,6 @@
 #include "harness/workload/order.h"
 
 #include <limits.h>
-#include <stdbool.h>
 
 int trace_shape_check(const struct mp_trace_shape *shape, struct mp_error *error) {
     if (shape->ranks < 1 || shape->experts < 1 || shape->layers < 1 || shape->micro_batches < 1)
@@ -21,36 +20,30 @@ int trace_shape_check(const struct mp_trace_shape *shape, struct mp_error *error
     return MP_OK;
 }
 
-/* The micro-batch and layer that follow; false if the iteration is through. */
-static bool find_next(const struct trace_order *order, const struct mp_trace_shape *shape,
-                      int *micro_batch, int *layer) {
-    *micro_batch = *layer = 0;
-    if (order->blocks == 0)
-        return false;
-    if (order->layer + 1 < shape->layers) {
-        *micro_batch = order->micro_batch;
-        *layer = order->layer + 1;
-        return true;
-    }
-    *micro_batch = (order->micro_batch + 1) % shape->micro_batches;
-    return *micro_batch > 0;
+bool trace_order_next(const struct trace_order *order, const struct mp_trace_shape *shape,
+                      struct mp_trace_block *block) {
+    bool same = order->blocks > 0 && order->layer + 1 < shape->layers;
+    bool inside = same || (order->blocks > 0 && order->micro_batch + 1 < shape->micro_batches);
+    block->iteration = order->blocks > 0 ? order->iteration + !inside : 0;
+    block->micro_batch = inside ? order->micro_batch + !same : 0;
+    block->layer = same ? order->layer + 1 : 0;
+    return inside;
 }
 
 int trace_order_take(struct trace_order *order, const struct mp_trace_shape *shape,
                      const struct mp_trace_block *block, int code, struct mp_error *error) {
-    int micro_batch, layer;
-    bool inside = find_next(order, shape, &micro_batch, &layer);
-    int64_t least = order->blocks == 0 ? 0 : order->iteration + !inside;
+    struct mp_trace_block next;
+    bool inside = trace_order_next(order, shape, &next);
     bool right_iteration =
-        inside ? block->iteration == order->iteration : block->iteration >= least;
-    if (!right_iteration || block->micro_batch != micro_batch || block->layer != layer)
+        inside ? block->iteration == next.iteration : block->iteration >= next.iteration;
+    if (!right_iteration || block->micro_batch != next.micro_batch || block->layer != next.layer)
         return mp_fail(error, code,
                        "block %lld is of iteration %lld, micro-batch %d, layer %d and should be of "
                        "iteration %lld%s, micro-batch %d, layer %d: blocks are in ascending order, "
                        "and of %d micro-batches x %d layers none may be missing",
                        (long long)order->blocks, (long long)block->iteration, block->micro_batch,
-                       block->layer, (long long)least, inside ? "" : " or later", micro_batch,
-                       layer, shape->micro_batches, shape->layers);
+                       block->layer, (long long)next.iteration, inside ? "" : " or later",
+                       next.micro_batch, next.layer, shape->micro_batches, shape->layers);
     if (block->iteration == INT64_MAX) /* so that there is one after it */
         return mp_fail(error, code, "block %lld is of iteration %lld, which is too large",
                        (long long)order->blocks, (long long)block->iteration);
@@ -63,11 +56,12 @@ int trace_order_take(struct trace_order *order, const struct mp_trace_shape *sha
 
 int trace_order_end(const struct trace_order *order, const struct mp_trace_shape *shape, int code,
                     struct mp_error *error) {
-    int micro_batch, layer;
-    if (!find_next(order, shape, &micro_batch, &layer))
+    struct mp_trace_block next;
+    if (!trace_order_next(order, shape, &next))
         return MP_OK;
     return mp_fail(error, code,
                    "the trace ends after %lld blocks, inside iteration %lld: micro-batch %d, layer "
                    "%d is missing",
-                   (long long)order->blocks, (long long)order->iteration, micro_batch, layer);
+                   (long long)order->blocks, (long long)order->iteration, next.micro_batch,
+                   next.layer);
 }

@@ -16,6 +16,11 @@ struct trace_order {
     int micro_batch, layer;
 };
 
+/* Numbers a block as the one that comes next, in the next iteration unless the one before goes on;
+ * whether it does. */
+bool trace_order_next(const struct trace_order *order, const struct mp_trace_shape *shape,
+                      struct mp_trace_block *block);
+
 /* Takes the next block, or says what should have come and returns `code`. */
 int trace_order_take(struct trace_order *order, const struct mp_trace_shape *shape,
                      const struct mp_trace_block *block, int code, struct mp_error *error);

@@ -65,19 +65,18 @@ static int fold_routes(const struct mp_load *from, struct mp_load *to, struct mp
 
 static int reshape_load(struct reshaped *reshaped, const struct mp_load *load,
                         struct mp_error *error) {
-    int code = MP_OK;
     if (reshaped->by_ranks.count) {
-        code = mp_load_reshape_ranks(load, &reshaped->by_ranks, error);
-        if (!code && reshaped->routes)
-            code = fold_routes(load, &reshaped->by_ranks, error);
+        MP_TRY(mp_load_reshape_ranks(load, &reshaped->by_ranks, error));
+        if (reshaped->routes)
+            MP_TRY(fold_routes(load, &reshaped->by_ranks, error));
         load = &reshaped->by_ranks;
     }
-    if (!code && reshaped->by_experts.count) {
-        code = mp_load_reshape_experts(load, reshaped->tilt, &reshaped->by_experts, error);
+    if (reshaped->by_experts.count) {
+        MP_TRY(mp_load_reshape_experts(load, reshaped->tilt, &reshaped->by_experts, error));
         load = &reshaped->by_experts;
     }
     reshaped->made = load;
-    return code;
+    return MP_OK;
 }
 
 /* Says where in the source a step failed. */
@@ -127,21 +126,20 @@ static int sum_iteration(struct reshaped *reshaped, bool *end, struct mp_error *
 /* Brings the load of the wanted layer into `made`. */
 static int find_load(struct reshaped *reshaped, bool *end, struct mp_error *error) {
     const int wanted = source_layer(reshaped, reshaped->next);
-    int code = MP_OK;
     *end = false;
     if (reshaped->merges) {
         if (reshaped->next == 0)
-            code = sum_iteration(reshaped, end, error);
+            MP_TRY(sum_iteration(reshaped, end, error));
         reshaped->made = &reshaped->sum[wanted];
         reshaped->layer = wanted;
-        return code;
+        return MP_OK;
     }
     bool again = reshaped->next > 0 && reshaped->layer == wanted;
-    while (!code && !*end && !again) {
-        code = advance(reshaped, wanted, end, error);
+    while (!*end && !again) {
+        MP_TRY(advance(reshaped, wanted, end, error));
         again = reshaped->layer == wanted;
     }
-    return code;
+    return MP_OK;
 }
 
 static int reshaped_next(void *self, struct mp_trace_block *block, bool *end,
@@ -238,15 +236,13 @@ static int find_shape(struct reshaped *reshaped, const struct mp_reshape *wanted
     reshaped->routes = mp_trace_stream_info(reshaped->source)->routes && !reshaped->merges &&
                        reshaped->tokens == 0 && reshaped->to.ranks <= have->ranks &&
                        reshaped->to.experts == have->experts && reshaped->to.layers <= have->layers;
-    int code = check_divides("ranks", have->ranks, reshaped->to.ranks, error);
-    if (!code)
-        code = check_divides("experts", have->experts, reshaped->to.experts, error);
-    if (!code)
-        code = trace_shape_check(&reshaped->to, error);
+    MP_TRY(check_divides("ranks", have->ranks, reshaped->to.ranks, error));
+    MP_TRY(check_divides("experts", have->experts, reshaped->to.experts, error));
+    MP_TRY(trace_shape_check(&reshaped->to, error));
     struct mp_trace_shape between = reshaped->to;
     between.experts = have->experts;
     between.top_k = 0;
-    return code ? code : trace_shape_check(&between, error);
+    return trace_shape_check(&between, error);
 }
 
 /* ---- what was done, in words ---- */
@@ -298,10 +294,9 @@ static int describe(const struct reshaped *reshaped, const struct mp_reshape *wa
     info->dense_layers = reshaped->to.layers == reshaped->from.layers ? have->dense_layers : 0;
     info->source = strdup(have->source ? have->source : "");
     info->notes = write_notes(reshaped, wanted, have->notes ? have->notes : "");
-    if (info->source && info->notes)
-        return MP_OK;
-    mp_trace_info_destroy(info);
-    return mp_fail(error, MP_ENOMEM, "no memory for a trace's description");
+    return info->source && info->notes
+               ? MP_OK
+               : mp_fail(error, MP_ENOMEM, "no memory for a trace's description");
 }
 
 static int create_loads(struct reshaped *reshaped, struct mp_error *error) {
@@ -329,8 +324,8 @@ int mp_trace_reshape(struct mp_trace_stream *source, const struct mp_reshape *wa
                      struct mp_trace_stream **stream, struct mp_error *error) {
     static const struct mp_trace_stream_operations operations = {reshaped_next, reshaped_destroy};
     struct reshaped *reshaped = calloc(1, sizeof *reshaped);
-    *stream = NULL;
     if (!reshaped) {
+        *stream = NULL;
         mp_trace_stream_destroy(source);
         return mp_fail(error, MP_ENOMEM, "no memory to reshape a trace");
     }
@@ -342,9 +337,5 @@ int mp_trace_reshape(struct mp_trace_stream *source, const struct mp_reshape *wa
         code = create_loads(reshaped, error);
     if (!code)
         code = describe(reshaped, wanted, &info, error);
-    if (code) {
-        reshaped_destroy(reshaped);
-        return code;
-    }
-    return mp_trace_stream_create(&operations, reshaped, &info, stream, error);
+    return mp_trace_stream_create(code, &operations, reshaped, &info, stream, error);
 }

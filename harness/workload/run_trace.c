@@ -10,7 +10,6 @@
 
 struct run_trace {
     struct mp_store *store;
-    char *database;
     int64_t run_id;
     struct mp_trace_shape shape;
     sqlite3_stmt *iterations; /* that are whole */
@@ -18,7 +17,7 @@ struct run_trace {
     sqlite3_stmt *choices;    /* likewise, of its tokens; NULL: they were not recorded */
     int32_t *tokens;          /* [ranks] of the layer at hand */
     int64_t iteration;
-    int layer; /* that comes next in it; shape.layers: none */
+    int layer;
 };
 
 static void destroy(void *self) {
@@ -27,7 +26,6 @@ static void destroy(void *self) {
     sqlite3_finalize(run->routes);
     sqlite3_finalize(run->choices);
     free(run->tokens);
-    free(run->database);
     free(run);
 }
 
@@ -36,8 +34,8 @@ static void destroy(void *self) {
 static int fail_row(const struct run_trace *run, int rank, const char *what,
                     struct mp_error *error) {
     return mp_fail(error, MP_EFORMAT, "%s: run %lld, iteration %lld, layer %d, rank %d: %s",
-                   run->database, (long long)run->run_id, (long long)run->iteration, run->layer,
-                   rank, what);
+                   mp_store_path(run->store), (long long)run->run_id, (long long)run->iteration,
+                   run->layer, rank, what);
 }
 
 /* JSON text of one number per expert. */
@@ -60,11 +58,19 @@ static int parse_routes(const struct run_trace *run, const char *text, int rank,
     return code;
 }
 
-static int read_row(const struct run_trace *run, int rank, uint32_t row[], struct mp_error *error) {
+/* Asks for a rank's rows of the layer at hand. */
+static int bind_rank(const struct run_trace *run, sqlite3_stmt *statement, int rank,
+                     struct mp_error *error) {
     const int64_t key[] = {run->run_id, rank, run->iteration, run->layer};
+    sqlite3_reset(statement);
     for (int i = 0; i < 4; i++)
-        if (sqlite3_bind_int64(run->routes, i + 1, key[i]) != SQLITE_OK)
+        if (sqlite3_bind_int64(statement, i + 1, key[i]) != SQLITE_OK)
             return mp_store_fail(run->store, "cannot read the loads", error);
+    return MP_OK;
+}
+
+static int read_row(const struct run_trace *run, int rank, uint32_t row[], struct mp_error *error) {
+    MP_TRY(bind_rank(run, run->routes, rank, error));
     int code = mp_store_next(run->store, run->routes, error);
     if (code == 0)
         code = fail_row(run, rank, "has no loads", error);
@@ -75,19 +81,10 @@ static int read_row(const struct run_trace *run, int rank, uint32_t row[], struc
     return code;
 }
 
-static int bind_choices(struct run_trace *run, int rank, struct mp_error *error) {
-    const int64_t key[] = {run->run_id, rank, run->iteration, run->layer};
-    sqlite3_reset(run->choices);
-    for (int i = 0; i < 4; i++)
-        if (sqlite3_bind_int64(run->choices, i + 1, key[i]) != SQLITE_OK)
-            return mp_store_fail(run->store, "cannot read the loads", error);
-    return MP_OK;
-}
-
 /* Takes what there is of a rank's choices in the layer into `expert`, or with NULL counts them. */
 static int read_choices(struct run_trace *run, int rank, int32_t expert[], int64_t *choices,
                         struct mp_error *error) {
-    int code = bind_choices(run, rank, error);
+    int code = bind_rank(run, run->choices, rank, error);
     *choices = 0;
     while (!code && (code = mp_store_next(run->store, run->choices, error)) == 1) {
         const unsigned char *at = sqlite3_column_blob(run->choices, 3);
@@ -114,41 +111,34 @@ static int read_choices(struct run_trace *run, int rank, int32_t expert[], int64
 
 /* The experts of a layer's tokens. */
 static int read_tokens(struct run_trace *run, struct mp_load *load, struct mp_error *error) {
+    const int top_k = run->shape.top_k;
     int64_t choices;
-    int code = MP_OK;
-    for (int rank = 0; rank < run->shape.ranks && !code; rank++) {
-        code = read_choices(run, rank, NULL, &choices, error);
-        run->tokens[rank] = (int32_t)(choices / run->shape.top_k);
+    for (int rank = 0; rank < run->shape.ranks; rank++) {
+        MP_TRY(read_choices(run, rank, NULL, &choices, error));
+        run->tokens[rank] = (int32_t)(choices / top_k);
     }
-    if (!code)
-        code = mp_load_give_routes(load, run->shape.top_k, run->tokens, error);
-    for (int rank = 0; rank < run->shape.ranks && !code; rank++)
-        code = read_choices(run, rank,
-                            load->routes->expert +
-                                (size_t)load->routes->begin[rank] * (size_t)run->shape.top_k,
-                            &choices, error);
-    return code;
+    MP_TRY(mp_load_give_routes(load, top_k, run->tokens, error));
+    for (int rank = 0; rank < run->shape.ranks; rank++) {
+        const size_t first = (size_t)load->routes->begin[rank] * (size_t)top_k;
+        MP_TRY(read_choices(run, rank, load->routes->expert + first, &choices, error));
+    }
+    return MP_OK;
 }
 
 static int next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
     struct run_trace *run = self;
-    if (run->layer == run->shape.layers) {
+    if (block->layer == 0) {
         int code = mp_store_next(run->store, run->iterations, error);
         *end = code == 0;
         if (code != 1)
             return code;
         run->iteration = sqlite3_column_int64(run->iterations, 0);
-        run->layer = 0;
     }
     block->iteration = run->iteration;
-    block->micro_batch = 0;
-    block->layer = run->layer;
-    for (int rank = 0; rank < run->shape.ranks; rank++) {
+    run->layer = block->layer;
+    for (int rank = 0; rank < run->shape.ranks; rank++)
         MP_TRY(read_row(run, rank, block->load.count + (long)rank * run->shape.experts, error));
-    }
-    int code = run->choices ? read_tokens(run, &block->load, error) : MP_OK;
-    run->layer++;
-    return code;
+    return run->choices ? read_tokens(run, &block->load, error) : MP_OK;
 }
 
 /* ---- opening ---- */
@@ -174,10 +164,10 @@ static int describe_run(struct run_trace *run, struct mp_trace_info *info, struc
         info->shape.micro_batches = 1;
         code = MP_OK;
         if (asprintf(&info->source, "run %lld of %s: suite %s, job %s, system %s, workload %s, %s",
-                     (long long)run->run_id, run->database, text[0], text[1], text[2], text[3],
-                     text[4]) < 0) {
+                     (long long)run->run_id, mp_store_path(run->store), text[0], text[1], text[2],
+                     text[3], text[4]) < 0) {
             info->source = NULL;
-            code = mp_fail(error, MP_ENOMEM, "no memory for reading %s", run->database);
+            code = mp_fail(error, MP_ENOMEM, "no memory for reading %s", mp_store_path(run->store));
         }
     }
     sqlite3_finalize(row);
@@ -196,7 +186,7 @@ static int find_shape(struct run_trace *run, struct mp_trace_info *info, struct 
     info->shape.experts = (int)most[1];
     if (!code && info->shape.layers < 1)
         code = mp_fail(error, MP_ENOTFOUND, "run %lld of %s recorded no loads",
-                       (long long)run->run_id, run->database);
+                       (long long)run->run_id, mp_store_path(run->store));
     return code;
 }
 
@@ -214,7 +204,8 @@ static int count_left_out(struct run_trace *run, struct mp_trace_info *info,
     else if (asprintf(&info->notes, "iterations left out that not every rank finished: %lld",
                       (long long)left_out) < 0)
         info->notes = NULL;
-    return info->notes ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for %s", run->database);
+    return info->notes ? MP_OK
+                       : mp_fail(error, MP_ENOMEM, "no memory for %s", mp_store_path(run->store));
 }
 
 /* Whether the run has experts of tokens, which databases of before have no table for. */
@@ -238,49 +229,32 @@ static int find_choices(struct run_trace *run, struct mp_trace_info *info, struc
 }
 
 static int open_run(struct run_trace *run, struct mp_trace_info *info, struct mp_error *error) {
-    int code = mp_store_choose_run(run->store, &run->run_id, error);
-    if (!code)
-        code = describe_run(run, info, error);
-    if (!code)
-        code = find_shape(run, info, error);
-    if (!code)
-        code = count_left_out(run, info, error);
-    if (!code)
-        code = find_choices(run, info, error);
+    MP_TRY(mp_store_choose_run(run->store, &run->run_id, error));
+    MP_TRY(describe_run(run, info, error));
+    MP_TRY(find_shape(run, info, error));
+    MP_TRY(count_left_out(run, info, error));
+    MP_TRY(find_choices(run, info, error));
     run->shape = info->shape;
-    run->layer = run->shape.layers;
     const int64_t values[] = {run->run_id, (int64_t)run->shape.ranks * run->shape.layers};
-    if (!code)
-        code = mp_store_query(run->store,
-                              "SELECT iteration FROM load WHERE run_id = ?1 AND iteration >= 0 "
-                              "GROUP BY iteration HAVING count(*) = ?2 ORDER BY iteration",
-                              values, 2, &run->iterations, error);
-    if (!code)
-        code = mp_store_query(run->store,
-                              "SELECT routes FROM load WHERE run_id = ?1 AND rank = ?2 AND "
-                              "iteration = ?3 AND layer = ?4",
-                              NULL, 0, &run->routes, error);
-    return code;
+    MP_TRY(mp_store_query(run->store,
+                          "SELECT iteration FROM load WHERE run_id = ?1 AND iteration >= 0 "
+                          "GROUP BY iteration HAVING count(*) = ?2 ORDER BY iteration",
+                          values, 2, &run->iterations, error));
+    return mp_store_query(run->store,
+                          "SELECT routes FROM load WHERE run_id = ?1 AND rank = ?2 AND "
+                          "iteration = ?3 AND layer = ?4",
+                          NULL, 0, &run->routes, error);
 }
 
-int mp_trace_open_run(struct mp_store *store, const char *database, int64_t run_id,
-                      struct mp_trace_stream **stream, struct mp_error *error) {
+int mp_trace_open_run(struct mp_store *store, int64_t run_id, struct mp_trace_stream **stream,
+                      struct mp_error *error) {
     static const struct mp_trace_stream_operations operations = {next, destroy};
     struct mp_trace_info info = {.ragged = true}; /* as far as what was recorded is */
-    struct mp_error own = {0};
     *stream = NULL;
     struct run_trace *run = calloc(1, sizeof *run);
-    char *name = strdup(database);
-    if (!run || !name) {
-        free(run);
-        free(name);
-        return mp_fail(error, MP_ENOMEM, "no memory for reading %s", database);
-    }
-    *run = (struct run_trace){.store = store, .database = name, .run_id = run_id};
-    int code = open_run(run, &info, &own);
-    if (!code)
-        return mp_trace_stream_create(&operations, run, &info, stream, error);
-    mp_trace_info_destroy(&info);
-    destroy(run);
-    return mp_fail(error, code, "%s", own.text);
+    if (!run)
+        return mp_fail(error, MP_ENOMEM, "no memory for reading %s", mp_store_path(store));
+    *run = (struct run_trace){.store = store, .run_id = run_id};
+    int code = open_run(run, &info, error);
+    return mp_trace_stream_create(code, &operations, run, &info, stream, error);
 }

@@ -41,23 +41,19 @@ struct mp_trace_statistics {
 
 int mp_trace_statistics_create(const struct mp_trace_shape *shape,
                                struct mp_trace_statistics **made, struct mp_error *error) {
-    struct mp_trace_statistics *statistics = calloc(1, sizeof *statistics);
-    size_t experts = (size_t)shape->experts, layers = (size_t)shape->layers;
-    *made = statistics;
-    bool failed = !statistics;
-    if (statistics) {
-        statistics->shape = *shape;
-        MP_TAKE(&statistics->arena, statistics->expert, experts);
-        MP_TAKE(&statistics->arena, statistics->rank, shape->ranks);
-        MP_TAKE(&statistics->arena, statistics->correlation, layers * MP_TRACE_LAGS);
-        failed = statistics->arena.lacking;
+    struct mp_trace_statistics *statistics = *made = calloc(1, sizeof *statistics);
+    if (!statistics)
+        return mp_no_memory(error);
+    statistics->shape = *shape;
+    MP_TAKE(&statistics->arena, statistics->expert, shape->experts);
+    MP_TAKE(&statistics->arena, statistics->rank, shape->ranks);
+    MP_TAKE(&statistics->arena, statistics->correlation, (size_t)shape->layers * MP_TRACE_LAGS);
+    int code = mp_arena_check(&statistics->arena, error);
+    if (code) {
+        mp_trace_statistics_destroy(statistics);
+        *made = NULL;
     }
-    if (!failed)
-        return MP_OK;
-    mp_trace_statistics_destroy(statistics);
-    *made = NULL;
-    return mp_fail(error, MP_ENOMEM, "no memory for the statistics of %d layers of %d experts",
-                   shape->layers, shape->experts);
+    return code;
 }
 
 void mp_trace_statistics_destroy(struct mp_trace_statistics *statistics) {

@@ -26,11 +26,12 @@ void mp_trace_info_destroy(struct mp_trace_info *info) {
     *info = (struct mp_trace_info){0};
 }
 
-int mp_trace_stream_create(const struct mp_trace_stream_operations *operations, void *self,
-                           struct mp_trace_info *info, struct mp_trace_stream **stream,
+int mp_trace_stream_create(int code, const struct mp_trace_stream_operations *operations,
+                           void *self, struct mp_trace_info *info, struct mp_trace_stream **stream,
                            struct mp_error *error) {
     *stream = NULL;
-    int code = trace_shape_check(&info->shape, error);
+    if (!code)
+        code = trace_shape_check(&info->shape, error);
     struct mp_trace_stream *made = code ? NULL : calloc(1, sizeof *made);
     if (!code && !made)
         code = mp_fail(error, MP_ENOMEM, "no memory for a trace");
@@ -128,6 +129,7 @@ static int check_tokens(struct mp_trace_stream *stream, struct mp_error *error) 
 /* Fetches a block into the stream, checked. */
 static int advance(struct mp_trace_stream *stream, struct mp_error *error) {
     const struct mp_trace_shape *shape = &stream->info.shape;
+    trace_order_next(&stream->order, shape, &stream->block);
     MP_TRY(stream->operations->next(stream->self, &stream->block, &stream->ended, error));
     if (stream->ended)
         return trace_order_end(&stream->order, shape, MP_EFORMAT, error);

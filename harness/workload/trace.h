@@ -57,15 +57,18 @@ struct mp_trace_block {
 /* A stream being read.  Kinds of sources implement the table; users call the functions below. */
 struct mp_trace_stream;
 struct mp_trace_stream_operations {
-    /* Fills block->load (created with the shape) and the block's numbers.  Returns MP_OK and sets
-     * *end at the end; after an error or the end it is not called again. */
+    /* Fills block->load (created with the shape) and the block's numbers, which are those that come
+     * next in order, of iterations that count from 0, unless it says otherwise.  Returns MP_OK and
+     * sets *end at the end; after an error or the end it is not called again. */
     int (*next)(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error);
     void (*destroy)(void *self);
 };
-/* Takes over `self` and info's texts, also when it fails.  MP_ENOMEM; MP_EINVAL for an impossible
- * shape: a number below 1, top_k above experts, more than 2^26 counts in a block. */
-int mp_trace_stream_create(const struct mp_trace_stream_operations *operations, void *self,
-                           struct mp_trace_info *info, struct mp_trace_stream **stream,
+/* Takes over `self` and info's texts, also when it fails.  `code` is what opening the source came
+ * to: all that is left to do of one that failed is to destroy it.  Errors: that; MP_ENOMEM;
+ * MP_EINVAL for an impossible shape: a number below 1, top_k above experts, more than 2^26 counts
+ * in a block. */
+int mp_trace_stream_create(int code, const struct mp_trace_stream_operations *operations,
+                           void *self, struct mp_trace_info *info, struct mp_trace_stream **stream,
                            struct mp_error *error);
 void mp_trace_stream_destroy(struct mp_trace_stream *stream); /* accepts NULL */
 const struct mp_trace_info *mp_trace_stream_info(const struct mp_trace_stream *stream);

@@ -47,8 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     struct mp_trace_stream *stream = NULL;
     struct mp_error error = {0};
     const char *kind = mp_formats[input[0] % kinds].name;
-    const struct mp_format_options options = {strcmp(kind, "megatron") ? 0 : 8};
-    int code = mp_format_open_with(kind, path, &options, &stream, &error);
+    int code = mp_format_open(kind, path, strcmp(kind, "megatron") ? 0 : 8, &stream, &error);
     expect(!code || (error.code == code && error.text[0]), "an error has its sentence");
     if (!code) {
         walk(stream);

@@ -422,7 +422,7 @@ static int read_trace(const char *path, struct workload *workload) {
     const struct mp_trace_block *block;
     struct mp_error error = {0};
     int count = 0;
-    if (mp_format_open("csv", path, &stream, &error))
+    if (mp_format_open("csv", path, 0, &stream, &error))
         fail_msg("%s", error.text);
     while (!mp_trace_next(stream, &block, &error) && block && block->iteration <= TRACE_LAST) {
         if (block->iteration < TRACE_FIRST || block->micro_batch != 0)

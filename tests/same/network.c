@@ -19,11 +19,7 @@ LED_THROUGH(mp_timeline_exchange_start);
 LED_THROUGH(mp_timeline_wait_until);
 LED_THROUGH(mp_timeline_together);
 
-LED_THROUGH(mp_costs_embed);
-LED_THROUGH(mp_costs_attention);
-LED_THROUGH(mp_costs_gate);
-LED_THROUGH(mp_costs_shared);
-LED_THROUGH(mp_costs_head);
+LED_THROUGH(mp_costs_own);
 LED_THROUGH(mp_timeline_work);
 LED_THROUGH(mp_timeline_work_each);
 
@@ -240,31 +236,10 @@ void __wrap_mp_timeline_together(struct mp_timeline *timeline, struct mp_schedul
 
 /* ---- own work ---- */
 
-static double ask(enum mp_phase phase, int direction, double seconds) {
+double __wrap_mp_costs_own(const struct mp_costs *costs, enum mp_phase phase, int direction) {
     seen.asked = phase;
     seen.direction = direction;
-    return seconds;
-}
-
-double __wrap_mp_costs_embed(const struct mp_costs *costs, int direction) {
-    return ask(MP_PHASE_EMBED, direction, __real_mp_costs_embed(costs, direction));
-}
-
-double __wrap_mp_costs_attention(const struct mp_costs *costs, int direction) {
-    return ask(MP_PHASE_ATTENTION, direction, __real_mp_costs_attention(costs, direction));
-}
-
-double __wrap_mp_costs_gate(const struct mp_costs *costs, int direction) {
-    return ask(MP_PHASE_GATE, direction, __real_mp_costs_gate(costs, direction));
-}
-
-double __wrap_mp_costs_shared(const struct mp_costs *costs, int direction) {
-    return ask(MP_PHASE_SHARED, direction, __real_mp_costs_shared(costs, direction));
-}
-
-double __wrap_mp_costs_head(const struct mp_costs *costs) {
-    bool serves = mp_job_serves(&seen.predictor->job);
-    return ask(MP_PHASE_HEAD, serves ? MP_FORWARD : MP_BACKWARD, __real_mp_costs_head(costs));
+    return __real_mp_costs_own(costs, phase, direction);
 }
 
 void __wrap_mp_timeline_work(struct mp_timeline *timeline, double seconds) {

@@ -201,7 +201,8 @@ TEST(what_cant_be_answered_is_said) {
     } cases[] = {
         {"moeperf predict --run x --db r.db",
          "moeperf predict: --run x: should be the number of a run"},
-        {"moeperf predict --run 9 --db r.db", "r.db has no run 9; moeperf report --db r.db --runs"},
+        {"moeperf predict --run 9 --db r.db",
+         "r.db: there is no run 9; moeperf report --db r.db --runs"},
         {"moeperf predict --run 4 --db r.db", "run 4 of r.db has no"},
         {"moeperf predict --run 1 --db gone.db", "gone.db: no such database"},
         {"moeperf predict --run 1 --db r.db --without imbalanc",

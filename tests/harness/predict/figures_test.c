@@ -148,12 +148,14 @@ static void check_own_work(const struct test_case *test, const struct told *told
         job->layers * mp_costs_block_parameters(costs) + mp_costs_table_parameters(costs);
     for (int d = MP_FORWARD; d <= MP_BACKWARD; d++) {
         assert_within(told->spent[MP_PHASE_ATTENTION][d],
-                      times * job->layers * mp_costs_attention(costs, d), near);
+                      times * job->layers * mp_costs_own(costs, MP_PHASE_ATTENTION, d), near);
         assert_within(told->spent[MP_PHASE_GATE][d] - told->waited[MP_PHASE_GATE][d],
-                      times * job->layers * mp_costs_gate(costs, d), near);
-        assert_within(told->spent[MP_PHASE_EMBED][d], times * mp_costs_embed(costs, d), near);
+                      times * job->layers * mp_costs_own(costs, MP_PHASE_GATE, d), near);
+        assert_within(told->spent[MP_PHASE_EMBED][d],
+                      times * mp_costs_own(costs, MP_PHASE_EMBED, d), near);
     }
-    assert_within(all_directions(told->spent[MP_PHASE_HEAD]), times * mp_costs_head(costs), near);
+    assert_within(all_directions(told->spent[MP_PHASE_HEAD]),
+                  times * mp_costs_own(costs, MP_PHASE_HEAD, MP_FORWARD), near);
     double planning = told->free ? 0 : times * job->layers * test->options.planning;
     if (test->job.system->capabilities & MP_SYSTEM_USES_TRANSITIONS && job->layers > 1)
         assert_true(all_directions(told->spent[MP_PHASE_PLAN]) > planning); /* they are summed */

@@ -75,6 +75,11 @@ TEST(serving_keeps_a_cache_and_nothing_of_training) {
     costs = create_costs(cluster, &job, &options);
     mp_costs_memory(costs, &use, &memory);
     assert_close(memory.cache, 2 * 6 * places * 24 * 2, 0);
+    mp_costs_destroy(costs);
+    job.mode = MP_MODE_PREFILL; /* of 32 new tokens a sequence */
+    costs = create_costs(cluster, &job, &options);
+    mp_costs_memory(costs, &use, &memory);
+    assert_close(memory.cache, 2 * 6 * 1032 * 24 * 2, 0);
 }
 
 /* The fullest rank's memory under a system with this option. */

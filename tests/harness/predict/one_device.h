@@ -6,9 +6,17 @@
 #include "tests/errors.h"
 #include "tests/harness/predict/ends.h"
 
-/* One node of two ranks; every product reaches half of 1e12 operations/s; 1e9 bytes/s of memory; a
+/* What products reach of the peak: half, so that they wait for memory; or a ten-thousandth of the
+ * root of rows times the fourth root of width, half of that where they give gradients, with which
+ * they wait for operations. */
+#define ALWAYS_HALF "    tokens: [1]\n    width: [1]\n    share: [[0.5]]\n"
+#define BY_ROOTS                                                                                   \
+    "    tokens: [1, 10000]\n    width: [1, 10000]\n    share: [[0.0001, 0.001], [0.01, 0.1]]\n"   \
+    "    backward: [[0.00005, 0.0005], [0.005, 0.05]]\n"
+
+/* One node of two ranks; products reach a share of 1e12 operations/s; 1e9 bytes/s of memory; a
  * microsecond for a launch.  `more` goes into the device: "" or lines of two blanks and a key. */
-static inline struct mp_cluster *one_device(const char *more) {
+static inline struct mp_cluster *device_with(const char *efficiency, const char *more) {
     char text[2048];
     struct mp_cluster *cluster = NULL;
     int size = snprintf(text, sizeof text,
@@ -25,10 +33,7 @@ static inline struct mp_cluster *one_device(const char *more) {
                         "  launch: {value: 1e-6, source: a test}\n"
                         "%s"
                         "  efficiency:\n"
-                        "    tokens: [1]\n"
-                        "    width: [1]\n"
-                        "    share:\n"
-                        "      - [0.5]\n"
+                        "%s"
                         "    source: a test\n"
                         "levels:\n"
                         "  self:\n"
@@ -39,9 +44,13 @@ static inline struct mp_cluster *one_device(const char *more) {
                         "    latency: {value: 1e-6, source: a test}\n"
                         "    ports: {value: 1, source: a test}\n"
                         "    sharing: {value: fixed, source: a test}\n",
-                        more);
+                        more, efficiency);
     assert_works(mp_cluster_parse("one.yaml", text, (size_t)size, &cluster, &error));
     return cluster;
+}
+
+static inline struct mp_cluster *one_device(const char *more) {
+    return device_with(ALWAYS_HALF, more);
 }
 
 /* Two layers of eight experts, D = 64, H = 4, F = 128, S = 32, top-2, two sequences for two ranks:

@@ -62,14 +62,14 @@ static struct by_hand work_out(struct mp_costs *costs) {
                          .sum = 2 * (5e-6 + mp_costs_block_gradient_bytes(costs) / 2 / 1e11),
                          .agree = 2 * (5e-6 + 12 / 1e11),
                          .permute = mp_costs_permute(costs, 1024),
-                         .embed = mp_costs_embed(costs, MP_FORWARD),
-                         .hidden = mp_costs_embed(costs, MP_BACKWARD),
-                         .head = mp_costs_head(costs)};
+                         .embed = mp_costs_own(costs, MP_PHASE_EMBED, MP_FORWARD),
+                         .hidden = mp_costs_own(costs, MP_PHASE_EMBED, MP_BACKWARD),
+                         .head = mp_costs_own(costs, MP_PHASE_HEAD, MP_FORWARD)};
     is.optimizer = mp_costs_optimizer(costs, 2 * mp_costs_block_parameters(costs)) +
                    mp_costs_optimizer(costs, mp_costs_sizes(costs)->expert);
     for (int d = 0; d < 2; d++) {
-        is.attention[d] = mp_costs_attention(costs, d);
-        is.gate[d] = mp_costs_gate(costs, d);
+        is.attention[d] = mp_costs_own(costs, MP_PHASE_ATTENTION, d);
+        is.gate[d] = mp_costs_own(costs, MP_PHASE_GATE, d);
         is.experts[0][d] = mp_costs_expert(costs, 1148, d);
         is.experts[1][d] = mp_costs_expert(costs, 900, d);
         assert_true(is.experts[0][d] > is.experts[1][d]);
@@ -218,13 +218,14 @@ TEST_RANDOM(own_work_alone) {
     struct mp_costs *costs = predictor->costs;
     struct mp_prediction prediction = test_step(predictor, &test);
     double permute = mp_costs_permute(costs, test_routes(&test));
-    add_each(clock, mp_costs_embed(costs, MP_FORWARD));
+    add_each(clock, mp_costs_own(costs, MP_PHASE_EMBED, MP_FORWARD));
     for (int pass = 0; pass < 6; pass++) {
         int layer = pass < 3 ? pass : 5 - pass, direction = pass < 3 ? MP_FORWARD : MP_BACKWARD;
         for (int r = 0; r < RANKS; r++)
             copy[r] = machine.launch + 512.0 * mp_load_at(&test.load[layer], r, r) / 5e11;
         if (direction == MP_FORWARD) {
-            double before = mp_costs_attention(costs, direction) + mp_costs_gate(costs, direction);
+            double before = mp_costs_own(costs, MP_PHASE_ATTENTION, direction) +
+                            mp_costs_own(costs, MP_PHASE_GATE, direction);
             double latest = most(clock) + before;
             for (int r = 0; r < RANKS; r++)
                 clock[r] = latest;
@@ -235,11 +236,13 @@ TEST_RANDOM(own_work_alone) {
         exchange_for_free(clock, copy);
         add_each(clock, permute);
         if (direction == MP_BACKWARD)
-            add_each(clock, mp_costs_attention(costs, direction) + mp_costs_gate(costs, direction));
+            add_each(clock, mp_costs_own(costs, MP_PHASE_ATTENTION, direction) +
+                                mp_costs_own(costs, MP_PHASE_GATE, direction));
         if (pass == 2)
-            add_each(clock, mp_costs_head(costs));
+            add_each(clock, mp_costs_own(costs, MP_PHASE_HEAD, MP_FORWARD));
     }
-    add_each(clock, mp_costs_embed(costs, MP_BACKWARD) + predictor->holding.optimizer_seconds[0]);
+    add_each(clock, mp_costs_own(costs, MP_PHASE_EMBED, MP_BACKWARD) +
+                        predictor->holding.optimizer_seconds[0]);
     assert_close(prediction.seconds / most(clock), 1, 1e-5);
 }
 

@@ -121,7 +121,7 @@ static void predict_layers(struct timed *timed, struct mp_predictor *predictor) 
     struct mp_load load[LAYERS];
     for (int l = 0; l < LAYERS; l++)
         assert_works(mp_load_create(timed->ranks, EXPERTS, &load[l], &error));
-    assert_works(mp_format_open("csv-wide", loads_path, &stream, &error));
+    assert_works(mp_format_open("csv-wide", loads_path, 0, &stream, &error));
     for (int count = 0; count < timed->count * LAYERS;) {
         struct mp_error ended = {0};
         if (mp_trace_next(stream, &block, &ended) || !block)

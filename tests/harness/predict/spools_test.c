@@ -150,34 +150,6 @@ TEST(a_recording_has_every_span_and_route) {
     assert_non_null(strstr(error.text, "rank-0000.spool"));
 }
 
-/* Two micro-batches of one layer are added up; the next iteration has what is told of it alone. */
-TEST(what_is_not_told_is_not_recorded) {
-    AUTO(job) struct mp_predict_job job;
-    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
-    struct mp_predict_spools *recording;
-    const struct mp_plan_facts facts = {.copies = 5};
-    struct mp_prediction prediction = {.iteration = 0};
-    uint32_t routes[32] = {[3] = 7}, dropped[32] = {[3] = 2};
-    static struct kept kept;
-    assert_int_equal(mkdir("told", 0777), 0);
-    assert_works(mp_predict_spools_create("told", &job, cluster, &recording, &error));
-    const struct mp_predict_sink *sink = mp_predict_spools_sink(recording);
-    for (int i = 0; i < 2; i++)
-        sink->load(sink->context, 0, 0, 1, 32, routes, dropped);
-    sink->facts(sink->context, 0, 0, NULL, &facts);
-    for (int i = 0; i < 3; i++, prediction.iteration++) {
-        if (i == 2)
-            sink->load(sink->context, 0, i, 2, 32, routes, dropped);
-        assert_works(mp_predict_spools_step(recording, &prediction, &error));
-    }
-    assert_works(mp_predict_spools_finish(&recording, MP_OK, "", NULL, &error));
-    read_spool("told/rank-0000.spool", 0, &kept);
-    assert_int_equal(kept.loads, 2);
-    assert_int_equal(kept.routes, 3 * 7);
-    assert_int_equal(kept.dropped, 3 * 2);
-    assert_close(sum_of(&kept, "copies", 0, 1, 1), 5, 0);
-}
-
 TEST(too_many_ranks_are_not_recorded) {
     AUTO(job) struct mp_predict_job job;
     AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");

@@ -1,7 +1,6 @@
-/* Where nothing is symmetric: products whose speed depends on their rows, spans of ranks that do
- * different things, and a recording replayed otherwise; worked out by hand. */
+/* Where nothing is symmetric: spans of ranks that do different things, and a recording replayed
+ * otherwise; worked out by hand. */
 #include "harness/predict/what_if.h"
-#include "tests/harness/predict/one_device.h"
 #include "tests/harness/predict/predictor_support.h"
 
 #include "harness/predict/timeline.h"
@@ -9,102 +8,6 @@
 
 TEST_END(what_if, struct mp_what_if *, mp_what_if_destroy(*it))
 TEST_END(timeline, struct mp_timeline, mp_timeline_destroy(it))
-
-/* ---- products ---- */
-
-/* Fewer rows are far slower, so that rows can't be taken for what is summed over, and gradients
- * have shares of their own. */
-static struct mp_cluster *steep_device(void) {
-    static const char text[] = "description: by hand\n"
-                               "nodes: {value: 1, source: a test}\n"
-                               "ranks-per-node: {value: 2, source: a test}\n"
-                               "device:\n"
-                               "  name: D\n"
-                               "  peak:\n"
-                               "    fp32: {value: 0.5e9, source: a test}\n"
-                               "    fp16: {value: 1e9, source: a test}\n"
-                               "  memory: {value: 8e9, source: a test}\n"
-                               "  memory-bandwidth: {value: 1e12, source: a test}\n"
-                               "  launch: {value: 1e-6, source: a test}\n"
-                               "  efficiency:\n"
-                               "    tokens: [1, 100000]\n"
-                               "    width: [1, 100000]\n"
-                               "    share:\n"
-                               "      - [0.001, 0.002]\n"
-                               "      - [0.5, 0.9]\n"
-                               "    backward:\n"
-                               "      - [0.003, 0.002]\n"
-                               "      - [0.3, 0.8]\n"
-                               "    source: a test\n"
-                               "levels:\n"
-                               "  self:\n"
-                               "    bandwidth: {value: 5e8, source: a test}\n"
-                               "    latency: {value: 0, source: a test}\n"
-                               "  node:\n"
-                               "    bandwidth: {value: 2e8, source: a test}\n"
-                               "    latency: {value: 1e-6, source: a test}\n"
-                               "    ports: {value: 1, source: a test}\n"
-                               "    sharing: {value: fixed, source: a test}\n";
-    struct mp_cluster *cluster = NULL;
-    assert_works(mp_cluster_parse("steep.yaml", text, sizeof text - 1, &cluster, &error));
-    return cluster;
-}
-
-static double product_of(const struct mp_cluster *cluster, int direction, double rows, double inner,
-                         double columns) {
-    double seconds = 0;
-    assert_works(mp_cluster_product_seconds(cluster, MP_FP16, direction, rows, inner, columns,
-                                            &seconds, &error));
-    return seconds;
-}
-
-static double product(const struct mp_cluster *cluster, double rows, double inner, double columns) {
-    return product_of(cluster, MP_FORWARD, rows, inner, columns);
-}
-
-/* y = x w: dx = dy w^T has the rows of x, dw = x^T dy those of w. */
-static double product_back(const struct mp_cluster *cluster, double rows, double inner,
-                           double columns) {
-    return product_of(cluster, MP_BACKWARD, rows, columns, inner) +
-           product_of(cluster, MP_BACKWARD, inner, rows, columns);
-}
-
-static double moved(double bytes) {
-    return 1e-6 + bytes / 1e12;
-}
-
-TEST(rows_are_not_columns) {
-    AUTO(cluster) struct mp_cluster *cluster = steep_device();
-    struct mp_job job = small_job();
-    struct mp_predict_options options = default_options();
-    double n = 32, d = 64, f = 128, e = 8, v = 50, k = 2;
-    options.vocabulary = 50;
-    for (int matrices = 2; matrices <= 3; matrices++) {
-        options.expert_matrices = matrices;
-        AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
-        double m = 5, hidden = 2 * m * f, into = matrices - 1;
-        assert_close(1e3 * mp_costs_expert(costs, 5, MP_FORWARD),
-                     1e3 * (into * product(cluster, m, d, f) + moved(matrices * hidden) +
-                            product(cluster, m, f, d)),
-                     1e-12);
-        assert_close(1e3 * mp_costs_expert(costs, 5, MP_BACKWARD),
-                     1e3 * (into * product_back(cluster, m, d, f) + moved((2 * into + 1) * hidden) +
-                            product_back(cluster, m, f, d)),
-                     1e-12);
-        double norm = moved(4 * n * d), norm_back = moved(8 * n * d);
-        assert_close(1e3 * mp_costs_head(costs),
-                     1e3 * (norm + product(cluster, n, d, v) + moved(8 * n * v) +
-                            product_back(cluster, n, d, v) + norm_back),
-                     1e-12);
-        double softmax = moved(4 * n * (2 * e + 2 * k));
-        assert_close(1e3 * mp_costs_gate(costs, MP_FORWARD),
-                     1e3 * (norm + product(cluster, n, d, e) + softmax + moved(12 * n * k)), 1e-12);
-        assert_close(1e3 * mp_costs_gate(costs, MP_BACKWARD),
-                     1e3 * (moved((k + 1) * 2 * n * d) + softmax + product_back(cluster, n, d, e) +
-                            norm_back),
-                     1e-12);
-    }
-}
 
 /* ---- spans ---- */
 

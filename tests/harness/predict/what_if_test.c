@@ -58,7 +58,7 @@ RUNS_TEST(slowdowns_are_those_by_hand) {
         AUTO(what_if) struct mp_what_if *what_if;
         double own, waiting, seconds[4];
         record_example(folder, executors[run - 1], run == 1 ? -1 : 100);
-        assert_works(mp_recorded_read(folder->store, "d", run, &recorded, &error));
+        assert_works(mp_recorded_read(folder->store, run, &recorded, &error));
         assert_string_equal(recorded.executor, executors[run - 1]);
         assert_true(recorded.iterations >= 1);
         assert_works(mp_what_if_create(&recorded, &what_if, &error));
@@ -124,7 +124,7 @@ RUNS_TEST(who_left_before_needs_nobody_later) {
         paths[r] = ranks[r].path;
     }
     assert_works(mp_store_ingest(folder->store, &description, paths, 2, NULL, &error));
-    assert_works(mp_recorded_read(folder->store, "d", 0, &recorded, &error));
+    assert_works(mp_recorded_read(folder->store, 0, &recorded, &error));
     assert_works(mp_what_if_create(&recorded, &what_if, &error));
     assert_close(median(what_if, mp_what_if_nothing()), 7e-3, 1e-5);
     struct mp_what_if_change change = mp_what_if_nothing();
@@ -155,7 +155,7 @@ RUNS_TEST(spans_across_an_iterations_ends_are_left_out) {
     runs_clock_samples(&rank);
     runs_rank_close(&rank, MP_OK, "");
     assert_works(mp_store_ingest(folder->store, &description, &path, 1, NULL, &error));
-    assert_works(mp_recorded_read(folder->store, "d", 0, &recorded, &error));
+    assert_works(mp_recorded_read(folder->store, 0, &recorded, &error));
     assert_true(recorded.iterations >= 1);
     assert_int_equal(recorded.spans, 2 * recorded.iterations);
     for (size_t s = 0; s < recorded.spans; s++) {
@@ -218,7 +218,7 @@ RUNS_TEST(random_runs_give_themselves_back) {
             paths[r] = ranks[r].path;
         }
         assert_works(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, &error));
-        assert_works(mp_recorded_read(folder->store, "d", round, &recorded, &error));
+        assert_works(mp_recorded_read(folder->store, round, &recorded, &error));
         assert_works(mp_what_if_create(&recorded, &what_if, &error));
         double seconds[ITERATIONS], ideal[ITERATIONS], balanced[ITERATIONS];
         struct mp_what_if_change change = mp_what_if_nothing();
@@ -237,30 +237,30 @@ RUNS_TEST(random_runs_give_themselves_back) {
 
 RUNS_TEST(what_is_missing_is_named) {
     struct mp_recorded recorded;
-    assert_fails(mp_recorded_read(folder->store, "d", 0, &recorded, &error), MP_EINVAL,
-                 "d has 0 runs, and one is asked about: --run names it");
-    assert_fails(mp_recorded_read(folder->store, "d", 7, &recorded, &error), MP_ENOTFOUND,
-                 "d has no run 7; ");
+    assert_fails(mp_recorded_read(folder->store, 0, &recorded, &error), MP_ENOTFOUND,
+                 "there is no run in it");
+    assert_fails(mp_recorded_read(folder->store, 7, &recorded, &error), MP_ENOTFOUND,
+                 "there is no run 7; ");
     record_example(folder, "measured", -1);
     static const struct {
         const char *sql, *words;
     } cases[] = {
         {"UPDATE rank SET clock = 'wall clock' WHERE rank = 2",
-         "run 1 of d has no common clock: rank 2 was put on it by its wall clock"},
+         "has no common clock: rank 2 was put on it by its wall clock"},
         {"DELETE FROM span WHERE rank = 1 AND phase_id = "
          "(SELECT id FROM StringIds WHERE value = 'iteration')",
-         "run 1 of d: rank 1 has no spans of "},
+         ": rank 1 has no spans of "},
         {"DELETE FROM span WHERE phase_id <> "
          "(SELECT id FROM StringIds WHERE value = 'iteration')",
-         "run 1 of d: rank 0 has no spans inside its iterations"},
+         ": rank 0 has no spans inside its iterations"},
         {"UPDATE iteration_summary SET steady = 0",
-         "run 1 of d has no steady iteration that every rank recorded"},
+         "has no steady iteration that every rank recorded"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         sqlite3 *connection = mp_store_connection(folder->store);
         assert_int_equal(sqlite3_exec(connection, "BEGIN", NULL, NULL, NULL), SQLITE_OK);
         assert_int_equal(sqlite3_exec(connection, cases[i].sql, NULL, NULL, NULL), SQLITE_OK);
-        assert_fails(mp_recorded_read(folder->store, "d", 1, &recorded, &error), MP_ENOTFOUND,
+        assert_fails(mp_recorded_read(folder->store, 1, &recorded, &error), MP_ENOTFOUND,
                      cases[i].words);
         assert_int_equal(sqlite3_exec(connection, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
     }
@@ -292,7 +292,7 @@ RUNS_TEST(who_has_no_span_had_nothing_to_compute) {
     }
     const char *paths[] = {ranks[0].path, ranks[1].path};
     assert_works(mp_store_ingest(folder->store, &description, paths, 2, NULL, &error));
-    assert_works(mp_recorded_read(folder->store, "d", 1, &recorded, &error));
+    assert_works(mp_recorded_read(folder->store, 1, &recorded, &error));
     assert_works(mp_what_if_create(&recorded, &what_if, &error));
     struct mp_what_if_change change = mp_what_if_nothing();
     assert_close(median(what_if, change), 13e-3, 1e-5);

@@ -406,7 +406,7 @@ static bool read_trace(struct history *h, struct sources *s) {
         print_message("smartmoe_gpt_e32_top2.csv.zst is not there: compared with what it gave\n");
         return false;
     }
-    if (mp_format_open("csv", trace_path(), &stream, &error))
+    if (mp_format_open("csv", trace_path(), 0, &stream, &error))
         fail_msg("%s", error.text);
     while (!mp_trace_next(stream, &block, &error) && block)
         add_block(block, h, s);

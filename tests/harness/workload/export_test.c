@@ -43,7 +43,8 @@ static struct mp_trace_stream *open_loads(struct loads *loads) {
         .shape = loads->shape, .source = strdup("memory"), .notes = strdup(""), .ragged = true};
     struct mp_trace_stream *stream;
     loads->next = 0;
-    assert_int_equal(mp_trace_stream_create(&operations, loads, &info, &stream, NULL), MP_OK);
+    assert_int_equal(mp_trace_stream_create(MP_OK, &operations, loads, &info, &stream, NULL),
+                     MP_OK);
     return stream;
 }
 
@@ -67,7 +68,7 @@ static int64_t export_good(struct loads *loads, struct mp_export chosen, const c
 
 static struct mp_trace_stream *open_file(const char *kind, const char *path) {
     struct mp_trace_stream *stream;
-    assert_works(mp_format_open(kind, path, &stream, &error));
+    assert_works(mp_format_open(kind, path, 0, &stream, &error));
     mp_trace_allow_ragged(stream);
     return stream;
 }

@@ -4,7 +4,6 @@
 #include "tests/harness/workload/draw_tokens.h"
 
 enum { RANKS = 3, LAYERS = 2, EXPERTS = 11, STEPS = 2, TOKENS = 6, TOP_K = 3 };
-static const struct mp_format_options options = {EXPERTS};
 
 static void put_csv(FILE *file, int step, int layer, const struct mp_load *load) {
     for (int t = 0; t < TOKENS * RANKS; t++) {
@@ -53,7 +52,7 @@ TEST(tokens_are_those_of_the_source) {
                 (k ? put_json : put_csv)(file, step, layer, &load);
             }
         fclose(file);
-        assert_int_equal(mp_format_open_with(kind[k], path[k], &options, &stream, &error), MP_OK);
+        assert_int_equal(mp_format_open(kind[k], path[k], EXPERTS, &stream, &error), MP_OK);
         assert_true(mp_trace_stream_info(stream)->routes);
         mp_trace_allow_ragged(stream);
         for (random = seed; !mp_trace_next(stream, &block, &error) && block; blocks++) {
@@ -103,14 +102,14 @@ TEST(what_is_wrong_is_said) {
     struct mp_trace_stream *stream = NULL;
     struct mp_error error = {0};
     write_file("bad.csv", "layer,token,k0,k1\n0,0,2,5\n");
-    assert_int_equal(mp_format_open("csv-tokens", "bad.csv", &stream, &error), MP_EINVAL);
+    assert_int_equal(mp_format_open("csv-tokens", "bad.csv", 0, &stream, &error), MP_EINVAL);
     assert_non_null(strstr(error.text, "the largest index of the first iteration is 5"));
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         const struct mp_trace_block *block = NULL;
         write_file("bad.csv", wrong[i].text);
         error = (struct mp_error){0};
         stream = NULL;
-        int code = mp_format_open_with("csv-tokens", "bad.csv", &options, &stream, &error);
+        int code = mp_format_open("csv-tokens", "bad.csv", EXPERTS, &stream, &error);
         if (!code)
             mp_trace_allow_ragged(stream);
         while (!code && !(code = mp_trace_next(stream, &block, &error)) && block)

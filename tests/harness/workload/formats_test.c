@@ -16,7 +16,7 @@ static const uint32_t summed[2][8] = {{8, 5, 1, 2}, {3, 5, 6, 2}};
 
 static struct mp_trace_stream *open_good(const char *kind, const char *path) {
     struct mp_trace_stream *stream = NULL;
-    assert_works(mp_format_open(kind, path, &stream, &error));
+    assert_works(mp_format_open(kind, path, 0, &stream, &error));
     return stream;
 }
 
@@ -105,7 +105,7 @@ TEST(wide_csv_plain_and_packed) {
     expect_blocks("csv", "wide.csv.zst", 2, 4, 2, 0, small);
     write_bytes("cut.csv.zst", packed, size - 3);
     struct mp_trace_stream *stream = NULL;
-    assert_fails(mp_format_open("csv", "cut.csv.zst", &stream, &error), MP_EFORMAT,
+    assert_fails(mp_format_open("csv", "cut.csv.zst", 0, &stream, &error), MP_EFORMAT,
                  "cut off inside a packed frame");
 }
 
@@ -133,10 +133,10 @@ TEST(csv_of_a_folder) {
         mp_trace_stream_destroy(stream);
     }
     write_file("ranks/a.csv", "iteration,layer,rank,e0,e1\n0,0,1,1,2\n");
-    assert_fails(mp_format_open("csv", "ranks", &stream, &error), MP_EFORMAT,
+    assert_fails(mp_format_open("csv", "ranks", 0, &stream, &error), MP_EFORMAT,
                  "ranks/b.csv:1: a header with other columns of experts");
     assert_int_equal(unlink("ranks/a.csv") + unlink("ranks/b.csv"), 0);
-    assert_fails(mp_format_open("csv", "ranks", &stream, &error), MP_ENOTFOUND,
+    assert_fails(mp_format_open("csv", "ranks", 0, &stream, &error), MP_ENOTFOUND,
                  "0 files *.csv in this folder");
     write_file("ranks/router_trace_rank0.jsonl", "");
     assert_string_equal(mp_format_guess("ranks"), "megatron");
@@ -346,7 +346,7 @@ static const struct {
 /* Opens and reads to the first error. */
 static int read_bad(const char *kind, const char *path, struct mp_error *error) {
     AUTO(trace_stream) struct mp_trace_stream *stream = NULL;
-    int code = mp_format_open(kind, path, &stream, error);
+    int code = mp_format_open(kind, path, 0, &stream, error);
     const struct mp_trace_block *block = NULL;
     if (!code)
         do

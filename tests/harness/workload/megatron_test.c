@@ -97,10 +97,9 @@ static void put_file(uint64_t *random, const struct routing *routing, int rank, 
 
 static void expect(const struct routing *routing, const char *path) {
     const struct mp_trace_shape *shape = &routing->shape;
-    const struct mp_format_options options = {.experts = shape->experts};
     struct mp_trace_stream *stream;
     const struct mp_trace_block *block;
-    assert_works(mp_format_open_with("megatron", path, &options, &stream, &error));
+    assert_works(mp_format_open("megatron", path, shape->experts, &stream, &error));
     const struct mp_trace_info *info = mp_trace_stream_info(stream);
     assert_memory_equal(&info->shape, shape, sizeof *shape);
     assert_non_null(strstr(info->source, path));
@@ -206,10 +205,9 @@ static const struct bad_trace bad_traces[] = {
 };
 
 static int read_all(const struct bad_trace *bad, struct mp_error *error) {
-    const struct mp_format_options options = {.experts = bad->experts};
     struct mp_trace_stream *stream;
     const struct mp_trace_block *block;
-    int code = mp_format_open_with("megatron", "bad.jsonl", &options, &stream, error);
+    int code = mp_format_open("megatron", "bad.jsonl", bad->experts, &stream, error);
     if (code)
         return code;
     do
@@ -239,13 +237,12 @@ TEST(long_and_deep_lines_are_refused) {
 }
 
 TEST(experts_are_for_kinds_that_do_not_say) {
-    const struct mp_format_options options = {.experts = 4};
     struct mp_trace_stream *stream;
     write_file("some.csv", "iteration,layer,rank,e0,e1\n0,0,0,1,1\n");
-    assert_fails(mp_format_open_with("csv", "some.csv", &options, &stream, &error), MP_EINVAL,
+    assert_fails(mp_format_open("csv", "some.csv", 4, &stream, &error), MP_EINVAL,
                  "says itself how many experts");
     assert_int_equal(mkdir("empty", 0755), 0);
-    assert_fails(mp_format_open_with("megatron", "empty", &options, &stream, &error), MP_ENOTFOUND,
+    assert_fails(mp_format_open("megatron", "empty", 4, &stream, &error), MP_ENOTFOUND,
                  "0 files router_trace_rank*.jsonl");
 }
 

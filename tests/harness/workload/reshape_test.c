@@ -53,7 +53,7 @@ static struct mp_trace_stream *open_random(struct mp_trace_shape shape, int iter
     struct mp_trace_info info = {
         .shape = shape, .source = strdup("random"), .notes = strdup(""), .ragged = !tokens};
     struct mp_trace_stream *stream;
-    assert_works(mp_trace_stream_create(&operations, source, &info, &stream, &error));
+    assert_works(mp_trace_stream_create(MP_OK, &operations, source, &info, &stream, &error));
     return stream;
 }
 
@@ -334,7 +334,7 @@ static struct mp_trace_stream *open_golden(const struct golden *golden, const ch
     struct mp_trace_info info = {
         .shape = golden->from, .source = strdup("by hand"), .notes = strdup(notes), .ragged = true};
     struct mp_trace_stream *stream;
-    assert_int_equal(mp_trace_stream_create(&operations, held, &info, &stream, NULL), MP_OK);
+    assert_int_equal(mp_trace_stream_create(MP_OK, &operations, held, &info, &stream, NULL), MP_OK);
     return stream;
 }
 
@@ -468,7 +468,8 @@ TEST(errors_of_the_source_pass) {
         struct mp_trace_info info = {
             .shape = {2, 2, 1, 3, 1}, .source = strdup("a disk"), .notes = strdup("")};
         AUTO(trace_stream) struct mp_trace_stream *stream;
-        assert_int_equal(mp_trace_stream_create(&operations, left, &info, &stream, NULL), MP_OK);
+        assert_int_equal(mp_trace_stream_create(MP_OK, &operations, left, &info, &stream, NULL),
+                         MP_OK);
         stream = reshape(stream, (struct mp_reshape){.ranks = 4, .micro_batches = merged});
         const struct mp_trace_block *block;
         for (int i = 0; i < (merged ? 0 : 2); i++)

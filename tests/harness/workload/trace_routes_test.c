@@ -160,7 +160,7 @@ static struct mp_trace_stream *open_source(struct source *source) {
                                  .ragged = true,
                                  .routes = true};
     struct mp_trace_stream *stream;
-    assert_works(mp_trace_stream_create(&operations, source, &info, &stream, &error));
+    assert_works(mp_trace_stream_create(MP_OK, &operations, source, &info, &stream, &error));
     return stream;
 }
 

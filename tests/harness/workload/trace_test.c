@@ -163,8 +163,9 @@ static struct mp_trace_stream *script_stream(struct scripted *scripted, struct m
     struct mp_trace_info info = {.shape = shape, .source = strdup("a test"), .notes = strdup("")};
     struct mp_trace_stream *stream;
     struct mp_error error = {0};
-    assert_int_equal(mp_trace_stream_create(&scripted_operations, scripted, &info, &stream, &error),
-                     expected);
+    assert_int_equal(
+        mp_trace_stream_create(MP_OK, &scripted_operations, scripted, &info, &stream, &error),
+        expected);
     assert_null(info.source);
     return stream;
 }
