@@ -298,26 +298,24 @@ enum mp_outcome mp_gate_outcome(const struct mp_gate *gate) {
 int mp_gate_find_pairs(struct mp_store *store, char **base, char **head, struct mp_error *error) {
     char **const sides[] = {base, head};
     static const char *const names[] = {"base", "head"};
-    sqlite3_stmt *rows = NULL;
-    int got = 0;
     *base = *head = NULL;
-    int code = query_open(store,
-                          "SELECT side.value, suite_run FROM run JOIN fact AS side USING (run_id) "
-                          "JOIN fact AS pairs USING (run_id) WHERE side.name = '" MP_FACT_PAIRS_SIDE
-                          "' AND pairs.name = '" MP_FACT_PAIRS "' AND pairs.value = "
-                          "(SELECT value FROM fact WHERE name = '" MP_FACT_PAIRS
-                          "' ORDER BY run_id DESC LIMIT 1) GROUP BY 1, 2",
-                          0, &rows, error);
-    while (!code && (got = mp_store_next(store, rows, error)) == 1)
+    struct query query =
+        query_begin(store,
+                    "SELECT side.value, suite_run FROM run JOIN fact AS side USING (run_id) "
+                    "JOIN fact AS pairs USING (run_id) WHERE side.name = '" MP_FACT_PAIRS_SIDE
+                    "' AND pairs.name = '" MP_FACT_PAIRS "' AND pairs.value = "
+                    "(SELECT value FROM fact WHERE name = '" MP_FACT_PAIRS
+                    "' ORDER BY run_id DESC LIMIT 1) GROUP BY 1, 2",
+                    0, error);
+    while (query_next(&query))
         for (int s = 0; s < 2; s++)
-            if (strcmp(query_text(rows, 0), names[s]) == 0 && !*sides[s])
-                *sides[s] = strdup(query_text(rows, 1));
-    sqlite3_finalize(rows);
-    code = code ? code : got;
-    if (!code && (!*base || !*head))
-        code = mp_fail(error, MP_ENOTFOUND,
+            if (strcmp(query_text(query.row, 0), names[s]) == 0 && !*sides[s])
+                *sides[s] = strdup(query_text(query.row, 1));
+    MP_TRY(query_end(&query));
+    if (!*base || !*head)
+        return mp_fail(error, MP_ENOTFOUND,
                        "%s: no two sides that were measured in turns: name BASE and HEAD, or "
                        "measure with moeperf run SUITE --pairs 12 --against TRAINER",
                        mp_store_path(store));
-    return code;
+    return MP_OK;
 }

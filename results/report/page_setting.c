@@ -167,20 +167,19 @@ static int add_phases(struct page *page, const struct report_run *run, const cha
                       const struct straggler *straggler, json_t *list, struct mp_error *error) {
     double ms[PAGE_FAMILIES] = {0};
     bool is_there[PAGE_FAMILIES] = {false};
-    sqlite3_stmt *row = NULL;
-    int got = 0, code = query_open(page->store, phases_sql, run->run_id, &row, error);
-    while (!code && (got = mp_store_next(page->store, row, error)) == 1) {
-        const int family = sqlite3_column_int(row, 0);
-        const double waits = waits_in(straggler, query_text(row, 1), query_double(row, 3));
-        ms[family] += query_double(row, 2) - waits;
+    struct query query = query_begin(page->store, phases_sql, run->run_id, error);
+    while (query_next(&query)) {
+        const int family = sqlite3_column_int(query.row, 0);
+        const double waits =
+            waits_in(straggler, query_text(query.row, 1), query_double(query.row, 3));
+        ms[family] += query_double(query.row, 2) - waits;
         ms[PAGE_WAITING] += waits;
         is_there[family] = is_there[PAGE_WAITING] = true;
     }
-    sqlite3_finalize(row);
     for (int f = 0; f < PAGE_FAMILIES; f++)
         if (is_there[f])
             json_array_append_new(list, json_pack("[oif]", text_value(label), f, ms[f]));
-    return code ? code : got;
+    return query_end(&query);
 }
 
 static int write_phases(struct page *page, const struct speedup_row rows[], int count,
@@ -263,22 +262,19 @@ static const struct table_column pair_columns[] = {
 static int add_pair(struct page *page, const struct speedup_row *row, json_t *chart,
                     struct table *table, struct mp_error *error) {
     const struct report_run *run = report_group_example(page->runs, row->group);
-    sqlite3_stmt *other = NULL;
-    int code = query_open(page->store, counterpart_sql, run->run_id, &other, error);
-    int got = code ? code : mp_store_next(page->store, other, error);
-    if (got == 1 && !isnan(row->ms)) {
-        double counterpart = query_double(other, 0);
+    struct query other = query_begin(page->store, counterpart_sql, run->run_id, error);
+    if (query_next(&other) && !isnan(row->ms)) {
+        double counterpart = query_double(other.row, 0);
         struct pair pair = {.label = row->run.label,
                             .measured = run->predicted ? counterpart : row->ms,
                             .predicted = run->predicted ? row->ms : counterpart};
         pair.ratio = pair.predicted / pair.measured;
-        snprintf(pair.cluster, sizeof pair.cluster, "%s", query_text(other, 2));
+        snprintf(pair.cluster, sizeof pair.cluster, "%s", query_text(other.row, 2));
         json_array_append_new(
             chart, json_pack("[off]", text_value(pair.label), pair.measured, pair.predicted));
-        code = table_fill(table, &pair, 1, sizeof pair, error);
+        other.code = table_fill(table, &pair, 1, sizeof pair, error);
     }
-    sqlite3_finalize(other);
-    return got < 0 ? got : code;
+    return query_end(&other);
 }
 
 static int write_predicted(struct page *page, const struct speedup_row rows[], int count,

@@ -61,22 +61,18 @@ int mp_report_runs(struct mp_store *store, const struct mp_report_selection *sel
                    enum mp_report_format format, FILE *out, struct mp_error *error) {
     const struct mp_report_selection any = {0};
     const struct mp_report_selection *wanted = selection ? selection : &any;
-    sqlite3_stmt *statement = NULL;
-    int code = query_open(store, format == MP_REPORT_JSON ? list_json_sql : list_sql,
-                          wanted->run_id, &statement, error);
-    if (code)
-        return code;
-    sqlite3_bind_text(statement, 2, wanted->suite_run, -1, SQLITE_STATIC);
-    sqlite3_bind_text(statement, 3, wanted->suite, -1, SQLITE_STATIC);
+    const bool is_json = format == MP_REPORT_JSON;
+    struct query query =
+        query_begin(store, is_json ? list_json_sql : list_sql, wanted->run_id, error);
     json_t *rows = NULL;
-    if (format != MP_REPORT_JSON)
-        code = list_runs(store, statement, format, out, error);
-    else
-        code = query_rows_json(store, statement, &rows, error);
-    sqlite3_finalize(statement);
-    if (!code && format == MP_REPORT_JSON)
-        code = print_object(json_pack("{ss so}", "report", "runs", "rows", rows), out, error);
-    return code;
+    sqlite3_bind_text(query.row, 2, wanted->suite_run, -1, SQLITE_STATIC);
+    sqlite3_bind_text(query.row, 3, wanted->suite, -1, SQLITE_STATIC);
+    if (!query.code)
+        query.code = is_json ? query_rows_json(store, query.row, &rows, error)
+                             : list_runs(store, query.row, format, out, error);
+    MP_TRY(query_end(&query));
+    return is_json ? print_object(json_pack("{ss so}", "report", "runs", "rows", rows), out, error)
+                   : MP_OK;
 }
 
 /* ---- one run ---- */
@@ -186,15 +182,13 @@ static int print_imbalance(struct mp_store *store, int64_t run_id, FILE *out,
 
 static int print_pairs(struct mp_store *store, const char *title, const char *sql, int64_t run_id,
                        FILE *out, struct mp_error *error) {
-    sqlite3_stmt *statement = NULL;
-    int got = 0, rows = 0, code = query_open(store, sql, run_id, &statement, error);
-    while (!code && (got = mp_store_next(store, statement, error)) == 1) {
-        if (rows++ == 0)
+    struct query query = query_begin(store, sql, run_id, error);
+    for (int rows = 0; query_next(&query); rows++) {
+        if (rows == 0)
             fprintf(out, "\n%s\n", title);
-        table_paragraph(out, "%s: %s", query_text(statement, 0), query_text(statement, 1));
+        table_paragraph(out, "%s: %s", query_text(query.row, 0), query_text(query.row, 1));
     }
-    sqlite3_finalize(statement);
-    return code ? code : got;
+    return query_end(&query);
 }
 
 static int run_text(struct mp_store *store, const struct report_runs *runs, FILE *out,

@@ -24,18 +24,15 @@ static const char context_sql[] =
 
 static int read_context(struct mp_store *store, struct waiting_context *context,
                         struct mp_error *error) {
-    sqlite3_stmt *row = NULL;
-    int code = query_open(store, context_sql, context->run_id, &row, error);
-    int got = code ? code : mp_store_next(store, row, error);
-    if (got == 1) {
-        context->one_host = sqlite3_column_int(row, 0) == 1;
-        context->taken = query_double(row, 1);
-        context->can_replay = sqlite3_column_int(row, 2) == 1;
-        context->can_plan = context->can_replay && sqlite3_column_int(row, 3) == 1;
-        context->others = sqlite3_column_int(row, 4) == 1;
+    struct query query = query_begin(store, context_sql, context->run_id, error);
+    if (query_next(&query)) {
+        context->one_host = sqlite3_column_int(query.row, 0) == 1;
+        context->taken = query_double(query.row, 1);
+        context->can_replay = sqlite3_column_int(query.row, 2) == 1;
+        context->can_plan = context->can_replay && sqlite3_column_int(query.row, 3) == 1;
+        context->others = sqlite3_column_int(query.row, 4) == 1;
     }
-    sqlite3_finalize(row);
-    return got < 0 ? got : MP_OK;
+    return query_end(&query);
 }
 
 int straggler_find(struct mp_store *store, int64_t run_id, struct straggler *straggler,
