@@ -234,30 +234,23 @@ static int compare_job(struct comparison *comparison, const char *job, struct mp
 static int compare_all(struct comparison *comparison, struct mp_error *error) {
     struct mp_gate *gate = comparison->gate;
     const struct side *base = &comparison->base;
-    int code = check_apart(comparison, error);
-    if (!code)
-        code = check_jobs(comparison, error);
-    if (code)
-        return code;
+    MP_TRY(check_apart(comparison, error));
+    MP_TRY(check_jobs(comparison, error));
     describe(base, gate->base);
     describe(&comparison->head, gate->head);
     comparison->paired = are_paired(base, &comparison->head);
     gate->same_program =
         comparison->paired && strcmp(side_about(&base->run[0], MP_FACT_PAIRS_SAME), "yes") == 0;
-    for (int i = 0; i < base->count && !code; i++)
+    for (int i = 0; i < base->count; i++)
         if (is_first_of_job(base, i))
-            code = compare_job(comparison, base->run[i].job, error);
-    if (!code)
-        code = gate_decide_times(comparison, error);
-    if (!code)
-        code = gate_hint_at_runs(comparison, error);
-    if (!code)
-        code = gate_note_recording(comparison, error);
-    if (!code)
-        code = check_accepted(comparison, error);
+            MP_TRY(compare_job(comparison, base->run[i].job, error));
+    MP_TRY(gate_decide_times(comparison, error));
+    MP_TRY(gate_hint_at_runs(comparison, error));
+    MP_TRY(gate_note_recording(comparison, error));
+    MP_TRY(check_accepted(comparison, error));
     for (int i = 0; i < gate->metrics; i++)
         gate->outcomes[gate->metric[i].outcome]++;
-    return code;
+    return MP_OK;
 }
 
 int mp_gate_compare(const struct mp_gate_side *base, const struct mp_gate_side *head,

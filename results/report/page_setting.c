@@ -59,23 +59,27 @@ static int standing_for(const struct speedup_row rows[], int count) {
     return i < count ? i : 0;
 }
 
-static int write_summary(struct page *page, const struct speedup_row rows[], int count, int table,
-                         const struct straggler stragglers[], struct mp_error *error) {
-    json_t *findings = json_array();
+static int find_summary(const struct page *page, const struct speedup_row rows[], int count,
+                        int table, const struct straggler stragglers[], json_t *findings,
+                        struct mp_error *error) {
     int shown = standing_for(rows, count), group = rows[shown].group;
     const struct report_run *first = report_group_example(page->runs, group);
-    int code = findings_stragglers(&stragglers[shown], first->label,
-                                   faster_than(page->runs, rows, count, group), 1, findings, error);
-    if (!code)
-        code = findings_speed(page->runs, rows, count, table, findings, error);
-    if (!code && first->predicted)
-        code =
+    MP_TRY(findings_stragglers(&stragglers[shown], first->label,
+                               faster_than(page->runs, rows, count, group), 1, findings, error));
+    MP_TRY(findings_speed(page->runs, rows, count, table, findings, error));
+    if (first->predicted)
+        MP_TRY(
             finding_add(findings, "Predicted, not measured",
                         "Every time in this setting is a model's; what it assumes is listed with "
                         "each system.",
-                        true, error);
-    if (!code)
-        code = add_incomplete(page->runs, table, findings, error);
+                        true, error));
+    return add_incomplete(page->runs, table, findings, error);
+}
+
+static int write_summary(struct page *page, const struct speedup_row rows[], int count, int table,
+                         const struct straggler stragglers[], struct mp_error *error) {
+    json_t *findings = json_array();
+    int code = find_summary(page, rows, count, table, stragglers, findings, error);
     if (!code)
         page_findings(page->out, findings);
     json_decref(findings);
@@ -377,26 +381,20 @@ static int write_runs(struct page *page, const struct speedup_row rows[], int co
 
 static int write_setting(struct page *page, const struct speedup_row rows[], int count, int table,
                          struct straggler stragglers[], struct mp_error *error) {
-    int code = MP_OK;
-    for (int i = 0; !code && i < count; i++) {
+    for (int i = 0; i < count; i++) {
         bool shown = i == standing_for(rows, count) || page->run_sections < MP_HTML_RUNS;
         page->run_sections += shown;
-        code = straggler_find(page->store, report_group_example(page->runs, rows[i].group)->run_id,
-                              &stragglers[i], error);
+        MP_TRY(straggler_find(page->store, report_group_example(page->runs, rows[i].group)->run_id,
+                              &stragglers[i], error));
         if (!shown) /* no section of its own */
             stragglers[i].context.run_id = 0;
     }
-    if (!code)
-        code = write_summary(page, rows, count, table, stragglers, error);
-    if (!code)
-        code = write_speedup(page, rows, count, error);
-    if (!code)
-        code = write_phases(page, rows, count, stragglers, error);
-    if (!code)
-        code = write_comparisons(page, rows, count, error);
-    if (!code)
-        code = write_predicted(page, rows, count, error);
-    return code ? code : write_runs(page, rows, count, stragglers, error);
+    MP_TRY(write_summary(page, rows, count, table, stragglers, error));
+    MP_TRY(write_speedup(page, rows, count, error));
+    MP_TRY(write_phases(page, rows, count, stragglers, error));
+    MP_TRY(write_comparisons(page, rows, count, error));
+    MP_TRY(write_predicted(page, rows, count, error));
+    return write_runs(page, rows, count, stragglers, error);
 }
 
 static void write_heading(const struct report_runs *runs, int table, FILE *out) {

@@ -35,18 +35,21 @@ static int read_context(struct mp_store *store, struct waiting_context *context,
     return query_end(&query);
 }
 
+static int find(struct mp_store *store, struct waiting_recording *recording,
+                struct straggler *straggler, struct mp_error *error) {
+    const int64_t run_id = straggler->context.run_id;
+    MP_TRY(waiting_read(store, run_id, recording, error));
+    MP_TRY(mp_straggler_analyse(&recording->input, &straggler->found, error));
+    MP_TRY(recording_cost_read(store, run_id, &straggler->cost, error));
+    return read_context(store, &straggler->context, error);
+}
+
 int straggler_find(struct mp_store *store, int64_t run_id, struct straggler *straggler,
                    struct mp_error *error) {
     struct waiting_recording recording;
     *straggler = (struct straggler){
         .context = {.database = mp_store_path(store), .run_id = run_id, .taken = NAN}};
-    int code = waiting_read(store, run_id, &recording, error);
-    if (!code)
-        code = mp_straggler_analyse(&recording.input, &straggler->found, error);
-    if (!code)
-        code = recording_cost_read(store, run_id, &straggler->cost, error);
-    if (!code)
-        code = read_context(store, &straggler->context, error);
+    int code = find(store, &recording, straggler, error);
     straggler->iterations = recording.iterations;
     straggler->looked_at = recording.input.times.iterations;
     straggler->shares_cores = recording.ranks_share_cores == 1;
