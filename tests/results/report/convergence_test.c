@@ -31,14 +31,13 @@ static void add_rounds(struct runs_folder *folder) {
 RUNS_TEST(nothing_is_said_without_a_target) {
     struct mp_store_run ep = runs_description("ep", "text");
     runs_add(folder, &ep, &runs_ep);
-    char *text = text_of(folder, MP_REPORT_TEXT);
+    AUTO(text) char *text = text_of(folder, MP_REPORT_TEXT);
     assert_string_equal(text, "");
-    free(text);
 }
 
 RUNS_TEST(iterations_and_drops_stand_beside_the_papers) {
     add_rounds(folder);
-    char *text = text_of(folder, MP_REPORT_TEXT);
+    AUTO(text) char *text = text_of(folder, MP_REPORT_TEXT);
     assert_string_equal(
         text, "tiny: text, gate gshard, 2 ranks, measured\n"
               "           target     median   min..max  seconds   final  dropped   rounds\n"
@@ -56,13 +55,12 @@ RUNS_TEST(iterations_and_drops_stand_beside_the_papers) {
               "Here swiftmoe drops 5.00 % of the routes and deepspeed 5.00 %; it needs fewer\n"
               "iterations.\n"
               "\n");
-    free(text);
 }
 
 RUNS_TEST(a_system_alone_gets_no_published_figures) {
     struct mp_store_run swiftmoe = runs_description("swiftmoe", "text");
     targets_add(folder, &swiftmoe, &runs_ep, 0);
-    char *text = text_of(folder, MP_REPORT_TEXT);
+    AUTO(text) char *text = text_of(folder, MP_REPORT_TEXT);
     assert_string_equal(
         text, "tiny: text, gate gshard, 2 ranks, measured\n"
               "          target     median   min..max  seconds   final  dropped   rounds\n"
@@ -70,13 +68,12 @@ RUNS_TEST(a_system_alone_gets_no_published_figures) {
               "swiftmoe   2.500          -          -        -  2.0000     5.00   0 of 1\n"
               "The target is reached when the mean loss of 2 iterations is at or below it.\n"
               "\n");
-    free(text);
 }
 
 RUNS_TEST(json_has_the_published_figures_too) {
     add_rounds(folder);
-    char *text = text_of(folder, MP_REPORT_JSON);
-    json_t *report = json_loads(text, 0, NULL);
+    AUTO(text) char *text = text_of(folder, MP_REPORT_JSON);
+    AUTO(json) json_t *report = json_loads(text, 0, NULL);
     const json_t *rows = json_object_get(report, "rows");
     assert_int_equal(json_array_size(rows), 2);
     const json_t *deepspeed = json_array_get(rows, 0), *swiftmoe = json_array_get(rows, 1);
@@ -91,6 +88,4 @@ RUNS_TEST(json_has_the_published_figures_too) {
     const json_t *first = json_array_get(json_object_get(paper, "convergence"), 0);
     assert_close(json_number_value(json_object_get(first, "iterations")), -0.285, 0);
     assert_close(json_number_value(json_object_get(first, "dropped")), -0.69, 0);
-    json_decref(report);
-    free(text);
 }

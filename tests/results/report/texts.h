@@ -24,9 +24,8 @@ static inline char *text_of(report print, struct mp_store *store,
 
 static inline void assert_text(report print, struct mp_store *store,
                                const struct mp_report_selection *selection, const char *expected) {
-    char *text = text_of(print, store, selection, MP_REPORT_TEXT);
+    AUTO(text) char *text = text_of(print, store, selection, MP_REPORT_TEXT);
     assert_string_equal(text, expected);
-    free(text);
 }
 
 static inline void assert_says(const char *text, const char *words) {
@@ -42,13 +41,12 @@ static inline void assert_says(const char *text, const char *words) {
 static inline void report_says(report print, struct mp_store *store,
                                const struct mp_report_selection *selection,
                                const char *const texts[]) {
-    char *text = text_of(print, store, selection, MP_REPORT_TEXT);
+    AUTO(text) char *text = text_of(print, store, selection, MP_REPORT_TEXT);
     for (; *texts; texts++) {
         bool lacks = **texts == *LACKS;
         if (!strstr(text, *texts + lacks) != lacks)
             fail_msg("'%s' is %s in\n%s", *texts + lacks, lacks ? "" : "not", text);
     }
-    free(text);
 }
 
 static inline double number_at(json_t *row, const char *key) {
