@@ -204,8 +204,7 @@ RUNS_TEST(ranks_that_share_cores_get_no_ratios) {
     add_rounds(folder, true);
     assert_report(mp_report_speedup, folder->store, NULL, "these wall times are no speed-up",
                   "    4167  2.0000", LACKS "vs\n", LACKS "x as fast");
-    AUTO(text) char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_JSON);
-    AUTO(json) json_t *object = json_loads(text, 0, NULL);
+    AUTO(json) json_t *object = json_of(mp_report_speedup, folder->store, NULL);
     json_t *row = json_array_get(json_object_get(object, "rows"), 1);
     assert_true(json_is_null(json_object_get(row, "speedup_vs_ep")));
     assert_true(json_is_true(json_object_get(row, "ranks_share_cores")));
@@ -213,9 +212,7 @@ RUNS_TEST(ranks_that_share_cores_get_no_ratios) {
 
 RUNS_TEST(json_has_the_numbers_unrounded) {
     add_rounds(folder, false);
-    AUTO(text) char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_JSON);
-    AUTO(json) json_t *object = json_loads(text, 0, NULL);
-    assert_non_null(object);
+    AUTO(json) json_t *object = json_of(mp_report_speedup, folder->store, NULL);
     assert_string_equal(json_string_value(json_object_get(object, "report")), "speedup");
     json_t *row = json_array_get(json_object_get(object, "rows"), 1);
     assert_close(number_at(row, "ms_per_iteration"), 13.5, 1e-9);
@@ -229,12 +226,10 @@ RUNS_TEST(json_has_the_numbers_unrounded) {
     assert_string_equal(json_string_value(json_object_get(failed, "reason")),
                         "rank 1 was killed by signal 9");
     json_decref(object);
-    free(text);
 
     runs_add_uneven(folder, "ep");
     const struct mp_report_selection last = {.run_id = 10};
-    text = text_of(mp_report_stragglers_in_full, folder->store, &last, MP_REPORT_JSON);
-    object = json_loads(text, 0, NULL);
+    object = json_of(mp_report_stragglers_in_full, folder->store, &last);
     row = json_object_get(json_array_get(json_object_get(object, "rows"), 0), "analysis");
     assert_close(number_at(row, "waiting_ms"), 2, 1e-3);
     assert_close(number_at(json_object_get(row, "slowdowns"), "slowdown"), 6.5 / 5.5, 1e-3);
@@ -245,10 +240,8 @@ RUNS_TEST(json_has_the_numbers_unrounded) {
     assert_close(number_at(row, "tokens_over_mean"), 1.5, 1e-9);
     assert_close(number_at(row, "waiting_ms"), 2, 1e-3);
     json_decref(object);
-    free(text);
 
-    text = text_of(mp_report_phases, folder->store, NULL, MP_REPORT_JSON);
-    object = json_loads(text, 0, NULL);
+    object = json_of(mp_report_phases, folder->store, NULL);
     row = json_array_get(json_object_get(object, "rows"), 0);
     row = json_array_get(json_object_get(row, "phases"), 0);
     assert_string_equal(json_string_value(json_object_get(row, "phase")), "expert");
@@ -300,8 +293,7 @@ RUNS_TEST(the_list_has_a_line_per_run) {
                 "  1  2025-01-31 12:00  tiny   ep   text          2    24.00  complete\n"
                 "  2  2025-01-31 12:00  other  ep   text          2    24.00  complete\n");
     struct mp_report_selection selection = {.suite = "tiny"};
-    AUTO(text) char *text = text_of(mp_report_runs, folder->store, &selection, MP_REPORT_JSON);
-    AUTO(json) json_t *object = json_loads(text, 0, NULL);
+    AUTO(json) json_t *object = json_of(mp_report_runs, folder->store, &selection);
     assert_int_equal(json_array_size(json_object_get(object, "rows")), 1);
 }
 
@@ -368,8 +360,7 @@ RUNS_TEST(a_failed_job_has_no_numbers_and_a_reason) {
     static const report all[] = {mp_report_speedup, mp_report_stragglers, mp_report_phases,
                                  mp_report_runs};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        AUTO(text) char *text = text_of(all[i], folder->store, NULL, MP_REPORT_JSON);
-        AUTO(json) json_t *object = json_loads(text, 0, NULL);
+        AUTO(json) json_t *object = json_of(all[i], folder->store, NULL);
         assert_int_equal(json_array_size(json_object_get(object, "rows")), 1);
     }
     FILE *out = fopen("/dev/null", "w");
@@ -456,8 +447,8 @@ RUNS_TEST(every_table_says_unattainable) {
                                        "\n                              (unattainable)\n"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         assert_report(all[i], folder->store, NULL, says[i]);
-        AUTO(text) char *text = text_of(all[i], folder->store, NULL, MP_REPORT_JSON);
-        json_t *object = json_loads(text, 0, NULL), *row;
+        AUTO(json) json_t *object = json_of(all[i], folder->store, NULL);
+        json_t *row;
         size_t at;
         json_array_foreach(json_object_get(object, "rows"), at, row) {
             bool yardstick =
@@ -466,7 +457,6 @@ RUNS_TEST(every_table_says_unattainable) {
             assert_non_null(marked);
             assert_int_equal(json_is_true(marked) || json_integer_value(marked) == 1, yardstick);
         }
-        json_decref(object);
     }
     AUTO(text) char *text = NULL;
     size_t size;
@@ -525,10 +515,7 @@ RUNS_TEST(tables_fit_80_columns_with_any_name) {
             if (width > 80 && strchr(line, ' '))
                 fail_msg("%zu columns: %s", width, line);
         }
-        free(text);
-        text = text_of(all[i], folder->store, NULL, MP_REPORT_JSON);
-        AUTO(json) json_t *object = json_loads(text, 0, NULL);
-        assert_non_null(object);
+        json_decref(json_of(all[i], folder->store, NULL));
     }
 }
 

@@ -22,6 +22,15 @@ static inline char *text_of(report print, struct mp_store *store,
     return text;
 }
 
+/* The report as an object, to be released. */
+static inline json_t *json_of(report print, struct mp_store *store,
+                              const struct mp_report_selection *selection) {
+    AUTO(text) char *text = text_of(print, store, selection, MP_REPORT_JSON);
+    json_t *object = json_loads(text, 0, NULL);
+    assert_non_null(object);
+    return object;
+}
+
 static inline void assert_text(report print, struct mp_store *store,
                                const struct mp_report_selection *selection, const char *expected) {
     AUTO(text) char *text = text_of(print, store, selection, MP_REPORT_TEXT);
