@@ -8,8 +8,7 @@
 struct analysis {
     const struct mp_straggler_input *input;
     struct mp_recorded_times times; /* the input's, or those below */
-    struct mp_recorded_rank *rank;  /* put together where ranks leave meetings; else NULL */
-    struct mp_recorded_span *span;
+    struct mp_arena memory;         /* of times that were put together where ranks leave meetings */
     struct mp_graph *graph;
     struct mp_waits waits;
     struct mp_causes causes;

@@ -411,44 +411,36 @@ static void fill(struct mp_causes *causes, struct work *work) {
     find_references(causes, work);
 }
 
+static int find(struct mp_causes *causes, struct mp_arena *working, struct mp_error *error) {
+    const struct mp_graph *graph = causes->graph;
+    const size_t spans = graph->times.spans + 1, ranks = (size_t)graph->times.ranks;
+    struct work work;
+    MP_TAKE_EACH(working, spans, work.row, work.pair, work.node);
+    MP_TAKE(working, work.value, spans + ranks);
+    MP_TAKE(working, work.by_rank, ranks);
+    MP_TAKE(&causes->memory, causes->usual, ((size_t)graph->kinds + 1) * ranks);
+    MP_TAKE(&causes->memory, causes->reference, graph->groups + 1);
+    MP_TAKE(&causes->memory, causes->slope, PHASES * DIRECTIONS);
+    MP_TAKE(&causes->memory, causes->layer_tokens,
+            (size_t)graph->times.iterations * (size_t)graph->layers * ranks + 1);
+    MP_TRY(mp_arena_check(working, error));
+    MP_TRY(mp_arena_check(&causes->memory, error));
+    fill(causes, &work);
+    return MP_OK;
+}
+
 int mp_causes_find(const struct mp_graph *graph, struct mp_causes *causes, struct mp_error *error) {
-    size_t spans = graph->times.spans + 1, ranks = (size_t)graph->times.ranks;
-    struct work work = {
-        .row = calloc(spans, sizeof *work.row),
-        .value = calloc(spans + ranks, sizeof *work.value),
-        .pair = calloc(spans, sizeof *work.pair),
-        .by_rank = calloc(ranks, sizeof *work.by_rank),
-        .node = calloc(spans, sizeof *work.node),
-    };
-    *causes = (struct mp_causes){
-        .graph = graph,
-        .usual = calloc(((size_t)graph->kinds + 1) * ranks, sizeof *causes->usual),
-        .reference = calloc((size_t)graph->groups + 1, sizeof *causes->reference),
-        .slope = calloc(PHASES * DIRECTIONS, sizeof *causes->slope),
-        .layer_tokens = calloc((size_t)graph->times.iterations * (size_t)graph->layers * ranks + 1,
-                               sizeof *causes->layer_tokens),
-    };
-    int code = MP_OK;
-    if (!work.row || !work.value || !work.pair || !work.by_rank || !work.node || !causes->usual ||
-        !causes->reference || !causes->slope || !causes->layer_tokens)
-        code = mp_fail(error, MP_ENOMEM, "no memory for the causes of %zu spans", spans - 1);
-    else
-        fill(causes, &work);
-    free(work.row);
-    free(work.value);
-    free(work.pair);
-    free(work.by_rank);
-    free(work.node);
+    struct mp_arena working = {0};
+    *causes = (struct mp_causes){.graph = graph};
+    int code = find(causes, &working, error);
+    mp_arena_release(&working);
     if (code)
         mp_causes_destroy(causes);
     return code;
 }
 
 void mp_causes_destroy(struct mp_causes *causes) {
-    free(causes->usual);
-    free(causes->reference);
-    free(causes->slope);
-    free(causes->layer_tokens);
+    mp_arena_release(&causes->memory);
     *causes = (struct mp_causes){0};
 }
 

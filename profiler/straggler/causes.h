@@ -63,6 +63,7 @@ struct mp_reference {
 
 struct mp_causes {
     const struct mp_graph *graph;   /* borrowed */
+    struct mp_arena memory;         /* of what follows */
     struct mp_usual *usual;         /* [kinds][ranks] */
     struct mp_reference *reference; /* [groups] */
     double *slope;                  /* [phase][3 directions] s per token */

@@ -77,35 +77,30 @@ static double ahead(const struct mp_graph *graph, int iteration, int rank, doubl
 
 static int put_together(struct analysis *analysis, struct mp_error *error) {
     const struct mp_recorded_times *times = &analysis->input->times;
-    size_t ranks = (size_t)times->iterations * (size_t)times->ranks;
-    analysis->rank = calloc(ranks + 1, sizeof *analysis->rank);
-    analysis->span = calloc(times->spans + 1, sizeof *analysis->span);
-    double *middle = calloc((size_t)times->ranks, sizeof *middle);
-    double *difference = calloc((size_t)analysis->graph->groups + 1, sizeof *difference);
-    int code = MP_OK;
-    if (!analysis->rank || !analysis->span || !middle || !difference)
-        code = mp_fail(error, MP_ENOMEM, "no memory to align %zu spans", times->spans);
-    for (size_t i = 0; !code && i < ranks; i++) {
-        struct mp_recorded_rank rank = times->rank[i];
-        double shift = ahead(analysis->graph, (int)(i / (size_t)times->ranks),
-                             (int)(i % (size_t)times->ranks), middle, difference);
-        for (int s = 0; s < rank.count; s++) {
-            struct mp_recorded_span *span = &analysis->span[rank.first + (size_t)s];
-            *span = times->span[rank.first + (size_t)s];
-            span->start -= shift;
-            span->end -= shift;
+    const int ranks = times->iterations * times->ranks;
+    struct mp_recorded_rank *rank;
+    struct mp_recorded_span *span;
+    double *middle, *difference;
+    MP_TAKE(&analysis->memory, rank, ranks + 1);
+    MP_TAKE(&analysis->memory, span, times->spans + 1);
+    MP_TAKE(&analysis->memory, middle, times->ranks);
+    MP_TAKE(&analysis->memory, difference, analysis->graph->groups + 1);
+    MP_TRY(mp_arena_check(&analysis->memory, error));
+    for (int i = 0; i < ranks; i++) {
+        const double shift =
+            ahead(analysis->graph, i / times->ranks, i % times->ranks, middle, difference);
+        rank[i] = times->rank[i];
+        for (size_t s = rank[i].first; s < rank[i].first + (size_t)rank[i].count; s++) {
+            span[s] = times->span[s];
+            span[s].start -= shift;
+            span[s].end -= shift;
         }
-        rank.start -= shift;
-        rank.end -= shift;
-        analysis->rank[i] = rank;
+        rank[i].start -= shift;
+        rank[i].end -= shift;
     }
-    free(middle);
-    free(difference);
-    if (!code) {
-        analysis->times.rank = analysis->rank;
-        analysis->times.span = analysis->span;
-    }
-    return code;
+    analysis->times.rank = rank;
+    analysis->times.span = span;
+    return MP_OK;
 }
 
 /* ---- all of it ---- */
@@ -119,30 +114,28 @@ static double median_seconds(const struct mp_recorded_times *times, double value
     return mp_percentiles_of(value, times->iterations).p50;
 }
 
-int analysis_make_graph(struct analysis *analysis, struct mp_error *error) {
+static int make_graph(struct analysis *analysis, double value[], struct mp_error *error) {
     const struct mp_straggler_input *input = analysis->input;
     struct mp_straggler *out = analysis->out;
-    double *value = calloc((size_t)input->times.iterations + 1, sizeof *value);
-    if (!value)
-        return mp_fail(error, MP_ENOMEM, "no memory for %d iterations", input->times.iterations);
     out->seconds = median_seconds(&input->times, value);
-    int code = mp_graph_create(&analysis->times, input->clock_error, &analysis->graph, error);
-    if (!code)
-        code = check_meetings(analysis, error);
-    if (!code) {
-        out->finest = meetings_of(analysis->graph) * out->clock_error;
-        out->clock_free = !input->common_clock || out->finest > MP_STRAGGLER_LEAST * out->seconds;
-    }
-    if (!code && out->clock_free) {
-        code = put_together(analysis, error);
-        mp_graph_destroy(analysis->graph);
-        analysis->graph = NULL;
-        out->finest = 0;
-        if (!code) /* what differs by less than this was together */
-            code = mp_graph_create(&analysis->times, 1e-3 * out->seconds, &analysis->graph, error);
-        if (!code)
-            out->seconds = median_seconds(&analysis->times, value);
-    }
+    MP_TRY(mp_graph_create(&analysis->times, input->clock_error, &analysis->graph, error));
+    MP_TRY(check_meetings(analysis, error));
+    out->finest = meetings_of(analysis->graph) * out->clock_error;
+    out->clock_free = !input->common_clock || out->finest > MP_STRAGGLER_LEAST * out->seconds;
+    if (!out->clock_free)
+        return MP_OK;
+    MP_TRY(put_together(analysis, error));
+    mp_graph_destroy(analysis->graph);
+    out->finest = 0;
+    /* What differs by less than this was together. */
+    MP_TRY(mp_graph_create(&analysis->times, 1e-3 * out->seconds, &analysis->graph, error));
+    out->seconds = median_seconds(&analysis->times, value);
+    return MP_OK;
+}
+
+int analysis_make_graph(struct analysis *analysis, struct mp_error *error) {
+    double *value = calloc((size_t)analysis->times.iterations + 1, sizeof *value);
+    int code = value ? make_graph(analysis, value, error) : mp_no_memory(error);
     free(value);
     return code;
 }

@@ -438,26 +438,20 @@ static int compare_findings(const void *left, const void *right) {
     return a->rank != b->rank ? a->rank - b->rank : (int)a->cause - (int)b->cause;
 }
 
-static int allocate(struct search *search, struct mp_error *error) {
+static int allocate(struct search *search, struct mp_arena *working, struct mp_error *error) {
     struct mp_straggler *out = search->analysis->out;
     size_t ranks = (size_t)search->ranks, cells = (size_t)search->iterations * ranks;
-    search->caused = calloc(cells * MP_CAUSES, sizeof *search->caused);
-    search->promoted = calloc(cells * MP_CAUSES, sizeof *search->promoted);
-    search->off_core = calloc(cells, sizeof *search->off_core);
-    search->usual = calloc(ranks, sizeof *search->usual);
-    search->late = calloc(ranks, sizeof *search->late);
-    search->where = calloc(ranks * MP_CAUSES * (size_t)search->kinds, sizeof *search->where);
-    search->victim = calloc(ranks * ranks, sizeof *search->victim);
-    search->value = calloc(cells, sizeof *search->value);
-    search->by_kind = calloc((size_t)search->kinds + 1, sizeof *search->by_kind);
-    search->now = calloc(search->analysis->graph->times.spans, sizeof *search->now);
-    out->rank = calloc(ranks, sizeof *out->rank);
-    out->finding = calloc(FINDINGS_LIMIT, sizeof *out->finding);
-    if (search->caused && search->promoted && search->off_core && search->usual && search->late &&
-        search->where && search->victim && search->value && search->by_kind && search->now &&
-        out->rank && out->finding)
-        return MP_OK;
-    return mp_fail(error, MP_ENOMEM, "no memory for the waiting of %d ranks", search->ranks);
+    MP_TAKE_EACH(working, cells * MP_CAUSES, search->caused, search->promoted);
+    MP_TAKE_EACH(working, cells, search->off_core, search->value);
+    MP_TAKE_EACH(working, ranks, search->usual, search->late);
+    MP_TAKE(working, search->where, ranks * MP_CAUSES * (size_t)search->kinds);
+    MP_TAKE(working, search->victim, ranks * ranks);
+    MP_TAKE(working, search->by_kind, search->kinds + 1);
+    MP_TAKE(working, search->now, search->analysis->graph->times.spans);
+    MP_TAKE(&out->memory, out->rank, ranks);
+    MP_TAKE(&out->memory, out->finding, FINDINGS_LIMIT);
+    MP_TRY(mp_arena_check(&out->memory, error));
+    return mp_arena_check(working, error);
 }
 
 static void find_all(struct search *search) {
@@ -489,13 +483,10 @@ int analysis_find(struct analysis *analysis, struct mp_error *error) {
                             .ranks = analysis->graph->times.ranks,
                             .iterations = analysis->graph->times.iterations,
                             .kinds = analysis->graph->kinds};
-    int code = allocate(&search, error);
+    struct mp_arena working = {0};
+    int code = allocate(&search, &working, error);
     if (!code)
         find_all(&search);
-    void *const memory[] = {search.off_core, search.usual,  search.late,   search.caused,
-                            search.promoted, search.where,  search.victim, search.value,
-                            search.now,      search.by_kind};
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
-        free(memory[i]);
+    mp_arena_release(&working);
     return code;
 }

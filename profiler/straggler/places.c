@@ -160,10 +160,10 @@ int analysis_find_places(struct analysis *analysis, struct mp_error *error) {
     MP_TAKE(&arena, places.own, ranks);
     MP_TAKE(&arena, places.slowest, kinds * ranks + 1);
     MP_TAKE(&arena, places.group, kinds + 2);
-    analysis->out->place = calloc(kinds + 1, sizeof *analysis->out->place);
+    MP_TAKE(&analysis->out->memory, analysis->out->place, kinds + 1);
     int code = mp_arena_check(&arena, error);
-    if (!code && !analysis->out->place)
-        code = mp_fail(error, MP_ENOMEM, "no memory for %d phases of layers", graph->kinds);
+    if (!code)
+        code = mp_arena_check(&analysis->out->memory, error);
     if (!code) {
         list_places(&places);
         find_places(&places);
@@ -303,9 +303,8 @@ int analysis_find_balance(struct analysis *analysis, struct mp_error *error) {
     find_times(analysis, -1, &out->balance);
     if (!input->routes || input->layers == 0 || input->experts == 0)
         return MP_OK;
-    out->layer = calloc((size_t)input->layers, sizeof *out->layer);
-    if (!out->layer)
-        return mp_fail(error, MP_ENOMEM, "no memory for the balance of %d layers", input->layers);
+    MP_TAKE(&out->memory, out->layer, input->layers);
+    MP_TRY(mp_arena_check(&out->memory, error));
     out->layers = input->layers;
     code = allocate_tally(input, &arena, &tally, error);
     if (!code)

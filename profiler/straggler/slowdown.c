@@ -180,35 +180,21 @@ static void find_all(struct replays *replays, struct mp_slowdowns *slowdowns) {
     find_stages(replays, slowdowns);
 }
 
-int mp_slowdowns_find(struct mp_graph *graph, struct mp_slowdowns *slowdowns,
-                      struct mp_error *error) {
-    size_t spans = graph->times.spans + 1, ranks = (size_t)graph->times.ranks;
-    struct mp_graph_seconds *seconds = calloc(2 * spans, sizeof *seconds);
-    double *values = calloc(ranks, sizeof *values);
-    int *worst = calloc(ranks, sizeof *worst);
-    bool *chosen = calloc(ranks, sizeof *chosen);
-    int code = MP_OK;
-    *slowdowns = (struct mp_slowdowns){.rank = calloc(ranks, sizeof *slowdowns->rank)};
-    if (!seconds || !values || !worst || !chosen || !slowdowns->rank) {
-        code = mp_fail(error, MP_ENOMEM, "no memory to replay %zu spans", spans - 1);
-        mp_slowdowns_destroy(slowdowns);
-    } else {
-        struct replays replays = {.graph = graph,
-                                  .recorded = seconds,
-                                  .now = seconds + spans,
-                                  .useful = values,
-                                  .worst = worst,
-                                  .chosen = chosen};
+int mp_slowdowns_find(struct mp_graph *graph, struct mp_arena *memory,
+                      struct mp_slowdowns *slowdowns, struct mp_error *error) {
+    const int ranks = graph->times.ranks;
+    struct replays replays = {.graph = graph};
+    struct mp_arena working = {0};
+    double *rank;
+    MP_TAKE_EACH(&working, graph->times.spans + 1, replays.recorded, replays.now);
+    MP_TAKE_EACH(&working, ranks, replays.useful, replays.worst, replays.chosen);
+    MP_TAKE(memory, rank, ranks);
+    int code = mp_arena_check(&working, error);
+    if (!code)
+        code = mp_arena_check(memory, error);
+    *slowdowns = (struct mp_slowdowns){.rank = code ? NULL : rank};
+    if (!code)
         find_all(&replays, slowdowns);
-    }
-    free(seconds);
-    free(values);
-    free(worst);
-    free(chosen);
+    mp_arena_release(&working);
     return code;
-}
-
-void mp_slowdowns_destroy(struct mp_slowdowns *slowdowns) {
-    free(slowdowns->rank);
-    *slowdowns = (struct mp_slowdowns){0};
 }

@@ -43,9 +43,8 @@ struct mp_slowdowns {
     double serialisation; /* communication / transfer */
 };
 
-/* Errors: MP_ENOMEM. */
-int mp_slowdowns_find(struct mp_graph *graph, struct mp_slowdowns *slowdowns,
-                      struct mp_error *error);
-void mp_slowdowns_destroy(struct mp_slowdowns *slowdowns); /* accepts a zeroed one */
+/* Takes slowdowns->rank from the arena.  Errors: MP_ENOMEM. */
+int mp_slowdowns_find(struct mp_graph *graph, struct mp_arena *memory,
+                      struct mp_slowdowns *slowdowns, struct mp_error *error);
 
 #endif

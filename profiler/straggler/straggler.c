@@ -1,8 +1,6 @@
 /* Straggler analysis: see straggler.h. */
 #include "profiler/straggler/straggler.h"
 
-#include <stdlib.h>
-
 #include "profiler/record/record.h"
 #include "profiler/straggler/analysis.h"
 
@@ -90,7 +88,7 @@ static int analyse_waiting(struct analysis *analysis, struct mp_error *error) {
     MP_TRY(mp_causes_find(analysis->graph, &analysis->causes, error));
     MP_TRY(analysis_find(analysis, error));
     MP_TRY(analysis_find_places(analysis, error));
-    MP_TRY(mp_slowdowns_find(analysis->graph, &out->slowdowns, error));
+    MP_TRY(mp_slowdowns_find(analysis->graph, &out->memory, &out->slowdowns, error));
     if (out->clock_free)
         out->abstentions |= MP_ABSTAINS_CLOCKS;
     if (!analysis->causes.knows_tokens)
@@ -132,18 +130,13 @@ int mp_straggler_analyse(const struct mp_straggler_input *input, struct mp_strag
     mp_waits_destroy(&analysis.waits);
     mp_causes_destroy(&analysis.causes);
     mp_graph_destroy(analysis.graph);
-    free(analysis.rank);
-    free(analysis.span);
+    mp_arena_release(&analysis.memory);
     if (code)
         mp_straggler_destroy(straggler);
     return code;
 }
 
 void mp_straggler_destroy(struct mp_straggler *straggler) {
-    free(straggler->finding);
-    free(straggler->rank);
-    free(straggler->place);
-    free(straggler->layer);
-    mp_slowdowns_destroy(&straggler->slowdowns);
+    mp_arena_release(&straggler->memory);
     *straggler = (struct mp_straggler){0};
 }

@@ -113,8 +113,9 @@ struct mp_straggler_balance {
 };
 
 struct mp_straggler {
-    unsigned abstentions; /* bits of enum mp_abstention */
-    unsigned untold;      /* causes (1 << enum mp_cause) for which evidence is missing */
+    struct mp_arena memory; /* of all tables */
+    unsigned abstentions;   /* bits of enum mp_abstention */
+    unsigned untold;        /* causes (1 << enum mp_cause) for which evidence is missing */
     int ranks, iterations;
     bool clock_free;
     double clock_error;      /* s, the larger of what was said and what was seen */

@@ -115,7 +115,7 @@ static int add_charge(struct mp_waits *waits, const struct mp_charge *charge,
 static int pass_on(struct mp_waits *waits, int from, int victim, double seconds,
                    struct mp_error *error) {
     size_t largest[PASSED_ON];
-    int count = 0, code = MP_OK;
+    int count = 0;
     double sum = 0;
     for (size_t c = waits->first[from]; c < waits->first[from] + (size_t)waits->count[from]; c++) {
         int at = count < PASSED_ON ? count++ : PASSED_ON;
@@ -129,14 +129,14 @@ static int pass_on(struct mp_waits *waits, int from, int victim, double seconds,
     }
     for (int i = 0; i < count; i++)
         sum += waits->charge[largest[i]].seconds;
-    for (int i = 0; i < count && !code; i++) {
+    for (int i = 0; i < count; i++) {
         struct mp_charge charge = waits->charge[largest[i]];
         charge.seconds *= seconds / sum;
         charge.victim = victim;
         charge.propagated = true;
-        code = add_charge(waits, &charge, error);
+        MP_TRY(add_charge(waits, &charge, error));
     }
-    return code;
+    return MP_OK;
 }
 
 static bool across_stages(const struct mp_graph *graph, int left, int right) {
@@ -148,7 +148,7 @@ static int charge_wait(struct walk *walk, int late, int waiting, struct mp_error
     const struct mp_graph *graph = walk->graph;
     struct mp_waits *waits = walk->waits;
     double positive = 0, wait = waits->wait[waiting];
-    int late_from, waiting_from, code = MP_OK;
+    int late_from, waiting_from;
     walk->count = 0;
     const bool staged = across_stages(graph, late, waiting);
     common_meeting(walk, late, waiting, staged, &late_from, &waiting_from);
@@ -172,26 +172,23 @@ static int charge_wait(struct walk *walk, int late, int waiting, struct mp_error
         if (walk->excess[i].seconds > 0 && graph->node[walk->excess[i].node].rank == rank)
             positive += walk->excess[i].seconds;
     waits->first[waiting] = waits->charges;
-    for (int i = 0; i < walk->count && !code; i++) {
+    for (int i = 0; i < walk->count; i++) {
         const struct excess *excess = &walk->excess[i];
         if (!(excess->seconds > 0) || graph->node[excess->node].rank != rank)
             continue;
         double seconds = wait * (excess->seconds / positive);
+        const int kind = excess->kind == EXCESS_WAIT ? MP_CHARGE_TRANSFER : excess->kind;
+        const struct mp_charge charge = {seconds,       excess->node, waiting,
+                                         (uint8_t)kind, false,        staged};
         if (excess->kind == EXCESS_WAIT && waits->count[excess->node] > 0)
-            code = pass_on(waits, excess->node, waiting, seconds, error);
+            MP_TRY(pass_on(waits, excess->node, waiting, seconds, error));
         else
-            code = add_charge(
-                waits,
-                &(struct mp_charge){
-                    seconds, excess->node, waiting,
-                    (uint8_t)(excess->kind == EXCESS_WAIT ? MP_CHARGE_TRANSFER : excess->kind),
-                    false, staged},
-                error);
+            MP_TRY(add_charge(waits, &charge, error));
     }
     waits->count[waiting] = (int)(waits->charges - waits->first[waiting]);
     if (waits->count[waiting] == 0) /* rounding left nothing to charge */
         waits->wait[waiting] = 0;
-    return code;
+    return MP_OK;
 }
 
 static int find_all(struct walk *walk, struct mp_error *error) {
@@ -217,34 +214,33 @@ static int find_all(struct walk *walk, struct mp_error *error) {
     return MP_OK;
 }
 
+static int find(struct walk *walk, struct mp_arena *working, struct mp_error *error) {
+    const struct mp_recorded_times *times = &walk->graph->times;
+    struct mp_waits *waits = walk->waits;
+    int longest = 0;
+    for (int i = 0; i < times->iterations * times->ranks; i++)
+        longest = times->rank[i].count > longest ? times->rank[i].count : longest;
+    MP_TAKE_EACH(&waits->memory, times->spans + 1, waits->wait, waits->first, waits->count);
+    MP_TAKE(working, walk->excess, 2 * EXCESS_PER_NODE * ((size_t)longest + 1));
+    MP_TAKE(working, walk->place, times->spans + 1);
+    MP_TRY(mp_arena_check(&waits->memory, error));
+    MP_TRY(mp_arena_check(working, error));
+    return find_all(walk, error);
+}
+
 int mp_waits_find(const struct mp_graph *graph, struct mp_waits *waits, struct mp_error *error) {
-    size_t spans = graph->times.spans ? graph->times.spans : 1, longest = 0;
-    int code = MP_OK;
-    for (int i = 0; i < graph->times.iterations * graph->times.ranks; i++)
-        if ((size_t)graph->times.rank[i].count > longest)
-            longest = (size_t)graph->times.rank[i].count;
     struct walk walk = {.graph = graph, .waits = waits};
+    struct mp_arena working = {0};
     *waits = (struct mp_waits){0};
-    waits->wait = calloc(spans, sizeof *waits->wait);
-    waits->first = calloc(spans, sizeof *waits->first);
-    waits->count = calloc(spans, sizeof *waits->count);
-    walk.excess = calloc(2 * EXCESS_PER_NODE * (longest + 1), sizeof *walk.excess);
-    walk.place = calloc(spans, sizeof *walk.place);
-    if (!waits->wait || !waits->first || !waits->count || !walk.excess || !walk.place)
-        code = mp_fail(error, MP_ENOMEM, "no memory for the waits of %zu spans", spans);
-    if (!code)
-        code = find_all(&walk, error);
-    free(walk.excess);
-    free(walk.place);
+    int code = find(&walk, &working, error);
+    mp_arena_release(&working);
     if (code)
         mp_waits_destroy(waits);
     return code;
 }
 
 void mp_waits_destroy(struct mp_waits *waits) {
-    free(waits->wait);
-    free(waits->first);
-    free(waits->count);
+    mp_arena_release(&waits->memory);
     free(waits->charge);
     *waits = (struct mp_waits){0};
 }

@@ -33,6 +33,7 @@ struct mp_charge {
 };
 
 struct mp_waits {
+    struct mp_arena memory;   /* of all but the charges */
     double *wait;             /* [spans] s; 0 where a node waits for nobody */
     double bubble;            /* s, all that is waited while a pipeline fills and drains */
     size_t *first;            /* [spans] in charge */

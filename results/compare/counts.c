@@ -104,12 +104,10 @@ typedef int read_row(const struct source *source, sqlite3_stmt *row, struct mp_e
 
 static int read_all(const struct source *source, const char *sql, read_row *read,
                     struct mp_error *error) {
-    sqlite3_stmt *rows = NULL;
-    int got = 0, code = query_open(source->store, sql, source->run_id, &rows, error);
-    while (!code && (got = mp_store_next(source->store, rows, error)) == 1)
-        code = read(source, rows, error);
-    sqlite3_finalize(rows);
-    return code ? code : got;
+    struct query query = query_begin(source->store, sql, source->run_id, error);
+    while (query_next(&query))
+        query.code = read(source, query.row, error);
+    return query_end(&query);
 }
 
 static int read_number(const struct source *source, sqlite3_stmt *row, struct mp_error *error) {

@@ -100,22 +100,17 @@ static int weigh_logarithms(const struct mp_samples *samples, double base[], dou
 int mp_evidence_weigh(const struct mp_samples *samples, struct mp_evidence *evidence,
                       struct mp_error *error) {
     *evidence = (struct mp_evidence){.samples = *samples, .w = NAN, .spread = NAN};
-    int code = check("base", samples->base, samples->bases, error);
-    if (!code)
-        code = check("head", samples->head, samples->heads, error);
-    if (!code && samples->paired && samples->bases != samples->heads)
-        code =
-            mp_fail(error, MP_EINVAL, "pairs of %d and %d samples", samples->bases, samples->heads);
-    if (!code)
-        code = mp_median(samples->base, samples->bases, &evidence->base, error);
-    if (!code)
-        code = mp_median(samples->head, samples->heads, &evidence->head, error);
-    if (code)
-        return code;
+    MP_TRY(check("base", samples->base, samples->bases, error));
+    MP_TRY(check("head", samples->head, samples->heads, error));
+    if (samples->paired && samples->bases != samples->heads)
+        return mp_fail(error, MP_EINVAL, "pairs of %d and %d samples", samples->bases,
+                       samples->heads);
+    MP_TRY(mp_median(samples->base, samples->bases, &evidence->base, error));
+    MP_TRY(mp_median(samples->head, samples->heads, &evidence->head, error));
     double *values = calloc((size_t)samples->bases + (size_t)samples->heads, sizeof *values);
     if (!values)
         return mp_fail(error, MP_ENOMEM, "no memory for the evidence");
-    code = weigh_logarithms(samples, values, values + samples->bases, evidence, error);
+    int code = weigh_logarithms(samples, values, values + samples->bases, evidence, error);
     free(values);
     return code;
 }

@@ -226,21 +226,23 @@ static int judge(const struct job *job, const struct count *count, struct mp_err
     return code;
 }
 
+static int compare(struct job *job, const char *name, struct mp_error *error) {
+    MP_TRY(load_series(&job->comparison->base, name, &job->base, error));
+    MP_TRY(load_series(&job->comparison->head, name, &job->head, error));
+    job->inputs_differ = inputs_differ(job);
+    job->bit_for_bit = is_one_build(job->comparison, job->base.run[0], job->head.run[0]);
+    const struct counts *base = &job->base.counts[0], *head = &job->head.counts[0];
+    for (int i = 0; i < base->count; i++)
+        MP_TRY(judge(job, &base->item[i], error));
+    for (int i = 0; i < head->count; i++)
+        if (!counts_find(base, head->item[i].name))
+            MP_TRY(judge(job, &head->item[i], error));
+    return MP_OK;
+}
+
 int gate_compare_exact(struct comparison *comparison, const char *name, struct mp_error *error) {
     struct job job = {.comparison = comparison};
-    int code = load_series(&comparison->base, name, &job.base, error);
-    if (!code)
-        code = load_series(&comparison->head, name, &job.head, error);
-    if (!code) {
-        job.inputs_differ = inputs_differ(&job);
-        job.bit_for_bit = is_one_build(comparison, job.base.run[0], job.head.run[0]);
-        const struct counts *base = &job.base.counts[0], *head = &job.head.counts[0];
-        for (int i = 0; i < base->count && !code; i++)
-            code = judge(&job, &base->item[i], error);
-        for (int i = 0; i < head->count && !code; i++)
-            if (!counts_find(base, head->item[i].name))
-                code = judge(&job, &head->item[i], error);
-    }
+    int code = compare(&job, name, error);
     free_series(&job.base);
     free_series(&job.head);
     return code;

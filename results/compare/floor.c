@@ -17,43 +17,33 @@ int gate_find_floor(const struct comparison *comparison, const char *key, double
     struct mp_store *const stores[] = {comparison->base.store, comparison->head.store};
     *floor = NAN;
     for (int s = 0; s < 2; s++) {
-        sqlite3_stmt *rows = NULL;
-        int code = query_open(stores[s], floors_sql, LAST_FLOORS, &rows, error);
-        if (!code)
-            sqlite3_bind_text(rows, 2, key, -1, SQLITE_STATIC);
-        int got = code ? code : mp_store_next(stores[s], rows, error);
-        if (got == 1)
-            *floor = fmax(*floor, query_double(rows, 0)); /* of a number and NAN the number */
-        sqlite3_finalize(rows);
-        if (got < 0)
-            return got;
+        struct query query = query_begin(stores[s], floors_sql, LAST_FLOORS, error);
+        sqlite3_bind_text(query.row, 2, key, -1, SQLITE_STATIC);
+        if (query_next(&query)) /* of a number and NAN the number */
+            *floor = fmax(*floor, query_double(query.row, 0));
+        MP_TRY(query_end(&query));
     }
     return MP_OK;
 }
 
 static int first_run(struct mp_store *store, const char *suite_run, const char *job,
                      int64_t *run_id, struct mp_error *error) {
-    sqlite3_stmt *rows = NULL;
-    int code = query_open(
-        store, "SELECT min(run_id) FROM run WHERE suite_run = ?2 AND job = ?3 AND ?1 = 0", 0, &rows,
+    struct query query = query_begin(
+        store, "SELECT min(run_id) FROM run WHERE suite_run = ?2 AND job = ?3 AND ?1 = 0", 0,
         error);
-    if (!code) {
-        sqlite3_bind_text(rows, 2, suite_run, -1, SQLITE_STATIC);
-        sqlite3_bind_text(rows, 3, job, -1, SQLITE_STATIC);
-        code = mp_store_next(store, rows, error);
-        *run_id = code == 1 ? sqlite3_column_int64(rows, 0) : 0;
-    }
-    sqlite3_finalize(rows);
-    return code < 0 ? code : MP_OK;
+    sqlite3_bind_text(query.row, 2, suite_run, -1, SQLITE_STATIC);
+    sqlite3_bind_text(query.row, 3, job, -1, SQLITE_STATIC);
+    if (query_next(&query))
+        *run_id = sqlite3_column_int64(query.row, 0);
+    return query_end(&query);
 }
 
 int mp_gate_keep_floors(const struct mp_gate *gate, struct mp_store *store, const char *suite_run,
                         int *kept, struct mp_error *error) {
-    int code = MP_OK;
     *kept = 0;
     if (!gate->same_program)
         return mp_fail(error, MP_EINVAL, "a noise floor comes from base against base");
-    for (int i = 0; i < gate->metrics && !code; i++) {
+    for (int i = 0; i < gate->metrics; i++) {
         const struct mp_gate_metric *metric = &gate->metric[i];
         double half = (metric->high - metric->low) / 2;
         char value[32];
@@ -62,15 +52,12 @@ int mp_gate_keep_floors(const struct mp_gate *gate, struct mp_store *store, cons
         if (!was_judged || !isfinite(half))
             continue;
         snprintf(value, sizeof value, "%.17g", half);
-        code = first_run(store, suite_run, metric->job, &run_id, error);
-        if (!code)
-            code = mp_store_add_fact(store, run_id, &(struct mp_store_fact){MP_FACT_FLOOR, value},
-                                     error);
-        if (!code)
-            code = mp_store_add_fact(store, run_id,
-                                     &(struct mp_store_fact){MP_FACT_FLOOR_KEY, metric->floor_key},
-                                     error);
-        *kept += !code;
+        const struct mp_store_fact facts[] = {{MP_FACT_FLOOR, value},
+                                              {MP_FACT_FLOOR_KEY, metric->floor_key}};
+        MP_TRY(first_run(store, suite_run, metric->job, &run_id, error));
+        for (int f = 0; f < 2; f++)
+            MP_TRY(mp_store_add_fact(store, run_id, &facts[f], error));
+        ++*kept;
     }
-    return code;
+    return MP_OK;
 }

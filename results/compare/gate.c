@@ -234,30 +234,23 @@ static int compare_job(struct comparison *comparison, const char *job, struct mp
 static int compare_all(struct comparison *comparison, struct mp_error *error) {
     struct mp_gate *gate = comparison->gate;
     const struct side *base = &comparison->base;
-    int code = check_apart(comparison, error);
-    if (!code)
-        code = check_jobs(comparison, error);
-    if (code)
-        return code;
+    MP_TRY(check_apart(comparison, error));
+    MP_TRY(check_jobs(comparison, error));
     describe(base, gate->base);
     describe(&comparison->head, gate->head);
     comparison->paired = are_paired(base, &comparison->head);
     gate->same_program =
         comparison->paired && strcmp(side_about(&base->run[0], MP_FACT_PAIRS_SAME), "yes") == 0;
-    for (int i = 0; i < base->count && !code; i++)
+    for (int i = 0; i < base->count; i++)
         if (is_first_of_job(base, i))
-            code = compare_job(comparison, base->run[i].job, error);
-    if (!code)
-        code = gate_decide_times(comparison, error);
-    if (!code)
-        code = gate_hint_at_runs(comparison, error);
-    if (!code)
-        code = gate_note_recording(comparison, error);
-    if (!code)
-        code = check_accepted(comparison, error);
+            MP_TRY(compare_job(comparison, base->run[i].job, error));
+    MP_TRY(gate_decide_times(comparison, error));
+    MP_TRY(gate_hint_at_runs(comparison, error));
+    MP_TRY(gate_note_recording(comparison, error));
+    MP_TRY(check_accepted(comparison, error));
     for (int i = 0; i < gate->metrics; i++)
         gate->outcomes[gate->metric[i].outcome]++;
-    return code;
+    return MP_OK;
 }
 
 int mp_gate_compare(const struct mp_gate_side *base, const struct mp_gate_side *head,
@@ -298,26 +291,24 @@ enum mp_outcome mp_gate_outcome(const struct mp_gate *gate) {
 int mp_gate_find_pairs(struct mp_store *store, char **base, char **head, struct mp_error *error) {
     char **const sides[] = {base, head};
     static const char *const names[] = {"base", "head"};
-    sqlite3_stmt *rows = NULL;
-    int got = 0;
     *base = *head = NULL;
-    int code = query_open(store,
-                          "SELECT side.value, suite_run FROM run JOIN fact AS side USING (run_id) "
-                          "JOIN fact AS pairs USING (run_id) WHERE side.name = '" MP_FACT_PAIRS_SIDE
-                          "' AND pairs.name = '" MP_FACT_PAIRS "' AND pairs.value = "
-                          "(SELECT value FROM fact WHERE name = '" MP_FACT_PAIRS
-                          "' ORDER BY run_id DESC LIMIT 1) GROUP BY 1, 2",
-                          0, &rows, error);
-    while (!code && (got = mp_store_next(store, rows, error)) == 1)
+    struct query query =
+        query_begin(store,
+                    "SELECT side.value, suite_run FROM run JOIN fact AS side USING (run_id) "
+                    "JOIN fact AS pairs USING (run_id) WHERE side.name = '" MP_FACT_PAIRS_SIDE
+                    "' AND pairs.name = '" MP_FACT_PAIRS "' AND pairs.value = "
+                    "(SELECT value FROM fact WHERE name = '" MP_FACT_PAIRS
+                    "' ORDER BY run_id DESC LIMIT 1) GROUP BY 1, 2",
+                    0, error);
+    while (query_next(&query))
         for (int s = 0; s < 2; s++)
-            if (strcmp(query_text(rows, 0), names[s]) == 0 && !*sides[s])
-                *sides[s] = strdup(query_text(rows, 1));
-    sqlite3_finalize(rows);
-    code = code ? code : got;
-    if (!code && (!*base || !*head))
-        code = mp_fail(error, MP_ENOTFOUND,
+            if (strcmp(query_text(query.row, 0), names[s]) == 0 && !*sides[s])
+                *sides[s] = strdup(query_text(query.row, 1));
+    MP_TRY(query_end(&query));
+    if (!*base || !*head)
+        return mp_fail(error, MP_ENOTFOUND,
                        "%s: no two sides that were measured in turns: name BASE and HEAD, or "
                        "measure with moeperf run SUITE --pairs 12 --against TRAINER",
                        mp_store_path(store));
-    return code;
+    return MP_OK;
 }

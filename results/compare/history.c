@@ -91,19 +91,17 @@ static int add_run(struct mp_history *history, struct mp_store *store, int64_t r
 
 int mp_history_add_store(struct mp_history *history, struct mp_store *store,
                          struct mp_error *error) {
-    sqlite3_stmt *rows = NULL;
-    int got = 0;
-    int code =
-        query_open(store,
-                   "SELECT run_id, suite, started_at, coalesce((SELECT value FROM fact WHERE "
-                   "fact.run_id = run.run_id AND name = 'run.identity'), '') FROM run "
-                   "ORDER BY started_at, run_id",
-                   0, &rows, error);
-    while (!code && (got = mp_store_next(store, rows, error)) == 1)
-        code = add_run(history, store, sqlite3_column_int64(rows, 0), query_text(rows, 1),
-                       query_text(rows, 2), query_text(rows, 3), error);
-    sqlite3_finalize(rows);
-    return code ? code : got;
+    struct query query =
+        query_begin(store,
+                    "SELECT run_id, suite, started_at, coalesce((SELECT value FROM fact WHERE "
+                    "fact.run_id = run.run_id AND name = 'run.identity'), '') FROM run "
+                    "ORDER BY started_at, run_id",
+                    0, error);
+    while (query_next(&query))
+        query.code =
+            add_run(history, store, sqlite3_column_int64(query.row, 0), query_text(query.row, 1),
+                    query_text(query.row, 2), query_text(query.row, 3), error);
+    return query_end(&query);
 }
 
 static const char *lacks(const json_t *row) {

@@ -6,9 +6,12 @@
 #include "results/compare/statistics.h"
 #include "results/report/query.h"
 
+/* Each range of neighbours, and how many they are. */
 static const char runs_sql[] =
-    "SELECT run_id FROM run WHERE suite = ?2 AND status = 'complete' AND executor <> 'predicted' "
-    "AND run_id > ?1 ORDER BY run_id";
+    "SELECT CASE count(*) WHEN 1 THEN min(run_id) ELSE min(run_id) || '-' || max(run_id) END, "
+    "count(*) FROM (SELECT run_id, run_id - row_number() OVER (ORDER BY run_id) AS gap FROM run "
+    "WHERE suite = ?2 AND status = 'complete' AND executor <> 'predicted' AND run_id > ?1) "
+    "GROUP BY gap ORDER BY min(run_id)";
 
 static bool lacks_runs(const struct mp_gate *gate) {
     for (int i = 0; i < gate->metrics; i++) {
@@ -21,44 +24,23 @@ static bool lacks_runs(const struct mp_gate *gate) {
     return false;
 }
 
-static size_t add_range(char *text, size_t length, size_t size, int64_t first, int64_t last) {
-    char range[48];
-    if (first == last)
-        snprintf(range, sizeof range, "%lld", (long long)first);
-    else
-        snprintf(range, sizeof range, "%lld-%lld", (long long)first, (long long)last);
-    if (length + strlen(range) + 2 > size)
-        return length;
-    return length +
-           (size_t)snprintf(text + length, size - length, "%s%s", length ? "," : "", range);
-}
-
-/* "1-6,9": all complete runs of the side's suite; `count` of them. */
+/* All complete runs of the side's suite as "1-6,9", as far as there is room; `count` of them. */
 static int list_runs(const struct side *side, char *text, size_t size, int *count,
                      struct mp_error *error) {
-    sqlite3_stmt *rows = NULL;
     const char *suite = json_string_value(json_object_get(side->run[0].key, "suite"));
-    int64_t first = 0, last = 0;
     size_t length = 0;
-    int got = 0, code = query_open(side->store, runs_sql, 0, &rows, error);
+    struct query query = query_begin(side->store, runs_sql, 0, error);
+    sqlite3_bind_text(query.row, 2, suite, -1, SQLITE_STATIC);
     *count = 0;
     *text = '\0';
-    if (!code)
-        sqlite3_bind_text(rows, 2, suite, -1, SQLITE_STATIC);
-    while (!code && (got = mp_store_next(side->store, rows, error)) == 1) {
-        int64_t run_id = sqlite3_column_int64(rows, 0);
-        if (*count > 0 && run_id != last + 1) {
-            length = add_range(text, length, size, first, last);
-            first = run_id;
-        }
-        first = *count > 0 ? first : run_id;
-        last = run_id;
-        ++*count;
+    while (query_next(&query)) {
+        const char *range = query_text(query.row, 0);
+        *count += sqlite3_column_int(query.row, 1);
+        if (length + strlen(range) + 2 <= size)
+            length +=
+                (size_t)snprintf(text + length, size - length, "%s%s", length ? "," : "", range);
     }
-    sqlite3_finalize(rows);
-    if (*count > 0)
-        add_range(text, length, size, first, last);
-    return code ? code : got;
+    return query_end(&query);
 }
 
 int gate_hint_at_runs(struct comparison *comparison, struct mp_error *error) {
@@ -68,9 +50,8 @@ int gate_hint_at_runs(struct comparison *comparison, struct mp_error *error) {
     int count[2];
     if (comparison->paired || !lacks_runs(comparison->gate))
         return MP_OK;
-    for (int s = 0; s < 2; s++) {
+    for (int s = 0; s < 2; s++)
         MP_TRY(list_runs(sides[s], runs[s], sizeof runs[s], &count[s], error));
-    }
     if (strcmp(paths[0], paths[1]) == 0 && count[0] > sides[0]->count + sides[1]->count)
         gate_note(comparison->gate,
                   "%.100s has complete runs %s of this suite: name those of base and those of head "

@@ -46,7 +46,7 @@ static int add_job_lines(json_t *key, const char *text) {
     return failed;
 }
 
-/* Columns of runs_sql. */
+/* Columns of RUNS. */
 enum {
     RUN_ID,
     ROUND,
@@ -68,10 +68,14 @@ enum {
     MODEL
 };
 
-static const char runs_sql[] =
-    "SELECT run_id, round, ranks, ranks_share_cores, ms_per_iteration, status, reason, suite_run, "
-    "job_text, suite, job, system, executor, workload, gate, nodes, ranks_per_node, model "
-    "FROM run JOIN run_summary USING (run_id) WHERE ";
+#define RUNS                                                                                       \
+    "SELECT run_id, round, ranks, ranks_share_cores, ms_per_iteration, status, reason, "           \
+    "suite_run, "                                                                                  \
+    "job_text, suite, job, system, executor, workload, gate, nodes, ranks_per_node, model "        \
+    "FROM run JOIN run_summary USING (run_id) WHERE "
+static const char run_sql[] = RUNS "run_id = ?1";
+static const char runs_sql[] = RUNS "suite_run = coalesce(?2, (SELECT suite_run FROM run "
+                                    "ORDER BY run_id DESC LIMIT 1)) ORDER BY run_id";
 
 static int fill_key(struct side_run *run, sqlite3_stmt *row) {
     static const struct {
@@ -114,26 +118,22 @@ static void cut_host(char *value) {
 }
 
 static int read_facts(struct mp_store *store, struct side_run *run, struct mp_error *error) {
-    sqlite3_stmt *rows = NULL;
-    int got, failed = 0;
-    int code = query_open(store,
-                          "SELECT name, group_concat(value, ' and ') FROM (SELECT DISTINCT name, "
-                          "value FROM v_fact WHERE run_id = ?1 ORDER BY name, value) GROUP BY name",
-                          run->run_id, &rows, error);
-    while (!code && !failed && (got = mp_store_next(store, rows, error)) != 0) {
+    int failed = 0;
+    struct query query =
+        query_begin(store,
+                    "SELECT name, group_concat(value, ' and ') FROM (SELECT DISTINCT name, "
+                    "value FROM v_fact WHERE run_id = ?1 ORDER BY name, value) GROUP BY name",
+                    run->run_id, error);
+    while (!failed && query_next(&query)) {
         char value[512];
-        if (got < 0) {
-            code = got;
-            break;
-        }
-        json_t *place = place_of_fact(run, query_text(rows, 0));
-        snprintf(value, sizeof value, "%s", query_text(rows, 1));
+        json_t *place = place_of_fact(run, query_text(query.row, 0));
+        snprintf(value, sizeof value, "%s", query_text(query.row, 1));
         cut_host(value);
         if (place)
-            failed = set_text(place, query_text(rows, 0), value);
+            failed = set_text(place, query_text(query.row, 0), value);
     }
-    sqlite3_finalize(rows);
-    return failed ? mp_no_memory(error) : code;
+    MP_TRY(query_end(&query));
+    return failed ? mp_no_memory(error) : MP_OK;
 }
 
 void side_differences(const json_t *base, const json_t *head, char *text, size_t size) {
@@ -174,34 +174,22 @@ int side_digest(const struct side_run *run, char digest[20], struct mp_error *er
 
 /* ---- samples ---- */
 
+/* The latest. */
 static int read_iterations(struct mp_store *store, int64_t run_id, double **values, int *count,
                            struct mp_error *error) {
-    sqlite3_stmt *rows = NULL;
-    int got;
     *values = NULL;
     *count = 0;
-    int code = query_open(store,
-                          "SELECT ms FROM v_iteration WHERE run_id = ?1 AND steady = 1 "
-                          "ORDER BY iteration DESC LIMIT 4096",
-                          run_id, &rows, error);
-    while (!code && (got = mp_store_next(store, rows, error)) != 0) {
-        if (got < 0) {
-            code = got;
-            break;
-        }
-        if (!MP_ROOM(*values, *count)) {
-            code = mp_no_memory(error);
-            break;
-        }
-        (*values)[(*count)++] = query_double(rows, 0);
-    }
-    sqlite3_finalize(rows);
-    for (int i = 0; i < *count / 2; i++) { /* the latest were read first */
-        double value = (*values)[i];
-        (*values)[i] = (*values)[*count - 1 - i];
-        (*values)[*count - 1 - i] = value;
-    }
-    return code;
+    struct query query = query_begin(
+        store,
+        "SELECT ms FROM (SELECT iteration, ms FROM v_iteration WHERE run_id = ?1 AND steady = 1 "
+        "ORDER BY iteration DESC LIMIT 4096) ORDER BY iteration",
+        run_id, error);
+    while (query_next(&query))
+        if (MP_ROOM(*values, *count))
+            (*values)[(*count)++] = query_double(query.row, 0);
+        else
+            query.code = mp_no_memory(error);
+    return query_end(&query);
 }
 
 static int count_iterations(struct mp_store *store, struct side_run *run, struct mp_error *error) {
@@ -264,55 +252,39 @@ static int fill_run(struct side_run *run, sqlite3_stmt *row, struct mp_error *er
 }
 
 /* Appends what a query yields. */
-static int append_runs(struct side *side, sqlite3_stmt *rows, struct mp_error *error) {
-    int got;
-    while ((got = mp_store_next(side->store, rows, error)) == 1) {
-        if (!MP_ROOM(side->run, side->count))
-            return mp_no_memory(error);
-        MP_TRY(fill_run(&side->run[side->count++], rows, error));
-    }
-    return got;
+static int append_runs(struct side *side, const char *sql, int64_t run_id, const char *suite_run,
+                       struct mp_error *error) {
+    struct query query = query_begin(side->store, sql, run_id, error);
+    if (suite_run)
+        sqlite3_bind_text(query.row, 2, suite_run, -1, SQLITE_STATIC);
+    while (query_next(&query))
+        if (MP_ROOM(side->run, side->count))
+            query.code = fill_run(&side->run[side->count++], query.row, error);
+        else
+            query.code = mp_no_memory(error);
+    return query_end(&query);
 }
 
 static int load_by_suite_run(const struct mp_gate_side *from, struct side *side,
                              struct mp_error *error) {
-    sqlite3_stmt *rows = NULL;
-    char sql[768];
-    snprintf(sql, sizeof sql,
-             "%s suite_run = coalesce(?2, (SELECT suite_run FROM run ORDER BY run_id DESC LIMIT "
-             "1)) ORDER BY run_id",
-             runs_sql);
-    int code = query_open(from->store, sql, 0, &rows, error);
-    if (!code)
-        sqlite3_bind_text(rows, 2, from->suite_run, -1, SQLITE_STATIC);
-    if (!code)
-        code = append_runs(side, rows, error);
-    sqlite3_finalize(rows);
-    if (!code && side->count == 0)
-        code = mp_fail(error, MP_ENOTFOUND,
-                       "%s: %s: there is no suite run \"%.100s\"; moeperf "
-                       "report --runs lists them",
-                       side->name, mp_store_path(from->store),
-                       from->suite_run ? from->suite_run : "(latest)");
-    return code;
+    MP_TRY(append_runs(side, runs_sql, 0, from->suite_run, error));
+    return side->count > 0 ? MP_OK
+                           : mp_fail(error, MP_ENOTFOUND,
+                                     "%s: %s: there is no suite run \"%.100s\"; moeperf "
+                                     "report --runs lists them",
+                                     side->name, mp_store_path(from->store),
+                                     from->suite_run ? from->suite_run : "(latest)");
 }
 
 static int load_by_run(const struct mp_gate_side *from, struct side *side, struct mp_error *error) {
-    char sql[768];
-    int code = MP_OK;
-    snprintf(sql, sizeof sql, "%s run_id = ?1", runs_sql);
-    for (int i = 0; i < from->runs && !code; i++) {
-        sqlite3_stmt *rows = NULL;
-        int before = side->count;
-        code = query_open(from->store, sql, from->run[i], &rows, error);
-        if (!code)
-            code = append_runs(side, rows, error);
-        sqlite3_finalize(rows);
-        if (!code && side->count == before)
-            code = mp_fail(error, MP_ENOTFOUND, "%s: %s: there is no run %lld", side->name,
+    for (int i = 0; i < from->runs; i++) {
+        const int before = side->count;
+        MP_TRY(append_runs(side, run_sql, from->run[i], NULL, error));
+        if (side->count == before)
+            return mp_fail(error, MP_ENOTFOUND, "%s: %s: there is no run %lld", side->name,
                            mp_store_path(from->store), (long long)from->run[i]);
     }
-    return code;
+    return MP_OK;
 }
 
 const struct side_run *side_find(const struct side *side, const char *job, bool complete) {

@@ -290,12 +290,9 @@ static int exact_p(const struct ranked items[], int count, int choose, int sum, 
 
 int mp_mann_whitney(const double base[], int bases, const double head[], int heads,
                     struct mp_rank_test *test, struct mp_error *error) {
-    int count = bases + heads;
-    int code = check("Mann-Whitney test, base", base, bases, 1, error);
-    if (!code)
-        code = check("Mann-Whitney test, head", head, heads, 1, error);
-    if (code)
-        return code;
+    int count = bases + heads, code = MP_OK;
+    MP_TRY(check("Mann-Whitney test, base", base, bases, 1, error));
+    MP_TRY(check("Mann-Whitney test, head", head, heads, 1, error));
     struct ranked *items = calloc((size_t)count, sizeof *items);
     if (!items)
         return mp_no_memory(error);
@@ -382,12 +379,9 @@ int mp_shift_of_pairs(const double differences[], int count, struct mp_shift *sh
 
 int mp_shift_of_groups(const double base[], int bases, const double head[], int heads,
                        struct mp_shift *shift, struct mp_error *error) {
-    int quantile;
-    int code = check("shift of groups, base", base, bases, 1, error);
-    if (!code)
-        code = check("shift of groups, head", head, heads, 1, error);
-    if (code)
-        return code;
+    int quantile, code = MP_OK;
+    MP_TRY(check("shift of groups, base", base, bases, 1, error));
+    MP_TRY(check("shift of groups, head", head, heads, 1, error));
     size_t differences = (size_t)bases * (size_t)heads, at = 0;
     double *difference = malloc(differences * sizeof *difference), n = bases, m = heads;
     if (!difference)

@@ -71,20 +71,19 @@ static void free_places(struct places *places) {
 
 static int read_run(struct mp_store *store, int64_t run_id, struct places *places, int side,
                     int run, struct mp_error *error) {
-    sqlite3_stmt *rows = NULL;
-    int got = 0, code = query_open(store, busy_sql, run_id, &rows, error);
-    while (!code && (got = mp_store_next(store, rows, error)) == 1) {
-        struct place *place = find_or_add(places, query_text(rows, 0), sqlite3_column_int(rows, 1),
-                                          sqlite3_column_int(rows, 2));
+    struct query query = query_begin(store, busy_sql, run_id, error);
+    while (query_next(&query)) {
+        struct place *place =
+            find_or_add(places, query_text(query.row, 0), sqlite3_column_int(query.row, 1),
+                        sqlite3_column_int(query.row, 2));
         if (!place) {
-            code = mp_no_memory(error);
+            query.code = mp_no_memory(error);
             break;
         }
-        place->value[side][BUSY][run] = sqlite3_column_double(rows, 3);
-        place->value[side][WAITING][run] = sqlite3_column_double(rows, 4);
+        place->value[side][BUSY][run] = sqlite3_column_double(query.row, 3);
+        place->value[side][WAITING][run] = sqlite3_column_double(query.row, 4);
     }
-    sqlite3_finalize(rows);
-    return code ? code : got;
+    return query_end(&query);
 }
 
 static bool is_of(const struct side_run *run, const char *job) {

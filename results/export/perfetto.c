@@ -513,19 +513,17 @@ static int prepare(struct timeline *timeline, struct mp_error *error) {
                                 make_json, NULL, NULL) != SQLITE_OK ||
         sqlite3_exec(connection, timeline_prepare_sql, NULL, NULL, NULL) != SQLITE_OK)
         return mp_store_fail(store, "cannot keep what is drawn", error);
-    int code = mp_store_query(store,
-                              "INSERT INTO temp.moeperf_exchange VALUES (?1, ?2, ?3, ?4, ?5, "
-                              "(SELECT coalesce(max(turn), -1) + 1 FROM temp.moeperf_exchange "
-                              "WHERE (iteration, layer, phase_id, direction, rank) = "
-                              "(?1, ?2, ?3, ?4, ?5)), "
-                              "?6, ?7, ?8)",
-                              NULL, 0, &timeline->keep_exchange, error);
-    if (!code)
-        code = mp_store_query(store,
-                              "INSERT OR IGNORE INTO temp.moeperf_launch VALUES (?1, ?2, ?3, ?4)",
-                              NULL, 0, &timeline->keep_launch, error);
-    if (!code)
-        code = output_query(store,
+    MP_TRY(mp_store_query(store,
+                          "INSERT INTO temp.moeperf_exchange VALUES (?1, ?2, ?3, ?4, ?5, "
+                          "(SELECT coalesce(max(turn), -1) + 1 FROM temp.moeperf_exchange "
+                          "WHERE (iteration, layer, phase_id, direction, rank) = "
+                          "(?1, ?2, ?3, ?4, ?5)), "
+                          "?6, ?7, ?8)",
+                          NULL, 0, &timeline->keep_exchange, error));
+    MP_TRY(mp_store_query(store,
+                          "INSERT OR IGNORE INTO temp.moeperf_launch VALUES (?1, ?2, ?3, ?4)", NULL,
+                          0, &timeline->keep_launch, error));
+    int code = output_query(store,
                             "INSERT INTO temp.moeperf_collective SELECT rank, communicator, "
                             "communicator_rank, communicator_size, function, ordinal, operations, "
                             "bytes, start_ns, end_ns, wait_ms, transfer_ms, span_id "
@@ -541,25 +539,21 @@ static int write_timeline(struct timeline *timeline, struct mp_error *error) {
     struct output *output = &timeline->output;
     int64_t rows = 0;
     fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[", output->file);
-    int code = prepare(timeline, error);
-    if (!code)
-        code = each_row(timeline, timeline_ranks_sql, write_rank, error);
-    if (!code)
-        code = each_row(timeline, timeline_exchanges_sql, write_flow, error);
+    MP_TRY(prepare(timeline, error));
+    MP_TRY(each_row(timeline, timeline_ranks_sql, write_rank, error));
+    MP_TRY(each_row(timeline, timeline_exchanges_sql, write_flow, error));
     fprintf(output->file,
             "\n],\n\"otherData\":{\"format\":\"moeperf timeline\",\"version\":1,"
             "\"flows_left_out\":%lld,\"gpu_left_out\":%lld,",
             (long long)timeline->exported->flows_left_out,
             (long long)timeline->exported->gpu_left_out);
-    if (!code)
-        code = output_rows(output, "run", "SELECT * FROM v_run WHERE run_id = ?1", 0,
-                           &timeline->selection, &rows, error);
+    MP_TRY(output_rows(output, "run", "SELECT * FROM v_run WHERE run_id = ?1", 0,
+                       &timeline->selection, &rows, error));
     fputc(',', output->file);
-    if (!code)
-        code = output_rows(output, "ranks", "SELECT * FROM v_rank WHERE run_id = ?1 ORDER BY rank",
-                           0, &timeline->selection, &rows, error);
+    MP_TRY(output_rows(output, "ranks", "SELECT * FROM v_rank WHERE run_id = ?1 ORDER BY rank", 0,
+                       &timeline->selection, &rows, error));
     fputs("}}\n", output->file);
-    return code;
+    return MP_OK;
 }
 
 int mp_results_perfetto(struct mp_store *store, const struct mp_results_selection *selection,

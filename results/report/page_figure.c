@@ -31,45 +31,32 @@ static bool is_empty(const json_t *data) {
     return json_array_size(json_object_get(data, "rows")) == 0;
 }
 
-static json_t *value_of(sqlite3_stmt *row, int column) {
-    switch (sqlite3_column_type(row, column)) {
-    case SQLITE_INTEGER:
-        return json_integer(sqlite3_column_int64(row, column));
-    case SQLITE_FLOAT:
-        return number_value(sqlite3_column_double(row, column));
-    case SQLITE_NULL:
-        return json_null();
-    default:
-        return text_value(query_text(row, column));
-    }
-}
-
 int page_data_add(struct page *page, json_t *data, const char *sql, int64_t run_id, int64_t second,
                   const char *label, struct mp_error *error) {
     json_t *columns = json_object_get(data, "columns"), *rows = json_object_get(data, "rows");
-    sqlite3_stmt *statement = NULL;
-    int got = 0, failed = !rows, code = query_open(page->store, sql, run_id, &statement, error);
-    if (code)
-        return code;
-    if (sqlite3_bind_parameter_count(statement) > 1)
-        sqlite3_bind_int64(statement, 2, second);
-    if (json_array_size(columns) == 0) {
+    struct query query = query_begin(page->store, sql, run_id, error);
+    const int count = sqlite3_column_count(query.row);
+    int failed = !rows;
+    if (sqlite3_bind_parameter_count(query.row) > 1)
+        sqlite3_bind_int64(query.row, 2, second);
+    if (json_array_size(columns) == 0 && !query.code) {
         if (label)
             failed |= json_array_append_new(columns, json_string("label"));
-        for (int c = 0; c < sqlite3_column_count(statement); c++)
+        for (int c = 0; c < count; c++)
             failed |=
-                json_array_append_new(columns, json_string(sqlite3_column_name(statement, c)));
+                json_array_append_new(columns, json_string(sqlite3_column_name(query.row, c)));
     }
-    while (!failed && (got = mp_store_next(page->store, statement, error)) == 1) {
+    while (!failed && query_next(&query)) {
         json_t *row = json_array();
         if (label)
             failed |= json_array_append_new(row, text_value(label));
-        for (int c = 0; c < sqlite3_column_count(statement); c++)
-            failed |= json_array_append_new(row, value_of(statement, c));
+        for (int c = 0; c < count; c++)
+            failed |= json_array_append_new(row, query_value(query.row, c));
         failed |= json_array_append_new(rows, row);
     }
-    sqlite3_finalize(statement);
-    return failed ? no_memory(error) : got;
+    if (failed && !query.code)
+        query.code = no_memory(error);
+    return query_end(&query);
 }
 
 json_t *page_choice(const char *label, json_t *data, json_t *signals) {

@@ -42,20 +42,18 @@ static const char experts_sql[] =
 
 static int write_experts(struct page *page, const struct report_run *run, struct mp_error *error) {
     json_t *choices = json_array();
-    sqlite3_stmt *layer = NULL;
-    int got = 0, code = query_open(page->store, layers_sql, run->run_id, &layer, error);
-    while (!code && (got = mp_store_next(page->store, layer, error)) == 1) {
+    struct query layer = query_begin(page->store, layers_sql, run->run_id, error);
+    while (query_next(&layer)) {
         char label[96];
         json_t *data = page_data();
         snprintf(label, sizeof label, "layer %s%s (fullest expert %.2f x mean)",
-                 query_text(layer, 0), query_text(layer, 2), query_double(layer, 1));
-        code = page_data_add(page, data, experts_sql, run->run_id, sqlite3_column_int64(layer, 0),
-                             NULL, error);
+                 query_text(layer.row, 0), query_text(layer.row, 2), query_double(layer.row, 1));
+        layer.code = page_data_add(page, data, experts_sql, run->run_id,
+                                   sqlite3_column_int64(layer.row, 0), NULL, error);
         if (json_array_append_new(choices, page_choice(label, data, NULL)))
-            code = mp_fail(error, MP_ENOMEM, "no memory for the report");
+            layer.code = mp_fail(error, MP_ENOMEM, "no memory for the report");
     }
-    sqlite3_finalize(layer);
-    code = code ? code : got;
+    int code = query_end(&layer);
     if (code) {
         json_decref(choices);
         return code;
@@ -151,41 +149,34 @@ static void print_overhead(const struct recording_cost *cost, sqlite3_stmt *row,
 }
 
 static int write_overhead(struct page *page, const struct report_run *run, struct mp_error *error) {
-    sqlite3_stmt *row = NULL;
     struct recording_cost cost;
     fputs("<h3>What recording cost</h3>\n", page->out);
     if (run->predicted) {
         fputs("<p>Nothing: this run was predicted, and nothing ran.</p>\n", page->out);
         return MP_OK;
     }
-    int code = recording_cost_read(page->store, run->run_id, &cost, error);
-    if (!code)
-        code = query_open(page->store, overhead_sql, run->run_id, &row, error);
-    int got = code ? code : mp_store_next(page->store, row, error);
-    if (got == 1)
-        print_overhead(&cost, row, page->out);
-    sqlite3_finalize(row);
-    return got < 0 ? got : MP_OK;
+    MP_TRY(recording_cost_read(page->store, run->run_id, &cost, error));
+    struct query query = query_begin(page->store, overhead_sql, run->run_id, error);
+    if (query_next(&query))
+        print_overhead(&cost, query.row, page->out);
+    return query_end(&query);
 }
 
 /* ---- all of it ---- */
 
 static int write_routes(struct page *page, const struct report_run *run, struct mp_error *error) {
     json_t *data = page_data();
+    struct table table;
     int code = page_data_add(page, data, imbalance_sql, run->run_id, 0, NULL, error);
     if (code) {
         json_decref(data);
         return code;
     }
-    code = page_figure_of(page, "imbalance", "How uneven routing was",
+    MP_TRY(page_figure_of(page, "imbalance", "How uneven routing was",
                           "Routes of the fullest expert over the mean (1: even), by layer and "
                           "iteration.",
-                          data, error);
-    if (!code)
-        code = write_experts(page, run, error);
-    struct table table;
-    if (code)
-        return code;
+                          data, error));
+    MP_TRY(write_experts(page, run, error));
     code = imbalance_table(page->store, run->run_id, &table, error);
     if (!code)
         page_table(page->out, &table, "Mean over the iterations.", "Routes by layer, in numbers");

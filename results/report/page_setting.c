@@ -59,23 +59,27 @@ static int standing_for(const struct speedup_row rows[], int count) {
     return i < count ? i : 0;
 }
 
-static int write_summary(struct page *page, const struct speedup_row rows[], int count, int table,
-                         const struct straggler stragglers[], struct mp_error *error) {
-    json_t *findings = json_array();
+static int find_summary(const struct page *page, const struct speedup_row rows[], int count,
+                        int table, const struct straggler stragglers[], json_t *findings,
+                        struct mp_error *error) {
     int shown = standing_for(rows, count), group = rows[shown].group;
     const struct report_run *first = report_group_example(page->runs, group);
-    int code = findings_stragglers(&stragglers[shown], first->label,
-                                   faster_than(page->runs, rows, count, group), 1, findings, error);
-    if (!code)
-        code = findings_speed(page->runs, rows, count, table, findings, error);
-    if (!code && first->predicted)
-        code =
+    MP_TRY(findings_stragglers(&stragglers[shown], first->label,
+                               faster_than(page->runs, rows, count, group), 1, findings, error));
+    MP_TRY(findings_speed(page->runs, rows, count, table, findings, error));
+    if (first->predicted)
+        MP_TRY(
             finding_add(findings, "Predicted, not measured",
                         "Every time in this setting is a model's; what it assumes is listed with "
                         "each system.",
-                        true, error);
-    if (!code)
-        code = add_incomplete(page->runs, table, findings, error);
+                        true, error));
+    return add_incomplete(page->runs, table, findings, error);
+}
+
+static int write_summary(struct page *page, const struct speedup_row rows[], int count, int table,
+                         const struct straggler stragglers[], struct mp_error *error) {
+    json_t *findings = json_array();
+    int code = find_summary(page, rows, count, table, stragglers, findings, error);
     if (!code)
         page_findings(page->out, findings);
     json_decref(findings);
@@ -167,20 +171,19 @@ static int add_phases(struct page *page, const struct report_run *run, const cha
                       const struct straggler *straggler, json_t *list, struct mp_error *error) {
     double ms[PAGE_FAMILIES] = {0};
     bool is_there[PAGE_FAMILIES] = {false};
-    sqlite3_stmt *row = NULL;
-    int got = 0, code = query_open(page->store, phases_sql, run->run_id, &row, error);
-    while (!code && (got = mp_store_next(page->store, row, error)) == 1) {
-        const int family = sqlite3_column_int(row, 0);
-        const double waits = waits_in(straggler, query_text(row, 1), query_double(row, 3));
-        ms[family] += query_double(row, 2) - waits;
+    struct query query = query_begin(page->store, phases_sql, run->run_id, error);
+    while (query_next(&query)) {
+        const int family = sqlite3_column_int(query.row, 0);
+        const double waits =
+            waits_in(straggler, query_text(query.row, 1), query_double(query.row, 3));
+        ms[family] += query_double(query.row, 2) - waits;
         ms[PAGE_WAITING] += waits;
         is_there[family] = is_there[PAGE_WAITING] = true;
     }
-    sqlite3_finalize(row);
     for (int f = 0; f < PAGE_FAMILIES; f++)
         if (is_there[f])
             json_array_append_new(list, json_pack("[oif]", text_value(label), f, ms[f]));
-    return code ? code : got;
+    return query_end(&query);
 }
 
 static int write_phases(struct page *page, const struct speedup_row rows[], int count,
@@ -263,22 +266,19 @@ static const struct table_column pair_columns[] = {
 static int add_pair(struct page *page, const struct speedup_row *row, json_t *chart,
                     struct table *table, struct mp_error *error) {
     const struct report_run *run = report_group_example(page->runs, row->group);
-    sqlite3_stmt *other = NULL;
-    int code = query_open(page->store, counterpart_sql, run->run_id, &other, error);
-    int got = code ? code : mp_store_next(page->store, other, error);
-    if (got == 1 && !isnan(row->ms)) {
-        double counterpart = query_double(other, 0);
+    struct query other = query_begin(page->store, counterpart_sql, run->run_id, error);
+    if (query_next(&other) && !isnan(row->ms)) {
+        double counterpart = query_double(other.row, 0);
         struct pair pair = {.label = row->run.label,
                             .measured = run->predicted ? counterpart : row->ms,
                             .predicted = run->predicted ? row->ms : counterpart};
         pair.ratio = pair.predicted / pair.measured;
-        snprintf(pair.cluster, sizeof pair.cluster, "%s", query_text(other, 2));
+        snprintf(pair.cluster, sizeof pair.cluster, "%s", query_text(other.row, 2));
         json_array_append_new(
             chart, json_pack("[off]", text_value(pair.label), pair.measured, pair.predicted));
-        code = table_fill(table, &pair, 1, sizeof pair, error);
+        other.code = table_fill(table, &pair, 1, sizeof pair, error);
     }
-    sqlite3_finalize(other);
-    return got < 0 ? got : code;
+    return query_end(&other);
 }
 
 static int write_predicted(struct page *page, const struct speedup_row rows[], int count,
@@ -381,26 +381,20 @@ static int write_runs(struct page *page, const struct speedup_row rows[], int co
 
 static int write_setting(struct page *page, const struct speedup_row rows[], int count, int table,
                          struct straggler stragglers[], struct mp_error *error) {
-    int code = MP_OK;
-    for (int i = 0; !code && i < count; i++) {
+    for (int i = 0; i < count; i++) {
         bool shown = i == standing_for(rows, count) || page->run_sections < MP_HTML_RUNS;
         page->run_sections += shown;
-        code = straggler_find(page->store, report_group_example(page->runs, rows[i].group)->run_id,
-                              &stragglers[i], error);
+        MP_TRY(straggler_find(page->store, report_group_example(page->runs, rows[i].group)->run_id,
+                              &stragglers[i], error));
         if (!shown) /* no section of its own */
             stragglers[i].context.run_id = 0;
     }
-    if (!code)
-        code = write_summary(page, rows, count, table, stragglers, error);
-    if (!code)
-        code = write_speedup(page, rows, count, error);
-    if (!code)
-        code = write_phases(page, rows, count, stragglers, error);
-    if (!code)
-        code = write_comparisons(page, rows, count, error);
-    if (!code)
-        code = write_predicted(page, rows, count, error);
-    return code ? code : write_runs(page, rows, count, stragglers, error);
+    MP_TRY(write_summary(page, rows, count, table, stragglers, error));
+    MP_TRY(write_speedup(page, rows, count, error));
+    MP_TRY(write_phases(page, rows, count, stragglers, error));
+    MP_TRY(write_comparisons(page, rows, count, error));
+    MP_TRY(write_predicted(page, rows, count, error));
+    return write_runs(page, rows, count, stragglers, error);
 }
 
 static void write_heading(const struct report_runs *runs, int table, FILE *out) {

@@ -47,22 +47,18 @@ static const char spans_sql[] =
 
 static int find_slices(struct page *page, int64_t run_id, struct timeline *timeline,
                        struct mp_error *error) {
-    sqlite3_stmt *row = NULL;
-    int got = 0, code = query_open(page->store, slices_sql, run_id, &row, error);
-    if (code)
-        return code;
-    while (timeline->slices < SLICES && (got = mp_store_next(page->store, row, error)) == 1) {
+    struct query query = query_begin(page->store, slices_sql, run_id, error);
+    while (timeline->slices < SLICES && query_next(&query)) {
         struct slice *slice = &timeline->slice[timeline->slices];
         slice->spent = timeline->spent + (size_t)timeline->slices++ * timeline->cells;
-        slice->iteration = sqlite3_column_int64(row, 0);
-        slice->origin_ns = (int64_t)(query_double(row, 1) * 1e6 + 0.5);
-        slice->length_ns = (int64_t)(query_double(row, 2) * 1e6 + 0.5);
+        slice->iteration = sqlite3_column_int64(query.row, 0);
+        slice->origin_ns = (int64_t)(query_double(query.row, 1) * 1e6 + 0.5);
+        slice->length_ns = (int64_t)(query_double(query.row, 2) * 1e6 + 0.5);
         snprintf(slice->label, sizeof slice->label, "iteration %lld, %s: %.4g ms",
-                 (long long)slice->iteration, query_text(row, 3), query_double(row, 2));
+                 (long long)slice->iteration, query_text(query.row, 3), query_double(query.row, 2));
         slice->exact = json_array();
     }
-    sqlite3_finalize(row);
-    return got < 0 ? got : MP_OK;
+    return query_end(&query);
 }
 
 /* Adds from..to, ns from the iteration's start, to the bins of a row. */
@@ -119,24 +115,18 @@ static int add_span(const struct timeline *timeline, struct slice *slice, sqlite
 
 static int read_spans(struct page *page, int64_t run_id, struct timeline *timeline,
                       struct mp_error *error) {
-    sqlite3_stmt *row = NULL;
-    int got, code = query_open(page->store, spans_sql, run_id, &row, error);
-    if (code)
-        return code;
+    struct query query = query_begin(page->store, spans_sql, run_id, error);
     for (int i = 0; i < timeline->slices; i++)
-        sqlite3_bind_int64(row, 2 + i, timeline->slice[i].iteration);
-    sqlite3_bind_int(row, 2 + SLICES, timeline->stride);
-    while ((got = mp_store_next(page->store, row, error)) == 1) {
+        sqlite3_bind_int64(query.row, 2 + i, timeline->slice[i].iteration);
+    sqlite3_bind_int(query.row, 2 + SLICES, timeline->stride);
+    while (query_next(&query)) {
         int i = 0;
-        while (timeline->slice[i].iteration != sqlite3_column_int64(row, 1))
+        while (timeline->slice[i].iteration != sqlite3_column_int64(query.row, 1))
             i++;
-        if (add_span(timeline, &timeline->slice[i], row)) {
-            got = mp_fail(error, MP_ENOMEM, "no memory for the timeline");
-            break;
-        }
+        if (add_span(timeline, &timeline->slice[i], query.row))
+            query.code = mp_fail(error, MP_ENOMEM, "no memory for the timeline");
     }
-    sqlite3_finalize(row);
-    return got;
+    return query_end(&query);
 }
 
 /* What most of a bin went to; what is missing of half of it is no phase. */

@@ -10,6 +10,25 @@ int query_open(struct mp_store *store, const char *sql, int64_t run_id, sqlite3_
     return mp_store_query(store, sql, &run_id, 1, statement, error);
 }
 
+struct query query_begin(struct mp_store *store, const char *sql, int64_t run_id,
+                         struct mp_error *error) {
+    struct query query = {.store = store, .error = error};
+    query.code = query_open(store, sql, run_id, &query.row, error);
+    return query;
+}
+
+bool query_next(struct query *query) {
+    const int got = query->code ? 0 : mp_store_next(query->store, query->row, query->error);
+    if (got < 0)
+        query->code = got;
+    return got == 1;
+}
+
+int query_end(struct query *query) {
+    sqlite3_finalize(query->row);
+    return query->code;
+}
+
 double query_double(sqlite3_stmt *statement, int column) {
     return sqlite3_column_type(statement, column) == SQLITE_NULL
                ? NAN
@@ -150,13 +169,11 @@ void query_free_texts(const struct query_field fields[], int count, void *row) {
 
 int query_json(struct mp_store *store, const char *sql, int64_t run_id, json_t **rows,
                struct mp_error *error) {
-    sqlite3_stmt *statement = NULL;
+    struct query query = query_begin(store, sql, run_id, error);
     *rows = NULL;
-    int code = query_open(store, sql, run_id, &statement, error);
-    if (!code)
-        code = query_rows_json(store, statement, rows, error);
-    sqlite3_finalize(statement);
-    return code;
+    if (!query.code)
+        query.code = query_rows_json(store, query.row, rows, error);
+    return query_end(&query);
 }
 
 int print_object(json_t *object, FILE *out, struct mp_error *error) {

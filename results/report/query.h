@@ -12,6 +12,23 @@
 int query_open(struct mp_store *store, const char *sql, int64_t run_id, sqlite3_stmt **statement,
                struct mp_error *error);
 
+/* The rows of a query whose ?1 is the run, one after another:
+ *     struct query query = query_begin(store, sql, run_id, error);
+ *     while (query_next(&query))
+ *         ... query.row ...
+ *     return query_end(&query);
+ * A `code` that is set meanwhile ends them, and query_end returns it. */
+struct query {
+    struct mp_store *store;
+    sqlite3_stmt *row; /* NULL behind an error: nothing can be bound to it then, to no harm */
+    int code;
+    struct mp_error *error;
+};
+struct query query_begin(struct mp_store *store, const char *sql, int64_t run_id,
+                         struct mp_error *error);
+bool query_next(struct query *query);
+int query_end(struct query *query);
+
 double query_double(sqlite3_stmt *statement, int column);    /* NAN for NULL */
 const char *query_text(sqlite3_stmt *statement, int column); /* "" for NULL */
 

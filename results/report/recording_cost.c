@@ -35,15 +35,12 @@ static void fill(struct recording_cost *cost, sqlite3_stmt *row) {
 
 int recording_cost_read(struct mp_store *store, int64_t run_id, struct recording_cost *cost,
                         struct mp_error *error) {
-    sqlite3_stmt *row = NULL;
     *cost =
         (struct recording_cost){.spans = NAN, .per_iteration = NAN, .cost_ns = NAN, .share = NAN};
-    int code = query_open(store, cost_sql, run_id, &row, error);
-    int got = code ? code : mp_store_next(store, row, error);
-    if (got == 1)
-        fill(cost, row);
-    sqlite3_finalize(row);
-    return got < 0 ? got : MP_OK;
+    struct query query = query_begin(store, cost_sql, run_id, error);
+    if (query_next(&query))
+        fill(cost, query.row);
+    return query_end(&query);
 }
 
 const char *recording_cost_words(const struct recording_cost *cost, char *text) {

@@ -61,22 +61,18 @@ int mp_report_runs(struct mp_store *store, const struct mp_report_selection *sel
                    enum mp_report_format format, FILE *out, struct mp_error *error) {
     const struct mp_report_selection any = {0};
     const struct mp_report_selection *wanted = selection ? selection : &any;
-    sqlite3_stmt *statement = NULL;
-    int code = query_open(store, format == MP_REPORT_JSON ? list_json_sql : list_sql,
-                          wanted->run_id, &statement, error);
-    if (code)
-        return code;
-    sqlite3_bind_text(statement, 2, wanted->suite_run, -1, SQLITE_STATIC);
-    sqlite3_bind_text(statement, 3, wanted->suite, -1, SQLITE_STATIC);
+    const bool is_json = format == MP_REPORT_JSON;
+    struct query query =
+        query_begin(store, is_json ? list_json_sql : list_sql, wanted->run_id, error);
     json_t *rows = NULL;
-    if (format != MP_REPORT_JSON)
-        code = list_runs(store, statement, format, out, error);
-    else
-        code = query_rows_json(store, statement, &rows, error);
-    sqlite3_finalize(statement);
-    if (!code && format == MP_REPORT_JSON)
-        code = print_object(json_pack("{ss so}", "report", "runs", "rows", rows), out, error);
-    return code;
+    sqlite3_bind_text(query.row, 2, wanted->suite_run, -1, SQLITE_STATIC);
+    sqlite3_bind_text(query.row, 3, wanted->suite, -1, SQLITE_STATIC);
+    if (!query.code)
+        query.code = is_json ? query_rows_json(store, query.row, &rows, error)
+                             : list_runs(store, query.row, format, out, error);
+    MP_TRY(query_end(&query));
+    return is_json ? print_object(json_pack("{ss so}", "report", "runs", "rows", rows), out, error)
+                   : MP_OK;
 }
 
 /* ---- one run ---- */
@@ -93,28 +89,30 @@ static const struct {
 };
 enum { SECTIONS = sizeof sections / sizeof *sections, FINDINGS_SHOWN = 4 };
 
-static int run_json(struct mp_store *store, int64_t run_id, FILE *out, struct mp_error *error) {
-    json_t *object = json_pack("{ss}", "report", "run"), *rows = NULL;
+static int add_sections(struct mp_store *store, int64_t run_id, json_t *object,
+                        struct mp_error *error) {
+    json_t *rows;
     struct recording_cost cost;
-    int code = query_json(store,
-                          "SELECT v_run.*, ms_per_iteration, tokens_per_s, speedup_vs_ep, "
-                          "speed_vs_balanced, loss_final, max_loss_difference, steady_iterations, "
-                          "dropped_fraction "
-                          "FROM v_run JOIN v_speedup USING (run_id) WHERE run_id = ?1",
-                          run_id, &rows, error);
-    if (!code) {
-        json_object_set(object, "run", json_array_get(rows, 0));
-        json_decref(rows);
+    MP_TRY(query_json(store,
+                      "SELECT v_run.*, ms_per_iteration, tokens_per_s, speedup_vs_ep, "
+                      "speed_vs_balanced, loss_final, max_loss_difference, steady_iterations, "
+                      "dropped_fraction "
+                      "FROM v_run JOIN v_speedup USING (run_id) WHERE run_id = ?1",
+                      run_id, &rows, error));
+    json_object_set(object, "run", json_array_get(rows, 0));
+    json_decref(rows);
+    MP_TRY(recording_cost_read(store, run_id, &cost, error));
+    json_object_set_new(object, "recording_cost", recording_cost_json(&cost));
+    for (int i = 0; i < SECTIONS; i++) {
+        MP_TRY(query_json(store, sections[i].sql, run_id, &rows, error));
+        json_object_set_new(object, sections[i].name, rows);
     }
-    if (!code)
-        code = recording_cost_read(store, run_id, &cost, error);
-    if (!code)
-        json_object_set_new(object, "recording_cost", recording_cost_json(&cost));
-    for (int i = 0; !code && i < SECTIONS; i++) {
-        code = query_json(store, sections[i].sql, run_id, &rows, error);
-        if (!code)
-            json_object_set_new(object, sections[i].name, rows);
-    }
+    return MP_OK;
+}
+
+static int run_json(struct mp_store *store, int64_t run_id, FILE *out, struct mp_error *error) {
+    json_t *object = json_pack("{ss}", "report", "run");
+    int code = add_sections(store, run_id, object, error);
     if (code) {
         json_decref(object);
         return code;
@@ -186,15 +184,13 @@ static int print_imbalance(struct mp_store *store, int64_t run_id, FILE *out,
 
 static int print_pairs(struct mp_store *store, const char *title, const char *sql, int64_t run_id,
                        FILE *out, struct mp_error *error) {
-    sqlite3_stmt *statement = NULL;
-    int got = 0, rows = 0, code = query_open(store, sql, run_id, &statement, error);
-    while (!code && (got = mp_store_next(store, statement, error)) == 1) {
-        if (rows++ == 0)
+    struct query query = query_begin(store, sql, run_id, error);
+    for (int rows = 0; query_next(&query); rows++) {
+        if (rows == 0)
             fprintf(out, "\n%s\n", title);
-        table_paragraph(out, "%s: %s", query_text(statement, 0), query_text(statement, 1));
+        table_paragraph(out, "%s: %s", query_text(query.row, 0), query_text(query.row, 1));
     }
-    sqlite3_finalize(statement);
-    return code ? code : got;
+    return query_end(&query);
 }
 
 static int run_text(struct mp_store *store, const struct report_runs *runs, FILE *out,
@@ -209,34 +205,30 @@ static int run_text(struct mp_store *store, const struct report_runs *runs, FILE
     print_line(out, "recording cost", recording_cost_words(&cost, words));
     fprintf(out, "\nPhases, mean over iterations and ranks%s\n",
             run->predicted ? REPORT_PREDICTED : "");
-    int code = phases_print(store, run->run_id, run->label, out, error);
+    MP_TRY(phases_print(store, run->run_id, run->label, out, error));
+    int code = straggler_find(store, run->run_id, &found, error);
     if (!code) {
-        code = straggler_find(store, run->run_id, &found, error);
-        if (!code) {
-            fputs("\nStragglers\n", out);
-            straggler_print(&found, run->label, FINDINGS_SHOWN, out);
-        }
-        straggler_free(&found);
+        fputs("\nStragglers\n", out);
+        straggler_print(&found, run->label, FINDINGS_SHOWN, out);
     }
-    if (!code)
-        code = print_imbalance(store, run->run_id, out, error);
-    if (!code)
-        code = print_pairs(store, "Ranks that did not complete",
-                           "SELECT 'rank ' || rank || ' ' || status, coalesce(reason, '') FROM "
-                           "v_rank WHERE run_id = ?1 AND status <> 'complete' ORDER BY rank",
-                           run->run_id, out, error);
-    if (!code)
-        code = print_pairs(store, "Numbers",
-                           "SELECT name, printf('%.6g', max(value)) FROM v_number WHERE "
-                           "run_id = ?1 AND iteration = -1 GROUP BY name ORDER BY name",
-                           run->run_id, out, error);
-    if (!code)
-        code = print_pairs(store, "Facts",
-                           "SELECT CASE WHEN count(*) OVER (PARTITION BY name) > 1 THEN name || "
-                           "' (rank ' || rank || ')' ELSE name END, value FROM v_fact WHERE "
-                           "run_id = ?1 AND length(value) <= 200 ORDER BY name, rank",
-                           run->run_id, out, error);
-    return code ? code : check_printed(out, error);
+    straggler_free(&found);
+    if (code)
+        return code;
+    MP_TRY(print_imbalance(store, run->run_id, out, error));
+    MP_TRY(print_pairs(store, "Ranks that did not complete",
+                       "SELECT 'rank ' || rank || ' ' || status, coalesce(reason, '') FROM "
+                       "v_rank WHERE run_id = ?1 AND status <> 'complete' ORDER BY rank",
+                       run->run_id, out, error));
+    MP_TRY(print_pairs(store, "Numbers",
+                       "SELECT name, printf('%.6g', max(value)) FROM v_number WHERE "
+                       "run_id = ?1 AND iteration = -1 GROUP BY name ORDER BY name",
+                       run->run_id, out, error));
+    MP_TRY(print_pairs(store, "Facts",
+                       "SELECT CASE WHEN count(*) OVER (PARTITION BY name) > 1 THEN name || "
+                       "' (rank ' || rank || ')' ELSE name END, value FROM v_fact WHERE "
+                       "run_id = ?1 AND length(value) <= 200 ORDER BY name, rank",
+                       run->run_id, out, error));
+    return check_printed(out, error);
 }
 
 static int run_tables(struct mp_store *store, int64_t run_id, enum mp_report_format format,

@@ -24,18 +24,24 @@ static const char context_sql[] =
 
 static int read_context(struct mp_store *store, struct waiting_context *context,
                         struct mp_error *error) {
-    sqlite3_stmt *row = NULL;
-    int code = query_open(store, context_sql, context->run_id, &row, error);
-    int got = code ? code : mp_store_next(store, row, error);
-    if (got == 1) {
-        context->one_host = sqlite3_column_int(row, 0) == 1;
-        context->taken = query_double(row, 1);
-        context->can_replay = sqlite3_column_int(row, 2) == 1;
-        context->can_plan = context->can_replay && sqlite3_column_int(row, 3) == 1;
-        context->others = sqlite3_column_int(row, 4) == 1;
+    struct query query = query_begin(store, context_sql, context->run_id, error);
+    if (query_next(&query)) {
+        context->one_host = sqlite3_column_int(query.row, 0) == 1;
+        context->taken = query_double(query.row, 1);
+        context->can_replay = sqlite3_column_int(query.row, 2) == 1;
+        context->can_plan = context->can_replay && sqlite3_column_int(query.row, 3) == 1;
+        context->others = sqlite3_column_int(query.row, 4) == 1;
     }
-    sqlite3_finalize(row);
-    return got < 0 ? got : MP_OK;
+    return query_end(&query);
+}
+
+static int find(struct mp_store *store, struct waiting_recording *recording,
+                struct straggler *straggler, struct mp_error *error) {
+    const int64_t run_id = straggler->context.run_id;
+    MP_TRY(waiting_read(store, run_id, recording, error));
+    MP_TRY(mp_straggler_analyse(&recording->input, &straggler->found, error));
+    MP_TRY(recording_cost_read(store, run_id, &straggler->cost, error));
+    return read_context(store, &straggler->context, error);
 }
 
 int straggler_find(struct mp_store *store, int64_t run_id, struct straggler *straggler,
@@ -43,13 +49,7 @@ int straggler_find(struct mp_store *store, int64_t run_id, struct straggler *str
     struct waiting_recording recording;
     *straggler = (struct straggler){
         .context = {.database = mp_store_path(store), .run_id = run_id, .taken = NAN}};
-    int code = waiting_read(store, run_id, &recording, error);
-    if (!code)
-        code = mp_straggler_analyse(&recording.input, &straggler->found, error);
-    if (!code)
-        code = recording_cost_read(store, run_id, &straggler->cost, error);
-    if (!code)
-        code = read_context(store, &straggler->context, error);
+    int code = find(store, &recording, straggler, error);
     straggler->iterations = recording.iterations;
     straggler->looked_at = recording.input.times.iterations;
     straggler->shares_cores = recording.ranks_share_cores == 1;

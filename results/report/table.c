@@ -217,12 +217,10 @@ int table_query(struct table *table, struct mp_store *store, sqlite3_stmt *query
 
 int table_read(struct table *table, struct mp_store *store, const char *sql, int64_t run_id,
                struct mp_error *error) {
-    sqlite3_stmt *query = NULL;
-    int code = query_open(store, sql, run_id, &query, error);
-    if (!code)
-        code = table_query(table, store, query, error);
-    sqlite3_finalize(query);
-    return code;
+    struct query query = query_begin(store, sql, run_id, error);
+    if (!query.code)
+        query.code = table_query(table, store, query.row, error);
+    return query_end(&query);
 }
 
 /* ---- text ---- */

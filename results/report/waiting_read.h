@@ -3,6 +3,7 @@
 #define MOEPERF_RESULTS_REPORT_WAITING_READ_H
 
 #include "profiler/straggler/straggler.h"
+#include "reference/base/arena.h"
 #include "results/report/report.h"
 
 struct waiting_recording {
@@ -10,9 +11,10 @@ struct waiting_recording {
     int iterations;                  /* steady ones; input may have every second, third, ... */
     int ranks_share_cores;           /* 1: yes */
     int64_t *number;
-    struct mp_recorded_rank *rank;
     struct mp_recorded_span *span;
     double *collected;
+    struct mp_arena memory; /* of what follows */
+    struct mp_recorded_rank *rank;
     struct mp_recorded_between *between;
     uint32_t *routes, *dropped;
 };

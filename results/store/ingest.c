@@ -294,66 +294,51 @@ static int ingest_recordings(struct ingest *ingest, const struct mp_store_run *r
     recordings->summary = &ingest->summary;
     for (int r = 0; r < recordings->ranks; r++)
         ingest->summary.recorded[r] = recordings->rank[r].usable;
-    int64_t span_id = 0;
-    int code = recordings_collect(recordings, error);
-    if (!code)
-        code = identify_run(ingest, run, error);
-    if (code || ingest->same_run_id)
-        return code;
-    code = judge_end(ingest, run, error);
-    if (!code)
-        code = mp_store_numbers(ingest->store, "SELECT coalesce(max(span_id), 0) + 1 FROM span",
-                                NULL, 0, &span_id, 1, error);
+    int64_t span_id;
+    MP_TRY(recordings_collect(recordings, error));
+    MP_TRY(identify_run(ingest, run, error));
+    if (ingest->same_run_id)
+        return MP_OK;
+    MP_TRY(judge_end(ingest, run, error));
+    MP_TRY(mp_store_numbers(ingest->store, "SELECT coalesce(max(span_id), 0) + 1 FROM span", NULL,
+                            0, &span_id, 1, error));
     ingest->origin_ns =
         clock_bounded(recordings_align(recordings, &ingest->summary.clocks_comparable));
     ingest->summary.origin_ns = ingest->origin_ns;
-    for (int r = 0; !code && r < recordings->ranks; r++)
+    for (int r = 0; r < recordings->ranks; r++)
         if (recordings->rank[r].usable)
-            code = insert_spans(ingest, r, &span_id, error);
-    for (int r = 0; !code && r < recordings->ranks; r++)
+            MP_TRY(insert_spans(ingest, r, &span_id, error));
+    for (int r = 0; r < recordings->ranks; r++)
         if (recordings->rank[r].usable)
-            code = ranges_ingest(recordings, r, ingest->origin_ns, error);
-    if (!code)
-        code = recordings_write(recordings, error);
-    if (!code)
-        code = set_origin(ingest, error);
-    return code;
+            MP_TRY(ranges_ingest(recordings, r, ingest->origin_ns, error));
+    MP_TRY(recordings_write(recordings, error));
+    return set_origin(ingest, error);
 }
 
 static int ingest_run(struct ingest *ingest, const struct mp_store_run *run,
                       const char *const paths[], int count, struct mp_error *error) {
-    int code = insert_run(ingest, run, error);
-    if (!code)
-        code = insert_mark(ingest, run, error);
-    if (!code)
-        code = strings_init(&ingest->strings, ingest->store, error);
-    if (!code)
-        code = intern_phases(ingest, error);
-    if (!code)
-        code = summary_init(&ingest->summary, run->ranks, error);
+    MP_TRY(insert_run(ingest, run, error));
+    MP_TRY(insert_mark(ingest, run, error));
+    MP_TRY(strings_init(&ingest->strings, ingest->store, error));
+    MP_TRY(intern_phases(ingest, error));
+    MP_TRY(summary_init(&ingest->summary, run->ranks, error));
     ingest->summary.slice = run->slice;
     ingest->summary.slices = run->slices;
-    if (!code)
-        code = recordings_init(&ingest->recordings, ingest->store, ingest->run_id, run->ranks,
-                               paths, count, error);
-    if (!code)
-        code = ingest_recordings(ingest, run, error);
-    if (!code && !ingest->same_run_id)
-        code = summary_write(&ingest->summary, ingest->store, ingest->run_id, ingest->phase_ids,
-                             error);
-    return code;
+    MP_TRY(recordings_init(&ingest->recordings, ingest->store, ingest->run_id, run->ranks, paths,
+                           count, error));
+    MP_TRY(ingest_recordings(ingest, run, error));
+    return ingest->same_run_id ? MP_OK
+                               : summary_write(&ingest->summary, ingest->store, ingest->run_id,
+                                               ingest->phase_ids, error);
 }
 
 int mp_store_ingest(struct mp_store *store, const struct mp_store_run *run,
                     const char *const spool_paths[], int count, int64_t *run_id,
                     struct mp_error *error) {
-    int code = check_run(store, run, error);
-    if (!code)
-        code = store_execute(store, "BEGIN IMMEDIATE", "cannot write", error);
-    if (code)
-        return code;
     struct ingest ingest = {.store = store};
-    code = ingest_run(&ingest, run, spool_paths, count, error);
+    MP_TRY(check_run(store, run, error));
+    MP_TRY(store_execute(store, "BEGIN IMMEDIATE", "cannot write", error));
+    int code = ingest_run(&ingest, run, spool_paths, count, error);
     recordings_free(&ingest.recordings);
     strings_free(&ingest.strings);
     summary_free(&ingest.summary);

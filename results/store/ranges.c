@@ -216,22 +216,38 @@ static int read_all(struct ranges *ranges, bool names, int64_t limit, struct mp_
 /* What was left out of payloads, as numbers beside those that the collector counts. */
 static int store_skipped(const struct ranges *ranges, struct mp_error *error) {
     sqlite3_stmt *insert = ranges->recordings->insert_number;
-    int code = MP_OK;
-    for (int skip = 0; skip < MP_SKIPS && !code; skip++) {
+    for (int skip = 0; skip < MP_SKIPS; skip++) {
         char name[48];
         int64_t name_id;
         if (ranges->skipped[skip] == 0)
             continue;
         snprintf(name, sizeof name, "nvtx-fields-left-out-%s",
                  mp_payload_skip_name((enum mp_payload_skip)skip));
-        code = strings_id(ranges->recordings->strings, name, &name_id, error);
-        if (code)
-            break;
+        MP_TRY(strings_id(ranges->recordings->strings, name, &name_id, error));
         STORE_INTEGERS(insert, 1, ranges->recordings->run_id, ranges->rank, -1, -1, name_id);
         sqlite3_bind_double(insert, 6, (double)ranges->skipped[skip]);
-        code = store_run(ranges->recordings->store, insert, "cannot store a number", error);
+        MP_TRY(store_run(ranges->recordings->store, insert, "cannot store a number", error));
     }
-    return code;
+    return MP_OK;
+}
+
+static int ingest(struct ranges *ranges, struct mp_error *error) {
+    struct mp_store *store = ranges->recordings->store;
+    MP_TRY(mp_schemas_create(&ranges->schemas, error));
+    MP_TRY(store_prepare(
+        store,
+        "INSERT INTO NVTX_EVENTS (start, \"end\", eventType, category, color, globalTid, "
+        "endGlobalTid, textId, domainId, uint64Value, int64Value, doubleValue, uint32Value, "
+        "int32Value, floatValue, jsonText, run_id, rank, level) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        &ranges->insert, error));
+    MP_TRY(store_prepare(store,
+                         "INSERT INTO ThreadNames (nameId, globalTid, run_id, rank) "
+                         "VALUES (?, ?, ?, ?)",
+                         &ranges->insert_thread, error));
+    MP_TRY(read_all(ranges, true, INT64_MAX, error));
+    MP_TRY(read_all(ranges, false, ranges->recording->ranges, error));
+    return store_skipped(ranges, error);
 }
 
 int ranges_ingest(struct recordings *recordings, int rank, int64_t origin_ns,
@@ -247,26 +263,7 @@ int ranges_ingest(struct recordings *recordings, int rank, int64_t origin_ns,
     ranges->recording = recording;
     ranges->rank = rank;
     ranges->origin_ns = origin_ns;
-    int code = mp_schemas_create(&ranges->schemas, error);
-    if (!code)
-        code = store_prepare(
-            recordings->store,
-            "INSERT INTO NVTX_EVENTS (start, \"end\", eventType, category, color, globalTid, "
-            "endGlobalTid, textId, domainId, uint64Value, int64Value, doubleValue, uint32Value, "
-            "int32Value, floatValue, jsonText, run_id, rank, level) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            &ranges->insert, error);
-    if (!code)
-        code = store_prepare(recordings->store,
-                             "INSERT INTO ThreadNames (nameId, globalTid, run_id, rank) "
-                             "VALUES (?, ?, ?, ?)",
-                             &ranges->insert_thread, error);
-    if (!code)
-        code = read_all(ranges, true, INT64_MAX, error);
-    if (!code)
-        code = read_all(ranges, false, recording->ranges, error);
-    if (!code)
-        code = store_skipped(ranges, error);
+    int code = ingest(ranges, error);
     sqlite3_finalize(ranges->insert);
     sqlite3_finalize(ranges->insert_thread);
     mp_schemas_destroy(ranges->schemas);

@@ -9,7 +9,7 @@
 #include <sqlite3.h>
 
 #include "profiler/record/record.h"
-#include "results/store/store.h"
+#include "tests/results/ends.h"
 
 #define RUNS_T0 1000000000000 /* ns, when the first iteration starts on rank 0's clock */
 

@@ -4,6 +4,8 @@
 #include "profiler/record/format.h"
 #include "tests/profiler/record/samples.h"
 
+TEST_END(spool, struct mp_spool_reader *, mp_spool_close(*it))
+
 enum { MOST = 1 << 16, SAMPLES = 12 };
 
 static uint64_t seed;
@@ -65,7 +67,7 @@ static int open_code(struct mp_error *error) {
 }
 
 TEST(the_header_says_who_recorded) {
-    struct mp_spool_reader *reader = NULL;
+    AUTO(spool) struct mp_spool_reader *reader = NULL;
     struct timespec now;
     char host[64] = {0};
     write_file(path, spool, spool_size);
@@ -81,7 +83,6 @@ TEST(the_header_says_who_recorded) {
     assert_string_equal(header->host, host);
     assert_in_range(now.tv_sec - header->realtime_ns / 1000000000, 0, 600);
     assert_in_range(mp_clock_ns() - header->monotonic_ns, 0, 600000000000);
-    mp_spool_close(reader);
 }
 
 TEST(a_truncation_at_any_byte_keeps_the_records_before_it) {
@@ -270,7 +271,7 @@ TEST(impossible_contents_stop_the_reader) {
 }
 
 TEST(the_end_stays_the_end) {
-    struct mp_spool_reader *reader = NULL;
+    AUTO(spool) struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
     write_file(path, spool, spool_size - 1);
     assert_int_equal(mp_spool_open(path, &reader, NULL), MP_OK);
@@ -280,7 +281,6 @@ TEST(the_end_stays_the_end) {
     assert_int_not_equal(unread, 0);
     assert_int_equal(mp_spool_next(reader, &record, NULL), 0);
     assert_int_equal(mp_spool_unread(reader), unread);
-    mp_spool_close(reader);
     mp_spool_close(NULL);
 }
 

@@ -95,7 +95,7 @@ TEST_RANDOM(injected_causes_are_named) {
         for (int i = 0; i < EACH; i++) {
             struct synthetic plan = random_plan(random);
             inject(&plan, c, 0.05, random);
-            struct mp_straggler found = analysed(&plan, random);
+            AUTO(straggler) struct mp_straggler found = analysed(&plan, random);
             bool is_right = is_found(&found, &plan) && (plan.every > 0 || found.finding[0].chronic);
             if (!is_right || found.findings != 1)
                 describe(&plan, &found);
@@ -107,7 +107,6 @@ TEST_RANDOM(injected_causes_are_named) {
             if (is_right && plan.cause == MP_CAUSE_SLOW && plan.phase >= 0 &&
                 put > 0.15 * found.seconds)
                 worst = fmax(worst, fabs(found.finding[0].longer / put - 1));
-            mp_straggler_destroy(&found);
         }
         print_message("%s: right rank and cause in %d of %d runs, nothing else said in %d\n",
                       mp_cause_name(causes[c].cause), right, EACH, named);
@@ -135,12 +134,11 @@ TEST_RANDOM(pairs_of_causes_are_named) {
         inject(&plan, first, 0.1, random);
         inject(&also, second, 0.1, random);
         plan.also = &also;
-        struct mp_straggler found = analysed(&plan, random);
+        AUTO(straggler) struct mp_straggler found = analysed(&plan, random);
         bool is_right = is_found(&found, &plan) && is_found(&found, &also);
         if (!is_right)
             describe(&plan, &found);
         right += is_right;
-        mp_straggler_destroy(&found);
     }
     print_message("both right in %d of %d runs\n", right, RUNS);
     assert_true(right >= 95);
@@ -150,11 +148,10 @@ TEST_RANDOM(clean_runs_have_no_finding) {
     int alarms = 0;
     for (int i = 0; i < RUNS; i++) {
         struct synthetic plan = random_plan(random);
-        struct mp_straggler found = analysed(&plan, random);
+        AUTO(straggler) struct mp_straggler found = analysed(&plan, random);
         if (found.findings)
             describe(&plan, &found);
         alarms += found.findings > 0;
-        mp_straggler_destroy(&found);
     }
     print_message("false alarms in %d of %d clean runs\n", alarms, RUNS);
     assert_int_equal(alarms, 0);

@@ -66,7 +66,7 @@ static void assert_rank(const struct mp_straggler_rank *rank, double suffered, d
 TEST(ranks_take_turns) {
     struct turns turns;
     struct mp_straggler_input input = make_turns(&turns);
-    struct mp_straggler found = analysed(&input);
+    AUTO(straggler) struct mp_straggler found = analysed(&input);
     assert_int_equal(found.abstentions, MP_ABSTAINS_NO_LOADS);
     assert_close(found.seconds, 18, 1e-12);
     assert_close(found.waiting, 16.8, 1e-12);
@@ -78,7 +78,6 @@ TEST(ranks_take_turns) {
     assert_rank(&found.rank[1], 4, 4.8, 11.6, 0.4, 12 / 18.0);
     assert_rank(&found.rank[2], 5.6, 0, 10, 0, 12 / 18.0);
     assert_rank(&found.rank[3], 1.6, 12, 14, 0.6, 1);
-    mp_straggler_destroy(&found);
 }
 
 static void assert_finding(const struct mp_straggler_finding *finding, int rank, double waiting,
@@ -106,7 +105,7 @@ static void assert_finding(const struct mp_straggler_finding *finding, int rank,
 TEST(turns_are_two_findings) {
     struct turns turns;
     struct mp_straggler_input input = make_turns(&turns);
-    struct mp_straggler found = analysed(&input);
+    AUTO(straggler) struct mp_straggler found = analysed(&input);
     /* An iteration weighs 0.9 of the next one: 0.9^9 .. 1, together (1 - 0.9^10) / 0.1. */
     double lately = (1 - pow(0.9, 4)) / (1 - pow(0.9, 10));
     assert_int_equal(found.findings, 2);
@@ -114,13 +113,12 @@ TEST(turns_are_two_findings) {
     assert_finding(&found.finding[1], 1, 1.6, 0.4, lately, 4, 112);
     assert_close(found.finding[0].tokens, 140 / 114.0, 1e-12);
     assert_close(found.finding[1].tokens, 116 / 114.0, 1e-12);
-    mp_straggler_destroy(&found);
 }
 
 TEST(turns_by_place) {
     struct turns turns;
     struct mp_straggler_input input = make_turns(&turns);
-    struct mp_straggler found = analysed(&input);
+    AUTO(straggler) struct mp_straggler found = analysed(&input);
     const struct mp_straggler_place *expert = &found.place[0], *combine = &found.place[1];
     assert_int_equal(found.places, 2);
     assert_int_equal(expert->phase, MP_PHASE_EXPERT);
@@ -142,14 +140,13 @@ TEST(turns_by_place) {
     assert_true(isnan(combine->tokens));
     assert_close(found.balance.time_imbalance, 15.6 / 11.4, 1e-12);
     assert_close(found.balance.token_imbalance, 140 / 114.0, 1e-12);
-    mp_straggler_destroy(&found);
 }
 
 /* Ideally an iteration's work is its mean: 11.5 five times, 12.5 and 11 four times, and 2. */
 TEST(turns_replayed) {
     struct turns turns;
     struct mp_straggler_input input = make_turns(&turns);
-    struct mp_straggler found = analysed(&input);
+    AUTO(straggler) struct mp_straggler found = analysed(&input);
     const struct mp_slowdowns *slow = &found.slowdowns;
     assert_close(slow->base, 17.6, 1e-12);
     assert_close(slow->replayed, 17.6, 1e-12);
@@ -175,7 +172,6 @@ TEST(turns_replayed) {
     assert_close(slow->type[0].slowdown, 17.6 / 13.4, 1e-12);
     assert_close(slow->type[1].slowdown, 1, 1e-12);
     assert_close(slow->type[2].slowdown, 1, 1e-12);
-    mp_straggler_destroy(&found);
 }
 
 /* ---- against a plain count ---- */
@@ -312,14 +308,12 @@ static void assert_drawn_rank(const struct mp_straggler_input *input,
 
 TEST_RANDOM(places_and_ranks_are_counted) {
     for (int round = 0; round < 20; round++) {
-        struct synthetic_run run = drawn_run(random);
-        struct mp_straggler found = analysed(&run.input);
+        AUTO(synthetic) struct synthetic_run run = drawn_run(random);
+        AUTO(straggler) struct mp_straggler found = analysed(&run.input);
         for (int p = 0; p < found.places; p++)
             assert_place(&run.input, &found.place[p]);
         for (int r = 0; r < run.input.times.ranks; r++)
             assert_drawn_rank(&run.input, &found, r);
-        mp_straggler_destroy(&found);
-        synthetic_destroy(&run);
     }
 }
 
@@ -425,7 +419,7 @@ TEST_RANDOM(loads_are_counted) {
         struct turns turns;
         struct loads loads;
         struct mp_straggler_input input = drawn_loads(random, &loads, &turns);
-        struct mp_straggler found = analysed(&input);
+        AUTO(straggler) struct mp_straggler found = analysed(&input);
         assert_int_equal(found.layers, LAYERS);
         assert_balance(&loads, 0, LAYERS - 1, &found.balance);
         for (int l = 0; l < LAYERS; l++)
@@ -435,7 +429,6 @@ TEST_RANDOM(loads_are_counted) {
         assert_close(found.layer[0].token_imbalance, 140 / 114.0, 1e-12);
         assert_true(isnan(found.layer[1].time_imbalance));
         assert_true(isnan(found.layer[2].token_imbalance));
-        mp_straggler_destroy(&found);
     }
 }
 
@@ -447,7 +440,7 @@ TEST(no_routes_have_no_balance) {
     input.routes = &loads.routes[0][0][0];
     input.layers = LAYERS;
     input.experts = EXPERTS;
-    struct mp_straggler found = analysed(&input);
+    AUTO(straggler) struct mp_straggler found = analysed(&input);
     assert_int_equal(found.abstentions, 0);
     assert_int_equal(found.balance.hottest_layer, -1);
     assert_int_equal(found.balance.hottest_expert, -1);
@@ -455,7 +448,6 @@ TEST(no_routes_have_no_balance) {
     assert_true(isnan(found.balance.max_over_mean.p50));
     assert_true(isnan(found.balance.dropped.largest));
     assert_true(isnan(found.balance.chance_variation));
-    mp_straggler_destroy(&found);
 }
 
 TEST(the_hot_expert_is_that_of_the_finding) {

@@ -63,11 +63,10 @@ TEST(what_matters_is_one_percent) {
     draw(10);
     for (int i = 0; i < 10; i++)
         drawn.work[i][3] = i < 7 ? 18 : i == 7 ? 10.19 : i == 8 ? 10.21 : 10.1;
-    struct mp_straggler found = analysed(10);
+    AUTO(straggler) struct mp_straggler found = analysed(10);
     assert_int_equal(found.findings, 1);
     assert_finding(&found, 0, 3, MP_CAUSE_SLOW, (7 * 8 + 0.5) / 10);
     assert_close(found.finding[0].seen, 0.8, 1e-12);
-    mp_straggler_destroy(&found);
 }
 
 /* Of 20 s: an event is more than 2, events are told of from 0.2 an iteration, or one from 10. */
@@ -84,7 +83,7 @@ TEST(events_stand_out) {
             drawn.work[2 * i][c % RANKS] += cases[c].delay;
         if (cases[c].times == 30) /* not half of them, which would be usual */
             drawn.work[0][c % RANKS] = drawn.work[2][c % RANKS] = 18;
-        struct mp_straggler found = analysed(MOST);
+        AUTO(straggler) struct mp_straggler found = analysed(MOST);
         assert_int_equal(found.findings, cases[c].told);
         if (cases[c].told) {
             assert_finding(&found, 0, (int)(c % RANKS), MP_CAUSE_ONE_OFF,
@@ -92,7 +91,6 @@ TEST(events_stand_out) {
             assert_false(found.finding[0].chronic);
             assert_close(found.finding[0].worst, cases[c].delay, 1e-9);
         }
-        mp_straggler_destroy(&found);
     }
 }
 
@@ -108,7 +106,7 @@ static struct mp_straggler without_core(double off_core) {
 }
 
 TEST(a_rank_without_a_core_is_told_so) {
-    struct mp_straggler found = without_core(3.5);
+    AUTO(straggler) struct mp_straggler found = without_core(3.5);
     assert_int_equal(found.findings, 2);
     assert_finding(&found, 0, 3, MP_CAUSE_STOLEN, 3.5);
     assert_finding(&found, 1, 3, MP_CAUSE_BEFORE, 0.5);
@@ -123,7 +121,6 @@ TEST(a_rank_without_a_core_is_told_so) {
     found = without_core(5); /* more than it was late by */
     assert_int_equal(found.findings, 1);
     assert_finding(&found, 0, 3, MP_CAUSE_STOLEN, 4);
-    mp_straggler_destroy(&found);
 }
 
 /* The same in its work, now in this iteration and now in that one.  Where the others lack a core
@@ -135,10 +132,9 @@ TEST(nobody_is_slow_where_all_lack_a_core) {
         for (int r = 0; r < RANKS; r++)
             drawn.off_core[i][r] = 4;
     }
-    struct mp_straggler found = analysed(10);
+    AUTO(straggler) struct mp_straggler found = analysed(10);
     assert_int_equal(found.findings, 1);
     assert_finding(&found, 0, 3, MP_CAUSE_BEFORE, 4);
-    mp_straggler_destroy(&found);
 }
 
 /* Rank 3 takes 1 s more or less than so much longer than the others.  The error of its median is
@@ -170,9 +166,8 @@ TEST(findings_weigh_three_percent) {
         draw(18 - 0.6);
         for (int i = 0; i < 10; i++)
             drawn.work[i][1] += more ? 0.62 : 0.58;
-        struct mp_straggler found = analysed(10);
+        AUTO(straggler) struct mp_straggler found = analysed(10);
         assert_int_equal(found.findings, more);
-        mp_straggler_destroy(&found);
     }
 }
 
@@ -181,7 +176,7 @@ TEST(lateness_in_turn_is_nobodys) {
     draw(17);
     for (int i = 0; i < 12; i++)
         drawn.start[i][i % RANKS] = 1;
-    struct mp_straggler found = analysed(12);
+    AUTO(straggler) struct mp_straggler found = analysed(12);
     assert_int_equal(found.findings, 1);
     assert_finding(&found, 0, -1, MP_CAUSE_BEFORE, 1);
     assert_close(found.finding[0].caused, 3, 1e-9);
@@ -189,13 +184,12 @@ TEST(lateness_in_turn_is_nobodys) {
     assert_true(found.finding[0].chronic);
     assert_int_equal(found.finding[0].victim, -1);
     assert_true(isnan(found.finding[0].tokens));
-    mp_straggler_destroy(&found);
 }
 
 /* Nobody has said how many tokens the experts of a layer had that has none: not known, not 0. */
 TEST(tokens_are_those_of_experts) {
     draw(10);
-    struct mp_straggler found = analysed(10);
+    AUTO(straggler) struct mp_straggler found = analysed(10);
     assert_close(found.rank[0].tokens, 100, 1e-12);
     mp_straggler_destroy(&found);
     for (int s = 0; s < 2 * RANKS * 10; s += 2)
@@ -206,7 +200,6 @@ TEST(tokens_are_those_of_experts) {
     assert_works(mp_straggler_analyse(&input, &found, &error));
     for (int r = 0; r < RANKS; r++)
         assert_true(isnan(found.rank[r].tokens));
-    mp_straggler_destroy(&found);
 }
 
 /* Forward and backward, work and transfers are types of their own, layers are not. */
@@ -224,7 +217,7 @@ TEST(types_are_phases_and_directions) {
                                           layer,        MP_PHASE_COMBINE, (uint8_t)direction};
         }
     struct mp_straggler_input input = {.times = {2, 1, rank, span, 16}, .common_clock = true};
-    struct mp_straggler found;
+    AUTO(straggler) struct mp_straggler found;
     assert_works(mp_straggler_analyse(&input, &found, &error));
     const struct mp_slowdowns *slow = &found.slowdowns;
     assert_int_equal(slow->types, 6);
@@ -236,5 +229,4 @@ TEST(types_are_phases_and_directions) {
     assert_close(slow->type[0].slowdown, 24 / 22.0, 1e-12);
     for (int t = 1; t < 6; t++)
         assert_close(slow->type[t].slowdown, 1, 1e-12);
-    mp_straggler_destroy(&found);
 }

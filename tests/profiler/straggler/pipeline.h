@@ -4,10 +4,9 @@
 #ifndef MOEPERF_TESTS_PROFILER_STRAGGLER_PIPELINE_H
 #define MOEPERF_TESTS_PROFILER_STRAGGLER_PIPELINE_H
 
-#include "tests/support.h"
+#include "tests/profiler/straggler/ends.h"
 
 #include "profiler/record/record.h"
-#include "profiler/straggler/straggler.h"
 
 enum {
     PIPELINE_STAGES = 4, /* at most */
@@ -230,5 +229,6 @@ static inline void pipeline_destroy(struct pipeline_run *run) {
     free(run->work);
     free(run->message);
 }
+TEST_END(pipeline, struct pipeline_run, pipeline_destroy(it))
 
 #endif

@@ -126,14 +126,14 @@ TEST_RANDOM(slowdowns_are_those_of_the_known_analysis) {
     for (int i = 0; i < 16; i++) {
         double parts = 0;
         struct pipeline plan = random_plan(random);
-        struct pipeline_run run;
+        AUTO(pipeline) struct pipeline_run run;
         plan.one_span = true;
         plan.cause = MP_CAUSE_SLOW;
         plan.strength = 1.2 + test_random_double(random);
         plan.rank = i % 2 ? test_random_int(random, 0, plan.stages * plan.replicas - 1) : -1;
         plan.layers[plan.stages - 1] += i / 2 % 2;
         pipeline_make(&plan, random, &run);
-        struct mp_straggler found = analysed(&run);
+        AUTO(straggler) struct mp_straggler found = analysed(&run);
         struct known known = known_analysis(&plan, &run);
         const struct mp_slowdowns *slow = &found.slowdowns;
         const int ranks = plan.stages * plan.replicas;
@@ -151,8 +151,6 @@ TEST_RANDOM(slowdowns_are_those_of_the_known_analysis) {
         worst = fmax(worst, parts / known.ideal);
         if (i % 4 == 2) /* a large stage is not a slow rank */
             assert_true(slow->last_stage > 0.7 && (plan.replicas == 1 || slow->worst_ranks < 0.5));
-        mp_straggler_destroy(&found);
-        pipeline_destroy(&run);
     }
     print_message("slowdowns, and what M_W and M_S take off them, within %.2f %%\n", 100 * worst);
     assert_true(worst < 0.013);
@@ -163,8 +161,8 @@ TEST_RANDOM(slowdowns_are_those_of_the_known_analysis) {
 TEST_RANDOM(stages_are_seen_by_who_feeds_whom) {
     for (int i = 0; i < 10; i++) {
         struct pipeline plan = random_plan(random);
-        struct pipeline_run run;
-        struct mp_graph *graph;
+        AUTO(pipeline) struct pipeline_run run;
+        AUTO(graph) struct mp_graph *graph = NULL;
         plan.noise = 0;
         plan.replicas += plan.replicas == 1; /* one link of four or more is slow, rank 0's */
         plan.rank = 0;
@@ -182,8 +180,6 @@ TEST_RANDOM(stages_are_seen_by_who_feeds_whom) {
         for (size_t n = 0; n < run.input.times.spans; n++)
             if (run.span[n].phase == MP_PHASE_RECV)
                 assert_close(graph->ideal[n].transfer, 2e-4, 1e-6);
-        mp_graph_destroy(graph);
-        pipeline_destroy(&run);
     }
 }
 
@@ -198,7 +194,7 @@ TEST(a_recv_waits_for_its_send) {
                                       {3, 9, 0, -1, 1, MP_PHASE_EXPERT, 0}};
     struct mp_recorded_times times = {2, 1, rank, span, 5};
     struct mp_graph_seconds now[5];
-    struct mp_graph *graph;
+    AUTO(graph) struct mp_graph *graph = NULL;
     assert_works(mp_graph_create(&times, 0, &graph, &error));
     assert_int_equal(graph->node[3].last, 1);
     assert_close(graph->node[3].transfer, 2, 1e-12);
@@ -212,7 +208,6 @@ TEST(a_recv_waits_for_its_send) {
     assert_close(graph->waited[3], 3, 1e-12);
     now[3].gap = 5; /* who comes late to a message waits for the rest of its way only */
     assert_close(mp_graph_replay(graph, 0, now, false), 13, 1e-12);
-    mp_graph_destroy(graph);
 }
 
 /* Everybody to the next and from the one before: nobody feeds anybody.  Nor do those of a circle in
@@ -243,7 +238,7 @@ TEST(a_ring_is_no_pipeline) {
 
 TEST_RANDOM(what_cannot_be_told_is_said) {
     struct pipeline plan = random_plan(random);
-    struct pipeline_run run;
+    AUTO(pipeline) struct pipeline_run run;
     plan.replicas = 1;
     plan.stages = 3;
     plan.layers[2] = plan.layers[1];
@@ -252,7 +247,7 @@ TEST_RANDOM(what_cannot_be_told_is_said) {
     plan.cause = MP_CAUSE_SLOW;
     plan.strength = 1.5;
     pipeline_make(&plan, random, &run); /* a slow rank, or a stage of more layers */
-    struct mp_straggler found = analysed(&run);
+    AUTO(straggler) struct mp_straggler found = analysed(&run);
     assert_true(found.findings > 0);
     assert_int_equal(found.finding[0].rank, 1);
     assert_int_equal(found.finding[0].cause, MP_CAUSE_UNKNOWN);
@@ -268,8 +263,6 @@ TEST_RANDOM(what_cannot_be_told_is_said) {
             run.span[s].layer = 99; /* no rank of the run */
     found = analysed(&run);
     assert_true(found.abstentions & MP_ABSTAINS_UNMATCHED);
-    mp_straggler_destroy(&found);
-    pipeline_destroy(&run);
 }
 
 /* ---- causes ---- */
@@ -328,17 +321,15 @@ TEST_RANDOM(injected_causes_are_named) {
         int right = 0, named = 0;
         for (int i = 0; i < EACH; i++) {
             struct pipeline plan = random_plan(random);
-            struct pipeline_run run;
+            AUTO(pipeline) struct pipeline_run run;
             inject(&plan, causes[c], random);
             pipeline_make(&plan, random, &run);
-            struct mp_straggler found = analysed(&run);
+            AUTO(straggler) struct mp_straggler found = analysed(&run);
             bool is_right = is_found(&found, &plan, &plan);
             if (!is_right || found.findings != 1)
                 describe(&plan, &found);
             right += is_right;
             named += found.findings == 1;
-            mp_straggler_destroy(&found);
-            pipeline_destroy(&run);
         }
         print_message("%s: right in %d of %d runs, nothing else said in %d\n",
                       mp_cause_name(causes[c]), right, EACH, named);
@@ -355,7 +346,7 @@ TEST_RANDOM(pairs_of_causes_are_named) {
     int right = 0;
     for (int i = 0; i < RUNS; i++) {
         struct pipeline plan = random_plan(random), also = plan;
-        struct pipeline_run run;
+        AUTO(pipeline) struct pipeline_run run;
         int first = test_random_int(random, 0, CAUSES - 2),
             second = test_random_int(random, first + 1, CAUSES - 1);
         inject(&plan, causes[first], random);
@@ -366,13 +357,11 @@ TEST_RANDOM(pairs_of_causes_are_named) {
                 plan.layers[s] = also.layers[0] + (s == plan.rank / plan.replicas);
         plan.also = &also;
         pipeline_make(&plan, random, &run);
-        struct mp_straggler found = analysed(&run);
+        AUTO(straggler) struct mp_straggler found = analysed(&run);
         bool is_right = is_found(&found, &plan, &plan) && is_found(&found, &plan, &also);
         if (!is_right)
             describe(&plan, &found);
         right += is_right;
-        mp_straggler_destroy(&found);
-        pipeline_destroy(&run);
     }
     print_message("both right in %d of %d runs\n", right, RUNS);
     assert_true(right >= 95);
@@ -382,15 +371,13 @@ TEST_RANDOM(clean_pipelines_have_no_finding) {
     int alarms = 0;
     for (int i = 0; i < RUNS; i++) {
         struct pipeline plan = random_plan(random);
-        struct pipeline_run run;
+        AUTO(pipeline) struct pipeline_run run;
         pipeline_make(&plan, random, &run);
-        struct mp_straggler found = analysed(&run);
+        AUTO(straggler) struct mp_straggler found = analysed(&run);
         assert_true(found.bubble > 0);
         if (found.findings)
             describe(&plan, &found);
         alarms += found.findings > 0;
-        mp_straggler_destroy(&found);
-        pipeline_destroy(&run);
     }
     print_message("false alarms in %d of %d clean runs\n", alarms, RUNS);
     assert_int_equal(alarms, 0);

@@ -26,7 +26,7 @@ TEST(the_example_by_hand) {
     }
     struct mp_straggler_input input = {
         .times = {RANKS, ITERATIONS, rank, span, ITERATIONS * RANKS * 2}, .common_clock = true};
-    struct mp_straggler found = analysed(&input);
+    AUTO(straggler) struct mp_straggler found = analysed(&input);
     const struct mp_slowdowns *slow = &found.slowdowns;
     assert_close(found.seconds, 20, 1e-12);
     for (int r = 0; r < RANKS; r++) {
@@ -70,7 +70,6 @@ TEST(the_example_by_hand) {
     assert_close(found.place[1].waiting, 24, 1e-12);
     assert_close(found.place[0].caused, 24, 1e-12);
     assert_int_equal(found.abstentions, MP_ABSTAINS_NO_LOADS);
-    mp_straggler_destroy(&found);
 }
 
 /* A table in microseconds: beginnings and waits are rounded, and added up they end a microsecond
@@ -84,10 +83,9 @@ TEST(rounded_times_lose_no_wait) {
         {18, 20, 0, 100, 0, MP_PHASE_COMBINE, MP_FORWARD},
     };
     struct mp_straggler_input input = {.times = {2, 1, rank, span, 4}, .common_clock = true};
-    struct mp_straggler found = analysed(&input);
+    AUTO(straggler) struct mp_straggler found = analysed(&input);
     assert_close(found.rank[0].suffered, 8, 1e-5);
     assert_close(found.rank[1].direct, 8, 1e-5);
-    mp_straggler_destroy(&found);
 }
 
 /* Rank 0 waits for rank 1, and is so late for rank 2, which never met rank 1: 3 of the 5 that rank
@@ -101,8 +99,8 @@ TEST(waits_are_passed_on) {
         {3, 9, 6, -1, 0, MP_PHASE_DISPATCH, 0},
     };
     struct mp_recorded_times times = {3, 1, rank, span, 7};
-    struct mp_graph *graph;
-    struct mp_waits waits;
+    AUTO(graph) struct mp_graph *graph = NULL;
+    AUTO(waits) struct mp_waits waits;
     double direct = 0, passed = 0;
     assert_works(mp_graph_create(&times, 0, &graph, &error));
     assert_works(mp_waits_find(graph, &waits, &error));
@@ -122,8 +120,6 @@ TEST(waits_are_passed_on) {
      * 1 less in attention. */
     assert_close(passed, 5 * 3 / 6.0, 1e-12);
     assert_close(direct, 5 * 3 / 6.0, 1e-12);
-    mp_waits_destroy(&waits);
-    mp_graph_destroy(graph);
 }
 
 /* Both left the very first span together, which rank 0 had begun later: all that it is late by
@@ -136,9 +132,9 @@ TEST(the_first_span_is_a_meeting) {
         {4, 6, 0, 100, 0, MP_PHASE_EXPERT, 0},   {6, 11, 5, 100, 0, MP_PHASE_COMBINE, 0},
     };
     struct mp_recorded_times times = {2, 1, rank, span, 6};
-    struct mp_graph *graph;
-    struct mp_waits waits;
-    struct mp_causes causes;
+    AUTO(graph) struct mp_graph *graph = NULL;
+    AUTO(waits) struct mp_waits waits;
+    AUTO(causes) struct mp_causes causes;
     assert_works(mp_graph_create(&times, 0, &graph, &error));
     assert_works(mp_waits_find(graph, &waits, &error));
     assert_close(waits.wait[3], 3, 1e-12);
@@ -154,9 +150,6 @@ TEST(the_first_span_is_a_meeting) {
                  graph->node[0].transfer, 0);
     assert_close(mp_causes_against(&causes, graph->node[1].group, 0).own, 5, 1e-12);
     assert_close(mp_causes_against(&causes, graph->node[1].group, 1).own, 2, 1e-12);
-    mp_causes_destroy(&causes);
-    mp_waits_destroy(&waits);
-    mp_graph_destroy(graph);
 }
 
 TEST(balance_by_hand) {
@@ -218,9 +211,9 @@ static void tear_holes(struct synthetic_run *run, uint64_t *random) {
 TEST_RANDOM(waits_equal_charges) {
     for (int round = 0; round < 40; round++) {
         struct synthetic plan = some_plan(random);
-        struct synthetic_run run;
-        struct mp_graph *graph;
-        struct mp_waits waits;
+        AUTO(synthetic) struct synthetic_run run;
+        AUTO(graph) struct mp_graph *graph = NULL;
+        AUTO(waits) struct mp_waits waits;
         double waited = 0, charged = 0;
         synthetic_make(&plan, random, &run);
         if (round % 2)
@@ -241,7 +234,7 @@ TEST_RANDOM(waits_equal_charges) {
             assert_close(own, waits.wait[n], 1e-12);
             waited += waits.wait[n];
         }
-        struct mp_straggler found = analysed(&run.input);
+        AUTO(straggler) struct mp_straggler found = analysed(&run.input);
         for (int r = 0; r < plan.ranks && found.rank; r++) {
             double by_cause = 0;
             for (int c = 0; c < MP_CAUSES; c++)
@@ -252,19 +245,15 @@ TEST_RANDOM(waits_equal_charges) {
         assert_close(charged, found.waiting, 1e-9);
         if (found.rank && !found.clock_free) /* torn ones look like bad clocks */
             assert_close(charged, waited / plan.iterations, 1e-9);
-        mp_straggler_destroy(&found);
-        mp_waits_destroy(&waits);
-        mp_graph_destroy(graph);
-        synthetic_destroy(&run);
     }
 }
 
 TEST_RANDOM(replays_give_the_recording_back) {
     for (int round = 0; round < 20; round++) {
         struct synthetic plan = some_plan(random);
-        struct synthetic_run run;
+        AUTO(synthetic) struct synthetic_run run;
         synthetic_make(&plan, random, &run);
-        struct mp_straggler found = analysed(&run.input);
+        AUTO(straggler) struct mp_straggler found = analysed(&run.input);
         const struct mp_slowdowns *slow = &found.slowdowns;
         assert_close(slow->replayed / slow->base, 1, 1e-9);
         assert_true(slow->slowdown > 1 - 1e-9);
@@ -272,16 +261,14 @@ TEST_RANDOM(replays_give_the_recording_back) {
         assert_close(slow->communication, slow->serialisation * slow->transfer, 1e-9);
         for (int r = 0; r < plan.ranks; r++)
             assert_true(slow->rank[r] > 0.5 && slow->rank[r] < slow->slowdown + 0.5);
-        mp_straggler_destroy(&found);
-        synthetic_destroy(&run);
     }
 }
 
 TEST_RANDOM(balanced_runs_have_nothing) {
     struct synthetic plan = {.ranks = 8, .layers = 2, .iterations = 10, .rank = -1, .phase = -1};
-    struct synthetic_run run;
+    AUTO(synthetic) struct synthetic_run run;
     synthetic_make(&plan, random, &run);
-    struct mp_straggler found = analysed(&run.input);
+    AUTO(straggler) struct mp_straggler found = analysed(&run.input);
     assert_int_equal(found.findings, 0);
     assert_close(found.waiting, 0, 1e-12);
     assert_close(found.slowdowns.slowdown, 1, 1e-9);
@@ -290,27 +277,25 @@ TEST_RANDOM(balanced_runs_have_nothing) {
     assert_close(found.balance.effective.p50, 8, 1e-9);
     assert_int_equal(found.most_waited_for, -1);
     assert_int_equal(found.violations, 0);
-    mp_straggler_destroy(&found);
-    synthetic_destroy(&run);
 }
 
 /* The same run with its ranks renamed. */
 TEST_RANDOM(names_of_ranks_do_not_matter) {
     for (int round = 0; round < 10; round++) {
         struct synthetic plan = some_plan(random);
-        struct synthetic_run run;
+        AUTO(synthetic) struct synthetic_run run;
         plan.rank = 0;
         plan.cause = round % 2 ? MP_CAUSE_SLOW : MP_CAUSE_ROUTING;
         plan.strength = 1.5;
         synthetic_make(&plan, random, &run);
-        struct mp_straggler before = analysed(&run.input);
+        AUTO(straggler) struct mp_straggler before = analysed(&run.input);
         for (int i = 0; i < plan.iterations; i++) { /* everyone one further */
             struct mp_recorded_rank *rank = &run.rank[i * plan.ranks];
             struct mp_recorded_rank last = rank[plan.ranks - 1];
             memmove(rank + 1, rank, (size_t)(plan.ranks - 1) * sizeof *rank);
             rank[0] = last;
         }
-        struct mp_straggler after = analysed(&run.input);
+        AUTO(straggler) struct mp_straggler after = analysed(&run.input);
         assert_true(before.findings >= 1);
         assert_int_equal(after.findings, before.findings);
         assert_int_equal(before.finding[0].rank, 0);
@@ -321,9 +306,6 @@ TEST_RANDOM(names_of_ranks_do_not_matter) {
             assert_close(after.finding[f].saved, before.finding[f].saved, 1e-9);
         }
         assert_close(after.slowdowns.slowdown, before.slowdowns.slowdown, 1e-9);
-        mp_straggler_destroy(&before);
-        mp_straggler_destroy(&after);
-        synthetic_destroy(&run);
     }
 }
 
@@ -403,9 +385,8 @@ TEST(one_rank_waits_for_nobody) {
     struct mp_recorded_span span = {0, 1, 0, 5, 0, MP_PHASE_EXPERT, MP_FORWARD};
     const struct mp_straggler_input input = {.times = {1, 1, &rank, &span, 1},
                                              .common_clock = true};
-    struct mp_straggler found = analysed(&input);
+    AUTO(straggler) struct mp_straggler found = analysed(&input);
     assert_int_equal(found.abstentions, MP_ABSTAINS_ONE_RANK | MP_ABSTAINS_NO_LOADS);
-    mp_straggler_destroy(&found);
 }
 
 static void shift_clocks(struct synthetic_run *run, uint64_t *random, double most) {
@@ -437,10 +418,10 @@ static void assert_causes(const struct mp_straggler *found, uint32_t evidence) {
  * were left too early: the analysis puts the times together again. */
 TEST_RANDOM(bad_clocks_are_done_without) {
     for (int known = 0; known < 2; known++) {
-        struct synthetic_run run = slow_run(5e-3);
+        AUTO(synthetic) struct synthetic_run run = slow_run(5e-3);
         shift_clocks(&run, random, 0.3);
         run.input.common_clock = !known;
-        struct mp_straggler found = analysed(&run.input);
+        AUTO(straggler) struct mp_straggler found = analysed(&run.input);
         assert_true(found.abstentions & MP_ABSTAINS_CLOCKS);
         assert_true(found.clock_free);
         assert_true(found.violations > 0);
@@ -456,8 +437,6 @@ TEST_RANDOM(bad_clocks_are_done_without) {
         found = analysed(&run.input);
         assert_int_equal(found.abstentions, MP_ABSTAINS_CLOCKS | MP_ABSTAINS_NO_TOKENS);
         assert_causes(&found, MP_EVIDENCE_ITERATIONS);
-        mp_straggler_destroy(&found);
-        synthetic_destroy(&run);
     }
 }
 
@@ -488,7 +467,7 @@ static struct mp_straggler late_transfers(double on_core) {
 }
 
 TEST(a_rank_without_a_core_is_told_so) {
-    struct mp_straggler found = late_transfers(1);
+    AUTO(straggler) struct mp_straggler found = late_transfers(1);
     assert_true(found.findings >= 1);
     assert_int_equal(found.finding[0].rank, 2);
     assert_int_equal(found.finding[0].cause, MP_CAUSE_LINK);
@@ -500,13 +479,12 @@ TEST(a_rank_without_a_core_is_told_so) {
     assert_int_equal(found.finding[0].cause, MP_CAUSE_STOLEN);
     assert_close(found.finding[0].on_core, found.rank[2].on_core, 0);
     assert_true(found.finding[0].on_core > 0.5 && found.finding[0].on_core < 1);
-    mp_straggler_destroy(&found);
 }
 
 /* Of an error that hides a twentieth of an iteration, a twentieth is not concluded. */
 TEST(nothing_finer_than_the_clocks) {
-    struct synthetic_run run = slow_run(1e-3); /* 4 ms of 40 */
-    struct mp_straggler found = analysed(&run.input);
+    AUTO(synthetic) struct synthetic_run run = slow_run(1e-3); /* 4 ms of 40 */
+    AUTO(straggler) struct mp_straggler found = analysed(&run.input);
     assert_int_equal(found.findings, 1);
     double seconds = found.seconds, waiting = found.finding[0].waiting;
     mp_straggler_destroy(&found);
@@ -515,6 +493,4 @@ TEST(nothing_finer_than_the_clocks) {
     assert_false(found.clock_free);
     assert_true(found.finest < waiting && found.finest > 0.02 * seconds);
     assert_int_equal(found.findings, 1);
-    mp_straggler_destroy(&found);
-    synthetic_destroy(&run);
 }

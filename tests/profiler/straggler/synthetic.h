@@ -3,10 +3,9 @@
 #ifndef MOEPERF_TESTS_PROFILER_STRAGGLER_SYNTHETIC_H
 #define MOEPERF_TESTS_PROFILER_STRAGGLER_SYNTHETIC_H
 
-#include "tests/support.h"
+#include "tests/profiler/straggler/ends.h"
 
 #include "profiler/record/record.h"
-#include "profiler/straggler/straggler.h"
 
 enum { SYNTHETIC_TOKENS = 1000, SYNTHETIC_EXPERTS = 8 };
 
@@ -281,5 +280,6 @@ static inline void synthetic_destroy(struct synthetic_run *run) {
     free(run->collected);
     free(run->between);
 }
+TEST_END(synthetic, struct synthetic_run, synthetic_destroy(it))
 
 #endif

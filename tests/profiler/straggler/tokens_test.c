@@ -3,7 +3,7 @@
 #include "tests/errors.h"
 
 #include "profiler/record/record.h"
-#include "profiler/straggler/straggler.h"
+#include "tests/profiler/straggler/ends.h"
 
 enum { ITERATIONS = 12, MOST_RANKS = 3, SPANS = 3, ABSENT = -2, UNCOUNTED = -1 };
 
@@ -75,7 +75,7 @@ static const struct {
 
 TEST(no_tokens_at_all_are_routing) {
     for (size_t i = 0; i < sizeof uneven / sizeof *uneven; i++) {
-        struct mp_straggler found = analyse(uneven[i].tokens, uneven[i].ranks);
+        AUTO(straggler) struct mp_straggler found = analyse(uneven[i].tokens, uneven[i].ranks);
         print_message("%s\n", uneven[i].name);
         assert_int_equal(found.findings, 1);
         const struct mp_straggler_finding *finding = &found.finding[0];
@@ -93,7 +93,6 @@ TEST(no_tokens_at_all_are_routing) {
         for (int p = 0; p < found.places; p++)
             if (found.place[p].phase == MP_PHASE_EXPERT)
                 assert_close(found.place[p].tokens, uneven[i].over_mean, 1e-3);
-        mp_straggler_destroy(&found);
     }
 }
 
@@ -102,7 +101,7 @@ TEST(no_tokens_at_all_are_routing) {
 TEST(late_for_tokens_is_passed_on_as_such) {
     struct mp_recorded_rank rank[ITERATIONS * 3];
     struct mp_recorded_span span[ITERATIONS * 5];
-    struct mp_straggler found;
+    AUTO(straggler) struct mp_straggler found;
     const struct mp_recorded_span spans[] = {
         {0, 20, 0, 1000, 0, MP_PHASE_EXPERT, MP_FORWARD},
         {20, 21, 1, -1, 0, MP_PHASE_FETCH, MP_FORWARD},
@@ -122,25 +121,23 @@ TEST(late_for_tokens_is_passed_on_as_such) {
     assert_works(mp_straggler_analyse(&input, &found, &error));
     assert_close(found.rank[0].propagated, 20, 1e-9);
     assert_close(found.rank[0].cause[MP_CAUSE_ROUTING], 40, 1e-9);
-    mp_straggler_destroy(&found);
 }
 
 /* What nobody counted is not none: nothing is said of routing. */
 TEST(uncounted_is_not_none) {
     static const int64_t tokens[] = {1000, UNCOUNTED};
-    struct mp_straggler found = analyse(tokens, 2);
+    AUTO(straggler) struct mp_straggler found = analyse(tokens, 2);
     assert_int_equal(found.abstentions, MP_ABSTAINS_NO_LOADS | MP_ABSTAINS_NO_TOKENS);
     assert_int_equal(found.findings, 1);
     assert_int_equal(found.finding[0].cause, MP_CAUSE_UNKNOWN);
     assert_true(isnan(found.finding[0].tokens));
     assert_true(isnan(found.rank[1].tokens));
-    mp_straggler_destroy(&found);
 }
 
 /* At the same tokens it is the rank, though none of them says what a token takes. */
 TEST(same_tokens_are_a_slow_rank) {
     struct made made = {.spans = 0};
-    struct mp_straggler found;
+    AUTO(straggler) struct mp_straggler found;
     for (int i = 0; i < ITERATIONS * 2; i++) {
         add_rank(&made, &made.rank[i], 500, i / 2, 21);
         if (i % 2 == 0) { /* 20 s instead of 10 */
@@ -157,5 +154,4 @@ TEST(same_tokens_are_a_slow_rank) {
     assert_close(found.finding[0].longer, 10, 1e-9);
     assert_close(found.finding[0].saved, 10, 1e-9);
     assert_close(found.finding[0].tokens, 1, 1e-9);
-    mp_straggler_destroy(&found);
 }

@@ -26,7 +26,7 @@ static void count_found(uint64_t *random, bool has_step, int *any, int *right) {
         int step = test_random_int(random, 6, POINTS - 6);
         for (int i = 0; i < POINTS; i++)
             value[i] = (has_step && i >= step ? 1.05 : 1) * (1 + .02 * normal(random));
-        struct mp_change *change;
+        AUTO(allocated) struct mp_change *change = NULL;
         int changes = find(value, POINTS, &change);
         *any += changes > 0;
         for (int i = 0; i < changes; i++)
@@ -35,7 +35,6 @@ static void count_found(uint64_t *random, bool has_step, int *any, int *right) {
                 ++*right;
                 break;
             }
-        free(change);
     }
 }
 
@@ -54,7 +53,7 @@ TEST_RANDOM(steps_are_found_and_flat_series_are_flat) {
  * 4 * 4 / 8 * 2 * 4 = 16; every other split is less. */
 TEST(a_step_without_noise) {
     const double value[] = {0, 0, 0, 0, 4, 4, 4, 4};
-    struct mp_change *change;
+    AUTO(allocated) struct mp_change *change = NULL;
     assert_int_equal(find(value, 8, &change),
                      0); /* 2 of C(8, 4) = 70 orders are as far: p = .029 */
     free(change);
@@ -64,7 +63,6 @@ TEST(a_step_without_noise) {
     assert_true(fabs(change[0].before - 7) <= 0);
     assert_true(fabs(change[0].after - 3) <= 0);
     assert_true(change[0].p <= .01); /* 2 of 924 */
-    free(change);
 }
 
 /* Energy distance of the sides, from all pairs. */
@@ -82,7 +80,7 @@ TEST_RANDOM(a_single_change_is_the_farthest_split) {
     int singles = 0;
     for (int s = 0; s < SERIES; s++) {
         double value[POINTS];
-        struct mp_change *change;
+        AUTO(allocated) struct mp_change *change = NULL;
         int best = MP_CHANGES_LEAST, step = test_random_int(random, 2, POINTS - 2);
         for (int i = 0; i < POINTS; i++)
             value[i] = (i >= step ? 2.5 : 0) + (i >= step ? 2 : .5) * normal(random);
@@ -92,7 +90,6 @@ TEST_RANDOM(a_single_change_is_the_farthest_split) {
             singles++;
             assert_int_equal(change[0].index, best);
         }
-        free(change);
     }
     assert_true(singles > SERIES / 8);
 }
@@ -122,7 +119,7 @@ TEST_RANDOM(stairs) {
 
 TEST_RANDOM(up_and_down_again) {
     double value[60];
-    struct mp_change *change;
+    AUTO(allocated) struct mp_change *change = NULL;
     for (int i = 0; i < 60; i++)
         value[i] = (i >= 20 && i < 40 ? 110 : 100) + normal(random) / 2;
     int changes = find(value, 60, &change);
@@ -136,7 +133,6 @@ TEST_RANDOM(up_and_down_again) {
     assert_true(up >= 0 && down > up);
     assert_true(change[up].after > change[up].before + 8);
     assert_true(change[down].before > change[down].after + 8);
-    free(change);
 }
 
 /* Twice the values, or another level, is the same question; so is the series backwards. */
@@ -162,7 +158,7 @@ TEST_RANDOM(scale_and_level_do_not_matter) {
 
 TEST(what_is_too_short_or_no_number) {
     double value[] = {1, 2, 1, NAN};
-    struct mp_change *change;
+    AUTO(allocated) struct mp_change *change = NULL;
     int changes;
     for (int count = 0; count < 4; count++) {
         assert_int_equal(find(value, count, &change), 0);
@@ -174,5 +170,4 @@ TEST(what_is_too_short_or_no_number) {
                  MP_ELIMIT, "");
     const double same[] = {5, 5, 5, 5, 5, 5, 5, 5, 5, 5};
     assert_int_equal(find(same, 10, &change), 0);
-    free(change);
 }

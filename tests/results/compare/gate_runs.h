@@ -142,6 +142,8 @@ static inline int gate_try(struct runs_folder *folder, const struct mp_gate_opti
     return mp_gate_compare(&base, &head, options, gate, error);
 }
 
+TEST_END(gate, struct mp_gate *, mp_gate_destroy(*it))
+
 static inline struct mp_gate *gate_of(struct runs_folder *folder,
                                       const struct mp_gate_options *options) {
     static const struct mp_gate_options usual = {0};

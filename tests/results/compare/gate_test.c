@@ -7,7 +7,7 @@ static const struct gate_run usual = {0};
 
 RUNS_TEST(unchanged_passes) {
     gate_add_pairs(folder, GATE_PAIRS, &usual, &usual);
-    struct mp_gate *gate = gate_of(folder, NULL);
+    AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     assert_int_equal(mp_gate_outcome(gate), MP_OUTCOME_PASS);
     assert_int_equal(gate->outcomes[MP_OUTCOME_PASS], gate->metrics);
     assert_true(gate->metrics > 8);
@@ -15,14 +15,13 @@ RUNS_TEST(unchanged_passes) {
     assert_true(time->paired && time->bases == GATE_PAIRS && isnan(time->floor));
     assert_true(gate->same_program);
     assert_close(time->base, 10, .01);
-    mp_gate_destroy(gate);
 }
 
 /* A/A measurements leave a floor behind that the next comparison shows and obeys. */
 RUNS_TEST(floors_are_kept) {
     int kept;
     gate_add_pairs(folder, GATE_PAIRS, &usual, &usual);
-    struct mp_gate *gate = gate_of(folder, NULL);
+    AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     double half = (gate_metric(gate, TIME)->high - gate_metric(gate, TIME)->low) / 2;
     assert_works(mp_gate_keep_floors(gate, folder->store, "b", &kept, &error));
     assert_works(
@@ -43,7 +42,6 @@ RUNS_TEST(floors_are_kept) {
     assert_works(mp_gate_compare(&base, &head, &(struct mp_gate_options){0}, &gate, &error));
     assert_true(isnan(gate_metric(gate, TIME)->floor));
     assert_fails(mp_gate_keep_floors(gate, folder->store, "b", &kept, &error), MP_EINVAL, "");
-    mp_gate_destroy(gate);
 }
 
 /* The largest of a machine's last five; what it was before is forgotten. */
@@ -71,7 +69,7 @@ RUNS_TEST(five_floors_are_remembered) {
 RUNS_TEST(slowdown_is_found_and_placed) {
     const struct gate_run slower = {.expert_ms = .5, .is_other_program = true};
     gate_add_pairs(folder, GATE_PAIRS, &usual, &slower);
-    struct mp_gate *gate = gate_of(folder, NULL);
+    AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     assert_int_equal(mp_gate_outcome(gate), MP_OUTCOME_FAIL);
     gate_expect(gate, TIME, MP_OUTCOME_FAIL, "slower");
     const struct mp_gate_metric *time = gate_metric(gate, TIME);
@@ -79,14 +77,13 @@ RUNS_TEST(slowdown_is_found_and_placed) {
     assert_within(time->effect, .05, .005);
     assert_true(time->low > .03 && time->high < .07);
     assert_int_equal(gate->outcomes[MP_OUTCOME_FAIL], 1);
-    mp_gate_destroy(gate);
 }
 
 /* Waiting is named only where no work explains it, and work also where many phases share it. */
 RUNS_TEST(waiting_and_spread_work) {
     const struct gate_run waits = {.wait_ms = .6}, spread = {.spread_ms = 1};
     gate_add_pairs(folder, GATE_PAIRS, &usual, &waits);
-    struct mp_gate *gate = gate_of(folder, NULL);
+    AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     gate_expect(gate, TIME, MP_OUTCOME_FAIL, "slower");
     assert_non_null(strstr(gate_metric(gate, TIME)->where,
                            "phase combine, layer 0, all ranks alike, most on rank"));
@@ -99,13 +96,12 @@ RUNS_TEST(waiting_and_spread_work) {
     gate_expect(gate, TIME, MP_OUTCOME_FAIL, "slower");
     assert_non_null(strstr(gate_metric(gate, TIME)->where, "spread over phases"));
     assert_non_null(strstr(gate_metric(gate, TIME)->where, "+0.200 ms of work"));
-    mp_gate_destroy(gate);
 }
 
 RUNS_TEST(speedup_mirrors_it) {
     const struct gate_run slower = {.expert_ms = .5};
     gate_add_pairs(folder, GATE_PAIRS, &slower, &usual);
-    struct mp_gate *gate = gate_of(folder, NULL);
+    AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     assert_int_equal(mp_gate_outcome(gate), MP_OUTCOME_PASS);
     gate_expect(gate, TIME, MP_OUTCOME_IMPROVED, "faster");
     assert_non_null(
@@ -119,13 +115,12 @@ RUNS_TEST(speedup_mirrors_it) {
     gate_expect(gate, TIME, MP_OUTCOME_FAIL, "slower");
     assert_close((1 + gate_metric(gate, TIME)->effect) * (1 + effect), 1, .002);
     assert_true(!gate_metric(gate, TIME)->paired && p < .05);
-    mp_gate_destroy(gate);
 }
 
 RUNS_TEST(one_copy_more_is_a_finding) {
     const struct gate_run more = {.copies_more = 1, .is_other_program = true};
     gate_add_pairs(folder, 2, &usual, &more);
-    struct mp_gate *gate = gate_of(folder, NULL);
+    AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     gate_expect(gate, "copies", MP_OUTCOME_FAIL, "differs");
     assert_string_equal(gate_metric(gate, "copies")->where, "iteration 3, layer 0, rank 0: 3 -> 4");
     assert_close(gate_metric(gate, "copies")->head - gate_metric(gate, "copies")->base, 1, 0);
@@ -144,26 +139,23 @@ RUNS_TEST(one_copy_more_is_a_finding) {
                               head = {folder->store, "a", NULL, 0};
     assert_works(mp_gate_compare(&base, &head, &(struct mp_gate_options){0}, &gate, &error));
     gate_expect(gate, "copies", MP_OUTCOME_FAIL, "differs");
-    mp_gate_destroy(gate);
 }
 
 RUNS_TEST(routes_are_compared_expert_by_expert) {
     const struct gate_run other = {.has_other_routes = true}; /* their sum is the same */
     gate_add_pairs(folder, 1, &usual, &other);
-    struct mp_gate *gate = gate_of(folder, NULL);
+    AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     gate_expect(gate, "routes", MP_OUTCOME_FAIL, "differs");
     assert_non_null(strstr(gate_metric(gate, "routes")->where, "iteration 5, layer 0, rank 0"));
-    mp_gate_destroy(gate);
 }
 
 /* Plans that rest on measured speeds differ by themselves. */
 RUNS_TEST(told_speeds_explain_differences) {
     const struct gate_run more = {.copies_more = 1, .bandwidth = 2e9};
     gate_add_pairs(folder, 4, &usual, &more);
-    struct mp_gate *gate = gate_of(folder, NULL);
+    AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     gate_expect(gate, "copies", MP_OUTCOME_INCONCLUSIVE, "--set bandwidth");
     gate_expect(gate, "routes", MP_OUTCOME_PASS, "equal");
-    mp_gate_destroy(gate);
 }
 
 RUNS_TEST(many_runs_outvote_told_speeds) {
@@ -176,9 +168,8 @@ RUNS_TEST(many_runs_outvote_told_speeds) {
         gate_add_run(folder, &base);
         gate_add_run(folder, &more);
     }
-    struct mp_gate *gate = gate_of(folder, NULL);
+    AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     gate_expect(gate, "copies", MP_OUTCOME_FAIL, "differs");
-    mp_gate_destroy(gate);
 }
 
 RUNS_TEST(base_that_varies_decides_nothing) {
@@ -188,9 +179,8 @@ RUNS_TEST(base_that_varies_decides_nothing) {
                                     {.side = "head", .round = 1}};
     for (int i = 0; i < 4; i++)
         gate_add_run(folder, &runs[i]);
-    struct mp_gate *gate = gate_of(folder, NULL);
+    AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     gate_expect(gate, "copies", MP_OUTCOME_INCONCLUSIVE, "base's own runs");
-    mp_gate_destroy(gate);
 }
 
 RUNS_TEST(losses) {
@@ -207,7 +197,7 @@ RUNS_TEST(losses) {
     };
     gate_add_run(folder, &usual);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mp_gate *gate = NULL;
+        AUTO(gate) struct mp_gate *gate = NULL;
         int64_t head_run = gate_add_run(folder, &cases[i].head);
         const struct mp_gate_side base = {folder->store, NULL, (int64_t[]){1}, 1},
                                   head = {folder->store, NULL, &head_run, 1};
@@ -215,21 +205,19 @@ RUNS_TEST(losses) {
         gate_expect(gate, "loss", cases[i].outcome, "");
         if (cases[i].head.loss_is_nan)
             assert_non_null(strstr(gate_metric(gate, "loss")->where, "iteration 7"));
-        mp_gate_destroy(gate);
     }
 }
 
 RUNS_TEST(machines) {
     const struct gate_run elsewhere = {.cpu = "cpu B", .expert_ms = 1, .copies_more = 1};
     gate_add_pairs(folder, GATE_PAIRS, &usual, &elsewhere);
-    struct mp_gate *gate = gate_of(folder, NULL);
+    AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     gate_expect(gate, TIME, MP_OUTCOME_INCONCLUSIVE, "machines differ");
     gate_expect(gate, "copies", MP_OUTCOME_FAIL, "differs"); /* counts all the same */
     assert_non_null(strstr(gate->note[0], "environment.cpu (cpu A, cpu B)"));
     mp_gate_destroy(gate);
     gate = gate_of(folder, &(struct mp_gate_options){.any_machine = true});
     gate_expect(gate, TIME, MP_OUTCOME_FAIL, "slower");
-    mp_gate_destroy(gate);
 }
 
 /* Runs of both sides alike, but for head's expert phase; six a side. */
@@ -269,7 +257,7 @@ RUNS_TEST(doubtful_times) {
                   "not steady: in 12 of 12 runs no 20 of the iterations that count "
                   "(23 at least)"}};
     for (int i = 0; i < 2; i++) {
-        struct mp_gate *gate = gate_of_doubtful(folder, &cases[i].run, 0);
+        AUTO(gate) struct mp_gate *gate = gate_of_doubtful(folder, &cases[i].run, 0);
         gate_expect(gate, TIME, MP_OUTCOME_INCONCLUSIVE, cases[i].reason);
         mp_gate_destroy(gate);
         gate = gate_of_doubtful(folder, &cases[i].run, .25);
@@ -281,7 +269,6 @@ RUNS_TEST(doubtful_times) {
                     "whatever else is to be said of them: ");
         assert_non_null(strstr(gate_metric(gate, TIME)->reason, i ? "not steady" : "too short"));
         assert_non_null(strstr(gate_metric(gate, TIME)->where, "phase expert, layer 1, rank 1"));
-        mp_gate_destroy(gate);
     }
 }
 
@@ -307,16 +294,16 @@ RUNS_TEST(a_quarter_of_the_runs_may_be_unsteady) {
 }
 
 RUNS_TEST(shared_cores_say_nothing) {
+    AUTO(gate)
     struct mp_gate *gate = gate_of_doubtful(folder, &(struct gate_run){.shares_cores = true}, 14);
     gate_expect(gate, TIME, MP_OUTCOME_INCONCLUSIVE, "shared cores");
-    mp_gate_destroy(gate);
 }
 
 /* Of too few for an interval, too, and of none of which the noise is unknown. */
 RUNS_TEST(few_pairs_that_differ_much) {
     const struct gate_run slower = {.expert_ms = 14};
     gate_add_pairs(folder, 2, &usual, &slower);
-    struct mp_gate *gate = gate_of(folder, NULL);
+    AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     gate_expect(gate, TIME, MP_OUTCOME_INCONCLUSIVE, "2 pairs give no interval: take at least 6");
     mp_gate_destroy(gate);
     for (int s = 0; s < 2; s++) {
@@ -329,13 +316,12 @@ RUNS_TEST(few_pairs_that_differ_much) {
     gate = gate_of(folder, NULL);
     gate_expect(gate, TIME, MP_OUTCOME_FAIL,
                 "slower by more than 2.00 %, which the noise of 3 pairs can't explain");
-    mp_gate_destroy(gate);
 }
 
 RUNS_TEST(few_and_missing_runs) {
     const struct gate_run slower = {.expert_ms = 2};
     gate_add_pairs(folder, 1, &usual, &slower);
-    struct mp_gate *gate = gate_of(folder, NULL);
+    AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     gate_expect(gate, TIME, MP_OUTCOME_INCONCLUSIVE, "at least 6");
     mp_gate_destroy(gate);
     /* A pair without its other half is left out and mentioned. */
@@ -349,7 +335,6 @@ RUNS_TEST(few_and_missing_runs) {
                     .side = "head", .round = 1, .status = "failed", .reason = "rank 1 was killed"});
     gate = gate_of(folder, NULL);
     gate_expect(gate, "complete runs", MP_OUTCOME_FAIL, "rank 1 was killed");
-    mp_gate_destroy(gate);
 }
 
 /* What either side's recording costs is no measure, and stands beside the outcome. */
@@ -363,14 +348,13 @@ RUNS_TEST(recording_costs_are_noted) {
                      "fact.value = 'head', StringIds WHERE StringIds.value = 'record-span-ns'",
                      NULL, NULL, NULL),
         SQLITE_OK);
-    struct mp_gate *gate = gate_of(folder, NULL);
+    AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     bool noted = false;
     for (int i = 0; i < gate->notes; i++)
         noted = noted || strstr(gate->note[i], "Recording cost: base not measured, head at most ");
     assert_true(noted);
     for (int i = 0; i < gate->metrics; i++)
         assert_string_not_equal(gate->metric[i].name, "record-span-ns");
-    mp_gate_destroy(gate);
 }
 
 /* What neither did, neither did differently. */
@@ -384,7 +368,7 @@ RUNS_TEST(runs_that_both_sides_miss) {
                                                 .status = "interrupted",
                                                 .reason = "it was stopped"});
     }
-    struct mp_gate *gate = gate_of(folder, NULL);
+    AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     for (int i = 0; i < gate->metrics; i++) {
         if (strcmp(gate->metric[i].job, "other") != 0)
             continue;
@@ -392,7 +376,6 @@ RUNS_TEST(runs_that_both_sides_miss) {
         found += strstr(gate->metric[i].reason, "neither side") != NULL;
     }
     assert_int_equal(found, 1);
-    mp_gate_destroy(gate);
 }
 
 RUNS_TEST(predicted_times_are_exact) {
@@ -402,7 +385,7 @@ RUNS_TEST(predicted_times_are_exact) {
     gate_add_run(folder, &base);
     gate_add_run(folder, &same);
     gate_add_run(folder, &other);
-    struct mp_gate *gate = gate_of(folder, NULL);
+    AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     gate_expect(gate, "predicted ms", MP_OUTCOME_PASS, "equal");
     mp_gate_destroy(gate);
     const struct mp_gate_side from = {folder->store, "a", NULL, 0},
@@ -410,7 +393,6 @@ RUNS_TEST(predicted_times_are_exact) {
     assert_works(mp_gate_compare(&from, &to, &(struct mp_gate_options){0}, &gate, &error));
     gate_expect(gate, "predicted ms", MP_OUTCOME_FAIL, "differs");
     assert_non_null(strstr(gate_metric(gate, "predicted ms")->where, "iteration 0: 10 -> 10.001"));
-    mp_gate_destroy(gate);
 }
 
 /* ---- refusals ---- */
@@ -503,8 +485,8 @@ RUNS_TEST(formats) {
     slower.expert_ms = .5;
     slower.copies_more = 2;
     gate_add_pairs(folder, GATE_PAIRS, &base, &slower);
-    struct mp_gate *gate = gate_of(folder, NULL);
-    char *text = printed(gate, mp_gate_print_junit);
+    AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
+    AUTO(text) char *text = printed(gate, mp_gate_print_junit);
     assert_int_equal(count_in(text, "<testcase"), gate->metrics);
     assert_int_equal(count_in(text, "<failure"), 2);
     assert_non_null(strstr(text, "a &lt;b&gt; &amp; &quot;c&quot; ??????:"));
@@ -542,8 +524,6 @@ RUNS_TEST(formats) {
     assert_non_null(strstr(text, "fail: 2 failed"));
     for (const char *line = text; *line; line += strcspn(line, "\n") + 1)
         assert_true(strcspn(line, "\n") <= 100);
-    free(text);
-    mp_gate_destroy(gate);
 }
 
 RUNS_TEST(facts_of_runs) {

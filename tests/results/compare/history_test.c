@@ -6,6 +6,8 @@
 #include "results/report/vega.h"
 #include "tests/results/compare/gate_runs.h"
 
+TEST_END(history, struct mp_history, mp_history_destroy(it))
+
 /* A line of a history; times of a day each. */
 static void add_line(FILE *file, const char *key, const char *job, int revision, int day, double ms,
                      int bytes) {
@@ -55,7 +57,7 @@ static void read_changes(const struct runs_folder *folder, struct mp_history *hi
 }
 
 RUNS_TEST(the_first_revision_of_a_change_is_named) {
-    struct mp_history history = {0};
+    AUTO(history) struct mp_history history = {0};
     read_changes(folder, &history);
     assert_int_equal(history.count, 8);
     const struct mp_history_series *slower = series_of(&history, "a", "ms per iteration");
@@ -73,7 +75,6 @@ RUNS_TEST(the_first_revision_of_a_change_is_named) {
                 bytes->change[0].after == 110); /* whole numbers */
     assert_int_equal(series_of(&history, "a", "rows")->changes, 0);
     assert_int_equal(series_of(&history, "a", "parts")->changes, 1); /* 100 / 11 and 110 / 11 */
-    mp_history_destroy(&history);
 }
 
 static void count(const char *text, const char *words, int expected) {
@@ -86,7 +87,7 @@ static void count(const char *text, const char *words, int expected) {
 
 /* Points with intervals, levels and what begins where; what changed has a chart in sight. */
 RUNS_TEST(a_page_has_a_chart_of_each_series) {
-    struct mp_history history = {0};
+    AUTO(history) struct mp_history history = {0};
     struct mp_error error = {0};
     char path[120], text[1 << 20];
     if (mp_vega_find(text, &error))
@@ -110,12 +111,11 @@ RUNS_TEST(a_page_has_a_chart_of_each_series) {
           "<td>10</td><td>10.8</td><td>+8 %</td><td>0.001</td></tr>",
           1);
     count(text, "<td>100</td><td>110</td><td>+10 %</td><td>–</td>", 1);
-    mp_history_destroy(&history);
 }
 
 /* A revision that is run again later stands where it was first. */
 RUNS_TEST(revisions_stand_where_they_were_first_run) {
-    struct mp_history history = {0};
+    AUTO(history) struct mp_history history = {0};
     char path[120];
     FILE *file = open_lines(folder, path, "w");
     add_line(file, "a", "ep", 9, 1, 5, 1);
@@ -134,11 +134,10 @@ RUNS_TEST(revisions_stand_where_they_were_first_run) {
                 times->point[0].high == 9); /* of 5, 8 and 9 */
     assert_true(series_of(&history, "a", "bytes")->point[0].differs);
     assert_false(series_of(&history, "a", "rows")->point[0].differs);
-    mp_history_destroy(&history);
 }
 
 RUNS_TEST(the_same_run_counts_once) {
-    struct mp_history history = {0};
+    AUTO(history) struct mp_history history = {0};
     char path[120];
     gate_add_run(folder, &(struct gate_run){.suite_run = "a", .revision = "1111"});
     gate_add_run(folder, &(struct gate_run){.suite_run = "b", .revision = "2222", .ms = 12});
@@ -158,7 +157,7 @@ RUNS_TEST(the_same_run_counts_once) {
     assert_works(mp_history_add_lines(&history, path, &error));
     assert_works(mp_history_add_store(&history, folder->store, &error));
     assert_int_equal(json_array_size(history.rows), 3);
-    struct mp_history again = {0};
+    AUTO(history) struct mp_history again = {0};
     assert_works(mp_history_add_lines(&again, path, &error));
     assert_int_equal(json_array_size(again.rows), 2);
     assert_true(json_equal(json_array_get(again.rows, 0), json_array_get(history.rows, 1)));
@@ -171,12 +170,9 @@ RUNS_TEST(the_same_run_counts_once) {
             assert_int_equal(series->changes, 0);
     }
     assert_int_equal(timed, 2); /* ranks that share cores have counts, and no time */
-    struct mp_history none = {.rows = json_incref(history.rows)};
+    AUTO(history) struct mp_history none = {.rows = json_incref(history.rows)};
     assert_fails(mp_history_find(&none, "tiny", "gone", &error), MP_ENOTFOUND,
                  "no complete run of suite tiny of job gone");
-    mp_history_destroy(&none);
-    mp_history_destroy(&again);
-    mp_history_destroy(&history);
 }
 
 RUNS_TEST(lines_that_are_none) {
@@ -187,19 +183,18 @@ RUNS_TEST(lines_that_are_none) {
                  {"[]\n", "h.jsonl:1: no \"id\""}};
     char path[120];
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        struct mp_history history = {0};
+        AUTO(history) struct mp_history history = {0};
         FILE *file = open_lines(folder, path, "w");
         fputs(wrong[i].text, file);
         fclose(file);
         assert_fails(mp_history_add_lines(&history, path, &error), MP_EFORMAT, wrong[i].says);
-        mp_history_destroy(&history);
     }
     struct mp_history history = {0};
     assert_fails(mp_history_add_lines(&history, "gone.jsonl", &error), MP_ENOTFOUND, "");
 }
 
 RUNS_TEST(it_is_told_in_words) {
-    struct mp_history history = {0};
+    AUTO(history) struct mp_history history = {0};
     char path[120], *text = NULL;
     size_t size;
     FILE *file = open_lines(folder, path, "w");
@@ -225,20 +220,18 @@ RUNS_TEST(it_is_told_in_words) {
     file = open_memstream(&text, &size);
     assert_works(mp_history_print_json(&history, file, &error));
     fclose(file);
-    json_t *object = json_loads(text, 0, NULL);
+    AUTO(json) json_t *object = json_loads(text, 0, NULL);
     const json_t *first = json_array_get(json_object_get(object, "series"), 0);
     assert_string_equal(json_string_value(json_object_get(
                             json_array_get(json_object_get(first, "changes"), 0), "revision")),
                         "r06");
     assert_int_equal(json_array_size(json_object_get(first, "points")), 12);
-    json_decref(object);
     free(text);
-    mp_history_destroy(&history);
 }
 
 /* Drawn by a browser: levels, what begins where, and nothing out of place. */
 RUNS_TEST(its_figures_name_what_changed) {
-    struct mp_history history = {0};
+    AUTO(history) struct mp_history history = {0};
     struct mp_error error = {0};
     char path[160], text[1 << 18];
     if (mp_vega_find(text, &error))
@@ -257,5 +250,4 @@ RUNS_TEST(its_figures_name_what_changed) {
     const char *height = strstr(text, "height=\"");
     assert_true(strtod(height + strlen("height=\""), NULL) < 3); /* inches */
     count(text, "NaN", 0);
-    mp_history_destroy(&history);
 }

@@ -1,5 +1,6 @@
 /* A comparison that is put together by hand, in every form that it is printed in. */
 #include "tests/errors.h"
+#include "tests/results/ends.h"
 
 #include <jansson.h>
 
@@ -155,11 +156,10 @@ TEST(as_tables) {
         "\nexact measures,fssdp,copies,3.0,5.0,fail,",
         "\nexact measures,fssdp,bytes,,0.5,fail,",
     };
-    char *text = printed(print_csv);
+    AUTO(text) char *text = printed(print_csv);
     assert_lines(text, lines, sizeof lines / sizeof *lines);
     assert_null(strstr(text, "routes"));
     assert_null(strstr(text, "loss"));
-    free(text);
 }
 
 TEST(as_text) {
@@ -178,11 +178,10 @@ TEST(as_text) {
         "A second note.\n",
         "\nfail: 3 failed, 2 inconclusive, 0 improved, 0 accepted, 1 passed\n",
     };
-    char *text = printed(print_text);
+    AUTO(text) char *text = printed(print_text);
     squeeze(text);
     assert_lines(text, lines, sizeof lines / sizeof *lines);
     assert_null(strstr(text, "routes"));
-    free(text);
 }
 
 /* Nothing but times, or nothing timed: no empty table. */
@@ -239,9 +238,8 @@ TEST(as_junit) {
         "<failure type=\"different\" message=\"differs\"/>",
         "name=\"fssdp: routes ranks=4\"/>\n  </testsuite>\n</testsuites>\n",
     };
-    char *text = printed(mp_gate_print_junit);
+    AUTO(text) char *text = printed(mp_gate_print_junit);
     assert_lines(text, lines, sizeof lines / sizeof *lines);
-    free(text);
 }
 
 static double number(const json_t *object, const char *key) {
@@ -297,7 +295,7 @@ static void assert_timed(const json_t *metric) {
 }
 
 TEST(as_json) {
-    json_t *object = parsed(print_json);
+    AUTO(json) json_t *object = parsed(print_json);
     assert_string_equal(string(object, "outcome"), "fail");
     assert_string_equal(string(object, "base"), "before 1111");
     assert_string_equal(string(object, "head"), "after\x1b[1m 2222");
@@ -321,7 +319,6 @@ TEST(as_json) {
     assert_close(number(exact, "base"), 3, 0);
     assert_close(number(exact, "head"), 5, 0);
     assert_null(json_object_get(exact, "p"));
-    json_decref(object);
 }
 
 TEST(as_trackers_have_it) {
@@ -355,7 +352,7 @@ static int print_head(const struct mp_gate *of, FILE *out, struct mp_error *erro
 }
 
 TEST(as_benchstat) {
-    char *text = printed(print_base);
+    AUTO(text) char *text = printed(print_base);
     assert_non_null(strstr(text, "side: base\nUnit ms/iteration better=lower\n"
                                  "BenchmarkIteration/job=fssdp/system=fssdp/ranks=4 1 "
                                  "9.9000000000000004 ms/iteration\n"));
@@ -371,5 +368,4 @@ TEST(as_benchstat) {
     for (const char *at = text; *at; at++)
         lines += *at == '\n';
     assert_int_equal(lines, 2 + 3 + 1);
-    free(text);
 }

@@ -353,9 +353,8 @@ TEST(refusals) {
     assert_int_equal(mp_shift_of_groups(values, 3, fine, 2, &shift, NULL), MP_EINVAL);
     assert_int_equal(mp_median(values, 3, &median, NULL), MP_EINVAL);
     assert_int_equal(mp_steady_from(fine, 2, 1, .1, &first, NULL), MP_EINVAL);
-    double *many = calloc(MP_MOST_SAMPLES + 1, sizeof *many);
+    AUTO(allocated) double *many = calloc(MP_MOST_SAMPLES + 1, sizeof *many);
     assert_int_equal(mp_shift_of_pairs(many, MP_MOST_SAMPLES + 1, &shift, NULL), MP_ELIMIT);
-    free(many);
 }
 
 /* ---- one job, many tests ---- */

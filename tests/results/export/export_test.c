@@ -84,7 +84,7 @@ RUNS_TEST(spans_of_a_thread_nest) {
     struct mp_results_exported exported;
     int spans = 0, pairs = 0, lanes = 0;
     add_anything(folder, 400, &random);
-    json_t *all = timeline(folder, &(struct mp_results_selection){0}, &exported);
+    AUTO(json) json_t *all = timeline(folder, &(struct mp_results_selection){0}, &exported);
     json_t *events = json_object_get(all, "traceEvents");
     size_t i;
     json_t *event;
@@ -100,7 +100,6 @@ RUNS_TEST(spans_of_a_thread_nest) {
     assert_int_equal(exported.rows, 800);
     assert_int_equal(pairs, 0);
     assert_true(lanes > 4); /* more than the streams: some had to move over */
-    json_decref(all);
 }
 
 /* More at a time than there are lanes: the rest are pairs, each with an id of its own. */
@@ -203,6 +202,7 @@ RUNS_TEST(arrows_go_from_the_last_to_the_others) {
     struct mp_store_run run = runs_description("ep", "text");
     run.ranks = 3;
     assert_works(mp_store_ingest(folder->store, &run, paths, 3, NULL, &error));
+    AUTO(json)
     json_t *all = timeline(folder, &(struct mp_results_selection){.run_id = 1}, &exported);
     static const struct {
         int64_t from, to, from_us, to_us;
@@ -231,7 +231,6 @@ RUNS_TEST(arrows_go_from_the_last_to_the_others) {
     assert_int_equal(found, 5);
     assert_int_equal(exported.flows, 5);
     assert_int_equal(exported.flows_left_out, 1);
-    json_decref(all);
 }
 
 RUNS_TEST(tokens_are_counted_per_layer) {
@@ -274,11 +273,10 @@ RUNS_TEST(times_keep_their_nanoseconds) {
     runs_ingest(folder, &run, &rank, 1);
     assert_works(mp_results_perfetto(folder->store, &(struct mp_results_selection){0},
                                      out_path(folder), &exported, &error));
-    char *text = contents(out_path(folder), &size);
+    AUTO(text) char *text = contents(out_path(folder), &size);
     assert_non_null(strstr(text, "\"ts\":0.000,\"dur\":0.001,"));
     assert_non_null(strstr(text, "\"ts\":9007199254740.993,\"dur\":0.000,"));
     assert_non_null(strstr(text, "\"ts\":90071992547409.931,\"dur\":0.001,"));
-    free(text);
 }
 
 /* ---- CSV ---- */
@@ -368,11 +366,10 @@ RUNS_TEST(texts_are_no_formulas) {
                "'a=b' AS j, '' AS \"=head\"");
     assert_works(mp_results_csv(folder->store, &(struct mp_results_selection){0}, "hostile",
                                 out_path(folder), &exported, &error));
-    char *text = contents(out_path(folder), &size);
+    AUTO(text) char *text = contents(out_path(folder), &size);
     assert_string_equal(text, "a,b,c,d,e,f,g,h,i,j,'=head\n"
                               "'=cmd|x,'+1,'-1,'@sum,'\t=1,\"'\rx\",\"'=a,\"\"b\"\"\",-1,-0.5,a=b,"
                               "\"\"\n");
-    free(text);
 }
 
 RUNS_TEST(views_that_are_not_there_are_refused) {
@@ -414,7 +411,7 @@ RUNS_TEST(json_has_everything) {
                "run_id, rank) VALUES (1, 5, 59, '<b>\"x\"</b>', '{\"a\": [7]}', 2, 1)");
     assert_works(mp_results_json(folder->store, &(struct mp_results_selection){.run_id = 2},
                                  out_path(folder), &exported, &error));
-    json_t *all = load_json(out_path(folder));
+    AUTO(json) json_t *all = load_json(out_path(folder));
     assert_string_equal(trace_text(all, "format"), "moeperf run");
     assert_string_equal(trace_text(json_object_get(all, "run"), "job_text"),
                         "a: 'b'\n\xef\xbf\xbd\"");
@@ -443,7 +440,6 @@ RUNS_TEST(json_has_everything) {
     all = load_json(out_path(folder));
     assert_int_equal(json_array_size(json_object_get(all, "iterations")), 1);
     assert_int_equal(json_array_size(json_object_get(all, "numbers")), 3);
-    json_decref(all);
 }
 
 /* Every byte but zero, on its own and among letters. */
@@ -471,12 +467,11 @@ RUNS_TEST(texts_of_any_bytes_are_escaped) {
     }
     assert_works(mp_results_json(folder->store, &(struct mp_results_selection){.run_id = 1},
                                  out_path(folder), &exported, &error));
-    json_t *all = load_json(out_path(folder));
+    AUTO(json) json_t *all = load_json(out_path(folder));
     const json_t *about = json_object_get(all, "run");
     assert_int_equal(trace_text(about, "system")[0], 1);
     assert_int_equal(strncmp(trace_text(about, "system") + 31, " !\"#", 4), 0);
     assert_string_equal(trace_text(about, "workload") + 3 * 3 + 1 + 4 * 3 + 1 + 2 * 3, " ok");
-    json_decref(all);
 }
 
 /* ---- files ---- */

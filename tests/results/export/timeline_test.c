@@ -182,13 +182,12 @@ static const json_t *find(const json_t *all, const char *ph, int pid, const char
 
 static void assert_event(const json_t *all, const json_t *event, const char *thread,
                          double length_us, const char *args) {
-    char *is = json_dumps(json_object_get(event, "args"), JSON_COMPACT | JSON_SORT_KEYS);
+    AUTO(text) char *is = json_dumps(json_object_get(event, "args"), JSON_COMPACT | JSON_SORT_KEYS);
     assert_string_equal(thread_of(all, event), thread);
     if (length_us >= 0)
         assert_true(fabs((double)trace_ns(event, "dur") - length_us * 1000) < 2000);
     if (args)
         assert_string_equal(is, args);
-    free(is);
 }
 
 static int64_t add_all(struct runs_folder *folder) {
@@ -207,7 +206,7 @@ static int64_t add_all(struct runs_folder *folder) {
 RUNS_TEST(ranges_are_on_the_threads_that_pushed_them) {
     struct mp_results_exported exported;
     add_all(folder);
-    json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
+    AUTO(json) json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
     assert_event(all, find(all, "X", 0, "nvtx", "step", 2900), "thread 100", 1100,
                  "{\"category\":\"io\",\"domain\":\"my domain\",\"kind\":\"pushed\","
                  "\"payload\":[{\"layer\":[7],\"x\":\"\xc3\xa9\"}],"
@@ -230,14 +229,13 @@ RUNS_TEST(ranges_are_on_the_threads_that_pushed_them) {
                  NULL);
     assert_int_equal(exported.ranges, 7);
     assert_int_equal(exported.calls, 1);
-    json_decref(all);
 }
 
 /* From the call, or for want of one from the span. */
 RUNS_TEST(gpu_work_is_on_its_stream_with_an_arrow_from_its_launch) {
     struct mp_results_exported exported;
     add_all(folder);
-    json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
+    AUTO(json) json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
     assert_event(all, find(all, "X", 0, "kernel", "gemm", 3100), "GPU 0 stream 7", 500,
                  "{\"block\":[32,1,1],\"context\":1,\"correlation\":1,\"device\":0,"
                  "\"dynamic_shared\":0,\"grid\":[2,3,4],\"iteration\":0,\"layer\":0,"
@@ -259,13 +257,12 @@ RUNS_TEST(gpu_work_is_on_its_stream_with_an_arrow_from_its_launch) {
     assert_int_equal(exported.gpu, 4);
     assert_int_equal(exported.gpu_left_out, 1);
     assert_int_equal(exported.launches, 3 + 2); /* with the collectives' */
-    json_decref(all);
 }
 
 RUNS_TEST(collectives_wait_and_then_transfer) {
     struct mp_results_exported exported;
     add_all(folder);
-    json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
+    AUTO(json) json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
     static const char first[] = "NCCL fffffffffffffffb, 0 of 2";
     static const char second[] = "NCCL fffffffffffffffb, 1 of 2";
     const json_t *whole = find(all, "X", 0, "nccl", "AllReduce", 1000);
@@ -278,7 +275,6 @@ RUNS_TEST(collectives_wait_and_then_transfer) {
     assert_event(all, find(all, "X", 1, "nccl", "transfer", 2200), second, 800, NULL);
     assert_string_equal(thread_of(all, find(all, "s", 0, "collective", "AllReduce", 0)), "compute");
     assert_int_equal(exported.collectives, 2);
-    json_decref(all);
 }
 
 /* Of iteration 1 of rank 0, from 20500 to 49500 us, and what overlaps it. */
@@ -303,11 +299,10 @@ RUNS_TEST(work_on_an_unknown_clock_is_left_out) {
     struct mp_results_exported exported;
     add_all(folder);
     insert(folder, "UPDATE device_spool SET clock = 'unknown'");
-    json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
+    AUTO(json) json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
     assert_int_equal(exported.gpu + exported.calls + exported.collectives + exported.launches, 0);
     assert_int_equal(exported.gpu_left_out, 5 + 2);
     assert_int_equal(trace_number(json_object_get(all, "otherData"), "gpu_left_out"), 5 + 2);
-    json_decref(all);
 }
 
 /* A rank of which there is GPU work and nothing else. */
@@ -317,9 +312,8 @@ RUNS_TEST(ranks_without_a_recording_have_their_gpu) {
     insert(folder, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET rank = 5");
     insert(folder, "INSERT INTO device_spool VALUES (1, 5, 'cupti', 'else\"where', 1, 1, 'on', 1, "
                    "0, 'same host')");
-    json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
+    AUTO(json) json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
     assert_event(all, find(all, "X", 5, "kernel", "gemm", 3100), "GPU 0 stream 7", 500, NULL);
-    json_decref(all);
 }
 
 /* A random text as SQL. */

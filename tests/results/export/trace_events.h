@@ -215,7 +215,7 @@ static inline void trace_arrow(struct trace_check *check, const json_t *event) {
 
 /* Fails unless `all` is what readers of the format can draw. */
 static inline void trace_check(const json_t *all) {
-    struct trace_check *check = calloc(1, sizeof *check);
+    AUTO(allocated) struct trace_check *check = calloc(1, sizeof *check);
     size_t i;
     json_t *event;
     assert_non_null(check);
@@ -233,7 +233,6 @@ static inline void trace_check(const json_t *all) {
         free(check->thread[t].slice);
     }
     free(check->pair);
-    free(check);
 }
 
 #endif

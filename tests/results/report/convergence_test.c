@@ -1,18 +1,6 @@
 /* What is said about runs with a target: iterations to it and dropped routes, beside the paper. */
-#include <jansson.h>
-
-#include "results/report/report.h"
+#include "tests/results/report/texts.h"
 #include "tests/results/targets.h"
-
-/* The report as text; to be freed. */
-static char *text_of(struct runs_folder *folder, enum mp_report_format format) {
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    assert_works(mp_report_convergence(folder->store, NULL, format, out, &error));
-    fclose(out);
-    return text;
-}
 
 /* Three rounds: deepspeed needs 4 iterations and once never gets there, swiftmoe 3, 2 and 3. */
 static void add_rounds(struct runs_folder *folder) {
@@ -31,53 +19,46 @@ static void add_rounds(struct runs_folder *folder) {
 RUNS_TEST(nothing_is_said_without_a_target) {
     struct mp_store_run ep = runs_description("ep", "text");
     runs_add(folder, &ep, &runs_ep);
-    char *text = text_of(folder, MP_REPORT_TEXT);
-    assert_string_equal(text, "");
-    free(text);
+    assert_text(mp_report_convergence, folder->store, NULL, "");
 }
 
 RUNS_TEST(iterations_and_drops_stand_beside_the_papers) {
     add_rounds(folder);
-    char *text = text_of(folder, MP_REPORT_TEXT);
-    assert_string_equal(
-        text, "tiny: text, gate gshard, 2 ranks, measured\n"
-              "           target     median   min..max  seconds   final  dropped   rounds\n"
-              "system       loss  it. to it  it. to it    to it    loss        %  reached\n"
-              "deepspeed   2.500          4       4..4      0.1  2.0000     5.00   2 of 3\n"
-              "swiftmoe    2.500          3       2..3      0.1  2.0000     5.00   3 of 3\n"
-              "The target is reached when the mean loss of 2 iterations is at or below it.\n"
-              "\n"
-              "swiftmoe against others, here and in SYMI, arXiv 2504.19925 v2 (SwiftMoE in v1)\n"
-              "(GPT-Small, 16 experts, top-1, 4 slots on each of 16 A100, all with capacity\n"
-              "factor 1.0, auxiliary weight 1e-5, to loss 4.0; stated in the text of the paper)\n"
-              "           iterations   iterations  dropped      dropped\n"
-              "against        here %  published %   here %  published %\n"
-              "deepspeed       -25.0        -28.5     +0.0        -69.0\n"
-              "Here swiftmoe drops 5.00 % of the routes and deepspeed 5.00 %; it needs fewer\n"
-              "iterations.\n"
-              "\n");
-    free(text);
+    assert_text(mp_report_convergence, folder->store, NULL,
+                "tiny: text, gate gshard, 2 ranks, measured\n"
+                "           target     median   min..max  seconds   final  dropped   rounds\n"
+                "system       loss  it. to it  it. to it    to it    loss        %  reached\n"
+                "deepspeed   2.500          4       4..4      0.1  2.0000     5.00   2 of 3\n"
+                "swiftmoe    2.500          3       2..3      0.1  2.0000     5.00   3 of 3\n"
+                "The target is reached when the mean loss of 2 iterations is at or below it.\n"
+                "\n"
+                "swiftmoe against others, here and in SYMI, arXiv 2504.19925 v2 (SwiftMoE in v1)\n"
+                "(GPT-Small, 16 experts, top-1, 4 slots on each of 16 A100, all with capacity\n"
+                "factor 1.0, auxiliary weight 1e-5, to loss 4.0; stated in the text of the paper)\n"
+                "           iterations   iterations  dropped      dropped\n"
+                "against        here %  published %   here %  published %\n"
+                "deepspeed       -25.0        -28.5     +0.0        -69.0\n"
+                "Here swiftmoe drops 5.00 % of the routes and deepspeed 5.00 %; it needs fewer\n"
+                "iterations.\n"
+                "\n");
 }
 
 RUNS_TEST(a_system_alone_gets_no_published_figures) {
     struct mp_store_run swiftmoe = runs_description("swiftmoe", "text");
     targets_add(folder, &swiftmoe, &runs_ep, 0);
-    char *text = text_of(folder, MP_REPORT_TEXT);
-    assert_string_equal(
-        text, "tiny: text, gate gshard, 2 ranks, measured\n"
-              "          target     median   min..max  seconds   final  dropped   rounds\n"
-              "system      loss  it. to it  it. to it    to it    loss        %  reached\n"
-              "swiftmoe   2.500          -          -        -  2.0000     5.00   0 of 1\n"
-              "The target is reached when the mean loss of 2 iterations is at or below it.\n"
-              "\n");
-    free(text);
+    assert_text(mp_report_convergence, folder->store, NULL,
+                "tiny: text, gate gshard, 2 ranks, measured\n"
+                "          target     median   min..max  seconds   final  dropped   rounds\n"
+                "system      loss  it. to it  it. to it    to it    loss        %  reached\n"
+                "swiftmoe   2.500          -          -        -  2.0000     5.00   0 of 1\n"
+                "The target is reached when the mean loss of 2 iterations is at or below it.\n"
+                "\n");
 }
 
 RUNS_TEST(json_has_the_published_figures_too) {
     add_rounds(folder);
-    char *text = text_of(folder, MP_REPORT_JSON);
-    json_t *report = json_loads(text, 0, NULL);
-    const json_t *rows = json_object_get(report, "rows");
+    AUTO(json) json_t *object = json_of(mp_report_convergence, folder->store, NULL);
+    const json_t *rows = json_object_get(object, "rows");
     assert_int_equal(json_array_size(rows), 2);
     const json_t *deepspeed = json_array_get(rows, 0), *swiftmoe = json_array_get(rows, 1);
     assert_string_equal(json_string_value(json_object_get(deepspeed, "system")), "deepspeed");
@@ -87,10 +68,8 @@ RUNS_TEST(json_has_the_published_figures_too) {
     assert_close(json_number_value(json_object_get(swiftmoe, "iterations_to_target_min")), 2, 0);
     assert_close(json_number_value(json_object_get(swiftmoe, "dropped_fraction")), 0.05, 1e-12);
     assert_close(json_number_value(json_object_get(swiftmoe, "seconds_to_target")), 0.088, 1e-6);
-    const json_t *paper = json_object_get(report, "published");
+    const json_t *paper = json_object_get(object, "published");
     const json_t *first = json_array_get(json_object_get(paper, "convergence"), 0);
     assert_close(json_number_value(json_object_get(first, "iterations")), -0.285, 0);
     assert_close(json_number_value(json_object_get(first, "dropped")), -0.69, 0);
-    json_decref(report);
-    free(text);
 }

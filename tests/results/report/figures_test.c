@@ -12,14 +12,6 @@ static void add_run(struct runs_folder *folder) {
     runs_ingest(folder, &run, ranks, 2);
 }
 
-static json_t *json_of(report print, struct mp_store *store) {
-    char *text = text_of(print, store, NULL, MP_REPORT_JSON);
-    json_t *object = json_loads(text, 0, NULL);
-    assert_non_null(object);
-    free(text);
-    return object;
-}
-
 static json_t *parsed(const char *text) {
     json_error_t error;
     json_t *value = json_loads(text, 0, &error);
@@ -123,15 +115,14 @@ static const char balance[] =
     " \"hottest_layer\": 0, \"hottest_expert\": 0, \"hottest_share\": 0.75}";
 
 static void compare_part(const json_t *object, const char *name, const char *expected, bool whole) {
-    json_t *by_hand = parsed(expected);
+    AUTO(json) json_t *by_hand = parsed(expected);
     assert_non_null(json_object_get(object, name));
     compare(json_object_get(object, name), by_hand, name, whole);
-    json_decref(by_hand);
 }
 
 RUNS_TEST(stragglers_by_hand) {
     add_run(folder);
-    json_t *object = json_of(mp_report_stragglers_in_full, folder->store);
+    AUTO(json) json_t *object = json_of(mp_report_stragglers_in_full, folder->store, NULL);
     const json_t *row = json_array_get(json_object_get(object, "rows"), 0);
     /* 80 spans, 4 of a rank in an iteration, at 65 ns: 260 ns of 6.5 ms. */
     compare_part(row, "recording_cost",
@@ -162,10 +153,8 @@ RUNS_TEST(stragglers_by_hand) {
     compare_part(analysis, "balance", balance, true);
     json_t *layers = json_object_get(analysis, "layers");
     assert_int_equal(json_array_size(layers), 1);
-    json_t *by_hand = parsed(balance);
+    AUTO(json) json_t *by_hand = parsed(balance);
     compare(json_array_get(layers, 0), by_hand, "layers[0]", true);
-    json_decref(by_hand);
-    json_decref(object);
 }
 
 /* EP's iterations take 20 28 24 ms and the other's 10 14 12; 100 tokens each; 5 of 100 routes are
@@ -181,7 +170,7 @@ RUNS_TEST(speedups_by_hand) {
     fssdp.status = "failed";
     fssdp.reason = "of a reason";
     runs_add(folder, &fssdp, &other);
-    json_t *object = json_of(mp_report_speedup, folder->store);
+    AUTO(json) json_t *object = json_of(mp_report_speedup, folder->store, NULL);
     compare_part(
         object, "rows",
         "[{\"suite_run\": \"tiny-1\", \"job\": \"ep\", \"system\": \"ep\", \"workload\": \"text\","
@@ -211,5 +200,4 @@ RUNS_TEST(speedups_by_hand) {
                  "  \"unattainable\": false, \"round\": 1, \"status\": \"failed\","
                  "  \"reason\": \"of a reason\", \"iterations\": 4, \"iterations_wanted\": 4}]",
                  true);
-    json_decref(object);
 }

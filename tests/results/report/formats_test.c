@@ -85,10 +85,9 @@ TEST(every_column_is_in_every_format) {
           "\"bytes\": 1099511627776", "\"own\": true", "\"seed\": 0.0015", "\"refused\": null"}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char *text = written(&plain, 1, cases[i].format, "here");
+        AUTO(text) char *text = written(&plain, 1, cases[i].format, "here");
         for (int w = 0; w < 16 && cases[i].words[w]; w++)
             assert_says(text, cases[i].words[w]);
-        free(text);
     }
 }
 
@@ -108,12 +107,11 @@ TEST(numbers_have_their_digits) {
         {{"", .kind = TABLE_NUMBER, .decimals = 1}, INFINITY, "-"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct table table;
+        AUTO(table) struct table table;
         table_init(&table, &cases[i].column, 1);
         assert_works(table_add(&table, NULL, &error));
         table_number(&table, 0, cases[i].value);
         assert_string_equal(table.cell->text, cases[i].text);
-        table_free(&table);
     }
 }
 
@@ -121,7 +119,7 @@ TEST(numbers_have_their_digits) {
 TEST(columns_of_reports_are_named) {
     char label[] = "ep";
     struct speedup_row row = {.run = {.label = label}, .complete = 2, .rounds = 2, .serves = true};
-    struct table table;
+    AUTO(table) struct table table;
     memset(&row.ms, 1, sizeof row - offsetof(struct speedup_row, ms)); /* all have something */
     assert_works(speedup_table(&row, 1, &table, &error));
     for (int c = 0; c < table.columns; c++) {
@@ -131,7 +129,6 @@ TEST(columns_of_reports_are_named) {
         for (int other = 0; other < c && column->key; other++)
             assert_true(!table.column[other].key || strcmp(table.column[other].key, column->key));
     }
-    table_free(&table);
 }
 
 static void put_random_text(uint64_t *random, char text[32]) {
@@ -187,7 +184,7 @@ TEST_RANDOM(random_rows_come_back) {
     }
     char *csv = written(rows, ROWS, MP_REPORT_CSV, "a, b"),
          *json = written(rows, ROWS, MP_REPORT_JSON, "");
-    json_t *list = json_loads(json, 0, NULL);
+    AUTO(json) json_t *list = json_loads(json, 0, NULL);
     const char *at = strchr(csv, '\n') + 1;
     for (int r = 0; r < ROWS; r++) {
         const json_t *object = json_array_get(list, (size_t)r);
@@ -219,7 +216,6 @@ TEST_RANDOM(random_rows_come_back) {
         assert_int_equal(after, '\n');
     }
     assert_string_equal(at, "");
-    json_decref(list);
     free(csv);
     free(json);
 }

@@ -120,7 +120,7 @@ static json_t *rows_of(json_t *data, const char *chart, int n) {
 
 RUNS_TEST(words_tables_and_data_are_there) {
     add_runs(folder, NULL, false);
-    char *page = page_of(folder);
+    AUTO(text) char *page = page_of(folder);
     assert_non_null(strstr(page, "<title>moeperf: tiny</title>"));
     assert_non_null(strstr(
         page, "fssdp trains 2.00 x as fast as EP (median of 2 rounds&#39; ratios, 2.00 to 2.00)."));
@@ -146,7 +146,6 @@ RUNS_TEST(words_tables_and_data_are_there) {
     assert_true(json_number_value(json_array_get(rows, 1)) == 24);
     assert_true(json_number_value(json_array_get(rows, 2)) == 12);
     json_decref(data);
-    free(page);
 }
 
 /* The rows of a chart are these, numbers within a ten-thousandth. */
@@ -154,7 +153,7 @@ static void compare_rows(json_t *data, const char *chart, const char *expected) 
     json_t *wanted = json_loads(expected, 0, NULL), *rows = rows_of(data, chart, 0), *row, *value;
     size_t i, c;
     assert_non_null(wanted);
-    char *is = json_dumps(rows, JSON_COMPACT);
+    AUTO(text) char *is = json_dumps(rows, JSON_COMPACT);
     if (json_array_size(rows) != json_array_size(wanted))
         fail_msg("%s: %s", chart, is);
     json_array_foreach(wanted, i, row) {
@@ -168,7 +167,6 @@ static void compare_rows(json_t *data, const char *chart, const char *expected) 
                 fail_msg("%s, row %zu, column %zu: %s", chart, i, c, is);
         }
     }
-    free(is);
     json_decref(wanted);
 }
 
@@ -176,13 +174,11 @@ static void compare_rows(json_t *data, const char *chart, const char *expected) 
  */
 RUNS_TEST(waiting_is_apart_from_transfers) {
     runs_add_uneven(folder, "ep");
-    char *page = page_of(folder);
-    json_t *data = data_of(page);
+    AUTO(text) char *page = page_of(folder);
+    AUTO(json) json_t *data = data_of(page);
     compare_rows(
         data, "phases",
         "[[\"ep\", 0, 3], [\"ep\", 1, 2], [\"ep\", 3, 0.5], [\"ep\", 7, 0], [\"ep\", 8, 1]]");
-    json_decref(data);
-    free(page);
 }
 
 /* One run of each, nothing dropped, with iterations of 40 20 28 24 and 20 10 14 12 ms. */
@@ -196,8 +192,8 @@ RUNS_TEST(charts_show_what_was_recorded) {
     fssdp.round = 1;
     second.ms[1] = second.ms[2] = second.ms[3] = 16;
     runs_add(folder, &fssdp, &second);
-    char *page = page_of(folder);
-    json_t *data = data_of(page);
+    AUTO(text) char *page = page_of(folder);
+    AUTO(json) json_t *data = data_of(page);
     compare_rows(data, "speedup",
                  "[[\"ep\", 24, 24, 24, 1, false], [\"fssdp\", 14, 12, 16, 2, false]]");
     compare_rows(data, "iteration-time",
@@ -237,8 +233,6 @@ RUNS_TEST(charts_show_what_was_recorded) {
                                  "<td>1.50</td></tr>"));
     assert_non_null(strstr(page, "<tr><th scope=\"row\">0</th><td>4</td><td>2.40</td><td>1.50</td>"
                                  "<td>2.59</td><td>25.0</td><td>0.0</td></tr>"));
-    json_decref(data);
-    free(page);
 }
 
 /* Before everything else on the page, and nobody is called the fastest. */
@@ -249,14 +243,13 @@ RUNS_TEST(a_busy_machine_is_said_first) {
     run.taken = 0.3;
     runs_add(folder, &ep, &runs_ep);
     runs_add(folder, &fssdp, &run);
-    char *page = page_of(folder);
+    AUTO(text) char *page = page_of(folder);
     const char *busy = strstr(page, "<strong>The machine was busy</strong> For up to 30 % of the");
     assert_non_null(busy);
     assert_true(busy < strstr(page, "<section"));
     assert_non_null(strstr(page, "Which system is faster can&#39;t be told"));
     assert_null(strstr(page, "x as fast"));
     assert_null(strstr(page, "Fastest on this setting"));
-    free(page);
 }
 
 /* Where the run has measured it: 4 x 7 + 1 spans per rank, 1,000 ns each, of 28 ms on average. */
@@ -269,21 +262,19 @@ RUNS_TEST(what_recording_cost_is_said) {
                                   "FROM run, StringIds WHERE value = 'record-span-ns'",
                                   NULL, NULL, NULL),
                      SQLITE_OK);
-    char *page = page_of(folder);
+    AUTO(text) char *page = page_of(folder);
     assert_non_null(strstr(page, "<p>Recording cost: 7 spans per iteration at 1000 ns: 0.026 % of "
                                  "an iteration; 58 in all"));
-    free(page);
 }
 
 RUNS_TEST(nothing_is_loaded_from_anywhere) {
     add_runs(folder, NULL, false);
-    char *page = page_of(folder);
+    AUTO(text) char *page = page_of(folder);
     assert_non_null(strstr(page, "content=\"default-src 'none'; "));
     assert_int_equal(count_of(page, " src="), 0);
     assert_int_equal(count_of(page, "<link"), 0);
     assert_int_equal(count_of(page, "@import"), 0);
     assert_int_equal(count_of(page, "url("), 0);
-    free(page);
 }
 
 /* Of a job that died before it recorded anything there is nothing to draw, and that is said. */
@@ -292,14 +283,12 @@ RUNS_TEST(a_run_without_recordings_is_shown) {
     run.status = "failed";
     run.reason = "mpirun was not found";
     assert_works(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error));
-    char *page = page_of(folder);
+    AUTO(text) char *page = page_of(folder);
     assert_non_null(strstr(page, "failed after 0 of 4 iterations</strong> mpirun was not found"));
     assert_non_null(strstr(page, "Who waits can"));
     assert_null(strstr(page, "No straggler"));
-    json_t *data = data_of(page);
+    AUTO(json) json_t *data = data_of(page);
     assert_int_equal(json_array_size(json_object_get(data, "figures")), 0);
-    json_decref(data);
-    free(page);
 }
 
 /* Where EP was refused, the first that ran stands for the setting. */
@@ -310,7 +299,7 @@ RUNS_TEST(a_refusal_does_not_stand_for_the_others) {
     refused.reason = "32 experts can't be shared by 3 ranks";
     assert_works(mp_store_ingest(folder->store, &refused, NULL, 0, NULL, &error));
     runs_add(folder, &other, &runs_fssdp);
-    char *page = page_of(folder);
+    AUTO(text) char *page = page_of(folder);
     const char *summary = strstr(page, "<ul class=\"findings\">");
     assert_non_null(summary);
     char *end = strstr(summary, "</ul>");
@@ -318,22 +307,20 @@ RUNS_TEST(a_refusal_does_not_stand_for_the_others) {
     assert_null(strstr(summary, "recorded by every rank"));
     assert_non_null(strstr(summary, "fssdp"));
     assert_non_null(strstr(summary, "refused, so it was never started</strong> 32 experts can"));
-    free(page);
 }
 
 RUNS_TEST(shared_cores_get_no_ratios) {
     add_runs(folder, NULL, true);
-    char *page = page_of(folder);
+    AUTO(text) char *page = page_of(folder);
     assert_non_null(strstr(page, "<strong>Ranks shared cores</strong>"));
     assert_null(strstr(page, "2.00 x as fast"));
     assert_null(strstr(page, "<td>2.00</td>"));
-    free(page);
 }
 
 /* The page's own three scripts are all there are, whatever anything is called. */
 RUNS_TEST(names_stay_names) {
     add_runs(folder, HOSTILE, false);
-    char *page = page_of(folder);
+    AUTO(text) char *page = page_of(folder);
     assert_int_equal(count_of(page, "<script"), 3);
     assert_int_equal(count_of(page, "</script"), 3);
     assert_int_equal(count_of(page, "<img"), 0);
@@ -343,12 +330,10 @@ RUNS_TEST(names_stay_names) {
     assert_int_equal(count_of(page, "<\\/SCRIPT <\\!-- </g"), 20);
     assert_non_null(strstr(page, "&quot;&#39;&gt;&lt;script id=injected&gt;window.injected=1&lt;"));
     assert_non_null(strstr(page, "{{style}}???&amp;lt;"));
-    json_t *data = data_of(page);
+    AUTO(json) json_t *data = data_of(page);
     const char *label =
         json_string_value(json_array_get(json_array_get(rows_of(data, "speedup", 0), 0), 0));
     assert_string_equal(label, "ep");
-    json_decref(data);
-    free(page);
 }
 
 RUNS_TEST(a_missing_library_is_named) {
@@ -369,19 +354,17 @@ RUNS_TEST(a_report_that_fails_leaves_the_old_one) {
     make_library(folder);
     add_runs(folder, NULL, false);
     write_report(folder, NULL, path);
-    char *before = text_of(path);
+    AUTO(text) char *before = text_of(path);
     assert_fails(
         mp_report_html(folder->store, &nothing, &(struct mp_page_output){path, NULL}, &error),
         MP_ENOTFOUND, "");
-    char *after = text_of(path);
+    AUTO(text) char *after = text_of(path);
     assert_string_equal(before, after);
     snprintf(command, sizeof command, "test -z \"$(ls %s/*.part 2>/dev/null)\"", folder->path);
     assert_int_equal(system(command), 0); // NOLINT(cert-env33-c)
     assert_fails(mp_report_html(folder->store, NULL,
                                 &(struct mp_page_output){"/nowhere/at/all.html", NULL}, &error),
                  MP_EIO, "/nowhere/at/all.html");
-    free(before);
-    free(after);
 }
 
 /* ---- in a browser ---- */
@@ -522,8 +505,8 @@ RUNS_TEST(every_chart_is_drawn) {
     add_runs(folder, NULL, false);
     write_report(folder, NULL, path);
     for (int w = 0; w < 2; w++) {
-        json_t *light = probe(folder, path, widths[w], false);
-        json_t *dark = probe(folder, path, widths[w], true);
+        AUTO(json) json_t *light = probe(folder, path, widths[w], false);
+        AUTO(json) json_t *dark = probe(folder, path, widths[w], true);
         check_page(light, widths[w]);
         check_page(dark, widths[w]);
         check_charts(light);
@@ -536,8 +519,6 @@ RUNS_TEST(every_chart_is_drawn) {
                                     json_array_get(json_object_get(light, "charts"), 0), "ink")),
                                 json_string_value(json_object_get(
                                     json_array_get(json_object_get(dark, "charts"), 0), "ink")));
-        json_decref(light);
-        json_decref(dark);
     }
 }
 
@@ -546,10 +527,9 @@ RUNS_TEST(names_stay_names_in_a_browser) {
     need_browser();
     add_runs(folder, HOSTILE, false);
     write_report(folder, NULL, path);
-    json_t *found = probe(folder, path, 390, false);
+    AUTO(json) json_t *found = probe(folder, path, 390, false);
     check_page(found, 390);
     check_charts(found);
-    json_decref(found);
 }
 
 /* ---- grids ---- */
@@ -600,11 +580,11 @@ static const char *write_grids(const struct runs_folder *folder, char path[128])
 RUNS_TEST(a_grid_has_all_its_points) {
     char path[128];
     make_library(folder);
-    char *page = text_of(write_grids(folder, path));
+    AUTO(text) char *page = text_of(write_grids(folder, path));
     assert_non_null(strstr(page, "<title>moeperf: When it pays</title>"));
     assert_int_equal(count_of(page, "<script"), 3);
     assert_non_null(strstr(page, "<p class=\"muted\">loads</p>")); /* a line of its own */
-    json_t *data = data_of(page);
+    AUTO(json) json_t *data = data_of(page);
     json_t *expected = json_loads("[[\"8\", \"1e9\", 0.5], [\"8\", \"2e9\", 1.0], "
                                   "[\"8\", \"3e9\", 1.25], [\"16\", \"1e9\", null], "
                                   "[\"16\", \"2e9\", 0.0], [\"16\", \"3e9\", 4.0]]",
@@ -615,8 +595,6 @@ RUNS_TEST(a_grid_has_all_its_points) {
     assert_int_equal(json_array_size(json_object_get(shares, "choices")), 1);
     assert_non_null(strstr(page, "<th scope=\"col\">n</th>"));
     assert_non_null(strstr(page, "two lines</th>"));
-    json_decref(data);
-    free(page);
 }
 
 RUNS_TEST(a_grid_is_drawn) {
@@ -624,7 +602,7 @@ RUNS_TEST(a_grid_is_drawn) {
     size_t i, points = 0;
     json_t *chart;
     need_browser();
-    json_t *found = probe(folder, write_grids(folder, path), 390, true);
+    AUTO(json) json_t *found = probe(folder, write_grids(folder, path), 390, true);
     check_page(found, 390);
     json_array_foreach(json_object_get(found, "charts"), i, chart) {
         const json_t *marks = json_object_get(chart, "marks");
@@ -633,7 +611,6 @@ RUNS_TEST(a_grid_is_drawn) {
         points |= cells == 5 ? 1 : cells == 6 ? 2 : cells == 2 ? 4 : 8;
     }
     assert_int_equal(points, 1 | 2 | 4); /* of both systems, and of the first one's shares */
-    json_decref(found);
 }
 
 /* ---- intervals ---- */
@@ -661,21 +638,19 @@ static const char *write_intervals(const struct runs_folder *folder, char path[1
 RUNS_TEST(intervals_have_all_their_numbers) {
     char path[128];
     make_library(folder);
-    char *page = text_of(write_intervals(folder, path));
+    AUTO(text) char *page = text_of(write_intervals(folder, path));
     assert_int_equal(count_of(page, "<script"), 3);
     assert_non_null(strstr(page, "<h2>What no set explains</h2>"));
     assert_non_null(strstr(page, "published 2"));
-    json_t *data = data_of(page);
+    AUTO(json) json_t *data = data_of(page);
     const json_t *rows = rows_of(data, "intervals", 0);
+    AUTO(json)
     json_t *expected = json_loads("[\"first\", \"fitted\", \"published 2\", true, -0.05, 0.05, "
                                   "-0.5, 0.5, -0.1, 0.1, 0.0]",
                                   0, NULL);
     assert_int_equal(json_array_size(rows), 3);
     assert_true(json_equal(json_array_get(rows, 0), expected));
     assert_true(json_is_null(json_array_get(json_array_get(rows, 2), 10)));
-    json_decref(expected);
-    json_decref(data);
-    free(page);
 }
 
 RUNS_TEST(intervals_are_drawn) {
@@ -683,7 +658,7 @@ RUNS_TEST(intervals_are_drawn) {
     size_t i, charts = 0;
     json_t *chart;
     need_browser();
-    json_t *found = probe(folder, write_intervals(folder, path), 390, true);
+    AUTO(json) json_t *found = probe(folder, write_intervals(folder, path), 390, true);
     check_page(found, 390);
     json_array_foreach(json_object_get(found, "charts"), i, chart) {
         const json_t *marks = json_object_get(chart, "marks");
@@ -693,5 +668,4 @@ RUNS_TEST(intervals_are_drawn) {
         charts |= best;
     }
     assert_int_equal(charts, 1 | 2);
-    json_decref(found);
 }

@@ -53,7 +53,7 @@ static void check_figure(const char *folder, const char *name, const char *suffi
     assert_null(strstr(svg, "NaN"));
     free(svg);
     snprintf(file, sizeof file, "%s%s.pdf", name, suffix);
-    char *pdf = text_of(folder, file, &size);
+    AUTO(text) char *pdf = text_of(folder, file, &size);
     assert_memory_equal(pdf, "%PDF-", 5);
     const char *box = memmem(pdf, size, "/MediaBox [0 0 ", 15);
     assert_non_null(box);
@@ -62,7 +62,6 @@ static void check_figure(const char *folder, const char *name, const char *suffi
     assert_true(fabs(strtod(end, NULL) - 72 * height) < 1);
     assert_null(memmem(box + 15, size - (size_t)(box + 15 - pdf), "/MediaBox", 9)); /* one page */
     assert_non_null(memmem(pdf, size, "/FontFile", 9)); /* letters, not pictures of them */
-    free(pdf);
 }
 
 static int files_in(const char *folder) {
@@ -103,9 +102,8 @@ RUNS_TEST(every_chart_is_a_figure) {
             assert_string_equal(line, "01-time-per-iteration");
             assert_string_equal(title + 2,
                                 "Time per iteration; tiny: text, gate gshard, 2 ranks, measured");
-            char *svg = text_of(figures, "01-time-per-iteration.svg", &size);
+            AUTO(text) char *svg = text_of(figures, "01-time-per-iteration.svg", &size);
             assert_non_null(strstr(svg, ">fssdp</text>"));
-            free(svg);
         }
     }
     free(list);
@@ -125,12 +123,11 @@ RUNS_TEST(a_missing_browser_is_named) {
                     "MOEPERF_BROWSER=/nowhere/chromium: No such file or directory");
     assert_int_not_equal(stat(figures, &status), 0);
     unsetenv("MOEPERF_BROWSER");
-    char *path = strdup(getenv("PATH"));
+    AUTO(text) char *path = strdup(getenv("PATH"));
     setenv("PATH", folder->path, 1);
     assert_fails(mp_report_html(folder->store, NULL, &output, &error), MP_ENOTFOUND,
                  "apt-get install chromium");
     setenv("PATH", path, 1);
-    free(path);
 }
 
 RUNS_TEST(a_program_that_is_no_browser_is_named) {
@@ -160,7 +157,7 @@ RUNS_TEST(a_browser_answers) {
     assert_string_equal(json_string_value(value), "3text");
     json_decref(value);
     for (int length = 1; length < 300000; length *= 17) {
-        char *sent = NULL;
+        AUTO(text) char *sent = NULL;
         size_t size;
         FILE *memory = open_memstream(&sent, &size);
         fputs("String('", memory);
@@ -173,7 +170,6 @@ RUNS_TEST(a_browser_answers) {
         assert_memory_equal(json_string_value(value), sent + strlen("String('"),
                             json_string_length(value));
         json_decref(value);
-        free(sent);
     }
     assert_fails(mp_browser_evaluate(browser, "nothing()", &value, &error), MP_EIO,
                  "nothing is not defined");

@@ -98,14 +98,13 @@ RUNS_TEST(every_report_says_what_recording_cost) {
     for (int i = 0; i < 2; i++) {
         assert_report(reports[i], folder->store, &first, lines);
     }
-    char *text = NULL;
+    AUTO(text) char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
     assert_works(mp_report_run(folder->store, 1, MP_REPORT_TEXT, out, &error));
     fclose(out);
     snprintf(lines, sizeof lines, "recording cost      %s\n", words);
     assert_says(text, lines);
-    free(text);
 }
 
 /* Of a program that makes NVTX ranges the ranges count, not the spans that rules made of some. */
@@ -205,20 +204,15 @@ RUNS_TEST(ranks_that_share_cores_get_no_ratios) {
     add_rounds(folder, true);
     assert_report(mp_report_speedup, folder->store, NULL, "these wall times are no speed-up",
                   "    4167  2.0000", LACKS "vs\n", LACKS "x as fast");
-    char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_JSON);
-    json_t *object = json_loads(text, 0, NULL);
+    AUTO(json) json_t *object = json_of(mp_report_speedup, folder->store, NULL);
     json_t *row = json_array_get(json_object_get(object, "rows"), 1);
     assert_true(json_is_null(json_object_get(row, "speedup_vs_ep")));
     assert_true(json_is_true(json_object_get(row, "ranks_share_cores")));
-    json_decref(object);
-    free(text);
 }
 
 RUNS_TEST(json_has_the_numbers_unrounded) {
     add_rounds(folder, false);
-    char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_JSON);
-    json_t *object = json_loads(text, 0, NULL);
-    assert_non_null(object);
+    AUTO(json) json_t *object = json_of(mp_report_speedup, folder->store, NULL);
     assert_string_equal(json_string_value(json_object_get(object, "report")), "speedup");
     json_t *row = json_array_get(json_object_get(object, "rows"), 1);
     assert_close(number_at(row, "ms_per_iteration"), 13.5, 1e-9);
@@ -232,12 +226,10 @@ RUNS_TEST(json_has_the_numbers_unrounded) {
     assert_string_equal(json_string_value(json_object_get(failed, "reason")),
                         "rank 1 was killed by signal 9");
     json_decref(object);
-    free(text);
 
     runs_add_uneven(folder, "ep");
     const struct mp_report_selection last = {.run_id = 10};
-    text = text_of(mp_report_stragglers_in_full, folder->store, &last, MP_REPORT_JSON);
-    object = json_loads(text, 0, NULL);
+    object = json_of(mp_report_stragglers_in_full, folder->store, &last);
     row = json_object_get(json_array_get(json_object_get(object, "rows"), 0), "analysis");
     assert_close(number_at(row, "waiting_ms"), 2, 1e-3);
     assert_close(number_at(json_object_get(row, "slowdowns"), "slowdown"), 6.5 / 5.5, 1e-3);
@@ -248,16 +240,12 @@ RUNS_TEST(json_has_the_numbers_unrounded) {
     assert_close(number_at(row, "tokens_over_mean"), 1.5, 1e-9);
     assert_close(number_at(row, "waiting_ms"), 2, 1e-3);
     json_decref(object);
-    free(text);
 
-    text = text_of(mp_report_phases, folder->store, NULL, MP_REPORT_JSON);
-    object = json_loads(text, 0, NULL);
+    object = json_of(mp_report_phases, folder->store, NULL);
     row = json_array_get(json_object_get(object, "rows"), 0);
     row = json_array_get(json_object_get(row, "phases"), 0);
     assert_string_equal(json_string_value(json_object_get(row, "phase")), "expert");
     assert_close(number_at(row, "exposed_ms"), 24, 1e-9);
-    json_decref(object);
-    free(text);
 }
 
 RUNS_TEST(one_run_is_shown_in_full) {
@@ -273,7 +261,7 @@ RUNS_TEST(one_run_is_shown_in_full) {
         "    0        4        2.40       1.50       2.59  25.0      5.0\n",
         "    1        4           -          -          -     -        -\n",
         "environment.host (rank 1): second\n"};
-    char *text = NULL;
+    AUTO(text) char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
     assert_works(mp_report_run(folder->store, 1, MP_REPORT_TEXT, out, &error));
@@ -285,13 +273,11 @@ RUNS_TEST(one_run_is_shown_in_full) {
     out = open_memstream(&text, &size);
     assert_works(mp_report_run(folder->store, 1, MP_REPORT_JSON, out, &error));
     fclose(out);
-    json_t *object = json_loads(text, 0, NULL);
+    AUTO(json) json_t *object = json_loads(text, 0, NULL);
     assert_int_equal(json_array_size(json_object_get(object, "iterations")), 4);
     assert_int_equal(json_array_size(json_object_get(object, "imbalance")), 8);
     assert_int_equal(json_array_size(json_object_get(object, "facts")), 3);
     assert_close(number_at(json_object_get(object, "run"), "ms_per_iteration"), 24, 1e-9);
-    json_decref(object);
-    free(text);
 }
 
 RUNS_TEST(the_list_has_a_line_per_run) {
@@ -307,11 +293,8 @@ RUNS_TEST(the_list_has_a_line_per_run) {
                 "  1  2025-01-31 12:00  tiny   ep   text          2    24.00  complete\n"
                 "  2  2025-01-31 12:00  other  ep   text          2    24.00  complete\n");
     struct mp_report_selection selection = {.suite = "tiny"};
-    char *text = text_of(mp_report_runs, folder->store, &selection, MP_REPORT_JSON);
-    json_t *object = json_loads(text, 0, NULL);
+    AUTO(json) json_t *object = json_of(mp_report_runs, folder->store, &selection);
     assert_int_equal(json_array_size(json_object_get(object, "rows")), 1);
-    json_decref(object);
-    free(text);
 }
 
 /* Without a selection the latest invocation, with one that and no other. */
@@ -331,10 +314,10 @@ RUNS_TEST(selections_choose_the_invocation) {
                  {{.suite_run = "tiny-1"}, "tiny: tiny-1,"},
                  {{.run_id = 2}, "tiny: tiny-2,"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        AUTO(text)
         char *text = text_of(mp_report_speedup, folder->store, &cases[i].selection, MP_REPORT_TEXT);
         assert_ptr_equal(strstr(text, cases[i].starts), text);
         assert_ptr_equal(strstr(text, "tiny:") ? NULL : text, i == 0 ? text : NULL);
-        free(text);
     }
 }
 
@@ -377,11 +360,8 @@ RUNS_TEST(a_failed_job_has_no_numbers_and_a_reason) {
     static const report all[] = {mp_report_speedup, mp_report_stragglers, mp_report_phases,
                                  mp_report_runs};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        char *text = text_of(all[i], folder->store, NULL, MP_REPORT_JSON);
-        json_t *object = json_loads(text, 0, NULL);
+        AUTO(json) json_t *object = json_of(all[i], folder->store, NULL);
         assert_int_equal(json_array_size(json_object_get(object, "rows")), 1);
-        json_decref(object);
-        free(text);
     }
     FILE *out = fopen("/dev/null", "w");
     assert_works(mp_report_run(folder->store, 1, MP_REPORT_TEXT, out, &error));
@@ -435,7 +415,7 @@ static void add_field(struct runs_folder *folder, bool shares_cores) {
 /* Where room is short, what says least is left out; the yardstick's name never is. */
 RUNS_TEST(yardsticks_are_named_and_droppers_show_what_survives) {
     add_field(folder, false);
-    char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_TEXT);
+    AUTO(text) char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_TEXT);
     static const char expected[] =
         "tiny: skewed 0.70 on 4, gate gshard, 2 ranks, measured\n"
         "                   median    vs      min..max  vs bal-   final     loss  dropped\n"
@@ -456,7 +436,6 @@ RUNS_TEST(yardsticks_are_named_and_droppers_show_what_survives) {
         "cost takes time on every machine.\n";
     text[sizeof expected - 1] = '\0';
     assert_string_equal(text, expected);
-    free(text);
 }
 
 RUNS_TEST(every_table_says_unattainable) {
@@ -468,8 +447,8 @@ RUNS_TEST(every_table_says_unattainable) {
                                        "\n                              (unattainable)\n"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         assert_report(all[i], folder->store, NULL, says[i]);
-        char *text = text_of(all[i], folder->store, NULL, MP_REPORT_JSON);
-        json_t *object = json_loads(text, 0, NULL), *row;
+        AUTO(json) json_t *object = json_of(all[i], folder->store, NULL);
+        json_t *row;
         size_t at;
         json_array_foreach(json_object_get(object, "rows"), at, row) {
             bool yardstick =
@@ -478,10 +457,8 @@ RUNS_TEST(every_table_says_unattainable) {
             assert_non_null(marked);
             assert_int_equal(json_is_true(marked) || json_integer_value(marked) == 1, yardstick);
         }
-        json_decref(object);
-        free(text);
     }
-    char *text = NULL;
+    AUTO(text) char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
     assert_works(mp_report_run(folder->store, 4, MP_REPORT_TEXT, out, &error));
@@ -489,7 +466,6 @@ RUNS_TEST(every_table_says_unattainable) {
     assert_says(text, "system              free-balance (unattainable)\n");
     assert_says(text, "\nfree-balance (unattainable): expert takes ");
     assert_says(text, "\nfree-balance (unattainable): no rank makes the others ");
-    free(text);
 }
 
 /* Ranks that share cores: no ratio, and still what is dropped. */
@@ -507,13 +483,12 @@ RUNS_TEST(long_tables_go_without_sentences) {
         snprintf(name, sizeof name, "system%d", i);
         struct mp_store_run run = runs_description(name, "text");
         runs_add(folder, &run, &runs_ep);
-        char *text = text_of(mp_report_stragglers, folder->store, NULL, MP_REPORT_TEXT);
+        AUTO(text) char *text = text_of(mp_report_stragglers, folder->store, NULL, MP_REPORT_TEXT);
         assert_int_equal(strstr(text, "system0: no rank makes the others") != NULL, i < 5);
         assert_int_equal(
             strstr(text, "\n    moeperf report --stragglers --suite-run tiny-1 --db ") != NULL,
             i >= 5);
         assert_non_null(strstr(text, name));
-        free(text);
     }
 }
 
@@ -530,7 +505,7 @@ RUNS_TEST(tables_fit_80_columns_with_any_name) {
     static const report all[] = {mp_report_speedup, mp_report_stragglers, mp_report_phases,
                                  mp_report_runs};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        char *text = text_of(all[i], folder->store, NULL, MP_REPORT_TEXT);
+        AUTO(text) char *text = text_of(all[i], folder->store, NULL, MP_REPORT_TEXT);
         for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
             size_t width = 0;
             for (const char *at = line; *at; at++) {
@@ -540,12 +515,7 @@ RUNS_TEST(tables_fit_80_columns_with_any_name) {
             if (width > 80 && strchr(line, ' '))
                 fail_msg("%zu columns: %s", width, line);
         }
-        free(text);
-        text = text_of(all[i], folder->store, NULL, MP_REPORT_JSON);
-        json_t *object = json_loads(text, 0, NULL);
-        assert_non_null(object);
-        json_decref(object);
-        free(text);
+        json_decref(json_of(all[i], folder->store, NULL));
     }
 }
 

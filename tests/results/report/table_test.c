@@ -6,6 +6,7 @@
 
 #include "results/report/command.h"
 #include "tests/errors.h"
+#include "tests/results/ends.h"
 
 /* A terminal of so many columns; its other end is *read_end.  NULL: there is none to be had. */
 static FILE *open_terminal(int columns, int *read_end) {
@@ -70,7 +71,7 @@ TEST(a_remark_takes_the_rest_of_the_row) {
         "next   refused: there is more to be said of it than a column of numbers has room\n"
         "       for, so that it goes on?below\n"
         "last   2.5    -\n";
-    struct table table;
+    AUTO(table) struct table table;
     char text[512] = "";
     FILE *file = tmpfile();
     table_init(&table, columns, 3);
@@ -90,7 +91,6 @@ TEST(a_remark_takes_the_rest_of_the_row) {
     text[fread(text, 1, sizeof text - 1, file)] = '\0';
     assert_string_equal(text, expected);
     fclose(file);
-    table_free(&table);
 }
 
 static const char *printed(bool drops_empty, int columns) {
@@ -144,7 +144,7 @@ TEST(cells_break_only_where_room_is_short) {
 static void assert_goes_on(const char *const headers[], int numbers, const char *expected) {
     struct table_column columns[8] = {{"name", .kind = TABLE_LEFT}};
     char text[1024] = "";
-    struct table table;
+    AUTO(table) struct table table;
     FILE *file = tmpfile();
     for (int c = 1; c <= numbers; c++)
         columns[c] = (struct table_column){headers[c - 1], .kind = TABLE_RIGHT};
@@ -159,7 +159,6 @@ static void assert_goes_on(const char *const headers[], int numbers, const char 
     assert_true(fread(text, 1, sizeof text - 1, file) > 0);
     assert_string_equal(text, expected);
     fclose(file);
-    table_free(&table);
 }
 
 /* Three fill a line of 80, the next two would be 81; of 66 the name gives way by one, and what is

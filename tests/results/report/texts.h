@@ -22,11 +22,19 @@ static inline char *text_of(report print, struct mp_store *store,
     return text;
 }
 
+/* The report as an object, to be released. */
+static inline json_t *json_of(report print, struct mp_store *store,
+                              const struct mp_report_selection *selection) {
+    AUTO(text) char *text = text_of(print, store, selection, MP_REPORT_JSON);
+    json_t *object = json_loads(text, 0, NULL);
+    assert_non_null(object);
+    return object;
+}
+
 static inline void assert_text(report print, struct mp_store *store,
                                const struct mp_report_selection *selection, const char *expected) {
-    char *text = text_of(print, store, selection, MP_REPORT_TEXT);
+    AUTO(text) char *text = text_of(print, store, selection, MP_REPORT_TEXT);
     assert_string_equal(text, expected);
-    free(text);
 }
 
 static inline void assert_says(const char *text, const char *words) {
@@ -42,13 +50,12 @@ static inline void assert_says(const char *text, const char *words) {
 static inline void report_says(report print, struct mp_store *store,
                                const struct mp_report_selection *selection,
                                const char *const texts[]) {
-    char *text = text_of(print, store, selection, MP_REPORT_TEXT);
+    AUTO(text) char *text = text_of(print, store, selection, MP_REPORT_TEXT);
     for (; *texts; texts++) {
         bool lacks = **texts == *LACKS;
         if (!strstr(text, *texts + lacks) != lacks)
             fail_msg("'%s' is %s in\n%s", *texts + lacks, lacks ? "" : "not", text);
     }
-    free(text);
 }
 
 static inline double number_at(json_t *row, const char *key) {

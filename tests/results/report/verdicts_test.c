@@ -26,21 +26,18 @@ RUNS_TEST(a_busy_machine_is_said_first) {
         run.shares_cores = cases[i].shares_cores;
         runs_add(folder, &ep, &quiet);
         runs_add(folder, &fssdp, &run);
-        char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_TEXT);
+        AUTO(text) char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_TEXT);
         assert_int_equal(strstr(text, "The machine was busy: for up to 62 % of the time (fssdp)") ==
                              text,
                          cases[i].said);
         if (cases[i].said)
             assert_says(text, "runs.\n\ntiny: text");
         assert_int_equal(strstr(text, "x as fast") != NULL, cases[i].praised);
-        free(text);
-        text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_JSON);
-        json_t *object = json_loads(text, 0, NULL), *rows = json_object_get(object, "rows");
+        AUTO(json) json_t *object = json_of(mp_report_speedup, folder->store, NULL);
+        json_t *rows = json_object_get(object, "rows");
         assert_close(number_at(json_array_get(rows, 0), "processor_taken"), cases[i].taken / 2,
                      1e-9);
         assert_close(number_at(json_array_get(rows, 1), "processor_taken"), cases[i].taken, 1e-9);
-        json_decref(object);
-        free(text);
     }
 }
 
@@ -65,14 +62,11 @@ RUNS_TEST(ratios_come_with_their_rounds) {
                 "fssdp trains 1.25 x as fast as EP (median of 2 rounds' ratios, 0.50 to 2.00).\n"
                 "Ratios are medians of the rounds' own, not ratios of the medians beside them;\n"
                 "over the rounds: fssdp 0.50 to 2.00.\n");
-    char *text = text_of(mp_report_speedup, folder->store, NULL, MP_REPORT_JSON);
-    json_t *object = json_loads(text, 0, NULL);
+    AUTO(json) json_t *object = json_of(mp_report_speedup, folder->store, NULL);
     json_t *row = json_array_get(json_object_get(object, "rows"), 1);
     assert_close(number_at(row, "speedup_vs_ep"), 1.25, 1e-9);
     assert_close(number_at(row, "speedup_vs_ep_min"), 0.5, 1e-9);
     assert_close(number_at(row, "speedup_vs_ep_max"), 2, 1e-9);
-    json_decref(object);
-    free(text);
 }
 
 /* Ten iterations of 3 ms.  The exchange of rank 0 takes 1 ms longer than rank 1's, and 800 ms in
@@ -133,17 +127,14 @@ RUNS_TEST(one_host_has_no_network) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct mp_report_selection selection = {.run_id = (int64_t)i + 1};
         add_exchanges(folder, cases[i].host, cases[i].taken);
-        char *text =
-            text_of(mp_report_stragglers_in_full, folder->store, &selection, MP_REPORT_JSON);
-        json_t *object = json_loads(text, 0, NULL);
+        AUTO(json)
+        json_t *object = json_of(mp_report_stragglers_in_full, folder->store, &selection);
         json_t *row = json_array_get(json_object_get(object, "rows"), 0);
         row = json_object_get(json_object_get(row, "analysis"), "findings");
         row = json_array_get(row, 0);
         assert_string_equal(json_string_value(json_object_get(row, "cause")), "slow link");
         assert_says(json_string_value(json_object_get(row, "advice")), cases[i].says);
         assert_null(strstr(json_string_value(json_object_get(row, "advice")), cases[i].says_not));
-        json_decref(object);
-        free(text);
     }
 }
 

@@ -25,12 +25,11 @@ static char *contents(const char *path, size_t *size) {
 
 static void copy_file(const char *from, const char *to) {
     size_t size;
-    char *bytes = contents(from, &size);
+    AUTO(text) char *bytes = contents(from, &size);
     FILE *file = fopen(to, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(bytes, 1, size, file), size);
     assert_int_equal(fclose(file), 0);
-    free(bytes);
 }
 
 /* Both ways of opening refuse with the code and a sentence that holds both texts, and leave every
@@ -38,7 +37,7 @@ static void copy_file(const char *from, const char *to) {
 static void assert_refused(struct runs_folder *folder, int code, const char *says,
                            const char *says_too) {
     size_t before_size, after_size;
-    char *before = contents(folder->database, &before_size);
+    AUTO(text) char *before = contents(folder->database, &before_size);
     for (int read_only = 0; read_only < 2; read_only++) {
         struct mp_error error = {0};
         struct mp_store *store = NULL;
@@ -51,11 +50,9 @@ static void assert_refused(struct runs_folder *folder, int code, const char *say
         if (!strstr(error.text, says) || !strstr(error.text, says_too))
             fail_msg("'%s' lacks '%s' or '%s'", error.text, says, says_too);
     }
-    char *after = contents(folder->database, &after_size);
+    AUTO(text) char *after = contents(folder->database, &after_size);
     assert_int_equal(after_size, before_size);
     assert_memory_equal(after, before, before_size);
-    free(before);
-    free(after);
 }
 
 RUNS_TEST(a_newer_schema_is_refused_by_name) {
@@ -82,7 +79,7 @@ RUNS_TEST(runs_of_version_2_stay) {
     struct mp_store_run run = runs_description("ep", "text");
     static const char all_sql[] = "SELECT run.*, (SELECT count(*) FROM v_span) FROM run";
     runs_add(folder, &run, &runs_ep);
-    char *before = strdup(runs_query(folder->store, all_sql));
+    AUTO(text) char *before = strdup(runs_query(folder->store, all_sql));
     allow_no_refusals(folder, 2);
     assert_works(mp_store_open_read_only(folder->database, &folder->store, &error));
     assert_rows(folder->store, all_sql, before);
@@ -104,7 +101,6 @@ RUNS_TEST(runs_of_version_2_stay) {
     run.status = "reused";
     assert_fails(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error), MP_EINVAL,
                  "complete, failed, interrupted, timeout or refused, not");
-    free(before);
 }
 
 RUNS_TEST(an_older_schema_is_brought_up_to_date) {
@@ -215,7 +211,7 @@ RUNS_TEST(older_views_are_hidden_from_a_reader) {
     runs_add(folder, &run, &runs_ep);
     make_views_older(folder);
     size_t before_size, after_size;
-    char *before = contents(folder->database, &before_size);
+    AUTO(text) char *before = contents(folder->database, &before_size);
 
     assert_works(mp_store_open_read_only(folder->database, &store, &error));
     assert_rows(store, newer_columns_sql, "1|4");
@@ -223,11 +219,9 @@ RUNS_TEST(older_views_are_hidden_from_a_reader) {
     assert_rows(store, "SELECT name FROM temp.sqlite_schema ORDER BY name", "v_fact\nv_speedup");
     mp_store_close(store);
 
-    char *after = contents(folder->database, &after_size);
+    AUTO(text) char *after = contents(folder->database, &after_size);
     assert_int_equal(after_size, before_size);
     assert_memory_equal(after, before, before_size);
-    free(before);
-    free(after);
 }
 
 RUNS_TEST(older_views_are_renewed_and_no_others) {
@@ -243,17 +237,16 @@ RUNS_TEST(older_views_are_renewed_and_no_others) {
     assert_rows(folder->store, "SELECT count(*) FROM v_span", "58");
     free(wanted);
 
-    char *schema = strdup(runs_query(folder->store, "PRAGMA schema_version"));
+    AUTO(text) char *schema = strdup(runs_query(folder->store, "PRAGMA schema_version"));
     close_store(folder);
     assert_works(mp_store_open(folder->database, &folder->store, &error));
     assert_rows(folder->store, "PRAGMA schema_version", schema);
-    free(schema);
 }
 
 RUNS_TEST(views_that_cannot_be_renewed_stay_whole) {
     make_views_older(folder);
     assert_works(mp_store_open_read_only(folder->database, &folder->store, &error));
-    char *before = strdup(runs_query(folder->store, views_sql));
+    AUTO(text) char *before = strdup(runs_query(folder->store, views_sql));
     close_store(folder);
 
     sqlite3 *other = NULL;
@@ -268,7 +261,6 @@ RUNS_TEST(views_that_cannot_be_renewed_stay_whole) {
 
     assert_works(mp_store_open_read_only(folder->database, &folder->store, &error));
     assert_rows(folder->store, views_sql, before);
-    free(before);
 }
 
 /* A folder and a file in it that may only be read; root gives up its rights for the while. */
@@ -333,7 +325,7 @@ RUNS_TEST(runs_that_only_a_log_has_are_not_left_out) {
     snprintf(copied, sizeof copied, "%s/copied.db", folder->path);
 
     lose_permission(folder, copied, true);
-    struct mp_store *store = NULL;
+    AUTO(store) struct mp_store *store = NULL;
     int code = mp_store_open_read_only(copied, &store, &error);
     mp_store_close(store);
     lose_permission(folder, copied, false);
@@ -343,7 +335,6 @@ RUNS_TEST(runs_that_only_a_log_has_are_not_left_out) {
     error = (struct mp_error){0};
     runs_ok(mp_store_open_read_only(copied, &store, &error), &error);
     assert_rows(store, "SELECT count(*) FROM v_span", "58");
-    mp_store_close(store);
 }
 
 RUNS_TEST(a_full_disk_leaves_the_database_as_it_was) {
@@ -582,7 +573,7 @@ RUNS_TEST(a_rank_says_itself_how_it_ended) {
 /* Moves a recording to another host, whose monotonic clock is ahead. */
 static void move_to_another_host(const char *path, int64_t ahead_ns) {
     size_t size;
-    char *bytes = contents(path, &size);
+    AUTO(text) char *bytes = contents(path, &size);
     struct spool_head *head = (void *)bytes;
     struct spool_header_payload *header = (void *)(bytes + sizeof *head);
     snprintf(header->host, sizeof header->host, "elsewhere");
@@ -591,7 +582,6 @@ static void move_to_another_host(const char *path, int64_t ahead_ns) {
     FILE *file = fopen(path, "wb");
     assert_int_equal(fwrite(bytes, 1, size, file), size);
     fclose(file);
-    free(bytes);
 }
 
 /* Without clock samples another host goes by its wall clock, which is too coarse to subtract: an

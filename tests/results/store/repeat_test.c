@@ -131,7 +131,7 @@ struct recorded {
 /* Below: a process of its own, which opens the database for itself. */
 static void add_all(void *context, int steps) {
     struct recorded *recorded = context;
-    struct mp_store *store = NULL;
+    AUTO(store) struct mp_store *store = NULL;
     if (mp_store_open(recorded->database, &store, NULL))
         _exit(1);
     for (int i = 0; i < RUNS; i++) {
@@ -140,7 +140,6 @@ static void add_all(void *context, int steps) {
             _exit(1);
         finished(steps);
     }
-    mp_store_close(store);
 }
 
 static void read_all(void *context, int steps) {
