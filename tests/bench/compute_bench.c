@@ -2,37 +2,40 @@
  *
  * Everything runs on one thread in this one process and takes turns, so that a busy machine
  * disturbs all alike; figures are medians over the turns. */
+#include "tests/bench/compute_bench.h"
+
 #include <dnnl.h>
-#include <stdbool.h>
 #include <string.h>
 
-#include "tests/bench/bench.h"
-#include "tests/bench/compute_bench.h"
+#include "reference/base/median.h"
 
 enum { EXPERTS = 64, ROUTES = 8192, LARGE = 2048, WIDEST = 2048 };
 
-enum step {
-    STEP_FORWARD_IN, /* tokens to expert width */
-    STEP_GELU,
-    STEP_FORWARD_OUT,
-    STEP_OUT_WEIGHT_GRADIENT,
-    STEP_OUT_INPUT_GRADIENT,
-    STEP_GELU_BACKWARD,
-    STEP_IN_WEIGHT_GRADIENT,
-    STEP_IN_INPUT_GRADIENT,
-    STEPS
+/* Arrays of routes, the last ones of the experts' width; and matrices of every expert. */
+enum { X, Y, DY, DX, HIDDEN, ACTIVE, DHIDDEN, ARRAYS };
+enum { IN, OUT, IN_GRADIENT, OUT_GRADIENT, MATRICES, NONE };
+
+static const struct step {
+    const char *name; /* the figure's: a rate, of GELU a time */
+    enum mp_grouped_gemm kind;
+    int in, matrix, out;
+} steps[] = {
+    {"forward_in_gflop_per_s", MP_GROUPED_FORWARD, X, IN, HIDDEN},
+    {"gelu_ms", 0, HIDDEN, NONE, ACTIVE},
+    {"forward_out_gflop_per_s", MP_GROUPED_FORWARD, ACTIVE, OUT, Y},
+    {"out_weight_gradient_gflop_per_s", MP_GROUPED_WEIGHT_GRADIENT, ACTIVE, OUT_GRADIENT, DY},
+    {"out_input_gradient_gflop_per_s", MP_GROUPED_INPUT_GRADIENT, DHIDDEN, OUT, DY},
+    {"gelu_backward_ms", 0, HIDDEN, NONE, DHIDDEN},
+    {"in_weight_gradient_gflop_per_s", MP_GROUPED_WEIGHT_GRADIENT, X, IN_GRADIENT, DHIDDEN},
+    {"in_input_gradient_gflop_per_s", MP_GROUPED_INPUT_GRADIENT, DX, IN, DHIDDEN},
 };
-static const char *const step_names[STEPS] = {
-    "forward_in",         "gelu",          "forward_out",        "out_weight_gradient",
-    "out_input_gradient", "gelu_backward", "in_weight_gradient", "in_input_gradient",
-};
+enum { STEPS = sizeof steps / sizeof *steps };
 
 struct network {
     int width, expert_width;
     int rows[EXPERTS]; /* routes of each expert */
-    void *in_weight[EXPERTS], *out_weight[EXPERTS];
-    void *in_gradient[EXPERTS], *out_gradient[EXPERTS];
-    float *x, *hidden, *active, *y, *dy, *dhidden, *dx;
+    float *array[ARRAYS];
+    void *matrix[MATRICES][EXPERTS];
     double seconds[COMPUTE_MOST_REPEATS];
     double step_seconds[STEPS][COMPUTE_MOST_REPEATS];
 };
@@ -62,82 +65,50 @@ static void skew_rows(int rows[EXPERTS]) {
 }
 
 static void destroy_network(struct mp_device *device, struct network *n) {
-    float *arrays[] = {n->x, n->hidden, n->active, n->y, n->dy, n->dhidden, n->dx};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        device->operations->release(device, arrays[i]);
-    for (int e = 0; e < EXPERTS; e++) {
-        device->operations->release(device, n->in_weight[e]);
-        device->operations->release(device, n->out_weight[e]);
-        device->operations->release(device, n->in_gradient[e]);
-        device->operations->release(device, n->out_gradient[e]);
-    }
+    for (int i = 0; i < ARRAYS; i++)
+        device->operations->release(device, n->array[i]);
+    for (int i = 0; i < MATRICES * EXPERTS; i++)
+        device->operations->release(device, n->matrix[i / EXPERTS][i % EXPERTS]);
+}
+
+static int width_of(const struct network *n, int array) {
+    return array < HIDDEN ? n->width : n->expert_width;
 }
 
 static int create_network(struct mp_device *device, struct network *n, struct mp_error *error) {
-    size_t weight = (size_t)n->width * (size_t)n->expert_width;
-    size_t narrow = (size_t)ROUTES * (size_t)n->width;
-    size_t wide = (size_t)ROUTES * (size_t)n->expert_width;
-    float **arrays[] = {&n->x, &n->y, &n->dy, &n->dx, &n->hidden, &n->active, &n->dhidden};
+    size_t count = (size_t)n->width * (size_t)n->expert_width;
     bool complete = true;
     skew_rows(n->rows);
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
-        *arrays[i] = compute_random_floats(device, i < 4 ? narrow : wide);
-        complete = complete && *arrays[i];
+    for (int i = 0; i < ARRAYS; i++) {
+        n->array[i] = compute_random_floats(device, (size_t)ROUTES * (size_t)width_of(n, i));
+        complete = complete && n->array[i];
     }
-    for (int e = 0; e < EXPERTS; e++) {
-        n->in_weight[e] = compute_random_floats(device, weight);
-        n->out_weight[e] = compute_random_floats(device, weight);
-        n->in_gradient[e] = compute_random_floats(device, weight);
-        n->out_gradient[e] = compute_random_floats(device, weight);
-        complete = complete && n->in_weight[e] && n->out_weight[e] && n->in_gradient[e] &&
-                   n->out_gradient[e];
+    for (int i = 0; i < MATRICES * EXPERTS; i++) {
+        void *matrix = n->matrix[i / EXPERTS][i % EXPERTS] = compute_random_floats(device, count);
+        complete = complete && matrix;
     }
     return complete ? MP_OK
                     : mp_fail(error, MP_ENOMEM, "compute: no memory for %d experts of %d x %d",
                               EXPERTS, n->width, n->expert_width);
 }
 
-static void run_step(struct mp_device *device, struct network *n, enum step step) {
+static void run_step(struct mp_device *device, struct network *n, const struct step *step) {
     const struct mp_device_operations *o = device->operations;
     size_t wide = (size_t)ROUTES * (size_t)n->expert_width;
-    int width = n->width, expert_width = n->expert_width;
-    switch (step) {
-    case STEP_FORWARD_IN:
-        o->grouped_gemm(device, NULL, MP_GROUPED_FORWARD, EXPERTS, n->rows, width, expert_width,
-                        n->x, n->in_weight, n->hidden, false);
-        break;
-    case STEP_GELU:
-        o->gelu_forward(device, NULL, wide, n->hidden, n->active);
-        break;
-    case STEP_FORWARD_OUT:
-        o->grouped_gemm(device, NULL, MP_GROUPED_FORWARD, EXPERTS, n->rows, expert_width, width,
-                        n->active, n->out_weight, n->y, false);
-        break;
-    case STEP_OUT_WEIGHT_GRADIENT:
-        o->grouped_gemm(device, NULL, MP_GROUPED_WEIGHT_GRADIENT, EXPERTS, n->rows, expert_width,
-                        width, n->active, n->out_gradient, n->dy, false);
-        break;
-    case STEP_OUT_INPUT_GRADIENT:
-        o->grouped_gemm(device, NULL, MP_GROUPED_INPUT_GRADIENT, EXPERTS, n->rows, expert_width,
-                        width, n->dhidden, n->out_weight, n->dy, false);
-        break;
-    case STEP_GELU_BACKWARD:
-        o->gelu_backward(device, NULL, wide, n->hidden, n->dhidden, n->dhidden, NULL);
-        break;
-    case STEP_IN_WEIGHT_GRADIENT:
-        o->grouped_gemm(device, NULL, MP_GROUPED_WEIGHT_GRADIENT, EXPERTS, n->rows, width,
-                        expert_width, n->x, n->in_gradient, n->dhidden, false);
-        break;
-    default:
-        o->grouped_gemm(device, NULL, MP_GROUPED_INPUT_GRADIENT, EXPERTS, n->rows, width,
-                        expert_width, n->dx, n->in_weight, n->dhidden, false);
-    }
+    float *in = n->array[step->in], *out = n->array[step->out];
+    if (step->matrix != NONE)
+        o->grouped_gemm(device, NULL, step->kind, EXPERTS, n->rows, width_of(n, step->in),
+                        width_of(n, step->out), in, n->matrix[step->matrix], out, false);
+    else if (step->out == ACTIVE)
+        o->gelu_forward(device, NULL, wide, in, out);
+    else
+        o->gelu_backward(device, NULL, wide, in, out, out, NULL);
 }
 
 static void time_network(struct mp_device *device, struct network *n, int turn) {
     double begin = compute_seconds(), start = begin;
     for (int step = 0; step < STEPS; step++) {
-        run_step(device, n, step);
+        run_step(device, n, &steps[step]);
         double end = compute_seconds();
         n->step_seconds[step][turn] = end - start;
         start = end;
@@ -158,30 +129,48 @@ static int time_large_product(float *const operand[3], double *seconds, struct m
 
 static json_t *report_network(struct network *n, int repeats, double large_rate) {
     double products = 2.0 * ROUTES * n->width * n->expert_width; /* of one of the six */
-    double seconds = mp_bench_median(n->seconds, repeats);
+    double seconds = mp_median_of(n->seconds, repeats);
     double rate = 6 * products / seconds;
-    json_t *steps = json_object();
-    for (int step = 0; step < STEPS; step++) {
-        double step_seconds = mp_bench_median(n->step_seconds[step], repeats);
-        char name[64];
-        bool is_gelu = step == STEP_GELU || step == STEP_GELU_BACKWARD;
-        snprintf(name, sizeof name, "%s_%s", step_names[step], is_gelu ? "ms" : "gflop_per_s");
-        json_object_set_new(
-            steps, name, json_real(is_gelu ? 1e3 * step_seconds : 1e-9 * products / step_seconds));
-    }
     json_t *report =
         json_pack("{s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f}", "width", n->width, "expert_width",
                   n->expert_width, "experts", EXPERTS, "routes", ROUTES, "max_over_mean_routes",
                   (double)n->rows[0] * EXPERTS / ROUTES, "ms", 1e3 * seconds, "gflop_per_s",
                   1e-9 * rate, "share_of_large_gemm", rate / large_rate);
-    json_object_update(report, steps);
-    json_decref(steps);
+    for (int step = 0; step < STEPS; step++) {
+        double taken = mp_median_of(n->step_seconds[step], repeats);
+        json_object_set_new(
+            report, steps[step].name,
+            json_real(steps[step].matrix == NONE ? 1e3 * taken : 1e-9 * products / taken));
+    }
     return report;
 }
 
-static int measure(struct mp_device *device, struct network networks[2], int repeats,
-                   json_t *result, struct mp_error *error) {
+static int measure(struct mp_device *device, struct network networks[2], float *const operand[3],
+                   int repeats, json_t *result, struct mp_error *error) {
     static double large_seconds[COMPUTE_MOST_REPEATS];
+    for (int i = 0; i < 2; i++)
+        MP_TRY(create_network(device, &networks[i], error));
+    /* Turn -1 warms up: code generation, first touches; its times are overwritten by turn 0. */
+    for (int turn = -1; turn < repeats; turn++) {
+        int at = turn < 0 ? 0 : turn;
+        MP_TRY(time_large_product(operand, &large_seconds[at], error));
+        for (int i = 0; i < 2; i++)
+            time_network(device, &networks[i], at);
+    }
+    MP_TRY(mp_device_check(device, error));
+    double rate = 2.0 * LARGE * LARGE * LARGE / mp_median_of(large_seconds, repeats);
+    return mp_bench_add(result,
+                        json_pack("{s:f, s:o, s:o}", "large_gemm_gflop_per_s", 1e-9 * rate,
+                                  "expert_ffn", report_network(&networks[0], repeats, rate),
+                                  "expert_ffn_narrow", report_network(&networks[1], repeats, rate)),
+                        error);
+}
+
+/* Arithmetic, whose memory is given back before the other half takes its own. */
+static int measure_products(struct mp_device *device, int repeats, json_t *result,
+                            struct mp_error *error) {
+    static struct network networks[2] = {{.width = 512, .expert_width = 2048},
+                                         {.width = 128, .expert_width = 512}};
     float *operand[3];
     int code = MP_OK;
     for (int i = 0; i < 3; i++) {
@@ -189,59 +178,36 @@ static int measure(struct mp_device *device, struct network networks[2], int rep
         if (!operand[i])
             code = mp_fail(error, MP_ENOMEM, "compute: no memory for the large product");
     }
-    for (int i = 0; i < 2 && !code; i++)
-        code = create_network(device, &networks[i], error);
-    /* Turn -1 warms up: code generation, first touches; its times are overwritten by turn 0. */
-    for (int turn = -1; turn < repeats && !code; turn++) {
-        code = time_large_product(operand, &large_seconds[turn < 0 ? 0 : turn], error);
-        for (int i = 0; i < 2 && !code; i++)
-            time_network(device, &networks[i], turn < 0 ? 0 : turn);
-    }
+    if (!code)
+        code = measure(device, networks, operand, repeats, result, error);
     for (int i = 0; i < 3; i++)
         device->operations->release(device, operand[i]);
-    if (!code)
-        code = mp_device_check(device, error);
-    if (!code) {
-        double rate = 2.0 * LARGE * LARGE * LARGE / mp_bench_median(large_seconds, repeats);
-        json_object_set_new(result, "large_gemm_gflop_per_s", json_real(1e-9 * rate));
-        for (int i = 0; i < 2; i++)
-            json_object_set_new(result, i ? "expert_ffn_narrow" : "expert_ffn",
-                                report_network(&networks[i], repeats, rate));
-    }
     for (int i = 0; i < 2; i++)
         destroy_network(device, &networks[i]);
     return code;
 }
 
-static int run(int argc, char **argv, json_t *result, struct mp_error *error) {
-    static struct network networks[2];
-    long repeats = 7;
-    const struct mp_bench_option options[] = {
-        {"repeats", &repeats, 1, COMPUTE_MOST_REPEATS},
-        {0},
-    };
-    int code = mp_bench_options(argc, argv, options, error);
-    if (code)
-        return code;
+struct compute_options {
+    int repeats;
+};
+static const struct mp_option compute_options[] = {
+    MP_BENCH_NUMBER(struct compute_options, "repeats", repeats, "7", 1, COMPUTE_MOST_REPEATS,
+                    "turns of which the median is shown"),
+    {0},
+};
 
+static int run(const void *given, json_t *result, struct mp_error *error) {
+    const int repeats = ((const struct compute_options *)given)->repeats;
     const struct mp_device_limits limits = {
         .attention = {1, 1, 1, 1}, .experts = EXPERTS, .width = WIDEST, .tokens = ROUTES};
     struct mp_device *device = NULL;
-    code = mp_device_cpu_create(1, &limits, &device, error);
-    if (code)
-        return code;
     char description[64];
+    MP_TRY(mp_device_cpu_create(1, &limits, &device, error));
     mp_device_describe(device, description, sizeof description);
     json_object_set_new(result, "device", json_string(description));
-
-    memset(networks, 0, sizeof networks);
-    networks[0].width = 512;
-    networks[0].expert_width = 2048;
-    networks[1].width = 128;
-    networks[1].expert_width = 512;
-    code = measure(device, networks, (int)repeats, result, error);
+    int code = measure_products(device, repeats, result, error);
     if (!code)
-        code = compute_measure_memory(device, (int)repeats, result, error);
+        code = compute_measure_memory(device, repeats, result, error);
     mp_device_destroy(device);
     return code;
 }
@@ -249,7 +215,8 @@ static int run(int argc, char **argv, json_t *result, struct mp_error *error) {
 const struct mp_bench mp_bench_compute = {
     .name = "compute",
     .help = "expert FFN beside one large matrix product, moved bytes beside a copy; one thread\n"
-            "  --repeats N  turns of which the median is shown, 7 unless given\n"
-            "  Times are this thread's CPU time.  Needs 1.5 GB of memory.\n",
+            "Times are this thread's CPU time.  Needs 1.5 GB of memory.",
+    .options = compute_options,
+    .options_size = sizeof(struct compute_options),
     .run = run,
 };

@@ -3,8 +3,7 @@
 #ifndef MOEPERF_TESTS_BENCH_COMPUTE_BENCH_H
 #define MOEPERF_TESTS_BENCH_COMPUTE_BENCH_H
 
-#include <time.h>
-
+#include "profiler/record/record.h"
 #include "reference/device/device.h"
 #include "tests/bench/bench.h"
 
@@ -12,9 +11,7 @@ enum { COMPUTE_MOST_REPEATS = 1000 };
 
 /* Seconds this thread has computed: with one thread, what other programs take does not count. */
 static inline double compute_seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    return 1e-9 * (double)mp_clock_thread_cpu_ns();
 }
 
 /* Numbers in -1 .. 1; NULL when there is no memory. */

@@ -2,16 +2,18 @@
  * read and write, each once, over the time they take. */
 #include <string.h>
 
+#include "reference/base/median.h"
 #include "tests/bench/compute_bench.h"
 
-enum { ROWS = 8192, WIDTH = 512, TOP_K = 2, ELEMENTS = ROWS * WIDTH, BUFFERS = 7 };
+enum { ROWS = 8192, WIDTH = 512, TOP_K = 2, ELEMENTS = ROWS * WIDTH };
+enum { LARGE = 7, COLUMNS = 2, LINES = 4, FLOATS = LARGE + COLUMNS + LINES + 2 };
 
 struct buffers {
-    float *large[BUFFERS]; /* [ROWS][WIDTH] each */
-    float *column[2];      /* [ROWS] */
-    float *line[4];        /* [WIDTH] */
-    int32_t *index;        /* [ROWS] a permutation */
-    float *from, *to;      /* for the copy: as large as the most bytes of an operation */
+    float *large[LARGE];    /* [ROWS][WIDTH] each */
+    float *column[COLUMNS]; /* [ROWS] */
+    float *line[LINES];     /* [WIDTH] */
+    float *from, *to;       /* for the copy: as large as the most bytes of an operation */
+    int32_t *index;         /* [ROWS] a permutation */
 };
 
 static void norm_forward(struct mp_device *d, const struct buffers *b) {
@@ -74,35 +76,37 @@ static const struct operation {
 };
 enum { OPERATIONS = sizeof operations / sizeof *operations };
 
+/* Where all floats are, and how many of each. */
+static void list_floats(struct buffers *b, float **array[FLOATS], size_t count[FLOATS]) {
+    int n = 0;
+    for (int i = 0; i < LARGE; i++, n++) {
+        array[n] = &b->large[i];
+        count[n] = ELEMENTS;
+    }
+    for (int i = 0; i < COLUMNS; i++, n++) {
+        array[n] = &b->column[i];
+        count[n] = ROWS;
+    }
+    for (int i = 0; i < LINES; i++, n++) {
+        array[n] = &b->line[i];
+        count[n] = WIDTH;
+    }
+    array[n] = &b->from;
+    array[n + 1] = &b->to;
+    count[n] = count[n + 1] = (size_t)ELEMENTS * 7 / 2;
+}
+
 static int create_buffers(struct mp_device *device, struct buffers *b, struct mp_error *error) {
-    const size_t half_of_most = (size_t)ELEMENTS * 7 / 2;
-    struct {
-        float **array;
-        size_t count;
-    } wanted[BUFFERS + 8];
-    size_t n = 0, made = 0;
-    for (int i = 0; i < BUFFERS; i++, n++) {
-        wanted[n].array = &b->large[i];
-        wanted[n].count = ELEMENTS;
-    }
-    for (int i = 0; i < 2; i++, n++) {
-        wanted[n].array = &b->column[i];
-        wanted[n].count = ROWS;
-    }
-    for (int i = 0; i < 4; i++, n++) {
-        wanted[n].array = &b->line[i];
-        wanted[n].count = WIDTH;
-    }
-    for (int i = 0; i < 2; i++, n++) {
-        wanted[n].array = i ? &b->to : &b->from;
-        wanted[n].count = half_of_most;
-    }
-    for (size_t i = 0; i < n; i++) {
-        *wanted[i].array = compute_random_floats(device, wanted[i].count);
-        made += *wanted[i].array != NULL;
+    float **array[FLOATS];
+    size_t count[FLOATS];
+    bool complete = true;
+    list_floats(b, array, count);
+    for (int i = 0; i < FLOATS; i++) {
+        *array[i] = compute_random_floats(device, count[i]);
+        complete = complete && *array[i];
     }
     b->index = device->operations->allocate(device, ROWS * sizeof *b->index);
-    if (made < n || !b->index)
+    if (!complete || !b->index)
         return mp_fail(error, MP_ENOMEM, "compute: no memory for the moved arrays");
     /* As tokens are sorted by expert: one group after another, each in token order. */
     for (uint32_t group = 0, row = 0; group < 64; group++) {
@@ -117,15 +121,12 @@ static int create_buffers(struct mp_device *device, struct buffers *b, struct mp
 }
 
 static void destroy_buffers(struct mp_device *device, struct buffers *b) {
-    for (int i = 0; i < BUFFERS; i++)
-        device->operations->release(device, b->large[i]);
-    for (int i = 0; i < 2; i++)
-        device->operations->release(device, b->column[i]);
-    for (int i = 0; i < 4; i++)
-        device->operations->release(device, b->line[i]);
+    float **array[FLOATS];
+    size_t count[FLOATS];
+    list_floats(b, array, count);
+    for (int i = 0; i < FLOATS; i++)
+        device->operations->release(device, *array[i]);
     device->operations->release(device, b->index);
-    device->operations->release(device, b->from);
-    device->operations->release(device, b->to);
 }
 
 int compute_measure_memory(struct mp_device *device, int repeats, json_t *result,
@@ -146,20 +147,19 @@ int compute_measure_memory(struct mp_device *device, int repeats, json_t *result
         }
     }
     destroy_buffers(device, &buffers);
-    if (code)
-        return code;
-
     json_t *table = json_array();
-    for (int i = 0; i < OPERATIONS; i++) {
+    for (int i = 0; i < OPERATIONS && !code; i++) {
         double gigabytes = 1e-9 * operations[i].passes * ELEMENTS * sizeof(float);
-        double taken = mp_bench_median(seconds[i], repeats);
-        double floor = mp_bench_median(copy_seconds[i], repeats);
-        json_array_append_new(table,
-                              json_pack("{s:s, s:f, s:f, s:f}", "operation", operations[i].name,
-                                        "gb_per_s", gigabytes / taken, "copy_gb_per_s",
-                                        gigabytes / floor, "time_over_copy", taken / floor));
+        double taken = mp_median_of(seconds[i], repeats);
+        double floor = mp_median_of(copy_seconds[i], repeats);
+        code = mp_bench_add_row(table,
+                                json_pack("{s:s, s:f, s:f, s:f}", "operation", operations[i].name,
+                                          "gb_per_s", gigabytes / taken, "copy_gb_per_s",
+                                          gigabytes / floor, "time_over_copy", taken / floor),
+                                error);
     }
-    return json_object_set_new(result, "memory", table)
-               ? mp_fail(error, MP_ENOMEM, "compute: no memory for the result")
-               : mp_device_check(device, error);
+    if (!code)
+        code = mp_device_check(device, error);
+    int added = mp_bench_add(result, json_pack("{s:o}", "memory", table), error);
+    return code ? code : added;
 }

@@ -3,8 +3,8 @@
  * Each step runs in a process of its own, so that its processor time and its memory are its own.
  * The floor is what SQLite takes for the same rows and nothing else: the same table and settings,
  * one prepared INSERT stepped once per row. */
-#include <sqlite3.h>
-#include <stdio.h>
+#include "tests/bench/ingest_bench.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -12,12 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "profiler/record/record.h"
 #include "results/export/export.h"
 #include "results/report/report.h"
-#include "results/store/store.h"
 #include "tests/bench/bench.h"
-#include "tests/bench/ingest_bench.h"
 
 enum {
     RANKS = INGEST_RANKS,
@@ -68,16 +65,10 @@ int64_t ingest_time(const struct ingest_work *work, double share) {
     return FIRST_NS + (int64_t)(share * length_ns);
 }
 
-static int record_rank(const struct ingest_work *work, int rank, struct mp_error *error) {
-    struct mp_recorder *recorder = NULL;
-    struct mp_record_thread *thread = NULL;
-    const struct mp_recorder_config config = {
-        .path = work->spool[rank], .rank = rank, .ranks = RANKS};
+static int record_rank(const struct ingest_work *work, int rank, struct mp_recorder *recorder,
+                       struct mp_record_thread *thread, struct mp_error *error) {
     int64_t at_ns = FIRST_NS;
-    int code = mp_recorder_create(&config, &recorder, error);
-    if (!code)
-        code = mp_recorder_thread(recorder, "compute", &thread, error);
-    for (int i = 0; !code && i < work->iterations; i++) {
+    for (int i = 0; i < work->iterations; i++) {
         int64_t start_ns = at_ns;
         for (int l = 0; l < LAYERS; l++)
             record_layer(thread, rank, i, l, &at_ns);
@@ -92,20 +83,47 @@ static int record_rank(const struct ingest_work *work, int rank, struct mp_error
                                                  .phase = MP_PHASE_ITERATION,
                                                  .direction = MP_NO_DIRECTION});
         mp_record_number(thread, i, -1, "loss", 5.0 / (i + 1));
-        code = mp_recorder_flush(recorder, error);
+        MP_TRY(mp_recorder_flush(recorder, error));
     }
-    int finished = mp_recorder_finish(&recorder, code, "", error);
-    return code ? code : finished;
+    return MP_OK;
+}
+
+int ingest_record(const struct ingest_work *work, const ingest_paths path, const char *thread_name,
+                  ingest_writer *write, struct mp_error *error) {
+    for (int rank = 0; rank < RANKS; rank++) {
+        const struct mp_recorder_config config = {.path = path[rank], .rank = rank, .ranks = RANKS};
+        struct mp_recorder *recorder = NULL;
+        struct mp_record_thread *thread = NULL;
+        MP_TRY(mp_recorder_create(&config, &recorder, error));
+        int code = mp_recorder_thread(recorder, thread_name, &thread, error);
+        if (!code)
+            code = write(work, rank, recorder, thread, error);
+        int finished = mp_recorder_finish(&recorder, code, "", error);
+        if (code || finished)
+            return code ? code : finished;
+    }
+    return MP_OK;
 }
 
 static int record(const struct ingest_work *work, struct mp_error *error) {
-    int code = MP_OK;
-    for (int r = 0; !code && r < RANKS; r++)
-        code = record_rank(work, r, error);
+    return ingest_record(work, work->spool, "compute", record_rank, error);
+}
+
+int ingest_store(const struct ingest_work *work, const ingest_paths path, ingest_reader *read,
+                 struct mp_error *error) {
+    const char *paths[RANKS];
+    struct mp_store *store = NULL;
+    for (int r = 0; r < RANKS; r++)
+        paths[r] = path[r];
+    int code = mp_store_open(work->database, &store, error);
+    if (!code)
+        code = read(store, work, paths, error);
+    mp_store_close(store);
     return code;
 }
 
-static int ingest(const struct ingest_work *work, struct mp_error *error) {
+static int add_run(struct mp_store *store, const struct ingest_work *work,
+                   const char *const paths[], struct mp_error *error) {
     const struct mp_store_run run = {.suite = "bench",
                                      .job = "ep",
                                      .suite_run = "bench-1",
@@ -118,32 +136,25 @@ static int ingest(const struct ingest_work *work, struct mp_error *error) {
                                      .nodes = 1,
                                      .ranks_per_node = RANKS,
                                      .iterations_wanted = work->iterations};
-    const char *paths[RANKS];
-    struct mp_store *store = NULL;
-    for (int r = 0; r < RANKS; r++)
-        paths[r] = work->spool[r];
-    int code = mp_store_open(work->database, &store, error);
-    if (!code)
-        code = mp_store_ingest(store, &run, paths, RANKS, NULL, error);
-    mp_store_close(store);
-    return code;
+    return mp_store_ingest(store, &run, paths, RANKS, NULL, error);
+}
+
+static int ingest(const struct ingest_work *work, struct mp_error *error) {
+    return ingest_store(work, work->spool, add_run, error);
 }
 
 /* What moeperf report prints, to nowhere. */
 static int report(const struct ingest_work *work, struct mp_error *error) {
+    static int (*const reports[])(struct mp_store *, const struct mp_report_selection *,
+                                  enum mp_report_format, FILE *, struct mp_error *) = {
+        mp_report_speedup, mp_report_convergence, mp_report_stragglers, mp_report_phases};
     const struct mp_report_selection latest = {0};
     struct mp_store *store = NULL;
     FILE *nowhere = fopen("/dev/null", "w");
     int code = nowhere ? mp_store_open_read_only(work->database, &store, error)
                        : mp_fail(error, MP_EIO, "ingest: cannot open /dev/null");
-    if (!code)
-        code = mp_report_speedup(store, &latest, MP_REPORT_TEXT, nowhere, error);
-    if (!code)
-        code = mp_report_convergence(store, &latest, MP_REPORT_TEXT, nowhere, error);
-    if (!code)
-        code = mp_report_stragglers(store, &latest, MP_REPORT_TEXT, nowhere, error);
-    if (!code)
-        code = mp_report_phases(store, &latest, MP_REPORT_TEXT, nowhere, error);
+    for (size_t i = 0; i < sizeof reports / sizeof *reports && !code; i++)
+        code = reports[i](store, &latest, MP_REPORT_TEXT, nowhere, error);
     mp_store_close(store);
     if (nowhere)
         fclose(nowhere);
@@ -163,16 +174,12 @@ static int export_timeline(const struct ingest_work *work, struct mp_error *erro
     return code;
 }
 
-const char ingest_floor_settings[] =
-    "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; "
-    "PRAGMA cache_size = -65536; PRAGMA journal_size_limit = 16777216";
-
 static const char floor_schema[] =
     "CREATE TABLE span (span_id INTEGER PRIMARY KEY, run_id INTEGER NOT NULL, rank INTEGER NOT "
     "NULL, stream_id INTEGER NOT NULL, iteration INTEGER NOT NULL, layer INTEGER NOT NULL, "
     "phase_id INTEGER NOT NULL, direction INTEGER, start_ns INTEGER NOT NULL, end_ns INTEGER NOT "
     "NULL, wait_ns INTEGER NOT NULL, cpu_ns INTEGER, tokens INTEGER, bytes INTEGER, flops INTEGER) "
-    "STRICT; BEGIN";
+    "STRICT";
 
 static int insert_rows(sqlite3_stmt *insert, int64_t rows) {
     int64_t at_ns = 0;
@@ -206,30 +213,44 @@ static int insert_rows(sqlite3_stmt *insert, int64_t rows) {
     return step;
 }
 
-static int insert_only(const struct ingest_work *work, struct mp_error *error) {
-    char path[PATH_SIZE + 8];
-    sqlite3 *connection = NULL;
+static int fill_floor(const struct ingest_work *work, sqlite3 *floor, bool indexed) {
     sqlite3_stmt *insert = NULL;
-    snprintf(path, sizeof path, "%.200s.floor", work->database);
-    int code = sqlite3_open(path, &connection);
+    (void)indexed;
+    int code = sqlite3_exec(floor, floor_schema, NULL, NULL, NULL);
     if (code == SQLITE_OK)
-        code = sqlite3_exec(connection, ingest_floor_settings, NULL, NULL, NULL);
-    if (code == SQLITE_OK)
-        code = sqlite3_exec(connection, floor_schema, NULL, NULL, NULL);
-    if (code == SQLITE_OK)
-        code = sqlite3_prepare_v2(connection,
+        code = sqlite3_prepare_v2(floor,
                                   "INSERT INTO span VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
                                   "?, ?, ?)",
                                   -1, &insert, NULL);
     if (code == SQLITE_OK)
         code = insert_rows(insert, work->iterations * SPANS_PER_ITERATION * RANKS);
     sqlite3_finalize(insert);
-    if (code == SQLITE_DONE)
-        code = sqlite3_exec(connection, "COMMIT", NULL, NULL, NULL);
-    int closed = sqlite3_close(connection);
+    return code == SQLITE_DONE ? SQLITE_OK : code;
+}
+
+int ingest_floor(const struct ingest_work *work, const char *ending, ingest_filler *fill,
+                 bool indexed, struct mp_error *error) {
+    static const char settings[] =
+        "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; "
+        "PRAGMA cache_size = -65536; PRAGMA journal_size_limit = 16777216; BEGIN";
+    char path[PATH_SIZE + 24];
+    sqlite3 *floor = NULL;
+    snprintf(path, sizeof path, "%.200s%s", work->database, ending);
+    int code = sqlite3_open(path, &floor);
+    if (code == SQLITE_OK)
+        code = sqlite3_exec(floor, settings, NULL, NULL, NULL);
+    if (code == SQLITE_OK)
+        code = fill(work, floor, indexed);
+    if (code == SQLITE_OK)
+        code = sqlite3_exec(floor, "COMMIT", NULL, NULL, NULL);
+    int closed = sqlite3_close(floor);
     return code == SQLITE_OK && closed == SQLITE_OK
                ? MP_OK
                : mp_fail(error, MP_EIO, "%s: %s", path, sqlite3_errstr(code));
+}
+
+static int insert_only(const struct ingest_work *work, struct mp_error *error) {
+    return ingest_floor(work, ".floor", fill_floor, false, error);
 }
 
 /* ---- measuring ---- */
@@ -263,13 +284,6 @@ static int measure(const struct ingest_work *work,
     return MP_OK;
 }
 
-static int add_step(json_t *rows, const char *name, const struct cost *cost, double count) {
-    return json_array_append_new(
-        rows, json_pack("{s:s, s:f, s:f, s:f, s:f}", "step", name, "seconds", cost->seconds,
-                        "processor_s", cost->processor_s, "rows_per_processor_s",
-                        count / cost->processor_s, "peak_MiB", cost->megabytes));
-}
-
 static void remove_files(const struct ingest_work *work) {
     static const char *const databases[] = {"", ".floor", ".floor-device0", ".floor-device1"};
     static const char *const endings[] = {"", "-wal", "-shm", ".json"};
@@ -292,23 +306,24 @@ struct step {
     int (*run)(const struct ingest_work *work, struct mp_error *error);
 };
 
-/* Adds a table `name` of all steps, and how the last but `after` lies beside the floor. */
+/* Adds a table `name` of all steps. */
 static int measure_steps(const struct ingest_work *work, const struct step steps[], int count,
                          double rows, double processor_s[], json_t *result, const char *name,
                          struct mp_error *error) {
     json_t *table = json_array();
-    int code = MP_OK, failed = 0;
-    for (int i = 0; !code && i < count; i++) {
+    MP_TRY(mp_bench_add(result, json_pack("{s:o}", name, table), error));
+    for (int i = 0; i < count; i++) {
         struct cost cost = {0};
-        code = measure(work, steps[i].run, &cost, error);
+        MP_TRY(measure(work, steps[i].run, &cost, error));
         processor_s[i] = cost.processor_s;
-        if (!code)
-            failed |= add_step(table, steps[i].name, &cost, rows);
+        MP_TRY(mp_bench_add_row(table,
+                                json_pack("{s:s, s:f, s:f, s:f, s:f}", "step", steps[i].name,
+                                          "seconds", cost.seconds, "processor_s", cost.processor_s,
+                                          "rows_per_processor_s", rows / cost.processor_s,
+                                          "peak_MiB", cost.megabytes),
+                                error));
     }
-    failed |= json_object_set_new(result, name, table);
-    if (code)
-        return code;
-    return failed ? mp_fail(error, MP_ENOMEM, "ingest: no memory for the result") : MP_OK;
+    return MP_OK;
 }
 
 static int measure_spans(const struct ingest_work *work, json_t *result, struct mp_error *error) {
@@ -320,17 +335,14 @@ static int measure_spans(const struct ingest_work *work, json_t *result, struct 
     enum { STEPS = sizeof steps / sizeof *steps };
     double processor_s[STEPS], spans = (double)work->iterations * SPANS_PER_ITERATION * RANKS;
     struct stat status;
-    int code = measure_steps(work, steps, STEPS, spans, processor_s, result, "steps", error);
-    if (!code && stat(work->database, &status) != 0)
-        code = mp_fail(error, MP_EIO, "%s: no database came of it", work->database);
-    if (code)
-        return code;
-    int failed = json_object_set_new(result, "spans", json_integer((json_int_t)spans));
-    failed |=
-        json_object_set_new(result, "bytes_per_span", json_real((double)status.st_size / spans));
-    failed |= json_object_set_new(result, "ingest_over_floor",
-                                  json_real(processor_s[2] / processor_s[1]));
-    return failed ? mp_fail(error, MP_ENOMEM, "ingest: no memory for the result") : MP_OK;
+    MP_TRY(measure_steps(work, steps, STEPS, spans, processor_s, result, "steps", error));
+    if (stat(work->database, &status) != 0)
+        return mp_fail(error, MP_EIO, "%s: no database came of it", work->database);
+    return mp_bench_add(result,
+                        json_pack("{s:I, s:f, s:f}", "spans", (json_int_t)spans, "bytes_per_span",
+                                  (double)status.st_size / spans, "ingest_over_floor",
+                                  processor_s[2] / processor_s[1]),
+                        error);
 }
 
 static int measure_device(const struct ingest_work *work, json_t *result, struct mp_error *error) {
@@ -340,27 +352,33 @@ static int measure_device(const struct ingest_work *work, json_t *result, struct
                                         {"add", ingest_device_add}};
     enum { STEPS = sizeof steps / sizeof *steps };
     double processor_s[STEPS], rows = (double)work->device_rows;
-    int code = measure_steps(work, steps, STEPS, rows, processor_s, result, "device_steps", error);
-    if (code)
-        return code;
-    int failed = json_object_set_new(result, "device_rows", json_integer(work->device_rows));
-    failed |= json_object_set_new(result, "device_over_floor",
-                                  json_real(processor_s[3] / processor_s[1]));
-    failed |= json_object_set_new(result, "device_over_indexed_floor",
-                                  json_real(processor_s[3] / processor_s[2]));
-    return failed ? mp_fail(error, MP_ENOMEM, "ingest: no memory for the result") : MP_OK;
+    if (work->device_rows == 0)
+        return MP_OK;
+    MP_TRY(measure_steps(work, steps, STEPS, rows, processor_s, result, "device_steps", error));
+    return mp_bench_add(result,
+                        json_pack("{s:I, s:f, s:f}", "device_rows", (json_int_t)work->device_rows,
+                                  "device_over_floor", processor_s[3] / processor_s[1],
+                                  "device_over_indexed_floor", processor_s[3] / processor_s[2]),
+                        error);
 }
 
-static int run(int argc, char **argv, json_t *result, struct mp_error *error) {
-    long spans = 1000000;
-    struct ingest_work work = {.device_rows = 0};
-    const struct mp_bench_option options[] = {
-        {"spans", &spans, 10000, 100000000}, {"device", &work.device_rows, 0, 100000000}, {0}};
+struct ingest_options {
+    int spans, device;
+};
+static const struct mp_option ingest_options[] = {
+    MP_BENCH_NUMBER(struct ingest_options, "spans", spans, "1000000", 10000, 100000000,
+                    "spans of all ranks together"),
+    MP_BENCH_NUMBER(struct ingest_options, "device", device, "0", 0, 100000000,
+                    "rows of GPU work beside them: calls, kernels, copies, sets"),
+    {0},
+};
+
+static int run(const void *given, json_t *result, struct mp_error *error) {
+    enum { SPANS_AT_ONCE = SPANS_PER_ITERATION * RANKS };
+    const struct ingest_options *options = given;
+    struct ingest_work work = {.device_rows = options->device,
+                               .iterations = (options->spans + SPANS_AT_ONCE - 1) / SPANS_AT_ONCE};
     const char *base = getenv("TMPDIR");
-    int code = mp_bench_options(argc, argv, options, error);
-    if (code)
-        return code;
-    work.iterations = (spans + SPANS_PER_ITERATION * RANKS - 1) / (SPANS_PER_ITERATION * RANKS);
     snprintf(work.folder, sizeof work.folder, "%.90s/moeperf-bench.XXXXXX",
              base && *base ? base : "/tmp");
     if (!mkdtemp(work.folder))
@@ -370,8 +388,8 @@ static int run(int argc, char **argv, json_t *result, struct mp_error *error) {
         snprintf(work.spool[r], sizeof work.spool[r], "%s/%d.spool", work.folder, r);
         snprintf(work.device[r], sizeof work.device[r], "%s/%d.device", work.folder, r);
     }
-    code = measure_spans(&work, result, error);
-    if (!code && work.device_rows > 0)
+    int code = measure_spans(&work, result, error);
+    if (!code)
         code = measure_device(&work, result, error);
     remove_files(&work);
     return code;
@@ -379,8 +397,8 @@ static int run(int argc, char **argv, json_t *result, struct mp_error *error) {
 
 const struct mp_bench mp_bench_ingest = {
     .name = "ingest",
-    .help = "how fast spools get into a database, and what a report and a timeline take\n"
-            "  --spans N   spans of all ranks together, 1000000 unless given, 10000 at least\n"
-            "  --device N  also rows of GPU work beside them: calls, kernels, copies, sets\n",
+    .help = "how fast spools get into a database, and what a report and a timeline take",
+    .options = ingest_options,
+    .options_size = sizeof(struct ingest_options),
     .run = run,
 };

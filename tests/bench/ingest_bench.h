@@ -2,21 +2,39 @@
 #ifndef MOEPERF_TESTS_BENCH_INGEST_BENCH_H
 #define MOEPERF_TESTS_BENCH_INGEST_BENCH_H
 
-#include <stdint.h>
+#include <sqlite3.h>
 
-#include "reference/base/error.h"
+#include "profiler/record/record.h"
+#include "results/store/store.h"
 
 enum { INGEST_RANKS = 4, INGEST_PATH_SIZE = 256 };
+typedef char ingest_paths[INGEST_RANKS][INGEST_PATH_SIZE];
 
 struct ingest_work {
     char folder[128], database[INGEST_PATH_SIZE];
-    char spool[INGEST_RANKS][INGEST_PATH_SIZE], device[INGEST_RANKS][INGEST_PATH_SIZE];
-    long iterations;
-    long device_rows; /* of all ranks together */
+    ingest_paths spool, device;
+    int64_t iterations;
+    int64_t device_rows; /* of all ranks together */
 };
 
-/* PRAGMAs for a floor: the store's settings. */
-extern const char ingest_floor_settings[];
+/* Writes a spool per rank. */
+typedef int ingest_writer(const struct ingest_work *work, int rank, struct mp_recorder *recorder,
+                          struct mp_record_thread *thread, struct mp_error *error);
+int ingest_record(const struct ingest_work *work, const ingest_paths path, const char *thread,
+                  ingest_writer *write, struct mp_error *error);
+
+/* Hands those to the store, which ends with it. */
+typedef int ingest_reader(struct mp_store *store, const struct ingest_work *work,
+                          const char *const paths[], struct mp_error *error);
+int ingest_store(const struct ingest_work *work, const ingest_paths path, ingest_reader *read,
+                 struct mp_error *error);
+
+/* SQLite with the store's settings and nothing of its program: `fill` between BEGIN and COMMIT, in
+ * a database of its own whose name ends in `ending`; a code of SQLite's, SQLITE_OK if it is well.
+ */
+typedef int ingest_filler(const struct ingest_work *work, sqlite3 *floor, bool indexed);
+int ingest_floor(const struct ingest_work *work, const char *ending, ingest_filler *fill,
+                 bool indexed, struct mp_error *error);
 
 /* Steps of GPU work: its spools are written; they are added to the run that is there; and SQLite
  * takes the same rows and nothing else, into tables without and with the store's indexes. */

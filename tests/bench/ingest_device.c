@@ -1,25 +1,22 @@
 /* GPU work of a long run: sixteen records in a row are six launches with their calls, a copy and a
  * set with theirs, in the order in which CUPTI hands them over: calls, external ids, work. */
-#include <sqlite3.h>
-#include <stdio.h>
-#include <string.h>
-
-#include "profiler/record/record.h"
-#include "profiler/record/spool.h"
-#include "results/store/store.h"
 #include "tests/bench/ingest_bench.h"
+
+#include <stdio.h>
+
+#include "profiler/record/spool.h"
 
 enum { LAUNCHES = 8, ROWS_PER_GROUP = 2 * LAUNCHES, KERNEL_NAMES = 100 };
 enum { CALL_NAME = 1, FIRST_KERNEL_NAME };
 
-static long groups_of(const struct ingest_work *work) {
+static int64_t groups_of(const struct ingest_work *work) {
     return (work->device_rows + ROWS_PER_GROUP * INGEST_RANKS - 1) /
            (ROWS_PER_GROUP * INGEST_RANKS);
 }
 
 /* Launch `l` of a group, on the host and on the GPU. */
-static void make_launch(const struct ingest_work *work, long group, int l, struct mp_activity *call,
-                        struct mp_activity *piece) {
+static void make_launch(const struct ingest_work *work, int64_t group, int l,
+                        struct mp_activity *call, struct mp_activity *piece) {
     int64_t at_ns =
         ingest_time(work, ((double)group + l / (double)LAUNCHES) / (double)groups_of(work));
     uint32_t correlation = (uint32_t)(group * LAUNCHES + l + 1);
@@ -59,7 +56,7 @@ static void record_name(struct mp_record_thread *thread, uint32_t id, const char
 }
 
 static void record_group(const struct ingest_work *work, struct mp_record_thread *thread,
-                         long group) {
+                         int64_t group) {
     struct mp_activity call[LAUNCHES], piece[LAUNCHES];
     for (int l = 0; l < LAUNCHES; l++) {
         make_launch(work, group, l, &call[l], &piece[l]);
@@ -73,47 +70,35 @@ static void record_group(const struct ingest_work *work, struct mp_record_thread
         mp_record_fixed(thread, MP_SPOOL_ACTIVITY, &piece[l], sizeof piece[l], NULL);
 }
 
-static int record_rank(const struct ingest_work *work, int rank, struct mp_error *error) {
-    struct mp_recorder *recorder = NULL;
-    struct mp_record_thread *thread = NULL;
-    const struct mp_recorder_config config = {
-        .path = work->device[rank], .rank = rank, .ranks = INGEST_RANKS};
-    int code = mp_recorder_create(&config, &recorder, error);
-    if (!code)
-        code = mp_recorder_thread(recorder, "cupti", &thread, error);
-    if (!code)
-        record_name(thread, CALL_NAME, "cudaLaunchKernel");
-    for (uint32_t i = 0; !code && i < KERNEL_NAMES; i++) {
+static int record_rank(const struct ingest_work *work, int rank, struct mp_recorder *recorder,
+                       struct mp_record_thread *thread, struct mp_error *error) {
+    (void)rank; /* all have the same */
+    record_name(thread, CALL_NAME, "cudaLaunchKernel");
+    for (uint32_t i = 0; i < KERNEL_NAMES; i++) {
         char text[64];
         snprintf(text, sizeof text, "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tile%u", i);
         record_name(thread, FIRST_KERNEL_NAME + i, text);
     }
-    for (long group = 0; !code && group < groups_of(work); group++) {
+    for (int64_t group = 0; group < groups_of(work); group++) {
         record_group(work, thread, group);
         if (group % 1000 == 0)
-            code = mp_recorder_flush(recorder, error);
+            MP_TRY(mp_recorder_flush(recorder, error));
     }
-    int finished = mp_recorder_finish(&recorder, code, "", error);
-    return code ? code : finished;
+    return MP_OK;
 }
 
 int ingest_device_record(const struct ingest_work *work, struct mp_error *error) {
-    int code = MP_OK;
-    for (int r = 0; !code && r < INGEST_RANKS; r++)
-        code = record_rank(work, r, error);
-    return code;
+    return ingest_record(work, work->device, "cupti", record_rank, error);
+}
+
+static int add(struct mp_store *store, const struct ingest_work *work, const char *const paths[],
+               struct mp_error *error) {
+    (void)work;
+    return mp_store_add_device(store, 1, paths, INGEST_RANKS, error);
 }
 
 int ingest_device_add(const struct ingest_work *work, struct mp_error *error) {
-    const char *paths[INGEST_RANKS];
-    struct mp_store *store = NULL;
-    for (int r = 0; r < INGEST_RANKS; r++)
-        paths[r] = work->device[r];
-    int code = mp_store_open(work->database, &store, error);
-    if (!code)
-        code = mp_store_add_device(store, 1, paths, INGEST_RANKS, error);
-    mp_store_close(store);
-    return code;
+    return ingest_store(work, work->device, add, error);
 }
 
 /* ---- the floor: the store's own tables in a database without its program ---- */
@@ -184,7 +169,7 @@ static int insert_row(sqlite3_stmt *insert, int columns, int rank, const struct 
 static int insert_all(const struct ingest_work *work, sqlite3_stmt *insert[TABLES]) {
     int step = SQLITE_DONE;
     for (int rank = 0; rank < INGEST_RANKS; rank++)
-        for (long group = 0; group < groups_of(work); group++)
+        for (int64_t group = 0; group < groups_of(work); group++)
             for (int l = 0; l < LAUNCHES && step == SQLITE_DONE; l++) {
                 struct mp_activity call, piece;
                 make_launch(work, group, l, &call, &piece);
@@ -197,7 +182,7 @@ static int insert_all(const struct ingest_work *work, sqlite3_stmt *insert[TABLE
 }
 
 /* Makes in `floor` what the results database has of these tables, with its indexes or without. */
-static int copy_schema(const struct ingest_work *work, bool indexed, sqlite3 *floor) {
+static int copy_schema(const struct ingest_work *work, sqlite3 *floor, bool indexed) {
     sqlite3 *results = NULL;
     sqlite3_stmt *select = NULL;
     int code = sqlite3_open_v2(work->database, &results, SQLITE_OPEN_READONLY, NULL);
@@ -215,36 +200,22 @@ static int copy_schema(const struct ingest_work *work, bool indexed, sqlite3 *fl
     return code;
 }
 
-static int insert_only(const struct ingest_work *work, bool indexed, struct mp_error *error) {
-    char path[INGEST_PATH_SIZE + 24];
-    sqlite3 *floor = NULL;
+static int fill_floor(const struct ingest_work *work, sqlite3 *floor, bool indexed) {
     sqlite3_stmt *insert[TABLES] = {NULL};
-    snprintf(path, sizeof path, "%.200s.floor-device%d", work->database, indexed);
-    int code = sqlite3_open(path, &floor);
-    if (code == SQLITE_OK)
-        code = sqlite3_exec(floor, ingest_floor_settings, NULL, NULL, NULL);
-    if (code == SQLITE_OK)
-        code = copy_schema(work, indexed, floor);
-    if (code == SQLITE_OK)
-        code = sqlite3_exec(floor, "BEGIN", NULL, NULL, NULL);
+    int code = copy_schema(work, floor, indexed);
     for (int i = 0; i < TABLES && code == SQLITE_OK; i++)
         code = sqlite3_prepare_v2(floor, tables[i].insert, -1, &insert[i], NULL);
     if (code == SQLITE_OK)
         code = insert_all(work, insert);
     for (int i = 0; i < TABLES; i++)
         sqlite3_finalize(insert[i]);
-    if (code == SQLITE_DONE)
-        code = sqlite3_exec(floor, "COMMIT", NULL, NULL, NULL);
-    int closed = sqlite3_close(floor);
-    return code == SQLITE_OK && closed == SQLITE_OK
-               ? MP_OK
-               : mp_fail(error, MP_EIO, "%s: %s", path, sqlite3_errstr(code));
+    return code == SQLITE_DONE ? SQLITE_OK : code;
 }
 
 int ingest_device_floor(const struct ingest_work *work, struct mp_error *error) {
-    return insert_only(work, false, error);
+    return ingest_floor(work, ".floor-device0", fill_floor, false, error);
 }
 
 int ingest_device_floor_indexed(const struct ingest_work *work, struct mp_error *error) {
-    return insert_only(work, true, error);
+    return ingest_floor(work, ".floor-device1", fill_floor, true, error);
 }

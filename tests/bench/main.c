@@ -1,10 +1,10 @@
 /* moeperf-bench: the suite's own speed, one subcommand per benchmark. */
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/bench/bench.h"
-#include "tests/bench/table.h"
 
 static const struct mp_bench *const benches[] = {
     &mp_bench_comm, &mp_bench_compute, &mp_bench_ingest, &mp_bench_overlap,
@@ -47,23 +47,48 @@ static bool take_flag(int *argc, char **argv, const char *flag) {
     return found;
 }
 
+static void print_help(const struct mp_bench *bench) {
+    printf("moeperf-bench %s: %s\n", bench->name, bench->help);
+    for (const struct mp_option *option = bench->options; option->name; option++)
+        printf("  --%-12s %s, %s unless given\n", option->name, option->help,
+               option->default_value);
+}
+
+static int read_options(const struct mp_bench *bench, int argc, char **argv, void *options,
+                        struct mp_error *error) {
+    MP_TRY(mp_options_set_defaults(bench->options, options, error));
+    for (int i = 1; i < argc; i++) {
+        const char *given = argv[i], *value = strchr(given, '=');
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(given, "="), given);
+        if (strncmp(name, "--", 2) != 0)
+            return mp_fail(error, MP_EINVAL, "%s: unknown argument \"%s\"", bench->name, given);
+        value = value ? value + 1 : argv[++i]; /* NULL behind the last one */
+        if (!value)
+            return mp_fail(error, MP_EINVAL, "%s: %s needs a value", bench->name, given);
+        MP_TRY(mp_options_set(bench->options, options, bench->name, name + 2, value, NULL, error));
+    }
+    return MP_OK;
+}
+
 static int run_bench(const struct mp_bench *bench, int argc, char **argv, bool as_json) {
     struct mp_error error = {0};
     json_t *result = json_object();
-    if (!result) {
-        fprintf(stderr, "moeperf-bench: no memory for the result\n");
-        return 1;
-    }
-    int code = bench->run(argc, argv, result, &error);
+    void *options = calloc(1, bench->options_size);
+    int code = result && options ? read_options(bench, argc, argv, options, &error)
+                                 : mp_fail(&error, MP_ENOMEM, "no memory for the result");
+    if (!code)
+        code = bench->run(options, result, &error);
     if (code) {
         fprintf(stderr, "moeperf-bench: %s\n", error.text);
     } else if (json_object_size(result) > 0 && as_json) {
         json_dumpf(result, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
         printf("\n");
     } else if (json_object_size(result) > 0) {
-        bench_table_print(stdout, bench->name, result);
+        mp_bench_print(stdout, bench->name, result);
     }
     json_decref(result);
+    free(options);
     if (!code && fflush(stdout) != 0) {
         perror("moeperf-bench: standard output");
         return 1;
@@ -76,7 +101,7 @@ int main(int argc, char **argv) {
     bool wants_help = take_flag(&argc, argv, "--help");
     const struct mp_bench *bench = argc > 1 ? find_bench(argv[1]) : NULL;
     if (bench && wants_help) {
-        printf("moeperf-bench %s: %s", bench->name, bench->help);
+        print_help(bench);
         return 0;
     }
     if (wants_help) {
