@@ -12,7 +12,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-#include "reference/base/option.h"
+#include "tests/bench/options.h"
 
 struct mp_bench {
     const char *name;
@@ -24,10 +24,6 @@ struct mp_bench {
      * (status 1). */
     int (*run)(const void *options, json_t *result, struct mp_error *error);
 };
-
-/* A row of options, for a field that is an int. */
-#define MP_BENCH_NUMBER(options, name, field, value, least, most, help)                            \
-    { name, MP_OPTION_INT, offsetof(options, field), "", value, least, most, NULL, help }
 
 extern const struct mp_bench mp_bench_comm;
 extern const struct mp_bench mp_bench_compute;
@@ -50,6 +46,10 @@ int mp_bench_add_row(json_t *table, json_t *row, struct mp_error *error);
 struct mp_load;
 void mp_bench_fill_load(struct mp_load *load, int routes, double exponent, int shift,
                         uint64_t *random);
+
+/* A new folder, its name shorter than MP_BENCH_FOLDER; the caller removes it.  MP_EIO. */
+enum { MP_BENCH_FOLDER = 128 };
+int mp_bench_make_folder(char folder[MP_BENCH_FOLDER], struct mp_error *error);
 
 /* A readable view of a result. */
 void mp_bench_print(FILE *out, const char *title, const json_t *result);

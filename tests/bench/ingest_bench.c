@@ -5,7 +5,6 @@
  * one prepared INSERT stepped once per row. */
 #include "tests/bench/ingest_bench.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -378,11 +377,7 @@ static int run(const void *given, json_t *result, struct mp_error *error) {
     const struct ingest_options *options = given;
     struct ingest_work work = {.device_rows = options->device,
                                .iterations = (options->spans + SPANS_AT_ONCE - 1) / SPANS_AT_ONCE};
-    const char *base = getenv("TMPDIR");
-    snprintf(work.folder, sizeof work.folder, "%.90s/moeperf-bench.XXXXXX",
-             base && *base ? base : "/tmp");
-    if (!mkdtemp(work.folder))
-        return mp_fail(error, MP_EIO, "%s: cannot create a temporary folder: %m", work.folder);
+    MP_TRY(mp_bench_make_folder(work.folder, error));
     snprintf(work.database, sizeof work.database, "%s/results.db", work.folder);
     for (int r = 0; r < RANKS; r++) {
         snprintf(work.spool[r], sizeof work.spool[r], "%s/%d.spool", work.folder, r);

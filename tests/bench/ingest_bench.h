@@ -6,12 +6,13 @@
 
 #include "profiler/record/record.h"
 #include "results/store/store.h"
+#include "tests/bench/bench.h"
 
 enum { INGEST_RANKS = 4, INGEST_PATH_SIZE = 256 };
 typedef char ingest_paths[INGEST_RANKS][INGEST_PATH_SIZE];
 
 struct ingest_work {
-    char folder[128], database[INGEST_PATH_SIZE];
+    char folder[MP_BENCH_FOLDER], database[INGEST_PATH_SIZE];
     ingest_paths spool, device;
     int64_t iterations;
     int64_t device_rows; /* of all ranks together */

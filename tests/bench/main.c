@@ -47,36 +47,13 @@ static bool take_flag(int *argc, char **argv, const char *flag) {
     return found;
 }
 
-static void print_help(const struct mp_bench *bench) {
-    printf("moeperf-bench %s: %s\n", bench->name, bench->help);
-    for (const struct mp_option *option = bench->options; option->name; option++)
-        printf("  --%-12s %s, %s unless given\n", option->name, option->help,
-               option->default_value);
-}
-
-static int read_options(const struct mp_bench *bench, int argc, char **argv, void *options,
-                        struct mp_error *error) {
-    MP_TRY(mp_options_set_defaults(bench->options, options, error));
-    for (int i = 1; i < argc; i++) {
-        const char *given = argv[i], *value = strchr(given, '=');
-        char name[64];
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(given, "="), given);
-        if (strncmp(name, "--", 2) != 0)
-            return mp_fail(error, MP_EINVAL, "%s: unknown argument \"%s\"", bench->name, given);
-        value = value ? value + 1 : argv[++i]; /* NULL behind the last one */
-        if (!value)
-            return mp_fail(error, MP_EINVAL, "%s: %s needs a value", bench->name, given);
-        MP_TRY(mp_options_set(bench->options, options, bench->name, name + 2, value, NULL, error));
-    }
-    return MP_OK;
-}
-
 static int run_bench(const struct mp_bench *bench, int argc, char **argv, bool as_json) {
     struct mp_error error = {0};
     json_t *result = json_object();
     void *options = calloc(1, bench->options_size);
-    int code = result && options ? read_options(bench, argc, argv, options, &error)
-                                 : mp_fail(&error, MP_ENOMEM, "no memory for the result");
+    int code = result && options
+                   ? mp_bench_read_options(bench->options, argc, argv, options, &error)
+                   : mp_fail(&error, MP_ENOMEM, "no memory for the result");
     if (!code)
         code = bench->run(options, result, &error);
     if (code) {
@@ -101,7 +78,8 @@ int main(int argc, char **argv) {
     bool wants_help = take_flag(&argc, argv, "--help");
     const struct mp_bench *bench = argc > 1 ? find_bench(argv[1]) : NULL;
     if (bench && wants_help) {
-        print_help(bench);
+        printf("moeperf-bench %s: %s\n", bench->name, bench->help);
+        mp_bench_print_options(bench->options);
         return 0;
     }
     if (wants_help) {

@@ -5,7 +5,6 @@
  * timed part, as a trainer flushes after an iteration's barrier.  The clock read that times a batch
  * is spread over its spans. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "profiler/record/record.h"
@@ -75,12 +74,9 @@ static int measure(const char *path, struct measurement *m, struct mp_error *err
     return code ? code : finished;
 }
 
-static int measure_in_temporary_folder(struct measurement *m, struct mp_error *error) {
-    const char *base = getenv("TMPDIR");
-    char folder[4096], path[4200];
-    snprintf(folder, sizeof folder, "%s/moeperf-bench.XXXXXX", base && *base ? base : "/tmp");
-    if (!mkdtemp(folder))
-        return mp_fail(error, MP_EIO, "%s: cannot create a temporary folder: %m", folder);
+static int measure_in_folder(struct measurement *m, struct mp_error *error) {
+    char folder[MP_BENCH_FOLDER], path[MP_BENCH_FOLDER + 16];
+    MP_TRY(mp_bench_make_folder(folder, error));
     snprintf(path, sizeof path, "%s/record.spool", folder);
     int code = measure(path, m, error);
     unlink(path);
@@ -121,7 +117,7 @@ static int run(const void *given, json_t *result, struct mp_error *error) {
     MP_TAKE_EACH(&arena, m.batches, m.span_ns, m.clock_ns, m.flush_ns);
     int code = mp_arena_check(&arena, error);
     if (!code)
-        code = measure_in_temporary_folder(&m, error);
+        code = measure_in_folder(&m, error);
     if (!code)
         code = report(&m, result, error);
     mp_arena_release(&arena);

@@ -3,10 +3,8 @@
  * The quickstart suite's model on one rank and one thread.  Recorded and unrecorded iterations take
  * turns in one process, each beside one large matrix product, so that a busy machine disturbs all
  * alike; the cost of recording is the median over the pairs. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "baselines/systems.h"
@@ -23,7 +21,7 @@ struct step_bench {
     struct mp_trainer *trainer;
     struct mp_recorder *recorder;
     struct mp_record_thread *compute, *communication;
-    char folder[64], spool[96];
+    char folder[MP_BENCH_FOLDER], spool[MP_BENCH_FOLDER + 32];
     int32_t *token, *target;
     float *matrix; /* three of LARGE x LARGE */
     double off[MOST_PAIRS], on[MOST_PAIRS], ratio[MOST_PAIRS], large[MOST_PAIRS];
@@ -56,11 +54,7 @@ static int create_trainer(struct step_bench *bench, struct mp_error *error) {
 }
 
 static int create_recorder(struct step_bench *bench, struct mp_error *error) {
-    snprintf(bench->folder, sizeof bench->folder, "/tmp/moeperf-bench-XXXXXX");
-    if (!mkdtemp(bench->folder)) {
-        bench->folder[0] = '\0';
-        return mp_fail(error, MP_EIO, "temporary folder: %s", strerror(errno));
-    }
+    MP_TRY(mp_bench_make_folder(bench->folder, error));
     snprintf(bench->spool, sizeof bench->spool, "%s/rank-0000.spool", bench->folder);
     struct mp_recorder_config config = {.path = bench->spool, .rank = 0, .ranks = 1};
     MP_TRY(mp_recorder_create(&config, &bench->recorder, error));
@@ -78,10 +72,8 @@ static void destroy(struct step_bench *bench) {
     mp_comm_destroy(bench->comm);
     mp_job_file_destroy(&bench->file);
     free(bench->token);
-    if (bench->folder[0]) {
-        unlink(bench->spool);
-        rmdir(bench->folder);
-    }
+    unlink(bench->spool); /* "", if there is none */
+    rmdir(bench->folder);
 }
 
 /* One iteration and, when recorded, its flush: what a run pays. */

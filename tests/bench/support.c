@@ -1,4 +1,5 @@
 #include <math.h>
+#include <stdlib.h>
 
 #include "reference/plan/plan.h"
 #include "tests/bench/bench.h"
@@ -12,6 +13,14 @@ int mp_bench_add(json_t *result, json_t *values, struct mp_error *error) {
 int mp_bench_add_row(json_t *table, json_t *row, struct mp_error *error) {
     return json_array_append_new(table, row) ? mp_fail(error, MP_ENOMEM, "no memory for the result")
                                              : MP_OK;
+}
+
+int mp_bench_make_folder(char folder[MP_BENCH_FOLDER], struct mp_error *error) {
+    const char *base = getenv("TMPDIR");
+    snprintf(folder, MP_BENCH_FOLDER, "%.90s/moeperf-bench.XXXXXX", base && *base ? base : "/tmp");
+    return mkdtemp(folder)
+               ? MP_OK
+               : mp_fail(error, MP_EIO, "%s: cannot create a temporary folder: %m", folder);
 }
 
 static uint64_t next_random(uint64_t *state) {
