@@ -2,12 +2,33 @@
  *
  * Everything runs on one thread in this one process and takes turns, so that a busy machine
  * disturbs all alike; figures are medians over the turns. */
-#include "tests/bench/compute_bench.h"
-
 #include <dnnl.h>
 #include <string.h>
 
+#include "profiler/record/record.h"
 #include "reference/base/median.h"
+#include "reference/device/device.h"
+#include "tests/bench/bench.h"
+
+enum { MOST_REPEATS = 1000 };
+
+/* Seconds this thread has computed: with one thread, what other programs take does not count. */
+static double seconds_now(void) {
+    return 1e-9 * (double)mp_clock_thread_cpu_ns();
+}
+
+/* Numbers in -1 .. 1; NULL when there is no memory. */
+static float *random_floats(struct mp_device *device, size_t count) {
+    float *values = device->operations->allocate(device, count * sizeof *values);
+    uint32_t state = 12345;
+    for (size_t i = 0; values && i < count; i++) {
+        state = state * 1664525u + 1013904223u;
+        values[i] = (float)(state >> 8) * 0x1p-23f - 1;
+    }
+    return values;
+}
+
+/* ---- arithmetic ---- */
 
 enum { EXPERTS = 64, ROUTES = 8192, LARGE = 2048, WIDEST = 2048 };
 
@@ -36,19 +57,9 @@ struct network {
     int rows[EXPERTS]; /* routes of each expert */
     float *array[ARRAYS];
     void *matrix[MATRICES][EXPERTS];
-    double seconds[COMPUTE_MOST_REPEATS];
-    double step_seconds[STEPS][COMPUTE_MOST_REPEATS];
+    double seconds[MOST_REPEATS];
+    double step_seconds[STEPS][MOST_REPEATS];
 };
-
-float *compute_random_floats(struct mp_device *device, size_t count) {
-    float *values = device->operations->allocate(device, count * sizeof *values);
-    uint32_t state = 12345;
-    for (size_t i = 0; values && i < count; i++) {
-        state = state * 1664525u + 1013904223u;
-        values[i] = (float)(state >> 8) * 0x1p-23f - 1;
-    }
-    return values;
-}
 
 /* The n-th expert gets a share proportional to 1/n, as words do; what rounding leaves goes to the
  * first. */
@@ -80,11 +91,11 @@ static int create_network(struct mp_device *device, struct network *n, struct mp
     bool complete = true;
     skew_rows(n->rows);
     for (int i = 0; i < ARRAYS; i++) {
-        n->array[i] = compute_random_floats(device, (size_t)ROUTES * (size_t)width_of(n, i));
+        n->array[i] = random_floats(device, (size_t)ROUTES * (size_t)width_of(n, i));
         complete = complete && n->array[i];
     }
     for (int i = 0; i < MATRICES * EXPERTS; i++) {
-        void *matrix = n->matrix[i / EXPERTS][i % EXPERTS] = compute_random_floats(device, count);
+        void *matrix = n->matrix[i / EXPERTS][i % EXPERTS] = random_floats(device, count);
         complete = complete && matrix;
     }
     return complete ? MP_OK
@@ -106,10 +117,10 @@ static void run_step(struct mp_device *device, struct network *n, const struct s
 }
 
 static void time_network(struct mp_device *device, struct network *n, int turn) {
-    double begin = compute_seconds(), start = begin;
+    double begin = seconds_now(), start = begin;
     for (int step = 0; step < STEPS; step++) {
         run_step(device, n, &steps[step]);
-        double end = compute_seconds();
+        double end = seconds_now();
         n->step_seconds[step][turn] = end - start;
         start = end;
     }
@@ -118,10 +129,10 @@ static void time_network(struct mp_device *device, struct network *n, int turn) 
 
 /* The yardstick is the library itself, not our call of it. */
 static int time_large_product(float *const operand[3], double *seconds, struct mp_error *error) {
-    double start = compute_seconds();
+    double start = seconds_now();
     dnnl_status_t status = dnnl_sgemm('N', 'N', LARGE, LARGE, LARGE, 1, operand[0], LARGE,
                                       operand[1], LARGE, 0, operand[2], LARGE);
-    *seconds = compute_seconds() - start;
+    *seconds = seconds_now() - start;
     return status == dnnl_success
                ? MP_OK
                : mp_fail(error, MP_EDEVICE, "compute: oneDNN status %d", (int)status);
@@ -147,7 +158,7 @@ static json_t *report_network(struct network *n, int repeats, double large_rate)
 
 static int measure(struct mp_device *device, struct network networks[2], float *const operand[3],
                    int repeats, json_t *result, struct mp_error *error) {
-    static double large_seconds[COMPUTE_MOST_REPEATS];
+    static double large_seconds[MOST_REPEATS];
     for (int i = 0; i < 2; i++)
         MP_TRY(create_network(device, &networks[i], error));
     /* Turn -1 warms up: code generation, first touches; its times are overwritten by turn 0. */
@@ -174,7 +185,7 @@ static int measure_products(struct mp_device *device, int repeats, json_t *resul
     float *operand[3];
     int code = MP_OK;
     for (int i = 0; i < 3; i++) {
-        operand[i] = compute_random_floats(device, (size_t)LARGE * LARGE);
+        operand[i] = random_floats(device, (size_t)LARGE * LARGE);
         if (!operand[i])
             code = mp_fail(error, MP_ENOMEM, "compute: no memory for the large product");
     }
@@ -187,11 +198,175 @@ static int measure_products(struct mp_device *device, int repeats, json_t *resul
     return code;
 }
 
+/* ---- memory ----
+ *
+ * Operations bound by it, in bytes per second, beside a copy of as many bytes: what they must read
+ * and write, each once, over the time they take. */
+
+enum { ROWS = 8192, WIDTH = 512, TOP_K = 2, ELEMENTS = ROWS * WIDTH };
+enum { TABLES = 7, COLUMNS = 2, LINES = 4, FLOATS = TABLES + COLUMNS + LINES + 2 };
+
+struct buffers {
+    float *table[TABLES];   /* [ROWS][WIDTH] each */
+    float *column[COLUMNS]; /* [ROWS] */
+    float *line[LINES];     /* [WIDTH] */
+    float *from, *to;       /* for the copy: as large as the most bytes of an operation */
+    int32_t *index;         /* [ROWS] a permutation */
+};
+
+static void norm_forward(struct mp_device *d, const struct buffers *b) {
+    d->operations->layer_norm_forward(d, NULL, ROWS, WIDTH, b->table[0], b->line[0], b->line[1],
+                                      b->table[1], b->column[0], b->column[1]);
+}
+
+static void norm_backward(struct mp_device *d, const struct buffers *b) {
+    d->operations->layer_norm_backward(d, NULL, ROWS, WIDTH, b->table[0], b->line[0], b->column[0],
+                                       b->column[1], b->table[1], b->table[2], b->line[2],
+                                       b->line[3]);
+}
+
+static void gelu_forward(struct mp_device *d, const struct buffers *b) {
+    d->operations->gelu_forward(d, NULL, ELEMENTS, b->table[0], b->table[1]);
+}
+
+static void gelu_backward(struct mp_device *d, const struct buffers *b) {
+    d->operations->gelu_backward(d, NULL, ELEMENTS, b->table[0], b->table[1], b->table[1], NULL);
+}
+
+static void adamw(struct mp_device *d, const struct buffers *b) {
+    const struct mp_adamw settings = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.01f, 10};
+    d->operations->adamw(d, NULL, ELEMENTS, &settings, b->table[3], b->table[4], b->table[5],
+                         b->table[6], NULL);
+}
+
+static void accumulate(struct mp_device *d, const struct buffers *b) {
+    d->operations->accumulate(d, NULL, ELEMENTS, b->table[0], b->table[2]);
+}
+
+static void gather(struct mp_device *d, const struct buffers *b) {
+    d->operations->gather_rows(d, NULL, ROWS, WIDTH, b->table[0], b->index, b->table[1]);
+}
+
+static void combine_forward(struct mp_device *d, const struct buffers *b) {
+    d->operations->combine_forward(d, NULL, ROWS / TOP_K, TOP_K, WIDTH, b->table[0], b->index,
+                                   b->column[0], b->table[1], b->table[2]);
+}
+
+static void combine_backward(struct mp_device *d, const struct buffers *b) {
+    d->operations->combine_backward(d, NULL, ROWS / TOP_K, TOP_K, WIDTH, b->table[0], b->index,
+                                    b->column[0], b->table[1], false, b->table[2], b->column[1]);
+}
+
+static const struct operation {
+    const char *name;
+    void (*run)(struct mp_device *device, const struct buffers *buffers);
+    double passes; /* over [ROWS][WIDTH], reading or writing */
+} operations[] = {
+    {"layer_norm_forward", norm_forward, 2},
+    {"layer_norm_backward", norm_backward, 4},
+    {"gelu_forward", gelu_forward, 2},
+    {"gelu_backward", gelu_backward, 3},
+    {"adamw", adamw, 7},
+    {"accumulate", accumulate, 3},
+    {"gather", gather, 2},
+    {"combine_forward", combine_forward, 2}, /* rows; half as many residuals and results */
+    {"combine_backward", combine_backward, 2.5},
+};
+enum { OPERATIONS = sizeof operations / sizeof *operations };
+
+/* Where all floats are, and how many of each. */
+static void list_floats(struct buffers *b, float **array[FLOATS], size_t count[FLOATS]) {
+    int n = 0;
+    for (int i = 0; i < TABLES; i++, n++) {
+        array[n] = &b->table[i];
+        count[n] = ELEMENTS;
+    }
+    for (int i = 0; i < COLUMNS; i++, n++) {
+        array[n] = &b->column[i];
+        count[n] = ROWS;
+    }
+    for (int i = 0; i < LINES; i++, n++) {
+        array[n] = &b->line[i];
+        count[n] = WIDTH;
+    }
+    array[n] = &b->from;
+    array[n + 1] = &b->to;
+    count[n] = count[n + 1] = (size_t)ELEMENTS * 7 / 2;
+}
+
+static int create_buffers(struct mp_device *device, struct buffers *b, struct mp_error *error) {
+    float **array[FLOATS];
+    size_t count[FLOATS];
+    bool complete = true;
+    list_floats(b, array, count);
+    for (int i = 0; i < FLOATS; i++) {
+        *array[i] = random_floats(device, count[i]);
+        complete = complete && *array[i];
+    }
+    b->index = device->operations->allocate(device, ROWS * sizeof *b->index);
+    if (!complete || !b->index)
+        return mp_fail(error, MP_ENOMEM, "compute: no memory for the moved arrays");
+    /* As tokens are sorted by expert: one group after another, each in token order. */
+    for (uint32_t group = 0, row = 0; group < 64; group++) {
+        for (uint32_t i = 0; i < ROWS; i++) {
+            if (i * 2654435761u >> 26 == group)
+                b->index[row++] = (int32_t)i;
+        }
+    }
+    for (int i = 0; i < ELEMENTS; i++) /* second moments are not negative */
+        b->table[6][i] *= b->table[6][i];
+    return MP_OK;
+}
+
+static void destroy_buffers(struct mp_device *device, struct buffers *b) {
+    float **array[FLOATS];
+    size_t count[FLOATS];
+    list_floats(b, array, count);
+    for (int i = 0; i < FLOATS; i++)
+        device->operations->release(device, *array[i]);
+    device->operations->release(device, b->index);
+}
+
+static int measure_memory(struct mp_device *device, int repeats, json_t *result,
+                          struct mp_error *error) {
+    static double seconds[OPERATIONS][MOST_REPEATS];
+    static double copy_seconds[OPERATIONS][MOST_REPEATS];
+    struct buffers buffers = {0};
+    int code = create_buffers(device, &buffers, error);
+    for (int turn = 0; turn < repeats && !code; turn++) {
+        for (int i = 0; i < OPERATIONS; i++) {
+            size_t bytes = (size_t)(operations[i].passes * ELEMENTS * sizeof(float));
+            double start = seconds_now();
+            operations[i].run(device, &buffers);
+            double middle = seconds_now();
+            memcpy(buffers.to, buffers.from, bytes / 2); /* half is read and half written */
+            copy_seconds[i][turn] = seconds_now() - middle;
+            seconds[i][turn] = middle - start;
+        }
+    }
+    destroy_buffers(device, &buffers);
+    json_t *table = json_array();
+    for (int i = 0; i < OPERATIONS && !code; i++) {
+        double gigabytes = 1e-9 * operations[i].passes * ELEMENTS * sizeof(float);
+        double taken = mp_median_of(seconds[i], repeats);
+        double floor = mp_median_of(copy_seconds[i], repeats);
+        code = mp_bench_add_row(table,
+                                json_pack("{s:s, s:f, s:f, s:f}", "operation", operations[i].name,
+                                          "gb_per_s", gigabytes / taken, "copy_gb_per_s",
+                                          gigabytes / floor, "time_over_copy", taken / floor),
+                                error);
+    }
+    if (!code)
+        code = mp_device_check(device, error);
+    int added = mp_bench_add(result, json_pack("{s:o}", "memory", table), error);
+    return code ? code : added;
+}
+
 struct compute_options {
     int repeats;
 };
 static const struct mp_option compute_options[] = {
-    MP_BENCH_NUMBER(struct compute_options, "repeats", repeats, "7", 1, COMPUTE_MOST_REPEATS,
+    MP_BENCH_NUMBER(struct compute_options, "repeats", repeats, "7", 1, MOST_REPEATS,
                     "turns of which the median is shown"),
     {0},
 };
@@ -207,7 +382,7 @@ static int run(const void *given, json_t *result, struct mp_error *error) {
     json_object_set_new(result, "device", json_string(description));
     int code = measure_products(device, repeats, result, error);
     if (!code)
-        code = compute_measure_memory(device, repeats, result, error);
+        code = measure_memory(device, repeats, result, error);
     mp_device_destroy(device);
     return code;
 }

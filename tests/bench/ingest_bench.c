@@ -3,29 +3,32 @@
  * Each step runs in a process of its own, so that its processor time and its memory are its own.
  * The floor is what SQLite takes for the same rows and nothing else: the same table and settings,
  * one prepared INSERT stepped once per row. */
-#include "tests/bench/ingest_bench.h"
-
+#include <sqlite3.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "profiler/record/record.h"
+#include "profiler/record/spool.h"
 #include "results/export/export.h"
 #include "results/report/report.h"
+#include "results/store/store.h"
 #include "tests/bench/bench.h"
 
-enum {
-    RANKS = INGEST_RANKS,
-    LAYERS = 24,
-    SPANS_PER_LAYER = 16,
-    EXPERTS = 16,
-    PATH_SIZE = INGEST_PATH_SIZE
-};
+enum { RANKS = 4, LAYERS = 24, SPANS_PER_LAYER = 16, EXPERTS = 16, PATH_SIZE = 256 };
 enum {
     SPANS_PER_ITERATION = LAYERS * SPANS_PER_LAYER + 1,
     FIRST_NS = 1000000000,
     MEAN_NS = 219500
+};
+
+struct work {
+    char folder[MP_BENCH_FOLDER], database[PATH_SIZE];
+    char spool[RANKS][PATH_SIZE], device[RANKS][PATH_SIZE];
+    int64_t iterations;
+    int64_t device_rows; /* of all ranks together */
 };
 
 /* What one step took. */
@@ -33,7 +36,72 @@ struct cost {
     double seconds, processor_s, megabytes;
 };
 
-/* ---- steps, each in a process of its own ---- */
+/* ---- what steps share ---- */
+
+typedef int spool_writer(const struct work *work, int rank, struct mp_recorder *recorder,
+                         struct mp_record_thread *thread, struct mp_error *error);
+
+/* A spool per rank. */
+static int write_spools(const struct work *work, const char path[RANKS][PATH_SIZE],
+                        const char *thread_name, spool_writer *write, struct mp_error *error) {
+    for (int rank = 0; rank < RANKS; rank++) {
+        const struct mp_recorder_config config = {.path = path[rank], .rank = rank, .ranks = RANKS};
+        struct mp_recorder *recorder = NULL;
+        struct mp_record_thread *thread = NULL;
+        MP_TRY(mp_recorder_create(&config, &recorder, error));
+        int code = mp_recorder_thread(recorder, thread_name, &thread, error);
+        if (!code)
+            code = write(work, rank, recorder, thread, error);
+        int finished = mp_recorder_finish(&recorder, code, "", error);
+        if (code || finished)
+            return code ? code : finished;
+    }
+    return MP_OK;
+}
+
+typedef int spool_reader(struct mp_store *store, const struct work *work, const char *const paths[],
+                         struct mp_error *error);
+
+/* Hands them to the store. */
+static int read_spools(const struct work *work, const char path[RANKS][PATH_SIZE],
+                       spool_reader *read, struct mp_error *error) {
+    const char *paths[RANKS];
+    struct mp_store *store = NULL;
+    for (int r = 0; r < RANKS; r++)
+        paths[r] = path[r];
+    int code = mp_store_open(work->database, &store, error);
+    if (!code)
+        code = read(store, work, paths, error);
+    mp_store_close(store);
+    return code;
+}
+
+/* A code of SQLite's, SQLITE_OK if it is well. */
+typedef int floor_filler(const struct work *work, sqlite3 *floor, bool indexed);
+
+/* SQLite with the store's settings and nothing of its program, in a database of its own. */
+static int fill_database(const struct work *work, const char *ending, floor_filler *fill,
+                         bool indexed, struct mp_error *error) {
+    static const char settings[] =
+        "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; "
+        "PRAGMA cache_size = -65536; PRAGMA journal_size_limit = 16777216; BEGIN";
+    char path[PATH_SIZE + 24];
+    sqlite3 *floor = NULL;
+    snprintf(path, sizeof path, "%.200s%s", work->database, ending);
+    int code = sqlite3_open(path, &floor);
+    if (code == SQLITE_OK)
+        code = sqlite3_exec(floor, settings, NULL, NULL, NULL);
+    if (code == SQLITE_OK)
+        code = fill(work, floor, indexed);
+    if (code == SQLITE_OK)
+        code = sqlite3_exec(floor, "COMMIT", NULL, NULL, NULL);
+    int closed = sqlite3_close(floor);
+    return code == SQLITE_OK && closed == SQLITE_OK
+               ? MP_OK
+               : mp_fail(error, MP_EIO, "%s: %s", path, sqlite3_errstr(code));
+}
+
+/* ---- spans: steps, each in a process of its own ---- */
 
 static void record_layer(struct mp_record_thread *thread, int rank, int iteration, int layer,
                          int64_t *at_ns) {
@@ -59,12 +127,12 @@ static void record_layer(struct mp_record_thread *thread, int rank, int iteratio
 }
 
 /* A span lasts 20000 + 0 .. 399 * 1000 ns, 219.5 us in the mean. */
-int64_t ingest_time(const struct ingest_work *work, double share) {
+static int64_t time_at(const struct work *work, double share) {
     double length_ns = (double)work->iterations * (SPANS_PER_ITERATION - 1) * MEAN_NS;
     return FIRST_NS + (int64_t)(share * length_ns);
 }
 
-static int record_rank(const struct ingest_work *work, int rank, struct mp_recorder *recorder,
+static int record_rank(const struct work *work, int rank, struct mp_recorder *recorder,
                        struct mp_record_thread *thread, struct mp_error *error) {
     int64_t at_ns = FIRST_NS;
     for (int i = 0; i < work->iterations; i++) {
@@ -87,42 +155,12 @@ static int record_rank(const struct ingest_work *work, int rank, struct mp_recor
     return MP_OK;
 }
 
-int ingest_record(const struct ingest_work *work, const ingest_paths path, const char *thread_name,
-                  ingest_writer *write, struct mp_error *error) {
-    for (int rank = 0; rank < RANKS; rank++) {
-        const struct mp_recorder_config config = {.path = path[rank], .rank = rank, .ranks = RANKS};
-        struct mp_recorder *recorder = NULL;
-        struct mp_record_thread *thread = NULL;
-        MP_TRY(mp_recorder_create(&config, &recorder, error));
-        int code = mp_recorder_thread(recorder, thread_name, &thread, error);
-        if (!code)
-            code = write(work, rank, recorder, thread, error);
-        int finished = mp_recorder_finish(&recorder, code, "", error);
-        if (code || finished)
-            return code ? code : finished;
-    }
-    return MP_OK;
+static int record(const struct work *work, struct mp_error *error) {
+    return write_spools(work, work->spool, "compute", record_rank, error);
 }
 
-static int record(const struct ingest_work *work, struct mp_error *error) {
-    return ingest_record(work, work->spool, "compute", record_rank, error);
-}
-
-int ingest_store(const struct ingest_work *work, const ingest_paths path, ingest_reader *read,
-                 struct mp_error *error) {
-    const char *paths[RANKS];
-    struct mp_store *store = NULL;
-    for (int r = 0; r < RANKS; r++)
-        paths[r] = path[r];
-    int code = mp_store_open(work->database, &store, error);
-    if (!code)
-        code = read(store, work, paths, error);
-    mp_store_close(store);
-    return code;
-}
-
-static int add_run(struct mp_store *store, const struct ingest_work *work,
-                   const char *const paths[], struct mp_error *error) {
+static int add_run(struct mp_store *store, const struct work *work, const char *const paths[],
+                   struct mp_error *error) {
     const struct mp_store_run run = {.suite = "bench",
                                      .job = "ep",
                                      .suite_run = "bench-1",
@@ -138,12 +176,12 @@ static int add_run(struct mp_store *store, const struct ingest_work *work,
     return mp_store_ingest(store, &run, paths, RANKS, NULL, error);
 }
 
-static int ingest(const struct ingest_work *work, struct mp_error *error) {
-    return ingest_store(work, work->spool, add_run, error);
+static int ingest(const struct work *work, struct mp_error *error) {
+    return read_spools(work, work->spool, add_run, error);
 }
 
 /* What moeperf report prints, to nowhere. */
-static int report(const struct ingest_work *work, struct mp_error *error) {
+static int report(const struct work *work, struct mp_error *error) {
     static int (*const reports[])(struct mp_store *, const struct mp_report_selection *,
                                   enum mp_report_format, FILE *, struct mp_error *) = {
         mp_report_speedup, mp_report_convergence, mp_report_stragglers, mp_report_phases};
@@ -160,7 +198,7 @@ static int report(const struct ingest_work *work, struct mp_error *error) {
     return code;
 }
 
-static int export_timeline(const struct ingest_work *work, struct mp_error *error) {
+static int export_timeline(const struct work *work, struct mp_error *error) {
     const struct mp_results_selection only = {0};
     struct mp_results_exported exported;
     struct mp_store *store = NULL;
@@ -212,7 +250,7 @@ static int insert_rows(sqlite3_stmt *insert, int64_t rows) {
     return step;
 }
 
-static int fill_floor(const struct ingest_work *work, sqlite3 *floor, bool indexed) {
+static int fill_floor(const struct work *work, sqlite3 *floor, bool indexed) {
     sqlite3_stmt *insert = NULL;
     (void)indexed;
     int code = sqlite3_exec(floor, floor_schema, NULL, NULL, NULL);
@@ -227,36 +265,231 @@ static int fill_floor(const struct ingest_work *work, sqlite3 *floor, bool index
     return code == SQLITE_DONE ? SQLITE_OK : code;
 }
 
-int ingest_floor(const struct ingest_work *work, const char *ending, ingest_filler *fill,
-                 bool indexed, struct mp_error *error) {
-    static const char settings[] =
-        "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; "
-        "PRAGMA cache_size = -65536; PRAGMA journal_size_limit = 16777216; BEGIN";
-    char path[PATH_SIZE + 24];
-    sqlite3 *floor = NULL;
-    snprintf(path, sizeof path, "%.200s%s", work->database, ending);
-    int code = sqlite3_open(path, &floor);
-    if (code == SQLITE_OK)
-        code = sqlite3_exec(floor, settings, NULL, NULL, NULL);
-    if (code == SQLITE_OK)
-        code = fill(work, floor, indexed);
-    if (code == SQLITE_OK)
-        code = sqlite3_exec(floor, "COMMIT", NULL, NULL, NULL);
-    int closed = sqlite3_close(floor);
-    return code == SQLITE_OK && closed == SQLITE_OK
-               ? MP_OK
-               : mp_fail(error, MP_EIO, "%s: %s", path, sqlite3_errstr(code));
+static int insert_only(const struct work *work, struct mp_error *error) {
+    return fill_database(work, ".floor", fill_floor, false, error);
 }
 
-static int insert_only(const struct ingest_work *work, struct mp_error *error) {
-    return ingest_floor(work, ".floor", fill_floor, false, error);
+/* ---- GPU work, too ----
+ *
+ * Sixteen records in a row are six launches with their calls, a copy and a set with theirs, in the
+ * order in which CUPTI hands them over: calls, external ids, work. */
+
+enum { LAUNCHES = 8, ROWS_PER_GROUP = 2 * LAUNCHES, KERNEL_NAMES = 100 };
+enum { CALL_NAME = 1, FIRST_KERNEL_NAME };
+
+static int64_t groups_of(const struct work *work) {
+    return (work->device_rows + ROWS_PER_GROUP * RANKS - 1) / (ROWS_PER_GROUP * RANKS);
+}
+
+/* Launch `l` of a group, on the host and on the GPU. */
+static void make_launch(const struct work *work, int64_t group, int l, struct mp_activity *call,
+                        struct mp_activity *piece) {
+    int64_t at_ns = time_at(work, ((double)group + l / (double)LAUNCHES) / (double)groups_of(work));
+    uint32_t correlation = (uint32_t)(group * LAUNCHES + l + 1);
+    *call = (struct mp_activity){.start_ns = at_ns,
+                                 .end_ns = at_ns + 4000,
+                                 .correlation = correlation,
+                                 .thread = 4711,
+                                 .name = CALL_NAME,
+                                 .kind = MP_ACTIVITY_CALL};
+    *piece = (struct mp_activity){.start_ns = at_ns + 9000,
+                                  .end_ns = at_ns + 9000 + (group * 131 + l * 17) % 400 * 100,
+                                  .correlation = correlation,
+                                  .context = 1,
+                                  .stream = 7,
+                                  .kind = MP_ACTIVITY_KERNEL};
+    if (l < LAUNCHES - 2) {
+        piece->name = FIRST_KERNEL_NAME + (uint32_t)(group + l) % KERNEL_NAMES;
+        piece->registers = 128;
+        piece->dynamic_shared = 98304;
+        for (int d = 0; d < 3; d++) {
+            piece->grid[d] = d ? 1 : 1024 + l;
+            piece->block[d] = d ? 1 : 256;
+        }
+    } else {
+        piece->kind = l == LAUNCHES - 2 ? MP_ACTIVITY_COPY : MP_ACTIVITY_SET;
+        piece->value = 65536;
+        piece->detail = 1;
+        piece->result = 1;
+    }
+}
+
+/* ---- spools ---- */
+
+static void record_name(struct mp_record_thread *thread, uint32_t id, const char *text) {
+    const uint32_t payload[4] = {id, MP_NAME_STRING, 0, 0};
+    mp_record_fixed(thread, MP_SPOOL_NAME, payload, sizeof payload, text);
+}
+
+static void record_group(const struct work *work, struct mp_record_thread *thread, int64_t group) {
+    struct mp_activity call[LAUNCHES], piece[LAUNCHES];
+    for (int l = 0; l < LAUNCHES; l++) {
+        make_launch(work, group, l, &call[l], &piece[l]);
+        mp_record_fixed(thread, MP_SPOOL_ACTIVITY, &call[l], sizeof call[l], NULL);
+    }
+    const struct mp_activity link = {.value = (uint64_t)call[0].start_ns,
+                                     .correlation = call[0].correlation,
+                                     .kind = MP_ACTIVITY_LINK};
+    mp_record_fixed(thread, MP_SPOOL_ACTIVITY, &link, sizeof link, NULL);
+    for (int l = 0; l < LAUNCHES; l++)
+        mp_record_fixed(thread, MP_SPOOL_ACTIVITY, &piece[l], sizeof piece[l], NULL);
+}
+
+static int record_device_rank(const struct work *work, int rank, struct mp_recorder *recorder,
+                              struct mp_record_thread *thread, struct mp_error *error) {
+    (void)rank; /* all have the same */
+    record_name(thread, CALL_NAME, "cudaLaunchKernel");
+    for (uint32_t i = 0; i < KERNEL_NAMES; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tile%u", i);
+        record_name(thread, FIRST_KERNEL_NAME + i, text);
+    }
+    for (int64_t group = 0; group < groups_of(work); group++) {
+        record_group(work, thread, group);
+        if (group % 1000 == 0)
+            MP_TRY(mp_recorder_flush(recorder, error));
+    }
+    return MP_OK;
+}
+
+static int record_device(const struct work *work, struct mp_error *error) {
+    return write_spools(work, work->device, "cupti", record_device_rank, error);
+}
+
+static int add_activities(struct mp_store *store, const struct work *work,
+                          const char *const paths[], struct mp_error *error) {
+    (void)work;
+    return mp_store_add_device(store, 1, paths, RANKS, error);
+}
+
+static int add_device(const struct work *work, struct mp_error *error) {
+    return read_spools(work, work->device, add_activities, error);
+}
+
+/* ---- the floor: the store's own tables in a database without its program ---- */
+
+enum { COLUMNS = 25 };
+
+static const struct {
+    const char *insert;
+    int columns;
+} tables[] = {
+    [MP_ACTIVITY_KERNEL] =
+        {"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (run_id, rank, span_id, start, \"end\", "
+         "correlationId, globalPid, deviceId, contextId, streamId, demangledName, shortName, "
+         "mangledName, registersPerThread, gridX, gridY, gridZ, blockX, blockY, blockZ, "
+         "staticSharedMemory, dynamicSharedMemory, localMemoryPerThread, localMemoryTotal) VALUES "
+         "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+         24},
+    [MP_ACTIVITY_COPY] =
+        {"INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY (run_id, rank, span_id, start, \"end\", "
+         "correlationId, globalPid, deviceId, contextId, streamId, bytes, copyKind, copies, "
+         "srcKind, dstKind) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+         15},
+    [MP_ACTIVITY_SET] =
+        {"INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET (run_id, rank, span_id, start, \"end\", "
+         "correlationId, globalPid, deviceId, contextId, streamId, bytes, value, memKind) VALUES "
+         "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+         13},
+    [MP_ACTIVITY_CALL] =
+        {"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (run_id, rank, span_id, start, \"end\", "
+         "correlationId, globalTid, nameId, returnValue) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+         9},
+};
+enum { TABLES = sizeof tables / sizeof *tables };
+
+static int insert_row(sqlite3_stmt *insert, int columns, int rank, const struct mp_activity *is) {
+    /* The first seven are every table's, the others begin with these. */
+    const int64_t values[COLUMNS] = {1,
+                                     rank,
+                                     is->correlation / 4,
+                                     is->start_ns,
+                                     is->end_ns,
+                                     is->correlation,
+                                     (int64_t)4711 << 24,
+                                     is->device,
+                                     is->context,
+                                     is->stream,
+                                     is->value ? (int64_t)is->value : is->name,
+                                     is->value ? is->detail : is->name,
+                                     is->value ? is->result : is->name,
+                                     is->registers,
+                                     is->grid[0],
+                                     is->grid[1],
+                                     is->grid[2],
+                                     is->block[0],
+                                     is->block[1],
+                                     is->block[2],
+                                     is->static_shared,
+                                     is->dynamic_shared,
+                                     is->local,
+                                     (int64_t)is->local_total};
+    for (int c = 0; c < columns; c++)
+        sqlite3_bind_int64(insert, c + 1, values[c]);
+    int step = sqlite3_step(insert);
+    sqlite3_reset(insert);
+    return step;
+}
+
+static int insert_all(const struct work *work, sqlite3_stmt *insert[TABLES]) {
+    int step = SQLITE_DONE;
+    for (int rank = 0; rank < RANKS; rank++)
+        for (int64_t group = 0; group < groups_of(work); group++)
+            for (int l = 0; l < LAUNCHES && step == SQLITE_DONE; l++) {
+                struct mp_activity call, piece;
+                make_launch(work, group, l, &call, &piece);
+                step = insert_row(insert[MP_ACTIVITY_CALL], tables[MP_ACTIVITY_CALL].columns, rank,
+                                  &call);
+                if (step == SQLITE_DONE)
+                    step = insert_row(insert[piece.kind], tables[piece.kind].columns, rank, &piece);
+            }
+    return step;
+}
+
+/* Makes in `floor` what the results database has of these tables, with its indexes or without. */
+static int copy_schema(const struct work *work, sqlite3 *floor, bool indexed) {
+    sqlite3 *results = NULL;
+    sqlite3_stmt *select = NULL;
+    int code = sqlite3_open_v2(work->database, &results, SQLITE_OPEN_READONLY, NULL);
+    if (code == SQLITE_OK)
+        code = sqlite3_prepare_v2(results,
+                                  "SELECT sql FROM sqlite_schema WHERE tbl_name GLOB "
+                                  "'CUPTI_ACTIVITY_*' AND type IN ('table', ?) ORDER BY type DESC",
+                                  -1, &select, NULL);
+    if (code == SQLITE_OK)
+        code = sqlite3_bind_text(select, 1, indexed ? "index" : "table", -1, SQLITE_STATIC);
+    while (code == SQLITE_OK && sqlite3_step(select) == SQLITE_ROW)
+        code = sqlite3_exec(floor, (const char *)sqlite3_column_text(select, 0), NULL, NULL, NULL);
+    sqlite3_finalize(select);
+    sqlite3_close(results);
+    return code;
+}
+
+static int fill_device_floor(const struct work *work, sqlite3 *floor, bool indexed) {
+    sqlite3_stmt *insert[TABLES] = {NULL};
+    int code = copy_schema(work, floor, indexed);
+    for (int i = 0; i < TABLES && code == SQLITE_OK; i++)
+        code = sqlite3_prepare_v2(floor, tables[i].insert, -1, &insert[i], NULL);
+    if (code == SQLITE_OK)
+        code = insert_all(work, insert);
+    for (int i = 0; i < TABLES; i++)
+        sqlite3_finalize(insert[i]);
+    return code == SQLITE_DONE ? SQLITE_OK : code;
+}
+
+static int insert_device(const struct work *work, struct mp_error *error) {
+    return fill_database(work, ".floor-device0", fill_device_floor, false, error);
+}
+
+static int insert_device_indexed(const struct work *work, struct mp_error *error) {
+    return fill_database(work, ".floor-device1", fill_device_floor, true, error);
 }
 
 /* ---- measuring ---- */
 
-static int measure(const struct ingest_work *work,
-                   int (*step)(const struct ingest_work *work, struct mp_error *error),
-                   struct cost *cost, struct mp_error *error) {
+static int measure(const struct work *work,
+                   int (*step)(const struct work *work, struct mp_error *error), struct cost *cost,
+                   struct mp_error *error) {
     struct rusage usage;
     int status = 0, ends[2];
     if (pipe(ends) != 0)
@@ -283,7 +516,7 @@ static int measure(const struct ingest_work *work,
     return MP_OK;
 }
 
-static void remove_files(const struct ingest_work *work) {
+static void remove_files(const struct work *work) {
     static const char *const databases[] = {"", ".floor", ".floor-device0", ".floor-device1"};
     static const char *const endings[] = {"", "-wal", "-shm", ".json"};
     char path[PATH_SIZE + 32];
@@ -302,12 +535,12 @@ static void remove_files(const struct ingest_work *work) {
 
 struct step {
     const char *name;
-    int (*run)(const struct ingest_work *work, struct mp_error *error);
+    int (*run)(const struct work *work, struct mp_error *error);
 };
 
 /* Adds a table `name` of all steps. */
-static int measure_steps(const struct ingest_work *work, const struct step steps[], int count,
-                         double rows, double processor_s[], json_t *result, const char *name,
+static int measure_steps(const struct work *work, const struct step steps[], int count, double rows,
+                         double processor_s[], json_t *result, const char *name,
                          struct mp_error *error) {
     json_t *table = json_array();
     MP_TRY(mp_bench_add(result, json_pack("{s:o}", name, table), error));
@@ -325,7 +558,7 @@ static int measure_steps(const struct ingest_work *work, const struct step steps
     return MP_OK;
 }
 
-static int measure_spans(const struct ingest_work *work, json_t *result, struct mp_error *error) {
+static int measure_spans(const struct work *work, json_t *result, struct mp_error *error) {
     static const struct step steps[] = {{"record", record},
                                         {"floor", insert_only},
                                         {"ingest", ingest},
@@ -344,11 +577,11 @@ static int measure_spans(const struct ingest_work *work, json_t *result, struct 
                         error);
 }
 
-static int measure_device(const struct ingest_work *work, json_t *result, struct mp_error *error) {
-    static const struct step steps[] = {{"record", ingest_device_record},
-                                        {"floor", ingest_device_floor},
-                                        {"floor with indexes", ingest_device_floor_indexed},
-                                        {"add", ingest_device_add}};
+static int measure_device(const struct work *work, json_t *result, struct mp_error *error) {
+    static const struct step steps[] = {{"record", record_device},
+                                        {"floor", insert_device},
+                                        {"floor with indexes", insert_device_indexed},
+                                        {"add", add_device}};
     enum { STEPS = sizeof steps / sizeof *steps };
     double processor_s[STEPS], rows = (double)work->device_rows;
     if (work->device_rows == 0)
@@ -375,8 +608,8 @@ static const struct mp_option ingest_options[] = {
 static int run(const void *given, json_t *result, struct mp_error *error) {
     enum { SPANS_AT_ONCE = SPANS_PER_ITERATION * RANKS };
     const struct ingest_options *options = given;
-    struct ingest_work work = {.device_rows = options->device,
-                               .iterations = (options->spans + SPANS_AT_ONCE - 1) / SPANS_AT_ONCE};
+    struct work work = {.device_rows = options->device,
+                        .iterations = (options->spans + SPANS_AT_ONCE - 1) / SPANS_AT_ONCE};
     MP_TRY(mp_bench_make_folder(work.folder, error));
     snprintf(work.database, sizeof work.database, "%s/results.db", work.folder);
     for (int r = 0; r < RANKS; r++) {
