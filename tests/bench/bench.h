@@ -18,11 +18,10 @@ struct mp_bench {
     const char *name;
     const char *help;                /* one line on what it measures, then others, if any */
     const struct mp_option *options; /* "--name VALUE" or "--name=VALUE" */
-    size_t options_size;             /* of the struct that they are fields of */
     /* `result` is an empty object to fill in; nothing is shown if it stays empty, as on ranks other
      * than 0.  Nothing is printed here.  Errors: MP_EINVAL for its options (exit status 2), others
      * (status 1). */
-    int (*run)(const void *options, json_t *result, struct mp_error *error);
+    int (*run)(const struct mp_bench_options *options, json_t *result, struct mp_error *error);
 };
 
 extern const struct mp_bench mp_bench_comm;

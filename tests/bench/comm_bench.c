@@ -181,22 +181,16 @@ static int run_both(struct measurement *m, json_t *table, json_t *result, struct
     return bench_chunks_report(&m->chunks, "operations", table, result, error);
 }
 
-struct comm_options {
-    int experts, kibibytes, rounds;
-};
 static const struct mp_option comm_options[] = {
-    MP_BENCH_NUMBER(struct comm_options, "experts", experts, "8", 1, 4096,
-                    "chunks that travel to all ranks"),
-    MP_BENCH_NUMBER(struct comm_options, "chunk-kib", kibibytes, "4096", 1, 1 << 20,
-                    "size of each"),
-    MP_BENCH_NUMBER(struct comm_options, "rounds", rounds, "32", 1, 100000, "measurements of each"),
+    MP_BENCH_NUMBER("experts", experts, "8", 1, 4096, "chunks that travel to all ranks"),
+    MP_BENCH_NUMBER("chunk-kib", chunk_kib, "4096", 1, 1 << 20, "size of each"),
+    MP_BENCH_NUMBER("rounds", rounds, "32", 1, 100000, "measurements of each"),
     {0},
 };
 
-static int run(const void *given, json_t *result, struct mp_error *error) {
-    const struct comm_options *options = given;
+static int run(const struct mp_bench_options *options, json_t *result, struct mp_error *error) {
     struct measurement m = {
-        .chunks = {.experts = options->experts, .bytes = (size_t)options->kibibytes << 10},
+        .chunks = {.experts = options->experts, .bytes = (size_t)options->chunk_kib << 10},
         .rounds = options->rounds};
     json_t *table = json_array();
     int code = run_both(&m, table, result, error);
@@ -209,6 +203,5 @@ const struct mp_bench mp_bench_comm = {
     .name = "comm",
     .help = "spAG and spRS beside MPI's broadcast and reduce; run it under mpirun",
     .options = comm_options,
-    .options_size = sizeof(struct comm_options),
     .run = run,
 };

@@ -362,17 +362,13 @@ static int measure_memory(struct mp_device *device, int repeats, json_t *result,
     return code ? code : added;
 }
 
-struct compute_options {
-    int repeats;
-};
 static const struct mp_option compute_options[] = {
-    MP_BENCH_NUMBER(struct compute_options, "repeats", repeats, "7", 1, MOST_REPEATS,
-                    "turns of which the median is shown"),
+    MP_BENCH_NUMBER("repeats", repeats, "7", 1, MOST_REPEATS, "turns of which the median is shown"),
     {0},
 };
 
-static int run(const void *given, json_t *result, struct mp_error *error) {
-    const int repeats = ((const struct compute_options *)given)->repeats;
+static int run(const struct mp_bench_options *options, json_t *result, struct mp_error *error) {
+    const int repeats = options->repeats;
     const struct mp_device_limits limits = {
         .attention = {1, 1, 1, 1}, .experts = EXPERTS, .width = WIDEST, .tokens = ROUTES};
     struct mp_device *device = NULL;
@@ -392,6 +388,5 @@ const struct mp_bench mp_bench_compute = {
     .help = "expert FFN beside one large matrix product, moved bytes beside a copy; one thread\n"
             "Times are this thread's CPU time.  Needs 1.5 GB of memory.",
     .options = compute_options,
-    .options_size = sizeof(struct compute_options),
     .run = run,
 };

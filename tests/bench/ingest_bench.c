@@ -594,20 +594,15 @@ static int measure_device(const struct work *work, json_t *result, struct mp_err
                         error);
 }
 
-struct ingest_options {
-    int spans, device;
-};
 static const struct mp_option ingest_options[] = {
-    MP_BENCH_NUMBER(struct ingest_options, "spans", spans, "1000000", 10000, 100000000,
-                    "spans of all ranks together"),
-    MP_BENCH_NUMBER(struct ingest_options, "device", device, "0", 0, 100000000,
+    MP_BENCH_NUMBER("spans", spans, "1000000", 10000, 100000000, "spans of all ranks together"),
+    MP_BENCH_NUMBER("device", device, "0", 0, 100000000,
                     "rows of GPU work beside them: calls, kernels, copies, sets"),
     {0},
 };
 
-static int run(const void *given, json_t *result, struct mp_error *error) {
+static int run(const struct mp_bench_options *options, json_t *result, struct mp_error *error) {
     enum { SPANS_AT_ONCE = SPANS_PER_ITERATION * RANKS };
-    const struct ingest_options *options = given;
     struct work work = {.device_rows = options->device,
                         .iterations = (options->spans + SPANS_AT_ONCE - 1) / SPANS_AT_ONCE};
     MP_TRY(mp_bench_make_folder(work.folder, error));
@@ -627,6 +622,5 @@ const struct mp_bench mp_bench_ingest = {
     .name = "ingest",
     .help = "how fast spools get into a database, and what a report and a timeline take",
     .options = ingest_options,
-    .options_size = sizeof(struct ingest_options),
     .run = run,
 };

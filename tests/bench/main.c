@@ -1,7 +1,6 @@
 /* moeperf-bench: the suite's own speed, one subcommand per benchmark. */
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tests/bench/bench.h"
@@ -50,12 +49,11 @@ static bool take_flag(int *argc, char **argv, const char *flag) {
 static int run_bench(const struct mp_bench *bench, int argc, char **argv, bool as_json) {
     struct mp_error error = {0};
     json_t *result = json_object();
-    void *options = calloc(1, bench->options_size);
-    int code = result && options
-                   ? mp_bench_read_options(bench->options, argc, argv, options, &error)
-                   : mp_fail(&error, MP_ENOMEM, "no memory for the result");
+    static struct mp_bench_options options;
+    int code = result ? mp_bench_read_options(bench->options, argc, argv, &options, &error)
+                      : mp_fail(&error, MP_ENOMEM, "no memory for the result");
     if (!code)
-        code = bench->run(options, result, &error);
+        code = bench->run(&options, result, &error);
     if (code) {
         fprintf(stderr, "moeperf-bench: %s\n", error.text);
     } else if (json_object_size(result) > 0 && as_json) {
@@ -65,7 +63,6 @@ static int run_bench(const struct mp_bench *bench, int argc, char **argv, bool a
         mp_bench_print(stdout, bench->name, result);
     }
     json_decref(result);
-    free(options);
     if (!code && fflush(stdout) != 0) {
         perror("moeperf-bench: standard output");
         return 1;

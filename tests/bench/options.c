@@ -13,8 +13,8 @@ static bool is_switch(const struct mp_option table[], const char *name) {
     return option && option->type == MP_OPTION_BOOL;
 }
 
-int mp_bench_read_options(const struct mp_option table[], int argc, char **argv, void *options,
-                          struct mp_error *error) {
+int mp_bench_read_options(const struct mp_option table[], int argc, char **argv,
+                          struct mp_bench_options *options, struct mp_error *error) {
     MP_TRY(mp_options_set_defaults(table, options, error));
     for (int i = 1; i < argc; i++) {
         const char *given = argv[i], *value = strchr(given, '=');

@@ -124,20 +124,13 @@ static void release(struct overlap *o) {
     mp_device_destroy(o->device);
 }
 
-struct overlap_options {
-    int experts, kibibytes, sequence, heads, threads, rounds;
-};
 static const struct mp_option overlap_options[] = {
-    MP_BENCH_NUMBER(struct overlap_options, "experts", experts, "8", 1, 4096,
-                    "chunks that travel to all ranks"),
-    MP_BENCH_NUMBER(struct overlap_options, "chunk-kib", kibibytes, "2048", 1, 1 << 20,
-                    "size of each"),
-    MP_BENCH_NUMBER(struct overlap_options, "sequence", sequence, "1024", 1, 1 << 16,
-                    "tokens of each rank"),
-    MP_BENCH_NUMBER(struct overlap_options, "heads", heads, "4", 1, 256, "of 64 columns"),
-    MP_BENCH_NUMBER(struct overlap_options, "threads", threads, "1", 1, 256, "of each rank"),
-    MP_BENCH_NUMBER(struct overlap_options, "rounds", rounds, "24", 1, 100000,
-                    "measurements of each way"),
+    MP_BENCH_NUMBER("experts", experts, "8", 1, 4096, "chunks that travel to all ranks"),
+    MP_BENCH_NUMBER("chunk-kib", chunk_kib, "2048", 1, 1 << 20, "size of each"),
+    MP_BENCH_NUMBER("sequence", sequence, "1024", 1, 1 << 16, "tokens of each rank"),
+    MP_BENCH_NUMBER("heads", heads, "4", 1, 256, "of 64 columns"),
+    MP_BENCH_NUMBER("threads", threads, "1", 1, 256, "of each rank"),
+    MP_BENCH_NUMBER("rounds", rounds, "24", 1, 100000, "measurements of each way"),
     {0},
 };
 
@@ -155,10 +148,9 @@ static int run_both(struct overlap *o, int threads, json_t *table, json_t *resul
     return bench_chunks_report(&o->chunks, "transfers", table, result, error);
 }
 
-static int run(const void *given, json_t *result, struct mp_error *error) {
-    const struct overlap_options *options = given;
+static int run(const struct mp_bench_options *options, json_t *result, struct mp_error *error) {
     struct overlap o = {
-        .chunks = {.experts = options->experts, .bytes = (size_t)options->kibibytes << 10},
+        .chunks = {.experts = options->experts, .bytes = (size_t)options->chunk_kib << 10},
         .shape = {1, options->sequence, options->heads, 64},
         .rounds = options->rounds};
     json_t *table = json_array();
@@ -172,6 +164,5 @@ const struct mp_bench mp_bench_overlap = {
     .name = "overlap",
     .help = "what attention hides of spAG and spRS on processors; run it under mpirun",
     .options = overlap_options,
-    .options_size = sizeof(struct overlap_options),
     .run = run,
 };

@@ -204,17 +204,13 @@ static int run_row(struct bench *bench, const struct mp_systems *systems, int re
     return add_row(bench, repeats, table, error);
 }
 
-struct plan_options {
-    int repeats;
-};
 static const struct mp_option plan_options[] = {
-    MP_BENCH_NUMBER(struct plan_options, "repeats", repeats, "50", 1, 100000,
-                    "layers planned per row"),
+    MP_BENCH_NUMBER("repeats", repeats, "50", 1, 100000, "layers planned per row"),
     {0},
 };
 
-static int run(const void *given, json_t *result, struct mp_error *error) {
-    const int repeats = ((const struct plan_options *)given)->repeats;
+static int run(const struct mp_bench_options *options, json_t *result, struct mp_error *error) {
+    const int repeats = options->repeats;
     struct mp_systems systems = {0};
     struct mp_arena arena = {0};
     double *microseconds, *learning;
@@ -236,6 +232,5 @@ const struct mp_bench mp_bench_plan = {
     .name = "plan",
     .help = "what planning one layer costs, by system, experts and ranks",
     .options = plan_options,
-    .options_size = sizeof(struct plan_options),
     .run = run,
 };

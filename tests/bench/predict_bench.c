@@ -155,26 +155,20 @@ static int run_row(const struct mp_systems *systems, const struct row *row, int 
     return code;
 }
 
-struct predict_options {
-    int iterations, most_ranks, ranks, layers, experts;
-    char system[MP_TEXT_SIZE];
-};
 static const struct mp_option predict_options[] = {
-    MP_BENCH_NUMBER(struct predict_options, "iterations", iterations, "50", 1, 100000,
+    MP_BENCH_NUMBER("iterations", iterations, "50", 1, 100000,
                     "of each row, at most 3 of rows with many ranks"),
-    MP_BENCH_NUMBER(struct predict_options, "most-ranks", most_ranks, "1024", 8, 1 << 20,
-                    "leaves larger rows out"),
-    MP_BENCH_NUMBER(struct predict_options, "ranks", ranks, "0", 0, 1 << 20,
+    MP_BENCH_NUMBER("most-ranks", most_ranks, "1024", 8, 1 << 20, "leaves larger rows out"),
+    MP_BENCH_NUMBER("ranks", ranks, "0", 0, 1 << 20,
                     "of one row alone, with the other options; 0: many rows"),
-    MP_BENCH_NUMBER(struct predict_options, "layers", layers, "64", 1, 1024, "of that row"),
-    MP_BENCH_NUMBER(struct predict_options, "experts", experts, "256", 1, 1024, "of that row"),
-    {"system", MP_OPTION_TEXT, offsetof(struct predict_options, system), "", "deepspeed", 0, 0,
+    MP_BENCH_NUMBER("layers", layers, "64", 1, 1024, "of that row"),
+    MP_BENCH_NUMBER("experts", experts, "256", 1, 1024, "of that row"),
+    {"system", MP_OPTION_TEXT, offsetof(struct mp_bench_options, system), "", "deepspeed", 0, 0,
      NULL, "of that row"},
     {0},
 };
 
-static int run(const void *given, json_t *result, struct mp_error *error) {
-    const struct predict_options *options = given;
+static int run(const struct mp_bench_options *options, json_t *result, struct mp_error *error) {
     struct mp_systems systems = {0};
     json_t *table = json_array();
     MP_TRY(mp_systems_register_all(&systems, error));
@@ -194,6 +188,5 @@ const struct mp_bench mp_bench_predict = {
     .name = "predict",
     .help = "how fast iterations are predicted, by system, ranks, layers and experts",
     .options = predict_options,
-    .options_size = sizeof(struct predict_options),
     .run = run,
 };

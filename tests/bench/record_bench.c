@@ -98,19 +98,13 @@ static int report(struct measurement *m, json_t *result, struct mp_error *error)
                         error);
 }
 
-struct record_options {
-    int spans, batch;
-};
 static const struct mp_option record_options[] = {
-    MP_BENCH_NUMBER(struct record_options, "spans", spans, "100000", 10000, 100000000,
-                    "spans to record in all"),
-    MP_BENCH_NUMBER(struct record_options, "batch", batch, "500", 10, 10000,
-                    "spans between two flushes"),
+    MP_BENCH_NUMBER("spans", spans, "100000", 10000, 100000000, "spans to record in all"),
+    MP_BENCH_NUMBER("batch", batch, "500", 10, 10000, "spans between two flushes"),
     {0},
 };
 
-static int run(const void *given, json_t *result, struct mp_error *error) {
-    const struct record_options *options = given;
+static int run(const struct mp_bench_options *options, json_t *result, struct mp_error *error) {
     struct measurement m = {.batch = options->batch,
                             .batches = (options->spans + options->batch - 1) / options->batch};
     struct mp_arena arena = {0};
@@ -128,6 +122,5 @@ const struct mp_bench mp_bench_record = {
     .name = "record",
     .help = "what recording a span costs, beside two bare clock reads",
     .options = record_options,
-    .options_size = sizeof(struct record_options),
     .run = run,
 };

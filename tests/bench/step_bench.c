@@ -139,17 +139,13 @@ static int run_all(struct step_bench *bench, int pairs, json_t *result, struct m
     return report(bench, pairs, result, error);
 }
 
-struct step_options {
-    int pairs;
-};
 static const struct mp_option step_options[] = {
-    MP_BENCH_NUMBER(struct step_options, "pairs", pairs, "40", 1, MOST_PAIRS,
+    MP_BENCH_NUMBER("pairs", pairs, "40", 1, MOST_PAIRS,
                     "pairs of a recorded and an unrecorded iteration"),
     {0},
 };
 
-static int run(const void *given, json_t *result, struct mp_error *error) {
-    const struct step_options *options = given;
+static int run(const struct mp_bench_options *options, json_t *result, struct mp_error *error) {
     static struct step_bench bench;
     int code = run_all(&bench, options->pairs, result, error);
     destroy(&bench);
@@ -160,6 +156,5 @@ const struct mp_bench mp_bench_step = {
     .name = "step",
     .help = "a whole training step: model-FLOP utilisation, and what recording costs",
     .options = step_options,
-    .options_size = sizeof(struct step_options),
     .run = run,
 };

@@ -7,20 +7,15 @@
 
 enum { STATUS_OK, STATUS_SLOW, STATUS_FAILED };
 
-struct options {
-    bool quick;
-    char only[MP_TEXT_SIZE]; /* "": every case */
-    int repeats, gpu;
-    int64_t seed;
-};
 static const struct mp_option rows[] = {
-    {"quick", MP_OPTION_BOOL, offsetof(struct options, quick), "", "no", 0, 0, NULL,
+    {"quick", MP_OPTION_BOOL, offsetof(struct mp_bench_options, quick), "", "no", 0, 0, NULL,
      "tiny sizes, to see that all of it runs; nothing is judged"},
-    {"only", MP_OPTION_TEXT, offsetof(struct options, only), "", "", 0, 0, NULL, "this case alone"},
-    MP_BENCH_NUMBER(struct options, "repeats", repeats, "0", 0, GPU_BENCH_MOST_REPEATS,
+    {"only", MP_OPTION_TEXT, offsetof(struct mp_bench_options, only), "", "", 0, 0, NULL,
+     "this case alone"},
+    MP_BENCH_NUMBER("repeats", repeats, "0", 0, GPU_BENCH_MOST_REPEATS,
                     "samples of each case and of its yardstick; 0: 7, of quick runs 2"),
-    MP_BENCH_NUMBER(struct options, "gpu", gpu, "0", 0, 1023, "of this host"),
-    {"seed", MP_OPTION_INT64, offsetof(struct options, seed), "", "1", 0, 1e15, NULL,
+    MP_BENCH_NUMBER("gpu", gpu, "0", 0, 1023, "of this host"),
+    {"seed", MP_OPTION_INT64, offsetof(struct mp_bench_options, seed), "", "1", 0, 1e15, NULL,
      "of the random numbers"},
     {0},
 };
@@ -94,7 +89,7 @@ static int run_cases(struct gpu_bench *bench, const char *only) {
 }
 
 int main(int argc, char **argv) {
-    static struct options options;
+    static struct mp_bench_options options;
     static struct gpu_bench bench;
     struct mp_error error = {0};
     int status = STATUS_FAILED;
