@@ -40,9 +40,9 @@ int mp_bench_add(json_t *result, json_t *values, struct mp_error *error);
 /* The same with a row of a table. */
 int mp_bench_add_row(json_t *table, json_t *row, struct mp_error *error);
 
+struct mp_load;
 /* So many routes of every source rank, as skewed as real ones: shares of experts fall as
  * place^-exponent, less a random part up to a fifth; `shift` makes others the hottest. */
-struct mp_load;
 void mp_bench_fill_load(struct mp_load *load, int routes, double exponent, int shift,
                         uint64_t *random);
 

@@ -17,63 +17,47 @@
 
 enum { LOADS = 4 };
 
-struct row {
+/* Sizes, one after another; a system has those that it is for. */
+enum { SMALL = 1, MANY_EXPERTS = 2, LARGE = 4, LARGEST = 8, BOTH = SMALL | LARGE };
+static const struct size {
+    int which, experts, ranks;
+} sizes[] = {{SMALL, 64, 32}, {MANY_EXPERTS, 256, 32}, {LARGE, 256, 1024}, {LARGEST, 1024, 1024}};
+
+static const struct row {
     const char *system;
-    int experts, ranks;
-    const char *overlap, *memory; /* options of fssdp; NULL for a system without them */
-    const char *policy;           /* option of fastermoe, likewise */
+    int sizes;
+    const char *overlap, *memory, *policy; /* options; NULL for a system without them */
+} rows[] = {
+    {"ep", SMALL | LARGEST, NULL, NULL, NULL},
+    {"deepep", SMALL, NULL, NULL, NULL},
+    {"deepspeed", BOTH, NULL, NULL, NULL},
+    {"fssdp", BOTH, "16", "all", NULL},
+    {"fssdp", BOTH, "16", "2", NULL},
+    {"fssdp", LARGE, "all", "8", NULL},
+    {"fastermoe", BOTH, NULL, NULL, "paper"},
+    {"fastermoe", BOTH, NULL, NULL, "released-fixed"},
+    {"free-balance", BOTH, NULL, NULL, NULL},
+    {"hiermoe", SMALL, NULL, NULL, NULL},
+    {"llep", BOTH, NULL, NULL, NULL},
+    {"hetumoe", SMALL, NULL, NULL, NULL},
+    {"tutel", SMALL, NULL, NULL, NULL},
+    {"lp", BOTH | MANY_EXPERTS, NULL, NULL, NULL},
+    {"harmoeny", BOTH | MANY_EXPERTS, NULL, NULL, NULL},
+    {"moonep", BOTH, NULL, NULL, NULL},
+    {"nodewise", BOTH, NULL, NULL, NULL},
+    {"ultraep", BOTH | MANY_EXPERTS, NULL, NULL, NULL},
+    {"moetuner", SMALL, NULL, NULL, NULL},
+    {"swiftmoe", BOTH, NULL, NULL, NULL},
+    {"eplb", BOTH, NULL, NULL, NULL},
+    {"laer", BOTH, NULL, NULL, NULL},
+    {"smartmoe", SMALL | LARGEST, NULL, NULL, NULL},
+    {"flexmoe", BOTH, NULL, NULL, "cost-model"},
 };
-static const struct row rows[] = {
-    {"ep", 64, 32, NULL, NULL, NULL},
-    {"deepep", 64, 32, NULL, NULL, NULL},
-    {"deepspeed", 64, 32, NULL, NULL, NULL},
-    {"fssdp", 64, 32, "16", "all", NULL},
-    {"fssdp", 64, 32, "16", "2", NULL},
-    {"fastermoe", 64, 32, NULL, NULL, "paper"},
-    {"fastermoe", 64, 32, NULL, NULL, "released-fixed"},
-    {"free-balance", 64, 32, NULL, NULL, NULL},
-    {"hiermoe", 64, 32, NULL, NULL, NULL},
-    {"llep", 64, 32, NULL, NULL, NULL},
-    {"hetumoe", 64, 32, NULL, NULL, NULL},
-    {"tutel", 64, 32, NULL, NULL, NULL},
-    {"lp", 64, 32, NULL, NULL, NULL},
-    {"lp", 256, 32, NULL, NULL, NULL},
-    {"harmoeny", 256, 32, NULL, NULL, NULL},
-    {"ultraep", 256, 32, NULL, NULL, NULL},
-    {"harmoeny", 64, 32, NULL, NULL, NULL},
-    {"moonep", 64, 32, NULL, NULL, NULL},
-    {"nodewise", 64, 32, NULL, NULL, NULL},
-    {"ultraep", 64, 32, NULL, NULL, NULL},
-    {"moetuner", 64, 32, NULL, NULL, NULL},
-    {"swiftmoe", 64, 32, NULL, NULL, NULL},
-    {"eplb", 64, 32, NULL, NULL, NULL},
-    {"laer", 64, 32, NULL, NULL, NULL},
-    {"smartmoe", 64, 32, NULL, NULL, NULL},
-    {"flexmoe", 64, 32, NULL, NULL, "cost-model"},
-    {"ep", 1024, 1024, NULL, NULL, NULL},
-    {"deepspeed", 256, 1024, NULL, NULL, NULL},
-    {"fssdp", 256, 1024, "16", "all", NULL},
-    {"fssdp", 256, 1024, "16", "2", NULL},
-    {"fssdp", 256, 1024, "all", "8", NULL},
-    {"fastermoe", 256, 1024, NULL, NULL, "paper"},
-    {"fastermoe", 256, 1024, NULL, NULL, "released-fixed"},
-    {"free-balance", 256, 1024, NULL, NULL, NULL},
-    {"llep", 256, 1024, NULL, NULL, NULL},
-    {"lp", 256, 1024, NULL, NULL, NULL},
-    {"harmoeny", 256, 1024, NULL, NULL, NULL},
-    {"moonep", 256, 1024, NULL, NULL, NULL},
-    {"nodewise", 256, 1024, NULL, NULL, NULL},
-    {"ultraep", 256, 1024, NULL, NULL, NULL},
-    {"swiftmoe", 256, 1024, NULL, NULL, NULL},
-    {"eplb", 256, 1024, NULL, NULL, NULL},
-    {"laer", 256, 1024, NULL, NULL, NULL},
-    {"smartmoe", 1024, 1024, NULL, NULL, NULL},
-    {"flexmoe", 256, 1024, NULL, NULL, "cost-model"},
-};
-enum { ROWS = sizeof rows / sizeof *rows };
+enum { SIZES = sizeof sizes / sizeof *sizes, ROWS = sizeof rows / sizeof *rows };
 
 struct bench {
     const struct row *row;
+    const struct size *size;
     const struct mp_system *system;
     void *options, *self;
     struct mp_setting setting;
@@ -102,12 +86,12 @@ static int parse_options(struct bench *bench, struct mp_error *error) {
 }
 
 static int prepare(struct bench *bench, const struct mp_systems *systems, struct mp_error *error) {
-    const struct row *row = bench->row;
+    const struct size *size = bench->size;
     uint64_t random = 1;
     bench->setting = (struct mp_setting){.layers = 1,
-                                         .experts = row->experts,
+                                         .experts = size->experts,
                                          .top_k = 2,
-                                         .topology = {row->ranks, 8},
+                                         .topology = {size->ranks, 8},
                                          .tokens_per_rank = 2048,
                                          .expert_bytes = 8 << 20,
                                          .route_bytes = 2048,
@@ -115,21 +99,21 @@ static int prepare(struct bench *bench, const struct mp_systems *systems, struct
                                          .bandwidth_in_node = 50e9,
                                          .seconds_per_route = 1e-7,
                                          .non_moe_seconds = 4e-3};
-    bench->system = mp_systems_find(systems, row->system, error);
+    bench->system = mp_systems_find(systems, bench->row->system, error);
     if (!bench->system)
         return MP_ENOTFOUND;
     MP_TRY(parse_options(bench, error));
     MP_TRY(mp_system_create(bench->system, &bench->setting, bench->options, &bench->self, error));
-    MP_TRY(mp_plan_create(&bench->setting.topology, row->experts, bench->setting.expert_bytes,
+    MP_TRY(mp_plan_create(&bench->setting.topology, size->experts, bench->setting.expert_bytes,
                           &bench->plan, error));
     mp_system_policy(bench->system, bench->self, &bench->setting, &bench->policy);
     bench->plan.policy = &bench->policy;
     for (int i = 0; i < LOADS; i++) {
-        MP_TRY(mp_load_create(row->ranks, row->experts, &bench->load[i], error));
+        MP_TRY(mp_load_create(size->ranks, size->experts, &bench->load[i], error));
         mp_bench_fill_load(&bench->load[i], 4096, 0.8, i, &random);
     }
-    MP_TRY(mp_placement_create(row->ranks, row->experts, &bench->home, error));
-    MP_TRY(mp_placement_create(row->ranks, row->experts, &bench->next, error));
+    MP_TRY(mp_placement_create(size->ranks, size->experts, &bench->home, error));
+    MP_TRY(mp_placement_create(size->ranks, size->experts, &bench->next, error));
     return mp_system_initial_homes(bench->system, bench->self, 1, &bench->home, error);
 }
 
@@ -186,15 +170,15 @@ static int add_row(struct bench *bench, int repeats, json_t *table, struct mp_er
     mp_sort_numbers(bench->learning, repeats);
     double learning = bench->learning[repeats - 1 - repeats / 20];
     const struct row *row = bench->row;
-    return mp_bench_add_row(table,
-                            json_pack("{s:s, s:i, s:i, s:s, s:s, s:s, s:i, s:f, s:f, s:f}",
-                                      "system", row->system, "experts", row->experts, "ranks",
-                                      row->ranks, "overlap", row->overlap ? row->overlap : "-",
-                                      "memory", row->memory ? row->memory : "-", "policy",
-                                      row->policy ? row->policy : "-", "copies", facts.copies,
-                                      "cpu_us_per_layer", median, "cpu_us_fastest",
-                                      bench->microseconds[0], "cpu_us_after_step", learning),
-                            error);
+    return mp_bench_add_row(
+        table,
+        json_pack("{s:s, s:i, s:i, s:s, s:s, s:s, s:i, s:f, s:f, s:f}", "system", row->system,
+                  "experts", bench->size->experts, "ranks", bench->size->ranks, "overlap",
+                  row->overlap ? row->overlap : "-", "memory", row->memory ? row->memory : "-",
+                  "policy", row->policy ? row->policy : "-", "copies", facts.copies,
+                  "cpu_us_per_layer", median, "cpu_us_fastest", bench->microseconds[0],
+                  "cpu_us_after_step", learning),
+        error);
 }
 
 static int run_row(struct bench *bench, const struct mp_systems *systems, int repeats,
@@ -219,8 +203,13 @@ static int run(const struct mp_bench_options *options, json_t *result, struct mp
     MP_TRY(mp_bench_add(result, json_pack("{s:o}", "plans", table), error));
     MP_TAKE_EACH(&arena, repeats, microseconds, learning);
     int code = mp_arena_check(&arena, error);
-    for (int i = 0; i < ROWS && !code; i++) {
-        struct bench bench = {.row = &rows[i], .microseconds = microseconds, .learning = learning};
+    for (int i = 0; i < SIZES * ROWS && !code; i++) {
+        struct bench bench = {.size = &sizes[i / ROWS],
+                              .row = &rows[i % ROWS],
+                              .microseconds = microseconds,
+                              .learning = learning};
+        if (!(bench.row->sizes & bench.size->which))
+            continue;
         code = run_row(&bench, &systems, repeats, table, error);
         clean_up(&bench);
     }
