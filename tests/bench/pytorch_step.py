@@ -434,7 +434,8 @@ def load_golden(model, tensors):
 
 
 def check(path, variant):
-    """Largest relative difference of anything in the golden file."""
+    """Largest relative difference of anything in the golden file: of any number to the largest, or in
+    bf16, which moves single numbers far, of a whole tensor, and of parameters to how far they went."""
     sys.path.insert(0, str(TESTS / "golden"))
     import golden
 
@@ -446,19 +447,19 @@ def check(path, variant):
         model, variant["adamw"], sizes["learning_rate"], (sizes["beta1"], sizes["beta2"]),
         sizes["epsilon"], sizes["weight_decay"],
     )
-    worst = 0.0
+    worst, rounded = 0.0, ELEMENT == torch.bfloat16
 
-    def compare(value, reference):
+    def compare(value, reference, before=0):
         nonlocal worst
-        scale = reference.abs().amax().clamp_min(1e-12)
-        difference = ((value - reference).abs().amax() / scale).item()
+        size = torch.linalg.vector_norm if rounded else lambda tensor: tensor.abs().amax()
+        scale = size(reference - before if rounded else reference).clamp_min(1e-12)
+        difference = (size(value - reference) / scale).item()
         if worst == worst and not difference <= worst:  # a NaN counts, and stays
             worst = difference
 
     for step in range(sizes["steps"]):
         for layer, block in enumerate(model.blocks):  # bf16 could decide otherwise where it is close
-            forced = ELEMENT == torch.bfloat16 and step == 0
-            block.forced = tensors["choices"][layer].long() if forced else None
+            block.forced = tensors["choices"][layer].long() if rounded and step == 0 else None
         with attention_by(variant["attention"]):
             loss, auxiliary = model(tensors["tokens"][step].long(), tensors["targets"][step].long())
             (loss + sizes["auxiliary_weight"] * auxiliary).backward()
@@ -469,7 +470,8 @@ def check(path, variant):
                 compare(parameter.grad, tensors["gradient." + name])
         optimizer.step()
     for name, parameter in pairs:
-        compare(optimizer.master.get(parameter, parameter).detach(), tensors["after10." + name])
+        compare(optimizer.master.get(parameter, parameter).detach(), tensors["after10." + name],
+                tensors[name])
     return worst
 
 
@@ -618,7 +620,7 @@ def main():
         worst = check(golden, variants[0])
         if arguments.check:
             print(json.dumps({"golden": golden, "largest_relative_difference": worst}))
-        if not worst < (1e-4 if arguments.precision == "fp32" else 0.1):
+        if not worst < (1e-4 if arguments.precision == "fp32" else 0.25):
             sys.exit(f"PyTorch's model is not ours: {golden} differs by {worst}")
     sizes = {name.replace("-", "_"): getattr(arguments, name.replace("-", "_")) for name in SIZES}
     sizes["choices"] = 2 if arguments.gate == "gshard" else 1
