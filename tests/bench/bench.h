@@ -10,16 +10,18 @@
 #define MOEPERF_TESTS_BENCH_BENCH_H
 
 #include <jansson.h>
+#include <stdio.h>
 
-#include "reference/base/error.h"
+#include "tests/bench/options.h"
 
 struct mp_bench {
     const char *name;
-    const char *help; /* one line on what it measures, then its options, lines ending in '\n' */
-    /* argv[0] is the benchmark's name; --json and --help have been taken out.  `result` is an empty
-     * object to fill in; nothing is shown if it stays empty, as on ranks other than 0.  Nothing is
-     * printed here.  Errors: MP_EINVAL for its arguments (exit status 2), others (status 1). */
-    int (*run)(int argc, char **argv, json_t *result, struct mp_error *error);
+    const char *help;                /* one line on what it measures, then others, if any */
+    const struct mp_option *options; /* "--name VALUE" or "--name=VALUE" */
+    /* `result` is an empty object to fill in; nothing is shown if it stays empty, as on ranks other
+     * than 0.  Nothing is printed here.  Errors: MP_EINVAL for its options (exit status 2), others
+     * (status 1). */
+    int (*run)(const struct mp_bench_options *options, json_t *result, struct mp_error *error);
 };
 
 extern const struct mp_bench mp_bench_comm;
@@ -31,25 +33,24 @@ extern const struct mp_bench mp_bench_predict;
 extern const struct mp_bench mp_bench_record;
 extern const struct mp_bench mp_bench_step;
 
-/* Options that are whole numbers, for run(): "--name VALUE" or "--name=VALUE".  The last row has
- * name NULL; `value` holds the default before. */
-struct mp_bench_option {
-    const char *name; /* without the dashes */
-    long *value;
-    long least, most;
-};
+/* ---- what several of them need ---- */
 
-/* Errors: MP_EINVAL for an unknown option, a missing value, one that is no number or out of range;
- * the sentence names the option and the range. */
-int mp_bench_options(int argc, char **argv, const struct mp_bench_option options[],
-                     struct mp_error *error);
+/* Adds what `values` has, and gives it up.  MP_ENOMEM, also for NULL. */
+int mp_bench_add(json_t *result, json_t *values, struct mp_error *error);
+/* The same with a row of a table. */
+int mp_bench_add_row(json_t *table, json_t *row, struct mp_error *error);
 
-/* Takes an option that is no number out of the arguments, before the above: "--name TEXT".  `value`
- * holds the default before and is borrowed from argv after.  MP_EINVAL: a missing value. */
-int mp_bench_take_text(int *argc, char **argv, const char *name, const char **value,
-                       struct mp_error *error);
+struct mp_load;
+/* So many routes of every source rank, as skewed as real ones: shares of experts fall as
+ * place^-exponent, less a random part up to a fifth; `shift` makes others the hottest. */
+void mp_bench_fill_load(struct mp_load *load, int routes, double exponent, int shift,
+                        uint64_t *random);
 
-/* The middle value (the mean of both middle ones for an even count); sorts `values`.  count > 0. */
-double mp_bench_median(double values[], int count);
+/* A new folder, its name shorter than MP_BENCH_FOLDER; the caller removes it.  MP_EIO. */
+enum { MP_BENCH_FOLDER = 128 };
+int mp_bench_make_folder(char folder[MP_BENCH_FOLDER], struct mp_error *error);
+
+/* A readable view of a result. */
+void mp_bench_print(FILE *out, const char *title, const json_t *result);
 
 #endif

@@ -7,68 +7,124 @@
  * (Williams, 1949: designs balanced for the effects of preceding treatments).  Two ways to own: the
  * experts dealt out over the ranks, as a sharded model has them, and all on rank 0, where all bytes
  * run one way. Bandwidth is that of the copies: experts * bytes * (ranks - 1) / time. */
+#include "tests/bench/comm_bench.h"
+
 #include <mpi.h>
 #include <stdlib.h>
 
-#include "reference/comm/comm.h"
-#include "tests/bench/bench.h"
+#include "reference/base/median.h"
 
 enum { GATHER, BROADCAST, SPREAD, REDUCE, METHODS };
 
 struct measurement {
-    struct mp_comm *comm;
-    int experts, rounds;
-    size_t bytes;
-    float **chunk; /* [experts] */
-    struct mp_transfers fetch, reduce;
-    struct mp_request *request;
+    struct bench_chunks chunks;
+    int rounds;
     double *seconds[METHODS]; /* [rounds] */
 };
 
-static int make_lists(struct measurement *m, bool dealt_out, struct mp_error *error) {
-    int code = MP_OK;
-    m->fetch.count = m->reduce.count = 0;
-    for (int e = 0; e < m->experts; e++) {
-        int owner = dealt_out ? e % m->comm->ranks : 0;
-        for (int r = 0; code == MP_OK && r < m->comm->ranks; r++) {
-            if (r == owner)
-                continue;
-            struct mp_transfer transfer = {.expert = e,
-                                           .from = owner,
-                                           .to = r,
-                                           .bytes = (int64_t)m->bytes,
-                                           .stage = MP_STAGE_BEFORE_GATE};
-            code = mp_transfers_add(&m->fetch, transfer, error);
-            transfer.from = r;
-            transfer.to = owner;
-            transfer.stage = MP_STAGE_BACKWARD_REDUCE;
-            if (code == MP_OK)
-                code = mp_transfers_add(&m->reduce, transfer, error);
-        }
+/* ---- chunks ---- */
+
+int bench_chunks_create(struct bench_chunks *chunks, const char *bench, struct mp_device *device,
+                        struct mp_error *error) {
+    MP_TRY(mp_comm_mpi_create(device, &chunks->comm, error));
+    if (chunks->comm->ranks < 2)
+        return mp_fail(error, MP_EINVAL, "%s needs two ranks or more: mpirun -n 2 moeperf-bench %s",
+                       bench, bench);
+    MP_TAKE(&chunks->arena, chunks->chunk, chunks->experts);
+    MP_TRY(mp_arena_check(&chunks->arena, error));
+    for (int e = 0; e < chunks->experts; e++) {
+        float *chunk = aligned_alloc(4096, (chunks->bytes + 4095) / 4096 * 4096);
+        if (!chunk)
+            return mp_fail(error, MP_ENOMEM, "%s: no memory for %d chunks of %zu bytes", bench,
+                           chunks->experts, chunks->bytes);
+        chunks->chunk[e] = chunk;
+        for (size_t i = 0; i < chunks->bytes / sizeof *chunk; i++)
+            chunk[i] = (float)(i % 1000 + 1) * (float)(chunks->comm->rank + 1);
     }
-    return code;
+    return mp_request_create(chunks->comm, chunks->experts * chunks->comm->ranks, chunks->bytes,
+                             &chunks->request, error);
 }
 
-static int run_method(struct measurement *m, int method, bool dealt_out, struct mp_error *error) {
-    int code = MP_OK;
-    if (method == GATHER)
-        code =
-            mp_sparse_all_gather_start(m->comm, &m->fetch, MP_STAGE_BEFORE_GATE, m->experts,
-                                       (void *const *)m->chunk, m->bytes, NULL, m->request, error);
-    if (method == SPREAD)
-        code = mp_sparse_reduce_scatter_start(m->comm, &m->reduce, m->experts, m->chunk, m->bytes,
-                                              NULL, m->request, error);
-    if (method == GATHER || method == SPREAD)
-        return code ? code : mp_request_wait(m->request, error);
-    for (int e = 0; e < m->experts; e++) {
-        int owner = dealt_out ? e % m->comm->ranks : 0;
-        bool own = owner == m->comm->rank;
-        int count = (int)(m->bytes / sizeof(float));
+void bench_chunks_destroy(struct bench_chunks *chunks) {
+    mp_request_destroy(chunks->request);
+    mp_transfers_destroy(&chunks->fetch);
+    mp_transfers_destroy(&chunks->reduce);
+    for (int e = 0; chunks->chunk && e < chunks->experts; e++)
+        free(chunks->chunk[e]);
+    mp_arena_release(&chunks->arena);
+    mp_comm_destroy(chunks->comm);
+}
+
+int bench_chunks_owner(const struct bench_chunks *chunks, bool dealt_out, int expert) {
+    return dealt_out ? expert % chunks->comm->ranks : 0;
+}
+
+int bench_chunks_list(struct bench_chunks *chunks, bool dealt_out, struct mp_error *error) {
+    chunks->fetch.count = chunks->reduce.count = 0;
+    for (int e = 0; e < chunks->experts; e++) {
+        int owner = bench_chunks_owner(chunks, dealt_out, e);
+        for (int r = 0; r < chunks->comm->ranks; r++) {
+            const struct mp_transfer fetch = {.expert = e,
+                                              .from = owner,
+                                              .to = r,
+                                              .bytes = (int64_t)chunks->bytes,
+                                              .stage = MP_STAGE_BEFORE_GATE};
+            struct mp_transfer reduce = fetch;
+            reduce.from = r;
+            reduce.to = owner;
+            reduce.stage = MP_STAGE_BACKWARD_REDUCE;
+            if (r == owner)
+                continue;
+            MP_TRY(mp_transfers_add(&chunks->fetch, fetch, error));
+            MP_TRY(mp_transfers_add(&chunks->reduce, reduce, error));
+        }
+    }
+    return MP_OK;
+}
+
+int bench_chunks_start(struct bench_chunks *chunks, bool reduces, struct mp_error *error) {
+    if (reduces)
+        return mp_sparse_reduce_scatter_start(chunks->comm, &chunks->reduce, chunks->experts,
+                                              chunks->chunk, chunks->bytes, NULL, chunks->request,
+                                              error);
+    return mp_sparse_all_gather_start(chunks->comm, &chunks->fetch, MP_STAGE_BEFORE_GATE,
+                                      chunks->experts, (void *const *)chunks->chunk, chunks->bytes,
+                                      NULL, chunks->request, error);
+}
+
+int bench_chunks_report(const struct bench_chunks *chunks, const char *name, json_t *table,
+                        json_t *result, struct mp_error *error) {
+    char text[256];
+    bool shared = false;
+    MP_TRY(mp_comm_describe(chunks->comm, text, sizeof text, &shared, error));
+    if (chunks->comm->rank != 0)
+        return MP_OK;
+    return mp_bench_add(result,
+                        json_pack("{s:s, s:i, s:b, s:i, s:I, s:O}", "library", text, "ranks",
+                                  chunks->comm->ranks, "ranks_share_cores", shared, "experts",
+                                  chunks->experts, "bytes_per_expert", (json_int_t)chunks->bytes,
+                                  name, table),
+                        error);
+}
+
+/* ---- measuring ---- */
+
+static int run_method(struct bench_chunks *chunks, int method, bool dealt_out,
+                      struct mp_error *error) {
+    if (method == GATHER || method == SPREAD) {
+        MP_TRY(bench_chunks_start(chunks, method == SPREAD, error));
+        return mp_request_wait(chunks->request, error);
+    }
+    for (int e = 0; e < chunks->experts; e++) {
+        int owner = bench_chunks_owner(chunks, dealt_out, e);
+        bool own = owner == chunks->comm->rank;
+        int count = (int)(chunks->bytes / sizeof(float));
+        float *chunk = chunks->chunk[e];
         if (method == BROADCAST)
-            MPI_Bcast(m->chunk[e], count, MPI_FLOAT, owner, MPI_COMM_WORLD);
+            MPI_Bcast(chunk, count, MPI_FLOAT, owner, MPI_COMM_WORLD);
         else
-            MPI_Reduce(own ? MPI_IN_PLACE : m->chunk[e], own ? m->chunk[e] : NULL, count, MPI_FLOAT,
-                       MPI_SUM, owner, MPI_COMM_WORLD);
+            MPI_Reduce(own ? MPI_IN_PLACE : chunk, own ? chunk : NULL, count, MPI_FLOAT, MPI_SUM,
+                       owner, MPI_COMM_WORLD);
     }
     return MP_OK;
 }
@@ -81,123 +137,71 @@ static const int orders[METHODS][METHODS] = {
 };
 
 static int measure(struct measurement *m, bool dealt_out, struct mp_error *error) {
-    int code = make_lists(m, dealt_out, error);
-    for (int round = -METHODS; code == MP_OK && round < m->rounds; round++) /* first to warm up */
-        for (int turn = 0; code == MP_OK && turn < METHODS; turn++) {
+    MP_TRY(bench_chunks_list(&m->chunks, dealt_out, error));
+    for (int round = -METHODS; round < m->rounds; round++) /* first to warm up */
+        for (int turn = 0; turn < METHODS; turn++) {
             int method = orders[(round + METHODS) % METHODS][turn];
             MPI_Barrier(MPI_COMM_WORLD);
             double start = MPI_Wtime();
-            code = run_method(m, method, dealt_out, error);
+            MP_TRY(run_method(&m->chunks, method, dealt_out, error));
             MPI_Barrier(MPI_COMM_WORLD);
             if (round >= 0)
                 m->seconds[method][round] = MPI_Wtime() - start;
         }
-    return code;
+    return MP_OK;
 }
 
-static int report(struct measurement *m, const char *owners, json_t *table,
-                  struct mp_error *error) {
+static int add_rows(struct measurement *m, const char *owners, json_t *table,
+                    struct mp_error *error) {
     static const char *const names[METHODS] = {"spAG", "MPI_Bcast", "spRS", "MPI_Reduce"};
-    double bytes = (double)m->bytes * m->experts * (m->comm->ranks - 1), seconds[METHODS];
-    int failed = 0;
+    const struct bench_chunks *chunks = &m->chunks;
+    double bytes = (double)chunks->bytes * chunks->experts * (chunks->comm->ranks - 1);
+    double seconds[METHODS];
     for (int method = 0; method < METHODS; method++)
-        seconds[method] = mp_bench_median(m->seconds[method], m->rounds);
+        seconds[method] = mp_median_of(m->seconds[method], m->rounds);
     for (int method = 0; method < METHODS; method++)
-        failed |= json_array_append_new(
-            table, json_pack("{s:s, s:s, s:f, s:f, s:f}", "owners", owners, "operation",
-                             names[method], "ms", seconds[method] * 1e3, "gigabytes_per_second",
-                             bytes / seconds[method] * 1e-9, "share_of_mpi",
-                             seconds[method | 1] / seconds[method]));
-    return failed ? mp_fail(error, MP_ENOMEM, "comm: no memory for the result") : MP_OK;
+        MP_TRY(mp_bench_add_row(table,
+                                json_pack("{s:s, s:s, s:f, s:f, s:f}", "owners", owners,
+                                          "operation", names[method], "ms", seconds[method] * 1e3,
+                                          "gigabytes_per_second", bytes / seconds[method] * 1e-9,
+                                          "share_of_mpi", seconds[method | 1] / seconds[method]),
+                                error));
+    return MP_OK;
 }
 
-static int report_setting(const struct measurement *m, json_t *result, struct mp_error *error) {
-    char text[256];
-    bool shared = false;
-    int code = mp_comm_describe(m->comm, text, sizeof text, &shared, error);
-    int failed = 0;
-    failed |= json_object_set_new(result, "library", json_string(text));
-    failed |= json_object_set_new(result, "ranks", json_integer(m->comm->ranks));
-    failed |= json_object_set_new(result, "ranks_share_cores", json_boolean(shared));
-    failed |= json_object_set_new(result, "experts", json_integer(m->experts));
-    failed |= json_object_set_new(result, "bytes_per_expert", json_integer((json_int_t)m->bytes));
-    return code || !failed ? code : mp_fail(error, MP_ENOMEM, "comm: no memory for the result");
-}
-
-/* Memory of everything, all pages touched with values of this rank. */
-static int allocate(struct measurement *m, struct mp_error *error) {
-    size_t count = m->bytes / sizeof(float);
-    bool complete = (m->chunk = calloc((size_t)m->experts, sizeof *m->chunk)) != NULL;
-    for (int e = 0; complete && e < m->experts; e++) {
-        complete = (m->chunk[e] = aligned_alloc(4096, (m->bytes + 4095) / 4096 * 4096)) != NULL;
-        for (size_t i = 0; complete && i < count; i++)
-            m->chunk[e][i] = (float)(i % 1000 + 1) * (float)(m->comm->rank + 1);
+static int run_both(struct measurement *m, json_t *table, json_t *result, struct mp_error *error) {
+    MP_TRY(bench_chunks_create(&m->chunks, "comm", NULL, error));
+    MP_TAKE_EACH(&m->chunks.arena, m->rounds, m->seconds[GATHER], m->seconds[BROADCAST],
+                 m->seconds[SPREAD], m->seconds[REDUCE]);
+    MP_TRY(mp_arena_check(&m->chunks.arena, error));
+    for (int dealt_out = 1; dealt_out >= 0; dealt_out--) {
+        MP_TRY(measure(m, dealt_out, error));
+        MP_TRY(add_rows(m, dealt_out ? "dealt out" : "rank 0", table, error));
     }
-    for (int method = 0; complete && method < METHODS; method++)
-        complete = (m->seconds[method] = malloc((size_t)m->rounds * sizeof(double))) != NULL;
-    if (!complete)
-        return mp_fail(error, MP_ENOMEM, "comm: no memory for %d chunks of %zu bytes", m->experts,
-                       m->bytes);
-    return mp_request_create(m->comm, m->experts * m->comm->ranks, m->bytes, &m->request, error);
+    return bench_chunks_report(&m->chunks, "operations", table, result, error);
 }
 
-static void release(struct measurement *m) {
-    mp_request_destroy(m->request);
-    mp_transfers_destroy(&m->fetch);
-    mp_transfers_destroy(&m->reduce);
-    for (int e = 0; m->chunk && e < m->experts; e++)
-        free(m->chunk[e]);
-    free(m->chunk);
-    for (int method = 0; method < METHODS; method++)
-        free(m->seconds[method]);
-}
+static const struct mp_option comm_options[] = {
+    MP_BENCH_NUMBER("experts", experts, "8", 1, 4096, "chunks that travel to all ranks"),
+    MP_BENCH_NUMBER("chunk-kib", chunk_kib, "4096", 1, 1 << 20, "size of each"),
+    MP_BENCH_NUMBER("rounds", rounds, "32", 1, 100000, "measurements of each"),
+    {0},
+};
 
-static int run_both(struct measurement *m, json_t *result, struct mp_error *error) {
-    if (m->comm->ranks < 2)
-        return mp_fail(error, MP_EINVAL,
-                       "comm needs two ranks or more: mpirun -n 2 moeperf-bench comm");
-    json_t *table = json_array();
-    int code = table ? allocate(m, error) : mp_fail(error, MP_ENOMEM, "comm: no memory");
-    for (int dealt_out = 1; code == MP_OK && dealt_out >= 0; dealt_out--) {
-        code = measure(m, dealt_out, error);
-        if (code == MP_OK)
-            code = report(m, dealt_out ? "dealt out" : "rank 0", table, error);
-    }
-    if (code == MP_OK && m->comm->rank == 0) {
-        code = report_setting(m, result, error);
-        json_object_set(result, "operations", table);
-    }
-    json_decref(table);
-    return code;
-}
-
-static int run(int argc, char **argv, json_t *result, struct mp_error *error) {
-    long experts = 8, kibibytes = 4096, rounds = 32;
-    const struct mp_bench_option options[] = {
-        {"experts", &experts, 1, 4096},
-        {"chunk-kib", &kibibytes, 1, 1 << 20},
-        {"rounds", &rounds, 1, 100000},
-        {0},
-    };
-    int code = mp_bench_options(argc, argv, options, error);
-    if (code)
-        return code;
+static int run(const struct mp_bench_options *options, json_t *result, struct mp_error *error) {
     struct measurement m = {
-        .experts = (int)experts, .rounds = (int)rounds, .bytes = (size_t)kibibytes << 10};
-    code = mp_comm_mpi_create(NULL, &m.comm, error);
-    if (code)
-        return code;
-    code = run_both(&m, result, error);
-    release(&m);
-    mp_comm_destroy(m.comm);
+        .chunks = {.experts = options->experts, .bytes = (size_t)options->chunk_kib << 10},
+        .rounds = options->rounds};
+    json_t *table = json_array();
+    int code = run_both(&m, table, result, error);
+    json_decref(table);
+    bench_chunks_destroy(&m.chunks);
     return code;
 }
 
 const struct mp_bench mp_bench_comm = {
     .name = "comm",
-    .help = "spAG and spRS beside MPI's broadcast and reduce; run it under mpirun\n"
-            "  --experts N    chunks that travel to all ranks, 8 unless given\n"
-            "  --chunk-kib N  size of each, 4096 unless given\n"
-            "  --rounds N     measurements of each, 32 unless given\n",
+    .help = "spAG and spRS beside MPI's broadcast and reduce; run it under mpirun",
+    .options = comm_options,
     .run = run,
 };

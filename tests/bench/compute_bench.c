@@ -3,41 +3,22 @@
  * Everything runs on one thread in this one process and takes turns, so that a busy machine
  * disturbs all alike; figures are medians over the turns. */
 #include <dnnl.h>
-#include <stdbool.h>
 #include <string.h>
 
+#include "profiler/record/record.h"
+#include "reference/base/median.h"
+#include "reference/device/device.h"
 #include "tests/bench/bench.h"
-#include "tests/bench/compute_bench.h"
 
-enum { EXPERTS = 64, ROUTES = 8192, LARGE = 2048, WIDEST = 2048 };
+enum { MOST_REPEATS = 1000 };
 
-enum step {
-    STEP_FORWARD_IN, /* tokens to expert width */
-    STEP_GELU,
-    STEP_FORWARD_OUT,
-    STEP_OUT_WEIGHT_GRADIENT,
-    STEP_OUT_INPUT_GRADIENT,
-    STEP_GELU_BACKWARD,
-    STEP_IN_WEIGHT_GRADIENT,
-    STEP_IN_INPUT_GRADIENT,
-    STEPS
-};
-static const char *const step_names[STEPS] = {
-    "forward_in",         "gelu",          "forward_out",        "out_weight_gradient",
-    "out_input_gradient", "gelu_backward", "in_weight_gradient", "in_input_gradient",
-};
+/* Seconds this thread has computed: with one thread, what other programs take does not count. */
+static double seconds_now(void) {
+    return 1e-9 * (double)mp_clock_thread_cpu_ns();
+}
 
-struct network {
-    int width, expert_width;
-    int rows[EXPERTS]; /* routes of each expert */
-    void *in_weight[EXPERTS], *out_weight[EXPERTS];
-    void *in_gradient[EXPERTS], *out_gradient[EXPERTS];
-    float *x, *hidden, *active, *y, *dy, *dhidden, *dx;
-    double seconds[COMPUTE_MOST_REPEATS];
-    double step_seconds[STEPS][COMPUTE_MOST_REPEATS];
-};
-
-float *compute_random_floats(struct mp_device *device, size_t count) {
+/* Numbers in -1 .. 1; NULL when there is no memory. */
+static float *random_floats(struct mp_device *device, size_t count) {
     float *values = device->operations->allocate(device, count * sizeof *values);
     uint32_t state = 12345;
     for (size_t i = 0; values && i < count; i++) {
@@ -46,6 +27,39 @@ float *compute_random_floats(struct mp_device *device, size_t count) {
     }
     return values;
 }
+
+/* ---- arithmetic ---- */
+
+enum { EXPERTS = 64, ROUTES = 8192, LARGE = 2048, WIDEST = 2048 };
+
+/* Arrays of routes, the last ones of the experts' width; and matrices of every expert. */
+enum { X, Y, DY, DX, HIDDEN, ACTIVE, DHIDDEN, ARRAYS };
+enum { IN, OUT, IN_GRADIENT, OUT_GRADIENT, MATRICES, NONE };
+
+static const struct step {
+    const char *name; /* the figure's: a rate, of GELU a time */
+    enum mp_grouped_gemm kind;
+    int in, matrix, out;
+} steps[] = {
+    {"forward_in_gflop_per_s", MP_GROUPED_FORWARD, X, IN, HIDDEN},
+    {"gelu_ms", 0, HIDDEN, NONE, ACTIVE},
+    {"forward_out_gflop_per_s", MP_GROUPED_FORWARD, ACTIVE, OUT, Y},
+    {"out_weight_gradient_gflop_per_s", MP_GROUPED_WEIGHT_GRADIENT, ACTIVE, OUT_GRADIENT, DY},
+    {"out_input_gradient_gflop_per_s", MP_GROUPED_INPUT_GRADIENT, DHIDDEN, OUT, DY},
+    {"gelu_backward_ms", 0, HIDDEN, NONE, DHIDDEN},
+    {"in_weight_gradient_gflop_per_s", MP_GROUPED_WEIGHT_GRADIENT, X, IN_GRADIENT, DHIDDEN},
+    {"in_input_gradient_gflop_per_s", MP_GROUPED_INPUT_GRADIENT, DX, IN, DHIDDEN},
+};
+enum { STEPS = sizeof steps / sizeof *steps };
+
+struct network {
+    int width, expert_width;
+    int rows[EXPERTS]; /* routes of each expert */
+    float *array[ARRAYS];
+    void *matrix[MATRICES][EXPERTS];
+    double seconds[MOST_REPEATS];
+    double step_seconds[STEPS][MOST_REPEATS];
+};
 
 /* The n-th expert gets a share proportional to 1/n, as words do; what rounding leaves goes to the
  * first. */
@@ -62,83 +76,51 @@ static void skew_rows(int rows[EXPERTS]) {
 }
 
 static void destroy_network(struct mp_device *device, struct network *n) {
-    float *arrays[] = {n->x, n->hidden, n->active, n->y, n->dy, n->dhidden, n->dx};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        device->operations->release(device, arrays[i]);
-    for (int e = 0; e < EXPERTS; e++) {
-        device->operations->release(device, n->in_weight[e]);
-        device->operations->release(device, n->out_weight[e]);
-        device->operations->release(device, n->in_gradient[e]);
-        device->operations->release(device, n->out_gradient[e]);
-    }
+    for (int i = 0; i < ARRAYS; i++)
+        device->operations->release(device, n->array[i]);
+    for (int i = 0; i < MATRICES * EXPERTS; i++)
+        device->operations->release(device, n->matrix[i / EXPERTS][i % EXPERTS]);
+}
+
+static int width_of(const struct network *n, int array) {
+    return array < HIDDEN ? n->width : n->expert_width;
 }
 
 static int create_network(struct mp_device *device, struct network *n, struct mp_error *error) {
-    size_t weight = (size_t)n->width * (size_t)n->expert_width;
-    size_t narrow = (size_t)ROUTES * (size_t)n->width;
-    size_t wide = (size_t)ROUTES * (size_t)n->expert_width;
-    float **arrays[] = {&n->x, &n->y, &n->dy, &n->dx, &n->hidden, &n->active, &n->dhidden};
+    size_t count = (size_t)n->width * (size_t)n->expert_width;
     bool complete = true;
     skew_rows(n->rows);
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
-        *arrays[i] = compute_random_floats(device, i < 4 ? narrow : wide);
-        complete = complete && *arrays[i];
+    for (int i = 0; i < ARRAYS; i++) {
+        n->array[i] = random_floats(device, (size_t)ROUTES * (size_t)width_of(n, i));
+        complete = complete && n->array[i];
     }
-    for (int e = 0; e < EXPERTS; e++) {
-        n->in_weight[e] = compute_random_floats(device, weight);
-        n->out_weight[e] = compute_random_floats(device, weight);
-        n->in_gradient[e] = compute_random_floats(device, weight);
-        n->out_gradient[e] = compute_random_floats(device, weight);
-        complete = complete && n->in_weight[e] && n->out_weight[e] && n->in_gradient[e] &&
-                   n->out_gradient[e];
+    for (int i = 0; i < MATRICES * EXPERTS; i++) {
+        void *matrix = n->matrix[i / EXPERTS][i % EXPERTS] = random_floats(device, count);
+        complete = complete && matrix;
     }
     return complete ? MP_OK
                     : mp_fail(error, MP_ENOMEM, "compute: no memory for %d experts of %d x %d",
                               EXPERTS, n->width, n->expert_width);
 }
 
-static void run_step(struct mp_device *device, struct network *n, enum step step) {
+static void run_step(struct mp_device *device, struct network *n, const struct step *step) {
     const struct mp_device_operations *o = device->operations;
     size_t wide = (size_t)ROUTES * (size_t)n->expert_width;
-    int width = n->width, expert_width = n->expert_width;
-    switch (step) {
-    case STEP_FORWARD_IN:
-        o->grouped_gemm(device, NULL, MP_GROUPED_FORWARD, EXPERTS, n->rows, width, expert_width,
-                        n->x, n->in_weight, n->hidden, false);
-        break;
-    case STEP_GELU:
-        o->gelu_forward(device, NULL, wide, n->hidden, n->active);
-        break;
-    case STEP_FORWARD_OUT:
-        o->grouped_gemm(device, NULL, MP_GROUPED_FORWARD, EXPERTS, n->rows, expert_width, width,
-                        n->active, n->out_weight, n->y, false);
-        break;
-    case STEP_OUT_WEIGHT_GRADIENT:
-        o->grouped_gemm(device, NULL, MP_GROUPED_WEIGHT_GRADIENT, EXPERTS, n->rows, expert_width,
-                        width, n->active, n->out_gradient, n->dy, false);
-        break;
-    case STEP_OUT_INPUT_GRADIENT:
-        o->grouped_gemm(device, NULL, MP_GROUPED_INPUT_GRADIENT, EXPERTS, n->rows, expert_width,
-                        width, n->dhidden, n->out_weight, n->dy, false);
-        break;
-    case STEP_GELU_BACKWARD:
-        o->gelu_backward(device, NULL, wide, n->hidden, n->dhidden, n->dhidden, NULL);
-        break;
-    case STEP_IN_WEIGHT_GRADIENT:
-        o->grouped_gemm(device, NULL, MP_GROUPED_WEIGHT_GRADIENT, EXPERTS, n->rows, width,
-                        expert_width, n->x, n->in_gradient, n->dhidden, false);
-        break;
-    default:
-        o->grouped_gemm(device, NULL, MP_GROUPED_INPUT_GRADIENT, EXPERTS, n->rows, width,
-                        expert_width, n->dx, n->in_weight, n->dhidden, false);
-    }
+    float *in = n->array[step->in], *out = n->array[step->out];
+    if (step->matrix != NONE)
+        o->grouped_gemm(device, NULL, step->kind, EXPERTS, n->rows, width_of(n, step->in),
+                        width_of(n, step->out), in, n->matrix[step->matrix], out, false);
+    else if (step->out == ACTIVE)
+        o->gelu_forward(device, NULL, wide, in, out);
+    else
+        o->gelu_backward(device, NULL, wide, in, out, out, NULL);
 }
 
 static void time_network(struct mp_device *device, struct network *n, int turn) {
-    double begin = compute_seconds(), start = begin;
+    double begin = seconds_now(), start = begin;
     for (int step = 0; step < STEPS; step++) {
-        run_step(device, n, step);
-        double end = compute_seconds();
+        run_step(device, n, &steps[step]);
+        double end = seconds_now();
         n->step_seconds[step][turn] = end - start;
         start = end;
     }
@@ -147,10 +129,10 @@ static void time_network(struct mp_device *device, struct network *n, int turn) 
 
 /* The yardstick is the library itself, not our call of it. */
 static int time_large_product(float *const operand[3], double *seconds, struct mp_error *error) {
-    double start = compute_seconds();
+    double start = seconds_now();
     dnnl_status_t status = dnnl_sgemm('N', 'N', LARGE, LARGE, LARGE, 1, operand[0], LARGE,
                                       operand[1], LARGE, 0, operand[2], LARGE);
-    *seconds = compute_seconds() - start;
+    *seconds = seconds_now() - start;
     return status == dnnl_success
                ? MP_OK
                : mp_fail(error, MP_EDEVICE, "compute: oneDNN status %d", (int)status);
@@ -158,90 +140,245 @@ static int time_large_product(float *const operand[3], double *seconds, struct m
 
 static json_t *report_network(struct network *n, int repeats, double large_rate) {
     double products = 2.0 * ROUTES * n->width * n->expert_width; /* of one of the six */
-    double seconds = mp_bench_median(n->seconds, repeats);
+    double seconds = mp_median_of(n->seconds, repeats);
     double rate = 6 * products / seconds;
-    json_t *steps = json_object();
-    for (int step = 0; step < STEPS; step++) {
-        double step_seconds = mp_bench_median(n->step_seconds[step], repeats);
-        char name[64];
-        bool is_gelu = step == STEP_GELU || step == STEP_GELU_BACKWARD;
-        snprintf(name, sizeof name, "%s_%s", step_names[step], is_gelu ? "ms" : "gflop_per_s");
-        json_object_set_new(
-            steps, name, json_real(is_gelu ? 1e3 * step_seconds : 1e-9 * products / step_seconds));
-    }
     json_t *report =
         json_pack("{s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f}", "width", n->width, "expert_width",
                   n->expert_width, "experts", EXPERTS, "routes", ROUTES, "max_over_mean_routes",
                   (double)n->rows[0] * EXPERTS / ROUTES, "ms", 1e3 * seconds, "gflop_per_s",
                   1e-9 * rate, "share_of_large_gemm", rate / large_rate);
-    json_object_update(report, steps);
-    json_decref(steps);
+    for (int step = 0; step < STEPS; step++) {
+        double taken = mp_median_of(n->step_seconds[step], repeats);
+        json_object_set_new(
+            report, steps[step].name,
+            json_real(steps[step].matrix == NONE ? 1e3 * taken : 1e-9 * products / taken));
+    }
     return report;
 }
 
-static int measure(struct mp_device *device, struct network networks[2], int repeats,
-                   json_t *result, struct mp_error *error) {
-    static double large_seconds[COMPUTE_MOST_REPEATS];
+static int measure(struct mp_device *device, struct network networks[2], float *const operand[3],
+                   int repeats, json_t *result, struct mp_error *error) {
+    static double large_seconds[MOST_REPEATS];
+    for (int i = 0; i < 2; i++)
+        MP_TRY(create_network(device, &networks[i], error));
+    /* Turn -1 warms up: code generation, first touches; its times are overwritten by turn 0. */
+    for (int turn = -1; turn < repeats; turn++) {
+        int at = turn < 0 ? 0 : turn;
+        MP_TRY(time_large_product(operand, &large_seconds[at], error));
+        for (int i = 0; i < 2; i++)
+            time_network(device, &networks[i], at);
+    }
+    MP_TRY(mp_device_check(device, error));
+    double rate = 2.0 * LARGE * LARGE * LARGE / mp_median_of(large_seconds, repeats);
+    return mp_bench_add(result,
+                        json_pack("{s:f, s:o, s:o}", "large_gemm_gflop_per_s", 1e-9 * rate,
+                                  "expert_ffn", report_network(&networks[0], repeats, rate),
+                                  "expert_ffn_narrow", report_network(&networks[1], repeats, rate)),
+                        error);
+}
+
+/* Arithmetic, whose memory is given back before the other half takes its own. */
+static int measure_products(struct mp_device *device, int repeats, json_t *result,
+                            struct mp_error *error) {
+    static struct network networks[2] = {{.width = 512, .expert_width = 2048},
+                                         {.width = 128, .expert_width = 512}};
     float *operand[3];
     int code = MP_OK;
     for (int i = 0; i < 3; i++) {
-        operand[i] = compute_random_floats(device, (size_t)LARGE * LARGE);
+        operand[i] = random_floats(device, (size_t)LARGE * LARGE);
         if (!operand[i])
             code = mp_fail(error, MP_ENOMEM, "compute: no memory for the large product");
     }
-    for (int i = 0; i < 2 && !code; i++)
-        code = create_network(device, &networks[i], error);
-    /* Turn -1 warms up: code generation, first touches; its times are overwritten by turn 0. */
-    for (int turn = -1; turn < repeats && !code; turn++) {
-        code = time_large_product(operand, &large_seconds[turn < 0 ? 0 : turn], error);
-        for (int i = 0; i < 2 && !code; i++)
-            time_network(device, &networks[i], turn < 0 ? 0 : turn);
-    }
+    if (!code)
+        code = measure(device, networks, operand, repeats, result, error);
     for (int i = 0; i < 3; i++)
         device->operations->release(device, operand[i]);
-    if (!code)
-        code = mp_device_check(device, error);
-    if (!code) {
-        double rate = 2.0 * LARGE * LARGE * LARGE / mp_bench_median(large_seconds, repeats);
-        json_object_set_new(result, "large_gemm_gflop_per_s", json_real(1e-9 * rate));
-        for (int i = 0; i < 2; i++)
-            json_object_set_new(result, i ? "expert_ffn_narrow" : "expert_ffn",
-                                report_network(&networks[i], repeats, rate));
-    }
     for (int i = 0; i < 2; i++)
         destroy_network(device, &networks[i]);
     return code;
 }
 
-static int run(int argc, char **argv, json_t *result, struct mp_error *error) {
-    static struct network networks[2];
-    long repeats = 7;
-    const struct mp_bench_option options[] = {
-        {"repeats", &repeats, 1, COMPUTE_MOST_REPEATS},
-        {0},
-    };
-    int code = mp_bench_options(argc, argv, options, error);
-    if (code)
-        return code;
+/* ---- memory ----
+ *
+ * Operations bound by it, in bytes per second, beside a copy of as many bytes: what they must read
+ * and write, each once, over the time they take. */
 
+enum { ROWS = 8192, WIDTH = 512, TOP_K = 2, ELEMENTS = ROWS * WIDTH };
+enum { TABLES = 7, COLUMNS = 2, LINES = 4, FLOATS = TABLES + COLUMNS + LINES + 2 };
+
+struct buffers {
+    float *table[TABLES];   /* [ROWS][WIDTH] each */
+    float *column[COLUMNS]; /* [ROWS] */
+    float *line[LINES];     /* [WIDTH] */
+    float *from, *to;       /* for the copy: as large as the most bytes of an operation */
+    int32_t *index;         /* [ROWS] a permutation */
+};
+
+static void norm_forward(struct mp_device *d, const struct buffers *b) {
+    d->operations->layer_norm_forward(d, NULL, ROWS, WIDTH, b->table[0], b->line[0], b->line[1],
+                                      b->table[1], b->column[0], b->column[1]);
+}
+
+static void norm_backward(struct mp_device *d, const struct buffers *b) {
+    d->operations->layer_norm_backward(d, NULL, ROWS, WIDTH, b->table[0], b->line[0], b->column[0],
+                                       b->column[1], b->table[1], b->table[2], b->line[2],
+                                       b->line[3]);
+}
+
+static void gelu_forward(struct mp_device *d, const struct buffers *b) {
+    d->operations->gelu_forward(d, NULL, ELEMENTS, b->table[0], b->table[1]);
+}
+
+static void gelu_backward(struct mp_device *d, const struct buffers *b) {
+    d->operations->gelu_backward(d, NULL, ELEMENTS, b->table[0], b->table[1], b->table[1], NULL);
+}
+
+static void adamw(struct mp_device *d, const struct buffers *b) {
+    const struct mp_adamw settings = {1e-3f, 0.9f, 0.999f, 1e-8f, 0.01f, 10};
+    d->operations->adamw(d, NULL, ELEMENTS, &settings, b->table[3], b->table[4], b->table[5],
+                         b->table[6], NULL);
+}
+
+static void accumulate(struct mp_device *d, const struct buffers *b) {
+    d->operations->accumulate(d, NULL, ELEMENTS, b->table[0], b->table[2]);
+}
+
+static void gather(struct mp_device *d, const struct buffers *b) {
+    d->operations->gather_rows(d, NULL, ROWS, WIDTH, b->table[0], b->index, b->table[1]);
+}
+
+static void combine_forward(struct mp_device *d, const struct buffers *b) {
+    d->operations->combine_forward(d, NULL, ROWS / TOP_K, TOP_K, WIDTH, b->table[0], b->index,
+                                   b->column[0], b->table[1], b->table[2]);
+}
+
+static void combine_backward(struct mp_device *d, const struct buffers *b) {
+    d->operations->combine_backward(d, NULL, ROWS / TOP_K, TOP_K, WIDTH, b->table[0], b->index,
+                                    b->column[0], b->table[1], false, b->table[2], b->column[1]);
+}
+
+static const struct operation {
+    const char *name;
+    void (*run)(struct mp_device *device, const struct buffers *buffers);
+    double passes; /* over [ROWS][WIDTH], reading or writing */
+} operations[] = {
+    {"layer_norm_forward", norm_forward, 2},
+    {"layer_norm_backward", norm_backward, 4},
+    {"gelu_forward", gelu_forward, 2},
+    {"gelu_backward", gelu_backward, 3},
+    {"adamw", adamw, 7},
+    {"accumulate", accumulate, 3},
+    {"gather", gather, 2},
+    {"combine_forward", combine_forward, 2}, /* rows; half as many residuals and results */
+    {"combine_backward", combine_backward, 2.5},
+};
+enum { OPERATIONS = sizeof operations / sizeof *operations };
+
+/* Where all floats are, and how many of each. */
+static void list_floats(struct buffers *b, float **array[FLOATS], size_t count[FLOATS]) {
+    int n = 0;
+    for (int i = 0; i < TABLES; i++, n++) {
+        array[n] = &b->table[i];
+        count[n] = ELEMENTS;
+    }
+    for (int i = 0; i < COLUMNS; i++, n++) {
+        array[n] = &b->column[i];
+        count[n] = ROWS;
+    }
+    for (int i = 0; i < LINES; i++, n++) {
+        array[n] = &b->line[i];
+        count[n] = WIDTH;
+    }
+    array[n] = &b->from;
+    array[n + 1] = &b->to;
+    count[n] = count[n + 1] = (size_t)ELEMENTS * 7 / 2;
+}
+
+static int create_buffers(struct mp_device *device, struct buffers *b, struct mp_error *error) {
+    float **array[FLOATS];
+    size_t count[FLOATS];
+    bool complete = true;
+    list_floats(b, array, count);
+    for (int i = 0; i < FLOATS; i++) {
+        *array[i] = random_floats(device, count[i]);
+        complete = complete && *array[i];
+    }
+    b->index = device->operations->allocate(device, ROWS * sizeof *b->index);
+    if (!complete || !b->index)
+        return mp_fail(error, MP_ENOMEM, "compute: no memory for the moved arrays");
+    /* As tokens are sorted by expert: one group after another, each in token order. */
+    for (uint32_t group = 0, row = 0; group < 64; group++) {
+        for (uint32_t i = 0; i < ROWS; i++) {
+            if (i * 2654435761u >> 26 == group)
+                b->index[row++] = (int32_t)i;
+        }
+    }
+    for (int i = 0; i < ELEMENTS; i++) /* second moments are not negative */
+        b->table[6][i] *= b->table[6][i];
+    return MP_OK;
+}
+
+static void destroy_buffers(struct mp_device *device, struct buffers *b) {
+    float **array[FLOATS];
+    size_t count[FLOATS];
+    list_floats(b, array, count);
+    for (int i = 0; i < FLOATS; i++)
+        device->operations->release(device, *array[i]);
+    device->operations->release(device, b->index);
+}
+
+static int measure_memory(struct mp_device *device, int repeats, json_t *result,
+                          struct mp_error *error) {
+    static double seconds[OPERATIONS][MOST_REPEATS];
+    static double copy_seconds[OPERATIONS][MOST_REPEATS];
+    struct buffers buffers = {0};
+    int code = create_buffers(device, &buffers, error);
+    for (int turn = 0; turn < repeats && !code; turn++) {
+        for (int i = 0; i < OPERATIONS; i++) {
+            size_t bytes = (size_t)(operations[i].passes * ELEMENTS * sizeof(float));
+            double start = seconds_now();
+            operations[i].run(device, &buffers);
+            double middle = seconds_now();
+            memcpy(buffers.to, buffers.from, bytes / 2); /* half is read and half written */
+            copy_seconds[i][turn] = seconds_now() - middle;
+            seconds[i][turn] = middle - start;
+        }
+    }
+    destroy_buffers(device, &buffers);
+    json_t *table = json_array();
+    for (int i = 0; i < OPERATIONS && !code; i++) {
+        double gigabytes = 1e-9 * operations[i].passes * ELEMENTS * sizeof(float);
+        double taken = mp_median_of(seconds[i], repeats);
+        double floor = mp_median_of(copy_seconds[i], repeats);
+        code = mp_bench_add_row(table,
+                                json_pack("{s:s, s:f, s:f, s:f}", "operation", operations[i].name,
+                                          "gb_per_s", gigabytes / taken, "copy_gb_per_s",
+                                          gigabytes / floor, "time_over_copy", taken / floor),
+                                error);
+    }
+    if (!code)
+        code = mp_device_check(device, error);
+    int added = mp_bench_add(result, json_pack("{s:o}", "memory", table), error);
+    return code ? code : added;
+}
+
+static const struct mp_option compute_options[] = {
+    MP_BENCH_NUMBER("repeats", repeats, "7", 1, MOST_REPEATS, "turns of which the median is shown"),
+    {0},
+};
+
+static int run(const struct mp_bench_options *options, json_t *result, struct mp_error *error) {
+    const int repeats = options->repeats;
     const struct mp_device_limits limits = {
         .attention = {1, 1, 1, 1}, .experts = EXPERTS, .width = WIDEST, .tokens = ROUTES};
     struct mp_device *device = NULL;
-    code = mp_device_cpu_create(1, &limits, &device, error);
-    if (code)
-        return code;
     char description[64];
+    MP_TRY(mp_device_cpu_create(1, &limits, &device, error));
     mp_device_describe(device, description, sizeof description);
     json_object_set_new(result, "device", json_string(description));
-
-    memset(networks, 0, sizeof networks);
-    networks[0].width = 512;
-    networks[0].expert_width = 2048;
-    networks[1].width = 128;
-    networks[1].expert_width = 512;
-    code = measure(device, networks, (int)repeats, result, error);
+    int code = measure_products(device, repeats, result, error);
     if (!code)
-        code = compute_measure_memory(device, (int)repeats, result, error);
+        code = measure_memory(device, repeats, result, error);
     mp_device_destroy(device);
     return code;
 }
@@ -249,7 +386,7 @@ static int run(int argc, char **argv, json_t *result, struct mp_error *error) {
 const struct mp_bench mp_bench_compute = {
     .name = "compute",
     .help = "expert FFN beside one large matrix product, moved bytes beside a copy; one thread\n"
-            "  --repeats N  turns of which the median is shown, 7 unless given\n"
-            "  Times are this thread's CPU time.  Needs 1.5 GB of memory.\n",
+            "Times are this thread's CPU time.  Needs 1.5 GB of memory.",
+    .options = compute_options,
     .run = run,
 };

@@ -4,8 +4,6 @@
  * The floor is what SQLite takes for the same rows and nothing else: the same table and settings,
  * one prepared INSERT stepped once per row. */
 #include <sqlite3.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -13,23 +11,24 @@
 #include <unistd.h>
 
 #include "profiler/record/record.h"
+#include "profiler/record/spool.h"
 #include "results/export/export.h"
 #include "results/report/report.h"
 #include "results/store/store.h"
 #include "tests/bench/bench.h"
-#include "tests/bench/ingest_bench.h"
 
-enum {
-    RANKS = INGEST_RANKS,
-    LAYERS = 24,
-    SPANS_PER_LAYER = 16,
-    EXPERTS = 16,
-    PATH_SIZE = INGEST_PATH_SIZE
-};
+enum { RANKS = 4, LAYERS = 24, SPANS_PER_LAYER = 16, EXPERTS = 16, PATH_SIZE = 256 };
 enum {
     SPANS_PER_ITERATION = LAYERS * SPANS_PER_LAYER + 1,
     FIRST_NS = 1000000000,
     MEAN_NS = 219500
+};
+
+struct work {
+    char folder[MP_BENCH_FOLDER], database[PATH_SIZE];
+    char spool[RANKS][PATH_SIZE], device[RANKS][PATH_SIZE];
+    int64_t iterations;
+    int64_t device_rows; /* of all ranks together */
 };
 
 /* What one step took. */
@@ -37,7 +36,72 @@ struct cost {
     double seconds, processor_s, megabytes;
 };
 
-/* ---- steps, each in a process of its own ---- */
+/* ---- what steps share ---- */
+
+typedef int spool_writer(const struct work *work, int rank, struct mp_recorder *recorder,
+                         struct mp_record_thread *thread, struct mp_error *error);
+
+/* A spool per rank. */
+static int write_spools(const struct work *work, const char path[RANKS][PATH_SIZE],
+                        const char *thread_name, spool_writer *write, struct mp_error *error) {
+    for (int rank = 0; rank < RANKS; rank++) {
+        const struct mp_recorder_config config = {.path = path[rank], .rank = rank, .ranks = RANKS};
+        struct mp_recorder *recorder = NULL;
+        struct mp_record_thread *thread = NULL;
+        MP_TRY(mp_recorder_create(&config, &recorder, error));
+        int code = mp_recorder_thread(recorder, thread_name, &thread, error);
+        if (!code)
+            code = write(work, rank, recorder, thread, error);
+        int finished = mp_recorder_finish(&recorder, code, "", error);
+        if (code || finished)
+            return code ? code : finished;
+    }
+    return MP_OK;
+}
+
+typedef int spool_reader(struct mp_store *store, const struct work *work, const char *const paths[],
+                         struct mp_error *error);
+
+/* Hands them to the store. */
+static int read_spools(const struct work *work, const char path[RANKS][PATH_SIZE],
+                       spool_reader *read, struct mp_error *error) {
+    const char *paths[RANKS];
+    struct mp_store *store = NULL;
+    for (int r = 0; r < RANKS; r++)
+        paths[r] = path[r];
+    int code = mp_store_open(work->database, &store, error);
+    if (!code)
+        code = read(store, work, paths, error);
+    mp_store_close(store);
+    return code;
+}
+
+/* A code of SQLite's, SQLITE_OK if it is well. */
+typedef int floor_filler(const struct work *work, sqlite3 *floor, bool indexed);
+
+/* SQLite with the store's settings and nothing of its program, in a database of its own. */
+static int fill_database(const struct work *work, const char *ending, floor_filler *fill,
+                         bool indexed, struct mp_error *error) {
+    static const char settings[] =
+        "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; "
+        "PRAGMA cache_size = -65536; PRAGMA journal_size_limit = 16777216; BEGIN";
+    char path[PATH_SIZE + 24];
+    sqlite3 *floor = NULL;
+    snprintf(path, sizeof path, "%.200s%s", work->database, ending);
+    int code = sqlite3_open(path, &floor);
+    if (code == SQLITE_OK)
+        code = sqlite3_exec(floor, settings, NULL, NULL, NULL);
+    if (code == SQLITE_OK)
+        code = fill(work, floor, indexed);
+    if (code == SQLITE_OK)
+        code = sqlite3_exec(floor, "COMMIT", NULL, NULL, NULL);
+    int closed = sqlite3_close(floor);
+    return code == SQLITE_OK && closed == SQLITE_OK
+               ? MP_OK
+               : mp_fail(error, MP_EIO, "%s: %s", path, sqlite3_errstr(code));
+}
+
+/* ---- spans: steps, each in a process of its own ---- */
 
 static void record_layer(struct mp_record_thread *thread, int rank, int iteration, int layer,
                          int64_t *at_ns) {
@@ -63,21 +127,15 @@ static void record_layer(struct mp_record_thread *thread, int rank, int iteratio
 }
 
 /* A span lasts 20000 + 0 .. 399 * 1000 ns, 219.5 us in the mean. */
-int64_t ingest_time(const struct ingest_work *work, double share) {
+static int64_t time_at(const struct work *work, double share) {
     double length_ns = (double)work->iterations * (SPANS_PER_ITERATION - 1) * MEAN_NS;
     return FIRST_NS + (int64_t)(share * length_ns);
 }
 
-static int record_rank(const struct ingest_work *work, int rank, struct mp_error *error) {
-    struct mp_recorder *recorder = NULL;
-    struct mp_record_thread *thread = NULL;
-    const struct mp_recorder_config config = {
-        .path = work->spool[rank], .rank = rank, .ranks = RANKS};
+static int record_rank(const struct work *work, int rank, struct mp_recorder *recorder,
+                       struct mp_record_thread *thread, struct mp_error *error) {
     int64_t at_ns = FIRST_NS;
-    int code = mp_recorder_create(&config, &recorder, error);
-    if (!code)
-        code = mp_recorder_thread(recorder, "compute", &thread, error);
-    for (int i = 0; !code && i < work->iterations; i++) {
+    for (int i = 0; i < work->iterations; i++) {
         int64_t start_ns = at_ns;
         for (int l = 0; l < LAYERS; l++)
             record_layer(thread, rank, i, l, &at_ns);
@@ -92,20 +150,17 @@ static int record_rank(const struct ingest_work *work, int rank, struct mp_error
                                                  .phase = MP_PHASE_ITERATION,
                                                  .direction = MP_NO_DIRECTION});
         mp_record_number(thread, i, -1, "loss", 5.0 / (i + 1));
-        code = mp_recorder_flush(recorder, error);
+        MP_TRY(mp_recorder_flush(recorder, error));
     }
-    int finished = mp_recorder_finish(&recorder, code, "", error);
-    return code ? code : finished;
+    return MP_OK;
 }
 
-static int record(const struct ingest_work *work, struct mp_error *error) {
-    int code = MP_OK;
-    for (int r = 0; !code && r < RANKS; r++)
-        code = record_rank(work, r, error);
-    return code;
+static int record(const struct work *work, struct mp_error *error) {
+    return write_spools(work, work->spool, "compute", record_rank, error);
 }
 
-static int ingest(const struct ingest_work *work, struct mp_error *error) {
+static int add_run(struct mp_store *store, const struct work *work, const char *const paths[],
+                   struct mp_error *error) {
     const struct mp_store_run run = {.suite = "bench",
                                      .job = "ep",
                                      .suite_run = "bench-1",
@@ -118,39 +173,32 @@ static int ingest(const struct ingest_work *work, struct mp_error *error) {
                                      .nodes = 1,
                                      .ranks_per_node = RANKS,
                                      .iterations_wanted = work->iterations};
-    const char *paths[RANKS];
-    struct mp_store *store = NULL;
-    for (int r = 0; r < RANKS; r++)
-        paths[r] = work->spool[r];
-    int code = mp_store_open(work->database, &store, error);
-    if (!code)
-        code = mp_store_ingest(store, &run, paths, RANKS, NULL, error);
-    mp_store_close(store);
-    return code;
+    return mp_store_ingest(store, &run, paths, RANKS, NULL, error);
+}
+
+static int ingest(const struct work *work, struct mp_error *error) {
+    return read_spools(work, work->spool, add_run, error);
 }
 
 /* What moeperf report prints, to nowhere. */
-static int report(const struct ingest_work *work, struct mp_error *error) {
+static int report(const struct work *work, struct mp_error *error) {
+    static int (*const reports[])(struct mp_store *, const struct mp_report_selection *,
+                                  enum mp_report_format, FILE *, struct mp_error *) = {
+        mp_report_speedup, mp_report_convergence, mp_report_stragglers, mp_report_phases};
     const struct mp_report_selection latest = {0};
     struct mp_store *store = NULL;
     FILE *nowhere = fopen("/dev/null", "w");
     int code = nowhere ? mp_store_open_read_only(work->database, &store, error)
                        : mp_fail(error, MP_EIO, "ingest: cannot open /dev/null");
-    if (!code)
-        code = mp_report_speedup(store, &latest, MP_REPORT_TEXT, nowhere, error);
-    if (!code)
-        code = mp_report_convergence(store, &latest, MP_REPORT_TEXT, nowhere, error);
-    if (!code)
-        code = mp_report_stragglers(store, &latest, MP_REPORT_TEXT, nowhere, error);
-    if (!code)
-        code = mp_report_phases(store, &latest, MP_REPORT_TEXT, nowhere, error);
+    for (size_t i = 0; i < sizeof reports / sizeof *reports && !code; i++)
+        code = reports[i](store, &latest, MP_REPORT_TEXT, nowhere, error);
     mp_store_close(store);
     if (nowhere)
         fclose(nowhere);
     return code;
 }
 
-static int export_timeline(const struct ingest_work *work, struct mp_error *error) {
+static int export_timeline(const struct work *work, struct mp_error *error) {
     const struct mp_results_selection only = {0};
     struct mp_results_exported exported;
     struct mp_store *store = NULL;
@@ -163,16 +211,12 @@ static int export_timeline(const struct ingest_work *work, struct mp_error *erro
     return code;
 }
 
-const char ingest_floor_settings[] =
-    "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; "
-    "PRAGMA cache_size = -65536; PRAGMA journal_size_limit = 16777216";
-
 static const char floor_schema[] =
     "CREATE TABLE span (span_id INTEGER PRIMARY KEY, run_id INTEGER NOT NULL, rank INTEGER NOT "
     "NULL, stream_id INTEGER NOT NULL, iteration INTEGER NOT NULL, layer INTEGER NOT NULL, "
     "phase_id INTEGER NOT NULL, direction INTEGER, start_ns INTEGER NOT NULL, end_ns INTEGER NOT "
     "NULL, wait_ns INTEGER NOT NULL, cpu_ns INTEGER, tokens INTEGER, bytes INTEGER, flops INTEGER) "
-    "STRICT; BEGIN";
+    "STRICT";
 
 static int insert_rows(sqlite3_stmt *insert, int64_t rows) {
     int64_t at_ns = 0;
@@ -206,37 +250,246 @@ static int insert_rows(sqlite3_stmt *insert, int64_t rows) {
     return step;
 }
 
-static int insert_only(const struct ingest_work *work, struct mp_error *error) {
-    char path[PATH_SIZE + 8];
-    sqlite3 *connection = NULL;
+static int fill_floor(const struct work *work, sqlite3 *floor, bool indexed) {
     sqlite3_stmt *insert = NULL;
-    snprintf(path, sizeof path, "%.200s.floor", work->database);
-    int code = sqlite3_open(path, &connection);
+    (void)indexed;
+    int code = sqlite3_exec(floor, floor_schema, NULL, NULL, NULL);
     if (code == SQLITE_OK)
-        code = sqlite3_exec(connection, ingest_floor_settings, NULL, NULL, NULL);
-    if (code == SQLITE_OK)
-        code = sqlite3_exec(connection, floor_schema, NULL, NULL, NULL);
-    if (code == SQLITE_OK)
-        code = sqlite3_prepare_v2(connection,
+        code = sqlite3_prepare_v2(floor,
                                   "INSERT INTO span VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
                                   "?, ?, ?)",
                                   -1, &insert, NULL);
     if (code == SQLITE_OK)
         code = insert_rows(insert, work->iterations * SPANS_PER_ITERATION * RANKS);
     sqlite3_finalize(insert);
-    if (code == SQLITE_DONE)
-        code = sqlite3_exec(connection, "COMMIT", NULL, NULL, NULL);
-    int closed = sqlite3_close(connection);
-    return code == SQLITE_OK && closed == SQLITE_OK
-               ? MP_OK
-               : mp_fail(error, MP_EIO, "%s: %s", path, sqlite3_errstr(code));
+    return code == SQLITE_DONE ? SQLITE_OK : code;
+}
+
+static int insert_only(const struct work *work, struct mp_error *error) {
+    return fill_database(work, ".floor", fill_floor, false, error);
+}
+
+/* ---- GPU work, too ----
+ *
+ * Sixteen records in a row are six launches with their calls, a copy and a set with theirs, in the
+ * order in which CUPTI hands them over: calls, external ids, work. */
+
+enum { LAUNCHES = 8, ROWS_PER_GROUP = 2 * LAUNCHES, KERNEL_NAMES = 100 };
+enum { CALL_NAME = 1, FIRST_KERNEL_NAME };
+
+static int64_t groups_of(const struct work *work) {
+    return (work->device_rows + ROWS_PER_GROUP * RANKS - 1) / (ROWS_PER_GROUP * RANKS);
+}
+
+/* Launch `l` of a group, on the host and on the GPU. */
+static void make_launch(const struct work *work, int64_t group, int l, struct mp_activity *call,
+                        struct mp_activity *piece) {
+    int64_t at_ns = time_at(work, ((double)group + l / (double)LAUNCHES) / (double)groups_of(work));
+    uint32_t correlation = (uint32_t)(group * LAUNCHES + l + 1);
+    *call = (struct mp_activity){.start_ns = at_ns,
+                                 .end_ns = at_ns + 4000,
+                                 .correlation = correlation,
+                                 .thread = 4711,
+                                 .name = CALL_NAME,
+                                 .kind = MP_ACTIVITY_CALL};
+    *piece = (struct mp_activity){.start_ns = at_ns + 9000,
+                                  .end_ns = at_ns + 9000 + (group * 131 + l * 17) % 400 * 100,
+                                  .correlation = correlation,
+                                  .context = 1,
+                                  .stream = 7,
+                                  .kind = MP_ACTIVITY_KERNEL};
+    if (l < LAUNCHES - 2) {
+        piece->name = FIRST_KERNEL_NAME + (uint32_t)(group + l) % KERNEL_NAMES;
+        piece->registers = 128;
+        piece->dynamic_shared = 98304;
+        for (int d = 0; d < 3; d++) {
+            piece->grid[d] = d ? 1 : 1024 + l;
+            piece->block[d] = d ? 1 : 256;
+        }
+    } else {
+        piece->kind = l == LAUNCHES - 2 ? MP_ACTIVITY_COPY : MP_ACTIVITY_SET;
+        piece->value = 65536;
+        piece->detail = 1;
+        piece->result = 1;
+    }
+}
+
+/* ---- spools ---- */
+
+static void record_name(struct mp_record_thread *thread, uint32_t id, const char *text) {
+    const uint32_t payload[4] = {id, MP_NAME_STRING, 0, 0};
+    mp_record_fixed(thread, MP_SPOOL_NAME, payload, sizeof payload, text);
+}
+
+static void record_group(const struct work *work, struct mp_record_thread *thread, int64_t group) {
+    struct mp_activity call[LAUNCHES], piece[LAUNCHES];
+    for (int l = 0; l < LAUNCHES; l++) {
+        make_launch(work, group, l, &call[l], &piece[l]);
+        mp_record_fixed(thread, MP_SPOOL_ACTIVITY, &call[l], sizeof call[l], NULL);
+    }
+    const struct mp_activity link = {.value = (uint64_t)call[0].start_ns,
+                                     .correlation = call[0].correlation,
+                                     .kind = MP_ACTIVITY_LINK};
+    mp_record_fixed(thread, MP_SPOOL_ACTIVITY, &link, sizeof link, NULL);
+    for (int l = 0; l < LAUNCHES; l++)
+        mp_record_fixed(thread, MP_SPOOL_ACTIVITY, &piece[l], sizeof piece[l], NULL);
+}
+
+static int record_device_rank(const struct work *work, int rank, struct mp_recorder *recorder,
+                              struct mp_record_thread *thread, struct mp_error *error) {
+    (void)rank; /* all have the same */
+    record_name(thread, CALL_NAME, "cudaLaunchKernel");
+    for (uint32_t i = 0; i < KERNEL_NAMES; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tile%u", i);
+        record_name(thread, FIRST_KERNEL_NAME + i, text);
+    }
+    for (int64_t group = 0; group < groups_of(work); group++) {
+        record_group(work, thread, group);
+        if (group % 1000 == 0)
+            MP_TRY(mp_recorder_flush(recorder, error));
+    }
+    return MP_OK;
+}
+
+static int record_device(const struct work *work, struct mp_error *error) {
+    return write_spools(work, work->device, "cupti", record_device_rank, error);
+}
+
+static int add_activities(struct mp_store *store, const struct work *work,
+                          const char *const paths[], struct mp_error *error) {
+    (void)work;
+    return mp_store_add_device(store, 1, paths, RANKS, error);
+}
+
+static int add_device(const struct work *work, struct mp_error *error) {
+    return read_spools(work, work->device, add_activities, error);
+}
+
+/* ---- the floor: the store's own tables in a database without its program ---- */
+
+enum { COLUMNS = 25 };
+
+static const struct {
+    const char *insert;
+    int columns;
+} tables[] = {
+    [MP_ACTIVITY_KERNEL] =
+        {"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (run_id, rank, span_id, start, \"end\", "
+         "correlationId, globalPid, deviceId, contextId, streamId, demangledName, shortName, "
+         "mangledName, registersPerThread, gridX, gridY, gridZ, blockX, blockY, blockZ, "
+         "staticSharedMemory, dynamicSharedMemory, localMemoryPerThread, localMemoryTotal) VALUES "
+         "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+         24},
+    [MP_ACTIVITY_COPY] =
+        {"INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY (run_id, rank, span_id, start, \"end\", "
+         "correlationId, globalPid, deviceId, contextId, streamId, bytes, copyKind, copies, "
+         "srcKind, dstKind) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+         15},
+    [MP_ACTIVITY_SET] =
+        {"INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET (run_id, rank, span_id, start, \"end\", "
+         "correlationId, globalPid, deviceId, contextId, streamId, bytes, value, memKind) VALUES "
+         "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+         13},
+    [MP_ACTIVITY_CALL] =
+        {"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (run_id, rank, span_id, start, \"end\", "
+         "correlationId, globalTid, nameId, returnValue) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+         9},
+};
+enum { TABLES = sizeof tables / sizeof *tables };
+
+static int insert_row(sqlite3_stmt *insert, int columns, int rank, const struct mp_activity *is) {
+    /* The first seven are every table's, the others begin with these. */
+    const int64_t values[COLUMNS] = {1,
+                                     rank,
+                                     is->correlation / 4,
+                                     is->start_ns,
+                                     is->end_ns,
+                                     is->correlation,
+                                     (int64_t)4711 << 24,
+                                     is->device,
+                                     is->context,
+                                     is->stream,
+                                     is->value ? (int64_t)is->value : is->name,
+                                     is->value ? is->detail : is->name,
+                                     is->value ? is->result : is->name,
+                                     is->registers,
+                                     is->grid[0],
+                                     is->grid[1],
+                                     is->grid[2],
+                                     is->block[0],
+                                     is->block[1],
+                                     is->block[2],
+                                     is->static_shared,
+                                     is->dynamic_shared,
+                                     is->local,
+                                     (int64_t)is->local_total};
+    for (int c = 0; c < columns; c++)
+        sqlite3_bind_int64(insert, c + 1, values[c]);
+    int step = sqlite3_step(insert);
+    sqlite3_reset(insert);
+    return step;
+}
+
+static int insert_all(const struct work *work, sqlite3_stmt *insert[TABLES]) {
+    int step = SQLITE_DONE;
+    for (int rank = 0; rank < RANKS; rank++)
+        for (int64_t group = 0; group < groups_of(work); group++)
+            for (int l = 0; l < LAUNCHES && step == SQLITE_DONE; l++) {
+                struct mp_activity call, piece;
+                make_launch(work, group, l, &call, &piece);
+                step = insert_row(insert[MP_ACTIVITY_CALL], tables[MP_ACTIVITY_CALL].columns, rank,
+                                  &call);
+                if (step == SQLITE_DONE)
+                    step = insert_row(insert[piece.kind], tables[piece.kind].columns, rank, &piece);
+            }
+    return step;
+}
+
+/* Makes in `floor` what the results database has of these tables, with its indexes or without. */
+static int copy_schema(const struct work *work, sqlite3 *floor, bool indexed) {
+    sqlite3 *results = NULL;
+    sqlite3_stmt *select = NULL;
+    int code = sqlite3_open_v2(work->database, &results, SQLITE_OPEN_READONLY, NULL);
+    if (code == SQLITE_OK)
+        code = sqlite3_prepare_v2(results,
+                                  "SELECT sql FROM sqlite_schema WHERE tbl_name GLOB "
+                                  "'CUPTI_ACTIVITY_*' AND type IN ('table', ?) ORDER BY type DESC",
+                                  -1, &select, NULL);
+    if (code == SQLITE_OK)
+        code = sqlite3_bind_text(select, 1, indexed ? "index" : "table", -1, SQLITE_STATIC);
+    while (code == SQLITE_OK && sqlite3_step(select) == SQLITE_ROW)
+        code = sqlite3_exec(floor, (const char *)sqlite3_column_text(select, 0), NULL, NULL, NULL);
+    sqlite3_finalize(select);
+    sqlite3_close(results);
+    return code;
+}
+
+static int fill_device_floor(const struct work *work, sqlite3 *floor, bool indexed) {
+    sqlite3_stmt *insert[TABLES] = {NULL};
+    int code = copy_schema(work, floor, indexed);
+    for (int i = 0; i < TABLES && code == SQLITE_OK; i++)
+        code = sqlite3_prepare_v2(floor, tables[i].insert, -1, &insert[i], NULL);
+    if (code == SQLITE_OK)
+        code = insert_all(work, insert);
+    for (int i = 0; i < TABLES; i++)
+        sqlite3_finalize(insert[i]);
+    return code == SQLITE_DONE ? SQLITE_OK : code;
+}
+
+static int insert_device(const struct work *work, struct mp_error *error) {
+    return fill_database(work, ".floor-device0", fill_device_floor, false, error);
+}
+
+static int insert_device_indexed(const struct work *work, struct mp_error *error) {
+    return fill_database(work, ".floor-device1", fill_device_floor, true, error);
 }
 
 /* ---- measuring ---- */
 
-static int measure(const struct ingest_work *work,
-                   int (*step)(const struct ingest_work *work, struct mp_error *error),
-                   struct cost *cost, struct mp_error *error) {
+static int measure(const struct work *work,
+                   int (*step)(const struct work *work, struct mp_error *error), struct cost *cost,
+                   struct mp_error *error) {
     struct rusage usage;
     int status = 0, ends[2];
     if (pipe(ends) != 0)
@@ -263,14 +516,7 @@ static int measure(const struct ingest_work *work,
     return MP_OK;
 }
 
-static int add_step(json_t *rows, const char *name, const struct cost *cost, double count) {
-    return json_array_append_new(
-        rows, json_pack("{s:s, s:f, s:f, s:f, s:f}", "step", name, "seconds", cost->seconds,
-                        "processor_s", cost->processor_s, "rows_per_processor_s",
-                        count / cost->processor_s, "peak_MiB", cost->megabytes));
-}
-
-static void remove_files(const struct ingest_work *work) {
+static void remove_files(const struct work *work) {
     static const char *const databases[] = {"", ".floor", ".floor-device0", ".floor-device1"};
     static const char *const endings[] = {"", "-wal", "-shm", ".json"};
     char path[PATH_SIZE + 32];
@@ -289,29 +535,30 @@ static void remove_files(const struct ingest_work *work) {
 
 struct step {
     const char *name;
-    int (*run)(const struct ingest_work *work, struct mp_error *error);
+    int (*run)(const struct work *work, struct mp_error *error);
 };
 
-/* Adds a table `name` of all steps, and how the last but `after` lies beside the floor. */
-static int measure_steps(const struct ingest_work *work, const struct step steps[], int count,
-                         double rows, double processor_s[], json_t *result, const char *name,
+/* Adds a table `name` of all steps. */
+static int measure_steps(const struct work *work, const struct step steps[], int count, double rows,
+                         double processor_s[], json_t *result, const char *name,
                          struct mp_error *error) {
     json_t *table = json_array();
-    int code = MP_OK, failed = 0;
-    for (int i = 0; !code && i < count; i++) {
+    MP_TRY(mp_bench_add(result, json_pack("{s:o}", name, table), error));
+    for (int i = 0; i < count; i++) {
         struct cost cost = {0};
-        code = measure(work, steps[i].run, &cost, error);
+        MP_TRY(measure(work, steps[i].run, &cost, error));
         processor_s[i] = cost.processor_s;
-        if (!code)
-            failed |= add_step(table, steps[i].name, &cost, rows);
+        MP_TRY(mp_bench_add_row(table,
+                                json_pack("{s:s, s:f, s:f, s:f, s:f}", "step", steps[i].name,
+                                          "seconds", cost.seconds, "processor_s", cost.processor_s,
+                                          "rows_per_processor_s", rows / cost.processor_s,
+                                          "peak_MiB", cost.megabytes),
+                                error));
     }
-    failed |= json_object_set_new(result, name, table);
-    if (code)
-        return code;
-    return failed ? mp_fail(error, MP_ENOMEM, "ingest: no memory for the result") : MP_OK;
+    return MP_OK;
 }
 
-static int measure_spans(const struct ingest_work *work, json_t *result, struct mp_error *error) {
+static int measure_spans(const struct work *work, json_t *result, struct mp_error *error) {
     static const struct step steps[] = {{"record", record},
                                         {"floor", insert_only},
                                         {"ingest", ingest},
@@ -320,58 +567,52 @@ static int measure_spans(const struct ingest_work *work, json_t *result, struct 
     enum { STEPS = sizeof steps / sizeof *steps };
     double processor_s[STEPS], spans = (double)work->iterations * SPANS_PER_ITERATION * RANKS;
     struct stat status;
-    int code = measure_steps(work, steps, STEPS, spans, processor_s, result, "steps", error);
-    if (!code && stat(work->database, &status) != 0)
-        code = mp_fail(error, MP_EIO, "%s: no database came of it", work->database);
-    if (code)
-        return code;
-    int failed = json_object_set_new(result, "spans", json_integer((json_int_t)spans));
-    failed |=
-        json_object_set_new(result, "bytes_per_span", json_real((double)status.st_size / spans));
-    failed |= json_object_set_new(result, "ingest_over_floor",
-                                  json_real(processor_s[2] / processor_s[1]));
-    return failed ? mp_fail(error, MP_ENOMEM, "ingest: no memory for the result") : MP_OK;
+    MP_TRY(measure_steps(work, steps, STEPS, spans, processor_s, result, "steps", error));
+    if (stat(work->database, &status) != 0)
+        return mp_fail(error, MP_EIO, "%s: no database came of it", work->database);
+    return mp_bench_add(result,
+                        json_pack("{s:I, s:f, s:f}", "spans", (json_int_t)spans, "bytes_per_span",
+                                  (double)status.st_size / spans, "ingest_over_floor",
+                                  processor_s[2] / processor_s[1]),
+                        error);
 }
 
-static int measure_device(const struct ingest_work *work, json_t *result, struct mp_error *error) {
-    static const struct step steps[] = {{"record", ingest_device_record},
-                                        {"floor", ingest_device_floor},
-                                        {"floor with indexes", ingest_device_floor_indexed},
-                                        {"add", ingest_device_add}};
+static int measure_device(const struct work *work, json_t *result, struct mp_error *error) {
+    static const struct step steps[] = {{"record", record_device},
+                                        {"floor", insert_device},
+                                        {"floor with indexes", insert_device_indexed},
+                                        {"add", add_device}};
     enum { STEPS = sizeof steps / sizeof *steps };
     double processor_s[STEPS], rows = (double)work->device_rows;
-    int code = measure_steps(work, steps, STEPS, rows, processor_s, result, "device_steps", error);
-    if (code)
-        return code;
-    int failed = json_object_set_new(result, "device_rows", json_integer(work->device_rows));
-    failed |= json_object_set_new(result, "device_over_floor",
-                                  json_real(processor_s[3] / processor_s[1]));
-    failed |= json_object_set_new(result, "device_over_indexed_floor",
-                                  json_real(processor_s[3] / processor_s[2]));
-    return failed ? mp_fail(error, MP_ENOMEM, "ingest: no memory for the result") : MP_OK;
+    if (work->device_rows == 0)
+        return MP_OK;
+    MP_TRY(measure_steps(work, steps, STEPS, rows, processor_s, result, "device_steps", error));
+    return mp_bench_add(result,
+                        json_pack("{s:I, s:f, s:f}", "device_rows", (json_int_t)work->device_rows,
+                                  "device_over_floor", processor_s[3] / processor_s[1],
+                                  "device_over_indexed_floor", processor_s[3] / processor_s[2]),
+                        error);
 }
 
-static int run(int argc, char **argv, json_t *result, struct mp_error *error) {
-    long spans = 1000000;
-    struct ingest_work work = {.device_rows = 0};
-    const struct mp_bench_option options[] = {
-        {"spans", &spans, 10000, 100000000}, {"device", &work.device_rows, 0, 100000000}, {0}};
-    const char *base = getenv("TMPDIR");
-    int code = mp_bench_options(argc, argv, options, error);
-    if (code)
-        return code;
-    work.iterations = (spans + SPANS_PER_ITERATION * RANKS - 1) / (SPANS_PER_ITERATION * RANKS);
-    snprintf(work.folder, sizeof work.folder, "%.90s/moeperf-bench.XXXXXX",
-             base && *base ? base : "/tmp");
-    if (!mkdtemp(work.folder))
-        return mp_fail(error, MP_EIO, "%s: cannot create a temporary folder: %m", work.folder);
+static const struct mp_option ingest_options[] = {
+    MP_BENCH_NUMBER("spans", spans, "1000000", 10000, 100000000, "spans of all ranks together"),
+    MP_BENCH_NUMBER("device", device, "0", 0, 100000000,
+                    "rows of GPU work beside them: calls, kernels, copies, sets"),
+    {0},
+};
+
+static int run(const struct mp_bench_options *options, json_t *result, struct mp_error *error) {
+    enum { SPANS_AT_ONCE = SPANS_PER_ITERATION * RANKS };
+    struct work work = {.device_rows = options->device,
+                        .iterations = (options->spans + SPANS_AT_ONCE - 1) / SPANS_AT_ONCE};
+    MP_TRY(mp_bench_make_folder(work.folder, error));
     snprintf(work.database, sizeof work.database, "%s/results.db", work.folder);
     for (int r = 0; r < RANKS; r++) {
         snprintf(work.spool[r], sizeof work.spool[r], "%s/%d.spool", work.folder, r);
         snprintf(work.device[r], sizeof work.device[r], "%s/%d.device", work.folder, r);
     }
-    code = measure_spans(&work, result, error);
-    if (!code && work.device_rows > 0)
+    int code = measure_spans(&work, result, error);
+    if (!code)
         code = measure_device(&work, result, error);
     remove_files(&work);
     return code;
@@ -379,8 +620,7 @@ static int run(int argc, char **argv, json_t *result, struct mp_error *error) {
 
 const struct mp_bench mp_bench_ingest = {
     .name = "ingest",
-    .help = "how fast spools get into a database, and what a report and a timeline take\n"
-            "  --spans N   spans of all ranks together, 1000000 unless given, 10000 at least\n"
-            "  --device N  also rows of GPU work beside them: calls, kernels, copies, sets\n",
+    .help = "how fast spools get into a database, and what a report and a timeline take",
+    .options = ingest_options,
     .run = run,
 };

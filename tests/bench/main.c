@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "tests/bench/bench.h"
-#include "tests/bench/table.h"
 
 static const struct mp_bench *const benches[] = {
     &mp_bench_comm, &mp_bench_compute, &mp_bench_ingest, &mp_bench_overlap,
@@ -50,18 +49,18 @@ static bool take_flag(int *argc, char **argv, const char *flag) {
 static int run_bench(const struct mp_bench *bench, int argc, char **argv, bool as_json) {
     struct mp_error error = {0};
     json_t *result = json_object();
-    if (!result) {
-        fprintf(stderr, "moeperf-bench: no memory for the result\n");
-        return 1;
-    }
-    int code = bench->run(argc, argv, result, &error);
+    static struct mp_bench_options options;
+    int code = result ? mp_bench_read_options(bench->options, argc, argv, &options, &error)
+                      : mp_fail(&error, MP_ENOMEM, "no memory for the result");
+    if (!code)
+        code = bench->run(&options, result, &error);
     if (code) {
         fprintf(stderr, "moeperf-bench: %s\n", error.text);
     } else if (json_object_size(result) > 0 && as_json) {
         json_dumpf(result, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
         printf("\n");
     } else if (json_object_size(result) > 0) {
-        bench_table_print(stdout, bench->name, result);
+        mp_bench_print(stdout, bench->name, result);
     }
     json_decref(result);
     if (!code && fflush(stdout) != 0) {
@@ -76,7 +75,8 @@ int main(int argc, char **argv) {
     bool wants_help = take_flag(&argc, argv, "--help");
     const struct mp_bench *bench = argc > 1 ? find_bench(argv[1]) : NULL;
     if (bench && wants_help) {
-        printf("moeperf-bench %s: %s", bench->name, bench->help);
+        printf("moeperf-bench %s: %s\n", bench->name, bench->help);
+        mp_bench_print_options(bench->options);
         return 0;
     }
     if (wants_help) {

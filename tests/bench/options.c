@@ -1,68 +1,34 @@
-#include <errno.h>
-#include <stdlib.h>
+#include "tests/bench/options.h"
+
 #include <string.h>
 
-#include "tests/bench/bench.h"
-
-/* The option that `argument` names, and the text after its '=', or NULL. */
-static const struct mp_bench_option *find_option(const struct mp_bench_option options[],
-                                                 const char *argument, const char **value) {
-    if (strncmp(argument, "--", 2) != 0)
-        return NULL;
-    size_t length = strcspn(argument + 2, "=");
-    *value = argument[2 + length] ? argument + 2 + length + 1 : NULL;
-    for (; options->name; options++) {
-        if (strlen(options->name) == length && memcmp(options->name, argument + 2, length) == 0)
-            return options;
-    }
-    return NULL;
+void mp_bench_print_options(const struct mp_option table[]) {
+    for (const struct mp_option *option = table; option->name; option++)
+        printf("  --%-12s %s, %s unless given\n", option->name, option->help,
+               *option->default_value ? option->default_value : "none");
 }
 
-int mp_bench_options(int argc, char **argv, const struct mp_bench_option options[],
-                     struct mp_error *error) {
+static bool is_switch(const struct mp_option table[], const char *name) {
+    const struct mp_option *option = mp_options_find(table, name);
+    return option && option->type == MP_OPTION_BOOL;
+}
+
+int mp_bench_read_options(const struct mp_option table[], int argc, char **argv,
+                          struct mp_bench_options *options, struct mp_error *error) {
+    MP_TRY(mp_options_set_defaults(table, options, error));
     for (int i = 1; i < argc; i++) {
-        const char *text = NULL;
-        const struct mp_bench_option *option = find_option(options, argv[i], &text);
-        if (!option)
-            return mp_fail(error, MP_EINVAL, "%s: unknown argument \"%s\"", argv[0], argv[i]);
-        if (!text && i + 1 < argc)
-            text = argv[++i];
-        if (!text)
-            return mp_fail(error, MP_EINVAL, "%s: --%s needs a value", argv[0], option->name);
-
-        char *end;
-        errno = 0;
-        long value = strtol(text, &end, 10);
-        if (end == text || *end || errno || value < option->least || value > option->most)
-            return mp_fail(error, MP_EINVAL, "%s: --%s %s is not a whole number in %ld .. %ld",
-                           argv[0], option->name, text, option->least, option->most);
-        *option->value = value;
+        const char *given = argv[i], *value = strchr(given, '=');
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(given, "="), given);
+        if (strncmp(name, "--", 2) != 0)
+            return mp_fail(error, MP_EINVAL, "%s: unknown argument \"%s\"", argv[0], given);
+        if (value)
+            value++;
+        else
+            value = is_switch(table, name + 2) ? "yes" : argv[++i]; /* NULL behind the last one */
+        if (!value)
+            return mp_fail(error, MP_EINVAL, "%s: %s needs a value", argv[0], given);
+        MP_TRY(mp_options_set(table, options, argv[0], name + 2, value, NULL, error));
     }
     return MP_OK;
-}
-
-int mp_bench_take_text(int *argc, char **argv, const char *name, const char **value,
-                       struct mp_error *error) {
-    for (int i = 1; i < *argc; i++) {
-        if (strncmp(argv[i], "--", 2) != 0 || strcmp(argv[i] + 2, name) != 0)
-            continue;
-        if (i + 1 == *argc)
-            return mp_fail(error, MP_EINVAL, "%s: --%s needs a value", argv[0], name);
-        *value = argv[i + 1];
-        *argc -= 2;
-        memmove(argv + i, argv + i + 2, (size_t)(*argc - i) * sizeof *argv);
-        i--;
-    }
-    return MP_OK;
-}
-
-static int compare_doubles(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-double mp_bench_median(double values[], int count) {
-    qsort(values, (size_t)count, sizeof *values, compare_doubles);
-    int upper = count / 2;
-    return count % 2 ? values[upper] : (values[upper - 1] + values[upper]) / 2;
 }

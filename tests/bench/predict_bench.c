@@ -3,13 +3,13 @@
  *
  * Times are thread CPU time, the median over iterations.  Loads are as skewed as real ones, change
  * from layer to layer and take turns, so that planners have something to do. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "baselines/systems.h"
 #include "harness/predict/predictor.h"
+#include "reference/base/median.h"
 #include "tests/bench/bench.h"
 
 enum { LOADS = 3, MANY_RANKS = 4096 };
@@ -31,37 +31,24 @@ static const struct row rows[] = {
 enum { ROWS = sizeof rows / sizeof *rows };
 
 /* Nodes of eight devices; %d of them. */
-static const char cluster_text[] = "description: nodes of eight devices\n"
-                                   "nodes: {value: %d, assumed: the benchmark}\n"
-                                   "ranks-per-node: {value: 8, assumed: the benchmark}\n"
-                                   "device:\n"
-                                   "  name: device\n"
-                                   "  peak:\n"
-                                   "    fp16: {value: 312e12, assumed: the benchmark}\n"
-                                   "  memory: {value: 80e9, assumed: the benchmark}\n"
-                                   "  memory-bandwidth: {value: 2e12, assumed: the benchmark}\n"
-                                   "  launch: {value: 4e-6, assumed: the benchmark}\n"
-                                   "  efficiency:\n"
-                                   "    tokens: [1, 4096]\n"
-                                   "    width: [256, 4096]\n"
-                                   "    share:\n"
-                                   "      - [0.01, 0.02]\n"
-                                   "      - [0.5, 0.8]\n"
-                                   "    assumed: the benchmark\n"
-                                   "levels:\n"
-                                   "  self:\n"
-                                   "    bandwidth: {value: 1e12, assumed: the benchmark}\n"
-                                   "    latency: {value: 4e-6, assumed: the benchmark}\n"
-                                   "  node:\n"
-                                   "    bandwidth: {value: 300e9, assumed: the benchmark}\n"
-                                   "    latency: {value: 5e-6, assumed: the benchmark}\n"
-                                   "    ports: {value: 1, assumed: the benchmark}\n"
-                                   "    sharing: {value: fixed, assumed: the benchmark}\n"
-                                   "  cluster:\n"
-                                   "    bandwidth: {value: 25e9, assumed: the benchmark}\n"
-                                   "    latency: {value: 1e-5, assumed: the benchmark}\n"
-                                   "    ports: {value: 8, assumed: the benchmark}\n"
-                                   "    sharing: {value: fixed, assumed: the benchmark}\n";
+static const char cluster_text[] =
+    "description: nodes of eight devices\n"
+    "nodes: {value: %d, assumed: here}\n"
+    "ranks-per-node: {value: 8, assumed: here}\n"
+    "device:\n"
+    "  name: device\n"
+    "  peak: {fp16: {value: 312e12, assumed: here}}\n"
+    "  memory: {value: 80e9, assumed: here}\n"
+    "  memory-bandwidth: {value: 2e12, assumed: here}\n"
+    "  launch: {value: 4e-6, assumed: here}\n"
+    "  efficiency: {tokens: [1, 4096], width: [256, 4096],\n"
+    "               share: [[0.01, 0.02], [0.5, 0.8]], assumed: here}\n"
+    "levels:\n"
+    "  self: {bandwidth: {value: 1e12, assumed: here}, latency: {value: 4e-6, assumed: here}}\n"
+    "  node: {bandwidth: {value: 300e9, assumed: here}, latency: {value: 5e-6, assumed: here},\n"
+    "         ports: {value: 1, assumed: here}, sharing: {value: fixed, assumed: here}}\n"
+    "  cluster: {bandwidth: {value: 25e9, assumed: here}, latency: {value: 1e-5, assumed: here},\n"
+    "            ports: {value: 8, assumed: here}, sharing: {value: fixed, assumed: here}}\n";
 
 struct bench {
     struct row row;
@@ -72,59 +59,27 @@ struct bench {
     int loads;            /* different iterations; one with many ranks, as loads are large */
 };
 
-static uint64_t next_random(uint64_t *state) {
-    uint64_t z = *state += 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    return z ^ (z >> 29);
-}
-
-/* 8192 routes per rank; expert shares fall as place^-0.6, the hottest differ by load. */
-static void fill_load(struct mp_load *load, int shift, uint64_t *random) {
-    enum { ROUTES = 8192 };
-    double sum = 0;
-    for (int expert = 0; expert < load->experts; expert++)
-        sum += pow(expert + 1, -0.6);
-    for (int source = 0; source < load->ranks; source++) {
-        uint32_t *row = load->count + (long)source * load->experts, left = ROUTES;
-        for (int expert = 0; expert < load->experts; expert++) {
-            int place = (expert * 7 + shift) % load->experts;
-            double noise = 0.8 + 0.2 * (double)(next_random(random) % 1024) / 1024;
-            row[expert] = (uint32_t)(noise * ROUTES * pow(place + 1, -0.6) / sum);
-            left -= row[expert];
-        }
-        for (int expert = 0; left > 0; expert = (expert + 1) % load->experts) {
-            uint32_t more = left / (uint32_t)load->experts + 1;
-            row[expert] += more;
-            left -= more;
-        }
-    }
-}
-
 static int make_loads(struct bench *bench, struct mp_error *error) {
-    int count, code = MP_OK;
+    const int layers = bench->row.layers;
     uint64_t random = 1;
     bench->loads = bench->row.ranks > MANY_RANKS ? 1 : LOADS;
-    count = bench->loads * bench->row.layers;
-    bench->load = calloc((size_t)count, sizeof *bench->load);
+    bench->load = calloc((size_t)(bench->loads * layers), sizeof *bench->load);
     if (!bench->load)
         return mp_fail(error, MP_ENOMEM, "predict: no memory for loads");
-    for (int i = 0; i < count && !code; i++) {
-        code = mp_load_create(bench->row.ranks, bench->row.experts, &bench->load[i], error);
-        if (!code)
-            fill_load(&bench->load[i], i % bench->row.layers + i / bench->row.layers, &random);
+    for (int i = 0; i < bench->loads * layers; i++) {
+        MP_TRY(mp_load_create(bench->row.ranks, bench->row.experts, &bench->load[i], error));
+        mp_bench_fill_load(&bench->load[i], 8192, 0.6, i % layers + i / layers, &random);
     }
-    return code;
+    return MP_OK;
 }
 
 static int make_job(struct bench *bench, const struct mp_systems *systems, struct mp_error *error) {
     char text[2 * sizeof cluster_text], assignment[64];
     snprintf(text, sizeof text, cluster_text, (bench->row.ranks + 7) / 8);
-    int code = mp_cluster_parse("benchmark", text, strlen(text), &bench->cluster, error);
-    if (!code)
-        code = mp_job_file_create(&bench->job, error);
     snprintf(assignment, sizeof assignment, "system=%s", bench->row.system);
-    if (!code)
-        code = mp_job_set(&bench->job, assignment, systems, error);
+    MP_TRY(mp_cluster_parse("benchmark", text, strlen(text), &bench->cluster, error));
+    MP_TRY(mp_job_file_create(&bench->job, error));
+    MP_TRY(mp_job_set(&bench->job, assignment, systems, error));
     struct mp_job *job = &bench->job.job;
     job->ranks = bench->row.ranks;
     job->ranks_per_node = 8;
@@ -135,19 +90,17 @@ static int make_job(struct bench *bench, const struct mp_systems *systems, struc
     job->expert_width = 4096;
     job->sequence = 2048;
     job->batch = 2 * bench->row.ranks;
-    return code;
+    return MP_OK;
 }
 
 static int prepare(struct bench *bench, const struct mp_systems *systems, struct mp_error *error) {
     struct mp_predict_options options = {0};
     struct mp_predictor_config config = {.job = &bench->job, .options = &options};
-    int code = make_job(bench, systems, error);
-    if (!code)
-        code = mp_options_set_defaults(mp_predict_options_table, &options, error);
-    if (!code)
-        code = make_loads(bench, error);
+    MP_TRY(make_job(bench, systems, error));
+    MP_TRY(mp_options_set_defaults(mp_predict_options_table, &options, error));
+    MP_TRY(make_loads(bench, error));
     config.cluster = bench->cluster;
-    return code ? code : mp_predictor_create(&config, &bench->predictor, error);
+    return mp_predictor_create(&config, &bench->predictor, error);
 }
 
 static void clean_up(struct bench *bench) {
@@ -168,9 +121,7 @@ static int measure(struct bench *bench, int iterations, double seconds[], double
     for (int i = first; i < iterations; i++) {
         const struct mp_load *load = bench->load + (i - first) % bench->loads * bench->row.layers;
         int64_t start = mp_clock_thread_cpu_ns();
-        int code = mp_predictor_step(bench->predictor, load, &prediction, error);
-        if (code)
-            return code;
+        MP_TRY(mp_predictor_step(bench->predictor, load, &prediction, error));
         if (i >= 0)
             seconds[i] = 1e-9 * (double)(mp_clock_thread_cpu_ns() - start);
     }
@@ -178,64 +129,64 @@ static int measure(struct bench *bench, int iterations, double seconds[], double
     return MP_OK;
 }
 
+static int measure_row(struct bench *bench, const struct mp_systems *systems, int iterations,
+                       double seconds[], json_t *table, struct mp_error *error) {
+    const struct row *row = &bench->row;
+    double model;
+    MP_TRY(prepare(bench, systems, error));
+    MP_TRY(measure(bench, iterations, seconds, &model, error));
+    double median = mp_median_of(seconds, iterations);
+    return mp_bench_add_row(
+        table,
+        json_pack("{s:s s:i s:i s:i s:f s:f s:f}", "system", row->system, "ranks", row->ranks,
+                  "layers", row->layers, "experts", row->experts, "iterations_per_second",
+                  1 / median, "ms_per_iteration", 1e3 * median, "predicted_ms", 1e3 * model),
+        error);
+}
+
 static int run_row(const struct mp_systems *systems, const struct row *row, int iterations,
                    json_t *table, struct mp_error *error) {
     struct bench bench = {.row = *row};
-    double *seconds = malloc((size_t)iterations * sizeof *seconds), model = 0;
-    int code = seconds ? prepare(&bench, systems, error)
+    double *seconds = malloc((size_t)iterations * sizeof *seconds);
+    int code = seconds ? measure_row(&bench, systems, iterations, seconds, table, error)
                        : mp_fail(error, MP_ENOMEM, "predict: no memory for figures");
-    if (!code)
-        code = measure(&bench, iterations, seconds, &model, error);
-    if (!code) {
-        double median = mp_bench_median(seconds, iterations);
-        json_t *line =
-            json_pack("{s:s s:i s:i s:i s:f s:f s:f}", "system", row->system, "ranks", row->ranks,
-                      "layers", row->layers, "experts", row->experts, "iterations_per_second",
-                      1 / median, "ms_per_iteration", 1e3 * median, "predicted_ms", 1e3 * model);
-        if (!line || json_array_append_new(table, line) != 0)
-            code = mp_fail(error, MP_ENOMEM, "predict: no memory for the result");
-    }
     clean_up(&bench);
     free(seconds);
     return code;
 }
 
-static int run(int argc, char **argv, json_t *result, struct mp_error *error) {
-    long iterations = 50, most = 1024, ranks = 0, layers = 64, experts = 256;
-    const struct mp_bench_option options[] = {
-        {"iterations", &iterations, 1, 100000}, {"most-ranks", &most, 8, 1 << 20},
-        {"ranks", &ranks, 0, 1 << 20},          {"layers", &layers, 1, 1024},
-        {"experts", &experts, 1, 1024},         {0}};
-    const char *system = "deepspeed";
+static const struct mp_option predict_options[] = {
+    MP_BENCH_NUMBER("iterations", iterations, "50", 1, 100000,
+                    "of each row, at most 3 of rows with many ranks"),
+    MP_BENCH_NUMBER("most-ranks", most_ranks, "1024", 8, 1 << 20, "leaves larger rows out"),
+    MP_BENCH_NUMBER("ranks", ranks, "0", 0, 1 << 20,
+                    "of one row alone, with the other options; 0: many rows"),
+    MP_BENCH_NUMBER("layers", layers, "64", 1, 1024, "of that row"),
+    MP_BENCH_NUMBER("experts", experts, "256", 1, 1024, "of that row"),
+    {"system", MP_OPTION_TEXT, offsetof(struct mp_bench_options, system), "", "deepspeed", 0, 0,
+     NULL, "of that row"},
+    {0},
+};
+
+static int run(const struct mp_bench_options *options, json_t *result, struct mp_error *error) {
     struct mp_systems systems = {0};
-    int code = mp_bench_take_text(&argc, argv, "system", &system, error);
-    if (!code)
-        code = mp_bench_options(argc, argv, options, error);
-    if (!code)
-        code = mp_systems_register_all(&systems, error);
-    if (code)
-        return code;
     json_t *table = json_array();
-    if (json_object_set_new(result, "predictions", table) != 0)
-        return mp_fail(error, MP_ENOMEM, "predict: no memory for the result");
-    struct row own = {system, (int)ranks, (int)layers, (int)experts};
-    if (ranks > 0)
-        return run_row(&systems, &own, (int)iterations, table, error);
-    for (int i = 0; i < ROWS && !code; i++) {
-        int repeats = rows[i].ranks > 100 && iterations > 3 ? 3 : (int)iterations;
-        if (rows[i].ranks <= most)
-            code = run_row(&systems, &rows[i], repeats, table, error);
+    MP_TRY(mp_systems_register_all(&systems, error));
+    MP_TRY(mp_bench_add(result, json_pack("{s:o}", "predictions", table), error));
+    struct row own = {options->system, options->ranks, options->layers, options->experts};
+    if (own.ranks > 0)
+        return run_row(&systems, &own, options->iterations, table, error);
+    for (int i = 0; i < ROWS; i++) {
+        bool few = rows[i].ranks > 100 && options->iterations > 3;
+        if (rows[i].ranks <= options->most_ranks)
+            MP_TRY(run_row(&systems, &rows[i], few ? 3 : options->iterations, table, error));
     }
-    return code;
+    return MP_OK;
 }
 
 const struct mp_bench mp_bench_predict = {
     .name = "predict",
-    .help =
-        "how fast iterations are predicted, by system, ranks, layers and experts\n"
-        "  --iterations N  of each row, 50 unless given; of rows with many ranks at most 3\n"
-        "  --most-ranks R  leaves larger rows out\n"
-        "  --ranks R       only one system on R ranks (--system NAME, deepspeed unless given),\n"
-        "                  with --layers L and --experts E\n",
+    .help = "how fast iterations are predicted, by system, ranks, layers and experts",
+    .options = predict_options,
     .run = run,
 };

@@ -5,10 +5,11 @@
  * timed part, as a trainer flushes after an iteration's barrier.  The clock read that times a batch
  * is spread over its spans. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "profiler/record/record.h"
+#include "reference/base/arena.h"
+#include "reference/base/median.h"
 #include "tests/bench/bench.h"
 
 struct measurement {
@@ -49,32 +50,33 @@ static double time_spans(struct mp_record_thread *thread, int spans, int iterati
     return (double)(mp_clock_ns() - start) / spans;
 }
 
-static int measure(const char *path, struct measurement *m, struct mp_error *error) {
-    struct mp_recorder *recorder = NULL;
+static int measure_all(struct mp_recorder *recorder, struct measurement *m,
+                       struct mp_error *error) {
     struct mp_record_thread *thread = NULL;
-    struct mp_recorder_config config = {.path = path, .ranks = 1};
-    int code = mp_recorder_create(&config, &recorder, error);
-    if (code)
-        return code;
-    code = mp_recorder_thread(recorder, "compute", &thread, error);
-    for (int i = 0; i < m->batches && !code; i++) {
+    MP_TRY(mp_recorder_thread(recorder, "compute", &thread, error));
+    for (int i = 0; i < m->batches; i++) {
         m->clock_ns[i] = time_clock_pairs(m->batch);
         m->span_ns[i] = time_spans(thread, m->batch, i);
         int64_t start = mp_clock_ns();
-        code = mp_recorder_flush(recorder, error);
+        MP_TRY(mp_recorder_flush(recorder, error));
         m->flush_ns[i] = (double)(mp_clock_ns() - start) / m->batch;
     }
     mp_recorder_totals(recorder, &m->bytes, &m->spans);
+    return MP_OK;
+}
+
+static int measure(const char *path, struct measurement *m, struct mp_error *error) {
+    struct mp_recorder *recorder = NULL;
+    MP_TRY(mp_recorder_create(&(struct mp_recorder_config){.path = path, .ranks = 1}, &recorder,
+                              error));
+    int code = measure_all(recorder, m, error);
     int finished = mp_recorder_finish(&recorder, code, "", error);
     return code ? code : finished;
 }
 
-static int measure_in_temporary_folder(struct measurement *m, struct mp_error *error) {
-    const char *base = getenv("TMPDIR");
-    char folder[4096], path[4200];
-    snprintf(folder, sizeof folder, "%s/moeperf-bench.XXXXXX", base && *base ? base : "/tmp");
-    if (!mkdtemp(folder))
-        return mp_fail(error, MP_EIO, "%s: cannot create a temporary folder: %m", folder);
+static int measure_in_folder(struct measurement *m, struct mp_error *error) {
+    char folder[MP_BENCH_FOLDER], path[MP_BENCH_FOLDER + 16];
+    MP_TRY(mp_bench_make_folder(folder, error));
     snprintf(path, sizeof path, "%s/record.spool", folder);
     int code = measure(path, m, error);
     unlink(path);
@@ -83,51 +85,42 @@ static int measure_in_temporary_folder(struct measurement *m, struct mp_error *e
 }
 
 static int report(struct measurement *m, json_t *result, struct mp_error *error) {
-    double span_ns = mp_bench_median(m->span_ns, m->batches);
-    double clock_ns = mp_bench_median(m->clock_ns, m->batches);
-    double flush_ns = mp_bench_median(m->flush_ns, m->batches);
-    int failed = 0;
-    failed |= json_object_set_new(result, "spans", json_integer(m->spans));
-    failed |= json_object_set_new(result, "ns_per_span", json_real(span_ns));
-    failed |= json_object_set_new(result, "ns_per_span_fastest_batch", json_real(m->span_ns[0]));
-    failed |= json_object_set_new(result, "ns_per_two_clock_reads", json_real(clock_ns));
-    failed |=
-        json_object_set_new(result, "ns_per_span_beyond_clock", json_real(span_ns - clock_ns));
-    failed |= json_object_set_new(result, "ns_per_span_in_flush", json_real(flush_ns));
-    failed |= json_object_set_new(result, "bytes_per_span",
-                                  json_real((double)m->bytes / (double)m->spans));
-    return failed ? mp_fail(error, MP_ENOMEM, "record: no memory for the result") : MP_OK;
+    double span_ns = mp_median_of(m->span_ns, m->batches); /* which sorts them */
+    double clock_ns = mp_median_of(m->clock_ns, m->batches);
+    double flush_ns = mp_median_of(m->flush_ns, m->batches);
+    return mp_bench_add(result,
+                        json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "spans",
+                                  (json_int_t)m->spans, "ns_per_span", span_ns,
+                                  "ns_per_span_fastest_batch", m->span_ns[0],
+                                  "ns_per_two_clock_reads", clock_ns, "ns_per_span_beyond_clock",
+                                  span_ns - clock_ns, "ns_per_span_in_flush", flush_ns,
+                                  "bytes_per_span", (double)m->bytes / (double)m->spans),
+                        error);
 }
 
-static int run(int argc, char **argv, json_t *result, struct mp_error *error) {
-    long spans = 100000, batch = 500;
-    const struct mp_bench_option options[] = {
-        {"spans", &spans, 10000, 100000000},
-        {"batch", &batch, 10, 10000},
-        {0},
-    };
-    int code = mp_bench_options(argc, argv, options, error);
-    if (code)
-        return code;
+static const struct mp_option record_options[] = {
+    MP_BENCH_NUMBER("spans", spans, "100000", 10000, 100000000, "spans to record in all"),
+    MP_BENCH_NUMBER("batch", batch, "500", 10, 10000, "spans between two flushes"),
+    {0},
+};
 
-    struct measurement m = {.batch = (int)batch, .batches = (int)((spans + batch - 1) / batch)};
-    double *values = malloc(3 * (size_t)m.batches * sizeof *values);
-    if (!values)
-        return mp_fail(error, MP_ENOMEM, "record: no memory for %d batches", m.batches);
-    m.span_ns = values;
-    m.clock_ns = values + m.batches;
-    m.flush_ns = values + 2 * m.batches;
-    code = measure_in_temporary_folder(&m, error);
+static int run(const struct mp_bench_options *options, json_t *result, struct mp_error *error) {
+    struct measurement m = {.batch = options->batch,
+                            .batches = (options->spans + options->batch - 1) / options->batch};
+    struct mp_arena arena = {0};
+    MP_TAKE_EACH(&arena, m.batches, m.span_ns, m.clock_ns, m.flush_ns);
+    int code = mp_arena_check(&arena, error);
+    if (!code)
+        code = measure_in_folder(&m, error);
     if (!code)
         code = report(&m, result, error);
-    free(values);
+    mp_arena_release(&arena);
     return code;
 }
 
 const struct mp_bench mp_bench_record = {
     .name = "record",
-    .help = "what recording a span costs, beside two bare clock reads\n"
-            "  --spans N  spans to record in all, 100000 unless given, 10000 at least\n"
-            "  --batch N  spans between two flushes, 500 unless given\n",
+    .help = "what recording a span costs, beside two bare clock reads",
+    .options = record_options,
     .run = run,
 };

@@ -3,13 +3,12 @@
  * The quickstart suite's model on one rank and one thread.  Recorded and unrecorded iterations take
  * turns in one process, each beside one large matrix product, so that a busy machine disturbs all
  * alike; the cost of recording is the median over the pairs. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "baselines/systems.h"
+#include "reference/base/median.h"
 #include "reference/base/random.h"
 #include "reference/trainer/trainer.h"
 #include "tests/bench/bench.h"
@@ -22,7 +21,7 @@ struct step_bench {
     struct mp_trainer *trainer;
     struct mp_recorder *recorder;
     struct mp_record_thread *compute, *communication;
-    char folder[64], spool[96];
+    char folder[MP_BENCH_FOLDER], spool[MP_BENCH_FOLDER + 32];
     int32_t *token, *target;
     float *matrix; /* three of LARGE x LARGE */
     double off[MOST_PAIRS], on[MOST_PAIRS], ratio[MOST_PAIRS], large[MOST_PAIRS];
@@ -33,19 +32,14 @@ static double seconds_since(int64_t start_ns) {
 }
 
 static int create_trainer(struct step_bench *bench, struct mp_error *error) {
-    struct mp_systems systems = {0};
-    int code = mp_systems_register_all(&systems, error);
-    if (!code)
-        code = mp_job_file_create(&bench->file, error);
     static const char *const settings[] = {"system=fssdp", "text=-", "ranks=1"};
-    for (size_t i = 0; !code && i < sizeof settings / sizeof *settings; i++)
-        code = mp_job_set(&bench->file, settings[i], &systems, error);
-    if (!code)
-        code = mp_comm_self_create(&bench->comm, error);
-    if (!code)
-        code = mp_trainer_create(&bench->file, bench->comm, NULL, &bench->trainer, error);
-    if (code)
-        return code;
+    struct mp_systems systems = {0};
+    MP_TRY(mp_systems_register_all(&systems, error));
+    MP_TRY(mp_job_file_create(&bench->file, error));
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        MP_TRY(mp_job_set(&bench->file, settings[i], &systems, error));
+    MP_TRY(mp_comm_self_create(&bench->comm, error));
+    MP_TRY(mp_trainer_create(&bench->file, bench->comm, NULL, &bench->trainer, error));
     size_t tokens = (size_t)mp_trainer_model(bench->trainer)->tokens;
     struct mp_device *device = mp_trainer_model(bench->trainer)->device;
     bench->token = malloc(2 * tokens * sizeof *bench->token);
@@ -60,19 +54,12 @@ static int create_trainer(struct step_bench *bench, struct mp_error *error) {
 }
 
 static int create_recorder(struct step_bench *bench, struct mp_error *error) {
-    snprintf(bench->folder, sizeof bench->folder, "/tmp/moeperf-bench-XXXXXX");
-    if (!mkdtemp(bench->folder)) {
-        bench->folder[0] = '\0';
-        return mp_fail(error, MP_EIO, "temporary folder: %s", strerror(errno));
-    }
+    MP_TRY(mp_bench_make_folder(bench->folder, error));
     snprintf(bench->spool, sizeof bench->spool, "%s/rank-0000.spool", bench->folder);
     struct mp_recorder_config config = {.path = bench->spool, .rank = 0, .ranks = 1};
-    int code = mp_recorder_create(&config, &bench->recorder, error);
-    if (!code)
-        code = mp_recorder_thread(bench->recorder, "compute", &bench->compute, error);
-    if (!code)
-        code = mp_recorder_thread(bench->recorder, "comm", &bench->communication, error);
-    return code;
+    MP_TRY(mp_recorder_create(&config, &bench->recorder, error));
+    MP_TRY(mp_recorder_thread(bench->recorder, "compute", &bench->compute, error));
+    return mp_recorder_thread(bench->recorder, "comm", &bench->communication, error);
 }
 
 static void destroy(struct step_bench *bench) {
@@ -85,11 +72,8 @@ static void destroy(struct step_bench *bench) {
     mp_comm_destroy(bench->comm);
     mp_job_file_destroy(&bench->file);
     free(bench->token);
-    if (bench->folder[0]) {
-        unlink(bench->spool);
-        rmdir(bench->folder);
-    }
-    free(bench);
+    unlink(bench->spool); /* "", if there is none */
+    rmdir(bench->folder);
 }
 
 /* One iteration and, when recorded, its flush: what a run pays. */
@@ -99,11 +83,11 @@ static int time_step(struct step_bench *bench, bool recorded, double *seconds,
     mp_trainer_record(bench->trainer, recorded ? bench->compute : NULL,
                       recorded ? bench->communication : NULL);
     int64_t start = mp_clock_ns();
-    int code = mp_trainer_step_on(bench->trainer, bench->token, bench->target, &result, error);
-    if (!code && recorded)
-        code = mp_recorder_flush(bench->recorder, error);
+    MP_TRY(mp_trainer_step_on(bench->trainer, bench->token, bench->target, &result, error));
+    if (recorded)
+        MP_TRY(mp_recorder_flush(bench->recorder, error));
     *seconds = seconds_since(start);
-    return code;
+    return MP_OK;
 }
 
 static double time_large(struct step_bench *bench) {
@@ -116,66 +100,61 @@ static double time_large(struct step_bench *bench) {
     return seconds_since(start);
 }
 
-static int measure(struct step_bench *bench, long pairs, struct mp_error *error) {
+static int measure(struct step_bench *bench, int pairs, struct mp_error *error) {
     double unused;
-    int code = time_step(bench, false, &unused, error);
-    if (!code)
-        code = time_step(bench, true, &unused, error);
-    for (long i = 0; !code && i < pairs; i++) {
+    MP_TRY(time_step(bench, false, &unused, error));
+    MP_TRY(time_step(bench, true, &unused, error));
+    for (int i = 0; i < pairs; i++) {
         bool first = i % 2; /* which of the two goes first changes from pair to pair */
-        code = time_step(bench, first, first ? &bench->on[i] : &bench->off[i], error);
+        MP_TRY(time_step(bench, first, first ? &bench->on[i] : &bench->off[i], error));
         bench->large[i] = time_large(bench);
-        if (!code)
-            code = time_step(bench, !first, first ? &bench->off[i] : &bench->on[i], error);
+        MP_TRY(time_step(bench, !first, first ? &bench->off[i] : &bench->on[i], error));
         bench->ratio[i] = bench->on[i] / bench->off[i];
     }
-    return code;
+    return MP_OK;
 }
 
 static int report(struct step_bench *bench, int pairs, json_t *result, struct mp_error *error) {
     struct mp_model *model = mp_trainer_model(bench->trainer);
-    double step = mp_bench_median(bench->off, pairs);
+    double step = mp_median_of(bench->off, pairs);
     double flops = (double)mp_model_iteration_flops(&model->shape, model->tokens);
-    double peak = 2.0 * LARGE * LARGE * LARGE / mp_bench_median(bench->large, pairs);
+    double peak = 2.0 * LARGE * LARGE * LARGE / mp_median_of(bench->large, pairs);
     int64_t bytes, spans;
     mp_recorder_totals(bench->recorder, &bytes, &spans);
-    json_t *figures = json_pack(
-        "{s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "pairs", pairs, "tokens", model->tokens,
-        "ms_per_iteration", 1e3 * step, "tokens_per_s", model->tokens / step, "model_gflops",
-        1e-9 * flops / step, "large_gemm_gflops", 1e-9 * peak, "model_flop_utilisation",
-        flops / step / peak, "recording_share", mp_bench_median(bench->ratio, pairs) - 1,
-        "spans_per_iteration", (json_int_t)(spans / (pairs + 1)));
-    if (!figures || json_object_update(result, figures)) {
-        json_decref(figures);
-        return mp_fail(error, MP_ENOMEM, "no memory for the result");
-    }
-    json_decref(figures);
-    return MP_OK;
+    return mp_bench_add(result,
+                        json_pack("{s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:I}", "pairs", pairs,
+                                  "tokens", model->tokens, "ms_per_iteration", 1e3 * step,
+                                  "tokens_per_s", model->tokens / step, "model_gflops",
+                                  1e-9 * flops / step, "large_gemm_gflops", 1e-9 * peak,
+                                  "model_flop_utilisation", flops / step / peak, "recording_share",
+                                  mp_median_of(bench->ratio, pairs) - 1, "spans_per_iteration",
+                                  (json_int_t)(spans / (pairs + 1))),
+                        error);
 }
 
-static int run(int argc, char **argv, json_t *result, struct mp_error *error) {
-    long pairs = 40;
-    const struct mp_bench_option options[] = {{"pairs", &pairs, 1, MOST_PAIRS}, {0}};
-    int code = mp_bench_options(argc, argv, options, error);
-    if (code)
-        return code;
-    struct step_bench *bench = calloc(1, sizeof *bench);
-    if (!bench)
-        return mp_fail(error, MP_ENOMEM, "no memory for the benchmark");
-    code = create_trainer(bench, error);
-    if (!code)
-        code = create_recorder(bench, error);
-    if (!code)
-        code = measure(bench, pairs, error);
-    if (!code)
-        code = report(bench, (int)pairs, result, error);
-    destroy(bench);
+static int run_all(struct step_bench *bench, int pairs, json_t *result, struct mp_error *error) {
+    MP_TRY(create_trainer(bench, error));
+    MP_TRY(create_recorder(bench, error));
+    MP_TRY(measure(bench, pairs, error));
+    return report(bench, pairs, result, error);
+}
+
+static const struct mp_option step_options[] = {
+    MP_BENCH_NUMBER("pairs", pairs, "40", 1, MOST_PAIRS,
+                    "pairs of a recorded and an unrecorded iteration"),
+    {0},
+};
+
+static int run(const struct mp_bench_options *options, json_t *result, struct mp_error *error) {
+    static struct step_bench bench;
+    int code = run_all(&bench, options->pairs, result, error);
+    destroy(&bench);
     return code;
 }
 
 const struct mp_bench mp_bench_step = {
     .name = "step",
-    .help = "a whole training step: model-FLOP utilisation, and what recording costs\n"
-            "  --pairs N  pairs of a recorded and an unrecorded iteration (40)\n",
+    .help = "a whole training step: model-FLOP utilisation, and what recording costs",
+    .options = step_options,
     .run = run,
 };

@@ -1,9 +1,7 @@
-#include "tests/bench/table.h"
-
 #include <math.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <string.h>
+
+#include "tests/bench/bench.h"
 
 enum { CELL = 64 };
 
@@ -66,7 +64,7 @@ static void print_line(FILE *out, const char *name, const json_t *value, int wid
     fprintf(out, "\n");
 }
 
-void bench_table_print(FILE *out, const char *title, const json_t *result) {
+void mp_bench_print(FILE *out, const char *title, const json_t *result) {
     const char *name;
     json_t *value;
     int width = 0;
@@ -84,7 +82,7 @@ void bench_table_print(FILE *out, const char *title, const json_t *result) {
             fprintf(out, "%s\n", name);
             print_columns(out, value);
         } else if (json_is_object(value)) {
-            bench_table_print(out, name, value);
+            mp_bench_print(out, name, value);
         }
     }
 }

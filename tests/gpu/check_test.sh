@@ -66,6 +66,28 @@ grep -qF -- '--- out[3] is 41' "$work/out.d/summary.txt" || fail "no reason: $(c
 grep -q 'the double of CUDA, revision 1a2b3c$' "$work/out.d/summary.txt" || fail "not the revision that was packed"
 [ ! -e "$work/build/CMakeCache.txt" ] || fail "something was built"
 
+# PyTorch's step: that there is none, why there is none, and beside ours.
+mkdir "$work/python"
+program moeperf-train 'echo "rate 40.000 1.0 2.0"'
+tar -C "$work/packed" -czf "$work/packed.tar.gz" .
+pytorch() {
+    cat >"$work/python/python3" <<END
+#!/bin/sh
+[ "\$1" = -c ] && exit $1
+echo "\$*" >"$work/python/options"
+$2
+END
+    chmod +x "$work/python/python3"
+    expect 1 env PATH="$work/python:$PATH" "$source/ci/gpu-check" --double --only step,pytorch \
+        --packed "$work/packed.tar.gz" --build "$work/build" --out "$work/out.d"
+    grep -qx "$3" "$work/out.d/results.tsv" || fail "no $3: $(cat "$work/out.d/results.tsv")"
+}
+pytorch 1 '' "PyTorch's step${tab}no PyTorch${tab}${tab}to run${tab}skip"
+pytorch 0 'echo "no room" >&2; exit 1' "PyTorch's step${tab}no room${tab}${tab}to run${tab}skip"
+pytorch 0 'echo "{\"ms_per_iteration\": 90.0, \"tflop_per_s\": 3.5}"' \
+    "training step, as fast as PyTorch's${tab}2.250${tab}times${tab}-${tab}info"
+grep -q 'step.py --device cpu --gate=gshard --routing=balanced ' "$work/python/options" || fail "other options"
+
 # Without mpirun there are no ranks, and it says so.
 ln -s /usr/bin/* /bin/* "$work/bin" 2>/dev/null || true
 rm -f "$work/bin/mpirun"

@@ -135,6 +135,7 @@ LISTED = {
         "ci/gpu-check --packed FILE": Listed(GPU),
         "moeperf-bench-gpu": Listed(GPU),
         "moeperf-bench-gpu --only adamw": Listed(GPU),
+        "python3 tests/bench/pytorch_step.py --device cuda --trainer build/release/bin/moeperf-train": Listed(GPU),
     },
     "baselines/nodewise/README.md": {
         **dict.fromkeys(GRIDS, Listed("takes long; harness/cli/vary has small ones")),

@@ -82,19 +82,14 @@ static int create_floors(struct gpu_bench *bench, struct mp_error *error) {
 }
 
 int gpu_bench_create(struct gpu_bench *bench, struct mp_error *error) {
-    int code = MP_OK;
-    for (int i = 0; i < GPU_BENCH_DEVICES && !code; i++)
-        code = create_device(bench, i, error);
+    for (int i = 0; i < GPU_BENCH_DEVICES; i++)
+        MP_TRY(create_device(bench, i, error));
     struct mp_device *device = bench->device[GPU_BENCH_BFLOAT16];
-    if (!code)
-        code = device->operations->event_create(device, &bench->begin, error);
-    if (!code)
-        code = device->operations->event_create(device, &bench->end, error);
-    if (!code)
-        code = create_pools(bench, error);
-    if (!code)
-        code = create_floors(bench, error);
-    return code ? code : mp_device_check(device, error);
+    MP_TRY(device->operations->event_create(device, &bench->begin, error));
+    MP_TRY(device->operations->event_create(device, &bench->end, error));
+    MP_TRY(create_pools(bench, error));
+    MP_TRY(create_floors(bench, error));
+    return mp_device_check(device, error);
 }
 
 void gpu_bench_destroy(struct gpu_bench *bench) {

@@ -23,7 +23,7 @@ enum gpu_bench_floor {
     GPU_BENCH_FLOORS
 };
 
-enum { GPU_BENCH_POOLS = 2, GPU_BENCH_MOST_ARRAYS = 24 };
+enum { GPU_BENCH_POOLS = 2, GPU_BENCH_MOST_ARRAYS = 24, GPU_BENCH_MOST_REPEATS = 101 };
 
 struct gpu_bench {
     bool quick;
@@ -43,6 +43,7 @@ struct gpu_bench {
 
 /* What a case has made for itself.  Everything in `array` is released after it. */
 struct gpu_bench_work {
+    int variant;   /* the case's */
     char size[96]; /* in words */
     double amount; /* bytes or flop of one run, at the least */
     void *array[GPU_BENCH_MOST_ARRAYS];
@@ -63,6 +64,7 @@ struct gpu_bench_case {
     /* Allocates and fills with the functions below; their failure shows in out_of_memory. */
     void (*prepare)(struct gpu_bench *bench, struct gpu_bench_work *work);
     void (*run)(struct mp_device *device, struct gpu_bench_work *work);
+    int variant; /* for `prepare`, where it makes several: 1 for backward, the experts' width ... */
 };
 
 /* Tables end with a row whose name is NULL. */

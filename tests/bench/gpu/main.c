@@ -1,89 +1,34 @@
 /* moeperf-bench-gpu: prints one line per case, its columns separated by tabs. */
-#include <errno.h>
-#include <getopt.h>
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tests/bench/gpu/gpu_bench.h"
+#include "tests/bench/options.h"
 
 enum { STATUS_OK, STATUS_SLOW, STATUS_FAILED };
 
-struct options {
-    const char *only; /* NULL: every case */
-    struct gpu_bench bench;
+static const struct mp_option rows[] = {
+    {"quick", MP_OPTION_BOOL, offsetof(struct mp_bench_options, quick), "", "no", 0, 0, NULL,
+     "tiny sizes, to see that all of it runs; nothing is judged"},
+    {"only", MP_OPTION_TEXT, offsetof(struct mp_bench_options, only), "", "", 0, 0, NULL,
+     "this case alone"},
+    MP_BENCH_NUMBER("repeats", repeats, "0", 0, GPU_BENCH_MOST_REPEATS,
+                    "samples of each case and of its yardstick; 0: 7, of quick runs 2"),
+    MP_BENCH_NUMBER("gpu", gpu, "0", 0, 1023, "of this host"),
+    {"seed", MP_OPTION_INT64, offsetof(struct mp_bench_options, seed), "", "1", 0, 1e15, NULL,
+     "of the random numbers"},
+    {0},
 };
 
-static void print_usage(FILE *out) {
-    fprintf(
-        out,
+static void print_usage(void) {
+    printf(
         "usage: moeperf-bench-gpu [OPTION]...\n\n"
         "Times operations of the cuda back end beside a copy of device memory or one large\n"
         "product, and prints per case, separated by tabs: name, size, ms, rate, its unit, share\n"
         "of the copy's or product's rate, the share that is wanted (- for none), and pass, slow\n"
-        "or info.\n\n"
-        "  --quick      tiny sizes, to see that all of it runs; nothing is judged\n"
-        "  --only NAME  this case alone\n"
-        "  --repeats N  samples of each case and of its yardstick (7; of quick runs 2)\n"
-        "  --gpu N      GPU of this host (0)\n"
-        "  --seed N     of the random numbers (1)\n"
-        "  --help       this text\n\n"
-        "Exit status: 0; 1 if a case is slower than wanted; 2 if something failed.\n");
-}
-
-static bool whole_number(const char *text, long least, long most, long *value) {
-    char *end;
-    errno = 0;
-    *value = strtol(text, &end, 10);
-    return !errno && end != text && !*end && *value >= least && *value <= most;
-}
-
-/* -1: go on; otherwise the exit status. */
-static int read_options(int argc, char **argv, struct options *options) {
-    static const struct option known[] = {{"quick", no_argument, NULL, 'q'},
-                                          {"only", required_argument, NULL, 'o'},
-                                          {"repeats", required_argument, NULL, 'r'},
-                                          {"gpu", required_argument, NULL, 'g'},
-                                          {"seed", required_argument, NULL, 's'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
-    struct gpu_bench *bench = &options->bench;
-    long repeats = 0, ordinal = 0, seed = 1;
-    for (int option; (option = getopt_long(argc, argv, "h", known, NULL)) != -1;) {
-        bool good = true;
-        switch (option) {
-        case 'q':
-            bench->quick = true;
-            break;
-        case 'o':
-            options->only = optarg;
-            break;
-        case 'r':
-            good = whole_number(optarg, 1, 101, &repeats);
-            break;
-        case 'g':
-            good = whole_number(optarg, 0, 1023, &ordinal);
-            break;
-        case 's':
-            good = whole_number(optarg, 0, LONG_MAX, &seed);
-            break;
-        case 'h':
-            print_usage(stdout);
-            return STATUS_OK;
-        default:
-            print_usage(stderr);
-            return STATUS_FAILED;
-        }
-        if (!good) {
-            fprintf(stderr, "moeperf-bench-gpu: \"%s\" is no number in range\n", optarg);
-            return STATUS_FAILED;
-        }
-    }
-    bench->repeats = repeats ? (int)repeats : bench->quick ? 2 : 7;
-    bench->ordinal = (int)ordinal;
-    bench->seed = (uint64_t)seed;
-    return -1;
+        "or info.\n\n");
+    mp_bench_print_options(rows);
+    printf("\nExit status: 0; 1 if a case is slower than wanted; 2 if something failed.\n");
 }
 
 static int print_figures(const struct gpu_bench *bench, const struct gpu_bench_case *c,
@@ -105,7 +50,7 @@ static int print_figures(const struct gpu_bench *bench, const struct gpu_bench_c
 }
 
 static int run_case(struct gpu_bench *bench, const struct gpu_bench_case *c) {
-    struct gpu_bench_work work = {0};
+    struct gpu_bench_work work = {.variant = c->variant};
     struct gpu_bench_figures figures;
     struct mp_error error = {0};
     int status = STATUS_FAILED;
@@ -121,15 +66,15 @@ static int run_case(struct gpu_bench *bench, const struct gpu_bench_case *c) {
 }
 
 /* The worst status; a failure ends it, since the device keeps its first one. */
-static int run_cases(struct options *options) {
+static int run_cases(struct gpu_bench *bench, const char *only) {
     const struct gpu_bench_case *const tables[] = {gpu_bench_memory_cases, gpu_bench_product_cases};
     int worst = STATUS_OK, ran = 0;
     printf("name\tsize\tms\trate\tunit\tshare\twanted\tstatus\n");
     for (int table = 0; table < 2; table++) {
         for (const struct gpu_bench_case *c = tables[table]; c->name; c++) {
-            if (options->only && strcmp(options->only, c->name) != 0)
+            if (*only && strcmp(only, c->name) != 0)
                 continue;
-            int status = run_case(&options->bench, c);
+            int status = run_case(bench, c);
             if (status == STATUS_FAILED)
                 return STATUS_FAILED;
             worst = status > worst ? status : worst;
@@ -137,24 +82,34 @@ static int run_cases(struct options *options) {
         }
     }
     if (!ran) {
-        fprintf(stderr, "moeperf-bench-gpu: there is no case \"%s\"\n", options->only);
+        fprintf(stderr, "moeperf-bench-gpu: there is no case \"%s\"\n", only);
         return STATUS_FAILED;
     }
     return worst;
 }
 
 int main(int argc, char **argv) {
-    static struct options options;
+    static struct mp_bench_options options;
+    static struct gpu_bench bench;
     struct mp_error error = {0};
-    int status = read_options(argc, argv, &options);
-    if (status >= 0)
-        return status;
-    if (gpu_bench_create(&options.bench, &error)) {
-        fprintf(stderr, "moeperf-bench-gpu: %s\n", error.text);
-        status = STATUS_FAILED;
-    } else {
-        status = run_cases(&options);
+    int status = STATUS_FAILED;
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+        print_usage();
+        return STATUS_OK;
     }
-    gpu_bench_destroy(&options.bench);
+    int code = mp_bench_read_options(rows, argc, argv, &options, &error);
+    bench = (struct gpu_bench){.quick = options.quick,
+                               .ordinal = options.gpu,
+                               .repeats = options.repeats ? options.repeats
+                                          : options.quick ? 2
+                                                          : 7,
+                               .seed = (uint64_t)options.seed};
+    if (!code)
+        code = gpu_bench_create(&bench, &error);
+    if (code)
+        fprintf(stderr, "moeperf-bench-gpu: %s\n", error.text);
+    else
+        status = run_cases(&bench, options.only);
+    gpu_bench_destroy(&bench);
     return status;
 }

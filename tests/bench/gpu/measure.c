@@ -1,13 +1,13 @@
 /* Times a case and its floor in turn, with events. */
 #include <math.h>
-#include <stdlib.h>
 
+#include "reference/base/median.h"
 #include "tests/bench/gpu/gpu_bench.h"
 
 /* A sample lasts about this long, so that the begin and end of its first and last run, and the
  * clock's steps, are of no account. */
 static const double sample_milliseconds = 4;
-enum { MOST_CALLS = 64, MOST_REPEATS = 101 };
+enum { MOST_CALLS = 64 };
 
 typedef void run_function(struct gpu_bench *bench, const struct gpu_bench_case *c,
                           struct gpu_bench_work *work);
@@ -53,22 +53,12 @@ static int calls_of_sample(const struct gpu_bench *bench, double milliseconds) {
     return bench->quick || calls < 1 ? 1 : calls > MOST_CALLS ? MOST_CALLS : (int)calls;
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double values[], int count) {
-    qsort(values, (size_t)count, sizeof *values, ascending);
-    return (values[(count - 1) / 2] + values[count / 2]) / 2;
-}
-
 int gpu_bench_measure(struct gpu_bench *bench, const struct gpu_bench_case *c,
                       struct gpu_bench_work *work, struct gpu_bench_figures *figures,
                       struct mp_error *error) {
     run_function *const run[2] = {run_case, run_floor};
-    double taken[2][MOST_REPEATS];
-    int calls[2], repeats = bench->repeats < MOST_REPEATS ? bench->repeats : MOST_REPEATS;
+    double taken[2][GPU_BENCH_MOST_REPEATS];
+    int calls[2], repeats = bench->repeats;
     struct mp_device *plain = bench->device[GPU_BENCH_BFLOAT16];
     plain->operations->stream_synchronize(plain, NULL); /* which has filled the arrays */
     for (int i = 0; i < 2; i++) {
@@ -81,10 +71,10 @@ int gpu_bench_measure(struct gpu_bench *bench, const struct gpu_bench_case *c,
     double side = bench->product_size;
     double floor_amount =
         c->floor == GPU_BENCH_COPY ? 2.0 * (double)bench->copy_bytes : 2 * side * side * side;
-    figures->milliseconds = median(taken[0], repeats);
-    figures->floor_milliseconds = median(taken[1], repeats);
+    figures->milliseconds = mp_median_of(taken[0], repeats);
+    figures->floor_milliseconds = mp_median_of(taken[1], repeats);
     figures->rate = work->amount / (1e-3 * figures->milliseconds);
     figures->floor_rate = floor_amount / (1e-3 * figures->floor_milliseconds);
-    int code = mp_device_check(bench->device[c->device], error);
-    return code ? code : mp_device_check(plain, error);
+    MP_TRY(mp_device_check(bench->device[c->device], error));
+    return mp_device_check(plain, error);
 }

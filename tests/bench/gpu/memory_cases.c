@@ -11,6 +11,8 @@ enum { SEQUENCE = 2048, GELU_VALUES = 1 << 27 };
 /* Positions in work->array, as the case's prepare has made them. */
 enum { A, B, C, D, E, F, G, H };
 
+enum { FORWARD, BACKWARD }; /* variants */
+
 static void rows_of_width(struct gpu_bench *bench, struct gpu_bench_work *work, int rows,
                           int quick_rows) {
     work->rows = gpu_bench_size(bench, rows, quick_rows);
@@ -43,7 +45,8 @@ static void run_scatter(struct mp_device *device, struct gpu_bench_work *work) {
 }
 
 /* in, position, weight, residual or dout, out or din, dweight */
-static void prepare_combine(struct gpu_bench *bench, struct gpu_bench_work *work, bool backward) {
+static void prepare_combine(struct gpu_bench *bench, struct gpu_bench_work *work) {
+    const bool backward = work->variant == BACKWARD;
     rows_of_width(bench, work, 32768, 24);
     work->top_k = 2;
     size_t tokens = row_elements(work), routes = (size_t)(work->rows * work->top_k);
@@ -57,14 +60,6 @@ static void prepare_combine(struct gpu_bench *bench, struct gpu_bench_work *work
              work->top_k);
     work->amount = ELEMENT * (backward ? 5.0 : 4.0) * (double)tokens +
                    (backward ? 12.0 : 8.0) * (double)routes;
-}
-
-static void prepare_combine_forward(struct gpu_bench *bench, struct gpu_bench_work *work) {
-    prepare_combine(bench, work, false);
-}
-
-static void prepare_combine_backward(struct gpu_bench *bench, struct gpu_bench_work *work) {
-    prepare_combine(bench, work, true);
 }
 
 static void run_combine_forward(struct mp_device *device, struct gpu_bench_work *work) {
@@ -147,12 +142,7 @@ static void prepare_gelu(struct gpu_bench *bench, struct gpu_bench_work *work) {
     for (int i = 0; i < 4; i++)
         gpu_bench_elements(bench, work, (size_t)work->rows, 0);
     snprintf(work->size, sizeof work->size, "%d values", work->rows);
-    work->amount = 2.0 * ELEMENT * work->rows;
-}
-
-static void prepare_gelu_backward(struct gpu_bench *bench, struct gpu_bench_work *work) {
-    prepare_gelu(bench, work);
-    work->amount = 4.0 * ELEMENT * work->rows;
+    work->amount = (work->variant == BACKWARD ? 4.0 : 2.0) * ELEMENT * work->rows;
 }
 
 static void run_gelu(struct mp_device *device, struct gpu_bench_work *work) {
@@ -264,23 +254,23 @@ static void run_copy(struct mp_device *device, struct gpu_bench_work *work) {
                              (size_t)work->rows * 1024);
 }
 
-#define CASE(name, wanted, prepare, run)                                                           \
-    { name, GPU_BENCH_BFLOAT16, GPU_BENCH_COPY, wanted, prepare, run }
+#define CASE(name, wanted, prepare, run, variant)                                                  \
+    { name, GPU_BENCH_BFLOAT16, GPU_BENCH_COPY, wanted, prepare, run, variant }
 
 const struct gpu_bench_case gpu_bench_memory_cases[] = {
-    CASE("copy", 0, prepare_copy, run_copy),
-    CASE("gather_rows", 0.85, prepare_moves, run_gather),
-    CASE("scatter_rows", 0.85, prepare_moves, run_scatter),
-    CASE("combine_forward", 0.85, prepare_combine_forward, run_combine_forward),
-    CASE("combine_backward", 0.85, prepare_combine_backward, run_combine_backward),
-    CASE("gate_forward", 0.85, prepare_gate, run_gate),
-    CASE("layer_norm_forward", 0.85, prepare_norm, run_norm),
-    CASE("layer_norm_backward", 0.85, prepare_norm_backward, run_norm_backward),
-    CASE("gelu_forward", 0.85, prepare_gelu, run_gelu),
-    CASE("gelu_backward", 0.85, prepare_gelu_backward, run_gelu_backward),
-    CASE("adamw", 0.85, prepare_adamw, run_adamw),
-    CASE("cross_entropy", 0.85, prepare_loss, run_loss),
-    CASE("embedding_forward", 0.85, prepare_embedding, run_embedding),
-    CASE("embedding_backward", 0.5, prepare_embedding_backward, run_embedding_backward),
+    CASE("copy", 0, prepare_copy, run_copy, 0),
+    CASE("gather_rows", 0.85, prepare_moves, run_gather, 0),
+    CASE("scatter_rows", 0.85, prepare_moves, run_scatter, 0),
+    CASE("combine_forward", 0.85, prepare_combine, run_combine_forward, FORWARD),
+    CASE("combine_backward", 0.85, prepare_combine, run_combine_backward, BACKWARD),
+    CASE("gate_forward", 0.85, prepare_gate, run_gate, 0),
+    CASE("layer_norm_forward", 0.85, prepare_norm, run_norm, 0),
+    CASE("layer_norm_backward", 0.85, prepare_norm_backward, run_norm_backward, 0),
+    CASE("gelu_forward", 0.85, prepare_gelu, run_gelu, FORWARD),
+    CASE("gelu_backward", 0.85, prepare_gelu, run_gelu_backward, BACKWARD),
+    CASE("adamw", 0.85, prepare_adamw, run_adamw, 0),
+    CASE("cross_entropy", 0.85, prepare_loss, run_loss, 0),
+    CASE("embedding_forward", 0.85, prepare_embedding, run_embedding, 0),
+    CASE("embedding_backward", 0.5, prepare_embedding_backward, run_embedding_backward, 0),
     {.name = NULL},
 };

@@ -13,17 +13,12 @@ enum { ELEMENT = 2, FLOAT = 4 }; /* bytes */
 static void prepare_large(struct gpu_bench *bench, struct gpu_bench_work *work) {
     work->rows = bench->product_size;
     size_t size = (size_t)work->rows * (size_t)work->rows;
-    for (int i = 0; i < 3; i++)
-        gpu_bench_elements(bench, work, size, 0);
-    snprintf(work->size, sizeof work->size, "%d cubed", work->rows);
-    work->amount = 2.0 * (double)size * work->rows;
-}
-
-static void prepare_large_float(struct gpu_bench *bench, struct gpu_bench_work *work) {
-    work->rows = bench->product_size;
-    size_t size = (size_t)work->rows * (size_t)work->rows;
-    for (int i = 0; i < 3; i++)
-        gpu_bench_floats(bench, work, size, 0);
+    for (int i = 0; i < 3; i++) {
+        if (work->variant == FLOAT)
+            gpu_bench_floats(bench, work, size, 0);
+        else
+            gpu_bench_elements(bench, work, size, 0);
+    }
     snprintf(work->size, sizeof work->size, "%d cubed", work->rows);
     work->amount = 2.0 * (double)size * work->rows;
 }
@@ -66,12 +61,16 @@ static void **matrices(void *array, int experts, size_t bytes) {
     return pointers;
 }
 
-static void prepare_experts_of(struct gpu_bench *bench, struct gpu_bench_work *work, int width,
-                               int expert_width) {
+/* Either as wide as many train, or those of the step that ci/gpu-check times. */
+enum { WIDE, SMALL };
+
+static void prepare_experts(struct gpu_bench *bench, struct gpu_bench_work *work) {
+    static const int width[] = {[WIDE] = 2048, [SMALL] = 768};
+    static const int expert_width[] = {[WIDE] = 8192, [SMALL] = 1536};
     work->experts = gpu_bench_size(bench, 64, 8);
     work->rows = gpu_bench_size(bench, 65536, 96);
-    work->width = gpu_bench_size(bench, width, 16);
-    work->vocabulary = gpu_bench_size(bench, expert_width, 32); /* the experts' width */
+    work->width = gpu_bench_size(bench, width[work->variant], 16);
+    work->vocabulary = gpu_bench_size(bench, expert_width[work->variant], 32); /* theirs */
     size_t rows = (size_t)work->rows, narrow = rows * (size_t)work->width;
     size_t wide = rows * (size_t)work->vocabulary;
     size_t weight = (size_t)work->width * (size_t)work->vocabulary;
@@ -98,15 +97,6 @@ static void prepare_experts_of(struct gpu_bench *bench, struct gpu_bench_work *w
     snprintf(work->size, sizeof work->size, "%d routes, %d experts %d x %d, skew %g", work->rows,
              work->experts, work->width, work->vocabulary, skew);
     work->amount = 12.0 * (double)rows * (double)weight;
-}
-
-static void prepare_experts(struct gpu_bench *bench, struct gpu_bench_work *work) {
-    prepare_experts_of(bench, work, 2048, 8192);
-}
-
-/* Those of the step that ci/gpu-check times. */
-static void prepare_small_experts(struct gpu_bench *bench, struct gpu_bench_work *work) {
-    prepare_experts_of(bench, work, 768, 1536);
 }
 
 static void grouped(struct mp_device *device, struct gpu_bench_work *work,
@@ -173,19 +163,20 @@ static void run_attention_backward(struct mp_device *device, struct gpu_bench_wo
                                            work->array[4]);
 }
 
-#define CASE(name, device, wanted, prepare, run)                                                   \
-    { name, GPU_BENCH_##device, GPU_BENCH_PRODUCT, wanted, prepare, run }
+#define CASE(name, device, wanted, prepare, run, variant)                                          \
+    { name, GPU_BENCH_##device, GPU_BENCH_PRODUCT, wanted, prepare, run, variant }
 
 const struct gpu_bench_case gpu_bench_product_cases[] = {
-    CASE("gemm_bf16", BFLOAT16, 0, prepare_large, run_large),
-    CASE("gemm_fp32", FLOAT32, 0, prepare_large_float, run_large),
-    CASE("experts", BFLOAT16, 0.75, prepare_experts, run_experts),
-    CASE("experts_streams", BFLOAT16_STREAMS, 0, prepare_experts, run_experts),
-    CASE("experts_library", BFLOAT16_LIBRARY, 0, prepare_experts, run_experts),
-    CASE("experts_small", BFLOAT16, 0, prepare_small_experts, run_experts),
-    CASE("experts_small_streams", BFLOAT16_STREAMS, 0, prepare_small_experts, run_experts),
-    CASE("experts_small_library", BFLOAT16_LIBRARY, 0, prepare_small_experts, run_experts),
-    CASE("attention_forward", BFLOAT16, 0.3, prepare_attention, run_attention),
-    CASE("attention_backward", BFLOAT16, 0.25, prepare_attention_backward, run_attention_backward),
+    CASE("gemm_bf16", BFLOAT16, 0, prepare_large, run_large, ELEMENT),
+    CASE("gemm_fp32", FLOAT32, 0, prepare_large, run_large, FLOAT),
+    CASE("experts", BFLOAT16, 0.75, prepare_experts, run_experts, WIDE),
+    CASE("experts_streams", BFLOAT16_STREAMS, 0, prepare_experts, run_experts, WIDE),
+    CASE("experts_library", BFLOAT16_LIBRARY, 0, prepare_experts, run_experts, WIDE),
+    CASE("experts_small", BFLOAT16, 0, prepare_experts, run_experts, SMALL),
+    CASE("experts_small_streams", BFLOAT16_STREAMS, 0, prepare_experts, run_experts, SMALL),
+    CASE("experts_small_library", BFLOAT16_LIBRARY, 0, prepare_experts, run_experts, SMALL),
+    CASE("attention_forward", BFLOAT16, 0.3, prepare_attention, run_attention, 0),
+    CASE("attention_backward", BFLOAT16, 0.25, prepare_attention_backward, run_attention_backward,
+         0),
     {.name = NULL},
 };
