@@ -43,7 +43,7 @@ static int create_trainer(struct step_bench *bench, struct mp_error *error) {
     if (!code)
         code = mp_comm_self_create(&bench->comm, error);
     if (!code)
-        code = mp_trainer_create(&bench->file, bench->comm, NULL, &bench->trainer, error);
+        code = mp_trainer_create(&bench->file, bench->comm, NULL, NULL, &bench->trainer, error);
     if (code)
         return code;
     size_t tokens = (size_t)mp_trainer_model(bench->trainer)->tokens;

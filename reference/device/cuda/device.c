@@ -220,6 +220,15 @@ static void install(struct mp_device_operations *operations) {
 #undef INSTALL
 }
 
+static int create_parts(struct mp_cuda *cuda, struct mp_error *error) {
+    MP_TRY(choose_gpu(cuda, error));
+    MP_TRY(mp_cuda_create_streams(cuda, error));
+    MP_TRY(mp_cuda_create_ring(cuda, error));
+    MP_TRY(create_cublas(cuda, error));
+    MP_TRY(create_scratch(cuda, error));
+    return mp_cuda_create_products(cuda, error);
+}
+
 int mp_cuda_open(const struct mp_cuda_settings *settings, const struct mp_device_limits *limits,
                  struct mp_device **device, struct mp_error *error) {
     const struct mp_attention_shape *shape = &limits->attention;
@@ -239,17 +248,7 @@ int mp_cuda_open(const struct mp_cuda_settings *settings, const struct mp_device
     cuda->grouped_products = settings->grouped_products;
     install(&cuda->operations);
 
-    int code = choose_gpu(cuda, error);
-    if (!code)
-        code = mp_cuda_create_streams(cuda, error);
-    if (!code)
-        code = mp_cuda_create_ring(cuda, error);
-    if (!code)
-        code = create_cublas(cuda, error);
-    if (!code)
-        code = create_scratch(cuda, error);
-    if (!code)
-        code = mp_cuda_create_products(cuda, error);
+    int code = create_parts(cuda, error);
     if (code) {
         destroy(&cuda->device);
         return code;
