@@ -62,7 +62,7 @@ static int remove_tree(const char *folder, struct mp_error *error) {
 static int save_shard(const struct mp_trainer *trainer, const char *path, int entries,
                       const int32_t index[], size_t floats, float *const buffer[], bool on_device,
                       struct mp_error *error) {
-    struct mp_shard_writer *writer = NULL;
+    struct mp_shard_writer writer;
     float *host = malloc(floats * sizeof *host);
     if (!host)
         return mp_fail(error, MP_ENOMEM, "checkpoint %s: no memory for %zu numbers", path, floats);
@@ -71,11 +71,10 @@ static int save_shard(const struct mp_trainer *trainer, const char *path, int en
         if (on_device)
             trainer->device->operations->copy_to_host(trainer->device, trainer->model.stream, host,
                                                       buffer[b], floats * sizeof *host);
-        code = mp_shard_append(writer, on_device ? host : buffer[b], error);
+        code = mp_shard_append(&writer, on_device ? host : buffer[b], error);
     }
     free(host);
-    int finished = writer ? mp_shard_finish(writer, error) : MP_OK;
-    return code ? code : finished;
+    return mp_shard_finish(&writer, code, error);
 }
 
 /* What this rank owns of the experts, or its slices of them. */
