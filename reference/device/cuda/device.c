@@ -98,26 +98,14 @@ bool mp_cuda_note_cublas(struct mp_cuda *cuda, const char *doing, cublasStatus_t
     return false;
 }
 
-__attribute__((format(printf, 3, 0))) static void refuse(struct mp_cuda *cuda, int code,
-                                                         const char *sentence, va_list arguments) {
+void mp_cuda_refuse(struct mp_cuda *cuda, int code, const char *sentence, ...) {
     char where[320], text[512];
+    va_list arguments;
+    va_start(arguments, sentence);
     vsnprintf(text, sizeof text, sentence, arguments);
+    va_end(arguments);
     say_where(cuda, where, sizeof where);
     mp_fail(&cuda->device.error, code, "%s: %s", where, text);
-}
-
-void mp_cuda_beyond_limit(struct mp_cuda *cuda, const char *sentence, ...) {
-    va_list arguments;
-    va_start(arguments, sentence);
-    refuse(cuda, MP_ELIMIT, sentence, arguments);
-    va_end(arguments);
-}
-
-void mp_cuda_invalid(struct mp_cuda *cuda, const char *sentence, ...) {
-    va_list arguments;
-    va_start(arguments, sentence);
-    refuse(cuda, MP_EINVAL, sentence, arguments);
-    va_end(arguments);
 }
 
 /* ---- a device ---- */
