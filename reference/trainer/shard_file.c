@@ -53,11 +53,11 @@ static int read_whole(const char *path, unsigned char **memory, size_t *size,
     *size = (size_t)length;
     if (!code && !(*memory = malloc(*size + 1)))
         code = mp_fail(error, MP_ENOMEM, "checkpoint %s: no memory for %ld bytes", path, length);
-    if (!code && fread(*memory, 1, *size, file) != *size) {
+    if (!code && fread(*memory, 1, *size, file) != *size)
         code = mp_fail(error, MP_EIO, "checkpoint %s: could not be read whole", path);
-        free(*memory);
-    }
     fclose(file);
+    if (code)
+        free(*memory);
     return code;
 }
 
