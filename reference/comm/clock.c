@@ -8,9 +8,8 @@ static int pass(struct mp_comm *comm, int64_t *memory, size_t bytes, int rank, i
     if (queued)
         return queued->pass(comm, memory, bytes, rank, send, error);
     struct mp_request *request = mp_transport_of(comm)->blocking;
-    int code = mp_request_begin(comm, request, MP_COMM_EXCHANGE, NULL, error);
-    if (code == MP_OK)
-        code = send ? mp_request_send(request, memory, bytes, rank, tag, mp_plain_note, error)
+    MP_TRY(mp_request_begin(comm, request, MP_COMM_EXCHANGE, NULL, error));
+    int code = send ? mp_request_send(request, memory, bytes, rank, tag, mp_plain_note, error)
                     : mp_request_receive(request, memory, bytes, rank, tag, mp_plain_note, error);
     return code ? mp_request_started(request, code) : mp_request_wait(request, error);
 }
@@ -21,11 +20,8 @@ static int measure(struct mp_comm *comm, int rank, int trips, int tag, struct mp
     for (int trip = 0; trip < trips; trip++) {
         int64_t there[2] = {0, 0};
         int64_t sent = mp_clock_ns();
-        int code = pass(comm, there, sizeof *there, rank, tag, true, error);
-        if (code == MP_OK)
-            code = pass(comm, there, sizeof there, rank, tag, false, error);
-        if (code)
-            return code;
+        MP_TRY(pass(comm, there, sizeof *there, rank, tag, true, error));
+        MP_TRY(pass(comm, there, sizeof there, rank, tag, false, error));
         int64_t offset, round_trip;
         mp_clock_offset(sent, there[0], there[1], mp_clock_ns(), &offset, &round_trip);
         if ((round_trip + 1) / 2 < best[1]) {
@@ -55,15 +51,14 @@ int mp_comm_clock_offset(struct mp_comm *comm, int trips, int64_t *offset_ns, in
         return mp_fail(error, MP_EINVAL, "rank %d: clocks measured by %d trips", comm->rank, trips);
     if (mp_transport_of(comm)->host)
         return mp_comm_clock_offset(mp_transport_of(comm)->host, trips, offset_ns, error_ns, error);
-    int tag = 0, code = MP_OK;
+    int tag = 0;
     if (comm->ranks > 1)
-        code = mp_transport_take_tags(mp_transport_of(comm), 1, &tag, error);
-    if (comm->rank == 0)
-        for (int rank = 1; code == MP_OK && rank < comm->ranks; rank++)
-            code = measure(comm, rank, trips, tag, error);
-    else if (code == MP_OK)
-        code = answer(comm, trips, tag, best, error);
+        MP_TRY(mp_transport_take_tags(mp_transport_of(comm), 1, &tag, error));
+    for (int rank = 1; comm->rank == 0 && rank < comm->ranks; rank++)
+        MP_TRY(measure(comm, rank, trips, tag, error));
+    if (comm->rank != 0)
+        MP_TRY(answer(comm, trips, tag, best, error));
     *offset_ns = best[0];
     *error_ns = best[1];
-    return code;
+    return MP_OK;
 }

@@ -28,10 +28,9 @@ int mp_comm_barrier(struct mp_comm *comm, struct mp_error *error) {
     if (queued)
         return queued->barrier(comm, error);
     struct mp_request *request = mp_transport_of(comm)->blocking;
-    int code = mp_request_begin(comm, request, MP_COMM_EXCHANGE, NULL, error);
-    if (code == MP_OK)
-        code = started(request, comm->operations->barrier(comm, request->messages, 0, error));
-    return code ? code : mp_request_wait(request, error);
+    MP_TRY(mp_request_begin(comm, request, MP_COMM_EXCHANGE, NULL, error));
+    MP_TRY(started(request, comm->operations->barrier(comm, request->messages, 0, error)));
+    return mp_request_wait(request, error);
 }
 
 int mp_comm_broadcast(struct mp_comm *comm, void *memory, size_t bytes, int root,
@@ -43,26 +42,19 @@ int mp_comm_broadcast(struct mp_comm *comm, void *memory, size_t bytes, int root
     if (comm->ranks == 1)
         return MP_OK;
     struct mp_request *request = mp_transport_of(comm)->blocking;
-    int code = MP_OK;
-    if (queued) {
-        code = queued->broadcast(comm, memory, bytes, root, error);
-        if (code == MP_OK && comm->rank == root)
-            comm->sent_bytes += (int64_t)bytes;
-        return code;
-    }
-    for (size_t begin = 0; code == MP_OK && begin < bytes; begin += MP_MESSAGE_LIMIT) {
+    if (queued)
+        MP_TRY(queued->broadcast(comm, memory, bytes, root, error));
+    for (size_t begin = 0; !queued && begin < bytes; begin += MP_MESSAGE_LIMIT) {
         size_t part = bytes - begin < MP_MESSAGE_LIMIT ? bytes - begin : MP_MESSAGE_LIMIT;
-        code = mp_request_begin(comm, request, MP_COMM_EXCHANGE, NULL, error);
-        if (code == MP_OK)
-            code = started(request,
-                           comm->operations->broadcast(comm, request->messages, 0,
-                                                       (char *)memory + begin, part, root, error));
-        if (code == MP_OK)
-            code = mp_request_wait(request, error);
-        if (code == MP_OK && comm->rank == root)
-            comm->sent_bytes += (int64_t)part;
+        MP_TRY(mp_request_begin(comm, request, MP_COMM_EXCHANGE, NULL, error));
+        MP_TRY(started(request,
+                       comm->operations->broadcast(comm, request->messages, 0,
+                                                   (char *)memory + begin, part, root, error)));
+        MP_TRY(mp_request_wait(request, error));
     }
-    return code;
+    if (comm->rank == root)
+        comm->sent_bytes += (int64_t)bytes;
+    return MP_OK;
 }
 
 static int reduce_doubles(struct mp_comm *comm, enum mp_reduction reduction, double *values,
@@ -75,11 +67,10 @@ static int reduce_doubles(struct mp_comm *comm, enum mp_reduction reduction, dou
     if (queued)
         return queued->reduce(comm, reduction, values, count, error);
     struct mp_request *request = mp_transport_of(comm)->blocking;
-    int code = mp_request_begin(comm, request, MP_COMM_EXCHANGE, NULL, error);
-    if (code == MP_OK)
-        code = started(request, comm->operations->all_reduce(comm, request->messages, 0, reduction,
-                                                             values, (size_t)count, error));
-    return code ? code : mp_request_wait(request, error);
+    MP_TRY(mp_request_begin(comm, request, MP_COMM_EXCHANGE, NULL, error));
+    MP_TRY(started(request, comm->operations->all_reduce(comm, request->messages, 0, reduction,
+                                                         values, (size_t)count, error)));
+    return mp_request_wait(request, error);
 }
 
 int mp_comm_sum(struct mp_comm *comm, double *values, int count, struct mp_error *error) {

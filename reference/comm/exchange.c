@@ -28,15 +28,13 @@ static int check_rows(const struct mp_comm *comm, const struct mp_exchange_round
 static int check_messages(const struct mp_comm *comm, const struct mp_exchange_round *round,
                           size_t row_bytes, struct mp_error *error) {
     const int *send_rows = round->send_rows, *receive_rows = round->receive_rows;
-    int code = MP_OK;
-    for (int r = 0; code == MP_OK && r < comm->ranks; r++) {
+    for (int r = 0; r < comm->ranks; r++) {
         if (r == comm->rank)
             continue;
-        code = mp_message_check(comm, (size_t)send_rows[r] * row_bytes, r, error);
-        if (code == MP_OK)
-            code = mp_message_check(comm, (size_t)receive_rows[r] * row_bytes, r, error);
+        MP_TRY(mp_message_check(comm, (size_t)send_rows[r] * row_bytes, r, error));
+        MP_TRY(mp_message_check(comm, (size_t)receive_rows[r] * row_bytes, r, error));
     }
-    return code;
+    return MP_OK;
 }
 
 /* From where blocks have come to where they leave, or on the way back from there. */
@@ -110,39 +108,37 @@ static int post(struct mp_request *request, const struct mp_exchange_hop *hop, i
     const char *send = hop->cargo[cargo].from;
     char *receive = hop->cargo[cargo].to;
     size_t at = rows_before(hop->receive_rows, rank);
-    int code = MP_OK;
-    for (int i = 1; code == MP_OK && i < ranks; i++) {
+    for (int i = 1; i < ranks; i++) {
         int source = (rank + ranks - i) % ranks;
         if (source == ranks - 1)
             at = rows_before(hop->receive_rows, ranks);
         at -= (size_t)hop->receive_rows[source];
-        code = mp_request_receive(request, receive + at * row_bytes,
+        MP_TRY(mp_request_receive(request, receive + at * row_bytes,
                                   (size_t)hop->receive_rows[source] * row_bytes, source, tag,
-                                  mp_plain_note, error);
+                                  mp_plain_note, error));
     }
     at = rows_before(hop->send_rows, rank + 1);
-    for (int i = 1; code == MP_OK && i < ranks; i++) {
+    for (int i = 1; i < ranks; i++) {
         int to = (rank + i) % ranks;
         if (to == 0)
             at = 0;
-        code =
-            mp_request_send(request, send + at * row_bytes, (size_t)hop->send_rows[to] * row_bytes,
-                            to, tag, mp_plain_note, error);
+        MP_TRY(mp_request_send(request, send + at * row_bytes,
+                               (size_t)hop->send_rows[to] * row_bytes, to, tag, mp_plain_note,
+                               error));
         at += (size_t)hop->send_rows[to];
     }
-    return code;
+    return MP_OK;
 }
 
 static int post_all(struct mp_request *request, const struct mp_exchange_hop *hop,
                     struct mp_error *error) {
     struct mp_comm *comm = &request->transport->comm;
-    int code = MP_OK;
     if (comm->ranks == 1)
         return MP_OK;
     comm->operations->settle(comm, request->stream);
-    for (int i = 0; code == MP_OK && i < hop->cargoes; i++)
-        code = post(request, hop, i, error);
-    return code;
+    for (int i = 0; i < hop->cargoes; i++)
+        MP_TRY(post(request, hop, i, error));
+    return MP_OK;
 }
 
 /* All that can be done before messages have come, or the end. */
@@ -185,10 +181,9 @@ static int start(struct mp_comm *comm, const struct mp_exchange_path *path, bool
 
 static int begin(struct mp_comm *comm, const struct mp_exchange_path *path, mp_stream stream,
                  struct mp_request *request, struct mp_error *error) {
-    int code = MP_OK;
-    for (int i = 0; code == MP_OK && i < path->rounds; i++)
-        code = check_rows(comm, &path->round[i], error);
-    return code ? code : mp_request_begin(comm, request, MP_COMM_EXCHANGE, stream, error);
+    for (int i = 0; i < path->rounds; i++)
+        MP_TRY(check_rows(comm, &path->round[i], error));
+    return mp_request_begin(comm, request, MP_COMM_EXCHANGE, stream, error);
 }
 
 int mp_exchange_path_start(struct mp_comm *comm, const struct mp_exchange_path *path, bool back,

@@ -206,12 +206,9 @@ int mp_request_send(struct mp_request *request, const void *memory, size_t bytes
     if (!bytes)
         return MP_OK;
     struct mp_comm *comm = &request->transport->comm;
-    int code = check_message(request, bytes, rank, error);
-    if (code == MP_OK)
-        code = comm->operations->send(comm, request->messages, request->active, memory, bytes, rank,
-                                      tag, error);
-    if (code)
-        return code;
+    MP_TRY(check_message(request, bytes, rank, error));
+    MP_TRY(comm->operations->send(comm, request->messages, request->active, memory, bytes, rank,
+                                  tag, error));
     request->note[request->active++] = note;
     mp_comm_sent(comm, rank, bytes);
     return MP_OK;
@@ -222,12 +219,9 @@ int mp_request_receive(struct mp_request *request, void *memory, size_t bytes, i
     if (!bytes)
         return MP_OK;
     struct mp_comm *comm = &request->transport->comm;
-    int code = check_message(request, bytes, rank, error);
-    if (code == MP_OK)
-        code = comm->operations->receive(comm, request->messages, request->active, memory, bytes,
-                                         rank, tag, error);
-    if (code)
-        return code;
+    MP_TRY(check_message(request, bytes, rank, error));
+    MP_TRY(comm->operations->receive(comm, request->messages, request->active, memory, bytes, rank,
+                                     tag, error));
     request->note[request->active++] = note;
     return MP_OK;
 }
@@ -270,16 +264,14 @@ static int advance_exchanges(struct mp_transport *transport, bool *moved, struct
     struct mp_request *next;
     for (struct mp_request *request = transport->in_flight[MP_COMM_EXCHANGE]; request;
          request = next) {
-        int code, count;
+        int count;
         next = request->next;
         do {
-            code = look(request, &count, error);
+            MP_TRY(look(request, &count, error));
             *moved = *moved || count;
-            if (code == MP_OK && !request->active && request->go_on)
-                code = request->go_on(request, error);
-        } while (code == MP_OK && count);
-        if (code)
-            return code;
+            if (!request->active && request->go_on)
+                MP_TRY(request->go_on(request, error));
+        } while (count);
         if (!request->active)
             leave_flight(request);
     }
@@ -289,13 +281,11 @@ static int advance_exchanges(struct mp_transport *transport, bool *moved, struct
 /* What follows from a message may take long, an addition above all: exchanges have their turn after
  * each. */
 static int follow(struct mp_request *request, int count, bool *moved, struct mp_error *error) {
-    int code = MP_OK;
-    for (int i = 0; code == MP_OK && request->follow && i < count; i++) {
-        code = request->follow(request, &request->done[i], error);
-        if (code == MP_OK)
-            code = advance_exchanges(request->transport, moved, error);
+    for (int i = 0; request->follow && i < count; i++) {
+        MP_TRY(request->follow(request, &request->done[i], error));
+        MP_TRY(advance_exchanges(request->transport, moved, error));
     }
-    return code;
+    return MP_OK;
 }
 
 /* Moves on, until nothing more has come to its end, exchanges and then, unless `until` has ended
@@ -303,21 +293,20 @@ static int follow(struct mp_request *request, int count, bool *moved, struct mp_
 static int advance(struct mp_transport *transport, const struct mp_request *until, bool *moved,
                    struct mp_error *error) {
     struct mp_request *next;
-    int code = advance_exchanges(transport, moved, error);
+    MP_TRY(advance_exchanges(transport, moved, error));
     for (struct mp_request *request = transport->in_flight[MP_COMM_BACKGROUND];
-         code == MP_OK && request && !(until && !until->in_flight); request = next) {
+         request && !(until && !until->in_flight); request = next) {
         int count;
         next = request->next;
         do {
-            code = look(request, &count, error);
+            MP_TRY(look(request, &count, error));
             *moved = *moved || count;
-            if (code == MP_OK)
-                code = follow(request, count, moved, error);
-        } while (code == MP_OK && count && !(until && !until->in_flight));
-        if (code == MP_OK && !request->active)
+            MP_TRY(follow(request, count, moved, error));
+        } while (count && !(until && !until->in_flight));
+        if (!request->active)
             leave_flight(request);
     }
-    return code;
+    return MP_OK;
 }
 
 /* Additions give the device's work to do, and its pauses are where progress is called from: what is
@@ -347,10 +336,9 @@ int mp_request_wait(struct mp_request *request, struct mp_error *error) {
     const struct mp_queued_operations *queued = mp_transport_queued(&transport->comm);
     int code = MP_OK, idle = 0;
     if (queued) {
-        code = queued->wait(request, error);
-        if (code == MP_OK)
-            leave_flight(request);
-        return code;
+        MP_TRY(queued->wait(request, error));
+        leave_flight(request);
+        return MP_OK;
     }
     int64_t start = mp_clock_ns();
     for (;;) {

@@ -35,19 +35,18 @@ static int send_pieces(struct mp_request *request, int index, int child, int ran
 static int gather_step(struct mp_request *request, int index, struct mp_error *error) {
     struct mp_flow *flow = &request->flow;
     struct mp_node *node = &flow->node[index];
-    int code = MP_OK;
-    while (code == MP_OK && node->parent >= 0 && node->posted < node->pieces &&
+    while (node->parent >= 0 && node->posted < node->pieces &&
            node->posted - node->ready < MP_WINDOW) {
         int piece = node->posted++;
-        code =
-            mp_request_receive(request, piece_memory(node, piece), piece_size(flow, node, piece),
-                               node->parent, flow->first_tag + node->tag,
-                               (struct mp_note){.node = index, .index = piece, .child = -1}, error);
+        MP_TRY(mp_request_receive(request, piece_memory(node, piece), piece_size(flow, node, piece),
+                                  node->parent, flow->first_tag + node->tag,
+                                  (struct mp_note){.node = index, .index = piece, .child = -1},
+                                  error));
     }
-    for (int child = 0; code == MP_OK && child < MP_HOP_FAN; child++)
+    for (int child = 0; child < MP_HOP_FAN; child++)
         if (node->child[child] >= 0)
-            code = send_pieces(request, index, child, node->child[child], error);
-    return code;
+            MP_TRY(send_pieces(request, index, child, node->child[child], error));
+    return MP_OK;
 }
 
 static int gather_follow(struct mp_request *request, const struct mp_note *note,
@@ -162,12 +161,10 @@ static int prepare(struct mp_request *request, const struct mp_transfers *list, 
     struct mp_transport *transport = request->transport;
     const size_t bytes = flow->bytes;
     int trees = 0;
-    int code = check_bytes(&transport->comm, flow, error);
-    if (code == MP_OK)
-        code = mp_trees_build(&transport->comm, flow, list, stage, experts, reduce, &trees, error);
-    if (code == MP_OK)
-        code = mp_transport_take_tags(transport, trees, &flow->first_tag, error);
-    for (int i = 0; code == MP_OK && i < flow->nodes; i++) {
+    MP_TRY(check_bytes(&transport->comm, flow, error));
+    MP_TRY(mp_trees_build(&transport->comm, flow, list, stage, experts, reduce, &trees, error));
+    MP_TRY(mp_transport_take_tags(transport, trees, &flow->first_tag, error));
+    for (int i = 0; i < flow->nodes; i++) {
         struct mp_node *node = &flow->node[i];
         if (bytes && !chunk[node->expert])
             return mp_fail(error, MP_EINVAL,
@@ -181,7 +178,7 @@ static int prepare(struct mp_request *request, const struct mp_transfers *list, 
             node->piece = node->height > 1 ? MP_GATHER_PIECE : MP_MESSAGE_LIMIT;
         node->pieces = (int)((bytes + node->piece - 1) / node->piece);
     }
-    return code;
+    return MP_OK;
 }
 
 /* Takes the request for a flow of `bytes` per chunk. */
@@ -299,21 +296,20 @@ static int prepare_moves(struct mp_request *request, const struct mp_transfer li
                          struct mp_error *error) {
     struct mp_flow *flow = &request->flow;
     const struct mp_comm *comm = &request->transport->comm;
-    int code = MP_OK;
-    if (comm->ranks > 1)
-        code = check_bytes(comm, flow, error);
-    if (code == MP_OK && comm->ranks > 1)
-        code = mp_transport_take_tags(request->transport, count, &flow->first_tag, error);
-    for (int i = 0; code == MP_OK && flow->bytes && i < count; i++) {
+    if (comm->ranks > 1) {
+        MP_TRY(check_bytes(comm, flow, error));
+        MP_TRY(mp_transport_take_tags(request->transport, count, &flow->first_tag, error));
+    }
+    for (int i = 0; flow->bytes && i < count; i++) {
         const bool from_here = list[i].from == comm->rank, to_here = list[i].to == comm->rank;
-        code = check_move(comm, &list[i], send_chunk[i], receive_chunk[i], error);
-        if (code == MP_OK && from_here && to_here)
+        MP_TRY(check_move(comm, &list[i], send_chunk[i], receive_chunk[i], error));
+        if (from_here && to_here)
             mp_transport_copy(request->transport, request->stream, receive_chunk[i], send_chunk[i],
                               flow->bytes);
-        else if (code == MP_OK && (from_here || to_here))
-            code = add_move(request, &list[i], i, send_chunk[i], receive_chunk[i], error);
+        else if (from_here || to_here)
+            MP_TRY(add_move(request, &list[i], i, send_chunk[i], receive_chunk[i], error));
     }
-    return code;
+    return MP_OK;
 }
 
 int mp_move_start(struct mp_comm *comm, const struct mp_transfer list[], int count,

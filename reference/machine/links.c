@@ -117,24 +117,23 @@ static int count_sizes(const struct bench *bench) {
 }
 
 static int measure_sizes(struct traffic *t, struct mp_machine *machine, struct mp_error *error) {
-    int count = count_sizes(t->bench), code = MP_OK;
+    int count = count_sizes(t->bench);
     t->bytes = SMALLEST;
-    for (int i = 0; i < count && !code; i++) {
+    for (int i = 0; i < count; i++) {
         struct mp_machine_transfer *at = &machine->transfer[machine->transfers++];
         at->bytes = (double)t->bytes * (machine->ranks - 1);
         t->times = (int)(BATCH_BYTES / t->bytes);
         t->times = t->times < 1 ? 1 : t->times > BATCH_MOST ? BATCH_MOST : t->times;
         t->one_way = true;
-        code = bench_time(t->bench, true, carry, t, &at->one_way, error);
+        MP_TRY(bench_time(t->bench, true, carry, t, &at->one_way, error));
         t->one_way = false;
-        if (!code)
-            code = bench_time(t->bench, true, carry, t, &at->exchange, error);
+        MP_TRY(bench_time(t->bench, true, carry, t, &at->exchange, error));
         at->one_way /= 2 * t->times;
         at->exchange /= t->times;
         t->bytes *= (size_t)growth(t->bench);
         bench_step(t->bench);
     }
-    return code;
+    return MP_OK;
 }
 
 /* What both take together beyond the products alone is what the transfer took from them. */

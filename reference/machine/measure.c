@@ -188,12 +188,10 @@ int mp_machine_measure(struct mp_comm *comm, const struct mp_machine_settings *s
                                    .threads = settings->threads,
                                    .memory = (double)sysconf(_SC_PHYS_PAGES) *
                                              (double)sysconf(_SC_PAGESIZE) / comm->ranks};
-    int code = check_host(comm, error);
-    if (!code)
-        code = choose_clock(&bench, error);
+    MP_TRY(check_host(comm, error));
+    MP_TRY(choose_clock(&bench, error));
     machine->shares_cores = bench.shares_cores;
-    if (!code)
-        code = create_bench(&bench, error);
+    int code = create_bench(&bench, error);
     if (!code) {
         machine_choose_sizes(&bench, machine);
         code = measure_rounds(&bench, machine, error);

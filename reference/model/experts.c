@@ -160,11 +160,11 @@ int mp_experts_create(const struct mp_model_shape *shape, struct mp_device *devi
                                    .chunk = mp_model_expert_floats(shape),
                                    .keepers = 1,
                                    .slots = layout->slots + 1};
-    int code = sliced ? cut(experts, home, error) : MP_OK;
+    if (sliced)
+        MP_TRY(cut(experts, home, error));
     experts->kept = sliced ? experts->slice : experts->chunk;
     experts->copy_stride = sliced ? (size_t)experts->keepers * experts->slice : experts->chunk;
-    if (!code)
-        code = allocate(experts, error);
+    int code = allocate(experts, error);
     if (!code)
         code = fill(experts, shape, seed, home, error);
     if (!code)

@@ -62,7 +62,7 @@ static int remove_tree(const char *folder, struct mp_error *error) {
 static int save_shard(const struct mp_trainer *trainer, const char *path, int entries,
                       const int32_t index[], size_t floats, float *const buffer[], bool on_device,
                       struct mp_error *error) {
-    struct mp_shard_writer *writer = NULL;
+    struct mp_shard_writer writer;
     float *host = malloc(floats * sizeof *host);
     if (!host)
         return mp_fail(error, MP_ENOMEM, "checkpoint %s: no memory for %zu numbers", path, floats);
@@ -71,11 +71,10 @@ static int save_shard(const struct mp_trainer *trainer, const char *path, int en
         if (on_device)
             trainer->device->operations->copy_to_host(trainer->device, trainer->model.stream, host,
                                                       buffer[b], floats * sizeof *host);
-        code = mp_shard_append(writer, on_device ? host : buffer[b], error);
+        code = mp_shard_append(&writer, on_device ? host : buffer[b], error);
     }
     free(host);
-    int finished = writer ? mp_shard_finish(writer, error) : MP_OK;
-    return code ? code : finished;
+    return mp_shard_finish(&writer, code, error);
 }
 
 /* What this rank owns of the experts, or its slices of them. */
@@ -320,32 +319,26 @@ static void release_partial(int *held) {
 
 /* What a killed run left is removed; what another one is writing is not. */
 static int begin(const char *folder, const char *partial, int *held, struct mp_error *error) {
-    int code = mp_checkpoint_check(folder, error);
-    if (!code)
-        code = hold_partial(partial, held, error);
-    if (!code)
-        code = remove_tree(partial, error);
+    MP_TRY(mp_checkpoint_check(folder, error));
+    MP_TRY(hold_partial(partial, held, error));
+    MP_TRY(remove_tree(partial, error));
     release_partial(held);
-    if (!code && mkdir(partial, 0777) != 0)
-        code = mp_fail(error, MP_EIO, "checkpoint %s: %s", partial, strerror(errno));
-    return code ? code : hold_partial(partial, held, error);
+    if (mkdir(partial, 0777) != 0)
+        return mp_fail(error, MP_EIO, "checkpoint %s: %s", partial, strerror(errno));
+    return hold_partial(partial, held, error);
 }
 
 /* Every rank's shard, and on rank 0 what is the same on all. */
 static int save_parts(const struct mp_trainer *trainer, const char *partial,
                       struct mp_error *error) {
-    int code = save_experts(trainer, partial, error);
+    MP_TRY(save_experts(trainer, partial, error));
     if (trainer->comm->rank != 0)
-        return code;
-    if (!code)
-        code = save_dense(trainer, partial, error);
-    if (!code)
-        code = save_bytes(trainer, partial, "homes.bin", copy_homes, error);
-    if (!code && trainer->planner.system->save)
-        code = save_bytes(trainer, partial, "system.bin", copy_system, error);
-    if (!code)
-        code = save_description(trainer, partial, error);
-    return code;
+        return MP_OK;
+    MP_TRY(save_dense(trainer, partial, error));
+    MP_TRY(save_bytes(trainer, partial, "homes.bin", copy_homes, error));
+    if (trainer->planner.system->save)
+        MP_TRY(save_bytes(trainer, partial, "system.bin", copy_system, error));
+    return save_description(trainer, partial, error);
 }
 
 /* held: rank 0's lock of the folder while it is written. */
@@ -357,14 +350,9 @@ static int save(const struct mp_trainer *trainer, const char *name, int *held,
     snprintf(partial, sizeof partial, "%.*s.partial", MP_TEXT_SIZE, folder);
     if (!code && first)
         code = begin(folder, partial, held, error);
-    code = agree(trainer, code, error);
-    if (!code)
-        code = agree(trainer, save_parts(trainer, partial, error), error);
-    if (code)
-        return code;
-    if (first)
-        code = put_in_place(partial, folder, error);
-    return agree(trainer, code, error);
+    MP_TRY(agree(trainer, code, error));
+    MP_TRY(agree(trainer, save_parts(trainer, partial, error), error));
+    return agree(trainer, first ? put_in_place(partial, folder, error) : MP_OK, error);
 }
 
 int mp_trainer_save(struct mp_trainer *trainer, const char *name, struct mp_error *error) {
@@ -399,43 +387,48 @@ static int number(const struct mp_yaml *document, const char *path, const char *
     return MP_OK;
 }
 
-/* Reads the description and compares the model's shape with the job's. */
-static int read_description(const struct mp_trainer *trainer, const char *folder,
-                            struct description *there, struct mp_error *error) {
+/* Takes the description and compares the model's shape with the job's. */
+static int take_description(const struct mp_trainer *trainer, const char *path,
+                            const struct mp_yaml *document, struct description *there,
+                            struct mp_error *error) {
     const struct description here = describe(trainer);
-    char path[PATH_SIZE];
-    file_path(path, folder, DESCRIPTION);
-    *there = (struct description){0};
-    struct mp_yaml *document = NULL;
-    int code = mp_yaml_load(path, &document, error);
-    for (int i = 0; !code && i < NUMBERS; i++) {
+    for (int i = 0; i < NUMBERS; i++) {
         if (i == SHARDS && !mp_yaml_get(document, keys[i]))
             there->number[i] = 1; /* as it was before experts could be cut */
         else
-            code = number(document, path, keys[i], &there->number[i], error);
+            MP_TRY(number(document, path, keys[i], &there->number[i], error));
         bool longer = mp_job_serves(&trainer->job) && there->number[i] > here.number[i];
-        if (!code && i < SAME && there->number[i] != here.number[i] && !(i == SEQUENCE && longer))
-            code = mp_fail(error, i == VERSION ? MP_EVERSION : MP_EINVAL,
+        if (i < SAME && there->number[i] != here.number[i] && !(i == SEQUENCE && longer))
+            return mp_fail(error, i == VERSION ? MP_EVERSION : MP_EINVAL,
                            "checkpoint %s: %s is %lld there and %lld here", path, keys[i],
                            (long long)there->number[i], (long long)here.number[i]);
     }
     int64_t ranks = there->number[RANKS], slices = there->number[SLICES];
-    if (!code && (slices < 0 || slices > ranks))
-        code = mp_fail(error, MP_EFORMAT, "checkpoint %s: %lld slices by %lld ranks", path,
+    if (slices > ranks)
+        return mp_fail(error, MP_EFORMAT, "checkpoint %s: %lld slices by %lld ranks", path,
                        (long long)slices, (long long)ranks);
-    if (!code && (there->number[SHARDS] < 1 || here.number[EXPERT_WIDTH] % there->number[SHARDS]))
-        code =
-            mp_fail(error, MP_EFORMAT, "checkpoint %s: experts of width %lld in %lld shards", path,
-                    (long long)here.number[EXPERT_WIDTH], (long long)there->number[SHARDS]);
-    const struct mp_yaml *system = code ? NULL : mp_yaml_get(document, "system");
-    const struct mp_yaml *options = code ? NULL : mp_yaml_get(document, "options");
-    if (!code && (!system || system->kind != MP_YAML_SCALAR || !options ||
-                  options->kind != MP_YAML_SCALAR || ranks < 1 || ranks > INT32_MAX))
-        code = mp_fail(error, MP_EFORMAT, "checkpoint %s: system, options or ranks missing", path);
-    if (!code)
-        there->same_system = there->number[SHARDS] == here.number[SHARDS] &&
-                             strcmp(system->text, trainer->planner.system->name) == 0 &&
-                             strcmp(options->text, trainer->options) == 0;
+    if (there->number[SHARDS] < 1 || here.number[EXPERT_WIDTH] % there->number[SHARDS])
+        return mp_fail(error, MP_EFORMAT, "checkpoint %s: experts of width %lld in %lld shards",
+                       path, (long long)here.number[EXPERT_WIDTH],
+                       (long long)there->number[SHARDS]);
+    const struct mp_yaml *system = mp_yaml_get(document, "system");
+    const struct mp_yaml *options = mp_yaml_get(document, "options");
+    if (!system || system->kind != MP_YAML_SCALAR || !options || options->kind != MP_YAML_SCALAR ||
+        ranks < 1 || ranks > INT32_MAX)
+        return mp_fail(error, MP_EFORMAT, "checkpoint %s: system, options or ranks missing", path);
+    there->same_system = there->number[SHARDS] == here.number[SHARDS] &&
+                         strcmp(system->text, trainer->planner.system->name) == 0 &&
+                         strcmp(options->text, trainer->options) == 0;
+    return MP_OK;
+}
+
+static int read_description(const struct mp_trainer *trainer, const char *folder,
+                            struct description *there, struct mp_error *error) {
+    char path[PATH_SIZE];
+    file_path(path, folder, DESCRIPTION);
+    struct mp_yaml *document = NULL;
+    MP_TRY(mp_yaml_load(path, &document, error));
+    int code = take_description(trainer, path, document, there, error);
     mp_yaml_destroy(document);
     return code;
 }
@@ -684,20 +677,18 @@ static int restore_system(struct mp_trainer *trainer, const char *folder,
     return code;
 }
 
+static int restore_parts(struct mp_trainer *trainer, const char *folder,
+                         struct description *description, struct mp_error *error) {
+    MP_TRY(read_description(trainer, folder, description, error));
+    MP_TRY(restore_experts(trainer, folder, description, error));
+    MP_TRY(restore_dense(trainer, folder, error));
+    return restore_system(trainer, folder, description, error);
+}
+
 int mp_trainer_restore(struct mp_trainer *trainer, const char *folder, struct mp_error *error) {
-    struct description description;
-    int code = read_description(trainer, folder, &description, error);
-    if (!code)
-        code = restore_experts(trainer, folder, &description, error);
-    if (!code)
-        code = restore_dense(trainer, folder, error);
-    if (!code)
-        code = restore_system(trainer, folder, &description, error);
-    code = agree(trainer, code, error);
-    if (!code)
-        code = mp_schedule_gather_homes(&trainer->schedule, error);
-    if (code)
-        return code;
+    struct description description = {0};
+    MP_TRY(agree(trainer, restore_parts(trainer, folder, &description, error), error));
+    MP_TRY(mp_schedule_gather_homes(&trainer->schedule, error));
     if (mp_job_serves(&trainer->job)) /* its steps are counted from 0 */
         return MP_OK;
     trainer->iteration = description.number[ITERATION];

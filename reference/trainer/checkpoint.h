@@ -32,7 +32,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "reference/base/error.h"
+#include "reference/base/whole_file.h"
 
 /* Whether a checkpoint can be written here: MP_EINVAL when `folder` is a file, a link to nothing or
  * holds something else than a checkpoint, MP_EIO when the folder above it is not there or
@@ -42,12 +42,17 @@ int mp_checkpoint_check(const char *folder, struct mp_error *error);
 
 /* One binary file being written: begin, one append per buffer, end.  Errors: MP_EIO, MP_ENOSPACE,
  * naming the path. */
-struct mp_shard_writer;
+struct mp_shard_writer {
+    struct mp_whole_file file;
+    size_t floats; /* of a buffer */
+    uint32_t check;
+};
 int mp_shard_create(const char *path, int entries, const int32_t *layer_expert, uint32_t floats,
-                    struct mp_shard_writer **writer, struct mp_error *error);
+                    struct mp_shard_writer *writer, struct mp_error *error);
 int mp_shard_append(struct mp_shard_writer *writer, const float *buffer, struct mp_error *error);
-/* Writes the checksum, syncs and closes; always frees the writer. */
-int mp_shard_finish(struct mp_shard_writer *writer, struct mp_error *error);
+/* After all of them, or the first that failed, with `code`: writes the checksum, syncs and closes;
+ * or removes the file.  Returns `code`, or what went wrong here. */
+int mp_shard_finish(struct mp_shard_writer *writer, int code, struct mp_error *error);
 
 /* One binary file read back: its checksum is verified before anything is handed out.  Errors:
  * MP_ENOTFOUND, MP_EIO, MP_EFORMAT (not such a file, cut off, damaged). */

@@ -52,7 +52,8 @@ int mp_trainer_gate(struct mp_trainer *trainer, int layer, struct mp_error *erro
     struct mp_gate_limit limit = {0};
     const struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
     bool limited = plan->policy->outgoing_limit >= 0;
-    int code = limited ? limit_gate(trainer, layer, &limit, error) : MP_OK;
+    if (limited)
+        MP_TRY(limit_gate(trainer, layer, &limit, error));
     if (plan->policy->pull > 0) { /* of replayed loads: a gate that learns has its loss */
         find_inside(trainer, plan);
         limit.inside = trainer->inside;
@@ -60,34 +61,27 @@ int mp_trainer_gate(struct mp_trainer *trainer, int layer, struct mp_error *erro
     set_draws(trainer, layer);
     const int32_t *forced = trainer->forced.choice;
     uint32_t *counts = trainer->counts.own;
-    if (!code && forced)
-        code = mp_forced_choose(&trainer->forced, trainer->iteration, layer, plan, &limit,
-                                trainer->batch.token_now, error);
-    if (!code)
-        mp_model_gate(&trainer->model, layer, forced, limited && !forced ? &limit : NULL, counts,
-                      counts + experts);
-    if (!code && trainer->distinct.chunk_routes)
+    if (forced)
+        MP_TRY(mp_forced_choose(&trainer->forced, trainer->iteration, layer, plan, &limit,
+                                trainer->batch.token_now, error));
+    mp_model_gate(&trainer->model, layer, forced, limited && !forced ? &limit : NULL, counts,
+                  counts + experts);
+    if (trainer->distinct.chunk_routes)
         mp_distinct_rows_count_chunks(&trainer->distinct, layer, counts + 2 * experts);
-    return code;
+    return MP_OK;
 }
 
 static int end_plan(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
     struct mp_model *model = &trainer->model;
-    int code = mp_spans_pause(&trainer->spans, error);
-    if (!code)
-        code = mp_planner_end_layer(&trainer->planner, layer, &trainer->load[layer], error);
-    if (!code)
-        code = mp_spans_resume(&trainer->spans, error);
+    MP_TRY(mp_spans_pause(&trainer->spans, error));
+    MP_TRY(mp_planner_end_layer(&trainer->planner, layer, &trainer->load[layer], error));
+    MP_TRY(mp_spans_resume(&trainer->spans, error));
     plan->chunk_routes = mp_distinct_rows_chunks(&trainer->distinct, layer);
-    if (!code)
-        code = mp_routing_build(plan, &trainer->load[layer], trainer->comm->rank,
-                                &model->state[layer].routing, error);
-    if (!code)
-        code = mp_trainer_reserve_rows(trainer, layer, error);
-    if (!code)
-        code = mp_experts_locate(&model->experts, plan, model->parameter, model->gradient, error);
-    return code;
+    MP_TRY(mp_routing_build(plan, &trainer->load[layer], trainer->comm->rank,
+                            &model->state[layer].routing, error));
+    MP_TRY(mp_trainer_reserve_rows(trainer, layer, error));
+    return mp_experts_locate(&model->experts, plan, model->parameter, model->gradient, error);
 }
 
 int mp_trainer_plan(struct mp_trainer *trainer, int layer, bool before_gate,

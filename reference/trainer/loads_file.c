@@ -98,8 +98,7 @@ int mp_loads_writer_create(const char *path, const struct mp_loads_shape *shape,
     int code = mp_whole_file_open(&writer->file, path, error);
     if (!code && fwrite(MAGIC, 1, sizeof MAGIC, writer->file.stream) != sizeof MAGIC)
         code = mp_whole_file_fail(&writer->file, error);
-    if (!code)
-        code = put_words(writer, head, WORDS, error);
+    code = code ? code : put_words(writer, head, WORDS, error);
     if (code)
         mp_loads_writer_finish(writer, false, 0, NULL);
     else
@@ -117,17 +116,20 @@ int mp_loads_write(struct mp_loads_writer *writer, const struct mp_load *load,
                           : put_words(writer, load->count, counts_of(shape), error);
 }
 
+/* What follows the last layer's load. */
+static int put_end(struct mp_loads_writer *writer, uint32_t digest, struct mp_error *error) {
+    MP_TRY(writer->failed);
+    if (writer->blocks < 1 || writer->blocks % writer->shape.layers)
+        return mp_fail(error, MP_EINVAL, "%s: %lld loads are no iterations of %d layers",
+                       writer->file.path, (long long)writer->blocks, writer->shape.layers);
+    MP_TRY(put_words(writer, &digest, 1, error));
+    const uint32_t check = writer->check;
+    return put_words(writer, &check, 1, error);
+}
+
 int mp_loads_writer_finish(struct mp_loads_writer *writer, bool commit, uint32_t digest,
                            struct mp_error *error) {
-    int code = writer->failed;
-    if (commit && !code && (writer->blocks < 1 || writer->blocks % writer->shape.layers))
-        code = mp_fail(error, MP_EINVAL, "%s: %lld loads are no iterations of %d layers",
-                       writer->file.path, (long long)writer->blocks, writer->shape.layers);
-    if (commit && !code)
-        code = put_words(writer, &digest, 1, error);
-    uint32_t check = writer->check;
-    if (commit && !code)
-        code = put_words(writer, &check, 1, error);
+    int code = commit ? put_end(writer, digest, error) : writer->failed;
     code = mp_whole_file_close(&writer->file, code || commit ? code : MP_EINTERRUPTED, error);
     free(writer);
     return commit ? code : MP_OK;
@@ -187,30 +189,23 @@ static int check_shape(const char *path, const struct mp_loads_shape *own,
 static int read_counts(FILE *file, const char *path, const struct mp_loads_shape *shape, int rank,
                        uint32_t *block, struct mp_loads *loads, struct mp_error *error) {
     size_t own = (size_t)loads->sources * (size_t)loads->experts;
-    int code = MP_OK;
-    for (int64_t i = 0; !code && i < loads->iterations * shape->layers; i++) {
-        code = get_words(file, path, block, counts_of(shape), error);
-        if (!code)
-            code = mp_loads_check(shape, i / shape->layers, (int)(i % shape->layers), block, error);
+    for (int64_t i = 0; i < loads->iterations * shape->layers; i++) {
+        MP_TRY(get_words(file, path, block, counts_of(shape), error));
+        MP_TRY(mp_loads_check(shape, i / shape->layers, (int)(i % shape->layers), block, error));
         memcpy(loads->count + (size_t)i * own, block + (size_t)rank * own, own * sizeof *block);
     }
-    return code ? code : get_words(file, path, &loads->digest, 1, error);
+    return get_words(file, path, &loads->digest, 1, error);
 }
 
 static int read_all(FILE *file, const char *path, const struct mp_loads_shape *job, int rank,
                     struct mp_loads *loads, struct mp_error *error) {
     uint32_t head[WORDS];
     int64_t size;
-    int code = verify(file, path, &size, error);
-    if (!code)
-        code = get_words(file, path, head, WORDS, error);
-    if (code)
-        return code;
+    MP_TRY(verify(file, path, &size, error));
+    MP_TRY(get_words(file, path, head, WORDS, error));
     const struct mp_loads_shape shape = {(int)head[SOURCES], (int)head[EXPERTS], (int)head[LAYERS],
                                          (int)head[TOP_K],   head[TOKENS],       job->fewer};
-    code = check_shape(path, &shape, job, error);
-    if (code)
-        return code;
+    MP_TRY(check_shape(path, &shape, job, error));
     int64_t iteration = (int64_t)(counts_of(&shape) * sizeof(uint32_t)) * shape.layers;
     *loads = (struct mp_loads){.sources = shape.sources / job->sources,
                                .experts = shape.experts,
@@ -222,10 +217,10 @@ static int read_all(FILE *file, const char *path, const struct mp_loads_shape *j
     size_t rows = (size_t)(loads->iterations * shape.layers * loads->sources);
     loads->count = calloc(rows, (size_t)shape.experts * sizeof *loads->count);
     uint32_t *block = calloc(counts_of(&shape), sizeof *block);
-    code = loads->count && block
-               ? read_counts(file, path, &shape, rank, block, loads, error)
-               : mp_fail(error, MP_ENOMEM, "%s: no memory for its %lld iterations", path,
-                         (long long)loads->iterations);
+    int code = loads->count && block
+                   ? read_counts(file, path, &shape, rank, block, loads, error)
+                   : mp_fail(error, MP_ENOMEM, "%s: no memory for its %lld iterations", path,
+                             (long long)loads->iterations);
     free(block);
     return code;
 }

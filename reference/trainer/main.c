@@ -167,26 +167,27 @@ static int parse_arguments(struct program *program, int argc, char **argv) {
     return MP_OK;
 }
 
+static int read_job_file(struct program *program) {
+    struct mp_yaml *document = NULL;
+    const char *path = program->arguments.job;
+    MP_TRY(mp_yaml_load(path, &document, &program->error));
+    int code = mp_job_apply(&program->file, document, path, &program->systems, &program->error);
+    mp_yaml_destroy(document);
+    return code;
+}
+
 static int load_job(struct program *program) {
     struct mp_error *error = &program->error;
-    int code = mp_systems_register_all(&program->systems, error);
-    if (!code)
-        code = mp_job_file_create(&program->file, error);
-    struct mp_yaml *document = NULL;
-    if (!code && program->arguments.job)
-        code = mp_yaml_load(program->arguments.job, &document, error);
-    if (!code && document)
-        code = mp_job_apply(&program->file, document, program->arguments.job, &program->systems,
-                            error);
-    mp_yaml_destroy(document);
-    for (int i = 0; !code && i < program->arguments.settings.count; i++)
-        code = mp_job_set(&program->file, program->arguments.settings.word[i], &program->systems,
-                          error);
-    if (!code)
-        code = mp_job_check(&program->file, error);
-    if (!code)
-        program->file.job.expert_shards = mp_job_wanted_shards(&program->file);
-    return code;
+    const struct cli_words *settings = &program->arguments.settings;
+    MP_TRY(mp_systems_register_all(&program->systems, error));
+    MP_TRY(mp_job_file_create(&program->file, error));
+    if (program->arguments.job)
+        MP_TRY(read_job_file(program));
+    for (int i = 0; i < settings->count; i++)
+        MP_TRY(mp_job_set(&program->file, settings->word[i], &program->systems, error));
+    MP_TRY(mp_job_check(&program->file, error));
+    program->file.job.expert_shards = mp_job_wanted_shards(&program->file);
+    return MP_OK;
 }
 
 static int join(struct program *program) {
@@ -299,8 +300,8 @@ static int set_up(struct program *program, int argc, char **argv) {
     }
     if (job->checkpoint[0])
         MP_TRY(mp_checkpoint_check(job->checkpoint, &program->error));
-    MP_TRY(mp_trainer_create_on(&program->file, program->comm, program->place.device,
-                                &program->text, &program->trainer, &program->error));
+    MP_TRY(mp_trainer_create(&program->file, program->comm, program->place.device, &program->text,
+                             &program->trainer, &program->error));
     MP_TRY(mp_target_create(job, &program->target, &program->error));
     if (job->restore[0])
         MP_TRY(mp_trainer_restore(program->trainer, job->restore, &program->error));
@@ -378,6 +379,34 @@ static void print_rate(const struct program *program, int64_t trained) {
            1e-12 * (double)mp_model_iteration_flops(shape, tokens) / median);
 }
 
+/* One iteration and what follows from it; `first` is the run's first one. */
+static int train_once(struct program *program, int64_t first) {
+    const struct mp_job *job = &program->file.job;
+    struct mp_trainer *trainer = program->trainer;
+    struct mp_trainer_result result;
+    int64_t start = mp_clock_ns();
+    MP_TRY(mp_trainer_step(trainer, &result, &program->error));
+    double ms = 1e-6 * (double)(mp_clock_ns() - start);
+    int64_t done = mp_trainer_iteration(trainer);
+    MP_TRY(check_loss(program, &result));
+    if (job->validate_every && done % job->validate_every == 0)
+        MP_TRY(validate(program, result.iteration));
+    MP_TRY(check_target(program, result.loss));
+    MP_TRY(flush(program));
+    if (job->checkpoint[0] && job->checkpoint_every && done % job->checkpoint_every == 0 &&
+        done < job->iterations)
+        MP_TRY(mp_trainer_save(trainer, job->checkpoint, &program->error));
+    if (program->seconds)
+        program->seconds[(done - 1 - first) % RATED_ITERATIONS] = 1e-3 * ms;
+    if (program->arguments.progress && program->comm->rank == 0) {
+        printf("progress %lld %lld %.6f %.3f\n", (long long)done, (long long)job->iterations,
+               result.loss, ms);
+        fflush(stdout);
+    }
+    program->interrupted = result.stop;
+    return MP_OK;
+}
+
 static int train(struct program *program) {
     const struct mp_job *job = &program->file.job;
     struct mp_trainer *trainer = program->trainer;
@@ -386,34 +415,8 @@ static int train(struct program *program) {
     int64_t first = mp_trainer_iteration(trainer);
     int code = flush(program);
     while (!code && !program->interrupted && !program->reached &&
-           mp_trainer_iteration(trainer) < job->iterations) {
-        struct mp_trainer_result result;
-        int64_t start = mp_clock_ns();
-        code = mp_trainer_step(trainer, &result, &program->error);
-        double ms = 1e-6 * (double)(mp_clock_ns() - start);
-        int64_t done = mp_trainer_iteration(trainer);
-        if (!code)
-            code = check_loss(program, &result);
-        if (!code && job->validate_every && done % job->validate_every == 0)
-            code = validate(program, result.iteration);
-        if (!code)
-            code = check_target(program, result.loss);
-        if (!code)
-            code = flush(program);
-        if (!code && job->checkpoint[0] && job->checkpoint_every &&
-            done % job->checkpoint_every == 0 && done < job->iterations)
-            code = mp_trainer_save(trainer, job->checkpoint, &program->error);
-        if (code)
-            break;
-        if (program->seconds)
-            program->seconds[(done - 1 - first) % RATED_ITERATIONS] = 1e-3 * ms;
-        if (program->arguments.progress && program->comm->rank == 0) {
-            printf("progress %lld %lld %.6f %.3f\n", (long long)done, (long long)job->iterations,
-                   result.loss, ms);
-            fflush(stdout);
-        }
-        program->interrupted = result.stop;
-    }
+           mp_trainer_iteration(trainer) < job->iterations)
+        code = train_once(program, first);
     record_ready(program, start_ns, ready_ns);
     if (!code && program->seconds && program->comm->rank == 0)
         print_rate(program, mp_trainer_iteration(trainer) - first);
@@ -497,27 +500,28 @@ static void print_step(void *context, int done, int steps, double seconds) {
 /* Instead of training. */
 static int calibrate(struct program *program) {
     const struct arguments *arguments = &program->arguments;
+    struct mp_error *error = &program->error;
     struct mp_machine machine;
     char processor[256];
     const struct mp_machine_settings settings = {.threads = (int)arguments->threads,
                                                  .quick = arguments->quick,
                                                  .progress = print_step,
                                                  .context = program};
-    int code = mp_signals_watch(&program->error);
-    if (!code)
-        code = mp_place_connect(&program->place, &program->error);
+    MP_TRY(mp_signals_watch(error));
+    MP_TRY(mp_place_connect(&program->place, error));
     program->comm = program->place.comm;
-    if (!code)
-        code = mp_machine_measure(program->comm, &settings, &machine, &program->error);
+    MP_TRY(mp_machine_measure(program->comm, &settings, &machine, error));
     mp_environment_processor(processor, sizeof processor);
-    if (!code && program->comm->rank == 0)
-        code = mp_machine_write(&machine, processor, arguments->calibrate, &program->error);
-    if (!code)
-        code = mp_comm_barrier(program->comm, &program->error);
-    if (code)
-        report_failure(program);
-    destroy(program);
-    return code ? EXIT_BAD : 0;
+    if (program->comm->rank == 0)
+        MP_TRY(mp_machine_write(&machine, processor, arguments->calibrate, error));
+    return mp_comm_barrier(program->comm, error);
+}
+
+static int set_up_and_train(struct program *program, int argc, char **argv) {
+    MP_TRY(mp_signals_watch(&program->error));
+    MP_TRY(join(program));
+    MP_TRY(set_up(program, argc, argv));
+    return train(program);
 }
 
 int main(int argc, char **argv) {
@@ -530,9 +534,7 @@ int main(int argc, char **argv) {
     int code = parse_arguments(&program, argc, argv);
     if (code == 1)
         return 0;
-    if (!code && program.arguments.calibrate)
-        return calibrate(&program);
-    if (!code)
+    if (!code && !program.arguments.calibrate)
         code = load_job(&program);
     if (code) {
         if (speaks_first())
@@ -540,13 +542,8 @@ int main(int argc, char **argv) {
         mp_job_file_destroy(&program.file);
         return EXIT_BAD;
     }
-    code = mp_signals_watch(&program.error);
-    if (!code)
-        code = join(&program);
-    if (!code)
-        code = set_up(&program, argc, argv);
-    if (!code)
-        code = train(&program);
+    code =
+        program.arguments.calibrate ? calibrate(&program) : set_up_and_train(&program, argc, argv);
     if (program.trainer)
         code = finish(&program, code);
     if (code) {

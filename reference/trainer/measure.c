@@ -159,26 +159,25 @@ static int measure_bandwidth(struct mp_trainer *trainer, int ranks, double *band
 static int measure_bandwidths(struct mp_trainer *trainer, struct mp_error *error) {
     struct mp_setting *setting = &trainer->setting;
     int ranks = trainer->comm->ranks, near = mp_topology_node_end(&setting->topology, 0);
-    int code = ranks > 1 ? measure_bandwidth(trainer, ranks, &setting->bandwidth, error) : MP_OK;
+    if (ranks > 1)
+        MP_TRY(measure_bandwidth(trainer, ranks, &setting->bandwidth, error));
     setting->bandwidth_in_node = setting->bandwidth;
-    if (!code && near > 1 && near < ranks && !(trainer->job.bandwidth_in_node > 0))
-        code = measure_bandwidth(trainer, near, &setting->bandwidth_in_node, error);
-    return code;
+    if (near > 1 && near < ranks && !(trainer->job.bandwidth_in_node > 0))
+        MP_TRY(measure_bandwidth(trainer, near, &setting->bandwidth_in_node, error));
+    return MP_OK;
 }
 
 int mp_trainer_measure(struct mp_trainer *trainer, struct mp_error *error) {
     struct mp_setting *setting = &trainer->setting;
     const struct mp_job *job = &trainer->job;
-    int code = MP_OK;
     if (!(job->bandwidth > 0))
-        code = measure_bandwidths(trainer, error);
-    if (!code && !(job->expert_rate > 0))
-        code = measure_expert(trainer, &setting->seconds_per_route, &setting->seconds_per_expert,
-                              error);
-    if (!code && !(job->non_moe_seconds > 0))
+        MP_TRY(measure_bandwidths(trainer, error));
+    if (!(job->expert_rate > 0))
+        MP_TRY(measure_expert(trainer, &setting->seconds_per_route, &setting->seconds_per_expert,
+                              error));
+    if (!(job->non_moe_seconds > 0))
         setting->non_moe_seconds = measure_non_moe(trainer);
-    if (!code)
-        code = mp_comm_broadcast(trainer->comm, setting, sizeof *setting, 0, error);
+    MP_TRY(mp_comm_broadcast(trainer->comm, setting, sizeof *setting, 0, error));
     mp_job_given_figures(job, &trainer->sizes, setting);
-    return code;
+    return MP_OK;
 }

@@ -6,17 +6,10 @@
 #include <string.h>
 
 #include "profiler/record/check.h"
-#include "reference/base/whole_file.h"
 #include "reference/trainer/checkpoint.h"
 
 static const char MAGIC[8] = "mpckpt01";
 enum { HEADER_BYTES = 16 };
-
-struct mp_shard_writer {
-    struct mp_whole_file file;
-    size_t floats;
-    uint32_t check;
-};
 
 static int put(struct mp_shard_writer *writer, const void *memory, size_t bytes,
                struct mp_error *error) {
@@ -27,38 +20,24 @@ static int put(struct mp_shard_writer *writer, const void *memory, size_t bytes,
 }
 
 int mp_shard_create(const char *path, int entries, const int32_t *layer_expert, uint32_t floats,
-                    struct mp_shard_writer **out, struct mp_error *error) {
-    struct mp_shard_writer *writer = calloc(1, sizeof *writer);
-    if (!writer)
-        return mp_fail(error, MP_ENOMEM, "checkpoint %s: no memory to write it", path);
-    writer->floats = floats;
-    int code = mp_whole_file_open(&writer->file, path, error);
-    uint32_t sizes[2] = {(uint32_t)entries, floats};
-    if (!code)
-        code = put(writer, MAGIC, sizeof MAGIC, error);
-    if (!code)
-        code = put(writer, sizes, sizeof sizes, error);
-    if (!code)
-        code = put(writer, layer_expert, (size_t)entries * 2 * sizeof *layer_expert, error);
-    if (code) {
-        mp_whole_file_close(&writer->file, code, error);
-        free(writer);
-        return code;
-    }
-    *out = writer;
-    return MP_OK;
+                    struct mp_shard_writer *writer, struct mp_error *error) {
+    const uint32_t sizes[2] = {(uint32_t)entries, floats};
+    *writer = (struct mp_shard_writer){.floats = floats};
+    MP_TRY(mp_whole_file_open(&writer->file, path, error));
+    MP_TRY(put(writer, MAGIC, sizeof MAGIC, error));
+    MP_TRY(put(writer, sizes, sizeof sizes, error));
+    return put(writer, layer_expert, (size_t)entries * 2 * sizeof *layer_expert, error);
 }
 
 int mp_shard_append(struct mp_shard_writer *writer, const float *buffer, struct mp_error *error) {
     return put(writer, buffer, writer->floats * sizeof *buffer, error);
 }
 
-int mp_shard_finish(struct mp_shard_writer *writer, struct mp_error *error) {
-    uint32_t check = writer->check;
-    int code = put(writer, &check, sizeof check, error);
-    code = mp_whole_file_close(&writer->file, code, error);
-    free(writer);
-    return code;
+int mp_shard_finish(struct mp_shard_writer *writer, int code, struct mp_error *error) {
+    const uint32_t check = writer->check;
+    if (!code)
+        code = put(writer, &check, sizeof check, error);
+    return mp_whole_file_close(&writer->file, code, error);
 }
 
 static int read_whole(const char *path, unsigned char **memory, size_t *size,
@@ -74,11 +53,11 @@ static int read_whole(const char *path, unsigned char **memory, size_t *size,
     *size = (size_t)length;
     if (!code && !(*memory = malloc(*size + 1)))
         code = mp_fail(error, MP_ENOMEM, "checkpoint %s: no memory for %ld bytes", path, length);
-    if (!code && fread(*memory, 1, *size, file) != *size) {
+    if (!code && fread(*memory, 1, *size, file) != *size)
         code = mp_fail(error, MP_EIO, "checkpoint %s: could not be read whole", path);
-        free(*memory);
-    }
     fclose(file);
+    if (code)
+        free(*memory);
     return code;
 }
 

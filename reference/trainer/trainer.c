@@ -99,23 +99,19 @@ static int create_planner(struct mp_trainer *trainer, const struct mp_job_file *
                                              .move = trainer->sizes.move,
                                              .keeps_plans = true,
                                              .check_plans = trainer->job.check_plans};
-    int code = mp_planner_create(&config, &trainer->planner, error);
-    if (!code)
-        mp_options_line(file->system->options, file->system_options, trainer->options,
-                        sizeof trainer->options);
-    for (int l = 0; !code && l < setting->layers; l++) {
-        code = mp_load_create(setting->topology.ranks, setting->experts, &trainer->load[l], error);
-        if (!code)
-            code = mp_load_give_first(&trainer->load[l], error);
+    MP_TRY(mp_planner_create(&config, &trainer->planner, error));
+    mp_options_line(file->system->options, file->system_options, trainer->options,
+                    sizeof trainer->options);
+    for (int l = 0; l < setting->layers; l++) {
+        MP_TRY(mp_load_create(setting->topology.ranks, setting->experts, &trainer->load[l], error));
+        MP_TRY(mp_load_give_first(&trainer->load[l], error));
     }
-    if (!code)
-        code =
-            mp_schedule_create(&mp_trainer_executor, trainer, &trainer->planner.policy,
-                               setting->layers, setting->topology.ranks, &trainer->schedule, error);
+    MP_TRY(mp_schedule_create(&mp_trainer_executor, trainer, &trainer->planner.policy,
+                              setting->layers, setting->topology.ranks, &trainer->schedule, error));
     trainer->spans.pauses = trainer->planner.policy.free_transfers;
     trainer->schedule.learns = file->system->after_step;
     trainer->schedule.shares = trainer->job.shared_experts > 0;
-    return code;
+    return MP_OK;
 }
 
 static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
@@ -150,20 +146,19 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
         {&trainer->moves.request[1], serves ? 0 : moves},
         {&trainer->moves.request[2], serves ? 0 : moves},
     };
-    int single = sizeof wanted / sizeof *wanted, code = MP_OK;
+    int single = sizeof wanted / sizeof *wanted;
     int fetches = 2 * mp_policy_fetches(&trainer->planner.policy);
     trainer->requests = single + fetches + layers + 1 + 2 * mp_exchange_most_steps(ranks);
     MP_TAKE(&trainer->arena, trainer->request, trainer->requests);
-    if (trainer->arena.lacking)
-        return mp_arena_check(&trainer->arena, error);
+    MP_TRY(mp_arena_check(&trainer->arena, error));
     trainer->buckets.request = trainer->request + single + fetches;
     trainer->rows = trainer->buckets.request + layers + 1;
-    for (int i = 0; !code && i < trainer->requests; i++) {
+    for (int i = 0; i < trainer->requests; i++) {
         int transfers = i < single             ? wanted[i].transfers
                         : i < single + fetches ? (i - single) % 2 ? again : copies
                                                : 0;
-        code =
-            mp_request_create(comm, transfers, transfers ? chunk : 0, &trainer->request[i], error);
+        MP_TRY(
+            mp_request_create(comm, transfers, transfers ? chunk : 0, &trainer->request[i], error));
         if (i < single)
             *wanted[i].request = trainer->request[i];
     }
@@ -172,7 +167,7 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
         trainer->carriages.fetch[i].request[0] = trainer->request[single + 2 * i];
         trainer->carriages.refetch[i].request[0] = trainer->request[single + 2 * i + 1];
     }
-    return code;
+    return MP_OK;
 }
 
 /* Who updates what is offloaded: the device itself where that is a processor of the host. */
@@ -266,12 +261,9 @@ static int take_device(struct mp_trainer *trainer, struct mp_device *device,
                        struct mp_error *error) {
     struct mp_device_limits limits;
     mp_trainer_limits(&trainer->job, &limits);
-    int code =
-        device ? MP_OK
-               : mp_device_cpu_create(trainer->job.threads, &limits, &trainer->own_device, error);
+    if (!device)
+        MP_TRY(mp_device_cpu_create(trainer->job.threads, &limits, &trainer->own_device, error));
     trainer->device = device ? device : trainer->own_device;
-    if (code)
-        return code;
     /* A layer has some 20 spans, and with several steps 4 for each. */
     int spans = 64 + trainer->job.layers * (32 + 6 * mp_exchange_most_steps(trainer->comm->ranks));
     trainer->spans.device = trainer->device;
@@ -319,77 +311,57 @@ int mp_trainer_note_rows(struct mp_trainer *trainer, int layer, int64_t before, 
     return MP_OK;
 }
 
-int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
-                      const struct mp_text *text, struct mp_trainer **out, struct mp_error *error) {
-    return mp_trainer_create_on(file, comm, NULL, text, out, error);
-}
-
-int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
-                         struct mp_device *device, const struct mp_text *text,
-                         struct mp_trainer **out, struct mp_error *error) {
-    const struct mp_job *job = &file->job;
-    struct mp_gate_rule rule;
-    int code = check_batch(job, comm->ranks, error);
-    if (!code)
-        code = mp_job_gate_rule(job, &rule, error);
-    if (code)
-        return code;
-    struct mp_trainer *trainer = calloc(1, sizeof *trainer);
-    if (!trainer)
-        return mp_no_memory(error);
-    trainer->job = *job;
-    trainer->job.ranks = comm->ranks;
-    trainer->job.expert_shards = mp_job_wanted_shards(
-        &(struct mp_job_file){trainer->job, file->system, file->system_options});
-    job = &trainer->job;
-    trainer->comm = comm;
-    struct mp_model_shape shape;
-    shape_of(job, &rule, &shape);
-    connect_parts(trainer, text);
-    code = create_tables(trainer, error);
+/* All parts, in an order in which each finds those that it looks at. */
+static int create_parts(struct mp_trainer *trainer, const struct mp_job_file *file,
+                        const struct mp_model_shape *shape, struct mp_device *device,
+                        struct mp_error *error) {
+    struct mp_arena *arena = &trainer->arena;
+    MP_TRY(create_tables(trainer, error));
     connect_loads(trainer);
-    if (!code)
-        code = mp_inject_parse(job->inject, &trainer->spans.inject, error);
-    if (trainer->spans.inject.rank != comm->rank)
+    MP_TRY(mp_inject_parse(trainer->job.inject, &trainer->spans.inject, error));
+    if (trainer->spans.inject.rank != trainer->comm->rank)
         trainer->spans.inject.seconds = 0;
-    if (!code)
-        code = take_device(trainer, device, error);
-    if (!code) {
-        describe_setting(trainer);
-        mp_comm_set_nodes(comm, trainer->setting.topology.ranks_per_node);
-    }
-    if (!code)
-        code = create_model(trainer, &shape, file, error);
-    if (!code)
-        code = mp_counts_create(&trainer->counts, &trainer->arena, error);
-    if (!code)
-        code = mp_forced_create(&trainer->forced, &trainer->arena, error);
-    if (!code)
-        code = mp_trainer_measure(trainer, error);
-    if (!code)
-        code = create_planner(trainer, file, error);
-    if (!code)
-        code = mp_choices_create(&trainer->choices,
-                                 file->system->capabilities & MP_SYSTEM_USES_TRANSITIONS,
-                                 &trainer->arena, error);
-    if (!code)
-        code = mp_paths_create(&trainer->paths, &trainer->arena, error);
-    if (!code)
-        code = mp_distinct_rows_create(&trainer->distinct, &trainer->arena, error);
-    if (!code)
-        code = create_experts(trainer, error);
-    if (!code)
-        code = mp_moves_create(&trainer->moves, &trainer->arena, error);
-    if (!code)
-        code = mp_carriages_create(&trainer->carriages, &trainer->arena, error);
-    if (!code)
-        code = create_requests(trainer, error);
-    if (!code && comm->ranks > 1) {
+    MP_TRY(take_device(trainer, device, error));
+    describe_setting(trainer);
+    mp_comm_set_nodes(trainer->comm, trainer->setting.topology.ranks_per_node);
+    MP_TRY(create_model(trainer, shape, file, error));
+    MP_TRY(mp_counts_create(&trainer->counts, arena, error));
+    MP_TRY(mp_forced_create(&trainer->forced, arena, error));
+    MP_TRY(mp_trainer_measure(trainer, error));
+    MP_TRY(create_planner(trainer, file, error));
+    MP_TRY(mp_choices_create(
+        &trainer->choices, file->system->capabilities & MP_SYSTEM_USES_TRANSITIONS, arena, error));
+    MP_TRY(mp_paths_create(&trainer->paths, arena, error));
+    MP_TRY(mp_distinct_rows_create(&trainer->distinct, arena, error));
+    MP_TRY(create_experts(trainer, error));
+    MP_TRY(mp_moves_create(&trainer->moves, arena, error));
+    MP_TRY(mp_carriages_create(&trainer->carriages, arena, error));
+    MP_TRY(create_requests(trainer, error));
+    if (trainer->comm->ranks > 1) {
         trainer->device->between = move_on;
         trainer->device->between_context = trainer;
     }
-    if (!code)
-        code = mp_schedule_gather_homes(&trainer->schedule, error);
+    return mp_schedule_gather_homes(&trainer->schedule, error);
+}
+
+int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
+                      struct mp_device *device, const struct mp_text *text, struct mp_trainer **out,
+                      struct mp_error *error) {
+    struct mp_gate_rule rule;
+    struct mp_model_shape shape;
+    MP_TRY(check_batch(&file->job, comm->ranks, error));
+    MP_TRY(mp_job_gate_rule(&file->job, &rule, error));
+    struct mp_trainer *trainer = calloc(1, sizeof *trainer);
+    if (!trainer)
+        return mp_no_memory(error);
+    trainer->job = file->job;
+    trainer->job.ranks = comm->ranks;
+    trainer->job.expert_shards = mp_job_wanted_shards(
+        &(struct mp_job_file){trainer->job, file->system, file->system_options});
+    trainer->comm = comm;
+    shape_of(&trainer->job, &rule, &shape);
+    connect_parts(trainer, text);
+    int code = create_parts(trainer, file, &shape, device, error);
     if (code) {
         explain_memory(trainer->device, error);
         mp_trainer_destroy(trainer);

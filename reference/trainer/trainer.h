@@ -40,20 +40,16 @@ struct mp_trainer_totals {
     int64_t row_growths;     /* layers' turns in which this rank's memory for rows had to grow */
 };
 
-/* Creates device, model, shards and system for this rank of `comm` (borrowed; as is `text`, which
- * may be NULL when only mp_trainer_step_on is used).  `file` is borrowed during the call.
- * Collective.  Measures what planners assume unless the job gives it.
+/* Creates model, shards and system for this rank of `comm` (borrowed; as is `text`, which may be
+ * NULL when only mp_trainer_step_on is used), on a device (borrowed) that was created with at least
+ * mp_trainer_limits, as the comm has to know it; NULL: on one of its own on the CPU.  `file` is
+ * borrowed during the call.  Collective.  Measures what planners assume unless the job gives it.
  * Errors: MP_EINVAL (the batch does not divide over the ranks), MP_EREFUSED (by the system),
  * MP_ELIMIT (more routes than an int counts), MP_ENOMEM, MP_ECOMM.  After an error on one rank
  * others may be waiting for it: mp_comm_abort. */
 int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
-                      const struct mp_text *text, struct mp_trainer **trainer,
-                      struct mp_error *error);
-/* The same on a device (borrowed) that is there already and was created with at least
- * mp_trainer_limits, as the comm has to know it; mp_trainer_create makes its own on the CPU. */
-int mp_trainer_create_on(const struct mp_job_file *file, struct mp_comm *comm,
-                         struct mp_device *device, const struct mp_text *text,
-                         struct mp_trainer **trainer, struct mp_error *error);
+                      struct mp_device *device, const struct mp_text *text,
+                      struct mp_trainer **trainer, struct mp_error *error);
 void mp_trainer_limits(const struct mp_job *job, struct mp_device_limits *limits);
 void mp_trainer_destroy(struct mp_trainer *trainer); /* accepts NULL */
 

@@ -39,7 +39,7 @@ static int create_trainer(struct step_bench *bench, struct mp_error *error) {
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         MP_TRY(mp_job_set(&bench->file, settings[i], &systems, error));
     MP_TRY(mp_comm_self_create(&bench->comm, error));
-    MP_TRY(mp_trainer_create(&bench->file, bench->comm, NULL, &bench->trainer, error));
+    MP_TRY(mp_trainer_create(&bench->file, bench->comm, NULL, NULL, &bench->trainer, error));
     size_t tokens = (size_t)mp_trainer_model(bench->trainer)->tokens;
     struct mp_device *device = mp_trainer_model(bench->trainer)->device;
     bench->token = malloc(2 * tokens * sizeof *bench->token);

@@ -50,8 +50,7 @@ static inline void small_trainer_create(struct small_trainer *small, const char 
     small_trainer_create_device(small, &error);
     mp_comm_self_create_on(small->device, &small->comm, &error);
     if (!error.code)
-        mp_trainer_create_on(&small->file, small->comm, small->device, NULL, &small->trainer,
-                             &error);
+        mp_trainer_create(&small->file, small->comm, small->device, NULL, &small->trainer, &error);
     if (error.code)
         fail_msg("%s", error.text);
 }

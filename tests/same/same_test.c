@@ -374,7 +374,7 @@ static void run(const struct mp_job_file *file, uint64_t *random) {
     struct mp_trainer *trainer = NULL;
     struct mp_error error = {0};
     int32_t token[512], target[512];
-    must(mp_trainer_create(file, world, NULL, &trainer, &error), &error);
+    must(mp_trainer_create(file, world, NULL, NULL, &trainer, &error), &error);
     assert_true(trainer->model.tokens <= 512);
     /* The job's exchange, or one that the system sets itself. */
     enum mp_exchange_kind exchange = mp_planner_plan(&trainer->planner, 0)->exchange;

@@ -169,28 +169,22 @@ static int messages_test(struct mp_comm *comm, struct mp_messages *messages, int
 
 static int mpi_send(struct mp_comm *comm, struct mp_messages *messages, int slot,
                     const void *memory, size_t bytes, int rank, int tag, struct mp_error *error) {
-    if (messages->staging && !messages->host)
-        return started(
-            comm, messages, slot, "sending to", rank,
-            mp_staging_send(messages->staging, stage(messages, slot), memory, bytes, rank, tag),
-            error);
-    return started(comm, messages, slot, "sending to", rank,
-                   MPI_Isend(memory, (int)bytes, MPI_BYTE, rank, tag, mpi_of(comm)->world,
-                             &messages->request[slot]),
-                   error);
+    int mpi_code =
+        messages->staging && !messages->host
+            ? mp_staging_send(messages->staging, stage(messages, slot), memory, bytes, rank, tag)
+            : MPI_Isend(memory, (int)bytes, MPI_BYTE, rank, tag, mpi_of(comm)->world,
+                        &messages->request[slot]);
+    return started(comm, messages, slot, "sending to", rank, mpi_code, error);
 }
 
 static int mpi_receive(struct mp_comm *comm, struct mp_messages *messages, int slot, void *memory,
                        size_t bytes, int rank, int tag, struct mp_error *error) {
-    if (messages->staging && !messages->host)
-        return started(
-            comm, messages, slot, "receiving from", rank,
-            mp_staging_receive(messages->staging, stage(messages, slot), memory, bytes, rank, tag),
-            error);
-    return started(comm, messages, slot, "receiving from", rank,
-                   MPI_Irecv(memory, (int)bytes, MPI_BYTE, rank, tag, mpi_of(comm)->world,
-                             &messages->request[slot]),
-                   error);
+    int mpi_code =
+        messages->staging && !messages->host
+            ? mp_staging_receive(messages->staging, stage(messages, slot), memory, bytes, rank, tag)
+            : MPI_Irecv(memory, (int)bytes, MPI_BYTE, rank, tag, mpi_of(comm)->world,
+                        &messages->request[slot]);
+    return started(comm, messages, slot, "receiving from", rank, mpi_code, error);
 }
 
 static int mpi_barrier(struct mp_comm *comm, struct mp_messages *messages, int slot,

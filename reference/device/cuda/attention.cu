@@ -112,10 +112,10 @@ static bool begin_call(struct call *call, struct mp_cuda *cuda, mp_stream stream
     size_t least = PARTS_BYTES + backward_pair_bytes(shape->sequence, (size_t)call->element_bytes);
     if (shape->sequence <= cuda->limits.attention.sequence && least <= cuda->scratch_bytes)
         return true;
-    mp_cuda_beyond_limit(cuda,
-                         "attention over sequences of %d tokens: the device was created for at "
-                         "most %d",
-                         shape->sequence, cuda->limits.attention.sequence);
+    mp_cuda_refuse(cuda, MP_ELIMIT,
+                   "attention over sequences of %d tokens: the device was created for at "
+                   "most %d",
+                   shape->sequence, cuda->limits.attention.sequence);
     return false;
 }
 

@@ -86,11 +86,9 @@ static inline size_t mp_cuda_element_bytes(const struct mp_cuda *cuda) {
  * status is success. */
 bool mp_cuda_note(struct mp_cuda *cuda, const char *doing, cudaError_t status);
 bool mp_cuda_note_cublas(struct mp_cuda *cuda, const char *doing, cublasStatus_t status);
-/* Keep a failure of MP_ELIMIT, or of MP_EINVAL, with the sentence. */
-void mp_cuda_beyond_limit(struct mp_cuda *cuda, const char *sentence, ...)
-    __attribute__((format(printf, 2, 3)));
-void mp_cuda_invalid(struct mp_cuda *cuda, const char *sentence, ...)
-    __attribute__((format(printf, 2, 3)));
+/* Keeps a failure, of MP_ELIMIT or MP_EINVAL, with the sentence. */
+void mp_cuda_refuse(struct mp_cuda *cuda, int code, const char *sentence, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* The same of a failure while creating things, into `error`; returns the code. */
 int mp_cuda_fail(const struct mp_cuda *cuda, const char *doing, cudaError_t status,

@@ -98,26 +98,14 @@ bool mp_cuda_note_cublas(struct mp_cuda *cuda, const char *doing, cublasStatus_t
     return false;
 }
 
-__attribute__((format(printf, 3, 0))) static void refuse(struct mp_cuda *cuda, int code,
-                                                         const char *sentence, va_list arguments) {
+void mp_cuda_refuse(struct mp_cuda *cuda, int code, const char *sentence, ...) {
     char where[320], text[512];
+    va_list arguments;
+    va_start(arguments, sentence);
     vsnprintf(text, sizeof text, sentence, arguments);
+    va_end(arguments);
     say_where(cuda, where, sizeof where);
     mp_fail(&cuda->device.error, code, "%s: %s", where, text);
-}
-
-void mp_cuda_beyond_limit(struct mp_cuda *cuda, const char *sentence, ...) {
-    va_list arguments;
-    va_start(arguments, sentence);
-    refuse(cuda, MP_ELIMIT, sentence, arguments);
-    va_end(arguments);
-}
-
-void mp_cuda_invalid(struct mp_cuda *cuda, const char *sentence, ...) {
-    va_list arguments;
-    va_start(arguments, sentence);
-    refuse(cuda, MP_EINVAL, sentence, arguments);
-    va_end(arguments);
 }
 
 /* ---- a device ---- */
@@ -220,6 +208,15 @@ static void install(struct mp_device_operations *operations) {
 #undef INSTALL
 }
 
+static int create_parts(struct mp_cuda *cuda, struct mp_error *error) {
+    MP_TRY(choose_gpu(cuda, error));
+    MP_TRY(mp_cuda_create_streams(cuda, error));
+    MP_TRY(mp_cuda_create_ring(cuda, error));
+    MP_TRY(create_cublas(cuda, error));
+    MP_TRY(create_scratch(cuda, error));
+    return mp_cuda_create_products(cuda, error);
+}
+
 int mp_cuda_open(const struct mp_cuda_settings *settings, const struct mp_device_limits *limits,
                  struct mp_device **device, struct mp_error *error) {
     const struct mp_attention_shape *shape = &limits->attention;
@@ -239,17 +236,7 @@ int mp_cuda_open(const struct mp_cuda_settings *settings, const struct mp_device
     cuda->grouped_products = settings->grouped_products;
     install(&cuda->operations);
 
-    int code = choose_gpu(cuda, error);
-    if (!code)
-        code = mp_cuda_create_streams(cuda, error);
-    if (!code)
-        code = mp_cuda_create_ring(cuda, error);
-    if (!code)
-        code = create_cublas(cuda, error);
-    if (!code)
-        code = create_scratch(cuda, error);
-    if (!code)
-        code = mp_cuda_create_products(cuda, error);
+    int code = create_parts(cuda, error);
     if (code) {
         destroy(&cuda->device);
         return code;

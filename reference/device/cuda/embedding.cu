@@ -330,10 +330,10 @@ void embedding_backward(struct mp_device *device, mp_stream stream, int tokens, 
     if (tokens <= 0)
         return;
     if (tokens > cuda->limits.tokens || width > cuda->limits.width) {
-        mp_cuda_beyond_limit(cuda,
-                             "gradient of the embedding of %d tokens of width %d: the device was "
-                             "created for up to %d and %d",
-                             tokens, width, cuda->limits.tokens, cuda->limits.width);
+        mp_cuda_refuse(cuda, MP_ELIMIT,
+                       "gradient of the embedding of %d tokens of width %d: the device was "
+                       "created for up to %d and %d",
+                       tokens, width, cuda->limits.tokens, cuda->limits.width);
         return;
     }
     mp::by_element(cuda, [&](auto element) {

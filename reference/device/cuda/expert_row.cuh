@@ -19,10 +19,10 @@ constexpr int MOST_CHOICES = MP_CHOICES_LIMIT;
 /* Whether that many can be chosen; keeps a failure where not. */
 inline bool can_choose(struct mp_cuda *cuda, int experts, int top_k) {
     if (top_k < 1 || top_k > MOST_CHOICES || top_k > experts)
-        mp_cuda_invalid(cuda, "gate: top %d of %d experts (at most %d)", top_k, experts,
-                        MOST_CHOICES);
+        mp_cuda_refuse(cuda, MP_EINVAL, "gate: top %d of %d experts (at most %d)", top_k, experts,
+                       MOST_CHOICES);
     else if (experts > MOST_EXPERTS)
-        mp_cuda_beyond_limit(cuda, "gate: %d experts (at most %d)", experts, MOST_EXPERTS);
+        mp_cuda_refuse(cuda, MP_ELIMIT, "gate: %d experts (at most %d)", experts, MOST_EXPERTS);
     else
         return true;
     return false;

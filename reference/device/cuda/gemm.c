@@ -69,7 +69,7 @@ static void scale_matrix(struct mp_cuda *cuda, cudaStream_t stream, const struct
     size_t bytes = longest * mp_cuda_element_bytes(cuda);
     struct mp_cuda_product zeros = *p;
     if (bytes > MP_CUDA_SIDE_STREAMS * WORKSPACE_BYTES) {
-        mp_cuda_beyond_limit(cuda, "an empty matrix product of %d x %d", p->m, p->n);
+        mp_cuda_refuse(cuda, MP_ELIMIT, "an empty matrix product of %d x %d", p->m, p->n);
         return;
     }
     zeros.a = zeros.b = workspace(cuda, 1);
@@ -286,8 +286,8 @@ static void grouped_gemm(struct mp_device *device, mp_stream stream, enum mp_gro
     enum mp_element result = kind == MP_GROUPED_WEIGHT_GRADIENT ? MP_FLOAT32 : device->element;
     int weights = count_weights(groups, rows, weight);
     if (weights > cuda->limits.experts) {
-        mp_cuda_beyond_limit(cuda, "grouped matrix product: %d weights, the limit is %d", weights,
-                             cuda->limits.experts);
+        mp_cuda_refuse(cuda, MP_ELIMIT, "grouped matrix product: %d weights, the limit is %d",
+                       weights, cuda->limits.experts);
         return;
     }
     struct group first = {0, columns_in, columns_out, in, NULL, out};

@@ -386,7 +386,7 @@ void mp_cuda_grouped_multiply(struct mp_cuda *cuda, mp_stream stream,
     for (int i = 0; i < count; i++) {
         const struct mp_cuda_product *p = &product[order[i]];
         if (!describe(grouped, p, all.tiles, &grouped->at[i])) {
-            mp_cuda_invalid(cuda, "%s: no map of %d x %d x %d", doing, p->m, p->n, p->k);
+            mp_cuda_refuse(cuda, MP_EINVAL, "%s: no map of %d x %d x %d", doing, p->m, p->n, p->k);
             return;
         }
         all.tiles += tiles_of(p);

@@ -440,8 +440,9 @@ template <typename T> struct backward {
 bool within_limits(struct mp_cuda *cuda, int width) {
     if (width <= cuda->limits.width)
         return true;
-    mp_cuda_beyond_limit(cuda, "layer norm of width %d: the device was created for widths up to %d",
-                         width, cuda->limits.width);
+    mp_cuda_refuse(cuda, MP_ELIMIT,
+                   "layer norm of width %d: the device was created for widths up to %d", width,
+                   cuda->limits.width);
     return false;
 }
 

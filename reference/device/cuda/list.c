@@ -99,9 +99,8 @@ static int64_t free_memory(const struct nvml *nvml, const unsigned char uuid[16]
 
 int mp_cuda_list(struct mp_cuda_gpu gpus[], int limit, int *count, struct mp_error *error) {
     int there = 0;
-    int code = mp_cuda_count(&there, error);
-    if (code)
-        return code;
+    int code = MP_OK;
+    MP_TRY(mp_cuda_count(&there, error));
     struct nvml nvml;
     bool has_nvml = open_nvml(&nvml);
     for (int i = 0; i < there && i < limit && !code; i++) {

@@ -167,8 +167,8 @@ void *mp_cuda_upload(struct mp_cuda *cuda, cudaStream_t stream, int count, const
         all += bytes[i];
     size_t room = (all + RING_ALIGNMENT - 1) / RING_ALIGNMENT * RING_ALIGNMENT;
     if (all > half_bytes) {
-        mp_cuda_beyond_limit(cuda, "small arrays of %zu bytes are larger than %zu", all,
-                             half_bytes);
+        mp_cuda_refuse(cuda, MP_ELIMIT, "small arrays of %zu bytes are larger than %zu", all,
+                       half_bytes);
         return NULL;
     }
     /* A full first half is still the first: the second one is entered below. */

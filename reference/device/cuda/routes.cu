@@ -102,8 +102,8 @@ __global__ void __launch_bounds__(ROUTE_THREADS)
 
 static bool fits(struct mp_cuda *cuda, const char *what, int64_t routes) {
     if (routes > cuda->limits.tokens)
-        mp_cuda_beyond_limit(cuda, "%s of %lld routes: the device was created for up to %d", what,
-                             (long long)routes, cuda->limits.tokens);
+        mp_cuda_refuse(cuda, MP_ELIMIT, "%s of %lld routes: the device was created for up to %d",
+                       what, (long long)routes, cuda->limits.tokens);
     return routes <= cuda->limits.tokens;
 }
 
@@ -320,9 +320,9 @@ static bool upload_parts(struct mp_cuda *cuda, cudaStream_t stream, const int *p
 static bool can_place(struct mp_cuda *cuda, int64_t routes, int experts) {
     const int most = cuda->limits.experts < MOST_EXPERTS ? cuda->limits.experts : MOST_EXPERTS;
     if (experts > most)
-        mp_cuda_beyond_limit(cuda,
-                             "route positions of %d experts: the device was created for up to %d",
-                             experts, most);
+        mp_cuda_refuse(cuda, MP_ELIMIT,
+                       "route positions of %d experts: the device was created for up to %d",
+                       experts, most);
     return experts <= most && fits(cuda, "positions", routes);
 }
 
@@ -440,8 +440,9 @@ __global__ void __launch_bounds__(ROUTE_THREADS) limit_choices_kernel(const limi
 
 static bool may_limit(struct mp_cuda *cuda, int tokens, int insiders, int limit) {
     if (insiders < 2 || limit < 0) {
-        mp_cuda_invalid(
-            cuda, "gate: %d experts inside and at most %d tokens outside; 2 and 0 are the least",
+        mp_cuda_refuse(
+            cuda, MP_EINVAL,
+            "gate: %d experts inside and at most %d tokens outside; 2 and 0 are the least",
             insiders, limit);
         return false;
     }
@@ -454,8 +455,8 @@ static void limit_choices(struct mp_device *device, mp_stream stream, int tokens
     struct mp_cuda *cuda = mp_cuda_of(device);
     const cudaStream_t native = mp_cuda_stream(cuda, stream);
     if (experts > MOST_EXPERTS) {
-        mp_cuda_beyond_limit(cuda, "gate: a limit on choices among %d experts (at most %d)",
-                             experts, MOST_EXPERTS);
+        mp_cuda_refuse(cuda, MP_ELIMIT, "gate: a limit on choices among %d experts (at most %d)",
+                       experts, MOST_EXPERTS);
         mp_cuda_note(cuda, "limiting the choices",
                      cudaMemsetAsync(choice, 0, 2 * (size_t)tokens * sizeof *choice, native));
         return;

@@ -3,6 +3,7 @@
  * makes the loss jump; the gate's own gradient then flows through the weights, the auxiliary loss
  * stays in with the firsts that are given. */
 #include "reference/base/random.h"
+#include "tests/errors.h"
 #include "tests/golden/small_trainer.h"
 
 enum { TOKENS = 4 * 16 };
@@ -12,9 +13,7 @@ static int32_t token[TOKENS], target[TOKENS];
 static double total_loss(struct small_trainer *small) {
     struct mp_trainer *trainer = small->trainer;
     struct mp_model *model = mp_trainer_model(trainer);
-    struct mp_error error = {0};
-    if (mp_trainer_forward(trainer, token, target, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_trainer_forward(trainer, token, target, &error));
     mp_model_head(model, 0, false);
     double loss = mp_model_loss_sum(model, trainer->batch.loss) / TOKENS;
     for (int l = 0; l < trainer->job.layers; l++)
@@ -162,8 +161,7 @@ TEST_EACH(gradients_are_slopes, gates, gate) {
         target[i] = (int32_t)mp_random_below(seed, 4, (uint64_t)i, 16);
     }
     struct mp_trainer_result result;
-    struct mp_error error = {0};
-    assert_int_equal(mp_trainer_step_on(small.trainer, token, target, &result, &error), MP_OK);
+    assert_works(mp_trainer_step_on(small.trainer, token, target, &result, &error));
     small.trainer->iteration = 0; /* the same replayed choices again */
     assert_close(total_loss(&small), result.loss + result.auxiliary_loss, 1e-5);
     for (int i = 0; i < model->dense.tensors; i++) {

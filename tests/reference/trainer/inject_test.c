@@ -4,29 +4,26 @@
 #include "profiler/record/record.h"
 #include "reference/base/option.h"
 #include "reference/trainer/job.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 TEST(what_is_asked_for_is_read) {
     struct mp_inject inject;
-    struct mp_error error = {0};
-    assert_int_equal(mp_inject_parse("", &inject, &error), MP_OK);
+    assert_works(mp_inject_parse("", &inject, &error));
     assert_close(inject.seconds, 0, 0);
-    assert_int_equal(mp_inject_parse("  rank=3 seconds=0.25  phase=expert ", &inject, &error),
-                     MP_OK);
+    assert_works(mp_inject_parse("  rank=3 seconds=0.25  phase=expert ", &inject, &error));
     assert_int_equal(inject.rank, 3);
     assert_int_equal(inject.phase, MP_PHASE_EXPERT);
     assert_close(inject.seconds, 0.25, 0);
     assert_int_equal(inject.every, 1);
     assert_int_equal(inject.layer, MP_ALL);
-    assert_int_equal(
-        mp_inject_parse("rank=0 seconds=1 phase=wait every=7 layer=2", &inject, &error), MP_OK);
+    assert_works(mp_inject_parse("rank=0 seconds=1 phase=wait every=7 layer=2", &inject, &error));
     assert_int_equal(inject.every, 7);
     assert_int_equal(inject.layer, 2);
     for (int phase = MP_PHASE_DATA; phase <= MP_PHASE_WAIT; phase++) {
         char text[80];
         snprintf(text, sizeof text, "rank=0 seconds=1 phase=%s",
                  mp_phase_name((enum mp_phase)phase));
-        assert_int_equal(mp_inject_parse(text, &inject, &error), MP_OK);
+        assert_works(mp_inject_parse(text, &inject, &error));
         assert_int_equal(inject.phase, phase);
     }
 }

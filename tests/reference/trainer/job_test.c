@@ -1,6 +1,6 @@
 /* Jobs: every option from every side, files that come back, sentences for what is wrong. */
 #include "reference/trainer/job.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 /* Two systems that are only described here. */
 struct plain_options {
@@ -186,12 +186,11 @@ TEST_RANDOM(every_written_job_reads_back) {
         struct mp_job_file written, read;
         char *text;
         size_t size;
-        struct mp_error error = {0};
         random_job(&written, random);
         FILE *stream = open_memstream(&text, &size);
-        assert_int_equal(mp_job_write(&written, stream, &error), MP_OK);
+        assert_works(mp_job_write(&written, stream, &error));
         fclose(stream);
-        assert_int_equal(apply(&read, text, &error), MP_OK);
+        assert_works(apply(&read, text, &error));
         assert_same(mp_job_options, &written.job, &read.job);
         assert_ptr_equal(read.system, &plain);
         assert_same(plain_options, written.system_options, read.system_options);
@@ -451,9 +450,8 @@ TEST(systems_are_asked_about_the_job) {
         "{system: tied, text: x, ranks: 6, ranks-per-node: 2, batch: 12, sequence: 32, layers: 3, "
         "experts: 3, width: 64, expert-width: 96, gate: switch, seed: 7, bandwidth: 5e8}";
     struct mp_job_file file;
-    struct mp_error error = {0};
-    assert_int_equal(apply(&file, text, &error), MP_OK);
-    assert_int_equal(mp_job_check(&file, &error), MP_OK);
+    assert_works(apply(&file, text, &error));
+    assert_works(mp_job_check(&file, &error));
     assert_int_equal(living, 0);
     assert_int_equal(asked.layers, 3);
     assert_int_equal(asked.experts, 3);
@@ -468,21 +466,21 @@ TEST(systems_are_asked_about_the_job) {
                 asked.seconds_per_expert > 0 && asked.non_moe_seconds > 0);
     set(&file, "", "ranks-per-node", "all");
     set(&file, "", "bandwidth", "0");
-    assert_int_equal(mp_job_check(&file, &error), MP_OK);
+    assert_works(mp_job_check(&file, &error));
     assert_int_equal(asked.topology.ranks_per_node, 6);
     assert_true(asked.bandwidth > 0);
     set(&file, "", "nodes", "3");
-    assert_int_equal(mp_job_check(&file, &error), MP_OK);
+    assert_works(mp_job_check(&file, &error));
     assert_int_equal(asked.topology.ranks_per_node, 2);
     assert_false(asked.forward_only);
     assert_int_equal(asked.gradient_bytes, 2 * 64 * 96 * 4);
     set(&file, "", "mode", "prefill");
-    assert_int_equal(mp_job_check(&file, &error), MP_OK);
+    assert_works(mp_job_check(&file, &error));
     assert_true(asked.forward_only);
     assert_int_equal(asked.gradient_bytes, 0);
     assert_int_equal(asked.tokens_per_rank, 64);
     set(&file, "", "mode", "decode");
-    assert_int_equal(mp_job_check(&file, &error), MP_OK);
+    assert_works(mp_job_check(&file, &error));
     assert_int_equal(asked.tokens_per_rank, file.job.batch / 6);
     mp_job_file_destroy(&file);
 }

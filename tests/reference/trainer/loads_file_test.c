@@ -6,6 +6,7 @@
 
 #include "profiler/record/check.h"
 #include "reference/model/replay.h"
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
 #include "tests/reference/trainer/random_loads.h"
 
@@ -22,9 +23,7 @@ static struct mp_loads_shape random_shape(void) {
 
 static void read_ok(const char *path, const struct mp_loads_shape *job, int rank,
                     struct mp_loads *loads) {
-    struct mp_error error = {0};
-    if (mp_loads_read(path, job, rank, loads, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_loads_read(path, job, rank, loads, &error));
 }
 
 TEST(every_rank_reads_its_rows) {
@@ -66,14 +65,12 @@ TEST(what_passes_can_be_replayed) {
         struct mp_loads_shape shape = random_shape();
         uint32_t row[RANDOM_LOADS_EXPERTS], made[RANDOM_LOADS_EXPERTS] = {0};
         int tokens = (int)shape.tokens, top_k = shape.top_k;
-        struct mp_error error = {0};
         shape.sources = 1;
         random_row(&random_state, tokens, top_k, shape.experts, row);
-        assert_int_equal(mp_loads_check(&shape, 0, 0, row, &error), MP_OK);
+        assert_works(mp_loads_check(&shape, 0, 0, row, &error));
         int32_t *choice = calloc((size_t)(tokens * top_k), sizeof *choice);
-        assert_int_equal(mp_replay_choices(tokens, top_k, shape.experts, row,
-                                           test_random(&random_state), choice, &error),
-                         MP_OK);
+        assert_works(mp_replay_choices(tokens, top_k, shape.experts, row,
+                                       test_random(&random_state), choice, &error));
         for (int i = 0; i < tokens * top_k; i++) {
             made[choice[i]]++;
             for (int other = i / top_k * top_k; other < i; other++)
@@ -87,26 +84,23 @@ TEST(what_passes_can_be_replayed) {
 TEST(impossible_loads_are_refused) {
     const struct mp_loads_shape shape = {2, 4, 3, 2, 10, false};
     const uint32_t many[] = {5, 5, 5, 5, 11, 9, 0, 0}, few[] = {5, 5, 5, 5, 6, 6, 6, 1};
-    struct mp_error error = {0};
-    assert_int_equal(mp_loads_check(&shape, 7, 2, many, &error), MP_EINVAL);
-    assert_string_equal(error.text, "iteration 7, layer 2: source 1 sends 11 routes to expert 0, "
-                                    "but has 10 tokens, and a token chooses an expert at most "
-                                    "once");
-    error = (struct mp_error){0};
-    assert_int_equal(mp_loads_check(&shape, 7, 2, few, &error), MP_EINVAL);
-    assert_string_equal(error.text, "iteration 7, layer 2: source 1 has 19 routes, but the job's "
-                                    "10 tokens of a rank with 2 experts each have 20");
+    assert_sentence(mp_loads_check(&shape, 7, 2, many, &error), MP_EINVAL,
+                    "iteration 7, layer 2: source 1 sends 11 routes to expert 0, "
+                    "but has 10 tokens, and a token chooses an expert at most "
+                    "once");
+    assert_sentence(mp_loads_check(&shape, 7, 2, few, &error), MP_EINVAL,
+                    "iteration 7, layer 2: source 1 has 19 routes, but the job's "
+                    "10 tokens of a rank with 2 experts each have 20");
 }
 
 /* A gate that leaves choices has fewer routes, never more. */
 TEST(fewer_routes_are_as_many_as_the_gate_takes) {
     const struct mp_loads_shape shape = {1, 4, 3, 2, 10, true};
     const uint32_t few[] = {5, 9, 0, 1}, many[] = {5, 6, 5, 5};
-    struct mp_error error = {0};
-    assert_int_equal(mp_loads_check(&shape, 0, 0, few, &error), MP_OK);
-    assert_int_equal(mp_loads_check(&shape, 0, 1, many, &error), MP_EINVAL);
-    assert_string_equal(error.text, "iteration 0, layer 1: source 0 has 21 routes, but the job's "
-                                    "10 tokens of a rank with 2 experts each have at most 20");
+    assert_works(mp_loads_check(&shape, 0, 0, few, &error));
+    assert_sentence(mp_loads_check(&shape, 0, 1, many, &error), MP_EINVAL,
+                    "iteration 0, layer 1: source 0 has 21 routes, but the job's "
+                    "10 tokens of a rank with 2 experts each have at most 20");
 }
 
 TEST(nothing_half_written_is_read) {
@@ -114,11 +108,10 @@ TEST(nothing_half_written_is_read) {
     uint32_t count[] = {5, 5, 5, 5};
     const struct mp_load load = {.ranks = 1, .experts = 4, .count = count};
     struct mp_loads_writer *writer;
-    struct mp_error error = {0};
     assert_int_equal(mp_loads_writer_create("half", &shape, &writer, NULL), MP_OK);
     assert_int_equal(mp_loads_write(writer, &load, NULL), MP_OK);
-    assert_int_equal(mp_loads_writer_finish(writer, true, 0, &error), MP_EINVAL);
-    assert_string_equal(error.text, "half: 1 loads are no iterations of 2 layers");
+    assert_sentence(mp_loads_writer_finish(writer, true, 0, &error), MP_EINVAL,
+                    "half: 1 loads are no iterations of 2 layers");
     assert_int_equal(access("half", F_OK), -1);
     assert_int_equal(mp_loads_writer_create("half", &shape, &writer, NULL), MP_OK);
     assert_int_equal(mp_loads_write(writer, &load, NULL), MP_OK);
@@ -126,9 +119,8 @@ TEST(nothing_half_written_is_read) {
     assert_int_equal(mp_loads_write(writer, &load, NULL), MP_EINVAL);
     assert_int_equal(mp_loads_writer_finish(writer, true, 0, NULL), MP_EINVAL);
     assert_int_equal(access("half", F_OK), -1);
-    error = (struct mp_error){0};
-    assert_int_equal(mp_loads_writer_create("no/half", &shape, &writer, &error), MP_EIO);
-    assert_string_equal(error.text, "can't write no/half: No such file or directory");
+    assert_sentence(mp_loads_writer_create("no/half", &shape, &writer, &error), MP_EIO,
+                    "can't write no/half: No such file or directory");
 }
 
 /* Every cut and every changed byte is seen. */
@@ -201,23 +193,18 @@ TEST(others_loads_are_refused) {
                                            {8, 8, 2, 2, 8, false}};
     uint32_t *count = random_loads(&random_state, &shape, 1);
     struct mp_loads loads;
-    struct mp_error error = {0};
     write_loads("loads", &shape, 1, count, 0);
     free(count);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        error = (struct mp_error){0};
-        assert_int_equal(mp_loads_read("loads", &wrong[i], 0, &loads, &error), MP_EINVAL);
-        assert_non_null(strstr(error.text, "loads: has loads of 4 sources with 16 tokens to 2 of 8 "
-                                           "experts in 2 layers; the job has "));
+        assert_fails(mp_loads_read("loads", &wrong[i], 0, &loads, &error), MP_EINVAL,
+                     "loads: has loads of 4 sources with 16 tokens to 2 of 8 "
+                     "experts in 2 layers; the job has ");
     }
-    error = (struct mp_error){0};
-    assert_int_equal(mp_loads_read("gone", &shape, 0, &loads, &error), MP_ENOTFOUND);
-    assert_string_equal(error.text, "can't read gone: No such file or directory");
+    assert_sentence(mp_loads_read("gone", &shape, 0, &loads, &error), MP_ENOTFOUND,
+                    "can't read gone: No such file or directory");
     write_file("text", "a text that is long enough to be a head of something, but is none");
-    error = (struct mp_error){0};
-    assert_int_equal(mp_loads_read("text", &shape, 0, &loads, &error), MP_EFORMAT);
-    assert_string_equal(error.text,
-                        "text: is no loads file; moeperf run makes one from a suite's trace");
+    assert_sentence(mp_loads_read("text", &shape, 0, &loads, &error), MP_EFORMAT,
+                    "text: is no loads file; moeperf run makes one from a suite's trace");
 }
 
 TEST_SEED(random_state);

@@ -72,7 +72,7 @@ static long refuse_each(const struct mp_job_file *file, struct mp_comm *comm, co
         struct mp_trainer *trainer = NULL;
         struct mp_error error = {0};
         granted = number;
-        int code = mp_trainer_create(file, comm, NULL, &trainer, &error);
+        int code = mp_trainer_create(file, comm, NULL, NULL, &trainer, &error);
         long left = granted;
         granted = -1;
         if (!code) {
@@ -123,7 +123,7 @@ TEST(rows_without_memory_are_told) {
         set_up(&file, "deepspeed");
         for (size_t s = 0; s < sizeof settings / sizeof *settings; s++)
             assert_int_equal(mp_job_set(&file, settings[s], &systems, &error), MP_OK);
-        assert_int_equal(mp_trainer_create(&file, comm, NULL, &trainer, &error), MP_OK);
+        assert_int_equal(mp_trainer_create(&file, comm, NULL, NULL, &trainer, &error), MP_OK);
         assert_int_equal(mp_trainer_step_on(trainer, token, token, &result, &error), MP_OK);
         assert_int_equal(mp_trainer_totals(trainer)->row_growths, 0);
         for (int e = 0; e < 4 * trainer->job.layers; e++)

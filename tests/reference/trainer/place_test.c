@@ -3,7 +3,7 @@
 #include "reference/trainer/place.h"
 
 #include "baselines/systems.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 static const char *const variables[] = {"OMPI_COMM_WORLD_RANK",
                                         "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -39,14 +39,13 @@ static struct mp_job_file file;
 
 static struct mp_job *job_of(const char *device, int ranks) {
     struct mp_systems systems = {0};
-    struct mp_error error = {0};
     char assignment[32];
-    assert_int_equal(mp_systems_register_all(&systems, &error), MP_OK);
+    assert_works(mp_systems_register_all(&systems, &error));
     mp_job_file_destroy(&file);
-    assert_int_equal(mp_job_file_create(&file, &error), MP_OK);
-    assert_int_equal(mp_job_set(&file, "system=ep", &systems, &error), MP_OK);
+    assert_works(mp_job_file_create(&file, &error));
+    assert_works(mp_job_set(&file, "system=ep", &systems, &error));
     snprintf(assignment, sizeof assignment, "device=%s", device);
-    assert_int_equal(mp_job_set(&file, assignment, &systems, &error), MP_OK);
+    assert_works(mp_job_set(&file, assignment, &systems, &error));
     file.job.ranks = ranks;
     return &file.job;
 }
@@ -63,8 +62,7 @@ static void refused(const struct mp_job *job, int code, bool alike, const char *
 
 TEST_WITH(a_processor_is_one_rank, be_launched_by_nobody, NULL) {
     struct mp_place place = {0};
-    struct mp_error error = {0};
-    assert_int_equal(mp_place_create(job_of("cpu", 1), "some.yaml", &place, &error), MP_OK);
+    assert_works(mp_place_create(job_of("cpu", 1), "some.yaml", &place, &error));
     assert_int_equal(place.comm->ranks, 1);
     assert_null(place.device);
     assert_string_equal(mp_place_remark(&place), "");
@@ -83,15 +81,13 @@ static void need_gpus(void) {
  * not over NCCL. */
 TEST_WITH(gpus_are_numbered_on_a_host, be_launched_by_nobody, NULL) {
     struct mp_place place = {0};
-    struct mp_error error = {0};
     need_gpus();
     setenv("MOEPERF_DOUBLE_NAMES", "First,Second", 1);
     for (int local = 0; local < 4; local++) {
         char number[8], text[256];
         snprintf(number, sizeof number, "%d", local);
         setenv("LOCAL_RANK", number, 1);
-        if (mp_place_create(job_of("cuda", 1), "some.yaml", &place, &error))
-            fail_msg("%s", error.text);
+        assert_works(mp_place_create(job_of("cuda", 1), "some.yaml", &place, &error));
         mp_device_describe(place.device, text, sizeof text);
         assert_non_null(strstr(text, local % 2 ? "Second" : "First"));
         assert_int_equal(place.comm->ranks, 1);

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include "reference/trainer/checkpoint.h"
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
 
 enum {
@@ -16,15 +17,14 @@ static uint64_t random_state;
 static float content[BUFFERS][FLOATS];
 
 static int write_shard(const char *path, struct mp_error *error) {
-    struct mp_shard_writer *writer = NULL;
+    struct mp_shard_writer writer;
     int code = mp_shard_create(path, ENTRIES, index_of, FLOATS, &writer, error);
     for (int b = 0; !code && b < BUFFERS; b++) {
         for (int f = 0; f < FLOATS; f++)
             content[b][f] = (float)(test_random_double(&random_state) - 0.5);
-        code = mp_shard_append(writer, content[b], error);
+        code = mp_shard_append(&writer, content[b], error);
     }
-    int finished = writer ? mp_shard_finish(writer, error) : MP_OK;
-    return code ? code : finished;
+    return mp_shard_finish(&writer, code, error);
 }
 
 static void put_bytes(const char *path, const unsigned char *byte, size_t size) {
@@ -49,10 +49,9 @@ static void get_bytes(unsigned char byte[BYTES]) {
 }
 
 TEST(shards_come_back) {
-    struct mp_error error = {0};
     struct mp_shard shard;
-    assert_int_equal(write_shard("shard", &error), MP_OK);
-    assert_int_equal(mp_shard_open("shard", &shard, &error), MP_OK);
+    assert_works(write_shard("shard", &error));
+    assert_works(mp_shard_open("shard", &shard, &error));
     assert_int_equal(shard.entries, ENTRIES);
     assert_int_equal(shard.floats, FLOATS);
     assert_memory_equal(shard.layer_expert, index_of, sizeof index_of);
@@ -65,12 +64,11 @@ TEST(shards_come_back) {
 
 /* A rank may own no expert at all. */
 TEST(an_empty_shard_comes_back) {
-    struct mp_error error = {0};
-    struct mp_shard_writer *writer;
+    struct mp_shard_writer writer;
     struct mp_shard shard;
-    assert_int_equal(mp_shard_create("empty", 0, index_of, 1000, &writer, &error), MP_OK);
-    assert_int_equal(mp_shard_finish(writer, &error), MP_OK);
-    assert_int_equal(mp_shard_open("empty", &shard, &error), MP_OK);
+    assert_works(mp_shard_create("empty", 0, index_of, 1000, &writer, &error));
+    assert_works(mp_shard_finish(&writer, MP_OK, &error));
+    assert_works(mp_shard_open("empty", &shard, &error));
     assert_int_equal(shard.entries, 0);
     assert_int_equal(shard.floats, 1000);
     mp_shard_close(&shard);
@@ -121,13 +119,11 @@ TEST(huge_sizes_are_refused) {
 }
 
 TEST(a_missing_shard_is_named) {
-    struct mp_error error = {0};
     struct mp_shard shard;
-    assert_int_equal(mp_shard_open("nowhere", &shard, &error), MP_ENOTFOUND);
-    assert_string_equal(error.text, "checkpoint nowhere: No such file or directory");
-    error = (struct mp_error){0};
-    assert_int_equal(write_shard("no/such/folder", &error), MP_EIO);
-    assert_string_equal(error.text, "can't write no/such/folder: No such file or directory");
+    assert_sentence(mp_shard_open("nowhere", &shard, &error), MP_ENOTFOUND,
+                    "checkpoint nowhere: No such file or directory");
+    assert_sentence(write_shard("no/such/folder", &error), MP_EIO,
+                    "can't write no/such/folder: No such file or directory");
 }
 
 /* A size limit at every byte stands for a disk that is full there. */

@@ -3,7 +3,7 @@
 #include "reference/trainer/stamps.h"
 
 #include "profiler/record/spool.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 enum { EVENTS = 256, SPANS = 4 };
 
@@ -67,24 +67,22 @@ struct recording {
 };
 
 static void open_recording(struct recording *r) {
-    struct mp_error error = {0};
     snprintf(r->path, sizeof r->path, "/tmp/stamps_test.%d.spool", (int)getpid());
     const struct mp_recorder_config config = {.path = r->path, .ranks = 1};
-    assert_int_equal(mp_recorder_create(&config, &r->recorder, &error), MP_OK);
-    assert_int_equal(mp_recorder_thread(r->recorder, "compute", &r->thread, &error), MP_OK);
-    assert_int_equal(mp_stamps_create(start_clock(), NULL, SPANS, &r->stamps, &error), MP_OK);
+    assert_works(mp_recorder_create(&config, &r->recorder, &error));
+    assert_works(mp_recorder_thread(r->recorder, "compute", &r->thread, &error));
+    assert_works(mp_stamps_create(start_clock(), NULL, SPANS, &r->stamps, &error));
 }
 
 /* The spans recorded so far, in order. */
 static int close_recording(struct recording *r, struct mp_span span[], int limit) {
     struct mp_spool_reader *reader;
     struct mp_spool_record record;
-    struct mp_error error = {0};
     int count = 0;
     mp_stamps_destroy(r->stamps);
     assert_int_equal(device_clock.alive, 0);
-    assert_int_equal(mp_recorder_finish(&r->recorder, MP_OK, "", &error), MP_OK);
-    assert_int_equal(mp_spool_open(r->path, &reader, &error), MP_OK);
+    assert_works(mp_recorder_finish(&r->recorder, MP_OK, "", &error));
+    assert_works(mp_spool_open(r->path, &reader, &error));
     while (mp_spool_next(reader, &record, NULL) == 1)
         if (record.type == MP_SPOOL_SPAN && count < limit)
             span[count++] = record.as.span;
@@ -154,9 +152,8 @@ TEST(what_has_no_room_is_refused) {
 
 TEST(events_that_can_t_be_had_are_an_error) {
     struct mp_stamps *stamps = NULL;
-    struct mp_error error = {0};
-    assert_int_equal(mp_stamps_create(start_clock(), NULL, EVENTS, &stamps, &error), MP_EDEVICE);
-    assert_string_equal(error.text, "no event left");
+    assert_sentence(mp_stamps_create(start_clock(), NULL, EVENTS, &stamps, &error), MP_EDEVICE,
+                    "no event left");
     assert_int_equal(device_clock.alive, 0);
     mp_stamps_destroy(NULL);
 }

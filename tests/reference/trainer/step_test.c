@@ -1,6 +1,7 @@
 /* Single iterations of one rank: parameters move as AdamW says, with the job's settings and the
  * steps taken so far, and clocks that are to stand still do. */
 #include "profiler/record/record.h"
+#include "tests/errors.h"
 #include "tests/golden/small_trainer.h"
 
 enum { LAYERS = 2, EXPERTS = 4, TOKENS = 2 * 8, STEPS = 3 };
@@ -91,13 +92,11 @@ TEST_RANDOM(parameters_move_as_adamw_says) {
     for (int step = 1; step <= STEPS; step++) {
         int32_t token[TOKENS], target[TOKENS];
         struct mp_trainer_result result;
-        struct mp_error error = {0};
         for (int i = 0; i < TOKENS; i++) {
             token[i] = test_random_int(random, 0, 255);
             target[i] = test_random_int(random, 0, 255);
         }
-        if (mp_trainer_step_on(small.trainer, token, target, &result, &error))
-            fail_msg("%s", error.text);
+        assert_works(mp_trainer_step_on(small.trainer, token, target, &result, &error));
         for (int i = 0; i < count; i++)
             check_step(&followed[i], step);
     }
@@ -122,18 +121,17 @@ static void work_for(int64_t nanoseconds) {
 TEST(pauses_leave_no_trace) {
     enum { PAUSES = 2, NANOSECONDS = 1000000 };
     struct small_trainer small;
-    struct mp_error error = {0};
     create(&small);
     struct mp_trainer *trainer = small.trainer;
     trainer->spans.pauses = true;
     trainer->comm->waited_ns = 700;
     trainer->comm->sent_bytes = 800;
     for (int i = 1; i <= PAUSES; i++) {
-        assert_int_equal(mp_spans_pause(&trainer->spans, &error), MP_OK);
+        assert_works(mp_spans_pause(&trainer->spans, &error));
         work_for(NANOSECONDS);
         trainer->comm->waited_ns += 70;
         trainer->comm->sent_bytes += 80;
-        assert_int_equal(mp_spans_resume(&trainer->spans, &error), MP_OK);
+        assert_works(mp_spans_resume(&trainer->spans, &error));
         assert_int_equal(trainer->comm->waited_ns, 700);
         assert_int_equal(trainer->comm->sent_bytes, 800);
         assert_true(trainer->spans.pause.cpu_ns >= (int64_t)i * NANOSECONDS);
@@ -143,9 +141,9 @@ TEST(pauses_leave_no_trace) {
     assert_true(cpu_ns <= mp_clock_thread_cpu_ns()); /* what was spent, not when */
     assert_true(mp_spans_now(&trainer->spans) <= mp_clock_ns() - paused_ns);
     trainer->spans.pauses = false;
-    assert_int_equal(mp_spans_pause(&trainer->spans, &error), MP_OK);
+    assert_works(mp_spans_pause(&trainer->spans, &error));
     trainer->comm->waited_ns += 70;
-    assert_int_equal(mp_spans_resume(&trainer->spans, &error), MP_OK);
+    assert_works(mp_spans_resume(&trainer->spans, &error));
     assert_int_equal(trainer->comm->waited_ns, 770);
     assert_int_equal(trainer->spans.pause.cpu_ns, cpu_ns);
     assert_int_equal(trainer->spans.paused_ns, paused_ns);

@@ -1,12 +1,11 @@
 /* The loss that ends a run: the mean over a full window, whatever comes. */
 #include "reference/trainer/target.h"
-#include "tests/support.h"
+#include "tests/errors.h"
 
 static struct mp_target create(double loss, int window) {
     struct mp_job job = {.target_loss = loss, .target_window = window};
     struct mp_target target;
-    struct mp_error error = {0};
-    assert_int_equal(mp_target_create(&job, &target, &error), MP_OK);
+    assert_works(mp_target_create(&job, &target, &error));
     return target;
 }
 

@@ -5,14 +5,13 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
 
 static uint64_t random_state;
 
 static void load(const char *paths, struct mp_text *text) {
-    struct mp_error error = {0};
-    if (mp_text_load(paths, 0, 1, 0, text, &error))
-        fail_msg("%s", error.text);
+    assert_works(mp_text_load(paths, 0, 1, 0, text, &error));
 }
 
 static void assert_text(const char *paths, const char *expected, int files) {
@@ -82,10 +81,9 @@ TEST(the_digest_is_that_of_the_concatenation) {
 
 TEST(text_is_split_for_validation) {
     struct mp_text text;
-    struct mp_error error = {0};
     write_file("hundred", "0123456789012345678901234567890123456789012345678901234567890123456789"
                           "012345678901234567890123456789");
-    assert_int_equal(mp_text_load("hundred", 0.25, 75, 25, &text, &error), MP_OK);
+    assert_works(mp_text_load("hundred", 0.25, 75, 25, &text, &error));
     assert_int_equal(text.training, 75);
     assert_int_equal(text.size, 100);
     mp_text_destroy(&text);
@@ -112,12 +110,9 @@ TEST(bad_texts_are_refused) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mp_text text;
-        struct mp_error error = {0};
-        int code = mp_text_load(cases[i].paths, cases[i].share, cases[i].training,
-                                cases[i].validation, &text, &error);
-        if (code != cases[i].code || !strstr(error.text, cases[i].first) ||
-            !strstr(error.text, cases[i].second))
-            fail_msg("case %zu: %s: %s", i, mp_code_name(code), error.text);
+        assert_fails(mp_text_load(cases[i].paths, cases[i].share, cases[i].training,
+                                  cases[i].validation, &text, &error),
+                     cases[i].code, cases[i].first, cases[i].second);
         assert_null(text.byte);
     }
 }

@@ -23,7 +23,7 @@ TEST(more_rows_than_an_int_counts_are_refused) {
         assert_int_equal(mp_job_file_create(&file, &error), MP_OK);
         for (size_t s = 0; s < sizeof settings / sizeof *settings; s++)
             assert_int_equal(mp_job_set(&file, settings[s], &systems, &error), MP_OK);
-        assert_int_equal(mp_trainer_create(&file, world, NULL, &trainer, &error), MP_ELIMIT);
+        assert_int_equal(mp_trainer_create(&file, world, NULL, NULL, &trainer, &error), MP_ELIMIT);
         assert_non_null(strstr(error.text, cases[i].message));
         assert_null(trainer);
         mp_job_file_destroy(&file);

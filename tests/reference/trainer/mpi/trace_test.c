@@ -130,7 +130,7 @@ TEST(another_job_s_loads_are_refused) {
         must(mp_job_file_create(&file, &error), &error);
         for (size_t s = 0; s < sizeof settings / sizeof *settings; s++)
             must(mp_job_set(&file, settings[s], &systems, &error), &error);
-        assert_int_equal(mp_trainer_create(&file, self, NULL, &trainer, &error), MP_EINVAL);
+        assert_int_equal(mp_trainer_create(&file, self, NULL, NULL, &trainer, &error), MP_EINVAL);
         assert_non_null(strstr(error.text, cases[i].words));
         mp_job_file_destroy(&file);
     }

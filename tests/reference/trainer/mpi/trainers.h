@@ -257,7 +257,7 @@ static inline struct mp_trainer *try_trainer(struct mp_comm *comm, const struct 
     for (int i = 0; settings[i] && !error->code; i++)
         mp_job_set(&file, settings[i], &systems, error);
     if (!error->code)
-        mp_trainer_create(&file, comm, text, &trainer, error);
+        mp_trainer_create(&file, comm, NULL, text, &trainer, error);
     mp_job_file_destroy(&file);
     if (trainer && (noted || followed))
         replace_gate(trainer);
