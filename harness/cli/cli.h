@@ -54,6 +54,10 @@ int cli_parse(const struct cli_usage *usage, int argc, char *argv[], struct cli_
  * this name, the sentence names those of the working folder. */
 int cli_open_database(const char *path, struct mp_store **store, struct mp_error *error);
 
+/* Opens a database to write to it, as cli_wait_for_lock says, and creates it and its folder where
+ * there are none.  Errors: those of mp_path_create_parent and mp_store_open. */
+int cli_create_database(const char *path, struct mp_store **store, struct mp_error *error);
+
 /* Adds the rules files that --rules named (a name of moeperf list rules, or a path), without any
  * all ready-made ones.  Errors: those of mp_path_file and mp_rules_load. */
 int cli_load_rules(const struct cli_words *name, struct mp_rules *rules, struct mp_error *error);

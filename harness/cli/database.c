@@ -1,8 +1,9 @@
-/* Opening a database to read it: a name that is not there is answered with those that are. */
+/* Opening databases: where one to read is not there, those that are get named. */
 #include <glob.h>
 #include <string.h>
 
 #include "harness/cli/cli.h"
+#include "harness/suite/paths.h"
 
 static bool is_database(const char *path) {
     struct mp_store *store = NULL;
@@ -35,4 +36,11 @@ int cli_open_database(const char *path, struct mp_store **store, struct mp_error
         add_found(patterns[i], others, sizeof others);
     return code ? mp_fail(error, code, "%s%s%s", first.text, *others ? "; there is: " : "", others)
                 : MP_OK;
+}
+
+int cli_create_database(const char *path, struct mp_store **store, struct mp_error *error) {
+    MP_TRY(mp_path_create_parent(path, error));
+    MP_TRY(mp_store_open(path, store, error));
+    cli_wait_for_lock(*store);
+    return MP_OK;
 }

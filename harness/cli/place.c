@@ -138,15 +138,12 @@ static int prepare(const struct place_flags *flags, const struct mp_systems *sys
     if (!code)
         code = cli_prepare_job(systems, &settings->all, job, error);
     free(settings);
-    if (!code)
-        code = set_system(flags, systems, job, error);
-    if (!code)
-        code = mp_path_folder(MP_CLUSTERS, folder, error);
-    if (!code)
-        code = mp_predict_job_cluster(job, folder, cluster, error);
-    if (!code)
-        code = choose_mode(flags, *cluster, job, words, size, error);
-    return code ? code : mp_predict_job_check(job, *cluster, error);
+    MP_TRY(code);
+    MP_TRY(set_system(flags, systems, job, error));
+    MP_TRY(mp_path_folder(MP_CLUSTERS, folder, error));
+    MP_TRY(mp_predict_job_cluster(job, folder, cluster, error));
+    MP_TRY(choose_mode(flags, *cluster, job, words, size, error));
+    return mp_predict_job_check(job, *cluster, error);
 }
 
 /* ---- the command ---- */
@@ -221,14 +218,10 @@ static int place(const struct cli_call *call, struct mp_error *error) {
     char mode[512];
     if (given.job.loads && !given.job.iterations)
         given.job.iterations = "30";
-    int code = find_share(given.history, &share, error);
-    if (!code)
-        code = find_format(&given, &format, error);
-    if (!code)
-        code = mp_predict_job_create(&job, error);
-    if (code)
-        return code;
-    code = prepare(&given, call->systems, &job, &cluster, mode, sizeof mode, error);
+    MP_TRY(find_share(given.history, &share, error));
+    MP_TRY(find_format(&given, &format, error));
+    MP_TRY(mp_predict_job_create(&job, error));
+    int code = prepare(&given, call->systems, &job, &cluster, mode, sizeof mode, error);
     if (!code)
         code = place_with(&given, &job, cluster, mode, share, format, error);
     mp_cluster_destroy(cluster);

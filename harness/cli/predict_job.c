@@ -26,11 +26,11 @@ int cli_read_job_flags(const struct cli_job_flags *flags, struct cli_job_setting
         return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO,
                        "--trace %.1000s: %s; it takes a file, --loads a generator", flags->trace,
                        strerror(errno));
-    int code =
-        flags->nodes ? cli_whole("--nodes", flags->nodes, 1, 1 << 20, &number, error) : MP_OK;
-    if (!code && flags->iterations)
-        code = cli_whole("--iterations", flags->iterations, 1, 1000000000000, &number, error);
-    for (int i = 0; i < CLI_JOB_FLAGS && !code; i++) {
+    if (flags->nodes)
+        MP_TRY(cli_whole("--nodes", flags->nodes, 1, 1 << 20, &number, error));
+    if (flags->iterations)
+        MP_TRY(cli_whole("--iterations", flags->iterations, 1, 1000000000000, &number, error));
+    for (int i = 0; i < CLI_JOB_FLAGS; i++) {
         if (!said[i][1])
             continue;
         if (strlen(said[i][1]) >= MP_TEXT_SIZE)
@@ -41,7 +41,7 @@ int cli_read_job_flags(const struct cli_job_flags *flags, struct cli_job_setting
     }
     for (int i = 0; i < flags->set.count; i++)
         settings->all.item[settings->all.count++] = flags->set.word[i];
-    return code;
+    return MP_OK;
 }
 
 /* Sizes of Hecate's GPT-MoE-S (its set-up of the evaluation). */
@@ -69,20 +69,16 @@ int cli_prepare_job(const struct mp_systems *systems, const struct cli_settings 
     struct mp_cluster *cluster = NULL;
     job->executor = MP_EXECUTOR_PREDICTED;
     set_usual_sizes(&job->file.job);
-    int code = mp_path_folder(MP_CLUSTERS, folder, error);
-    if (!code)
-        code = mp_predict_job_set(job, "system=ep", systems, error);
-    if (!code)
-        code = apply_settings(job, systems, settings, error);
-    if (!code)
-        code = mp_predict_job_cluster(job, folder, &cluster, error);
-    if (!code)
-        code = mp_predict_job_adopt(job, cluster, error);
-    if (!code)
-        code = apply_settings(job, systems, settings, error);
-    int64_t batch = (int64_t)job->file.job.ranks * job->options.micro_batches * SEQUENCES;
-    if (!code && job->file.job.batch == 0 && batch <= 1 << 24)
-        job->file.job.batch = (int)batch;
+    MP_TRY(mp_path_folder(MP_CLUSTERS, folder, error));
+    MP_TRY(mp_predict_job_set(job, "system=ep", systems, error));
+    MP_TRY(apply_settings(job, systems, settings, error));
+    MP_TRY(mp_predict_job_cluster(job, folder, &cluster, error));
+    int code = mp_predict_job_adopt(job, cluster, error);
     mp_cluster_destroy(cluster);
-    return code;
+    MP_TRY(code);
+    MP_TRY(apply_settings(job, systems, settings, error));
+    int64_t batch = (int64_t)job->file.job.ranks * job->options.micro_batches * SEQUENCES;
+    if (job->file.job.batch == 0 && batch <= 1 << 24)
+        job->file.job.batch = (int)batch;
+    return MP_OK;
 }

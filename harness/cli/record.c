@@ -265,14 +265,11 @@ static void plan_continuing(const struct record_flags *flags, const char *progra
 static int record_command(const struct record_flags *flags, char *command[],
                           struct mp_record_run *run, int *status, struct mp_error *error) {
     struct mp_store *store = NULL;
-    int code = mp_path_create_parent(flags->database, error);
-    if (!code) /* before the program has run for hours */
-        code = mp_store_open(flags->database, &store, error);
+    /* Before the program has run for hours. */
+    int code = cli_create_database(flags->database, &store, error);
     if (code)
         rmdir(run->spools); /* which nothing was put into */
     else
-        cli_wait_for_lock(store);
-    if (!code)
         code = run_program(command, run, status, error);
     run->status = *status;
     if (!code)
@@ -330,11 +327,7 @@ static int add_earlier(const struct record_flags *flags, struct mp_record_run *r
     run->keep_spools = run->is_earlier = true;
     int code = gather(flags, error);
     if (!code)
-        code = mp_path_create_parent(flags->database, error);
-    if (!code)
-        code = mp_store_open(flags->database, &store, error);
-    if (!code)
-        cli_wait_for_lock(store);
+        code = cli_create_database(flags->database, &store, error);
     if (!code && flags->from.count == 1 && mp_parts_has_spool(run->spools))
         code = mp_record_keep(store, run, stderr, error);
     else if (!code)

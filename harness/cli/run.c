@@ -303,13 +303,8 @@ static int check_from(const struct run_flags *flags, const struct cli_words *wor
 
 static int add_killed(const struct run_flags *flags, struct mp_error *error) {
     struct mp_store *store = NULL;
-    int code = mp_suite_check_killed(flags->from, error); /* a mistyped folder makes no database */
-    if (!code)
-        code = mp_path_create_parent(flags->database, error);
-    if (!code)
-        code = mp_store_open(flags->database, &store, error);
-    if (!code)
-        cli_wait_for_lock(store);
+    MP_TRY(mp_suite_check_killed(flags->from, error)); /* a mistyped folder makes no database */
+    int code = cli_create_database(flags->database, &store, error);
     if (!code)
         code = mp_suite_keep_killed(store, flags->from, &flags->hosts, stdout, error);
     mp_store_close(store);
@@ -349,11 +344,7 @@ static int carry_out(struct run_flags *flags, const struct mp_systems *systems,
     if (!code && flags->pairs)
         code = cli_check_pairs(&suite, error);
     if (!code)
-        code = mp_path_create_parent(flags->database, error);
-    if (!code)
-        code = mp_store_open(flags->database, &store, error);
-    if (!code)
-        cli_wait_for_lock(store);
+        code = cli_create_database(flags->database, &store, error);
     if (!code)
         code = run_suite(flags, &suite, store, error);
     mp_store_close(store);

@@ -48,8 +48,7 @@ static int window_of(const struct mp_job_file *file) {
     return ((const struct plain_options *)file->system_options)->window;
 }
 
-static void jobs_are_common_options_and_their_own(void **state) {
-    (void)state;
+TEST(jobs_are_common_options_and_their_own) {
     AUTO(suite) struct mp_suite suite;
     assert_works(load(good_suite, NULL, &suite, &error));
     assert_string_equal(suite.name, "good");
@@ -69,15 +68,13 @@ static void jobs_are_common_options_and_their_own(void **state) {
     assert_int_equal(suite.line[1], 12);
 }
 
-static void common_may_have_nothing_under_it(void **state) {
-    (void)state;
+TEST(common_may_have_nothing_under_it) {
     AUTO(suite) struct mp_suite suite;
     assert_works(
         load("suite: s\ncommon:\njobs:\n- {system: bare, text: words}\n", NULL, &suite, &error));
 }
 
-static void the_command_line_has_the_last_word(void **state) {
-    (void)state;
+TEST(the_command_line_has_the_last_word) {
     static const char *const set[] = {"layers=9", "repeat=1", "timeout=3", "options.window=2"};
     write_file("other words", "text");
     const struct mp_suite_changes changes = {.set = set, .set_count = 4, .text = "other words"};
@@ -95,8 +92,7 @@ static void the_command_line_has_the_last_word(void **state) {
 }
 
 /* A trace file, or a generator, whose digest tells workloads apart. */
-static void traces_are_read_with_their_suite(void **state) {
-    (void)state;
+TEST(traces_are_read_with_their_suite) {
     static const char text[] =
         "suite: s\n"
         "common: {text: words, ranks: 2, layers: 3, experts: 8, batch: 4, sequence: 32,\n"
@@ -146,8 +142,7 @@ static void traces_are_read_with_their_suite(void **state) {
     mp_loads_destroy(&loads);
 }
 
-static void the_default_text_is_found(void **state) {
-    (void)state;
+TEST(the_default_text_is_found) {
     static const char text[] = "{suite: s, jobs: [{system: bare, text: default}]}";
     AUTO(suite) struct mp_suite suite;
     setenv("MOEPERF_TEXT", "words", 1);
@@ -243,8 +238,7 @@ static const struct wrong_case wrong_cases[] = {
      "suite.yaml:2:1: while parsing a flow sequence, did not find expected ',' or ']'"},
 };
 
-static void wrong_suites_are_refused(void **state) {
-    const struct wrong_case *c = *state;
+TEST_EACH(wrong_suites_are_refused, wrong_cases, c) {
     struct mp_suite suite;
     struct mp_error error = {0};
     assert_true(load(c->text, NULL, &suite, &error) < 0);
@@ -266,8 +260,7 @@ static const struct wrong_case wrong_sets[] = {
      "multiple of ranks"},
 };
 
-static void wrong_sets_are_refused(void **state) {
-    const struct wrong_case *c = *state;
+TEST_EACH(wrong_sets_are_refused, wrong_sets, c) {
     const struct mp_suite_changes changes = {.set = &c->text, .set_count = 1};
     struct mp_suite suite;
     assert_sentence(load(good_suite, &changes, &suite, &error), MP_EINVAL, c->message);
@@ -275,8 +268,7 @@ static void wrong_sets_are_refused(void **state) {
 
 /* Beside jobs that can be done, a refused one stays, with the reason and where it stands;
  * everything else of it is checked all the same (cli/refusals). */
-static void refusals_stay_beside_other_jobs(void **state) {
-    (void)state;
+TEST(refusals_stay_beside_other_jobs) {
     struct mp_suite suite;
     static const char text[] = "suite: s\ncommon: {text: words, ranks: 2, batch: 4}\njobs:\n"
                                "  - {system: bare, experts: 9}\n"
@@ -307,27 +299,4 @@ static int enter(void **state) {
     return failed;
 }
 
-static int run_cases(const char *group, const struct wrong_case cases[], size_t count,
-                     CMUnitTestFunction function) {
-    struct CMUnitTest tests[32];
-    for (size_t i = 0; i < count; i++)
-        tests[i] =
-            (struct CMUnitTest){cases[i].name, function, NULL, NULL, (void *)(uintptr_t)&cases[i]};
-    return _cmocka_run_group_tests(group, tests, count, enter, leave_folder);
-}
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(jobs_are_common_options_and_their_own),
-        cmocka_unit_test(common_may_have_nothing_under_it),
-        cmocka_unit_test(the_command_line_has_the_last_word),
-        cmocka_unit_test(traces_are_read_with_their_suite),
-        cmocka_unit_test(the_default_text_is_found),
-        cmocka_unit_test(refusals_stay_beside_other_jobs),
-    };
-    return cmocka_run_group_tests_name("suite", tests, enter, leave_folder) +
-           run_cases("wrong suites", wrong_cases, sizeof wrong_cases / sizeof *wrong_cases,
-                     wrong_suites_are_refused) +
-           run_cases("wrong --set", wrong_sets, sizeof wrong_sets / sizeof *wrong_sets,
-                     wrong_sets_are_refused);
-}
+TEST_GROUP(enter, leave_folder);

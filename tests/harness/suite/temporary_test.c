@@ -22,8 +22,7 @@ int access(const char *path, int mode) {
 static const struct mp_system ep = {.abi = MP_SYSTEM_ABI, .name = "ep"};
 static const struct mp_systems systems = {.item = {&ep}, .count = 1};
 
-static void mpirun_needs_a_temporary_folder(void **state) {
-    (void)state;
+TEST(mpirun_needs_a_temporary_folder) {
     AUTO(suite) struct mp_suite suite;
     struct mp_store *store;
     struct mp_progress progress;
@@ -64,9 +63,10 @@ static void mpirun_needs_a_temporary_folder(void **state) {
     mp_store_close(store);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(mpirun_needs_a_temporary_folder)};
+static int enter(void **state) {
     unsetenv("TEMP");
     unsetenv("TMP");
-    return cmocka_run_group_tests_name("temporary", tests, enter_folder, leave_folder);
+    return enter_folder(state);
 }
+
+TEST_GROUP(enter, leave_folder);
