@@ -105,8 +105,8 @@ enum mp_operation_kind {
 struct mp_operation {
     enum mp_operation_kind kind;
     enum mp_direction direction;
-    int layer; /* -1: none */
-    int step;  /* of rows, returns and experts; the layer's `steps`: its own rows */
+    int layer;                 /* -1: none */
+    int step;                  /* of rows, returns and experts; the layer's `steps`: its own rows */
     enum mp_products products; /* of experts and attention, backward */
 };
 
