@@ -444,7 +444,8 @@ const struct mp_system mp_system_nodewise = {
         "their own way costs beyond what attention hides, and spreads them over its ranks; inside "
         "a node, ranks that have more than others give routes away with a copy, before the gate on "
         "expected loads and after it on the actual ones, where that pays. Rows travel in chunks of "
-        "whole experts, under the products of others. Exact and dropless.",
+        "whole experts, under the products of others, and on their way back before weights have "
+        "their gradients. Exact and dropless.",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_PLANS_BEFORE_GATE | MP_SYSTEM_UNEVEN_EXPERTS |
                     MP_SYSTEM_MORE_RANKS,
     .options = option_table,
