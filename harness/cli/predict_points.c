@@ -230,11 +230,12 @@ static int write_suite(const struct command_line *line, const struct cli_point p
     if (!stream)
         return mp_fail(error, MP_ENOMEM, "no memory for a suite");
     fprintf(stream, "suite: %s\njobs:\n", SUITE);
-    for (int i = 0; i < count; i++)
-        MP_TRY(write_point(line, &points[i], stream, error));
-    if (fclose(stream))
-        return mp_fail(error, MP_ENOMEM, "no memory for a suite");
-    return MP_OK;
+    int code = MP_OK;
+    for (int i = 0; i < count && !code; i++)
+        code = write_point(line, &points[i], stream, error);
+    if (fclose(stream) && !code)
+        code = mp_fail(error, MP_ENOMEM, "no memory for a suite");
+    return code;
 }
 
 /* Reads the suite of these points, with its errors in the words of the command line. */

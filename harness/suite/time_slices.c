@@ -14,29 +14,32 @@
 
 int mp_slices_read(const char *path, struct mp_store_slice **slice, int *count,
                    struct mp_error *error) {
+    int code = MP_OK;
     char line[64];
     FILE *file = fopen(path, "re");
     *slice = NULL;
     *count = 0;
     if (!file && errno != ENOENT)
         return mp_fail(error, MP_EIO, "can't read %s: %s", path, strerror(errno));
-    while (file && fgets(line, sizeof line, file)) {
+    while (file && !code && fgets(line, sizeof line, file)) {
         struct mp_store_slice next;
         char end;
         if (!strchr(line, '\n'))
             break; /* cut off */
         if (!MP_ROOM(*slice, *count))
-            return mp_fail(error, MP_ENOMEM, "no memory for the slices of %s", path);
-        if ((sscanf(line, "%" SCNd64 " %" SCNd64 "%c", &next.start_ns, &next.end_ns, &end) != 3 ||
+            code = mp_fail(error, MP_ENOMEM, "no memory for the slices of %s", path);
+        if (!code &&
+            (sscanf(line, "%" SCNd64 " %" SCNd64 "%c", &next.start_ns, &next.end_ns, &end) != 3 ||
              end != '\n' || next.end_ns < next.start_ns))
-            return mp_fail(error, MP_EFORMAT,
+            code = mp_fail(error, MP_EFORMAT,
                            "%s, line %d: should be two times in ns, a start and an end", path,
                            *count + 1);
-        (*slice)[(*count)++] = next;
+        if (!code)
+            (*slice)[(*count)++] = next;
     }
-    if (file && fclose(file))
-        return mp_fail(error, MP_EIO, "can't read %s: %s", path, strerror(errno));
-    return MP_OK;
+    if (file && fclose(file) && !code)
+        code = mp_fail(error, MP_EIO, "can't read %s: %s", path, strerror(errno));
+    return code;
 }
 
 /* One of the two jobs. */
