@@ -605,11 +605,13 @@ static int run(const struct mp_bench_options *options, json_t *result, struct mp
     enum { SPANS_AT_ONCE = SPANS_PER_ITERATION * RANKS };
     struct work work = {.device_rows = options->device,
                         .iterations = (options->spans + SPANS_AT_ONCE - 1) / SPANS_AT_ONCE};
-    MP_TRY(mp_bench_make_folder(work.folder, error));
-    snprintf(work.database, sizeof work.database, "%s/results.db", work.folder);
+    char folder[MP_BENCH_FOLDER];
+    MP_TRY(mp_bench_make_folder(folder, error));
+    memcpy(work.folder, folder, sizeof folder);
+    snprintf(work.database, sizeof work.database, "%s/results.db", folder);
     for (int r = 0; r < RANKS; r++) {
-        snprintf(work.spool[r], sizeof work.spool[r], "%s/%d.spool", work.folder, r);
-        snprintf(work.device[r], sizeof work.device[r], "%s/%d.device", work.folder, r);
+        snprintf(work.spool[r], sizeof work.spool[r], "%s/%d.spool", folder, r);
+        snprintf(work.device[r], sizeof work.device[r], "%s/%d.device", folder, r);
     }
     int code = measure_spans(&work, result, error);
     if (!code)
