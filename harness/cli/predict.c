@@ -408,14 +408,10 @@ static int predict_cells(struct cells *cells, struct mp_error *error) {
 
 static int predict_one_by_one(const struct predict_flags *flags, struct session *session,
                               struct cli_prediction items[], struct mp_error *error) {
-    int code = MP_OK;
     if (flags->database)
-        code = mp_path_create_parent(flags->database, error);
-    if (!code && flags->database)
-        code = mp_store_open(flags->database, &session->store, error);
+        MP_TRY(cli_create_database(flags->database, &session->store, error));
     mp_progress_begin(&session->progress, flags->quiet ? NULL : stderr);
-    if (!code)
-        code = predict_all(session, items, error);
+    int code = predict_all(session, items, error);
     if (!code)
         code = bound_all(session, flags->bound, items, error);
     mp_store_close(session->store);

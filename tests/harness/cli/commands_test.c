@@ -458,6 +458,31 @@ static void execute(const char *path, const char *sql) {
     assert_int_equal(sqlite3_close(database), SQLITE_OK);
 }
 
+/* Who writes a database has it alone: others say that they wait, and go on. */
+TEST(commands_wait_for_who_writes) {
+    static const char *const commands[] = {
+        "moeperf predict --cluster b200 --nodes 1 --loads balanced --system ep --db lock.db",
+        "moeperf run pair.yaml --quiet --db lock.db" TINY};
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        sqlite3 *database = NULL;
+        char line[4096], command[512];
+        bool waits = false;
+        free(shell(commands[i], 0));
+        assert_int_equal(sqlite3_open("lock.db", &database), SQLITE_OK);
+        assert_int_equal(sqlite3_exec(database, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+        snprintf(command, sizeof command, "{ %s; } 2>&1", commands[i]);
+        FILE *stream = popen(command, "r");
+        while (!waits && fgets(line, sizeof line, stream))
+            waits = strstr(line, "lock.db: another program has it locked; waiting up to 60 s");
+        assert_true(waits);
+        assert_int_equal(sqlite3_exec(database, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
+        assert_int_equal(sqlite3_close(database), SQLITE_OK);
+        while (fgets(line, sizeof line, stream))
+            continue;
+        assert_int_equal(pclose(stream), 0);
+    }
+}
+
 /* A database that can be opened and takes no run; what it did not take is added as it ended, by the
  * command that is printed, once. */
 TEST(what_a_database_has_no_room_for_is_added_later) {
