@@ -327,6 +327,18 @@ TEST(shadows_come_last_and_first) {
     }
 }
 
+/* Flat; or pipelined, with an expert's copies everywhere. */
+static void golden_exchange(const struct scribe *scribe, struct mp_plan *made, bool pipelined) {
+    golden_plan(scribe, made, 0);
+    if (pipelined) {
+        made->exchange = MP_EXCHANGE_PIPELINED;
+        made->group_size = 2;
+    }
+    for (int r = 1; pipelined && r < 4; r++)
+        assert_works(mp_plan_add_copy(made, 0, r, MP_STAGE_AFTER_GATE, &error));
+    dispatch(made);
+}
+
 /* What all tokens go through is computed while rows travel, and late copies with a pipelined
  * exchange. */
 TEST(a_shared_expert_hides_rows) {
@@ -334,14 +346,7 @@ TEST(a_shared_expert_hides_rows) {
     for (int pipelined = 0; pipelined < 2; pipelined++) {
         AUTO(destroy_scribe) struct scribe *scribe = create_scribe(1, 4);
         AUTO(plan) struct mp_plan made;
-        golden_plan(scribe, &made, 0);
-        if (pipelined) {
-            made.exchange = MP_EXCHANGE_PIPELINED;
-            made.group_size = 2;
-        }
-        for (int r = 1; pipelined && r < 4; r++)
-            assert_works(mp_plan_add_copy(&made, 0, r, MP_STAGE_AFTER_GATE, &error));
-        dispatch(&made);
+        golden_exchange(scribe, &made, pipelined);
         scribe->plan[0] = &made;
         run(scribe);
         int spans = scribe->ended_spans;
@@ -370,14 +375,7 @@ TEST(weights_come_behind_rows) {
     for (int pipelined = 0; pipelined < 2; pipelined++) {
         AUTO(destroy_scribe) struct scribe *scribe = create_scribe(2, 4);
         AUTO(plan) struct mp_plan made;
-        golden_plan(scribe, &made, 0);
-        if (pipelined) {
-            made.exchange = MP_EXCHANGE_PIPELINED;
-            made.group_size = 2;
-        }
-        for (int r = 1; pipelined && r < 4; r++)
-            assert_works(mp_plan_add_copy(&made, 0, r, MP_STAGE_AFTER_GATE, &error));
-        dispatch(&made);
+        golden_exchange(scribe, &made, pipelined);
         scribe->plan[0] = scribe->plan[1] = &made;
         scribe->policy.weights_behind = true;
         run(scribe);
