@@ -176,7 +176,7 @@ void mp_fitted_take(struct mp_fitted *fitted, int iteration, int rank, const str
     if (span->layer < 0)
         return;
     struct mp_fitted_cell *cell = cell_of(fitted, iteration, span->layer, rank);
-    if (span->phase == MP_PHASE_EXPERT || span->phase == MP_PHASE_WEIGHTS) {
+    if (mp_phase_of_experts(span->phase)) {
         cell->x[2 * fitted->probe + way] += part * (double)(span->end_ns - span->start_ns);
     } else if (span->phase == MP_PHASE_DISPATCH && !way) {
         cell->rows[fitted->probe] += part * 1e-9 * (double)span->wait_ns / ROW_UNIT;

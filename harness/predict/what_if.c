@@ -79,10 +79,6 @@ static bool is_exchange(int phase) {
     return phase == MP_PHASE_DISPATCH || phase == MP_PHASE_COMBINE;
 }
 
-static bool is_experts(int phase) {
-    return phase == MP_PHASE_EXPERT || phase == MP_PHASE_WEIGHTS;
-}
-
 struct means {
     double own, gap, transfer;
 };
@@ -128,7 +124,7 @@ static void balance(struct mp_what_if *what_if, const struct mp_graph_group *gro
         struct mp_graph_seconds *now = &what_if->now[node];
         if (what_if->causes.knows_tokens)
             mp_causes_even(&what_if->causes, node, now);
-        else if (is_experts(phase))
+        else if (mp_phase_of_experts(phase))
             now->own = mean.own;
         else
             now->transfer = mean.transfer;
@@ -159,7 +155,7 @@ static void apply(struct mp_what_if *what_if, const struct mp_what_if_change *ch
         if (change->ideal)
             make_ideal(what_if, group);
         else if (change->balance && (change->layer < 0 || change->layer == span->layer) &&
-                 (is_experts(span->phase) || is_exchange(span->phase)))
+                 (mp_phase_of_experts(span->phase) || is_exchange(span->phase)))
             balance(what_if, group, span->phase);
         if (change->without_rank >= 0)
             relieve(what_if, group, change->without_rank);

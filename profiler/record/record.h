@@ -45,6 +45,10 @@ enum mp_phase {
     MP_PHASE_WEIGHTS, /* gradients of experts' weights, where rows set out before they are there */
     MP_PHASES
 };
+/* Experts at work. */
+static inline bool mp_phase_of_experts(int phase) {
+    return phase == MP_PHASE_EXPERT || phase == MP_PHASE_WEIGHTS;
+}
 const char *mp_phase_name(enum mp_phase phase); /* "expert"; "?" when out of range */
 /* The phase that the first `length` characters name; MP_PHASES if they name none. */
 enum mp_phase mp_phase_find(const char *name, size_t length);

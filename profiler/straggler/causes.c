@@ -515,7 +515,7 @@ void mp_causes_split(const struct mp_causes *causes, int node, const struct mp_r
         part[class] = seconds;
         return;
     }
-    if ((span->phase == MP_PHASE_EXPERT && !causes->knows_tokens) ||
+    if ((mp_phase_of_experts(span->phase) && !causes->knows_tokens) ||
         (reference->alone && span->layer < 0)) {
         part[MP_CAUSE_UNKNOWN] = seconds;
         return;

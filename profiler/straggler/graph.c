@@ -298,10 +298,6 @@ int mp_graph_member(const struct mp_graph *graph, const struct mp_graph_group *g
     return -1;
 }
 
-static bool computes_experts(int phase) {
-    return phase == MP_PHASE_EXPERT || phase == MP_PHASE_WEIGHTS;
-}
-
 bool mp_graph_is_absent(const struct mp_graph *graph, const struct mp_graph_group *group,
                         int rank) {
     const struct mp_recorded_span *there = &graph->times.span[graph->member[group->first]];
@@ -311,7 +307,7 @@ bool mp_graph_is_absent(const struct mp_graph *graph, const struct mp_graph_grou
     if (there->phase == MP_PHASE_DATA || there->phase == MP_PHASE_CHECKPOINT ||
         there->phase == MP_PHASE_COLLECT)
         return true;
-    for (int s = 0; s < own->count && computes_experts(there->phase) && there->layer >= 0; s++)
+    for (int s = 0; s < own->count && mp_phase_of_experts(there->phase) && there->layer >= 0; s++)
         if (mp_recorded_layer(&graph->times.span[own->first + (size_t)s]) == there->layer)
             return true;
     return false;

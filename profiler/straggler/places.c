@@ -129,7 +129,7 @@ static void finish_place(const struct places *places, int index) {
         sum += own;
         most = fmax(most, own);
     }
-    if (place->phase == MP_PHASE_EXPERT && sum > 0)
+    if (mp_phase_of_experts(place->phase) && sum > 0)
         place->tokens = most * ranks / sum;
 }
 

@@ -87,7 +87,8 @@ int page_figure_of(struct page *page, const char *chart, const char *title, cons
 
 /* Of the column `phase`; their names are page_families. */
 #define PAGE_FAMILY                                                                                \
-    "CASE phase WHEN 'expert' THEN 0 WHEN 'attention' THEN 1 WHEN 'dispatch' THEN 3 "              \
+    "CASE phase WHEN 'expert' THEN 0 WHEN 'weights' THEN 0 WHEN 'attention' THEN 1 WHEN "          \
+    "'dispatch' THEN 3 "                                                                           \
     "WHEN 'combine' THEN 3 WHEN 'fetch' THEN 4 WHEN 'reduce' THEN 4 WHEN 'move' THEN 4 "           \
     "WHEN 'allreduce' THEN 5 WHEN 'data' THEN 6 WHEN 'plan' THEN 6 WHEN 'wait' THEN 8 ELSE 2 END"
 enum { PAGE_NO_PHASE = 7, PAGE_WAITING = 8, PAGE_FAMILIES = 9 };
