@@ -27,15 +27,15 @@ static const struct mp_option option_table[] = {
      "copies inside nodes after the gate, where that pays"},
     {"chunks", MP_OPTION_COUNT, FIELD(chunks), "", "auto", -1, MP_MOST_DEGREE, NULL,
      "groups of a rank's experts, each with an exchange under the products of the one before; "
-     "auto: 3, or 1 where rows between nodes, or nearly gradients, take longer than what hides "
-     "them, or rows are cut by the job"},
+     "auto: 3, or 1 where rows between nodes take longer than what hides them or gradients nine "
+     "tenths of it, or rows are cut by the job"},
     {0},
 };
 
 /* Where rows are hidden at all, more of them make ever smaller steps. */
 enum { CHUNKS = 3 };
 /* Gates that gradients keep busy for so much of what hides them have no time for more steps. */
-static const double NEARLY = 0.9;
+static const double FULL_GATES = 0.9;
 
 /* Experts on their way between nodes that a gate takes in, and sends out. */
 struct way {
@@ -261,8 +261,8 @@ static void nodewise_policy(const void *opaque, struct mp_policy *policy) {
 }
 
 /* Into how many chunks a rank's experts fall: one where rows between nodes, which are in one chunk
- * anyway, take longer than all products, or where gates are busy with gradients all the time, and
- * what is won under products they lose. */
+ * anyway, take longer than all products, or where gates are busy with gradients most of the time,
+ * and what is won under products they lose. */
 static int chunks_of(const struct nodewise *self, int cover) {
     const struct mp_nodewise_costs *costs = &self->costs;
     const int nodes = mp_topology_nodes(&self->topology);
@@ -274,7 +274,7 @@ static int chunks_of(const struct nodewise *self, int cover) {
         all += self->total[self->order[i]];
         left += i < cover ? 0 : self->total[self->order[i]];
     }
-    if (cover * away * costs->reduce_between > NEARLY * costs->hidden_backward ||
+    if (cover * away * costs->reduce_between > FULL_GATES * costs->hidden_backward ||
         (double)left * away * costs->row_between * self->topology.ranks_per_node >
             (double)all * costs->route)
         return 1;

@@ -28,9 +28,10 @@
  *      deduplicates, of tokens with K routes at least one K-th of a row, as it may send a token
  *      once for all of them, and loads do not say which routes are one token's.  What the
  *      least busy of the place's ranks does before its rows set out and when all are there comes
- *      on top; where ranks share a gate and backward follows, only before the first, as a rank goes
- *      on to it without waiting for the others' rows.  (Work and travel: the longer one, not the
- *      sum, as chunks can hide one under the other.)
+ *      on top, but for what of attention's backward may be left for when rows travel
+ *      (policy.weights_behind); where ranks share a gate and backward follows, only before the
+ *      first, as a rank goes on to it without waiting for the others' rows.  (Work and travel: the
+ *      longer one, not the sum, as chunks can hide one under the other.)
  * 2. Of a recorded run (fitted.h).  Own work is as it was recorded, of each rank.  An expert takes
  *    a rank its speed times f(r), which all have in common.  f is concave: the chord from one row
  *    to the most routes that an expert has in these loads is below it at all of them, `once` is not

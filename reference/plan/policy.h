@@ -63,7 +63,11 @@ static inline int mp_keepers(enum mp_optimizer_split split, const struct mp_plac
 }
 
 /* What a job says of policy.weights_behind. */
-enum mp_weights_behind { MP_WEIGHTS_AS_PLANNED, MP_WEIGHTS_AT_ONCE, MP_WEIGHTS_BEHIND };
+enum mp_weights_behind {
+    MP_WEIGHTS_AS_PLANNED, /* as the system's policy has it */
+    MP_WEIGHTS_AT_ONCE,
+    MP_WEIGHTS_BEHIND
+};
 /* What of the products of a piece of backward is computed, where policy.weights_behind cuts it. */
 enum mp_products {
     MP_ALL_PRODUCTS,
@@ -98,8 +102,9 @@ struct mp_policy {
     /* Backward, what other ranks wait for comes first, and gradients of weights hide its way, as
      * far as that takes no memory: of each step of the exchange those of experts' first matrices
      * are computed when its rows have set out on their way back, and those of the projections that
-     * attention begins with under the exchange of the layer below (Lancet, MLSys 2024, section 4).
-     * The same sums in another order of work.  A job may want it of any system, or of none. */
+     * attention begins with under the exchange of the layer below (Lancet, MLSys 2024, arXiv
+     * 2404.19429: its scheduling of weight gradients).  The same sums in another order of work.  A
+     * job may want it of any system, or of none. */
     bool weights_behind;
     /* Parameters and state of what a rank keeps lie in host memory, and the update is made there.
      * Gradients go down to it and new parameters come up, once per step; ranks compute on elements
