@@ -93,6 +93,16 @@ static void mark_steps(const struct mp_plan *plan, const struct mp_late_copy *co
             needs_late[mp_plan_step(plan, source, copy->rank)] = true;
 }
 
+/* The chunks of whole experts that a late copy is in. */
+static void mark_chunks(const struct mp_plan *plan, bool needs_late[]) {
+    for (int i = 0; i < plan->fetch.count; i++) {
+        const struct mp_transfer *fetch = &plan->fetch.item[i];
+        if (fetch->stage == MP_STAGE_AFTER_GATE)
+            needs_late[plan->place_chunk[mp_plan_holder_index(plan, fetch->expert, fetch->to)]] =
+                true;
+    }
+}
+
 /* Whether a copy is made of what is a copy itself. */
 static bool passes_copies_on(const struct mp_plan *plan) {
     for (int i = 0; i < plan->fetch.count; i++)
@@ -107,7 +117,10 @@ void mp_plan_schedule_exchange(const struct mp_plan *plan, struct mp_scheduled_l
     layer->steps = mp_plan_steps(plan);
     layer->passes_on = passes_copies_on(plan);
     layer->own = layer->own_first = false;
-    memset(layer->needs_late, !keeps, (size_t)layer->steps * sizeof *layer->needs_late);
+    memset(layer->needs_late, !keeps && !plan->place_chunk,
+           (size_t)layer->steps * sizeof *layer->needs_late);
+    if (plan->place_chunk)
+        mark_chunks(plan, layer->needs_late);
     if (!keeps)
         return;
     for (struct mp_late_copy copy = {.expert = -1}; mp_plan_next_late(plan, &copy);) {

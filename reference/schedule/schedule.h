@@ -45,8 +45,9 @@
  * weights to a W_s behind it; and those of attention of l, and SUM_DENSE behind them, come when the
  * rows of l - 1 have set out, or all layers are done.
  *
- * A flat exchange has one step, or one for each chunk that its rows are cut into (plan.degree); the
- * same goes for one in several rounds, all of which follow from a start by themselves.  What tokens
+ * A flat exchange has one step, or one for each chunk that its rows are cut into (plan.degree), all
+ * of which wait for late copies, or, in chunks of whole experts, those that have one; the same goes
+ * for one in several rounds, all of which follow from a start by themselves.  What tokens
  * share hides their way to the experts, as in Megatron-LM (moe-shared-expert-overlap), and starts
  * when rows do, as nothing else can.  Sums of
  * copies start behind the second exchange, so that they travel under attention (Hecate, section 4);

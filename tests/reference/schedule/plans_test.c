@@ -1,6 +1,7 @@
 /* What plans mean for the schedule, counted route by route. */
 #include "reference/schedule/schedule.h"
 
+#include "reference/plan/chunks.h"
 #include "tests/errors.h"
 #include "tests/reference/plan/plan_support.h"
 #include "tests/reference/schedule/names.h"
@@ -83,6 +84,37 @@ TEST_RANDOM(exchanges_are_scheduled_as_routes_go) {
         check_exchange(&example.plan);
         destroy_example(&example);
     }
+}
+
+/* A chunk of whole experts waits for late copies if one is in it: those before need not. */
+TEST_RANDOM(chunks_wait_for_their_own_copies) {
+    int waiting = 0, steps = 0;
+    for (int round = 0; round < 150; round++) {
+        bool needs_late[MP_MOST_DEGREE], expected[MP_MOST_DEGREE] = {false};
+        struct mp_scheduled_layer layer = {.needs_late = needs_late};
+        struct mp_expert_chunks chunks;
+        struct mp_arena memory = {0};
+        struct example example;
+        random_example(random, false, &example);
+        struct mp_plan *plan = &example.plan;
+        mp_expert_chunks_create(&memory, &plan->topology, plan->layer + 1,
+                                plan->holder_begin[plan->experts], &chunks);
+        assert_works(mp_arena_check(&memory, &error));
+        plan->degree = test_random_int(random, 2, MP_MOST_DEGREE);
+        mp_expert_chunks_cut(&chunks, plan);
+        mp_plan_schedule_exchange(plan, &layer);
+        for (int e = 0; e < plan->experts; e++)
+            for (int32_t at = plan->holder_begin[e]; at < plan->holder_begin[e + 1]; at++)
+                expected[plan->place_chunk[at]] |= fetched_late(plan, e, plan->holder[at]);
+        assert_int_equal(layer.steps, plan->degree);
+        assert_memory_equal(needs_late, expected, (size_t)layer.steps * sizeof *needs_late);
+        for (int step = 0; step < layer.steps; step++)
+            waiting += needs_late[step];
+        steps += layer.steps;
+        mp_arena_release(&memory);
+        destroy_example(&example);
+    }
+    assert_in_range(waiting, 1, steps - 1);
 }
 
 /* Shadows as FasterMoE makes them: some experts on every rank, each route with its source. */
