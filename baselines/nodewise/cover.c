@@ -16,6 +16,7 @@ void mp_nodewise_costs(const struct mp_setting *setting, struct mp_nodewise_cost
     *costs = (struct mp_nodewise_costs){
         .route = passes * setting->seconds_per_route,
         .product = passes * setting->seconds_per_expert,
+        .forward = setting->seconds_per_route,
         .hidden_forward = setting->non_moe_seconds,
     };
     if (between > 0) {
@@ -32,6 +33,8 @@ void mp_nodewise_costs(const struct mp_setting *setting, struct mp_nodewise_cost
         costs->hidden_inside =
             mp_nodewise_exposed(backward, dense * (of_node - 1) / of_node / inside);
     }
+    const double load = costs->route + costs->row_inside + (nodes > 1 ? costs->row_between : 0);
+    costs->product_routes = load > 0 ? (int64_t)fmin(costs->product / load, 1e9) : 0;
     costs->ranks_per_gate = setting->ranks_per_gate > 0 ? setting->ranks_per_gate : 1;
     costs->gates = (double)of_node / costs->ranks_per_gate;
 }

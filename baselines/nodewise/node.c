@@ -6,9 +6,9 @@
 #include "baselines/nodewise/nodewise.h"
 
 void mp_nodewise_node_create(struct mp_arena *memory, int most_ranks, int experts, int copies,
-                             struct mp_nodewise_node *node) {
-    *node = (struct mp_nodewise_node){0};
-    MP_TAKE_EACH(memory, most_ranks, node->first, node->copies, node->given, node->load, node->lack,
+                             int64_t product, struct mp_nodewise_node *node) {
+    *node = (struct mp_nodewise_node){.product = product};
+    MP_TAKE_EACH(memory, most_ranks, node->first, node->copies, node->given, node->load,
                  node->order);
     MP_TAKE_EACH(memory, most_ranks, node->kept_first, node->kept_copies, node->kept_load);
     MP_TAKE_EACH(memory, experts + most_ranks * copies, node->share, node->kept_share);
@@ -30,7 +30,7 @@ void mp_nodewise_node_add(struct mp_nodewise_node *node, int rank, int expert, i
     node->share[node->shares] =
         (struct mp_nodewise_share){routes, expert, node->first[rank], false};
     node->first[rank] = node->shares++;
-    node->load[rank] += routes;
+    node->load[rank] += routes + node->product;
 }
 
 int64_t mp_nodewise_node_fullest(const struct mp_nodewise_node *node) {
@@ -52,83 +52,125 @@ void mp_nodewise_node_spread(struct mp_nodewise_node *node, int expert, const in
     }
     /* The emptiest are raised to one level, as far as the routes go. */
     do
-        sum += node->load[node->order[filled++]];
-    while (filled < holders && node->load[node->order[filled]] * filled < sum);
+        sum += node->load[node->order[filled++]] + node->product;
+    while (filled < holders && (node->load[node->order[filled]] + node->product) * filled < sum);
     for (int i = 0; i < filled; i++) {
         int rank = node->order[i];
-        int64_t part = sum / filled + (i < sum % filled) - node->load[rank];
+        int64_t part = sum / filled + (i < sum % filled) - node->product - node->load[rank];
         if (part > 0)
             mp_nodewise_node_add(node, rank, expert, part);
     }
 }
 
-/* The largest share of a rank. */
-static struct mp_nodewise_share *largest(const struct mp_nodewise_node *node, int rank) {
+/* A rank's largest share of at most so many routes. */
+static struct mp_nodewise_share *largest(const struct mp_nodewise_node *node, int rank,
+                                         int64_t most) {
     struct mp_nodewise_share *found = NULL;
-    for (int32_t at = node->first[rank]; at >= 0; at = node->share[at].next)
-        if (!found || node->share[at].routes > found->routes ||
-            (node->share[at].routes == found->routes && node->share[at].expert < found->expert))
-            found = &node->share[at];
+    for (int32_t at = node->first[rank]; at >= 0; at = node->share[at].next) {
+        struct mp_nodewise_share *share = &node->share[at];
+        if (share->routes > 0 && share->routes <= most &&
+            (!found || share->routes > found->routes ||
+             (share->routes == found->routes && share->expert < found->expert)))
+            found = share;
+    }
     return found;
 }
 
 static struct mp_nodewise_share *share_of(const struct mp_nodewise_node *node, int rank,
                                           int expert) {
     for (int32_t at = node->first[rank]; at >= 0; at = node->share[at].next)
-        if (node->share[at].expert == expert)
+        if (node->share[at].expert == expert && node->share[at].routes > 0)
             return &node->share[at];
     return NULL;
 }
 
-static void give(struct mp_nodewise_node *node, int to, int64_t routes,
-                 struct mp_nodewise_share *from, struct mp_nodewise_share *there) {
-    from->routes -= routes;
-    if (there) {
-        there->routes += routes;
-        node->load[to] += routes;
-    } else {
-        node->copies[to]++;
-        mp_nodewise_node_add(node, to, from->expert, routes);
+/* The least level to which those that have room for more than a product take what is above it. */
+static int64_t level_of(const struct mp_nodewise_node *node) {
+    int64_t low = 0, high = mp_nodewise_node_fullest(node);
+    for (int rank = 0; rank < node->ranks; rank++)
+        low += node->load[rank];
+    low /= node->ranks;
+    while (low < high) {
+        int64_t level = low + (high - low) / 2, left = 0;
+        for (int rank = 0; rank < node->ranks; rank++) {
+            int64_t above = node->load[rank] - level;
+            left += above > 0 ? above : above + node->product < 0 ? above + node->product : 0;
+        }
+        if (left > 0)
+            low = level + 1;
+        else
+            high = level;
     }
+    return low;
 }
 
 static void queue_ranks(struct mp_nodewise_node *node) {
-    int64_t routes = 0;
-    for (int rank = 0; rank < node->ranks; rank++)
-        routes += node->load[rank];
-    mp_load_lacks(node->load, node->ranks, routes, node->order, node->lack);
+    const int64_t level = level_of(node);
     node->above.count = node->below.count = 0;
     for (int rank = 0; rank < node->ranks; rank++)
-        if (node->lack[rank] < 0)
-            mp_queue_push(&node->above, -(double)node->lack[rank], rank);
-        else if (node->lack[rank] > 0)
-            mp_queue_push(&node->below, (double)node->lack[rank], rank);
+        if (node->load[rank] > level)
+            mp_queue_push(&node->above, (double)(node->load[rank] - level), rank);
+        else if (node->load[rank] < level)
+            mp_queue_push(&node->below, (double)(level - node->load[rank]), rank);
+}
+
+/* Routes of a share for another rank. */
+struct gift {
+    struct mp_nodewise_share *share;
+    int64_t routes, taken; /* taken: off the giver's load */
+};
+
+static struct gift gift_of(const struct mp_nodewise_node *node, struct mp_nodewise_share *share,
+                           int64_t most) {
+    int64_t routes = share->routes < most ? share->routes : most;
+    return (struct gift){share, routes, routes + (routes == share->routes ? node->product : 0)};
+}
+
+/* The larger one of a part of the largest share and a whole one that there is room for. */
+static struct gift choose_gift(const struct mp_nodewise_node *node, int from, int64_t over,
+                               int64_t under) {
+    const int64_t room = under - node->product;
+    struct mp_nodewise_share *whole =
+        largest(node, from, over < under ? over - node->product : room);
+    struct gift gift = gift_of(node, largest(node, from, INT64_MAX), over < room ? over : room);
+    return whole && whole->routes + node->product > gift.routes
+               ? gift_of(node, whole, whole->routes)
+               : gift;
+}
+
+/* To a rank that has the expert, or takes a copy. */
+static void give(struct mp_nodewise_node *node, int from, int to, const struct gift *gift,
+                 struct mp_nodewise_share *there) {
+    node->load[from] -= gift->taken;
+    gift->share->routes -= gift->routes;
+    if (there) {
+        there->routes += gift->routes;
+        node->load[to] += gift->routes;
+        return;
+    }
+    if (!gift->share->given) { /* further copies are passed on */
+        gift->share->given = true;
+        node->given[from]++;
+    }
+    node->copies[to]++;
+    mp_nodewise_node_add(node, to, gift->share->expert, gift->routes);
 }
 
 void mp_nodewise_node_even(struct mp_nodewise_node *node, int64_t least, int limit) {
     queue_ranks(node);
     while (node->above.count > 0 && node->below.count > 0) {
         int from = node->above.item[0].id, to = node->below.item[0].id;
-        double over = node->above.item[0].key, under = node->below.item[0].key;
-        struct mp_nodewise_share *share = largest(node, from), *there;
-        int64_t routes = (int64_t)(over < under ? over : under);
-        if (routes < least)
-            return;
-        routes = share->routes < routes ? share->routes : routes;
-        there = share_of(node, to, share->expert);
-        if (routes < least) {
+        int64_t over = (int64_t)node->above.item[0].key, under = (int64_t)node->below.item[0].key;
+        struct gift gift = choose_gift(node, from, over, under);
+        struct mp_nodewise_share *there = share_of(node, to, gift.share->expert);
+        if (gift.taken < least) {
             mp_queue_pop(&node->above);
         } else if (!there && node->copies[to] >= limit) {
             mp_queue_pop(&node->below);
         } else {
-            node->load[from] -= routes;
-            if (!there && !share->given) { /* further copies are passed on */
-                share->given = true;
-                node->given[from]++;
-            }
-            give(node, to, routes, share, there);
-            mp_queue_lessen_first(&node->above, routes);
-            mp_queue_lessen_first(&node->below, routes);
+            give(node, from, to, &gift, there);
+            mp_queue_lessen_first(&node->above, gift.taken);
+            mp_queue_lessen_first(&node->below, gift.routes + (there ? 0 : node->product));
         }
     }
 }
@@ -165,25 +207,24 @@ static int64_t routes_that_pay(double seconds, double each) {
 }
 
 void mp_nodewise_node_even_out(struct mp_nodewise_node *node, const struct mp_nodewise_costs *costs,
-                               bool late, int limit) {
+                               struct mp_nodewise_hidden hidden, int limit) {
     const double each = costs->route + costs->row_inside;
+    const double copy = costs->product +
+                        mp_nodewise_exposed(costs->fetch_inside, hidden.parameters) +
+                        mp_nodewise_exposed(costs->reduce_inside, hidden.gradients);
     const int64_t fullest = mp_nodewise_node_fullest(node);
     const int shares = node->shares;
-    int most = 0, products = 0;
+    int most = 0;
     keep(node);
-    mp_nodewise_node_even(
-        node, routes_that_pay(costs->product + (late ? costs->fetch_inside : 0), each), limit);
+    mp_nodewise_node_even(node, routes_that_pay(copy, each), limit);
     for (int rank = 0; rank < node->ranks; rank++) {
         int got = node->copies[rank] - node->kept_copies[rank], given = node->given[rank];
-        products = got > products ? got : products;
         most = got > most ? got : most;
         most = given > most ? given : most;
     }
     double saved = (double)(fullest - mp_nodewise_node_fullest(node)) * each;
-    double paid =
-        products * costs->product +
-        mp_nodewise_exposed(most * costs->fetch_inside, late ? 0 : costs->hidden_forward) +
-        mp_nodewise_exposed(most * costs->reduce_inside, costs->hidden_inside);
+    double paid = mp_nodewise_exposed(most * costs->fetch_inside, hidden.parameters) +
+                  mp_nodewise_exposed(most * costs->reduce_inside, hidden.gradients);
     if (most > 0 && saved <= paid)
         restore(node, shares);
 }

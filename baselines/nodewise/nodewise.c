@@ -74,7 +74,8 @@ static void create_parts(struct nodewise *self) {
     MP_TAKE(memory, self->way, ranks);
     MP_TAKE(memory, self->holder, of_node);
     mp_recent_create(memory, (size_t)layers * (size_t)experts, self->options.window, &self->recent);
-    mp_nodewise_node_create(memory, of_node, experts, self->options.memory, &self->node);
+    mp_nodewise_node_create(memory, of_node, experts, self->options.memory,
+                            self->costs.product_routes, &self->node);
     mp_pieces_create(memory, experts, places, &self->pieces);
     mp_expert_chunks_create(memory, &self->topology, layers, places, &self->chunks);
 }
@@ -292,10 +293,12 @@ static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_er
         expect(self, plan->layer, NULL);
     cover = nodes > 1 ? least(cover, limit) : 0;
     plan->degree = chunks_of(self, cover);
+    const struct mp_nodewise_hidden hidden = {self->costs.hidden_forward,
+                                              self->costs.hidden_inside};
     for (int node = 0; node < nodes; node++) {
         place(self, plan, node, cover);
         if (self->options.even)
-            mp_nodewise_node_even_out(&self->node, &self->costs, false, self->options.memory);
+            mp_nodewise_node_even_out(&self->node, &self->costs, hidden, self->options.memory);
         for (int rank = 0; rank < self->node.ranks; rank++)
             for (int32_t at = self->node.first[rank]; at >= 0; at = self->node.share[at].next) {
                 int expert = self->node.share[at].expert;
@@ -407,6 +410,17 @@ static int add_pieces(struct nodewise *self, int node, struct mp_error *error) {
     return MP_OK;
 }
 
+/* Copies that are made after the gate travel under the chunks before theirs, which is the last one
+ * and half as large as others (reference/plan/chunks.h). */
+static struct mp_nodewise_hidden hidden_late(const struct nodewise *self, int chunks) {
+    const struct mp_nodewise_node *node = &self->node;
+    double before = chunks > 1 ? 1 - 0.5 / (chunks - 1) : 0, mean = 0;
+    for (int rank = 0; rank < node->ranks; rank++)
+        mean += (double)node->load[rank] / node->ranks;
+    return (struct mp_nodewise_hidden){before * mean * self->costs.forward,
+                                       self->costs.hidden_inside};
+}
+
 static int nodewise_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
                                struct mp_error *error) {
     struct nodewise *self = opaque;
@@ -416,7 +430,8 @@ static int nodewise_after_gate(void *opaque, const struct mp_load *load, struct 
     for (int node = 0; node < mp_topology_nodes(&self->topology); node++) {
         fill_node(self, plan, node);
         if (self->options.correct)
-            mp_nodewise_node_even_out(&self->node, &self->costs, true, self->options.memory);
+            mp_nodewise_node_even_out(&self->node, &self->costs, hidden_late(self, plan->degree),
+                                      self->options.memory);
         MP_TRY(add_pieces(self, node, error));
     }
     MP_TRY(mp_plan_dispatch_pieces(plan, load, &self->pieces, MP_CUT_NEAREST_FIRST, error));

@@ -15,15 +15,16 @@
  *            nodes have more in common
  *   place    a node's copies go, heaviest first, to the rank with least to do behind a gate that
  *            has not had its part yet of what comes in, or of what it passes on to the next node
- *   even     a node's fullest rank gives routes to its emptiest one, with a copy of its largest
- *            expert, as long as that saves more than one product more, and all together more than
- *            what of their way nothing hides
+ *   even     a node's fullest ranks give routes to its emptiest ones, with a copy of their largest
+ *            expert, or of one that goes as a whole, as long as that saves more than one product
+ *            more, and all together more than what of their way nothing hides; how full a rank is,
+ *            is routes, and for every expert as many as load it like a product
  *   assign   once the gate has spoken: what a node holds, it computes for its own tokens; tokens
  *            whose expert it lacks go to the holding node with least to do.  Inside a node
  *            an expert's routes are spread over its holders so that the fullest has least, and a
  *            rank's own come first
- *   correct  then as `even`, on the actual loads, as long as that saves more than the way of the
- *            copies, which experts wait for, out of the own node
+ *   correct  then as `even`, on the actual loads, with copies that travel under the chunks before
+ *            theirs
  *
  *   chunk    rows travel by whole experts, in chunks under the products of one another
  *            (reference/plan/chunks.h), unless that takes gates' time from what is not hidden
@@ -55,15 +56,18 @@ struct mp_nodewise_options {
 /* What a layer's decisions cost, in seconds; of a forward pass and, in training, the backward one
  * behind it. */
 struct mp_nodewise_costs {
-    double row_between;    /* a route whose token is in another node, over a node's border */
-    double row_inside;     /* a route whose token is on another rank of the node */
-    double fetch_between;  /* an expert's parameters over a node's border */
-    double reduce_between; /* its gradient, back */
-    double fetch_inside;   /* an expert's parameters to one rank of the node */
-    double reduce_inside;  /* its gradient, back */
-    double route;          /* computing one route */
-    double product;        /* computing an expert at all, beside its routes */
-    double hidden_forward; /* that the way of parameters may take before anybody waits for it */
+    double row_between;     /* a route whose token is in another node, over a node's border */
+    double row_inside;      /* a route whose token is on another rank of the node */
+    double fetch_between;   /* an expert's parameters over a node's border */
+    double reduce_between;  /* its gradient, back */
+    double fetch_inside;    /* an expert's parameters to one rank of the node */
+    double reduce_inside;   /* its gradient, back */
+    double route;           /* computing one route */
+    double product;         /* computing an expert at all, beside its routes */
+    double forward;         /* computing one route on its way there */
+    int64_t product_routes; /* as many as load a rank like one product more: their computing, and
+                              their rows in its ports */
+    double hidden_forward;  /* that the way of parameters may take before anybody waits for it */
     double hidden_backward, hidden_inside; /* of gradients, between nodes and inside: beside the
                                               sums of attention's */
     double gates;                          /* of a node to others, neighbours sharing one: */
@@ -81,6 +85,11 @@ int mp_nodewise_cover(const struct mp_nodewise_costs *costs, const struct mp_top
                       const int32_t owner[], const int64_t expected[], const int64_t came[],
                       int experts, int limit, int64_t memory[], int32_t order[]);
 
+/* What hides the way of a node's copies, and back that of their gradients, in seconds. */
+struct mp_nodewise_hidden {
+    double parameters, gradients;
+};
+
 /* Routes of one expert that one rank computes. */
 struct mp_nodewise_share {
     int64_t routes;
@@ -91,13 +100,13 @@ struct mp_nodewise_share {
 
 /* The ranks of a node at work. */
 struct mp_nodewise_node {
-    int ranks;                       /* of this node */
-    int32_t *first;                  /* [ranks] shares of a rank, -1: none */
-    int32_t *copies;                 /* [ranks] that it would have to get */
-    int32_t *given;                  /* [ranks] experts of which copies were made here */
-    int64_t *load;                   /* [ranks] routes */
-    int64_t *lack;                   /* [ranks] below the even share; above it: negative */
-    int32_t *order;                  /* [ranks] working memory */
+    int ranks;       /* of this node */
+    int32_t *first;  /* [ranks] shares of a rank, -1: none */
+    int32_t *copies; /* [ranks] that it would have to get */
+    int32_t *given;  /* [ranks] experts of which copies were made here */
+    int64_t *load;   /* [ranks] routes, and `product` for each expert that has any */
+    int64_t product; /* mp_nodewise_costs.product_routes */
+    int32_t *order;  /* [ranks] working memory */
     struct mp_nodewise_share *share; /* [capacity] */
     int shares;
     struct mp_nodewise_share *kept_share; /* [capacity] what was before, while others are tried */
@@ -108,10 +117,10 @@ struct mp_nodewise_node {
 /* With room for owners of all experts and so many copies on each rank: `capacity` shares.  Tables
  * are the arena's, whose user looks whether there was memory. */
 void mp_nodewise_node_create(struct mp_arena *memory, int most_ranks, int experts, int copies,
-                             struct mp_nodewise_node *node);
+                             int64_t product, struct mp_nodewise_node *node);
 /* So many ranks with nothing to do and no copies. */
 void mp_nodewise_node_begin(struct mp_nodewise_node *node, int ranks);
-/* A rank computes so many routes of an expert; it has none of it yet. */
+/* A rank computes so many routes of an expert, at least one; it has none of it yet. */
 void mp_nodewise_node_add(struct mp_nodewise_node *node, int rank, int expert, int64_t routes);
 /* An expert's routes over the ranks that hold it, ascending: the fullest has least. */
 void mp_nodewise_node_spread(struct mp_nodewise_node *node, int expert, const int32_t holder[],
@@ -120,13 +129,14 @@ void mp_nodewise_node_spread(struct mp_nodewise_node *node, int expert, const in
 static inline double mp_nodewise_exposed(double seconds, double hidden) {
     return seconds > hidden ? seconds - hidden : 0;
 }
-/* Fullest ranks give emptiest ones at least `least` routes of an expert at a time, with a copy, of
- * which no rank has more than `limit`, until no pair has as many to give and to take. */
+/* Ranks above the least level that copies can bring all to give to the emptiest ones, with a copy,
+ * of which no rank has more than `limit`, what takes at least `least` (1 or more) off them: a part
+ * of their largest share, or a whole one with its product, whichever takes more off them. */
 void mp_nodewise_node_even(struct mp_nodewise_node *node, int64_t least, int limit);
-/* The same with as many routes as pay for a copy, if what it takes off the fullest rank is worth
- * the way of the copies: there from the first second on if they are late, else under attention. */
+/* The same with as much as pays for a copy, if what it takes off the fullest rank is worth what of
+ * the copies' way is not hidden. */
 void mp_nodewise_node_even_out(struct mp_nodewise_node *node, const struct mp_nodewise_costs *costs,
-                               bool late, int limit);
+                               struct mp_nodewise_hidden hidden, int limit);
 int64_t mp_nodewise_node_fullest(const struct mp_nodewise_node *node);
 
 #endif

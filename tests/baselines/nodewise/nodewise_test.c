@@ -44,6 +44,8 @@ TEST(costs_are_of_both_passes) {
                                                .reduce_inside = 8,
                                                .route = 0.75,
                                                .product = 6,
+                                               .forward = 0.25,
+                                               .product_routes = 5, /* 6 / (0.75 + 0.44) */
                                                .hidden_forward = 7,
                                                .hidden_backward = 2 * 7 - 10,
                                                .hidden_inside = 2 * 7 - 1.5,
@@ -54,7 +56,14 @@ TEST(costs_are_of_both_passes) {
     setting.forward_only = true;
     mp_nodewise_costs(&setting, &costs);
     assert_true(costs.row_between == 0.2 && costs.row_inside == 0.02 && costs.reduce_between == 0);
-    assert_true(costs.route == 0.25 && costs.product == 2);
+    assert_true(costs.route == 0.25 && costs.product == 2 && costs.forward == 0.25);
+    /* In one node no rows come from another: 2 / (0.25 + 0.2). */
+    setting.topology.ranks_per_node = 8;
+    mp_nodewise_costs(&setting, &costs);
+    assert_int_equal(costs.product_routes, 4);
+    setting.seconds_per_route = setting.bandwidth = 0;
+    mp_nodewise_costs(&setting, &costs);
+    assert_int_equal(costs.product_routes, 0);
 }
 
 /* Two nodes of one gate with two experts each, of 60, 20 and 30, 10 routes.  A route away from home
@@ -144,24 +153,36 @@ static int64_t routes_of(const struct mp_nodewise_node *node, int rank, int expe
     return routes;
 }
 
+/* A rank's routes, and a product for each expert that has some. */
+static int64_t load_of(const struct mp_nodewise_node *node, int rank) {
+    int64_t load = 0;
+    for (int expert = 0; expert < MOST_EXPERTS; expert++) {
+        int64_t routes = routes_of(node, rank, expert);
+        load += routes + (routes > 0 ? node->product : 0);
+    }
+    return load;
+}
+
 /* Ranks with random loads of an expert each, number `rank`. */
-static void create_node(uint64_t *random, int copies, struct mp_nodewise_node *node) {
+static void create_node(uint64_t *random, int copies, int64_t product,
+                        struct mp_nodewise_node *node) {
     int ranks = test_random_int(random, 1, MOST_RANKS);
-    mp_nodewise_node_create(&arena, MOST_RANKS, MOST_EXPERTS, copies, node);
+    mp_nodewise_node_create(&arena, MOST_RANKS, MOST_EXPERTS, copies, product, node);
     mp_nodewise_node_begin(node, ranks);
     for (int rank = 0; rank < ranks; rank++)
         if (test_random_int(random, 0, 3))
             mp_nodewise_node_add(node, rank, rank, test_random_int(random, 1, 1000));
 }
 
-/* Whoever gets routes ends no higher than anybody else, give or take one. */
+/* Whoever gets routes ends no higher than anybody else would with one more. */
 TEST_RANDOM(routes_fill_from_below) {
     for (int round = 0; round < 300; round++) {
         struct mp_nodewise_node node;
         int64_t before[MOST_RANKS], sum = 0, routes = test_random_int(random, 0, 5000);
+        int64_t product = test_random_int(random, 0, 1) * test_random_int(random, 1, 500);
         int32_t holder[MOST_RANKS];
         int holders = 0;
-        create_node(random, 1, &node);
+        create_node(random, 1, product, &node);
         for (int rank = 0; rank < node.ranks; rank++) {
             before[rank] = node.load[rank];
             if (test_random_int(random, 0, 1) || (holders == 0 && rank + 1 == node.ranks))
@@ -170,64 +191,131 @@ TEST_RANDOM(routes_fill_from_below) {
         mp_nodewise_node_spread(&node, MOST_EXPERTS - 1, holder, holders, routes);
         for (int rank = 0; rank < node.ranks; rank++) {
             int64_t got = routes_of(&node, rank, MOST_EXPERTS - 1);
-            assert_int_equal(node.load[rank], before[rank] + got);
+            assert_int_equal(node.load[rank], before[rank] + got + (got > 0 ? product : 0));
             sum += got;
             for (int i = 0; got > 0 && i < holders; i++)
-                assert_true(node.load[rank] <= node.load[holder[i]] + 1);
+                assert_true(node.load[rank] <= before[holder[i]] + product +
+                                                   routes_of(&node, holder[i], MOST_EXPERTS - 1) +
+                                                   1);
         }
         assert_int_equal(sum, routes);
         mp_arena_release(&arena);
     }
 }
 
-/* Nothing is lost, no gift is smaller than asked for, nobody has too many copies, and with the
- * smallest gifts and enough copies all are even. */
+/* Nothing is lost, no gift takes less off its giver than asked for, nobody has too many copies, and
+ * with the smallest gifts, no products and enough copies nobody has more than the mean. */
 TEST_RANDOM(ranks_are_evened_out) {
     int even = 0, uneven = 0;
     for (int round = 0; round < 300; round++) {
         struct mp_nodewise_node node;
         bool freely = test_random_int(random, 0, 1);
-        int64_t before[MOST_RANKS], sum = 0, least = freely ? 1 : test_random_int(random, 1, 400);
-        int limit = freely ? MOST_RANKS : test_random_int(random, 0, 2);
-        create_node(random, limit, &node);
-        for (int rank = 0; rank < node.ranks; rank++)
-            sum += before[rank] = node.load[rank];
+        int64_t routes[MOST_EXPERTS], sum = 0, least = freely ? 1 : test_random_int(random, 1, 400);
+        int64_t product = freely ? 0 : test_random_int(random, 0, 300);
+        int limit = freely ? MOST_EXPERTS : test_random_int(random, 0, 2), owner[MOST_EXPERTS];
+        int ranks = test_random_int(random, 1, MOST_RANKS);
+        mp_nodewise_node_create(&arena, MOST_RANKS, MOST_EXPERTS, limit, product, &node);
+        mp_nodewise_node_begin(&node, ranks);
+        for (int expert = 0; expert < MOST_EXPERTS; expert++) {
+            owner[expert] = test_random_int(random, 0, ranks - 1);
+            routes[expert] = test_random_int(random, 0, 3) ? test_random_int(random, 1, 1000) : 0;
+            if (routes[expert] > 0)
+                mp_nodewise_node_add(&node, owner[expert], expert, routes[expert]);
+            sum += routes[expert] + (routes[expert] > 0 ? product : 0);
+        }
         int64_t fullest = mp_nodewise_node_fullest(&node);
         mp_nodewise_node_even(&node, least, limit);
-        for (int expert = 0; expert < node.ranks; expert++) {
+        for (int expert = 0; expert < MOST_EXPERTS; expert++) {
             int64_t there = 0;
-            for (int rank = 0; rank < node.ranks; rank++) {
-                int64_t routes = routes_of(&node, rank, expert);
-                assert_true(rank == expert || routes == 0 || routes >= least);
-                there += routes;
+            for (int rank = 0; rank < ranks; rank++) {
+                int64_t some = routes_of(&node, rank, expert);
+                assert_true(rank == owner[expert] || some == 0 || some + product >= least);
+                there += some;
             }
-            assert_int_equal(there, before[expert]);
-            assert_true(node.copies[expert] <= limit);
+            assert_int_equal(there, routes[expert]);
+        }
+        for (int rank = 0; rank < ranks; rank++) {
+            assert_int_equal(node.load[rank], load_of(&node, rank));
+            assert_true(node.copies[rank] <= limit);
             if (freely)
-                assert_in_range(node.load[expert], sum / node.ranks,
-                                (sum + node.ranks - 1) / node.ranks);
+                assert_true(node.load[rank] <= (sum + ranks - 1) / ranks);
         }
         assert_true(mp_nodewise_node_fullest(&node) <= fullest);
         even += freely;
-        uneven += mp_nodewise_node_fullest(&node) * node.ranks > sum + node.ranks;
+        uneven += mp_nodewise_node_fullest(&node) * ranks > sum + ranks;
         mp_arena_release(&arena);
     }
     assert_true(even > 0 && uneven > 0);
 }
 
+/* What a node of three ranks computes of experts 0 to 2 at last, of which the first rank has so
+ * many routes at first; the others have some of another one. */
+static void check_evened(int64_t product, int64_t least, const int64_t routes[3],
+                         const struct mp_nodewise_share other[2], const int64_t expected[3][3]) {
+    struct mp_nodewise_node node;
+    mp_nodewise_node_create(&arena, 3, MOST_EXPERTS, 3, product, &node);
+    mp_nodewise_node_begin(&node, 3);
+    for (int i = 0; i < 3; i++) {
+        if (routes[i] > 0)
+            mp_nodewise_node_add(&node, 0, i, routes[i]);
+        if (i > 0 && other[i - 1].routes > 0)
+            mp_nodewise_node_add(&node, i, other[i - 1].expert, other[i - 1].routes);
+    }
+    mp_nodewise_node_even(&node, least, 3);
+    for (int rank = 0; rank < 3; rank++) {
+        assert_int_equal(node.load[rank], load_of(&node, rank));
+        for (int expert = 0; expert < 3; expert++)
+            assert_int_equal(routes_of(&node, rank, expert), expected[rank][expert]);
+    }
+    mp_arena_release(&arena);
+}
+
+/* A copy takes a product more, which the level that all give down to has to have room for; a whole
+ * expert takes its product along. */
+TEST(products_count_by_hand) {
+    static const struct mp_nodewise_share nothing[2],
+        apart[] = {{.routes = 40, .expert = 3}, {.routes = 40, .expert = 3}};
+    static const struct mp_nodewise_share same[] = {{.routes = 100, .expert = 0},
+                                                    {.routes = 100, .expert = 0}};
+    /* 660 beside nothing twice: two copies more make it 780 for three. */
+    check_evened(60, 1, (int64_t[3]){600, 0, 0}, nothing,
+                 (const int64_t[3][3]){{200, 0, 0}, {200, 0, 0}, {200, 0, 0}});
+    /* 310 beside 80 twice: not to 157, but to 184.  Of the 104 below it a part of expert 0 would
+     * take 64 off the first one, expert 1 as a whole 70; then 56 are left. */
+    check_evened(40, 1, (int64_t[3]){200, 30, 0}, apart,
+                 (const int64_t[3][3]){{144, 0, 0}, {0, 30, 0}, {56, 0, 0}});
+    /* Which is too little. */
+    check_evened(40, 65, (int64_t[3]){200, 30, 0}, apart,
+                 (const int64_t[3][3]){{200, 0, 0}, {0, 30, 0}, {0, 0, 0}});
+    /* 540 beside 140 twice, who have the expert: to 300, as if they took copies, 120 at a time, and
+     * to the same one again. */
+    check_evened(40, 1, (int64_t[3]){500, 0, 0}, same,
+                 (const int64_t[3][3]){{260, 0, 0}, {220, 0, 0}, {220, 0, 0}});
+    /* 280 and 240 beside nothing, to 187: 93 and a product leave room for a product and 14. */
+    static const struct mp_nodewise_share full[] = {{0}, {.routes = 200, .expert = 2}};
+    check_evened(40, 1, (int64_t[3]){100, 100, 0}, full,
+                 (const int64_t[3][3]){{7, 100, 0}, {93, 0, 14}, {0, 0, 186}});
+    /* 580 and 540 beside 100, to 420: 160 without a product leave room for one and 120. */
+    static const struct mp_nodewise_share fuller[] = {{.routes = 60, .expert = 0},
+                                                      {.routes = 500, .expert = 2}};
+    check_evened(40, 1, (int64_t[3]){300, 200, 0}, fuller,
+                 (const int64_t[3][3]){{140, 200, 0}, {220, 0, 120}, {0, 0, 380}});
+}
+
 /* Three ranks, all routes on the first: of two experts, whose copies leave it one after the other,
- * or of one, whose second copy is passed on.  A late copy's way is as long as 200 routes. */
+ * or of one, whose second copy is passed on.  A copy's way that nothing hides is as long as 200
+ * routes. */
 TEST(all_copies_together_have_to_pay) {
-    struct mp_nodewise_costs costs = {
-        .route = 0.75, .row_inside = 0.25, .fetch_inside = 200, .hidden_forward = 1e9};
+    struct mp_nodewise_costs costs = {.route = 0.75, .row_inside = 0.25, .fetch_inside = 200};
     for (int late = 0; late < 2; late++)
         for (int experts = 1; experts < 3; experts++) {
+            const struct mp_nodewise_hidden hidden = {late ? 0 : 1e9, 0};
             struct mp_nodewise_node node;
-            mp_nodewise_node_create(&arena, 3, 2, 2, &node);
+            mp_nodewise_node_create(&arena, 3, 2, 2, 0, &node);
             mp_nodewise_node_begin(&node, 3);
             for (int expert = 0; expert < experts; expert++)
                 mp_nodewise_node_add(&node, 0, expert, 600 / experts);
-            mp_nodewise_node_even_out(&node, &costs, late, 2);
+            mp_nodewise_node_even_out(&node, &costs, hidden, 2);
             bool pays = !late || experts == 1;
             for (int rank = 0; rank < 3; rank++) {
                 assert_int_equal(node.load[rank], pays ? 200 : rank == 0 ? 600 : 0);
@@ -239,18 +327,21 @@ TEST(all_copies_together_have_to_pay) {
             }
             mp_arena_release(&arena);
         }
-    /* So has the way back, as far as backward does not hide it. */
-    costs.fetch_inside = 0;
-    costs.reduce_inside = 250;
-    for (int hidden = 0; hidden < 2; hidden++) {
+    /* Two copies on their way there, or their gradients back, one after the other, save 400
+     * routes. */
+    for (int hidden = 0; hidden < 4; hidden++) {
+        const bool back = hidden & 1, enough = hidden & 2;
         struct mp_nodewise_node node;
-        costs.hidden_inside = hidden ? 101 : 99;
-        mp_nodewise_node_create(&arena, 3, 2, 2, &node);
+        costs.fetch_inside = back ? 0 : 250;
+        costs.reduce_inside = back ? 250 : 0;
+        mp_nodewise_node_create(&arena, 3, 2, 2, 0, &node);
         mp_nodewise_node_begin(&node, 3);
         mp_nodewise_node_add(&node, 0, 0, 300);
         mp_nodewise_node_add(&node, 0, 1, 300);
-        mp_nodewise_node_even_out(&node, &costs, false, 2);
-        assert_int_equal(mp_nodewise_node_fullest(&node), hidden ? 200 : 600);
+        double seconds = enough ? 101 : 99;
+        mp_nodewise_node_even_out(
+            &node, &costs, (struct mp_nodewise_hidden){back ? 1 : seconds, back ? seconds : 0}, 2);
+        assert_int_equal(mp_nodewise_node_fullest(&node), enough ? 200 : 600);
         mp_arena_release(&arena);
     }
 }
@@ -498,14 +589,16 @@ TEST(the_node_with_less_to_do_takes) {
 }
 
 /* One hot expert on four ranks of one node; a copy's way takes as long as so many routes. */
-static int late_copies(int64_t routes_of_a_copy) {
+static int late_copies(int64_t routes_of_a_copy, const char *chunks) {
     struct mp_setting setting = small_setting(1, 4, (struct mp_topology){4, 4});
     AUTO(rehearsal) struct rehearsal rehearsal;
     setting.expert_bytes = 1000;
     setting.route_bytes = 0;
     setting.bandwidth = 1000;
     setting.seconds_per_route = 1.0 / 3 / (double)routes_of_a_copy;
-    rehearsal_open(&rehearsal, &mp_system_nodewise, &setting, NULL);
+    setting.non_moe_seconds = 1;
+    rehearsal_open(&rehearsal, &mp_system_nodewise, &setting,
+                   (const char *const[][2]){{"chunks", chunks}, {0}});
     struct mp_load *load = rehearsal.load;
     for (int source = 0; source < 4; source++)
         load->count[source * 4] = 100;
@@ -522,8 +615,14 @@ static int late_copies(int64_t routes_of_a_copy) {
 }
 
 TEST(late_copies_pay_for_their_way) {
-    assert_int_equal(late_copies(99), 3);
-    assert_int_equal(late_copies(101), 0);
+    assert_int_equal(late_copies(99, "1"), 3);
+    assert_int_equal(late_copies(101, "1"), 0);
+    /* Three quarters of the products of 100 routes hide their way, a third of what these take; or
+     * half of them. */
+    assert_int_equal(late_copies(124, "3"), 3);
+    assert_int_equal(late_copies(126, "3"), 0);
+    assert_int_equal(late_copies(116, "2"), 3);
+    assert_int_equal(late_copies(117, "2"), 0);
 }
 
 /* Experts, ranks, ranks of a node; what a rank may have to hold beside its own. */
