@@ -79,11 +79,13 @@ static double seconds_with(const struct mp_nodewise_costs *costs, int ranks_per_
     double at_gate = rest->fullest < 0 ? 0 : (double)rest->at_gate[rest->fullest];
     double in = away * at_gate * costs->gates, out = (double)(rest->all - least) / nodes;
     double work = (double)(rest->routes - rest->all) / nodes + (double)most;
+    /* Some rank has one, however few there are. */
+    double products = row->covered > 0 ? fmax(row->covered * away / ranks_per_node, 1) : 0;
     return (in > out ? in : out) * costs->row_between + work / ranks_per_node * costs->route +
            mp_nodewise_exposed(row->covered * away * costs->fetch_between, costs->hidden_forward) +
            mp_nodewise_exposed(row->covered * away * costs->reduce_between,
                                costs->hidden_backward) +
-           row->covered * away / ranks_per_node * costs->product;
+           products * costs->product;
 }
 
 /* Routes of an expert come to its owner's, or leave them (below 0) as it is covered. */

@@ -27,8 +27,8 @@ static const struct mp_option option_table[] = {
      "copies inside nodes after the gate, where that pays"},
     {"chunks", MP_OPTION_COUNT, FIELD(chunks), "", "auto", -1, MP_MOST_DEGREE, NULL,
      "groups of a rank's experts, each with an exchange under the products of the one before; "
-     "auto: 3, or 1 where rows between nodes take longer than what hides them or gradients nine "
-     "tenths of it, or rows are cut by the job"},
+     "auto: 3, or 1 where rows between nodes take longer than what hides them, gradients nine "
+     "tenths of it or messages half of it, or rows are cut by the job"},
     {0},
 };
 
@@ -262,20 +262,27 @@ static void nodewise_policy(const void *opaque, struct mp_policy *policy) {
 }
 
 /* Into how many chunks a rank's experts fall: one where rows between nodes, which are in one chunk
- * anyway, take longer than all products, or where gates are busy with gradients most of the time,
- * and what is won under products they lose. */
+ * anyway, take longer than all products; where gates are busy with gradients most of the time, and
+ * what is won under products they lose; and where so many messages more take half as long as the
+ * products that have to hide them, which fall into chunks unevenly. */
 static int chunks_of(const struct nodewise *self, int cover) {
     const struct mp_nodewise_costs *costs = &self->costs;
-    const int nodes = mp_topology_nodes(&self->topology);
+    const struct mp_setting *setting = &self->setting;
+    const int nodes = mp_topology_nodes(&self->topology), ranks = self->topology.ranks;
     const double away = (double)(nodes - 1) / nodes;
     int64_t all = 0, left = 0;
     if (self->options.chunks != MP_AUTO)
         return self->options.chunks;
-    for (int i = 0; i < self->setting.experts; i++) {
+    for (int i = 0; i < setting->experts; i++) {
         all += self->total[self->order[i]];
         left += i < cover ? 0 : self->total[self->order[i]];
     }
-    if (cover * away * costs->reduce_between > FULL_GATES * costs->hidden_backward ||
+    double products = ((double)all * setting->seconds_per_route +
+                       setting->experts * setting->seconds_per_expert) /
+                      ranks;
+    double latency = nodes == 1 || left > 0 ? setting->latency : setting->latency_in_node;
+    if (2 * (CHUNKS - 1) * latency > products / 2 ||
+        cover * away * costs->reduce_between > FULL_GATES * costs->hidden_backward ||
         (double)left * away * costs->row_between * self->topology.ranks_per_node >
             (double)all * costs->route)
         return 1;

@@ -344,13 +344,14 @@ static void fill_setting(const struct mp_job *job, struct mp_costs *costs) {
     int far = mp_cluster_level_of(cluster, 0, topology.ranks - 1);
     if (topology.ranks > 1)
         setting->bandwidth = broadcast_bandwidth(cluster, far);
-    int near = mp_topology_node_end(&topology, 0) - 1;
-    setting->bandwidth_in_node =
-        near > 0 ? broadcast_bandwidth(cluster, mp_cluster_level_of(cluster, 0, near))
-                 : setting->bandwidth;
+    int last = mp_topology_node_end(&topology, 0) - 1;
+    int near = last > 0 ? mp_cluster_level_of(cluster, 0, last) : far;
+    setting->bandwidth_in_node = last > 0 ? broadcast_bandwidth(cluster, near) : setting->bandwidth;
     setting->copies_memory = copies_memory(costs, topology.ranks);
     setting->knows_messages = true;
     setting->message_seconds = mp_cluster_message_cost(cluster, far);
+    setting->latency = cluster->level[far].latency.value;
+    setting->latency_in_node = cluster->level[near].latency.value;
     setting->ranks_per_gate = topology.ranks / mp_cluster_gates(cluster, far);
     fill_expert_figures(costs, setting);
     mp_job_given_figures(job, &costs->sizes, setting);

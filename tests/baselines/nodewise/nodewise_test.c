@@ -122,6 +122,13 @@ TEST(cover_by_hand) {
     /* And 11 s a product, of which each node has half of those more: 135, ..., 125 + 11. */
     costs.product = 11;
     assert_int_equal(cover_example(&costs, even, 4, order), 0);
+    /* A single one more takes some rank a product, not half of one: 40, 20 + 19 or 20 + 21. */
+    costs.hidden_forward = costs.hidden_backward = 1e9;
+    costs.row_between = 1;
+    costs.product = 19;
+    assert_int_equal(cover_example(&costs, total, 1, order), 1);
+    costs.product = 21;
+    assert_int_equal(cover_example(&costs, total, 1, order), 0);
     /* With nothing to pay all are everywhere, and with no gain none. */
     costs.hidden_forward = costs.hidden_backward = 1e9;
     costs.product = 0;
@@ -647,16 +654,20 @@ TEST(memory_limits_copies) {
     }
 }
 
-/* Three chunks, unless gradients take nine tenths of what hides them, or rows of what is not
- * covered take longer.  8 covered experts take half as many gradients through a gate, of 1 s each;
- * with none covered, half of a rank's routes cross, in 4 x 8 s over a gate of two ranks, and 3
- * passes compute all. */
+/* Three chunks, unless gradients take nine tenths of what hides them, rows of what is not covered
+ * take longer, or four messages half as long as products.  8 covered experts take half as many
+ * gradients through a gate, of 1 s each; with none covered, half of a rank's routes cross, in 4 x 8
+ * s over a gate of two ranks, and 3 passes compute all; a rank has 16 routes and 2 experts. */
 TEST(chunks_where_gates_have_time) {
     static const struct {
         const char *cover;
-        double hides, route;
+        double hides, route, expert, latency, inside;
         int parts;
-    } cases[] = {{"8", 4.5, 0, 3}, {"8", 4.4, 0, 1}, {"0", 0, 10.8, 3}, {"0", 0, 10.6, 1}};
+    } cases[] = {
+        {"8", 4.5, 0, 0, 0, 0, 3},     {"8", 4.4, 0, 0, 0, 0, 1},    {"0", 0, 10.8, 0, 0, 0, 3},
+        {"0", 0, 10.6, 0, 0, 0, 1},    {"8", 9, 1, 4, 99, 2.9, 3},   {"8", 9, 1, 4, 99, 3.1, 1},
+        {"7", 9, 20, 40, 49.9, 99, 3}, {"7", 9, 20, 40, 50.1, 0, 1},
+    };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mp_setting setting = small_setting(1, 8, (struct mp_topology){4, 2});
         AUTO(rehearsal) struct rehearsal rehearsal;
@@ -667,6 +678,9 @@ TEST(chunks_where_gates_have_time) {
         setting.route_bytes = 8;
         setting.non_moe_seconds = cases[i].hides / 2;
         setting.seconds_per_route = cases[i].route;
+        setting.seconds_per_expert = cases[i].expert;
+        setting.latency = cases[i].latency;
+        setting.latency_in_node = cases[i].inside;
         rehearsal_open(&rehearsal, &mp_system_nodewise, &setting,
                        (const char *const[][2]){{"cover", cases[i].cover}, {"memory", "all"}, {0}});
         struct mp_load *load = rehearsal.load;

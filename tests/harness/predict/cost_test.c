@@ -519,6 +519,7 @@ TEST(planners_are_told_of_nodes) {
     assert_close(setting->bandwidth, 4 * 12.5e9, 0);
     assert_close(setting->bandwidth_in_node, 2 * 300e9, 0);
     assert_true(setting->knows_messages && setting->message_seconds == 3e-6);
+    assert_true(setting->latency == 25e-6 && setting->latency_in_node == 5e-6);
     assert_int_equal(setting->ranks_per_gate, 2);
     assert_true(setting->copies_memory == 1);
     for (int ranks = 2; ranks > 0; ranks--) { /* of a node; alone they send to others only */
@@ -527,6 +528,7 @@ TEST(planners_are_told_of_nodes) {
         costs = create_costs(cluster, &job, &options);
         setting = mp_costs_setting(costs);
         assert_close(setting->bandwidth_in_node, ranks > 1 ? 2 * 300e9 : setting->bandwidth, 0);
+        assert_true(setting->latency_in_node == (ranks > 1 ? 5e-6 : 25e-6));
     }
     cluster->nodes.value = 1;
     mp_costs_destroy(costs);
