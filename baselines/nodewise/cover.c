@@ -39,6 +39,10 @@ void mp_nodewise_costs(const struct mp_setting *setting, struct mp_nodewise_cost
     costs->gates = (double)of_node / costs->ranks_per_gate;
 }
 
+/* Of what a layer takes without copies: as the seconds here are rough, copies have to save a tenth.
+ */
+static const double WORTH_COPIES = 0.9;
+
 /* Of the experts that nodes have not in common: their routes at gates, at nodes and at all; those
  * of all experts; and the gate with most, once asked. */
 struct rest {
@@ -133,7 +137,7 @@ int mp_nodewise_cover(const struct mp_nodewise_costs *costs, const struct mp_top
         for (int i = 0; i < sides; i++)
             seconds = fmax(seconds, seconds_with(costs, topology->ranks_per_node, &row, &rest[i]));
         if (seconds < least) {
-            least = seconds;
+            least = row.covered > 0 ? seconds : WORTH_COPIES * seconds;
             best = row.covered;
         }
         if (row.covered == limit)

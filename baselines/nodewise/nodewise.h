@@ -76,11 +76,11 @@ struct mp_nodewise_costs {
 void mp_nodewise_costs(const struct mp_setting *setting, struct mp_nodewise_costs *costs);
 
 /* How many experts every node should have, at most `limit`, so that an iteration of the layer takes
- * least, with routes as expected or with those that came, whichever takes longer: those first in
- * order[experts], which has them all, hottest first, on entry.  Next comes always the hottest that
- * is left behind the gate whose own experts are expected to have most routes left, as that one is
- * the busiest.  owner, expected and came are [experts], memory [2 * (gates + nodes) + experts];
- * limit is at most experts. */
+ * least, with routes as expected or with those that came, whichever takes longer, or none if that
+ * does not save a tenth: those first in order[experts], which has them all, hottest first, on
+ * entry.  Next comes always the hottest that is left behind the gate whose own experts are expected
+ * to have most routes left, as that one is the busiest.  owner, expected and came are [experts],
+ * memory [2 * (gates + nodes) + experts]; limit is at most experts. */
 int mp_nodewise_cover(const struct mp_nodewise_costs *costs, const struct mp_topology *topology,
                       const int32_t owner[], const int64_t expected[], const int64_t came[],
                       int experts, int limit, int64_t memory[], int32_t order[]);

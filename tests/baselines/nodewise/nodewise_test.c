@@ -114,20 +114,21 @@ TEST(cover_by_hand) {
     assert_int_equal(cover_example(&costs, total, 4, order), 2);
     assert_int_equal(cover_example(&costs, total, 1, order), 1);
     /* Of even gates with nothing hidden: 30 * 3.5 goes in and out, then 20 in and 30 out, then 10:
-     * 105, 30 * 3.5 + 40, 35 + 80.  With a row of 4.5 s: 135, 175, 45 + 80. */
+     * 105, 30 * 3.5 + 40, 35 + 80.  With a row of 5 s: 150, 190, 50 + 80. */
     costs.hidden_forward = costs.hidden_backward = 0;
     assert_int_equal(cover_example(&costs, even, 4, order), 0);
-    costs.row_between = 4.5;
+    costs.row_between = 5;
     assert_int_equal(cover_example(&costs, even, 4, order), 2);
-    /* And 11 s a product, of which each node has half of those more: 135, ..., 125 + 11. */
+    /* And 11 s a product, of which each node has half of those more: 150, ..., 130 + 11. */
     costs.product = 11;
     assert_int_equal(cover_example(&costs, even, 4, order), 0);
-    /* A single one more takes some rank a product, not half of one: 40, 20 + 19 or 20 + 21. */
+    /* A single one more takes some rank a product, not half of one: 40, 20 + 15, or 20 + 17, which
+     * is not worth it. */
     costs.hidden_forward = costs.hidden_backward = 1e9;
     costs.row_between = 1;
-    costs.product = 19;
+    costs.product = 15;
     assert_int_equal(cover_example(&costs, total, 1, order), 1);
-    costs.product = 21;
+    costs.product = 17;
     assert_int_equal(cover_example(&costs, total, 1, order), 0);
     /* With nothing to pay all are everywhere, and with no gain none. */
     costs.hidden_forward = costs.hidden_backward = 1e9;
