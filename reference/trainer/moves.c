@@ -181,11 +181,8 @@ static int move_experts(struct mp_moves *moves, struct mp_error *error) {
         if (count == 0)
             return mp_fail(error, MP_EPLAN, "%d moves need more than the %d slots of each rank",
                            moves->planner->moves.count - done, moves->planner->homes_limit);
-        int code = start_round(moves, count, states_of(moves), error);
-        if (!code)
-            code = wait_round(moves, count, states_of(moves), error);
-        if (code)
-            return code;
+        MP_TRY(start_round(moves, count, states_of(moves), error));
+        MP_TRY(wait_round(moves, count, states_of(moves), error));
         refresh_round(moves, count);
         done += count;
     }

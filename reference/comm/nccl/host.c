@@ -89,26 +89,25 @@ int mp_nccl_pass(struct mp_comm *comm, void *memory, size_t bytes, int rank, boo
                  struct mp_error *error) {
     static const char doing[] = "comparing clocks";
     struct mp_nccl *nccl = mp_nccl_of(comm);
-    int code = mp_nccl_alive(nccl, doing, error);
-    if (code)
-        return code;
+    MP_TRY(mp_nccl_alive(nccl, doing, error));
     if (send) {
         memcpy(nccl->host_stage, memory, bytes);
         stage_in(nccl, bytes);
-        code = nccl->library.send(nccl->stage, bytes, MP_NCCL_UINT8, rank, nccl->exchange.comm,
-                                  nccl->exchange.native);
         comm->sent_bytes += (int64_t)bytes;
-    } else
-        code = nccl->library.receive(nccl->stage, bytes, MP_NCCL_UINT8, rank, nccl->exchange.comm,
-                                     nccl->exchange.native);
-    code = mp_nccl_check(nccl, doing, code, error);
-    if (!code && !send)
-        stage_out(nccl, bytes);
-    if (!code)
-        code = wait_for_stage(nccl, doing, error);
-    if (!code && !send)
-        memcpy(memory, nccl->host_stage, bytes);
-    return code;
+        MP_TRY(mp_nccl_check(nccl, doing,
+                             nccl->library.send(nccl->stage, bytes, MP_NCCL_UINT8, rank,
+                                                nccl->exchange.comm, nccl->exchange.native),
+                             error));
+        return wait_for_stage(nccl, doing, error);
+    }
+    MP_TRY(mp_nccl_check(nccl, doing,
+                         nccl->library.receive(nccl->stage, bytes, MP_NCCL_UINT8, rank,
+                                               nccl->exchange.comm, nccl->exchange.native),
+                         error));
+    stage_out(nccl, bytes);
+    MP_TRY(wait_for_stage(nccl, doing, error));
+    memcpy(memory, nccl->host_stage, bytes);
+    return MP_OK;
 }
 
 /* ---- counts ---- */
@@ -147,24 +146,17 @@ static int gather_over_nccl(struct mp_request *request, const uint32_t *mine, in
                             uint32_t *all, struct mp_error *error) {
     struct mp_nccl *nccl = mp_nccl_of(&request->transport->comm);
     struct mp_nccl_place *place = &nccl->place[nccl->next_place];
-    int code = MP_OK;
     if (place->request) /* the oldest, if there are more at a time than places */
-        code = mp_nccl_land_counts(place->request, error);
-    if (code)
-        return code;
+        MP_TRY(mp_nccl_land_counts(place->request, error));
     nccl->next_place = (nccl->next_place + 1) % MP_NCCL_PLACES;
     place->result = all;
     place->count = count;
     for (place->begin = 0;; place->begin += place->part) {
         place->part = count - place->begin < MP_NCCL_COUNTS ? count - place->begin : MP_NCCL_COUNTS;
-        code = send_part(nccl, place, mine, error);
-        if (code)
-            return code;
+        MP_TRY(send_part(nccl, place, mine, error));
         if (place->begin + place->part == count)
             break;
-        code = land_part(nccl, place, error);
-        if (code)
-            return code;
+        MP_TRY(land_part(nccl, place, error));
     }
     place->request = request;
     return MP_OK;
