@@ -4,13 +4,13 @@
 
 #include <semaphore.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "profiler/nvtx/names.h"
 #include "profiler/record/format.h"
+#include "reference/base/median.h"
 
 enum {
     BUFFER_BYTES = 1 << 18,
@@ -243,11 +243,6 @@ static struct mp_nvtx_thread *create_thread(void) {
     return thread;
 }
 
-static int compare_times(const void *left, const void *right) {
-    int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-    return (a > b) - (a < b);
-}
-
 /* What a range costs here: the median of loops over empty ones, into a buffer nobody reads. */
 static void measure(struct mp_nvtx_thread *thread) {
     int64_t loop_ns[MEASURED_LOOPS];
@@ -262,7 +257,7 @@ static void measure(struct mp_nvtx_thread *thread) {
         loop_ns[loop] = mp_clock_ns() - start_ns;
         spool_line_clear(&thread->line); /* the buffer starts over */
     }
-    qsort(loop_ns, MEASURED_LOOPS, sizeof *loop_ns, compare_times);
+    mp_sort_integers(loop_ns, MEASURED_LOOPS);
     atomic_store(&session.pair_ns, loop_ns[MEASURED_LOOPS / 2] / MEASURED_PAIRS);
 }
 
