@@ -225,8 +225,8 @@ int mp_comm_clock_offset(struct mp_comm *comm, int trips, int64_t *offset_ns, in
                          struct mp_error *error);
 
 /* Names for the fingerprint: "Open MPI 4.1.4", host of this rank; and whether ranks on this host
- * outnumber the cores they may use (their wall times are no speed-up then).  Collective. */
-int mp_comm_describe(struct mp_comm *comm, char *text, size_t size, bool *ranks_share_cores,
-                     struct mp_error *error);
+ * outnumber the cores they may use (their wall times are no speed-up then).  All of it was learnt
+ * when the comm was created. */
+void mp_comm_describe(struct mp_comm *comm, char *text, size_t size, bool *ranks_share_cores);
 
 #endif

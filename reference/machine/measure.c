@@ -135,11 +135,10 @@ static void destroy_bench(struct bench *bench) {
     free(bench->seconds);
 }
 
-static int choose_clock(struct bench *bench, struct mp_error *error) {
+static void choose_clock(struct bench *bench) {
     char text[256];
-    int code = mp_comm_describe(bench->comm, text, sizeof text, &bench->shares_cores, error);
+    mp_comm_describe(bench->comm, text, sizeof text, &bench->shares_cores);
     bench->counts_processor_time = bench->settings->threads == 1 && !bench->shares_cores;
-    return code;
 }
 
 /* A hash of the host's name must be the same everywhere. */
@@ -189,7 +188,7 @@ int mp_machine_measure(struct mp_comm *comm, const struct mp_machine_settings *s
                                    .memory = (double)sysconf(_SC_PHYS_PAGES) *
                                              (double)sysconf(_SC_PAGESIZE) / comm->ranks};
     MP_TRY(check_host(comm, error));
-    MP_TRY(choose_clock(&bench, error));
+    choose_clock(&bench);
     machine->shares_cores = bench.shares_cores;
     int code = create_bench(&bench, error);
     if (!code) {

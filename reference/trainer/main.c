@@ -251,11 +251,10 @@ static int record_run(struct program *program, int argc, char **argv) {
     char transport[256], device[256], number[32];
     double cost_ns = 0;
     bool share = false;
-    MP_TRY(mp_comm_describe(program->comm, transport, sizeof transport, &share, &program->error));
-    if (program->compute)
-        MP_TRY(mp_trainer_span_cost(program->trainer, &cost_ns, &program->error));
     if (!program->compute)
         return MP_OK;
+    mp_comm_describe(program->comm, transport, sizeof transport, &share);
+    MP_TRY(mp_trainer_span_cost(program->trainer, &cost_ns, &program->error));
     struct mp_record_thread *thread = program->compute;
     const struct mp_setting *setting = mp_trainer_setting(program->trainer);
     const struct mp_model_shape *shape = &mp_trainer_model(program->trainer)->shape;

@@ -147,7 +147,7 @@ static void say_whether_cores_are_shared(struct rank *me) {
     bool shared = false;
     char text[256];
     if (!join(me))
-        mp_comm_describe(me->comm, text, sizeof text, &shared, &me->error);
+        mp_comm_describe(me->comm, text, sizeof text, &shared);
     snprintf(me->answer.text, sizeof me->answer.text, shared ? "shared" : "its own");
     leave(me);
 }
