@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <sys/stat.h>
 
+#include "profiler/record/record.h"
 #include "reference/comm/nccl/meeting.h"
 #include "tests/reference/comm/nccl/processes.h"
 
@@ -210,7 +211,30 @@ static void be_the_first_again(struct rank *me) {
     join_and_use(me);
 }
 
+/* Without MPI clock messages go over NCCL.  All ranks read one clock: the true offset is 0. */
+static void compare_clocks(struct rank *me) {
+    enum { TRIPS = 20 };
+    int64_t offset = 1, off_by = -1;
+    if (!join(me)) {
+        const int64_t begin = mp_clock_ns();
+        if (!mp_comm_clock_offset(me->comm, TRIPS, &offset, &off_by, &me->error) &&
+            (llabs(offset) > off_by || (me->rank > 0) != (off_by > 0) ||
+             off_by > (mp_clock_ns() - begin) / TRIPS / 2 + 1))
+            mp_fail(&me->error, MP_EINVAL, "rank %d: offset %lld ns, error %lld ns", me->rank,
+                    (long long)offset, (long long)off_by);
+    }
+    leave(me);
+}
+
 /* ---- tests ---- */
+
+TEST(clocks_are_compared_over_nccl) {
+    struct answer answer[3];
+    meet_on_one_host();
+    run_ranks(3, compare_clocks, answer);
+    for (int r = 0; r < 3; r++)
+        assert_fine(&answer[r]);
+}
 
 TEST_EACH(all_meet, places, where) {
     struct answer answer[MOST_RANKS];
