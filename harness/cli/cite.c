@@ -143,30 +143,29 @@ static int cite_runs(struct citing *citing, const char *path, struct mp_error *e
     static const char *const kinds[] = {"gate", "exchange", "cluster"};
     static const char *const loads[] = {"loads", "trace"};
     struct mp_store *store = NULL;
-    sqlite3_stmt *row = NULL;
     char value[MP_PATH_SIZE];
-    int got = 0, code = cli_open_database(path, &store, error);
-    if (!code)
-        code = query_open(store,
-                          "SELECT DISTINCT system, char(10) || coalesce(job_text, (SELECT value "
-                          "FROM fact WHERE fact.run_id = run.run_id AND name = 'job'), '') FROM "
-                          "run ORDER BY run_id",
-                          0, &row, error);
-    while (!code && (got = mp_store_next(store, row, error)) == 1) {
-        cite_or_say(citing, "system", query_text(row, 0));
+    MP_TRY(cli_open_database(path, &store, error));
+    struct query query =
+        query_begin(store,
+                    "SELECT DISTINCT system, char(10) || coalesce(job_text, (SELECT value "
+                    "FROM fact WHERE fact.run_id = run.run_id AND name = 'job'), '') FROM "
+                    "run ORDER BY run_id",
+                    0, error);
+    while (query_next(&query)) {
+        cite_or_say(citing, "system", query_text(query.row, 0));
         for (int i = 0; i < 3; i++) {
-            value_of(query_text(row, 1), kinds[i], value);
+            value_of(query_text(query.row, 1), kinds[i], value);
             cite_or_say(citing, kinds[i], value);
         }
         for (int i = 0; i < 2; i++) {
-            value_of(query_text(row, 1), loads[i], value);
+            value_of(query_text(query.row, 1), loads[i], value);
             if (*value)
                 cite_loads(citing, value);
         }
     }
-    sqlite3_finalize(row);
+    const int code = query_end(&query);
     mp_store_close(store);
-    return code ? code : got;
+    return code;
 }
 
 /* ---- the command ---- */

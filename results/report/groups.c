@@ -74,16 +74,19 @@ static int no_memory(struct mp_error *error) {
 
 static int read_runs(struct mp_store *store, const struct mp_report_selection *selection,
                      struct report_runs *runs, struct mp_error *error) {
-    sqlite3_stmt *statement = NULL;
-    void *rows = NULL;
-    MP_TRY(query_fields(store, fields, FIELDS, runs_sql, selection ? selection->run_id : 0,
-                        &statement, error));
-    sqlite3_bind_text(statement, 2, selection ? selection->suite_run : NULL, -1, SQLITE_STATIC);
-    sqlite3_bind_text(statement, 3, selection ? selection->suite : NULL, -1, SQLITE_STATIC);
-    int code = query_structs(store, statement, fields, FIELDS, sizeof *runs->run, &rows,
-                             &runs->count, error);
-    runs->run = rows;
-    return code;
+    struct query query =
+        query_fields(store, fields, FIELDS, runs_sql, selection ? selection->run_id : 0, error);
+    sqlite3_bind_text(query.row, 2, selection ? selection->suite_run : NULL, -1, SQLITE_STATIC);
+    sqlite3_bind_text(query.row, 3, selection ? selection->suite : NULL, -1, SQLITE_STATIC);
+    while (query_next(&query))
+        if (MP_ROOM(runs->run, runs->count)) {
+            struct report_run *run = &runs->run[runs->count++];
+            *run = (struct report_run){0};
+            query_struct(&query, fields, FIELDS, run);
+        } else {
+            query.code = no_memory(error);
+        }
+    return query_end(&query);
 }
 
 static bool same_setting(const struct report_run *a, const struct report_run *b) {

@@ -5,15 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-int query_open(struct mp_store *store, const char *sql, int64_t run_id, sqlite3_stmt **statement,
-               struct mp_error *error) {
-    return mp_store_query(store, sql, &run_id, 1, statement, error);
-}
-
 struct query query_begin(struct mp_store *store, const char *sql, int64_t run_id,
                          struct mp_error *error) {
     struct query query = {.store = store, .error = error};
-    query.code = query_open(store, sql, run_id, &query.row, error);
+    query.code = mp_store_query(store, sql, &run_id, 1, &query.row, error);
     return query;
 }
 
@@ -75,43 +70,42 @@ static int no_memory(struct mp_error *error) {
     return mp_fail(error, MP_ENOMEM, "no memory for the report");
 }
 
-int query_rows_json(struct mp_store *store, sqlite3_stmt *statement, json_t **rows,
-                    struct mp_error *error) {
-    *rows = json_array();
-    int got = 0, code = *rows ? MP_OK : no_memory(error);
-    while (!code && (got = mp_store_next(store, statement, error)) == 1) {
+json_t *query_rows_json(struct query *query) {
+    json_t *rows = json_array();
+    bool failed = !rows;
+    while (!failed && query_next(query)) {
         json_t *row = json_object();
-        int failed = json_array_append_new(*rows, row);
-        for (int c = 0; !failed && c < sqlite3_column_count(statement); c++)
-            failed = json_object_set_new(row, sqlite3_column_name(statement, c),
-                                         query_value(statement, c));
-        code = failed ? no_memory(error) : MP_OK;
+        failed = json_array_append_new(rows, row);
+        for (int c = 0; !failed && c < sqlite3_column_count(query->row); c++)
+            failed = json_object_set_new(row, sqlite3_column_name(query->row, c),
+                                         query_value(query->row, c));
     }
-    code = code ? code : got;
-    if (code) {
-        json_decref(*rows);
-        *rows = NULL;
-    }
-    return code;
+    if (failed && !query->code)
+        query->code = no_memory(query->error);
+    if (!query->code)
+        return rows;
+    json_decref(rows);
+    return NULL;
 }
 
 /* ---- structs ---- */
 
-int query_fields(struct mp_store *store, const struct query_field fields[], int count,
-                 const char *from, int64_t run_id, sqlite3_stmt **statement,
-                 struct mp_error *error) {
+struct query query_fields(struct mp_store *store, const struct query_field fields[], int count,
+                          const char *from, int64_t run_id, struct mp_error *error) {
+    struct query query = {.store = store, .error = error};
     char *sql = NULL;
     size_t size;
     FILE *text = open_memstream(&sql, &size);
-    *statement = NULL;
     for (int i = 0; text && i < count; i++)
         fprintf(text, "%s %s", i ? "," : "SELECT", fields[i].sql);
     if (text)
         fprintf(text, " %s", from);
-    int code =
-        !text || fclose(text) ? no_memory(error) : query_open(store, sql, run_id, statement, error);
+    if (!text || fclose(text))
+        query.code = no_memory(error);
+    else
+        query = query_begin(store, sql, run_id, error);
     free(sql);
-    return code;
+    return query;
 }
 
 static bool read_field(sqlite3_stmt *statement, int column, const struct query_field *field,
@@ -136,29 +130,10 @@ static bool read_field(sqlite3_stmt *statement, int column, const struct query_f
     return false;
 }
 
-int query_structs(struct mp_store *store, sqlite3_stmt *statement,
-                  const struct query_field fields[], int count, size_t size, void **rows, int *read,
-                  struct mp_error *error) {
-    int got = 0, capacity = 0, code = MP_OK;
-    *read = 0;
-    while (!code && (got = mp_store_next(store, statement, error)) == 1) {
-        if (*read == capacity) {
-            capacity = capacity ? capacity * 2 : 16;
-            void *grown = realloc(*rows, (size_t)capacity * size);
-            if (!grown) {
-                code = no_memory(error);
-                break;
-            }
-            *rows = grown;
-        }
-        char *row = (char *)*rows + (size_t)(*read)++ * size;
-        memset(row, 0, size);
-        for (int c = 0; c < count && !code; c++)
-            if (!read_field(statement, c, &fields[c], row))
-                code = no_memory(error);
-    }
-    sqlite3_finalize(statement);
-    return code ? code : got;
+void query_struct(struct query *query, const struct query_field fields[], int count, void *row) {
+    for (int c = 0; c < count && !query->code; c++)
+        if (!read_field(query->row, c, &fields[c], row))
+            query->code = no_memory(query->error);
 }
 
 void query_free_texts(const struct query_field fields[], int count, void *row) {
@@ -170,9 +145,7 @@ void query_free_texts(const struct query_field fields[], int count, void *row) {
 int query_json(struct mp_store *store, const char *sql, int64_t run_id, json_t **rows,
                struct mp_error *error) {
     struct query query = query_begin(store, sql, run_id, error);
-    *rows = NULL;
-    if (!query.code)
-        query.code = query_rows_json(store, query.row, rows, error);
+    *rows = query_rows_json(&query);
     return query_end(&query);
 }
 

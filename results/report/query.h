@@ -8,10 +8,6 @@
 
 #include "results/report/report.h"
 
-/* Prepares a query, for mp_store_next; ?1 is the run. */
-int query_open(struct mp_store *store, const char *sql, int64_t run_id, sqlite3_stmt **statement,
-               struct mp_error *error);
-
 /* The rows of a query whose ?1 is the run, one after another:
  *     struct query query = query_begin(store, sql, run_id, error);
  *     while (query_next(&query))
@@ -38,9 +34,8 @@ json_t *query_value(sqlite3_stmt *statement, int column); /* null for NULL */
 int query_json(struct mp_store *store, const char *sql, int64_t run_id, json_t **rows,
                struct mp_error *error);
 
-/* The same for the rows that an opened query has left. */
-int query_rows_json(struct mp_store *store, sqlite3_stmt *statement, json_t **rows,
-                    struct mp_error *error);
+/* The same for the rows that a query has left; NULL if it fails. */
+json_t *query_rows_json(struct query *query);
 
 /* A column of a query and its place in a struct. */
 struct query_field {
@@ -54,15 +49,11 @@ struct query_field {
     } kind;
     size_t at; /* offsetof */
 };
-/* Opens "SELECT the fields FROM ..."; ?1 is the run. */
-int query_fields(struct mp_store *store, const struct query_field fields[], int count,
-                 const char *from, int64_t run_id, sqlite3_stmt **statement,
-                 struct mp_error *error);
-/* Reads all its rows into structs of `size` bytes that are otherwise 0 and finishes it; *rows is
- * to be freed also after an error, and before that the texts of each. */
-int query_structs(struct mp_store *store, sqlite3_stmt *statement,
-                  const struct query_field fields[], int count, size_t size, void **rows, int *read,
-                  struct mp_error *error);
+/* Begins "SELECT the fields FROM ..."; ?1 is the run. */
+struct query query_fields(struct mp_store *store, const struct query_field fields[], int count,
+                          const char *from, int64_t run_id, struct mp_error *error);
+/* Reads its row into a struct that is zeroed, whose texts are to be freed also after an error. */
+void query_struct(struct query *query, const struct query_field fields[], int count, void *row);
 void query_free_texts(const struct query_field fields[], int count, void *row);
 
 json_t *text_value(const char *text); /* null for NULL; bytes that are no UTF-8 become '?' */

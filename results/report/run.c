@@ -38,23 +38,22 @@ static const char list_sql[] =
 static const char list_json_sql[] =
     "SELECT v_run.*, ms_per_iteration, tokens_per_s, loss_final " SELECTED;
 
-static int list_runs(struct mp_store *store, sqlite3_stmt *statement, enum mp_report_format format,
-                     FILE *out, struct mp_error *error) {
+static void list_runs(struct query *query, enum mp_report_format format, FILE *out) {
     struct table table;
-    table_init(&table, list_columns, LIST_COLUMNS);
-    int code = table_query(&table, store, statement, error);
     bool all_complete = true;
+    table_init(&table, list_columns, LIST_COLUMNS);
+    table_query(&table, query);
     for (int r = 0; r < table.rows; r++)
         all_complete =
             all_complete && !strcmp(table.cell[r * LIST_COLUMNS + LIST_STATUS].text, "complete");
     table.lines_first = true;
     table.optional[LIST_STATUS] = all_complete;
-    if (!code && table.rows == 0)
-        code = mp_fail(error, MP_ENOTFOUND, "%s: no such runs", mp_store_path(store));
-    if (!code)
+    if (!query->code && table.rows == 0)
+        query->code =
+            mp_fail(query->error, MP_ENOTFOUND, "%s: no such runs", mp_store_path(query->store));
+    if (!query->code)
         table_write(&table, format, format == MP_REPORT_TEXT ? "" : "runs", out);
     table_free(&table);
-    return code ? code : check_printed(out, error);
 }
 
 int mp_report_runs(struct mp_store *store, const struct mp_report_selection *selection,
@@ -67,12 +66,13 @@ int mp_report_runs(struct mp_store *store, const struct mp_report_selection *sel
     json_t *rows = NULL;
     sqlite3_bind_text(query.row, 2, wanted->suite_run, -1, SQLITE_STATIC);
     sqlite3_bind_text(query.row, 3, wanted->suite, -1, SQLITE_STATIC);
-    if (!query.code)
-        query.code = is_json ? query_rows_json(store, query.row, &rows, error)
-                             : list_runs(store, query.row, format, out, error);
+    if (is_json)
+        rows = query_rows_json(&query);
+    else
+        list_runs(&query, format, out);
     MP_TRY(query_end(&query));
     return is_json ? print_object(json_pack("{ss so}", "report", "runs", "rows", rows), out, error)
-                   : MP_OK;
+                   : check_printed(out, error);
 }
 
 /* ---- one run ---- */

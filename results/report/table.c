@@ -201,25 +201,21 @@ int table_fill(struct table *table, const void *rows, int count, size_t size,
     return MP_OK;
 }
 
-int table_query(struct table *table, struct mp_store *store, sqlite3_stmt *query,
-                struct mp_error *error) {
-    int got = 0, code = MP_OK;
-    while (!code && (got = mp_store_next(store, query, error)) == 1) {
-        code = table_add(table, NULL, error);
-        for (int c = 0; c < table->columns && !code; c++) {
+void table_query(struct table *table, struct query *query) {
+    while (query_next(query)) {
+        query->code = table_add(table, NULL, query->error);
+        for (int c = 0; c < table->columns && !query->code; c++) {
             struct table_cell *cell = &last_row(table)[c];
-            cell->value = query_value(query, c);
+            cell->value = query_value(query->row, c);
             show_value(&table->column[c], cell->value, cell->text);
         }
     }
-    return code ? code : got;
 }
 
 int table_read(struct table *table, struct mp_store *store, const char *sql, int64_t run_id,
                struct mp_error *error) {
     struct query query = query_begin(store, sql, run_id, error);
-    if (!query.code)
-        query.code = table_query(table, store, query.row, error);
+    table_query(table, &query);
     return query_end(&query);
 }
 

@@ -51,6 +51,8 @@ struct table_column {
     void (*show)(const void *row, char text[TABLE_CELL]);
 };
 
+struct query;
+
 struct table_cell {
     char text[TABLE_CELL]; /* for people, clean (reference/base/characters.h) */
     json_t *value;         /* for programs; NULL: null */
@@ -74,10 +76,9 @@ void table_free(struct table *table);
 /* Adds `count` rows, structs of `size` bytes.  Errors: MP_ENOMEM. */
 int table_fill(struct table *table, const void *rows, int count, size_t size,
                struct mp_error *error);
-/* Adds the rows that a query has left, its columns in the table's order; or those of `sql`, whose
- * ?1 is the run.  Errors: MP_EIO, MP_ENOMEM. */
-int table_query(struct table *table, struct mp_store *store, sqlite3_stmt *query,
-                struct mp_error *error);
+/* Adds the rows that a query (query.h) has left, its columns in the table's order; or those of
+ * `sql`, whose ?1 is the run.  Errors: MP_EIO, MP_ENOMEM. */
+void table_query(struct table *table, struct query *query);
 int table_read(struct table *table, struct mp_store *store, const char *sql, int64_t run_id,
                struct mp_error *error);
 
