@@ -82,6 +82,9 @@ int page_figure(struct page *page, const char *chart, const char *title, const c
 /* The same for a figure without choices; consumes `data`; nothing for no rows. */
 int page_figure_of(struct page *page, const char *chart, const char *title, const char *caption,
                    json_t *data, struct mp_error *error);
+/* The same for the rows of a query whose ?1 is the run. */
+int page_figure_query(struct page *page, const char *chart, const char *title, const char *caption,
+                      const char *sql, int64_t run_id, struct mp_error *error);
 
 /* ---- kinds of work, by which spans are coloured ---- */
 

@@ -90,3 +90,13 @@ int page_figure_of(struct page *page, const char *chart, const char *title, cons
         return no_memory(error);
     return page_figure(page, chart, title, caption, "", choices, error);
 }
+
+int page_figure_query(struct page *page, const char *chart, const char *title, const char *caption,
+                      const char *sql, int64_t run_id, struct mp_error *error) {
+    json_t *data = page_data();
+    int code = page_data_add(page, data, sql, run_id, 0, NULL, error);
+    if (!code)
+        return page_figure_of(page, chart, title, caption, data, error);
+    json_decref(data);
+    return code;
+}

@@ -165,19 +165,13 @@ static int write_overhead(struct page *page, const struct report_run *run, struc
 /* ---- all of it ---- */
 
 static int write_routes(struct page *page, const struct report_run *run, struct mp_error *error) {
-    json_t *data = page_data();
     struct table table;
-    int code = page_data_add(page, data, imbalance_sql, run->run_id, 0, NULL, error);
-    if (code) {
-        json_decref(data);
-        return code;
-    }
-    MP_TRY(page_figure_of(page, "imbalance", "How uneven routing was",
-                          "Routes of the fullest expert over the mean (1: even), by layer and "
-                          "iteration.",
-                          data, error));
+    MP_TRY(page_figure_query(page, "imbalance", "How uneven routing was",
+                             "Routes of the fullest expert over the mean (1: even), by layer and "
+                             "iteration.",
+                             imbalance_sql, run->run_id, error));
     MP_TRY(write_experts(page, run, error));
-    code = imbalance_table(page->store, run->run_id, &table, error);
+    int code = imbalance_table(page->store, run->run_id, &table, error);
     if (!code)
         page_table(page->out, &table, "Mean over the iterations.", "Routes by layer, in numbers");
     table_free(&table);
@@ -185,19 +179,13 @@ static int write_routes(struct page *page, const struct report_run *run, struct 
 }
 
 static int write_scatter(struct page *page, const struct report_run *run, struct mp_error *error) {
-    json_t *data = page_data();
-    int code = page_data_add(page, data, scatter_sql, run->run_id, 0, NULL, error);
-    if (code) {
-        json_decref(data);
-        return code;
-    }
-    return page_figure_of(
+    return page_figure_query(
         page, "scatter", "Tokens beside what is blocked",
         "A point per layer and iteration. Ranks are blocked (ms, summed) until others "
         "come and by transfers. Where that grows to the right, routing explains "
         "it; points high up on the left have another reason. Of many points "
         "those with most of it and an even share of the rest are shown.",
-        data, error);
+        scatter_sql, run->run_id, error);
 }
 
 static int write_phases(struct page *page, const struct report_run *run, struct mp_error *error) {
