@@ -8,22 +8,26 @@ static uint32_t *row_of(const struct mp_load *load, int source) {
     return load->count + (long)source * load->experts;
 }
 
-static int refuse_sum(int source, int expert, uint64_t sum, struct mp_error *error) {
-    return mp_fail(error, MP_ELIMIT,
-                   "source %d, expert %d: %llu routes after adding up; at most %lu fit", source,
-                   expert, (unsigned long long)sum, (unsigned long)UINT32_MAX);
+static int put_sum(struct mp_load *to, int source, int expert, uint64_t sum,
+                   struct mp_error *error) {
+    if (sum > UINT32_MAX)
+        return mp_fail(error, MP_ELIMIT,
+                       "source %d, expert %d: %llu routes after adding up; at most %lu fit", source,
+                       expert, (unsigned long long)sum, (unsigned long)UINT32_MAX);
+    row_of(to, source)[expert] = (uint32_t)sum;
+    return MP_OK;
 }
 
-static int fold_ranks(const struct mp_load *from, struct mp_load *to, struct mp_error *error) {
-    const int folded = from->ranks / to->ranks;
+/* Adds up neighbouring ranks, neighbouring experts, or both. */
+static int fold(const struct mp_load *from, struct mp_load *to, struct mp_error *error) {
+    const int ranks = from->ranks / to->ranks, experts = from->experts / to->experts;
     for (int source = 0; source < to->ranks; source++)
         for (int expert = 0; expert < to->experts; expert++) {
             uint64_t sum = 0;
-            for (int i = 0; i < folded; i++)
-                sum += mp_load_at(from, source * folded + i, expert);
-            if (sum > UINT32_MAX)
-                return refuse_sum(source, expert, sum, error);
-            row_of(to, source)[expert] = (uint32_t)sum;
+            for (int rank = source * ranks; rank < (source + 1) * ranks; rank++)
+                for (int e = expert * experts; e < (expert + 1) * experts; e++)
+                    sum += mp_load_at(from, rank, e);
+            MP_TRY(put_sum(to, source, expert, sum, error));
         }
     return MP_OK;
 }
@@ -48,23 +52,8 @@ static void split_ranks(const struct mp_load *from, struct mp_load *to) {
 
 int mp_load_reshape_ranks(const struct mp_load *from, struct mp_load *to, struct mp_error *error) {
     if (to->ranks < from->ranks)
-        return fold_ranks(from, to, error);
+        return fold(from, to, error);
     split_ranks(from, to);
-    return MP_OK;
-}
-
-static int fold_experts(const struct mp_load *from, struct mp_load *to, struct mp_error *error) {
-    const int folded = from->experts / to->experts;
-    for (int source = 0; source < to->ranks; source++)
-        for (int expert = 0; expert < to->experts; expert++) {
-            const uint32_t *count = row_of(from, source) + (long)expert * folded;
-            uint64_t sum = 0;
-            for (int i = 0; i < folded; i++)
-                sum += count[i];
-            if (sum > UINT32_MAX)
-                return refuse_sum(source, expert, sum, error);
-            row_of(to, source)[expert] = (uint32_t)sum;
-        }
     return MP_OK;
 }
 
@@ -93,7 +82,7 @@ static void split_column(struct mp_load *load, int first, int parts, double tilt
 int mp_load_reshape_experts(const struct mp_load *from, double tilt, struct mp_load *to,
                             struct mp_error *error) {
     if (to->experts < from->experts)
-        return fold_experts(from, to, error);
+        return fold(from, to, error);
     const int parts = to->experts / from->experts;
     for (int source = 0; source < from->ranks; source++)
         for (int expert = 0; expert < from->experts; expert++)
@@ -105,13 +94,11 @@ int mp_load_reshape_experts(const struct mp_load *from, double tilt, struct mp_l
 
 int mp_load_add(const struct mp_load *from, struct mp_load *sum, struct mp_error *error) {
     for (int source = 0; source < from->ranks; source++)
-        for (int expert = 0; expert < from->experts; expert++) {
-            uint64_t routes =
-                (uint64_t)mp_load_at(from, source, expert) + mp_load_at(sum, source, expert);
-            if (routes > UINT32_MAX)
-                return refuse_sum(source, expert, routes, error);
-            row_of(sum, source)[expert] = (uint32_t)routes;
-        }
+        for (int expert = 0; expert < from->experts; expert++)
+            MP_TRY(put_sum(sum, source, expert,
+                           (uint64_t)mp_load_at(from, source, expert) +
+                               mp_load_at(sum, source, expert),
+                           error));
     return MP_OK;
 }
 
