@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "harness/recordings/recordings.h"
+#include "tests/files.h"
 #include "tests/harness/recordings/nsys.h"
 #include "tests/results/runs.h"
 
@@ -328,7 +329,7 @@ RUNS_TEST(what_is_no_export_is_refused) {
 /* Cut at every so many bytes: what was before is there, the rest is said, or it is refused. */
 RUNS_TEST(a_damaged_file_gives_what_is_before_the_damage) {
     struct export export;
-    struct stat status;
+    size_t size;
     char whole[128], said[4000];
     int kept = 0, refused = 0;
     create(&export, folder->path, "whole.sqlite", false);
@@ -337,17 +338,11 @@ RUNS_TEST(a_damaged_file_gives_what_is_before_the_damage) {
         add_rank(&export, rank, 0, true);
     finish(&export);
     strcpy(whole, export.path);
-    assert_int_equal(stat(whole, &status), 0);
-    char *bytes = malloc((size_t)status.st_size);
-    FILE *file = fopen(whole, "r");
-    assert_int_equal(fread(bytes, 1, (size_t)status.st_size, file), status.st_size);
-    fclose(file);
+    char *bytes = read_bytes(whole, &size);
     for (int part = 1; part < 12; part++) {
         char path[160];
         snprintf(path, sizeof path, "%s/cut%d.sqlite", folder->path, part);
-        file = fopen(path, "w");
-        fwrite(bytes, 1, (size_t)(status.st_size * part / 12), file);
-        fclose(file);
+        write_bytes(path, bytes, size * (size_t)part / 12);
         const char *const paths[] = {path};
         memset(said, 0, sizeof said);
         if (import_files(folder, paths, 1, said) == MP_OK) {
@@ -372,7 +367,7 @@ RUNS_TEST(a_damaged_file_gives_what_is_before_the_damage) {
 /* Any bytes changed: the file is read or refused, and the database is whole. */
 RUNS_TEST(changed_bytes_do_no_harm) {
     struct export export;
-    struct stat status;
+    size_t size;
     char path[160], said[4000];
     uint64_t seed = test_seed();
     int read = 0;
@@ -380,18 +375,14 @@ RUNS_TEST(changed_bytes_do_no_harm) {
     set_start(&export, RUNS_T0);
     add_rank(&export, 0, 0, true);
     finish(&export);
-    assert_int_equal(stat(export.path, &status), 0);
-    char *bytes = malloc((size_t)status.st_size);
-    FILE *file = fopen(export.path, "r");
-    assert_int_equal(fread(bytes, 1, (size_t)status.st_size, file), status.st_size);
-    fclose(file);
+    char *bytes = read_bytes(export.path, &size);
     snprintf(path, sizeof path, "%s/changed.sqlite", folder->path);
     const char *const paths[] = {path};
     for (int round = 0; round < 30; round++) {
-        file = fopen(path, "w");
-        assert_int_equal(fwrite(bytes, 1, (size_t)status.st_size, file), status.st_size);
+        write_bytes(path, bytes, size);
+        FILE *file = fopen(path, "r+");
         for (int i = test_random_int(&seed, 1, 40); i > 0; i--) {
-            fseek(file, test_random_int(&seed, 0, (int)status.st_size - 1), SEEK_SET);
+            fseek(file, test_random_int(&seed, 0, (int)size - 1), SEEK_SET);
             fputc(test_random_int(&seed, 0, 255), file);
         }
         fclose(file);

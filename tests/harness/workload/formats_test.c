@@ -6,6 +6,7 @@
 #include <zstd.h>
 
 #include "tests/errors.h"
+#include "tests/files.h"
 #include "tests/harness/folder.h"
 
 TEST_END(trace_stream, struct mp_trace_stream *, mp_trace_stream_destroy(*it))
@@ -46,13 +47,6 @@ static void expect_blocks(const char *kind, const char *path, int ranks, int exp
                             (size_t)ranks * (size_t)experts * sizeof(uint32_t));
     }
     assert_null(next_good(stream));
-}
-
-static void write_bytes(const char *path, const void *bytes, size_t size) {
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
 }
 
 /* The small load as long CSV, the rows of each iteration shuffled. */

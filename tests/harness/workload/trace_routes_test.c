@@ -1,5 +1,6 @@
 /* Traces with the experts of tokens: exact, cut and damaged anywhere, and what does not agree. */
 #include "harness/workload/reshape.h"
+#include "tests/files.h"
 #include "tests/harness/folder.h"
 #include "tests/harness/workload/draw_tokens.h"
 
@@ -84,12 +85,6 @@ static size_t whole_trace(uint64_t seed) {
     return size;
 }
 
-static void write_damaged(size_t size) {
-    FILE *file = fopen("damaged.mptrace", "wb");
-    assert_int_equal(fwrite(bytes, 1, size, file), size);
-    fclose(file);
-}
-
 TEST_RANDOM(damage_anywhere_is_found) {
     const uint64_t seed = 5;
     const size_t size = whole_trace(seed);
@@ -99,7 +94,7 @@ TEST_RANDOM(damage_anywhere_is_found) {
         size_t at = cut ? place - size : place;
         unsigned char was = bytes[at];
         bytes[at] ^= cut ? 0 : (unsigned char)test_random_int(random, 1, 255);
-        write_damaged(cut ? at : size);
+        write_bytes("damaged.mptrace", bytes, cut ? at : size);
         bytes[at] = was;
         /* Both blocks are in one frame, and are there once its tokens are. */
         int blocks = read_back("damaged.mptrace", 7, TOKENS, true, seed, &error);
@@ -116,7 +111,7 @@ TEST(a_frame_without_bytes_is_damaged) {
     unsigned char *frame = memmem(bytes, size, "ROUT", 4);
     assert_non_null(frame);
     memset(frame + 8, 0, 12);
-    write_damaged(size);
+    write_bytes("damaged.mptrace", bytes, size);
     assert_int_equal(read_back("damaged.mptrace", 7, TOKENS, true, seed, &error), 0);
     assert_int_equal(error.code, MP_EFORMAT);
     assert_non_null(strstr(error.text, "its sizes can't be"));

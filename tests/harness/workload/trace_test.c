@@ -7,6 +7,7 @@
 
 #include "harness/workload/trace.h"
 #include "tests/errors.h"
+#include "tests/files.h"
 #include "tests/harness/folder.h"
 
 /* ---- a source with blocks that a test wrote down ---- */
@@ -360,26 +361,8 @@ TEST(a_block_may_be_larger_than_a_frame) {
 static const struct mp_trace_shape damage_shape = {4, 20000, 3, 1, 2};
 enum { DAMAGE_BLOCKS = 3, FRAME_HEAD = 20 };
 
-static unsigned char *slurp(const char *path, long *size) {
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    fseek(file, 0, SEEK_END);
-    *size = ftell(file);
-    rewind(file);
-    unsigned char *bytes = malloc((size_t)*size);
-    assert_int_equal(fread(bytes, 1, (size_t)*size, file), *size);
-    fclose(file);
-    return bytes;
-}
-
-static void spill(const char *path, const unsigned char *bytes, long size) {
-    FILE *file = fopen(path, "wb");
-    assert_int_equal(fwrite(bytes, 1, (size_t)size, file), size);
-    assert_int_equal(fclose(file), 0);
-}
-
 /* A small file of several frames, whose blocks have few routes, and where its frames begin. */
-static unsigned char *make_damage_file(long *size, long frame[DAMAGE_BLOCKS + 1]) {
+static char *make_damage_file(size_t *size, long frame[DAMAGE_BLOCKS + 1]) {
     struct mp_trace_writer *writer = start("whole.mptrace", damage_shape, "frames", "");
     struct mp_trace_block block = {.iteration = 7};
     struct mp_error error = {0};
@@ -395,7 +378,7 @@ static unsigned char *make_damage_file(long *size, long frame[DAMAGE_BLOCKS + 1]
     }
     assert_int_equal(mp_trace_writer_finish(writer, true, &error), MP_OK);
     mp_load_destroy(&block.load);
-    unsigned char *bytes = slurp("whole.mptrace", size);
+    char *bytes = read_bytes("whole.mptrace", size);
     uint32_t packed;
     memcpy(&packed, bytes + 8, 4); /* of the header's object */
     frame[0] = 8 + 4 + (long)packed + 4;
@@ -436,39 +419,41 @@ static void assert_read_until(long place, const long frame[DAMAGE_BLOCKS + 1], i
 }
 
 TEST(a_file_cut_anywhere_gives_its_whole_frames) {
-    long size, frame[DAMAGE_BLOCKS + 1];
+    long frame[DAMAGE_BLOCKS + 1];
+    size_t size;
     int exact = 0;
-    AUTO(allocated) unsigned char *bytes = make_damage_file(&size, frame);
-    print_message("  %ld bytes\n", size);
-    for (long place = 0; place < size; place++) {
-        spill("damaged.mptrace", bytes, place);
+    AUTO(text) char *bytes = make_damage_file(&size, frame);
+    print_message("  %zu bytes\n", size);
+    for (long place = 0; place < (long)size; place++) {
+        write_bytes("damaged.mptrace", bytes, (size_t)place);
         assert_read_until(place, frame, &exact);
     }
-    assert_int_equal(exact, size - frame[0]);
+    assert_int_equal(exact, (long)size - frame[0]);
 }
 
 TEST_RANDOM(a_flipped_byte_anywhere_is_found) {
-    long size, frame[DAMAGE_BLOCKS + 1];
+    long frame[DAMAGE_BLOCKS + 1];
+    size_t size;
     int exact = 0;
-    AUTO(allocated) unsigned char *bytes = make_damage_file(&size, frame);
-    for (long place = 0; place < size; place++) {
-        unsigned char was = bytes[place];
-        bytes[place] ^= (unsigned char)test_random_int(random, 1, 255);
-        spill("damaged.mptrace", bytes, size);
+    AUTO(text) char *bytes = make_damage_file(&size, frame);
+    for (long place = 0; place < (long)size; place++) {
+        char was = bytes[place];
+        bytes[place] ^= (char)test_random_int(random, 1, 255);
+        write_bytes("damaged.mptrace", bytes, size);
         assert_read_until(place, frame, &exact);
         bytes[place] = was;
     }
-    assert_int_equal(exact, size - frame[0]);
+    assert_int_equal(exact, (long)size - frame[0]);
 }
 
 TEST(bytes_behind_the_end_are_found) {
-    long size, frame[DAMAGE_BLOCKS + 1];
+    long frame[DAMAGE_BLOCKS + 1];
+    size_t size;
     int exact = 0;
-    AUTO(allocated) unsigned char *bytes = make_damage_file(&size, frame);
-    bytes = realloc(bytes, (size_t)size + 1);
-    bytes[size] = 'F';
-    spill("damaged.mptrace", bytes, size + 1);
-    assert_read_until(size, frame, &exact);
+    AUTO(text) char *bytes = make_damage_file(&size, frame);
+    bytes[size] = 'F'; /* where a zero byte was */
+    write_bytes("damaged.mptrace", bytes, size + 1);
+    assert_read_until((long)size, frame, &exact);
 }
 
 struct header_case {

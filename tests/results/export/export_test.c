@@ -5,22 +5,10 @@
 #include <sys/resource.h>
 
 #include "results/export/export.h"
+#include "tests/files.h"
 #include "tests/harness/folder.h"
 #include "tests/results/export/trace_events.h"
 #include "tests/results/runs.h"
-
-static char *contents(const char *path, size_t *size) {
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    fseek(file, 0, SEEK_END);
-    *size = (size_t)ftell(file);
-    rewind(file);
-    char *bytes = malloc(*size + 1);
-    assert_int_equal(fread(bytes, 1, *size, file), *size);
-    bytes[*size] = '\0';
-    fclose(file);
-    return bytes;
-}
 
 /* The path of the file to write; the folder's test removes it. */
 static const char *out_path(const struct runs_folder *folder) {
@@ -273,7 +261,7 @@ RUNS_TEST(times_keep_their_nanoseconds) {
     runs_ingest(folder, &run, &rank, 1);
     assert_works(mp_results_perfetto(folder->store, &(struct mp_results_selection){0},
                                      out_path(folder), &exported, &error));
-    AUTO(text) char *text = contents(out_path(folder), &size);
+    AUTO(text) char *text = read_bytes(out_path(folder), &size);
     assert_non_null(strstr(text, "\"ts\":0.000,\"dur\":0.001,"));
     assert_non_null(strstr(text, "\"ts\":9007199254740.993,\"dur\":0.000,"));
     assert_non_null(strstr(text, "\"ts\":90071992547409.931,\"dur\":0.001,"));
@@ -314,7 +302,7 @@ static void assert_csv_is(struct runs_folder *folder, const char *view, const ch
     bool quoted, ends = false;
     assert_works(mp_results_csv(folder->store, &(struct mp_results_selection){0}, view,
                                 out_path(folder), &exported, &error));
-    char *text = contents(out_path(folder), &size), *at = text;
+    char *text = read_bytes(out_path(folder), &size), *at = text;
     assert_int_equal(sqlite3_prepare_v2(mp_store_connection(folder->store), sql, -1, &row, NULL),
                      SQLITE_OK);
     for (int c = 0; c < sqlite3_column_count(row); c++)
@@ -366,7 +354,7 @@ RUNS_TEST(texts_are_no_formulas) {
                "'a=b' AS j, '' AS \"=head\"");
     assert_works(mp_results_csv(folder->store, &(struct mp_results_selection){0}, "hostile",
                                 out_path(folder), &exported, &error));
-    AUTO(text) char *text = contents(out_path(folder), &size);
+    AUTO(text) char *text = read_bytes(out_path(folder), &size);
     assert_string_equal(text, "a,b,c,d,e,f,g,h,i,j,'=head\n"
                               "'=cmd|x,'+1,'-1,'@sum,'\t=1,\"'\rx\",\"'=a,\"\"b\"\"\",-1,-0.5,a=b,"
                               "\"\"\n");
@@ -497,7 +485,7 @@ RUNS_TEST(nothing_is_left_half_written) {
     assert_int_equal(code, MP_ENOSPACE);
     assert_non_null(strstr(error.text, "can't write "));
     assert_int_equal(count_entries(folder->path, ".partial"), 0);
-    char *text = contents(out_path(folder), &size);
+    char *text = read_bytes(out_path(folder), &size);
     assert_string_equal(text, "before");
     free(text);
 

@@ -7,6 +7,7 @@
 #include "results/report/html.h"
 #include "results/report/intervals.h"
 #include "results/report/vega.h"
+#include "tests/files.h"
 #include "tests/results/runs.h"
 
 /* What must stay text, in every place that a name can get to. */
@@ -58,16 +59,8 @@ static void make_library(struct runs_folder *folder) {
 }
 
 static char *text_of(const char *path) {
-    struct stat status;
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    assert_int_equal(fstat(fileno(file), &status), 0);
-    char *text = malloc((size_t)status.st_size + 1);
-    assert_non_null(text);
-    assert_int_equal(fread(text, 1, (size_t)status.st_size, file), status.st_size);
-    text[status.st_size] = '\0';
-    fclose(file);
-    return text;
+    size_t size;
+    return read_bytes(path, &size);
 }
 
 /* Writes the report; its path in path[128]. */

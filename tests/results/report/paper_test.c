@@ -6,6 +6,7 @@
 #include "results/report/browser.h"
 #include "results/report/html.h"
 #include "results/report/vega.h"
+#include "tests/files.h"
 #include "tests/results/runs.h"
 
 static void need_browser(void) {
@@ -19,16 +20,9 @@ static void need_browser(void) {
 }
 
 static char *text_of(const char *folder, const char *name, size_t *size) {
-    char path[512], *text = NULL;
+    char path[512];
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *file = fopen(path, "r"), *memory = open_memstream(&text, size);
-    if (!file)
-        fail_msg("%s is not there", path);
-    for (int byte; (byte = fgetc(file)) != EOF;)
-        fputc(byte, memory);
-    fclose(file);
-    fclose(memory);
-    return text;
+    return read_bytes(path, size);
 }
 
 static double number_behind(const char *text, const char *words) {

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "profiler/record/format.h"
+#include "tests/files.h"
 #include "tests/results/runs.h"
 
 /* ---- databases ---- */
@@ -12,24 +13,10 @@ static void close_store(struct runs_folder *folder) {
     folder->store = NULL;
 }
 
-static char *contents(const char *path, size_t *size) {
-    struct stat status;
-    assert_int_equal(stat(path, &status), 0);
-    char *bytes = malloc((size_t)status.st_size + 1);
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    *size = fread(bytes, 1, (size_t)status.st_size, file);
-    fclose(file);
-    return bytes;
-}
-
 static void copy_file(const char *from, const char *to) {
     size_t size;
-    AUTO(text) char *bytes = contents(from, &size);
-    FILE *file = fopen(to, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
+    AUTO(text) char *bytes = read_bytes(from, &size);
+    write_bytes(to, bytes, size);
 }
 
 /* Both ways of opening refuse with the code and a sentence that holds both texts, and leave every
@@ -37,7 +24,7 @@ static void copy_file(const char *from, const char *to) {
 static void assert_refused(struct runs_folder *folder, int code, const char *says,
                            const char *says_too) {
     size_t before_size, after_size;
-    AUTO(text) char *before = contents(folder->database, &before_size);
+    AUTO(text) char *before = read_bytes(folder->database, &before_size);
     for (int read_only = 0; read_only < 2; read_only++) {
         struct mp_error error = {0};
         struct mp_store *store = NULL;
@@ -50,7 +37,7 @@ static void assert_refused(struct runs_folder *folder, int code, const char *say
         if (!strstr(error.text, says) || !strstr(error.text, says_too))
             fail_msg("'%s' lacks '%s' or '%s'", error.text, says, says_too);
     }
-    AUTO(text) char *after = contents(folder->database, &after_size);
+    AUTO(text) char *after = read_bytes(folder->database, &after_size);
     assert_int_equal(after_size, before_size);
     assert_memory_equal(after, before, before_size);
 }
@@ -211,7 +198,7 @@ RUNS_TEST(older_views_are_hidden_from_a_reader) {
     runs_add(folder, &run, &runs_ep);
     make_views_older(folder);
     size_t before_size, after_size;
-    AUTO(text) char *before = contents(folder->database, &before_size);
+    AUTO(text) char *before = read_bytes(folder->database, &before_size);
 
     assert_works(mp_store_open_read_only(folder->database, &store, &error));
     assert_rows(store, newer_columns_sql, "1|4");
@@ -219,7 +206,7 @@ RUNS_TEST(older_views_are_hidden_from_a_reader) {
     assert_rows(store, "SELECT name FROM temp.sqlite_schema ORDER BY name", "v_fact\nv_speedup");
     mp_store_close(store);
 
-    AUTO(text) char *after = contents(folder->database, &after_size);
+    AUTO(text) char *after = read_bytes(folder->database, &after_size);
     assert_int_equal(after_size, before_size);
     assert_memory_equal(after, before, before_size);
 }
@@ -528,7 +515,7 @@ RUNS_TEST(a_cut_recording_goes_as_far_as_it_goes) {
     }
     const char *paths[] = {ranks[0].path, ranks[1].path};
     size_t size;
-    free(contents(paths[1], &size));
+    free(read_bytes(paths[1], &size));
     int64_t iterations_before = 4;
     for (size_t left = size - 1; left > size / 4; left -= 37) {
         struct mp_store_run run = runs_description("ep", "text");
@@ -573,7 +560,7 @@ RUNS_TEST(a_rank_says_itself_how_it_ended) {
 /* Moves a recording to another host, whose monotonic clock is ahead. */
 static void move_to_another_host(const char *path, int64_t ahead_ns) {
     size_t size;
-    AUTO(text) char *bytes = contents(path, &size);
+    AUTO(text) char *bytes = read_bytes(path, &size);
     struct spool_head *head = (void *)bytes;
     struct spool_header_payload *header = (void *)(bytes + sizeof *head);
     snprintf(header->host, sizeof header->host, "elsewhere");
