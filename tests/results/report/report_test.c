@@ -2,6 +2,17 @@
 #include "results/report/groups.h"
 #include "tests/results/report/texts.h"
 
+/* What is said of one run; to be freed. */
+static char *run_text(const struct runs_folder *folder, int64_t run_id,
+                      enum mp_report_format format) {
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    assert_works(mp_report_run(folder->store, run_id, format, out, &error));
+    fclose(out);
+    return text;
+}
+
 /* Three rounds of EP and FSSDP on skewed routes and of EP on balanced ones.  FSSDP takes 12 and 15
  * ms in rounds 1 and 2 and fails in round 3. */
 static void add_rounds(struct runs_folder *folder, bool shares_cores) {
@@ -98,11 +109,7 @@ RUNS_TEST(every_report_says_what_recording_cost) {
     for (int i = 0; i < 2; i++) {
         assert_report(reports[i], folder->store, &first, lines);
     }
-    AUTO(text) char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    assert_works(mp_report_run(folder->store, 1, MP_REPORT_TEXT, out, &error));
-    fclose(out);
+    AUTO(text) char *text = run_text(folder, 1, MP_REPORT_TEXT);
     snprintf(lines, sizeof lines, "recording cost      %s\n", words);
     assert_says(text, lines);
 }
@@ -261,19 +268,11 @@ RUNS_TEST(one_run_is_shown_in_full) {
         "    0        4        2.40       1.50       2.59  25.0      5.0\n",
         "    1        4           -          -          -     -        -\n",
         "environment.host (rank 1): second\n"};
-    AUTO(text) char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    assert_works(mp_report_run(folder->store, 1, MP_REPORT_TEXT, out, &error));
-    fclose(out);
+    AUTO(text) char *text = run_text(folder, 1, MP_REPORT_TEXT);
     for (size_t i = 0; i < sizeof says / sizeof *says; i++)
         assert_says(text, says[i]);
-    free(text);
-
-    out = open_memstream(&text, &size);
-    assert_works(mp_report_run(folder->store, 1, MP_REPORT_JSON, out, &error));
-    fclose(out);
-    AUTO(json) json_t *object = json_loads(text, 0, NULL);
+    AUTO(text) char *all = run_text(folder, 1, MP_REPORT_JSON);
+    AUTO(json) json_t *object = json_loads(all, 0, NULL);
     assert_int_equal(json_array_size(json_object_get(object, "iterations")), 4);
     assert_int_equal(json_array_size(json_object_get(object, "imbalance")), 8);
     assert_int_equal(json_array_size(json_object_get(object, "facts")), 3);
@@ -363,9 +362,7 @@ RUNS_TEST(a_failed_job_has_no_numbers_and_a_reason) {
         AUTO(json) json_t *object = json_of(all[i], folder->store, NULL);
         assert_int_equal(json_array_size(json_object_get(object, "rows")), 1);
     }
-    FILE *out = fopen("/dev/null", "w");
-    assert_works(mp_report_run(folder->store, 1, MP_REPORT_TEXT, out, &error));
-    fclose(out);
+    free(run_text(folder, 1, MP_REPORT_TEXT));
 }
 
 RUNS_TEST(a_yardstick_that_failed_is_one) {
@@ -458,11 +455,7 @@ RUNS_TEST(every_table_says_unattainable) {
             assert_int_equal(json_is_true(marked) || json_integer_value(marked) == 1, yardstick);
         }
     }
-    AUTO(text) char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    assert_works(mp_report_run(folder->store, 4, MP_REPORT_TEXT, out, &error));
-    fclose(out);
+    AUTO(text) char *text = run_text(folder, 4, MP_REPORT_TEXT);
     assert_says(text, "system              free-balance (unattainable)\n");
     assert_says(text, "\nfree-balance (unattainable): expert takes ");
     assert_says(text, "\nfree-balance (unattainable): no rank makes the others ");
