@@ -1,6 +1,9 @@
-/* Files as bytes. */
+/* Files as bytes, and folders that go with all that is in them. */
 #ifndef MOEPERF_TESTS_FILES_H
 #define MOEPERF_TESTS_FILES_H
+
+#include <ftw.h>
+#include <sys/stat.h>
 
 #include "tests/support.h"
 
@@ -25,6 +28,18 @@ static inline void write_bytes(const char *path, const void *bytes, size_t size)
     assert_non_null(file);
     assert_int_equal(fwrite(bytes, 1, size, file), size);
     assert_int_equal(fclose(file), 0);
+}
+
+static inline int remove_entry(const char *path, const struct stat *status, int kind,
+                               struct FTW *place) {
+    (void)status;
+    (void)kind;
+    (void)place;
+    return remove(path);
+}
+
+static inline int remove_tree(const char *path) {
+    return nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 #endif

@@ -3,10 +3,8 @@
 #define MOEPERF_TESTS_HARNESS_FOLDER_H
 
 #include <dirent.h>
-#include <ftw.h>
-#include <sys/stat.h>
 
-#include "tests/support.h"
+#include "tests/files.h"
 
 static char test_folder[64];
 
@@ -17,20 +15,12 @@ static inline int enter_folder(void **state) {
     return mkdtemp(test_folder) && !chdir(test_folder) ? 0 : -1;
 }
 
-static inline int remove_entry(const char *path, const struct stat *status, int kind,
-                               struct FTW *place) {
-    (void)status;
-    (void)kind;
-    (void)place;
-    return remove(path);
-}
-
 /* Removes it with everything inside; use as a group's teardown. */
 static inline int leave_folder(void **state) {
     (void)state;
     if (chdir("/"))
         return -1;
-    return nftw(test_folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    return remove_tree(test_folder);
 }
 
 static inline void write_file(const char *path, const char *text) {

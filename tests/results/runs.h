@@ -5,10 +5,10 @@
 
 #include "tests/errors.h"
 
-#include <ftw.h>
 #include <sqlite3.h>
 
 #include "profiler/record/record.h"
+#include "tests/files.h"
 #include "tests/results/ends.h"
 
 #define RUNS_T0 1000000000000 /* ns, when the first iteration starts on rank 0's clock */
@@ -32,17 +32,9 @@ static inline void runs_create(struct runs_folder *folder) {
     assert_works(mp_store_open(folder->database, &folder->store, &error));
 }
 
-static inline int runs_remove(const char *path, const struct stat *status, int type,
-                              struct FTW *place) {
-    (void)status;
-    (void)type;
-    (void)place;
-    return remove(path);
-}
-
 static inline void runs_destroy(struct runs_folder *folder) {
     mp_store_close(folder->store);
-    nftw(folder->path, runs_remove, 8, FTW_DEPTH | FTW_PHYS);
+    remove_tree(folder->path);
 }
 
 /* A test's state: a folder of its own. */

@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 
 #include "harness/recordings/recordings.h"
-#include "tests/files.h"
 #include "tests/harness/recordings/nsys.h"
 #include "tests/results/runs.h"
 

@@ -6,7 +6,6 @@
 #include <zstd.h>
 
 #include "tests/errors.h"
-#include "tests/files.h"
 #include "tests/harness/folder.h"
 
 TEST_END(trace_stream, struct mp_trace_stream *, mp_trace_stream_destroy(*it))

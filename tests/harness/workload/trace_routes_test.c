@@ -1,6 +1,5 @@
 /* Traces with the experts of tokens: exact, cut and damaged anywhere, and what does not agree. */
 #include "harness/workload/reshape.h"
-#include "tests/files.h"
 #include "tests/harness/folder.h"
 #include "tests/harness/workload/draw_tokens.h"
 

@@ -7,7 +7,6 @@
 
 #include "harness/workload/trace.h"
 #include "tests/errors.h"
-#include "tests/files.h"
 #include "tests/harness/folder.h"
 
 /* ---- a source with blocks that a test wrote down ---- */

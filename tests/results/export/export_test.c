@@ -5,7 +5,6 @@
 #include <sys/resource.h>
 
 #include "results/export/export.h"
-#include "tests/files.h"
 #include "tests/harness/folder.h"
 #include "tests/results/export/trace_events.h"
 #include "tests/results/runs.h"

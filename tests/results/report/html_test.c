@@ -7,7 +7,6 @@
 #include "results/report/html.h"
 #include "results/report/intervals.h"
 #include "results/report/vega.h"
-#include "tests/files.h"
 #include "tests/results/runs.h"
 
 /* What must stay text, in every place that a name can get to. */

@@ -6,7 +6,6 @@
 #include "results/report/browser.h"
 #include "results/report/html.h"
 #include "results/report/vega.h"
-#include "tests/files.h"
 #include "tests/results/runs.h"
 
 static void need_browser(void) {

@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 
 #include "profiler/record/format.h"
-#include "tests/files.h"
 #include "tests/results/runs.h"
 
 /* ---- databases ---- */
