@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "harness/workload/formats.h"
+#include "reference/base/arena.h"
 
 enum { BYTES_LIMIT_GIB = 4 };
 
@@ -48,14 +49,9 @@ static int add_iteration(struct mp_record_loads *loads, int64_t iteration, int *
                        "loads of %zu iterations, %d layers, %d ranks and %d experts are more than "
                        "%d GiB",
                        count, loads->layers, loads->ranks, loads->experts, BYTES_LIMIT_GIB);
-    if ((count & (count - 1)) == 0) { /* room for as many again */
-        int64_t *numbers = realloc(loads->iteration, 2 * count * sizeof *numbers);
-        loads->iteration = numbers ? numbers : loads->iteration;
-        uint32_t *routes = realloc(loads->routes, 2 * count * each * sizeof *routes);
-        loads->routes = routes ? routes : loads->routes;
-        if (!numbers || !routes)
-            return mp_fail(error, MP_ENOMEM, "no memory for the loads of %zu iterations", count);
-    }
+    if (!MP_ROOM(loads->iteration, loads->iterations) ||
+        !mp_list_room(&loads->routes, (size_t)loads->iterations, each * sizeof *loads->routes))
+        return mp_fail(error, MP_ENOMEM, "no memory for the loads of %zu iterations", count);
     memset(loads->routes + place_of(loads, *index, 0, 0), 0, each * sizeof *loads->routes);
     loads->iteration[loads->iterations++] = iteration;
     return MP_OK;

@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "reference/base/arena.h"
 #include "reference/base/characters.h"
 #include "results/report/query.h"
 
@@ -34,19 +35,12 @@ static struct table_cell *last_row(const struct table *table) {
 }
 
 int table_add(struct table *table, int *row, struct mp_error *error) {
-    if (table->rows == table->capacity) {
-        int capacity = table->capacity ? table->capacity * 2 : 16;
-        size_t size = (size_t)capacity * (size_t)table->columns * sizeof *table->cell;
-        struct table_cell *cell = realloc(table->cell, size);
-        table->cell = cell ? cell : table->cell;
-        char **remark = realloc(table->remark, (size_t)capacity * sizeof *remark);
-        table->remark = remark ? remark : table->remark;
-        if (!cell || !remark)
-            return mp_fail(error, MP_ENOMEM, "no memory for a table");
-        table->capacity = capacity;
-    }
+    const size_t size = (size_t)table->columns * sizeof *table->cell;
+    if (!mp_list_room(&table->cell, (size_t)table->rows, size) ||
+        !MP_ROOM(table->remark, table->rows))
+        return mp_fail(error, MP_ENOMEM, "no memory for a table");
     table->remark[table->rows++] = NULL;
-    memset(last_row(table), 0, (size_t)table->columns * sizeof *table->cell);
+    memset(last_row(table), 0, size);
     if (row)
         *row = table->rows - 1;
     return MP_OK;

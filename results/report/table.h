@@ -59,7 +59,7 @@ struct table_cell {
 };
 
 struct table {
-    int columns, rows, capacity;
+    int columns, rows;
     const struct table_column *column;
     struct table_cell *cell; /* [rows][columns] */
     char **remark; /* [rows], what stands instead of a row's cells behind the first; NULL */
