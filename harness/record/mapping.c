@@ -227,6 +227,11 @@ bool mp_mapping_of_model(int phase) {
            phase == MP_PHASE_SHARED || phase == MP_PHASE_WEIGHTS || phase == MP_PHASE_HEAD;
 }
 
+bool mp_mapping_of_exchange(int phase) {
+    return phase == MP_PHASE_DISPATCH || phase == MP_PHASE_COMBINE || phase == MP_PHASE_FETCH ||
+           phase == MP_PHASE_REDUCE || phase == MP_PHASE_ALLREDUCE || phase == MP_PHASE_WAIT;
+}
+
 /* Leaves of ends in a row, between which the model does nothing, the last.  A program whose model
  * no rule matches keeps them all. */
 static void join_ends(struct mp_mapping *mapping) {

@@ -38,6 +38,8 @@ struct mp_mapping_totals {
 
 /* Whether the phase is one of a model's forward or backward pass. */
 bool mp_mapping_of_model(int phase);
+/* Whether ranks wait for each other in it. */
+bool mp_mapping_of_exchange(int phase);
 
 /* Reads a spool and applies the rules.  Errors: those of mp_spool_open, MP_ENOMEM. */
 int mp_mapping_create(const char *path, const struct mp_rules *rules, struct mp_mapping **mapping,

@@ -80,8 +80,8 @@ bool mp_rule_match(const char *pattern, const char *text, struct mp_rule_capture
     }
 }
 
-static bool covers(const struct mp_rule *rule, const char *name, const char *domain,
-                   struct mp_rule_capture *capture) {
+bool mp_rule_covers(const struct mp_rule *rule, const char *name, const char *domain,
+                    struct mp_rule_capture *capture) {
     struct mp_rule_capture unused;
     return (!rule->domain || mp_rule_match(rule->domain, domain, &unused)) &&
            mp_rule_match(rule->name, name, capture);
@@ -90,7 +90,7 @@ static bool covers(const struct mp_rule *rule, const char *name, const char *dom
 const struct mp_rule *mp_rules_find(const struct mp_rules *rules, const char *name,
                                     const char *domain, struct mp_rule_capture *capture) {
     for (int i = 0; i < rules->count; i++)
-        if (covers(&rules->rule[i], name, domain, capture))
+        if (mp_rule_covers(&rules->rule[i], name, domain, capture))
             return &rules->rule[i];
     return NULL;
 }
@@ -98,7 +98,7 @@ const struct mp_rule *mp_rules_find(const struct mp_rules *rules, const char *na
 int mp_rules_end_iteration(const struct mp_rules *rules, const char *name, const char *domain) {
     struct mp_rule_capture unused;
     for (int i = 0; i < rules->ends; i++)
-        if (covers(&rules->end[i], name, domain, &unused))
+        if (mp_rule_covers(&rules->end[i], name, domain, &unused))
             return i;
     return -1;
 }

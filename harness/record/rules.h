@@ -64,6 +64,9 @@ struct mp_rule_capture {
 /* Whether the pattern covers the whole text.  Takes time of at most the product of both lengths. */
 bool mp_rule_match(const char *pattern, const char *text, struct mp_rule_capture *capture);
 
+/* Whether a rule is for a range, and what its name says then. */
+bool mp_rule_covers(const struct mp_rule *rule, const char *name, const char *domain,
+                    struct mp_rule_capture *capture);
 /* The first rule for a range, and what its name says; NULL: none. */
 const struct mp_rule *mp_rules_find(const struct mp_rules *rules, const char *name,
                                     const char *domain, struct mp_rule_capture *capture);

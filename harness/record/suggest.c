@@ -48,11 +48,6 @@ static bool of_layers(int phase) {
     return mp_mapping_of_model(phase) && phase != MP_PHASE_EMBED && phase != MP_PHASE_HEAD;
 }
 
-static bool of_exchange(int phase) {
-    return phase == MP_PHASE_DISPATCH || phase == MP_PHASE_COMBINE || phase == MP_PHASE_FETCH ||
-           phase == MP_PHASE_REDUCE || phase == MP_PHASE_ALLREDUCE || phase == MP_PHASE_WAIT;
-}
-
 static bool is_guess(const struct proposal *proposal) {
     return proposal->phase != MP_PHASES && !proposal->encloses && proposal->reason >= BY_NAME;
 }
@@ -91,7 +86,7 @@ static bool says_less(const struct proposal *outer, const struct proposal *inner
     if (outer->reason != BY_NAME)
         return false;
     return (outer->phase == MP_PHASE_EXPERT && inner->phase == MP_PHASE_EXPERT) ||
-           (of_exchange(outer->phase) && of_exchange(inner->phase) &&
+           (mp_mapping_of_exchange(outer->phase) && mp_mapping_of_exchange(inner->phase) &&
             (inner->reason == IN_USE || inner->reason == READY_MADE));
 }
 
@@ -426,7 +421,8 @@ static int write_proposal(const struct writing *writing, const struct proposal *
     static const struct mp_rule nothing = {.phase = MP_PHASES};
     const struct mp_name_use *use = proposal->use;
     const struct mp_rule *guess = proposal->rule ? proposal->rule : &nothing;
-    const bool layers = of_layers(proposal->phase), exchanges = of_exchange(proposal->phase),
+    const bool layers = of_layers(proposal->phase),
+               exchanges = mp_mapping_of_exchange(proposal->phase),
                backward = goes_backward(use->sample);
     FILE *stream = writing->stream;
     fputs("  # ", stream);
@@ -466,8 +462,7 @@ static bool ended(const struct mp_suggestion *suggestion, const struct mp_rule *
     struct mp_rule_capture unused;
     for (int i = 0; i < suggestion->count; i++) {
         const struct mp_name_use *use = suggestion->proposal[i].use;
-        if (mp_rule_match(end->name, use->sample, &unused) &&
-            (!end->domain || mp_rule_match(end->domain, use->domain, &unused)))
+        if (mp_rule_covers(end, use->sample, use->domain, &unused))
             return true;
     }
     return false;

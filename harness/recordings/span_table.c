@@ -6,6 +6,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "harness/record/mapping.h"
 #include "harness/recordings/recordings.h"
 #include "reference/base/arena.h"
 
@@ -62,8 +63,8 @@ struct table {
     int place[COLUMNS];      /* of a column in a line; -1: there is none */
     double unit_ns[COLUMNS]; /* of times */
     int columns;             /* of the header */
-    struct rank *rank;       /* [ranks] */
-    int ranks;
+    struct rank *rank;       /* [ranks] by number */
+    uint32_t ranks;
     char text[LINE_BYTES];
     char *field[COLUMNS_LIMIT]; /* in text */
     int fields;
@@ -189,16 +190,9 @@ static int find_rank(struct table *table, int64_t number, struct rank **rank,
                      struct mp_error *error) {
     if (number < 0 || number >= RANKS_LIMIT)
         return wrong(table, error, "rank", text_of(table, COLUMN_RANK), "0 to 65535 are right");
-    if (number >= table->ranks) {
-        struct rank *grown = realloc(table->rank, ((size_t)number + 1) * sizeof *grown);
-        if (!grown)
-            return mp_fail(error, MP_ENOMEM, "%s: no memory for %lld ranks", table->path,
-                           (long long)number + 1);
-        memset(grown + table->ranks, 0,
-               ((size_t)number + 1 - (size_t)table->ranks) * sizeof *grown);
-        table->rank = grown;
-        table->ranks = (int)number + 1;
-    }
+    if (!MP_REACH(table->rank, table->ranks, (uint32_t)number, RANKS_LIMIT))
+        return mp_fail(error, MP_ENOMEM, "%s: no memory for %lld ranks", table->path,
+                       (long long)number + 1);
     *rank = &table->rank[number];
     if ((*rank)->process)
         return MP_OK;
@@ -229,12 +223,6 @@ static int extend(const struct table *table, struct rank *rank, int64_t iteratio
     return MP_OK;
 }
 
-/* Phases in which ranks wait for each other, where no column says how long. */
-static bool meets(enum mp_phase phase) {
-    return phase == MP_PHASE_DISPATCH || phase == MP_PHASE_COMBINE || phase == MP_PHASE_FETCH ||
-           phase == MP_PHASE_REDUCE || phase == MP_PHASE_ALLREDUCE || phase == MP_PHASE_WAIT;
-}
-
 static int fill_direction(const struct table *table, int64_t *direction, struct mp_error *error) {
     static const char *const known[][2] = {{"forward", "0"}, {"backward", "1"}, {"", "-1"}};
     const char *text = text_of(table, COLUMN_DIRECTION);
@@ -256,7 +244,9 @@ static int fill_fields(const struct table *table, enum mp_phase phase, int64_t d
     for (int f = 0; f <= FIELD_BYTES && !code; f++)
         if (f != FIELD_DIRECTION)
             code = whole_of(table, columns[f], &field[f], error);
-    field[FIELD_WAIT] = table->place[COLUMN_WAIT] < 0 && meets(phase) ? duration_ns : 0;
+    /* Ranks wait for each other in exchanges, where no column says how long. */
+    field[FIELD_WAIT] =
+        table->place[COLUMN_WAIT] < 0 && mp_mapping_of_exchange(phase) ? duration_ns : 0;
     if (!code && *text_of(table, COLUMN_WAIT))
         code = time_of(table, COLUMN_WAIT, &field[FIELD_WAIT], error);
     return code;
@@ -314,7 +304,7 @@ static void cut_all(const struct table *table, const char *reason) {
     char sentence[600];
     snprintf(sentence, sizeof sentence, "%s ends in line %lld (%s): what is before that is here",
              table->path, (long long)table->line, reason);
-    for (int r = 0; r < table->ranks; r++)
+    for (uint32_t r = 0; r < table->ranks; r++)
         if (table->rank[r].process)
             mp_recording_cut(table->rank[r].process, sentence);
 }
@@ -361,7 +351,7 @@ static int read_table(const char *path, const struct mp_rules *rules,
         code = read_header(table, error);
     if (!code)
         code = read_lines(table, error);
-    for (int r = 0; r < table->ranks; r++) {
+    for (uint32_t r = 0; r < table->ranks; r++) {
         if (!code && table->rank[r].process)
             code = write_iterations(&table->rank[r], error);
         free(table->rank[r].extent);

@@ -16,6 +16,8 @@ static const char rules_text[] = "rules:\n"
                                  "     direction: backward, tokens: payload}\n";
 
 enum { STEP = 1, WORK, COUNTED, MEET, BLOCK, ATTENDS, RETURNS };
+static const char *const names[] = {NULL,   "step",  "work",    "counted",
+                                    "meet", "block", "attends", "returns"};
 
 static const struct mp_record_loads no_loads;
 
@@ -38,13 +40,8 @@ static int set_up(void **state) {
     const struct mp_recorder_config config = {.path = fixture.spool, .rank = 0, .ranks = 1};
     assert_works(mp_recorder_create(&config, &fixture.recorder, &error));
     assert_works(mp_recorder_thread(fixture.recorder, "nvtx", &fixture.thread, &error));
-    mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){STEP}, 16, "step");
-    mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){WORK}, 16, "work");
-    mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){COUNTED}, 16, "counted");
-    mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){MEET}, 16, "meet");
-    mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){BLOCK}, 16, "block");
-    mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){ATTENDS}, 16, "attends");
-    mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){RETURNS}, 16, "returns");
+    for (uint32_t id = STEP; id <= RETURNS; id++)
+        mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){id}, 16, names[id]);
     *state = &fixture;
     return 0;
 }

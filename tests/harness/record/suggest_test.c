@@ -241,7 +241,7 @@ RANGES_TEST(meetings_next_to_experts_are_exchanges) {
 }
 
 /* Ranges that do more than to meet, in ranks that have to share their cores: by their names all but
- * experts are exchanges.  Only one is: ranks leave permute before all have come, and leave a2a,
+ * experts are exchanges.  Only two are: ranks leave permute before all have come, and leave a2a,
  * which is long, as far apart as they come. */
 RANGES_TEST(busy_ranks_meet_where_names_say_so) {
     struct mp_rule_capture capture;
@@ -251,6 +251,7 @@ RANGES_TEST(busy_ranks_meet_where_names_say_so) {
             const int64_t at = 1000 * i, late = rank == i % 2 ? 200 : 0, after = rank * 80;
             ranges_add(ranges, "", "experts", at, at + 100 + late, 1);
             ranges_add(ranges, "", "combine", at + 100 + late, at + 310 + after, 1);
+            ranges_add(ranges, "", "all_reduce", at + 500 + late, at + 710 + after, 1);
             ranges_add(ranges, "", "a2a", at + 700 + late / 2, at + 900 + late, 1);
             ranges_add(ranges, "", "permute", at + 400 + late, at + 520 + late - late / 20, 1);
         }
@@ -258,6 +259,8 @@ RANGES_TEST(busy_ranks_meet_where_names_say_so) {
     }
     ranges_suggest(ranges);
     const struct mp_rule *rule = mp_rules_find(&ranges->rules, "combine", "", &capture);
+    assert_int_equal(rule->waits.source, MP_RULE_CONSTANT);
+    rule = mp_rules_find(&ranges->rules, "all_reduce", "", &capture);
     assert_int_equal(rule->waits.source, MP_RULE_CONSTANT);
     rule = mp_rules_find(&ranges->rules, "permute", "", &capture);
     assert_int_equal(rule->phase, MP_PHASE_DISPATCH);
