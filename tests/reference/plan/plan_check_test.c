@@ -438,8 +438,10 @@ static bool break_padding(struct example *example) {
 
     if (plan->padding ==
         0) { /* in a plan that was not made for it: a pair without a part, or two */
-        if (below(2))
-            return example->policy.one_hot = true;
+        if (below(2)) {
+            example->policy.one_hot = true;
+            return plan->part_begin[pairs] > 0;
+        }
         for (int64_t pair = 0; pair < pairs; pair++)
             if (plan->part_begin[pair + 1] - plan->part_begin[pair] != 1) {
                 plan->padding = example->law.padding_limit = 1 << 30;
