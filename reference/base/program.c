@@ -231,8 +231,9 @@ static double objective_of(const struct mp_program *program, const double value[
 
 enum { STOPPED_BY_SIGNAL = 5 }; /* CBC's secondary status: "stopped on user event" */
 
-/* What the model says once it has been solved. */
-static void read_result(const struct mp_program *program, void *model, double value[],
+/* What the model says once it has been solved.  Of a solution that is proven to be good enough it
+ * may still tell an older bound. */
+static void read_result(const struct mp_program *program, void *model, double gap, double value[],
                         struct mp_program_result *result) {
     const struct solver *solver = &program->solver;
     const double *best = solver->best(model);
@@ -251,6 +252,8 @@ static void read_result(const struct mp_program *program, void *model, double va
             value[c] = program->column[c].whole ? round(best[c]) : best[c];
         result->status = solved ? MP_PROGRAM_SOLVED : MP_PROGRAM_LIMITED;
         result->objective = objective_of(program, value);
+        if (solved)
+            result->bound = fmax(result->bound, result->objective - gap * fabs(result->objective));
         result->bound = fmin(result->bound, result->objective);
         result->gap = mp_program_gap(result->objective, result->bound);
     }
@@ -287,7 +290,7 @@ int mp_program_solve(struct mp_program *program, const struct mp_program_limits 
             solver->start(model, program->columns, form.number, value);
         set_limits(solver, model, limits);
         solver->solve(model);
-        read_result(program, model, value, result);
+        read_result(program, model, limits->gap, value, result);
         if (solver->secondary_status(model) == STOPPED_BY_SIGNAL)
             raise(SIGINT); /* which was meant for the program that runs this */
         solver->destroy(model);
