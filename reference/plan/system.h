@@ -65,7 +65,7 @@ struct mp_setting {
     double copies_memory;      /* that a rank has left for copies, B; 0: not known, no limit */
     bool knows_messages;       /* what follows is known: of predictions, as their cluster says */
     double message_seconds;    /* of a message between nodes (or ranks) beside its bytes, s */
-    double latency;            /* from when one sets out until its first byte is there, s */
+    double latency;            /* of its first byte, s; 0: bandwidths have it in them */
     double latency_in_node;    /* likewise inside a node; of one rank each: as above */
     int ranks_per_gate;        /* neighbours that share one way to other nodes (or ranks) */
 };

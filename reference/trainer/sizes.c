@@ -73,8 +73,10 @@ void mp_job_setting(const struct mp_job *job, const struct mp_sizes *sizes,
 
 void mp_job_given_figures(const struct mp_job *job, const struct mp_sizes *sizes,
                           struct mp_setting *setting) {
-    if (job->bandwidth > 0)
+    if (job->bandwidth > 0) { /* with latency, as what is measured */
         setting->bandwidth = setting->bandwidth_in_node = job->bandwidth;
+        setting->latency = setting->latency_in_node = 0;
+    }
     if (job->bandwidth_in_node > 0)
         setting->bandwidth_in_node = job->bandwidth_in_node;
     if (job->non_moe_seconds > 0)

@@ -291,6 +291,8 @@ static void same_setting(const struct mp_setting *own, const struct mp_setting *
     assert_within(own->bandwidth, trainers->bandwidth, 0);
     assert_within(own->bandwidth_in_node, trainers->bandwidth_in_node, 0);
     assert_within(own->message_seconds, trainers->message_seconds, 0);
+    assert_true(own->latency == trainers->latency);
+    assert_true(own->latency_in_node == trainers->latency_in_node);
     assert_within(own->seconds_per_route, trainers->seconds_per_route, 0);
     assert_within(own->seconds_per_expert, trainers->seconds_per_expert, 0);
     assert_within(own->non_moe_seconds, trainers->non_moe_seconds, 0);

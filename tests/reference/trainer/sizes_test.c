@@ -91,6 +91,8 @@ TEST(given_figures_go_before_measured_ones) {
     struct mp_element_sizes elements = mp_training_elements(4);
     struct mp_setting setting = {.bandwidth = 5,
                                  .bandwidth_in_node = 15,
+                                 .latency = 3,
+                                 .latency_in_node = 2,
                                  .seconds_per_route = 6,
                                  .seconds_per_expert = 7,
                                  .non_moe_seconds = 8};
@@ -100,6 +102,7 @@ TEST(given_figures_go_before_measured_ones) {
     mp_job_usual_figures(&setting);
     assert_close(setting.bandwidth, 5, 0);
     assert_close(setting.bandwidth_in_node, 15, 0);
+    assert_true(setting.latency == 3 && setting.latency_in_node == 2);
     assert_close(setting.seconds_per_route, 6, 0);
     assert_close(setting.seconds_per_expert, 7, 0);
     assert_close(setting.non_moe_seconds, 8, 0);
@@ -111,6 +114,7 @@ TEST(given_figures_go_before_measured_ones) {
     mp_job_given_figures(&job, &sizes, &setting);
     assert_close(setting.bandwidth, 50, 0);
     assert_close(setting.bandwidth_in_node, 50, 0); /* unless it is given, too */
+    assert_true(setting.latency == 0 && setting.latency_in_node == 0);
     job.bandwidth_in_node = 150;
     mp_job_given_figures(&job, &sizes, &setting);
     assert_close(setting.bandwidth_in_node, 150, 0);
