@@ -309,7 +309,7 @@ TEST(an_existing_file_is_refused_and_kept) {
     const char *path = folder_path("existing");
     struct mp_recorder *recorder = NULL;
     struct mp_recorder_config config = {.path = path, .ranks = 1};
-    write_file(path, (const uint8_t *)"precious", 8);
+    write_bytes(path, "precious", 8);
     assert_fails(mp_recorder_create(&config, &recorder, &error), MP_EINVAL, path);
     assert_null(recorder);
     assert_int_equal(file_size(path), 8);

@@ -5,6 +5,7 @@
 
 #include "profiler/record/spool.h"
 #include "tests/errors.h"
+#include "tests/files.h"
 
 enum { SAMPLE_EXPERTS = 40, SAMPLE_VALUE = 400, SAMPLE_WRITERS = 64 };
 
@@ -261,13 +262,6 @@ static inline size_t read_file(const char *path, uint8_t *bytes, size_t most) {
     assert_true(size < most);
     fclose(file);
     return size;
-}
-
-static inline void write_file(const char *path, const uint8_t *bytes, size_t size) {
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
 }
 
 /* A recorder with one registered thread; the writer's number is its stream's name. */

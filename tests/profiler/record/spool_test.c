@@ -70,7 +70,7 @@ TEST(the_header_says_who_recorded) {
     AUTO(spool) struct mp_spool_reader *reader = NULL;
     struct timespec now;
     char host[64] = {0};
-    write_file(path, spool, spool_size);
+    write_bytes(path, spool, spool_size);
     assert_int_equal(mp_spool_open(path, &reader, NULL), MP_OK);
     const struct mp_spool_header *header = mp_spool_header(reader);
     clock_gettime(CLOCK_REALTIME, &now);
@@ -88,7 +88,7 @@ TEST(the_header_says_who_recorded) {
 TEST(a_truncation_at_any_byte_keeps_the_records_before_it) {
     size_t header = size_at(spool, 0);
     for (size_t size = 0; size <= spool_size; size++) {
-        write_file(path, spool, size);
+        write_bytes(path, spool, size);
         if (size < header) {
             assert_fails(open_code(&error), MP_EFORMAT, path);
             continue;
@@ -108,7 +108,7 @@ TEST(a_flipped_bit_stops_at_its_record) {
     for (size_t bit = 0; bit < spool_size * 8; bit++) {
         memcpy(flipped, spool, spool_size);
         flipped[bit / 8] ^= (uint8_t)(1 << bit % 8);
-        write_file(path, flipped, spool_size);
+        write_bytes(path, flipped, spool_size);
         if (bit / 8 < header) {
             assert_fails(open_code(&error), MP_EFORMAT, "");
             continue;
@@ -137,7 +137,7 @@ TEST(records_of_unknown_types_are_skipped) {
         seal(mixed, size);
         size += (size_t)head.size * SPOOL_UNIT;
     }
-    write_file(path, mixed, size);
+    write_bytes(path, mixed, size);
     struct contents contents = read_contents(path, seed);
     assert_int_equal(records_read(&contents), records_within(spool_size, &end));
     assert_int_equal(contents.unread, 0);
@@ -155,7 +155,7 @@ TEST(longer_payloads_of_a_later_build_are_read) {
         seal(longer, size);
         size += record + 16;
     }
-    write_file(path, longer, size);
+    write_bytes(path, longer, size);
     struct contents contents = read_contents(path, seed);
     assert_int_equal(records_read(&contents), records_within(spool_size, &end));
 }
@@ -168,7 +168,7 @@ TEST(a_spool_of_another_version_names_both) {
     memcpy(other, spool, spool_size);
     memcpy(other + sizeof(struct spool_head) + 8, &version, sizeof version);
     seal(other, 0);
-    write_file(path, other, spool_size);
+    write_bytes(path, other, spool_size);
     assert_fails(open_code(&error), MP_EVERSION, path, "4711", "version 1");
 }
 
@@ -182,12 +182,12 @@ TEST(a_later_header_may_be_short_but_not_before_its_version) {
     memcpy(bytes + 8, SPOOL_MAGIC, 8);
     memcpy(bytes + 16, &version, sizeof version);
     seal(bytes, 0);
-    write_file(path, bytes, 24);
+    write_bytes(path, bytes, 24);
     assert_int_equal(open_code(&late), MP_EVERSION);
 
     bytes[6] = 2;
     seal(bytes, 0);
-    write_file(path, bytes, 16);
+    write_bytes(path, bytes, 16);
     assert_int_equal(open_code(&early), MP_EFORMAT);
 }
 
@@ -206,7 +206,7 @@ static const struct foreign_case foreign_files[] = {
 TEST(a_file_that_is_no_spool_is_refused) {
     for (size_t i = 0; i < sizeof foreign_files / sizeof *foreign_files; i++) {
         struct mp_error error = {0};
-        write_file(path, (const uint8_t *)foreign_files[i].text, foreign_files[i].size);
+        write_bytes(path, foreign_files[i].text, foreign_files[i].size);
         if (open_code(&error) != MP_EFORMAT)
             fail_msg("%s: %s", foreign_files[i].name, error.text);
         assert_non_null(strstr(error.text, path));
@@ -262,7 +262,7 @@ TEST(impossible_contents_stop_the_reader) {
         memcpy(bytes + header + sizeof head, impossible[i].payload, record - sizeof head);
         seal(bytes, header);
         memcpy(bytes + header + record, spool + header, spool_size - header);
-        write_file(path, bytes, spool_size + record);
+        write_bytes(path, bytes, spool_size + record);
         struct contents contents = read_contents(path, seed);
         if (records_read(&contents) != 1 || contents.unread != spool_size + record - header)
             fail_msg("%s: %d records, %zu bytes unread", impossible[i].name,
@@ -273,7 +273,7 @@ TEST(impossible_contents_stop_the_reader) {
 TEST(the_end_stays_the_end) {
     AUTO(spool) struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
-    write_file(path, spool, spool_size - 1);
+    write_bytes(path, spool, spool_size - 1);
     assert_int_equal(mp_spool_open(path, &reader, NULL), MP_OK);
     while (mp_spool_next(reader, &record, NULL) == 1)
         continue;
