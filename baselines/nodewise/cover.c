@@ -16,7 +16,6 @@ void mp_nodewise_costs(const struct mp_setting *setting, struct mp_nodewise_cost
     *costs = (struct mp_nodewise_costs){
         .route = passes * setting->seconds_per_route,
         .product = passes * setting->seconds_per_expert,
-        .forward = setting->seconds_per_route,
         .hidden_forward = setting->non_moe_seconds,
     };
     if (between > 0) {

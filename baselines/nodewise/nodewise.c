@@ -424,7 +424,7 @@ static struct mp_nodewise_hidden hidden_late(const struct nodewise *self, int ch
     double before = chunks > 1 ? 1 - 0.5 / (chunks - 1) : 0, mean = 0;
     for (int rank = 0; rank < node->ranks; rank++)
         mean += (double)node->load[rank] / node->ranks;
-    return (struct mp_nodewise_hidden){before * mean * self->costs.forward,
+    return (struct mp_nodewise_hidden){before * mean * self->setting.seconds_per_route,
                                        self->costs.hidden_inside};
 }
 

@@ -27,7 +27,8 @@
  *            theirs
  *
  *   chunk    rows travel by whole experts, in chunks under the products of one another
- *            (reference/plan/chunks.h), unless that takes gates' time from what is not hidden
+ *            (reference/plan/chunks.h), unless that takes gates' time from what is not hidden, or
+ *            messages take as long as products
  *   behind   backward, rows set out before weights have their gradients (policy.weights_behind)
  *
  * Where nodes have one rank each, all ranks are one node.  Nothing allocates after create; integers
@@ -64,7 +65,6 @@ struct mp_nodewise_costs {
     double reduce_inside;   /* its gradient, back */
     double route;           /* computing one route */
     double product;         /* computing an expert at all, beside its routes */
-    double forward;         /* computing one route on its way there */
     int64_t product_routes; /* as many as load a rank like one product more: their computing, and
                               their rows in its ports */
     double hidden_forward;  /* that the way of parameters may take before anybody waits for it */

@@ -44,7 +44,6 @@ TEST(costs_are_of_both_passes) {
                                                .reduce_inside = 8,
                                                .route = 0.75,
                                                .product = 6,
-                                               .forward = 0.25,
                                                .product_routes = 5, /* 6 / (0.75 + 0.44) */
                                                .hidden_forward = 7,
                                                .hidden_backward = 2 * 7 - 10,
@@ -56,7 +55,7 @@ TEST(costs_are_of_both_passes) {
     setting.forward_only = true;
     mp_nodewise_costs(&setting, &costs);
     assert_true(costs.row_between == 0.2 && costs.row_inside == 0.02 && costs.reduce_between == 0);
-    assert_true(costs.route == 0.25 && costs.product == 2 && costs.forward == 0.25);
+    assert_true(costs.route == 0.25 && costs.product == 2);
     /* In one node no rows come from another: 2 / (0.25 + 0.2). */
     setting.topology.ranks_per_node = 8;
     mp_nodewise_costs(&setting, &costs);
