@@ -289,6 +289,22 @@ static int chunks_of(const struct nodewise *self, int cover) {
     return CHUNKS;
 }
 
+/* What a node's ranks compute and have not.  Experts come in where they were placed, whoever else
+ * gets a copy: gates have their parts by that. */
+static int add_copies(struct nodewise *self, struct mp_plan *plan, int node, int placed,
+                      struct mp_error *error) {
+    for (int rank = 0; rank < self->node.ranks; rank++)
+        for (int32_t at = self->node.first[rank]; at >= 0; at = self->node.share[at].next) {
+            int expert = self->node.share[at].expert;
+            int there = mp_topology_node_begin(&self->topology, node) + rank;
+            if (mp_placement_holds(&plan->during, expert, there))
+                continue;
+            MP_TRY((at < placed ? mp_plan_add_entry : mp_plan_add_copy)(
+                plan, expert, there, MP_STAGE_BEFORE_GATE, error));
+        }
+    return MP_OK;
+}
+
 static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
     struct nodewise *self = opaque;
     const struct mp_topology *topology = &self->topology;
@@ -304,15 +320,10 @@ static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_er
                                               self->costs.hidden_inside};
     for (int node = 0; node < nodes; node++) {
         place(self, plan, node, cover);
+        const int placed = self->node.shares;
         if (self->options.even)
             mp_nodewise_node_even_out(&self->node, &self->costs, hidden, self->options.memory);
-        for (int rank = 0; rank < self->node.ranks; rank++)
-            for (int32_t at = self->node.first[rank]; at >= 0; at = self->node.share[at].next) {
-                int expert = self->node.share[at].expert;
-                int there = mp_topology_node_begin(topology, node) + rank;
-                if (!mp_placement_holds(&plan->during, expert, there))
-                    MP_TRY(mp_plan_add_copy(plan, expert, there, MP_STAGE_BEFORE_GATE, error));
-            }
+        MP_TRY(add_copies(self, plan, node, placed, error));
     }
     return MP_OK;
 }

@@ -24,7 +24,7 @@ int mp_carrier_create(struct mp_arena *memory, int experts, int layers, bool spa
             create_carriage(memory, ranks, spans, &carrier->layer[l].gradient[i]);
     }
     carrier->late.words = words;
-    MP_TAKE_EACH(memory, experts * words, carrier->wanted, carrier->late.rank);
+    MP_TAKE_EACH(memory, experts * words, carrier->wanted, carrier->entries, carrier->late.rank);
     MP_TAKE_EACH(memory, experts, carrier->listed, carrier->touched);
     MP_TAKE_EACH(memory, ranks, carrier->receiver, carrier->hop, carrier->holds);
     carrier->zero = mp_arena_take(memory, (size_t)ranks, sizeof *carrier->zero);
@@ -51,10 +51,11 @@ bool mp_is_late(const struct mp_late_copies *late, int expert, int rank) {
 
 /* ---- broadcasts ---- */
 
-/* Notes that an expert goes to a rank. */
-static void want(struct mp_carrier *carrier, int expert, int rank) {
+/* Notes that an expert goes to a rank, and whether it comes into the node there. */
+static void want(struct mp_carrier *carrier, int expert, int rank, bool enters) {
     int words = carrier->planner->plan->during.words;
     carrier->wanted[(long)expert * words + rank / 64] |= UINT64_C(1) << (rank & 63);
+    carrier->entries[(long)expert * words + rank / 64] |= (uint64_t)enters << (rank & 63);
     if (carrier->listed[expert])
         return;
     carrier->listed[expert] = true;
@@ -62,13 +63,16 @@ static void want(struct mp_carrier *carrier, int expert, int rank) {
 }
 
 /* Receivers of an expert, ascending, and no wants any more. */
-static int take_receivers(struct mp_carrier *carrier, int expert, int32_t receiver[]) {
+static int take_receivers(struct mp_carrier *carrier, int expert, struct mp_receiver receiver[]) {
     int words = carrier->planner->plan->during.words, count = 0;
     uint64_t *row = carrier->wanted + (long)expert * words;
+    uint64_t *entries = carrier->entries + (long)expert * words;
     for (int word = 0; word < words; word++) {
-        for (uint64_t bits = row[word]; bits; bits &= bits - 1)
-            receiver[count++] = word * 64 + __builtin_ctzll(bits);
-        row[word] = 0;
+        for (uint64_t bits = row[word]; bits; bits &= bits - 1) {
+            int bit = __builtin_ctzll(bits);
+            receiver[count++] = (struct mp_receiver){word * 64 + bit, entries[word] >> bit & 1};
+        }
+        row[word] = entries[word] = 0;
     }
     carrier->listed[expert] = false;
     return count;
@@ -193,7 +197,7 @@ static void pass_on(struct mp_carrier *carrier, int first, double bytes) {
             continue;
         if (i < first)
             return;
-        want(carrier, other->expert, other->to);
+        want(carrier, other->expert, other->to, other->enters);
     }
     broadcast(carrier, this->expert, this->from, bytes);
     carrier->touched_count--;
@@ -217,7 +221,7 @@ void mp_carrier_fetch(struct mp_carrier *carrier, enum mp_stage stage, bool firs
         if (transfer->stage != stage)
             continue;
         if (transfer->from == plan->during.owner[transfer->expert])
-            want(carrier, transfer->expert, transfer->to);
+            want(carrier, transfer->expert, transfer->to, transfer->enters);
         sum += bytes;
     }
     broadcast_all(carrier, bytes);
@@ -278,7 +282,7 @@ static void carry_sums(struct mp_carrier *carrier, const struct mp_transfers *tr
         int copy = back ? transfer->from : transfer->to;
         if (!leaves_now(carrier, last, transfer->expert, copy))
             continue;
-        want(carrier, transfer->expert, copy);
+        want(carrier, transfer->expert, copy, transfer->enters);
         sum += bytes;
     }
     broadcast_all(carrier, bytes);

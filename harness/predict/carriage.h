@@ -55,11 +55,12 @@ struct mp_carrier {
     const double *zero; /* [ranks] zeros */
     double *holds;      /* [ranks] experts of a layer that the rank holds */
     uint64_t *wanted;   /* [experts][words] ranks that a transfer list sends an expert to */
+    uint64_t *entries;  /* [experts][words] those where it comes into their node */
     bool *listed;       /* [experts] has bits in `wanted` */
     int32_t *touched;   /* [experts] those that have */
     int touched_count;
-    int32_t *receiver;  /* [ranks] */
-    struct mp_hop *hop; /* [ranks] */
+    struct mp_receiver *receiver; /* [ranks] */
+    struct mp_hop *hop;           /* [ranks] */
 };
 
 /* Of a carrier whose borrowed members and ranks are set; tables are the arena's.  MP_ENOMEM; then,

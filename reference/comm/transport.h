@@ -192,12 +192,12 @@ struct mp_arrival {
 
 /* State of a sparse collective or a move. */
 struct mp_flow {
-    int limit;          /* of nodes and of transfers, from mp_request_create */
-    size_t chunk_limit; /* bytes */
-    uint64_t *key;      /* [limit], the transfers of the stage, sorted; working memory */
-    int32_t *receiver;  /* [ranks] of one tree; likewise */
-    struct mp_hop *hop; /* [ranks] likewise */
-    bool moves;         /* nodes are messages, each between two ranks of its own */
+    int limit;                    /* of nodes and of transfers, from mp_request_create */
+    size_t chunk_limit;           /* bytes */
+    uint64_t *key;                /* [limit], the transfers of the stage, sorted; working memory */
+    struct mp_receiver *receiver; /* [ranks] of one tree; likewise */
+    struct mp_hop *hop;           /* [ranks] likewise */
+    bool moves;                   /* nodes are messages, each between two ranks of its own */
     struct mp_node *node;
     int nodes;
     size_t bytes;

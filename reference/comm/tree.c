@@ -137,14 +137,15 @@ static int check_keys(const struct mp_comm *comm, const struct mp_transfers *lis
 }
 
 /* This rank's place on the hops of the tree, if it has one. */
-static void add_node(const struct mp_comm *comm, struct mp_flow *flow, const struct tree *tree,
-                     int number) {
+static void add_node(const struct mp_comm *comm, struct mp_flow *flow,
+                     const struct mp_transfers *list, const struct tree *tree, int number) {
     const struct mp_topology topology = {
         comm->ranks, comm->ranks_per_node > 0 ? comm->ranks_per_node : comm->ranks};
     bool takes_part = tree->owner == comm->rank;
     for (int i = 0; i < tree->count; i++) {
-        flow->receiver[i] = key_rank(tree->key[i]);
-        takes_part |= flow->receiver[i] == comm->rank;
+        flow->receiver[i] = (struct mp_receiver){key_rank(tree->key[i]),
+                                                 list->item[key_index(tree->key[i])].enters};
+        takes_part |= flow->receiver[i].rank == comm->rank;
     }
     if (!takes_part)
         return;
@@ -177,7 +178,7 @@ int mp_trees_build(const struct mp_comm *comm, struct mp_flow *flow,
     *trees = 0;
     for (int begin = 0; begin < count; ++*trees) {
         struct tree tree = first_tree(list, flow->key + begin, count - begin, reduce);
-        add_node(comm, flow, &tree, *trees);
+        add_node(comm, flow, list, &tree, *trees);
         begin += tree.count;
     }
     return MP_OK;

@@ -146,8 +146,12 @@ static int tie_holders(struct mp_plan *plan, struct mp_error *error) {
         int owner = home->owner[expert];
         for (int rank = mp_placement_next(home, expert, 0); rank >= 0;
              rank = mp_placement_next(home, expert, rank + 1)) {
-            struct mp_transfer tie = {
-                plan->layer, expert, rank, owner, plan->gradient_bytes, MP_STAGE_BACKWARD_REDUCE};
+            struct mp_transfer tie = {.layer = plan->layer,
+                                      .expert = expert,
+                                      .from = rank,
+                                      .to = owner,
+                                      .bytes = plan->gradient_bytes,
+                                      .stage = MP_STAGE_BACKWARD_REDUCE};
             if (rank == owner)
                 continue;
             MP_TRY(mp_transfers_add(&plan->reduce, tie, error));
@@ -177,9 +181,22 @@ int mp_plan_add_copy(struct mp_plan *plan, int expert, int rank, enum mp_stage s
     return mp_plan_add_copy_from(plan, expert, plan->during.owner[expert], rank, stage, error);
 }
 
+int mp_plan_add_entry(struct mp_plan *plan, int expert, int rank, enum mp_stage stage,
+                      struct mp_error *error) {
+    MP_TRY(mp_plan_add_copy(plan, expert, rank, stage, error));
+    plan->fetch.item[plan->fetch.count - 1].enters = true;
+    plan->reduce.item[plan->reduce.count - 1].enters = true;
+    return MP_OK;
+}
+
 int mp_plan_add_copy_from(struct mp_plan *plan, int expert, int from, int rank, enum mp_stage stage,
                           struct mp_error *error) {
-    struct mp_transfer transfer = {plan->layer, expert, from, rank, plan->expert_bytes, stage};
+    struct mp_transfer transfer = {.layer = plan->layer,
+                                   .expert = expert,
+                                   .from = from,
+                                   .to = rank,
+                                   .bytes = plan->expert_bytes,
+                                   .stage = stage};
 
     if (mp_placement_holds(&plan->during, expert, rank))
         return mp_fail(error, MP_EINVAL,

@@ -145,11 +145,14 @@ static int share_with_coming(const struct mp_planner *planner, struct mp_plan *p
              rank = mp_placement_next(next, expert, rank + 1)) {
             if (mp_placement_holds(&plan->before, expert, rank))
                 continue;
-            MP_TRY(mp_transfers_add(
-                &plan->share,
-                (struct mp_transfer){plan->layer, expert, plan->before.owner[expert], rank,
-                                     plan->gradient_bytes, MP_STAGE_BACKWARD_REDUCE},
-                error));
+            MP_TRY(mp_transfers_add(&plan->share,
+                                    (struct mp_transfer){.layer = plan->layer,
+                                                         .expert = expert,
+                                                         .from = plan->before.owner[expert],
+                                                         .to = rank,
+                                                         .bytes = plan->gradient_bytes,
+                                                         .stage = MP_STAGE_BACKWARD_REDUCE},
+                                    error));
         }
     return MP_OK;
 }

@@ -23,9 +23,13 @@ int mp_rehome_transfers(const struct mp_placement home[], const struct mp_placem
                  rank = mp_placement_next(&next[layer], expert, rank + 1)) {
                 if (mp_placement_holds(&home[layer], expert, rank))
                     continue;
-                struct mp_transfer move = {
-                    layer, expert, nearest_source(&home[layer], topology, expert, rank),
-                    rank,  bytes,  MP_STAGE_AFTER_STEP};
+                struct mp_transfer move = {.layer = layer,
+                                           .expert = expert,
+                                           .from =
+                                               nearest_source(&home[layer], topology, expert, rank),
+                                           .to = rank,
+                                           .bytes = bytes,
+                                           .stage = MP_STAGE_AFTER_STEP};
                 MP_TRY(mp_transfers_add(list, move, error));
             }
     return MP_OK;

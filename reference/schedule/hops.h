@@ -7,10 +7,11 @@
  *
  * From the owner the expert goes into its own node, and to the next node that needs it, from there
  * to the next, ascending and cyclic: it crosses a node's border once, whatever number of ranks need
- * it there.  Into a node with n receivers expert e comes at number e mod n of them and goes on to
- * the others, again cyclic, so that over the experts every rank's ports and every node's carry
- * about the same.  A rank has at most two to send to: the next one of its node and, if it is where
- * the expert has come in (or the owner, in whose node nothing comes in), that of the next node.
+ * it there.  Into a node with n receivers expert e comes at number e mod n of them, or where the
+ * plan says, and goes on to the others, again cyclic, so that over the experts every rank's ports
+ * and every node's carry about the same.  A rank has at most two to send to: the next one of its
+ * node and, if it is where the expert has come in (or the owner, in whose node nothing comes in),
+ * that of the next node.
  *
  *     3 nodes of 3 ranks, owner 1, expert 0 needed everywhere:
  *         1 -> 0 -> 2
@@ -27,12 +28,18 @@
 #ifndef MOEPERF_REFERENCE_SCHEDULE_HOPS_H
 #define MOEPERF_REFERENCE_SCHEDULE_HOPS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "reference/plan/topology.h"
 
 /* Ranks that one rank sends an expert to, at most. */
 enum { MP_HOP_FAN = 2 };
+
+struct mp_receiver {
+    int32_t rank;
+    bool enters; /* the expert comes into the node here: the lowest one of a node that says so */
+};
 
 struct mp_hop {
     int32_t from, to; /* ranks */
@@ -43,8 +50,8 @@ struct mp_hop {
  * the owner.  A rank's hops come after the one that brings it the expert, and those inside its node
  * before the one to the next; in this order its children's sums are added.  Cost: O(count).
  * Deterministic: equal on every rank. */
-void mp_hops(const struct mp_topology *topology, int expert, int owner, const int32_t receiver[],
-             int count, struct mp_hop hop[]);
+void mp_hops(const struct mp_topology *topology, int expert, int owner,
+             const struct mp_receiver receiver[], int count, struct mp_hop hop[]);
 
 /* The hops of a library's own broadcast to all ranks, a ring: from the owner on, ascending and
  * cyclic, whatever the nodes.  hop [ranks - 1] (out). */

@@ -29,8 +29,12 @@ void mp_slices_destroy(struct mp_slices *slices) {
 static void add(struct mp_slices *slices, int *count, int layer, int expert, int from, int to,
                 size_t bytes, void *source, void *destination) {
     int rank = slices->comm->rank;
-    slices->list[*count] =
-        (struct mp_transfer){layer, expert, from, to, (int64_t)bytes, MP_STAGE_AFTER_STEP};
+    slices->list[*count] = (struct mp_transfer){.layer = layer,
+                                                .expert = expert,
+                                                .from = from,
+                                                .to = to,
+                                                .bytes = (int64_t)bytes,
+                                                .stage = MP_STAGE_AFTER_STEP};
     slices->from[*count] = from == rank ? source : NULL;
     slices->to[*count] = to == rank ? destination : NULL;
     ++*count;

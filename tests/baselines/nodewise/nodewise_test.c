@@ -499,11 +499,15 @@ TEST_RANDOM(nodes_keep_to_themselves) {
 static void count_ways(const struct mp_plan *plan, int ranks_per_gate, int way[2][MOST_RANKS]) {
     for (int expert = 0; expert < plan->experts; expert++) {
         struct mp_hop hop[MOST_RANKS];
-        int32_t receiver[MOST_RANKS];
+        struct mp_receiver receiver[MOST_RANKS];
+        bool enters[MOST_RANKS] = {false};
         int count = 0, owner = plan->during.owner[expert];
+        for (int i = 0; i < plan->fetch.count; i++)
+            if (plan->fetch.item[i].expert == expert)
+                enters[plan->fetch.item[i].to] = plan->fetch.item[i].enters;
         for (int rank = 0; rank < plan->topology.ranks; rank++)
             if (rank != owner && mp_placement_holds(&plan->during, expert, rank))
-                receiver[count++] = rank;
+                receiver[count++] = (struct mp_receiver){rank, enters[rank]};
         mp_hops(&plan->topology, expert, owner, receiver, count, hop);
         for (int i = 0; i < count; i++)
             if (hop[i].from / 4 != hop[i].to / 4) {
@@ -526,8 +530,7 @@ TEST_RANDOM(gates_share_the_ways_of_copies) {
         setting.ranks_per_gate = each;
         rehearsal_open(
             &rehearsal, &mp_system_nodewise, &setting,
-            (const char *const[][2]){
-                {"cover", "all"}, {"memory", "all"}, {"even", "no"}, {"correct", "no"}, {0}});
+            (const char *const[][2]){{"cover", "all"}, {"memory", "all"}, {"correct", "no"}, {0}});
         struct mp_load *load = rehearsal.load;
         random_load(random, load);
         rehearsal_step(&rehearsal, load);

@@ -13,7 +13,7 @@ struct sparse_case {
     int ranks, ranks_per_node, experts;
     size_t bytes;
     int owner[CASE_EXPERTS];
-    bool holds[CASE_EXPERTS][CASE_RANKS];
+    bool holds[CASE_EXPERTS][CASE_RANKS], enters[CASE_EXPERTS][CASE_RANKS];
     struct mp_transfers fetch, reduce; /* in no order */
 };
 
@@ -26,14 +26,20 @@ static inline float case_value(const struct sparse_case *c, int e, int r, size_t
     return bits & 1 ? value : -value;
 }
 
-static inline void case_add_copy(struct sparse_case *c, int e, int r, enum mp_stage stage) {
-    struct mp_transfer fetch = {
-        .expert = e, .from = c->owner[e], .to = r, .bytes = (int64_t)c->bytes, .stage = stage};
+static inline void case_add_copy(struct sparse_case *c, int e, int r, enum mp_stage stage,
+                                 bool enters) {
+    struct mp_transfer fetch = {.expert = e,
+                                .from = c->owner[e],
+                                .to = r,
+                                .bytes = (int64_t)c->bytes,
+                                .stage = stage,
+                                .enters = enters};
     struct mp_transfer reduce = fetch;
     reduce.from = r;
     reduce.to = c->owner[e];
     reduce.stage = MP_STAGE_BACKWARD_REDUCE;
     c->holds[e][r] = true;
+    c->enters[e][r] = enters;
     assert_int_equal(mp_transfers_add(&c->fetch, fetch, NULL), MP_OK);
     assert_int_equal(mp_transfers_add(&c->reduce, reduce, NULL), MP_OK);
 }
@@ -65,7 +71,7 @@ static inline void case_create(struct sparse_case *c, uint64_t seed, int ranks, 
         for (int r = 0; r < ranks; r++)
             if (r != c->owner[e] && left[r] && test_random_int(&state, 0, 7) < chance) {
                 left[r]--;
-                case_add_copy(c, e, r, MP_STAGE_BEFORE_GATE);
+                case_add_copy(c, e, r, MP_STAGE_BEFORE_GATE, test_random_int(&state, 0, 3) == 0);
             }
     }
     case_shuffle(&c->fetch, &state);
@@ -114,14 +120,16 @@ static inline float *case_memory(const struct sparse_case *c, int rank, float *c
 }
 
 /* The receivers of expert e in a node, in the order in which it passes them: ascending and cyclic
- * from number e mod n on. */
+ * from where it enters on, or from number e mod n. */
 static inline int case_receivers(const struct sparse_case *c, int e, int node, int receiver[]) {
-    int ascending[CASE_RANKS], count = 0;
+    int ascending[CASE_RANKS], count = 0, first = -1;
     for (int r = 0; r < c->ranks; r++)
-        if (r / c->ranks_per_node == node && c->holds[e][r] && r != c->owner[e])
+        if (r / c->ranks_per_node == node && c->holds[e][r] && r != c->owner[e]) {
+            first = first < 0 && c->enters[e][r] ? count : first;
             ascending[count++] = r;
+        }
     for (int i = 0; i < count; i++)
-        receiver[i] = ascending[(e + i) % count];
+        receiver[i] = ascending[((first < 0 ? e : first) + i) % count];
     return count;
 }
 

@@ -131,7 +131,7 @@ static void check_place(const struct mp_flow *flow, const int place[4], int heig
 TEST_EACH(tree_is, cases, c) {
     struct mp_node node[LIMIT];
     uint64_t key[LIMIT];
-    int32_t receiver[RANKS];
+    struct mp_receiver receiver[RANKS];
     struct mp_hop hop[RANKS];
     for (int reduce = 0; reduce < 2; reduce++) {
         struct mp_transfers list = make_list(c, reduce);

@@ -150,9 +150,13 @@ static bool break_fetch_source(struct example *example) {
 static bool break_fetch_target(struct example *example) {
     struct mp_plan *plan = &example->plan;
     int expert = below(plan->experts), rank = some_rank_without(plan, expert);
-    return rank >= 0 && append(&plan->fetch,
-                               (struct mp_transfer){plan->layer, expert, plan->during.owner[expert],
-                                                    rank, plan->expert_bytes, MP_STAGE_AFTER_GATE});
+    return rank >= 0 &&
+           append(&plan->fetch, (struct mp_transfer){.layer = plan->layer,
+                                                     .expert = expert,
+                                                     .from = plan->during.owner[expert],
+                                                     .to = rank,
+                                                     .bytes = plan->expert_bytes,
+                                                     .stage = MP_STAGE_AFTER_GATE});
 }
 
 static bool break_fetch_once(struct example *example) {
@@ -180,17 +184,25 @@ static bool break_reduce_source(struct example *example) {
     struct mp_plan *plan = &example->plan;
     int expert = below(plan->experts), owner = plan->during.owner[expert];
     int rank = below(2) ? owner : some_rank_without(plan, expert);
-    return rank >= 0 && append(&plan->reduce, (struct mp_transfer){plan->layer, expert, rank, owner,
-                                                                   plan->gradient_bytes,
-                                                                   MP_STAGE_BACKWARD_REDUCE});
+    return rank >= 0 &&
+           append(&plan->reduce, (struct mp_transfer){.layer = plan->layer,
+                                                      .expert = expert,
+                                                      .from = rank,
+                                                      .to = owner,
+                                                      .bytes = plan->gradient_bytes,
+                                                      .stage = MP_STAGE_BACKWARD_REDUCE});
 }
 
 static bool break_share(struct example *example) {
     struct mp_plan *plan = &example->plan;
     struct mp_transfer *share = some(&plan->share);
     int expert = below(plan->experts), owner = plan->before.owner[expert];
-    struct mp_transfer other = {
-        plan->layer, expert, owner, owner, plan->gradient_bytes, MP_STAGE_BACKWARD_REDUCE};
+    struct mp_transfer other = {.layer = plan->layer,
+                                .expert = expert,
+                                .from = owner,
+                                .to = owner,
+                                .bytes = plan->gradient_bytes,
+                                .stage = MP_STAGE_BACKWARD_REDUCE};
 
     switch (below(6)) {
     case 0:
@@ -218,8 +230,12 @@ static bool break_share(struct example *example) {
 /* One replica more than the other experts have, with whatever a replica needs. */
 static bool add_replica(struct mp_plan *plan, int expert, int rank) {
     int owner = plan->during.owner[expert];
-    struct mp_transfer transfer = {
-        plan->layer, expert, rank, owner, plan->gradient_bytes, MP_STAGE_BACKWARD_REDUCE};
+    struct mp_transfer transfer = {.layer = plan->layer,
+                                   .expert = expert,
+                                   .from = rank,
+                                   .to = owner,
+                                   .bytes = plan->gradient_bytes,
+                                   .stage = MP_STAGE_BACKWARD_REDUCE};
 
     if (plan->policy->optimizer < MP_OPTIMIZER_REPLICA_SLICES || plan->experts < 2 || rank < 0)
         return false;
@@ -238,10 +254,18 @@ static bool break_slices(struct example *example) {
     int expert = below(plan->experts), owner = plan->during.owner[expert];
     int rank = below(2) ? some_rank_without(plan, expert)
                         : mp_placement_next(&plan->during, expert, owner + 1);
-    struct mp_transfer fetch = {plan->layer,        expert, owner, rank, plan->expert_bytes,
-                                MP_STAGE_AFTER_GATE};
-    struct mp_transfer reduce = {
-        plan->layer, expert, rank, owner, plan->gradient_bytes, MP_STAGE_BACKWARD_REDUCE};
+    struct mp_transfer fetch = {.layer = plan->layer,
+                                .expert = expert,
+                                .from = owner,
+                                .to = rank,
+                                .bytes = plan->expert_bytes,
+                                .stage = MP_STAGE_AFTER_GATE};
+    struct mp_transfer reduce = {.layer = plan->layer,
+                                 .expert = expert,
+                                 .from = rank,
+                                 .to = owner,
+                                 .bytes = plan->gradient_bytes,
+                                 .stage = MP_STAGE_BACKWARD_REDUCE};
 
     if (!mp_optimizer_sliced(plan->policy->optimizer))
         return false;

@@ -8,9 +8,10 @@ enum { RANKS = 64 };
 struct walk {
     struct mp_topology topology;
     int owner, count;
-    int32_t receiver[RANKS];
+    struct mp_receiver receiver[RANKS];
     struct mp_hop hop[RANKS];
     int depth[RANKS];               /* -1: not reached */
+    int entry[RANKS];               /* where a node is entered from another, or -1 */
     int sent[RANKS], inside[RANKS]; /* hops that leave a rank, and those within its node */
     int crossed[RANKS];             /* hops into a node from another */
 };
@@ -27,6 +28,7 @@ static void take(struct walk *walk, const struct mp_hop *hop) {
     walk->sent[hop->from]++;
     walk->inside[hop->from] += from == to;
     walk->crossed[to] += from != to;
+    walk->entry[to] = from != to ? hop->to : walk->entry[to];
     /* Inside first, then to the next node. */
     assert_true(from != to || walk->inside[hop->from] == walk->sent[hop->from]);
 }
@@ -37,12 +39,13 @@ static void walk_hops(struct walk *walk, int expert) {
     memset(walk->inside, 0, sizeof walk->inside);
     memset(walk->crossed, 0, sizeof walk->crossed);
     memset(walk->depth, -1, sizeof walk->depth);
+    memset(walk->entry, -1, sizeof walk->entry);
     walk->depth[walk->owner] = 0;
     mp_hops(&walk->topology, expert, walk->owner, walk->receiver, walk->count, walk->hop);
     for (int i = 0; i < walk->count; i++)
         take(walk, &walk->hop[i]);
     for (int i = 0; i < walk->count; i++)
-        assert_true(walk->depth[walk->receiver[i]] > 0);
+        assert_true(walk->depth[walk->receiver[i].rank] > 0);
     for (int r = 0; r < ranks; r++)
         assert_true(walk->sent[r] <= MP_HOP_FAN && walk->inside[r] <= 1);
 }
@@ -51,7 +54,20 @@ static void all_but_the_owner(struct walk *walk) {
     walk->count = 0;
     for (int r = 0; r < walk->topology.ranks; r++)
         if (r != walk->owner)
-            walk->receiver[walk->count++] = r;
+            walk->receiver[walk->count++].rank = r;
+}
+
+/* Where an expert comes into a node: the lowest receiver that says so, or number e mod n. */
+static int entry_of(const struct walk *walk, int expert, int node) {
+    int of_node[RANKS], count = 0;
+    for (int i = 0; i < walk->count; i++) {
+        if (mp_topology_node(&walk->topology, walk->receiver[i].rank) != node)
+            continue;
+        if (walk->receiver[i].enters)
+            return walk->receiver[i].rank;
+        of_node[count++] = walk->receiver[i].rank;
+    }
+    return of_node[expert % count];
 }
 
 TEST_RANDOM(a_border_is_crossed_once_per_node) {
@@ -65,12 +81,17 @@ TEST_RANDOM(a_border_is_crossed_once_per_node) {
         for (int r = 0; r < ranks; r++) {
             if (r == walk.owner || test_random_int(random, 0, 7) >= chance)
                 continue;
-            walk.receiver[walk.count++] = r;
+            walk.receiver[walk.count++] =
+                (struct mp_receiver){r, test_random_int(random, 0, 2) == 0};
             wants[mp_topology_node(&walk.topology, r)] = true;
         }
-        walk_hops(&walk, test_random_int(random, 0, 1000));
-        for (int node = 0; node < mp_topology_nodes(&walk.topology); node++)
+        int expert = test_random_int(random, 0, 1000);
+        walk_hops(&walk, expert);
+        for (int node = 0; node < mp_topology_nodes(&walk.topology); node++) {
             assert_int_equal(walk.crossed[node], wants[node] && node != home);
+            if (wants[node] && node != home)
+                assert_int_equal(walk.entry[node], entry_of(&walk, expert, node));
+        }
     }
 }
 
@@ -113,7 +134,8 @@ static const struct example examples[] = {
 TEST_EACH(hops_are, examples, example) {
     struct walk walk = {
         .topology = example->topology, .owner = example->owner, .count = example->count};
-    memcpy(walk.receiver, example->receiver, sizeof example->receiver);
+    for (int i = 0; i < walk.count; i++)
+        walk.receiver[i].rank = example->receiver[i];
     walk_hops(&walk, example->expert);
     for (int i = 0; i < walk.count; i++) {
         assert_int_equal(walk.hop[i].from, example->hop[i].from);
