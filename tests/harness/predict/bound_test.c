@@ -25,11 +25,7 @@ static void take_choices(struct test_case *test, int top_k) {
 }
 
 static void random_case(uint64_t *random, const char *system, struct test_case *test) {
-    static const int shape[][2] = {{1, 2}, {2, 2}, {1, 4}, {2, 4}, {4, 2}, {1, 8}, {4, 4}, {3, 1}};
-    struct test_machine machine = GOOD_MACHINE;
-    int i = test_random_int(random, 0, sizeof shape / sizeof *shape - 1);
-    machine.nodes = shape[i][0];
-    machine.ranks_per_node = shape[i][1];
+    struct test_machine machine = test_random_machine(random);
     machine.bandwidth *= pow(10, 2 * test_random_double(random) - 1);
     machine.far_bandwidth *= pow(10, 3 * test_random_double(random) - 1);
     machine.overlap = test_random_int(random, 0, 2) / 2.0;

@@ -548,7 +548,7 @@ TEST(what_cannot_be_is_named) {
     struct mp_job job = small_job();
     struct mp_predict_options options = default_options();
     options.precision = MP_BF16;
-    refuses(&job, &options, "one.yaml:7: peak: gives none for bf16");
+    refuses(&job, &options, "test.yaml:7: peak: gives none for bf16");
     options = default_options();
     options.micro_batches = 2;
     refuses(&job, &options, "batch: 2 sequences can't be split over 2 ranks and 2 micro-batches");

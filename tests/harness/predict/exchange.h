@@ -3,8 +3,8 @@
 #define MOEPERF_TESTS_HARNESS_PREDICT_EXCHANGE_H
 
 #include "harness/predict/network.h"
-#include "tests/errors.h"
 #include "tests/harness/predict/ends.h"
+#include "tests/harness/predict/machine.h"
 
 enum { MOST_RANKS = 64 };
 
@@ -17,37 +17,19 @@ struct shape {
 };
 
 static inline struct mp_cluster *shape_cluster(const struct shape *shape) {
-    char text[4096], level[2][512] = {"", ""};
-    struct mp_cluster *cluster = NULL;
-    static const char *const level_text = "  %s:\n"
-                                          "    bandwidth: {value: %.17g, source: t}\n"
-                                          "    latency: {value: %.17g, source: t}\n"
-                                          "    ports: {value: %d, source: t}\n"
-                                          "    sharing: {value: %s, source: t}\n";
-    if (shape->ranks > 1)
-        snprintf(level[0], sizeof level[0], level_text, "node", shape->near, shape->near_latency, 1,
-                 "fixed");
-    if (shape->nodes > 1)
-        snprintf(level[1], sizeof level[1], level_text, "cluster", shape->far, shape->far_latency,
-                 shape->ports, shape->pooled ? "pooled" : "fixed");
-    if (shape->nodes > 1 && shape->limit > 0)
-        snprintf(level[1] + strlen(level[1]), 80, "    rank-bandwidth: {value: %.17g, source: t}\n",
-                 shape->limit);
-    snprintf(
-        text, sizeof text,
-        "description: test\n"
-        "nodes: {value: %d, source: t}\nranks-per-node: {value: %d, source: t}\n"
-        "device:\n  name: D\n  peak:\n    fp16: {value: 1e14, source: t}\n"
-        "  memory: {value: 32e9, source: t}\n  memory-bandwidth: {value: 1e12, source: t}\n"
-        "  launch: {value: 5e-6, source: t}\n"
-        "  efficiency:\n    tokens: [4, 64]\n    width: [512, 2048]\n"
-        "    share:\n      - [0.05, 0.1]\n      - [0.2, 0.4]\n    source: t\n"
-        "levels:\n"
-        "  self:\n    bandwidth: {value: 500e9, source: t}\n    latency: {value: 0, source: t}\n"
-        "%s%s",
-        shape->nodes, shape->ranks, level[0], level[1]);
-    assert_works(mp_cluster_parse("t.yaml", text, strlen(text), &cluster, &error));
-    return cluster;
+    return test_cluster(&(struct test_machine){.nodes = shape->nodes,
+                                               .ranks_per_node = shape->ranks,
+                                               .peak = 1e14,
+                                               .memory = 32e9,
+                                               .memory_bandwidth = 1e12,
+                                               .overlap = 1,
+                                               .bandwidth = shape->near,
+                                               .latency = shape->near_latency,
+                                               .far_bandwidth = shape->far,
+                                               .far_latency = shape->far_latency,
+                                               .cards = shape->ports,
+                                               .pooled = shape->pooled,
+                                               .limit = shape->limit});
 }
 
 /* ---- matrices ---- */

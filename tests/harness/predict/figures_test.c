@@ -264,11 +264,7 @@ static void check_fetches(const struct test_case *test, const struct told *told)
 /* ---- cases ---- */
 
 static void random_case(uint64_t *random, const char *system, bool frees, struct test_case *test) {
-    static const int shape[][2] = {{1, 2}, {2, 2}, {1, 4}, {2, 4}, {4, 2}, {1, 8}, {4, 4}, {1, 3}};
-    struct test_machine machine = GOOD_MACHINE;
-    int i = test_random_int(random, 0, sizeof shape / sizeof *shape - 1);
-    machine.nodes = shape[i][0];
-    machine.ranks_per_node = shape[i][1];
+    struct test_machine machine = test_random_machine(random);
     machine.far_bandwidth *= 0.1 + 20 * test_random_double(random);
     machine.overlap = test_random_int(random, 1, 3) / 2.0 < 1 ? 0.5 : 1;
     test_case_create(test, &machine, system, test_random_int(random, 1, MOST_LAYERS),

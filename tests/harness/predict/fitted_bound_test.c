@@ -55,12 +55,8 @@ static void make_up_costs(uint64_t *random, struct mp_fitted *fitted) {
 }
 
 static void make_up(uint64_t *random, const char *system, struct fitted_case *made) {
-    static const int shape[][2] = {{1, 2}, {2, 2}, {1, 4}, {2, 4}, {4, 2}, {4, 1}, {3, 1}};
-    struct test_machine machine = GOOD_MACHINE;
+    struct test_machine machine = test_random_machine(random);
     struct test_case *test = &made->test;
-    int i = test_random_int(random, 0, sizeof shape / sizeof *shape - 1);
-    machine.nodes = shape[i][0];
-    machine.ranks_per_node = shape[i][1];
     int ranks = machine.nodes * machine.ranks_per_node;
     test_case_create(test, &machine, system, test_random_int(random, 1, 4),
                      ranks * test_random_int(random, 1, 3), test_random_int(random, 0, 3) ? 1 : 3);

@@ -3,8 +3,8 @@
 #define MOEPERF_TESTS_HARNESS_PREDICT_ONE_DEVICE_H
 
 #include "harness/predict/cost.h"
-#include "tests/errors.h"
 #include "tests/harness/predict/ends.h"
+#include "tests/harness/predict/machine.h"
 
 /* What products reach of the peak: half, so that they wait for memory; or a ten-thousandth of the
  * root of rows times the fourth root of width, half of that where they give gradients, with which
@@ -17,36 +17,17 @@
 /* One node of two ranks; products reach a share of 1e12 operations/s; 1e9 bytes/s of memory; a
  * microsecond for a launch.  `more` goes into the device: "" or lines of two blanks and a key. */
 static inline struct mp_cluster *device_with(const char *efficiency, const char *more) {
-    char text[2048];
-    struct mp_cluster *cluster = NULL;
-    int size = snprintf(text, sizeof text,
-                        "description: by hand\n"
-                        "nodes: {value: 1, source: a test}\n"
-                        "ranks-per-node: {value: 2, source: a test}\n"
-                        "device:\n"
-                        "  name: D\n"
-                        "  peak:\n"
-                        "    fp32: {value: 0.5e12, source: a test}\n"
-                        "    fp16: {value: 1e12, source: a test}\n"
-                        "  memory: {value: 8e9, source: a test}\n"
-                        "  memory-bandwidth: {value: 1e9, source: a test}\n"
-                        "  launch: {value: 1e-6, source: a test}\n"
-                        "%s"
-                        "  efficiency:\n"
-                        "%s"
-                        "    source: a test\n"
-                        "levels:\n"
-                        "  self:\n"
-                        "    bandwidth: {value: 5e8, source: a test}\n"
-                        "    latency: {value: 0, source: a test}\n"
-                        "  node:\n"
-                        "    bandwidth: {value: 2e8, source: a test}\n"
-                        "    latency: {value: 1e-6, source: a test}\n"
-                        "    ports: {value: 1, source: a test}\n"
-                        "    sharing: {value: fixed, source: a test}\n",
-                        more, efficiency);
-    assert_works(mp_cluster_parse("one.yaml", text, (size_t)size, &cluster, &error));
-    return cluster;
+    return test_cluster(&(struct test_machine){.nodes = 1,
+                                               .ranks_per_node = 2,
+                                               .peak = 1e12,
+                                               .memory = 8e9,
+                                               .memory_bandwidth = 1e9,
+                                               .launch = 1e-6,
+                                               .overlap = 1,
+                                               .bandwidth = 2e8,
+                                               .latency = 1e-6,
+                                               .efficiency = efficiency,
+                                               .device = more});
 }
 
 static inline struct mp_cluster *one_device(const char *more) {

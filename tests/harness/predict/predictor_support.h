@@ -4,92 +4,9 @@
 
 #include "baselines/systems.h"
 #include "harness/predict/engine.h"
-#include "tests/errors.h"
 #include "tests/harness/predict/ends.h"
+#include "tests/harness/predict/machine.h"
 #include "tests/reference/plan/plan_support.h"
-
-/* What differs between the tests' clusters. */
-struct test_machine {
-    int nodes, ranks_per_node;
-    double peak, memory, memory_bandwidth, launch, bandwidth, far_bandwidth, latency, overlap;
-    double host_bandwidth, host_update; /* 0: not given */
-};
-
-static const struct test_machine GOOD_MACHINE = {.nodes = 2,
-                                                 .ranks_per_node = 4,
-                                                 .peak = 1e14,
-                                                 .memory = 80e9,
-                                                 .memory_bandwidth = 1e12,
-                                                 .launch = 4e-6,
-                                                 .bandwidth = 1e11,
-                                                 .far_bandwidth = 1e10,
-                                                 .latency = 5e-6,
-                                                 .overlap = 1,
-                                                 .host_bandwidth = 16e9,
-                                                 .host_update = 5e10};
-
-/* A level of the cluster; those that join nothing are left out. */
-static inline void test_level(char *text, size_t size, const char *name, const char *sharing,
-                              double bandwidth, double latency) {
-    size_t at = strlen(text);
-    snprintf(text + at, size - at,
-             "  %s:\n"
-             "    bandwidth: {value: %g, assumed: test}\n"
-             "    latency: {value: %g, assumed: test}\n"
-             "    ports: {value: 1, assumed: test}\n"
-             "    sharing: {value: %s, assumed: test}\n",
-             name, bandwidth, latency, sharing);
-}
-
-/* A line of the device that a cluster may leave out. */
-static inline void test_device_line(char *line, size_t size, const char *key, double value) {
-    *line = '\0';
-    if (value > 0)
-        snprintf(line, size, "  %s: {value: %g, assumed: test}\n", key, value);
-}
-
-static inline struct mp_cluster *test_cluster(const struct test_machine *machine) {
-    char text[4096], host_bandwidth[80], host_update[80];
-    struct mp_cluster *cluster = NULL;
-    test_device_line(host_bandwidth, sizeof host_bandwidth, "host-bandwidth",
-                     machine->host_bandwidth);
-    test_device_line(host_update, sizeof host_update, "host-update", machine->host_update);
-    snprintf(text, sizeof text,
-             "description: a test's\n"
-             "nodes: {value: %d, assumed: test}\n"
-             "ranks-per-node: {value: %d, assumed: test}\n"
-             "device:\n"
-             "  name: D\n"
-             "  peak:\n"
-             "    fp32: {value: %g, assumed: test}\n"
-             "    fp16: {value: %g, assumed: test}\n"
-             "  memory: {value: %g, assumed: test}\n"
-             "  memory-bandwidth: {value: %g, assumed: test}\n"
-             "  launch: {value: %g, assumed: test}\n"
-             "  overlap: {value: %g, assumed: test}\n"
-             "%s%s"
-             "  efficiency:\n"
-             "    tokens: [4, 1024]\n"
-             "    width: [64, 1024]\n"
-             "    share:\n"
-             "      - [0.05, 0.1]\n"
-             "      - [0.5, 0.8]\n"
-             "    assumed: test\n"
-             "levels:\n"
-             "  self:\n"
-             "    bandwidth: {value: %g, assumed: test}\n"
-             "    latency: {value: %g, assumed: test}\n",
-             machine->nodes, machine->ranks_per_node, machine->peak / 2, machine->peak,
-             machine->memory, machine->memory_bandwidth, machine->launch, machine->overlap,
-             host_bandwidth, host_update, machine->memory_bandwidth / 2, machine->launch);
-    if (machine->ranks_per_node > 1)
-        test_level(text, sizeof text, "node", "fixed", machine->bandwidth, machine->latency);
-    if (machine->nodes > 1)
-        test_level(text, sizeof text, "cluster", "pooled", machine->far_bandwidth,
-                   2 * machine->latency);
-    assert_works(mp_cluster_parse("test.yaml", text, strlen(text), &cluster, &error));
-    return cluster;
-}
 
 struct test_case {
     struct mp_cluster *cluster;

@@ -115,23 +115,14 @@ static struct mp_predict_sink sink_of(struct watcher *watcher) {
     return (struct mp_predict_sink){watcher, take_span, take_load, take_facts, NULL};
 }
 
-static void random_machine(uint64_t *random, struct test_machine *machine) {
-    static const int shape[][2] = {{1, 2}, {2, 2}, {1, 4}, {2, 4}, {4, 2}, {1, 8}, {4, 4}, {1, 3}};
-    int i = test_random_int(random, 0, sizeof shape / sizeof *shape - 1);
-    *machine = GOOD_MACHINE;
-    machine->nodes = shape[i][0];
-    machine->ranks_per_node = shape[i][1];
-    machine->bandwidth *= 0.1 + 2 * test_random_double(random);
-    machine->far_bandwidth *= 0.1 + 2 * test_random_double(random);
-    machine->overlap = test_random_int(random, 0, 2) / 2.0;
-}
-
 static void random_case(uint64_t *random, const char *system, struct test_case *test) {
-    struct test_machine machine;
-    random_machine(random, &machine);
-    int ranks = machine.nodes * machine.ranks_per_node;
+    struct test_machine machine = test_random_machine(random);
+    machine.bandwidth *= 0.1 + 2 * test_random_double(random);
+    machine.far_bandwidth *= 0.1 + 2 * test_random_double(random);
+    machine.overlap = test_random_int(random, 0, 2) / 2.0;
     test_case_create(test, &machine, system, test_random_int(random, 1, 5),
-                     ranks * test_random_int(random, 1, 3), test_random_int(random, 0, 1) ? 3 : 1);
+                     machine.nodes * machine.ranks_per_node * test_random_int(random, 1, 3),
+                     test_random_int(random, 0, 1) ? 3 : 1);
 }
 
 static void assert_bounds(const struct mp_prediction *prediction) {

@@ -4,15 +4,14 @@
  * the peak, everything else nothing. */
 #include "tests/harness/predict/predictor_support.h"
 
-/* A token per position of a sequence, one sequence per rank; a row has 1024 bytes. */
-enum { MOST_SPANS = 4096, TOKENS = 512, WIDTH = 256, EXPERT_WIDTH = 1024 };
+/* A token per position of a sequence of 512, one sequence per rank; 256 wide, a row has 1024 bytes.
+ * Experts have 1024 hidden elements. */
+enum { MOST_SPANS = 4096 };
 
-struct plain_machine {
-    int nodes, ranks_per_node;
-    double peak;            /* operations/s */
-    double self, near, far; /* B/s */
-    double copies;          /* share of the copying that the processor does itself */
-};
+/* All else takes no time but copies, at `self` B/s, and what travels. */
+#define PLAIN                                                                                      \
+    .memory = 80e9, .memory_bandwidth = 1e15,                                                      \
+    .efficiency = "    tokens: [1]\n    width: [1]\n    share: [[1]]\n"
 
 struct spans {
     struct mp_span span[MOST_SPANS]; /* of rank 0 in an iteration, by stream: */
@@ -30,70 +29,17 @@ static void keep(void *context, int rank, enum mp_predict_stream stream,
     spans->span[spans->count++] = *span;
 }
 
-static struct mp_cluster *plain_cluster(const struct plain_machine *machine) {
-    char text[4096];
-    struct mp_cluster *cluster = NULL;
-    snprintf(text, sizeof text,
-             "description: products at the peak, all else for nothing\n"
-             "nodes: {value: %d, assumed: test}\n"
-             "ranks-per-node: {value: %d, assumed: test}\n"
-             "device:\n"
-             "  name: D\n"
-             "  peak:\n"
-             "    fp32: {value: %.17g, assumed: test}\n"
-             "  memory: {value: 80e9, assumed: test}\n"
-             "  memory-bandwidth: {value: 1e15, assumed: test}\n"
-             "  launch: {value: 0, assumed: test}\n"
-             "  overlap: {value: %.17g, assumed: test}\n"
-             "  efficiency:\n"
-             "    tokens: [1]\n"
-             "    width: [1]\n"
-             "    share:\n"
-             "      - [1]\n"
-             "    assumed: test\n"
-             "levels:\n"
-             "  self:\n"
-             "    bandwidth: {value: %.17g, assumed: test}\n"
-             "    latency: {value: 0, assumed: test}\n",
-             machine->nodes, machine->ranks_per_node, machine->peak, 1 - machine->copies,
-             machine->self);
-    test_level(text, sizeof text, "node", "fixed", machine->near, 0);
-    if (machine->nodes > 1)
-        test_level(text, sizeof text, "cluster", "pooled", machine->far, 0);
-    assert_works(mp_cluster_parse("plain.yaml", text, strlen(text), &cluster, &error));
-    return cluster;
-}
-
-static void set(struct test_case *test, const char *assignment) {
-    test_set(test, assignment);
-}
-
 /* Every rank's tokens go to all experts alike, one expert per rank and one per token. */
-static void create(struct test_case *test, const struct plain_machine *machine,
-                   const char *const settings[]) {
-    *test = (struct test_case){.cluster = plain_cluster(machine)};
-    assert_works(mp_systems_register_all(&test->systems, &error));
-    assert_works(mp_job_file_create(&test->job, &error));
+static void create(struct test_case *test, const struct test_machine *machine, const char *system,
+                   int layers, const char *const settings[]) {
+    uint64_t none = 0;
+    test_case_create(test, machine, system, layers, machine->nodes * machine->ranks_per_node, 1);
     for (int i = 0; settings[i]; i++)
-        set(test, settings[i]);
-    assert_works(mp_options_set_defaults(mp_predict_options_table, &test->options, &error));
+        test_set(test, settings[i]);
+    test_set(test, "gate=switch");
     test->options.precision = MP_FP32;
     test->options.gradient_bytes = 4;
-    struct mp_job *job = &test->job.job;
-    job->ranks = job->experts = job->batch = mp_cluster_ranks(test->cluster);
-    job->ranks_per_node = machine->ranks_per_node;
-    job->gate = mp_gate_find("switch");
-    job->width = WIDTH;
-    job->heads = 4;
-    job->expert_width = EXPERT_WIDTH;
-    job->sequence = TOKENS;
-    test->load = calloc((size_t)job->layers, sizeof *test->load);
-    assert_non_null(test->load);
-    for (int l = 0; l < job->layers; l++) {
-        assert_works(mp_load_create(job->ranks, job->experts, &test->load[l], &error));
-        for (int i = 0; i < job->ranks * job->experts; i++)
-            test->load[l].count[i] = (uint32_t)(TOKENS / job->experts);
-    }
+    test_fill_loads(test, &none, 0);
 }
 
 /* Rank 0's spans of the last of three iterations: planners have seen loads by then. */
@@ -166,18 +112,20 @@ struct hand_worked {
 
 /* Every expert is copied to all 32 ranks before the gate, so that no token leaves its rank. */
 static void hides_as_worked_out(const struct hand_worked *hand) {
-    const char *const settings[] = {"system=fssdp",
-                                    "layers=2",
-                                    "options.overlap=all",
-                                    "options.memory=all",
-                                    "options.calibrate=no",
-                                    "options.reshard-interval=0",
-                                    NULL};
-    struct plain_machine machine = {4, 8, 0x1p26, 0x1p20, 1e15, 24 * 0x1p21 / hand->transfer, 0};
+    const char *const settings[] = {"options.overlap=all", "options.memory=all",
+                                    "options.calibrate=no", "options.reshard-interval=0", NULL};
+    const struct test_machine machine = {PLAIN,
+                                         .nodes = 4,
+                                         .ranks_per_node = 8,
+                                         .peak = 2 * 0x1p26,
+                                         .self = 0x1p20,
+                                         .bandwidth = 1e15,
+                                         .far_bandwidth = 24 * 0x1p21 / hand->transfer,
+                                         .overlap = 1};
     AUTO(test) struct test_case test;
     static struct spans spans;
     double begin, end, other_begin, other_end;
-    create(&test, &machine, settings);
+    create(&test, &machine, "fssdp", 2, settings);
     struct mp_prediction prediction = predict(&test, &spans);
     assert_int_equal(prediction.copies, 2 * 32 * 31);
     assert_within(prediction.exchanged_bytes, 0, 0);
@@ -251,14 +199,19 @@ static void assert_ends(const struct spans *spans, enum mp_predict_stream stream
 }
 
 static void ends_as_worked_out(const struct pipelined *hand) {
-    const char *const settings[] = {"system=fastermoe", "layers=1", "options.group-size=1",
-                                    "options.shadows=0", NULL};
+    const char *const settings[] = {"options.group-size=1", "options.shadows=0", NULL};
     const double unit = 0x1p-5, bandwidth = 0x1p17 / unit / hand->exchange;
-    struct plain_machine machine = {1, 4, 0x1p26 / unit, bandwidth, bandwidth, 0, hand->copies};
+    const struct test_machine machine = {PLAIN,
+                                         .nodes = 1,
+                                         .ranks_per_node = 4,
+                                         .peak = 2 * 0x1p26 / unit,
+                                         .self = bandwidth,
+                                         .bandwidth = bandwidth,
+                                         .overlap = 1 - hand->copies};
     AUTO(test) struct test_case test;
     static struct spans spans;
     double begin, end;
-    create(&test, &machine, settings);
+    create(&test, &machine, "fastermoe", 1, settings);
     predict(&test, &spans);
     bounds(&spans, MP_STREAM_COMM, MP_PHASE_DISPATCH, MP_FORWARD, 0, &begin, &end);
     assert_ends(&spans, MP_STREAM_COMM, MP_PHASE_DISPATCH, begin, unit, hand->sent);
