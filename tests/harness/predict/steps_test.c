@@ -7,9 +7,6 @@
 
 #include "tests/harness/predict/predictor_support.h"
 
-TEST_END(steps, struct mp_steps, mp_steps_destroy(it))
-TEST_END(memory, struct mp_steps_memory, mp_steps_memory_destroy(it))
-
 struct bench {
     struct test_case test;
     struct mp_costs *costs;
@@ -18,21 +15,33 @@ struct bench {
     struct example example;
     uint64_t *late;
     int ranks;
+    struct mp_steps steps;
+    struct mp_steps_memory memory;
 };
 
-static void create(struct bench *bench, uint64_t *random) {
+static struct bench create(uint64_t *random) {
     struct test_machine machine = GOOD_MACHINE;
     machine.nodes = test_random_int(random, 1, 5);
     machine.ranks_per_node = test_random_int(random, 2, 9);
-    test_case_create(&bench->test, &machine, "ep", 1, 4, 1);
-    bench->ranks = machine.nodes * machine.ranks_per_node;
-    assert_works(mp_costs_create(bench->test.cluster, &bench->test.job.job, &bench->test.options,
-                                 &bench->costs, &error));
-    assert_works(mp_network_create(bench->test.cluster, &bench->network, &error));
-    assert_works(mp_traffic_create(bench->network, &bench->expected, &error));
+    struct bench bench = {.ranks = machine.nodes * machine.ranks_per_node};
+    test_case_create(&bench.test, &machine, "ep", 1, 4, 1);
+    assert_works(mp_costs_create(bench.test.cluster, &bench.test.job.job, &bench.test.options,
+                                 &bench.costs, &error));
+    assert_works(mp_network_create(bench.test.cluster, &bench.network, &error));
+    assert_works(mp_traffic_create(bench.network, &bench.expected, &error));
+    return bench;
+}
+
+static void forget_plan(struct bench *bench) {
+    if (bench->late)
+        destroy_example(&bench->example);
+    free(bench->late);
 }
 
 static void destroy(struct bench *bench) {
+    forget_plan(bench);
+    mp_steps_destroy(&bench->steps);
+    mp_steps_memory_destroy(&bench->memory);
     mp_traffic_destroy(bench->expected);
     mp_network_destroy(bench->network);
     mp_costs_destroy(bench->costs);
@@ -44,6 +53,7 @@ TEST_END(bench, struct bench, destroy(it))
 /* A random plan in groups of random size, with copies of both stages. */
 static void draw_plan(struct bench *bench, uint64_t *random) {
     struct example *example = &bench->example;
+    forget_plan(bench);
     struct mp_topology topology = {bench->ranks, bench->test.job.job.ranks_per_node};
     int experts = test_random_int(random, 1, 20);
     struct mp_plan *plan = &example->plan;
@@ -72,9 +82,10 @@ static void draw_plan(struct bench *bench, uint64_t *random) {
     }
 }
 
-static void destroy_plan(struct bench *bench) {
-    destroy_example(&bench->example);
-    free(bench->late);
+static int fill(struct bench *bench, const uint64_t *late, bool by_expert, const double distinct[],
+                struct mp_error *error) {
+    return mp_steps_fill(&bench->steps, &bench->memory, bench->network, bench->costs,
+                         &bench->example.plan, late, by_expert, distinct, error);
 }
 
 static const uint64_t *late_of(const struct bench *bench) {
@@ -114,7 +125,8 @@ static int64_t rows_in(const struct bench *bench, int step, int source, int expe
     return rows;
 }
 
-static void check_work(const struct bench *bench, const struct mp_steps *steps, int step) {
+static void check_work(const struct bench *bench, int step) {
+    const struct mp_steps *steps = &bench->steps;
     const struct mp_plan *plan = &bench->example.plan;
     for (int rank = 0; rank < bench->ranks; rank++) {
         double seconds[2] = {0};
@@ -149,8 +161,9 @@ static void check_as_expected(struct bench *bench, uint64_t *random,
         alone[rank] += part[rank];
 }
 
-static void check_traffic(struct bench *bench, uint64_t *random, const struct mp_steps *steps,
-                          int step, int round, double alone[]) {
+static void check_traffic(struct bench *bench, uint64_t *random, int step, int round,
+                          double alone[]) {
+    const struct mp_steps *steps = &bench->steps;
     const struct mp_plan *plan = &bench->example.plan;
     double bytes = mp_costs_sizes(bench->costs)->row;
     mp_traffic_clear(bench->expected);
@@ -165,12 +178,12 @@ static void check_traffic(struct bench *bench, uint64_t *random, const struct mp
     check_as_expected(bench, random, steps->traffic[step * steps->rounds + round], alone);
 }
 
-static void check_step(struct bench *bench, uint64_t *random, const struct mp_steps *steps,
-                       int step) {
+static void check_step(struct bench *bench, uint64_t *random, int step) {
+    const struct mp_steps *steps = &bench->steps;
     double alone[64] = {0};
-    check_work(bench, steps, step);
+    check_work(bench, step);
     for (int round = 0; round < steps->rounds; round++)
-        check_traffic(bench, random, steps, step, round, alone);
+        check_traffic(bench, random, step, round, alone);
     assert_memory_equal(alone, steps->alone + (size_t)step * (size_t)bench->ranks,
                         (size_t)bench->ranks * sizeof(double));
 }
@@ -187,7 +200,8 @@ static int rounds_of(const struct bench *bench, bool by_expert) {
 }
 
 /* All rows of a source, and those that it keeps. */
-static void check_sources(const struct bench *bench, const struct mp_steps *steps) {
+static void check_sources(const struct bench *bench) {
+    const struct mp_steps *steps = &bench->steps;
     const struct mp_plan *plan = &bench->example.plan;
     for (int source = 0; source < bench->ranks; source++) {
         int64_t sent = 0, own = 0;
@@ -203,24 +217,19 @@ static void check_sources(const struct bench *bench, const struct mp_steps *step
 
 TEST_RANDOM(every_route_is_in_its_step) {
     for (int i = 0; i < 12; i++) {
-        AUTO(bench) struct bench bench;
-        AUTO(steps) struct mp_steps steps = {0};
-        AUTO(memory) struct mp_steps_memory memory = {0};
-        create(&bench, random);
+        AUTO(bench) struct bench bench = create(random);
         for (int again = 0; again < 3; again++) {
             draw_plan(&bench, random);
             const struct mp_plan *plan = &bench.example.plan;
             bool flat = plan->exchange == MP_EXCHANGE_FLAT;
             bool by_expert = test_random_int(random, 0, 1);
-            assert_works(mp_steps_fill(&steps, &memory, bench.network, bench.costs, plan,
-                                       late_of(&bench), by_expert, NULL, &error));
-            assert_int_equal(steps.steps, flat ? 1 : bench.ranks / plan->group_size);
-            assert_int_equal(steps.rounds, rounds_of(&bench, by_expert));
-            for (int step = 0; step < steps.steps; step++)
-                check_step(&bench, random, &steps, step);
-            check_work(&bench, &steps, steps.steps);
-            check_sources(&bench, &steps);
-            destroy_plan(&bench);
+            assert_works(fill(&bench, late_of(&bench), by_expert, NULL, &error));
+            assert_int_equal(bench.steps.steps, flat ? 1 : bench.ranks / plan->group_size);
+            assert_int_equal(bench.steps.rounds, rounds_of(&bench, by_expert));
+            for (int step = 0; step < bench.steps.steps; step++)
+                check_step(&bench, random, step);
+            check_work(&bench, bench.steps.steps);
+            check_sources(&bench);
         }
     }
 }
@@ -241,8 +250,8 @@ static int hops_of(const struct bench *bench, int from, int to, int at[6]) {
     return 4;
 }
 
-static void check_hop(struct bench *bench, uint64_t *random, const struct mp_steps *steps, int hop,
-                      double alone[]) {
+static void check_hop(struct bench *bench, uint64_t *random, int hop, double alone[]) {
+    const struct mp_steps *steps = &bench->steps;
     double bytes = mp_costs_sizes(bench->costs)->row;
     mp_traffic_clear(bench->expected);
     for (int from = 0; from < bench->ranks; from++)
@@ -259,25 +268,19 @@ static void check_hop(struct bench *bench, uint64_t *random, const struct mp_ste
 
 TEST_RANDOM(rows_are_passed_on_hop_by_hop) {
     for (int i = 0; i < 12; i++) {
-        AUTO(bench) struct bench bench;
-        AUTO(steps) struct mp_steps steps = {0};
-        AUTO(memory) struct mp_steps_memory memory = {0};
+        AUTO(bench) struct bench bench = create(random);
         double alone[64] = {0};
-        create(&bench, random);
         draw_plan(&bench, random);
         bench.example.plan.exchange = i % 2 ? MP_EXCHANGE_LEADER : MP_EXCHANGE_TWO_LEVEL;
-        assert_works(mp_steps_fill(&steps, &memory, bench.network, bench.costs, &bench.example.plan,
-                                   NULL, false, NULL, &error));
-        assert_int_equal(steps.steps, 1);
-        assert_int_equal(steps.hops, steps.rounds);
-        for (int hop = 0; hop < steps.rounds; hop++)
-            check_hop(&bench, random, &steps, hop, alone);
-        assert_memory_equal(alone, steps.alone, (size_t)bench.ranks * sizeof *alone);
-        check_sources(&bench, &steps);
-        assert_fails(mp_steps_fill(&steps, &memory, bench.network, bench.costs, &bench.example.plan,
-                                   NULL, true, NULL, &error),
-                     MP_EINVAL, "predict.exchange: by-expert is an order of rows");
-        destroy_plan(&bench);
+        assert_works(fill(&bench, NULL, false, NULL, &error));
+        assert_int_equal(bench.steps.steps, 1);
+        assert_int_equal(bench.steps.hops, bench.steps.rounds);
+        for (int hop = 0; hop < bench.steps.rounds; hop++)
+            check_hop(&bench, random, hop, alone);
+        assert_memory_equal(alone, bench.steps.alone, (size_t)bench.ranks * sizeof *alone);
+        check_sources(&bench);
+        assert_fails(fill(&bench, NULL, true, NULL, &error), MP_EINVAL,
+                     "predict.exchange: by-expert is an order of rows");
     }
 }
 
@@ -320,12 +323,9 @@ static void add_tokens(struct bench *bench, const int size[], int hop, const dou
 
 TEST_RANDOM(rows_of_tokens_are_passed_on_level_by_level) {
     for (int i = 0; i < 12; i++) {
-        AUTO(bench) struct bench bench;
-        AUTO(steps) struct mp_steps steps = {0};
-        AUTO(memory) struct mp_steps_memory memory = {0};
+        AUTO(bench) struct bench bench = create(random);
         double alone[64] = {0}, distinct[64 * 130];
         int size[MP_MOST_LEVELS];
-        create(&bench, random);
         draw_plan(&bench, random);
         struct mp_plan *plan = &bench.example.plan;
         int levels = draw_levels(random, bench.ranks, size);
@@ -333,32 +333,25 @@ TEST_RANDOM(rows_of_tokens_are_passed_on_level_by_level) {
         memcpy(plan->level_size, size, (size_t)(levels - 1) * sizeof *size);
         for (size_t n = 0; n < sizeof distinct / sizeof *distinct; n++)
             distinct[n] = test_random_int(random, 0, 9);
-        assert_works(mp_steps_fill(&steps, &memory, bench.network, bench.costs, plan, NULL, false,
-                                   distinct, &error));
-        assert_int_equal(steps.trips, MP_TRIPS);
-        assert_int_equal(steps.rounds, 2 * levels - 1);
+        assert_works(fill(&bench, NULL, false, distinct, &error));
+        assert_int_equal(bench.steps.trips, MP_TRIPS);
+        assert_int_equal(bench.steps.rounds, 2 * levels - 1);
         double row = mp_costs_sizes(bench.costs)->row;
-        for (int hop = 0; hop < steps.rounds; hop++) {
+        for (int hop = 0; hop < bench.steps.rounds; hop++) {
             add_tokens(&bench, size, hop, distinct, row);
-            check_as_expected(&bench, random, steps.traffic[MP_TRIP_ALONE * steps.rounds + hop],
-                              alone);
+            check_as_expected(&bench, random,
+                              bench.steps.traffic[MP_TRIP_ALONE * bench.steps.rounds + hop], alone);
         }
-        destroy_plan(&bench);
     }
 }
 
 /* Without copies that come late nothing stays behind the last step. */
 TEST_RANDOM(nothing_is_late_unless_said) {
-    AUTO(bench) struct bench bench;
-    AUTO(steps) struct mp_steps steps = {0};
-    AUTO(memory) struct mp_steps_memory memory = {0};
-    create(&bench, random);
+    AUTO(bench) struct bench bench = create(random);
     draw_plan(&bench, random);
-    assert_works(mp_steps_fill(&steps, &memory, bench.network, bench.costs, &bench.example.plan,
-                               NULL, false, NULL, &error));
+    assert_works(fill(&bench, NULL, false, NULL, &error));
     for (int rank = 0; rank < bench.ranks; rank++)
-        assert_int_equal(steps.rows[steps.steps * bench.ranks + rank], 0);
-    destroy_plan(&bench);
+        assert_int_equal(bench.steps.rows[bench.steps.steps * bench.ranks + rank], 0);
 }
 
 static double allocated(void) {
@@ -369,15 +362,13 @@ static double allocated(void) {
 /* What predictors keep of layers has a limit: it is what was really allocated. */
 TEST_RANDOM(bytes_are_those_that_were_allocated) {
     for (int i = 0; i < 12; i++) {
-        AUTO(bench) struct bench bench;
+        AUTO(bench) struct bench bench = create(random);
         struct mp_steps steps[2] = {{0}, {0}};
-        AUTO(memory) struct mp_steps_memory memory = {0};
-        create(&bench, random);
         draw_plan(&bench, random);
         double before = 0;
         for (int turn = 0; turn < 2; turn++) { /* working memory is there the second time */
             before = allocated();
-            assert_works(mp_steps_fill(&steps[turn], &memory, bench.network, bench.costs,
+            assert_works(mp_steps_fill(&steps[turn], &bench.memory, bench.network, bench.costs,
                                        &bench.example.plan, late_of(&bench), i % 2, NULL, &error));
         }
         double grown = allocated() - before;
@@ -385,6 +376,5 @@ TEST_RANDOM(bytes_are_those_that_were_allocated) {
             assert_within((double)steps[1].bytes, grown, 0.4 * grown + 6000);
         mp_steps_destroy(&steps[0]);
         mp_steps_destroy(&steps[1]);
-        destroy_plan(&bench);
     }
 }
