@@ -7,7 +7,7 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/predict_job.h"
 #include "harness/cli/system_words.h"
-#include "harness/suite/paths.h"
+#include "harness/suite/suite.h"
 
 enum { SETTING_SIZE = MP_TEXT_SIZE + 32 };
 
@@ -129,7 +129,6 @@ static int prepare(const struct place_flags *flags, const struct mp_systems *sys
                    struct mp_predict_job *job, struct mp_cluster **cluster, char *words,
                    size_t size, struct mp_error *error) {
     struct cli_job_settings *settings = calloc(1, sizeof *settings);
-    char folder[MP_PATH_SIZE];
     if (!settings)
         return mp_no_memory(error);
     int code = cli_read_job_flags(&flags->job, settings, error);
@@ -140,8 +139,7 @@ static int prepare(const struct place_flags *flags, const struct mp_systems *sys
     free(settings);
     MP_TRY(code);
     MP_TRY(set_system(flags, systems, job, error));
-    MP_TRY(mp_path_folder(MP_CLUSTERS, folder, error));
-    MP_TRY(mp_predict_job_cluster(job, folder, cluster, error));
+    MP_TRY(mp_suite_job_cluster(job, cluster, error));
     MP_TRY(choose_mode(flags, *cluster, job, words, size, error));
     return mp_predict_job_check(job, *cluster, error);
 }

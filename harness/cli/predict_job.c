@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "harness/cli/trace_file.h"
-#include "harness/suite/paths.h"
+#include "harness/suite/suite.h"
 
 enum { SEQUENCES = 4 };
 
@@ -65,14 +65,12 @@ static int apply_settings(struct mp_predict_job *job, const struct mp_systems *s
 
 int cli_prepare_job(const struct mp_systems *systems, const struct cli_settings *settings,
                     struct mp_predict_job *job, struct mp_error *error) {
-    char folder[MP_PATH_SIZE];
     struct mp_cluster *cluster = NULL;
     job->executor = MP_EXECUTOR_PREDICTED;
     set_usual_sizes(&job->file.job);
-    MP_TRY(mp_path_folder(MP_CLUSTERS, folder, error));
     MP_TRY(mp_predict_job_set(job, "system=ep", systems, error));
     MP_TRY(apply_settings(job, systems, settings, error));
-    MP_TRY(mp_predict_job_cluster(job, folder, &cluster, error));
+    MP_TRY(mp_suite_job_cluster(job, &cluster, error));
     int code = mp_predict_job_adopt(job, cluster, error);
     mp_cluster_destroy(cluster);
     MP_TRY(code);

@@ -256,17 +256,13 @@ static void note_lost(void *context, const struct mp_reproduced *line) {
 
 static int run_and_print(struct mp_reproduction *reproduction, const struct mp_systems *systems,
                          const struct reproduce_flags *flags, struct mp_error *error) {
-    char clusters[MP_PATH_SIZE];
     struct measurements measured = {.count = 0};
     struct losing losing = {reproduction, false};
     struct mp_known_bounds *bounds = NULL;
-    int code = mp_path_folder(MP_CLUSTERS, clusters, error);
-    if (!code && flags->details)
-        code = mp_known_bounds_create(&bounds, error);
+    int code = flags->details ? mp_known_bounds_create(&bounds, error) : MP_OK;
     if (!code)
         code = collect_measurements(&measured, flags, reproduction, error);
     struct mp_reproduce_settings settings = {.systems = systems,
-                                             .clusters = clusters,
                                              .set = flags->set.word,
                                              .sets = flags->set.count,
                                              .loads = flags->loads,
@@ -319,14 +315,13 @@ static int keep_inference(const struct mp_inference *inference, int64_t seed,
 
 static int infer_and_print(struct mp_reproduction *reproduction, const struct mp_systems *systems,
                            const struct reproduce_flags *flags, struct mp_error *error) {
-    char clusters[MP_PATH_SIZE];
     struct measurements measured = {.count = 0};
     struct mp_inference *inference = NULL;
     struct cli_machine machine;
     int64_t budget = 0, seed = 1;
     cli_machine_read(&machine);
-    int code = mp_path_folder(MP_CLUSTERS, clusters, error);
-    if (!code && flags->write && flags->set.count)
+    int code = MP_OK;
+    if (flags->write && flags->set.count)
         code =
             mp_fail(error, MP_EINVAL, "--write goes without --set: the file has its own options");
     if (!code && flags->loads)
@@ -338,7 +333,6 @@ static int infer_and_print(struct mp_reproduction *reproduction, const struct mp
     if (!code)
         code = collect_measurements(&measured, flags, reproduction, error);
     struct mp_infer_settings settings = {.reproduce = {.systems = systems,
-                                                       .clusters = clusters,
                                                        .set = flags->set.word,
                                                        .sets = flags->set.count,
                                                        .measured = measured.item,

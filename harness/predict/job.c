@@ -1,10 +1,8 @@
 /* Predicted jobs as text: see job.h. */
 #include "harness/predict/job.h"
 
-#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "reference/base/digest.h"
 #include "reference/trainer/inject.h"
@@ -25,8 +23,6 @@ const struct mp_option mp_predict_job_options[] = {
      "fold or split a trace of another shape to the job's"},
     {0},
 };
-
-enum { PATH_SIZE = MP_TEXT_SIZE };
 
 int mp_predict_job_create(struct mp_predict_job *job, struct mp_error *error) {
     memset(job, 0, sizeof *job);
@@ -118,31 +114,6 @@ uint64_t mp_predict_job_setting(const struct mp_predict_job *job, bool is_predic
 
 /* ---- the cluster ---- */
 
-/* The ready-made cluster's file; MP_ENOTFOUND with the nearest name. */
-static int find_cluster(const char *name, const char *folder, char path[PATH_SIZE],
-                        struct mp_error *error) {
-    if (snprintf(path, PATH_SIZE, "%s/%s.yaml", folder, name) >= PATH_SIZE)
-        return mp_fail(error, MP_ELIMIT, "cluster %.200s...: the path is too long", name);
-    if (!access(path, F_OK))
-        return MP_OK;
-    enum { MOST = 256 };
-    char pattern[PATH_SIZE], *known[MOST + 1] = {NULL};
-    glob_t found = {0};
-    int count = 0;
-    snprintf(pattern, sizeof pattern, "%s/*.yaml", folder);
-    if (!glob(pattern, 0, NULL, &found))
-        for (; count < (int)found.gl_pathc && count < MOST; count++) {
-            known[count] = strrchr(found.gl_pathv[count], '/') + 1;
-            *strrchr(known[count], '.') = '\0';
-        }
-    int code = mp_fail(error, MP_ENOTFOUND,
-                       "no ready-made cluster is called \"%.200s\"%s (moeperf list clusters "
-                       "names them; a file's name ends in .yaml)",
-                       name, mp_meant(name, (const char *const *)known).text);
-    globfree(&found);
-    return code;
-}
-
 /* One word after the other. */
 static int change_cluster(struct mp_cluster *cluster, const char *change, struct mp_error *error) {
     char words[MP_TEXT_SIZE], *rest = words, *word;
@@ -153,19 +124,8 @@ static int change_cluster(struct mp_cluster *cluster, const char *change, struct
     return MP_OK;
 }
 
-int mp_predict_job_cluster(struct mp_predict_job *job, const char *folder,
+int mp_predict_job_cluster(struct mp_predict_job *job, const char *path,
                            struct mp_cluster **cluster, struct mp_error *error) {
-    const char *name = job->cluster;
-    char path[PATH_SIZE];
-    size_t length = strlen(name);
-    if (!length)
-        return mp_fail(error, MP_EINVAL,
-                       "cluster: not given; a prediction needs --cluster with the name of one "
-                       "(moeperf list clusters) or a file");
-    if (strchr(name, '/') || (length > 5 && !strcmp(name + length - 5, ".yaml")))
-        strcpy(path, name); /* both hold MP_TEXT_SIZE */
-    else
-        MP_TRY(find_cluster(name, folder, path, error));
     struct mp_cluster *read;
     MP_TRY(mp_cluster_load(path, &read, error));
     int code = change_cluster(read, job->change, error);

@@ -60,9 +60,9 @@ int mp_predict_job_apply(struct mp_predict_job *job, const struct mp_yaml *mappi
 /* One "key=value"; "predict.key=value" and "options.key=value" go to those tables. */
 int mp_predict_job_set(struct mp_predict_job *job, const char *assignment,
                        const struct mp_systems *systems, struct mp_error *error);
-/* Reads the cluster (a shipped one's name, or a file), applies `change`, and gives the job its
- * ranks. `folder` has the shipped ones (harness/cli finds it).  mp_cluster_destroy. */
-int mp_predict_job_cluster(struct mp_predict_job *job, const char *folder,
+/* Reads the cluster, whose file is `path` (harness/suite finds it), applies `change`, and gives the
+ * job its ranks.  mp_cluster_destroy. */
+int mp_predict_job_cluster(struct mp_predict_job *job, const char *path,
                            struct mp_cluster **cluster, struct mp_error *error);
 
 /* Takes what the job leaves open from loads that are in a file: layers, experts, gate and top-k (by

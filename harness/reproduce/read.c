@@ -309,8 +309,7 @@ static int check_jobs(const struct mp_reproduction *all, const struct mp_systems
         for (int model = 0; model < all->models.count; model++)
             for (int i = 0; i < all->jobs.count; i++) {
                 const int place[3] = {machine, model, i};
-                struct mp_cluster *cluster;
-                MP_TRY(mp_reproduction_job(all, &settings, place, &job, &cluster, error));
+                MP_TRY(mp_reproduction_job(all, &settings, place, &job, NULL, error));
                 mp_predict_job_destroy(&job);
             }
     return MP_OK;

@@ -134,20 +134,22 @@ int mp_reproduction_job(const struct mp_reproduction *all,
                         const struct mp_reproduce_settings *settings, const int place[3],
                         struct mp_predict_job *predict, struct mp_cluster **cluster,
                         struct mp_error *error) {
+    struct mp_cluster *own = NULL;
     memset(predict, 0, sizeof *predict);
-    *cluster = NULL;
     int code = mp_predict_job_create(predict, error);
     if (!code)
         code = apply_options(all, settings, place, predict, error);
-    if (!code && settings->clusters)
-        code = mp_predict_job_cluster(predict, settings->clusters, cluster, error);
-    if (!code && *cluster)
-        code = finish_job(all, settings, predict, *cluster, error);
+    if (!code && cluster)
+        code = mp_suite_job_cluster(predict, &own, error);
+    if (!code && cluster)
+        code = finish_job(all, settings, predict, own, error);
     if (!code)
         name_loads(all, settings, 0, predict->loads);
     if (code) {
-        mp_cluster_destroy(*cluster);
+        mp_cluster_destroy(own);
         mp_predict_job_destroy(predict);
+    } else if (cluster) {
+        *cluster = own;
     }
     return code;
 }

@@ -31,7 +31,7 @@
 #ifndef MOEPERF_HARNESS_REPRODUCE_REPRODUCE_H
 #define MOEPERF_HARNESS_REPRODUCE_REPRODUCE_H
 
-#include "harness/predict/job.h"
+#include "harness/suite/suite.h"
 #include "reference/base/arena.h"
 #include "results/paper/paper.h"
 
@@ -196,7 +196,6 @@ struct mp_reproduce_measured {
 
 struct mp_reproduce_settings {
     const struct mp_systems *systems;
-    const char *clusters;   /* folder of the shipped ones */
     const char *const *set; /* [sets] "key=value" over every job */
     int sets;
     const char *loads;                            /* instead of the windows'; NULL: theirs */
@@ -250,8 +249,8 @@ struct mp_reproduce_cell *mp_reproduction_cell(const struct mp_reproduction *rep
                                                int machine, int model, int job);
 
 /* A cell's job with every option applied and the loads of the first window, on its cluster;
- * mp_predict_job_destroy, mp_cluster_destroy.  The errors are mp_predict_job_apply's,
- * mp_predict_job_cluster's and mp_cluster_scale's. */
+ * mp_predict_job_destroy, mp_cluster_destroy.  cluster NULL: options alone, without what needs one.
+ * The errors are mp_predict_job_apply's, mp_suite_job_cluster's and mp_cluster_scale's. */
 int mp_reproduction_job(const struct mp_reproduction *reproduction,
                         const struct mp_reproduce_settings *settings, const int place[3],
                         struct mp_predict_job *predict, struct mp_cluster **cluster,

@@ -160,15 +160,14 @@ int mp_path_file(enum mp_ready_made number, const char *name, char path[MP_PATH_
                            name, kind->listed_by);
         return MP_OK;
     }
-    char folder[MP_PATH_SIZE], **names = NULL;
-    int code = mp_path_folder(number, folder, error);
-    if (!code)
-        code = mp_path_names(number, &names, error);
-    if (!code &&
-        snprintf(path, MP_PATH_SIZE, "%s/%s%s", folder, name, kind->ending) >= MP_PATH_SIZE)
-        code = mp_fail(error, MP_ELIMIT, "%.200s...: the name is too long", name);
-    if (!code && access(path, F_OK))
-        code = fail_unknown(kind, name, names, error);
+    char folder[MP_PATH_SIZE], **names;
+    MP_TRY(mp_path_folder(number, folder, error));
+    if (snprintf(path, MP_PATH_SIZE, "%s/%s%s", folder, name, kind->ending) >= MP_PATH_SIZE)
+        return mp_fail(error, MP_ELIMIT, "%.200s...: the name is too long", name);
+    if (!access(path, F_OK))
+        return MP_OK;
+    MP_TRY(mp_path_names(number, &names, error));
+    int code = fail_unknown(kind, name, names, error);
     mp_path_names_destroy(names);
     return code;
 }

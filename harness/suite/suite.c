@@ -167,15 +167,22 @@ static int finish_measured(struct mp_job_file *file, const struct mp_suite_chang
     return code || !checked ? code : mp_fail(error, checked, "%s", own.text);
 }
 
+int mp_suite_job_cluster(struct mp_predict_job *job, struct mp_cluster **cluster,
+                         struct mp_error *error) {
+    char path[MP_PATH_SIZE];
+    if (!*job->cluster)
+        return mp_fail(error, MP_EINVAL,
+                       "cluster: not given; a prediction needs --cluster with the name of one "
+                       "(moeperf list clusters) or a file");
+    MP_TRY(mp_path_file(MP_CLUSTERS, job->cluster, path, error));
+    return mp_predict_job_cluster(job, path, cluster, error);
+}
+
 static int finish_predicted(struct mp_predict_job *job, struct mp_cluster **cluster,
                             struct mp_error *error) {
-    char folder[MP_PATH_SIZE];
     struct mp_error own = {0};
-    int code = mp_path_folder(MP_CLUSTERS, folder, error);
-    if (!code)
-        code = mp_predict_job_cluster(job, folder, cluster, error);
-    if (code)
-        return code;
+    int code = MP_OK;
+    MP_TRY(mp_suite_job_cluster(job, cluster, error));
     int checked = mp_predict_job_check(job, *cluster, &own);
     if (checked && checked != MP_EREFUSED)
         return mp_fail(error, checked, "%s", own.text);

@@ -62,6 +62,12 @@ int mp_suite_parse(const char *name, const char *text, const struct mp_systems *
                    const struct mp_suite_changes *changes, struct mp_suite *suite,
                    struct mp_error *error);
 
+/* Finds and reads the cluster that a predicted job names, a ready-made one or a file, and gives the
+ * job its ranks.  MP_EINVAL where it names none; errors of mp_path_file and of
+ * mp_predict_job_cluster.  mp_cluster_destroy. */
+int mp_suite_job_cluster(struct mp_predict_job *job, struct mp_cluster **cluster,
+                         struct mp_error *error);
+
 static inline bool mp_suite_is_predicted(const struct mp_suite *suite, int job) {
     return suite->job[job].executor == MP_EXECUTOR_PREDICTED;
 }

@@ -25,7 +25,7 @@ static inline struct mp_cluster *make_placed_job(struct mp_predict_job *job, con
     set(job, "width=1024");
     set(job, "expert-width=4096");
     set(job, "sequence=1024");
-    assert_works(mp_predict_job_cluster(job, CLUSTERS, &cluster, &error));
+    cluster = read_cluster(job);
     assert_int_equal(job->file.job.ranks, RANKS);
     job->file.job.batch = RANKS * TOKENS / 1024;
     return cluster;

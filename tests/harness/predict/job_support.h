@@ -16,6 +16,15 @@ static inline void set(struct mp_predict_job *job, const char *assignment) {
     assert_works(mp_predict_job_set(job, assignment, &systems, &error));
 }
 
+/* The ready-made one that the job names, changed as it says. */
+static inline struct mp_cluster *read_cluster(struct mp_predict_job *job) {
+    struct mp_cluster *cluster;
+    char path[MP_TEXT_SIZE + sizeof CLUSTERS + 8];
+    snprintf(path, sizeof path, "%s/%s.yaml", CLUSTERS, job->cluster);
+    assert_works(mp_predict_job_cluster(job, path, &cluster, &error));
+    return cluster;
+}
+
 static inline struct mp_cluster *make_job(struct mp_predict_job *job, const char *system) {
     static const char *const settings[] = {"cluster=fastermoe-johnny",
                                            "change=nodes=2",
@@ -28,14 +37,13 @@ static inline struct mp_cluster *make_job(struct mp_predict_job *job, const char
                                            "iterations=7",
                                            "nodes=5",
                                            "loads=zipf exponent=0.5 seed=11"};
-    struct mp_cluster *cluster;
     char text[64];
     assert_works(mp_predict_job_create(job, &error));
     snprintf(text, sizeof text, "system=%s", system);
     set(job, text);
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         set(job, settings[i]);
-    assert_works(mp_predict_job_cluster(job, CLUSTERS, &cluster, &error));
+    struct mp_cluster *cluster = read_cluster(job);
     assert_int_equal(job->file.job.ranks, mp_cluster_ranks(cluster));
     assert_int_equal(job->file.job.nodes, 0); /* the cluster's, whatever was said */
     job->file.job.batch = 2 * job->file.job.ranks;

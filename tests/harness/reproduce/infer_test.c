@@ -10,11 +10,9 @@ TEST_END(reproduction, struct mp_reproduction *, mp_reproduction_destroy(*it))
 TEST_END(inference, struct mp_inference *, mp_inference_destroy(*it))
 
 static struct mp_systems systems;
-static char clusters[4096];
 
 static int enter(void **state) {
     assert_works(mp_systems_register_all(&systems, &error));
-    snprintf(clusters, sizeof clusters, "%s/harness/cluster/clusters", MOEPERF_SOURCE);
     return enter_folder(state);
 }
 
@@ -48,9 +46,7 @@ static struct mp_reproduction *load(const char *text) {
 
 static struct mp_inference *infer(struct mp_reproduction *all, int processes) {
     const struct mp_infer_settings settings = {
-        .reproduce = {.systems = &systems, .clusters = clusters},
-        .seed = 1,
-        .processes = processes};
+        .reproduce = {.systems = &systems}, .seed = 1, .processes = processes};
     struct mp_inference *inference = NULL;
     assert_works(mp_infer(all, &settings, &inference, &error));
     return inference;
@@ -259,7 +255,7 @@ TEST(written_sets_are_read_and_the_rest_stays) {
     for (int u = 0; u < 2; u++)
         assert_string_equal(again->unknown[u].value, inference->set[inference->best].value[u]);
     /* And the set that was written gives the numbers that were told. */
-    const struct mp_reproduce_settings settings = {.systems = &systems, .clusters = clusters};
+    const struct mp_reproduce_settings settings = {.systems = &systems};
     assert_works(mp_reproduction_run(again, &settings, &error));
     assert_true(mp_reproduction_cell(again, 0, 0, 0)->figure[MP_FIGURE_IMBALANCE] ==
                 inference->set[inference->best].number[2]);
@@ -282,7 +278,7 @@ TEST(what_can_not_be_inferred_is_said) {
                  at + strlen(cases[i].from));
         AUTO(reproduction) struct mp_reproduction *all = load(text);
         const struct mp_infer_settings settings = {
-            .reproduce = {.systems = &systems, .clusters = clusters}, .seed = 1, .processes = 2};
+            .reproduce = {.systems = &systems}, .seed = 1, .processes = 2};
         struct mp_inference *inference = NULL;
         assert_fails(mp_infer(all, &settings, &inference, &error), MP_EINVAL, cases[i].says);
     }
@@ -296,12 +292,11 @@ static bool stop(void *context, int done, int all) {
 TEST(stopping_leaves_nothing) {
     AUTO(reproduction) struct mp_reproduction *all = load(paper);
     int told = 0;
-    const struct mp_infer_settings settings = {
-        .reproduce = {.systems = &systems, .clusters = clusters},
-        .seed = 1,
-        .processes = 2,
-        .context = &told,
-        .progress = stop};
+    const struct mp_infer_settings settings = {.reproduce = {.systems = &systems},
+                                               .seed = 1,
+                                               .processes = 2,
+                                               .context = &told,
+                                               .progress = stop};
     struct mp_inference *inference = NULL;
     struct mp_error error = {0};
     assert_int_equal(mp_infer(all, &settings, &inference, &error), MP_EINTERRUPTED);

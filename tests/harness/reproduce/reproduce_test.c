@@ -215,9 +215,9 @@ TEST(singles_are_compared_one_by_one) {
     assert_true(lines.line[2].value == 1.75);
 }
 
-static struct mp_reproduce_settings settings_of(char clusters[4096]) {
-    snprintf(clusters, 4096, "%s/harness/cluster/clusters", MOEPERF_SOURCE);
-    return (struct mp_reproduce_settings){.systems = &systems, .clusters = clusters};
+/* With so many options over every job's. */
+static struct mp_reproduce_settings settings_of(const char *const set[], int sets) {
+    return (struct mp_reproduce_settings){.systems = &systems, .set = set, .sets = sets};
 }
 
 /* A job that its system refuses has no figures and says why; the others have theirs, and the
@@ -225,12 +225,9 @@ static struct mp_reproduce_settings settings_of(char clusters[4096]) {
 TEST(refused_cells_say_why) {
     AUTO(reproduction) struct mp_reproduction *all = load_small("largest-batch: [ep, flex]\n");
     struct lines lines = {0};
-    char clusters[4096];
     const char *const set[] = {"experts=12", "width=2048", "heads=32", "sequence=2048",
                                "expert-width=8192"};
-    struct mp_reproduce_settings settings = settings_of(clusters);
-    settings.set = set;
-    settings.sets = 5;
+    const struct mp_reproduce_settings settings = settings_of(set, 5);
     assert_works(mp_reproduction_run(all, &settings, &error));
     for (int model = 0; model < 2; model++) {
         assert_string_equal(mp_reproduction_cell(all, 0, model, 0)->refusal,
@@ -264,11 +261,8 @@ TEST(refused_cells_say_why) {
 
 TEST(cells_are_means_of_counted_iterations) {
     AUTO(reproduction) struct mp_reproduction *all = load_small("");
-    char clusters[4096];
     const char *const set[] = {"batch=16"};
-    struct mp_reproduce_settings settings = settings_of(clusters);
-    settings.set = set;
-    settings.sets = 1;
+    const struct mp_reproduce_settings settings = settings_of(set, 1);
     assert_works(mp_reproduction_run(all, &settings, &error));
     for (int model = 0; model < 2; model++) {
         const struct mp_reproduce_cell *cell = mp_reproduction_cell(all, 0, model, 0);
@@ -295,12 +289,9 @@ TEST(cells_are_means_of_counted_iterations) {
 /* Planners count on from where the window says: one that looks every fifth does in the first. */
 TEST(planners_count_from_the_windows_number) {
     AUTO(reproduction) struct mp_reproduction *all = load_small("");
-    char clusters[4096];
     const char *const set[] = {"batch=16", "options.interval=50"};
-    struct mp_reproduce_settings settings = settings_of(clusters);
+    const struct mp_reproduce_settings settings = settings_of(set, 2);
     double moved[2];
-    settings.set = set;
-    settings.sets = 2;
     for (int i = 0; i < 2; i++) {
         all->window[0].planners_from = i ? 47 : 0;
         mp_reproduction_forget(all);
@@ -313,11 +304,8 @@ TEST(planners_count_from_the_windows_number) {
 /* The batch is the last one that fits: it does, and one more does not. */
 TEST(largest_batch_is_the_last_that_fits) {
     AUTO(reproduction) struct mp_reproduction *all = load_small("largest-batch: [ep, flex]\n");
-    char clusters[4096];
     const char *const set[] = {"width=2048", "heads=32", "sequence=2048", "expert-width=8192"};
-    struct mp_reproduce_settings settings = settings_of(clusters);
-    settings.set = set;
-    settings.sets = 4;
+    const struct mp_reproduce_settings settings = settings_of(set, 4);
     assert_works(mp_reproduction_run(all, &settings, &error));
     for (int model = 0; model < 2; model++) {
         assert_true(all->batch[model] > 1 && all->batch[model] < MP_REPRODUCE_BATCH);

@@ -1,4 +1,5 @@
 /* Suites: what a good one becomes, and the sentence for each way of being wrong. */
+#include "harness/suite/paths.h"
 #include "harness/suite/replayed_loads.h"
 #include "harness/suite/suite.h"
 #include "harness/workload/named.h"
@@ -232,6 +233,19 @@ static const struct wrong_case wrong_cases[] = {
      "suite: s\ncommon: {text: words}\njobs:\n  - {system: bare, ranks: 4, experts: 2}\n",
      "suite.yaml:4: job bare: ranks: 4 ranks are more than the 2 experts of a layer; with system "
      "bare every rank needs one at least"},
+    {"no cluster", "suite: s\njobs:\n  - {system: bare, executor: predicted}\n",
+     "suite.yaml:3: job bare: cluster: not given; a prediction needs --cluster with the name of "
+     "one "
+     "(moeperf list clusters) or a file"},
+    {"misspelt cluster", "suite: s\njobs:\n  - {system: bare, executor: predicted, cluster: h10}\n",
+     "suite.yaml:3: job bare: no ready-made cluster is called \"h10\"; did you mean \"h100\"? "
+     "(moeperf "
+     "list clusters names them; a file's name ends in .yaml)"},
+    {"cluster that is not there",
+     "suite: s\njobs:\n  - {system: bare, executor: predicted, cluster: gone.yaml}\n",
+     "suite.yaml:3: job bare: gone.yaml: No such file or directory (moeperf list clusters names "
+     "the "
+     "ready-made ones)"},
     {"a list as a suite", "- suite\n",
      "suite.yaml:1: a suite should be a mapping of options, key: value"},
     {"broken YAML", "suite: [s\n",
@@ -264,6 +278,25 @@ TEST_EACH(wrong_sets_are_refused, wrong_sets, c) {
     const struct mp_suite_changes changes = {.set = &c->text, .set_count = 1};
     struct mp_suite suite;
     assert_sentence(load(good_suite, &changes, &suite, &error), MP_EINVAL, c->message);
+}
+
+/* A name with a '/' or one that ends in ".yaml" is a file's, wherever it lies. */
+TEST(clusters_are_files_by_their_names) {
+    static const char *const names[] = {"hecate-b", "own.yaml", "./own"};
+    char path[MP_PATH_SIZE], command[MP_PATH_SIZE + 64];
+    assert_works(mp_path_file(MP_CLUSTERS, "hecate-b", path, &error));
+    snprintf(command, sizeof command, "cp %s own.yaml && cp own.yaml own", path);
+    assert_int_equal(system(command), 0);
+    for (int i = 0; i < 3; i++) {
+        struct mp_predict_job job;
+        struct mp_cluster *cluster;
+        assert_works(mp_predict_job_create(&job, &error));
+        strcpy(job.cluster, names[i]);
+        assert_works(mp_suite_job_cluster(&job, &cluster, &error));
+        assert_int_equal(job.file.job.ranks, 32);
+        mp_cluster_destroy(cluster);
+        mp_predict_job_destroy(&job);
+    }
 }
 
 /* Beside jobs that can be done, a refused one stays, with the reason and where it stands;
