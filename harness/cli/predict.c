@@ -152,14 +152,8 @@ static void show_progress(void *context, const struct mp_launch_progress *progre
 /* spools: folder of its recording; NULL: none. */
 static int keep_job(const struct session *session, int job, const struct mp_launch_result *result,
                     const char *started_at, const char *spools, struct mp_error *error) {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *stream = open_memstream(&text, &size);
-    if (!stream)
-        return mp_no_memory(error);
-    int code = mp_predict_job_write(&session->suite->job[job], stream, error);
-    if (fclose(stream) && !code)
-        code = mp_no_memory(error);
+    char *text;
+    MP_TRY(mp_predict_job_text(&session->suite->job[job], true, &text, error));
     const struct mp_ended_job ended = {.suite = session->suite,
                                        .index = job,
                                        .suite_run = session->suite_run,
@@ -167,8 +161,7 @@ static int keep_job(const struct session *session, int job, const struct mp_laun
                                        .job_text = text,
                                        .spools = spools,
                                        .result = result};
-    if (!code)
-        code = mp_suite_keep(session->store, &ended, NULL, error);
+    int code = mp_suite_keep(session->store, &ended, NULL, error);
     free(text);
     return code;
 }

@@ -158,21 +158,16 @@ static bool is_of_system(const char *line, bool *inside) {
 
 /* The job as lines of a suite's job, but for its name and system. */
 static int write_job(const struct mp_predict_job *job, char **text, struct mp_error *error) {
-    char *all = NULL, *rest, *line;
+    char *all, *rest, *line;
     size_t size = 0;
-    FILE *lines = open_memstream(&all, &size);
-    int code = lines ? mp_predict_job_write(job, lines, error) : MP_OK;
-    if (!lines || (fclose(lines) && !code))
-        code = mp_fail(error, MP_ENOMEM, "no memory for a job");
-    FILE *stream = code ? NULL : open_memstream(text, &size);
+    MP_TRY(mp_predict_job_text(job, true, &all, error));
+    FILE *stream = open_memstream(text, &size);
     bool inside = false;
     for (rest = all; stream && (line = strsep(&rest, "\n"));)
         if (*line && !is_of_system(line, &inside))
             fprintf(stream, "    %s\n", line);
     free(all);
-    if (!code && (!stream || fclose(stream)))
-        code = mp_fail(error, MP_ENOMEM, "no memory for a job");
-    return code;
+    return stream && !fclose(stream) ? MP_OK : mp_no_memory(error);
 }
 
 /* Of a generator 30 iterations, unless told otherwise; of a trace as many as it has, up to 100. */

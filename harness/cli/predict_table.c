@@ -340,31 +340,15 @@ static int print_tables(const struct cli_predictions *predictions, enum mp_repor
 
 /* ---- JSON ---- */
 
-#define MEAN(kind, member)                                                                         \
-    { NULL, kind, NULL, #member, .at = offsetof(struct mp_prediction, member) }
-#define NUMBER(member) MEAN(TABLE_NUMBER, member)
-static const struct table_column mean_columns[] = {
-    NUMBER(seconds),
-    NUMBER(compute_seconds),
-    NUMBER(exposed_seconds),
-    NUMBER(late_seconds),
-    NUMBER(exchange_seconds),
-    NUMBER(expert_seconds),
-    NUMBER(expert_seconds_max),
-    NUMBER(moe_seconds),
-    NUMBER(attention_seconds),
-    NUMBER(transfer_seconds),
-    NUMBER(transfer_exposed_seconds),
-    NUMBER(move_seconds),
-    NUMBER(all_reduce_exposed_seconds),
-    NUMBER(port_seconds),
-    NUMBER(serial_seconds),
-    NUMBER(imbalance),
-    NUMBER(exchanged_bytes),
-    MEAN(TABLE_LARGE, routes),
-    MEAN(TABLE_LARGE, dropped),
-    MEAN(TABLE_LARGE, copies),
-};
+static void pack_figures(const struct mp_named_number table[], const struct mp_prediction *mean,
+                         json_t *object) {
+    for (const struct mp_named_number *row = table; row->name; row++) {
+        double value = mp_named_value(row, mean);
+        json_object_set_new(object, row->name,
+                            row->kind == MP_NUMBER_DOUBLE ? number_value(value)
+                                                          : json_integer((json_int_t)value));
+    }
+}
 
 static json_t *pack_mean(const struct mp_prediction *mean) {
     static const char *const stages[MP_STAGES] = {
@@ -374,8 +358,9 @@ static json_t *pack_mean(const struct mp_prediction *mean) {
         [MP_STAGE_BACKWARD_REDUCE] = "backward_reduce",
         [MP_STAGE_AFTER_STEP] = "after_step",
     };
-    json_t *bytes = json_object(),
-           *object = table_object(mean_columns, sizeof mean_columns / sizeof *mean_columns, mean);
+    json_t *bytes = json_object(), *object = json_object();
+    pack_figures(mp_prediction_means, mean, object);
+    pack_figures(mp_prediction_sums, mean, object);
     for (int stage = 0; stage < MP_STAGES; stage++)
         json_object_set_new(bytes, stages[stage], number_value(mean->bytes[stage]));
     json_object_set_new(object, "bytes", bytes);

@@ -32,6 +32,10 @@ struct mp_predict_job {
     struct mp_predict_options options;
 };
 
+/* What predictions are put together by: figures whose means are taken, and those that are added up,
+ * as `bytes` are. */
+extern const struct mp_named_number mp_prediction_means[], mp_prediction_sums[];
+
 /* All iterations put together: medians over iterations of times, sums of counts. */
 struct mp_prediction_summary {
     int64_t iterations;

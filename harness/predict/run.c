@@ -9,28 +9,44 @@
 #include "reference/base/median.h"
 #include "reference/plan/routes.h"
 
-/* Fields of struct mp_prediction that are put together as means; the others are sums. */
-#define MEAN(member) offsetof(struct mp_prediction, member)
-static const size_t means[] = {MEAN(seconds),
-                               MEAN(compute_seconds),
-                               MEAN(exposed_seconds),
-                               MEAN(late_seconds),
-                               MEAN(exchange_seconds),
-                               MEAN(expert_seconds),
-                               MEAN(expert_seconds_max),
-                               MEAN(moe_seconds),
-                               MEAN(attention_seconds),
-                               MEAN(transfer_seconds),
-                               MEAN(transfer_exposed_seconds),
-                               MEAN(move_seconds),
-                               MEAN(all_reduce_exposed_seconds),
-                               MEAN(imbalance),
-                               MEAN(port_seconds),
-                               MEAN(serial_seconds)};
-enum { MEANS = sizeof means / sizeof *means };
+#define FIGURE(member, kind)                                                                       \
+    { #member, offsetof(struct mp_prediction, member), kind }
+#define MEAN(member) FIGURE(member, MP_NUMBER_DOUBLE)
+const struct mp_named_number mp_prediction_means[] = {
+    MEAN(seconds),
+    MEAN(compute_seconds),
+    MEAN(exposed_seconds),
+    MEAN(late_seconds),
+    MEAN(exchange_seconds),
+    MEAN(expert_seconds),
+    MEAN(expert_seconds_max),
+    MEAN(moe_seconds),
+    MEAN(attention_seconds),
+    MEAN(transfer_seconds),
+    MEAN(transfer_exposed_seconds),
+    MEAN(move_seconds),
+    MEAN(all_reduce_exposed_seconds),
+    MEAN(port_seconds),
+    MEAN(serial_seconds),
+    MEAN(imbalance),
+    {0},
+};
+const struct mp_named_number mp_prediction_sums[] = {
+    FIGURE(exchanged_bytes, MP_NUMBER_DOUBLE),
+    FIGURE(routes, MP_NUMBER_INT64),
+    FIGURE(dropped, MP_NUMBER_INT64),
+    FIGURE(copies, MP_NUMBER_INT64),
+    {0},
+};
 
-static double *field(struct mp_prediction *prediction, size_t offset) {
-    return (double *)((char *)prediction + offset);
+/* Adds the row's figure of a prediction to that of others. */
+static void add_figure(const struct mp_named_number *row, const struct mp_prediction *one,
+                       struct mp_prediction *sum) {
+    void *member = (char *)sum + row->offset;
+    if (row->kind == MP_NUMBER_DOUBLE)
+        *(double *)member += mp_named_value(row, one);
+    else
+        *(int64_t *)member += (int64_t)mp_named_value(row, one);
 }
 
 /* Loads of one iteration, [micro_batches][layers], and how the stream is read into them. */
@@ -118,22 +134,19 @@ static int add_time(struct times *times, double seconds, struct mp_error *error)
 }
 
 static void add_prediction(struct mp_prediction *sum, const struct mp_prediction *one) {
-    struct mp_prediction copy = *one;
-    for (int i = 0; i < MEANS; i++)
-        *field(sum, means[i]) += *field(&copy, means[i]);
-    sum->routes += one->routes;
-    sum->dropped += one->dropped;
-    sum->copies += one->copies;
+    for (const struct mp_named_number *row = mp_prediction_means; row->name; row++)
+        add_figure(row, one, sum);
+    for (const struct mp_named_number *row = mp_prediction_sums; row->name; row++)
+        add_figure(row, one, sum);
     for (int stage = 0; stage < MP_STAGES; stage++)
         sum->bytes[stage] += one->bytes[stage];
-    sum->exchanged_bytes += one->exchanged_bytes;
 }
 
 static void finish_summary(const struct mp_predict_job *job, const struct mp_predictor *predictor,
                            struct times *times, struct mp_prediction_summary *summary) {
     summary->iterations = times->count;
-    for (int i = 0; i < MEANS; i++)
-        *field(&summary->mean, means[i]) /= (double)times->count;
+    for (const struct mp_named_number *row = mp_prediction_means; row->name; row++)
+        *(double *)((char *)&summary->mean + row->offset) /= (double)times->count;
     summary->seconds_mean = summary->mean.seconds;
     summary->seconds_median = mp_median_of(times->seconds, times->count); /* sorts them */
     summary->seconds_p99 = times->seconds[(99 * times->count + 99) / 100 - 1];

@@ -67,39 +67,11 @@ struct seen {
     int64_t load_routes, spans;
 };
 
-/* Those that are put together as means. */
-#define MEAN(name) offsetof(struct mp_prediction, name)
-static const size_t means[] = {MEAN(seconds),
-                               MEAN(compute_seconds),
-                               MEAN(exposed_seconds),
-                               MEAN(late_seconds),
-                               MEAN(exchange_seconds),
-                               MEAN(expert_seconds),
-                               MEAN(expert_seconds_max),
-                               MEAN(moe_seconds),
-                               MEAN(attention_seconds),
-                               MEAN(transfer_seconds),
-                               MEAN(transfer_exposed_seconds),
-                               MEAN(move_seconds),
-                               MEAN(all_reduce_exposed_seconds),
-                               MEAN(imbalance),
-                               MEAN(port_seconds),
-                               MEAN(serial_seconds)};
-
-static inline double *field(struct mp_prediction *prediction, size_t i) {
-    return (double *)((char *)prediction + means[i]);
-}
-
-static inline void add_doubles(struct mp_prediction *sum, const struct mp_prediction *one) {
-    struct mp_prediction copy = *one;
-    for (size_t i = 0; i < sizeof means / sizeof *means; i++)
-        *field(sum, i) += *field(&copy, i);
-}
-
 static inline bool see_step(void *context, const struct mp_prediction *prediction) {
     struct seen *seen = context;
     seen->seconds[seen->steps++] = prediction->seconds;
-    add_doubles(&seen->sum, prediction);
+    for (const struct mp_named_number *row = mp_prediction_means; row->name; row++)
+        *(double *)((char *)&seen->sum + row->offset) += mp_named_value(row, prediction);
     seen->sum.routes += prediction->routes;
     seen->sum.dropped += prediction->dropped;
     seen->sum.copies += prediction->copies;

@@ -515,8 +515,11 @@ TEST(a_summary_is_of_its_iterations) {
                             : (seen.seconds[seen.steps / 2 - 1] + seen.seconds[seen.steps / 2]) / 2;
         assert_true(summary.seconds_median == median);
         assert_true(summary.seconds_median > 0);
-        for (size_t i = 0; i < sizeof means / sizeof *means; i++)
-            assert_close(*field(&summary.mean, i), *field(&seen.sum, i) / seen.steps, 1e-12);
+        int means = 0;
+        for (const struct mp_named_number *row = mp_prediction_means; row->name; row++, means++)
+            assert_close(mp_named_value(row, &summary.mean),
+                         mp_named_value(row, &seen.sum) / seen.steps, 1e-12);
+        assert_int_equal(means, 16); /* of all doubles but the bytes and the bound */
         assert_int_equal(summary.mean.routes, seen.sum.routes);
         assert_int_equal(summary.mean.routes, (int64_t)seen.steps * 3 * 16 * 128 * 2);
         assert_int_equal(summary.mean.dropped, seen.sum.dropped);
