@@ -18,6 +18,10 @@ enum { FIXED = 300, PER_ROUTE = 20, BACKWARD = 2, ROW_FIXED = 50, PER_ROW = 3, S
 
 static const char job_text[] = JOB("system: ep");
 
+static uint64_t seed;
+TEST_SEED(seed);
+static int64_t newest; /* number of the run that was recorded last */
+
 /* What runs differ in. */
 struct kind {
     int per_row;          /* microseconds */
@@ -36,10 +40,10 @@ struct kind {
 };
 
 /* Counts of an iteration: rows of 2 * TOKENS routes, each expert some, none above TOKENS. */
-static void make_load(uint64_t *random, bool at_home, uint32_t count[LAYERS][RANKS][EXPERTS]) {
+static void make_load(bool at_home, uint32_t count[LAYERS][RANKS][EXPERTS]) {
     for (int l = 0; l < LAYERS; l++)
         for (int r = 0; r < RANKS; r++) {
-            uint32_t hot = (uint32_t)test_random_int(random, 2, TOKENS - 4);
+            uint32_t hot = (uint32_t)test_random_int(&seed, 2, TOKENS - 4);
             uint32_t *row = count[l][r];
             row[0] = hot;
             row[1] = TOKENS - (TOKENS - hot) / 2;
@@ -84,7 +88,7 @@ static void layer_of(const uint32_t count[RANKS][EXPERTS], int64_t routes[RANKS]
 }
 
 /* The run, and what it would have taken with routes spread evenly and no rows to send. */
-static double record_kind(struct runs_folder *folder, uint64_t *random, const struct kind *kind) {
+static double record(struct runs_folder *folder, const struct kind *kind) {
     int per_row = kind->per_row;
     struct runs_rank ranks[RANKS];
     struct clocks clocks = {{0}};
@@ -95,7 +99,7 @@ static double record_kind(struct runs_folder *folder, uint64_t *random, const st
     for (int i = 0; i < ITERATIONS; i++) {
         uint32_t count[LAYERS][RANKS][EXPERTS];
         int64_t routes[RANKS], rows, begin = clocks.at[0];
-        make_load(random, kind->at_home, count);
+        make_load(kind->at_home, count);
         int64_t even = LAYERS * 2 * ATTENTION;
         for (int r = 0; r < RANKS && kind->around; r++)
             spend(ranks, &clocks, r, i, MP_PHASE_DATA, MP_NO_DIRECTION, -1, kind->around, 0);
@@ -149,13 +153,8 @@ static double record_kind(struct runs_folder *folder, uint64_t *random, const st
     struct mp_store_run description = runs_description("ep", "trace");
     description.job_text = kind->job;
     description.executor = kind->executor ? kind->executor : description.executor;
-    assert_works(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, &error));
+    assert_works(mp_store_ingest(folder->store, &description, paths, RANKS, &newest, &error));
     return balanced;
-}
-
-static double record(struct runs_folder *folder, uint64_t *random, int per_row, bool with_job) {
-    return record_kind(folder, random,
-                       &(struct kind){.per_row = per_row, .job = with_job ? job_text : NULL});
 }
 
 struct asked {
@@ -175,9 +174,11 @@ static int ask(struct runs_folder *folder, int64_t run, struct asked *asked,
                                   &asked->other, error);
 }
 
-/* Of a run that has all that it takes. */
-static void ask_whole(struct runs_folder *folder, int64_t run, struct asked *asked) {
-    assert_works(ask(folder, run, asked, &error));
+/* What a run of this kind can be asked; returns record's. */
+static double ask_kind(struct runs_folder *folder, const struct kind *kind, struct asked *asked) {
+    double balanced = record(folder, kind);
+    assert_works(ask(folder, newest, asked, &error));
+    return balanced;
 }
 
 static void forget(struct asked *asked) {
@@ -229,10 +230,9 @@ static void assert_experts(const struct mp_fitted *fitted, double share) {
 }
 
 RUNS_TEST(costs_are_those_of_the_spans) {
-    uint64_t random = test_seed();
-    record(folder, &random, PER_ROW, true);
+    const struct kind kind = {.per_row = PER_ROW, .job = job_text};
     AUTO(asked) struct asked asked;
-    ask_whole(folder, 1, &asked);
+    ask_kind(folder, &kind, &asked);
     const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
     assert_experts(fitted, 0.5);
     for (int r = 0; r < 2 * RANKS; r++)
@@ -256,15 +256,13 @@ RUNS_TEST(costs_are_those_of_the_spans) {
     }
 }
 
-/* What all of a rank's spans of experts take longer is the rank's own, wherever routes go. */
 /* Whether it holds for two draws of three: of a few in a hundred the loads hardly vary, and nothing
  * can be told from them. */
-typedef bool holds_for(struct runs_folder *folder, uint64_t *random, int run);
+typedef bool holds_for(struct runs_folder *folder);
 static void assert_mostly(struct runs_folder *folder, holds_for *holds) {
-    uint64_t random = test_seed();
     int good = 0;
-    for (int run = 1; run <= 3; run++)
-        good += holds(folder, &random, run);
+    for (int draw = 0; draw < 3; draw++)
+        good += holds(folder);
     assert_in_range(good, 2, 3);
 }
 
@@ -272,18 +270,17 @@ static bool is_close(double value, double expected, double share) {
     return fabs(value - expected) <= share * fabs(expected);
 }
 
-static bool slow_rank_is_slow(struct runs_folder *folder, uint64_t *random, int run) {
+/* What all of a rank's spans of experts take longer is the rank's own, wherever routes go. */
+static bool slow_rank_is_slow(struct runs_folder *folder) {
     const struct kind kind = {.job = job_text, .slow = 3};
-    double balanced = record_kind(folder, random, &kind);
     AUTO(asked) struct asked asked;
-    ask_whole(folder, run, &asked);
+    double balanced = ask_kind(folder, &kind, &asked);
     const double *speed = mp_other_system_fitted(asked.other)->speed;
     const double attention = 1e-6 * LAYERS * 2 * ATTENTION; /* of an even share on the slow rank */
-    bool holds =
-        is_close(speed[1] / speed[0], 3, 0.1) && is_close(speed[3] / speed[2], 3, 0.1) &&
-        is_close(median_of(&asked, "ep") / measured_of(&asked), 1, 0.02) &&
-        is_close(median_of(&asked, "free-balance"), attention + 3 * (balanced - attention), 0.05);
-    return holds;
+    return is_close(speed[1] / speed[0], 3, 0.1) && is_close(speed[3] / speed[2], 3, 0.1) &&
+           is_close(median_of(&asked, "ep") / measured_of(&asked), 1, 0.02) &&
+           is_close(median_of(&asked, "free-balance"), attention + 3 * (balanced - attention),
+                    0.05);
 }
 
 RUNS_TEST(a_slow_rank_stays_slow) {
@@ -292,24 +289,21 @@ RUNS_TEST(a_slow_rank_stays_slow) {
 
 /* Nothing but half of an expert more on one of the ranks. */
 RUNS_TEST(a_balanced_system_takes_what_is_left) {
-    uint64_t random = test_seed();
-    double balanced = record(folder, &random, 0, true);
-    double cut = LAYERS * (1 + BACKWARD) * 0.5e-6 * FIXED;
+    const struct kind kind = {.per_row = 0, .job = job_text};
     AUTO(asked) struct asked asked;
-    ask_whole(folder, 1, &asked);
+    double balanced = ask_kind(folder, &kind, &asked);
+    double cut = LAYERS * (1 + BACKWARD) * 0.5e-6 * FIXED;
     assert_close(median_of(&asked, "free-balance"), balanced + cut, 0.01);
 }
 
 /* Rows that travel in no time: experts stay whole, and all ranks are done at once, be one slower or
  * not. */
 RUNS_TEST(the_bound_is_the_best_placement) {
-    uint64_t random = test_seed();
     for (int slow = 1; slow <= 3; slow += 2) {
         const struct kind kind = {.job = job_text, .slow = slow};
-        double balanced = record_kind(folder, &random, &kind);
         double attention = 1e-6 * LAYERS * 2 * ATTENTION, share = 2 / (1 + 1. / slow);
         AUTO(asked) struct asked asked;
-        ask_whole(folder, 1 + slow / 2, &asked);
+        double balanced = ask_kind(folder, &kind, &asked);
         assert_true(isnan(answer_of(&asked, "ep", NULL, 0).of_bound));
         double bound = bound_of(&asked), mean = mean_of(&asked);
         double ratio = bound / (attention + share * (balanced - attention));
@@ -322,43 +316,35 @@ RUNS_TEST(the_bound_is_the_best_placement) {
 
 /* What the model lacks is in it as it is in every system's time. */
 RUNS_TEST(the_bound_has_what_the_model_lacks) {
-    uint64_t random = test_seed();
     const struct kind kind = {.job = job_text, .gathers = 2 * ATTENTION};
-    double balanced = record_kind(folder, &random, &kind);
     AUTO(asked) struct asked asked;
-    ask_whole(folder, 1, &asked);
+    double balanced = ask_kind(folder, &kind, &asked);
     double bound = bound_of(&asked);
     assert_close(bound, balanced + 1e-6 * LAYERS * kind.gathers, 0.02);
     assert_close(answer_of(&asked, "ep", NULL, 0).of_bound, bound / mean_of(&asked), 0.02);
 }
 
 RUNS_TEST(experts_in_shards_have_no_bound) {
-    uint64_t random = test_seed();
     const struct kind kind = {.job = JOB("system: ep, expert-shards: 2")};
-    record_kind(folder, &random, &kind);
     AUTO(asked) struct asked asked;
-    ask_whole(folder, 1, &asked);
+    ask_kind(folder, &kind, &asked);
     assert_true(isnan(bound_of(&asked)));
     assert_true(isnan(answer_of(&asked, "ep", NULL, 0).of_bound));
 }
 
 /* Iterations that are longer are so with any system. */
 RUNS_TEST(own_work_is_that_of_the_iteration) {
-    uint64_t random = test_seed();
     const struct kind kind = {.job = job_text, .grows = 4 * ATTENTION};
-    record_kind(folder, &random, &kind);
     AUTO(asked) struct asked asked;
-    ask_whole(folder, 1, &asked);
+    ask_kind(folder, &kind, &asked);
     assert_close(median_of(&asked, "ep") / measured_of(&asked), 1, 0.01);
 }
 
 /* What has no place in a layer, nor at an iteration's end, is where the iteration begins. */
 RUNS_TEST(own_work_beside_layers_has_its_place) {
-    uint64_t random = test_seed();
     const struct kind kind = {.job = job_text, .around = 1000};
-    record_kind(folder, &random, &kind);
     AUTO(asked) struct asked asked;
-    ask_whole(folder, 1, &asked);
+    ask_kind(folder, &kind, &asked);
     const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
     for (int r = 0; r < RANKS; r++) {
         assert_close(mp_fitted_own(fitted, 0, MP_PHASE_EMBED, MP_FORWARD, -1)[r] * 1e6, 1000, 1e-3);
@@ -371,25 +357,21 @@ RUNS_TEST(own_work_beside_layers_has_its_place) {
 
 /* Messages between ranks that are all at home take no time that the model could know of. */
 RUNS_TEST(what_the_model_lacks_stays) {
-    uint64_t random = test_seed();
     const struct kind kind = {.job = job_text, .gathers = 2 * ATTENTION};
-    double balanced = record_kind(folder, &random, &kind);
-    double lacks = 1e-6 * LAYERS * kind.gathers, cut = LAYERS * (1 + BACKWARD) * 0.5e-6 * FIXED;
     AUTO(asked) struct asked asked;
-    ask_whole(folder, 1, &asked);
+    double balanced = ask_kind(folder, &kind, &asked);
+    double lacks = 1e-6 * LAYERS * kind.gathers, cut = LAYERS * (1 + BACKWARD) * 0.5e-6 * FIXED;
     assert_close(median_of(&asked, "ep") + lacks, measured_of(&asked), 0.01);
     assert_close(median_of(&asked, "free-balance"), balanced + cut + lacks, 0.01);
 }
 
 /* Where nothing hides them, copies take as long as ranks stood still for them. */
 RUNS_TEST(copies_take_what_ranks_stood_still) {
-    uint64_t random = test_seed();
     double byte[2];
     for (int i = 0; i < 2; i++) {
         const struct kind kind = {.job = JOB("system: laer"), .fetches = 500 * (i + 1)};
-        record_kind(folder, &random, &kind);
         AUTO(asked) struct asked asked;
-        ask_whole(folder, i + 1, &asked);
+        ask_kind(folder, &kind, &asked);
         assert_true(mp_other_system_fitted(asked.other)->copies_counted);
         byte[i] = mp_fitted_byte(mp_other_system_fitted(asked.other));
     }
@@ -416,11 +398,9 @@ RUNS_TEST(sizes_are_those_of_who_ran_it) {
          3 * 64 * 2,
          true},
     };
-    uint64_t random = test_seed();
     for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
-        record_kind(folder, &random, &cases[i].kind);
         AUTO(asked) struct asked asked;
-        ask_whole(folder, i + 1, &asked);
+        ask_kind(folder, &cases[i].kind, &asked);
         const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
         const struct mp_setting *setting = mp_other_system_setting(asked.other);
         assert_false(fitted->rows_counted);
@@ -440,11 +420,9 @@ RUNS_TEST(steps_save_time_where_transfers_pass_beside_work) {
         {.per_row = SLOW_ROW, .job = JOB("system: ep")},
         {.per_row = SLOW_ROW, .job = JOB("system: ep, device: cuda")},
     };
-    uint64_t random = test_seed();
     for (int i = 0; i < 2; i++) {
-        record_kind(folder, &random, &kinds[i]);
         AUTO(asked) struct asked asked;
-        ask_whole(folder, i + 1, &asked);
+        ask_kind(folder, &kinds[i], &asked);
         double measured = measured_of(&asked);
         assert_close(answer_of(&asked, "fastermoe", flat, 2).seconds / measured, 1, 0.01);
         double stepped = answer_of(&asked, "fastermoe", steps, 2).seconds;
@@ -459,11 +437,9 @@ RUNS_TEST(steps_save_time_where_transfers_pass_beside_work) {
 /* All experts have as many routes: what they take beside them is what the run measured of one, and
  * the rest goes with routes. */
 RUNS_TEST(what_a_run_cannot_tell_apart_it_has_measured) {
-    uint64_t random = test_seed();
     const struct kind kind = {.job = job_text, .at_home = true, .each_expert = 1e-6 * FIXED / 4};
-    record_kind(folder, &random, &kind);
     AUTO(asked) struct asked asked;
-    ask_whole(folder, 1, &asked);
+    ask_kind(folder, &kind, &asked);
     const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
     for (int way = 0; way < 2; way++) {
         double times = way ? BACKWARD : 1;
@@ -476,11 +452,9 @@ RUNS_TEST(what_a_run_cannot_tell_apart_it_has_measured) {
 /* Planners are told what the run's spans say where it measured nothing for them: how fast rows
  * travel and experts compute. */
 RUNS_TEST(who_measured_nothing_has_spans) {
-    uint64_t random = test_seed();
     const struct kind kind = {.job = job_text, .per_row = PER_ROW, .unmeasured = true};
-    record_kind(folder, &random, &kind);
     AUTO(asked) struct asked asked;
-    ask_whole(folder, 1, &asked);
+    ask_kind(folder, &kind, &asked);
     const struct mp_setting *setting = mp_other_system_setting(asked.other);
     const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
     const double bytes = (double)setting->route_bytes;
@@ -494,11 +468,9 @@ RUNS_TEST(who_measured_nothing_has_spans) {
 /* Exchanges of any rows take 100 us: rows take no longer than that, however slow links are said to
  * be, so that the run is carried out in the time that it took. */
 RUNS_TEST(rows_take_no_longer_than_their_exchanges) {
-    uint64_t random = test_seed();
     const struct kind kind = {.job = JOB("system: ep, bandwidth: 1e6"), .alike = 100};
-    record_kind(folder, &random, &kind);
     AUTO(asked) struct asked asked;
-    ask_whole(folder, 1, &asked);
+    ask_kind(folder, &kind, &asked);
     assert_close(median_of(&asked, "ep") / measured_of(&asked), 1, 0.02);
 }
 
@@ -510,11 +482,9 @@ RUNS_TEST(a_run_in_steps_shows_calls_and_what_is_not_hidden) {
         {.per_row = PER_ROW, .job = JOB(STEPS)},
         {.per_row = PER_ROW, .job = JOB(STEPS ", device: cuda")},
     };
-    uint64_t random = test_seed();
     for (int i = 0; i < 2; i++) {
-        record_kind(folder, &random, &kinds[i]);
         AUTO(asked) struct asked asked;
-        ask_whole(folder, i + 1, &asked);
+        ask_kind(folder, &kinds[i], &asked);
         const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
         assert_experts(fitted, 0.25);
         assert_int_equal(fitted->rows_counted, i == 0);
@@ -524,15 +494,14 @@ RUNS_TEST(a_run_in_steps_shows_calls_and_what_is_not_hidden) {
 
 /* Rank 0 has more routes than its half in all iterations: expert 1 has most, and another place at
  * once. */
-static bool moving_pays(struct runs_folder *folder, uint64_t *random, int run) {
+static bool moving_pays(struct runs_folder *folder) {
     static const char *const often[][2] = {{"interval", "1"}, {"history", "1"}};
-    record(folder, random, 0, true);
+    const struct kind kind = {.job = job_text};
     AUTO(asked) struct asked asked;
-    ask_whole(folder, run, &asked);
+    ask_kind(folder, &kind, &asked);
     double stays = median_of(&asked, "ep");
     double moves = answer_of(&asked, "smartmoe", often, 2).seconds;
-    bool pays = moves < 0.99 * stays && moves > median_of(&asked, "free-balance");
-    return pays;
+    return moves < 0.99 * stays && moves > median_of(&asked, "free-balance");
 }
 
 RUNS_TEST(experts_that_moved_stay_there) {
@@ -542,13 +511,11 @@ RUNS_TEST(experts_that_moved_stay_there) {
 RUNS_TEST(systems_take_options) {
     static const char *const slots[][2] = {{"slots", "3"}}, *const none[][2] = {{"slot", "3"}};
     static const char *const bad[][2] = {{"capacity-factor", "much"}};
-    uint64_t random = test_seed();
     struct mp_other_answer answer;
     const struct kind kind = {.per_row = PER_ROW,
                               .job = JOB("system: swiftmoe, options: {capacity-factor: 8}")};
-    record_kind(folder, &random, &kind);
     AUTO(asked) struct asked asked;
-    ask_whole(folder, 1, &asked);
+    ask_kind(folder, &kind, &asked);
     assert_string_equal(answer_of(&asked, "ep", NULL, 0).options, "expert-parallel=auto");
     /* The run's own keeps the run's, others have their defaults. */
     assert_string_equal(answer_of(&asked, "swiftmoe", NULL, 0).options,
@@ -572,15 +539,13 @@ RUNS_TEST(systems_take_options) {
 }
 
 RUNS_TEST(what_is_missing_is_named) {
-    uint64_t random = test_seed();
     AUTO(asked) struct asked asked;
     struct mp_other_answer answer;
-    record(folder, &random, PER_ROW, false);
-    assert_fails(ask(folder, 1, &asked, &error), MP_ENOTFOUND,
+    record(folder, &(struct kind){.per_row = PER_ROW});
+    assert_fails(ask(folder, newest, &asked, &error), MP_ENOTFOUND,
                  "has no job file, so no sizes to plan by");
     forget(&asked);
-    record(folder, &random, PER_ROW, true);
-    assert_works(ask(folder, 2, &asked, &error));
+    ask_kind(folder, &(struct kind){.per_row = PER_ROW, .job = job_text}, &asked);
     assert_fails(mp_other_system_ask(asked.other, &(struct mp_other_request){"fsdp", NULL, 0},
                                      &answer, &error),
                  MP_ENOTFOUND, "\"fsdp\"");
@@ -588,12 +553,11 @@ RUNS_TEST(what_is_missing_is_named) {
     assert_int_equal(
         sqlite3_exec(mp_store_connection(folder->store), "DELETE FROM load", NULL, NULL, NULL),
         SQLITE_OK);
-    assert_fails(ask(folder, 2, &asked, &error), MP_ENOTFOUND, "recorded no loads");
+    assert_fails(ask(folder, newest, &asked, &error), MP_ENOTFOUND, "recorded no loads");
     forget(&asked);
-    record_kind(folder, &random,
-                &(struct kind){.job = "{system: ep, ranks: 2, layers: 3, experts: 4, width: 8, "
-                                      "heads: 2, expert-width: 8, sequence: 32, batch: 4}"});
-    assert_fails(ask(folder, 3, &asked, &error), MP_ENOTFOUND,
+    record(folder, &(struct kind){.job = "{system: ep, ranks: 2, layers: 3, experts: 4, width: 8, "
+                                         "heads: 2, expert-width: 8, sequence: 32, batch: 4}"});
+    assert_fails(ask(folder, newest, &asked, &error), MP_ENOTFOUND,
                  "has loads of 2 layers and 4 experts, its job has 3 and 4");
 }
 
@@ -656,12 +620,12 @@ static void assert_others(struct runs_folder *folder, const struct test_machine 
     for (int i = 0; i < OTHERS; i++) {
         predict(folder, machine, &systems, set, others[i]);
         AUTO(asked) struct asked asked;
-        ask_whole(folder, i + 1, &asked);
+        assert_works(ask(folder, i + 1, &asked, &error));
         measured[i] = measured_of(&asked);
     }
     for (int i = 0; i < OTHERS; i++) {
         AUTO(asked) struct asked asked;
-        ask_whole(folder, i + 1, &asked);
+        assert_works(ask(folder, i + 1, &asked, &error));
         double bound = bound_of(&asked);
         for (int other = 0; other < OTHERS; other++) {
             struct mp_other_answer answer = answer_of(&asked, others[other], NULL, 0);
