@@ -4,8 +4,30 @@
 
 #include "tests/results/runs.h"
 
-TEST_END(recorded, struct mp_recorded, mp_recorded_destroy(it))
-TEST_END(what_if, struct mp_what_if *, mp_what_if_destroy(*it))
+/* A run, and what is asked of it. */
+struct asked {
+    struct mp_recorded recorded;
+    struct mp_what_if *what_if;
+};
+TEST_END(asked, struct asked, {
+    mp_what_if_destroy(it->what_if);
+    mp_recorded_destroy(&it->recorded);
+})
+
+/* Ends the recordings of ranks, and puts them into the database as a run that is read again. */
+static void ask(struct runs_folder *folder, const char *executor, struct runs_rank ranks[],
+                int count, struct asked *asked) {
+    struct mp_store_run description = runs_description("ep", "text");
+    description.ranks = description.ranks_per_node = count;
+    description.executor = executor;
+    for (int r = 0; r < count; r++) {
+        mp_record_text(ranks[r].compute, "environment.host", "here");
+        runs_clock_samples(&ranks[r]);
+    }
+    int64_t run = runs_ingest(folder, &description, ranks, count);
+    assert_works(mp_recorded_read(folder->store, run, &asked->recorded, &error));
+    assert_works(mp_what_if_create(&asked->recorded, &asked->what_if, &error));
+}
 
 /* Four ranks whose experts take 10, 10, 10 and 18 ms, then an exchange of 2 ms: the example worked
  * out by hand for slowdowns, twice: rank 1 comes late to the second iteration. */
@@ -27,47 +49,39 @@ static void record_rank(struct runs_rank *own, int iterations, int64_t tokens) {
         at += SLOW + TRANSFER + 500;
     }
     mp_record_number(own->compute, -1, -1, "ranks-share-cores", 0);
-    mp_record_text(own->compute, "environment.host", "here");
-    runs_clock_samples(own);
 }
 
 /* `tokens` of every rank; -1: not counted. */
-static void record_example(struct runs_folder *folder, const char *executor, int64_t tokens) {
+static void ask_example(struct runs_folder *folder, const char *executor, int64_t tokens,
+                        struct asked *asked) {
     struct runs_rank ranks[RANKS];
-    const char *paths[RANKS];
-    struct mp_store_run description = runs_description("ep", "text");
-    description.ranks = description.ranks_per_node = RANKS;
-    description.executor = executor;
     for (int r = 0; r < RANKS; r++) {
         runs_rank_open(folder, r, RANKS, &ranks[r]);
         record_rank(&ranks[r], 4, tokens);
-        runs_rank_close(&ranks[r], MP_OK, "");
-        paths[r] = ranks[r].path;
     }
-    assert_works(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, &error));
+    ask(folder, executor, ranks, RANKS, asked);
 }
 
-static double median(struct mp_what_if *what_if, struct mp_what_if_change change) {
-    return mp_what_if_median(what_if, &change);
+static double median(const struct asked *asked, struct mp_what_if_change change) {
+    return mp_what_if_median(asked->what_if, &change);
 }
 
 RUNS_TEST(slowdowns_are_those_by_hand) {
     static const char *const executors[] = {"measured", "predicted"};
     for (int64_t run = 1; run <= 2; run++) {
-        AUTO(recorded) struct mp_recorded recorded;
-        AUTO(what_if) struct mp_what_if *what_if;
+        AUTO(asked) struct asked asked;
         double own, waiting, seconds[4];
-        record_example(folder, executors[run - 1], run == 1 ? -1 : 100);
-        assert_works(mp_recorded_read(folder->store, run, &recorded, &error));
+        ask_example(folder, executors[run - 1], run == 1 ? -1 : 100, &asked);
+        const struct mp_recorded recorded = asked.recorded;
+        struct mp_what_if *what_if = asked.what_if;
         assert_string_equal(recorded.executor, executors[run - 1]);
         assert_true(recorded.iterations >= 1);
-        assert_works(mp_what_if_create(&recorded, &what_if, &error));
         assert_int_equal(mp_what_if_layers(what_if), 1);
         struct mp_what_if_change change = mp_what_if_nothing();
         mp_what_if_run(what_if, &change, seconds);
         for (int i = 0; i < recorded.iterations; i++)
             assert_close(seconds[i] / recorded.seconds[i], 1, 1e-4);
-        assert_close(median(what_if, change), 20e-3, 1e-5);
+        assert_close(median(&asked, change), 20e-3, 1e-5);
 
         change.ideal = true; /* 12 ms of work, of rank 1 in every other iteration later */
         mp_what_if_run(what_if, &change, seconds);
@@ -82,7 +96,7 @@ RUNS_TEST(slowdowns_are_those_by_hand) {
                          run == 1 ? 14e-3 + (recorded.number[i] % 2 ? 1e-6 * LATE : 0) : 20e-3,
                          1e-5);
         change.layer = 5;
-        assert_close(median(what_if, change), 20e-3, 1e-5);
+        assert_close(median(&asked, change), 20e-3, 1e-5);
         for (int r = 0; r < RANKS; r++) {
             change = mp_what_if_nothing();
             change.without_rank = r;
@@ -102,10 +116,7 @@ RUNS_TEST(slowdowns_are_those_by_hand) {
 /* Ranks that had gone on before another came did not need it, and need it in no replay. */
 RUNS_TEST(who_left_before_needs_nobody_later) {
     struct runs_rank ranks[2];
-    AUTO(recorded) struct mp_recorded recorded;
-    AUTO(what_if) struct mp_what_if *what_if;
-    const char *paths[2];
-    const struct mp_store_run description = runs_description("ep", "text");
+    AUTO(asked) struct asked asked;
     for (int r = 0; r < 2; r++) {
         runs_rank_open(folder, r, 2, &ranks[r]);
         for (int i = 0; i < 2; i++) { /* rank 1 works 6 ms, rank 0 2, and waits only from 2 to 3 */
@@ -118,27 +129,18 @@ RUNS_TEST(who_left_before_needs_nobody_later) {
             for (size_t s = 0; s < sizeof spans / sizeof *spans; s++)
                 runs_record(&ranks[r], i, &spans[s]);
         }
-        mp_record_text(ranks[r].compute, "environment.host", "here");
-        runs_clock_samples(&ranks[r]);
-        runs_rank_close(&ranks[r], MP_OK, "");
-        paths[r] = ranks[r].path;
     }
-    assert_works(mp_store_ingest(folder->store, &description, paths, 2, NULL, &error));
-    assert_works(mp_recorded_read(folder->store, 0, &recorded, &error));
-    assert_works(mp_what_if_create(&recorded, &what_if, &error));
-    assert_close(median(what_if, mp_what_if_nothing()), 7e-3, 1e-5);
+    ask(folder, "measured", ranks, 2, &asked);
+    assert_close(median(&asked, mp_what_if_nothing()), 7e-3, 1e-5);
     struct mp_what_if_change change = mp_what_if_nothing();
     change.without_rank = 1; /* 2 ms of work, as the other's; the transfer stays */
-    assert_close(median(what_if, change), 3e-3, 1e-5);
+    assert_close(median(&asked, change), 3e-3, 1e-5);
 }
 
 /* Whatever begins before its iteration or ends after it is none of its work. */
 RUNS_TEST(spans_across_an_iterations_ends_are_left_out) {
     struct runs_rank rank;
-    AUTO(recorded) struct mp_recorded recorded;
-    const char *path = rank.path;
-    struct mp_store_run description = runs_description("ep", "text");
-    description.ranks = description.ranks_per_node = 1;
+    AUTO(asked) struct asked asked;
     runs_rank_open(folder, 0, 1, &rank);
     for (int i = 0; i < 3; i++) {
         int64_t at = i * 10000;
@@ -152,10 +154,8 @@ RUNS_TEST(spans_across_an_iterations_ends_are_left_out) {
         for (size_t s = 0; s < sizeof spans / sizeof *spans; s++)
             runs_record(&rank, i, &spans[s]);
     }
-    runs_clock_samples(&rank);
-    runs_rank_close(&rank, MP_OK, "");
-    assert_works(mp_store_ingest(folder->store, &description, &path, 1, NULL, &error));
-    assert_works(mp_recorded_read(folder->store, 0, &recorded, &error));
+    ask(folder, "measured", &rank, 1, &asked);
+    const struct mp_recorded recorded = asked.recorded;
     assert_true(recorded.iterations >= 1);
     assert_int_equal(recorded.spans, 2 * recorded.iterations);
     for (size_t s = 0; s < recorded.spans; s++) {
@@ -172,15 +172,11 @@ RUNS_TEST(spans_across_an_iterations_ends_are_left_out) {
 /* Random runs of ranks that meet again and again give their own times back. */
 RUNS_TEST(random_runs_give_themselves_back) {
     uint64_t random = test_seed();
-    for (int round = 1; round <= 20; round++) {
+    for (int round = 0; round < 20; round++) {
         enum { MEETINGS = 12, ITERATIONS = 3 };
         struct runs_rank ranks[RANKS];
-        AUTO(recorded) struct mp_recorded recorded;
-        AUTO(what_if) struct mp_what_if *what_if;
-        const char *paths[RANKS];
+        AUTO(asked) struct asked asked;
         int64_t at[RANKS] = {0}, begin[RANKS];
-        struct mp_store_run description = runs_description("ep", "text");
-        description.ranks = description.ranks_per_node = RANKS;
         for (int r = 0; r < RANKS; r++)
             runs_rank_open(folder, r, RANKS, &ranks[r]);
         for (int i = 0; i < ITERATIONS; i++) {
@@ -211,24 +207,16 @@ RUNS_TEST(random_runs_give_themselves_back) {
                             &(struct runs_span){MP_PHASE_ITERATION, MP_NO_DIRECTION, begin[r],
                                                 at[r] - begin[r], 0, -1, 10, -1, false});
         }
-        for (int r = 0; r < RANKS; r++) {
-            mp_record_text(ranks[r].compute, "environment.host", "here");
-            runs_clock_samples(&ranks[r]);
-            runs_rank_close(&ranks[r], MP_OK, "");
-            paths[r] = ranks[r].path;
-        }
-        assert_works(mp_store_ingest(folder->store, &description, paths, RANKS, NULL, &error));
-        assert_works(mp_recorded_read(folder->store, round, &recorded, &error));
-        assert_works(mp_what_if_create(&recorded, &what_if, &error));
+        ask(folder, "measured", ranks, RANKS, &asked);
         double seconds[ITERATIONS], ideal[ITERATIONS], balanced[ITERATIONS];
         struct mp_what_if_change change = mp_what_if_nothing();
-        mp_what_if_run(what_if, &change, seconds);
+        mp_what_if_run(asked.what_if, &change, seconds);
         change.balance = true;
-        mp_what_if_run(what_if, &change, balanced);
+        mp_what_if_run(asked.what_if, &change, balanced);
         change.ideal = true;
-        mp_what_if_run(what_if, &change, ideal);
-        for (int i = 0; i < recorded.iterations; i++) {
-            assert_close(seconds[i] / recorded.seconds[i], 1, 1e-4);
+        mp_what_if_run(asked.what_if, &change, ideal);
+        for (int i = 0; i < asked.recorded.iterations; i++) {
+            assert_close(seconds[i] / asked.recorded.seconds[i], 1, 1e-4);
             assert_true(balanced[i] < seconds[i]);
             assert_true(ideal[i] < seconds[i]);
         }
@@ -241,7 +229,8 @@ RUNS_TEST(what_is_missing_is_named) {
                  "there is no run in it");
     assert_fails(mp_recorded_read(folder->store, 7, &recorded, &error), MP_ENOTFOUND,
                  "there is no run 7; ");
-    record_example(folder, "measured", -1);
+    AUTO(asked) struct asked asked;
+    ask_example(folder, "measured", -1, &asked);
     static const struct {
         const char *sql, *words;
     } cases[] = {
@@ -270,9 +259,7 @@ RUNS_TEST(what_is_missing_is_named) {
  * of rank 0, and without rank 0 nobody computes anything. */
 RUNS_TEST(who_has_no_span_had_nothing_to_compute) {
     struct runs_rank ranks[2];
-    AUTO(recorded) struct mp_recorded recorded;
-    AUTO(what_if) struct mp_what_if *what_if;
-    const struct mp_store_run description = runs_description("ep", "text");
+    AUTO(asked) struct asked asked;
     for (int r = 0; r < 2; r++) {
         runs_rank_open(folder, r, 2, &ranks[r]);
         for (int i = 0; i < 4; i++) {
@@ -287,21 +274,16 @@ RUNS_TEST(who_has_no_span_had_nothing_to_compute) {
             for (int s = 0; s < (r ? 3 : 4); s++)
                 runs_record(&ranks[r], i, &spans[s]);
         }
-        runs_clock_samples(&ranks[r]);
-        runs_rank_close(&ranks[r], MP_OK, "");
     }
-    const char *paths[] = {ranks[0].path, ranks[1].path};
-    assert_works(mp_store_ingest(folder->store, &description, paths, 2, NULL, &error));
-    assert_works(mp_recorded_read(folder->store, 1, &recorded, &error));
-    assert_works(mp_what_if_create(&recorded, &what_if, &error));
+    ask(folder, "measured", ranks, 2, &asked);
     struct mp_what_if_change change = mp_what_if_nothing();
-    assert_close(median(what_if, change), 13e-3, 1e-5);
+    assert_close(median(&asked, change), 13e-3, 1e-5);
     change.balance = true;
-    assert_close(median(what_if, change), 8e-3, 1e-5);
+    assert_close(median(&asked, change), 8e-3, 1e-5);
     change = mp_what_if_nothing();
     change.ideal = true;
-    assert_close(median(what_if, change), 8e-3, 1e-5);
+    assert_close(median(&asked, change), 8e-3, 1e-5);
     change = mp_what_if_nothing();
     change.without_rank = 0; /* it is not slow, and keeps all tokens */
-    assert_close(median(what_if, change), 13e-3, 1e-5);
+    assert_close(median(&asked, change), 13e-3, 1e-5);
 }
