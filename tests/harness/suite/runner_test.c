@@ -62,6 +62,7 @@ struct session {
     struct mp_suite suite;
     struct mp_store *store;
     struct mp_runner runner;
+    struct mp_runner_result result;
     struct mp_progress progress;
     FILE *said;
 };
@@ -110,8 +111,17 @@ static void end(struct session *session) {
     unlink("results.db");
 }
 
-static void run(struct session *session, struct mp_runner_result *result) {
-    assert_works(mp_runner_run(&session->runner, result, &error));
+TEST_END(session, struct session, end(it))
+
+static void run(struct session *session) {
+    assert_works(mp_runner_run(&session->runner, &session->result, &error));
+}
+
+/* Of the last run: "001-fine/log". */
+static const char *path_of(const struct session *session, const char *name) {
+    static char path[512];
+    snprintf(path, sizeof path, "work/runs/%s/%s", session->result.suite_run, name);
+    return path;
 }
 
 /* All of a query's fields, joined by '|' and, between rows, ';'. */
@@ -140,13 +150,12 @@ static void assert_query(struct session *session, const char *query, const char 
 }
 
 TEST(every_end_is_recorded_and_the_next_job_runs) {
-    struct session session;
-    struct mp_runner_result result;
+    AUTO(session) struct session session;
     begin(&session, "", "fine wrong killed silent fine2");
-    run(&session, &result);
-    assert_int_equal(result.complete, 3);
-    assert_int_equal(result.failed, 2);
-    assert_int_equal(result.interrupted, 0);
+    run(&session);
+    assert_int_equal(session.result.complete, 3);
+    assert_int_equal(session.result.failed, 2);
+    assert_int_equal(session.result.interrupted, 0);
     assert_query(&session,
                  "SELECT job, system, status, reason, iterations FROM v_run ORDER BY run_id",
                  "fine|ep|complete|NULL|5;"
@@ -154,26 +163,24 @@ TEST(every_end_is_recorded_and_the_next_job_runs) {
                  "killed|fssdp|failed|ended by signal 9 (Killed)|5;"
                  "silent|fssdp|complete|NULL|0;"
                  "fine2|fssdp|complete|NULL|5");
-    end(&session);
 }
 
 /* The timeout is for all jobs, and a busy machine may need longer than the first one that is tried
  * for those that end by themselves. */
 TEST(a_job_that_hangs_is_stopped) {
-    struct session session;
-    struct mp_runner_result result = {0};
+    struct session session = {.result.complete = 0};
     char keys[32], expected[256];
-    for (int timeout = 1; result.complete < 2; timeout *= 2) {
+    for (int timeout = 1; session.result.complete < 2; timeout *= 2) {
         snprintf(keys, sizeof keys, "timeout: %d\n", timeout);
         begin(&session, keys, "fine hangs fine2");
-        run(&session, &result);
+        run(&session);
         snprintf(expected, sizeof expected,
                  "fine|complete|NULL|5;"
                  "hangs|timeout|did not end within %d s, stopped after iteration 0 of 0|5;"
                  "fine2|complete|NULL|5",
                  timeout);
-        if (result.complete == 2) {
-            assert_int_equal(result.failed, 1);
+        if (session.result.complete == 2) {
+            assert_int_equal(session.result.failed, 1);
             assert_query(&session,
                          "SELECT job, status, reason, iterations FROM v_run ORDER BY run_id",
                          expected);
@@ -183,56 +190,37 @@ TEST(a_job_that_hangs_is_stopped) {
 }
 
 TEST(rounds_are_interleaved_and_files_are_kept) {
-    struct session session;
-    struct mp_runner_result result;
-    char path[512];
+    AUTO(session) struct session session;
     begin(&session, "repeat: 2\n", "fine wrong");
-    run(&session, &result);
+    run(&session);
     assert_query(&session, "SELECT job, round FROM v_run ORDER BY run_id",
                  "fine|0;wrong|0;fine|1;wrong|1");
-    snprintf(path, sizeof path, "work/runs/%s/004-wrong/log", result.suite_run);
-    char *log = read_file(path);
+    AUTO(text) char *log = read_file(path_of(&session, "004-wrong/log"));
     assert_string_equal(log, "moeperf-train: something is wrong\n");
-    free(log);
-    snprintf(path, sizeof path, "work/runs/%s/003-fine/job.yaml", result.suite_run);
-    char *job = read_file(path);
+    AUTO(text) char *job = read_file(path_of(&session, "003-fine/job.yaml"));
     assert_non_null(strstr(job, "system: \"ep\""));
-    free(job);
-    snprintf(path, sizeof path, "work/runs/%s/003-fine/spools", result.suite_run);
-    assert_int_equal(access(path, F_OK), -1); /* everything of it is in the database */
-    end(&session);
+    /* Everything of it is in the database. */
+    assert_int_equal(access(path_of(&session, "003-fine/spools"), F_OK), -1);
 }
 
 TEST(unreadable_recordings_are_not_removed) {
-    struct session session;
-    struct mp_runner_result result;
-    char path[512];
+    AUTO(session) struct session session;
     begin(&session, "", "fine garbled");
-    run(&session, &result);
-    snprintf(path, sizeof path, "work/runs/%s/001-fine/spools", result.suite_run);
-    assert_int_equal(access(path, F_OK), -1);
-    snprintf(path, sizeof path, "work/runs/%s/002-garbled/spools/rank-0001.spool",
-             result.suite_run);
-    char *garbled = read_file(path);
+    run(&session);
+    assert_int_equal(access(path_of(&session, "001-fine/spools"), F_OK), -1);
+    AUTO(text) char *garbled = read_file(path_of(&session, "002-garbled/spools/rank-0001.spool"));
     assert_string_equal(garbled, "garbled\n");
-    free(garbled);
-    end(&session);
 }
 
 TEST(a_second_run_adds_to_the_first) {
-    struct session session;
-    struct mp_runner_result first, second;
+    AUTO(session) struct session session;
     begin(&session, "", "fine");
     session.runner.keep_spools = true;
-    run(&session, &first);
-    char path[512];
-    snprintf(path, sizeof path, "work/runs/%s/001-fine/spools/rank-0000.spool", first.suite_run);
-    assert_int_equal(access(path, F_OK), 0);
+    run(&session);
+    assert_int_equal(access(path_of(&session, "001-fine/spools/rank-0000.spool"), F_OK), 0);
     nanosleep(&(struct timespec){1, 100000000}, NULL); /* ids hold the second */
-    run(&session, &second);
-    assert_string_not_equal(first.suite_run, second.suite_run);
+    run(&session);
     assert_query(&session, "SELECT count(*), count(DISTINCT suite_run) FROM v_run", "2|2");
-    end(&session);
 }
 
 static bool gives_up(void *context, double seconds) {
@@ -249,66 +237,59 @@ static void refuse_job(struct session *session, int job, const char *why) {
 /* What a system refuses is there once, in its place, whether the database takes it at once or
  * later; of a job that is never started nothing is needed. */
 TEST(a_refused_job_is_a_run_of_the_first_round) {
-    struct session session;
-    struct mp_runner_result result;
+    AUTO(session) struct session session;
     sqlite3 *other;
-    char path[512];
     int asked = 0;
     static const char all_sql[] =
         "SELECT job, round, status, reason, command IS NULL FROM v_run ORDER BY run_id";
     begin(&session, "repeat: 2\n", "fine other fine2");
     refuse_job(&session, 1, "it can't");
-    run(&session, &result);
-    assert_int_equal(result.complete, 4);
-    assert_int_equal(result.failed, 0);
-    assert_int_equal(result.refused, 1);
+    run(&session);
+    assert_int_equal(session.result.complete, 4);
+    assert_int_equal(session.result.failed, 0);
+    assert_int_equal(session.result.refused, 1);
     assert_query(&session, all_sql,
                  "fine|0|complete|NULL|0;other|0|refused|it can't|1;fine2|0|complete|NULL|0;"
                  "fine|1|complete|NULL|0;fine2|1|complete|NULL|0");
-    snprintf(path, sizeof path, "work/runs/%s/002-other/log", result.suite_run);
-    assert_int_equal(access(path, F_OK), -1);
+    assert_int_equal(access(path_of(&session, "002-other/log"), F_OK), -1);
     end(&session);
     begin(&session, "", "other fine");
     refuse_job(&session, 0, "it can't");
     assert_int_equal(sqlite3_open("results.db", &other), SQLITE_OK);
     sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL);
     mp_store_set_patience(session.store, gives_up, &asked);
-    run(&session, &result);
-    assert_int_equal(result.lost, 2);
+    run(&session);
+    assert_int_equal(session.result.lost, 2);
     sqlite3_close(other);
-    snprintf(path, sizeof path, "work/runs/%s", result.suite_run);
-    assert_works(mp_suite_keep_killed(session.store, path, NULL, session.said, &error));
+    assert_works(
+        mp_suite_keep_killed(session.store, path_of(&session, ""), NULL, session.said, &error));
     assert_query(&session, all_sql, "other|0|refused|it can't|1;fine|0|complete|NULL|0");
     end(&session);
     begin(&session, "", "other");
     refuse_job(&session, 0, "it can't");
     session.runner.trainer = "./gone";
-    run(&session, &result);
-    assert_int_equal(result.refused, 1);
-    end(&session);
+    run(&session);
+    assert_int_equal(session.result.refused, 1);
 }
 
 /* Of pairs each side has it, so that they are compared like with like. */
 TEST(both_sides_of_pairs_have_a_refusal) {
-    struct session session;
-    struct mp_runner_result result;
+    AUTO(session) struct session session;
     begin(&session, "repeat: 2\n", "other fine");
     refuse_job(&session, 0, "it can't");
     session.runner.against = "./trainer";
-    run(&session, &result);
-    assert_int_equal(result.complete, 4);
-    assert_int_equal(result.refused, 2);
+    run(&session);
+    assert_int_equal(session.result.complete, 4);
+    assert_int_equal(session.result.refused, 2);
     assert_query(&session,
                  "SELECT job, round, status, substr(suite_run, -4) FROM v_run ORDER BY run_id",
                  "other|0|refused|base;other|0|refused|head;fine|0|complete|base;"
                  "fine|0|complete|head;fine|1|complete|head;fine|1|complete|base");
-    end(&session);
 }
 
 /* What makes two jobs of a suite incomparable stands in the model; what all share does not. */
 TEST(jobs_that_learn_differently_are_not_compared) {
-    struct session session;
-    struct mp_runner_result result;
+    AUTO(session) struct session session;
     begin(&session, "", "fine fine2 fine3 fine4");
     for (int i = 0; i < session.suite.count; i++) {
         struct mp_job *job = &session.suite.job[i].file.job;
@@ -319,7 +300,7 @@ TEST(jobs_that_learn_differently_are_not_compared) {
     char *text = session.suite.job[3].file.job.text;
     memset(text, 'x', 200);
     text[200] = '\0';
-    run(&session, &result);
+    run(&session);
     assert_query(&session,
                  "SELECT substr(model, instr(model, 'threads')) FROM v_run ORDER BY run_id",
                  "threads 1, text words, seed 3;threads 1, text words, seed 7;"
@@ -328,15 +309,13 @@ TEST(jobs_that_learn_differently_are_not_compared) {
     assert_query(&session,
                  "SELECT count(DISTINCT setting_key) || ' ' || min(length(setting_key)) FROM v_run",
                  "3 16");
-    end(&session);
 }
 
 /* ---- a database that takes nothing ---- */
 
 /* The jobs of a run while the database is locked or has no room, then added from their folders. */
 static void check_kept_later(bool is_locked) {
-    struct session session;
-    struct mp_runner_result result;
+    AUTO(session) struct session session;
     sqlite3 *other;
     char folder[256], room[64], keys[20000]; /* a comment that no page has room for */
     int asked = 0;
@@ -350,16 +329,16 @@ static void check_kept_later(bool is_locked) {
     snprintf(room, sizeof room, "PRAGMA max_page_count = %s", is_locked ? "1000000" : "1");
     sqlite3_exec(own, room, NULL, NULL, NULL);
     mp_store_set_patience(session.store, gives_up, &asked);
-    run(&session, &result);
+    run(&session);
     assert_int_equal(asked, is_locked ? 5 : 0);
-    assert_int_equal(result.lost, 5);
-    assert_int_equal(result.complete, 3);
-    assert_int_equal(result.failed, 2);
+    assert_int_equal(session.result.lost, 5);
+    assert_int_equal(session.result.complete, 3);
+    assert_int_equal(session.result.failed, 2);
     assert_query(&session, "SELECT count(*) FROM run", "0");
     rewind(session.said);
     char said[4096] = "", advice[800];
     said[fread(said, 1, sizeof said - 1, session.said)] = '\0';
-    snprintf(folder, sizeof folder, "work/runs/%s", result.suite_run);
+    snprintf(folder, sizeof folder, "work/runs/%s", session.result.suite_run);
     snprintf(advice, sizeof advice,
              "fine: not in the database: results.db: %s; nothing is lost, this adds it: "
              "moeperf run --from %s/001-fine --db results.db\n",
@@ -378,7 +357,6 @@ static void check_kept_later(bool is_locked) {
                      "silent|complete|NULL|0;killed|failed|ended by signal 9 (Killed)|5;"
                      "fine2|complete|NULL|5");
     }
-    end(&session);
 }
 
 TEST(what_a_locked_database_does_not_take_is_not_lost) {
@@ -395,58 +373,52 @@ static void interrupt(int number) {
 }
 
 TEST(interruption_keeps_what_there_is_and_stops) {
-    struct session session;
-    struct mp_runner_result result;
+    AUTO(session) struct session session;
     begin(&session, "repeat: 2\n", "fine stopped fine2 other");
     refuse_job(&session, 3, "it can't"); /* one turn */
     /* The alarm comes from the second job; like SIGINT it interrupts poll. */
     struct sigaction action = {.sa_handler = interrupt};
     sigaction(SIGALRM, &action, NULL);
-    run(&session, &result);
-    assert_int_equal(result.complete, 1);
-    assert_int_equal(result.failed, 0);
-    assert_int_equal(result.interrupted, 1);
-    assert_int_equal(result.left_out, 2 + 3);
+    run(&session);
+    assert_int_equal(session.result.complete, 1);
+    assert_int_equal(session.result.failed, 0);
+    assert_int_equal(session.result.interrupted, 1);
+    assert_int_equal(session.result.left_out, 2 + 3);
     assert_query(&session, "SELECT job, status, reason, iterations FROM v_run ORDER BY run_id",
                  "fine|complete|NULL|5;"
                  "stopped|interrupted|stopped by the user after iteration 5 of 9|5");
-    end(&session);
 }
 
 TEST(missing_programs_are_named_before_anything_runs) {
-    struct session session;
-    struct mp_runner_result result;
+    AUTO(session) struct session session;
     begin(&session, "", "fine wrong");
     session.runner.trainer = "./gone";
-    assert_sentence(mp_runner_run(&session.runner, &result, &error), MP_ENOTFOUND,
+    assert_sentence(mp_runner_run(&session.runner, &session.result, &error), MP_ENOTFOUND,
                     "can't run ./gone: No such file or directory");
     session.runner.trainer = ".";
-    assert_sentence(mp_runner_run(&session.runner, &result, &error), MP_ENOTFOUND,
+    assert_sentence(mp_runner_run(&session.runner, &session.result, &error), MP_ENOTFOUND,
                     "can't run .: Is a directory");
     session.runner.trainer = "./trainer";
     session.suite.job[1].file.job.ranks = 2; /* the first job would not need mpirun */
     char *path = strdup(getenv("PATH"));
     setenv("PATH", "/nowhere", 1);
     struct mp_error error = {0};
-    int code = mp_runner_run(&session.runner, &result, &error);
+    int code = mp_runner_run(&session.runner, &session.result, &error);
     setenv("PATH", path, 1);
     free(path);
     assert_int_equal(code, MP_ENOTFOUND);
     assert_string_equal(error.text, "mpirun is not installed; job wrong with 2 ranks needs it "
                                     "(Debian and Ubuntu: package openmpi-bin)");
     assert_query(&session, "SELECT count(*) FROM v_run", "0");
-    end(&session);
 }
 
 TEST(unwritable_folders_are_errors) {
-    struct session session;
-    struct mp_runner_result result;
+    AUTO(session) struct session session;
     begin(&session, "", "fine");
     write_file("file", "no folder");
     session.runner.work = "file/runs";
-    assert_sentence(mp_runner_run(&session.runner, &result, &error), MP_EIO,
+    assert_sentence(mp_runner_run(&session.runner, &session.result, &error), MP_EIO,
                     "can't create the folder file/runs: Not a directory");
-    end(&session);
 }
 
 TEST_GROUP(enter_folder, leave_folder);
