@@ -22,15 +22,12 @@ static const struct {
     {MP_EXCHANGE_LEADER, 1, 0.65 + 0.8 + 4 + 0.5 + 1 + 0.8 + 0.65},
 };
 
-TEST(rounds_follow_each_other) {
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const struct shape shape = {2, 2, cases[i].ports, false, 100e6, 10e6, 0.25, 1, 0};
-        AUTO(cluster) struct mp_cluster *cluster = shape_cluster(&shape);
-        double seconds = 0;
-        assert_works(mp_cluster_set(cluster, "levels.cluster.message-cost=0.5", &error));
-        assert_works(mp_cluster_set(cluster, "levels.self.bandwidth=1e8", &error));
-        assert_works(mp_exchange_seconds(cluster, cases[i].kind, 1e7, &seconds, &error));
-        print_message("%s: %g\n", mp_exchange_name(cases[i].kind), seconds);
-        assert_close(seconds, cases[i].seconds, 1e-5);
-    }
+TEST_ROWS(rounds_follow_each_other, cases, row) {
+    const struct shape shape = {2, 2, row->ports, false, 100e6, 10e6, 0.25, 1, 0};
+    AUTO(cluster) struct mp_cluster *cluster = shape_cluster(&shape);
+    double seconds = 0;
+    assert_works(mp_cluster_set(cluster, "levels.cluster.message-cost=0.5", &error));
+    assert_works(mp_cluster_set(cluster, "levels.self.bandwidth=1e8", &error));
+    assert_works(mp_exchange_seconds(cluster, row->kind, 1e7, &seconds, &error));
+    assert_close(seconds, row->seconds, 1e-5);
 }

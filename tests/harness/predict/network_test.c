@@ -12,12 +12,22 @@ struct bench {
     int ranks;
 };
 
-static struct bench make_bench(const struct shape *shape) {
+/* A network in which every message between nodes, or inside the only one, costs so many seconds. */
+static struct bench make_priced(const struct shape *shape, double cost) {
     struct bench bench = {.cluster = shape_cluster(shape)};
+    char text[80];
+    snprintf(text, sizeof text, "levels.%s.message-cost=%.17g",
+             shape->nodes > 1 ? "cluster" : "node", cost);
+    if (cost > 0)
+        assert_works(mp_cluster_set(bench.cluster, text, &error));
     assert_works(mp_network_create(bench.cluster, &bench.network, &error));
     assert_works(mp_traffic_create(bench.network, &bench.traffic, &error));
     bench.ranks = mp_cluster_ranks(bench.cluster);
     return bench;
+}
+
+static struct bench make_bench(const struct shape *shape) {
+    return make_priced(shape, 0);
 }
 
 static void free_bench(struct bench *bench) {
@@ -87,21 +97,17 @@ static const struct {
     {"as wide as the card", 2, 2, 1, 1, {{0, 2, 4}, {1, 3, 6}}, {0}, {9, 11, 9, 11}},
 };
 
-TEST(hand_worked_cases) {
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct shape shape = {
-            cases[i].nodes,      cases[i].ranks, cases[i].ports, false, 100e6, 10e6, 0.25, 1,
-            1e7 * cases[i].limit};
-        AUTO(bench) struct bench bench = make_bench(&shape);
-        double done[4];
-        for (int m = 0; m < 8; m++)
-            mp_traffic_add(bench.traffic, cases[i].messages[m].from, cases[i].messages[m].to,
-                           1e7 * cases[i].messages[m].bytes);
-        mp_network_exchange(bench.network, bench.traffic, false, cases[i].ready, done);
-        print_message("%s: %g %g %g %g\n", cases[i].name, done[0], done[1], done[2], done[3]);
-        for (int r = 0; r < 4; r++)
-            assert_close(done[r], cases[i].done[r], 1e-5);
-    }
+TEST_EACH(exchanges_by_hand, cases, row) {
+    const struct shape shape = {row->nodes, row->ranks, row->ports, false,           100e6,
+                                10e6,       0.25,       1,          1e7 * row->limit};
+    AUTO(bench) struct bench bench = make_bench(&shape);
+    double done[4];
+    for (int m = 0; m < 8; m++)
+        mp_traffic_add(bench.traffic, row->messages[m].from, row->messages[m].to,
+                       1e7 * row->messages[m].bytes);
+    mp_network_exchange(bench.network, bench.traffic, false, row->ready, done);
+    for (int r = 0; r < 4; r++)
+        assert_close(done[r], row->done[r], 1e-5);
 }
 
 TEST(copies_stay_at_home) {
@@ -118,27 +124,29 @@ TEST(copies_stay_at_home) {
     assert_true(mp_network_all_reduce(bench.network, 1e9) == 0);
 }
 
-TEST(collectives_follow_their_formulas) {
-    /* Two nodes of four, two cards: all-gather of 30 MB each: 1 step between, two ranks on a
-     * card: 3*2/1 + 1; then 3 steps of 60 MB inside: 6/10 + 0.25. */
-    struct shape shape = {2, 4, 2, false, 100e6, 10e6, 0.25, 1, 0};
-    AUTO(bench) struct bench bench = make_bench(&shape);
-    assert_close(mp_network_all_gather(bench.network, 3e7), 7 + 3 * 0.85, 1e-12);
-    assert_close(mp_network_all_reduce(bench.network, 24e7), 2 * (7 + 3 * 0.85), 1e-12);
+/* Nodes of four with two cards, 10 MB/s and 1 s between them, 100 MB/s and 0.25 s inside.
+ * All-gather of 30 MB each: 1 step between, two ranks on a card; then 3 steps of 60 MB inside. What
+ * a message costs comes with every step, and for as many ranks as share a card. */
+static const struct {
+    const char *name;
+    double limit, cost, between; /* bytes/s, s, s */
+} gathers[] = {{"two ranks on a card", 0, 0, 3 * 2 + 1},
+               {"a rank gets a quarter", 2.5e6, 0, 3 / 0.25 + 1},
+               {"a limit that does not matter", 6e6, 0, 3 * 2 + 1},
+               {"messages cost", 0, 0.5, 3 * 2 + 1 + 2 * 0.5},
+               {"messages of who has a limit cost", 2.5e6, 0.5, 3 / 0.25 + 1 + 0.5}};
+TEST_EACH(collectives_by_hand, gathers, row) {
+    const struct shape shape = {2, 4, 2, false, 100e6, 10e6, 0.25, 1, row->limit};
+    AUTO(bench) struct bench bench = make_priced(&shape, row->cost);
+    assert_close(mp_network_all_gather(bench.network, 3e7), row->between + 3 * 0.85, 1e-12);
+    assert_close(mp_network_all_reduce(bench.network, 24e7), 2 * (row->between + 3 * 0.85), 1e-12);
     assert_true(mp_network_all_gather(bench.network, 0) == 0);
-    free_bench(&bench);
-    /* The same, of which a rank gets a quarter at most: 3/0.25 + 1; 0.6 would not matter. */
-    shape.limit = 2.5e6;
-    bench = make_bench(&shape);
-    assert_close(mp_network_all_gather(bench.network, 3e7), 13 + 3 * 0.85, 1e-12);
-    free_bench(&bench);
-    shape.limit = 6e6;
-    bench = make_bench(&shape);
-    assert_close(mp_network_all_gather(bench.network, 3e7), 7 + 3 * 0.85, 1e-12);
-    free_bench(&bench);
-    /* One node of 4: the usual ring, 2*(n-1)/n bytes and 2*(n-1) latencies. */
-    struct shape node = {1, 4, 1, false, 10e6, 1e6, 0.25, 1, 0};
-    bench = make_bench(&node);
+}
+
+/* One node of 4: the usual ring, 2*(n-1)/n bytes and 2*(n-1) latencies. */
+TEST(a_node_is_a_ring) {
+    const struct shape node = {1, 4, 1, false, 10e6, 1e6, 0.25, 1, 0};
+    AUTO(bench) struct bench bench = make_bench(&node);
     assert_close(mp_network_all_reduce(bench.network, 40e6), 2 * 3 * (1 + 0.25), 1e-12);
 }
 
@@ -275,20 +283,6 @@ TEST_RANDOM(nodes_are_alike) {
     }
 }
 
-/* The same network, in which every message between nodes, or inside the only one, costs `cost`
- * seconds. */
-static struct bench make_priced(const struct shape *shape, double cost) {
-    struct bench bench = {.cluster = shape_cluster(shape)};
-    char text[80];
-    snprintf(text, sizeof text, "levels.%s.message-cost=%.17g",
-             shape->nodes > 1 ? "cluster" : "node", cost);
-    assert_works(mp_cluster_set(bench.cluster, text, &error));
-    assert_works(mp_network_create(bench.cluster, &bench.network, &error));
-    assert_works(mp_traffic_create(bench.network, &bench.traffic, &error));
-    bench.ranks = mp_cluster_ranks(bench.cluster);
-    return bench;
-}
-
 /* The busiest gate or rank's limit with its latency, of all levels; only the farthest one's
  * messages have a cost. */
 static double priced_seconds(const struct bench *bench, const double matrix[], double cost) {
@@ -347,20 +341,6 @@ TEST_RANDOM(messages_cost_what_is_said) {
             assert_memory_equal(sent[0], sent[1], (size_t)n * sizeof **sent);
         }
     }
-}
-
-/* 10 MB/s, 2 s, a message costs 0.5 s: in a ring it does with every step, and for as many ranks as
- * share a card. */
-TEST(messages_cost_in_rings) {
-    struct shape shape = {2, 4, 2, false, 100e6, 10e6, 0.25, 1, 0};
-    AUTO(bench) struct bench bench = make_priced(&shape, 0.5);
-    assert_close(mp_network_all_gather(bench.network, 3e7), 7 + 2 * 0.5 + 3 * 0.85, 1e-12);
-    assert_close(mp_network_all_reduce(bench.network, 24e7), 2 * (8 + 3 * 0.85), 1e-12);
-    assert_true(mp_network_all_gather(bench.network, 0) == 0);
-    free_bench(&bench);
-    shape.limit = 2.5e6;
-    bench = make_priced(&shape, 0.5);
-    assert_close(mp_network_all_gather(bench.network, 3e7), 13 + 0.5 + 3 * 0.85, 1e-12);
 }
 
 /* ---- many ranks ---- */
