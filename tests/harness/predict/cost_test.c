@@ -52,10 +52,8 @@ static double moved(double bytes) {
 }
 
 TEST_EACH(experts_by_hand, devices, device) {
-    AUTO(cluster) struct mp_cluster *cluster = take_device(device, "");
-    struct mp_job job = small_job();
-    struct mp_predict_options options = default_options();
-    AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
+    AUTO(work) struct work on = work_on(take_device(device, ""), small_job());
+    AUTO(costs) struct mp_costs *costs = costs_of(&on);
     static const int64_t rows[] = {1, 5, 17, 1000, 100000};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         double m = (double)rows[i], d = 64, f = 128;
@@ -70,8 +68,8 @@ TEST_EACH(experts_by_hand, devices, device) {
     assert_true(mp_costs_expert(costs, 0, MP_BACKWARD) == 0);
     mp_costs_destroy(costs);
 
-    options.expert_matrices = 3;
-    costs = create_costs(cluster, &job, &options);
+    on.options.expert_matrices = 3;
+    costs = costs_of(&on);
     assert_close(mp_costs_expert(costs, 40, MP_FORWARD),
                  2 * product(40, 64, 128) + moved(3 * 2 * 40 * 128) + product(40, 128, 64), 1e-12);
     assert_close(mp_costs_expert(costs, 40, MP_BACKWARD),
@@ -83,12 +81,10 @@ TEST_EACH(experts_by_hand, devices, device) {
 
 /* Two are one that is twice as wide, with all tokens of the rank and their residual. */
 TEST_EACH(a_shared_expert_by_hand, devices, device) {
-    AUTO(cluster) struct mp_cluster *cluster = take_device(device, "");
-    struct mp_job job = small_job();
-    struct mp_predict_options options = default_options();
-    AUTO(costs) struct mp_costs *without = create_costs(cluster, &job, &options);
-    job.shared_experts = 2;
-    AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
+    AUTO(work) struct work on = work_on(take_device(device, ""), small_job());
+    AUTO(costs) struct mp_costs *without = costs_of(&on);
+    on.job.shared_experts = 2;
+    AUTO(costs) struct mp_costs *costs = costs_of(&on);
     double n = 32, d = 64, u = 256, residual = moved(3 * 2 * n * d);
     assert_close(mp_costs_own(costs, MP_PHASE_SHARED, MP_FORWARD),
                  product(n, d, u) + moved(2 * 2 * n * u) + product(n, u, d) + residual, 1e-12);
@@ -112,30 +108,27 @@ TEST_EACH(a_shared_expert_by_hand, devices, device) {
     mp_costs_memory(costs, &use, &memory);
     mp_costs_memory(without, &use, &before);
     /* Hidden elements before and after the activation, of two bytes. */
-    assert_close(memory.activations - before.activations, job.layers * n * 2 * u * 2, 1e-12);
+    assert_close(memory.activations - before.activations, on.job.layers * n * 2 * u * 2, 1e-12);
     assert_true(memory.dense > before.dense && memory.parameters == before.parameters);
 }
 
 TEST_EACH(attention_by_hand, devices, device) {
-    AUTO(cluster)
-    struct mp_cluster *cluster = take_device(device, attention_of(device));
-    struct mp_job job = small_job();
-    struct mp_predict_options options = default_options();
+    AUTO(work) struct work on = work_on(take_device(device, attention_of(device)), small_job());
     double n = 32, d = 64, s = 32, h = 4, peak = score_peak(n, d / h), kv;
     double around = moved(2 * 2 * n * d) + product(n, d, d) + moved(3 * 2 * n * d);
     for (int grouped = 0; grouped < 2; grouped++) {
-        options.key_value_heads = grouped ? 2 : MP_AUTO;
+        on.options.key_value_heads = grouped ? 2 : MP_AUTO;
         kv = grouped ? 32 : 64;
         double rows = 2 * n * (2 * d + 2 * kv), square = 2 * n * s * h;
-        options.attention = MP_ATTENTION_FULL;
-        AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
+        on.options.attention = MP_ATTENTION_FULL;
+        AUTO(costs) struct mp_costs *costs = costs_of(&on);
         double scores = 2e-6 + fmax(4 * n * s * d / peak, (2 * square + rows) / 1e9);
         assert_close(mp_costs_own(costs, MP_PHASE_ATTENTION, MP_FORWARD),
                      around + product(n, d, d + 2 * kv) + scores + moved(2 * square), 1e-12);
         mp_costs_destroy(costs);
 
-        options.attention = MP_ATTENTION_FLASH;
-        costs = create_costs(cluster, &job, &options);
+        on.options.attention = MP_ATTENTION_FLASH;
+        costs = costs_of(&on);
         scores = 1e-6 + fmax(2 * n * s * d / peak, rows / 1e9);
         assert_close(mp_costs_own(costs, MP_PHASE_ATTENTION, MP_FORWARD),
                      around + product(n, d, d + 2 * kv) + scores, 1e-12);
@@ -151,26 +144,23 @@ TEST_EACH(attention_by_hand, devices, device) {
 /* Serving: what the cache keeps is read and the new tokens' written, scores are of all that is
  * cached and half of the new square, and the head has one row of each sequence. */
 TEST_EACH(steps_of_serving_by_hand, devices, device) {
-    AUTO(cluster)
-    struct mp_cluster *cluster = take_device(device, attention_of(device));
-    struct mp_predict_options options = default_options();
+    AUTO(work) struct work on = work_on(take_device(device, attention_of(device)), small_job());
     double d = 64, kv = 32, h = 4, v = 50;
-    options.key_value_heads = 2;
-    options.vocabulary = 50;
+    on.options.key_value_heads = 2;
+    on.options.vocabulary = 50;
     for (int turn = 0; turn < 4; turn++) {
         bool decodes = turn % 2, latent = turn / 2;
-        struct mp_job job = small_job();
-        options.cache_width = latent ? 24 : MP_AUTO;
-        job.mode = decodes ? MP_MODE_DECODE : MP_MODE_PREFILL;
-        job.batch = 6; /* of two ranks */
-        job.context = 1000;
+        on.options.cache_width = latent ? 24 : MP_AUTO;
+        on.job.mode = decodes ? MP_MODE_DECODE : MP_MODE_PREFILL;
+        on.job.batch = 6; /* of two ranks */
+        on.job.context = 1000;
         double s = decodes ? 1 : 32, n = 3 * s, met = 1000 + s, peak = score_peak(n, d / h);
         double around = moved(2 * 2 * n * d) + product(n, d, d + 2 * kv) + product(n, d, d) +
                         moved(3 * 2 * n * d);
         double rows = 2 * n * (2 * d + 2 * kv), cache = 2 * (latent ? 24 : 2 * kv) * (3 * met + n);
         double square = 2 * n * met * h;
-        options.attention = MP_ATTENTION_FLASH;
-        AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
+        on.options.attention = MP_ATTENTION_FLASH;
+        AUTO(costs) struct mp_costs *costs = costs_of(&on);
         assert_int_equal(mp_costs_tokens(costs), (int)n);
         assert_close(mp_costs_own(costs, MP_PHASE_ATTENTION, MP_FORWARD),
                      around + 1e-6 + fmax(2 * n * (s + 2 * 1000) * d / peak, (rows + cache) / 1e9),
@@ -182,8 +172,8 @@ TEST_EACH(steps_of_serving_by_hand, devices, device) {
         assert_true(mp_costs_sizes(costs)->expert_state == 0);
         assert_true(mp_costs_block_gradient_bytes(costs) == 0);
         mp_costs_destroy(costs);
-        options.attention = MP_ATTENTION_FULL;
-        costs = create_costs(cluster, &job, &options);
+        on.options.attention = MP_ATTENTION_FULL;
+        costs = costs_of(&on);
         assert_close(mp_costs_own(costs, MP_PHASE_ATTENTION, MP_FORWARD),
                      around + 2e-6 +
                          fmax(4 * n * met * d / peak, (2 * square + rows + cache) / 1e9) +
@@ -193,13 +183,12 @@ TEST_EACH(steps_of_serving_by_hand, devices, device) {
 }
 
 TEST_EACH(everything_else_by_hand, devices, device) {
-    AUTO(cluster)
-    struct mp_cluster *cluster = take_device(device, "  elementwise: {value: 2e9, source: a test}\n"
-                                                     "  update: {value: 4e9, source: a test}\n");
-    struct mp_job job = small_job();
-    struct mp_predict_options options = default_options();
-    options.vocabulary = 50;
-    AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
+    AUTO(work)
+    struct work on = work_on(take_device(device, "  elementwise: {value: 2e9, source: a test}\n"
+                                                 "  update: {value: 4e9, source: a test}\n"),
+                             small_job());
+    on.options.vocabulary = 50;
+    AUTO(costs) struct mp_costs *costs = costs_of(&on);
     double n = 32, d = 64, e = 8, v = 50, norm = 1e-6 + 2 * 2 * n * d / 2e9;
     double back = 1e-6 + 4 * 2 * n * d / 2e9, softmax = 1e-6 + 4 * n * (2 * e + 4) / 2e9;
     assert_close(mp_costs_own(costs, MP_PHASE_GATE, MP_FORWARD),
@@ -236,8 +225,8 @@ TEST_EACH(everything_else_by_hand, devices, device) {
     assert_true(mp_costs_sizes(costs)->row == 128);
     mp_costs_destroy(costs);
 
-    options.vocabulary = 0;
-    costs = create_costs(cluster, &job, &options);
+    on.options.vocabulary = 0;
+    costs = costs_of(&on);
     assert_true(mp_costs_own(costs, MP_PHASE_HEAD, MP_FORWARD) == 0 &&
                 mp_costs_own(costs, MP_PHASE_EMBED, MP_FORWARD) == 0);
     assert_true(mp_costs_table_parameters(costs) == 0);
@@ -245,40 +234,35 @@ TEST_EACH(everything_else_by_hand, devices, device) {
 
 /* Weights' products of attention's backward are those of the projections that it begins with; of
  * experts', all but the last matrix's, each as long as the others; recomputing adds a third one. */
-TEST(parts_of_backward) {
-    static const struct {
-        enum mp_phase phase;
-        int matrices, recompute;
-        double weights; /* 0: as attention says */
-    } rows[] = {{MP_PHASE_EXPERT, 2, MP_RECOMPUTE_NONE, 1. / 4},
-                {MP_PHASE_EXPERT, 3, MP_RECOMPUTE_NONE, 2. / 6},
-                {MP_PHASE_EXPERT, 2, MP_RECOMPUTE_FULL, 1. / 6},
-                {MP_PHASE_EXPERT, 3, MP_RECOMPUTE_FULL, 2. / 9},
-                {MP_PHASE_ATTENTION, 2, MP_RECOMPUTE_NONE, 0},
-                {MP_PHASE_ATTENTION, 2, MP_RECOMPUTE_FULL, 0}};
-    AUTO(cluster) struct mp_cluster *cluster = take_device(&devices[1], "");
-    struct mp_job job = small_job();
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct mp_predict_options options = default_options();
-        options.expert_matrices = rows[i].matrices;
-        options.recompute = rows[i].recompute;
-        options.key_value_heads = 2;
-        AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
-        double backward = mp_costs_own(costs, MP_PHASE_ATTENTION, MP_BACKWARD);
-        double weights = rows[i].weights > 0 ? rows[i].weights : gradient(64, 32, 128) / backward;
-        assert_true(mp_costs_part(costs, rows[i].phase, MP_ALL_PRODUCTS) == 1);
-        assert_close(mp_costs_part(costs, rows[i].phase, MP_WEIGHT_PRODUCTS), weights, 1e-12);
-        assert_close(mp_costs_part(costs, rows[i].phase, MP_INPUT_PRODUCTS), 1 - weights, 1e-12);
-    }
+static const struct {
+    enum mp_phase phase;
+    int matrices, recompute;
+    double weights; /* 0: as attention says */
+} parts[] = {{MP_PHASE_EXPERT, 2, MP_RECOMPUTE_NONE, 1. / 4},
+             {MP_PHASE_EXPERT, 3, MP_RECOMPUTE_NONE, 2. / 6},
+             {MP_PHASE_EXPERT, 2, MP_RECOMPUTE_FULL, 1. / 6},
+             {MP_PHASE_EXPERT, 3, MP_RECOMPUTE_FULL, 2. / 9},
+             {MP_PHASE_ATTENTION, 2, MP_RECOMPUTE_NONE, 0},
+             {MP_PHASE_ATTENTION, 2, MP_RECOMPUTE_FULL, 0}};
+
+TEST_ROWS(parts_of_backward, parts, row) {
+    AUTO(work) struct work on = work_on(take_device(&devices[1], ""), small_job());
+    on.options.expert_matrices = row->matrices;
+    on.options.recompute = row->recompute;
+    on.options.key_value_heads = 2;
+    AUTO(costs) struct mp_costs *costs = costs_of(&on);
+    double backward = mp_costs_own(costs, MP_PHASE_ATTENTION, MP_BACKWARD);
+    double weights = row->weights > 0 ? row->weights : gradient(64, 32, 128) / backward;
+    assert_true(mp_costs_part(costs, row->phase, MP_ALL_PRODUCTS) == 1);
+    assert_close(mp_costs_part(costs, row->phase, MP_WEIGHT_PRODUCTS), weights, 1e-12);
+    assert_close(mp_costs_part(costs, row->phase, MP_INPUT_PRODUCTS), 1 - weights, 1e-12);
 }
 
 /* Two shards of an expert are experts half as wide, each with all routes: twice as many rows. */
 TEST_EACH(shards_by_hand, devices, device) {
-    AUTO(cluster) struct mp_cluster *cluster = take_device(device, "");
-    struct mp_job job = small_job();
-    struct mp_predict_options options = default_options();
-    job.expert_shards = 2;
-    AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
+    AUTO(work) struct work on = work_on(take_device(device, ""), small_job());
+    on.job.expert_shards = 2;
+    AUTO(costs) struct mp_costs *costs = costs_of(&on);
     double n = 32, d = 64, e = 8, k = 2, softmax = moved(4 * n * (2 * e + 2 * k));
     assert_close(mp_costs_expert(costs, 40, MP_FORWARD),
                  product(40, d, 64) + moved(2 * 2 * 40 * 64) + product(40, 64, d), 1e-12);
@@ -298,12 +282,11 @@ TEST_EACH(shards_by_hand, devices, device) {
 /* Of 1e6 parameters: gradients of 2 bytes go down, parameters of 2 come up, the host reads and
  * writes both and 12 bytes of state. */
 TEST(offloading_by_hand) {
-    AUTO(cluster)
-    struct mp_cluster *cluster = one_device("  host-bandwidth: {value: 5e8, source: a test}\n"
-                                            "  host-update: {value: 3e8, source: a test}\n");
-    struct mp_job job = small_job();
-    struct mp_predict_options options = default_options();
-    AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
+    AUTO(work)
+    struct work on = work_on(one_device("  host-bandwidth: {value: 5e8, source: a test}\n"
+                                        "  host-update: {value: 3e8, source: a test}\n"),
+                             small_job());
+    AUTO(costs) struct mp_costs *costs = costs_of(&on);
     assert_works(mp_costs_check_offload(costs, &error));
     assert_close(mp_costs_offloaded(costs, 2e6), 2e-6 + (2e6 + 2e6) / 5e8 + 1e6 * 30 / 3e8, 1e-15);
     assert_close(mp_costs_come_up(costs, 2e6), 2e6 / 5e8, 1e-15);
@@ -326,24 +309,24 @@ static struct mp_job random_job(uint64_t *random) {
 
 /* The model that the trainer trains counts its own operations and parameters. */
 TEST_RANDOM(counts_are_the_models) {
-    AUTO(cluster) struct mp_cluster *cluster = one_device("");
-    struct mp_predict_options options = default_options();
-    options.vocabulary = MP_VOCABULARY;
+    AUTO(work) struct work on = work_on(one_device(""), small_job());
+    on.options.vocabulary = MP_VOCABULARY;
     for (int i = 0; i < 200; i++) {
-        struct mp_job job = random_job(random);
-        struct mp_model_shape shape = {.layers = job.layers,
-                                       .width = job.width,
-                                       .heads = job.heads,
-                                       .experts = job.experts,
-                                       .expert_width = job.expert_width,
-                                       .sequence = job.sequence,
-                                       .top_k = mp_job_top_k(&job)};
-        options.attention = test_random_int(random, 0, 1);
-        AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
+        on.job = random_job(random);
+        struct mp_model_shape shape = {.layers = on.job.layers,
+                                       .width = on.job.width,
+                                       .heads = on.job.heads,
+                                       .experts = on.job.experts,
+                                       .expert_width = on.job.expert_width,
+                                       .sequence = on.job.sequence,
+                                       .top_k = mp_job_top_k(&on.job)};
+        on.options.attention = test_random_int(random, 0, 1);
+        AUTO(costs) struct mp_costs *costs = costs_of(&on);
         assert_close(mp_costs_route_flops(costs), (double)mp_model_route_flops(&shape), 0);
-        double parameters = job.layers * (mp_costs_block_parameters(costs) +
-                                          job.experts * mp_costs_sizes(costs)->expert_parameters) +
-                            mp_costs_table_parameters(costs);
+        double parameters =
+            on.job.layers * (mp_costs_block_parameters(costs) +
+                             on.job.experts * mp_costs_sizes(costs)->expert_parameters) +
+            mp_costs_table_parameters(costs);
         assert_close(parameters, (double)mp_model_parameters(&shape), 0);
     }
 }
@@ -371,19 +354,17 @@ static struct mp_job deep_job(void) {
 /* More routes take longer, never less than peak and memory allow, and a second table filled in
  * another order has the same bits. */
 TEST_RANDOM(experts_on_a_shipped_cluster) {
-    AUTO(cluster) struct mp_cluster *cluster = shipped("hecate-a");
-    struct mp_job job = deep_job();
-    struct mp_predict_options options = default_options();
-    AUTO(costs) struct mp_costs *up = create_costs(cluster, &job, &options);
-    AUTO(costs) struct mp_costs *other = create_costs(cluster, &job, &options);
+    AUTO(work) struct work on = work_on(shipped("hecate-a"), deep_job());
+    AUTO(costs) struct mp_costs *up = costs_of(&on);
+    AUTO(costs) struct mp_costs *other = costs_of(&on);
     double last[2] = {0, 0};
     for (int64_t rows = 1; rows < 1 << 22; rows += 1 + rows / 50)
         for (int direction = MP_FORWARD; direction <= MP_BACKWARD; direction++) {
             double seconds = mp_costs_expert(up, rows, direction);
             double operations = (direction == MP_FORWARD ? 1 : 2) * mp_costs_route_flops(up);
             assert_true(seconds >= last[direction]);
-            assert_true(seconds >= (double)rows * operations / cluster->peak[MP_FP16].value);
-            assert_true(seconds >= mp_costs_sizes(up)->expert / cluster->memory_bandwidth.value);
+            assert_true(seconds >= (double)rows * operations / on.cluster->peak[MP_FP16].value);
+            assert_true(seconds >= mp_costs_sizes(up)->expert / on.cluster->memory_bandwidth.value);
             last[direction] = seconds;
         }
     for (int i = 0; i < 20000; i++) {
@@ -397,10 +378,8 @@ TEST_RANDOM(experts_on_a_shipped_cluster) {
 
 /* Bits that any machine must come to. */
 TEST(golden_bits) {
-    AUTO(cluster) struct mp_cluster *cluster = shipped("hecate-a");
-    struct mp_job job = deep_job();
-    struct mp_predict_options options = default_options();
-    AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
+    AUTO(work) struct work on = work_on(shipped("hecate-a"), deep_job());
+    AUTO(costs) struct mp_costs *costs = costs_of(&on);
     const struct {
         const char *name;
         double actual, expected;
@@ -422,12 +401,10 @@ TEST(golden_bits) {
 }
 
 TEST(recompute_runs_forward_again) {
-    AUTO(cluster) struct mp_cluster *cluster = shipped("hecate-b");
-    struct mp_job job = deep_job();
-    struct mp_predict_options options = default_options();
-    AUTO(costs) struct mp_costs *plain = create_costs(cluster, &job, &options);
-    options.recompute = MP_RECOMPUTE_FULL;
-    AUTO(costs) struct mp_costs *again = create_costs(cluster, &job, &options);
+    AUTO(work) struct work on = work_on(shipped("hecate-b"), deep_job());
+    AUTO(costs) struct mp_costs *plain = costs_of(&on);
+    on.options.recompute = MP_RECOMPUTE_FULL;
+    AUTO(costs) struct mp_costs *again = costs_of(&on);
     assert_true(mp_costs_own(again, MP_PHASE_ATTENTION, MP_FORWARD) ==
                 mp_costs_own(plain, MP_PHASE_ATTENTION, MP_FORWARD));
     assert_close(mp_costs_own(again, MP_PHASE_ATTENTION, MP_BACKWARD),
@@ -444,13 +421,11 @@ TEST(recompute_runs_forward_again) {
 }
 
 TEST_EACH(planners_are_told, devices, device) {
-    AUTO(cluster) struct mp_cluster *cluster = take_device(device, "");
-    struct mp_job job = small_job();
-    struct mp_predict_options options = default_options();
+    AUTO(work) struct work on = work_on(take_device(device, ""), small_job());
     struct mp_setting setting;
-    job.batch = 8;
-    options.micro_batches = 4;
-    AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
+    on.job.batch = 8;
+    on.options.micro_batches = 4;
+    AUTO(costs) struct mp_costs *costs = costs_of(&on);
     setting = *mp_costs_setting(costs);
     assert_int_equal(setting.layers, 2);
     assert_int_equal(setting.experts, 8);
@@ -479,11 +454,11 @@ TEST_EACH(planners_are_told, devices, device) {
                  mp_costs_expert(costs, 16, MP_FORWARD), 1e-12);
     mp_costs_destroy(costs);
 
-    job.bandwidth = 3e9;
-    job.copies_memory = 12;
-    job.expert_rate = 2e12;
-    job.non_moe_seconds = 0.5;
-    costs = create_costs(cluster, &job, &options);
+    on.job.bandwidth = 3e9;
+    on.job.copies_memory = 12;
+    on.job.expert_rate = 2e12;
+    on.job.non_moe_seconds = 0.5;
+    costs = costs_of(&on);
     setting = *mp_costs_setting(costs);
     assert_true(setting.bandwidth == 3e9 && setting.non_moe_seconds == 0.5);
     assert_true(setting.bandwidth_in_node == 3e9 && setting.copies_memory == 12);
@@ -493,11 +468,9 @@ TEST_EACH(planners_are_told, devices, device) {
 
 /* Fewer than two routes of an expert are taken for two. */
 TEST(few_routes_of_many_experts) {
-    AUTO(cluster) struct mp_cluster *cluster = take_device(&devices[1], "");
-    struct mp_job job = small_job();
-    struct mp_predict_options options = default_options();
-    job.experts = 80; /* of 32 * 2 * 2 routes: 1.6 of each */
-    AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
+    AUTO(work) struct work on = work_on(take_device(&devices[1], ""), small_job());
+    on.job.experts = 80; /* of 32 * 2 * 2 routes: 1.6 of each */
+    AUTO(costs) struct mp_costs *costs = costs_of(&on);
     const struct mp_setting *setting = mp_costs_setting(costs);
     double one = mp_costs_expert(costs, 1, MP_FORWARD), two = mp_costs_expert(costs, 2, MP_FORWARD);
     assert_close(setting->seconds_per_route, two - one, 1e-12);
@@ -507,14 +480,12 @@ TEST(few_routes_of_many_experts) {
 /* Nodes of eight ranks with four cards; and devices without room, which is not to say that room is
  * unknown. */
 TEST(planners_are_told_of_nodes) {
-    AUTO(cluster) struct mp_cluster *cluster = shipped("hecate-b");
-    struct mp_job job = deep_job();
-    struct mp_predict_options options = default_options();
-    int far = cluster->levels - 1;
-    cluster->level[far].message_cost = (struct mp_quantity){.value = 3e-6, .origin = "a test"};
-    cluster->level[far - 1].ports.value = 2;
-    cluster->memory.value = 1e6;
-    AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
+    AUTO(work) struct work on = work_on(shipped("hecate-b"), deep_job());
+    int far = on.cluster->levels - 1;
+    on.cluster->level[far].message_cost = (struct mp_quantity){.value = 3e-6, .origin = "a test"};
+    on.cluster->level[far - 1].ports.value = 2;
+    on.cluster->memory.value = 1e6;
+    AUTO(costs) struct mp_costs *costs = costs_of(&on);
     const struct mp_setting *setting = mp_costs_setting(costs);
     assert_close(setting->bandwidth, 4 * 12.5e9, 0);
     assert_close(setting->bandwidth_in_node, 2 * 300e9, 0);
@@ -523,44 +494,43 @@ TEST(planners_are_told_of_nodes) {
     assert_int_equal(setting->ranks_per_gate, 2);
     assert_true(setting->copies_memory == 1);
     for (int ranks = 2; ranks > 0; ranks--) { /* of a node; alone they send to others only */
-        cluster->ranks_per_node.value = cluster->level[far - 1].span = ranks;
+        on.cluster->ranks_per_node.value = on.cluster->level[far - 1].span = ranks;
         mp_costs_destroy(costs);
-        costs = create_costs(cluster, &job, &options);
+        costs = costs_of(&on);
         setting = mp_costs_setting(costs);
         assert_close(setting->bandwidth_in_node, ranks > 1 ? 2 * 300e9 : setting->bandwidth, 0);
         assert_true(setting->latency_in_node == (ranks > 1 ? 5e-6 : 25e-6));
     }
-    cluster->nodes.value = 1;
+    on.cluster->nodes.value = 1;
     mp_costs_destroy(costs);
-    costs = create_costs(cluster, &job, &options);
+    costs = costs_of(&on);
     assert_true(mp_costs_setting(costs)->bandwidth == 0); /* there is nobody else */
 }
 
-static void refuses(const struct mp_job *job, const struct mp_predict_options *options,
-                    const char *sentence) {
-    AUTO(cluster) struct mp_cluster *cluster = one_device("");
+static void refuses(const struct work *on, const char *sentence) {
     struct mp_costs *costs = NULL;
-    assert_sentence(mp_costs_create(cluster, job, options, &costs, &error), MP_EINVAL, sentence);
+    assert_sentence(mp_costs_create(on->cluster, &on->job, &on->options, &costs, &error), MP_EINVAL,
+                    sentence);
     assert_null(costs);
 }
 
 TEST(what_cannot_be_is_named) {
-    struct mp_job job = small_job();
-    struct mp_predict_options options = default_options();
-    options.precision = MP_BF16;
-    refuses(&job, &options, "test.yaml:7: peak: gives none for bf16");
-    options = default_options();
-    options.micro_batches = 2;
-    refuses(&job, &options, "batch: 2 sequences can't be split over 2 ranks and 2 micro-batches");
-    options = default_options();
-    options.cache_width = 0;
-    refuses(&job, &options, "cache-width: a cache keeps 1 number of a token at least");
-    options.cache_width = MP_AUTO;
-    options.key_value_heads = 3;
-    refuses(&job, &options, "key-value-heads: 4 heads can't share 3 of them");
-    options.key_value_heads = 0;
-    refuses(&job, &options, "key-value-heads: 4 heads can't share 0 of them");
-    options = default_options();
-    job.heads = 7;
-    refuses(&job, &options, "width: 64 is not a multiple of 7 heads");
+    AUTO(work) struct work on = work_on(one_device(""), small_job());
+    const struct mp_predict_options usual = on.options;
+    on.options.precision = MP_BF16;
+    refuses(&on, "test.yaml:7: peak: gives none for bf16");
+    on.options = usual;
+    on.options.micro_batches = 2;
+    refuses(&on, "batch: 2 sequences can't be split over 2 ranks and 2 micro-batches");
+    on.options = usual;
+    on.options.cache_width = 0;
+    refuses(&on, "cache-width: a cache keeps 1 number of a token at least");
+    on.options = usual;
+    on.options.key_value_heads = 3;
+    refuses(&on, "key-value-heads: 4 heads can't share 3 of them");
+    on.options.key_value_heads = 0;
+    refuses(&on, "key-value-heads: 4 heads can't share 0 of them");
+    on.options = usual;
+    on.job.heads = 7;
+    refuses(&on, "width: 64 is not a multiple of 7 heads");
 }

@@ -15,18 +15,16 @@ static const struct mp_memory_use use = {.experts_kept = 8,
                                          .sent = 150,
                                          .sent_one_layer = 90};
 
-static struct mp_memory memory_of(const struct mp_predict_options *options) {
-    AUTO(cluster) struct mp_cluster *cluster = one_device("");
-    struct mp_job job = small_job();
-    AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, options);
+static struct mp_memory memory_of(const struct work *on) {
+    AUTO(costs) struct mp_costs *costs = costs_of(on);
     struct mp_memory memory;
     mp_costs_memory(costs, &use, &memory);
     return memory;
 }
 
 TEST(states_by_hand) {
-    struct mp_predict_options options = default_options();
-    struct mp_memory memory = memory_of(&options);
+    AUTO(work) struct work on = work_on(one_device(""), small_job());
+    struct mp_memory memory = memory_of(&on);
     double expert = 2 * 64 * 128, block = 4 * 64 + 4 * 64 * 64 + 64 * 8;
     assert_close(memory.dense, 2 * block * 16, 0);
     assert_close(memory.parameters, 8 * expert * 2, 0);
@@ -43,19 +41,15 @@ TEST(states_by_hand) {
 
 /* Serving: parameters, one block's activations, and keys and values of all tokens in all layers. */
 TEST(serving_keeps_a_cache_and_nothing_of_training) {
-    struct mp_predict_options options = default_options();
-    AUTO(cluster) struct mp_cluster *cluster = one_device("");
-    struct mp_job job = small_job();
-    struct mp_memory memory;
-    options.key_value_heads = 2;
-    options.attention = MP_ATTENTION_FLASH;
-    options.vocabulary = 50;
-    options.micro_batches = 2;
-    job.mode = MP_MODE_DECODE;
-    job.context = 1000;
-    job.batch = 12; /* 3 of each of two ranks and micro-batches */
-    AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
-    mp_costs_memory(costs, &use, &memory);
+    AUTO(work) struct work on = work_on(one_device(""), small_job());
+    on.options.key_value_heads = 2;
+    on.options.attention = MP_ATTENTION_FLASH;
+    on.options.vocabulary = 50;
+    on.options.micro_batches = 2;
+    on.job.mode = MP_MODE_DECODE;
+    on.job.context = 1000;
+    on.job.batch = 12; /* 3 of each of two ranks and micro-batches */
+    struct mp_memory memory = memory_of(&on);
     double h = 64, kv = 32, n = 3, f = 128, expert = 2 * 64 * 128, places = 1001;
     double block = 4 * h + h * (h + 2 * kv) + h * h + h * 8, tables = (50 + places + 2) * h;
     assert_close(memory.cache, 2 * 6 * places * 2 * kv * 2, 0);
@@ -70,16 +64,10 @@ TEST(serving_keeps_a_cache_and_nothing_of_training) {
                  memory.dense + memory.parameters + memory.copies + memory.activations +
                      memory.cache + memory.buffers,
                  0);
-    mp_costs_destroy(costs);
-    options.cache_width = 24; /* of keys and values the latent alone */
-    costs = create_costs(cluster, &job, &options);
-    mp_costs_memory(costs, &use, &memory);
-    assert_close(memory.cache, 2 * 6 * places * 24 * 2, 0);
-    mp_costs_destroy(costs);
-    job.mode = MP_MODE_PREFILL; /* of 32 new tokens a sequence */
-    costs = create_costs(cluster, &job, &options);
-    mp_costs_memory(costs, &use, &memory);
-    assert_close(memory.cache, 2 * 6 * 1032 * 24 * 2, 0);
+    on.options.cache_width = 24; /* of keys and values the latent alone */
+    assert_close(memory_of(&on).cache, 2 * 6 * places * 24 * 2, 0);
+    on.job.mode = MP_MODE_PREFILL; /* of 32 new tokens a sequence */
+    assert_close(memory_of(&on).cache, 2 * 6 * 1032 * 24 * 2, 0);
 }
 
 /* The fullest rank's memory under a system with this option. */
@@ -100,21 +88,19 @@ static struct mp_memory memory_under(const char *system, const char *option) {
     return memory;
 }
 
+static const struct {
+    const char *name;
+    double kept; /* of 2 * 8 experts on 8 ranks, by one of them */
+} offloading[] = {{"swiftmoe", 2}, {"deepspeed", 2}, {"flexmoe", 4}};
+
 /* State in host memory leaves the device, and nothing else does. */
-TEST(offloaded_state_is_not_there) {
-    static const struct {
-        const char *name;
-        double kept; /* of 2 * 8 experts on 8 ranks, by one of them */
-    } systems[] = {{"swiftmoe", 2}, {"deepspeed", 2}, {"flexmoe", 4}};
-    for (int i = 0; i < 3; i++) {
-        const char *name = systems[i].name;
-        struct mp_memory there = memory_under(name, "options.offload-optimizer=no");
-        struct mp_memory gone = memory_under(name, "options.offload-optimizer=yes");
-        /* Experts of 2 * 256 * 1024 parameters with 12 bytes of state. */
-        assert_close(there.optimizer, systems[i].kept * 2 * 256 * 1024 * 12.0, 0);
-        assert_close(gone.optimizer, 0, 0);
-        assert_close(there.total - gone.total, there.optimizer, 1e-12);
-    }
+TEST_EACH(offloaded_state_is_not_there, offloading, system) {
+    struct mp_memory there = memory_under(system->name, "options.offload-optimizer=no");
+    struct mp_memory gone = memory_under(system->name, "options.offload-optimizer=yes");
+    /* Experts of 2 * 256 * 1024 parameters with 12 bytes of state. */
+    assert_close(there.optimizer, system->kept * 2 * 256 * 1024 * 12.0, 0);
+    assert_close(gone.optimizer, 0, 0);
+    assert_close(there.total - gone.total, there.optimizer, 1e-12);
 }
 
 /* A cluster that says nothing of its hosts is asked to only where state lies there. */
@@ -141,38 +127,38 @@ TEST(hosts_must_be_known) {
  * numbers; of each row sent the one that came back; and at the expert 2 (h + 2 F) and an index per
  * route. */
 TEST(activations_by_hand) {
-    struct mp_predict_options options = default_options();
+    AUTO(work) struct work on = work_on(one_device(""), small_job());
     double h = 64, a = 4, s = 32, f = 128, e = 8, n = 32, layers = 2;
     double gate = 3 * h + 4 * e + 2 * 12, sent = 150 * 2 * h, sent_once = 90 * 2 * h;
     double full = 15 * h + 5 * a * s + gate, flash = 15 * h + 4 * a + gate;
     double route = 2 * (h + 2 * f) + 4, gated = 2 * (h + 3 * f) + 4;
-    assert_close(memory_of(&options).activations, layers * n * full + sent + 130 * route, 0);
+    assert_close(memory_of(&on).activations, layers * n * full + sent + 130 * route, 0);
 
-    options.expert_matrices = 3;
-    assert_close(memory_of(&options).activations, layers * n * full + sent + 130 * gated, 0);
+    on.options.expert_matrices = 3;
+    assert_close(memory_of(&on).activations, layers * n * full + sent + 130 * gated, 0);
 
-    options.attention = MP_ATTENTION_FLASH;
-    assert_close(memory_of(&options).activations, layers * n * flash + sent + 130 * gated, 0);
+    on.options.attention = MP_ATTENTION_FLASH;
+    assert_close(memory_of(&on).activations, layers * n * flash + sent + 130 * gated, 0);
 
-    options.recompute = MP_RECOMPUTE_FULL;
-    assert_close(memory_of(&options).activations,
-                 n * (layers * 2 * h + flash) + sent_once + 70 * gated, 0);
+    on.options.recompute = MP_RECOMPUTE_FULL;
+    assert_close(memory_of(&on).activations, n * (layers * 2 * h + flash) + sent_once + 70 * gated,
+                 0);
 
-    options.vocabulary = 100;
-    assert_close(memory_of(&options).activations,
+    on.options.vocabulary = 100;
+    assert_close(memory_of(&on).activations,
                  n * (layers * 2 * h + flash + 4 * h + 4 * 100) + sent_once + 70 * gated, 0);
-    assert_close(memory_of(&options).dense,
+    assert_close(memory_of(&on).dense,
                  (layers * (4 * h + 4 * h * h + h * e) + (100 + s + 2) * h) * 16, 0);
 
-    options.vocabulary = 0;
-    options.recompute = MP_RECOMPUTE_NONE;
-    options.key_value_heads = 1; /* of four: keys and values have a quarter of the width */
-    assert_close(memory_of(&options).activations,
+    on.options.vocabulary = 0;
+    on.options.recompute = MP_RECOMPUTE_NONE;
+    on.options.key_value_heads = 1; /* of four: keys and values have a quarter of the width */
+    assert_close(memory_of(&on).activations,
                  layers * n * (flash - 2 * 2 * h * 3 / 4) + sent + 130 * gated, 0);
-    options.precision = MP_FP32;
-    options.key_value_heads = MP_AUTO;
-    options.attention = MP_ATTENTION_FULL;
-    assert_close(memory_of(&options).activations,
+    on.options.precision = MP_FP32;
+    on.options.key_value_heads = MP_AUTO;
+    on.options.attention = MP_ATTENTION_FULL;
+    assert_close(memory_of(&on).activations,
                  layers * n * (29 * h + 9 * a * s + 5 * h + 4 * e + 2 * 12) + 150 * 4 * h +
                      130 * (4 * (h + 3 * f) + 4),
                  0);
@@ -181,13 +167,11 @@ TEST(activations_by_hand) {
 /* Cells of 32 tokens for every row that is sent, as elements for dispatch and for combining in all
  * layers; in 32 bits and as a mask in one. */
 TEST(one_hot_matrices_by_hand) {
-    AUTO(cluster) struct mp_cluster *cluster = one_device("");
-    struct mp_job job = small_job();
-    struct mp_predict_options options = default_options();
+    AUTO(work) struct work on = work_on(one_device(""), small_job());
     struct mp_memory memory[2];
     for (int once = 0; once < 2; once++) {
-        options.recompute = once ? MP_RECOMPUTE_FULL : MP_RECOMPUTE_NONE;
-        AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
+        on.options.recompute = once ? MP_RECOMPUTE_FULL : MP_RECOMPUTE_NONE;
+        AUTO(costs) struct mp_costs *costs = costs_of(&on);
         for (int i = 0; i < 2; i++) {
             struct mp_memory_use with = use;
             with.one_hot = i;
@@ -206,10 +190,8 @@ TEST(one_hot_matrices_by_hand) {
  * re-materialisation copies of two layers are alive, 92 % fewer (printed: 90.2 %), and 10 % more
  * than expert parallelism in all (printed: 11.6 %). */
 TEST(published_ratios) {
-    AUTO(cluster) struct mp_cluster *cluster = one_device("");
-    struct mp_job job = small_job();
-    struct mp_predict_options options = default_options();
-    AUTO(costs) struct mp_costs *costs = create_costs(cluster, &job, &options);
+    AUTO(work) struct work on = work_on(one_device(""), small_job());
+    AUTO(costs) struct mp_costs *costs = costs_of(&on);
     double copies = 4.73 * 48, layers = 24;
     struct mp_memory_use plain = {.experts_kept = 48, .states_kept = 48, .gradients = 48};
     struct mp_memory_use hecate = plain, again = plain;
@@ -291,20 +273,20 @@ static int64_t model_bytes(const struct mp_job *job, int sent, int worked) {
  * every token that is kept in all layers and copied to the host. */
 TEST(the_model_takes_what_is_predicted) {
     static const int rows[][2] = {{64, 64}, {64, 640}, {1024, 320}, {64, 64}};
-    AUTO(cluster) struct mp_cluster *cluster = one_device("");
-    struct mp_predict_options options = default_options();
-    options.precision = MP_FP32;
-    options.attention = MP_ATTENTION_FLASH;
-    options.vocabulary = MP_VOCABULARY;
-    options.gradient_bytes = 4;
-    options.optimizer_bytes = 8;
+    AUTO(work) struct work on = work_on(one_device(""), small_job());
+    on.options.precision = MP_FP32;
+    on.options.attention = MP_ATTENTION_FLASH;
+    on.options.vocabulary = MP_VOCABULARY;
+    on.options.gradient_bytes = 4;
+    on.options.optimizer_bytes = 8;
     for (int i = 0; i < 4; i++) {
         struct mp_job_file file;
         assert_works(mp_job_file_create(&file, &error));
         file.job = small_job();
         if (i == 3) /* as many choices as before */
             assert_works(mp_job_set(&file, "gate=sam", NULL, &error));
-        AUTO(costs) struct mp_costs *costs = create_costs(cluster, &file.job, &options);
+        on.job = file.job;
+        AUTO(costs) struct mp_costs *costs = costs_of(&on);
         double n = 32, d = 64, f = 128, e = 8, k = 2, layers = 2, b = 4;
         double sent = rows[i][0], worked = rows[i][1];
         struct mp_memory memory;

@@ -49,17 +49,24 @@ static inline struct mp_job small_job(void) {
                            .seed = 7};
 }
 
-static inline struct mp_predict_options default_options(void) {
+/* What costs are asked of, options as they are by default; the cluster is its own. */
+struct work {
+    struct mp_cluster *cluster;
+    struct mp_job job;
     struct mp_predict_options options;
-    assert_works(mp_options_set_defaults(mp_predict_options_table, &options, &error));
-    return options;
+};
+
+TEST_END(work, struct work, mp_cluster_destroy(it->cluster))
+
+static inline struct work work_on(struct mp_cluster *cluster, struct mp_job job) {
+    struct work work = {.cluster = cluster, .job = job};
+    assert_works(mp_options_set_defaults(mp_predict_options_table, &work.options, &error));
+    return work;
 }
 
-static inline struct mp_costs *create_costs(const struct mp_cluster *cluster,
-                                            const struct mp_job *job,
-                                            const struct mp_predict_options *options) {
+static inline struct mp_costs *costs_of(const struct work *work) {
     struct mp_costs *costs = NULL;
-    assert_works(mp_costs_create(cluster, job, options, &costs, &error));
+    assert_works(mp_costs_create(work->cluster, &work->job, &work->options, &costs, &error));
     return costs;
 }
 
