@@ -18,8 +18,7 @@ static struct mp_decision decide(const char *system, const char *option, count_o
     if (!strcmp(system, "eplb"))
         set(&job, "options.replicas=40");
     if (!strcmp(system, "smartmoe")) { /* placement alone, without what it copies in between */
-        set(&job, "options.smart-schedule=no");
-        set(&job, "options.shadows=0");
+        set(&job, "options.smart-schedule=no", "options.shadows=0");
     }
     assert_works(mp_decide(&job, cluster, &loads, 0.5, &decision, &error));
     mp_place_loads_destroy(&loads);

@@ -22,9 +22,7 @@ static inline struct mp_cluster *make_placed_job(struct mp_predict_job *job, con
     set(job, text);
     snprintf(text, sizeof text, "experts=%d", experts);
     set(job, text);
-    set(job, "width=1024");
-    set(job, "expert-width=4096");
-    set(job, "sequence=1024");
+    set(job, "width=1024", "expert-width=4096", "sequence=1024");
     cluster = read_cluster(job);
     assert_int_equal(job->file.job.ranks, RANKS);
     job->file.job.batch = RANKS * TOKENS / 1024;

@@ -61,8 +61,7 @@ TEST(eplb_places_as_released) {
         AUTO(job) struct mp_predict_job job;
         AUTO(placed) struct mp_placed placed = {0};
         AUTO(cluster) struct mp_cluster *cluster = make_placed_job(&job, "eplb", TWO_NODES, 2, 12);
-        set(&job, "options.groups=4");
-        set(&job, "options.replicas=16");
+        set(&job, "options.groups=4", "options.replicas=16");
         set(&job, golden[i].policy);
         assert_works(mp_place_plan(&job, cluster, &loads, 1, NULL, &placed, &error));
         assert_int_equal(placed.steps, 10); /* it looks every tenth */

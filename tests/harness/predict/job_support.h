@@ -12,8 +12,11 @@
 static const char CLUSTERS[] = MOEPERF_SOURCE "/harness/cluster/clusters";
 static struct mp_systems systems;
 
-static inline void set(struct mp_predict_job *job, const char *assignment) {
-    assert_works(mp_predict_job_set(job, assignment, &systems, &error));
+/* All that is given, up to a NULL. */
+#define set(job, ...) set_each(job, (const char *const[]){__VA_ARGS__, NULL})
+static inline void set_each(struct mp_predict_job *job, const char *const assignment[]) {
+    for (; *assignment; assignment++)
+        assert_works(mp_predict_job_set(job, *assignment, &systems, &error));
 }
 
 /* The ready-made one that the job names, changed as it says. */
@@ -26,23 +29,12 @@ static inline struct mp_cluster *read_cluster(struct mp_predict_job *job) {
 }
 
 static inline struct mp_cluster *make_job(struct mp_predict_job *job, const char *system) {
-    static const char *const settings[] = {"cluster=fastermoe-johnny",
-                                           "change=nodes=2",
-                                           "layers=3",
-                                           "width=64",
-                                           "heads=4",
-                                           "experts=32",
-                                           "expert-width=128",
-                                           "sequence=64",
-                                           "iterations=7",
-                                           "nodes=5",
-                                           "loads=zipf exponent=0.5 seed=11"};
     char text[64];
     assert_works(mp_predict_job_create(job, &error));
     snprintf(text, sizeof text, "system=%s", system);
-    set(job, text);
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
-        set(job, settings[i]);
+    set(job, text, "cluster=fastermoe-johnny", "change=nodes=2", "layers=3", "width=64", "heads=4",
+        "experts=32", "expert-width=128", "sequence=64", "iterations=7", "nodes=5",
+        "loads=zipf exponent=0.5 seed=11");
     struct mp_cluster *cluster = read_cluster(job);
     assert_int_equal(job->file.job.ranks, mp_cluster_ranks(cluster));
     assert_int_equal(job->file.job.nodes, 0); /* the cluster's, whatever was said */

@@ -28,11 +28,8 @@ static int apply_text(struct mp_predict_job *job, const char *text, struct mp_er
 TEST(what_is_written_reads_back) {
     struct mp_predict_job job, again;
     struct mp_cluster *cluster = make_job(&job, "fssdp");
-    set(&job, "predict.recompute=full");
-    set(&job, "predict.reserve=0.25");
-    set(&job, "options.reshard-interval=3");
-    set(&job, "fit=yes");
-    set(&job, "executor=predicted");
+    set(&job, "predict.recompute=full", "predict.reserve=0.25", "options.reshard-interval=3",
+        "fit=yes", "executor=predicted");
     AUTO(text) char *text = text_of(&job);
     assert_works(mp_predict_job_create(&again, &error));
     struct mp_error error = {0};
@@ -47,78 +44,72 @@ TEST(what_is_written_reads_back) {
     end_job(&job, cluster);
 }
 
+static const struct {
+    const char *assignment;
+    bool predicted, measured;
+} settings[] = {{"name=other", false, false},
+                {"system=ep", false, false},
+                {"options.overlap=3", false, false},
+                {"iterations=9", false, false},
+                {"routing=balanced", false, false},
+                {"loads=zipf", false, false},
+                {"record=no", false, false},
+                {"checkpoint=x", false, false},
+                {"layers=5", true, true},
+                {"batch=160", true, true},
+                {"shared-experts=1", true, true},
+                {"mode=prefill", true, true},
+                {"ranks=8", true, true},
+                {"ranks-per-node=2", true, true},
+                {"gate=softmax", true, true},
+                {"top-k=3", true, true},
+                {"threads=3", true, true},
+                {"seed=9", true, true},
+                {"text=x", true, true},
+                {"weight-decay=0.5", true, true},
+                {"inject=rank=1", true, true},
+                {"check-plans=yes", true, true},
+                {"cluster=h100", true, false},
+                {"change=nodes=3", true, false},
+                {"predict.recompute=full", true, false},
+                {"predict.reserve=0.25", true, false}};
+
 /* What decides whether jobs are compared: for predictions, and for measured jobs. */
-TEST(settings_differ_where_rows_say_so) {
-    static const struct {
-        const char *assignment;
-        bool predicted, measured;
-    } cases[] = {{"name=other", false, false},
-                 {"system=ep", false, false},
-                 {"options.overlap=3", false, false},
-                 {"iterations=9", false, false},
-                 {"routing=balanced", false, false},
-                 {"loads=zipf", false, false},
-                 {"record=no", false, false},
-                 {"checkpoint=x", false, false},
-                 {"layers=5", true, true},
-                 {"batch=160", true, true},
-                 {"shared-experts=1", true, true},
-                 {"mode=prefill", true, true},
-                 {"ranks=8", true, true},
-                 {"ranks-per-node=2", true, true},
-                 {"gate=softmax", true, true},
-                 {"top-k=3", true, true},
-                 {"threads=3", true, true},
-                 {"seed=9", true, true},
-                 {"text=x", true, true},
-                 {"weight-decay=0.5", true, true},
-                 {"inject=rank=1", true, true},
-                 {"check-plans=yes", true, true},
-                 {"cluster=h100", true, false},
-                 {"change=nodes=3", true, false},
-                 {"predict.recompute=full", true, false},
-                 {"predict.reserve=0.25", true, false}};
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, "fssdp");
-    set(&job, "gate=sigmoid");
-    set(&job, "text=words");
-    const uint64_t predicted = mp_predict_job_setting(&job, true);
-    const uint64_t measured = mp_predict_job_setting(&job, false);
-    assert_true(predicted != measured);
-    end_job(&job, cluster);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        cluster = make_job(&job, "fssdp");
-        set(&job, "gate=sigmoid");
-        set(&job, "text=words");
-        set(&job, cases[i].assignment);
-        if ((mp_predict_job_setting(&job, true) != predicted) != cases[i].predicted ||
-            (mp_predict_job_setting(&job, false) != measured) != cases[i].measured)
-            fail_msg("%s", cases[i].assignment);
-        end_job(&job, cluster);
+TEST_ROWS(settings_differ_where_rows_say_so, settings, row) {
+    uint64_t setting[2][2];
+    for (int changed = 0; changed < 2; changed++) {
+        AUTO(job) struct mp_predict_job job;
+        AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "fssdp");
+        set(&job, "gate=sigmoid", "text=words", changed ? row->assignment : NULL);
+        for (int predicted = 0; predicted < 2; predicted++)
+            setting[changed][predicted] = mp_predict_job_setting(&job, predicted);
     }
+    assert_true(setting[0][0] != setting[0][1]);
+    if ((setting[0][1] != setting[1][1]) != row->predicted ||
+        (setting[0][0] != setting[1][0]) != row->measured)
+        fail_msg("%s", row->assignment);
 }
 
-TEST(bad_words_are_named) {
-    static const struct {
-        const char *text, *says;
-    } cases[] = {
-        {"{system: ep, clustr: h100}", "job.yaml:1: unknown option \"clustr\" for a job; "
-                                       "did you mean \"cluster\"?"},
-        {"{system: ep,\n predict: {precison: bf16}}", "job.yaml:2: unknown option \"precison\""},
-        {"{system: ep, predict: 3}", "job.yaml:1: predict: should be a mapping"},
-        {"{system: ep, predict: {reserve: [1, 2]}}", "reserve: should be one value"},
-        {"{system: ep, predict: {reserve: 2}}", "reserve: 2 is outside 0 .. 0.9"},
-        {"{system: ep, loads: [a, b]}", "loads: should be one value"},
-        {"{system: ep, fit: perhaps}", "fit: "},
-        {"{system: ep, executor: guessed}", "executor: "},
-        {"{system: ep, layer: 3}", "did you mean \"layers\"?"},
-        {"[1, 2]", "job.yaml:1: a job should be a mapping"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        AUTO(job) struct mp_predict_job job;
-        assert_works(mp_predict_job_create(&job, &error));
-        assert_fails(apply_text(&job, cases[i].text, &error), MP_EINVAL, cases[i].says);
-    }
+static const struct {
+    const char *text, *says;
+} bad_words[] = {
+    {"{system: ep, clustr: h100}", "job.yaml:1: unknown option \"clustr\" for a job; "
+                                   "did you mean \"cluster\"?"},
+    {"{system: ep,\n predict: {precison: bf16}}", "job.yaml:2: unknown option \"precison\""},
+    {"{system: ep, predict: 3}", "job.yaml:1: predict: should be a mapping"},
+    {"{system: ep, predict: {reserve: [1, 2]}}", "reserve: should be one value"},
+    {"{system: ep, predict: {reserve: 2}}", "reserve: 2 is outside 0 .. 0.9"},
+    {"{system: ep, loads: [a, b]}", "loads: should be one value"},
+    {"{system: ep, fit: perhaps}", "fit: "},
+    {"{system: ep, executor: guessed}", "executor: "},
+    {"{system: ep, layer: 3}", "did you mean \"layers\"?"},
+    {"[1, 2]", "job.yaml:1: a job should be a mapping"},
+};
+
+TEST_ROWS(bad_words_are_named, bad_words, row) {
+    AUTO(job) struct mp_predict_job job;
+    assert_works(mp_predict_job_create(&job, &error));
+    assert_fails(apply_text(&job, row->text, &error), MP_EINVAL, row->says);
 }
 
 static const struct {
@@ -173,46 +164,48 @@ static int predict(const struct mp_predict_job *job, const struct mp_cluster *cl
 
 /* 16 ranks, 32 experts, 3 layers; 2 sequences of 64 tokens per rank to 2 experts: 8 routes of a
  * source for an expert. */
-TEST(loads_fit_or_say_why_not) {
-    static const struct {
-        const char *loads;
-        bool fit;
-        int code;
-        const char *says;
-    } cases[] = {
-        {"zipf exponent=0.5", false, MP_OK, ""},
-        {"w6 period=2", false, MP_OK, ""},
-        {"good.mptrace", false, MP_OK, ""},
-        {"few.mptrace", true, MP_OK, ""},
-        {"many-routes.mptrace", true, MP_OK, ""},
-        {"few.mptrace", false, MP_EINVAL,
-         "few.mptrace has 4 ranks, 2 layers, 8 experts, 1 micro-batch and 2 experts per token; the "
-         "prediction has 16 ranks, 3 layers, 32 experts, 1 micro-batch and 2 experts per token: "
-         "set those to the loads', or have the loads fitted (--fit"},
-        {"one.mptrace", false, MP_EINVAL,
-         "one.mptrace has 1 rank, 1 layer, 4 experts, 1 micro-batch and 1 expert per token; the "},
-        {"six.mptrace", false, MP_EINVAL,
-         "16 ranks, 3 layers, 32 experts, 1 micro-batch and 2 experts per token: set those to the "
-         "loads' (gate=softmax top-k=6); experts per token are never fitted"},
-        {"six.mptrace", true, MP_EINVAL, "(gate=softmax top-k=6); experts per token are never"},
-        {"zipf top-k=4", true, MP_EINVAL, "(gate=softmax top-k=4); experts per token are never"},
-        {"many.mptrace", false, MP_EINVAL,
-         "many.mptrace has 3 ranks, 2 layers, 4 experts, 2 micro-batches and an unknown number of "
-         "experts per token; the "},
-        {"many-routes.mptrace", false, MP_EINVAL, "iteration 0 has 25600 routes"},
-        {"zipf tokens=999", false, MP_EINVAL, "(16 ranks with 128 tokens to 2 experts each)"},
-        {"zipf ranks=8", false, MP_EINVAL, "has 8 ranks, 3 layers"},
-        {"zipf exponent", false, MP_EINVAL, "\"exponent\" should be option=value"},
-        {"zipf exponent=4", false, MP_EINVAL, "none can have more than 0.5"},
-        {"zpif", false, MP_ENOTFOUND, "did you mean \"zipf\"?"},
-        {"gone.mptrace", false, MP_ENOTFOUND, "gone.mptrace"},
-        {"cut.mptrace", false, MP_EFORMAT, "cut.mptrace: the file is cut"},
-        {"words.mptrace", false, MP_EFORMAT, "words.mptrace"},
-        {"odd.mptrace", true, MP_EINVAL, ""},
-        {"sum.mptrace", false, MP_OK, ""},
-        {"short.json", false, MP_EINVAL, "short.json has 1 rank, 1 layer, 2 experts"},
-        {"", false, MP_EINVAL, "loads: not given"},
-    };
+static const struct {
+    const char *loads;
+    bool fit;
+    int code;
+    const char *says;
+} fitting[] = {
+    {"zipf exponent=0.5", false, MP_OK, ""},
+    {"w6 period=2", false, MP_OK, ""},
+    {"good.mptrace", false, MP_OK, ""},
+    {"few.mptrace", true, MP_OK, ""},
+    {"many-routes.mptrace", true, MP_OK, ""},
+    {"few.mptrace", false, MP_EINVAL,
+     "few.mptrace has 4 ranks, 2 layers, 8 experts, 1 micro-batch and 2 experts per token; the "
+     "prediction has 16 ranks, 3 layers, 32 experts, 1 micro-batch and 2 experts per token: "
+     "set those to the loads', or have the loads fitted (--fit"},
+    {"one.mptrace", false, MP_EINVAL,
+     "one.mptrace has 1 rank, 1 layer, 4 experts, 1 micro-batch and 1 expert per token; the "},
+    {"six.mptrace", false, MP_EINVAL,
+     "16 ranks, 3 layers, 32 experts, 1 micro-batch and 2 experts per token: set those to the "
+     "loads' (gate=softmax top-k=6); experts per token are never fitted"},
+    {"six.mptrace", true, MP_EINVAL, "(gate=softmax top-k=6); experts per token are never"},
+    {"zipf top-k=4", true, MP_EINVAL, "(gate=softmax top-k=4); experts per token are never"},
+    {"many.mptrace", false, MP_EINVAL,
+     "many.mptrace has 3 ranks, 2 layers, 4 experts, 2 micro-batches and an unknown number of "
+     "experts per token; the "},
+    {"many-routes.mptrace", false, MP_EINVAL, "iteration 0 has 25600 routes"},
+    {"zipf tokens=999", false, MP_EINVAL, "(16 ranks with 128 tokens to 2 experts each)"},
+    {"zipf ranks=8", false, MP_EINVAL, "has 8 ranks, 3 layers"},
+    {"zipf exponent", false, MP_EINVAL, "\"exponent\" should be option=value"},
+    {"zipf exponent=4", false, MP_EINVAL, "none can have more than 0.5"},
+    {"zpif", false, MP_ENOTFOUND, "did you mean \"zipf\"?"},
+    {"gone.mptrace", false, MP_ENOTFOUND, "gone.mptrace"},
+    {"cut.mptrace", false, MP_EFORMAT, "cut.mptrace: the file is cut"},
+    {"words.mptrace", false, MP_EFORMAT, "words.mptrace"},
+    {"odd.mptrace", true, MP_EINVAL, ""},
+    {"sum.mptrace", false, MP_OK, ""},
+    {"short.json", false, MP_EINVAL, "short.json has 1 rank, 1 layer, 2 experts"},
+    {"", false, MP_EINVAL, "loads: not given"},
+};
+
+static int enter_with_loads(void **state) {
+    int failed = enter(state);
     write_trace("good.mptrace", 16, 32, 3, 8);
     write_trace("few.mptrace", 4, 8, 2, 50);
     write_trace("many-routes.mptrace", 16, 32, 3, 50);
@@ -224,16 +217,18 @@ TEST(loads_fit_or_say_why_not) {
     write_file("short.json", "{\"logical_count\": [[0, 0], [3, 5]]}");
     write_file("words.mptrace", "no trace\n");
     assert_int_equal(system("head -c -10 good.mptrace > cut.mptrace"), 0);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        AUTO(job) struct mp_predict_job job;
-        AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
-        struct mp_prediction_summary summary;
-        strcpy(job.loads, cases[i].loads);
-        job.fit = cases[i].fit;
-        assert_fails(predict(&job, cluster, &summary, &error), cases[i].code, cases[i].says);
-        if (cases[i].code == MP_OK)
-            assert_int_equal(summary.iterations, strstr(job.loads, "mptrace") ? 3 : 7);
-    }
+    return failed;
+}
+
+TEST_ROWS(loads_fit_or_say_why_not, fitting, row) {
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
+    struct mp_prediction_summary summary;
+    strcpy(job.loads, row->loads);
+    job.fit = row->fit;
+    assert_fails(predict(&job, cluster, &summary, &error), row->code, row->says);
+    if (row->code == MP_OK)
+        assert_int_equal(summary.iterations, strstr(job.loads, "mptrace") ? 3 : 7);
 }
 
 /* What the trainer would replay (reference/model/replay.h). */
@@ -245,10 +240,7 @@ TEST(routing_is_replayed_as_in_training) {
     double weight[32];
     uint32_t count[32];
     int blocks = 0;
-    set(&job, "loads=");
-    set(&job, "routing=skewed");
-    set(&job, "skew-share=0.4");
-    set(&job, "skew-experts=3");
+    set(&job, "loads=", "routing=skewed", "skew-share=0.4", "skew-experts=3");
     mp_replay_skew(32, 3, 0.4, weight);
     assert_works(mp_replay_apportion(32, weight, 256, count, &error));
     assert_works(mp_predict_job_loads(&job, cluster, &stream, &error));
@@ -268,10 +260,7 @@ TEST(a_load_is_replayed_by_rank) {
     AUTO(stream) struct mp_trace_stream *stream;
     const struct mp_trace_block *block;
     char load[MP_TEXT_SIZE] = "load=";
-    set(&job, "loads=");
-    set(&job, "change=nodes=1");
-    set(&job, "experts=8");
-    set(&job, "routing=load");
+    set(&job, "loads=", "change=nodes=1", "experts=8", "routing=load");
     mp_cluster_destroy(cluster);
     cluster = read_cluster(&job);
     job.file.job.batch = 2 * job.file.job.ranks;
@@ -286,33 +275,30 @@ TEST(a_load_is_replayed_by_rank) {
         assert_memory_equal(block->load.count + r * 8, expected[r % 2], sizeof *expected);
 }
 
+static const struct {
+    int experts;
+    uint32_t routes; /* of a source to each expert; half as many tokens */
+    int micro_batches, sequence, adopted, batch;
+} sequences[] = {
+    {48, 24, 1, 96, 96, 16 * 6},     {48, 24, 1, 128, 576, 16},        {48, 24, 1, 100, 576, 16},
+    {48, 24, 2, 96, 96, 2 * 16 * 6}, {48, 24, 3, 100, 576, 3 * 16},    {32, 4096, 1, 3, 65536, 16},
+    {2, 65537, 1, 3, 3, 32},         {32, 4096, 1, 64, 64, 16 * 1024},
+};
+
 /* 16 ranks' tokens of a trace make sequences as long as the job's if that many come out even; else
  * one of each rank and micro-batch, unless that is too long. */
-TEST(tokens_of_a_trace_become_sequences) {
-    static const struct {
-        int experts;
-        uint32_t routes; /* of a source to each expert; half as many tokens */
-        int micro_batches, sequence, adopted, batch;
-    } cases[] = {
-        {48, 24, 1, 96, 96, 16 * 6},   {48, 24, 1, 128, 576, 16},
-        {48, 24, 1, 100, 576, 16},     {48, 24, 2, 96, 96, 2 * 16 * 6},
-        {48, 24, 3, 100, 576, 3 * 16}, {32, 4096, 1, 3, 65536, 16},
-        {2, 65537, 1, 3, 3, 32},       {32, 4096, 1, 64, 64, 16 * 1024},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        AUTO(job) struct mp_predict_job job;
-        AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
-        write_shape("tokens.mptrace",
-                    (struct mp_trace_shape){16, cases[i].experts, 1, cases[i].micro_batches, 2},
-                    cases[i].routes);
-        set(&job, "loads=tokens.mptrace");
-        job.file.job.sequence = cases[i].sequence;
-        assert_works(mp_predict_job_adopt(&job, cluster, &error));
-        assert_int_equal(job.file.job.sequence, cases[i].adopted);
-        assert_int_equal(job.file.job.batch, cases[i].batch);
-        assert_int_equal(job.file.job.layers, 1);
-        assert_int_equal(job.options.micro_batches, cases[i].micro_batches);
-    }
+TEST_ROWS(tokens_of_a_trace_become_sequences, sequences, row) {
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
+    write_shape("tokens.mptrace",
+                (struct mp_trace_shape){16, row->experts, 1, row->micro_batches, 2}, row->routes);
+    set(&job, "loads=tokens.mptrace");
+    job.file.job.sequence = row->sequence;
+    assert_works(mp_predict_job_adopt(&job, cluster, &error));
+    assert_int_equal(job.file.job.sequence, row->adopted);
+    assert_int_equal(job.file.job.batch, row->batch);
+    assert_int_equal(job.file.job.layers, 1);
+    assert_int_equal(job.options.micro_batches, row->micro_batches);
 }
 
 /* Without a file there is nothing to take sizes from. */
@@ -370,9 +356,7 @@ TEST(a_replayed_trace_is_predicted) {
     AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
     struct mp_prediction_summary summary;
     write_trace("replayed.mptrace", 16, 32, 3, 8);
-    set(&job, "loads=");
-    set(&job, "trace=replayed.mptrace");
-    set(&job, "routing=balanced");
+    set(&job, "loads=", "trace=replayed.mptrace", "routing=balanced");
     assert_works(predict(&job, cluster, &summary, &error));
     assert_int_equal(summary.iterations, 7);
     set(&job, "routing=trace");
@@ -560,8 +544,7 @@ TEST(moves_hide_under_the_next_iteration) {
     for (int way = 0; way < 2; way++) {
         struct mp_predict_job job;
         struct mp_cluster *cluster = make_job(&job, "flexmoe");
-        set(&job, "loads=w6 period=2 heat=0.4 seed=5");
-        set(&job, "options.interval=2");
+        set(&job, "loads=w6 period=2 heat=0.4 seed=5", "options.interval=2");
         set(&job, ways[way]);
         assert_works(predict(&job, cluster, &summary[way], &error));
         end_job(&job, cluster);
@@ -618,8 +601,7 @@ TEST(assumptions_are_what_nobody_said) {
     assert_works(mp_predict_job_assumptions(&job, cluster, take_line, &lines, &error));
     assert_int_equal(lines.exchange[0], 2 + 1);
     assert_int_equal(lines.exchange[1], 0);
-    set(&job, "system=hetumoe");
-    set(&job, "exchange=flat");
+    set(&job, "system=hetumoe", "exchange=flat");
     assert_works(mp_predict_job_assumptions(&job, cluster, take_line, &lines, &error));
     assert_int_equal(lines.exchange[1], 1);
     set(&job, "options.exchange=flat");
@@ -632,4 +614,4 @@ TEST(assumptions_are_what_nobody_said) {
     assert_true(lines.has_slots);
 }
 
-TEST_GROUP(enter, leave_folder);
+TEST_GROUP(enter_with_loads, leave_folder);
