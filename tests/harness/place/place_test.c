@@ -41,36 +41,34 @@ static double even_of(const struct mp_place_loads *loads, const struct mp_place_
     return mp_place_max_over_mean(map, layer, mp_place_total(loads, 0, layer), NULL, slots, load);
 }
 
+static const struct {
+    const char *policy;
+    int32_t slot[2][16];
+    double even[2];
+} released[] = {{"options.policy=hierarchical",
+                 {{5, 6, 5, 7, 8, 4, 3, 4, 10, 9, 10, 2, 0, 1, 11, 1},
+                  {7, 10, 6, 8, 6, 11, 8, 9, 2, 4, 5, 1, 5, 0, 3, 1}},
+                 {1.2081, 1.2422}},
+                {"options.policy=global",
+                 {{10, 6, 10, 7, 0, 2, 11, 4, 5, 9, 5, 4, 8, 3, 1, 1},
+                  {1, 10, 2, 4, 5, 11, 5, 0, 6, 7, 6, 3, 8, 8, 9, 7}},
+                 {1.0726, 1.1903}}};
+
 /* The outputs of the released code (a stable descending sort): hierarchical with 4 groups on 2
  * nodes, and global, where GPU 7 of layer 0 has expert 1 twice and GPU 6 of layer 1 expert 8. */
-TEST(eplb_places_as_released) {
-    static const struct {
-        const char *policy;
-        int32_t slot[2][16];
-        double even[2];
-    } golden[] = {{"options.policy=hierarchical",
-                   {{5, 6, 5, 7, 8, 4, 3, 4, 10, 9, 10, 2, 0, 1, 11, 1},
-                    {7, 10, 6, 8, 6, 11, 8, 9, 2, 4, 5, 1, 5, 0, 3, 1}},
-                   {1.2081, 1.2422}},
-                  {"options.policy=global",
-                   {{10, 6, 10, 7, 0, 2, 11, 4, 5, 9, 5, 4, 8, 3, 1, 1},
-                    {1, 10, 2, 4, 5, 11, 5, 0, 6, 7, 6, 3, 8, 8, 9, 7}},
-                   {1.0726, 1.1903}}};
+TEST_ROWS(eplb_places_as_released, released, row) {
     AUTO(loads) struct mp_place_loads loads = make_loads(1, 2, 12, released_weight);
-    for (size_t i = 0; i < sizeof golden / sizeof *golden; i++) {
-        AUTO(job) struct mp_predict_job job;
-        AUTO(placed) struct mp_placed placed = {0};
-        AUTO(cluster) struct mp_cluster *cluster = make_placed_job(&job, "eplb", TWO_NODES, 2, 12);
-        set(&job, "options.groups=4", "options.replicas=16");
-        set(&job, golden[i].policy);
-        assert_works(mp_place_plan(&job, cluster, &loads, 1, NULL, &placed, &error));
-        assert_int_equal(placed.steps, 10); /* it looks every tenth */
-        assert_int_equal(placed.changes, 1);
-        assert_int_equal(placed.copies, 4);
-        for (int layer = 0; layer < 2; layer++) {
-            assert_slots(&placed.after, layer, golden[i].slot[layer]);
-            assert_within(even_of(&loads, &placed.after, layer), golden[i].even[layer], 5e-5);
-        }
+    AUTO(job) struct mp_predict_job job;
+    AUTO(placed) struct mp_placed placed = {0};
+    AUTO(cluster) struct mp_cluster *cluster = make_placed_job(&job, "eplb", TWO_NODES, 2, 12);
+    set(&job, "options.groups=4", "options.replicas=16", row->policy);
+    assert_works(mp_place_plan(&job, cluster, &loads, 1, NULL, &placed, &error));
+    assert_int_equal(placed.steps, 10); /* it looks every tenth */
+    assert_int_equal(placed.changes, 1);
+    assert_int_equal(placed.copies, 4);
+    for (int layer = 0; layer < 2; layer++) {
+        assert_slots(&placed.after, layer, row->slot[layer]);
+        assert_within(even_of(&loads, &placed.after, layer), row->even[layer], 5e-5);
     }
 }
 

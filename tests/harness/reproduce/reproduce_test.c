@@ -10,6 +10,14 @@ TEST_END(reproduction, struct mp_reproduction *, mp_reproduction_destroy(*it))
 
 static struct mp_systems systems;
 
+static struct mp_reproduction *load_paper(const char *name) {
+    struct mp_reproduction *all = NULL;
+    char path[4096];
+    snprintf(path, sizeof path, "%s/harness/suites/paper/%s.yaml", MOEPERF_SOURCE, name);
+    assert_works(mp_reproduction_load(path, &systems, &all, &error));
+    return all;
+}
+
 static int enter(void **state) {
     assert_works(mp_systems_register_all(&systems, &error));
     return enter_folder(state);
@@ -17,10 +25,7 @@ static int enter(void **state) {
 
 TEST(every_paper_has_a_file) {
     for (const struct mp_paper *paper = mp_papers; paper->name; paper++) {
-        AUTO(reproduction) struct mp_reproduction *all = NULL;
-        char path[4096];
-        snprintf(path, sizeof path, "%s/harness/suites/paper/%s.yaml", MOEPERF_SOURCE, paper->name);
-        assert_works(mp_reproduction_load(path, &systems, &all, &error));
+        AUTO(reproduction) struct mp_reproduction *all = load_paper(paper->name);
         assert_string_equal(all->name, paper->name);
         assert_true(all->rows > 0);
         assert_true(all->assumptions > 0);
@@ -31,11 +36,8 @@ TEST(every_paper_has_a_file) {
  * which is which. */
 TEST(rows_alternate_by_name) {
     for (const struct mp_paper *paper = mp_papers; paper->name; paper++) {
-        AUTO(reproduction) struct mp_reproduction *all = NULL;
-        char path[4096];
+        AUTO(reproduction) struct mp_reproduction *all = load_paper(paper->name);
         const struct mp_reproduce_row *last = NULL;
-        snprintf(path, sizeof path, "%s/harness/suites/paper/%s.yaml", MOEPERF_SOURCE, paper->name);
-        assert_works(mp_reproduction_load(path, &systems, &all, &error));
         assert_true(all->unknowns > 0 && all->budget > 0);
         for (int count = 0;; count++) { /* the next name that is no input */
             const struct mp_reproduce_row *next = NULL;
@@ -51,101 +53,90 @@ TEST(rows_alternate_by_name) {
             for (int i = 0; i < all->rows; i++)
                 if (!strcmp(all->row[i].published.id, next->published.id) &&
                     all->row[i].use != (count % 2 ? MP_USE_SCORE : MP_USE_FIT))
-                    fail_msg("%s: %s", path, next->published.id);
+                    fail_msg("%s: %s", paper->name, next->published.id);
             last = next;
         }
     }
 }
 
 /* A small file of the paper with the fewest rows, on a small cluster. */
-static const char head[] = "paper: flexmoe\n"
-                           "description: small\n"
-                           "assumptions: [{what: w, because: b}]\n"
-                           "common: {layers: 2, width: 64, heads: 2, expert-width: 128,\n"
-                           "         sequence: 64, experts: 16}\n";
-static const char windows[] = "windows: [{loads: zipf exponent=1, warm-up: 2, iterations: 3}]\n";
-static const char parts[] = "machines: [{name: m, cluster: hecate-a, change: nodes=1}]\n"
-                            "models: [{name: one}, {name: two, layers: 4}]\n"
-                            "jobs: [{name: ep, system: ep}, {name: flex, system: flexmoe}]\n";
-#define ROWS                                                                                       \
-    "rows:\n"                                                                                      \
-    "  - {row: deepspeed-mean, of: ep, over: flex}\n"                                              \
-    "  - {row: deepspeed-most, of: ep, over: flex, combine: most}\n"                               \
-    "  - {row: fastermoe-mean, of: ep, over: flex, combine: mean}\n"
-static const char rows[] = ROWS;
-static const char left[] = "left-out: [{row: fastermoe-most, because: b}]\n";
+enum part { HEAD, WINDOWS, JOBS, MORE, ROWS, LEFT, PARTS };
+static const char *const small[PARTS] = {
+    [HEAD] = "paper: flexmoe\n"
+             "description: small\n"
+             "assumptions: [{what: w, because: b}]\n"
+             "common: {layers: 2, width: 64, heads: 2, expert-width: 128,\n"
+             "         sequence: 64, experts: 16}\n",
+    [WINDOWS] = "windows: [{loads: zipf exponent=1, warm-up: 2, iterations: 3}]\n",
+    [JOBS] = "machines: [{name: m, cluster: hecate-a, change: nodes=1}]\n"
+             "models: [{name: one}, {name: two, layers: 4}]\n"
+             "jobs: [{name: ep, system: ep}, {name: flex, system: flexmoe}]\n",
+    [MORE] = "",
+    [ROWS] = "rows:\n"
+             "  - {row: deepspeed-mean, of: ep, over: flex}\n"
+             "  - {row: deepspeed-most, of: ep, over: flex, combine: most}\n"
+             "  - {row: fastermoe-mean, of: ep, over: flex, combine: mean}\n",
+    [LEFT] = "left-out: [{row: fastermoe-most, because: b}]\n"};
 
-static void write_paper(const char *a, const char *b, const char *c, const char *d, const char *e) {
-    char text[8192];
-    snprintf(text, sizeof text, "%s%s%s%s%s", a, b, c, d, e);
+static int load_with(enum part part, const char *other, struct mp_reproduction **all,
+                     struct mp_error *error) {
+    char text[8192] = "";
+    for (int i = 0; i < PARTS; i++)
+        strcat(text, i == (int)part ? other : small[i]);
     write_file("paper.yaml", text);
+    return mp_reproduction_load("paper.yaml", &systems, all, error);
 }
 
-static struct mp_reproduction *load_small(const char *largest) {
+static struct mp_reproduction *load_small(const char *more) {
     struct mp_reproduction *all = NULL;
-    char jobs[4096];
-    snprintf(jobs, sizeof jobs, "%s%s", parts, largest);
-    write_paper(head, windows, jobs, rows, left);
-    assert_works(mp_reproduction_load("paper.yaml", &systems, &all, &error));
+    assert_works(load_with(MORE, more, &all, &error));
     return all;
 }
 
-TEST(slips_are_named) {
-    const struct {
-        const char *head, *windows, *parts, *rows, *left, *says;
-    } cases[] = {
-        {"paper: flexmo\ndescription: d\n", windows, parts, rows, left, "no published figures"},
-        {"paper: flexmoe\n", windows, parts, rows, left,
-         "description: not given; a paper's file needs some text"},
-        {"paper: flexmoe\ndescription: d\nrow: 3\n", windows, parts, rows, left,
-         "unknown option \"row\" for a paper's file; did you mean \"rows\"?"},
-        {head, "", parts, rows, left, "windows: not given"},
-        {head, "windows: [{warm-up: 3}]\n", parts, rows, left, "loads: not given"},
-        {head, "windows: [{loads: zipf, warmup: 3}]\n", parts, rows, left,
-         "did you mean \"warm-up\"?"},
-        {head, windows,
-         "machines: [{name: m, cluster: hecate-a}]\nmodels: [{name: a}, {name: a}]\n"
-         "jobs: [{name: ep, system: ep}]\n",
-         rows, left, "\"a\" is there already"},
-        {head, windows,
-         "machines: [{name: m}]\nmodels: [{name: a}]\njobs: [{name: ep, system: eq}]\n", rows, left,
-         "unknown job \"flex\""},
-        {head, windows, parts, "rows: [{row: deepspeed-men, of: ep}]\n", left,
-         "did you mean \"deepspeed-mean\"?"},
-        {head, windows, parts, "rows: [{row: deepspeed-mean, over: ep}]\n", left,
-         "of: not given; a row needs a value: names of the jobs it is about"},
-        {head, windows, parts, "rows: [{row: deepspeed-mean, of: ep, figure: second}]\n", left,
-         "did you mean \"seconds\"?"},
-        {head, windows, parts,
-         "rows: [{row: deepspeed-mean, of: ep, figure: moe, single: layer}]\n", left,
-         "another combine than each"},
-        {head, windows, parts,
-         "rows: [{row: deepspeed-mean, of: ep, single: iterations, combine: most}]\n", left,
-         "did you mean \"iteration\"?"},
-        {head, windows, parts, "unknowns: [{key: batch, from: 3, to: 1, why: w}]\n" ROWS, left,
-         "from 3 to 1 is no range"},
-        {head, windows, parts, "unknowns: [{key: batch, choices: [8, 9]}]\n" ROWS, left,
-         "why: not given; an unknown needs some text"},
-        {head, windows, parts, "unknowns: [{key: batch, choices: [8], why: w}]\n" ROWS, left,
-         "choices: should be a list of 2 to 8, each a short word"},
-        {head, windows, parts,
-         "unknowns: [{key: batch, choices: [8, 16], why: w}]\n"
-         "inferred: {command: c, values: {batches: 8}}\n" ROWS,
-         left, "did you mean \"batch\"?"},
-        {head, windows, parts, rows, "", "\"fastermoe-most\" is neither in rows nor in left-out"},
-        {head, windows, parts, rows,
-         "left-out: [{row: fastermoe-most, because: b}, {row: deepspeed-mean, because: b}]\n",
-         "both in rows and in left-out"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mp_reproduction *all = NULL;
-        write_paper(cases[i].head, cases[i].windows, cases[i].parts, cases[i].rows, cases[i].left);
-        struct mp_error error = {0};
-        if (!mp_reproduction_load("paper.yaml", &systems, &all, &error))
-            fail_msg("case %zu was read", i);
-        if (!strstr(error.text, cases[i].says))
-            fail_msg("case %zu: \"%s\" does not say \"%s\"", i, error.text, cases[i].says);
-    }
+static const struct {
+    enum part part;
+    const char *text, *says;
+} slips[] = {
+    {HEAD, "paper: flexmo\ndescription: d\n", "no published figures"},
+    {HEAD, "paper: flexmoe\n", "description: not given; a paper's file needs some text"},
+    {HEAD, "paper: flexmoe\ndescription: d\nrow: 3\n",
+     "unknown option \"row\" for a paper's file; did you mean \"rows\"?"},
+    {WINDOWS, "", "windows: not given"},
+    {WINDOWS, "windows: [{warm-up: 3}]\n", "loads: not given"},
+    {WINDOWS, "windows: [{loads: zipf, warmup: 3}]\n", "did you mean \"warm-up\"?"},
+    {JOBS,
+     "machines: [{name: m, cluster: hecate-a}]\nmodels: [{name: a}, {name: a}]\n"
+     "jobs: [{name: ep, system: ep}]\n",
+     "\"a\" is there already"},
+    {JOBS, "machines: [{name: m}]\nmodels: [{name: a}]\njobs: [{name: ep, system: eq}]\n",
+     "unknown job \"flex\""},
+    {ROWS, "rows: [{row: deepspeed-men, of: ep}]\n", "did you mean \"deepspeed-mean\"?"},
+    {ROWS, "rows: [{row: deepspeed-mean, over: ep}]\n",
+     "of: not given; a row needs a value: names of the jobs it is about"},
+    {ROWS, "rows: [{row: deepspeed-mean, of: ep, figure: second}]\n", "did you mean \"seconds\"?"},
+    {ROWS, "rows: [{row: deepspeed-mean, of: ep, figure: moe, single: layer}]\n",
+     "another combine than each"},
+    {ROWS, "rows: [{row: deepspeed-mean, of: ep, single: iterations, combine: most}]\n",
+     "did you mean \"iteration\"?"},
+    {MORE, "unknowns: [{key: batch, from: 3, to: 1, why: w}]\n", "from 3 to 1 is no range"},
+    {MORE, "unknowns: [{key: batch, choices: [8, 9]}]\n",
+     "why: not given; an unknown needs some text"},
+    {MORE, "unknowns: [{key: batch, choices: [8], why: w}]\n",
+     "choices: should be a list of 2 to 8, each a short word"},
+    {MORE,
+     "unknowns: [{key: batch, choices: [8, 16], why: w}]\n"
+     "inferred: {command: c, values: {batches: 8}}\n",
+     "did you mean \"batch\"?"},
+    {LEFT, "", "\"fastermoe-most\" is neither in rows nor in left-out"},
+    {LEFT, "left-out: [{row: fastermoe-most, because: b}, {row: deepspeed-mean, because: b}]\n",
+     "both in rows and in left-out"},
+};
+
+TEST_ROWS(slips_are_named, slips, row) {
+    struct mp_reproduction *all = NULL;
+    struct mp_error error = {0};
+    assert_true(load_with(row->part, row->text, &all, &error) != MP_OK);
+    assert_non_null(strstr(error.text, row->says));
 }
 
 struct lines {
