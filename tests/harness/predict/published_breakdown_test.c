@@ -15,10 +15,7 @@
  * of it is waiting for the busiest device of a layer, and the measured devices differ two to three
  * times as much as the recorded ones.  FSDP's iterations, though, are 14 % longer beside LAER's
  * than recorded routes explain. */
-#include "baselines/systems.h"
-#include "harness/predict/predictor.h"
-#include "harness/workload/input.h"
-#include "tests/errors.h"
+#include "tests/harness/predict/published.h"
 
 enum { METHODS = 3, RECORDS = 10, LAYERS = 32, RANKS = 32, NODE = 8, ROUTES = 32768 };
 enum { FSDP, FLEX, LAER };
@@ -39,20 +36,9 @@ static int method_of(const char *word) {
     return -1;
 }
 
-/* Calls with every line of a file; those that are not taken are the header and other methods. */
-static int each_line(const char *path, bool (*take)(const char *line)) {
-    struct mp_input *input = NULL;
-    char *line;
-    int taken = 0;
-    assert_works(mp_input_open(path, &input, &error));
-    struct mp_error error = {0};
-    while (!mp_input_line(input, &line, &error) && line)
-        taken += take(line);
-    mp_input_destroy(input);
-    return taken;
-}
-
-static bool take_routes(const char *line) {
+/* Of lines those are taken that are of one of the methods. */
+static bool take_routes(void *context, const char *line) {
+    (void)context;
     int record, layer, rank, method = method_of(line);
     long long count;
     if (method < 0 ||
@@ -62,7 +48,8 @@ static bool take_routes(const char *line) {
     return true;
 }
 
-static bool take_breakdown(const char *line) {
+static bool take_breakdown(void *context, const char *line) {
+    (void)context;
     int rank;
     char method[16];
     double exchange, expert;
@@ -73,7 +60,8 @@ static bool take_breakdown(const char *line) {
     return true;
 }
 
-static bool take_iteration(const char *line) {
+static bool take_iteration(void *context, const char *line) {
+    (void)context;
     char method[16];
     double ms;
     if (sscanf(line, "%*[^,],%15[^,],%*[^,],%*[^,],%lf", method, &ms) != 2 || method_of(method) < 0)
@@ -86,9 +74,10 @@ static int read_published(void **state) {
     (void)state;
     if (access(tokens_path, R_OK) || access(breakdown_path, R_OK) || access(iterations_path, R_OK))
         return 0;
-    assert_int_equal(each_line(tokens_path, take_routes), METHODS * RECORDS * LAYERS * RANKS);
-    assert_int_equal(each_line(breakdown_path, take_breakdown), METHODS * RANKS);
-    assert_int_equal(each_line(iterations_path, take_iteration), METHODS * 4);
+    assert_int_equal(published_lines(tokens_path, take_routes, NULL),
+                     METHODS * RECORDS * LAYERS * RANKS);
+    assert_int_equal(published_lines(breakdown_path, take_breakdown, NULL), METHODS * RANKS);
+    assert_int_equal(published_lines(iterations_path, take_iteration, NULL), METHODS * 4);
     return 0;
 }
 
@@ -100,37 +89,11 @@ static void skip_without_traces(void) {
 
 /* ---- the predictor on the records ---- */
 
-static struct mp_systems systems;
-
 /* What of an iteration of two micro-batches is predicted, means over records. */
 struct outcome {
     double seconds, exchange, expert; /* means of ranks but for seconds */
     double device[RANKS];             /* experts of each */
 };
-
-static struct mp_predictor *create(const struct mp_cluster *cluster, struct mp_job_file *job,
-                                   const struct mp_predict_sink *sink) {
-    static const char *const sizes[] = {"system=ep", "layers=32",          "width=4096",
-                                        "heads=32",  "expert-width=14336", "experts=32",
-                                        "batch=64",  "sequence=8192"};
-    struct mp_predict_options options = {0};
-    struct mp_predictor *predictor = NULL;
-    assert_works(mp_job_file_create(job, &error));
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        assert_works(mp_job_set(job, sizes[i], &systems, &error));
-    job->job.ranks = RANKS;
-    job->job.ranks_per_node = NODE;
-    assert_works(mp_options_set_defaults(mp_predict_options_table, &options, &error));
-    options.precision = MP_BF16;
-    options.expert_matrices = 3;
-    options.key_value_heads = 8;
-    options.attention = MP_ATTENTION_FLASH;
-    options.recompute = MP_RECOMPUTE_FULL;
-    struct mp_predictor_config config = {
-        .cluster = cluster, .job = job, .options = &options, .sink = sink};
-    assert_works(mp_predictor_create(&config, &predictor, &error));
-    return predictor;
-}
 
 /* Device r's routes as those of expert r, from its node's devices in equal parts; what does not
  * divide goes to them one by one, a further one with every expert. */
@@ -153,14 +116,17 @@ static void take_span(void *context, int rank, enum mp_predict_stream stream,
 
 static struct outcome predict(int method) {
     static struct mp_load load[LAYERS];
-    struct mp_cluster *cluster = NULL;
-    struct mp_job_file job;
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = NULL;
     struct outcome outcome = {0};
     struct mp_prediction prediction;
-    assert_works(mp_cluster_load(MOEPERF_SOURCE "/harness/cluster/clusters/laer-moe.yaml", &cluster,
-                                 &error));
     const struct mp_predict_sink sink = {.context = &outcome, .span = take_span};
-    struct mp_predictor *predictor = create(cluster, &job, &sink);
+    assert_works(mp_predict_job_create(&job, &error));
+    set(&job, "cluster=laer-moe", "system=ep", "layers=32", "width=4096", "heads=32",
+        "expert-width=14336", "experts=32", "batch=64", "sequence=8192", "predict.precision=bf16",
+        "predict.expert-matrices=3", "predict.key-value-heads=8", "predict.attention=flash",
+        "predict.recompute=full");
+    AUTO(predictor) struct mp_predictor *predictor = published_predictor(&job, &cluster, &sink);
     for (int layer = 0; layer < LAYERS; layer++)
         assert_works(mp_load_create(RANKS, RANKS, &load[layer], &error));
     for (int record = 0; record < RECORDS; record++) {
@@ -175,9 +141,6 @@ static struct outcome predict(int method) {
     }
     for (int layer = 0; layer < LAYERS; layer++)
         mp_load_destroy(&load[layer]);
-    mp_predictor_destroy(predictor);
-    mp_job_file_destroy(&job);
-    mp_cluster_destroy(cluster);
     return outcome;
 }
 
@@ -260,8 +223,7 @@ TEST(exchanges_and_iterations_in_order) {
 }
 
 static int setup(void **state) {
-    assert_works(mp_systems_register_all(&systems, &error));
-    return read_published(state);
+    return enter(state) || read_published(state);
 }
 
-TEST_GROUP(setup, NULL);
+TEST_GROUP(setup, leave_folder);

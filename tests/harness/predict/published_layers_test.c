@@ -23,12 +23,8 @@
  * Rows and micro-batches of the trace that were timed are inferred (rows 0 to 7 of micro-batch 0;
  * all rows of 0 and 1); others fit as well, the experts' shares hardly differ between them.  So are
  * sizes: those of the larger GPT of harness/suites/paper/smartmoe.yaml. */
-#include "baselines/systems.h"
-#include "harness/predict/predictor.h"
 #include "harness/workload/formats.h"
-#include "harness/workload/input.h"
-#include "tests/errors.h"
-#include "tests/harness/predict/ends.h"
+#include "tests/harness/predict/published.h"
 
 enum { LAYERS = 24, EXPERTS = 32, MOST_RANKS = 16, MOST_TIMED = 30, TOKENS = 2048, TOP_K = 2 };
 
@@ -59,46 +55,19 @@ static int timed_index(const struct timed *timed, int64_t iteration) {
     return iteration % 100 == 1 && iteration >= 101 && index < timed->count ? (int)index : -1;
 }
 
-static void read_times(struct timed *timed) {
-    struct mp_input *input = NULL;
-    char *line;
-    int count = 0;
-    struct mp_error error = {0};
-    assert_int_equal(mp_input_open(timed->path, &input, &error), MP_OK);
-    while (!mp_input_line(input, &line, &error) && line) {
-        int iteration, layer, ms;
-        if (sscanf(line, "%d,%d,%d", &iteration, &layer, &ms) != 3)
-            continue; /* the header */
-        int index = timed_index(timed, iteration);
-        if (index < 0)
-            continue;
+static bool take_time(void *context, const char *line) {
+    struct timed *timed = context;
+    int iteration, layer, ms;
+    if (sscanf(line, "%d,%d,%d", &iteration, &layer, &ms) != 3)
+        return false;
+    int index = timed_index(timed, iteration);
+    if (index >= 0)
         timed->measured[index][layer] = ms;
-        count++;
-    }
-    mp_input_destroy(input);
-    assert_int_equal(count, timed->count * LAYERS);
+    return index >= 0;
 }
 
-/* One EP layer of a GPT whose experts are twice as wide as the model. */
-static struct mp_predictor *one_layer(const struct mp_cluster *cluster, const struct timed *timed,
-                                      enum mp_predict_exchange exchange, struct mp_job_file *job,
-                                      const struct mp_systems *systems) {
-    char batch[32];
-    snprintf(batch, sizeof batch, "batch=%d", timed->ranks * timed->micro_batches);
-    const char *const sizes[] = {"system=ep",         "layers=1",   "width=2048",    "heads=16",
-                                 "expert-width=4096", "experts=32", "sequence=2048", batch};
-    struct mp_predict_options options = {0};
-    struct mp_predictor *predictor = NULL;
-    assert_works(mp_job_file_create(job, &error));
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        assert_works(mp_job_set(job, sizes[i], systems, &error));
-    job->job.ranks = timed->ranks;
-    job->job.ranks_per_node = mp_cluster_topology(cluster).ranks_per_node;
-    assert_works(mp_options_set_defaults(mp_predict_options_table, &options, &error));
-    options.exchange = exchange;
-    struct mp_predictor_config config = {.cluster = cluster, .job = job, .options = &options};
-    assert_works(mp_predictor_create(&config, &predictor, &error));
-    return predictor;
+static void read_times(struct timed *timed) {
+    assert_int_equal(published_lines(timed->path, take_time, timed), timed->count * LAYERS);
 }
 
 static double largest_rank(const struct mp_load *load) {
@@ -174,20 +143,19 @@ static double error_of(const struct timed *timed, const double x[][LAYERS], stru
     return 100 * sum / ((timed->count - first) * LAYERS);
 }
 
-static void predict(struct timed *timed, enum mp_predict_exchange exchange,
-                    const struct mp_systems *systems) {
+/* One EP layer of a GPT whose experts are twice as wide as the model. */
+static void predict(struct timed *timed, const char *exchange) {
+    AUTO(job) struct mp_predict_job job;
     AUTO(cluster) struct mp_cluster *cluster = NULL;
-    struct mp_job_file job;
-    struct mp_error error = {0};
-    if (mp_cluster_load(MOEPERF_SOURCE "/harness/cluster/clusters/smartmoe-inky.yaml", &cluster,
-                        &error) ||
-        mp_cluster_set(cluster, timed->ranks > 8 ? "nodes=2" : "nodes=1", &error) ||
-        mp_cluster_set(cluster, "levels.cluster.rank-bandwidth=12.5e9", &error))
-        fail_msg("%s", error.text);
-    struct mp_predictor *predictor = one_layer(cluster, timed, exchange, &job, systems);
+    char batch[32], change[96];
+    snprintf(batch, sizeof batch, "batch=%d", timed->ranks * timed->micro_batches);
+    snprintf(change, sizeof change, "change=nodes=%d levels.cluster.rank-bandwidth=12.5e9",
+             timed->ranks / 8);
+    assert_works(mp_predict_job_create(&job, &error));
+    set(&job, "cluster=smartmoe-inky", change, "system=ep", "layers=1", "width=2048", "heads=16",
+        "expert-width=4096", "experts=32", "sequence=2048", batch, exchange);
+    AUTO(predictor) struct mp_predictor *predictor = published_predictor(&job, &cluster, NULL);
     predict_layers(timed, predictor);
-    mp_predictor_destroy(predictor);
-    mp_job_file_destroy(&job);
 }
 
 /* The error of iterations that nothing was fitted to. */
@@ -200,24 +168,17 @@ static double held_out(const struct timed *timed, const double x[][LAYERS], cons
     return error;
 }
 
-static int read_all(void **state) {
-    static struct mp_systems systems;
-    *state = &systems;
-    struct mp_error error = {0};
-    return mp_systems_register_all(&systems, &error);
-}
-
-TEST_WITH(layer_times_are_predicted, read_all, NULL) {
+TEST(layer_times_are_predicted) {
     const char *whole = "predictor, whole", *by_expert = "predictor, by expert";
     need_file(loads_path);
     need_file(on_one_node.path);
     need_file(on_two_nodes.path);
     read_times(&on_one_node);
     read_times(&on_two_nodes);
-    predict(&on_two_nodes, MP_ROWS_WHOLE, fixture);
+    predict(&on_two_nodes, "predict.exchange=whole");
     double at_once = held_out(&on_two_nodes, on_two_nodes.predicted, whole);
-    predict(&on_one_node, MP_ROWS_BY_EXPERT, fixture);
-    predict(&on_two_nodes, MP_ROWS_BY_EXPERT, fixture);
+    predict(&on_one_node, "predict.exchange=by-expert");
+    predict(&on_two_nodes, "predict.exchange=by-expert");
     double near_line = held_out(&on_one_node, on_one_node.busiest, "routes of the busiest rank:");
     double far_line = held_out(&on_two_nodes, on_two_nodes.busiest, "routes of the busiest rank:");
     double near = held_out(&on_one_node, on_one_node.predicted, by_expert);
@@ -230,3 +191,5 @@ TEST_WITH(layer_times_are_predicted, read_all, NULL) {
     print_message("16 ranks from the constants of 8: mean absolute error %.2f %%\n", transferred);
     assert_true(transferred <= 7.5);
 }
+
+TEST_GROUP(enter, leave_folder);
