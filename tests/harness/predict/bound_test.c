@@ -41,17 +41,12 @@ static void random_case(uint64_t *random, const char *system, struct test_case *
     test->job.job.expert_width = 64 << test_random_int(random, 0, 6);
 }
 
-static int cases(int usual) {
-    const char *given = getenv("MOEPERF_CASES");
-    return given && *given ? atoi(given) : usual;
-}
-
 /* Homes and copies may come from the iteration before: sums over iterations are compared. */
 TEST_RANDOM(no_system_is_below) {
     struct mp_systems systems = {0};
     double most = 0;
     assert_works(mp_systems_register_all(&systems, &error));
-    for (int i = 0, count = cases(4); i < count; i++)
+    for (int i = 0, count = test_cases(4); i < count; i++)
         for (int s = 0; s < systems.count; s++) {
             struct test_case test;
             double least = 0, taken = 0;
@@ -87,7 +82,7 @@ TEST_RANDOM(no_system_is_below) {
 
 /* More bandwidth and less load never raise it, as far as rounds find the best weights. */
 TEST_RANDOM(more_is_never_worse) {
-    for (int i = 0, count = cases(4); i < count; i++) {
+    for (int i = 0, count = test_cases(4); i < count; i++) {
         AUTO(test) struct test_case test;
         random_case(random, "ep", &test);
         test_fill_loads(&test, random, 0.8);
@@ -268,7 +263,7 @@ static double best_of_all(const struct test_case *test, double launch, double ba
 
 TEST_RANDOM(it_is_below_all_splits_and_near) {
     double sum = 0, worst = 1, most = 0;
-    int count = cases(20) < 200 ? cases(20) : 200;
+    int count = test_cases(20) < 200 ? test_cases(20) : 200;
     for (int i = 0; i < count; i++) {
         struct test_machine machine = GOOD_MACHINE;
         struct test_case test;
@@ -308,7 +303,7 @@ static double time_of_placement(struct test_case *test, const uint32_t load[2][4
  * hand: the best of them is above the bound, and not far. */
 TEST_RANDOM(it_is_near_the_best_placement) {
     double sum = 0, worst = 1;
-    int count = cases(20);
+    int count = test_cases(20);
     for (int i = 0; i < count; i++) {
         struct test_machine machine = GOOD_MACHINE;
         AUTO(test) struct test_case test;

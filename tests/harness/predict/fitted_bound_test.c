@@ -119,11 +119,6 @@ static struct mp_predictor *predictor_of(const struct fitted_case *made) {
     return predictor;
 }
 
-static int cases(int usual) {
-    const char *given = getenv("MOEPERF_CASES");
-    return given && *given ? atoi(given) : usual;
-}
-
 /* The bound over the time of three iterations; 0 of a system that it does not cover. */
 static double share_of(uint64_t seed, const struct mp_system *system) {
     AUTO(forget) struct fitted_case made = {0};
@@ -148,7 +143,7 @@ TEST_RANDOM(no_system_is_below) {
     double most = 0, sum = 0;
     int covered = 0;
     assert_works(mp_systems_register_all(&systems, &error));
-    for (int i = 0, count = cases(10); i < count; i++)
+    for (int i = 0, count = test_cases(10); i < count; i++)
         for (int s = 0; s < systems.count; s++) {
             double share = share_of(test_random(random), systems.item[s]);
             most = fmax(most, share);
@@ -214,7 +209,7 @@ static void make_up_still(uint64_t *random, enum still still, struct fitted_case
  * that are alike share the update, too. */
 TEST_RANDOM(where_nothing_moves_it_is_the_time) {
     double worst = 1, sum = 0;
-    int count = cases(60);
+    int count = test_cases(60);
     for (int i = 0; i < count; i++) {
         AUTO(forget) struct fitted_case made = {0};
         make_up_still(random, (enum still)(i % STILLS), &made);

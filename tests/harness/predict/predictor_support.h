@@ -58,6 +58,12 @@ static inline void test_set(struct test_case *test, const char *assignment) {
     assert_works(mp_job_set(&test->job, assignment, &test->systems, &error));
 }
 
+/* As many as the environment asks for. */
+static inline int test_cases(int usual) {
+    const char *given = getenv("MOEPERF_CASES");
+    return given && *given ? atoi(given) : usual;
+}
+
 /* Routes of a source in a micro-batch. */
 static inline int test_routes(const struct test_case *test) {
     return test->job.job.sequence * mp_job_top_k(&test->job.job);

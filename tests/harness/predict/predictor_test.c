@@ -422,15 +422,13 @@ TEST(chunks_of_tokens_have_the_same_rows) {
     for (int degree = 1; degree <= MP_MOST_DEGREE; degree++) {
         char text[32];
         uint64_t same = random;
-        struct test_case test;
+        AUTO(test) struct test_case test;
         test_case_create(&test, &GOOD_MACHINE, "deepep", 2, 16, 1);
         snprintf(text, sizeof text, "exchange-degree=%d", degree);
         test_set(&test, text);
         test_fill_loads(&test, &same, 0.5);
-        struct mp_predictor *predictor = test_predictor(&test, NULL);
+        AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
         prediction[degree] = test_step(predictor, &test);
-        mp_predictor_destroy(predictor);
-        test_case_destroy(&test);
         assert_close(prediction[degree].exchanged_bytes, prediction[1].exchanged_bytes, 1e-6);
     }
     assert_true(prediction[2].seconds != prediction[1].seconds);

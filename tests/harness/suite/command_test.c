@@ -37,26 +37,24 @@ TEST_EACH(becomes, cases, c) {
     assert_null(command.word[command.count]);
 }
 
-TEST(wrong_templates_are_refused) {
-    static const struct {
-        const char *template, *message;
-    } wrong[] = {
-        {"mpirun -n {ranks}", "launcher: \"mpirun -n {ranks}\" should contain {program} and "
-                              "{arguments}"},
-        {"", "launcher: \"\" should contain {program} and {arguments}"},
-        {"srun -n {rank} {program} {arguments}",
-         "launcher: {rank} is not one of {ranks}, {program} and, as a word of its own, "
-         "{arguments}"},
-        {"sh -c {program}:{arguments}",
-         "launcher: {arguments} is not one of {ranks}, {program} and, as a word of its own, "
-         "{arguments}"},
-    };
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        struct mp_command command;
-        assert_sentence(
-            mp_command_create(wrong[i].template, 2, "/bin/train", arguments, &command, &error),
-            MP_EINVAL, wrong[i].message);
-    }
+static const struct {
+    const char *template, *message;
+} wrong[] = {
+    {"mpirun -n {ranks}", "launcher: \"mpirun -n {ranks}\" should contain {program} and "
+                          "{arguments}"},
+    {"", "launcher: \"\" should contain {program} and {arguments}"},
+    {"srun -n {rank} {program} {arguments}",
+     "launcher: {rank} is not one of {ranks}, {program} and, as a word of its own, "
+     "{arguments}"},
+    {"sh -c {program}:{arguments}",
+     "launcher: {arguments} is not one of {ranks}, {program} and, as a word of its own, "
+     "{arguments}"},
+};
+
+TEST_ROWS(wrong_templates_are_refused, wrong, row) {
+    struct mp_command command;
+    assert_sentence(mp_command_create(row->template, 2, "/bin/train", arguments, &command, &error),
+                    MP_EINVAL, row->message);
 }
 
 /* A shell splits the line into the words that went in. */

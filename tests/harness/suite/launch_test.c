@@ -221,30 +221,28 @@ TEST(output_of_any_shape_is_survived) {
     assert_true(isnan(result.progress.loss));
 }
 
-TEST(programs_that_are_not_there_are_named) {
-    static const struct {
-        const char *template;
-        int code;
-        const char *message;
-    } missing[] = {
-        {NULL, MP_ENOTFOUND, "can't start ./nothing: there is no such program"},
-        {"./folder {program} {arguments}", MP_EIO, "can't start ./folder: Permission denied"},
-        {"mpirun {program} {arguments}", MP_ENOTFOUND,
-         "mpirun is not installed, which several ranks need (Debian and Ubuntu: package "
-         "openmpi-bin)"},
-    };
+static const struct {
+    const char *template;
+    int code;
+    const char *message;
+} missing[] = {
+    {NULL, MP_ENOTFOUND, "can't start ./nothing: there is no such program"},
+    {"./folder {program} {arguments}", MP_EIO, "can't start ./folder: Permission denied"},
+    {"mpirun {program} {arguments}", MP_ENOTFOUND,
+     "mpirun is not installed, which several ranks need (Debian and Ubuntu: package "
+     "openmpi-bin)"},
+};
+
+TEST_ROWS(programs_that_are_not_there_are_named, missing, row) {
     static const char *const arguments[] = {NULL};
-    assert_int_equal(mkdir("folder", 0777), 0);
+    AUTO(command) struct mp_command command;
     AUTO(text) char *path = strdup(getenv("PATH"));
+    struct mp_launch_result result;
+    mkdir("folder", 0777);
     setenv("PATH", "/nowhere", 1);
-    for (size_t i = 0; i < sizeof missing / sizeof *missing; i++) {
-        AUTO(command) struct mp_command command;
-        struct mp_launch_result result;
-        assert_works(
-            mp_command_create(missing[i].template, 1, "./nothing", arguments, &command, &error));
-        const struct mp_launch job = {.command = &command, .log = "log", .threads = 1};
-        assert_sentence(mp_launch_run(&job, &result, &error), missing[i].code, missing[i].message);
-    }
+    assert_works(mp_command_create(row->template, 1, "./nothing", arguments, &command, &error));
+    const struct mp_launch job = {.command = &command, .log = "log", .threads = 1};
+    assert_sentence(mp_launch_run(&job, &result, &error), row->code, row->message);
     setenv("PATH", path, 1);
 }
 

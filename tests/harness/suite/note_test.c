@@ -16,55 +16,49 @@ static const char *random_text(uint64_t *random, char text[TEXT_SIZE], bool is_r
     return is_required || test_random_int(random, 0, 1) ? text : NULL;
 }
 
-static void assert_same(const char *text, const char *other) {
-    assert_int_equal(!text, !other);
-    if (text)
-        assert_string_equal(text, other);
+/* The texts of a run. */
+#define TEXT(member) offsetof(struct mp_store_run, member)
+static const struct {
+    size_t at;
+    bool is_required;
+} texts[] = {{TEXT(suite), true},       {TEXT(job), true},       {TEXT(suite_run), true},
+             {TEXT(system), true},      {TEXT(executor), true},  {TEXT(workload), true},
+             {TEXT(gate), false},       {TEXT(model), false},    {TEXT(started_at), true},
+             {TEXT(suite_text), false}, {TEXT(job_text), false}, {TEXT(command), false},
+             {TEXT(setting_key), false}};
+enum { TEXTS = sizeof texts / sizeof *texts };
+
+static const char **text_at(struct mp_store_run *run, int i) {
+    return (const char **)((char *)run + texts[i].at);
 }
 
 TEST_RANDOM(a_note_gives_back_what_was_written) {
     static const char *const names[MOST_FACTS] = {"a", "b.c", "d \"e\"", "f"};
     for (int n = 0; n < NOTES; n++) {
-        char text[13 + MOST_FACTS][TEXT_SIZE];
+        char text[TEXTS + MOST_FACTS][TEXT_SIZE];
         struct mp_store_fact fact[MOST_FACTS];
         AUTO(note) struct mp_note note;
         for (int i = 0; i < MOST_FACTS; i++)
-            fact[i] = (struct mp_store_fact){names[i], random_text(random, text[13 + i], true)};
-        const struct mp_store_run run = {.suite = random_text(random, text[0], true),
-                                         .job = random_text(random, text[1], true),
-                                         .suite_run = random_text(random, text[2], true),
-                                         .system = random_text(random, text[3], true),
-                                         .executor = random_text(random, text[4], true),
-                                         .workload = random_text(random, text[5], true),
-                                         .gate = random_text(random, text[6], false),
-                                         .model = random_text(random, text[7], false),
-                                         .started_at = random_text(random, text[8], true),
-                                         .suite_text = random_text(random, text[9], false),
-                                         .job_text = random_text(random, text[10], false),
-                                         .command = random_text(random, text[11], false),
-                                         .setting_key = random_text(random, text[12], false),
-                                         .round = test_random_int(random, 0, 1000),
-                                         .ranks = test_random_int(random, 1, 100000),
-                                         .nodes = test_random_int(random, 1, 1000),
-                                         .ranks_per_node = test_random_int(random, 1, 100),
-                                         .iterations_wanted =
-                                             (int64_t)test_random_int(random, 0, 1 << 30) << 20,
-                                         .unattainable = test_random_int(random, 0, 1),
-                                         .fact = fact,
-                                         .facts = test_random_int(random, 0, MOST_FACTS)};
+            fact[i] = (struct mp_store_fact){names[i], random_text(random, text[TEXTS + i], true)};
+        struct mp_store_run run = {.round = test_random_int(random, 0, 1000),
+                                   .ranks = test_random_int(random, 1, 100000),
+                                   .nodes = test_random_int(random, 1, 1000),
+                                   .ranks_per_node = test_random_int(random, 1, 100),
+                                   .iterations_wanted = (int64_t)test_random_int(random, 0, 1 << 30)
+                                                        << 20,
+                                   .unattainable = test_random_int(random, 0, 1),
+                                   .fact = fact,
+                                   .facts = test_random_int(random, 0, MOST_FACTS)};
+        for (int i = 0; i < TEXTS; i++)
+            *text_at(&run, i) = random_text(random, text[i], texts[i].is_required);
         assert_works(mp_note_write(&run, "note", &error));
         assert_works(mp_note_read("note", &note, &error));
-        const char *const written[] = {run.suite,      run.job,        run.suite_run, run.system,
-                                       run.executor,   run.workload,   run.gate,      run.model,
-                                       run.started_at, run.suite_text, run.job_text,  run.command,
-                                       run.setting_key};
-        const struct mp_store_run *read = &note.run;
-        const char *const got[] = {
-            read->suite,    read->job,     read->suite_run,  read->system,     read->executor,
-            read->workload, read->gate,    read->model,      read->started_at, read->suite_text,
-            read->job_text, read->command, read->setting_key};
-        for (int i = 0; i < 13; i++)
-            assert_same(written[i], got[i]);
+        struct mp_store_run *read = &note.run;
+        for (int i = 0; i < TEXTS; i++) {
+            const char *written = *text_at(&run, i), *got = *text_at(read, i);
+            assert_int_equal(!written, !got);
+            assert_string_equal(written ? written : "", got ? got : "");
+        }
         assert_int_equal(run.round, read->round);
         assert_int_equal(run.ranks, read->ranks);
         assert_int_equal(run.nodes, read->nodes);
