@@ -221,7 +221,7 @@ int mp_cluster_product_seconds(const struct mp_cluster *cluster, enum mp_precisi
     const struct mp_quantity *peak = &cluster->peak[precision];
     if (!peak->origin)
         return mp_fail(error, MP_EINVAL, "%s:%d: peak: gives none for %s", cluster->file,
-                       cluster->peak_line, mp_precision_name(precision));
+                       cluster->peak_line, mp_cluster_peak_rows[precision].name);
     *seconds = 0;
     if (rows <= 0 || inner <= 0 || columns <= 0)
         return MP_OK;
@@ -232,10 +232,6 @@ int mp_cluster_product_seconds(const struct mp_cluster *cluster, enum mp_precisi
     double memory = bytes / cluster->memory_bandwidth.value;
     *seconds = cluster->launch.value + (compute > memory ? compute : memory);
     return MP_OK;
-}
-
-const char *mp_precision_name(enum mp_precision precision) {
-    return mp_cluster_peak_rows[precision].name;
 }
 
 double mp_precision_bytes(enum mp_precision precision) {

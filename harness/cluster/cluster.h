@@ -167,7 +167,6 @@ int mp_cluster_product_seconds(const struct mp_cluster *cluster, enum mp_precisi
                                int direction, double rows, double inner, double columns,
                                double *seconds, struct mp_error *error);
 
-const char *mp_precision_name(enum mp_precision precision);
 double mp_precision_bytes(enum mp_precision precision); /* of an element */
 
 /* Every quantity that the file gives, in its order of reading, with its place ("device.memory",

@@ -13,7 +13,8 @@ const char *mp_decide_reason_name(enum mp_decide_reason reason) {
     return names[reason];
 }
 
-int64_t mp_place_history(const struct mp_place_loads *loads, double share) {
+/* The iterations of a history, 1 .. all of them. */
+static int64_t history_of(const struct mp_place_loads *loads, double share) {
     int64_t history = (int64_t)floor(share * (double)loads->iterations + 1e-9);
     return history < 1 ? 1 : history > loads->iterations ? loads->iterations : history;
 }
@@ -292,7 +293,7 @@ int mp_decide(const struct mp_predict_job *job, const struct mp_cluster *cluster
               struct mp_error *error) {
     struct mp_placed *placed = &decision->placed;
     *decision = (struct mp_decision){.iterations = loads->iterations,
-                                     .history = mp_place_history(loads, history)};
+                                     .history = history_of(loads, history)};
     decision->in_sample = decision->history == loads->iterations;
     const int64_t from = decision->in_sample ? 0 : decision->history;
     int code = mp_place_plan(job, cluster, loads, decision->history, NULL, placed, error);

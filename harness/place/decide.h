@@ -84,7 +84,4 @@ int mp_decide(const struct mp_predict_job *job, const struct mp_cluster *cluster
               const struct mp_place_loads *loads, double history, struct mp_decision *decision,
               struct mp_error *error);
 
-/* The iterations of a history, 1 .. all of them. */
-int64_t mp_place_history(const struct mp_place_loads *loads, double share);
-
 #endif

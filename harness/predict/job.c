@@ -61,17 +61,13 @@ int mp_predict_job_set(struct mp_predict_job *job, const char *assignment,
     return mp_job_set_more(&job->file, groups_of(job).group, assignment, systems, error);
 }
 
-int mp_predict_job_write(const struct mp_predict_job *job, FILE *stream, struct mp_error *error) {
-    return mp_job_write_more(&job->file, groups_of(job).group, stream, error);
-}
-
 int mp_predict_job_text(const struct mp_predict_job *job, bool is_predicted, char **text,
                         struct mp_error *error) {
     size_t size;
     *text = NULL;
     FILE *stream = open_memstream(text, &size);
     int code = !stream        ? MP_OK
-               : is_predicted ? mp_predict_job_write(job, stream, error)
+               : is_predicted ? mp_job_write_more(&job->file, groups_of(job).group, stream, error)
                               : mp_job_write(&job->file, stream, error);
     if (!stream || (fclose(stream) && !code))
         code = mp_fail(error, MP_ENOMEM, "no memory for a job file");

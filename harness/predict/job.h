@@ -91,10 +91,8 @@ int mp_predict_job_deciding(const struct mp_predict_job *job, bool is_predicted,
  * option whose row says so.  Jobs are compared where it and mp_predict_job_workload are equal. */
 uint64_t mp_predict_job_setting(const struct mp_predict_job *job, bool is_predicted);
 
-/* Writes the job as mapping that mp_predict_job_apply reads back, every option listed. */
-int mp_predict_job_write(const struct mp_predict_job *job, FILE *stream, struct mp_error *error);
-/* The same as a text to be freed; of a measured job, as ranks read it (mp_job_write).  NULL behind
- * an error. */
+/* The job as a mapping that mp_predict_job_apply reads back, every option listed: a text to be
+ * freed; of a measured job, as ranks read it (mp_job_write).  NULL behind an error. */
 int mp_predict_job_text(const struct mp_predict_job *job, bool is_predicted, char **text,
                         struct mp_error *error);
 

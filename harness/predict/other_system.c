@@ -85,9 +85,8 @@ static int check_shape(const struct mp_other_system *other, struct mp_error *err
     const struct mp_recorded *run = other->run;
     int layers = mp_what_if_layers(other->what_if);
     struct mp_trace_stream *stream;
-    int code = open_loads(other, &stream, error);
-    if (code)
-        return code;
+    int code = MP_OK;
+    MP_TRY(open_loads(other, &stream, error));
     const struct mp_trace_shape *shape = &mp_trace_stream_info(stream)->shape;
     if (layers != shape->layers)
         code =

@@ -131,12 +131,11 @@ int mp_predictor_create(const struct mp_predictor_config *config, struct mp_pred
     predictor->layers = predictor->job.layers;
     predictor->iteration = config->first_iteration;
     int code = create_all(predictor, config, error);
-    if (code) {
+    if (code)
         mp_predictor_destroy(predictor);
-        return code;
-    }
-    *out = predictor;
-    return MP_OK;
+    else
+        *out = predictor;
+    return code;
 }
 
 void mp_predictor_destroy(struct mp_predictor *predictor) {

@@ -72,9 +72,8 @@ static int open_reader(const struct mp_predict_job *job, const struct mp_cluster
     reader->wanted = predict_loads_wanted(job, cluster);
     reader->fewer = mp_job_takes_fewer(&job->file.job);
     const struct mp_trace_shape *shape = &reader->wanted.shape;
-    int code = mp_predict_job_loads(job, cluster, &reader->stream, error);
-    if (code)
-        return code;
+    int code = MP_OK;
+    MP_TRY(mp_predict_job_loads(job, cluster, &reader->stream, error));
     reader->micro_batches = mp_trace_stream_info(reader->stream)->shape.micro_batches;
     reader->blocks = shape->layers * shape->micro_batches;
     reader->load = calloc((size_t)reader->blocks, sizeof *reader->load);

@@ -326,12 +326,11 @@ int mp_infer(struct mp_reproduction *reproduction, const struct mp_infer_setting
         struct running running = {all, reproduction, settings, 0};
         code = search(&running, error);
     }
-    if (code) {
+    if (code)
         mp_inference_destroy(all);
-        return code;
-    }
-    *inference = all;
-    return MP_OK;
+    else
+        *inference = all;
+    return code;
 }
 
 void mp_inference_destroy(struct mp_inference *inference) {

@@ -351,12 +351,11 @@ int mp_reproduction_load(const char *path, const struct mp_systems *systems,
         MP_TAKE(&all->arena, all->batch, pairs);
         code = mp_arena_check(&all->arena, error);
     }
-    if (code) {
+    if (code)
         mp_reproduction_destroy(all);
-        return code;
-    }
-    *reproduction = all;
-    return MP_OK;
+    else
+        *reproduction = all;
+    return code;
 }
 
 void mp_reproduction_destroy(struct mp_reproduction *all) {

@@ -173,7 +173,7 @@ static void close_child(struct mp_child *child) {
  * ends are put into `given`. */
 static int open_child(const struct mp_launch *launch, struct mp_child *child, int given[2],
                       struct mp_error *error) {
-    int output[2], errors[2];
+    int ends[2], *const own[] = {&child->output, &child->errors};
     child->tail = calloc(1, TAIL_SIZE + 1);
     if (!child->tail)
         return mp_fail(error, MP_ENOMEM, "no memory for a job's log");
@@ -183,16 +183,13 @@ static int open_child(const struct mp_launch *launch, struct mp_child *child, in
     if (launch->log && child->log < 0)
         return mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO, "can't write %s: %s",
                        launch->log, strerror(errno));
-    if (pipe2(output, O_CLOEXEC))
-        return mp_fail(error, MP_EIO, "can't start a job: %s", strerror(errno));
-    child->output = output[0];
-    given[0] = output[1];
-    if (pipe2(errors, O_CLOEXEC))
-        return mp_fail(error, MP_EIO, "can't start a job: %s", strerror(errno));
-    child->errors = errors[0];
-    given[1] = errors[1];
-    fcntl(child->output, F_SETFL, O_NONBLOCK);
-    fcntl(child->errors, F_SETFL, O_NONBLOCK);
+    for (int i = 0; i < 2; i++) {
+        if (pipe2(ends, O_CLOEXEC))
+            return mp_fail(error, MP_EIO, "can't start a job: %s", strerror(errno));
+        *own[i] = ends[0];
+        given[i] = ends[1];
+        fcntl(*own[i], F_SETFL, O_NONBLOCK);
+    }
     return MP_OK;
 }
 

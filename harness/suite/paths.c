@@ -107,12 +107,9 @@ int mp_path_folder(enum mp_ready_made kind, char path[MP_PATH_SIZE], struct mp_e
 int mp_path_names(enum mp_ready_made kind, char ***names, struct mp_error *error) {
     char folder[MP_PATH_SIZE], pattern[MP_PATH_SIZE], files[16];
     const char *ending = ready_made[kind].ending;
-    int code = mp_path_folder(kind, folder, error);
     snprintf(files, sizeof files, "*%s", ending);
-    if (!code)
-        code = mp_path_join(pattern, folder, files, error);
-    if (code)
-        return code;
+    MP_TRY(mp_path_folder(kind, folder, error));
+    MP_TRY(mp_path_join(pattern, folder, files, error));
     glob_t found;
     size_t count = glob(pattern, 0, NULL, &found) ? 0 : found.gl_pathc; /* sorted */
     char **list = calloc(count + 1, sizeof *list);

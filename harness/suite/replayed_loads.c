@@ -54,9 +54,8 @@ int mp_suite_check_loads(struct mp_job *job, struct mp_error *error) {
     int64_t blocks = 0;
     if (job->routing != MP_ROUTING_TRACE)
         return MP_OK;
-    int code = open_loads(job, &stream, error);
-    if (code)
-        return code;
+    int code;
+    MP_TRY(open_loads(job, &stream, error));
     while (!(code = mp_trace_next(stream, &block, error)) && block) {
         code = mp_loads_check(&shape, block->iteration, block->layer, block->load.count, error);
         if (code) {

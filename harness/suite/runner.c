@@ -417,10 +417,9 @@ static int check_launcher(const struct mp_runner *runner, const struct mp_job *j
     static const char *const no_arguments[] = {NULL};
     struct mp_command command;
     char path[MP_PATH_SIZE];
-    int code = mp_command_create(runner->launcher, job->ranks, runner->trainer, no_arguments,
-                                 &command, error);
-    if (code)
-        return code;
+    int code = MP_OK;
+    MP_TRY(mp_command_create(runner->launcher, job->ranks, runner->trainer, no_arguments, &command,
+                             error));
     bool is_mpirun = !strcmp(command.word[0], "mpirun");
     if (!mp_path_search(command.word[0], path)) {
         code =

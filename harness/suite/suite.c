@@ -119,9 +119,8 @@ static int set_one(struct mp_suite *suite, const char *assignment, const struct 
         return mp_fail(error, MP_EINVAL, "--set: name: jobs of a suite keep their own names");
     if (!strncmp(assignment, "options.", 8))
         return set_system_option(suite, assignment, systems, error);
-    for (int i = 0; i < suite->count; i++) {
+    for (int i = 0; i < suite->count; i++)
         MP_TRY(mp_predict_job_set(&suite->job[i], assignment, systems, error));
-    }
     return MP_OK;
 }
 
@@ -154,9 +153,8 @@ static int resolve_text(struct mp_job *job, const char *replacement, struct mp_e
 static int finish_measured(struct mp_job_file *file, const struct mp_suite_changes *changes,
                            struct mp_error *error) {
     struct mp_error own = {0};
-    int code = resolve_text(&file->job, changes->text, error);
-    if (code)
-        return code;
+    int code = MP_OK;
+    MP_TRY(resolve_text(&file->job, changes->text, error));
     int checked = mp_job_check(file, &own);
     if (checked && checked != MP_EREFUSED)
         return mp_fail(error, checked, "%s", own.text);
