@@ -10,19 +10,17 @@ enum { LAYERS = 2, EXPERTS = 32, STEPS = 24 };
 
 static struct mp_decision decide(const char *system, const char *option, count_of *count,
                                  int64_t iterations) {
-    struct mp_predict_job job;
     struct mp_decision decision;
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster)
     struct mp_cluster *cluster = make_placed_job(&job, system, ONE_NODE, LAYERS, EXPERTS);
-    struct mp_place_loads loads = make_loads(iterations, LAYERS, EXPERTS, count);
+    AUTO(loads) struct mp_place_loads loads = make_loads(iterations, LAYERS, EXPERTS, count);
     set(&job, option);
     if (!strcmp(system, "eplb"))
         set(&job, "options.replicas=40");
-    if (!strcmp(system, "smartmoe")) { /* placement alone, without what it copies in between */
+    if (!strcmp(system, "smartmoe")) /* placement alone, without what it copies in between */
         set(&job, "options.smart-schedule=no", "options.shadows=0");
-    }
     assert_works(mp_decide(&job, cluster, &loads, 0.5, &decision, &error));
-    mp_place_loads_destroy(&loads);
-    end_job(&job, cluster);
     return decision;
 }
 

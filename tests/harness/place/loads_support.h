@@ -10,6 +10,8 @@ enum { RANKS = 8, TOKENS = 32768, TOP_K = 2 };
 #define ONE_NODE "cluster=h100", "change=nodes=1"
 #define TWO_NODES "cluster=fastermoe-trevor", "change=nodes=2"
 
+TEST_END(loads, struct mp_place_loads, mp_place_loads_destroy(it))
+
 static inline struct mp_cluster *make_placed_job(struct mp_predict_job *job, const char *system,
                                                  const char *name, const char *change, int layers,
                                                  int experts) {

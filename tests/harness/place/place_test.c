@@ -6,7 +6,6 @@
 #include "tests/harness/place/loads_support.h"
 
 TEST_END(map, struct mp_place_map, mp_place_map_destroy(it))
-TEST_END(loads, struct mp_place_loads, mp_place_loads_destroy(it))
 TEST_END(placed, struct mp_placed, mp_placed_destroy(it))
 
 /* Weights of the README of deepseek-ai/EPLB. */

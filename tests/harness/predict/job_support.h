@@ -42,11 +42,6 @@ static inline struct mp_cluster *make_job(struct mp_predict_job *job, const char
     return cluster;
 }
 
-static inline void end_job(struct mp_predict_job *job, struct mp_cluster *cluster) {
-    mp_predict_job_destroy(job);
-    mp_cluster_destroy(cluster);
-}
-
 static inline int enter(void **state) {
     return enter_folder(state) || mp_systems_register_all(&systems, NULL);
 }
@@ -94,14 +89,13 @@ static inline void see_span(void *context, int rank, enum mp_predict_stream stre
 
 static inline void watch_job(const char *system, int stop_after, struct seen *seen,
                              struct mp_prediction_summary *summary) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = make_job(&job, system);
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, system);
     *seen = (struct seen){.stop_after = stop_after};
     const struct mp_predict_sink sink = {.context = seen, .span = see_span, .load = see_load};
     const struct mp_predict_watch watch = {seen, see_step, NULL};
     set(&job, "loads=w6 period=2 heat=0.4 seed=5");
     assert_works(mp_predict_job_run(&job, cluster, &sink, &watch, summary, &error));
-    end_job(&job, cluster);
 }
 
 #endif

@@ -26,22 +26,18 @@ static int apply_text(struct mp_predict_job *job, const char *text, struct mp_er
 }
 
 TEST(what_is_written_reads_back) {
-    struct mp_predict_job job, again;
-    struct mp_cluster *cluster = make_job(&job, "fssdp");
+    AUTO(job) struct mp_predict_job job, again;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "fssdp");
     set(&job, "predict.recompute=full", "predict.reserve=0.25", "options.reshard-interval=3",
         "fit=yes", "executor=predicted");
     AUTO(text) char *text = text_of(&job);
     assert_works(mp_predict_job_create(&again, &error));
-    struct mp_error error = {0};
-    if (apply_text(&again, text, &error))
-        fail_msg("%s\n%s", error.text, text);
+    assert_works(apply_text(&again, text, &error));
     AUTO(text) char *second = text_of(&again);
     assert_string_equal(text, second);
     assert_int_equal(again.options.recompute, MP_RECOMPUTE_FULL);
     assert_true(again.fit);
     assert_string_equal(again.change, "nodes=2");
-    mp_predict_job_destroy(&again);
-    end_job(&job, cluster);
 }
 
 static const struct {
@@ -542,12 +538,10 @@ TEST(moves_hide_under_the_next_iteration) {
     static const char *const ways[] = {"options.moves=exposed", "options.moves=asynchronous"};
     struct mp_prediction_summary summary[2];
     for (int way = 0; way < 2; way++) {
-        struct mp_predict_job job;
-        struct mp_cluster *cluster = make_job(&job, "flexmoe");
-        set(&job, "loads=w6 period=2 heat=0.4 seed=5", "options.interval=2");
-        set(&job, ways[way]);
+        AUTO(job) struct mp_predict_job job;
+        AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "flexmoe");
+        set(&job, "loads=w6 period=2 heat=0.4 seed=5", "options.interval=2", ways[way]);
         assert_works(predict(&job, cluster, &summary[way], &error));
-        end_job(&job, cluster);
         assert_true(summary[way].mean.bytes[MP_STAGE_AFTER_STEP] > 0);
     }
     assert_true(summary[0].mean.move_seconds > 0);

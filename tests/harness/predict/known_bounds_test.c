@@ -16,13 +16,11 @@ static struct mp_known_bounds *known_bounds(void) {
 
 /* The bound of a job with another system and one setting more. */
 static struct mp_bound *take(struct mp_known_bounds *known, const char *system, const char *more) {
-    struct mp_predict_job job;
     struct mp_bound *bound;
-    struct mp_cluster *cluster = make_job(&job, system);
-    if (more)
-        set(&job, more);
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, system);
+    set(&job, more);
     assert_works(mp_known_bounds_take(known, &job, cluster, &bound, &error));
-    end_job(&job, cluster);
     return bound;
 }
 

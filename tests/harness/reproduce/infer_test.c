@@ -236,7 +236,7 @@ TEST(layers_bound_iterations) {
 }
 
 TEST(written_sets_are_read_and_the_rest_stays) {
-    char *first = NULL, *second = NULL;
+    AUTO(text) char *first = NULL, *second = NULL;
     size_t size;
     AUTO(reproduction) struct mp_reproduction *all = load(paper);
     assert_string_equal(all->unknown[0].value, "0.387"); /* the middle of its logarithm */
@@ -259,8 +259,6 @@ TEST(written_sets_are_read_and_the_rest_stays) {
     assert_works(mp_reproduction_run(again, &settings, &error));
     assert_true(mp_reproduction_cell(again, 0, 0, 0)->figure[MP_FIGURE_IMBALANCE] ==
                 inference->set[inference->best].number[2]);
-    free(first);
-    free(second);
 }
 
 static const struct {

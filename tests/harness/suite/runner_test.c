@@ -400,12 +400,11 @@ TEST(missing_programs_are_named_before_anything_runs) {
                     "can't run .: Is a directory");
     session.runner.trainer = "./trainer";
     session.suite.job[1].file.job.ranks = 2; /* the first job would not need mpirun */
-    char *path = strdup(getenv("PATH"));
+    AUTO(text) char *path = strdup(getenv("PATH"));
     setenv("PATH", "/nowhere", 1);
     struct mp_error error = {0};
     int code = mp_runner_run(&session.runner, &session.result, &error);
     setenv("PATH", path, 1);
-    free(path);
     assert_int_equal(code, MP_ENOTFOUND);
     assert_string_equal(error.text, "mpirun is not installed; job wrong with 2 ranks needs it "
                                     "(Debian and Ubuntu: package openmpi-bin)");

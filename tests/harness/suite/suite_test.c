@@ -7,6 +7,7 @@
 
 #include "tests/errors.h"
 #include "tests/harness/folder.h"
+#include "tests/harness/predict/ends.h"
 
 TEST_END(suite, struct mp_suite, mp_suite_destroy(it))
 
@@ -288,14 +289,12 @@ TEST(clusters_are_files_by_their_names) {
     snprintf(command, sizeof command, "cp %s own.yaml && cp own.yaml own", path);
     assert_int_equal(system(command), 0);
     for (int i = 0; i < 3; i++) {
-        struct mp_predict_job job;
-        struct mp_cluster *cluster;
+        AUTO(job) struct mp_predict_job job;
+        AUTO(cluster) struct mp_cluster *cluster;
         assert_works(mp_predict_job_create(&job, &error));
         strcpy(job.cluster, names[i]);
         assert_works(mp_suite_job_cluster(&job, &cluster, &error));
         assert_int_equal(job.file.job.ranks, 32);
-        mp_cluster_destroy(cluster);
-        mp_predict_job_destroy(&job);
     }
 }
 

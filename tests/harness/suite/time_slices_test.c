@@ -64,20 +64,18 @@ static void run_in_slices(struct pair *pair) {
 
 /* How often the trace changes from one letter to the other. */
 static int count_changes(void) {
-    char *trace = read_file("trace");
+    AUTO(text) char *trace = read_file("trace");
     int changes = 0;
     for (const char *at = trace; *at && at[1]; at++)
         changes += at[0] != at[1];
-    free(trace);
     return changes;
 }
 
 static int count_letters(char letter) {
-    char *trace = read_file("trace");
+    AUTO(text) char *trace = read_file("trace");
     int letters = 0;
     for (const char *at = trace; *at; at++)
         letters += *at == letter;
-    free(trace);
     return letters;
 }
 
@@ -127,13 +125,12 @@ static const char four_times_slower[] =
 
 /* Of what it ran, the share that was in slices. */
 static double share_in_slices(const struct pair *pair, int i) {
-    struct mp_store_slice *slice;
+    AUTO(allocated) struct mp_store_slice *slice;
     int count;
     double seconds = 0;
     assert_works(mp_slices_read(i ? "slices-B" : "slices-A", &slice, &count, &error));
     for (int k = 0; k < count; k++)
         seconds += 1e-9 * (double)(slice[k].end_ns - slice[k].start_ns);
-    free(slice);
     return seconds / pair->result[i].seconds;
 }
 
@@ -277,16 +274,20 @@ TEST(interruption_of_the_first_leaves_the_second_out) {
     assert_int_equal(count_letters('B'), 0);
 }
 
-TEST(damaged_files_are_refused) {
-    static const char *const damaged[] = {"1 2\n3\n", "1 2\n9 5\n", "1 2\n3 4 5\n", "1 2\nx y\n"};
+static const struct {
+    const char *text;
+} damaged[] = {{"1 2\n3\n"}, {"1 2\n9 5\n"}, {"1 2\n3 4 5\n"}, {"1 2\nx y\n"}};
+
+TEST_ROWS(damaged_files_are_refused, damaged, row) {
+    AUTO(allocated) struct mp_store_slice *slice = NULL;
+    int count;
+    write_file("damaged", row->text);
+    assert_fails(mp_slices_read("damaged", &slice, &count, &error), MP_EFORMAT, "damaged, line 2");
+}
+
+TEST(cut_and_absent_files_are_read) {
     struct mp_store_slice *slice;
     int count;
-    for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
-        write_file("damaged", damaged[i]);
-        assert_fails(mp_slices_read("damaged", &slice, &count, &error), MP_EFORMAT,
-                     "damaged, line 2");
-        free(slice);
-    }
     write_file("cut", "10 20\n30 40\n50 6");
     assert_works(mp_slices_read("cut", &slice, &count, &error));
     assert_int_equal(count, 2);
