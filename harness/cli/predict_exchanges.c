@@ -150,10 +150,9 @@ static int print_table(const struct comparison *comparison, int kind, enum mp_re
     table_init(&table, columns, comparison->columns + 1);
     for (int row = 0; row < SIZES && !code; row++) {
         code = table_add(&table, NULL, error);
-        if (code)
-            break;
-        table_set(&table, 0, "%s", sizes[row].label);
-        for (int c = 0; c < comparison->columns; c++) {
+        if (!code)
+            table_set(&table, 0, "%s", sizes[row].label);
+        for (int c = 0; c < comparison->columns && !code; c++) {
             int best = winner(comparison, row, c);
             if (kind >= 0)
                 table_set_number(&table, c + 1, times_as_fast(comparison, kind, row, c), 2);

@@ -192,28 +192,24 @@ static int judge_later(void *context, int64_t step, const struct mp_place_map *m
                        struct mp_error *error) {
     struct stale *stale = context;
     const struct mp_place_loads *loads = stale->loads;
-    int code = MP_OK;
     stale->first = stale->changes ? stale->first : step;
     stale->last = step;
     stale->changes++;
     if (step > loads->iterations) /* repeated: there is nothing later */
         return MP_OK;
-    for (int i = 0; i < MP_DECIDE_LAGS && !code; i++) {
+    for (int i = 0; i < MP_DECIDE_LAGS; i++) {
         struct mp_decide_lag *lag = &stale->decision->lag[i];
         int64_t later = step - 1 + mp_decide_lags[i];
         double before, after;
         if (later >= loads->iterations)
             break;
-        code = balance_at(stale, stale->before, later, &before, error);
-        if (!code)
-            code = balance_at(stale, map, later, &after, error);
-        if (code)
-            break;
+        MP_TRY(balance_at(stale, stale->before, later, &before, error));
+        MP_TRY(balance_at(stale, map, later, &after, error));
         lag->samples++;
         lag->before += before;
         lag->after += after;
     }
-    return code;
+    return MP_OK;
 }
 
 static int find_staleness(const struct mp_predict_job *job, const struct mp_cluster *cluster,

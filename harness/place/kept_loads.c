@@ -50,16 +50,14 @@ static int read_blocks(const struct mp_predict_job *job, const struct mp_cluster
         if (block->layer == 0 && block->micro_batch == 0) {
             if (loads->iterations == job->file.job.iterations)
                 break;
-            code = add_iteration(loads, error);
+            MP_TRY(add_iteration(loads, error));
         }
-        if (!code && block->layer == 0)
-            code = predict_loads_check(&wanted, fewer, block, error);
-        for (int m = block->micro_batch; m < loads->micro_batches && !code; m += given)
+        if (block->layer == 0)
+            MP_TRY(predict_loads_check(&wanted, fewer, block, error));
+        for (int m = block->micro_batch; m < loads->micro_batches; m += given)
             mp_load_copy(&loads->load[(loads->iterations - 1) * per_iteration(loads) +
                                       (int64_t)m * loads->layers + block->layer],
                          &block->load);
-        if (code)
-            break;
     }
     if (!code && loads->iterations == 0)
         code = mp_fail(error, MP_EFORMAT, "there is no load in %s", loads->source);

@@ -369,9 +369,8 @@ static int fit_links(struct links *links, struct mp_error *error) {
     int inside = fitted->ranks_per_node - 1, outside = fitted->ranks / fitted->ranks_per_node - 1;
     links->usual = message_of(fitted, inside + outside, 0);
     links->count = list_exchanges(fitted, links->list);
-    for (int l = 0; l < MP_LINKS; l++) {
+    for (int l = 0; l < MP_LINKS; l++)
         MP_TRY(fit_link(links, l, error));
-    }
     fitted->far =
         links->off[MP_LINK_SHARED] <= links->off[MP_LINK_FAR] ? MP_LINK_SHARED : MP_LINK_FAR;
     struct mp_fitted_link *near = &fitted->link[MP_LINK_NODE], *far = &fitted->link[fitted->far];

@@ -227,9 +227,7 @@ static int carry_blocks(struct carrying *carrying, struct mp_trace_stream *strea
     while (!(code = mp_trace_next(stream, &block, carrying->error)) && block) {
         take_block(other, block);
         if (block->layer == other->setting.layers - 1)
-            code = step(carrying, block->iteration);
-        if (code)
-            return code;
+            MP_TRY(step(carrying, block->iteration));
     }
     if (!code && carrying->met != run->iterations)
         code = mp_fail(carrying->error, MP_ENOTFOUND,

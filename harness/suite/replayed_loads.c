@@ -82,9 +82,7 @@ static int write_blocks(const struct mp_job *job, struct mp_trace_stream *stream
     while (!(code = mp_trace_next(stream, &block, error)) && block) {
         *digest = mp_loads_digest(*digest, &block->load);
         if (blocks++ / job->layers < job->iterations)
-            code = mp_loads_write(writer, &block->load, error);
-        if (code)
-            return code;
+            MP_TRY(mp_loads_write(writer, &block->load, error));
     }
     return code;
 }
