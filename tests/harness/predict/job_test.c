@@ -27,7 +27,7 @@ static int apply_text(struct mp_predict_job *job, const char *text, struct mp_er
 
 TEST(what_is_written_reads_back) {
     AUTO(job) struct mp_predict_job job, again;
-    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "fssdp");
+    mp_cluster_destroy(make_job(&job, "fssdp"));
     set(&job, "predict.recompute=full", "predict.reserve=0.25", "options.reshard-interval=3",
         "fit=yes", "executor=predicted");
     AUTO(text) char *text = text_of(&job);
@@ -75,7 +75,7 @@ TEST_ROWS(settings_differ_where_rows_say_so, settings, row) {
     uint64_t setting[2][2];
     for (int changed = 0; changed < 2; changed++) {
         AUTO(job) struct mp_predict_job job;
-        AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "fssdp");
+        mp_cluster_destroy(make_job(&job, "fssdp"));
         set(&job, "gate=sigmoid", "text=words", changed ? row->assignment : NULL);
         for (int predicted = 0; predicted < 2; predicted++)
             setting[changed][predicted] = mp_predict_job_setting(&job, predicted);
