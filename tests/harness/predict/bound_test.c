@@ -24,21 +24,23 @@ static void take_choices(struct test_case *test, int top_k) {
     assert_int_equal(mp_job_top_k(&test->job.job), top_k);
 }
 
-static void random_case(uint64_t *random, const char *system, struct test_case *test) {
+static struct test_case random_case(uint64_t *random, const char *system) {
     struct test_machine machine = test_random_machine(random);
     machine.bandwidth *= pow(10, 2 * test_random_double(random) - 1);
     machine.far_bandwidth *= pow(10, 3 * test_random_double(random) - 1);
     machine.overlap = test_random_int(random, 0, 2) / 2.0;
-    test_case_create(test, &machine, system, test_random_int(random, 1, 5),
-                     machine.nodes * machine.ranks_per_node * test_random_int(random, 1, 3),
-                     test_random_int(random, 0, 3) ? 1 : 3);
-    take_choices(test, 1 << test_random_int(random, 0, test->job.job.experts < 4 ? 1 : 2));
+    struct test_case test =
+        test_make(&machine, system, test_random_int(random, 1, 5),
+                  machine.nodes * machine.ranks_per_node * test_random_int(random, 1, 3),
+                  test_random_int(random, 0, 3) ? 1 : 3);
+    take_choices(&test, 1 << test_random_int(random, 0, test.job.job.experts < 4 ? 1 : 2));
     if (test_random_int(random, 0, 4) == 0)
-        test_set(test, "mode=prefill");
-    test->options.vocabulary = test_random_int(random, 0, 1) ? 1000 : 0;
-    test->options.recompute = test_random_int(random, 0, 1);
-    test->job.job.sequence = 64 << test_random_int(random, 0, 4);
-    test->job.job.expert_width = 64 << test_random_int(random, 0, 6);
+        test_set(&test, "mode=prefill");
+    test.options.vocabulary = test_random_int(random, 0, 1) ? 1000 : 0;
+    test.options.recompute = test_random_int(random, 0, 1);
+    test.job.job.sequence = 64 << test_random_int(random, 0, 4);
+    test.job.job.expert_width = 64 << test_random_int(random, 0, 6);
+    return test;
 }
 
 /* Homes and copies may come from the iteration before: sums over iterations are compared. */
@@ -48,14 +50,13 @@ TEST_RANDOM(no_system_is_below) {
     assert_works(mp_systems_register_all(&systems, &error));
     for (int i = 0, count = test_cases(4); i < count; i++)
         for (int s = 0; s < systems.count; s++) {
-            struct test_case test;
             double least = 0, taken = 0;
             int64_t dropped = 0;
             uint64_t seed = test_random(random);
-            random_case(&seed, systems.item[s]->name, &test);
+            AUTO(test) struct test_case test = random_case(&seed, systems.item[s]->name);
             const int flat = test.job.job.exchange;
             test.job.job.exchange = (int)mp_system_exchange(systems.item[s], flat);
-            struct mp_predictor *predictor = test_predictor(&test, NULL);
+            AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
             for (int step = 0; step < 3; step++) {
                 test_fill_loads(&test, &seed, test_random_double(&seed));
                 struct mp_prediction prediction = test_step(predictor, &test);
@@ -63,13 +64,11 @@ TEST_RANDOM(no_system_is_below) {
                 taken += prediction.seconds;
                 dropped += prediction.dropped;
             }
-            mp_predictor_destroy(predictor);
             bool is_bounded =
                 mp_bound_covers(systems.item[s], test.job.job.exchange, dropped > 0, 1);
             bool fewer_rows = test.job.job.exchange == MP_EXCHANGE_DEDUPLICATED;
             assert_true(mp_bound_covers(systems.item[s], flat, dropped > 0, 1) ==
                         (is_bounded && !fewer_rows));
-            test_case_destroy(&test);
             if (!is_bounded)
                 continue;
             most = least / taken > most ? least / taken : most;
@@ -83,8 +82,7 @@ TEST_RANDOM(no_system_is_below) {
 /* More bandwidth and less load never raise it, as far as rounds find the best weights. */
 TEST_RANDOM(more_is_never_worse) {
     for (int i = 0, count = test_cases(4); i < count; i++) {
-        AUTO(test) struct test_case test;
-        random_case(random, "ep", &test);
+        AUTO(test) struct test_case test = random_case(random, "ep");
         test_fill_loads(&test, random, 0.8);
         double before = bound_of(&test, 600);
         for (int l = 0; l < test.job.job.layers * test.options.micro_batches; l++)
@@ -104,9 +102,8 @@ TEST_RANDOM(more_is_never_worse) {
 TEST(it_knows_what_travels) {
     for (int deduplicates = 0; deduplicates < 2; deduplicates++) {
         struct test_machine machine = GOOD_MACHINE;
-        AUTO(test) struct test_case test;
         machine.far_bandwidth = 1e6;
-        test_case_create(&test, &machine, "ep", 1, 8, 1);
+        AUTO(test) struct test_case test = test_make(&machine, "ep", 1, 8, 1);
         test.job.job.exchange = deduplicates ? MP_EXCHANGE_DEDUPLICATED : MP_EXCHANGE_FLAT;
         test.job.job.expert_width *= 16; /* so that rows travel */
         for (int r = 0; r < 8; r++)
@@ -140,12 +137,11 @@ static const struct {
                {"serving", 4, 1, "mode=prefill", 1000, 0, 0, 6, 6}};
 TEST_EACH(even_loads_at_home_take_the_bound, at_home, row) {
     struct test_machine machine = GOOD_MACHINE;
-    AUTO(test) struct test_case test;
     machine.nodes = row->nodes;
     machine.ranks_per_node = row->ranks_per_node;
     machine.bandwidth = machine.far_bandwidth = 1e15; /* sums take nothing */
     machine.latency = 1e-12;
-    test_case_create(&test, &machine, "ep", 3, 8, 1);
+    AUTO(test) struct test_case test = test_make(&machine, "ep", 3, 8, 1);
     if (*row->set)
         test_set(&test, row->set);
     test.options.vocabulary = row->vocabulary;
@@ -266,12 +262,11 @@ TEST_RANDOM(it_is_below_all_splits_and_near) {
     int count = test_cases(20) < 200 ? test_cases(20) : 200;
     for (int i = 0; i < count; i++) {
         struct test_machine machine = GOOD_MACHINE;
-        struct test_case test;
         machine.nodes = PLACES;
         machine.ranks_per_node = 1;
         machine.launch = machine.latency = 1e-9;
         machine.far_bandwidth *= pow(10, 4 * test_random_double(random) - 2.5);
-        test_case_create(&test, &machine, "ep", 1, EXPERTS, 1);
+        AUTO(test) struct test_case test = test_make(&machine, "ep", 1, EXPERTS, 1);
         take_choices(&test, test_random_int(random, 1, 2));
         test.job.job.sequence = 2048;
         test.job.job.expert_width = 64 << test_random_int(random, 0, 5);
@@ -281,7 +276,6 @@ TEST_RANDOM(it_is_below_all_splits_and_near) {
         most = fmax(most, ratio);
         worst = fmin(worst, ratio);
         sum += ratio / count;
-        test_case_destroy(&test);
         assert_true(ratio <= 1);
     }
     print_message("bound over the least of all splits: mean %.4f, least %.4f, most %.6f\n", sum,
@@ -306,12 +300,11 @@ TEST_RANDOM(it_is_near_the_best_placement) {
     int count = test_cases(20);
     for (int i = 0; i < count; i++) {
         struct test_machine machine = GOOD_MACHINE;
-        AUTO(test) struct test_case test;
         uint32_t load[2][4] = {{0}};
         double best = INFINITY;
         machine.nodes = test_random_int(random, 1, 2);
         machine.ranks_per_node = 3 - machine.nodes;
-        test_case_create(&test, &machine, "ep", 1, 4, 1);
+        AUTO(test) struct test_case test = test_make(&machine, "ep", 1, 4, 1);
         int partner = test_random_int(random, 1, 3); /* of expert 0, at rank 0 */
         for (int rank = 0; rank < 2; rank++)
             for (int left = test_routes(&test); left > 0;) {

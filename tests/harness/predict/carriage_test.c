@@ -34,7 +34,7 @@ static void create(struct bench *bench, uint64_t *random, int experts) {
     bench->machine = GOOD_MACHINE;
     bench->machine.nodes = test_random_int(random, 1, 4);
     bench->machine.ranks_per_node = test_random_int(random, 2, 5);
-    test_case_create(&bench->test, &bench->machine, "fssdp", 1, experts, 1);
+    bench->test = test_make(&bench->machine, "fssdp", 1, experts, 1);
     bench->test.options.gradient_bytes = 4;
     take_predictor(bench);
     assert_close(bench->gradient, 2 * bench->parameters, 0);
@@ -253,7 +253,7 @@ static void create_symi(struct bench *symi) {
                                          .overlap = 1,
                                          .host_bandwidth = 64e9,
                                          .host_update = 1e15};
-    test_case_create(&symi->test, &machine, "ep", 1, SYMI_EXPERTS, 1);
+    symi->test = test_make(&machine, "ep", 1, SYMI_EXPERTS, 1);
     struct mp_job *job = &symi->test.job.job;
     job->width = 27000; /* with the next number 3.375e9 bytes of an expert in 16 bits */
     job->expert_width = 31250;

@@ -263,18 +263,20 @@ static void check_fetches(const struct test_case *test, const struct told *told)
 
 /* ---- cases ---- */
 
-static void random_case(uint64_t *random, const char *system, bool frees, struct test_case *test) {
+static struct test_case random_case(uint64_t *random, const char *system, bool frees) {
     struct test_machine machine = test_random_machine(random);
     machine.far_bandwidth *= 0.1 + 20 * test_random_double(random);
     machine.overlap = test_random_int(random, 1, 3) / 2.0 < 1 ? 0.5 : 1;
-    test_case_create(test, &machine, system, test_random_int(random, 1, MOST_LAYERS),
-                     machine.nodes * machine.ranks_per_node * test_random_int(random, 1, 3),
-                     test_random_int(random, 0, 2) ? 1 : 2);
-    test->options.planning = 3e-6;
-    test->options.vocabulary = 1000;
-    test->options.gradient_bytes = 4;
+    struct test_case test =
+        test_make(&machine, system, test_random_int(random, 1, MOST_LAYERS),
+                  machine.nodes * machine.ranks_per_node * test_random_int(random, 1, 3),
+                  test_random_int(random, 0, 2) ? 1 : 2);
+    test.options.planning = 3e-6;
+    test.options.vocabulary = 1000;
+    test.options.gradient_bytes = 4;
     if (frees)
-        test_set(test, "options.rematerialise=yes");
+        test_set(&test, "options.rematerialise=yes");
+    return test;
 }
 
 static void check_case(uint64_t *random, const struct test_case *test) {
@@ -303,9 +305,9 @@ TEST_RANDOM(figures_are_what_spans_say) {
     assert_works(mp_systems_register_all(&systems, &error));
     for (int s = 0; s < systems.count; s++)
         for (int i = 0; i < 6; i++) {
-            AUTO(test) struct test_case test;
             const char *name = systems.item[s]->name;
-            random_case(random, name, !strcmp(name, "fssdp") && i % 2, &test);
+            AUTO(test)
+            struct test_case test = random_case(random, name, !strcmp(name, "fssdp") && i % 2);
             check_case(random, &test);
         }
 }
@@ -320,9 +322,9 @@ TEST(memory_is_of_what_is_held) {
         bool frees = i % 2;
         int micro_batches = 1 + i / 2, rank;
         uint64_t random = 3;
-        AUTO(test) struct test_case test;
         struct mp_memory memory;
-        test_case_create(&test, &GOOD_MACHINE, "fssdp", MOST_LAYERS, 16, micro_batches);
+        AUTO(test)
+        struct test_case test = test_make(&GOOD_MACHINE, "fssdp", MOST_LAYERS, 16, micro_batches);
         test.options.gradient_bytes = 4;
         test_set(&test, "options.overlap=3");
         if (frees)
@@ -356,8 +358,7 @@ TEST(memory_is_of_what_is_held) {
 TEST(without_routes_all_are_equal) {
     static const char *const systems[] = {"ep", "fssdp", "fastermoe"};
     for (int s = 0; s < 3; s++) {
-        AUTO(test) struct test_case test;
-        test_case_create(&test, &GOOD_MACHINE, systems[s], 3, 16, 1);
+        AUTO(test) struct test_case test = test_make(&GOOD_MACHINE, systems[s], 3, 16, 1);
         AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
         struct mp_prediction prediction = test_step(predictor, &test);
         assert_close(prediction.imbalance, 1, 0);

@@ -58,8 +58,8 @@ static void make_up(uint64_t *random, const char *system, struct fitted_case *ma
     struct test_machine machine = test_random_machine(random);
     struct test_case *test = &made->test;
     int ranks = machine.nodes * machine.ranks_per_node;
-    test_case_create(test, &machine, system, test_random_int(random, 1, 4),
-                     ranks * test_random_int(random, 1, 3), test_random_int(random, 0, 3) ? 1 : 3);
+    *test = test_make(&machine, system, test_random_int(random, 1, 4),
+                      ranks * test_random_int(random, 1, 3), test_random_int(random, 0, 3) ? 1 : 3);
     if (test_random_int(random, 0, 4) == 0)
         test_set(test, "mode=prefill");
     test->job.job.shared_experts = test_random_int(random, 0, 1);

@@ -73,10 +73,9 @@ TEST(serving_keeps_a_cache_and_nothing_of_training) {
 /* The fullest rank's memory under a system with this option. */
 static struct mp_memory memory_under(const char *system, const char *option) {
     struct mp_predict_sink sink = {0};
-    AUTO(test) struct test_case test;
     struct mp_memory memory;
     int rank;
-    test_case_create(&test, &GOOD_MACHINE, system, 2, 8, 1);
+    AUTO(test) struct test_case test = test_make(&GOOD_MACHINE, system, 2, 8, 1);
     test_fill_loads(&test, &(uint64_t){1}, 0);
     test_set(&test, "options.capacity-factor=8");
     if (strcmp(system, "deepspeed") == 0)
@@ -107,10 +106,9 @@ TEST_EACH(offloaded_state_is_not_there, offloading, system) {
 TEST(hosts_must_be_known) {
     for (int missing = 0; missing < 2; missing++) {
         struct test_machine machine = GOOD_MACHINE;
-        AUTO(test) struct test_case test;
         struct mp_predictor *predictor = NULL;
         *(missing ? &machine.host_update : &machine.host_bandwidth) = 0;
-        test_case_create(&test, &machine, "swiftmoe", 2, 8, 1);
+        AUTO(test) struct test_case test = test_make(&machine, "swiftmoe", 2, 8, 1);
         struct mp_predictor_config config = {
             .cluster = test.cluster, .job = &test.job, .options = &test.options};
         assert_works(mp_predictor_create(&config, &predictor, &error));
@@ -319,9 +317,8 @@ static void fill(struct mp_load *load, int routes, const int weight[16]) {
 static struct mp_memory predicted(const char *system, const char *option, const int weight[16],
                                   int *rank) {
     static const int even[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    AUTO(test) struct test_case test;
     struct mp_memory memory;
-    test_case_create(&test, &GOOD_MACHINE, system, 3, 16, 1);
+    AUTO(test) struct test_case test = test_make(&GOOD_MACHINE, system, 3, 16, 1);
     if (option)
         test_set(&test, option);
     for (int l = 0; l < 3; l++)

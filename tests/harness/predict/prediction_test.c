@@ -136,12 +136,11 @@ static void expect_iteration(struct schedule *schedule) {
 TEST(two_ranks_by_hand) {
     static const uint32_t load[] = {724, 300, 424, 600};
     struct test_machine machine = GOOD_MACHINE;
-    AUTO(test) struct test_case test;
     struct recorded recorded = {0};
     struct mp_predict_sink sink = {.context = &recorded, .span = keep_span};
     machine.nodes = 1;
     machine.ranks_per_node = 2;
-    test_case_create(&test, &machine, "ep", 1, 2, 1);
+    AUTO(test) struct test_case test = test_make(&machine, "ep", 1, 2, 1);
     memcpy(test.load[0].count, load, sizeof load);
     AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, &sink);
     struct by_hand is = work_out(predictor->costs);
@@ -208,11 +207,10 @@ static void add_experts(struct mp_costs *costs, const struct mp_load *load, int 
 /* A network that takes no time leaves the critical path of own work. */
 TEST_RANDOM(own_work_alone) {
     struct test_machine machine = GOOD_MACHINE;
-    AUTO(test) struct test_case test;
     double clock[RANKS] = {0}, copy[RANKS];
     machine.latency = 0;
     machine.bandwidth = machine.far_bandwidth = 1e15;
-    test_case_create(&test, &machine, "ep", 3, RANKS, 1);
+    AUTO(test) struct test_case test = test_make(&machine, "ep", 3, RANKS, 1);
     test_fill_loads(&test, random, 0.7);
     AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
     struct mp_costs *costs = predictor->costs;
@@ -251,12 +249,11 @@ TEST_RANDOM(own_work_alone) {
  * are waited for, they may go on meanwhile, but for the last one. */
 static void travel_alone(uint64_t *random, double heat) {
     struct test_machine machine = GOOD_MACHINE;
-    AUTO(test) struct test_case test;
     double clock[RANKS] = {0}, sum[RANKS], begin[3];
     machine.peak = machine.memory_bandwidth = 1e15;
     machine.launch = 0;
     machine.bandwidth = machine.far_bandwidth = 1e8;
-    test_case_create(&test, &machine, "ep", 3, RANKS, 1);
+    AUTO(test) struct test_case test = test_make(&machine, "ep", 3, RANKS, 1);
     test_fill_loads(&test, random, heat);
     AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
     struct mp_prediction prediction = test_step(predictor, &test);
@@ -304,9 +301,8 @@ TEST(copies_stay_over_micro_batches) {
     machine.far_bandwidth = 1e11;
     for (int i = 0; i < 4; i++) {
         int several = i % 2, frees = i / 2;
-        AUTO(test) struct test_case test;
         uint64_t random = 5;
-        test_case_create(&test, &machine, "fssdp", 2, 16, several ? 3 : 1);
+        AUTO(test) struct test_case test = test_make(&machine, "fssdp", 2, 16, several ? 3 : 1);
         test_set(&test, "options.overlap=3");
         test_set(&test, "options.calibrate=no");
         if (frees)

@@ -16,19 +16,18 @@ struct test_case {
     struct mp_load *load; /* [micro-batches][layers] */
 };
 
-static inline void test_case_create(struct test_case *test, const struct test_machine *machine,
-                                    const char *system, int layers, int experts,
-                                    int micro_batches) {
+static inline struct test_case test_make(const struct test_machine *machine, const char *system,
+                                         int layers, int experts, int micro_batches) {
     char assignment[64];
-    *test = (struct test_case){.cluster = test_cluster(machine)};
-    assert_works(mp_systems_register_all(&test->systems, &error));
-    assert_works(mp_job_file_create(&test->job, &error));
+    struct test_case test = {.cluster = test_cluster(machine)};
+    assert_works(mp_systems_register_all(&test.systems, &error));
+    assert_works(mp_job_file_create(&test.job, &error));
     snprintf(assignment, sizeof assignment, "system=%s", system);
-    assert_works(mp_job_set(&test->job, assignment, &test->systems, &error));
-    assert_works(mp_options_set_defaults(mp_predict_options_table, &test->options, &error));
-    test->options.micro_batches = micro_batches;
-    struct mp_job *job = &test->job.job;
-    job->ranks = mp_cluster_ranks(test->cluster);
+    assert_works(mp_job_set(&test.job, assignment, &test.systems, &error));
+    assert_works(mp_options_set_defaults(mp_predict_options_table, &test.options, &error));
+    test.options.micro_batches = micro_batches;
+    struct mp_job *job = &test.job.job;
+    job->ranks = mp_cluster_ranks(test.cluster);
     job->ranks_per_node = machine->ranks_per_node;
     job->layers = layers;
     job->experts = experts;
@@ -38,10 +37,11 @@ static inline void test_case_create(struct test_case *test, const struct test_ma
     job->sequence = 512;
     job->batch = job->ranks * micro_batches;
     int count = layers * micro_batches;
-    test->load = calloc((size_t)count, sizeof *test->load);
-    assert_non_null(test->load);
+    test.load = calloc((size_t)count, sizeof *test.load);
+    assert_non_null(test.load);
     for (int i = 0; i < count; i++)
-        assert_works(mp_load_create(job->ranks, experts, &test->load[i], &error));
+        assert_works(mp_load_create(job->ranks, experts, &test.load[i], &error));
+    return test;
 }
 
 static inline void test_case_destroy(struct test_case *test) {

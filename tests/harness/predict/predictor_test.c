@@ -115,14 +115,16 @@ static struct mp_predict_sink sink_of(struct watcher *watcher) {
     return (struct mp_predict_sink){watcher, take_span, take_load, take_facts, NULL};
 }
 
-static void random_case(uint64_t *random, const char *system, struct test_case *test) {
+static struct test_case random_case(uint64_t *random, const char *system) {
     struct test_machine machine = test_random_machine(random);
     machine.bandwidth *= 0.1 + 2 * test_random_double(random);
     machine.far_bandwidth *= 0.1 + 2 * test_random_double(random);
     machine.overlap = test_random_int(random, 0, 2) / 2.0;
-    test_case_create(test, &machine, system, test_random_int(random, 1, 5),
-                     machine.nodes * machine.ranks_per_node * test_random_int(random, 1, 3),
-                     test_random_int(random, 0, 1) ? 3 : 1);
+    struct test_case test =
+        test_make(&machine, system, test_random_int(random, 1, 5),
+                  machine.nodes * machine.ranks_per_node * test_random_int(random, 1, 3),
+                  test_random_int(random, 0, 1) ? 3 : 1);
+    return test;
 }
 
 static void assert_bounds(const struct mp_prediction *prediction) {
@@ -202,8 +204,7 @@ TEST_RANDOM(every_system_keeps_the_laws) {
     assert_works(mp_systems_register_all(&systems, &error));
     for (int s = 0; s < systems.count; s++)
         for (int i = 0; i < 8; i++) {
-            AUTO(test) struct test_case test;
-            random_case(random, systems.item[s]->name, &test);
+            AUTO(test) struct test_case test = random_case(random, systems.item[s]->name);
             check_case(random, &test, systems.item[s]);
         }
 }
@@ -232,10 +233,9 @@ TEST_RANDOM(same_inputs_same_bytes) {
     struct mp_systems systems = {0};
     assert_works(mp_systems_register_all(&systems, &error));
     for (int s = 0; s < systems.count; s++) {
-        AUTO(test) struct test_case test;
         struct mp_prediction first[3], again[3];
         uint64_t seed = test_random(random);
-        random_case(random, systems.item[s]->name, &test);
+        AUTO(test) struct test_case test = random_case(random, systems.item[s]->name);
         uint64_t hash = hash_of(&test, seed, true, SIZE_MAX, first);
         assert_true(hash == hash_of(&test, seed, true, SIZE_MAX, again));
         assert_memory_equal(first, again, sizeof first);
@@ -250,9 +250,8 @@ TEST_RANDOM(same_inputs_same_bytes) {
 }
 
 TEST(loads_of_another_shape_are_refused) {
-    AUTO(test) struct test_case test;
     struct mp_prediction prediction;
-    test_case_create(&test, &GOOD_MACHINE, "ep", 2, 8, 1);
+    AUTO(test) struct test_case test = test_make(&GOOD_MACHINE, "ep", 2, 8, 1);
     AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
     test.load[1].experts = 7;
     assert_fails(mp_predictor_step(predictor, test.load, &prediction, &error), MP_EINVAL, "layer 1",
@@ -278,10 +277,10 @@ static void see_load(void *context, int rank, int64_t iteration, int layer, int 
  * micro-batch, with experts inside where contiguous owners have them; no route is lost. */
 TEST_RANDOM(a_gate_that_keeps_tokens_home_is_predicted) {
     enum { MICRO_BATCHES = 2, LAYERS = 2, EXPERTS = 8, LIMIT = 3 };
-    AUTO(test) struct test_case test;
     struct seen_loads seen;
     char words[64];
-    test_case_create(&test, &GOOD_MACHINE, "fastermoe", LAYERS, EXPERTS, MICRO_BATCHES);
+    AUTO(test)
+    struct test_case test = test_make(&GOOD_MACHINE, "fastermoe", LAYERS, EXPERTS, MICRO_BATCHES);
     int ranks = test.job.job.ranks, tokens = test_routes(&test) / 2, changed = 0;
     int per_node = test.job.job.ranks_per_node;
     assert_true(ranks > per_node && ranks <= 16);
@@ -319,9 +318,8 @@ TEST_RANDOM(a_gate_that_keeps_tokens_home_is_predicted) {
 /* TA-MoE's loss in predictions: every source's loads as the rule leaves them; no route is lost. */
 TEST_RANDOM(a_loss_that_knows_the_topology_is_predicted) {
     enum { LAYERS = 2, EXPERTS = 8 };
-    AUTO(test) struct test_case test;
     struct seen_loads seen;
-    test_case_create(&test, &GOOD_MACHINE, "tamoe", LAYERS, EXPERTS, 1);
+    AUTO(test) struct test_case test = test_make(&GOOD_MACHINE, "tamoe", LAYERS, EXPERTS, 1);
     int ranks = test.job.job.ranks, tokens = test_routes(&test) / 2, changed = 0;
     int per_node = test.job.job.ranks_per_node;
     assert_true(ranks > per_node && ranks % per_node == 0 && ranks <= 16);
@@ -356,9 +354,8 @@ TEST(a_gate_with_room_changes_nothing) {
     struct mp_prediction prediction[3];
     uint64_t random = test_seed();
     for (int i = 0; i < 3; i++) {
-        AUTO(test) struct test_case test;
         uint64_t same = random;
-        test_case_create(&test, &GOOD_MACHINE, "fastermoe", 2, 8, 1);
+        AUTO(test) struct test_case test = test_make(&GOOD_MACHINE, "fastermoe", 2, 8, 1);
         if (i > 0)
             test_set(&test, "options.topology-gate=yes");
         if (i == 1)
@@ -394,8 +391,7 @@ TEST_RANDOM(one_hot_dispatch_costs_its_products) {
     double products_seconds = 0;
     int rank;
     for (int one_hot = 0; one_hot < 2; one_hot++) {
-        AUTO(test) struct test_case test;
-        test_case_create(&test, &GOOD_MACHINE, "deepspeed", 3, 16, 1);
+        AUTO(test) struct test_case test = test_make(&GOOD_MACHINE, "deepspeed", 3, 16, 1);
         test_set(&test, one_hot ? "options.dispatch=one-hot" : "options.dispatch=sparse");
         test_fill_loads(&test, random, 0.3);
         AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
@@ -422,8 +418,7 @@ TEST(chunks_of_tokens_have_the_same_rows) {
     for (int degree = 1; degree <= MP_MOST_DEGREE; degree++) {
         char text[32];
         uint64_t same = random;
-        AUTO(test) struct test_case test;
-        test_case_create(&test, &GOOD_MACHINE, "deepep", 2, 16, 1);
+        AUTO(test) struct test_case test = test_make(&GOOD_MACHINE, "deepep", 2, 16, 1);
         snprintf(text, sizeof text, "exchange-degree=%d", degree);
         test_set(&test, text);
         test_fill_loads(&test, &same, 0.5);
@@ -437,11 +432,10 @@ TEST(chunks_of_tokens_have_the_same_rows) {
 /* More memory than there is: a result, of the fullest rank. */
 TEST_RANDOM(out_of_memory_is_a_result) {
     struct test_machine machine = GOOD_MACHINE;
-    AUTO(test) struct test_case test;
     struct mp_memory memory;
     int rank;
     machine.memory = 1e6;
-    test_case_create(&test, &machine, "fssdp", 3, 16, 1);
+    AUTO(test) struct test_case test = test_make(&machine, "fssdp", 3, 16, 1);
     test_fill_loads(&test, random, 0.9);
     AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
     test_step(predictor, &test);

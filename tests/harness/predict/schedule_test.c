@@ -30,16 +30,18 @@ static void keep(void *context, int rank, enum mp_predict_stream stream,
 }
 
 /* Every rank's tokens go to all experts alike, one expert per rank and one per token. */
-static void create(struct test_case *test, const struct test_machine *machine, const char *system,
-                   int layers, const char *const settings[]) {
+static struct test_case create(const struct test_machine *machine, const char *system, int layers,
+                               const char *const settings[]) {
     uint64_t none = 0;
-    test_case_create(test, machine, system, layers, machine->nodes * machine->ranks_per_node, 1);
+    struct test_case test =
+        test_make(machine, system, layers, machine->nodes * machine->ranks_per_node, 1);
     for (int i = 0; settings[i]; i++)
-        test_set(test, settings[i]);
-    test_set(test, "gate=switch");
-    test->options.precision = MP_FP32;
-    test->options.gradient_bytes = 4;
-    test_fill_loads(test, &none, 0);
+        test_set(&test, settings[i]);
+    test_set(&test, "gate=switch");
+    test.options.precision = MP_FP32;
+    test.options.gradient_bytes = 4;
+    test_fill_loads(&test, &none, 0);
+    return test;
 }
 
 /* Rank 0's spans of the last of three iterations: planners have seen loads by then. */
@@ -122,10 +124,9 @@ static void hides_as_worked_out(const struct hand_worked *hand) {
                                          .bandwidth = 1e15,
                                          .far_bandwidth = 24 * 0x1p21 / hand->transfer,
                                          .overlap = 1};
-    AUTO(test) struct test_case test;
     static struct spans spans;
     double begin, end, other_begin, other_end;
-    create(&test, &machine, "fssdp", 2, settings);
+    AUTO(test) struct test_case test = create(&machine, "fssdp", 2, settings);
     struct mp_prediction prediction = predict(&test, &spans);
     assert_int_equal(prediction.copies, 2 * 32 * 31);
     assert_within(prediction.exchanged_bytes, 0, 0);
@@ -208,10 +209,9 @@ static void ends_as_worked_out(const struct pipelined *hand) {
                                          .self = bandwidth,
                                          .bandwidth = bandwidth,
                                          .overlap = 1 - hand->copies};
-    AUTO(test) struct test_case test;
     static struct spans spans;
     double begin, end;
-    create(&test, &machine, "fastermoe", 1, settings);
+    AUTO(test) struct test_case test = create(&machine, "fastermoe", 1, settings);
     predict(&test, &spans);
     bounds(&spans, MP_STREAM_COMM, MP_PHASE_DISPATCH, MP_FORWARD, 0, &begin, &end);
     assert_ends(&spans, MP_STREAM_COMM, MP_PHASE_DISPATCH, begin, unit, hand->sent);

@@ -24,7 +24,7 @@ static struct bench create(uint64_t *random) {
     machine.nodes = test_random_int(random, 1, 5);
     machine.ranks_per_node = test_random_int(random, 2, 9);
     struct bench bench = {.ranks = machine.nodes * machine.ranks_per_node};
-    test_case_create(&bench.test, &machine, "ep", 1, 4, 1);
+    bench.test = test_make(&machine, "ep", 1, 4, 1);
     assert_works(mp_costs_create(bench.test.cluster, &bench.test.job.job, &bench.test.options,
                                  &bench.costs, &error));
     assert_works(mp_network_create(bench.test.cluster, &bench.network, &error));

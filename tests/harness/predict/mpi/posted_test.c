@@ -97,8 +97,7 @@ static void create(struct bench *bench, bool replicas) {
     *bench = (struct bench){.machine = GOOD_MACHINE};
     bench->machine.nodes = any_nodes(world->ranks);
     bench->machine.ranks_per_node = world->ranks / bench->machine.nodes;
-    test_case_create(&bench->test, &bench->machine, "fssdp", 1,
-                     test_random_int(&shared, 1, EXPERTS), 1);
+    bench->test = test_make(&bench->machine, "fssdp", 1, test_random_int(&shared, 1, EXPERTS), 1);
     bench->test.options.gradient_bytes = 4;
     bench->test.job.job.expert_width = test_random_int(&shared, 0, 1) ? 16 : 600;
     bench->predictor = test_predictor(&bench->test, NULL);
@@ -123,6 +122,8 @@ static void destroy(struct bench *bench) {
     mp_predictor_destroy(bench->predictor);
     test_case_destroy(&bench->test);
 }
+
+TEST_END(bench, struct bench, destroy(it))
 
 static void start(struct bench *bench, struct mp_comm *comm, struct mp_request *request,
                   const struct mp_transfers *list, enum mp_stage stage, bool sums) {
@@ -169,12 +170,11 @@ static double all_modelled(void) {
     return sum;
 }
 
-static void copies_travel_as_modelled(void **state) {
+TEST(copies_travel_as_modelled) {
     static const enum mp_stage stages[] = {MP_STAGE_BEFORE_GATE, MP_STAGE_AFTER_GATE};
     double all = 0;
-    (void)state;
     for (int round = 0; round < ROUNDS; round++) {
-        struct bench bench;
+        AUTO(bench) struct bench bench;
         create(&bench, false);
         for (int i = 0; i < 2; i++) {
             memset(&modelled, 0, sizeof modelled);
@@ -183,17 +183,15 @@ static void copies_travel_as_modelled(void **state) {
             compare_both(&bench, &bench.plan->fetch, stages[i], false);
             all += all_modelled();
         }
-        destroy(&bench);
     }
     assert_true(all > 0);
 }
 
 /* Sums of copies and of replicas, which then get the sum: the model has both in one go. */
-static void sums_travel_as_modelled(void **state) {
+TEST(sums_travel_as_modelled) {
     double all = 0;
-    (void)state;
     for (int round = 0; round < ROUNDS; round++) {
-        struct bench bench;
+        AUTO(bench) struct bench bench;
         create(&bench, round % 2);
         struct mp_transfers share = bench.plan->share;
         bench.plan->share.count = 0;
@@ -208,7 +206,6 @@ static void sums_travel_as_modelled(void **state) {
         mp_carrier_gradients(&bench.predictor->carrier, 0, true);
         compare_both(&bench, &bench.plan->share, MP_STAGE_BACKWARD_REDUCE, false);
         bench.plan->reduce.count = reduces;
-        destroy(&bench);
     }
     assert_true(all > 0);
 }
@@ -236,10 +233,6 @@ static int create_transports(void) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copies_travel_as_modelled),
-        cmocka_unit_test(sums_travel_as_modelled),
-    };
     if (mp_comm_mpi_create(NULL, &world, &error)) {
         fprintf(stderr, "%s\n", error.text);
         return 2;
@@ -251,7 +244,7 @@ int main(void) {
     if (!failed)
         failed = create_transports();
     if (!failed)
-        failed = cmocka_run_group_tests(tests, NULL, NULL);
+        failed = test_run();
     if (failed) {
         fprintf(stderr, "rank %d failed. %s\n", world->rank, error.text);
         mp_comm_abort(world, 1);
