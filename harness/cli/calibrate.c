@@ -4,7 +4,6 @@
  * wrote is read once before it takes the file's name. */
 #include "harness/cli/cli.h"
 #include "harness/cli/machine.h"
-#include "harness/cli/trace_file.h"
 #include "harness/cluster/cluster.h"
 #include "harness/suite/estimate.h"
 #include "harness/suite/launch.h"
@@ -15,7 +14,8 @@
 enum { TIMEOUT_SECONDS = 900, RANKS_MOST = 1024 };
 
 struct calibrate_flags {
-    const char *output, *ranks, *threads, *launcher, *trainer;
+    const char *output, *launcher, *trainer;
+    int ranks, threads; /* 0 ranks: as the machine has cores */
     bool quick, quiet;
 };
 
@@ -24,13 +24,13 @@ struct watched {
     struct mp_estimate *estimate;
 };
 
-static struct calibrate_flags given;
+static struct calibrate_flags given = {.threads = 1};
 
 static const struct cli_flag known_flags[] = {
     {"-o", CLI_VALUE, &given.output, "FILE", "cluster file to write, NAME.yaml"},
-    {"--ranks", CLI_VALUE, &given.ranks, "N",
+    {"--ranks", CLI_COUNT, CLI_NUMBER(&given.ranks, 1, RANKS_MOST), "N",
      "processes that measure together (2; 1 with a single core)"},
-    {"--threads", CLI_VALUE, &given.threads, "N", "threads of each (1)"},
+    {"--threads", CLI_COUNT, CLI_NUMBER(&given.threads, 1, RANKS_MOST), "N", "threads of each (1)"},
     {"--quick", CLI_SWITCH, &given.quick, NULL,
      "fewer sizes, in one round: a few seconds instead of up to a minute"},
     {"--launcher", CLI_VALUE, &given.launcher, "TEMPLATE",
@@ -82,11 +82,11 @@ static void watch(void *context, const struct mp_launch_progress *at) {
 
 /* Runs the ranks, which write the file. */
 static int measure(const struct calibrate_flags *flags, const struct mp_command *command,
-                   int threads, struct mp_error *error) {
+                   struct mp_error *error) {
     struct watched watched;
     struct mp_launch_result result;
     const struct mp_launch launch = {.command = command,
-                                     .threads = threads,
+                                     .threads = flags->threads,
                                      .timeout = TIMEOUT_SECONDS,
                                      .signals = cli_count_signals(),
                                      .watch = watch,
@@ -103,17 +103,18 @@ static int measure(const struct calibrate_flags *flags, const struct mp_command 
                    "nothing was written: %s", result.reason);
 }
 
-static int create_command(const struct calibrate_flags *flags, int ranks, const char *threads,
-                          const char *partial, struct mp_command *command, struct mp_error *error) {
-    char trainer[MP_PATH_SIZE];
+static int create_command(const struct calibrate_flags *flags, const char *partial,
+                          struct mp_command *command, struct mp_error *error) {
+    char trainer[MP_PATH_SIZE], threads[16];
     const char *arguments[] = {"--calibrate", partial,      "--threads",
                                threads,       "--progress", flags->quick ? "--quick" : NULL,
                                NULL};
+    snprintf(threads, sizeof threads, "%d", flags->threads);
     if (flags->trainer)
         snprintf(trainer, sizeof trainer, "%s", flags->trainer);
     else
         MP_TRY(mp_path_program("moeperf-train", trainer, error));
-    return mp_command_create(flags->launcher, ranks, trainer, arguments, command, error);
+    return mp_command_create(flags->launcher, flags->ranks, trainer, arguments, command, error);
 }
 
 static void print_summary(const struct mp_cluster *cluster, const char *path) {
@@ -127,21 +128,18 @@ static void print_summary(const struct mp_cluster *cluster, const char *path) {
 
 /* The ranks write into the place of a file that is not whole yet, and what they wrote takes its
  * name if it can be read. */
-static int calibrate_into(const struct calibrate_flags *flags, int ranks, int threads,
-                          struct mp_error *error) {
-    char number[16];
+static int calibrate_into(const struct calibrate_flags *flags, struct mp_error *error) {
     struct mp_whole_file file;
     struct mp_command command = {0};
     struct mp_cluster *cluster = NULL;
-    snprintf(number, sizeof number, "%d", threads);
     int code = mp_whole_file_open(&file, flags->output, error);
     if (!code && !file.partial)
         code = mp_fail(error, MP_EINVAL, "%s is there and no file; a cluster can't take its place",
                        flags->output);
     if (!code)
-        code = create_command(flags, ranks, number, file.partial, &command, error);
+        code = create_command(flags, file.partial, &command, error);
     if (!code)
-        code = measure(flags, &command, threads, error);
+        code = measure(flags, &command, error);
     if (!code)
         code = mp_cluster_load(file.partial, &cluster, error);
     code = mp_whole_file_close(&file, code, error);
@@ -156,14 +154,11 @@ static int calibrate(const struct cli_call *call, struct mp_error *error) {
     (void)call;
     struct cli_machine machine;
     cli_machine_read(&machine);
-    int64_t ranks = machine.cores > 1 ? 2 : 1, threads = 1;
     if (!given.output)
         return mp_fail(error, MP_EINVAL, "where to? -o FILE names the cluster file to write");
-    if (given.ranks)
-        MP_TRY(cli_whole("--ranks", given.ranks, 1, RANKS_MOST, &ranks, error));
-    if (given.threads)
-        MP_TRY(cli_whole("--threads", given.threads, 1, RANKS_MOST, &threads, error));
-    return calibrate_into(&given, (int)ranks, (int)threads, error);
+    if (!given.ranks)
+        given.ranks = machine.cores > 1 ? 2 : 1;
+    return calibrate_into(&given, error);
 }
 
 const struct cli_command cli_calibrate = {"calibrate", "measures this machine as a cluster",

@@ -15,11 +15,12 @@
 #include "results/export/export.h"
 
 struct export_flags {
-    const char *kind, *database, *trace, *iteration, *layer, *view, *iterations;
+    const char *kind, *database, *trace, *view, *iterations;
     struct cli_words runs;
+    struct mp_export loads;
 };
 
-static struct export_flags given = {.kind = "trace"};
+static struct export_flags given = {.kind = "trace", .loads = {.iteration = -1, .layer = -1}};
 
 static const struct cli_flag known_flags[] = {
     {"--as", CLI_VALUE, &given.kind, "KIND",
@@ -37,8 +38,10 @@ static const struct cli_flag known_flags[] = {
      "loads as of a trace"},
     {"--iterations", CLI_VALUE, &given.iterations, "A..B",
      "perfetto, json, views: of these iterations only"},
-    {"--iteration", CLI_VALUE, &given.iteration, "N", "loads: of this iteration only"},
-    {"--layer", CLI_VALUE, &given.layer, "N", "loads: of this layer only"},
+    {"--iteration", CLI_WHOLE, CLI_NUMBER(&given.loads.iteration, 0, INT64_MAX), "N",
+     "loads: of this iteration only"},
+    {"--layer", CLI_COUNT, CLI_NUMBER(&given.loads.layer, 0, INT32_MAX), "N",
+     "loads: of this layer only"},
     {0},
 };
 static const struct cli_usage usage = {
@@ -198,16 +201,8 @@ static int open_loads(const struct export_flags *flags, struct mp_store **store,
 
 static int write_table(const struct export_flags *flags, struct mp_trace_stream *stream,
                        const char *path, struct mp_error *error) {
-    struct mp_export chosen = {.iteration = -1, .layer = -1};
-    int64_t layer = -1;
-    int code = MP_OK;
-    if (flags->iteration)
-        code = cli_whole("--iteration", flags->iteration, 0, INT64_MAX, &chosen.iteration, error);
-    if (!code && flags->layer)
-        code = cli_whole("--layer", flags->layer, 0, INT32_MAX, &layer, error);
-    chosen.layer = (int)layer;
-    if (!code)
-        code = mp_export_csv(stream, &chosen, path, error);
+    struct mp_export chosen = flags->loads;
+    int code = mp_export_csv(stream, &chosen, path, error);
     if (!code)
         fprintf(cli_beside(path), "%s: %" PRId64 " blocks\n", path, chosen.blocks_done);
     mp_trace_stream_destroy(stream);
@@ -240,7 +235,7 @@ static int check_kind(const struct export_flags *flags, struct mp_error *error) 
     if (!results && flags->iterations)
         return mp_fail(error, MP_EINVAL,
                        "--iterations is for perfetto, json and views; --iteration N chooses loads");
-    if ((results || native) && (flags->iteration || flags->layer))
+    if ((results || native) && (flags->loads.iteration >= 0 || flags->loads.layer >= 0))
         return mp_fail(error, MP_EINVAL, "--iteration and --layer are for loads as csv: %s",
                        native ? "a trace has all of the loads"
                               : "--iterations A..B chooses here, --view loads writes loads");

@@ -38,7 +38,7 @@ static const struct cli_flag known_flags[] = {
     {"--loads-as", CLI_VALUE, &given.model.loads.kind, "KIND", CLI_LOADS_AS_HELP},
     {"--job", CLI_VALUE, &given.model.job, "FILE", "of recordings: " CLI_JOB_HELP},
     {"-o", CLI_VALUE, &given.output, "OUT", "of loads: trace to write, OUT.mptrace by custom"},
-    {"--experts", CLI_VALUE, &given.model.experts, "N",
+    {"--experts", CLI_COUNT, CLI_NUMBER(&given.model.loads.experts, 1, INT32_MAX), "N",
      "experts of a layer, for a kind that does not say: megatron,\n"
      "megatron-tokens, csv-tokens"},
     {"--ragged", CLI_SWITCH, &given.ragged, NULL,
@@ -96,14 +96,6 @@ static int choose_kind(struct import_flags *flags, const char *path, struct mp_e
                    "the name of %s does not say what it is; --as KIND does, moeperf import --help "
                    "lists the kinds",
                    path);
-}
-
-static int open_input(const struct import_flags *flags, const char *path,
-                      struct mp_trace_stream **stream, struct mp_error *error) {
-    int64_t experts = 0;
-    if (flags->model.experts)
-        MP_TRY(cli_whole("--experts", flags->model.experts, 1, INT32_MAX, &experts, error));
-    return mp_format_open(flags->kind, path, (int)experts, stream, error);
 }
 
 /* --as names a kind. */
@@ -223,7 +215,7 @@ static int import_loads(struct import_flags *flags, const struct cli_words *word
     if (!flags->output)
         return mp_fail(error, MP_EINVAL, "-o OUT.mptrace is missing: which file to write");
     MP_TRY(choose_kind(flags, path, error));
-    MP_TRY(open_input(flags, path, &stream, error));
+    MP_TRY(mp_format_open(flags->kind, path, flags->model.loads.experts, &stream, error));
     if (flags->ragged)
         mp_trace_allow_ragged(stream);
     return cli_write_trace(stream, flags->output, error);

@@ -2,7 +2,6 @@
 #include "harness/cli/model_flags.h"
 
 #include "harness/cli/cli.h"
-#include "harness/cli/trace_file.h"
 #include "harness/predict/job.h"
 
 static int read_job(struct cli_model_flags *flags, const struct mp_systems *systems,
@@ -29,21 +28,18 @@ static int read_job(struct cli_model_flags *flags, const struct mp_systems *syst
 
 int cli_read_model_flags(struct cli_model_flags *flags, const struct mp_systems *systems,
                          struct mp_error *error) {
-    int64_t experts = 0;
-    int code = MP_OK;
-    if (!flags->loads.path && (flags->loads.kind || flags->experts))
+    if (!flags->loads.path && (flags->loads.kind || flags->loads.experts))
         return mp_fail(error, MP_EINVAL, "%s goes with --loads PATH",
-                       flags->experts ? "--experts" : "--loads-as");
-    if (flags->experts)
-        code = cli_whole("--experts", flags->experts, 1, INT32_MAX, &experts, error);
-    flags->loads.experts = (int)experts;
-    return code || !flags->job ? code : read_job(flags, systems, error);
+                       flags->loads.experts ? "--experts" : "--loads-as");
+    return flags->job ? read_job(flags, systems, error) : MP_OK;
 }
 
 void cli_add_model_flags(char *command, size_t size, const struct cli_model_flags *flags) {
+    char experts[16];
+    snprintf(experts, sizeof experts, "%d", flags->loads.experts);
     const char *const said[][2] = {{"--loads", flags->loads.path},
                                    {"--loads-as", flags->loads.kind},
-                                   {"--experts", flags->experts},
+                                   {"--experts", flags->loads.experts ? experts : NULL},
                                    {"--job", flags->job}};
     for (size_t i = 0; i < sizeof said / sizeof *said; i++)
         if (said[i][1])

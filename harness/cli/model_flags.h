@@ -9,7 +9,7 @@
 #include "reference/plan/system.h"
 
 struct cli_model_flags {
-    const char *job, *experts;
+    const char *job;
     struct mp_record_loads_source loads;
     char *job_text; /* of the job file; free it */
 };

@@ -28,7 +28,8 @@ static const struct cli_flag known_flags[] = {
      "(moeperf generate --help)"},
     {"--cluster", CLI_VALUE, &given.job.cluster, "NAME",
      "a ready-made cluster (moeperf list clusters) or a file"},
-    {"--nodes", CLI_VALUE, &given.job.nodes, "N", "so many nodes of it instead"},
+    {"--nodes", CLI_WHOLE, CLI_NUMBER(&given.job.nodes, 1, CLI_NODES_MOST), "N",
+     "so many nodes of it instead"},
     {"--system", CLI_VALUE, &given.system, "NAME[:OPTION=VALUE,...]",
      "whose planner places (eplb): one whose homes change"},
     {"--decide", CLI_SWITCH, &given.decide, NULL, "says whether to turn the system on, and why"},
@@ -43,7 +44,7 @@ static const struct cli_flag known_flags[] = {
      "sets an option of the job, predict.KEY=VALUE one of\n"
      "predictions, options.KEY=VALUE one of the system; may\n"
      "be repeated"},
-    {"--iterations", CLI_VALUE, &given.job.iterations, "N",
+    {"--iterations", CLI_WHOLE, CLI_NUMBER(&given.job.iterations, 1, CLI_ITERATIONS_MOST), "N",
      "at most so many (30 of a generator, 100 of a trace)"},
     {"--fit", CLI_SWITCH, &given.job.fit, NULL, "folds or splits a trace of another shape"},
     {"--json", CLI_SWITCH, &given.json, NULL, "prints one JSON object"},
@@ -215,7 +216,7 @@ static int place(const struct cli_call *call, struct mp_error *error) {
     double share;
     char mode[512];
     if (given.job.loads && !given.job.iterations)
-        given.job.iterations = "30";
+        given.job.iterations = 30;
     MP_TRY(find_share(given.history, &share, error));
     MP_TRY(find_format(&given, &format, error));
     MP_TRY(mp_predict_job_create(&job, error));

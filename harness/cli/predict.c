@@ -33,7 +33,8 @@ static struct predict_flags given;
 static const struct cli_flag known_flags[] = {
     {"--cluster", CLI_VALUE, &given.job.cluster, "NAME",
      "a ready-made cluster (moeperf list clusters) or a file"},
-    {"--nodes", CLI_VALUE, &given.job.nodes, "N", "so many nodes of it instead"},
+    {"--nodes", CLI_WHOLE, CLI_NUMBER(&given.job.nodes, 1, CLI_NODES_MOST), "N",
+     "so many nodes of it instead"},
     {"--trace", CLI_VALUE, &given.job.trace, "FILE",
      "the loads: a trace, or what moeperf import reads by\n"
      "its ending; sizes that are not set are the trace's"},
@@ -69,7 +70,7 @@ static const struct cli_flag known_flags[] = {
     {"--suite", CLI_VALUE, &given.suite, "SUITE",
      "predicts the jobs of a suite instead, be they\n"
      "measured or predicted in it"},
-    {"--iterations", CLI_VALUE, &given.job.iterations, "N",
+    {"--iterations", CLI_WHOLE, CLI_NUMBER(&given.job.iterations, 1, CLI_ITERATIONS_MOST), "N",
      "at most so many (30 of a generator, 100 of a trace)"},
     {"--db", CLI_VALUE, &given.database, "FILE", "adds everything to this database, span by span"},
     {"--assumptions", CLI_SWITCH, &given.assumptions, NULL,

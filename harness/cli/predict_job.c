@@ -1,35 +1,31 @@
 #include "harness/cli/predict_job.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "harness/cli/trace_file.h"
 #include "harness/suite/suite.h"
 
 enum { SEQUENCES = 4 };
 
 int cli_read_job_flags(const struct cli_job_flags *flags, struct cli_job_settings *settings,
                        struct mp_error *error) {
-    char nodes[64];
-    int64_t number;
-    snprintf(nodes, sizeof nodes, "nodes=%.40s", flags->nodes ? flags->nodes : "");
+    char nodes[32], iterations[32];
+    snprintf(nodes, sizeof nodes, "nodes=%" PRId64, flags->nodes);
+    snprintf(iterations, sizeof iterations, "%" PRId64, flags->iterations);
     const char *const said[CLI_JOB_FLAGS][2] = {
         {"cluster", flags->cluster},
         {"change", flags->nodes ? nodes : NULL},
         {"loads", flags->trace ? flags->trace : flags->loads},
         {"fit", flags->fit ? "yes" : NULL},
-        {"iterations", flags->iterations}};
+        {"iterations", flags->iterations ? iterations : NULL}};
     if (flags->trace && flags->loads)
         return mp_fail(error, MP_EINVAL, "--trace and --loads: give one of them");
     if (flags->trace && access(flags->trace, R_OK))
         return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO,
                        "--trace %.1000s: %s; it takes a file, --loads a generator", flags->trace,
                        strerror(errno));
-    if (flags->nodes)
-        MP_TRY(cli_whole("--nodes", flags->nodes, 1, 1 << 20, &number, error));
-    if (flags->iterations)
-        MP_TRY(cli_whole("--iterations", flags->iterations, 1, 1000000000000, &number, error));
     for (int i = 0; i < CLI_JOB_FLAGS; i++) {
         if (!said[i][1])
             continue;

@@ -5,6 +5,8 @@
 #include "harness/predict/job.h"
 #include "reference/plan/arguments.h"
 
+#define CLI_NODES_MOST (1 << 20)
+#define CLI_ITERATIONS_MOST 1000000000000
 enum { CLI_JOB_FLAGS = 5, CLI_SETTINGS = CLI_WORDS_LIMIT + 16 };
 
 /* "key=value", in the order in which they are set. */
@@ -15,7 +17,8 @@ struct cli_settings {
 
 /* What flags say of a job; NULL: nothing. */
 struct cli_job_flags {
-    const char *cluster, *nodes, *trace, *loads, *iterations;
+    const char *cluster, *trace, *loads;
+    int64_t nodes, iterations; /* 0: not said */
     struct cli_words set;
     bool fit;
 };
@@ -24,7 +27,7 @@ struct cli_job_settings {
     char text[CLI_JOB_FLAGS][MP_TEXT_SIZE + 32];
     struct cli_settings all;
 };
-/* MP_EINVAL (--trace and --loads, a value that is too long or no such number), MP_ENOTFOUND and
+/* MP_EINVAL (--trace and --loads, a value that is too long), MP_ENOTFOUND and
  * MP_EIO (no trace of this name can be read). */
 int cli_read_job_flags(const struct cli_job_flags *flags, struct cli_job_settings *settings,
                        struct mp_error *error);

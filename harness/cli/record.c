@@ -39,7 +39,7 @@ static const struct cli_flag known_flags[] = {
     {"--loads", CLI_VALUE, &given.model.loads.path, "PATH",
      CLI_LOADS_HELP "; without it, what moeperf_experts.py\ncounted (moeperf show)"},
     {"--loads-as", CLI_VALUE, &given.model.loads.kind, "KIND", CLI_LOADS_AS_HELP},
-    {"--experts", CLI_VALUE, &given.model.experts, "N",
+    {"--experts", CLI_COUNT, CLI_NUMBER(&given.model.loads.experts, 1, INT32_MAX), "N",
      "experts of a layer, for kinds that don't say"},
     {"--job", CLI_VALUE, &given.model.job, "FILE", CLI_JOB_HELP},
     {"--keep", CLI_VALUE, &given.keep, "FOLDER",

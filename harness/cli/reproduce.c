@@ -7,7 +7,6 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/machine.h"
 #include "harness/cli/reproduce.h"
-#include "harness/cli/trace_file.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/progress.h"
 #include "harness/suite/seconds.h"
@@ -18,7 +17,8 @@ enum { MEASUREMENTS = 64 };
 struct reproduce_flags {
     bool details, strict, list, infer, write;
     struct cli_format format;
-    const char *loads, *measured, *budget, *seed;
+    const char *loads, *measured;
+    int64_t budget, seed; /* 0: not given */
     struct mp_page_output page;
     struct cli_words set, iterations;
 };
@@ -52,9 +52,9 @@ static const struct cli_flag known_flags[] = {
     {"--infer", CLI_SWITCH, &given.infer, NULL,
      "seek values of what the paper does not say under which its\n"
      "figures hold, on all cores; minutes"},
-    {"--budget", CLI_VALUE, &given.budget, "N",
+    {"--budget", CLI_WHOLE, CLI_NUMBER(&given.budget, 1, INT64_MAX), "N",
      "predictions that --infer makes; default: the paper file's"},
-    {"--seed", CLI_VALUE, &given.seed, "N",
+    {"--seed", CLI_WHOLE, CLI_NUMBER(&given.seed, 1, INT64_MAX), "N",
      "of what --infer draws; default 1: the same every time"},
     {"--write", CLI_SWITCH, &given.write, NULL,
      "put the best set and this command into the paper's file,\n"
@@ -318,7 +318,7 @@ static int infer_and_print(struct mp_reproduction *reproduction, const struct mp
     struct measurements measured = {.count = 0};
     struct mp_inference *inference = NULL;
     struct cli_machine machine;
-    int64_t budget = 0, seed = 1;
+    const int64_t seed = flags->seed ? flags->seed : 1;
     cli_machine_read(&machine);
     int code = MP_OK;
     if (flags->write && flags->set.count)
@@ -326,10 +326,6 @@ static int infer_and_print(struct mp_reproduction *reproduction, const struct mp
             mp_fail(error, MP_EINVAL, "--write goes without --set: the file has its own options");
     if (!code && flags->loads)
         code = mp_fail(error, MP_EINVAL, "--infer goes without --loads: loads are an unknown");
-    if (!code && flags->budget)
-        code = cli_whole("--budget", flags->budget, 1, INT64_MAX, &budget, error);
-    if (!code && flags->seed)
-        code = cli_whole("--seed", flags->seed, 1, INT64_MAX, &seed, error);
     if (!code)
         code = collect_measurements(&measured, flags, reproduction, error);
     struct mp_infer_settings settings = {.reproduce = {.systems = systems,
@@ -337,7 +333,7 @@ static int infer_and_print(struct mp_reproduction *reproduction, const struct mp
                                                        .sets = flags->set.count,
                                                        .measured = measured.item,
                                                        .measurements = measured.count},
-                                         .budget = budget,
+                                         .budget = flags->budget,
                                          .seed = (uint64_t)seed,
                                          .processes = machine.cores};
     if (!code)

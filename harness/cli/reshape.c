@@ -8,28 +8,29 @@
 #include "harness/cli/trace_file.h"
 
 struct reshape_flags {
-    const char *output, *ranks, *experts, *layers, *tokens, *top_k, *tilt;
+    const char *output, *tilt;
     bool merge;
+    struct mp_reshape wanted;
 };
 
 static struct reshape_flags given;
 
 static const struct cli_flag known_flags[] = {
     {"-o", CLI_VALUE, &given.output, "OUT", "trace to write, OUT.mptrace by custom"},
-    {"--ranks", CLI_VALUE, &given.ranks, "R",
+    {"--ranks", CLI_COUNT, CLI_NUMBER(&given.wanted.ranks, 1, INT32_MAX), "R",
      "neighbouring sources are added up, or every one is split evenly"},
-    {"--experts", CLI_VALUE, &given.experts, "E",
+    {"--experts", CLI_COUNT, CLI_NUMBER(&given.wanted.experts, 1, INT32_MAX), "E",
      "neighbouring experts are added up, or every one is split"},
     {"--tilt", CLI_VALUE, &given.tilt, "X",
      "with more experts: share of the first of two halves, 0.5 (the\n"
      "default) to 1"},
-    {"--layers", CLI_VALUE, &given.layers, "L",
+    {"--layers", CLI_COUNT, CLI_NUMBER(&given.wanted.layers, 1, INT32_MAX), "L",
      "evenly spread layers are kept, or every one is repeated"},
     {"--merge-micro-batches", CLI_SWITCH, &given.merge, NULL, "those of an iteration are added up"},
-    {"--tokens", CLI_VALUE, &given.tokens, "T",
+    {"--tokens", CLI_WHOLE, CLI_NUMBER(&given.wanted.tokens, 1, INT32_MAX), "T",
      "routes of every source and micro-batch are scaled to T times the\n"
      "experts per token, at most T to an expert"},
-    {"--top-k", CLI_VALUE, &given.top_k, "K",
+    {"--top-k", CLI_COUNT, CLI_NUMBER(&given.wanted.top_k, 1, INT32_MAX), "K",
      "experts per token, if the trace does not know; without --tokens\n"
      "an expert with more routes of a source than that has tokens is\n"
      "an error"},
@@ -47,43 +48,23 @@ static const struct cli_usage usage = {
     "  moeperf reshape zipf.mptrace -o small.mptrace --ranks 8 --experts 64 --layers 1\n"
     "  moeperf reshape zipf.mptrace -o scaled.mptrace --ranks 4 --tokens 1000\n"};
 
-/* Leaves *value alone if the flag was not given. */
-static int read_size(const char *flag, const char *text, int *value, struct mp_error *error) {
-    int64_t number;
-    if (text)
-        MP_TRY(cli_whole(flag, text, 1, INT32_MAX, &number, error));
-    if (text)
-        *value = (int)number;
-    return MP_OK;
-}
-
-static int read_wishes(const struct reshape_flags *flags, struct mp_reshape *wanted,
-                       struct mp_error *error) {
-    *wanted = (struct mp_reshape){.micro_batches = flags->merge ? 1 : 0};
-    MP_TRY(read_size("--ranks", flags->ranks, &wanted->ranks, error));
-    MP_TRY(read_size("--experts", flags->experts, &wanted->experts, error));
-    MP_TRY(read_size("--layers", flags->layers, &wanted->layers, error));
-    MP_TRY(read_size("--top-k", flags->top_k, &wanted->top_k, error));
-    if (flags->tokens)
-        MP_TRY(cli_whole("--tokens", flags->tokens, 1, INT32_MAX, &wanted->tokens, error));
-    if (!flags->tilt)
-        return MP_OK;
+/* --tilt X. */
+static int read_tilt(const char *text, double *tilt, struct mp_error *error) {
     char *end;
-    wanted->tilt = strtod(flags->tilt, &end);
-    if (end == flags->tilt || *end || !(wanted->tilt >= 0.5 && wanted->tilt <= 1))
-        return mp_fail(error, MP_EINVAL, "--tilt %.100s: should be a number from 0.5 to 1",
-                       flags->tilt);
+    *tilt = text ? strtod(text, &end) : 0;
+    if (text && (end == text || *end || !(*tilt >= 0.5 && *tilt <= 1)))
+        return mp_fail(error, MP_EINVAL, "--tilt %.100s: should be a number from 0.5 to 1", text);
     return MP_OK;
 }
 
 static int reshape(const struct cli_call *call, struct mp_error *error) {
-    struct mp_reshape wanted;
     struct mp_trace_stream *source, *stream;
     if (!given.output)
         return mp_fail(error, MP_EINVAL, "-o OUT.mptrace is missing: which file to write");
-    MP_TRY(read_wishes(&given, &wanted, error));
+    given.wanted.micro_batches = given.merge ? 1 : 0;
+    MP_TRY(read_tilt(given.tilt, &given.wanted.tilt, error));
     MP_TRY(mp_trace_open(call->words->word[0], &source, error));
-    MP_TRY(mp_trace_reshape(source, &wanted, &stream, error));
+    MP_TRY(mp_trace_reshape(source, &given.wanted, &stream, error));
     return cli_write_trace(stream, given.output, error);
 }
 

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "harness/cli/cli.h"
-#include "reference/base/characters.h"
 
 static void print_row(FILE *out, const char *name, const char *text) {
     if (!*text)
@@ -95,13 +94,4 @@ int cli_write_trace(struct mp_trace_stream *stream, const char *path, struct mp_
     mp_trace_statistics_destroy(statistics);
     mp_trace_stream_destroy(stream);
     return code;
-}
-
-int cli_whole(const char *flag, const char *text, int64_t least, int64_t most, int64_t *value,
-              struct mp_error *error) {
-    if (mp_whole_number(text, least, most, value))
-        return MP_OK;
-    return mp_fail(error, MP_EINVAL,
-                   "%s %.100s: should be a whole number from %" PRId64 " to %" PRId64, flag, text,
-                   least, most);
 }

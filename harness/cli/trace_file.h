@@ -18,8 +18,4 @@ int cli_measure_trace(struct mp_trace_stream *stream, struct mp_trace_statistics
 void cli_print_trace(FILE *out, const struct mp_trace_info *info,
                      const struct mp_trace_summary *summary);
 
-/* A flag's value as a whole number of least .. most; MP_EINVAL names the flag. */
-int cli_whole(const char *flag, const char *text, int64_t least, int64_t most, int64_t *value,
-              struct mp_error *error);
-
 #endif

@@ -1,9 +1,11 @@
 /* Arguments: see arguments.h. */
 #include "reference/plan/arguments.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "reference/base/characters.h"
 #include "reference/base/option.h"
 
 enum { FLAGS_LIMIT = 32, HELP_COLUMN = 24 };
@@ -69,6 +71,20 @@ static const struct cli_flag *find_flag(const struct cli_usage *usage, const cha
     return NULL;
 }
 
+static int take_number(const struct cli_flag *flag, const char *value, struct mp_error *error) {
+    const struct cli_number *number = flag->target;
+    int64_t whole;
+    if (!mp_whole_number(value, number->least, number->most, &whole))
+        return mp_fail(error, MP_EINVAL,
+                       "%s %.100s: should be a whole number from %" PRId64 " to %" PRId64,
+                       flag->name, value, number->least, number->most);
+    if (flag->kind == CLI_COUNT)
+        *(int *)number->target = (int)whole;
+    else
+        *(int64_t *)number->target = whole;
+    return MP_OK;
+}
+
 /* Takes argv[*i] as a flag, and the word after it if that is its value. */
 static int take_flag(const struct cli_usage *usage, cli_find_setting *setting, int argc,
                      char *argv[], int *i, struct mp_error *error) {
@@ -94,6 +110,8 @@ static int take_flag(const struct cli_usage *usage, cli_find_setting *setting, i
         *(const char **)flag->target = value;
         return MP_OK;
     }
+    if (flag->kind != CLI_REPEATED)
+        return take_number(flag, value, error);
     struct cli_words *words = flag->target;
     if (words->count == CLI_WORDS_LIMIT)
         return mp_fail(error, MP_EINVAL, "%s is given more than %d times", flag->name,

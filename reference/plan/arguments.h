@@ -3,6 +3,7 @@
 #define MOEPERF_REFERENCE_PLAN_ARGUMENTS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "reference/base/error.h"
 
@@ -10,6 +11,8 @@
 enum cli_flag_kind {
     CLI_SWITCH,  /* target: bool */
     CLI_VALUE,   /* target: const char * */
+    CLI_WHOLE,   /* CLI_NUMBER of an int64_t */
+    CLI_COUNT,   /* CLI_NUMBER of an int */
     CLI_REPEATED /* target: struct cli_words, one word per use */
 };
 enum { CLI_WORDS_LIMIT = 1024 };
@@ -17,6 +20,12 @@ struct cli_words {
     const char *word[CLI_WORDS_LIMIT];
     int count;
 };
+/* Where a whole number goes, and between which it has to be. */
+struct cli_number {
+    void *target;
+    int64_t least, most;
+};
+#define CLI_NUMBER(target, least, most) (&(struct cli_number){target, least, most})
 struct cli_flag {
     const char *name; /* "--db"; a table ends with NULL */
     enum cli_flag_kind kind;
@@ -39,7 +48,8 @@ typedef const char *cli_find_setting(const char *name, bool exactly);
 
 /* Parses argv[1..]; words that are no flags go to `words`.  "--flag value" and "--flag=value" mean
  * the same.  Returns 0 to go on, 1 when --help was asked for and has been printed, MP_EINVAL with
- * the nearest flag for unknown ones (or setting, unless `setting` is NULL). */
+ * the nearest flag for unknown ones (or setting, unless `setting` is NULL), and for numbers outside
+ * their limits. */
 int cli_parse_arguments(const struct cli_usage *usage, cli_find_setting *setting, int argc,
                         char *argv[], struct cli_words *words, struct mp_error *error);
 
