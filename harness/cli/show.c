@@ -17,7 +17,13 @@
 #include "reference/base/error.h"
 #include "results/report/table.h"
 
-enum { INDENT = 2, OPTION_INDENT = 4, KNOWN_LIMIT = 256 };
+enum { INDENT = 2, KNOWN_LIMIT = 256 };
+
+static const char *text_of(const json_t *object, const char *key) {
+    return json_string_value(json_object_get(object, key));
+}
+
+/* ---- what is built in ---- */
 
 /* Options as an array of {name, accepts, unit, default, help}, with "options" of what is inside. */
 static json_t *pack_options(const struct mp_option table[]) {
@@ -28,30 +34,74 @@ static json_t *pack_options(const struct mp_option table[]) {
         if (!*option->name)
             continue;
         mp_options_describe(option, accepts, sizeof accepts);
-        json_t *row =
-            json_pack("{s:s, s:s, s:s, s:s?, s:s}", "name", option->name, "accepts", accepts,
-                      "unit", option->unit, "default", option->default_value, "help", option->help);
-        if (inside)
-            json_object_set_new(row, "options", pack_options(inside));
-        json_array_append_new(rows, row);
+        json_array_append_new(
+            rows, json_pack("{s:s, s:s, s:s, s:s?, s:s, s:o*}", "name", option->name, "accepts",
+                            accepts, "unit", option->unit, "default", option->default_value, "help",
+                            option->help, "options", inside ? pack_options(inside) : NULL));
     }
     return rows;
+}
+
+/* use: NULL: nothing is said of it. */
+static json_t *pack_entry(const char *kind, const char *name, const char *title, const char *source,
+                          const char *models, const char *use) {
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s*}", "kind", kind, "name", name, "title", title,
+                     "source", source, "models", models, "use", use);
+}
+
+static json_t *pack_system(const struct mp_system *system) {
+    json_t *object =
+        pack_entry("system", system->name, system->title, system->source, system->models, NULL);
+    json_object_set_new(object, "capabilities", cli_pack_capabilities(system->capabilities));
+    json_object_set_new(object, "unattainable",
+                        json_boolean(system->capabilities & MP_SYSTEM_UNATTAINABLE));
+    json_object_set_new(object, "options", pack_options(system->options));
+    return object;
+}
+
+static json_t *pack_gate(const struct mp_gate_kind *gate) {
+    const bool chooses = gate->least < gate->most;
+    json_t *object = pack_entry("gate", gate->name, gate->title, gate->source, gate->models, NULL);
+    json_object_set_new(
+        object, "top_k",
+        chooses ? json_sprintf("%d to %d, usually %d", gate->least, gate->most, gate->usual)
+                : json_sprintf("%d", gate->most));
+    json_object_set_new(object, "use",
+                        chooses ? json_sprintf("gate: %s, top-k: %d", gate->name, gate->usual)
+                                : json_sprintf("gate: %s", gate->name));
+    json_object_set_new(object, "options", pack_options(gate->options));
+    return object;
+}
+
+static json_t *pack_generator(const struct mp_generator *kind) {
+    json_t *object =
+        pack_entry("generator", kind->name, kind->title, kind->source, kind->models, NULL);
+    json_object_set_new(object, "options", pack_options(kind->options));
+    json_object_set_new(object, "common_options", pack_options(mp_generate_options));
+    return object;
+}
+
+static json_t *pack_text(const char *kind, const char *name, const char *text) {
+    return json_pack("{s:s, s:s, s:s}", "kind", kind, "name", name, "text", text);
+}
+
+static json_t *pack_table(const char *name, const char *title, const struct mp_option table[]) {
+    return json_pack("{s:s, s:s, s:s, s:o}", "kind", "options", "name", name, "title", title,
+                     "options", pack_options(table));
 }
 
 /* "  window: default 5 iterations; a number 1 .. 1000 iterations", on two lines if it is long. */
 static void print_option_head(int indent, const json_t *row) {
     char value[1024];
-    const char *accepts = json_string_value(json_object_get(row, "accepts"));
-    const char *text = json_string_value(json_object_get(row, "default"));
-    const char *unit = json_string_value(json_object_get(row, "unit"));
+    const char *accepts = text_of(row, "accepts"), *text = text_of(row, "default");
+    const char *unit = text_of(row, "unit");
     if (!text)
         snprintf(value, sizeof value, "must be given");
     else if (!*text)
         snprintf(value, sizeof value, "empty by default");
     else
         snprintf(value, sizeof value, "default %s%s%s", text, *unit ? " " : "", unit);
-    int length =
-        printf("%*s%s: %s;", indent, "", json_string_value(json_object_get(row, "name")), value);
+    int length = printf("%*s%s: %s;", indent, "", text_of(row, "name"), value);
     if (length + 1 + (int)strlen(accepts) <= CLI_PAGE_COLUMNS) {
         printf(" %s\n", accepts);
         return;
@@ -65,155 +115,80 @@ static void print_rows(int indent, const json_t *rows) {
     json_t *row;
     json_array_foreach(rows, i, row) {
         print_option_head(indent, row);
-        table_filled(stdout, 0, indent + INDENT, json_string_value(json_object_get(row, "help")));
+        table_filled(stdout, 0, indent + INDENT, text_of(row, "help"));
         print_rows(indent + INDENT, json_object_get(row, "options"));
     }
 }
 
-static void print_options(const json_t *rows) {
+static void print_options(const json_t *object, const char *heading) {
+    const json_t *rows = json_object_get(object, "options");
+    puts(json_array_size(rows) > 0 ? heading : "\nno options");
     print_rows(INDENT, rows);
 }
 
-/* The object's members of these names as headed paragraphs, empty ones left out. */
-static void print_members(const json_t *object, const char *const names[]) {
-    for (; *names; names++) {
-        const char *text = json_string_value(json_object_get(object, *names));
+/* What all of these have: members as headed paragraphs, empty ones left out.  Systems say first
+ * what of their source they model, then what they don't. */
+static void print_entry(const json_t *object) {
+    static const char *const members[] = {"source", "models", "use"};
+    const bool is_system = json_object_get(object, "capabilities");
+    printf("%s: %s\n", text_of(object, "name"), text_of(object, "title"));
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        const char *text = text_of(object, members[i]);
         if (!text || !*text)
             continue;
-        printf("\n%s\n", *names);
-        table_filled(stdout, 0, INDENT, text);
+        const char *rest = is_system ? strstr(text, "Not modelled:") : NULL;
+        char *first = rest ? strndup(text, (size_t)(rest - text)) : NULL;
+        printf("\n%s\n", members[i]);
+        table_filled(stdout, 0, INDENT, first ? first : text);
+        if (first)
+            table_filled(stdout, 0, INDENT, rest);
+        free(first);
     }
 }
 
-static json_t *pack_system(const struct mp_system *system) {
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:b, s:o}", "kind", "system", "name",
-                     system->name, "title", system->title, "source", system->source, "models",
-                     system->models, "capabilities", cli_pack_capabilities(system->capabilities),
-                     "unattainable", (system->capabilities & MP_SYSTEM_UNATTAINABLE) != 0,
-                     "options", pack_options(system->options));
-}
-
-/* Systems say first what of their source they model, then what they don't. */
-static void print_models(const char *text) {
-    static const char second[] = "Not modelled:";
-    const char *rest = strstr(text, second);
-    char *first = rest ? strndup(text, (size_t)(rest - text)) : NULL;
-    puts("\nmodels");
-    table_filled(stdout, 0, INDENT, first ? first : text);
-    if (first)
-        table_filled(stdout, 0, INDENT, rest);
-    free(first);
-}
-
-static void print_capabilities(const json_t *names) {
+static void print_system(const json_t *object) {
+    const json_t *names = json_object_get(object, "capabilities");
     size_t i;
     json_t *name;
+    print_entry(object);
     puts("\ncapabilities");
     if (json_array_size(names) == 0)
         printf("%*snone: experts stay where they are and compute every route\n", INDENT, "");
     json_array_foreach(names, i, name) {
         printf("%*s%s\n", INDENT, "", json_string_value(name));
-        table_filled(stdout, 0, OPTION_INDENT, cli_capability_find(json_string_value(name))->words);
+        table_filled(stdout, 0, 2 * INDENT, cli_capability_find(json_string_value(name))->words);
     }
-}
-
-static void print_system(const json_t *object) {
-    static const char *const members[] = {"source", NULL};
-    const json_t *options = json_object_get(object, "options");
-    printf("%s: %s\n", json_string_value(json_object_get(object, "name")),
-           json_string_value(json_object_get(object, "title")));
-    print_members(object, members);
-    print_models(json_string_value(json_object_get(object, "models")));
-    print_capabilities(json_object_get(object, "capabilities"));
-    if (json_array_size(options) == 0) {
-        puts("\nno options");
-        return;
-    }
-    puts("\noptions (in a job: options: {key: value}; for a suite: --set options.key=value)");
-    print_options(options);
-}
-
-static json_t *pack_workload(const struct cli_entry *workload) {
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "kind", "workload", "name", workload->name,
-                     "title", workload->title, "source", "", "models", workload->models, "use",
-                     workload->use);
-}
-
-static json_t *pack_exchange(const struct mp_exchange *exchange) {
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "kind", "exchange", "name", exchange->name,
-                     "title", exchange->title, "source", exchange->source, "models",
-                     exchange->models, "use", exchange->use);
-}
-
-static json_t *pack_gate(const struct mp_gate_kind *gate) {
-    char use[128], choices[64];
-    if (gate->least == gate->most)
-        snprintf(choices, sizeof choices, "%d", gate->most);
-    else
-        snprintf(choices, sizeof choices, "%d to %d, usually %d", gate->least, gate->most,
-                 gate->usual);
-    int at = snprintf(use, sizeof use, "gate: %s", gate->name);
-    if (gate->least < gate->most)
-        snprintf(use + at, sizeof use - (size_t)at, ", top-k: %d", gate->usual);
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o}", "kind", "gate", "name", gate->name,
-                     "title", gate->title, "source", gate->source, "models", gate->models, "top_k",
-                     choices, "use", use, "options", pack_options(gate->options));
-}
-
-static void print_entry(const json_t *object) {
-    static const char *const members[] = {"source", "models", "use", NULL};
-    printf("%s: %s\n", json_string_value(json_object_get(object, "name")),
-           json_string_value(json_object_get(object, "title")));
-    print_members(object, members);
+    print_options(object, "\noptions (in a job: options: {key: value}; for a suite: --set "
+                          "options.key=value)");
 }
 
 static void print_gate(const json_t *object) {
-    const json_t *options = json_object_get(object, "options");
     print_entry(object);
-    printf("\nexperts of a token: %s\n", json_string_value(json_object_get(object, "top_k")));
-    if (json_array_size(options) == 0) {
-        puts("\nno options");
-        return;
-    }
-    puts("\noptions (in a job: gate-options: {key: value}; for a suite:\n"
-         "--set gate-options.key=value)");
-    print_options(options);
-}
-
-static json_t *pack_text(const char *kind, const char *name, const char *text) {
-    return json_pack("{s:s, s:s, s:s}", "kind", kind, "name", name, "text", text);
-}
-
-static json_t *pack_table(const char *name, const char *title, const struct mp_option table[]) {
-    return json_pack("{s:s, s:s, s:s, s:o}", "kind", "options", "name", name, "title", title,
-                     "options", pack_options(table));
+    printf("\nexperts of a token: %s\n", text_of(object, "top_k"));
+    print_options(object, "\noptions (in a job: gate-options: {key: value}; for a suite:\n"
+                          "--set gate-options.key=value)");
 }
 
 static void print_table(const json_t *object) {
-    printf("%s: %s\n\noptions\n", json_string_value(json_object_get(object, "name")),
-           json_string_value(json_object_get(object, "title")));
-    print_options(json_object_get(object, "options"));
-}
-
-static json_t *pack_generator(const struct mp_generator *kind) {
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o}", "kind", "generator", "name", kind->name,
-                     "title", kind->title, "source", kind->source, "models", kind->models,
-                     "options", pack_options(kind->options), "common_options",
-                     pack_options(mp_generate_options));
+    print_entry(object);
+    print_options(object, "\noptions");
 }
 
 static void print_generator(const json_t *object) {
-    static const char *const members[] = {"source", "models", NULL};
-    const char *name = json_string_value(json_object_get(object, "name"));
     const json_t *options = json_object_get(object, "options");
-    printf("%s: %s\n", name, json_string_value(json_object_get(object, "title")));
-    print_members(object, members);
-    printf("\noptions (moeperf generate %s -o FILE --key value)\n", name);
+    print_entry(object);
+    printf("\noptions (moeperf generate %s -o FILE --key value)\n", text_of(object, "name"));
     if (json_array_size(options) == 0)
         printf("%*snone of its own\n", INDENT, "");
-    print_options(options);
+    print_rows(INDENT, options);
     puts("\noptions of all generators");
-    print_options(json_object_get(object, "common_options"));
+    print_rows(INDENT, json_object_get(object, "common_options"));
+}
+
+static void print_member(const char *before, const json_t *object, const char *key) {
+    const json_t *member = json_object_get(object, key);
+    fputs(before, stdout);
+    cli_print_clean(stdout, json_string_value(member), json_string_length(member));
 }
 
 /* A file as it stands: its comments say what its options can't. */
@@ -234,11 +209,9 @@ static json_t *pack_file(const char *kind, const char *name, const char *path,
 }
 
 static void print_file(const json_t *object) {
-    const char *path = json_string_value(json_object_get(object, "path"));
-    fputs("# ", stdout);
-    cli_print_clean(stdout, path, strlen(path));
+    print_member("# ", object, "path");
     putchar('\n');
-    for (const char *at = json_string_value(json_object_get(object, "text")); *at;) {
+    for (const char *at = text_of(object, "text"); *at;) {
         size_t length = strcspn(at, "\n\t");
         cli_print_clean(stdout, at, length);
         at += length;
@@ -259,7 +232,7 @@ static bool is_cluster(const char *path) {
 }
 
 static void print_grammar(const json_t *object) {
-    fputs(json_string_value(json_object_get(object, "text")), stdout);
+    fputs(text_of(object, "text"), stdout);
 }
 
 /* ---- clusters ---- */
@@ -292,7 +265,7 @@ static json_t *pack_numbers(const double number[], int count) {
 /* A cluster's file as an object of kind "cluster": name, title, path, device, `quantities` as an
  * array of {place, value, unit, source or assumed, line}, and `tokens` and `width` of the
  * efficiency table.  NULL with an error. */
-static json_t *cli_pack_cluster(const char *name, const char *path, struct mp_error *error) {
+static json_t *pack_cluster(const char *name, const char *path, struct mp_error *error) {
     struct mp_cluster *cluster;
     if (mp_cluster_load(path, &cluster, error))
         return NULL;
@@ -314,7 +287,7 @@ static json_t *cli_pack_cluster(const char *name, const char *path, struct mp_er
 static void format_value(const json_t *row, char *text, size_t size) {
     static const char larger[] = " kMGTPE";
     static const char *const smaller[] = {"s", "ms", "us", "ns"};
-    const char *unit = json_string_value(json_object_get(row, "unit"));
+    const char *unit = text_of(row, "unit");
     const json_t *value = json_object_get(row, "value");
     double number = json_number_value(value);
     int steps = 0;
@@ -335,23 +308,22 @@ static void format_value(const json_t *row, char *text, size_t size) {
 
 static void print_origin(const json_t *row, int indent) {
     char text[1024];
-    const char *source = json_string_value(json_object_get(row, "source"));
-    const char *assumed = json_string_value(json_object_get(row, "assumed"));
+    const char *source = text_of(row, "source");
+    const char *assumed = text_of(row, "assumed");
     snprintf(text, sizeof text, "%s%s", source ? "" : "assumed: ", source ? source : assumed);
     table_filled(stdout, 0, indent, text);
 }
 
 static bool is_of(const json_t *row, const char *table) {
-    const char *place = json_string_value(json_object_get(row, "place"));
+    const char *place = text_of(row, "place");
     return !strncmp(place, table, strlen(table));
 }
 
 static bool same_origin(const json_t *row, const json_t *other) {
     static const char *const keys[] = {"source", "assumed"};
     for (int i = 0; i < 2; i++) {
-        const char *origin = json_string_value(json_object_get(row, keys[i]));
-        const char *another = json_string_value(json_object_get(other, keys[i]));
-        if (!origin != !another || (origin && strcmp(origin, another) != 0))
+        const json_t *own = json_object_get(row, keys[i]), *its = json_object_get(other, keys[i]);
+        if (own != its && !json_equal(own, its))
             return false;
     }
     return true;
@@ -423,14 +395,8 @@ static void print_shares(const json_t *object, const char *table, const char *he
     json_decref(origins);
 }
 
-static void print_member(const char *before, const json_t *object, const char *key) {
-    const json_t *member = json_object_get(object, key);
-    fputs(before, stdout);
-    cli_print_clean(stdout, json_string_value(member), json_string_length(member));
-}
-
 /* The same for people, at most a page wide. */
-static void cli_print_cluster(const json_t *object) {
+static void print_cluster(const json_t *object) {
     size_t i;
     json_t *row;
     char value[128];
@@ -440,7 +406,7 @@ static void cli_print_cluster(const json_t *object) {
     print_member("\n\ndevice ", object, "device");
     putchar('\n');
     json_array_foreach(json_object_get(object, "quantities"), i, row) {
-        const char *place = json_string_value(json_object_get(row, "place"));
+        const char *place = text_of(row, "place");
         if (is_of(row, "device.efficiency."))
             continue;
         if (!strncmp(place, "levels.", 7) && strncmp(part, "levels.", 7) != 0)
@@ -456,19 +422,15 @@ static void cli_print_cluster(const json_t *object) {
 
 /* What lies in files of its own, but for the manual. */
 enum { KINDS = MP_MANUAL };
-static const struct {
-    const char *kind;
-    void (*print)(const json_t *object);
-} ready_made[KINDS] = {[MP_SUITES] = {"suite", print_file},
-                       [MP_CLUSTERS] = {"cluster", cli_print_cluster},
-                       [MP_RULES] = {"rules", print_file}};
+static const char *const ready_made[KINDS] = {
+    [MP_SUITES] = "suite", [MP_CLUSTERS] = "cluster", [MP_RULES] = "rules"};
 
 static json_t *pack_ready_made(int kind, const char *name, struct mp_error *error) {
     char path[MP_PATH_SIZE];
     if (mp_path_file((enum mp_ready_made)kind, name, path, error))
         return NULL;
-    return kind == MP_CLUSTERS ? cli_pack_cluster(name, path, error)
-                               : pack_file(ready_made[kind].kind, name, path, error);
+    return kind == MP_CLUSTERS ? pack_cluster(name, path, error)
+                               : pack_file(ready_made[kind], name, path, error);
 }
 
 /* What files may say. */
@@ -493,9 +455,13 @@ json_t *cli_catalog(const struct mp_systems *systems) {
     for (int i = 0; mp_gate_kinds[i]; i++)
         json_array_append_new(all, pack_gate(mp_gate_kinds[i]));
     for (const struct cli_entry *workload = cli_workloads; workload->name; workload++)
-        json_array_append_new(all, pack_workload(workload));
-    for (int kind = 0; kind < MP_EXCHANGE_KINDS; kind++)
-        json_array_append_new(all, pack_exchange(mp_exchange_of((enum mp_exchange_kind)kind)));
+        json_array_append_new(all, pack_entry("workload", workload->name, workload->title, "",
+                                              workload->models, workload->use));
+    for (int kind = 0; kind < MP_EXCHANGE_KINDS; kind++) {
+        const struct mp_exchange *exchange = mp_exchange_of((enum mp_exchange_kind)kind);
+        json_array_append_new(all, pack_entry("exchange", exchange->name, exchange->title,
+                                              exchange->source, exchange->models, exchange->use));
+    }
     for (const struct mp_generator *kind = mp_generators; kind->name; kind++)
         json_array_append_new(all, pack_generator(kind));
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
@@ -530,20 +496,16 @@ static bool is_ready_made(char *names[], const char *name) {
     return false;
 }
 
-static bool is_a(const char *kind, const json_t *object) {
-    return !strcmp(json_string_value(json_object_get(object, "kind")), kind);
-}
-
 /* What is built in has the name first; others and files of the same name come with it. */
 static int find_among(const json_t *catalog, char **names[KINDS], const char *name, json_t **object,
                       struct mp_error *error) {
     size_t i;
     json_t *entry;
     json_array_foreach(catalog, i, entry) {
-        if (strcmp(json_string_value(json_object_get(entry, "name")), name) != 0)
+        if (strcmp(text_of(entry, "name"), name) != 0)
             continue;
         if (*object)
-            json_object_set(*object, json_string_value(json_object_get(entry, "kind")), entry);
+            json_object_set(*object, text_of(entry, "kind"), entry);
         else
             *object = json_incref(entry);
     }
@@ -556,7 +518,7 @@ static int find_among(const json_t *catalog, char **names[KINDS], const char *na
             continue;
         json_t *file = pack_ready_made(kind, name, error);
         if (*object)
-            json_object_set_new(*object, ready_made[kind].kind, file);
+            json_object_set_new(*object, ready_made[kind], file);
         else
             *object = file;
     }
@@ -584,32 +546,26 @@ int cli_find(const struct mp_systems *systems, const char *name, json_t **object
     return code;
 }
 
+/* The thing, then what others of its name are inside of it. */
 static void print_text(const json_t *object) {
     static const struct {
         const char *kind;
         void (*print)(const json_t *object);
-    } kinds[] = {{"system", print_system},       {"gate", print_gate},
-                 {"exchange", print_entry},      {"workload", print_entry},
-                 {"generator", print_generator}, {"options", print_table},
-                 {"grammar", print_grammar},     {"hook", print_grammar}};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (is_a(kinds[i].kind, object))
+    } kinds[] = {
+        {"system", print_system},   {"gate", print_gate},           {"exchange", print_entry},
+        {"workload", print_entry},  {"generator", print_generator}, {"options", print_table},
+        {"grammar", print_grammar}, {"hook", print_grammar},        {"suite", print_file},
+        {"cluster", print_cluster}, {"rules", print_file}};
+    enum { PRINTED = sizeof kinds / sizeof *kinds };
+    for (int i = 0; i < PRINTED; i++)
+        if (!strcmp(text_of(object, "kind"), kinds[i].kind))
             kinds[i].print(object);
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    for (int i = 0; i < PRINTED; i++) {
         const json_t *other = json_object_get(object, kinds[i].kind);
-        if (!json_is_object(other) || !json_object_get(other, "kind"))
+        if (!json_object_get(other, "kind")) /* there is none, or it is a member of another kind */
             continue;
         printf("\n%s of the same name\n", kinds[i].kind);
         kinds[i].print(other);
-    }
-    for (int kind = 0; kind < KINDS; kind++) {
-        const json_t *file = json_object_get(object, ready_made[kind].kind);
-        if (is_a(ready_made[kind].kind, object))
-            ready_made[kind].print(object);
-        if (!file)
-            continue;
-        printf("\n%s of the same name\n", ready_made[kind].kind);
-        ready_made[kind].print(file);
     }
 }
 
