@@ -9,78 +9,108 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/trace_file.h"
 #include "harness/workload/tokens.h"
+#include "reference/base/arena.h"
 #include "results/report/page.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
 
+bool cli_is_trace(const char *name) {
+    const char *ending = strrchr(name, '.');
+    return ending && !strcmp(ending, ".mptrace");
+}
+
+/* Layers that are drawn, rows and columns of a map of experts, and a map's iterations, at most (the
+ * last as the report has of runs). */
+enum { MAPS = 4, MAP_EXPERTS = 64, ITERATION_BINS = 40 };
+
 /* ---- numbers of layers ---- */
 
-enum { LAYER_NUMBERS = 11 }; /* most of a layer; a table has the layer's number, too */
-
-struct layers {
-    const struct table_column *column; /* the layer's number, then [numbers] */
-    int numbers, first, layers;        /* first: -1, whose row is of all layers, or 0 */
-    const char *about;                 /* a paragraph behind the table */
-    /* NAN: there is none. */
-    void (*read)(const void *context, int layer, double value[]);
-    const void *context;
+/* Both begin with the layer's number; -1: of all. */
+struct load_row {
+    int layer;
+    struct mp_trace_summary of;
+};
+struct token_row {
+    int layer;
+    struct mp_token_summary of;
 };
 
-/* Layers that are drawn, and rows and columns of a map of experts, at most. */
-enum { MAPS = 4, MAP_EXPERTS = 64 };
+static void show_layer(const void *row, char text[TABLE_CELL]) {
+    const int *layer = row;
+    snprintf(text, TABLE_CELL, *layer < 0 ? "all" : "%d", *layer);
+}
 
-static int fill_table(const struct layers *layers, struct table *table, struct mp_error *error) {
-    double value[LAYER_NUMBERS];
-    table_init(table, layers->column, 1 + layers->numbers);
-    for (int layer = layers->first; layer < layers->layers; layer++) {
-        layers->read(layers->context, layer, value);
-        MP_TRY(table_add(table, NULL, error));
-        table_set(table, 0, layer < 0 ? "all" : "%d", layer);
-        for (int i = 0; i < layers->numbers; i++)
-            table_number(table, 1 + i, value[i]);
+/* For people and for programs. */
+#define LAYER_COLUMNS                                                                              \
+    {"layer", TABLE_LEFT, .show = show_layer}, {                                                   \
+        NULL, TABLE_COUNT, NULL, "layer", .at = 0                                                  \
     }
-    return MP_OK;
+
+#define LOADS(member) offsetof(struct load_row, of.member)
+static const struct table_column load_columns[] = {
+    LAYER_COLUMNS,
+    {"fullest\nexpert", TABLE_NUMBER, NULL, "expert_max_over_mean",
+     LOADS(median[MP_EXPERT_MAX_OVER_MEAN]), .decimals = 2},
+    {"fullest\nrank", TABLE_NUMBER, NULL, "rank_max_over_mean",
+     LOADS(median[MP_RANK_MAX_OVER_MEAN]), .decimals = 2},
+    {"effective\nexperts", TABLE_NUMBER, NULL, "effective_experts",
+     LOADS(median[MP_EFFECTIVE_EXPERTS]), .decimals = 1},
+    {"dead", TABLE_NUMBER, "%", "dead_fraction", LOADS(median[MP_DEAD_FRACTION]), .decimals = 1},
+    {"correlation\n1 later", TABLE_NUMBER, NULL, "correlation_1", LOADS(correlation[0]),
+     .decimals = 3},
+    {"corr.\n10 later", TABLE_NUMBER, NULL, "correlation_10", LOADS(correlation[1]), .decimals = 3},
+    {"corr.\n100 later", TABLE_NUMBER, NULL, "correlation_100", LOADS(correlation[2]),
+     .decimals = 3},
+    {NULL, TABLE_LARGE, NULL, "routes", .at = LOADS(routes)},
+    {NULL, TABLE_NUMBER, NULL, "worst_expert_max_over_mean", .at = LOADS(worst)},
+    {NULL, TABLE_LARGE, NULL, "worst_iteration", .at = LOADS(worst_at.iteration)},
+};
+static const char about_loads[] =
+    "Medians over blocks; fullest expert, and rank, over the mean, with the experts where "
+    "plain expert parallelism has them; effective experts: as many equally loaded ones would "
+    "be as uneven; dead: without routes; correlation: of a layer's routes by expert with those "
+    "so many iterations later.";
+
+#define TOKENS(member) offsetof(struct token_row, of.member)
+static const struct table_column token_columns[] = {
+    LAYER_COLUMNS,
+    {"next\ntold", TABLE_NUMBER, "%", "next_most_frequent", TOKENS(most), .decimals = 1},
+    {"without\npresent", TABLE_NUMBER, "%", "next_most_frequent_independent",
+     TOKENS(most_independent), .decimals = 1},
+    {"present\ntells", TABLE_NUMBER, "bits", "next_information_bits", TOKENS(information),
+     .decimals = 3},
+    {"of", TABLE_NUMBER, "bits", "next_entropy_bits", TOKENS(entropy), .decimals = 3},
+    {"ranks per\ntoken", TABLE_NUMBER, NULL, "ranks_per_token", TOKENS(ranks), .decimals = 3},
+    {"by counts\nalone", TABLE_NUMBER, NULL, "ranks_per_token_independent",
+     TOKENS(ranks_independent), .decimals = 3},
+};
+static const char about_tokens[] =
+    "Of tokens, from the layer before: how many of their next experts are the most frequent "
+    "one after their present expert, and would be if all were held for the layer's most "
+    "frequent one; how many bits their present expert tells of the next, of how many. And on "
+    "how many ranks a token's experts are, where plain expert parallelism has them, beside "
+    "what counts alone let one think: experts drawn with them as probabilities.";
+
+/* A trace that was read. */
+struct shown {
+    const char *path;
+    const struct mp_trace_info *info;
+    const struct mp_trace_statistics *statistics;
+    const struct mp_token_statistics *tokens; /* NULL: the trace has none */
+    struct load_row *load;                    /* [1 + layers], that of all in front */
+    struct token_row *token;                  /* [layers] */
+    struct table loads, by_token;             /* of these; no rows of tokens there are none of */
+    struct mp_arena *arena;                   /* of these, and of what maps gather */
+};
+
+static void print_layers(const struct table *table, const char *about) {
+    putchar('\n');
+    table_print(table, stdout);
+    putchar('\n');
+    table_paragraph(stdout, "%s", about);
 }
 
-static int layers_print(const struct layers *layers, struct mp_error *error) {
-    struct table table;
-    int code = fill_table(layers, &table, error);
-    if (!code) {
-        putchar('\n');
-        table_print(&table, stdout);
-        putchar('\n');
-        table_paragraph(stdout, "%s", layers->about);
-    }
-    table_free(&table);
-    return code;
-}
-
-static int layers_write(const struct layers *layers, FILE *page, struct mp_error *error) {
-    struct table table;
-    int code = fill_table(layers, &table, error);
-    if (!code)
-        table_html(&table, layers->about, page);
-    table_free(&table);
-    return code;
-}
-
-/* Its layer, null of all, and its numbers; NULL: no memory. */
-static json_t *layers_pack(const struct layers *layers, int layer) {
-    double value[LAYER_NUMBERS];
-    json_t *object = json_pack("{s:o}", "layer", layer < 0 ? json_null() : json_integer(layer));
-    layers->read(layers->context, layer, value);
-    for (int i = 0; i < layers->numbers; i++)
-        json_object_set_new(object, layers->column[1 + i].key, number_value(value[i]));
-    return object;
-}
-
-/* Of every layer, without that of all. */
-static json_t *layers_pack_all(const struct layers *layers) {
-    json_t *array = json_array();
-    for (int layer = 0; layer < layers->layers; layer++)
-        json_array_append_new(array, layers_pack(layers, layer));
-    return array;
-}
+/* ---- maps ---- */
 
 /* Of these, the layer with the largest value, that with the next, the median and the least. */
 static int choose_layers(const double value[], int layers, int chosen[MAPS]) {
@@ -100,12 +130,9 @@ static int choose_layers(const double value[], int layers, int chosen[MAPS]) {
     return count;
 }
 
-/* A table of Vega's with these columns; `names` ends with NULL. */
-static json_t *map_data(const char *const names[]) {
-    json_t *data = page_data();
-    for (; *names; names++)
-        json_array_append_new(json_object_get(data, "columns"), json_string(*names));
-    return data;
+/* A table of Vega's with three columns. */
+static json_t *map_data(const char *first, const char *second, const char *third) {
+    return json_pack("{s:[s, s, s], s:[]}", "columns", first, second, third, "rows");
 }
 
 /* Consumes the row.  MP_ENOMEM. */
@@ -118,44 +145,6 @@ static int map_add(json_t *data, json_t *row, struct mp_error *error) {
 /* To hundredths: a page has many of them. */
 static double map_number(double value) {
     return round(100 * value) / 100;
-}
-
-/* ---- tokens ---- */
-
-static const struct table_column token_columns[] = {
-    {"layer", .kind = TABLE_LEFT},
-    {"next\ntold", TABLE_NUMBER, "%", "next_most_frequent", .decimals = 1},
-    {"without\npresent", TABLE_NUMBER, "%", "next_most_frequent_independent", .decimals = 1},
-    {"present\ntells", TABLE_NUMBER, "bits", "next_information_bits", .decimals = 3},
-    {"of", TABLE_NUMBER, "bits", "next_entropy_bits", .decimals = 3},
-    {"ranks per\ntoken", TABLE_NUMBER, NULL, "ranks_per_token", .decimals = 3},
-    {"by counts\nalone", TABLE_NUMBER, NULL, "ranks_per_token_independent", .decimals = 3},
-};
-enum { TOKEN_NUMBERS = sizeof token_columns / sizeof *token_columns - 1 };
-
-static void read_token_numbers(const void *context, int layer, double value[]) {
-    struct mp_token_summary summary;
-    mp_token_statistics_summarise(context, layer, &summary);
-    const double all[] = {summary.most,        summary.most_independent,
-                          summary.information, summary.entropy,
-                          summary.ranks,       summary.ranks_independent};
-    memcpy(value, all, sizeof all);
-}
-
-/* Numbers by layer of borrowed statistics. */
-static struct layers token_layers(const struct mp_token_statistics *statistics, int layers) {
-    static const char about[] =
-        "Of tokens, from the layer before: how many of their next experts are the most frequent "
-        "one after their present expert, and would be if all were held for the layer's most "
-        "frequent one; how many bits their present expert tells of the next, of how many. And on "
-        "how many ranks a token's experts are, where plain expert parallelism has them, beside "
-        "what counts alone let one think: experts drawn with them as probabilities.";
-    return (struct layers){.column = token_columns,
-                           .numbers = TOKEN_NUMBERS,
-                           .layers = layers,
-                           .about = about,
-                           .read = read_token_numbers,
-                           .context = statistics};
 }
 
 /* Reads the trace once more; *statistics is NULL if it has no experts of tokens. */
@@ -202,9 +191,8 @@ static void gather_transitions(const uint64_t next[], int experts, struct map *m
 }
 
 static json_t *pack_map(const struct map *map, int layer, double bits, struct mp_error *error) {
-    static const char *const names[] = {"next", "expert", "value", NULL};
     char label[96], before[48], after[48];
-    json_t *data = map_data(names);
+    json_t *data = map_data("next", "expert", "value");
     for (int i = 0; i < map->groups; i++)
         for (int j = 0; j < map->groups; j++) {
             double chance = map->from[i] * map->to[j] / map->all;
@@ -224,47 +212,35 @@ static json_t *pack_map(const struct map *map, int layer, double bits, struct mp
                                  "transitions / by chance", "against", "x as many as by chance"));
 }
 
-/* The layers behind the first. */
-static json_t *pack_maps(const struct mp_token_statistics *statistics, int layers, int experts,
-                         struct map *map, double bits[], struct mp_error *error) {
-    json_t *choices = json_array();
-    int chosen[MAPS];
-    for (int l = 1; l < layers; l++) {
-        struct mp_token_summary summary;
-        mp_token_statistics_summarise(statistics, l, &summary);
-        bits[l - 1] = isnan(summary.information) ? -1 : summary.information;
-    }
-    int count = choose_layers(bits, layers - 1, chosen);
-    for (int i = 0; i < count; i++) {
-        int layer = chosen[i] + 1;
-        gather_transitions(mp_token_statistics_transitions(statistics, layer), experts, map);
-        if (map->all > 0)
-            json_array_append_new(choices, pack_map(map, layer, bits[chosen[i]], error));
-    }
-    return choices;
-}
-
 /* Heat maps, from the experts of a layer to those of the next one: how many times as many
  * transitions there are as if neither layer's expert told anything of the other.  Of at most four
  * layers: those whose experts tell most, next most, median and least.  Of many experts a cell is
  * of several neighbours.  MP_ENOMEM. */
-static int write_transitions(struct page *page, const struct mp_token_statistics *statistics,
-                             const struct mp_trace_shape *shape, struct mp_error *error) {
+static int write_transitions(struct page *page, const struct shown *shown, struct mp_error *error) {
+    const struct mp_trace_shape *shape = &shown->info->shape;
     struct map map = {.width = (shape->experts + MAP_EXPERTS - 1) / MAP_EXPERTS};
     map.groups = (shape->experts + map.width - 1) / map.width;
     const size_t groups = (size_t)map.groups;
-    double *bits = calloc((size_t)shape->layers, sizeof *bits);
-    map.cell = calloc(groups * (groups + 2), sizeof *map.cell);
-    json_t *choices = NULL;
-    if (bits && map.cell) {
-        map.from = map.cell + groups * groups;
-        map.to = map.from + groups;
-        choices = pack_maps(statistics, shape->layers, shape->experts, &map, bits, error);
+    double *bits; /* of the layers behind the first */
+    int chosen[MAPS];
+    MP_TAKE(shown->arena, bits, shape->layers);
+    MP_TAKE(shown->arena, map.cell, groups * (groups + 2));
+    MP_TRY(mp_arena_check(shown->arena, error));
+    map.from = map.cell + groups * groups;
+    map.to = map.from + groups;
+    for (int l = 1; l < shape->layers; l++) {
+        double information = shown->token[l].of.information;
+        bits[l - 1] = isnan(information) ? -1 : information;
     }
-    free(bits);
-    free(map.cell);
-    if (!choices)
-        return mp_fail(error, MP_ENOMEM, "no memory for the page");
+    json_t *choices = json_array();
+    int count = choose_layers(bits, shape->layers - 1, chosen);
+    for (int i = 0; i < count; i++) {
+        int layer = chosen[i] + 1;
+        gather_transitions(mp_token_statistics_transitions(shown->tokens, layer), shape->experts,
+                           &map);
+        if (map.all > 0)
+            json_array_append_new(choices, pack_map(&map, layer, bits[chosen[i]], error));
+    }
     return page_figure(page, "experts", "From layer to layer",
                        "Tokens that go from an expert of a layer to one of the next: how "
                        "many times as many as if neither told anything of the other; blue "
@@ -272,89 +248,26 @@ static int write_transitions(struct page *page, const struct mp_token_statistics
                        "Layers", choices, error);
 }
 
-/* A heat map's cells at most, as the report has of runs. */
-enum { ITERATION_BINS = 40 };
-
-/* A trace that was read. */
-struct shown {
-    const char *path;
-    const struct mp_trace_info *info;
-    const struct mp_trace_statistics *statistics;
-    const struct mp_token_statistics *tokens; /* NULL: the trace has none */
-    struct mp_trace_summary all, *layer;      /* [layers] */
-    double *uneven;                           /* [layers] fullest expert over the mean */
-};
-
-bool cli_is_trace(const char *name) {
-    const char *ending = strrchr(name, '.');
-    return ending && !strcmp(ending, ".mptrace");
-}
-
-/* ---- numbers ---- */
-
-static const struct table_column columns[] = {
-    {"layer", .kind = TABLE_LEFT},
-    {"fullest\nexpert", TABLE_NUMBER, NULL, "expert_max_over_mean", .decimals = 2},
-    {"fullest\nrank", TABLE_NUMBER, NULL, "rank_max_over_mean", .decimals = 2},
-    {"effective\nexperts", TABLE_NUMBER, NULL, "effective_experts", .decimals = 1},
-    {"dead", TABLE_NUMBER, "%", "dead_fraction", .decimals = 1},
-    {"correlation\n1 later", TABLE_NUMBER, NULL, "correlation_1", .decimals = 3},
-    {"corr.\n10 later", TABLE_NUMBER, NULL, "correlation_10", .decimals = 3},
-    {"corr.\n100 later", TABLE_NUMBER, NULL, "correlation_100", .decimals = 3},
-};
-enum { NUMBERS = sizeof columns / sizeof *columns - 1 };
-
-static void read_numbers(const void *context, int layer, double value[]) {
-    const struct shown *shown = context;
-    const struct mp_trace_summary *summary = layer < 0 ? &shown->all : &shown->layer[layer];
-    memcpy(value, summary->median, sizeof summary->median);
-    memcpy(value + MP_TRACE_MEASURES, summary->correlation, sizeof summary->correlation);
-}
-
-static struct layers load_layers(const struct shown *shown) {
-    static const char about[] =
-        "Medians over blocks; fullest expert, and rank, over the mean, with the experts where "
-        "plain expert parallelism has them; effective experts: as many equally loaded ones would "
-        "be as uneven; dead: without routes; correlation: of a layer's routes by expert with those "
-        "so many iterations later.";
-    return (struct layers){.column = columns,
-                           .numbers = NUMBERS,
-                           .first = -1,
-                           .layers = shown->info->shape.layers,
-                           .about = about,
-                           .read = read_numbers,
-                           .context = shown};
-}
-
-static json_t *pack_layer(const struct shown *shown, int layer) {
-    const struct mp_trace_summary *summary = layer < 0 ? &shown->all : &shown->layer[layer];
-    const struct layers layers = load_layers(shown);
-    json_t *object = layers_pack(&layers, layer);
-    json_object_set_new(object, "routes", json_integer(summary->routes));
-    json_object_set_new(object, "worst_expert_max_over_mean", number_value(summary->worst));
-    json_object_set_new(object, "worst_iteration", json_integer(summary->worst_at.iteration));
-    return object;
-}
+/* ---- JSON ---- */
 
 static int print_json(const struct shown *shown, struct mp_error *error) {
     const struct mp_trace_info *info = shown->info;
     const struct mp_trace_shape *shape = &info->shape;
-    const struct layers tokens = token_layers(shown->tokens, shown->info->shape.layers);
-    json_t *layers = json_array();
-    for (int l = 0; l < shape->layers; l++)
-        json_array_append_new(layers, pack_layer(shown, l));
+    const struct mp_trace_summary *summary = &shown->load->of;
+    json_t *layers = table_json(&shown->loads), *all = json_incref(json_array_get(layers, 0));
+    json_object_set_new(all, "layer", json_null());
+    json_array_remove(layers, 0);
     return cli_print_json(
         json_pack("{s:s, s:s, s:s?, s:s?, s:b, s:{s:i, s:i, s:i, s:i, s:i}, s:I, s:I, s:I, s:I, "
                   "s:I, s:o, s:o, s:o*}",
                   "kind", "trace", "path", shown->path, "source", info->source, "notes",
                   info->notes, "ragged", info->ragged, "shape", "ranks", shape->ranks, "experts",
                   shape->experts, "layers", shape->layers, "micro_batches", shape->micro_batches,
-                  "top_k", shape->top_k, "iterations", (json_int_t)shown->all.iterations,
-                  "first_iteration", (json_int_t)shown->all.first, "last_iteration",
-                  (json_int_t)shown->all.last, "blocks", (json_int_t)shown->all.blocks,
-                  "blocks_without_routes", (json_int_t)shown->all.empty, "all",
-                  pack_layer(shown, -1), "by_layer", layers, "tokens_by_layer",
-                  shown->tokens ? layers_pack_all(&tokens) : NULL),
+                  "top_k", shape->top_k, "iterations", (json_int_t)summary->iterations,
+                  "first_iteration", (json_int_t)summary->first, "last_iteration",
+                  (json_int_t)summary->last, "blocks", (json_int_t)summary->blocks,
+                  "blocks_without_routes", (json_int_t)summary->empty, "all", all, "by_layer",
+                  layers, "tokens_by_layer", shown->tokens ? table_json(&shown->by_token) : NULL),
         error);
 }
 
@@ -362,8 +275,9 @@ static int print_json(const struct shown *shown, struct mp_error *error) {
 
 /* Of the k-th iteration of the trace; bins are as even as they can be. */
 static int bin_of(const struct shown *shown, int64_t k) {
-    int64_t bins = shown->all.iterations < ITERATION_BINS ? shown->all.iterations : ITERATION_BINS;
-    return (int)(k * bins / shown->all.iterations);
+    const int64_t all = shown->load->of.iterations,
+                  bins = all < ITERATION_BINS ? all : ITERATION_BINS;
+    return (int)(k * bins / all);
 }
 
 /* Means of a bin. */
@@ -400,9 +314,9 @@ static int64_t fill_layer(const struct shown *shown, int layer, struct cell cell
 }
 
 static int write_imbalance(struct page *page, const struct shown *shown, struct mp_error *error) {
-    static const char *const names[] = {"iteration", "layer", "value", "ranks", NULL};
     struct cell cells[ITERATION_BINS] = {{0}};
-    json_t *data = map_data(names);
+    json_t *data = json_pack("{s:[s, s, s, s], s:[]}", "columns", "iteration", "layer", "value",
+                             "ranks", "rows");
     int code = MP_OK;
     for (int l = 0; l < shown->info->shape.layers && !code; l++) {
         int64_t bins = fill_layer(shown, l, cells);
@@ -470,11 +384,10 @@ static int gather(const struct shown *shown, struct loads *loads, struct mp_erro
 /* The heat map of one layer. */
 static json_t *pack_experts(const struct shown *shown, const struct loads *loads, int i,
                             struct mp_error *error) {
-    static const char *const names[] = {"iteration", "expert", "value", NULL};
     const int layer = loads->layer[i], experts = shown->info->shape.experts;
     char label[96];
-    json_t *data = map_data(names);
-    int bins = bin_of(shown, shown->all.iterations - 1) + 1, code = MP_OK;
+    json_t *data = map_data("iteration", "expert", "value");
+    int bins = bin_of(shown, shown->load->of.iterations - 1) + 1, code = MP_OK;
     for (int b = 0; b < bins; b++) {
         double all = 0;
         for (int row = 0; row < loads->rows; row++)
@@ -490,30 +403,26 @@ static json_t *pack_experts(const struct shown *shown, const struct loads *loads
         }
     }
     snprintf(label, sizeof label, "layer %d (fullest expert %.2f x mean)", layer,
-             shown->layer[layer].median[MP_EXPERT_MAX_OVER_MEAN]);
+             shown->load[1 + layer].of.median[MP_EXPERT_MAX_OVER_MEAN]);
     return page_choice(label, data, NULL);
 }
 
 static int write_experts(struct page *page, const struct shown *shown, struct mp_error *error) {
-    const int experts = shown->info->shape.experts;
+    const int experts = shown->info->shape.experts, layers = shown->info->shape.layers;
     struct loads loads = {.width = (experts + MAP_EXPERTS - 1) / MAP_EXPERTS};
-    loads.layers = choose_layers(shown->uneven, shown->info->shape.layers, loads.layer);
+    double *uneven;
     loads.rows = (experts + loads.width - 1) / loads.width;
-    loads.routes =
-        calloc((size_t)loads.layers * ITERATION_BINS * (size_t)loads.rows, sizeof *loads.routes);
-    loads.expert = calloc((size_t)experts, sizeof *loads.expert);
+    MP_TAKE(shown->arena, uneven, layers);
+    MP_TAKE(shown->arena, loads.routes, (size_t)MAPS * ITERATION_BINS * (size_t)loads.rows);
+    MP_TAKE(shown->arena, loads.expert, experts);
+    MP_TRY(mp_arena_check(shown->arena, error));
+    for (int l = 0; l < layers; l++)
+        uneven[l] = shown->load[1 + l].of.median[MP_EXPERT_MAX_OVER_MEAN];
+    loads.layers = choose_layers(uneven, layers, loads.layer);
+    MP_TRY(gather(shown, &loads, error));
     json_t *choices = json_array();
-    int code = loads.routes && loads.expert && choices ? gather(shown, &loads, error)
-                                                       : mp_no_memory(error);
-    for (int i = 0; i < loads.layers && !code; i++)
-        if (json_array_append_new(choices, pack_experts(shown, &loads, i, error)))
-            code = mp_no_memory(error);
-    free(loads.routes);
-    free(loads.expert);
-    if (code) {
-        json_decref(choices);
-        return code;
-    }
+    for (int i = 0; i < loads.layers; i++)
+        json_array_append_new(choices, pack_experts(shown, &loads, i, error));
     return page_figure(page, "experts", "Routes per expert",
                        "Routes of each expert over the mean of its layer, over iterations: blue "
                        "has fewer, orange more, four times as many in full.  Of many iterations "
@@ -528,24 +437,22 @@ static int write_body(const void *context, struct page *page, struct mp_error *e
     FILE *memory = open_memstream(&words, &size);
     if (!memory)
         return mp_no_memory(error);
-    cli_print_trace(memory, shown->info, &shown->all);
+    cli_print_trace(memory, shown->info, &shown->load->of);
     if (fclose(memory)) {
         free(words);
         return mp_no_memory(error);
     }
     page_begin(page->out, shown->path, words);
     free(words);
-    const struct layers loads = load_layers(shown),
-                        tokens = token_layers(shown->tokens, shown->info->shape.layers);
     int code = write_imbalance(page, shown, error);
     if (!code)
         code = write_experts(page, shown, error);
     if (!code)
-        code = layers_write(&loads, page->out, error);
-    if (!code && shown->tokens) {
-        code = write_transitions(page, shown->tokens, &shown->info->shape, error);
-        code = code ? code : layers_write(&tokens, page->out, error);
-    }
+        table_html(&shown->loads, about_loads, page->out);
+    if (!code && shown->tokens)
+        code = write_transitions(page, shown, error);
+    if (!code && shown->tokens)
+        table_html(&shown->by_token, about_tokens, page->out);
     page_end(page->out);
     return code;
 }
@@ -554,16 +461,23 @@ static int write_body(const void *context, struct page *page, struct mp_error *e
 
 static int summarise(struct shown *shown, struct mp_error *error) {
     const int layers = shown->info->shape.layers;
-    int code = MP_OK;
-    shown->layer = calloc((size_t)layers, sizeof *shown->layer);
-    shown->uneven = calloc((size_t)layers, sizeof *shown->uneven);
-    if (!shown->layer || !shown->uneven)
-        return mp_fail(error, MP_ENOMEM, "no memory for the statistics of %d layers", layers);
-    for (int l = 0; l < layers && !code; l++) {
-        code = mp_trace_statistics_summarise(shown->statistics, l, &shown->layer[l], error);
-        shown->uneven[l] = shown->layer[l].median[MP_EXPERT_MAX_OVER_MEAN];
+    MP_TAKE(shown->arena, shown->load, 1 + layers);
+    MP_TAKE(shown->arena, shown->token, layers);
+    MP_TRY(mp_arena_check(shown->arena, error));
+    for (int l = -1; l < layers; l++) {
+        struct load_row *row = &shown->load[1 + l];
+        row->layer = l;
+        MP_TRY(mp_trace_statistics_summarise(shown->statistics, l, &row->of, error));
     }
-    return code ? code : mp_trace_statistics_summarise(shown->statistics, -1, &shown->all, error);
+    for (int l = 0; l < layers && shown->tokens; l++) {
+        shown->token[l].layer = l;
+        mp_token_statistics_summarise(shown->tokens, l, &shown->token[l].of);
+    }
+    table_init(&shown->loads, load_columns, sizeof load_columns / sizeof *load_columns);
+    table_init(&shown->by_token, token_columns, sizeof token_columns / sizeof *token_columns);
+    MP_TRY(table_fill(&shown->loads, shown->load, 1 + layers, sizeof *shown->load, error));
+    return table_fill(&shown->by_token, shown->token, shown->tokens ? layers : 0,
+                      sizeof *shown->token, error);
 }
 
 static int show(struct shown *shown, bool json, const struct mp_page_output *output,
@@ -574,11 +488,11 @@ static int show(struct shown *shown, bool json, const struct mp_page_output *out
         return page_write(output, &page, write_body, shown, error);
     if (json)
         return print_json(shown, error);
-    cli_print_trace(stdout, shown->info, &shown->all);
-    const struct layers loads = load_layers(shown),
-                        tokens = token_layers(shown->tokens, shown->info->shape.layers);
-    int code = layers_print(&loads, error);
-    return code || !shown->tokens ? code : layers_print(&tokens, error);
+    cli_print_trace(stdout, shown->info, &shown->load->of);
+    print_layers(&shown->loads, about_loads);
+    if (shown->tokens)
+        print_layers(&shown->by_token, about_tokens);
+    return MP_OK;
 }
 
 int cli_show_trace(const char *path, bool json, const struct mp_page_output *page,
@@ -590,11 +504,17 @@ int cli_show_trace(const char *path, bool json, const struct mp_page_output *pag
     int code = cli_measure_trace(stream, &statistics, error);
     if (!code)
         code = measure_tokens(path, &tokens, error);
-    struct shown shown = {path, mp_trace_stream_info(stream), statistics, tokens, {0}, NULL, NULL};
+    struct mp_arena arena = {0};
+    struct shown shown = {.path = path,
+                          .info = mp_trace_stream_info(stream),
+                          .statistics = statistics,
+                          .tokens = tokens,
+                          .arena = &arena};
     if (!code)
         code = show(&shown, json, page, error);
-    free(shown.layer);
-    free(shown.uneven);
+    table_free(&shown.loads);
+    table_free(&shown.by_token);
+    mp_arena_release(&arena);
     mp_token_statistics_destroy(tokens);
     mp_trace_statistics_destroy(statistics);
     mp_trace_stream_destroy(stream);
