@@ -1,6 +1,5 @@
 /* moeperf reproduce: a paper's tables, predicted on the paper's machines. */
 #include <math.h>
-#include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +9,7 @@
 #include "harness/suite/paths.h"
 #include "harness/suite/progress.h"
 #include "harness/suite/seconds.h"
-#include "results/store/store.h"
+#include "results/report/query.h"
 
 enum { MEASUREMENTS = 64 };
 
@@ -147,39 +146,28 @@ static int read_flag(struct measurements *all, const struct mp_reproduction *rep
                    reproduction->path);
 }
 
-/* Jobs of suite convergence and of papers' files have the same names where they are the same. */
+/* Jobs of suite convergence and of papers' files have the same names where they are the same.  The
+ * median: of an even number of rounds the mean of the two in the middle. */
 static const char measured_sql[] =
-    "SELECT job, iterations_to_target FROM v_convergence WHERE iterations_to_target IS NOT NULL "
-    "ORDER BY job, iterations_to_target";
+    "SELECT job, avg(iterations_to_target) FROM (SELECT job, iterations_to_target, row_number() "
+    "OVER (PARTITION BY job ORDER BY iterations_to_target) AS place, count(*) OVER (PARTITION BY "
+    "job) AS rounds FROM v_convergence WHERE iterations_to_target IS NOT NULL) WHERE place IN "
+    "((rounds + 1) / 2, rounds / 2 + 1) GROUP BY job ORDER BY job";
 
 static int read_database(struct measurements *all, const char *path, struct mp_error *error) {
     struct mp_store *store = NULL;
-    sqlite3_stmt *statement = NULL;
     MP_TRY(mp_store_open_read_only(path, &store, error));
-    int code = mp_store_query(store, measured_sql, NULL, 0, &statement, error);
-    char job[MP_REPRODUCE_LABEL] = "";
-    double value[256];
-    int count = 0, got = 1;
-    while (!code && got == 1) {
-        got = mp_store_next(store, statement, error);
-        const char *name = got == 1 ? (const char *)sqlite3_column_text(statement, 0) : NULL;
-        bool is_same = name && !strcmp(job, name);
-        code = got < 0 ? got : MP_OK;
-        if (!code && count > 0 && !is_same)
-            code = add_measurement(all, job, strlen(job),
-                                   (value[(count - 1) / 2] + value[count / 2]) / 2, error);
-        if (!is_same)
-            count = 0;
-        snprintf(job, sizeof job, "%s", name ? name : "");
-        if (name && count < 256)
-            value[count++] = sqlite3_column_double(statement, 1);
+    struct query query = query_begin(store, measured_sql, 0, error);
+    while (query_next(&query)) {
+        const char *job = query_text(query.row, 0);
+        query.code = add_measurement(all, job, strlen(job), query_double(query.row, 1), error);
     }
+    int code = query_end(&query);
     if (!code && all->count == 0)
         code = mp_fail(error, MP_ENOTFOUND,
                        "%s: no run there reached a target loss; moeperf run convergence --db %s "
                        "makes some",
                        path, path);
-    sqlite3_finalize(statement);
     mp_store_close(store);
     return code;
 }
@@ -202,34 +190,16 @@ struct watch {
     double started;
 };
 
-static void begin_watch(struct watch *watch) {
-    *watch = (struct watch){.signals = cli_count_signals(), .started = mp_seconds_now()};
-    mp_progress_begin(&watch->progress, stderr);
-}
-
 static bool draw(void *context, int done, int all, const char *label) {
     struct watch *watch = context;
     double passed = mp_seconds_now() - watch->started;
     struct mp_progress_state state = {.job = done + 1,
                                       .jobs = all,
                                       .name = label,
-                                      .loss = 0,
-                                      .ms = 0,
                                       .share = (double)done / all,
                                       .seconds_left = done ? passed / done * (all - done) : -1};
     mp_progress_draw(&watch->progress, &state);
     return !*watch->signals;
-}
-
-static int run_all(struct mp_reproduction *reproduction, struct mp_reproduce_settings *settings,
-                   struct mp_error *error) {
-    struct watch watch;
-    begin_watch(&watch);
-    settings->context = &watch;
-    settings->progress = draw;
-    int code = mp_reproduction_run(reproduction, settings, error);
-    mp_progress_end(&watch.progress);
-    return code;
 }
 
 static bool is_drawn(const struct reproduce_flags *flags) {
@@ -254,51 +224,34 @@ static void note_lost(void *context, const struct mp_reproduced *line) {
         fprintf(stderr, "%s is outside with %.4g\n", name, line->value);
 }
 
-static int run_and_print(struct mp_reproduction *reproduction, const struct mp_systems *systems,
+static int run_and_print(struct mp_reproduction *reproduction,
+                         struct mp_reproduce_settings *settings,
                          const struct reproduce_flags *flags, struct mp_error *error) {
-    struct measurements measured = {.count = 0};
     struct losing losing = {reproduction, false};
-    struct mp_known_bounds *bounds = NULL;
-    int code = flags->details ? mp_known_bounds_create(&bounds, error) : MP_OK;
+    struct watch *watch = settings->context;
+    settings->loads = flags->loads;
+    settings->progress = draw;
+    int code = flags->details ? mp_known_bounds_create(&settings->bounds, error) : MP_OK;
     if (!code)
-        code = collect_measurements(&measured, flags, reproduction, error);
-    struct mp_reproduce_settings settings = {.systems = systems,
-                                             .set = flags->set.word,
-                                             .sets = flags->set.count,
-                                             .loads = flags->loads,
-                                             .measured = measured.item,
-                                             .measurements = measured.count,
-                                             .bounds = bounds};
+        code = mp_reproduction_run(reproduction, settings, error);
+    mp_progress_end(&watch->progress);
     if (!code)
-        code = run_all(reproduction, &settings, error);
-    if (!code)
-        code = cli_print_reproduction(reproduction, &settings, flags->format.kind, flags->details,
+        code = cli_print_reproduction(reproduction, settings, flags->format.kind, flags->details,
                                       error);
-    mp_known_bounds_destroy(bounds);
+    mp_known_bounds_destroy(settings->bounds);
     if (!code && is_drawn(flags))
         code = cli_draw_reproduction(reproduction, &flags->page, error);
     if (!code && flags->strict)
         mp_reproduction_lines(reproduction, note_lost, &losing);
     if (code)
         return code;
-    return *cli_count_signals() || losing.is_lost ? CLI_FINDING : CLI_SUCCESS;
+    return *watch->signals || losing.is_lost ? CLI_FINDING : CLI_SUCCESS;
 }
 
 /* ---- inferring ---- */
 
 static bool draw_sets(void *context, int done, int all) {
     return draw(context, done, all, "sets of unknowns");
-}
-
-static int infer(struct mp_reproduction *reproduction, struct mp_infer_settings *settings,
-                 struct mp_inference **inference, struct mp_error *error) {
-    struct watch watch;
-    begin_watch(&watch);
-    settings->context = &watch;
-    settings->progress = draw_sets;
-    int code = mp_infer(reproduction, settings, inference, error);
-    mp_progress_end(&watch.progress);
-    return code;
 }
 
 static int keep_inference(const struct mp_inference *inference, int64_t seed,
@@ -313,37 +266,51 @@ static int keep_inference(const struct mp_inference *inference, int64_t seed,
     return code || !flags->write ? code : mp_infer_write(inference, command, error);
 }
 
-static int infer_and_print(struct mp_reproduction *reproduction, const struct mp_systems *systems,
+static int infer_and_print(struct mp_reproduction *reproduction,
+                           const struct mp_reproduce_settings *reproduce,
                            const struct reproduce_flags *flags, struct mp_error *error) {
-    struct measurements measured = {.count = 0};
     struct mp_inference *inference = NULL;
+    struct watch *watch = reproduce->context;
     struct cli_machine machine;
-    const int64_t seed = flags->seed ? flags->seed : 1;
     cli_machine_read(&machine);
-    int code = MP_OK;
+    const int64_t seed = flags->seed ? flags->seed : 1;
+    const struct mp_infer_settings settings = {.reproduce = *reproduce,
+                                               .budget = flags->budget,
+                                               .seed = (uint64_t)seed,
+                                               .processes = machine.cores,
+                                               .context = watch,
+                                               .progress = draw_sets};
     if (flags->write && flags->set.count)
-        code =
-            mp_fail(error, MP_EINVAL, "--write goes without --set: the file has its own options");
-    if (!code && flags->loads)
-        code = mp_fail(error, MP_EINVAL, "--infer goes without --loads: loads are an unknown");
-    if (!code)
-        code = collect_measurements(&measured, flags, reproduction, error);
-    struct mp_infer_settings settings = {.reproduce = {.systems = systems,
-                                                       .set = flags->set.word,
-                                                       .sets = flags->set.count,
-                                                       .measured = measured.item,
-                                                       .measurements = measured.count},
-                                         .budget = flags->budget,
-                                         .seed = (uint64_t)seed,
-                                         .processes = machine.cores};
-    if (!code)
-        code = infer(reproduction, &settings, &inference, error);
+        return mp_fail(error, MP_EINVAL,
+                       "--write goes without --set: the file has its own options");
+    if (flags->loads)
+        return mp_fail(error, MP_EINVAL, "--infer goes without --loads: loads are an unknown");
+    int code = mp_infer(reproduction, &settings, &inference, error);
+    mp_progress_end(&watch->progress);
     if (!code)
         code = cli_print_inference(inference, flags->format.kind, error);
     if (!code)
         code = keep_inference(inference, seed, flags, error);
     mp_inference_destroy(inference);
-    return code ? code : CLI_SUCCESS;
+    return code;
+}
+
+/* ---- both ---- */
+
+static int predict_and_print(struct mp_reproduction *reproduction, const struct mp_systems *systems,
+                             const struct reproduce_flags *flags, struct mp_error *error) {
+    struct measurements measured = {.count = 0};
+    struct watch watch = {.signals = cli_count_signals(), .started = mp_seconds_now()};
+    mp_progress_begin(&watch.progress, stderr);
+    MP_TRY(collect_measurements(&measured, flags, reproduction, error));
+    struct mp_reproduce_settings settings = {.systems = systems,
+                                             .set = flags->set.word,
+                                             .sets = flags->set.count,
+                                             .measured = measured.item,
+                                             .measurements = measured.count,
+                                             .context = &watch};
+    return flags->infer ? infer_and_print(reproduction, &settings, flags, error)
+                        : run_and_print(reproduction, &settings, flags, error);
 }
 
 static int reproduce(const struct cli_call *call, struct mp_error *error) {
@@ -354,11 +321,9 @@ static int reproduce(const struct cli_call *call, struct mp_error *error) {
         code = mp_reproduction_load(path, call->systems, &reproduction, error);
     if (!code && !given.infer && (given.budget || given.seed || given.write))
         code = mp_fail(error, MP_EINVAL, "--budget, --seed and --write go with --infer");
-    if (!code && given.list)
-        code = cli_print_published(reproduction, given.format.kind, error);
-    else if (!code)
-        code = given.infer ? infer_and_print(reproduction, call->systems, &given, error)
-                           : run_and_print(reproduction, call->systems, &given, error);
+    if (!code)
+        code = given.list ? cli_print_published(reproduction, given.format.kind, error)
+                          : predict_and_print(reproduction, call->systems, &given, error);
     mp_reproduction_destroy(reproduction);
     return code;
 }

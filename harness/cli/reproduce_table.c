@@ -313,22 +313,18 @@ static int print_details(const struct mp_reproduction *all, struct mp_error *err
 }
 
 /* The tables alone. */
-static int write_tables(const struct mp_reproduction *all, enum mp_report_format format,
-                        bool details, struct mp_error *error) {
-    struct page page = {.all = all, .error = error};
+static int write_tables(const struct page *page, enum mp_report_format format, bool details,
+                        struct mp_error *error) {
     struct table table = {0};
-    table_init(&page.table, cli_line_columns, CLI_LINE_COLUMNS);
-    mp_reproduction_lines(all, add_line, &page);
-    if (!page.code)
-        table_write(&page.table, format, all->name, stdout);
-    if (!page.code && details) {
-        page.code = fill_details(all, &table, error);
+    int code = MP_OK;
+    table_write(&page->table, format, page->all->name, stdout);
+    if (details) {
+        code = fill_details(page->all, &table, error);
         putchar('\n');
         table_write(&table, format, "jobs, times in ms", stdout);
     }
-    table_free(&page.table);
     table_free(&table);
-    return page.code ? page.code : check_printed(stdout, error);
+    return code ? code : check_printed(stdout, error);
 }
 
 /* ---- JSON ---- */
@@ -373,57 +369,57 @@ static json_t *pack_values(const struct mp_reproduction *all) {
     return values;
 }
 
-static int print_json(const struct mp_reproduction *all,
-                      const struct mp_reproduce_settings *settings, struct mp_error *error) {
-    struct page page = {.all = all, .error = error};
-    table_init(&page.table, cli_line_columns, CLI_LINE_COLUMNS);
-    mp_reproduction_lines(all, add_line, &page);
-    json_t *lines = table_json(&page.table);
-    table_free(&page.table);
+static int print_json(const struct page *page, const struct mp_reproduce_settings *settings,
+                      struct mp_error *error) {
+    const struct mp_reproduction *all = page->all;
     json_t *loads = json_array();
     for (int i = 0; !settings->loads && i < all->windows; i++)
         json_array_append_new(loads, json_string(all->window[i].loads));
     if (settings->loads)
         json_array_append_new(loads, json_string(settings->loads));
-    return cli_print_json(json_pack("{ss so so so so so so}", "paper", all->name, "lines", lines,
-                                    "jobs", pack_cells(all), "loads", loads, "assumptions",
-                                    pack_reasons(all->assumption, all->assumptions, "what"),
-                                    "left_out", pack_reasons(all->left_out, all->left_outs, "row"),
-                                    "unknowns", pack_values(all)),
-                          error);
+    return cli_print_json(
+        json_pack("{ss so so so so so so}", "paper", all->name, "lines", table_json(&page->table),
+                  "jobs", pack_cells(all), "loads", loads, "assumptions",
+                  pack_reasons(all->assumption, all->assumptions, "what"), "left_out",
+                  pack_reasons(all->left_out, all->left_outs, "row"), "unknowns", pack_values(all)),
+        error);
 }
 
 /* ---- any format ---- */
 
-int cli_print_reproduction(const struct mp_reproduction *all,
-                           const struct mp_reproduce_settings *settings,
-                           enum mp_report_format format, bool details, struct mp_error *error) {
-    if (format == MP_REPORT_JSON)
-        return print_json(all, settings, error);
-    if (format != MP_REPORT_TEXT)
-        return write_tables(all, format, details, error);
-    struct page page = {.all = all, .error = error};
+static int print_text(const struct page *page, const struct mp_reproduce_settings *settings,
+                      bool details, struct mp_error *error) {
+    const struct mp_reproduction *all = page->all;
     printf("%s: %s\n", all->name, all->description);
     table_paragraph(stdout, "%s, %s; %s", all->published->paper, all->published->source,
                     all->published->setting);
     puts("");
+    table_print(&page->table, stdout);
+    explain_marks(page);
+    mp_reproduction_lines(all, explain_missing, NULL);
+    explain_rows(page);
+    print_assumptions(all);
+    if (!details) {
+        puts("\n--details adds each job's times and memory and what its cluster assumes.");
+        return MP_OK;
+    }
+    MP_TRY(print_details(all, error));
+    return print_machine_assumptions(all, settings, error);
+}
+
+int cli_print_reproduction(const struct mp_reproduction *all,
+                           const struct mp_reproduce_settings *settings,
+                           enum mp_report_format format, bool details, struct mp_error *error) {
+    struct page page = {.all = all, .error = error};
     table_init(&page.table, cli_line_columns, CLI_LINE_COLUMNS);
     mp_reproduction_lines(all, add_line, &page);
-    if (!page.code) {
-        table_print(&page.table, stdout);
-        explain_marks(&page);
-        mp_reproduction_lines(all, explain_missing, NULL);
-        explain_rows(&page);
-        print_assumptions(all);
-        if (details)
-            page.code = print_details(all, error);
-        if (details && !page.code)
-            page.code = print_machine_assumptions(all, settings, error);
-        else if (!page.code)
-            puts("\n--details adds each job's times and memory and what its cluster assumes.");
-    }
+    int code = page.code;
+    if (!code)
+        code = format == MP_REPORT_JSON   ? print_json(&page, settings, error)
+               : format == MP_REPORT_TEXT ? print_text(&page, settings, details, error)
+                                          : write_tables(&page, format, details, error);
     table_free(&page.table);
-    return page.code;
+    return code;
 }
 
 /* ---- published rows alone ---- */

@@ -360,7 +360,7 @@ static int fill_ranks(const struct answer *answer, struct table *table, struct m
 
 /* In words: what could be gained at most, and whether it is known. */
 static void print_bound(const struct answer *answer) {
-    char text[640], own[256] = "", other[128] = "";
+    char own[256] = "", other[128] = "";
     const struct what_if_row *best = NULL;
     for (int i = 0; i < answer->rows; i++)
         if (answer->row[i].other.of_bound > (best ? best->other.of_bound : answer->of_bound))
@@ -371,20 +371,20 @@ static void print_bound(const struct answer *answer) {
     if (!isnan(answer->of_bound))
         snprintf(own, sizeof own, " %.40s gets %.1f %% of it%s.", answer->recorded.system,
                  100 * answer->of_bound, other);
-    if (!isnan(answer->bound))
-        snprintf(text, sizeof text,
-                 "bound: the best any placement could do with these costs is %.3f ms: no system "
-                 "that drops nothing, keeps the gate and the exchange and leaves experts whole "
-                 "takes less (proven "
-                 "in model time; memory is no limit).%s",
-                 1e3 * answer->bound, own);
-    else if (mp_other_system_setting(answer->other)->shards > 1)
-        snprintf(text, sizeof text, "No bound is known of experts that are cut into shards.");
-    else
-        snprintf(text, sizeof text,
-                 "The bound would take more than a second or so: --bound works it out.");
     putchar('\n');
-    table_filled(stdout, 0, 0, text);
+    if (!isnan(answer->bound))
+        table_paragraph(
+            stdout,
+            "bound: the best any placement could do with these costs is %.3f ms: no system "
+            "that drops nothing, keeps the gate and the exchange and leaves experts whole "
+            "takes less (proven "
+            "in model time; memory is no limit).%s",
+            1e3 * answer->bound, own);
+    else if (mp_other_system_setting(answer->other)->shards > 1)
+        table_paragraph(stdout, "No bound is known of experts that are cut into shards.");
+    else
+        table_paragraph(stdout,
+                        "The bound would take more than a second or so: --bound works it out.");
 }
 
 /* Whether what would take `seconds` saves anything that tables show. */
@@ -394,21 +394,20 @@ static bool saves(const struct answer *answer, double seconds) {
 
 static void print_costs(const struct answer *answer) {
     double replayed = answer->replayed;
-    char text[256];
-    if (saves(answer, answer->slowest_seconds))
-        snprintf(text, sizeof text,
-                 "rank %d costs most: as fast as the others, %s, it would save %.3f ms of an "
-                 "iteration (%.1f %%)",
-                 answer->slowest,
-                 mp_what_if_knows_tokens(answer->what_if) ? "with the tokens that it has"
-                                                          : "whose tokens were not recorded",
-                 1e3 * (replayed - answer->slowest_seconds),
-                 100 * (1 - answer->slowest_seconds / replayed));
-    else
-        snprintf(text, sizeof text,
-                 "no rank is slower than others: as fast as they are, none would save anything");
     putchar('\n');
-    table_filled(stdout, 0, 0, text);
+    if (saves(answer, answer->slowest_seconds))
+        table_paragraph(
+            stdout,
+            "rank %d costs most: as fast as the others, %s, it would save %.3f ms of an "
+            "iteration (%.1f %%)",
+            answer->slowest,
+            mp_what_if_knows_tokens(answer->what_if) ? "with the tokens that it has"
+                                                     : "whose tokens were not recorded",
+            1e3 * (replayed - answer->slowest_seconds),
+            100 * (1 - answer->slowest_seconds / replayed));
+    else
+        table_paragraph(
+            stdout, "no rank is slower than others: as fast as they are, none would save anything");
     if (answer->layer >= 0 && saves(answer, answer->layer_seconds))
         printf("layer %d costs most: with its experts balanced it would save %.3f ms (%.1f %%)\n",
                answer->layer, 1e3 * (replayed - answer->layer_seconds),
@@ -420,54 +419,48 @@ static void print_costs(const struct answer *answer) {
 static void print_rates(const struct answer *answer) {
     const struct mp_fitted *fitted = mp_other_system_fitted(answer->other);
     const struct mp_fitted_experts *experts = fitted->experts;
-    char text[1024];
-    snprintf(text, sizeof text,
-             "Costs fitted to this run: an expert takes %.3g ms with 100 routes and %.3g with 1000 "
-             "(backward %.3g and %.3g); an exchange %.3g + %.3g ms "
-             "per 1000 rows%s; copies %.3g ms per MB, %s.",
-             1e3 * mp_fitted_expert(&experts[0], 100), 1e3 * mp_fitted_expert(&experts[0], 1000),
-             1e3 * mp_fitted_expert(&experts[1], 100), 1e3 * mp_fitted_expert(&experts[1], 1000),
-             1e3 * mp_fitted_farthest(fitted)->exchange, 1e6 * mp_fitted_farthest(fitted)->row,
-             fitted->rows_counted ? "" : " (by its bandwidth: this run shows none)",
-             1e9 * mp_fitted_byte(fitted),
-             fitted->copies_counted                 ? "as in this run"
-             : fitted->hides || fitted->copies == 1 ? "by its links: this run shows none"
-                                                    : "by its bandwidth: this run shows none");
     putchar('\n');
-    table_filled(stdout, 0, 0, text);
+    table_paragraph(
+        stdout,
+        "Costs fitted to this run: an expert takes %.3g ms with 100 routes and %.3g with 1000 "
+        "(backward %.3g and %.3g); an exchange %.3g + %.3g ms "
+        "per 1000 rows%s; copies %.3g ms per MB, %s.",
+        1e3 * mp_fitted_expert(&experts[0], 100), 1e3 * mp_fitted_expert(&experts[0], 1000),
+        1e3 * mp_fitted_expert(&experts[1], 100), 1e3 * mp_fitted_expert(&experts[1], 1000),
+        1e3 * mp_fitted_farthest(fitted)->exchange, 1e6 * mp_fitted_farthest(fitted)->row,
+        fitted->rows_counted ? "" : " (by its bandwidth: this run shows none)",
+        1e9 * mp_fitted_byte(fitted),
+        fitted->copies_counted                 ? "as in this run"
+        : fitted->hides || fitted->copies == 1 ? "by its links: this run shows none"
+                                               : "by its bandwidth: this run shows none");
     double off = answer->again / answer->replayed - 1;
-    if (answer->again > 0 && (off > MUCH || off < -MUCH)) {
-        snprintf(text, sizeof text,
-                 "These costs alone miss the run's own time by %.0f %%: something else decided it, "
-                 "as on a busy machine. Take other systems' times as rough.",
-                 100 * off);
-        table_filled(stdout, 0, 0, text);
-    }
+    if (answer->again > 0 && (off > MUCH || off < -MUCH))
+        table_paragraph(
+            stdout,
+            "These costs alone miss the run's own time by %.0f %%: something else decided it, "
+            "as on a busy machine. Take other systems' times as rough.",
+            100 * off);
 }
 
 /* Which options systems planned with, and why others could not. */
 static void print_systems(const struct answer *answer) {
-    char text[NAME_SIZE + sizeof answer->row->other.options + 16];
     for (int i = 0; i < answer->rows; i++) {
         const struct what_if_row *row = &answer->row[i];
         const char *said = row->reason[0] ? row->reason : row->other.options;
-        snprintf(text, sizeof text, "%s: %s", row->name, said);
         if (*said)
-            table_filled(stdout, 0, 0, text);
+            table_paragraph(stdout, "%s: %s", row->name, said);
     }
 }
 
 static void print_answer(const struct answer *answer, const char *database,
                          const struct table *rows, const struct table *ranks) {
     const struct mp_recorded *run = &answer->recorded;
-    char text[1024];
-    snprintf(
-        text, sizeof text,
+    table_paragraph(
+        stdout,
         "run %lld of %s: suite %s, job %s, system %s, workload %s, %d ranks, %s; medians of %d "
         "steady iterations",
         (long long)run->run_id, database, run->suite, run->job, run->system, run->workload,
         run->ranks, run->executor, run->iterations);
-    table_filled(stdout, 0, 0, text);
     putchar('\n');
     table_print(rows, stdout);
     print_costs(answer);
