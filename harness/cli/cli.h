@@ -10,7 +10,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "harness/record/rules.h"
 #include "harness/suite/paths.h"
 #include "reference/plan/arguments.h"
 #include "reference/plan/system.h"
@@ -58,25 +57,6 @@ int cli_open_database(const char *path, struct mp_store **store, struct mp_error
  * there are none.  Errors: those of mp_path_create_parent and mp_store_open. */
 int cli_create_database(const char *path, struct mp_store **store, struct mp_error *error);
 
-/* Adds the rules files that --rules named (a name of moeperf list rules, or a path), without any
- * all ready-made ones.  Errors: those of mp_path_file and mp_rules_load. */
-int cli_load_rules(const struct cli_words *name, struct mp_rules *rules, struct mp_error *error);
-#define CLI_RULES_HELP                                                                             \
-    "which range is which phase: a name of moeperf list rules or a\n"                              \
-    "file that ends in .yaml; repeated, the first that match count.\n"                             \
-    "Without it, all ready-made ones"
-
-/* --suggest: rules file that is to be written.  Errors: MP_EINVAL (it is there, or is none). */
-int cli_check_suggest(const char *path, struct mp_error *error);
-#define CLI_SUGGEST_HELP                                                                           \
-    "rules file to write, which must not exist: what the ranges are\n"                             \
-    "called, and a phase proposed for each.  Without it that is done\n"                            \
-    "where no range became a phase of the model"
-/* Where rules are proposed: the file that was wanted, else one beside the database. */
-void cli_suggest_file(const char *wanted, const char *database, char path[MP_PATH_SIZE]);
-/* Adds a flag (or none, "") and a word, quoted for a shell, to a command. */
-void cli_add_word(char *command, size_t size, const char *flag, const char *word);
-
 #define CLI_COPY_HELP                                                                              \
     "folders on --hosts' own disks are copied by this command, for\n"                              \
     "example \"scp -qr {from} {to}\"; without it they are shared"
@@ -86,12 +66,15 @@ void cli_add_word(char *command, size_t size, const char *flag, const char *word
     "writes every chart as SVG and PDF into this folder, for one\n"                                \
     "column of a paper (3.3 inches) and for two (7, NAME-wide)"
 
-/* A report (results/report/report.h) as a JSON object, to be put into a larger one.  The caller
- * owns it; NULL with `error` set. */
-typedef int cli_report_function(struct mp_store *store, const struct mp_report_selection *selection,
-                                enum mp_report_format format, FILE *out, struct mp_error *error);
-json_t *cli_report_object(cli_report_function *report, struct mp_store *store,
-                          const struct mp_report_selection *selection, struct mp_error *error);
+/* Prints reports (results/report/report.h), up to a row without a name, as members of `all`, which
+ * is consumed.  Errors: those of the reports, MP_ENOMEM. */
+struct cli_named_report {
+    const char *name;
+    int (*print)(struct mp_store *store, const struct mp_report_selection *selection,
+                 enum mp_report_format format, FILE *out, struct mp_error *error);
+};
+int cli_print_reports(json_t *all, const struct cli_named_report reports[], struct mp_store *store,
+                      const struct mp_report_selection *selection, struct mp_error *error);
 
 /* A system, gate, exchange, workload, generator, suite, cluster, rules or topic of this name, as
  * moeperf show prints it in JSON, to be given up.  MP_ENOTFOUND with the nearest name. */

@@ -60,14 +60,6 @@ static const struct cli_usage usage = {
 
 /* ---- results ---- */
 
-struct cli_results_export {
-    const char *kind;       /* "perfetto", "json", "csv" */
-    const char *view;       /* of csv */
-    const char *iterations; /* "A..B" or "A"; NULL: all */
-    const char *database;
-    int64_t run_id; /* 0: not given */
-};
-
 /* "A..B", or "A" for one. */
 static int parse_iterations(const char *text, struct mp_results_selection *selection,
                             struct mp_error *error) {
@@ -141,36 +133,19 @@ static void print_timeline(FILE *out, const char *path,
                 exported->gpu_left_out);
 }
 
-static int write_file(struct mp_store *store, const struct cli_results_export *wanted,
+static int write_file(struct mp_store *store, const struct export_flags *flags,
                       const struct mp_results_selection *selection, const char *path,
                       struct mp_results_exported *exported, struct mp_error *error) {
-    if (!strcmp(wanted->kind, "perfetto"))
+    if (!strcmp(flags->kind, "perfetto"))
         return mp_results_perfetto(store, selection, path, exported, error);
-    if (!strcmp(wanted->kind, "json"))
+    if (!strcmp(flags->kind, "json"))
         return mp_results_json(store, selection, path, exported, error);
-    return mp_results_csv(store, selection, wanted->view, path, exported, error);
+    return mp_results_csv(store, selection, flags->view ? flags->view : "span", path, exported,
+                          error);
 }
 
-/* Writes the file and says what is in it. */
-static int cli_write_results(const struct cli_results_export *wanted, const char *path,
-                             struct mp_error *error) {
-    struct mp_results_selection selection = {.run_id = wanted->run_id};
-    struct mp_results_exported exported;
-    struct mp_store *store = NULL;
-    int code = parse_iterations(wanted->iterations, &selection, error);
-    if (!code)
-        code = cli_open_database(wanted->database, &store, error);
-    if (code)
-        return code;
-    code = check_iterations(store, &selection, error);
-    if (!code)
-        code = write_file(store, wanted, &selection, path, &exported, error);
-    mp_store_close(store);
-    if (!code && !strcmp(wanted->kind, "perfetto"))
-        print_timeline(cli_beside(path), path, &exported);
-    else if (!code)
-        fprintf(cli_beside(path), "%s: %" PRId64 " rows\n", path, exported.rows);
-    return code;
+static const char *database_of(const struct export_flags *flags) {
+    return flags->database ? flags->database : CLI_DATABASE;
 }
 
 /* 0: none was named. */
@@ -193,9 +168,8 @@ static int open_loads(const struct export_flags *flags, struct mp_store **store,
         return mp_fail(error, MP_EINVAL, "--trace and --run or --db: the loads are of one of them");
     if (flags->trace)
         return mp_trace_open(flags->trace, stream, error);
-    const char *database = flags->database ? flags->database : CLI_DATABASE;
     MP_TRY(choose_run(flags, &run_id, error));
-    MP_TRY(cli_open_database(database, store, error));
+    MP_TRY(cli_open_database(database_of(flags), store, error));
     return mp_trace_open_run(*store, run_id, stream, error);
 }
 
@@ -242,15 +216,24 @@ static int check_kind(const struct export_flags *flags, struct mp_error *error) 
     return MP_OK;
 }
 
+/* Writes the file and says what is in it. */
 static int export_results(const struct export_flags *flags, const char *path,
                           struct mp_error *error) {
-    struct cli_results_export wanted = {.kind = flags->kind,
-                                        .view = flags->view ? flags->view : "span",
-                                        .iterations = flags->iterations,
-                                        .database =
-                                            flags->database ? flags->database : CLI_DATABASE};
-    MP_TRY(choose_run(flags, &wanted.run_id, error));
-    return cli_write_results(&wanted, path, error);
+    struct mp_results_selection selection = {0};
+    struct mp_results_exported exported;
+    struct mp_store *store = NULL;
+    MP_TRY(choose_run(flags, &selection.run_id, error));
+    MP_TRY(parse_iterations(flags->iterations, &selection, error));
+    MP_TRY(cli_open_database(database_of(flags), &store, error));
+    int code = check_iterations(store, &selection, error);
+    if (!code)
+        code = write_file(store, flags, &selection, path, &exported, error);
+    mp_store_close(store);
+    if (!code && !strcmp(flags->kind, "perfetto"))
+        print_timeline(cli_beside(path), path, &exported);
+    else if (!code)
+        fprintf(cli_beside(path), "%s: %" PRId64 " rows\n", path, exported.rows);
+    return code;
 }
 
 static int export_loads(const struct export_flags *flags, const char *path,

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "harness/cli/cli.h"
-#include "harness/cli/model_flags.h"
+#include "harness/cli/recording_flags.h"
 #include "harness/cli/trace_file.h"
 #include "harness/recordings/recordings.h"
 #include "harness/workload/formats.h"
@@ -14,10 +14,8 @@
 enum { KINDS_LIMIT = 32 };
 
 struct import_flags {
-    const char *kind, *output, *database, *suggest;
-    struct cli_model_flags model;
-    struct mp_record_run run;
-    struct cli_words rules;
+    const char *kind, *output, *database;
+    struct cli_recording_flags recording;
     bool ragged;
 };
 
@@ -28,17 +26,18 @@ static const struct cli_flag known_flags[] = {
      "what FILE is; otherwise its beginning or its name says so"},
     {"--db", CLI_VALUE, &given.database, "FILE",
      "of recordings: database to add the run to (" CLI_DATABASE ")"},
-    {"--rules", CLI_REPEATED, &given.rules, "NAME", "of recordings: " CLI_RULES_HELP},
-    {"--suggest", CLI_VALUE, &given.suggest, "FILE", "of recordings: " CLI_SUGGEST_HELP},
-    {"--system", CLI_VALUE, &given.run.system, "NAME",
+    {"--rules", CLI_REPEATED, &given.recording.rules, "NAME", "of recordings: " CLI_RULES_HELP},
+    {"--suggest", CLI_VALUE, &given.recording.suggest, "FILE", "of recordings: " CLI_SUGGEST_HELP},
+    {"--system", CLI_VALUE, &given.recording.run.system, "NAME",
      "of recordings: what reports call the run (the kind's name)"},
-    {"--workload", CLI_VALUE, &given.run.workload, "NAME",
+    {"--workload", CLI_VALUE, &given.recording.run.workload, "NAME",
      "of recordings: what it was given to do (recorded)"},
-    {"--loads", CLI_VALUE, &given.model.loads.path, "PATH", "of recordings: " CLI_LOADS_HELP},
-    {"--loads-as", CLI_VALUE, &given.model.loads.kind, "KIND", CLI_LOADS_AS_HELP},
-    {"--job", CLI_VALUE, &given.model.job, "FILE", "of recordings: " CLI_JOB_HELP},
+    {"--loads", CLI_VALUE, &given.recording.run.loads.path, "PATH",
+     "of recordings: " CLI_LOADS_HELP},
+    {"--loads-as", CLI_VALUE, &given.recording.run.loads.kind, "KIND", CLI_LOADS_AS_HELP},
+    {"--job", CLI_VALUE, &given.recording.job, "FILE", "of recordings: " CLI_JOB_HELP},
     {"-o", CLI_VALUE, &given.output, "OUT", "of loads: trace to write, OUT.mptrace by custom"},
-    {"--experts", CLI_COUNT, CLI_NUMBER(&given.model.loads.experts, 1, INT32_MAX), "N",
+    {"--experts", CLI_COUNT, CLI_NUMBER(&given.recording.run.loads.experts, 1, INT32_MAX), "N",
      "experts of a layer, for a kind that does not say: megatron,\n"
      "megatron-tokens, csv-tokens"},
     {"--ragged", CLI_SWITCH, &given.ragged, NULL,
@@ -128,33 +127,20 @@ static int recording_format(const struct import_flags *flags, const char *path,
     return MP_OK;
 }
 
-/* How to read the same files once more, with other rules.  Free it. */
-static char *plan_again(const struct import_flags *flags, const char *database,
-                        const struct cli_words *words) {
-    size_t size = 8 * MP_PATH_SIZE;
+/* How to read the same files once more, with other rules. */
+static void plan_again(struct import_flags *flags, const char *database,
+                       const struct cli_words *words) {
+    flags->recording.resume = strdup("moeperf import");
+    cli_add_word(&flags->recording, "--as", flags->kind);
+    cli_add_word(&flags->recording, "--db", database);
+    cli_add_recording_flags(&flags->recording, NULL);
     for (int i = 0; i < words->count; i++)
-        size += 4 * strlen(words->word[i]) + 8; /* each byte quoted */
-    char *command = malloc(size);
-    if (!command)
-        return NULL;
-    snprintf(command, size, "moeperf import");
-    if (flags->kind)
-        cli_add_word(command, size, "--as", flags->kind);
-    cli_add_word(command, size, "--db", database);
-    if (flags->run.system)
-        cli_add_word(command, size, "--system", flags->run.system);
-    if (flags->run.workload)
-        cli_add_word(command, size, "--workload", flags->run.workload);
-    cli_add_model_flags(command, size, &flags->model);
-    for (int i = 0; i < words->count; i++)
-        cli_add_word(command, size, "", words->word[i]);
-    return command;
+        cli_add_word(&flags->recording, "", words->word[i]);
 }
 
 static int import_recordings(const struct mp_recording_format *format,
                              const struct mp_systems *systems, struct import_flags *flags,
                              const struct cli_words *words, struct mp_error *error) {
-    struct mp_rules rules = {0};
     if (flags->output || flags->ragged)
         return mp_fail(error, MP_EINVAL,
                        "%s: a recording (%s) goes into a database, --db FILE; -o and --ragged are "
@@ -167,26 +153,16 @@ static int import_recordings(const struct mp_recording_format *format,
                            "are right, or --as KIND",
                            words->word[i], format->name, words->word[0]);
     const char *database = flags->database ? flags->database : CLI_DATABASE;
-    char suggested[MP_PATH_SIZE], *again = plan_again(flags, database, words);
-    cli_suggest_file(flags->suggest, database, suggested);
-    int code = again ? cli_check_suggest(flags->suggest, error)
-                     : mp_fail(error, MP_ENOMEM, "no memory for %d paths", words->count);
-    if (!code)
-        code = cli_read_model_flags(&flags->model, systems, error);
-    if (!code)
-        code = cli_load_rules(&flags->rules, &rules, error);
-    struct mp_recordings recordings = {format, words->word, words->count, database, flags->run};
-    recordings.run.rules = &rules;
-    recordings.run.loads = flags->model.loads;
-    recordings.run.job_text = flags->model.job_text;
-    recordings.run.suggested = suggested;
-    recordings.run.suggest = flags->suggest;
-    recordings.run.resume = again;
+    plan_again(flags, database, words);
+    int code = flags->recording.resume
+                   ? cli_read_recording_flags(&flags->recording, database, systems, error)
+                   : mp_fail(error, MP_ENOMEM, "no memory for %d paths", words->count);
+    flags->recording.run.resume = flags->recording.resume;
+    const struct mp_recordings recordings = {format, words->word, words->count, database,
+                                             flags->recording.run};
     if (!code)
         code = mp_recordings_import(&recordings, cli_wait_for_lock, stderr, error);
-    mp_rules_destroy(&rules);
-    free(flags->model.job_text);
-    free(again);
+    cli_destroy_recording_flags(&flags->recording);
     return code;
 }
 
@@ -199,8 +175,9 @@ static int import_loads(struct import_flags *flags, const struct cli_words *word
                        "%s: one file of loads makes a trace; several are for recordings, and %s is "
                        "none that --help lists",
                        words->word[1], path);
-    if (flags->database || flags->rules.count || flags->run.system || flags->run.workload ||
-        flags->model.loads.path || flags->model.job)
+    const struct cli_recording_flags *recording = &flags->recording;
+    if (flags->database || recording->rules.count || recording->run.system ||
+        recording->run.workload || recording->run.loads.path || recording->job)
         return mp_fail(
             error, MP_EINVAL,
             "%s: its beginning is that of no recording that --help lists (--as KIND says "
@@ -215,7 +192,7 @@ static int import_loads(struct import_flags *flags, const struct cli_words *word
     if (!flags->output)
         return mp_fail(error, MP_EINVAL, "-o OUT.mptrace is missing: which file to write");
     MP_TRY(choose_kind(flags, path, error));
-    MP_TRY(mp_format_open(flags->kind, path, flags->model.loads.experts, &stream, error));
+    MP_TRY(mp_format_open(flags->kind, path, recording->run.loads.experts, &stream, error));
     if (flags->ragged)
         mp_trace_allow_ragged(stream);
     return cli_write_trace(stream, flags->output, error);

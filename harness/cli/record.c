@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "harness/cli/cli.h"
-#include "harness/cli/model_flags.h"
+#include "harness/cli/recording_flags.h"
 #include "harness/record/devices.h"
 #include "harness/record/parts.h"
 #include "harness/record/run.h"
@@ -15,33 +15,33 @@
 #include "harness/suite/hosts.h"
 #include "harness/suite/paths.h"
 #include "profiler/nvtx/emit.h"
-#include "reference/base/shell.h"
 
 struct record_flags {
-    const char *database, *keep, *part, *suggest, *hosts, *copy;
-    struct cli_model_flags model;
-    struct cli_words rules, from;
-    struct mp_record_run run;
+    const char *database, *keep, *part, *hosts, *copy;
+    struct cli_recording_flags recording;
+    struct cli_words from;
 };
 
 static struct record_flags given = {.database = CLI_DATABASE};
 
 static const struct cli_flag known_flags[] = {
     {"-o", CLI_VALUE, &given.database, "FILE", "database to add the run to (" CLI_DATABASE ")"},
-    {"--rules", CLI_REPEATED, &given.rules, "NAME", CLI_RULES_HELP},
-    {"--suggest", CLI_VALUE, &given.suggest, "FILE", CLI_SUGGEST_HELP},
-    {"--ranks-from", CLI_VALUE, &given.run.ranks_from, "VARIABLE",
+    {"--rules", CLI_REPEATED, &given.recording.rules, "NAME", CLI_RULES_HELP},
+    {"--suggest", CLI_VALUE, &given.recording.suggest, "FILE", CLI_SUGGEST_HELP},
+    {"--ranks-from", CLI_VALUE, &given.recording.run.ranks_from, "VARIABLE",
      "environment variable with a process's rank; without it the\n"
      "usual ones (Open MPI's, PMI's, RANK, SLURM_PROCID), else ranks\n"
      "are counted in the order in which processes began"},
-    {"--system", CLI_VALUE, &given.run.system, "NAME", "what reports call it (the program's name)"},
-    {"--workload", CLI_VALUE, &given.run.workload, "NAME", "what it was given to do (recorded)"},
-    {"--loads", CLI_VALUE, &given.model.loads.path, "PATH",
+    {"--system", CLI_VALUE, &given.recording.run.system, "NAME",
+     "what reports call it (the program's name)"},
+    {"--workload", CLI_VALUE, &given.recording.run.workload, "NAME",
+     "what it was given to do (recorded)"},
+    {"--loads", CLI_VALUE, &given.recording.run.loads.path, "PATH",
      CLI_LOADS_HELP "; without it, what moeperf_experts.py\ncounted (moeperf show)"},
-    {"--loads-as", CLI_VALUE, &given.model.loads.kind, "KIND", CLI_LOADS_AS_HELP},
-    {"--experts", CLI_COUNT, CLI_NUMBER(&given.model.loads.experts, 1, INT32_MAX), "N",
+    {"--loads-as", CLI_VALUE, &given.recording.run.loads.kind, "KIND", CLI_LOADS_AS_HELP},
+    {"--experts", CLI_COUNT, CLI_NUMBER(&given.recording.run.loads.experts, 1, INT32_MAX), "N",
      "experts of a layer, for kinds that don't say"},
-    {"--job", CLI_VALUE, &given.model.job, "FILE", CLI_JOB_HELP},
+    {"--job", CLI_VALUE, &given.recording.job, "FILE", CLI_JOB_HELP},
     {"--keep", CLI_VALUE, &given.keep, "FOLDER",
      "keeps the spools in this folder, which must not exist"},
     {"--part", CLI_VALUE, &given.part, "FOLDER",
@@ -55,7 +55,7 @@ static const struct cli_flag known_flags[] = {
     {"--hosts", CLI_VALUE, &given.hosts, "FILE",
      "with --from and --copy: the hosts that have parts, one a line"},
     {"--copy", CLI_VALUE, &given.copy, "TEMPLATE", CLI_COPY_HELP},
-    {"--some-ranks", CLI_SWITCH, &given.run.some_ranks, NULL,
+    {"--some-ranks", CLI_SWITCH, &given.recording.run.some_ranks, NULL,
      "with --from: not all ranks need to be there"},
     {0},
 };
@@ -96,16 +96,17 @@ static int check(struct record_flags *flags, const struct cli_words *words, bool
     if (!is_from && !has_command)
         return mp_fail(error, MP_EINVAL,
                        "no command: it stands behind --, as in moeperf record -- python train.py");
-    if (!is_from && (flags->run.some_ranks || flags->hosts || flags->copy))
+    if (!is_from && (flags->recording.run.some_ranks || flags->hosts || flags->copy))
         return mp_fail(error, MP_EINVAL, "--some-ranks, --hosts and --copy take --from FOLDER");
     if (flags->hosts && !flags->copy)
         return mp_fail(error, MP_EINVAL, "--hosts takes --copy TEMPLATE: how parts come to here");
-    if (flags->part && (is_from || flags->keep || flags->suggest || flags->rules.count > 0 ||
-                        flags->model.loads.path || flags->model.job))
+    const struct cli_recording_flags *recording = &flags->recording;
+    if (flags->part && (is_from || flags->keep || recording->suggest ||
+                        recording->rules.count > 0 || recording->run.loads.path || recording->job))
         return mp_fail(error, MP_EINVAL,
                        "--part only leaves spools: --rules, --loads, --job and --suggest go with "
                        "--from, when all parts are there");
-    return cli_check_suggest(flags->suggest, error);
+    return MP_OK;
 }
 
 /* ---- the program ---- */
@@ -170,18 +171,7 @@ static int run_program(char *command[], const struct mp_record_run *run, int *st
     return MP_OK;
 }
 
-/* ---- rules, folders ---- */
-
-int cli_load_rules(const struct cli_words *name, struct mp_rules *rules, struct mp_error *error) {
-    char path[MP_PATH_SIZE];
-    int code = MP_OK;
-    for (int i = 0; i < name->count && !code; i++) {
-        code = mp_path_file(MP_RULES, name->word[i], path, error);
-        if (!code)
-            code = mp_rules_load(path, rules, error);
-    }
-    return code || name->count > 0 ? code : mp_rules_load_ready(rules, error);
-}
+/* ---- folders ---- */
 
 static int find_collector(char path[MP_PATH_SIZE], struct mp_error *error) {
     if (mp_nvtx_headers())
@@ -216,50 +206,15 @@ static int make_folder(const struct record_flags *flags, char folder[MP_PATH_SIZ
     return mp_path_create_folder(folder, error);
 }
 
-/* Where rules are proposed, and how to go on with them. */
-struct continuing {
-    char file[MP_PATH_SIZE], command[16 * MP_PATH_SIZE];
-};
-
-int cli_check_suggest(const char *path, struct mp_error *error) {
-    const char *ending = path ? strrchr(path, '.') : ".yaml";
-    if (!ending || strcmp(ending, ".yaml") != 0)
-        return mp_fail(error, MP_EINVAL,
-                       "--suggest %.200s: a rules file's name has to end in .yaml", path);
-    if (path && !access(path, F_OK))
-        return mp_fail(error, MP_EINVAL, "--suggest %.200s: this file is there already", path);
-    return MP_OK;
-}
-
-void cli_suggest_file(const char *wanted, const char *database, char path[MP_PATH_SIZE]) {
-    snprintf(path, MP_PATH_SIZE, "%s%s", wanted ? wanted : database, wanted ? "" : ".rules.yaml");
-    if (!access(path, F_OK)) /* of an earlier recording, edited perhaps */
-        snprintf(path, MP_PATH_SIZE, "%s.rules-%d.yaml", database, (int)getpid());
-}
-
-void cli_add_word(char *command, size_t size, const char *flag, const char *word) {
-    size_t length = strlen(command);
-    length += (size_t)snprintf(command + length, size - length, *flag ? " %s " : " %s", flag);
-    if (length < size)
-        mp_shell_word(command + length, size - length, word);
-}
-
-/* `program`: what was run, NULL: nothing was. */
-static void plan_continuing(const struct record_flags *flags, const char *program,
-                            const char *spools, struct continuing *next) {
-    const char *name = program ? mp_file_name(program) : NULL;
-    const size_t size = sizeof next->command;
-    cli_suggest_file(flags->suggest, flags->database, next->file);
-    snprintf(next->command, size, "moeperf record");
-    cli_add_word(next->command, size, "-o", flags->database);
-    if (flags->run.system || name)
-        cli_add_word(next->command, size, "--system", flags->run.system ? flags->run.system : name);
-    if (flags->run.workload)
-        cli_add_word(next->command, size, "--workload", flags->run.workload);
-    cli_add_model_flags(next->command, size, &flags->model);
-    cli_add_word(next->command, size, "--from", spools);
+/* How to go on with these spools.  `program`: what was run, NULL: nothing was. */
+static void plan_continuing(struct record_flags *flags, const char *program, const char *spools) {
+    struct cli_recording_flags *recording = &flags->recording;
+    recording->resume = strdup("moeperf record");
+    cli_add_word(recording, "-o", flags->database);
+    cli_add_recording_flags(recording, program ? mp_file_name(program) : NULL);
+    cli_add_word(recording, "--from", spools);
     for (int i = 1; i < flags->from.count; i++)
-        cli_add_word(next->command, size, "", flags->from.word[i]);
+        cli_add_word(recording, "", flags->from.word[i]);
 }
 
 static int record_command(const struct record_flags *flags, char *command[],
@@ -337,40 +292,31 @@ static int add_earlier(const struct record_flags *flags, struct mp_record_run *r
 }
 
 static int record(const struct cli_call *call, struct mp_error *error) {
-    struct mp_rules rules = {0};
-    struct continuing next;
+    struct cli_recording_flags *recording = &given.recording;
     char collector[MP_PATH_SIZE], folder[MP_PATH_SIZE];
     int status = 0;
     int code = check(&given, call->words, call->rest, error);
     const bool is_earlier = given.from.count > 0;
     char *const from[] = {(char *)(uintptr_t)given.from.word[0], NULL};
     if (!code)
-        code = cli_read_model_flags(&given.model, call->systems, error);
-    if (!code)
-        code = cli_load_rules(&given.rules, &rules, error);
+        code = cli_read_recording_flags(recording, given.database, call->systems, error);
     if (!code && !is_earlier)
         code = find_collector(collector, error);
     if (!code && !is_earlier)
         code = make_folder(&given, folder, error);
-    struct mp_record_run run = given.run;
     if (!code) {
+        struct mp_record_run run = recording->run;
         run.command = is_earlier ? from : call->rest;
         run.collector = is_earlier ? NULL : collector;
         run.spools = is_earlier ? from[0] : folder;
         run.keep_spools = given.keep;
-        run.loads = given.model.loads;
-        run.job_text = given.model.job_text;
-        run.suggested = next.file;
-        run.suggest = given.suggest;
-        run.resume = next.command;
-        run.rules = &rules;
-        plan_continuing(&given, is_earlier ? NULL : call->rest[0], run.spools, &next);
+        plan_continuing(&given, is_earlier ? NULL : call->rest[0], run.spools);
+        run.resume = recording->resume ? recording->resume : "moeperf record --from";
         code = is_earlier   ? add_earlier(&given, &run, error)
                : given.part ? record_part(call->rest, &run, &status, error)
                             : record_command(&given, call->rest, &run, &status, error);
     }
-    mp_rules_destroy(&rules);
-    free(given.model.job_text);
+    cli_destroy_recording_flags(recording);
     return code ? code : status;
 }
 

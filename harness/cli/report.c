@@ -51,21 +51,33 @@ static const struct cli_usage usage = {
     "  moeperf report --format latex\n"
     "  moeperf report --stragglers --run 2\n"};
 
-json_t *cli_report_object(cli_report_function *report, struct mp_store *store,
-                          const struct mp_report_selection *selection, struct mp_error *error) {
+/* One report (results/report/report.h) as an object; NULL with `error` set. */
+static json_t *report_object(const struct cli_named_report *report, struct mp_store *store,
+                             const struct mp_report_selection *selection, struct mp_error *error) {
     char *text = NULL;
     size_t size;
     json_t *object = NULL;
     FILE *stream = open_memstream(&text, &size);
     if (stream) {
-        int code = report(store, selection, MP_REPORT_JSON, stream, error);
+        int code = report->print(store, selection, MP_REPORT_JSON, stream, error);
         if (fclose(stream) == 0 && !code)
             object = json_loadb(text, size, 0, NULL);
     }
     free(text);
-    if (!object) /* also when the report has failed and said why: its word stays */
-        mp_fail(error, MP_ENOMEM, "no memory for a report");
     return object;
+}
+
+int cli_print_reports(json_t *all, const struct cli_named_report reports[], struct mp_store *store,
+                      const struct mp_report_selection *selection, struct mp_error *error) {
+    for (; reports->name; reports++) {
+        json_t *object = report_object(reports, store, selection, error);
+        if (json_object_set_new(all, reports->name, object)) {
+            json_decref(all);
+            mp_fail(error, MP_ENOMEM, "no memory for a report"); /* unless it has said why */
+            return error->code;
+        }
+    }
+    return cli_print_json(all, error);
 }
 
 static int print_tables(struct mp_store *store, const struct mp_report_selection *selection,
@@ -78,24 +90,11 @@ static int print_tables(struct mp_store *store, const struct mp_report_selection
     return mp_report_phases(store, selection, format, stdout, error);
 }
 
-/* {"speedup": {...}, "convergence": {...}, "stragglers": {...}, "phases": {...}} */
-static int print_json(struct mp_store *store, const struct mp_report_selection *selection,
-                      struct mp_error *error) {
-    static const char *const name[] = {"speedup", "convergence", "stragglers", "phases"};
-    cli_report_function *const reports[] = {mp_report_speedup, mp_report_convergence,
-                                            mp_report_stragglers, mp_report_phases};
-    json_t *all = json_object();
-    int code = MP_OK;
-    for (int i = 0; i < 4 && !code; i++) {
-        json_t *object = cli_report_object(reports[i], store, selection, error);
-        if (!object || json_object_set_new(all, name[i], object))
-            code = mp_fail(error, MP_ENOMEM, "no memory for the reports");
-    }
-    if (!code)
-        return cli_print_json(all, error);
-    json_decref(all);
-    return error->code;
-}
+static const struct cli_named_report reports[] = {{"speedup", mp_report_speedup},
+                                                  {"convergence", mp_report_convergence},
+                                                  {"stragglers", mp_report_stragglers},
+                                                  {"phases", mp_report_phases},
+                                                  {NULL, NULL}};
 
 static int report(const struct cli_call *call, struct mp_error *error) {
     (void)call;
@@ -131,8 +130,9 @@ static int report(const struct cli_call *call, struct mp_error *error) {
     else if (given.runs)
         code = mp_report_runs(store, &selection, format, stdout, error);
     else
-        code = format == MP_REPORT_JSON ? print_json(store, &selection, error)
-                                        : print_tables(store, &selection, format, error);
+        code = format == MP_REPORT_JSON
+                   ? cli_print_reports(json_object(), reports, store, &selection, error)
+                   : print_tables(store, &selection, format, error);
     mp_store_close(store);
     return code;
 }

@@ -83,23 +83,17 @@ static const struct cli_usage usage = {
 
 static int print_json(struct mp_store *store, const struct mp_runner_result *result,
                       const char *database, struct mp_error *error) {
-    struct mp_report_selection selection = {.suite_run = result->suite_run};
-    json_t *speedup = cli_report_object(mp_report_speedup, store, &selection, error);
-    json_t *convergence = cli_report_object(mp_report_convergence, store, &selection, error);
-    json_t *stragglers = cli_report_object(mp_report_stragglers, store, &selection, error);
-    if (!speedup || !convergence || !stragglers) {
-        json_decref(speedup);
-        json_decref(convergence);
-        json_decref(stragglers);
-        return error->code;
-    }
-    return cli_print_json(json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:o, s:o}",
-                                    "suite_run", result->suite_run, "database", database,
-                                    "complete", result->complete, "failed", result->failed,
-                                    "refused", result->refused, "lost", result->lost, "interrupted",
-                                    result->interrupted, "left_out", result->left_out, "speedup",
-                                    speedup, "convergence", convergence, "stragglers", stragglers),
-                          error);
+    static const struct cli_named_report reports[] = {{"speedup", mp_report_speedup},
+                                                      {"convergence", mp_report_convergence},
+                                                      {"stragglers", mp_report_stragglers},
+                                                      {NULL, NULL}};
+    const struct mp_report_selection selection = {.suite_run = result->suite_run};
+    return cli_print_reports(json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i}", "suite_run",
+                                       result->suite_run, "database", database, "complete",
+                                       result->complete, "failed", result->failed, "refused",
+                                       result->refused, "lost", result->lost, "interrupted",
+                                       result->interrupted, "left_out", result->left_out),
+                             reports, store, &selection, error);
 }
 
 /* later: the command that adds jobs which could not be added now. */
