@@ -51,7 +51,8 @@ int cli_axes_add(struct cli_axes *axes, const char *text, struct mp_error *error
     return check_key(axis->key, error);
 }
 
-int cli_axes_check(const struct cli_axes *axes, struct mp_error *error) {
+/* Whether what was said can be drawn. */
+static int check_axes(const struct cli_axes *axes, struct mp_error *error) {
     const struct cli_axis *last = &axes->axis[axes->count > 1 ? axes->count - 1 : 0];
     if (axes->count > 1 && last->count > CLI_AXIS_COLUMNS)
         return mp_fail(error, MP_EINVAL,
@@ -83,7 +84,9 @@ int cli_axes_number(const struct cli_axes *axes, const int at[CLI_AXES]) {
     return number;
 }
 
-const char *cli_axes_name(const struct cli_axes *axes, const int at[], char *text, size_t size) {
+/* " batch=8 nodes=2" */
+static const char *name_point(const struct cli_axes *axes, const int at[], char *text,
+                              size_t size) {
     size_t length = 0;
     *text = '\0';
     for (int a = 0; a < axes->count && length < size; a++)
@@ -96,8 +99,15 @@ static bool is_of_cluster(const char *key) {
     return !strcmp(key, "nodes") || !strncmp(key, "levels.", 7);
 }
 
-void cli_axes_words(const struct cli_axes *axes, const int at[], const char *change,
-                    struct cli_axis_words *words) {
+/* The point's values as settings of a job; words of the cluster are added to `change` (NULL: there
+ * are no others). */
+struct axis_words {
+    char text[CLI_AXES][MP_TEXT_SIZE + CLI_AXIS_TEXT];
+    int count;
+};
+
+static void write_words(const struct cli_axes *axes, const int at[], const char *change,
+                        struct axis_words *words) {
     enum { SIZE = sizeof words->text[0] };
     int changes = -1; /* which of them is the cluster's */
     words->count = 0;
@@ -115,8 +125,6 @@ void cli_axes_words(const struct cli_axes *axes, const int at[], const char *cha
         snprintf(words->text[changes] + length, SIZE - length, "%s%s=%s",
                  words->text[changes][length - 1] == '=' ? "" : " ", key, value);
     }
-    for (int i = 0; i < words->count; i++)
-        words->item[i] = words->text[i];
 }
 
 /* ---- points ---- */
@@ -174,13 +182,13 @@ static int write_job(const struct mp_predict_job *job, char **text, struct mp_er
 static int write_cell(const struct command_line *line, const int at[], char **text,
                       struct mp_error *error) {
     struct mp_predict_job job;
-    struct cli_axis_words words;
+    struct axis_words words;
     struct cli_settings all = {.item = {"iterations=30"}, .count = 1};
     for (int i = 0; i < line->settings->count; i++)
         all.item[all.count++] = line->settings->item[i];
-    cli_axes_words(line->axes, at, setting_of(line->settings, "change"), &words);
+    write_words(line->axes, at, setting_of(line->settings, "change"), &words);
     for (int i = 0; i < words.count; i++)
-        all.item[all.count++] = words.item[i];
+        all.item[all.count++] = words.text[i];
     const char *loads = setting_of(&all, "loads");
     if (!loads || !mp_trace_names_generator(loads))
         memmove(all.item, all.item + 1, (size_t)--all.count * sizeof *all.item);
@@ -200,7 +208,7 @@ static int write_point(const struct command_line *line, const struct cli_point *
     char name[MP_TEXT_SIZE], values[MP_TEXT_SIZE];
     MP_TRY(cli_system_words_parse(line->systems, point->system, &words, error));
     snprintf(name, sizeof name, "%.2000s%.2000s", point->system,
-             cli_axes_name(line->axes, point->at, values, sizeof values));
+             name_point(line->axes, point->at, values, sizeof values));
     fputs("  - name: ", stream);
     int code = mp_yaml_write_text(stream, name, error);
     fprintf(stream, "\n%s    system: %s\n%s", line->cell[cli_axes_number(line->axes, point->at)],
@@ -375,7 +383,7 @@ static int write_cells(struct command_line *line, struct cli_points *points,
         written += !code;
         first = first.code ? first : own;
         if (code) {
-            mp_error_prefix(&own, "%s", cli_axes_name(line->axes, at, values, sizeof values) + 1);
+            mp_error_prefix(&own, "%s", name_point(line->axes, at, values, sizeof values) + 1);
             add_left_out(points, own.text);
         }
     }
@@ -387,7 +395,7 @@ int cli_points_read(const struct mp_systems *systems, const struct cli_words *wa
                     struct mp_suite *suite, struct mp_error *error) {
     struct cli_settings options;
     struct command_line line = {systems, settings, points->axes, NULL};
-    int code = cli_axes_check(line.axes, error);
+    int code = check_axes(line.axes, error);
     if (!code)
         code = write_cells(&line, points, error);
     if (!code)

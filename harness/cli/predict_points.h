@@ -33,24 +33,10 @@ struct cli_point {
 
 /* Adds what one --vary says.  MP_EINVAL, beginning with --vary. */
 int cli_axes_add(struct cli_axes *axes, const char *text, struct mp_error *error);
-/* All that was said.  MP_EINVAL, beginning with --vary, if that can't be drawn. */
-int cli_axes_check(const struct cli_axes *axes, struct mp_error *error);
 /* All points, for each of them the next system's; 1 without axes. */
 int cli_axes_points(const struct cli_axes *axes);
 void cli_axes_point(const struct cli_axes *axes, int number, int at[CLI_AXES]);
 int cli_axes_number(const struct cli_axes *axes, const int at[CLI_AXES]);
-
-/* " batch=8 nodes=2" */
-const char *cli_axes_name(const struct cli_axes *axes, const int at[], char *text, size_t size);
-/* The point's values as settings of a job; words of the cluster are added to `change` (NULL: there
- * are no others). */
-struct cli_axis_words {
-    char text[CLI_AXES][MP_TEXT_SIZE + CLI_AXIS_TEXT];
-    const char *item[CLI_AXES];
-    int count;
-};
-void cli_axes_words(const struct cli_axes *axes, const int at[], const char *change,
-                    struct cli_axis_words *words);
 
 /* The jobs of a command without a suite, in its order. */
 struct cli_points {
