@@ -18,22 +18,6 @@ TEST(test_help_names_kinds_and_the_options_of_one) {
     assert_says("moeperf generate power --help", 0, "After aiconfigurator");
 }
 
-/* The lines that --help ends with. */
-TEST(test_examples_work) {
-    int count = 0;
-    char *help = shell("moeperf generate --help", 0), *rest = strstr(help, "\nexamples:\n");
-    assert_non_null(rest);
-    rest += strlen("\nexamples:\n");
-    for (char *line; (line = strsep(&rest, "\n"));)
-        if (strstr(line, "moeperf generate ")) {
-            free(shell(line, 0));
-            count++;
-        }
-    assert_int_equal(count, 2);
-    free(help);
-    free(shell("test -s zipf.mptrace && test -s moving.mptrace", 0));
-}
-
 TEST(test_bad_wishes_leave_no_file) {
     static const struct {
         const char *line, *says;

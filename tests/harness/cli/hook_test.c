@@ -72,8 +72,7 @@ static void expect_layer(int iteration, int rank, int layer, const char *databas
 }
 
 TEST(what_gates_choose_is_recorded) {
-    if (!has_collector())
-        skip(NO_COLLECTOR);
+    need_collector();
     need_python_nvtx();
     write_file("train.py", program);
     write_file("own.yaml", rules);
@@ -169,8 +168,7 @@ static const char annotated[] =
 
 /* No rules are named: PyTorch's ready-made ones know it all. */
 TEST(annotated_programs_need_no_rules) {
-    if (!has_collector())
-        skip(NO_COLLECTOR);
+    need_collector();
     need_python_nvtx();
     write_file("train.py", annotated);
     free(shell("moeperf show moeperf_experts.py > moeperf_experts.py", 0));

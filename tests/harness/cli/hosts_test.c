@@ -18,8 +18,7 @@ static const char rules[] =
 /* One mpirun for both ranks, and a moeperf record for each: the second one's clock is a day ahead.
  */
 TEST(a_clock_a_day_ahead_is_found) {
-    if (!has_collector())
-        skip(NO_COLLECTOR);
+    need_collector();
     if (!has_namespaces())
         skip(NO_NAMESPACES);
     write_file("rules.yaml", rules);
@@ -62,8 +61,7 @@ static const char step[] = "+step\n+experts\n=200\n-\n-\n";
 
 /* As torchrun starts them, of which there is one a host: its name for the run, and its ranks. */
 TEST(parts_are_checked) {
-    if (!has_collector())
-        skip(NO_COLLECTOR);
+    need_collector();
     write_file("script", step);
     write_file("steps.yaml", "rules:\n  - {name: step, phase: iteration}\n"
                              "  - {name: experts, phase: expert, layer: 0}\n");
@@ -163,8 +161,7 @@ TEST(copies_are_checked) {
 
 /* Parts on local disks come together by the same copies. */
 TEST(parts_are_gathered) {
-    if (!has_collector())
-        skip(NO_COLLECTOR);
+    need_collector();
     make_disks();
     write_file("script", step);
     write_file("steps.yaml", "rules:\n  - {name: step, phase: iteration}\n"

@@ -124,8 +124,7 @@ static void check_facts(const char *rules) {
 }
 
 TEST(known_names_have_their_phase) {
-    if (!has_collector())
-        skip(NO_COLLECTOR);
+    need_collector();
     check_facts("megatron-lm");
     check_facts("deepspeed");
     check_facts("nccl");
@@ -179,8 +178,7 @@ static const char zero1_step[] = "+DeepSpeed|DeepSpeedEngine.forward\n-DeepSpeed
 /* No name has a number: an iteration lasts until its last range, and layers begin anew in it.  With
  * all ready-made rules, as when none is named. */
 TEST(training_loops_are_counted) {
-    if (!has_collector())
-        skip(NO_COLLECTOR);
+    need_collector();
     record("", megatron_step, 3);
     assert_answer("run.db", "SELECT iterations FROM v_run", "3");
     assert_answer(
@@ -216,8 +214,7 @@ static const char profiled_step[] =
 
 /* Optimizers end iterations only where none has a range. */
 TEST(a_range_of_iterations_counts_before_their_ends) {
-    if (!has_collector())
-        skip(NO_COLLECTOR);
+    need_collector();
     record("", profiled_step, 1);
     assert_answer(
         "run.db",
@@ -296,8 +293,7 @@ static void set_known_times(const char *database) {
  * can't be had here.  Whatever else the machine does, who sleeps does so at least as long as it
  * says, and nobody leaves a meeting before the other has come. */
 TEST(a_late_rank_of_a_foreign_program_is_named) {
-    if (!has_collector())
-        skip(NO_COLLECTOR);
+    need_collector();
     need_python_nvtx();
     write_file("two.py", program);
     write_file("two.yaml", program_rules);

@@ -80,8 +80,7 @@ TEST(the_trainer_says_what_it_records) {
     static const char *const jobs[] = {
         "{name: ep, system: ep}", "{name: fssdp, system: fssdp, gate: switch}",
         "{name: swiftmoe, system: swiftmoe}", "{name: fastermoe, system: fastermoe}"};
-    if (!has_collector())
-        skip(NO_COLLECTOR);
+    need_collector();
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++)
         compare_recordings(jobs[i]);
     assert_answer("nvtx.db", "SELECT count(*) FROM v_nvtx WHERE domain <> 'moeperf'", "0");
@@ -93,8 +92,7 @@ TEST(the_trainer_says_what_it_records) {
 }
 
 TEST(rules_make_spans_of_a_foreign_program) {
-    if (!has_collector())
-        skip(NO_COLLECTOR);
+    need_collector();
     write_file("rules.yaml", "rules:\n"
                              "  - name: iteration\n"
                              "    domain: with payloads\n"
@@ -124,8 +122,7 @@ TEST(rules_make_spans_of_a_foreign_program) {
 
 /* Fields of schemas inside schemas and elements of arrays, in rules and in the database. */
 TEST(rules_look_into_nested_payloads) {
-    if (!has_collector())
-        skip(NO_COLLECTOR);
+    need_collector();
     write_file("nested.yaml", "rules:\n"
                               "  - name: transfer\n"
                               "    phase: fetch\n"
@@ -149,8 +146,7 @@ TEST(rules_look_into_nested_payloads) {
 
 /* Rules for a range that ends iterations, for programs without one around them. */
 TEST(iterations_may_be_known_by_their_end) {
-    if (!has_collector())
-        skip(NO_COLLECTOR);
+    need_collector();
     write_file("ends.yaml", "rules:\n"
                             "  - name: experts\n"
                             "    phase: expert\n"
@@ -166,8 +162,7 @@ TEST(iterations_may_be_known_by_their_end) {
 }
 
 TEST(exit_statuses_and_signals_pass_through) {
-    if (!has_collector())
-        skip(NO_COLLECTOR);
+    need_collector();
     write_file("status.yaml", "rules:\n  - {name: \"*\", phase: expert}\n");
     free(shell("moeperf record -o status.db --rules status.yaml -- " ANNOTATED " status 3", 3));
     free(shell("moeperf record -o status.db --rules status.yaml -- " ANNOTATED " killed 5", 137));
@@ -183,8 +178,7 @@ TEST(exit_statuses_and_signals_pass_through) {
 }
 
 TEST(every_process_is_kept) {
-    if (!has_collector())
-        skip(NO_COLLECTOR);
+    need_collector();
     write_file("parent.yaml", "rules:\n  - name: parent\n    phase: expert\n");
     assert_says("RANK=0 moeperf record -o forks.db --rules parent.yaml -- " ANNOTATED " forks 3", 0,
                 "3 more processes");
@@ -218,8 +212,7 @@ static void take_command(const char *output, char command[1024]) {
 /* A newcomer's first recording: no rules, and the answer in two more commands. */
 TEST(rules_suggest_themselves) {
     char command[1024];
-    if (!has_collector())
-        skip(NO_COLLECTOR);
+    need_collector();
     write_file("script", step);
     char *output = shell("moeperf record -o 'my run.db' -- " ANNOTATED " told <script", 0);
     assert_non_null(strstr(output, "expert     experts\n"));
@@ -256,8 +249,7 @@ TEST(rules_suggest_themselves) {
 
 /* An all-to-all for both ways, which the rules call dispatch. */
 TEST(the_way_back_is_told_by_its_order) {
-    if (!has_collector())
-        skip(NO_COLLECTOR);
+    need_collector();
     write_file("script", "+step\n+a2a\n=50\n-\n+experts\n=50\n-\n+a2a\n=50\n-\n"
                          "+a2a\n=50\n-\n+experts\n=50\n-\n+a2a\n=50\n-\n-\n");
     write_file("a2a.yaml", "rules:\n  - {name: step, phase: iteration}\n"
@@ -276,8 +268,7 @@ TEST(the_way_back_is_told_by_its_order) {
 }
 
 TEST(names_of_any_bytes_arrive) {
-    if (!has_collector())
-        skip(NO_COLLECTOR);
+    need_collector();
     free(shell("moeperf record -o bytes.db -- " ANNOTATED " bytes 3", 0));
     assert_answer("bytes.db",
                   "SELECT count(*) FROM v_nvtx WHERE name = '<script>alert(''\"'')</script>'", "1");
@@ -289,8 +280,7 @@ TEST(names_of_any_bytes_arrive) {
 }
 
 TEST(mistakes_are_refused) {
-    if (!has_collector())
-        skip(NO_COLLECTOR);
+    need_collector();
     assert_says("moeperf record -o x.db", 2, "no command");
     assert_says("moeperf record -o x.db --rules nonesuch -- true", 2, "no ready-made rules file");
     assert_says("moeperf record -o x.db --rule my.yaml -- true", 2, "did you mean --rules");
@@ -301,8 +291,7 @@ TEST(mistakes_are_refused) {
 
 /* A Python program with the annotations of PyPI's nvtx. */
 TEST(a_python_program_is_recorded) {
-    if (!has_collector())
-        skip(NO_COLLECTOR);
+    need_collector();
     need_python_nvtx();
     write_file("train.py", "import nvtx\n"
                            "for step in range(3):\n"

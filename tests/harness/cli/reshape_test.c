@@ -23,22 +23,6 @@ TEST(splits_are_undone_by_folds) {
     free(shell("cmp back.mptrace same.mptrace", 0));
 }
 
-/* The lines that --help ends with. */
-TEST(examples_work) {
-    int count = 0;
-    char *help = shell("moeperf reshape --help", 0), *rest = strstr(help, "\nexamples:\n");
-    assert_non_null(rest);
-    rest += strlen("\nexamples:\n");
-    for (char *line; (line = strsep(&rest, "\n"));)
-        if (strstr(line, "moeperf ")) {
-            free(shell(line, 0));
-            count++;
-        }
-    assert_int_equal(count, 3);
-    free(help);
-    free(shell("test -s small.mptrace && test -s scaled.mptrace", 0));
-}
-
 TEST(bad_wishes_leave_no_file) {
     static const struct {
         const char *line, *says;

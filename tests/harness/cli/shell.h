@@ -3,6 +3,7 @@
 #define MOEPERF_TESTS_HARNESS_CLI_SHELL_H
 
 #include <jansson.h>
+#include <sqlite3.h>
 #include <sys/wait.h>
 
 #include "tests/harness/folder.h"
@@ -26,8 +27,16 @@ static inline char *shell(const char *line, int status) {
     return output;
 }
 
-/* A shell line ends with this status and says all of the texts; LACKS "text": it must not. */
+static inline void assert_fits(const char *text) {
+    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n')
+        if (strcspn(line, "\n") > 80)
+            fail_msg("more than 80 columns: %.*s", (int)strcspn(line, "\n"), line);
+}
+
+/* A shell line ends with this status and says all of the texts; LACKS "text": it must not; FITS: no
+ * line of it has more than 80 columns. */
 #define LACKS "\1"
+#define FITS "\2"
 #define assert_says(line, status, ...)                                                             \
     shell_says(line, status, (const char *const[]){__VA_ARGS__, NULL})
 
@@ -35,12 +44,16 @@ static inline void shell_says(const char *line, int status, const char *const te
     char *output = shell(line, status);
     for (; *texts; texts++) {
         bool lacks = **texts == *LACKS;
-        if (!strstr(output, *texts + lacks) != lacks)
+        if (!strcmp(*texts, FITS))
+            assert_fits(output);
+        else if (!strstr(output, *texts + lacks) != lacks)
             fail_msg("%s: says\n%s\n%s\n%s", line, output, lacks ? "with" : "instead of",
                      *texts + lacks);
     }
     free(output);
 }
+
+/* ---- JSON ---- */
 
 /* The JSON text that a command prints. */
 static inline json_t *json_of(const char *line, int status) {
@@ -53,6 +66,97 @@ static inline json_t *json_of(const char *line, int status) {
     free(output);
     return value;
 }
+
+/* Where a path leads in it, "systems/1/job"; NULL: nowhere. */
+static inline json_t *member(const json_t *value, const char *path) {
+    char key[64];
+    while (value && *path && *path != '#') {
+        int length = (int)strcspn(path, "/");
+        snprintf(key, sizeof key, "%.*s", length, path);
+        value = json_is_array(value) ? json_array_get(value, strtoul(key, NULL, 10))
+                                     : json_object_get(value, key);
+        path += length + (path[length] == '/');
+    }
+    return (json_t *)(uintptr_t)value;
+}
+
+/* NAN, and NULL, for what is none. */
+static inline double number(const json_t *value, const char *path) {
+    const json_t *found = member(value, path);
+    return json_is_number(found) ? json_number_value(found) : NAN;
+}
+static inline const char *text(const json_t *value, const char *path) {
+    return json_string_value(member(value, path));
+}
+
+/* Pairs of a path and what is there, as JSON has it but for quotes around it; behind "rows/#" how
+ * many rows there are. */
+#define assert_has(value, ...) shell_has(value, (const char *const[]){__VA_ARGS__, NULL})
+
+static inline void shell_has(const json_t *value, const char *const pairs[]) {
+    for (; *pairs; pairs += 2) {
+        const json_t *found = member(value, *pairs);
+        char *dumped = json_dumps(found, JSON_ENCODE_ANY | JSON_COMPACT), size[32];
+        snprintf(size, sizeof size, "%zu", json_array_size(found));
+        const char *is = strchr(*pairs, '#')     ? size
+                         : json_is_string(found) ? json_string_value(found)
+                         : dumped                ? dumped
+                                                 : "nothing";
+        if (strcmp(is, pairs[1]) != 0)
+            fail_msg("%s is %s instead of %s", *pairs, is, pairs[1]);
+        free(dumped);
+    }
+}
+
+/* The same of what a command prints. */
+#define assert_json(line, status, ...)                                                             \
+    do {                                                                                           \
+        json_t *printed = json_of(line, status);                                                   \
+        assert_has(printed, __VA_ARGS__);                                                          \
+        json_decref(printed);                                                                      \
+    } while (0)
+
+/* ---- databases in this folder ---- */
+
+/* The first column of the only row.  Free it. */
+static inline char *query(const char *database, const char *sql) {
+    sqlite3 *connection = NULL;
+    sqlite3_stmt *statement = NULL;
+    assert_int_equal(sqlite3_open(database, &connection), SQLITE_OK);
+    if (sqlite3_prepare_v2(connection, sql, -1, &statement, NULL) != SQLITE_OK)
+        fail_msg("%s: %s", sql, sqlite3_errmsg(connection));
+    assert_int_equal(sqlite3_step(statement), SQLITE_ROW);
+    const char *found = (const char *)sqlite3_column_text(statement, 0);
+    char *copy = strdup(found ? found : "NULL");
+    sqlite3_finalize(statement);
+    sqlite3_close(connection);
+    return copy;
+}
+
+static inline double query_number(const char *database, const char *sql) {
+    AUTO(text) char *found = query(database, sql);
+    return strtod(found, NULL);
+}
+
+static inline void assert_answer(const char *database, const char *sql, const char *expected) {
+    AUTO(text) char *answer = query(database, sql);
+    if (strcmp(answer, expected) != 0)
+        print_error("%s\n", sql);
+    assert_string_equal(answer, expected);
+}
+
+/* Statements that answer nothing; how many rows they have changed. */
+static inline int execute(const char *database, const char *sql) {
+    sqlite3 *connection = NULL;
+    assert_int_equal(sqlite3_open(database, &connection), SQLITE_OK);
+    if (sqlite3_exec(connection, sql, NULL, NULL, NULL) != SQLITE_OK)
+        fail_msg("%s: %s", sql, sqlite3_errmsg(connection));
+    int changes = sqlite3_changes(connection);
+    assert_int_equal(sqlite3_close(connection), SQLITE_OK);
+    return changes;
+}
+
+/* ---- the folder ---- */
 
 /* Text to learn from, and the path to the programs; use as a group's setup. */
 static inline int enter_shell(void **state) {

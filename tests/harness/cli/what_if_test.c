@@ -13,17 +13,11 @@ static const char suite[] =
     "  - {name: steps, system: fastermoe, options: {group-size: 1}}\n"
     "  - {name: bare, system: ep, record: no}\n";
 
-static double number(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    assert_true(json_is_number(value));
-    return json_number_value(value);
-}
-
 static const json_t *row(const json_t *answer, const char *what) {
     size_t i;
     json_t *item;
-    json_array_foreach(json_object_get(answer, "rows"), i, item) {
-        if (strstr(json_string_value(json_object_get(item, "what")), what))
+    json_array_foreach(member(answer, "rows"), i, item) {
+        if (strstr(text(item, "what"), what))
             return item;
     }
     fail_msg("no row \"%s\"", what);
@@ -42,15 +36,15 @@ TEST(a_replayed_run_takes_as_long_as_it_took) {
         assert_close(replayed / measured, 1, 0.01);
         assert_close(number(answer, "replayed_over_measured"), replayed / measured, 1e-12);
         double again = number(row(answer, "planned again"), "ms_per_iteration");
-        const json_t *share = json_object_get(answer, "of_bound");
-        assert_true(json_equal(share, json_object_get(row(answer, "planned again"), "of_bound")));
+        const json_t *share = member(answer, "of_bound");
+        assert_true(json_equal(share, member(row(answer, "planned again"), "of_bound")));
         if (run == 3) /* fastermoe may change what its gate chooses */
             assert_true(json_is_null(share));
         else
             assert_true(json_number_value(share) > 0 && json_number_value(share) <= 1);
         assert_true(number(answer, "bound_ms") > 0);
-        assert_true(json_is_null(json_object_get(row(answer, "free-balance"), "of_bound")));
-        assert_true(json_is_null(json_object_get(row(answer, "without imbalance"), "of_bound")));
+        assert_true(json_is_null(member(row(answer, "free-balance"), "of_bound")));
+        assert_true(json_is_null(member(row(answer, "without imbalance"), "of_bound")));
         print_message("  run %d: replayed / measured %.6f, planned again / measured %.3f\n", run,
                       replayed / measured, again / measured);
         assert_true(again > 0);
@@ -64,39 +58,23 @@ TEST(a_replayed_run_takes_as_long_as_it_took) {
             if (run == 1 && i > 1)
                 assert_true(seconds < replayed);
         }
-        const json_t *ranks = json_object_get(answer, "per_rank");
-        assert_int_equal(json_array_size(ranks), 2);
-        for (size_t r = 0; r < 2; r++) /* what it did and waited is its iteration */
-            assert_true(number(json_array_get(ranks, r), "own_ms") +
-                            number(json_array_get(ranks, r), "wait_ms") >
-                        0.5 * measured);
+        const json_t *ranks = member(answer, "per_rank");
+        assert_has(ranks, "#", "2"); /* what one did and waited is its iteration */
+        assert_true(number(ranks, "0/own_ms") + number(ranks, "0/wait_ms") > 0.5 * measured);
+        assert_true(number(ranks, "1/own_ms") + number(ranks, "1/wait_ms") > 0.5 * measured);
         json_decref(answer);
     }
 }
 
 TEST(the_table_says_what_costs) {
-    static const char *const words[] = {
-        "run 1 of r.db: suite real, job ep, system ep, workload skewed 0.90 on 2, 2\n",
-        "\nmeasured   ",
-        "\nreplayed as it was   ",
-        "\nwithout imbalance   ",
-        "\nwithout slowest rank (",
-        "\nwithout stragglers   ",
-        "own work  ",
-        "waiting\nrank  ",
-        " ms\n   0  "};
-    char *output = shell("moeperf predict --run 1 --db r.db", 0);
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (!strstr(output, words[i]))
-            fail_msg("no \"%s\" in\n%s", words[i], output);
-    free(output);
+    assert_says("moeperf predict --run 1 --db r.db", 0,
+                "run 1 of r.db: suite real, job ep, system ep, workload skewed 0.90 on 2, 2\n",
+                "\nmeasured   ", "\nreplayed as it was   ", "\nwithout imbalance   ",
+                "\nwithout slowest rank (", "\nwithout stragglers   ", "own work  ",
+                "waiting\nrank  ", " ms\n   0  ");
     /* Systems alone, and all of them: what can't do such a job says why. */
-    output = shell("moeperf predict --run 1 --db r.db --system all", 0);
-    assert_null(strstr(output, "without"));
-    assert_non_null(strstr(output, "\nwith ep, planned again  "));
-    assert_non_null(strstr(output, "\nwith fssdp  "));
-    assert_non_null(strstr(output, "\nCosts fitted to this run: "));
-    free(output);
+    assert_says("moeperf predict --run 1 --db r.db --system all", 0, LACKS "without",
+                "\nwith ep, planned again  ", "\nwith fssdp  ", "\nCosts fitted to this run: ");
 }
 
 static const json_t *row_of(const json_t *answer, const char *what) {
@@ -147,8 +125,8 @@ TEST(the_table_says_what_is_possible) {
     json_decref(answer);
     free(output);
     /* Without systems where it is asked for, and nothing of it where it is not. */
-    assert_says("moeperf predict --run 1 --db r.db --bound", 0, "\nbound                  ");
-    assert_says("moeperf predict --run 1 --db r.db --bound", 0, "\nwithout imbalance   ");
+    assert_says("moeperf predict --run 1 --db r.db --bound", 0, "\nbound                  ",
+                "\nwithout imbalance   ");
     assert_says("moeperf predict --run 1 --db r.db", 0, LACKS "bound");
 }
 
@@ -156,16 +134,11 @@ TEST(systems_take_options) {
     json_t *answer = json_of("moeperf predict --run 2 --db r.db --json --system fssdp --system "
                              "fssdp:memory=1 --system swiftmoe --set options.slots=4",
                              0);
-    assert_int_equal(json_array_size(json_object_get(answer, "rows")), 3);
-    static const struct {
-        const char *row, *options;
-    } rows[] = {{"with fssdp, planned again", "memory=auto"},
-                {"with fssdp:memory=1", "memory=1"},
-                {"with swiftmoe:slots=4", "slots=4"}};
-    for (int i = 0; i < 3; i++) {
-        const json_t *options = json_object_get(row(answer, rows[i].row), "options");
-        assert_non_null(strstr(json_string_value(options), rows[i].options));
-    }
+    assert_has(answer, "rows/#", "3");
+    assert_non_null(
+        strstr(text(row(answer, "with fssdp, planned again"), "options"), "memory=auto"));
+    assert_non_null(strstr(text(row(answer, "with fssdp:memory=1"), "options"), "memory=1"));
+    assert_non_null(strstr(text(row(answer, "with swiftmoe:slots=4"), "options"), "slots=4"));
     json_decref(answer);
     assert_says("moeperf predict --run 1 --db r.db --system swiftmoe:slots=4", 0,
                 "\nwith swiftmoe:slots=4   ",
@@ -181,7 +154,7 @@ TEST(predicted_runs_are_replayed_too) {
         char line[128];
         snprintf(line, sizeof line, "moeperf predict --run %d --db p.db --json --system ep", run);
         json_t *answer = json_of(line, 0);
-        assert_string_equal(json_string_value(json_object_get(answer, "executor")), "predicted");
+        assert_has(answer, "executor", "predicted");
         assert_close(number(answer, "replayed_over_measured"), 1, 0.01);
         print_message("  run %d: replayed / predicted %.6f, planned again / predicted %.3f\n", run,
                       number(answer, "replayed_over_measured"),
