@@ -1,5 +1,5 @@
-/* What tests of programs that annotate themselves share: the collector, and PyPI's nvtx for those in
- * Python. */
+/* What tests of programs that annotate themselves share: the collector, and PyPI's nvtx for those
+ * in Python. */
 #ifndef MOEPERF_TESTS_HARNESS_CLI_ANNOTATED_H
 #define MOEPERF_TESTS_HARNESS_CLI_ANNOTATED_H
 

@@ -1,6 +1,4 @@
 /* moeperf compare and moeperf run --pairs as people start them. */
-#include <sqlite3.h>
-
 #include "tests/harness/cli/shell.h"
 
 #define RUN "moeperf run tiny.yaml --quiet "
@@ -25,33 +23,6 @@ static int measure(void **state) {
     return failed;
 }
 
-static void change(const char *path, const char *sql) {
-    sqlite3 *database;
-    assert_int_equal(sqlite3_open(path, &database), SQLITE_OK);
-    if (sqlite3_exec(database, sql, NULL, NULL, NULL) != SQLITE_OK)
-        fail_msg("%s: %s", sql, sqlite3_errmsg(database));
-    sqlite3_close(database);
-}
-
-/* Sides in the order in which they were measured. */
-static void assert_order(const char *path, const char *expected) {
-    char order[256] = "";
-    sqlite3 *database;
-    sqlite3_stmt *rows;
-    assert_int_equal(sqlite3_open(path, &database), SQLITE_OK);
-    assert_int_equal(sqlite3_prepare_v2(database,
-                                        "SELECT value FROM v_fact WHERE name = 'pairs.side' "
-                                        "ORDER BY run_id",
-                                        -1, &rows, NULL),
-                     SQLITE_OK);
-    while (sqlite3_step(rows) == SQLITE_ROW)
-        snprintf(order + strlen(order), sizeof order - strlen(order), "%s%s", *order ? " " : "",
-                 (const char *)sqlite3_column_text(rows, 0));
-    sqlite3_finalize(rows);
-    sqlite3_close(database);
-    assert_string_equal(order, expected);
-}
-
 TEST(counts_of_two_databases) {
     assert_says("moeperf compare base.db head.db", 0, " 0 are not, 0 cannot be told");
     assert_says("moeperf compare base.db head.db --strict", 1, "inconclusive: 0 failed");
@@ -62,15 +33,13 @@ TEST(counts_of_two_databases) {
     assert_says("moeperf compare six.db:1 six.db:2", 0,
                 "six.db has complete runs 1-3 of this suite");
     free(shell("cp head.db more.db", 0));
-    change("more.db", "UPDATE number SET value = value + 1 WHERE iteration = 4 AND name_id = "
-                      "(SELECT id FROM StringIds WHERE value = 'routes-local')");
+    execute("more.db", "UPDATE number SET value = value + 1 WHERE iteration = 4 AND name_id = "
+                       "(SELECT id FROM StringIds WHERE value = 'routes-local')");
     assert_says("moeperf compare base.db more.db", 1, "fail (ep routes-local): differs",
                 "rank 0: 64 -> 65");
     assert_says("moeperf compare base.db more.db --accept routes-local", 0, "1 accepted");
     assert_says("moeperf compare base.db more.db --format markdown", 1, "\n| ep | routes-local | ");
-    json_t *object = json_of("moeperf compare base.db more.db --json", 1);
-    assert_string_equal(json_string_value(json_object_get(object, "outcome")), "fail");
-    json_decref(object);
+    assert_json("moeperf compare base.db more.db --json", 1, "outcome", "fail");
 }
 
 TEST(files_are_written) {
@@ -87,18 +56,17 @@ TEST(pairs) {
     /* Long enough to be stopped before the end. */
     assert_says(RUN "--db pairs.db --pairs 2 --set iterations=300", 0,
                 "Both sides are the same program: ");
-    assert_order("pairs.db", "base head head base");
+    assert_answer("pairs.db", /* in the order in which they were measured */
+                  "SELECT group_concat(value, ' ') FROM (SELECT value FROM v_fact WHERE name = "
+                  "'pairs.side' ORDER BY run_id)",
+                  "base head head base");
     assert_says("moeperf compare pairs.db", 0, "-head (revision",
                 "at once, in time slices of 0.15 s");
     assert_says("moeperf compare --db pairs.db", 0, "1 inconclusive");
     free(shell(RUN "--db whole.db --pairs 2 --slice 0", 0));
     assert_says("moeperf compare whole.db | grep -c slices", 1, "0\n");
-    json_t *object = json_of(RUN "--db against.db --pairs 1 --against ./other-trainer --json", 0);
-    assert_true(json_is_false(json_object_get(object, "same_program")));
-    json_t *metric = json_array_get(json_object_get(object, "metrics"), 0);
-    assert_true(json_is_true(json_object_get(metric, "paired")));
-    assert_true(json_is_null(json_object_get(metric, "noise_floor")));
-    json_decref(object);
+    assert_json(RUN "--db against.db --pairs 1 --against ./other-trainer --json", 0, "same_program",
+                "false", "metrics/0/paired", "true", "metrics/0/noise_floor", "null");
     assert_says("moeperf compare against.db base.db", 0, "not measured in turns");
 }
 
@@ -113,7 +81,7 @@ TEST(a_history_outlives_its_databases) {
               0));
     assert_says("moeperf history h.jsonl --suite tiny --job ep", 0, "tiny, ep, 1 rank, ");
     json_t *object = json_of("moeperf history base.db --json", 0);
-    assert_true(json_array_size(json_object_get(object, "series")) > 10);
+    assert_true(json_array_size(member(object, "series")) > 10);
     json_decref(object);
     assert_says("moeperf history base.db --job fssdp", 2, "no complete run of job fssdp");
     assert_says("moeperf history base.db --append h.csv", 2, "its name has to end in .jsonl");
@@ -129,7 +97,7 @@ TEST(a_history_outlives_its_databases) {
 
 TEST(refusals) {
     write_file("text.db", "this is no database, but long enough to be taken for one by its size\n");
-    change("foreign.db", "CREATE TABLE theirs (x)");
+    execute("foreign.db", "CREATE TABLE theirs (x)");
     assert_says("moeperf compare base.db other.db", 2, "batch (2, 4)");
     assert_says("moeperf compare base.db base.db", 2, "measured in turns");
     assert_says("moeperf compare base.db:1 base.db:1", 2, "on both sides");

@@ -16,6 +16,13 @@ static void start_anew(void) {
     free(shell("rm -f *.json *.json.gz *.csv *.db", 0));
 }
 
+/* A trace of this job alone in the folder, imported, which says so. */
+static void import(const struct kineto_job *kineto, const char *says) {
+    start_anew();
+    kineto_write(kineto, "");
+    assert_says("moeperf import rank*.json --db run.db", 0, says);
+}
+
 #define REPORT "moeperf report --db run.db --stragglers | tr -s ' \\n' ' '"
 #define CULPRIT                                                                                    \
     "each other rank waits 4.00 ms of each 23.60 ms iteration (17 %) for rank 1, rank 0 most "     \
@@ -64,10 +71,7 @@ TEST(the_slow_rank_of_a_trace_is_named) {
 TEST(a_gpu_s_time_counts) {
     struct kineto_job job = planted();
     job.on_gpu = true;
-    start_anew();
-    kineto_write(&job, "");
-    assert_says("moeperf import rank*.json --db run.db", 0,
-                "clocks: all processes have one host's");
+    import(&job, "clocks: all processes have one host's");
     assert_says(REPORT, 0, CULPRIT);
     assert_answer("run.db",
                   "SELECT group_concat(n) FROM (SELECT count(*) || ' ' || min(end_ns - "
@@ -92,9 +96,7 @@ TEST(a_gpu_s_time_counts) {
 TEST(who_waits_is_known_without_annotations) {
     struct kineto_job job = planted();
     job.annotated = false;
-    start_anew();
-    kineto_write(&job, "");
-    free(shell("moeperf import rank*.json --db run.db", 0));
+    import(&job, "3 processes");
     assert_says(REPORT, 0,
                 "(17 %) for rank 1, rank 0 most (4.00 ms), 100 % of it from layer 3 dispatch");
     assert_answer("run.db",
@@ -121,9 +123,7 @@ TEST(modules_may_hold_their_exchanges) {
     struct kineto_job job = planted();
     job.annotated = false;
     job.functional = true;
-    start_anew();
-    kineto_write(&job, "");
-    free(shell("moeperf import rank*.json --db run.db", 0));
+    import(&job, "3 processes");
     assert_says(REPORT, 0,
                 "(17 %) for rank 1, rank 0 most (4.01 ms), 100 % of it from layer 1 expert: it "
                 "takes 4.02 ms longer per iteration at the same tokens (slow rank)");
@@ -188,17 +188,13 @@ TEST(ranks_may_begin_late) {
     struct kineto_job job = planted();
     job.late = true;
     job.annotated = false;
-    start_anew();
-    kineto_write(&job, "");
-    free(shell("moeperf import rank*.json --db run.db", 0));
+    import(&job, "3 processes");
     assert_answer("run.db",
                   "SELECT min(wait_ns) || ' ' || count(*) FROM v_span WHERE phase = 'dispatch' AND "
                   "stream = 'compute' AND rank = 2",
                   "200000 95");
     job.on_gpu = true;
-    start_anew();
-    kineto_write(&job, "");
-    free(shell("moeperf import rank*.json --db run.db", 0));
+    import(&job, "3 processes");
     assert_answer(
         "run.db",
         "SELECT count(*) || ' ' || count(wait_ms) || ' ' || round(sum(wait_ms), 3) || ' ' "
@@ -215,9 +211,7 @@ TEST(nccl_s_kernels_are_what_torch_called) {
     struct kineto_job job = planted();
     job.on_gpu = job.unnamed = true;
     job.annotated = false;
-    start_anew();
-    kineto_write(&job, "");
-    free(shell("moeperf import rank*.json --db run.db", 0));
+    import(&job, "3 processes");
     assert_answer("run.db",
                   "SELECT count(*) || ' ' || function || ' ' || max(ordinal) || ' ' || "
                   "round(sum(wait_ms), 3) FROM v_collective GROUP BY function",
@@ -234,9 +228,7 @@ TEST(nccl_s_kernels_are_what_torch_called) {
 TEST(counts_that_can_t_be_right_are_none) {
     struct kineto_job job = planted();
     job.on_gpu = job.unnamed = job.late = true;
-    start_anew();
-    kineto_write(&job, "");
-    free(shell("moeperf import rank*.json --db run.db", 0));
+    import(&job, "3 processes");
     assert_answer("run.db", "SELECT count(*) || ' ' || count(wait_ms) FROM v_collective", "193 0");
     assert_answer("run.db", "SELECT count(*) FROM v_collective WHERE rank = 2 AND ordinal > 0",
                   "0");
@@ -248,9 +240,7 @@ TEST(exchanges_of_several_groups_are_not_compared) {
     struct kineto_job job = planted();
     job.groups = 2;
     job.named_hosts = false;
-    start_anew();
-    kineto_write(&job, "");
-    assert_says("moeperf import rank*.json --db run.db", 0, "share no collective with the first");
+    import(&job, "share no collective with the first");
     assert_answer("run.db", "SELECT count(*) || ' ' || count(wait_ms) FROM v_collective", "288 0");
 }
 
@@ -259,12 +249,8 @@ TEST(clocks_are_put_beside_one_another) {
     job.named_hosts = false;
     job.offset_ns[1] = 3600000000000; /* no wall clock is so wrong */
     job.offset_ns[2] = -77000000;
-    start_anew();
-    kineto_write(&job, "");
-    assert_says(
-        "moeperf import rank*.json --db run.db", 0,
-        "clocks: put beside one another by 96 collectives: up to 3600000.000 ms apart, known to "
-        "within 0 ms");
+    import(&job, "clocks: put beside one another by 96 collectives: up to 3600000.000 ms apart, "
+                 "known to within 0 ms");
     assert_says(REPORT, 0, CULPRIT);
     assert_answer("run.db",
                   "SELECT max(abs(a.start_ns - b.start_ns)) FROM v_span a JOIN v_span b "

@@ -1,9 +1,7 @@
 /* A moeperf run that is killed while a job trains: moeperf run --from adds what the job recorded,
  * once. */
 #include <dirent.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <sqlite3.h>
 
 #include "harness/suite/note.h"
 #include "tests/harness/cli/shell.h"
@@ -55,16 +53,7 @@ static bool is_training(char path[PATH_SIZE]) {
 /* Starts the suite; its process once the long job trains. */
 static pid_t start_training(char path[PATH_SIZE]) {
     const char *const words[] = {"moeperf", "run", "k.yaml", "--quiet", "--db", "k.db", NULL};
-    fflush(stdout);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        int said = open("said", O_WRONLY | O_CREAT | O_TRUNC, 0666);
-        dup2(said, STDOUT_FILENO);
-        dup2(said, STDERR_FILENO);
-        execvp(words[0], (char *const *)words);
-        _exit(127);
-    }
+    pid_t child = start(words);
     while (!is_training(path)) {
         if (waitpid(child, NULL, WNOHANG) != 0) {
             char *said = read_file("said");
@@ -73,19 +62,6 @@ static pid_t start_training(char path[PATH_SIZE]) {
         usleep(5000);
     }
     return child;
-}
-
-static int64_t ask(const char *sql) {
-    sqlite3 *database = NULL;
-    sqlite3_stmt *row = NULL;
-    assert_int_equal(sqlite3_open_v2("k.db", &database, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
-    if (sqlite3_prepare_v2(database, sql, -1, &row, NULL) != SQLITE_OK)
-        fail_msg("%s: %s", sql, sqlite3_errmsg(database));
-    assert_int_equal(sqlite3_step(row), SQLITE_ROW);
-    int64_t value = sqlite3_column_int64(row, 0);
-    sqlite3_finalize(row);
-    sqlite3_close(database);
-    return value;
 }
 
 TEST_RANDOM(what_a_killed_run_recorded_is_added_once) {
@@ -101,26 +77,28 @@ TEST_RANDOM(what_a_killed_run_recorded_is_added_once) {
     assert_int_equal(waitpid(child, NULL, 0), child);
     while (mp_note_is_held(job))
         usleep(5000);
-    assert_int_equal(ask("SELECT count(*) FROM v_run"), 1);
+    assert_answer("k.db", "SELECT count(*) FROM v_run", "1");
     assert_says(line, 0, "/002-long: job long: added as run 2 of k.db\n");
     assert_says(line, 0, "/002-long: job long: is already run 2 of k.db\n");
     snprintf(line, sizeof line, "moeperf run --from %s --db k.db", job);
     assert_says(line, 0, "/002-long: job long: is already run 2 of k.db\n");
-    assert_int_equal(ask("SELECT count(*) FROM v_run"), 2);
-    assert_int_equal(
-        ask("SELECT count(*) FROM v_run WHERE run_id = 2 AND status = 'interrupted' AND reason = "
-            "'moeperf was killed' AND system = 'fssdp' AND suite = 'killed' AND job = 'long' AND "
-            "ranks = 2 AND round = 0 AND iterations >= 1 AND iterations_wanted = 1000000 AND "
-            "executor = 'measured'"),
-        1);
+    assert_answer("k.db", "SELECT count(*) FROM v_run", "2");
+    assert_answer(
+        "k.db",
+        "SELECT count(*) FROM v_run WHERE run_id = 2 AND status = 'interrupted' AND reason = "
+        "'moeperf was killed' AND system = 'fssdp' AND suite = 'killed' AND job = 'long' AND "
+        "ranks = 2 AND round = 0 AND iterations >= 1 AND iterations_wanted = 1000000 AND "
+        "executor = 'measured'",
+        "1");
     /* In all that is known of a job before it ends the runs differ as their jobs do. */
-    assert_int_equal(ask("SELECT count(*) FROM run a JOIN run b USING (suite_run, suite_text, "
-                         "model, workload, gate, nodes, ranks_per_node) WHERE a.run_id = 1 AND "
-                         "b.run_id = 2 AND b.command LIKE '%/002-long/job.yaml%' AND "
-                         "b.job_text LIKE '%1000000%'"),
-                     1);
-    assert_int_equal(ask("SELECT count(*) FROM rank WHERE run_id = 2 AND status <> 'missing'"),
-                     RANKS);
+    assert_answer("k.db",
+                  "SELECT count(*) FROM run a JOIN run b USING (suite_run, suite_text, "
+                  "model, workload, gate, nodes, ranks_per_node) WHERE a.run_id = 1 AND "
+                  "b.run_id = 2 AND b.command LIKE '%/002-long/job.yaml%' AND "
+                  "b.job_text LIKE '%1000000%'",
+                  "1");
+    assert_answer("k.db", "SELECT count(*) FROM rank WHERE run_id = 2 AND status <> 'missing'",
+                  "2");
 }
 
 /* ---- what is refused ---- */
@@ -148,14 +126,14 @@ static const struct bad_input bad_inputs[] = {
 
 /* After the test above, whose note is changed. */
 TEST(other_folders_are_refused) {
-    int64_t runs = ask("SELECT count(*) FROM run");
+    AUTO(text) char *runs = query("k.db", "SELECT count(*) FROM run");
     for (size_t i = 0; i < sizeof bad_inputs / sizeof *bad_inputs; i++)
         assert_says(bad_inputs[i].line, 2, bad_inputs[i].words);
     free(shell("mkdir -p bare/spools && cp out/runs/*/002-long/run.yaml bare && "
                "touch bare/spools/rank-0",
                0));
     assert_says("moeperf run --from bare --db k.db", 0, "bare: job long: nothing was recorded\n");
-    assert_int_equal(ask("SELECT count(*) FROM run"), runs);
+    assert_answer("k.db", "SELECT count(*) FROM run", runs);
 }
 
 /* A folder without anything to add makes no database, nor a folder for one; they are
@@ -184,12 +162,13 @@ TEST(a_hangup_ends_a_run_cleanly) {
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 1);
-    assert_int_equal(ask("SELECT count(*) FROM v_run WHERE (run_id = 1 AND status = 'complete') OR "
-                         "(run_id = 2 AND status = 'interrupted' AND "
-                         "reason LIKE 'stopped by the user after iteration %' AND iterations > 0)"),
-                     2);
-    assert_int_equal(ask("SELECT count(*) FROM rank WHERE run_id = 2 AND status = 'interrupted'"),
-                     RANKS);
+    assert_answer("k.db",
+                  "SELECT count(*) FROM v_run WHERE (run_id = 1 AND status = 'complete') OR "
+                  "(run_id = 2 AND status = 'interrupted' AND "
+                  "reason LIKE 'stopped by the user after iteration %' AND iterations > 0)",
+                  "2");
+    assert_answer("k.db", "SELECT count(*) FROM rank WHERE run_id = 2 AND status = 'interrupted'",
+                  "2");
 }
 
 TEST_GROUP(enter_shell, leave_folder);

@@ -280,15 +280,6 @@ static const char known_times[] =
     "FROM time JOIN StringIds ON StringIds.value = name "
     "WHERE phase_id = StringIds.id AND layer = at_layer AND rank = late";
 
-static void set_known_times(const char *database) {
-    sqlite3 *connection = NULL;
-    assert_int_equal(sqlite3_open(database, &connection), SQLITE_OK);
-    if (sqlite3_exec(connection, known_times, NULL, NULL, NULL) != SQLITE_OK)
-        fail_msg("%s", sqlite3_errmsg(connection));
-    assert_int_equal(sqlite3_changes(connection), 2 * 8 * 10); /* all of them */
-    sqlite3_close(connection);
-}
-
 /* Two ranks of which one takes longer for its experts, annotated with PyPI's nvtx, unless that
  * can't be had here.  Whatever else the machine does, who sleeps does so at least as long as it
  * says, and nobody leaves a meeting before the other has come. */
@@ -309,19 +300,14 @@ TEST(a_late_rank_of_a_foreign_program_is_named) {
                   "JOIN v_span AS met USING (run_id, iteration, layer) WHERE own.phase = 'expert' "
                   "AND met.phase = 'combine' AND met.rank <> own.rank",
                   "32 1");
-    set_known_times("run.db");
+    assert_int_equal(execute("run.db", known_times), 2 * 8 * 10); /* all of them */
     json_t *object = json_of("moeperf report --db run.db --stragglers --json", 0);
-    json_t *row = json_array_get(json_object_get(object, "rows"), 0);
-    const json_t *findings = json_object_get(json_object_get(row, "analysis"), "findings");
-    assert_int_equal(json_array_size(findings), 1);
-    const json_t *first = json_array_get(findings, 0);
-    assert_int_equal(json_integer_value(json_object_get(first, "rank")), 1);
-    assert_string_equal(json_string_value(json_object_get(first, "cause")), "slow rank");
-    assert_string_equal(json_string_value(json_object_get(first, "text")),
-                        "rank 0 waits 80.00 ms of each 89.00 ms iteration (90 %) for rank 1, 100 % "
-                        "of it from layer 1 expert: it takes 80.00 ms longer per iteration at the "
-                        "same tokens (slow rank). It matters in 100 % of the iterations and is "
-                        "chronic; without it an iteration would take 80.00 ms less (90 %).");
+    const json_t *findings = member(object, "rows/0/analysis/findings");
+    assert_has(findings, "#", "1", "0/rank", "1", "0/cause", "slow rank", "0/text",
+               "rank 0 waits 80.00 ms of each 89.00 ms iteration (90 %) for rank 1, 100 % "
+               "of it from layer 1 expert: it takes 80.00 ms longer per iteration at the "
+               "same tokens (slow rank). It matters in 100 % of the iterations and is "
+               "chronic; without it an iteration would take 80.00 ms less (90 %).");
     json_decref(object);
 }
 

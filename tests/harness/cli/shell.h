@@ -33,6 +33,20 @@ static inline void assert_fits(const char *text) {
             fail_msg("more than 80 columns: %.*s", (int)strcspn(line, "\n"), line);
 }
 
+/* Starts a program; what it says on both streams is left in the file "said". */
+static inline pid_t start(const char *const words[]) {
+    fflush(stdout);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (freopen("said", "w", stdout))
+            dup2(STDOUT_FILENO, STDERR_FILENO);
+        execvp(words[0], (char *const *)(uintptr_t)words);
+        _exit(127);
+    }
+    return child;
+}
+
 /* A shell line ends with this status and says all of the texts; LACKS "text": it must not; FITS: no
  * line of it has more than 80 columns. */
 #define LACKS "\1"

@@ -17,11 +17,7 @@
 static int make_runs(void **state) {
     if (enter_shell(state))
         return 1;
-    FILE *file = fopen("suite.yaml", "w");
-    if (!file)
-        return 1;
-    fputs(SUITE, file);
-    fclose(file);
+    write_file("suite.yaml", SUITE);
     free(shell("moeperf run suite.yaml --db run.db --quiet", 0));
     return 0;
 }
@@ -82,13 +78,11 @@ TEST(cores_are_accounted_for) {
     size_t i, r;
     json_t *row, *rank;
     json_t *object = json_of("moeperf report --db run.db --stragglers --json", 0);
-    assert_int_equal(json_array_size(json_object_get(object, "rows")), 4);
-    json_array_foreach(json_object_get(object, "rows"), i, row) {
-        json_t *ranks = json_object_get(json_object_get(row, "analysis"), "ranks");
-        assert_int_equal(json_array_size(ranks), 2);
-        json_array_foreach(ranks, r, rank) {
-            double share = json_number_value(json_object_get(rank, "on_core"));
-            assert_true(share > 0 && share <= 1);
+    assert_has(object, "rows/#", "4");
+    json_array_foreach(member(object, "rows"), i, row) {
+        assert_has(row, "analysis/ranks/#", "2");
+        json_array_foreach(member(row, "analysis/ranks"), r, rank) {
+            assert_true(number(rank, "on_core") > 0 && number(rank, "on_core") <= 1);
         }
     }
     json_decref(object);
