@@ -84,15 +84,14 @@ TEST(what_gates_choose_is_recorded) {
             for (int layer = 0; layer < LAYERS; layer++)
                 expect_layer(i, rank, layer, "run.db");
     free(shell("test -z \"$(ls -d run.db.spools-* 2>/dev/null)\"", 0));
-    json_t *answer = json_of("moeperf predict --db run.db --run 1 --system llep --json", 0);
-    json_decref(answer);
+    assert_json("moeperf predict --db run.db --run 1 --system llep --json", 0, "report", "what-if");
     assert_says("moeperf predict --db run.db --run 1 --system llep", 0, "with llep");
 }
 
 /* What PyTorch's profiler would write of each rank, with the tables that the hook left elsewhere.
  */
 TEST(traces_of_others_have_loads_beside_them) {
-    char line[200], path[40];
+    char path[40];
     mkdir("counted", 0700);
     write_file("job.yaml", job);
     for (int rank = 0; rank < RANKS; rank++) {
@@ -116,9 +115,9 @@ TEST(traces_of_others_have_loads_beside_them) {
     }
     assert_says("moeperf import rank0.csv rank1.csv --db t.db --loads counted --job job.yaml", 0,
                 "loads: 6 iterations, 4 layers, 4 experts\n");
-    snprintf(line, sizeof line,
-             "SELECT group_concat(routes, ' ') FROM load WHERE iteration = 3 AND layer = 2");
-    assert_answer("t.db", line, "[3,20,10,12] [3,20,10,12]");
+    assert_answer("t.db",
+                  "SELECT group_concat(routes, ' ') FROM load WHERE iteration = 3 AND layer = 2",
+                  "[3,20,10,12] [3,20,10,12]");
     assert_says("moeperf import rank0.csv --db t.db --loads counted --experts 4", 2,
                 "counted: a csv file says itself how many experts there are");
     assert_says("moeperf import counted/experts-0.csv -o x.mptrace --job job.yaml", 2,

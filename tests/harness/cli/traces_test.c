@@ -23,12 +23,10 @@ static struct mp_trace_stream *open_trace(const char *path) {
 }
 
 TEST(an_exported_run_is_what_the_database_has) {
-    sqlite3 *database;
-    sqlite3_stmt *row;
     for (int run = 1; run <= 2; run++) {
-        char line[128];
+        char line[256], loads[8 * ITERATIONS * LAYERS * RANKS * EXPERTS];
         const struct mp_trace_block *block;
-        int blocks = 0;
+        int blocks = 0, length = 0;
         snprintf(line, sizeof line, "moeperf export --as trace --run %d --db l.db %d.mptrace", run,
                  run);
         assert_says(line, 0, "\niterations   7, numbered 0 .. 6\n");
@@ -40,25 +38,19 @@ TEST(an_exported_run_is_what_the_database_has) {
         snprintf(line, sizeof line, "run %d of l.db: suite loads, job %c, system %s, workload text",
                  run, "ab"[run - 1], run == 1 ? "ep" : "deepspeed");
         assert_non_null(strstr(info->source, line));
-        assert_int_equal(sqlite3_open_v2("l.db", &database, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
-        assert_int_equal(sqlite3_prepare_v2(database,
-                                            "SELECT routes FROM v_load WHERE run_id = ? "
-                                            "ORDER BY iteration, layer, rank, expert",
-                                            -1, &row, NULL),
-                         SQLITE_OK);
-        sqlite3_bind_int(row, 1, run);
         for (; mp_trace_next(stream, &block, NULL) == MP_OK && block; blocks++) {
             assert_int_equal(block->iteration, blocks / LAYERS);
-            for (int cell = 0; cell < RANKS * EXPERTS; cell++) {
-                assert_int_equal(sqlite3_step(row), SQLITE_ROW);
-                assert_int_equal(block->load.count[cell], sqlite3_column_int64(row, 0));
-            }
             assert_int_equal(mp_load_total(&block->load), 4L * 16 * (3 - run));
+            for (int cell = 0; cell < RANKS * EXPERTS; cell++)
+                length += snprintf(loads + length, sizeof loads - (size_t)length, "%s%u",
+                                   length ? "," : "", block->load.count[cell]);
         }
         assert_int_equal(blocks, ITERATIONS * LAYERS);
-        assert_int_equal(sqlite3_step(row), SQLITE_DONE);
-        sqlite3_finalize(row);
-        sqlite3_close(database);
+        snprintf(line, sizeof line,
+                 "SELECT group_concat(routes) FROM (SELECT routes FROM v_load WHERE run_id = %d "
+                 "ORDER BY iteration, layer, rank, expert)",
+                 run);
+        assert_answer("l.db", line, loads);
         mp_trace_stream_destroy(stream);
     }
 }
@@ -82,11 +74,10 @@ TEST(tokens_are_recorded_where_they_are_asked_for) {
     assert_int_equal(blocks, ITERATIONS * LAYERS);
     mp_trace_stream_destroy(stream);
     json_t *shown = json_of("moeperf show tokens.mptrace --json", 0);
-    json_t *last = json_array_get(json_object_get(shown, "tokens_by_layer"), LAYERS - 1);
-    double ranks = json_real_value(json_object_get(last, "ranks_per_token"));
-    double told = json_real_value(json_object_get(last, "next_most_frequent"));
-    assert_true(ranks > 1 && ranks <= 2);
-    assert_true(told >= json_real_value(json_object_get(last, "next_most_frequent_independent")));
+    const json_t *last = member(shown, "tokens_by_layer/2");
+    assert_true(number(last, "ranks_per_token") > 1 && number(last, "ranks_per_token") <= 2);
+    assert_true(number(last, "next_most_frequent") >=
+                number(last, "next_most_frequent_independent"));
     json_decref(shown);
     assert_says("moeperf show tokens.mptrace", 0, "ranks per");
     free(shell("moeperf import tokens.mptrace -o again.mptrace && "
@@ -161,33 +152,22 @@ TEST(others_get_times_and_views) {
     assert_says("moeperf export --as perfetto --run 1 --iterations 2..3 --db l.db ep.json", 0,
                 " arrows between ranks");
     json_t *timeline = json_of("cat ep.json", 0);
-    assert_true(json_array_size(json_object_get(timeline, "traceEvents")) > 100);
+    assert_true(json_array_size(member(timeline, "traceEvents")) > 100);
     json_decref(timeline);
     assert_says("moeperf export --as csv --view speedup --db l.db all.csv", 0, "all.csv: 2 rows\n");
     assert_says("moeperf export --as csv --run 2 --iterations 3 --db l.db spans.csv", 0, " rows\n");
     assert_says("head -n 2 spans.csv", 0, "\n2,0,");
     assert_says("moeperf export --as json --run 1 --db l.db all.json", 0, " rows\n");
-    json_t *all = json_of("cat all.json", 0);
-    assert_int_equal(json_array_size(json_object_get(all, "iterations")), ITERATIONS);
-    json_decref(all);
+    assert_json("cat all.json", 0, "iterations/#", "7");
 }
 
 /* An iteration that one rank did not finish is left out and counted. */
 TEST(unfinished_iterations_are_left_out) {
-    sqlite3 *database;
     free(shell("cp l.db cut.db", 0));
-    assert_int_equal(sqlite3_open("cut.db", &database), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(database,
-                                  "DELETE FROM load WHERE run_id = 1 AND rank = 1 AND "
-                                  "(iteration = 6 OR iteration = 5 AND layer = 2)",
-                                  NULL, NULL, NULL),
-                     SQLITE_OK);
-    assert_int_equal(sqlite3_exec(database,
-                                  "UPDATE load SET routes = '[1, -2, 3, 4, 5, 6, 7, 8]' WHERE "
-                                  "run_id = 2 AND rank = 1 AND iteration = 3 AND layer = 1",
-                                  NULL, NULL, NULL),
-                     SQLITE_OK);
-    sqlite3_close(database);
+    execute("cut.db", "DELETE FROM load WHERE run_id = 1 AND rank = 1 AND "
+                      "(iteration = 6 OR iteration = 5 AND layer = 2)");
+    execute("cut.db", "UPDATE load SET routes = '[1, -2, 3, 4, 5, 6, 7, 8]' WHERE "
+                      "run_id = 2 AND rank = 1 AND iteration = 3 AND layer = 1");
     assert_says("moeperf export --run 1 --db cut.db cut.mptrace", 0,
                 "notes        iterations left out that not every rank finished: 2\n");
     assert_says("moeperf import cut.mptrace -o cut.mptrace", 0,
@@ -208,17 +188,16 @@ TEST(an_imported_file_is_what_it_says) {
                                          {1, 1, 1, 1, 1, 1, 1, 1},
                                          {2, 0, 1, 1, 2, 2, 0, 0},
                                          {1, 1, 1, 1, 1, 1, 1, 1}};
-    static const char *const words[] = {
-        "\nshape        ranks 2, experts 4, layers 2, micro-batches 1, experts per token not "
-        "known\n",
-        "\niterations   2, numbered 5 .. 9\nroutes       32 in 4 blocks\n",
-        "\nimbalance    fullest expert / mean of a layer: median 1.50, worst 4.00 (iteration 5, "
-        "layer 0)\n"};
     const struct mp_trace_block *block;
     int blocks = 0;
     write_file("wide.csv", csv);
-    for (int i = 0; i < 3; i++)
-        assert_says("moeperf import wide.csv --as csv-wide -o wide.mptrace", 0, words[i]);
+    assert_says(
+        "moeperf import wide.csv --as csv-wide -o wide.mptrace", 0,
+        "\nshape        ranks 2, experts 4, layers 2, micro-batches 1, experts per token not "
+        "known\n",
+        "\niterations   2, numbered 5 .. 9\nroutes       32 in 4 blocks\n",
+        "\nimbalance    fullest expert / mean of a layer: median 1.50, worst 4.00 (iteration "
+        "5, layer 0)\n");
     struct mp_trace_stream *stream = open_trace("wide.mptrace");
     for (; mp_trace_next(stream, &block, NULL) == MP_OK && block; blocks++)
         assert_memory_equal(block->load.count, count[blocks], sizeof count[blocks]);
@@ -265,12 +244,8 @@ TEST(a_replayed_trace_is_recorded_as_it_was) {
     }
     /* Two workloads: the generator's run is compared with none of the trace's. */
     json_t *runs = json_of("moeperf report --runs --json --db r.db", 0);
-    json_t *list = json_object_get(runs, "rows");
-    const char *workload[3];
-    for (size_t i = 0; i < 3; i++)
-        workload[i] = json_string_value(json_object_get(json_array_get(list, i), "workload"));
-    assert_string_equal(workload[0], workload[1]);
-    assert_string_not_equal(workload[0], workload[2]);
+    assert_has(runs, "rows/0/workload", text(runs, "rows/1/workload"));
+    assert_string_not_equal(text(runs, "rows/0/workload"), text(runs, "rows/2/workload"));
     json_decref(runs);
 }
 
@@ -281,8 +256,8 @@ TEST(many_experts_per_token_stay_as_many) {
         "common: {ranks: 2, layers: 3, width: 16, heads: 2, experts: 8, expert-width: 16,\n"
         "  sequence: 16, batch: 4, iterations: 2, text: default, routing: trace, gate: softmax}\n"
         "jobs:\n";
-    char text[1024], line[256];
-    size_t at = (size_t)snprintf(text, sizeof text, "%s", common);
+    char jobs[1024], line[256], says[64];
+    size_t at = (size_t)snprintf(jobs, sizeof jobs, "%s", common);
     for (int k = 4; k <= 8; k += 2) {
         snprintf(line, sizeof line,
                  "moeperf generate zipf -o k%d.mptrace --ranks 2 --layers 3 --experts 8 "
@@ -290,10 +265,10 @@ TEST(many_experts_per_token_stay_as_many) {
                  k, k < EXPERTS ? 0.1 : 0, k);
         free(shell(line, 0));
         at += (size_t)snprintf(
-            text + at, sizeof text - at,
+            jobs + at, sizeof jobs - at,
             "  - {name: top-%d, system: moonep, top-k: %d, trace: k%d.mptrace}\n", k, k, k);
     }
-    write_file("many.yaml", text);
+    write_file("many.yaml", jobs);
     free(shell("moeperf run many.yaml --quiet --db many.db", 0));
     for (int k = 4; k <= 8; k += 2) {
         const struct mp_trace_block *block, *other;
@@ -317,8 +292,8 @@ TEST(many_experts_per_token_stay_as_many) {
                  "moeperf predict --cluster h100 --nodes 1 --set sequence=16 --system moonep "
                  "--quiet --fit --trace k%d.mptrace",
                  k);
-        snprintf(text, sizeof text, "gate softmax top-%d\n", k);
-        assert_says(line, 0, text);
+        snprintf(says, sizeof says, "gate softmax top-%d\n", k);
+        assert_says(line, 0, says);
     }
     assert_says("moeperf predict --cluster h100 --nodes 1 --fit --set gate=gshard --set top-k=auto "
                 "--trace k6.mptrace",
@@ -450,13 +425,9 @@ TEST(a_trace_is_shown) {
                 "0         3.00     1.00        1.5  62.5            -     0.577          -\n"
                 "1         3.00     1.00        1.8  50.0            -         -          -\n");
     json_t *shown = json_of("moeperf show four.mptrace --json", 0);
-    json_t *layer = json_array_get(json_object_get(shown, "by_layer"), 0);
-    assert_true(json_is_true(json_object_get(shown, "ragged")));
-    assert_int_equal(json_integer_value(json_object_get(shown, "blocks_without_routes")), 1);
-    assert_int_equal(json_integer_value(json_object_get(layer, "layer")), 0);
-    assert_close(json_real_value(json_object_get(layer, "correlation_10")), 1 / sqrt(3), 1e-9);
-    assert_true(json_is_null(json_object_get(layer, "correlation_1")));
-    assert_true(json_is_null(json_object_get(json_object_get(shown, "all"), "layer")));
+    assert_has(shown, "ragged", "true", "blocks_without_routes", "1", "by_layer/0/layer", "0",
+               "by_layer/0/correlation_1", "null", "all/layer", "null");
+    assert_close(number(shown, "by_layer/0/correlation_10"), 1 / sqrt(3), 1e-9);
     json_decref(shown);
     assert_says("moeperf show gone.mptrace", 2, "moeperf show: can't open gone.mptrace");
     assert_says("moeperf show four.mptrace --html x.html --json", 2, "--json does not go with it");
