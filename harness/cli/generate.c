@@ -2,6 +2,7 @@
 #include "harness/workload/generate.h"
 
 #include "harness/cli/cli.h"
+#include "harness/cli/trace_file.h"
 
 enum { FLAGS_LIMIT = 24, NAME_SIZE = 32, HELP_SIZE = 640, HELP_COLUMNS = 56, ABOUT_SIZE = 2048 };
 
@@ -72,24 +73,6 @@ static void describe(const struct mp_generator *kind, char about[ABOUT_SIZE]) {
                            kind->name, kind->title);
 }
 
-static int write_all(struct mp_trace_stream *stream, const char *path, int64_t *blocks,
-                     struct mp_error *error) {
-    const struct mp_trace_block *block;
-    struct mp_trace_writer *writer;
-    int code = mp_trace_writer_create(path, mp_trace_stream_info(stream), &writer, error);
-    if (code)
-        return code;
-    *blocks = 0;
-    while (!(code = mp_trace_next(stream, &block, error)) && block) {
-        code = mp_trace_write(writer, block, error);
-        if (code)
-            break;
-        ++*blocks;
-    }
-    int ended = mp_trace_writer_finish(writer, !code, error);
-    return code ? code : ended;
-}
-
 static int write_kind(const struct mp_generator *kind, const struct option_flags *own,
                       const char *path, struct mp_error *error) {
     struct mp_generate_options options;
@@ -100,7 +83,7 @@ static int write_kind(const struct mp_generator *kind, const struct option_flags
         code = mp_generate(kind, &options, &stream, error);
     if (code)
         return code;
-    code = write_all(stream, path, &blocks, error);
+    code = cli_copy_trace(stream, path, NULL, &blocks, error);
     if (!code)
         fprintf(cli_beside(path), "%s: %lld blocks of %d ranks and %d experts\n", path,
                 (long long)blocks, options.ranks, options.experts);

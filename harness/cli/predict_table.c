@@ -11,7 +11,7 @@
 #include "results/report/query.h"
 #include "results/report/table.h"
 
-enum { FEW_ASSUMPTIONS = 3, LINE_SIZE = 512 };
+enum { FEW_ASSUMPTIONS = 3 };
 static const double GIB = 1024.0 * 1024 * 1024;
 
 static bool is_yardstick(const struct cli_prediction *item) {
@@ -52,61 +52,48 @@ static double speedup_of(const struct cli_predictions *predictions,
 
 /* ---- assumptions ---- */
 
-/* Those of all jobs, each once. */
+/* Those of all jobs, each once: the members of an object. */
 struct list {
-    char **line; /* [count], owned */
-    int count;
+    json_t *lines; /* owned */
     bool failed;
 };
 
 static void add_line(void *context, const char *text) {
     struct list *list = context;
-    for (int i = 0; i < list->count; i++)
-        if (!strcmp(list->line[i], text))
-            return;
-    char **grown = realloc(list->line, ((size_t)list->count + 1) * sizeof *grown);
-    if (grown)
-        list->line = grown;
-    char *copy = grown ? strdup(text) : NULL;
-    if (copy)
-        list->line[list->count++] = copy;
-    else
-        list->failed = true;
+    json_t *line = text_value(text);
+    list->failed |= json_object_set_new(list->lines, json_string_value(line), json_null()) != 0;
+    json_decref(line);
 }
 
-static void free_list(struct list *list) {
-    for (int i = 0; i < list->count; i++)
-        free(list->line[i]);
-    free(list->line);
-}
-
-static int list_assumptions(const struct cli_predictions *predictions, struct list *list,
+static int list_assumptions(const struct cli_predictions *predictions, json_t **lines,
                             struct mp_error *error) {
-    *list = (struct list){0};
+    struct list list = { *lines = json_object(), false};
     for (int i = 0; i < predictions->count; i++) {
         const struct cli_prediction *item = &predictions->item[i];
         if (!item->refusal)
-            MP_TRY(mp_predict_job_assumptions(item->job, item->cluster, add_line, list, error));
+            MP_TRY(mp_predict_job_assumptions(item->job, item->cluster, add_line, &list, error));
     }
-    if (list->failed)
-        return mp_fail(error, MP_ENOMEM, "no memory for the assumptions");
-    return MP_OK;
+    return list.failed ? mp_fail(error, MP_ENOMEM, "no memory for the assumptions") : MP_OK;
 }
 
 static int print_assumptions(const struct cli_predictions *predictions, struct mp_error *error) {
-    struct list list;
-    int code = list_assumptions(predictions, &list, error);
-    int shown = predictions->all_assumptions || list.count <= FEW_ASSUMPTIONS + 1 ? list.count
-                                                                                  : FEW_ASSUMPTIONS;
+    json_t *lines, *unused;
+    const char *line;
+    int code = list_assumptions(predictions, &lines, error), number = 0;
+    const int count = (int)json_object_size(lines);
+    const int shown =
+        predictions->all_assumptions || count <= FEW_ASSUMPTIONS + 1 ? count : FEW_ASSUMPTIONS;
     if (!code) {
-        printf("\nIt rests on %d assumptions%s:\n", list.count,
-               shown < list.count ? ", of which the first are" : "");
-        for (int i = 0; i < shown; i++)
-            table_filled(stdout, 0, 2, list.line[i]);
-        if (shown < list.count)
+        printf("\nIt rests on %d assumptions%s:\n", count,
+               shown < count ? ", of which the first are" : "");
+        json_object_foreach(lines, line, unused) {
+            if (number++ < shown)
+                table_filled(stdout, 0, 2, line);
+        }
+        if (shown < count)
             puts("  ... --assumptions lists them all");
     }
-    free_list(&list);
+    json_decref(lines);
     return code;
 }
 
@@ -437,10 +424,11 @@ static json_t *pack_point(const struct cli_points *points, int number) {
 }
 
 static int print_json(const struct cli_predictions *predictions, struct mp_error *error) {
-    struct list list;
     struct table standings = {0};
-    json_t *items = json_array(), *lines = json_array(), *object = json_object();
-    int code = list_assumptions(predictions, &list, error);
+    json_t *items = json_array(), *assumptions, *unused, *lines = json_array();
+    json_t *object = json_object();
+    const char *line;
+    int code = list_assumptions(predictions, &assumptions, error);
     if (!code && predictions->points->axes->count > 0) {
         code = cli_standing_table(predictions, &standings, error);
         json_object_set_new(object, "standings", table_json(&standings));
@@ -452,9 +440,10 @@ static int print_json(const struct cli_predictions *predictions, struct mp_error
             json_object_set_new(item, "varied", pack_point(predictions->points, i));
         json_array_append_new(items, item);
     }
-    for (int i = 0; i < list.count; i++)
-        json_array_append_new(lines, text_value(list.line[i]));
-    free_list(&list);
+    json_object_foreach(assumptions, line, unused) {
+        json_array_append_new(lines, json_string(line));
+    }
+    json_decref(assumptions);
     json_object_set_new(object, "predicted", json_true());
     json_object_set_new(object, "systems", items);
     json_object_set_new(object, "left_out", text_value(predictions->points->left_out));

@@ -45,28 +45,40 @@ void cli_print_trace(FILE *out, const struct mp_trace_info *info,
     fprintf(out, ", layer %d)\n", worst->layer);
 }
 
+/* `writer` and `statistics`: NULL for none. */
 static int copy_blocks(struct mp_trace_stream *stream, struct mp_trace_writer *writer,
-                       struct mp_trace_statistics *statistics, struct mp_error *error) {
+                       struct mp_trace_statistics *statistics, int64_t *blocks,
+                       struct mp_error *error) {
     const struct mp_trace_block *block;
     int code;
-    while (!(code = mp_trace_next(stream, &block, error)) && block) {
-        code = writer ? mp_trace_write(writer, block, error) : MP_OK;
-        if (!code)
-            code = mp_trace_statistics_add(statistics, block, error);
-        if (code)
-            return code;
+    for (*blocks = 0; !(code = mp_trace_next(stream, &block, error)) && block; ++*blocks) {
+        if (writer)
+            MP_TRY(mp_trace_write(writer, block, error));
+        if (statistics)
+            MP_TRY(mp_trace_statistics_add(statistics, block, error));
     }
-    if (!code && mp_trace_statistics_blocks(statistics) == 0)
+    if (!code && *blocks == 0)
         code = mp_fail(error, MP_EFORMAT, "there is no load in %s",
                        mp_trace_stream_info(stream)->source);
     return code;
 }
 
+int cli_copy_trace(struct mp_trace_stream *stream, const char *path,
+                   struct mp_trace_statistics *statistics, int64_t *blocks,
+                   struct mp_error *error) {
+    struct mp_trace_writer *writer;
+    MP_TRY(mp_trace_writer_create(path, mp_trace_stream_info(stream), &writer, error));
+    int code = copy_blocks(stream, writer, statistics, blocks, error);
+    int finished = mp_trace_writer_finish(writer, code == MP_OK, error);
+    return code ? code : finished;
+}
+
 int cli_measure_trace(struct mp_trace_stream *stream, struct mp_trace_statistics **statistics,
                       struct mp_error *error) {
+    int64_t blocks;
     int code = mp_trace_statistics_create(&mp_trace_stream_info(stream)->shape, statistics, error);
     if (!code)
-        code = copy_blocks(stream, NULL, *statistics, error);
+        code = copy_blocks(stream, NULL, *statistics, &blocks, error);
     if (code) {
         mp_trace_statistics_destroy(*statistics);
         *statistics = NULL;
@@ -76,17 +88,12 @@ int cli_measure_trace(struct mp_trace_stream *stream, struct mp_trace_statistics
 
 int cli_write_trace(struct mp_trace_stream *stream, const char *path, struct mp_error *error) {
     const struct mp_trace_info *info = mp_trace_stream_info(stream);
-    struct mp_trace_writer *writer = NULL;
     struct mp_trace_statistics *statistics;
     struct mp_trace_summary summary;
+    int64_t blocks;
     int code = mp_trace_statistics_create(&info->shape, &statistics, error);
     if (!code)
-        code = mp_trace_writer_create(path, info, &writer, error);
-    if (writer) {
-        code = copy_blocks(stream, writer, statistics, error);
-        int finished = mp_trace_writer_finish(writer, code == MP_OK, error);
-        code = code ? code : finished;
-    }
+        code = cli_copy_trace(stream, path, statistics, &blocks, error);
     if (!code)
         code = mp_trace_statistics_summarise(statistics, -1, &summary, error);
     if (!code)

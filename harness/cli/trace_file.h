@@ -1,4 +1,5 @@
-/* Saying what a trace holds, and writing one: import, export, reshape and show. */
+/* Saying what a trace holds, and writing one: generate, import, export, reshape
+ * and show. */
 #ifndef MOEPERF_HARNESS_CLI_TRACE_FILE_H
 #define MOEPERF_HARNESS_CLI_TRACE_FILE_H
 
@@ -9,6 +10,11 @@
 /* Writes all blocks of the stream to `path` and prints a short table of them; MP_EFORMAT for a
  * stream without blocks.  Where it fails nothing of that name is written.  Destroys the stream. */
 int cli_write_trace(struct mp_trace_stream *stream, const char *path, struct mp_error *error);
+
+/* The same without a word, counting blocks; the stream stays.  `statistics`: what each is added to,
+ * NULL: nothing. */
+int cli_copy_trace(struct mp_trace_stream *stream, const char *path,
+                   struct mp_trace_statistics *statistics, int64_t *blocks, struct mp_error *error);
 
 /* Reads all of the stream.  MP_EFORMAT for one without blocks. */
 int cli_measure_trace(struct mp_trace_stream *stream, struct mp_trace_statistics **statistics,
