@@ -19,9 +19,7 @@ TEST(test_help_names_kinds_and_the_options_of_one) {
 }
 
 TEST(test_bad_wishes_leave_no_file) {
-    static const struct {
-        const char *line, *says;
-    } cases[] = {
+    static const struct refused_line cases[] = {
         {"moeperf generate ziph -o x.mptrace", "did you mean \"zipf\"?"},
         {"moeperf generate zipf", "-o FILE names the trace to write"},
         {"moeperf generate", "an argument is missing"},
@@ -32,8 +30,7 @@ TEST(test_bad_wishes_leave_no_file) {
         {"moeperf generate w1 -o x.mptrace --heat 2", "heat: 2 is outside 0 .. 1"},
         {"moeperf generate w0 -o gone/x.mptrace", "gone/x.mptrace"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        assert_says(cases[i].line, 2, cases[i].says);
+    assert_refused(cases);
     free(shell("ls x.mptrace*", 2));
 }
 

@@ -294,7 +294,7 @@ TEST(what_is_no_trace_leaves_the_database_alone) {
     write_file("nobody.json",
                "{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"a\", "
                "\"pid\": 1, \"tid\": 1, \"ts\": 1, \"dur\": 2}]}");
-    static const char *const refused[][2] = {
+    static const struct refused_line refused[] = {
         {"moeperf import other.json --db run.db", "other.json: is no trace of PyTorch's"},
         {"moeperf import cut.json --db run.db", "is no trace of PyTorch's profiler"},
         {"moeperf import rank0.json words --db run.db",
@@ -311,8 +311,7 @@ TEST(what_is_no_trace_leaves_the_database_alone) {
         {"moeperf import rank0.json --as pytroch --db run.db",
          "--as pytroch: no kind is called so (moeperf import --help lists them); did you mean "
          "\"pytorch\"?"}};
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        assert_says(refused[i][0], 2, refused[i][1]);
+    assert_refused(refused);
     assert_int_equal(access("run.db", F_OK), -1);
     assert_int_equal(count_entries(".", ".import-"), 0);
 }

@@ -103,11 +103,7 @@ TEST_RANDOM(what_a_killed_run_recorded_is_added_once) {
 
 /* ---- what is refused ---- */
 
-struct bad_input {
-    const char *line, *words;
-};
-
-static const struct bad_input bad_inputs[] = {
+static const struct refused_line bad_inputs[] = {
     {"moeperf run --db k.db", "moeperf run: an argument is missing: which suite to run"},
     {"moeperf run --from gone --db k.db", "moeperf run: gone: No such file or directory\n"},
     {"mkdir -p none/001-job && touch none/001-job/job.yaml && moeperf run --from none --db k.db",
@@ -127,8 +123,7 @@ static const struct bad_input bad_inputs[] = {
 /* After the test above, whose note is changed. */
 TEST(other_folders_are_refused) {
     AUTO(text) char *runs = query("k.db", "SELECT count(*) FROM run");
-    for (size_t i = 0; i < sizeof bad_inputs / sizeof *bad_inputs; i++)
-        assert_says(bad_inputs[i].line, 2, bad_inputs[i].words);
+    assert_refused(bad_inputs);
     free(shell("mkdir -p bare/spools && cp out/runs/*/002-long/run.yaml bare && "
                "touch bare/spools/rank-0",
                0));

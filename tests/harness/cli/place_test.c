@@ -31,9 +31,7 @@ TEST(a_decision_is_an_answer) {
 }
 
 TEST(wrong_words_are_named) {
-    static const struct {
-        const char *command, *says;
-    } cases[] = {
+    static const struct refused_line cases[] = {
         {PLACE, "--trace and --loads: give one of them"},
         {PLACE "--loads balanced --system llep", "llep never changes which ranks keep which"},
         {PLACE "--loads balanced --system eplc", "did you mean \"eplb\"?"},
@@ -45,8 +43,7 @@ TEST(wrong_words_are_named) {
         {PLACE "--loads balanced -o nowhere/p.json", "nowhere/p.json"},
         {"moeperf place --loads balanced", "cluster: not given"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        assert_says(cases[i].command, 2, cases[i].says);
+    assert_refused(cases);
 }
 
 /* The recorder's files, dense layers in front, without a flag that has to be guessed. */

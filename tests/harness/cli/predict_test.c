@@ -429,78 +429,64 @@ TEST(the_ready_made_suite_is_quick) {
 
 /* ---- bad input ---- */
 
+#define WISH "moeperf predict --cluster hecate-b "
+
 TEST(bad_wishes_leave_nothing) {
-    static const struct {
-        const char *line, *says;
-    } cases[] = {
+    static const struct refused_line cases[] = {
         {"moeperf predict --loads zipf", "cluster: not given"},
         {"moeperf predict --cluster hecat-b --loads zipf", "did you mean \"hecate-b\"?"},
         {"moeperf predict --cluster gone.yaml --loads zipf", "gone.yaml"},
-        {"moeperf predict --cluster hecate-b", "loads: not given"},
-        {"moeperf predict --cluster hecate-b --loads zpif", "did you mean \"zipf\"?"},
-        {"moeperf predict --cluster hecate-b", "a generator (--loads TEXT), or"},
+        {WISH, "loads: not given"},
+        {WISH "--loads zpif", "did you mean \"zipf\"?"},
+        {WISH, "a generator (--loads TEXT), or"},
         {"moeperf predict --loads w0", "--cluster with the name of one (moeperf list clusters)"},
-        {"moeperf predict --cluster hecate-b --loads 'zipf exponnent=1'", "\"exponent\""},
-        {"moeperf predict --cluster hecate-b --loads 'zipf exponent=9'", "none can have more"},
-        {"moeperf predict --cluster hecate-b --loads zipf --trace x", "give one of them"},
-        {"moeperf predict --cluster hecate-b --trace gone.mptrace",
+        {WISH "--loads 'zipf exponnent=1'", "\"exponent\""},
+        {WISH "--loads 'zipf exponent=9'", "none can have more"},
+        {WISH "--loads zipf --trace x", "give one of them"},
+        {WISH "--trace gone.mptrace",
          "moeperf predict: --trace gone.mptrace: No such file or directory; it takes a file"},
-        {"moeperf predict --cluster hecate-b --loads 'zipf exponent=0.6 top-k=8 experts=256' --set "
-         "experts=256",
+        {WISH "--loads 'zipf exponent=0.6 top-k=8 experts=256' --set "
+              "experts=256",
          "1 micro-batch and 2 experts per token: set those to the loads' (gate=softmax top-k=8); "
          "experts per token are never fitted"},
-        {"moeperf predict --cluster hecate-b --trace damaged.mptrace", "damaged.mptrace"},
-        {"moeperf predict --cluster hecate-b --trace words", "words"},
-        {"moeperf predict --cluster hecate-b --loads w0 --iterations 0",
-         "--iterations 0: should be a whole number from 1 to"},
-        {"moeperf predict --cluster hecate-b --loads w0 --nodes 0",
-         "--nodes 0: should be a whole number from 1 to 1048576"},
-        {"moeperf predict --cluster hecate-b --loads w0 --nodes many", "nodes"},
-        {"moeperf predict --cluster hecate-b --loads w0 --system fsdp", "did you mean \"fssdp\"?"},
-        {"moeperf predict --cluster hecate-b --loads w0 --system fssdp:overlp=1",
-         "did you mean \"overlap\"?"},
-        {"moeperf predict --cluster hecate-b --loads w0 --system fssdp:overlap",
-         "\"overlap\" should be option=value"},
-        {"moeperf predict --cluster hecate-b --loads w0 --system ep --system ep",
-         "\"ep\" is already the job"},
-        {"moeperf predict --cluster hecate-b --loads w0 --set predict.precison=fp32",
-         "did you mean \"precision\"?"},
-        {"moeperf predict --cluster hecate-b --loads w0 --set layer=3", "did you mean \"layers\"?"},
-        {"moeperf predict --cluster hecate-b --loads w0 --set batch=33", "batch: 33 sequences"},
-        {"moeperf predict --cluster hecate-b --loads w0 --set heads=7", "heads"},
-        {"moeperf predict --cluster hecate-b --suite skewd", "did you mean \"skewed\"?"},
-        {"moeperf predict --cluster hecate-b --suite skewed --system ep", "--system and --suite"},
-        {"moeperf predict --cluster hecate-b --loads w0 --vary batch", "should be KEY=VALUE"},
-        {"moeperf predict --cluster hecate-b --loads w0 --vary batch=32,,64", "a value is missing"},
-        {"moeperf predict --cluster hecate-b --loads w0 --vary batch=32,64,32",
-         "the same value twice"},
-        {"moeperf predict --cluster hecate-b --loads w0 --vary batch=32 --vary batch=64",
-         "--vary batch: given twice"},
-        {"moeperf predict --cluster hecate-b --loads w0 --vary "
-         "batch=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17",
+        {WISH "--trace damaged.mptrace", "damaged.mptrace"},
+        {WISH "--trace words", "words"},
+        {WISH "--loads w0 --iterations 0", "--iterations 0: should be a whole number from 1 to"},
+        {WISH "--loads w0 --nodes 0", "--nodes 0: should be a whole number from 1 to 1048576"},
+        {WISH "--loads w0 --nodes many", "nodes"},
+        {WISH "--loads w0 --system fsdp", "did you mean \"fssdp\"?"},
+        {WISH "--loads w0 --system fssdp:overlp=1", "did you mean \"overlap\"?"},
+        {WISH "--loads w0 --system fssdp:overlap", "\"overlap\" should be option=value"},
+        {WISH "--loads w0 --system ep --system ep", "\"ep\" is already the job"},
+        {WISH "--loads w0 --set predict.precison=fp32", "did you mean \"precision\"?"},
+        {WISH "--loads w0 --set layer=3", "did you mean \"layers\"?"},
+        {WISH "--loads w0 --set batch=33", "batch: 33 sequences"},
+        {WISH "--loads w0 --set heads=7", "heads"},
+        {WISH "--suite skewd", "did you mean \"skewed\"?"},
+        {WISH "--suite skewed --system ep", "--system and --suite"},
+        {WISH "--loads w0 --vary batch", "should be KEY=VALUE"},
+        {WISH "--loads w0 --vary batch=32,,64", "a value is missing"},
+        {WISH "--loads w0 --vary batch=32,64,32", "the same value twice"},
+        {WISH "--loads w0 --vary batch=32 --vary batch=64", "--vary batch: given twice"},
+        {WISH "--loads w0 --vary batch=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17",
          "more than 16 values"},
-        {"moeperf predict --cluster hecate-b --loads w0 --vary layers=1,2 --vary "
-         "batch=1,2,3,4,5,6,7,8,9,10,11,12",
+        {WISH "--loads w0 --vary layers=1,2 --vary batch=1,2,3,4,5,6,7,8,9,10,11,12",
          "--vary batch: the values of the last key stand side by side"},
-        {"moeperf predict --cluster hecate-b --loads w0 --vary batch=1 --vary layers=1 "
-         "--vary width=1 --vary experts=1",
+        {WISH "--loads w0 --vary batch=1 --vary layers=1 "
+              "--vary width=1 --vary experts=1",
          "at most 3 keys"},
-        {"moeperf predict --cluster hecate-b --loads w0 --vary options.memory=1,2",
-         "--system NAME:OPTION=VALUE"},
-        {"moeperf predict --cluster hecate-b --loads w0 --vary layer=1,2",
-         "did you mean \"layers\"?"},
-        {"moeperf predict --cluster hecate-b --loads w0 --vary levels.nod.bandwidth=1e9",
-         "the name of a level of"},
-        {"moeperf predict --cluster hecate-b --suite skewed --vary batch=1", "--vary and --suite"},
-        {"moeperf predict --cluster hecate-b --loads w0 --html x.html",
-         "--html and --figures draw what --vary"},
+        {WISH "--loads w0 --vary options.memory=1,2", "--system NAME:OPTION=VALUE"},
+        {WISH "--loads w0 --vary layer=1,2", "did you mean \"layers\"?"},
+        {WISH "--loads w0 --vary levels.nod.bandwidth=1e9", "the name of a level of"},
+        {WISH "--suite skewed --vary batch=1", "--vary and --suite"},
+        {WISH "--loads w0 --html x.html", "--html and --figures draw what --vary"},
         {"moeperf predict --exchanges", "--cluster: not given; moeperf list clusters"},
         {"moeperf predict --exchanges --cluster tutel --set batch=8",
          "unknown option \"batch\" for a cluster"},
         {"moeperf predict --exchanges --cluster tutel --loads w0", "--loads"},
         {"moeperf predict --exchanges --cluster tutel --nodes 0", "nodes: 0 is outside"},
-        {"moeperf predict --cluster hecate-b --loads w0 --db", "--db needs a value"},
-        {"moeperf predict --cluster hecate-b --loads w0 --jsn", "did you mean --json?"},
+        {WISH "--loads w0 --db", "--db needs a value"},
+        {WISH "--loads w0 --jsn", "did you mean --json?"},
         {"moeperf predict --cluster h100 --nodes 200 --loads w0 --set experts=512 "
          "--system llep --iterations 1 --db bad.db",
          "at most 512 ranks"},
@@ -518,8 +504,7 @@ TEST(bad_wishes_leave_nothing) {
                               "  - {system: ep}\n");
     write_file("unknown.yaml", "suite: unknown\njobs:\n"
                                "  - {system: ep, executor: predicted, cluster: h10, loads: w0}\n");
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        assert_says(cases[i].line, 2, cases[i].says);
+    assert_refused(cases);
     free(shell("test -e bad.db && test \"$(moeperf report --runs --db bad.db 2>&1)\" = "
                "'moeperf report: bad.db: no such runs' || test ! -e bad.db",
                0));

@@ -24,9 +24,7 @@ TEST(splits_are_undone_by_folds) {
 }
 
 TEST(bad_wishes_leave_no_file) {
-    static const struct {
-        const char *line, *says;
-    } cases[] = {
+    static const struct refused_line cases[] = {
         {"moeperf reshape zipf.mptrace", "moeperf reshape: -o OUT.mptrace is missing"},
         {"moeperf reshape zipf.mptrace -o x.mptrace --ranks 6",
          "4 ranks and 6 are wanted: neither number divides the other; the nearest that can be made "
@@ -40,8 +38,7 @@ TEST(bad_wishes_leave_no_file) {
         {"moeperf reshape zipf.mptrace -o x.mptrace --rank 2", "did you mean --ranks?"},
     };
     free(shell("moeperf generate zipf -o zipf.mptrace --ranks 4 --experts 16 --iterations 2", 0));
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        assert_says(cases[i].line, 2, cases[i].says);
+    assert_refused(cases);
     free(shell("ls x.mptrace*", 2));
 }
 

@@ -67,6 +67,14 @@ static inline void shell_says(const char *line, int status, const char *const te
     free(output);
 }
 
+/* Each of these lines ends with status 2 and says so. */
+struct refused_line {
+    const char *line, *says;
+};
+#define assert_refused(rows)                                                                       \
+    for (size_t i_ = 0; i_ < sizeof(rows) / sizeof *(rows); i_++)                                  \
+    assert_says((rows)[i_].line, 2, (rows)[i_].says)
+
 /* ---- JSON ---- */
 
 /* The JSON text that a command prints. */

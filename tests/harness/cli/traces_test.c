@@ -22,6 +22,20 @@ static struct mp_trace_stream *open_trace(const char *path) {
     return stream;
 }
 
+/* What comes next of a trace is all that another one holds, `later` iterations later. */
+static void assert_goes_on(struct mp_trace_stream *again, const char *path, int later) {
+    struct mp_trace_stream *made = open_trace(path);
+    const struct mp_trace_block *block, *other;
+    while (mp_trace_next(made, &block, NULL) == MP_OK && block) {
+        assert_int_equal(mp_trace_next(again, &other, NULL), MP_OK);
+        assert_non_null(other);
+        assert_int_equal(other->iteration, later + block->iteration);
+        assert_memory_equal(other->load.count, block->load.count,
+                            RANKS * EXPERTS * sizeof *block->load.count);
+    }
+    mp_trace_stream_destroy(made);
+}
+
 TEST(an_exported_run_is_what_the_database_has) {
     for (int run = 1; run <= 2; run++) {
         char line[256], loads[8 * ITERATIONS * LAYERS * RANKS * EXPERTS];
@@ -225,21 +239,11 @@ TEST(a_replayed_trace_is_recorded_as_it_was) {
     free(shell("moeperf run replay.yaml --quiet --db r.db", 0));
     for (int run = 1; run <= 2; run++) {
         char line[128];
-        const struct mp_trace_block *block, *other;
         snprintf(line, sizeof line, "moeperf export --run %d --db r.db again.mptrace", run);
         assert_says(line, 0, "workload trace ");
         struct mp_trace_stream *again = open_trace("again.mptrace");
-        for (int round = 0; round < ROUNDS; round++) {
-            struct mp_trace_stream *text = open_trace("text.mptrace");
-            for (; mp_trace_next(text, &block, NULL) == MP_OK && block;) {
-                assert_int_equal(mp_trace_next(again, &other, NULL), MP_OK);
-                assert_non_null(other);
-                assert_int_equal(other->iteration, round * ITERATIONS + block->iteration);
-                assert_memory_equal(other->load.count, block->load.count,
-                                    RANKS * EXPERTS * sizeof *block->load.count);
-            }
-            mp_trace_stream_destroy(text);
-        }
+        for (int round = 0; round < ROUNDS; round++)
+            assert_goes_on(again, "text.mptrace", round * ITERATIONS);
         mp_trace_stream_destroy(again);
     }
     /* Two workloads: the generator's run is compared with none of the trace's. */
@@ -271,23 +275,15 @@ TEST(many_experts_per_token_stay_as_many) {
     write_file("many.yaml", jobs);
     free(shell("moeperf run many.yaml --quiet --db many.db", 0));
     for (int k = 4; k <= 8; k += 2) {
-        const struct mp_trace_block *block, *other;
-        int blocks = 0;
         snprintf(line, sizeof line, "moeperf export --run %d --db many.db again.mptrace",
                  k / 2 - 1);
-        assert_says(line, 0, "workload trace ");
+        assert_says(line, 0, "workload trace ", " in 6 blocks");
         snprintf(line, sizeof line, "k%d.mptrace", k);
-        struct mp_trace_stream *again = open_trace("again.mptrace"), *made = open_trace(line);
+        struct mp_trace_stream *again = open_trace("again.mptrace");
         const struct mp_trace_shape shape = {RANKS, EXPERTS, LAYERS, 1, k};
         assert_memory_equal(&mp_trace_stream_info(again)->shape, &shape, sizeof shape);
-        for (; mp_trace_next(made, &block, NULL) == MP_OK && block; blocks++) {
-            assert_int_equal(mp_trace_next(again, &other, NULL), MP_OK);
-            assert_memory_equal(other->load.count, block->load.count,
-                                RANKS * EXPERTS * sizeof *block->load.count);
-        }
-        assert_int_equal(blocks, 2 * LAYERS);
+        assert_goes_on(again, line, 0);
         mp_trace_stream_destroy(again);
-        mp_trace_stream_destroy(made);
         snprintf(line, sizeof line,
                  "moeperf predict --cluster h100 --nodes 1 --set sequence=16 --system moonep "
                  "--quiet --fit --trace k%d.mptrace",

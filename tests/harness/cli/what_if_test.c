@@ -168,34 +168,31 @@ TEST(predicted_runs_are_replayed_too) {
                 "anything\n");
 }
 
+#define ASK "moeperf predict --run 1 --db r.db "
+
 TEST(what_cant_be_answered_is_said) {
-    static const struct {
-        const char *line, *words;
-    } cases[] = {
+    static const struct refused_line cases[] = {
         {"moeperf predict --run x --db r.db",
          "moeperf predict: --run x: should be the number of a run"},
         {"moeperf predict --run 9 --db r.db",
          "r.db: there is no run 9; moeperf report --db r.db --runs"},
         {"moeperf predict --run 4 --db r.db", "run 4 of r.db has no"},
         {"moeperf predict --run 1 --db gone.db", "gone.db: no such database"},
-        {"moeperf predict --run 1 --db r.db --without imbalanc",
+        {ASK "--without imbalanc",
          "--without imbalanc: should be imbalance, slowest or stragglers; did you mean "
          "\"imbalance\"?"},
-        {"moeperf predict --run 1 --db r.db --system fsdp", "unknown system \"fsdp\""},
+        {ASK "--system fsdp", "unknown system \"fsdp\""},
         {"moeperf predict --run 1 --cluster x", "--cluster"},
-        {"moeperf predict --run 1 --db r.db --system fssdp:memry=1",
+        {ASK "--system fssdp:memry=1",
          "--system: unknown option \"memry\" for system fssdp; did you mean \"memory\"?"},
-        {"moeperf predict --run 1 --db r.db --system fssdp:memory=some", "--system: memory: "},
-        {"moeperf predict --run 1 --db r.db --system fssdp:memory", "should be option=value"},
-        {"moeperf predict --run 1 --db r.db --system llep --set options.slots=4",
+        {ASK "--system fssdp:memory=some", "--system: memory: "},
+        {ASK "--system fssdp:memory", "should be option=value"},
+        {ASK "--system llep --set options.slots=4",
          "--set options.slots=4: no system that is asked for has this option"},
-        {"moeperf predict --run 1 --db r.db --system llep --set layers=4",
-         "--set layers=4: the run's job stays as it was"},
-        {"moeperf predict --run 1 --db r.db --system llep --set options.alpha",
-         "should be options.KEY=VALUE"},
+        {ASK "--system llep --set layers=4", "--set layers=4: the run's job stays as it was"},
+        {ASK "--system llep --set options.alpha", "should be options.KEY=VALUE"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        assert_says(cases[i].line, 2, cases[i].words);
+    assert_refused(cases);
     assert_says("moeperf predict --run 1 --help", 0, "usage: moeperf predict --run ID");
 }
 
