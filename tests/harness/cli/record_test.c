@@ -3,54 +3,24 @@
 
 /* ---- the trainer: what it says by NVTX is what it writes down itself ---- */
 
-struct span {
-    char what[160]; /* rank, stream, iteration, phase, layer, direction, tokens, bytes */
-    int64_t start_ns, end_ns;
-};
+/* The spans of both recordings, in the order of what they say, then of time. */
+#define WHAT                                                                                       \
+    "rank || ' ' || stream || ' iteration ' || iteration || ' ' || phase || ' layer ' || layer"    \
+    " || ' ' || coalesce(direction, '-') || ' tokens ' || coalesce(tokens, -1) || ' bytes ' || "   \
+    "coalesce(bytes, -1)"
+#define SPANS(name, database)                                                                      \
+    name " AS (SELECT *, row_number() OVER (ORDER BY what, start_ns) AS place FROM (SELECT "       \
+         "start_ns, end_ns, " WHAT " AS what FROM " database ".v_span))"
+#define BOTH "ATTACH 'own.db' AS own; WITH " SPANS("seen", "main") ", " SPANS("told", "own") " "
 
-/* All spans of the only run, in the order of what they say, then of time; *counted of them. */
-static struct span *spans_of(const char *database, int *counted) {
-    static const char sql[] =
-        "SELECT rank || ' ' || stream || ' iteration ' || iteration || ' ' || phase || ' layer ' "
-        "|| layer || ' ' || coalesce(direction, '-') || ' tokens ' || coalesce(tokens, -1) || ' "
-        "bytes ' || coalesce(bytes, -1) AS what, start_ns, end_ns FROM v_span ORDER BY 1, 2";
-    sqlite3 *connection = NULL;
-    sqlite3_stmt *statement = NULL;
-    struct span *spans = NULL;
-    int count = 0;
-    assert_int_equal(sqlite3_open(database, &connection), SQLITE_OK);
-    assert_int_equal(sqlite3_prepare_v2(connection, sql, -1, &statement, NULL), SQLITE_OK);
-    while (sqlite3_step(statement) == SQLITE_ROW) {
-        spans = realloc(spans, (size_t)(count + 1) * sizeof *spans);
-        assert_non_null(spans);
-        struct span *span = &spans[count++];
-        snprintf(span->what, sizeof span->what, "%s", sqlite3_column_text(statement, 0));
-        span->start_ns = sqlite3_column_int64(statement, 1);
-        span->end_ns = sqlite3_column_int64(statement, 2);
-    }
-    sqlite3_finalize(statement);
-    sqlite3_close(connection);
-    *counted = count;
-    return spans;
-}
-
-/* How many of the spans differ by more than a millisecond in length or, on rank 0, whose clock both
- * recordings are told in, in when they begin.  A clock read of each lies between those of the
- * other: a rank that loses its core just there is rare, but not impossible. */
-static int far_apart(const struct span *own, const struct span *seen, int count) {
-    int far = 0;
-    for (int i = 0; i < count; i++) {
-        int64_t lasts = (seen[i].end_ns - seen[i].start_ns) - (own[i].end_ns - own[i].start_ns);
-        int64_t begins = own[i].what[0] == '0' ? seen[i].start_ns - own[i].start_ns : 0;
-        far += llabs(lasts) > 1000000 || llabs(begins) > 1000000;
-    }
-    return far;
-}
-
-/* A job whose operations in flight are of all kinds that the system has. */
+/* A job whose operations in flight are of all kinds that the system has: sums of gradients of
+ * ranks, iterations and buckets.  How many spans differ by more than a millisecond in length or, on
+ * rank 0, whose clock both recordings are told in, in when they begin: a clock read of each lies
+ * between those of the other, and a rank that loses its core just there is rare, but not
+ * impossible. */
 static void compare_recordings(const char *job) {
     char line[1024];
-    int owned = 0, counted = 0, in_flight = 0;
+    int spans, in_flight, far;
     write_file("two.yaml", "suite: two\n"
                            "common: {ranks: 2, layers: 3, width: 32, heads: 2, experts: 8, "
                            "expert-width: 64, sequence: 32, batch: 4, iterations: 4, "
@@ -61,19 +31,23 @@ static void compare_recordings(const char *job) {
              "moeperf run two.yaml --text words --db own.db --quiet",
              job);
     free(shell(line, 0));
-    struct span *own = spans_of("own.db", &owned), *seen = spans_of("nvtx.db", &counted);
-    for (int i = 0; i < owned && i < counted; i++) {
-        assert_string_equal(seen[i].what, own[i].what);
-        in_flight += strstr(own[i].what, " comm ") != NULL;
-    }
-    assert_int_equal(counted, owned);
-    assert_true(in_flight >= 2 * 4 * 4); /* sums of gradients: ranks, iterations, buckets */
-    int far = far_apart(own, seen, owned);
-    print_message("%s: %d spans, %d in flight, %d more than 1 ms apart\n", job, owned, in_flight,
-                  far);
-    assert_true(far <= owned / 4);
-    free(own);
-    free(seen);
+    assert_answer("nvtx.db",
+                  BOTH
+                  "SELECT ((SELECT count(*) FROM seen) - count(*)) || ' more, ' || "
+                  "coalesce(min(CASE WHEN seen.what IS NOT told.what THEN seen.what || ' for ' "
+                  "|| told.what END), 'all the same') FROM told LEFT JOIN seen USING (place)",
+                  "0 more, all the same");
+    AUTO(text)
+    char *counted = query(
+        "nvtx.db",
+        BOTH "SELECT count(*) || ' spans, ' || sum(told.what LIKE '% comm %') || ' in flight, ' || "
+             "sum(abs((seen.end_ns - seen.start_ns) - (told.end_ns - told.start_ns)) > 1000000 OR "
+             "(told.what LIKE '0%' AND abs(seen.start_ns - told.start_ns) > 1000000)) || ' more "
+             "than 1 ms apart' FROM seen JOIN told USING (place)");
+    print_message("%s: %s\n", job, counted);
+    assert_int_equal(sscanf(counted, "%d spans, %d in flight, %d", &spans, &in_flight, &far), 3);
+    assert_true(in_flight >= 2 * 4 * 4);
+    assert_true(far <= spans / 4);
 }
 
 TEST(the_trainer_says_what_it_records) {

@@ -140,14 +140,18 @@ static inline void shell_has(const json_t *value, const char *const pairs[]) {
 
 /* ---- databases in this folder ---- */
 
-/* The first column of the only row.  Free it. */
+/* The first column of the only row of the last statement.  Free it. */
 static inline char *query(const char *database, const char *sql) {
     sqlite3 *connection = NULL;
     sqlite3_stmt *statement = NULL;
+    int status = SQLITE_DONE;
     assert_int_equal(sqlite3_open(database, &connection), SQLITE_OK);
-    if (sqlite3_prepare_v2(connection, sql, -1, &statement, NULL) != SQLITE_OK)
-        fail_msg("%s: %s", sql, sqlite3_errmsg(connection));
-    assert_int_equal(sqlite3_step(statement), SQLITE_ROW);
+    for (const char *rest = sql; *rest; status = sqlite3_step(statement)) {
+        sqlite3_finalize(statement);
+        if (sqlite3_prepare_v2(connection, rest, -1, &statement, &rest) != SQLITE_OK)
+            fail_msg("%s: %s", sql, sqlite3_errmsg(connection));
+    }
+    assert_int_equal(status, SQLITE_ROW);
     const char *found = (const char *)sqlite3_column_text(statement, 0);
     char *copy = strdup(found ? found : "NULL");
     sqlite3_finalize(statement);
