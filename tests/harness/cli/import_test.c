@@ -29,6 +29,15 @@ static void import(const struct kineto_job *kineto, const char *says) {
     "(4.00 ms), 100 % of it from layer 1 expert: "                                                 \
     "it takes 4.00 ms longer per iteration at the same tokens (slow rank)"
 
+/* As many, long and large as they were planted, in both directions. */
+static void assert_experts_are_whole(void) {
+    assert_answer("run.db",
+                  "SELECT group_concat(n) FROM (SELECT count(*) || ' ' || min(end_ns - "
+                  "start_ns) || ' ' || max(layer) || ' ' || min(tokens) AS n FROM v_span "
+                  "WHERE phase = 'expert' GROUP BY direction ORDER BY direction)",
+                  "72 6000000 1 64,72 3000000 1 64");
+}
+
 TEST(the_slow_rank_of_a_trace_is_named) {
     const struct kineto_job job = planted();
     start_anew();
@@ -36,11 +45,7 @@ TEST(the_slow_rank_of_a_trace_is_named) {
     assert_says("moeperf import rank*.json.gz --db run.db", 0,
                 "clocks: all processes have one host's");
     assert_says(REPORT, 0, CULPRIT);
-    assert_answer("run.db",
-                  "SELECT group_concat(n) FROM (SELECT count(*) || ' ' || min(end_ns - "
-                  "start_ns) || ' ' || max(layer) || ' ' || min(tokens) AS n FROM v_span "
-                  "WHERE phase = 'expert' GROUP BY direction ORDER BY direction)",
-                  "72 6000000 1 64,72 3000000 1 64");
+    assert_experts_are_whole();
     assert_answer("run.db",
                   "SELECT count(*) || ' ' || min(iteration) || ' ' || max(iteration) FROM "
                   "v_iteration",
@@ -73,11 +78,7 @@ TEST(a_gpu_s_time_counts) {
     job.on_gpu = true;
     import(&job, "clocks: all processes have one host's");
     assert_says(REPORT, 0, CULPRIT);
-    assert_answer("run.db",
-                  "SELECT group_concat(n) FROM (SELECT count(*) || ' ' || min(end_ns - "
-                  "start_ns) || ' ' || max(layer) || ' ' || min(tokens) AS n FROM v_span "
-                  "WHERE phase = 'expert' GROUP BY direction ORDER BY direction)",
-                  "72 6000000 1 64,72 3000000 1 64");
+    assert_experts_are_whole();
     assert_answer("run.db",
                   "SELECT group_concat(n) FROM (SELECT count(*) || ' ' || min(end_ns - start_ns) "
                   "|| ' ' || max(end_ns - start_ns) AS n FROM v_span WHERE phase = 'combine' GROUP "

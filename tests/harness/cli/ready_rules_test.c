@@ -93,8 +93,15 @@ static const struct {
     {"sglang", "", "{'Module': 'logits_processor'}", "head forward"},
 };
 
+static const struct {
+    const char *name;
+} files[] = {{"megatron-lm"}, {"deepspeed"}, {"nccl"}, {"pytorch"},
+             {"tutel"},       {"fastmoe"},   {"vllm"}, {"sglang"}};
+
 /* All names for one rules file in one recording. */
-static void check_facts(const char *rules) {
+TEST_EACH(known_names_have_their_phase, files, file) {
+    const char *rules = file->name;
+    need_collector();
     char script[8192] = "", option[64];
     size_t length = 0;
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
@@ -121,18 +128,6 @@ static void check_facts(const char *rules) {
         assert_int_equal(strncmp(phase, expected, strlen(expected)), 0);
         free(phase);
     }
-}
-
-TEST(known_names_have_their_phase) {
-    need_collector();
-    check_facts("megatron-lm");
-    check_facts("deepspeed");
-    check_facts("nccl");
-    check_facts("pytorch");
-    check_facts("tutel");
-    check_facts("fastmoe");
-    check_facts("vllm");
-    check_facts("sglang");
 }
 
 /* Without --rules all files are used: none takes another's names for something else. */

@@ -81,30 +81,23 @@ static const json_t *row_of(const json_t *answer, const char *what) {
     return strcmp(what, "measured") != 0 ? row(answer, what) : answer;
 }
 
+/* Blanks are single in the output. */
 static void assert_row(const char *output, const char *name, double ms, double speedup,
                        double of_bound) {
-    char line[160], numbers[96];
-    snprintf(line, sizeof line, "\n%s  ", name);
-    const char *at = strstr(output, line);
-    assert_non_null(at);
-    at += strlen(line);
-    at += strspn(at, " ");
-    snprintf(numbers, sizeof numbers, "%.3f %.3f %.1f\n", ms, speedup, 100 * of_bound);
-    for (const char *own = numbers; *own; own++, at++) {
-        if (*own == ' ')
-            at += strspn(at, " ") - 1;
-        else if (*own != *at)
-            fail_msg("%s: not %s in\n%s", name, numbers, output);
-    }
+    char line[160];
+    snprintf(line, sizeof line, "\n%s %.3f %.3f %.1f\n", name, ms, speedup, 100 * of_bound);
+    if (!strstr(output, line))
+        fail_msg("no \"%s\" in\n%s", line, output);
 }
 
 /* The table has the numbers that programs get, of the run, of systems and of the bound itself. */
 TEST(the_table_says_what_is_possible) {
     static const char *const lines[] = {"measured", "with ep, planned again", "with fssdp"};
-    char *output = shell("moeperf predict --run 1 --db r.db --system fssdp", 0), line[160];
+    char *output = shell("moeperf predict --run 1 --db r.db --system fssdp | tr -s ' '", 0);
+    char line[160];
     json_t *answer = json_of("moeperf predict --run 1 --db r.db --system fssdp --json", 0);
     double bound = number(answer, "bound_ms"), measured = number(answer, "measured_ms");
-    assert_non_null(strstr(output, "speed-up   time %\n"));
+    assert_non_null(strstr(output, "speed-up time %\n"));
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         const json_t *own = row_of(answer, lines[i]);
         double ms = number(own, i ? "ms_per_iteration" : "measured_ms");
