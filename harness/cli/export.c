@@ -1,7 +1,6 @@
 /* moeperf export: what is in a database, for others. */
 #include <errno.h>
 #include <inttypes.h>
-#include <sqlite3.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
