@@ -66,13 +66,13 @@ TEST(nothing_is_left_of_what_failed) {
     assert_says("moeperf-train --calibrate a.yaml --threads 0", 2, "--threads");
     assert_says("moeperf-train --calibrate a.yaml job.yaml", 2, "leave one out");
     assert_says("moeperf-train job.yaml --quick", 2, "--quick is for --calibrate");
-    assert_says("ls", 0, "words", LACKS "a.yaml");
+    assert_says("ls", 0, "words", LACKS("a.yaml"));
 }
 
 TEST(the_user_stops_it) {
     assert_says("echo kept > b.yaml; { moeperf calibrate -o b.yaml --ranks 1 & "
                 "sleep 0.7; kill -INT $!; wait $!; test $? = 2; }; ls; cat b.yaml",
-                0, "stopped by the user", "kept", LACKS ".partial");
+                0, "stopped by the user", "kept", LACKS(".partial"));
 }
 
 TEST_GROUP(enter_shell, leave_folder);

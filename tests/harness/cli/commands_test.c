@@ -32,7 +32,7 @@ TEST(the_manual_is_read_on_a_terminal) {
     assert_fits(list);
     free(list);
     /* Words are filled, rows stand below each other, commands stay as they are. */
-    assert_says("moeperf help start", 0, LACKS "svg", LACKS "time per iteration of every");
+    assert_says("moeperf help start", 0, LACKS("svg"), LACKS("time per iteration of every"));
     assert_says("moeperf help comparing", 0, "\n    moeperf run quickstart --pairs 12");
     assert_says("moeperf help tasks", 0,
                 "\n  compare all systems\n      `moeperf run all-systems`: the same text");
@@ -199,7 +199,7 @@ TEST(systems_are_shown_in_words) {
         snprintf(line, sizeof line, "moeperf show %s | sed '/^rules of the same name/,$d'", name);
         assert_says(line, 0, "\nsource\n  ", "\nmodels\n  ", "\ncapabilities\n  ", FITS,
                     yardstick ? "Tables call it unattainable."
-                              : LACKS "Tables call it unattainable.");
+                              : LACKS("Tables call it unattainable."));
     }
     json_decref(rows);
     assert_says("moeperf list systems", 0, "\nfree-balance  Perfect balance, ",
@@ -213,7 +213,7 @@ TEST(generators_are_shown_with_options) {
     assert_says("for name in $(moeperf list generators | sed -n 's/^\\([a-z0-9]*\\) .*/\\1/p'); do "
                 "moeperf show $name | grep -q '^  seed: default 1; ' || echo $name has no seed; "
                 "moeperf show $name; done",
-                0, "\noptions of all generators\n  seed: default 1; ", LACKS "has no seed", FITS);
+                0, "\noptions of all generators\n  seed: default 1; ", LACKS("has no seed"), FITS);
     assert_says("moeperf list generators", 0, "\ndynamics   loads as they move in training\n",
                 FITS);
     assert_says("moeperf show dynamics", 0, "\n  pace: default 1; ");
@@ -454,7 +454,7 @@ TEST(a_training_that_diverges_is_failed_and_compared_with_nothing) {
     assert_json("moeperf run diverges.yaml --json --quiet --db diverges.db" TINY
                 " --set iterations=200",
                 1, "complete", "1", "failed", "2");
-    assert_says("moeperf report --db diverges.db", 0, "the training", LACKS "as fast as EP");
+    assert_says("moeperf report --db diverges.db", 0, "the training", LACKS("as fast as EP"));
     assert_answer("diverges.db",
                   "SELECT count(*) || sum(v_run.status = 'failed' AND reason LIKE 'iteration ' || "
                   "(iterations - 1) || ': the loss is %') || count(speedup_vs_ep) || "

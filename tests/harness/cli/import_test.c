@@ -63,7 +63,7 @@ TEST(the_slow_rank_of_a_trace_is_named) {
     write_file("job.yaml", "system: ep\nranks: 3\n");
     assert_says("moeperf import rank*.json.gz --db run.db --job job.yaml", 0, "run 2 of run.db");
     assert_says("moeperf import rank*.json.gz --db run.db", 0, "run 1 was there already");
-    assert_says("moeperf import rank*.json.gz --db new.db --system mine", 0, LACKS "already");
+    assert_says("moeperf import rank*.json.gz --db new.db --system mine", 0, LACKS("already"));
     /* The last one's file is missing. */
     assert_says("moeperf import rank0.json.gz rank1.json.gz --db part.db", 0,
                 "rank 2: no recording");

@@ -72,14 +72,14 @@ TEST(messages_do_not_act_on_the_terminal) {
         "moeperf import \"$(printf 'a\\033[31m\\007').csv\" -o x.mptrace",
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
-        assert_says(lines[i], 2, "a?[31m?", LACKS "\x1b", LACKS "\a", LACKS "\xe2\x80\xae");
+        assert_says(lines[i], 2, "a?[31m?", LACKS("\x1b"), LACKS("\a"), LACKS("\xe2\x80\xae"));
     assert_says("cp plain.mptrace \"$(printf 'b\\033[1m')\" && "
                 "moeperf reshape \"$(printf 'b\\033[1m')\" --ranks 1 -o shaped.mptrace",
-                0, LACKS "\x1b", LACKS "\a");
+                0, LACKS("\x1b"), LACKS("\a"));
 }
 
 #define assert_clean(line, words)                                                                  \
-    assert_says(line, 0, words, LACKS "\x1b", LACKS "\a", LACKS "\xe2\x80\xae")
+    assert_says(line, 0, words, LACKS("\x1b"), LACKS("\a"), LACKS("\xe2\x80\xae"))
 
 TEST(files_of_others_are_shown_clean) {
     write_file("suite.yaml", "# a\x1b[31m\a\tb \xe2\x80\xae"

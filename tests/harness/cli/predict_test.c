@@ -99,7 +99,7 @@ TEST(systems_stand_side_by_side_in_a_grid) {
                 "experts=32,33",
                 0, "\nall systems, times as fast as ep, and bound / time:\n",
                 "\n33       ep: refused     - ",
-                "\nep experts=33: refused: experts: 33 experts can't", LACKS "Left out: ");
+                "\nep experts=33: refused: experts: 33 experts can't", LACKS("Left out: "));
     assert_says("moeperf predict " SMALL LOADS "--system moonep --vary batch=32,33", 0,
                 "\n33                     -\n", /* no job of anybody's */
                 "Left out: job ep batch=33: batch: 33 sequences");
@@ -122,7 +122,7 @@ TEST(exchanges_win_where_messages_are_small) {
                 0, "\nthe fastest, and how many times as fast as flat\n",
                 "\n  1 KiB  deduplicated 1.81  ", "\n  4 MiB               flat  ",
                 "\n  1 KiB     1.54     2.96  ", "\nleader, times as fast as flat\n",
-                LACKS "\npipelined");
+                LACKS("\npipelined"));
     free(shell("grep -q 'Times as fast as exchange flat' exchanges.html", 0));
     assert_says("moeperf predict --exchanges --cluster tutel --format latex | grep -c caption", 0,
                 "4\n");
@@ -162,7 +162,7 @@ TEST(a_refusal_is_a_row) {
                 "           which system ep needs; take a multiple of ranks\nfastermoe  ",
                 "\nsmartmoe   refused: experts: 40 experts can't be divided evenly over 16 ranks,\n"
                 "           which system smartmoe needs; take a multiple of ranks\nswiftmoe  ",
-                "\nnodewise ", LACKS "faster still");
+                "\nnodewise ", LACKS("faster still"));
     assert_answer("refused.db",
                   "SELECT group_concat(job || ' ' || status, ', ') FROM "
                   "(SELECT * FROM v_run ORDER BY run_id LIMIT 4)",
@@ -176,8 +176,8 @@ TEST(a_refusal_is_a_row) {
     assert_json("moeperf predict --json " SMALL LOADS
                 "--set experts=40 --system llep --system smartmoe",
                 0, "systems/#", "3", "systems/2/refused",
-                "experts: 40 experts can't be divided evenly over 16 ranks, which system smartmoe "
-                "needs; take a multiple of ranks",
+                ("experts: 40 experts can't be divided evenly over 16 ranks, which system smartmoe "
+                 "needs; take a multiple of ranks"),
                 "systems/0/ms_per_iteration", "nothing", "systems/1/refused", "null",
                 "systems/1/speedup_vs_ep", "null"); /* ep is refused */
     assert_says("moeperf predict " SMALL LOADS "--set experts=40 --system ep", 2,

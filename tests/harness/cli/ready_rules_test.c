@@ -299,10 +299,10 @@ TEST(a_late_rank_of_a_foreign_program_is_named) {
     json_t *object = json_of("moeperf report --db run.db --stragglers --json", 0);
     const json_t *findings = member(object, "rows/0/analysis/findings");
     assert_has(findings, "#", "1", "0/rank", "1", "0/cause", "slow rank", "0/text",
-               "rank 0 waits 80.00 ms of each 89.00 ms iteration (90 %) for rank 1, 100 % "
-               "of it from layer 1 expert: it takes 80.00 ms longer per iteration at the "
-               "same tokens (slow rank). It matters in 100 % of the iterations and is "
-               "chronic; without it an iteration would take 80.00 ms less (90 %).");
+               ("rank 0 waits 80.00 ms of each 89.00 ms iteration (90 %) for rank 1, 100 % "
+                "of it from layer 1 expert: it takes 80.00 ms longer per iteration at the "
+                "same tokens (slow rank). It matters in 100 % of the iterations and is "
+                "chronic; without it an iteration would take 80.00 ms less (90 %)."));
     json_decref(object);
 }
 

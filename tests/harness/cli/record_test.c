@@ -209,7 +209,7 @@ TEST(rules_suggest_themselves) {
     free(shell("rm -r 'my run.db.spools'*", 0));
     assert_says("moeperf record -o 'my run.db' --rules 'my run.db.rules.yaml' -- " ANNOTATED
                 " told <script",
-                0, LACKS "moeperf record --",
+                0, LACKS("moeperf record --"),
                 "no rule matches \"block 0\" (1 times), the most frequent of "
                 "such ranges; --suggest FILE.yaml proposes rules\n");
     free(shell("! ls -d 'my run.db.spools'*", 0));

@@ -112,7 +112,7 @@ TEST(among_others_it_is_a_row) {
         "\nep      refused: experts: 9 experts can't be divided evenly over 2 ranks, which\n"
         "        system ep needs; take a multiple of ranks\n",
         "\n4 jobs complete, 0 failed, 1 refused; everything is in others.db\n",
-        LACKS "2 of 2  ep"); /* nor anything that it did */
+        LACKS("2 of 2  ep")); /* nor anything that it did */
     json_t *object =
         json_of("moeperf run bad.yaml --db others.db --set experts=9 --quiet --json", 0);
     assert_has(object, "refused", "1", "failed", "0", "speedup/incomplete/0/status", "refused");

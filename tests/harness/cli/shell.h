@@ -47,9 +47,9 @@ static inline pid_t start(const char *const words[]) {
     return child;
 }
 
-/* A shell line ends with this status and says all of the texts; LACKS "text": it must not; FITS: no
- * line of it has more than 80 columns. */
-#define LACKS "\1"
+/* A shell line ends with this status and says all of the texts; LACKS("text"): it must not; FITS:
+ * no line of it has more than 80 columns. */
+#define LACKS(text) ("\1" text)
 #define FITS "\2"
 #define assert_says(line, status, ...)                                                             \
     shell_says(line, status, (const char *const[]){__VA_ARGS__, NULL})
@@ -57,7 +57,7 @@ static inline pid_t start(const char *const words[]) {
 static inline void shell_says(const char *line, int status, const char *const texts[]) {
     char *output = shell(line, status);
     for (; *texts; texts++) {
-        bool lacks = **texts == *LACKS;
+        bool lacks = **texts == *LACKS("");
         if (!strcmp(*texts, FITS))
             assert_fits(output);
         else if (!strstr(output, *texts + lacks) != lacks)

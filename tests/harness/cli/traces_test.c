@@ -131,7 +131,7 @@ TEST(predictions_count_tokens_that_they_are_given) {
         fprintf(file, "%d,%d,%d,%d,%d\n", i / 32, i / 16 % 2, i % 16, i % 7, i % 7 + i % 5 + 1);
     fclose(file);
     free(shell("moeperf import 8.csv --as csv-tokens --experts 16 -o 8.mptrace", 0));
-    assert_says(predict, 0, LACKS "which experts tokens take together");
+    assert_says(predict, 0, LACKS("which experts tokens take together"));
     free(shell("moeperf reshape 8.mptrace -o 9.mptrace --tokens 16 && mv 9.mptrace 8.mptrace", 0));
     assert_says(predict, 0, "which experts tokens take together");
 }

@@ -214,7 +214,7 @@ TEST(what_is_refused_ends_nothing) {
                 "top-k=1,2 --set gate=softmax",
                 0, "\n2         - ", "%\n", "Over all points:\n", "\nep      2 of 4 ",
                 "\nfssdp        4 ", "\nep nodes=2 top-k=1: refused: ",
-                LACKS "ep nodes=2 top-k=2: refused"); /* the same reason */
+                LACKS("ep nodes=2 top-k=2: refused")); /* the same reason */
     /* And what turns out only where it is carried out. */
     assert_says("moeperf predict --quiet --cluster h100 --nodes 1 --loads w0 --iterations 1 "
                 "--system moetuner --set layers=130 --set experts=4096 --set width=8 --set heads=4 "

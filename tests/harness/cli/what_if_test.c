@@ -73,7 +73,7 @@ TEST(the_table_says_what_costs) {
                 "\nwithout slowest rank (", "\nwithout stragglers   ", "own work  ",
                 "waiting\nrank  ", " ms\n   0  ");
     /* Systems alone, and all of them: what can't do such a job says why. */
-    assert_says("moeperf predict --run 1 --db r.db --system all", 0, LACKS "without",
+    assert_says("moeperf predict --run 1 --db r.db --system all", 0, LACKS("without"),
                 "\nwith ep, planned again  ", "\nwith fssdp  ", "\nCosts fitted to this run: ");
 }
 
@@ -120,7 +120,7 @@ TEST(the_table_says_what_is_possible) {
     /* Without systems where it is asked for, and nothing of it where it is not. */
     assert_says("moeperf predict --run 1 --db r.db --bound", 0, "\nbound                  ",
                 "\nwithout imbalance   ");
-    assert_says("moeperf predict --run 1 --db r.db", 0, LACKS "bound");
+    assert_says("moeperf predict --run 1 --db r.db", 0, LACKS("bound"));
 }
 
 TEST(systems_take_options) {
