@@ -64,7 +64,7 @@ static void collect_from_page(const char *path) {
     char line[256], command[LENGTH];
     snprintf(line, sizeof line, "sed 's/<[/]*span>//g' %s | grep -o '%s[^<]*' || true", path,
              opens);
-    char *found = shell(line, 0);
+    AUTO(text) char *found = shell(line, 0);
     for (char *at = found; (at = strstr(at, opens));) {
         size_t length = 0;
         for (at += strlen(opens); *at && *at != '\n'; length++) {
@@ -80,15 +80,14 @@ static void collect_from_page(const char *path) {
         }
         add(command, length);
     }
-    free(found);
 }
 
 static bool has_pages(void) {
+    AUTO(text)
     char *output = shell("moeperf report --db predicted.db --html first.html || true", 0);
     bool works = !*output;
     if (!works)
         print_message("pages are left out: %s\n", output);
-    free(output);
     return works;
 }
 
@@ -97,9 +96,8 @@ static void collect(const char *database, bool pages) {
     char line[512];
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         snprintf(line, sizeof line, "moeperf report --db \"%s\" %s", database, ways[i]);
-        char *text = shell(line, 0);
+        AUTO(text) char *text = shell(line, 0);
         collect_from_text(text);
-        free(text);
     }
     if (!pages)
         return;

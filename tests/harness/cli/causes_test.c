@@ -79,13 +79,13 @@ TEST(a_large_stage_is_told) {
                 "stages an iteration would take 11.25 ms less (10 %). Give the stages layers by",
                 "Were the last of 2 pipeline stages as long as their mean, 133 % of that would be "
                 "gone (M_S).");
+    AUTO(json)
     json_t *report = json_of("moeperf report --db run.db --run 1 --stragglers --json", 0);
     const json_t *analysis = member(report, "rows/0/analysis");
     assert_has(analysis, "findings/#", "1", "findings/0/stage", "1", "findings/0/rank", "null");
     assert_true(number(analysis, "bubble_ms") > 0);
     /* Nothing says whether checkpoints, a collector or others at the processor made ranks late. */
     assert_has(analysis, "not_told/#", "3");
-    json_decref(report);
     free(shell("moeperf report --db run.db --html run.html", 0));
     assert_says("cat run.html", 0, "Ranks wait for pipeline stage 1");
 }

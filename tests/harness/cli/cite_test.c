@@ -39,6 +39,7 @@ TEST(every_source_has_an_entry) {
     free(shell("for topic in systems gates exchanges generators clusters; do "
                "moeperf list $topic | sed -n 's/^\\([a-z][^ ]*\\) .*/\\1/p'; done | sort -u >names",
                0));
+    AUTO(text)
     char *without = shell("moeperf cite $(cat names) | grep '^%' | "
                           "grep -v ': [a-z0-9]*20[0-9][0-9]\\|: aws-\\|: nvidia-' | "
                           "sed 's/^[^:]*: //' | sort -u",
@@ -46,7 +47,6 @@ TEST(every_source_has_an_entry) {
     assert_string_equal(without, "moeperf's own\nno source\n"
                                  "none; what balance alone would be worth\n"
                                  "none; where a new system starts (baselines/README.md)\n");
-    free(without);
     char *lacking = shell("for name in $(cat names); do moeperf cite $name >one; "
                           "moeperf show $name --json | grep '\"source\":' | grep -o 'arXiv "
                           "[0-9]*\\.[0-9]*' | sort -u | "

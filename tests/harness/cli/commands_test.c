@@ -15,7 +15,7 @@ TEST(commands_are_listed) {
 
 /* Every page of the manual is listed with its title, and is text that fits. */
 TEST(the_manual_is_read_on_a_terminal) {
-    char *list = shell("moeperf help", 0);
+    AUTO(text) char *list = shell("moeperf help", 0);
     assert_non_null(strstr(list, "\n  predictions  Predictions\n"));
     int pages = 0;
     const char *line = strstr(list, "\npages of the manual");
@@ -30,7 +30,6 @@ TEST(the_manual_is_read_on_a_terminal) {
     }
     assert_true(pages > 12);
     assert_fits(list);
-    free(list);
     /* Words are filled, rows stand below each other, commands stay as they are. */
     assert_says("moeperf help start", 0, LACKS("svg"), LACKS("time per iteration of every"));
     assert_says("moeperf help comparing", 0, "\n    moeperf run quickstart --pairs 12");
@@ -147,7 +146,7 @@ TEST(lists_and_things_are_json_too) {
         size_t at;
         json_t *row;
         snprintf(line, sizeof line, "moeperf list %s --json", topics[i]);
-        json_t *rows = json_of(line, 0);
+        AUTO(json) json_t *rows = json_of(line, 0);
         assert_true(json_array_size(rows) >= 2);
         json_array_foreach(rows, at, row) {
             const char *name = text(row, "name");
@@ -158,7 +157,6 @@ TEST(lists_and_things_are_json_too) {
             snprintf(line, sizeof line, "moeperf show %s", name);
             assert_says(line, 0, name);
         }
-        json_decref(rows);
     }
     assert_json("moeperf list devices --json", 0, "0/name", "cpu");
     assert_says("moeperf show rules", 0, "A rules file says ", FITS);
@@ -232,12 +230,11 @@ TEST(clusters_are_shown_with_sources) {
         assert_says(line, 0, "\n  nodes: ", "    assumed: ", "\n  tokens of an expert by width\n",
                     FITS);
         snprintf(line, sizeof line, "moeperf show %s --json", text(row, "path"));
-        json_t *cluster = json_of(line, 0);
+        AUTO(json) json_t *cluster = json_of(line, 0);
         assert_has(cluster, "kind", "cluster");
         json_array_foreach(member(cluster, "quantities"), i, quantity) {
             assert_int_equal(!member(quantity, "source"), member(quantity, "assumed") != NULL);
         }
-        json_decref(cluster);
     }
     json_decref(rows);
     assert_says(
@@ -345,11 +342,11 @@ TEST(quickstart_names_its_yardstick_and_shows_drops) {
 
 TEST(a_suite_gives_rows_tables_and_adds_up) {
     for (int invocation = 1; invocation <= 2; invocation++) {
+        AUTO(json)
         json_t *object = json_of("moeperf run pair.yaml --quiet --json --db twice.db" TINY, 0);
         assert_has(object, "complete", "2", "failed", "0", "speedup/rows/#", "2");
         assert_true(json_is_object(member(object, "convergence")));
         assert_true(json_is_object(member(object, "stragglers")));
-        json_decref(object);
     }
     /* Each report has its own invocation's rows, the database has all. */
     for (int run = 1; run <= 4; run++) {

@@ -80,9 +80,8 @@ TEST(a_history_outlives_its_databases) {
               "cmp of-databases of-lines",
               0));
     assert_says("moeperf history h.jsonl --suite tiny --job ep", 0, "tiny, ep, 1 rank, ");
-    json_t *object = json_of("moeperf history base.db --json", 0);
+    AUTO(json) json_t *object = json_of("moeperf history base.db --json", 0);
     assert_true(json_array_size(member(object, "series")) > 10);
-    json_decref(object);
     assert_says("moeperf history base.db --job fssdp", 2, "no complete run of job fssdp");
     assert_says("moeperf history base.db --append h.csv", 2, "its name has to end in .jsonl");
     assert_says("moeperf history base.db --html h.html --json", 2, "--json does not go with them");

@@ -131,7 +131,7 @@ TEST(jobs_run_on_disks_of_their_own) {
                   "complete 2 0,1;complete 2 0,1");
     /* What can't be copied is not lost. */
     write_file("broken", "");
-    char *said = shell(ON_HOSTS, 2);
+    AUTO(text) char *said = shell(ON_HOSTS, 2);
     char *command = strstr(said, "moeperf run --from ");
     assert_non_null(strstr(said, "ended with status 9"));
     assert_non_null(command);
@@ -140,7 +140,6 @@ TEST(jobs_run_on_disks_of_their_own) {
     command[strcspn(command, "\n")] = '\0';
     remove("broken");
     free(shell(command, 0));
-    free(said);
     assert_answer("disks.db", "SELECT group_concat(status || ranks_recorded) FROM v_run",
                   "complete2,complete2,complete2,complete2");
 }

@@ -16,11 +16,10 @@ static void make_export(const char *name) {
 TEST(three_commands_name_the_rank_that_all_wait_for) {
     char command[1024];
     make_export("report.sqlite");
-    char *output = shell("moeperf import report.sqlite --db run.db", 0);
+    AUTO(text) char *output = shell("moeperf import report.sqlite --db run.db", 0);
     const char *at = strstr(output, "\n  moeperf import ");
     assert_non_null(at);
     snprintf(command, sizeof command, "%.*s", (int)strcspn(at + 3, "\n"), at + 3);
-    free(output);
     assert_says(command, 0, "run 2 of run.db: 2 processes");
     assert_says(
         "moeperf report --db run.db --run 2 --stragglers | tr -s ' \\n' ' '", 0,

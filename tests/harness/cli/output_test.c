@@ -25,9 +25,8 @@ TEST(links_that_others_planted_lead_nowhere) {
     write_file("victim", "untouched");
     free(shell("ln -s victim o.mptrace.partial; ln -s victim o.csv.partial", 0));
     free(shell(GENERATE "1 -o o.mptrace && moeperf export --as csv --trace o.mptrace o.csv", 0));
-    char *text = read_file("victim");
+    AUTO(text) char *text = read_file("victim");
     assert_string_equal(text, "untouched");
-    free(text);
 }
 
 /* A trace that would take hours, asked to end as soon as a byte of it can be there. */

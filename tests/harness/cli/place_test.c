@@ -8,11 +8,10 @@ static const char DECODE[] = MOEPERF_TRACES "/sglang_deepseek_decode_in2000out10
 #define HOT PLACE "--loads \"w1 heat=0.5\" --system eplb:interval=2,replicas=96 "
 
 TEST(a_placement_is_written_and_judged) {
-    json_t *object = json_of(HOT "--json --as sglang -o /dev/null", 0);
+    AUTO(json) json_t *object = json_of(HOT "--json --as sglang -o /dev/null", 0);
     assert_true(number(object, "after/seconds_mean") < number(object, "before/seconds_mean"));
     assert_has(object, "cost/redundant_experts", "32", "history", "12", "judged_on_history",
                "false");
-    json_decref(object);
     assert_says(HOT "--as sglang -o p.json", 0, "--ep-num-redundant-experts 32", FITS);
     assert_json("cat p.json", 0, "physical_to_logical_map/#", "12", "physical_to_logical_map/11/#",
                 "96");
@@ -64,10 +63,9 @@ TEST(files_of_sglang_need_no_flag) {
                  names[i], i);
         assert_says(line, 0, i < 2 ? "so prefill is predicted" : "so decode is predicted");
         snprintf(line, sizeof line, "p%d.json", i);
-        json_t *file = json_load_file(line, 0, NULL);
+        AUTO(json) json_t *file = json_load_file(line, 0, NULL);
         assert_has(file, "physical_to_logical_map/#", "61", "physical_to_logical_map/60/#", "288",
                    "physical_to_logical_map/2/287", "31");
-        json_decref(file);
     }
 }
 

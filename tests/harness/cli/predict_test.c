@@ -59,10 +59,9 @@ static double alone(const char *settings, char words[32]) {
     char line[512];
     snprintf(line, sizeof line, "moeperf predict --json " SMALL LOADS "--system fssdp %s",
              settings);
-    json_t *object = json_of(line, 0);
+    AUTO(json) json_t *object = json_of(line, 0);
     double ratio = number(object, "systems/1/speedup_vs_ep");
     snprintf(words, 32, "%.2f %.0f%%", ratio, 100 * number(object, "systems/1/of_bound"));
-    json_decref(object);
     return ratio;
 }
 
@@ -74,6 +73,7 @@ TEST(a_grid_is_what_its_points_are_alone) {
          "--set batch=64 --set 'change=nodes=1 levels.node.bandwidth=20e9'"}};
     char row[256], cell[2][2][32];
     double ratio[2][2];
+    AUTO(text)
     char *output = shell("moeperf predict " SMALL LOADS "--nodes 1 --system fssdp --vary "
                          "batch=32,64 --vary levels.node.bandwidth=5e9,20e9",
                          0);
@@ -89,7 +89,6 @@ TEST(a_grid_is_what_its_points_are_alone) {
     assert_non_null(strstr(output, "\nfssdp, times as fast as ep, and bound / time, by "
                                    "levels.node.bandwidth:\n"));
     assert_non_null(strstr(output, "Faster than ep at "));
-    free(output);
 }
 
 /* One key: systems side by side; what one can't do is a gap with its reason, and what does not fit
@@ -140,12 +139,12 @@ TEST(exchanges_win_where_messages_are_small) {
 TEST(out_of_memory_is_a_result) {
     assert_says("moeperf predict " SMALL LOADS "--system ep --set batch=400000", 0,
                 "ep: out of memory: rank ");
+    AUTO(json)
     json_t *object = json_of(
         "moeperf predict --json --db full.db " SMALL LOADS "--system ep --set batch=400000", 0);
     const json_t *memory = member(object, "systems/0/memory");
     assert_has(memory, "out_of_memory", "true");
     assert_true(number(memory, "total_bytes") > number(memory, "limit_bytes"));
-    json_decref(object);
     assert_answer("full.db",
                   "SELECT status || ' ' || substr(reason, 1, 20) || ' ' || iterations FROM v_run",
                   "failed out of memory: rank  6");
@@ -189,6 +188,7 @@ TEST(a_refusal_is_a_row) {
 
 /* A gate that keeps tokens in their node: less travels between nodes, on an assumption. */
 TEST(a_topology_gate_is_predicted) {
+    AUTO(json)
     json_t *object = json_of("moeperf predict --json " SMALL LOADS
                              "--system fastermoe --system fastermoe:topology-gate=yes",
                              0);
@@ -196,7 +196,6 @@ TEST(a_topology_gate_is_predicted) {
     assert_true(number(object, "systems/2/mean/exchange_seconds") <
                 number(object, "systems/1/mean/exchange_seconds"));
     assert_non_null(strstr(assumed, "fastermoe topology-gate: loads don't say"));
-    json_decref(object);
 }
 
 /* A trace says the sizes that are not set; one of another shape is fitted when asked. */
@@ -293,7 +292,7 @@ static void assert_bound(const char *command, const char *database, const json_t
 TEST(table_and_database_agree) {
 #define AGREE                                                                                      \
     SMALL "--loads dynamics --set iterations=21 --system ep --system swiftmoe --system fastermoe"
-    json_t *object = json_of("moeperf predict --json --db agree.db " AGREE, 0);
+    AUTO(json) json_t *object = json_of("moeperf predict --json --db agree.db " AGREE, 0);
     const json_t *ep = member(object, "systems/0");
     double ms = number(ep, "ms_per_iteration");
     assert_close(query_number("agree.db",
@@ -315,7 +314,6 @@ TEST(table_and_database_agree) {
                   "1");
     assert_says("moeperf report --db agree.db", 0, "bound: no system that drops nothing");
     assert_bound("moeperf predict " AGREE, "agree.db", ep);
-    json_decref(object);
 }
 
 /* ---- suites ---- */

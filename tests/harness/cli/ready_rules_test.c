@@ -296,14 +296,13 @@ TEST(a_late_rank_of_a_foreign_program_is_named) {
                   "AND met.phase = 'combine' AND met.rank <> own.rank",
                   "32 1");
     assert_int_equal(execute("run.db", known_times), 2 * 8 * 10); /* all of them */
-    json_t *object = json_of("moeperf report --db run.db --stragglers --json", 0);
+    AUTO(json) json_t *object = json_of("moeperf report --db run.db --stragglers --json", 0);
     const json_t *findings = member(object, "rows/0/analysis/findings");
     assert_has(findings, "#", "1", "0/rank", "1", "0/cause", "slow rank", "0/text",
                ("rank 0 waits 80.00 ms of each 89.00 ms iteration (90 %) for rank 1, 100 % "
                 "of it from layer 1 expert: it takes 80.00 ms longer per iteration at the "
                 "same tokens (slow rank). It matters in 100 % of the iterations and is "
                 "chronic; without it an iteration would take 80.00 ms less (90 %)."));
-    json_decref(object);
 }
 
 TEST_GROUP(enter_shell, leave_folder);

@@ -188,11 +188,11 @@ TEST(rules_suggest_themselves) {
     char command[1024];
     need_collector();
     write_file("script", step);
+    AUTO(text)
     char *output = shell("moeperf record -o 'my run.db' -- " ANNOTATED " told <script", 0);
     assert_non_null(strstr(output, "expert     experts\n"));
     assert_answer("my run.db", "SELECT count(*) FROM v_span", "0");
     take_command(output, command);
-    free(output);
     /* As it is, and once more. */
     for (int again = 0; again < 2; again++)
         free(shell(command, 0));

@@ -42,7 +42,7 @@ static double ours(const json_t *result, const char *row) {
 /* Numbers follow from each other, table and JSON have the same, and --strict finds what is outside.
  */
 TEST(numbers_hang_together) {
-    json_t *result = json_of("moeperf reproduce laer --json", 0);
+    AUTO(json) json_t *result = json_of("moeperf reproduce laer --json", 0);
     double fsdp = ours(result, "fsdp-wikitext-0"), laer = ours(result, "laer-wikitext-0");
     assert_true(laer > 0 && fsdp > laer);
     assert_true(ours(result, "fsdp-ratio") == fsdp / laer);
@@ -61,13 +61,12 @@ TEST(numbers_hang_together) {
                  "grep -o 'published 26.33 s (d); predicted %s, [a-z]*' laer.html", shown);
         assert_says(line, 0, shown);
     }
-    json_decref(result);
 }
 
 /* Each job's share of the bound, in words as for programs; none of one that changes its gate. */
 TEST(details_say_how_near_the_bound_is) {
     char share[32], *details = shell("moeperf reproduce flexmoe --details", 0);
-    json_t *result = json_of("moeperf reproduce flexmoe --details --json", 0);
+    AUTO(json) json_t *result = json_of("moeperf reproduce flexmoe --details --json", 0);
     size_t i, known = 0, cells = json_array_size(member(result, "jobs"));
     const json_t *cell;
     json_array_foreach(member(result, "jobs"), i, cell) {
@@ -79,7 +78,6 @@ TEST(details_say_how_near_the_bound_is) {
         known += !json_is_null(of_bound);
     }
     assert_true(known > 1 && known < cells);
-    json_decref(result);
     free(details);
 }
 
@@ -153,10 +151,9 @@ TEST(inferring_is_kept_in_the_file) {
 /* Under the set that is kept, of which DeepSpeed drops what is published: sign and order of
  * SwiftMoE's times, which both systems' costs of weights and gradients are needed for. */
 TEST(swiftmoe_is_faster_as_published) {
-    json_t *result = json_of("moeperf reproduce swiftmoe --json", 0);
+    AUTO(json) json_t *result = json_of("moeperf reproduce swiftmoe --json", 0);
     assert_true(ours(result, "time-s") < 0 && ours(result, "time-m") < 0);
     assert_true(ours(result, "time-l") < ours(result, "time-s"));
-    json_decref(result);
 }
 
 /* From flags, and as medians from a database. */

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 
 #include "tests/harness/folder.h"
+#include "tests/results/ends.h"
 
 enum { SHELL_OUTPUT = 1 << 20 };
 

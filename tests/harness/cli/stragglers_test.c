@@ -77,7 +77,7 @@ TEST(iterations_last_as_long_as_their_delays) {
 TEST(cores_are_accounted_for) {
     size_t i, r;
     json_t *row, *rank;
-    json_t *object = json_of("moeperf report --db run.db --stragglers --json", 0);
+    AUTO(json) json_t *object = json_of("moeperf report --db run.db --stragglers --json", 0);
     assert_has(object, "rows/#", "4");
     json_array_foreach(member(object, "rows"), i, row) {
         assert_has(row, "analysis/ranks/#", "2");
@@ -85,7 +85,6 @@ TEST(cores_are_accounted_for) {
             assert_true(number(rank, "on_core") > 0 && number(rank, "on_core") <= 1);
         }
     }
-    json_decref(object);
 }
 
 TEST_GROUP(make_runs, leave_folder);

@@ -85,12 +85,11 @@ TEST(tokens_are_recorded_where_they_are_asked_for) {
         assert_int_equal(block->load.routes->begin[RANKS], 4 * 16);
     assert_int_equal(blocks, ITERATIONS * LAYERS);
     mp_trace_stream_destroy(stream);
-    json_t *shown = json_of("moeperf show tokens.mptrace --json", 0);
+    AUTO(json) json_t *shown = json_of("moeperf show tokens.mptrace --json", 0);
     const json_t *last = member(shown, "tokens_by_layer/2");
     assert_true(number(last, "ranks_per_token") > 1 && number(last, "ranks_per_token") <= 2);
     assert_true(number(last, "next_most_frequent") >=
                 number(last, "next_most_frequent_independent"));
-    json_decref(shown);
     assert_says("moeperf show tokens.mptrace", 0, "ranks per");
     free(shell("moeperf import tokens.mptrace -o again.mptrace && "
                "cmp tokens.mptrace again.mptrace",
@@ -151,9 +150,8 @@ TEST(others_get_the_same_loads) {
 TEST(others_get_times_and_views) {
     assert_says("moeperf export --as perfetto --run 1 --iterations 2..3 --db l.db ep.json", 0,
                 " arrows between ranks");
-    json_t *timeline = json_of("cat ep.json", 0);
+    AUTO(json) json_t *timeline = json_of("cat ep.json", 0);
     assert_true(json_array_size(member(timeline, "traceEvents")) > 100);
-    json_decref(timeline);
     assert_says("moeperf export --as csv --view speedup --db l.db all.csv", 0, "all.csv: 2 rows\n");
     assert_says("moeperf export --as csv --run 2 --iterations 3 --db l.db spans.csv", 0, " rows\n");
     assert_says("head -n 2 spans.csv", 0, "\n2,0,");
@@ -233,10 +231,9 @@ TEST(a_replayed_trace_is_recorded_as_it_was) {
         mp_trace_stream_destroy(again);
     }
     /* Two workloads: the generator's run is compared with none of the trace's. */
-    json_t *runs = json_of("moeperf report --runs --json --db r.db", 0);
+    AUTO(json) json_t *runs = json_of("moeperf report --runs --json --db r.db", 0);
     assert_has(runs, "rows/0/workload", text(runs, "rows/1/workload"));
     assert_string_not_equal(text(runs, "rows/0/workload"), text(runs, "rows/2/workload"));
-    json_decref(runs);
 }
 
 /* Four, six and all experts per token: replayed, recorded, exported and predicted as they are. */
@@ -406,11 +403,10 @@ TEST(a_trace_is_shown) {
                 "15, layer 0)\n",
                 "0         3.00     1.00        1.5  62.5            -     0.577          -\n"
                 "1         3.00     1.00        1.8  50.0            -         -          -\n");
-    json_t *shown = json_of("moeperf show four.mptrace --json", 0);
+    AUTO(json) json_t *shown = json_of("moeperf show four.mptrace --json", 0);
     assert_has(shown, "ragged", "true", "blocks_without_routes", "1", "by_layer/0/layer", "0",
                "by_layer/0/correlation_1", "null", "all/layer", "null");
     assert_close(number(shown, "by_layer/0/correlation_10"), 1 / sqrt(3), 1e-9);
-    json_decref(shown);
     assert_says("moeperf show gone.mptrace", 2, "moeperf show: can't open gone.mptrace");
     assert_says("moeperf show four.mptrace --html x.html --json", 2, "--json does not go with it");
     assert_says("moeperf show fssdp --html x.html", 2, "--html is for traces, FILE.mptrace");

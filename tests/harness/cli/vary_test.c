@@ -49,14 +49,13 @@ TEST(a_cell_is_what_it_is_alone) {
                  "--%s '%s'",
                  text(item, "varied/cluster"), text(item, "varied/nodes"),
                  strchr(loads, '.') && !strchr(loads, ' ') ? "trace" : "loads", loads);
-        json_t *alone = json_of(line, 0);
+        AUTO(json) json_t *alone = json_of(line, 0);
         const json_t *own = member(alone, "systems/1");
         static const char *const keys[] = {"ms_per_iteration", "speedup_vs_ep", "bound_ms",
                                            "of_bound", "iterations"};
         for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
             assert_true(number(item, keys[k]) == number(own, keys[k]));
         assert_close(number(item, "iterations"), strstr(loads, "two") ? 3 : 4, 0);
-        json_decref(alone);
     }
     json_decref(cells);
 }
@@ -67,7 +66,7 @@ TEST(what_is_kept_is_the_same) {
     SMALL "--cluster h100 --loads w0 --system llep --vary batch=64,512 --vary nodes=1,2 "
     static const char *const keys[] = {"bound_ms", "bound_ms_mean", "of_bound", "ms_per_iteration"};
     json_t *one = json_of("moeperf predict --json " BATCHES, 0), *item;
-    json_t *kept = json_of("moeperf predict --json --db kept.db " BATCHES, 0);
+    AUTO(json) json_t *kept = json_of("moeperf predict --json --db kept.db " BATCHES, 0);
     size_t i;
     json_array_foreach(member(one, "systems"), i, item) {
         const json_t *other = json_array_get(member(kept, "systems"), i);
@@ -79,7 +78,6 @@ TEST(what_is_kept_is_the_same) {
     }
     assert_int_equal(i, 8);
     json_decref(one);
-    json_decref(kept);
 }
 
 static int ascending(const void *a, const void *b) {
@@ -190,9 +188,9 @@ static void check_range(char *output, const json_t *systems, const char *system)
 TEST(standings_add_up) {
     size_t i;
     json_t *standing;
-    char *output = shell("moeperf predict " SMALL CELLS SYSTEMS "--fit | tr -s ' '", 0);
+    AUTO(text) char *output = shell("moeperf predict " SMALL CELLS SYSTEMS "--fit | tr -s ' '", 0);
     const char *table = strstr(output, "\nOver all points:\n");
-    json_t *cells = json_of("moeperf predict " SMALL CELLS SYSTEMS "--fit --json", 0);
+    AUTO(json) json_t *cells = json_of("moeperf predict " SMALL CELLS SYSTEMS "--fit --json", 0);
     const json_t *systems = member(cells, "systems");
     assert_has(cells, "standings/#", "6");
     json_array_foreach(member(cells, "standings"), i, standing) {
@@ -202,8 +200,6 @@ TEST(standings_add_up) {
             check_line(table, standing);
     }
     check_range(output, systems, "fssdp");
-    free(output);
-    json_decref(cells);
 }
 
 /* 24 experts are not shared out evenly over 16 ranks, which fssdp and moonep can do and ep can't;

@@ -31,7 +31,7 @@ TEST(a_replayed_run_takes_as_long_as_it_took) {
                  "moeperf predict --run %d --db r.db --json --without imbalance --without "
                  "slowest --without stragglers --system ep --system free-balance",
                  run);
-        json_t *answer = json_of(line, 0);
+        AUTO(json) json_t *answer = json_of(line, 0);
         double replayed = number(answer, "replayed_ms"), measured = number(answer, "measured_ms");
         assert_close(replayed / measured, 1, 0.01);
         assert_close(number(answer, "replayed_over_measured"), replayed / measured, 1e-12);
@@ -62,7 +62,6 @@ TEST(a_replayed_run_takes_as_long_as_it_took) {
         assert_has(ranks, "#", "2"); /* what one did and waited is its iteration */
         assert_true(number(ranks, "0/own_ms") + number(ranks, "0/wait_ms") > 0.5 * measured);
         assert_true(number(ranks, "1/own_ms") + number(ranks, "1/wait_ms") > 0.5 * measured);
-        json_decref(answer);
     }
 }
 
@@ -93,8 +92,10 @@ static void assert_row(const char *output, const char *name, double ms, double s
 /* The table has the numbers that programs get, of the run, of systems and of the bound itself. */
 TEST(the_table_says_what_is_possible) {
     static const char *const lines[] = {"measured", "with ep, planned again", "with fssdp"};
+    AUTO(text)
     char *output = shell("moeperf predict --run 1 --db r.db --system fssdp | tr -s ' '", 0);
     char line[160];
+    AUTO(json)
     json_t *answer = json_of("moeperf predict --run 1 --db r.db --system fssdp --json", 0);
     double bound = number(answer, "bound_ms"), measured = number(answer, "measured_ms");
     assert_non_null(strstr(output, "speed-up time %\n"));
@@ -115,8 +116,6 @@ TEST(the_table_says_what_is_possible) {
         snprintf(line + length, sizeof line - (size_t)length, "; with fssdp it would be %.1f %%",
                  100 * best);
     assert_non_null(strstr(output, line));
-    json_decref(answer);
-    free(output);
     /* Without systems where it is asked for, and nothing of it where it is not. */
     assert_says("moeperf predict --run 1 --db r.db --bound", 0, "\nbound                  ",
                 "\nwithout imbalance   ");
@@ -124,6 +123,7 @@ TEST(the_table_says_what_is_possible) {
 }
 
 TEST(systems_take_options) {
+    AUTO(json)
     json_t *answer = json_of("moeperf predict --run 2 --db r.db --json --system fssdp --system "
                              "fssdp:memory=1 --system swiftmoe --set options.slots=4",
                              0);
@@ -132,7 +132,6 @@ TEST(systems_take_options) {
         strstr(text(row(answer, "with fssdp, planned again"), "options"), "memory=auto"));
     assert_non_null(strstr(text(row(answer, "with fssdp:memory=1"), "options"), "memory=1"));
     assert_non_null(strstr(text(row(answer, "with swiftmoe:slots=4"), "options"), "slots=4"));
-    json_decref(answer);
     assert_says("moeperf predict --run 1 --db r.db --system swiftmoe:slots=4", 0,
                 "\nwith swiftmoe:slots=4   ",
                 "\nwith swiftmoe:slots=4: slots=4 capacity-factor=1 offload-optimizer=no\n");
@@ -146,14 +145,13 @@ TEST(predicted_runs_are_replayed_too) {
     for (int run = 1; run <= 2; run++) {
         char line[128];
         snprintf(line, sizeof line, "moeperf predict --run %d --db p.db --json --system ep", run);
-        json_t *answer = json_of(line, 0);
+        AUTO(json) json_t *answer = json_of(line, 0);
         assert_has(answer, "executor", "predicted");
         assert_close(number(answer, "replayed_over_measured"), 1, 0.01);
         print_message("  run %d: replayed / predicted %.6f, planned again / predicted %.3f\n", run,
                       number(answer, "replayed_over_measured"),
                       number(row(answer, "planned again"), "ms_per_iteration") /
                           number(answer, "measured_ms"));
-        json_decref(answer);
     }
     /* Where all devices are one model's, no rank is slow. */
     assert_says("moeperf predict --run 1 --db p.db", 0,
