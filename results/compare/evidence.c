@@ -4,8 +4,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "reference/base/elementary.h"
+#include "reference/base/median.h"
 #include "results/compare/statistics.h"
 
 /* Pairs: more are no advice; with fewer there is no interval. */
@@ -79,6 +81,10 @@ static int weigh_logarithms(const struct mp_samples *samples, double base[], dou
                             struct mp_evidence *evidence, struct mp_error *error) {
     struct mp_shift shift = {0};
     struct mp_rank_test test = {0};
+    memcpy(base, samples->base, (size_t)samples->bases * sizeof *base);
+    memcpy(head, samples->head, (size_t)samples->heads * sizeof *head);
+    evidence->base = mp_median_of(base, samples->bases);
+    evidence->head = mp_median_of(head, samples->heads);
     for (int i = 0; i < samples->bases; i++)
         base[i] = mp_elementary_log(samples->base[i]);
     for (int i = 0; i < samples->heads; i++)
@@ -105,11 +111,9 @@ int mp_evidence_weigh(const struct mp_samples *samples, struct mp_evidence *evid
     if (samples->paired && samples->bases != samples->heads)
         return mp_fail(error, MP_EINVAL, "pairs of %d and %d samples", samples->bases,
                        samples->heads);
-    MP_TRY(mp_median(samples->base, samples->bases, &evidence->base, error));
-    MP_TRY(mp_median(samples->head, samples->heads, &evidence->head, error));
     double *values = calloc((size_t)samples->bases + (size_t)samples->heads, sizeof *values);
     if (!values)
-        return mp_fail(error, MP_ENOMEM, "no memory for the evidence");
+        return mp_no_memory(error);
     int code = weigh_logarithms(samples, values, values + samples->bases, evidence, error);
     free(values);
     return code;

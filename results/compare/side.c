@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "reference/base/arena.h"
+#include "reference/base/median.h"
 #include "results/compare/statistics.h"
 #include "results/report/query.h"
 
@@ -46,51 +47,39 @@ static int add_job_lines(json_t *key, const char *text) {
     return failed;
 }
 
-/* Columns of RUNS. */
-enum {
-    RUN_ID,
-    ROUND,
-    RANKS,
-    SHARES_CORES,
-    MS,
-    STATUS,
-    REASON,
-    SUITE_RUN,
-    JOB_TEXT,
-    SUITE,
-    JOB,
-    SYSTEM,
-    EXECUTOR,
-    WORKLOAD,
-    GATE,
-    NODES,
-    RANKS_PER_NODE,
-    MODEL
+#define RUN(member) offsetof(struct side_run, member)
+static const struct query_field fields[] = {
+    {"job", QUERY_TEXT, RUN(job)},
+    {"system", QUERY_TEXT, RUN(system)},
+    {"status", QUERY_TEXT, RUN(status)},
+    {"reason", QUERY_TEXT, RUN(reason)},
+    {"suite_run", QUERY_TEXT, RUN(suite_run)},
+    {"run_id", QUERY_LARGE, RUN(run_id)},
+    {"round", QUERY_COUNT, RUN(round)},
+    {"ranks", QUERY_COUNT, RUN(ranks)},
+    {"status = 'complete'", QUERY_FLAG, RUN(complete)},
+    {"executor = 'predicted'", QUERY_FLAG, RUN(predicted)},
+    {"ranks_share_cores", QUERY_FLAG, RUN(shares_cores)},
 };
+enum { FIELDS = sizeof fields / sizeof *fields, JOB_TEXT = FIELDS, MODEL, KEY };
 
+/* Behind the fields the job's file, the model where there is none, and what else is in the key. */
 #define RUNS                                                                                       \
-    "SELECT run_id, round, ranks, ranks_share_cores, ms_per_iteration, status, reason, "           \
-    "suite_run, "                                                                                  \
-    "job_text, suite, job, system, executor, workload, gate, nodes, ranks_per_node, model "        \
+    ", job_text, model, suite, system, executor, workload, gate, nodes, ranks, "                   \
+    "ranks_per_node AS \"ranks-per-node\", "                                                       \
+    "iif(ranks_share_cores = 1, 'yes', 'no') AS \"ranks share cores\" "                            \
     "FROM run JOIN run_summary USING (run_id) WHERE "
 static const char run_sql[] = RUNS "run_id = ?1";
 static const char runs_sql[] = RUNS "suite_run = coalesce(?2, (SELECT suite_run FROM run "
                                     "ORDER BY run_id DESC LIMIT 1)) ORDER BY run_id";
 
 static int fill_key(struct side_run *run, sqlite3_stmt *row) {
-    static const struct {
-        const char *name;
-        int column;
-    } fields[] = {{"suite", SUITE},       {"system", SYSTEM},
-                  {"executor", EXECUTOR}, {"workload", WORKLOAD},
-                  {"gate", GATE},         {"nodes", NODES},
-                  {"ranks", RANKS},       {"ranks-per-node", RANKS_PER_NODE}};
     int failed = add_job_lines(run->key, query_text(row, JOB_TEXT));
     if (!*query_text(row, JOB_TEXT))
         failed |= set_text(run->key, "model", query_text(row, MODEL));
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        failed |= set_text(run->key, fields[i].name, query_text(row, fields[i].column));
-    return failed | set_text(run->key, "ranks share cores", run->shares_cores ? "yes" : "no");
+    for (int c = KEY; c < sqlite3_column_count(row); c++)
+        failed |= set_text(run->key, sqlite3_column_name(row, c), query_text(row, c));
+    return failed;
 }
 
 /* Which facts go where; the rest is no part of a comparison. */
@@ -204,8 +193,7 @@ static int count_iterations(struct mp_store *store, struct side_run *run, struct
  * ran in slices count from the beginning: the same times of the machine for both. */
 static int judge_iterations(struct mp_store *store, struct side_run *run, struct mp_error *error) {
     double *values;
-    int count, first = 0;
-    bool first_is_slow;
+    int count;
     int code = read_iterations(store, run->run_id, &values, &count, error);
     if (!code)
         code = count_iterations(store, run, error);
@@ -213,53 +201,35 @@ static int judge_iterations(struct mp_store *store, struct side_run *run, struct
     for (int i = 0; i < count; i++)
         if (!(isfinite(values[i]) && values[i] > 0))
             count = 0; /* no time at all: ms stays NAN */
-    if (!code && count > 0)
-        code =
-            mp_steady_from(values, count, MP_STEADY_WINDOW, MP_STEADY_SLOPE_PERCENT, &first, error);
-    run->steady = count > 0 && first >= 0;
+    int first = mp_steady_from(values, count, MP_STEADY_WINDOW, MP_STEADY_SLOPE_PERCENT);
+    run->steady = first >= 0;
     if (first < 0 || *side_about(run, MP_FACT_PAIRS_SLICE))
         first = 0;
-    if (!code && count > 0)
-        code = mp_median(values + first, count - first, &run->ms, error);
-    if (!code && count > 0)
-        code = mp_outliers(values, count, &run->outliers, &first_is_slow, error);
+    run->ms = mp_median_of(values + first, count - first);
+    run->outliers = mp_outliers(values, count);
     free(values);
     return code;
 }
 
 /* ---- runs ---- */
 
-static int fill_run(struct side_run *run, sqlite3_stmt *row, struct mp_error *error) {
-    *run = (struct side_run){.run_id = sqlite3_column_int64(row, RUN_ID),
-                             .round = sqlite3_column_int(row, ROUND),
-                             .ranks = sqlite3_column_int(row, RANKS),
-                             .shares_cores = sqlite3_column_int(row, SHARES_CORES) == 1,
-                             .ms = NAN,
-                             .job = strdup(query_text(row, JOB)),
-                             .system = strdup(query_text(row, SYSTEM)),
-                             .status = strdup(query_text(row, STATUS)),
-                             .reason = strdup(query_text(row, REASON)),
-                             .suite_run = strdup(query_text(row, SUITE_RUN)),
-                             .key = json_object(),
-                             .machine = json_object(),
-                             .about = json_object()};
-    if (!run->job || !run->system || !run->status || !run->reason || !run->suite_run || !run->key ||
-        !run->machine || !run->about)
-        return mp_no_memory(error);
-    run->complete = strcmp(run->status, "complete") == 0;
-    run->predicted = strcmp(query_text(row, EXECUTOR), "predicted") == 0;
-    return fill_key(run, row) ? mp_no_memory(error) : MP_OK;
+static void fill_run(struct side_run *run, struct query *query) {
+    *run = (struct side_run){
+        .ms = NAN, .key = json_object(), .machine = json_object(), .about = json_object()};
+    query_struct(query, fields, FIELDS, run);
+    if (!query->code && (!run->machine || !run->about || fill_key(run, query->row)))
+        query->code = mp_no_memory(query->error);
 }
 
 /* Appends what a query yields. */
 static int append_runs(struct side *side, const char *sql, int64_t run_id, const char *suite_run,
                        struct mp_error *error) {
-    struct query query = query_begin(side->store, sql, run_id, error);
+    struct query query = query_fields(side->store, fields, FIELDS, sql, run_id, error);
     if (suite_run)
         sqlite3_bind_text(query.row, 2, suite_run, -1, SQLITE_STATIC);
     while (query_next(&query))
         if (MP_ROOM(side->run, side->count))
-            query.code = fill_run(&side->run[side->count++], query.row, error);
+            fill_run(&side->run[side->count++], &query);
         else
             query.code = mp_no_memory(error);
     return query_end(&query);
@@ -327,11 +297,7 @@ int side_load(const struct mp_gate_side *from, const char *name, struct side *si
 void side_free(struct side *side) {
     for (int i = 0; i < side->count; i++) {
         struct side_run *run = &side->run[i];
-        free(run->job);
-        free(run->system);
-        free(run->status);
-        free(run->reason);
-        free(run->suite_run);
+        query_free_texts(fields, FIELDS, run);
         json_decref(run->key);
         json_decref(run->machine);
         json_decref(run->about);

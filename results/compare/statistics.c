@@ -37,7 +37,7 @@ static void add_up(struct null_distribution *null) {
         null->total += null->ways[s];
 }
 
-/* Sums of any subset of the ranks.  Errors of all: MP_ENOMEM.  count <= MP_EXACT_SAMPLES. */
+/* Sums of any subset of the ranks. */
 static int null_of_signs(const int ranks[], int count, struct null_distribution *null,
                          struct mp_error *error) {
     *null = (struct null_distribution){.sums = sum_of(ranks, count) + 1};
@@ -78,6 +78,13 @@ static int null_of_groups(const int ranks[], int count, int choose, struct null_
     return MP_OK;
 }
 
+/* Of `choose` ranks, -1: of any number of them.  Errors: MP_ENOMEM.  count <= MP_EXACT_SAMPLES. */
+static int null_of(const int ranks[], int count, int choose, struct null_distribution *null,
+                   struct mp_error *error) {
+    return choose < 0 ? null_of_signs(ranks, count, null, error)
+                      : null_of_groups(ranks, count, choose, null, error);
+}
+
 /* min(1, 2 * the smaller of both tails, the sum itself in each). */
 static double null_two_sided(const struct null_distribution *null, int sum) {
     null_count below = 0, above = 0;
@@ -101,26 +108,15 @@ static int quantile_of(const struct null_distribution *null) {
     return sum - 1;
 }
 
-/* The largest value of the test's statistic (W, or U) whose lower tail is at most 2.5 %, for ranks
- * without ties; -1: there is none. */
-static int null_quantile_of_signs(int count, int *quantile, struct mp_error *error) {
+/* The largest value of the test's statistic (W, or U of `choose` ranks) whose lower tail is at most
+ * 2.5 %, for ranks without ties; -1: there is none. */
+static int null_quantile(int count, int choose, int *quantile, struct mp_error *error) {
     int ranks[MP_EXACT_SAMPLES];
+    int least = choose < 0 ? 0 : choose * (choose + 1) / 2; /* of the rank sum, where U is 0 */
     struct null_distribution null;
     for (int i = 0; i < count; i++)
         ranks[i] = i + 1;
-    MP_TRY(null_of_signs(ranks, count, &null, error));
-    *quantile = quantile_of(&null);
-    null_free(&null);
-    return MP_OK;
-}
-
-static int null_quantile_of_groups(int bases, int heads, int *quantile, struct mp_error *error) {
-    int ranks[MP_EXACT_SAMPLES];
-    struct null_distribution null;
-    for (int i = 0; i < bases + heads; i++)
-        ranks[i] = i + 1;
-    MP_TRY(null_of_groups(ranks, bases + heads, bases, &null, error));
-    int least = bases * (bases + 1) / 2; /* of the rank sum, where U is 0 */
+    MP_TRY(null_of(ranks, count, choose, &null, error));
     int largest = quantile_of(&null) - least;
     *quantile = largest < -1 ? -1 : largest;
     null_free(&null);
@@ -145,31 +141,6 @@ static int check(const char *what, const double values[], int count, int least,
     return MP_OK;
 }
 
-static double middle(const double sorted[], size_t count) {
-    return count % 2 ? sorted[count / 2] : sorted[count / 2 - 1] / 2 + sorted[count / 2] / 2;
-}
-
-static double *copy_of(const double values[], int count) {
-    double *copy = malloc((size_t)count * sizeof *copy);
-    if (copy)
-        memcpy(copy, values, (size_t)count * sizeof *copy);
-    return copy;
-}
-
-int mp_median(const double values[], int count, double *median, struct mp_error *error) {
-    *median = NAN;
-    if (count == 0)
-        return MP_OK;
-    MP_TRY(check("median", values, count, 0, error));
-    double *sorted = copy_of(values, count);
-    if (!sorted)
-        return mp_no_memory(error);
-    mp_sort_numbers(sorted, count);
-    *median = middle(sorted, (size_t)count);
-    free(sorted);
-    return MP_OK;
-}
-
 /* ---- one job's iterations ---- */
 
 /* The slope of a straight line through values 0 .. count - 1, per value and in percent of their
@@ -186,43 +157,22 @@ static double slope_percent(const double values[], int count) {
     return 100 * slope / (sum_y / n);
 }
 
-int mp_steady_from(const double values[], int count, int window, double limit, int *first,
-                   struct mp_error *error) {
-    *first = -1;
-    if (window < 2)
-        return mp_fail(error, MP_EINVAL, "steady state: a window of %d, at least 2 is needed",
-                       window);
-    MP_TRY(check("steady state", values, count, 0, error));
-    for (int at = 0; at + window <= count; at++)
-        if (fabs(slope_percent(values + at, window)) < limit) {
-            *first = at;
-            break;
-        }
-    return MP_OK;
+int mp_steady_from(const double values[], int count, int window, double limit) {
+    for (int first = 0; first + window <= count; first++)
+        if (fabs(slope_percent(values + first, window)) < limit)
+            return first;
+    return -1;
 }
 
-int mp_outliers(const double values[], int count, int *outliers, bool *first_is_slow,
-                struct mp_error *error) {
-    double median, deviation;
-    *outliers = 0;
-    *first_is_slow = false;
-    int code = mp_median(values, count, &median, error);
-    if (code || count == 0)
-        return code;
-    double *distance = copy_of(values, count);
-    if (!distance)
-        return mp_no_memory(error);
+int mp_outliers(double values[], int count) {
+    const double median = mp_median_of(values, count);
+    int outliers = 0;
     for (int i = 0; i < count; i++)
-        distance[i] = fabs(values[i] - median);
-    code = mp_median(distance, count, &deviation, error);
-    deviation = fmax(deviation, DBL_EPSILON);
-    for (int i = 0; i < count && !code; i++)
-        if (distance[i] / deviation > OUTLIER_LIMIT) {
-            ++*outliers;
-            *first_is_slow = *first_is_slow || (i == 0 && values[i] > median);
-        }
-    free(distance);
-    return code;
+        values[i] = fabs(values[i] - median);
+    const double deviation = fmax(mp_median_of(values, count), DBL_EPSILON);
+    for (int i = 0; i < count; i++)
+        outliers += values[i] / deviation > OUTLIER_LIMIT;
+    return outliers;
 }
 
 /* ---- ranks ---- */
@@ -281,8 +231,7 @@ static int exact_p(const struct ranked items[], int count, int choose, int sum, 
     struct null_distribution null;
     for (int i = 0; i < count; i++)
         ranks[i] = items[i].doubled_rank;
-    MP_TRY(choose < 0 ? null_of_signs(ranks, count, &null, error)
-                      : null_of_groups(ranks, count, choose, &null, error));
+    MP_TRY(null_of(ranks, count, choose, &null, error));
     *p = null_two_sided(&null, sum);
     null_free(&null);
     return MP_OK;
@@ -347,8 +296,7 @@ static int normal_quantile(double mean, double variance) {
 
 /* `low_rank`: of both ends in the sorted averages, from 1; 0: no end. */
 static void shift_from(double averages[], size_t count, int end, struct mp_shift *shift) {
-    mp_sort_numbers(averages, count);
-    *shift = (struct mp_shift){middle(averages, count), -INFINITY, INFINITY};
+    *shift = (struct mp_shift){mp_median_of(averages, (int64_t)count), -INFINITY, INFINITY};
     if (end < 1 || (size_t)end > count)
         return;
     shift->low = averages[end - 1];
@@ -368,7 +316,7 @@ int mp_shift_of_pairs(const double differences[], int count, struct mp_shift *sh
         for (int j = i; j < count; j++)
             average[at++] = differences[i] / 2 + differences[j] / 2;
     if (count <= MP_EXACT_SAMPLES)
-        code = null_quantile_of_signs(count, &quantile, error);
+        code = null_quantile(count, -1, &quantile, error);
     else
         quantile = normal_quantile(n * (n + 1) / 4, n * (n + 1) * (2 * n + 1) / 24);
     if (!code)
@@ -390,7 +338,7 @@ int mp_shift_of_groups(const double base[], int bases, const double head[], int 
         for (int j = 0; j < heads; j++)
             difference[at++] = head[j] - base[i];
     if (bases + heads <= MP_EXACT_SAMPLES)
-        code = null_quantile_of_groups(bases, heads, &quantile, error);
+        code = null_quantile(bases + heads, bases, &quantile, error);
     else
         quantile = normal_quantile(n * m / 2, n * m * (n + m + 1) / 12);
     if (!code)

@@ -2,8 +2,9 @@
  *
  * Everything is deterministic: exact null distributions counted in integers up to MP_EXACT_SAMPLES
  * (no tables, no random permutations), a normal approximation only beyond.  Nothing is ever removed
- * from a sample.  Inputs are borrowed and not changed.  A value that is not finite is the caller's
- * to sort out: MP_EINVAL with its place.  All may fail with MP_ENOMEM. */
+ * from a sample.  Inputs are borrowed and, but for mp_outliers', not changed.  A value that is not
+ * finite is the caller's to sort out: tests and shifts fail with MP_EINVAL and its place, else with
+ * MP_ENOMEM. */
 #ifndef MOEPERF_RESULTS_COMPARE_STATISTICS_H
 #define MOEPERF_RESULTS_COMPARE_STATISTICS_H
 
@@ -16,24 +17,20 @@ enum {
     MP_MOST_SAMPLES = 4096  /* the same for anything at all: Walsh averages take their square */
 };
 
-/* The middle value, of an even count the mean of both middle ones; NAN for none. */
-int mp_median(const double values[], int count, double *median, struct mp_error *error);
-
 /* ---- one job's iterations ---- */
 
 enum { MP_STEADY_WINDOW = 20 };    /* iterations */
 #define MP_STEADY_SLOPE_PERCENT .1 /* of the mean, per iteration */
 
 /* Where a rolling window of `window` values first has |slope| below `limit` percent of its mean:
- * the number of the window's first value, or -1: never, also when there are fewer values. */
-int mp_steady_from(const double values[], int count, int window, double limit, int *first,
-                   struct mp_error *error);
+ * the number of the window's first value, or -1: never, also when there are fewer values.  A window
+ * has 2 values or more. */
+int mp_steady_from(const double values[], int count, int window, double limit);
 
-/* Values with |value - median| / MAD > 14.826, MAD being the median of |value - median| and at
- * least the machine's epsilon (Iglewicz and Hoaglin 1993, as hyperfine has it). `outliers` and
- * `first_is_slow` (the first value is one, above the median) only warrant a warning. */
-int mp_outliers(const double values[], int count, int *outliers, bool *first_is_slow,
-                struct mp_error *error);
+/* How many values have |value - median| / MAD > 14.826, MAD being the median of |value - median|
+ * and at least the machine's epsilon (Iglewicz and Hoaglin 1993, as hyperfine has it); they only
+ * warrant a warning.  Uses the values up. */
+int mp_outliers(double values[], int count);
 
 /* ---- two groups ---- */
 

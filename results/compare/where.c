@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "reference/base/arena.h"
+#include "reference/base/median.h"
 #include "results/compare/internal.h"
-#include "results/compare/statistics.h"
 #include "results/report/query.h"
 
 enum { PHASE_NAME = 32, SIDES = 2, KINDS = 2, BUSY = 0, WAITING = 1 };
@@ -100,27 +100,14 @@ static int read_side(const struct side *side, const char *job, struct places *pl
 }
 
 /* The values are used up: of pairs only their differences are left, on head's side. */
-static int find_change(const struct places *places, struct place *place, int kind,
-                       struct mp_error *error) {
-    double *base = place->value[0][kind], *head = place->value[1][kind], before = 0, after = 0;
-    int code = MP_OK;
+static void find_change(const struct places *places, struct place *place, int kind) {
+    double *base = place->value[0][kind], *head = place->value[1][kind];
     if (places->paired)
         for (int i = 0; i < places->runs[0]; i++) {
             head[i] -= base[i];
             base[i] = 0;
         }
-    code = mp_median(base, places->runs[0], &before, error);
-    if (!code)
-        code = mp_median(head, places->runs[1], &after, error);
-    place->change[kind] = after - before;
-    return code;
-}
-
-static int find_changes(struct places *places, struct mp_error *error) {
-    for (int i = 0; i < places->count; i++)
-        for (int k = 0; k < KINDS; k++)
-            MP_TRY(find_change(places, &places->item[i], k, error));
-    return MP_OK;
+    place->change[kind] = mp_median_of(head, places->runs[1]) - mp_median_of(base, places->runs[0]);
 }
 
 /* Change of a phase on a rank over all its layers, times `sign`. */
@@ -225,8 +212,9 @@ int gate_locate(const struct comparison *comparison, struct mp_gate_metric *metr
     places.paired = metric->paired && places.runs[0] == places.runs[1];
     for (int s = 0; s < SIDES && !code; s++)
         code = read_side(sides[s], metric->job, &places, s, error);
-    if (!code)
-        code = find_changes(&places, error);
+    for (int i = 0; i < places.count; i++)
+        for (int k = 0; k < KINDS; k++)
+            find_change(&places, &places.item[i], k);
     if (!code) {
         const struct place *worker = find_phase(&places, BUSY, sign, &busy);
         const struct place *waiter = find_phase(&places, WAITING, sign, &waiting);
