@@ -308,6 +308,49 @@ TEST(says_nothing) {
     assert_int_equal(decide(&evidence, 1, NAN), MP_OUTCOME_PASS);
 }
 
+/* Ratios 1, 1.21 and 1 of pairs: logarithms 0, a, 0 with a = ln 1.21 deviate by a / sqrt(3); a
+ * single side by a / sqrt(6).  Of groups the base's alone count. */
+TEST(spread_by_hand) {
+    static const double equal[] = {10, 10, 10}, one[] = {10, 12.1, 10};
+    struct mp_evidence groups = weigh(one, equal, 3, false);
+    assert_close(weigh(equal, one, 3, true).spread, log(1.21) / sqrt(6), 1e-12);
+    assert_close(groups.spread, log(1.21) / sqrt(3), 1e-12);
+    assert_true(isnan(groups.w));
+}
+
+static void assert_advice(struct mp_samples samples, int metrics, const char *expected) {
+    struct mp_evidence evidence = {
+        .samples = samples, .effect = 0.033, .low = -0.03, .high = 0.07, .spread = 0.125};
+    struct mp_decision decision = {
+        .minimum_effect = 0.02, .adjusted_p = 0.5, .floor = NAN, .metrics = metrics};
+    char reason[300];
+    assert_int_equal(mp_evidence_decide(&evidence, &decision, reason, sizeof reason),
+                     MP_OUTCOME_INCONCLUSIVE);
+    if (!strstr(reason, expected))
+        fail_msg("'%s' lacks '%s'", reason, expected);
+}
+
+/* Half the interval is 0.05, the effect is 0.013 from the least that counts: 14.79 times as many
+ * samples, up to 200.  p is at least 2^(1 - n) of pairs and 2 / C(n + m, n) of groups, for each
+ * metric. */
+TEST(advice_by_hand) {
+    assert_advice((struct mp_samples){.bases = 5, .heads = 5, .paired = true}, 1, "cannot reach");
+    assert_advice((struct mp_samples){.bases = 5, .heads = 5, .paired = true}, 1,
+                  "take more pairs");
+    assert_advice((struct mp_samples){.bases = 6, .heads = 6, .paired = true}, 1, "about 89 pairs");
+    assert_advice((struct mp_samples){.bases = 14, .heads = 14, .paired = true}, 1,
+                  "vary by 12.5 %");
+    assert_advice((struct mp_samples){.bases = 14, .heads = 14, .paired = true}, 1,
+                  "is 5.0 % wide on either side: reduce noise first");
+    assert_advice((struct mp_samples){.bases = 6, .heads = 6, .paired = true}, 2, "cannot reach");
+    assert_advice((struct mp_samples){.bases = 3, .heads = 3}, 1, "cannot reach");
+    assert_advice((struct mp_samples){.bases = 4, .heads = 4}, 1, "about 60 runs a side");
+    assert_advice((struct mp_samples){.bases = 4, .heads = 4}, 1, "less noise than the 12.5 %");
+    assert_advice((struct mp_samples){.bases = 4, .heads = 4}, 2, "cannot reach");
+    assert_advice((struct mp_samples){.bases = 5, .heads = 4}, 2, "about 60 runs a side");
+    assert_advice((struct mp_samples){.bases = 15, .heads = 14}, 1, "reduce noise first");
+}
+
 TEST(refusals) {
     const double fine[] = {1, 2, 3};
     const double bad[][3] = {{1, NAN, 3}, {1, -2, 3}, {1, 0, 3}, {1, INFINITY, 3}};

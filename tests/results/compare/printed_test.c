@@ -33,7 +33,7 @@ static struct mp_gate_metric metrics[] = {
      .bases = 3,
      .heads = 3,
      .paired = true},
-    {.job = "e/p \xc3\xa9\xe2\x82\xac<&>\"\x7f\xc3(",
+    {.job = "e/p \xc3\xa9\xe2\x82\xac<&>\"\x7f\xc3(\xff\x01\xed\xa0\x80\xef\xbf\xbf",
      .name = "ms per iteration",
      .system = "ep",
      .ranks = 2,
@@ -179,6 +179,8 @@ TEST(as_text) {
         "\nfail: 3 failed, 2 inconclusive, 0 improved, 0 accepted, 1 passed\n",
     };
     AUTO(text) char *text = printed(print_text);
+    for (const char *line = text; *line; line += strcspn(line, "\n") + 1)
+        assert_true(strcspn(line, "\n") <= 100);
     squeeze(text);
     assert_lines(text, lines, sizeof lines / sizeof *lines);
     assert_null(strstr(text, "routes"));
@@ -231,8 +233,10 @@ TEST(as_junit) {
         "<testcase classname=\"gate.fssdp\" name=\"fssdp: ms per iteration ranks=4\">\n"
         "      <failure type=\"slower\" message=\"+5.00 % (+4.00 .. +6.00), p 0.002, floor 1.00 %: "
         "slower by much; phase expert\"/>\n    </testcase>\n",
-        /* two and three bytes of UTF-8 stay, a control character and half a character don't */
-        "<testcase classname=\"gate.ep\" name=\"e/p \xc3\xa9\xe2\x82\xac&lt;&amp;&gt;&quot;?\?(: "
+        /* two and three bytes of UTF-8 stay; control characters, parts of characters, surrogates
+         * and what is no character don't */
+        "<testcase classname=\"gate.ep\" name=\"e/p "
+        "\xc3\xa9\xe2\x82\xac&lt;&amp;&gt;&quot;?\?(??\?\?\?\?: "
         "ms per iteration ranks=2\">\n      <skipped message=\"inconclusive: -50.00 %, p 0.25: too "
         "few\"/>\n    </testcase>\n",
         "<failure type=\"different\" message=\"differs\"/>",

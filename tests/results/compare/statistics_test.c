@@ -286,19 +286,31 @@ TEST(large_samples_as_elsewhere) {
     assert_close(test.p, 0.0630502647720968, 1e-12);
 }
 
-/* By hand: of 11325 sorted averages of 1 to 150 the ends are floor(5662.5 - 0.5 - 1.96 x 532.98)
- * from either side, of 4200 sorted differences floor(2100 - 0.5 - 1.96 x 214.1). */
-TEST(large_intervals_by_hand) {
-    double d[150], a[60], b[70];
+/* How many of the averages of pairs, or differences of groups, are below an interval: floor(5662.5
+ * - 0.5 - 1.96 x 532.98) of 11325 and floor(2100 - 0.5 - 1.96 x 214.126) of 4200. */
+TEST_RANDOM(large_intervals_by_hand) {
+    double d[150], *a = d, *b = d + 60;
+    int pairs_below = 0, groups_below = 0;
     for (int i = 0; i < 150; i++)
-        d[i] = i + 1;
-    for (int i = 0; i < 60; i++)
-        a[i] = i;
-    for (int i = 0; i < 70; i++)
-        b[i] = 1.5 * i + 6;
+        d[i] = test_random_double(random);
     struct mp_shift pairs = of_pairs(d, 150), groups = of_groups(a, 60, b, 70);
-    assert_true(pairs.low == 68 && pairs.estimate == 75.5 && pairs.high == 83);
-    assert_true(groups.low == 17.5 && groups.high == 39);
+    for (int i = 0; i < 150; i++)
+        for (int j = i; j < 150; j++)
+            pairs_below += d[i] / 2 + d[j] / 2 < pairs.low;
+    for (int i = 0; i < 60; i++)
+        for (int j = 0; j < 70; j++)
+            groups_below += b[j] - a[i] < groups.low;
+    assert_int_equal(pairs_below, 4617);
+    assert_int_equal(groups_below, 1679);
+}
+
+/* Two against eight: only 1 of 45 choices has U = 0, 2.2 %, so the whole range is an interval,
+ * which a normal approximation would not give; two against seven (1 of 36) have none. */
+TEST(intervals_of_few) {
+    static const double two[] = {10, 11}, head[] = {20, 21, 22, 23, 24, 25, 26, 27};
+    struct mp_shift eight = of_groups(two, 2, head, 8), seven = of_groups(two, 2, head, 7);
+    assert_true(eight.low == 9 && eight.estimate == 13 && eight.high == 17);
+    assert_true(isinf(seven.low) && isinf(seven.high));
 }
 
 /* Just beyond the exact sizes the approximation says nearly the same. */
