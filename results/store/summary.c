@@ -24,7 +24,23 @@ struct rank_iteration {
     bool uncounted;         /* one of them does not say how many */
 };
 
+/* One iteration over the ranks that completed it, once all are there. */
+struct iteration_row {
+    int ranks;
+    bool complete; /* by every recorded rank */
+    bool counts;   /* complete, and the run had the machine for itself */
+    int64_t start_ns, end_ns;
+    double ms, wait_ms;
+    int64_t tokens; /* -1: a rank did not record them */
+    int slowest_rank;
+    double straggler_ms;
+    double imbalance; /* NAN: no routes */
+    bool steady;
+    double weight; /* how often it counts in the phases' sums */
+};
+
 struct iteration_entry {
+    struct iteration_row row;
     bool has_loss, has_auxiliary_loss, has_validation_loss;
     double loss, auxiliary_loss, validation_loss;
     struct rank_iteration rank[]; /* [ranks] */
@@ -42,14 +58,6 @@ struct layer_entry {
     int experts;
     int64_t *routes; /* [experts], over all source ranks; owned */
     int64_t dropped;
-};
-
-/* What summary_write.c computes first: which iterations count. */
-struct steady_state {
-    int64_t complete, steady; /* iterations */
-    double ms_per_iteration;  /* NAN: no steady iteration */
-    double tokens_per_s;      /* NAN: unknown */
-    double loss_final;        /* NAN: unknown */
 };
 
 /* No span lasts longer (5 hours in ns) or works on more; larger values are damage, and sums of half
@@ -217,19 +225,6 @@ static const double NS_PER_MS = 1e6;
 
 /* ---- iterations ---- */
 
-/* One iteration over the ranks that completed it. */
-struct iteration_row {
-    int ranks;
-    bool complete; /* by every recorded rank */
-    bool counts;   /* complete, and the run had the machine for itself */
-    int64_t start_ns, end_ns;
-    double ms, wait_ms;
-    int64_t tokens; /* -1: a rank did not record them */
-    int slowest_rank;
-    double straggler_ms;
-    double imbalance; /* NAN: no routes */
-};
-
 static int64_t wait_of(const struct rank_iteration *own) {
     return own->wait_ns > own->phases_wait_ns ? own->wait_ns : own->phases_wait_ns;
 }
@@ -292,42 +287,47 @@ static int64_t warm_up_of(int64_t complete) {
     return tenth > 1 ? tenth : 1;
 }
 
-/* `ms` has room for all iterations. */
-static struct steady_state steady_state_of(struct summary *summary, const uint32_t order[],
-                                           double ms[]) {
-    struct steady_state state = {.loss_final = NAN};
+/* Fills in every iteration's row; returns how many are complete. */
+static int64_t find_rows(struct summary *summary, const uint32_t order[]) {
+    int64_t complete = 0, counted = 0, position = 0;
     for (size_t i = 0; i < summary->iterations.count; i++) {
-        const struct iteration_entry *entry = keyed_value(&summary->iterations, order[i]);
-        struct iteration_row row = iteration_row_of(summary, entry);
-        state.complete += row.complete;
-        if (row.ranks > 0 && entry->has_loss)
-            state.loss_final = entry->loss;
+        struct iteration_entry *entry = keyed_value(&summary->iterations, i);
+        entry->row = iteration_row_of(summary, entry);
+        complete += entry->row.complete;
+        counted += entry->row.counts;
     }
-    int64_t position = 0;
-    double tokens = 0;
+    /* All iterations together are to take what they would have taken uninterrupted: of some that
+     * were interrupted none counts, and the others more than once. */
+    bool all_count = counted == 0 || counted == complete;
     for (size_t i = 0; i < summary->iterations.count; i++) {
-        struct iteration_row row =
-            iteration_row_of(summary, keyed_value(&summary->iterations, order[i]));
-        bool is_warm = row.complete && position++ >= warm_up_of(state.complete);
-        if (!is_warm || !row.counts)
-            continue;
-        ms[state.steady++] = row.ms;
-        tokens += row.tokens < 0 ? NAN : (double)row.tokens;
+        struct iteration_entry *entry = keyed_value(&summary->iterations, order[i]);
+        struct iteration_row *row = &entry->row;
+        row->steady = row->complete && position++ >= warm_up_of(complete) && row->counts;
+        row->weight = all_count ? 1 : row->counts ? (double)complete / (double)counted : 0;
     }
-    state.ms_per_iteration = mp_median_of(ms, state.steady);
-    state.tokens_per_s = tokens / (double)state.steady / (state.ms_per_iteration / 1e3);
-    if (!isfinite(state.tokens_per_s) || tokens <= 0)
-        state.tokens_per_s = NAN;
-    return state;
+    return complete;
 }
 
-static int write_run(struct summary *summary, struct mp_store *store, int64_t run_id,
-                     const struct steady_state *state, struct mp_error *error) {
+/* `ms` has room for all iterations. */
+static int write_run(struct summary *summary, const uint32_t order[], double ms[], int64_t complete,
+                     struct mp_store *store, int64_t run_id, struct mp_error *error) {
     sqlite3_stmt *insert = NULL;
+    int64_t steady = 0;
+    double tokens = 0, loss_final = NAN;
+    for (size_t i = 0; i < summary->iterations.count; i++) {
+        const struct iteration_entry *entry = keyed_value(&summary->iterations, order[i]);
+        if (entry->row.ranks > 0 && entry->has_loss)
+            loss_final = entry->loss;
+        if (!entry->row.steady)
+            continue;
+        ms[steady++] = entry->row.ms;
+        tokens += entry->row.tokens < 0 ? NAN : (double)entry->row.tokens;
+    }
+    double median = mp_median_of(ms, steady), per_s = tokens / (double)steady / (median / 1e3);
     MP_TRY(store_prepare(store, "INSERT INTO run_summary VALUES (?, ?, ?, ?, ?, ?, ?)", &insert,
                          error));
-    STORE_INTEGERS(insert, 1, run_id, state->complete, state->steady);
-    STORE_DOUBLES(insert, 4, state->ms_per_iteration, state->tokens_per_s, state->loss_final);
+    STORE_INTEGERS(insert, 1, run_id, complete, steady);
+    STORE_DOUBLES(insert, 4, median, isfinite(per_s) && tokens > 0 ? per_s : NAN, loss_final);
     if (summary->ranks_share_cores >= 0)
         sqlite3_bind_int(insert, 7, summary->ranks_share_cores);
     int code = store_run(store, insert, "cannot store the run's summary", error);
@@ -335,43 +335,44 @@ static int write_run(struct summary *summary, struct mp_store *store, int64_t ru
     return code;
 }
 
-static int write_iterations(struct summary *summary, struct mp_store *store, int64_t run_id,
-                            struct mp_error *error) {
+static int write_iterations(struct summary *summary, const uint32_t order[], struct mp_store *store,
+                            int64_t run_id, struct mp_error *error) {
     sqlite3_stmt *insert = NULL;
+    int code = store_prepare(store,
+                             "INSERT INTO iteration_summary VALUES "
+                             "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                             &insert, error);
+    for (size_t i = 0; !code && i < summary->iterations.count; i++) {
+        const struct iteration_entry *entry = keyed_value(&summary->iterations, order[i]);
+        const struct iteration_row *row = &entry->row;
+        if (row->ranks == 0)
+            continue;
+        STORE_INTEGERS(insert, 1, run_id, keyed_iteration(summary->iterations.keys[order[i]]),
+                       row->ranks, row->steady, row->start_ns - summary->origin_ns);
+        sqlite3_bind_double(insert, 6, row->ms);
+        if (row->tokens >= 0)
+            sqlite3_bind_int64(insert, 7, row->tokens);
+        STORE_DOUBLES(insert, 8, entry->has_loss ? entry->loss : NAN,
+                      entry->has_auxiliary_loss ? entry->auxiliary_loss : NAN,
+                      entry->has_validation_loss ? entry->validation_loss : NAN);
+        sqlite3_bind_int(insert, 11, row->slowest_rank);
+        STORE_DOUBLES(insert, 12, row->straggler_ms, row->imbalance, row->wait_ms);
+        code = store_run(store, insert, "cannot store iterations", error);
+    }
+    sqlite3_finalize(insert);
+    return code;
+}
+
+/* Also makes the rows that the phases' sums rest on. */
+static int write_run_and_iterations(struct summary *summary, struct mp_store *store, int64_t run_id,
+                                    struct mp_error *error) {
     uint32_t *order = keyed_order(&summary->iterations);
     double *ms = malloc((summary->iterations.count + 1) * sizeof *ms);
     int code = order && ms ? MP_OK : mp_no_memory(error);
     if (!code)
-        code = store_prepare(store,
-                             "INSERT INTO iteration_summary VALUES "
-                             "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                             &insert, error);
-    if (code)
-        goto cleanup;
-    struct steady_state state = steady_state_of(summary, order, ms);
-    code = write_run(summary, store, run_id, &state, error);
-    int64_t position = 0;
-    for (size_t i = 0; !code && i < summary->iterations.count; i++) {
-        const struct iteration_entry *entry = keyed_value(&summary->iterations, order[i]);
-        struct iteration_row row = iteration_row_of(summary, entry);
-        if (row.ranks == 0)
-            continue;
-        bool is_warm = row.complete && position++ >= warm_up_of(state.complete);
-        STORE_INTEGERS(insert, 1, run_id, keyed_iteration(summary->iterations.keys[order[i]]),
-                       row.ranks, is_warm && row.counts, row.start_ns - summary->origin_ns);
-        sqlite3_bind_double(insert, 6, row.ms);
-        if (row.tokens >= 0)
-            sqlite3_bind_int64(insert, 7, row.tokens);
-        STORE_DOUBLES(insert, 8, entry->has_loss ? entry->loss : NAN,
-                      entry->has_auxiliary_loss ? entry->auxiliary_loss : NAN,
-                      entry->has_validation_loss ? entry->validation_loss : NAN);
-        sqlite3_bind_int(insert, 11, row.slowest_rank);
-        STORE_DOUBLES(insert, 12, row.straggler_ms, row.imbalance, row.wait_ms);
-        code = store_run(store, insert, "cannot store iterations", error);
-    }
-
-cleanup:
-    sqlite3_finalize(insert);
+        code = write_run(summary, order, ms, find_rows(summary, order), store, run_id, error);
+    if (!code)
+        code = write_iterations(summary, order, store, run_id, error);
     free(order);
     free(ms);
     return code;
@@ -538,36 +539,12 @@ static int write_imbalance(struct summary *summary, struct mp_store *store, int6
 
 /* ---- phases ---- */
 
-/* How often an uninterrupted iteration counts, so that all iterations together take what they would
- * have taken uninterrupted; of those that were interrupted none does. */
-struct weights {
-    bool all_count; /* nothing was interrupted, or everything */
-    double weight;
-};
-
-static struct weights weigh_iterations(struct summary *summary) {
-    double complete = 0, counted = 0;
-    for (size_t i = 0; summary->slice && i < summary->iterations.count; i++) {
-        struct iteration_row row = iteration_row_of(summary, keyed_value(&summary->iterations, i));
-        complete += row.complete;
-        counted += row.counts;
-    }
-    bool all_count = !(counted > 0 && counted < complete);
-    return (struct weights){all_count, all_count ? 1 : complete / counted};
-}
-
-static double weight_of(const struct summary *summary, const struct weights *weights,
-                        const struct iteration_entry *entry) {
-    return weights->all_count || iteration_row_of(summary, entry).counts ? weights->weight : 0;
-}
-
 struct phase_sums {
     bool seen[MP_PHASES];
     double exposed[MP_PHASES], overlapped[MP_PHASES], wait[MP_PHASES]; /* ns, over all ranks */
 };
 
-static void sum_phases(struct summary *summary, const struct weights *weights,
-                       struct phase_sums *sums) {
+static void sum_phases(struct summary *summary, struct phase_sums *sums) {
     struct keyed *cells = &summary->cells;
     for (size_t i = 0; i < cells->count; i++) {
         uint64_t key = cells->keys[i];
@@ -576,7 +553,7 @@ static void sum_phases(struct summary *summary, const struct weights *weights,
             keyed_find(&summary->iterations, keyed_key(keyed_iteration(key), -1, 0));
         int phase = keyed_phase(key);
         bool is_beside = lies_beside_iterations(phase);
-        double weight = entry && !is_beside ? weight_of(summary, weights, entry) : 1;
+        double weight = entry && !is_beside ? entry->row.weight : 1;
         for (int r = 0; entry && r < summary->ranks; r++) {
             if (!entry->rank[r].complete && !is_beside)
                 continue;
@@ -590,14 +567,14 @@ static void sum_phases(struct summary *summary, const struct weights *weights,
     }
 }
 
-static double iteration_sum(struct summary *summary, const struct weights *weights) {
+static double iteration_sum(struct summary *summary) {
     double sum = 0;
     for (size_t i = 0; i < summary->iterations.count; i++) {
         const struct iteration_entry *entry = keyed_value(&summary->iterations, i);
-        double weight = weight_of(summary, weights, entry);
         for (int r = 0; r < summary->ranks; r++)
             if (entry->rank[r].complete)
-                sum += weight * (double)(entry->rank[r].end_ns - entry->rank[r].start_ns);
+                sum +=
+                    entry->row.weight * (double)(entry->rank[r].end_ns - entry->rank[r].start_ns);
     }
     return sum;
 }
@@ -605,12 +582,11 @@ static double iteration_sum(struct summary *summary, const struct weights *weigh
 static int write_phases(struct summary *summary, struct mp_store *store, int64_t run_id,
                         const int64_t phase_ids[MP_PHASES], struct mp_error *error) {
     struct phase_sums sums = {0};
-    const struct weights weights = weigh_iterations(summary);
-    sum_phases(summary, &weights, &sums);
+    sum_phases(summary, &sums);
     int ranks = 0;
     for (int r = 0; r < summary->ranks; r++)
         ranks += summary->recorded[r];
-    double per_rank = NS_PER_MS * ranks, iteration_ms = iteration_sum(summary, &weights) / per_rank;
+    double per_rank = NS_PER_MS * ranks, iteration_ms = iteration_sum(summary) / per_rank;
 
     sqlite3_stmt *insert = NULL;
     int code = store_prepare(store, "INSERT INTO phase_summary VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -631,7 +607,7 @@ static int write_phases(struct summary *summary, struct mp_store *store, int64_t
 
 int summary_write(struct summary *summary, struct mp_store *store, int64_t run_id,
                   const int64_t phase_ids[MP_PHASES], struct mp_error *error) {
-    MP_TRY(write_iterations(summary, store, run_id, error));
+    MP_TRY(write_run_and_iterations(summary, store, run_id, error));
     MP_TRY(write_stragglers(summary, store, run_id, phase_ids, error));
     MP_TRY(write_imbalance(summary, store, run_id, error));
     return write_phases(summary, store, run_id, phase_ids, error);

@@ -2,33 +2,51 @@
  * out by hand. */
 #include "tests/results/runs.h"
 
-/* Iterations of `ms` each, one after the other, on both ranks; returns the run. */
-static int64_t add_lengths(struct runs_folder *folder, const int ms[], int count) {
+/* Iterations of `ms` each, one after the other, on both ranks, but that rank 1 begins with number
+ * `first`. */
+static void add_lengths(struct runs_folder *folder, const int ms[], int count, int64_t tokens,
+                        int first) {
     const struct mp_store_run description = runs_description("ep", "drawn");
     struct runs_rank ranks[2];
     for (int r = 0; r < 2; r++) {
         int64_t at = 0;
         runs_rank_open(folder, r, 2, &ranks[r]);
         for (int i = 0; i < count; i++) {
-            const struct runs_span whole = {
-                MP_PHASE_ITERATION, MP_NO_DIRECTION, at, ms[i] * 1000, 0, -1, 50 + i, -1, false};
-            runs_record(&ranks[r], i, &whole);
+            const struct runs_span whole = {MP_PHASE_ITERATION,
+                                            MP_NO_DIRECTION,
+                                            at,
+                                            ms[i] * 1000,
+                                            0,
+                                            -1,
+                                            tokens > 0 ? tokens + i : 0,
+                                            -1,
+                                            false};
+            if (r == 0 || i >= first)
+                runs_record(&ranks[r], i, &whole);
             at += ms[i] * 1000;
         }
         runs_clock_samples(&ranks[r]);
     }
-    return runs_ingest(folder, &description, ranks, 2);
+    runs_ingest(folder, &description, ranks, 2);
 }
 
 /* Of 40, 10, 20, 12 and 14 ms the last four count: 13 in the middle; tokens 2 * (51 + 52 + 53 + 54)
  * in four iterations of 13 ms. */
 RUNS_TEST(an_even_count_has_its_middle_between) {
     static const int ms[] = {40, 10, 20, 12, 14};
-    add_lengths(folder, ms, 5);
+    add_lengths(folder, ms, 5, 50, 0);
     assert_rows(folder->store,
                 "SELECT steady_iterations, round(ms_per_iteration, 6), round(tokens_per_s, 3) FROM "
                 "v_speedup",
                 "4|13.0|8076.923");
+}
+
+/* The first that both have is the one that does not count; no tokens are no speed. */
+RUNS_TEST(what_one_rank_lacks_is_no_iteration) {
+    static const int ms[] = {10, 20, 12, 16};
+    add_lengths(folder, ms, 4, 0, 1);
+    assert_rows(folder->store,
+                "SELECT iterations, steady_iterations, tokens_per_s FROM run_summary", "3|2|NULL");
 }
 
 /* ---- three ranks ---- */
