@@ -130,5 +130,5 @@ int mp_changes_find(const double value[], int count, struct mp_change **change, 
     }
     free(search.shuffled);
     free(search.sorted);
-    return has_memory ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for %d values", count);
+    return has_memory ? MP_OK : mp_no_memory(error);
 }

@@ -40,7 +40,7 @@ static int load_series(const struct side *side, const char *name, struct series 
     series->run = calloc((size_t)side->count, sizeof *series->run);
     series->counts = calloc((size_t)side->count, sizeof *series->counts);
     if (!series->run || !series->counts)
-        return mp_fail(error, MP_ENOMEM, "no memory for the counts");
+        return mp_no_memory(error);
     for (int i = 0; i < side->count; i++) {
         const struct side_run *run = &side->run[i];
         if (strcmp(run->job, name) != 0 || !run->complete)

@@ -135,7 +135,7 @@ int gate_weigh_time(struct comparison *comparison, const char *job, struct mp_er
     metric->base_samples = calloc(most, sizeof(double));
     metric->head_samples = calloc(most, sizeof(double));
     if (!metric->base_samples || !metric->head_samples)
-        return mp_fail(error, MP_ENOMEM, "no memory for the samples");
+        return mp_no_memory(error);
     if (metric->paired) {
         collect_pairs(comparison, job, metric, &doubts);
     } else {
@@ -195,7 +195,7 @@ static int adjust(struct mp_gate *gate, struct mp_error *error) {
     double *p = calloc(4 * metrics + 1, sizeof *p), *adjusted = p + metrics;
     double *beyond = p + 2 * metrics, *adjusted_beyond = p + 3 * metrics;
     if (!p)
-        return mp_fail(error, MP_ENOMEM, "no memory for the decisions");
+        return mp_no_memory(error);
     for (int i = 0; i < gate->metrics; i++) {
         const struct mp_gate_metric *metric = &gate->metric[i];
         p[i] = is_judged(metric) ? metric->p : NAN;

@@ -40,7 +40,7 @@ static char *find_view(struct mp_store *store, const char *view, struct mp_error
         name = strdup((const char *)sqlite3_column_text(row, 0));
     sqlite3_finalize(row);
     if (got == 1 && !name)
-        mp_fail(error, MP_ENOMEM, "no memory for the export");
+        mp_no_memory(error);
     if (got != 0)
         return name;
     list_views(store, names, sizeof names);
@@ -61,8 +61,7 @@ static int check_columns(struct mp_store *store, const char *name,
                          const struct mp_results_selection *selection, struct mp_error *error) {
     sqlite3_stmt *row = NULL;
     char *sql = sqlite3_mprintf("SELECT * FROM \"%w\"", name);
-    int code = sql ? output_query(store, sql, selection, &row, error)
-                   : mp_fail(error, MP_ENOMEM, "no memory for the export");
+    int code = sql ? output_query(store, sql, selection, &row, error) : mp_no_memory(error);
     sqlite3_free(sql);
     if (!code && selection->run_id && !has_column(row, "run_id"))
         code = mp_fail(error, MP_EINVAL, "view %s has no runs to choose from", name);
@@ -79,8 +78,7 @@ static int open_view(struct mp_store *store, const char *name,
     char *sql = sqlite3_mprintf("SELECT * FROM \"%w\" WHERE %s AND %s", name,
                                 selection->run_id ? "run_id = ?1" : "1",
                                 selection->some_iterations ? "iteration BETWEEN ?2 AND ?3" : "1");
-    int code = sql ? output_query(store, sql, selection, row, error)
-                   : mp_fail(error, MP_ENOMEM, "no memory for the export");
+    int code = sql ? output_query(store, sql, selection, row, error) : mp_no_memory(error);
     sqlite3_free(sql);
     return code;
 }

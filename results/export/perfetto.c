@@ -457,7 +457,7 @@ static int name_rank(struct timeline *timeline, const char *host, struct mp_erro
                                 on_host ? json_string_value(on_host) : "");
     json_decref(on_host);
     if (!name)
-        return mp_fail(error, MP_ENOMEM, "no memory for the export");
+        return mp_no_memory(error);
     MP_TRY(write_metadata(timeline, "process_name", 0, "name", name, error));
     return write_metadata(timeline, "process_sort_index", 0, "sort_index",
                           json_integer(timeline->rank), error);
@@ -562,7 +562,7 @@ int mp_results_perfetto(struct mp_store *store, const struct mp_results_selectio
     *exported = (struct mp_results_exported){0};
     struct timeline *timeline = calloc(1, sizeof *timeline);
     if (!timeline)
-        return mp_fail(error, MP_ENOMEM, "no memory for the export");
+        return mp_no_memory(error);
     timeline->exported = exported;
     int code = output_choose(store, selection, &timeline->selection, error);
     if (!code) {

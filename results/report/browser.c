@@ -109,10 +109,6 @@ static int start(struct mp_browser *browser, struct mp_error *error) {
 
 /* ---- messages ---- */
 
-static int no_memory(struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "no memory for what a browser says");
-}
-
 static int send_all(const struct mp_browser *browser, const char *text, struct mp_error *error) {
     for (size_t rest = strlen(text) + 1; rest > 0;) {
         ssize_t sent = send(browser->channel, text, rest, MSG_NOSIGNAL);
@@ -131,7 +127,7 @@ static int receive(struct mp_browser *browser, struct mp_error *error) {
     struct pollfd wait = {.fd = browser->channel, .events = POLLIN};
     char *more = realloc(browser->got, browser->got_size + PART);
     if (!more)
-        return no_memory(error);
+        return mp_no_memory(error);
     browser->got = more;
     const int ready = poll(&wait, 1, ANSWER_MS);
     if (ready == 0)
@@ -172,7 +168,7 @@ static int call(struct mp_browser *browser, const char *method, json_t *paramete
     json_t *message = json_pack("{s:i, s:s, s:o, s:s*}", "id", ++browser->calls, "method", method,
                                 "params", parameters, "sessionId", browser->session);
     char *text = message ? json_dumps(message, JSON_COMPACT) : NULL;
-    int code = text ? send_all(browser, text, error) : no_memory(error);
+    int code = text ? send_all(browser, text, error) : mp_no_memory(error);
     json_decref(message);
     free(text);
     *result = NULL;
@@ -216,7 +212,7 @@ static int attach(struct mp_browser *browser, struct mp_error *error) {
                           json_pack("{s:s, s:b}", "targetId", page, "flatten", 1), &attached, error)
                    : mp_fail(error, MP_EIO, "the browser opened no page");
     if (!code && !(browser->session = strdup(text_at(attached, "sessionId"))))
-        code = no_memory(error);
+        code = mp_no_memory(error);
     json_decref(attached);
     json_decref(result);
     return code;
@@ -240,7 +236,7 @@ int mp_browser_open(struct mp_browser **opened, const char *html, struct mp_erro
     struct mp_browser *browser = calloc(1, sizeof *browser);
     *opened = NULL;
     if (!browser)
-        return no_memory(error);
+        return mp_no_memory(error);
     browser->channel = -1;
     int code = start(browser, error);
     if (!code)

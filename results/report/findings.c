@@ -5,16 +5,12 @@
 #include "results/report/query.h"
 #include "results/report/waiting_words.h"
 
-static int no_memory(struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "no memory for the findings");
-}
-
 static int add(json_t *findings, const char *title, const char *text, const char *advice,
                const char *command, bool warning, struct mp_error *error) {
     json_t *finding =
         json_pack("{so so so so sb}", "title", text_value(title), "text", text_value(text),
                   "advice", text_value(advice), "command", text_value(command), "warning", warning);
-    return json_array_append_new(findings, finding) ? no_memory(error) : MP_OK;
+    return json_array_append_new(findings, finding) ? mp_no_memory(error) : MP_OK;
 }
 
 int finding_add(json_t *findings, const char *title, const char *text, bool warning,
@@ -55,7 +51,7 @@ int findings_speed(const struct report_runs *runs, const struct speedup_row rows
     FILE *memory = open_memstream(&text, &size);
     if (memory)
         speedup_print_words(runs, rows, count, table, memory);
-    int code = one_line(memory, &text) ? MP_OK : no_memory(error);
+    int code = one_line(memory, &text) ? MP_OK : mp_no_memory(error);
     if (!code && text[0])
         code = finding_add(findings, shared ? "Ranks shared cores" : "Who is faster", text, shared,
                            error);

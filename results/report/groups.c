@@ -68,10 +68,6 @@ static const char runs_sql[] =
     "ELSE v_run.suite_run = (SELECT suite_run FROM v_run WHERE ?3 IS NULL OR suite = ?3 "
     "ORDER BY run_id DESC LIMIT 1) END ORDER BY v_run.run_id";
 
-static int no_memory(struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "no memory for the runs");
-}
-
 static int read_runs(struct mp_store *store, const struct mp_report_selection *selection,
                      struct report_runs *runs, struct mp_error *error) {
     struct query query =
@@ -84,7 +80,7 @@ static int read_runs(struct mp_store *store, const struct mp_report_selection *s
             *run = (struct report_run){0};
             query_struct(&query, fields, FIELDS, run);
         } else {
-            query.code = no_memory(error);
+            query.code = mp_no_memory(error);
         }
     return query_end(&query);
 }
@@ -129,7 +125,7 @@ static int label_runs(struct report_runs *runs, struct mp_error *error) {
         size_t size = strlen(name) + sizeof REPORT_UNATTAINABLE;
         run->label = malloc(size);
         if (!run->label)
-            return no_memory(error);
+            return mp_no_memory(error);
         snprintf(run->label, size, "%s%s", name, run->unattainable ? REPORT_UNATTAINABLE : "");
     }
     return MP_OK;

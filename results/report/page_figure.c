@@ -19,10 +19,6 @@ const char *const page_families[PAGE_FAMILIES] = {
     "expert",     "attention",         "other computation", "token exchange", "moving experts",
     "all-reduce", "data and planning", "no phase",          "blocked"};
 
-static int no_memory(struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "no memory for the report");
-}
-
 json_t *page_data(void) {
     return json_pack("{s[] s[]}", "columns", "rows");
 }
@@ -55,7 +51,7 @@ int page_data_add(struct page *page, json_t *data, const char *sql, int64_t run_
         failed |= json_array_append_new(rows, row);
     }
     if (failed && !query.code)
-        query.code = no_memory(error);
+        query.code = mp_no_memory(error);
     return query_end(&query);
 }
 
@@ -73,7 +69,7 @@ int page_figure(struct page *page, const char *chart, const char *title, const c
     json_t *figure = json_pack("{ss ss so}", "chart", chart, "choose", choose, "choices", choices);
     int number = (int)json_array_size(page->figures);
     if (!figure || json_array_append_new(page->figures, figure))
-        return no_memory(error);
+        return mp_no_memory(error);
     page_print(page->out, "<h3>%s</h3>\n<figure><figcaption>%s</figcaption>\n", title, caption);
     page_print(page->out,
                "<div class=\"chart\" data-figure=\"%d\" data-chart=\"%s\"></div></figure>\n",
@@ -87,7 +83,7 @@ int page_figure_of(struct page *page, const char *chart, const char *title, cons
     if (is_empty(data))
         json_decref(data);
     else if (json_array_append_new(choices, page_choice("", data, NULL)))
-        return no_memory(error);
+        return mp_no_memory(error);
     return page_figure(page, chart, title, caption, "", choices, error);
 }
 

@@ -51,7 +51,7 @@ static int write_experts(struct page *page, const struct report_run *run, struct
         layer.code = page_data_add(page, data, experts_sql, run->run_id,
                                    sqlite3_column_int64(layer.row, 0), NULL, error);
         if (json_array_append_new(choices, page_choice(label, data, NULL)))
-            layer.code = mp_fail(error, MP_ENOMEM, "no memory for the report");
+            layer.code = mp_no_memory(error);
     }
     int code = query_end(&layer);
     if (code) {

@@ -315,7 +315,7 @@ static int write_analysis(const struct straggler *straggler, FILE *out, struct m
     FILE *memory = open_memstream(&text, &size);
     int code = memory ? stragglers_detail_print(straggler, memory, error) : MP_OK;
     if (!memory || fclose(memory))
-        code = mp_fail(error, MP_ENOMEM, "no memory for the report");
+        code = mp_no_memory(error);
     if (!code && text[0]) {
         fputs("<details><summary>Waiting, in full</summary><pre>", out);
         for (char *line = text; (rest = strchr(line, '\n')); line = rest + 1) {
@@ -411,7 +411,7 @@ int page_setting(struct page *page, int table, struct mp_error *error) {
             rows[count++] = rows[g];
     struct straggler *stragglers = calloc((size_t)count + 1, sizeof *stragglers);
     if (!code && !stragglers)
-        code = mp_fail(error, MP_ENOMEM, "no memory for the report");
+        code = mp_no_memory(error);
     write_heading(page->runs, table, page->out);
     if (!code)
         code = write_setting(page, rows, count, table, stragglers, error);

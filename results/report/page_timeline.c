@@ -124,7 +124,7 @@ static int read_spans(struct page *page, int64_t run_id, struct timeline *timeli
         while (timeline->slice[i].iteration != sqlite3_column_int64(query.row, 1))
             i++;
         if (add_span(timeline, &timeline->slice[i], query.row))
-            query.code = mp_fail(error, MP_ENOMEM, "no memory for the timeline");
+            query.code = mp_no_memory(error);
     }
     return query_end(&query);
 }
@@ -187,7 +187,7 @@ static int write_timeline(struct page *page, struct timeline *timeline, struct m
         exact = exact && timeline->slice[i].exact;
         if (json_array_append_new(choices, choice_of(timeline, &timeline->slice[i]))) {
             json_decref(choices);
-            return mp_fail(error, MP_ENOMEM, "no memory for the timeline");
+            return mp_no_memory(error);
         }
     }
     int length =
@@ -212,8 +212,8 @@ int page_timeline(struct page *page, const struct report_run *run, struct mp_err
     timeline.bins = MOST_CELLS / shown < 400 ? MOST_CELLS / shown : 400;
     timeline.cells = (size_t)(shown * timeline.bins * PAGE_FAMILIES);
     timeline.spent = calloc(SLICES * timeline.cells, sizeof *timeline.spent);
-    int code = timeline.spent ? find_slices(page, run->run_id, &timeline, error)
-                              : mp_fail(error, MP_ENOMEM, "no memory for the timeline");
+    int code =
+        timeline.spent ? find_slices(page, run->run_id, &timeline, error) : mp_no_memory(error);
     if (!code && timeline.slices > 0)
         code = read_spans(page, run->run_id, &timeline, error);
     if (!code)

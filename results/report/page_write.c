@@ -121,7 +121,7 @@ static int write_json(json_t *object, FILE *out, struct mp_error *error) {
     char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(5)) : NULL;
     json_decref(object);
     if (!text)
-        return mp_fail(error, MP_ENOMEM, "no memory for the report");
+        return mp_no_memory(error);
     for (const char *at = text; *at;) {
         uint32_t character;
         int length = mp_character_decode(at, &character); /* jansson writes nothing but UTF-8 */
@@ -200,15 +200,14 @@ static int make_page(struct page *page, page_body *body, const void *context, ch
     size_t size;
     page->figures = json_array();
     page->out = open_memstream(&text, &size);
-    int code = page->out && page->figures ? body(context, page, error)
-                                          : mp_fail(error, MP_ENOMEM, "no memory for the report");
+    int code = page->out && page->figures ? body(context, page, error) : mp_no_memory(error);
     if (page->out && fclose(page->out) && !code)
-        code = mp_fail(error, MP_ENOMEM, "no memory for the report");
+        code = mp_no_memory(error);
     FILE *whole = code ? NULL : open_memstream(html, &size);
     if (whole)
         code = assemble(page->title, text, page->figures, whole, error);
     if ((!whole || fclose(whole)) && !code)
-        code = mp_fail(error, MP_ENOMEM, "no memory for the report");
+        code = mp_no_memory(error);
     free(text);
     json_decref(page->figures);
     return code;

@@ -66,10 +66,6 @@ json_t *query_value(sqlite3_stmt *statement, int column) {
     }
 }
 
-static int no_memory(struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "no memory for the report");
-}
-
 json_t *query_rows_json(struct query *query) {
     json_t *rows = json_array();
     bool failed = !rows;
@@ -81,7 +77,7 @@ json_t *query_rows_json(struct query *query) {
                                          query_value(query->row, c));
     }
     if (failed && !query->code)
-        query->code = no_memory(query->error);
+        query->code = mp_no_memory(query->error);
     if (!query->code)
         return rows;
     json_decref(rows);
@@ -101,7 +97,7 @@ struct query query_fields(struct mp_store *store, const struct query_field field
     if (text)
         fprintf(text, " %s", from);
     if (!text || fclose(text))
-        query.code = no_memory(error);
+        query.code = mp_no_memory(error);
     else
         query = query_begin(store, sql, run_id, error);
     free(sql);
@@ -133,7 +129,7 @@ static bool read_field(sqlite3_stmt *statement, int column, const struct query_f
 void query_struct(struct query *query, const struct query_field fields[], int count, void *row) {
     for (int c = 0; c < count && !query->code; c++)
         if (!read_field(query->row, c, &fields[c], row))
-            query->code = no_memory(query->error);
+            query->code = mp_no_memory(query->error);
 }
 
 void query_free_texts(const struct query_field fields[], int count, void *row) {
@@ -151,7 +147,7 @@ int query_json(struct mp_store *store, const char *sql, int64_t run_id, json_t *
 
 int print_object(json_t *object, FILE *out, struct mp_error *error) {
     if (!object)
-        return no_memory(error);
+        return mp_no_memory(error);
     int failed = json_dumpf(object, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     json_decref(object);
     fputc('\n', out);

@@ -88,7 +88,7 @@ static struct speedup_row row_of(const struct report_runs *runs, int group, doub
 int speedup_rows(struct report_runs *runs, struct speedup_row **rows, struct mp_error *error) {
     *rows = malloc((size_t)runs->groups * sizeof **rows);
     double *values = malloc((size_t)runs->count * sizeof *values);
-    int code = *rows && values ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the report");
+    int code = *rows && values ? MP_OK : mp_no_memory(error);
     for (int g = 0; !code && g < runs->groups; g++)
         (*rows)[g] = row_of(runs, g, values);
     free(values);
@@ -347,7 +347,7 @@ static int print_table(const struct report_runs *runs, const struct speedup_row 
     struct table table = {0};
     char heading[REPORT_HEADING];
     struct speedup_row *rows = malloc((size_t)runs->groups * sizeof *rows);
-    int count = 0, code = rows ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the report");
+    int count = 0, code = rows ? MP_OK : mp_no_memory(error);
     for (int g = 0; !code && g < runs->groups; g++)
         if (report_group_first(runs, g)->table == table_number)
             rows[count++] = all[g];

@@ -241,7 +241,7 @@ static int report(struct mp_store *store, const struct mp_report_selection *sele
         return code;
     struct straggler *stragglers = calloc((size_t)runs.groups + 1, sizeof *stragglers);
     if (!stragglers)
-        code = mp_fail(error, MP_ENOMEM, "no memory for %d analyses", runs.groups);
+        code = mp_no_memory(error);
     for (int g = 0; g < runs.groups && !code; g++)
         code = straggler_find(store, report_group_example(&runs, g)->run_id, &stragglers[g], error);
     if (!code)

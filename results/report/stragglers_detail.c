@@ -101,7 +101,7 @@ static int print_ranks(const struct mp_straggler *found, FILE *out, struct mp_er
     struct table table;
     int code = MP_OK;
     if (!order)
-        return mp_fail(error, MP_ENOMEM, "no memory for %d ranks", found->ranks);
+        return mp_no_memory(error);
     table_init(&table, rank_columns, RANK_COLUMNS);
     table.lines_first = true;
     for (int r = 0; r < found->ranks; r++)
@@ -161,7 +161,7 @@ static int print_places(const struct mp_straggler *found, FILE *out, struct mp_e
     struct table table;
     int code = MP_OK;
     if (!order)
-        return mp_fail(error, MP_ENOMEM, "no memory for %d places", found->places);
+        return mp_no_memory(error);
     table_init(&table, place_columns, sizeof place_columns / sizeof *place_columns);
     table.lines_first = true;
     table.optional[5] = 2;

@@ -38,7 +38,7 @@ int table_add(struct table *table, int *row, struct mp_error *error) {
     const size_t size = (size_t)table->columns * sizeof *table->cell;
     if (!mp_list_room(&table->cell, (size_t)table->rows, size) ||
         !MP_ROOM(table->remark, table->rows))
-        return mp_fail(error, MP_ENOMEM, "no memory for a table");
+        return mp_no_memory(error);
     table->remark[table->rows++] = NULL;
     memset(last_row(table), 0, size);
     if (row)
@@ -113,7 +113,7 @@ int table_remark(struct table *table, const char *text, struct mp_error *error) 
     free(*remark);
     *remark = malloc(size);
     if (!*remark)
-        return mp_fail(error, MP_ENOMEM, "no memory for a table");
+        return mp_no_memory(error);
     mp_clean_text(*remark, size, text);
     return MP_OK;
 }

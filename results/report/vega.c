@@ -82,7 +82,7 @@ static int read_file(const char *path, char **text, size_t *size, struct mp_erro
     if (!code && ferror(file))
         code = mp_fail(error, MP_EIO, "%s: %s", path, strerror(errno));
     if (memory && fclose(memory) && !code)
-        code = mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
+        code = mp_no_memory(error);
     if (file)
         fclose(file);
     return code;

@@ -32,11 +32,6 @@ struct reader {
     "chosen AS MATERIALIZED (SELECT iteration, place / ((steady + ?2 - 1) / ?2) AS at, steady "    \
     "FROM steady WHERE place % ((steady + ?2 - 1) / ?2) = 0) "
 
-static int no_memory(const struct reader *reader, struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "no memory for the spans of run %lld",
-                   (long long)reader->run_id);
-}
-
 /* ---- ranks ---- */
 
 static bool says(sqlite3_stmt *row, int column, const char *text) {
@@ -62,7 +57,7 @@ static int read_ranks(struct reader *reader, struct mp_error *error) {
         if (says(row, 0, "missing") || sqlite3_column_type(row, 1) == SQLITE_NULL)
             continue;
         if (!MP_ROOM(reader->rows, input->times.ranks)) {
-            query.code = no_memory(reader, error);
+            query.code = mp_no_memory(error);
             break;
         }
         struct rank_rows *rows = &reader->rows[input->times.ranks++];
@@ -107,7 +102,7 @@ static int read_iterations(struct reader *reader, struct mp_error *error) {
             out->number[out->input.times.iterations++] = sqlite3_column_int64(query.row, 0);
             out->iterations = sqlite3_column_int(query.row, 1);
         } else {
-            query.code = no_memory(reader, error);
+            query.code = mp_no_memory(error);
         }
     return query_end(&query);
 }
@@ -233,7 +228,7 @@ static int read_rows(struct reader *reader, int rank, struct row **rows, int *co
         if (MP_ROOM(*rows, *count))
             (*rows)[(*count)++] = row;
         else
-            query.code = no_memory(reader, error);
+            query.code = mp_no_memory(error);
     }
     return query_end(&query);
 }
@@ -255,7 +250,7 @@ static int read_rank(struct reader *reader, int rank, struct mp_error *error) {
         } else if (span->start < own->start || span->end > own->end) { /* validation, checkpoints */
             keep_between(reader, rows[i].iteration, rank, span);
         } else if (!add_span(reader, own, span)) {
-            code = no_memory(reader, error);
+            code = mp_no_memory(error);
         }
     }
     free(rows);

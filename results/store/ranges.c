@@ -50,11 +50,6 @@ struct ranges {
     char json[JSON_BYTES];
 };
 
-static int no_memory(const struct ranges *ranges, struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "%s: no memory for the names of ranges",
-                   ranges->recordings->store->path);
-}
-
 /* strings_id's memory is for a few names that come again; here each comes once. */
 static int store_string(struct ranges *ranges, const char *name, int64_t *id,
                         struct mp_error *error) {
@@ -63,7 +58,7 @@ static int store_string(struct ranges *ranges, const char *name, int64_t *id,
     if (size > ranges->text_size) {
         char *grown = realloc(ranges->text, size);
         if (!grown)
-            return no_memory(ranges, error);
+            return mp_no_memory(error);
         ranges->text = grown;
         ranges->text_size = size;
     }
@@ -102,7 +97,7 @@ static int store_name(struct ranges *ranges, const struct mp_spool_record *recor
     if (id >= NAMES_LIMIT)
         return MP_OK;
     if (!MP_REACH(ranges->name, ranges->names, id, NAMES_LIMIT))
-        return no_memory(ranges, error);
+        return mp_no_memory(error);
     MP_TRY(store_string(ranges, record->as.name.text, &string_id, error));
     ranges->name[id].string_id = string_id;
     if (kind == MP_NAME_DOMAIN)
@@ -258,7 +253,7 @@ int ranges_ingest(struct recordings *recordings, int rank, int64_t origin_ns,
         return MP_OK;
     ranges = calloc(1, sizeof *ranges);
     if (!ranges)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for ranges", recordings->store->path);
+        return mp_no_memory(error);
     ranges->recordings = recordings;
     ranges->recording = recording;
     ranges->rank = rank;

@@ -6,11 +6,6 @@
 
 #include "reference/base/arena.h"
 
-static int no_memory(const struct recordings *recordings, struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "%s: no memory to read the recordings",
-                   recordings->store->path);
-}
-
 /* ---- whose is which ---- */
 
 static void explain(struct recording *recording, const char *reason) {
@@ -60,7 +55,7 @@ static int attribute_all(struct recordings *recordings, const char *const paths[
                          struct mp_error *error) {
     struct mp_error *unusable = calloc((size_t)count + 1, sizeof *unusable);
     if (!unusable)
-        return no_memory(recordings, error);
+        return mp_no_memory(error);
     for (int i = 0; i < count; i++)
         attribute(recordings, paths[i], &unusable[i]);
     for (int i = 0; i < count; i++)
@@ -80,7 +75,7 @@ int recordings_init(struct recordings *recordings, struct mp_store *store, int64
     *recordings = (struct recordings){.store = store, .run_id = run_id, .ranks = ranks};
     recordings->rank = calloc((size_t)ranks, sizeof *recordings->rank);
     if (!recordings->rank)
-        return no_memory(recordings, error);
+        return mp_no_memory(error);
     MP_TRY(attribute_all(recordings, paths, count, error));
     struct {
         const char *sql;
@@ -145,7 +140,7 @@ static int collect_load(struct recordings *recordings, int rank,
         free(recordings->json[i]);
         recordings->json[i] = malloc(size);
         if (!recordings->json[i])
-            return no_memory(recordings, error);
+            return mp_no_memory(error);
     }
     recordings->json_size = size > recordings->json_size ? size : recordings->json_size;
 
@@ -199,7 +194,7 @@ static int collect_clock(struct recordings *recordings, int rank,
     struct clock_sample sample = {record->as.clock.at_ns, record->as.clock.offset_ns,
                                   record->as.clock.error_ns};
     if (!MP_ROOM(own->samples, own->sample_count))
-        return no_memory(recordings, error);
+        return mp_no_memory(error);
     own->samples[own->sample_count++] = sample;
 
     sqlite3_stmt *insert = recordings->insert_clock;

@@ -113,7 +113,7 @@ struct mp_store_run {
  *
  * run_id: of the run, may be NULL.
  * Errors: MP_EINVAL (a required field is missing; a status that does not exist), MP_EIO,
- * MP_ENOSPACE, MP_ENOMEM; all name the database. */
+ * MP_ENOSPACE, which name the database; MP_ENOMEM. */
 int mp_store_ingest(struct mp_store *store, const struct mp_store_run *run,
                     const char *const spool_paths[], int count, int64_t *run_id,
                     struct mp_error *error);

@@ -28,7 +28,7 @@ static int remember(struct strings *strings, const char *name, int64_t id, struc
         MP_ROOM(strings->names, strings->count) && MP_ROOM(strings->ids, strings->count);
     char *copy = has_room ? strdup(name) : NULL;
     if (!copy)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for names", strings->store->path);
+        return mp_no_memory(error);
     strings->names[strings->count] = copy;
     strings->ids[strings->count++] = id;
     return MP_OK;
