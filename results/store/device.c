@@ -8,16 +8,6 @@
 
 #include "reference/base/arena.h"
 
-/* Ends a reading: MP_OK if it came to its end. */
-static int finish(struct device_spool *spool, sqlite3_stmt *select, int step,
-                  struct mp_error *error) {
-    int code = step == SQLITE_DONE || step == SQLITE_ROW
-                   ? MP_OK
-                   : mp_store_fail(spool->store, "cannot read the run", error);
-    sqlite3_finalize(select);
-    return code;
-}
-
 static int read_header(struct device_spool *spool, struct mp_error *error) {
     struct mp_spool_reader *reader = NULL;
     int code = mp_spool_open(spool->path, &reader, error);
@@ -29,63 +19,52 @@ static int read_header(struct device_spool *spool, struct mp_error *error) {
 
 /* The rank whose recording the same process made; else the one that the launcher has told. */
 static int find_rank(struct device_spool *spool, struct mp_error *error) {
-    sqlite3_stmt *select = NULL;
-    MP_TRY(store_prepare(
-        spool->store,
-        "SELECT rank FROM rank WHERE run_id = ? AND host = ? AND pid = ? ORDER BY rank <> ?",
-        &select, error));
-    sqlite3_bind_int64(select, 1, spool->run_id);
-    sqlite3_bind_text(select, 2, spool->header.host, -1, SQLITE_STATIC);
-    sqlite3_bind_int(select, 3, spool->header.pid);
-    sqlite3_bind_int(select, 4, spool->header.rank);
-    int step = sqlite3_step(select);
-    spool->rank = step == SQLITE_ROW ? sqlite3_column_int(select, 0) : spool->header.rank;
-    return finish(spool, select, step, error);
+    const int64_t values[] = {spool->run_id, spool->header.pid, spool->header.rank};
+    int64_t rank;
+    int code = store_numbers_of(spool->store,
+                                "SELECT coalesce((SELECT rank FROM rank WHERE run_id = ?1 AND "
+                                "pid = ?2 AND host = ?9 ORDER BY rank <> ?3), ?3)",
+                                spool->header.host, values, 3, &rank, 1, error);
+    spool->rank = (int)rank;
+    return code;
 }
 
 /* The rank's own samples, as at the time when the run was added; without samples its host's clock
  * is the run's, or it is not known how far they are apart. */
 static int align(struct device_spool *spool, struct mp_error *error) {
-    sqlite3_stmt *select = NULL;
+    const int64_t values[] = {spool->run_id, spool->rank};
+    sqlite3_stmt *row;
     struct clock_sample *samples = NULL;
-    int count = 0, step = SQLITE_DONE;
-    int code = store_prepare(spool->store,
-                             "SELECT at_ns, offset_ns, error_ns FROM clock WHERE run_id = ? AND "
-                             "rank = ? ORDER BY at_ns",
-                             &select, error);
-    if (code)
-        return code;
-    STORE_INTEGERS(select, 1, spool->run_id, spool->rank);
-    while (!code && (step = sqlite3_step(select)) == SQLITE_ROW) {
-        if (!MP_ROOM(samples, count))
-            code = device_no_memory(spool, error);
+    int count = 0, got = 0;
+    int code = mp_store_query(spool->store,
+                              "SELECT at_ns, offset_ns, error_ns FROM clock WHERE run_id = ?1 AND "
+                              "rank = ?2 ORDER BY at_ns",
+                              values, 2, &row, error);
+    while (!code && (got = mp_store_next(spool->store, row, error)) == 1)
+        if (MP_ROOM(samples, count))
+            samples[count++] =
+                (struct clock_sample){sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1),
+                                      sqlite3_column_int64(row, 2)};
         else
-            samples[count++] = (struct clock_sample){sqlite3_column_int64(select, 0),
-                                                     sqlite3_column_int64(select, 1),
-                                                     sqlite3_column_int64(select, 2)};
-    }
-    int read = finish(spool, select, step, error);
+            code = mp_no_memory(error);
+    sqlite3_finalize(row);
     spool->fit = clock_fit_samples(samples, count);
     spool->clock = count > 0 && spool->rank > 0 ? "samples" : NULL;
     free(samples);
-    return code ? code : read;
+    return code ? code : got;
 }
 
 static int name_clock(struct device_spool *spool, struct mp_error *error) {
-    sqlite3_stmt *select = NULL;
+    int64_t same;
     if (spool->clock)
         return MP_OK;
-    MP_TRY(store_prepare(spool->store,
-                         "SELECT host IS ?2 FROM rank WHERE run_id = ?1 AND clock = "
-                         "'reference' UNION ALL SELECT NOT EXISTS (SELECT 1 FROM rank WHERE "
-                         "run_id = ?1 AND clock = 'reference') LIMIT 1",
-                         &select, error));
-    sqlite3_bind_int64(select, 1, spool->run_id);
-    sqlite3_bind_text(select, 2, spool->header.host, -1, SQLITE_STATIC);
-    int step = sqlite3_step(select);
-    bool same = step == SQLITE_ROW && sqlite3_column_int(select, 0);
+    MP_TRY(store_numbers_of(spool->store,
+                            "SELECT host IS ?9 FROM rank WHERE run_id = ?1 AND clock = "
+                            "'reference' UNION ALL SELECT NOT EXISTS (SELECT 1 FROM rank WHERE "
+                            "run_id = ?1 AND clock = 'reference') LIMIT 1",
+                            spool->header.host, &spool->run_id, 1, &same, 1, error));
     spool->clock = same ? "same host" : "unknown";
-    return finish(spool, select, step, error);
+    return MP_OK;
 }
 
 /* Whether it is there already: after a kill nobody needs to know how far the last attempt got. */
@@ -139,7 +118,6 @@ static int add_spool(struct device_spool *spool, struct mp_error *error) {
 /* The clock's origin of the run; a run that recorded no spans counts from the earliest spool. */
 static int find_origin(struct mp_store *store, int64_t run_id, const char *const paths[], int count,
                        int64_t *origin_ns, struct mp_error *error) {
-    char sql[128];
     MP_TRY(store_require_run(store, run_id, error));
     MP_TRY(mp_store_numbers(store, "SELECT origin_ns FROM run WHERE run_id = ?1", &run_id, 1,
                             origin_ns, 1, error));
@@ -148,9 +126,7 @@ static int find_origin(struct mp_store *store, int64_t run_id, const char *const
         if (read_header(&first, NULL) == MP_OK)
             *origin_ns = clock_bounded(first.header.monotonic_ns);
     }
-    snprintf(sql, sizeof sql, "UPDATE run SET origin_ns = %lld WHERE run_id = %lld",
-             (long long)*origin_ns, (long long)run_id);
-    return store_execute(store, sql, "cannot store the run's origin", error);
+    return store_set_origin(store, run_id, *origin_ns, error);
 }
 
 int mp_store_add_device(struct mp_store *store, int64_t run_id, const char *const spool_paths[],

@@ -70,9 +70,6 @@ int64_t device_span_of(struct device_spool *spool, uint32_t correlation);
 /* Reads it again and stores its records. */
 int device_insert(struct device_spool *spool, struct mp_error *error);
 
-/* MP_ENOMEM, with the names of the database and the spool. */
-int device_no_memory(const struct device_spool *spool, struct mp_error *error);
-
 /* Frees what the functions above have allocated, spans included. */
 void device_free(struct device_spool *spool);
 

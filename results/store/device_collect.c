@@ -9,11 +9,6 @@
 
 enum { NAMES_LIMIT = 1 << 20 /* a damaged spool may claim any id */ };
 
-int device_no_memory(const struct device_spool *spool, struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "%s: no memory for the records of %s", spool->store->path,
-                   spool->path);
-}
-
 int64_t device_time(const struct device_spool *spool, int64_t own_ns) {
     return clock_bounded(clock_fit_apply(&spool->fit, own_ns)) - spool->origin_ns;
 }
@@ -24,7 +19,7 @@ int64_t device_time(const struct device_spool *spool, int64_t own_ns) {
 static int add_call(struct device_spool *spool, const struct mp_activity *activity,
                     struct mp_error *error) {
     if (!MP_ROOM(spool->calls, spool->call_count))
-        return device_no_memory(spool, error);
+        return mp_no_memory(error);
     struct device_call *call = &spool->calls[spool->call_count++];
     *call = (struct device_call){.correlation = activity->correlation, .start_ns = INT64_MAX};
     if (activity->kind == MP_ACTIVITY_LINK) {
@@ -41,7 +36,7 @@ static int add_call(struct device_spool *spool, const struct mp_activity *activi
 static int add_timer(struct device_spool *spool, const struct mp_timer *timer,
                      struct mp_error *error) {
     if (!MP_ROOM(spool->timers, spool->timer_count))
-        return device_no_memory(spool, error);
+        return mp_no_memory(error);
     spool->timers[spool->timer_count++] = *timer;
     return MP_OK;
 }
@@ -52,7 +47,7 @@ static int add_name(struct device_spool *spool, const struct mp_spool_record *re
     if (id >= NAMES_LIMIT)
         return MP_OK;
     if (!MP_REACH(spool->names, spool->name_count, id, NAMES_LIMIT))
-        return device_no_memory(spool, error);
+        return mp_no_memory(error);
     return strings_id(spool->strings, record->as.name.text, &spool->names[id], error);
 }
 

@@ -270,7 +270,7 @@ int device_insert(struct device_spool *spool, struct mp_error *error) {
     sqlite3_stmt *statement[STATEMENTS] = {NULL};
     struct batch *batch = malloc(sizeof *batch);
     if (!batch)
-        return device_no_memory(spool, error);
+        return mp_no_memory(error);
     batch->spool = spool;
     batch->count = 0;
     int code = prepare(spool->store, statement, error);

@@ -15,7 +15,7 @@ int device_want(struct device_spool *spool, int64_t at_ns, struct mp_error *erro
     if (spool->wanted_count > 0 && spool->wanted[spool->wanted_count - 1] == at_ns)
         return MP_OK; /* as of calls of the driver within those of the runtime */
     if (!MP_ROOM(spool->wanted, spool->wanted_count))
-        return device_no_memory(spool, error);
+        return mp_no_memory(error);
     spool->wanted[spool->wanted_count++] = at_ns;
     return MP_OK;
 }
@@ -55,38 +55,27 @@ static void is_wanted(sqlite3_context *context, int count, sqlite3_value *argume
 
 /* ---- reading ---- */
 
-static int add_span(struct device_spool *spool, struct device_span span, struct mp_error *error) {
-    if (!MP_ROOM(spool->spans, spool->span_count))
-        return device_no_memory(spool, error);
-    spool->spans[spool->span_count++] = span;
-    return MP_OK;
-}
-
 /* Spans of the stream that launches; what is in flight launches nothing.  Table span itself, as
  * v_span would look up two names for each. */
 static int read_wanted(struct device_spool *spool, struct mp_error *error) {
-    sqlite3_stmt *select = NULL;
-    int step = SQLITE_DONE;
-    int code = store_prepare(spool->store,
-                             "SELECT start_ns, end_ns, span_id, stream_id IS (SELECT id FROM "
-                             "StringIds WHERE value = 'comm') FROM rank CROSS JOIN span ON "
-                             "span_id BETWEEN first_span AND last_span WHERE rank.run_id = ? AND "
-                             "rank.rank = ? AND moeperf_is_wanted(start_ns, end_ns)",
-                             &select, error);
-    if (code)
-        return code;
-    STORE_INTEGERS(select, 1, spool->run_id, spool->rank);
-    while (!code && (step = sqlite3_step(select)) == SQLITE_ROW)
-        if (!sqlite3_column_int(select, 3))
-            code = add_span(spool,
-                            (struct device_span){sqlite3_column_int64(select, 0),
-                                                 sqlite3_column_int64(select, 1),
-                                                 sqlite3_column_int64(select, 2), -1},
-                            error);
-    if (!code && step != SQLITE_DONE)
-        code = mp_store_fail(spool->store, "cannot read the run", error);
-    sqlite3_finalize(select);
-    return code;
+    const int64_t values[] = {spool->run_id, spool->rank};
+    sqlite3_stmt *row;
+    int got = 0;
+    int code = mp_store_query(spool->store,
+                              "SELECT start_ns, end_ns, span_id FROM rank CROSS JOIN span ON "
+                              "span_id BETWEEN first_span AND last_span WHERE rank.run_id = ?1 AND "
+                              "rank.rank = ?2 AND moeperf_is_wanted(start_ns, end_ns) AND "
+                              "stream_id IS NOT (SELECT id FROM StringIds WHERE value = 'comm')",
+                              values, 2, &row, error);
+    while (!code && (got = mp_store_next(spool->store, row, error)) == 1)
+        if (MP_ROOM(spool->spans, spool->span_count))
+            spool->spans[spool->span_count++] =
+                (struct device_span){sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1),
+                                     sqlite3_column_int64(row, 2), -1};
+        else
+            code = mp_no_memory(error);
+    sqlite3_finalize(row);
+    return code ? code : got;
 }
 
 /* ---- order, and what follows from it ---- */

@@ -57,29 +57,11 @@ static void identity_of(const struct mp_store_run *run, const struct recordings 
 }
 
 /* The run with this identity; 0: none.  Runs of databases from before there were identities have
- * none. */
-/* Run by run, because facts are ordered by run: some microseconds for thousands of runs. */
-static int identity_find(struct mp_store *store, const char *identity, int64_t *run_id,
-                         struct mp_error *error) {
-    sqlite3_stmt *row = NULL;
-    *run_id = 0;
-    int code =
-        store_prepare(store,
-                      "SELECT run.run_id FROM run CROSS JOIN fact ON fact.run_id = run.run_id "
-                      "AND fact.name = '" IDENTITY_FACT "' AND fact.rank = -1 "
-                      "WHERE fact.value = ? ORDER BY run.run_id LIMIT 1",
-                      &row, error);
-    if (code)
-        return code;
-    sqlite3_bind_text(row, 1, identity, -1, SQLITE_STATIC);
-    int step = sqlite3_step(row);
-    if (step == SQLITE_ROW)
-        *run_id = sqlite3_column_int64(row, 0);
-    else if (step != SQLITE_DONE)
-        code = mp_store_fail(store, "cannot look for the run", error);
-    sqlite3_finalize(row);
-    return code;
-}
+ * none.  Run by run, because facts are ordered by run: some microseconds for thousands of runs. */
+static const char same_run_sql[] =
+    "SELECT run.run_id FROM run CROSS JOIN fact ON fact.run_id = run.run_id "
+    "AND fact.name = '" IDENTITY_FACT "' AND fact.rank = -1 "
+    "WHERE fact.value = ?9 ORDER BY run.run_id LIMIT 1";
 
 struct ingest {
     struct mp_store *store;
@@ -157,13 +139,6 @@ static int insert_mark(struct ingest *ingest, const struct mp_store_run *run,
     for (int i = 0; i < run->facts; i++)
         MP_TRY(mp_store_add_fact(ingest->store, ingest->run_id, &run->fact[i], error));
     return MP_OK;
-}
-
-static int set_origin(struct ingest *ingest, struct mp_error *error) {
-    char sql[128];
-    snprintf(sql, sizeof sql, "UPDATE run SET origin_ns = %lld WHERE run_id = %lld",
-             (long long)ingest->origin_ns, (long long)ingest->run_id);
-    return store_execute(ingest->store, sql, "cannot store the run's origin", error);
 }
 
 static int intern_phases(struct ingest *ingest, struct mp_error *error) {
@@ -264,7 +239,8 @@ static int identify_run(struct ingest *ingest, const struct mp_store_run *run,
     char identity[IDENTITY_SIZE];
     identity_of(run, &ingest->recordings, identity);
     const struct mp_store_fact fact = {IDENTITY_FACT, identity};
-    int code = identity_find(ingest->store, identity, &ingest->same_run_id, error);
+    int code = store_numbers_of(ingest->store, same_run_sql, identity, NULL, 0,
+                                &ingest->same_run_id, 1, error);
     return code || ingest->same_run_id
                ? code
                : mp_store_add_fact(ingest->store, ingest->run_id, &fact, error);
@@ -312,7 +288,7 @@ static int ingest_recordings(struct ingest *ingest, const struct mp_store_run *r
         if (recordings->rank[r].usable)
             MP_TRY(ranges_ingest(recordings, r, ingest->origin_ns, error));
     MP_TRY(recordings_write(recordings, error));
-    return set_origin(ingest, error);
+    return store_set_origin(ingest->store, ingest->run_id, ingest->origin_ns, error);
 }
 
 static int ingest_run(struct ingest *ingest, const struct mp_store_run *run,

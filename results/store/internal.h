@@ -44,8 +44,15 @@ extern const char store_tables_4_sql[]; /* tables_4.sql: what version 4 adds */
 /* Runs statements without results.  `doing` goes into the message. */
 int store_execute(struct mp_store *store, const char *sql, const char *doing,
                   struct mp_error *error);
+/* mp_store_numbers of a query whose ?9 is a text. */
+int store_numbers_of(struct mp_store *store, const char *sql, const char *text,
+                     const int64_t values[], int count, int64_t numbers[], int columns,
+                     struct mp_error *error);
 /* MP_ENOTFOUND for a run that is not there. */
 int store_require_run(struct mp_store *store, int64_t run_id, struct mp_error *error);
+/* Stores where the run's times count from. */
+int store_set_origin(struct mp_store *store, int64_t run_id, int64_t origin_ns,
+                     struct mp_error *error);
 /* Prepares one statement that will run many times. */
 int store_prepare(struct mp_store *store, const char *sql, sqlite3_stmt **statement,
                   struct mp_error *error);

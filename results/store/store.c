@@ -60,7 +60,7 @@ static int create_view(struct mp_store *store, const char *name, const char *def
                     ? sqlite3_mprintf("CREATE TEMPORARY VIEW %s", from_name)
                     : sqlite3_mprintf("DROP VIEW IF EXISTS main.\"%w\"; %s", name, definition);
     if (!sql)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory to renew the views", store->path);
+        return mp_no_memory(error);
     int code = store_execute(store, sql, "cannot renew the views", error);
     sqlite3_free(sql);
     return code;
@@ -88,7 +88,7 @@ static int visit(struct mp_store *store, sqlite3 *reference, enum views_kind kin
             code = create_view(store, name, definition, kind, error);
     }
     if (!code && step != SQLITE_DONE)
-        code = mp_fail(error, MP_ENOMEM, "%s: no memory to compare the views", store->path);
+        code = mp_no_memory(error);
     sqlite3_finalize(views);
     return code;
 }
@@ -239,7 +239,7 @@ static int connect_to(const char *path, int flags, struct mp_store **store,
         made->path = strdup(path);
     if (!made || !made->path) {
         mp_store_close(made);
-        return mp_fail(error, MP_ENOMEM, "%s: no memory to open the database", path);
+        return mp_no_memory(error);
     }
     /* One thread at a time uses a store, so SQLite needs no locks of its own. */
     char *uri = flags & SQLITE_OPEN_URI ? immutable_uri(path) : NULL;
@@ -465,16 +465,32 @@ int mp_store_next(struct mp_store *store, sqlite3_stmt *statement, struct mp_err
     return step == SQLITE_DONE ? 0 : mp_store_fail(store, "cannot read the database", error);
 }
 
-int mp_store_numbers(struct mp_store *store, const char *sql, const int64_t values[], int count,
-                     int64_t numbers[], int columns, struct mp_error *error) {
+int store_numbers_of(struct mp_store *store, const char *sql, const char *text,
+                     const int64_t values[], int count, int64_t numbers[], int columns,
+                     struct mp_error *error) {
     sqlite3_stmt *row;
     int got = mp_store_query(store, sql, values, count, &row, error);
+    if (!got && text)
+        sqlite3_bind_text(row, 9, text, -1, SQLITE_STATIC);
     if (!got)
         got = mp_store_next(store, row, error);
     for (int i = 0; i < columns; i++)
         numbers[i] = got == 1 ? sqlite3_column_int64(row, i) : 0;
     sqlite3_finalize(row);
     return got < 0 ? got : MP_OK;
+}
+
+int mp_store_numbers(struct mp_store *store, const char *sql, const int64_t values[], int count,
+                     int64_t numbers[], int columns, struct mp_error *error) {
+    return store_numbers_of(store, sql, NULL, values, count, numbers, columns, error);
+}
+
+int store_set_origin(struct mp_store *store, int64_t run_id, int64_t origin_ns,
+                     struct mp_error *error) {
+    char sql[128];
+    snprintf(sql, sizeof sql, "UPDATE run SET origin_ns = %lld WHERE run_id = %lld",
+             (long long)origin_ns, (long long)run_id);
+    return store_execute(store, sql, "cannot store the run's origin", error);
 }
 
 int store_require_run(struct mp_store *store, int64_t run_id, struct mp_error *error) {
