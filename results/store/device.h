@@ -21,6 +21,11 @@ struct device_call {
     int64_t span_id;     /* 0: none */
 };
 
+struct device_name {
+    int64_t string_id; /* StringIds' */
+    int size;          /* of an element, if it is a datatype's; else 0 */
+};
+
 /* One spool, and what it takes to place its records. */
 struct device_spool {
     struct mp_store *store;
@@ -45,7 +50,7 @@ struct device_spool {
     int latest_call;         /* the one found last: the next is the same or follows it, mostly */
     struct mp_timer *timers; /* by at_ns */
     int timer_count;
-    int64_t *names; /* by the spool's ids, StringIds' */
+    struct device_name *names; /* by the spool's ids */
     uint32_t name_count;
 };
 

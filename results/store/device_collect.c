@@ -41,6 +41,25 @@ static int add_timer(struct device_spool *spool, const struct mp_timer *timer,
     return MP_OK;
 }
 
+/* Of a datatype of NCCL's; 0: of none, or of one that it may have got since. */
+static int size_of(const char *datatype) {
+    static const struct {
+        const char *ending;
+        int bytes;
+    } types[] = {{"Int8", 1},       {"Uint8", 1},   {"Char", 1},     {"Float8e4m3", 1},
+                 {"Float8e5m2", 1}, {"Float16", 2}, {"Bfloat16", 2}, {"Half", 2},
+                 {"Int32", 4},      {"Uint32", 4},  {"Int", 4},      {"Float32", 4},
+                 {"Float", 4},      {"Int64", 8},   {"Uint64", 8},   {"Float64", 8},
+                 {"Double", 8}};
+    static const char prefix[] = "nccl";
+    if (strncmp(datatype, prefix, sizeof prefix - 1) == 0)
+        datatype += sizeof prefix - 1;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcmp(datatype, types[i].ending) == 0)
+            return types[i].bytes;
+    return 0;
+}
+
 static int add_name(struct device_spool *spool, const struct mp_spool_record *record,
                     struct mp_error *error) {
     uint32_t id = record->as.name.id;
@@ -48,7 +67,8 @@ static int add_name(struct device_spool *spool, const struct mp_spool_record *re
         return MP_OK;
     if (!MP_REACH(spool->names, spool->name_count, id, NAMES_LIMIT))
         return mp_no_memory(error);
-    return strings_id(spool->strings, record->as.name.text, &spool->names[id], error);
+    spool->names[id].size = size_of(record->as.name.text);
+    return strings_id(spool->strings, record->as.name.text, &spool->names[id].string_id, error);
 }
 
 static void take_text(struct device_spool *spool, const struct mp_spool_record *record) {

@@ -19,7 +19,7 @@ static int64_t count_of(uint64_t value) {
 }
 
 static int64_t name_of(const struct device_spool *spool, uint32_t id) {
-    return or_null(id < spool->name_count ? spool->names[id] : 0);
+    return or_null(id < spool->name_count ? spool->names[id].string_id : 0);
 }
 
 /* A time that is 0 was not known. */
@@ -140,25 +140,6 @@ static int insert_batch(struct batch *batch, sqlite3_stmt *const statement[],
 
 /* ---- collectives ---- */
 
-/* NULL for a type that NCCL may have got since. */
-static int64_t bytes_of(const char *datatype, uint64_t count) {
-    static const struct {
-        const char *ending;
-        int bytes;
-    } types[] = {{"Int8", 1},       {"Uint8", 1},   {"Char", 1},     {"Float8e4m3", 1},
-                 {"Float8e5m2", 1}, {"Float16", 2}, {"Bfloat16", 2}, {"Half", 2},
-                 {"Int32", 4},      {"Uint32", 4},  {"Int", 4},      {"Float32", 4},
-                 {"Float", 4},      {"Int64", 8},   {"Uint64", 8},   {"Float64", 8},
-                 {"Double", 8}};
-    static const char prefix[] = "nccl";
-    if (strncmp(datatype, prefix, sizeof prefix - 1) == 0)
-        datatype += sizeof prefix - 1;
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (strcmp(datatype, types[i].ending) == 0 && count <= INT64_MAX / 8)
-            return (int64_t)count * types[i].bytes;
-    return ROW_NULL;
-}
-
 /* The GPU's timer on the run's clock. */
 static int64_t timer_time(const struct device_spool *spool, uint64_t timer, int64_t about_ns) {
     int64_t offset_ns = 0;
@@ -174,21 +155,14 @@ static const char insert_collective[] =
     "end_ns, span_id) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
-/* The name of the datatype is needed as text, once per row: SQLite has it at hand. */
-static int64_t collective_bytes(const struct device_spool *spool, sqlite3_stmt *name,
-                                const struct mp_collective *is) {
-    int64_t bytes = ROW_NULL, id = name_of(spool, is->datatype);
-    if (id == ROW_NULL)
-        return bytes;
-    sqlite3_bind_int64(name, 1, id);
-    if (sqlite3_step(name) == SQLITE_ROW)
-        bytes = bytes_of((const char *)sqlite3_column_text(name, 0), is->count);
-    sqlite3_reset(name);
-    return bytes;
+/* NULL for a type whose size is not known. */
+static int64_t bytes_of(const struct device_spool *spool, const struct mp_collective *is) {
+    int size = is->datatype < spool->name_count ? spool->names[is->datatype].size : 0;
+    return size > 0 && is->count <= INT64_MAX / 8 ? (int64_t)is->count * size : ROW_NULL;
 }
 
 static void bind_collective(const struct device_spool *spool, sqlite3_stmt *insert,
-                            const struct mp_collective *is, int64_t bytes) {
+                            const struct mp_collective *is) {
     int64_t queue_start_ns = device_time(spool, is->start_ns);
     bool timed = is->timer_start && is->timer_end >= is->timer_start;
     const int64_t values[] = {
@@ -204,7 +178,7 @@ static void bind_collective(const struct device_spool *spool, sqlite3_stmt *inse
         is->peer,
         name_of(spool, is->datatype),
         count_of(is->count),
-        bytes,
+        bytes_of(spool, is),
         name_of(spool, is->algorithm),
         name_of(spool, is->protocol),
         is->channels,
@@ -215,14 +189,12 @@ static void bind_collective(const struct device_spool *spool, sqlite3_stmt *inse
         timed ? timer_time(spool, is->timer_end, is->start_ns) : ROW_NULL,
         or_null(device_span_at(spool, queue_start_ns)),
     };
-    for (int i = 0; i < (int)(sizeof values / sizeof *values); i++)
-        if (values[i] != ROW_NULL)
-            sqlite3_bind_int64(insert, i + 1, values[i]);
+    store_bind_known(insert, 1, values, sizeof values / sizeof *values);
 }
 
 /* ---- all of it ---- */
 
-enum { COLLECTIVE = MP_ACTIVITIES, NUMBER, DATATYPE, STATEMENTS };
+enum { COLLECTIVE = MP_ACTIVITIES, NUMBER, STATEMENTS };
 
 static int prepare(struct mp_store *store, sqlite3_stmt *statement[STATEMENTS],
                    struct mp_error *error) {
@@ -230,10 +202,8 @@ static int prepare(struct mp_store *store, sqlite3_stmt *statement[STATEMENTS],
         if (insert_activities[kind])
             MP_TRY(store_prepare(store, insert_activities[kind], &statement[kind], error));
     MP_TRY(store_prepare(store, insert_collective, &statement[COLLECTIVE], error));
-    MP_TRY(store_prepare(store, "INSERT OR REPLACE INTO number VALUES (?, ?, ?, ?, ?, ?)",
-                         &statement[NUMBER], error));
-    return store_prepare(store, "SELECT value FROM StringIds WHERE id = ?", &statement[DATATYPE],
-                         error);
+    return store_prepare(store, "INSERT OR REPLACE INTO number VALUES (?, ?, ?, ?, ?, ?)",
+                         &statement[NUMBER], error);
 }
 
 static int insert_number(const struct device_spool *spool, sqlite3_stmt *insert,
@@ -254,8 +224,7 @@ static int insert_record(struct batch *batch, sqlite3_stmt *const statement[STAT
         batch->activity[batch->count++] = record->as.activity;
         return batch->count < BATCH ? MP_OK : insert_batch(batch, statement, error);
     case MP_SPOOL_COLLECTIVE:
-        bind_collective(spool, statement[COLLECTIVE], &record->as.collective,
-                        collective_bytes(spool, statement[DATATYPE], &record->as.collective));
+        bind_collective(spool, statement[COLLECTIVE], &record->as.collective);
         return store_run(spool->store, statement[COLLECTIVE], "cannot store a collective", error);
     case MP_SPOOL_NUMBER:
         return insert_number(spool, statement[NUMBER], record, error);

@@ -60,8 +60,9 @@ int store_prepare(struct mp_store *store, const char *sql, sqlite3_stmt **statem
 int store_run(struct mp_store *store, sqlite3_stmt *statement, const char *doing,
               struct mp_error *error);
 
-/* Values of the columns from `first` on; NAN and a NULL text are NULL.  Texts live until the
- * statement has run. */
+/* Values of the columns from `first` on; NAN, a NULL text and, of known ones, ROW_NULL are NULL.
+ * Texts live until the statement has run. */
+void store_bind_known(sqlite3_stmt *statement, int first, const int64_t values[], int count);
 void store_bind_integers(sqlite3_stmt *statement, int first, const int64_t values[], int count);
 void store_bind_doubles(sqlite3_stmt *statement, int first, const double values[], int count);
 void store_bind_texts(sqlite3_stmt *statement, int first, const char *const texts[], int count);

@@ -50,10 +50,8 @@ struct ranges {
     char json[JSON_BYTES];
 };
 
-/* strings_id's memory is for a few names that come again; here each comes once. */
 static int store_string(struct ranges *ranges, const char *name, int64_t *id,
                         struct mp_error *error) {
-    struct strings *strings = ranges->recordings->strings;
     size_t size = 4 * strlen(name) + 1;
     if (size > ranges->text_size) {
         char *grown = realloc(ranges->text, size);
@@ -63,23 +61,19 @@ static int store_string(struct ranges *ranges, const char *name, int64_t *id,
         ranges->text_size = size;
     }
     mp_printable_name(name, ranges->text);
-    sqlite3_bind_text(strings->insert, 1, ranges->text, -1, SQLITE_STATIC);
-    int code = store_run(strings->store, strings->insert, "cannot store a name", error);
-    if (code)
-        return code;
-    sqlite3_bind_text(strings->select, 1, ranges->text, -1, SQLITE_STATIC);
-    if (sqlite3_step(strings->select) == SQLITE_ROW)
-        *id = sqlite3_column_int64(strings->select, 0);
-    else
-        code = mp_store_fail(strings->store, "cannot find a name", error);
-    sqlite3_reset(strings->select);
-    return code;
+    return strings_store(ranges->recordings->strings, ranges->text, id, error);
 }
 
-/* What every row has. */
-static void bind_place(struct ranges *ranges) {
-    sqlite3_bind_int64(ranges->insert, COLUMN_RUN, ranges->recordings->run_id);
-    sqlite3_bind_int(ranges->insert, COLUMN_RANK, ranges->rank);
+/* The columns from COLUMN_START on, and the last three. */
+static void bind_event(struct ranges *ranges, const int64_t values[COLUMN_VALUE - 1],
+                       int64_t level) {
+    store_bind_known(ranges->insert, COLUMN_START, values, COLUMN_VALUE - COLUMN_START);
+    const int64_t place[] = {ranges->recordings->run_id, ranges->rank, level};
+    store_bind_known(ranges->insert, COLUMN_RUN, place, 3);
+}
+
+static int64_t or_null(int64_t value) {
+    return value ? value : ROW_NULL;
 }
 
 static int64_t global_thread(const struct ranges *ranges, uint32_t thread) {
@@ -111,44 +105,34 @@ static int store_name(struct ranges *ranges, const struct mp_spool_record *recor
     }
     if (kind != MP_NAME_DOMAIN && kind != MP_NAME_CATEGORY)
         return MP_OK;
-    bind_place(ranges);
-    sqlite3_bind_int64(ranges->insert, COLUMN_START, 0);
-    sqlite3_bind_int(ranges->insert, COLUMN_TYPE,
-                     kind == MP_NAME_DOMAIN ? EVENT_DOMAIN : EVENT_CATEGORY);
-    sqlite3_bind_int64(ranges->insert, COLUMN_TEXT, string_id);
-    sqlite3_bind_int64(ranges->insert, COLUMN_DOMAIN,
-                       domain_of(ranges, kind == MP_NAME_DOMAIN ? id : record->as.name.domain));
-    if (kind == MP_NAME_CATEGORY)
-        sqlite3_bind_int64(ranges->insert, COLUMN_CATEGORY, record->as.name.number);
+    const bool is_domain = kind == MP_NAME_DOMAIN;
+    const int64_t values[] = {0,
+                              ROW_NULL,
+                              is_domain ? EVENT_DOMAIN : EVENT_CATEGORY,
+                              is_domain ? ROW_NULL : record->as.name.number,
+                              ROW_NULL,
+                              ROW_NULL,
+                              ROW_NULL,
+                              string_id,
+                              domain_of(ranges, is_domain ? id : record->as.name.domain)};
+    bind_event(ranges, values, ROW_NULL);
     return store_run(ranges->recordings->store, ranges->insert, "cannot store a name", error);
 }
 
 static void bind_value(struct ranges *ranges, const struct mp_range *range) {
+    const int type = range->value_type, column = COLUMN_VALUE + type - 1;
     double wide;
     float narrow;
-    int column = COLUMN_VALUE + range->value_type - 1;
-    switch (range->value_type) {
-    case MP_VALUE_U64:
-    case MP_VALUE_I64:
-        sqlite3_bind_int64(ranges->insert, column, (int64_t)range->value);
-        break;
-    case MP_VALUE_DOUBLE:
-        memcpy(&wide, &range->value, sizeof wide);
-        sqlite3_bind_double(ranges->insert, column, wide);
-        break;
-    case MP_VALUE_U32:
-        sqlite3_bind_int64(ranges->insert, column, (uint32_t)range->value);
-        break;
-    case MP_VALUE_I32:
-        sqlite3_bind_int64(ranges->insert, column, (int32_t)range->value);
-        break;
-    case MP_VALUE_FLOAT:
-        memcpy(&narrow, &range->value, sizeof narrow);
-        sqlite3_bind_double(ranges->insert, column, (double)narrow);
-        break;
-    default:
-        break;
-    }
+    memcpy(&wide, &range->value, sizeof wide);
+    memcpy(&narrow, &range->value, sizeof narrow);
+    if (type == MP_VALUE_DOUBLE || type == MP_VALUE_FLOAT)
+        sqlite3_bind_double(ranges->insert, column,
+                            type == MP_VALUE_DOUBLE ? wide : (double)narrow);
+    else if (type > 0 && type < MP_VALUE_FLOAT)
+        sqlite3_bind_int64(ranges->insert, column,
+                           type == MP_VALUE_U32   ? (uint32_t)range->value
+                           : type == MP_VALUE_I32 ? (int32_t)range->value
+                                                  : (int64_t)range->value);
 }
 
 static int64_t run_time(const struct ranges *ranges, int64_t time_ns) {
@@ -163,29 +147,25 @@ static int store_range(struct ranges *ranges, const struct mp_spool_record *reco
     sqlite3_stmt *insert = ranges->insert;
     if (range->kind > MP_RANGE_MARK)
         return MP_OK; /* of a later build */
-    bind_place(ranges);
-    sqlite3_bind_int64(insert, COLUMN_START, run_time(ranges, range->start_ns));
-    if (range->end_ns && range->kind != MP_RANGE_MARK)
-        sqlite3_bind_int64(insert, COLUMN_END, run_time(ranges, range->end_ns));
-    sqlite3_bind_int(insert, COLUMN_TYPE, types[range->kind]);
-    if (range->category)
-        sqlite3_bind_int64(insert, COLUMN_CATEGORY, range->category);
-    if (range->color)
-        sqlite3_bind_int64(insert, COLUMN_COLOR, range->color);
-    sqlite3_bind_int64(insert, COLUMN_THREAD, global_thread(ranges, range->thread));
-    if (range->end_ns && range->kind == MP_RANGE_STARTED)
-        sqlite3_bind_int64(insert, COLUMN_END_THREAD, global_thread(ranges, range->end_thread));
-    if (range->name < ranges->names && ranges->name[range->name].string_id)
-        sqlite3_bind_int64(insert, COLUMN_TEXT, ranges->name[range->name].string_id);
-    sqlite3_bind_int64(insert, COLUMN_DOMAIN, domain_of(ranges, range->domain));
+    const bool is_started = range->kind == MP_RANGE_STARTED;
+    const bool ends = range->end_ns && range->kind != MP_RANGE_MARK;
+    const int64_t values[] = {
+        run_time(ranges, range->start_ns),
+        ends ? run_time(ranges, range->end_ns) : ROW_NULL,
+        types[range->kind],
+        or_null(range->category),
+        or_null(range->color),
+        global_thread(ranges, range->thread),
+        ends && is_started ? global_thread(ranges, range->end_thread) : ROW_NULL,
+        or_null(range->name < ranges->names ? ranges->name[range->name].string_id : 0),
+        domain_of(ranges, range->domain)};
+    bind_event(ranges, values, range->kind == MP_RANGE_PUSHED ? range->level : ROW_NULL);
     bind_value(ranges, range);
     size_t length = range->payloads ? mp_payload_json(ranges->schemas, record, ranges->skipped,
                                                       ranges->json, sizeof ranges->json)
                                     : 0;
     if (length > 0)
         sqlite3_bind_text(insert, COLUMN_JSON, ranges->json, (int)length, SQLITE_STATIC);
-    if (range->kind == MP_RANGE_PUSHED)
-        sqlite3_bind_int(insert, COLUMN_LEVEL, range->level);
     return store_run(ranges->recordings->store, insert, "cannot store a range", error);
 }
 

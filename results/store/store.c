@@ -177,6 +177,12 @@ void store_bind_integers(sqlite3_stmt *statement, int first, const int64_t value
         sqlite3_bind_int64(statement, first + i, values[i]);
 }
 
+void store_bind_known(sqlite3_stmt *statement, int first, const int64_t values[], int count) {
+    for (int i = 0; i < count; i++)
+        if (values[i] != ROW_NULL)
+            sqlite3_bind_int64(statement, first + i, values[i]);
+}
+
 void store_bind_doubles(sqlite3_stmt *statement, int first, const double values[], int count) {
     for (int i = 0; i < count; i++)
         sqlite3_bind_double(statement, first + i, values[i]);

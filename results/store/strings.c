@@ -34,6 +34,19 @@ static int remember(struct strings *strings, const char *name, int64_t id, struc
     return MP_OK;
 }
 
+int strings_store(struct strings *strings, const char *name, int64_t *id, struct mp_error *error) {
+    sqlite3_bind_text(strings->insert, 1, name, -1, SQLITE_STATIC);
+    MP_TRY(store_run(strings->store, strings->insert, "cannot store a name", error));
+    sqlite3_bind_text(strings->select, 1, name, -1, SQLITE_STATIC);
+    int code = MP_OK;
+    if (sqlite3_step(strings->select) == SQLITE_ROW)
+        *id = sqlite3_column_int64(strings->select, 0);
+    else
+        code = mp_store_fail(strings->store, "cannot find a name", error);
+    sqlite3_reset(strings->select);
+    return code;
+}
+
 int strings_id(struct strings *strings, const char *name, int64_t *id, struct mp_error *error) {
     for (int i = 0; i < strings->count; i++) {
         if (strcmp(strings->names[i], name) == 0) {
@@ -41,15 +54,6 @@ int strings_id(struct strings *strings, const char *name, int64_t *id, struct mp
             return MP_OK;
         }
     }
-    sqlite3_bind_text(strings->insert, 1, name, -1, SQLITE_STATIC);
-    int code = store_run(strings->store, strings->insert, "cannot store a name", error);
-    if (code)
-        return code;
-    sqlite3_bind_text(strings->select, 1, name, -1, SQLITE_STATIC);
-    if (sqlite3_step(strings->select) == SQLITE_ROW)
-        *id = sqlite3_column_int64(strings->select, 0);
-    else
-        code = mp_store_fail(strings->store, "cannot find a name", error);
-    sqlite3_reset(strings->select);
-    return code ? code : remember(strings, name, *id, error);
+    MP_TRY(strings_store(strings, name, id, error));
+    return remember(strings, name, *id, error);
 }

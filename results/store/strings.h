@@ -17,7 +17,9 @@ struct strings {
 int strings_init(struct strings *strings, struct mp_store *store, struct mp_error *error);
 void strings_free(struct strings *strings); /* accepts a zeroed one */
 
-/* The id of a name, added when it is new. */
+/* The id of a name, added when it is new.  The memory is for a few names that come again; where
+ * each comes once, strings_store does without. */
 int strings_id(struct strings *strings, const char *name, int64_t *id, struct mp_error *error);
+int strings_store(struct strings *strings, const char *name, int64_t *id, struct mp_error *error);
 
 #endif
