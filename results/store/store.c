@@ -13,11 +13,6 @@
 
 /* ---- views ---- */
 
-/* SQLite keeps every definition as these words and then the text from the name on. */
-static const char created_as[] = "CREATE VIEW ";
-
-enum views_kind { KEPT, TEMPORARY };
-
 /* An empty database in memory with this build's schema: how SQLite itself writes its views. */
 static int create_reference(sqlite3 **reference, const struct mp_store *store,
                             struct mp_error *error) {
@@ -35,95 +30,65 @@ static int create_reference(sqlite3 **reference, const struct mp_store *store,
     return error->code;
 }
 
-/* Whether the file's view of this name has exactly this definition. */
-static int is_current(struct mp_store *store, const char *name, const char *definition,
-                      bool *current, struct mp_error *error) {
-    sqlite3_stmt *statement = NULL;
-    int code = store_prepare(
-        store, "SELECT sql IS ?2 FROM main.sqlite_schema WHERE type = 'view' AND name = ?1",
-        &statement, error);
-    if (code)
-        return code;
-    STORE_TEXTS(statement, 1, name, definition);
-    int step = sqlite3_step(statement);
-    *current = step == SQLITE_ROW && sqlite3_column_int(statement, 0);
-    if (step != SQLITE_ROW && step != SQLITE_DONE)
-        code = mp_store_fail(store, "cannot read the views", error);
-    sqlite3_finalize(statement);
-    return code;
+/* Of a view as SQLite keeps it, "CREATE VIEW " and the text from the name on, unless the file has
+ * exactly that: what replaces the file's or, with ?3, hides it by a temporary one. */
+static const char change_sql[] =
+    "SELECT CASE WHEN ?3 THEN 'CREATE TEMPORARY VIEW ' || substr(?2, length('CREATE VIEW ') + 1) "
+    "ELSE printf('DROP VIEW IF EXISTS main.\"%w\"; %s', ?1, ?2) END WHERE NOT EXISTS (SELECT 1 "
+    "FROM main.sqlite_schema WHERE type = 'view' AND name = ?1 AND sql IS ?2)";
+
+/* Appends what makes this build's view of one that differs. */
+static int list_change(struct mp_store *store, sqlite3_stmt *view, bool hide, sqlite3_str *changes,
+                       struct mp_error *error) {
+    sqlite3_stmt *change;
+    MP_TRY(store_prepare(store, change_sql, &change, error));
+    for (int i = 0; i < 2; i++)
+        sqlite3_bind_value(change, i + 1, sqlite3_column_value(view, i));
+    sqlite3_bind_int(change, 3, hide);
+    const int got = mp_store_next(store, change, error);
+    if (got == 1)
+        sqlite3_str_appendf(changes, "%s;", sqlite3_column_text(change, 0));
+    sqlite3_finalize(change);
+    return got < 0 ? got : MP_OK;
 }
 
-static int create_view(struct mp_store *store, const char *name, const char *definition,
-                       enum views_kind kind, struct mp_error *error) {
-    const char *from_name = definition + strlen(created_as);
-    char *sql = kind == TEMPORARY
-                    ? sqlite3_mprintf("CREATE TEMPORARY VIEW %s", from_name)
-                    : sqlite3_mprintf("DROP VIEW IF EXISTS main.\"%w\"; %s", name, definition);
-    if (!sql)
-        return mp_no_memory(error);
-    int code = store_execute(store, sql, "cannot renew the views", error);
-    sqlite3_free(sql);
-    return code;
-}
-
-/* Goes through this build's views; with `differing` only counts those that differ, else creates
- * them. */
-static int visit(struct mp_store *store, sqlite3 *reference, enum views_kind kind, int *differing,
-                 struct mp_error *error) {
+static int list_changes(struct mp_store *store, bool hide, sqlite3_str *changes,
+                        struct mp_error *error) {
+    sqlite3 *reference = NULL;
     sqlite3_stmt *views = NULL;
-    bool current;
-    int code = MP_OK, step = SQLITE_DONE;
-    if (sqlite3_prepare_v2(reference,
+    int code = create_reference(&reference, store, error), step = SQLITE_DONE;
+    if (!code &&
+        sqlite3_prepare_v2(reference,
                            "SELECT name, sql FROM sqlite_schema WHERE type = 'view' ORDER BY rowid",
                            -1, &views, NULL) != SQLITE_OK)
-        return mp_fail(error, MP_EIO, "%s: cannot read this build's views: %s", store->path,
+        code = mp_fail(error, MP_EIO, "%s: cannot read this build's views: %s", store->path,
                        sqlite3_errmsg(reference));
-    while (!code && (step = sqlite3_step(views)) == SQLITE_ROW) {
-        const char *name = (const char *)sqlite3_column_text(views, 0);
-        const char *definition = (const char *)sqlite3_column_text(views, 1);
-        code = is_current(store, name, definition, &current, error);
-        if (!code && !current && differing)
-            ++*differing;
-        else if (!code && !current)
-            code = create_view(store, name, definition, kind, error);
-    }
-    if (!code && step != SQLITE_DONE)
+    while (!code && (step = sqlite3_step(views)) == SQLITE_ROW)
+        code = list_change(store, views, hide, changes, error);
+    if (!code && (step != SQLITE_DONE || sqlite3_str_errcode(changes) != SQLITE_OK))
         code = mp_no_memory(error);
     sqlite3_finalize(views);
+    sqlite3_close(reference);
     return code;
 }
 
-/* Looks again inside the transaction: another process may have been faster. */
-static int replace(struct mp_store *store, sqlite3 *reference, struct mp_error *error) {
-    MP_TRY(store_execute(store, "BEGIN IMMEDIATE", "cannot renew the views", error));
-    int code = visit(store, reference, KEPT, NULL, error);
-    if (!code)
-        code = store_execute(store, "COMMIT", "cannot renew the views", error);
-    if (code)
+/* Replaces the views that differ from this build's, in one transaction, or hides them from this
+ * connection alone; writes nothing when none does.  Errors: those of mp_store_open; the database is
+ * left as it was. */
+static int renew_views(struct mp_store *store, bool hide, struct mp_error *error) {
+    static const char doing[] = "cannot renew the views";
+    sqlite3_str *changes = sqlite3_str_new(store->connection);
+    int code = list_changes(store, hide, changes, error);
+    const bool writes = !code && !hide && sqlite3_str_length(changes) > 0;
+    if (writes)
+        code = store_execute(store, "BEGIN IMMEDIATE", doing, error);
+    if (!code && sqlite3_str_length(changes) > 0)
+        code = store_execute(store, sqlite3_str_value(changes), doing, error);
+    if (!code && writes)
+        code = store_execute(store, "COMMIT", doing, error);
+    if (code && writes)
         sqlite3_exec(store->connection, "ROLLBACK", NULL, NULL, NULL);
-    return code;
-}
-
-/* Replaces the views that differ from this build's, in one transaction; writes nothing when none
- * does.  Errors: those of mp_store_open; the database is left as it was. */
-static int store_renew_views(struct mp_store *store, struct mp_error *error) {
-    sqlite3 *reference = NULL;
-    int differing = 0;
-    MP_TRY(create_reference(&reference, store, error));
-    int code = visit(store, reference, KEPT, &differing, error);
-    if (!code && differing)
-        code = replace(store, reference, error);
-    sqlite3_close(reference);
-    return code;
-}
-
-/* The same for this connection alone: temporary views hide those that differ, and the file is not
- * written. */
-static int store_hide_old_views(struct mp_store *store, struct mp_error *error) {
-    sqlite3 *reference = NULL;
-    MP_TRY(create_reference(&reference, store, error));
-    int code = visit(store, reference, TEMPORARY, NULL, error);
-    sqlite3_close(reference);
+    sqlite3_free(sqlite3_str_finish(changes));
     return code;
 }
 
@@ -337,7 +302,7 @@ static int prepare_for_writing(struct mp_store *store, struct mp_error *error) {
     MP_TRY(set_up_connection(store, error));
     if (version < MP_STORE_VERSION)
         MP_TRY(migrate(store, error));
-    MP_TRY(store_renew_views(store, error));
+    MP_TRY(renew_views(store, false, error));
     if (row_source_register(store) != SQLITE_OK)
         MP_TRY(mp_store_fail(store, "cannot register moeperf_rows", error));
     return MP_OK;
@@ -428,7 +393,7 @@ int mp_store_open_read_only(const char *path, struct mp_store **store, struct mp
                        "run",
                        path, version, READABLE_VERSION, MP_STORE_VERSION);
     if (!code)
-        code = store_hide_old_views(opened, error);
+        code = renew_views(opened, true, error);
     if (code)
         mp_store_close(opened);
     else
