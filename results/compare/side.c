@@ -163,40 +163,34 @@ int side_digest(const struct side_run *run, char digest[20], struct mp_error *er
 
 /* ---- samples ---- */
 
-/* The latest. */
-static int read_iterations(struct mp_store *store, int64_t run_id, double **values, int *count,
-                           struct mp_error *error) {
-    *values = NULL;
-    *count = 0;
-    struct query query = query_begin(
-        store,
-        "SELECT ms FROM (SELECT iteration, ms FROM v_iteration WHERE run_id = ?1 AND steady = 1 "
-        "ORDER BY iteration DESC LIMIT 4096) ORDER BY iteration",
-        run_id, error);
-    while (query_next(&query))
+/* The latest that are steady; counts all that there are. */
+static int read_iterations(struct mp_store *store, struct side_run *run, double **values,
+                           int *count, struct mp_error *error) {
+    struct query query = query_begin(store,
+                                     "SELECT ms, steady = 1 FROM v_iteration WHERE run_id = ?1 "
+                                     "ORDER BY iteration",
+                                     run->run_id, error);
+    while (query_next(&query)) {
+        run->recorded++;
+        if (!sqlite3_column_int(query.row, 1))
+            continue;
         if (MP_ROOM(*values, *count))
             (*values)[(*count)++] = query_double(query.row, 0);
         else
             query.code = mp_no_memory(error);
+    }
+    if (*count > MP_MOST_SAMPLES) {
+        memmove(*values, *values + *count - MP_MOST_SAMPLES, MP_MOST_SAMPLES * sizeof **values);
+        *count = MP_MOST_SAMPLES;
+    }
     return query_end(&query);
-}
-
-static int count_iterations(struct mp_store *store, struct side_run *run, struct mp_error *error) {
-    int64_t recorded;
-    int code = mp_store_numbers(store, "SELECT count(*) FROM v_iteration WHERE run_id = ?1",
-                                &run->run_id, 1, &recorded, 1, error);
-    run->recorded = (int)recorded;
-    return code;
 }
 
 /* The sample: the median from the first steady window on, of all where none is steady.  Pairs that
  * ran in slices count from the beginning: the same times of the machine for both. */
 static int judge_iterations(struct mp_store *store, struct side_run *run, struct mp_error *error) {
-    double *values;
-    int count;
-    int code = read_iterations(store, run->run_id, &values, &count, error);
-    if (!code)
-        code = count_iterations(store, run, error);
+    double *values = NULL;
+    int count = 0, code = read_iterations(store, run, &values, &count, error);
     run->iterations = count;
     for (int i = 0; i < count; i++)
         if (!(isfinite(values[i]) && values[i] > 0))

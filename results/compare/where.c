@@ -19,7 +19,7 @@ enum { PHASE_NAME = 32, SIDES = 2, KINDS = 2, BUSY = 0, WAITING = 1 };
 struct place {
     char phase[PHASE_NAME];
     int layer, rank;
-    double *value[SIDES][KINDS]; /* [runs] ms per iteration, owned */
+    double *value[SIDES][KINDS]; /* [runs] ms per iteration; the first is owned, with the others */
     double change[KINDS];        /* head's median - base's */
 };
 
@@ -52,20 +52,18 @@ static struct place *find_or_add(struct places *places, const char *phase, int l
     struct place *place = &places->item[places->count++];
     *place = (struct place){.layer = layer, .rank = rank};
     snprintf(place->phase, sizeof place->phase, "%s", phase);
-    for (int s = 0; s < SIDES; s++)
-        for (int k = 0; k < KINDS; k++) {
-            place->value[s][k] = calloc((size_t)places->runs[s], sizeof(double));
-            if (!place->value[s][k])
-                return NULL;
-        }
-    return place;
+    double *values =
+        calloc(KINDS * ((size_t)places->runs[0] + (size_t)places->runs[1]), sizeof *values);
+    for (int i = 0; values && i < SIDES * KINDS; i++) {
+        place->value[i / KINDS][i % KINDS] = values;
+        values += places->runs[i / KINDS];
+    }
+    return values ? place : NULL;
 }
 
 static void free_places(struct places *places) {
     for (int i = 0; i < places->count; i++)
-        for (int s = 0; s < SIDES; s++)
-            for (int k = 0; k < KINDS; k++)
-                free(places->item[i].value[s][k]);
+        free(places->item[i].value[0][0]);
     free(places->item);
 }
 

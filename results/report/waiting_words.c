@@ -26,10 +26,13 @@ const char *waiting_cause(enum mp_cause cause) {
     return cause == MP_CAUSE_BEFORE ? "late start" : mp_cause_name(cause);
 }
 
-/* A text that is being put together. */
+/* A text that is being put together, and what it is about. */
 struct words {
     char *text;
     size_t length, size;
+    const struct mp_straggler *found;
+    const struct mp_straggler_finding *finding;
+    const struct waiting_context *context; /* of advice */
 };
 
 static void say(struct words *words, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -62,9 +65,9 @@ const char *waiting_title(const struct mp_straggler *found,
 
 /* Waiting is a mean over the iterations, and so is what it is a share of: no rank waits longer than
  * an iteration lasts, but on a busy machine its mean may exceed the median iteration. */
-static void say_who(struct words *words, const struct mp_straggler *found,
-                    const struct mp_straggler_finding *finding) {
-    double ms = 1e3 * finding->waiting, whole = 1e3 * found->slowdowns.base;
+static void say_who(struct words *words) {
+    const struct mp_straggler_finding *finding = words->finding;
+    double ms = 1e3 * finding->waiting, whole = 1e3 * words->found->slowdowns.base;
     if (finding->stage >= 0)
         say(words,
             "a rank waits %.2f ms of each %.2f ms iteration (%.0f %%) for stage %d of the "
@@ -76,22 +79,22 @@ static void say_who(struct words *words, const struct mp_straggler *found,
             "ranks wait %.2f ms of each %.2f ms iteration (%.0f %%) for one another, now for this "
             "one and now for that",
             ms, whole, 100 * ms / whole);
-    else if (found->ranks == 2)
+    else if (words->found->ranks == 2)
         say(words, "rank %d waits %.2f ms of each %.2f ms iteration (%.0f %%) for rank %d",
             1 - finding->rank, ms, whole, 100 * ms / whole, finding->rank);
     else
         say(words, "each other rank waits %.2f ms of each %.2f ms iteration (%.0f %%) for rank %d",
             ms, whole, 100 * ms / whole, finding->rank);
-    if (finding->rank >= 0 && found->ranks > 2 && finding->victim >= 0 &&
+    if (finding->rank >= 0 && words->found->ranks > 2 && finding->victim >= 0 &&
         finding->victim != finding->rank)
         say(words, ", rank %d most (%.2f ms)", finding->victim, 1e3 * finding->victim_waiting);
 }
 
 /* ---- why, and what to do: a row and a function for each cause ---- */
 
-static void say_routing(struct words *words, const struct mp_straggler *found,
-                        const struct mp_straggler_finding *finding) {
-    const struct mp_straggler_balance *hot = mp_straggler_hot_expert(found, finding);
+static void say_routing(struct words *words) {
+    const struct mp_straggler_finding *finding = words->finding;
+    const struct mp_straggler_balance *hot = mp_straggler_hot_expert(words->found, finding);
     if (finding->rank >= 0 && !isnan(finding->tokens))
         say(words,
             "it computes %.2f x the mean tokens%s (routing), and what is beyond the mean takes "
@@ -104,89 +107,70 @@ static void say_routing(struct words *words, const struct mp_straggler *found,
             hot->hottest_expert, hot->hottest_layer, 100 * hot->hottest_share);
 }
 
-static void say_slow(struct words *words, const struct mp_straggler *found,
-                     const struct mp_straggler_finding *finding) {
-    (void)found;
+static void say_slow(struct words *words) {
     say(words, "it takes %.2f ms longer per iteration at the same tokens (slow rank)",
-        1e3 * finding->longer);
+        1e3 * words->finding->longer);
 }
 
-static void say_one_off(struct words *words, const struct mp_straggler *found,
-                        const struct mp_straggler_finding *finding) {
-    (void)found;
+static void say_one_off(struct words *words) {
     say(words, "it was late now and then, by %.2f ms in iteration %lld (one-off)",
-        1e3 * finding->worst, (long long)finding->worst_iteration);
+        1e3 * words->finding->worst, (long long)words->finding->worst_iteration);
 }
 
-static void say_transfers(struct words *words, const struct mp_straggler *found,
-                          const struct mp_straggler_finding *finding) {
+static void say_transfers(struct words *words) {
+    const struct mp_straggler_finding *finding = words->finding;
     char from[40] = "";
     if (finding->from >= 0)
         snprintf(from, sizeof from, " from rank %d", finding->from);
-    (void)found;
     say(words, "%s transfers%s take %.2f ms longer (%s)", finding->rank >= 0 ? "its" : "their",
         from, 1e3 * finding->longer, mp_cause_name(finding->cause));
 }
 
-static void say_stage(struct words *words, const struct mp_straggler *found,
-                      const struct mp_straggler_finding *finding) {
-    (void)found;
+static void say_stage(struct words *words) {
     say(words,
         "each of its ranks works %.2f ms longer than a mean stage's, and none of them is slow "
         "(pipeline stage)",
-        1e3 * finding->longer);
+        1e3 * words->finding->longer);
 }
 
-static void say_stolen(struct words *words, const struct mp_straggler *found,
-                       const struct mp_straggler_finding *finding) {
-    (void)found;
+static void say_stolen(struct words *words) {
     say(words,
         "it takes %.2f ms longer per iteration, as others have its processor (stolen "
         "processor)",
-        1e3 * finding->longer);
-    if (!isnan(finding->on_core))
-        say(words, ": it had a core for only %.0f %% of its time", 100 * finding->on_core);
+        1e3 * words->finding->longer);
+    if (!isnan(words->finding->on_core))
+        say(words, ": it had a core for only %.0f %% of its time", 100 * words->finding->on_core);
 }
 
-static void say_before(struct words *words, const struct mp_straggler *found,
-                       const struct mp_straggler_finding *finding) {
-    (void)found;
-    (void)finding;
+static void say_before(struct words *words) {
     say(words,
         "it is late already when its iterations begin, and nothing that was recorded before them "
         "says why (late start)");
 }
 
-static void say_unknown(struct words *words, const struct mp_straggler *found,
-                        const struct mp_straggler_finding *finding) {
-    (void)finding;
-    say(words, found->slowdowns.pipelines > 1
+static void say_unknown(struct words *words) {
+    say(words, words->found->slowdowns.pipelines > 1
                    ? "why can't be told from this recording: a slow rank and a stage with more to "
                      "do look the same where a stage has one rank and no layers are recorded"
                    : "why can't be told from this recording");
 }
 
-static void advise_transfers(struct words *words, const struct mp_straggler_finding *finding,
-                             const struct waiting_context *context) {
-    if (context->one_host)
+static void advise_transfers(struct words *words) {
+    if (words->context->one_host)
         say(words, "All ranks are on one host, so no network is between them: look at what moves "
                    "their data there, and at other programs on its processors.");
     else
         say(words, "%s",
-            finding->rank >= 0 ? "Look at its links and at who shares them."
-                               : "Look at the network and at who shares it.");
+            words->finding->rank >= 0 ? "Look at its links and at who shares them."
+                                      : "Look at the network and at who shares it.");
 }
 
-static void advise_one_off(struct words *words, const struct mp_straggler_finding *finding,
-                           const struct waiting_context *context) {
-    (void)context;
-    say(words, "Look at what its host did in iteration %lld.", (long long)finding->worst_iteration);
+static void advise_one_off(struct words *words) {
+    say(words, "Look at what its host did in iteration %lld.",
+        (long long)words->finding->worst_iteration);
 }
 
-static void advise_unknown(struct words *words, const struct mp_straggler_finding *finding,
-                           const struct waiting_context *context) {
-    (void)finding;
-    (void)context;
+static void advise_unknown(struct words *words) {
     say(words,
         "It would take tokens of every expert, %d iterations or more and a common clock to tell.",
         MP_STRAGGLER_ITERATIONS);
@@ -196,11 +180,9 @@ static void advise_unknown(struct words *words, const struct mp_straggler_findin
  * what helps is in `help`, unless a function says that. */
 static const struct {
     const char *longer;
-    void (*say)(struct words *words, const struct mp_straggler *found,
-                const struct mp_straggler_finding *finding);
+    void (*say)(struct words *words);
     const char *help;
-    void (*advise)(struct words *words, const struct mp_straggler_finding *finding,
-                   const struct waiting_context *context);
+    void (*advise)(struct words *words);
     bool hides; /* causes that nothing was recorded of look like this one */
 } causes[MP_CAUSES] = {
     [MP_CAUSE_ROUTING] = {.say = say_routing},
@@ -237,21 +219,20 @@ static const struct {
     [MP_CAUSE_UNKNOWN] = {.say = say_unknown, .advise = advise_unknown},
 };
 
-static void say_why(struct words *words, const struct mp_straggler *found,
-                    const struct mp_straggler_finding *finding) {
+static void say_why(struct words *words) {
+    const struct mp_straggler_finding *finding = words->finding;
     if (causes[finding->cause].say)
-        causes[finding->cause].say(words, found, finding);
+        causes[finding->cause].say(words);
     else
         say(words, "%s %.2f ms longer %s (%s)", finding->rank >= 0 ? "it spends" : "they spend",
             1e3 * finding->longer, causes[finding->cause].longer, mp_cause_name(finding->cause));
 }
 
 /* What it might be as well, of which nothing was recorded. */
-static void say_untold(struct words *words, const struct mp_straggler *found,
-                       const struct mp_straggler_finding *finding,
-                       const struct waiting_context *context) {
+static void say_untold(struct words *words) {
     const char *between = " It might be ";
-    unsigned untold = causes[finding->cause].hides && context->others ? found->untold : 0;
+    unsigned untold =
+        causes[words->finding->cause].hides && words->context->others ? words->found->untold : 0;
     for (int c = MP_CAUSE_DATA; c < MP_CAUSE_HOST; c++)
         if (untold >> c & 1) {
             say(words, "%s%s (no %s)", between, mp_cause_name((enum mp_cause)c),
@@ -264,14 +245,14 @@ static void say_untold(struct words *words, const struct mp_straggler *found,
 
 const char *waiting_text(const struct mp_straggler *found,
                          const struct mp_straggler_finding *finding, char *text, size_t size) {
-    struct words words = {text, 0, size};
+    struct words words = {text, 0, size, found, finding, NULL};
     char place[80];
-    say_who(&words, found, finding);
+    say_who(&words);
     if (finding->cause != MP_CAUSE_BEFORE && finding->cause != MP_CAUSE_UNKNOWN)
         say(&words, ", %.0f %% of it from %s", 100 * finding->here,
             waiting_place(finding->phase, finding->layer, place, sizeof place));
     say(&words, ": ");
-    say_why(&words, found, finding);
+    say_why(&words);
     say(&words, ". It matters in %.0f %% of the iterations%s", 100 * finding->seen,
         finding->chronic ? " and is chronic" : "");
     if (finding->saved >= LEAST_SAVED * found->slowdowns.base)
@@ -286,47 +267,46 @@ const char *waiting_text(const struct mp_straggler *found,
 
 /* Which system spreads the tokens best can be asked where a system can plan for the run, and how
  * much it would be worth where the run can be replayed. */
-static void advise_routing(const struct waiting_context *context, struct waiting_advice *advice) {
-    struct words words = {advice->words, 0, sizeof advice->words};
-    say(&words, "A system that spreads tokens over ranks takes this away");
+static void advise_routing(struct words *words, char command[COMMAND_TEXT]) {
+    const struct waiting_context *context = words->context;
+    say(words, "A system that spreads tokens over ranks takes this away");
     if (context->can_plan) {
-        say(&words, ". Which, and how much of it, says:");
-        command_text(advice->command, context->database, "predict --run %lld --system all",
+        say(words, ". Which, and how much of it, says:");
+        command_text(command, context->database, "predict --run %lld --system all",
                      (long long)context->run_id);
         return;
     }
-    say(&words, "; which can't be predicted for this run, whose job and loads were not "
-                "recorded (moeperf record --job, --loads).");
+    say(words, "; which can't be predicted for this run, whose job and loads were not "
+               "recorded (moeperf record --job, --loads).");
     if (!context->can_replay)
         return;
-    say(&words, " What even tokens would be worth, says:");
-    command_text(advice->command, context->database, "predict --run %lld --without imbalance",
+    say(words, " What even tokens would be worth, says:");
+    command_text(command, context->database, "predict --run %lld --without imbalance",
                  (long long)context->run_id);
 }
 
-static void advise_otherwise(const struct mp_straggler *found,
-                             const struct mp_straggler_finding *finding,
-                             const struct waiting_context *context, struct words *words) {
-    if (context->taken > REPORT_TAKEN)
+static void advise_otherwise(struct words *words) {
+    const enum mp_cause cause = words->finding->cause;
+    if (words->context->taken > REPORT_TAKEN)
         say(words,
             "First run it again when nothing else runs: other programs had the processors for up "
             "to %.0f %% of the time. ",
-            100 * context->taken);
-    if (causes[finding->cause].advise)
-        causes[finding->cause].advise(words, finding, context);
+            100 * words->context->taken);
+    if (causes[cause].advise)
+        causes[cause].advise(words);
     else
-        say(words, "%s", causes[finding->cause].help);
-    say_untold(words, found, finding, context);
+        say(words, "%s", causes[cause].help);
+    say_untold(words);
 }
 
 void waiting_advise(const struct mp_straggler *found, const struct mp_straggler_finding *finding,
                     const struct waiting_context *context, struct waiting_advice *advice) {
+    struct words words = {advice->words, 0, sizeof advice->words, found, finding, context};
     advice->command[0] = '\0';
     if (finding->cause == MP_CAUSE_ROUTING)
-        advise_routing(context, advice);
+        advise_routing(&words, advice->command);
     else
-        advise_otherwise(found, finding, context,
-                         &(struct words){advice->words, 0, sizeof advice->words});
+        advise_otherwise(&words);
 }
 
 const char *waiting_nothing(const struct mp_straggler *found, char *text, size_t size) {

@@ -225,6 +225,9 @@ RUNS_TEST(older_views_are_renewed_and_no_others) {
 
     AUTO(text) char *schema = strdup(runs_query(folder->store, "PRAGMA schema_version"));
     close_store(folder);
+    assert_works(mp_store_open_read_only(folder->database, &folder->store, &error));
+    assert_rows(folder->store, "SELECT count(*) FROM temp.sqlite_schema", "0"); /* none is old */
+    close_store(folder);
     assert_works(mp_store_open(folder->database, &folder->store, &error));
     assert_rows(folder->store, "PRAGMA schema_version", schema);
 }
