@@ -91,6 +91,12 @@ static inline const char *runs_query(struct mp_store *store, const char *sql) {
     return text;
 }
 
+/* Runs statements without results. */
+static inline void runs_execute(struct mp_store *store, const char *sql) {
+    if (sqlite3_exec(mp_store_connection(store), sql, NULL, NULL, NULL) != SQLITE_OK)
+        fail_msg("%s: %s", sql, sqlite3_errmsg(mp_store_connection(store)));
+}
+
 static inline void assert_rows(struct mp_store *store, const char *sql, const char *expected) {
     const char *rows = runs_query(store, sql);
     if (strcmp(rows, expected) != 0)

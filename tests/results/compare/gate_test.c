@@ -340,14 +340,11 @@ RUNS_TEST(few_and_missing_runs) {
 /* What either side's recording costs is no measure, and stands beside the outcome. */
 RUNS_TEST(recording_costs_are_noted) {
     gate_add_pairs(folder, GATE_PAIRS, &usual, &usual);
-    assert_int_equal(
-        sqlite3_exec(mp_store_connection(folder->store),
-                     "INSERT OR IGNORE INTO StringIds (value) VALUES ('record-span-ns'); "
-                     "INSERT INTO number SELECT run.run_id, 0, -1, -1, StringIds.id, 100 FROM run "
-                     "JOIN fact ON fact.run_id = run.run_id AND fact.name = 'pairs.side' AND "
-                     "fact.value = 'head', StringIds WHERE StringIds.value = 'record-span-ns'",
-                     NULL, NULL, NULL),
-        SQLITE_OK);
+    runs_execute(folder->store,
+                 "INSERT OR IGNORE INTO StringIds (value) VALUES ('record-span-ns'); "
+                 "INSERT INTO number SELECT run.run_id, 0, -1, -1, StringIds.id, 100 FROM run "
+                 "JOIN fact ON fact.run_id = run.run_id AND fact.name = 'pairs.side' AND "
+                 "fact.value = 'head', StringIds WHERE StringIds.value = 'record-span-ns'");
     AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     bool noted = false;
     for (int i = 0; i < gate->notes; i++)

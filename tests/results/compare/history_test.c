@@ -2,8 +2,7 @@
  * revision. */
 #include "results/compare/history.h"
 
-#include "results/report/browser.h"
-#include "results/report/vega.h"
+#include "tests/results/browser.h"
 #include "tests/results/compare/gate_runs.h"
 
 TEST_END(history, struct mp_history, mp_history_destroy(it))
@@ -88,13 +87,11 @@ static void count(const char *text, const char *words, int expected) {
 /* Points with intervals, levels and what begins where; what changed has a chart in sight. */
 RUNS_TEST(a_page_has_a_chart_of_each_series) {
     AUTO(history) struct mp_history history = {0};
-    struct mp_error error = {0};
     char path[120], text[1 << 20];
-    if (mp_vega_find(text, &error))
-        skip("%s", error.text);
+    need_vega();
     read_changes(folder, &history);
     snprintf(path, sizeof path, "%s/h.html", folder->path);
-    runs_ok(mp_history_html(&history, &(struct mp_page_output){path, NULL}, &error), &error);
+    assert_works(mp_history_html(&history, &(struct mp_page_output){path, NULL}, &error));
     FILE *file = fopen(path, "r");
     text[fread(text, 1, sizeof text - 1, file)] = '\0';
     fclose(file);
@@ -232,15 +229,11 @@ RUNS_TEST(it_is_told_in_words) {
 /* Drawn by a browser: levels, what begins where, and nothing out of place. */
 RUNS_TEST(its_figures_name_what_changed) {
     AUTO(history) struct mp_history history = {0};
-    struct mp_error error = {0};
     char path[160], text[1 << 18];
-    if (mp_vega_find(text, &error))
-        skip("%s", error.text);
-    if (mp_browser_find(text, &error))
-        skip("no chromium is installed, which draws the figures");
+    need_browser(text);
     read_changes(folder, &history);
     snprintf(path, sizeof path, "%s/f", folder->path);
-    runs_ok(mp_history_html(&history, &(struct mp_page_output){NULL, path}, &error), &error);
+    assert_works(mp_history_html(&history, &(struct mp_page_output){NULL, path}, &error));
     snprintf(path, sizeof path, "%s/f/01-ms-per-iteration.svg", folder->path);
     FILE *file = fopen(path, "r");
     assert_non_null(file);

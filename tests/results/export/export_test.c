@@ -165,7 +165,6 @@ RUNS_TEST(every_span_is_there_as_it_was) {
 RUNS_TEST(arrows_go_from_the_last_to_the_others) {
     struct mp_results_exported exported;
     struct runs_rank ranks[3];
-    const char *paths[3];
     for (int r = 0; r < 3; r++) {
         runs_rank_open(folder, r, 3, &ranks[r]);
         ranks[r].rank = 0; /* one clock */
@@ -183,12 +182,10 @@ RUNS_TEST(arrows_go_from_the_last_to_the_others) {
         runs_record(&ranks[r], 0,
                     &(struct runs_span){MP_PHASE_COMBINE, MP_FORWARD, 20000 + r * 500, 600, 0, 2,
                                         -1, -1, false});
-        runs_rank_close(&ranks[r], MP_OK, "");
-        paths[r] = ranks[r].path;
     }
     struct mp_store_run run = runs_description("ep", "text");
     run.ranks = 3;
-    assert_works(mp_store_ingest(folder->store, &run, paths, 3, NULL, &error));
+    runs_ingest(folder, &run, ranks, 3);
     AUTO(json)
     json_t *all = timeline(folder, &(struct mp_results_selection){.run_id = 1}, &exported);
     static const struct {

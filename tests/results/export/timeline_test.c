@@ -89,12 +89,6 @@ static void record_collectives(struct runs_folder *folder) {
 
 /* ---- annotated ranges ---- */
 
-static void insert(struct runs_folder *folder, const char *sql) {
-    char *message = NULL;
-    if (sqlite3_exec(mp_store_connection(folder->store), sql, NULL, NULL, &message) != SQLITE_OK)
-        fail_msg("%s: %s", sql, message);
-}
-
 static int64_t global_thread(int thread) {
     return ((int64_t)getpid() & 0xFFFFFF) << 24 | thread;
 }
@@ -109,22 +103,24 @@ static void add_range(struct runs_folder *folder, int type, int thread, int64_t 
              "VALUES (1, 0, %d, %lld, %lld, %s * 1000, %s%s)",
              columns, type, (long long)global_thread(thread), (long long)start_us * 1000, end_us,
              text, values);
-    insert(folder, sql);
+    runs_execute(folder->store, sql);
 }
 
 static void add_ranges(struct runs_folder *folder) {
     char sql[256];
-    insert(folder, "INSERT OR IGNORE INTO StringIds (value) VALUES ('my domain'), ('io'), "
-                   "('loader \"1\"')");
-    insert(folder, "INSERT INTO NVTX_EVENTS (run_id, rank, start, eventType, textId, domainId, "
-                   "category) SELECT 1, 0, 0, 75, id, 3, NULL FROM StringIds WHERE value = 'my "
-                   "domain' UNION ALL SELECT 1, 0, 0, 33, id, 3, 5 FROM StringIds "
-                   "WHERE value = 'io'");
+    runs_execute(folder->store,
+                 "INSERT OR IGNORE INTO StringIds (value) VALUES ('my domain'), ('io'), "
+                 "('loader \"1\"')");
+    runs_execute(folder->store,
+                 "INSERT INTO NVTX_EVENTS (run_id, rank, start, eventType, textId, domainId, "
+                 "category) SELECT 1, 0, 0, 75, id, 3, NULL FROM StringIds WHERE value = 'my "
+                 "domain' UNION ALL SELECT 1, 0, 0, 33, id, 3, 5 FROM StringIds "
+                 "WHERE value = 'io'");
     snprintf(sql, sizeof sql,
              "INSERT INTO ThreadNames (nameId, globalTid, run_id, rank) SELECT id, %lld, 1, 0 "
              "FROM StringIds WHERE value = 'loader \"1\"'",
              (long long)global_thread(WORKER));
-    insert(folder, sql);
+    runs_execute(folder->store, sql);
     add_range(folder, 59, MAIN_THREAD, 2900, "4000", "'step'",
               ", domainId, category, uint64Value, jsonText",
               ", 3, 5, -1, '[{\"layer\": [7], \"x\": \"\\u00e9\"}]'");
@@ -298,7 +294,7 @@ RUNS_TEST(chosen_iterations_choose_the_rest_by_time) {
 RUNS_TEST(work_on_an_unknown_clock_is_left_out) {
     struct mp_results_exported exported;
     add_all(folder);
-    insert(folder, "UPDATE device_spool SET clock = 'unknown'");
+    runs_execute(folder->store, "UPDATE device_spool SET clock = 'unknown'");
     AUTO(json) json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
     assert_int_equal(exported.gpu + exported.calls + exported.collectives + exported.launches, 0);
     assert_int_equal(exported.gpu_left_out, 5 + 2);
@@ -309,9 +305,10 @@ RUNS_TEST(work_on_an_unknown_clock_is_left_out) {
 RUNS_TEST(ranks_without_a_recording_have_their_gpu) {
     struct mp_results_exported exported;
     add_all(folder);
-    insert(folder, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET rank = 5");
-    insert(folder, "INSERT INTO device_spool VALUES (1, 5, 'cupti', 'else\"where', 1, 1, 'on', 1, "
-                   "0, 'same host')");
+    runs_execute(folder->store, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET rank = 5");
+    runs_execute(folder->store,
+                 "INSERT INTO device_spool VALUES (1, 5, 'cupti', 'else\"where', 1, 1, 'on', 1, "
+                 "0, 'same host')");
     AUTO(json) json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
     assert_event(all, find(all, "X", 5, "kernel", "gemm", 3100), "GPU 0 stream 7", 500, NULL);
 }
@@ -348,14 +345,14 @@ RUNS_TEST(anything_can_be_drawn) {
         free(text);
         snprintf(sql, sizeof sql, "INSERT OR IGNORE INTO StringIds VALUES (%d, %s)", 5000 + i,
                  random_text(&random));
-        insert(folder, sql);
+        runs_execute(folder->store, sql);
         snprintf(sql, sizeof sql,
                  "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (start, \"end\", globalTid, "
                  "correlationId, nameId, returnValue, run_id, rank) VALUES (%d, %d, %lld, %d, %d, "
                  "0, 1, 0)",
                  test_random_int(&random, 0, 1000000), test_random_int(&random, 0, 1000000),
                  (long long)global_thread(test_random_int(&random, 1, 3)), i + 1000, 5000 + i);
-        insert(folder, sql);
+        runs_execute(folder->store, sql);
         snprintf(sql, sizeof sql,
                  "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, \"end\", deviceId, contextId, "
                  "streamId, correlationId, globalPid, demangledName, run_id, rank) VALUES "
@@ -364,7 +361,7 @@ RUNS_TEST(anything_can_be_drawn) {
                  test_random_int(&random, 0, 1), test_random_int(&random, 0, 1),
                  test_random_int(&random, 0, 1), test_random_int(&random, 990, 1000 + EVENTS),
                  (long long)global_thread(0), 5000 + i);
-        insert(folder, sql);
+        runs_execute(folder->store, sql);
     }
     json_decref(export_timeline(folder, &(struct mp_results_selection){0}, &exported));
     assert_int_equal(exported.ranges, EVENTS + 7);
@@ -378,21 +375,24 @@ RUNS_TEST(many_events_need_no_more_memory) {
     enum { EVENTS = 100000 };
     char path[128];
     add_all(folder);
-    insert(folder,
-           "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) "
-           "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, \"end\", deviceId, contextId, streamId, "
-           "correlationId, globalPid, run_id, rank) SELECT i * 1000, i * 1000 + 900, 0, 1, i % 4, "
-           "i + 1000, (SELECT globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1), 1, 0 FROM n");
-    insert(folder,
-           "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) "
-           "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (start, \"end\", globalTid, correlationId, "
-           "nameId, returnValue, run_id, rank) SELECT i * 1000 - 500, i * 1000 - 100, "
-           "(SELECT globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1) + 1, i + 1000, 1, 0, 1, 0 "
-           "FROM n");
-    insert(folder,
-           "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) "
-           "INSERT INTO NVTX_EVENTS (run_id, rank, start, \"end\", eventType, globalTid, text) "
-           "SELECT 1, 0, i * 1000, i * 1000 + 999, 59, i % 3, 'range ' || i FROM n");
+    runs_execute(
+        folder->store,
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) "
+        "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, \"end\", deviceId, contextId, streamId, "
+        "correlationId, globalPid, run_id, rank) SELECT i * 1000, i * 1000 + 900, 0, 1, i % 4, "
+        "i + 1000, (SELECT globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1), 1, 0 FROM n");
+    runs_execute(
+        folder->store,
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) "
+        "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (start, \"end\", globalTid, correlationId, "
+        "nameId, returnValue, run_id, rank) SELECT i * 1000 - 500, i * 1000 - 100, "
+        "(SELECT globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1) + 1, i + 1000, 1, 0, 1, 0 "
+        "FROM n");
+    runs_execute(
+        folder->store,
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) "
+        "INSERT INTO NVTX_EVENTS (run_id, rank, start, \"end\", eventType, globalTid, text) "
+        "SELECT 1, 0, i * 1000, i * 1000 + 999, 59, i % 3, 'range ' || i FROM n");
     mp_store_close(folder->store);
     assert_works(mp_store_open_read_only(folder->database, &folder->store, &error));
     snprintf(path, sizeof path, "%s/out", folder->path);

@@ -6,7 +6,7 @@
 #include "results/report/grid.h"
 #include "results/report/html.h"
 #include "results/report/intervals.h"
-#include "results/report/vega.h"
+#include "tests/results/browser.h"
 #include "tests/results/runs.h"
 
 /* What must stay text, in every place that a name can get to. */
@@ -248,12 +248,9 @@ RUNS_TEST(a_busy_machine_is_said_first) {
 RUNS_TEST(what_recording_cost_is_said) {
     struct mp_store_run ep = runs_description("ep", "text");
     runs_add(folder, &ep, &runs_ep);
-    assert_int_equal(sqlite3_exec(mp_store_connection(folder->store),
-                                  "INSERT INTO StringIds (value) VALUES ('record-span-ns'); "
-                                  "INSERT INTO number SELECT run_id, 0, -1, -1, StringIds.id, 1000 "
-                                  "FROM run, StringIds WHERE value = 'record-span-ns'",
-                                  NULL, NULL, NULL),
-                     SQLITE_OK);
+    runs_execute(folder->store, "INSERT INTO StringIds (value) VALUES ('record-span-ns'); "
+                                "INSERT INTO number SELECT run_id, 0, -1, -1, StringIds.id, 1000 "
+                                "FROM run, StringIds WHERE value = 'record-span-ns'");
     AUTO(text) char *page = page_of(folder);
     assert_non_null(strstr(page, "<p>Recording cost: 7 spans per iteration at 1000 ns: 0.026 % of "
                                  "an iteration; 58 in all"));
@@ -361,32 +358,23 @@ RUNS_TEST(a_report_that_fails_leaves_the_old_one) {
 
 /* ---- in a browser ---- */
 
-static const char *browser(void) {
-    static const char *const names[] = {"chromium", "chromium-browser", "google-chrome"};
-    char command[96];
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(command, sizeof command, "command -v %s >/dev/null 2>&1", names[i]);
-        if (system(command) == 0) // NOLINT(cert-env33-c)
-            return names[i];
-    }
-    return NULL;
-}
+static char browser[MP_BROWSER_PATH];
 
 /* What tests/results/report/probe.html found in the report. */
 static json_t *probe(const struct runs_folder *folder, const char *path, int width, bool dark) {
-    char command[1024], file[128];
+    char command[2048], file[128];
     snprintf(command, sizeof command,
              "timeout 600 %s --headless --no-sandbox --disable-gpu --disable-dev-shm-usage "
              "--allow-file-access-from-files --user-data-dir=%s/browser --enable-logging=stderr "
              "--blink-settings=preferredColorScheme=%d --virtual-time-budget=60000 "
              "--window-size=1400,1000 --dump-dom 'file://" MOEPERF_PROBE "#%d,file://%s' "
              ">%s/dom 2>%s/log",
-             browser(), folder->path, !dark, width, path, folder->path, folder->path);
+             browser, folder->path, !dark, width, path, folder->path, folder->path);
     int status = system(command); // NOLINT(cert-env33-c)
     snprintf(file, sizeof file, "%s/log", folder->path);
     char *log = text_of(file);
     if (status != 0)
-        fail_msg("%s ended with %d: %s", browser(), status, log);
+        fail_msg("%s ended with %d: %s", browser, status, log);
     if (strstr(log, ":CONSOLE:"))
         fail_msg("the console says: %.2000s", strstr(log, ":CONSOLE:"));
     snprintf(file, sizeof file, "%s/dom", folder->path);
@@ -480,20 +468,10 @@ static void check_page(const json_t *found, int width) {
     check_saved(found);
 }
 
-static void need_browser(void) {
-    char folder[MP_VEGA_FOLDER];
-    struct mp_error error = {0};
-    unsetenv("MOEPERF_VEGA");
-    if (mp_vega_find(folder, &error))
-        skip("%s", error.text);
-    if (!browser())
-        skip("no chromium is installed, which opens the page");
-}
-
 RUNS_TEST(every_chart_is_drawn) {
     static const int widths[] = {1280, 390};
     char path[128];
-    need_browser();
+    need_browser(browser);
     add_runs(folder, NULL, false);
     write_report(folder, NULL, path);
     for (int w = 0; w < 2; w++) {
@@ -516,7 +494,7 @@ RUNS_TEST(every_chart_is_drawn) {
 
 RUNS_TEST(names_stay_names_in_a_browser) {
     char path[128];
-    need_browser();
+    need_browser(browser);
     add_runs(folder, HOSTILE, false);
     write_report(folder, NULL, path);
     AUTO(json) json_t *found = probe(folder, path, 390, false);
@@ -593,7 +571,7 @@ RUNS_TEST(a_grid_is_drawn) {
     char path[128];
     size_t i, points = 0;
     json_t *chart;
-    need_browser();
+    need_browser(browser);
     AUTO(json) json_t *found = probe(folder, write_grids(folder, path), 390, true);
     check_page(found, 390);
     json_array_foreach(json_object_get(found, "charts"), i, chart) {
@@ -649,7 +627,7 @@ RUNS_TEST(intervals_are_drawn) {
     char path[128];
     size_t i, charts = 0;
     json_t *chart;
-    need_browser();
+    need_browser(browser);
     AUTO(json) json_t *found = probe(folder, write_intervals(folder, path), 390, true);
     check_page(found, 390);
     json_array_foreach(json_object_get(found, "charts"), i, chart) {

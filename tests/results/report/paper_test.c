@@ -3,20 +3,9 @@
 #include <dirent.h>
 #include <sys/stat.h>
 
-#include "results/report/browser.h"
 #include "results/report/html.h"
-#include "results/report/vega.h"
+#include "tests/results/browser.h"
 #include "tests/results/runs.h"
-
-static void need_browser(void) {
-    char folder[MP_VEGA_FOLDER], path[MP_BROWSER_PATH];
-    struct mp_error error = {0};
-    unsetenv("MOEPERF_BROWSER");
-    if (mp_vega_find(folder, &error))
-        skip("%s", error.text);
-    if (mp_browser_find(path, &error))
-        skip("no chromium is installed, which draws the figures");
-}
 
 static char *text_of(const char *folder, const char *name, size_t *size) {
     char path[512];
@@ -75,10 +64,10 @@ static void add_runs(struct runs_folder *folder) {
 }
 
 RUNS_TEST(every_chart_is_a_figure) {
-    char figures[128], charts[64];
+    char figures[128], charts[64], path[MP_BROWSER_PATH];
     size_t size;
     int count = 0;
-    need_browser();
+    need_browser(path);
     add_runs(folder);
     snprintf(figures, sizeof figures, "%s/figures", folder->path);
     const struct mp_page_output output = {NULL, figures};
@@ -141,7 +130,8 @@ RUNS_TEST(a_browser_answers) {
     static const char *const letters[] = {"a", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "<"};
     struct mp_browser *browser;
     json_t *value;
-    need_browser();
+    char path[MP_BROWSER_PATH];
+    need_browser(path);
     setenv("TMPDIR", folder->path, 1);
     assert_works(
         mp_browser_open(&browser, "<p id=p>text</p><script>const three = 3;</script>", &error));

@@ -87,7 +87,7 @@ static void add_number(struct mp_store *store, const char *name, int64_t run_id,
              "INSERT OR IGNORE INTO StringIds (value) VALUES ('%s'); INSERT INTO number SELECT "
              "%lld, %d, -1, -1, id, %.3f FROM StringIds WHERE value = '%s'",
              name, (long long)run_id, rank, value, name);
-    assert_int_equal(sqlite3_exec(mp_store_connection(store), sql, NULL, NULL, NULL), SQLITE_OK);
+    runs_execute(store, sql);
 }
 
 /* Ten iterations of 4 spans on 2 ranks; the rank where a span costs most counts. */

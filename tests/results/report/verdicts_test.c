@@ -102,8 +102,7 @@ static void add_exchanges(struct runs_folder *folder, const char *host, double t
              "UPDATE rank SET host = CASE rank WHEN 0 THEN 'first' ELSE '%s' END "
              "WHERE run_id = %lld",
              host, (long long)run_id);
-    assert_int_equal(sqlite3_exec(mp_store_connection(folder->store), sql, NULL, NULL, NULL),
-                     SQLITE_OK);
+    runs_execute(folder->store, sql);
 }
 
 /* Of nine steady iterations eight have 1 ms of waiting in 3 ms and one 800 in 802: means of 89.78

@@ -2,12 +2,6 @@
  * which run is the reference, and what lies in tables that no small run fills. */
 #include "tests/results/runs.h"
 
-static void execute(struct mp_store *store, const char *sql) {
-    char *message = NULL;
-    if (sqlite3_exec(mp_store_connection(store), sql, NULL, NULL, &message) != SQLITE_OK)
-        fail_msg("%s: %s", sql, message);
-}
-
 /* A rank alone, of whose iterations the first takes 1 ms, the second 2 and so on. */
 static void add_growing(struct runs_folder *folder, int iterations) {
     struct mp_store_run description = runs_description("ep", "text");
@@ -226,16 +220,18 @@ RUNS_TEST(runs_say_where_they_were_run) {
     description.suite_run = "tiny-2";
     run.taken = 0;
     runs_add(folder, &description, &run);
-    execute(folder->store, "UPDATE rank SET host = 'h' || rank WHERE run_id = 1;UPDATE rank SET "
-                           "host = NULL WHERE run_id = 2");
+    runs_execute(folder->store,
+                 "UPDATE rank SET host = 'h' || rank WHERE run_id = 1;UPDATE rank SET "
+                 "host = NULL WHERE run_id = 2");
     assert_rows(folder->store,
                 "SELECT suite_run, job, round, model, ranks_per_node, iterations_wanted, command, "
                 "hosts, processor_taken FROM v_run",
                 "tiny-1|a job|2|a model|2|4|moeperf run it|2|0.375\n"
                 "tiny-2|a job|2|a model|2|4|moeperf run it|NULL|NULL");
-    execute(folder->store,
-            "UPDATE rank SET host = 'h' WHERE run_id = 1;UPDATE number SET value = 0 WHERE rank = "
-            "1 AND name_id = (SELECT id FROM StringIds WHERE value = 'training-seconds')");
+    runs_execute(
+        folder->store,
+        "UPDATE rank SET host = 'h' WHERE run_id = 1;UPDATE number SET value = 0 WHERE rank = "
+        "1 AND name_id = (SELECT id FROM StringIds WHERE value = 'training-seconds')");
     assert_rows(folder->store, "SELECT hosts, processor_taken FROM v_run WHERE run_id = 1",
                 "1|0.1875");
 }
@@ -243,19 +239,20 @@ RUNS_TEST(runs_say_where_they_were_run) {
 /* Process 7 and thread 9: globalTid = 7 * 0x1000000 + 9 = 117440521. */
 RUNS_TEST(ranges_have_names_kinds_and_payloads) {
     add_growing(folder, 2);
-    execute(folder->store,
-            "INSERT INTO StringIds VALUES (100, 'long name'), (101, 'domain of mine');INSERT INTO "
-            "NVTX_EVENTS (run_id, rank, start, eventType, domainId, textId) VALUES (1, 0, 0, 75, "
-            "1, 101), (1, 0, 0, 33, 1, 100);INSERT INTO NVTX_EVENTS (run_id, rank, start, \"end\", "
-            "eventType, domainId, text, textId, globalTid, level, category, jsonText, uint64Value, "
-            "int64Value, doubleValue, uint32Value, int32Value, floatValue) VALUES (1, 0, 1000000, "
-            "3500000, 59, 1, 'short', NULL, 117440521, 2, 5, '[{}]', 1, NULL, NULL, NULL, NULL, "
-            "NULL), (1, 0, 2000000, NULL, 60, 0, NULL, 100, 117440521, NULL, NULL, NULL, NULL, -2, "
-            "NULL, NULL, NULL, NULL), (1, 0, 3000000, NULL, 34, 1, 'mark', NULL, 117440521, 0, 0, "
-            "NULL, NULL, NULL, 2.5, NULL, NULL, NULL), (1, 1, 4000000, 4000000, 59, 1, 'u32', "
-            "NULL, 1, 0, 0, NULL, NULL, NULL, NULL, 4, NULL, NULL), (1, 1, 5000000, 5000001, 59, "
-            "1, 'i32', NULL, 1, 0, 0, NULL, NULL, NULL, NULL, NULL, -5, NULL), (1, 1, 6000000, "
-            "6500000, 59, 1, 'f32', NULL, 1, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0.5)");
+    runs_execute(
+        folder->store,
+        "INSERT INTO StringIds VALUES (100, 'long name'), (101, 'domain of mine');INSERT INTO "
+        "NVTX_EVENTS (run_id, rank, start, eventType, domainId, textId) VALUES (1, 0, 0, 75, "
+        "1, 101), (1, 0, 0, 33, 1, 100);INSERT INTO NVTX_EVENTS (run_id, rank, start, \"end\", "
+        "eventType, domainId, text, textId, globalTid, level, category, jsonText, uint64Value, "
+        "int64Value, doubleValue, uint32Value, int32Value, floatValue) VALUES (1, 0, 1000000, "
+        "3500000, 59, 1, 'short', NULL, 117440521, 2, 5, '[{}]', 1, NULL, NULL, NULL, NULL, "
+        "NULL), (1, 0, 2000000, NULL, 60, 0, NULL, 100, 117440521, NULL, NULL, NULL, NULL, -2, "
+        "NULL, NULL, NULL, NULL), (1, 0, 3000000, NULL, 34, 1, 'mark', NULL, 117440521, 0, 0, "
+        "NULL, NULL, NULL, 2.5, NULL, NULL, NULL), (1, 1, 4000000, 4000000, 59, 1, 'u32', "
+        "NULL, 1, 0, 0, NULL, NULL, NULL, NULL, 4, NULL, NULL), (1, 1, 5000000, 5000001, 59, "
+        "1, 'i32', NULL, 1, 0, 0, NULL, NULL, NULL, NULL, NULL, -5, NULL), (1, 1, 6000000, "
+        "6500000, 59, 1, 'f32', NULL, 1, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0.5)");
     /* Domains are numbered in each process: rank 1 has named none. */
     assert_rows(folder->store,
                 "SELECT rank, domain, name, kind, start_ns, end_ns, ms, pid, tid, level, category, "
@@ -272,14 +269,15 @@ RUNS_TEST(ranges_have_names_kinds_and_payloads) {
  * it ran for 3 + 2 ms. */
 RUNS_TEST(gpu_work_is_a_union_of_times) {
     add_growing(folder, 2);
-    execute(folder->store,
-            "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (run_id, rank, deviceId, contextId, streamId, "
-            "start, \"end\") VALUES (1, 0, 0, 0, 1, 0, 2000000), (1, 0, 0, 0, 2, 1000000, "
-            "3000000);INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY (run_id, rank, deviceId, contextId, "
-            "streamId, start, \"end\", bytes, copyKind) VALUES (1, 0, 0, 0, 1, 5000000, 6000000, "
-            "100, 1), (1, 0, 0, 0, 1, NULL, NULL, 20, 2);INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET "
-            "(run_id, rank, deviceId, contextId, streamId, start, \"end\", value, bytes) VALUES "
-            "(1, 0, 0, 0, 1, 5500000, 7000000, 0, 7)");
+    runs_execute(
+        folder->store,
+        "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (run_id, rank, deviceId, contextId, streamId, "
+        "start, \"end\") VALUES (1, 0, 0, 0, 1, 0, 2000000), (1, 0, 0, 0, 2, 1000000, "
+        "3000000);INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY (run_id, rank, deviceId, contextId, "
+        "streamId, start, \"end\", bytes, copyKind) VALUES (1, 0, 0, 0, 1, 5000000, 6000000, "
+        "100, 1), (1, 0, 0, 0, 1, NULL, NULL, 20, 2);INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET "
+        "(run_id, rank, deviceId, contextId, streamId, start, \"end\", value, bytes) VALUES "
+        "(1, 0, 0, 0, 1, 5500000, 7000000, 0, 7)");
     assert_rows(folder->store,
                 "SELECT gpu_ms, kernel_ms, copy_ms, set_ms, kernels, copies, sets, copied_bytes, "
                 "untimed FROM v_gpu",

@@ -69,18 +69,16 @@ static void record_work(struct runs_rank *own, uint64_t *random, int64_t length)
 static int64_t add_run(struct runs_folder *folder, uint64_t *random) {
     struct mp_store_run description = runs_description("ep", "skewed");
     struct runs_rank spans[RANKS], work[RANKS];
-    int64_t run_id = 0, length = test_random_int(random, 100, LENGTH_MOST);
+    int64_t length = test_random_int(random, 100, LENGTH_MOST);
     for (int r = 0; r < RANKS; r++) {
         runs_rank_open(folder, r, RANKS, &spans[r]);
         record_spans(&spans[r], random, length);
-        runs_rank_close(&spans[r], MP_OK, "");
         runs_rank_open(folder, r, RANKS, &work[r]);
         record_work(&work[r], random, length);
         runs_rank_close(&work[r], MP_OK, "");
     }
-    const char *recordings[] = {spans[0].path, spans[1].path};
     const char *collected[] = {work[0].path, work[1].path};
-    assert_works(mp_store_ingest(folder->store, &description, recordings, RANKS, &run_id, &error));
+    const int64_t run_id = runs_ingest(folder, &description, spans, RANKS);
     assert_works(mp_store_add_device(folder->store, run_id, collected, RANKS, &error));
     return run_id;
 }

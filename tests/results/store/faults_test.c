@@ -551,10 +551,9 @@ RUNS_TEST(a_rank_says_itself_how_it_ended) {
         runs_rank_open(folder, r, 2, &ranks[r]);
         runs_rank_close(&ranks[r], statuses[r], r ? "stopped by SIGINT" : "rank 1 is gone");
     }
-    const char *paths[] = {ranks[0].path, ranks[1].path};
     struct mp_store_run run = runs_description("ep", "text");
     run.status = "interrupted";
-    assert_works(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error));
+    runs_ingest(folder, &run, ranks, 2);
     assert_rows(folder->store, "SELECT rank, status, reason FROM rank",
                 "0|failed|rank 1 is gone\n1|interrupted|stopped by SIGINT");
 }
@@ -590,9 +589,8 @@ RUNS_TEST(hosts_without_clock_samples_go_by_wall_clock) {
         runs_rank_close(&ranks[r], MP_OK, "");
     }
     move_to_another_host(ranks[1].path, ahead_ns);
-    const char *paths[] = {ranks[0].path, ranks[1].path};
     struct mp_store_run run = runs_description("ep", "text");
-    assert_works(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error));
+    runs_ingest(folder, &run, ranks, 2);
     assert_rows(folder->store, "SELECT clock FROM v_rank", "reference\nwall clock");
     assert_rows(folder->store, "SELECT round(ms, 6) FROM v_iteration", "9.0");
     assert_rows(folder->store,
@@ -620,15 +618,6 @@ RUNS_TEST(a_loss_that_is_no_number_is_null_and_makes_no_difference_known) {
     runs_add(folder, &fssdp, &diverged);
     assert_rows(folder->store, "SELECT system, loss_final, max_loss_difference FROM v_speedup",
                 "ep|2.0|0.0\nfssdp|NULL|NULL");
-}
-
-RUNS_TEST(shared_cores_are_kept_with_the_run) {
-    struct mp_store_run run = runs_description("ep", "text");
-    struct runs_standard shared = runs_ep;
-    shared.shares_cores = true;
-    runs_add(folder, &run, &shared);
-    assert_rows(folder->store, "SELECT ranks_share_cores FROM v_speedup", "1");
-    assert_rows(folder->store, "SELECT ranks_share_cores FROM v_run", "1");
 }
 
 /* A file that is no recording is told of where one is missing, in turn, not where there is one. */

@@ -30,9 +30,8 @@ static const char *steady_with(struct runs_folder *folder, const struct mp_store
     run.slice = slice ? absolute : NULL;
     run.slices = slices;
     runs_add(folder, &run, &standard);
-    sqlite3_exec(mp_store_connection(folder->store),
-                 "CREATE TEMP VIEW IF NOT EXISTS last AS SELECT max(run_id) AS run_id FROM run",
-                 NULL, NULL, NULL);
+    runs_execute(folder->store,
+                 "CREATE TEMP VIEW IF NOT EXISTS last AS SELECT max(run_id) AS run_id FROM run");
     return runs_query(folder->store,
                       "SELECT (SELECT group_concat(iteration, ' ') FROM v_iteration JOIN last "
                       "USING (run_id) WHERE steady), steady_iterations, round(ms_per_iteration, 3) "

@@ -97,10 +97,8 @@ static void add_three(struct runs_folder *folder) {
         record_three(&ranks[r]);
         record_numbers(&ranks[r]);
         runs_clock_samples(&ranks[r]);
-        runs_rank_close(&ranks[r], MP_OK, "");
     }
-    const char *paths[] = {ranks[2].path, ranks[0].path, ranks[1].path};
-    assert_works(mp_store_ingest(folder->store, &description, paths, 3, NULL, &error));
+    runs_ingest(folder, &description, ranks, 3);
 }
 
 static const struct {
@@ -133,7 +131,9 @@ static const struct {
      "dispatch|2.0|0.0|2.0|2.0|9.0|0.0\n"
      "expert|4.0|0.0|4.0|0.0|9.0|1200.0"},
     {"any rank that shared its core", "SELECT ranks_share_cores, ranks_recorded FROM v_run", "1|3"},
-    {"loss", "SELECT loss_final, steady_iterations, ms_per_iteration FROM v_speedup", "4.0|0|NULL"},
+    {"loss",
+     "SELECT loss_final, steady_iterations, ms_per_iteration, ranks_share_cores FROM v_speedup",
+     "4.0|0|NULL|1"},
 };
 
 RUNS_TEST(three_ranks_by_hand) {

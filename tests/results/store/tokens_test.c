@@ -42,17 +42,13 @@ RUNS_TEST(none_is_not_unknown) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mp_store_run description = runs_description("ep", "text");
         struct runs_rank ranks[RANKS];
-        const char *paths[RANKS];
         char sql[512];
-        int64_t run_id;
         description.ranks = RANKS;
         for (int r = 0; r < RANKS; r++) {
             runs_rank_open(folder, r, RANKS, &ranks[r]);
             record_rank(&ranks[r], cases[i].tokens[r]);
-            runs_rank_close(&ranks[r], MP_OK, "");
-            paths[r] = ranks[r].path;
         }
-        assert_works(mp_store_ingest(folder->store, &description, paths, RANKS, &run_id, &error));
+        const int64_t run_id = runs_ingest(folder, &description, ranks, RANKS);
         snprintf(
             sql, sizeof sql,
             "SELECT ranks, round(min_ms, 3), round(mean_ms, 3), round(lost_ms, 3), slowest_tokens, "
