@@ -36,28 +36,38 @@ static enum mp_outcome decide(const struct mp_evidence *evidence, double p, doub
 }
 
 static const double base[10] = {50.1, 49.8, 50.4, 50.0, 49.9, 50.2, 50.3, 49.7, 50.0, 50.1};
-static const double heads[3][10] = {
-    {51.6, 51.2, 51.5, 51.1, 51.4, 51.9, 51.3, 51.0, 51.7, 51.2},
-    {50.25, 49.91, 50.36, 50.02, 49.73, 50.31, 50.17, 49.98, 49.95, 50.04},
-    {52.9, 49.0, 51.8, 50.2, 48.8, 53.1, 50.9, 49.5, 52.2, 51.1}};
+static const struct {
+    enum mp_outcome outcome;
+    double head[10];
+    double is[7]; /* effect and its ends in percent, W with its p, U with its p */
+} chain[] = {{MP_OUTCOME_FAIL,
+              {51.6, 51.2, 51.5, 51.1, 51.4, 51.9, 51.3, 51.0, 51.7, 51.2},
+              {2.685, 2.198, 3.098, 55, .001953125, 0, 1.0825e-5}},
+             {MP_OUTCOME_PASS,
+              {50.25, 49.91, 50.36, 50.02, 49.73, 50.31, 50.17, 49.98, 49.95, 50.04},
+              {.050, -.169, .242, 30, .8457, 47, .8390}},
+             {MP_OUTCOME_INCONCLUSIVE,
+              {52.9, 49.0, 51.8, 50.2, 48.8, 53.1, 50.9, 49.5, 52.2, 51.1},
+              {1.708, -.402, 3.869, 43, .1309, 32.5, .1972}}};
 
 TEST(worked_chain) {
-    const enum mp_outcome expected[] = {MP_OUTCOME_FAIL, MP_OUTCOME_PASS, MP_OUTCOME_INCONCLUSIVE};
     double p[3], adjusted[3];
     struct mp_evidence evidence[3];
     for (int i = 0; i < 3; i++) {
-        evidence[i] = weigh(base, heads[i], 10, true);
+        evidence[i] = weigh(base, chain[i].head, 10, true);
         p[i] = evidence[i].p;
+        assert_within(100 * evidence[i].effect, chain[i].is[0], 6e-4);
+        assert_within(100 * evidence[i].low, chain[i].is[1], 6e-4);
+        assert_within(100 * evidence[i].high, chain[i].is[2], 6e-4);
+        assert_close(evidence[i].w, chain[i].is[3], 0);
+        assert_within(evidence[i].p, chain[i].is[4], 6e-5);
+        assert_close(evidence[i].u, chain[i].is[5], 0);
+        assert_close(evidence[i].u_p, chain[i].is[6], 1e-3);
     }
+    assert_close(evidence[0].base, 50.05, 1e-12);
     assert_int_equal(mp_holm(p, 3, adjusted, NULL), MP_OK);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(decide(&evidence[i], adjusted[i], NAN), expected[i]);
-    assert_within(evidence[0].effect, .02685, 5e-6);
-    assert_within(evidence[0].low, .02198, 5e-6);
-    assert_within(evidence[0].high, .03098, 5e-6);
-    assert_close(evidence[0].base, 50.05, 1e-12);
-    assert_close(evidence[0].w, 55, 0);
-    assert_close(evidence[2].u, 32.5, 0);
+        assert_int_equal(decide(&evidence[i], adjusted[i], NAN), chain[i].outcome);
     /* A floor as large as the effect to be seen decides nothing; a smaller one changes nothing. */
     assert_int_equal(decide(&evidence[0], adjusted[0], .02), MP_OUTCOME_INCONCLUSIVE);
     assert_int_equal(decide(&evidence[1], adjusted[1], .02), MP_OUTCOME_INCONCLUSIVE);

@@ -1,49 +1,8 @@
-/* Statistics against worked examples, brute force over all arrangements, and symmetries. */
+/* Statistics against small examples, brute force over all arrangements, and symmetries. */
 #include "results/compare/statistics.h"
 
 #include "reference/base/median.h"
 #include "tests/errors.h"
-
-enum { PAIRS = 10 };
-
-static const double base[PAIRS] = {50.1, 49.8, 50.4, 50.0, 49.9, 50.2, 50.3, 49.7, 50.0, 50.1};
-
-struct chain_case {
-    const char *name;
-    double head[PAIRS];
-    double effect, low, high, w, w_p, u, u_p; /* effects in percent */
-};
-
-static const struct chain_case chain[] = {
-    {"slower",
-     {51.6, 51.2, 51.5, 51.1, 51.4, 51.9, 51.3, 51.0, 51.7, 51.2},
-     2.685,
-     2.198,
-     3.098,
-     55,
-     0.001953125,
-     0,
-     1.0825e-5},
-    {"unchanged",
-     {50.25, 49.91, 50.36, 50.02, 49.73, 50.31, 50.17, 49.98, 49.95, 50.04},
-     .050,
-     -.169,
-     .242,
-     30,
-     .8457,
-     47,
-     .8390},
-    {"noisy",
-     {52.9, 49.0, 51.8, 50.2, 48.8, 53.1, 50.9, 49.5, 52.2, 51.1},
-     1.708,
-     -.402,
-     3.869,
-     43,
-     .1309,
-     32.5,
-     .1972},
-};
-enum { CHAIN = sizeof chain / sizeof *chain };
 
 static struct mp_rank_test signed_rank(const double values[], int count) {
     struct mp_rank_test test;
@@ -69,27 +28,6 @@ static struct mp_shift of_groups(const double a[], int n, const double b[], int 
     return shift;
 }
 
-static double percent(double logarithm) {
-    return 100 * (exp(logarithm) - 1);
-}
-
-TEST_EACH(chain_matches, chain, c) {
-    double differences[PAIRS];
-    for (int i = 0; i < PAIRS; i++)
-        differences[i] = log(c->head[i] / base[i]);
-    struct mp_rank_test w = signed_rank(differences, PAIRS);
-    struct mp_rank_test u = mann_whitney(base, PAIRS, c->head, PAIRS);
-    struct mp_shift shift = of_pairs(differences, PAIRS);
-    assert_within(percent(shift.estimate), c->effect, 6e-4);
-    assert_within(percent(shift.low), c->low, 6e-4);
-    assert_within(percent(shift.high), c->high, 6e-4);
-    assert_close(w.statistic, c->w, 0);
-    assert_within(w.p, c->w_p, 6e-5);
-    assert_close(u.statistic, c->u, 0);
-    assert_true(fabs(u.p / c->u_p - 1) < 1e-3);
-    assert_true(w.exact && u.exact);
-}
-
 TEST(small_examples) {
     const double a[] = {10.0, 10.2, 10.1, 9.9, 10.3}, b[] = {10.6, 10.5, 10.8, 10.4, 10.25};
     const double c[] = {1, 2, 2, 3}, d[] = {2, 3, 4, 5}, equal[] = {7, 7, 7, 7, 7, 7};
@@ -105,6 +43,8 @@ TEST(small_examples) {
     assert_close(mann_whitney(c, 4, d, 4).statistic, 2.5, 0);
     assert_close(mann_whitney(c, 4, d, 4).p, .2, 1e-15);
     assert_close(mann_whitney(equal, 6, equal, 6).p, 1, 0);
+    const double near[] = {.1 + .2, -.3, 1}; /* but for rounding the first two are one size */
+    assert_close(signed_rank(near, 3).statistic, 4.5, 0);
     const double zeros[8] = {0};
     assert_close(signed_rank(zeros, 8).p, 1, 0);
     assert_close(signed_rank(zeros, 8).statistic, 0, 0);
