@@ -13,7 +13,13 @@ static char devices_paths[8][160];
 static const char *devices[8];
 static int devices_files;
 
-static const struct runs_standard devices_run = {.count = 2, .ms = {20, 30}, .loss = {3, 2}};
+/* Adds the run that they are beside. */
+static inline int64_t devices_run(struct runs_folder *folder) {
+    static const struct runs_standard run = {.count = 2, .ms = {20, 30}, .loss = {3, 2}};
+    const struct mp_store_run description = runs_description("ep", "skewed");
+    devices_files = 0;
+    return runs_add(folder, &description, &run);
+}
 
 /* A collector of rank `rank` of the standard run, in this process as are the recordings. */
 static inline void devices_open(struct runs_folder *folder, const char *collector, int rank,
@@ -42,6 +48,61 @@ static inline void devices_close(struct runs_folder *folder, const char *collect
 
 static inline void devices_record(struct mp_companion *companion, struct mp_activity activity) {
     mp_record_fixed(companion->thread, MP_SPOOL_ACTIVITY, &activity, sizeof activity, NULL);
+}
+
+/* Times in microseconds of the run. */
+static inline int64_t devices_at(int rank, int64_t us) {
+    return runs_clock(rank, us * 1000);
+}
+
+static inline void devices_kernel(struct mp_companion *companion, int rank, uint32_t correlation,
+                                  uint32_t stream, int64_t start_us, int64_t end_us) {
+    devices_record(companion,
+                   (struct mp_activity){.start_ns = start_us ? devices_at(rank, start_us) : 0,
+                                        .end_ns = start_us ? devices_at(rank, end_us) : 0,
+                                        .correlation = correlation,
+                                        .stream = stream,
+                                        .context = 1,
+                                        .name = mp_companion_name(companion, "gemm"),
+                                        .kind = MP_ACTIVITY_KERNEL,
+                                        .registers = 40,
+                                        .grid = {2, 3, 4},
+                                        .block = {32, 1, 1}});
+}
+
+static inline void devices_copy(struct mp_companion *companion, int rank, uint32_t correlation,
+                                int64_t start_us, int64_t end_us) {
+    devices_record(companion, (struct mp_activity){.start_ns = devices_at(rank, start_us),
+                                                   .end_ns = devices_at(rank, end_us),
+                                                   .correlation = correlation,
+                                                   .context = 1,
+                                                   .stream = 7,
+                                                   .value = 4096,
+                                                   .detail = 1,
+                                                   .result = 1,
+                                                   .kind = MP_ACTIVITY_COPY});
+}
+
+static inline void devices_collective(struct mp_companion *companion, int rank, bool is_pair,
+                                      uint64_t ordinal, int64_t queued_us, int64_t start_us,
+                                      int64_t end_us) {
+    const struct mp_collective is = {
+        .start_ns = devices_at(rank, queued_us),
+        .queued_ns = devices_at(rank, queued_us + 10),
+        .timer_start = (uint64_t)start_us * 1000,
+        .timer_end = (uint64_t)end_us * 1000,
+        .communicator = UINT64_MAX - 4,
+        .sequence = is_pair ? 0 : ordinal,
+        .group = is_pair ? ordinal : 9,
+        .count = 1000,
+        .function = mp_companion_name(companion, is_pair ? "Send" : "AllReduce"),
+        .datatype = mp_companion_name(companion, "ncclBfloat16"),
+        .rank = rank,
+        .ranks = 2,
+        .channels = 1,
+        .timed_channels = end_us > 0,
+        .is_pair = is_pair};
+    mp_record_fixed(companion->thread, MP_SPOOL_COLLECTIVE, &is, sizeof is, NULL);
 }
 
 /* A launch on the main thread, in microseconds of the run. */

@@ -10,48 +10,21 @@ enum { WORKER = 101 };
 
 /* ---- device spools ---- */
 
-/* Times are rank 0's, in microseconds of the run. */
-static int64_t at(int64_t us) {
-    return runs_clock(0, us * 1000);
-}
-
-static void kernel(struct mp_companion *companion, const char *name, uint32_t correlation,
-                   uint32_t stream, int64_t start_us, int64_t end_us) {
-    devices_record(companion, (struct mp_activity){.start_ns = start_us ? at(start_us) : 0,
-                                                   .end_ns = start_us ? at(end_us) : 0,
-                                                   .correlation = correlation,
-                                                   .stream = stream,
-                                                   .context = 1,
-                                                   .name = mp_companion_name(companion, name),
-                                                   .kind = MP_ACTIVITY_KERNEL,
-                                                   .registers = 40,
-                                                   .grid = {2, 3, 4},
-                                                   .block = {32, 1, 1}});
-}
-
 /* Rank 0's experts of iteration 0 last from 2500 to 6500 us: see runs_standard_layer. */
 static void record_activities(struct runs_folder *folder) {
     struct mp_companion companion;
     devices_open(folder, "cupti", 0, &companion);
-    kernel(&companion, "gemm", 1, 7, 3100, 3600);
+    devices_kernel(&companion, 0, 1, 7, 3100, 3600);
     devices_call(&companion, 0, 1, 3000);
-    kernel(&companion, "gemm", 1, 8, 3400, 4000); /* the same launch, as of a graph */
-    kernel(&companion, "gemm", 1, 8, 0, 0);
+    devices_kernel(&companion, 0, 1, 8, 3400, 4000); /* the same launch, as of a graph */
+    devices_kernel(&companion, 0, 1, 8, 0, 0);
     devices_record(&companion,
-                   (struct mp_activity){.value = (uint64_t)at(2500),
+                   (struct mp_activity){.value = (uint64_t)devices_at(0, 2500),
                                         .correlation = 2,
                                         .kind = MP_ACTIVITY_LINK}); /* no call, but a span */
-    devices_record(&companion, (struct mp_activity){.start_ns = at(5000),
-                                                    .end_ns = at(5200),
-                                                    .correlation = 2,
-                                                    .context = 1,
-                                                    .stream = 7,
-                                                    .value = 4096,
-                                                    .detail = 1,
-                                                    .result = 1,
-                                                    .kind = MP_ACTIVITY_COPY});
-    devices_record(&companion, (struct mp_activity){.start_ns = at(21000),
-                                                    .end_ns = at(21100),
+    devices_copy(&companion, 0, 2, 5000, 5200);
+    devices_record(&companion, (struct mp_activity){.start_ns = devices_at(0, 21000),
+                                                    .end_ns = devices_at(0, 21100),
                                                     .correlation = 77, /* nobody launched it */
                                                     .context = 2,
                                                     .stream = 7,
@@ -67,22 +40,8 @@ static void record_collectives(struct runs_folder *folder) {
     for (int r = 0; r < 2; r++) {
         devices_open(folder, "nccl", r, &companion);
         const struct mp_timer timer = {runs_clock(r, 3000000), runs_clock(r, 3000000) - 3000000, 2};
-        const struct mp_collective is = {.start_ns = runs_clock(r, 800000 + 1000000 * r),
-                                         .queued_ns = runs_clock(r, 810000 + 1000000 * r),
-                                         .timer_start = r ? 2200000 : 1000000,
-                                         .timer_end = 3000000,
-                                         .communicator = UINT64_MAX - 4,
-                                         .sequence = 1,
-                                         .group = 9,
-                                         .count = 1000,
-                                         .function = mp_companion_name(&companion, "AllReduce"),
-                                         .datatype = mp_companion_name(&companion, "ncclBfloat16"),
-                                         .rank = r,
-                                         .ranks = 2,
-                                         .channels = 1,
-                                         .timed_channels = 1};
         mp_record_fixed(companion.thread, MP_SPOOL_TIMER, &timer, sizeof timer, NULL);
-        mp_record_fixed(companion.thread, MP_SPOOL_COLLECTIVE, &is, sizeof is, NULL);
+        devices_collective(&companion, r, false, 1, 800 + 1000 * r, r ? 2200 : 1000, 3000);
         devices_close(folder, "nccl", &companion, r);
     }
 }
@@ -187,9 +146,7 @@ static void assert_event(const json_t *all, const json_t *event, const char *thr
 }
 
 static int64_t add_all(struct runs_folder *folder) {
-    struct mp_store_run description = runs_description("ep", "skewed");
-    devices_files = 0;
-    int64_t run_id = runs_add(folder, &description, &devices_run);
+    int64_t run_id = devices_run(folder);
     record_activities(folder);
     record_collectives(folder);
     assert_works(mp_store_add_device(folder->store, run_id, devices, devices_files, &error));

@@ -4,83 +4,35 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-/* Times in microseconds of the run. */
-static int64_t at(int rank, int64_t us) {
-    return runs_clock(rank, us * 1000);
-}
-
-static void kernel(struct mp_companion *companion, int rank, uint32_t correlation, uint32_t stream,
-                   int64_t start_us, int64_t end_us) {
-    devices_record(companion, (struct mp_activity){.start_ns = start_us ? at(rank, start_us) : 0,
-                                                   .end_ns = start_us ? at(rank, end_us) : 0,
-                                                   .correlation = correlation,
-                                                   .stream = stream,
-                                                   .name = mp_companion_name(companion, "gemm"),
-                                                   .kind = MP_ACTIVITY_KERNEL,
-                                                   .grid = {2, 3, 4},
-                                                   .block = {32, 1, 1}});
-}
-
-static void copy(struct mp_companion *companion, int rank, uint32_t correlation, int64_t start_us,
-                 int64_t end_us) {
-    devices_record(companion, (struct mp_activity){.start_ns = at(rank, start_us),
-                                                   .end_ns = at(rank, end_us),
-                                                   .correlation = correlation,
-                                                   .value = 4096,
-                                                   .detail = 1,
-                                                   .result = 1,
-                                                   .kind = MP_ACTIVITY_COPY});
-}
-
 /* The span in which rank 0 computes experts lasts from 2500 to 6500 us, rank 1's from 3500 to 5500:
  * see runs_standard_layer. */
 static void record_activities(struct runs_folder *folder) {
     struct mp_companion companion;
     devices_open(folder, "cupti", 0, &companion);
-    kernel(&companion, 0, 1, 7, 3100, 3600); /* records come in any order, GPU work first */
+    devices_kernel(&companion, 0, 1, 7, 3100, 3600); /* records come in any order, GPU work first */
     devices_call(&companion, 0, 1, 3000);
-    kernel(&companion, 0, 1, 8, 3400, 4000); /* the same launch, as of a graph; beside the other */
-    kernel(&companion, 0, 1, 8, 0, 0);
-    devices_record(&companion, (struct mp_activity){.value = (uint64_t)at(0, 2500),
+    devices_kernel(&companion, 0, 1, 8, 3400,
+                   4000); /* the same launch, as of a graph; beside the other */
+    devices_kernel(&companion, 0, 1, 8, 0, 0);
+    devices_record(&companion, (struct mp_activity){.value = (uint64_t)devices_at(0, 2500),
                                                     .correlation = 2,
                                                     .kind = MP_ACTIVITY_LINK});
     devices_call(&companion, 0, 2,
                  100); /* its place in time says another span than its external id */
-    copy(&companion, 0, 2, 5000, 5200);
+    devices_copy(&companion, 0, 2, 5000, 5200);
     devices_call(&companion, 0, 3, 900000000); /* after everything */
-    kernel(&companion, 0, 3, 7, 900000100, 900000200);
-    kernel(&companion, 0, 77, 7, 8000, 8100); /* nobody launched it */
-    devices_record(&companion, (struct mp_activity){.start_ns = at(0, 10),
-                                                    .end_ns = at(0, 60),
+    devices_kernel(&companion, 0, 3, 7, 900000100, 900000200);
+    devices_kernel(&companion, 0, 77, 7, 8000, 8100); /* nobody launched it */
+    devices_record(&companion, (struct mp_activity){.start_ns = devices_at(0, 10),
+                                                    .end_ns = devices_at(0, 60),
                                                     .kind = MP_ACTIVITY_OVERHEAD});
     mp_record_number(companion.thread, -1, -1, "cupti.dropped", 5);
     devices_close(folder, "cupti", &companion, 0);
 
     devices_open(folder, "cupti", 1, &companion);
     devices_call(&companion, 1, 1, 4000);
-    kernel(&companion, 1, 1, 7, 4100, 4600);
+    devices_kernel(&companion, 1, 1, 7, 4100, 4600);
     devices_close(folder, "cupti", &companion, 1);
-}
-
-static void collective(struct mp_companion *companion, int rank, bool is_pair, uint64_t ordinal,
-                       int64_t start_us, int64_t end_us) {
-    const struct mp_collective is = {
-        .start_ns = at(rank, 3000 + 500 * rank),
-        .queued_ns = at(rank, 3010 + 500 * rank),
-        .timer_start = (uint64_t)start_us * 1000,
-        .timer_end = (uint64_t)end_us * 1000,
-        .communicator = UINT64_MAX - 4,
-        .sequence = is_pair ? 0 : ordinal,
-        .group = is_pair ? ordinal : 9,
-        .count = 1000,
-        .function = mp_companion_name(companion, is_pair ? "Send" : "AllReduce"),
-        .datatype = mp_companion_name(companion, "ncclBfloat16"),
-        .rank = rank,
-        .ranks = 2,
-        .channels = 1,
-        .timed_channels = end_us > 0,
-        .is_pair = is_pair};
-    mp_record_fixed(companion->thread, MP_SPOOL_COLLECTIVE, &is, sizeof is, NULL);
 }
 
 /* Each GPU's timer began with the run, and was compared with the clock three
@@ -89,27 +41,28 @@ static void record_collectives(struct runs_folder *folder) {
     struct mp_companion companion;
     for (int r = 0; r < 2; r++) {
         devices_open(folder, "nccl", r, &companion);
-        const struct mp_timer timer = {at(r, 3000), at(r, 3000) - 3000000, 2};
-        const struct mp_timer far = {at(r, 900000000), 12345, 1};
-        const struct mp_timer farther = {at(r, 950000000), 54321, 1};
+        const struct mp_timer timer = {devices_at(r, 3000), devices_at(r, 3000) - 3000000, 2};
+        const struct mp_timer far = {devices_at(r, 900000000), 12345, 1};
+        const struct mp_timer farther = {devices_at(r, 950000000), 54321, 1};
         mp_record_fixed(companion.thread, MP_SPOOL_TIMER, &farther, sizeof farther, NULL);
         mp_record_fixed(companion.thread, MP_SPOOL_TIMER, &far, sizeof far, NULL);
         mp_record_fixed(companion.thread, MP_SPOOL_TIMER, &timer, sizeof timer, NULL);
-        collective(&companion, r, false, 1, r ? 2200 : 1000, 3000);
-        collective(&companion, r, true, 3, r ? 11000 : 10000, r ? 13200 : 12000);
+        devices_collective(&companion, r, false, 1, 3000 + 500 * r, r ? 2200 : 1000, 3000);
+        devices_collective(&companion, r, true, 3, 3000 + 500 * r, r ? 11000 : 10000,
+                           r ? 13200 : 12000);
         if (r == 0) {
-            collective(&companion, r, true, 3, 10500, 13000);
-            collective(&companion, r, true, 4, 20000, 21000); /* rank 1 has none of it */
+            devices_collective(&companion, r, true, 3, 3000 + 500 * r, 10500, 13000);
+            devices_collective(&companion, r, true, 4, 3000 + 500 * r, 20000,
+                               21000); /* rank 1 has none of it */
         }
-        collective(&companion, r, false, 2, r ? 30000 : 0, r ? 31000 : 0); /* one has no time */
+        devices_collective(&companion, r, false, 2, 3000 + 500 * r, r ? 30000 : 0,
+                           r ? 31000 : 0); /* one has no time */
         devices_close(folder, "nccl", &companion, r);
     }
 }
 
 static int64_t add(struct runs_folder *folder) {
-    struct mp_store_run description = runs_description("ep", "skewed");
-    devices_files = 0;
-    int64_t run_id = runs_add(folder, &description, &devices_run);
+    int64_t run_id = devices_run(folder);
     record_activities(folder);
     record_collectives(folder);
     assert_works(mp_store_add_device(folder->store, run_id, devices, devices_files, &error));
@@ -189,9 +142,7 @@ RUNS_TEST(adding_again_adds_nothing) {
 }
 
 RUNS_TEST(errors_leave_everything_as_it_was) {
-    struct mp_store_run description = runs_description("ep", "skewed");
-    devices_files = 0;
-    int64_t run_id = runs_add(folder, &description, &devices_run);
+    int64_t run_id = devices_run(folder);
     record_activities(folder);
     devices[devices_files] = "/nowhere/at/all.device";
     assert_fails(mp_store_add_device(folder->store, run_id, devices, devices_files + 1, &error),
@@ -206,12 +157,10 @@ RUNS_TEST(errors_leave_everything_as_it_was) {
 RUNS_TEST(impossible_times_are_taken_and_harm_no_view) {
     struct mp_companion companion;
     const int64_t ends[] = {INT64_MIN, INT64_MIN + 1, -1, 1, INT64_MAX - 1, INT64_MAX};
-    struct mp_store_run description = runs_description("ep", "skewed");
-    devices_files = 0;
-    int64_t run_id = runs_add(folder, &description, &devices_run);
+    int64_t run_id = devices_run(folder);
     devices_open(folder, "cupti", 0, &companion);
     devices_call(&companion, 0, 1, 3000);
-    kernel(&companion, 0, 1, 7, 3100, 3600);
+    devices_kernel(&companion, 0, 1, 7, 3100, 3600);
     for (int i = 0; i < 36; i++) {
         struct mp_activity activity = {.start_ns = ends[i % 6],
                                        .end_ns = ends[i / 6],
@@ -284,8 +233,8 @@ static void record_many(struct runs_folder *folder, uint64_t *random, char count
     int of[MP_ACTIVITIES] = {0};
     devices_open(folder, "cupti", 0, &companion);
     for (int i = test_random_int(random, 16380, 40000); i > 0; i--) {
-        struct mp_activity activity = {.start_ns = at(0, i),
-                                       .end_ns = at(0, i + 5),
+        struct mp_activity activity = {.start_ns = devices_at(0, i),
+                                       .end_ns = devices_at(0, i + 5),
                                        .correlation = (uint32_t)i,
                                        .kind = (uint8_t)test_random_int(random, 0, 5)};
         devices_record(&companion, activity);
@@ -317,9 +266,7 @@ RUNS_TEST(a_killed_addition_left_all_or_nothing) {
     uint64_t random = test_seed();
     char counts[96];
     int64_t sums[MP_ACTIVITIES] = {0};
-    struct mp_store_run description = runs_description("ep", "skewed");
-    devices_files = 0;
-    int64_t run_id = runs_add(folder, &description, &devices_run);
+    int64_t run_id = devices_run(folder);
     record_many(folder, &random, counts, sums);
     for (int kills = 0; kills < 3; kills++) {
         add_and_be_killed(folder, run_id, &random);
@@ -343,9 +290,7 @@ RUNS_TEST(a_killed_addition_left_all_or_nothing) {
 /* Cut anywhere: what is whole counts, and the row says that the rest is missing. */
 RUNS_TEST(a_cut_spool_is_taken_as_far_as_it_goes) {
     uint64_t random = test_seed();
-    struct mp_store_run description = runs_description("ep", "skewed");
-    devices_files = 0;
-    int64_t run_id = runs_add(folder, &description, &devices_run);
+    int64_t run_id = devices_run(folder);
     record_activities(folder);
     struct stat status;
     assert_int_equal(stat(devices[0], &status), 0);
