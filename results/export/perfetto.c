@@ -34,6 +34,9 @@ static int lanes_take(struct lanes *lanes, int64_t start_ns, int64_t end_ns) {
     return LANES;
 }
 
+/* What queries have as ?1 to ?8: see enum timeline_column. */
+enum { RUN, FIRST_ITERATION, LAST_ITERATION, RANK, FROM_NS, TO_NS, FIRST_SPAN, LAST_SPAN, VALUES };
+
 struct timeline {
     struct output output;
     struct mp_results_selection selection;
@@ -43,11 +46,10 @@ struct timeline {
     int64_t arrows; /* of all kinds; the last one's id */
     /* The rank whose events come now. */
     int rank;
-    bool draws_flows;       /* its clock is known */
-    bool keeps_launches;    /* it has GPU work or collectives */
-    int64_t first, last;    /* of its spans */
-    int64_t from_ns, to_ns; /* what of its events that belong to no iteration is wanted */
-    int next_tid;           /* behind those that it has */
+    int64_t value[VALUES];
+    bool draws_flows;    /* its clock is known */
+    bool keeps_launches; /* it has GPU work or collectives */
+    int next_tid;        /* behind those that it has */
     /* The threads that events come on now: lanes of one. */
     int64_t key;
     char *thread, *name; /* as the database and as readers have it; NULL: none yet */
@@ -391,17 +393,9 @@ static int each_row(struct timeline *timeline, const char *sql,
                     int (*take)(struct timeline *timeline, sqlite3_stmt *row,
                                 struct mp_error *error),
                     struct mp_error *error) {
-    const struct mp_results_selection *selection = &timeline->selection;
-    const int64_t values[] = {selection->run_id,
-                              selection->some_iterations ? selection->first : INT64_MIN,
-                              selection->some_iterations ? selection->last : INT64_MAX,
-                              timeline->rank,
-                              timeline->from_ns,
-                              timeline->to_ns,
-                              timeline->first,
-                              timeline->last};
     sqlite3_stmt *row = NULL;
-    int got = 0, code = mp_store_query(timeline->output.store, sql, values, 8, &row, error);
+    int got = 0;
+    int code = mp_store_query(timeline->output.store, sql, timeline->value, VALUES, &row, error);
     while (!code && (got = mp_store_next(timeline->output.store, row, error)) == 1)
         code = take(timeline, row, error);
     sqlite3_finalize(row);
@@ -410,45 +404,35 @@ static int each_row(struct timeline *timeline, const char *sql,
 
 /* ---- ranks ---- */
 
-static int take_times(struct timeline *timeline, sqlite3_stmt *row, struct mp_error *error) {
-    (void)error;
-    timeline->from_ns = sqlite3_column_int64(row, 0);
-    timeline->to_ns = sqlite3_column_int64(row, 1);
-    return MP_OK;
-}
-
 /* What belongs to no iteration is wanted where it overlaps those that are. */
 static int choose_times(struct timeline *timeline, struct mp_error *error) {
-    timeline->from_ns = INT64_MIN;
-    timeline->to_ns = INT64_MAX;
+    timeline->value[FROM_NS] = INT64_MIN;
+    timeline->value[TO_NS] = INT64_MAX;
     return timeline->selection.some_iterations
-               ? each_row(timeline,
-                          "SELECT coalesce(min(start_ns), 1), coalesce(max(min(start_ns), "
-                          "max(end_ns)), 0) FROM span WHERE span_id BETWEEN ?7 AND ?8 AND "
-                          "iteration BETWEEN ?2 AND ?3",
-                          take_times, error)
+               ? mp_store_numbers(timeline->output.store,
+                                  "SELECT coalesce(min(start_ns), 1), coalesce(max(min(start_ns), "
+                                  "max(end_ns)), 0) FROM span WHERE span_id BETWEEN ?7 AND ?8 AND "
+                                  "iteration BETWEEN ?2 AND ?3",
+                                  timeline->value, VALUES, &timeline->value[FROM_NS], 2, error)
                : MP_OK;
-}
-
-static int take_launches(struct timeline *timeline, sqlite3_stmt *row, struct mp_error *error) {
-    (void)error;
-    timeline->keeps_launches = sqlite3_column_int(row, 0);
-    return MP_OK;
 }
 
 /* What may have launched GPU work is kept a rank at a time. */
 static int begin_launches(struct timeline *timeline, struct mp_error *error) {
     struct mp_store *store = timeline->output.store;
+    int64_t keeps_launches = 0;
     if (sqlite3_exec(mp_store_connection(store), "DELETE FROM temp.moeperf_launch", NULL, NULL,
                      NULL) != SQLITE_OK)
         return mp_store_fail(store, "cannot keep what launched GPU work", error);
-    return each_row(
-        timeline,
+    int code = mp_store_numbers(
+        store,
         "SELECT EXISTS (SELECT 1 FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE run_id = ?1 AND rank = ?4) "
         "OR EXISTS (SELECT 1 FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE run_id = ?1 AND rank = ?4) "
         "OR EXISTS (SELECT 1 FROM CUPTI_ACTIVITY_KIND_MEMSET WHERE run_id = ?1 AND rank = ?4) "
         "OR EXISTS (SELECT 1 FROM collective WHERE run_id = ?1 AND rank = ?4)",
-        take_launches, error);
+        timeline->value, VALUES, &keeps_launches, 1, error);
+    timeline->keeps_launches = keeps_launches;
+    return code;
 }
 
 static int name_rank(struct timeline *timeline, const char *host, struct mp_error *error) {
@@ -467,9 +451,9 @@ static int name_rank(struct timeline *timeline, const char *host, struct mp_erro
 static int write_rank(struct timeline *timeline, sqlite3_stmt *row, struct mp_error *error) {
     static const char *const queries[] = {timeline_spans_sql, timeline_ranges_sql, timeline_gpu_sql,
                                           timeline_collectives_sql};
-    timeline->rank = sqlite3_column_int(row, 0);
-    timeline->first = sqlite3_column_int64(row, 2);
-    timeline->last = sqlite3_column_int64(row, 3);
+    timeline->value[RANK] = timeline->rank = sqlite3_column_int(row, 0);
+    timeline->value[FIRST_SPAN] = sqlite3_column_int64(row, 2);
+    timeline->value[LAST_SPAN] = sqlite3_column_int64(row, 3);
     timeline->draws_flows = sqlite3_column_int(row, 4);
     timeline->next_tid = 1 + 2 * LANES; /* behind compute and comm */
     MP_TRY(name_rank(timeline, (const char *)sqlite3_column_text(row, 1), error));
@@ -566,6 +550,10 @@ int mp_results_perfetto(struct mp_store *store, const struct mp_results_selectio
     timeline->exported = exported;
     int code = output_choose(store, selection, &timeline->selection, error);
     if (!code) {
+        const struct mp_results_selection *chosen = &timeline->selection;
+        timeline->value[RUN] = chosen->run_id;
+        timeline->value[FIRST_ITERATION] = chosen->some_iterations ? chosen->first : INT64_MIN;
+        timeline->value[LAST_ITERATION] = chosen->some_iterations ? chosen->last : INT64_MAX;
         code = output_open(&timeline->output, store, path, error);
         if (!code)
             code = write_timeline(timeline, error);
