@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "harness/predict/bound.h"
+#include "reference/base/median.h"
 #include "results/report/groups.h"
 #include "results/report/query.h"
 
@@ -94,7 +95,7 @@ static void find_standing(const struct cli_predictions *predictions, const char 
                   standing, shares);
     }
     if (standing->bounded) {
-        standing->median = report_median(shares, standing->bounded);
+        standing->median = mp_median_of(shares, standing->bounded);
         standing->worst = shares[0]; /* sorted now */
     }
     standing->ep = times_as_fast(predictions, system, "ep");

@@ -209,10 +209,10 @@ static int print_json(const struct convergence *all, FILE *out, struct mp_error 
 int mp_report_convergence(struct mp_store *store, const struct mp_report_selection *selection,
                           enum mp_report_format format, FILE *out, struct mp_error *error) {
     struct convergence all = {.paper = json_loads(mp_paper_symi, 0, NULL)};
-    int code = report_runs_load(store, selection, &all.runs, error);
+    int groups = 0, code = report_runs_load(store, selection, &all.runs, error);
     if (!code)
-        code = speedup_rows(&all.runs, &all.row, error);
-    for (int g = 0; !code && g < all.runs.groups; g++)
+        code = speedup_rows(&all.runs, -1, &all.row, &groups, error);
+    for (int g = 0; g < groups; g++)
         if (!isnan(all.row[g].target))
             all.row[all.rows++] = all.row[g];
     if (!code)

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "reference/base/arena.h"
-#include "reference/base/median.h"
 #include "results/report/command.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
@@ -256,8 +255,4 @@ const char *report_table_heading(const struct report_runs *runs, int table,
              run->gate[0] ? ", gate " : "", run->gate, run->model[0] ? ", " : "", run->model,
              run->ranks, run->ranks == 1 ? "" : "s", run->executor);
     return text;
-}
-
-double report_median(double values[], int count) {
-    return mp_median_of(values, count);
 }

@@ -73,7 +73,4 @@ enum { REPORT_HEADING = 1024 };
 const char *report_table_heading(const struct report_runs *runs, int table,
                                  char text[REPORT_HEADING]);
 
-/* Sorts; NAN for none. */
-double report_median(double values[], int count);
-
 #endif

@@ -404,11 +404,8 @@ static void write_heading(const struct report_runs *runs, int table, FILE *out) 
 }
 
 int page_setting(struct page *page, int table, struct mp_error *error) {
-    struct speedup_row *rows = NULL;
-    int count = 0, code = speedup_rows(page->runs, &rows, error);
-    for (int g = 0; !code && g < page->runs->groups; g++)
-        if (report_group_first(page->runs, g)->table == table)
-            rows[count++] = rows[g];
+    struct speedup_row *rows;
+    int count, code = speedup_rows(page->runs, table, &rows, &count, error);
     struct straggler *stragglers = calloc((size_t)count + 1, sizeof *stragglers);
     if (!code && !stragglers)
         code = mp_no_memory(error);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/median.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
 
@@ -46,7 +47,7 @@ static double fold(const struct report_runs *runs, const struct speedup_row *row
         if (run->group == row->group && run->complete && !isnan(value))
             values[count++] = value;
     }
-    double median = report_median(values, count); /* sorts */
+    double median = mp_median_of(values, count); /* sorts */
     if (count == 0 || (how == MOST_OF_ALL && count < row->complete))
         return NAN;
     return how == MEDIAN ? median : values[how == LEAST ? 0 : count - 1];
@@ -85,12 +86,15 @@ static struct speedup_row row_of(const struct report_runs *runs, int group, doub
     return row;
 }
 
-int speedup_rows(struct report_runs *runs, struct speedup_row **rows, struct mp_error *error) {
+int speedup_rows(const struct report_runs *runs, int table, struct speedup_row **rows, int *count,
+                 struct mp_error *error) {
+    *count = 0;
     *rows = malloc((size_t)runs->groups * sizeof **rows);
     double *values = malloc((size_t)runs->count * sizeof *values);
     int code = *rows && values ? MP_OK : mp_no_memory(error);
     for (int g = 0; !code && g < runs->groups; g++)
-        (*rows)[g] = row_of(runs, g, values);
+        if (table < 0 || report_group_first(runs, g)->table == table)
+            (*rows)[(*count)++] = row_of(runs, g, values);
     free(values);
     if (code) {
         free(*rows);
@@ -341,16 +345,12 @@ void speedup_print_words(const struct report_runs *runs, const struct speedup_ro
     report_print_yardsticks(runs, table, out);
 }
 
-static int print_table(const struct report_runs *runs, const struct speedup_row all[],
-                       int table_number, enum mp_report_format format, FILE *out,
-                       struct mp_error *error) {
+static int print_table(const struct report_runs *runs, int table_number,
+                       enum mp_report_format format, FILE *out, struct mp_error *error) {
     struct table table = {0};
     char heading[REPORT_HEADING];
-    struct speedup_row *rows = malloc((size_t)runs->groups * sizeof *rows);
-    int count = 0, code = rows ? MP_OK : mp_no_memory(error);
-    for (int g = 0; !code && g < runs->groups; g++)
-        if (report_group_first(runs, g)->table == table_number)
-            rows[count++] = all[g];
+    struct speedup_row *rows;
+    int count, code = speedup_rows(runs, table_number, &rows, &count, error);
     if (!code)
         code = speedup_table(rows, count, &table, error);
     report_table_heading(runs, table_number, heading);
@@ -387,11 +387,13 @@ static void print_incomplete(const struct report_runs *runs, FILE *out) {
 
 /* ---- JSON ---- */
 
-static int print_json(const struct report_runs *runs, const struct speedup_row rows[], FILE *out,
-                      struct mp_error *error) {
+static int print_json(const struct report_runs *runs, FILE *out, struct mp_error *error) {
     json_t *list = json_array(), *incomplete = json_array();
-    for (int g = 0; g < runs->groups; g++)
-        json_array_append_new(list, table_object(columns, COLUMNS, &rows[g]));
+    struct speedup_row *rows;
+    int count, code = speedup_rows(runs, -1, &rows, &count, error);
+    for (int i = 0; i < count; i++)
+        json_array_append_new(list, table_object(columns, COLUMNS, &rows[i]));
+    free(rows);
     for (int i = 0; i < runs->count; i++) {
         const struct report_run *run = &runs->run[i];
         if (!run->complete)
@@ -404,31 +406,29 @@ static int print_json(const struct report_runs *runs, const struct speedup_row r
                           (json_int_t)run->iterations, "iterations_wanted",
                           (json_int_t)run->iterations_wanted));
     }
-    return print_object(
-        json_pack("{ss so so}", "report", "speedup", "rows", list, "incomplete", incomplete), out,
-        error);
+    json_t *object =
+        json_pack("{ss so so}", "report", "speedup", "rows", list, "incomplete", incomplete);
+    return code ? json_decref(object), code : print_object(object, out, error);
 }
 
 int mp_report_speedup(struct mp_store *store, const struct mp_report_selection *selection,
                       enum mp_report_format format, FILE *out, struct mp_error *error) {
     struct report_runs runs;
     MP_TRY(report_runs_load(store, selection, &runs, error));
-    struct speedup_row *rows = NULL;
-    int code = speedup_rows(&runs, &rows, error);
-    if (!code && format == MP_REPORT_TEXT)
+    int code = MP_OK;
+    if (format == MP_REPORT_TEXT)
         report_print_busy(&runs, out);
-    if (!code && format == MP_REPORT_JSON)
-        code = print_json(&runs, rows, out, error);
+    if (format == MP_REPORT_JSON)
+        code = print_json(&runs, out, error);
     for (int t = 0; !code && format != MP_REPORT_JSON && t < runs.tables; t++) {
         if (t > 0)
             fputc('\n', out);
-        code = print_table(&runs, rows, t, format, out, error);
+        code = print_table(&runs, t, format, out, error);
     }
     if (!code && format == MP_REPORT_TEXT)
         print_incomplete(&runs, out);
     if (!code && format != MP_REPORT_JSON)
         code = check_printed(out, error);
-    free(rows);
     report_runs_free(&runs);
     return code;
 }

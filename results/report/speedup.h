@@ -23,8 +23,9 @@ struct speedup_row {
     double taken; /* the most of report_run.taken over the rounds */
 };
 
-/* A row per group, by group; to be freed.  Errors: MP_ENOMEM. */
-int speedup_rows(struct report_runs *runs, struct speedup_row **rows, struct mp_error *error);
+/* A row per group of a table (-1: of all), by group; to be freed.  Errors: MP_ENOMEM. */
+int speedup_rows(const struct report_runs *runs, int table, struct speedup_row **rows, int *count,
+                 struct mp_error *error);
 
 /* They as a table, to be freed also after an error.  Errors: MP_ENOMEM. */
 int speedup_table(const struct speedup_row rows[], int count, struct table *table,

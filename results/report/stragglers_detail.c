@@ -12,10 +12,6 @@
 
 enum { ROWS_SHOWN = 16 }; /* of longer tables, those with most waiting */
 
-static const char *phase_name(int phase) {
-    return phase < MP_PHASES ? mp_phase_name((enum mp_phase)phase) : "other";
-}
-
 /* ---- text ---- */
 
 static void print_slowdowns(const struct mp_straggler *found, FILE *out) {
@@ -44,7 +40,7 @@ static void print_slowdowns(const struct mp_straggler *found, FILE *out) {
                         slow->pipelines, 100 * slow->last_stage);
     for (int t = 0; t < slow->types && t < 3; t++)
         if (slow->type[t].slowdown > 1.005)
-            table_paragraph(out, "S of %s%s%s alone: %.3f.", phase_name(slow->type[t].phase),
+            table_paragraph(out, "S of %s%s%s alone: %.3f.", waiting_phase(slow->type[t].phase),
                             slow->type[t].direction == MP_FORWARD    ? " forward"
                             : slow->type[t].direction == MP_BACKWARD ? " backward"
                                                                      : "",
@@ -286,7 +282,7 @@ static json_t *findings_json(const struct straggler *straggler) {
                 ms(finding->saved), "share_of_iterations", number_value(finding->seen),
                 "most_waited_for", number_value(finding->last), "tokens_over_mean",
                 number_value(finding->tokens), "on_core", number_value(finding->on_core), "phase",
-                phase_name(finding->phase), "layer", finding->layer, "share_here",
+                waiting_phase(finding->phase), "layer", finding->layer, "share_here",
                 number_value(finding->here), "victim", rank_or_null(finding->victim),
                 "worst_iteration", (json_int_t)finding->worst_iteration, "worst_ms",
                 ms(finding->worst), "title", waiting_title(found, finding, title, sizeof title),
@@ -322,12 +318,13 @@ static json_t *slowdowns_json(const struct mp_slowdowns *slow) {
         return json_decref(types), json_null();
     for (int t = 0; t < slow->types; t++)
         json_array_append_new(
-            types, json_pack("{ss so sb so}", "phase", phase_name(slow->type[t].phase), "direction",
-                             slow->type[t].direction == MP_FORWARD    ? json_string("forward")
-                             : slow->type[t].direction == MP_BACKWARD ? json_string("backward")
-                                                                      : json_null(),
-                             "transfers", slow->type[t].transfer, "slowdown",
-                             number_value(slow->type[t].slowdown)));
+            types,
+            json_pack("{ss so sb so}", "phase", waiting_phase(slow->type[t].phase), "direction",
+                      slow->type[t].direction == MP_FORWARD    ? json_string("forward")
+                      : slow->type[t].direction == MP_BACKWARD ? json_string("backward")
+                                                               : json_null(),
+                      "transfers", slow->type[t].transfer, "slowdown",
+                      number_value(slow->type[t].slowdown)));
     return json_pack("{so so so so so so so so so so so so so si so}", "slowdown",
                      number_value(slow->slowdown), "host", number_value(slow->host), "worst_ranks",
                      number_value(slow->worst_ranks), "recorded_ms", ms(slow->base), "replayed_ms",
@@ -358,14 +355,15 @@ static json_t *places_json(const struct mp_straggler *found) {
     for (int p = 0; p < found->places; p++) {
         const struct mp_straggler_place *place = &found->place[p];
         json_array_append_new(
-            all, json_pack("{si ss sb so so so so so so so so so so}", "layer", place->layer,
-                           "phase", phase_name(place->phase), "meets", place->meets, "waiting_ms",
-                           ms(place->waiting), "caused_ms", ms(place->caused), "arrival_skew_ms",
-                           ms(place->skew), "transfer_ms", ms(place->transfer), "least_transfer_ms",
-                           ms(place->transfer_least), "slowest_rank", rank_or_null(place->slowest),
-                           "slowest_share", number_value(place->slowest_share), "mean_ms",
-                           ms(place->own_mean), "largest_ms", ms(place->own_most),
-                           "tokens_over_mean", number_value(place->tokens)));
+            all,
+            json_pack("{si ss sb so so so so so so so so so so}", "layer", place->layer, "phase",
+                      waiting_phase(place->phase), "meets", place->meets, "waiting_ms",
+                      ms(place->waiting), "caused_ms", ms(place->caused), "arrival_skew_ms",
+                      ms(place->skew), "transfer_ms", ms(place->transfer), "least_transfer_ms",
+                      ms(place->transfer_least), "slowest_rank", rank_or_null(place->slowest),
+                      "slowest_share", number_value(place->slowest_share), "mean_ms",
+                      ms(place->own_mean), "largest_ms", ms(place->own_most), "tokens_over_mean",
+                      number_value(place->tokens)));
     }
     return all;
 }

@@ -10,15 +10,15 @@
 
 #define LEAST_SAVED 0.005 /* of an iteration: less is not worth words */
 
-static const char *phase_name(int phase) {
+const char *waiting_phase(int phase) {
     return phase < MP_PHASES ? mp_phase_name((enum mp_phase)phase) : "other";
 }
 
 const char *waiting_place(int phase, int layer, char *text, size_t size) {
     if (layer >= 0)
-        snprintf(text, size, "layer %d %s", layer, phase_name(phase));
+        snprintf(text, size, "layer %d %s", layer, waiting_phase(phase));
     else
-        snprintf(text, size, "%s", phase_name(phase));
+        snprintf(text, size, "%s", waiting_phase(phase));
     return text;
 }
 

@@ -25,6 +25,7 @@ struct waiting_advice {
     char words[WAITING_TEXT], command[COMMAND_TEXT];
 };
 
+const char *waiting_phase(int phase); /* "other" of none that has a name */
 /* "layer 1 expert", or the phase alone. */
 const char *waiting_place(int phase, int layer, char *text, size_t size);
 

@@ -143,10 +143,11 @@ TEST(a_difference_is_of_all_rounds) {
                                 {.complete = true, .max_loss_difference = 0.5}};
     struct report_runs runs = {.count = 2, .groups = 1, .tables = 1, .run = run};
     struct speedup_row *rows;
+    int count;
     for (int i = 0; i < 2; i++) {
         run[i].max_loss_difference = i ? NAN : 0.25;
         run[1 - i].max_loss_difference = 0.5;
-        assert_works(speedup_rows(&runs, &rows, &error));
+        assert_works(speedup_rows(&runs, 0, &rows, &count, &error));
         if (i)
             assert_true(isnan(rows->loss_difference));
         else
