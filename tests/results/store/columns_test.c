@@ -36,61 +36,49 @@ RUNS_TEST(the_first_tenth_does_not_count) {
                 "21|18|12.5|4800.0|3");
 }
 
-/* EP takes 24 ms, the others 12. */
-static int64_t add(struct runs_folder *folder, const char *system,
-                   void (*change)(struct mp_store_run *)) {
-    struct mp_store_run description = runs_description(system, "text");
-    description.model = "small";
-    if (change)
-        change(&description);
-    return runs_add(folder, &description, strcmp(system, "ep") != 0 ? &runs_fssdp : &runs_ep);
-}
+/* What a run may differ in from others of its system. */
+enum difference {
+    ROUND,
+    INVOCATION,
+    MODEL,
+    NO_MODEL,
+    GATE,
+    NODES,
+    WORKLOAD,
+    EXECUTOR,
+    DIFFERENCES,
+    FAILED = DIFFERENCES,
+    NOTHING
+};
 
-static void fails(struct mp_store_run *run) {
-    run->status = "failed";
-}
-static void is_later(struct mp_store_run *run) {
-    run->round = 1;
-}
-static void is_elsewhere(struct mp_store_run *run) {
-    run->suite_run = "tiny-2";
-}
-static void is_larger(struct mp_store_run *run) {
-    run->model = "large";
-}
-static void has_no_model(struct mp_store_run *run) {
-    run->model = NULL;
-}
-static void has_another_gate(struct mp_store_run *run) {
-    run->gate = "switch";
-}
-static void is_spread(struct mp_store_run *run) {
-    run->nodes = 2;
-    run->ranks_per_node = 1;
-}
-static void has_other_routes(struct mp_store_run *run) {
-    run->workload = "skewed";
-}
-static void is_predicted(struct mp_store_run *run) {
-    run->executor = "predicted";
+/* EP takes 24 ms, the others 12.  NULL: the run has no key. */
+static void add(struct runs_folder *folder, const char *system, enum difference in,
+                const char *key) {
+    struct mp_store_run run = runs_description(system, in == WORKLOAD ? "skewed" : "text");
+    run.setting_key = key;
+    run.round = in == ROUND;
+    run.suite_run = in == INVOCATION ? "tiny-2" : "tiny-1";
+    run.model = in == MODEL ? "large" : in == NO_MODEL ? NULL : "small";
+    run.gate = in == GATE ? "switch" : "gshard";
+    run.nodes = in == NODES ? 2 : 1;
+    run.ranks_per_node = in == NODES ? 1 : 2;
+    run.executor = in == EXECUTOR ? "predicted" : "measured";
+    run.status = in == FAILED ? "failed" : "complete";
+    runs_add(folder, &run, strcmp(system, "ep") != 0 ? &runs_fssdp : &runs_ep);
 }
 
 /* The reference has everything in common but the system: nobody else's time is a measure. */
 RUNS_TEST(the_reference_is_what_was_run_beside_it) {
-    static void (*const differs[])(struct mp_store_run *) = {
-        is_later,         is_elsewhere, is_larger,        has_no_model,
-        has_another_gate, is_spread,    has_other_routes, is_predicted};
-    enum { DIFFER = sizeof differs / sizeof *differs };
-    for (int i = 0; i < DIFFER; i++) /* 1 .. 8: EP, all different */
-        add(folder, "ep", differs[i]);
-    add(folder, "ep", fails);        /* 9: no measure either */
-    add(folder, "fssdp", NULL);      /* 10: none so far */
-    add(folder, "ep", NULL);         /* 11 */
-    add(folder, "ep", NULL);         /* 12: not the first */
-    add(folder, "fssdp", NULL);      /* 13 */
-    add(folder, "fssdp", fails);     /* 14: has a reference and no ratio */
-    for (int i = 0; i < DIFFER; i++) /* 15 .. 22: each has its own */
-        add(folder, "fssdp", differs[i]);
+    for (int i = 0; i < DIFFERENCES; i++) /* 1 .. 8: EP, all different */
+        add(folder, "ep", (enum difference)i, NULL);
+    add(folder, "ep", FAILED, NULL);      /* 9: no measure either */
+    add(folder, "fssdp", NOTHING, NULL);  /* 10: none so far */
+    add(folder, "ep", NOTHING, NULL);     /* 11 */
+    add(folder, "ep", NOTHING, NULL);     /* 12: not the first */
+    add(folder, "fssdp", NOTHING, NULL);  /* 13 */
+    add(folder, "fssdp", FAILED, NULL);   /* 14: has a reference and no ratio */
+    for (int i = 0; i < DIFFERENCES; i++) /* 15 .. 22: each has its own */
+        add(folder, "fssdp", (enum difference)i, NULL);
     assert_rows(folder->store,
                 "SELECT group_concat(coalesce(ep_run_id, '-'), ' ') FROM (SELECT ep_run_id FROM "
                 "v_speedup ORDER BY run_id)",
@@ -101,38 +89,25 @@ RUNS_TEST(the_reference_is_what_was_run_beside_it) {
                 "9|NULL\n10|2.0\n14|NULL\n15|2.0");
 }
 
-static void is_set(struct mp_store_run *run) {
-    run->setting_key = "one";
-}
-static void is_set_in_other_words(struct mp_store_run *run) {
-    run->setting_key = "one";
-    run->model = "in other words";
-    run->gate = "too";
-}
-static void is_set_otherwise(struct mp_store_run *run) {
-    run->setting_key = "two";
-}
-static void is_set_and_balanced(struct mp_store_run *run) {
-    run->setting_key = "one";
-    run->workload = "balanced";
-}
-
 /* A key decides, whatever the words are; runs without one have what their columns say. */
 RUNS_TEST(a_key_says_what_is_compared) {
-    add(folder, "ep", NULL);                     /* 1 */
-    add(folder, "ep", is_set);                   /* 2 */
-    add(folder, "ep", is_set_otherwise);         /* 3 */
-    add(folder, "fssdp", NULL);                  /* 4 */
-    add(folder, "fssdp", is_set_in_other_words); /* 5 */
-    add(folder, "fssdp", is_set_otherwise);      /* 6 */
+    add(folder, "ep", NOTHING, NULL);     /* 1 */
+    add(folder, "ep", NOTHING, "one");    /* 2 */
+    add(folder, "ep", NOTHING, "two");    /* 3 */
+    add(folder, "fssdp", NOTHING, NULL);  /* 4 */
+    add(folder, "fssdp", MODEL, "one");   /* 5 */
+    add(folder, "fssdp", NOTHING, "two"); /* 6 */
+    add(folder, "fssdp", GATE, "one");    /* 7 */
     assert_rows(folder->store, "SELECT ep_run_id FROM v_speedup ORDER BY run_id",
-                "1\n2\n3\n1\n2\n3");
+                "1\n2\n3\n1\n2\n3\n2");
     assert_rows(folder->store, "SELECT setting_key FROM v_run WHERE run_id > 3 ORDER BY run_id",
-                "gshard|small|2|2|measured\none\ntwo");
-    add(folder, "ep", is_set_and_balanced); /* 7 */
+                "gshard|small|2|2|measured\none\ntwo\none");
+    struct mp_store_run balanced = runs_description("ep", "balanced");
+    balanced.setting_key = "one";
+    runs_add(folder, &balanced, &runs_ep); /* 8 */
     assert_rows(folder->store,
                 "SELECT balanced_run_id FROM v_speedup WHERE run_id > 3 ORDER BY run_id",
-                "NULL\n7\nNULL\n7");
+                "NULL\n8\nNULL\n8\n8");
 }
 
 /* EP's losses are 5 4 3 2.  Within 1e-4 of EP's counts as agreeing: 5.0005 does, 5.0006 does not.
@@ -140,7 +115,7 @@ RUNS_TEST(a_key_says_what_is_compared) {
 RUNS_TEST(curves_agree_until_they_part) {
     static const double losses[][4] = {
         {5.0005, 3.9996, 3, 2}, {5.0006, 4, 3, 2}, {5, 4, 3, 2.1}, {5, 4.2, 3, 2}};
-    add(folder, "ep", NULL);
+    add(folder, "ep", NOTHING, NULL);
     for (int i = 0; i < 4; i++) {
         struct mp_store_run description = runs_description("fssdp", "text");
         struct runs_standard run = runs_fssdp;
