@@ -152,6 +152,16 @@ static inline struct mp_gate *gate_of(struct runs_folder *folder,
     return gate;
 }
 
+/* Of one invocation with another. */
+static inline struct mp_gate *gate_of_sides(struct runs_folder *folder, const char *base,
+                                            const char *head) {
+    const struct mp_gate_side from = {folder->store, base, NULL, 0},
+                              to = {folder->store, head, NULL, 0};
+    struct mp_gate *gate = NULL;
+    assert_works(mp_gate_compare(&from, &to, &(struct mp_gate_options){0}, &gate, &error));
+    return gate;
+}
+
 static inline const struct mp_gate_metric *gate_metric(const struct mp_gate *gate,
                                                        const char *name) {
     for (int i = 0; i < gate->metrics; i++)
@@ -161,12 +171,24 @@ static inline const struct mp_gate_metric *gate_metric(const struct mp_gate *gat
     return gate->metric;
 }
 
-static inline void gate_expect(const struct mp_gate *gate, const char *name,
-                               enum mp_outcome outcome, const char *in_reason) {
+/* The outcome, and texts that are all in its reason or its place. */
+#define gate_expect(gate, name, outcome, ...)                                                      \
+    gate_says(gate, name, outcome, (const char *const[]){__VA_ARGS__, NULL})
+static inline void gate_says(const struct mp_gate *gate, const char *name, enum mp_outcome outcome,
+                             const char *const texts[]) {
     const struct mp_gate_metric *metric = gate_metric(gate, name);
-    if (metric->outcome != outcome || !strstr(metric->reason, in_reason))
+    while (*texts && (strstr(metric->reason, *texts) || strstr(metric->where, *texts)))
+        texts++;
+    if (metric->outcome != outcome || *texts)
         fail_msg("%s: %s: %s; %s", name, mp_outcome_name(metric->outcome), metric->reason,
                  metric->where);
 }
+
+/* The same, and destroys it. */
+#define gate_expect_once(made, name, outcome, ...)                                                 \
+    do {                                                                                           \
+        AUTO(gate) struct mp_gate *once = made;                                                    \
+        gate_expect(once, name, outcome, __VA_ARGS__);                                             \
+    } while (0)
 
 #endif
