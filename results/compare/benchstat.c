@@ -26,8 +26,9 @@ int mp_gate_print_benchstat(const struct mp_gate *gate, bool is_head, FILE *out,
     fprintf(out, "side: %s\nUnit ms/iteration better=lower\n", is_head ? "head" : "base");
     for (int i = 0; i < gate->metrics; i++) {
         const struct mp_gate_metric *metric = &gate->metric[i];
-        const double *samples = is_head ? metric->head_samples : metric->base_samples;
-        int count = is_head ? metric->heads : metric->bases;
+        const struct mp_samples *of = &metric->evidence.samples;
+        const double *samples = is_head ? of->head : of->base;
+        int count = is_head ? of->heads : of->bases;
         for (int k = 0; k < count && !metric->exact; k++) {
             put_start(out, metric);
             fprintf(out, " %.17g ms/iteration\n", samples[k]);

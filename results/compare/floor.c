@@ -45,7 +45,7 @@ int mp_gate_keep_floors(const struct mp_gate *gate, struct mp_store *store, cons
         return mp_fail(error, MP_EINVAL, "a noise floor comes from base against base");
     for (int i = 0; i < gate->metrics; i++) {
         const struct mp_gate_metric *metric = &gate->metric[i];
-        double half = (metric->high - metric->low) / 2;
+        double half = (metric->evidence.high - metric->evidence.low) / 2;
         char value[32];
         int64_t run_id = 0;
         bool was_judged = !metric->exact && !isnan(metric->adjusted_p);

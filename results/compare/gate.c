@@ -16,19 +16,15 @@ struct mp_gate_metric *gate_add(struct mp_gate *gate, const struct side_run *run
         return NULL;
     }
     struct mp_gate_metric *metric = &gate->metric[gate->metrics++];
-    *metric = (struct mp_gate_metric){.exact = exact,
-                                      .ranks = run->ranks,
-                                      .base = NAN,
-                                      .head = NAN,
-                                      .effect = NAN,
-                                      .low = NAN,
-                                      .high = NAN,
-                                      .p = NAN,
-                                      .adjusted_p = NAN,
-                                      .beyond_p = NAN,
-                                      .floor = NAN,
-                                      .u = NAN,
-                                      .u_p = NAN};
+    *metric = (struct mp_gate_metric){
+        .exact = exact,
+        .ranks = run->ranks,
+        .base = NAN,
+        .head = NAN,
+        .evidence = {.effect = NAN, .low = NAN, .high = NAN, .p = NAN, .u = NAN, .u_p = NAN},
+        .adjusted_p = NAN,
+        .beyond_p = NAN,
+        .floor = NAN};
     snprintf(metric->job, sizeof metric->job, "%s", run->job);
     snprintf(metric->system, sizeof metric->system, "%s", run->system);
     snprintf(metric->name, sizeof metric->name, "%s", name);
@@ -52,10 +48,8 @@ void gate_reason(struct mp_gate_metric *metric, const char *format, ...) {
 }
 
 void mp_gate_destroy(struct mp_gate *gate) {
-    for (int i = 0; gate && i < gate->metrics; i++) {
-        free(gate->metric[i].base_samples);
-        free(gate->metric[i].head_samples);
-    }
+    for (int i = 0; gate && i < gate->metrics; i++)
+        free(gate->metric[i].sample);
     if (gate)
         free(gate->metric);
     free(gate);

@@ -60,11 +60,10 @@ struct mp_gate_metric {
     char reason[MP_GATE_TEXT]; /* one sentence */
     char where[MP_GATE_TEXT]; /* phase, layer, rank of the difference; "" where it does not apply */
     double base, head;        /* medians in ms, or totals; NAN: none */
-    /* Of timed ones; NAN without evidence. */
-    double effect, low, high, p, adjusted_p, beyond_p, floor, u, u_p; /* evidence.h */
-    double *base_samples, *head_samples;                              /* ms, owned */
-    int bases, heads;
-    bool paired;
+    /* Of timed ones; NAN where there is none. */
+    struct mp_evidence evidence; /* of `sample` */
+    double adjusted_p, beyond_p, floor;
+    double *sample;     /* ms, owned */
     bool in_doubt;      /* too short, or not steady */
     char floor_key[20]; /* digest of key and machine */
 };

@@ -7,11 +7,11 @@
 
 /* What is known of a change: "+5.00 % (+4.00 .. +6.00), p 0.001, floor 1.00 %: ". */
 static void print_change(const struct mp_gate_metric *metric, char *text, size_t size) {
-    double p = isnan(metric->adjusted_p) ? metric->p : metric->adjusted_p;
-    int at = snprintf(text, size, "%+.2f %%", 100 * metric->effect);
-    if (isfinite(metric->low) && isfinite(metric->high))
-        at += snprintf(text + at, size - (size_t)at, " (%+.2f .. %+.2f)", 100 * metric->low,
-                       100 * metric->high);
+    double p = isnan(metric->adjusted_p) ? metric->evidence.p : metric->adjusted_p;
+    int at = snprintf(text, size, "%+.2f %%", 100 * metric->evidence.effect);
+    if (isfinite(metric->evidence.low) && isfinite(metric->evidence.high))
+        at += snprintf(text + at, size - (size_t)at, " (%+.2f .. %+.2f)",
+                       100 * metric->evidence.low, 100 * metric->evidence.high);
     if (!isnan(p))
         at += snprintf(text + at, size - (size_t)at, ", p %.3g", p);
     if (!isnan(metric->floor))
@@ -21,7 +21,7 @@ static void print_change(const struct mp_gate_metric *metric, char *text, size_t
 
 static void put_message(FILE *out, const struct mp_gate_metric *metric) {
     char change[256] = "", text[2 * MP_GATE_TEXT + 512];
-    if (!isnan(metric->effect))
+    if (!isnan(metric->evidence.effect))
         print_change(metric, change, sizeof change);
     snprintf(text, sizeof text, "%s%s%s%s", change, metric->reason, *metric->where ? "; " : "",
              metric->where);

@@ -16,9 +16,10 @@ static const char runs_sql[] =
 static bool lacks_runs(const struct mp_gate *gate) {
     for (int i = 0; i < gate->metrics; i++) {
         const struct mp_gate_metric *metric = &gate->metric[i];
-        int fewest = metric->bases < metric->heads ? metric->bases : metric->heads;
+        const struct mp_samples *samples = &metric->evidence.samples;
+        int fewest = samples->bases < samples->heads ? samples->bases : samples->heads;
         if (!metric->exact && metric->outcome == MP_OUTCOME_INCONCLUSIVE && fewest > 0 &&
-            isinf(metric->high - metric->low))
+            isinf(metric->evidence.high - metric->evidence.low))
             return true;
     }
     return false;

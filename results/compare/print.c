@@ -11,17 +11,18 @@ enum { NAMED_MOST = 8 };
 
 static void show_interval(const void *row, char text[TABLE_CELL]) {
     const struct mp_gate_metric *metric = row;
-    if (isnan(metric->effect))
+    if (isnan(metric->evidence.effect))
         snprintf(text, TABLE_CELL, "-");
-    else if (isinf(metric->high))
+    else if (isinf(metric->evidence.high))
         snprintf(text, TABLE_CELL, "unknown");
     else
-        snprintf(text, TABLE_CELL, "%+.2f .. %+.2f", 100 * metric->low, 100 * metric->high);
+        snprintf(text, TABLE_CELL, "%+.2f .. %+.2f", 100 * metric->evidence.low,
+                 100 * metric->evidence.high);
 }
 
 static void show_p(const void *row, char text[TABLE_CELL]) {
     const struct mp_gate_metric *metric = row;
-    double p = isnan(metric->adjusted_p) ? metric->p : metric->adjusted_p;
+    double p = isnan(metric->adjusted_p) ? metric->evidence.p : metric->adjusted_p;
     snprintf(text, TABLE_CELL, isnan(p) ? "-" : p < .001 ? "%.0e" : "%.3f", p);
 }
 
@@ -45,21 +46,21 @@ static const struct table_column timed_columns[] = {
     {"job", TABLE_ARRAY, NULL, "job", .at = AT(job)},
     {"base", TABLE_NUMBER, "ms", "base", AT(base), .decimals = TABLE_FEWER + 3},
     {"head", TABLE_NUMBER, "ms", "head", AT(head), .decimals = TABLE_FEWER + 3},
-    {"change", TABLE_NUMBER, "%", "effect", AT(effect), .decimals = TABLE_SIGNED + 2},
+    {"change", TABLE_NUMBER, "%", "effect", AT(evidence.effect), .decimals = TABLE_SIGNED + 2},
     {"95 %\ninterval", TABLE_RIGHT, .show = show_interval},
     {"p", TABLE_RIGHT, .show = show_p},
     {"floor", TABLE_NUMBER, "%", "noise_floor", AT(floor), .decimals = 2},
     {"outcome", TABLE_LEFT, NULL, "outcome", .show = show_outcome},
     ALL_METRICS,
     {NULL, TABLE_ARRAY, NULL, "metric", .at = AT(name)},
-    {NULL, TABLE_NUMBER, NULL, "low", .at = AT(low)},
-    {NULL, TABLE_NUMBER, NULL, "high", .at = AT(high)},
-    {NULL, TABLE_NUMBER, NULL, "p", .at = AT(p)},
+    {NULL, TABLE_NUMBER, NULL, "low", .at = AT(evidence.low)},
+    {NULL, TABLE_NUMBER, NULL, "high", .at = AT(evidence.high)},
+    {NULL, TABLE_NUMBER, NULL, "p", .at = AT(evidence.p)},
     {NULL, TABLE_NUMBER, NULL, "adjusted_p", .at = AT(adjusted_p)},
     {NULL, TABLE_NUMBER, NULL, "beyond_p", .at = AT(beyond_p)},
-    {NULL, TABLE_NUMBER, NULL, "mann_whitney_u", .at = AT(u)},
-    {NULL, TABLE_NUMBER, NULL, "mann_whitney_p", .at = AT(u_p)},
-    {NULL, TABLE_FLAG, NULL, "paired", .at = AT(paired)},
+    {NULL, TABLE_NUMBER, NULL, "mann_whitney_u", .at = AT(evidence.u)},
+    {NULL, TABLE_NUMBER, NULL, "mann_whitney_p", .at = AT(evidence.u_p)},
+    {NULL, TABLE_FLAG, NULL, "paired", .at = AT(evidence.samples.paired)},
 };
 
 static const struct table_column exact_columns[] = {
@@ -207,12 +208,13 @@ static json_t *samples_value(const double samples[], int count) {
 }
 
 static json_t *metric_value(const struct mp_gate_metric *metric) {
+    const struct mp_samples *samples = &metric->evidence.samples;
     if (metric->exact)
         return table_object(exact_columns, EXACT, metric);
     json_t *object = table_object(timed_columns, TIMED, metric);
     json_object_set_new(object, "unit", json_string("ms"));
-    json_object_set_new(object, "base_samples", samples_value(metric->base_samples, metric->bases));
-    json_object_set_new(object, "head_samples", samples_value(metric->head_samples, metric->heads));
+    json_object_set_new(object, "base_samples", samples_value(samples->base, samples->bases));
+    json_object_set_new(object, "head_samples", samples_value(samples->head, samples->heads));
     return object;
 }
 

@@ -37,8 +37,10 @@ static bool is_sample(const struct side_run *run, const char *job) {
     return strcmp(run->job, job) == 0 && run->complete && isfinite(run->ms);
 }
 
-static void collect_pairs(const struct comparison *comparison, const char *job,
-                          struct mp_gate_metric *metric, struct doubts *doubts) {
+/* Both return how many samples there are. */
+static int collect_pairs(const struct comparison *comparison, const char *job, double base[],
+                         double head[], struct doubts *doubts) {
+    int count = 0;
     for (int i = 0; i < comparison->base.count; i++) {
         const struct side_run *run = &comparison->base.run[i];
         if (strcmp(run->job, job) != 0)
@@ -48,15 +50,17 @@ static void collect_pairs(const struct comparison *comparison, const char *job,
             doubts->lost++;
             continue;
         }
-        metric->base_samples[metric->bases++] = run->ms;
-        metric->head_samples[metric->heads++] = other->ms;
+        base[count] = run->ms;
+        head[count++] = other->ms;
         look_at(run, doubts);
         look_at(other, doubts);
     }
+    return count;
 }
 
-static void collect_group(const struct side *side, const char *job, double samples[], int *count,
-                          struct doubts *doubts) {
+static int collect_group(const struct side *side, const char *job, double samples[],
+                         struct doubts *doubts) {
+    int count = 0;
     for (int i = 0; i < side->count; i++) {
         const struct side_run *run = &side->run[i];
         if (strcmp(run->job, job) != 0)
@@ -65,9 +69,10 @@ static void collect_group(const struct side *side, const char *job, double sampl
             doubts->lost++;
             continue;
         }
-        samples[(*count)++] = run->ms;
+        samples[count++] = run->ms;
         look_at(run, doubts);
     }
+    return count;
 }
 
 /* So many, that with the same share of them there are enough; and some more, as shares vary. */
@@ -106,19 +111,10 @@ static void doubt(const struct comparison *comparison, const struct doubts *doub
 }
 
 static int weigh(struct mp_gate_metric *metric, double minimum_effect, struct mp_error *error) {
-    struct mp_evidence evidence;
-    const struct mp_samples samples = {metric->base_samples, metric->head_samples, metric->bases,
-                                       metric->heads, metric->paired};
-    MP_TRY(mp_evidence_weigh(&samples, &evidence, error));
-    metric->base = evidence.base;
-    metric->head = evidence.head;
-    metric->effect = evidence.effect;
-    metric->low = evidence.low;
-    metric->high = evidence.high;
-    metric->p = evidence.p;
-    metric->u = evidence.u;
-    metric->u_p = evidence.u_p;
-    metric->beyond_p = mp_evidence_beyond(&evidence, minimum_effect, metric->floor);
+    MP_TRY(mp_evidence_weigh(&metric->evidence.samples, &metric->evidence, error));
+    metric->base = metric->evidence.base;
+    metric->head = metric->evidence.head;
+    metric->beyond_p = mp_evidence_beyond(&metric->evidence, minimum_effect, metric->floor);
     return MP_OK;
 }
 
@@ -129,27 +125,28 @@ int gate_weigh_time(struct comparison *comparison, const char *job, struct mp_er
     struct doubts doubts = {0};
     if (!metric)
         return error->code;
-    metric->paired = comparison->paired;
     metric->outcome = MP_OUTCOME_INCONCLUSIVE;
     size_t most = (size_t)comparison->base.count + (size_t)comparison->head.count;
-    metric->base_samples = calloc(most, sizeof(double));
-    metric->head_samples = calloc(most, sizeof(double));
-    if (!metric->base_samples || !metric->head_samples)
+    metric->sample = calloc(2 * most, sizeof *metric->sample);
+    if (!metric->sample)
         return mp_no_memory(error);
-    if (metric->paired) {
-        collect_pairs(comparison, job, metric, &doubts);
+    struct mp_samples *samples = &metric->evidence.samples;
+    double *base = metric->sample, *head = base + most;
+    *samples = (struct mp_samples){.base = base, .head = head, .paired = comparison->paired};
+    if (samples->paired) {
+        samples->bases = samples->heads = collect_pairs(comparison, job, base, head, &doubts);
     } else {
-        collect_group(&comparison->base, job, metric->base_samples, &metric->bases, &doubts);
-        collect_group(&comparison->head, job, metric->head_samples, &metric->heads, &doubts);
+        samples->bases = collect_group(&comparison->base, job, base, &doubts);
+        samples->heads = collect_group(&comparison->head, job, head, &doubts);
     }
     if (doubts.lost > 0)
         gate_note(comparison->gate, "%s: %d %s without a usable time %s left out.", job,
-                  doubts.lost, metric->paired ? "pair(s)" : "run(s)", "were");
+                  doubts.lost, samples->paired ? "pair(s)" : "run(s)", "were");
     comparison->judged += doubts.runs;
     comparison->strays += doubts.outliers;
-    if (metric->bases == 0 || metric->heads == 0) {
+    if (samples->bases == 0 || samples->heads == 0) {
         gate_reason(metric, "no time to compare: no %s with a time on both sides",
-                    metric->paired ? "pair of complete runs" : "complete run");
+                    samples->paired ? "pair of complete runs" : "complete run");
         return MP_OK;
     }
     int code = side_digest(run, metric->floor_key, error);
@@ -169,10 +166,6 @@ static bool is_judged(const struct mp_gate_metric *metric) {
 /* Decides one metric that nothing but a doubt was held against yet. */
 static int decide(const struct comparison *comparison, struct mp_gate_metric *metric, int metrics,
                   struct mp_error *error) {
-    struct mp_evidence evidence;
-    const struct mp_samples samples = {metric->base_samples, metric->head_samples, metric->bases,
-                                       metric->heads, metric->paired};
-    MP_TRY(mp_evidence_weigh(&samples, &evidence, error));
     char doubt[MP_GATE_TEXT];
     snprintf(doubt, sizeof doubt, "%s", metric->reason);
     const struct mp_decision decision = {.minimum_effect = comparison->gate->minimum_effect,
@@ -182,7 +175,7 @@ static int decide(const struct comparison *comparison, struct mp_gate_metric *me
                                          .metrics = metrics,
                                          .doubt = metric->in_doubt ? doubt : NULL};
     metric->outcome =
-        mp_evidence_decide(&evidence, &decision, metric->reason, sizeof metric->reason);
+        mp_evidence_decide(&metric->evidence, &decision, metric->reason, sizeof metric->reason);
     if (metric->outcome == MP_OUTCOME_FAIL || metric->outcome == MP_OUTCOME_IMPROVED)
         return gate_locate(comparison, metric, error);
     return MP_OK;
@@ -198,7 +191,7 @@ static int adjust(struct mp_gate *gate, struct mp_error *error) {
         return mp_no_memory(error);
     for (int i = 0; i < gate->metrics; i++) {
         const struct mp_gate_metric *metric = &gate->metric[i];
-        p[i] = is_judged(metric) ? metric->p : NAN;
+        p[i] = is_judged(metric) ? metric->evidence.p : NAN;
         beyond[i] = is_judged(metric) || metric->in_doubt ? metric->beyond_p : NAN;
     }
     int code = mp_holm(p, gate->metrics, adjusted, error);

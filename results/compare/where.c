@@ -195,19 +195,20 @@ static void write_place(const struct places *places, int kind, const struct plac
     snprintf(metric->where, sizeof metric->where,
              "%sphase %s, %s, %s: %+.3f ms of %s per iteration; the job as a whole %+.3f ms",
              is_spread ? "spread over phases, most in " : "", place->phase, layer, rank,
-             sign * change, kind == BUSY ? "work" : "waiting", metric->base * metric->effect);
+             sign * change, kind == BUSY ? "work" : "waiting",
+             metric->base * metric->evidence.effect);
 }
 
 int gate_locate(const struct comparison *comparison, struct mp_gate_metric *metric,
                 struct mp_error *error) {
     struct places places = {0};
     const struct side *const sides[SIDES] = {&comparison->base, &comparison->head};
-    double sign = metric->effect < 0 ? -1 : 1, busy, waiting;
+    double sign = metric->evidence.effect < 0 ? -1 : 1, busy, waiting;
     int code = MP_OK;
     for (int s = 0; s < SIDES; s++)
         for (int i = 0; i < sides[s]->count; i++)
             places.runs[s] += is_of(&sides[s]->run[i], metric->job);
-    places.paired = metric->paired && places.runs[0] == places.runs[1];
+    places.paired = metric->evidence.samples.paired && places.runs[0] == places.runs[1];
     for (int s = 0; s < SIDES && !code; s++)
         code = read_side(sides[s], metric->job, &places, s, error);
     for (int i = 0; i < places.count; i++)
@@ -216,7 +217,7 @@ int gate_locate(const struct comparison *comparison, struct mp_gate_metric *metr
     if (!code) {
         const struct place *worker = find_phase(&places, BUSY, sign, &busy);
         const struct place *waiter = find_phase(&places, WAITING, sign, &waiting);
-        double whole = fabs(metric->base * metric->effect);
+        double whole = fabs(metric->base * metric->evidence.effect);
         if (worker && 3 * busy >= whole)
             write_place(&places, BUSY, worker, sign, busy, false, metric);
         else if (worker && 2 * change_of_work(&places, worker->rank, sign) >= whole)

@@ -12,7 +12,8 @@ RUNS_TEST(unchanged_passes) {
     assert_int_equal(gate->outcomes[MP_OUTCOME_PASS], gate->metrics);
     assert_true(gate->metrics > 8);
     const struct mp_gate_metric *time = gate_metric(gate, TIME);
-    assert_true(time->paired && time->bases == GATE_PAIRS && isnan(time->floor));
+    assert_true(time->evidence.samples.paired && time->evidence.samples.bases == GATE_PAIRS &&
+                isnan(time->floor));
     assert_true(gate->same_program);
     assert_close(time->base, 10, .01);
 }
@@ -22,7 +23,8 @@ RUNS_TEST(floors_are_kept) {
     int kept;
     gate_add_pairs(folder, GATE_PAIRS, &usual, &usual);
     AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
-    double half = (gate_metric(gate, TIME)->high - gate_metric(gate, TIME)->low) / 2;
+    double half =
+        (gate_metric(gate, TIME)->evidence.high - gate_metric(gate, TIME)->evidence.low) / 2;
     assert_works(mp_gate_keep_floors(gate, folder->store, "b", &kept, &error));
     assert_works(
         mp_gate_keep_floors(gate, folder->store, "b", &kept, &error)); /* again: nothing new */
@@ -72,8 +74,8 @@ RUNS_TEST(slowdown_is_found_and_placed) {
     assert_int_equal(mp_gate_outcome(gate), MP_OUTCOME_FAIL);
     gate_expect(gate, TIME, MP_OUTCOME_FAIL, "slower", "phase expert, layer 1, rank 1: +0.500 ms");
     const struct mp_gate_metric *time = gate_metric(gate, TIME);
-    assert_within(time->effect, .05, .005);
-    assert_true(time->low > .03 && time->high < .07);
+    assert_within(time->evidence.effect, .05, .005);
+    assert_true(time->evidence.low > .03 && time->evidence.high < .07);
     assert_int_equal(gate->outcomes[MP_OUTCOME_FAIL], 1);
 }
 
@@ -97,13 +99,14 @@ RUNS_TEST(speedup_mirrors_it) {
     AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     assert_int_equal(mp_gate_outcome(gate), MP_OUTCOME_PASS);
     gate_expect(gate, TIME, MP_OUTCOME_IMPROVED, "faster", "phase expert, layer 1, rank 1: -0.500");
-    double effect = gate_metric(gate, TIME)->effect, p = gate_metric(gate, TIME)->p;
+    double effect = gate_metric(gate, TIME)->evidence.effect,
+           p = gate_metric(gate, TIME)->evidence.p;
     mp_gate_destroy(gate);
     /* Exchanged sides are no longer a pair's, so they are compared as groups. */
     gate = gate_of_sides(folder, "b", "a");
     gate_expect(gate, TIME, MP_OUTCOME_FAIL, "slower");
-    assert_close((1 + gate_metric(gate, TIME)->effect) * (1 + effect), 1, .002);
-    assert_true(!gate_metric(gate, TIME)->paired && p < .05);
+    assert_close((1 + gate_metric(gate, TIME)->evidence.effect) * (1 + effect), 1, .002);
+    assert_true(!gate_metric(gate, TIME)->evidence.samples.paired && p < .05);
 }
 
 RUNS_TEST(one_copy_more_is_a_finding) {
@@ -295,7 +298,7 @@ RUNS_TEST(few_and_missing_runs) {
     /* A pair without its other half is left out and mentioned. */
     gate_add_run(folder, &(struct gate_run){.side = "base", .round = 1});
     AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
-    assert_int_equal(gate_metric(gate, TIME)->bases, 1);
+    assert_int_equal(gate_metric(gate, TIME)->evidence.samples.bases, 1);
     assert_non_null(strstr(gate->note[0], "left out"));
     gate_add_run(
         folder, &(struct gate_run){
