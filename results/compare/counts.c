@@ -93,36 +93,6 @@ static int add(struct counts *counts, const char *name, const struct count_row *
 
 /* ---- sources ---- */
 
-struct source {
-    struct mp_store *store;
-    int64_t run_id;
-    bool predicted;
-    struct counts *counts;
-};
-
-typedef int read_row(const struct source *source, sqlite3_stmt *row, struct mp_error *error);
-
-static int read_all(const struct source *source, const char *sql, read_row *read,
-                    struct mp_error *error) {
-    struct query query = query_begin(source->store, sql, source->run_id, error);
-    while (query_next(&query))
-        query.code = read(source, query.row, error);
-    return query_end(&query);
-}
-
-static int read_number(const struct source *source, sqlite3_stmt *row, struct mp_error *error) {
-    const char *name = query_text(row, 0);
-    const struct count_row own = {.iteration = sqlite3_column_int64(row, 1),
-                                  .layer = sqlite3_column_int(row, 2),
-                                  .rank = sqlite3_column_int(row, 3),
-                                  .value = query_double(row, 4)};
-    if (is_planner_input(name)) {
-        source->counts->inputs = add_text(source->counts->inputs, name);
-        source->counts->inputs = add_row(source->counts->inputs, &own);
-    }
-    return is_exact(name, source->predicted) ? add(source->counts, name, &own, error) : MP_OK;
-}
-
 /* The sum of a JSON array of whole numbers. */
 static double sum_of_list(const char *list) {
     double sum = 0;
@@ -135,71 +105,65 @@ static double sum_of_list(const char *list) {
     return sum;
 }
 
+/* Columns of all queries; ?1 is the run. */
+enum { NAME, ITERATION, LAYER, RANK, PART, VALUE, LIST };
+
+static const char numbers_sql[] =
+    "SELECT name, iteration, layer, rank, 0, value, NULL FROM v_number WHERE run_id = ?1 "
+    "ORDER BY name, iteration, layer, rank";
+
 /* Routes, and drops where there is a list of them. */
-static int read_load(const struct source *source, sqlite3_stmt *row, struct mp_error *error) {
-    static const char *const names[] = {"routes", "drops"};
-    for (int i = 0; i < 2; i++) {
-        const char *list = query_text(row, 3 + i);
-        const struct count_row own = {.iteration = sqlite3_column_int64(row, 0),
-                                      .layer = sqlite3_column_int(row, 1),
-                                      .rank = sqlite3_column_int(row, 2),
-                                      .value = sum_of_list(list),
-                                      .hash = add_text(1, list)};
-        if (*list)
-            MP_TRY(add(source->counts, names[i], &own, error));
-    }
-    return MP_OK;
-}
+static const char loads_sql[] =
+    "SELECT kind, iteration, layer, rank, 0, 0, CASE kind WHEN 'routes' THEN routes ELSE dropped "
+    "END AS list FROM load, (SELECT 'routes' AS kind UNION ALL SELECT 'drops') "
+    "WHERE run_id = ?1 AND list <> '' ORDER BY iteration, layer, rank, kind DESC";
 
 /* Operations of a phase, and what they moved and computed, by layer and rank. */
-static int read_phase(const struct source *source, sqlite3_stmt *row, struct mp_error *error) {
-    static const char *const names[] = {"operations", "bytes", "tokens", "flops"};
-    bool in_flight = strcmp(query_text(row, 1), "comm") == 0;
-    for (int i = 0; i < 4; i++) {
-        char name[COUNT_NAME];
-        const struct count_row own = {.iteration = -1,
-                                      .layer = sqlite3_column_int(row, 3),
-                                      .rank = sqlite3_column_int(row, 4),
-                                      .part = sqlite3_column_int(row, 2) + 4 * in_flight,
-                                      .value = query_double(row, 5 + i)};
-        snprintf(name, sizeof name, "%.48s %s%s", query_text(row, 0), names[i],
-                 in_flight ? " in flight" : "");
-        if (!isnan(own.value))
-            MP_TRY(add(source->counts, name, &own, error));
-    }
-    return MP_OK;
-}
+static const char phases_sql[] =
+    "WITH work AS (SELECT phase, stream = 'comm' AS in_flight, CASE direction WHEN 'forward' THEN "
+    "1 WHEN 'backward' THEN 2 ELSE 0 END AS way, layer, rank, count(*) AS operations, sum(bytes) "
+    "AS bytes, sum(tokens) AS tokens, sum(flops) AS flops, stream FROM v_span WHERE run_id = ?1 "
+    "GROUP BY phase, stream, way, layer, rank) "
+    "SELECT phase || ' ' || kind || iif(in_flight, ' in flight', ''), -1, layer, rank, "
+    "way + 4 * in_flight, CASE place WHEN 0 THEN operations WHEN 1 THEN bytes WHEN 2 THEN tokens "
+    "ELSE flops END AS value, NULL FROM work, (SELECT 0 AS place, 'operations' AS kind UNION ALL "
+    "SELECT 1, 'bytes' UNION ALL SELECT 2, 'tokens' UNION ALL SELECT 3, 'flops') "
+    "WHERE value IS NOT NULL ORDER BY phase, stream, way, layer, rank, place";
 
-static int read_time(const struct source *source, sqlite3_stmt *row, struct mp_error *error) {
-    const struct count_row own = {.iteration = sqlite3_column_int64(row, 0),
-                                  .layer = -1,
-                                  .rank = -1,
-                                  .value = query_double(row, 1)};
-    return add(source->counts, "predicted ms", &own, error);
+static const char times_sql[] =
+    "SELECT 'predicted ms', iteration, -1, -1, 0, ms, NULL FROM v_iteration WHERE run_id = ?1 "
+    "AND executor = 'predicted' ORDER BY iteration";
+
+static int read_row(struct counts *counts, sqlite3_stmt *row, bool is_exact_measure,
+                    struct mp_error *error) {
+    const char *name = query_text(row, NAME), *list = query_text(row, LIST);
+    const struct count_row own = {.iteration = sqlite3_column_int64(row, ITERATION),
+                                  .layer = sqlite3_column_int(row, LAYER),
+                                  .rank = sqlite3_column_int(row, RANK),
+                                  .part = sqlite3_column_int(row, PART),
+                                  .value = *list ? sum_of_list(list) : query_double(row, VALUE),
+                                  .hash = *list ? add_text(1, list) : 0};
+    if (is_planner_input(name)) {
+        counts->inputs = add_text(counts->inputs, name);
+        counts->inputs = add_row(counts->inputs, &own);
+    }
+    return is_exact_measure ? add(counts, name, &own, error) : MP_OK;
 }
 
 int counts_load(struct mp_store *store, int64_t run_id, bool predicted, struct counts *counts,
                 struct mp_error *error) {
-    const struct source source = {store, run_id, predicted, counts};
-    MP_TRY(read_all(&source,
-                    "SELECT name, iteration, layer, rank, value FROM v_number "
-                    "WHERE run_id = ?1 ORDER BY name, iteration, layer, rank",
-                    read_number, error));
-    MP_TRY(read_all(&source,
-                    "SELECT iteration, layer, rank, routes, dropped FROM load "
-                    "WHERE run_id = ?1 ORDER BY iteration, layer, rank",
-                    read_load, error));
-    MP_TRY(read_all(&source,
-                    "SELECT phase, stream, CASE direction WHEN 'forward' THEN 1 WHEN "
-                    "'backward' THEN 2 ELSE 0 END AS way, layer, rank, count(*), sum(bytes), "
-                    "sum(tokens), sum(flops) FROM v_span WHERE run_id = ?1 "
-                    "GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5",
-                    read_phase, error));
-    if (predicted)
-        MP_TRY(read_all(&source,
-                        "SELECT iteration, ms FROM v_iteration WHERE run_id = ?1 "
-                        "ORDER BY iteration",
-                        read_time, error));
+    struct query query = query_begin(store, numbers_sql, run_id, error);
+    while (query_next(&query))
+        query.code =
+            read_row(counts, query.row, is_exact(query_text(query.row, NAME), predicted), error);
+    MP_TRY(query_end(&query));
+    static const char *const others[] = {loads_sql, phases_sql, times_sql};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        query = query_begin(store, others[i], run_id, error);
+        while (query_next(&query))
+            query.code = read_row(counts, query.row, true, error);
+        MP_TRY(query_end(&query));
+    }
     return MP_OK;
 }
 
