@@ -4,7 +4,6 @@
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "reference/base/error.h"
 #include "reference/base/median.h"
@@ -14,15 +13,11 @@
 __extension__ typedef unsigned __int128 null_count;
 
 struct null_distribution {
-    null_count *ways; /* [sums], ways to reach each sum, owned */
+    null_count *memory; /* owned */
+    null_count *ways;   /* [sums], ways to reach each sum, in it */
     int sums;
     null_count total;
 };
-
-static void null_free(struct null_distribution *null) {
-    free(null->ways);
-    *null = (struct null_distribution){0};
-}
 
 static int sum_of(const int ranks[], int count) {
     int sum = 0;
@@ -41,7 +36,7 @@ static void add_up(struct null_distribution *null) {
 static int null_of_signs(const int ranks[], int count, struct null_distribution *null,
                          struct mp_error *error) {
     *null = (struct null_distribution){.sums = sum_of(ranks, count) + 1};
-    null->ways = calloc((size_t)null->sums, sizeof *null->ways);
+    null->memory = null->ways = calloc((size_t)null->sums, sizeof *null->ways);
     if (!null->ways)
         return mp_no_memory(error);
     null->ways[0] = 1;
@@ -58,13 +53,9 @@ static int null_of_groups(const int ranks[], int count, int choose, struct null_
     *null = (struct null_distribution){.sums = sum_of(ranks, count) + 1};
     size_t sums = (size_t)null->sums;
     /* [choose + 1][sums]: ways by size of the subset */
-    null_count *ways = calloc(((size_t)choose + 1) * sums, sizeof *ways);
-    null->ways = calloc(sums, sizeof *null->ways);
-    if (!ways || !null->ways) {
-        free(ways);
-        null_free(null);
+    null_count *ways = null->memory = calloc(((size_t)choose + 1) * sums, sizeof *ways);
+    if (!ways)
         return mp_no_memory(error);
-    }
     ways[0] = 1;
     for (int i = 0; i < count; i++)
         for (int k = i < choose ? i + 1 : choose; k > 0; k--) {
@@ -72,8 +63,7 @@ static int null_of_groups(const int ranks[], int count, int choose, struct null_
             for (int s = null->sums - 1; s >= ranks[i]; s--)
                 row[s] += before[s - ranks[i]];
         }
-    memcpy(null->ways, ways + (size_t)choose * sums, sums * sizeof *ways);
-    free(ways);
+    null->ways = ways + (size_t)choose * sums;
     add_up(null);
     return MP_OK;
 }
@@ -119,7 +109,7 @@ static int null_quantile(int count, int choose, int *quantile, struct mp_error *
     MP_TRY(null_of(ranks, count, choose, &null, error));
     int largest = quantile_of(&null) - least;
     *quantile = largest < -1 ? -1 : largest;
-    null_free(&null);
+    free(null.memory);
     return MP_OK;
 }
 
@@ -233,7 +223,7 @@ static int exact_p(const struct ranked items[], int count, int choose, int sum, 
         ranks[i] = items[i].doubled_rank;
     MP_TRY(null_of(ranks, count, choose, &null, error));
     *p = null_two_sided(&null, sum);
-    null_free(&null);
+    free(null.memory);
     return MP_OK;
 }
 

@@ -47,13 +47,6 @@ static void print_slowdowns(const struct mp_straggler *found, FILE *out) {
                             slow->type[t].transfer ? ", transfers," : "", slow->type[t].slowdown);
 }
 
-static int compare_ranks(const void *left, const void *right) {
-    const struct mp_straggler_rank *a = *(const struct mp_straggler_rank *const *)left,
-                                   *b = *(const struct mp_straggler_rank *const *)right;
-    double first = a->direct + a->propagated, second = b->direct + b->propagated;
-    return first != second ? (first < second ? 1 : -1) : (a > b) - (a < b);
-}
-
 static int main_cause(const struct mp_straggler_rank *rank) {
     int most = 0;
     for (int c = 1; c < MP_CAUSES; c++)
@@ -92,28 +85,31 @@ static struct rank_row rank_row(const struct mp_straggler *found, int index) {
                              rank->cause[cause] > 0 ? waiting_cause((enum mp_cause)cause) : "-"};
 }
 
+/* By what they cause, the most first. */
+static int compare_ranks(const void *left, const void *right) {
+    const struct rank_row *a = left, *b = right;
+    return a->caused != b->caused ? (a->caused < b->caused ? 1 : -1) : a->rank - b->rank;
+}
+
 static int print_ranks(const struct mp_straggler *found, FILE *out, struct mp_error *error) {
-    const struct mp_straggler_rank **order = calloc((size_t)found->ranks, sizeof(void *));
+    struct rank_row *rows = calloc((size_t)found->ranks, sizeof *rows);
     struct table table;
-    int code = MP_OK;
-    if (!order)
+    if (!rows)
         return mp_no_memory(error);
     table_init(&table, rank_columns, RANK_COLUMNS);
     table.lines_first = true;
     for (int r = 0; r < found->ranks; r++)
-        order[r] = &found->rank[r];
-    qsort(order, (size_t)found->ranks, sizeof *order, compare_ranks);
-    for (int r = 0; r < found->ranks && r < ROWS_SHOWN && !code; r++) {
-        const struct rank_row row = rank_row(found, (int)(order[r] - found->rank));
-        code = table_fill(&table, &row, 1, sizeof row, error);
-    }
+        rows[r] = rank_row(found, r);
+    qsort(rows, (size_t)found->ranks, sizeof *rows, compare_ranks);
+    int shown = found->ranks < ROWS_SHOWN ? found->ranks : ROWS_SHOWN;
+    int code = table_fill(&table, rows, shown, sizeof *rows, error);
     if (!code) {
         fputs("\nRanks, per iteration", out);
         fputs(found->ranks > ROWS_SHOWN ? ", those most waited for\n" : "\n", out);
         table_print(&table, out);
     }
     table_free(&table);
-    free(order);
+    free(rows);
     return code;
 }
 

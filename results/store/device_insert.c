@@ -4,10 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t or_null(int64_t value) {
-    return value ? value : ROW_NULL;
-}
-
 /* 64 bits for a column that has to have a value. */
 static int64_t not_null(uint64_t value) {
     return (int64_t)value == ROW_NULL ? ROW_NULL + 1 : (int64_t)value;
@@ -19,7 +15,7 @@ static int64_t count_of(uint64_t value) {
 }
 
 static int64_t name_of(const struct device_spool *spool, uint32_t id) {
-    return or_null(id < spool->name_count ? spool->names[id].string_id : 0);
+    return store_or_null(id < spool->name_count ? spool->names[id].string_id : 0);
 }
 
 /* A time that is 0 was not known. */
@@ -47,12 +43,12 @@ static void fill_row(struct device_spool *spool, const struct mp_activity *is,
     const int64_t common[] = {time_or_null(spool, is->start_ns),
                               time_or_null(spool, is->end_ns),
                               is->correlation,
-                              or_null(device_span_of(spool, is->correlation)),
+                              store_or_null(device_span_of(spool, is->correlation)),
                               name_of(spool, is->name),
                               is->device,
                               is->context,
                               is->stream,
-                              or_null((int64_t)is->graph_node)};
+                              store_or_null((int64_t)is->graph_node)};
     const int64_t kernel[] = {is->registers,
                               is->grid[0],
                               is->grid[1],
@@ -187,7 +183,7 @@ static void bind_collective(const struct device_spool *spool, sqlite3_stmt *inse
         time_or_null(spool, is->queued_ns),
         timed ? timer_time(spool, is->timer_start, is->start_ns) : ROW_NULL,
         timed ? timer_time(spool, is->timer_end, is->start_ns) : ROW_NULL,
-        or_null(device_span_at(spool, queue_start_ns)),
+        store_or_null(device_span_at(spool, queue_start_ns)),
     };
     store_bind_known(insert, 1, values, sizeof values / sizeof *values);
 }

@@ -16,6 +16,11 @@
 enum { ROW_COLUMNS = 20 };
 #define ROW_NULL INT64_MIN
 
+/* Of what recordings have as 0 where there is none. */
+static inline int64_t store_or_null(int64_t value) {
+    return value ? value : ROW_NULL;
+}
+
 struct row_source {
     /* Fills the columns that the statement selects.  1: a row, 0: no more, negative: failed, with
      * `error` filled. */

@@ -72,10 +72,6 @@ static void bind_event(struct ranges *ranges, const int64_t values[COLUMN_VALUE 
     store_bind_known(ranges->insert, COLUMN_RUN, place, 3);
 }
 
-static int64_t or_null(int64_t value) {
-    return value ? value : ROW_NULL;
-}
-
 static int64_t global_thread(const struct ranges *ranges, uint32_t thread) {
     return ((int64_t)ranges->recording->header.pid & 0xFFFFFF) << 24 | (thread & 0xFFFFFF);
 }
@@ -153,11 +149,11 @@ static int store_range(struct ranges *ranges, const struct mp_spool_record *reco
         run_time(ranges, range->start_ns),
         ends ? run_time(ranges, range->end_ns) : ROW_NULL,
         types[range->kind],
-        or_null(range->category),
-        or_null(range->color),
+        store_or_null(range->category),
+        store_or_null(range->color),
         global_thread(ranges, range->thread),
         ends && is_started ? global_thread(ranges, range->end_thread) : ROW_NULL,
-        or_null(range->name < ranges->names ? ranges->name[range->name].string_id : 0),
+        store_or_null(range->name < ranges->names ? ranges->name[range->name].string_id : 0),
         domain_of(ranges, range->domain)};
     bind_event(ranges, values, range->kind == MP_RANGE_PUSHED ? range->level : ROW_NULL);
     bind_value(ranges, range);

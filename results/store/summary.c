@@ -39,10 +39,11 @@ struct iteration_row {
     double weight; /* how often it counts in the phases' sums */
 };
 
+enum { LOSS, AUXILIARY_LOSS, VALIDATION_LOSS, LOSSES };
 struct iteration_entry {
     struct iteration_row row;
-    bool has_loss, has_auxiliary_loss, has_validation_loss;
-    double loss, auxiliary_loss, validation_loss;
+    bool has_loss[LOSSES];
+    double loss[LOSSES];
     struct rank_iteration rank[]; /* [ranks] */
 };
 
@@ -188,15 +189,9 @@ int summary_add_load(struct summary *summary, const struct mp_spool_record *reco
     return MP_OK;
 }
 
-/* Ranks come in ascending order, and the lowest that recorded a loss counts. */
-static void take_loss(bool *has, double *own, double value) {
-    if (!*has)
-        *own = value;
-    *has = true;
-}
-
 int summary_add_number(struct summary *summary, const struct mp_spool_record *record,
                        struct mp_error *error) {
+    static const char *const losses[LOSSES] = {"loss", "auxiliary-loss", "validation-loss"};
     const char *name = record->as.number.name;
     double value = record->as.number.value;
     if (record->as.number.iteration == -1 && strcmp(name, "ranks-share-cores") == 0) {
@@ -210,12 +205,11 @@ int summary_add_number(struct summary *summary, const struct mp_spool_record *re
         keyed_add(&summary->iterations, keyed_key(record->as.number.iteration, -1, 0));
     if (!entry)
         return mp_no_memory(error);
-    if (strcmp(name, "loss") == 0)
-        take_loss(&entry->has_loss, &entry->loss, value);
-    else if (strcmp(name, "auxiliary-loss") == 0)
-        take_loss(&entry->has_auxiliary_loss, &entry->auxiliary_loss, value);
-    else if (strcmp(name, "validation-loss") == 0)
-        take_loss(&entry->has_validation_loss, &entry->validation_loss, value);
+    for (int l = 0; l < LOSSES; l++)
+        if (strcmp(name, losses[l]) == 0 && !entry->has_loss[l]) {
+            entry->has_loss[l] = true; /* ranks ascend: the lowest that recorded one counts */
+            entry->loss[l] = value;
+        }
     return MP_OK;
 }
 
@@ -316,8 +310,8 @@ static int write_run(struct summary *summary, const uint32_t order[], double ms[
     double tokens = 0, loss_final = NAN;
     for (size_t i = 0; i < summary->iterations.count; i++) {
         const struct iteration_entry *entry = keyed_value(&summary->iterations, order[i]);
-        if (entry->row.ranks > 0 && entry->has_loss)
-            loss_final = entry->loss;
+        if (entry->row.ranks > 0 && entry->has_loss[LOSS])
+            loss_final = entry->loss[LOSS];
         if (!entry->row.steady)
             continue;
         ms[steady++] = entry->row.ms;
@@ -352,9 +346,8 @@ static int write_iterations(struct summary *summary, const uint32_t order[], str
         sqlite3_bind_double(insert, 6, row->ms);
         if (row->tokens >= 0)
             sqlite3_bind_int64(insert, 7, row->tokens);
-        STORE_DOUBLES(insert, 8, entry->has_loss ? entry->loss : NAN,
-                      entry->has_auxiliary_loss ? entry->auxiliary_loss : NAN,
-                      entry->has_validation_loss ? entry->validation_loss : NAN);
+        for (int l = 0; l < LOSSES; l++)
+            STORE_DOUBLES(insert, 8 + l, entry->has_loss[l] ? entry->loss[l] : NAN);
         sqlite3_bind_int(insert, 11, row->slowest_rank);
         STORE_DOUBLES(insert, 12, row->straggler_ms, row->imbalance, row->wait_ms);
         code = store_run(store, insert, "cannot store iterations", error);
