@@ -6,6 +6,7 @@
 
 #include "results/export/export.h"
 #include "tests/harness/folder.h"
+#include "tests/results/csv.h"
 #include "tests/results/export/trace_events.h"
 #include "tests/results/runs.h"
 
@@ -265,27 +266,6 @@ RUNS_TEST(times_keep_their_nanoseconds) {
 
 /* ---- CSV ---- */
 
-/* The next field; NULL at the end of a line.  *quoted tells "" from nothing. */
-static char *take_field(char **at, bool *quoted, bool *ends_line) {
-    char *from = *at, *to = *at, *start = *at;
-    *quoted = *from == '"';
-    if (*quoted) {
-        for (from++; *from != '"' || from[1] == '"'; from++) {
-            from += *from == '"';
-            *to++ = *from;
-        }
-        from++;
-    } else {
-        for (; *from != ',' && *from != '\n'; from++)
-            *to++ = *from;
-    }
-    assert_true(*from == ',' || *from == '\n');
-    *ends_line = *from == '\n';
-    *to = '\0';
-    *at = from + 1;
-    return start;
-}
-
 /* Texts that are formulas to spreadsheets have an apostrophe in front. */
 static const char *without_mark(const char *field) {
     return field[0] == '\'' && field[1] && strchr("=+-@\t\r", field[1]) ? field + 1 : field;
@@ -295,27 +275,28 @@ static void assert_csv_is(struct runs_folder *folder, const char *view, const ch
     struct mp_results_exported exported;
     size_t size;
     sqlite3_stmt *row = NULL;
-    bool quoted, ends = false;
+    struct csv_field field = {0};
     assert_works(mp_results_csv(folder->store, &(struct mp_results_selection){0}, view,
                                 out_path(folder), &exported, &error));
     char *text = read_bytes(out_path(folder), &size), *at = text;
     assert_int_equal(sqlite3_prepare_v2(mp_store_connection(folder->store), sql, -1, &row, NULL),
                      SQLITE_OK);
     for (int c = 0; c < sqlite3_column_count(row); c++)
-        assert_string_equal(take_field(&at, &quoted, &ends), sqlite3_column_name(row, c));
-    assert_true(ends);
+        assert_string_equal((field = csv_next(&at)).text, sqlite3_column_name(row, c));
+    assert_true(field.ends_line);
     int64_t rows = 0;
     for (; sqlite3_step(row) == SQLITE_ROW; rows++) {
         for (int c = 0; c < sqlite3_column_count(row); c++) {
-            const char *field = take_field(&at, &quoted, &ends);
             int type = sqlite3_column_type(row, c);
-            assert_int_equal(!*field && !quoted, type == SQLITE_NULL);
+            field = csv_next(&at);
+            assert_int_equal(!*field.text && !field.quoted, type == SQLITE_NULL);
             if (type == SQLITE_FLOAT)
-                assert_true(strtod(field, NULL) == sqlite3_column_double(row, c));
+                assert_true(strtod(field.text, NULL) == sqlite3_column_double(row, c));
             else if (type != SQLITE_NULL)
-                assert_string_equal(without_mark(field), (const char *)sqlite3_column_text(row, c));
+                assert_string_equal(without_mark(field.text),
+                                    (const char *)sqlite3_column_text(row, c));
         }
-        assert_true(ends);
+        assert_true(field.ends_line);
     }
     assert_ptr_equal(at, text + size);
     assert_int_equal(rows, exported.rows);

@@ -2,6 +2,7 @@
 #include "results/report/query.h"
 #include "results/report/speedup.h"
 #include "results/report/table.h"
+#include "tests/results/csv.h"
 #include "tests/results/report/texts.h"
 #include "tests/results/runs.h"
 
@@ -145,19 +146,6 @@ static double random_number(uint64_t *random) {
     return test_random(random) % 5 == 0 ? NAN : ldexp(value, (int)(test_random(random) % 60) - 30);
 }
 
-/* One field of a CSV, as RFC 4180 reads it; what is behind it. */
-static const char *read_field(const char *at, char *field, char *after) {
-    bool quoted = *at == '"';
-    for (at += quoted; quoted ? *at != '"' || at[1] == '"' : !strchr(",\n", *at); at++) {
-        at += quoted && *at == '"';
-        *field++ = *at;
-    }
-    *field = '\0';
-    at += quoted;
-    *after = *at;
-    return at + 1;
-}
-
 static void assert_number(const char *field, double value) {
     if (isnan(value))
         assert_string_equal(field, "");
@@ -168,7 +156,7 @@ static void assert_number(const char *field, double value) {
 TEST_RANDOM(random_rows_come_back) {
     enum { ROWS = 40 };
     struct row rows[ROWS];
-    char name[ROWS][32], field[256], after;
+    char name[ROWS][32];
     for (int r = 0; r < ROWS; r++) {
         put_random_text(random, name[r]);
         rows[r] = (struct row){name[r],
@@ -185,35 +173,29 @@ TEST_RANDOM(random_rows_come_back) {
     char *csv = written(rows, ROWS, MP_REPORT_CSV, "a, b"),
          *json = written(rows, ROWS, MP_REPORT_JSON, "");
     AUTO(json) json_t *list = json_loads(json, 0, NULL);
-    const char *at = strchr(csv, '\n') + 1;
+    char *at = strchr(csv, '\n') + 1;
     for (int r = 0; r < ROWS; r++) {
         const json_t *object = json_array_get(list, (size_t)r);
         assert_string_equal(json_string_value(json_object_get(object, "name")), name[r]);
         assert_true(json_integer_value(json_object_get(object, "bytes")) == rows[r].large);
         assert_true(json_is_null(json_object_get(object, "refused")) == !rows[r].remark);
-        at = read_field(at, field, &after);
-        assert_string_equal(field, "a, b");
+        struct csv_field field[COLUMNS];
+        for (int c = 0; c < COLUMNS; c++)
+            field[c] = csv_next(&at);
+        assert_string_equal(field[0].text, "a, b");
         for (int text = 0; text < 2; text++) { /* formulas are marked */
             const char *own = text ? rows[r].kind : name[r];
-            at = read_field(at, field, &after);
-            assert_string_equal(field + (strchr("=+-@\t\r", *own) != NULL), own);
+            assert_string_equal(field[1 + text].text + (strchr("=+-@\t\r", *own) != NULL), own);
         }
-        const double numbers[] = {1e3 * rows[r].seconds, rows[r].share, rows[r].loss};
-        for (int n = 0; n < 3; n++) {
-            at = read_field(at, field, &after);
-            assert_number(field, numbers[n]);
-        }
-        at = read_field(at, field, &after);
-        assert_int_equal(strtol(field, NULL, 10), rows[r].count);
-        at = read_field(at, field, &after);
-        assert_true(strtoll(field, NULL, 10) == rows[r].large);
-        at = read_field(at, field, &after);
-        assert_string_equal(field, rows[r].flag ? "1" : "0");
-        at = read_field(at, field, &after);
-        assert_number(field, rows[r].loss);
-        at = read_field(at, field, &after);
-        assert_string_equal(field, rows[r].remark ? rows[r].remark : "");
-        assert_int_equal(after, '\n');
+        assert_number(field[3].text, 1e3 * rows[r].seconds);
+        assert_number(field[4].text, rows[r].share);
+        assert_number(field[5].text, rows[r].loss);
+        assert_int_equal(strtol(field[6].text, NULL, 10), rows[r].count);
+        assert_true(strtoll(field[7].text, NULL, 10) == rows[r].large);
+        assert_string_equal(field[8].text, rows[r].flag ? "1" : "0");
+        assert_number(field[9].text, rows[r].loss);
+        assert_string_equal(field[10].text, rows[r].remark ? rows[r].remark : "");
+        assert_true(field[10].ends_line);
     }
     assert_string_equal(at, "");
     free(csv);

@@ -2,15 +2,15 @@
 #include "results/report/groups.h"
 #include "tests/results/report/texts.h"
 
+static int one_run(struct mp_store *store, const struct mp_report_selection *selection,
+                   enum mp_report_format format, FILE *out, struct mp_error *error) {
+    return mp_report_run(store, selection->run_id, format, out, error);
+}
+
 /* What is said of one run; to be freed. */
 static char *run_text(const struct runs_folder *folder, int64_t run_id,
                       enum mp_report_format format) {
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    assert_works(mp_report_run(folder->store, run_id, format, out, &error));
-    fclose(out);
-    return text;
+    return text_of(one_run, folder->store, &(struct mp_report_selection){.run_id = run_id}, format);
 }
 
 /* Three rounds of EP and FSSDP on skewed routes and of EP on balanced ones.  FSSDP takes 12 and 15
