@@ -14,8 +14,10 @@ enum { RUNS_THAT_AGREE = 5 };
 /* The complete runs of one job on one side. */
 struct series {
     const struct side *side;
-    const struct side_run **run; /* [count] */
-    struct counts *counts;       /* [count] */
+    struct {
+        const struct side_run *run;
+        struct counts counts;
+    } * of; /* [count] */
     int count;
 };
 
@@ -29,25 +31,23 @@ struct job {
 
 static void free_series(struct series *series) {
     for (int i = 0; i < series->count; i++)
-        counts_free(&series->counts[i]);
-    free(series->counts);
-    free(series->run);
+        counts_free(&series->of[i].counts);
+    free(series->of);
 }
 
 static int load_series(const struct side *side, const char *name, struct series *series,
                        struct mp_error *error) {
     *series = (struct series){.side = side};
-    series->run = calloc((size_t)side->count, sizeof *series->run);
-    series->counts = calloc((size_t)side->count, sizeof *series->counts);
-    if (!series->run || !series->counts)
+    series->of = calloc((size_t)side->count, sizeof *series->of);
+    if (!series->of)
         return mp_no_memory(error);
     for (int i = 0; i < side->count; i++) {
         const struct side_run *run = &side->run[i];
         if (strcmp(run->job, name) != 0 || !run->complete)
             continue;
-        series->run[series->count] = run;
+        series->of[series->count].run = run;
         MP_TRY(counts_load(side->store, run->run_id, run->predicted,
-                           &series->counts[series->count++], error));
+                           &series->of[series->count++].counts, error));
     }
     return series->count > 0 ? MP_OK
                              : mp_fail(error, MP_ENOTFOUND, "%s: no complete run of job \"%.60s\"",
@@ -61,8 +61,8 @@ static bool same_count(const struct count *a, const struct count *b) {
 /* Whether all runs of a side have one value of a measure. */
 static bool is_constant(const struct series *series, const char *name) {
     for (int i = 1; i < series->count; i++)
-        if (!same_count(counts_find(&series->counts[0], name),
-                        counts_find(&series->counts[i], name)))
+        if (!same_count(counts_find(&series->of[0].counts, name),
+                        counts_find(&series->of[i].counts, name)))
             return false;
     return true;
 }
@@ -71,7 +71,7 @@ static bool inputs_differ(const struct job *job) {
     const struct series *const sides[] = {&job->base, &job->head};
     for (int s = 0; s < 2; s++)
         for (int i = 0; i < sides[s]->count; i++)
-            if (sides[s]->counts[i].inputs != job->base.counts[0].inputs)
+            if (sides[s]->of[i].counts.inputs != job->base.of[0].counts.inputs)
                 return true;
     return false;
 }
@@ -89,8 +89,8 @@ static bool is_one_build(const struct comparison *comparison, const struct side_
 static int read_rows(const struct series *series, int i, const char *name, struct counts *rows,
                      struct mp_error *error) {
     *rows = (struct counts){.wanted = name};
-    return counts_load(series->side->store, series->run[i]->run_id, series->run[i]->predicted, rows,
-                       error);
+    return counts_load(series->side->store, series->of[i].run->run_id, series->of[i].run->predicted,
+                       rows, error);
 }
 
 static bool same_place(const struct count_row *a, const struct count_row *b) {
@@ -141,11 +141,11 @@ static bool find_difference(const struct counts *base, const struct counts *head
 static int compare_rows(const struct job *job, const char *name, double tolerance, bool *differs,
                         char *where, size_t size, struct mp_error *error) {
     struct counts base = {0}, head = {0};
-    const struct count *first = counts_find(&job->base.counts[0], name);
+    const struct count *first = counts_find(&job->base.of[0].counts, name);
     *differs = false;
     int code = read_rows(&job->base, 0, name, &base, error);
     for (int i = 0; i < job->head.count && !code && !*differs; i++) {
-        if (same_count(first, counts_find(&job->head.counts[i], name)))
+        if (same_count(first, counts_find(&job->head.of[i].counts, name)))
             continue;
         code = read_rows(&job->head, i, name, &head, error);
         *differs = !code && find_difference(&base, &head, tolerance, where, size);
@@ -166,9 +166,9 @@ static bool is_accepted(const struct job *job, const char *name) {
 }
 
 static void set_totals(const struct job *job, struct mp_gate_metric *metric) {
-    const struct count *own = counts_find(&job->base.counts[0], metric->name), *other = own;
+    const struct count *own = counts_find(&job->base.of[0].counts, metric->name), *other = own;
     for (int i = 0; i < job->head.count; i++) { /* one that differs, if there is one */
-        other = counts_find(&job->head.counts[i], metric->name);
+        other = counts_find(&job->head.of[i].counts, metric->name);
         if (!same_count(own, other))
             break;
     }
@@ -183,7 +183,7 @@ static void judge_difference(const struct job *job, struct mp_gate_metric *metri
     bool is_told_apart = base_agrees && head_agrees && job->base.count >= RUNS_THAT_AGREE &&
                          job->head.count >= RUNS_THAT_AGREE;
     metric->outcome = MP_OUTCOME_INCONCLUSIVE;
-    if (!counts_find(&job->base.counts[0], metric->name)) {
+    if (!counts_find(&job->base.of[0].counts, metric->name)) {
         metric->outcome = MP_OUTCOME_PASS;
         gate_reason(metric, "new: base does not record it");
     } else if (job->inputs_differ && !is_told_apart) {
@@ -202,7 +202,7 @@ static void judge_difference(const struct job *job, struct mp_gate_metric *metri
 
 static int judge(const struct job *job, const struct count *count, struct mp_error *error) {
     struct mp_gate_metric *metric =
-        gate_add(job->comparison->gate, job->base.run[0], count->name, true, error);
+        gate_add(job->comparison->gate, job->base.of[0].run, count->name, true, error);
     bool differs = true;
     double tolerance =
         count->is_loss && (!job->bit_for_bit || job->inputs_differ) ? LOSS_TOLERANCE : 0;
@@ -211,8 +211,8 @@ static int judge(const struct job *job, const struct count *count, struct mp_err
         return error->code;
     set_totals(job, metric);
     bool is_equal = is_constant(&job->base, count->name) && is_constant(&job->head, count->name) &&
-                    same_count(counts_find(&job->base.counts[0], count->name),
-                               counts_find(&job->head.counts[0], count->name));
+                    same_count(counts_find(&job->base.of[0].counts, count->name),
+                               counts_find(&job->head.of[0].counts, count->name));
     if (is_equal) {
         gate_reason(metric, "equal in all runs");
         return MP_OK;
@@ -230,8 +230,8 @@ static int compare(struct job *job, const char *name, struct mp_error *error) {
     MP_TRY(load_series(&job->comparison->base, name, &job->base, error));
     MP_TRY(load_series(&job->comparison->head, name, &job->head, error));
     job->inputs_differ = inputs_differ(job);
-    job->bit_for_bit = is_one_build(job->comparison, job->base.run[0], job->head.run[0]);
-    const struct counts *base = &job->base.counts[0], *head = &job->head.counts[0];
+    job->bit_for_bit = is_one_build(job->comparison, job->base.of[0].run, job->head.of[0].run);
+    const struct counts *base = &job->base.of[0].counts, *head = &job->head.of[0].counts;
     for (int i = 0; i < base->count; i++)
         MP_TRY(judge(job, &base->item[i], error));
     for (int i = 0; i < head->count; i++)
