@@ -1,8 +1,7 @@
 /* A comparison that is put together by hand, in every form that it is printed in. */
 #include "tests/errors.h"
 #include "tests/results/ends.h"
-
-#include <jansson.h>
+#include "tests/results/json.h"
 
 #include "results/compare/gate.h"
 
@@ -239,16 +238,6 @@ TEST(as_junit) {
     assert_lines(text, lines, sizeof lines / sizeof *lines);
 }
 
-static double number(const json_t *object, const char *key) {
-    assert_true(json_is_number(json_object_get(object, key)));
-    return json_number_value(json_object_get(object, key));
-}
-
-static const char *string(const json_t *object, const char *key) {
-    assert_true(json_is_string(json_object_get(object, key)));
-    return json_string_value(json_object_get(object, key));
-}
-
 static json_t *parsed(print *how) {
     char *text = printed(how);
     json_t *object = json_loads(text, 0, NULL);
@@ -257,87 +246,37 @@ static json_t *parsed(print *how) {
     return object;
 }
 
-static void assert_timed(const json_t *metric) {
-    static const struct {
-        const char *key;
-        double value;
-    } numbers[] = {{"ranks", 4},
-                   {"base", 10},
-                   {"head", 10.5},
-                   {"effect", 0.05},
-                   {"low", 0.04},
-                   {"high", 0.06},
-                   {"p", 0.0005},
-                   {"adjusted_p", 0.002},
-                   {"noise_floor", 0.01},
-                   {"mann_whitney_u", 3},
-                   {"mann_whitney_p", 0.125}};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        assert_close(number(metric, numbers[i].key), numbers[i].value, 1e-15);
-    assert_string_equal(string(metric, "job"), "fssdp");
-    assert_string_equal(string(metric, "system"), "fssdp");
-    assert_string_equal(string(metric, "metric"), "ms per iteration");
-    assert_string_equal(string(metric, "outcome"), "fail");
-    assert_string_equal(string(metric, "reason"), "slower by much");
-    assert_string_equal(string(metric, "where"), "phase expert");
-    assert_string_equal(string(metric, "unit"), "ms");
-    assert_true(json_is_true(json_object_get(metric, "paired")));
-    assert_true(json_is_false(json_object_get(metric, "exact")));
-    for (size_t i = 0; i < 3; i++) {
-        const json_t *base = json_object_get(metric, "base_samples");
-        const json_t *head = json_object_get(metric, "head_samples");
-        assert_close(json_number_value(json_array_get(base, i)), base_samples[i], 0);
-        assert_close(json_number_value(json_array_get(head, i)), head_samples[i], 0);
-    }
-}
-
 TEST(as_json) {
     AUTO(json) json_t *object = parsed(print_json);
-    assert_string_equal(string(object, "outcome"), "fail");
-    assert_string_equal(string(object, "base"), "before 1111");
-    assert_string_equal(string(object, "head"), "after\x1b[1m 2222");
-    assert_close(number(object, "minimum_effect"), 0.02, 0);
-    assert_true(json_is_false(json_object_get(object, "same_program")));
-    const json_t *outcomes = json_object_get(object, "outcomes");
-    assert_close(number(outcomes, "fail"), 3, 0);
-    assert_close(number(outcomes, "inconclusive"), 2, 0);
-    assert_close(number(outcomes, "improved"), 0, 0);
-    assert_close(number(outcomes, "pass"), 1, 0);
-    const json_t *notes = json_object_get(object, "notes");
-    assert_int_equal(json_array_size(notes), 2);
-    assert_string_equal(json_string_value(json_array_get(notes, 1)), "A second note.");
-    const json_t *found = json_object_get(object, "metrics");
-    assert_int_equal(json_array_size(found), gate.metrics);
-    assert_timed(json_array_get(found, 0));
-    assert_true(json_is_null(json_object_get(json_array_get(found, 1), "where")));
-    assert_true(json_is_null(json_object_get(json_array_get(found, 1), "noise_floor")));
-    const json_t *exact = json_array_get(found, 2);
-    assert_true(json_is_true(json_object_get(exact, "exact")));
-    assert_close(number(exact, "base"), 3, 0);
-    assert_close(number(exact, "head"), 5, 0);
+    assert_json(
+        object, 1e-15,
+        "{'outcome': 'fail', 'base': 'before 1111', 'head': 'after\\u001b[1m 2222',"
+        " 'minimum_effect': 0.02, 'same_program': false,"
+        " 'outcomes': {'fail': 3, 'inconclusive': 2, 'improved': 0, 'pass': 1},"
+        " 'notes': ['A first note.', 'A second note.'],"
+        " 'metrics': [{'job': 'fssdp', 'system': 'fssdp', 'metric': 'ms per iteration', 'ranks': 4,"
+        " 'outcome': 'fail', 'reason': 'slower by much', 'where': 'phase expert', 'unit': 'ms',"
+        " 'paired': true, 'exact': false, 'base': 10, 'head': 10.5, 'effect': 0.05, 'low': 0.04,"
+        " 'high': 0.06, 'p': 0.0005, 'adjusted_p': 0.002, 'noise_floor': 0.01,"
+        " 'mann_whitney_u': 3, 'mann_whitney_p': 0.125, 'base_samples': [9.9, 10, 10.1],"
+        " 'head_samples': [10.5, 10.4, 10.7]}, {'where': null, 'noise_floor': null},"
+        " {'exact': true, 'base': 3, 'head': 5}, {}, {}, {}]}");
+    const json_t *exact = json_array_get(json_object_get(object, "metrics"), 2);
     assert_null(json_object_get(exact, "p"));
 }
 
 TEST(as_trackers_have_it) {
-    json_t *array = parsed(mp_gate_print_action), *object = parsed(mp_gate_print_bencher);
-    assert_int_equal(json_array_size(array), 2);
-    const json_t *first = json_array_get(array, 0), *second = json_array_get(array, 1);
-    assert_string_equal(string(first, "name"), "fssdp/ranks=4");
-    assert_string_equal(string(first, "unit"), "ms/iteration");
-    assert_string_equal(string(first, "range"), "± 0.15");
-    assert_string_equal(string(first, "extra"),
-                        "3 pairs, 10.4 .. 10.7 ms, +5.00 % against base: fail");
-    assert_close(number(first, "value"), 10.5, 0);
-    assert_string_equal(string(second, "range"), "± 0");
-    assert_string_equal(string(second, "extra"),
-                        "1 runs, 150.25 .. 150.25 ms, -50.00 % against base: inconclusive");
+    AUTO(json) json_t *array = parsed(mp_gate_print_action);
+    AUTO(json) json_t *object = parsed(mp_gate_print_bencher);
+    assert_json(array, 0,
+                "[{'name': 'fssdp/ranks=4', 'unit': 'ms/iteration', 'range': '± 0.15',"
+                " 'extra': '3 pairs, 10.4 .. 10.7 ms, +5.00 % against base: fail',"
+                " 'value': 10.5}, {'range': '± 0',"
+                " 'extra': '1 runs, 150.25 .. 150.25 ms, -50.00 % against base: inconclusive'}]");
+    assert_json(object, 0,
+                "{'fssdp/ranks=4': {'ms': {'value': 10.5, 'lower_value': 10.4,"
+                " 'upper_value': 10.7}}}");
     assert_int_equal(json_object_size(object), 2);
-    const json_t *times = json_object_get(json_object_get(object, "fssdp/ranks=4"), "ms");
-    assert_close(number(times, "value"), 10.5, 0);
-    assert_close(number(times, "lower_value"), 10.4, 0);
-    assert_close(number(times, "upper_value"), 10.7, 0);
-    json_decref(array);
-    json_decref(object);
 }
 
 static int print_base(const struct mp_gate *of, FILE *out, struct mp_error *error) {

@@ -1,4 +1,5 @@
 /* What is said about runs with a target: iterations to it and dropped routes, beside the paper. */
+#include "tests/results/json.h"
 #include "tests/results/report/texts.h"
 #include "tests/results/targets.h"
 
@@ -58,18 +59,11 @@ RUNS_TEST(a_system_alone_gets_no_published_figures) {
 RUNS_TEST(json_has_the_published_figures_too) {
     add_rounds(folder);
     AUTO(json) json_t *object = json_of(mp_report_convergence, folder->store, NULL);
-    const json_t *rows = json_object_get(object, "rows");
-    assert_int_equal(json_array_size(rows), 2);
-    const json_t *deepspeed = json_array_get(rows, 0), *swiftmoe = json_array_get(rows, 1);
-    assert_string_equal(json_string_value(json_object_get(deepspeed, "system")), "deepspeed");
-    assert_int_equal(json_integer_value(json_object_get(deepspeed, "rounds")), 3);
-    assert_int_equal(json_integer_value(json_object_get(deepspeed, "rounds_reached")), 2);
-    assert_close(json_number_value(json_object_get(swiftmoe, "iterations_to_target")), 3, 0);
-    assert_close(json_number_value(json_object_get(swiftmoe, "iterations_to_target_min")), 2, 0);
-    assert_close(json_number_value(json_object_get(swiftmoe, "dropped_fraction")), 0.05, 1e-12);
-    assert_close(json_number_value(json_object_get(swiftmoe, "seconds_to_target")), 0.088, 1e-6);
-    const json_t *paper = json_object_get(object, "published");
-    const json_t *first = json_array_get(json_object_get(paper, "convergence"), 0);
-    assert_close(json_number_value(json_object_get(first, "iterations")), -0.285, 0);
-    assert_close(json_number_value(json_object_get(first, "dropped")), -0.69, 0);
+    assert_json(
+        object, 1e-6,
+        "{'rows': [{'system': 'deepspeed', 'rounds': 3, 'rounds_reached': 2},"
+        " {'iterations_to_target': 3, 'iterations_to_target_min': 2, 'dropped_fraction': 0.05,"
+        " 'seconds_to_target': 0.088}]}");
+    const json_t *published = json_object_get(json_object_get(object, "published"), "convergence");
+    assert_json(json_array_get(published, 0), 0, "{'iterations': -0.285, 'dropped': -0.69}");
 }

@@ -1,4 +1,5 @@
 /* Every figure of the JSON reports against what it is by hand. */
+#include "tests/results/json.h"
 #include "tests/results/report/texts.h"
 
 static void add_run(struct runs_folder *folder) {
@@ -12,46 +13,9 @@ static void add_run(struct runs_folder *folder) {
     runs_ingest(folder, &run, ranks, 2);
 }
 
-static json_t *parsed(const char *text) {
-    json_error_t error;
-    json_t *value = json_loads(text, 0, &error);
-    if (!value)
-        fail_msg("%d: %s", error.line, error.text);
-    return value;
-}
-
-/* Everything that is expected is there, numbers within a ten-thousandth: clocks are aligned to the
- * nanosecond.  With `whole` nothing else is there. */
+/* Clocks are aligned to the nanosecond. */
 static void compare(const json_t *is, const json_t *expected, const char *where, bool whole) {
-    char place[256];
-    const char *key;
-    json_t *value;
-    size_t i;
-    if (json_is_object(expected)) {
-        json_object_foreach((json_t *)expected, key, value) {
-            snprintf(place, sizeof place, "%s.%s", where, key);
-            if (!json_object_get(is, key))
-                fail_msg("%s is not there", place);
-            compare(json_object_get(is, key), value, place, whole);
-        }
-        if (whole && json_object_size(is) != json_object_size(expected))
-            fail_msg("%s has %zu figures, %zu expected", where, json_object_size(is),
-                     json_object_size(expected));
-    } else if (json_is_array(expected)) {
-        if (json_array_size(is) != json_array_size(expected))
-            fail_msg("%s has %zu, not %zu", where, json_array_size(is), json_array_size(expected));
-        json_array_foreach(expected, i, value) {
-            snprintf(place, sizeof place, "%s[%zu]", where, i);
-            compare(json_array_get(is, i), value, place, whole);
-        }
-    } else if (json_is_number(expected)) {
-        double wanted = json_number_value(expected), got = json_number_value(is);
-        if (!json_is_number(is) || !(fabs(got - wanted) <= 1e-4 * fmax(1, fabs(wanted))))
-            fail_msg("%s is %.9g, not %.9g", where, got, wanted);
-    } else if (!json_equal(is, expected)) {
-        char *text = json_dumps(is, JSON_ENCODE_ANY);
-        fail_msg("%s is %s", where, text);
-    }
+    json_compare(is, expected, where, 1e-4, whole);
 }
 
 /* A token takes 4 / 60 ms, the lower of 4 / 60 and 2 / 20: 20 beyond the mean of 40 take 1.3333 ms;
@@ -115,7 +79,7 @@ static const char balance[] =
     " \"hottest_layer\": 0, \"hottest_expert\": 0, \"hottest_share\": 0.75}";
 
 static void compare_part(const json_t *object, const char *name, const char *expected, bool whole) {
-    AUTO(json) json_t *by_hand = parsed(expected);
+    AUTO(json) json_t *by_hand = json_of_text(expected);
     assert_non_null(json_object_get(object, name));
     compare(json_object_get(object, name), by_hand, name, whole);
 }
@@ -153,7 +117,7 @@ RUNS_TEST(stragglers_by_hand) {
     compare_part(analysis, "balance", balance, true);
     json_t *layers = json_object_get(analysis, "layers");
     assert_int_equal(json_array_size(layers), 1);
-    AUTO(json) json_t *by_hand = parsed(balance);
+    AUTO(json) json_t *by_hand = json_of_text(balance);
     compare(json_array_get(layers, 0), by_hand, "layers[0]", true);
 }
 

@@ -7,6 +7,7 @@
 #include "results/report/html.h"
 #include "results/report/intervals.h"
 #include "tests/results/browser.h"
+#include "tests/results/json.h"
 #include "tests/results/runs.h"
 
 /* What must stay text, in every place that a name can get to. */
@@ -122,44 +123,22 @@ RUNS_TEST(words_tables_and_data_are_there) {
     assert_non_null(strstr(page, "<th scope=\"row\" class=\"words\">layer 0 expert</th>"));
     assert_non_null(strstr(page, "and the run did not measure what one costs"));
     assert_int_equal(count_of(page, "<section data-label="), 2 + 3); /* settings and systems */
-    json_t *data = data_of(page), *rows = rows_of(data, "speedup", 0);
-    assert_int_equal(json_array_size(rows), 2);
-    assert_string_equal(json_string_value(json_array_get(json_array_get(rows, 0), 0)), "ep");
-    assert_true(json_number_value(json_array_get(json_array_get(rows, 0), 1)) == 24);
+    AUTO(json) json_t *data = data_of(page);
+    assert_int_equal(json_array_size(rows_of(data, "speedup", 0)), 2);
+    assert_json(json_array_get(rows_of(data, "speedup", 0), 0), 0, "['ep', 24, 24, 24, 2, false]");
     assert_int_equal(json_array_size(rows_of(data, "iteration-time", 0)), 8);
     assert_int_equal(json_array_size(rows_of(data, "loss", 0)), 8);
     /* Three experts with 2 x 30, 20 and 20 routes, one with none: 2.4, 0.8, 0.8 and 0 x the mean.
      */
-    rows = rows_of(data, "experts", 0);
-    assert_int_equal(json_array_size(rows), 16);
-    assert_true(fabs(json_number_value(json_array_get(json_array_get(rows, 0), 2)) - 2.4) < 1e-9);
+    assert_int_equal(json_array_size(rows_of(data, "experts", 0)), 16);
+    assert_json(json_array_get(rows_of(data, "experts", 0), 0), 1e-9, "[0, 0, 2.4]");
     /* 24 ms measured, 12 ms predicted. */
-    rows = json_array_get(rows_of(data, "predicted", 0), 0);
-    assert_true(json_number_value(json_array_get(rows, 1)) == 24);
-    assert_true(json_number_value(json_array_get(rows, 2)) == 12);
-    json_decref(data);
+    assert_json(json_array_get(rows_of(data, "predicted", 0), 0), 0, "['ep', 24, 12]");
 }
 
 /* The rows of a chart are these, numbers within a ten-thousandth. */
 static void compare_rows(json_t *data, const char *chart, const char *expected) {
-    json_t *wanted = json_loads(expected, 0, NULL), *rows = rows_of(data, chart, 0), *row, *value;
-    size_t i, c;
-    assert_non_null(wanted);
-    AUTO(text) char *is = json_dumps(rows, JSON_COMPACT);
-    if (json_array_size(rows) != json_array_size(wanted))
-        fail_msg("%s: %s", chart, is);
-    json_array_foreach(wanted, i, row) {
-        json_array_foreach(row, c, value) {
-            const json_t *own = json_array_get(json_array_get(rows, i), c);
-            bool same = json_is_number(value)
-                            ? json_is_number(own) &&
-                                  fabs(json_number_value(own) - json_number_value(value)) <= 1e-4
-                            : json_equal(own, value);
-            if (!same)
-                fail_msg("%s, row %zu, column %zu: %s", chart, i, c, is);
-        }
-    }
-    json_decref(wanted);
+    assert_json(rows_of(data, chart, 0), 1e-4, expected);
 }
 
 /* Of the 2.5 and 0.5 ms in which ranks are blocked 2 are rank 1's for rank 0, the rest is transfer.
@@ -458,12 +437,9 @@ static void check_saved(const json_t *found) {
 }
 
 static void check_page(const json_t *found, int width) {
-    assert_string_equal(json_string_value(json_object_get(found, "errors")), "");
+    assert_json(found, 0, "{'errors': '', 'scripts': 3, 'images': 0, 'injected': false}");
     assert_int_equal(json_integer_value(json_object_get(found, "width")), width);
     assert_int_equal(json_integer_value(json_object_get(found, "scrollWidth")), width);
-    assert_int_equal(json_integer_value(json_object_get(found, "scripts")), 3);
-    assert_int_equal(json_integer_value(json_object_get(found, "images")), 0);
-    assert_true(json_is_false(json_object_get(found, "injected")));
     check_places(found);
     check_saved(found);
 }
@@ -481,10 +457,8 @@ RUNS_TEST(every_chart_is_drawn) {
         check_page(dark, widths[w]);
         check_charts(light);
         check_charts(dark);
-        assert_string_equal(json_string_value(json_object_get(light, "background")),
-                            "rgb(255, 255, 255)");
-        assert_string_equal(json_string_value(json_object_get(dark, "background")),
-                            "rgb(20, 23, 27)");
+        assert_json(light, 0, "{'background': 'rgb(255, 255, 255)'}");
+        assert_json(dark, 0, "{'background': 'rgb(20, 23, 27)'}");
         assert_string_not_equal(json_string_value(json_object_get(
                                     json_array_get(json_object_get(light, "charts"), 0), "ink")),
                                 json_string_value(json_object_get(
@@ -555,12 +529,9 @@ RUNS_TEST(a_grid_has_all_its_points) {
     assert_int_equal(count_of(page, "<script"), 3);
     assert_non_null(strstr(page, "<p class=\"muted\">loads</p>")); /* a line of its own */
     AUTO(json) json_t *data = data_of(page);
-    json_t *expected = json_loads("[[\"8\", \"1e9\", 0.5], [\"8\", \"2e9\", 1.0], "
-                                  "[\"8\", \"3e9\", 1.25], [\"16\", \"1e9\", null], "
-                                  "[\"16\", \"2e9\", 0.0], [\"16\", \"3e9\", 4.0]]",
-                                  0, NULL);
-    assert_true(json_equal(rows_of(data, "grid", 0), expected));
-    json_decref(expected);
+    assert_json(rows_of(data, "grid", 0), 0,
+                "[['8', '1e9', 0.5], ['8', '2e9', 1], ['8', '3e9', 1.25], ['16', '1e9', null],"
+                " ['16', '2e9', 0], ['16', '3e9', 4]]");
     const json_t *shares = json_array_get(json_object_get(data, "figures"), 1);
     assert_int_equal(json_array_size(json_object_get(shares, "choices")), 1);
     assert_non_null(strstr(page, "<th scope=\"col\">n</th>"));
@@ -614,12 +585,9 @@ RUNS_TEST(intervals_have_all_their_numbers) {
     assert_non_null(strstr(page, "published 2"));
     AUTO(json) json_t *data = data_of(page);
     const json_t *rows = rows_of(data, "intervals", 0);
-    AUTO(json)
-    json_t *expected = json_loads("[\"first\", \"fitted\", \"published 2\", true, -0.05, 0.05, "
-                                  "-0.5, 0.5, -0.1, 0.1, 0.0]",
-                                  0, NULL);
     assert_int_equal(json_array_size(rows), 3);
-    assert_true(json_equal(json_array_get(rows, 0), expected));
+    assert_json(json_array_get(rows, 0), 0,
+                "['first', 'fitted', 'published 2', true, -0.05, 0.05, -0.5, 0.5, -0.1, 0.1, 0]");
     assert_true(json_is_null(json_array_get(json_array_get(rows, 2), 10)));
 }
 

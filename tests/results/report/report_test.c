@@ -1,5 +1,6 @@
 /* What the reports say about runs whose numbers are known (tests/results/runs.h). */
 #include "results/report/groups.h"
+#include "tests/results/json.h"
 #include "tests/results/report/texts.h"
 
 static int one_run(struct mp_store *store, const struct mp_report_selection *selection,
@@ -212,47 +213,23 @@ RUNS_TEST(ranks_that_share_cores_get_no_ratios) {
     assert_report(mp_report_speedup, folder->store, NULL, "these wall times are no speed-up",
                   "    4167  2.0000", LACKS "vs\n", LACKS "x as fast");
     AUTO(json) json_t *object = json_of(mp_report_speedup, folder->store, NULL);
-    json_t *row = json_array_get(json_object_get(object, "rows"), 1);
-    assert_true(json_is_null(json_object_get(row, "speedup_vs_ep")));
-    assert_true(json_is_true(json_object_get(row, "ranks_share_cores")));
+    assert_json(object, 0,
+                "{'rows': [{}, {'speedup_vs_ep': null, 'ranks_share_cores': true}, {}]}");
 }
 
+/* More of it is in figures_test.c. */
 RUNS_TEST(json_has_the_numbers_unrounded) {
     add_rounds(folder, false);
-    AUTO(json) json_t *object = json_of(mp_report_speedup, folder->store, NULL);
-    assert_string_equal(json_string_value(json_object_get(object, "report")), "speedup");
-    json_t *row = json_array_get(json_object_get(object, "rows"), 1);
-    assert_close(number_at(row, "ms_per_iteration"), 13.5, 1e-9);
-    assert_close(number_at(row, "ms_per_iteration_min"), 12, 1e-9);
-    assert_close(number_at(row, "ms_per_iteration_max"), 15, 1e-9);
-    assert_close(number_at(row, "speedup_vs_ep"), (2 + 1.6) / 2, 1e-9);
-    assert_close(number_at(row, "speed_vs_balanced"), (0.75 + 0.6) / 2, 1e-9);
-    assert_close(number_at(row, "max_loss_difference"), 0.1, 1e-9);
-    assert_close(number_at(row, "rounds_complete"), 2, 0);
-    json_t *failed = json_array_get(json_object_get(object, "incomplete"), 0);
-    assert_string_equal(json_string_value(json_object_get(failed, "reason")),
-                        "rank 1 was killed by signal 9");
-    json_decref(object);
-
-    runs_add_uneven(folder, "ep");
-    const struct mp_report_selection last = {.run_id = 10};
-    object = json_of(mp_report_stragglers_in_full, folder->store, &last);
-    row = json_object_get(json_array_get(json_object_get(object, "rows"), 0), "analysis");
-    assert_close(number_at(row, "waiting_ms"), 2, 1e-3);
-    assert_close(number_at(json_object_get(row, "slowdowns"), "slowdown"), 6.5 / 5.5, 1e-3);
-    assert_int_equal(json_array_size(json_object_get(row, "places")), 3);
-    row = json_array_get(json_object_get(row, "findings"), 0);
-    assert_string_equal(json_string_value(json_object_get(row, "phase")), "expert");
-    assert_string_equal(json_string_value(json_object_get(row, "cause")), "routing");
-    assert_close(number_at(row, "tokens_over_mean"), 1.5, 1e-9);
-    assert_close(number_at(row, "waiting_ms"), 2, 1e-3);
-    json_decref(object);
-
-    object = json_of(mp_report_phases, folder->store, NULL);
-    row = json_array_get(json_object_get(object, "rows"), 0);
-    row = json_array_get(json_object_get(row, "phases"), 0);
-    assert_string_equal(json_string_value(json_object_get(row, "phase")), "expert");
-    assert_close(number_at(row, "exposed_ms"), 24, 1e-9);
+    AUTO(json) json_t *speedups = json_of(mp_report_speedup, folder->store, NULL);
+    AUTO(json) json_t *phases = json_of(mp_report_phases, folder->store, NULL);
+    assert_json(speedups, 1e-9,
+                "{'report': 'speedup', 'rows': [{}, {'ms_per_iteration': 13.5,"
+                " 'ms_per_iteration_min': 12, 'ms_per_iteration_max': 15, 'speedup_vs_ep': 1.8,"
+                " 'speed_vs_balanced': 0.675, 'max_loss_difference': 0.1, 'rounds_complete': 2},"
+                " {}], 'incomplete': [{'reason': 'rank 1 was killed by signal 9'}]}");
+    assert_json(phases, 1e-9,
+                "{'rows': [{'phases': [{'phase': 'expert', 'exposed_ms': 24}, {}, {}, {}, {}]}, {},"
+                " {}]}");
 }
 
 RUNS_TEST(one_run_is_shown_in_full) {
@@ -273,10 +250,9 @@ RUNS_TEST(one_run_is_shown_in_full) {
         assert_says(text, says[i]);
     AUTO(text) char *all = run_text(folder, 1, MP_REPORT_JSON);
     AUTO(json) json_t *object = json_loads(all, 0, NULL);
-    assert_int_equal(json_array_size(json_object_get(object, "iterations")), 4);
-    assert_int_equal(json_array_size(json_object_get(object, "imbalance")), 8);
-    assert_int_equal(json_array_size(json_object_get(object, "facts")), 3);
-    assert_close(number_at(json_object_get(object, "run"), "ms_per_iteration"), 24, 1e-9);
+    assert_json(object, 1e-9,
+                "{'iterations': [{}, {}, {}, {}], 'imbalance': [{}, {}, {}, {}, {}, {}, {}, {}],"
+                " 'facts': [{}, {}, {}], 'run': {'ms_per_iteration': 24}}");
 }
 
 RUNS_TEST(the_list_has_a_line_per_run) {
@@ -293,9 +269,7 @@ RUNS_TEST(the_list_has_a_line_per_run) {
                 "  2  2025-01-31 12:00  other  ep   text          2    24.00  complete\n");
     struct mp_report_selection selection = {.suite = "tiny"};
     AUTO(json) json_t *object = json_of(mp_report_runs, folder->store, &selection);
-    json_t *rows = json_object_get(object, "rows");
-    assert_int_equal(json_array_size(rows), 1);
-    assert_close(number_at(json_array_get(rows, 0), "run_id"), 1, 0);
+    assert_json(object, 0, "{'rows': [{'run_id': 1}]}");
 }
 
 /* Without a selection the latest invocation, with one that and no other. */

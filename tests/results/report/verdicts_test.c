@@ -1,6 +1,7 @@
 /* What a report concludes, and when it does not: busy machines, ratios that their rows seem to
  * contradict, shares, hosts. */
 #include "results/report/speedup.h"
+#include "tests/results/json.h"
 #include "tests/results/report/texts.h"
 
 /* EP in peace and FSSDP beside other programs: said once it is more than a machine's usual noise,
@@ -63,10 +64,9 @@ RUNS_TEST(ratios_come_with_their_rounds) {
                 "Ratios are medians of the rounds' own, not ratios of the medians beside them;\n"
                 "over the rounds: fssdp 0.50 to 2.00.\n");
     AUTO(json) json_t *object = json_of(mp_report_speedup, folder->store, NULL);
-    json_t *row = json_array_get(json_object_get(object, "rows"), 1);
-    assert_close(number_at(row, "speedup_vs_ep"), 1.25, 1e-9);
-    assert_close(number_at(row, "speedup_vs_ep_min"), 0.5, 1e-9);
-    assert_close(number_at(row, "speedup_vs_ep_max"), 2, 1e-9);
+    assert_json(object, 1e-9,
+                "{'rows': [{}, {'speedup_vs_ep': 1.25, 'speedup_vs_ep_min': 0.5,"
+                " 'speedup_vs_ep_max': 2}]}");
 }
 
 /* Ten iterations of 3 ms.  The exchange of rank 0 takes 1 ms longer than rank 1's, and 800 ms in
