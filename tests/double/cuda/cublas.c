@@ -9,7 +9,6 @@
 struct cublasContext {
     int device;
     cudaStream_t stream;
-    cublasMath_t mode;
     void *workspace; /* NULL: the library's own, which is no concern of the double */
     size_t workspace_bytes;
 };
@@ -47,12 +46,7 @@ const char *cublasGetStatusString(cublasStatus_t code) {
 }
 
 cublasStatus_t cublasCreate(cublasHandle_t *handle) {
-    if (!handle)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    double_enter();
-    cudaError_t error = double_check();
-    double_leave();
-    if (error)
+    if (cuda_double_check())
         return CUBLAS_STATUS_NOT_INITIALIZED;
     *handle = calloc(1, sizeof **handle);
     if (!*handle)
@@ -62,23 +56,17 @@ cublasStatus_t cublasCreate(cublasHandle_t *handle) {
 }
 
 cublasStatus_t cublasDestroy(cublasHandle_t handle) {
-    if (!handle)
-        return CUBLAS_STATUS_NOT_INITIALIZED;
     free(handle);
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasGetVersion(cublasHandle_t handle, int *version) {
     (void)handle; /* may be NULL */
-    if (!version)
-        return CUBLAS_STATUS_INVALID_VALUE;
     *version = CUBLAS_VERSION;
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream) {
-    if (!handle)
-        return CUBLAS_STATUS_NOT_INITIALIZED;
     double_enter();
     bool known = double_stream(stream) != NULL;
     double_leave();
@@ -91,8 +79,6 @@ cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream) {
 }
 
 cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void *workspace, size_t bytes) {
-    if (!handle)
-        return CUBLAS_STATUS_NOT_INITIALIZED;
     if (bytes && ((uintptr_t)workspace % 256 != 0 || !cuda_double_is_device(workspace, bytes)))
         return CUBLAS_STATUS_INVALID_VALUE;
     handle->workspace = bytes ? workspace : NULL;
@@ -101,13 +87,10 @@ cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void *workspace, size_t
 }
 
 cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode) {
-    if (!handle)
-        return CUBLAS_STATUS_NOT_INITIALIZED;
-    cublasMath_t bare = mode & ~(unsigned)CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
-    if (bare > CUBLAS_TF32_TENSOR_OP_MATH)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    handle->mode = mode;
-    return CUBLAS_STATUS_SUCCESS;
+    (void)handle; /* products are as exact in either */
+    return mode & ~(unsigned)CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
+               ? CUBLAS_STATUS_INVALID_VALUE
+               : CUBLAS_STATUS_SUCCESS;
 }
 
 /* Execution. */
@@ -215,34 +198,21 @@ static void release_products(void *context) {
 
 /* Checks. */
 
-/* What the library's tables of types allow with fp32 sums.  Only fp32 factors may be rounded, and
- * the grouped routine has no fp32 results of bfloat16 factors. */
-static bool types_are_supported(cudaDataType a, cudaDataType b, cudaDataType c,
-                                cublasComputeType_t compute, bool grouped) {
-    if (a != b)
-        return false;
-    switch (compute) {
-    case CUBLAS_COMPUTE_32F:
-    case CUBLAS_COMPUTE_32F_PEDANTIC:
-        if (a == CUDA_R_16BF)
-            return c == CUDA_R_16BF ? !(grouped && compute == CUBLAS_COMPUTE_32F_PEDANTIC)
-                                    : c == CUDA_R_32F && !grouped;
-        return a == CUDA_R_32F && c == CUDA_R_32F;
-    case CUBLAS_COMPUTE_32F_FAST_TF32:
-        return a == CUDA_R_32F && c == CUDA_R_32F;
-    default:
-        return false; /* those with 16-bit products of fp32 factors are not doubled */
-    }
+static float number(const void *scalar) {
+    return *(const float *)scalar;
 }
 
-static bool shape_is_right(const struct double_product *p) {
+/* What the library refuses: shapes, counts, and what its tables of types don't have.  The grouped
+ * routine has no fp32 results of bfloat16 factors. */
+static cublasStatus_t check(const struct double_product *p, cudaDataType type_b, int count,
+                            bool grouped) {
     int rows_a = p->transpose_a ? p->k : p->m, rows_b = p->transpose_b ? p->n : p->k;
-    return p->m >= 0 && p->n >= 0 && p->k >= 0 && p->lda >= (rows_a > 1 ? rows_a : 1) &&
-           p->ldb >= (rows_b > 1 ? rows_b : 1) && p->ldc >= (p->m > 1 ? p->m : 1);
-}
-
-static bool operation_is_known(cublasOperation_t operation) {
-    return operation == CUBLAS_OP_N || operation == CUBLAS_OP_T;
+    if (count < 0 || p->m < 0 || p->n < 0 || p->k < 0 || p->lda < 1 || p->lda < rows_a ||
+        p->ldb < 1 || p->ldb < rows_b || p->ldc < 1 || p->ldc < p->m)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    bool widens = p->type_c == CUDA_R_32F && !grouped;
+    return type_b == p->type && (p->type_c == p->type || widens) ? CUBLAS_STATUS_SUCCESS
+                                                                 : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 static struct products *make_products(cublasHandle_t handle, int groups) {
@@ -275,53 +245,16 @@ static cublasStatus_t queue_products(cublasHandle_t handle, struct products *all
     return status;
 }
 
-/* What all products of one shape are given. */
-struct call {
-    cublasOperation_t transpose_a, transpose_b;
-    const void *alpha, *beta;
-    cudaDataType type_a, type_b, type_c;
-    cublasComputeType_t compute;
-    bool grouped;
-};
-
-/* `product` has sizes and leading dimensions already. */
-static cublasStatus_t complete(cublasHandle_t handle, const struct call *call,
-                               struct double_product *product) {
-    if (!operation_is_known(call->transpose_a) || !operation_is_known(call->transpose_b))
-        return CUBLAS_STATUS_INVALID_VALUE;
-    if (!call->alpha || !call->beta)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    product->transpose_a = call->transpose_a != CUBLAS_OP_N;
-    product->transpose_b = call->transpose_b != CUBLAS_OP_N;
-    if (!shape_is_right(product))
-        return CUBLAS_STATUS_INVALID_VALUE;
-    if (!types_are_supported(call->type_a, call->type_b, call->type_c, call->compute,
-                             call->grouped))
-        return CUBLAS_STATUS_NOT_SUPPORTED;
-    memcpy(&product->alpha, call->alpha, sizeof product->alpha);
-    memcpy(&product->beta, call->beta, sizeof product->beta);
-    product->type = call->type_a;
-    product->type_c = call->type_c;
-    product->tf32 = call->compute == CUBLAS_COMPUTE_32F_FAST_TF32 ||
-                    (call->compute == CUBLAS_COMPUTE_32F &&
-                     ((unsigned)handle->mode & 15u) == CUBLAS_TF32_TENSOR_OP_MATH);
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-/* `count` products of one shape; `given` has the matrices or arrays of them, and strides. */
-static cublasStatus_t multiply(cublasHandle_t handle, const struct call *call,
-                               struct double_product shape, int count,
-                               const struct products *given) {
-    if (!handle)
-        return CUBLAS_STATUS_NOT_INITIALIZED;
-    cublasStatus_t status =
-        count < 0 ? CUBLAS_STATUS_INVALID_VALUE : complete(handle, call, &shape);
-    if (status || count == 0 || shape.m == 0 || shape.n == 0)
+/* `count` products of one shape; `given` has arrays of matrices, or strides. */
+static cublasStatus_t multiply(cublasHandle_t handle, const struct double_product *shape,
+                               cudaDataType type_b, int count, const struct products *given) {
+    cublasStatus_t status = check(shape, type_b, count, false);
+    if (status || count == 0 || shape->m == 0 || shape->n == 0)
         return status;
     struct products *all = make_products(handle, 1);
     if (!all)
         return CUBLAS_STATUS_ALLOC_FAILED;
-    all->product[0] = shape;
+    all->product[0] = *shape;
     all->size[0] = count;
     all->a_array = given->a_array;
     all->b_array = given->b_array;
@@ -340,12 +273,12 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation
                                           const void *beta, void *C, cudaDataType Ctype, int ldc,
                                           long long int strideC, int batchCount,
                                           cublasComputeType_t computeType, cublasGemmAlgo_t algo) {
-    (void)algo; /* which one is about speed */
-    struct call call = {transa, transb, alpha, beta, Atype, Btype, Ctype, computeType, false};
-    struct double_product shape = {
-        .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc, .a = A, .b = B, .c = C};
+    (void)computeType; /* there is one */
+    (void)algo;        /* which one is about speed */
+    const struct double_product shape = {transa,        transb,       m, n, k, lda,   ldb,  ldc,
+                                         number(alpha), number(beta), A, B, C, Atype, Ctype};
     struct products given = {.stride_a = strideA, .stride_b = strideB, .stride_c = strideC};
-    return multiply(handle, &call, shape, batchCount, &given);
+    return multiply(handle, &shape, Btype, batchCount, &given);
 }
 
 cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transa,
@@ -365,13 +298,13 @@ cublasStatus_t cublasGemmBatchedEx(cublasHandle_t handle, cublasOperation_t tran
                                    const void *beta, void *const Carray[], cudaDataType Ctype,
                                    int ldc, int batchCount, cublasComputeType_t computeType,
                                    cublasGemmAlgo_t algo) {
+    (void)computeType;
     (void)algo;
-    struct call call = {transa, transb, alpha, beta, Atype, Btype, Ctype, computeType, false};
-    struct double_product shape = {.m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc};
+    const struct double_product shape = {
+        transa,        transb,       m,    n,    k,    lda,   ldb,  ldc,
+        number(alpha), number(beta), NULL, NULL, NULL, Atype, Ctype};
     struct products given = {.a_array = Aarray, .b_array = Barray, .c_array = Carray};
-    if (handle && batchCount > 0 && (!Aarray || !Barray || !Carray))
-        return CUBLAS_STATUS_INVALID_VALUE;
-    return multiply(handle, &call, shape, batchCount, &given);
+    return multiply(handle, &shape, Btype, batchCount, &given);
 }
 
 cublasStatus_t cublasGemmGroupedBatchedEx(
@@ -381,14 +314,7 @@ cublasStatus_t cublasGemmGroupedBatchedEx(
     const int lda_array[], const void *const Barray[], cudaDataType_t Btype, const int ldb_array[],
     const void *beta_array, void *const Carray[], cudaDataType_t Ctype, const int ldc_array[],
     int group_count, const int group_size[], cublasComputeType_t computeType) {
-    if (!handle)
-        return CUBLAS_STATUS_NOT_INITIALIZED;
-    if (group_count == 0)
-        return CUBLAS_STATUS_SUCCESS;
-    if (group_count < 0 || !transa_array || !transb_array || !m_array || !n_array || !k_array ||
-        !alpha_array || !beta_array || !Aarray || !Barray || !Carray || !lda_array || !ldb_array ||
-        !ldc_array || !group_size)
-        return CUBLAS_STATUS_INVALID_VALUE;
+    (void)computeType;
     struct products *all = make_products(handle, group_count);
     if (!all)
         return CUBLAS_STATUS_ALLOC_FAILED;
@@ -397,24 +323,23 @@ cublasStatus_t cublasGemmGroupedBatchedEx(
     all->c_array = Carray;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     for (int g = 0; g < group_count && !status; g++) {
-        struct call call = {transa_array[g],
-                            transb_array[g],
-                            (const float *)alpha_array + g,
-                            (const float *)beta_array + g,
-                            Atype,
-                            Btype,
-                            Ctype,
-                            computeType,
-                            true};
-        all->product[g] = (struct double_product){.m = m_array[g],
-                                                  .n = n_array[g],
-                                                  .k = k_array[g],
-                                                  .lda = lda_array[g],
-                                                  .ldb = ldb_array[g],
-                                                  .ldc = ldc_array[g]};
+        all->product[g] = (struct double_product){transa_array[g],
+                                                  transb_array[g],
+                                                  m_array[g],
+                                                  n_array[g],
+                                                  k_array[g],
+                                                  lda_array[g],
+                                                  ldb_array[g],
+                                                  ldc_array[g],
+                                                  number((const float *)alpha_array + g),
+                                                  number((const float *)beta_array + g),
+                                                  NULL,
+                                                  NULL,
+                                                  NULL,
+                                                  Atype,
+                                                  Ctype};
         all->size[g] = group_size[g];
-        status = group_size[g] < 0 ? CUBLAS_STATUS_INVALID_VALUE
-                                   : complete(handle, &call, &all->product[g]);
+        status = check(&all->product[g], Btype, group_size[g], true);
     }
     if (!status)
         return queue_products(handle, all);

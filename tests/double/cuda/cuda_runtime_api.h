@@ -8,7 +8,6 @@
 #include "vector_types.h"
 
 #define CUDART_VERSION 13000
-#define CUDART_CB
 
 #ifdef __cplusplus
 #define CUDA_DOUBLE_DEFAULT(value) = value
@@ -44,7 +43,7 @@ typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
 
 enum { cudaStreamNonBlocking = 1 };
-enum { cudaEventDefault = 0, cudaEventBlockingSync = 1, cudaEventDisableTiming = 2 };
+enum { cudaEventDefault = 0, cudaEventDisableTiming = 2 };
 enum { cudaEventWaitDefault = 0 };
 
 enum cudaMemcpyKind {
@@ -63,28 +62,12 @@ struct cudaDeviceProp {
     char name[256];
     cudaUUID_t uuid;
     size_t totalGlobalMem;
-    size_t sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor;
-    int regsPerBlock, warpSize, maxThreadsPerBlock;
-    int maxThreadsDim[3], maxGridSize[3];
-    int major, minor;
-    int multiProcessorCount, maxThreadsPerMultiProcessor, maxBlocksPerMultiProcessor;
-    int integrated, ECCEnabled, unifiedAddressing;
-    int pciBusID, pciDeviceID, pciDomainID;
-    int memoryBusWidth, l2CacheSize, asyncEngineCount;
+    int major, minor, multiProcessorCount;
 };
 
-/* Launch attributes are taken and have no effect, since they are about speed. */
-typedef struct cudaLaunchAttribute_st {
-    int id;
-    char val[64];
-} cudaLaunchAttribute;
-
 typedef struct cudaLaunchConfig_st {
-    dim3 gridDim, blockDim;
-    size_t dynamicSmemBytes; /* must be 0 */
+    dim3 gridDim, blockDim; /* of one dimension */
     cudaStream_t stream;
-    cudaLaunchAttribute *attrs;
-    unsigned int numAttrs;
 } cudaLaunchConfig_t;
 
 /* Devices and errors. */

@@ -26,9 +26,18 @@ int double_device(void) {
     return current_device;
 }
 
-cudaError_t cuda_double_check(void) {
+cudaError_t double_begin(void) {
     double_enter();
-    cudaError_t error = double_check();
+    return double_check();
+}
+
+cudaError_t double_end(cudaError_t error) {
+    double_leave();
+    return cuda_double_error(error);
+}
+
+cudaError_t cuda_double_check(void) {
+    cudaError_t error = double_begin();
     double_leave();
     return error;
 }
@@ -89,8 +98,6 @@ const char *cudaGetErrorString(cudaError_t code) {
 }
 
 cudaError_t cudaDriverGetVersion(int *version) {
-    if (!version)
-        return cuda_double_error(cudaErrorInvalidValue);
     double_enter();
     *version = double_state.driver;
     double_leave();
@@ -98,28 +105,21 @@ cudaError_t cudaDriverGetVersion(int *version) {
 }
 
 cudaError_t cudaRuntimeGetVersion(int *version) {
-    if (!version)
-        return cuda_double_error(cudaErrorInvalidValue);
     *version = CUDART_VERSION;
     return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceCount(int *count) {
-    if (!count)
-        return cuda_double_error(cudaErrorInvalidValue);
-    double_enter();
-    cudaError_t error = double_check();
+    cudaError_t error = double_begin();
     *count = error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice
                  ? 0
                  : double_state.device_count;
-    double_leave();
-    return cuda_double_error(error);
+    return double_end(error);
 }
 
 /* success, or what is wrong with calls about this device */
 static cudaError_t check_ordinal(int device) {
-    double_enter();
-    cudaError_t error = double_check();
+    cudaError_t error = double_begin();
     if (!error && (device < 0 || device >= double_state.device_count))
         error = cudaErrorInvalidDevice;
     double_leave();
@@ -133,44 +133,17 @@ cudaError_t cudaSetDevice(int device) {
     return cuda_double_error(error);
 }
 
-/* What all devices have in common. */
-enum {
-    WARP = 32,
-    THREADS_OF_BLOCK = 1024,
-    THREADS_OF_MULTIPROCESSOR = 2048,
-    SHARED_OF_BLOCK = 48 << 10,
-    SHARED_OF_MULTIPROCESSOR = 228 << 10,
-    L2_CACHE = 50 << 20,
-    MEMORY_BUS = 5120
-};
-
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device) {
-    cudaError_t error = properties ? check_ordinal(device) : cudaErrorInvalidValue;
+    cudaError_t error = check_ordinal(device);
     if (error)
         return cuda_double_error(error);
     struct cuda_double_device described;
     cuda_double_get_device(device, &described);
     *properties = (struct cudaDeviceProp){
         .totalGlobalMem = described.memory,
-        .sharedMemPerBlock = SHARED_OF_BLOCK,
-        .sharedMemPerBlockOptin = SHARED_OF_MULTIPROCESSOR - 1024,
-        .sharedMemPerMultiprocessor = SHARED_OF_MULTIPROCESSOR,
-        .regsPerBlock = 65536,
-        .warpSize = WARP,
-        .maxThreadsPerBlock = THREADS_OF_BLOCK,
-        .maxThreadsDim = {THREADS_OF_BLOCK, THREADS_OF_BLOCK, 64},
-        .maxGridSize = {INT32_MAX, 65535, 65535},
         .major = described.capability / 10,
         .minor = described.capability % 10,
         .multiProcessorCount = described.multiprocessors,
-        .maxThreadsPerMultiProcessor = THREADS_OF_MULTIPROCESSOR,
-        .maxBlocksPerMultiProcessor = 32,
-        .ECCEnabled = 1,
-        .unifiedAddressing = 1,
-        .pciBusID = device + 1,
-        .memoryBusWidth = MEMORY_BUS,
-        .l2CacheSize = L2_CACHE,
-        .asyncEngineCount = 3,
     };
     memcpy(properties->name, described.name, sizeof properties->name);
     memcpy(properties->uuid.bytes, described.uuid, sizeof properties->uuid.bytes);
@@ -178,10 +151,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
-    if (least)
-        *least = 0;
-    if (greatest)
-        *greatest = -5;
+    *least = 0;
+    *greatest = -5;
     return cuda_double_error(cuda_double_check());
 }
 
@@ -189,7 +160,5 @@ cudaError_t cudaDeviceSynchronize(void) {
     double_enter();
     double_state.counts.synchronisations++;
     double_drain_all();
-    cudaError_t error = double_check();
-    double_leave();
-    return cuda_double_error(error);
+    return double_end(double_check());
 }

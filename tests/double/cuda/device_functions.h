@@ -35,10 +35,10 @@ constexpr int warpSize = 32;
 #define CUDA_DOUBLE_PLACE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 inline void __syncthreads(CUDA_DOUBLE_PLACE) {
-    cuda_double_barrier(0, file, line);
+    cuda_double_barrier(file, line);
 }
 inline void __syncwarp(unsigned mask = 0xffffffffu, CUDA_DOUBLE_PLACE) {
-    cuda_double_exchange(CUDA_DOUBLE_SYNC_WARP, mask, 0, 0, 32, file, line);
+    cuda_double_exchange(CUDA_DOUBLE_SYNC_WARP, mask, 0, 0, file, line);
 }
 inline void __trap(CUDA_DOUBLE_PLACE) {
     cuda_double_trap(file, line);
@@ -47,52 +47,36 @@ inline void __trap(CUDA_DOUBLE_PLACE) {
 namespace cuda_double {
 
 template <typename T>
-inline T shuffle(int kind, unsigned mask, T value, int lane, int width, const char *file,
-                 int line) {
-    static_assert(sizeof(T) <= 8 && std::is_trivially_copyable<T>::value, "up to 8 bytes");
-    uint64_t bits = 0;
+inline T shuffle(int kind, unsigned mask, T value, int lane, const char *file, int line) {
+    unsigned bits = 0;
+    static_assert(std::is_arithmetic<T>::value && sizeof(T) == sizeof bits, "numbers of 4 bytes");
     memcpy(&bits, &value, sizeof value);
-    bits = cuda_double_exchange(kind, mask, bits, lane, width, file, line);
+    bits = (unsigned)cuda_double_exchange(kind, mask, bits, lane, file, line);
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
 } // namespace cuda_double
 
-/* For the types that CUDA has them for; a call with another is ambiguous, as it is there. */
-#define CUDA_DOUBLE_SHUFFLES(type)                                                                 \
-    inline type __shfl_sync(unsigned mask, type value, int lane, int width = 32,                   \
-                            CUDA_DOUBLE_PLACE) {                                                   \
-        return cuda_double::shuffle(CUDA_DOUBLE_SHUFFLE, mask, value, lane, width, file, line);    \
-    }                                                                                              \
-    inline type __shfl_xor_sync(unsigned mask, type value, int lane, int width = 32,               \
-                                CUDA_DOUBLE_PLACE) {                                               \
-        return cuda_double::shuffle(CUDA_DOUBLE_SHUFFLE_XOR, mask, value, lane, width, file,       \
-                                    line);                                                         \
-    }                                                                                              \
-    inline type __shfl_up_sync(unsigned mask, type value, unsigned distance, int width = 32,       \
-                               CUDA_DOUBLE_PLACE) {                                                \
-        return cuda_double::shuffle(CUDA_DOUBLE_SHUFFLE_UP, mask, value, (int)distance, width,     \
-                                    file, line);                                                   \
-    }
-CUDA_DOUBLE_SHUFFLES(int)
-CUDA_DOUBLE_SHUFFLES(unsigned)
-CUDA_DOUBLE_SHUFFLES(long)
-CUDA_DOUBLE_SHUFFLES(unsigned long)
-CUDA_DOUBLE_SHUFFLES(long long)
-CUDA_DOUBLE_SHUFFLES(unsigned long long)
-CUDA_DOUBLE_SHUFFLES(float)
-CUDA_DOUBLE_SHUFFLES(double)
+/* Among all lanes of the warp. */
+template <typename T> inline T __shfl_sync(unsigned mask, T value, int lane, CUDA_DOUBLE_PLACE) {
+    return cuda_double::shuffle(CUDA_DOUBLE_SHUFFLE, mask, value, lane, file, line);
+}
+template <typename T>
+inline T __shfl_xor_sync(unsigned mask, T value, int lane, CUDA_DOUBLE_PLACE) {
+    return cuda_double::shuffle(CUDA_DOUBLE_SHUFFLE_XOR, mask, value, lane, file, line);
+}
+template <typename T>
+inline T __shfl_up_sync(unsigned mask, T value, unsigned distance, CUDA_DOUBLE_PLACE) {
+    return cuda_double::shuffle(CUDA_DOUBLE_SHUFFLE_UP, mask, value, (int)distance, file, line);
+}
 
 inline unsigned __ballot_sync(unsigned mask, int predicate, CUDA_DOUBLE_PLACE) {
-    return (unsigned)cuda_double_exchange(CUDA_DOUBLE_BALLOT, mask, predicate != 0, 0, 32, file,
-                                          line);
+    return (unsigned)cuda_double_exchange(CUDA_DOUBLE_BALLOT, mask, predicate != 0, 0, file, line);
 }
-template <typename T> inline unsigned __match_any_sync(unsigned mask, T value, CUDA_DOUBLE_PLACE) {
-    uint64_t bits = 0;
-    static_assert(sizeof value <= sizeof bits, "up to 8 bytes");
-    memcpy(&bits, &value, sizeof value);
-    return (unsigned)cuda_double_exchange(CUDA_DOUBLE_MATCH_ANY, mask, bits, 0, 32, file, line);
+inline unsigned __match_any_sync(unsigned mask, int value, CUDA_DOUBLE_PLACE) {
+    return (unsigned)cuda_double_exchange(CUDA_DOUBLE_MATCH_ANY, mask, (unsigned)value, 0, file,
+                                          line);
 }
 
 /* Accesses that leave the caches first; there are none here. */

@@ -14,7 +14,6 @@ enum cuda_double_exchange_kind {
     CUDA_DOUBLE_SHUFFLE,
     CUDA_DOUBLE_SHUFFLE_XOR,
     CUDA_DOUBLE_SHUFFLE_UP,
-    CUDA_DOUBLE_SHUFFLE_DOWN,
     CUDA_DOUBLE_BALLOT,
     CUDA_DOUBLE_MATCH_ANY,
     CUDA_DOUBLE_TOGETHER
@@ -25,12 +24,12 @@ struct cuda_double_together {
     void (*work)(struct cuda_double_together *const lanes[32]);
 };
 
-/* Waits until all threads of the block are here; the number of those with a predicate. */
-int cuda_double_barrier(int predicate, const char *file, int line);
-/* Waits until all lanes of the mask are here.  `lane` is the source, mask or distance of a shuffle,
- * which stays within neighbours of `width`. */
-uint64_t cuda_double_exchange(int kind, unsigned mask, uint64_t value, int lane, int width,
-                              const char *file, int line);
+/* Waits until all threads of the block are here. */
+void cuda_double_barrier(const char *file, int line);
+/* Waits until all lanes of the mask are here.  `lane` is the source, mask or distance of a shuffle.
+ */
+uint64_t cuda_double_exchange(int kind, unsigned mask, uint64_t value, int lane, const char *file,
+                              int line);
 /* Waits until all 32 lanes of the warp are here, with the same work, which is then done once. */
 void cuda_double_do_together(struct cuda_double_together *lane, const char *file, int line);
 /* Begins a copy of 4 to 16 bytes, or of zeros if `from` is NULL, that is done when the thread waits

@@ -17,13 +17,9 @@ enum { STACK_BYTES = 256 * 1024 };
 enum { MOST_COPIES = 64 }; /* of a thread at a time */
 
 static const char *const exchange_names[] = {
-    [CUDA_DOUBLE_SYNC_WARP] = "__syncwarp",
-    [CUDA_DOUBLE_SHUFFLE] = "__shfl_sync",
-    [CUDA_DOUBLE_SHUFFLE_XOR] = "__shfl_xor_sync",
-    [CUDA_DOUBLE_SHUFFLE_UP] = "__shfl_up_sync",
-    [CUDA_DOUBLE_SHUFFLE_DOWN] = "__shfl_down_sync",
-    [CUDA_DOUBLE_BALLOT] = "__ballot_sync",
-    [CUDA_DOUBLE_MATCH_ANY] = "__match_any_sync",
+    [CUDA_DOUBLE_SYNC_WARP] = "__syncwarp",          [CUDA_DOUBLE_SHUFFLE] = "__shfl_sync",
+    [CUDA_DOUBLE_SHUFFLE_XOR] = "__shfl_xor_sync",   [CUDA_DOUBLE_SHUFFLE_UP] = "__shfl_up_sync",
+    [CUDA_DOUBLE_BALLOT] = "__ballot_sync",          [CUDA_DOUBLE_MATCH_ANY] = "__match_any_sync",
     [CUDA_DOUBLE_TOGETHER] = "a warp's instruction",
 };
 
@@ -35,7 +31,7 @@ struct thread {
     const char *file; /* where it waits */
     int line;
     /* At an exchange, and then its result. */
-    int kind, lane, width;
+    int kind, lane;
     unsigned mask;
     uint64_t value, result;
 };
@@ -60,11 +56,10 @@ struct runner {
     int fibers;
     int64_t blocks, blocks_begun, block_first, block_step;
     int threads, begun, ended;
-    int at_barrier, predicates, barrier_result, barrier_line;
+    int at_barrier, barrier_line;
     const char *barrier_file;
     int current;
-    bool stopped; /* a fault */
-    uint3 index[MOST_THREADS];
+    bool stopped;                                 /* a fault */
     int order[MOST_THREADS], ready[MOST_THREADS]; /* ready is a ring */
     unsigned ready_first, ready_last;
     unsigned arrived[MOST_WARPS]; /* lanes at an exchange */
@@ -141,8 +136,8 @@ static void stop(const char *why) {
     char text[2048], name[512];
     describe_threads(r, text, sizeof text);
     double_name_kernel(r->grid->kernel, name, sizeof name);
-    cuda_double_fault(cudaErrorLaunchFailure, "kernel %s, block (%u, %u, %u) of %d threads: %s%s",
-                      name, blockIdx.x, blockIdx.y, blockIdx.z, r->threads, why, text);
+    cuda_double_fault(cudaErrorLaunchFailure, "kernel %s, block %u of %d threads: %s%s", name,
+                      blockIdx.x, r->threads, why, text);
     r->stopped = true;
     double_fiber_switch(r->thread[r->current].fiber, &r->own);
     abort(); /* nobody goes back to a kernel that was stopped */
@@ -150,7 +145,7 @@ static void stop(const char *why) {
 
 static void set_current(struct runner *r, int thread) {
     r->current = thread;
-    threadIdx = r->index[thread];
+    threadIdx.x = (unsigned)thread;
 }
 
 static void make_ready(struct runner *r, int thread) {
@@ -159,12 +154,8 @@ static void make_ready(struct runner *r, int thread) {
 }
 
 static void begin_block(struct runner *r) {
-    const dim3 *size = &r->grid->blocks;
-    int64_t number = (r->block_first + r->blocks_begun++ * r->block_step) % r->blocks;
-    blockIdx.x = (unsigned)(number % size->x);
-    blockIdx.y = (unsigned)(number / size->x % size->y);
-    blockIdx.z = (unsigned)(number / size->x / size->y);
-    r->begun = r->ended = r->at_barrier = r->predicates = 0;
+    blockIdx.x = (unsigned)((r->block_first + r->blocks_begun++ * r->block_step) % r->blocks);
+    r->begun = r->ended = r->at_barrier = 0;
     memset(r->arrived, 0, sizeof r->arrived);
     for (int i = 0; i < r->threads; i++) {
         r->thread[i].phase = NOT_BEGUN;
@@ -249,7 +240,7 @@ static void fiber_entry(void) {
     }
 }
 
-int cuda_double_barrier(int predicate, const char *file, int line) {
+void cuda_double_barrier(const char *file, int line) {
     struct runner *r = runner;
     struct thread *self = &r->thread[r->current];
     self->file = file;
@@ -259,45 +250,29 @@ int cuda_double_barrier(int predicate, const char *file, int line) {
     if (r->at_barrier == 0) {
         r->barrier_file = file;
         r->barrier_line = line;
-        r->predicates = 0;
     } else if (!same_place(file, line, r->barrier_file, r->barrier_line)) {
         stop("its threads are at different barriers");
     }
-    r->predicates += predicate;
     if (++r->at_barrier < r->threads) {
         yield_to_others();
-        return r->barrier_result;
+        return;
     }
     r->at_barrier = 0;
-    r->barrier_result = r->predicates;
     for (int i = 0; i < r->threads; i++)
         if (r->order[i] != r->current)
             make_ready(r, r->order[i]);
     self->phase = RUNNING;
-    return r->barrier_result;
 }
 
 /* What lane `lane` of the warp gets; a lane that is not there has all bits set. */
 static uint64_t shuffled(const struct thread *warp, int lane, unsigned there) {
     const struct thread *self = &warp[lane];
-    int first = lane & ~(self->width - 1), from = lane;
-    switch (self->kind) {
-    case CUDA_DOUBLE_SHUFFLE:
-        from = first + (self->lane & (self->width - 1));
-        break;
-    case CUDA_DOUBLE_SHUFFLE_XOR:
-        from = (lane ^ self->lane) & (WARP - 1);
-        if (from >= first + self->width)
-            from = lane;
-        break;
-    case CUDA_DOUBLE_SHUFFLE_UP:
-        from = (unsigned)self->lane > (unsigned)(lane - first) ? lane : lane - self->lane;
-        break;
-    default: /* CUDA_DOUBLE_SHUFFLE_DOWN */
-        if ((unsigned)self->lane < (unsigned)(first + self->width - lane))
-            from = lane + self->lane;
-        break;
-    }
+    int from = self->lane;
+    if (self->kind == CUDA_DOUBLE_SHUFFLE_XOR)
+        from ^= lane;
+    else if (self->kind == CUDA_DOUBLE_SHUFFLE_UP)
+        from = (unsigned)from > (unsigned)lane ? lane : lane - from;
+    from &= WARP - 1;
     return there >> from & 1 ? warp[from].value : UINT64_MAX;
 }
 
@@ -329,7 +304,7 @@ static void complete_exchange(struct thread *warp, int kind, unsigned there) {
     for (int i = 0; i < WARP; i++) {
         if (!(there >> i & 1))
             continue;
-        if (kind >= CUDA_DOUBLE_SHUFFLE && kind <= CUDA_DOUBLE_SHUFFLE_DOWN)
+        if (kind >= CUDA_DOUBLE_SHUFFLE && kind <= CUDA_DOUBLE_SHUFFLE_UP)
             warp[i].result = shuffled(warp, i, there);
         else if (kind == CUDA_DOUBLE_MATCH_ANY)
             warp[i].result = lanes_of_equal_value(warp, warp[i].value, there);
@@ -345,8 +320,6 @@ static void check_exchange(const struct thread *warp, int lane, unsigned arrived
     unsigned others = arrived & self->mask;
     if (!(self->mask >> lane & 1))
         stop("a lane is not in the mask that it gives");
-    if (self->width < 1 || self->width > WARP || (self->width & (self->width - 1)) != 0)
-        stop("the width of a shuffle is no power of two up to 32");
     if (!others)
         return;
     const struct thread *other = &warp[__builtin_ctz(others)];
@@ -359,8 +332,8 @@ static void check_exchange(const struct thread *warp, int lane, unsigned arrived
         stop("lanes of a warp are at different instructions");
 }
 
-uint64_t cuda_double_exchange(int kind, unsigned mask, uint64_t value, int lane, int width,
-                              const char *file, int line) {
+uint64_t cuda_double_exchange(int kind, unsigned mask, uint64_t value, int lane, const char *file,
+                              int line) {
     struct runner *r = runner;
     struct thread *self = &r->thread[r->current];
     int number = r->current / WARP, own_lane = r->current % WARP;
@@ -373,7 +346,6 @@ uint64_t cuda_double_exchange(int kind, unsigned mask, uint64_t value, int lane,
                             .line = line,
                             .kind = kind,
                             .lane = lane,
-                            .width = width,
                             .mask = mask,
                             .value = value};
     check_exchange(warp, own_lane, r->arrived[number]);
@@ -397,7 +369,7 @@ void cuda_double_do_together(struct cuda_double_together *lane, const char *file
     struct runner *r = runner;
     if (r->threads - r->current / WARP * WARP < WARP)
         stop("a warp with less than 32 threads is at an instruction for all of them");
-    cuda_double_exchange(CUDA_DOUBLE_TOGETHER, UINT32_MAX, (uint64_t)(uintptr_t)lane, 0, WARP, file,
+    cuda_double_exchange(CUDA_DOUBLE_TOGETHER, UINT32_MAX, (uint64_t)(uintptr_t)lane, 0, file,
                          line);
 }
 
@@ -468,17 +440,14 @@ static void order_threads(struct runner *r, uint64_t *random) {
 
 static void set_up(struct runner *r, const struct double_grid *grid) {
     uint64_t random = grid->seed;
-    const dim3 *size = &grid->threads;
     r->grid = grid;
-    r->blocks = (int64_t)grid->blocks.x * grid->blocks.y * grid->blocks.z;
-    r->threads = (int)(size->x * size->y * size->z);
+    r->blocks = grid->blocks.x;
+    r->threads = (int)grid->threads.x;
     r->blocks_begun = 0;
     r->ready_first = r->ready_last = 0;
     r->stopped = false;
     draw_order(&random, r->blocks, &r->block_first, &r->block_step);
     order_threads(r, &random);
-    for (unsigned i = 0; i < (unsigned)r->threads; i++)
-        r->index[i] = (uint3){i % size->x, i / size->x % size->y, i / size->x / size->y};
     blockDim = grid->threads;
     gridDim = grid->blocks;
 }

@@ -68,6 +68,9 @@ void double_read_settings(void);
 
 /* The default first error of every call: no driver, no device, or the fault that stays. */
 cudaError_t double_check(void);
+/* What a call of CUDA's begins with, that error and the lock, and ends with: its own, kept. */
+cudaError_t double_begin(void);
+cudaError_t double_end(cudaError_t error);
 int double_device(void); /* of the calling thread */
 
 /* The stream that a handle means; NULL if it is none.  Locked. */

@@ -53,7 +53,6 @@ static const struct {
     {BARRIER_AND_SHUFFLE, "32 from thread 0 on: at __syncthreads"},
     {MASKS_THAT_DIFFER, "name different lanes"},
     {LANE_NOT_IN_MASK, "not in the mask"},
-    {WIDTH_OF_THREE, "power of two"},
     {TRAP, "__trap"},
     {SOME_AT_ANOTHER_INSTRUCTION, "different instructions"},
     {FRAGMENT_NOT_ALIGNED, "__trap"},
@@ -102,29 +101,24 @@ TEST_WITH(test_overruns, begin, finish) {
 /* Storage or arrays that are too small are a fault when the stream gets there. */
 TEST_WITH(test_sorts_of_arrays_cut_short, begin, finish) {
     enum { COUNT = 100, SIZE = COUNT * sizeof(int) };
-    int keys[COUNT];
     char text[512];
     size_t bytes = 0, less;
-    fill_ints(&random_state, COUNT, -9, 9, keys);
-    int *from = to_device(keys, SIZE - 4), *to = device_memory(SIZE);
-    int *values_from = to_device(keys, SIZE), *values_to = device_memory(SIZE);
-    assert_cuda(sort_ints(stream, NULL, &bytes, from, to, values_from, values_to, COUNT));
+    unsigned *keys = device_memory(SIZE - 4), *sorted = device_memory(SIZE);
+    int *items = device_memory(SIZE), *moved = device_memory(SIZE);
+    assert_cuda(sort_pairs(stream, NULL, &bytes, keys, sorted, items, moved, COUNT));
     void *storage = device_memory(bytes);
     less = bytes - 1;
-    assert_int_equal(sort_ints(stream, storage, &less, from, to, values_from, values_to, COUNT),
+    assert_int_equal(sort_pairs(stream, storage, &less, keys, sorted, items, moved, COUNT),
                      cudaErrorInvalidValue);
     struct heard heard = listen_to_errors();
-    cudaError_t queued =
-        sort_ints(stream, storage, &bytes, from, to, values_from, values_to, COUNT);
+    cudaError_t queued = sort_pairs(stream, storage, &bytes, keys, sorted, items, moved, COUNT);
     cudaError_t error = cudaStreamSynchronize(stream);
     stop_listening(&heard, text, sizeof text);
     assert_cuda(queued);
     assert_int_equal(error, cudaErrorIllegalAddress);
     assert_non_null(strstr(text, "radix sort of 100"));
     cuda_double_reset();
-    cudaFree(from);
-    cudaFree(to);
-    cudaFree(values_from);
-    cudaFree(values_to);
-    cudaFree(storage);
+    void *const memory[] = {keys, sorted, items, moved, storage};
+    for (int i = 0; i < 5; i++)
+        cudaFree(memory[i]);
 }

@@ -1,4 +1,4 @@
-#include <cub/cub.cuh>
+#include <cub/device/device_radix_sort.cuh>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -24,10 +24,7 @@ __device__ __forceinline__ int index_of_thread() {
 }
 
 __global__ void number(int *out) {
-    unsigned thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
-    unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-    unsigned at = block * (blockDim.x * blockDim.y * blockDim.z) + thread;
-    out[at] = static_cast<int>(at);
+    out[index_of_thread()] = index_of_thread();
 }
 
 __global__ void __launch_bounds__(256) add(int count, int value, int *__restrict__ out) {
@@ -105,8 +102,6 @@ __global__ void be_mistaken(mistake of, int *out) {
         value = rows[i][0];
     } else if (of == PREFETCH_ASTRAY) {
         mp::prefetch(out + 64);
-    } else if (of == WIDTH_OF_THREE) {
-        value = __shfl_sync(ALL, value, 0, 3);
     } else if (i == 50) {
         __trap();
     }
@@ -121,7 +116,8 @@ __global__ void overrun(int count, int *memory) {
 } // namespace
 
 cudaError_t launch_number(cudaStream_t stream, int *out) {
-    return launch(stream, dim3(3, 2, 2), dim3(4, 3, 2), number, out);
+    return launch(stream, dim3(NUMBERED_BLOCKS), dim3(NUMBERED_THREADS / NUMBERED_BLOCKS), number,
+                  out);
 }
 
 cudaError_t launch_add(cudaStream_t stream, int count, int value, int *out) {
@@ -144,8 +140,8 @@ cudaError_t launch_overrun(cudaStream_t stream, int count, int *memory) {
     return launch(stream, dim3(1), dim3(32), overrun, count, memory);
 }
 
-cudaError_t sort_ints(cudaStream_t stream, void *storage, size_t *bytes, const int *keys_in,
-                      int *keys_out, const int *values_in, int *values_out, int count) {
+cudaError_t sort_pairs(cudaStream_t stream, void *storage, size_t *bytes, const unsigned *keys_in,
+                       unsigned *keys_out, const int *values_in, int *values_out, int count) {
     return cub::DeviceRadixSort::SortPairs(storage, *bytes, keys_in, keys_out, values_in,
                                            values_out, count, 0, 32, stream);
 }

@@ -10,9 +10,8 @@
 extern "C" {
 #endif
 
-/* out[i] = the number of thread i of the grid, made of all its indices; the grid is 3 x 2 x 2 of
- * 4 x 3 x 2 threads. */
-enum { NUMBERED_THREADS = 3 * 2 * 2 * 4 * 3 * 2 };
+/* out[i] = the number of thread i of the grid. */
+enum { NUMBERED_BLOCKS = 12, NUMBERED_THREADS = NUMBERED_BLOCKS * 24 };
 cudaError_t launch_number(cudaStream_t stream, int *out);
 /* out[i] += add for i < count; a grid of 256-thread blocks. */
 cudaError_t launch_add(cudaStream_t stream, int count, int add, int *out);
@@ -31,7 +30,6 @@ enum mistake {
     BARRIER_AND_SHUFFLE,
     MASKS_THAT_DIFFER,
     LANE_NOT_IN_MASK,
-    WIDTH_OF_THREE,
     TRAP,
     SOME_AT_ANOTHER_INSTRUCTION,
     FRAGMENT_NOT_ALIGNED,
@@ -45,8 +43,8 @@ cudaError_t launch_mistake(cudaStream_t stream, enum mistake mistake, int *out);
 cudaError_t launch_overrun(cudaStream_t stream, int count, int *memory);
 
 /* cub::DeviceRadixSort of pairs. */
-cudaError_t sort_ints(cudaStream_t stream, void *storage, size_t *bytes, const int *keys_in,
-                      int *keys_out, const int *values_in, int *values_out, int count);
+cudaError_t sort_pairs(cudaStream_t stream, void *storage, size_t *bytes, const unsigned *keys_in,
+                       unsigned *keys_out, const int *values_in, int *values_out, int count);
 
 #ifdef __cplusplus
 }

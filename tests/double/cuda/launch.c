@@ -35,12 +35,8 @@ static void release_launch(void *context) {
 
 static bool shape_is_possible(const cudaLaunchConfig_t *config) {
     const dim3 *blocks = &config->gridDim, *threads = &config->blockDim;
-    if (!blocks->x || !blocks->y || !blocks->z || !threads->x || !threads->y || !threads->z)
-        return false;
-    if (blocks->x > INT32_MAX || blocks->y > 65535 || blocks->z > 65535)
-        return false;
-    return threads->x <= 1024 && threads->y <= 1024 && threads->z <= 64 &&
-           (uint64_t)threads->x * threads->y * threads->z <= 1024;
+    return blocks->x - 1 < INT32_MAX && threads->x - 1 < 1024 && blocks->y == 1 && blocks->z == 1 &&
+           threads->y == 1 && threads->z == 1;
 }
 
 static bool stays(cudaError_t error) {
@@ -52,15 +48,10 @@ static bool stays(cudaError_t error) {
 /* Locked. */
 static cudaError_t queue_launch(const cudaLaunchConfig_t *config, struct launch *launch) {
     struct double_state *s = &double_state;
-    cudaError_t error = double_check();
-    if (error)
-        return error;
     if (!config || !launch->grid.kernel)
         return config ? cudaErrorInvalidDeviceFunction : cudaErrorInvalidValue;
     if (!shape_is_possible(config))
         return cudaErrorInvalidConfiguration;
-    if (config->dynamicSmemBytes)
-        return cudaErrorNotSupported;
     struct CUstream_st *stream = double_stream(config->stream);
     if (!stream || stream->device != double_device())
         return cudaErrorInvalidResourceHandle;
@@ -89,10 +80,11 @@ cudaError_t cuda_double_launch(const cudaLaunchConfig_t *config, const void *ker
     launch->grid.arguments = arguments;
     launch->astray = astray;
     launch->release = release;
-    double_enter();
-    cudaError_t error = queue_launch(config, launch);
-    double_leave();
+    cudaError_t error = double_begin();
+    if (!error)
+        error = queue_launch(config, launch);
+    double_end(error);
     if (error)
         release_launch(launch);
-    return cuda_double_error(error);
+    return error;
 }

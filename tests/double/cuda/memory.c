@@ -56,16 +56,6 @@ bool cuda_double_is_reachable(const void *memory) {
     return reachable;
 }
 
-/* Locked. */
-static cudaError_t enlist(void *memory, size_t bytes, enum home home) {
-    struct allocation *a = malloc(sizeof *a);
-    if (!a)
-        return cudaErrorMemoryAllocation;
-    *a = (struct allocation){allocations, ~(uintptr_t)memory, bytes, home, double_device()};
-    allocations = a;
-    return cudaSuccess;
-}
-
 /* Large memory, such as the workspace of a library, only at its ends: filling the pages of all
  * would take longer than most tests. */
 static void fill_with_garbage(unsigned char *memory, size_t bytes) {
@@ -77,18 +67,45 @@ static void fill_with_garbage(unsigned char *memory, size_t bytes) {
     memset(memory + bytes - FILLED, GARBAGE, FILLED);
 }
 
+/* Bytes that the device at hand has left; locked. */
+static size_t left_on_device(void) {
+    const struct cuda_double_device *of = &double_state.devices[double_device()];
+    size_t used = of->others_used + (size_t)double_state.device_used[double_device()];
+    return used < of->memory ? of->memory - used : 0;
+}
+
+/* sign: 1 for what comes, -1 for what goes.  Locked. */
+static void count_allocation(const struct allocation *a, int sign) {
+    struct double_state *s = &double_state;
+    int64_t bytes = sign * (int64_t)a->bytes;
+    *(a->home == DEVICE ? &s->device_used[a->device] : &s->host_used) += bytes;
+    *(a->home == DEVICE ? &s->counts.device_live : &s->counts.host_live) += sign;
+    s->counts.device_bytes += a->home == DEVICE ? bytes : 0;
+    s->counts.allocations += a->home == DEVICE && sign > 0;
+}
+
 /* Locked. */
 static cudaError_t allocate(void **memory, size_t bytes, enum home home) {
+    struct double_state *s = &double_state;
+    int64_t limit = home == DEVICE ? s->malloc_limit : s->host_limit;
+    int64_t used = home == DEVICE ? s->device_used[double_device()] : s->host_used;
+    size_t room = home == DEVICE ? left_on_device() : SIZE_MAX / 2;
+    struct allocation *a;
     unsigned char *made = NULL;
-    if (double_state.allocations_left > 0 && --double_state.allocations_left == 0)
+    if (bytes > room || (limit >= 0 && bytes > (size_t)(limit > used ? limit - used : 0)))
         return cudaErrorMemoryAllocation;
-    if (bytes > SIZE_MAX / 2 || posix_memalign((void **)&made, ALIGNMENT, bytes + TAIL) != 0)
+    *memory = NULL;
+    if (bytes == 0)
+        return cudaSuccess;
+    if (s->allocations_left > 0 && --s->allocations_left == 0)
         return cudaErrorMemoryAllocation;
-    cudaError_t error = enlist(made, bytes, home);
-    if (error) {
-        free(made);
-        return error;
+    if (!(a = malloc(sizeof *a)) || posix_memalign((void **)&made, ALIGNMENT, bytes + TAIL) != 0) {
+        free(a);
+        return cudaErrorMemoryAllocation;
     }
+    *a = (struct allocation){allocations, ~(uintptr_t)made, bytes, home, double_device()};
+    allocations = a;
+    count_allocation(a, 1);
     fill_with_garbage(made, bytes);
     memset(made + bytes, TAIL_BYTE, TAIL);
     *memory = made;
@@ -115,148 +132,85 @@ static struct allocation *delist(const void *memory, enum home home) {
     return NULL;
 }
 
-static void report_tail(const struct allocation *a, const char *what) {
-    cuda_double_fault(cudaErrorIllegalAddress, "something was written behind %zu bytes of %s",
-                      a->bytes, what);
+static cudaError_t release(void *memory, enum home home) {
+    cudaError_t error = double_begin();
+    if (!memory)
+        return double_end(error);
+    double_drain_all();
+    struct allocation *a = delist(memory, home);
+    if (a)
+        count_allocation(a, -1);
+    else if (!error)
+        error = cudaErrorInvalidValue;
+    double_leave();
+    if (a && !tail_untouched(a)) {
+        error = cudaErrorIllegalAddress;
+        cuda_double_fault(error, "something was written behind %zu bytes of %s", a->bytes,
+                          home == DEVICE ? "cudaMalloc" : "page-locked memory");
+    }
+    if (a)
+        free(memory);
+    free(a);
+    return cuda_double_error(error);
 }
 
 cudaError_t cudaMalloc(void **memory, size_t bytes) {
-    struct double_state *s = &double_state;
-    int device = double_device();
-    double_enter();
-    cudaError_t error = double_check();
-    if (!error && !memory)
-        error = cudaErrorInvalidValue;
-    const struct cuda_double_device *of = &s->devices[device];
-    size_t used = of->others_used + (size_t)s->device_used[device];
-    if (!error &&
-        (used > of->memory || bytes > of->memory - used ||
-         (s->malloc_limit >= 0 && bytes > (size_t)s->malloc_limit) ||
-         (s->malloc_limit >= 0 && s->device_used[device] > s->malloc_limit - (int64_t)bytes)))
-        error = cudaErrorMemoryAllocation;
-    if (!error && bytes == 0) {
-        *memory = NULL;
-    } else if (!error) {
-        error = allocate(memory, bytes, DEVICE);
-        if (!error) {
-            s->device_used[device] += (int64_t)bytes;
-            s->counts.allocations++;
-            s->counts.device_live++;
-            s->counts.device_bytes += (int64_t)bytes;
-        }
-    }
-    double_leave();
-    return cuda_double_error(error);
+    cudaError_t error = double_begin();
+    return double_end(error ? error : allocate(memory, bytes, DEVICE));
 }
 
 cudaError_t cudaFree(void *memory) {
-    double_enter();
-    cudaError_t error = double_check();
-    if (!memory) {
-        double_leave();
-        return cuda_double_error(error);
-    }
-    double_drain_all();
-    struct allocation *a = delist(memory, DEVICE);
-    if (a) {
-        double_state.device_used[a->device] -= (int64_t)a->bytes;
-        double_state.counts.device_live--;
-        double_state.counts.device_bytes -= (int64_t)a->bytes;
-    } else if (!error) {
-        error = cudaErrorInvalidValue;
-    }
-    double_leave();
-    if (a && !tail_untouched(a)) {
-        report_tail(a, "cudaMalloc");
-        error = cudaErrorIllegalAddress;
-    }
-    if (a)
-        free(memory);
-    free(a);
-    return cuda_double_error(error);
+    return release(memory, DEVICE);
 }
 
 cudaError_t cudaMallocHost(void **memory, size_t bytes) {
-    struct double_state *s = &double_state;
-    double_enter();
-    cudaError_t error = double_check();
-    if (!error && !memory)
-        error = cudaErrorInvalidValue;
-    if (!error && s->host_limit >= 0 &&
-        (bytes > (size_t)s->host_limit || s->host_used > s->host_limit - (int64_t)bytes))
-        error = cudaErrorMemoryAllocation;
-    if (!error && bytes == 0) {
-        *memory = NULL;
-    } else if (!error) {
-        error = allocate(memory, bytes, PINNED);
-        if (!error) {
-            s->host_used += (int64_t)bytes;
-            s->counts.host_live++;
-        }
-    }
-    double_leave();
-    return cuda_double_error(error);
+    cudaError_t error = double_begin();
+    return double_end(error ? error : allocate(memory, bytes, PINNED));
 }
 
 cudaError_t cudaFreeHost(void *memory) {
-    double_enter();
-    cudaError_t error = double_check();
-    if (!memory) {
-        double_leave();
-        return cuda_double_error(error);
-    }
-    double_drain_all();
-    struct allocation *a = delist(memory, PINNED);
-    if (a) {
-        double_state.host_used -= (int64_t)a->bytes;
-        double_state.counts.host_live--;
-    } else if (!error) {
-        error = cudaErrorInvalidValue;
-    }
-    double_leave();
-    if (a && !tail_untouched(a)) {
-        report_tail(a, "page-locked memory");
-        error = cudaErrorIllegalAddress;
-    }
-    if (a)
-        free(memory);
-    free(a);
-    return cuda_double_error(error);
+    return release(memory, PINNED);
 }
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
-    double_enter();
-    cudaError_t error = double_check();
-    if (!error && (!free_bytes || !total))
-        error = cudaErrorInvalidValue;
-    if (!error) {
-        const struct cuda_double_device *of = &double_state.devices[double_device()];
-        size_t used = of->others_used + (size_t)double_state.device_used[double_device()];
-        *total = of->memory;
-        *free_bytes = used < of->memory ? of->memory - used : 0;
-    }
-    double_leave();
-    return cuda_double_error(error);
+    cudaError_t error = double_begin();
+    *total = double_state.devices[double_device()].memory;
+    *free_bytes = left_on_device();
+    return double_end(error);
 }
 
-/* Copies. */
+/* Copies, and what fills memory. */
 
 struct copy {
     void *to;
-    const void *from;
+    const void *from; /* NULL: `value` instead */
     size_t bytes;
-    int value; /* of a fill */
+    int value;
     unsigned char staged[];
 };
 
 static void run_copy(void *context) {
     struct copy *copy = context;
-    memmove(copy->to, copy->from, copy->bytes);
+    if (copy->from)
+        memmove(copy->to, copy->from, copy->bytes);
+    else
+        memset(copy->to, copy->value, copy->bytes);
 }
 
-static void run_fill(void *context) {
-    struct copy *copy = context;
-    memset(copy->to, copy->value, copy->bytes);
+/* `stages`: it is read now.  Locked. */
+static cudaError_t queue_copy(const struct copy *given, bool stages, struct CUstream_st *stream) {
+    struct copy *copy = malloc(sizeof *copy + (stages ? given->bytes : 0));
+    if (!copy)
+        return cudaErrorMemoryAllocation;
+    *copy = *given;
+    if (stages)
+        copy->from = memcpy(copy->staged, given->from, given->bytes);
+    cudaError_t error = double_queue(stream, run_copy, free, copy);
+    if (error)
+        free(copy);
+    double_state.counts.copies++;
+    double_state.counts.copied_bytes += (int64_t)given->bytes;
+    return error;
 }
 
 /* Which memory is at one end of a copy; false if it is cut short there.  Locked. */
@@ -269,8 +223,8 @@ static bool end_of_copy(const void *memory, size_t bytes, bool *device, bool *pa
 
 /* As the runtime does it: what comes from pageable memory has been read when the call returns, and
  * what goes there has arrived. */
-static cudaError_t queue_copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
-                              struct CUstream_st *stream) {
+static cudaError_t copy_memory(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                               struct CUstream_st *stream) {
     bool to_device, from_device, to_pageable, from_pageable;
     if ((unsigned)kind > cudaMemcpyDefault)
         return cudaErrorInvalidMemcpyDirection;
@@ -285,36 +239,20 @@ static cudaError_t queue_copy(void *to, const void *from, size_t bytes, enum cud
         (to_device != (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) ||
          from_device != (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice)))
         return cudaErrorInvalidValue;
-    struct copy *copy = malloc(sizeof *copy + (from_pageable ? bytes : 0));
-    if (!copy)
-        return cudaErrorMemoryAllocation;
-    copy->to = to;
-    copy->from = from;
-    copy->bytes = bytes;
-    if (from_pageable)
-        copy->from = memcpy(copy->staged, from, bytes);
-    cudaError_t error = double_queue(stream, run_copy, free, copy);
-    if (error)
-        free(copy);
-    else if (to_pageable)
+    cudaError_t error =
+        queue_copy(&(struct copy){.to = to, .from = from, .bytes = bytes}, from_pageable, stream);
+    if (!error && to_pageable)
         double_drain(stream);
-    double_state.counts.copies++;
-    double_state.counts.copied_bytes += (int64_t)bytes;
     return error;
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream) {
-    double_enter();
-    cudaError_t error = double_check();
-    if (!error)
-        error = queue_copy(to, from, bytes, kind, double_stream(stream));
-    double_leave();
-    return cuda_double_error(error);
+    cudaError_t error = double_begin();
+    return double_end(error ? error : copy_memory(to, from, bytes, kind, double_stream(stream)));
 }
 
-/* Locked. */
-static cudaError_t queue_fill(void *memory, int value, size_t bytes, struct CUstream_st *stream) {
+static cudaError_t fill_memory(void *memory, int value, size_t bytes, struct CUstream_st *stream) {
     if (!stream)
         return cudaErrorInvalidResourceHandle;
     if (bytes == 0)
@@ -322,23 +260,10 @@ static cudaError_t queue_fill(void *memory, int value, size_t bytes, struct CUst
     const struct allocation *a = find(memory);
     if (!a || !contains(a, memory, bytes))
         return cudaErrorInvalidValue;
-    struct copy *fill = malloc(sizeof *fill);
-    if (!fill)
-        return cudaErrorMemoryAllocation;
-    *fill = (struct copy){.to = memory, .bytes = bytes, .value = value};
-    cudaError_t error = double_queue(stream, run_fill, free, fill);
-    if (error)
-        free(fill);
-    double_state.counts.copies++;
-    double_state.counts.copied_bytes += (int64_t)bytes;
-    return error;
+    return queue_copy(&(struct copy){.to = memory, .bytes = bytes, .value = value}, false, stream);
 }
 
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream) {
-    double_enter();
-    cudaError_t error = double_check();
-    if (!error)
-        error = queue_fill(memory, value, bytes, double_stream(stream));
-    double_leave();
-    return cuda_double_error(error);
+    cudaError_t error = double_begin();
+    return double_end(error ? error : fill_memory(memory, value, bytes, double_stream(stream)));
 }

@@ -21,26 +21,16 @@ UNCHECKED static float float_of(uint32_t bits) {
     return value;
 }
 
-UNCHECKED static uint32_t bits_of(float value) {
+/* To nearest, ties to even. */
+UNCHECKED static uint16_t rounded(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
-    return bits;
+    return isnan(value) ? 0x7fff : (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* To nearest, ties to even: the upper 32 - `cut` bits of a number. */
-UNCHECKED static uint32_t rounded(float value, int cut) {
-    uint32_t bits = bits_of(value);
-    if (isnan(value))
-        return UINT32_C(0x7fff0000);
-    bits += (UINT32_C(1) << (cut - 1)) - 1 + (bits >> cut & 1);
-    return bits >> cut << cut;
-}
-
-UNCHECKED static float element(const void *matrix, cudaDataType type, int64_t at, bool tf32) {
-    if (type == CUDA_R_16BF)
-        return float_of((uint32_t)((const uint16_t *)matrix)[at] << 16);
-    float value = ((const float *)matrix)[at];
-    return tf32 ? float_of(rounded(value, 13)) : value;
+UNCHECKED static float element(const void *matrix, cudaDataType type, int64_t at) {
+    return type == CUDA_R_16BF ? float_of((uint32_t)((const uint16_t *)matrix)[at] << 16)
+                               : ((const float *)matrix)[at];
 }
 
 /* strip[k][width]: `count` rows from `first` on, each of k elements `along` apart, `across` to the
@@ -50,7 +40,7 @@ UNCHECKED static void pack(const struct double_product *p, const void *matrix, i
     for (int i = 0; i < width; i++)
         for (int k = 0; k < p->k; k++)
             strip[(int64_t)k * width + i] =
-                i < count ? element(matrix, p->type, (first + i) * across + k * along, p->tf32) : 0;
+                i < count ? element(matrix, p->type, (first + i) * across + k * along) : 0;
 }
 
 /* sum[column][row] of two strips. */
@@ -92,9 +82,9 @@ UNCHECKED static void put(const struct double_product *p, int row, int column, f
     int64_t at = row + (int64_t)column * p->ldc;
     float value = p->alpha * sum;
     if (p->beta != 0)
-        value += p->beta * element(p->c, p->type_c, at, false);
+        value += p->beta * element(p->c, p->type_c, at);
     if (p->type_c == CUDA_R_16BF)
-        ((uint16_t *)p->c)[at] = (uint16_t)(rounded(value, 16) >> 16);
+        ((uint16_t *)p->c)[at] = rounded(value);
     else
         ((float *)p->c)[at] = value;
 }

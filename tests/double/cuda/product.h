@@ -10,7 +10,6 @@
  * row + column * ldc, likewise of a and b as they are stored.  c is not read where beta is 0. */
 struct double_product {
     bool transpose_a, transpose_b;
-    bool tf32; /* fp32 factors are rounded to TF32's 10 bits */
     int m, n, k, lda, ldb, ldc;
     float alpha, beta;
     const void *a, *b;

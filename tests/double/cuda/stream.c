@@ -158,9 +158,8 @@ bool cuda_double_enqueue(cudaStream_t handle, void (*work)(void *), void (*relea
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int priority) {
     /* Streams are threads of equal rank. */
-    double_enter();
-    cudaError_t error = double_check();
-    if (!error && (!stream || flags != cudaStreamNonBlocking))
+    cudaError_t error = double_begin();
+    if (!error && flags != cudaStreamNonBlocking)
         error = cudaErrorInvalidValue;
     if (!error && double_state.streams_left == 0)
         error = cudaErrorMemoryAllocation;
@@ -172,20 +171,17 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flag
         if (double_state.streams_left > 0)
             double_state.streams_left--;
     }
-    double_leave();
-    return cuda_double_error(error);
+    return double_end(error);
 }
 
 cudaError_t cudaStreamGetPriority(cudaStream_t handle, int *priority) {
-    double_enter();
-    cudaError_t error = double_check();
+    cudaError_t error = double_begin();
     const struct CUstream_st *stream = error ? NULL : double_stream(handle);
     if (!error && !stream)
         error = cudaErrorInvalidResourceHandle;
     else if (!error)
         *priority = stream->priority;
-    double_leave();
-    return cuda_double_error(error);
+    return double_end(error);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags) {
@@ -193,8 +189,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags) 
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t handle) {
-    double_enter();
-    cudaError_t error = double_check();
+    cudaError_t error = double_begin();
     struct CUstream_st *stream = double_stream(handle);
     if (!stream) {
         error = cudaErrorInvalidResourceHandle;
@@ -202,8 +197,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
         end_stream(stream);
         double_state.counts.streams--;
     }
-    double_leave();
-    return cuda_double_error(error);
+    return double_end(error);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
@@ -215,8 +209,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
     cudaError_t error = double_check();
     if (!error && !stream)
         error = cudaErrorInvalidResourceHandle;
-    double_leave();
-    return cuda_double_error(error);
+    return double_end(error);
 }
 
 /* Events. */
@@ -265,9 +258,8 @@ static struct CUevent_st *find_event(cudaEvent_t handle) {
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags) {
-    double_enter();
-    cudaError_t error = double_check();
-    if (!error && (!event || flags > (cudaEventBlockingSync | cudaEventDisableTiming)))
+    cudaError_t error = double_begin();
+    if (!error && (flags & ~(unsigned)cudaEventDisableTiming))
         error = cudaErrorInvalidValue;
     struct CUevent_st *made = error ? NULL : calloc(1, sizeof *made);
     if (made) {
@@ -278,8 +270,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags) {
     } else if (!error) {
         error = cudaErrorMemoryAllocation;
     }
-    double_leave();
-    return cuda_double_error(error);
+    return double_end(error);
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t *event) {
@@ -287,8 +278,7 @@ cudaError_t cudaEventCreate(cudaEvent_t *event) {
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-    double_enter();
-    cudaError_t error = double_check();
+    cudaError_t error = double_begin();
     struct CUevent_st **link = &double_state.events;
     while (*link && *link != event)
         link = &(*link)->next;
@@ -300,8 +290,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
     } else {
         error = cudaErrorInvalidResourceHandle;
     }
-    double_leave();
-    return cuda_double_error(error);
+    return double_end(error);
 }
 
 /* Locked. */
@@ -323,17 +312,12 @@ static cudaError_t record(struct CUevent_st *event, struct CUstream_st *stream) 
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-    double_enter();
-    cudaError_t error = double_check();
-    if (!error)
-        error = record(find_event(event), double_stream(stream));
-    double_leave();
-    return cuda_double_error(error);
+    cudaError_t error = double_begin();
+    return double_end(error ? error : record(find_event(event), double_stream(stream)));
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned int flags) {
-    double_enter();
-    cudaError_t error = double_check();
+    cudaError_t error = double_begin();
     struct CUevent_st *known = error ? NULL : find_event(event);
     struct CUstream_st *stream = error ? NULL : double_stream(handle);
     if (!error && flags != cudaEventWaitDefault)
@@ -346,13 +330,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
         if (error)
             drop_mark(known->mark);
     }
-    double_leave();
-    return cuda_double_error(error);
+    return double_end(error);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-    double_enter();
-    cudaError_t error = double_check();
+    cudaError_t error = double_begin();
     struct CUevent_st *known = error ? NULL : find_event(event);
     double_state.counts.synchronisations++;
     if (!error && !known)
@@ -365,36 +347,29 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
         drop_mark(mark);
         error = double_check();
     }
-    double_leave();
-    return cuda_double_error(error);
+    return double_end(error);
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-    double_enter();
-    cudaError_t error = double_check();
+    cudaError_t error = double_begin();
     struct CUevent_st *known = error ? NULL : find_event(event);
     if (!error && !known)
         error = cudaErrorInvalidResourceHandle;
     else if (!error && known->mark && !known->mark->passed)
         error = cudaErrorNotReady;
-    double_leave();
-    return cuda_double_error(error);
+    return double_end(error);
 }
 
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end) {
-    double_enter();
-    cudaError_t error = double_check();
+    cudaError_t error = double_begin();
     struct CUevent_st *from = error ? NULL : find_event(start),
                       *to = error ? NULL : find_event(end);
-    if (!error && !milliseconds)
-        error = cudaErrorInvalidValue;
-    else if (!error && (!from || !to || !from->mark || !to->mark ||
-                        ((from->flags | to->flags) & cudaEventDisableTiming)))
+    if (!error && (!from || !to || !from->mark || !to->mark ||
+                   ((from->flags | to->flags) & cudaEventDisableTiming)))
         error = cudaErrorInvalidResourceHandle;
     else if (!error && (!from->mark->passed || !to->mark->passed))
         error = cudaErrorNotReady;
     if (!error)
         *milliseconds = (float)((double)(to->mark->time_ns - from->mark->time_ns) * 1e-6);
-    double_leave();
-    return cuda_double_error(error);
+    return double_end(error);
 }
