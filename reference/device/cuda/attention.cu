@@ -48,8 +48,8 @@ namespace attention {
 constexpr int BLOCK = 256;
 /* Scratch for as many pairs as this holds, or for one if that is more. */
 constexpr size_t SCRATCH_BYTES = (size_t)1 << 30;
-/* Parts of scratch start at multiples of this; there are fewer than 4. */
-constexpr size_t PART_ALIGNMENT = 256, PARTS_BYTES = 4 * PART_ALIGNMENT;
+/* What padding the parts of scratch may take: there are fewer than 4. */
+constexpr size_t PARTS_BYTES = 4 * 256;
 
 /* Operands of both directions, then those of forward, then those of backward.  Blocks of S, dS, q,
  * dq, dout and out are blocks of queries; dk, dv and the panels, blocks of keys.  A panel is the
@@ -58,24 +58,16 @@ enum { Q, K, V, S, OUT, FORWARD_OPERANDS };
 enum { DOUT = OUT, DS, S_PANEL, DS_PANEL, DQ, DK, DV, BACKWARD_OPERANDS };
 static_assert((int)BACKWARD_OPERANDS <= (int)MOST_OPERANDS, "room for all of them");
 
-static int ceiling(int64_t count, int of) {
-    return (int)((count + of - 1) / of);
-}
-
 /* Elements from row to row of scores: rows start at 16 bytes. */
 static int row_elements(int keys) {
-    return ceiling(keys, 8) * 8;
-}
-
-static size_t part_bytes(size_t bytes) {
-    return (bytes + PART_ALIGNMENT - 1) / PART_ALIGNMENT * PART_ALIGNMENT;
+    return (int)pieces_of(keys, 8) * 8;
 }
 
 /* Scratch of one pair in backward, which needs more than forward. */
 static size_t backward_pair_bytes(int sequence, size_t element_bytes) {
     size_t square = (size_t)sequence * (size_t)row_elements(sequence) * element_bytes;
     return 2 * square + (size_t)sequence * sizeof(float) +
-           table_bytes(BACKWARD_OPERANDS, ceiling(sequence, BLOCK), 1);
+           table_bytes(BACKWARD_OPERANDS, (int)pieces_of(sequence, BLOCK), 1);
 }
 
 /* Queries of a block, for products over `pairs` pairs.  Small blocks leave out more of what is
@@ -123,7 +115,7 @@ static bool begin_call(struct call *call, struct mp_cuda *cuda, mp_stream stream
 static int pairs_of_round(const struct call *call, size_t pair_bytes) {
     int64_t fitting = (int64_t)((call->cuda->scratch_bytes - PARTS_BYTES) / pair_bytes);
     int most = fitting < call->pairs ? (int)fitting : call->pairs;
-    return ceiling(call->pairs, ceiling(call->pairs, most));
+    return (int)pieces_of(call->pairs, pieces_of(call->pairs, most));
 }
 
 /* Rows of tokens: `columns` elements each, of which the first head has those from `column` on. */
@@ -156,31 +148,20 @@ static operand score_matrix(const struct call *call, char *base, int first, int6
     return operand;
 }
 
-template <typename T, int ELEMENTS>
-static void launch_softmax(const struct call *call, const row_block &rows, T *score,
-                           float *logsumexp) {
-    constexpr int WARPS = 4;
-    launch(call->cuda, "attention: softmax", call->stream,
-           ceiling((int64_t)rows.pairs * (rows.end - rows.first), WARPS), WARPS * WARP,
-           softmax_rows<T, ELEMENTS / ACCESS_ELEMENTS<T>, WARPS>, rows, score, logsumexp);
-}
-
-/* With as many registers as the rows ask for: the most is 64 scores a lane. */
-template <typename T>
+/* With as many registers as the rows ask for: ELEMENTS scores a lane or more, 64 at the most. */
+template <int ELEMENTS, typename T>
 static void softmax(const struct call *call, const row_block &rows, T *score, float *logsumexp) {
-    constexpr int THREADS = 256;
-    if (rows.end <= 8 * WARP)
-        launch_softmax<T, 8>(call, rows, score, logsumexp);
-    else if (rows.end <= 16 * WARP)
-        launch_softmax<T, 16>(call, rows, score, logsumexp);
-    else if (rows.end <= 32 * WARP)
-        launch_softmax<T, 32>(call, rows, score, logsumexp);
-    else if (rows.end <= 64 * WARP)
-        launch_softmax<T, 64>(call, rows, score, logsumexp);
-    else
+    constexpr int WARPS = 4, THREADS = 256;
+    if constexpr (ELEMENTS > 64)
         launch(call->cuda, "attention: softmax", call->stream,
                (int64_t)rows.pairs * (rows.end - rows.first), THREADS,
                softmax_long_rows<T, THREADS>, rows, score, logsumexp);
+    else if (rows.end > ELEMENTS * WARP)
+        softmax<2 * ELEMENTS>(call, rows, score, logsumexp);
+    else
+        launch(call->cuda, "attention: softmax", call->stream,
+               pieces_of((int64_t)rows.pairs * (rows.end - rows.first), WARPS), WARPS * WARP,
+               softmax_rows<T, ELEMENTS / ACCESS_ELEMENTS<T>, WARPS>, rows, score, logsumexp);
 }
 
 /* The block's part of every forward product; logsumexp is that of the round's first pair. */
@@ -194,7 +175,7 @@ static void forward_block(const struct call *call, const multiplier &products, i
     multiply(products, "attention: scores", block, count, end, width, call->scale, q, k, scores);
     const row_block rows = {
         products.round.pairs, call->shape.sequence, first, end, leading, pair_step};
-    softmax(call, rows, score, logsumexp);
+    softmax<8>(call, rows, score, logsumexp);
     multiply(products, "attention: out", block, count, width, end, 1, scores, v, out);
 }
 
@@ -202,7 +183,7 @@ static void forward_block(const struct call *call, const multiplier &products, i
 template <typename T>
 static void forward(const struct call *call, const void *qkv, void *out, float *logsumexp) {
     const int sequence = call->shape.sequence;
-    const int block = block_rows(call->pairs, sequence), blocks = ceiling(sequence, block);
+    const int block = block_rows(call->pairs, sequence), blocks = (int)pieces_of(sequence, block);
     const int rows = block < sequence ? block : sequence;
     const int64_t pair_step = (int64_t)rows * row_elements(sequence) * call->element_bytes;
     const int most =
@@ -258,7 +239,7 @@ static void fill_deltas(const struct call *call, const round_of_pairs &round, co
     const bool aligned =
         call->shape.head_width % VECTOR == 0 && are_aligned(ACCESS_BYTES, out, dout);
     const int64_t queries = (int64_t)round.pairs * call->shape.sequence;
-    launch(call->cuda, "attention: delta", call->stream, ceiling(queries, THREADS / DELTA_LANES),
+    launch(call->cuda, "attention: delta", call->stream, pieces_of(queries, THREADS / DELTA_LANES),
            THREADS, aligned ? fill_delta<T, VECTOR, THREADS> : fill_delta<T, 1, THREADS>,
            round.first, round.pairs, round.heads, call->shape.sequence, call->shape.head_width,
            (const T *)out, (const T *)dout, delta);
@@ -284,8 +265,8 @@ static void backward_queries(const struct call *call, const multiplier &products
                             (int64_t)sequence * leading};
     const int64_t at = (int64_t)first * leading;
     launch(call->cuda, "attention: gradient of scores", call->stream,
-           ceiling((int64_t)rows.pairs * count, WARPS), WARPS * WARP, gradient_rows<T, WARPS>, rows,
-           call->scale, logsumexp, (const float *)scratch.delta, (T *)scratch.score + at,
+           pieces_of((int64_t)rows.pairs * count, WARPS), WARPS * WARP, gradient_rows<T, WARPS>,
+           rows, call->scale, logsumexp, (const float *)scratch.delta, (T *)scratch.score + at,
            (T *)scratch.dscore + at);
     multiply(products, "attention: gradient of q", block, count, width, end, 1, dscore, k, dq);
 }
@@ -331,7 +312,7 @@ static void backward(const struct call *call, const void *qkv, const void *out,
     const size_t square = (size_t)sequence * (size_t)row_elements(sequence) * sizeof(T);
     const int most =
         pairs_of_round(call, backward_pair_bytes(sequence, (size_t)call->element_bytes));
-    const int block = block_rows(most, sequence), blocks = ceiling(sequence, block);
+    const int block = block_rows(most, sequence), blocks = (int)pieces_of(sequence, block);
     const backward_scratch scratch = divide_scratch(call, most, square);
 
     for (int first = 0; first < call->pairs; first += most) {

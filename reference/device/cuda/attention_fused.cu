@@ -27,7 +27,7 @@ namespace mp {
 namespace attention {
 
 template <int WIDTH> static int blocks_of(const struct mp_attention_shape *shape) {
-    return (shape->sequence + tiles<WIDTH>::OWN - 1) / tiles<WIDTH>::OWN;
+    return (int)pieces_of(shape->sequence, tiles<WIDTH>::OWN);
 }
 
 static fused_shape all_pairs(const struct mp_attention_shape *shape) {
@@ -57,7 +57,7 @@ static void backward_round(struct mp_cuda *cuda, mp_stream stream, const fused_s
                            const void *dout, void *dqkv, float *delta) {
     constexpr int THREADS = 256, QUERIES = THREADS / DELTA_LANES;
     const int64_t queries = (int64_t)shape.pairs * shape.sequence;
-    launch(cuda, "attention: delta", stream, (queries + QUERIES - 1) / QUERIES, THREADS,
+    launch(cuda, "attention: delta", stream, pieces_of(queries, QUERIES), THREADS,
            fill_delta<element, ACCESS_ELEMENTS<element>, THREADS>, shape.first_pair, shape.pairs,
            shape.heads, shape.sequence, WIDTH, (const element *)out, (const element *)dout, delta);
     launch(cuda, "attention: gradients of k and v", stream, (int64_t)shape.pairs * blocks,

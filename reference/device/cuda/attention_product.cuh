@@ -99,7 +99,7 @@ static multiplier begin_products(struct mp_cuda *cuda, mp_stream stream,
     if (several && is_aligned(round)) {
         int64_t entries = (int64_t)round.operands * round.blocks * round.pairs;
         multiplier.table = (void **)table;
-        launch(cuda, "attention: pointers", stream, (entries + threads - 1) / threads, threads,
+        launch(cuda, "attention: pointers", stream, pieces_of(entries, threads), threads,
                fill_table, round, multiplier.table);
     }
     return multiplier;

@@ -101,19 +101,6 @@ __global__ void softmax_rows(row_block rows, T *score, float *logsumexp) {
     }
 }
 
-/* The same in every thread of a block of THREADS threads. */
-template <int THREADS> __device__ __forceinline__ float block_largest(float value) {
-    __shared__ float part[THREADS / WARP];
-    value = warp_largest(value);
-    if (threadIdx.x % WARP == 0)
-        part[threadIdx.x / WARP] = value;
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < THREADS / WARP; i++)
-        value = fmaxf(value, part[i]);
-    return value;
-}
-
 /* softmax_rows for rows that registers cannot hold: a block to a row, which it reads twice (the
  * second time mostly from cache).  The sum follows the largest score seen so far (Milakov and
  * Gimelshein, 2018, "Online normalizer calculation for softmax"). */

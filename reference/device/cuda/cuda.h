@@ -111,14 +111,18 @@ bool mp_cuda_sort(struct mp_cuda *cuda, const char *doing, mp_stream stream, int
                   int32_t *sorted_item, void *memory, size_t bytes);
 size_t mp_cuda_sorting_bytes(int count);
 
-/* MP_CUDA_FAMILIES(one) applies one(family) to every family of kernels. */
+/* Each applies one(family) to families of kernels: those with scratch memory, in bytes for these
+ * limits, and all of them. */
+#define MP_CUDA_SCRATCH_FAMILIES(one)                                                              \
+    one(attention) one(embedding) one(gate_statistics) one(gemm) one(layer_norm) one(routes)
 #define MP_CUDA_FAMILIES(one)                                                                      \
-    one(attention) one(elementwise) one(embedding) one(gate) one(gate_statistics) one(gelu)        \
-        one(gemm) one(layer_norm) one(loss) one(optimizer) one(permute) one(routes)
-/* Both for every family; scratch is in bytes, for these limits, 0 if it needs none. */
-#define MP_CUDA_DECLARE(family)                                                                    \
-    void mp_cuda_install_##family(struct mp_device_operations *operations);                        \
+    MP_CUDA_SCRATCH_FAMILIES(one)                                                                  \
+    one(elementwise) one(gate) one(gelu) one(loss) one(optimizer) one(permute)
+#define MP_CUDA_DECLARE_SCRATCH(family)                                                            \
     size_t mp_cuda_scratch_##family(const struct mp_device_limits *limits, enum mp_element element);
+#define MP_CUDA_DECLARE(family)                                                                    \
+    void mp_cuda_install_##family(struct mp_device_operations *operations);
+MP_CUDA_SCRATCH_FAMILIES(MP_CUDA_DECLARE_SCRATCH)
 MP_CUDA_FAMILIES(MP_CUDA_DECLARE)
 void mp_cuda_install_memory(struct mp_device_operations *operations);
 void mp_cuda_install_streams(struct mp_device_operations *operations);

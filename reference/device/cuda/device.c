@@ -186,7 +186,7 @@ static int create_scratch(struct mp_cuda *cuda, struct mp_error *error) {
         size_t wanted = mp_cuda_scratch_##family(limits, cuda->device.element);                    \
         bytes = wanted > bytes ? wanted : bytes;                                                   \
     }
-    MP_CUDA_FAMILIES(LARGEST)
+    MP_CUDA_SCRATCH_FAMILIES(LARGEST)
 #undef LARGEST
     cudaError_t status = cudaMalloc(&cuda->scratch, bytes);
     if (status == cudaErrorMemoryAllocation)

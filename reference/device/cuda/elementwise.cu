@@ -73,9 +73,3 @@ void mp_cuda_install_elementwise(struct mp_device_operations *operations) {
     operations->add = add;
     operations->to_elements = to_elements;
 }
-
-size_t mp_cuda_scratch_elementwise(const struct mp_device_limits *limits, enum mp_element element) {
-    (void)limits;
-    (void)element;
-    return 0;
-}

@@ -216,15 +216,10 @@ struct layout {
     size_t sorted, places, place, part, sorting;
 };
 
-int64_t shares_of(int64_t tokens) {
-    return (tokens + SHARE - 1) / SHARE;
-}
-
 struct layout lay_out(size_t tokens, size_t width) {
-    auto padded = [](size_t bytes) { return (bytes + 255) / 256 * 256; };
-    size_t numbers = padded(tokens * sizeof(int32_t));
-    size_t parts = (size_t)shares_of((int64_t)tokens) * 2 * width * sizeof(float);
-    return {0, numbers, 2 * numbers, 3 * numbers, 3 * numbers + padded(parts)};
+    size_t numbers = mp::part_bytes(tokens * sizeof(int32_t));
+    size_t parts = (size_t)mp::pieces_of((int64_t)tokens, SHARE) * 2 * width * sizeof(float);
+    return {0, numbers, 2 * numbers, 3 * numbers, 3 * numbers + mp::part_bytes(parts)};
 }
 
 struct scratch {
@@ -248,8 +243,8 @@ struct scratch scratch_for(const struct mp_cuda *cuda, int tokens, int width) {
 /* The tokens in ascending order, and where each of them was: first the earlier one of equals. */
 bool sort_tokens(struct mp_cuda *cuda, mp_stream stream, int tokens, const int32_t *token,
                  const struct scratch *scratch) {
-    mp::launch(cuda, "sorting tokens", stream, ((int64_t)tokens + ROW_THREADS - 1) / ROW_THREADS,
-               ROW_THREADS, count_up, tokens, scratch->places);
+    mp::launch(cuda, "sorting tokens", stream, mp::pieces_of(tokens, ROW_THREADS), ROW_THREADS,
+               count_up, tokens, scratch->places);
     return mp_cuda_sort(cuda, "sorting tokens", stream, tokens,
                         reinterpret_cast<const uint32_t *>(token), /* none is negative */
                         reinterpret_cast<uint32_t *>(scratch->sorted), scratch->places,
@@ -274,18 +269,17 @@ template <typename T> struct backward {
 
     template <int COUNT> void queue_in() const {
         int lanes = lanes_for((width + COUNT - 1) / COUNT), at_once = ROW_THREADS / lanes;
-        mp::launch(cuda, "gradient of positions", stream,
-                   ((int64_t)sequence + at_once - 1) / at_once, ROW_THREADS,
-                   sum_positions<T, COUNT>, tokens, sequence, width, lanes, dout, dposition_table);
+        mp::launch(cuda, "gradient of positions", stream, mp::pieces_of(sequence, at_once),
+                   ROW_THREADS, sum_positions<T, COUNT>, tokens, sequence, width, lanes, dout,
+                   dposition_table);
         struct scratch scratch = scratch_for(cuda, tokens, width);
         if (!sort_tokens(cuda, stream, tokens, token, &scratch))
             return;
-        int64_t tiles = ((int64_t)width + RUN_THREADS * COUNT - 1) / (RUN_THREADS * COUNT);
-        mp::launch(cuda, "gradient of tokens", stream, shares_of(tokens) * tiles, RUN_THREADS,
-                   sum_runs<T, COUNT>, tokens, width, scratch.sorted, scratch.place, dout,
-                   dtoken_table, scratch.part);
-        mp::launch(cuda, "gradient of tokens", stream, shares_of(tokens) * tiles, RUN_THREADS,
-                   join_runs<COUNT>, tokens, width, scratch.sorted, scratch.part, dtoken_table);
+        int64_t blocks = mp::pieces_of(tokens, SHARE) * mp::pieces_of(width, RUN_THREADS * COUNT);
+        mp::launch(cuda, "gradient of tokens", stream, blocks, RUN_THREADS, sum_runs<T, COUNT>,
+                   tokens, width, scratch.sorted, scratch.place, dout, dtoken_table, scratch.part);
+        mp::launch(cuda, "gradient of tokens", stream, blocks, RUN_THREADS, join_runs<COUNT>,
+                   tokens, width, scratch.sorted, scratch.part, dtoken_table);
     }
 
     void queue() const {
@@ -302,9 +296,8 @@ void queue_forward(struct mp_cuda *cuda, mp_stream stream, int tokens, int seque
     if (tokens <= 0)
         return;
     int lanes = lanes_for((width + COUNT - 1) / COUNT), at_once = ROW_THREADS / lanes;
-    int64_t round = (int64_t)SEQUENCES * sequence;
-    int64_t groups = (tokens + round - 1) / round * sequence;
-    mp::launch(cuda, "embedding", stream, (groups + at_once - 1) / at_once, ROW_THREADS,
+    int64_t groups = mp::pieces_of(tokens, (int64_t)SEQUENCES * sequence) * sequence;
+    mp::launch(cuda, "embedding", stream, mp::pieces_of(groups, at_once), ROW_THREADS,
                add_rows<T, COUNT>, tokens, sequence, width, lanes, token, token_table,
                position_table, static_cast<T *>(out));
 }

@@ -17,8 +17,7 @@ namespace mp {
 constexpr int GATE_THREADS = 128;
 
 template <class Layout> int64_t row_blocks(int64_t rows) {
-    constexpr int ROWS = GATE_THREADS / Layout::LANES;
-    return (rows + ROWS - 1) / ROWS;
+    return pieces_of(rows, GATE_THREADS / Layout::LANES);
 }
 
 static int parts_of(const struct mp_gate_rule *rule) {
@@ -67,13 +66,6 @@ __device__ __forceinline__ float exponential(float logit, float largest) {
 
 __device__ __forceinline__ float sigmoid(float logit) {
     return 1.0f / (1.0f + expf(-logit));
-}
-
-__device__ __forceinline__ uint64_t mixed(uint64_t value) {
-    value += 0x9e3779b97f4a7c15u;
-    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
-    value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
-    return value ^ (value >> 31);
 }
 
 /* Uniform in (0, 1), from the bits of reference/base/random.h. */
@@ -369,8 +361,7 @@ static void forced_forward(struct mp_cuda *cuda, mp_stream stream, const gate_ro
                  cudaMemsetAsync(a.probability, 0,
                                  (size_t)a.rows * (size_t)a.experts * sizeof(float),
                                  mp_cuda_stream(cuda, stream)));
-    launch(cuda, "gate", stream, (a.rows + GATE_THREADS - 1) / GATE_THREADS, GATE_THREADS,
-           forced_kernel, a);
+    launch(cuda, "gate", stream, pieces_of(a.rows, GATE_THREADS), GATE_THREADS, forced_kernel, a);
 }
 
 static void gate_forward(struct mp_device *device, mp_stream stream, int tokens, int experts,
@@ -383,8 +374,8 @@ static void gate_forward(struct mp_device *device, mp_stream stream, int tokens,
         return;
     if (!forced && (bias || rule->groups > 0)) {
         const grouped_rows grouped = {tokens, experts, top_k, *rule, logits, bias, choice};
-        launch(cuda, "gate, groups", stream, ((int64_t)tokens + GROUP_WARPS - 1) / GROUP_WARPS,
-               GATE_THREADS, choose_in_groups_kernel, grouped);
+        launch(cuda, "gate, groups", stream, pieces_of(tokens, GROUP_WARPS), GATE_THREADS,
+               choose_in_groups_kernel, grouped);
         forced = choice;
     }
     if (!forced && rule->matching == MP_MATCH_AUCTION) {
@@ -628,17 +619,11 @@ static void survivor_weights(struct mp_device *device, mp_stream stream, int tok
         return;
     const survivors a = {tokens,      experts, top_k,    scale_of(rule),
                          probability, choice,  position, weight};
-    launch(cuda, "survivors' weights", stream, ((int64_t)tokens + GATE_THREADS - 1) / GATE_THREADS,
-           GATE_THREADS, survivor_weights_kernel, a);
+    launch(cuda, "survivors' weights", stream, pieces_of(tokens, GATE_THREADS), GATE_THREADS,
+           survivor_weights_kernel, a);
 }
 
 } // namespace mp
-
-size_t mp_cuda_scratch_gate(const struct mp_device_limits *limits, enum mp_element element) {
-    (void)limits;
-    (void)element;
-    return 0;
-}
 
 void mp_cuda_install_gate(struct mp_device_operations *operations) {
     operations->gate_forward = mp::gate_forward;

@@ -136,9 +136,9 @@ static void gate_statistics(struct mp_device *device, mp_stream stream, int toke
         return;
     int blocks = STATISTICS_VALUES / experts;
     blocks = blocks < STATISTICS_BLOCKS ? blocks : STATISTICS_BLOCKS;
-    int block_tokens = (int)(((int64_t)tokens + blocks - 1) / blocks);
+    int block_tokens = (int)pieces_of(tokens, blocks);
     block_tokens = block_tokens > STATISTICS_TOKENS ? block_tokens : STATISTICS_TOKENS;
-    blocks = (int)(((int64_t)tokens + block_tokens - 1) / block_tokens);
+    blocks = (int)pieces_of(tokens, block_tokens);
     uint32_t *scratch = static_cast<uint32_t *>(cuda->scratch);
     const statistics a = {tokens,
                           experts,
@@ -156,7 +156,7 @@ static void gate_statistics(struct mp_device *device, mp_stream stream, int toke
     const bool wide = experts % 4 == 0 && are_aligned(ACCESS_BYTES, probability);
     launch(cuda, "gate statistics", stream, blocks, STATISTICS_THREADS,
            wide ? statistics_kernel<4> : statistics_kernel<1>, a);
-    launch(cuda, "gate statistics", stream, (experts + WARP - 1) / WARP, WARP * TOTAL_SLICES,
+    launch(cuda, "gate statistics", stream, pieces_of(experts, WARP), WARP * TOTAL_SLICES,
            statistics_total_kernel, a);
 }
 

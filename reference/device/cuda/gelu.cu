@@ -114,9 +114,3 @@ void mp_cuda_install_gelu(struct mp_device_operations *operations) {
     operations->gelu_forward = gelu_forward;
     operations->gelu_backward = gelu_backward;
 }
-
-size_t mp_cuda_scratch_gelu(const struct mp_device_limits *limits, enum mp_element element) {
-    (void)limits;
-    (void)element;
-    return 0;
-}

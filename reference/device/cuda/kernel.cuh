@@ -92,6 +92,17 @@ __device__ __forceinline__ void store_once(T *to, const float (&from)[COUNT]) {
 constexpr size_t ACCESS_BYTES = 16;
 template <typename T> constexpr int ACCESS_ELEMENTS = (int)(ACCESS_BYTES / sizeof(T));
 
+/* So many pieces of `size` have room for `count`. */
+inline int64_t pieces_of(int64_t count, int64_t size) {
+    return (count + size - 1) / size;
+}
+
+/* Bytes of a part of scratch memory behind which another one may begin. */
+inline size_t part_bytes(size_t bytes) {
+    constexpr size_t ALIGNMENT = 256;
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
 /* Whether accesses of so many bytes may begin at all of these addresses. */
 template <typename... Pointers> bool are_aligned(size_t bytes, const Pointers *...memory) {
     return ((uintptr_t)memory | ...) % bytes == 0;
@@ -127,6 +138,30 @@ template <int THREADS> __device__ __forceinline__ float block_sum(float value) {
         sum += part[i];
     __syncthreads();
     return sum;
+}
+
+/* The same of the largest value. */
+template <int THREADS> __device__ __forceinline__ float block_largest(float value) {
+    __shared__ float part[THREADS / WARP];
+    value = warp_largest(value);
+    if (threadIdx.x % WARP == 0)
+        part[threadIdx.x / WARP] = value;
+    __syncthreads();
+    float largest = part[0];
+#pragma unroll
+    for (int i = 1; i < THREADS / WARP; i++)
+        largest = fmaxf(largest, part[i]);
+    __syncthreads();
+    return largest;
+}
+
+/* What SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) makes of its state, which it first moves on. */
+constexpr uint64_t SPLITMIX_STEP = 0x9e3779b97f4a7c15u;
+__device__ __forceinline__ uint64_t mixed(uint64_t state) {
+    state += SPLITMIX_STEP;
+    state = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9u;
+    state = (state ^ (state >> 27)) * 0x94d049bb133111ebu;
+    return state ^ (state >> 31);
 }
 
 /* Queues `kernel`; a failure is kept in the device under the name `doing`.  No blocks: nothing. */

@@ -352,9 +352,13 @@ template <typename T> struct forward {
     T *y;
     float *mean, *rstd;
 
+    /* By as many threads as the row wants, so many or more. */
     template <int THREADS, int ELEMENTS> void in_registers() const {
         constexpr int BLOCK = FORWARD_BLOCK<THREADS>, AT_ONCE = BLOCK / THREADS;
-        mp::launch(cuda, "layer norm", stream, ((int64_t)rows + AT_ONCE - 1) / AT_ONCE, BLOCK,
+        if constexpr (THREADS < 1024)
+            if (width > THREADS * ELEMENTS)
+                return in_registers<2 * THREADS, ELEMENTS>();
+        mp::launch(cuda, "layer norm", stream, mp::pieces_of(rows, AT_ONCE), BLOCK,
                    forward_in_registers<T, THREADS, ELEMENTS>, rows, width, x, gain, bias, y, mean,
                    rstd);
     }
@@ -368,18 +372,8 @@ template <typename T> struct forward {
             in_registers<32, MOST / 4>();
         else if (width <= 32 * MOST / 2)
             in_registers<32, MOST / 2>();
-        else if (width <= 32 * MOST)
-            in_registers<32, MOST>();
-        else if (width <= 64 * MOST)
-            in_registers<64, MOST>();
-        else if (width <= 128 * MOST)
-            in_registers<128, MOST>();
-        else if (width <= 256 * MOST)
-            in_registers<256, MOST>();
-        else if (width <= 512 * MOST)
-            in_registers<512, MOST>();
         else
-            in_registers<1024, MOST>();
+            in_registers<32, MOST>();
     }
 };
 
@@ -393,10 +387,13 @@ template <typename T> struct backward {
     T *dx;
     float *part;
 
-    /* Returns how many parts there are. */
+    /* The same; returns how many parts there are. */
     template <int THREADS> int in_registers() const {
         constexpr int BLOCK = BACKWARD_BLOCK<THREADS>, AT_ONCE = BLOCK / THREADS;
-        int64_t parts = ((int64_t)rows + AT_ONCE - 1) / AT_ONCE;
+        if constexpr (THREADS < 1024)
+            if (width > THREADS * BACKWARD_ELEMENTS)
+                return in_registers<2 * THREADS>();
+        int64_t parts = mp::pieces_of(rows, AT_ONCE);
         int64_t resident = (int64_t)cuda->multiprocessors * BACKWARD_RESIDENT<THREADS>;
         parts = parts < resident ? parts : resident;
         parts = parts < MOST_PARTS ? parts : MOST_PARTS;
@@ -408,9 +405,9 @@ template <typename T> struct backward {
 
     int in_loops() const {
         enum { ROWS_OF_PART = 64 };
-        int64_t parts = ((int64_t)rows + ROWS_OF_PART - 1) / ROWS_OF_PART;
+        int64_t parts = mp::pieces_of(rows, ROWS_OF_PART);
         parts = parts < MOST_LOOP_PARTS ? parts : MOST_LOOP_PARTS;
-        int64_t tiles = ((int64_t)width + LOOP_THREADS - 1) / LOOP_THREADS;
+        int64_t tiles = mp::pieces_of(width, LOOP_THREADS);
         mp::launch(cuda, "gradient of layer norm", stream, parts * tiles, LOOP_THREADS,
                    sum_columns<T>, rows, width, (int)parts, x, mean, rstd, dy, part);
         mp::launch(cuda, "gradient of layer norm", stream, rows, LOOP_THREADS, backward_in_loops<T>,
@@ -419,21 +416,10 @@ template <typename T> struct backward {
     }
 
     int queue() const {
-        constexpr int ELEMENTS = BACKWARD_ELEMENTS;
-        static_assert(LONGEST_BACKWARD == 1024 * ELEMENTS, "the largest block holds it");
+        static_assert(LONGEST_BACKWARD == 1024 * BACKWARD_ELEMENTS, "the largest block holds it");
         if (!whole_accesses<T>(width, x, gain, dy, dx) || width > LONGEST_BACKWARD)
             return in_loops();
-        if (width <= 32 * ELEMENTS)
-            return in_registers<32>();
-        if (width <= 64 * ELEMENTS)
-            return in_registers<64>();
-        if (width <= 128 * ELEMENTS)
-            return in_registers<128>();
-        if (width <= 256 * ELEMENTS)
-            return in_registers<256>();
-        if (width <= 512 * ELEMENTS)
-            return in_registers<512>();
-        return in_registers<1024>();
+        return in_registers<32>();
     }
 };
 
@@ -483,7 +469,7 @@ void layer_norm_backward(struct mp_device *device, mp_stream stream, int rows, i
                                 part}
                         .queue();
         mp::launch(cuda, "gradient of layer norm", stream,
-                   (2 * (int64_t)width + mp::WARP - 1) / mp::WARP, mp::WARP * mp::WARP, sum_parts,
+                   mp::pieces_of(2 * (int64_t)width, mp::WARP), mp::WARP * mp::WARP, sum_parts,
                    width, parts, part, dgain, dbias);
     });
 }

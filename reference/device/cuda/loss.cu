@@ -133,21 +133,6 @@ __device__ __forceinline__ void prefetch_kept(const float *row, int vocabulary) 
         mp::prefetch(row + column);
 }
 
-/* Like mp::block_sum. */
-template <int THREADS> __device__ __forceinline__ float block_largest(float value) {
-    __shared__ float part[THREADS / mp::WARP];
-    value = mp::warp_largest(value);
-    if (threadIdx.x % mp::WARP == 0)
-        part[threadIdx.x / mp::WARP] = value;
-    __syncthreads();
-    float largest = part[0];
-#pragma unroll
-    for (int i = 1; i < THREADS / mp::WARP; i++)
-        largest = fmaxf(largest, part[i]);
-    __syncthreads();
-    return largest;
-}
-
 /* The largest logit that a thread has seen, and the sum of exponentials of the distances from that,
  * which is corrected whenever there is a larger one. */
 struct seen {
@@ -203,7 +188,7 @@ __global__ void __launch_bounds__(THREADS, BLOCK_THREADS / THREADS)
         own.add(value);
     });
 
-    const float largest = block_largest<THREADS>(own.largest);
+    const float largest = mp::block_largest<THREADS>(own.largest);
     const float sum = mp::block_sum<THREADS>(own.sum * expf(own.largest - largest));
     const float factor = scale / sum, factor_kept = expf(largest_kept - largest) * factor;
     if (row + under_way < rows)
@@ -242,9 +227,9 @@ template <typename T> struct cross_entropy_of {
     T *gradient;
 
     template <int COUNT, int ELEMENTS> void by_warps() const {
-        mp::launch(cuda, "cross-entropy", stream, ((int64_t)rows + WARPS - 1) / WARPS,
-                   WARPS * mp::WARP, in_registers<T, COUNT, ELEMENTS>, rows, vocabulary, logits,
-                   target, scale, loss, gradient);
+        mp::launch(cuda, "cross-entropy", stream, mp::pieces_of(rows, WARPS), WARPS * mp::WARP,
+                   in_registers<T, COUNT, ELEMENTS>, rows, vocabulary, logits, target, scale, loss,
+                   gradient);
     }
 
     template <int COUNT, int THREADS> void by_blocks() const {
@@ -284,10 +269,4 @@ void cross_entropy(struct mp_device *device, mp_stream stream, int rows, int voc
 
 void mp_cuda_install_loss(struct mp_device_operations *operations) {
     operations->cross_entropy = cross_entropy;
-}
-
-size_t mp_cuda_scratch_loss(const struct mp_device_limits *limits, enum mp_element element) {
-    (void)limits;
-    (void)element;
-    return 0;
 }

@@ -73,13 +73,13 @@ void map(struct mp_cuda *cuda, const char *doing, mp_stream stream, size_t count
          const Work &work) {
     if (work.template aligned<Work::COUNT>()) {
         constexpr size_t TILE = (size_t)MAP_THREADS * Work::COUNT * Work::DEPTH;
-        launch(cuda, doing, stream, (int64_t)((count + TILE - 1) / TILE), MAP_THREADS,
+        launch(cuda, doing, stream, pieces_of((int64_t)count, TILE), MAP_THREADS,
                map_tile<Work::COUNT, Work>, count, work);
         return;
     }
     constexpr size_t TILE = (size_t)MAP_THREADS * Work::DEPTH;
-    launch(cuda, doing, stream, (int64_t)((count + TILE - 1) / TILE), MAP_THREADS,
-           map_tile<1, Work>, count, work);
+    launch(cuda, doing, stream, pieces_of((int64_t)count, TILE), MAP_THREADS, map_tile<1, Work>,
+           count, work);
 }
 
 } // namespace mp

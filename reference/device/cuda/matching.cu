@@ -186,8 +186,8 @@ void experts_choose(struct mp_cuda *cuda, mp_stream stream, int tokens, int expe
                     float *weight) {
     const group_of_tokens a = {rule.together, experts,     rule.capacity, top_k,
                                rule.accuracy, probability, choice,        weight};
-    launch(cuda, "gate, experts choose", stream, ((int64_t)tokens + TOKEN_WARPS - 1) / TOKEN_WARPS,
-           TOKEN_WARPS * WARP, experts_choose_kernel, a, (int64_t)tokens);
+    launch(cuda, "gate, experts choose", stream, pieces_of(tokens, TOKEN_WARPS), TOKEN_WARPS * WARP,
+           experts_choose_kernel, a, (int64_t)tokens);
 }
 
 } // namespace mp

@@ -64,9 +64,3 @@ void adamw(struct mp_device *device, mp_stream stream, size_t count,
 void mp_cuda_install_optimizer(struct mp_device_operations *operations) {
     operations->adamw = adamw;
 }
-
-size_t mp_cuda_scratch_optimizer(const struct mp_device_limits *limits, enum mp_element element) {
-    (void)limits;
-    (void)element;
-    return 0;
-}

@@ -92,7 +92,7 @@ static void copy_rows(struct mp_cuda *cuda, mp_stream stream, const char *doing,
         using Unit = decltype(unit);
         const row_accesses accesses = row_accesses_of(width, (int)(sizeof(Unit) / element));
         const row_copy a = {(int64_t)rows * accesses.count, accesses, in, index, out};
-        launch(cuda, doing, stream, (a.total + BLOCK_UNITS - 1) / BLOCK_UNITS, PERMUTE_THREADS,
+        launch(cuda, doing, stream, pieces_of(a.total, BLOCK_UNITS), PERMUTE_THREADS,
                copy_rows_kernel<Unit, SCATTER>, a);
     };
     const auto fits = [&](size_t unit) { return bytes % unit == 0 && are_aligned(unit, in, out); };
@@ -129,6 +129,18 @@ struct combination {
     int begin, end; /* backward: of a token's routes, those that are handed out */
     float *dweight;
 };
+
+static combination combination_of(int tokens, int top_k, int width, int elements, const void *in,
+                                  const int32_t *position, const float *weight) {
+    combination a = {};
+    a.tokens = tokens;
+    a.top_k = top_k;
+    a.accesses = row_accesses_of(width, elements);
+    a.in = in;
+    a.position = position;
+    a.weight = weight;
+    return a;
+}
 
 /* Neighbouring elements as they are in memory: converted when they are used, so that those under
  * way take few registers. */
@@ -291,17 +303,10 @@ static void combine_forward(struct mp_device *device, mp_stream stream, int toke
     by_access(cuda, width, top_k, aligned, [&](auto element, auto count, auto routes) {
         using T = decltype(element);
         constexpr int COUNT = decltype(count)::value, ROUTES = decltype(routes)::value;
-        combination a = {};
-        a.tokens = tokens;
-        a.top_k = top_k;
-        a.accesses = row_accesses_of(width, COUNT);
-        a.in = in;
-        a.position = position;
-        a.weight = weight;
+        combination a = combination_of(tokens, top_k, width, COUNT, in, position, weight);
         a.residual = residual;
         a.out = out;
-        const int64_t blocks =
-            ((int64_t)tokens * a.accesses.count + PERMUTE_THREADS - 1) / PERMUTE_THREADS;
+        const int64_t blocks = pieces_of((int64_t)tokens * a.accesses.count, PERMUTE_THREADS);
         launch(cuda, "combining", stream, blocks, PERMUTE_THREADS,
                combine_forward_kernel<T, COUNT, ROUTES>, a);
     });
@@ -318,20 +323,14 @@ static void combine_backward(struct mp_device *device, mp_stream stream, int tok
     by_access(cuda, width, at_once, aligned, [&](auto element, auto count, auto routes) {
         using T = decltype(element);
         constexpr int COUNT = decltype(count)::value, ROUTES = decltype(routes)::value;
-        combination a = {};
-        a.tokens = tokens;
-        a.top_k = top_k;
-        a.accesses = row_accesses_of(width, COUNT);
+        combination a = combination_of(tokens, top_k, width, COUNT, in, position, weight);
         a.lanes = 1;
         while (a.lanes < WARP && (uint32_t)a.lanes < a.accesses.count)
             a.lanes *= 2;
-        a.in = in;
-        a.position = position;
-        a.weight = weight;
         a.dout = dout;
         a.out = din;
         a.dweight = dweight;
-        const int64_t group = PERMUTE_THREADS / a.lanes, groups = (tokens + group - 1) / group;
+        const int64_t groups = pieces_of(tokens, PERMUTE_THREADS / a.lanes);
         for (; a.begin < top_k; a.begin = a.end) {
             a.end = a.begin + at_once;
             if (!shared)
@@ -369,7 +368,7 @@ static void one_hot(struct mp_device *device, mp_stream stream, int tokens, int 
     const int64_t routes = (int64_t)tokens * top_k;
     by_element(cuda, [&](auto element) {
         using T = decltype(element);
-        launch(cuda, "a one-hot matrix", stream, (routes + PERMUTE_THREADS - 1) / PERMUTE_THREADS,
+        launch(cuda, "a one-hot matrix", stream, pieces_of(routes, PERMUTE_THREADS),
                PERMUTE_THREADS, one_hot_kernel<T>, routes, tokens, top_k, position, weight,
                static_cast<T *>(matrix));
     });
@@ -379,17 +378,11 @@ static void one_hot_gradient(struct mp_device *device, mp_stream stream, int tok
                              const int32_t *position, const float *dmatrix, float *dweight) {
     const int64_t routes = (int64_t)tokens * top_k;
     launch(mp_cuda_of(device), "a one-hot matrix, backward", stream,
-           (routes + PERMUTE_THREADS - 1) / PERMUTE_THREADS, PERMUTE_THREADS,
-           one_hot_gradient_kernel, routes, tokens, top_k, position, dmatrix, dweight);
+           pieces_of(routes, PERMUTE_THREADS), PERMUTE_THREADS, one_hot_gradient_kernel, routes,
+           tokens, top_k, position, dmatrix, dweight);
 }
 
 } // namespace mp
-
-size_t mp_cuda_scratch_permute(const struct mp_device_limits *limits, enum mp_element element) {
-    (void)limits;
-    (void)element;
-    return 0;
-}
 
 void mp_cuda_install_permute(struct mp_device_operations *operations) {
     operations->gather_rows = mp::gather_rows;

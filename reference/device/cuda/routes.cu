@@ -14,14 +14,9 @@ constexpr int ROUTE_THREADS = 256;
 constexpr int ROUTE_WARPS = ROUTE_THREADS / WARP;
 constexpr int LANE_ROUTES = 4; /* routes of a thread where blocks count */
 constexpr int BLOCK_ROUTES = ROUTE_THREADS * LANE_ROUTES;
-constexpr size_t PIECE_ALIGNMENT = 256; /* of pieces of scratch memory */
 
 static int64_t route_blocks(int64_t items) {
-    return (items + ROUTE_THREADS - 1) / ROUTE_THREADS;
-}
-
-static size_t aligned_bytes(size_t bytes) {
-    return (bytes + PIECE_ALIGNMENT - 1) / PIECE_ALIGNMENT * PIECE_ALIGNMENT;
+    return pieces_of(items, ROUTE_THREADS);
 }
 
 /* ---- Sorting ---- */
@@ -39,7 +34,7 @@ struct sorting {
 };
 
 static size_t sorting_piece(const struct mp_device_limits *limits) {
-    return aligned_bytes(((size_t)limits->tokens + 1) * sizeof(int32_t));
+    return part_bytes(((size_t)limits->tokens + 1) * sizeof(int32_t));
 }
 
 static struct sorting sorting_of(const struct mp_cuda *cuda) {
@@ -70,14 +65,6 @@ __device__ __forceinline__ uint32_t falling_key(float value) {
     return ~rising_key(value);
 }
 
-/* Number i of SplitMix64. */
-__device__ __forceinline__ uint64_t drawn(uint64_t seed, int64_t i) {
-    uint64_t value = seed + ((uint64_t)i + 1) * 0x9e3779b97f4a7c15u;
-    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
-    value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
-    return value ^ (value >> 31);
-}
-
 /* `probability` NULL: at random. */
 __global__ void __launch_bounds__(ROUTE_THREADS)
     route_keys_kernel(int64_t routes, int top_k, int experts, const float *probability,
@@ -88,7 +75,7 @@ __global__ void __launch_bounds__(ROUTE_THREADS)
     if (probability)
         key[i] = falling_key(probability[i / top_k * experts + expert_of(choice[i])]);
     else
-        key[i] = (uint32_t)(drawn(seed, i) >> 32);
+        key[i] = (uint32_t)(mixed(seed + (uint64_t)i * SPLITMIX_STEP) >> 32);
     item[i] = (int32_t)i;
 }
 
@@ -341,7 +328,7 @@ static void route_positions(struct mp_device *device, mp_stream stream, int rout
     a.routes = routes;
     a.top_k = top_k;
     a.experts = experts;
-    a.blocks = (int)(((int64_t)routes + BLOCK_ROUTES - 1) / BLOCK_ROUTES);
+    a.blocks = (int)pieces_of(routes, BLOCK_ROUTES);
     a.choice = choice;
     a.order = order;
     a.before = static_cast<int32_t *>(cuda->scratch);
@@ -355,7 +342,7 @@ static void route_positions(struct mp_device *device, mp_stream stream, int rout
         return;
     }
     launch(cuda, "route positions", stream, a.blocks, ROUTE_THREADS, count_routes_kernel, a);
-    launch(cuda, "route positions", stream, (experts + WARP - 1) / WARP, WARP * SCAN_SLICES,
+    launch(cuda, "route positions", stream, pieces_of(experts, WARP), WARP * SCAN_SLICES,
            scan_routes_kernel, a);
     launch(cuda, "route positions", stream, a.blocks, ROUTE_THREADS, place_routes_kernel, a);
 }
@@ -479,9 +466,9 @@ static void limit_choices(struct mp_device *device, mp_stream stream, int tokens
                      cudaMemsetAsync(a.sorting.outgoing, 0, sizeof *a.sorting.outgoing, native));
     by_row(experts, are_aligned(ACCESS_BYTES, logits), [&](auto layout) {
         using Layout = decltype(layout);
-        constexpr int ROWS = ROUTE_THREADS / Layout::LANES;
-        launch(cuda, "limiting the choices", stream, ((int64_t)tokens + ROWS - 1) / ROWS,
-               ROUTE_THREADS, limit_keys_kernel<Layout>, a);
+        launch(cuda, "limiting the choices", stream,
+               pieces_of(tokens, ROUTE_THREADS / Layout::LANES), ROUTE_THREADS,
+               limit_keys_kernel<Layout>, a);
     });
     if (!a.possible)
         return;
@@ -498,8 +485,8 @@ static size_t larger(size_t a, size_t b) {
 
 size_t mp_cuda_scratch_routes(const struct mp_device_limits *limits, enum mp_element element) {
     (void)element;
-    const size_t blocks = ((size_t)limits->tokens + mp::BLOCK_ROUTES - 1) / mp::BLOCK_ROUTES;
-    const size_t sorting = mp::aligned_bytes(mp_cuda_sorting_bytes(limits->tokens));
+    const size_t blocks = (size_t)mp::pieces_of(limits->tokens, mp::BLOCK_ROUTES);
+    const size_t sorting = mp::part_bytes(mp_cuda_sorting_bytes(limits->tokens));
     return mp::larger(mp::SORT_PIECES * mp::sorting_piece(limits) + sorting,
                       blocks * (size_t)limits->experts * sizeof(int32_t));
 }
