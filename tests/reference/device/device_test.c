@@ -1,5 +1,6 @@
 /* The device itself: creation, memory, streams, errors, threads. */
 #include "profiler/record/record.h"
+#include "tests/reference/device/cuda/on_double.h"
 #include "tests/reference/device/device_support.h"
 #include "tests/reference/device/rules.h"
 
@@ -35,49 +36,76 @@ static void it_describes_itself(struct mp_device *device, const void *c) {
     assert_false(device->deferred);
 }
 
-static void memory_is_aligned_and_copies(struct mp_device *device, const void *c) {
-    (void)c;
+/* Arrays come and go in random order; where the back end counts at all, it counts what is out. */
+static void memory_comes_and_goes(struct mp_device *device, const void *c) {
+    enum { ARRAYS = 200, STEPS = 2000 };
+    struct {
+        void *memory;
+        int64_t bytes;
+    } array[ARRAYS] = {{NULL, 0}};
     const struct mp_device_operations *operations = device->operations;
-    float *host = random_floats(100, 1), back[100];
-    float *memory = operations->allocate(device, sizeof back);
-    float *other = operations->allocate(device, sizeof back);
-    assert_int_equal((uintptr_t)memory % 64, 0);
-    assert_int_equal((uintptr_t)other % 64, 0);
-    operations->copy_from_host(device, NULL, memory, host, sizeof back);
-    operations->copy(device, NULL, other, memory, sizeof back);
-    operations->zero(device, NULL, memory, 50 * sizeof *memory);
-    operations->copy_to_host(device, NULL, back, other, sizeof back);
-    assert_memory_equal(back, host, sizeof back);
-    operations->copy_to_host(device, NULL, back, memory, sizeof back);
-    for (int i = 0; i < 100; i++)
-        assert_close(back[i], i < 50 ? 0 : host[i], 0);
-    operations->release(device, memory);
-    operations->release(device, other);
-    operations->release(device, NULL);
-    operations->host_release(device, NULL);
-    void *empty = operations->allocate(device, 0);
-    assert_non_null(empty);
-    operations->release(device, empty);
+    int64_t used, largest, now, most;
+    (void)c;
+    operations->memory_used(device, &used, &largest);
+    const bool counts = used >= 0;
+    assert_true(counts == on_cuda(device));
+    for (int step = 0; step < STEPS; step++) {
+        int i = test_random_int(&random_state, 0, ARRAYS - 1);
+        if (array[i].memory) {
+            operations->release(device, array[i].memory);
+            array[i].memory = NULL;
+            used -= array[i].bytes;
+        } else {
+            array[i].bytes = test_random_int(&random_state, 0, 3000);
+            array[i].memory = operations->allocate(device, (size_t)array[i].bytes);
+            assert_non_null(array[i].memory);
+            assert_int_equal((uintptr_t)array[i].memory % 64, 0);
+            used += array[i].bytes;
+        }
+        largest = used > largest ? used : largest;
+        operations->memory_used(device, &now, &most);
+        assert_int_equal(now, counts ? used : -1);
+        assert_int_equal(most, counts ? largest : -1);
+    }
+    for (int i = 0; i < ARRAYS; i++)
+        operations->release(device, array[i].memory); /* NULL too */
     assert_null(operations->allocate(device, SIZE_MAX - 8));
 }
 
-/* Where the back end counts at all. */
-static void memory_is_counted(struct mp_device *device, const void *c) {
-    enum { BYTES = 1 << 20 };
+static uint8_t *random_bytes(size_t count) {
+    uint8_t *bytes = new_host(count, 1);
+    for (size_t i = 0; i < count; i++)
+        bytes[i] = (uint8_t)test_random(&random_state);
+    return bytes;
+}
+
+/* In the order of their stream, however far that is behind. */
+static void copies_arrive(struct mp_device *device, const void *c) {
+    enum { BYTES = 10001, STEPS = 40 };
     (void)c;
-    int64_t before, now, most, after;
-    device->operations->memory_used(device, &before, &most);
-    if (before < 0) {
-        assert_false(on_cuda(device));
-        return;
+    const struct mp_device_operations *operations = device->operations;
+    uint8_t *sent = random_bytes(BYTES), *got = random_bytes(BYTES);
+    uint8_t *first = new_on_device(BYTES), *second = new_on_device(BYTES);
+    uint8_t *locked = operations->host_allocate(device, BYTES);
+    assert_non_null(locked);
+    delay_streams(300);
+    for (int step = 0; step < STEPS; step++) {
+        size_t bytes = (size_t)test_random_int(&random_state, 0, BYTES);
+        size_t cleared = (size_t)test_random_int(&random_state, 0, (int)bytes);
+        sent[step] ^= 0x55;
+        operations->copy_from_host(device, NULL, first, sent, bytes);
+        operations->copy(device, NULL, second, first, bytes);
+        operations->zero(device, NULL, second, cleared);
+        operations->copy(device, NULL, locked, second, bytes); /* to page-locked memory */
+        operations->zero(device, NULL, first, bytes);
+        operations->copy(device, NULL, first, locked, bytes); /* and from it */
+        operations->copy_to_host(device, NULL, got, first, bytes);
+        for (size_t i = 0; i < bytes; i++)
+            assert_int_equal(got[i], i < cleared ? 0 : sent[i]);
     }
-    void *memory = device->operations->allocate(device, BYTES);
-    device->operations->memory_used(device, &now, &most);
-    device->operations->release(device, memory);
-    device->operations->memory_used(device, &after, &most);
-    assert_int_equal(now, before + BYTES);
-    assert_int_equal(after, before);
-    assert_true(most >= now);
+    delay_streams(0);
+    operations->host_release(device, locked);
+    operations->host_release(device, NULL);
 }
 
 static void streams_and_events_exist(struct mp_device *device, const void *c) {
@@ -118,6 +146,7 @@ static void streams_wait_for_events(struct mp_device *device, const void *c) {
         assert_int_equal(operations->stream_create(device, 0, &stream[i], NULL), MP_OK);
     assert_int_equal(operations->event_create(device, &doubled, NULL), MP_OK);
     assert_int_equal(operations->event_create(device, &copied, NULL), MP_OK);
+    delay_streams(1000);
     for (int turn = 0; turn < TURNS; turn++) {
         taken[turn] = new_floats(COUNT);
         operations->add(device, stream[0], COUNT, values, values, values);
@@ -128,6 +157,7 @@ static void streams_wait_for_events(struct mp_device *device, const void *c) {
         operations->stream_wait(device, stream[0], copied);
     }
     operations->event_synchronize(device, copied);
+    delay_streams(0);
     for (int turn = 0; turn < TURNS; turn++)
         for (int i = 0; i < COUNT; i++)
             assert_close(taken[turn][i], ldexpf(given[i], turn + 1), 0);
@@ -289,8 +319,8 @@ static void gpus_are_listed(struct mp_device *device, const void *c) {
 
 static const struct device_test tests[] = {
     {"it describes itself", it_describes_itself, NULL},
-    {"memory is aligned and copies", memory_is_aligned_and_copies, NULL},
-    {"memory is counted", memory_is_counted, NULL},
+    {"memory comes and goes", memory_comes_and_goes, NULL},
+    {"copies arrive", copies_arrive, NULL},
     {"streams and events exist", streams_and_events_exist, NULL},
     {"streams wait for events", streams_wait_for_events, NULL},
     {"beyond the limits is an error", beyond_the_limits_is_an_error, NULL},

@@ -1,4 +1,4 @@
-/* Who is served first, who is dropped, what survivors weigh, and choices under a limit: against
+/* Who is served first, what survivors weigh, and choices under a limit: against
  * plain models that look at every pair of routes. */
 #include <float.h>
 
@@ -47,15 +47,10 @@ static float probability_of(const struct routes *routes, int route) {
 
 /* The upper half of number `route` of SplitMix64, stepping through all before it. */
 static uint32_t drawn(uint64_t seed, int route) {
-    uint64_t state = seed, mixed = 0;
-    for (int i = 0; i <= route; i++) {
-        state += 0x9e3779b97f4a7c15u;
-        mixed = state;
-        mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
-        mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
-        mixed ^= mixed >> 31;
-    }
-    return (uint32_t)(mixed >> 32);
+    uint64_t number = 0;
+    for (int i = 0; i <= route; i++)
+        number = test_random(&seed);
+    return (uint32_t)(number >> 32);
 }
 
 static bool comes_before(const struct routes *routes, int a, int b) {
@@ -91,57 +86,6 @@ static void routes_are_sorted(struct mp_device *device, const void *argument) {
         if (i > 0)
             assert_true(comes_before(&routes, order[i - 1], order[i]));
     }
-}
-
-/* Of each expert `room` routes are kept, in rows with one to spare: those with fewer than `room`
- * others of their expert before them. */
-static void the_last_in_order_are_dropped(struct mp_device *device, const void *argument) {
-    enum { MOST = 64 };
-    struct routes routes;
-    random_routes(argument, &routes);
-    int experts = routes.c.experts, top_k = routes.c.top_k;
-    int room = routes.count / experts / 2 + 1, rows = experts * (room + 1);
-    int begin[MOST + 1], count[MOST], row[MOST];
-    assert_in_range(experts, 1, MOST);
-    for (int e = 0; e < experts; e++) {
-        begin[e] = e;
-        count[e] = room;
-        row[e] = e * (room + 1);
-    }
-    begin[experts] = experts;
-    int32_t *order = new_ints((size_t)routes.count), *position = new_ints((size_t)routes.count);
-    int32_t *row_token = new_ints((size_t)rows);
-    perform(device, sort_routes, routes.c.tokens, top_k, experts, routes.c.sort, routes.probability,
-            routes.choice, routes.seed, order);
-    perform(device, route_positions, routes.count, top_k, experts, routes.choice, order, begin,
-            count, row, rows, position, row_token);
-    bool *used = new_host((size_t)rows + 1, sizeof *used);
-    for (int i = 0; i < routes.count; i++) {
-        int before = 0;
-        for (int other = 0; other < routes.count; other++)
-            before += routes.choice[other] == routes.choice[i] && comes_before(&routes, other, i);
-        int expected = before < room ? routes.choice[i] * (room + 1) + before : -1;
-        assert_int_equal(position[i], expected);
-        if (expected < 0)
-            continue;
-        assert_int_equal(row_token[expected], i / top_k);
-        used[expected] = true;
-    }
-    for (int i = 0; i < rows; i++)
-        assert_true(used[i] || row_token[i] == -1);
-}
-
-static void rows_without_a_token_are_zero(struct mp_device *device, const void *argument) {
-    enum { ROWS = 90, WIDTH = 37 };
-    (void)argument;
-    float *in = random_floats((size_t)ROWS * WIDTH, 1), *out = new_floats((size_t)ROWS * WIDTH);
-    int32_t *index = new_ints(ROWS);
-    for (int i = 0; i < ROWS; i++)
-        index[i] = i % 7 == 0 ? -1 : test_random_int(&random_state, 0, ROWS - 1);
-    perform(device, gather_rows, ROWS, WIDTH, in, index, out);
-    for (int i = 0; i < ROWS; i++)
-        for (int c = 0; c < WIDTH; c++)
-            assert_close(out[i * WIDTH + c], index[i] < 0 ? 0 : in[index[i] * WIDTH + c], 0);
 }
 
 /* ---- Weights of survivors ---- */
@@ -310,12 +254,6 @@ static void outgoing_tokens_are_limited(struct mp_device *device, const void *ar
             __VA_ARGS__                                                                            \
         }                                                                                          \
     }
-#define SORT(name, ...)                                                                            \
-    SORTED(name, __VA_ARGS__), {                                                                   \
-        "dropped, " name, the_last_in_order_are_dropped, &(const struct routes_case) {             \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
 #define SURVIVE(name, ...)                                                                         \
     {                                                                                              \
         "survivors, " name, survivors_share_the_weight, &(const struct survivors_case) {           \
@@ -330,19 +268,18 @@ static void outgoing_tokens_are_limited(struct mp_device *device, const void *ar
     }
 
 static const struct device_test tests[] = {
-    SORT("by choice", 60, 8, 2, MP_SORT_BY_CHOICE, false),
-    SORT("by probability", 70, 9, 2, MP_SORT_BY_PROBABILITY, false),
-    SORT("by probability, ties", 70, 5, 3, MP_SORT_BY_PROBABILITY, true),
-    SORT("by probability, top 1", 150, 16, 1, MP_SORT_BY_PROBABILITY, false),
-    SORT("at random", 80, 12, 2, MP_SORT_AT_RANDOM, false),
-    SORT("one route", 1, 1, 1, MP_SORT_AT_RANDOM, false),
-    SORT("no tokens", 0, 4, 2, MP_SORT_BY_PROBABILITY, false),
+    SORTED("by choice", 60, 8, 2, MP_SORT_BY_CHOICE, false),
+    SORTED("by probability", 70, 9, 2, MP_SORT_BY_PROBABILITY, false),
+    SORTED("by probability, ties", 70, 5, 3, MP_SORT_BY_PROBABILITY, true),
+    SORTED("by probability, top 1", 150, 16, 1, MP_SORT_BY_PROBABILITY, false),
+    SORTED("at random", 80, 12, 2, MP_SORT_AT_RANDOM, false),
+    SORTED("one route", 1, 1, 1, MP_SORT_AT_RANDOM, false),
+    SORTED("no tokens", 0, 4, 2, MP_SORT_BY_PROBABILITY, false),
     SORTED("no tokens by choice", 0, 4, 2, MP_SORT_BY_CHOICE, false),
     SORTED("many by choice", 700, 8, 3, MP_SORT_BY_CHOICE, false),
     SORTED("many by probability", 2000, 8, 2, MP_SORT_BY_PROBABILITY, false),
     SORTED("many with ties", 1500, 16, 2, MP_SORT_BY_PROBABILITY, true),
     SORTED("as many as may be at random", 1024, 4, 4, MP_SORT_AT_RANDOM, false),
-    {"rows without a token are zero", rows_without_a_token_are_zero, NULL},
     SURVIVE("top 1", 30, 7, 1),
     SURVIVE("top 2", 40, 11, 2),
     SURVIVE("top 5", 25, 18, 5),

@@ -76,9 +76,8 @@ static const struct clock_case clock_cases[] = {
 };
 
 /* Left alone the clocks would be more than 1 ms apart at the end. */
-static void times_stay_on_the_hosts_clock(void **state) {
+TEST_EACH(times_stay_on_the_hosts_clock, clock_cases, c) {
     enum { NEAR_NS = 400000 };
-    const struct clock_case *c = *state;
     cudaEvent_t event[MOST_EVENTS];
     int64_t time[MOST_EVENTS], before[MOST_EVENTS], after[MOST_EVENTS];
     struct mp_cuda_settings settings = {.rank = 2, .element = MP_FLOAT32};
@@ -115,14 +114,4 @@ static void times_stay_on_the_hosts_clock(void **state) {
         operations->event_destroy(device, (mp_event)event[i]);
     rate = 1;
     close_device(device);
-}
-
-int main(void) {
-    enum { COUNT = sizeof clock_cases / sizeof *clock_cases };
-    struct CMUnitTest tests[COUNT];
-    for (int i = 0; i < COUNT; i++)
-        tests[i] = (struct CMUnitTest){clock_cases[i].name, times_stay_on_the_hosts_clock, NULL,
-                                       NULL, (void *)(uintptr_t)&clock_cases[i]};
-    random_state = test_seed();
-    return cmocka_run_group_tests_name("cuda clock", tests, NULL, NULL);
 }

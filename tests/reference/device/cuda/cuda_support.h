@@ -11,8 +11,6 @@
 #include "tests/errors.h"
 #include "tests/reference/device/cuda/on_double.h"
 
-static uint64_t random_state;
-
 static const struct mp_device_limits test_limits = {
     .attention = {2, 64, 2, 32}, .experts = 64, .width = 256, .tokens = 512};
 

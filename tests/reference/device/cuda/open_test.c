@@ -2,6 +2,10 @@
  * help, and leaves nothing behind. */
 #include "tests/reference/device/cuda/cuda_support.h"
 
+static uint64_t random_state;
+TEST_SEED(random_state);
+TEST_END(device, struct mp_device *, mp_device_destroy(*it))
+
 static const struct mp_cuda_settings usual = {.rank = 3, .ordinal = 1, .element = MP_BFLOAT16};
 
 static void assert_nothing_left(void) {
@@ -206,6 +210,35 @@ TEST(a_refused_launch_is_reported) {
     cuda_double_reset();
 }
 
+/* One more array than fits: NULL, and a sentence with who, how much and what there is.  What is
+ * there stays usable, and so does the device once it is released. */
+TEST(memory_runs_out) {
+    struct cuda_double_counts counts;
+    AUTO(device) struct mp_device *device = open_device(MP_FLOAT32);
+    const struct mp_device_operations *operations = device->operations;
+    cuda_double_get_counts(&counts);
+    cuda_double_fail_malloc_after(counts.device_bytes + (10 << 20));
+    void *array = operations->allocate(device, 8 << 20);
+    assert_non_null(array);
+    assert_null(operations->allocate(device, (size_t)3 << 30));
+    assert_fails(mp_device_check(device, &error), MP_ENOMEM, "rank 2, GPU 0 (",
+                 "): out of memory: another array needs 3.00 GiB, ", " GiB are free of ",
+                 "a smaller batch or fewer experts per rank");
+    operations->release(device, array);
+    array = operations->allocate(device, 9 << 20);
+    assert_non_null(array);
+    operations->release(device, array);
+    cuda_double_fail_malloc_after(-1);
+}
+
+TEST(page_locked_memory_runs_out) {
+    AUTO(device) struct mp_device *device = open_device(MP_FLOAT32);
+    cuda_double_fail_host_after(0);
+    assert_null(device->operations->host_allocate(device, 100));
+    assert_fails(mp_device_check(device, &error), MP_ENOMEM, "page-locked memory of the host");
+    cuda_double_fail_host_after(-1);
+}
+
 /* ---- listing ---- */
 
 TEST(gpus_are_listed) {
@@ -274,5 +307,3 @@ TEST(the_real_library_answers) {
         assert_true(count >= 1 && gpu.name[0] && gpu.memory > 0);
     setenv("MOEPERF_CUDA_LIBRARY", kept, 1);
 }
-
-TEST_SEED(random_state);

@@ -3,6 +3,9 @@
 #include "reference/device/cuda/cuda.h"
 #include "tests/reference/device/cuda/cuda_support.h"
 
+static uint64_t random_state;
+TEST_SEED(random_state);
+
 enum { RING = 4 << 20, MOST = RING / 2 };
 
 /* The back end is linked into this test, since the library shows nothing of the ring. */
@@ -85,5 +88,3 @@ TEST(too_large_an_array_is_refused) {
     assert_fails(mp_device_check(&cuda->device, &error), MP_ELIMIT, "rank 2, GPU 0", "2097153");
     mp_device_destroy(&cuda->device);
 }
-
-TEST_SEED(random_state);
