@@ -5,15 +5,8 @@
 #include <sched.h>
 #include <stdbool.h>
 
-static uint64_t mix(uint64_t value) {
-    value += UINT64_C(0x9e3779b97f4a7c15);
-    value = (value ^ (value >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    value = (value ^ (value >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return value ^ (value >> 31);
-}
-
 uint64_t mp_random_bits(uint64_t seed, uint64_t stream, uint64_t index) {
-    return mix(mix(mix(seed) ^ stream) ^ index);
+    return mp_random_splitmix(mp_random_splitmix(mp_random_splitmix(seed) ^ stream) ^ index);
 }
 
 uint64_t mp_random_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t bound) {

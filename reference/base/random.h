@@ -6,8 +6,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* 64 well-mixed bits of (seed, stream, index).  The mixing is that of SplitMix64 (Steele, Lea,
- * Flood, OOPSLA 2014) applied to each argument in turn. */
+/* What SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) makes of its state, which it first moves on by
+ * a step. */
+#define MP_SPLITMIX_STEP UINT64_C(0x9e3779b97f4a7c15)
+static inline uint64_t mp_random_splitmix(uint64_t state) {
+    state += MP_SPLITMIX_STEP;
+    state = (state ^ (state >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    state = (state ^ (state >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return state ^ (state >> 31);
+}
+
+/* 64 well-mixed bits of (seed, stream, index): that is done to each argument in turn. */
 uint64_t mp_random_bits(uint64_t seed, uint64_t stream, uint64_t index);
 
 /* Uniform integer below `bound` (> 0); the bias of at most bound / 2^64 is of no account here. */

@@ -373,8 +373,7 @@ struct mp_device_operations {
                                const int32_t *token, const void *dout, float *dtoken_table,
                                float *dposition_table);
 
-    /* to[i] += from[i]; and out[i] = a[i] + b[i] (out may be a or b). */
-    void (*accumulate)(struct mp_device *, mp_stream, size_t count, const float *from, float *to);
+    /* out[i] = a[i] + b[i]; out may be a or b. */
     void (*add)(struct mp_device *, mp_stream, size_t count, const float *a, const float *b,
                 float *out);
 
@@ -398,7 +397,7 @@ struct mp_device {
     /* Called on the caller's thread in pauses of the work, every 100 us or so where it can be cut
      * up (heads, groups, rows; not within a product that is fastest whole), by back ends that have
      * done the work when they return, since nobody else can let transfers move on meanwhile.  It
-     * may use `accumulate`, `copy`, copies from and to the host, `gather_rows` and
+     * may use `add`, `copy`, copies from and to the host, `gather_rows` and
      * `combine_forward`.  NULL: not wanted.  The caller's to set. */
     void (*between)(void *context);
     void *between_context;

@@ -341,7 +341,7 @@ static float *weight_gradient(const struct mp_model *model, int shard) {
 }
 static void add_weight_gradient(struct mp_model *model, int shard) {
     if (shard > 0)
-        QUEUE(model, accumulate, (size_t)model->tokens * (size_t)model->shape.top_k,
+        QUEUE(model, add, (size_t)model->tokens * (size_t)model->shape.top_k, model->dweight,
               model->shard_dweight, model->dweight);
 }
 

@@ -129,10 +129,11 @@ static void move_bias(struct mp_counts *counts, int layer) {
             own += (int64_t)load->experts * mp_load_at(load, r, (int)e);
         step[e] = own < all ? rate : own > all ? -rate : 0;
     }
+    float *bias = mp_dense_block(&model->dense, model->dense.parameter, layer).gate_bias;
     operations->copy(model->device, model->stream, model->state[layer].auxiliary, step,
                      experts * sizeof *step);
-    operations->accumulate(model->device, model->stream, experts, model->state[layer].auxiliary,
-                           mp_dense_block(&model->dense, model->dense.parameter, layer).gate_bias);
+    operations->add(model->device, model->stream, experts, bias, model->state[layer].auxiliary,
+                    bias);
 }
 
 void mp_counts_move_biases(struct mp_counts *counts) {

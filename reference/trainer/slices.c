@@ -142,8 +142,8 @@ void mp_slices_sum(struct mp_slices *slices, const struct mp_plan *plan) {
                 operations->copy(slices->model->device, slices->model->stream, own, arrival,
                                  experts->slice * sizeof(float));
             else
-                operations->accumulate(slices->model->device, slices->model->stream, experts->slice,
-                                       arrival, own);
+                operations->add(slices->model->device, slices->model->stream, experts->slice, own,
+                                arrival, own);
         }
     }
 }

@@ -239,8 +239,8 @@ static void adamw(struct mp_device *d, const struct buffers *b) {
                          b->table[6], NULL);
 }
 
-static void accumulate(struct mp_device *d, const struct buffers *b) {
-    d->operations->accumulate(d, NULL, ELEMENTS, b->table[0], b->table[2]);
+static void add(struct mp_device *d, const struct buffers *b) {
+    d->operations->add(d, NULL, ELEMENTS, b->table[2], b->table[0], b->table[2]);
 }
 
 static void gather(struct mp_device *d, const struct buffers *b) {
@@ -267,7 +267,7 @@ static const struct operation {
     {"gelu_forward", gelu_forward, 2},
     {"gelu_backward", gelu_backward, 3},
     {"adamw", adamw, 7},
-    {"accumulate", accumulate, 3},
+    {"add", add, 3},
     {"gather", gather, 2},
     {"combine_forward", combine_forward, 2}, /* rows; half as many residuals and results */
     {"combine_backward", combine_backward, 2.5},

@@ -243,7 +243,7 @@ static void mpi_add(struct mp_comm *comm, mp_stream stream, size_t count, const 
         /* Beside the computation that the caller's stream has been given meanwhile. */
         if (device->deferred)
             stream = mpi_of(comm)->stream;
-        device->operations->accumulate(device, stream, count, from, to);
+        device->operations->add(device, stream, count, to, from, to);
         device->operations->stream_synchronize(device, stream);
         return;
     }

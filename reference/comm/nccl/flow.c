@@ -177,9 +177,10 @@ static void add_up(const struct mp_nccl *nccl, const struct mp_flow *flow, int b
         int piece = number - (node->height - node->depth) + 1;
         for (int child = 0; child < MP_HOP_FAN; child++)
             if (node->child[child] >= 0 && within(node, piece)) {
-                device->operations->accumulate(
-                    device, nccl->background.stream, piece_size(flow, node, piece) / sizeof(float),
-                    (const float *)buffer, (float *)piece_memory(node, piece));
+                float *sum = (float *)piece_memory(node, piece);
+                device->operations->add(device, nccl->background.stream,
+                                        piece_size(flow, node, piece) / sizeof(float), sum,
+                                        (const float *)buffer, sum);
                 buffer += node->piece;
             }
     }

@@ -122,13 +122,8 @@ static bool turns_keys(const struct head *head) {
 /* Softmax of the first `count` scores; the rest of the row up to `width` becomes 0.  Returns the
  * logsumexp. */
 static float softmax_row(size_t count, size_t width, float *restrict row) {
-    float largest = vector_largest(count, row), sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (size_t i = 0; i < count; i++) {
-        float exponential = vector_exp(row[i] - largest);
-        row[i] = exponential;
-        sum += exponential;
-    }
+    float largest = vector_largest(count, row);
+    float sum = vector_exponentials(count, row, largest, row);
     float inverse = 1.0f / sum;
     for (size_t i = 0; i < count; i++)
         row[i] *= inverse;
@@ -226,37 +221,32 @@ static void backward_range(const void *argument, size_t first, size_t last, int 
     }
 }
 
-static bool fits(struct mp_device *device, const struct mp_attention_shape *shape) {
-    const struct mp_cpu *cpu = mp_cpu_of(device);
-    if (mp_cpu_attention_floats(shape) <= cpu->scratch_floats)
-        return true;
-    mp_fail(&device->error, MP_ELIMIT,
-            "attention of sequence %d and head width %d: the device was created for %d and %d",
-            shape->sequence, shape->head_width, cpu->limits.attention.sequence,
-            cpu->limits.attention.head_width);
-    return false;
+static void attend(const struct arguments *a, mp_cpu_range *range) {
+    struct mp_cpu *cpu = mp_cpu_of(a->device);
+    struct mp_attention_shape met = a->shape;
+    met.sequence += a->context;
+    if (mp_cpu_attention_floats(&met) <= cpu->scratch_floats)
+        mp_cpu_parallel(cpu, (size_t)met.batch * (size_t)met.heads, 1, range, a);
+    else
+        mp_fail(&a->device->error, MP_ELIMIT,
+                "attention of sequence %d and head width %d: the device was created for %d and %d",
+                met.sequence, met.head_width, cpu->limits.attention.sequence,
+                cpu->limits.attention.head_width);
 }
 
 static void attention_forward(struct mp_device *device, mp_stream stream,
                               const struct mp_attention_shape *shape, const void *qkv, void *out,
                               float *logsumexp) {
     (void)stream;
-    if (!fits(device, shape))
-        return;
     struct arguments arguments = {
         .device = device, .shape = *shape, .qkv = qkv, .write_out = out, .logsumexp = logsumexp};
-    mp_cpu_parallel(mp_cpu_of(device), (size_t)shape->batch * (size_t)shape->heads, 1,
-                    forward_range, &arguments);
+    attend(&arguments, forward_range);
 }
 
 static void attention_cached(struct mp_device *device, mp_stream stream,
                              const struct mp_attention_shape *shape, int context, int places,
                              const void *qkv, void *cache, void *out) {
-    struct mp_attention_shape met = *shape;
     (void)stream;
-    met.sequence += context;
-    if (!fits(device, &met))
-        return;
     struct arguments arguments = {.device = device,
                                   .shape = *shape,
                                   .qkv = qkv,
@@ -264,8 +254,7 @@ static void attention_cached(struct mp_device *device, mp_stream stream,
                                   .cache = cache,
                                   .context = context,
                                   .places = places};
-    mp_cpu_parallel(mp_cpu_of(device), (size_t)shape->batch * (size_t)shape->heads, 1,
-                    forward_range, &arguments);
+    attend(&arguments, forward_range);
 }
 
 static void attention_backward(struct mp_device *device, mp_stream stream,
@@ -273,8 +262,6 @@ static void attention_backward(struct mp_device *device, mp_stream stream,
                                const void *out, const float *logsumexp, const void *dout,
                                void *dqkv) {
     (void)stream;
-    if (!fits(device, shape))
-        return;
     struct arguments arguments = {.device = device,
                                   .shape = *shape,
                                   .qkv = qkv,
@@ -282,8 +269,7 @@ static void attention_backward(struct mp_device *device, mp_stream stream,
                                   .dout = dout,
                                   .dqkv = dqkv,
                                   .logsumexp = (float *)logsumexp};
-    mp_cpu_parallel(mp_cpu_of(device), (size_t)shape->batch * (size_t)shape->heads, 1,
-                    backward_range, &arguments);
+    attend(&arguments, backward_range);
 }
 
 void MP_CPU_NAME(install_attention)(struct mp_device_operations *operations) {

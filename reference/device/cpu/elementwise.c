@@ -24,11 +24,6 @@ static void add(struct mp_device *device, mp_stream stream, size_t count, const 
     mp_cpu_parallel(mp_cpu_of(device), count, mp_cpu_grain(1), add_range, &arguments);
 }
 
-static void accumulate(struct mp_device *device, mp_stream stream, size_t count, const float *from,
-                       float *to) {
-    add(device, stream, count, to, from, to);
-}
-
 /* Elements are floats here. */
 static void to_elements(struct mp_device *device, mp_stream stream, size_t count, const float *from,
                         void *to) {
@@ -38,6 +33,5 @@ static void to_elements(struct mp_device *device, mp_stream stream, size_t count
 
 void MP_CPU_NAME(install_elementwise)(struct mp_device_operations *operations) {
     operations->add = add;
-    operations->accumulate = accumulate;
     operations->to_elements = to_elements;
 }

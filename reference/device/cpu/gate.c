@@ -30,13 +30,18 @@ struct arguments {
     float *dlogits;
 };
 
-static struct arguments arguments_of(int experts, int top_k, const struct mp_gate_rule *rule) {
+static struct arguments arguments_of(int experts, int top_k, const struct mp_gate_rule *rule,
+                                     const float *probability, const int32_t *choice,
+                                     const float *weight) {
     int parts = rule->prototypes ? rule->prototypes : 1;
     return (struct arguments){.experts = (size_t)(experts / parts),
                               .top_k = rule->prototypes ? 1 : top_k,
                               .parts = parts,
                               .rule = rule,
-                              .scale = rule->scale != 0 ? rule->scale : 1};
+                              .scale = rule->scale != 0 ? rule->scale : 1,
+                              .probability = (float *)probability,
+                              .choice = (int32_t *)choice,
+                              .weight = (float *)weight};
 }
 
 /* Whether weights are sigmoids, while probabilities are those over the sum of all. */
@@ -56,13 +61,8 @@ static int32_t moved(int32_t choice, int32_t by) {
 
 /* Returns the logarithm of the sum of exponentials. */
 static float softmax(size_t count, const float *restrict logits, float *restrict probability) {
-    float largest = vector_largest(count, logits), sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (size_t e = 0; e < count; e++) {
-        float exponential = vector_exp(logits[e] - largest);
-        probability[e] = exponential;
-        sum += exponential;
-    }
+    float largest = vector_largest(count, logits);
+    float sum = vector_exponentials(count, logits, largest, probability);
     float inverse = 1.0f / sum;
     for (size_t e = 0; e < count; e++)
         probability[e] *= inverse;
@@ -355,14 +355,11 @@ static void gate_forward(struct mp_device *device, mp_stream stream, int tokens,
         MP_CPU_NAME(auction)(device, tokens, experts, rule, logits, choice, weight);
         forced = choice;
     }
-    struct arguments arguments = arguments_of(experts, top_k, rule);
+    struct arguments arguments = arguments_of(experts, top_k, rule, probability, choice, weight);
     arguments.logits = logits;
     arguments.bias = bias;
     arguments.forced = forced;
-    arguments.probability = probability;
     arguments.kept = kept;
-    arguments.choice = choice;
-    arguments.weight = weight;
     mp_cpu_parallel(mp_cpu_of(device), (size_t)tokens * (size_t)arguments.parts,
                     mp_cpu_grain(arguments.experts), forward_range, &arguments);
     if (!forced && rule->matching == MP_MATCH_EXPERTS)
@@ -395,11 +392,8 @@ static void survivor_weights(struct mp_device *device, mp_stream stream, int tok
                              int top_k, const struct mp_gate_rule *rule, const float *probability,
                              const int32_t *choice, const int32_t *position, float *weight) {
     (void)stream;
-    struct arguments arguments = arguments_of(experts, top_k, rule);
-    arguments.probability = (float *)probability;
-    arguments.choice = (int32_t *)choice;
+    struct arguments arguments = arguments_of(experts, top_k, rule, probability, choice, weight);
     arguments.position = position;
-    arguments.weight = weight;
     mp_cpu_parallel(mp_cpu_of(device), (size_t)tokens, mp_cpu_grain((size_t)top_k), survivor_range,
                     &arguments);
 }
@@ -520,12 +514,9 @@ static void gate_backward(struct mp_device *device, mp_stream stream, int tokens
                           const float *weight, const float *dweight, const float *auxiliary,
                           void *dlogits) {
     (void)stream;
-    struct arguments arguments = arguments_of(experts, top_k, rule);
-    arguments.probability = (float *)probability;
+    struct arguments arguments = arguments_of(experts, top_k, rule, probability, choice, weight);
     arguments.kept = (float *)kept;
-    arguments.choice = (int32_t *)choice;
     arguments.position = position;
-    arguments.weight = (float *)weight;
     arguments.dweight = dweight;
     arguments.auxiliary = auxiliary;
     arguments.dlogits = dlogits;

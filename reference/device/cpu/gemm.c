@@ -92,8 +92,8 @@ static void weight_gradient(struct mp_device *device, int rows, int columns_in, 
         product(device, true, false, some, columns_out, rows, 1, in + first, columns_in, out,
                 columns_out, added && !apart ? 1 : 0, apart ? cpu->turned : target, columns_out);
         if (apart)
-            device->operations->accumulate(device, NULL, (size_t)some * (size_t)columns_out,
-                                           cpu->turned, target);
+            device->operations->add(device, NULL, (size_t)some * (size_t)columns_out, target,
+                                    cpu->turned, target);
     }
 }
 

@@ -16,13 +16,8 @@ struct arguments {
 static float loss_of_row(size_t vocabulary, const float *logits, size_t target, float scale,
                          float *gradient) {
     float target_logit = logits[target];
-    float largest = vector_largest(vocabulary, logits), sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (size_t i = 0; i < vocabulary; i++) {
-        float exponential = vector_exp(logits[i] - largest);
-        gradient[i] = exponential;
-        sum += exponential;
-    }
+    float largest = vector_largest(vocabulary, logits);
+    float sum = vector_exponentials(vocabulary, logits, largest, gradient);
     float factor = scale / sum;
     for (size_t i = 0; i < vocabulary; i++)
         gradient[i] *= factor;

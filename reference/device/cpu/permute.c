@@ -22,14 +22,6 @@ static void gather_range(const void *argument, size_t begin, size_t end, int thr
     }
 }
 
-static void gather_rows(struct mp_device *device, mp_stream stream, int rows, int width,
-                        const void *in, const int32_t *index, void *out) {
-    (void)stream;
-    struct copy_arguments arguments = {(size_t)width, in, index, out};
-    mp_cpu_parallel(mp_cpu_of(device), (size_t)rows, mp_cpu_grain(arguments.width), gather_range,
-                    &arguments);
-}
-
 static void scatter_range(const void *argument, size_t begin, size_t end, int thread) {
     const struct copy_arguments *a = argument;
     (void)thread;
@@ -38,12 +30,23 @@ static void scatter_range(const void *argument, size_t begin, size_t end, int th
                a->width * sizeof(float));
 }
 
+static void copy_rows(struct mp_device *device, mp_cpu_range *range, int rows, int width,
+                      const void *in, const int32_t *index, void *out) {
+    struct copy_arguments arguments = {(size_t)width, in, index, out};
+    mp_cpu_parallel(mp_cpu_of(device), (size_t)rows, mp_cpu_grain(arguments.width), range,
+                    &arguments);
+}
+
+static void gather_rows(struct mp_device *device, mp_stream stream, int rows, int width,
+                        const void *in, const int32_t *index, void *out) {
+    (void)stream;
+    copy_rows(device, gather_range, rows, width, in, index, out);
+}
+
 static void scatter_rows(struct mp_device *device, mp_stream stream, int rows, int width,
                          const void *in, const int32_t *index, void *out) {
     (void)stream;
-    struct copy_arguments arguments = {(size_t)width, in, index, out};
-    mp_cpu_parallel(mp_cpu_of(device), (size_t)rows, mp_cpu_grain(arguments.width), scatter_range,
-                    &arguments);
+    copy_rows(device, scatter_range, rows, width, in, index, out);
 }
 
 struct combine_arguments {
@@ -125,24 +128,15 @@ static void combine_forward(struct mp_device *device, mp_stream stream, int toke
                     &arguments);
 }
 
-/* Reads in[i] before it writes din[i]: the two may be one array. */
-static float scale_row(size_t width, const float *in, float weight, const float *dout, float *din) {
+/* Reads in[i] before it writes din[i], or adds to it: the two may be one array. */
+static inline __attribute__((always_inline)) float scale_row(size_t width, const float *in,
+                                                             float weight, const float *dout,
+                                                             bool add, float *din) {
     float product = 0;
 #pragma omp simd reduction(+ : product)
     for (size_t i = 0; i < width; i++) {
         product += in[i] * dout[i];
-        din[i] = weight * dout[i];
-    }
-    return product;
-}
-
-static float add_scaled_row(size_t width, const float *in, float weight, const float *dout,
-                            float *din) {
-    float product = 0;
-#pragma omp simd reduction(+ : product)
-    for (size_t i = 0; i < width; i++) {
-        product += in[i] * dout[i];
-        din[i] += weight * dout[i];
+        din[i] = add ? din[i] + weight * dout[i] : weight * dout[i];
     }
     return product;
 }
@@ -159,8 +153,8 @@ static void combine_backward_range(const void *argument, size_t begin, size_t en
                 size_t first = (size_t)a->position[route] * a->width;
                 const float *in = a->in + first;
                 float weight = a->weight ? a->weight[route] : 1, *din = a->out + first;
-                product = a->shared ? add_scaled_row(a->width, in, weight, dout, din)
-                                    : scale_row(a->width, in, weight, dout, din);
+                product = a->shared ? scale_row(a->width, in, weight, dout, true, din)
+                                    : scale_row(a->width, in, weight, dout, false, din);
             }
             a->dweight[route] = product;
         }

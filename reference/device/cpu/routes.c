@@ -1,5 +1,6 @@
 /* Routes: the order in which they are served, their places in the send buffer, and choices under a
  * limit.  Serial: each is a few operations per route, and routes depend on those before them. */
+#include "reference/base/random.h"
 #include "reference/device/cpu/cpu.h"
 
 #include <string.h>
@@ -51,14 +52,6 @@ static uint32_t falling_key(float value) {
     return ~rising;
 }
 
-/* Number i of SplitMix64. */
-static uint64_t drawn(uint64_t seed, size_t i) {
-    uint64_t value = seed + ((uint64_t)i + 1) * UINT64_C(0x9e3779b97f4a7c15);
-    value = (value ^ (value >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    value = (value ^ (value >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return value ^ (value >> 31);
-}
-
 static bool fits(struct mp_device *device, const char *what, int64_t routes) {
     int limit = mp_cpu_of(device)->limits.tokens;
     if (routes > limit)
@@ -87,7 +80,7 @@ static void sort_routes(struct mp_device *device, mp_stream stream, int tokens, 
     for (size_t i = 0; i < routes; i++) {
         size_t row = i / (size_t)top_k * (size_t)experts;
         uint32_t key = sort == MP_SORT_AT_RANDOM
-                           ? (uint32_t)(drawn(seed, i) >> 32)
+                           ? (uint32_t)(mp_random_splitmix(seed + i * MP_SPLITMIX_STEP) >> 32)
                            : falling_key(probability[row + (size_t)mp_choice_expert(choice[i])]);
         keys[i] = word(key, (int)i);
     }

@@ -47,6 +47,18 @@ static inline float vector_exp2(float x) {
     return vector_power(shifted, fraction * 0.693147181f);
 }
 
+/* out[i] = e^(x[i] - largest), which may be x; returns their sum. */
+static inline float vector_exponentials(size_t count, const float *x, float largest, float *out) {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (size_t i = 0; i < count; i++) {
+        float exponential = vector_exp(x[i] - largest);
+        out[i] = exponential;
+        sum += exponential;
+    }
+    return sum;
+}
+
 /* The largest of count >= 1 values, NaN left out unless it is the first.  Lanes by hand: clang does
  * not vectorise a maximum of floats as a reduction while NaN may occur. */
 static inline float vector_largest(size_t count, const float *x) {

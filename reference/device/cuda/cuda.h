@@ -51,7 +51,7 @@ struct mp_cuda {
     struct mp_cuda_epoch epoch[MP_CUDA_EPOCHS];
     int epoch_now;
     /* Scratch of the operation at hand.  Operations that use it are queued on one stream at a time;
-     * copy, zero, accumulate, add and to_elements use none and may run beside them. */
+     * copy, zero, add and to_elements use none and may run beside them. */
     void *scratch;
     size_t scratch_bytes;
     /* Page-locked, for small host arrays that operations read during the call (parts of routes,

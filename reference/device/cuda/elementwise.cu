@@ -49,11 +49,6 @@ void add(struct mp_device *device, mp_stream stream, size_t count, const float *
     mp::map(mp_cuda_of(device), "adding arrays", stream, count, sum{a, b, out});
 }
 
-void accumulate(struct mp_device *device, mp_stream stream, size_t count, const float *from,
-                float *to) {
-    mp::map(mp_cuda_of(device), "accumulating an array", stream, count, sum{to, from, to});
-}
-
 void to_elements(struct mp_device *device, mp_stream stream, size_t count, const float *from,
                  void *to) {
     struct mp_cuda *cuda = mp_cuda_of(device);
@@ -69,7 +64,6 @@ void to_elements(struct mp_device *device, mp_stream stream, size_t count, const
 } // namespace
 
 void mp_cuda_install_elementwise(struct mp_device_operations *operations) {
-    operations->accumulate = accumulate;
     operations->add = add;
     operations->to_elements = to_elements;
 }

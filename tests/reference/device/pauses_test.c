@@ -21,7 +21,8 @@ static void add_in_pause(void *context) {
     assert_true(pthread_equal(pauses->thread, pthread_self()) && !pauses->inside);
     pauses->inside = true;
     pauses->calls++;
-    pauses->device->operations->accumulate(pauses->device, NULL, SUM, pauses->from, pauses->to);
+    pauses->device->operations->add(pauses->device, NULL, SUM, pauses->to, pauses->from,
+                                    pauses->to);
     pauses->inside = false;
 }
 

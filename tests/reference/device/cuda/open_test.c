@@ -178,7 +178,7 @@ TEST(a_failing_kernel_is_reported) {
     assert_int_equal(mp_device_check(device, &error), MP_OK);
 
     cuda_double_fail_launch(1, cudaErrorIllegalAddress);
-    operations->accumulate(device, NULL, COUNT, array, array);
+    operations->add(device, NULL, COUNT, array, array, array);
     operations->event_record(device, event, NULL);
     operations->stream_synchronize(device, NULL);
     assert_int_equal(mp_device_check(device, &error), MP_EDEVICE);
@@ -202,7 +202,7 @@ TEST(a_refused_launch_is_reported) {
     struct mp_device *device = open_device(MP_FLOAT32);
     float *array = device->operations->allocate(device, 256);
     cuda_double_fail_launch(1, cudaErrorNoKernelImageForDevice);
-    device->operations->accumulate(device, NULL, 32, array, array + 32);
+    device->operations->add(device, NULL, 32, array, array + 32, array + 32);
     assert_fails(mp_device_check(device, &error), MP_EDEVICE, "rank 2, GPU 0 (",
                  "cudaErrorNoKernelImageForDevice", "CMAKE_CUDA_ARCHITECTURES");
     device->operations->release(device, array);
