@@ -10,6 +10,7 @@ static struct mp_device *device;
 
 static int open_device(void **state) {
     (void)state;
+    random_state = seed;
     const struct mp_device_limits limits = {
         .attention = {1, 4, 2, 4}, .experts = 8, .width = 12, .tokens = 16};
     return mp_device_cpu_create(1, &limits, &device, NULL);

@@ -18,6 +18,7 @@ static struct mp_device *device;
 
 static int open_device(void **state) {
     (void)state;
+    random_state = seed;
     const struct mp_device_limits limits = {
         .attention = {1, 4, 2, 4}, .experts = EXPERTS, .width = 12, .tokens = 16};
     return mp_device_cpu_create(1, &limits, &device, NULL);
@@ -32,13 +33,6 @@ static int close_device(void **state) {
 static void random_owners(int32_t owner[ALL]) {
     for (int i = 0; i < ALL; i++)
         owner[i] = test_random_int(&random_state, 0, RANKS - 1);
-}
-
-static int owned_by(const int32_t owner[ALL], int rank) {
-    int owned = 0;
-    for (int i = 0; i < ALL; i++)
-        owned += owner[i] == rank;
-    return owned;
 }
 
 static bool offloaded; /* what create_owned makes */
@@ -61,32 +55,6 @@ static int create_owned(int rank, const int32_t owner[ALL], int slots, int regio
     for (int l = 0; l < LAYERS; l++)
         mp_placement_destroy(&home[l]);
     return code;
-}
-
-TEST(owned_experts_start_from_the_seed) {
-    int32_t owner[ALL];
-    float *expected = malloc(mp_model_expert_floats(&shape) * sizeof *expected);
-    random_owners(owner);
-    for (int rank = 0; rank < RANKS; rank++) {
-        struct mp_experts experts;
-        assert_works(create_owned(rank, owner, ALL, 2, 3, &experts, &error));
-        assert_int_equal(experts.held, owned_by(owner, rank));
-        size_t bytes = experts.chunk * sizeof(float);
-        for (int i = 0; i < ALL; i++) {
-            int slot = experts.slot[i];
-            assert_int_equal(slot >= 0, owner[i] == rank);
-            if (slot < 0)
-                continue;
-            mp_expert_initialise(&shape, seed, i / EXPERTS, i % EXPERTS, expected);
-            assert_memory_equal(experts.parameter + (size_t)slot * experts.chunk, expected, bytes);
-            for (size_t f = 0; f < experts.chunk; f++) {
-                assert_true(experts.first[(size_t)slot * experts.chunk + f] == 0);
-                assert_true(experts.second[(size_t)slot * experts.chunk + f] == 0);
-            }
-        }
-        mp_experts_destroy(&experts);
-    }
-    free(expected);
 }
 
 TEST(more_than_its_slots_are_refused) {
@@ -297,8 +265,8 @@ TEST_EACH(update_reaches_owned_experts_only, memories, c) {
     offloaded = false;
 }
 
-/* Tied replicas: whoever is at home with an expert starts with the same parameters. */
-TEST(replicas_start_equal) {
+/* Whoever is at home with an expert starts with the same parameters, and with no moments. */
+TEST(experts_start_from_the_seed) {
     struct mp_placement home[LAYERS];
     float *expected = malloc(mp_model_expert_floats(&shape) * sizeof *expected);
     for (int l = 0; l < LAYERS; l++) {
@@ -315,16 +283,22 @@ TEST(replicas_start_equal) {
                                                  .regions = 1};
         struct mp_experts experts;
         assert_works(mp_experts_create(&shape, device, seed, home, &layout, &experts, &error));
+        int held = 0;
         for (int i = 0; i < ALL; i++) {
             bool kept = mp_placement_holds(&home[i / EXPERTS], i % EXPERTS, rank);
+            held += kept;
             assert_int_equal(experts.slot[i] >= 0, kept);
             assert_int_equal(experts.moments[i] >= 0, kept);
             if (!kept)
                 continue;
             mp_expert_initialise(&shape, seed, i / EXPERTS, i % EXPERTS, expected);
-            assert_memory_equal(experts.parameter + (size_t)experts.slot[i] * experts.chunk,
-                                expected, experts.chunk * sizeof *expected);
+            float *state[3];
+            mp_experts_state(&experts, i / EXPERTS, i % EXPERTS, state);
+            assert_memory_equal(state[0], expected, experts.chunk * sizeof *expected);
+            for (size_t f = 0; f < experts.chunk; f++)
+                assert_true(state[1][f] == 0 && state[2][f] == 0);
         }
+        assert_int_equal(experts.held, held);
         mp_experts_destroy(&experts);
     }
     for (int l = 0; l < LAYERS; l++)

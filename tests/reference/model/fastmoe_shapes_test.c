@@ -234,23 +234,20 @@ static void check(const struct work *work) {
     }
 }
 
-TEST(experts_are_the_sum_over_routes) {
+TEST_EACH(experts_are_the_sum_over_routes, SHAPES, shape) {
     static struct work work;
-    for (size_t index = 0; index < sizeof SHAPES / sizeof *SHAPES; index++) {
-        int dropped = 0;
-        print_message("  %s\n", SHAPES[index].name);
-        create_work(&SHAPES[index], &work);
-        for (int round = 0; round < DRAWS; round++) {
-            draw(&work);
-            sum_over_routes(&work);
-            forward_and_backward(&work);
-            check(&work);
-            for (int r = 0; r < SHAPES[index].tokens * SHAPES[index].top_k; r++)
-                dropped += !work.kept[r];
-        }
-        assert_int_equal(dropped > 0, SHAPES[index].drops);
-        destroy_work(&work);
+    int dropped = 0;
+    create_work(shape, &work);
+    for (int round = 0; round < DRAWS; round++) {
+        draw(&work);
+        sum_over_routes(&work);
+        forward_and_backward(&work);
+        check(&work);
+        for (int r = 0; r < shape->tokens * shape->top_k; r++)
+            dropped += !work.kept[r];
     }
+    assert_int_equal(dropped > 0, shape->drops);
+    destroy_work(&work);
 }
 
 TEST_SEED(random_state);

@@ -28,15 +28,10 @@ static const struct apportionment {
     {"no routes", 2, {1, 3}, 0, {0, 0}},
 };
 
-TEST(apportions_by_largest_remainder) {
-    for (size_t i = 0; i < sizeof apportionments / sizeof *apportionments; i++) {
-        const struct apportionment *a = &apportionments[i];
-        uint32_t count[8];
-        assert_works(mp_replay_apportion(a->experts, a->weight, a->routes, count, &error));
-        for (int e = 0; e < a->experts; e++)
-            if (count[e] != a->count[e])
-                fail_msg("%s: expert %d gets %u, not %u", a->name, e, count[e], a->count[e]);
-    }
+TEST_EACH(apportions_by_largest_remainder, apportionments, a) {
+    uint32_t count[8];
+    assert_works(mp_replay_apportion(a->experts, a->weight, a->routes, count, &error));
+    assert_memory_equal(count, a->count, (size_t)a->experts * sizeof *count);
 }
 
 /* The same in whole numbers: quota = routes * weight / total. */
@@ -95,19 +90,17 @@ TEST(counts_add_up_for_any_weights) {
     }
 }
 
-TEST(refuses_impossible_weights) {
-    static const struct {
-        double weight[3];
-        const char *message;
-    } cases[] = {{{1, -2, 3}, "load of expert 1 is -2, not"},
-                 {{0, 0, 0}, "at least one route"},
-                 {{1, 1, NAN}, "load of expert 2 is nan"},
-                 {{INFINITY, 1, 1}, "load of expert 0 is inf"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        uint32_t count[3];
-        assert_fails(mp_replay_apportion(3, cases[i].weight, 9, count, &error), MP_EINVAL,
-                     cases[i].message);
-    }
+static const struct {
+    double weight[3];
+    const char *name; /* said of them */
+} impossible_weights[] = {{{1, -2, 3}, "load of expert 1 is -2, not"},
+                          {{0, 0, 0}, "at least one route"},
+                          {{1, 1, NAN}, "load of expert 2 is nan"},
+                          {{INFINITY, 1, 1}, "load of expert 0 is inf"}};
+
+TEST_EACH(refuses_impossible_weights, impossible_weights, c) {
+    uint32_t count[3];
+    assert_fails(mp_replay_apportion(3, c->weight, 9, count, &error), MP_EINVAL, c->name);
 }
 
 TEST(skew_puts_the_share_on_the_first) {
@@ -196,20 +189,18 @@ TEST(turns_deal_to_other_tokens) {
         assert_in_range(quarter[q], 13, 17);
 }
 
-TEST(refuses_counts_that_do_not_fit) {
-    static const struct {
-        uint32_t count[3];
-        const char *message;
-    } cases[] = {
-        {{11, 5, 4}, "expert 0 would get 11 routes of 10 tokens"},
-        {{9, 0, 11}, "expert 2 would get 11 routes of 10 tokens"},
-        {{9, 6, 6}, "loads hold more than 10 x 2 routes"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        int32_t choice[20];
-        assert_fails(mp_replay_choices(10, 2, 3, cases[i].count, 3, choice, &error), MP_EINVAL,
-                     cases[i].message);
-    }
+static const struct {
+    uint32_t count[3];
+    const char *name; /* said of them */
+} impossible_counts[] = {
+    {{11, 5, 4}, "expert 0 would get 11 routes of 10 tokens"},
+    {{9, 0, 11}, "expert 2 would get 11 routes of 10 tokens"},
+    {{9, 6, 6}, "loads hold more than 10 x 2 routes"},
+};
+
+TEST_EACH(refuses_counts_that_do_not_fit, impossible_counts, c) {
+    int32_t choice[20];
+    assert_fails(mp_replay_choices(10, 2, 3, c->count, 3, choice, &error), MP_EINVAL, c->name);
 }
 
 /* A gate that leaves choices has fewer routes: every token keeps its first, and all are dealt. */
@@ -234,29 +225,25 @@ TEST(missing_routes_are_choices_that_are_not_taken) {
 
 /* Half of the way from 10 of 40 inside to a share of .8, by hand: 21, in proportion to 3 : 1; the
  * rest, 19, in proportion to 2 : 1.  All the way no expert has more than the tokens. */
-TEST(a_pull_moves_routes_inside) {
-    static const bool inside[] = {true, true, false, false}, none[4],
-                      all[] = {true, true, true, true};
-    static const struct {
-        const bool *inside;
-        double share, pull;
-        uint32_t count[4], expected[4];
-    } cases[] = {
-        {inside, .8, .5, {8, 2, 20, 10}, {17, 4, 13, 6}},
-        {inside, .8, 0, {8, 2, 20, 10}, {8, 2, 20, 10}},
-        {inside, .8, 1, {8, 2, 20, 10}, {20, 12, 5, 3}},
-        {inside, .5, 1, {0, 0, 20, 20}, {10, 10, 10, 10}},
-        {inside, .1, 1, {20, 20, 0, 0}, {2, 2, 18, 18}},
-        {none, .8, 1, {8, 2, 20, 10}, {8, 2, 20, 10}},
-        {all, .8, 1, {8, 2, 20, 10}, {8, 2, 20, 10}},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        uint32_t count[4];
-        memcpy(count, cases[i].count, sizeof count);
-        mp_replay_pull(4, cases[i].inside, cases[i].share, cases[i].pull, 20, count);
-        for (int e = 0; e < 4; e++)
-            assert_int_equal(count[e], cases[i].expected[e]);
-    }
+static const struct {
+    bool inside[4];
+    double share, pull;
+    uint32_t count[4], expected[4];
+} pulls[] = {
+    {{true, true}, .8, .5, {8, 2, 20, 10}, {17, 4, 13, 6}},
+    {{true, true}, .8, 0, {8, 2, 20, 10}, {8, 2, 20, 10}},
+    {{true, true}, .8, 1, {8, 2, 20, 10}, {20, 12, 5, 3}},
+    {{true, true}, .5, 1, {0, 0, 20, 20}, {10, 10, 10, 10}},
+    {{true, true}, .1, 1, {20, 20, 0, 0}, {2, 2, 18, 18}},
+    {{false}, .8, 1, {8, 2, 20, 10}, {8, 2, 20, 10}},
+    {{true, true, true, true}, .8, 1, {8, 2, 20, 10}, {8, 2, 20, 10}},
+};
+
+TEST_ROWS(a_pull_moves_routes_inside, pulls, c) {
+    uint32_t count[4];
+    memcpy(count, c->count, sizeof count);
+    mp_replay_pull(4, c->inside, c->share, c->pull, 20, count);
+    assert_memory_equal(count, c->expected, sizeof count);
 }
 
 /* ---- a gate's limit ---- */
