@@ -243,22 +243,18 @@ static int products_of(const struct mp_routing *routing, const struct mp_routing
     return routing->groups * segment->shares;
 }
 
-/* Pointers to one of the two matrices of every product's expert, and to their gradients. */
+/* Pointers to one of the two matrices of every product's expert, or to their gradients. */
+enum matrices { FIRST, SECOND, FIRST_GRADIENT, SECOND_GRADIENT };
 static void *const *group_matrices(struct mp_model *model, const struct mp_routing *routing,
-                                   const struct mp_routing_segment *segment, bool second) {
+                                   const struct mp_routing_segment *segment, enum matrices which) {
+    bool second = which == SECOND || which == SECOND_GRADIENT;
     size_t offset = second ? mp_model_expert_floats(&model->shape) / 2 : 0;
     for (int i = 0; i < products_of(routing, segment); i++) {
         int expert = routing->group_expert[i / segment->shares];
-        model->group_weight[i] = mp_element_at(model->device, model->parameter[expert], offset);
-    }
-    return model->group_weight;
-}
-static void *const *group_gradients(struct mp_model *model, const struct mp_routing *routing,
-                                    const struct mp_routing_segment *segment, bool second) {
-    size_t offset = second ? mp_model_expert_floats(&model->shape) / 2 : 0;
-    for (int i = 0; i < products_of(routing, segment); i++) {
-        int expert = routing->group_expert[i / segment->shares];
-        model->group_weight[i] = model->gradient[expert] + offset;
+        model->group_weight[i] =
+            which >= FIRST_GRADIENT
+                ? model->gradient[expert] + offset
+                : mp_element_at(model->device, model->parameter[expert], offset);
     }
     return model->group_weight;
 }
@@ -294,10 +290,10 @@ void mp_model_experts(struct mp_model *model, int layer, int segment) {
         out = model->expert_rows;
     }
     QUEUE(model, grouped_gemm, MP_GROUPED_FORWARD, products, at->group_rows, d, f, in,
-          group_matrices(model, routing, at, false), hidden, false);
+          group_matrices(model, routing, at, FIRST), hidden, false);
     QUEUE(model, gelu_forward, (size_t)at->rows * (size_t)f, hidden, model->activated);
     QUEUE(model, grouped_gemm, MP_GROUPED_FORWARD, products, at->group_rows, f, d, model->activated,
-          group_matrices(model, routing, at, true), out, false);
+          group_matrices(model, routing, at, SECOND), out, false);
     if (!at->in_expert_order)
         into_receive_order(model, state, at, out);
 }
@@ -402,14 +398,14 @@ static void inputs_backward(struct mp_model *model, int layer, int segment, bool
     const int *rows = at->group_rows;
     void *gradient = gradient_rows(model, state, segment);
     QUEUE(model, grouped_gemm, MP_GROUPED_INPUT_GRADIENT, products, rows, f, d,
-          model->hidden_gradient, group_matrices(model, routing, at, true), gradient, false);
+          model->hidden_gradient, group_matrices(model, routing, at, SECOND), gradient, false);
     QUEUE(model, gelu_backward, (size_t)at->rows * (size_t)f,
           hidden_row_of(model, state->hidden, at->first), model->hidden_gradient,
           model->hidden_gradient, model->activated);
     QUEUE(model, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, products, rows, f, d, model->activated,
-          group_gradients(model, routing, at, true), gradient, accumulate);
+          group_matrices(model, routing, at, SECOND_GRADIENT), gradient, accumulate);
     QUEUE(model, grouped_gemm, MP_GROUPED_INPUT_GRADIENT, products, rows, d, f, gradient,
-          group_matrices(model, routing, at, false), model->hidden_gradient, false);
+          group_matrices(model, routing, at, FIRST), model->hidden_gradient, false);
     if (!at->in_expert_order)
         into_receive_order(model, state, at, gradient);
 }
@@ -424,7 +420,7 @@ void mp_model_experts_backward(struct mp_model *model, int layer, int segment,
         QUEUE(model, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, products_of(&state->routing, at),
               at->group_rows, model->shape.width, mp_model_shard_width(&model->shape),
               row_of(model, state->expert_in, at->first),
-              group_gradients(model, &state->routing, at, false), model->hidden_gradient,
+              group_matrices(model, &state->routing, at, FIRST_GRADIENT), model->hidden_gradient,
               accumulate);
 }
 
