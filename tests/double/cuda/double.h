@@ -1,9 +1,9 @@
 /* What tests ask of the double beyond the CUDA API: devices that differ, failures on demand,
  * delays, work of one's own on a stream.
  *
- * Settings are of the process.  Each starts from its environment variable, so that programs can be
- * run with it, and is read when it matters; functions may be called at any time.  Launches, bytes
- * and operations are counted from the start or from the last cuda_double_reset. */
+ * Settings are of the process.  Some start from an environment variable, so that programs can be
+ * run with it; functions may be called at any time.  Launches, bytes and operations are counted
+ * from the start or from the last cuda_double_reset. */
 #ifndef MOEPERF_TESTS_DOUBLE_CUDA_DOUBLE_H
 #define MOEPERF_TESTS_DOUBLE_CUDA_DOUBLE_H
 
@@ -32,25 +32,24 @@ void cuda_double_reset(void);
 
 /* MOEPERF_DOUBLE_DEVICES=N: how many GPUs there are, 2 if it is not said.  0: cudaErrorNoDevice. */
 void cuda_double_set_device_count(int count);
-/* MOEPERF_DOUBLE_NAMES=name,name,... and MOEPERF_DOUBLE_CAPABILITIES=90,80,... and
- * MOEPERF_DOUBLE_MEMORY=bytes,bytes,...; the last of a list holds for the ordinals behind it. */
+/* MOEPERF_DOUBLE_NAMES=name,name,...: the last holds for the ordinals behind it. */
 void cuda_double_set_device(int ordinal, const struct cuda_double_device *device);
 void cuda_double_get_device(int ordinal, struct cuda_double_device *device);
-/* MOEPERF_DOUBLE_DRIVER=12040: version the driver says it has.  Below CUDART_VERSION's major
- * release: cudaErrorInsufficientDriver.  0: there is no driver. */
+/* The version that the driver says it has, 12040.  Below CUDART_VERSION's major release:
+ * cudaErrorInsufficientDriver.  0: there is no driver. */
 void cuda_double_set_driver(int version);
 
-/* MOEPERF_DOUBLE_FAIL_MALLOC_AFTER=bytes: the cudaMalloc that would make the bytes of this process
- * on any one device more than this fails; -1: only when the device is full. */
+/* The cudaMalloc that would make the bytes of this process on any one device more than this fails;
+ * -1: only when the device is full. */
 void cuda_double_fail_malloc_after(int64_t bytes);
-/* MOEPERF_DOUBLE_FAIL_HOST_AFTER=bytes: the same of cudaMallocHost. */
+/* The same of cudaMallocHost. */
 void cuda_double_fail_host_after(int64_t bytes);
-/* MOEPERF_DOUBLE_FAIL_LAUNCH=n[:error]: the n-th launch of a kernel from now, 1 the next, fails; 0:
- * none.  cudaErrorLaunchFailure (as without one), cudaErrorIllegalAddress,
- * cudaErrorMisalignedAddress, cudaErrorLaunchTimeout and cudaErrorECCUncorrectable come to light
- * when the kernel runs and stay; other errors are what the launch returns. */
+/* The n-th launch of a kernel from now, 1 the next, fails; 0: none.  cudaErrorLaunchFailure,
+ * cudaErrorIllegalAddress, cudaErrorMisalignedAddress, cudaErrorLaunchTimeout and
+ * cudaErrorECCUncorrectable come to light when the kernel runs and stay; other errors are what the
+ * launch returns. */
 void cuda_double_fail_launch(int n, cudaError_t error);
-/* MOEPERF_DOUBLE_FAIL_STREAMS=n: only n streams can be created; -1: any number. */
+/* Only n streams can be created; -1: any number. */
 void cuda_double_fail_streams_after(int n);
 /* The n-th allocation of memory of either kind from now, 1 the next, fails; 0: none does. */
 void cuda_double_fail_allocation(int n);

@@ -23,32 +23,18 @@ TEST_WITH(test_work_on_two_devices, set_up, tear_down) {
 
 TEST_WITH(test_environment, set_up, tear_down) {
     struct cudaDeviceProp of;
-    int version, count;
-    size_t free_bytes, total;
+    int count;
     setenv("MOEPERF_DOUBLE_DEVICES", "3", 1);
     setenv("MOEPERF_DOUBLE_NAMES", "NVIDIA H100,NVIDIA A100", 1);
-    setenv("MOEPERF_DOUBLE_CAPABILITIES", "90,80", 1);
-    setenv("MOEPERF_DOUBLE_MEMORY", "1000000,2000000,3000000", 1);
-    setenv("MOEPERF_DOUBLE_DRIVER", "13020", 1);
     cuda_double_reset();
     assert_cuda(cudaGetDeviceCount(&count));
     assert_int_equal(count, 3);
     for (int i = 0; i < 3; i++) {
-        assert_cuda(cudaSetDevice(i));
         assert_cuda(cudaGetDeviceProperties(&of, i));
         assert_string_equal(of.name, i == 0 ? "NVIDIA H100" : "NVIDIA A100");
-        assert_int_equal(10 * of.major + of.minor, i == 0 ? 90 : 80);
-        assert_cuda(cudaMemGetInfo(&free_bytes, &total));
-        assert_int_equal(total, 1000000 * (i + 1));
-        assert_int_equal(free_bytes, total);
     }
-    assert_cuda(cudaDriverGetVersion(&version));
-    assert_int_equal(version, 13020);
     unsetenv("MOEPERF_DOUBLE_DEVICES");
     unsetenv("MOEPERF_DOUBLE_NAMES");
-    unsetenv("MOEPERF_DOUBLE_CAPABILITIES");
-    unsetenv("MOEPERF_DOUBLE_MEMORY");
-    unsetenv("MOEPERF_DOUBLE_DRIVER");
 }
 
 TEST_WITH(test_wrong_copies, set_up, tear_down) {

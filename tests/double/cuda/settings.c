@@ -16,39 +16,18 @@ static long long number_of(const char *name, long long otherwise) {
     return text && *text ? strtoll(text, NULL, 0) : otherwise;
 }
 
-/* Entry `index` of a comma-separated list, the last one if there are fewer; "" without a list. */
-static void entry_of(const char *name, int index, char *text, size_t size) {
-    const char *list = getenv(name);
-    text[0] = '\0';
-    if (!list)
-        return;
-    for (const char *comma; index > 0 && (comma = strchr(list, ',')); index--)
-        list = comma + 1;
-    snprintf(text, size, "%.*s", (int)strcspn(list, ","), list);
-}
-
 static void read_device(int ordinal, struct cuda_double_device *device) {
-    char text[256];
-    memset(device, 0, sizeof *device);
-    entry_of("MOEPERF_DOUBLE_NAMES", ordinal, text, sizeof text);
-    snprintf(device->name, sizeof device->name, "%s", *text ? text : "CUDA double");
-    entry_of("MOEPERF_DOUBLE_CAPABILITIES", ordinal, text, sizeof text);
-    device->capability = *text ? atoi(text) : 90;
-    entry_of("MOEPERF_DOUBLE_MEMORY", ordinal, text, sizeof text);
-    device->memory = *text ? strtoull(text, NULL, 0) : (size_t)8 << 30;
-    device->multiprocessors = 4;
+    const char *name = getenv("MOEPERF_DOUBLE_NAMES"), *comma;
+    *device = (struct cuda_double_device){
+        .capability = 90, .memory = (size_t)8 << 30, .multiprocessors = 4};
+    for (int i = 0; name && i < ordinal && (comma = strchr(name, ',')); i++)
+        name = comma + 1;
+    snprintf(device->name, sizeof device->name, "%.*s", name ? (int)strcspn(name, ",") : -1,
+             name ? name : "CUDA double");
     /* The same device has the same one in every process, and no two the same. */
     uint64_t random = 0x6d6f6570657266u + (uint64_t)ordinal;
     for (int i = 0; i < 16; i++)
         device->uuid[i] = (unsigned char)double_random(&random);
-}
-
-/* n[:error] */
-static void read_failure(const char *name, int otherwise, int *left, int *error) {
-    const char *text = getenv(name);
-    char *end = NULL;
-    *left = text ? (int)strtol(text, &end, 0) : 0;
-    *error = end && *end == ':' ? (int)strtol(end + 1, NULL, 0) : otherwise;
 }
 
 void double_read_settings(void) {
@@ -58,15 +37,11 @@ void double_read_settings(void) {
         s->device_count = CUDA_DOUBLE_DEVICES;
     for (int i = 0; i < CUDA_DOUBLE_DEVICES; i++)
         read_device(i, &s->devices[i]);
-    s->driver = (int)number_of("MOEPERF_DOUBLE_DRIVER", CUDART_VERSION);
+    s->driver = CUDART_VERSION;
     s->delay_us = (int)number_of("MOEPERF_DOUBLE_DELAY", 0);
     s->seed = (uint64_t)number_of("MOEPERF_DOUBLE_SEED", number_of("MOEPERF_SEED", 1));
-    s->malloc_limit = number_of("MOEPERF_DOUBLE_FAIL_MALLOC_AFTER", -1);
-    s->host_limit = number_of("MOEPERF_DOUBLE_FAIL_HOST_AFTER", -1);
-    s->streams_left = number_of("MOEPERF_DOUBLE_FAIL_STREAMS", -1);
-    int error;
-    read_failure("MOEPERF_DOUBLE_FAIL_LAUNCH", cudaErrorLaunchFailure, &s->launches_left, &error);
-    s->launch_error = (cudaError_t)error;
+    s->malloc_limit = s->host_limit = s->streams_left = -1;
+    s->allocations_left = s->launches_left = 0;
     s->ready = true;
 }
 

@@ -26,7 +26,6 @@ struct nccl_double_settings {
                        of groups is one) fails on its stream with ncclRemoteError; 0: none */
     int fail_join;  /* MOEPERF_DOUBLE_NCCL_JOIN=1: ncclCommInitRankConfig fails */
     int delay_us;   /* MOEPERF_DOUBLE_NCCL_DELAY: longest random pause before a group, 0 */
-    int patience_s; /* MOEPERF_DOUBLE_NCCL_PATIENCE: of joining for the others, 60 */
     int processors; /* MOEPERF_DOUBLE_NCCL_PROCESSORS: multiprocessors of the GPU, 132 */
     int in_turn;    /* MOEPERF_DOUBLE_NCCL_IN_TURN=1: groups of all communicators of the process run
                        one at a time in the order of calls, as on streams that share a hardware

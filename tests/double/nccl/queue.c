@@ -23,7 +23,6 @@ static void read_environment(void) {
     settings.fail_group = from_environment("MOEPERF_DOUBLE_NCCL_ASYNC", 0);
     settings.fail_join = from_environment("MOEPERF_DOUBLE_NCCL_JOIN", 0);
     settings.delay_us = from_environment("MOEPERF_DOUBLE_NCCL_DELAY", 0);
-    settings.patience_s = from_environment("MOEPERF_DOUBLE_NCCL_PATIENCE", 60);
     settings.processors = from_environment("MOEPERF_DOUBLE_NCCL_PROCESSORS", 132);
     settings.in_turn = from_environment("MOEPERF_DOUBLE_NCCL_IN_TURN", 0);
 }
