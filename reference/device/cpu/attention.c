@@ -60,14 +60,14 @@ static void take_cache(const struct arguments *a, size_t index, struct head *hea
     head->key_stride = head->width;
 }
 
-static struct head head_at(const struct arguments *a, size_t index, int thread) {
+static struct head head_at(const struct arguments *a, size_t index) {
     const struct mp_attention_shape *shape = &a->shape;
     size_t sequence = (size_t)shape->sequence, heads = (size_t)shape->heads;
     size_t width = (size_t)shape->head_width, model = heads * width;
     size_t first_token = index / heads * sequence, column = index % heads * width;
     size_t from = first_token * 3 * model + column, to = first_token * model + column;
     size_t keys = sequence + (size_t)a->context;
-    float *scratch = mp_cpu_scratch(mp_cpu_of(a->device), thread);
+    float *scratch = mp_cpu_scratch(mp_cpu_of(a->device), mp_cpu_thread());
 
     struct head head = {
         .device = a->device,
@@ -147,9 +147,9 @@ static void forward_block(const struct head *head, int begin, int end) {
              head->out_stride);
 }
 
-static void forward_range(const void *argument, size_t first, size_t last, int thread) {
+static void forward_range(const void *argument, size_t first, size_t last) {
     for (size_t index = first; index < last; index++) {
-        struct head head = head_at(argument, index, thread);
+        struct head head = head_at(argument, index);
         if (turns_keys(&head))
             turn(&head, head.k, head.turned_k);
         for (int begin = 0; begin < head.sequence; begin += QUERY_BLOCK) {
@@ -208,9 +208,9 @@ static void backward_block(const struct head *head, int begin, int end, float be
 
 /* From the last block to the first: the last meets every key and so overwrites all of dk and dv,
  * to which the others add. */
-static void backward_range(const void *argument, size_t first, size_t last, int thread) {
+static void backward_range(const void *argument, size_t first, size_t last) {
     for (size_t index = first; index < last; index++) {
-        struct head head = head_at(argument, index, thread);
+        struct head head = head_at(argument, index);
         turn(&head, head.k, head.turned_k);
         turn(&head, head.v, head.turned_v);
         fill_delta(&head);

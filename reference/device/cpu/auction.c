@@ -84,10 +84,9 @@ static void run(struct auction *a, float accuracy) {
             token = place(a, token, left <= 0);
 }
 
-static void auction_range(const void *argument, size_t begin, size_t end, int thread) {
+static void auction_range(const void *argument, size_t begin, size_t end) {
     const struct arguments *a = argument;
     int together = a->rule->together;
-    (void)thread;
     for (size_t group = begin; group < end; group++) {
         size_t token = group * (size_t)together;
         struct auction auction = {.tokens = together,

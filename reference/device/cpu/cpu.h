@@ -67,18 +67,18 @@ void mp_cpu_install_memory(struct mp_device_operations *operations);
 void *mp_cpu_allocate(struct mp_device *device, size_t bytes);
 void mp_cpu_release(struct mp_device *device, void *memory);
 
-/* Whether this thread is the one that the caller of an operation is on. */
-bool mp_cpu_is_first_thread(void);
+/* The number of this thread among those of an operation; that which its caller is on has 0. */
+int mp_cpu_thread(void);
 
-/* Works on items [begin, end) as thread number `thread`. */
-typedef void mp_cpu_range(const void *arguments, size_t begin, size_t end, int thread);
+/* Works on items [begin, end). */
+typedef void mp_cpu_range(const void *arguments, size_t begin, size_t end);
 
 /* What has been worked, in flop of products; others count as many as take as long.  Calls `between`
  * after MP_CPU_PAUSE of it, about 100 us of a core, from the caller's thread alone. */
 enum { MP_CPU_PAUSE = 8 << 20, MP_CPU_GRAIN = 2 << 20 /* of the items that are worth a thread */ };
 void mp_cpu_pause(struct mp_cpu *cpu);
 static inline void mp_cpu_worked(struct mp_cpu *cpu, int64_t work) {
-    if (cpu->device.between && (cpu->threads == 1 || mp_cpu_is_first_thread())) {
+    if (cpu->device.between && (cpu->threads == 1 || mp_cpu_thread() == 0)) {
         cpu->worked += work;
         if (cpu->worked >= MP_CPU_PAUSE)
             mp_cpu_pause(cpu);

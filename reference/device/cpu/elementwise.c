@@ -7,11 +7,10 @@ struct arguments {
     float *out;
 };
 
-static void add_range(const void *argument, size_t begin, size_t end, int thread) {
+static void add_range(const void *argument, size_t begin, size_t end) {
     const struct arguments *arguments = argument;
     const float *a = arguments->a, *b = arguments->b;
     float *out = arguments->out;
-    (void)thread;
 #pragma omp simd
     for (size_t i = begin; i < end; i++)
         out[i] = a[i] + b[i];

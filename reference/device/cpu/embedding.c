@@ -14,9 +14,8 @@ static void add_rows(size_t width, const float *restrict a, const float *restric
         out[i] = a[i] + b[i];
 }
 
-static void forward_range(const void *argument, size_t begin, size_t end, int thread) {
+static void forward_range(const void *argument, size_t begin, size_t end) {
     const struct arguments *a = argument;
-    (void)thread;
     for (size_t n = begin; n < end; n++)
         add_rows(a->width, a->token_table + (size_t)a->token[n] * a->width,
                  a->position_table + n % a->sequence * a->width, a->out + n * a->width);
@@ -46,9 +45,8 @@ static void accumulate_both(size_t begin, size_t end, const float *restrict grad
 
 /* Threads take columns, not tokens: equal tokens add to the same row, and so the sums come out in
  * the same order for any number of threads. */
-static void backward_range(const void *argument, size_t begin, size_t end, int thread) {
+static void backward_range(const void *argument, size_t begin, size_t end) {
     const struct arguments *a = argument;
-    (void)thread;
     for (size_t n = 0; n < a->tokens; n++)
         accumulate_both(begin, end, a->dout + n * a->width,
                         a->dtoken_table + (size_t)a->token[n] * a->width,

@@ -238,10 +238,9 @@ static float score_row(const struct arguments *a, size_t row, float *probability
     return sum;
 }
 
-static void forward_range(const void *argument, size_t begin, size_t end, int thread) {
+static void forward_range(const void *argument, size_t begin, size_t end) {
     const struct arguments *a = argument;
     size_t top_k = (size_t)a->top_k;
-    (void)thread;
     for (size_t row = begin; row < end; row++) {
         float *probability = a->probability + row * a->experts;
         int32_t *choice = a->choice + row * top_k;
@@ -322,10 +321,9 @@ static void be_chosen(const struct arguments *a, size_t token, struct cuts *cuts
     }
 }
 
-static void match_range(const void *argument, size_t begin, size_t end, int thread) {
+static void match_range(const void *argument, size_t begin, size_t end) {
     const struct arguments *a = argument;
     size_t together = (size_t)a->rule->together;
-    (void)thread;
     for (size_t group = begin; group < end; group++) {
         struct cuts cuts;
         find_cuts(a, a->probability + group * together * a->experts, &cuts);
@@ -377,9 +375,8 @@ static float surviving_sum(const struct arguments *a, size_t token) {
     return sum;
 }
 
-static void survivor_range(const void *argument, size_t begin, size_t end, int thread) {
+static void survivor_range(const void *argument, size_t begin, size_t end) {
     const struct arguments *a = argument;
-    (void)thread;
     for (size_t token = begin; token < end; token++) {
         const float *probability = a->probability + token * a->experts;
         float sum = fmaxf(surviving_sum(a, token), FLT_MIN);
@@ -481,9 +478,8 @@ static void add_whole_sigmoids(const struct arguments *a, size_t row, const floa
     }
 }
 
-static void backward_range(const void *argument, size_t begin, size_t end, int thread) {
+static void backward_range(const void *argument, size_t begin, size_t end) {
     const struct arguments *a = argument;
-    (void)thread;
     for (size_t row = begin; row < end; row++) {
         float *gradient = a->dlogits + row * a->experts;
         const float *probability = a->probability + row * a->experts;

@@ -27,11 +27,10 @@ struct arguments {
     float *y;
 };
 
-static void forward_range(const void *argument, size_t begin, size_t end, int thread) {
+static void forward_range(const void *argument, size_t begin, size_t end) {
     const struct arguments *arguments = argument;
     const float *x = arguments->x;
     float *y = arguments->y;
-    (void)thread;
 #pragma omp simd
     for (size_t i = begin; i < end; i++) {
         float v = x[i];
@@ -51,11 +50,10 @@ static inline float derivative(float x, float e, float s) {
     return s + x * (SLOPE + 3.0f * CUBIC * (x * x)) * (e * s * s);
 }
 
-static void backward_range(const void *argument, size_t begin, size_t end, int thread) {
+static void backward_range(const void *argument, size_t begin, size_t end) {
     const struct arguments *arguments = argument;
     const float *x = arguments->x, *dy = arguments->dy;
     float *dx = arguments->dx;
-    (void)thread;
 #pragma omp simd
     for (size_t i = begin; i < end; i++) {
         float v = x[i];
@@ -66,11 +64,10 @@ static void backward_range(const void *argument, size_t begin, size_t end, int t
     }
 }
 
-static void backward_and_value_range(const void *argument, size_t begin, size_t end, int thread) {
+static void backward_and_value_range(const void *argument, size_t begin, size_t end) {
     const struct arguments *arguments = argument;
     const float *x = arguments->x, *dy = arguments->dy;
     float *dx = arguments->dx, *y = arguments->y;
-    (void)thread;
 #pragma omp simd
     for (size_t i = begin; i < end; i++) {
         float v = x[i];

@@ -29,9 +29,8 @@ static void forward_row(size_t width, const float *restrict x, const float *rest
     *rstd = scale;
 }
 
-static void forward_range(const void *argument, size_t begin, size_t end, int thread) {
+static void forward_range(const void *argument, size_t begin, size_t end) {
     const struct arguments *a = argument;
-    (void)thread;
     for (size_t row = begin; row < end; row++)
         forward_row(a->width, a->x + row * a->width, a->gain, a->bias, a->y + row * a->width,
                     a->mean + row, a->rstd + row);
@@ -76,9 +75,9 @@ static void backward_row(size_t width, const float *restrict x, const float *res
 
 /* Each thread sums its rows' gain and bias gradients apart: rounding errors stay those of a short
  * sum even when the caller has accumulated much already, and threads do not meet. */
-static void backward_range(const void *argument, size_t begin, size_t end, int thread) {
+static void backward_range(const void *argument, size_t begin, size_t end) {
     const struct arguments *a = argument;
-    float *dgain = mp_cpu_scratch(a->cpu, thread), *dbias = dgain + a->width;
+    float *dgain = mp_cpu_scratch(a->cpu, mp_cpu_thread()), *dbias = dgain + a->width;
     for (size_t row = begin; row < end; row++)
         backward_row(a->width, a->x + row * a->width, a->gain, a->dy + row * a->width, a->mean[row],
                      a->rstd[row], a->dx + row * a->width, dgain, dbias);

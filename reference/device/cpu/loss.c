@@ -25,9 +25,8 @@ static float loss_of_row(size_t vocabulary, const float *logits, size_t target, 
     return (float)(log((double)sum) + ((double)largest - (double)target_logit));
 }
 
-static void cross_entropy_range(const void *argument, size_t begin, size_t end, int thread) {
+static void cross_entropy_range(const void *argument, size_t begin, size_t end) {
     const struct arguments *a = argument;
-    (void)thread;
     for (size_t row = begin; row < end; row++)
         a->loss[row] =
             loss_of_row(a->vocabulary, a->logits + row * a->vocabulary, (size_t)a->target[row],

@@ -10,11 +10,10 @@ struct arguments {
     float *second;
 };
 
-static void adamw_range(const void *argument, size_t begin, size_t end, int thread) {
+static void adamw_range(const void *argument, size_t begin, size_t end) {
     const struct arguments a = *(const struct arguments *)argument;
     float *restrict parameter = a.parameter, *restrict first = a.first, *restrict second = a.second;
     const float *restrict gradient = a.gradient;
-    (void)thread;
 #pragma omp simd
     for (size_t i = begin; i < end; i++) {
         float g = gradient[i];

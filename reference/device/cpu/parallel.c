@@ -19,8 +19,8 @@ struct job {
     const void *arguments;
 };
 
-bool mp_cpu_is_first_thread(void) {
-    return omp_get_thread_num() == 0;
+int mp_cpu_thread(void) {
+    return omp_get_thread_num();
 }
 
 void mp_cpu_pause(struct mp_cpu *cpu) {
@@ -30,15 +30,15 @@ void mp_cpu_pause(struct mp_cpu *cpu) {
 }
 
 /* All at once, or with a pause after each grain. */
-static void run_range(const struct job *job, size_t begin, size_t end, int thread) {
+static void run_range(const struct job *job, size_t begin, size_t end) {
     struct mp_cpu *cpu = job->cpu;
-    if (!cpu->device.between || thread != 0) {
-        job->range(job->arguments, begin, end, thread);
+    if (!cpu->device.between || mp_cpu_thread() != 0) {
+        job->range(job->arguments, begin, end);
         return;
     }
     for (size_t next; begin < end; begin = next) {
         next = end - begin < 2 * job->grain ? end : begin + job->grain;
-        job->range(job->arguments, begin, next, thread);
+        job->range(job->arguments, begin, next);
         mp_cpu_worked(cpu, (int64_t)((next - begin) * MP_CPU_GRAIN / job->grain));
     }
 }
@@ -46,11 +46,11 @@ static void run_range(const struct job *job, size_t begin, size_t end, int threa
 static void run_share(void *argument) {
     const struct job *job = argument;
     size_t threads = (size_t)omp_get_num_threads(); /* may be fewer than were asked for */
-    size_t thread = (size_t)omp_get_thread_num();
+    size_t thread = (size_t)mp_cpu_thread();
     size_t begin = job->count * thread / threads;
     size_t end = job->count * (thread + 1) / threads;
     if (begin < end)
-        run_range(job, begin, end, (int)thread);
+        run_range(job, begin, end);
 }
 
 void mp_cpu_parallel(struct mp_cpu *cpu, size_t count, size_t grain, mp_cpu_range *range,
@@ -60,7 +60,7 @@ void mp_cpu_parallel(struct mp_cpu *cpu, size_t count, size_t grain, mp_cpu_rang
     size_t threads = useful < (size_t)cpu->threads ? useful : (size_t)cpu->threads;
     if (threads <= 1) {
         if (count)
-            run_range(&job, 0, count, 0);
+            run_range(&job, 0, count);
         return;
     }
     GOMP_parallel(run_share, (void *)(uintptr_t)&job, (unsigned)threads, 0);

@@ -10,9 +10,8 @@ struct copy_arguments {
     float *out;
 };
 
-static void gather_range(const void *argument, size_t begin, size_t end, int thread) {
+static void gather_range(const void *argument, size_t begin, size_t end) {
     const struct copy_arguments *a = argument;
-    (void)thread;
     for (size_t row = begin; row < end; row++) {
         float *out = a->out + row * a->width;
         if (a->index[row] < 0)
@@ -22,9 +21,8 @@ static void gather_range(const void *argument, size_t begin, size_t end, int thr
     }
 }
 
-static void scatter_range(const void *argument, size_t begin, size_t end, int thread) {
+static void scatter_range(const void *argument, size_t begin, size_t end) {
     const struct copy_arguments *a = argument;
-    (void)thread;
     for (size_t row = begin; row < end; row++)
         memcpy(a->out + (size_t)a->index[row] * a->width, a->in + row * a->width,
                a->width * sizeof(float));
@@ -106,8 +104,7 @@ static void combine_token(const struct combine_arguments *a, size_t token) {
         memcpy(out, start, a->width * sizeof *out);
 }
 
-static void combine_forward_range(const void *argument, size_t begin, size_t end, int thread) {
-    (void)thread;
+static void combine_forward_range(const void *argument, size_t begin, size_t end) {
     for (size_t token = begin; token < end; token++)
         combine_token(argument, token);
 }
@@ -141,9 +138,8 @@ static inline __attribute__((always_inline)) float scale_row(size_t width, const
     return product;
 }
 
-static void combine_backward_range(const void *argument, size_t begin, size_t end, int thread) {
+static void combine_backward_range(const void *argument, size_t begin, size_t end) {
     const struct combine_arguments *a = argument;
-    (void)thread;
     for (size_t token = begin; token < end; token++) {
         const float *dout = a->dout + token * a->width;
         for (size_t route = token * a->top_k + a->begin; route < token * a->top_k + a->end;
@@ -192,9 +188,8 @@ struct one_hot_arguments {
     float *out; /* the matrix, or dweight */
 };
 
-static void one_hot_range(const void *argument, size_t begin, size_t end, int thread) {
+static void one_hot_range(const void *argument, size_t begin, size_t end) {
     const struct one_hot_arguments *a = argument;
-    (void)thread;
     for (size_t route = begin; route < end; route++)
         if (a->position[route] >= 0)
             a->out[(size_t)a->position[route] * a->tokens + route / a->top_k] =
@@ -213,9 +208,8 @@ static void one_hot(struct mp_device *device, mp_stream stream, int tokens, int 
                     one_hot_range, &arguments);
 }
 
-static void one_hot_gradient_range(const void *argument, size_t begin, size_t end, int thread) {
+static void one_hot_gradient_range(const void *argument, size_t begin, size_t end) {
     const struct one_hot_arguments *a = argument;
-    (void)thread;
     for (size_t route = begin; route < end; route++)
         a->out[route] = a->position[route] < 0
                             ? 0

@@ -265,10 +265,10 @@ static void impossible_gates_are_refused(struct mp_device *device, const void *c
     }
 }
 
-static void count_thread(const void *arguments, size_t begin, size_t end, int thread) {
+static void count_thread(const void *arguments, size_t begin, size_t end) {
     int *items = *(int *const *)arguments;
     for (size_t i = begin; i < end; i++)
-        items[i] = thread + 1;
+        items[i] = mp_cpu_thread() + 1;
 }
 
 /* Every item is worked on, by contiguous ranges, by no more threads than the device has, and by
