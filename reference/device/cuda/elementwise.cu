@@ -22,9 +22,6 @@ struct sum {
             result[i] = v.a.value[i] + v.b.value[i];
         mp::store(out + at, result);
     }
-    template <int C> bool aligned() const {
-        return mp::suits<C>(a) && mp::suits<C>(b) && mp::suits<C>(out);
-    }
 };
 
 template <typename T> struct rounding {
@@ -39,14 +36,11 @@ template <typename T> struct rounding {
     template <int C> __device__ void write(size_t at, const values<C> &v) const {
         mp::store(to + at, v.from.value);
     }
-    template <int C> bool aligned() const {
-        return mp::suits<C>(from) && mp::suits<C>(to);
-    }
 };
 
 void add(struct mp_device *device, mp_stream stream, size_t count, const float *a, const float *b,
          float *out) {
-    mp::map(mp_cuda_of(device), "adding arrays", stream, count, sum{a, b, out});
+    mp::map(mp_cuda_of(device), "adding arrays", stream, count, sum{a, b, out}, a, b, out);
 }
 
 void to_elements(struct mp_device *device, mp_stream stream, size_t count, const float *from,
@@ -56,8 +50,9 @@ void to_elements(struct mp_device *device, mp_stream stream, size_t count, const
         return;
     mp::by_element(cuda, [&](auto element) {
         using T = decltype(element);
-        mp::map(cuda, "rounding to elements", stream, count,
-                rounding<T>{from, static_cast<T *>(to)});
+        T *elements = static_cast<T *>(to);
+        mp::map(cuda, "rounding to elements", stream, count, rounding<T>{from, elements}, from,
+                elements);
     });
 }
 

@@ -40,9 +40,6 @@ template <typename T> struct value_of {
             value[i] = __fdividef(value[i], 1.0f + closing(bounded(value[i])));
         mp::store(y + at, value);
     }
-    template <int C> bool aligned() const {
-        return mp::suits<C>(x) && mp::suits<C>(y);
-    }
 };
 
 /* With e = e^-w and s = 1 / (1 + e): gelu = x s, gelu' = s + x s (1 - s) w', and 1 - s = e s. */
@@ -76,9 +73,6 @@ template <typename T, bool VALUE> struct gradient_of {
         if (VALUE)
             mp::store(y + at, value);
     }
-    template <int C> bool aligned() const {
-        return mp::suits<C>(x) && mp::suits<C>(dy) && mp::suits<C>(dx) && mp::suits<C>(y);
-    }
 };
 
 void gelu_forward(struct mp_device *device, mp_stream stream, size_t count, const void *x,
@@ -86,17 +80,17 @@ void gelu_forward(struct mp_device *device, mp_stream stream, size_t count, cons
     struct mp_cuda *cuda = mp_cuda_of(device);
     mp::by_element(cuda, [&](auto element) {
         using T = decltype(element);
-        mp::map(cuda, "GELU", stream, count,
-                value_of<T>{static_cast<const T *>(x), static_cast<T *>(y)});
+        const T *from = static_cast<const T *>(x);
+        T *to = static_cast<T *>(y);
+        mp::map(cuda, "GELU", stream, count, value_of<T>{from, to}, from, to);
     });
 }
 
 template <typename T, bool VALUE>
-void queue_backward(struct mp_cuda *cuda, mp_stream stream, size_t count, const void *x,
-                    const void *dy, void *dx, void *y) {
-    mp::map(cuda, "gradient of GELU", stream, count,
-            gradient_of<T, VALUE>{static_cast<const T *>(x), static_cast<const T *>(dy),
-                                  static_cast<T *>(dx), static_cast<T *>(y)});
+void queue_backward(struct mp_cuda *cuda, mp_stream stream, size_t count, const T *x, const T *dy,
+                    T *dx, T *y) {
+    mp::map(cuda, "gradient of GELU", stream, count, gradient_of<T, VALUE>{x, dy, dx, y}, x, dy, dx,
+            y);
 }
 
 void gelu_backward(struct mp_device *device, mp_stream stream, size_t count, const void *x,
@@ -104,7 +98,10 @@ void gelu_backward(struct mp_device *device, mp_stream stream, size_t count, con
     struct mp_cuda *cuda = mp_cuda_of(device);
     mp::by_element(cuda, [&](auto element) {
         using T = decltype(element);
-        (y ? queue_backward<T, true> : queue_backward<T, false>)(cuda, stream, count, x, dy, dx, y);
+        (y ? queue_backward<T, true>
+           : queue_backward<T, false>)(cuda, stream, count, static_cast<const T *>(x),
+                                       static_cast<const T *>(dy), static_cast<T *>(dx),
+                                       static_cast<T *>(y));
     });
 }
 

@@ -9,7 +9,6 @@
  *   values<C>         the inputs of C neighbouring elements, as they lie in memory
  *   read(at, values)  fetches those from element `at` on
  *   write(at, values) works out and writes the results there
- *   aligned<C>()      whether all pointers suit accesses of C elements
  * Outputs may be inputs, at the same place: a thread writes where only it has read. */
 #ifndef MOEPERF_REFERENCE_DEVICE_CUDA_MAP_CUH
 #define MOEPERF_REFERENCE_DEVICE_CUDA_MAP_CUH
@@ -67,11 +66,11 @@ __global__ void __launch_bounds__(MAP_THREADS, MAP_RESIDENT)
     }
 }
 
-/* Queues `work` on all elements. */
-template <typename Work>
-void map(struct mp_cuda *cuda, const char *doing, mp_stream stream, size_t count,
-         const Work &work) {
-    if (work.template aligned<Work::COUNT>()) {
+/* Queues `work`, which has these arrays, on all elements. */
+template <typename Work, typename... Arrays>
+void map(struct mp_cuda *cuda, const char *doing, mp_stream stream, size_t count, const Work &work,
+         const Arrays *...arrays) {
+    if ((suits<Work::COUNT>(arrays) && ...)) {
         constexpr size_t TILE = (size_t)MAP_THREADS * Work::COUNT * Work::DEPTH;
         launch(cuda, doing, stream, pieces_of((int64_t)count, TILE), MAP_THREADS,
                map_tile<Work::COUNT, Work>, count, work);

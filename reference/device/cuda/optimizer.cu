@@ -36,10 +36,6 @@ template <typename T> struct update {
         if (working)
             mp::store(working + at, p);
     }
-    template <int C> bool aligned() const {
-        return mp::suits<C>(parameter) && mp::suits<C>(gradient) && mp::suits<C>(first) &&
-               mp::suits<C>(second) && mp::suits<C>(working);
-    }
 };
 
 void adamw(struct mp_device *device, mp_stream stream, size_t count,
@@ -48,14 +44,10 @@ void adamw(struct mp_device *device, mp_stream stream, size_t count,
     struct mp_cuda *cuda = mp_cuda_of(device);
     mp::by_element(cuda, [&](auto element) {
         using T = decltype(element);
-        update<T> work = {};
-        work.by = mp_adamw_factors_of(settings);
-        work.parameter = parameter;
-        work.gradient = gradient;
-        work.first = first;
-        work.second = second;
-        work.working = working == parameter ? NULL : static_cast<T *>(working);
-        mp::map(cuda, "AdamW", stream, count, work);
+        T *copy = working == parameter ? NULL : static_cast<T *>(working);
+        const update<T> work = {
+            mp_adamw_factors_of(settings), parameter, gradient, first, second, copy};
+        mp::map(cuda, "AdamW", stream, count, work, parameter, gradient, first, second, copy);
     });
 }
 
