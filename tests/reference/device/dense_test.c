@@ -209,7 +209,7 @@ static void gelu_forward(struct mp_device *device, const struct dense_case *c) {
     size_t count = count_of(c);
     const double tolerance[] = {1e-6 * scale_of(c)};
     struct array x = random_array(device, device->element, count, c->shift, scale_of(c), 0);
-    struct array y = spoilt_array(device, device->element, count, c->shift);
+    struct array y = spoilt_array(device, device->element, count, c->shift + c->other);
     double *expected = mapped(&x, gelu);
     device->operations->gelu_forward(device, NULL, count, x.at, y.at);
     check_array(&y, expected, 0, tolerance, "y");
@@ -572,6 +572,7 @@ static const struct dense_case cases[] = {
     {"GELU: random counts", gelu_forward, -1, 0, 0, 0, 4, 0},
     {"GELU: long enough for threads", gelu_forward, 50001, 0, 0, 0, 4, 0},
     {"GELU: not aligned", gelu_forward, -1, 0, 0, 3, 4, 0},
+    {"GELU: only the result not aligned", gelu_forward, -1, 0, 1, 0, 4, 0},
     {"GELU: extremes", gelu_of_extremes, 0, 0, 0, 0, 0, 0},
     {"GELU's gradient: nothing", gelu_backward, 0, 0, 0, 0, 3, 0},
     {"GELU's gradient: one element", gelu_backward, 1, 0, 0, 0, 3, 0},
