@@ -85,25 +85,8 @@ static void combinations_match(struct mp_device *device, const void *argument) {
 enum { MOST_GROUPS = 12 };
 
 struct grouped_case {
-    const char *name;
     int groups, columns_in, columns_out;
     int rows[MOST_GROUPS];
-};
-
-static const struct grouped_case grouped_cases[] = {
-    {"even", 3, 16, 32, {4, 4, 4}},
-    {"odd shapes, some empty", 5, 23, 45, {3, 0, 17, 1, 0}},
-    {"one group has all", 4, 30, 70, {0, 0, 90, 0}},
-    {"more groups than streams", 12, 24, 8, {5, 1, 0, 9, 2, 2, 30, 0, 7, 7, 1, 64}},
-    {"long enough to meet", 4, 100, 60, {90, 90, 90, 90}},
-    {"turned and not", 6, 72, 264, {15, 16, 23, 48, 128, 129}},
-    {"more than a tile", 4, 264, 520, {300, 0, 129, 1}},
-    {"turned, odd widths", 3, 53, 301, {17, 100, 31}},
-    {"wider than the limit", 1, 30, 700, {20}},
-    {"no rows at all", 3, 8, 8, {0, 0, 0}},
-    {"no columns in", 3, 0, 8, {2, 0, 3}},
-    {"no columns out", 2, 8, 0, {2, 3}},
-    {"no groups", 0, 8, 8, {0}},
 };
 
 /* What one of the kinds reads and writes; weights of all groups lie behind each other. */
@@ -166,7 +149,7 @@ static void check_result(const struct grouped_case *c, enum mp_grouped_gemm kind
             rounding_of_product(result->type, expected[i], true) + 1e-6 * fabs(result->value[i]);
         expected[i] += result->value[i];
     }
-    check_array(result, expected, 1, tolerance, c->name);
+    check_array(result, expected, 1, tolerance, "result");
 }
 
 /* Each kind, with its result spoilt and added to. */
@@ -207,7 +190,7 @@ static struct floats random_floats_of(const struct grouped_case *c) {
  * where products are made apart, and so are the rows of each. */
 static void groups_of_one_weight_add_up(struct mp_device *device, const void *argument) {
     enum { GROUPS = 6, IN = 70, OUT = 150, SIZE = IN * OUT };
-    const struct grouped_case c = {"", GROUPS, IN, OUT, {150, 37, 20, 0, 131, 3}};
+    const struct grouped_case c = {GROUPS, IN, OUT, {150, 37, 20, 0, 131, 3}};
     static const int weight_of[GROUPS] = {0, 0, 1, 2, 2, 2};
     const bool *accumulate = argument;
     if (device->element != MP_FLOAT32)
@@ -244,7 +227,7 @@ static void rows_of_a_group_are_its_own(struct mp_device *device, const void *ar
     const enum mp_grouped_gemm *kind = argument;
     if (device->element != MP_FLOAT32)
         return;
-    const struct grouped_case c = {"", 3, 260, 262, {51, 37, 110}};
+    const struct grouped_case c = {3, 260, 262, {51, 37, 110}};
     struct floats given = random_floats_of(&c);
     bool forward = *kind == MP_GROUPED_FORWARD;
     void *weight[] = {given.weight, given.weight, given.weight};
@@ -270,7 +253,7 @@ static void rows_of_a_group_are_its_own(struct mp_device *device, const void *ar
  * and what comes after it there reads its result: without a wait of the host in between. */
 static void grouped_products_keep_the_order_of_their_stream(struct mp_device *device,
                                                             const void *argument) {
-    const struct grouped_case c = {"chain", 6, 16, 16, {5, 5, 5, 5, 5, 5}};
+    const struct grouped_case c = {6, 16, 16, {5, 5, 5, 5, 5, 5}};
     (void)argument;
     if (!on_cuda(device) || device->element != MP_FLOAT32)
         return;
@@ -294,7 +277,7 @@ static void grouped_products_keep_the_order_of_their_stream(struct mp_device *de
 
 /* No memory is taken once the device is there, and the host waits for nothing. */
 static void products_allocate_nothing(struct mp_device *device, const void *argument) {
-    const struct grouped_case c = {"", 3, 8, 8, {2, 0, 1}};
+    const struct grouped_case c = {3, 8, 8, {2, 0, 1}};
     (void)argument;
     if (!on_cuda(device))
         return;
@@ -327,7 +310,14 @@ static void more_groups_than_the_limit_are_refused(struct mp_device *device, con
     device->error = (struct mp_error){0};
 }
 
-static const struct device_test others[] = {
+#define GROUPED(name, ...)                                                                         \
+    {                                                                                              \
+        name, grouped_gemm_matches, &(const struct grouped_case) {                                 \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+
+static const struct device_test tests[] = {
     {"combinations", combinations_match, NULL},
     {"so many rows that others have a turn between", gemm_matches,
      &(const struct gemm_case){false, true, 2600, 6, 5, 1, 0.5f, 1}},
@@ -341,18 +331,22 @@ static const struct device_test others[] = {
      grouped_products_keep_the_order_of_their_stream, NULL},
     {"products allocate nothing", products_allocate_nothing, NULL},
     {"more groups than the limit are refused", more_groups_than_the_limit_are_refused, NULL},
+    GROUPED("even", 3, 16, 32, {4, 4, 4}),
+    GROUPED("odd shapes, some empty", 5, 23, 45, {3, 0, 17, 1, 0}),
+    GROUPED("one group has all", 4, 30, 70, {0, 0, 90, 0}),
+    GROUPED("more groups than streams", 12, 24, 8, {5, 1, 0, 9, 2, 2, 30, 0, 7, 7, 1, 64}),
+    GROUPED("long enough to meet", 4, 100, 60, {90, 90, 90, 90}),
+    GROUPED("turned and not", 6, 72, 264, {15, 16, 23, 48, 128, 129}),
+    GROUPED("more than a tile", 4, 264, 520, {300, 0, 129, 1}),
+    GROUPED("turned, odd widths", 3, 53, 301, {17, 100, 31}),
+    GROUPED("wider than the limit", 1, 30, 700, {20}),
+    GROUPED("no rows at all", 3, 8, 8, {0, 0, 0}),
+    GROUPED("no columns in", 3, 0, 8, {2, 0, 3}),
+    GROUPED("no columns out", 2, 8, 0, {2, 3}),
+    GROUPED("no groups", 0, 8, 8, {0}),
 };
 
 int main(void) {
-    enum {
-        GROUPED = sizeof grouped_cases / sizeof *grouped_cases,
-        OTHERS = sizeof others / sizeof *others
-    };
-    static struct device_test tests[OTHERS + GROUPED];
-    memcpy(tests, others, sizeof others);
-    for (int i = 0; i < GROUPED; i++)
-        tests[OTHERS + i] =
-            (struct device_test){grouped_cases[i].name, grouped_gemm_matches, &grouped_cases[i]};
-    return run_program(
-        &(struct device_program){"gemm", tests, OTHERS + GROUPED, &test_limits, true, NULL});
+    return run_program(&(struct device_program){"gemm", tests, sizeof tests / sizeof *tests,
+                                                &test_limits, true, NULL});
 }
