@@ -5,62 +5,67 @@
  *
  * Runs under mpirun; all ranks go through the same cases in the same order.  The reference curves
  * are computed by rank 0 alone, whose gates' choices the others take (trainers.h). */
-#include "reference/base/random.h"
+#define OWN_MAIN
 #include "tests/reference/trainer/mpi/trainers.h"
 
 enum { ITERATIONS = 50, SEQUENCE = 16, BATCH = 8 };
 static const double TOLERANCE = 1e-4;
 
-/* Whether experts must have been copied after the gate. */
-enum late_copies { MUST_NOT_COPY, MAY_COPY, MUST_COPY };
-
 struct gate {
     const char *name;
-    const char *settings[5];
+    const char *settings;
 };
 
 /* The first two meet every case.  The others, with more experts per token or another rule, share
  * one case of every system, by turns that begin where the seed says. */
 static const struct gate gates[] = {
-    {"gshard", {"gate=gshard"}},
-    {"switch", {"gate=switch"}},
-    {"softmax", {"gate=softmax", "top-k=4", "gate-options.z-loss=0.01"}},
-    {"hash", {"gate=hash"}},
-    {"beside a shared expert", {"gate=gshard", "shared-experts=1"}},
-    {"ktop1", {"gate=ktop1", "top-k=4", "gate-options.balance-over=sequence"}},
-    {"gshard random", {"gate=gshard", "gate-options.second=random"}},
-    {"dts", {"gate=dts", "top-k=4", "gate-options.last-temperature=0.5", "gate-options.anneal=40"}},
+    {"gshard", "gate=gshard"},
+    {"switch", "gate=switch"},
+    {"softmax", "gate=softmax top-k=4 gate-options.z-loss=0.01"},
+    {"hash", "gate=hash"},
+    {"beside a shared expert", "gate=gshard shared-experts=1"},
+    {"ktop1", "gate=ktop1 top-k=4 gate-options.balance-over=sequence"},
+    {"gshard random", "gate=gshard gate-options.second=random"},
+    {"dts", "gate=dts top-k=4 gate-options.last-temperature=0.5 gate-options.anneal=40"},
     /* The alignment loss has an edge where an expert's probability passes the last choice's: which
      * side rounding is on decides about a gradient.  Its own tests have it. */
-    {"sam", {"gate=sam", "top-k=2", "gate-options.groups=4", "gate-options.alignment-weight=0"}},
-    {"base", {"gate=base"}},
-    {"expert choice", {"gate=expertchoice", "top-k=3"}},
-    {"sigmoid",
-     {"gate=sigmoid", "top-k=4", "gate-options.groups=2", "gate-options.bias-rate=0.01"}},
+    {"sam", "gate=sam top-k=2 gate-options.groups=4 gate-options.alignment-weight=0"},
+    {"base", "gate=base"},
+    {"expert choice", "gate=expertchoice top-k=3"},
+    {"sigmoid", "gate=sigmoid top-k=4 gate-options.groups=2 gate-options.bias-rate=0.01"},
 };
 enum { GATES = sizeof gates / sizeof *gates, SHARING = 2 };
 
+/* What must have happened, and none of the others; and where a case can be run. */
+enum {
+    COPIES = 1 << 0,    /* fetched before the gate */
+    LATE = 1 << 1,      /* copies, fetched after the gate */
+    REFETCHES = 1 << 2, /* copies, fetched again for backward */
+    MOVES = 1 << 3,     /* homes changed */
+    REPLICAS = 1 << 4,  /* tied replicas were updated, or sums shared between holders */
+    GATHERS = 1 << 5,   /* experts were put together from slices after steps */
+    OFFLOADS = 1 << 6,  /* updates were made in host memory */
+    PADDED = 1 << 7,    /* rows without a token travelled */
+    ACTS = (1 << 8) - 1,
+    MAY_BE_LATE = 1 << 8, /* whether or not LATE */
+    MAY_STAY = 1 << 9,    /* MOVES if the draw makes them: with shards loads may be even enough */
+    WIDE = 1 << 10,       /* 16 experts: 8 on as many ranks are balanced by nothing but copies */
+    NARROW = 1 << 11,     /* 2 experts, on more ranks */
+    FROM_2 = 1 << 12,     /* ranks, below which it can't act so */
+    FROM_4 = 1 << 13,
+    FROM_8 = 1 << 14,
+    UP_TO_4 = 1 << 15,    /* above which it acts otherwise */
+    MAY_REFUSE = 1 << 16, /* its system has rows travel in its own way */
+};
+
 struct exact_case {
-    char name[160];
+    char settings[192];
+    unsigned what;
+    int group_size;          /* of the pipelined exchange that must have been used; 0: another */
+    int chunks;              /* that rows must have been cut into; 0: none */
+    int nodes;               /* declared; 0: what is its turn */
     const struct gate *gate; /* one of `gates` */
-    const char *settings[11];
-    bool moves;     /* homes must have changed, */
-    bool may_stay;  /* if the draw makes them: with shards apart loads may be even enough */
-    bool copies;    /* copies must have been fetched before the gate */
-    bool refetches; /* copies must have been fetched again for backward */
-    bool replicas;  /* tied replicas must have been updated, or sums shared between holders */
-    bool gathers;   /* experts must have been put together from slices after steps */
-    bool offloads;  /* updates must have been made in host memory */
-    bool padded;    /* rows without a token must have travelled */
-    int group_size; /* of the pipelined exchange that must have been used; 0: another */
-    int chunks;     /* that rows must have been cut into; 0: none */
-    enum late_copies late;
-    int least_ranks; /* below which it can't act so, and is left out */
-    int most_ranks;  /* above which it acts otherwise; 0: no such number */
-    bool wide;       /* 16 experts: 8 on as many ranks are balanced by nothing but copies */
-    bool narrow;     /* 2 experts, on more ranks */
-    int nodes;       /* declared; 0: what is its turn */
-    bool may_refuse; /* its system has rows travel in its own way */
+    char name[192];
 };
 
 struct outcome {
@@ -98,27 +103,20 @@ static int iterations_of(const struct mp_comm *comm) {
 }
 
 static void run(const struct exact_case *c, struct mp_comm *comm, struct outcome *outcome) {
-    char nodes[32];
-    const char *settings[sizeof c->settings / sizeof *c->settings + 9] = {c->narrow ? "experts=2"
-                                                                          : c->wide ? "experts=16"
-                                                                                    : "experts=8",
-                                                                          "ranks-per-node=all",
-                                                                          nodes};
-    int count = 3;
-    snprintf(nodes, sizeof nodes, "nodes=%d", c->nodes);
-    for (int i = 0; c->gate->settings[i]; i++)
-        settings[count++] = c->gate->settings[i];
-    for (int i = 0; c->settings[i]; i++)
-        settings[count++] = c->settings[i];
+    int experts = c->what & NARROW ? 2 : c->what & WIDE ? 16 : 8;
     struct mp_error refusal;
-    struct mp_trainer *trainer = try_trainer(comm, NULL, settings, &refusal);
-    outcome->refused = c->may_refuse && refusal.code == MP_EREFUSED;
+    struct mp_trainer *trainer =
+        try_trainer(comm, NULL,
+                    formatted("experts=%d ranks-per-node=all nodes=%d %s %s", experts, c->nodes,
+                              c->gate->settings, c->settings),
+                    &refusal);
+    outcome->refused = (c->what & MAY_REFUSE) && refusal.code == MP_EREFUSED;
     if (outcome->refused) {
         if (comm->rank == 0)
             print_message("  refused: %s\n", refusal.text);
         return;
     }
-    must(refusal.code, &refusal);
+    end_all_unless(refusal.code, &refusal);
     assert_int_equal(comm->ranks_per_node, comm->ranks / (c->nodes ? c->nodes : 1));
     int sequences = BATCH / comm->ranks, iterations = iterations_of(comm);
     int32_t token[BATCH * SEQUENCE], target[BATCH * SEQUENCE];
@@ -126,8 +124,7 @@ static void run(const struct exact_case *c, struct mp_comm *comm, struct outcome
         for (int b = 0; b < sequences; b++)
             make_tokens(i, comm->rank * sequences + b, token + b * SEQUENCE, target + b * SEQUENCE);
         struct mp_trainer_result result;
-        struct mp_error error = {0};
-        must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
+        must(mp_trainer_step_on(trainer, token, target, &result, &error));
         outcome->loss[i] = result.loss;
     }
     outcome->totals = *mp_trainer_totals(trainer);
@@ -144,27 +141,20 @@ struct curve {
     bool known;
 };
 
-static const struct curve *reference(const struct gate *gate, bool wide, bool narrow) {
+static const struct curve *reference(const struct exact_case *c) {
     static struct curve curves[GATES][3];
-    struct curve *curve = &curves[gate - gates][narrow ? 2 : wide];
-    struct exact_case c = {.name = "reference",
-                           .gate = gate,
-                           .settings = {"system=ep"},
-                           .wide = wide,
-                           .narrow = narrow};
+    struct curve *curve = &curves[c->gate - gates][c->what & NARROW ? 2 : c->what & WIDE ? 1 : 0];
+    struct exact_case one = {"system=ep", .what = c->what & (NARROW | WIDE), .gate = c->gate};
     if (curve->known)
         return curve;
     if (world->rank == 0) {
-        struct mp_comm *self;
         struct outcome outcome = {0};
-        assert_int_equal(mp_comm_self_create(&self, NULL), MP_OK);
         noted = &curve->choices;
-        run(&c, self, &outcome);
+        run(&one, alone, &outcome);
         noted = NULL;
-        mp_comm_destroy(self);
         memcpy(curve->loss, outcome.loss, sizeof outcome.loss);
     }
-    assert_int_equal(mp_comm_broadcast(world, curve->loss, sizeof curve->loss, 0, NULL), MP_OK);
+    must(mp_comm_broadcast(world, curve->loss, sizeof curve->loss, 0, &error));
     share_choices(&curve->choices);
     curve->known = true;
     return curve;
@@ -173,19 +163,18 @@ static const struct curve *reference(const struct gate *gate, bool wide, bool na
 /* The system has done what it is there for. */
 static void mechanism_has_acted(const struct exact_case *c, const struct outcome *outcome) {
     const struct mp_trainer_totals *totals = &outcome->totals;
-    assert_int_equal(totals->copies[MP_STAGE_BEFORE_GATE] > 0, c->copies);
-    assert_int_equal(totals->copies[MP_STAGE_BACKWARD_PREFETCH] > 0, c->refetches);
-    assert_int_equal(totals->copies[MP_STAGE_AFTER_STEP] > 0, c->gathers);
-    if (!c->may_stay)
-        assert_int_equal(totals->moves > 0, c->moves);
-    assert_int_equal(totals->replicas > 0, c->replicas);
-    assert_int_equal(outcome->padding > 0, c->padded);
-    assert_int_equal(outcome->host_bytes > 0, c->offloads);
+    const int64_t *copies = totals->copies;
+    unsigned either = (c->what & MAY_STAY ? MOVES : 0) | (c->what & MAY_BE_LATE ? LATE : 0);
+    unsigned acted = (copies[MP_STAGE_BEFORE_GATE] ? COPIES : 0) |
+                     (copies[MP_STAGE_AFTER_GATE] ? LATE : 0) |
+                     (copies[MP_STAGE_BACKWARD_PREFETCH] ? REFETCHES : 0) |
+                     (copies[MP_STAGE_AFTER_STEP] ? GATHERS : 0) | (totals->moves ? MOVES : 0) |
+                     (totals->replicas ? REPLICAS : 0) | (outcome->padding ? PADDED : 0) |
+                     (outcome->host_bytes ? OFFLOADS : 0);
+    assert_int_equal(acted & ~either, c->what & ACTS & ~either);
     assert_int_equal(outcome->steps, c->group_size ? world->ranks / c->group_size
                                      : c->chunks   ? c->chunks
                                                    : 1);
-    if (c->late != MAY_COPY)
-        assert_int_equal(totals->copies[MP_STAGE_AFTER_GATE] > 0, c->late == MUST_COPY);
 }
 
 /* Not the last loss, which the text's last change of domains may have raised. */
@@ -198,7 +187,7 @@ static double lowest(const double loss[ITERATIONS]) {
 
 static void curve_equals_one_rank(void **state) {
     const struct exact_case *c = *state;
-    const struct curve *curve = reference(c->gate, c->wide, c->narrow);
+    const struct curve *curve = reference(c);
     const double *expected = curve->loss;
     struct outcome outcome = {0};
     followed = &curve->choices;
@@ -228,199 +217,140 @@ static void curve_equals_one_rank(void **state) {
                       (long long)outcome.totals.copies[MP_STAGE_AFTER_STEP],
                       (long long)outcome.totals.replicas, (long long)outcome.totals.moves);
     /* What acts under which loads has been seen with the gates that meet every case. */
-    if (world->ranks > 1 && c->gate - gates < SHARING && !c->wide)
+    if (world->ranks > 1 && c->gate - gates < SHARING && !(c->what & WIDE))
         mechanism_has_acted(c, &outcome);
 }
 
-/* Cases that differ in their settings only; `what` names them. */
-struct row {
-    const char *system;
-    const char *options[8];
-    struct exact_case acts;
-};
-
-static const struct row rows[] = {
-    {.system = "ep"},
-    {.system = "skeleton"},
-    {.system = "tamoe"},
-    {.system = "skeleton", .options = {"options.owners=cyclic"}},
+static const struct exact_case rows[] = {
+    {"system=ep", .what = 0},
+    {"system=skeleton", .what = 0},
+    {"system=tamoe", .what = 0},
+    {"system=skeleton options.owners=cyclic", .what = 0},
     /* Shadows under every policy; without drops the released one has none, which is its defect. */
-    {"fastermoe", {"options.smart-schedule=no"}, {.late = MUST_COPY}},
-    {"fastermoe",
-     {"options.policy=paper-printed", "options.group-size=1"},
-     {.late = MUST_COPY, .group_size = 1}},
-    {"fastermoe",
-     {"options.policy=released-fixed", "options.group-size=2"},
-     {.late = MUST_COPY, .group_size = 2, .least_ranks = 2}},
-    {"fastermoe",
-     {"options.policy=released", "options.group-size=1"},
-     {.late = MUST_NOT_COPY, .group_size = 1}},
+    {"system=fastermoe options.smart-schedule=no", .what = LATE},
+    {"system=fastermoe options.policy=paper-printed options.group-size=1", .what = LATE,
+     .group_size = 1},
+    {"system=fastermoe options.policy=released-fixed options.group-size=2", .what = LATE | FROM_2,
+     .group_size = 2},
+    {"system=fastermoe options.policy=released options.group-size=1", .group_size = 1},
     /* Groups of two ranks, which are replicas of each other's experts and shadow by themselves. */
-    {"fastermoe",
-     {"options.group-size=1"},
-     {.replicas = true, .late = MAY_COPY, .group_size = 1, .least_ranks = 4, .narrow = true}},
-    {"smartmoe",
-     {"options.smart-schedule=no", "options.shadows=0", "options.interval=5"},
-     {.replicas = true, .least_ranks = 4, .narrow = true}},
-    {"frugal",
-     {"options.overlap=all", "options.reshard-interval=5"},
-     {.copies = true, .moves = true, .late = MAY_COPY}},
-    {"ep", {"options.expert-parallel=1"}, {.replicas = true}},
+    {"system=fastermoe options.group-size=1", .what = MAY_BE_LATE | REPLICAS | NARROW | FROM_4,
+     .group_size = 1},
+    {"system=smartmoe options.smart-schedule=no options.shadows=0 options.interval=5",
+     .what = REPLICAS | NARROW | FROM_4},
+    {"system=frugal options.overlap=all options.reshard-interval=5",
+     .what = COPIES | MAY_BE_LATE | MOVES},
+    {"system=ep options.expert-parallel=1", .what = REPLICAS},
     /* Room for every route, padded and not, and replicas of all experts. */
-    {"deepspeed", {"options.capacity-factor=16"}, {.padded = true}},
-    {"deepspeed", {"options.drop-tokens=no"}, {.padded = true}},
-    {"deepspeed",
-     {"options.drop-tokens=no", "options.dispatch=one-hot", "options.expert-parallel=1"},
-     {.padded = true, .replicas = true}},
-    {.system = "deepspeed", .options = {"options.capacity-factor=16", "options.padded=no"}},
-    {"deepspeed",
-     {"options.capacity-factor=16", "options.expert-parallel=1"},
-     {.padded = true, .replicas = true}},
-    {"deepspeed",
-     {"options.drop-tokens=no", "options.padded=no", "options.expert-parallel=2"},
-     {.replicas = true, .least_ranks = 4}},
+    {"system=deepspeed options.capacity-factor=16", .what = PADDED},
+    {"system=deepspeed options.drop-tokens=no", .what = PADDED},
+    {"system=deepspeed options.drop-tokens=no options.dispatch=one-hot options.expert-parallel=1",
+     .what = REPLICAS | PADDED},
+    {"system=deepspeed options.capacity-factor=16 options.padded=no", .what = 0},
+    {"system=deepspeed options.capacity-factor=16 options.expert-parallel=1",
+     .what = REPLICAS | PADDED},
+    {"system=deepspeed options.drop-tokens=no options.padded=no options.expert-parallel=2",
+     .what = REPLICAS | FROM_4},
     /* ZeRO-1 over all replicas, over two of each, and of experts that have none. */
-    {"deepspeed",
-     {"options.drop-tokens=no", "options.zero=1", "options.expert-parallel=1"},
-     {.padded = true, .replicas = true, .gathers = true, .least_ranks = 2}},
-    {"deepspeed",
-     {"options.drop-tokens=no", "options.zero=1", "options.expert-parallel=1",
-      "options.multi-rank-bucket-allreduce=no", "options.offload-optimizer=yes"},
-     {.padded = true, .gathers = true, .offloads = true, .least_ranks = 2}},
-    {"deepspeed",
-     {"options.drop-tokens=no", "options.zero=1", "options.expert-parallel=2", "options.padded=no",
-      "options.multi-rank-bucket-allreduce=no"},
-     {.gathers = true, .least_ranks = 4}},
-    {"deepspeed",
-     {"options.drop-tokens=no", "options.zero=1", "options.offload-optimizer=yes"},
-     {.padded = true, .offloads = true}},
-    {"smartmoe",
-     {"options.interval=5", "options.group-size=1"},
-     {.moves = true, .late = MUST_COPY, .group_size = 1, .wide = true}},
-    {"smartmoe",
-     {"options.interval=5", "options.solver=dynamic-programming", "options.smart-schedule=no",
-      "options.shadows=0"},
-     {.moves = true, .wide = true}},
-    {"smartmoe",
-     {"options.interval=5", "options.solver=hybrid", "options.group-size=1", "options.shadows=0"},
-     {.moves = true, .group_size = 1, .wide = true}},
-    {"flexmoe",
-     {"options.slots=5", "options.interval=5"},
-     {.replicas = true, .moves = true, .least_ranks = 2}},
-    {"flexmoe",
-     {"options.slots=6", "options.interval=5", "options.policy=laer"},
-     {.replicas = true, .moves = true, .least_ranks = 4, .nodes = 2}}, /* swaps inside a node */
-    {"flexmoe",
-     {"options.slots=5", "options.interval=5", "options.moves=exposed"},
-     {.replicas = true, .moves = true, .least_ranks = 2}},
+    {"system=deepspeed options.drop-tokens=no options.zero=1 options.expert-parallel=1",
+     .what = REPLICAS | GATHERS | PADDED | FROM_2},
+    {"system=deepspeed options.drop-tokens=no options.zero=1 options.expert-parallel=1 "
+     "options.multi-rank-bucket-allreduce=no options.offload-optimizer=yes",
+     .what = GATHERS | OFFLOADS | PADDED | FROM_2},
+    {"system=deepspeed options.drop-tokens=no options.zero=1 options.expert-parallel=2 "
+     "options.padded=no options.multi-rank-bucket-allreduce=no",
+     .what = GATHERS | FROM_4},
+    {"system=deepspeed options.drop-tokens=no options.zero=1 options.offload-optimizer=yes",
+     .what = OFFLOADS | PADDED},
+    {"system=smartmoe options.interval=5 options.group-size=1", .what = LATE | MOVES | WIDE,
+     .group_size = 1},
+    {"system=smartmoe options.interval=5 options.solver=dynamic-programming "
+     "options.smart-schedule=no options.shadows=0",
+     .what = MOVES | WIDE},
+    {"system=smartmoe options.interval=5 options.solver=hybrid options.group-size=1 "
+     "options.shadows=0",
+     .what = MOVES | WIDE, .group_size = 1},
+    {"system=flexmoe options.slots=5 options.interval=5", .what = MOVES | REPLICAS | FROM_2},
+    {"system=flexmoe options.slots=6 options.interval=5 options.policy=laer",
+     .what = MOVES | REPLICAS | FROM_4, .nodes = 2}, /* swaps inside a node */
+    {"system=flexmoe options.slots=5 options.interval=5 options.moves=exposed",
+     .what = MOVES | REPLICAS | FROM_2},
     /* Whole experts in host memory, from where they move. */
-    {"flexmoe",
-     {"options.slots=5", "options.interval=5", "options.offload-optimizer=yes"},
-     {.replicas = true, .moves = true, .offloads = true, .least_ranks = 2}},
-    {"flexmoe",
-     {"options.slots=5", "options.interval=5", "options.moves=exposed",
-      "options.offload-optimizer=yes"},
-     {.replicas = true, .moves = true, .offloads = true, .least_ranks = 2}},
-    {"swiftmoe", {"options.capacity-factor=0"}, {.replicas = true, .moves = true, .gathers = true}},
-    {"swiftmoe",
-     {"options.capacity-factor=64", "options.slots=all"},
-     {.replicas = true, .moves = true, .gathers = true}},
-    {"swiftmoe",
-     {"options.capacity-factor=0", "options.offload-optimizer=yes"},
-     {.replicas = true, .moves = true, .gathers = true, .offloads = true}},
-    {"laer",
-     {"options.slots=5", "options.rematerialise=no", "options.prefetch=2"},
-     {.copies = true, .moves = true, .least_ranks = 2}},
-    {"laer",
-     {"options.slots=5", "options.rematerialise=yes"},
-     {.copies = true, .refetches = true, .moves = true, .least_ranks = 2}},
-    {"eplb", {"options.interval=5"}, {.replicas = true, .moves = true}},
-    {"eplb",
-     {"options.interval=5", "options.dispatch=nearest", "options.replicas=all"},
-     {.replicas = true, .moves = true}},
-    {"eplb",
-     {"options.interval=5", "options.moves=asynchronous", "options.replicas=16"},
-     {.replicas = true, .moves = true, .least_ranks = 4}},
-    {"llep", {"options.smallest-gemm=1", "options.threshold=1"}, {.late = MUST_COPY}},
+    {"system=flexmoe options.slots=5 options.interval=5 options.offload-optimizer=yes",
+     .what = MOVES | REPLICAS | OFFLOADS | FROM_2},
+    {"system=flexmoe options.slots=5 options.interval=5 options.moves=exposed "
+     "options.offload-optimizer=yes",
+     .what = MOVES | REPLICAS | OFFLOADS | FROM_2},
+    {"system=swiftmoe options.capacity-factor=0", .what = MOVES | REPLICAS | GATHERS},
+    {"system=swiftmoe options.capacity-factor=64 options.slots=all",
+     .what = MOVES | REPLICAS | GATHERS},
+    {"system=swiftmoe options.capacity-factor=0 options.offload-optimizer=yes",
+     .what = MOVES | REPLICAS | GATHERS | OFFLOADS},
+    {"system=laer options.slots=5 options.rematerialise=no options.prefetch=2",
+     .what = COPIES | MOVES | FROM_2},
+    {"system=laer options.slots=5 options.rematerialise=yes",
+     .what = COPIES | REFETCHES | MOVES | FROM_2},
+    {"system=eplb options.interval=5", .what = MOVES | REPLICAS},
+    {"system=eplb options.interval=5 options.dispatch=nearest options.replicas=all",
+     .what = MOVES | REPLICAS},
+    {"system=eplb options.interval=5 options.moves=asynchronous options.replicas=16",
+     .what = MOVES | REPLICAS | FROM_4},
+    {"system=llep options.smallest-gemm=1 options.threshold=1", .what = LATE},
     /* Tokens once per node and rank, of experts with copies among whom routes are split, too. */
-    {"deepep", {"exchange-degree=4"}, {.chunks = 4}},
-    {"moetuner",
-     {"options.window=5", "options.interval=5", "options.solver=search"},
-     {.moves = true, .least_ranks = 2}},
-    {"hiermoe", {"options.interval=5"}, {.moves = true, .wide = true, .least_ranks = 2}},
+    {"system=deepep exchange-degree=4", .chunks = 4},
+    {"system=moetuner options.window=5 options.interval=5 options.solver=search",
+     .what = MOVES | FROM_2},
+    {"system=hiermoe options.interval=5", .what = MOVES | WIDE | FROM_2},
     /* Groups in groups, of whole nodes, several or parts of one. */
-    {"hiermoe",
-     {"options.interval=5", "options.hierarchy=4:2", "options.depth=3"},
-     {.moves = true, .wide = true, .least_ranks = 4}},
-    {"hiermoe",
-     {"options.interval=0", "options.hierarchy=4:2", "options.depth=3", "exchange-degree=2"},
-     {.chunks = 2, .least_ranks = 4}},
-    {"hiermoe",
-     {"options.interval=0", "options.hierarchy=8:4:2", "options.depth=4"},
-     {.least_ranks = 8}},
-    {"llep",
-     {"exchange=deduplicated", "exchange-degree=2", "options.smallest-gemm=1",
-      "options.threshold=1"},
-     {.late = MUST_COPY, .chunks = 2, .least_ranks = 4, .nodes = 2}},
-    {.system = "lp", .acts = {.replicas = true, .least_ranks = 2}},
-    {"lp",
-     {"options.interval=5"},
-     {.replicas = true, .moves = true, .wide = true, .least_ranks = 4}},
-    {.system = "moonep", .acts = {.late = MUST_COPY}},
-    {"nodewise",
-     {"options.cover=all", "options.chunks=1"},
-     {.copies = true, .late = MAY_COPY, .least_ranks = 4, .nodes = 2}},
-    {"nodewise",
-     {"options.cover=2", "options.chunks=2"},
-     {.copies = true, .late = MAY_COPY, .chunks = 2, .least_ranks = 4, .nodes = 4}},
-    {"nodewise",
-     {"options.cover=0", "options.even=no", "options.chunks=3"},
-     {.late = MAY_COPY, .chunks = 3}},
-    {"nodewise",
-     {"options.cover=3", "options.chunks=8"},
-     {.copies = true, .late = MAY_COPY, .chunks = 8, .least_ranks = 4, .nodes = 2}},
-    {"harmoeny", {"options.least=1"}, {.late = MUST_COPY, .least_ranks = 2}},
+    {"system=hiermoe options.interval=5 options.hierarchy=4:2 options.depth=3",
+     .what = MOVES | WIDE | FROM_4},
+    {"system=hiermoe options.interval=0 options.hierarchy=4:2 options.depth=3 exchange-degree=2",
+     .what = FROM_4, .chunks = 2},
+    {"system=hiermoe options.interval=0 options.hierarchy=8:4:2 options.depth=4", .what = FROM_8},
+    {"system=llep exchange=deduplicated exchange-degree=2 options.smallest-gemm=1 "
+     "options.threshold=1",
+     .what = LATE | FROM_4, .chunks = 2, .nodes = 2},
+    {"system=lp", .what = REPLICAS | FROM_2},
+    {"system=lp options.interval=5", .what = MOVES | REPLICAS | WIDE | FROM_4},
+    {"system=moonep", .what = LATE},
+    {"system=nodewise options.cover=all options.chunks=1", .what = COPIES | MAY_BE_LATE | FROM_4,
+     .nodes = 2},
+    {"system=nodewise options.cover=2 options.chunks=2", .what = COPIES | MAY_BE_LATE | FROM_4,
+     .chunks = 2, .nodes = 4},
+    {"system=nodewise options.cover=0 options.even=no options.chunks=3", .what = MAY_BE_LATE,
+     .chunks = 3},
+    {"system=nodewise options.cover=3 options.chunks=8", .what = COPIES | MAY_BE_LATE | FROM_4,
+     .chunks = 8, .nodes = 2},
+    {"system=harmoeny options.least=1", .what = LATE | FROM_2},
     /* Copies stay in a node. */
-    {.system = "ultraep",
-     .acts = {.late = MUST_COPY, .refetches = true, .least_ranks = 2, .nodes = 1}},
-    {"ultraep",
-     {"options.redundant=3"},
-     {.late = MUST_COPY, .refetches = true, .least_ranks = 4, .nodes = 2}},
-    {"hetumoe",
-     {"options.capacity-factor=16"},
-     {.padded = true, .wide = true, .least_ranks = 4, .nodes = 2}}, /* through leaders */
-    {"tutel",
-     {"options.capacity-factor=0", "options.trials=2", "options.degree=4"},
-     {.padded = true, .chunks = 4, .least_ranks = 4, .nodes = 2}}, /* flat, and in two levels */
-    {"tutel",
-     {"options.capacity-factor=0", "options.r=0"},
-     {.padded = true, .copies = true, .refetches = true, .least_ranks = 2}},
-    {.system = "free-balance", .acts = {.late = MUST_COPY}},
+    {"system=ultraep", .what = LATE | REFETCHES | FROM_2, .nodes = 1},
+    {"system=ultraep options.redundant=3", .what = LATE | REFETCHES | FROM_4, .nodes = 2},
+    {"system=hetumoe options.capacity-factor=16", .what = PADDED | WIDE | FROM_4,
+     .nodes = 2}, /* through leaders */
+    {"system=tutel options.capacity-factor=0 options.trials=2 options.degree=4",
+     .what = PADDED | FROM_4, .chunks = 4, .nodes = 2}, /* flat, and in two levels */
+    {"system=tutel options.capacity-factor=0 options.r=0",
+     .what = COPIES | REFETCHES | PADDED | FROM_2},
+    {"system=free-balance", .what = LATE},
     /* 2 experts on more ranks, each cut into r shards: replicas of these where ranks are left. */
-    {"tutel",
-     {"options.capacity-factor=0", "options.r=2", "options.degree=1"},
-     {.padded = true, .least_ranks = 4, .most_ranks = 4, .narrow = true}},
-    {"tutel",
-     {"options.capacity-factor=0", "options.r=2", "options.degree=1"},
-     {.padded = true, .replicas = true, .least_ranks = 8, .narrow = true}},
-    {"tutel",
-     {"options.capacity-factor=0", "options.r=4", "options.degree=4"},
-     {.padded = true, .chunks = 4, .least_ranks = 8, .narrow = true}},
+    {"system=tutel options.capacity-factor=0 options.r=2 options.degree=1",
+     .what = PADDED | NARROW | FROM_4 | UP_TO_4},
+    {"system=tutel options.capacity-factor=0 options.r=2 options.degree=1",
+     .what = REPLICAS | PADDED | NARROW | FROM_8},
+    {"system=tutel options.capacity-factor=0 options.r=4 options.degree=4",
+     .what = PADDED | NARROW | FROM_8, .chunks = 4},
     /* Experts cut into shards: more than ranks, fewer, and as many; with copies of single shards,
      * moves, slices of them, products for permuting, and survivors that share weights. */
-    {.system = "ep", .options = {"expert-shards=2"}},
-    {"ep", {"expert-shards=2"}, {.replicas = true, .least_ranks = 8, .narrow = true}},
-    {.system = "ep", .options = {"expert-shards=4"}, .acts = {.least_ranks = 8, .narrow = true}},
-    {"fssdp",
-     {"expert-shards=2", "options.memory=4", "options.overlap=2", "options.rematerialise=yes",
-      "options.reshard-interval=5"},
-     {.copies = true, .refetches = true, .moves = true, .may_stay = true, .late = MAY_COPY}},
-    {"laer",
-     {"expert-shards=2", "options.slots=10", "options.rematerialise=yes"},
-     {.copies = true, .refetches = true, .moves = true, .least_ranks = 2}},
-    {"deepspeed",
-     {"expert-shards=2", "options.drop-tokens=no", "options.dispatch=one-hot"},
-     {.padded = true}},
+    {"system=ep expert-shards=2", .what = 0},
+    {"system=ep expert-shards=2", .what = REPLICAS | NARROW | FROM_8},
+    {"system=ep expert-shards=4", .what = NARROW | FROM_8},
+    {"system=fssdp expert-shards=2 options.memory=4 options.overlap=2 options.rematerialise=yes "
+     "options.reshard-interval=5",
+     .what = COPIES | MAY_BE_LATE | REFETCHES | MOVES | MAY_STAY},
+    {"system=laer expert-shards=2 options.slots=10 options.rematerialise=yes",
+     .what = COPIES | REFETCHES | MOVES | FROM_2},
+    {"system=deepspeed expert-shards=2 options.drop-tokens=no options.dispatch=one-hot",
+     .what = PADDED},
 };
 
 static const char *const exchanges[] = {"exchange=flat", "exchange=two-level"};
@@ -432,59 +362,51 @@ enum {
     MAX_CASES = GATES * EXCHANGES * GATE_CASES
 };
 
-static void name_case(struct exact_case *c, const char *system, const char *const options[]) {
-    size_t at = (size_t)snprintf(c->name, sizeof c->name, "%s %s", system, c->gate->name);
-    for (int i = 0; options[i] && at < sizeof c->name; i++)
-        at += (size_t)snprintf(c->name + at, sizeof c->name - at, " %s",
-                               options[i] + strlen("options."));
+/* A case of a gate is named by what follows "system=", without the words "options.". */
+static void take_gate(struct exact_case *c, const struct gate *gate) {
+    const char *word = c->settings + strlen("system=");
+    int length = (int)strcspn(word, " ");
+    size_t at = (size_t)snprintf(c->name, sizeof c->name, "%.*s %s", length, word, gate->name);
+    c->gate = gate;
+    while (*(word += length)) {
+        bool is_option = strncmp(word, " options.", 9) == 0;
+        word += is_option ? 9 : 1;
+        length = (int)strcspn(word, " ");
+        at += (size_t)snprintf(c->name + at, sizeof c->name - at, " %.*s", length, word);
+    }
 }
 
 static int make_row_cases(const struct gate *gate, struct exact_case cases[]) {
     int count = 0;
     for (int r = 0; r < ROWS; r++) {
-        struct exact_case *c = &cases[count];
-        static char system[ROWS][32];
-        int most = rows[r].acts.most_ranks;
-        if (world->ranks < rows[r].acts.least_ranks || (most && world->ranks > most))
+        unsigned what = rows[r].what;
+        int least = what & FROM_8 ? 8 : what & FROM_4 ? 4 : what & FROM_2 ? 2 : 1;
+        if (world->ranks < least || ((what & UP_TO_4) && world->ranks > 4))
             continue;
-        *c = rows[r].acts;
-        c->gate = gate;
-        snprintf(system[r], sizeof system[r], "system=%s", rows[r].system);
-        c->settings[0] = system[r];
-        for (int i = 0; rows[r].options[i]; i++)
-            c->settings[i + 1] = rows[r].options[i];
-        name_case(c, rows[r].system, rows[r].options);
-        count++;
+        cases[count] = rows[r];
+        take_gate(&cases[count++], gate);
     }
     return count;
 }
 
 /* FSSDP in all combinations of memory, overlap and re-materialisation. */
 static int make_fssdp_cases(const struct gate *gate, struct exact_case cases[]) {
-    static const char *const memory[] = {"options.memory=0", "options.memory=1", "options.memory=4",
-                                         "options.memory=all"};
-    static const char *const overlap[] = {"options.overlap=0", "options.overlap=2",
-                                          "options.overlap=all"};
-    static const char *const again[] = {"options.rematerialise=no", "options.rematerialise=yes"};
-    int count = 0;
-    for (int m = 0; m < 4; m++)
-        for (int t = 0; t < 3; t++)
-            for (int r = 0; r < 2; r++) {
-                struct exact_case *c = &cases[count++];
-                bool copies = m > 0 && t > 0;
-                *c = (struct exact_case){
-                    .gate = gate,
-                    .settings = {"system=fssdp", memory[m], overlap[t], again[r],
-                                 "options.reshard-interval=5"},
-                    .copies = copies,
-                    .refetches = copies && r == 1,
-                    /* Where every expert is hot, owners stay where they are. */
-                    .moves = t < 2,
-                    .late = MAY_COPY,
-                };
-                name_case(c, "fssdp", c->settings + 1);
-            }
-    return count;
+    static const char *const memory[] = {"0", "1", "4", "all"}, *const overlap[] = {"0", "2",
+                                                                                    "all"};
+    for (int i = 0; i < FSSDP_CASES; i++) {
+        int m = i / 6, t = i / 2 % 3, again = i % 2;
+        bool copies = m > 0 && t > 0;
+        /* Where every expert is hot, owners stay where they are. */
+        cases[i] =
+            (struct exact_case){.what = MAY_BE_LATE | (t < 2 ? MOVES : 0) | (copies ? COPIES : 0) |
+                                        (copies && again ? REFETCHES : 0)};
+        snprintf(cases[i].settings, sizeof cases[i].settings,
+                 "system=fssdp options.memory=%s options.overlap=%s options.rematerialise=%s "
+                 "options.reshard-interval=5",
+                 memory[m], overlap[t], again ? "yes" : "no");
+        take_gate(&cases[i], gate);
+    }
+    return FSSDP_CASES;
 }
 
 /* Cases take turns on one, two and four nodes, each gate's from another one on. */
@@ -499,8 +421,12 @@ static void declare_nodes(struct exact_case cases[], int count, int turn) {
 }
 
 static int mechanisms_of(const struct exact_case *c) {
-    return c->moves + c->copies + c->refetches + c->replicas + c->gathers + c->padded +
-           (c->group_size > 0) + (c->late == MUST_COPY);
+    return __builtin_popcount(c->what & ACTS & ~OFFLOADS) + (c->group_size > 0);
+}
+
+static bool have_one_system(const struct exact_case *a, const struct exact_case *b) {
+    size_t length = strcspn(a->settings, " ");
+    return strcspn(b->settings, " ") == length && memcmp(a->settings, b->settings, length) == 0;
 }
 
 /* Keeps of every system, for one of the sharing gates, the first case in which most happens, with
@@ -509,20 +435,15 @@ static int share_one_of_each(struct exact_case cases[], int count) {
     int kept = 0;
     for (int i = 0; i < count; i++) {
         int k = 0;
-        while (k < kept && strcmp(cases[k].settings[0], cases[i].settings[0]) != 0)
+        while (k < kept && !have_one_system(&cases[k], &cases[i]))
             k++;
         if (k < kept && mechanisms_of(&cases[k]) >= mechanisms_of(&cases[i]))
             continue;
         cases[k] = cases[i];
-        cases[k].wide |= world->ranks >= 4; /* slots are for that many */
+        cases[k].what |= world->ranks >= 4 ? WIDE : 0; /* slots are for that many */
         kept += k == kept;
     }
     return kept;
-}
-
-static void take_gate(struct exact_case *c, const struct gate *gate) {
-    c->gate = gate;
-    name_case(c, c->settings[0] + strlen("system="), c->settings + 1);
 }
 
 static int make_gate_cases(const struct gate *gate, struct exact_case cases[GATE_CASES]) {
@@ -553,15 +474,11 @@ static int make_matrix(struct exact_case cases[MAX_CASES]) {
         for (int g = 0; g < GATES; g++)
             for (int e = 0; e < EXCHANGES; e++) {
                 struct exact_case *c = &cases[count++];
-                int last = 0;
                 *c = one[k];
-                while (c->settings[last])
-                    last++;
+                size_t length = strlen(c->settings);
+                snprintf(c->settings + length, sizeof c->settings - length, " %s", exchanges[e]);
                 take_gate(c, &gates[g]);
-                c->settings[last] = exchanges[e];
-                c->may_refuse = e > 0;
-                size_t at = strlen(c->name);
-                snprintf(c->name + at, sizeof c->name - at, " %s", exchanges[e]);
+                c->what |= e > 0 ? MAY_REFUSE : 0;
             }
     declare_nodes(cases, count, 1);
     return count;
@@ -569,14 +486,8 @@ static int make_matrix(struct exact_case cases[MAX_CASES]) {
 
 /* An argument such as "*laer*" selects cases; "--matrix" alone or before it has others made. */
 int main(int argc, char **argv) {
-    struct mp_error error = {0};
-    if (mp_comm_mpi_create(NULL, &world, &error)) {
-        print_error("%s\n", error.text);
+    if (!join_world())
         return 1;
-    }
-    if (world->rank == 0)
-        seed = test_seed();
-    must(mp_comm_broadcast(world, &seed, sizeof seed, 0, &error), &error);
     static struct exact_case cases[MAX_CASES];
     static struct CMUnitTest tests[MAX_CASES];
     matrix = argc > 1 && strcmp(argv[1], "--matrix") == 0;
@@ -585,7 +496,5 @@ int main(int argc, char **argv) {
         cmocka_set_test_filter(argv[1 + matrix]);
     for (int i = 0; i < count; i++)
         tests[i] = (struct CMUnitTest){cases[i].name, curve_equals_one_rank, NULL, NULL, &cases[i]};
-    int failed = _cmocka_run_group_tests("exact", tests, (size_t)count, NULL, NULL);
-    mp_comm_destroy(world);
-    return failed != 0;
+    return leave_world(_cmocka_run_group_tests("exact", tests, (size_t)count, NULL, NULL));
 }

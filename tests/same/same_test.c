@@ -16,54 +16,52 @@
 enum { ITERATIONS = 4, TRIES = 1000, JOB_EXCHANGES = MP_EXCHANGE_PIPELINED };
 
 /* What a random choice may leave out: each mechanism is met in one of these. */
-static const char *const acting[][6] = {
-    {"system=fssdp", "gate=gshard", "options.overlap=all", "options.rematerialise=yes",
-     "options.reshard-interval=2"},
-    {"system=fssdp", "gate=switch", "options.overlap=2", "options.calibrate=yes",
-     "options.reshard-interval=2"},
-    {"system=fastermoe", "gate=gshard", "options.policy=released-fixed", "options.group-size=1"},
-    {"system=fastermoe", "gate=switch", "options.policy=paper", "options.group-size=1"},
-    {"system=laer", "gate=gshard", "options.rematerialise=yes", "options.window=1"},
-    {"system=laer", "gate=switch", "options.prefetch=2", "options.window=1"},
-    {"system=laer", "gate=gshard", "options.prefetch=0", "options.window=1"},
-    {"system=swiftmoe", "gate=switch"},
-    {"system=flexmoe", "gate=gshard", "options.interval=1", "options.policy=laer"},
-    {"system=flexmoe", "gate=gshard", "options.interval=1", "options.moves=exposed"},
-    {"system=flexmoe", "gate=gshard", "options.interval=1", "options.offload-optimizer=yes"},
-    {"system=eplb", "gate=gshard", "options.interval=1", "options.window=1"},
-    {"system=eplb", "gate=gshard", "options.interval=1", "options.moves=asynchronous"},
-    {"system=smartmoe", "gate=gshard", "options.interval=1"},
-    {"system=deepspeed", "gate=gshard", "options.expert-parallel=1"},
-    {"system=deepspeed", "gate=switch", "options.expert-parallel=1", "options.zero=1",
-     "options.multi-rank-bucket-allreduce=no"},
-    {"system=deepspeed", "gate=gshard", "options.expert-parallel=2", "options.zero=1",
-     "options.offload-optimizer=yes"},
-    {"system=ep", "gate=switch", "options.expert-parallel=1"},
-    {"system=llep", "gate=gshard", "options.smallest-gemm=1", "options.threshold=1"},
-    {"system=lp", "gate=gshard", "options.interval=0"},
-    {"system=harmoeny", "gate=gshard", "options.least=1"},
-    {"system=ultraep", "gate=gshard", "options.redundant=2"},
-    {"system=moonep", "gate=softmax", "top-k=4", "options.tolerance=0"},
-    {"system=nodewise", "gate=gshard", "nodes=2", "options.cover=all"},
-    {"system=nodewise", "gate=gshard", "nodes=2", "options.chunks=3", "exchange=flat"},
-    {"system=hetumoe", "gate=gshard"},
-    {"system=tutel", "gate=gshard", "options.capacity-factor=0"},
-    {"system=tutel", "gate=switch", "options.r=0"},
-    {"system=tutel", "gate=switch", "experts=1", "expert-shards=1", "options.r=2"},
-    {"system=tutel", "gate=switch", "experts=1", "expert-shards=1", "options.r=auto"},
-    {"system=ep", "gate=gshard", "experts=2", "expert-shards=2", "options.expert-parallel=2"},
-    {"system=fssdp", "gate=gshard", "expert-shards=2", "options.overlap=2",
-     "options.reshard-interval=2"},
-    {"system=laer", "gate=gshard", "expert-shards=4", "options.window=1"},
-    {"system=deepspeed", "gate=switch", "options.formula=fastmoe-switch", "options.padded=no"},
-    {"system=follower", "gate=gshard", "layers=3", "routing=gate"},
-    {"system=follower", "gate=softmax", "layers=3", "top-k=3", "routing=gate"},
-    {"system=hiermoe", "gate=softmax", "top-k=4", "record-routes=yes"},
-    {"system=hiermoe", "gate=gshard", "record-routes=yes", "exchange-degree=3"},
-    {"system=hiermoe", "gate=softmax", "top-k=4"},
-    {"system=hiermoe", "gate=switch", "options.interval=1"},
-    {"system=deepep", "gate=gshard", "record-routes=yes", "exchange-degree=4"},
-    {"system=tamoe", "gate=gshard", "nodes=2", "routing=skewed", "options.pull=0.8"},
+static const char *const acting[] = {
+    "system=fssdp gate=gshard options.overlap=all options.rematerialise=yes "
+    "options.reshard-interval=2",
+    "system=fssdp gate=switch options.overlap=2 options.calibrate=yes options.reshard-interval=2",
+    "system=fastermoe gate=gshard options.policy=released-fixed options.group-size=1",
+    "system=fastermoe gate=switch options.policy=paper options.group-size=1",
+    "system=laer gate=gshard options.rematerialise=yes options.window=1",
+    "system=laer gate=switch options.prefetch=2 options.window=1",
+    "system=laer gate=gshard options.prefetch=0 options.window=1",
+    "system=swiftmoe gate=switch",
+    "system=flexmoe gate=gshard options.interval=1 options.policy=laer",
+    "system=flexmoe gate=gshard options.interval=1 options.moves=exposed",
+    "system=flexmoe gate=gshard options.interval=1 options.offload-optimizer=yes",
+    "system=eplb gate=gshard options.interval=1 options.window=1",
+    "system=eplb gate=gshard options.interval=1 options.moves=asynchronous",
+    "system=smartmoe gate=gshard options.interval=1",
+    "system=deepspeed gate=gshard options.expert-parallel=1",
+    "system=deepspeed gate=switch options.expert-parallel=1 options.zero=1 "
+    "options.multi-rank-bucket-allreduce=no",
+    "system=deepspeed gate=gshard options.expert-parallel=2 options.zero=1 "
+    "options.offload-optimizer=yes",
+    "system=ep gate=switch options.expert-parallel=1",
+    "system=llep gate=gshard options.smallest-gemm=1 options.threshold=1",
+    "system=lp gate=gshard options.interval=0",
+    "system=harmoeny gate=gshard options.least=1",
+    "system=ultraep gate=gshard options.redundant=2",
+    "system=moonep gate=softmax top-k=4 options.tolerance=0",
+    "system=nodewise gate=gshard nodes=2 options.cover=all",
+    "system=nodewise gate=gshard nodes=2 options.chunks=3 exchange=flat",
+    "system=hetumoe gate=gshard",
+    "system=tutel gate=gshard options.capacity-factor=0",
+    "system=tutel gate=switch options.r=0",
+    "system=tutel gate=switch experts=1 expert-shards=1 options.r=2",
+    "system=tutel gate=switch experts=1 expert-shards=1 options.r=auto",
+    "system=ep gate=gshard experts=2 expert-shards=2 options.expert-parallel=2",
+    "system=fssdp gate=gshard expert-shards=2 options.overlap=2 options.reshard-interval=2",
+    "system=laer gate=gshard expert-shards=4 options.window=1",
+    "system=deepspeed gate=switch options.formula=fastmoe-switch options.padded=no",
+    "system=follower gate=gshard layers=3 routing=gate",
+    "system=follower gate=softmax layers=3 top-k=3 routing=gate",
+    "system=hiermoe gate=softmax top-k=4 record-routes=yes",
+    "system=hiermoe gate=gshard record-routes=yes exchange-degree=3",
+    "system=hiermoe gate=softmax top-k=4",
+    "system=hiermoe gate=switch options.interval=1",
+    "system=deepep gate=gshard record-routes=yes exchange-degree=4",
+    "system=tamoe gate=gshard nodes=2 routing=skewed options.pull=0.8",
 };
 
 /* What ranks have sent in one iteration. */
@@ -131,12 +129,11 @@ static struct mp_system follower(void) {
 static void set(struct mp_job_file *file, const struct mp_systems *systems, const char *format,
                 ...) {
     char text[256];
-    struct mp_error error = {0};
     va_list list;
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    must(mp_job_set(file, text, systems, &error), &error);
+    must(set_job(file, text, systems, &error));
 }
 
 /* Groups in groups, if there are ranks for any; perhaps the last outermost ones are smaller. */
@@ -172,7 +169,7 @@ static void draw_shape(uint64_t *random, struct mp_job_file *file,
     set(file, systems, "nodes=%d", nodes);
     set(file, systems, "seed=%d", test_random_int(random, 0, 1 << 20));
     set(file, systems, "layers=%d", test_random_int(random, 1, 3));
-    set(file, systems, "heads=2");
+    set(file, systems, "heads=2 check-plans=yes text=- bandwidth=1e9 expert-rate=2e9");
     /* Whole cache lines, to which the trainer's tensors are rounded up, and whole slices of
      * experts. */
     set(file, systems, "width=%d", 16 * test_random_int(random, 1, 2));
@@ -189,11 +186,7 @@ static void draw_shape(uint64_t *random, struct mp_job_file *file,
     set(file, systems, "routing=%s", test_random_int(random, 0, 2) ? "skewed" : "gate");
     set(file, systems, "skew-experts=%d", test_random_int(random, 1, 2));
     set(file, systems, "skew-share=%g", 0.3 + 0.2 * test_random_double(random));
-    set(file, systems, "check-plans=yes");
-    set(file, systems, "text=-");
-    set(file, systems, "bandwidth=1e9");
     set(file, systems, "copies-memory=%d", 10000 * test_random_int(random, 1, 20));
-    set(file, systems, "expert-rate=2e9");
     set(file, systems, "non-moe-seconds=1e-4");
 }
 
@@ -206,13 +199,14 @@ static void draw_gate(uint64_t *random, struct mp_job_file *file,
         set(file, systems, "top-k=%d", test_random_int(random, 1, 4));
 }
 
-/* A job that its system accepts: with all options at random, or some given. */
-static void draw_job(uint64_t *random, const char *system, const char *const given[],
+/* A job that its system accepts: with all options at random, or the given ones, the system first.
+ */
+static void draw_job(uint64_t *random, const char *given, bool drawn,
                      const struct mp_systems *systems, struct mp_job_file *file) {
-    struct mp_error error = {0};
+    struct mp_error refusal = {0};
     for (int i = 0; i < TRIES; i++) {
-        must(mp_job_file_create(file, &error), &error);
-        set(file, systems, "system=%s", system);
+        must(mp_job_file_create(file, &error));
+        set(file, systems, "%s", given);
         draw_shape(random, file, systems);
         set(file, systems, "shared-experts=%d", test_random_int(random, 0, 2));
         /* In turn, until the system takes one: all of them whole, then all in chunks. */
@@ -221,12 +215,12 @@ static void draw_job(uint64_t *random, const char *system, const char *const giv
             mp_exchange_name((enum mp_exchange_kind)(turn % JOB_EXCHANGES)));
         set(file, systems, "exchange-degree=%d",
             turn / JOB_EXCHANGES % 2 ? test_random_int(random, 2, MP_MOST_DEGREE) : 1);
-        if (!given) {
+        if (drawn) {
             draw_gate(random, file, systems);
             draw_options(random, file, systems);
+        } else {
+            set(file, systems, "%s", given);
         }
-        for (int g = 1; given && given[g]; g++)
-            set(file, systems, "%s", given[g]);
         if (file->system->options && mp_options_find(file->system->options, "hierarchy")) {
             char hierarchy[64];
             draw_hierarchy(random, hierarchy, sizeof hierarchy);
@@ -237,22 +231,20 @@ static void draw_job(uint64_t *random, const char *system, const char *const giv
             set(file, systems, "options.message-cost=0");
         if (file->system->options && mp_options_find(file->system->options, "ranks-per-gate"))
             set(file, systems, "options.ranks-per-gate=%d", file->job.ranks / file->job.nodes);
-        if (mp_job_check_model(file, &error) == MP_OK)
+        if (mp_job_check_model(file, &refusal) == MP_OK)
             return;
         mp_job_file_destroy(file);
     }
-    must(error.code, &error);
+    end_all_unless(refusal.code, &refusal);
 }
 
 /* ---- traces of all ranks ---- */
 
 static void gather(const void *own, size_t bytes, void *all) {
     struct mp_request *request = NULL;
-    struct mp_error error = {0};
-    must(mp_request_create(world, 0, 0, &request, &error), &error);
-    must(mp_gather_counts_start(world, own, (int)(bytes / sizeof(uint32_t)), all, request, &error),
-         &error);
-    must(mp_request_wait(request, &error), &error);
+    must(mp_request_create(world, 0, 0, &request, &error));
+    must(mp_gather_counts_start(world, own, (int)(bytes / sizeof(uint32_t)), all, request, &error));
+    must(mp_request_wait(request, &error));
     mp_request_destroy(request);
 }
 
@@ -303,9 +295,8 @@ static void describe(const struct mp_job_file *file) {
     AUTO(allocated) char *text = NULL;
     size_t size = 0;
     FILE *stream = open_memstream(&text, &size);
-    struct mp_error error = {0};
     assert_non_null(stream);
-    must(mp_job_write(file, stream, &error), &error);
+    must(mp_job_write(file, stream, &error));
     fclose(stream);
     print_error("%s\n", text);
 }
@@ -340,7 +331,6 @@ static bool put_routes(struct mp_trainer *trainer) {
     int top_k = trainer->model.shape.top_k, tokens = trainer->model.tokens;
     size_t each = (size_t)tokens * (size_t)top_k;
     int32_t own[TRACE_RANKS];
-    struct mp_error error = {0};
     const struct mp_policy *policy = &trainer->planner.policy;
     if (!trainer->choices.expert || policy->outgoing_limit >= 0 || policy->pull > 0)
         return false;
@@ -350,9 +340,9 @@ static bool put_routes(struct mp_trainer *trainer) {
     for (int l = 0; l < trainer->job.layers; l++) {
         struct mp_load *load = &whole[l];
         gather(trainer->choices.expert + (size_t)l * each, each * sizeof *chosen, chosen);
-        must(mp_load_give_routes(load, top_k, own, &error), &error);
+        must(mp_load_give_routes(load, top_k, own, &error));
         memcpy(load->routes->expert, chosen, each * (size_t)world->ranks * sizeof *chosen);
-        must(mp_load_check_routes(load, &error), &error);
+        must(mp_load_check_routes(load, &error));
     }
     return true;
 }
@@ -372,9 +362,8 @@ static void predict(const struct mp_trainer *trainer, bool counts) {
 
 static void run(const struct mp_job_file *file, uint64_t *random) {
     struct mp_trainer *trainer = NULL;
-    struct mp_error error = {0};
     int32_t token[512], target[512];
-    must(mp_trainer_create(file, world, NULL, NULL, &trainer, &error), &error);
+    must(mp_trainer_create(file, world, NULL, NULL, &trainer, &error));
     assert_true(trainer->model.tokens <= 512);
     /* The job's exchange, or one that the system sets itself. */
     enum mp_exchange_kind exchange = mp_planner_plan(&trainer->planner, 0)->exchange;
@@ -382,7 +371,7 @@ static void run(const struct mp_job_file *file, uint64_t *random) {
                 file->system->capabilities & MP_SYSTEM_PLANS_BEFORE_GATE);
     assert_int_equal(trainer->paths.path != NULL, mp_exchange_of(exchange)->rounds > 1);
     for (int l = 0; l < trainer->job.layers; l++)
-        must(mp_load_create(world->ranks, trainer->job.experts, &whole[l], &error), &error);
+        must(mp_load_create(world->ranks, trainer->job.experts, &whole[l], &error));
     met.sharded += mp_job_shards(&trainer->job) > 1;
     if (world->rank == 0)
         network_create(file, &trainer->setting);
@@ -390,7 +379,7 @@ static void run(const struct mp_job_file *file, uint64_t *random) {
         struct mp_trainer_result result;
         make_tokens(random, trainer, token, target);
         transport_watch(trainer, &mine, sent);
-        must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
+        must(mp_trainer_step_on(trainer, token, target, &result, &error));
         transport_forget();
         put_together();
         for (int l = 0; trainer->paths.path && l < trainer->job.layers; l++) {
@@ -415,10 +404,10 @@ static void run(const struct mp_job_file *file, uint64_t *random) {
 }
 
 /* Ranks draw the same jobs, and tokens of their own. */
-static void run_drawn(uint64_t *random, const char *system, const char *const given[],
+static void run_drawn(uint64_t *random, const char *given, bool drawn,
                       const struct mp_systems *systems) {
     struct mp_job_file file;
-    draw_job(random, system, given, systems, &file);
+    draw_job(random, given, drawn, systems, &file);
     uint64_t own = test_random(random) + (uint64_t)world->rank;
     run(&file, &own);
     mp_job_file_destroy(&file);
@@ -426,16 +415,16 @@ static void run_drawn(uint64_t *random, const char *system, const char *const gi
 
 TEST(trainer_and_predictor_are_the_same_program) {
     struct mp_systems systems = {0};
-    struct mp_error error = {0};
     uint64_t random = seed;
     int times = world->ranks < 6 ? 4 : world->ranks < 16 ? 2 : 0;
     struct mp_system following = follower();
-    must(mp_systems_register_all(&systems, &error), &error);
-    must(mp_systems_register(&systems, &following, &error), &error);
+    must(mp_systems_register_all(&systems, &error));
+    must(mp_systems_register(&systems, &following, &error));
     for (size_t i = 0; i < sizeof acting / sizeof *acting; i++)
-        run_drawn(&random, acting[i][0] + strlen("system="), acting[i], &systems);
+        run_drawn(&random, acting[i], false, &systems);
     for (int i = 0; i < times * systems.count; i++)
-        run_drawn(&random, systems.item[i % systems.count]->name, NULL, &systems);
+        run_drawn(&random, formatted("system=%s", systems.item[i % systems.count]->name), true,
+                  &systems);
     if (world->rank > 0)
         return;
     print_message("%d cases, %d operations, exchanges in up to %d steps\n", met.cases,
@@ -454,8 +443,4 @@ TEST(trainer_and_predictor_are_the_same_program) {
         assert_true(met.exchanges[kind] > 0);
         assert_true(met.cut[kind] > 0);
     }
-}
-
-int main(void) {
-    return run_on_all_ranks();
 }

@@ -3,7 +3,8 @@
  * the gate, who finds the expert full, with which weight. */
 #include "tests/reference/trainer/mpi/trainers.h"
 
-enum { EXPERTS = 8, BATCH_TOKENS = 8 * 16 };
+enum { EXPERTS = 8 };
+#define LIMITED "options.capacity-factor=1.2 options.policy=position options.padded=no"
 static const double RATE = 1.2;
 
 struct counted {
@@ -34,25 +35,13 @@ static struct counted recount(const struct mp_model *model) {
 }
 
 TEST(every_route_is_accounted_for) {
-    static const char *const settings[] = {"system=deepspeed",
-                                           "layers=1",
-                                           "options.formula=fastmoe",
-                                           "options.capacity-factor=1.2",
-                                           "options.policy=position",
-                                           "options.padded=no",
-                                           "gate=gshard",
-                                           "gate-options.second=random",
-                                           NULL};
-    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
-    int32_t token[BATCH_TOKENS], target[BATCH_TOKENS];
-    struct mp_trainer_result result;
-    struct mp_error error = {0};
-    uint64_t text = seed + (uint64_t)world->rank;
+    struct mp_trainer *trainer =
+        create_trainer(world, NULL,
+                       "system=deepspeed layers=1 options.formula=fastmoe gate=gshard "
+                       "gate-options.second=random " LIMITED);
     struct counted all = {0};
-    for (int step = 0; step < 5; step++) {
-        for (int i = 0; i < BATCH_TOKENS; i++) /* few bytes: experts fill up */
-            token[i] = target[i] = test_random_int(&text, 0, 5);
-        must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
+    for (int step = 0; step < 5; step++) { /* few bytes: experts fill up */
+        random_step(trainer, 6);
         struct counted here = recount(&trainer->model);
         assert_int_equal(here.left + here.dropped + here.kept, 2 * trainer->model.tokens);
         all.left += here.left;
@@ -73,26 +62,14 @@ static int64_t room_of(const struct mp_trainer *trainer, int expert) {
 }
 
 TEST(a_receiver_is_full_for_all_ranks) {
-    static const char *const settings[] = {"system=deepspeed",
-                                           "layers=1",
-                                           "options.formula=fastmoe-switch",
-                                           "options.capacity-factor=1.2",
-                                           "options.policy=position",
-                                           "options.padded=no",
-                                           "gate=switch",
-                                           NULL};
-    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+    struct mp_trainer *trainer = create_trainer(
+        world, NULL,
+        "system=deepspeed layers=1 options.formula=fastmoe-switch gate=switch " LIMITED);
     const struct mp_block_state *block = &trainer->model.state[0];
-    int32_t token[BATCH_TOKENS], target[BATCH_TOKENS];
-    struct mp_trainer_result result;
-    struct mp_error error = {0};
-    uint64_t text = seed + (uint64_t)world->rank;
     int full = 0, kept = 0;
     for (int step = 0; step < 5; step++) {
         int64_t room[EXPERTS];
-        for (int i = 0; i < BATCH_TOKENS; i++)
-            token[i] = target[i] = test_random_int(&text, 0, 5);
-        must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
+        random_step(trainer, 6);
         for (int e = 0; e < EXPERTS; e++)
             room[e] = room_of(trainer, e);
         for (int i = 0; i < trainer->model.tokens; i++) {
@@ -105,8 +82,4 @@ TEST(a_receiver_is_full_for_all_ranks) {
     assert_true(world->rank < world->ranks - 1 || full > 0);
     assert_true(world->rank > 0 || kept > 0);
     mp_trainer_destroy(trainer);
-}
-
-int main(void) {
-    return run_on_all_ranks();
 }

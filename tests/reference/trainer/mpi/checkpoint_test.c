@@ -9,83 +9,31 @@
 #include "tests/reference/trainer/mpi/trainers.h"
 
 enum { ITERATIONS = 10, SAVED_AT = 5, TEXT = 4096 };
-static struct mp_comm *self;
 static struct choices choices; /* of one rank's gates */
 static unsigned char byte[TEXT];
 static const struct mp_text text = {.byte = byte, .size = TEXT, .training = TEXT};
 
-static const char *const ep[] = {"system=ep", NULL};
-static const char *const fssdp[] = {"system=fssdp",
-                                    "options.window=3",
-                                    "options.overlap=2",
-                                    "options.memory=2",
-                                    "options.reshard-interval=2",
-                                    "options.rematerialise=yes",
-                                    NULL};
-static const char *const fssdp_switch[] = {"system=fssdp",
-                                           "gate=switch",
-                                           "options.window=2",
-                                           "options.overlap=1",
-                                           "options.memory=1",
-                                           "options.reshard-interval=2",
-                                           NULL};
-static const char *const biased[] = {"system=ep", "gate=sigmoid", "top-k=2",
-                                     "gate-options.bias-rate=0.05", NULL};
-
-/* Replicas that come and go, experts in slices that are put together after a step or before a gate,
- * and experts that change places. */
-static const char *const flexmoe[] = {"system=flexmoe", "options.interval=2", NULL};
-static const char *const eplb[] = {"system=eplb", "options.interval=2", NULL};
-static const char *const swiftmoe[] = {"system=swiftmoe", "options.capacity-factor=0", NULL};
-static const char *const laer[] = {"system=laer", NULL};
-static const char *const laer_kept[] = {"system=laer", "options.rematerialise=no", NULL};
-static const char *const smartmoe[] = {"system=smartmoe", "options.interval=2", NULL};
-static const char *const deepspeed[] = {"system=deepspeed", "options.expert-parallel=1",
-                                        "options.drop-tokens=no", NULL};
-
-/* Experts cut into shards, which owners have, or all ranks or replicas in slices. */
-static const char *const shards2[] = {"system=ep", "expert-shards=2", NULL};
-static const char *const shards3_laer[] = {"system=laer", "expert-shards=3", NULL};
-static const char *const shards2_zero[] = {
-    "system=deepspeed",       "expert-shards=2", "options.expert-parallel=1",
-    "options.drop-tokens=no", "options.zero=1",  NULL};
-static const char *const shards4_fssdp[] = {"system=fssdp",
-                                            "expert-shards=4",
-                                            "options.window=3",
-                                            "options.overlap=2",
-                                            "options.memory=2",
-                                            "options.reshard-interval=2",
-                                            NULL};
-
-/* Slices of replicas, with state in host memory and without. */
-static const char *const zero[] = {"system=deepspeed", "options.expert-parallel=1",
-                                   "options.drop-tokens=no", "options.zero=1", NULL};
-static const char *const zero_offload[] = {"system=deepspeed",
-                                           "options.expert-parallel=1",
-                                           "options.drop-tokens=no",
-                                           "options.zero=1",
-                                           "options.multi-rank-bucket-allreduce=no",
-                                           "options.offload-optimizer=yes",
-                                           NULL};
-static const char *const swiftmoe_offload[] = {"system=swiftmoe", "options.capacity-factor=0",
-                                               "options.offload-optimizer=yes", NULL};
-static const char *const flexmoe_offload[] = {"system=flexmoe", "options.interval=2",
-                                              "options.offload-optimizer=yes", NULL};
-
-static void make_text(void) {
-    uint64_t state = seed;
-    for (int i = 0; i < TEXT; i++) /* letters that follow from the last one, with surprises */
-        byte[i] = (unsigned char)(i && test_random_int(&state, 0, 3)
-                                      ? (byte[i - 1] * 5 + i / 512 + 7) % 32
-                                      : test_random_int(&state, 0, 31));
-}
+#define EP "system=ep"
+#define FSSDP                                                                                      \
+    "system=fssdp options.window=3 options.overlap=2 options.memory=2 options.reshard-interval=2 " \
+    "options.rematerialise=yes"
+#define DEEPSPEED "system=deepspeed options.expert-parallel=1 options.drop-tokens=no"
+#define FLEXMOE "system=flexmoe options.interval=2"
+#define SWIFTMOE "system=swiftmoe options.capacity-factor=0"
+#define OFFLOADED " options.offload-optimizer=yes"
+#define ZERO DEEPSPEED " options.zero=1"
+#define ZERO_OFFLOADED ZERO " options.multi-rank-bucket-allreduce=no" OFFLOADED
+#define EPLB "system=eplb options.interval=2"
+#define LAER "system=laer"
+#define SHARDS_FSSDP                                                                               \
+    "system=fssdp expert-shards=4 options.window=3 options.overlap=2 options.memory=2 "            \
+    "options.reshard-interval=2"
 
 /* Steps until the trainer's iteration is `end`; loss[iteration]. */
 static void train(struct mp_trainer *trainer, int end, double loss[ITERATIONS]) {
     while (mp_trainer_iteration(trainer) < end) {
         struct mp_trainer_result result;
-        struct mp_error error = {0};
-        must(mp_trainer_step(trainer, &result, &error), &error);
+        must(mp_trainer_step(trainer, &result, &error));
         loss[result.iteration] = result.loss;
     }
 }
@@ -94,7 +42,7 @@ static void note_choices_of_one_rank(void) {
     double loss[ITERATIONS];
     if (world->rank == 0) {
         noted = &choices;
-        struct mp_trainer *trainer = create_trainer(self, &text, ep);
+        struct mp_trainer *trainer = create_trainer(alone, &text, EP);
         train(trainer, ITERATIONS, loss);
         mp_trainer_destroy(trainer);
         noted = NULL;
@@ -103,18 +51,15 @@ static void note_choices_of_one_rank(void) {
 }
 
 static int enter(void **state) {
-    struct mp_error error = {0};
     int code = world->rank == 0 ? enter_folder(state) : 0;
-    must(mp_comm_broadcast(world, test_folder, sizeof test_folder, 0, &error), &error);
-    must(mp_comm_self_create(&self, &error), &error);
-    make_text();
+    must(mp_comm_broadcast(world, test_folder, sizeof test_folder, 0, &error));
+    random_text(byte, TEXT);
     note_choices_of_one_rank();
     return code || chdir(test_folder);
 }
 
 static int leave(void **state) {
     forget_choices(&choices);
-    mp_comm_destroy(self);
     mp_comm_barrier(world, NULL);
     return world->rank == 0 ? leave_folder(state) : 0;
 }
@@ -132,18 +77,15 @@ static struct planned planned_by(const struct mp_trainer *trainer) {
 }
 
 /* Trains to SAVED_AT, saves, goes on to the end; the curve, and what was planned after saving. */
-static struct planned save_and_go_on(struct mp_comm *comm, const char *const settings[],
+static struct planned save_and_go_on(struct mp_comm *comm, const char *settings, bool moves,
                                      double loss[ITERATIONS]) {
-    struct mp_error error = {0};
     struct mp_trainer *trainer = create_trainer(comm, &text, settings);
     train(trainer, SAVED_AT, loss);
-    must(mp_trainer_save(trainer, "saved", &error), &error);
+    must(mp_trainer_save(trainer, "saved", &error));
     struct planned before = planned_by(trainer);
     train(trainer, ITERATIONS, loss);
     /* Homes are not the first ones; two ranks may have room for all experts and move none. */
-    if (comm->ranks > 2 && settings != ep && settings != biased && settings != deepspeed &&
-        settings != zero && settings != zero_offload && settings != shards2 &&
-        settings != shards2_zero)
+    if (comm->ranks > 2 && moves)
         assert_true(mp_trainer_totals(trainer)->moves > 0);
     struct planned after = planned_by(trainer);
     for (int i = 0; i <= MP_STAGES; i++)
@@ -152,11 +94,10 @@ static struct planned save_and_go_on(struct mp_comm *comm, const char *const set
     return after;
 }
 
-static struct planned restore_and_go_on(struct mp_comm *comm, const char *const settings[],
+static struct planned restore_and_go_on(struct mp_comm *comm, const char *settings,
                                         double loss[ITERATIONS]) {
-    struct mp_error error = {0};
     struct mp_trainer *trainer = create_trainer(comm, &text, settings);
-    must(mp_trainer_restore(trainer, "saved", &error), &error);
+    must(mp_trainer_restore(trainer, "saved", &error));
     assert_int_equal(mp_trainer_iteration(trainer), SAVED_AT);
     train(trainer, ITERATIONS, loss);
     struct planned planned = planned_by(trainer);
@@ -165,32 +106,37 @@ static struct planned restore_and_go_on(struct mp_comm *comm, const char *const 
 }
 
 static const struct kept {
-    const char *name;
-    const char *const *settings;
+    const char *name, *settings;
+    bool stays; /* homes are never others */
 } kept[] = {
-    {"ep", ep},
-    {"fssdp", fssdp},
-    {"fssdp, switch,", fssdp_switch},
-    {"a gate's bias", biased},
-    {"flexmoe", flexmoe},
-    {"eplb", eplb},
-    {"swiftmoe", swiftmoe},
-    {"laer", laer},
-    {"laer, kept until backward,", laer_kept},
-    {"smartmoe", smartmoe},
-    {"deepspeed", deepspeed},
-    {"zero", zero},
-    {"zero with offload", zero_offload},
-    {"swiftmoe with offload", swiftmoe_offload},
-    {"flexmoe with offload", flexmoe_offload},
-    {"shards", shards4_fssdp},
+    {"ep", EP, true},
+    {"fssdp", FSSDP, false},
+    {"fssdp, switch,",
+     "system=fssdp gate=switch options.window=2 options.overlap=1 options.memory=1 "
+     "options.reshard-interval=2",
+     false},
+    {"a gate's bias", "system=ep gate=sigmoid top-k=2 gate-options.bias-rate=0.05", true},
+    /* Replicas that come and go, experts in slices that are put together after a step or before a
+     * gate, and experts that change places. */
+    {"flexmoe", FLEXMOE, false},
+    {"eplb", EPLB, false},
+    {"swiftmoe", SWIFTMOE, false},
+    {"laer", LAER, false},
+    {"laer, kept until backward,", "system=laer options.rematerialise=no", false},
+    {"smartmoe", "system=smartmoe options.interval=2", false},
+    {"deepspeed", DEEPSPEED, true},
+    /* Slices of replicas, with state in host memory and without. */
+    {"zero", ZERO, true},
+    {"zero with offload", ZERO_OFFLOADED, true},
+    {"swiftmoe with offload", SWIFTMOE OFFLOADED, false},
+    {"flexmoe with offload", FLEXMOE OFFLOADED, false},
+    {"shards", SHARDS_FSSDP, false},
 };
 
 TEST_EACH(goes_on_bit_for_bit, kept, c) {
-    const char *const *settings = c->settings;
     double expected[ITERATIONS], loss[ITERATIONS];
-    struct planned unbroken = save_and_go_on(world, settings, expected);
-    struct planned restored = restore_and_go_on(world, settings, loss);
+    struct planned unbroken = save_and_go_on(world, c->settings, !c->stays, expected);
+    struct planned restored = restore_and_go_on(world, c->settings, loss);
     assert_memory_equal(&restored, &unbroken, sizeof unbroken); /* the load window came along */
     for (int i = SAVED_AT; i < ITERATIONS; i++)
         if (loss[i] != expected[i])
@@ -198,54 +144,9 @@ TEST_EACH(goes_on_bit_for_bit, kept, c) {
     assert_true(expected[ITERATIONS - 1] < expected[0]); /* it learns */
 }
 
-static const struct change {
-    const char *name;
-    bool from_one, to_one; /* ranks: one, or all */
-    const char *const *from, *const *to;
-} changes[] = {
-    {"ep to fssdp", false, false, ep, fssdp},
-    {"fssdp to ep", false, false, fssdp, ep},
-    {"fssdp to one rank", false, true, fssdp, fssdp},
-    {"fssdp from one rank", true, false, fssdp, fssdp},
-    {"ep to fssdp on one rank", false, true, ep, fssdp},
-    {"fssdp on one rank to ep", true, false, fssdp, ep},
-    {"whole experts in host memory to slices", false, false, flexmoe_offload, zero_offload},
-    {"slices of replicas to slices of all", false, false, zero, laer},
-    {"slices of all to slices of replicas", false, false, swiftmoe, zero_offload},
-    {"slices of replicas to one rank", false, true, zero_offload, ep},
-    {"replicas of all experts to one rank", false, true, deepspeed, laer},
-    {"one rank to replicas of all experts", true, false, swiftmoe, deepspeed},
-    {"whole experts to slices", false, false, ep, swiftmoe},
-    {"slices to whole experts", false, false, swiftmoe, ep},
-    {"slices to slices of one rank", false, true, swiftmoe, laer},
-    {"slices of one rank to replicas", true, false, laer, flexmoe},
-    {"laer to swiftmoe", false, false, laer, swiftmoe},
-    {"replicas to owners", false, false, flexmoe, fssdp},
-    {"replicas to slices", false, false, eplb, laer},
-    {"one rank to replicas", true, false, fssdp, eplb},
-    {"whole experts to slices of shards", false, false, ep, shards3_laer},
-    {"slices of shards to other shards", false, false, shards3_laer, shards2},
-    {"shards to whole experts of one rank", false, true, shards2, ep},
-    {"slices of one rank to shards", true, false, zero, shards2},
-    {"slices to slices of other shards", false, false, shards2_zero, shards3_laer},
-    {"shards with copies to slices of others", false, false, shards4_fssdp, shards2_zero},
-};
-
-TEST_EACH(goes_on_under_others, changes, change) {
-    double expected[ITERATIONS], loss[ITERATIONS], worst = 0;
-    struct mp_error error = {0};
-    followed = &choices;
-    if (!change->from_one)
-        save_and_go_on(world, change->from, expected);
-    else if (world->rank == 0)
-        save_and_go_on(self, change->from, expected);
-    must(mp_comm_broadcast(world, expected, sizeof expected, 0, &error), &error);
-    if (!change->to_one)
-        restore_and_go_on(world, change->to, loss);
-    else if (world->rank == 0)
-        restore_and_go_on(self, change->to, loss);
-    followed = NULL;
-    must(mp_comm_broadcast(world, loss, sizeof loss, 0, &error), &error);
+/* Within rounding. */
+static void assert_goes_on(const double loss[], const double expected[]) {
+    double worst = 0;
     for (int i = SAVED_AT; i < ITERATIONS; i++) {
         double difference = fabs(loss[i] / expected[i] - 1);
         worst = fmax(worst, difference);
@@ -256,50 +157,91 @@ TEST_EACH(goes_on_under_others, changes, change) {
         print_message("  largest relative difference %.2g\n", worst);
 }
 
+/* Experts cut into shards, which owners have, or all ranks or replicas in slices. */
+#define SHARDS2 "system=ep expert-shards=2"
+#define SHARDS3_LAER "system=laer expert-shards=3"
+#define SHARDS2_ZERO ZERO " expert-shards=2"
+
+static const struct change {
+    const char *name;
+    bool from_one, to_one; /* ranks: one, or all */
+    const char *from, *to;
+} changes[] = {
+    {"ep to fssdp", false, false, EP, FSSDP},
+    {"fssdp to ep", false, false, FSSDP, EP},
+    {"fssdp to one rank", false, true, FSSDP, FSSDP},
+    {"fssdp from one rank", true, false, FSSDP, FSSDP},
+    {"ep to fssdp on one rank", false, true, EP, FSSDP},
+    {"fssdp on one rank to ep", true, false, FSSDP, EP},
+    {"whole experts in host memory to slices", false, false, FLEXMOE OFFLOADED, ZERO_OFFLOADED},
+    {"slices of replicas to slices of all", false, false, ZERO, LAER},
+    {"slices of all to slices of replicas", false, false, SWIFTMOE, ZERO_OFFLOADED},
+    {"slices of replicas to one rank", false, true, ZERO_OFFLOADED, EP},
+    {"replicas of all experts to one rank", false, true, DEEPSPEED, LAER},
+    {"one rank to replicas of all experts", true, false, SWIFTMOE, DEEPSPEED},
+    {"whole experts to slices", false, false, EP, SWIFTMOE},
+    {"slices to whole experts", false, false, SWIFTMOE, EP},
+    {"slices to slices of one rank", false, true, SWIFTMOE, LAER},
+    {"slices of one rank to replicas", true, false, LAER, FLEXMOE},
+    {"laer to swiftmoe", false, false, LAER, SWIFTMOE},
+    {"replicas to owners", false, false, FLEXMOE, FSSDP},
+    {"replicas to slices", false, false, EPLB, LAER},
+    {"one rank to replicas", true, false, FSSDP, EPLB},
+    {"whole experts to slices of shards", false, false, EP, SHARDS3_LAER},
+    {"slices of shards to other shards", false, false, SHARDS3_LAER, SHARDS2},
+    {"shards to whole experts of one rank", false, true, SHARDS2, EP},
+    {"slices of one rank to shards", true, false, ZERO, SHARDS2},
+    {"slices to slices of other shards", false, false, SHARDS2_ZERO, SHARDS3_LAER},
+    {"shards with copies to slices of others", false, false, SHARDS_FSSDP, SHARDS2_ZERO},
+};
+
+TEST_EACH(goes_on_under_others, changes, change) {
+    double expected[ITERATIONS], loss[ITERATIONS];
+    followed = &choices;
+    if (!change->from_one)
+        save_and_go_on(world, change->from, false, expected);
+    else if (world->rank == 0)
+        save_and_go_on(alone, change->from, false, expected);
+    must(mp_comm_broadcast(world, expected, sizeof expected, 0, &error));
+    if (!change->to_one)
+        restore_and_go_on(world, change->to, loss);
+    else if (world->rank == 0)
+        restore_and_go_on(alone, change->to, loss);
+    followed = NULL;
+    must(mp_comm_broadcast(world, loss, sizeof loss, 0, &error));
+    assert_goes_on(loss, expected);
+}
+
 /* Slots, sizes of groups and states of another kind: initial homes, and the curve goes on. */
-TEST(other_options_start_from_initial_homes) {
-    static const struct {
-        const char *system, *before, *after, *always;
-    } cases[] = {
-        {"flexmoe", "slots=5", "slots=6", "interval=2"},
-        {"flexmoe", "slots=8", "slots=4", "interval=2"},
-        {"swiftmoe", "slots=6", "slots=4", "capacity-factor=0"},
-        {"swiftmoe", "slots=4", "slots=all", "capacity-factor=0"},
-        {"laer", "slots=6", "slots=4", "layout=planned"},
-        {"laer", "rematerialise=no", "rematerialise=yes", "slots=5"},
-        {"laer", "layout=planned", "layout=static", "slots=4"},
-        {"eplb", "replicas=all", "replicas=8", "interval=2"},
-        {"eplb", "window=3", "window=5", "interval=2"},
-        {"deepspeed", "expert-parallel=1", "expert-parallel=auto", "drop-tokens=no"},
-        {"deepspeed", "expert-parallel=auto", "expert-parallel=1", "drop-tokens=no"},
-        {"fssdp", "window=2", "window=4", "reshard-interval=2"},
-        {"smartmoe", "history=2", "history=5", "interval=2"},
-    };
-    /* One rank has slots for all experts or refuses the job. */
-    for (size_t i = 0; world->ranks > 1 && i < sizeof cases / sizeof *cases; i++) {
-        char system[40], option[3][60];
-        const char *settings[] = {system, option[1], option[0], NULL};
-        double expected[ITERATIONS], loss[ITERATIONS];
-        struct mp_error error = {0};
-        snprintf(system, sizeof system, "system=%s", cases[i].system);
-        snprintf(option[0], sizeof *option, "options.%s", cases[i].before);
-        snprintf(option[1], sizeof *option, "options.%s", cases[i].always);
-        snprintf(option[2], sizeof *option, "options.%s", cases[i].after);
-        followed = &choices;
-        struct mp_trainer *trainer = create_trainer(world, &text, settings);
-        train(trainer, SAVED_AT, expected);
-        must(mp_trainer_save(trainer, "saved", &error), &error);
-        train(trainer, ITERATIONS, expected);
-        mp_trainer_destroy(trainer);
-        settings[2] = option[2];
-        restore_and_go_on(world, settings, loss);
-        followed = NULL;
-        for (int step = SAVED_AT; step < ITERATIONS; step++)
-            if (!(fabs(loss[step] / expected[step] - 1) <= 1e-5))
-                fail_msg("%s, %s to %s: iteration %d: loss %.9g, without a stop %.9g",
-                         cases[i].system, cases[i].before, cases[i].after, step, loss[step],
-                         expected[step]);
-    }
+static const struct {
+    const char *name, *always, *before, *after;
+} options[] = {
+    {"flexmoe, more slots", "flexmoe options.interval=2", "slots=5", "slots=6"},
+    {"flexmoe, fewer slots", "flexmoe options.interval=2", "slots=8", "slots=4"},
+    {"swiftmoe, fewer slots", "swiftmoe options.capacity-factor=0", "slots=6", "slots=4"},
+    {"swiftmoe, all slots", "swiftmoe options.capacity-factor=0", "slots=4", "slots=all"},
+    {"laer, fewer slots", "laer options.layout=planned", "slots=6", "slots=4"},
+    {"laer, again", "laer options.slots=5", "rematerialise=no", "rematerialise=yes"},
+    {"laer, static", "laer options.slots=4", "layout=planned", "layout=static"},
+    {"eplb, fewer replicas", "eplb options.interval=2", "replicas=all", "replicas=8"},
+    {"eplb, longer window", "eplb options.interval=2", "window=3", "window=5"},
+    {"deepspeed, larger groups", "deepspeed options.drop-tokens=no", "expert-parallel=1",
+     "expert-parallel=auto"},
+    {"deepspeed, smaller groups", "deepspeed options.drop-tokens=no", "expert-parallel=auto",
+     "expert-parallel=1"},
+    {"fssdp, longer window", "fssdp options.reshard-interval=2", "window=2", "window=4"},
+    {"smartmoe, longer history", "smartmoe options.interval=2", "history=2", "history=5"},
+};
+
+TEST_EACH(other_options_start_from_initial_homes, options, c) {
+    double expected[ITERATIONS], loss[ITERATIONS];
+    if (world->ranks == 1) /* which has slots for all experts or refuses the job */
+        return;
+    followed = &choices;
+    save_and_go_on(world, formatted("system=%s options.%s", c->always, c->before), false, expected);
+    restore_and_go_on(world, formatted("system=%s options.%s", c->always, c->after), loss);
+    followed = NULL;
+    assert_goes_on(loss, expected);
 }
 
 /* Every rank fails with this code and sentence (or is told that another one did). */
@@ -320,10 +262,10 @@ TEST(other_shapes_are_refused) {
                  {"heads=4", "heads is 2 there and 4 here"},
                  {"sequence=8", "sequence is 16 there and 8 here"}};
     double loss[ITERATIONS];
-    save_and_go_on(world, fssdp, loss);
+    save_and_go_on(world, FSSDP, true, loss);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *const settings[] = {"system=fssdp", cases[i].setting, NULL};
-        struct mp_trainer *trainer = create_trainer(world, &text, settings);
+        struct mp_trainer *trainer =
+            create_trainer(world, &text, formatted("system=fssdp %s", cases[i].setting));
         assert_refused(trainer, MP_EINVAL, cases[i].message);
         mp_trainer_destroy(trainer);
     }
@@ -343,11 +285,10 @@ static void flip(const char *path) {
 }
 
 TEST(broken_checkpoints_are_refused_everywhere) {
-    struct mp_error error = {0};
-    struct mp_trainer *trainer = create_trainer(world, &text, fssdp);
+    struct mp_trainer *trainer = create_trainer(world, &text, FSSDP);
     double expected[ITERATIONS], loss[ITERATIONS];
     char last[64], path[128];
-    save_and_go_on(world, fssdp, expected);
+    save_and_go_on(world, FSSDP, true, expected);
     snprintf(last, sizeof last, "experts-%04d.bin", world->ranks - 1);
     const char *const files[] = {"experts-0000.bin", last,         "homes.bin",
                                  "dense.bin",        "system.bin", "checkpoint.yaml"};
@@ -355,24 +296,24 @@ TEST(broken_checkpoints_are_refused_everywhere) {
         snprintf(path, sizeof path, "saved/%s", files[i]);
         if (world->rank == 0)
             assert_int_equal(rename(path, "aside"), 0);
-        must(mp_comm_barrier(world, &error), &error);
+        must(mp_comm_barrier(world, &error));
         assert_refused(trainer, MP_ENOTFOUND, path);
-        must(mp_comm_barrier(world, &error), &error);
+        must(mp_comm_barrier(world, &error));
         if (world->rank == 0)
             assert_int_equal(rename("aside", path), 0);
         if (i == 5)
             break;
         if (world->rank == 0)
             flip(path);
-        must(mp_comm_barrier(world, &error), &error);
+        must(mp_comm_barrier(world, &error));
         assert_refused(trainer, MP_EFORMAT, "its checksum is wrong");
-        must(mp_comm_barrier(world, &error), &error);
+        must(mp_comm_barrier(world, &error));
         if (world->rank == 0)
             flip(path);
     }
-    must(mp_comm_barrier(world, &error), &error);
+    must(mp_comm_barrier(world, &error));
     /* The same trainers take the whole checkpoint and go on. */
-    must(mp_trainer_restore(trainer, "saved", &error), &error);
+    must(mp_trainer_restore(trainer, "saved", &error));
     train(trainer, ITERATIONS, loss);
     assert_memory_equal(loss + SAVED_AT, expected + SAVED_AT,
                         (ITERATIONS - SAVED_AT) * sizeof *loss);
@@ -386,8 +327,8 @@ TEST(one_rank_that_can_not_save_fails_all) {
     double expected[ITERATIONS], loss[ITERATIONS];
     bool last = world->rank == world->ranks - 1;
     struct rlimit before, limit;
-    save_and_go_on(world, ep, expected);
-    struct mp_trainer *trainer = create_trainer(world, &text, ep);
+    save_and_go_on(world, EP, false, expected);
+    struct mp_trainer *trainer = create_trainer(world, &text, EP);
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     limit = (struct rlimit){1000, before.rlim_max};
@@ -398,13 +339,9 @@ TEST(one_rank_that_can_not_save_fails_all) {
     assert_int_equal(code, MP_ENOSPACE);
     assert_non_null(strstr(error.text, last ? "File too large" : "another rank failed"));
     mp_trainer_destroy(trainer);
-    restore_and_go_on(world, ep, loss);
+    restore_and_go_on(world, EP, loss);
     assert_memory_equal(loss + SAVED_AT, expected + SAVED_AT,
                         (ITERATIONS - SAVED_AT) * sizeof *loss);
 }
 
 TEST_GROUP(enter, leave);
-
-int main(void) {
-    return run_on_all_ranks();
-}

@@ -2,7 +2,6 @@
  * by one-hot matrices, give the loss and gradients of one rank; those that are dropped are the last
  * in the plan's order, route by route; the gate stays within its limit.  The plans are those of a
  * system that exists for it. */
-#include "reference/base/random.h"
 #include "reference/model/replay.h"
 #include "tests/errors.h"
 #include "tests/reference/trainer/mpi/trainers.h"
@@ -113,6 +112,7 @@ static const struct mp_system drill_system = {
     .after_gate = drill_after_gate,
 };
 
+static const struct mp_system *further_system = &drill_system;
 static const struct drill nothing = {.source_capacity = -1, .outgoing_limit = -1};
 
 /* ---- Running it ---- */
@@ -126,18 +126,6 @@ struct outcome {
     int experts;
 };
 
-static void step(struct mp_trainer *trainer, struct mp_trainer_result *result) {
-    int32_t token[BATCH * SEQUENCE], target[BATCH * SEQUENCE];
-    int tokens = mp_trainer_model(trainer)->tokens, first = trainer->comm->rank * tokens;
-    struct mp_error error = {0};
-    for (int i = 0; i < tokens; i++) {
-        uint64_t at = (uint64_t)(trainer->iteration * BATCH * SEQUENCE + first + i);
-        token[i] = (int32_t)mp_random_below(seed, 1, at, 256);
-        target[i] = (int32_t)mp_random_below(seed, 2, at, 256);
-    }
-    must(mp_trainer_step_on(trainer, token, target, result, &error), &error);
-}
-
 static float *copied(const float *from, size_t count) {
     float *to = malloc(count * sizeof *to);
     assert_non_null(to);
@@ -148,7 +136,6 @@ static float *copied(const float *from, size_t count) {
 static void keep_gradients(struct mp_trainer *trainer, struct outcome *outcome) {
     struct mp_model *model = mp_trainer_model(trainer);
     int experts = model->shape.experts, all = model->shape.layers * experts;
-    struct mp_error error = {0};
     outcome->dense_count = model->dense.count;
     outcome->dense = copied(model->dense.gradient, model->dense.count);
     outcome->chunk = model->experts.chunk;
@@ -156,8 +143,7 @@ static void keep_gradients(struct mp_trainer *trainer, struct outcome *outcome) 
     outcome->expert = calloc((size_t)all, sizeof *outcome->expert);
     for (int l = 0; l < model->shape.layers; l++) {
         const struct mp_plan *plan = &trainer->planner.plan[l];
-        must(mp_experts_locate(&model->experts, plan, model->parameter, model->gradient, &error),
-             &error);
+        must(mp_experts_locate(&model->experts, plan, model->parameter, model->gradient, &error));
         for (int e = 0; e < experts; e++)
             if (plan->during.owner[e] == trainer->comm->rank)
                 outcome->expert[l * experts + e] = copied(model->gradient[e], outcome->chunk);
@@ -171,13 +157,11 @@ static void release(struct outcome *outcome) {
     free(outcome->dense);
 }
 
-static void run(struct mp_comm *comm, const char *const settings[], int steps,
-                struct outcome *outcome) {
+static void run(struct mp_comm *comm, const char *settings, int steps, struct outcome *outcome) {
     struct mp_trainer *trainer = create_trainer(comm, NULL, settings);
     *outcome = (struct outcome){.dense = NULL};
     for (int i = 0; i < steps; i++) {
-        struct mp_trainer_result result;
-        step(trainer, &result);
+        struct mp_trainer_result result = random_step(trainer, MP_VOCABULARY);
         outcome->loss[i] = result.loss + result.auxiliary_loss;
         if (i == 0)
             keep_gradients(trainer, outcome);
@@ -214,26 +198,20 @@ static void assert_same(const struct outcome *actual, const struct outcome *expe
 
 /* One rank with plain expert parallelism, on every rank for itself. */
 static void run_reference(const char *gate, struct outcome *outcome, struct choices *choices) {
-    const char *const settings[] = {"system=ep", gate, NULL};
-    struct mp_comm *self;
-    struct mp_error error = {0};
     drill = nothing;
-    must(mp_comm_self_create(&self, &error), &error);
     noted = choices;
-    run(self, settings, STEPS, outcome);
+    run(alone, formatted("system=ep %s", gate), STEPS, outcome);
     noted = NULL;
-    mp_comm_destroy(self);
 }
 
 static void equals_one_rank(const char *gate) {
-    const char *const settings[] = {"system=drill", gate, NULL};
     struct drill wanted = drill;
     struct outcome expected, actual;
     struct choices choices = {0};
     run_reference(gate, &expected, &choices);
     drill = wanted;
     followed = &choices;
-    run(world, settings, STEPS, &actual);
+    run(world, formatted("system=drill %s", gate), STEPS, &actual);
     followed = NULL;
     assert_same(&actual, &expected, STEPS);
     release(&actual);
@@ -259,10 +237,9 @@ TEST(pipelined_exchanges_change_nothing) {
 
 /* Memory is laid out for what the first plan says. */
 TEST(another_exchange_in_between_is_refused) {
-    const char *const settings[] = {"system=ep", NULL};
     int32_t token[BATCH * SEQUENCE] = {0}, target[BATCH * SEQUENCE] = {0};
     struct mp_trainer_result result;
-    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+    struct mp_trainer *trainer = create_trainer(world, NULL, "system=ep");
     trainer->planner.setting.exchange = MP_EXCHANGE_LEADER;
     assert_fails(mp_trainer_step_on(trainer, token, target, &result, &error), MP_EPLAN,
                  "the exchange is leader, in the first plan of the run it "
@@ -282,7 +259,7 @@ TEST(padded_exchanges_change_nothing) {
 
 /* Drops in one layer: they do not depend on how rows travel. */
 TEST(exchanges_drop_the_same_routes) {
-    const char *const settings[] = {"system=drill", "layers=1", "gate=gshard", NULL};
+    static const char settings[] = "system=drill layers=1 gate=gshard";
     for (int i = 0; i < 2 * MP_ROUTE_ORDERS; i++) {
         struct outcome flat, padded, one_hot, pipelined;
         struct drill wanted = nothing;
@@ -367,11 +344,10 @@ static int check_drops(const struct mp_trainer *trainer, int layer) {
     return dropped;
 }
 
-static void step_and_check_drops(const char *const settings[]) {
-    struct mp_trainer_result result;
+static void step_and_check_drops(const char *settings) {
     struct mp_trainer *trainer = create_trainer(world, NULL, settings);
     int dropped = 0;
-    step(trainer, &result);
+    random_step(trainer, MP_VOCABULARY);
     for (int l = 0; l < 2; l++)
         dropped += check_drops(trainer, l);
     assert_true(dropped > 0);
@@ -379,7 +355,6 @@ static void step_and_check_drops(const char *const settings[]) {
 }
 
 TEST(the_last_in_order_are_dropped) {
-    const char *const settings[] = {"system=drill", "gate=gshard", NULL};
     for (int i = 0; i < 2 * MP_ROUTE_ORDERS; i++) {
         drill = nothing;
         drill.source_capacity = BATCH * SEQUENCE * 2 / world->ranks / 16;
@@ -387,36 +362,31 @@ TEST(the_last_in_order_are_dropped) {
         drill.renormalise = i % 2;
         drill.group_size = i % 3 == 0 ? 1 : 0;
         drill.copies = i % 3 == 0;
-        step_and_check_drops(settings);
+        step_and_check_drops("system=drill gate=gshard");
     }
 }
 
 /* DeepSpeed's own rules for more than two experts per token: the highest probabilities stay unless
  * told otherwise, and survivors are renormalised, whatever the gate does before drops. */
-TEST(deepspeed_drops_by_probability_for_many_choices) {
-    static const struct {
-        const char *policy, *renormalise;
-        enum mp_route_order order;
-    } cases[] = {{"options.policy=auto", "renormalise=auto", MP_ROUTES_BY_PROBABILITY},
-                 {"options.policy=auto", "renormalise=no", MP_ROUTES_BY_PROBABILITY},
-                 {"options.policy=position", "renormalise=auto", MP_ROUTES_BY_TOKEN}};
-    static const char *const top_k[] = {"top-k=4", "top-k=6"};
-    for (int k = 0; k < 2; k++)
-        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-            const char *const settings[] = {"system=deepspeed",
-                                            "gate=softmax",
-                                            top_k[k],
-                                            "options.capacity-factor=0.5",
-                                            "options.min-capacity=1",
-                                            cases[i].policy,
-                                            cases[i].renormalise,
-                                            NULL};
-            drill = nothing;
-            drill.source_capacity = BATCH * SEQUENCE * (k ? 6 : 4) / world->ranks / 16;
-            drill.order = cases[i].order;
-            drill.renormalise = true;
-            step_and_check_drops(settings);
-        }
+static const struct {
+    const char *name, *settings;
+    enum mp_route_order order;
+} deepspeed_drops[] = {
+    {"deepspeed drops by probability", "options.policy=auto", MP_ROUTES_BY_PROBABILITY},
+    {"deepspeed drops so anyway", "options.policy=auto renormalise=no", MP_ROUTES_BY_PROBABILITY},
+    {"deepspeed drops by token", "options.policy=position", MP_ROUTES_BY_TOKEN},
+};
+
+TEST_EACH(many_choices_are_dropped, deepspeed_drops, c) {
+    for (int top_k = 4; top_k <= 6; top_k += 2) {
+        drill = nothing;
+        drill.source_capacity = BATCH * SEQUENCE * top_k / world->ranks / 16;
+        drill.order = c->order;
+        drill.renormalise = true;
+        step_and_check_drops(formatted("system=deepspeed gate=softmax top-k=%d %s "
+                                       "options.capacity-factor=0.5 options.min-capacity=1",
+                                       top_k, c->settings));
+    }
 }
 
 /* Tokens with a choice outside their node: in the second place only, and as many as allowed, where
@@ -452,16 +422,14 @@ static void check_limit(const struct mp_trainer *trainer, int layer, int limit) 
 }
 
 TEST(the_gate_stays_within_its_limit) {
-    const char *const settings[] = {"system=drill", "gate=gshard", NULL};
     static const int parts[] = {1, 5, 40}; /* of a rank's tokens, how many may leave */
     for (int i = 0; i < 6; i++) {
-        struct mp_trainer_result result;
         int limit = BATCH * SEQUENCE / world->ranks / parts[i % 3];
         drill = nothing;
         drill.outgoing_limit = limit;
         drill.copies = i >= 3;
-        struct mp_trainer *trainer = create_trainer(world, NULL, settings);
-        step(trainer, &result);
+        struct mp_trainer *trainer = create_trainer(world, NULL, "system=drill gate=gshard");
+        random_step(trainer, MP_VOCABULARY);
         for (int l = 0; l < 2; l++)
             check_limit(trainer, l, limit);
         mp_trainer_destroy(trainer);
@@ -470,30 +438,27 @@ TEST(the_gate_stays_within_its_limit) {
 
 /* Replayed loads keep the limit, too, and are what mp_replay_limit makes of them on every rank. */
 TEST(replayed_loads_stay_within_the_limit) {
-    const char *const settings[] = {"system=drill",   "gate=gshard",    "routing=skewed",
-                                    "skew-share=0.9", "skew-experts=2", NULL};
     for (int limit = 0; limit < 8; limit += 3) {
-        struct mp_trainer_result result;
-        struct mp_error error = {0};
         bool inside[64];
         uint32_t row[64];
         int changed = 0;
         drill = nothing;
         drill.outgoing_limit = limit;
-        struct mp_trainer *trainer = create_trainer(world, NULL, settings);
-        step(trainer, &result);
+        struct mp_trainer *trainer = create_trainer(
+            world, NULL, "system=drill gate=gshard routing=skewed skew-share=0.9 skew-experts=2");
+        random_step(trainer, MP_VOCABULARY);
         const struct mp_topology *topology = &trainer->planner.plan[0].topology;
         int experts = trainer->job.experts;
         for (int r = 0; r < world->ranks; r++) {
             for (int e = 0; e < experts; e++) /* owned in turn */
                 inside[e] =
                     mp_topology_node(topology, e % world->ranks) == mp_topology_node(topology, r);
-            must(mp_job_replay(&trainer->job, r, 2 * trainer->model.tokens, row, &error), &error);
+            must(mp_job_replay(&trainer->job, r, 2 * trainer->model.tokens, row, &error));
             mp_replay_limit(experts, inside, limit, row);
             for (int e = 0; e < experts; e++)
                 for (int l = 0; l < 2; l++)
                     assert_int_equal(mp_load_at(&trainer->load[l], r, e), row[e]);
-            must(mp_job_replay(&trainer->job, r, 2 * trainer->model.tokens, row, &error), &error);
+            must(mp_job_replay(&trainer->job, r, 2 * trainer->model.tokens, row, &error));
             for (int e = 0; e < experts; e++)
                 changed += row[e] != mp_load_at(&trainer->load[0], r, e);
         }
@@ -503,12 +468,11 @@ TEST(replayed_loads_stay_within_the_limit) {
 }
 
 TEST(a_limited_top_1_gate_is_refused) {
-    const char *const settings[] = {"system=drill", "gate=switch", NULL};
     int32_t token[BATCH * SEQUENCE] = {0}, target[BATCH * SEQUENCE] = {0};
     struct mp_trainer_result result;
     drill = nothing;
     drill.outgoing_limit = 3;
-    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+    struct mp_trainer *trainer = create_trainer(world, NULL, "system=drill gate=switch");
     assert_fails(mp_trainer_step_on(trainer, token, target, &result, &error), MP_EPLAN,
                  "limits outgoing tokens of gate switch, top-1");
     mp_trainer_destroy(trainer);
@@ -518,8 +482,7 @@ TEST(a_limited_top_1_gate_is_refused) {
 
 static double loss_at(struct mp_trainer *trainer, const int32_t *token, const int32_t *target) {
     struct mp_model *model = mp_trainer_model(trainer);
-    struct mp_error error = {0};
-    must(mp_trainer_forward(trainer, token, target, &error), &error);
+    must(mp_trainer_forward(trainer, token, target, &error));
     mp_model_head(model, 0, false);
     return mp_model_loss_sum(model, trainer->batch.loss) / model->tokens;
 }
@@ -550,31 +513,17 @@ static void check_gate_gradient(struct mp_trainer *trainer, const int32_t *token
 }
 
 TEST(gradients_flow_through_survivors) {
-    static const char *const gates[][3] = {
-        {"gate=gshard", "top-k=auto", "renormalise=auto"},
-        {"gate=softmax", "top-k=4", "renormalise=no"},
-    };
     int32_t token[BATCH * SEQUENCE], target[BATCH * SEQUENCE];
     struct mp_trainer_result result;
-    struct mp_comm *self;
-    struct mp_error error = {0};
-    must(mp_comm_self_create(&self, &error), &error);
     for (int i = 0; i < 4; i++) {
-        const char *const *gate = gates[i / 2];
-        const char *const settings[] = {"system=drill",
-                                        gate[0],
-                                        gate[1],
-                                        gate[2],
-                                        "routing=skewed",
-                                        "skew-experts=2",
-                                        "skew-share=0.5",
-                                        "learning-rate=0",
-                                        "auxiliary-weight=0",
-                                        NULL};
         drill = nothing;
         drill.source_capacity = 28;
         drill.renormalise = i % 2;
-        struct mp_trainer *trainer = create_trainer(self, NULL, settings);
+        struct mp_trainer *trainer = create_trainer(
+            alone, NULL,
+            formatted("system=drill %s routing=skewed skew-experts=2 skew-share=0.5 "
+                      "learning-rate=0 auxiliary-weight=0",
+                      i / 2 ? "gate=softmax top-k=4 renormalise=no" : "gate=gshard"));
         struct mp_model *model = mp_trainer_model(trainer);
         /* Larger parameters than a fresh model's: every path carries a visible gradient. */
         mp_random_normal(seed, 5, 0.4f, model->dense.count, model->dense.parameter);
@@ -584,7 +533,7 @@ TEST(gradients_flow_through_survivors) {
             token[t] = (int32_t)mp_random_below(seed, 3, (uint64_t)t, 16);
             target[t] = (int32_t)mp_random_below(seed, 4, (uint64_t)t, 16);
         }
-        must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
+        must(mp_trainer_step_on(trainer, token, target, &result, &error));
         trainer->iteration = 0; /* the same replayed choices again */
         int dropped = 0;
         for (int e = 0; e < model->shape.experts; e++)
@@ -593,10 +542,4 @@ TEST(gradients_flow_through_survivors) {
         check_gate_gradient(trainer, token, target);
         mp_trainer_destroy(trainer);
     }
-    mp_comm_destroy(self);
-}
-
-int main(void) {
-    further_system = &drill_system;
-    return run_on_all_ranks();
 }

@@ -5,7 +5,6 @@
  * weight gradient of every expert, besides the loss and all other gradients.  The topology-aware
  * gate keeps to its limit. */
 #include "baselines/fastermoe/fastermoe.h"
-#include "reference/base/random.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 
 /* Sums are taken in another order: parts of a largest value. */
@@ -118,59 +117,30 @@ static void choose_shadows(int experts, int group_size) {
                          mp_random_below(seed, (uint64_t)group_size, (uint64_t)expert, 3) == 0;
 }
 
-/* A trainer of this shape; `options` end with NULL. */
-static struct mp_trainer *create_shape(const struct shape *shape, const char *const options[]) {
-    enum { SEQUENCE = 16, COMMON = 8, MOST = 16 };
-    char batch[32], experts[32];
-    const char *settings[MOST] = {"layers=1",        "width=256",   "heads=8",
-                                  "sequence=16",     "gate=gshard", "expert-width=16",
-                                  "bandwidth=1e6", /* an expert costs as much as 16 routes: the
-                                                      policy copies */
-                                  "system=fastermoe"};
-    int count = COMMON;
-
-    snprintf(batch, sizeof batch, "batch=%d", world->ranks * shape->tokens / SEQUENCE);
-    snprintf(experts, sizeof experts, "experts=%d", world->ranks * shape->experts);
-    settings[count++] = batch;
-    settings[count++] = experts;
-    for (int i = 0; options[i] && count < MOST - 1; i++)
-        settings[count++] = options[i];
-    return create_trainer(world, NULL, settings);
-}
-
-/* One iteration on random tokens; returns its loss. */
-static double step(struct mp_trainer *trainer) {
-    enum { MOST_TOKENS = 512 };
-    int32_t token[MOST_TOKENS], target[MOST_TOKENS];
-    int tokens = mp_trainer_model(trainer)->tokens;
-    struct mp_trainer_result result;
-    struct mp_error error = {0};
-
-    for (int t = 0; t < tokens; t++) {
-        uint64_t place = (uint64_t)(world->rank * tokens + t);
-        token[t] = (int32_t)mp_random_below(seed, 100, place, MP_VOCABULARY);
-        target[t] = (int32_t)mp_random_below(seed, 101, place, MP_VOCABULARY);
-    }
-    must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
-    return result.loss;
+/* On the shape's tokens, of few of which an expert costs as much: the policy copies. */
+static struct mp_trainer *create_shape(const struct shape *shape, const char *options) {
+    return create_trainer(
+        world, NULL,
+        formatted("layers=1 width=256 heads=8 sequence=16 gate=gshard expert-width=16 "
+                  "bandwidth=1e6 system=fastermoe batch=%d experts=%d %s",
+                  world->ranks * shape->tokens / 16, world->ranks * shape->experts, options));
 }
 
 static void run(const struct shape *shape, int group_size, enum shadows shadows,
                 struct snapshot *snapshot) {
-    char groups[48];
-    const char *const options[] = {
-        groups, group_size > 0 ? "options.smart-schedule=yes" : "options.smart-schedule=no",
-        shadows == NO_SHADOWS ? "options.shadows=0" : "options.shadows=all", NULL};
     struct mp_system own = mp_system_fastermoe;
-
-    snprintf(groups, sizeof groups, "options.group-size=%d", group_size > 0 ? group_size : 1);
+    char options[128];
+    snprintf(options, sizeof options,
+             "options.group-size=%d options.smart-schedule=%s options.shadows=%s",
+             group_size > 0 ? group_size : 1, group_size > 0 ? "yes" : "no",
+             shadows == NO_SHADOWS ? "0" : "all");
     struct mp_trainer *trainer = create_shape(shape, options);
     if (shadows == SHADOWS_AT_RANDOM) {
         choose_shadows(world->ranks * shape->experts, group_size);
         own.after_gate = chosen_after_gate;
         trainer->planner.system = &own;
     }
-    double loss = step(trainer);
+    double loss = random_step(trainer, MP_VOCABULARY).loss;
     take_snapshot(trainer, loss, shape->experts, snapshot);
     mp_trainer_destroy(trainer);
 }
@@ -250,18 +220,14 @@ TEST(faster_gate) {
     static const struct shape shapes[] = {{16, 1}, {16, 4}};
     for (int i = 0; i < 2; i++)
         for (int ranks = 2; ranks <= 8; ranks *= 2) {
-            char nodes[48];
-            const char *const options[] = {nodes, "options.topology-gate=yes",
-                                           "options.outgoing-fraction=0.2", NULL};
-            snprintf(nodes, sizeof nodes, "ranks-per-node=%d", ranks);
+            char options[128];
+            snprintf(options, sizeof options,
+                     "ranks-per-node=%d options.topology-gate=yes options.outgoing-fraction=0.2",
+                     ranks);
             struct mp_trainer *trainer = create_shape(&shapes[i], options);
-            step(trainer);
+            random_step(trainer, MP_VOCABULARY);
             int outgoing = count_outgoing(trainer, ranks * shapes[i].experts);
             assert_in_range(outgoing, 0, ranks == world->ranks ? 0 : 3);
             mp_trainer_destroy(trainer);
         }
-}
-
-int main(void) {
-    return run_on_all_ranks();
 }

@@ -80,12 +80,11 @@ static void check_elements(struct mp_trainer *trainer) {
 }
 
 /* Makes a list of what has to move, in random order, and carries it out. */
-static int rehome(struct mp_trainer *trainer, bool leave_state, struct mp_error *error) {
+static int rehome(struct mp_trainer *trainer, bool leave_state, struct mp_error *refusal) {
     struct mp_transfers *moves = &trainer->planner.moves;
     moves->count = 0;
     must(mp_rehome_transfers(trainer->planner.home, trainer->planner.change.next, LAYERS,
-                             &trainer->setting.topology, 1, moves, error),
-         error);
+                             &trainer->setting.topology, 1, moves, &error));
     for (int i = moves->count - 1; i > 0; i--) {
         int j = test_random_int(&random_state, 0, i);
         struct mp_transfer kept = moves->item[i];
@@ -93,7 +92,7 @@ static int rehome(struct mp_trainer *trainer, bool leave_state, struct mp_error 
         moves->item[j] = kept;
     }
     trainer->planner.change.leave_state = leave_state;
-    return mp_moves_start(&trainer->moves, error);
+    return mp_moves_start(&trainer->moves, refusal);
 }
 
 static void set_owners(struct mp_placement next[], const int32_t owner[ALL]) {
@@ -134,16 +133,14 @@ static void take_over(struct mp_trainer *trainer) {
 }
 
 TEST(experts_follow_their_owners) {
-    static const char *const settings[] = {"system=fssdp", "layers=3", NULL};
-    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+    struct mp_trainer *trainer = create_trainer(world, NULL, "system=fssdp layers=3");
     int64_t moved = 0;
     random_state = seed;
     for (int round = 0; round < ROUNDS; round++) {
-        struct mp_error error = {0};
         change_owners(trainer, round);
         fill(trainer, round);
         mp_experts_refresh_all(&mp_trainer_model(trainer)->experts, NULL);
-        must(rehome(trainer, false, &error), &error);
+        must(rehome(trainer, false, &error));
         moved += trainer->planner.moves.count;
         check(trainer, round);
         check_elements(trainer);
@@ -173,25 +170,22 @@ static void random_holders(struct mp_trainer *trainer) {
     }
 }
 
-static const char *const replicas[] = {"system=flexmoe", "layers=3", NULL};
-static const char *const replicas_of_hosts[] = {"system=flexmoe", "layers=3",
-                                                "options.offload-optimizer=yes", NULL};
-
 static const struct levels {
-    const char *name;
-    const char *const *settings;
-} levels[] = {{"replicas of ranks", replicas}, {"replicas of hosts", replicas_of_hosts}};
+    const char *name, *settings;
+} levels[] = {
+    {"replicas of ranks", "system=flexmoe layers=3"},
+    {"replicas of hosts", "system=flexmoe layers=3 options.offload-optimizer=yes"},
+};
 
 TEST_EACH(replicas_come_and_go, levels, c) {
     struct mp_trainer *trainer = create_trainer(world, NULL, c->settings);
     int64_t moved = 0;
     random_state = seed + 1;
     for (int round = 0; round < ROUNDS; round++) {
-        struct mp_error error = {0};
         random_holders(trainer);
         fill(trainer, round);
         mp_experts_refresh_all(&mp_trainer_model(trainer)->experts, NULL);
-        must(rehome(trainer, false, &error), &error);
+        must(rehome(trainer, false, &error));
         moved += trainer->planner.moves.count;
         check(trainer, round);
         check_elements(trainer);
@@ -231,15 +225,14 @@ TEST_EACH(asynchronous_moves_leave_what_is_in_use, levels, c) {
     random_state = seed + 3;
     trainer->planner.change.changed = trainer->planner.change.asynchronous = true;
     for (int round = 0; round < ROUNDS; round++) {
-        struct mp_error error = {0};
         change_some_holders(trainer);
         fill(trainer, round);
-        must(rehome(trainer, false, &error), &error);
+        must(rehome(trainer, false, &error));
         moved += trainer->planner.moves.count;
         for (int i = 0; i < ALL; i++)
             for (int w = 0; w < 3 && keeps(trainer->planner.home, i, world->rank); w++)
                 check_buffer(&mp_trainer_model(trainer)->experts, w, i, i, round);
-        must(mp_moves_wait(&trainer->moves, &error), &error);
+        must(mp_moves_wait(&trainer->moves, &error));
         check(trainer, round);
     }
     assert_int_equal(moved > 0, world->ranks > 1);
@@ -248,12 +241,10 @@ TEST_EACH(asynchronous_moves_leave_what_is_in_use, levels, c) {
 
 /* The i-th expert to arrive in a layer goes on with the moments of the i-th to leave it. */
 TEST(state_stays_behind) {
-    static const char *const settings[] = {"system=fssdp", "layers=3", NULL};
-    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+    struct mp_trainer *trainer = create_trainer(world, NULL, "system=fssdp layers=3");
     struct mp_experts *experts = &mp_trainer_model(trainer)->experts;
     random_state = seed + 2;
     for (int round = 0; round < ROUNDS; round++) {
-        struct mp_error error = {0};
         int32_t wanted[ALL];
         for (int i = 0; i < ALL; i++)
             wanted[i] = trainer->planner.home[i / EXPERTS].owner[i % EXPERTS];
@@ -268,7 +259,7 @@ TEST(state_stays_behind) {
         bool stays[ALL];
         for (int i = 0; i < ALL; i++)
             stays[i] = keeps(trainer->planner.home, i, world->rank);
-        must(rehome(trainer, true, &error), &error);
+        must(rehome(trainer, true, &error));
         check_slots(trainer);
         int next = 0;
         for (int i = 0; i < ALL; i++) {
@@ -287,8 +278,7 @@ TEST(state_stays_behind) {
 
 /* Were a rank to keep more than its slots, the moves end with a sentence on every rank. */
 TEST(too_many_for_the_slots_are_refused) {
-    static const char *const settings[] = {"system=fssdp", "layers=3", NULL};
-    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+    struct mp_trainer *trainer = create_trainer(world, NULL, "system=fssdp layers=3");
     struct mp_error error = {0};
     int32_t wanted[ALL] = {0};
     set_owners(trainer->planner.change.next, wanted);
@@ -301,8 +291,4 @@ TEST(too_many_for_the_slots_are_refused) {
         assert_non_null(strstr(error.text, "moves need more than"));
     }
     mp_trainer_destroy(trainer);
-}
-
-int main(void) {
-    return run_on_all_ranks();
 }

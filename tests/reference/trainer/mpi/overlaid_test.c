@@ -59,12 +59,11 @@ static void watch(struct mp_trainer *trainer) {
 static void step(struct mp_trainer *trainer, uint64_t *random) {
     int32_t token[MOST_TOKENS], target[MOST_TOKENS];
     struct mp_trainer_result result;
-    struct mp_error error = {0};
     for (int i = 0; i < MOST_TOKENS; i++) {
         token[i] = test_random_int(random, 0, 255);
         target[i] = test_random_int(random, 0, 255);
     }
-    must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
+    must(mp_trainer_step_on(trainer, token, target, &result, &error));
 }
 
 /* ---- The layer by its definition ---- */
@@ -213,23 +212,20 @@ static void assert_sums(const char *what, const float *actual, const double *exp
 static void gather_experts(struct mp_trainer *trainer, struct layer *layer) {
     struct mp_model *model = &trainer->model;
     const struct mp_plan *plan = &trainer->planner.plan[0];
-    struct mp_error error = {0};
     layer->parameter = calloc((size_t)plan->experts, sizeof *layer->parameter);
     layer->gradient = calloc((size_t)plan->experts, sizeof *layer->gradient);
     assert_non_null(layer->parameter);
     assert_non_null(layer->gradient);
-    must(mp_experts_locate(&model->experts, plan, model->parameter, model->gradient, &error),
-         &error);
+    must(mp_experts_locate(&model->experts, plan, model->parameter, model->gradient, &error));
     for (int e = 0; e < plan->experts; e++)
         for (int i = 0; i < 2 * D * layer->hidden && plan->during.owner[e] == world->rank; i++)
             layer->parameter[e][i] = (double)((const float *)model->parameter[e])[i];
-    must(mp_comm_sum(world, *layer->parameter, plan->experts * 2 * D * F, &error), &error);
+    must(mp_comm_sum(world, *layer->parameter, plan->experts * 2 * D * F, &error));
 }
 
 static void compare_experts(struct mp_trainer *trainer, struct layer *layer) {
     const struct mp_plan *plan = &trainer->planner.plan[0];
-    struct mp_error error = {0};
-    must(mp_comm_sum(world, *layer->gradient, plan->experts * 2 * D * F, &error), &error);
+    must(mp_comm_sum(world, *layer->gradient, plan->experts * 2 * D * F, &error));
     for (int e = 0; e < plan->experts; e++)
         if (plan->during.owner[e] == world->rank)
             assert_sums("gradient of an expert", trainer->model.gradient[e], layer->gradient[e],
@@ -248,13 +244,12 @@ static void must_be(const char *what, int64_t actual, int64_t expected) {
 /* Of one rank, and of all: routes are lost of every shard alike. */
 static void compare_losses(const struct mp_trainer *trainer, const struct layer *layer) {
     const struct mp_routing *routing = &trainer->model.state[0].routing;
-    struct mp_error error = {0};
     double lost = 0;
     for (int e = 0; e < routing->experts; e++) {
         must_be("routes dropped here", routing->dropped[e], layer->lost[e % layer->experts]);
         lost += layer->lost[e % layer->experts];
     }
-    must(mp_comm_sum(world, &lost, 1, &error), &error);
+    must(mp_comm_sum(world, &lost, 1, &error));
     must_be("routes dropped", trainer->facts[0].routes_dropped, (int64_t)lost);
 }
 
@@ -272,22 +267,19 @@ static void compare(struct mp_trainer *trainer, struct layer *layer) {
 }
 
 struct layer_case {
-    const char *slots, *gate, *option[2];
+    const char *settings;
     double factor;
     enum base base;
 };
 
 /* Several steps; returns routes of all ranks whose row is another token's. */
 static int64_t run(const struct layer_case *c, uint64_t *random) {
-    char factor[64];
-    snprintf(factor, sizeof factor, "options.capacity-factor=%g", c->factor);
-    const char *const settings[] = {"system=hetumoe", "layers=1",   "learning-rate=0",
-                                    c->slots,         c->gate,      factor,
-                                    c->option[0],     c->option[1], NULL};
-    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+    struct mp_trainer *trainer = create_trainer(
+        world, NULL,
+        formatted("system=hetumoe layers=1 learning-rate=0 options.capacity-factor=%g %s",
+                  c->factor, c->settings));
     struct mp_model *model = &trainer->model;
     struct layer *layer = malloc(sizeof *layer);
-    struct mp_error error = {0};
     double overwritten = 0;
     assert_non_null(layer);
     watch(trainer);
@@ -312,7 +304,7 @@ static int64_t run(const struct layer_case *c, uint64_t *random) {
         free(layer->parameter);
         free(layer->gradient);
     }
-    must(mp_comm_sum(world, &overwritten, 1, &error), &error);
+    must(mp_comm_sum(world, &overwritten, 1, &error));
     free(layer);
     mp_trainer_destroy(trainer);
     return (int64_t)overwritten;
@@ -320,30 +312,30 @@ static int64_t run(const struct layer_case *c, uint64_t *random) {
 
 /* ---- Tests ---- */
 
-#define RELEASED "options.slots=as-released"
+#define RELEASED "options.slots=as-released "
 
-TEST(released_slots_are_overwritten) {
-    static const struct layer_case cases[] = {
-        {RELEASED, "gate=gshard", {NULL}, 1, BY_SECONDS},
-        {RELEASED, "gate=gshard", {NULL}, 0.5, BY_SECONDS},
-        {RELEASED, "gate=softmax", {"renormalise=no", "options.exchange=flat"}, 4, BY_SECONDS},
-        {RELEASED, "gate=gshard", {"exchange-degree=3", "options.exchange=flat"}, 1, BY_SECONDS},
-        {RELEASED, "gate=gshard", {"options.expert-parallel=1"}, 1.5, BY_SECONDS},
-        {RELEASED, "gate=gshard", {"expert-shards=2"}, 1, BY_SECONDS},
-    };
+static const struct layer_case overwriting[] = {
+    {RELEASED "gate=gshard", 1, BY_SECONDS},
+    {RELEASED "gate=gshard", 0.5, BY_SECONDS},
+    {RELEASED "gate=softmax renormalise=no options.exchange=flat", 4, BY_SECONDS},
+    {RELEASED "gate=gshard exchange-degree=3 options.exchange=flat", 1, BY_SECONDS},
+    {RELEASED "gate=gshard options.expert-parallel=1", 1.5, BY_SECONDS},
+    {RELEASED "gate=gshard expert-shards=2", 1, BY_SECONDS},
+};
+
+TEST_ROWS(released_slots_are_overwritten, overwriting, c) {
     uint64_t random = seed + (uint64_t)world->rank;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        assert_true(run(&cases[i], &random) > 0);
+    assert_true(run(c, &random) > 0);
 }
 
-TEST(other_rows_are_of_one_token) {
-    static const struct layer_case cases[] = {
-        {"options.slots=intended", "gate=gshard", {NULL}, 1, BY_FIRSTS},
-        {RELEASED, "gate=ktop1", {NULL}, 1, BY_FIRSTS},
-    };
+static const struct layer_case keeping[] = {
+    {"options.slots=intended gate=gshard", 1, BY_FIRSTS},
+    {RELEASED "gate=ktop1", 1, BY_FIRSTS},
+};
+
+TEST_ROWS(other_rows_are_of_one_token, keeping, c) {
     uint64_t random = seed + (uint64_t)world->rank;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        assert_int_equal(run(&cases[i], &random), 0);
+    assert_int_equal(run(c, &random), 0);
 }
 
 /* V-GATE-5: firsts 0 0 1 and seconds 1 1 0 have slots 0 1 0 and 2 3 1; slot 1 of expert 0 is that
@@ -351,11 +343,11 @@ TEST(other_rows_are_of_one_token) {
 TEST(gate_5_has_its_slots) {
     static const int32_t choice[] = {0, 1, 0, 1, 1, 0}, slot[] = {0, 2, 1, 3, 0, 1};
     static const int32_t token[2][4] = {{0, 2, -1, -1}, {2, -1, 0, 1}};
-    char batch[32];
-    snprintf(batch, sizeof batch, "batch=%d", world->ranks); /* a sequence each */
-    const char *const settings[] = {"system=hetumoe", RELEASED, "layers=1", "experts=2",
-                                    "sequence=3",     batch,    NULL};
-    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+    /* A sequence on each rank. */
+    struct mp_trainer *trainer = create_trainer(world, NULL,
+                                                formatted("system=hetumoe " RELEASED
+                                                          "layers=1 experts=2 sequence=3 batch=%d",
+                                                          world->ranks));
     const struct mp_block_state *layer = &trainer->model.state[0];
     const struct mp_routing *routing = &layer->routing;
     uint64_t random = seed;
@@ -370,8 +362,4 @@ TEST(gate_5_has_its_slots) {
                             token[e], sizeof token[e]);
     assert_true(routing->dropped[0] == 1 && routing->dropped[1] == 0);
     mp_trainer_destroy(trainer);
-}
-
-int main(void) {
-    return run_on_all_ranks();
 }

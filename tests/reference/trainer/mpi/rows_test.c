@@ -3,7 +3,6 @@
  * often as it must.  Memory that grows holds what is no number, so that nobody reads what was lost.
  */
 #include "profiler/record/spool.h"
-#include "reference/base/random.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 #include "tests/reference/trainer/random_loads.h"
 
@@ -18,7 +17,6 @@ static void make_trace(void) {
     const int tokens = BATCH * SEQUENCE / world->ranks;
     const struct mp_loads_shape shape = {world->ranks, EXPERTS, LAYERS, TOP_K, tokens, false};
     uint64_t state = seed++;
-    struct mp_error error = {0};
     size_t row = (size_t)EXPERTS, rows = (size_t)LAYERS * (size_t)world->ranks;
     name_file(path, "rows");
     snprintf(setting, sizeof setting, "trace-loads=%s", path);
@@ -32,7 +30,7 @@ static void make_trace(void) {
     if (world->rank == 0)
         write_loads(path, &shape, ITERATIONS, count, 0);
     free(count);
-    must(mp_comm_barrier(world, &error), &error);
+    must(mp_comm_barrier(world, &error));
 }
 
 /* ---- memory that holds what is no number ---- */
@@ -46,22 +44,19 @@ static void *allocate(struct mp_device *device, size_t bytes) {
 }
 
 /* A trainer on the trace; with `all`, one with room for everything that a plan may bring. */
-static const struct settings {
-    const char *name, *option;
-} systems[] = {
-    {"system=ep", NULL},
-    {"system=fssdp", "options.reshard-interval=2"},
-    {"system=fastermoe", "options.group-size=1"},
-    {"system=deepspeed", "options.drop-tokens=no"},
-    {"system=llep", "options.smallest-gemm=1"},
+static const char *const systems[] = {
+    "system=ep",
+    "system=fssdp options.reshard-interval=2",
+    "system=fastermoe options.group-size=1",
+    "system=deepspeed options.drop-tokens=no",
+    "system=llep options.smallest-gemm=1",
 };
 
-static struct mp_trainer *create(const struct settings *system, bool all) {
-    const char *const settings[] = {"layers=3",    "sequence=32",   "batch=32",
-                                    "gate=gshard", "routing=trace", setting,
-                                    system->name,  system->option,  NULL};
-    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
-    struct mp_error error = {0};
+static struct mp_trainer *create(const char *system, bool all) {
+    struct mp_trainer *trainer =
+        create_trainer(world, NULL,
+                       formatted("layers=3 sequence=32 batch=32 gate=gshard routing=trace %s %s",
+                                 setting, system));
     plain = trainer->device->operations;
     poisoning = *plain;
     poisoning.allocate = allocate;
@@ -70,7 +65,7 @@ static struct mp_trainer *create(const struct settings *system, bool all) {
         struct mp_routing *routing = &trainer->model.state[l].routing;
         mp_routing_single(routing, (int)trainer->model.rows_limit);
         routing->send_total = (int)trainer->model.send_limit;
-        must(mp_model_reserve(&trainer->model, l, &error), &error);
+        must(mp_model_reserve(&trainer->model, l, &error));
     }
     return trainer;
 }
@@ -107,19 +102,8 @@ static uint64_t digest_model(const struct mp_model *model) {
 }
 
 static void train(struct mp_trainer *trainer, struct outcome *outcome) {
-    enum { TOKENS = BATCH * SEQUENCE };
-    static int32_t token[TOKENS], target[TOKENS];
-    int tokens = trainer->model.tokens;
     for (int k = 0; k < ITERATIONS; k++) {
-        struct mp_trainer_result result;
-        struct mp_error error = {0};
-        for (int i = 0; i < tokens; i++) {
-            token[i] = (int32_t)mp_random_below(seed, (uint64_t)k,
-                                                (uint64_t)(world->rank * tokens + i), 40);
-            target[i] = (token[i] * 7 + 3) % 256;
-        }
-        must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
-        outcome->loss[k] = result.loss;
+        outcome->loss[k] = random_step(trainer, 40).loss;
         outcome->digest[k] = digest_model(&trainer->model);
         outcome->growths[k] = mp_trainer_totals(trainer)->row_growths;
         outcome->row_bytes[k] = trainer->model.row_bytes;
@@ -141,14 +125,14 @@ static void assert_room_follows_rows(const struct mp_trainer *trainer) {
     }
 }
 
-TEST_EACH(training_is_that_of_trainers_with_room_for_all, systems, system) {
+TEST_ROWS(training_is_that_of_trainers_with_room_for_all, systems, system) {
     static struct outcome grown, roomy;
     make_trace();
-    struct mp_trainer *trainer = create(system, false);
+    struct mp_trainer *trainer = create(*system, false);
     train(trainer, &grown);
     assert_room_follows_rows(trainer);
     mp_trainer_destroy(trainer);
-    trainer = create(system, true);
+    trainer = create(*system, true);
     int64_t bytes = trainer->model.row_bytes;
     train(trainer, &roomy);
     assert_int_equal(roomy.growths[ITERATIONS - 1], 0);
@@ -172,7 +156,7 @@ TEST_EACH(training_is_that_of_trainers_with_room_for_all, systems, system) {
 TEST(memory_grows_when_more_rows_come) {
     static struct outcome outcome;
     make_trace();
-    struct mp_trainer *trainer = create(&systems[0], false);
+    struct mp_trainer *trainer = create(systems[0], false);
     int64_t at_first = trainer->model.row_bytes;
     train(trainer, &outcome);
     assert_int_equal(outcome.growths[0], 0);
@@ -199,21 +183,20 @@ TEST(growth_is_recorded) {
     struct mp_record_thread *thread;
     struct mp_spool_reader *reader;
     struct mp_spool_record record;
-    struct mp_error error = {0};
     make_trace();
     assert_non_null(mkdtemp(folder));
     snprintf(file, sizeof file, "%s/spool", folder);
     struct mp_recorder_config config = {.path = file, .rank = world->rank, .ranks = world->ranks};
-    must(mp_recorder_create(&config, &recorder, &error), &error);
-    must(mp_recorder_thread(recorder, "compute", &thread, &error), &error);
-    struct mp_trainer *trainer = create(&systems[0], false);
+    must(mp_recorder_create(&config, &recorder, &error));
+    must(mp_recorder_thread(recorder, "compute", &thread, &error));
+    struct mp_trainer *trainer = create(systems[0], false);
     mp_trainer_record(trainer, thread, NULL);
     train(trainer, &outcome);
-    must(mp_recorder_finish(&recorder, MP_OK, NULL, &error), &error);
-    must(mp_spool_open(file, &reader, &error), &error);
+    must(mp_recorder_finish(&recorder, MP_OK, NULL, &error));
+    must(mp_spool_open(file, &reader, &error));
     int found = 0;
     double last = 0;
-    while (mp_spool_next(reader, &record, &error) == 1) {
+    while (mp_spool_next(reader, &record, NULL) == 1) {
         if (record.type != MP_SPOOL_NUMBER ||
             strcmp(record.as.number.name, "row-memory-bytes") != 0)
             continue;
@@ -231,8 +214,4 @@ TEST(growth_is_recorded) {
     unlink(file);
     rmdir(folder);
     unlink(path);
-}
-
-int main(void) {
-    return run_on_all_ranks();
 }

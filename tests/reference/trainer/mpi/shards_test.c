@@ -20,22 +20,17 @@ static void make_tokens(int iteration, int tokens, int32_t token[], int32_t targ
     }
 }
 
-static struct outcome train(const char *const settings[], int shards, struct choices *choices) {
-    char cut[32];
-    const char *all[12] = {cut};
+static struct outcome train(const char *settings, int shards, struct choices *choices) {
     struct outcome outcome = {.dropped = 0};
-    struct mp_error error = {0};
     int32_t token[8 * SEQUENCE], target[8 * SEQUENCE];
-    snprintf(cut, sizeof cut, "expert-shards=%d", shards);
-    for (int i = 0; settings[i]; i++)
-        all[i + 1] = settings[i];
     noted = shards == 1 ? choices : NULL;
     followed = shards == 1 ? NULL : choices;
-    struct mp_trainer *trainer = create_trainer(world, NULL, all);
+    struct mp_trainer *trainer =
+        create_trainer(world, NULL, formatted("expert-shards=%d %s", shards, settings));
     for (int i = 0; i < ITERATIONS; i++) {
         struct mp_trainer_result result;
         make_tokens(i, trainer->model.tokens, token, target);
-        must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
+        must(mp_trainer_step_on(trainer, token, target, &result, &error));
         outcome.loss[i] = result.loss;
     }
     noted = NULL;
@@ -59,32 +54,19 @@ static struct outcome train(const char *const settings[], int shards, struct cho
 }
 
 static const struct drops {
-    const char *name;
-    const char *settings[6];
+    const char *name, *settings;
     bool none;
 } drop_cases[] = {
-    {"no drops, a gate's bias",
-     {"system=ep", "gate=sigmoid", "top-k=2", "gate-options.bias-rate=0.05", NULL},
-     true},
-    {"drops at random",
-     {"system=deepspeed", "gate=switch", "options.capacity-factor=0.8", NULL},
-     false},
-    {"drops by probability",
-     {"system=deepspeed", "gate=softmax", "top-k=4", "options.capacity-factor=0.8", NULL},
+    {"no drops, a gate's bias", "system=ep gate=sigmoid top-k=2 gate-options.bias-rate=0.05", true},
+    {"drops at random", "system=deepspeed gate=switch options.capacity-factor=0.8", false},
+    {"drops by probability", "system=deepspeed gate=softmax top-k=4 options.capacity-factor=0.8",
      false},
     {"drops of one-hot rows",
-     {"system=deepspeed", "gate=gshard", "options.dispatch=one-hot", "options.capacity-factor=0.8",
-      NULL},
-     false},
+     "system=deepspeed gate=gshard options.dispatch=one-hot options.capacity-factor=0.8", false},
     {"drops at the receiver",
-     {"system=deepspeed", "gate=switch", "options.formula=fastmoe-switch", "options.padded=no",
-      NULL},
-     false},
-    {"drops of last choices",
-     {"system=tutel", "gate=gshard", "options.capacity-factor=0.8", NULL},
-     false},
-    {"drops in rows through leaders",
-     {"system=hetumoe", "gate=gshard", "options.capacity-factor=0.8", NULL},
+     "system=deepspeed gate=switch options.formula=fastmoe-switch options.padded=no", false},
+    {"drops of last choices", "system=tutel gate=gshard options.capacity-factor=0.8", false},
+    {"drops in rows through leaders", "system=hetumoe gate=gshard options.capacity-factor=0.8",
      false},
 };
 
@@ -106,23 +88,19 @@ TEST_EACH(shards_do_what_whole_experts_do, drop_cases, drops) {
     forget_choices(&choices);
 }
 
-TEST(refusals) {
-    static const struct {
-        const char *settings[5], *message;
-    } cases[] = {
-        {{"system=hiermoe", "expert-shards=2", NULL}, "exchange deduplicated sends a token's row"},
-        {{"system=ep", "exchange=deduplicated", "expert-shards=2", NULL},
-         "which are whole: expert-shards 2 has to go"},
-        {{"system=swiftmoe", "expert-shards=2", NULL}, "it takes capacity-factor 0"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mp_error error;
-        assert_null(try_trainer(world, NULL, cases[i].settings, &error));
-        assert_int_equal(error.code, MP_EREFUSED);
-        assert_non_null(strstr(error.text, cases[i].message));
-    }
-}
+static const struct {
+    const char *name, *settings, *message;
+} refusals[] = {
+    {"rows of tokens", "system=hiermoe expert-shards=2",
+     "exchange deduplicated sends a token's row"},
+    {"a job's rows of tokens", "system=ep exchange=deduplicated expert-shards=2",
+     "which are whole: expert-shards 2 has to go"},
+    {"drops of its own", "system=swiftmoe expert-shards=2", "it takes capacity-factor 0"},
+};
 
-int main(void) {
-    return run_on_all_ranks();
+TEST_EACH(shards_are_refused, refusals, c) {
+    struct mp_error error;
+    assert_null(try_trainer(world, NULL, c->settings, &error));
+    assert_int_equal(error.code, MP_EREFUSED);
+    assert_non_null(strstr(error.text, c->message));
 }

@@ -30,31 +30,20 @@ static double check_layer(const struct mp_trainer *trainer, int layer) {
 }
 
 TEST(every_rank_learns_from_its_own_counts) {
-    char nodes[32];
-    snprintf(nodes, sizeof nodes, "ranks-per-node=%d", world->ranks / 2);
-    const char *settings[] = {
-        nodes, "system=ep", "gate=tamoe", "auxiliary-weight=0.5", "gate-options.outside-cost=2.5",
-        NULL};
-    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
-    struct mp_trainer_result result;
-    struct mp_error error = {0};
-    int32_t token[TOKENS], target[TOKENS];
-    uint64_t state_of_text = seed + (uint64_t)world->rank;
-    for (int i = 0; i < TOKENS; i++)
-        token[i] = target[i] = test_random_int(&state_of_text, 0, 255);
-    must(mp_trainer_step_on(trainer, token, target, &result, &error), &error);
+    struct mp_trainer *trainer =
+        create_trainer(world, NULL,
+                       formatted("ranks-per-node=%d system=ep gate=tamoe auxiliary-weight=0.5 "
+                                 "gate-options.outside-cost=2.5",
+                                 world->ranks / 2));
+    struct mp_trainer_result result = random_step(trainer, MP_VOCABULARY);
     double part = 0, all = 0;
     for (int l = 0; l < LAYERS; l++)
         part += check_layer(trainer, l);
     for (int r = 0; r < world->ranks; r++) {
         double other = part;
-        must(mp_comm_broadcast(world, &other, sizeof other, r, &error), &error);
+        must(mp_comm_broadcast(world, &other, sizeof other, r, &error));
         all += other;
     }
     assert_close(result.auxiliary_loss, all, 1e-5);
     mp_trainer_destroy(trainer);
-}
-
-int main(void) {
-    return run_on_all_ranks();
 }

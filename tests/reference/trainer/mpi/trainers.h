@@ -2,17 +2,23 @@
 #ifndef MOEPERF_TESTS_REFERENCE_TRAINER_MPI_TRAINERS_H
 #define MOEPERF_TESTS_REFERENCE_TRAINER_MPI_TRAINERS_H
 
-#include "baselines/systems.h"
 #include "reference/base/random.h"
 #include "reference/trainer/internal.h"
-#include "tests/support.h"
+#include "tests/reference/trainer/settings.h"
 
-static struct mp_comm *world;
+static struct mp_comm *world, *alone;          /* of all ranks; of each for itself */
 static uint64_t seed;                          /* the same on every rank */
 static const struct mp_system *further_system; /* registered beside the others; may be NULL */
 
-/* A failure on one rank ends all of them; the others may be waiting for it. */
-static inline void must(int code, const struct mp_error *error) {
+/* A failure on one rank ends all of them; the others may be waiting for it.  The call's `error` is
+ * declared here. */
+#define must(call)                                                                                 \
+    do {                                                                                           \
+        struct mp_error error = {0};                                                               \
+        end_all_unless(call, &error);                                                              \
+    } while (0)
+
+static inline void end_all_unless(int code, const struct mp_error *error) {
     if (!code)
         return;
     print_error("rank %d of %d: %s: %s\n", world->rank, world->ranks, mp_code_name(code),
@@ -214,49 +220,26 @@ static inline void replace_gate(struct mp_trainer *trainer) {
 /* A new file that all ranks of this run know, and no other run, whatever its seed. */
 static inline void name_file(char path[64], const char *name) {
     static int files;
-    struct mp_error error = {0};
     int process = (int)getpid();
-    must(mp_comm_broadcast(world, &process, sizeof process, 0, &error), &error);
+    must(mp_comm_broadcast(world, &process, sizeof process, 0, &error));
     snprintf(path, 64, "/tmp/moeperf-%s-%d-%d", name, process, files++);
 }
 
-/* `settings` end with NULL and win over the common ones.  comm: world, or one of a single rank.
- * NULL, with the error, for a job that is refused. */
+/* `settings` win over the common ones.  comm: world or alone.  NULL, with the error, for a job that
+ * is refused. */
 static inline struct mp_trainer *try_trainer(struct mp_comm *comm, const struct mp_text *text,
-                                             const char *const settings[], struct mp_error *error) {
-    static const char *const common[] = {"layers=2",
-                                         "width=32",
-                                         "heads=2",
-                                         "experts=8",
-                                         "sequence=16",
-                                         "batch=8",
-                                         "check-plans=yes",
-                                         "text=-",
-                                         "expert-width=48",
-                                         "bandwidth=1e9",
-                                         "expert-rate=2e9",
-                                         "learning-rate=3e-3",
-                                         "non-moe-seconds=1e-4"};
-    struct mp_systems systems = {0};
+                                             const char *settings, struct mp_error *error) {
+    char all[2 * MOST_SETTINGS];
     struct mp_job_file file;
     struct mp_trainer *trainer = NULL;
-    char ranks[32], nodes[32], seeds[48];
+    snprintf(all, sizeof all,
+             "layers=2 width=32 heads=2 experts=8 expert-width=48 sequence=16 batch=8 text=- "
+             "check-plans=yes bandwidth=1e9 expert-rate=2e9 non-moe-seconds=1e-4 "
+             "learning-rate=3e-3 ranks=%d ranks-per-node=%d seed=%llu %s",
+             comm->ranks, comm->ranks > 2 ? comm->ranks / 2 : 1, (unsigned long long)(seed >> 2),
+             settings);
     *error = (struct mp_error){0};
-    snprintf(ranks, sizeof ranks, "ranks=%d", comm->ranks);
-    snprintf(nodes, sizeof nodes, "ranks-per-node=%d", comm->ranks > 2 ? comm->ranks / 2 : 1);
-    snprintf(seeds, sizeof seeds, "seed=%llu", (unsigned long long)(seed >> 2));
-    const char *own[] = {ranks, nodes, seeds};
-    mp_systems_register_all(&systems, error);
-    if (further_system)
-        mp_systems_register(&systems, further_system, error);
-    mp_job_file_create(&file, error);
-    for (size_t i = 0; i < sizeof common / sizeof *common && !error->code; i++)
-        mp_job_set(&file, common[i], &systems, error);
-    for (size_t i = 0; i < sizeof own / sizeof *own && !error->code; i++)
-        mp_job_set(&file, own[i], &systems, error);
-    for (int i = 0; settings[i] && !error->code; i++)
-        mp_job_set(&file, settings[i], &systems, error);
-    if (!error->code)
+    if (!create_job(&file, all, further_system, error))
         mp_trainer_create(&file, comm, NULL, text, &trainer, error);
     mp_job_file_destroy(&file);
     if (trainer && (noted || followed))
@@ -265,23 +248,49 @@ static inline struct mp_trainer *try_trainer(struct mp_comm *comm, const struct 
 }
 
 static inline struct mp_trainer *create_trainer(struct mp_comm *comm, const struct mp_text *text,
-                                                const char *const settings[]) {
+                                                const char *settings) {
     struct mp_error error;
     struct mp_trainer *trainer = try_trainer(comm, text, settings, &error);
-    must(error.code, &error);
+    end_all_unless(error.code, &error);
     return trainer;
+}
+
+/* A step on random tokens, of `kinds` that change with the iterations, and their successors: the
+ * same sequences, whatever the number of ranks. */
+static inline struct mp_trainer_result random_step(struct mp_trainer *trainer, uint64_t kinds) {
+    enum { MOST_TOKENS = 1024 };
+    int32_t token[MOST_TOKENS], target[MOST_TOKENS];
+    int tokens = trainer->model.tokens, before = trainer->comm->rank * tokens;
+    int64_t iteration = trainer->iteration;
+    struct mp_trainer_result result;
+    assert_true(tokens <= MOST_TOKENS);
+    for (int i = 0; i < tokens; i++) {
+        uint64_t at = (uint64_t)(iteration * trainer->comm->ranks * tokens + before + i);
+        token[i] = (int32_t)(mp_random_below(seed, 1, at, kinds) * (uint64_t)(iteration / 4 + 1) %
+                             MP_VOCABULARY);
+        target[i] = (token[i] * 7 + 3) % MP_VOCABULARY;
+    }
+    must(mp_trainer_step_on(trainer, token, target, &result, &error));
+    return result;
+}
+
+/* A text of letters that follow from the last one, with surprises. */
+static inline void random_text(unsigned char byte[], int size) {
+    uint64_t state = seed;
+    for (int i = 0; i < size; i++)
+        byte[i] = (unsigned char)(i && test_random_int(&state, 0, 3)
+                                      ? (byte[i - 1] * 5 + i / 512 + 7) % 32
+                                      : test_random_int(&state, 0, 31));
 }
 
 /* Gives every rank what rank 0 has noted. */
 static inline void share_choices(struct choices *choices) {
-    struct mp_error error = {0};
-    must(mp_comm_broadcast(world, &choices->count, sizeof choices->count, 0, &error), &error);
+    must(mp_comm_broadcast(world, &choices->count, sizeof choices->count, 0, &error));
     if (world->rank > 0)
         choices->expert = realloc(choices->expert, choices->count * sizeof *choices->expert);
     assert_non_null(choices->expert);
     must(mp_comm_broadcast(world, choices->expert, choices->count * sizeof *choices->expert, 0,
-                           &error),
-         &error);
+                           &error));
 }
 
 static inline void forget_choices(struct choices *choices) {
@@ -289,20 +298,35 @@ static inline void forget_choices(struct choices *choices) {
     *choices = (struct choices){0};
 }
 
-/* Joins the world, shares a seed, runs the tests on every rank; a main's value. */
-static inline int run_on_all_ranks(void) {
+/* Every rank has its world and the same seed; false, after a message: there is none. */
+static inline bool join_world(void) {
     struct mp_error error = {0};
-    if (mp_comm_mpi_create(NULL, &world, &error)) {
+    if (mp_comm_mpi_create(NULL, &world, &error) || mp_comm_self_create(&alone, &error)) {
         print_error("%s\n", error.text);
-        return 1;
+        return false;
     }
     if (world->rank == 0)
         seed = test_seed();
-    must(mp_comm_broadcast(world, &seed, sizeof seed, 0, &error), &error);
-    if (test_run())
+    return mp_comm_broadcast(world, &seed, sizeof seed, 0, NULL) == MP_OK;
+}
+
+/* A main's value: a rank that has seen a failure ends all. */
+static inline int leave_world(int failures) {
+    if (failures)
         mp_comm_abort(world, 1);
+    mp_comm_destroy(alone);
     mp_comm_destroy(world);
     return 0;
 }
+
+#ifndef OWN_MAIN /* of a program that makes its cases of the world's size */
+int main(int words, char **word) {
+    if (!join_world())
+        return 1;
+    if (words > 1)
+        cmocka_set_test_filter(word[1]);
+    return leave_world(test_run());
+}
+#endif
 
 #endif
