@@ -8,7 +8,7 @@ static const double TOLERANCE = 1e-4;
 
 struct comparison {
     const char *name; /* of the file */
-    const char *gate[5];
+    const char *gate; /* and its options */
     struct mp_golden *golden;
     struct small_trainer small;
     int layers, experts, width, expert_width, batch, sequence, steps;
@@ -22,16 +22,20 @@ static int setting(struct comparison *c, const char *name) {
     return *value;
 }
 
-static void number(struct comparison *c, const char *name, const char *option, char text[64]) {
+static double number(struct comparison *c, const char *name) {
     char full[64];
     snprintf(full, sizeof full, "settings.%s", name);
     const float *value = mp_golden_float(c->golden, full, 1);
     assert_non_null(value);
-    snprintf(text, 64, "%s=%.9g", option, (double)*value);
+    return (double)*value;
 }
 
-static void count(struct comparison *c, const char *name, const char *option, char text[64]) {
-    snprintf(text, 64, "%s=%d", option, setting(c, name));
+/* Adds "expert-width=24" for expert_width. */
+static void add(char settings[MOST_SETTINGS], const char *name, double value) {
+    size_t at = strlen(settings);
+    for (; *name; name++)
+        settings[at++] = *name == '_' ? '-' : *name;
+    snprintf(settings + at, MOST_SETTINGS - at, "=%.9g ", value);
 }
 
 /* The largest difference relative to the tensor's largest element must stay below the tolerance. */
@@ -84,29 +88,19 @@ static void compare(const char *name, float *ours, const float *theirs, size_t e
 
 static int open_comparison(void **state) {
     struct comparison *c = *state;
-    char path[512], text[13][64];
+    static const char *const counts[] = {"layers",       "width",    "heads", "experts",
+                                         "expert_width", "sequence", "batch"};
+    static const char *const numbers[] = {"learning_rate", "beta1",        "beta2",
+                                          "epsilon",       "weight_decay", "auxiliary_weight"};
+    char path[512], settings[MOST_SETTINGS] = "";
     snprintf(path, sizeof path, "%s/%s", MOEPERF_GOLDEN_FOLDER, c->name);
     assert_works(mp_golden_open(path, &c->golden, &error));
-    count(c, "layers", "layers", text[0]);
-    count(c, "width", "width", text[1]);
-    count(c, "heads", "heads", text[2]);
-    count(c, "experts", "experts", text[3]);
-    count(c, "expert_width", "expert-width", text[4]);
-    count(c, "sequence", "sequence", text[5]);
-    count(c, "batch", "batch", text[6]);
-    number(c, "learning_rate", "learning-rate", text[7]);
-    number(c, "beta1", "beta1", text[8]);
-    number(c, "beta2", "beta2", text[9]);
-    number(c, "weight_decay", "weight-decay", text[10]);
-    number(c, "auxiliary_weight", "auxiliary-weight", text[11]);
-    count(c, "choices", "top-k", text[12]);
-    char epsilon[64];
-    number(c, "epsilon", "epsilon", epsilon);
-    const char *settings[] = {text[0],    text[1],    text[2],    text[3],    text[4],
-                              text[5],    text[6],    text[7],    text[8],    text[9],
-                              text[10],   text[11],   c->gate[0], text[12],   epsilon,
-                              c->gate[1], c->gate[2], c->gate[3], c->gate[4], NULL};
-    small_trainer_create(&c->small, settings);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        add(settings, counts[i], setting(c, counts[i]));
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        add(settings, numbers[i], number(c, numbers[i]));
+    add(settings, "top_k", setting(c, "choices"));
+    small_trainer_create(&c->small, formatted("%s %s", settings, c->gate));
     c->layers = setting(c, "layers");
     c->experts = setting(c, "experts");
     c->width = setting(c, "width");
@@ -142,25 +136,24 @@ static void compare_logits(struct comparison *c) {
 }
 
 static struct comparison comparisons[] = {
-    {.name = "gshard.bin", .gate = {"gate=gshard"}},
-    {.name = "switch.bin", .gate = {"gate=switch"}},
-    {.name = "softmax.bin", .gate = {"gate=softmax"}},
-    {.name = "shared.bin", .gate = {"gate=softmax", "shared-experts=2"}},
-    {.name = "z_loss.bin", .gate = {"gate=switch", "gate-options.z-loss=0.02"}},
-    {.name = "gshard_random.bin", .gate = {"gate=gshard", "gate-options.second=random"}},
-    {.name = "gshard.bin", .gate = {"gate=tamoe"}}, /* one rank has nothing that is far */
-    {.name = "sequence.bin", .gate = {"gate=softmax", "gate-options.balance-over=sequence"}},
-    {.name = "dts.bin",
-     .gate = {"gate=dts", "gate-options.last-temperature=0.5", "gate-options.anneal=8"}},
-    {.name = "base.bin", .gate = {"gate=base", "gate-options.accuracy=1e-5"}},
-    {.name = "expertchoice.bin", .gate = {"gate=expertchoice"}},
-    {.name = "hash.bin", .gate = {"gate=hash", "gate-options.seed=1"}},
-    {.name = "ktop1.bin", .gate = {"gate=ktop1"}},
+    {.name = "gshard.bin", .gate = "gate=gshard"},
+    {.name = "switch.bin", .gate = "gate=switch"},
+    {.name = "softmax.bin", .gate = "gate=softmax"},
+    {.name = "shared.bin", .gate = "gate=softmax shared-experts=2"},
+    {.name = "z_loss.bin", .gate = "gate=switch gate-options.z-loss=0.02"},
+    {.name = "gshard_random.bin", .gate = "gate=gshard gate-options.second=random"},
+    {.name = "gshard.bin", .gate = "gate=tamoe"}, /* one rank has nothing that is far */
+    {.name = "sequence.bin", .gate = "gate=softmax gate-options.balance-over=sequence"},
+    {.name = "dts.bin", .gate = "gate=dts gate-options.last-temperature=0.5 gate-options.anneal=8"},
+    {.name = "base.bin", .gate = "gate=base gate-options.accuracy=1e-5"},
+    {.name = "expertchoice.bin", .gate = "gate=expertchoice"},
+    {.name = "hash.bin", .gate = "gate=hash gate-options.seed=1"},
+    {.name = "ktop1.bin", .gate = "gate=ktop1"},
     {.name = "sam.bin",
-     .gate = {"gate=sam", "gate-options.groups=2", "gate-options.alignment-weight=0.05"}},
+     .gate = "gate=sam gate-options.groups=2 gate-options.alignment-weight=0.05"},
     {.name = "sigmoid.bin",
-     .gate = {"gate=sigmoid", "gate-options.groups=4", "gate-options.groups-kept=2",
-              "gate-options.bias-rate=0.01", "gate-options.scale=2.5"}},
+     .gate = "gate=sigmoid gate-options.groups=4 gate-options.groups-kept=2 "
+             "gate-options.bias-rate=0.01 gate-options.scale=2.5"},
 };
 
 TEST_EACH_WITH(ten_steps_agree, comparisons, c, open_comparison, close_comparison) {

@@ -2,9 +2,8 @@
 #ifndef MOEPERF_TESTS_GOLDEN_SMALL_TRAINER_H
 #define MOEPERF_TESTS_GOLDEN_SMALL_TRAINER_H
 
-#include "baselines/systems.h"
 #include "reference/trainer/internal.h"
-#include "tests/support.h"
+#include "tests/reference/trainer/settings.h"
 
 struct small_trainer {
     struct mp_device *device; /* of device=cuda; NULL: the trainer's own */
@@ -28,25 +27,16 @@ static inline void small_trainer_create_device(struct small_trainer *small,
     mp_device_cuda_create(&settings, &limits, &small->device, error);
 }
 
-/* settings: "key=value", ended by NULL, besides one rank, EP and given planner figures. */
-static inline void small_trainer_create(struct small_trainer *small, const char *const settings[]) {
-    static const char *const common[] = {"ranks=1",
-                                         "system=ep",
-                                         "text=-",
-                                         "expert-rate=1e9",
-                                         "bandwidth=1e9",
-                                         "check-plans=yes",
-                                         "non-moe-seconds=1e-4",
-                                         NULL};
-    struct mp_systems systems = {0};
+/* `settings` besides one rank, EP and given planner figures. */
+static inline void small_trainer_create(struct small_trainer *small, const char *settings) {
+    char all[2 * MOST_SETTINGS];
     struct mp_error error = {0};
     *small = (struct small_trainer){0};
-    assert_int_equal(mp_systems_register_all(&systems, &error), MP_OK);
-    assert_int_equal(mp_job_file_create(&small->file, &error), MP_OK);
-    for (int i = 0; common[i]; i++)
-        mp_job_set(&small->file, common[i], &systems, &error);
-    for (int i = 0; settings[i]; i++)
-        mp_job_set(&small->file, settings[i], &systems, &error);
+    snprintf(all, sizeof all,
+             "ranks=1 system=ep text=- expert-rate=1e9 bandwidth=1e9 check-plans=yes "
+             "non-moe-seconds=1e-4 %s",
+             settings);
+    create_job(&small->file, all, NULL, &error);
     small_trainer_create_device(small, &error);
     mp_comm_self_create_on(small->device, &small->comm, &error);
     if (!error.code)

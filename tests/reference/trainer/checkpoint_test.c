@@ -17,14 +17,13 @@ enum { SEQUENCES = 2, SEQUENCE = 8, TOKENS = SEQUENCES * SEQUENCE };
 static uint64_t random_state;
 
 static void create_under(struct small_trainer *small, const char *system) {
-    const char *const settings[] = {"layers=2",       "width=16", "heads=2", "experts=4",
-                                    "sequence=8",     "batch=2",  system,    "expert-width=24",
-                                    "check-plans=no", NULL};
-    small_trainer_create(small, settings);
+    small_trainer_create(small, formatted("layers=2 width=16 heads=2 experts=4 sequence=8 batch=2 "
+                                          "system=%s expert-width=24 check-plans=no",
+                                          system));
 }
 
 static void create(struct small_trainer *small) {
-    create_under(small, "system=fssdp");
+    create_under(small, "fssdp");
 }
 
 static int begin(void **state) {
@@ -257,7 +256,7 @@ static float value(int expert, int buffer, size_t at) {
  * One rank puts them together, be it that it keeps experts whole or as its only slice. */
 TEST(slices_of_other_ranks_are_put_together) {
     enum { OTHERS = 5, ALL = 2 * 4 };
-    static const char *const systems[] = {"system=fssdp", "system=swiftmoe"};
+    static const char *const systems[] = {"fssdp", "swiftmoe"};
     static const int32_t index[] = {0, 0, 0, 1, 0, 2, 0, 3, 1, 0, 1, 1, 1, 2, 1, 3};
     for (int s = 0; s < 2; s++) {
         struct small_trainer small;

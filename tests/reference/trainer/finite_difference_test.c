@@ -81,76 +81,38 @@ static void check_direction(struct small_trainer *small, const char *name, float
     free(direction);
 }
 
-struct gate {
-    const char *name, *gate, *experts, *share; /* of all experts, and routes on the first */
-    const char *more[2];
-};
-
-static const struct gate gates[] = {
-    {"BASE", "gate=base", "experts=4", "skew-share=0.4", {NULL}},
-    {"BASE, weights of 1",
-     "gate=base",
-     "experts=4",
-     "skew-share=0.4",
-     {"gate-options.weights=one"}},
-    {"expert choice", "gate=expertchoice", "experts=8", "skew-share=0.2", {"top-k=4"}},
-    {"loss by sequence",
-     "gate=gshard",
-     "experts=4",
-     "skew-share=0.4",
-     {"gate-options.balance-over=sequence"}},
+static const struct gate {
+    const char *name, *settings; /* the share: of routes on the first of all experts */
+} gates[] = {
+    {"BASE", "gate=base experts=4 skew-share=0.4"},
+    {"BASE, weights of 1", "gate=base experts=4 skew-share=0.4 gate-options.weights=one"},
+    {"expert choice", "gate=expertchoice experts=8 skew-share=0.2 top-k=4"},
+    {"loss by sequence", "gate=gshard experts=4 skew-share=0.4 gate-options.balance-over=sequence"},
     {"loss by sequence, k top-1",
-     "gate=ktop1",
-     "experts=8",
-     "skew-share=0.2",
-     {"top-k=2", "gate-options.balance-over=sequence"}},
+     "gate=ktop1 experts=8 skew-share=0.2 top-k=2 gate-options.balance-over=sequence"},
     {"dense to sparse",
-     "gate=dts",
-     "experts=8",
-     "skew-share=0.2",
-     {"top-k=4", "gate-options.first-temperature=0.7"}},
-    {"router z-loss", "gate=gshard", "experts=4", "skew-share=0.4", {"gate-options.z-loss=0.2"}},
-    {"shared experts", "gate=gshard", "experts=4", "skew-share=0.4", {"shared-experts=2"}},
-    {"experts in shards",
-     "gate=softmax",
-     "experts=4",
-     "skew-share=0.3",
-     {"top-k=3", "expert-shards=3"}},
-    {"hash", "gate=hash", "experts=4", "skew-share=0.4", {NULL}},
-    {"SAM top-3 of 8",
-     "gate=sam",
-     "experts=8",
-     "skew-share=0.2",
-     {"top-k=3", "gate-options.alignment-weight=1"}},
-    {"sigmoid top-4 of 8",
-     "gate=sigmoid",
-     "experts=8",
-     "skew-share=0.2",
-     {"top-k=4", "gate-options.scale=2.5"}},
-    {"GShard top-2", "gate=gshard", "experts=4", "skew-share=0.4", {NULL}},
-    {"Switch top-1", "gate=switch", "experts=4", "skew-share=0.4", {NULL}},
-    {"softmax top-6 of 8", "gate=softmax", "experts=8", "skew-share=0.15", {"top-k=6"}},
+     "gate=dts experts=8 skew-share=0.2 top-k=4 gate-options.first-temperature=0.7"},
+    {"router z-loss", "gate=gshard experts=4 skew-share=0.4 gate-options.z-loss=0.2"},
+    {"shared experts", "gate=gshard experts=4 skew-share=0.4 shared-experts=2"},
+    {"experts in shards", "gate=softmax experts=4 skew-share=0.3 top-k=3 expert-shards=3"},
+    {"hash", "gate=hash experts=4 skew-share=0.4"},
+    {"SAM top-3 of 8", "gate=sam experts=8 skew-share=0.2 top-k=3 gate-options.alignment-weight=1"},
+    {"sigmoid top-4 of 8", "gate=sigmoid experts=8 skew-share=0.2 top-k=4 gate-options.scale=2.5"},
+    {"GShard top-2", "gate=gshard experts=4 skew-share=0.4"},
+    {"Switch top-1", "gate=switch experts=4 skew-share=0.4"},
+    {"softmax top-6 of 8", "gate=softmax experts=8 skew-share=0.15 top-k=6"},
     {"softmax top-4 of 8, as they are",
-     "gate=softmax",
-     "experts=8",
-     "skew-share=0.2",
-     {"top-k=4", "renormalise=no"}},
-    {"softmax, all of 4",
-     "gate=softmax",
-     "experts=4",
-     "skew-share=0.25",
-     {"top-k=all", "renormalise=yes"}},
+     "gate=softmax experts=8 skew-share=0.2 top-k=4 renormalise=no"},
+    {"softmax, all of 4", "gate=softmax experts=4 skew-share=0.25 top-k=all renormalise=yes"},
 };
 
 TEST_EACH(gradients_are_slopes, gates, gate) {
-    const char *settings[] = {
-        "layers=2",       "width=16",       "heads=2",         gate->experts,
-        "sequence=16",    "batch=4",        "expert-width=24", "auxiliary-weight=0.5",
-        "routing=skewed", "skew-experts=1", gate->share,       "learning-rate=0",
-        gate->gate,       gate->more[0],    gate->more[1],     NULL};
     uint64_t seed = test_seed();
     struct small_trainer small;
-    small_trainer_create(&small, settings);
+    small_trainer_create(&small, formatted("layers=2 width=16 heads=2 sequence=16 batch=4 "
+                                           "expert-width=24 auxiliary-weight=0.5 routing=skewed "
+                                           "skew-experts=1 learning-rate=0 %s",
+                                           gate->settings));
     struct mp_model *model = mp_trainer_model(small.trainer);
     /* Larger parameters than a fresh model's: every path carries a visible gradient. */
     mp_random_normal(seed, 1, 0.4f, model->dense.count, model->dense.parameter);

@@ -3,9 +3,8 @@
  * the functions below. */
 #include <errno.h>
 
-#include "baselines/systems.h"
 #include "reference/trainer/internal.h"
-#include "tests/support.h"
+#include "tests/reference/trainer/settings.h"
 
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
@@ -45,25 +44,14 @@ int __wrap_posix_memalign(void **memory, size_t alignment, size_t size) {
     return refused(size) ? ENOMEM : __real_posix_memalign(memory, alignment, size);
 }
 
-static void set_up(struct mp_job_file *file, const char *system) {
-    const char *const settings[] = {"ranks=1",         "layers=3",
-                                    "width=8",         "heads=1",
-                                    "experts=4",       "expert-width=8",
-                                    "sequence=4",      "batch=2",
-                                    "text=-",          "threads=1",
-                                    "check-plans=yes", "bandwidth=1e9",
-                                    "expert-rate=1e9", "non-moe-seconds=1e-4"};
-    struct mp_systems systems = {0};
+static void set_up(struct mp_job_file *file, const char *settings) {
     struct mp_error error = {0};
-    char name[64];
-    snprintf(name, sizeof name, "system=%s", system);
-    mp_systems_register_all(&systems, &error);
-    mp_job_file_create(file, &error);
-    mp_job_set(file, name, &systems, &error);
-    for (size_t i = 0; i < sizeof settings / sizeof *settings && !error.code; i++)
-        mp_job_set(file, settings[i], &systems, &error);
-    if (error.code)
-        fail_msg("%s: %s", system, error.text);
+    if (create_job(file, settings, NULL, &error) ||
+        set_job(file,
+                "ranks=1 layers=3 width=8 heads=1 experts=4 expert-width=8 batch=2 text=- "
+                "threads=1 check-plans=yes bandwidth=1e9 expert-rate=1e9 non-moe-seconds=1e-4",
+                NULL, &error))
+        fail_msg("%s: %s", settings, error.text);
 }
 
 /* Refuses one allocation after the other; how many there are. */
@@ -94,7 +82,7 @@ TEST(no_memory_is_said_and_given_back) {
     assert_int_equal(mp_comm_self_create(&comm, &error), MP_OK);
     for (int i = 0; i < systems.count; i++) {
         struct mp_job_file file;
-        set_up(&file, systems.item[i]->name);
+        set_up(&file, formatted("system=%s sequence=4", systems.item[i]->name));
         assert_true(refuse_each(&file, comm, systems.item[i]->name) > 100);
         mp_job_file_destroy(&file);
     }
@@ -105,14 +93,10 @@ TEST(no_memory_is_said_and_given_back) {
  * that drops nothing): even loads, then three quarters of the tokens to the same two of four
  * experts, which makes half as many again. */
 TEST(rows_without_memory_are_told) {
-    static const char *const settings[] = {"sequence=512", "routing=skewed", "skew-experts=4",
-                                           "options.drop-tokens=no"};
     enum { TOKENS = 2 * 512, ROWS = 3 * TOKENS, SPARE = ROWS / 4, BYTES = 4 * 8 * sizeof(float) };
     static int32_t token[TOKENS];
-    struct mp_systems systems = {0};
     struct mp_error error = {0};
     struct mp_comm *comm;
-    mp_systems_register_all(&systems, &error);
     assert_int_equal(mp_comm_self_create(&comm, &error), MP_OK);
     /* The most bytes at once, the workspace's: of what is wanted, of what is needed, of neither. */
     const size_t grants[] = {(ROWS + SPARE) * BYTES, ROWS * BYTES, ROWS * BYTES - 1};
@@ -120,9 +104,8 @@ TEST(rows_without_memory_are_told) {
         struct mp_trainer *trainer = NULL;
         struct mp_trainer_result result;
         struct mp_job_file file;
-        set_up(&file, "deepspeed");
-        for (size_t s = 0; s < sizeof settings / sizeof *settings; s++)
-            assert_int_equal(mp_job_set(&file, settings[s], &systems, &error), MP_OK);
+        set_up(&file, "system=deepspeed sequence=512 routing=skewed skew-experts=4 "
+                      "options.drop-tokens=no");
         assert_int_equal(mp_trainer_create(&file, comm, NULL, NULL, &trainer, &error), MP_OK);
         assert_int_equal(mp_trainer_step_on(trainer, token, token, &result, &error), MP_OK);
         assert_int_equal(mp_trainer_totals(trainer)->row_growths, 0);

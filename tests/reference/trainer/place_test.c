@@ -2,8 +2,8 @@
  * or GPUs are too few.  GPUs are the double's. */
 #include "reference/trainer/place.h"
 
-#include "baselines/systems.h"
 #include "tests/errors.h"
+#include "tests/reference/trainer/settings.h"
 
 static const char *const variables[] = {"OMPI_COMM_WORLD_RANK",
                                         "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -38,15 +38,9 @@ TEST_WITH(launchers_say_the_rank, be_launched_by_nobody, NULL) {
 static struct mp_job_file file;
 
 static struct mp_job *job_of(const char *device, int ranks) {
-    struct mp_systems systems = {0};
-    char assignment[32];
-    assert_works(mp_systems_register_all(&systems, &error));
     mp_job_file_destroy(&file);
-    assert_works(mp_job_file_create(&file, &error));
-    assert_works(mp_job_set(&file, "system=ep", &systems, &error));
-    snprintf(assignment, sizeof assignment, "device=%s", device);
-    assert_works(mp_job_set(&file, assignment, &systems, &error));
-    file.job.ranks = ranks;
+    assert_works(
+        create_job(&file, formatted("system=ep device=%s ranks=%d", device, ranks), NULL, &error));
     return &file.job;
 }
 

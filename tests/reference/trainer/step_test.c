@@ -9,20 +9,9 @@ enum { LAYERS = 2, EXPERTS = 4, TOKENS = 2 * 8, STEPS = 3 };
 static const double LEARNING_RATE = 0.02, BETA1 = 0.6, BETA2 = 0.9, EPSILON = 1e-3, DECAY = 0.3;
 
 static void create(struct small_trainer *small) {
-    static const char *const settings[] = {"layers=2",
-                                           "width=16",
-                                           "heads=2",
-                                           "experts=4",
-                                           "sequence=8",
-                                           "batch=2",
-                                           "expert-width=24",
-                                           "beta1=0.6",
-                                           "beta2=0.9",
-                                           "epsilon=1e-3",
-                                           "learning-rate=0.02",
-                                           "weight-decay=0.3",
-                                           NULL};
-    small_trainer_create(small, settings);
+    small_trainer_create(small, "layers=2 width=16 heads=2 experts=4 sequence=8 batch=2 "
+                                "expert-width=24 beta1=0.6 beta2=0.9 epsilon=1e-3 "
+                                "learning-rate=0.02 weight-decay=0.3");
 }
 
 /* ---- AdamW, in double ---- */
