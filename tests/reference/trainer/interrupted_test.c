@@ -10,8 +10,8 @@
 static struct run start_recorded(int ranks, rlim_t file_limit) {
     clear_spools();
     return start_trainer(ranks, file_limit,
-                         (const char *[]){"job.yaml", "--set", ranks ? "ranks=2" : "ranks=1",
-                                          "--spool-directory", "spools", "--progress", NULL});
+                         ranks ? "job.yaml --set ranks=2 --spool-directory spools --progress"
+                               : "job.yaml --spool-directory spools --progress");
 }
 
 /* Ends by a signal: all that was done is recorded, and says so. */
@@ -24,7 +24,7 @@ static void assert_interrupted(struct run *run, int ranks, int at_least) {
     assert_true(done >= at_least);
     assert_int_equal(own_lines(line), 1);
     for (int r = 0; r < ranks; r++) {
-        struct found found = read_spool(r ? "spools/rank-0001.spool" : "spools/rank-0000.spool");
+        struct found found = read_spool("spools", r);
         assert_int_equal(found.iterations, done);
         assert_int_equal(found.status, MP_EINTERRUPTED);
         assert_string_equal(found.reason, line);
@@ -74,7 +74,7 @@ static void assert_one_thread_waits(pid_t pid) {
 /* With nothing to keep they end it as they end any program. */
 TEST_WITH(signals_end_what_does_not_train, NULL, end_run) {
     for (int i = 0; i < 2; i++) {
-        struct run run = start_trainer(0, 0, (const char *[]){"--calibrate", "machine.yaml", NULL});
+        struct run run = start_trainer(0, 0, "--calibrate machine.yaml");
         usleep(300000 * (useconds_t)i);
         kill(run.pid, stopping[i]);
         wait_for_end(&run);
@@ -97,7 +97,7 @@ TEST_WITH(a_signal_to_one_rank_ends_all, NULL, end_run) {
     for (int i = 0; i < 2; i++) {
         struct run run = start_recorded(2, 0);
         wait_for_progress(&run, 3);
-        kill(read_spool(i ? "spools/rank-0000.spool" : "spools/rank-0001.spool").pid, stopping[i]);
+        kill(read_spool("spools", !i).pid, stopping[i]);
         assert_interrupted(&run, 2, 3);
     }
 }
@@ -110,8 +110,7 @@ TEST_WITH(a_signal_to_mpirun_ends_all, NULL, end_run) {
         wait_for_progress(&run, 3);
         kill(run.pid, stopping[i]);
         wait_for_end(&run);
-        struct found first = read_spool("spools/rank-0000.spool"),
-                     second = read_spool("spools/rank-0001.spool");
+        struct found first = read_spool("spools", 0), second = read_spool("spools", 1);
         assert_true(first.iterations >= progress() && first.iterations >= 3);
         if (first.status == 1 || second.status == 1) {
             print_message("mpirun killed a rank before it had ended by itself\n");
@@ -127,12 +126,11 @@ TEST_WITH(a_killed_rank_ends_the_run_and_loses_nothing, NULL, end_run) {
     for (int victim = 0; victim < 2; victim++) {
         struct run run = start_recorded(2, 0);
         wait_for_progress(&run, 5);
-        kill(read_spool(victim ? "spools/rank-0001.spool" : "spools/rank-0000.spool").pid, SIGKILL);
+        kill(read_spool("spools", victim).pid, SIGKILL);
         wait_for_end(&run);
         int done = progress();
         assert_int_not_equal(run.status, 0);
-        struct found first = read_spool("spools/rank-0000.spool"),
-                     second = read_spool("spools/rank-0001.spool");
+        struct found first = read_spool("spools", 0), second = read_spool("spools", 1);
         /* Progress is printed when rank 0 has flushed; rank 1 may have been about to. */
         assert_true(first.iterations >= done);
         assert_true(second.iterations >= done - 1);
@@ -168,41 +166,24 @@ static int checkpointed(const char *path) {
 /* Slots that follow what was popular are there again after a kill: the curve goes on as if there
  * had been none. */
 TEST_WITH(a_killed_run_goes_on_from_its_checkpoint, NULL, end_run) {
-    char end[40];
-    const char *words[] = {"job.yaml",
-                           "--progress",
-                           "--spool-directory",
-                           "spools",
-                           "--set",
-                           "ranks=2",
-                           "--set",
-                           "system=swiftmoe",
-                           "--set",
-                           "iterations=1000000",
-                           "--set",
-                           "checkpoint=kept",
-                           "--set",
-                           "checkpoint-every=2",
-                           NULL};
+    static const char job[] = "job.yaml --progress --spool-directory spools --set ranks=2 "
+                              "--set system=swiftmoe --set checkpoint-every=2";
+    char words[400];
+    snprintf(words, sizeof words, "%s --set checkpoint=kept", job);
     clear_spools();
     struct run run = start_trainer(2, 0, words);
     wait_for_progress(&run, 6);
-    kill(read_spool("spools/rank-0001.spool").pid, SIGKILL);
+    kill(read_spool("spools", 1).pid, SIGKILL);
     wait_for_end(&run);
     assert_int_not_equal(run.status, 0);
     int iteration = checkpointed("kept/checkpoint.yaml");
     assert_true(iteration >= 4);
-    snprintf(end, sizeof end, "iterations=%d", iteration + 10);
-    words[9] = end;
-    words[11] = "checkpoint=later";
-    words[13] = "restore=kept";
     double loss[2];
     for (int unbroken = 0; unbroken < 2; unbroken++) {
         clear_spools();
-        words[12] = unbroken ? NULL : "--set";
-        run = start_trainer(2, 0, words);
-        wait_for_end(&run);
-        assert_int_equal(run.status, 0);
+        snprintf(words, sizeof words, "%s --set iterations=%d --set checkpoint=later%s", job,
+                 iteration + 10, unbroken ? "" : " --set restore=kept");
+        run_trainer(2, words, 0);
         loss[unbroken] = loss_after(iteration + 10);
     }
     assert_true(loss[0] == loss[1]);
@@ -214,9 +195,7 @@ TEST_WITH(a_killed_run_goes_on_from_its_checkpoint, NULL, end_run) {
 static void assert_readable_up_to_the_end(int ranks, const char *folder) {
     int done = progress();
     for (int r = 0; r < ranks; r++) {
-        char path[64];
-        snprintf(path, sizeof path, "%s/rank-%04d.spool", folder, r);
-        struct found found = read_spool(path);
+        struct found found = read_spool(folder, r);
         /* The other rank may have been a step behind when it was ended. */
         assert_true(found.iterations >= done - 1 && found.iterations > 0);
         if (ranks == 1)

@@ -3,7 +3,6 @@
 #define MOEPERF_TESTS_REFERENCE_TRAINER_PROGRAM_H
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -12,21 +11,12 @@
 #include "reference/trainer/job.h"
 #include "tests/harness/folder.h"
 
-enum { MAX_WORDS = 32, PATIENCE_MS = 250000 };
+enum { PATIENCE_MS = 250000 };
 
-static const char JOB[] = "system: fssdp\n"
-                          "layers: 2\n"
-                          "width: 16\n"
-                          "heads: 2\n"
-                          "experts: 4\n"
-                          "expert-width: 24\n"
-                          "sequence: 16\n"
-                          "batch: 4\n"
-                          "iterations: 1000000\n"
-                          "bandwidth: 1e9\n"
-                          "expert-rate: 1e9\n"
-                          "non-moe-seconds: 1e-4\n"
-                          "text: text\n";
+static const char JOB[] =
+    "system: fssdp\nlayers: 2\nwidth: 16\nheads: 2\nexperts: 4\nexpert-width: 24\n"
+    "sequence: 16\nbatch: 4\niterations: 1000000\nbandwidth: 1e9\nexpert-rate: 1e9\n"
+    "non-moe-seconds: 1e-4\ntext: text\n";
 
 /* ---- running programs ---- */
 
@@ -37,22 +27,22 @@ struct run {
 
 static pid_t running; /* the program of the test at hand, 0: ended */
 
-/* Starts words up to the first NULL, output in "out" and "err"; file_limit bytes a file may have
- * (0: any number). */
-static inline struct run start(const char *const words[], rlim_t file_limit) {
-    close(open("out", O_WRONLY | O_CREAT | O_TRUNC, 0666)); /* not the last run's */
+/* Starts the trainer, alone (ranks 0) or as `ranks` processes, on the words of a shell's line,
+ * output in "out" and "err"; file_limit bytes a file may have (0: any number). */
+static inline struct run start_trainer(int ranks, rlim_t file_limit, const char *words) {
+    char launcher[300] = "", line[2000];
+    if (ranks)
+        snprintf(launcher, sizeof launcher, "%s --oversubscribe -n %d ", MOEPERF_MPIEXEC, ranks);
+    snprintf(line, sizeof line, "exec %s%s %s >out 2>err", launcher, MOEPERF_TRAIN, words);
+    write_file("out", ""); /* not the last run's */
     struct run run = {.pid = fork(), .status = -1};
     running = run.pid;
     if (run.pid == 0) {
-        int out = open("out", O_WRONLY | O_CREAT | O_TRUNC, 0666);
-        int err = open("err", O_WRONLY | O_CREAT | O_TRUNC, 0666);
         struct rlimit limit = {file_limit, file_limit};
-        dup2(out, STDOUT_FILENO);
-        dup2(err, STDERR_FILENO);
         signal(SIGXFSZ, SIG_DFL);
         if (file_limit)
             setrlimit(RLIMIT_FSIZE, &limit);
-        execvp(words[0], (char **)words);
+        execl("/bin/sh", "sh", "-c", line, NULL);
         _exit(127);
     }
     assert_true(run.pid > 0);
@@ -91,25 +81,22 @@ static inline int end_run(void **state) {
     return 0;
 }
 
-/* Words of a command: the trainer, alone (ranks 0) or as `ranks` processes, then `more`. */
-static inline void command(int ranks, const char *const more[], const char *words[MAX_WORDS]) {
-    static const char *const counts[] = {"0", "1", "2", "3", "4"};
-    int count = 0;
-    if (ranks) {
-        const char *const launcher[] = {MOEPERF_MPIEXEC, "--oversubscribe", "-n", counts[ranks]};
-        for (size_t i = 0; i < sizeof launcher / sizeof *launcher; i++)
-            words[count++] = launcher[i];
-    }
-    words[count++] = MOEPERF_TRAIN;
-    while (*more)
-        words[count++] = *more++;
-    words[count] = NULL;
+/* Runs it to its end, which has this status. */
+static inline void run_trainer(int ranks, const char *words, int status) {
+    struct run run = start_trainer(ranks, 0, words);
+    wait_for_end(&run);
+    if (run.status != status)
+        fail_msg("%s: status %d: %s", words, run.status, read_file("err"));
 }
 
-static inline struct run start_trainer(int ranks, rlim_t file_limit, const char *const more[]) {
-    const char *words[MAX_WORDS];
-    command(ranks, more, words);
-    return start(words, file_limit);
+/* Alone, with one line of its own for what is wrong, and nothing else. */
+static inline void refused(const char *words, const char *message) {
+    run_trainer(0, words, 2);
+    char *err = read_file("err"), *out = read_file("out"), *end = strchr(err, '\n');
+    if (strncmp(err, "moeperf-train: ", 15) != 0 || !end || end[1] || !strstr(err, message) || *out)
+        fail_msg("%s: %s", words, err);
+    free(err);
+    free(out);
 }
 
 /* Iterations that the progress lines report so far. */
@@ -170,11 +157,13 @@ struct found {
     size_t unread;
 };
 
-static inline struct found read_spool(const char *path) {
+static inline struct found read_spool(const char *folder, int rank) {
+    char path[64];
     struct found found = {.status = 1};
     struct mp_spool_reader *reader = NULL;
     struct mp_error error = {0};
     struct mp_spool_record record;
+    snprintf(path, sizeof path, "%s/rank-%04d.spool", folder, rank);
     if (mp_spool_open(path, &reader, &error))
         fail_msg("%s", error.text);
     found.pid = mp_spool_header(reader)->pid;

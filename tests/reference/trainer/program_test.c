@@ -4,28 +4,24 @@
 
 /* ---- usage and bad input ---- */
 
-TEST_WITH(help_and_version_are_printed, NULL, end_run) {
-    static const struct {
-        const char *option, *text;
-    } cases[] = {{"--help", "usage: moeperf-train [JOB.yaml]"},
-                 {"-h", "--spool-directory DIR"},
-                 {"--version", "moeperf-train "}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct run run = start_trainer(0, 0, (const char *[]){cases[i].option, NULL});
-        wait_for_end(&run);
-        assert_int_equal(run.status, 0);
-        char *out = read_file("out"), *err = read_file("err");
-        assert_non_null(strstr(out, cases[i].text));
-        assert_string_equal(err, "");
-        free(out);
-        free(err);
-    }
+static const struct {
+    const char *name, *text;
+} printed[] = {{"--help", "usage: moeperf-train [JOB.yaml]"},
+               {"-h", "--spool-directory DIR"},
+               {"--version", "moeperf-train "}};
+
+TEST_EACH_WITH(help_and_version_are_printed, printed, c, NULL, end_run) {
+    run_trainer(0, c->name, 0);
+    char *out = read_file("out"), *err = read_file("err");
+    assert_non_null(strstr(out, c->text));
+    assert_string_equal(err, "");
+    free(out);
+    free(err);
 }
 
 /* Every option of a job has a line in the help, with the first word of what it does. */
 TEST_WITH(help_names_the_options_of_a_job, NULL, end_run) {
-    struct run run = start_trainer(0, 0, (const char *[]){"--help", NULL});
-    wait_for_end(&run);
+    run_trainer(0, "--help", 0);
     char *out = read_file("out");
     for (const struct mp_option *option = mp_job_options; option->name; option++) {
         char begin[64];
@@ -50,73 +46,74 @@ TEST_WITH(bad_input_gets_one_line, NULL, end_run) {
     write_file("precious/diary", "dear diary");
     write_file("taken/rank-0000.spool", "an older run's");
     static const struct {
-        const char *words[6], *message;
+        const char *words, *message;
     } cases[] = {
-        {{"--frobnicate", "job.yaml"}, "unknown option --frobnicate"},
-        {{NULL}, "no job file given"},
-        {{"job.yaml", "other.yaml"}, "one job file only: job.yaml or other.yaml?"},
-        {{"job.yaml", "--set"}, "--set needs a value"},
-        {{"job.yaml", "--spool-directory"}, "--spool-directory needs a value"},
-        {{"job.yaml", "--set", "layers"}, "should be key=value"},
-        {{"nowhere.yaml"}, "nowhere.yaml"},
-        {{"bad-key.yaml"},
-         "bad-key.yaml:14: unknown option \"laiers\" for a job; did you mean "
-         "\"layers\"?"},
-        {{"bad-value.yaml"}, "bad-value.yaml:3: "},
-        {{"not.yaml"}, "not.yaml:"},
-        {{"job.yaml", "--set", "laiers=3"}, "did you mean \"layers\"?"},
-        {{"job.yaml", "--set", "options.windo=3"}, "did you mean \"window\"?"},
-        {{"job.yaml", "--set", "system=fsdp"}, "fsdp"},
-        {{"job.yaml", "--set", "heads=3"}, "width: 16 can't be divided evenly over 3 heads"},
-        {{"job.yaml", "--set", "ranks=8", "--set", "batch=8"}, "ranks"},
-        {{"job.yaml", "--set", "ranks=2"}, "the job has 2 ranks, but 1 process was started"},
-        {{"job.yaml", "--set", "text=nowhere"}, "text nowhere: No such file or directory"},
-        {{"job.yaml", "--set", "text=short"}, "11 bytes for training, but one batch needs 68"},
-        {{"job.yaml", "--set", "restore=nowhere"}, "nowhere/checkpoint.yaml"},
-        {{"job.yaml", "--set", "checkpoint=precious"}, "checkpoint precious: the folder holds"},
-        {{"job.yaml", "--set", "checkpoint=no/such"}, "checkpoint no/such: no: No such file"},
-        {{"job.yaml", "--spool-directory", "no/where"}, "no/where/rank-0000.spool"},
-        {{"job.yaml", "--spool-directory", "taken"}, "taken/rank-0000.spool"},
+        {"--frobnicate job.yaml", "unknown option --frobnicate"},
+        {"", "no job file given"},
+        {"job.yaml other.yaml", "one job file only: job.yaml or other.yaml?"},
+        {"job.yaml --set", "--set needs a value"},
+        {"job.yaml --spool-directory", "--spool-directory needs a value"},
+        {"--calibrate", "--calibrate needs a value"},
+        {"--threads", "--threads needs a value"},
+        {"--threads 0 --calibrate c.yaml", "--threads: 0 is not a number of threads from 1 to"},
+        {"--threads 1025 --calibrate c.yaml", "--threads: 1025 is not a number of threads"},
+        {"--threads 2x --calibrate c.yaml", "--threads: 2x is not a number of threads"},
+        {"job.yaml --threads 1024", "--threads is for --calibrate"},
+        {"job.yaml --threads 1", "--threads is for --calibrate"},
+        {"job.yaml --quick", "--quick is for --calibrate"},
+        {"job.yaml --calibrate c.yaml", "--calibrate measures and does not train job.yaml"},
+        {"--progress --rate", "no job file given; see --help"},
+        {"-x job.yaml", "unknown option -x"},
+        {"--set system=ep", "text: not given"}, /* needs no file */
+        {"job.yaml --set 'inject=rank=1 phase=expert seconds=1'", "rank 1 of a job with 1"},
+        {"job.yaml --set layers", "should be key=value"},
+        {"nowhere.yaml", "nowhere.yaml"},
+        {"bad-key.yaml", "bad-key.yaml:14: unknown option \"laiers\" for a job; did you mean "
+                         "\"layers\"?"},
+        {"bad-value.yaml", "bad-value.yaml:3: "},
+        {"not.yaml", "not.yaml:"},
+        {"job.yaml --set laiers=3", "did you mean \"layers\"?"},
+        {"job.yaml --set options.windo=3", "did you mean \"window\"?"},
+        {"job.yaml --set system=fsdp", "fsdp"},
+        {"job.yaml --set heads=3", "width: 16 can't be divided evenly over 3 heads"},
+        {"job.yaml --set ranks=8 --set batch=8", "ranks"},
+        {"job.yaml --set ranks=2", "the job has 2 ranks, but 1 process was started"},
+        {"job.yaml --set text=nowhere", "text nowhere: No such file or directory"},
+        {"job.yaml --set text=short", "11 bytes for training, but one batch needs 68"},
+        {"job.yaml --set restore=nowhere", "nowhere/checkpoint.yaml"},
+        {"job.yaml --set checkpoint=precious", "checkpoint precious: the folder holds"},
+        {"job.yaml --set checkpoint=no/such", "checkpoint no/such: no: No such file"},
+        {"job.yaml --spool-directory no/where", "no/where/rank-0000.spool"},
+        {"job.yaml --spool-directory taken", "taken/rank-0000.spool"},
+        {"job.yaml --set learning-rate=1000 --set iterations=500", "the training diverged; a "},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct run run = start_trainer(0, 0, cases[i].words);
-        wait_for_end(&run);
-        char *err = read_file("err");
-        char *end = strchr(err, '\n');
-        if (run.status != 2 || strncmp(err, "moeperf-train: ", 15) != 0 || !end || end[1] ||
-            !strstr(err, cases[i].message))
-            fail_msg("case %zu, \"%s\": status %d: %s", i, cases[i].message, run.status, err);
-        free(err);
-    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refused(cases[i].words, cases[i].message);
     char *kept = read_file("taken/rank-0000.spool");
     assert_string_equal(kept, "an older run's");
     free(kept);
 }
 
-/* A wrong number of processes is said once, whoever started how many. */
-TEST_WITH(wrong_numbers_of_processes_are_refused, NULL, end_run) {
-    static const struct {
-        int processes;
-        const char *ranks, *message;
-    } cases[] = {
-        {2, "ranks=1", "job.yaml: the job has 1 rank, but 2 processes were started; use mpirun"},
-        {3, "ranks=2", "the job has 2 ranks, but 3 processes were started; use mpirun -n 2"},
-        {1, "ranks=4", "the job has 4 ranks, but 1 process was started; use mpirun -n 4"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct run run = start_trainer(cases[i].processes, 0,
-                                       (const char *[]){"job.yaml", "--set", cases[i].ranks, NULL});
-        wait_for_end(&run);
-        assert_int_equal(run.status, 2);
-        assert_int_equal(own_lines(cases[i].message), 1);
-    }
-}
+/* What is wrong is said once, whoever started how many. */
+static const struct {
+    const char *name;
+    int processes;
+    const char *setting, *message;
+} started[] = {
+    {"one too many", 2, "ranks=1",
+     "job.yaml: the job has 1 rank, but 2 processes were started; use mpirun"},
+    {"one of three too many", 3, "ranks=2",
+     "the job has 2 ranks, but 3 processes were started; use mpirun -n 2"},
+    {"three too few", 1, "ranks=4",
+     "the job has 4 ranks, but 1 process was started; use mpirun -n 4"},
+    {"a bad job", 2, "laiers=3", "did you mean \"layers\"?"},
+};
 
-TEST_WITH(a_bad_job_under_mpirun_is_said_once, NULL, end_run) {
-    struct run run = start_trainer(2, 0, (const char *[]){"job.yaml", "--set", "laiers=3", NULL});
-    wait_for_end(&run);
-    assert_int_equal(run.status, 2);
-    assert_int_equal(own_lines("did you mean \"layers\"?"), 1);
+TEST_EACH_WITH(under_mpirun_it_is_said_once, started, c, NULL, end_run) {
+    char words[64];
+    snprintf(words, sizeof words, "job.yaml --set %s", c->setting);
+    run_trainer(c->processes, words, 2);
+    assert_int_equal(own_lines(c->message), 1);
 }
 
 /* ---- whole runs ---- */
@@ -125,16 +122,14 @@ TEST_WITH(a_run_is_recorded_to_its_end, NULL, end_run) {
     for (int ranks = 0; ranks <= 2; ranks += 2) {
         clear_spools();
         assert_int_equal(rmdir("spools"), 0); /* it is created */
-        struct run run = start_trainer(
-            ranks, 0,
-            (const char *[]){"job.yaml", "--set", ranks ? "ranks=2" : "ranks=1", "--set",
-                             "iterations=7", "--spool-directory", "spools", "--progress", NULL});
-        wait_for_end(&run);
-        assert_int_equal(run.status, 0);
+        run_trainer(ranks,
+                    ranks ? "job.yaml --set iterations=7 --spool-directory spools --progress "
+                            "--set ranks=2"
+                          : "job.yaml --set iterations=7 --spool-directory spools --progress",
+                    0);
         assert_int_equal(progress(), 7);
         for (int r = 0; r < (ranks ? 2 : 1); r++) {
-            struct found found =
-                read_spool(r ? "spools/rank-0001.spool" : "spools/rank-0000.spool");
+            struct found found = read_spool("spools", r);
             assert_int_equal(found.iterations, 7);
             assert_int_equal(found.status, MP_OK);
             assert_int_equal(found.unread, 0);
@@ -167,20 +162,17 @@ TEST_WITH(a_run_ends_at_its_target, NULL, end_run) {
     enum { WINDOW = 3, MOST = 2000 };
     static double loss[MOST];
     clear_spools();
-    struct run run =
-        start_trainer(2, 0,
-                      (const char *[]){"job.yaml", "--set", "ranks=2", "--set", "iterations=2000",
-                                       "--set", "target-loss=5.2", "--set", "target-window=3",
-                                       "--spool-directory", "spools", "--progress", NULL});
-    wait_for_end(&run);
-    assert_int_equal(run.status, 0);
+    run_trainer(2,
+                "job.yaml --set ranks=2 --set iterations=2000 --set target-loss=5.2 "
+                "--set target-window=3 --spool-directory spools --progress",
+                0);
     int count = read_losses(loss, MOST);
     assert_in_range(count, WINDOW + 1, MOST - 1);
     assert_true(mean_before(loss, count, WINDOW) <= 5.2 + 1e-6); /* printed with six decimals */
     for (int end = WINDOW; end < count; end++)
         assert_true(mean_before(loss, end, WINDOW) > 5.2 - 1e-6);
     for (int r = 0; r < 2; r++) {
-        struct found found = read_spool(r ? "spools/rank-0001.spool" : "spools/rank-0000.spool");
+        struct found found = read_spool("spools", r);
         assert_int_equal(found.iterations, count);
         assert_int_equal(found.status, MP_OK);
         if (r == 0)
@@ -190,17 +182,13 @@ TEST_WITH(a_run_ends_at_its_target, NULL, end_run) {
 
 /* A checkpoint goes on where it was, with the options of the command line. */
 TEST_WITH(a_run_goes_on_from_its_checkpoint, NULL, end_run) {
-    static const char *const runs[][3] = {{"iterations=4", "checkpoint=first", "seed=3"},
-                                          {"iterations=9", "checkpoint=second", "restore=first"}};
-    for (int i = 0; i < 2; i++) {
-        struct run run =
-            start_trainer(0, 0,
-                          (const char *[]){"job.yaml", "--set", runs[i][0], "--set", runs[i][1],
-                                           "--set", runs[i][2], "--progress", NULL});
-        wait_for_end(&run);
-        assert_int_equal(run.status, 0);
-        assert_int_equal(progress(), i ? 9 : 4);
-    }
+    run_trainer(0, "job.yaml --set iterations=4 --set checkpoint=first --set seed=3 --progress", 0);
+    assert_int_equal(progress(), 4);
+    run_trainer(0,
+                "job.yaml --set iterations=9 --set checkpoint=second --set restore=first "
+                "--progress",
+                0);
+    assert_int_equal(progress(), 9);
     char *out = read_file("out"), *text = read_file("second/checkpoint.yaml");
     assert_int_equal(strncmp(out, "progress 5 9 ", 13), 0);
     assert_non_null(strstr(text, "iteration: 9\n"));
@@ -288,29 +276,13 @@ static int check_drops(const struct recorded *recorded, int iteration, int layer
 
 static void record_drops(const char *system, struct recorded *recorded) {
     clear_spools();
-    struct run run = start_trainer(RANKS, 0,
-                                   (const char *[]){"job.yaml",
-                                                    "--set",
-                                                    "ranks=2",
-                                                    "--set",
-                                                    system,
-                                                    "--set",
-                                                    "experts=8",
-                                                    "--set",
-                                                    "gate=switch",
-                                                    "--set",
-                                                    "auxiliary-weight=1e-5",
-                                                    "--set",
-                                                    "batch=8",
-                                                    "--set",
-                                                    "learning-rate=1e-2",
-                                                    "--set",
-                                                    "iterations=30",
-                                                    "--spool-directory",
-                                                    "spools",
-                                                    NULL});
-    wait_for_end(&run);
-    assert_int_equal(run.status, 0);
+    char words[300];
+    snprintf(words, sizeof words,
+             "job.yaml --set ranks=2 --set system=%s --set experts=8 --set gate=switch "
+             "--set auxiliary-weight=1e-5 --set batch=8 --set learning-rate=1e-2 "
+             "--set iterations=30 --spool-directory spools",
+             system);
+    run_trainer(RANKS, words, 0);
     *recorded = (struct recorded){0};
     for (int rank = 0; rank < RANKS; rank++)
         read_loads(rank, recorded);
@@ -320,7 +292,7 @@ static void record_drops(const char *system, struct recorded *recorded) {
 TEST_WITH(swiftmoe_drops_what_a_recount_says, NULL, end_run) {
     static struct recorded recorded;
     int dropped = 0;
-    record_drops("system=swiftmoe", &recorded);
+    record_drops("swiftmoe", &recorded);
     for (int layer = 0; layer < LAYERS; layer++) {
         int64_t popularity[EXPERTS] = {1, 1, 1, 1, 1, 1, 1, 1}, capacity[EXPERTS];
         for (int iteration = 0; iteration < ITERATIONS; iteration++) {
@@ -341,7 +313,7 @@ TEST_WITH(deepspeed_drops_what_a_recount_says, NULL, end_run) {
     static const int64_t capacity[EXPERTS] = {8, 8, 8, 8, 8, 8, 8, 8};
     static struct recorded recorded;
     int dropped = 0;
-    record_drops("system=deepspeed", &recorded);
+    record_drops("deepspeed", &recorded);
     for (int layer = 0; layer < LAYERS; layer++)
         for (int iteration = 0; iteration < ITERATIONS; iteration++)
             dropped += check_drops(&recorded, iteration, layer, capacity, true);

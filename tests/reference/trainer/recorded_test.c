@@ -1,33 +1,15 @@
 /* What moeperf-train records and prints of a run, against what is known otherwise: the machine's
  * own words, counts worked out by hand, sums over the records. */
 #include <sched.h>
-#include <sys/wait.h>
 
-#include "profiler/record/spool.h"
 #include "reference/trainer/loads_file.h"
 #include "tests/errors.h"
-#include "tests/harness/folder.h"
+#include "tests/reference/trainer/program.h"
 
 /* 64 tokens an iteration, 128 routes of each of two layers. */
 #define ITERATIONS_TEXT "5"
 enum { ITERATIONS = 5, LAYERS = 2, TOKENS = 64, ROUTES = 128, WIDTH = 16, EXPERTS = 4 };
 enum { SEQUENCE = 16, HIDDEN = 24, VOCABULARY = 256, MOST = 4096 };
-
-static const char JOB[] = "system: ep\n"
-                          "layers: 2\n"
-                          "width: 16\n"
-                          "heads: 2\n"
-                          "experts: 4\n"
-                          "expert-width: 24\n"
-                          "sequence: 16\n"
-                          "batch: 4\n"
-                          "validate-every: 2\n"
-                          "target-loss: 1e-3\n"
-                          "target-window: 4\n"
-                          "bandwidth: 1e9\n"
-                          "expert-rate: 1e9\n"
-                          "non-moe-seconds: 1e-4\n"
-                          "text: text\n";
 
 struct number {
     char name[48];
@@ -39,7 +21,7 @@ struct number {
 static struct {
     struct mp_span span[MOST];
     struct number number[MOST];
-    char text[32][2][512];
+    char text[32][2][1024];
     uint32_t routes[ITERATIONS][LAYERS][EXPERTS], dropped[ITERATIONS][LAYERS][EXPERTS];
     int spans, numbers, texts, loads, clocks, status, compute; /* the stream of own work */
     struct mp_spool_header header;
@@ -66,8 +48,8 @@ static void take(const struct mp_spool_record *record) {
         break;
     case MP_SPOOL_TEXT:
         assert_true(is.texts < 32);
-        snprintf(is.text[is.texts][0], 512, "%s", record->as.text.name);
-        snprintf(is.text[is.texts++][1], 512, "%s", record->as.text.value);
+        snprintf(is.text[is.texts][0], 1024, "%s", record->as.text.name);
+        snprintf(is.text[is.texts++][1], 1024, "%s", record->as.text.value);
         break;
     case MP_SPOOL_LOAD:
         assert_in_range(record->as.load.iteration, 0, ITERATIONS - 1);
@@ -148,13 +130,14 @@ static double run_number(const char *name) {
 
 /* ---- running ---- */
 
-static char command[512];
+static char command[1024];
 
 static void train_with(const char *launcher, const char *more) {
-    char line[1024];
+    char line[1200];
     snprintf(command, sizeof command,
-             "%s%s job.yaml --set iterations=" ITERATIONS_TEXT
-             " --spool-directory spools --progress --rate %s",
+             "%s%s job.yaml --set system=ep --set iterations=" ITERATIONS_TEXT
+             " --set validate-every=2 --set target-loss=1e-3 --set target-window=4 "
+             "--spool-directory spools --progress --rate %s",
              launcher, MOEPERF_TRAIN, more);
     snprintf(line, sizeof line, "rm -rf spools; %s >out 2>err", command);
     if (system(line)) {
@@ -166,53 +149,6 @@ static void train_with(const char *launcher, const char *more) {
 
 static void train(const char *more) {
     train_with("", more);
-}
-
-static int enter(void **state) {
-    int code = enter_folder(state);
-    FILE *file = fopen("text", "w");
-    for (int i = 0; file && i < 3000; i++)
-        fprintf(file, "line %d of %d and %d; ", i, i * i, i * 7919 % 1000);
-    if (!file || fclose(file))
-        return -1;
-    write_file("job.yaml", JOB);
-    return code;
-}
-
-/* ---- words of the command line ---- */
-
-static void refused(const char *words, const char *message) {
-    char line[2048];
-    snprintf(line, sizeof line, "%s %s >out 2>err", MOEPERF_TRAIN, words);
-    int status = system(line);
-    char *err = read_file("err"), *out_text = read_file("out");
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 2 || !strstr(err, message) || *out_text)
-        fail_msg("%s: status %d: %s", words, status, err);
-    free(err);
-    free(out_text);
-}
-
-TEST(words_that_do_not_go_together_are_refused) {
-    static const struct {
-        const char *words, *message;
-    } cases[] = {
-        {"--calibrate", "--calibrate needs a value"},
-        {"--threads", "--threads needs a value"},
-        {"--threads 0 --calibrate c.yaml", "--threads: 0 is not a number of threads from 1 to"},
-        {"--threads 1025 --calibrate c.yaml", "--threads: 1025 is not a number of threads"},
-        {"--threads 2x --calibrate c.yaml", "--threads: 2x is not a number of threads"},
-        {"job.yaml --threads 1024", "--threads is for --calibrate"},
-        {"job.yaml --threads 1", "--threads is for --calibrate"},
-        {"job.yaml --quick", "--quick is for --calibrate"},
-        {"job.yaml --calibrate c.yaml", "--calibrate measures and does not train job.yaml"},
-        {"--progress --rate", "no job file given; see --help"},
-        {"-x job.yaml", "unknown option -x"},
-        {"job.yaml --set 'inject=rank=1 phase=expert seconds=1'", "rank 1 of a job with 1"},
-        {"job.yaml --set learning-rate=1000 --set iterations=500", "the training diverged; a "},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        refused(cases[i].words, cases[i].message);
-    refused("--set system=ep", "text: not given"); /* needs no file */
 }
 
 /* ---- the machine ---- */
