@@ -57,6 +57,16 @@ TEST_END(allocated, void, {
     free(memory);
 })
 
+/* A text that is good until the next one is made. */
+__attribute__((format(printf, 1, 2))) static inline const char *formatted(const char *format, ...) {
+    static char text[4096];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    return text;
+}
+
 /* A fresh seed, printed; MOEPERF_SEED in the environment repeats a run. */
 static inline uint64_t test_seed(void) {
     const char *given = getenv("MOEPERF_SEED");

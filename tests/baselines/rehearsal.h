@@ -17,18 +17,6 @@ struct rehearsal {
     uint64_t moves; /* digest of what moved so far; begins as 0 */
 };
 
-/* Small experts, for systems to which it matters only how many there are. */
-static inline struct mp_setting small_setting(int layers, int experts,
-                                              struct mp_topology topology) {
-    return (struct mp_setting){.layers = layers,
-                               .experts = experts,
-                               .top_k = 2,
-                               .topology = topology,
-                               .tokens_per_rank = 64,
-                               .expert_bytes = 64,
-                               .route_bytes = 8};
-}
-
 /* FNV-1a by words of 8 bytes, each mixed downwards. */
 static inline uint64_t digest_of(uint64_t digest, const void *memory, size_t size) {
     for (size_t at = 0; at < size; at += sizeof digest) {
@@ -71,10 +59,10 @@ static inline void rehearsal_create(struct rehearsal *rehearsal, const struct mp
 
 /* With options as users write them; see parse_options. */
 static inline void rehearsal_open(struct rehearsal *rehearsal, const struct mp_system *system,
-                                  const struct mp_setting *setting, const char *const pair[][2]) {
+                                  const struct mp_setting *setting, const char *text) {
     AUTO(allocated) void *options = malloc(system->options_size);
     assert_non_null(options);
-    parse_options(system, options, pair);
+    parse_options(system, options, text);
     rehearsal_create(rehearsal, system, setting, options);
 }
 

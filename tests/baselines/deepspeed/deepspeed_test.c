@@ -32,11 +32,11 @@ static const struct placement_case PLACEMENTS[] = {
 };
 
 TEST_ROWS(every_group_of_ranks_holds_all_experts_once, PLACEMENTS, row) {
-    const char *const pair[][2] = {{"expert-parallel", row->expert_parallel}, {NULL, NULL}};
     struct mp_setting setting = setting_of(2, row->experts, row->ranks, 2, 16);
     AUTO(rehearsal) struct rehearsal rehearsal;
     char holders[64] = "", *at = holders;
-    rehearsal_open(&rehearsal, &mp_system_deepspeed, &setting, pair);
+    rehearsal_open(&rehearsal, &mp_system_deepspeed, &setting,
+                   formatted("expert-parallel=%s", row->expert_parallel));
     const struct mp_placement *home = rehearsal.planner.home;
     for (int expert = 0; expert < row->experts; expert++) {
         if (expert > 0)
@@ -55,11 +55,10 @@ TEST_ROWS(every_group_of_ranks_holds_all_experts_once, PLACEMENTS, row) {
 TEST(without_drops_the_largest_count_is_the_capacity) {
     static const uint32_t largest[] = {29, 45, 0};
     static const int64_t capacity[] = {29, 30, 0};
-    static const char *const pair[][2] = {{"drop-tokens", "no"}, {NULL, NULL}};
     const struct mp_setting setting = setting_of(1, 4, 2, 2, 30);
     struct mp_deepspeed_options options;
     AUTO(rehearsal) struct rehearsal rehearsal;
-    parse_options(&mp_system_deepspeed, &options, pair);
+    parse_options(&mp_system_deepspeed, &options, "drop-tokens=no");
     assert_int_equal(mp_system_deepspeed.padding_limit(&setting, &options), 30);
     rehearsal_create(&rehearsal, &mp_system_deepspeed, &setting, &options);
     struct mp_load *load = rehearsal.load;
@@ -74,18 +73,14 @@ TEST(without_drops_the_largest_count_is_the_capacity) {
 
 /* ceil(1.2 * 10 / 2) = 6 routes of an expert over both ranks: the second has what room is left. */
 TEST(a_receiver_is_full_for_all) {
-    static const char *const pair[][2] = {{"formula", "fastmoe-switch"},
-                                          {"capacity-factor", "1.2"},
-                                          {"padded", "no"},
-                                          {"policy", "position"},
-                                          {NULL, NULL}};
     static const uint32_t routes[2][4] = {{4, 7, 0, 6}, {5, 2, 6, 0}};
     static const int kept[2][4] = {{4, 6, 0, 6}, {2, 0, 6, 0}};
     struct mp_setting setting = setting_of(1, 4, 2, 1, 10);
     struct mp_deepspeed_options options;
     struct rehearsal rehearsal;
     void *self;
-    parse_options(&mp_system_deepspeed, &options, pair);
+    parse_options(&mp_system_deepspeed, &options,
+                  "formula=fastmoe-switch capacity-factor=1.2 padded=no policy=position");
     rehearsal_create(&rehearsal, &mp_system_deepspeed, &setting, &options);
     struct mp_load *load = rehearsal.load;
     memcpy(load->count, routes, sizeof routes);
@@ -115,11 +110,10 @@ static const struct policy_case POLICIES[] = {
 };
 
 TEST_ROWS(policies_say_who_loses, POLICIES, row) {
-    const char *const pair[][2] = {{"policy", row->policy}, {NULL, NULL}};
     const struct mp_setting setting = setting_of(1, 4, 2, row->top_k, 100);
     struct mp_deepspeed_options options;
     AUTO(rehearsal) struct rehearsal rehearsal;
-    parse_options(&mp_system_deepspeed, &options, pair);
+    parse_options(&mp_system_deepspeed, &options, formatted("policy=%s", row->policy));
     rehearsal_create(&rehearsal, &mp_system_deepspeed, &setting, &options);
     struct mp_load *load = rehearsal.load;
     for (int at = 0; at < 8; at++)
@@ -134,55 +128,50 @@ TEST_ROWS(policies_say_who_loses, POLICIES, row) {
 }
 
 struct refusal {
-    const char *option, *value, *text;
+    const char *option, *text;
     int layers, experts, ranks, top_k, tokens;
 };
 static const struct refusal REFUSALS[] = {
-    {"formula", "fastmoe-switch",
+    {"formula=fastmoe-switch",
      "deepspeed's formula fastmoe-switch is a capacity for all ranks' routes together: it takes "
      "padded=no and drop-tokens=yes",
      1, 4, 2, 1, 10},
-    {"policy", "auto", "deepspeed needs choices and tokens per rank of at least 1, not 2 and 0", 1,
-     4, 2, 2, 0},
-    {"policy", "auto",
+    {"policy=auto", "deepspeed needs choices and tokens per rank of at least 1, not 2 and 0", 1, 4,
+     2, 2, 0},
+    {"policy=auto",
      "deepspeed needs the same number of experts on every rank: 6 experts can't be shared by "
      "groups "
      "of 4 of the 4 ranks",
      1, 6, 4, 2, 10},
-    {"policy", "auto",
+    {"policy=auto",
      "deepspeed needs expert-parallel to divide the ranks: 6 ranks can't form groups of 4, which "
      "hold the 4 experts once each",
      1, 4, 6, 2, 10},
-    {"expert-parallel", "3",
+    {"expert-parallel=3",
      "deepspeed needs expert-parallel to divide the ranks: 4 ranks can't form groups of 3, which "
      "hold the 6 experts once each",
      1, 6, 4, 2, 10},
-    {"expert-parallel", "all",
+    {"expert-parallel=all",
      "deepspeed needs the same number of experts on every rank: 4 experts can't be shared by "
      "groups "
      "of 8 of the 8 ranks",
      1, 4, 8, 2, 10},
-    {"expert-parallel", "0", "deepspeed needs expert-parallel of at least 1, not 0", 1, 4, 8, 2,
-     10},
-    {"dispatch", "one-hot",
+    {"expert-parallel=0", "deepspeed needs expert-parallel of at least 1, not 0", 1, 4, 8, 2, 10},
+    {"dispatch=one-hot padded=no",
      "deepspeed's one-hot dispatch makes a capacity of rows for every expert: it takes padded=yes",
      1, 4, 4, 1, 3},
-    {"formula", "tutel",
+    {"formula=tutel",
      "deepspeed needs a capacity of 1 to 2147483647 routes of a rank for an expert, not 0: 3 "
      "tokens, top-1, 8 experts, capacity factor 0.5",
      1, 8, 4, 1, 3},
 };
 
 TEST_ROWS(what_cannot_be_is_refused, REFUSALS, row) {
-    const char *const pair[][2] = {{"capacity-factor", "0.5"},
-                                   {row->option, row->value},
-                                   {"padded", strcmp(row->option, "dispatch") ? "yes" : "no"},
-                                   {NULL, NULL}};
     struct mp_setting setting =
         setting_of(row->layers, row->experts, row->ranks, row->top_k, row->tokens);
     struct mp_deepspeed_options options;
     void *self = &options;
-    parse_options(&mp_system_deepspeed, &options, pair);
+    parse_options(&mp_system_deepspeed, &options, formatted("capacity-factor=0.5 %s", row->option));
     assert_sentence(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error),
                     MP_EREFUSED, row->text);
     assert_null(self);
@@ -190,12 +179,11 @@ TEST_ROWS(what_cannot_be_is_refused, REFUSALS, row) {
 
 /* Without drops no capacity is asked of the formula. */
 TEST(no_capacity_is_needed_without_drops) {
-    const char *const pair[][2] = {
-        {"capacity-factor", "0"}, {"min-capacity", "0"}, {"drop-tokens", "no"}, {NULL, NULL}};
     struct mp_setting setting = setting_of(1, 8, 4, 2, 16);
     struct mp_deepspeed_options options;
     void *self;
-    parse_options(&mp_system_deepspeed, &options, pair);
+    parse_options(&mp_system_deepspeed, &options,
+                  "capacity-factor=0 min-capacity=0 drop-tokens=no");
     assert_works(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error));
     mp_system_destroy(&mp_system_deepspeed, self);
     options.drop_tokens = true;

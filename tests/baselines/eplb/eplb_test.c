@@ -141,13 +141,10 @@ TEST(as_many_packs_as_items_is_the_identity) {
 }
 
 static struct mp_setting random_setting(uint64_t *random) {
-    struct mp_setting setting = {.layers = test_random_int(random, 1, 3),
-                                 .experts = test_random_int(random, 1, 40),
-                                 .top_k = 2,
-                                 .topology = random_topology(random, 70),
-                                 .tokens_per_rank = 64,
-                                 .expert_bytes = test_random_int(random, 1, 100000),
-                                 .route_bytes = 256};
+    struct mp_setting setting = small_setting(
+        test_random_int(random, 1, 3), test_random_int(random, 1, 40), random_topology(random, 70));
+    setting.expert_bytes = test_random_int(random, 1, 100000);
+    setting.route_bytes = 256;
     return setting;
 }
 
@@ -168,12 +165,10 @@ TEST_RANDOM(other_homes_are_served) {
 /* Experts that gain holders after a step with these loads; four ranks with two slots each, which
  * the first layout shares evenly. */
 static int changes_with(const char *utilisation, const uint32_t load_of[4]) {
-    const struct mp_setting setting = {
-        .layers = 1, .experts = 4, .topology = {4, 4}, .expert_bytes = 8, .route_bytes = 8};
-    const char *const pair[][2] = {
-        {"interval", "1"}, {"window", "1"}, {"utilisation", utilisation}, {NULL, NULL}};
+    const struct mp_setting setting = small_setting(1, 4, (struct mp_topology){4, 4});
     AUTO(rehearsal) struct rehearsal rehearsal;
-    rehearsal_open(&rehearsal, tested, &setting, pair);
+    rehearsal_open(&rehearsal, tested, &setting,
+                   formatted("interval=1 window=1 utilisation=%s", utilisation));
     struct mp_load *load = rehearsal.load;
     memcpy(load->count, load_of, 4 * sizeof *load_of);
     rehearsal_step(&rehearsal, load);
@@ -193,13 +188,10 @@ TEST(even_ranks_are_left_alone) {
 
 /* In the background: homes are the old ones until the next step. */
 TEST_RANDOM(moves_may_take_a_step) {
-    const struct mp_setting setting = {
-        .layers = 2, .experts = 8, .topology = {4, 2}, .expert_bytes = 8, .route_bytes = 8};
-    const char *const pair[][2] = {
-        {"interval", "2"}, {"moves", "asynchronous"}, {"replicas", "12"}, {NULL, NULL}};
+    const struct mp_setting setting = small_setting(2, 8, (struct mp_topology){4, 2});
     AUTO(rehearsal) struct rehearsal rehearsal;
     AUTO(placement) struct mp_placement first;
-    rehearsal_open(&rehearsal, tested, &setting, pair);
+    rehearsal_open(&rehearsal, tested, &setting, "interval=2 moves=asynchronous replicas=12");
     assert_works(mp_placement_create(4, 8, &first, &error));
     mp_placement_copy(&first, rehearsal.planner.home);
     for (int layer = 0; layer < 2; layer++) {
@@ -218,12 +210,10 @@ TEST_RANDOM(moves_may_take_a_step) {
 
 /* A window of sums is as good for other ranks; the slots are not. */
 TEST_RANDOM(a_restart_on_other_ranks_keeps_the_loads) {
-    struct mp_setting setting = {
-        .layers = 1, .experts = 8, .topology = {4, 2}, .expert_bytes = 8, .route_bytes = 8};
-    const char *const pair[][2] = {{"interval", "2"}, {NULL, NULL}};
+    struct mp_setting setting = small_setting(1, 8, (struct mp_topology){4, 2});
     AUTO(rehearsal) struct rehearsal first, second;
     char state_of_first[4096];
-    rehearsal_open(&first, tested, &setting, pair);
+    rehearsal_open(&first, tested, &setting, "interval=2");
     for (int iteration = 0; iteration < 4; iteration++) {
         random_load(random, first.load);
         first.load->count[3] += 100000;
@@ -234,7 +224,7 @@ TEST_RANDOM(a_restart_on_other_ranks_keeps_the_loads) {
     size_t size = tested->save(first.planner.self, state_of_first, sizeof state_of_first);
     assert_true(size <= sizeof state_of_first);
     setting.topology.ranks = 2;
-    rehearsal_open(&second, tested, &setting, pair);
+    rehearsal_open(&second, tested, &setting, "interval=2");
     assert_works(tested->load(second.planner.self, state_of_first, size, &error));
     second.iteration = 5;
     rehearsal_plan(&second, 0, second.load);
@@ -244,25 +234,23 @@ TEST_RANDOM(a_restart_on_other_ranks_keeps_the_loads) {
 
 struct refusal {
     int experts, ranks, ranks_per_node;
-    const char *option[3][2];
+    const char *option;
     const char *words;
 };
 static const struct refusal REFUSALS[] = {
-    {0, 4, 4, {{0}}, "of at least 1, not 1, 0 and 4"},
-    {8, 4, 4, {{"replicas", "7"}}, "7 can't be those of 8 experts on 4 ranks"},
-    {8, 4, 4, {{"replicas", "10"}}, "10 can't be those of 8 experts on 4 ranks"},
-    {8, 4, 4, {{"replicas", "4"}}, "4 can't be those of 8 experts on 4 ranks"},
-    {8, 4, 4, {{"groups", "3"}}, "8 experts can't be in 3 groups"},
-    {8, 4, 2, {{"policy", "hierarchical"}}, "1 groups can't be shared by 2 nodes"},
-    {8, 3, 2, {{"groups", "2"}}, "3 ranks can't be shared by 2 nodes"},
-    {8, 6, 4, {{"groups", "2"}}, "6 ranks can't be shared by 2 nodes of 4"},
+    {0, 4, 4, "", "of at least 1, not 1, 0 and 4"},
+    {8, 4, 4, "replicas=7", "7 can't be those of 8 experts on 4 ranks"},
+    {8, 4, 4, "replicas=10", "10 can't be those of 8 experts on 4 ranks"},
+    {8, 4, 4, "replicas=4", "4 can't be those of 8 experts on 4 ranks"},
+    {8, 4, 4, "groups=3", "8 experts can't be in 3 groups"},
+    {8, 4, 2, "policy=hierarchical", "1 groups can't be shared by 2 nodes"},
+    {8, 3, 2, "groups=2", "3 ranks can't be shared by 2 nodes"},
+    {8, 6, 4, "groups=2", "6 ranks can't be shared by 2 nodes of 4"},
 };
 
 TEST_ROWS(what_it_can_not_do_is_refused, REFUSALS, row) {
-    struct mp_setting setting = {.layers = 1,
-                                 .experts = row->experts,
-                                 .topology = {row->ranks, row->ranks_per_node},
-                                 .expert_bytes = 8};
+    struct mp_setting setting =
+        small_setting(1, row->experts, (struct mp_topology){row->ranks, row->ranks_per_node});
     struct mp_eplb_options options;
     parse_options(tested, &options, row->option);
     assert_refused(tested, &setting, &options, row->words);

@@ -50,14 +50,13 @@ static void check_golden_plan(const struct golden_case *row, const struct mp_pla
 }
 
 TEST_ROWS(shadows_are_everywhere_and_their_tokens_stay_home, GOLDEN, row) {
-    const char *const pair[][2] = {
-        {"policy", row->policy}, {"shadows", row->shadows}, {NULL, NULL}};
     struct mp_fastermoe_options options;
     struct mp_plan plan;
     struct mp_load load;
     int32_t owner[8];
     void *self;
-    parse_options(&mp_system_fastermoe, &options, pair);
+    parse_options(&mp_system_fastermoe, &options,
+                  formatted("policy=%s shadows=%s", row->policy, row->shadows));
     assert_works(mp_system_create(&mp_system_fastermoe, &GOLDEN_SETTING, &options, &self, &error));
     assert_int_equal(mp_system_fastermoe.copies_limit(self), row->copies_limit);
     mp_system_fastermoe.initial_owners(self, owner);
@@ -78,19 +77,14 @@ TEST_ROWS(shadows_are_everywhere_and_their_tokens_stay_home, GOLDEN, row) {
  * rank 2 shadows; those of the others are spread evenly, and nobody there has a copy.  Routes stay
  * in their group. */
 TEST(groups_shadow_by_themselves) {
-    struct mp_setting setting = {.layers = 1,
-                                 .experts = 2,
-                                 .top_k = 1,
-                                 .topology = {6, 3},
-                                 .tokens_per_rank = 100,
-                                 .expert_bytes = 64,
-                                 .route_bytes = 8,
-                                 .bandwidth = 1e9,
-                                 .seconds_per_route = 1e-6};
-    const char *const pair[][2] = {{"group-size", "1"}, {0}};
+    struct mp_setting setting = small_setting(1, 2, (struct mp_topology){6, 3});
+    setting.top_k = 1;
+    setting.tokens_per_rank = 100;
+    setting.bandwidth = 1e9;
+    setting.seconds_per_route = 1e-6;
     AUTO(rehearsal) struct rehearsal rehearsal;
     int64_t computed[6];
-    rehearsal_open(&rehearsal, &mp_system_fastermoe, &setting, pair);
+    rehearsal_open(&rehearsal, &mp_system_fastermoe, &setting, "group-size=1");
     for (int rank = 0; rank < 6; rank++) {
         rehearsal.load->count[2 * rank] = rank / 2 == 1 ? 0 : 50;
         rehearsal.load->count[2 * rank + 1] = rank / 2 == 1 ? 100 : 50;
@@ -119,54 +113,42 @@ TEST(groups_shadow_by_themselves) {
 struct plan_case {
     const char *name;
     struct mp_topology topology;
-    const char *option[4][2];
+    const char *option;
     int group_size; /* 0: flat */
     int64_t outgoing_limit;
 };
 static const struct plan_case PLANS[] = {
-    {"defaults", {8, 4}, {{NULL}}, 4, -1},
-    {"defaults, 6 ranks", {6, 2}, {{NULL}}, 3, -1},
-    {"one rank", {1, 1}, {{NULL}}, 0, -1},
-    {"no schedule", {8, 4}, {{"smart-schedule", "no"}, {"group-size", "3"}}, 0, -1},
-    {"groups of 2", {8, 4}, {{"group-size", "2"}}, 2, -1},
-    {"one group", {8, 4}, {{"group-size", "all"}}, 8, -1},
-    {"predicted", {8, 4}, {{"group-size", "auto"}}, 1, -1},
-    {"released limit", {8, 4}, {{"topology-gate", "yes"}}, 4, 14},
-    {"a fraction", {8, 4}, {{"topology-gate", "yes"}, {"outgoing-fraction", "0.256"}}, 4, 25},
+    {"defaults", {8, 4}, "", 4, -1},
+    {"defaults, 6 ranks", {6, 2}, "", 3, -1},
+    {"one rank", {1, 1}, "", 0, -1},
+    {"no schedule", {8, 4}, "smart-schedule=no group-size=3", 0, -1},
+    {"groups of 2", {8, 4}, "group-size=2", 2, -1},
+    {"one group", {8, 4}, "group-size=all", 8, -1},
+    {"predicted", {8, 4}, "group-size=auto", 1, -1},
+    {"released limit", {8, 4}, "topology-gate=yes", 4, 14},
+    {"a fraction", {8, 4}, "topology-gate=yes outgoing-fraction=0.256", 4, 25},
     /* 1e9 / (4 * 1e10) of 100 tokens, and with the network given, 4 / 40. */
-    {"the paper's",
-     {8, 4},
-     {{"topology-gate", "yes"}, {"outgoing", "paper"}, {"local-bandwidth", "1e10"}},
-     4,
-     2},
+    {"the paper's", {8, 4}, "topology-gate=yes outgoing=paper local-bandwidth=1e10", 4, 2},
     {"the paper's, network given",
      {8, 4},
-     {{"outgoing", "paper"},
-      {"local-bandwidth", "1e10"},
-      {"bandwidth", "4e9"},
-      {"topology-gate", "yes"}},
+     "outgoing=paper local-bandwidth=1e10 bandwidth=4e9 topology-gate=yes",
      4,
      10},
     {"the paper's, a network faster than nodes",
      {8, 4},
-     {{"topology-gate", "yes"}, {"outgoing", "paper"}, {"local-bandwidth", "1e6"}},
+     "topology-gate=yes outgoing=paper local-bandwidth=1e6",
      4,
      100},
-    {"one node", {8, 8}, {{"topology-gate", "yes"}}, 4, -1},
+    {"one node", {8, 8}, "topology-gate=yes", 4, -1},
 };
 
 TEST_EACH(options_become_plans, PLANS, row) {
-    struct mp_setting setting = {.layers = 1,
-                                 .experts = 8,
-                                 .top_k = 2,
-                                 .topology = row->topology,
-                                 .tokens_per_rank = 100,
-                                 .expert_bytes = 1 << 20,
-                                 .route_bytes = 4000,
-                                 .bandwidth = 1e9,
-                                 .seconds_per_route = 1e-5};
-    const char *pair[5][2] = {{NULL}};
-    memcpy(pair, row->option, sizeof row->option);
+    struct mp_setting setting = small_setting(1, 8, row->topology);
+    setting.tokens_per_rank = 100;
+    setting.expert_bytes = 1 << 20;
+    setting.route_bytes = 4000;
+    setting.bandwidth = 1e9;
+    setting.seconds_per_route = 1e-5;
     struct mp_plan_law law = {.extra_copies_limit = -1};
     struct mp_fastermoe_options options;
     struct mp_placement home;
@@ -174,7 +156,7 @@ TEST_EACH(options_become_plans, PLANS, row) {
     struct mp_plan plan;
     struct mp_load load;
     void *self;
-    parse_options(&mp_system_fastermoe, &options, pair);
+    parse_options(&mp_system_fastermoe, &options, row->option);
     assert_works(mp_system_create(&mp_system_fastermoe, &setting, &options, &self, &error));
     assert_works(mp_placement_create(setting.topology.ranks, 8, &home, &error));
     assert_works(mp_load_create(setting.topology.ranks, 8, &load, &error));
@@ -198,7 +180,7 @@ struct refusal {
     const char *name, *text;
     struct mp_setting setting;
     int policy;
-    const char *option[3][2];
+    const char *option;
 };
 #define SETTING(layers_, experts_, ranks_, bandwidth_, seconds_)                                   \
     {                                                                                              \
@@ -206,40 +188,26 @@ struct refusal {
         .route_bytes = 8, .bandwidth = (bandwidth_), .seconds_per_route = (seconds_)               \
     }
 static const struct refusal REFUSALS[] = {
-    {"no experts",
-     "fastermoe needs layers, experts and ranks of at least 1, not 1, 0 and 2",
-     SETTING(1, 0, 2, 1e9, 0),
-     MP_FASTERMOE_PAPER,
-     {{NULL}}},
+    {"no experts", "fastermoe needs layers, experts and ranks of at least 1, not 1, 0 and 2",
+     SETTING(1, 0, 2, 1e9, 0), MP_FASTERMOE_PAPER, ""},
     {"no bandwidth",
      "fastermoe needs a bandwidth above 0, and neither its option (0 B/s) nor the measured one (0 "
      "B/s) is",
-     SETTING(1, 4, 2, 0, 0),
-     MP_FASTERMOE_PAPER,
-     {{NULL}}},
-    {"negative time",
-     "fastermoe needs a time per route of at least 0, not -1 s",
-     SETTING(1, 4, 2, 1e9, -1),
-     MP_FASTERMOE_PAPER,
-     {{NULL}}},
+     SETTING(1, 4, 2, 0, 0), MP_FASTERMOE_PAPER, ""},
+    {"negative time", "fastermoe needs a time per route of at least 0, not -1 s",
+     SETTING(1, 4, 2, 1e9, -1), MP_FASTERMOE_PAPER, ""},
     {"ranks that are no experts",
      "fastermoe with policy released takes ranks for experts and needs at least as many experts "
      "as ranks, not 4 experts on 5 ranks",
-     SETTING(1, 4, 5, 1e9, 0),
-     MP_FASTERMOE_RELEASED,
-     {{NULL}}},
+     SETTING(1, 4, 5, 1e9, 0), MP_FASTERMOE_RELEASED, ""},
     {"groups that don't divide",
      "fastermoe with smart-schedule needs groups that divide the ranks: groups of 3 don't divide 8 "
      "ranks",
-     SETTING(1, 8, 8, 1e9, 0),
-     MP_FASTERMOE_PAPER,
-     {{"group-size", "3"}}},
+     SETTING(1, 8, 8, 1e9, 0), MP_FASTERMOE_PAPER, "group-size=3"},
     {"groups larger than all",
      "fastermoe with smart-schedule needs groups that divide the ranks: groups of 4 don't divide 2 "
      "ranks",
-     SETTING(1, 8, 2, 1e9, 0),
-     MP_FASTERMOE_PAPER,
-     {{"group-size", "4"}}},
+     SETTING(1, 8, 2, 1e9, 0), MP_FASTERMOE_PAPER, "group-size=4"},
     {"another exchange",
      "fastermoe with smart-schedule sends rows in steps of its own, not through exchange "
      "two-level; "
@@ -252,12 +220,9 @@ static const struct refusal REFUSALS[] = {
       .route_bytes = 8,
       .bandwidth = 1e9},
      MP_FASTERMOE_PAPER,
-     {{NULL}}},
-    {"a gate that is not top-2",
-     "fastermoe with topology-gate needs 2 experts per token, not 0",
-     SETTING(1, 8, 2, 1e9, 0),
-     MP_FASTERMOE_PAPER,
-     {{"topology-gate", "yes"}}},
+     ""},
+    {"a gate that is not top-2", "fastermoe with topology-gate needs 2 experts per token, not 0",
+     SETTING(1, 8, 2, 1e9, 0), MP_FASTERMOE_PAPER, "topology-gate=yes"},
 };
 
 TEST_EACH(what_cannot_be_is_refused, REFUSALS, row) {
@@ -290,13 +255,12 @@ static const struct gate_refusal GATE_REFUSALS[] = {
 
 TEST_ROWS(gates_that_cannot_be_limited_are_refused, GATE_REFUSALS, row) {
     struct mp_setting setting = SETTING(1, row->experts, row->ranks, 1e9, 0);
-    const char *const pair[][2] = {
-        {"topology-gate", "yes"}, {"outgoing", row->outgoing}, {NULL, NULL}};
     struct mp_fastermoe_options options;
     void *self;
     setting.top_k = 2;
     setting.topology.ranks_per_node = row->ranks_per_node;
-    parse_options(&mp_system_fastermoe, &options, pair);
+    parse_options(&mp_system_fastermoe, &options,
+                  formatted("topology-gate=yes outgoing=%s", row->outgoing));
     assert_sentence(mp_system_create(&mp_system_fastermoe, &setting, &options, &self, &error),
                     MP_EREFUSED, row->text);
 }

@@ -36,11 +36,10 @@ TEST(the_first_layout_deals_slots_in_turn) {
         {3, 2, "all", 3, {3, 3, 3}, {0, 0, 1}},
     };
     for (size_t index = 0; index < sizeof row / sizeof *row; index++) {
-        const char *const pair[][2] = {{"slots", row[index].slots}, {0}};
         struct mp_setting setting =
             setting_of(2, row[index].experts, (struct mp_topology){row[index].ranks, 2});
         AUTO(rehearsal) struct rehearsal rehearsal;
-        rehearsal_open(&rehearsal, tested, &setting, pair);
+        rehearsal_open(&rehearsal, tested, &setting, formatted("slots=%s", row[index].slots));
         assert_int_equal(tested->homes_limit(rehearsal.planner.self), 3 * row[index].limit);
         for (int layer = 0; layer < 2; layer++)
             for (int expert = 0; expert < setting.experts; expert++) {
@@ -54,11 +53,10 @@ TEST(the_first_layout_deals_slots_in_turn) {
 
 /* An expert keeps what its slots have room for, and not one route less. */
 TEST_RANDOM(slots_have_a_capacity) {
-    const char *const pair[][2] = {{"capacity-factor", "1"}, {"slots", "3"}, {0}};
     struct mp_setting setting = setting_of(1, 8, (struct mp_topology){4, 2});
     AUTO(rehearsal) struct rehearsal rehearsal;
     int64_t dropped = 0;
-    rehearsal_open(&rehearsal, tested, &setting, pair);
+    rehearsal_open(&rehearsal, tested, &setting, "capacity-factor=1 slots=3");
     struct mp_load *load = rehearsal.load;
     for (int cell = 0; cell < 32; cell++)
         load->count[cell] = (uint32_t)test_random_int(random, 0, cell % 8 < 2 ? 900 : 100);
@@ -86,11 +84,10 @@ TEST_RANDOM(slots_have_a_capacity) {
 
 /* One hot expert of 4 on 4 ranks, 2 slots each: it gets more slots, and its tokens spread. */
 TEST(a_hot_expert_gets_slots_and_its_tokens_are_spread) {
-    const char *const pair[][2] = {{"interval", "3"}, {0}};
     struct mp_setting setting = setting_of(1, 4, (struct mp_topology){4, 4});
     AUTO(rehearsal) struct rehearsal rehearsal;
     int64_t before[4], after[4], largest[2] = {0};
-    rehearsal_open(&rehearsal, tested, &setting, pair);
+    rehearsal_open(&rehearsal, tested, &setting, "interval=3");
     struct mp_load *load = rehearsal.load;
     for (int cell = 0; cell < 16; cell++)
         load->count[cell] = cell % 4 == 1 ? 701 : 100;
@@ -128,11 +125,10 @@ TEST(a_hot_expert_gets_slots_and_its_tokens_are_spread) {
  * nothing more. */
 TEST(layers_move_in_turn) {
     for (int exposed = 0; exposed < 2; exposed++) {
-        const char *const pair[][2] = {
-            {"interval", "2"}, {"moves", exposed ? "exposed" : "asynchronous"}, {0}};
         struct mp_setting setting = setting_of(5, 4, (struct mp_topology){4, 4});
         AUTO(rehearsal) struct rehearsal rehearsal;
-        rehearsal_open(&rehearsal, tested, &setting, pair);
+        rehearsal_open(&rehearsal, tested, &setting,
+                       formatted("interval=2 moves=%s", exposed ? "exposed" : "asynchronous"));
         assert_int_equal(rehearsal.planner.homes_limit, exposed ? 10 : 16);
         for (int layer = 0; layer < 5; layer++) {
             for (int cell = 0; cell < 16; cell++)
@@ -155,10 +151,9 @@ TEST(layers_move_in_turn) {
 
 /* Below the threshold nothing changes. */
 TEST(balance_is_left_alone) {
-    const char *const pair[][2] = {{"interval", "1"}, {"slots", "1"}, {0}};
     struct mp_setting setting = setting_of(1, 4, (struct mp_topology){4, 4});
     AUTO(rehearsal) struct rehearsal rehearsal;
-    rehearsal_open(&rehearsal, tested, &setting, pair);
+    rehearsal_open(&rehearsal, tested, &setting, "interval=1 slots=1");
     struct mp_load *load = rehearsal.load;
     for (int cell = 0; cell < 16; cell++)
         load->count[cell] = cell % 4 == 1 ? 128 : 100; /* 128 of 107 on average */
@@ -168,16 +163,12 @@ TEST(balance_is_left_alone) {
 
 static void random_job(uint64_t *random, int policy, const char *slots, const char *capacity,
                        struct mp_setting *setting, struct mp_flexmoe_options *options) {
-    const char *const pair[][2] = {
-        {"policy", policy ? "laer" : "cost-model"},
-        {"capacity-factor", capacity},
-        {"interval", "2"},
-        {"threshold", "1.05"},
-        {"slots", slots},
-        {"moves", test_random_int(random, 0, 1) ? "exposed" : "asynchronous"},
-        {0}};
     *setting = setting_of(2, test_random_int(random, 1, 12), random_topology(random, 9));
-    parse_options(tested, options, pair);
+    parse_options(
+        tested, options,
+        formatted("policy=%s capacity-factor=%s interval=2 threshold=1.05 slots=%s moves=%s",
+                  policy ? "laer" : "cost-model", capacity, slots,
+                  test_random_int(random, 0, 1) ? "exposed" : "asynchronous"));
 }
 
 /* Homes that no layout remembered has: every holder counts for one slot. */
@@ -200,7 +191,6 @@ TEST_RANDOM(other_homes_than_those_remembered_are_planned_from) {
 }
 
 TEST(state_of_other_ranks_is_let_go_and_foreign_state_refused) {
-    static const char *const three[][2] = {{"slots", "3"}, {0}};
     struct mp_setting setting = setting_of(2, 8, (struct mp_topology){4, 2});
     struct rehearsal rehearsal, other;
     char saved[1024], same[1024];
@@ -226,7 +216,7 @@ TEST(state_of_other_ranks_is_let_go_and_foreign_state_refused) {
     assert_memory_equal(same, after, before);
     rehearsal_destroy(&other);
     setting.topology.ranks = 4;
-    rehearsal_open(&other, tested, &setting, three);
+    rehearsal_open(&other, tested, &setting, "slots=3");
     assert_sentence(tested->load(other.planner.self, saved, size, &error), MP_EFORMAT,
                     "the saved state of flexmoe is of 4 slots per rank, the job has 3");
     rehearsal_destroy(&other);
@@ -248,10 +238,9 @@ TEST(what_it_can_not_do_is_refused) {
     for (size_t index = 0; index < sizeof row / sizeof *row; index++) {
         struct mp_setting setting =
             setting_of(1, row[index].experts, (struct mp_topology){row[index].ranks, 1});
-        const char *const pair[][2] = {{"slots", row[index].slots}, {0}};
         struct mp_flexmoe_options options;
         setting.bandwidth = row[index].bandwidth;
-        parse_options(tested, &options, pair);
+        parse_options(tested, &options, formatted("slots=%s", row[index].slots));
         assert_refused(tested, &setting, &options, row[index].words);
     }
 }

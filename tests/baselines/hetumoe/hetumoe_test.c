@@ -6,19 +6,17 @@
 
 static struct mp_setting setting_of(int experts, int ranks, int ranks_per_node, int top_k,
                                     int tokens) {
-    return (struct mp_setting){.layers = 2,
-                               .experts = experts,
-                               .top_k = top_k,
-                               .topology = {ranks, ranks_per_node},
-                               .tokens_per_rank = tokens,
-                               .expert_bytes = 64,
-                               .route_bytes = 8};
+    struct mp_setting setting =
+        small_setting(2, experts, (struct mp_topology){ranks, ranks_per_node});
+    setting.top_k = top_k;
+    setting.tokens_per_rank = tokens;
+    return setting;
 }
 
 /* One layer's plan of a load in which every source sends the expert of its number 9 routes. */
-static void plan_nine_each(const struct mp_setting *setting, const char *const pair[][2],
+static void plan_nine_each(const struct mp_setting *setting, const char *text,
                            struct rehearsal *rehearsal) {
-    rehearsal_open(rehearsal, &mp_system_hetumoe, setting, pair);
+    rehearsal_open(rehearsal, &mp_system_hetumoe, setting, text);
     struct mp_load *load = rehearsal->load;
     for (int s = 0; s < load->ranks; s++)
         load->count[s * load->experts + s % load->experts] = 9;
@@ -34,9 +32,8 @@ TEST(plans_have_capacity_padding_and_order) {
     } cases[] = {{2, "1.0", 6}, {1, "1.0", 3}, {2, "1.3", 8}, {2, "8", 40}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct mp_setting setting = setting_of(4, 4, 2, cases[i].top_k, 10);
-        const char *const pair[][2] = {{"capacity-factor", cases[i].factor}, {NULL, NULL}};
         AUTO(rehearsal) struct rehearsal rehearsal;
-        plan_nine_each(&setting, pair, &rehearsal);
+        plan_nine_each(&setting, formatted("capacity-factor=%s", cases[i].factor), &rehearsal);
         const struct mp_plan *plan = rehearsal.planner.plan;
         int64_t kept = cases[i].capacity < 9 ? cases[i].capacity : 9;
         assert_int_equal(plan->padding, cases[i].capacity);
@@ -65,10 +62,9 @@ TEST(leaders_lead_where_there_are_nodes_to_lead) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct mp_setting setting = setting_of(4, 4, cases[i].ranks_per_node, 2, 10);
-        const char *const pair[][2] = {{"exchange", cases[i].exchange}, {NULL, NULL}};
         AUTO(rehearsal) struct rehearsal rehearsal;
         setting.exchange = cases[i].job;
-        plan_nine_each(&setting, pair, &rehearsal);
+        plan_nine_each(&setting, formatted("exchange=%s", cases[i].exchange), &rehearsal);
         assert_int_equal(rehearsal.planner.plan->exchange, cases[i].kind);
     }
 }

@@ -22,9 +22,8 @@ TEST(slots_are_the_papers_where_it_says) {
         struct mp_setting setting = {.experts = rows[index].experts,
                                      .top_k = rows[index].top_k,
                                      .topology = {rows[index].ranks, 8}};
-        const char *const pair[][2] = {{"slots", rows[index].option}, {NULL, NULL}};
         struct mp_laer_options options;
-        parse_options(tested, &options, pair);
+        parse_options(tested, &options, formatted("slots=%s", rows[index].option));
         assert_int_equal(mp_laer_slots(&setting, &options), rows[index].slots);
     }
 }
@@ -52,16 +51,12 @@ static const struct golden_case GOLDEN[] = {
 };
 
 TEST_ROWS(the_next_iteration_has_the_cheapest_layout, GOLDEN, row) {
-    const char *const pair[][2] = {{"slots", "3"},
-                                   {"even", row->even},
-                                   {"priority-queue", row->queue},
-                                   {"bandwidth-in-node", "8"},
-                                   {"bandwidth-between-nodes", "4"},
-                                   {"seconds-per-route", "1"},
-                                   {NULL, NULL}};
     AUTO(rehearsal) struct rehearsal rehearsal;
     int64_t computed[4];
-    rehearsal_open(&rehearsal, tested, &GOLDEN_SETTING, pair);
+    rehearsal_open(&rehearsal, tested, &GOLDEN_SETTING,
+                   formatted("slots=3 even=%s priority-queue=%s bandwidth-in-node=8 "
+                             "bandwidth-between-nodes=4 seconds-per-route=1",
+                             row->even, row->queue));
     struct mp_load *load = rehearsal.load;
     assert_int_equal(tested->copies_limit(rehearsal.planner.self), 3);
     memcpy(load->count, LAER_COUNT, sizeof LAER_COUNT);
@@ -79,17 +74,11 @@ TEST_ROWS(the_next_iteration_has_the_cheapest_layout, GOLDEN, row) {
 
 /* The baseline never changes, and without overlap everything happens after the step. */
 TEST_RANDOM(the_static_layout_stays) {
-    struct mp_setting setting = {.layers = 2,
-                                 .experts = 8,
-                                 .top_k = 2,
-                                 .topology = {32, 8},
-                                 .expert_bytes = 8,
-                                 .route_bytes = 8,
-                                 .bandwidth = 1,
-                                 .bandwidth_in_node = 1};
-    const char *const pair[][2] = {{"layout", "static"}, {"prefetch", "0"}, {NULL, NULL}};
+    struct mp_setting setting = small_setting(2, 8, (struct mp_topology){32, 8});
+    setting.bandwidth = 1;
+    setting.bandwidth_in_node = 1;
     AUTO(rehearsal) struct rehearsal rehearsal;
-    rehearsal_open(&rehearsal, tested, &setting, pair);
+    rehearsal_open(&rehearsal, tested, &setting, "layout=static prefetch=0");
     for (int iteration = 0; iteration < 3; iteration++) {
         for (int layer = 0; layer < 2; layer++) {
             random_load(random, &rehearsal.load[layer]);
@@ -109,20 +98,14 @@ TEST_RANDOM(the_static_layout_stays) {
  * the static layout, and go from layout to layout as the policy says; no route leaves its node,
  * and parameters are put together as LAER's are. */
 TEST_RANDOM(flex_changes_the_static_layout) {
-    const char *const pair[][2] = {{"layout", "flex"}, {"slots", "4"}, {"window", "1"}, {0}};
-    struct mp_setting setting = {.layers = 1,
-                                 .experts = 8,
-                                 .top_k = 2,
-                                 .topology = {8, 4},
-                                 .expert_bytes = 8,
-                                 .route_bytes = 8,
-                                 .bandwidth = 1,
-                                 .bandwidth_in_node = 1};
+    struct mp_setting setting = small_setting(1, 8, (struct mp_topology){8, 4});
+    setting.bandwidth = 1;
+    setting.bandwidth_in_node = 1;
     AUTO(rehearsal) struct rehearsal rehearsal;
     struct mp_flex flex;
     int32_t slot[32];
     int rounds = 0;
-    rehearsal_open(&rehearsal, tested, &setting, pair);
+    rehearsal_open(&rehearsal, tested, &setting, "layout=flex slots=4 window=1");
     struct mp_load *load = rehearsal.load;
     mp_flex_create(&memory, 8, 8, 4, &flex);
     for (int at = 0; at < 32; at++)
@@ -185,25 +168,22 @@ TEST(routes_cost_less_within_a_node) {
 }
 
 static struct mp_setting random_setting(uint64_t *random) {
-    struct mp_setting setting = {.layers = test_random_int(random, 1, 3),
-                                 .experts = test_random_int(random, 1, 40),
-                                 .top_k = test_random_int(random, 1, 4),
-                                 .topology = random_topology(random, 70),
-                                 .tokens_per_rank = 64,
-                                 .expert_bytes = test_random_int(random, 1, 100000),
-                                 .route_bytes = 256,
-                                 .bandwidth = 1e9,
-                                 .bandwidth_in_node = 1e9,
-                                 .seconds_per_route = 1e-6 * test_random_double(random)};
+    struct mp_setting setting = small_setting(
+        test_random_int(random, 1, 3), test_random_int(random, 1, 40), random_topology(random, 70));
+    setting.top_k = test_random_int(random, 1, 4);
+    setting.expert_bytes = test_random_int(random, 1, 100000);
+    setting.route_bytes = 256;
+    setting.bandwidth = 1e9;
+    setting.bandwidth_in_node = 1e9;
+    setting.seconds_per_route = 1e-6 * test_random_double(random);
     return setting;
 }
 
 /* Homes that nobody planned serve as well as they can: one share for every holder. */
 TEST_RANDOM(other_homes_are_served) {
     struct mp_setting setting = random_setting(random);
-    const char *const pair[][2] = {{"slots", "all"}, {NULL, NULL}};
     AUTO(rehearsal) struct rehearsal rehearsal;
-    rehearsal_open(&rehearsal, tested, &setting, pair);
+    rehearsal_open(&rehearsal, tested, &setting, "slots=all");
     struct mp_load *load = rehearsal.load;
     random_load(random, load);
     rehearsal_thin_out(random, &rehearsal);
@@ -211,14 +191,9 @@ TEST_RANDOM(other_homes_are_served) {
 }
 
 TEST_RANDOM(a_restart_on_other_ranks_begins_anew) {
-    struct mp_setting setting = {.layers = 1,
-                                 .experts = 8,
-                                 .top_k = 2,
-                                 .topology = {4, 2},
-                                 .expert_bytes = 8,
-                                 .route_bytes = 8,
-                                 .bandwidth = 1,
-                                 .bandwidth_in_node = 1};
+    struct mp_setting setting = small_setting(1, 8, (struct mp_topology){4, 2});
+    setting.bandwidth = 1;
+    setting.bandwidth_in_node = 1;
     AUTO(rehearsal) struct rehearsal first, second, fresh;
     char saved[4096];
     rehearsal_open(&first, tested, &setting, NULL);
@@ -245,31 +220,26 @@ TEST_RANDOM(a_restart_on_other_ranks_begins_anew) {
 struct refusal {
     int experts, ranks;
     double bandwidth, seconds_per_route;
-    const char *option[3][2];
+    const char *option;
     const char *words;
 };
 static const struct refusal REFUSALS[] = {
-    {0, 4, 1, 0, {{0}}, "of at least 1, not 1, 0 and 4"},
-    {8, 2, 1, 0, {{"slots", "3"}}, "3 on each of 2 ranks are too few for 8 experts"},
-    {8, 2, 1, 0, {{"slots", "0"}}, "0 on each of 2 ranks are too few for 8 experts"},
-    {8, 4, 1, 0, {{"slots", "3"}, {"layout", "static"}}, "8 experts with 3 slots on 4 ranks can't"},
-    {8, 4, 1, 0, {{"slots", "3"}, {"layout", "flex"}}, "8 experts with 3 slots on 4 ranks can't"},
-    {8, 4, 1, 0, {{"slots", "3"}, {"priority-queue", "no"}}, "12 slots for 8 experts"},
-    {8, 4, 1, 0, {{"even", "no"}, {"priority-queue", "no"}}, "needs option even"},
-    {8, 4, 0, 0, {{0}}, "and measured were 0 and 0 B/s"},
-    {8, 4, 1, -1, {{0}}, "not -1 s"},
+    {0, 4, 1, 0, "", "of at least 1, not 1, 0 and 4"},
+    {8, 2, 1, 0, "slots=3", "3 on each of 2 ranks are too few for 8 experts"},
+    {8, 2, 1, 0, "slots=0", "0 on each of 2 ranks are too few for 8 experts"},
+    {8, 4, 1, 0, "slots=3 layout=static", "8 experts with 3 slots on 4 ranks can't"},
+    {8, 4, 1, 0, "slots=3 layout=flex", "8 experts with 3 slots on 4 ranks can't"},
+    {8, 4, 1, 0, "slots=3 priority-queue=no", "12 slots for 8 experts"},
+    {8, 4, 1, 0, "even=no priority-queue=no", "needs option even"},
+    {8, 4, 0, 0, "", "and measured were 0 and 0 B/s"},
+    {8, 4, 1, -1, "", "not -1 s"},
 };
 
 TEST_ROWS(what_it_can_not_do_is_refused, REFUSALS, row) {
-    struct mp_setting setting = {.layers = 1,
-                                 .experts = row->experts,
-                                 .top_k = 2,
-                                 .topology = {row->ranks, 2},
-                                 .expert_bytes = 8,
-                                 .route_bytes = 8,
-                                 .bandwidth = row->bandwidth,
-                                 .bandwidth_in_node = row->bandwidth,
-                                 .seconds_per_route = row->seconds_per_route};
+    struct mp_setting setting = small_setting(1, row->experts, (struct mp_topology){row->ranks, 2});
+    setting.bandwidth = row->bandwidth;
+    setting.bandwidth_in_node = row->bandwidth;
+    setting.seconds_per_route = row->seconds_per_route;
     struct mp_laer_options options;
     parse_options(tested, &options, row->option);
     assert_refused(tested, &setting, &options, row->words);

@@ -11,7 +11,7 @@ struct golden_piece {
     int64_t routes;
 };
 struct golden_case {
-    const char *name, *trigger, *threshold, *smallest_gemm;
+    const char *name, *options;
     int64_t total[8];
     bool active;
     int64_t load[4];
@@ -19,65 +19,56 @@ struct golden_case {
 };
 static const struct golden_case GOLDEN[] = {
     {"V-LLEP-1, m 1",
-     "per-expert",
-     "1.3",
-     "1",
+     "trigger=per-expert threshold=1.3 smallest-gemm=1",
      {700, 100, 80, 60, 120, 60, 90, 70},
      true,
      {320, 320, 320, 320},
      {{0, 1, 180}, {0, 3, 160}, {0, 2, 40}, {1, 2, 100}}},
     {"V-LLEP-1, m 64",
-     "per-expert",
-     "1.3",
-     "64",
+     "trigger=per-expert threshold=1.3 smallest-gemm=64",
      {700, 100, 80, 60, 120, 60, 90, 70},
      true,
      {360, 320, 280, 320},
      {{0, 1, 180}, {0, 3, 160}, {1, 2, 100}}},
     {"V-LLEP-1, uniform",
-     "per-expert",
-     "1.3",
-     "1",
+     "trigger=per-expert threshold=1.3 smallest-gemm=1",
      {100, 100, 100, 100, 100, 100, 100, 100},
      false,
      {0},
      {{0}}},
     /* 4.375 times the mean, to the last bit. */
     {"at the threshold",
-     "per-expert",
-     "4.375",
-     "1",
+     "trigger=per-expert threshold=4.375 smallest-gemm=1",
      {700, 100, 80, 60, 120, 60, 90, 70},
      true,
      {320, 320, 320, 320},
      {{0, 1, 180}, {0, 3, 160}, {0, 2, 40}, {1, 2, 100}}},
     {"below the threshold",
-     "per-expert",
-     "4.376",
-     "1",
+     "trigger=per-expert threshold=4.376 smallest-gemm=1",
      {700, 100, 80, 60, 120, 60, 90, 70},
      false,
      {0},
      {{0}}},
     /* Experts are uneven, ranks are not. */
-    {"per rank", "per-rank", "1.3", "1", {190, 10, 10, 190, 100, 100, 150, 50}, false, {0}, {{0}}},
+    {"per rank",
+     "trigger=per-rank threshold=1.3 smallest-gemm=1",
+     {190, 10, 10, 190, 100, 100, 150, 50},
+     false,
+     {0},
+     {{0}}},
     {"per expert",
-     "per-expert",
-     "1.3",
-     "1",
+     "trigger=per-expert threshold=1.3 smallest-gemm=1",
      {190, 10, 10, 190, 100, 100, 150, 50},
      true,
      {200, 200, 200, 200},
      {{0}}},
     {"a single route moves",
-     "per-expert",
-     "1.3",
-     "1",
+     "trigger=per-expert threshold=1.3 smallest-gemm=1",
      {296, 1, 49, 1, 49, 1, 2, 1},
      true,
      {100, 100, 100, 100},
      {{0, 3, 97}, {0, 1, 50}, {0, 2, 49}, {1, 2, 1}}},
-    {"no routes", "per-expert", "0", "1", {0}, false, {0}, {{0}}},
+    {"no routes", "trigger=per-expert threshold=0 smallest-gemm=1", {0}, false, {0}, {{0}}},
 };
 
 static void check_golden(const struct golden_case *row, const struct mp_llep *state) {
@@ -107,13 +98,9 @@ static void check_golden(const struct golden_case *row, const struct mp_llep *st
 
 TEST_EACH(golden_decisions, GOLDEN, row) {
     static const int32_t OWNER[8] = {0, 0, 1, 1, 2, 2, 3, 3};
-    const char *const pair[][2] = {{"trigger", row->trigger},
-                                   {"threshold", row->threshold},
-                                   {"smallest-gemm", row->smallest_gemm},
-                                   {NULL, NULL}};
     struct mp_llep_options options;
     struct mp_llep state;
-    parse_options(&mp_system_llep, &options, pair);
+    parse_options(&mp_system_llep, &options, row->options);
     mp_llep_create(&memory, 4, 8, &state);
     memcpy(state.total, row->total, sizeof row->total);
     assert_works(mp_llep_decide(&state, &options, OWNER, MP_ALL, &error));
@@ -122,34 +109,25 @@ TEST_EACH(golden_decisions, GOLDEN, row) {
 }
 
 struct limit_case {
-    const char *name, *smallest_gemm, *alpha, *copies;
+    const char *name, *options;
     int limit;
 };
 /* 16 experts on 4 ranks, 1000 tokens per rank, top-2. */
 static const struct limit_case LIMITS[] = {
-    {"what others own", "1", "1", "all", 12},
-    {"pieces in the cap", "300", "1", "all", 6},
-    {"a larger cap", "300", "1.1", "all", 7},
-    {"the released minimum", "1024", "1", "all", 1},
-    {"no piece is that big", "2001", "1", "all", 0},
-    {"as asked for", "1", "1", "3", 3},
+    {"what others own", "smallest-gemm=1 alpha=1 copies=all", 12},
+    {"pieces in the cap", "smallest-gemm=300 alpha=1 copies=all", 6},
+    {"a larger cap", "smallest-gemm=300 alpha=1.1 copies=all", 7},
+    {"the released minimum", "smallest-gemm=1024 alpha=1 copies=all", 1},
+    {"no piece is that big", "smallest-gemm=2001 alpha=1 copies=all", 0},
+    {"as asked for", "smallest-gemm=1 alpha=1 copies=3", 3},
 };
 
 TEST_EACH(copies_are_limited_by_cap_and_smallest_piece, LIMITS, row) {
-    const char *const pair[][2] = {{"smallest-gemm", row->smallest_gemm},
-                                   {"alpha", row->alpha},
-                                   {"copies", row->copies},
-                                   {NULL, NULL}};
-    struct mp_setting setting = {.layers = 1,
-                                 .experts = 16,
-                                 .top_k = 2,
-                                 .topology = {4, 2},
-                                 .tokens_per_rank = 1000,
-                                 .expert_bytes = 64,
-                                 .route_bytes = 8};
+    struct mp_setting setting = small_setting(1, 16, (struct mp_topology){4, 2});
+    setting.tokens_per_rank = 1000;
     struct mp_llep_options options;
     void *self;
-    parse_options(&mp_system_llep, &options, pair);
+    parse_options(&mp_system_llep, &options, row->options);
     assert_works(mp_system_create(&mp_system_llep, &setting, &options, &self, &error));
     assert_int_equal(mp_system_llep.copies_limit(self), row->limit);
     mp_system_destroy(&mp_system_llep, self);

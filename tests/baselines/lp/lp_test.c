@@ -278,8 +278,7 @@ TEST(what_cannot_be_is_refused) {
         {MP_LP_TORUS, 2, MP_AUTO, 0, 16, {8, 8}, "not 8 ranks in nodes of 8"},
     };
     for (size_t index = 0; index < sizeof row / sizeof *row; index++) {
-        const struct mp_setting setting = {
-            .layers = 1, .experts = row[index].experts, .topology = row[index].topology};
+        const struct mp_setting setting = small_setting(1, row[index].experts, row[index].topology);
         struct mp_lp_options options = options_of(row[index].placement, row[index].replicas);
         options.redundant = row[index].redundant;
         options.interval = row[index].interval;

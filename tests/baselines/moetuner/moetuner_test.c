@@ -10,22 +10,19 @@ struct options_room {
     max_align_t bytes[16];
 };
 
-static void *options_of(struct options_room *room, const char *const assignments[][2]) {
+static void *options_of(struct options_room *room, const char *assignments) {
     assert_true(tested->options_size <= sizeof *room);
     parse_options(tested, room, assignments);
     return room;
 }
 
 static struct mp_setting setting_of(int layers, int experts, int ranks, int ranks_per_node) {
-    return (struct mp_setting){.layers = layers,
-                               .experts = experts,
-                               .top_k = 2,
-                               .topology = {ranks, ranks_per_node},
-                               .tokens_per_rank = 64,
-                               .expert_bytes = 1000,
-                               .route_bytes = 1000,
-                               .bandwidth = 1e9,
-                               .bandwidth_in_node = 1e10};
+    struct mp_setting setting =
+        small_setting(layers, experts, (struct mp_topology){ranks, ranks_per_node});
+    setting.expert_bytes = setting.route_bytes = 1000;
+    setting.bandwidth = 1e9;
+    setting.bandwidth_in_node = 1e10;
+    return setting;
 }
 
 /* Two layers on two nodes of two ranks. All experts have the same load, and expert e of layer 0
@@ -40,10 +37,9 @@ static void make_loads(struct mp_load load[2]) {
 }
 
 TEST(places_when_the_window_is_full) {
-    static const char *const assignments[][2] = {{"window", "3"}, {"solver", "search"}, {0}};
     const struct mp_setting setting = setting_of(2, 8, 4, 2);
     AUTO(rehearsal) struct rehearsal rehearsal;
-    rehearsal_open(&rehearsal, tested, &setting, assignments);
+    rehearsal_open(&rehearsal, tested, &setting, "window=3 solver=search");
     make_loads(rehearsal.load);
     for (int iteration = 0; iteration < 7; iteration++) {
         rehearsal_step(&rehearsal, rehearsal.load);
@@ -75,8 +71,7 @@ TEST(places_when_the_window_is_full) {
 
 /* Programs go on where the search may be off, and say so. */
 TEST_RANDOM(programs_are_counted) {
-    static const char *const both[][3][2] = {{{"window", "1"}, {"solver", "search"}},
-                                             {{"window", "1"}, {"solver", "ilp"}}};
+    static const char *const both[] = {"window=1 solver=search", "window=1 solver=ilp"};
     const struct mp_setting setting = setting_of(4, 8, 8, 4);
     double links[2];
     need_solver();
@@ -124,11 +119,11 @@ TEST(what_it_refuses) {
 }
 
 TEST(a_state_of_others_is_refused) {
-    static const char *const search[][2] = {{"solver", "search"}, {0}};
     const struct mp_setting setting = setting_of(2, 8, 4, 2);
     struct options_room room;
     void *self;
-    assert_works(mp_system_create(tested, &setting, options_of(&room, search), &self, &error));
+    assert_works(
+        mp_system_create(tested, &setting, options_of(&room, "solver=search"), &self, &error));
     assert_foreign_bytes_are_refused(tested, self, 16); /* magic, layers, experts */
     mp_system_destroy(tested, self);
 }

@@ -405,22 +405,17 @@ static void check_inside(const struct mp_plan *plan, const struct mp_load *load)
 
 /* Copies that are planned after these loads, one iteration each, at the costs of cover_by_hand. */
 static int copies_after(const int64_t total[][4], int iterations) {
-    struct mp_setting setting = {.layers = 1,
-                                 .experts = 4,
-                                 .top_k = 2,
-                                 .topology = {4, 2},
-                                 .tokens_per_rank = 64,
-                                 .expert_bytes = 160,
-                                 .gradient_bytes = 160,
-                                 .route_bytes = 1,
-                                 .attention_bytes = 100,
-                                 .bandwidth = 4,
-                                 .bandwidth_in_node = 1e9,
-                                 .non_moe_seconds = 25,
-                                 .ranks_per_gate = 2};
+    struct mp_setting setting = small_setting(1, 4, (struct mp_topology){4, 2});
+    setting.expert_bytes = 160;
+    setting.gradient_bytes = 160;
+    setting.route_bytes = 1;
+    setting.attention_bytes = 100;
+    setting.bandwidth = 4;
+    setting.bandwidth_in_node = 1e9;
+    setting.non_moe_seconds = 25;
+    setting.ranks_per_gate = 2;
     AUTO(rehearsal) struct rehearsal rehearsal;
-    rehearsal_open(&rehearsal, &mp_system_nodewise, &setting,
-                   (const char *const[][2]){{"even", "no"}, {"correct", "no"}, {0}});
+    rehearsal_open(&rehearsal, &mp_system_nodewise, &setting, "even=no correct=no");
     struct mp_load *load = rehearsal.load;
     for (int i = 0; i < iterations; i++) {
         for (int expert = 0; expert < 4; expert++)
@@ -469,8 +464,7 @@ TEST_RANDOM(nodes_keep_to_themselves) {
         setting.seconds_per_expert = 0;
         setting.seconds_per_route = 1;
         setting.bandwidth = setting.bandwidth_in_node = 1e12;
-        rehearsal_open(&rehearsal, &mp_system_nodewise, &setting,
-                       (const char *const[][2]){{"cover", "all"}, {"memory", "all"}, {0}});
+        rehearsal_open(&rehearsal, &mp_system_nodewise, &setting, "cover=all memory=all");
         struct mp_load *load = rehearsal.load;
         random_load(random, load);
         rehearsal_plan(&rehearsal, 0, load);
@@ -528,9 +522,8 @@ TEST_RANDOM(gates_share_the_ways_of_copies) {
         int way[2][MOST_RANKS] = {0};
         AUTO(rehearsal) struct rehearsal rehearsal;
         setting.ranks_per_gate = each;
-        rehearsal_open(
-            &rehearsal, &mp_system_nodewise, &setting,
-            (const char *const[][2]){{"cover", "all"}, {"memory", "all"}, {"correct", "no"}, {0}});
+        rehearsal_open(&rehearsal, &mp_system_nodewise, &setting,
+                       "cover=all memory=all correct=no");
         struct mp_load *load = rehearsal.load;
         random_load(random, load);
         rehearsal_step(&rehearsal, load);
@@ -581,8 +574,7 @@ TEST(the_node_with_less_to_do_takes) {
         struct mp_plan plan;
         struct mp_load load;
         void *self;
-        parse_options(&mp_system_nodewise, &options,
-                      (const char *const[][2]){{"cover", "0"}, {"correct", "no"}, {0}});
+        parse_options(&mp_system_nodewise, &options, "cover=0 correct=no");
         assert_works(mp_system_create(&mp_system_nodewise, &setting, &options, &self, &error));
         assert_works(mp_plan_create(&setting.topology, 3, 8, &plan, &error));
         assert_works(mp_load_create(6, 3, &load, &error));
@@ -607,8 +599,7 @@ static int late_copies(int64_t routes_of_a_copy, const char *chunks) {
     setting.bandwidth = 1000;
     setting.seconds_per_route = 1.0 / 3 / (double)routes_of_a_copy;
     setting.non_moe_seconds = 1;
-    rehearsal_open(&rehearsal, &mp_system_nodewise, &setting,
-                   (const char *const[][2]){{"chunks", chunks}, {0}});
+    rehearsal_open(&rehearsal, &mp_system_nodewise, &setting, formatted("chunks=%s", chunks));
     struct mp_load *load = rehearsal.load;
     for (int source = 0; source < 4; source++)
         load->count[source * 4] = 100;
@@ -641,11 +632,10 @@ TEST(memory_limits_copies) {
     struct mp_nodewise_options options;
     parse_options(&mp_system_nodewise, &options, NULL);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        struct mp_setting setting = {.layers = 2,
-                                     .experts = row[i][0],
-                                     .topology = {row[i][1], row[i][2]},
-                                     .expert_bytes = 10,
-                                     .gradient_bytes = 30};
+        struct mp_setting setting =
+            small_setting(2, row[i][0], (struct mp_topology){row[i][1], row[i][2]});
+        setting.expert_bytes = 10;
+        setting.gradient_bytes = 30;
         for (int limited = 0; limited < 2; limited++) {
             void *self;
             assert_works(mp_system_create(&mp_system_nodewise, &setting, &options, &self, &error));
@@ -685,7 +675,7 @@ TEST(chunks_where_gates_have_time) {
         setting.latency = cases[i].latency;
         setting.latency_in_node = cases[i].inside;
         rehearsal_open(&rehearsal, &mp_system_nodewise, &setting,
-                       (const char *const[][2]){{"cover", cases[i].cover}, {"memory", "all"}, {0}});
+                       formatted("cover=%s memory=all", cases[i].cover));
         struct mp_load *load = rehearsal.load;
         for (int cell = 0; cell < 32; cell++)
             load->count[cell] = 2;

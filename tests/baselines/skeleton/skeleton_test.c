@@ -8,10 +8,9 @@ static const struct mp_system *const tested = &mp_system_skeleton;
 
 /* Options as a job would give them; free them. */
 static void *options_of(const char *owners) {
-    const char *const pair[][2] = {{"owners", owners}, {NULL, NULL}};
     void *options = calloc(1, tested->options_size);
     assert_non_null(options);
-    parse_options(tested, options, pair);
+    parse_options(tested, options, formatted("owners=%s", owners));
     return options;
 }
 

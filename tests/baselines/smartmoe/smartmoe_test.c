@@ -8,13 +8,13 @@
 static const struct mp_system *const tested = &mp_system_smartmoe;
 
 static void begin(struct rehearsal *run, int experts, struct mp_topology topology,
-                  const char *const pair[][2]) {
+                  const char *text) {
     struct mp_setting setting = small_setting(2, experts, topology);
     setting.expert_bytes = 1 << 12;
     setting.route_bytes = 256;
     setting.bandwidth = 1e9;
     setting.seconds_per_route = 1e-6;
-    rehearsal_open(run, tested, &setting, pair);
+    rehearsal_open(run, tested, &setting, text);
 }
 static void set_golden(struct mp_load *load) {
     static const uint32_t golden[8] = {40, 6, 30, 2, 10, 4, 20, 8};
@@ -28,14 +28,12 @@ static void set_golden(struct mp_load *load) {
 TEST(owners_change_as_published) {
     static const int32_t first[8] = {0, 0, 1, 1, 2, 2, 3, 3},
                          expected[8] = {0, 3, 1, 0, 2, 1, 3, 2};
-    static const char *const pair[][3][2] = {
-        {{"interval", "10"}, {0}},
-        {{"threshold", "1.09"}, {"state", "stays"}, {0}}, /* 46 > 1.09 * 42 */
-        {{"threshold", "1.1"}, {0}},                      /* and not > 1.1 * 42 */
-    };
+    static const char *const options[] = {"interval=10",
+                                          "threshold=1.09 state=stays", /* 46 > 1.09 * 42 */
+                                          "threshold=1.1"};             /* and not > 1.1 * 42 */
     for (int row = 0; row < 3; row++) {
         AUTO(rehearsal) struct rehearsal run;
-        begin(&run, 8, (struct mp_topology){4, 2}, pair[row]);
+        begin(&run, 8, (struct mp_topology){4, 2}, options[row]);
         set_golden(&run.load[0]);
         for (int cell = 0; cell < 32; cell++) /* balanced: nothing is strictly better */
             run.load[1].count[cell] = 5;
@@ -53,11 +51,10 @@ TEST(owners_change_as_published) {
 
 /* Older loads are forgotten: of 4 iterations only the last 2 count. */
 TEST(history_is_the_last_iterations) {
-    static const char *const pair[][2] = {{"interval", "4"}, {0}};
     static const uint32_t row[4][4] = {
         {900, 800, 0, 0}, {700, 0, 600, 0}, {10, 30, 0, 0}, {30, 10, 0, 0}};
     AUTO(rehearsal) struct rehearsal run;
-    begin(&run, 4, (struct mp_topology){2, 2}, pair);
+    begin(&run, 4, (struct mp_topology){2, 2}, "interval=4");
     for (int iteration = 0; iteration < 4; iteration++) {
         for (int layer = 0; layer < 2; layer++)
             memcpy(run.load[layer].count, row[iteration], sizeof row[iteration]);
@@ -84,9 +81,8 @@ TEST(what_it_can_not_do_is_refused) {
     for (size_t index = 0; index < sizeof row / sizeof *row; index++) {
         struct mp_setting setting = {
             .layers = 1, .experts = row[index].experts, .topology = {row[index].ranks, 1}};
-        const char *const pair[][2] = {{"solver", row[index].solver}, {0}};
         struct mp_smartmoe_options options;
-        parse_options(tested, &options, pair);
+        parse_options(tested, &options, formatted("solver=%s", row[index].solver));
         assert_refused(tested, &setting, &options, row[index].words);
     }
     struct mp_setting dark = {.layers = 1, .experts = 8, .topology = {4, 2}, .expert_bytes = 8};

@@ -8,9 +8,8 @@ enum { LAYERS = 2 };
 static const struct mp_system *const tested = &mp_system_swiftmoe;
 
 static struct mp_swiftmoe_options options_of(const char *slots, const char *factor) {
-    const char *const pair[][2] = {{"slots", slots}, {"capacity-factor", factor}, {NULL, NULL}};
     struct mp_swiftmoe_options options;
-    parse_options(tested, &options, pair);
+    parse_options(tested, &options, formatted("slots=%s capacity-factor=%s", slots, factor));
     return options;
 }
 
@@ -59,12 +58,9 @@ TEST(capacity_is_rounded_down_after_the_multiplication) {
 /* V-SYMI-8: what survives under equally many replicas, and once they follow popularity. */
 TEST(fewer_routes_are_dropped_when_replicas_follow_popularity) {
     static const uint32_t popularity[4] = {160, 140, 60, 40};
-    const struct mp_setting setting = {.expert_bytes = 64,
-                                       .layers = LAYERS,
-                                       .experts = 4,
-                                       .topology = {4, 4},
-                                       .tokens_per_rank = 100,
-                                       .top_k = 1};
+    struct mp_setting setting = small_setting(LAYERS, 4, (struct mp_topology){4, 4});
+    setting.tokens_per_rank = 100;
+    setting.top_k = 1;
     AUTO(rehearsal) struct rehearsal run;
     start(&run, &setting, "2", "1");
     for (int layer = 0; layer < LAYERS; layer++)
@@ -88,12 +84,9 @@ TEST(fewer_routes_are_dropped_when_replicas_follow_popularity) {
 
 /* On other ranks the homes are the initial ones, on these they may come from any system's run. */
 TEST_RANDOM(homes_that_the_state_does_not_know_are_used_as_they_are) {
-    struct mp_setting setting = {.expert_bytes = 64,
-                                 .layers = LAYERS,
-                                 .experts = 6,
-                                 .topology = {3, 3},
-                                 .tokens_per_rank = 200,
-                                 .top_k = 1};
+    struct mp_setting setting = small_setting(LAYERS, 6, (struct mp_topology){3, 3});
+    setting.tokens_per_rank = 200;
+    setting.top_k = 1;
     AUTO(rehearsal) struct rehearsal run, restored;
     char buffer[4096];
     start(&run, &setting, "4", "1");
@@ -124,12 +117,9 @@ TEST_RANDOM(homes_that_the_state_does_not_know_are_used_as_they_are) {
 }
 
 TEST_RANDOM(a_foreign_state_is_refused_and_changes_nothing) {
-    struct mp_setting setting = {.expert_bytes = 64,
-                                 .layers = LAYERS,
-                                 .experts = 8,
-                                 .topology = {4, 4},
-                                 .tokens_per_rank = 200,
-                                 .top_k = 1};
+    struct mp_setting setting = small_setting(LAYERS, 8, (struct mp_topology){4, 4});
+    setting.tokens_per_rank = 200;
+    setting.top_k = 1;
     AUTO(rehearsal) struct rehearsal run;
     char saved[4096], wrong[4096], after[4096];
     start(&run, &setting, "auto", "1");

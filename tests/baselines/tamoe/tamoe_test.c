@@ -17,8 +17,8 @@ static const struct mp_setting setting = {.layers = 1,
                                           .route_bytes = 64};
 
 /* Plans a layer of 25 routes everywhere. */
-static void plan_even(const char *const pair[][2], struct rehearsal *rehearsal) {
-    rehearsal_open(rehearsal, tested, &setting, pair);
+static void plan_even(const char *text, struct rehearsal *rehearsal) {
+    rehearsal_open(rehearsal, tested, &setting, text);
     for (int i = 0; i < 4 * 8; i++)
         rehearsal->load->count[i] = 25;
     rehearsal_plan(rehearsal, 0, rehearsal->load);
@@ -26,10 +26,8 @@ static void plan_even(const char *const pair[][2], struct rehearsal *rehearsal) 
 
 /* What a source keeps then of an expert near and far. */
 static void plan_with(const char *factor, const char *cost, int64_t near, int64_t far) {
-    const char *const pair[][2] = {
-        {"capacity-factor", factor}, {"outside-cost", cost}, {NULL, NULL}};
     AUTO(rehearsal) struct rehearsal rehearsal;
-    plan_even(pair, &rehearsal);
+    plan_even(formatted("capacity-factor=%s outside-cost=%s", factor, cost), &rehearsal);
     const struct mp_plan *plan = rehearsal.planner.plan;
     for (int s = 0; s < 4; s++)
         for (int e = 0; e < 8; e++)
@@ -57,12 +55,11 @@ TEST(one_node_is_plain_expert_parallelism) {
 
 /* The law knows the capacity of far experts, in both directions. */
 TEST(capacities_outside_are_law) {
-    const char *const pair[][2] = {{"capacity-factor", "1"}, {NULL, NULL}};
     const struct mp_plan_law law = {.drops_routes = true};
     static const enum mp_plan_violation broken[] = {MP_PLAN_OVER_CAPACITY, MP_PLAN_LEGAL,
                                                     MP_PLAN_DROP_BELOW_CAPACITY};
     AUTO(rehearsal) struct rehearsal rehearsal;
-    plan_even(pair, &rehearsal);
+    plan_even("capacity-factor=1", &rehearsal);
     for (int i = 0; i < 3; i++) {
         enum mp_plan_violation violation;
         struct mp_error error = {0};

@@ -7,15 +7,11 @@
 
 /* 4 nodes of 2 ranks with an expert each. */
 static struct mp_setting setting_of(int tokens) {
-    return (struct mp_setting){.layers = 2,
-                               .experts = 8,
-                               .top_k = 2,
-                               .topology = {8, 2},
-                               .tokens_per_rank = tokens,
-                               .expert_bytes = 64,
-                               .route_bytes = 8,
-                               .bandwidth = 1e9,
-                               .bandwidth_in_node = 4e9};
+    struct mp_setting setting = small_setting(2, 8, (struct mp_topology){8, 2});
+    setting.tokens_per_rank = tokens;
+    setting.bandwidth = 1e9;
+    setting.bandwidth_in_node = 4e9;
+    return setting;
 }
 
 TEST(capacity_is_fixed_or_follows_loads) {
@@ -26,9 +22,9 @@ TEST(capacity_is_fixed_or_follows_loads) {
     } cases[] = {{"1.0", 6}, {"1.5", 8}, {"0", 11}, {"-1.5", 8}, {"-4", 11}};
     const struct mp_setting setting = setting_of(20);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *const pair[][2] = {{"capacity-factor", cases[i].factor}, {NULL, NULL}};
         AUTO(rehearsal) struct rehearsal on;
-        rehearsal_open(&on, &mp_system_tutel, &setting, pair);
+        rehearsal_open(&on, &mp_system_tutel, &setting,
+                       formatted("capacity-factor=%s", cases[i].factor));
         on.load[0].count[3 * 8 + 5] = 11;
         on.load[0].count[2 * 8 + 5] = 4;
         rehearsal_plan(&on, 0, &on.load[0]);
@@ -54,18 +50,18 @@ TEST(capacity_is_cut_among_an_experts_ranks) {
                  {8, "0", 8, 20},        {6, "-0.3", 3, 3},     {6, "0", 6, 21},
                  {512, "1.2", 256, 256}, {516, "1.2", 384, 384}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *const pair[][2] = {{"capacity-factor", cases[i].factor}, {NULL, NULL}};
+        const char *given = formatted("capacity-factor=%s", cases[i].factor);
         struct mp_setting setting = setting_of(20);
         AUTO(rehearsal) struct rehearsal on;
         setting.experts = 2;
         setting.top_k = 1;
         setting.topology.ranks = cases[i].ranks;
-        rehearsal_open(&on, &mp_system_tutel, &setting, pair);
+        rehearsal_open(&on, &mp_system_tutel, &setting, given);
         on.load[0].count[3] = 5;
         rehearsal_plan(&on, 0, &on.load[0]);
         assert_int_equal(on.planner.plan->padding, cases[i].capacity);
         struct mp_tutel_options options;
-        parse_options(&mp_system_tutel, &options, pair);
+        parse_options(&mp_system_tutel, &options, given);
         assert_int_equal(mp_system_tutel.padding_limit(&setting, &options), cases[i].limit);
     }
 }
@@ -98,8 +94,7 @@ static void run(struct rehearsal *on, int iterations, const char *expected) {
     assert_string_equal(text, expected);
 }
 
-static const char *const dynamic[][2] = {
-    {"capacity-factor", "0"}, {"trials", "2"}, {"degree", "1"}, {NULL, NULL}};
+static const char dynamic[] = "capacity-factor=0 trials=2 degree=1";
 
 /* Two trials of both ways; then few bytes go in two levels and many flat: 6 m + 6 b/W against
  * 4 m + 4 b/V + 6 b/W with V = 4 W: flat from b = 2 m W = 8000 bytes, 1000 routes, on, judged by
@@ -140,11 +135,11 @@ TEST(chunks_travel_under_work) {
 }
 
 /* Exchange and degree of layer 0 in one iteration after the other: f1, t8, .... */
-static void run_ways(const struct mp_setting *setting, const char *const pair[][2], int iterations,
+static void run_ways(const struct mp_setting *setting, const char *options, int iterations,
                      const char *expected) {
     AUTO(rehearsal) struct rehearsal on;
     char text[64] = "", *at = text;
-    rehearsal_open(&on, &mp_system_tutel, setting, pair);
+    rehearsal_open(&on, &mp_system_tutel, setting, options);
     for (int i = 0; i < iterations; i++) {
         rehearsal_plan(&on, 0, &on.load[0]);
         const struct mp_plan *plan = on.planner.plan;
@@ -166,8 +161,8 @@ TEST(degrees_are_tried_with_exchanges) {
     run_ways(&setting, NULL, 10, "f1f2f4f8t1t2t4t8t4t4");
     setting.topology.ranks_per_node = 8;
     run_ways(&setting, NULL, 5, "f1f2f4f8f4");
-    run_ways(&setting, (const char *const[][2]){{"degree", "3"}, {NULL}}, 2, "f3f3");
-    run_ways(&setting, (const char *const[][2]){{"r", "0"}, {NULL}}, 2, "f1f1");
+    run_ways(&setting, "degree=3", 2, "f3f3");
+    run_ways(&setting, "r=0", 2, "f1f1");
     setting.exchange_degree = 4; /* the job's */
     run_ways(&setting, NULL, 2, "f4f4");
 }
@@ -217,13 +212,12 @@ TEST(only_where_there_are_levels) {
         {2, 8, "0", "auto", "fffffff"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *const pair[][2] = {
-            {"r", cases[i].r}, {"exchange", cases[i].exchange}, {"degree", "1"}, {NULL, NULL}};
         struct mp_setting setting = setting_of(20);
         AUTO(rehearsal) struct rehearsal on;
         setting.topology.ranks_per_node = cases[i].ranks_per_node;
         setting.experts = cases[i].experts;
-        rehearsal_open(&on, &mp_system_tutel, &setting, pair);
+        rehearsal_open(&on, &mp_system_tutel, &setting,
+                       formatted("r=%s exchange=%s degree=1", cases[i].r, cases[i].exchange));
         char expected[16];
         snprintf(expected, sizeof expected, "%.6s", cases[i].kinds);
         run(&on, 3, expected);
@@ -237,7 +231,7 @@ TEST(experts_travel_where_they_are_smaller) {
     struct mp_setting setting = setting_of(20);
     struct mp_tutel_options options;
     void *self;
-    parse_options(&mp_system_tutel, &options, (const char *const[][2]){{"r", "auto"}, {NULL}});
+    parse_options(&mp_system_tutel, &options, "r=auto");
     setting.gradient_bytes = 64;
     options.message_cost = 0;
     assert_close(mp_tutel_travel_seconds(&setting, &options, 0), 1.344e-6, 1e-15);
@@ -268,8 +262,7 @@ TEST(experts_travel_where_they_are_smaller) {
 TEST(more_ranks_than_experts_may_cut_them) {
     struct mp_setting setting = setting_of(20);
     struct mp_tutel_options options;
-    parse_options(&mp_system_tutel, &options,
-                  (const char *const[][2]){{"r", "auto"}, {"exchange", "flat"}, {NULL}});
+    parse_options(&mp_system_tutel, &options, "r=auto exchange=flat");
     options.message_cost = 0;
     setting.experts = 2;
     setting.gradient_bytes = 64;
@@ -304,13 +297,12 @@ TEST(more_ranks_than_experts_may_cut_them) {
 /* Of 2 experts on 8 ranks in groups of 4, whose rank i has shard i / 2 of expert i % 2: both shards
  * get a source's routes, as many as a whole expert's capacity lets, and are replicas. */
 TEST(shards_get_their_experts_routes) {
-    static const char *const pair[][2] = {{"r", "2"}, {"capacity-factor", "1.3"}, {NULL, NULL}};
     struct mp_setting setting = setting_of(20);
     AUTO(rehearsal) struct rehearsal on;
     setting.shards = 2;
     setting.experts = 4;
     setting.top_k = 2;
-    rehearsal_open(&on, &mp_system_tutel, &setting, pair);
+    rehearsal_open(&on, &mp_system_tutel, &setting, "r=2 capacity-factor=1.3");
     on.load[0].count[6 * 4 + 1] = 17;
     mp_load_repeat(&on.load[0], 2);
     rehearsal_plan(&on, 0, &on.load[0]);
@@ -325,10 +317,9 @@ TEST(shards_get_their_experts_routes) {
 
 /* r 0: no route leaves its rank, experts are put together for forward and for backward. */
 TEST(all_experts_can_come_to_the_tokens) {
-    static const char *const pair[][2] = {{"r", "0"}, {"capacity-factor", "0"}, {NULL, NULL}};
     const struct mp_setting setting = setting_of(20);
     AUTO(rehearsal) struct rehearsal on;
-    rehearsal_open(&on, &mp_system_tutel, &setting, pair);
+    rehearsal_open(&on, &mp_system_tutel, &setting, "r=0 capacity-factor=0");
     for (int cell = 0; cell < 64; cell++)
         on.load[0].count[cell] = (uint32_t)(cell % 5);
     rehearsal_plan(&on, 0, &on.load[0]);

@@ -39,8 +39,6 @@ TEST(memory_is_what_is_left) {
                  {12, true, 36, 18},   {12, true, 1.9, 0},   {1, true, 5, 5},
                  {12, false, 1e9, 64}, {12, false, 0, 64}};
     for (size_t index = 0; index < sizeof cases / sizeof cases[0]; index++) {
-        const char *const pair[][2] = {
-            {"overlap", "all"}, {"rematerialise", cases[index].rematerialise ? "yes" : "no"}, {0}};
         struct mp_setting setting = {.layers = cases[index].layers,
                                      .experts = 64,
                                      .top_k = 1,
@@ -53,7 +51,9 @@ TEST(memory_is_what_is_left) {
                                      .copies_memory = 3000 * cases[index].left};
         struct mp_fssdp_options options;
         void *self;
-        parse_options(&mp_system_fssdp, &options, pair);
+        parse_options(
+            &mp_system_fssdp, &options,
+            formatted("overlap=all rematerialise=%s", cases[index].rematerialise ? "yes" : "no"));
         assert_int_equal(mp_fssdp_memory(&setting, cases[index].rematerialise),
                          cases[index].memory);
         assert_works(mp_system_create(&mp_system_fssdp, &setting, &options, &self, &error));
@@ -67,14 +67,12 @@ TEST(golden_transfers) {
     static const int64_t power[4] = {1, 10, 100, 1000};
     static const int64_t sum[8] = {111, 1, 1010, 10, 100, 100, 1001, 1000};
     static const int32_t received[4] = {6, 0, 0, 2};
-    static const char *const pair[][2] = {
-        {"overlap", "4"}, {"memory", "1"}, {"calibrate", "no"}, {NULL, NULL}};
     struct mp_setting setting = {
         .layers = 1, .experts = 8, .topology = GOLDEN_TOPOLOGY, .expert_bytes = 64};
     AUTO(rehearsal) struct rehearsal rehearsal;
     int64_t gradient[8];
 
-    rehearsal_open(&rehearsal, &mp_system_fssdp, &setting, pair);
+    rehearsal_open(&rehearsal, &mp_system_fssdp, &setting, "overlap=4 memory=1 calibrate=no");
     memcpy(rehearsal.load->count, GOLDEN_COUNT, sizeof GOLDEN_COUNT);
     assert_memory_equal(rehearsal.planner.home->owner, GOLDEN_OWNER, sizeof GOLDEN_OWNER);
     rehearsal_step(&rehearsal, rehearsal.load);
@@ -103,7 +101,6 @@ TEST(frugal_copies_pay_both_ways) {
     } rows[] = {{245, 0, 3, false}, {255, 0, 0, false}, {80, 0, 4, false},   {90, 0, 3, false},
                 {50, 20, 4, false}, {50, 27, 3, false}, {50, 130, 3, false}, {50, 140, 0, false},
                 {163, 0, 3, true},  {170, 0, 0, true},  {50, 113, 3, true},  {50, 120, 0, true}};
-    static const char *const pair[][2] = {{"overlap", "32"}, {"calibrate", "no"}, {NULL, NULL}};
     for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
         struct mp_setting setting = {.layers = 1,
                                      .experts = 32,
@@ -116,7 +113,7 @@ TEST(frugal_copies_pay_both_ways) {
                                      .seconds_per_expert = rows[row].seconds_per_expert,
                                      .forward_only = rows[row].forward_only};
         AUTO(rehearsal) struct rehearsal rehearsal;
-        rehearsal_open(&rehearsal, &mp_system_frugal, &setting, pair);
+        rehearsal_open(&rehearsal, &mp_system_frugal, &setting, "overlap=32 calibrate=no");
         for (int index = 0; index < 64; index++)
             rehearsal.load->count[index] = index % 32 < 4 ? 358 : 22;
         rehearsal_step(&rehearsal, rehearsal.load);

@@ -5,15 +5,27 @@
 #include "reference/plan/system.h"
 #include "tests/reference/plan/plan_support.h"
 
-/* Defaults, then names with values up to a NULL name; `pair` may be NULL. */
-static inline void parse_options(const struct mp_system *system, void *options,
-                                 const char *const pair[][2]) {
-    char subject[64];
-    snprintf(subject, sizeof subject, "system %s", system->name);
+/* Defaults, then what a text like "slots=3 even=no" says; it may be NULL. */
+static inline void parse_options(const struct mp_system *system, void *options, const char *text) {
+    char name[64], value[64];
     assert_works(mp_options_set_defaults(system->options, options, &error));
-    for (int index = 0; pair && pair[index][0]; index++)
-        assert_works(mp_options_set(system->options, options, subject, pair[index][0],
-                                    pair[index][1], NULL, &error));
+    for (int length; text && sscanf(text, " %63[^=]=%63s%n", name, value, &length) == 2;
+         text += length)
+        assert_works(
+            mp_options_set(system->options, options, system->name, name, value, NULL, &error));
+    assert_true(!text || !*text);
+}
+
+/* Small experts, for systems to which it matters only how many there are. */
+static inline struct mp_setting small_setting(int layers, int experts,
+                                              struct mp_topology topology) {
+    return (struct mp_setting){.layers = layers,
+                               .experts = experts,
+                               .top_k = 2,
+                               .topology = topology,
+                               .tokens_per_rank = 64,
+                               .expert_bytes = 64,
+                               .route_bytes = 8};
 }
 
 /* Some blank-separated word. */

@@ -6,17 +6,7 @@
 #include "reference/trainer/job.h"
 #include "tests/support.h"
 
-enum { MOST_SETTINGS = 2000 };
-
-/* A text that is good until the next one is made. */
-__attribute__((format(printf, 1, 2))) static inline const char *formatted(const char *format, ...) {
-    static char text[MOST_SETTINGS];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
-    va_end(list);
-    return text;
-}
+enum { MOST_SETTINGS = 2000 }; /* characters */
 
 /* Sets the words of `text` one after the other, up to the first that is wrong. */
 static inline int set_job(struct mp_job_file *file, const char *text,
