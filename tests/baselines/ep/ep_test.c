@@ -41,31 +41,29 @@ TEST(homes_that_are_not_its_own_are_told) {
     mp_system_destroy(&mp_system_ep, self);
 }
 
-TEST(what_cannot_be_is_refused) {
-    static const struct {
-        int layers, experts, ranks, expert_parallel;
-        const char *text;
-    } row[] = {
-        {1, 10, 4, MP_AUTO,
-         "ep needs the same number of experts on every rank: 10 experts can't be shared by groups "
-         "of 4 of the 4 ranks"},
-        {1, 4, 6, MP_AUTO,
-         "ep needs expert-parallel to divide the ranks: 6 ranks can't form groups of 4, which hold "
-         "the 4 experts once each"},
-        {1, 4, 8, MP_ALL,
-         "ep needs the same number of experts on every rank: 4 experts can't be shared by groups "
-         "of 8 of the 8 ranks"},
-        {1, 4, 8, 0, "ep needs expert-parallel of at least 1, not 0"},
-        {0, 4, 8, MP_AUTO, "ep needs layers, experts and ranks of at least 1, not 0, 4 and 8"},
-    };
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        struct mp_setting setting = {.layers = row[i].layers,
-                                     .experts = row[i].experts,
-                                     .topology = {row[i].ranks, row[i].ranks}};
-        struct mp_ep_options options = {row[i].expert_parallel};
-        void *self = &options;
-        assert_sentence(mp_system_create(&mp_system_ep, &setting, &options, &self, &error),
-                        MP_EREFUSED, row[i].text);
-        assert_null(self);
-    }
+static const struct {
+    int layers, experts, ranks, expert_parallel;
+    const char *text;
+} refusals[] = {
+    {1, 10, 4, MP_AUTO,
+     "ep needs the same number of experts on every rank: 10 experts can't be shared by groups "
+     "of 4 of the 4 ranks"},
+    {1, 4, 6, MP_AUTO,
+     "ep needs expert-parallel to divide the ranks: 6 ranks can't form groups of 4, which hold "
+     "the 4 experts once each"},
+    {1, 4, 8, MP_ALL,
+     "ep needs the same number of experts on every rank: 4 experts can't be shared by groups "
+     "of 8 of the 8 ranks"},
+    {1, 4, 8, 0, "ep needs expert-parallel of at least 1, not 0"},
+    {0, 4, 8, MP_AUTO, "ep needs layers, experts and ranks of at least 1, not 0, 4 and 8"},
+};
+
+TEST_ROWS(what_cannot_be_is_refused, refusals, c) {
+    struct mp_setting setting = {
+        .layers = c->layers, .experts = c->experts, .topology = {c->ranks, c->ranks}};
+    struct mp_ep_options options = {c->expert_parallel};
+    void *self = &options;
+    assert_sentence(mp_system_create(&mp_system_ep, &setting, &options, &self, &error), MP_EREFUSED,
+                    c->text);
+    assert_null(self);
 }

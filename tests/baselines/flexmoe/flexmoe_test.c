@@ -19,36 +19,32 @@ static struct mp_setting setting_of(int layers, int experts, struct mp_topology 
 }
 
 /* Homes before the first iteration, a bit per rank. */
-TEST(the_first_layout_deals_slots_in_turn) {
-    static const struct {
-        int experts, ranks;
-        const char *slots;
-        int limit;
-        uint64_t holder[8];
-        int32_t owner[8];
-    } row[] = {
-        {8, 4, "auto", 4, {9, 9, 3, 3, 6, 6, 12, 12}, {0, 0, 1, 1, 2, 2, 3, 3}},
-        {8, 4, "2", 2, {1, 1, 2, 2, 4, 4, 8, 8}, {0, 0, 1, 1, 2, 2, 3, 3}},
-        {4, 4, "3", 3, {13, 11, 7, 14}, {0, 1, 2, 3}},
-        {2, 4, "auto", 1, {3, 12}, {0, 2}},      /* more ranks than experts */
-        {3, 2, "auto", 3, {3, 3, 3}, {0, 0, 1}}, /* uneven */
-        {3, 1, "auto", 3, {1, 1, 1}, {0, 0, 0}}, /* two slots each, on one rank */
-        {3, 2, "all", 3, {3, 3, 3}, {0, 0, 1}},
-    };
-    for (size_t index = 0; index < sizeof row / sizeof *row; index++) {
-        struct mp_setting setting =
-            setting_of(2, row[index].experts, (struct mp_topology){row[index].ranks, 2});
-        AUTO(rehearsal) struct rehearsal rehearsal;
-        rehearsal_open(&rehearsal, tested, &setting, formatted("slots=%s", row[index].slots));
-        assert_int_equal(tested->homes_limit(rehearsal.planner.self), 3 * row[index].limit);
-        for (int layer = 0; layer < 2; layer++)
-            for (int expert = 0; expert < setting.experts; expert++) {
-                assert_int_equal(rehearsal.planner.home[layer].owner[expert],
-                                 row[index].owner[expert]);
-                assert_int_equal(rehearsal.planner.home[layer].holder[expert],
-                                 row[index].holder[expert]);
-            }
-    }
+static const struct {
+    int experts, ranks;
+    const char *slots;
+    int limit;
+    uint64_t holder[8];
+    int32_t owner[8];
+} layouts[] = {
+    {8, 4, "auto", 4, {9, 9, 3, 3, 6, 6, 12, 12}, {0, 0, 1, 1, 2, 2, 3, 3}},
+    {8, 4, "2", 2, {1, 1, 2, 2, 4, 4, 8, 8}, {0, 0, 1, 1, 2, 2, 3, 3}},
+    {4, 4, "3", 3, {13, 11, 7, 14}, {0, 1, 2, 3}},
+    {2, 4, "auto", 1, {3, 12}, {0, 2}},      /* more ranks than experts */
+    {3, 2, "auto", 3, {3, 3, 3}, {0, 0, 1}}, /* uneven */
+    {3, 1, "auto", 3, {1, 1, 1}, {0, 0, 0}}, /* two slots each, on one rank */
+    {3, 2, "all", 3, {3, 3, 3}, {0, 0, 1}},
+};
+
+TEST_ROWS(the_first_layout_deals_slots_in_turn, layouts, c) {
+    struct mp_setting setting = setting_of(2, c->experts, (struct mp_topology){c->ranks, 2});
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    rehearsal_open(&rehearsal, tested, &setting, formatted("slots=%s", c->slots));
+    assert_int_equal(tested->homes_limit(rehearsal.planner.self), 3 * c->limit);
+    for (int layer = 0; layer < 2; layer++)
+        for (int expert = 0; expert < setting.experts; expert++) {
+            assert_int_equal(rehearsal.planner.home[layer].owner[expert], c->owner[expert]);
+            assert_int_equal(rehearsal.planner.home[layer].holder[expert], c->holder[expert]);
+        }
 }
 
 /* An expert keeps what its slots have room for, and not one route less. */
@@ -223,24 +219,22 @@ TEST(state_of_other_ranks_is_let_go_and_foreign_state_refused) {
     rehearsal_destroy(&rehearsal);
 }
 
-TEST(what_it_can_not_do_is_refused) {
-    static const struct {
-        int experts, ranks;
-        const char *slots;
-        double bandwidth;
-        const char *words;
-    } row[] = {
-        {10, 4, "2", 1e9, "2 on each of 4 ranks are too few for 10 experts"},
-        {10, 4, "0", 1e9, "0 on each of 4 ranks are too few for 10 experts"},
-        {0, 4, "2", 1e9, "of at least 1, not 1, 0 and 4"},
-        {8, 4, "2", 0, "a bandwidth above 0"},
-    };
-    for (size_t index = 0; index < sizeof row / sizeof *row; index++) {
-        struct mp_setting setting =
-            setting_of(1, row[index].experts, (struct mp_topology){row[index].ranks, 1});
-        struct mp_flexmoe_options options;
-        setting.bandwidth = row[index].bandwidth;
-        parse_options(tested, &options, formatted("slots=%s", row[index].slots));
-        assert_refused(tested, &setting, &options, row[index].words);
-    }
+static const struct {
+    int experts, ranks;
+    const char *slots;
+    double bandwidth;
+    const char *words;
+} refusals[] = {
+    {10, 4, "2", 1e9, "2 on each of 4 ranks are too few for 10 experts"},
+    {10, 4, "0", 1e9, "0 on each of 4 ranks are too few for 10 experts"},
+    {0, 4, "2", 1e9, "of at least 1, not 1, 0 and 4"},
+    {8, 4, "2", 0, "a bandwidth above 0"},
+};
+
+TEST_ROWS(what_it_can_not_do_is_refused, refusals, c) {
+    struct mp_setting setting = setting_of(1, c->experts, (struct mp_topology){c->ranks, 1});
+    struct mp_flexmoe_options options;
+    setting.bandwidth = c->bandwidth;
+    parse_options(tested, &options, formatted("slots=%s", c->slots));
+    assert_refused(tested, &setting, &options, c->words);
 }

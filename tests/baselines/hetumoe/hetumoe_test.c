@@ -23,50 +23,48 @@ static void plan_nine_each(const struct mp_setting *setting, const char *text,
     rehearsal_plan(rehearsal, 1, load);
 }
 
-TEST(plans_have_capacity_padding_and_order) {
-    /* k ceil(10/4 * 1.0) = 6 for two choices, 3 for one; with factor 1.3 2 * ceil(3.25). */
-    static const struct {
-        int top_k;
-        const char *factor;
-        int64_t capacity;
-    } cases[] = {{2, "1.0", 6}, {1, "1.0", 3}, {2, "1.3", 8}, {2, "8", 40}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const struct mp_setting setting = setting_of(4, 4, 2, cases[i].top_k, 10);
-        AUTO(rehearsal) struct rehearsal rehearsal;
-        plan_nine_each(&setting, formatted("capacity-factor=%s", cases[i].factor), &rehearsal);
-        const struct mp_plan *plan = rehearsal.planner.plan;
-        int64_t kept = cases[i].capacity < 9 ? cases[i].capacity : 9;
-        assert_int_equal(plan->padding, cases[i].capacity);
-        assert_int_equal(plan->source_capacity, cases[i].capacity);
-        assert_int_equal(plan->policy->route_order, MP_ROUTES_BY_CHOICE);
-        assert_false(plan->policy->renormalise_survivors || plan->policy->one_hot);
-        for (int s = 0; s < 4; s++)
-            for (int e = 0; e < 4; e++)
-                assert_int_equal(mp_plan_routes_to(plan, s, e, e), s == e ? kept : 0);
-    }
+/* k ceil(10/4 * 1.0) = 6 for two choices, 3 for one; with factor 1.3 2 * ceil(3.25). */
+static const struct {
+    int top_k;
+    const char *factor;
+    int64_t capacity;
+} capacities[] = {{2, "1.0", 6}, {1, "1.0", 3}, {2, "1.3", 8}, {2, "8", 40}};
+
+TEST_ROWS(plans_have_capacity_padding_and_order, capacities, c) {
+    const struct mp_setting setting = setting_of(4, 4, 2, c->top_k, 10);
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    plan_nine_each(&setting, formatted("capacity-factor=%s", c->factor), &rehearsal);
+    const struct mp_plan *plan = rehearsal.planner.plan;
+    int64_t kept = c->capacity < 9 ? c->capacity : 9;
+    assert_int_equal(plan->padding, c->capacity);
+    assert_int_equal(plan->source_capacity, c->capacity);
+    assert_int_equal(plan->policy->route_order, MP_ROUTES_BY_CHOICE);
+    assert_false(plan->policy->renormalise_survivors || plan->policy->one_hot);
+    for (int s = 0; s < 4; s++)
+        for (int e = 0; e < 4; e++)
+            assert_int_equal(mp_plan_routes_to(plan, s, e, e), s == e ? kept : 0);
 }
 
-TEST(leaders_lead_where_there_are_nodes_to_lead) {
-    static const struct {
-        int ranks_per_node;
-        const char *exchange;
-        int job;
-        enum mp_exchange_kind kind;
-    } cases[] = {
-        {2, "leader", MP_EXCHANGE_FLAT, MP_EXCHANGE_LEADER},
-        {3, "leader", MP_EXCHANGE_TWO_LEVEL, MP_EXCHANGE_LEADER}, /* the last node is smaller */
-        {4, "leader", MP_EXCHANGE_FLAT, MP_EXCHANGE_FLAT},        /* one node */
-        {1, "leader", MP_EXCHANGE_FLAT, MP_EXCHANGE_FLAT},        /* all lead themselves */
-        {2, "flat", MP_EXCHANGE_FLAT, MP_EXCHANGE_FLAT},
-        {2, "flat", MP_EXCHANGE_TWO_LEVEL, MP_EXCHANGE_TWO_LEVEL},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mp_setting setting = setting_of(4, 4, cases[i].ranks_per_node, 2, 10);
-        AUTO(rehearsal) struct rehearsal rehearsal;
-        setting.exchange = cases[i].job;
-        plan_nine_each(&setting, formatted("exchange=%s", cases[i].exchange), &rehearsal);
-        assert_int_equal(rehearsal.planner.plan->exchange, cases[i].kind);
-    }
+static const struct {
+    int ranks_per_node;
+    const char *exchange;
+    int job;
+    enum mp_exchange_kind kind;
+} leaders[] = {
+    {2, "leader", MP_EXCHANGE_FLAT, MP_EXCHANGE_LEADER},
+    {3, "leader", MP_EXCHANGE_TWO_LEVEL, MP_EXCHANGE_LEADER}, /* the last node is smaller */
+    {4, "leader", MP_EXCHANGE_FLAT, MP_EXCHANGE_FLAT},        /* one node */
+    {1, "leader", MP_EXCHANGE_FLAT, MP_EXCHANGE_FLAT},        /* all lead themselves */
+    {2, "flat", MP_EXCHANGE_FLAT, MP_EXCHANGE_FLAT},
+    {2, "flat", MP_EXCHANGE_TWO_LEVEL, MP_EXCHANGE_TWO_LEVEL},
+};
+
+TEST_ROWS(leaders_lead_where_there_are_nodes_to_lead, leaders, c) {
+    struct mp_setting setting = setting_of(4, 4, c->ranks_per_node, 2, 10);
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    setting.exchange = c->job;
+    plan_nine_each(&setting, formatted("exchange=%s", c->exchange), &rehearsal);
+    assert_int_equal(rehearsal.planner.plan->exchange, c->kind);
 }
 
 /* Slots that have a token, one by one: 0 .. first - 1 and second .. 2 second - 1. */

@@ -57,36 +57,33 @@ TEST(lines_follow_from_bandwidths) {
                  1e-12);
 }
 
-TEST(options_say_what_is_wrong) {
-    static const struct {
-        const char *hierarchy, *inter, *intra, *says;
-    } cases[] = {
-        {"", "", "",
-         "hiermoe hierarchy: \"\" is no list of group sizes, \"node\" or 1 .. 16 ranks"},
-        {"nodes", "", "", "hierarchy: \"nodes\" is no list"},
-        {"8:", "", "", "hierarchy: \"8:\" is no list"},
-        {"8,4", "", "", "hierarchy: \"8,4\" is no list"},
-        {"17", "", "", "hierarchy: \"17\" is no list"},
-        {"0", "", "", "hierarchy: \"0\" is no list"},
-        {"4:8", "", "", "groups of 4 ranks can't be divided into groups of 8"},
-        {"node:3", "", "", "groups of 8 ranks can't be divided into groups of 3"},
-        {"4:1", "", "", "groups of 4 ranks can't be divided into groups of 1"},
-        {"4:4", "", "", "groups of 4 ranks can't be divided into groups of 4"},
-        {"16:8:4:2", "", "", "hierarchy: 16:8:4:2 has more than 3 levels"},
-        {"8:4", "1/2", "", "hiermoe inter: \"1/2\" is no list of 2 alpha/beta"},
-        {"8", "1e-3", "", "inter: \"1e-3\" is no list of 1"},
-        {"8", "1e-3/2", "", "inter: \"1e-3/2\" is no list of 1"},
-        {"8", "-1e-3/1e-9", "", "inter: \"-1e-3/1e-9\" is no list of 1"},
-        {"8", "nan/1e-9", "", "inter: \"nan/1e-9\" is no list of 1"},
-        {"8", "1e-3/1e-9:", "", "is no list of 1"},
-        {"8", "", "1e-3/1e-9", "hiermoe intra: \"1e-3/1e-9\" is no list of 2 alpha/beta"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const struct mp_depth_texts texts = {cases[i].hierarchy, cases[i].inter, cases[i].intra, 1,
-                                             1};
-        struct mp_depths depths;
-        assert_fails(mp_depths_create(&setting, &texts, &depths, &error), MP_EINVAL, cases[i].says);
-    }
+static const struct {
+    const char *hierarchy, *inter, *intra, *says;
+} wrong[] = {
+    {"", "", "", "hiermoe hierarchy: \"\" is no list of group sizes, \"node\" or 1 .. 16 ranks"},
+    {"nodes", "", "", "hierarchy: \"nodes\" is no list"},
+    {"8:", "", "", "hierarchy: \"8:\" is no list"},
+    {"8,4", "", "", "hierarchy: \"8,4\" is no list"},
+    {"17", "", "", "hierarchy: \"17\" is no list"},
+    {"0", "", "", "hierarchy: \"0\" is no list"},
+    {"4:8", "", "", "groups of 4 ranks can't be divided into groups of 8"},
+    {"node:3", "", "", "groups of 8 ranks can't be divided into groups of 3"},
+    {"4:1", "", "", "groups of 4 ranks can't be divided into groups of 1"},
+    {"4:4", "", "", "groups of 4 ranks can't be divided into groups of 4"},
+    {"16:8:4:2", "", "", "hierarchy: 16:8:4:2 has more than 3 levels"},
+    {"8:4", "1/2", "", "hiermoe inter: \"1/2\" is no list of 2 alpha/beta"},
+    {"8", "1e-3", "", "inter: \"1e-3\" is no list of 1"},
+    {"8", "1e-3/2", "", "inter: \"1e-3/2\" is no list of 1"},
+    {"8", "-1e-3/1e-9", "", "inter: \"-1e-3/1e-9\" is no list of 1"},
+    {"8", "nan/1e-9", "", "inter: \"nan/1e-9\" is no list of 1"},
+    {"8", "1e-3/1e-9:", "", "is no list of 1"},
+    {"8", "", "1e-3/1e-9", "hiermoe intra: \"1e-3/1e-9\" is no list of 2 alpha/beta"},
+};
+
+TEST_ROWS(options_say_what_is_wrong, wrong, c) {
+    const struct mp_depth_texts texts = {c->hierarchy, c->inter, c->intra, 1, 1};
+    struct mp_depths depths;
+    assert_fails(mp_depths_create(&setting, &texts, &depths, &error), MP_EINVAL, c->says);
 }
 
 /* ---- the system ---- */

@@ -9,23 +9,21 @@ static struct mp_arena memory;
 
 static const struct mp_system *const tested = &mp_system_laer;
 
-TEST(slots_are_the_papers_where_it_says) {
-    static const struct {
-        int experts, top_k, ranks;
-        const char *option;
-        int slots;
-    } rows[] = {
-        {8, 2, 32, "auto", 2}, {16, 4, 32, "auto", 4}, {32, 2, 16, "auto", 4}, {2, 2, 8, "auto", 2},
-        {1, 1, 4, "auto", 1},  {33, 1, 16, "auto", 6}, {8, 2, 32, "5", 5},     {8, 2, 32, "all", 8},
-    };
-    for (size_t index = 0; index < sizeof rows / sizeof *rows; index++) {
-        struct mp_setting setting = {.experts = rows[index].experts,
-                                     .top_k = rows[index].top_k,
-                                     .topology = {rows[index].ranks, 8}};
-        struct mp_laer_options options;
-        parse_options(tested, &options, formatted("slots=%s", rows[index].option));
-        assert_int_equal(mp_laer_slots(&setting, &options), rows[index].slots);
-    }
+static const struct {
+    int experts, top_k, ranks;
+    const char *option;
+    int slots;
+} slots[] = {
+    {8, 2, 32, "auto", 2}, {16, 4, 32, "auto", 4}, {32, 2, 16, "auto", 4}, {2, 2, 8, "auto", 2},
+    {1, 1, 4, "auto", 1},  {33, 1, 16, "auto", 6}, {8, 2, 32, "5", 5},     {8, 2, 32, "all", 8},
+};
+
+TEST_ROWS(slots_are_the_papers_where_it_says, slots, c) {
+    struct mp_setting setting = {
+        .experts = c->experts, .top_k = c->top_k, .topology = {c->ranks, 8}};
+    struct mp_laer_options options;
+    parse_options(tested, &options, formatted("slots=%s", c->option));
+    assert_int_equal(mp_laer_slots(&setting, &options), c->slots);
 }
 
 /* V-LAER-2 as a run: 4 ranks on 2 nodes, 3 slots, a route 1 s in a node, 2 s between, 1 s computed.

@@ -37,36 +37,35 @@ static int64_t balance(const struct mp_topology *topology, const struct mp_place
 }
 
 /* V-LP-1, and loads that don't divide: two ranks of each expert. */
-TEST(golden_optima) {
-    static const struct {
-        int ranks, experts, host[4][2];
-        uint32_t total[4];
-        int64_t most;
-    } row[] = {
-        {3, 3, {{0, 1}, {1, 2}, {2, 0}}, {12, 3, 3}, 6},
-        {3, 3, {{0, 1}, {1, 2}, {2, 0}}, {20, 1, 1}, 10},
-        {4, 4, {{0, 1}, {1, 2}, {2, 3}, {3, 0}}, {24, 18, 6, 12}, 15}, /* 7.5 of 12 9 3 6 */
-        {4, 4, {{0, 1}, {1, 2}, {2, 3}, {3, 0}}, {12, 9, 3, 6}, 8},
-        {4, 4, {{0, 1}, {1, 2}, {2, 3}, {3, 0}}, {30, 4, 2, 4}, 15},
-        {4, 2, {{0, 1}, {1, 2}}, {7, 6}, 5}, /* three ranks share 13 */
-        {3, 1, {{0, 2}}, {0}, 0},
-    };
-    for (size_t index = 0; index < sizeof row / sizeof *row; index++) {
-        struct mp_topology topology = {row[index].ranks, 2};
-        AUTO(placement) struct mp_placement holders;
-        AUTO(load) struct mp_load load;
-        assert_works(mp_placement_create(topology.ranks, row[index].experts, &holders, &error));
-        assert_works(mp_load_create(topology.ranks, row[index].experts, &load, &error));
-        for (int expert = 0; expert < row[index].experts; expert++) {
-            mp_placement_remove(&holders, expert, holders.owner[expert]);
-            for (int copy = 0; copy < 2; copy++)
-                mp_placement_add(&holders, expert, row[index].host[expert][copy]);
-            for (uint32_t route = 0; route < row[index].total[expert]; route++)
-                load.count[(route % (uint32_t)topology.ranks) * (uint32_t)row[index].experts +
-                           (uint32_t)expert]++;
-        }
-        assert_int_equal(balance(&topology, &holders, &load), row[index].most);
+static const struct {
+    int ranks, experts, host[4][2];
+    uint32_t total[4];
+    int64_t most;
+} optima[] = {
+    {3, 3, {{0, 1}, {1, 2}, {2, 0}}, {12, 3, 3}, 6},
+    {3, 3, {{0, 1}, {1, 2}, {2, 0}}, {20, 1, 1}, 10},
+    {4, 4, {{0, 1}, {1, 2}, {2, 3}, {3, 0}}, {24, 18, 6, 12}, 15}, /* 7.5 of 12 9 3 6 */
+    {4, 4, {{0, 1}, {1, 2}, {2, 3}, {3, 0}}, {12, 9, 3, 6}, 8},
+    {4, 4, {{0, 1}, {1, 2}, {2, 3}, {3, 0}}, {30, 4, 2, 4}, 15},
+    {4, 2, {{0, 1}, {1, 2}}, {7, 6}, 5}, /* three ranks share 13 */
+    {3, 1, {{0, 2}}, {0}, 0},
+};
+
+TEST_ROWS(golden_optima, optima, c) {
+    struct mp_topology topology = {c->ranks, 2};
+    AUTO(placement) struct mp_placement holders;
+    AUTO(load) struct mp_load load;
+    assert_works(mp_placement_create(topology.ranks, c->experts, &holders, &error));
+    assert_works(mp_load_create(topology.ranks, c->experts, &load, &error));
+    for (int expert = 0; expert < c->experts; expert++) {
+        mp_placement_remove(&holders, expert, holders.owner[expert]);
+        for (int copy = 0; copy < 2; copy++)
+            mp_placement_add(&holders, expert, c->host[expert][copy]);
+        for (uint32_t route = 0; route < c->total[expert]; route++)
+            load.count[(route % (uint32_t)topology.ranks) * (uint32_t)c->experts +
+                       (uint32_t)expert]++;
     }
+    assert_int_equal(balance(&topology, &holders, &load), c->most);
 }
 
 /* z of theory: no set of experts has more routes than all ranks that hold any of them can take. */
@@ -173,39 +172,37 @@ TEST(cyclic_placements_overlap) {
 }
 
 /* LPLB's matrices: whose i-th expert a rank holds beside its own three. */
-TEST(released_topologies_come_out) {
-    static const struct {
-        int placement;
-        struct mp_topology topology;
-        int links, from[2][16];
-    } row[] = {
-        {MP_LP_CUBE, {8, 8}, 2, {{3, 0, 1, 2, 7, 4, 5, 6}, {6, 7, 4, 5, 0, 1, 2, 3}}},
-        {MP_LP_CUBE,
-         {16, 8},
-         2,
-         {{3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14},
-          {6, 7, 4, 5, 0, 1, 2, 3, 14, 15, 12, 13, 8, 9, 10, 11}}},
-        {MP_LP_HYPERCUBE,
-         {16, 8},
-         2,
-         {{3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14},
-          {12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}}},
-        {MP_LP_RING, {8, 8}, 1, {{1, 2, 3, 4, 5, 6, 7, 0}}},
-        {MP_LP_TORUS, {6, 3}, 2, {{3, 4, 5, 0, 1, 2}, {1, 2, 0, 4, 5, 3}}},
-    };
-    for (size_t index = 0; index < sizeof row / sizeof *row; index++) {
-        const struct mp_lp_options options = options_of(row[index].placement, 7);
-        int ranks = row[index].topology.ranks, copies = 0;
-        AUTO(placement) struct mp_placement home;
-        first_home(&options, 3 * ranks, &row[index].topology, &home);
-        for (int rank = 0; rank < ranks; rank++)
-            for (int link = 0; link < row[index].links; link++)
-                assert_true(
-                    mp_placement_holds(&home, 3 * row[index].from[link][rank] + link, rank));
-        for (int expert = 0; expert < 3 * ranks; expert++)
-            copies += mp_placement_copies(&home, expert);
-        assert_int_equal(copies, (3 + row[index].links) * ranks);
-    }
+static const struct {
+    int placement;
+    struct mp_topology topology;
+    int links, from[2][16];
+} topologies[] = {
+    {MP_LP_CUBE, {8, 8}, 2, {{3, 0, 1, 2, 7, 4, 5, 6}, {6, 7, 4, 5, 0, 1, 2, 3}}},
+    {MP_LP_CUBE,
+     {16, 8},
+     2,
+     {{3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14},
+      {6, 7, 4, 5, 0, 1, 2, 3, 14, 15, 12, 13, 8, 9, 10, 11}}},
+    {MP_LP_HYPERCUBE,
+     {16, 8},
+     2,
+     {{3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14},
+      {12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}}},
+    {MP_LP_RING, {8, 8}, 1, {{1, 2, 3, 4, 5, 6, 7, 0}}},
+    {MP_LP_TORUS, {6, 3}, 2, {{3, 4, 5, 0, 1, 2}, {1, 2, 0, 4, 5, 3}}},
+};
+
+TEST_ROWS(released_topologies_come_out, topologies, c) {
+    const struct mp_lp_options options = options_of(c->placement, 7);
+    int ranks = c->topology.ranks, copies = 0;
+    AUTO(placement) struct mp_placement home;
+    first_home(&options, 3 * ranks, &c->topology, &home);
+    for (int rank = 0; rank < ranks; rank++)
+        for (int link = 0; link < c->links; link++)
+            assert_true(mp_placement_holds(&home, 3 * c->from[link][rank] + link, rank));
+    for (int expert = 0; expert < 3 * ranks; expert++)
+        copies += mp_placement_copies(&home, expert);
+    assert_int_equal(copies, (3 + c->links) * ranks);
 }
 
 /* In EPLB's order every rank has as many owners, and those with replicas are its hottest. */

@@ -651,39 +651,38 @@ TEST(memory_limits_copies) {
  * take longer, or four messages half as long as products.  8 covered experts take half as many
  * gradients through a gate, of 1 s each; with none covered, half of a rank's routes cross, in 4 x 8
  * s over a gate of two ranks, and 3 passes compute all; a rank has 16 routes and 2 experts. */
-TEST(chunks_where_gates_have_time) {
-    static const struct {
-        const char *cover;
-        double hides, route, expert, latency, inside;
-        int parts;
-    } cases[] = {
-        {"8", 4.5, 0, 0, 0, 0, 3},     {"8", 4.4, 0, 0, 0, 0, 1},    {"0", 0, 10.8, 0, 0, 0, 3},
-        {"0", 0, 10.6, 0, 0, 0, 1},    {"8", 9, 1, 4, 99, 2.9, 3},   {"8", 9, 1, 4, 99, 3.1, 1},
-        {"7", 9, 20, 40, 49.9, 99, 3}, {"7", 9, 20, 40, 50.1, 0, 1},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mp_setting setting = small_setting(1, 8, (struct mp_topology){4, 2});
-        AUTO(rehearsal) struct rehearsal rehearsal;
-        setting.bandwidth = 1;
-        setting.bandwidth_in_node = 1e9;
-        setting.gradient_bytes = 1;
-        setting.attention_bytes = 0;
-        setting.route_bytes = 8;
-        setting.non_moe_seconds = cases[i].hides / 2;
-        setting.seconds_per_route = cases[i].route;
-        setting.seconds_per_expert = cases[i].expert;
-        setting.latency = cases[i].latency;
-        setting.latency_in_node = cases[i].inside;
-        rehearsal_open(&rehearsal, &mp_system_nodewise, &setting,
-                       formatted("cover=%s memory=all", cases[i].cover));
-        struct mp_load *load = rehearsal.load;
-        for (int cell = 0; cell < 32; cell++)
-            load->count[cell] = 2;
-        rehearsal_step(&rehearsal, load);
-        rehearsal_plan(&rehearsal, 0, load);
-        assert_int_equal(rehearsal.planner.plan->degree, cases[i].parts);
-        assert_true(!rehearsal.planner.plan->place_chunk == (cases[i].parts == 1));
-    }
+static const struct {
+    const char *cover;
+    double hides, route, expert, latency, inside;
+    int parts;
+} chunks[] = {
+    {"8", 4.5, 0, 0, 0, 0, 3},     {"8", 4.4, 0, 0, 0, 0, 1},    {"0", 0, 10.8, 0, 0, 0, 3},
+    {"0", 0, 10.6, 0, 0, 0, 1},    {"8", 9, 1, 4, 99, 2.9, 3},   {"8", 9, 1, 4, 99, 3.1, 1},
+    {"7", 9, 20, 40, 49.9, 99, 3}, {"7", 9, 20, 40, 50.1, 0, 1},
+};
+
+TEST_ROWS(chunks_where_gates_have_time, chunks, c) {
+    struct mp_setting setting = small_setting(1, 8, (struct mp_topology){4, 2});
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    setting.bandwidth = 1;
+    setting.bandwidth_in_node = 1e9;
+    setting.gradient_bytes = 1;
+    setting.attention_bytes = 0;
+    setting.route_bytes = 8;
+    setting.non_moe_seconds = c->hides / 2;
+    setting.seconds_per_route = c->route;
+    setting.seconds_per_expert = c->expert;
+    setting.latency = c->latency;
+    setting.latency_in_node = c->inside;
+    rehearsal_open(&rehearsal, &mp_system_nodewise, &setting,
+                   formatted("cover=%s memory=all", c->cover));
+    struct mp_load *load = rehearsal.load;
+    for (int cell = 0; cell < 32; cell++)
+        load->count[cell] = 2;
+    rehearsal_step(&rehearsal, load);
+    rehearsal_plan(&rehearsal, 0, load);
+    assert_int_equal(rehearsal.planner.plan->degree, c->parts);
+    assert_true(!rehearsal.planner.plan->place_chunk == (c->parts == 1));
 }
 
 TEST(what_cannot_be_is_refused) {

@@ -171,18 +171,16 @@ TEST_RANDOM(hybrid_is_no_worse_than_greedy_and_no_better_than_the_optimum) {
 }
 
 /* The released code's 32 experts to 8 groups on 4 ranks; 64 on 32 ranks in devices of 4. */
-TEST(groups_are_as_many_as_allowed) {
-    static const struct {
-        int experts, ranks, groups, workers, each;
-    } row[] = {{32, 4, 8, 4, 2},  {32, 8, 8, 4, 2},  {64, 32, 8, 4, 2},   {16, 2, 8, 2, 4},
+static const struct {
+    int experts, ranks, groups, workers, each;
+} allowed[] = {{32, 4, 8, 4, 2},  {32, 8, 8, 4, 2},  {64, 32, 8, 4, 2},   {16, 2, 8, 2, 4},
                {96, 32, 8, 2, 3}, {32, 32, 8, 0, 0}, {64, 4, 16, 4, 4},   {34, 2, 16, 0, 0},
                {32, 4, 3, 0, 0},  {32, 1, 8, 0, 0},  {1024, 256, 8, 4, 2}};
-    for (size_t index = 0; index < sizeof row / sizeof *row; index++) {
-        struct mp_permutation solver;
-        create(row[index].experts, row[index].ranks, MP_SMARTMOE_HYBRID, row[index].groups,
-               &solver);
-        assert_int_equal(solver.workers, row[index].workers);
-        assert_int_equal(solver.each, row[index].each);
-        mp_arena_release(&memory);
-    }
+
+TEST_ROWS(groups_are_as_many_as_allowed, allowed, c) {
+    struct mp_permutation solver;
+    create(c->experts, c->ranks, MP_SMARTMOE_HYBRID, c->groups, &solver);
+    assert_int_equal(solver.workers, c->workers);
+    assert_int_equal(solver.each, c->each);
+    mp_arena_release(&memory);
 }

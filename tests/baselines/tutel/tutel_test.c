@@ -14,56 +14,52 @@ static struct mp_setting setting_of(int tokens) {
     return setting;
 }
 
-TEST(capacity_is_fixed_or_follows_loads) {
-    /* ceil(20/8) = 3 routes are an even share of one choice.  Largest count: 11. */
-    static const struct {
-        const char *factor;
-        int64_t capacity;
-    } cases[] = {{"1.0", 6}, {"1.5", 8}, {"0", 11}, {"-1.5", 8}, {"-4", 11}};
+/* ceil(20/8) = 3 routes are an even share of one choice.  Largest count: 11. */
+static const struct {
+    const char *factor;
+    int64_t capacity;
+} fixed_or_not[] = {{"1.0", 6}, {"1.5", 8}, {"0", 11}, {"-1.5", 8}, {"-4", 11}};
+
+TEST_ROWS(capacity_is_fixed_or_follows_loads, fixed_or_not, c) {
     const struct mp_setting setting = setting_of(20);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        AUTO(rehearsal) struct rehearsal on;
-        rehearsal_open(&on, &mp_system_tutel, &setting,
-                       formatted("capacity-factor=%s", cases[i].factor));
-        on.load[0].count[3 * 8 + 5] = 11;
-        on.load[0].count[2 * 8 + 5] = 4;
-        rehearsal_plan(&on, 0, &on.load[0]);
-        const struct mp_plan *plan = on.planner.plan;
-        assert_int_equal(plan->padding, cases[i].capacity);
-        assert_int_equal(plan->source_capacity, cases[i].capacity);
-        assert_int_equal(plan->policy->route_order, MP_ROUTES_BY_CHOICE);
-        assert_false(plan->policy->renormalise_survivors);
-        assert_int_equal(mp_plan_routes_to(plan, 3, 5, 5),
-                         cases[i].capacity < 11 ? cases[i].capacity : 11);
-        assert_int_equal(mp_plan_routes_to(plan, 2, 5, 5), 4);
-    }
+    AUTO(rehearsal) struct rehearsal on;
+    rehearsal_open(&on, &mp_system_tutel, &setting, formatted("capacity-factor=%s", c->factor));
+    on.load[0].count[3 * 8 + 5] = 11;
+    on.load[0].count[2 * 8 + 5] = 4;
+    rehearsal_plan(&on, 0, &on.load[0]);
+    const struct mp_plan *plan = on.planner.plan;
+    assert_int_equal(plan->padding, c->capacity);
+    assert_int_equal(plan->source_capacity, c->capacity);
+    assert_int_equal(plan->policy->route_order, MP_ROUTES_BY_CHOICE);
+    assert_false(plan->policy->renormalise_survivors);
+    assert_int_equal(mp_plan_routes_to(plan, 3, 5, 5), c->capacity < 11 ? c->capacity : 11);
+    assert_int_equal(mp_plan_routes_to(plan, 2, 5, 5), 4);
 }
 
 /* Of an expert's ranks each takes a piece of the capacity: 1 floor(1.2 ceil(20/2)) = 12 routes, or
  * the largest count, 5, of which a load has none above 20. */
-TEST(capacity_is_cut_among_an_experts_ranks) {
-    static const struct {
-        int ranks;
-        const char *factor;
-        int64_t capacity, limit;
-    } cases[] = {{2, "1.2", 12, 12},     {8, "1.2", 12, 12},    {10, "1.2", 15, 15},
-                 {8, "0", 8, 20},        {6, "-0.3", 3, 3},     {6, "0", 6, 21},
-                 {512, "1.2", 256, 256}, {516, "1.2", 384, 384}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *given = formatted("capacity-factor=%s", cases[i].factor);
-        struct mp_setting setting = setting_of(20);
-        AUTO(rehearsal) struct rehearsal on;
-        setting.experts = 2;
-        setting.top_k = 1;
-        setting.topology.ranks = cases[i].ranks;
-        rehearsal_open(&on, &mp_system_tutel, &setting, given);
-        on.load[0].count[3] = 5;
-        rehearsal_plan(&on, 0, &on.load[0]);
-        assert_int_equal(on.planner.plan->padding, cases[i].capacity);
-        struct mp_tutel_options options;
-        parse_options(&mp_system_tutel, &options, given);
-        assert_int_equal(mp_system_tutel.padding_limit(&setting, &options), cases[i].limit);
-    }
+static const struct {
+    int ranks;
+    const char *factor;
+    int64_t capacity, limit;
+} pieces[] = {{2, "1.2", 12, 12},     {8, "1.2", 12, 12},    {10, "1.2", 15, 15},
+              {8, "0", 8, 20},        {6, "-0.3", 3, 3},     {6, "0", 6, 21},
+              {512, "1.2", 256, 256}, {516, "1.2", 384, 384}};
+
+TEST_ROWS(capacity_is_cut_among_an_experts_ranks, pieces, c) {
+    const char *given = formatted("capacity-factor=%s", c->factor);
+    struct mp_setting setting = setting_of(20);
+    AUTO(rehearsal) struct rehearsal on;
+    setting.experts = 2;
+    setting.top_k = 1;
+    setting.topology.ranks = c->ranks;
+    rehearsal_open(&on, &mp_system_tutel, &setting, given);
+    on.load[0].count[3] = 5;
+    rehearsal_plan(&on, 0, &on.load[0]);
+    assert_int_equal(on.planner.plan->padding, c->capacity);
+    struct mp_tutel_options options;
+    parse_options(&mp_system_tutel, &options, given);
+    assert_int_equal(mp_system_tutel.padding_limit(&setting, &options), c->limit);
 }
 
 /* 8 ranks in nodes of 2, 1 GB/s between and 4 inside; 1 us a message, 4000 bytes a chunk. */
@@ -200,28 +196,27 @@ TEST(trials_survive_restarts) {
     run(&other, 4, "fftttttt");
 }
 
-TEST(only_where_there_are_levels) {
-    static const struct {
-        int ranks_per_node, experts;
-        const char *r, *exchange, *kinds;
-    } cases[] = {
-        {2, 8, "1", "auto", "ffttttt"},      {2, 8, "1", "two-level", "ttttttt"},
-        {2, 8, "1", "flat", "fffffff"},      {8, 8, "1", "auto", "fffffff"}, /* one node */
-        {1, 8, "1", "auto", "fffffff"},                                      /* a rank each */
-        {4, 4, "1", "two-level", "fffffff"}, /* groups of 4 inside nodes */
-        {2, 8, "0", "auto", "fffffff"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mp_setting setting = setting_of(20);
-        AUTO(rehearsal) struct rehearsal on;
-        setting.topology.ranks_per_node = cases[i].ranks_per_node;
-        setting.experts = cases[i].experts;
-        rehearsal_open(&on, &mp_system_tutel, &setting,
-                       formatted("r=%s exchange=%s degree=1", cases[i].r, cases[i].exchange));
-        char expected[16];
-        snprintf(expected, sizeof expected, "%.6s", cases[i].kinds);
-        run(&on, 3, expected);
-    }
+static const struct {
+    int ranks_per_node, experts;
+    const char *r, *exchange, *kinds;
+} levels[] = {
+    {2, 8, "1", "auto", "ffttttt"},      {2, 8, "1", "two-level", "ttttttt"},
+    {2, 8, "1", "flat", "fffffff"},      {8, 8, "1", "auto", "fffffff"}, /* one node */
+    {1, 8, "1", "auto", "fffffff"},                                      /* a rank each */
+    {4, 4, "1", "two-level", "fffffff"}, /* groups of 4 inside nodes */
+    {2, 8, "0", "auto", "fffffff"},
+};
+
+TEST_ROWS(only_where_there_are_levels, levels, c) {
+    struct mp_setting setting = setting_of(20);
+    AUTO(rehearsal) struct rehearsal on;
+    setting.topology.ranks_per_node = c->ranks_per_node;
+    setting.experts = c->experts;
+    rehearsal_open(&on, &mp_system_tutel, &setting,
+                   formatted("r=%s exchange=%s degree=1", c->r, c->exchange));
+    char expected[16];
+    snprintf(expected, sizeof expected, "%.6s", c->kinds);
+    run(&on, 3, expected);
 }
 
 /* 8 experts of 64 bytes and their gradients: 8 * (128 + 64) * 7/8 at 1 GB/s are 1.344 us. Four

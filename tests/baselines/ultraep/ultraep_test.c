@@ -34,64 +34,58 @@ static void decide(const struct decision *d, int64_t routes[MOST_EXPERTS][MOST_R
 }
 
 /* Four ranks of a node with two experts each; routes of each expert on each rank. */
-TEST(golden_decisions) {
-    static const struct {
-        const char *name;
-        int redundant;
-        double tolerance;
-        int64_t least, total[8], routes[8][4];
-    } row[] = {
-        /* Mean 100: the hottest expert of rank 0 gives 70 to rank 3, that of rank 1 the 20 left. */
-        {"the fullest first",
-         2,
-         0,
-         1,
-         {130, 40, 60, 60, 50, 50, 5, 5},
-         {{60, 0, 0, 70},
-          {40},
-          {0, 40, 0, 20},
-          {0, 60},
-          {0, 0, 50},
-          {0, 0, 50},
-          {0, 0, 0, 5},
-          {0, 0, 0, 5}}},
-        /* One slot each, three copies. */
-        {"everybody takes",
-         1,
-         0,
-         1,
-         {100, 0, 0, 0, 0, 0, 0, 0},
-         {{25, 25, 25, 25}, {0}, {0}, {0}, {0}, {0}, {0}, {0}}},
-        /* Nothing to be done without slots. */
-        {"no slots",
-         0,
-         0,
-         1,
-         {100, 0, 0, 0, 0, 0, 0, 0},
-         {{100}, {0}, {0}, {0}, {0}, {0}, {0}, {0}}},
-        /* Within the tolerance nothing moves. */
-        {"tolerated",
-         2,
-         0.5,
-         1,
-         {30, 0, 24, 0, 23, 0, 23, 0},
-         {{30}, {0}, {0, 24}, {0}, {0, 0, 23}, {0}, {0, 0, 0, 23}, {0}}},
-    };
-    for (size_t index = 0; index < sizeof row / sizeof *row; index++) {
-        static struct decision d;
-        static int64_t routes[MOST_EXPERTS][MOST_RANKS];
-        print_message("  %s\n", row[index].name);
-        d = (struct decision){.ranks = 4, .experts = 8, .per_node = 4, .options = DEFAULTS};
-        d.options.redundant = row[index].redundant;
-        d.options.tolerance = row[index].tolerance;
-        d.options.least_quota = row[index].least;
-        mp_contiguous_owners(1, 8, 4, d.owner);
-        memcpy(d.total, row[index].total, sizeof row[index].total);
-        decide(&d, routes);
-        for (int expert = 0; expert < 8; expert++)
-            for (int rank = 0; rank < 4; rank++)
-                assert_int_equal(routes[expert][rank], row[index].routes[expert][rank]);
-    }
+static const struct {
+    const char *name;
+    int redundant;
+    double tolerance;
+    int64_t least, total[8], routes[8][4];
+} decisions[] = {
+    /* Mean 100: the hottest expert of rank 0 gives 70 to rank 3, that of rank 1 the 20 left. */
+    {"the fullest first",
+     2,
+     0,
+     1,
+     {130, 40, 60, 60, 50, 50, 5, 5},
+     {{60, 0, 0, 70},
+      {40},
+      {0, 40, 0, 20},
+      {0, 60},
+      {0, 0, 50},
+      {0, 0, 50},
+      {0, 0, 0, 5},
+      {0, 0, 0, 5}}},
+    /* One slot each, three copies. */
+    {"everybody takes",
+     1,
+     0,
+     1,
+     {100, 0, 0, 0, 0, 0, 0, 0},
+     {{25, 25, 25, 25}, {0}, {0}, {0}, {0}, {0}, {0}, {0}}},
+    /* Nothing to be done without slots. */
+    {"no slots", 0, 0, 1, {100, 0, 0, 0, 0, 0, 0, 0}, {{100}, {0}, {0}, {0}, {0}, {0}, {0}, {0}}},
+    /* Within the tolerance nothing moves. */
+    {"tolerated",
+     2,
+     0.5,
+     1,
+     {30, 0, 24, 0, 23, 0, 23, 0},
+     {{30}, {0}, {0, 24}, {0}, {0, 0, 23}, {0}, {0, 0, 0, 23}, {0}}},
+};
+
+TEST_EACH(golden_decisions, decisions, c) {
+    static struct decision d;
+    static int64_t routes[MOST_EXPERTS][MOST_RANKS];
+    print_message("  %s\n", c->name);
+    d = (struct decision){.ranks = 4, .experts = 8, .per_node = 4, .options = DEFAULTS};
+    d.options.redundant = c->redundant;
+    d.options.tolerance = c->tolerance;
+    d.options.least_quota = c->least;
+    mp_contiguous_owners(1, 8, 4, d.owner);
+    memcpy(d.total, c->total, sizeof c->total);
+    decide(&d, routes);
+    for (int expert = 0; expert < 8; expert++)
+        for (int rank = 0; rank < 4; rank++)
+            assert_int_equal(routes[expert][rank], c->routes[expert][rank]);
 }
 
 /* ---- plans ---- */

@@ -149,31 +149,27 @@ TEST_RANDOM(foreign_bytes_are_refused) {
     mp_arena_release(&memory);
 }
 
-TEST(slots_that_do_not_fit_a_job_are_refused) {
-    static const struct {
-        int per_rank, shards;
-        double factor;
-        const char *words;
-    } rows[] = {
-        {3, 1, 0, NULL},
-        {2, 1, 0, "tested needs a slot for every expert: 2 on each of 3 ranks are too few for 7"},
-        {INT32_MAX / 3 + 1, 1, 0, "are too many for 7 experts"},
-        {3, 2, 0, NULL},
-        {3, 2, 1, "with expert-shards 2 it takes capacity-factor 0"},
-        {3, 1, 0.75, NULL}, /* 0.75 * 12 / 9 = 1 */
-        {3, 1, 0.74,
-         "leaves a slot less than 1 route: 2 tokens on each of 3 ranks to 2 experts "
-         "each, over 9 slots"},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const struct mp_setting setting = {.experts = 7,
-                                           .topology = {3, 3},
-                                           .shards = rows[i].shards,
-                                           .tokens_per_rank = 2,
-                                           .top_k = 2};
-        struct mp_error error = {0};
-        int code = mp_layouts_check("tested", &setting, rows[i].per_rank, rows[i].factor, &error);
-        assert_int_equal(code, rows[i].words ? MP_EINVAL : MP_OK);
-        assert_true(!rows[i].words || strstr(error.text, rows[i].words));
-    }
+static const struct {
+    int per_rank, shards;
+    double factor;
+    const char *words;
+} misfits[] = {
+    {3, 1, 0, NULL},
+    {2, 1, 0, "tested needs a slot for every expert: 2 on each of 3 ranks are too few for 7"},
+    {INT32_MAX / 3 + 1, 1, 0, "are too many for 7 experts"},
+    {3, 2, 0, NULL},
+    {3, 2, 1, "with expert-shards 2 it takes capacity-factor 0"},
+    {3, 1, 0.75, NULL}, /* 0.75 * 12 / 9 = 1 */
+    {3, 1, 0.74,
+     "leaves a slot less than 1 route: 2 tokens on each of 3 ranks to 2 experts "
+     "each, over 9 slots"},
+};
+
+TEST_ROWS(slots_that_do_not_fit_a_job_are_refused, misfits, c) {
+    const struct mp_setting setting = {
+        .experts = 7, .topology = {3, 3}, .shards = c->shards, .tokens_per_rank = 2, .top_k = 2};
+    struct mp_error error = {0};
+    int code = mp_layouts_check("tested", &setting, c->per_rank, c->factor, &error);
+    assert_int_equal(code, c->words ? MP_EINVAL : MP_OK);
+    assert_true(!c->words || strstr(error.text, c->words));
 }

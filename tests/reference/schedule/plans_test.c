@@ -144,37 +144,36 @@ TEST_RANDOM(shadowed_experts_stay) {
 }
 
 /* One expert, a copy of every kind: which of its transfers each of three micro-batches has. */
-TEST(micro_batches_share_what_stays) {
-    static const struct {
-        enum mp_stage stage;
-        bool again;
-        const char *expected[3];
-    } cases[] = {
-        {MP_STAGE_BEFORE_GATE, false, {"fetch", "", "sum-copies"}},
-        {MP_STAGE_BEFORE_GATE,
-         true,
-         {"fetch refetch sum-copies", "fetch refetch sum-copies", "fetch refetch sum-copies"}},
-        {MP_STAGE_AFTER_GATE,
-         false,
-         {"late-fetch sum-copies", "late-fetch sum-copies", "late-fetch sum-copies"}},
-    };
-    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        struct mp_plan plan;
-        assert_works(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 8, &plan, &error));
-        begin_owned(&plan, 0, 0, GOLDEN_OWNER);
-        assert_works(mp_plan_add_copy(&plan, 0, 3, cases[c].stage, &error));
-        struct mp_policy policy = mp_policy_plain;
-        policy.rematerialise = cases[c].again;
-        plan.policy = &policy;
-        for (int m = 0; m < 3; m++) {
-            char text[128] = "";
-            unsigned travels = mp_plan_travels(&plan, m, 3);
-            for (int kind = 0; kind < MP_OPERATIONS; kind++)
-                if (travels >> kind & 1)
-                    snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s",
-                             *text ? " " : "", name_of((enum mp_operation_kind)kind));
-            assert_string_equal(text, cases[c].expected[m]);
-        }
-        mp_plan_destroy(&plan);
+static const struct {
+    enum mp_stage stage;
+    bool again;
+    const char *expected[3];
+} micro_batches[] = {
+    {MP_STAGE_BEFORE_GATE, false, {"fetch", "", "sum-copies"}},
+    {MP_STAGE_BEFORE_GATE,
+     true,
+     {"fetch refetch sum-copies", "fetch refetch sum-copies", "fetch refetch sum-copies"}},
+    {MP_STAGE_AFTER_GATE,
+     false,
+     {"late-fetch sum-copies", "late-fetch sum-copies", "late-fetch sum-copies"}},
+};
+
+TEST_ROWS(micro_batches_share_what_stays, micro_batches, c) {
+    struct mp_plan plan;
+    assert_works(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 8, &plan, &error));
+    begin_owned(&plan, 0, 0, GOLDEN_OWNER);
+    assert_works(mp_plan_add_copy(&plan, 0, 3, c->stage, &error));
+    struct mp_policy policy = mp_policy_plain;
+    policy.rematerialise = c->again;
+    plan.policy = &policy;
+    for (int m = 0; m < 3; m++) {
+        char text[128] = "";
+        unsigned travels = mp_plan_travels(&plan, m, 3);
+        for (int kind = 0; kind < MP_OPERATIONS; kind++)
+            if (travels >> kind & 1)
+                snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", *text ? " " : "",
+                         name_of((enum mp_operation_kind)kind));
+        assert_string_equal(text, c->expected[m]);
     }
+    mp_plan_destroy(&plan);
 }

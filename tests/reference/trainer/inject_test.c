@@ -40,27 +40,26 @@ TEST(some_phases_are_of_communication) {
     }
 }
 
-TEST(what_cannot_be_is_refused) {
-    static const struct {
-        const char *text, *says;
-    } cases[] = {
-        {"rank=1 phase=expert", "does not say seconds"},
-        {"seconds=1 phase=expert", "does not say rank"},
-        {"seconds=1 rank=0", "does not say phase"},
-        {"rank", "inject: \"rank\" should be option=value"},
-        {"rank=1 phase=lunch seconds=1", "lunch"},
-        {"rank=1 phase=iteration seconds=1", "iteration"},
-        {"rank=1 phase=expert seconds=-1", "-1"},
-        {"rank=1 phase=expert seconds=1 every=0", "every: 0"},
-        {"rank=1 phase=expert seconds=1 rate=0", "unknown option \"rate\""},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mp_inject inject;
-        struct mp_error error = {0};
-        assert_int_equal(mp_inject_parse(cases[i].text, &inject, &error), MP_EINVAL);
-        if (!strstr(error.text, cases[i].says))
-            fail_msg("%s: says \"%s\", not \"%s\"", cases[i].text, error.text, cases[i].says);
-        assert_int_equal(strncmp(error.text, "inject", 6), 0);
-        assert_close(inject.seconds, 0, 0);
-    }
+static const struct {
+    const char *text, *says;
+} refusals[] = {
+    {"rank=1 phase=expert", "does not say seconds"},
+    {"seconds=1 phase=expert", "does not say rank"},
+    {"seconds=1 rank=0", "does not say phase"},
+    {"rank", "inject: \"rank\" should be option=value"},
+    {"rank=1 phase=lunch seconds=1", "lunch"},
+    {"rank=1 phase=iteration seconds=1", "iteration"},
+    {"rank=1 phase=expert seconds=-1", "-1"},
+    {"rank=1 phase=expert seconds=1 every=0", "every: 0"},
+    {"rank=1 phase=expert seconds=1 rate=0", "unknown option \"rate\""},
+};
+
+TEST_ROWS(what_cannot_be_is_refused, refusals, c) {
+    struct mp_inject inject;
+    struct mp_error error = {0};
+    assert_int_equal(mp_inject_parse(c->text, &inject, &error), MP_EINVAL);
+    if (!strstr(error.text, c->says))
+        fail_msg("%s: says \"%s\", not \"%s\"", c->text, error.text, c->says);
+    assert_int_equal(strncmp(error.text, "inject", 6), 0);
+    assert_close(inject.seconds, 0, 0);
 }

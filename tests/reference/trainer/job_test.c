@@ -485,25 +485,24 @@ TEST(systems_are_asked_about_the_job) {
     mp_job_file_destroy(&file);
 }
 
-TEST(wrong_assignments_are_refused) {
-    static const struct {
-        const char *assignment, *message;
-    } wrong[] = {
-        {"ranks", "--set ranks: should be key=value"},
-        {"=2", "--set =2: should be key=value"},
-        {"rank=2", "--set: unknown option \"rank\" for a job; did you mean \"ranks\"?"},
-        {"ranks=two", "--set: ranks: \"two\" is not a number 1 .. 4096 ranks"},
-        {"system=plan", "--set: unknown system \"plan\"; did you mean \"plain\"?"},
-        {"options.window=1000", "--set: window: 1000 is outside 1 .. 100 iterations"},
-    };
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        struct mp_job_file file;
-        struct mp_error error = {0};
-        assert_int_equal(apply(&file, "system: plain", &error), MP_OK);
-        assert_true(mp_job_set(&file, wrong[i].assignment, &systems, &error) < 0);
-        assert_string_equal(error.text, wrong[i].message);
-        mp_job_file_destroy(&file);
-    }
+static const struct {
+    const char *assignment, *message;
+} wrong[] = {
+    {"ranks", "--set ranks: should be key=value"},
+    {"=2", "--set =2: should be key=value"},
+    {"rank=2", "--set: unknown option \"rank\" for a job; did you mean \"ranks\"?"},
+    {"ranks=two", "--set: ranks: \"two\" is not a number 1 .. 4096 ranks"},
+    {"system=plan", "--set: unknown system \"plan\"; did you mean \"plain\"?"},
+    {"options.window=1000", "--set: window: 1000 is outside 1 .. 100 iterations"},
+};
+
+TEST_ROWS(wrong_assignments_are_refused, wrong, c) {
+    struct mp_job_file file;
+    struct mp_error error = {0};
+    assert_int_equal(apply(&file, "system: plain", &error), MP_OK);
+    assert_true(mp_job_set(&file, c->assignment, &systems, &error) < 0);
+    assert_string_equal(error.text, c->message);
+    mp_job_file_destroy(&file);
 }
 
 TEST(too_long_values_are_refused) {
@@ -553,40 +552,39 @@ TEST(replayed_routes_are_apportioned) {
 }
 
 /* How many experts, whether weights are divided, and words that differ where those do. */
-TEST(gates_are_what_is_said) {
-    static const struct {
-        const char *text, *words;
-        int top_k;
-        bool renormalises;
-    } cases[] = {
-        {"gate: gshard", "gshard", 2, true},
-        {"gate: switch", "switch", 1, false},
-        {"gate: softmax", "softmax top-2", 2, true},
-        {"{gate: softmax, top-k: 6}", "softmax top-6", 6, true},
-        {"{gate: softmax, top-k: 6, renormalise: no}", "softmax top-6 not renormalised", 6, false},
-        {"{gate: softmax, top-k: 1}", "softmax top-1 not renormalised", 1, false},
-        {"{gate: softmax, top-k: 1, renormalise: yes}", "softmax top-1", 1, true},
-        {"{gate: softmax, top-k: all, experts: 12}", "softmax top-12", 12, true},
-        {"{gate-options: {z-loss: 0.001}, gate: switch}", "switch z-loss=0.001", 1, false},
-        {"{gate: softmax, renormalise: no, gate-options: {z-loss: 0.5}}",
-         "softmax top-2 not renormalised z-loss=0.5", 2, false},
-        {"gate: hash", "hash", 1, false},
-        {"{gate: ktop1, top-k: 4}", "ktop1 top-4", 4, false},
-        {"{gate: sigmoid, gate-options: {groups: 4, groups-kept: 2, scale: 2.5}}",
-         "sigmoid top-8 groups=4 groups-kept=2 scale=2.5", 8, true},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mp_job_file file;
-        char words[MP_GATE_WORDS];
-        assert_int_equal(apply(&file, cases[i].text, NULL), MP_OK);
-        assert_int_equal(mp_job_top_k(&file.job), cases[i].top_k);
-        struct mp_gate_rule rule;
-        assert_int_equal(mp_job_gate_rule(&file.job, &rule, NULL), MP_OK);
-        assert_int_equal(rule.renormalise, cases[i].renormalises);
-        assert_int_equal(mp_gate_words_top_k(cases[i].words), cases[i].top_k);
-        assert_string_equal(mp_job_gate(&file.job, words), cases[i].words);
-        mp_job_file_destroy(&file);
-    }
+static const struct {
+    const char *text, *words;
+    int top_k;
+    bool renormalises;
+} gates_said[] = {
+    {"gate: gshard", "gshard", 2, true},
+    {"gate: switch", "switch", 1, false},
+    {"gate: softmax", "softmax top-2", 2, true},
+    {"{gate: softmax, top-k: 6}", "softmax top-6", 6, true},
+    {"{gate: softmax, top-k: 6, renormalise: no}", "softmax top-6 not renormalised", 6, false},
+    {"{gate: softmax, top-k: 1}", "softmax top-1 not renormalised", 1, false},
+    {"{gate: softmax, top-k: 1, renormalise: yes}", "softmax top-1", 1, true},
+    {"{gate: softmax, top-k: all, experts: 12}", "softmax top-12", 12, true},
+    {"{gate-options: {z-loss: 0.001}, gate: switch}", "switch z-loss=0.001", 1, false},
+    {"{gate: softmax, renormalise: no, gate-options: {z-loss: 0.5}}",
+     "softmax top-2 not renormalised z-loss=0.5", 2, false},
+    {"gate: hash", "hash", 1, false},
+    {"{gate: ktop1, top-k: 4}", "ktop1 top-4", 4, false},
+    {"{gate: sigmoid, gate-options: {groups: 4, groups-kept: 2, scale: 2.5}}",
+     "sigmoid top-8 groups=4 groups-kept=2 scale=2.5", 8, true},
+};
+
+TEST_ROWS(gates_are_what_is_said, gates_said, c) {
+    struct mp_job_file file;
+    char words[MP_GATE_WORDS];
+    assert_int_equal(apply(&file, c->text, NULL), MP_OK);
+    assert_int_equal(mp_job_top_k(&file.job), c->top_k);
+    struct mp_gate_rule rule;
+    assert_int_equal(mp_job_gate_rule(&file.job, &rule, NULL), MP_OK);
+    assert_int_equal(rule.renormalise, c->renormalises);
+    assert_int_equal(mp_gate_words_top_k(c->words), c->top_k);
+    assert_string_equal(mp_job_gate(&file.job, words), c->words);
+    mp_job_file_destroy(&file);
 }
 
 TEST(workloads_have_names) {

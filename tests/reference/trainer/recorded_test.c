@@ -510,25 +510,24 @@ static double shortest(enum mp_phase phase, int layer, int odd, double *wait) {
 }
 
 /* In layer 1 of every second iteration; a transfer that arrives late is waited for. */
-TEST(delays_are_where_they_are_asked_for) {
-    static const struct {
-        const char *name;
-        enum mp_phase phase;
-        bool waits;
-    } cases[] = {{"expert", MP_PHASE_EXPERT, false}, {"combine", MP_PHASE_COMBINE, true}};
+static const struct {
+    const char *name;
+    enum mp_phase phase;
+    bool waits;
+} delays[] = {{"expert", MP_PHASE_EXPERT, false}, {"combine", MP_PHASE_COMBINE, true}};
+
+TEST_EACH(delays_are_where_they_are_asked_for, delays, c) {
     const double delay = 0.03;
-    for (int i = 0; i < 2; i++) {
-        char more[160];
-        double wait;
-        snprintf(more, sizeof more, "--set 'inject=rank=0 phase=%s seconds=0.03 every=2 layer=1'",
-                 cases[i].name);
-        train(more);
-        assert_true(shortest(cases[i].phase, 1, 0, &wait) >= delay);
-        assert_true(cases[i].waits ? wait >= delay : wait < delay);
-        assert_true(shortest(cases[i].phase, 1, 1, &wait) < delay);
-        assert_true(shortest(cases[i].phase, 0, 0, &wait) < delay);
-        assert_true(shortest(MP_PHASE_ATTENTION, 1, 0, &wait) < delay);
-    }
+    char more[160];
+    double wait;
+    snprintf(more, sizeof more, "--set 'inject=rank=0 phase=%s seconds=0.03 every=2 layer=1'",
+             c->name);
+    train(more);
+    assert_true(shortest(c->phase, 1, 0, &wait) >= delay);
+    assert_true(c->waits ? wait >= delay : wait < delay);
+    assert_true(shortest(c->phase, 1, 1, &wait) < delay);
+    assert_true(shortest(c->phase, 0, 0, &wait) < delay);
+    assert_true(shortest(MP_PHASE_ATTENTION, 1, 0, &wait) < delay);
 }
 
 /* Routes as a file has them, if it is the file that is meant. */

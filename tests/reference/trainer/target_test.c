@@ -17,18 +17,17 @@ static int iterations(struct mp_target *target, const double loss[], int count) 
     return 0;
 }
 
-TEST(the_mean_of_a_full_window_decides) {
+static const struct {
+    double target;
+    int window, expected;
+} windows[] = {{3, 1, 1}, {3, 2, 2},     {2.9, 2, 7}, {3, 3, 7}, {4, 3, 3},
+               {2, 3, 0}, {3.125, 8, 8}, {3.1, 8, 0}, {9, 9, 0}, {0, 1, 0}};
+
+TEST_ROWS(the_mean_of_a_full_window_decides, windows, c) {
     static const double loss[] = {1, 5, 5, 4, 3, 3, 2, 2};
-    static const struct {
-        double target;
-        int window, expected;
-    } cases[] = {{3, 1, 1}, {3, 2, 2},     {2.9, 2, 7}, {3, 3, 7}, {4, 3, 3},
-                 {2, 3, 0}, {3.125, 8, 8}, {3.1, 8, 0}, {9, 9, 0}, {0, 1, 0}};
-    for (size_t index = 0; index < sizeof cases / sizeof *cases; index++) {
-        struct mp_target target = create(cases[index].target, cases[index].window);
-        assert_int_equal(iterations(&target, loss, 8), cases[index].expected);
-        mp_target_destroy(&target);
-    }
+    struct mp_target target = create(c->target, c->window);
+    assert_int_equal(iterations(&target, loss, 8), c->expected);
+    mp_target_destroy(&target);
 }
 
 TEST(a_loss_that_is_no_number_counts_while_it_is_in_the_window) {

@@ -649,38 +649,35 @@ static void be_told(struct rank *me) {
     join_and_use(me);
 }
 
-TEST(environments_are_checked) {
-    static const char file[] = "file:/tmp/x";
-    static const struct environment environments[] = {
-        {NULL, NULL, NULL, NULL, NULL, NULL}, /* a world of one */
-        {"0", "1", NULL, NULL, NULL, NULL},
-        {"0", NULL, NULL, NULL, NULL, "WORLD_SIZE= in the environment"},
-        {NULL, "2", NULL, NULL, file, "RANK= in the environment; it takes a number 0 .. 1"},
-        {"2", "2", NULL, NULL, file, "RANK=2 in the environment; it takes a number 0 .. 1"},
-        {"1x", "2", NULL, NULL, file, "RANK=1x in the environment"},
-        {"0", "-3", NULL, NULL, file, "WORLD_SIZE=-3 in the environment"},
-        {"0", "2", NULL, NULL, "tcp://here",
-         "MOEPERF_RENDEZVOUS=tcp://here; it takes file:/FOLDER"},
-        {"0", "2", NULL, NULL, "file:here", "MOEPERF_RENDEZVOUS=file:here; it takes file:/FOLDER"},
-        {"0", "2", NULL, "29500", NULL,
-         "nothing says where the ranks meet: set MASTER_PORT and "
-         "LOCAL_WORLD_SIZE=2 if all are on this host"},
-        {"0", "2", "2", NULL, NULL,
-         "MASTER_PORT= in the environment; it takes a number 1 .. 65535"},
-        {"0", "2", "2", "99999", NULL, "MASTER_PORT=99999 in the environment"},
-        {"0", "2", "3", "29500", NULL, "LOCAL_WORLD_SIZE=3 in the environment"},
-        {"3", "16", "8", "29500", NULL,
-         "rank 3: 8 of 16 ranks are on this host (LOCAL_WORLD_SIZE); ranks on several hosts need "
-         "MOEPERF_RENDEZVOUS=file:/FOLDER on a file system that all share, or mpirun"},
-    };
-    for (size_t i = 0; i < sizeof environments / sizeof *environments; i++) {
-        given = &environments[i];
-        struct answer answer = hear(start_rank(0, 1, be_told));
-        if (given->sentence)
-            assert_says(&answer, MP_EINVAL, given->sentence);
-        else
-            assert_fine(&answer);
-    }
+static const char file[] = "file:/tmp/x";
+static const struct environment environments[] = {
+    {NULL, NULL, NULL, NULL, NULL, NULL}, /* a world of one */
+    {"0", "1", NULL, NULL, NULL, NULL},
+    {"0", NULL, NULL, NULL, NULL, "WORLD_SIZE= in the environment"},
+    {NULL, "2", NULL, NULL, file, "RANK= in the environment; it takes a number 0 .. 1"},
+    {"2", "2", NULL, NULL, file, "RANK=2 in the environment; it takes a number 0 .. 1"},
+    {"1x", "2", NULL, NULL, file, "RANK=1x in the environment"},
+    {"0", "-3", NULL, NULL, file, "WORLD_SIZE=-3 in the environment"},
+    {"0", "2", NULL, NULL, "tcp://here", "MOEPERF_RENDEZVOUS=tcp://here; it takes file:/FOLDER"},
+    {"0", "2", NULL, NULL, "file:here", "MOEPERF_RENDEZVOUS=file:here; it takes file:/FOLDER"},
+    {"0", "2", NULL, "29500", NULL,
+     "nothing says where the ranks meet: set MASTER_PORT and "
+     "LOCAL_WORLD_SIZE=2 if all are on this host"},
+    {"0", "2", "2", NULL, NULL, "MASTER_PORT= in the environment; it takes a number 1 .. 65535"},
+    {"0", "2", "2", "99999", NULL, "MASTER_PORT=99999 in the environment"},
+    {"0", "2", "3", "29500", NULL, "LOCAL_WORLD_SIZE=3 in the environment"},
+    {"3", "16", "8", "29500", NULL,
+     "rank 3: 8 of 16 ranks are on this host (LOCAL_WORLD_SIZE); ranks on several hosts need "
+     "MOEPERF_RENDEZVOUS=file:/FOLDER on a file system that all share, or mpirun"},
+};
+
+TEST_ROWS(environments_are_checked, environments, c) {
+    given = c;
+    struct answer answer = hear(start_rank(0, 1, be_told));
+    if (c->sentence)
+        assert_says(&answer, MP_EINVAL, c->sentence);
+    else
+        assert_fine(&answer);
 }
 
 static void write_nowhere(struct rank *me) {
