@@ -7,15 +7,6 @@
  * started is started at once, so an operation is finished when nothing of it is in flight. */
 #include "reference/comm/tree.h"
 
-static size_t piece_size(const struct mp_flow *flow, const struct mp_node *node, int piece) {
-    size_t begin = (size_t)piece * node->piece;
-    return flow->bytes - begin < node->piece ? flow->bytes - begin : node->piece;
-}
-
-static char *piece_memory(const struct mp_node *node, int piece) {
-    return node->memory + (size_t)piece * node->piece;
-}
-
 static int send_pieces(struct mp_request *request, int index, int child, int rank,
                        struct mp_error *error) {
     struct mp_flow *flow = &request->flow;
@@ -23,10 +14,10 @@ static int send_pieces(struct mp_request *request, int index, int child, int ran
     while (node->sent[child] < node->ready && node->outstanding[child] < MP_WINDOW) {
         int piece = node->sent[child]++;
         node->outstanding[child]++;
-        MP_TRY(mp_request_send(request, piece_memory(node, piece), piece_size(flow, node, piece),
-                               rank, flow->first_tag + node->tag,
-                               (struct mp_note){.node = index, .index = piece, .child = child},
-                               error));
+        MP_TRY(mp_request_send(
+            request, mp_node_piece(node, piece), mp_node_piece_size(flow, node, piece), rank,
+            flow->first_tag + node->tag,
+            (struct mp_note){.node = index, .index = piece, .child = child}, error));
     }
     return MP_OK;
 }
@@ -38,10 +29,10 @@ static int gather_step(struct mp_request *request, int index, struct mp_error *e
     while (node->parent >= 0 && node->posted < node->pieces &&
            node->posted - node->ready < MP_WINDOW) {
         int piece = node->posted++;
-        MP_TRY(mp_request_receive(request, piece_memory(node, piece), piece_size(flow, node, piece),
-                                  node->parent, flow->first_tag + node->tag,
-                                  (struct mp_note){.node = index, .index = piece, .child = -1},
-                                  error));
+        MP_TRY(mp_request_receive(
+            request, mp_node_piece(node, piece), mp_node_piece_size(flow, node, piece),
+            node->parent, flow->first_tag + node->tag,
+            (struct mp_note){.node = index, .index = piece, .child = -1}, error));
     }
     for (int child = 0; child < MP_HOP_FAN; child++)
         if (node->child[child] >= 0)
@@ -97,7 +88,7 @@ static int start_arrivals(struct mp_request *request, struct mp_error *error) {
         const struct mp_node *node = &flow->node[arrival->node];
         MP_TRY(mp_request_receive(
             request, flow->buffer + (size_t)place * flow->buffer_bytes,
-            piece_size(flow, node, arrival->piece), node->child[arrival->child],
+            mp_node_piece_size(flow, node, arrival->piece), node->child[arrival->child],
             flow->first_tag + node->tag,
             (struct mp_note){.node = arrival->node, .index = place, .child = -1}, error));
     }
@@ -115,9 +106,9 @@ static int add_arrivals(struct mp_request *request, struct mp_error *error) {
             return MP_OK;
         struct mp_node *node = &flow->node[arrival->node];
         comm->operations->add(comm, request->stream,
-                              piece_size(flow, node, arrival->piece) / sizeof(float),
+                              mp_node_piece_size(flow, node, arrival->piece) / sizeof(float),
                               (float *)(flow->buffer + (size_t)place * flow->buffer_bytes),
-                              (float *)piece_memory(node, arrival->piece));
+                              (float *)mp_node_piece(node, arrival->piece));
         if (arrival->child == 0 && node->child[1] >= 0)
             continue;
         node->ready++;
@@ -172,11 +163,10 @@ static int prepare(struct mp_request *request, const struct mp_transfers *list, 
                            transport->comm.rank, node->expert);
         node->memory = chunk[node->expert];
         /* Pieces are worth their cost only where somebody forwards or adds. */
-        if (reduce)
-            node->piece = flow->buffer_bytes;
-        else
-            node->piece = node->height > 1 ? MP_GATHER_PIECE : MP_MESSAGE_LIMIT;
-        node->pieces = (int)((bytes + node->piece - 1) / node->piece);
+        mp_node_cut(node, bytes,
+                    reduce             ? flow->buffer_bytes
+                    : node->height > 1 ? MP_GATHER_PIECE
+                                       : MP_MESSAGE_LIMIT);
     }
     return MP_OK;
 }
@@ -284,9 +274,8 @@ static int add_move(struct mp_request *request, const struct mp_transfer *item, 
                              .tag = i,
                              .parent = sends ? -1 : item->from,
                              .child = {sends ? item->to : -1, -1},
-                             .memory = sends ? send_chunk : receive_chunk,
-                             .piece = MP_MESSAGE_LIMIT};
-    node->pieces = (int)((flow->bytes + node->piece - 1) / node->piece);
+                             .memory = sends ? send_chunk : receive_chunk};
+    mp_node_cut(node, flow->bytes, MP_MESSAGE_LIMIT);
     node->ready = sends ? node->pieces : 0;
     return MP_OK;
 }

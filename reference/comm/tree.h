@@ -18,4 +18,20 @@ int mp_trees_build(const struct mp_comm *comm, struct mp_flow *flow,
                    const struct mp_transfers *list, enum mp_stage stage, int experts, bool reduce,
                    int *trees, struct mp_error *error);
 
+/* Pieces of a chunk: all are `piece` bytes but the last. */
+static inline void mp_node_cut(struct mp_node *node, size_t bytes, size_t piece) {
+    node->piece = piece;
+    node->pieces = (int)((bytes + piece - 1) / piece);
+}
+
+static inline size_t mp_node_piece_size(const struct mp_flow *flow, const struct mp_node *node,
+                                        int piece) {
+    size_t begin = (size_t)piece * node->piece;
+    return flow->bytes - begin < node->piece ? flow->bytes - begin : node->piece;
+}
+
+static inline char *mp_node_piece(const struct mp_node *node, int piece) {
+    return node->memory + (size_t)piece * node->piece;
+}
+
 #endif

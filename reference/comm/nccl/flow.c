@@ -8,20 +8,6 @@
  * match without a word between ranks; a group in which a rank has nothing to do is none for it. */
 #include "reference/comm/nccl/nccl.h"
 
-static void cut(struct mp_node *node, size_t bytes, size_t piece) {
-    node->piece = piece;
-    node->pieces = (int)((bytes + piece - 1) / piece);
-}
-
-static size_t piece_size(const struct mp_flow *flow, const struct mp_node *node, int piece) {
-    size_t begin = (size_t)piece * node->piece;
-    return flow->bytes - begin < node->piece ? flow->bytes - begin : node->piece;
-}
-
-static char *piece_memory(const struct mp_node *node, int piece) {
-    return node->memory + (size_t)piece * node->piece;
-}
-
 /* A group that is opened by its first operation. */
 struct group {
     struct mp_nccl *nccl;
@@ -74,11 +60,12 @@ static void copy_in_group(struct group *group, const struct mp_flow *flow,
                           const struct mp_node *node, int number) {
     int sent = number - node->depth, received = sent + 1;
     if (node->parent >= 0 && within(node, received))
-        receive(group, piece_memory(node, received), piece_size(flow, node, received),
+        receive(group, mp_node_piece(node, received), mp_node_piece_size(flow, node, received),
                 node->parent);
     for (int child = 0; child < MP_HOP_FAN; child++)
         if (node->child[child] >= 0 && within(node, sent))
-            send(group, piece_memory(node, sent), piece_size(flow, node, sent), node->child[child]);
+            send(group, mp_node_piece(node, sent), mp_node_piece_size(flow, node, sent),
+                 node->child[child]);
 }
 
 static int copy_down_trees(struct mp_request *request, const char *doing, struct mp_error *error) {
@@ -89,7 +76,7 @@ static int copy_down_trees(struct mp_request *request, const char *doing, struct
     for (int i = 0; i < flow->nodes; i++) {
         struct mp_node *node = &flow->node[i];
         /* Pieces are of use where somebody forwards. */
-        cut(node, flow->bytes, node->height > 1 ? nccl->piece : flow->bytes);
+        mp_node_cut(node, flow->bytes, node->height > 1 ? nccl->piece : flow->bytes);
         int last = node->depth + node->pieces;
         groups = last > groups ? last : groups;
     }
@@ -158,10 +145,12 @@ static void pass_up(struct group *group, const struct mp_flow *flow, int begin, 
         const struct mp_node *node = &flow->node[i];
         int sent = number - (node->height - node->depth), received = sent + 1;
         if (node->parent >= 0 && within(node, sent))
-            send(group, piece_memory(node, sent), piece_size(flow, node, sent), node->parent);
+            send(group, mp_node_piece(node, sent), mp_node_piece_size(flow, node, sent),
+                 node->parent);
         for (int child = 0; child < MP_HOP_FAN; child++)
             if (node->child[child] >= 0 && within(node, received)) {
-                receive(group, buffer, piece_size(flow, node, received), node->child[child]);
+                receive(group, buffer, mp_node_piece_size(flow, node, received),
+                        node->child[child]);
                 buffer += node->piece;
             }
     }
@@ -177,9 +166,9 @@ static void add_up(const struct mp_nccl *nccl, const struct mp_flow *flow, int b
         int piece = number - (node->height - node->depth) + 1;
         for (int child = 0; child < MP_HOP_FAN; child++)
             if (node->child[child] >= 0 && within(node, piece)) {
-                float *sum = (float *)piece_memory(node, piece);
+                float *sum = (float *)mp_node_piece(node, piece);
                 device->operations->add(device, nccl->background.stream,
-                                        piece_size(flow, node, piece) / sizeof(float), sum,
+                                        mp_node_piece_size(flow, node, piece) / sizeof(float), sum,
                                         (const float *)buffer, sum);
                 buffer += node->piece;
             }
@@ -212,7 +201,7 @@ static int sum_up_trees(struct mp_request *request, const char *doing, struct mp
     const struct mp_nccl *nccl = mp_nccl_of(&request->transport->comm);
     struct mp_flow *flow = &request->flow;
     for (int i = 0; i < flow->nodes; i++)
-        cut(&flow->node[i], flow->bytes, nccl->piece);
+        mp_node_cut(&flow->node[i], flow->bytes, nccl->piece);
     for (int begin = 0, end; begin < flow->nodes; begin = end) {
         int batch = flow->node[begin].tag / MP_NCCL_TREES_AT_A_TIME;
         for (end = begin; end < flow->nodes; end++)
