@@ -368,22 +368,6 @@ static struct mp_setting random_setting(uint64_t *random, struct mp_topology top
     return setting;
 }
 
-TEST_RANDOM(any_numbers_keep_the_law) {
-    for (int round = 0; round < 40; round++) {
-        const struct mp_setting setting =
-            random_setting(random, random_topology(random, MOST_RANKS));
-        struct mp_nodewise_options options;
-        parse_options(&mp_system_nodewise, &options, NULL);
-        options.even = test_random_int(random, 0, 1);
-        options.correct = test_random_int(random, 0, 1);
-        if (test_random_int(random, 0, 2) == 0)
-            options.memory = test_random_int(random, 0, 4);
-        if (test_random_int(random, 0, 2) == 0)
-            options.cover = test_random_int(random, 0, MOST_EXPERTS);
-        rehearse(random, &mp_system_nodewise, &setting, &options, 4);
-    }
-}
-
 /* Of a source and an expert that its node holds no route leaves the node. */
 static void check_inside(const struct mp_plan *plan, const struct mp_load *load) {
     for (int source = 0; source < load->ranks; source++) {
