@@ -15,17 +15,13 @@ struct comparison {
 };
 
 static int setting(struct comparison *c, const char *name) {
-    char full[64];
-    snprintf(full, sizeof full, "settings.%s", name);
-    const int32_t *value = mp_golden_int32(c->golden, full, 1);
+    const int32_t *value = mp_golden_int32(c->golden, formatted("settings.%s", name), 1);
     assert_non_null(value);
     return *value;
 }
 
 static double number(struct comparison *c, const char *name) {
-    char full[64];
-    snprintf(full, sizeof full, "settings.%s", name);
-    const float *value = mp_golden_float(c->golden, full, 1);
+    const float *value = mp_golden_float(c->golden, formatted("settings.%s", name), 1);
     assert_non_null(value);
     return (double)*value;
 }
@@ -92,9 +88,9 @@ static int open_comparison(void **state) {
                                          "expert_width", "sequence", "batch"};
     static const char *const numbers[] = {"learning_rate", "beta1",        "beta2",
                                           "epsilon",       "weight_decay", "auxiliary_weight"};
-    char path[512], settings[MOST_SETTINGS] = "";
-    snprintf(path, sizeof path, "%s/%s", MOEPERF_GOLDEN_FOLDER, c->name);
-    assert_works(mp_golden_open(path, &c->golden, &error));
+    char settings[MOST_SETTINGS] = "";
+    assert_works(
+        mp_golden_open(formatted("%s/%s", MOEPERF_GOLDEN_FOLDER, c->name), &c->golden, &error));
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         add(settings, counts[i], setting(c, counts[i]));
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)

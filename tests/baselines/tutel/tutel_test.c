@@ -214,9 +214,7 @@ TEST_ROWS(only_where_there_are_levels, levels, c) {
     setting.experts = c->experts;
     rehearsal_open(&on, &mp_system_tutel, &setting,
                    formatted("r=%s exchange=%s degree=1", c->r, c->exchange));
-    char expected[16];
-    snprintf(expected, sizeof expected, "%.6s", c->kinds);
-    run(&on, 3, expected);
+    run(&on, 3, formatted("%.6s", c->kinds));
 }
 
 /* 8 experts of 64 bytes and their gradients: 8 * (128 + 64) * 7/8 at 1 GB/s are 1.344 us. Four

@@ -121,7 +121,7 @@ TEST(aliases_can_not_fill_the_memory) {
 
 TEST(size_is_limited) {
     size_t size = ((size_t)16 << 20) + 1;
-    char path[] = "/tmp/moeperf-yaml-XXXXXX", *text = malloc(size), message[128];
+    char path[] = "/tmp/moeperf-yaml-XXXXXX", *text = malloc(size);
     struct mp_yaml *document = NULL;
     memset(text, '#', size);
     assert_sentence(mp_yaml_parse("big", text, size, &document, &error), MP_EFORMAT,
@@ -129,8 +129,8 @@ TEST(size_is_limited) {
     int file = mkstemp(path);
     assert_int_equal(write(file, text, size), (ssize_t)size);
     close(file);
-    snprintf(message, sizeof message, "%s: larger than 16 MiB", path);
-    assert_sentence(mp_yaml_load(path, &document, &error), MP_EFORMAT, message);
+    assert_sentence(mp_yaml_load(path, &document, &error), MP_EFORMAT,
+                    formatted("%s: larger than 16 MiB", path));
     unlink(path);
     free(text);
 }

@@ -189,7 +189,6 @@ TEST(state_left_behind_needs_an_exchange) {
 TEST(a_change_that_is_not_said_is_refused) {
     for (int done = 0; done < 60;) {
         AUTO(destroy_pair) struct pair pair;
-        char words[64];
         random_pair(true, &pair);
         for (int layer = 0; layer < pair.layers; layer++)
             mp_placement_copy(&pair.next[layer], &pair.home[layer]);
@@ -206,8 +205,8 @@ TEST(a_change_that_is_not_said_is_refused) {
                 mp_placement_remove(next, expert, rank);
             else
                 mp_placement_add(next, expert, rank);
-            snprintf(words, sizeof words, "after the step layer %d has other homes", layer);
-            assert_fails(check(&pair, MP_OPTIMIZER_REPLICATED, 1000, &error), MP_EPLAN, words);
+            assert_fails(check(&pair, MP_OPTIMIZER_REPLICATED, 1000, &error), MP_EPLAN,
+                         formatted("after the step layer %d has other homes", layer));
             pair.change.changed = true;
             assert_works(check(&pair, MP_OPTIMIZER_REPLICATED, 1000, &error));
             done++;

@@ -77,10 +77,9 @@ static inline void assert_refused(const struct mp_system *system, const struct m
 static inline void assert_refuses_none(const struct mp_system *system, void *options,
                                        const char *option, const char *value) {
     const struct mp_setting setting = {.layers = 1, .experts = 0, .topology = {4, 2}};
-    char words[128];
-    snprintf(words, sizeof words,
-             "%s needs layers, experts and ranks of at least 1, not 1, 0 and 4", system->name);
-    assert_refused(system, &setting, options, words);
+    assert_refused(system, &setting, options,
+                   formatted("%s needs layers, experts and ranks of at least 1, not 1, 0 and 4",
+                             system->name));
     assert_fails(
         mp_options_set(system->options, options, system->name, option, value, NULL, &error),
         MP_EINVAL, option);

@@ -280,13 +280,13 @@ static int plan_layer(struct mp_system system, bool declared, const struct mp_pl
 
 static void assert_has_to_be_declared(struct mp_system system, const struct mp_placement *home,
                                       const char *where) {
-    char sentence[512];
-    snprintf(sentence, sizeof sentence,
-             "system complete: iteration 6, layer 1: expert %s, and the system does not declare "
-             "that it copies or replicates: add MP_SYSTEM_REPLICATES to .capabilities of its "
-             "descriptor, mp_system_complete",
-             where);
-    assert_sentence(plan_layer(system, false, home, &error), MP_EPLAN, sentence);
+    assert_sentence(
+        plan_layer(system, false, home, &error), MP_EPLAN,
+        formatted(
+            "system complete: iteration 6, layer 1: expert %s, and the system does not declare "
+            "that it copies or replicates: add MP_SYSTEM_REPLICATES to .capabilities of its "
+            "descriptor, mp_system_complete",
+            where));
     assert_works(plan_layer(system, true, home, &error));
 }
 

@@ -239,11 +239,10 @@ SMALL_TEST(shards_that_do_not_belong_are_refused) {
 
 /* Puts `to` in place of `from` in the description of a checkpoint. */
 static void redescribe(const char *path, const char *from, const char *to) {
-    char *text = read_file(path), changed[2000];
+    char *text = read_file(path);
     char *at = strstr(text, from);
     assert_non_null(at);
-    snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
-    write_file(path, changed);
+    write_file(path, formatted("%.*s%s%s", (int)(at - text), text, to, at + strlen(from)));
     free(text);
 }
 
@@ -270,9 +269,8 @@ TEST(slices_of_other_ranks_are_put_together) {
         redescribe("slices/checkpoint.yaml", s ? "slices: 1" : "slices: 0", "slices: 5");
         for (size_t r = 0; r < OTHERS; r++) {
             struct mp_shard_writer writer;
-            char path[64];
-            snprintf(path, sizeof path, "slices/experts-%04zu.bin", r);
-            assert_int_equal(mp_shard_create(path, ALL, index, (uint32_t)floats, &writer, &error),
+            assert_int_equal(mp_shard_create(formatted("slices/experts-%04zu.bin", r), ALL, index,
+                                             (uint32_t)floats, &writer, &error),
                              MP_OK);
             for (int b = 0; b < 3 * ALL; b++) {
                 for (size_t i = 0; i < floats; i++)

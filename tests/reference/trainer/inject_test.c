@@ -20,10 +20,9 @@ TEST(what_is_asked_for_is_read) {
     assert_int_equal(inject.every, 7);
     assert_int_equal(inject.layer, 2);
     for (int phase = MP_PHASE_DATA; phase <= MP_PHASE_WAIT; phase++) {
-        char text[80];
-        snprintf(text, sizeof text, "rank=0 seconds=1 phase=%s",
-                 mp_phase_name((enum mp_phase)phase));
-        assert_works(mp_inject_parse(text, &inject, &error));
+        assert_works(mp_inject_parse(
+            formatted("rank=0 seconds=1 phase=%s", mp_phase_name((enum mp_phase)phase)), &inject,
+            &error));
         assert_int_equal(inject.phase, phase);
     }
 }

@@ -36,10 +36,9 @@ static const int stopping[] = {SIGINT, SIGTERM};
 
 /* Which signals a thread holds back, or has handlers for: a mask of the line of /proc. */
 static unsigned long long signals_of(pid_t pid, const char *thread, const char *line) {
-    char path[300], text[256];
+    char text[256];
     unsigned long long mask = 0;
-    snprintf(path, sizeof path, "/proc/%d/task/%s/status", (int)pid, thread);
-    FILE *status = fopen(path, "r");
+    FILE *status = fopen(formatted("/proc/%d/task/%s/status", (int)pid, thread), "r");
     assert_non_null(status);
     while (fgets(text, sizeof text, status))
         if (!strncmp(text, line, strlen(line)))
@@ -51,11 +50,9 @@ static unsigned long long signals_of(pid_t pid, const char *thread, const char *
 /* No thread that computes is ever interrupted (signals.h): one thread waits for signals, all others
  * hold them back. */
 static void assert_one_thread_waits(pid_t pid) {
-    char path[64];
     unsigned long long ends = 1ull << (SIGINT - 1) | 1ull << (SIGTERM - 1);
     int held = 0, waiting = 0;
-    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
-    DIR *threads = opendir(path);
+    DIR *threads = opendir(formatted("/proc/%d/task", (int)pid));
     assert_non_null(threads);
     for (struct dirent *thread; (thread = readdir(threads));) {
         if (thread->d_name[0] == '.')

@@ -138,10 +138,8 @@ static void random_value(const struct mp_option *option, uint64_t *seed, char *t
 }
 
 static void set(struct mp_job_file *file, const char *prefix, const char *name, const char *value) {
-    char assignment[MP_TEXT_SIZE + 128];
     struct mp_error error = {0};
-    snprintf(assignment, sizeof assignment, "%s%s=%s", prefix, name, value);
-    int code = mp_job_set(file, assignment, &systems, &error);
+    int code = mp_job_set(file, formatted("%s%s=%s", prefix, name, value), &systems, &error);
     assert_string_equal(error.text, "");
     assert_int_equal(code, MP_OK);
 }

@@ -28,9 +28,7 @@ TEST_WITH(launchers_say_the_rank, be_launched_by_nobody, NULL) {
     static const char *const names[] = {"RANK", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"};
     assert_int_equal(mp_place_launched_rank(), 0);
     for (int i = 0; i < 4; i++) {
-        char text[8];
-        snprintf(text, sizeof text, "%d", 3 + i);
-        setenv(names[i], text, 1);
+        setenv(names[i], formatted("%d", 3 + i), 1);
         assert_int_equal(mp_place_launched_rank(), 3 + i);
     }
 }

@@ -36,9 +36,7 @@ TEST_WITH(help_names_the_options_of_a_job, NULL, end_run) {
 }
 
 TEST_WITH(bad_input_gets_one_line, NULL, end_run) {
-    char bad_key[sizeof JOB + 64];
-    snprintf(bad_key, sizeof bad_key, "%slaiers: 3\n", JOB);
-    write_file("bad-key.yaml", bad_key);
+    write_file("bad-key.yaml", formatted("%slaiers: 3\n", JOB));
     write_file("bad-value.yaml", "system: fssdp\ntext: text\nlayers: many\n");
     write_file("not.yaml", "system: [fssdp\n");
     write_file("short", "a few bytes");
@@ -110,9 +108,7 @@ static const struct {
 };
 
 TEST_EACH_WITH(under_mpirun_it_is_said_once, started, c, NULL, end_run) {
-    char words[64];
-    snprintf(words, sizeof words, "job.yaml --set %s", c->setting);
-    run_trainer(c->processes, words, 2);
+    run_trainer(c->processes, formatted("job.yaml --set %s", c->setting), 2);
     assert_int_equal(own_lines(c->message), 1);
 }
 
@@ -276,13 +272,13 @@ static int check_drops(const struct recorded *recorded, int iteration, int layer
 
 static void record_drops(const char *system, struct recorded *recorded) {
     clear_spools();
-    char words[300];
-    snprintf(words, sizeof words,
-             "job.yaml --set ranks=2 --set system=%s --set experts=8 --set gate=switch "
-             "--set auxiliary-weight=1e-5 --set batch=8 --set learning-rate=1e-2 "
-             "--set iterations=30 --spool-directory spools",
-             system);
-    run_trainer(RANKS, words, 0);
+    run_trainer(
+        RANKS,
+        formatted("job.yaml --set ranks=2 --set system=%s --set experts=8 --set gate=switch "
+                  "--set auxiliary-weight=1e-5 --set batch=8 --set learning-rate=1e-2 "
+                  "--set iterations=30 --spool-directory spools",
+                  system),
+        0);
     *recorded = (struct recorded){0};
     for (int rank = 0; rank < RANKS; rank++)
         read_loads(rank, recorded);

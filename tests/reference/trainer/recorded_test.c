@@ -77,14 +77,12 @@ static void take(const struct mp_spool_record *record) {
 }
 
 static void read_records(int rank) {
-    char path[64];
     struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
     struct mp_error error = {0};
     memset(&is, 0, sizeof is);
     is.status = 1;
-    snprintf(path, sizeof path, "spools/rank-%04d.spool", rank);
-    if (mp_spool_open(path, &reader, &error))
+    if (mp_spool_open(formatted("spools/rank-%04d.spool", rank), &reader, &error))
         fail_msg("%s", error.text);
     is.header = *mp_spool_header(reader);
     while (mp_spool_next(reader, &record, &error) == 1)
@@ -133,14 +131,12 @@ static double run_number(const char *name) {
 static char command[1024];
 
 static void train_with(const char *launcher, const char *more) {
-    char line[1200];
     snprintf(command, sizeof command,
              "%s%s job.yaml --set system=ep --set iterations=" ITERATIONS_TEXT
              " --set validate-every=2 --set target-loss=1e-3 --set target-window=4 "
              "--spool-directory spools --progress --rate %s",
              launcher, MOEPERF_TRAIN, more);
-    snprintf(line, sizeof line, "rm -rf spools; %s >out 2>err", command);
-    if (system(line)) {
+    if (system(formatted("rm -rf spools; %s >out 2>err", command))) {
         char *err = read_file("err");
         fail_msg("%s: %s", command, err);
     }
@@ -378,10 +374,8 @@ static void check_iteration(int iteration, bool drops) {
 TEST(spans_add_up) {
     static const char *const systems[] = {"ep", "fssdp", "swiftmoe", "deepspeed", "smartmoe"};
     for (size_t s = 0; s < sizeof systems / sizeof *systems; s++) {
-        char more[64];
-        snprintf(more, sizeof more, "--set system=%s", systems[s]);
         bool drops = !strcmp(systems[s], "swiftmoe") || !strcmp(systems[s], "deepspeed");
-        train(more);
+        train(formatted("--set system=%s", systems[s]));
         assert_int_equal(is.loads, ITERATIONS * LAYERS);
         for (int i = 0; i < ITERATIONS; i++)
             check_iteration(i, drops);
@@ -460,9 +454,8 @@ TEST(plans_are_what_travels) {
     double dense = 2 * 4.0 * (parameters - (parameters - active) * EXPERTS / (EXPERTS - 2));
     for (size_t s = 0; s < sizeof systems / sizeof *systems; s++) {
         struct sent sent[ITERATIONS];
-        char more[96];
-        snprintf(more, sizeof more, "--set ranks=2 --set nodes=2 --set system=%s", systems[s]);
-        train_with(MOEPERF_MPIEXEC " --oversubscribe -n 2 ", more);
+        train_with(MOEPERF_MPIEXEC " --oversubscribe -n 2 ",
+                   formatted("--set ranks=2 --set nodes=2 --set system=%s", systems[s]));
         read_sent(sent);
         for (int i = 0; i < ITERATIONS; i++) {
             const struct sent *of = &sent[i];
@@ -518,11 +511,8 @@ static const struct {
 
 TEST_EACH(delays_are_where_they_are_asked_for, delays, c) {
     const double delay = 0.03;
-    char more[160];
     double wait;
-    snprintf(more, sizeof more, "--set 'inject=rank=0 phase=%s seconds=0.03 every=2 layer=1'",
-             c->name);
-    train(more);
+    train(formatted("--set 'inject=rank=0 phase=%s seconds=0.03 every=2 layer=1'", c->name));
     assert_true(shortest(c->phase, 1, 0, &wait) >= delay);
     assert_true(c->waits ? wait >= delay : wait < delay);
     assert_true(shortest(c->phase, 1, 1, &wait) < delay);

@@ -325,12 +325,10 @@ TEST(memory_may_run_out) {
 }
 
 static int make_folder(void **state) {
-    char place[128];
     (void)state;
     if (!mkdtemp(folder))
         return -1;
-    snprintf(place, sizeof place, "file:%s", folder);
-    return setenv("MOEPERF_RENDEZVOUS", place, 1);
+    return setenv("MOEPERF_RENDEZVOUS", formatted("file:%s", folder), 1);
 }
 
 static int remove_folder(void **state) {

@@ -184,15 +184,14 @@ static void assert_same_floats(const char *what, const float *actual, const floa
 }
 
 static void assert_same(const struct outcome *actual, const struct outcome *expected, int steps) {
-    char name[32];
     for (int i = 0; i < steps; i++)
         assert_close(actual->loss[i], expected->loss[i], 3e-6);
     assert_same_floats("dense", actual->dense, expected->dense, expected->dense_count);
     for (int i = 0; i < actual->experts; i++) {
         if (!actual->expert[i])
             continue;
-        snprintf(name, sizeof name, "expert %d", i);
-        assert_same_floats(name, actual->expert[i], expected->expert[i], expected->chunk);
+        assert_same_floats(formatted("expert %d", i), actual->expert[i], expected->expert[i],
+                           expected->chunk);
     }
 }
 

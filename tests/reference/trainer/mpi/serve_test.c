@@ -130,9 +130,7 @@ TEST(a_checkpoint_is_served_as_it_was_trained) {
     mp_trainer_destroy(trainer);
     must(mp_comm_barrier(world, &error));
     if (world->rank == 0) {
-        char command[128];
-        snprintf(command, sizeof command, "rm -r %s", folder);
-        assert_int_equal(system(command), 0);
+        assert_int_equal(system(formatted("rm -r %s", folder)), 0);
     }
 }
 
