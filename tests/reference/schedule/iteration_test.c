@@ -112,8 +112,9 @@ TEST_END(destroy_scribe, struct scribe *, destroy_scribe(*it))
 
 /* Events of the layers of `direction` as words: ">fetch0" starts, "<fetch0" waits, and work has its
  * name alone, with "+" where weights are left for later and "w" where they come; a step behind a
- * dot where there are several. */
-static const char *told(const struct scribe *scribe, enum mp_direction direction, char text[TEXT]) {
+ * dot where there are several.  Good until the next call. */
+static const char *told(const struct scribe *scribe, enum mp_direction direction) {
+    static char text[TEXT];
     static const char *const marks[] = {[WORK] = "", [START] = ">", [WAIT] = "<"};
     static const char *const parts[] = {
         [MP_ALL_PRODUCTS] = "", [MP_INPUT_PRODUCTS] = "+", [MP_WEIGHT_PRODUCTS] = "w"};
@@ -147,6 +148,13 @@ static void dispatch(struct mp_plan *made) {
     assert_works(mp_plan_dispatch_nearest(made, &load, &error));
 }
 
+/* The texts come one after the other, up to a NULL. */
+static void assert_in_order(const char *at, const char *const texts[]) {
+    for (int i = 0; texts[i]; i++)
+        if (!(at = strstr(at, texts[i])))
+            fail_msg("\"%s\" does not come, or too early", texts[i]);
+}
+
 static void run(struct scribe *scribe) {
     scribe->events = 0;
     assert_works(mp_schedule_iteration(&scribe->schedule, &error));
@@ -158,7 +166,6 @@ static void run(struct scribe *scribe) {
 TEST(copies_travel_under_attention) {
     AUTO(destroy_scribe) struct scribe *scribe = create_scribe(2, 4);
     struct mp_plan plans[2];
-    char text[TEXT];
     for (int l = 0; l < 2; l++) {
         golden_plan(scribe, &plans[l], l);
         assert_works(mp_plan_add_copy(&plans[l], 0, 3, MP_STAGE_BEFORE_GATE, &error));
@@ -167,27 +174,26 @@ TEST(copies_travel_under_attention) {
         scribe->plan[l] = &plans[l];
     }
     run(scribe);
-    assert_string_equal(told(scribe, MP_FORWARD, text),
+    assert_string_equal(told(scribe, MP_FORWARD),
                         "embed "
                         ">fetch0 attention0 gate0 >counts0 <counts0 permute0 >rows0 <rows0 "
                         "<fetch0 experts0 >returns0 <returns0 combine0 "
                         ">fetch1 attention1 gate1 >counts1 <counts1 permute1 >rows1 <rows1 "
                         "<fetch1 experts1 >returns1 <returns1 combine1");
-    assert_string_equal(told(scribe, MP_BACKWARD, text),
+    assert_string_equal(told(scribe, MP_BACKWARD),
                         ">refetch1 head "
                         "permute1 >rows1 <rows1 <refetch1 experts1 >returns1 <returns1 combine1 "
                         ">sum-copies1 gate1 >refetch0 attention1 >sum-dense1 "
                         "permute0 >rows0 <rows0 <refetch0 experts0 >returns0 <returns0 combine0 "
                         "<sum-copies1 >sum-copies0 gate0 attention0 >sum-dense0 "
                         "embed >sum-dense2 <sum-copies0 <sum-dense1 <sum-dense0 <sum-dense2");
-    assert_string_equal(told(scribe, MP_NO_DIRECTION, text), "update >loss <loss");
+    assert_string_equal(told(scribe, MP_NO_DIRECTION), "update >loss <loss");
     for (int l = 0; l < 2; l++)
         mp_plan_destroy(&plans[l]);
 }
 
 /* A copy of a copy sets out when that is here, behind rows. */
 TEST(copies_are_made_of_copies) {
-    char text[TEXT];
     AUTO(destroy_scribe) struct scribe *scribe = create_scribe(1, 4);
     AUTO(plan) struct mp_plan made;
     golden_plan(scribe, &made, 0);
@@ -196,18 +202,17 @@ TEST(copies_are_made_of_copies) {
     dispatch(&made);
     scribe->plan[0] = &made;
     run(scribe);
-    assert_non_null(strstr(told(scribe, MP_FORWARD, text),
+    assert_non_null(strstr(told(scribe, MP_FORWARD),
                            "permute0 >rows0 <rows0 <fetch0 >late-fetch0 <late-fetch0 experts0"));
     made.fetch.item[1].from = made.before.owner[0];
     run(scribe);
-    assert_non_null(strstr(told(scribe, MP_FORWARD, text),
+    assert_non_null(strstr(told(scribe, MP_FORWARD),
                            ">late-fetch0 permute0 >rows0 <rows0 <fetch0 <late-fetch0 experts0"));
 }
 
 /* The next layer's copies set out once rows and late copies have, whether rows travel in one step
  * or in several. */
 TEST(copies_are_fetched_early) {
-    char text[TEXT];
     for (int pipelined = 0; pipelined < 2; pipelined++) {
         AUTO(destroy_scribe) struct scribe *scribe = create_scribe(3, 4);
         struct mp_plan plans[3];
@@ -234,12 +239,9 @@ TEST(copies_are_fetched_early) {
                                pipelined ? "permute1 >rows1 >rows1.1 >fetch2 <rows1 experts1"
                                          : "permute1 >rows1 <rows1 >fetch2 experts1",
                                "combine1 attention2",
-                               "<fetch2 experts2"};
-        const char *at = told(scribe, MP_FORWARD, text);
-        for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
-            at = strstr(at, order[i]);
-            assert_non_null(at);
-        }
+                               "<fetch2 experts2",
+                               NULL};
+        assert_in_order(told(scribe, MP_FORWARD), order);
         assert_int_equal(mp_policy_fetches(&scribe->policy), 2);
         for (int l = 0; l < 3; l++)
             mp_plan_destroy(&plans[l]);
@@ -251,7 +253,6 @@ TEST(copies_are_fetched_early) {
 TEST(slices_set_out_ahead) {
     AUTO(destroy_scribe) struct scribe *scribe = create_scribe(4, 4);
     AUTO(plan) struct mp_plan made;
-    char text[TEXT];
     golden_plan(scribe, &made, 0);
     scribe->policy.optimizer = MP_OPTIMIZER_SLICES;
     scribe->policy.gather_before_gate = scribe->policy.rematerialise = true;
@@ -267,30 +268,23 @@ TEST(slices_set_out_ahead) {
                            "combine1 attention2",
                            "<fetch2 experts2",
                            "combine2 attention3",
-                           "<fetch3 experts3"};
-    const char *at = told(scribe, MP_FORWARD, text);
-    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
-        at = strstr(at, order[i]);
-        assert_non_null(at);
-    }
+                           "<fetch3 experts3",
+                           NULL};
+    assert_in_order(told(scribe, MP_FORWARD), order);
     const char *back[] = {">refetch3 >refetch2 >refetch1 head",
                           "<refetch3 experts3",
                           "gate3 >refetch0 attention3",
                           "<refetch2 experts2",
                           "gate2 attention2",
                           "<refetch1",
-                          "<refetch0"};
-    at = told(scribe, MP_BACKWARD, text);
-    for (size_t i = 0; i < sizeof back / sizeof *back; i++) {
-        at = strstr(at, back[i]);
-        assert_non_null(at);
-    }
+                          "<refetch0",
+                          NULL};
+    assert_in_order(told(scribe, MP_BACKWARD), back);
 }
 
 /* FasterMoE: S_0, S_1, broadcasts, C_0, R_0, C_1, R_1, the shadowed expert; backward computes it
  * first and sums it before C_0.  With a copy that others send their routes to, sums wait. */
 TEST(shadows_come_last_and_first) {
-    char text[TEXT];
     for (int shared = 0; shared < 2; shared++) {
         AUTO(destroy_scribe) struct scribe *scribe = create_scribe(1, 4);
         AUTO(plan) struct mp_plan made;
@@ -304,7 +298,7 @@ TEST(shadows_come_last_and_first) {
         dispatch(&made);
         scribe->plan[0] = &made;
         run(scribe);
-        assert_string_equal(told(scribe, MP_FORWARD, text),
+        assert_string_equal(told(scribe, MP_FORWARD),
                             shared ? "embed attention0 gate0 >counts0 <counts0 permute0 >rows0 "
                                      ">rows0.1 >late-fetch0 <rows0 <late-fetch0 experts0 >returns0 "
                                      "<rows0.1 experts0.1 >returns0.1 experts0.2 "
@@ -313,7 +307,7 @@ TEST(shadows_come_last_and_first) {
                                      ">rows0.1 >late-fetch0 <rows0 experts0 >returns0 "
                                      "<rows0.1 experts0.1 >returns0.1 <late-fetch0 experts0.2 "
                                      "<returns0 <returns0.1 combine0");
-        assert_string_equal(told(scribe, MP_BACKWARD, text),
+        assert_string_equal(told(scribe, MP_BACKWARD),
                             shared ? "head permute0 >rows0 >rows0.1 experts0.2 "
                                      "<rows0 experts0 >returns0 <rows0.1 experts0.1 >returns0.1 "
                                      "<returns0 <returns0.1 combine0 >sum-copies0 gate0 "
@@ -342,7 +336,6 @@ static void golden_exchange(const struct scribe *scribe, struct mp_plan *made, b
 /* What all tokens go through is computed while rows travel, and late copies with a pipelined
  * exchange. */
 TEST(a_shared_expert_hides_rows) {
-    char text[TEXT];
     for (int pipelined = 0; pipelined < 2; pipelined++) {
         AUTO(destroy_scribe) struct scribe *scribe = create_scribe(1, 4);
         AUTO(plan) struct mp_plan made;
@@ -355,12 +348,12 @@ TEST(a_shared_expert_hides_rows) {
         run(scribe);
         /* Two more, and rows of a flat exchange arrive in spans of their own. */
         assert_int_equal(scribe->ended_spans, spans + (pipelined ? 2 : 4));
-        assert_non_null(strstr(told(scribe, MP_FORWARD, text),
+        assert_non_null(strstr(told(scribe, MP_FORWARD),
                                pipelined ? "permute0 >rows0 >rows0.1 >late-fetch0 shared0 <rows0 "
                                            "experts0 >returns0 <rows0.1"
                                          : "permute0 >rows0 shared0 <rows0 experts0 >returns0 "
                                            "<returns0 combine0"));
-        assert_non_null(strstr(told(scribe, MP_BACKWARD, text),
+        assert_non_null(strstr(told(scribe, MP_BACKWARD),
                                pipelined ? "permute0 >rows0 >rows0.1 shared0 experts0.2 "
                                            ">sum-copies0 <rows0 experts0"
                                          : "permute0 >rows0 shared0 <rows0 experts0 >returns0 "
@@ -371,7 +364,6 @@ TEST(a_shared_expert_hides_rows) {
 /* Rows leave before weights have gradients, of experts under their own way back and of attention
  * under the exchange of the layer below; own rows hide nothing of their own. */
 TEST(weights_come_behind_rows) {
-    char text[TEXT];
     for (int pipelined = 0; pipelined < 2; pipelined++) {
         AUTO(destroy_scribe) struct scribe *scribe = create_scribe(2, 4);
         AUTO(plan) struct mp_plan made;
@@ -379,7 +371,7 @@ TEST(weights_come_behind_rows) {
         scribe->plan[0] = scribe->plan[1] = &made;
         scribe->policy.weights_behind = true;
         run(scribe);
-        assert_null(strpbrk(told(scribe, MP_FORWARD, text), "+"));
+        assert_null(strpbrk(told(scribe, MP_FORWARD), "+"));
         const char *expected =
             pipelined ? "head permute1 >rows1 >rows1.1 experts1.2 >sum-copies1 <rows1 experts+1 "
                         ">returns1 expertsw1 <rows1.1 experts+1.1 >returns1.1 expertsw1.1 "
@@ -394,7 +386,7 @@ TEST(weights_come_behind_rows) {
                         "experts+0 >returns0 expertsw0 <returns0 combine0 gate0 attention+0 "
                         "attentionw0 >sum-dense0 embed >sum-dense2 <sum-dense1 <sum-dense0 "
                         "<sum-dense2";
-        assert_string_equal(told(scribe, MP_BACKWARD, text), expected);
+        assert_string_equal(told(scribe, MP_BACKWARD), expected);
     }
 }
 
@@ -402,26 +394,24 @@ TEST(weights_come_behind_rows) {
 TEST(homes_follow_the_step) {
     AUTO(destroy_scribe) struct scribe *scribe = create_scribe(3, 4);
     AUTO(plan) struct mp_plan made;
-    char text[TEXT];
     golden_plan(scribe, &made, 0);
     dispatch(&made);
     scribe->plan[0] = scribe->plan[1] = scribe->plan[2] = &made;
     scribe->policy.optimizer = MP_OPTIMIZER_SLICES;
     scribe->schedule.learns = scribe->change.changed = true;
     run(scribe);
-    assert_string_equal(told(scribe, MP_NO_DIRECTION, text),
+    assert_string_equal(told(scribe, MP_NO_DIRECTION),
                         "update >moves <moves >homes0 >homes1 <homes0 >homes2 <homes1 <homes2 "
                         ">loss <loss");
     scribe->change.changed = false;
     run(scribe);
-    assert_null(strstr(told(scribe, MP_NO_DIRECTION, text), "moves"));
+    assert_null(strstr(told(scribe, MP_NO_DIRECTION), "moves"));
 }
 
 /* Serving ends with the head, and slices are put together only for homes that have changed. */
 TEST(serving_goes_forward_only) {
     AUTO(destroy_scribe) struct scribe *scribe = create_scribe(1, 4);
     AUTO(plan) struct mp_plan made;
-    char text[TEXT];
     golden_plan(scribe, &made, 0);
     assert_works(mp_plan_add_copy(&made, 0, 3, MP_STAGE_BEFORE_GATE, &error));
     scribe->policy.rematerialise = true;
@@ -433,53 +423,51 @@ TEST(serving_goes_forward_only) {
     run(scribe);
     const char *part = "embed >fetch0 attention0 gate0 >counts0 <counts0 permute0 >rows0 <rows0 "
                        "<fetch0 experts0 >returns0 <returns0 combine0 head";
-    const char *both = told(scribe, MP_FORWARD, text);
+    const char *both = told(scribe, MP_FORWARD);
     assert_int_equal(strlen(both), 2 * strlen(part) + 1);
     assert_memory_equal(both, part, strlen(part));
     assert_string_equal(both + strlen(part) + 1, part);
-    assert_string_equal(told(scribe, MP_BACKWARD, text), "");
-    assert_string_equal(told(scribe, MP_NO_DIRECTION, text), ">loss <loss");
+    assert_string_equal(told(scribe, MP_BACKWARD), "");
+    assert_string_equal(told(scribe, MP_NO_DIRECTION), ">loss <loss");
     assert_false(scribe->schedule.gathered);
     scribe->change.changed = true;
     run(scribe);
-    assert_string_equal(told(scribe, MP_NO_DIRECTION, text),
-                        ">moves <moves >homes0 <homes0 >loss <loss");
+    assert_string_equal(told(scribe, MP_NO_DIRECTION), ">moves <moves >homes0 <homes0 >loss <loss");
     assert_true(scribe->schedule.gathered);
     scribe->change.asynchronous = true;
     scribe->policy.optimizer = MP_OPTIMIZER_OWNER;
     run(scribe);
-    assert_string_equal(told(scribe, MP_NO_DIRECTION, text), ">loss <loss");
+    assert_string_equal(told(scribe, MP_NO_DIRECTION), ">loss <loss");
     run(scribe);
-    assert_string_equal(told(scribe, MP_NO_DIRECTION, text), ">moves <moves >loss <loss");
+    assert_string_equal(told(scribe, MP_NO_DIRECTION), ">moves <moves >loss <loss");
 }
 
 /* They travel under the whole next iteration; or at once, if somebody can't wait for it. */
 TEST(asynchronous_moves_set_out_first_and_end_before_the_update) {
     AUTO(destroy_scribe) struct scribe *scribe = create_scribe(1, 4);
     AUTO(plan) struct mp_plan made;
-    char text[TEXT];
     golden_plan(scribe, &made, 0);
     dispatch(&made);
     scribe->plan[0] = &made;
     scribe->schedule.learns = scribe->change.changed = scribe->change.asynchronous = true;
     run(scribe);
-    assert_string_equal(told(scribe, MP_NO_DIRECTION, text), "update >loss <loss");
+    assert_string_equal(told(scribe, MP_NO_DIRECTION), "update >loss <loss");
     scribe->change.changed = false;
     run(scribe);
     assert_true(scribe->event[0].verb == START &&
                 scribe->event[0].operation.kind == MP_TRAVEL_MOVES);
-    assert_string_equal(told(scribe, MP_NO_DIRECTION, text), ">moves <moves update >loss <loss");
+    assert_string_equal(told(scribe, MP_NO_DIRECTION), ">moves <moves update >loss <loss");
     run(scribe);
-    assert_string_equal(told(scribe, MP_NO_DIRECTION, text), "update >loss <loss");
+    assert_string_equal(told(scribe, MP_NO_DIRECTION), "update >loss <loss");
     scribe->change.changed = true;
     run(scribe);
     for (int again = 0; again < 2; again++) {
         scribe->events = 0;
         assert_works(mp_schedule_settle_moves(&scribe->schedule, &error));
-        assert_string_equal(told(scribe, MP_NO_DIRECTION, text), again ? "" : ">moves <moves");
+        assert_string_equal(told(scribe, MP_NO_DIRECTION), again ? "" : ">moves <moves");
     }
     run(scribe);
-    assert_string_equal(told(scribe, MP_NO_DIRECTION, text), "update >loss <loss");
+    assert_string_equal(told(scribe, MP_NO_DIRECTION), "update >loss <loss");
 }
 
 /* ---- laws ---- */

@@ -49,7 +49,3 @@ TEST(a_tied_rank_takes_nothing_from_others) {
     assert_true(tie(comm->rank == 0 ? 0 : -1));
     assert_false(shares());
 }
-
-int main(void) {
-    return run_mpi_tests();
-}

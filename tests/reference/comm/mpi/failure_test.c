@@ -68,7 +68,3 @@ static int destroy_request(void **state) {
 }
 
 TEST_GROUP(create_request, destroy_request);
-
-int main(void) {
-    return run_mpi_tests();
-}

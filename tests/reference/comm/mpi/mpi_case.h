@@ -13,9 +13,9 @@ static inline void assert_ok(int code) {
         fail_msg("%s", error.text);
 }
 
-/* Creates the comm, gives all ranks one seed and runs the tests.  A rank that fails ends the
- * others, which would wait for it. */
-static inline int run_mpi_tests(void) {
+/* The program: creates the comm, gives all ranks one seed and runs the tests.  A rank that fails
+ * ends the others, which would wait for it. */
+int main(void) {
     if (mp_comm_mpi_create(NULL, &comm, &error)) {
         fprintf(stderr, "%s\n", error.text);
         return 2;

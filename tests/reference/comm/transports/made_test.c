@@ -185,7 +185,3 @@ TEST(rows_are_made_between_rounds) {
                 make_over(&levels, reads);
         }
 }
-
-int main(int arguments, char **argument) {
-    return run_transport_tests(arguments, argument);
-}

@@ -676,7 +676,3 @@ TEST(requests_are_refused_alike) {
     mp_transfers_destroy(&list);
     mirror_destroy(&memory);
 }
-
-int main(int arguments, char **argument) {
-    return run_transport_tests(arguments, argument);
-}

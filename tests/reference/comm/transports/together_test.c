@@ -138,7 +138,3 @@ TEST(nobody_disturbs_another) {
         mp_request_destroy(request[i]);
     }
 }
-
-int main(int arguments, char **argument) {
-    return run_transport_tests(arguments, argument);
-}

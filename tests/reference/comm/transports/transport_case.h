@@ -114,7 +114,8 @@ static inline int create_comm(const char *transport) {
     return mp_comm_nccl_create(&settings, device, &comm, &error);
 }
 
-static inline int run_transport_tests(int arguments, char **argument) {
+/* The program. */
+int main(int arguments, char **argument) {
     const char *transport = arguments > 1 ? argument[1] : "trees";
     if (mp_comm_mpi_create(NULL, &world, &error)) {
         fprintf(stderr, "%s\n", error.text);
