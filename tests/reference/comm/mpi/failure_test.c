@@ -1,6 +1,8 @@
 /* Failures: the sentence names the rank, the peer and what was being done. */
 #include "tests/reference/comm/mpi/mpi_case.h"
 
+enum { MOST_RANKS = 16 };
+
 static struct mp_request *request;
 
 static void assert_says(int code, int expected, const char *text) {
@@ -12,7 +14,7 @@ static void assert_says(int code, int expected, const char *text) {
 
 /* Rank 0 sends rank 1 more than rank 1 expects. */
 TEST(truncated_message_names_both_ranks) {
-    int to[CASE_RANKS] = {0}, from[CASE_RANKS] = {0};
+    int to[MOST_RANKS] = {0}, from[MOST_RANKS] = {0};
     char memory[64] = {1};
     if (comm->rank == 0)
         to[1] = 16;

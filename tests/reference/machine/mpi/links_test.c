@@ -2,13 +2,10 @@
  * measuring them: memcpy, and MPI's own exchange of one message each way. */
 #include <mpi.h>
 
-#include "reference/comm/comm.h"
 #include "reference/machine/machine.h"
-#include "tests/support.h"
+#include "tests/reference/comm/mpi/mpi_case.h"
 
 enum { COPIES = 15, EXCHANGES = 200, COPIED = 64 << 20 };
-
-static struct mp_comm *world;
 
 static double now(clockid_t clock) {
     struct timespec time;
@@ -34,8 +31,8 @@ static double exchange_seconds(char *memory, int bytes) {
     for (int i = 0; i < EXCHANGES; i++) {
         MPI_Barrier(MPI_COMM_WORLD);
         double start = now(CLOCK_MONOTONIC);
-        MPI_Sendrecv(memory, bytes, MPI_BYTE, 1 - world->rank, 1, memory + COPIED / 2, bytes,
-                     MPI_BYTE, 1 - world->rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Sendrecv(memory, bytes, MPI_BYTE, 1 - comm->rank, 1, memory + COPIED / 2, bytes,
+                     MPI_BYTE, 1 - comm->rank, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         least = fmin(least, now(CLOCK_MONOTONIC) - start);
     }
     return least;
@@ -44,31 +41,17 @@ static double exchange_seconds(char *memory, int bytes) {
 TEST(figures_are_those_of_a_second_way) {
     const struct mp_machine_settings settings = {.threads = 1, .quick = true};
     struct mp_machine machine;
-    struct mp_error error = {0};
     char *memory = malloc(COPIED);
     assert_non_null(memory);
-    mp_machine_measure(world, &settings, &machine, &error);
-    assert_string_equal(error.text, "");
+    assert_ok(mp_machine_measure(comm, &settings, &machine, &error));
     double copied = memory_bandwidth(memory);
     double told = machine.latency + 1e6 / machine.bandwidth, seen = exchange_seconds(memory, 1e6);
     free(memory);
-    if (world->rank == 0) {
+    if (comm->rank == 0) {
         print_message("  memory %.3g GB/s, memcpy %.3g GB/s\n", machine.memory_bandwidth / 1e9,
                       copied / 1e9);
         print_message("  1 MB each way %.3g us, MPI %.3g us\n", 1e6 * told, 1e6 * seen);
     }
     assert_true(machine.memory_bandwidth < 4 * copied && copied < 4 * machine.memory_bandwidth);
     assert_true(seen < 4 * told); /* other programs make what is told larger, never smaller */
-}
-
-int main(void) {
-    struct mp_error error = {0};
-    if (mp_comm_mpi_create(NULL, &world, &error)) {
-        print_error("%s\n", error.text);
-        return 1;
-    }
-    if (test_run())
-        mp_comm_abort(world, 1);
-    mp_comm_destroy(world);
-    return 0;
 }
