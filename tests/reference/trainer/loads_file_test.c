@@ -130,23 +130,16 @@ TEST(damage_is_seen) {
     struct mp_loads loads;
     write_loads("whole", &shape, 3, count, 9);
     free(count);
-    char bytes[1024];
-    FILE *file = fopen("whole", "rb");
-    size_t size = fread(bytes, 1, sizeof bytes, file);
-    fclose(file);
+    size_t size;
+    AUTO(text) char *bytes = read_bytes("whole", &size);
     assert_int_equal(size, 8 + 5 * 4 + 3 * 2 * 2 * 4 * 4 + 8);
     for (size_t i = 0; i < 2 * size; i++) {
         bool is_cut = i >= size;
         char old = bytes[i % size];
         bytes[i % size] ^= (char)(1 << test_random_int(&random_state, 0, 7));
-        file = fopen("other", "wb");
-        fwrite(bytes, 1, is_cut ? i - size : size, file);
-        fclose(file);
-        struct mp_error error = {0};
-        int code = mp_loads_read("other", &shape, 1, &loads, &error);
-        assert_int_equal(code, MP_EFORMAT);
-        assert_non_null(strstr(error.text, i % size < 8 ? "other: is no loads file"
-                                                        : "other: is cut off or damaged"));
+        write_bytes("other", bytes, is_cut ? i - size : size);
+        assert_fails(mp_loads_read("other", &shape, 1, &loads, &error), MP_EFORMAT,
+                     i % size < 8 ? "other: is no loads file" : "other: is cut off or damaged");
         assert_null(loads.count);
         bytes[i % size] = old;
     }
@@ -157,28 +150,24 @@ TEST(parts_of_iterations_are_refused) {
     enum { HEAD = 8 + 5 * 4, ITERATION = 2 * 2 * 4 * 4, WORDS = 2 * ITERATION / 4 };
     const struct mp_loads_shape shape = {2, 4, 2, 1, 6, false};
     uint32_t *count = random_loads(&random_state, &shape, 2);
-    unsigned char bytes[HEAD + 2 * ITERATION + 8];
+    size_t all;
     write_loads("whole", &shape, 2, count, 9);
     free(count);
-    FILE *file = fopen("whole", "rb");
-    assert_int_equal(fread(bytes, 1, sizeof bytes, file), sizeof bytes);
-    fclose(file);
+    AUTO(text) char *bytes = read_bytes("whole", &all);
+    assert_int_equal(all, HEAD + 2 * ITERATION + 8);
     for (size_t words = 0; words <= WORDS; words++) {
         size_t size = HEAD + 4 * words;
         uint32_t check = htole32(spool_crc32_on(spool_crc32(bytes, size), "9876", 4));
         struct mp_loads loads;
-        struct mp_error error = {0};
-        file = fopen("other", "wb");
+        FILE *file = fopen("other", "wb");
         fwrite(bytes, 1, size, file);
         fwrite("9876", 1, 4, file); /* a digest */
         fwrite(&check, sizeof check, 1, file);
         fclose(file);
-        int code = mp_loads_read("other", &shape, 1, &loads, &error);
         bool whole = words > 0 && 4 * words % ITERATION == 0;
-        assert_int_equal(code, whole ? MP_OK : MP_EFORMAT);
-        if (!whole)
-            assert_string_equal(error.text,
-                                "other: ends inside an iteration; it is no whole loads file");
+        assert_sentence(mp_loads_read("other", &shape, 1, &loads, &error),
+                        whole ? MP_OK : MP_EFORMAT,
+                        whole ? "" : "other: ends inside an iteration; it is no whole loads file");
         if (whole)
             assert_int_equal(loads.iterations, 4 * words / ITERATION);
         mp_loads_destroy(&loads);

@@ -27,12 +27,6 @@ static int write_shard(const char *path, struct mp_error *error) {
     return mp_shard_finish(&writer, code, error);
 }
 
-static void put_bytes(const char *path, const unsigned char *byte, size_t size) {
-    FILE *file = fopen(path, "wb");
-    assert_int_equal(fwrite(byte, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
-}
-
 static void put_byte(int at, unsigned char byte) {
     FILE *file = fopen("broken", "rb+");
     assert_int_equal(fseek(file, at, SEEK_SET), 0);
@@ -40,12 +34,12 @@ static void put_byte(int at, unsigned char byte) {
     assert_int_equal(fclose(file), 0);
 }
 
-static void get_bytes(unsigned char byte[BYTES]) {
-    FILE *file = fopen("shard", "rb");
-    assert_non_null(file);
-    assert_int_equal(fread(byte, 1, BYTES, file), BYTES);
-    assert_int_equal(fgetc(file), EOF);
-    fclose(file);
+/* The bytes of the shard that was written, and a zero byte behind them.  Free them. */
+static unsigned char *shard_bytes(void) {
+    size_t size;
+    char *bytes = read_bytes("shard", &size);
+    assert_int_equal(size, BYTES);
+    return (unsigned char *)bytes;
 }
 
 TEST(shards_come_back) {
@@ -84,20 +78,18 @@ static void assert_refused(const char *what, int where) {
 }
 
 TEST(cut_off_shards_are_refused) {
-    unsigned char byte[BYTES + 1] = {0};
-    get_bytes(byte);
+    AUTO(allocated) unsigned char *byte = shard_bytes();
     for (int size = 0; size < BYTES; size++) {
-        put_bytes("broken", byte, (size_t)size);
+        write_bytes("broken", byte, (size_t)size);
         assert_refused("cut off at", size);
     }
-    put_bytes("broken", byte, BYTES + 1);
+    write_bytes("broken", byte, BYTES + 1);
     assert_refused("one byte too many after", BYTES);
 }
 
 TEST(damaged_shards_are_refused) {
-    unsigned char byte[BYTES];
-    get_bytes(byte);
-    put_bytes("broken", byte, BYTES);
+    AUTO(allocated) unsigned char *byte = shard_bytes();
+    write_bytes("broken", byte, BYTES);
     for (int at = 0; at < BYTES; at++) {
         for (int bit = 0; bit < 8; bit++) {
             put_byte(at, byte[at] ^ (unsigned char)(1 << bit));
@@ -111,10 +103,9 @@ TEST(damaged_shards_are_refused) {
 
 /* Sizes whose product is beyond 64 bits must not pass for a small file's. */
 TEST(huge_sizes_are_refused) {
-    unsigned char byte[BYTES];
-    get_bytes(byte);
+    AUTO(allocated) unsigned char *byte = shard_bytes();
     memset(byte + 8, 0xff, 8);
-    put_bytes("broken", byte, BYTES);
+    write_bytes("broken", byte, BYTES);
     assert_refused("largest sizes", 0);
 }
 
