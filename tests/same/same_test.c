@@ -17,8 +17,8 @@ enum { ITERATIONS = 4, TRIES = 1000, JOB_EXCHANGES = MP_EXCHANGE_PIPELINED };
 
 /* What a random choice may leave out: each mechanism is met in one of these. */
 static const char *const acting[] = {
-    "system=fssdp gate=gshard options.overlap=all options.rematerialise=yes "
-    "options.reshard-interval=2",
+    ("system=fssdp gate=gshard options.overlap=all options.rematerialise=yes "
+     "options.reshard-interval=2"),
     "system=fssdp gate=switch options.overlap=2 options.calibrate=yes options.reshard-interval=2",
     "system=fastermoe gate=gshard options.policy=released-fixed options.group-size=1",
     "system=fastermoe gate=switch options.policy=paper options.group-size=1",
@@ -33,10 +33,10 @@ static const char *const acting[] = {
     "system=eplb gate=gshard options.interval=1 options.moves=asynchronous",
     "system=smartmoe gate=gshard options.interval=1",
     "system=deepspeed gate=gshard options.expert-parallel=1",
-    "system=deepspeed gate=switch options.expert-parallel=1 options.zero=1 "
-    "options.multi-rank-bucket-allreduce=no",
-    "system=deepspeed gate=gshard options.expert-parallel=2 options.zero=1 "
-    "options.offload-optimizer=yes",
+    ("system=deepspeed gate=switch options.expert-parallel=1 options.zero=1 "
+     "options.multi-rank-bucket-allreduce=no"),
+    ("system=deepspeed gate=gshard options.expert-parallel=2 options.zero=1 "
+     "options.offload-optimizer=yes"),
     "system=ep gate=switch options.expert-parallel=1",
     "system=llep gate=gshard options.smallest-gemm=1 options.threshold=1",
     "system=lp gate=gshard options.interval=0",

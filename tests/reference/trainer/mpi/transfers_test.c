@@ -11,8 +11,8 @@ static const char *const slice_cases[] = {
     "system=swiftmoe options.capacity-factor=0",
     "system=swiftmoe options.capacity-factor=0 options.offload-optimizer=yes",
     "system=deepspeed options.drop-tokens=no options.zero=1 options.expert-parallel=1",
-    "system=deepspeed options.drop-tokens=no options.zero=1 options.expert-parallel=1 "
-    "options.offload-optimizer=yes options.multi-rank-bucket-allreduce=no",
+    ("system=deepspeed options.drop-tokens=no options.zero=1 options.expert-parallel=1 "
+     "options.offload-optimizer=yes options.multi-rank-bucket-allreduce=no"),
     "system=laer options.rematerialise=no",
     "system=laer options.rematerialise=yes",
     "system=laer options.prefetch=3 options.window=1",
