@@ -99,17 +99,31 @@ static inline void refused(const char *words, const char *message) {
     free(out);
 }
 
-/* Iterations that the progress lines report so far. */
-static inline int progress(void) {
+struct reported {
+    int done, of;
+    double loss, ms;
+};
+
+/* Progress lines so far, of which `lines` gets the last `room`; returns how many. */
+static inline int read_progress(struct reported lines[], int room) {
     char line[256];
-    int done = 0, reported;
+    int count = 0;
+    struct reported now;
     FILE *out = fopen("out", "r");
     while (out && fgets(line, sizeof line, out))
-        if (strchr(line, '\n') && sscanf(line, "progress %d ", &reported) == 1)
-            done = reported;
+        if (strchr(line, '\n') &&
+            sscanf(line, "progress %d %d %lf %lf", &now.done, &now.of, &now.loss, &now.ms) == 4)
+            lines[count++ % room] = now;
     if (out)
         fclose(out);
-    return done;
+    return count;
+}
+
+/* Iterations that the progress lines report so far. */
+static inline int progress(void) {
+    struct reported last = {0};
+    read_progress(&last, 1);
+    return last.done;
 }
 
 static inline void wait_for_progress(struct run *run, int iterations) {

@@ -134,39 +134,27 @@ TEST_WITH(a_run_is_recorded_to_its_end, NULL, end_run) {
     }
 }
 
-/* Losses that the progress lines report; returns how many. */
-static int read_losses(double loss[], int room) {
-    char line[256];
-    int count = 0;
-    FILE *out = fopen("out", "r");
-    while (out && count < room && fgets(line, sizeof line, out))
-        count += sscanf(line, "progress %*d %*d %lf", &loss[count]) == 1;
-    if (out)
-        fclose(out);
-    return count;
-}
-
 /* Mean of the `window` losses before `end`. */
-static double mean_before(const double loss[], int end, int window) {
+static double mean_before(const struct reported lines[], int end, int window) {
     double sum = 0;
     for (int i = end - window; i < end; i++)
-        sum += loss[i];
+        sum += lines[i].loss;
     return sum / window;
 }
 
 TEST_WITH(a_run_ends_at_its_target, NULL, end_run) {
     enum { WINDOW = 3, MOST = 2000 };
-    static double loss[MOST];
+    static struct reported lines[MOST];
     clear_spools();
     run_trainer(2,
                 "job.yaml --set ranks=2 --set iterations=2000 --set target-loss=5.2 "
                 "--set target-window=3 --spool-directory spools --progress",
                 0);
-    int count = read_losses(loss, MOST);
+    int count = read_progress(lines, MOST);
     assert_in_range(count, WINDOW + 1, MOST - 1);
-    assert_true(mean_before(loss, count, WINDOW) <= 5.2 + 1e-6); /* printed with six decimals */
+    assert_true(mean_before(lines, count, WINDOW) <= 5.2 + 1e-6); /* printed with six decimals */
     for (int end = WINDOW; end < count; end++)
-        assert_true(mean_before(loss, end, WINDOW) > 5.2 - 1e-6);
+        assert_true(mean_before(lines, end, WINDOW) > 5.2 - 1e-6);
     for (int r = 0; r < 2; r++) {
         struct found found = read_spool("spools", r);
         assert_int_equal(found.iterations, count);

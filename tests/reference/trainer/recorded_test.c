@@ -231,32 +231,35 @@ TEST(sizes_are_as_worked_out) {
     assert_int_equal(count, 0);
 }
 
+/* A run writes a progress line an iteration, then its rate, and nothing else. */
+static void read_output(struct reported lines[], int iterations, double rate[3]) {
+    assert_int_equal(read_progress(lines, iterations), iterations);
+    char *out = read_file("out"), *last = out;
+    for (int i = 0; i < iterations; i++)
+        last = strchr(last, '\n') + 1;
+    assert_int_equal(sscanf(last, "rate %lf %lf %lf", &rate[0], &rate[1], &rate[2]), 3);
+    assert_string_equal(strchr(last, '\n'), "\n");
+    free(out);
+}
+
 /* Losses follow each other as the trainer prints them; validation comes after every second. */
 TEST(losses_are_recorded) {
-    char line[256];
-    int done = 0, of = 0, printed = 0, count;
-    double loss, ms[ITERATIONS] = {0}, rate[3] = {0}, all = 0;
+    int count;
+    struct reported lines[ITERATIONS];
+    double rate[3], all = 0;
     train("");
-    FILE *out = fopen("out", "r");
-    assert_non_null(out);
-    while (fgets(line, sizeof line, out)) {
-        if (sscanf(line, "progress %d %d %lf %lf", &done, &of, &loss, &ms[printed % ITERATIONS]) ==
-            4) {
-            assert_int_equal(done, ++printed);
-            assert_int_equal(of, ITERATIONS);
-            assert_within(number("loss", done - 1, -1), loss, 1e-6);
-            assert_in_range((int)(100 * loss), 1, 1000);
-            all += 1e-3 * ms[printed - 1];
-        } else {
-            assert_int_equal(sscanf(line, "rate %lf %lf %lf", &rate[0], &rate[1], &rate[2]), 3);
-            assert_int_equal(printed, ITERATIONS); /* at the end */
-        }
+    read_output(lines, ITERATIONS, rate);
+    for (int i = 0; i < ITERATIONS; i++) {
+        assert_int_equal(lines[i].done, i + 1);
+        assert_int_equal(lines[i].of, ITERATIONS);
+        assert_within(number("loss", i, -1), lines[i].loss, 1e-6);
+        assert_in_range((int)(100 * lines[i].loss), 1, 1000);
+        all += 1e-3 * lines[i].ms;
     }
-    fclose(out);
-    assert_int_equal(printed, ITERATIONS);
     /* The median of the last three of five. */
-    double low = fmin(ms[2], fmin(ms[3], ms[4])), high = fmax(ms[2], fmax(ms[3], ms[4]));
-    double median = ms[2] + ms[3] + ms[4] - low - high;
+    double ms[] = {lines[2].ms, lines[3].ms, lines[4].ms};
+    double low = fmin(ms[0], fmin(ms[1], ms[2])), high = fmax(ms[0], fmax(ms[1], ms[2]));
+    double median = ms[0] + ms[1] + ms[2] - low - high;
     assert_within(rate[0], median, 0.0021);
     assert_close(rate[1], 1e3 * TOKENS / rate[0], 0.01);
     assert_within(rate[2], 1e-9 * run_number("model-flops-per-iteration") / rate[0], 1e-3);
@@ -271,22 +274,14 @@ TEST(losses_are_recorded) {
 
 /* Four iterations have a second half of two, whose median lies between them; one has itself. */
 TEST(rates_of_few_iterations) {
-    static const char *const more[] = {"--set iterations=4", "--set iterations=1"};
-    for (int i = 0; i < 2; i++) {
-        train(more[i]);
-        double ms[4] = {0}, rate;
-        int printed = 0;
-        char line[256];
-        FILE *out = fopen("out", "r");
-        while (fgets(line, sizeof line, out))
-            if (sscanf(line, "progress %*d %*d %*f %lf", &ms[printed % 4]) == 1)
-                printed++;
-            else
-                assert_int_equal(sscanf(line, "rate %lf", &rate), 1);
-        fclose(out);
-        assert_int_equal(printed, i ? 1 : 4);
-        assert_within(rate, i ? ms[0] : (ms[2] + ms[3]) / 2, 0.0021);
-    }
+    struct reported lines[4];
+    double rate[3];
+    train("--set iterations=4");
+    read_output(lines, 4, rate);
+    assert_within(rate[0], (lines[2].ms + lines[3].ms) / 2, 0.0021);
+    train("--set iterations=1");
+    read_output(lines, 1, rate);
+    assert_within(rate[0], lines[0].ms, 0.0021);
 }
 
 /* ---- spans ---- */
