@@ -259,3 +259,14 @@ struct meeting_summary meeting_clocks_summarise(const struct meeting_clock clock
     }
     return summary;
 }
+
+int clock_samples_write(const struct clock_sample sample[], int samples,
+                        struct spool_writer *writer, struct mp_error *error) {
+    for (int i = 0; i < samples; i++) {
+        const struct mp_spool_record record = {
+            .type = MP_SPOOL_CLOCK,
+            .as.clock = {sample[i].at_ns, sample[i].offset_ns, sample[i].error_ns}};
+        MP_TRY(spool_writer_add(writer, &record, error));
+    }
+    return MP_OK;
+}

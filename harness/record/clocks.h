@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "profiler/record/spool_writer.h"
 #include "results/store/clock_fit.h"
 
 /* One collective on one process's clock. */
@@ -53,6 +54,10 @@ void meetings_order(struct meeting meeting[], size_t meetings);
  * of both; on one host there are no samples then.  The error of at most twelve meetings is at least
  * what the shortest of them took.  false: no memory. */
 bool meeting_clocks_align(struct meeting_clock clock[], int clocks);
+
+/* Writes them as records of a spool.  Errors: those of spool_writer_add. */
+int clock_samples_write(const struct clock_sample sample[], int samples,
+                        struct spool_writer *writer, struct mp_error *error);
 
 /* What was found of some clocks. */
 struct meeting_summary {

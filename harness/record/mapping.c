@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/record/clocks.h"
 #include "harness/record/devices.h"
 #include "profiler/nvtx/emit.h"
 #include "profiler/nvtx/payload.h"
@@ -623,9 +624,9 @@ bool mp_mapping_next_wait(const struct mp_mapping *mapping, size_t *next,
 static int write_streams(struct spool_writer *writer, struct mp_error *error) {
     static const char *const names[] = {"compute", "comm"};
     for (int stream = 0; stream < 2; stream++) {
-        const struct spool_stream_payload fixed = {.stream = stream};
-        MP_TRY(
-            spool_writer_text(writer, MP_SPOOL_STREAM, &fixed, sizeof fixed, names[stream], error));
+        const struct mp_spool_record record = {.type = MP_SPOOL_STREAM,
+                                               .as.stream = {stream, 0, names[stream]}};
+        MP_TRY(spool_writer_add(writer, &record, error));
     }
     return MP_OK;
 }
@@ -640,55 +641,43 @@ static int write_spans(struct spool_writer *writer, const struct mp_mapping *map
         const struct match *match = &mapping->match[i];
         if (!match_is_span(mapping, match))
             continue;
-        const struct mp_span span = {.start_ns = match->start_ns,
-                                     .end_ns = match->end_ns,
-                                     .wait_ns = match->wait_ns,
-                                     .cpu_ns = -1,
-                                     .tokens = match->tokens,
-                                     .bytes = match->bytes,
-                                     .flops = -1,
-                                     .iteration = match->iteration,
-                                     .layer = layer_of(match),
-                                     .phase = match->phase,
-                                     .direction = match->direction & 3,
-                                     .stream = is_beside(match)};
-        MP_TRY(spool_writer_record(writer, MP_SPOOL_SPAN, &span, sizeof span, NULL, 0, error));
+        const struct mp_spool_record record = {.type = MP_SPOOL_SPAN,
+                                               .as.span = {.start_ns = match->start_ns,
+                                                           .end_ns = match->end_ns,
+                                                           .wait_ns = match->wait_ns,
+                                                           .cpu_ns = -1,
+                                                           .tokens = match->tokens,
+                                                           .bytes = match->bytes,
+                                                           .flops = -1,
+                                                           .iteration = match->iteration,
+                                                           .layer = layer_of(match),
+                                                           .phase = match->phase,
+                                                           .direction = match->direction & 3,
+                                                           .stream = is_beside(match)}};
+        MP_TRY(spool_writer_add(writer, &record, error));
     }
     return MP_OK;
-}
-
-static int write_load(struct spool_writer *writer, int64_t iteration, int layer, int experts,
-                      const uint32_t routes[], struct mp_error *error) {
-    const struct spool_load_payload payload = {
-        .iteration = iteration, .layer = layer, .experts = (uint32_t)experts};
-    const size_t bytes = (size_t)experts * sizeof *routes;
-    if (sizeof payload + bytes > SPOOL_TEXT_LIMIT)
-        return mp_fail(error, MP_ELIMIT, "loads of %d experts; a record has room for %zu", experts,
-                       (SPOOL_TEXT_LIMIT - sizeof payload) / sizeof *routes);
-    return spool_writer_record(writer, MP_SPOOL_LOAD, &payload, sizeof payload, routes, bytes,
-                               error);
 }
 
 static int write_loads(struct spool_writer *writer, const struct mp_mapping *mapping,
                        const struct mp_mapped *as, struct mp_error *error) {
     const struct mp_record_loads *loads = as->loads;
+    if (loads->experts > SPOOL_EXPERTS)
+        return mp_fail(error, MP_ELIMIT, "loads of %d experts; a record has room for %d",
+                       loads->experts, SPOOL_EXPERTS);
     for (int i = 0; i < loads->iterations; i++) {
         const int64_t number = loads->iteration[i];
         if (number < mapping->totals.first || number > mapping->totals.last)
             continue;
-        for (int layer = 0; layer < loads->layers; layer++)
-            MP_TRY(write_load(writer, number, layer, loads->experts,
-                              mp_record_loads_of(loads, i, layer, as->rank), error));
-    }
-    return MP_OK;
-}
-
-static int write_clock(struct spool_writer *writer, const struct mp_mapped *as,
-                       struct mp_error *error) {
-    for (int i = 0; i < as->samples; i++) {
-        const struct spool_clock_payload fixed = {as->sample[i].at_ns, as->sample[i].offset_ns,
-                                                  as->sample[i].error_ns};
-        MP_TRY(spool_writer_record(writer, MP_SPOOL_CLOCK, &fixed, sizeof fixed, NULL, 0, error));
+        for (int layer = 0; layer < loads->layers; layer++) {
+            const struct mp_spool_record record = {
+                .type = MP_SPOOL_LOAD,
+                .as.load = {.iteration = number,
+                            .layer = layer,
+                            .experts = loads->experts,
+                            .routes = mp_record_loads_of(loads, i, layer, as->rank)}};
+            MP_TRY(spool_writer_add(writer, &record, error));
+        }
     }
     return MP_OK;
 }
@@ -703,7 +692,7 @@ static bool is_copied(const struct mp_mapping *mapping, enum mp_spool_type type)
             strcmp(mapping->path + length - (sizeof ending - 1), ending) != 0);
 }
 
-static void change_header(struct spool_header_payload *header, const struct mp_mapped *as) {
+static void change_header(struct mp_spool_header *header, const struct mp_mapped *as) {
     header->rank = as->rank;
     header->ranks = as->ranks;
     header->node = as->node > 0 ? as->node : header->node;
@@ -742,7 +731,7 @@ static int copy_spool(struct spool_writer *writer, const struct mp_mapping *mapp
     if (code || got < 0)
         return code ? code : got;
     MP_TRY(write_spans(writer, mapping, error));
-    MP_TRY(write_clock(writer, as, error));
+    MP_TRY(clock_samples_write(as->sample, as->samples, writer, error));
     MP_TRY(write_loads(writer, mapping, as, error));
     return end_size > 0 ? spool_writer_copy(writer, end, end_size, NULL, error) : MP_OK;
 }

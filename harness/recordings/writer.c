@@ -19,7 +19,7 @@ enum {
     RANKS_LIMIT = 65536,
     FIELDS_LIMIT = 32,
     SCHEMAS_LIMIT = 64,
-    FIELD_BYTES = 40 + SPOOL_NAME_LIMIT + 1,
+    FIELD_BYTES = sizeof(struct mp_schema_entry) + SPOOL_NAME_LIMIT + 1,
     TYPE_INT64 = 17, /* NVTX's number */
     SCHEMA_STATIC = 1
 };
@@ -34,7 +34,7 @@ struct mp_recording_process {
     struct mp_recording *recording;
     int rank, number;
     char source[256];
-    struct spool_header_payload header;
+    struct mp_spool_record header;
     int64_t wall_minus_clock_ns;
     struct spool_writer spool, device; /* batch NULL: not open */
     bool has_device;
@@ -72,39 +72,38 @@ static int open_file(struct mp_recording_process *process, const char *ending,
     char path[PATH_MAX];
     path_of(process, ending, path);
     MP_TRY(spool_writer_create(writer, path, error));
-    return spool_writer_record(writer, MP_SPOOL_HEADER, &process->header, sizeof process->header,
-                               NULL, 0, error);
+    return spool_writer_add(writer, &process->header, error);
+}
+
+static int add_text(struct spool_writer *writer, const char *name, const char *value,
+                    struct mp_error *error) {
+    const struct mp_spool_record record = {.type = MP_SPOOL_TEXT, .as.text = {name, value}};
+    return spool_writer_add(writer, &record, error);
 }
 
 static int open_device(struct mp_recording_process *process, struct mp_error *error) {
     const struct mp_recording *recording = process->recording;
-    const struct spool_stream_payload stream = {0};
-    char status[64];
+    const struct mp_spool_record stream = {.type = MP_SPOOL_STREAM,
+                                           .as.stream.name = recording->collector},
+                                 /* The GPU's times are on the process's clock already. */
+        timer = {.type = MP_SPOOL_TIMER, .as.timer.samples = 1};
+    char status[SPOOL_NAME_LIMIT + 1];
     if (process->has_device)
         return MP_OK;
     MP_TRY(open_file(process, MP_DEVICE_ENDING, &process->device, error));
     process->has_device = true;
-    MP_TRY(spool_writer_text(&process->device, MP_SPOOL_STREAM, &stream, sizeof stream,
-                             recording->collector, error));
-    int length = snprintf(status, sizeof status, "%s.status", recording->collector);
-    MP_TRY(spool_writer_text(&process->device, MP_SPOOL_TEXT, status, (size_t)length + 1, "on",
-                             error));
-    /* The GPU's times are on the process's clock already. */
-    const struct mp_timer timer = {.samples = 1};
-    return spool_writer_record(&process->device, MP_SPOOL_TIMER, &timer, sizeof timer, NULL, 0,
-                               error);
+    MP_TRY(spool_writer_add(&process->device, &stream, error));
+    snprintf(status, sizeof status, "%s.status", recording->collector);
+    MP_TRY(add_text(&process->device, status, "on", error));
+    return spool_writer_add(&process->device, &timer, error);
 }
 
-static int patch(const char *path, const struct spool_header_payload *payload,
-                 struct mp_error *error) {
-    struct {
-        struct spool_head head;
-        struct spool_header_payload payload;
-    } record = {.head = {.type = MP_SPOOL_HEADER, .size = sizeof record / SPOOL_UNIT},
-                .payload = *payload};
-    record.head.check = spool_check(&record);
+static int patch(const char *path, const struct mp_spool_record *header, struct mp_error *error) {
+    _Alignas(SPOOL_UNIT) uint8_t bytes[sizeof(struct spool_head) + sizeof header->as.header];
+    spool_encode(header, bytes);
+    ((struct spool_head *)(void *)bytes)->check = spool_check(bytes);
     int file = open(path, O_WRONLY | O_CLOEXEC);
-    bool written = file >= 0 && pwrite(file, &record, sizeof record, 0) == sizeof record;
+    bool written = file >= 0 && pwrite(file, bytes, sizeof bytes, 0) == sizeof bytes;
     int number = errno;
     if (file >= 0)
         close(file);
@@ -130,23 +129,26 @@ static int name_id(struct mp_recording_process *process, bool on_device, enum mp
     if (!number)
         return no_memory(process->recording, error);
     *id = on_device ? number : number * ID_STEP + is_domain;
-    const struct spool_name_payload fixed = {.id = *id, .kind = kind};
-    return is_new ? spool_writer_text(on_device ? &process->device : &process->spool, MP_SPOOL_NAME,
-                                      &fixed, sizeof fixed, text, error)
+    const struct mp_spool_record name = {.type = MP_SPOOL_NAME,
+                                         .as.name = {.id = *id, .kind = kind, .text = text}};
+    return is_new ? spool_writer_add(on_device ? &process->device : &process->spool, &name, error)
                   : MP_OK;
 }
 
 int mp_recording_thread(struct mp_recording_process *process, uint32_t thread, const char *name,
                         struct mp_error *error) {
-    const struct spool_name_payload fixed = {.kind = MP_NAME_THREAD, .number = thread};
-    return spool_writer_text(&process->spool, MP_SPOOL_NAME, &fixed, sizeof fixed, name, error);
+    const struct mp_spool_record record = {
+        .type = MP_SPOOL_NAME, .as.name = {.kind = MP_NAME_THREAD, .number = thread, .text = name}};
+    return spool_writer_add(&process->spool, &record, error);
 }
 
 int mp_recording_category(struct mp_recording_process *process, const char *domain,
                           uint32_t category, const char *name, struct mp_error *error) {
-    struct spool_name_payload fixed = {.kind = MP_NAME_CATEGORY, .number = category};
-    MP_TRY(name_id(process, false, MP_NAME_DOMAIN, domain, &fixed.domain, error));
-    return spool_writer_text(&process->spool, MP_SPOOL_NAME, &fixed, sizeof fixed, name, error);
+    struct mp_spool_record record = {
+        .type = MP_SPOOL_NAME,
+        .as.name = {.kind = MP_NAME_CATEGORY, .number = category, .text = name}};
+    MP_TRY(name_id(process, false, MP_NAME_DOMAIN, domain, &record.as.name.domain, error));
+    return spool_writer_add(&process->spool, &record, error);
 }
 
 /* ---- processes ---- */
@@ -220,14 +222,16 @@ int mp_recording_process(struct mp_recording *recording, const struct mp_recorde
     made->first_ns = INT64_MAX;
     made->wall_minus_clock_ns = about->wall_minus_clock_ns;
     snprintf(made->source, sizeof made->source, "%s", about->source);
-    made->header = (struct spool_header_payload){
-        .magic = SPOOL_MAGIC,
-        .version = MP_SPOOL_VERSION,
-        .rank = about->rank,
-        .ranks = about->ranks > about->rank ? about->ranks : about->rank + 1,
-        .node = about->node,
-        .pid = about->pid};
-    snprintf(made->header.host, sizeof made->header.host, "%s", about->host ? about->host : "");
+    made->header = (struct mp_spool_record){
+        .type = MP_SPOOL_HEADER,
+        .as.header = {.magic = SPOOL_MAGIC,
+                      .version = MP_SPOOL_VERSION,
+                      .rank = about->rank,
+                      .ranks = about->ranks > about->rank ? about->ranks : about->rank + 1,
+                      .node = about->node,
+                      .pid = about->pid}};
+    snprintf(made->header.as.header.host, sizeof made->header.as.header.host, "%s",
+             about->host ? about->host : "");
     int code = open_file(made, ".spool", &made->spool, error);
     if (code) {
         free(made);
@@ -261,8 +265,7 @@ void mp_recording_cut(struct mp_recording_process *process, const char *sentence
 
 int mp_recording_text(struct mp_recording_process *process, const char *name, const char *value,
                       struct mp_error *error) {
-    return spool_writer_text(&process->spool, MP_SPOOL_TEXT, name,
-                             strnlen(name, SPOOL_NAME_LIMIT) + 1, value, error);
+    return add_text(&process->spool, name, value, error);
 }
 
 /* ---- ranges ---- */
@@ -270,72 +273,75 @@ int mp_recording_text(struct mp_recording_process *process, const char *name, co
 int mp_recording_fields(struct mp_recording_process *process, const char *domain,
                         const char *const name[], int fields, uint64_t *schema,
                         struct mp_error *error) {
-    uint8_t entries[FIELDS_LIMIT * FIELD_BYTES + 1] = ""; /* first the schema's own, empty name */
-    uint8_t *at = entries + 1;
+    uint8_t entries[FIELDS_LIMIT * FIELD_BYTES], *at = entries;
+    size_t left = sizeof entries;
     if (fields < 1 || fields > FIELDS_LIMIT || process->schemas == SCHEMAS_LIMIT)
         return mp_fail(error, MP_ELIMIT, "%s: %d fields of a range in schema %d; at most %d in %d",
                        process->source, fields, process->schemas + 1, FIELDS_LIMIT, SCHEMAS_LIMIT);
     for (int i = 0; i < fields; i++) {
-        const uint64_t fixed[4] = {0, TYPE_INT64, 0, (uint64_t)i * sizeof(int64_t)};
-        const size_t length = strnlen(name[i], SPOOL_NAME_LIMIT);
-        memcpy(at, fixed, sizeof fixed);
-        memcpy(at + sizeof fixed, name[i], length);
-        at[sizeof fixed + length] = 0;
-        at += sizeof fixed + length + 1;
+        char cut[SPOOL_NAME_LIMIT + 1];
+        snprintf(cut, sizeof cut, "%s", name[i]);
+        mp_schema_put_entry(&at, &left,
+                            &(struct mp_schema_entry){.type = TYPE_INT64,
+                                                      .offset = (uint64_t)i * sizeof(int64_t),
+                                                      .name = cut});
     }
-    struct spool_schema_payload fixed = {.id = (uint64_t)process->schemas + 1,
-                                         .type = SCHEMA_STATIC,
-                                         .bytes = (uint64_t)fields * sizeof(int64_t),
-                                         .entries = (uint32_t)fields};
-    MP_TRY(name_id(process, false, MP_NAME_DOMAIN, domain, &fixed.domain, error));
+    struct mp_spool_record record = {.type = MP_SPOOL_SCHEMA,
+                                     .as.schema = {.id = (uint64_t)process->schemas + 1,
+                                                   .type = SCHEMA_STATIC,
+                                                   .bytes = (uint64_t)fields * sizeof(int64_t),
+                                                   .entries = (uint32_t)fields,
+                                                   .name = "",
+                                                   .entry = entries,
+                                                   .entry_bytes = sizeof entries - left}};
+    MP_TRY(name_id(process, false, MP_NAME_DOMAIN, domain, &record.as.schema.domain, error));
     process->fields[process->schemas++] = (uint8_t)fields;
-    *schema = fixed.id;
-    return spool_writer_record(&process->spool, MP_SPOOL_SCHEMA, &fixed, sizeof fixed, entries,
-                               (size_t)(at - entries), error);
+    *schema = record.as.schema.id;
+    return spool_writer_add(&process->spool, &record, error);
 }
 
 int mp_recording_range(struct mp_recording_process *process, const struct mp_recorded_range *range,
                        struct mp_error *error) {
-    struct mp_range record = {.start_ns = range->start_ns,
-                              .end_ns = range->end_ns,
-                              .value = range->value,
-                              .thread = range->thread,
-                              .end_thread = range->thread,
-                              .kind = range->kind,
-                              .value_type = range->value_type,
-                              .level = range->level,
-                              .category = range->category,
-                              .traits = range->traits};
     struct {
         struct spool_blob_head head;
         int64_t field[FIELDS_LIMIT];
     } blob = {.head = {.schema = range->schema}};
-    size_t size = 0;
+    struct mp_spool_record record = {.type = MP_SPOOL_RANGE,
+                                     .as.range = {.is = {.start_ns = range->start_ns,
+                                                         .end_ns = range->end_ns,
+                                                         .value = range->value,
+                                                         .thread = range->thread,
+                                                         .end_thread = range->thread,
+                                                         .kind = range->kind,
+                                                         .value_type = range->value_type,
+                                                         .level = range->level,
+                                                         .category = range->category,
+                                                         .traits = range->traits},
+                                                  .payload = (const uint8_t *)&blob}};
+    struct mp_range *is = &record.as.range.is;
     if (range->schema > 0 && range->schema <= (uint64_t)process->schemas) {
         blob.head.size = process->fields[range->schema - 1] * (uint32_t)sizeof(int64_t);
         memcpy(blob.field, range->field, blob.head.size);
-        size = sizeof blob.head + blob.head.size;
-        record.payloads = 1;
+        record.as.range.payload_bytes = sizeof blob.head + blob.head.size;
+        is->payloads = 1;
     }
-    MP_TRY(name_id(process, false, MP_NAME_STRING, range->name, &record.name, error));
-    MP_TRY(name_id(process, false, MP_NAME_DOMAIN, range->domain, &record.domain, error));
+    MP_TRY(name_id(process, false, MP_NAME_STRING, range->name, &is->name, error));
+    MP_TRY(name_id(process, false, MP_NAME_DOMAIN, range->domain, &is->domain, error));
     if (range->start_ns < process->first_ns)
         process->first_ns = range->start_ns;
     process->ranges++;
-    return spool_writer_record(&process->spool, MP_SPOOL_RANGE, &record, sizeof record, &blob, size,
-                               error);
+    return spool_writer_add(&process->spool, &record, error);
 }
 
 /* ---- the GPU's work, and what ranks do together ---- */
 
 int mp_recording_activity(struct mp_recording_process *process, const struct mp_activity *activity,
                           const char *name, struct mp_error *error) {
-    struct mp_activity record = *activity;
+    struct mp_spool_record record = {.type = MP_SPOOL_ACTIVITY, .as.activity = *activity};
     MP_TRY(open_device(process, error));
-    MP_TRY(name_id(process, true, MP_NAME_STRING, name, &record.name, error));
+    MP_TRY(name_id(process, true, MP_NAME_STRING, name, &record.as.activity.name, error));
     process->activities++;
-    return spool_writer_record(&process->device, MP_SPOOL_ACTIVITY, &record, sizeof record, NULL, 0,
-                               error);
+    return spool_writer_add(&process->device, &record, error);
 }
 
 int mp_recording_collective(struct mp_recording_process *process,
@@ -417,8 +423,8 @@ static void count_members(struct mp_recording *recording) {
             struct kept *kept = &own->collective[i];
             if (kept->is.ranks > 0)
                 continue;
-            if (own->header.ranks > recording->processes)
-                kept->is.ranks = own->header.ranks;
+            if (own->header.as.header.ranks > recording->processes)
+                kept->is.ranks = own->header.as.header.ranks;
             else if (counted && compare_communicators(counted, kept) == 0)
                 kept->is.ranks = counted->is.ranks;
             else
@@ -453,8 +459,9 @@ static void fill_meetings(const struct mp_recording_process *process, struct mp_
 static int align(const struct mp_recording *recording, struct mp_arena *memory,
                  struct meeting_clock clock[], struct mp_error *error) {
     for (int p = 0; p < recording->processes; p++) {
-        const char *host = recording->process[p]->header.host;
-        clock[p].on_first_host = *host && !strcmp(host, recording->process[0]->header.host);
+        const char *host = recording->process[p]->header.as.header.host;
+        clock[p].on_first_host =
+            *host && !strcmp(host, recording->process[0]->header.as.header.host);
         fill_meetings(recording->process[p], memory, &clock[p]);
     }
     return !memory->lacking && meeting_clocks_align(clock, recording->processes)
@@ -472,32 +479,28 @@ static void forget_counts(struct mp_recording_process *process) {
 /* Collectives, how its clock lies, and the end. */
 static int write_rest(struct mp_recording_process *process, const struct meeting_clock *clock,
                       struct mp_error *error) {
-    for (size_t i = 0; i < process->collectives; i++)
-        MP_TRY(spool_writer_record(&process->device, MP_SPOOL_COLLECTIVE,
-                                   &process->collective[i].is, sizeof(struct mp_collective), NULL,
-                                   0, error));
-    for (int i = 0; i < clock->samples; i++) {
-        const struct clock_sample *sample = &clock->sample[i];
-        const struct spool_clock_payload fixed = {sample->at_ns, sample->offset_ns,
-                                                  sample->error_ns};
-        MP_TRY(spool_writer_record(&process->spool, MP_SPOOL_CLOCK, &fixed, sizeof fixed, NULL, 0,
-                                   error));
+    const char *reason = process->cut[0] ? process->cut : process->note;
+    const struct mp_spool_record end = {.type = MP_SPOOL_END,
+                                        .as.end = {.status =
+                                                       process->cut[0] ? MP_EINTERRUPTED : MP_OK,
+                                                   .reason = reason}},
+                                 device_end = {.type = MP_SPOOL_END, .as.end.reason = ""};
+    for (size_t i = 0; i < process->collectives; i++) {
+        const struct mp_spool_record collective = {.type = MP_SPOOL_COLLECTIVE,
+                                                   .as.collective = process->collective[i].is};
+        MP_TRY(spool_writer_add(&process->device, &collective, error));
     }
-    const struct spool_end_payload end = {.status = process->cut[0] ? MP_EINTERRUPTED : MP_OK},
-                                   device_end = {0};
-    MP_TRY(spool_writer_text(&process->spool, MP_SPOOL_END, &end, sizeof end,
-                             process->cut[0] ? process->cut : process->note, error));
-    if (process->has_device)
-        MP_TRY(spool_writer_text(&process->device, MP_SPOOL_END, &device_end, sizeof device_end, "",
-                                 error));
-    return MP_OK;
+    MP_TRY(clock_samples_write(clock->sample, clock->samples, &process->spool, error));
+    MP_TRY(spool_writer_add(&process->spool, &end, error));
+    return process->has_device ? spool_writer_add(&process->device, &device_end, error) : MP_OK;
 }
 
 /* When it began: on the first process's wall clock where its own clock was put beside that one's.
  */
 static void fill_clocks(struct mp_recording_process *process, const struct meeting_clock *clock,
                         const struct mp_recording_process *first) {
-    int64_t *wall_ns = &process->header.realtime_ns, *clock_ns = &process->header.monotonic_ns;
+    int64_t *wall_ns = &process->header.as.header.realtime_ns,
+            *clock_ns = &process->header.as.header.monotonic_ns;
     *clock_ns = process->first_ns == INT64_MAX ? 0 : process->first_ns;
     const struct clock_fit fit = clock_fit_samples(clock->sample, clock->samples);
     const int64_t there_ns = clock->samples > 0 ? clock_fit_apply(&fit, *clock_ns) : *clock_ns;

@@ -131,8 +131,9 @@ static size_t take(struct parsing *parsing, const CUpti_Activity *record,
     }
     parsers[i].parse(parsing, record);
     count(&parsing->activity, totals);
-    mp_record_fixed(parsing->companion->thread, MP_SPOOL_ACTIVITY, &parsing->activity,
-                    sizeof parsing->activity, NULL);
+    mp_record_add(
+        parsing->companion->thread,
+        &(struct mp_spool_record){.type = MP_SPOOL_ACTIVITY, .as.activity = parsing->activity});
     return parsers[i].size;
 }
 

@@ -17,9 +17,10 @@ uint32_t mp_companion_name(struct mp_companion *companion, const char *name) {
     if (!name || !companion->names)
         return 0;
     uint32_t id = name_table_number(companion->names, name, &is_new);
-    const uint32_t payload[4] = {id, MP_NAME_STRING, 0, 0};
     if (is_new)
-        mp_record_fixed(companion->thread, MP_SPOOL_NAME, payload, sizeof payload, name);
+        mp_record_add(
+            companion->thread,
+            &(struct mp_spool_record){.type = MP_SPOOL_NAME, .as.name = {.id = id, .text = name}});
     return id;
 }
 

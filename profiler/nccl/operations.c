@@ -68,8 +68,9 @@ static void record(struct nccl_pool *pool, struct nccl_operation *operation) {
     operation->is.timed_channels = operation->finished;
     if (operation->finished == 0) /* a start without an end is no time */
         operation->is.timer_start = operation->is.timer_end = 0;
-    mp_record_fixed(pool->companion->thread, MP_SPOOL_COLLECTIVE, &operation->is,
-                    sizeof operation->is, NULL);
+    mp_record_add(
+        pool->companion->thread,
+        &(struct mp_spool_record){.type = MP_SPOOL_COLLECTIVE, .as.collective = operation->is});
     pool->recorded++;
     pool->open--;
     operation->used = false;

@@ -51,8 +51,8 @@ static struct {
 
 static void record_timer(void) {
     if (plugin.timer.samples > 0)
-        mp_record_fixed(plugin.companion.thread, MP_SPOOL_TIMER, &plugin.timer, sizeof plugin.timer,
-                        NULL);
+        mp_record_add(plugin.companion.thread,
+                      &(struct mp_spool_record){.type = MP_SPOOL_TIMER, .as.timer = plugin.timer});
     plugin.timer = (struct mp_timer){0};
 }
 

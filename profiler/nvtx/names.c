@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "profiler/nvtx/threads.h"
+#include "profiler/record/format.h"
 
 enum { SLOTS = 1 << 18 }; /* more than twice MP_NVTX_NAMES: a search meets a free slot soon */
 
@@ -49,17 +50,6 @@ static uint32_t hash_of(enum mp_name_kind kind, const char *text, size_t length)
     for (size_t i = 0; i < length; i++)
         hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
     return (uint32_t)(hash ^ hash >> 32);
-}
-
-/* Bytes to keep, without cutting a UTF-8 character in two. */
-static size_t kept_length(const char *text) {
-    size_t length = strnlen(text, MP_NVTX_NAME_BYTES + 1);
-    if (length <= MP_NVTX_NAME_BYTES)
-        return length;
-    length = MP_NVTX_NAME_BYTES;
-    while (length > 0 && ((unsigned char)text[length] & 0xC0) == 0x80)
-        length--;
-    return length;
 }
 
 /* The name, or NULL; *slot becomes where it is or would be. */
@@ -112,7 +102,7 @@ static struct mp_nvtx_name *add(enum mp_name_kind kind, uint32_t domain, uint32_
 
 static struct mp_nvtx_name *find_or_add(enum mp_name_kind kind, uint32_t domain, uint32_t number,
                                         const char *text, bool shared) {
-    size_t length = kept_length(text);
+    size_t length = spool_cut(text, MP_NVTX_NAME_BYTES);
     uint32_t slot = 0, hash = hash_of(kind, text, length);
     struct mp_nvtx_name *name = shared ? search(kind, text, length, hash, &slot) : NULL;
     if (name)

@@ -1,10 +1,7 @@
 /* The payload extension: schemas, enumerations, and events that carry nothing but payloads. */
-#include <string.h>
-
 #include "profiler/nvtx/callbacks.h"
-#include "profiler/record/format.h"
 
-enum { SCHEMA_PAYLOAD_BYTES = 8192, ANY_ENUM_BYTES = 8 };
+enum { ENTRIES_BYTES = 8192, ANY_ENUM_BYTES = 8 };
 
 _Atomic intptr_t mp_nvtx_next_payload[MP_NVTX_PAYLOAD_SLOTS];
 static _Atomic uint64_t next_schema = UINT64_C(1) << 32; /* above the ids that programs choose */
@@ -25,105 +22,83 @@ typedef void end_payload(nvtxDomainHandle_t, nvtxRangeId_t, const nvtxPayloadDat
 
 /* ---- schemas ---- */
 
-/* The payload of a SCHEMA record while it grows; too long a one is cut after a whole entry. */
-struct writing {
-    uint8_t bytes[SCHEMA_PAYLOAD_BYTES];
-    size_t size;
+/* A SCHEMA record while it grows; too long a one is cut after a whole entry. */
+struct schema {
+    struct mp_spool_record record;
+    uint8_t entries[ENTRIES_BYTES], *at;
+    size_t left;
 };
 
-static bool write_bytes(struct writing *writing, const void *bytes, size_t size) {
-    if (size > sizeof writing->bytes - writing->size)
-        return false;
-    memcpy(writing->bytes + writing->size, bytes, size);
-    writing->size += size;
-    return true;
+static void begin(struct schema *schema, nvtxDomainHandle_t domain, uint32_t type, uint64_t bytes) {
+    schema->record = (struct mp_spool_record){
+        .type = MP_SPOOL_SCHEMA,
+        .as.schema = {.domain = mp_nvtx_handle_id(domain), .type = type, .bytes = bytes}};
+    schema->at = schema->entries;
+    schema->left = sizeof schema->entries;
 }
 
-static bool write_text(struct writing *writing, const char *text) {
-    return write_bytes(writing, text ? text : "", text ? strlen(text) + 1 : 1);
+static bool add_entry(struct schema *schema, struct mp_schema_entry entry) {
+    entry.name = entry.name ? entry.name : "";
+    const bool added = mp_schema_put_entry(&schema->at, &schema->left, &entry);
+    schema->record.as.schema.entries += added;
+    return added;
 }
 
-static bool write_entry(struct writing *writing, const struct mp_schema_entry *entry) {
-    const uint64_t fixed[] = {entry->flags, entry->type, entry->count, entry->offset};
-    size_t before = writing->size;
-    if (write_bytes(writing, fixed, sizeof fixed) && write_text(writing, entry->name))
-        return true;
-    writing->size = before;
-    return false;
-}
-
-static void record(struct writing *writing, const struct spool_schema_payload *fixed) {
+/* Records it by the id that the program chose, or the next tool, or we, which is returned. */
+static uint64_t record(struct schema *schema, uint64_t chosen, uint64_t next_id, const char *name) {
+    const uint64_t id = chosen ? chosen : next_id ? next_id : atomic_fetch_add(&next_schema, 1);
     struct mp_nvtx_thread *thread = mp_nvtx_enter();
-    memcpy(writing->bytes, fixed, sizeof *fixed);
-    if (!thread)
-        return;
-    mp_nvtx_record_schema(thread, writing->bytes, writing->size);
-    mp_nvtx_leave(thread);
-}
-
-/* What schema and enumeration begin with: the id that the program chose, or the next tool, or we;
- * and the name. */
-static bool begin(struct writing *writing, struct spool_schema_payload *fixed, uint64_t chosen,
-                  const char *name) {
-    fixed->id = chosen ? chosen : fixed->id ? fixed->id : atomic_fetch_add(&next_schema, 1);
-    writing->size = sizeof *fixed;
-    return write_text(writing, name);
+    schema->record.as.schema.id = id;
+    schema->record.as.schema.name = name ? name : "";
+    schema->record.as.schema.entry = schema->entries;
+    schema->record.as.schema.entry_bytes = sizeof schema->entries - schema->left;
+    if (thread) {
+        mp_nvtx_record_schema(thread, &schema->record);
+        mp_nvtx_leave(thread);
+    }
+    return id;
 }
 
 static uint64_t on_schema_register(nvtxDomainHandle_t domain, const nvtxPayloadSchemaAttr_t *attr) {
     if (!attr)
         return 0;
     const uint64_t mask = attr->fieldMask;
-    struct spool_schema_payload fixed = {.domain = mp_nvtx_handle_id(domain)};
-    struct writing writing;
-    fixed.id = ASK(NEXT(register_schema, PayloadSchemaRegister), mp_nvtx_next_handle(domain), attr);
-    if (mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_TYPE)
-        fixed.type = (uint32_t)attr->type;
-    if (mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_STATIC_SIZE)
-        fixed.bytes = attr->payloadStaticSize;
+    struct schema schema;
+    begin(&schema, domain, mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_TYPE ? (uint32_t)attr->type : 0,
+          mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_STATIC_SIZE ? attr->payloadStaticSize : 0);
     if (mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_ALIGNMENT)
-        fixed.pack = (uint32_t)attr->packAlign;
-    if (!begin(&writing, &fixed,
-               mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_SCHEMA_ID ? attr->schemaId : 0,
-               mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_NAME ? attr->name : NULL))
-        return fixed.id;
+        schema.record.as.schema.pack = (uint32_t)attr->packAlign;
     const bool has_entries = mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_ENTRIES &&
                              mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_NUM_ENTRIES;
     for (size_t i = 0; has_entries && attr->entries && i < attr->numEntries; i++) {
         const nvtxPayloadSchemaEntry_t *entry = &attr->entries[i];
-        if (!write_entry(&writing, &(struct mp_schema_entry){entry->flags, entry->type,
-                                                             entry->arrayOrUnionDetail,
-                                                             entry->offset, entry->name}))
+        if (!add_entry(&schema, (struct mp_schema_entry){entry->flags, entry->type,
+                                                         entry->arrayOrUnionDetail, entry->offset,
+                                                         entry->name}))
             break;
-        fixed.entries++;
     }
-    record(&writing, &fixed);
-    return fixed.id;
+    return record(
+        &schema, mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_SCHEMA_ID ? attr->schemaId : 0,
+        ASK(NEXT(register_schema, PayloadSchemaRegister), mp_nvtx_next_handle(domain), attr),
+        mask & NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_NAME ? attr->name : NULL);
 }
 
 static uint64_t on_enum_register(nvtxDomainHandle_t domain, const nvtxPayloadEnumAttr_t *attr) {
     if (!attr)
         return 0;
     const uint64_t mask = attr->fieldMask;
-    struct spool_schema_payload fixed = {
-        .domain = mp_nvtx_handle_id(domain), .type = MP_SCHEMA_ENUM, .bytes = ANY_ENUM_BYTES};
-    struct writing writing;
-    fixed.id = ASK(NEXT(register_enum, PayloadEnumRegister), mp_nvtx_next_handle(domain), attr);
-    if (mask & NVTX_PAYLOAD_ENUM_ATTR_FIELD_SIZE)
-        fixed.bytes = attr->sizeOfEnum;
-    if (!begin(&writing, &fixed, mask & NVTX_PAYLOAD_ENUM_ATTR_FIELD_SCHEMA_ID ? attr->schemaId : 0,
-               mask & NVTX_PAYLOAD_ENUM_ATTR_FIELD_NAME ? attr->name : NULL))
-        return fixed.id;
+    struct schema schema;
+    begin(&schema, domain, MP_SCHEMA_ENUM,
+          mask & NVTX_PAYLOAD_ENUM_ATTR_FIELD_SIZE ? attr->sizeOfEnum : ANY_ENUM_BYTES);
     const bool has_entries = mask & NVTX_PAYLOAD_ENUM_ATTR_FIELD_ENTRIES &&
                              mask & NVTX_PAYLOAD_ENUM_ATTR_FIELD_NUM_ENTRIES;
-    for (size_t i = 0; has_entries && attr->entries && i < attr->numEntries; i++) {
-        if (!write_entry(&writing, &(struct mp_schema_entry){.count = attr->entries[i].value,
-                                                             .name = attr->entries[i].name}))
+    for (size_t i = 0; has_entries && attr->entries && i < attr->numEntries; i++)
+        if (!add_entry(&schema, (struct mp_schema_entry){.count = attr->entries[i].value,
+                                                         .name = attr->entries[i].name}))
             break;
-        fixed.entries++;
-    }
-    record(&writing, &fixed);
-    return fixed.id;
+    return record(&schema, mask & NVTX_PAYLOAD_ENUM_ATTR_FIELD_SCHEMA_ID ? attr->schemaId : 0,
+                  ASK(NEXT(register_enum, PayloadEnumRegister), mp_nvtx_next_handle(domain), attr),
+                  mask & NVTX_PAYLOAD_ENUM_ATTR_FIELD_NAME ? attr->name : NULL);
 }
 
 /* ---- events ---- */

@@ -36,12 +36,11 @@ bool mp_nvtx_session_start(void) {
 
 /* What its launcher calls the run. */
 static bool write_run(struct spool_file *file) {
-    _Alignas(SPOOL_UNIT) uint8_t record[sizeof MP_LAUNCHED_RUN + MP_LAUNCHED_RUN_SIZE + 32];
-    const char *run = settings.launched.run;
-    return !*run || !spool_file_append(file, record,
-                                       spool_put(record, MP_SPOOL_TEXT, MP_LAUNCHED_RUN,
-                                                 sizeof MP_LAUNCHED_RUN, run, strlen(run)),
-                                       NULL);
+    _Alignas(SPOOL_UNIT) uint8_t bytes[sizeof MP_LAUNCHED_RUN + MP_LAUNCHED_RUN_SIZE + 32];
+    const struct mp_spool_record record = {.type = MP_SPOOL_TEXT,
+                                           .as.text = {MP_LAUNCHED_RUN, settings.launched.run}};
+    return !*settings.launched.run ||
+           !spool_file_append(file, bytes, spool_encode(&record, bytes), NULL);
 }
 
 bool session_open_spool(struct spool_file *file) {

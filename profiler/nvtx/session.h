@@ -131,7 +131,7 @@ void mp_nvtx_add_payload(struct mp_nvtx_thread *thread, struct mp_nvtx_open *ope
 
 uint32_t mp_nvtx_thread_id(const struct mp_nvtx_thread *thread);
 
-/* Records a schema; `entries` are in the layout of SCHEMA records (format.h). */
-void mp_nvtx_record_schema(struct mp_nvtx_thread *thread, const void *payload, size_t size);
+/* Records a schema; one that is too long is counted. */
+void mp_nvtx_record_schema(struct mp_nvtx_thread *thread, const struct mp_spool_record *schema);
 
 #endif

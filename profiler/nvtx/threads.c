@@ -61,15 +61,16 @@ static void write_names(uint32_t count) {
     uint32_t next = session.names_written;
     while (next < count) {
         const struct mp_nvtx_name *name = mp_nvtx_names_get(next + 1);
-        const struct spool_name_payload fixed = {name->id, name->kind, name->domain, name->number};
-        size_t text = strlen(name->text);
-        if (filled + spool_record_size(sizeof fixed + text + 1) > sizeof batch) {
+        const struct mp_spool_record record = {
+            .type = MP_SPOOL_NAME,
+            .as.name = {name->id, name->kind, name->domain, name->number, name->text}};
+        if (filled + spool_encoded_size(&record) > sizeof batch) {
             if (!append(batch, filled))
                 return;
             session.names_written = next;
             filled = 0;
         }
-        filled += spool_put(batch + filled, MP_SPOOL_NAME, &fixed, sizeof fixed, name->text, text);
+        filled += spool_encode(&record, batch + filled);
         next++;
     }
     if (append(batch, filled))
@@ -202,14 +203,14 @@ void mp_nvtx_add_payload(struct mp_nvtx_thread *thread, struct mp_nvtx_open *ope
     open->range.payloads++;
 }
 
-void mp_nvtx_record_schema(struct mp_nvtx_thread *thread, const void *payload, size_t size) {
-    if (size + 2 * sizeof(struct spool_head) > SCHEMA_BYTES) {
+void mp_nvtx_record_schema(struct mp_nvtx_thread *thread, const struct mp_spool_record *schema) {
+    const size_t size = spool_encoded_size(schema);
+    if (size > SCHEMA_BYTES) {
         count_one(thread, MP_NVTX_COUNT_PAYLOADS);
         return;
     }
-    memcpy(spool_begin(reserve(thread, spool_record_size(size)), MP_SPOOL_SCHEMA, size), payload,
-           size);
-    spool_line_publish(&thread->line, spool_record_size(size));
+    spool_encode(schema, reserve(thread, size));
+    spool_line_publish(&thread->line, size);
 }
 
 uint32_t mp_nvtx_name_of(struct mp_nvtx_thread *thread, const char *text) {
@@ -458,9 +459,11 @@ void mp_nvtx_unknown_handle(void) {
 /* ---- the end ---- */
 
 static void write_number(const char *name, double value) {
-    const struct spool_number_payload fixed = {.iteration = -1, .value = value, .layer = -1};
-    _Alignas(SPOOL_UNIT) uint8_t record[128];
-    append(record, spool_put(record, MP_SPOOL_NUMBER, &fixed, sizeof fixed, name, strlen(name)));
+    _Alignas(SPOOL_UNIT) uint8_t bytes[128];
+    const struct mp_spool_record record = {
+        .type = MP_SPOOL_NUMBER,
+        .as.number = {.iteration = -1, .value = value, .layer = -1, .name = name}};
+    append(bytes, spool_encode(&record, bytes));
 }
 
 static void write_counts(void) {
@@ -496,9 +499,9 @@ static size_t add_note(char note[NOTE_BYTES], size_t length, int64_t count, cons
 
 /* What a reader of the run has to know besides the counts: why something is missing. */
 static void write_end(void) {
-    const struct spool_end_payload fixed = {.status = MP_OK};
-    _Alignas(SPOOL_UNIT) uint8_t record[NOTE_BYTES + 64];
+    _Alignas(SPOOL_UNIT) uint8_t bytes[NOTE_BYTES + 64];
     char note[NOTE_BYTES];
+    const struct mp_spool_record record = {.type = MP_SPOOL_END, .as.end = {MP_OK, 0, note}};
     size_t length = spool_file_note(&session.file, note, sizeof note);
     length = add_note(note, length, mp_nvtx_names_refused(),
                       "%lld names were too many and were left out: a process keeps 100000 of "
@@ -506,10 +509,10 @@ static void write_end(void) {
     length = add_note(note, length, atomic_load(&session.interrupting),
                       "%lld calls came from signal handlers that had interrupted the collector, "
                       "and were not recorded");
-    length = add_note(note, length, atomic_load(&session.unknown_handles),
-                      "%lld calls had a handle of a domain or string that nobody had given out, "
-                      "and were recorded without it");
-    append(record, spool_put(record, MP_SPOOL_END, &fixed, sizeof fixed, note, length));
+    add_note(note, length, atomic_load(&session.unknown_handles),
+             "%lld calls had a handle of a domain or string that nobody had given out, "
+             "and were recorded without it");
+    append(bytes, spool_encode(&record, bytes));
 }
 
 /* The lock is held.  A call that never ended keeps its thread's ranges: its own, if a signal

@@ -1,4 +1,4 @@
-/* The bytes of a spool, shared by its writer (record.c, spool_file.c) and its reader (spool.c).
+/* The bytes of a spool, shared by its writers and its reader; layout.c has them as a table.
  *
  * Every record starts with the 8 bytes of `struct spool_head`; the payload follows at offset 8. All
  * numbers are little-endian, offsets below count from the payload's start, strings end in a zero
@@ -78,112 +78,36 @@ struct spool_head {
     uint16_t size; /* of the whole record, in SPOOL_UNIT */
 };
 
-struct spool_header_payload {
-    char magic[8];
-    uint32_t version;
-    int32_t rank, ranks, node, pid;
-    uint32_t zero;
-    int64_t realtime_ns, monotonic_ns;
-    char host[64];
-};
-
-struct spool_stream_payload {
-    int32_t stream;
-    uint32_t zero;
-};
-
-struct spool_load_payload {
-    int64_t iteration;
-    int32_t layer;
-    uint32_t experts;
-    uint32_t has_dropped;
-    uint32_t zero;
-};
-
-struct spool_choices_payload {
-    int64_t iteration, first;
-    int32_t layer;
-    uint32_t top_k, count, width;
-};
-
-struct spool_number_payload {
-    int64_t iteration;
-    double value;
-    int32_t layer;
-    uint32_t zero;
-};
-
-struct spool_clock_payload {
-    int64_t at_ns, offset_ns, error_ns;
-};
-
-struct spool_end_payload {
-    int32_t status;
-    uint32_t zero;
-};
-
-struct spool_name_payload {
-    uint32_t id, kind, domain, number;
-};
-
 /* In front of each payload of a range. */
 struct spool_blob_head {
     uint64_t schema;
     uint32_t size, zero;
 };
 
-struct spool_schema_payload {
-    uint64_t id;
-    uint32_t domain, type;
-    uint64_t bytes;
-    uint32_t entries, pack;
-};
-
-/* Most experts of a LOAD record, with its dropped routes. */
 enum {
-    SPOOL_EXPERTS = (SPOOL_RECORD_LIMIT - (int)sizeof(struct spool_head) -
-                     (int)sizeof(struct spool_load_payload)) /
+    SPOOL_LOAD_FIXED = 24,
+    SPOOL_CHOICES_FIXED = 32,
+    /* Most experts of a LOAD record, with its dropped routes. */
+    SPOOL_EXPERTS = (SPOOL_RECORD_LIMIT - (int)sizeof(struct spool_head) - SPOOL_LOAD_FIXED) /
                     (2 * (int)sizeof(uint32_t))
 };
 
 _Static_assert(sizeof(struct spool_head) == 8, "head");
-_Static_assert(sizeof(struct spool_header_payload) == 112, "HEADER");
-_Static_assert(offsetof(struct spool_header_payload, version) == 8, "HEADER version");
-_Static_assert(sizeof(struct spool_stream_payload) == 8, "STREAM");
-_Static_assert(offsetof(struct mp_span, iteration) == 56, "SPAN iteration");
-_Static_assert(offsetof(struct mp_span, phase) == 62, "SPAN phase");
-_Static_assert(sizeof(struct spool_load_payload) == 24, "LOAD");
-_Static_assert(sizeof(struct spool_choices_payload) == 32, "CHOICES");
-_Static_assert(sizeof(struct spool_number_payload) == 24, "NUMBER");
-_Static_assert(sizeof(struct spool_clock_payload) == 24, "CLOCK");
-_Static_assert(sizeof(struct spool_end_payload) == 8, "END");
-_Static_assert(sizeof(struct spool_name_payload) == 16, "NAME");
-_Static_assert(sizeof(struct mp_range) == 56, "RANGE");
 _Static_assert(sizeof(struct spool_blob_head) == 16, "RANGE payload");
-_Static_assert(sizeof(struct spool_schema_payload) == 32, "SCHEMA");
 
-/* Size of a record with so many bytes of payload. */
-static inline size_t spool_record_size(size_t payload) {
-    return (sizeof(struct spool_head) + payload + SPOOL_UNIT - 1) / SPOOL_UNIT * SPOOL_UNIT;
-}
+/* layout.c.  Bytes of a text to keep under a limit, without cutting a UTF-8 character in two. */
+size_t spool_cut(const char *text, size_t limit);
 
-/* Writes a record's head and zeros its last unit; returns where its payload goes. */
-static inline uint8_t *spool_begin(void *record, enum mp_spool_type type, size_t payload) {
-    const size_t size = spool_record_size(payload);
-    memset((uint8_t *)record + size - SPOOL_UNIT, 0, SPOOL_UNIT);
-    *(struct spool_head *)record =
-        (struct spool_head){.type = (uint16_t)type, .size = (uint16_t)(size / SPOOL_UNIT)};
-    return (uint8_t *)record + sizeof(struct spool_head);
-}
+/* Writes a record without its check, texts cut at their limits, to memory that is aligned like one;
+ * an array whose pointer is NULL is the caller's to fill in.  Both return its size, which has to be
+ * at most SPOOL_RECORD_LIMIT. */
+size_t spool_encoded_size(const struct mp_spool_record *record);
+size_t spool_encode(const struct mp_spool_record *record, void *to);
 
-/* Writes a whole record that ends in a string, whose zero is the last unit's; returns its size. */
-static inline size_t spool_put(void *record, enum mp_spool_type type, const void *payload,
-                               size_t size, const char *text, size_t length) {
-    uint8_t *at = spool_begin(record, type, size + length + 1);
-    memcpy(at, payload, size);
-    memcpy(at + size, text, length);
-    return spool_record_size(size + length + 1);
-}
+/* Fills in the record whose type is set from its payload, which it borrows; false: that can't be.
+ * spool_knows: whether this build has the type. */
+bool spool_knows(unsigned type);
+bool spool_decode(const uint8_t *payload, size_t size, struct mp_spool_record *record);
 
 /* The check of a complete record whose head already holds its size. */
 static inline uint32_t spool_check(const void *record) {

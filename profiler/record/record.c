@@ -101,37 +101,10 @@ static size_t round_up(size_t bytes, size_t unit) {
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* Where the payload of a record goes; publish() takes the same. */
-static uint8_t *begin(struct mp_record_thread *thread, enum mp_spool_type type, size_t payload) {
-    return spool_begin(reserve(thread, spool_record_size(payload)), type, payload);
-}
-
-static void publish(struct mp_record_thread *thread, size_t payload) {
-    spool_line_publish(&thread->line, spool_record_size(payload));
-}
-
-/* Bytes of `text` to keep under a limit, without cutting a UTF-8 character in two. */
-static size_t cut_length(const char *text, size_t limit) {
-    size_t length = strnlen(text, limit + 1);
-    if (length <= limit)
-        return length;
-    length = limit;
-    while (length > 0 && ((unsigned char)text[length] & 0xC0) == 0x80)
-        length--;
-    return length;
-}
-
-/* A whole record, with a string cut after `limit` bytes behind its payload; NULL: none. */
-static void put(struct mp_record_thread *thread, enum mp_spool_type type, const void *payload,
-                size_t size, const char *text, size_t limit) {
-    if (!text) {
-        memcpy(begin(thread, type, size), payload, size);
-        publish(thread, size);
-        return;
-    }
-    const size_t length = cut_length(text, limit);
-    void *record = reserve(thread, spool_record_size(size + length + 1));
-    spool_line_publish(&thread->line, spool_put(record, type, payload, size, text, length));
+void mp_record_add(struct mp_record_thread *thread, const struct mp_spool_record *record) {
+    const size_t size = spool_encoded_size(record);
+    spool_encode(record, reserve(thread, size));
+    spool_line_publish(&thread->line, size);
 }
 
 /* ---- creation, registration, end ---- */
@@ -217,8 +190,8 @@ int mp_recorder_thread(struct mp_recorder *recorder, const char *stream,
     if (number < SPOOL_STREAMS) {
         created->stream = (uint8_t)number;
         /* In its own buffer, so that it comes before the thread's spans in the file. */
-        put(created, MP_SPOOL_STREAM, &(struct spool_stream_payload){.stream = number},
-            sizeof(struct spool_stream_payload), stream, SPOOL_NAME_LIMIT);
+        mp_record_add(created, &(struct mp_spool_record){.type = MP_SPOOL_STREAM,
+                                                         .as.stream = {number, 0, stream}});
         recorder->thread[number] = created;
         atomic_store_explicit(&recorder->threads, number + 1, memory_order_release);
     }
@@ -251,14 +224,13 @@ int mp_recorder_flush(struct mp_recorder *recorder, struct mp_error *error) {
 }
 
 static void write_end(struct mp_recorder *recorder, int status, const char *reason) {
-    const struct spool_end_payload fixed = {.status = status};
     _Alignas(SPOOL_UNIT) uint8_t record[2048];
-    char note[256];
+    char text[sizeof record - 64] = "", note[256];
     if (!*reason && spool_file_note(&recorder->file, note, sizeof note) > 0)
         reason = note;
-    size_t length =
-        cut_length(reason, sizeof record - 2 * sizeof(struct spool_head) - sizeof fixed);
-    size_t size = spool_put(record, MP_SPOOL_END, &fixed, sizeof fixed, reason, length);
+    memcpy(text, reason, spool_cut(reason, sizeof text - 1));
+    size_t size = spool_encode(
+        &(struct mp_spool_record){.type = MP_SPOOL_END, .as.end = {status, 0, text}}, record);
     spool_file_append(&recorder->file, record, size, &recorder->error);
 }
 
@@ -324,19 +296,14 @@ void mp_record_load(struct mp_record_thread *thread, int64_t iteration, int laye
         refuse_load(thread, layer, experts);
         return;
     }
-    const struct spool_load_payload fixed = {.iteration = iteration,
-                                             .layer = layer,
-                                             .experts = (uint32_t)experts,
-                                             .has_dropped = dropped != NULL};
-    size_t counts = (size_t)experts * sizeof *routes;
-    size_t payload = sizeof fixed + counts * (dropped ? 2 : 1);
-    uint8_t *at = begin(thread, MP_SPOOL_LOAD, payload);
-    memcpy(at, &fixed, sizeof fixed);
-    if (experts > 0)
-        memcpy(at + sizeof fixed, routes, counts);
-    if (experts > 0 && dropped)
-        memcpy(at + sizeof fixed + counts, dropped, counts);
-    publish(thread, payload);
+    const struct mp_spool_record record = {.type = MP_SPOOL_LOAD,
+                                           .as.load = {.iteration = iteration,
+                                                       .layer = layer,
+                                                       .experts = experts,
+                                                       .has_dropped = dropped != NULL,
+                                                       .routes = routes,
+                                                       .dropped = dropped}};
+    mp_record_add(thread, &record);
 }
 
 void mp_record_choices(struct mp_record_thread *thread, int64_t iteration, int layer, int experts,
@@ -345,48 +312,42 @@ void mp_record_choices(struct mp_record_thread *thread, int64_t iteration, int l
     size_t width = experts <= INT16_MAX ? sizeof(int16_t) : sizeof(int32_t);
     for (int64_t first = 0; thread && first < choices; first += MOST) {
         size_t count = (size_t)(choices - first < MOST ? choices - first : MOST);
-        const struct spool_choices_payload fixed = {.iteration = iteration,
-                                                    .first = first,
-                                                    .layer = layer,
-                                                    .top_k = (uint32_t)top_k,
-                                                    .count = (uint32_t)count,
-                                                    .width = (uint32_t)width};
-        size_t payload = sizeof fixed + count * width;
-        uint8_t *at = begin(thread, MP_SPOOL_CHOICES, payload);
-        memcpy(at, &fixed, sizeof fixed);
-        at += sizeof fixed;
+        const struct mp_spool_record record = {.type = MP_SPOOL_CHOICES,
+                                               .as.choices = {.iteration = iteration,
+                                                              .first = first,
+                                                              .layer = layer,
+                                                              .top_k = top_k,
+                                                              .count = (int32_t)count,
+                                                              .width = (int32_t)width}};
+        const size_t size = spool_encoded_size(&record);
+        uint8_t *place = reserve(thread, size);
+        spool_encode(&record, place);
+        uint8_t *at = place + sizeof(struct spool_head) + SPOOL_CHOICES_FIXED;
         for (size_t i = 0; i < count; i++, at += width) /* little-endian hosts: the lower bytes */
             memcpy(at, &expert[(size_t)first + i], width);
-        publish(thread, payload);
+        spool_line_publish(&thread->line, size);
     }
 }
 
 void mp_record_number(struct mp_record_thread *thread, int64_t iteration, int layer,
                       const char *name, double value) {
-    if (!thread)
-        return;
-    const struct spool_number_payload fixed = {
-        .iteration = iteration, .value = value, .layer = layer};
-    put(thread, MP_SPOOL_NUMBER, &fixed, sizeof fixed, name, SPOOL_NAME_LIMIT);
+    if (thread)
+        mp_record_add(thread, &(struct mp_spool_record){.type = MP_SPOOL_NUMBER,
+                                                        .as.number = {.iteration = iteration,
+                                                                      .value = value,
+                                                                      .layer = layer,
+                                                                      .name = name}});
 }
 
 void mp_record_text(struct mp_record_thread *thread, const char *name, const char *value) {
-    if (!thread)
-        return;
-    char first[SPOOL_NAME_LIMIT + 1] = "";
-    const size_t length = cut_length(name, SPOOL_NAME_LIMIT);
-    memcpy(first, name, length);
-    put(thread, MP_SPOOL_TEXT, first, length + 1, value, SPOOL_TEXT_LIMIT);
-}
-
-void mp_record_fixed(struct mp_record_thread *thread, int type, const void *payload, size_t size,
-                     const char *text) {
-    put(thread, (enum mp_spool_type)type, payload, size, text, SPOOL_TEXT_LIMIT);
+    if (thread)
+        mp_record_add(thread, &(struct mp_spool_record){.type = MP_SPOOL_TEXT,
+                                                        .as.text = {.name = name, .value = value}});
 }
 
 void mp_record_clock(struct mp_record_thread *thread, int64_t at_ns, int64_t offset_ns,
                      int64_t error_ns) {
-    const struct spool_clock_payload fixed = {at_ns, offset_ns, error_ns};
     if (thread)
-        put(thread, MP_SPOOL_CLOCK, &fixed, sizeof fixed, NULL, 0);
+        mp_record_add(thread, &(struct mp_spool_record){.type = MP_SPOOL_CLOCK,
+                                                        .as.clock = {at_ns, offset_ns, error_ns}});
 }

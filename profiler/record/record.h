@@ -156,11 +156,10 @@ void mp_record_text(struct mp_record_thread *thread, const char *name, const cha
 void mp_record_clock(struct mp_record_thread *thread, int64_t at_ns, int64_t offset_ns,
                      int64_t error_ns);
 
-/* A record of any type (enum mp_spool_type) for the collectors of this folder's neighbours: `size`
- * bytes of payload as format.h lays them out, at most 60000, then `text` as a string unless it is
- * NULL (longer ones than 60000 bytes are cut).  `thread` may not be NULL. */
-void mp_record_fixed(struct mp_record_thread *thread, int type, const void *payload, size_t size,
-                     const char *text);
+/* A record of any type (spool.h), of at most 512 KiB, for the collectors of this folder's
+ * neighbours; texts longer than their limits are cut.  `thread` may not be NULL. */
+struct mp_spool_record;
+void mp_record_add(struct mp_record_thread *thread, const struct mp_spool_record *record);
 
 /* Appends everything buffered by all threads to the spool.  Safe while they record, but it takes
  * about 0.05 us per span (the checks): call it where nobody waits for it (after the iteration's

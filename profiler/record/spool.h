@@ -91,38 +91,45 @@ struct mp_schema_entry {
 };
 
 struct mp_spool_header {
-    int version, rank, ranks, node, pid;
+    char magic[8];
+    int32_t version, rank, ranks, node, pid;
+    uint32_t zero;
     int64_t realtime_ns, monotonic_ns; /* both clocks at one moment */
     char host[64];
 };
 
-/* One decoded record; pointers are valid until the next read. */
+/* One record in memory.  Each begins as its payload does (format.h); pointers stand for what lies
+ * behind that, and are valid until the next read. */
 struct mp_spool_record {
     enum mp_spool_type type;
     union {
+        struct mp_spool_header header; /* of writers only: a reader has its own */
         struct {
-            int stream;
+            int32_t stream;
+            uint32_t zero;
             const char *name;
         } stream;
         struct mp_span span;
         struct {
             int64_t iteration;
-            int layer, experts;
+            int32_t layer, experts;
+            uint32_t has_dropped, zero;
             const uint32_t *routes;  /* [experts] */
             const uint32_t *dropped; /* [experts] or NULL */
         } load;
         struct {
             int64_t iteration;
-            int layer, top_k;
-            int64_t first;         /* of a rank's choices in this layer, [tokens][top_k] */
-            int count, width;      /* how many follow, of how many bytes: 2 or 4 */
+            int64_t first; /* of a rank's choices in this layer, [tokens][top_k] */
+            int32_t layer, top_k;
+            int32_t count, width;  /* how many follow, of how many bytes: 2 or 4 */
             const uint8_t *expert; /* -1 less its expert where a choice is not taken */
         } choices;
         struct {
             int64_t iteration;
-            int layer;
-            const char *name;
             double value;
+            int32_t layer;
+            uint32_t zero;
+            const char *name;
         } number;
         struct {
             const char *name, *value;
@@ -131,7 +138,8 @@ struct mp_spool_record {
             int64_t at_ns, offset_ns, error_ns;
         } clock;
         struct {
-            int status;
+            int32_t status;
+            uint32_t zero;
             const char *reason;
         } end;
         struct {
@@ -181,6 +189,8 @@ const void *mp_spool_bytes(const struct mp_spool_reader *reader, size_t *size);
  * payload_bytes; and the next entry of a schema likewise.  false: there is no further whole one. */
 bool mp_range_next_payload(const uint8_t **at, size_t *left, struct mp_range_payload *payload);
 bool mp_schema_next_entry(const uint8_t **at, size_t *left, struct mp_schema_entry *entry);
+/* Puts an entry at *at, which goes behind it, if the *left bytes there have room. */
+bool mp_schema_put_entry(uint8_t **at, size_t *left, const struct mp_schema_entry *entry);
 
 /* A digest of the whole records that were read: other for another recording, and for one more
  * record of the same (by their checks and sizes, in 64 bits). */

@@ -234,23 +234,20 @@ size_t spool_file_note(struct spool_file *file, char *text, size_t size) {
 
 int spool_file_write_header(struct spool_file *file, int rank, int ranks, int node,
                             struct mp_error *error) {
-    struct {
-        struct spool_head head;
-        struct spool_header_payload payload;
-    } record = {.payload = {.version = MP_SPOOL_VERSION,
-                            .rank = rank,
-                            .ranks = ranks,
-                            .node = node,
-                            .pid = (int32_t)getpid()}};
+    _Alignas(SPOOL_UNIT) uint8_t bytes[sizeof(struct spool_head) + sizeof(struct mp_spool_header)];
+    struct mp_spool_record record = {.type = MP_SPOOL_HEADER,
+                                     .as.header = {.magic = SPOOL_MAGIC,
+                                                   .version = MP_SPOOL_VERSION,
+                                                   .rank = rank,
+                                                   .ranks = ranks,
+                                                   .node = node,
+                                                   .pid = (int32_t)getpid()}};
     struct timespec realtime;
-    memcpy(record.payload.magic, SPOOL_MAGIC, sizeof record.payload.magic);
-    gethostname(record.payload.host, sizeof record.payload.host - 1);
+    gethostname(record.as.header.host, sizeof record.as.header.host - 1);
     clock_gettime(CLOCK_REALTIME, &realtime);
-    record.payload.realtime_ns = (int64_t)realtime.tv_sec * 1000000000 + realtime.tv_nsec;
-    record.payload.monotonic_ns = mp_clock_ns();
-    record.head.type = MP_SPOOL_HEADER;
-    record.head.size = sizeof record / SPOOL_UNIT;
-    return spool_file_append(file, (uint8_t *)&record, sizeof record, error);
+    record.as.header.realtime_ns = (int64_t)realtime.tv_sec * 1000000000 + realtime.tv_nsec;
+    record.as.header.monotonic_ns = mp_clock_ns();
+    return spool_file_append(file, bytes, spool_encode(&record, bytes), error);
 }
 
 int spool_file_close(struct spool_file *file, struct mp_error *error) {

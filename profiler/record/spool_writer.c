@@ -25,34 +25,21 @@ static int flush(struct spool_writer *writer, struct mp_error *error) {
     return code;
 }
 
-/* With `zeros` bytes of zero behind the tail, and then the padding. */
-static int append(struct spool_writer *writer, enum mp_spool_type type, const void *payload,
-                  size_t size, const void *tail, size_t tail_size, size_t zeros,
-                  struct mp_error *error) {
-    const size_t whole = spool_record_size(size + tail_size + zeros);
-    int code = writer->filled + whole > BATCH_BYTES ? flush(writer, error) : MP_OK;
-    uint8_t *at = spool_begin(writer->batch + writer->filled, type, size + tail_size + zeros);
-    if (size > 0)
-        memcpy(at, payload, size);
-    if (tail_size > 0)
-        memcpy(at + size, tail, tail_size);
-    writer->filled += whole;
+/* Makes room for so many bytes. */
+static int reserve(struct spool_writer *writer, size_t size, struct mp_error *error) {
+    return writer->filled + size > BATCH_BYTES ? flush(writer, error) : MP_OK;
+}
+
+int spool_writer_add(struct spool_writer *writer, const struct mp_spool_record *record,
+                     struct mp_error *error) {
+    int code = reserve(writer, spool_encoded_size(record), error);
+    writer->filled += spool_encode(record, writer->batch + writer->filled);
     return code;
-}
-
-int spool_writer_record(struct spool_writer *writer, enum mp_spool_type type, const void *payload,
-                        size_t size, const void *tail, size_t tail_size, struct mp_error *error) {
-    return append(writer, type, payload, size, tail, tail_size, 0, error);
-}
-
-int spool_writer_text(struct spool_writer *writer, enum mp_spool_type type, const void *payload,
-                      size_t size, const char *text, struct mp_error *error) {
-    return append(writer, type, payload, size, text, strnlen(text, SPOOL_TEXT_LIMIT), 1, error);
 }
 
 int spool_writer_copy(struct spool_writer *writer, const void *bytes, size_t size, void **record,
                       struct mp_error *error) {
-    int code = writer->filled + size > BATCH_BYTES ? flush(writer, error) : MP_OK;
+    int code = reserve(writer, size, error);
     memcpy(writer->batch + writer->filled, bytes, size);
     if (record)
         *record = writer->batch + writer->filled;

@@ -17,14 +17,9 @@ struct spool_writer {
  */
 int spool_writer_create(struct spool_writer *writer, const char *path, struct mp_error *error);
 
-/* Appends a record: `size` bytes of payload as format.h lays them out, then `tail`, together at
- * most SPOOL_TEXT_LIMIT bytes, padded.  Errors: those of spool_file_append. */
-int spool_writer_record(struct spool_writer *writer, enum mp_spool_type type, const void *payload,
-                        size_t size, const void *tail, size_t tail_size, struct mp_error *error);
-
-/* The same with a string, cut after SPOOL_TEXT_LIMIT bytes. */
-int spool_writer_text(struct spool_writer *writer, enum mp_spool_type type, const void *payload,
-                      size_t size, const char *text, struct mp_error *error);
+/* Appends a record; texts longer than their limits are cut.  Errors: those of spool_file_append. */
+int spool_writer_add(struct spool_writer *writer, const struct mp_spool_record *record,
+                     struct mp_error *error);
 
 /* Appends a whole record as it was read; its check is computed anew.  *record: where it lies
  * until the next call, for changing it; may be NULL. */

@@ -16,6 +16,7 @@
 #include "results/report/report.h"
 #include "results/store/store.h"
 #include "tests/bench/bench.h"
+#include "tests/records.h"
 
 enum { RANKS = 4, LAYERS = 24, SPANS_PER_LAYER = 16, EXPERTS = 16, PATH_SIZE = 256 };
 enum {
@@ -316,33 +317,28 @@ static void make_launch(const struct work *work, int64_t group, int l, struct mp
 
 /* ---- spools ---- */
 
-static void record_name(struct mp_record_thread *thread, uint32_t id, const char *text) {
-    const uint32_t payload[4] = {id, MP_NAME_STRING, 0, 0};
-    mp_record_fixed(thread, MP_SPOOL_NAME, payload, sizeof payload, text);
-}
-
 static void record_group(const struct work *work, struct mp_record_thread *thread, int64_t group) {
     struct mp_activity call[LAUNCHES], piece[LAUNCHES];
     for (int l = 0; l < LAUNCHES; l++) {
         make_launch(work, group, l, &call[l], &piece[l]);
-        mp_record_fixed(thread, MP_SPOOL_ACTIVITY, &call[l], sizeof call[l], NULL);
+        put_activity(thread, call[l]);
     }
     const struct mp_activity link = {.value = (uint64_t)call[0].start_ns,
                                      .correlation = call[0].correlation,
                                      .kind = MP_ACTIVITY_LINK};
-    mp_record_fixed(thread, MP_SPOOL_ACTIVITY, &link, sizeof link, NULL);
+    put_activity(thread, link);
     for (int l = 0; l < LAUNCHES; l++)
-        mp_record_fixed(thread, MP_SPOOL_ACTIVITY, &piece[l], sizeof piece[l], NULL);
+        put_activity(thread, piece[l]);
 }
 
 static int record_device_rank(const struct work *work, int rank, struct mp_recorder *recorder,
                               struct mp_record_thread *thread, struct mp_error *error) {
     (void)rank; /* all have the same */
-    record_name(thread, CALL_NAME, "cudaLaunchKernel");
+    put_name(thread, CALL_NAME, MP_NAME_STRING, "cudaLaunchKernel");
     for (uint32_t i = 0; i < KERNEL_NAMES; i++) {
         char text[64];
         snprintf(text, sizeof text, "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tile%u", i);
-        record_name(thread, FIRST_KERNEL_NAME + i, text);
+        put_name(thread, FIRST_KERNEL_NAME + i, MP_NAME_STRING, text);
     }
     for (int64_t group = 0; group < groups_of(work); group++) {
         record_group(work, thread, group);

@@ -45,10 +45,11 @@ static void read_all(const char *sql) {
 
 /* Rank 1's clock is 1000 ns ahead and drifts. */
 static void record_rank(int rank) {
-    const struct spool_stream_payload streams[] = {{.stream = 0}, {.stream = 1}};
+    static const char *const streams[] = {"compute", "comm"};
     spool_start(&spool, rank, rank + 1, 1, hosts[rank]);
-    spool_add(&spool, MP_SPOOL_STREAM, &streams[0], sizeof streams[0], "compute");
-    spool_add(&spool, MP_SPOOL_STREAM, &streams[1], sizeof streams[1], "comm");
+    for (int s = 0; s < 2; s++)
+        spool_add(&spool, &(struct mp_spool_record){.type = MP_SPOOL_STREAM,
+                                                    .as.stream = {s, 0, streams[s]}});
     for (int i = 0; i < SPANS; i++) {
         const struct mp_span span = {.start_ns = i * 8 - 16,
                                      .end_ns = i * 8 + i % 3 * 100 - 16,
@@ -56,12 +57,11 @@ static void record_rank(int rank) {
                                      .phase = (uint8_t)(i % MP_PHASES),
                                      .direction = i % 3u,
                                      .stream = i % 5 == 0};
-        spool_add(&spool, MP_SPOOL_SPAN, &span, sizeof span, NULL);
+        spool_add(&spool, &(struct mp_spool_record){.type = MP_SPOOL_SPAN, .as.span = span});
     }
-    for (int i = 0; i < 2 * rank; i++) {
-        const struct spool_clock_payload sample = {1000 * i, 1000 + i, 5};
-        spool_add(&spool, MP_SPOOL_CLOCK, &sample, sizeof sample, NULL);
-    }
+    for (int i = 0; i < 2 * rank; i++)
+        spool_add(&spool, &(struct mp_spool_record){.type = MP_SPOOL_CLOCK,
+                                                    .as.clock = {1000 * i, 1000 + i, 5}});
     store_write_file(recording[rank], spool.bytes, spool.size);
 }
 
@@ -131,7 +131,8 @@ static void add_activity(struct choices *choices, struct rows *rows) {
         activity.graph_node = (uint64_t)choose_number(choices);
         activity.stream = activity.thread = (uint32_t)choose_number(choices);
     }
-    if (spool_add(&spool, MP_SPOOL_ACTIVITY, &activity, sizeof activity, NULL) &&
+    if (spool_add(&spool,
+                  &(struct mp_spool_record){.type = MP_SPOOL_ACTIVITY, .as.activity = activity}) &&
         activity.kind < MP_ACTIVITIES)
         rows->activities[activity.kind]++;
 }
@@ -156,40 +157,43 @@ static void add_collective(struct choices *choices, struct rows *rows) {
     if (more & 0x80)
         choose_bytes(choices, &is.communicator,
                      sizeof is - offsetof(struct mp_collective, communicator));
-    rows->collectives += spool_add(&spool, MP_SPOOL_COLLECTIVE, &is, sizeof is, NULL);
+    rows->collectives += spool_add(
+        &spool, &(struct mp_spool_record){.type = MP_SPOOL_COLLECTIVE, .as.collective = is});
 }
 
 static void add_named(struct choices *choices, uint8_t operation) {
-    char text[256], record[512] = "";
+    char text[256], name[256];
     const struct mp_timer timer = {choose_number(choices), choose_number(choices), 1};
-    struct spool_name_payload name = {.id = choose_byte(choices)};
-    struct spool_number_payload number = {.iteration = choose_byte(choices) - 1,
-                                          .layer = name.id < 8 ? -1 : (int)name.id};
+    const uint32_t id = choose_byte(choices);
+    const int64_t iteration = choose_byte(choices) - 1;
+    struct mp_spool_record record = {.type = MP_SPOOL_END, .as.end.reason = text};
     choose_text(choices, text);
     switch (operation) {
     case TIMER:
-        spool_add(&spool, MP_SPOOL_TIMER, &timer, sizeof timer, NULL);
+        record = (struct mp_spool_record){.type = MP_SPOOL_TIMER, .as.timer = timer};
         break;
     case NAME:
-        if (name.id > 0xF0)
-            name.id = (uint32_t)timer.at_ns;
-        spool_add(&spool, MP_SPOOL_NAME, &name, sizeof name, text);
+        record = (struct mp_spool_record){
+            .type = MP_SPOOL_NAME,
+            .as.name = {.id = id > 0xF0 ? (uint32_t)timer.at_ns : id, .text = text}};
         break;
-    case TEXT: /* name and value, one behind the other */
-        snprintf(record, sizeof record, "%.200s.status", text);
-        spool_add(&spool, MP_SPOOL_TEXT, record, strlen(record) + 1, text);
+    case TEXT:
+        snprintf(name, sizeof name, "%.40s.status", text);
+        record = (struct mp_spool_record){.type = MP_SPOOL_TEXT, .as.text = {name, text}};
         break;
     case STREAM:
-        spool_add(&spool, MP_SPOOL_STREAM, (const uint8_t[8]){0}, 8, text);
+        record = (struct mp_spool_record){.type = MP_SPOOL_STREAM, .as.stream.name = text};
         break;
     case NUMBER:
-        memcpy(&number.value, &timer.offset_ns, sizeof number.value);
-        spool_add(&spool, MP_SPOOL_NUMBER, &number, sizeof number, text);
+        record = (struct mp_spool_record){
+            .type = MP_SPOOL_NUMBER,
+            .as.number = {.iteration = iteration, .layer = id < 8 ? -1 : (int)id, .name = text}};
+        memcpy(&record.as.number.value, &timer.offset_ns, sizeof record.as.number.value);
         break;
     default:
-        spool_add(&spool, MP_SPOOL_END, (const uint8_t[8]){0}, 8, text);
         break;
     }
+    spool_add(&spool, &record);
 }
 
 static void make_spool(struct choices *choices, int number, struct rows *rows) {

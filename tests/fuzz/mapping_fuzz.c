@@ -89,19 +89,19 @@ static struct mp_range choose_range(struct program *program) {
 /* A payload's bytes are chosen where its range ends. */
 static void add_range(struct program *program, const struct mp_range *range) {
     struct {
-        struct mp_range range;
         struct spool_blob_head head;
         uint8_t bytes[32];
-    } record = {.range = *range};
-    size_t size = sizeof record.range;
+    } payload = {0};
+    struct mp_spool_record record = {
+        .type = MP_SPOOL_RANGE, .as.range = {.is = *range, .payload = (const uint8_t *)&payload}};
     if (range->payloads) {
         uint8_t choice = choose_byte(&program->choices);
-        record.head.schema = choice % 4;
-        record.head.size = choice / 4 % (sizeof record.bytes + 1);
-        choose_bytes(&program->choices, record.bytes, record.head.size);
-        size = sizeof record;
+        payload.head.schema = choice % 4;
+        payload.head.size = choice / 4 % (sizeof payload.bytes + 1);
+        choose_bytes(&program->choices, payload.bytes, payload.head.size);
+        record.as.range.payload_bytes = sizeof payload;
     }
-    if (!spool_add(&spool, MP_SPOOL_RANGE, &record, size, NULL))
+    if (!spool_add(&spool, &record))
         return;
     program->ranges++;
     program->unfinished += range->end_ns == 0;
@@ -142,50 +142,57 @@ static void add_mark(struct program *program) {
 
 static void add_name(struct program *program) {
     char text[256];
-    struct spool_name_payload fixed = {.id = choose_id(&program->choices)};
-    fixed.kind = choose_byte(&program->choices) % 5;
-    fixed.domain = choose_byte(&program->choices) % 4;
-    spool_add(&spool, MP_SPOOL_NAME, &fixed, sizeof fixed, choose_text(&program->choices, text));
+    struct mp_spool_record record = {.type = MP_SPOOL_NAME,
+                                     .as.name = {.id = choose_id(&program->choices), .text = text}};
+    record.as.name.kind = choose_byte(&program->choices) % 5;
+    record.as.name.domain = choose_byte(&program->choices) % 4;
+    choose_text(&program->choices, text);
+    spool_add(&spool, &record);
 }
 
 /* One with a name of its own and up to three entries behind it. */
 static void add_schema(struct program *program) {
-    uint8_t record[sizeof(struct spool_schema_payload) + 8 + 3 * 40] = "";
+    uint8_t entries[3 * sizeof(struct mp_schema_entry)], *at = entries;
+    size_t left = sizeof entries;
     struct choices *choices = &program->choices;
     uint8_t choice = choose_byte(choices);
-    struct spool_schema_payload fixed = {
-        .id = choice % 4, .entries = choice / 4 % 4, .type = choose_byte(choices)};
-    fixed.bytes = (uint64_t)choose_number(choices);
-    if (fixed.type == UINT8_MAX)
-        fixed.type = MP_SCHEMA_ENUM;
-    memcpy(record, &fixed, sizeof fixed);
-    uint8_t *at = record + sizeof fixed;
-    *at = 's';
-    at += 2;
-    for (uint32_t i = 0; i < fixed.entries; i++) {
-        uint64_t entry[4];
-        for (int f = 0; f < 4; f++)
-            entry[f] = (uint64_t)choose_number(choices);
-        memcpy(at, entry, sizeof entry);
-        at[sizeof entry] = (uint8_t)('a' + i);
-        at += sizeof entry + 2;
+    struct mp_spool_record record = {.type = MP_SPOOL_SCHEMA,
+                                     .as.schema = {.id = choice % 4,
+                                                   .entries = choice / 4 % 4,
+                                                   .type = choose_byte(choices),
+                                                   .name = "s",
+                                                   .entry = entries}};
+    record.as.schema.bytes = (uint64_t)choose_number(choices);
+    if (record.as.schema.type == UINT8_MAX)
+        record.as.schema.type = MP_SCHEMA_ENUM;
+    for (uint32_t i = 0; i < record.as.schema.entries; i++) {
+        const char name[] = {(char)('a' + i), '\0'};
+        struct mp_schema_entry entry = {.flags = (uint64_t)choose_number(choices), .name = name};
+        entry.type = (uint64_t)choose_number(choices);
+        entry.count = (uint64_t)choose_number(choices);
+        entry.offset = (uint64_t)choose_number(choices);
+        mp_schema_put_entry(&at, &left, &entry);
     }
-    spool_add(&spool, MP_SPOOL_SCHEMA, record, (size_t)(at - record), NULL);
+    record.as.schema.entry_bytes = sizeof entries - left;
+    spool_add(&spool, &record);
 }
 
 static void add_number(struct program *program) {
     static const char *const names[] = {"nvtx-unmatched-ends", "nvtx-lost", "nvtx-pair-ns", "loss"};
-    struct spool_number_payload fixed = {.iteration = -1, .layer = -1};
-    const char *name = names[choose_byte(&program->choices) % 4];
-    choose_bytes(&program->choices, &fixed.value, sizeof fixed.value);
-    spool_add(&spool, MP_SPOOL_NUMBER, &fixed, sizeof fixed, name);
+    struct mp_spool_record record = {
+        .type = MP_SPOOL_NUMBER,
+        .as.number = {
+            .iteration = -1, .layer = -1, .name = names[choose_byte(&program->choices) % 4]}};
+    choose_bytes(&program->choices, &record.as.number.value, sizeof record.as.number.value);
+    spool_add(&spool, &record);
 }
 
 static void add_end(struct program *program) {
     char text[256];
-    const struct spool_end_payload fixed = {.status = choose_byte(&program->choices)};
-    program->ended |=
-        spool_add(&spool, MP_SPOOL_END, &fixed, sizeof fixed, choose_text(&program->choices, text));
+    const struct mp_spool_record record = {.type = MP_SPOOL_END,
+                                           .as.end = {choose_byte(&program->choices), 0, text}};
+    choose_text(&program->choices, text);
+    program->ended |= spool_add(&spool, &record);
 }
 
 static void operate(struct program *program) {

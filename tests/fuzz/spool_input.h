@@ -73,42 +73,35 @@ static inline const char *choose_text(struct choices *choices, char text[256]) {
 /* ---- spools ---- */
 
 struct spool_bytes {
-    uint8_t bytes[1 << 20];
+    _Alignas(SPOOL_UNIT) uint8_t bytes[1 << 20];
     size_t size;
 };
 
-/* Adds a record of fixed bytes and a text, unless that is NULL.  Returns whether it had room. */
-static inline bool spool_add(struct spool_bytes *spool, int type, const void *fixed, size_t size,
-                             const char *text) {
-    size_t length = text ? strlen(text) + 1 : 0;
-    size_t record = (sizeof(struct spool_head) + size + length + SPOOL_UNIT - 1) / SPOOL_UNIT;
-    uint8_t *at = spool->bytes + spool->size;
-    struct spool_head head = {.type = (uint16_t)type, .size = (uint16_t)record};
-    if (record > UINT16_MAX || spool->size + record * SPOOL_UNIT > sizeof spool->bytes)
+/* Adds a record.  Returns whether it had room. */
+static inline bool spool_add(struct spool_bytes *spool, const struct mp_spool_record *record) {
+    const size_t size = spool_encoded_size(record);
+    if (size > SPOOL_RECORD_LIMIT || spool->size + size > sizeof spool->bytes)
         return false;
-    memset(at, 0, record * SPOOL_UNIT);
-    memcpy(at, &head, sizeof head);
-    memcpy(at + sizeof head, fixed, size);
-    if (text)
-        memcpy(at + sizeof head + size, text, length);
-    spool_fill_in_checks(at, record * SPOOL_UNIT);
-    spool->size += record * SPOOL_UNIT;
+    spool_encode(record, spool->bytes + spool->size);
+    spool_fill_in_checks(spool->bytes + spool->size, size);
+    spool->size += size;
     return true;
 }
 
 /* Begins a spool. */
 static inline void spool_start(struct spool_bytes *spool, int rank, int pid, int64_t clock_ns,
                                const char *host) {
-    struct spool_header_payload header = {.version = MP_SPOOL_VERSION,
-                                          .rank = rank,
-                                          .ranks = 2,
-                                          .pid = pid,
-                                          .realtime_ns = clock_ns,
-                                          .monotonic_ns = clock_ns};
-    memcpy(header.magic, SPOOL_MAGIC, sizeof header.magic);
-    strncpy(header.host, host, sizeof header.host - 1);
+    struct mp_spool_record header = {.type = MP_SPOOL_HEADER,
+                                     .as.header = {.magic = SPOOL_MAGIC,
+                                                   .version = MP_SPOOL_VERSION,
+                                                   .rank = rank,
+                                                   .ranks = 2,
+                                                   .pid = pid,
+                                                   .realtime_ns = clock_ns,
+                                                   .monotonic_ns = clock_ns}};
+    strncpy(header.as.header.host, host, sizeof header.as.header.host - 1);
     spool->size = 0;
-    spool_add(spool, MP_SPOOL_HEADER, &header, sizeof header, NULL);
+    spool_add(spool, &header);
 }
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "profiler/device/companion.h"
 #include "profiler/record/format.h"
+#include "tests/records.h"
 #include "tests/results/runs.h"
 
 enum { MAIN_THREAD = 100 };
@@ -47,7 +48,7 @@ static inline void devices_close(struct runs_folder *folder, const char *collect
 }
 
 static inline void devices_record(struct mp_companion *companion, struct mp_activity activity) {
-    mp_record_fixed(companion->thread, MP_SPOOL_ACTIVITY, &activity, sizeof activity, NULL);
+    put_activity(companion->thread, activity);
 }
 
 /* Times in microseconds of the run. */
@@ -102,7 +103,7 @@ static inline void devices_collective(struct mp_companion *companion, int rank, 
         .channels = 1,
         .timed_channels = end_us > 0,
         .is_pair = is_pair};
-    mp_record_fixed(companion->thread, MP_SPOOL_COLLECTIVE, &is, sizeof is, NULL);
+    put_collective(companion->thread, is);
 }
 
 /* A launch on the main thread, in microseconds of the run. */

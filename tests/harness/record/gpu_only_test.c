@@ -5,6 +5,7 @@
 #include "harness/record/run.h"
 #include "profiler/device/companion.h"
 #include "profiler/record/format.h"
+#include "tests/records.h"
 #include "tests/results/runs.h"
 
 enum { MOST = 5 };
@@ -36,7 +37,7 @@ static void be_a_process(const struct program *program, int which) {
                                            .end_ns = RUNS_T0 + (2 * i + 1) * program->kernel_ns,
                                            .name = mp_companion_name(&cupti, "gemm"),
                                            .kind = MP_ACTIVITY_KERNEL};
-        mp_record_fixed(cupti.thread, MP_SPOOL_ACTIVITY, &kernel, sizeof kernel, NULL);
+        put_activity(cupti.thread, kernel);
     }
     for (int i = 0; i < program->collectives; i++) {
         const struct mp_collective is = {.start_ns = RUNS_T0 + i,
@@ -47,7 +48,7 @@ static void be_a_process(const struct program *program, int which) {
                                          .datatype = mp_companion_name(&nccl, "ncclFloat32"),
                                          .rank = which,
                                          .ranks = program->processes};
-        mp_record_fixed(nccl.thread, MP_SPOOL_COLLECTIVE, &is, sizeof is, NULL);
+        put_collective(nccl.thread, is);
     }
     mp_companion_close(&nccl);
     mp_companion_close(&cupti);

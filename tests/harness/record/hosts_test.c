@@ -46,30 +46,49 @@ static int64_t shown(const struct host *host, int64_t true_ns) {
     return host->started_ns + (int64_t)((double)true_ns * host->speed);
 }
 
+static void add(struct world *world, struct spool_writer *writer,
+                const struct mp_spool_record *record) {
+    runs_ok(spool_writer_add(writer, record, &world->error), &world->error);
+}
+
 static void write_header(struct world *world, struct spool_writer *writer, int host, int rank,
                          int world_ranks) {
-    struct spool_header_payload header = {.magic = SPOOL_MAGIC,
-                                          .version = MP_SPOOL_VERSION,
-                                          .rank = rank,
-                                          .ranks = world_ranks,
-                                          .pid = 100 + rank,
-                                          .realtime_ns = world->host[host].wall_ns,
-                                          .monotonic_ns = shown(&world->host[host], 0)};
-    snprintf(header.host, sizeof header.host, "%s", world->host[host].name);
-    runs_ok(spool_writer_record(writer, MP_SPOOL_HEADER, &header, sizeof header, NULL, 0,
-                                &world->error),
-            &world->error);
+    struct mp_spool_record header = {.type = MP_SPOOL_HEADER,
+                                     .as.header = {.magic = SPOOL_MAGIC,
+                                                   .version = MP_SPOOL_VERSION,
+                                                   .rank = rank,
+                                                   .ranks = world_ranks,
+                                                   .pid = 100 + rank,
+                                                   .realtime_ns = world->host[host].wall_ns,
+                                                   .monotonic_ns = shown(&world->host[host], 0)}};
+    snprintf(header.as.header.host, sizeof header.as.header.host, "%s", world->host[host].name);
+    add(world, writer, &header);
+}
+
+static void add_text(struct world *world, struct spool_writer *writer, const char *name,
+                     const char *value) {
+    add(world, writer, &(struct mp_spool_record){.type = MP_SPOOL_TEXT, .as.text = {name, value}});
+}
+
+static void add_name(struct world *world, struct spool_writer *writer, uint32_t id,
+                     const char *text) {
+    add(world, writer,
+        &(struct mp_spool_record){.type = MP_SPOOL_NAME, .as.name = {.id = id, .text = text}});
+}
+
+static void close_writer(struct world *world, struct spool_writer *writer) {
+    add(world, writer, &(struct mp_spool_record){.type = MP_SPOOL_END, .as.end.reason = ""});
+    runs_ok(spool_writer_close(writer, &world->error), &world->error);
 }
 
 static void write_range(struct world *world, struct spool_writer *writer, const struct host *host,
                         enum name name, int64_t start_ns, int64_t end_ns) {
-    const struct mp_range range = {.start_ns = shown(host, start_ns),
-                                   .end_ns = shown(host, end_ns),
-                                   .name = name,
-                                   .thread = 1};
-    runs_ok(
-        spool_writer_record(writer, MP_SPOOL_RANGE, &range, sizeof range, NULL, 0, &world->error),
-        &world->error);
+    add(world, writer,
+        &(struct mp_spool_record){.type = MP_SPOOL_RANGE,
+                                  .as.range.is = {.start_ns = shown(host, start_ns),
+                                                  .end_ns = shown(host, end_ns),
+                                                  .name = name,
+                                                  .thread = 1}});
 }
 
 /* Each step: ranks work for as long as they like and leave the exchange together, nearly; those
@@ -108,20 +127,11 @@ static void write_rank(struct world *world, int host, int rank) {
     runs_ok(spool_writer_create(&writer, path, &world->error), &world->error);
     write_header(world, &writer, host, rank, world->ranks);
     if (world->run)
-        runs_ok(spool_writer_text(&writer, MP_SPOOL_TEXT, MP_LAUNCHED_RUN, sizeof MP_LAUNCHED_RUN,
-                                  world->run, &world->error),
-                &world->error);
-    for (uint32_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const struct spool_name_payload name = {.id = i + 1};
-        runs_ok(
-            spool_writer_text(&writer, MP_SPOOL_NAME, &name, sizeof name, names[i], &world->error),
-            &world->error);
-    }
+        add_text(world, &writer, MP_LAUNCHED_RUN, world->run);
+    for (uint32_t i = 0; i < sizeof names / sizeof *names; i++)
+        add_name(world, &writer, i + 1, names[i]);
     write_steps(world, &writer, host, rank);
-    runs_ok(spool_writer_text(&writer, MP_SPOOL_END, &(struct spool_end_payload){0},
-                              sizeof(struct spool_end_payload), "", &world->error),
-            &world->error);
-    runs_ok(spool_writer_close(&writer, &world->error), &world->error);
+    close_writer(world, &writer);
 }
 
 static void make_folder(const char *format, const char *path, int number) {
@@ -274,39 +284,38 @@ RUNS_TEST(without_anything_in_common_wall_clocks_count) {
 /* NCCL's operations of one rank: the same ends as on the others, by the timer of its GPU. */
 static void write_collectives(struct world *world, int host, int rank, int64_t timer_ns) {
     const struct host *own = &world->host[host];
-    const struct spool_stream_payload stream = {0};
-    const struct spool_name_payload name = {.id = 1};
-    const struct mp_timer timer = {
-        .at_ns = shown(own, 0), .offset_ns = shown(own, 0) - timer_ns, .samples = 1};
     struct spool_writer writer;
     char path[160];
     snprintf(path, sizeof path, "%s/parts/%d/%d%s", world->folder->path, host, rank,
              MP_DEVICE_ENDING);
     runs_ok(spool_writer_create(&writer, path, &world->error), &world->error);
     write_header(world, &writer, host, rank, world->ranks);
-    spool_writer_text(&writer, MP_SPOOL_STREAM, &stream, sizeof stream, "nccl", &world->error);
-    spool_writer_text(&writer, MP_SPOOL_TEXT, "nccl.status", sizeof "nccl.status", "on",
-                      &world->error);
-    spool_writer_text(&writer, MP_SPOOL_NAME, &name, sizeof name, "AllToAll", &world->error);
+    add(world, &writer,
+        &(struct mp_spool_record){.type = MP_SPOOL_STREAM, .as.stream.name = "nccl"});
+    add_text(world, &writer, "nccl.status", "on");
+    add_name(world, &writer, 1, "AllToAll");
     for (int i = 0; i < STEPS; i++) {
         const int64_t end_ns =
             (int64_t)(i + 1) * STEP_NS + test_random_int(&world->seed, 0, (int)world->late_ns);
         const uint64_t end = (uint64_t)(timer_ns + shown(own, end_ns) - shown(own, 0));
-        const struct mp_collective is = {.start_ns = shown(own, end_ns - 500000),
-                                         .queued_ns = shown(own, end_ns - 400000),
-                                         .timer_start = end - 200000,
-                                         .timer_end = end,
-                                         .communicator = 99,
-                                         .sequence = (uint64_t)i + 1,
-                                         .function = 1,
-                                         .rank = rank,
-                                         .ranks = world->ranks};
-        spool_writer_record(&writer, MP_SPOOL_COLLECTIVE, &is, sizeof is, NULL, 0, &world->error);
+        add(world, &writer,
+            &(struct mp_spool_record){.type = MP_SPOOL_COLLECTIVE,
+                                      .as.collective = {.start_ns = shown(own, end_ns - 500000),
+                                                        .queued_ns = shown(own, end_ns - 400000),
+                                                        .timer_start = end - 200000,
+                                                        .timer_end = end,
+                                                        .communicator = 99,
+                                                        .sequence = (uint64_t)i + 1,
+                                                        .function = 1,
+                                                        .rank = rank,
+                                                        .ranks = world->ranks}});
     }
-    spool_writer_record(&writer, MP_SPOOL_TIMER, &timer, sizeof timer, NULL, 0, &world->error);
-    spool_writer_text(&writer, MP_SPOOL_END, &(struct spool_end_payload){0},
-                      sizeof(struct spool_end_payload), "", &world->error);
-    runs_ok(spool_writer_close(&writer, &world->error), &world->error);
+    add(world, &writer,
+        &(struct mp_spool_record){.type = MP_SPOOL_TIMER,
+                                  .as.timer = {.at_ns = shown(own, 0),
+                                               .offset_ns = shown(own, 0) - timer_ns,
+                                               .samples = 1}});
+    close_writer(world, &writer);
 }
 
 RUNS_TEST(collectives_of_nccl_count) {

@@ -3,6 +3,7 @@
 
 #include "profiler/record/format.h"
 #include "tests/errors.h"
+#include "tests/records.h"
 
 static const char rules_text[] = "rules:\n"
                                  "  - {name: step, phase: iteration}\n"
@@ -41,7 +42,7 @@ static int set_up(void **state) {
     assert_works(mp_recorder_create(&config, &fixture.recorder, &error));
     assert_works(mp_recorder_thread(fixture.recorder, "nvtx", &fixture.thread, &error));
     for (uint32_t id = STEP; id <= RETURNS; id++)
-        mp_record_fixed(fixture.thread, MP_SPOOL_NAME, (const uint32_t[4]){id}, 16, names[id]);
+        put_name(fixture.thread, id, MP_NAME_STRING, names[id]);
     *state = &fixture;
     return 0;
 }
@@ -60,7 +61,7 @@ static int tear_down(void **state) {
 
 static void range(struct fixture *fixture, uint32_t name, int64_t start_ns, int64_t end_ns) {
     const struct mp_range is = {.start_ns = start_ns, .end_ns = end_ns, .name = name, .thread = 1};
-    mp_record_fixed(fixture->thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
+    put_range(fixture->thread, is);
 }
 
 /* On a thread of its own: what became of the work of the range of this name at `of_ns`. */
@@ -72,7 +73,7 @@ static void echo(struct fixture *fixture, uint32_t name, int64_t of_ns, int64_t 
                                 .thread = 2,
                                 .value = (uint64_t)of_ns,
                                 .traits = MP_RANGE_ECHO | traits};
-    mp_record_fixed(fixture->thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
+    put_range(fixture->thread, is);
 }
 
 /* Ends the recording for a reason, and maps it. */
@@ -212,7 +213,7 @@ MAPPING_TEST(of_equal_ranges_the_outer_one_counts) {
                                     .name = level ? WORK : COUNTED,
                                     .thread = 1,
                                     .level = level};
-        mp_record_fixed(fixture->thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
+        put_range(fixture->thread, is);
     }
     map(fixture, "");
     assert_spans(fixture, "dispatch -1 0 - 200, ");
@@ -329,7 +330,7 @@ MAPPING_TEST(waiting_cuts_the_span_that_it_is_in) {
                                     .thread = 1,
                                     .value = 70 + (uint64_t)block,
                                     .value_type = MP_VALUE_I64};
-        mp_record_fixed(fixture->thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
+        put_range(fixture->thread, is);
         range(fixture, MEET, first_ns, first_ns + 20);
         range(fixture, MEET, first_ns + 5, first_ns + 15); /* in what waits already */
         range(fixture, COUNTED, first_ns + 30, first_ns + 40);
@@ -366,10 +367,10 @@ MAPPING_TEST(tokens_are_of_the_piece_that_is_longest_in_its_direction) {
                                 .value_type = MP_VALUE_I64};
     const struct mp_range meets = {.start_ns = 570, .end_ns = 580, .name = MEET, .thread = 2};
     range(fixture, STEP, 100, 900);
-    mp_record_fixed(fixture->thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
+    put_range(fixture->thread, is);
     range(fixture, MEET, 210, 220);
     echo(fixture, BLOCK, 200, 500, 600, MP_RANGE_BACKWARD);
-    mp_record_fixed(fixture->thread, MP_SPOOL_RANGE, &meets, sizeof meets, NULL);
+    put_range(fixture->thread, meets);
     map(fixture, "");
     assert_int_equal(mp_spool_open(fixture->mapped, &reader, &error), MP_OK);
     while (mp_spool_next(reader, &record, &error) == 1)
@@ -389,7 +390,7 @@ static void block(struct fixture *fixture, uint32_t name, int64_t start_ns, int6
                                 .thread = 1,
                                 .value = (uint64_t)tokens,
                                 .value_type = tokens < 0 ? MP_VALUE_NONE : MP_VALUE_I64};
-    mp_record_fixed(fixture->thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
+    put_range(fixture->thread, is);
 }
 
 /* Their sum, of ranges of the same phase, wherever in it they lie. */

@@ -7,6 +7,7 @@
 #include "harness/record/run.h"
 #include "profiler/device/companion.h"
 #include "profiler/record/spool.h"
+#include "tests/records.h"
 #include "tests/results/runs.h"
 
 enum { FIRST = 3, LAST = 900, ACTIVITIES = 100 };
@@ -22,8 +23,8 @@ static struct mp_recorder *record_rank(const char *spools, int rank) {
     if (mp_recorder_create(&config, &recorder, NULL) ||
         mp_recorder_thread(recorder, "nvtx", &thread, NULL))
         _exit(1);
-    mp_record_fixed(thread, MP_SPOOL_NAME, (const uint32_t[4]){1}, 16, "step");
-    mp_record_fixed(thread, MP_SPOOL_RANGE, &range, sizeof range, NULL);
+    put_name(thread, 1, MP_NAME_STRING, "step");
+    put_range(thread, range);
     mp_recorder_flush(recorder, NULL);
     return recorder;
 }
@@ -56,7 +57,7 @@ static void be_the_program(const char *spools, const char *own_file) {
     take_all_numbers(own_file);
     for (int i = 0; i < 2; i++) {
         for (int a = 0; a < ACTIVITIES; a++)
-            mp_record_fixed(companion[i].thread, MP_SPOOL_ACTIVITY, &kernel, sizeof kernel, NULL);
+            put_activity(companion[i].thread, kernel);
         mp_companion_close(&companion[i]);
     }
     mp_recorder_finish(&recorder, MP_OK, NULL, NULL);

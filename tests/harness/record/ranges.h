@@ -5,6 +5,7 @@
 #include "harness/record/suggest.h"
 #include "profiler/record/format.h"
 #include "tests/errors.h"
+#include "tests/records.h"
 
 #define RANGES_T0 1000000000 /* ns */
 enum { RANGES_RANKS = 4, RANGES_NAMES = 1 << 15, RANGES_TEXT = 1 << 20 };
@@ -59,8 +60,7 @@ static inline uint32_t ranges_name(struct ranges *ranges, const char *name, uint
             return id;
     assert_true(++ranges->names < RANGES_NAMES);
     ranges->name[ranges->names] = strdup(name);
-    mp_record_fixed(ranges->thread, MP_SPOOL_NAME, (const uint32_t[4]){ranges->names, kind}, 16,
-                    name);
+    put_name(ranges->thread, ranges->names, kind, name);
     return ranges->names;
 }
 
@@ -71,7 +71,7 @@ static inline void ranges_add(struct ranges *ranges, const char *domain, const c
     if (*domain)
         is.domain = ranges_name(ranges, domain, MP_NAME_DOMAIN);
     is.name = ranges_name(ranges, name, MP_NAME_STRING);
-    mp_record_fixed(ranges->thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
+    put_range(ranges->thread, is);
 }
 
 static inline void ranges_add_value(struct ranges *ranges, const char *name, int64_t start_ns,
@@ -82,7 +82,7 @@ static inline void ranges_add_value(struct ranges *ranges, const char *name, int
                                 .name = ranges_name(ranges, name, MP_NAME_STRING),
                                 .value = (uint64_t)value,
                                 .value_type = MP_VALUE_I64};
-    mp_record_fixed(ranges->thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
+    put_range(ranges->thread, is);
 }
 
 static inline void ranges_end(struct ranges *ranges) {

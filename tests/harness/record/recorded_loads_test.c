@@ -7,6 +7,7 @@
 #include "harness/record/run.h"
 #include "harness/workload/trace.h"
 #include "profiler/record/format.h"
+#include "tests/records.h"
 #include "tests/results/runs.h"
 
 enum { RANKS = 2, ITERATIONS = 5, LAYERS = 3, EXPERTS = 4, STEP = 1, MS = 1000000 };
@@ -34,14 +35,14 @@ static void record(const char *spools, int rank, int iterations) {
     const struct mp_recorder_config config = {.path = path, .rank = rank, .ranks = RANKS};
     assert_works(mp_recorder_create(&config, &recorder, &error));
     assert_works(mp_recorder_thread(recorder, "nvtx", &thread, &error));
-    mp_record_fixed(thread, MP_SPOOL_NAME, (const uint32_t[4]){STEP}, 16, "step");
+    put_name(thread, STEP, MP_NAME_STRING, "step");
     const int64_t start_ns = mp_clock_ns();
     for (int i = 0; i < iterations; i++) {
         const struct mp_range is = {.start_ns = start_ns + (int64_t)i * MS,
                                     .end_ns = start_ns + (int64_t)i * MS + MS / 2,
                                     .name = STEP,
                                     .thread = 1};
-        mp_record_fixed(thread, MP_SPOOL_RANGE, &is, sizeof is, NULL);
+        put_range(thread, is);
     }
     assert_works(mp_recorder_finish(&recorder, MP_OK, "", &error));
 }

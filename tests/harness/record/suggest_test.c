@@ -5,6 +5,7 @@
 #include "harness/record/mapping.h"
 #include "profiler/record/format.h"
 #include "tests/harness/record/ranges.h"
+#include "tests/records.h"
 
 /* ---- names of frameworks ---- */
 
@@ -474,7 +475,7 @@ RANGES_TEST(payloads_are_proposed) {
                                       .end_ns = RANGES_T0 + 10 * i + 8,
                                       .name = ranges_name(ranges, "experts", MP_NAME_STRING),
                                       .traits = MP_RANGE_ECHO};
-        mp_record_fixed(ranges->thread, MP_SPOOL_RANGE, &echo, sizeof echo, NULL);
+        put_range(ranges->thread, echo);
     }
     ranges_end(ranges);
     ranges_suggest(ranges);

@@ -1,5 +1,6 @@
 #include "tests/errors.h"
 #include "tests/profiler/device/companion.h"
+#include "tests/records.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -110,7 +111,7 @@ TEST(a_child_leaves_the_file_alone) {
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
     struct mp_activity activity = {.start_ns = 5, .end_ns = 9, .kind = MP_ACTIVITY_COPY};
-    mp_record_fixed(companion.thread, MP_SPOOL_ACTIVITY, &activity, sizeof activity, NULL);
+    put_activity(companion.thread, activity);
     mp_companion_close(&companion);
     const struct companion_contents *contents = companion_read();
     assert_int_equal(contents->activities, 1);

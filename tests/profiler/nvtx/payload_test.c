@@ -27,32 +27,22 @@ enum {
 
 enum { ENTRY_BYTES = 1 << 14, PAYLOAD_BYTES = 512, JSON_BYTES = 4096 };
 
-struct entry {
-    uint64_t flags, type, count, offset;
-    const char *name;
-};
-
 static void add(struct mp_schemas *schemas, uint64_t id, uint32_t type, uint64_t bytes,
-                uint32_t pack, const struct entry entry[], int entries) {
+                uint32_t pack, const struct mp_schema_entry entry[], int entries) {
     static uint8_t text[ENTRY_BYTES];
-    size_t size = 0;
-    for (int i = 0; i < entries; i++) {
-        const uint64_t fixed[] = {entry[i].flags, entry[i].type, entry[i].count, entry[i].offset};
-        size_t length = strlen(entry[i].name) + 1;
-        assert_true(size + sizeof fixed + length <= sizeof text);
-        memcpy(text + size, fixed, sizeof fixed);
-        memcpy(text + size + sizeof fixed, entry[i].name, length);
-        size += sizeof fixed + length;
-    }
-    struct mp_spool_record record = {.type = MP_SPOOL_SCHEMA};
-    record.as.schema.id = id;
-    record.as.schema.type = type;
-    record.as.schema.bytes = bytes;
-    record.as.schema.pack = pack;
-    record.as.schema.entries = (uint32_t)entries;
-    record.as.schema.name = "";
-    record.as.schema.entry = text;
-    record.as.schema.entry_bytes = size;
+    uint8_t *at = text;
+    size_t left = sizeof text;
+    for (int i = 0; i < entries; i++)
+        assert_true(mp_schema_put_entry(&at, &left, &entry[i]));
+    const struct mp_spool_record record = {.type = MP_SPOOL_SCHEMA,
+                                           .as.schema = {.id = id,
+                                                         .type = type,
+                                                         .bytes = bytes,
+                                                         .pack = pack,
+                                                         .entries = (uint32_t)entries,
+                                                         .name = "",
+                                                         .entry = text,
+                                                         .entry_bytes = sizeof text - left}};
     assert_works(mp_schemas_add(schemas, &record, &error));
 }
 #define ADD(schemas, id, type, bytes, entry)                                                       \
@@ -115,8 +105,9 @@ struct message {
     char name[6];
     int64_t last;
 };
-static const struct entry place_entries[] = {{0, INT32, 0, 0, "node"}, {0, DOUBLE, 0, 0, "share"}};
-static const struct entry message_entries[] = {
+static const struct mp_schema_entry place_entries[] = {{0, INT32, 0, 0, "node"},
+                                                       {0, DOUBLE, 0, 0, "share"}};
+static const struct mp_schema_entry message_entries[] = {
     {0, CHAR, 0, 0, "kind"},      {0, OWN + 1, 0, 0, "from"}, {FIXED, UINT32, 3, 0, "sizes"},
     {FIXED, OWN + 1, 2, 0, "to"}, {0, CSTRING, 6, 0, "name"}, {0, INT64, 0, 0, "last"}};
 static const struct message message = {7, {3, 0.5}, {10, 20, 30}, {{4, 1}, {-5, 2}}, "a\"b", -9};
@@ -152,7 +143,7 @@ TEST(schemas_lie_in_schemas) {
 }
 
 TEST(packed_fields_have_no_gaps) {
-    static const struct entry entries[] = {
+    static const struct mp_schema_entry entries[] = {
         {0, CHAR, 0, 0, "a"}, {0, INT64, 0, 0, "b"}, {0, INT32, 0, 0, "c"}};
     struct __attribute__((packed)) {
         char a;
@@ -168,9 +159,9 @@ TEST(packed_fields_have_no_gaps) {
 
 /* The number of elements is another field's value; what follows has no place of its own. */
 TEST(arrays_may_have_their_length_in_the_payload) {
-    static const struct entry entries[] = {{0, UINT32, 0, 0, "count"},
-                                           {LENGTH_INDEX, UINT32, 0, 0, "values"},
-                                           {0, UINT32, 0, 0, "behind"}};
+    static const struct mp_schema_entry entries[] = {{0, UINT32, 0, 0, "count"},
+                                                     {LENGTH_INDEX, UINT32, 0, 0, "values"},
+                                                     {0, UINT32, 0, 0, "behind"}};
     static const uint32_t values[] = {3, 7, 8, 9, 1};
     static const uint32_t too_many[] = {5, 7, 8, 9, 1};
     int64_t skipped[MP_SKIPS];
@@ -187,24 +178,25 @@ TEST(arrays_may_have_their_length_in_the_payload) {
 /* ---- what is left out, and why ---- */
 
 TEST(what_is_left_out_is_counted_by_its_reason) {
-    static const struct entry pair[] = {{0, INT32, 0, 0, "x"}, {0, DOUBLE, 0, 0, "y"}};
-    static const struct entry circle[] = {{0, OWN + 3, 0, 0, "again"}, {0, INT64, 0, 8, "z"}};
-    static const struct entry entries[] = {{POINTER, INT32, 0, 0, "pointer"},
-                                           {0, CSTRING, 0, 0, "also a pointer"},
-                                           {0, OWN + 1, 0, 0, "union"},
-                                           {0, 42, 0, 0, "half"},
-                                           {0, INT32, 0, 0, "seen"},
-                                           {FIXED, INT64, 100, 0, "long"},
-                                           {0, INT32, 0, 32, "again"},
-                                           {ZERO_ENDED, INT32, 0, 0, "open"},
-                                           {0, INT32, 0, 0, "behind"},
-                                           {FROM_BASE, INT32, 0, 0, "elsewhere"},
-                                           {0, OWN + 9, 0, 0, "nobody's"},
-                                           {0, OWN + 3, 0, 0, "circle"},
-                                           {0, INT32, 0, UINT64_MAX - 3, "far"},
-                                           {0, INT32, 0, 36, "end"},
-                                           {0, INT32, 0, 37, "half outside"},
-                                           {0, INT32, 0, 8, ""}};
+    static const struct mp_schema_entry pair[] = {{0, INT32, 0, 0, "x"}, {0, DOUBLE, 0, 0, "y"}};
+    static const struct mp_schema_entry circle[] = {{0, OWN + 3, 0, 0, "again"},
+                                                    {0, INT64, 0, 8, "z"}};
+    static const struct mp_schema_entry entries[] = {{POINTER, INT32, 0, 0, "pointer"},
+                                                     {0, CSTRING, 0, 0, "also a pointer"},
+                                                     {0, OWN + 1, 0, 0, "union"},
+                                                     {0, 42, 0, 0, "half"},
+                                                     {0, INT32, 0, 0, "seen"},
+                                                     {FIXED, INT64, 100, 0, "long"},
+                                                     {0, INT32, 0, 32, "again"},
+                                                     {ZERO_ENDED, INT32, 0, 0, "open"},
+                                                     {0, INT32, 0, 0, "behind"},
+                                                     {FROM_BASE, INT32, 0, 0, "elsewhere"},
+                                                     {0, OWN + 9, 0, 0, "nobody's"},
+                                                     {0, OWN + 3, 0, 0, "circle"},
+                                                     {0, INT32, 0, UINT64_MAX - 3, "far"},
+                                                     {0, INT32, 0, 36, "end"},
+                                                     {0, INT32, 0, 37, "half outside"},
+                                                     {0, INT32, 0, 8, ""}};
     int64_t skipped[MP_SKIPS];
     int32_t payload[10] = {0};
     struct mp_schemas *schemas = create();
@@ -239,7 +231,7 @@ TEST(a_chain_of_schemas_ends) {
     int64_t skipped[MP_SKIPS], payload = 1;
     struct mp_schemas *schemas = create();
     for (int i = 0; i < 2 * LEVELS; i++) {
-        const struct entry next = {0, OWN + (uint64_t)i + 1, 0, 0, "a"};
+        const struct mp_schema_entry next = {0, OWN + (uint64_t)i + 1, 0, 0, "a"};
         add(schemas, OWN + (uint64_t)i, STATIC, 8, 0, &next, 1);
     }
     for (int i = 0; i < LEVELS; i++)
@@ -255,7 +247,7 @@ TEST(a_chain_of_schemas_ends) {
 /* Fields that lie over one another, in schemas of such fields: 200 to the power of 8 numbers. */
 TEST(reading_ends) {
     enum { FIELDS = 200, LEVELS = 8 };
-    static struct entry wide[FIELDS];
+    static struct mp_schema_entry wide[FIELDS];
     static char json[1 << 18];
     int64_t skipped[MP_SKIPS] = {0}, payload[LEVELS + 1] = {0}, number;
     struct mp_spool_record range;
@@ -263,7 +255,7 @@ TEST(reading_ends) {
     for (int level = 0; level <= LEVELS; level++) {
         const uint64_t inner = level ? OWN + (uint64_t)level - 1 : INT64;
         for (int f = 0; f < FIELDS; f++)
-            wide[f] = (struct entry){0, inner, 0, level ? 8 : 0, "a"};
+            wide[f] = (struct mp_schema_entry){0, inner, 0, level ? 8 : 0, "a"};
         add(schemas, OWN + (uint64_t)level, STATIC, 8 * ((uint64_t)level + 1), 0, wide,
             level ? FIELDS : 1);
     }
@@ -296,11 +288,11 @@ static void add_random_schema(struct mp_schemas *schemas, uint64_t *random) {
                                      ZERO_ENDED, POINTER, FROM_BASE, 4 << 4};
     static const uint64_t types[] = {CHAR, INT32, INT64, DOUBLE, CSTRING, 42, 21, 0, 100, 127};
     static const char *const names[] = {"a", "b", "", "a.a", "a[1]"};
-    struct entry entry[12];
+    struct mp_schema_entry entry[12];
     int entries = test_random_int(random, 0, 12);
     for (int i = 0; i < entries; i++) {
         bool nested = test_random_int(random, 0, 2) == 0;
-        entry[i] = (struct entry){
+        entry[i] = (struct mp_schema_entry){
             .flags = flags[test_random_int(random, 0, 9)],
             .type = nested ? OWN + (uint64_t)test_random_int(random, 0, 9)
                            : types[test_random_int(random, 0, 9)],

@@ -1,5 +1,6 @@
 /* Timelines of runs that have more than spans: annotated ranges, GPU work, collectives.  Device
  * spools are written by hand, as the collectors write them. */
+#include "tests/records.h"
 #include "tests/results/devices.h"
 #include "tests/results/export/trace_events.h"
 
@@ -40,7 +41,7 @@ static void record_collectives(struct runs_folder *folder) {
     for (int r = 0; r < 2; r++) {
         devices_open(folder, "nccl", r, &companion);
         const struct mp_timer timer = {runs_clock(r, 3000000), runs_clock(r, 3000000) - 3000000, 2};
-        mp_record_fixed(companion.thread, MP_SPOOL_TIMER, &timer, sizeof timer, NULL);
+        put_timer(companion.thread, timer);
         devices_collective(&companion, r, false, 1, 800 + 1000 * r, r ? 2200 : 1000, 3000);
         devices_close(folder, "nccl", &companion, r);
     }

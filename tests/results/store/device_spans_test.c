@@ -1,5 +1,6 @@
 /* Whose GPU work is, beside spans in any order, nested, crossing, empty and with equal ends: as a
  * search of all of the rank's spans says for each piece by itself. */
+#include "tests/records.h"
 #include "tests/results/runs.h"
 
 #include "profiler/record/format.h"
@@ -55,14 +56,14 @@ static void record_work(struct runs_rank *own, uint64_t *random, int64_t length)
         const struct mp_collective began = {.start_ns = choose_time(random, length), .ranks = 1};
         if (test_random_int(random, 0, 1))
             is.end_ns = choose_time(random, length);
-        mp_record_fixed(own->compute, MP_SPOOL_ACTIVITY, &is, sizeof is, NULL);
-        mp_record_fixed(own->compute, MP_SPOOL_COLLECTIVE, &began, sizeof began, NULL);
+        put_activity(own->compute, is);
+        put_collective(own->compute, began);
         is.kind = MP_ACTIVITY_COPY;
-        mp_record_fixed(own->compute, MP_SPOOL_ACTIVITY, &is, sizeof is, NULL);
+        put_activity(own->compute, is);
         is.kind = MP_ACTIVITY_LINK;
         is.value = (uint64_t)is.end_ns;
         if (is.end_ns)
-            mp_record_fixed(own->compute, MP_SPOOL_ACTIVITY, &is, sizeof is, NULL);
+            put_activity(own->compute, is);
     }
 }
 

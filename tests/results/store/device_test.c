@@ -1,4 +1,5 @@
 /* GPU work beside a run whose spans are known: joins, clocks, views. */
+#include "tests/records.h"
 #include "tests/results/devices.h"
 
 #include <signal.h>
@@ -44,9 +45,9 @@ static void record_collectives(struct runs_folder *folder) {
         const struct mp_timer timer = {devices_at(r, 3000), devices_at(r, 3000) - 3000000, 2};
         const struct mp_timer far = {devices_at(r, 900000000), 12345, 1};
         const struct mp_timer farther = {devices_at(r, 950000000), 54321, 1};
-        mp_record_fixed(companion.thread, MP_SPOOL_TIMER, &farther, sizeof farther, NULL);
-        mp_record_fixed(companion.thread, MP_SPOOL_TIMER, &far, sizeof far, NULL);
-        mp_record_fixed(companion.thread, MP_SPOOL_TIMER, &timer, sizeof timer, NULL);
+        put_timer(companion.thread, farther);
+        put_timer(companion.thread, far);
+        put_timer(companion.thread, timer);
         devices_collective(&companion, r, false, 1, 3000 + 500 * r, r ? 2200 : 1000, 3000);
         devices_collective(&companion, r, true, 3, 3000 + 500 * r, r ? 11000 : 10000,
                            r ? 13200 : 12000);
@@ -179,7 +180,7 @@ RUNS_TEST(impossible_times_are_taken_and_harm_no_view) {
                                          .timer_end = (uint64_t)ends[i / 6],
                                          .count = INT64_MAX / 8,
                                          .datatype = mp_companion_name(&companion, "ncclFloat64")};
-        mp_record_fixed(companion.thread, MP_SPOOL_COLLECTIVE, &is, sizeof is, NULL);
+        put_collective(companion.thread, is);
     }
     devices_close(folder, "nccl", &companion, 0);
     assert_works(mp_store_add_device(folder->store, run_id, devices, devices_files, &error));
@@ -204,7 +205,7 @@ RUNS_TEST(an_impossible_clock_is_an_origin) {
     devices_close(folder, "cupti", &companion, 0);
     struct {
         struct spool_head head;
-        struct spool_header_payload payload;
+        struct mp_spool_header payload;
     } first;
     FILE *file = fopen(devices[0], "r+b");
     assert_non_null(file);

@@ -563,7 +563,7 @@ static void move_to_another_host(const char *path, int64_t ahead_ns) {
     size_t size;
     AUTO(text) char *bytes = read_bytes(path, &size);
     struct spool_head *head = (void *)bytes;
-    struct spool_header_payload *header = (void *)(bytes + sizeof *head);
+    struct mp_spool_header *header = (void *)(bytes + sizeof *head);
     snprintf(header->host, sizeof header->host, "elsewhere");
     header->monotonic_ns += ahead_ns;
     head->check = spool_check(bytes);

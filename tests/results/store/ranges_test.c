@@ -1,21 +1,21 @@
 /* Ranges of annotated programs: what a spool says of them stands in the tables that Nsight has. */
+#include "tests/records.h"
 #include "tests/results/runs.h"
-
-#include "profiler/record/format.h"
 
 static const struct runs_standard two = {.count = 2, .ms = {20, 30}, .loss = {3, 2}};
 
 static void name(struct runs_rank *own, uint32_t id, uint32_t kind, uint32_t domain,
                  uint32_t number, const char *text) {
-    mp_record_fixed(own->compute, MP_SPOOL_NAME, (const uint32_t[]){id, kind, domain, number}, 16,
-                    text);
+    mp_record_add(own->compute,
+                  &(struct mp_spool_record){.type = MP_SPOOL_NAME,
+                                            .as.name = {id, kind, domain, number, text}});
 }
 
 /* Times in microseconds of the run; an end of 0 is none. */
 static void range(struct runs_rank *own, struct mp_range is) {
     is.start_ns = runs_clock(own->rank, is.start_ns * 1000);
     is.end_ns = is.end_ns ? runs_clock(own->rank, is.end_ns * 1000) : 0;
-    mp_record_fixed(own->compute, MP_SPOOL_RANGE, &is, sizeof is, NULL);
+    put_range(own->compute, is);
 }
 
 static void annotate(struct runs_rank *own) {

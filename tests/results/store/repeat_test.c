@@ -319,10 +319,10 @@ RUNS_TEST(killed_while_recording) {
 
 /* ---- recordings that do not belong together ---- */
 
-static void rewrite_header(const char *path, int64_t later_ns, uint32_t version) {
-    uint64_t bytes[(sizeof(struct spool_head) + sizeof(struct spool_header_payload)) / 8];
+static void rewrite_header(const char *path, int64_t later_ns, int version) {
+    uint64_t bytes[(sizeof(struct spool_head) + sizeof(struct mp_spool_header)) / 8];
     struct spool_head *head = (void *)bytes;
-    struct spool_header_payload *header = (void *)(bytes + sizeof *head / 8);
+    struct mp_spool_header *header = (void *)(bytes + sizeof *head / 8);
     int file = open(path, O_RDWR);
     assert_int_equal(pread(file, bytes, sizeof bytes, 0), sizeof bytes);
     header->realtime_ns += later_ns;
