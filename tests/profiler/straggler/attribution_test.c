@@ -1,5 +1,4 @@
 /* Injected causes come back: the right rank and the right cause, and nothing where nothing is. */
-#include "tests/errors.h"
 #include "tests/profiler/straggler/synthetic.h"
 
 enum { RUNS = 100, EACH = 20 }; /* EACH: of one cause */
@@ -78,13 +77,10 @@ static bool is_found(const struct mp_straggler *found, const struct synthetic *p
     return false;
 }
 
-static struct mp_straggler analysed(const struct synthetic *plan, uint64_t *random) {
-    struct synthetic_run run;
-    struct mp_straggler found;
+static struct mp_straggler made(const struct synthetic *plan, uint64_t *random) {
+    AUTO(synthetic) struct synthetic_run run;
     synthetic_make(plan, random, &run);
-    assert_works(mp_straggler_analyse(&run.input, &found, &error));
-    synthetic_destroy(&run);
-    return found;
+    return analysed(&run.input);
 }
 
 TEST_RANDOM(injected_causes_are_named) {
@@ -95,7 +91,7 @@ TEST_RANDOM(injected_causes_are_named) {
         for (int i = 0; i < EACH; i++) {
             struct synthetic plan = random_plan(random);
             inject(&plan, c, 0.05, random);
-            AUTO(straggler) struct mp_straggler found = analysed(&plan, random);
+            AUTO(straggler) struct mp_straggler found = made(&plan, random);
             bool is_right = is_found(&found, &plan) && (plan.every > 0 || found.finding[0].chronic);
             if (!is_right || found.findings != 1)
                 describe(&plan, &found);
@@ -134,7 +130,7 @@ TEST_RANDOM(pairs_of_causes_are_named) {
         inject(&plan, first, 0.1, random);
         inject(&also, second, 0.1, random);
         plan.also = &also;
-        AUTO(straggler) struct mp_straggler found = analysed(&plan, random);
+        AUTO(straggler) struct mp_straggler found = made(&plan, random);
         bool is_right = is_found(&found, &plan) && is_found(&found, &also);
         if (!is_right)
             describe(&plan, &found);
@@ -148,7 +144,7 @@ TEST_RANDOM(clean_runs_have_no_finding) {
     int alarms = 0;
     for (int i = 0; i < RUNS; i++) {
         struct synthetic plan = random_plan(random);
-        AUTO(straggler) struct mp_straggler found = analysed(&plan, random);
+        AUTO(straggler) struct mp_straggler found = made(&plan, random);
         if (found.findings)
             describe(&plan, &found);
         alarms += found.findings > 0;

@@ -2,15 +2,6 @@
  * a plain count from the spans. */
 #include "tests/profiler/straggler/synthetic.h"
 
-static struct mp_straggler analysed(const struct mp_straggler_input *input) {
-    struct mp_straggler found;
-    struct mp_error error = {0};
-    int code = mp_straggler_analyse(input, &found, &error);
-    if (code)
-        fail_msg("%s: %s", mp_code_name(code), error.text);
-    return found;
-}
-
 /* ---- by hand ---- */
 
 enum { RANKS = 4, ITERATIONS = 10, CELLS = RANKS * ITERATIONS };

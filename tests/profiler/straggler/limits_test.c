@@ -1,7 +1,6 @@
 /* Where the analysis changes its mind: runs worked out by hand, just on this and just on that side
  * of every limit.  Ranks compute, then exchange for 2 s once all have come; all have the same
  * tokens. */
-#include "tests/errors.h"
 #include "tests/profiler/straggler/synthetic.h"
 
 enum { RANKS = 4, MOST = 60 };
@@ -22,9 +21,7 @@ static void draw(double work) {
             drawn.work[i][r] = work;
 }
 
-static struct mp_straggler analysed(int iterations) {
-    struct mp_straggler found;
-    struct mp_error error = {0};
+static struct mp_straggler analysed_drawn(int iterations) {
     for (int i = 0; i < iterations; i++) {
         double end = 0;
         for (int r = 0; r < RANKS; r++)
@@ -40,13 +37,8 @@ static struct mp_straggler analysed(int iterations) {
                 came, end, end - came, 100, 0, MP_PHASE_COMBINE, MP_FORWARD};
         }
     }
-    struct mp_straggler_input input = {
-        .times = {RANKS, iterations, drawn.rank, drawn.span, (size_t)(2 * RANKS * iterations)},
-        .common_clock = true};
-    int code = mp_straggler_analyse(&input, &found, &error);
-    if (code)
-        fail_msg("%s: %s", mp_code_name(code), error.text);
-    return found;
+    return analysed_times(RANKS, iterations, drawn.rank, drawn.span,
+                          (size_t)(2 * RANKS * iterations));
 }
 
 static void assert_finding(const struct mp_straggler *found, int at, int rank, enum mp_cause cause,
@@ -63,35 +55,34 @@ TEST(what_matters_is_one_percent) {
     draw(10);
     for (int i = 0; i < 10; i++)
         drawn.work[i][3] = i < 7 ? 18 : i == 7 ? 10.19 : i == 8 ? 10.21 : 10.1;
-    AUTO(straggler) struct mp_straggler found = analysed(10);
+    AUTO(straggler) struct mp_straggler found = analysed_drawn(10);
     assert_int_equal(found.findings, 1);
     assert_finding(&found, 0, 3, MP_CAUSE_SLOW, (7 * 8 + 0.5) / 10);
     assert_close(found.finding[0].seen, 0.8, 1e-12);
 }
 
 /* Of 20 s: an event is more than 2, events are told of from 0.2 an iteration, or one from 10. */
-TEST(events_stand_out) {
-    static const struct {
-        double delay;
-        int times;
-        bool told;
-    } cases[] = {{2.1, 6, true},  {1.9, 30, false}, {2.1, 5, false},
-                 {10.1, 1, true}, {9.9, 1, false},  {12.1, 1, true}};
-    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        draw(18);
-        for (int i = 0; i < cases[c].times; i++)
-            drawn.work[2 * i][c % RANKS] += cases[c].delay;
-        if (cases[c].times == 30) /* not half of them, which would be usual */
-            drawn.work[0][c % RANKS] = drawn.work[2][c % RANKS] = 18;
-        AUTO(straggler) struct mp_straggler found = analysed(MOST);
-        assert_int_equal(found.findings, cases[c].told);
-        if (cases[c].told) {
-            assert_finding(&found, 0, (int)(c % RANKS), MP_CAUSE_ONE_OFF,
-                           cases[c].delay * cases[c].times / MOST);
-            assert_false(found.finding[0].chronic);
-            assert_close(found.finding[0].worst, cases[c].delay, 1e-9);
-        }
-    }
+static const struct event {
+    double delay;
+    int times;
+    bool told;
+} events[] = {{2.1, 6, true},  {1.9, 30, false}, {2.1, 5, false},
+              {10.1, 1, true}, {9.9, 1, false},  {12.1, 1, true}};
+
+TEST_ROWS(events_stand_out, events, event) {
+    const int rank = (int)((event - events) % RANKS);
+    draw(18);
+    for (int i = 0; i < event->times; i++)
+        drawn.work[2 * i][rank] += event->delay;
+    if (event->times == 30) /* not half of them, which would be usual */
+        drawn.work[0][rank] = drawn.work[2][rank] = 18;
+    AUTO(straggler) struct mp_straggler found = analysed_drawn(MOST);
+    assert_int_equal(found.findings, event->told);
+    if (!event->told)
+        return;
+    assert_finding(&found, 0, rank, MP_CAUSE_ONE_OFF, event->delay * event->times / MOST);
+    assert_false(found.finding[0].chronic);
+    assert_close(found.finding[0].worst, event->delay, 1e-9);
 }
 
 /* Rank 3 begins 4 s late and works for 10: an iteration takes 16 s.  Where it had no core for most
@@ -102,7 +93,7 @@ static struct mp_straggler without_core(double off_core) {
         drawn.start[i][3] = 4;
         drawn.off_core[i][3] = off_core;
     }
-    return analysed(10);
+    return analysed_drawn(10);
 }
 
 TEST(a_rank_without_a_core_is_told_so) {
@@ -132,7 +123,7 @@ TEST(nobody_is_slow_where_all_lack_a_core) {
         for (int r = 0; r < RANKS; r++)
             drawn.off_core[i][r] = 4;
     }
-    AUTO(straggler) struct mp_straggler found = analysed(10);
+    AUTO(straggler) struct mp_straggler found = analysed_drawn(10);
     assert_int_equal(found.findings, 1);
     assert_finding(&found, 0, 3, MP_CAUSE_BEFORE, 4);
 }
@@ -143,7 +134,7 @@ static struct mp_straggler about_longer(double longer) {
     draw(10);
     for (int i = 0; i < 10; i++)
         drawn.work[i][3] = 10 + longer + (i % 2 ? 1 : -1);
-    return analysed(10);
+    return analysed_drawn(10);
 }
 
 TEST(usual_is_beyond_three_errors) {
@@ -166,7 +157,7 @@ TEST(findings_weigh_three_percent) {
         draw(18 - 0.6);
         for (int i = 0; i < 10; i++)
             drawn.work[i][1] += more ? 0.62 : 0.58;
-        AUTO(straggler) struct mp_straggler found = analysed(10);
+        AUTO(straggler) struct mp_straggler found = analysed_drawn(10);
         assert_int_equal(found.findings, more);
     }
 }
@@ -176,7 +167,7 @@ TEST(lateness_in_turn_is_nobodys) {
     draw(17);
     for (int i = 0; i < 12; i++)
         drawn.start[i][i % RANKS] = 1;
-    AUTO(straggler) struct mp_straggler found = analysed(12);
+    AUTO(straggler) struct mp_straggler found = analysed_drawn(12);
     assert_int_equal(found.findings, 1);
     assert_finding(&found, 0, -1, MP_CAUSE_BEFORE, 1);
     assert_close(found.finding[0].caused, 3, 1e-9);
@@ -189,15 +180,12 @@ TEST(lateness_in_turn_is_nobodys) {
 /* Nobody has said how many tokens the experts of a layer had that has none: not known, not 0. */
 TEST(tokens_are_those_of_experts) {
     draw(10);
-    AUTO(straggler) struct mp_straggler found = analysed(10);
+    AUTO(straggler) struct mp_straggler found = analysed_drawn(10);
     assert_close(found.rank[0].tokens, 100, 1e-12);
     mp_straggler_destroy(&found);
     for (int s = 0; s < 2 * RANKS * 10; s += 2)
         drawn.span[s].phase = MP_PHASE_ATTENTION;
-    struct mp_straggler_input input = {
-        .times = {RANKS, 10, drawn.rank, drawn.span, (size_t)(2 * RANKS * 10)},
-        .common_clock = true};
-    assert_works(mp_straggler_analyse(&input, &found, &error));
+    found = analysed_times(RANKS, 10, drawn.rank, drawn.span, (size_t)(2 * RANKS * 10));
     for (int r = 0; r < RANKS; r++)
         assert_true(isnan(found.rank[r].tokens));
 }
@@ -216,9 +204,7 @@ TEST(types_are_phases_and_directions) {
                 (struct mp_recorded_span){begin + work, begin + 6,        6 - work,          100,
                                           layer,        MP_PHASE_COMBINE, (uint8_t)direction};
         }
-    struct mp_straggler_input input = {.times = {2, 1, rank, span, 16}, .common_clock = true};
-    AUTO(straggler) struct mp_straggler found;
-    assert_works(mp_straggler_analyse(&input, &found, &error));
+    AUTO(straggler) struct mp_straggler found = analysed_times(2, 1, rank, span, 16);
     const struct mp_slowdowns *slow = &found.slowdowns;
     assert_int_equal(slow->types, 6);
     /* Ideally 3 + 2 twice, and 2 + 4 twice (nobody comes late): 22; as recorded 24. */

@@ -4,9 +4,7 @@
 #ifndef MOEPERF_TESTS_PROFILER_STRAGGLER_PIPELINE_H
 #define MOEPERF_TESTS_PROFILER_STRAGGLER_PIPELINE_H
 
-#include "tests/profiler/straggler/ends.h"
-
-#include "profiler/record/record.h"
+#include "tests/profiler/straggler/analysed.h"
 
 enum {
     PIPELINE_STAGES = 4, /* at most */
@@ -56,10 +54,7 @@ static inline double pipeline_strength(const struct pipeline_state *state, int r
 }
 
 static inline double pipeline_noise(const struct pipeline_state *state) {
-    double sum = -6;
-    for (int i = 0; i < 12; i++)
-        sum += test_random_double(state->random);
-    return fmax(0.1, 1 + state->plan->noise * sum);
+    return fmax(0.1, 1 + state->plan->noise * test_normal(state->random));
 }
 
 static inline struct mp_recorded_span *pipeline_span(struct pipeline_state *state, int rank,
@@ -208,14 +203,7 @@ static inline void pipeline_make(const struct pipeline *plan, uint64_t *random,
     assert_true(run->rank && run->span && run->collected && run->work && run->message);
     for (state.iteration = 0; state.iteration < plan->iterations; state.iteration++)
         pipeline_iteration(&state);
-    size_t kept = 0; /* without the room that was left */
-    for (size_t i = 0; i < cells; i++) {
-        const size_t first = run->rank[i].first, count = (size_t)run->rank[i].count;
-        memmove(run->span + kept, run->span + first, count * sizeof *run->span);
-        memmove(run->collected + kept, run->collected + first, count * sizeof *run->collected);
-        run->rank[i].first = kept;
-        kept += count;
-    }
+    const size_t kept = close_up(run->rank, cells, run->span, run->collected);
     run->input =
         (struct mp_straggler_input){.times = {ranks, plan->iterations, run->rank, run->span, kept},
                                     .collected = run->collected,

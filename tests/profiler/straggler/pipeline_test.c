@@ -1,19 +1,9 @@
 /* Pipelines: their stages, what a slowdown is by a known analysis, and causes that come back. */
-#include "tests/errors.h"
 #include "tests/profiler/straggler/pipeline.h"
 
 #include "profiler/straggler/graph.h"
 
 enum { EACH = 20, RUNS = 100 };
-
-static struct mp_straggler analysed(const struct pipeline_run *run) {
-    struct mp_straggler found;
-    struct mp_error error = {0};
-    int code = mp_straggler_analyse(&run->input, &found, &error);
-    if (code)
-        fail_msg("%s: %s", mp_code_name(code), error.text);
-    return found;
-}
 
 static struct pipeline random_plan(uint64_t *random) {
     struct pipeline plan = {.stages = test_random_int(random, 2, PIPELINE_STAGES),
@@ -133,7 +123,7 @@ TEST_RANDOM(slowdowns_are_those_of_the_known_analysis) {
         plan.rank = i % 2 ? test_random_int(random, 0, plan.stages * plan.replicas - 1) : -1;
         plan.layers[plan.stages - 1] += i / 2 % 2;
         pipeline_make(&plan, random, &run);
-        AUTO(straggler) struct mp_straggler found = analysed(&run);
+        AUTO(straggler) struct mp_straggler found = analysed(&run.input);
         struct known known = known_analysis(&plan, &run);
         const struct mp_slowdowns *slow = &found.slowdowns;
         const int ranks = plan.stages * plan.replicas;
@@ -247,7 +237,7 @@ TEST_RANDOM(what_cannot_be_told_is_said) {
     plan.cause = MP_CAUSE_SLOW;
     plan.strength = 1.5;
     pipeline_make(&plan, random, &run); /* a slow rank, or a stage of more layers */
-    AUTO(straggler) struct mp_straggler found = analysed(&run);
+    AUTO(straggler) struct mp_straggler found = analysed(&run.input);
     assert_true(found.findings > 0);
     assert_int_equal(found.finding[0].rank, 1);
     assert_int_equal(found.finding[0].cause, MP_CAUSE_UNKNOWN);
@@ -261,7 +251,7 @@ TEST_RANDOM(what_cannot_be_told_is_said) {
     for (size_t s = 0; s < run.input.times.spans; s++)
         if (run.span[s].phase == MP_PHASE_SEND)
             run.span[s].layer = 99; /* no rank of the run */
-    found = analysed(&run);
+    found = analysed(&run.input);
     assert_true(found.abstentions & MP_ABSTAINS_UNMATCHED);
 }
 
@@ -324,7 +314,7 @@ TEST_RANDOM(injected_causes_are_named) {
             AUTO(pipeline) struct pipeline_run run;
             inject(&plan, causes[c], random);
             pipeline_make(&plan, random, &run);
-            AUTO(straggler) struct mp_straggler found = analysed(&run);
+            AUTO(straggler) struct mp_straggler found = analysed(&run.input);
             bool is_right = is_found(&found, &plan, &plan);
             if (!is_right || found.findings != 1)
                 describe(&plan, &found);
@@ -357,7 +347,7 @@ TEST_RANDOM(pairs_of_causes_are_named) {
                 plan.layers[s] = also.layers[0] + (s == plan.rank / plan.replicas);
         plan.also = &also;
         pipeline_make(&plan, random, &run);
-        AUTO(straggler) struct mp_straggler found = analysed(&run);
+        AUTO(straggler) struct mp_straggler found = analysed(&run.input);
         bool is_right = is_found(&found, &plan, &plan) && is_found(&found, &plan, &also);
         if (!is_right)
             describe(&plan, &found);
@@ -373,7 +363,7 @@ TEST_RANDOM(clean_pipelines_have_no_finding) {
         struct pipeline plan = random_plan(random);
         AUTO(pipeline) struct pipeline_run run;
         pipeline_make(&plan, random, &run);
-        AUTO(straggler) struct mp_straggler found = analysed(&run);
+        AUTO(straggler) struct mp_straggler found = analysed(&run.input);
         assert_true(found.bubble > 0);
         if (found.findings)
             describe(&plan, &found);

@@ -1,14 +1,5 @@
 /* The analysis against what can be worked out by hand, and what must hold of every run. */
-#include "tests/errors.h"
 #include "tests/profiler/straggler/synthetic.h"
-
-#include "profiler/straggler/waits.h"
-
-static struct mp_straggler analysed(const struct mp_straggler_input *input) {
-    struct mp_straggler found;
-    assert_works(mp_straggler_analyse(input, &found, &error));
-    return found;
-}
 
 /* ---- by hand ---- */
 
@@ -24,9 +15,9 @@ TEST(the_example_by_hand) {
         span[2 * i + 1] =
             (struct mp_recorded_span){work, 20, 20 - work, 100, 0, MP_PHASE_COMBINE, MP_FORWARD};
     }
-    struct mp_straggler_input input = {
-        .times = {RANKS, ITERATIONS, rank, span, ITERATIONS * RANKS * 2}, .common_clock = true};
-    AUTO(straggler) struct mp_straggler found = analysed(&input);
+    AUTO(straggler)
+    struct mp_straggler found =
+        analysed_times(RANKS, ITERATIONS, rank, span, ITERATIONS * RANKS * 2);
     const struct mp_slowdowns *slow = &found.slowdowns;
     assert_close(found.seconds, 20, 1e-12);
     for (int r = 0; r < RANKS; r++) {
@@ -82,8 +73,7 @@ TEST(rounded_times_lose_no_wait) {
         {0, 18, 0, 100, 0, MP_PHASE_EXPERT, MP_FORWARD},
         {18, 20, 0, 100, 0, MP_PHASE_COMBINE, MP_FORWARD},
     };
-    struct mp_straggler_input input = {.times = {2, 1, rank, span, 4}, .common_clock = true};
-    AUTO(straggler) struct mp_straggler found = analysed(&input);
+    AUTO(straggler) struct mp_straggler found = analysed_times(2, 1, rank, span, 4);
     assert_close(found.rank[0].suffered, 8, 1e-5);
     assert_close(found.rank[1].direct, 8, 1e-5);
 }
@@ -383,9 +373,7 @@ TEST(what_is_missing_is_said) {
 TEST(one_rank_waits_for_nobody) {
     struct mp_recorded_rank rank = {0, 1, 0, 1, 0};
     struct mp_recorded_span span = {0, 1, 0, 5, 0, MP_PHASE_EXPERT, MP_FORWARD};
-    const struct mp_straggler_input input = {.times = {1, 1, &rank, &span, 1},
-                                             .common_clock = true};
-    AUTO(straggler) struct mp_straggler found = analysed(&input);
+    AUTO(straggler) struct mp_straggler found = analysed_times(1, 1, &rank, &span, 1);
     assert_int_equal(found.abstentions, MP_ABSTAINS_ONE_RANK | MP_ABSTAINS_NO_LOADS);
 }
 

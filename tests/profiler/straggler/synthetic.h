@@ -3,9 +3,7 @@
 #ifndef MOEPERF_TESTS_PROFILER_STRAGGLER_SYNTHETIC_H
 #define MOEPERF_TESTS_PROFILER_STRAGGLER_SYNTHETIC_H
 
-#include "tests/profiler/straggler/ends.h"
-
-#include "profiler/record/record.h"
+#include "tests/profiler/straggler/analysed.h"
 
 enum { SYNTHETIC_TOKENS = 1000, SYNTHETIC_EXPERTS = 8 };
 
@@ -45,14 +43,6 @@ struct synthetic_state {
     int iteration;
 };
 
-/* About normal. */
-static inline double synthetic_normal(uint64_t *random) {
-    double sum = -6;
-    for (int i = 0; i < 12; i++)
-        sum += test_random_double(random);
-    return sum;
-}
-
 /* The plan that puts this cause into this rank and iteration; NULL: none. */
 static inline const struct synthetic *synthetic_hits(const struct synthetic_state *state, int rank,
                                                      enum mp_cause cause) {
@@ -86,7 +76,7 @@ static inline struct mp_recorded_span *synthetic_span(struct synthetic_state *st
 static inline double synthetic_seconds(struct synthetic_state *state, int rank, int phase,
                                        double seconds) {
     const struct synthetic *slow = synthetic_hits(state, rank, MP_CAUSE_SLOW);
-    seconds *= fmax(0.1, 1 + state->plan->noise * synthetic_normal(state->random));
+    seconds *= fmax(0.1, 1 + state->plan->noise * test_normal(state->random));
     if (slow && slow->phase < 0)
         seconds *= slow->strength;
     else if (slow && slow->phase == phase)
@@ -120,7 +110,7 @@ static inline void synthetic_meet(struct synthetic_state *state, int phase, int 
     }
     for (int r = 0; r < state->plan->ranks; r++) {
         struct mp_recorded_span *span = synthetic_span(state, r, phase, direction, layer);
-        double took = transfer * (1 + state->plan->noise * synthetic_normal(state->random));
+        double took = transfer * (1 + state->plan->noise * test_normal(state->random));
         if (phase == MP_PHASE_DISPATCH)
             took += synthetic_strength(state, r, MP_CAUSE_LINK);
         span->wait = last + took - state->arrived[r];
@@ -138,7 +128,7 @@ static inline void synthetic_tokens(struct synthetic_state *state, int layer, do
     uint32_t *routes =
         state->run->routes + (size_t)(state->iteration * plan->layers + layer) * SYNTHETIC_EXPERTS;
     for (int r = 0; r < plan->ranks; r++) {
-        tokens[r] = SYNTHETIC_TOKENS * (1 + plan->jitter * synthetic_normal(state->random));
+        tokens[r] = SYNTHETIC_TOKENS * (1 + plan->jitter * test_normal(state->random));
         if (synthetic_hits(state, r, MP_CAUSE_ROUTING))
             tokens[r] *= synthetic_strength(state, r, MP_CAUSE_ROUTING);
         routes[r % SYNTHETIC_EXPERTS] += (uint32_t)llround(tokens[r]);
@@ -253,15 +243,7 @@ static inline void synthetic_make(const struct synthetic *plan, uint64_t *random
     assert_true(run->rank && run->span && run->routes && run->collected && run->between);
     for (state.iteration = 0; state.iteration < plan->iterations; state.iteration++)
         synthetic_iteration(&state);
-    size_t kept = 0; /* without the room that was left */
-    for (size_t i = 0; i < cells; i++) {
-        memmove(run->span + kept, run->span + run->rank[i].first,
-                (size_t)run->rank[i].count * sizeof *run->span);
-        memmove(run->collected + kept, run->collected + run->rank[i].first,
-                (size_t)run->rank[i].count * sizeof *run->collected);
-        run->rank[i].first = kept;
-        kept += (size_t)run->rank[i].count;
-    }
+    const size_t kept = close_up(run->rank, cells, run->span, run->collected);
     run->input = (struct mp_straggler_input){
         .times = {plan->ranks, plan->iterations, run->rank, run->span, kept},
         .common_clock = true,

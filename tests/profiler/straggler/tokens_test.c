@@ -1,9 +1,6 @@
 /* Tokens are what it is about: a rank that gets all of them and a rank that gets none, whether it
  * says so, has no span of its experts, or nobody counted. */
-#include "tests/errors.h"
-
-#include "profiler/record/record.h"
-#include "tests/profiler/straggler/ends.h"
+#include "tests/profiler/straggler/analysed.h"
 
 enum { ITERATIONS = 12, MOST_RANKS = 3, SPANS = 3, ABSENT = -2, UNCOUNTED = -1 };
 
@@ -40,16 +37,12 @@ static void add_rank(struct made *made, struct mp_recorded_rank *rank, int64_t t
 
 static struct mp_straggler analyse(const int64_t tokens[], int ranks) {
     struct made made = {.spans = 0};
-    struct mp_straggler found;
     double last = 0;
     for (int r = 0; r < ranks; r++)
         last = fmax(last, 1 + work_of(tokens[r], 0));
     for (int i = 0; i < ITERATIONS * ranks; i++)
         add_rank(&made, &made.rank[i], tokens[i % ranks], i / ranks, last);
-    const struct mp_straggler_input input = {
-        .times = {ranks, ITERATIONS, made.rank, made.span, made.spans}, .common_clock = true};
-    assert_works(mp_straggler_analyse(&input, &found, &error));
-    return found;
+    return analysed_times(ranks, ITERATIONS, made.rank, made.span, made.spans);
 }
 
 static const struct {
@@ -73,27 +66,24 @@ static const struct {
     {"two share them, one has no span", 3, {500, 500, ABSENT}, 5, 1.5, 3.3333, 3.3333},
 };
 
-TEST(no_tokens_at_all_are_routing) {
-    for (size_t i = 0; i < sizeof uneven / sizeof *uneven; i++) {
-        AUTO(straggler) struct mp_straggler found = analyse(uneven[i].tokens, uneven[i].ranks);
-        print_message("%s\n", uneven[i].name);
-        assert_int_equal(found.findings, 1);
-        const struct mp_straggler_finding *finding = &found.finding[0];
-        assert_string_equal(mp_cause_name(finding->cause), "routing");
-        assert_int_equal(finding->rank, 0);
-        assert_int_equal(finding->phase, MP_PHASE_EXPERT);
-        assert_close(finding->waiting, uneven[i].waiting, 1e-3);
-        assert_close(finding->tokens, uneven[i].over_mean, 1e-3);
-        assert_close(finding->longer, uneven[i].longer, 1e-3);
-        assert_close(finding->saved, uneven[i].saved, 1e-3);
-        assert_close(found.rank[1].tokens, fmax(0, (double)uneven[i].tokens[1]), 0);
-        assert_int_equal(found.abstentions, MP_ABSTAINS_NO_LOADS);
-        assert_close(found.slowdowns.ideal, found.slowdowns.base - uneven[i].saved, 1e-3);
-        /* The place says the same of its tokens. */
-        for (int p = 0; p < found.places; p++)
-            if (found.place[p].phase == MP_PHASE_EXPERT)
-                assert_close(found.place[p].tokens, uneven[i].over_mean, 1e-3);
-    }
+TEST_EACH(no_tokens_at_all_are_routing, uneven, row) {
+    AUTO(straggler) struct mp_straggler found = analyse(row->tokens, row->ranks);
+    assert_int_equal(found.findings, 1);
+    const struct mp_straggler_finding *finding = &found.finding[0];
+    assert_string_equal(mp_cause_name(finding->cause), "routing");
+    assert_int_equal(finding->rank, 0);
+    assert_int_equal(finding->phase, MP_PHASE_EXPERT);
+    assert_close(finding->waiting, row->waiting, 1e-3);
+    assert_close(finding->tokens, row->over_mean, 1e-3);
+    assert_close(finding->longer, row->longer, 1e-3);
+    assert_close(finding->saved, row->saved, 1e-3);
+    assert_close(found.rank[1].tokens, fmax(0, (double)row->tokens[1]), 0);
+    assert_int_equal(found.abstentions, MP_ABSTAINS_NO_LOADS);
+    assert_close(found.slowdowns.ideal, found.slowdowns.base - row->saved, 1e-3);
+    /* The place says the same of its tokens. */
+    for (int p = 0; p < found.places; p++)
+        if (found.place[p].phase == MP_PHASE_EXPERT)
+            assert_close(found.place[p].tokens, row->over_mean, 1e-3);
 }
 
 /* Rank 1 waits 20 s for the experts of rank 0, which alone has tokens, and makes rank 2 late by as
@@ -101,7 +91,6 @@ TEST(no_tokens_at_all_are_routing) {
 TEST(late_for_tokens_is_passed_on_as_such) {
     struct mp_recorded_rank rank[ITERATIONS * 3];
     struct mp_recorded_span span[ITERATIONS * 5];
-    AUTO(straggler) struct mp_straggler found;
     const struct mp_recorded_span spans[] = {
         {0, 20, 0, 1000, 0, MP_PHASE_EXPERT, MP_FORWARD},
         {20, 21, 1, -1, 0, MP_PHASE_FETCH, MP_FORWARD},
@@ -116,9 +105,8 @@ TEST(late_for_tokens_is_passed_on_as_such) {
         rank[3 * i + 1] = (struct mp_recorded_rank){0, 22, first + 2, 2, 0};
         rank[3 * i + 2] = (struct mp_recorded_rank){0, 22, first + 4, 1, 0};
     }
-    const struct mp_straggler_input input = {.times = {3, ITERATIONS, rank, span, ITERATIONS * 5},
-                                             .common_clock = true};
-    assert_works(mp_straggler_analyse(&input, &found, &error));
+    AUTO(straggler)
+    struct mp_straggler found = analysed_times(3, ITERATIONS, rank, span, ITERATIONS * 5);
     assert_close(found.rank[0].propagated, 20, 1e-9);
     assert_close(found.rank[0].cause[MP_CAUSE_ROUTING], 40, 1e-9);
 }
@@ -137,7 +125,6 @@ TEST(uncounted_is_not_none) {
 /* At the same tokens it is the rank, though none of them says what a token takes. */
 TEST(same_tokens_are_a_slow_rank) {
     struct made made = {.spans = 0};
-    AUTO(straggler) struct mp_straggler found;
     for (int i = 0; i < ITERATIONS * 2; i++) {
         add_rank(&made, &made.rank[i], 500, i / 2, 21);
         if (i % 2 == 0) { /* 20 s instead of 10 */
@@ -146,9 +133,8 @@ TEST(same_tokens_are_a_slow_rank) {
             span[1].wait = 1;
         }
     }
-    const struct mp_straggler_input input = {
-        .times = {2, ITERATIONS, made.rank, made.span, made.spans}, .common_clock = true};
-    assert_works(mp_straggler_analyse(&input, &found, &error));
+    AUTO(straggler)
+    struct mp_straggler found = analysed_times(2, ITERATIONS, made.rank, made.span, made.spans);
     assert_int_equal(found.findings, 1);
     assert_string_equal(mp_cause_name(found.finding[0].cause), "slow rank");
     assert_close(found.finding[0].longer, 10, 1e-9);
