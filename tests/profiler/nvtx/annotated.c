@@ -102,21 +102,26 @@ static void told(int number) {
     }
 }
 
-static uint64_t step_schema(nvtxDomainHandle_t domain) {
-    static const nvtxPayloadSchemaEntry_t entries[] = {
-        {0, NVTX_PAYLOAD_ENTRY_TYPE_INT64, "iteration", NULL, 0, 0, NULL, NULL},
-        {0, NVTX_PAYLOAD_ENTRY_TYPE_INT64, "layer", NULL, 0, 0, NULL, NULL},
-        {0, NVTX_PAYLOAD_ENTRY_TYPE_INT64, "tokens", NULL, 0, 0, NULL, NULL},
-        {0, NVTX_PAYLOAD_ENTRY_TYPE_INT64, "bytes", NULL, 0, 0, NULL, NULL}};
+static uint64_t registered(nvtxDomainHandle_t domain, const nvtxPayloadSchemaEntry_t *entries,
+                           size_t count, size_t size) {
     const nvtxPayloadSchemaAttr_t schema = {
         .fieldMask = NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_TYPE | NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_ENTRIES |
                      NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_NUM_ENTRIES |
                      NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_STATIC_SIZE,
         .type = NVTX_PAYLOAD_SCHEMA_TYPE_STATIC,
         .entries = entries,
-        .numEntries = 4,
-        .payloadStaticSize = sizeof(struct step)};
+        .numEntries = count,
+        .payloadStaticSize = size};
     return nvtxPayloadSchemaRegister(domain, &schema);
+}
+
+static uint64_t step_schema(nvtxDomainHandle_t domain) {
+    static const nvtxPayloadSchemaEntry_t entries[] = {
+        {0, NVTX_PAYLOAD_ENTRY_TYPE_INT64, "iteration", NULL, 0, 0, NULL, NULL},
+        {0, NVTX_PAYLOAD_ENTRY_TYPE_INT64, "layer", NULL, 0, 0, NULL, NULL},
+        {0, NVTX_PAYLOAD_ENTRY_TYPE_INT64, "tokens", NULL, 0, 0, NULL, NULL},
+        {0, NVTX_PAYLOAD_ENTRY_TYPE_INT64, "bytes", NULL, 0, 0, NULL, NULL}};
+    return registered(domain, entries, 4, sizeof(struct step));
 }
 
 static void payloads(int number) {
@@ -150,19 +155,6 @@ struct transfer {
     const char *reason;
     int64_t last;
 };
-
-static uint64_t registered(nvtxDomainHandle_t domain, const nvtxPayloadSchemaEntry_t *entries,
-                           size_t count, size_t size) {
-    const nvtxPayloadSchemaAttr_t schema = {
-        .fieldMask = NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_TYPE | NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_ENTRIES |
-                     NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_NUM_ENTRIES |
-                     NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_STATIC_SIZE,
-        .type = NVTX_PAYLOAD_SCHEMA_TYPE_STATIC,
-        .entries = entries,
-        .numEntries = count,
-        .payloadStaticSize = size};
-    return nvtxPayloadSchemaRegister(domain, &schema);
-}
 
 /* Schemas inside schemas, arrays of numbers and of schemas, and a pointer. */
 static void nested(int number) {

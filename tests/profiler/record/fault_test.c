@@ -284,20 +284,31 @@ TEST(a_disk_that_is_really_full_is_reported) {
 
 enum { FIRST_OWN = 3, TAKEN = 900, LAST = 1100 };
 
-/* A file of somebody else's, with some content. */
-static int open_precious(const char *path) {
-    int precious = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
-    assert_true(precious >= 0);
-    assert_int_equal(syscall(SYS_write, precious, "precious", 8), 8);
-    return precious;
+/* A recording, and beside it a file of somebody else's with some content. */
+struct beside {
+    char spool[128], other[128];
+    struct mp_record_thread *thread;
+    struct mp_recorder *recorder;
+    int precious;
+};
+
+static struct beside begin_beside_precious(void) {
+    struct beside own;
+    snprintf(own.spool, sizeof own.spool, "%s", folder_path("beside"));
+    snprintf(own.other, sizeof own.other, "%s", folder_path("precious"));
+    own.recorder = create_recorder(own.spool, &own.thread);
+    own.precious = open(own.other, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    assert_true(own.precious >= 0);
+    assert_int_equal(syscall(SYS_write, own.precious, "precious", 8), 8);
+    return own;
 }
 
-static void assert_precious(const char *path, int precious) {
+static void assert_precious(const struct beside *own) {
     char content[64];
-    assert_int_equal(pread(precious, content, sizeof content, 0), 8);
+    assert_int_equal(pread(own->precious, content, sizeof content, 0), 8);
     assert_memory_equal(content, "precious", 8);
-    assert_int_equal(close(precious), 0);
-    unlink(path);
+    assert_int_equal(close(own->precious), 0);
+    unlink(own->other);
 }
 
 /* A program that closes all and opens its own: whatever number the spool has, it is the precious
@@ -316,112 +327,83 @@ static void give_numbers_back(int precious) {
             close(number);
 }
 
-/* What stands in the END record. */
-static const char *end_reason(const char *path) {
-    static char reason[256];
-    struct mp_spool_reader *reader;
-    struct mp_spool_record record;
-    assert_int_equal(mp_spool_open(path, &reader, NULL), MP_OK);
-    while (mp_spool_next(reader, &record, NULL) == 1)
-        if (record.type == MP_SPOOL_END)
-            snprintf(reason, sizeof reason, "%s", record.as.end.reason);
-    mp_spool_close(reader);
-    return reason;
-}
-
 TEST(a_number_that_is_another_files_is_not_written) {
     enum { ROUNDS = 3, SAMPLES = 200 };
-    char spool[128], other[128];
-    snprintf(spool, sizeof spool, "%s", folder_path("closed"));
-    snprintf(other, sizeof other, "%s", folder_path("precious"));
-    struct mp_record_thread *thread;
-    struct mp_recorder *recorder = create_recorder(spool, &thread);
-    int precious = open_precious(other);
+    struct beside own = begin_beside_precious();
     for (int round = 0; round < ROUNDS; round++) {
-        take_all_numbers(precious);
-        record_samples(thread, seed, 0, round * SAMPLES, (round + 1) * SAMPLES);
-        assert_int_equal(mp_recorder_flush(recorder, NULL), MP_OK);
-        give_numbers_back(precious);
+        take_all_numbers(own.precious);
+        record_samples(own.thread, seed, 0, round * SAMPLES, (round + 1) * SAMPLES);
+        assert_int_equal(mp_recorder_flush(own.recorder, NULL), MP_OK);
+        give_numbers_back(own.precious);
     }
-    take_all_numbers(precious);
-    assert_int_equal(mp_recorder_finish(&recorder, MP_OK, NULL, NULL), MP_OK);
+    take_all_numbers(own.precious);
+    assert_int_equal(mp_recorder_finish(&own.recorder, MP_OK, NULL, NULL), MP_OK);
     for (int number = FIRST_OWN; number <= TAKEN; number++)
         assert_true(fcntl(number, F_GETFD) >= 0); /* nor was any closed */
-    give_numbers_back(precious);
-    assert_precious(other, precious);
-    assert_non_null(strstr(end_reason(spool), "closed the descriptor of its recording (4 times)"));
-    struct contents contents = read_contents(spool, seed);
+    give_numbers_back(own.precious);
+    assert_precious(&own);
+    struct contents contents = read_contents(own.spool, seed);
+    assert_non_null(
+        strstr(contents.end_reason, "closed the descriptor of its recording (4 times)"));
     assert_int_equal(contents.count[0], ROUNDS * SAMPLES);
     assert_int_equal(contents.unread, 0);
-    unlink(spool);
+    unlink(own.spool);
 }
 
 /* Another thread is faster than the write that its check has allowed, and the write fails: the cut
  * back to whole records is not the other file's. */
 TEST(another_file_is_not_cut_back) {
-    char spool[128], other[128];
-    snprintf(spool, sizeof spool, "%s", folder_path("raced"));
-    snprintf(other, sizeof other, "%s", folder_path("precious"));
-    struct mp_record_thread *thread;
-    struct mp_recorder *recorder = create_recorder(spool, &thread);
-    int precious = open_precious(other);
-    record_samples(thread, seed, 0, 0, 10);
-    faults.takes_over = precious;
+    struct beside own = begin_beside_precious();
+    record_samples(own.thread, seed, 0, 0, 10);
+    faults.takes_over = own.precious;
     faults.room = 0;
     faults.number = ENOSPC;
-    assert_fails(mp_recorder_flush(recorder, &error), MP_ENOSPACE, "");
+    assert_fails(mp_recorder_flush(own.recorder, &error), MP_ENOSPACE, "");
     faults.room = -1;
-    assert_int_equal(mp_recorder_finish(&recorder, MP_OK, NULL, NULL), MP_ENOSPACE);
-    assert_precious(other, precious);
-    unlink(spool);
+    assert_int_equal(mp_recorder_finish(&own.recorder, MP_OK, NULL, NULL), MP_ENOSPACE);
+    assert_precious(&own);
+    unlink(own.spool);
 }
 
 /* Another thread is faster than the write that its check has allowed, as far as a program can be
  * that closes all and opens its own: nothing is missing. */
 TEST(a_number_that_is_closed_meanwhile_is_opened_again) {
-    char spool[128], other[128];
-    snprintf(spool, sizeof spool, "%s", folder_path("raced"));
-    snprintf(other, sizeof other, "%s", folder_path("precious"));
-    struct mp_record_thread *thread;
-    struct mp_recorder *recorder = create_recorder(spool, &thread);
-    int precious = open_precious(other);
-    record_samples(thread, seed, 0, 0, 10);
-    faults.opens = other;
-    assert_int_equal(mp_recorder_flush(recorder, NULL), MP_OK);
-    assert_int_equal(mp_recorder_finish(&recorder, MP_OK, NULL, NULL), MP_OK);
+    struct beside own = begin_beside_precious();
+    record_samples(own.thread, seed, 0, 0, 10);
+    faults.opens = own.other;
+    assert_int_equal(mp_recorder_flush(own.recorder, NULL), MP_OK);
+    assert_int_equal(mp_recorder_finish(&own.recorder, MP_OK, NULL, NULL), MP_OK);
     assert_int_equal(close(faults.takes_up), 0);
-    assert_precious(other, precious);
-    struct contents contents = read_contents(spool, seed);
+    assert_precious(&own);
+    struct contents contents = read_contents(own.spool, seed);
     assert_int_equal(contents.count[0], 10);
-    unlink(spool);
+    unlink(own.spool);
 }
 
 /* No number is left: what comes then is missing, which is said; what comes later is not. */
 TEST(a_file_that_cannot_be_opened_again_is_tried_later) {
     enum { SAMPLES = 50 };
-    char spool[128], other[128], missing[64];
-    snprintf(spool, sizeof spool, "%s", folder_path("starved"));
-    snprintf(other, sizeof other, "%s", folder_path("precious"));
+    char missing[64];
+    size_t size;
     struct rlimit before, limit;
-    struct mp_record_thread *thread;
-    struct mp_recorder *recorder = create_recorder(spool, &thread);
-    int precious = open_precious(other);
-    assert_int_equal(mp_recorder_flush(recorder, NULL), MP_OK);
-    take_all_numbers(precious);
+    struct beside own = begin_beside_precious();
+    assert_int_equal(mp_recorder_flush(own.recorder, NULL), MP_OK);
+    take_all_numbers(own.precious);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     limit = before;
     limit.rlim_cur = TAKEN + 1;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    record_samples(thread, seed, 0, 0, SAMPLES);
-    assert_fails(mp_recorder_flush(recorder, &error), MP_EIO, strerror(EMFILE));
+    record_samples(own.thread, seed, 0, 0, SAMPLES);
+    assert_fails(mp_recorder_flush(own.recorder, &error), MP_EIO, strerror(EMFILE));
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-    record_samples(thread, seed, 0, SAMPLES, 2 * SAMPLES);
-    assert_int_equal(mp_recorder_finish(&recorder, MP_OK, NULL, NULL), MP_EIO);
-    give_numbers_back(precious);
-    assert_precious(other, precious);
+    record_samples(own.thread, seed, 0, SAMPLES, 2 * SAMPLES);
+    assert_int_equal(mp_recorder_finish(&own.recorder, MP_OK, NULL, NULL), MP_EIO);
+    give_numbers_back(own.precious);
+    assert_precious(&own);
     snprintf(missing, sizeof missing, "again: %d records are missing", SAMPLES);
-    assert_non_null(strstr(end_reason(spool), missing));
-    unlink(spool);
+    AUTO(text) char *bytes = read_bytes(own.spool, &size);
+    assert_non_null(memmem(bytes, size, missing, strlen(missing)));
+    unlink(own.spool);
 }
 
 /* ---- kills ---- */

@@ -44,7 +44,9 @@ static const struct launch launches[] = {
      1, 2, ""},
     {"a rank without a world", "RANK=4", 4, 0, ""},
     {"a world too small", "RANK=4 WORLD_SIZE=4", 4, 0, ""},
+    {"RANK inside Slurm", "RANK=5 WORLD_SIZE=8 SLURM_PROCID=0 SLURM_NTASKS=2", 5, 8, ""},
     {"no number", "RANK=4x SLURM_PROCID=1 SLURM_NTASKS=2", 1, 2, ""},
+    {"a variable that nobody has set", "MOEPERF_NVTX_RANK=MINE RANK=1 WORLD_SIZE=2", -1, 0, ""},
     {"a variable of the user's", "MOEPERF_NVTX_RANK=MINE MINE=6 RANK=1 WORLD_SIZE=2", 6, 0, ""},
 };
 

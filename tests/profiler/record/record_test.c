@@ -102,6 +102,19 @@ TEST(threads_register_at_once_up_to_a_limit) {
 
 /* ---- one thread ---- */
 
+/* Ends a recording of one thread and opens it behind its stream; its file goes. */
+static struct mp_spool_reader *end_and_open(struct mp_recorder *recorder, const char *path,
+                                            int code) {
+    struct mp_spool_reader *reader = NULL;
+    struct mp_spool_record record;
+    assert_int_equal(mp_recorder_finish(&recorder, MP_OK, "", NULL), code);
+    assert_works(mp_spool_open(path, &reader, &error));
+    unlink(path);
+    assert_int_equal(mp_spool_next(reader, &record, NULL), 1);
+    assert_int_equal(record.type, MP_SPOOL_STREAM);
+    return reader;
+}
+
 static size_t allocated_bytes(void) {
     struct mallinfo2 now = mallinfo2();
     return now.uordblks + now.hblkhd;
@@ -128,18 +141,13 @@ TEST(more_spans_than_the_buffer_holds_stay_within_it) {
     assert_in_range(bytes, (int64_t)SPANS * SPAN_BYTES - BUFFER, (int64_t)SPANS * SPAN_BYTES);
     assert_int_equal(bytes, file_size(path));
 
-    assert_int_equal(mp_recorder_finish(&recorder, MP_OK, "", NULL), MP_OK);
-    struct mp_spool_reader *reader = NULL;
+    AUTO(spool) struct mp_spool_reader *reader = end_and_open(recorder, path, MP_OK);
     struct mp_spool_record record;
     int read = 0;
-    assert_int_equal(mp_spool_open(path, &reader, NULL), MP_OK);
-    while (mp_spool_next(reader, &record, NULL) == 1) {
+    while (mp_spool_next(reader, &record, NULL) == 1)
         if (record.type == MP_SPOOL_SPAN)
             assert_int_equal(record.as.span.iteration, read++);
-    }
     assert_int_equal(read, SPANS);
-    mp_spool_close(reader);
-    unlink(path);
 }
 
 /* Its buffer starts over when it is full and when it is cleared, and no file is made. */
@@ -166,16 +174,10 @@ TEST(an_open_span_ends_when_it_is_recorded) {
     struct mp_span span = {.start_ns = mp_clock_ns(), .phase = MP_PHASE_GATE};
     mp_record_span(thread, &span);
     int64_t after = mp_clock_ns();
-    assert_int_equal(mp_recorder_finish(&recorder, MP_OK, "", NULL), MP_OK);
-
-    struct mp_spool_reader *reader = NULL;
-    struct mp_spool_record record = {0};
-    assert_int_equal(mp_spool_open(path, &reader, NULL), MP_OK);
-    while (record.type != MP_SPOOL_SPAN)
-        assert_int_equal(mp_spool_next(reader, &record, NULL), 1);
+    AUTO(spool) struct mp_spool_reader *reader = end_and_open(recorder, path, MP_OK);
+    struct mp_spool_record record;
+    assert_int_equal(mp_spool_next(reader, &record, NULL), 1);
     assert_in_range(record.as.span.end_ns, span.start_ns, after);
-    mp_spool_close(reader);
-    unlink(path);
 }
 
 /* "é" is two bytes: a cut at `kept` or inside the character leaves `kept` bytes before it. */
@@ -191,33 +193,26 @@ static const struct cut_case cut_cases[] = {
     {"a character across the limit goes whole", 46, 46},
 };
 
-TEST(long_names_and_values_are_cut_between_characters) {
+TEST_EACH(long_names_and_values_are_cut_between_characters, cut_cases, row) {
     enum { LONG = 70000, LIMIT = 60000 };
     static char value[LONG + 1];
+    const char *path = folder_path("cut");
+    struct mp_record_thread *thread;
+    struct mp_recorder *recorder = create_recorder(path, &thread);
+    char name[128];
     memset(value, 'v', LONG);
-    for (size_t i = 0; i < sizeof cut_cases / sizeof *cut_cases; i++) {
-        const char *path = folder_path("cut");
-        struct mp_record_thread *thread;
-        struct mp_recorder *recorder = create_recorder(path, &thread);
-        char name[128];
-        snprintf(name, sizeof name, "%.*s\xc3\xa9%s", cut_cases[i].letters, value, "tail");
-        mp_record_text(thread, name, value);
-        mp_record_number(thread, -1, -1, name, 0.5);
-        assert_int_equal(mp_recorder_finish(&recorder, MP_OK, "", NULL), MP_OK);
+    snprintf(name, sizeof name, "%.*s\xc3\xa9%s", row->letters, value, "tail");
+    mp_record_text(thread, name, value);
+    mp_record_number(thread, -1, -1, name, 0.5);
 
-        struct mp_spool_reader *reader = NULL;
-        struct mp_spool_record record;
-        assert_int_equal(mp_spool_open(path, &reader, NULL), MP_OK);
-        assert_int_equal(mp_spool_next(reader, &record, NULL), 1); /* the stream */
-        assert_int_equal(mp_spool_next(reader, &record, NULL), 1);
-        assert_int_equal(strlen(record.as.text.name), cut_cases[i].kept);
-        assert_memory_equal(record.as.text.name, name, cut_cases[i].kept);
-        assert_int_equal(strlen(record.as.text.value), LIMIT);
-        assert_int_equal(mp_spool_next(reader, &record, NULL), 1);
-        assert_int_equal(strlen(record.as.number.name), cut_cases[i].kept);
-        mp_spool_close(reader);
-        unlink(path);
-    }
+    AUTO(spool) struct mp_spool_reader *reader = end_and_open(recorder, path, MP_OK);
+    struct mp_spool_record record;
+    assert_int_equal(mp_spool_next(reader, &record, NULL), 1);
+    assert_int_equal(strlen(record.as.text.name), row->kept);
+    assert_memory_equal(record.as.text.name, name, row->kept);
+    assert_int_equal(strlen(record.as.text.value), LIMIT);
+    assert_int_equal(mp_spool_next(reader, &record, NULL), 1);
+    assert_int_equal(strlen(record.as.number.name), row->kept);
 }
 
 TEST(a_load_of_any_size_fits_or_is_reported) {
@@ -233,18 +228,12 @@ TEST(a_load_of_any_size_fits_or_is_reported) {
     assert_works(mp_recorder_flush(recorder, &error));
     mp_record_load(thread, 3, 5, MOST + 1, routes, NULL);
     assert_fails(mp_recorder_flush(recorder, &error), MP_ELIMIT, path, "65532");
-    assert_int_equal(mp_recorder_finish(&recorder, MP_OK, "", NULL), MP_ELIMIT);
-
-    struct mp_spool_reader *reader = NULL;
+    AUTO(spool) struct mp_spool_reader *reader = end_and_open(recorder, path, MP_ELIMIT);
     struct mp_spool_record record;
-    assert_int_equal(mp_spool_open(path, &reader, NULL), MP_OK);
-    assert_int_equal(mp_spool_next(reader, &record, NULL), 1);
     assert_int_equal(mp_spool_next(reader, &record, NULL), 1);
     assert_int_equal(record.as.load.experts, MOST);
     assert_memory_equal(record.as.load.routes, routes, MOST * sizeof *routes);
     assert_memory_equal(record.as.load.dropped, routes + 1, MOST * sizeof *routes);
-    mp_spool_close(reader);
-    unlink(path);
 }
 
 TEST(choices_of_many_tokens_come_in_parts) {
@@ -260,12 +249,9 @@ TEST(choices_of_many_tokens_come_in_parts) {
     for (int k = 0; k < 2; k++)
         mp_record_choices(thread, 3, 4 + k, experts[k], TOP_K, CHOICES, expert);
     mp_record_choices(NULL, 3, 4, 9, TOP_K, CHOICES, expert);
-    assert_int_equal(mp_recorder_finish(&recorder, MP_OK, "", NULL), MP_OK);
-
-    struct mp_spool_reader *reader = NULL;
+    AUTO(spool) struct mp_spool_reader *reader = end_and_open(recorder, path, MP_OK);
     struct mp_spool_record record;
     int64_t got[2] = {0};
-    assert_int_equal(mp_spool_open(path, &reader, NULL), MP_OK);
     while (mp_spool_next(reader, &record, NULL) == 1) {
         if (record.type != MP_SPOOL_CHOICES)
             continue;
@@ -286,8 +272,6 @@ TEST(choices_of_many_tokens_come_in_parts) {
     assert_int_equal(got[0], CHOICES);
     assert_int_equal(got[1], CHOICES);
     assert_int_equal(mp_spool_unread(reader), 0);
-    mp_spool_close(reader);
-    unlink(path);
 }
 
 TEST(nothing_happens_without_a_thread) {
@@ -330,19 +314,14 @@ static const struct refusal_case refusals[] = {
     {"a negative buffer", "never", 0, 1, -1, MP_EINVAL},
 };
 
-TEST(a_bad_configuration_is_refused) {
-    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
-        struct mp_error error = {0};
-        struct mp_recorder *recorder = NULL;
-        struct mp_recorder_config config = {.path = refusals[i].path,
-                                            .rank = refusals[i].rank,
-                                            .ranks = refusals[i].ranks,
-                                            .buffer_spans = refusals[i].buffer_spans};
-        if (mp_recorder_create(&config, &recorder, &error) != refusals[i].code)
-            fail_msg("%s: %s", refusals[i].name, error.text);
-        assert_non_null(strstr(error.text, refusals[i].path));
-        assert_int_not_equal(access("never", F_OK), 0);
-    }
+TEST_EACH(a_bad_configuration_is_refused, refusals, row) {
+    struct mp_recorder *recorder = NULL;
+    struct mp_recorder_config config = {.path = row->path,
+                                        .rank = row->rank,
+                                        .ranks = row->ranks,
+                                        .buffer_spans = row->buffer_spans};
+    assert_fails(mp_recorder_create(&config, &recorder, &error), row->code, row->path);
+    assert_int_not_equal(access("never", F_OK), 0);
 }
 
 TEST(a_stream_needs_a_name_that_fits) {

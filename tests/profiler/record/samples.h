@@ -7,6 +7,8 @@
 #include "tests/errors.h"
 #include "tests/files.h"
 
+TEST_END(spool, struct mp_spool_reader *, mp_spool_close(*it))
+
 enum { SAMPLE_EXPERTS = 40, SAMPLE_VALUE = 400, SAMPLE_WRITERS = 64 };
 
 struct sample {
@@ -184,7 +186,7 @@ struct contents {
     int stream[SAMPLE_WRITERS]; /* of writer w, whose stream is called "w" */
     int streams, ends;
     int end_status;
-    char end_reason[64];
+    char end_reason[256];
     size_t unread;
 };
 
@@ -253,15 +255,6 @@ static inline const char *folder_path(const char *name) {
     char *path = paths[next++ % 4];
     snprintf(path, sizeof paths[0], "%s/%s", sample_folder, name);
     return path;
-}
-
-static inline size_t read_file(const char *path, uint8_t *bytes, size_t most) {
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    size_t size = fread(bytes, 1, most, file);
-    assert_true(size < most);
-    fclose(file);
-    return size;
 }
 
 /* A recorder with one registered thread; the writer's number is its stream's name. */
