@@ -180,21 +180,22 @@ TEST(sglang_without_its_dense_layers) {
     assert_true(mp_trace_stream_info(stream)->of_run);
     assert_int_equal(mp_trace_stream_info(stream)->dense_layers, 1);
     mp_trace_stream_destroy(stream);
-    static const struct {
-        const char *counts;
-        int dense;
-    } given[] = {{"[[4, 4], [3, 5]]", 0},
-                 {"[[0, 0], [0, 0], [3, 5]]", 2},
-                 {"[[3, 5], [0, 0]]", -1},
-                 {"[[0, 0], [3, 5], [0, 0], [4, 4]]", -1}};
-    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
-        char text[128];
-        snprintf(text, sizeof text, "{\"logical_count\": %s}", given[i].counts);
-        write_file("d.json", text);
-        stream = open_good("sglang", "d.json");
-        assert_int_equal(mp_trace_stream_info(stream)->dense_layers, given[i].dense);
-        mp_trace_stream_destroy(stream);
-    }
+}
+
+static const struct {
+    const char *counts;
+    int dense;
+} dense_layers[] = {{"[[4, 4], [3, 5]]", 0},
+                    {"[[0, 0], [0, 0], [3, 5]]", 2},
+                    {"[[3, 5], [0, 0]]", -1},
+                    {"[[0, 0], [3, 5], [0, 0], [4, 4]]", -1}};
+
+TEST_ROWS(dense_layers_are_counted_in_front, dense_layers, row) {
+    char text[128];
+    snprintf(text, sizeof text, "{\"logical_count\": %s}", row->counts);
+    write_file("d.json", text);
+    AUTO(trace_stream) struct mp_trace_stream *stream = open_good("sglang", "d.json");
+    assert_int_equal(mp_trace_stream_info(stream)->dense_layers, row->dense);
 }
 
 #define VLLM_HEAD                                                                                  \
@@ -348,54 +349,50 @@ static int read_bad(const char *kind, const char *path, struct mp_error *error) 
     return code;
 }
 
-TEST(malformed_files_are_named_with_their_place) {
-    for (size_t i = 0; i < sizeof malformed / sizeof malformed[0]; i++) {
-        struct mp_error error = {0};
-        write_file("bad", malformed[i].text);
-        int code = read_bad(malformed[i].kind, "bad", &error);
-        bool said =
-            strstr(error.text, malformed[i].says[0]) && strstr(error.text, malformed[i].says[1]);
-        if (code != malformed[i].code || !said)
-            fail_msg("case %zu: %s: '%s'", i, mp_code_name(code), error.text);
-    }
-    struct mp_error error = {0};
-    assert_int_equal(read_bad("csv", "nowhere.csv", &error), MP_ENOTFOUND);
-    assert_non_null(strstr(error.text, "nowhere.csv"));
+TEST_ROWS(malformed_files_are_named_with_their_place, malformed, row) {
+    write_file("bad", row->text);
+    assert_fails(read_bad(row->kind, "bad", &error), row->code, row->says[0], row->says[1]);
 }
 
-TEST(malformed_arrays) {
-    static const int32_t counts[8] = {1, 2, 3, 4, 2, 2, 3, -3};
-    static const struct {
-        const char *header;
-        size_t bytes;
-        const char *says;
-    } cases[] = {
-        {NPY("<i4", "(2, 4)"), 32, "iteration 0, layer 0, rank 1, expert 3: -3"},
-        {NPY("<i4", "(1, 4)"), 12, "cut off in iteration 0 of 1, layer 0: 12 bytes of 16"},
-        {NPY("<i4", "(1, 4)"), 20, "more bytes"},
-        {NPY("<f8", "(1, 4)"), 32, "'<f8'"},
-        {NPY("|O", "(1, 4)"), 32, "'|O'"},
-        {NPY("<i4", "(1, 1, 1, 1, 4)"), 16, "1 to 4 axes"},
-        {NPY("<i4", "()"), 4, "1 to 4 axes"},
-        {NPY("<i4", "(0,)"), 0, "1 to 4 axes"},
-        {"{'descr': '<i4', 'fortran_order': True, 'shape': (4,), }", 16, "Fortran"},
-        {"{'descr': '<i4', 'shape': (4,), }", 16, "no fortran_order"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        write_npy("bad.npy", cases[i].header, counts, cases[i].bytes);
-        assert_fails(read_bad("npy", "bad.npy", &error), MP_EFORMAT, cases[i].says);
-    }
-    struct mp_error error = {0};
-    write_bytes("bad.npy", "\x93NUMPY\x09\x00", 8);
-    assert_int_equal(read_bad("npy", "bad.npy", &error), MP_EVERSION);
-    struct mp_error second = {0};
-    write_bytes("bad.npy", "\x93NUMPY\x03\x00\x76\x00", 10);
-    assert_int_equal(read_bad("npy", "bad.npy", &second), MP_EFORMAT);
-    assert_non_null(strstr(second.text, "cut off inside the header"));
-    second = (struct mp_error){0};
-    write_bytes("bad.npy", "\x93NUMPY\x01\x00\x76\x00{'descr", 17);
-    assert_int_equal(read_bad("npy", "bad.npy", &second), MP_EFORMAT);
-    assert_non_null(strstr(second.text, "cut off inside the header"));
+TEST(a_file_that_is_not_there_is_named) {
+    assert_fails(read_bad("csv", "nowhere.csv", &error), MP_ENOTFOUND, "nowhere.csv");
+}
+
+static const struct {
+    const char *header;
+    size_t bytes;
+    const char *says;
+} malformed_arrays[] = {
+    {NPY("<i4", "(2, 4)"), 32, "iteration 0, layer 0, rank 1, expert 3: -3"},
+    {NPY("<i4", "(1, 4)"), 12, "cut off in iteration 0 of 1, layer 0: 12 bytes of 16"},
+    {NPY("<i4", "(1, 4)"), 20, "more bytes"},
+    {NPY("<f8", "(1, 4)"), 32, "'<f8'"},
+    {NPY("|O", "(1, 4)"), 32, "'|O'"},
+    {NPY("<i4", "(1, 1, 1, 1, 4)"), 16, "1 to 4 axes"},
+    {NPY("<i4", "()"), 4, "1 to 4 axes"},
+    {NPY("<i4", "(0,)"), 0, "1 to 4 axes"},
+    {"{'descr': '<i4', 'fortran_order': True, 'shape': (4,), }", 16, "Fortran"},
+    {"{'descr': '<i4', 'shape': (4,), }", 16, "no fortran_order"},
+};
+
+TEST_ROWS(malformed_arrays_are_refused, malformed_arrays, row) {
+    static const int32_t numbers[8] = {1, 2, 3, 4, 2, 2, 3, -3};
+    write_npy("bad.npy", row->header, numbers, row->bytes);
+    assert_fails(read_bad("npy", "bad.npy", &error), MP_EFORMAT, row->says);
+}
+
+static const struct {
+    const char *bytes;
+    size_t size;
+    int code;
+    const char *says;
+} malformed_heads[] = {{"\x93NUMPY\x09\x00", 8, MP_EVERSION, "9.0"},
+                       {"\x93NUMPY\x03\x00\x76\x00", 10, MP_EFORMAT, "inside the header"},
+                       {"\x93NUMPY\x01\x00\x76\x00{'descr", 17, MP_EFORMAT, "inside the header"}};
+
+TEST_ROWS(malformed_heads_of_arrays_are_refused, malformed_heads, row) {
+    write_bytes("bad.npy", row->bytes, row->size);
+    assert_fails(read_bad("npy", "bad.npy", &error), row->code, row->says);
 }
 
 TEST(the_ending_suggests_a_format) {
