@@ -1,144 +1,86 @@
 /* Dynamics: what holds of its loads whatever its options are, and what each option does. */
-#include <zlib.h>
-
-#include "tests/errors.h"
-#include "tests/harness/workload/dynamics.h"
-
-TEST_END(load, struct mp_load, mp_load_destroy(it))
-TEST_END(generation, struct mp_generation *, mp_generation_destroy(*it))
-
-/* A generation with options in words, "NAME=VALUE ...". */
-static struct mp_generation *start_words(const char *words, struct mp_generate_options *options,
-                                         struct mp_load *load) {
-    char text[256], *rest = text;
-    struct mp_error error = {0};
-    const struct mp_generator *kind = mp_generator_find("dynamics", &error);
-    snprintf(text, sizeof text, "%s", words);
-    assert_int_equal(mp_generate_set_defaults(kind, options, &error), MP_OK);
-    for (char *word; (word = strsep(&rest, " "));) {
-        char *value = strchr(word, '=');
-        *value = 0;
-        if (mp_generate_set(kind, options, word, value + 1, NULL, &error))
-            fail_msg("%s", error.text);
-    }
-    return start(options, load);
-}
-
-static size_t load_bytes(const struct mp_load *load) {
-    return sizeof *load->count * (size_t)load->ranks * (size_t)load->experts;
-}
+#include "tests/harness/workload/made.h"
 
 TEST_RANDOM(test_loads_come_in_any_order) {
-    enum { COUNT = 40 };
-    struct mp_generate_options options;
-    struct mp_load load, again;
-    char words[128];
-    snprintf(words, sizeof words, "seed=%d layers=3 tokens=64 micro-batches=2",
-             test_random_int(random, 0, 1 << 30));
-    AUTO(generation) struct mp_generation *used = start_words(words, &options, &load);
-    for (int i = 0; i < COUNT; i++) {
+    int seed = test_random_int(random, 0, 1 << 30);
+    static const char words[] = "seed=%d layers=3 tokens=64 micro-batches=2";
+    AUTO(made) struct made used = make("dynamics", words, seed);
+    for (int i = 0; i < 40; i++) {
         int64_t iteration = test_random_int(random, 0, 4000);
         int layer = test_random_int(random, 0, 2), micro_batch = test_random_int(random, 0, 1);
-        AUTO(generation) struct mp_generation *fresh = start_words(words, &options, &again);
-        assert_works(mp_generation_load(used, iteration, micro_batch, layer, &load, &error));
-        assert_works(mp_generation_load(fresh, iteration, micro_batch, layer, &again, &error));
-        assert_memory_equal(load.count, again.count, load_bytes(&load));
-        mp_load_destroy(&again);
+        AUTO(made) struct made fresh = make("dynamics", words, seed);
+        load_at(&used, iteration, micro_batch, layer);
+        load_at(&fresh, iteration, micro_batch, layer);
+        assert_same_load(&used, &fresh);
     }
-    mp_load_destroy(&load);
 }
 
-static uLong sum_of_loads(const char *words) {
+static const struct {
+    const char *name; /* options */
+    unsigned long sum;
+} sums[] = {
+    {"seed=7 tokens=512", 0x06768795},
+    {"seed=7 tokens=512 sampling=exact pace=3 spread=0.8", 0xd2929310},
+    {"seed=7 tokens=512 sampling=topics dispersion=20", 0x36335af9},
+    {"seed=8 tokens=100 layers=2 experts=256 top-k=8 ranks=4", 0xc7850b03},
+};
+
+TEST_EACH(test_the_bits_are_the_same_on_every_machine, sums, row) {
     static const int64_t iterations[] = {0, 1, 7, 31, 45, 300, 2001, 5000, 1000000, 1000000000000};
-    struct mp_generate_options options;
-    AUTO(load) struct mp_load load;
-    AUTO(generation) struct mp_generation *generation = start_words(words, &options, &load);
+    AUTO(made) struct made made = make("dynamics", "%s", row->name);
     uLong sum = crc32(0, NULL, 0);
     for (size_t i = 0; i < sizeof iterations / sizeof *iterations; i++)
-        for (int layer = 0; layer < options.layers; layer++) {
-            assert_works(mp_generation_load(generation, iterations[i], 0, layer, &load, &error));
-            for (int j = 0; j < load.ranks * load.experts; j++) {
-                uint32_t count = load.count[j];
-                unsigned char bytes[4] = {(unsigned char)count, (unsigned char)(count >> 8),
-                                          (unsigned char)(count >> 16),
-                                          (unsigned char)(count >> 24)};
-                sum = crc32(sum, bytes, 4);
-            }
+        for (int layer = 0; layer < made.options.layers; layer++) {
+            load_at(&made, iterations[i], 0, layer);
+            sum = add_counts(sum, &made.load);
         }
-    return sum;
+    assert_int_equal(sum, row->sum);
 }
 
-TEST(test_the_bits_are_the_same_on_every_machine) {
-    static const struct {
-        const char *words;
-        unsigned long sum;
-    } cases[] = {
-        {"seed=7 tokens=512", 0x06768795},
-        {"seed=7 tokens=512 sampling=exact pace=3 spread=0.8", 0xd2929310},
-        {"seed=7 tokens=512 sampling=topics dispersion=20", 0x36335af9},
-        {"seed=8 tokens=100 layers=2 experts=256 top-k=8 ranks=4", 0xc7850b03},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        uLong sum = sum_of_loads(cases[i].words);
-        if (sum != cases[i].sum)
-            fail_msg("%s: CRC-32 0x%08lx, expected 0x%08lx", cases[i].words, sum, cases[i].sum);
-    }
-}
+static const struct {
+    const char *name; /* options */
+} shapes[] = {
+    {"experts=1 top-k=1 ranks=3 tokens=9 layers=1"},
+    {"experts=4 top-k=4 ranks=2 tokens=33 layers=2"},
+    {"experts=7 top-k=3 ranks=5 tokens=100 layers=2 spread=4"},
+    {"experts=8 top-k=1 ranks=8 tokens=64 layers=4 pace=0.001"},
+    {"experts=256 top-k=8 ranks=2 tokens=128 layers=3 sampling=exact"},
+    {"experts=1000 top-k=6 ranks=2 tokens=50 layers=2 pace=1000 dispersion=100"},
+    {"experts=1000 top-k=6 ranks=2 tokens=51 layers=2 dispersion=100 sampling=topics"},
+    {"experts=8 top-k=2 ranks=3 tokens=333 layers=2 dispersion=1 sampling=topics"},
+};
 
 /* No expert has more routes than there are tokens, and rows are whole, in shapes far from the
  * trace's and long after its end. */
-TEST_RANDOM(test_other_shapes_are_feasible) {
-    static const char *const shapes[] = {
-        "experts=1 top-k=1 ranks=3 tokens=9 layers=1",
-        "experts=4 top-k=4 ranks=2 tokens=33 layers=2",
-        "experts=7 top-k=3 ranks=5 tokens=100 layers=2 spread=4",
-        "experts=8 top-k=1 ranks=8 tokens=64 layers=4 pace=0.001",
-        "experts=256 top-k=8 ranks=2 tokens=128 layers=3 sampling=exact",
-        "experts=1000 top-k=6 ranks=2 tokens=50 layers=2 pace=1000 dispersion=100",
-        "experts=1000 top-k=6 ranks=2 tokens=51 layers=2 dispersion=100 sampling=topics",
-        "experts=8 top-k=2 ranks=3 tokens=333 layers=2 dispersion=1 sampling=topics",
-    };
-    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-        for (int repeat = 0; repeat < 20; repeat++) {
-            struct mp_generate_options options;
-            AUTO(load) struct mp_load load;
-            char words[192];
-            snprintf(words, sizeof words, "seed=%d %s", test_random_int(random, 0, 1 << 30),
-                     shapes[s]);
-            AUTO(generation) struct mp_generation *generation = start_words(words, &options, &load);
-            int64_t iteration =
-                repeat ? test_random_int(random, 0, 100000) : INT64_C(1000000000000);
-            assert_works(mp_generation_load(generation, iteration, 0, 0, &load, &error));
-            for (int rank = 0; rank < options.ranks; rank++) {
-                int64_t routes = 0;
-                for (int e = 0; e < options.experts; e++) {
-                    assert_true(mp_load_at(&load, rank, e) <= (uint32_t)options.tokens);
-                    routes += mp_load_at(&load, rank, e);
-                }
-                assert_int_equal(routes, (int64_t)options.tokens * options.top_k);
-            }
-        }
+TEST_EACH(test_other_shapes_are_feasible, shapes, shape) {
+    uint64_t random = test_seed();
+    for (int repeat = 0; repeat < 20; repeat++) {
+        AUTO(made)
+        struct made made =
+            make("dynamics", "seed=%d %s", test_random_int(&random, 0, 1 << 30), shape->name);
+        load_at(&made, repeat ? test_random_int(&random, 0, 100000) : INT64_C(1000000000000), 0, 0);
+        assert_feasible(&made, false);
+    }
 }
 
 /* Standard deviation between ranks of their routes to an expert, over what independent tokens would
  * have: means over experts and layers of squares. */
 static double dispersion_of(const char *words) {
-    struct mp_generate_options options;
-    AUTO(load) struct mp_load load;
+    AUTO(made) struct made made = make("dynamics", "%s", words);
+    const int ranks = made.options.ranks;
     double squares = 0, independent = 0;
-    AUTO(generation) struct mp_generation *generation = start_words(words, &options, &load);
-    for (int layer = 0; layer < options.layers; layer++) {
-        assert_works(mp_generation_load(generation, 900, 0, layer, &load, &error));
-        for (int e = 0; e < options.experts; e++) {
+    for (int layer = 0; layer < made.options.layers; layer++) {
+        load_at(&made, 900, 0, layer);
+        for (int e = 0; e < made.options.experts; e++) {
             double sum = 0, square = 0;
-            for (int rank = 0; rank < options.ranks; rank++) {
-                double count = mp_load_at(&load, rank, e);
+            for (int rank = 0; rank < ranks; rank++) {
+                double count = mp_load_at(&made.load, rank, e);
                 sum += count;
                 square += count * count;
             }
-            double mean = sum / options.ranks;
-            squares += (square / options.ranks - mean * mean) * options.ranks / (options.ranks - 1);
-            independent += mean * (1 - mean / options.tokens);
+            double mean = sum / ranks;
+            squares += (square / ranks - mean * mean) * ranks / (ranks - 1);
+            independent += mean * (1 - mean / made.options.tokens);
         }
     }
     return sqrt(squares / independent);
@@ -161,58 +103,45 @@ TEST(test_topics_disperse_ranks) {
 #undef MANY
 }
 
-enum { EXPERTS = 32 };
-
 /* Hottest expert's load over the mean, mean over the layers. */
-static double most_over_mean(const char *words, int64_t iteration) {
-    struct mp_generate_options options;
-    AUTO(load) struct mp_load load;
-    int64_t total[EXPERTS];
+static double hottest(const char *words, int64_t iteration) {
+    AUTO(made) struct made made = make("dynamics", "%s", words);
     double sum = 0;
-    AUTO(generation) struct mp_generation *generation = start_words(words, &options, &load);
-    for (int layer = 0; layer < options.layers; layer++) {
-        assert_works(mp_generation_load(generation, iteration, 0, layer, &load, &error));
-        mp_load_expert_totals(&load, total);
-        int64_t most = 0;
-        for (int e = 0; e < EXPERTS; e++)
-            most = total[e] > most ? total[e] : most;
-        sum += (double)most * EXPERTS / (double)mp_load_total(&load) / options.layers;
+    for (int layer = 0; layer < made.options.layers; layer++) {
+        load_at(&made, iteration, 0, layer);
+        sum += most_over_mean(&made);
     }
-    return sum;
+    return sum / made.options.layers;
 }
 
 #define SHAPE "experts=32 layers=24 sampling=exact tokens=8192"
 
 TEST(test_options_stretch_time_and_spread) {
     /* Only the noise of single iterations is not the same. */
-    assert_close(most_over_mean(SHAPE " pace=10", 301), most_over_mean(SHAPE, 31), 0.03);
-    assert_close(most_over_mean(SHAPE " pace=10", 5001), most_over_mean(SHAPE, 501), 0.03);
-    assert_close(most_over_mean(SHAPE " spread=0", 501), 1, 1e-3);
-    double half = most_over_mean(SHAPE " spread=0.5", 501), full = most_over_mean(SHAPE, 501);
+    assert_close(hottest(SHAPE " pace=10", 301), hottest(SHAPE, 31), 0.03);
+    assert_close(hottest(SHAPE " pace=10", 5001), hottest(SHAPE, 501), 0.03);
+    assert_close(hottest(SHAPE " spread=0", 501), 1, 1e-3);
+    double half = hottest(SHAPE " spread=0.5", 501), full = hottest(SHAPE, 501);
     print_message("max / mean at 501: %.3g with half the spread, %.3g with all\n", half, full);
     assert_true(half > 1.5 && half < 0.8 * full);
-    assert_close(most_over_mean(SHAPE, 0), most_over_mean(SHAPE, 1), 0.1); /* both the start */
+    assert_close(hottest(SHAPE, 0), hottest(SHAPE, 1), 0.1); /* both the start */
 }
 
-TEST(test_bad_options_are_refused) {
-    static const struct {
-        const char *name, *value, *says;
-    } cases[] = {
-        {"pace", "0", "pace: 0 is outside 0.001 .. 1000000"},
-        {"pace", "nan", "pace: "},
-        {"spread", "-1", "spread: -1 is outside 0 .. 4"},
-        {"dispersion", "0.5", "dispersion: 0.5 is outside 1 .. 100"},
-        {"sampling", "some", "exact, random"},
-        {"exponent", "1", "unknown option \"exponent\" for generator dynamics"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mp_error error = {0};
-        struct mp_generate_options options;
-        const struct mp_generator *kind = mp_generator_find("dynamics", &error);
-        assert_int_equal(mp_generate_set_defaults(kind, &options, &error), MP_OK);
-        assert_int_not_equal(
-            mp_generate_set(kind, &options, cases[i].name, cases[i].value, NULL, &error), MP_OK);
-        if (!strstr(error.text, cases[i].says))
-            fail_msg("%s=%s: says \"%s\"", cases[i].name, cases[i].value, error.text);
-    }
+static const struct {
+    const char *name, *value, *says;
+} bad_options[] = {
+    {"pace", "0", "pace: 0 is outside 0.001 .. 1000000"},
+    {"pace", "nan", "pace: "},
+    {"spread", "-1", "spread: -1 is outside 0 .. 4"},
+    {"dispersion", "0.5", "dispersion: 0.5 is outside 1 .. 100"},
+    {"sampling", "some", "exact, random"},
+    {"exponent", "1", "unknown option \"exponent\" for generator dynamics"},
+};
+
+TEST_EACH(test_bad_options_are_refused, bad_options, bad) {
+    struct mp_generate_options options;
+    const struct mp_generator *kind = mp_generator_find("dynamics", NULL);
+    assert_works(mp_generate_set_defaults(kind, &options, &error));
+    assert_fails(mp_generate_set(kind, &options, bad->name, bad->value, NULL, &error), MP_EINVAL,
+                 bad->says);
 }

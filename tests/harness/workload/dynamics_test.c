@@ -1,8 +1,6 @@
 /* Dynamics: its loads beside those of the trace that it is a model of, measure by measure. */
 #include "harness/workload/formats.h"
-#include "harness/workload/generate.h"
-#include "tests/errors.h"
-#include "tests/harness/workload/dynamics.h"
+#include "tests/harness/workload/made.h"
 #include "tests/harness/workload/statistics.h"
 
 enum { STEP = 10, STEPS = 301, SEEDS = 8, FIRST_SEED = 101 };
@@ -328,54 +326,33 @@ static bool read_trace(struct history *h, struct sources *s) {
     return true;
 }
 
-static void set_options(struct mp_generate_options *options, const char *sampling, int seed,
-                        int tokens, int micro_batches) {
-    struct mp_error error = {0};
-    const struct mp_generator *kind = mp_generator_find("dynamics", &error);
-    assert_int_equal(mp_generate_set_defaults(kind, options, &error), MP_OK);
-    assert_int_equal(mp_generate_set(kind, options, "sampling", sampling, NULL, &error), MP_OK);
-    options->seed = seed;
-    options->layers = LAYERS;
-    options->experts = EXPERTS;
-    options->ranks = RANKS;
-    options->tokens = tokens;
-    options->micro_batches = micro_batches;
-}
+#define SHAPE "layers=24 experts=32 ranks=16 seed=%d "
 
 /* The loads of all iterations of the trace, without the noise of tokens: the trace has so many
  * routes that shares of half a per cent are within 3 %. */
 static void generate_history(struct history *h, int seed) {
-    struct mp_generate_options options;
-    struct mp_load load;
-    int64_t total[EXPERTS];
-    set_options(&options, "exact", seed, ROUTES / 2 / RANKS, 1);
-    struct mp_generation *generation = start(&options, &load);
+    AUTO(made)
+    struct made made = make("dynamics", SHAPE "sampling=exact tokens=%d", seed, ROUTES / 2 / RANKS);
     for (int i = 0; i < STEPS; i++)
         for (int l = 0; l < LAYERS; l++) {
-            assert_works(mp_generation_load(generation, 1 + i * STEP, 0, l, &load, &error));
-            mp_load_expert_totals(&load, total);
+            load_at(&made, 1 + i * STEP, 0, l);
             for (int e = 0; e < EXPERTS; e++)
-                h->count[i][l][e] = (double)total[e];
+                h->count[i][l][e] = (double)made.total[e];
         }
-    mp_load_destroy(&load);
-    mp_generation_destroy(generation);
 }
 
 static void generate_sources(struct sources *s, int seed) {
-    struct mp_generate_options options;
-    struct mp_load load;
-    set_options(&options, "random", seed, 2048, MICRO_BATCHES);
-    struct mp_generation *generation = start(&options, &load);
+    AUTO(made)
+    struct made made =
+        make("dynamics", SHAPE "sampling=random tokens=2048 micro-batches=%d", seed, MICRO_BATCHES);
     for (int i = 0; i < MOMENTS; i++)
         for (int m = 0; m < MICRO_BATCHES; m++)
             for (int l = 0; l < LAYERS; l++) {
-                assert_works(mp_generation_load(generation, moments[i], m, l, &load, &error));
+                load_at(&made, moments[i], m, l);
                 for (int r = 0; r < RANKS; r++)
                     for (int e = 0; e < EXPERTS; e++)
-                        s->count[i][m][l][r][e] = mp_load_at(&load, r, e);
+                        s->count[i][m][l][r][e] = mp_load_at(&made.load, r, e);
             }
-    mp_load_destroy(&load);
-    mp_generation_destroy(generation);
 }
 
 /* ---- tests ---- */
