@@ -1,11 +1,9 @@
 /* Spools that were found: added when everybody who records has ended, once, as they ended. */
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "harness/record/run.h"
 #include "harness/suite/processes.h"
-#include "tests/results/runs.h"
+#include "tests/harness/record/kept.h"
 
 enum { SPANS = 5 };
 
@@ -26,26 +24,16 @@ static void record(const char *path, bool is_cut) {
 }
 
 static int add(struct runs_folder *folder, const char *spools, struct mp_error *error) {
-    static char name[] = "program";
-    static char *const command[] = {name, NULL};
-    const struct mp_rules rules = {0};
-    const struct mp_record_run run = {.command = command,
-                                      .spools = spools,
-                                      .keep_spools = true,
-                                      .is_earlier = true,
-                                      .rules = &rules};
-    FILE *nowhere = fopen("/dev/null", "w");
-    int code = mp_record_keep(folder->store, &run, nowhere, error);
-    fclose(nowhere);
-    return code;
+    const struct mp_record_run run = {.spools = spools, .keep_spools = true, .is_earlier = true};
+    char said[4000];
+    return keep_run(folder, run, NULL, said, sizeof said, error);
 }
 
 RUNS_TEST(a_program_that_still_records_is_refused) {
     struct mp_error error = {0};
-    char spools[80], path[120], words[200];
-    snprintf(spools, sizeof spools, "%s/spools", folder->path);
+    char spools[SPOOLS_SIZE], path[120], words[200];
+    make_spools(folder, spools);
     snprintf(path, sizeof path, "%s/live.spool", spools);
-    assert_int_equal(mkdir(spools, 0700), 0);
     record(path, true); /* by this process */
     assert_int_equal(add(folder, spools, &error), MP_EINVAL);
     snprintf(words, sizeof words, "%s: process %d still runs", path, (int)getpid());
@@ -62,10 +50,9 @@ RUNS_TEST(a_program_that_still_records_is_refused) {
 }
 
 RUNS_TEST(what_a_killed_program_left_is_no_complete_run) {
-    char spools[80], path[120];
-    snprintf(spools, sizeof spools, "%s/spools", folder->path);
+    char spools[SPOOLS_SIZE], path[120];
+    make_spools(folder, spools);
     snprintf(path, sizeof path, "%s/dead.spool", spools);
-    assert_int_equal(mkdir(spools, 0700), 0);
     pid_t child = fork();
     if (child == 0) {
         record(path, true);

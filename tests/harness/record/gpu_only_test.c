@@ -1,12 +1,10 @@
 /* Programs without NVTX ranges: what collectors of GPU work left of their processes is kept. */
-#include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "harness/record/run.h"
 #include "profiler/device/companion.h"
 #include "profiler/record/format.h"
+#include "tests/harness/record/kept.h"
 #include "tests/records.h"
-#include "tests/results/runs.h"
 
 enum { MOST = 5 };
 
@@ -112,22 +110,14 @@ static void check_run(struct runs_folder *folder, const struct program *program)
 
 static int keep(struct runs_folder *folder, const char *spools, bool keep_spools, char said[2000],
                 struct mp_error *error) {
-    static char name[] = "program";
-    static char *const command[] = {name, NULL};
-    const struct mp_rules rules = {0};
-    const struct mp_record_run run = {
-        .command = command, .spools = spools, .keep_spools = keep_spools, .rules = &rules};
-    FILE *stream = fmemopen(said, 2000, "w");
-    int code = mp_record_keep(folder->store, &run, stream, error);
-    fclose(stream);
-    return code;
+    const struct mp_record_run run = {.spools = spools, .keep_spools = keep_spools};
+    return keep_run(folder, run, NULL, said, 2000, error);
 }
 
 RUNS_TEST_ALONE(gpu_work_is_kept_without_ranges) {
-    char spools[80], damaged[100], said[2000] = "", expected[64];
-    snprintf(spools, sizeof spools, "%s/spools", folder->path);
+    char spools[SPOOLS_SIZE], damaged[100], said[2000] = "", expected[64];
+    make_spools(folder, spools);
     snprintf(damaged, sizeof damaged, "%s/damaged.device", spools);
-    assert_int_equal(mkdir(spools, 0700), 0);
     const struct program program = run_program(spools);
     fclose(fopen(damaged, "w"));
     for (int again = 0; again < 3; again++) { /* kept, and added once */
@@ -148,9 +138,8 @@ RUNS_TEST_ALONE(gpu_work_is_kept_without_ranges) {
 }
 
 RUNS_TEST_ALONE(a_program_that_left_nothing_is_no_run) {
-    char spools[80], said[2000] = "";
-    snprintf(spools, sizeof spools, "%s/spools", folder->path);
-    assert_int_equal(mkdir(spools, 0700), 0);
+    char spools[SPOOLS_SIZE], said[2000] = "";
+    make_spools(folder, spools);
     assert_fails(keep(folder, spools, false, said, &error), MP_ENOTFOUND,
                  "program: no process has made an NVTX range");
     assert_answer(folder, 0, "SELECT count(*) FROM run");

@@ -1,15 +1,13 @@
 /* Parts that hosts recorded, made one run: clocks that lie anywhere are put beside one another by
  * what the hosts did together, and parts that don't belong together are refused. */
-#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "harness/record/devices.h"
 #include "harness/record/parts.h"
-#include "harness/record/run.h"
 #include "profiler/record/launched.h"
 #include "profiler/record/spool_writer.h"
 #include "tests/errors.h"
-#include "tests/results/runs.h"
+#include "tests/harness/record/kept.h"
 
 enum { HOSTS = 4, RANKS_OF_HOST = 3, STEPS = 160, STEP_NS = 10000000 };
 enum name { STEP = 1, WORK, LOCAL, EXCHANGE };
@@ -153,30 +151,21 @@ static void record_all(struct world *world) {
 
 /* What `moeperf record --from` does with these folders. */
 static int merge(struct world *world, const char *const folder[], int folders, bool some_ranks) {
-    static char name[] = "program";
-    static char *const command[] = {name, NULL};
-    struct mp_rules rules = {0};
     char links[MP_PATH_SIZE];
-    FILE *stream = fmemopen(world->said, sizeof world->said, "w");
     world->error = (struct mp_error){0};
-    runs_ok(mp_rules_parse("rules", rules_text, sizeof rules_text - 1, &rules, &world->error),
-            &world->error);
     runs_ok(mp_parts_create_folder(world->folder->database, "parts", links, &world->error),
             &world->error);
     int code = mp_parts_link(folder, folders, links, &world->error);
-    const struct mp_record_run run = {.command = command,
-                                      .spools = links,
+    const struct mp_record_run run = {.spools = links,
                                       .keep_spools = true,
                                       .is_merged = true,
                                       .some_ranks = some_ranks,
-                                      .is_earlier = true,
-                                      .rules = &rules};
+                                      .is_earlier = true};
     if (!code)
-        code = mp_record_keep(world->folder->store, &run, stream, &world->error);
+        code = keep_run(world->folder, run, rules_text, world->said, sizeof world->said,
+                        &world->error);
     mp_parts_remove_folder(links);
     assert_int_equal(access(links, F_OK), -1);
-    fclose(stream);
-    mp_rules_destroy(&rules);
     return code;
 }
 

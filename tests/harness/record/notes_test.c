@@ -1,14 +1,12 @@
 /* What happened to a recording is in its run, and said: descriptors that the program closed, an end
  * that never came. */
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "harness/record/run.h"
 #include "profiler/device/companion.h"
 #include "profiler/record/spool.h"
+#include "tests/harness/record/kept.h"
 #include "tests/records.h"
-#include "tests/results/runs.h"
 
 enum { FIRST = 3, LAST = 900, ACTIVITIES = 100 };
 static const char precious[] = "precious";
@@ -65,16 +63,12 @@ static void be_the_program(const char *spools, const char *own_file) {
 }
 
 RUNS_TEST_ALONE(what_happened_to_a_recording_is_said) {
-    static char name[] = "program";
-    static char *const command[] = {name, NULL};
     static const char closed[] = "the program closed the descriptor of its recording (1 time); the "
                                  "file was opened again, and nothing is missing";
-    struct mp_rules rules = {0};
-    char spools[80], own_file[100], said[4000] = "", content[64], line[300];
+    char spools[SPOOLS_SIZE], own_file[100], said[4000] = "", content[64], line[300];
     int status;
-    snprintf(spools, sizeof spools, "%s/spools", folder->path);
+    make_spools(folder, spools);
     snprintf(own_file, sizeof own_file, "%s/own", folder->path);
-    assert_int_equal(mkdir(spools, 0700), 0);
     pid_t child = fork();
     if (child == 0)
         be_the_program(spools, own_file);
@@ -87,10 +81,8 @@ RUNS_TEST_ALONE(what_happened_to_a_recording_is_said) {
     close(file);
     unlink(own_file);
 
-    const struct mp_record_run run = {.command = command, .spools = spools, .rules = &rules};
-    FILE *stream = fmemopen(said, sizeof said, "w");
-    assert_works(mp_record_keep(folder->store, &run, stream, &error));
-    fclose(stream);
+    const struct mp_record_run run = {.spools = spools};
+    assert_works(keep_run(folder, run, NULL, said, sizeof said, &error));
     assert_rows(folder->store,
                 "SELECT count(*), sum(status = 'on') FROM device_spool WHERE complete", "2|2");
     snprintf(line, sizeof line, "rank 0: %s\n", closed);

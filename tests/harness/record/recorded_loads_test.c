@@ -4,11 +4,10 @@
 #include <errno.h>
 #include <sys/stat.h>
 
-#include "harness/record/run.h"
 #include "harness/workload/trace.h"
 #include "profiler/record/format.h"
+#include "tests/harness/record/kept.h"
 #include "tests/records.h"
-#include "tests/results/runs.h"
 
 enum { RANKS = 2, ITERATIONS = 5, LAYERS = 3, EXPERTS = 4, STEP = 1, MS = 1000000 };
 
@@ -48,9 +47,8 @@ static void record(const char *spools, int rank, int iterations) {
 }
 
 /* The last rank ends `fewer` iterations before the others. */
-static void record_all(const struct runs_folder *folder, int fewer, char spools[80]) {
-    snprintf(spools, 80, "%s/spools", folder->path);
-    assert_int_equal(mkdir(spools, 0700), 0);
+static void record_all(const struct runs_folder *folder, int fewer, char spools[SPOOLS_SIZE]) {
+    make_spools(folder, spools);
     for (int rank = 0; rank < RANKS; rank++)
         record(spools, rank, ITERATIONS - (rank == RANKS - 1 ? fewer : 0));
 }
@@ -73,25 +71,24 @@ static void write_table(const char *path, const struct counts *counts, int rank,
     assert_int_equal(fclose(file), 0);
 }
 
+/* Those of all ranks; `path` is the last one's. */
+static void write_tables(const char *folder, const struct counts *counts, int first,
+                         bool micro_batches, char path[120]) {
+    for (int rank = 0; rank < RANKS; rank++) {
+        snprintf(path, 120, "%s/experts-%d.csv", folder, rank);
+        write_table(path, counts, rank, first, micro_batches);
+    }
+}
+
 static int keep(struct runs_folder *folder, const char *spools,
                 const struct mp_record_loads_source *loads, char said[2048],
                 struct mp_error *error) {
-    static char name[] = "program";
-    static char *const command[] = {name, NULL};
-    struct mp_rules rules = {0};
-    runs_ok(mp_rules_parse("rules", rules_text, sizeof rules_text - 1, &rules, error), error);
-    const struct mp_record_run run = {.command = command,
-                                      .spools = spools,
+    const struct mp_record_run run = {.spools = spools,
                                       .keep_spools = true,
                                       .is_earlier = true,
                                       .loads = *loads,
-                                      .job_text = "system: ep\n",
-                                      .rules = &rules};
-    FILE *stream = fmemopen(said, 2048, "w");
-    int code = mp_record_keep(folder->store, &run, stream, error);
-    fclose(stream);
-    mp_rules_destroy(&rules);
-    return code;
+                                      .job_text = "system: ep\n"};
+    return keep_run(folder, run, rules_text, said, 2048, error);
 }
 
 /* Those of iterations first .. first + iterations - 1, and no others. */
@@ -121,13 +118,10 @@ static void expect_loads(struct runs_folder *folder, const struct counts *counts
 
 RUNS_TEST(tables_among_the_spools_are_the_runs) {
     static struct counts counts;
-    char spools[80], path[120], said[2048];
+    char spools[SPOOLS_SIZE], path[120], said[2048];
     draw(&counts);
     record_all(folder, 0, spools);
-    for (int rank = 0; rank < RANKS; rank++) {
-        snprintf(path, sizeof path, "%s/experts-%d.csv", spools, rank);
-        write_table(path, &counts, rank, 0, false);
-    }
+    write_tables(spools, &counts, 0, false, path);
     assert_works(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error));
     assert_non_null(strstr(said, "loads: 5 iterations, 3 layers, 4 experts\n"));
     expect_loads(folder, &counts, 0, ITERATIONS, false);
@@ -136,15 +130,12 @@ RUNS_TEST(tables_among_the_spools_are_the_runs) {
 
 RUNS_TEST(micro_batches_of_a_named_folder_are_added_up) {
     static struct counts counts;
-    char spools[80], tables[80], path[120], said[2048];
+    char spools[SPOOLS_SIZE], tables[80], path[120], said[2048];
     draw(&counts);
     record_all(folder, 0, spools);
     snprintf(tables, sizeof tables, "%s/tables", folder->path);
     assert_int_equal(mkdir(tables, 0700), 0);
-    for (int rank = 0; rank < RANKS; rank++) {
-        snprintf(path, sizeof path, "%s/%d.csv", tables, rank);
-        write_table(path, &counts, rank, 1, true);
-    }
+    write_tables(tables, &counts, 1, true, path);
     assert_works(
         keep(folder, spools, &(struct mp_record_loads_source){.path = tables}, said, &error));
     expect_loads(folder, &counts, 1, ITERATIONS - 1, true);
@@ -153,13 +144,10 @@ RUNS_TEST(micro_batches_of_a_named_folder_are_added_up) {
 /* A table that ends inside iteration 3 gives 0 to 2. */
 RUNS_TEST(a_cut_table_gives_what_is_whole) {
     static struct counts counts;
-    char spools[80], path[120], said[2048], line[256];
+    char spools[SPOOLS_SIZE], path[120], said[2048], line[256];
     draw(&counts);
     record_all(folder, 0, spools);
-    for (int rank = 0; rank < RANKS; rank++) {
-        snprintf(path, sizeof path, "%s/experts-%d.csv", spools, rank);
-        write_table(path, &counts, rank, 0, false);
-    }
+    write_tables(spools, &counts, 0, false, path);
     FILE *file = fopen(path, "r");
     for (int lines = 0; lines < 1 + 3 * LAYERS + 1; lines++)
         assert_non_null(fgets(line, sizeof line, file));
@@ -174,7 +162,7 @@ RUNS_TEST(a_cut_table_gives_what_is_whole) {
 /* What was named is an error and adds nothing; what was found is left out. */
 RUNS_TEST(tables_of_other_ranks) {
     static struct counts counts;
-    char spools[80], path[120], said[2048];
+    char spools[SPOOLS_SIZE], path[120], said[2048];
     draw(&counts);
     record_all(folder, 0, spools);
     snprintf(path, sizeof path, "%s/only.csv", spools);
@@ -245,13 +233,10 @@ RUNS_TEST(a_cut_trace_gives_whole_iterations) {
 /* A rank has no loads of iterations that it has not recorded. */
 RUNS_TEST(a_rank_that_ended_earlier) {
     static struct counts counts;
-    char spools[80], path[120], said[2048];
+    char spools[SPOOLS_SIZE], path[120], said[2048];
     draw(&counts);
     record_all(folder, 2, spools);
-    for (int rank = 0; rank < RANKS; rank++) {
-        snprintf(path, sizeof path, "%s/experts-%d.csv", spools, rank);
-        write_table(path, &counts, rank, 0, false);
-    }
+    write_tables(spools, &counts, 0, false, path);
     assert_works(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error));
     assert_rows(folder->store, "SELECT rank, max(iteration) FROM load GROUP BY rank", "0|4\n1|2");
 }

@@ -2,14 +2,12 @@
 #include "harness/record/rules.h"
 #include "tests/errors.h"
 
-struct match_case {
-    const char *pattern, *text;
+static const struct {
+    const char *name, *text; /* name: the pattern */
     bool matches;
     int64_t layer, iteration;
     int phase;
-};
-
-static const struct match_case matches[] = {
+} matches[] = {
     {"experts", "experts", true, -1, -1, MP_PHASES},
     {"experts", "experts ", false, -1, -1, MP_PHASES},
     {"experts", "", false, -1, -1, MP_PHASES},
@@ -37,20 +35,15 @@ static const struct match_case matches[] = {
     {"\xff*", "\xff\xfe", true, -1, -1, MP_PHASES},
 };
 
-TEST(patterns_cover_the_whole_name) {
-    for (size_t i = 0; i < sizeof matches / sizeof *matches; i++) {
-        struct mp_rule_capture capture;
-        const struct match_case *c = &matches[i];
-        bool got = mp_rule_match(c->pattern, c->text, &capture);
-        if (got != c->matches)
-            print_error("\"%s\" and \"%s\"\n", c->pattern, c->text);
-        assert_int_equal(got, c->matches);
-        if (!got)
-            continue;
-        assert_int_equal(capture.layer, c->layer);
-        assert_int_equal(capture.iteration, c->iteration);
-        assert_int_equal(capture.phase, c->phase);
-    }
+TEST_EACH(patterns_cover_the_whole_name, matches, row) {
+    struct mp_rule_capture capture;
+    bool got = mp_rule_match(row->name, row->text, &capture);
+    assert_int_equal(got, row->matches);
+    if (!got)
+        return;
+    assert_int_equal(capture.layer, row->layer);
+    assert_int_equal(capture.iteration, row->iteration);
+    assert_int_equal(capture.phase, row->phase);
 }
 
 /* The plainest matcher there is, for patterns of letters, ? and *. */
@@ -139,59 +132,57 @@ TEST(files_say_what_they_mean) {
 
 static const struct {
     const char *text, *message;
+    bool is_yaml;
 } wrong[] = {
-    {"rules: 3\n", "text:1: rules: should be a list of 0 to 100000, each a rule"},
-    {"description: x\n", "text:1: rules: not given; a rules file needs a list of"},
+    {"rules: 3\n", "text:1: rules: should be a list of 0 to 100000, each a rule", true},
+    {"description: x\n", "text:1: rules: not given; a rules file needs a list of", true},
     {"rules:\n  - phase: gate\n",
-     "text:2: name: not given; a rule needs a text of at most 1000 bytes: a pattern"},
-    {"rules:\n  - name: x\n", "text:2: a rule needs a phase"},
+     "text:2: name: not given; a rule needs a text of at most 1000 bytes: a pattern", true},
+    {"rules:\n  - name: x\n", "text:2: a rule needs a phase", true},
     {"rules:\n  - name: x\n    phase: exprt\n",
      "text:3: phase: \"exprt\" is no phase; did you mean "
-     "\"expert\"?"},
+     "\"expert\"?",
+     true},
     {"rules:\n  - name: x\n    phase: gate\n    laier: 3\n",
-     "text:4: unknown option \"laier\" for a rule; did you mean \"layer\"?"},
-    {"rules:\n  - name: x\n    phase: gate\n    layer: -3\n", "text:4: layer: \"-3\" should be"},
-    {"rules:\n  - name: x\n    phase: gate\n    tokens: count\n", "text:4: tokens: \"count\""},
-    {"rules:\n  - name: x\n    phase: gate\n    direction: up\n", "text:4: direction: \"up\""},
-    {"rules:\n  - name: x\n    phase: gate\n    stream: main\n", "text:4: stream: \"main\""},
-    {"rules:\n  - name: x\n    phase: gate\n    waits: some\n", "text:4: waits: \"some\" should"},
+     "text:4: unknown option \"laier\" for a rule; did you mean \"layer\"?", true},
+    {"rules:\n  - name: x\n    phase: gate\n    layer: -3\n", "text:4: layer: \"-3\" should be",
+     true},
+    {"rules:\n  - name: x\n    phase: gate\n    tokens: count\n", "text:4: tokens: \"count\"",
+     true},
+    {"rules:\n  - name: x\n    phase: gate\n    direction: up\n", "text:4: direction: \"up\"",
+     true},
+    {"rules:\n  - name: x\n    phase: gate\n    stream: main\n", "text:4: stream: \"main\"", true},
+    {"rules:\n  - name: x\n    phase: gate\n    waits: some\n", "text:4: waits: \"some\" should",
+     true},
     {"rules:\n  - name: [x]\n    phase: gate\n",
-     "text:2: name: should be one value: a text of at most 1000 bytes"},
-    {"rules:\n  - name: \"{phase}\"\n    phase: gate\n", "text:2: the name has {phase}"},
-    {"rules:\n  - x\n", "text:2: a rule should be a mapping of options, key: value"},
-    {"rule:\n  - x\n", "text:1: unknown option \"rule\" for a rules file; did you mean \"rules\"?"},
-    {"rules:\niteration-ends:\n  - name: x\n    phase: gate\n", "text:1: rules: should be a list"},
+     "text:2: name: should be one value: a text of at most 1000 bytes", true},
+    {"rules:\n  - name: \"{phase}\"\n    phase: gate\n", "text:2: the name has {phase}", true},
+    {"rules:\n  - x\n", "text:2: a rule should be a mapping of options, key: value", true},
+    {"rule:\n  - x\n", "text:1: unknown option \"rule\" for a rules file; did you mean \"rules\"?",
+     true},
+    {"rules:\niteration-ends:\n  - name: x\n    phase: gate\n", "text:1: rules: should be a list",
+     true},
     {"rules: []\niteration-ends:\n  - name: x\n    phase: gate\n",
-     "text:4: unknown option \"phase\" for iteration-ends; there is name, domain"},
-    {"rules: [\n", "text:"},
+     "text:4: unknown option \"phase\" for iteration-ends; there is name, domain", true},
+    {"rules: [\n", "text:", false},
 };
 
-TEST(mistakes_are_named_with_their_line) {
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        struct mp_rules rules = {0};
-        struct mp_error error = {0};
-        int code = mp_rules_parse("text", wrong[i].text, strlen(wrong[i].text), &rules, &error);
-        mp_rules_destroy(&rules);
-        assert_int_equal(code, i + 1 < sizeof wrong / sizeof *wrong ? MP_EINVAL : MP_EFORMAT);
-        if (!strstr(error.text, wrong[i].message))
-            print_error("%s\nsays \"%s\"\n", wrong[i].text, error.text);
-        assert_non_null(strstr(error.text, wrong[i].message));
-    }
+TEST_ROWS(mistakes_are_named_with_their_line, wrong, row) {
+    struct mp_rules rules = {0};
+    assert_fails(mp_rules_parse("text", row->text, strlen(row->text), &rules, &error),
+                 row->is_yaml ? MP_EINVAL : MP_EFORMAT, row->message);
+    mp_rules_destroy(&rules);
 }
 
 /* What moeperf show rules prints: the example in it is a rules file, and nothing is left out. */
 TEST(the_grammar_is_one_that_is_read) {
     static const char *const words[] = {"layer", "direction", "waits", "stream", "iteration-ends"};
     struct mp_rules rules = {0};
-    struct mp_error error = {0};
     struct mp_rule_capture capture;
     const char *begin = strstr(mp_rules_grammar, "    description:"),
                *end = begin ? strstr(begin, "\n\n") : NULL;
     assert_non_null(end);
-    int code = mp_rules_parse("grammar", begin, (size_t)(end - begin), &rules, &error);
-    if (code)
-        print_error("%s\n", error.text);
-    assert_int_equal(code, MP_OK);
+    assert_works(mp_rules_parse("grammar", begin, (size_t)(end - begin), &rules, &error));
     assert_int_equal(rules.count, 2);
     assert_int_equal(rules.ends, 2);
     assert_ptr_equal(mp_rules_find(&rules, "layer 3 dispatch", "mylib", &capture), &rules.rule[0]);

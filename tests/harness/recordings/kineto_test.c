@@ -101,21 +101,21 @@ TEST_RANDOM(a_wrong_byte_costs_nothing_before_it) {
     fclose(file);
 }
 
-TEST(microseconds_are_exact) {
-    static const struct {
-        const char *text;
-        int64_t ns;
-    } known[] = {{"0", 0},
-                 {"4776195444846.642", 4776195444846642},
-                 {"1.5", 1500},
-                 {"-2.001", -2001},
-                 {"7.12345", 7123},
-                 {"0.001", 1},
-                 {"1.5e+03", 1500000},
-                 {"99999999999999999999", 0},
-                 {"nonsense", 0}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        assert_int_equal(kineto_nanoseconds(known[i].text, strlen(known[i].text)), known[i].ns);
+static const struct {
+    const char *name; /* in microseconds */
+    int64_t ns;
+} times[] = {{"0", 0},
+             {"4776195444846.642", 4776195444846642},
+             {"1.5", 1500},
+             {"-2.001", -2001},
+             {"7.12345", 7123},
+             {"0.001", 1},
+             {"1.5e+03", 1500000},
+             {"99999999999999999999", 0},
+             {"nonsense", 0}};
+
+TEST_EACH(microseconds_are_exact, times, time) {
+    assert_int_equal(kineto_nanoseconds(time->name, strlen(time->name)), time->ns);
 }
 
 /* What lies 70 years and more from where times count from is damage. */
@@ -134,11 +134,10 @@ TEST(times_of_no_clock_are_left_out) {
     assert_int_equal(seen.count, 1);
 }
 
-TEST(functions_are_known_in_any_spelling) {
-    static const struct {
-        const char *name;
-        enum kineto_function function;
-    } known[] = {{"gloo:all_to_all", KINETO_ALL_TO_ALL},
+static const struct {
+    const char *name;
+    enum kineto_function function;
+} functions[] = {{"gloo:all_to_all", KINETO_ALL_TO_ALL},
                  {"c10d::alltoall_base_", KINETO_ALL_TO_ALL},
                  {"c10d::_allgather_base_", KINETO_ALL_GATHER},
                  {"ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", KINETO_ALL_REDUCE},
@@ -147,43 +146,42 @@ TEST(functions_are_known_in_any_spelling) {
                  {"gloo:reduce", KINETO_REDUCE},
                  {"gloo:barrier", KINETO_BARRIER},
                  {"gemm", KINETO_FUNCTIONS}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        assert_int_equal(kineto_function_of(known[i].name), known[i].function);
+
+TEST_EACH(functions_are_known_in_any_spelling, functions, known) {
+    assert_int_equal(kineto_function_of(known->name), known->function);
 }
 
+static const struct {
+    const char *name, *rank;
+} files[] = {{"rank3.json", "rank 3,"},
+             {"trace_rank_12.json", "rank 12,"},
+             {"step5.Rank-7.pt.json", "rank 7,"},
+             {"trace_4_.json", "rank 4,"},
+             {"t.11.json", "rank 11,"},
+             {"trace.json", NULL},
+             {"x2.json", NULL},
+             {"rank.json", NULL}};
+
 /* A process's rank, of a file that does not say it. */
-TEST(names_say_ranks) {
-    static const struct {
-        const char *path, *rank;
-    } known[] = {{"rank3.json", "rank 3,"},
-                 {"trace_rank_12.json", "rank 12,"},
-                 {"step5.Rank-7.pt.json", "rank 7,"},
-                 {"trace_4_.json", "rank 4,"},
-                 {"t.11.json", "rank 11,"},
-                 {"trace.json", NULL},
-                 {"x2.json", NULL},
-                 {"rank.json", NULL}};
+TEST_EACH(names_say_ranks, files, file) {
     static const char text[] =
         "{\"schemaVersion\": 1, \"traceEvents\": [{\"ph\": \"X\", \"cat\": "
         "\"user_annotation\", \"name\": \"a\", \"pid\": 1, \"tid\": 1, \"ts\": "
         "1, \"dur\": 2}]}";
     const struct mp_rules rules = {0};
     const struct mp_recording_format *format = mp_recording_format_named("pytorch");
+    struct mp_recording *recording;
     assert_int_equal(mkdir("spools", 0700), 0);
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        struct mp_error error = {0};
-        struct mp_recording *recording;
-        write_file(known[i].path, text);
-        assert_ptr_equal(mp_recording_recognise(known[i].path), format);
-        assert_int_equal(mp_recording_create("spools", "test", &recording, &error), MP_OK);
-        int code = format->read(known[i].path, &rules, recording, &error);
-        assert_int_equal(code, known[i].rank ? MP_OK : MP_EFORMAT);
-        if (known[i].rank) { /* a second one of this rank is refused, which names it */
-            assert_int_equal(format->read(known[i].path, &rules, recording, &error), MP_EINVAL);
-            assert_non_null(strstr(error.text, known[i].rank));
-        }
-        mp_recording_destroy(recording);
+    write_file(file->name, text);
+    assert_ptr_equal(mp_recording_recognise(file->name), format);
+    assert_works(mp_recording_create("spools", "test", &recording, &error));
+    if (file->rank) { /* a second one of this rank is refused, which names it */
+        assert_works(format->read(file->name, &rules, recording, &error));
+        assert_fails(format->read(file->name, &rules, recording, &error), MP_EINVAL, file->rank);
+    } else {
+        assert_fails(format->read(file->name, &rules, recording, &error), MP_EFORMAT, "");
     }
+    mp_recording_destroy(recording);
     assert_int_equal(rmdir("spools"), 0);
 }
 

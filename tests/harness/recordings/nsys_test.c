@@ -34,8 +34,10 @@ static int import_files(struct runs_folder *folder, const char *const path[], in
     return code;
 }
 
-static void assert_query(struct runs_folder *folder, const char *sql, const char *expected) {
-    assert_rows(folder->store, sql, expected);
+/* One that can be read. */
+static void import_good(struct runs_folder *folder, const struct export *export, char said[4000]) {
+    const char *const path[] = {export->path};
+    runs_ok(import_files(folder, path, 1, said), &error);
 }
 
 RUNS_TEST(one_file_of_two_ranks) {
@@ -50,54 +52,53 @@ RUNS_TEST(one_file_of_two_ranks) {
         "INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid, domainId) VALUES "
         "(1, 2, 59, 'launch', 123456789, 0)");
     finish(&export);
-    const char *const path[] = {export.path};
     assert_ptr_equal(mp_recording_recognise(export.path), mp_recording_format_named("nsys"));
-    runs_ok(import_files(folder, path, 1, said), &error);
-    assert_query(folder, "SELECT status, ranks_recorded, iterations FROM v_run", "complete|2|6");
-    assert_query(folder, "SELECT group_concat(rank || ':' || pid || ':' || host) FROM v_rank",
-                 "0:8000000:alpha,1:8000007:alpha");
+    import_good(folder, &export, said);
+    assert_rows(folder->store, "SELECT status, ranks_recorded, iterations FROM v_run",
+                "complete|2|6");
+    assert_rows(folder->store, "SELECT group_concat(rank || ':' || pid || ':' || host) FROM v_rank",
+                "0:8000000:alpha,1:8000007:alpha");
     /* What nobody said is said. */
     assert_non_null(strstr(said, "(2 processes): they are numbered from here on, in the order of"));
     assert_non_null(strstr(said, "rows of the file belong to processes that used no GPU"));
     /* Ranges, payloads, domains, categories. */
-    assert_query(folder,
-                 "SELECT count(*), min(layer), max(layer), sum(tokens) FROM v_span WHERE phase = "
-                 "'expert' AND direction = 'forward' AND rank = 1",
-                 "6|2|2|399");
-    assert_query(
-        folder,
+    assert_rows(folder->store,
+                "SELECT count(*), min(layer), max(layer), sum(tokens) FROM v_span WHERE phase = "
+                "'expert' AND direction = 'forward' AND rank = 1",
+                "6|2|2|399");
+    assert_rows(
+        folder->store,
         "SELECT count(*), sum(bytes), sum(wait_ns) FROM v_span WHERE phase = 'dispatch' AND "
         "rank = 0",
         "6|24576|24000000");
-    assert_query(folder,
-                 "SELECT DISTINCT domain, category, payload FROM v_nvtx WHERE name = 'experts' AND "
-                 "rank = 0 AND payload LIKE '%65%'",
-                 "model|9|[{\"layer\":2,\"tokens\":65}]");
-    assert_query(folder,
-                 "SELECT DISTINCT tid, start_ns FROM v_nvtx WHERE name = 'step 0' AND rank = 1",
-                 "9000001|0");
-    assert_query(folder, "SELECT count(*) FROM NVTX_EVENTS WHERE eventType = 33", "2");
-    assert_query(
-        folder,
-        "SELECT count(*), sum(value), count(DISTINCT kind || ms IS NULL) FROM v_nvtx WHERE "
-        "name = 'loss' OR (name = 'open' AND kind = 'started' AND end_ns IS NULL)",
-        "4|0.5|2");
-    assert_query(
-        folder,
+    assert_rows(folder->store,
+                "SELECT DISTINCT domain, category, payload FROM v_nvtx WHERE name = 'experts' AND "
+                "rank = 0 AND payload LIKE '%65%'",
+                "model|9|[{\"layer\":2,\"tokens\":65}]");
+    assert_rows(folder->store,
+                "SELECT DISTINCT tid, start_ns FROM v_nvtx WHERE name = 'step 0' AND rank = 1",
+                "9000001|0");
+    assert_rows(folder->store, "SELECT count(*) FROM NVTX_EVENTS WHERE eventType = 33", "2");
+    assert_rows(folder->store,
+                "SELECT count(*), sum(value), count(DISTINCT kind || ms IS NULL) FROM v_nvtx WHERE "
+                "name = 'loss' OR (name = 'open' AND kind = 'started' AND end_ns IS NULL)",
+                "4|0.5|2");
+    assert_rows(
+        folder->store,
         "SELECT DISTINCT domain, payload FROM v_nvtx WHERE name = 'ncclAllReduce' AND rank = 1",
         "NCCL|[{\"Message size [bytes]\":8192}]");
     /* The GPU's work, under the spans that launched it. */
-    assert_query(
-        folder,
+    assert_rows(
+        folder->store,
         "SELECT count(*), sum(kernels), sum(round(kernel_ms * 1000)) FROM v_gpu WHERE rank = "
         "1 AND phase = 'expert'",
         "6|6|18000.0");
-    assert_query(folder,
-                 "SELECT DISTINCT registersPerThread, gridX, gridY, gridZ, blockX FROM "
-                 "CUPTI_ACTIVITY_KIND_KERNEL",
-                 "32|4|5|6|128");
-    assert_query(folder, "SELECT sum(bytes), sum(copyKind) FROM CUPTI_ACTIVITY_KIND_MEMCPY",
-                 "2468|2");
+    assert_rows(folder->store,
+                "SELECT DISTINCT registersPerThread, gridX, gridY, gridZ, blockX FROM "
+                "CUPTI_ACTIVITY_KIND_KERNEL",
+                "32|4|5|6|128");
+    assert_rows(folder->store, "SELECT sum(bytes), sum(copyKind) FROM CUPTI_ACTIVITY_KIND_MEMCPY",
+                "2468|2");
 }
 
 RUNS_TEST(nccls_kernels_are_collectives) {
@@ -109,27 +110,26 @@ RUNS_TEST(nccls_kernels_are_collectives) {
         for (int rank = 0; rank < RANKS; rank++)
             add_rank(&export, rank, 0, says_nccl);
         finish(&export);
-        const char *const path[] = {export.path};
-        runs_ok(import_files(folder, path, 1, said), &error);
+        import_good(folder, &export, said);
         assert_int_equal(strstr(said, "NCCL's ranges are not in the file") != NULL, !says_nccl);
     }
     /* Rank 0 comes 3 ms earlier and waits for so long. */
-    assert_query(
-        folder,
+    assert_rows(
+        folder->store,
         "SELECT function, count(*), sum(bytes), sum(round(wait_ms)) FROM v_collective WHERE "
         "run_id = 2 AND rank = 0",
         "AllReduce|6|24576|18.0");
-    assert_query(
-        folder,
+    assert_rows(
+        folder->store,
         "SELECT function, count(*), sum(bytes), sum(round(wait_ms)) FROM v_collective WHERE "
         "run_id = 1 AND rank = 0",
         "AllReduce|6|NULL|18.0");
-    assert_query(folder,
-                 "SELECT count(DISTINCT communicator), count(DISTINCT ordinal), "
-                 "min(communicator_size) FROM v_collective WHERE run_id = 2",
-                 "1|6|2");
-    assert_query(
-        folder,
+    assert_rows(folder->store,
+                "SELECT count(DISTINCT communicator), count(DISTINCT ordinal), "
+                "min(communicator_size) FROM v_collective WHERE run_id = 2",
+                "1|6|2");
+    assert_rows(
+        folder->store,
         "SELECT value, count(*), sum(bytes) FROM collective JOIN StringIds ON id = datatype_id "
         "WHERE rank = 1 GROUP BY value ORDER BY value",
         "ncclBfloat16|3|24576\nncclFloat32|3|24576");
@@ -154,12 +154,12 @@ RUNS_TEST(several_files_are_several_ranks) {
     }
     const char *const paths[] = {path[0], path[1]};
     runs_ok(import_files(folder, paths, 2, said), &error);
-    assert_query(folder, "SELECT group_concat(rank || ':' || pid || ':' || host) FROM v_rank",
-                 "0:8000007:beta,1:8000000:gamma");
+    assert_rows(folder->store, "SELECT group_concat(rank || ':' || pid || ':' || host) FROM v_rank",
+                "0:8000007:beta,1:8000000:gamma");
     assert_null(strstr(said, "nothing says the ranks"));
     assert_non_null(strstr(said, "put beside one another by 6 collectives: up to 0.040 ms apart"));
-    assert_query(
-        folder,
+    assert_rows(
+        folder->store,
         "SELECT max(abs(own.end_ns - met.end_ns)) FROM v_span AS own JOIN v_span AS met USING "
         "(iteration, phase) WHERE phase = 'dispatch' AND own.rank < met.rank",
         "0");
@@ -185,13 +185,13 @@ RUNS_TEST(ranks_are_in_mpis_table_or_the_files_name) {
         }
         add_rank(&export, 0, 0, false);
         finish(&export);
-        const char *const path[] = {export.path};
-        runs_ok(import_files(folder, path, 1, said), &error);
+        import_good(folder, &export, said);
     }
-    assert_query(folder, "SELECT group_concat(rank) FROM v_rank WHERE status = 'complete'", "12,1");
-    assert_query(folder,
-                 "SELECT domain, value, end_ns - start_ns FROM v_nvtx WHERE name = 'MPI_Alltoallv'",
-                 "MPI|77|200");
+    assert_rows(folder->store, "SELECT group_concat(rank) FROM v_rank WHERE status = 'complete'",
+                "12,1");
+    assert_rows(folder->store,
+                "SELECT domain, value, end_ns - start_ns FROM v_nvtx WHERE name = 'MPI_Alltoallv'",
+                "MPI|77|200");
 }
 
 /* Exports of 2019: whose a kernel is stands nowhere, all of a value's columns are filled. */
@@ -219,19 +219,18 @@ RUNS_TEST(old_schemas_are_read) {
         "59, 'open', %lld), (5001, NULL, 34, 'mark', %lld)",
         global_of(0, TID(0)), global_of(0, TID(0)));
     finish(&export);
-    const char *const path[] = {export.path};
-    runs_ok(import_files(folder, path, 1, said), &error);
+    import_good(folder, &export, said);
     assert_non_null(strstr(said, "the file has no time at which the session began\n"));
-    assert_query(folder, "SELECT count(*), sum(bytes) FROM v_span WHERE phase = 'dispatch'",
-                 "3|771");
-    assert_query(folder,
-                 "SELECT sum(kernels), sum(round(kernel_ms * 1e6)) FROM v_gpu WHERE phase = "
-                 "'dispatch'",
-                 "3|300.0");
-    assert_query(folder,
-                 "SELECT count(*) FROM v_nvtx WHERE (name = 'open' AND end_ns IS NULL AND kind "
-                 "= 'pushed') OR (name = 'mark' AND kind = 'mark')",
-                 "2");
+    assert_rows(folder->store, "SELECT count(*), sum(bytes) FROM v_span WHERE phase = 'dispatch'",
+                "3|771");
+    assert_rows(folder->store,
+                "SELECT sum(kernels), sum(round(kernel_ms * 1e6)) FROM v_gpu WHERE phase = "
+                "'dispatch'",
+                "3|300.0");
+    assert_rows(folder->store,
+                "SELECT count(*) FROM v_nvtx WHERE (name = 'open' AND end_ns IS NULL AND kind "
+                "= 'pushed') OR (name = 'mark' AND kind = 'mark')",
+                "2");
 }
 
 RUNS_TEST(missing_tables_are_said) {
@@ -243,14 +242,13 @@ RUNS_TEST(missing_tables_are_said) {
     run_sql(&export, "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME; DROP TABLE StringIds; DROP TABLE "
                      "META_DATA_EXPORT; DROP TABLE CUPTI_ACTIVITY_KIND_MEMCPY");
     finish(&export);
-    const char *const path[] = {export.path};
-    runs_ok(import_files(folder, path, 1, said), &error);
+    import_good(folder, &export, said);
     assert_non_null(strstr(said,
                            "the file has no names but those that stand in the ranges "
                            "themselves, no calls of CUDA, so that kernels belong to no span"));
-    assert_query(folder, "SELECT count(*) FROM v_span WHERE phase = 'dispatch'", "6");
-    assert_query(folder, "SELECT kernels, span_id FROM v_gpu", "12|NULL");
-    assert_query(folder, "SELECT status FROM v_run", "complete");
+    assert_rows(folder->store, "SELECT count(*) FROM v_span WHERE phase = 'dispatch'", "6");
+    assert_rows(folder->store, "SELECT kernels, span_id FROM v_gpu", "12|NULL");
+    assert_rows(folder->store, "SELECT status FROM v_run", "complete");
 }
 
 /* No rule of a newcomer's: what the ranges are called is said, and the files are read again. */
@@ -279,8 +277,8 @@ RUNS_TEST(rules_are_proposed) {
     stream = fmemopen(said, sizeof said, "w");
     runs_ok(mp_recordings_import(&recordings, NULL, stream, &error), &error);
     fclose(stream);
-    assert_query(
-        folder,
+    assert_rows(
+        folder->store,
         "SELECT rank, phase, count(*), min(iteration), max(iteration), max(layer), sum(tokens), "
         "sum(bytes), sum(wait_ns) > 0 FROM v_span WHERE run_id = 2 AND rank = 1 GROUP BY phase "
         "ORDER BY phase",
@@ -297,7 +295,7 @@ static void refuse(struct runs_folder *folder, const char *path, int expected, c
     assert_int_equal(import_files(folder, paths, 1, said), expected);
     if (!strstr(error.text, words))
         fail_msg("%s", error.text);
-    assert_query(folder, "SELECT count(*) FROM run", "0");
+    assert_rows(folder->store, "SELECT count(*) FROM run", "0");
 }
 
 RUNS_TEST(what_is_no_export_is_refused) {
@@ -357,8 +355,8 @@ RUNS_TEST(a_damaged_file_gives_what_is_before_the_damage) {
     assert_true(kept >= 3 && refused >= 1);
     char runs[16];
     snprintf(runs, sizeof runs, "%d", kept);
-    assert_query(
-        folder,
+    assert_rows(
+        folder->store,
         "SELECT count(*) FROM v_run WHERE status = 'interrupted' AND job NOT LIKE '%(others)'",
         runs);
 }
@@ -390,5 +388,5 @@ RUNS_TEST(changed_bytes_do_no_harm) {
     }
     free(bytes);
     print_message("%d of 30 changed files are read\n", read);
-    assert_query(folder, "PRAGMA integrity_check", "ok");
+    assert_rows(folder->store, "PRAGMA integrity_check", "ok");
 }

@@ -1,10 +1,7 @@
 /* What is written of two processes, in the database: phases, GPU work, collectives, clocks. */
 #include "harness/recordings/writer.h"
 
-#include <sys/stat.h>
-
-#include "harness/record/run.h"
-#include "tests/results/runs.h"
+#include "tests/harness/record/kept.h"
 
 static const char rules_text[] = "rules:\n"
                                  "  - {name: step, phase: iteration}\n"
@@ -74,44 +71,26 @@ static void write_process(struct mp_recording *recording, int rank, bool is_cut)
         mp_recording_cut(process, "b.json: it ends in the middle");
 }
 
-static struct mp_recording *write_both(struct runs_folder *folder, char spools[80], bool is_cut,
-                                       struct mp_recording_summary *summary) {
+/* Writes both and adds them to the database. */
+static void keep_both(struct runs_folder *folder, bool is_cut,
+                      struct mp_recording_summary *summary) {
     struct mp_recording *recording;
-    snprintf(spools, 80, "%s/spools", folder->path);
-    assert_int_equal(mkdir(spools, 0700), 0);
+    char spools[SPOOLS_SIZE], said[2000] = "";
+    make_spools(folder, spools);
     runs_ok(mp_recording_create(spools, "test", &recording, &error), &error);
     write_process(recording, 1, is_cut);
     write_process(recording, 0, false);
     runs_ok(mp_recording_finish(recording, summary, &error), &error);
-    return recording;
-}
-
-static void keep(struct runs_folder *folder, const char *spools) {
-    static char name[] = "files";
-    static char *const command[] = {name, NULL};
-    struct mp_rules rules = {0};
-    runs_ok(mp_rules_parse("rules", rules_text, sizeof rules_text - 1, &rules, &error), &error);
-    const struct mp_record_run run = {.command = command,
-                                      .spools = spools,
-                                      .importer = "test",
-                                      .is_earlier = true,
-                                      .rules = &rules};
-    char said[2000] = "";
-    FILE *stream = fmemopen(said, sizeof said, "w");
-    runs_ok(mp_record_keep(folder->store, &run, stream, &error), &error);
-    fclose(stream);
+    const struct mp_record_run run = {.spools = spools, .importer = "test", .is_earlier = true};
+    runs_ok(keep_run(folder, run, rules_text, said, sizeof said, &error), &error);
     assert_non_null(strstr(said, "moeperf import: run 1"));
-    mp_rules_destroy(&rules);
-}
-
-static void assert_query(struct runs_folder *folder, const char *sql, const char *expected) {
-    assert_rows(folder->store, sql, expected);
+    mp_recording_destroy(recording);
+    assert_int_equal(access(spools, F_OK), -1); /* nothing has stayed */
 }
 
 RUNS_TEST(what_is_said_is_in_the_database) {
     struct mp_recording_summary summary;
-    char spools[80];
-    struct mp_recording *recording = write_both(folder, spools, false, &summary);
+    keep_both(folder, false, &summary);
     assert_int_equal(summary.processes, 2);
     assert_int_equal(summary.ranges, 2 * 3 * STEPS);
     assert_int_equal(summary.activities, 2 * 2 * STEPS);
@@ -120,45 +99,39 @@ RUNS_TEST(what_is_said_is_in_the_database) {
     assert_int_equal(summary.clocks.matched, STEPS);
     assert_in_range(summary.clocks.offset_ns, shift_ns, shift_ns + 40);
     assert_in_range(summary.clocks.error_ns, 0, 40);
-    keep(folder, spools);
-    mp_recording_destroy(recording);
-    assert_int_equal(access(spools, F_OK), -1); /* nothing has stayed */
-    assert_query(folder, "SELECT status, ranks_recorded, iterations FROM v_run", "complete|2|30");
-    assert_query(folder,
-                 "SELECT count(*), min(layer), max(layer), sum(tokens) FROM v_span WHERE "
-                 "phase = 'expert'",
-                 "60|3|3|2430");
-    assert_query(folder, "SELECT sum(wait_ns) FROM span WHERE wait_ns > 0", "18000000");
-    assert_query(folder,
-                 "SELECT group_concat(round(ms, 4)) FROM (SELECT sum(wait_ms) AS ms FROM "
-                 "v_collective GROUP BY rank ORDER BY rank)",
-                 "11.9994,0.0");
-    assert_query(folder,
-                 "SELECT min(communicator_size), max(ordinal), min(bytes) FROM v_collective",
-                 "2|30|32");
-    assert_query(folder,
-                 "SELECT sum(kernels), count(DISTINCT rank) FROM v_gpu WHERE phase = "
-                 "'expert'",
-                 "60|2");
-    assert_query(folder, "SELECT count(DISTINCT clock), max(clock) FROM v_rank", "2|samples");
-    assert_query(folder,
-                 "SELECT max(abs(a.start_ns - b.start_ns)) <= 20 FROM v_span a JOIN v_span b "
-                 "USING (iteration, phase) WHERE a.rank = 0 AND b.rank = 1 AND phase = "
-                 "'iteration'",
-                 "1");
-    assert_query(folder, "SELECT count(*) FROM v_fact WHERE name = 'source'", "2");
+    assert_rows(folder->store, "SELECT status, ranks_recorded, iterations FROM v_run",
+                "complete|2|30");
+    assert_rows(folder->store,
+                "SELECT count(*), min(layer), max(layer), sum(tokens) FROM v_span WHERE "
+                "phase = 'expert'",
+                "60|3|3|2430");
+    assert_rows(folder->store, "SELECT sum(wait_ns) FROM span WHERE wait_ns > 0", "18000000");
+    assert_rows(folder->store,
+                "SELECT group_concat(round(ms, 4)) FROM (SELECT sum(wait_ms) AS ms FROM "
+                "v_collective GROUP BY rank ORDER BY rank)",
+                "11.9994,0.0");
+    assert_rows(folder->store,
+                "SELECT min(communicator_size), max(ordinal), min(bytes) FROM v_collective",
+                "2|30|32");
+    assert_rows(folder->store,
+                "SELECT sum(kernels), count(DISTINCT rank) FROM v_gpu WHERE phase = "
+                "'expert'",
+                "60|2");
+    assert_rows(folder->store, "SELECT count(DISTINCT clock), max(clock) FROM v_rank", "2|samples");
+    assert_rows(folder->store,
+                "SELECT max(abs(a.start_ns - b.start_ns)) <= 20 FROM v_span a JOIN v_span b "
+                "USING (iteration, phase) WHERE a.rank = 0 AND b.rank = 1 AND phase = "
+                "'iteration'",
+                "1");
+    assert_rows(folder->store, "SELECT count(*) FROM v_fact WHERE name = 'source'", "2");
 }
 
 RUNS_TEST(a_cut_recording_says_so) {
     struct mp_recording_summary summary;
-    char spools[80];
-    struct mp_recording *recording = write_both(folder, spools, true, &summary);
-    keep(folder, spools);
-    mp_recording_destroy(recording);
-    assert_int_equal(access(spools, F_OK), -1);
-    assert_query(folder, "SELECT status FROM v_run", "interrupted");
-    assert_query(folder, "SELECT rank, status, reason FROM v_rank WHERE reason IS NOT NULL",
-                 "1|interrupted|b.json: it ends in the middle");
+    keep_both(folder, true, &summary);
+    assert_rows(folder->store, "SELECT status FROM v_run", "interrupted");
+    assert_rows(folder->store, "SELECT rank, status, reason FROM v_rank WHERE reason IS NOT NULL",
+                "1|interrupted|b.json: it ends in the middle");
 }
 
 RUNS_TEST(a_rank_is_recorded_once) {
