@@ -59,9 +59,19 @@ static int tear_down(void **state) {
 #define MAPPING_TEST(function)                                                                     \
     TEST_TAKING(function, struct fixture *fixture, set_up, tear_down, 1, #function, NULL)
 
-static void range(struct fixture *fixture, uint32_t name, int64_t start_ns, int64_t end_ns) {
-    const struct mp_range is = {.start_ns = start_ns, .end_ns = end_ns, .name = name, .thread = 1};
+static void range_of(struct fixture *fixture, uint32_t name, int64_t start_ns, int64_t end_ns,
+                     int64_t tokens) {
+    const struct mp_range is = {.start_ns = start_ns,
+                                .end_ns = end_ns,
+                                .name = name,
+                                .thread = 1,
+                                .value = (uint64_t)tokens,
+                                .value_type = tokens < 0 ? MP_VALUE_NONE : MP_VALUE_I64};
     put_range(fixture->thread, is);
+}
+
+static void range(struct fixture *fixture, uint32_t name, int64_t start_ns, int64_t end_ns) {
+    range_of(fixture, name, start_ns, end_ns, -1);
 }
 
 /* On a thread of its own: what became of the work of the range of this name at `of_ns`. */
@@ -140,8 +150,10 @@ MAPPING_TEST(the_reason_for_its_end_is_written_whole_and_last) {
     mp_spool_close(reader);
 }
 
-/* The spans as "phase iteration layer direction start", in the order in which they were written. */
-static void assert_spans(const struct fixture *fixture, const char *expected) {
+/* What `say` says of the spans, in the order in which they were written. */
+static void assert_said(const struct fixture *fixture,
+                        int (*say)(char *text, size_t room, const struct mp_span *span),
+                        const char *expected) {
     struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
     struct mp_error error = {0};
@@ -150,12 +162,28 @@ static void assert_spans(const struct fixture *fixture, const char *expected) {
     assert_int_equal(mp_spool_open(fixture->mapped, &reader, &error), MP_OK);
     while (mp_spool_next(reader, &record, &error) == 1)
         if (record.type == MP_SPOOL_SPAN)
-            length += (size_t)snprintf(
-                text + length, sizeof text - length, "%s %d %d %c %d, ",
-                mp_phase_name(record.as.span.phase), record.as.span.iteration, record.as.span.layer,
-                "fb-"[record.as.span.direction], (int)record.as.span.start_ns);
+            length += (size_t)say(text + length, sizeof text - length, &record.as.span);
     mp_spool_close(reader);
     assert_string_equal(text, expected);
+}
+
+/* "phase iteration layer direction start, " */
+static int say_place(char *text, size_t room, const struct mp_span *span) {
+    return snprintf(text, room, "%s %d %d %c %d, ", mp_phase_name(span->phase), span->iteration,
+                    span->layer, "fb-"[span->direction], (int)span -> start_ns);
+}
+
+static void assert_spans(const struct fixture *fixture, const char *expected) {
+    assert_said(fixture, say_place, expected);
+}
+
+/* "e0 200-280 7, ", phase and layer, then its tokens or minus what it waited; of no iteration. */
+static int say_piece(char *text, size_t room, const struct mp_span *span) {
+    if (span->phase == MP_PHASE_ITERATION)
+        return 0;
+    return snprintf(text, room, "%c%d %d-%d %d, ", mp_phase_name(span->phase)[0], span->layer,
+                    (int)span->start_ns, (int)span->end_ns,
+                    span->wait_ns ? -(int)span->wait_ns : (int)span->tokens);
 }
 
 /* The way back of the second counted range comes first, as autograd has it. */
@@ -244,93 +272,72 @@ static void ranges(struct fixture *fixture, const char *order) {
     }
 }
 
-/* The exchanges' phases, layers and directions, as "d0f c0f ...", of one iteration of ranges. */
-static void assert_exchanges(struct fixture *fixture, const char *order, const char *expected) {
-    struct mp_spool_reader *reader = NULL;
-    struct mp_spool_record record;
-    struct mp_error error = {0};
-    char text[200] = "";
-    size_t length = 0;
-    int64_t combines = 0;
-    range(fixture, STEP, 100, 1000);
-    ranges(fixture, order);
-    const struct mp_mapping_totals *totals = map(fixture, "");
-    assert_int_equal(mp_spool_open(fixture->mapped, &reader, &error), MP_OK);
-    while (mp_spool_next(reader, &record, &error) == 1) {
-        const struct mp_span *span = &record.as.span;
-        if (record.type != MP_SPOOL_SPAN ||
-            (span->phase != MP_PHASE_DISPATCH && span->phase != MP_PHASE_COMBINE))
-            continue;
-        combines += span->phase == MP_PHASE_COMBINE;
-        length +=
-            (size_t)snprintf(text + length, sizeof text - length, "%s%c%d%c", length ? " " : "",
-                             mp_phase_name(span->phase)[0], span->layer, "fb-"[span->direction]);
-    }
-    mp_spool_close(reader);
-    assert_string_equal(text, expected);
-    assert_int_equal(totals->combines, combines);
+/* "d0f ", phase, layer and direction. */
+static int say_exchange(char *text, size_t room, const struct mp_span *span) {
+    if (span->phase != MP_PHASE_DISPATCH && span->phase != MP_PHASE_COMBINE)
+        return 0;
+    return snprintf(text, room, "%c%d%c ", mp_phase_name(span->phase)[0], span->layer,
+                    "fb-"[span->direction]);
 }
 
 static const struct {
     const char *name, *order, *expected;
 } exchanges[] = {
-    {"what comes behind experts is their way back", "xexxex", "d0- c0- d1- c1-"},
+    {"what comes behind experts is their way back", "xexxex", "d0- c0- d1- c1- "},
     {"backward the ways are the other way round", "xexxexxExxEx",
-     "d0f c0f d1f c1f c1b d1b c0b d0b"},
+     "d0f c0f d1f c1f c1b d1b c0b d0b "},
     /* As autograd has them, where the experts' own way back is not recorded. */
-    {"an echo goes the way of its exchange", "xexxexXXXX", "d0f c0f d1f c1f c1b d1b c0b d0b"},
-    {"exchanges may be cut into chunks", "xxeexx", "d0- d0- c0- c0-"},
-    {"chunks may overlap", "xxexex", "d0- d0- c0- c1-"},
+    {"an echo goes the way of its exchange", "xexxexXXXX", "d0f c0f d1f c1f c1b d1b c0b d0b "},
+    {"exchanges may be cut into chunks", "xxeexx", "d0- d0- c0- c0- "},
+    {"chunks may overlap", "xxexex", "d0- d0- c0- c1- "},
     /* A backward pass of which the experts are not recorded. */
     {"what lies behind the last way back mirrors it", "xexxexxxxx",
-     "d0- c0- d1- c1- c1b d1b c0b d0b"},
-    {"other numbers behind the last way back stay", "xexxexxx", "d0- c0- d1- c1- d4- d5-"},
+     "d0- c0- d1- c1- c1b d1b c0b d0b "},
+    {"other numbers behind the last way back stay", "xexxexxx", "d0- c0- d1- c1- d4- d5- "},
     {"layers have the same number behind the last way back", "xexxexbbb",
-     "d0- c0- d1- c1- d0b d1b d2b"},
-    {"layers of experts are no counts of exchanges", "xlxxlxxxx", "d0f c0f d1f c1f d-1- d-1- d-1-"},
+     "d0- c0- d1- c1- d0b d1b d2b "},
+    {"layers of experts are no counts of exchanges", "xlxxlxxxx",
+     "d0f c0f d1f c1f d-1- d-1- d-1- "},
     /* Counts go ahead, tokens there and back, and of the backward pass the latter only. */
-    {"attention divides layers", "|xxlx|xxlxbbbb", "d0f d0f c0f d1f d1f c1f c1b d1b c0b d0b"},
+    {"attention divides layers", "|xxlx|xxlxbbbb", "d0f d0f c0f d1f d1f c1f c1b d1b c0b d0b "},
     {"only the last layer has the backward pass behind it", "|xlx|xlxxxxx",
-     "d0f c0f d1f c1f c1b d1b c0b d0b"},
+     "d0f c0f d1f c1f c1b d1b c0b d0b "},
     /* Its exchanges are beside its experts, and more are something else. */
-    {"a backward pass with experts is told by them", "xexxExbb", "d0f c0f c0b d0b d0b d1b"},
+    {"a backward pass with experts is told by them", "xexxExbb", "d0f c0f c0b d0b d0b d1b "},
     {"what has no experts beside it is of no layer", "b|xlx|xlx|bbb",
-     "d-1b d0f c0f d1f c1f d-1b d-1b d-1b"},
-    {"the backward pass is no way back", "|xlxbb", "d0f c0f c0b d0b"},
-    {"attention may stand between some layers", "|xlx|xlxxlx", "d0f c0f d1f c1f d2f c2f"},
-    {"an echo has no layer that its exchange has not", "xxlX", "d-1- d-1f d-1b"},
-    {"one exchange a layer is counted", "x|l|x|l", "d0- d1-"},
+     "d-1b d0f c0f d1f c1f d-1b d-1b d-1b "},
+    {"the backward pass is no way back", "|xlxbb", "d0f c0f c0b d0b "},
+    {"attention may stand between some layers", "|xlx|xlxxlx", "d0f c0f d1f c1f d2f c2f "},
+    {"an echo has no layer that its exchange has not", "xxlX", "d-1- d-1f d-1b "},
+    {"one exchange a layer is counted", "x|l|x|l", "d0- d1- "},
     /* The way back is not recorded; nor is it where each way there has two ranges. */
-    {"dispatches alone stay", "xexexe", "d0- d1- d2-"},
-    {"a way back that is cut stays", "xxex", "d0- d1- d2-"},
-    {"two dispatches of a layer stay", "xxexxexxe", "d0- d1- d2- d3- d4- d5-"},
+    {"dispatches alone stay", "xexexe", "d0- d1- d2- "},
+    {"a way back that is cut stays", "xxex", "d0- d1- d2- "},
+    {"two dispatches of a layer stay", "xxexxexxe", "d0- d1- d2- d3- d4- d5- "},
 };
 
 TEST_EACH(exchanges_have_their_directions, exchanges, row) {
-    void *fixture;
-    assert_int_equal(set_up(&fixture), 0);
-    assert_exchanges(fixture, row->order, row->expected);
-    assert_int_equal(tear_down(&fixture), 0);
+    void *given;
+    assert_int_equal(set_up(&given), 0);
+    struct fixture *fixture = given;
+    int64_t combines = 0;
+    range(fixture, STEP, 100, 1000);
+    ranges(fixture, row->order);
+    const struct mp_mapping_totals *totals = map(fixture, "");
+    assert_said(fixture, say_exchange, row->expected);
+    for (const char *at = row->expected; *at; at++)
+        combines += *at == 'c';
+    assert_int_equal(totals->combines, combines);
+    assert_int_equal(tear_down(&given), 0);
 }
 
 /* A block of experts, whose products take longest after its first meeting: in total, though not in
  * the first block. */
 MAPPING_TEST(waiting_cuts_the_span_that_it_is_in) {
-    struct mp_spool_reader *reader = NULL;
-    struct mp_spool_record record;
-    struct mp_error error = {0};
-    char text[512] = "";
-    size_t length = 0;
     range(fixture, STEP, 100, 900);
     for (int block = 0; block < 2; block++) {
         const int64_t start_ns = 200 + 300 * block, first_ns = start_ns + (block ? 10 : 80);
-        const struct mp_range is = {.start_ns = start_ns,
-                                    .end_ns = start_ns + 250,
-                                    .name = BLOCK,
-                                    .thread = 1,
-                                    .value = 70 + (uint64_t)block,
-                                    .value_type = MP_VALUE_I64};
-        put_range(fixture->thread, is);
+        range_of(fixture, BLOCK, start_ns, start_ns + 250, 70 + block);
         range(fixture, MEET, first_ns, first_ns + 20);
         range(fixture, MEET, first_ns + 5, first_ns + 15); /* in what waits already */
         range(fixture, COUNTED, first_ns + 30, first_ns + 40);
@@ -338,85 +345,38 @@ MAPPING_TEST(waiting_cuts_the_span_that_it_is_in) {
     }
     range(fixture, MEET, 850, 860); /* the first of its rule that is in no span */
     assert_int_equal(map(fixture, "")->enclosed, 4);
-    assert_int_equal(mp_spool_open(fixture->mapped, &reader, &error), MP_OK);
-    while (mp_spool_next(reader, &record, &error) == 1)
-        if (record.type == MP_SPOOL_SPAN && record.as.span.phase != MP_PHASE_ITERATION)
-            length += (size_t)snprintf(text + length, sizeof text - length, "%c%d %d-%d %d, ",
-                                       mp_phase_name(record.as.span.phase)[0], record.as.span.layer,
-                                       (int)record.as.span.start_ns, (int)record.as.span.end_ns,
-                                       record.as.span.wait_ns ? -(int)record.as.span.wait_ns
-                                                              : (int)record.as.span.tokens);
-    mp_spool_close(reader);
-    assert_string_equal(text, "e0 200-280 0, c0 280-300 -20, c0 370-440 -70, e1 500-510 0, "
-                              "c1 510-530 -20, c1 670-740 -70, c0 850-860 -10, e0 300-370 70, "
-                              "e0 440-450 0, e1 530-670 71, e1 740-750 0, ");
+    assert_said(fixture, say_piece,
+                "e0 200-280 0, c0 280-300 -20, c0 370-440 -70, e1 500-510 0, "
+                "c1 510-530 -20, c1 670-740 -70, c0 850-860 -10, e0 300-370 70, "
+                "e0 440-450 0, e1 530-670 71, e1 740-750 0, ");
 }
 
 /* Backward the order of pieces is another one. */
 MAPPING_TEST(tokens_are_of_the_piece_that_is_longest_in_its_direction) {
-    struct mp_spool_reader *reader = NULL;
-    struct mp_spool_record record;
-    struct mp_error error = {0};
-    char text[128] = "";
-    size_t length = 0;
-    const struct mp_range is = {.start_ns = 200,
-                                .end_ns = 400,
-                                .name = BLOCK,
-                                .thread = 1,
-                                .value = 70,
-                                .value_type = MP_VALUE_I64};
     const struct mp_range meets = {.start_ns = 570, .end_ns = 580, .name = MEET, .thread = 2};
     range(fixture, STEP, 100, 900);
-    put_range(fixture->thread, is);
+    range_of(fixture, BLOCK, 200, 400, 70);
     range(fixture, MEET, 210, 220);
     echo(fixture, BLOCK, 200, 500, 600, MP_RANGE_BACKWARD);
     put_range(fixture->thread, meets);
     map(fixture, "");
-    assert_int_equal(mp_spool_open(fixture->mapped, &reader, &error), MP_OK);
-    while (mp_spool_next(reader, &record, &error) == 1)
-        if (record.type == MP_SPOOL_SPAN && record.as.span.phase == MP_PHASE_EXPERT)
-            length += (size_t)snprintf(text + length, sizeof text - length, "%d-%d %d, ",
-                                       (int)record.as.span.start_ns, (int)record.as.span.end_ns,
-                                       (int)record.as.span.tokens);
-    mp_spool_close(reader);
-    assert_string_equal(text, "200-210 0, 500-570 70, 220-400 70, 580-600 0, ");
-}
-
-static void block(struct fixture *fixture, uint32_t name, int64_t start_ns, int64_t end_ns,
-                  int64_t tokens) {
-    const struct mp_range is = {.start_ns = start_ns,
-                                .end_ns = end_ns,
-                                .name = name,
-                                .thread = 1,
-                                .value = (uint64_t)tokens,
-                                .value_type = tokens < 0 ? MP_VALUE_NONE : MP_VALUE_I64};
-    put_range(fixture->thread, is);
+    assert_said(fixture, say_piece,
+                "e0 200-210 0, c0 210-220 -10, e0 500-570 70, c0 570-580 -10, e0 220-400 70, e0 "
+                "580-600 0, ");
 }
 
 /* Their sum, of ranges of the same phase, wherever in it they lie. */
 MAPPING_TEST(who_lacks_tokens_has_those_inside) {
-    struct mp_spool_reader *reader = NULL;
-    struct mp_spool_record record;
-    struct mp_error error = {0};
-    char text[128] = "";
-    size_t length = 0;
     range(fixture, STEP, 100, 900);
     for (int own = 0; own < 2; own++) {
         const int64_t start_ns = 200 + 300 * own;
-        block(fixture, BLOCK, start_ns, start_ns + 100, own ? 9 : -1);
-        block(fixture, BLOCK, start_ns + 10, start_ns + 20, 30);
-        block(fixture, RETURNS, start_ns + 25, start_ns + 30, 1000);
-        block(fixture, BLOCK, start_ns + 40, start_ns + 50, -1);
-        block(fixture, BLOCK, start_ns + 100, start_ns + 100, 12);
+        range_of(fixture, BLOCK, start_ns, start_ns + 100, own ? 9 : -1);
+        range_of(fixture, BLOCK, start_ns + 10, start_ns + 20, 30);
+        range_of(fixture, RETURNS, start_ns + 25, start_ns + 30, 1000);
+        range_of(fixture, BLOCK, start_ns + 40, start_ns + 50, -1);
+        range_of(fixture, BLOCK, start_ns + 100, start_ns + 100, 12);
     }
-    block(fixture, BLOCK, 850, 860, -1);
+    range_of(fixture, BLOCK, 850, 860, -1);
     map(fixture, "");
-    assert_int_equal(mp_spool_open(fixture->mapped, &reader, &error), MP_OK);
-    while (mp_spool_next(reader, &record, &error) == 1)
-        if (record.type == MP_SPOOL_SPAN && record.as.span.phase != MP_PHASE_ITERATION)
-            length += (size_t)snprintf(text + length, sizeof text - length, "%d-%d %d, ",
-                                       (int)record.as.span.start_ns, (int)record.as.span.end_ns,
-                                       (int)record.as.span.tokens);
-    mp_spool_close(reader);
-    assert_string_equal(text, "200-300 42, 500-600 9, 850-860 -1, ");
+    assert_said(fixture, say_piece, "e0 200-300 42, e1 500-600 9, e2 850-860 -1, ");
 }

@@ -4,8 +4,134 @@
 
 #include "harness/record/mapping.h"
 #include "profiler/record/format.h"
-#include "tests/harness/record/ranges.h"
+#include "tests/errors.h"
 #include "tests/records.h"
+
+/* ---- spools of made ranges ---- */
+
+#define RANGES_T0 1000000000 /* ns */
+enum { RANGES_RANKS = 4, RANGES_NAMES = 1 << 15, RANGES_TEXT = 1 << 20 };
+
+struct ranges {
+    char folder[32], file[64], path[RANGES_RANKS][64];
+    int ranks;
+    struct mp_rules in_use, rules; /* rules: that are proposed, as they read back */
+    struct mp_recorder *recorder;
+    struct mp_record_thread *thread;
+    char *name[RANGES_NAMES]; /* by id, of the spool that is being written */
+    uint32_t names;
+    char text[RANGES_TEXT]; /* the rules file */
+};
+
+static int ranges_set_up(void **state) {
+    static struct ranges ranges;
+    ranges = (struct ranges){.folder = "/tmp/moeperf-test-XXXXXX"};
+    assert_non_null(mkdtemp(ranges.folder));
+    snprintf(ranges.file, sizeof ranges.file, "%s/rules.yaml", ranges.folder);
+    *state = &ranges;
+    return 0;
+}
+
+static int ranges_tear_down(void **state) {
+    struct ranges *ranges = *state;
+    mp_rules_destroy(&ranges->in_use);
+    mp_rules_destroy(&ranges->rules);
+    for (int i = 0; i < ranges->ranks; i++)
+        unlink(ranges->path[i]);
+    unlink(ranges->file);
+    return rmdir(ranges->folder);
+}
+
+#define RANGES_TEST(function)                                                                      \
+    TEST_TAKING(function, struct ranges *ranges, ranges_set_up, ranges_tear_down, 1, #function,    \
+                NULL)
+
+static void ranges_end(struct ranges *ranges) {
+    assert_works(mp_recorder_finish(&ranges->recorder, MP_OK, NULL, &error));
+    for (; ranges->names; ranges->names--)
+        free(ranges->name[ranges->names]);
+}
+
+/* After the rank before has ended. */
+static void ranges_begin(struct ranges *ranges, int rank) {
+    if (ranges->recorder)
+        ranges_end(ranges);
+    char path[sizeof ranges->path[0]];
+    snprintf(path, sizeof path, "%s/%d.spool", ranges->folder, rank);
+    strcpy(ranges->path[ranges->ranks++], path);
+    const struct mp_recorder_config config = {.path = path, .rank = rank, .ranks = rank + 1};
+    assert_works(mp_recorder_create(&config, &ranges->recorder, &error));
+    assert_works(mp_recorder_thread(ranges->recorder, "nvtx", &ranges->thread, &error));
+}
+
+/* The id of a name, recorded when it is the spool's first or differs from the last few. */
+static uint32_t ranges_name(struct ranges *ranges, const char *name, uint32_t kind) {
+    for (uint32_t id = ranges->names > 64 ? ranges->names - 64 : 1; id <= ranges->names; id++)
+        if (ranges->name[id] && !strcmp(ranges->name[id], name))
+            return id;
+    assert_true(++ranges->names < RANGES_NAMES);
+    ranges->name[ranges->names] = strdup(name);
+    put_name(ranges->thread, ranges->names, kind, name);
+    return ranges->names;
+}
+
+static void ranges_add(struct ranges *ranges, const char *domain, const char *name,
+                       int64_t start_ns, int64_t end_ns, uint32_t thread) {
+    struct mp_range is = {
+        .start_ns = RANGES_T0 + start_ns, .end_ns = RANGES_T0 + end_ns, .thread = thread};
+    if (*domain)
+        is.domain = ranges_name(ranges, domain, MP_NAME_DOMAIN);
+    is.name = ranges_name(ranges, name, MP_NAME_STRING);
+    put_range(ranges->thread, is);
+}
+
+static void ranges_add_value(struct ranges *ranges, const char *name, int64_t start_ns,
+                             int64_t end_ns, int64_t value) {
+    const struct mp_range is = {.start_ns = RANGES_T0 + start_ns,
+                                .end_ns = RANGES_T0 + end_ns,
+                                .thread = 1,
+                                .name = ranges_name(ranges, name, MP_NAME_STRING),
+                                .value = (uint64_t)value,
+                                .value_type = MP_VALUE_I64};
+    put_range(ranges->thread, is);
+}
+
+static struct mp_suggestion *ranges_judge(struct ranges *ranges) {
+    const char *path[RANGES_RANKS];
+    struct mp_suggestion *suggestion = NULL;
+    if (ranges->recorder)
+        ranges_end(ranges);
+    for (int i = 0; i < ranges->ranks; i++)
+        path[i] = ranges->path[i];
+    assert_works(mp_suggestion_create(path, ranges->ranks, &ranges->in_use, &suggestion, &error));
+    return suggestion;
+}
+
+static void ranges_say(struct ranges *ranges, char said[], size_t size) {
+    struct mp_suggestion *suggestion = ranges_judge(ranges);
+    FILE *stream = fmemopen(said, size, "w");
+    mp_suggestion_say(suggestion, stream);
+    fclose(stream);
+    mp_suggestion_destroy(suggestion);
+}
+
+/* Writes the file, reads it back and keeps its text. */
+static void ranges_suggest(struct ranges *ranges) {
+    struct mp_suggestion *suggestion = ranges_judge(ranges);
+    assert_works(mp_suggestion_write(suggestion, ranges->file, "moeperf record --from x", &error));
+    mp_suggestion_destroy(suggestion);
+    mp_rules_destroy(&ranges->rules);
+    assert_works(mp_rules_load(ranges->file, &ranges->rules, &error));
+    FILE *file = fopen(ranges->file, "r");
+    ranges->text[fread(ranges->text, 1, RANGES_TEXT - 1, file)] = '\0';
+    fclose(file);
+}
+
+/* The proposed rule for a range without a domain; NULL: there is none. */
+static const struct mp_rule *rule_of(const struct ranges *ranges, const char *name) {
+    struct mp_rule_capture capture;
+    return mp_rules_find(&ranges->rules, name, "", &capture);
+}
 
 /* ---- names of frameworks ---- */
 
@@ -77,7 +203,6 @@ RANGES_TEST(names_of_frameworks_have_their_phase) {
     ranges_begin(ranges, 0);
     for (int64_t i = 0; i < KNOWN; i++)
         ranges_add(ranges, known[i].domain, known[i].name, 100 * i, 100 * i + 50, 1);
-    ranges_end(ranges);
     ranges_suggest(ranges);
     for (int i = 0; i < KNOWN; i++)
         assert_phase(&ranges->rules, &known[i]);
@@ -120,7 +245,6 @@ static void record_unknown(struct ranges *ranges, const char *step, bool tells_l
             if (step)
                 ranges_add(ranges, "", name, i * PERIOD, ends, 1);
         }
-        ranges_end(ranges);
     }
 }
 
@@ -132,13 +256,13 @@ RANGES_TEST(structure_says_what_names_do_not) {
     assert_non_null(rule);
     assert_int_equal(rule->phase, MP_PHASE_ITERATION);
     assert_int_equal(capture.iteration, 17);
-    rule = mp_rules_find(&ranges->rules, "zap", "", &capture);
+    rule = rule_of(ranges, "zap");
     assert_non_null(rule);
     assert_int_equal(rule->phase, MP_PHASE_WAIT);
     assert_true(rule->waits.constant == INT64_MAX);
     static const char *const others[] = {"frob 1", "blip", "fnord", "wrap"};
     for (int i = 0; i < 4; i++) /* what they do nobody can know */
-        assert_null(mp_rules_find(&ranges->rules, others[i], "", &capture));
+        assert_null(rule_of(ranges, others[i]));
     assert_non_null(strstr(ranges->text, "\"frob {layer}\", phase: }"));
     assert_non_null(strstr(ranges->text, "# 36 ranges, "));
     assert_non_null(strstr(ranges->text, "2 of 2 processes, 18 on each, inside xyzzy {iteration}"));
@@ -155,7 +279,6 @@ RANGES_TEST(without_a_range_of_iterations_their_end_is_found) {
 
 /* Of two that cover the time the outer one, of two that are called so the longer one. */
 RANGES_TEST(one_range_is_the_iteration) {
-    struct mp_rule_capture capture;
     for (int called = 0; called < 2; called++) {
         ranges_begin(ranges, called);
         for (int64_t i = 0; i < 4; i++) {
@@ -166,14 +289,12 @@ RANGES_TEST(one_range_is_the_iteration) {
                 ranges_add(ranges, "", "flop", at, at + 100, 1);
             }
         }
-        ranges_end(ranges);
         ranges->ranks = 1; /* each by itself */
         if (called)
             strcpy(ranges->path[0], ranges->path[called]);
         ranges_suggest(ranges);
         assert_int_equal(ranges->rules.count, 1);
-        assert_non_null(
-            mp_rules_find(&ranges->rules, called ? "iteration" : "outer", "", &capture));
+        assert_non_null(rule_of(ranges, called ? "iteration" : "outer"));
         assert_int_equal(ranges->rules.rule[0].phase, MP_PHASE_ITERATION);
         unlink(ranges->path[0]);
         unlink(ranges->file);
@@ -198,7 +319,6 @@ RANGES_TEST(a_suggestion_maps_ranges_when_it_is_filled_in) {
 
 /* Experts inside a range called so, too: it is the inner one that is meant. */
 RANGES_TEST(a_layer_with_its_parts_inside_is_left_out) {
-    struct mp_rule_capture capture;
     ranges_begin(ranges, 0);
     ranges_add(ranges, "", "experts", -500, -400, 1); /* once, elsewhere */
     for (int64_t i = 0; i < 4; i++) {
@@ -208,17 +328,15 @@ RANGES_TEST(a_layer_with_its_parts_inside_is_left_out) {
         ranges_add(ranges, "", "late gate", 1000 * i + 710, 1000 * i + 750, 1);
         ranges_add(ranges, "", "mlp", 1000 * i + 920, 1000 * i + 950, 1); /* of a dense layer */
     }
-    ranges_end(ranges);
     ranges_suggest(ranges);
-    assert_null(mp_rules_find(&ranges->rules, "moe layer", "", &capture));
-    assert_non_null(mp_rules_find(&ranges->rules, "experts", "", &capture));
-    assert_non_null(mp_rules_find(&ranges->rules, "mlp", "", &capture));
+    assert_null(rule_of(ranges, "moe layer"));
+    assert_non_null(rule_of(ranges, "experts"));
+    assert_non_null(rule_of(ranges, "mlp"));
     assert_non_null(strstr(ranges->text, "holds ranges that say more"));
 }
 
 /* Two meetings around what is called experts, in a layer of its own. */
 RANGES_TEST(meetings_next_to_experts_are_exchanges) {
-    struct mp_rule_capture capture;
     for (int rank = 0; rank < 2; rank++) {
         ranges_begin(ranges, rank);
         for (int64_t i = 0; i < 8; i++) {
@@ -231,21 +349,18 @@ RANGES_TEST(meetings_next_to_experts_are_exchanges) {
             ranges_add(ranges, "", "alone", at + 700 + late, at + 910, 1);
             ranges_add(ranges, "", "whole layer", at, at + 950, 1);
         }
-        ranges_end(ranges);
     }
     ranges_suggest(ranges);
-    assert_int_equal(mp_rules_find(&ranges->rules, "there", "", &capture)->phase,
-                     MP_PHASE_DISPATCH);
-    assert_int_equal(mp_rules_find(&ranges->rules, "back", "", &capture)->phase, MP_PHASE_COMBINE);
-    assert_int_equal(mp_rules_find(&ranges->rules, "alone", "", &capture)->phase, MP_PHASE_WAIT);
-    assert_null(mp_rules_find(&ranges->rules, "frob", "", &capture));
+    assert_int_equal(rule_of(ranges, "there")->phase, MP_PHASE_DISPATCH);
+    assert_int_equal(rule_of(ranges, "back")->phase, MP_PHASE_COMBINE);
+    assert_int_equal(rule_of(ranges, "alone")->phase, MP_PHASE_WAIT);
+    assert_null(rule_of(ranges, "frob"));
 }
 
 /* Ranges that do more than to meet, in ranks that have to share their cores: by their names all but
  * experts are exchanges.  Only two are: ranks leave permute before all have come, and leave a2a,
  * which is long, as far apart as they come. */
 RANGES_TEST(busy_ranks_meet_where_names_say_so) {
-    struct mp_rule_capture capture;
     for (int rank = 0; rank < 2; rank++) {
         ranges_begin(ranges, rank);
         for (int64_t i = 0; i < 60; i++) {
@@ -256,23 +371,21 @@ RANGES_TEST(busy_ranks_meet_where_names_say_so) {
             ranges_add(ranges, "", "a2a", at + 700 + late / 2, at + 900 + late, 1);
             ranges_add(ranges, "", "permute", at + 400 + late, at + 520 + late - late / 20, 1);
         }
-        ranges_end(ranges);
     }
     ranges_suggest(ranges);
-    const struct mp_rule *rule = mp_rules_find(&ranges->rules, "combine", "", &capture);
+    const struct mp_rule *rule = rule_of(ranges, "combine");
     assert_int_equal(rule->waits.source, MP_RULE_CONSTANT);
-    rule = mp_rules_find(&ranges->rules, "all_reduce", "", &capture);
+    rule = rule_of(ranges, "all_reduce");
     assert_int_equal(rule->waits.source, MP_RULE_CONSTANT);
-    rule = mp_rules_find(&ranges->rules, "permute", "", &capture);
+    rule = rule_of(ranges, "permute");
     assert_int_equal(rule->phase, MP_PHASE_DISPATCH);
     assert_int_equal(rule->waits.source, MP_RULE_UNSAID);
-    rule = mp_rules_find(&ranges->rules, "a2a", "", &capture);
+    rule = rule_of(ranges, "a2a");
     assert_int_equal(rule->waits.source, MP_RULE_UNSAID);
 }
 
 /* What is known by a rule counts, not what its caller's name looks like. */
 RANGES_TEST(callers_of_known_exchanges_are_left_out) {
-    struct mp_rule_capture capture;
     char said[4000] = "";
     ranges_begin(ranges, 0);
     for (int64_t i = 0; i < 4; i++) {
@@ -285,14 +398,13 @@ RANGES_TEST(callers_of_known_exchanges_are_left_out) {
     }
     ranges_add(ranges, "", "megatron.transformer_layer._forward_mlp.mlp", 500, 600, 1);
     ranges_add(ranges, "", "experts", 510, 590, 1);
-    ranges_end(ranges);
     ranges_say(ranges, said, sizeof said);
     assert_non_null(strstr(said, "expert     megatron.transformer_layer._forward_mlp.mlp\n"));
     ranges_suggest(ranges);
-    assert_null(mp_rules_find(&ranges->rules, "## alltoall_fwd ##", "", &capture));
-    assert_non_null(mp_rules_find(&ranges->rules, "nccl:all_to_all", "", &capture));
-    assert_non_null(mp_rules_find(&ranges->rules, "alltoall alone", "", &capture));
-    assert_non_null(mp_rules_find(&ranges->rules, "attention", "", &capture));
+    assert_null(rule_of(ranges, "## alltoall_fwd ##"));
+    assert_non_null(rule_of(ranges, "nccl:all_to_all"));
+    assert_non_null(rule_of(ranges, "alltoall alone"));
+    assert_non_null(rule_of(ranges, "attention"));
 }
 
 /* As torch's emit_nvtx writes them: neither layers nor iterations. */
@@ -304,7 +416,6 @@ RANGES_TEST(numbers_of_operators_say_nothing) {
         ranges_add(ranges, "", "nn", 100 * i, 100 * i + 90, 1);
         ranges_add(ranges, "", name, 100 * i + 10, 100 * i + 50, 1);
     }
-    ranges_end(ranges);
     ranges_suggest(ranges);
     assert_non_null(strstr(ranges->text, "{name: \"_AllToAll, seq = *, op_id = *\", phase: "
                                          "dispatch, layer: count, direction: forward}"));
@@ -320,7 +431,6 @@ RANGES_TEST(ranks_may_have_different_names) {
             if (rank)
                 ranges_add(ranges, "", "only here", 10 * i + 6, 10 * i + 7, 1);
         }
-        ranges_end(ranges);
     }
     ranges_say(ranges, said, sizeof said);
     assert_non_null(strstr(said, "        10     0.000     2/2   expert     rank * experts\n"));
@@ -346,7 +456,6 @@ RANGES_TEST(ten_thousand_names_are_told_in_a_few_lines) {
         if (i % 100 == 0)
             ranges_add(ranges, "", "seldom", 10 * i, 10 * i + 1, 1);
     }
-    ranges_end(ranges);
     ranges_say(ranges, said, sizeof said);
     for (const char *at = said; (at = strchr(at, '\n')); at++)
         lines++;
@@ -384,7 +493,6 @@ RANGES_TEST(hostile_names_are_quoted) {
     ranges_begin(ranges, 0);
     for (int i = 0; i < HOSTILE; i++)
         ranges_add(ranges, "do\nmain \x01", hostile[i], 10 * i, 10 * i + 5, 1);
-    ranges_end(ranges);
     ranges_suggest(ranges);
     assert_int_equal(ranges->rules.count, HOSTILE);
     const struct mp_rule *found[HOSTILE];
@@ -417,11 +525,9 @@ RANGES_TEST(random_names_are_covered) {
         strcpy(name[i] + length, " experts");
         ranges_add(ranges, "", name[i], 10 * i, 10 * i + 5, 1);
     }
-    ranges_end(ranges);
     ranges_suggest(ranges);
     for (int i = 0; i < NAMES; i++) {
-        struct mp_rule_capture capture;
-        const struct mp_rule *rule = mp_rules_find(&ranges->rules, name[i], "", &capture);
+        const struct mp_rule *rule = rule_of(ranges, name[i]);
         if (!rule || rule->phase == MP_PHASES)
             fail_msg("nothing covers %s", name[i]);
     }
@@ -448,7 +554,6 @@ RANGES_TEST(rules_in_use_stay) {
     ranges_add(ranges, "mine", "frobnicate", 10, 20, 1);
     ranges_add(ranges, "", "frobber", 20, 30, 1);
     ranges_add(ranges, "", "head 3", 30, 40, 1);
-    ranges_end(ranges);
     ranges_suggest(ranges);
     assert_int_equal(ranges->rules.count, 2);
     assert_int_equal(ranges->rules.ends, 1);
@@ -466,7 +571,6 @@ RANGES_TEST(rules_in_use_stay) {
 }
 
 RANGES_TEST(payloads_are_proposed) {
-    struct mp_rule_capture capture;
     ranges_begin(ranges, 0);
     for (int64_t i = 0; i < 3; i++) {
         ranges_add_value(ranges, "experts", 10 * i, 10 * i + 5, 64);
@@ -477,28 +581,24 @@ RANGES_TEST(payloads_are_proposed) {
                                       .traits = MP_RANGE_ECHO};
         put_range(ranges->thread, echo);
     }
-    ranges_end(ranges);
     ranges_suggest(ranges);
     assert_null(strstr(ranges->text, "# 6 ranges"));
-    const struct mp_rule *rule = mp_rules_find(&ranges->rules, "experts", "", &capture);
+    const struct mp_rule *rule = rule_of(ranges, "experts");
     assert_int_equal(rule->tokens.source, MP_RULE_FIELD);
     assert_string_equal(rule->tokens.field, "");
-    rule = mp_rules_find(&ranges->rules, "all_to_all", "", &capture);
+    rule = rule_of(ranges, "all_to_all");
     assert_int_equal(rule->tokens.source, MP_RULE_UNSAID);
     assert_int_equal(rule->bytes.source, MP_RULE_FIELD);
 }
 
 RANGES_TEST(a_file_that_is_there_stays) {
-    struct mp_suggestion *suggestion = NULL;
-    const char *const path[] = {ranges->path[0]};
     char text[8] = "";
     ranges_begin(ranges, 0);
     ranges_add(ranges, "", "experts", 0, 5, 1);
-    ranges_end(ranges);
     FILE *file = fopen(ranges->file, "w");
     fputs("mine", file);
     fclose(file);
-    assert_works(mp_suggestion_create(path, 1, &ranges->in_use, &suggestion, &error));
+    struct mp_suggestion *suggestion = ranges_judge(ranges);
     assert_int_equal(mp_suggestion_guesses(suggestion), 1);
     assert_fails(mp_suggestion_write(suggestion, ranges->file, "again", &error), MP_EINVAL,
                  "is there already");
