@@ -4,6 +4,7 @@
 #include "profiler/record/format.h"
 #include "tests/errors.h"
 #include "tests/records.h"
+#include "tests/spools.h"
 
 static const char rules_text[] = "rules:\n"
                                  "  - {name: step, phase: iteration}\n"
@@ -130,40 +131,29 @@ MAPPING_TEST(an_open_range_is_no_span_whenever_it_began) {
 
 MAPPING_TEST(the_reason_for_its_end_is_written_whole_and_last) {
     static char reason[1501];
-    struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
-    struct mp_error error = {0};
-    int last = 0;
     memset(reason, 'r', sizeof reason - 1);
     range(fixture, WORK, 600, 700);
     const struct mp_mapping_totals *totals = map(fixture, reason);
     assert_true(totals->ended);
-    assert_int_equal(mp_spool_open(fixture->mapped, &reader, &error), MP_OK);
+    AUTO(spool) struct mp_spool_reader *reader = open_spool(fixture->mapped);
     assert_int_equal(mp_spool_header(reader)->rank, 2);
     assert_int_equal(mp_spool_header(reader)->ranks, 3);
-    while (mp_spool_next(reader, &record, &error) == 1) {
-        last = record.type;
-        if (last == MP_SPOOL_END)
-            assert_string_equal(record.as.end.reason, reason);
-    }
-    assert_int_equal(last, MP_SPOOL_END);
-    mp_spool_close(reader);
+    assert_true(next_of(reader, MP_SPOOL_END, &record));
+    assert_string_equal(record.as.end.reason, reason);
+    assert_false(next_record(reader, &record));
 }
 
 /* What `say` says of the spans, in the order in which they were written. */
 static void assert_said(const struct fixture *fixture,
                         int (*say)(char *text, size_t room, const struct mp_span *span),
                         const char *expected) {
-    struct mp_spool_reader *reader = NULL;
+    AUTO(spool) struct mp_spool_reader *reader = open_spool(fixture->mapped);
     struct mp_spool_record record;
-    struct mp_error error = {0};
     char text[1024] = "";
     size_t length = 0;
-    assert_int_equal(mp_spool_open(fixture->mapped, &reader, &error), MP_OK);
-    while (mp_spool_next(reader, &record, &error) == 1)
-        if (record.type == MP_SPOOL_SPAN)
-            length += (size_t)say(text + length, sizeof text - length, &record.as.span);
-    mp_spool_close(reader);
+    while (next_of(reader, MP_SPOOL_SPAN, &record))
+        length += (size_t)say(text + length, sizeof text - length, &record.as.span);
     assert_string_equal(text, expected);
 }
 

@@ -70,24 +70,15 @@ TEST(every_record_comes_through_once) {
     assert_int_equal(totals.records, ALL);
     assert_int_equal(totals.dropped, 3 * polls);
 
-    char path[300];
-    struct mp_spool_reader *reader = NULL;
+    AUTO(files) glob_t found = files_with(companion_folder, ".device");
+    assert_int_equal(found.gl_pathc, 1);
+    AUTO(spool) struct mp_spool_reader *reader = open_spool(found.gl_pathv[0]);
     struct mp_spool_record record;
-    DIR *folder = opendir(companion_folder);
-    struct dirent *entry;
-    while ((entry = readdir(folder)))
-        if (strstr(entry->d_name, ".device"))
-            snprintf(path, sizeof path, "%s/%.200s", companion_folder, entry->d_name);
-    closedir(folder);
-    assert_int_equal(mp_spool_open(path, &reader, &error), MP_OK);
-    while (mp_spool_next(reader, &record, &error) == 1) {
-        if (record.type != MP_SPOOL_ACTIVITY)
-            continue;
+    while (next_of(reader, MP_SPOOL_ACTIVITY, &record)) {
         assert_in_range(record.as.activity.correlation, 0, ALL - 1);
         assert_false(seen[record.as.activity.correlation]);
         seen[record.as.activity.correlation] = true;
     }
-    mp_spool_close(reader);
     for (int i = 0; i < ALL; i++)
         assert_true(seen[i]);
 }

@@ -86,7 +86,7 @@ TEST_WITH(kernels_without_times_are_untimed_and_not_instant, begin, end) {
     assert_int_equal(contents->activity[1].start_ns, 0);
     assert_int_equal(contents->activity[1].end_ns, 0);
     assert_int_equal(contents->activity[2].end_ns, 501);
-    assert_true(companion_number(contents, "cupti.untimed") == 2);
+    assert_true(number_of(&contents->numbers, "cupti.untimed") == 2);
 }
 
 TEST_WITH(copies_sets_and_overheads, begin, end) {
@@ -135,7 +135,7 @@ TEST_WITH(copies_sets_and_overheads, begin, end) {
     assert_int_equal(contents->activity[2].detail, 255);
     assert_int_equal(contents->activity[2].target, 3);
     assert_int_equal(contents->activity[3].kind, MP_ACTIVITY_OVERHEAD);
-    assert_true(companion_number(contents, "cupti.overhead-ns") == 250);
+    assert_true(number_of(&contents->numbers, "cupti.overhead-ns") == 250);
 }
 
 /* Two threads' calls, one with an external id, and one graph launch of three kernels. */
@@ -173,7 +173,8 @@ TEST_WITH(an_unknown_kind_ends_the_buffer_and_is_counted, begin, end) {
     records_kernel(&records, "after", 3, 4, 2);
     const struct companion_contents *contents = parse();
     assert_int_equal(contents->activities, 1);
-    assert_true(companion_number(contents, "cupti.left-bytes") == 64 + (int)sizeof(cupti_kernel));
+    assert_true(number_of(&contents->numbers, "cupti.left-bytes") ==
+                64 + (int)sizeof(cupti_kernel));
 }
 
 #if CUPTI_API_VERSION >= 26
@@ -187,8 +188,8 @@ TEST_WITH(kinds_nobody_asked_for_are_stepped_over, begin, end) {
     records_kernel(&records, "after", 3, 4, 2);
     const struct companion_contents *contents = parse();
     assert_int_equal(contents->activities, 1);
-    assert_true(companion_number(contents, "cupti.ignored") == 1);
-    assert_true(companion_number(contents, "cupti.left-bytes") == 0);
+    assert_true(number_of(&contents->numbers, "cupti.ignored") == 1);
+    assert_true(number_of(&contents->numbers, "cupti.left-bytes") == 0);
 }
 
 TEST_WITH(a_truncated_buffer_gives_its_whole_records, begin, end) {
@@ -200,13 +201,13 @@ TEST_WITH(a_truncated_buffer_gives_its_whole_records, begin, end) {
     records.size -= sizeof(cupti_kernel) - (size_t)cut;
     const struct companion_contents *contents = parse();
     assert_int_equal(contents->activities, 2);
-    assert_true(companion_number(contents, "cupti.left-bytes") == cut);
+    assert_true(number_of(&contents->numbers, "cupti.left-bytes") == cut);
 }
 
 TEST_WITH(an_empty_buffer_is_no_record, begin, end) {
     const struct companion_contents *contents = parse();
     assert_int_equal(contents->activities, 0);
-    assert_true(companion_number(contents, "cupti.left-bytes") == 0);
+    assert_true(number_of(&contents->numbers, "cupti.left-bytes") == 0);
 }
 
 TEST_GROUP(companion_setup, companion_teardown);

@@ -2,11 +2,8 @@
 #ifndef MOEPERF_TESTS_PROFILER_DEVICE_COMPANION_H
 #define MOEPERF_TESTS_PROFILER_DEVICE_COMPANION_H
 
-#include <dirent.h>
-#include <sys/stat.h>
-
-#include "profiler/record/spool.h"
-#include "tests/support.h"
+#include "tests/files.h"
+#include "tests/spools.h"
 
 enum { COMPANION_MOST = 4096, COMPANION_NAMES = 256 };
 
@@ -17,11 +14,7 @@ struct companion_contents {
     struct mp_timer timer[COMPANION_MOST];
     int activities, collectives, timers, files;
     char names[COMPANION_NAMES][200]; /* by id */
-    struct {
-        char name[48];
-        double value;
-    } number[32];
-    int numbers;
+    struct numbers numbers;
     char status[300];
     bool ended;
     size_t unread;
@@ -38,22 +31,14 @@ static inline int companion_setup(void **state) {
 }
 
 static inline void companion_remove_files(void) {
-    DIR *folder = opendir(companion_folder);
-    struct dirent *entry;
-    while (folder && (entry = readdir(folder))) {
-        char path[400];
-        snprintf(path, sizeof path, "%s/%s", companion_folder, entry->d_name);
-        if (entry->d_name[0] != '.')
-            unlink(path);
-    }
-    if (folder)
-        closedir(folder);
+    AUTO(files) glob_t found = files_with(companion_folder, "");
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        unlink(found.gl_pathv[i]);
 }
 
 static inline int companion_teardown(void **state) {
     (void)state;
-    companion_remove_files();
-    return rmdir(companion_folder);
+    return remove_tree(companion_folder);
 }
 
 static inline void companion_take(struct companion_contents *contents,
@@ -78,9 +63,7 @@ static inline void companion_take(struct companion_contents *contents,
                  record->as.name.text);
         break;
     case MP_SPOOL_NUMBER:
-        assert_true(contents->numbers < 32);
-        snprintf(contents->number[contents->numbers].name, 48, "%s", record->as.number.name);
-        contents->number[contents->numbers++].value = record->as.number.value;
+        keep_number(&contents->numbers, record);
         break;
     case MP_SPOOL_TEXT:
         length = strlen(record->as.text.name);
@@ -99,37 +82,18 @@ static inline void companion_take(struct companion_contents *contents,
 static inline struct companion_contents *companion_read(void) {
     static struct companion_contents contents;
     struct mp_spool_record record;
-    struct mp_error error = {0};
-    char path[400] = "";
+    AUTO(files) glob_t found = files_with(companion_folder, ".device");
     memset(&contents, 0, sizeof contents);
-    DIR *folder = opendir(companion_folder);
-    struct dirent *entry;
-    assert_non_null(folder);
-    while ((entry = readdir(folder)))
-        if (strstr(entry->d_name, ".device")) {
-            snprintf(path, sizeof path, "%s/%s", companion_folder, entry->d_name);
-            contents.files++;
-        }
-    closedir(folder);
+    contents.files = (int)found.gl_pathc;
     if (!contents.files)
         return &contents;
-    struct mp_spool_reader *reader = NULL;
-    if (mp_spool_open(path, &reader, &error))
-        fail_msg("%s", error.text);
+    AUTO(spool) struct mp_spool_reader *reader = open_spool(found.gl_pathv[0]);
     contents.header = *mp_spool_header(reader);
-    while (mp_spool_next(reader, &record, &error) == 1)
+    while (next_record(reader, &record))
         companion_take(&contents, &record);
     contents.unread = mp_spool_unread(reader);
-    mp_spool_close(reader);
     companion_remove_files();
     return &contents;
-}
-
-static inline double companion_number(const struct companion_contents *contents, const char *name) {
-    for (int i = 0; i < contents->numbers; i++)
-        if (strcmp(contents->number[i].name, name) == 0)
-            return contents->number[i].value;
-    return NAN;
 }
 
 #endif

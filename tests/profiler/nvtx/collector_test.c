@@ -4,12 +4,17 @@
 
 #include "tests/profiler/nvtx/spools.h"
 
-static int play(const char *scene, int number) {
+/* With a variable of the environment. */
+static int play_with(const char *variable, const char *value, const char *scene, int number) {
     char program[] = ANNOTATED, name[32], digits[16];
     snprintf(name, sizeof name, "%s", scene);
     snprintf(digits, sizeof digits, "%d", number);
     char *arguments[] = {program, name, digits, NULL};
-    return run_program(arguments, NULL, NULL);
+    return run_program(arguments, variable, value);
+}
+
+static int play(const char *scene, int number) {
+    return play_with(NULL, NULL, scene, number);
 }
 
 /* The only range of this name. */
@@ -43,8 +48,8 @@ TEST(plain_calls_are_ranges_of_the_default_domain) {
     assert_true(longer->start_ns <= wide->start_ns && wide->end_ns <= longer->end_ns);
     assert_int_equal(outer->domain, 0);
     assert_true(spool[0].ended);
-    assert_int_equal((int)count_of(&spool[0], "nvtx-ranges"), 5);
-    assert_int_equal((int)count_of(&spool[0], "nvtx-left-open"), 0);
+    assert_int_equal(count_of(&spool[0], "nvtx-ranges"), 5);
+    assert_int_equal(count_of(&spool[0], "nvtx-left-open"), 0);
 }
 
 TEST(domains_of_one_name_are_one) {
@@ -79,8 +84,8 @@ TEST(payloads_come_with_their_schema) {
 TEST(what_the_program_gets_wrong_is_counted) {
     assert_int_equal(play("wrong", 3), 0);
     assert_int_equal(spools, 1);
-    assert_int_equal((int)count_of(&spool[0], "nvtx-unmatched-ends"), 4);
-    assert_int_equal((int)count_of(&spool[0], "nvtx-left-open"), 3);
+    assert_int_equal(count_of(&spool[0], "nvtx-unmatched-ends"), 4);
+    assert_int_equal(count_of(&spool[0], "nvtx-left-open"), 3);
     assert_int_equal(find(&spool[0], "left open")->end_ns, 0);
     assert_int_equal(find(&spool[0], "left open, inner")->level, 1);
     assert_int_equal(find(&spool[0], "never ended")->kind, MP_RANGE_STARTED);
@@ -107,7 +112,7 @@ TEST(threads_of_three_objects_start_together) {
         assert_int_equal(how_many(&spool[0], "of a thread"), 16 * 3000);
         assert_int_equal(how_many(&spool[0], "of the first object"), 16 * 3000);
         assert_int_equal(how_many(&spool[0], "of the second object"), 16 * 3000);
-        assert_int_equal((int)count_of(&spool[0], "nvtx-lost"), 0);
+        assert_int_equal(count_of(&spool[0], "nvtx-lost"), 0);
     }
 }
 
@@ -123,7 +128,7 @@ TEST(ranges_may_end_on_another_thread) {
         assert_int_not_equal(spool[0].range[i].thread, spool[0].range[i].end_thread);
         assert_true(spool[0].range[i].end_ns >= spool[0].range[i].start_ns);
     }
-    assert_int_equal((int)count_of(&spool[0], "nvtx-unmatched-ends"), 0);
+    assert_int_equal(count_of(&spool[0], "nvtx-unmatched-ends"), 0);
 }
 
 /* Hundreds at a time, ended in another order than they began, by threads that share the work. */
@@ -139,9 +144,9 @@ TEST(ranges_in_flight_are_not_mixed_up) {
         assert_int_not_equal(range->thread, range->end_thread);
         assert_true(range->start_ns <= range->end_ns);
     }
-    assert_int_equal((int)count_of(&spool[0], "nvtx-unmatched-ends"), 0);
-    assert_int_equal((int)count_of(&spool[0], "nvtx-lost"), 0);
-    assert_int_equal((int)count_of(&spool[0], "nvtx-left-open"), 0);
+    assert_int_equal(count_of(&spool[0], "nvtx-unmatched-ends"), 0);
+    assert_int_equal(count_of(&spool[0], "nvtx-lost"), 0);
+    assert_int_equal(count_of(&spool[0], "nvtx-left-open"), 0);
 }
 
 TEST(children_have_spools_of_their_own) {
@@ -154,7 +159,7 @@ TEST(children_have_spools_of_their_own) {
         assert_true(spool[i].ended);
         assert_int_equal(spool[i].ranges, 1);
         /* What the parent has open is not the child's to report. */
-        assert_int_equal((int)count_of(&spool[i], "nvtx-left-open"), 0);
+        assert_int_equal(count_of(&spool[i], "nvtx-left-open"), 0);
     }
     assert_int_equal(children, 3);
     assert_int_equal(parents, 1);
@@ -170,54 +175,45 @@ TEST(a_kill_leaves_what_was_written) {
 
 TEST(too_deep_ranges_are_counted) {
     assert_int_equal(play("deep", 200), 0);
-    assert_int_equal(how_many(&spool[0], "deep") + (int)count_of(&spool[0], "nvtx-lost"), 200);
+    assert_int_equal(how_many(&spool[0], "deep") + count_of(&spool[0], "nvtx-lost"), 200);
     assert_true(how_many(&spool[0], "deep") >= 100);
-    assert_int_equal((int)count_of(&spool[0], "nvtx-unmatched-ends"), 1);
+    assert_int_equal(count_of(&spool[0], "nvtx-unmatched-ends"), 1);
 }
 
 TEST(ranks_are_found_in_the_environment) {
-    char program[] = ANNOTATED, scene[] = "plain";
-    char *arguments[] = {program, scene, NULL};
     unsetenv("OMPI_COMM_WORLD_RANK");
-    assert_int_equal(run_program(arguments, "RANK", "5"), 0);
+    assert_int_equal(play_with("RANK", "5", "plain", 1), 0);
     assert_int_equal(spool[0].rank, 5);
-    assert_int_equal(run_program(arguments, "OMPI_COMM_WORLD_RANK", "3"), 0);
+    assert_int_equal(play_with("OMPI_COMM_WORLD_RANK", "3", "plain", 1), 0);
     assert_int_equal(spool[0].rank, 3);
-    assert_int_equal(run_program(arguments, "RANK", "many"), 0);
+    assert_int_equal(play_with("RANK", "many", "plain", 1), 0);
     assert_int_equal(spool[0].rank, -1);
 }
 
 /* Without a folder for spools the collector takes nothing, and the program runs on. */
 TEST(without_a_folder_it_is_off) {
-    char program[] = ANNOTATED, scene[] = "status", number[] = "7";
-    char *arguments[] = {program, scene, number, NULL};
-    int status = run_program(arguments, "MOEPERF_NVTX_SPOOLS", "");
+    int status = play_with("MOEPERF_NVTX_SPOOLS", "", "status", 7);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 7);
     assert_int_equal(spools, 0);
-    status = run_program(arguments, "MOEPERF_NVTX_SPOOLS", "/nonexistent/folder");
+    status = play_with("MOEPERF_NVTX_SPOOLS", "/nonexistent/folder", "status", 7);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 7);
     assert_int_equal(spools, 0);
 }
 
 /* Everything again without the thread that writes: at the end, and when buffers are full. */
 TEST(without_a_writing_thread_nothing_is_missing) {
-    char program[] = ANNOTATED, scene[] = "threads", number[] = "3000";
-    char *arguments[] = {program, scene, number, NULL};
-    assert_int_equal(run_program(arguments, "MOEPERF_NVTX_FLUSH_MS", "0"), 0);
+    assert_int_equal(play_with("MOEPERF_NVTX_FLUSH_MS", "0", "threads", 3000), 0);
     assert_int_equal(spool[0].ranges, 16 * 3 * 3000);
 }
 
 /* The next tool gets every call with the handles that it gave out itself. */
 TEST(the_next_tool_is_called_too) {
-    char program[] = ANNOTATED, scene[] = "crossing", number[] = "1", log[PATH_MAX], line[256];
-    char *arguments[] = {program, scene, number, NULL};
+    char log[400], line[256];
     int own = 0, foreign = 0;
     snprintf(log, sizeof log, "%s/next.log", folder);
     setenv("OTHER_TOOL_LOG", log, 1);
-    strcpy(scene, "threads");
-    int status = run_program(arguments, "MOEPERF_NVTX_NEXT", NEXT_TOOL);
+    assert_int_equal(play_with("MOEPERF_NVTX_NEXT", NEXT_TOOL, "threads", 1), 0);
     unsetenv("OTHER_TOOL_LOG");
-    assert_int_equal(status, 0);
     assert_int_equal(spool[0].ranges, 16 * 3);
     FILE *file = fopen(log, "r");
     assert_non_null(file);
@@ -245,8 +241,8 @@ TEST(nccl_is_recorded) {
     assert_int_equal(how_many(&spool[0], "ncclCommInitRank"), 1);
     assert_true(spool[0].schemas >= 2);
     assert_true(spool[0].payload_bytes > 0);
-    assert_int_equal((int)count_of(&spool[0], "nvtx-left-open"), 0);
-    assert_int_equal((int)count_of(&spool[0], "nvtx-unmatched-ends"), 0);
+    assert_int_equal(count_of(&spool[0], "nvtx-left-open"), 0);
+    assert_int_equal(count_of(&spool[0], "nvtx-unmatched-ends"), 0);
     for (int i = 0; i < spool[0].ranges; i++) {
         assert_string_equal(spool[0].text[spool[0].range[i].domain], "NCCL");
         assert_int_equal(spool[0].range[i].level, 0); /* none stayed open around the next */

@@ -1,7 +1,6 @@
 /* Another collector that follows the ranges of each thread, as CUPTI's does. */
 #include "tests/profiler/record/samples.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -63,17 +62,14 @@ static void annotate(uint64_t *random, nvtxDomainHandle_t domain) {
 
 /* How many starts that were told are by now starts of ranges in the spool. */
 static int starts_in(const char *path) {
-    struct mp_error error = {0};
-    struct mp_spool_reader *reader = NULL;
+    AUTO(spool) struct mp_spool_reader *reader = open_spool(path);
     struct mp_spool_record record;
     bool is_there[RANGES] = {false};
     int found = 0;
-    assert_int_equal(mp_spool_open(path, &reader, &error), MP_OK);
-    while (mp_spool_next(reader, &record, &error) == 1)
-        for (int i = 0; record.type == MP_SPOOL_RANGE && i < count; i++)
+    while (next_of(reader, MP_SPOOL_RANGE, &record))
+        for (int i = 0; i < count; i++)
             if (record.as.range.is.start_ns == told[i])
                 is_there[i] = true;
-    mp_spool_close(reader);
     for (int i = 0; i < count; i++)
         found += is_there[i];
     return found;
@@ -101,14 +97,9 @@ TEST_RANDOM(threads_tell_where_they_are) {
     nvtxRangePop();
     assert_int_equal(count, before);
 
-    DIR *folder = opendir(sample_folder);
-    struct dirent *entry;
-    char path[400] = "";
-    assert_non_null(folder);
-    while ((entry = readdir(folder)))
-        if (strstr(entry->d_name, ".spool"))
-            snprintf(path, sizeof path, "%s/%s", sample_folder, entry->d_name);
-    closedir(folder);
+    AUTO(files) glob_t found = files_with(sample_folder, ".spool");
+    assert_int_equal(found.gl_pathc, 1);
+    const char *path = found.gl_pathv[0];
     assert_true(count > 50);
     /* The collector writes every 20 ms, whenever its thread gets a core. */
     const struct timespec moment = {.tv_nsec = 20000000};

@@ -6,7 +6,7 @@
 
 #include "tests/profiler/nvtx/spools.h"
 
-static char precious[PATH_MAX];
+static char precious[400];
 
 /* Without the writing thread when it writes is no question of time: when a buffer is full, and at
  * the end.  Returns the wait status. */
@@ -40,7 +40,7 @@ TEST(files_of_the_program_stay_its_own) {
         assert_int_equal(spools, 1);
         assert_int_equal(how_many(&spool[0], "before"), 1);
         assert_int_equal(how_many(&spool[0], "after"), MORE_THAN_A_BUFFER);
-        assert_int_equal((int)count_of(&spool[0], "nvtx-unwritten"), 0);
+        assert_int_equal(count_of(&spool[0], "nvtx-unwritten"), 0);
         assert_non_null(strstr(spool[0].reason, "the program closed the descriptor"));
         assert_non_null(strstr(spool[0].reason, "nothing is missing"));
     }
@@ -70,11 +70,11 @@ TEST(handlers_neither_hang_nor_are_lost_unsaid) {
         else
             assert_true(spool[0].range[i].end_ns >= spool[0].range[i].start_ns);
     }
-    const int sent_away = (int)count_of(&spool[0], "nvtx-interrupting");
+    const int sent_away = count_of(&spool[0], "nvtx-interrupting");
     assert_true(recorded >= NUMBER && sent_away >= NUMBER);
     assert_int_equal(2 * recorded + sent_away, 2 * handled);
     assert_int_equal(spool[0].ranges, NUMBER + 1 + recorded + 1);
-    assert_int_equal((int)count_of(&spool[0], "nvtx-unmatched-ends"), 0);
+    assert_int_equal(count_of(&spool[0], "nvtx-unmatched-ends"), 0);
     assert_non_null(strstr(spool[0].reason, "calls came from signal handlers"));
 }
 
@@ -88,7 +88,7 @@ TEST(what_ended_threads_had_open_is_there) {
     enum { THREADS = 40 };
     assert_int_equal(play("abandons", THREADS, false), 0);
     assert_int_equal(how_many(&spool[0], "left by a thread"), THREADS);
-    assert_int_equal((int)count_of(&spool[0], "nvtx-left-open"), THREADS);
+    assert_int_equal(count_of(&spool[0], "nvtx-left-open"), THREADS);
 }
 
 /* What threads have open while the process exits is whole. */
@@ -113,15 +113,15 @@ TEST(handles_that_nobody_gave_out_are_counted) {
     for (int i = 0; i < spool[0].ranges; i++)
         if (spool[0].range[i].kind == MP_RANGE_PUSHED)
             assert_int_equal(spool[0].range[i].domain, 0);
-    assert_int_equal((int)count_of(&spool[0], "nvtx-unmatched-ends"), 1);
-    assert_int_equal((int)count_of(&spool[0], "nvtx-unknown-handles"), 2 * WRONG + 1);
+    assert_int_equal(count_of(&spool[0], "nvtx-unmatched-ends"), 1);
+    assert_int_equal(count_of(&spool[0], "nvtx-unknown-handles"), 2 * WRONG + 1);
     assert_non_null(strstr(spool[0].reason, "15 calls had a handle"));
 }
 
 TEST(names_take_a_limited_memory) {
     enum { NUMBER = 6000 }; /* of 4000 bytes each, and 16 MiB have room for about 4150 */
     assert_int_equal(play("names", NUMBER, false), 0);
-    const int nameless = (int)count_of(&spool[0], "nvtx-nameless");
+    const int nameless = count_of(&spool[0], "nvtx-nameless");
     assert_int_equal(spool[0].ranges, NUMBER);
     assert_int_equal(spool[0].names, NUMBER - nameless);
     assert_in_range(spool[0].names, (15 << 20) / 4000, (16 << 20) / 4000);

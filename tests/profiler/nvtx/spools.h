@@ -2,14 +2,11 @@
 #ifndef MOEPERF_TESTS_PROFILER_NVTX_SPOOLS_H
 #define MOEPERF_TESTS_PROFILER_NVTX_SPOOLS_H
 
-#include <dirent.h>
-#include <limits.h>
 #include <sys/wait.h>
 
-#include "profiler/record/spool.h"
-#include "tests/support.h"
+#include "tests/spools.h"
 
-enum { SPOOLS = 8, NAMES = 8192, RANGES = 200000, COUNTS = 16 };
+enum { SPOOLS = 8, NAMES = 8192, RANGES = 200000 };
 
 /* What one spool holds. */
 struct content {
@@ -22,11 +19,7 @@ struct content {
     int twins;              /* ranges with two payloads of the same bytes */
     char *text[NAMES];      /* by id */
     int kind[NAMES];
-    struct {
-        char name[48];
-        double value;
-    } count[COUNTS];
-    int counts;
+    struct numbers counts;
 };
 
 static char folder[64];
@@ -76,9 +69,7 @@ static inline void keep(struct content *content, const struct mp_spool_record *r
         content->schemas++;
         break;
     case MP_SPOOL_NUMBER:
-        assert_true(content->counts < COUNTS);
-        snprintf(content->count[content->counts].name, 48, "%s", record->as.number.name);
-        content->count[content->counts++].value = record->as.number.value;
+        keep_number(&content->counts, record);
         break;
     case MP_SPOOL_END:
         content->ended = true;
@@ -90,43 +81,32 @@ static inline void keep(struct content *content, const struct mp_spool_record *r
 }
 
 static inline void read_spool(const char *path, struct content *content) {
-    struct mp_spool_reader *reader;
+    AUTO(spool) struct mp_spool_reader *reader = open_spool(path);
     struct mp_spool_record record;
-    struct mp_error error = {0};
     content->range = malloc(RANGES * sizeof *content->range);
-    assert_int_equal(mp_spool_open(path, &reader, &error), MP_OK);
     content->pid = mp_spool_header(reader)->pid;
     content->rank = mp_spool_header(reader)->rank;
-    while (mp_spool_next(reader, &record, &error) == 1)
+    while (next_record(reader, &record))
         keep(content, &record);
-    assert_int_equal(error.code, MP_OK);
     assert_int_equal(mp_spool_unread(reader), 0);
-    mp_spool_close(reader);
 }
 
 /* Reads all spools and removes them. */
 static inline void collect(void) {
-    struct dirent *entry;
-    DIR *listing = opendir(folder);
+    AUTO(files) glob_t found = files_with(folder, ".spool");
     clear();
-    while ((entry = readdir(listing))) {
-        char path[PATH_MAX];
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        if (strstr(entry->d_name, ".spool")) {
-            assert_true(spools < SPOOLS);
-            read_spool(path, &spool[spools++]);
-            unlink(path);
-        }
+    assert_true(found.gl_pathc <= SPOOLS);
+    for (; spools < (int)found.gl_pathc; spools++) {
+        read_spool(found.gl_pathv[spools], &spool[spools]);
+        unlink(found.gl_pathv[spools]);
     }
-    closedir(listing);
 }
 
-static inline double count_of(const struct content *content, const char *name) {
-    for (int i = 0; i < content->counts; i++)
-        if (!strcmp(content->count[i].name, name))
-            return content->count[i].value;
-    fail_msg("no count %s", name);
-    return -1;
+static inline int count_of(const struct content *content, const char *name) {
+    const double value = number_of(&content->counts, name);
+    if (isnan(value))
+        fail_msg("no count %s", name);
+    return (int)value;
 }
 
 static inline const char *name_of(const struct content *content, const struct mp_range *range) {

@@ -105,13 +105,11 @@ TEST(threads_register_at_once_up_to_a_limit) {
 /* Ends a recording of one thread and opens it behind its stream; its file goes. */
 static struct mp_spool_reader *end_and_open(struct mp_recorder *recorder, const char *path,
                                             int code) {
-    struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
     assert_int_equal(mp_recorder_finish(&recorder, MP_OK, "", NULL), code);
-    assert_works(mp_spool_open(path, &reader, &error));
+    struct mp_spool_reader *reader = open_spool(path);
     unlink(path);
-    assert_int_equal(mp_spool_next(reader, &record, NULL), 1);
-    assert_int_equal(record.type, MP_SPOOL_STREAM);
+    assert_true(next_of(reader, MP_SPOOL_STREAM, &record));
     return reader;
 }
 
@@ -144,9 +142,8 @@ TEST(more_spans_than_the_buffer_holds_stay_within_it) {
     AUTO(spool) struct mp_spool_reader *reader = end_and_open(recorder, path, MP_OK);
     struct mp_spool_record record;
     int read = 0;
-    while (mp_spool_next(reader, &record, NULL) == 1)
-        if (record.type == MP_SPOOL_SPAN)
-            assert_int_equal(record.as.span.iteration, read++);
+    while (next_of(reader, MP_SPOOL_SPAN, &record))
+        assert_int_equal(record.as.span.iteration, read++);
     assert_int_equal(read, SPANS);
 }
 
@@ -176,7 +173,7 @@ TEST(an_open_span_ends_when_it_is_recorded) {
     int64_t after = mp_clock_ns();
     AUTO(spool) struct mp_spool_reader *reader = end_and_open(recorder, path, MP_OK);
     struct mp_spool_record record;
-    assert_int_equal(mp_spool_next(reader, &record, NULL), 1);
+    assert_true(next_record(reader, &record));
     assert_in_range(record.as.span.end_ns, span.start_ns, after);
 }
 
@@ -207,11 +204,11 @@ TEST_EACH(long_names_and_values_are_cut_between_characters, cut_cases, row) {
 
     AUTO(spool) struct mp_spool_reader *reader = end_and_open(recorder, path, MP_OK);
     struct mp_spool_record record;
-    assert_int_equal(mp_spool_next(reader, &record, NULL), 1);
+    assert_true(next_record(reader, &record));
     assert_int_equal(strlen(record.as.text.name), row->kept);
     assert_memory_equal(record.as.text.name, name, row->kept);
     assert_int_equal(strlen(record.as.text.value), LIMIT);
-    assert_int_equal(mp_spool_next(reader, &record, NULL), 1);
+    assert_true(next_record(reader, &record));
     assert_int_equal(strlen(record.as.number.name), row->kept);
 }
 
@@ -230,7 +227,7 @@ TEST(a_load_of_any_size_fits_or_is_reported) {
     assert_fails(mp_recorder_flush(recorder, &error), MP_ELIMIT, path, "65532");
     AUTO(spool) struct mp_spool_reader *reader = end_and_open(recorder, path, MP_ELIMIT);
     struct mp_spool_record record;
-    assert_int_equal(mp_spool_next(reader, &record, NULL), 1);
+    assert_true(next_record(reader, &record));
     assert_int_equal(record.as.load.experts, MOST);
     assert_memory_equal(record.as.load.routes, routes, MOST * sizeof *routes);
     assert_memory_equal(record.as.load.dropped, routes + 1, MOST * sizeof *routes);
@@ -252,9 +249,7 @@ TEST(choices_of_many_tokens_come_in_parts) {
     AUTO(spool) struct mp_spool_reader *reader = end_and_open(recorder, path, MP_OK);
     struct mp_spool_record record;
     int64_t got[2] = {0};
-    while (mp_spool_next(reader, &record, NULL) == 1) {
-        if (record.type != MP_SPOOL_CHOICES)
-            continue;
+    while (next_of(reader, MP_SPOOL_CHOICES, &record)) {
         int k = record.as.choices.layer - 4;
         assert_int_equal(record.as.choices.iteration, 3);
         assert_int_equal(record.as.choices.top_k, TOP_K);

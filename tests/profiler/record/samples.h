@@ -3,11 +3,8 @@
 #ifndef MOEPERF_TESTS_PROFILER_RECORD_SAMPLES_H
 #define MOEPERF_TESTS_PROFILER_RECORD_SAMPLES_H
 
-#include "profiler/record/spool.h"
-#include "tests/errors.h"
 #include "tests/files.h"
-
-TEST_END(spool, struct mp_spool_reader *, mp_spool_close(*it))
+#include "tests/spools.h"
 
 enum { SAMPLE_EXPERTS = 40, SAMPLE_VALUE = 400, SAMPLE_WRITERS = 64 };
 
@@ -217,18 +214,12 @@ static inline void take_record(struct contents *contents, const struct mp_spool_
 /* Reads a whole spool and compares every record with the sample that was recorded. */
 static inline struct contents read_contents(const char *path, uint64_t seed) {
     struct contents contents = {0};
-    struct mp_error error = {0};
-    struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
+    AUTO(spool) struct mp_spool_reader *reader = open_spool(path);
     memset(contents.stream, -1, sizeof contents.stream);
-    int code = mp_spool_open(path, &reader, &error);
-    if (code)
-        fail_msg("%s", error.text);
-    while ((code = mp_spool_next(reader, &record, &error)) == 1)
+    while (next_record(reader, &record))
         take_record(&contents, &record, seed);
-    assert_int_equal(code, MP_OK);
     contents.unread = mp_spool_unread(reader);
-    mp_spool_close(reader);
     return contents;
 }
 

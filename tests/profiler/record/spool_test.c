@@ -262,15 +262,14 @@ TEST_EACH(impossible_contents_stop_the_reader, impossible, row) {
 }
 
 TEST(the_end_stays_the_end) {
-    AUTO(spool) struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
     write_bytes(path, spool, spool_size - 1);
-    assert_int_equal(mp_spool_open(path, &reader, NULL), MP_OK);
-    while (mp_spool_next(reader, &record, NULL) == 1)
+    AUTO(spool) struct mp_spool_reader *reader = open_spool(path);
+    while (next_record(reader, &record))
         continue;
     size_t unread = mp_spool_unread(reader);
     assert_int_not_equal(unread, 0);
-    assert_int_equal(mp_spool_next(reader, &record, NULL), 0);
+    assert_false(next_record(reader, &record));
     assert_int_equal(mp_spool_unread(reader), unread);
     mp_spool_close(NULL);
 }
