@@ -10,10 +10,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 
 enum { TEXT_LIMIT = 4096, BLOCKS_LIMIT = 4 };
 
-static void check(int code, const struct mp_error *error) {
-    expect(!code || (error->code == code && error->text[0]), "an error has its sentence");
-}
-
 static void generate(const struct mp_generator *kind, const struct mp_generate_options *options) {
     const int64_t sizes = (int64_t)options->ranks * options->experts * options->layers;
     if (options->layers > 64 || options->tokens > 1024 || sizes > 1 << 14)
@@ -21,11 +17,11 @@ static void generate(const struct mp_generator *kind, const struct mp_generate_o
     struct mp_trace_stream *stream = NULL;
     struct mp_error error = {0};
     int code = mp_generate(kind, options, &stream, &error);
-    check(code, &error);
+    expect_sentence(code, &error);
     for (int blocks = 0; !code && blocks < BLOCKS_LIMIT; blocks++) {
         const struct mp_trace_block *block = NULL;
         code = mp_trace_next(stream, &block, &error);
-        check(code, &error);
+        expect_sentence(code, &error);
         if (!block)
             break;
         expect(mp_load_total(&block->load) % options->top_k == 0, "tokens take top_k experts");
@@ -54,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
         *value++ = '\0';
         error = (struct mp_error){0};
         int code = mp_generate_set(kind, &options, line, value, "fuzz", &error);
-        check(code, &error);
+        expect_sentence(code, &error);
         if (code)
             return 0;
     }

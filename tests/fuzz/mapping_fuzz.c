@@ -4,11 +4,6 @@
  * The bytes before the first zero are a rules file; where they are none, usual rules hold.  Those
  * behind it choose what a program does: ranges pushed and popped, too often or never, marks, names
  * and schemas before or after their use, and a clock that may jump to any time. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "harness/record/mapping.h"
 #include "tests/fuzz/expect.h"
 #include "tests/fuzz/spool_input.h"
@@ -49,20 +44,13 @@ static void leave(void) {
     rmdir(folder);
 }
 
-static const char *write_memory_file(void) {
-    static char path[64];
-    static int descriptor = -1;
-    if (descriptor < 0) {
-        descriptor = memfd_create("spool", MFD_CLOEXEC);
-        snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
-        expect(mkdtemp(folder) != NULL, "mkdtemp");
-        snprintf(written, sizeof written, "%s/mapped.spool", folder);
-        atexit(leave);
-    }
-    expect(descriptor >= 0, "memfd_create");
-    expect(ftruncate(descriptor, 0) == 0, "ftruncate");
-    expect(pwrite(descriptor, spool.bytes, spool.size, 0) == (ssize_t)spool.size, "pwrite");
-    return path;
+/* Where the mapped spool goes. */
+static void choose_folder(void) {
+    if (written[0])
+        return;
+    expect(mkdtemp(folder) != NULL, "mkdtemp");
+    snprintf(written, sizeof written, "%s/mapped.spool", folder);
+    atexit(leave);
 }
 
 /* ---- the program ---- */
@@ -301,7 +289,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
                error.text);
     }
     run_program(&program);
-    expect(mp_mapping_create(write_memory_file(), &rules, &mapping, &error) == MP_OK, error.text);
+    choose_folder();
+    expect(mp_mapping_create(input_file(spool.bytes, spool.size), &rules, &mapping, &error) ==
+               MP_OK,
+           error.text);
     check_totals(mapping, &program);
     unlink(written);
     const struct mp_mapped as = {.rank = RANK, .ranks = RANKS, .loads = &no_loads};

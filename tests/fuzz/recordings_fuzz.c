@@ -56,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     make_file(input + 1, size - 1, path);
     expect(!mp_recording_create(folder, "fuzz", &recording, &error), "a recording");
     int code = format->read(path, &rules, recording, &error);
-    expect(code == error.code && (code == MP_OK) == !error.text[0], "an error has its sentence");
+    expect_sentence(code, &error);
     if (!code) {
         expect(!mp_recording_finish(recording, &summary, &error), "a recording ends");
         if (summary.processes == 1)

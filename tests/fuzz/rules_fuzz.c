@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     if (rest)
         memcpy(name, zero + 1, rest);
     int code = mp_rules_parse("rules", (const char *)input, length, &rules, &error);
-    expect(code == error.code && (code == MP_OK) == !error.text[0], "an error has its sentence");
+    expect_sentence(code, &error);
     const struct mp_rule *rule = mp_rules_find(&rules, name, "domain", &capture);
     expect(!rule || (rule >= rules.rule && rule < rules.rule + rules.count), "a rule of the file");
     mp_rules_end_iteration(&rules, name, name);

@@ -2,11 +2,7 @@
  *
  * Random bytes never have a right check.  An even first byte therefore asks for all checks to be
  * filled in, so that the payloads' decoders are reached; the rest of the input is the file. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "profiler/nvtx/payload.h"
 #include "tests/fuzz/expect.h"
@@ -16,20 +12,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 
 static struct mp_schemas *schemas; /* of the file */
 static volatile uint64_t sum;      /* of what was read, so that the reads are made */
-
-/* The file lives in memory and is opened by its name under /proc. */
-static const char *write_memory_file(const uint8_t *bytes, size_t size) {
-    static char path[64];
-    static int descriptor = -1;
-    if (descriptor < 0) {
-        descriptor = memfd_create("spool", MFD_CLOEXEC);
-        snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
-    }
-    expect(descriptor >= 0, "memfd_create");
-    expect(ftruncate(descriptor, 0) == 0, "ftruncate");
-    expect(pwrite(descriptor, bytes, size, 0) == (ssize_t)size, "pwrite");
-    return path;
-}
 
 static uint64_t touch_range(const struct mp_spool_record *record) {
     struct mp_range_payload payload;
@@ -128,12 +110,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
     struct mp_error error = {0};
     struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
-    int code = mp_spool_open(write_memory_file(bytes, size - 1), &reader, &error);
+    int code = mp_spool_open(input_file(bytes, size - 1), &reader, &error);
     free(bytes);
-    if (code != MP_OK) {
-        expect(!reader && error.code == code && error.text[0], "an error has its sentence");
+    expect_sentence(code, &error);
+    expect(!reader == (code != MP_OK), "a reader or an error");
+    if (code != MP_OK)
         return 0;
-    }
     sum += strlen(mp_spool_header(reader)->host);
     size_t records = 1;
     expect(mp_schemas_create(&schemas, &error) == MP_OK, "no memory for schemas");

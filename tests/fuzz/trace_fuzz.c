@@ -4,20 +4,16 @@
  * Random bytes never have a right checksum.  The first byte says what the rest is: a file as it is,
  * a file whose checksums are to be filled in, raw blocks that are packed into a file here, or some
  * with the experts of their tokens behind them. */
-#include <stdint.h>
-#include <stdio.h>
-#include <sys/mman.h>
-#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
 #include "harness/workload/native.h"
 #include "harness/workload/reshape.h"
-#include "tests/fuzz/expect.h"
+#include "tests/fuzz/trace_input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 
-enum { FILE_LIMIT = 1 << 17, LENGTH = 4, BLOCKS_LIMIT = 512 };
+enum { FILE_LIMIT = 1 << 17, LENGTH = 4 };
 enum { AS_IS, CHECKED, BLOCKS, BLOCKS_WITH_ROUTES, KINDS };
 #define HEADER(version, top_k)                                                                     \
     "{\"version\": " version ", \"shape\": {\"ranks\": 2, \"experts\": 4, \"layers\": 2, "         \
@@ -89,31 +85,11 @@ static size_t pack(const uint8_t *raw, size_t size, bool routes, uint8_t *file) 
     return at + put_frame(NATIVE_FRAME_MAGIC, 0, NULL, 0, file + at);
 }
 
-static int64_t walk(struct mp_trace_stream *stream) {
-    const struct mp_trace_info *info = mp_trace_stream_info(stream);
-    const struct mp_trace_block *block;
-    int64_t routes = 0;
-    for (int blocks = 0; blocks < BLOCKS_LIMIT; blocks++) {
-        struct mp_error error = {0};
-        int code = mp_trace_next(stream, &block, &error);
-        expect(!code || (error.code == code && error.text[0]), "an error has its sentence");
-        if (code)
-            return -1;
-        if (!block)
-            break;
-        expect(block->load.ranks == info->shape.ranks &&
-                   block->load.experts == info->shape.experts && block->layer < info->shape.layers,
-               "blocks have the announced shape");
-        routes += mp_load_total(&block->load);
-    }
-    return routes;
-}
-
 static struct mp_trace_stream *open_file(const char *path) {
     struct mp_trace_stream *stream = NULL;
     struct mp_error error = {0};
     int code = mp_trace_open(path, &stream, &error);
-    expect(!code || (error.code == code && error.text[0]), "an error has its sentence");
+    expect_sentence(code, &error);
     if (code)
         return NULL;
     mp_trace_allow_ragged(stream);
@@ -138,7 +114,7 @@ static void reshape(const char *path, uint8_t choice, int64_t routes) {
     }
     struct mp_error error = {0};
     int code = mp_trace_reshape(stream, &wanted, &made, &error);
-    expect(!code || (error.code == code && error.text[0]), "an error has its sentence");
+    expect_sentence(code, &error);
     if (code)
         return;
     int64_t after = walk(made);
@@ -158,10 +134,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
         fill_in_checks(bytes, size);
     if (kind == BLOCKS || kind == BLOCKS_WITH_ROUTES)
         size = pack(input, size, kind == BLOCKS_WITH_ROUTES, bytes);
-    char path[32];
-    int file = memfd_create("fuzz", 0);
-    expect(file >= 0 && write(file, bytes, size) == (ssize_t)size, "a file in memory");
-    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    const char *path = input_file(bytes, size);
     struct mp_trace_stream *stream = open_file(path);
     if (stream) {
         int64_t routes = walk(stream);
@@ -169,6 +142,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size) {
         if (routes >= 0)
             reshape(path, choice, routes);
     }
-    close(file);
     return 0;
 }
