@@ -5,6 +5,27 @@
 
 TEST_END(trace_stream, struct mp_trace_stream *, mp_trace_stream_destroy(*it))
 
+/* A wish in words, "NAME=VALUE ...". */
+static struct mp_reshape wish(const char *words) {
+    struct mp_reshape wanted = {0};
+    for (char *end; *words; words = end + strspn(end, " ")) {
+        const size_t length = strcspn(words, "=");
+        const double value = strtod(words + length + 1, &end);
+        int *whole = !strncmp(words, "ranks", length)     ? &wanted.ranks
+                     : !strncmp(words, "experts", length) ? &wanted.experts
+                     : !strncmp(words, "layers", length)  ? &wanted.layers
+                     : !strncmp(words, "top_k", length)   ? &wanted.top_k
+                                                          : &wanted.micro_batches;
+        if (!strncmp(words, "tilt", length))
+            wanted.tilt = value;
+        else if (!strncmp(words, "tokens", length))
+            wanted.tokens = (int64_t)value;
+        else
+            *whole = (int)value;
+    }
+    return wanted;
+}
+
 /* ---- a source: random blocks, the same ones for the same seed ---- */
 
 struct random_source {
@@ -226,87 +247,31 @@ TEST(tokens_are_exact_and_take_distinct_experts) {
 
 struct golden {
     const char *name;
-    struct mp_trace_shape from;
-    uint32_t before[8];
-    struct mp_reshape wanted;
-    int cells;
-    uint32_t after[16];
-    const char *notes;
+    int ranks, experts, top_k; /* of one layer and micro-batch */
+    const char *before, *wanted, *after, *notes;
 };
 static const struct golden goldens[] = {
-    {"the rest goes round the sources",
-     {1, 3, 1, 1, 0},
-     {7, 5, 3},
-     {.ranks = 4},
-     12,
-     {2, 1, 1, 2, 1, 1, 2, 1, 1, 1, 2, 0},
+    {"the rest goes round the sources", 1, 3, 0, "7 5 3", "ranks=4", "2 1 1 2 1 1 2 1 1 1 2 0",
      "split 1 ranks into 4"},
-    {"neighbouring ranks are added up",
-     {4, 2, 1, 1, 1},
-     {1, 2, 3, 4, 5, 6, 7, 8},
-     {.ranks = 2},
-     4,
-     {4, 6, 12, 14},
+    {"neighbouring ranks are added up", 4, 2, 1, "1 2 3 4 5 6 7 8", "ranks=2", "4 6 12 14",
      "folded 4 ranks into 2"},
-    {"neighbouring experts are added up",
-     {2, 4, 1, 1, 2},
-     {1, 2, 3, 4, 5, 6, 7, 8},
-     {.experts = 2},
-     4,
-     {3, 7, 11, 15},
+    {"neighbouring experts are added up", 2, 4, 2, "1 2 3 4 5 6 7 8", "experts=2", "3 7 11 15",
      "folded 4 experts into 2"},
     /* 1 of 3 halves, then the sum of halves: 1.5 -> 2, 3 -> 3 (one more) */
-    {"rounding is carried from source to source",
-     {2, 1, 1, 1, 0},
-     {3, 3},
-     {.experts = 2},
-     4,
-     {2, 1, 1, 2},
+    {"rounding is carried from source to source", 2, 1, 0, "3 3", "experts=2", "2 1 1 2",
      "split 1 experts into 2"},
     /* 100 -> 75, 25 -> 56.25, 18.75; 18.75, 6.25 */
-    {"a tilt at every halving",
-     {1, 1, 1, 1, 0},
-     {100},
-     {.experts = 4, .tilt = 0.75},
-     4,
-     {56, 19, 19, 6},
+    {"a tilt at every halving", 1, 1, 0, "100", "experts=4 tilt=0.75", "56 19 19 6",
      "split 1 experts into 4 with a tilt of 0.75"},
-    {"three equal parts",
-     {1, 1, 1, 1, 0},
-     {90},
-     {.experts = 3},
-     3,
-     {30, 30, 30},
-     "split 1 experts into 3"},
+    {"three equal parts", 1, 1, 0, "90", "experts=3", "30 30 30", "split 1 experts into 3"},
     /* 10 * 5/10, 3/10, 1/10, 1/10 of 7: 3.5 2.1 0.7 0.7: two left, for 0.7 and 0.7 */
-    {"largest remainders first, ties to the lower expert",
-     {1, 4, 1, 1, 1},
-     {5, 3, 1, 1},
-     {.tokens = 7},
-     4,
-     {3, 2, 1, 1},
-     "scaled every source to 7 tokens of top 1"},
-    {"a tie",
-     {1, 3, 1, 1, 1},
-     {1, 1, 1},
-     {.tokens = 4},
-     3,
-     {2, 1, 1},
-     "scaled every source to 4 tokens of top 1"},
+    {"largest remainders first, ties to the lower expert", 1, 4, 1, "5 3 1 1", "tokens=7",
+     "3 2 1 1", "scaled every source to 7 tokens of top 1"},
+    {"a tie", 1, 3, 1, "1 1 1", "tokens=4", "2 1 1", "scaled every source to 4 tokens of top 1"},
     /* 20 routes of 90:6:4 would be 18: one token, one route: 10, and 10 left as 6 : 4 */
-    {"what is over a token's one route goes to the others",
-     {1, 3, 1, 1, 2},
-     {90, 6, 4},
-     {.tokens = 10},
-     3,
-     {10, 6, 4},
-     "scaled every source to 10 tokens of top 2"},
-    {"nobody else has load: all alike",
-     {1, 4, 1, 1, 0},
-     {0, 50, 0, 0},
-     {.tokens = 10, .top_k = 2},
-     4,
-     {4, 10, 3, 3},
+    {"what is over a token's one route goes to the others", 1, 3, 2, "90 6 4", "tokens=10",
+     "10 6 4", "scaled every source to 10 tokens of top 2"},
+    {"nobody else has load: all alike", 1, 4, 0, "0 50 0 0", "tokens=10 top_k=2", "4 10 3 3",
      "scaled every source to 10 tokens of top 2; top 2 as it was given"},
 };
 
@@ -315,39 +280,48 @@ struct held_source {
     bool ended;
 };
 
+/* Counts with spaces between them; how many they are. */
+static int read_counts(const char *text, uint32_t count[]) {
+    int counts = 0;
+    for (char *end; *text; text = end + strspn(end, " "))
+        count[counts++] = (uint32_t)strtoul(text, &end, 10);
+    return counts;
+}
+
 static int held_next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
     struct held_source *held = self;
     (void)error;
     *end = held->ended;
     held->ended = true;
-    const struct mp_trace_shape *shape = &held->golden->from;
     if (!*end)
-        memcpy(block->load.count, held->golden->before,
-               (size_t)shape->ranks * (size_t)shape->experts * sizeof *block->load.count);
+        assert_int_equal(read_counts(held->golden->before, block->load.count),
+                         block->load.ranks * block->load.experts);
     return MP_OK;
 }
 
-static struct mp_trace_stream *open_golden(const struct golden *golden, const char *notes) {
+static struct mp_trace_stream *open_golden(const struct golden *golden) {
     static const struct mp_trace_stream_operations operations = {held_next, free};
     struct held_source *held = calloc(1, sizeof *held);
     held->golden = golden;
-    struct mp_trace_info info = {
-        .shape = golden->from, .source = strdup("by hand"), .notes = strdup(notes), .ragged = true};
+    struct mp_trace_info info = {.shape = {golden->ranks, golden->experts, 1, 1, golden->top_k},
+                                 .source = strdup("by hand"),
+                                 .notes = strdup(""),
+                                 .ragged = true};
     struct mp_trace_stream *stream;
-    assert_int_equal(mp_trace_stream_create(MP_OK, &operations, held, &info, &stream, NULL), MP_OK);
+    assert_works(mp_trace_stream_create(MP_OK, &operations, held, &info, &stream, &error));
     return stream;
 }
 
 TEST_EACH(golden_load_matches, goldens, golden) {
     AUTO(trace_stream)
-    struct mp_trace_stream *made = reshape(open_golden(golden, ""), golden->wanted);
+    struct mp_trace_stream *made = reshape(open_golden(golden), wish(golden->wanted));
+    uint32_t after[16];
     const struct mp_trace_info *info = mp_trace_stream_info(made);
     assert_string_equal(info->notes, golden->notes);
     assert_string_equal(info->source, "by hand");
-    assert_int_equal(info->shape.ranks * info->shape.experts, golden->cells);
-    const struct mp_trace_block *block = next(made);
-    assert_memory_equal(block->load.count, golden->after,
-                        (size_t)golden->cells * sizeof golden->after[0]);
+    const int cells = read_counts(golden->after, after);
+    assert_int_equal(info->shape.ranks * info->shape.experts, cells);
+    assert_memory_equal(next(made)->load.count, after, (size_t)cells * sizeof *after);
     assert_null(next(made));
 }
 
@@ -369,82 +343,69 @@ TEST(notes_are_continued) {
 
 /* ---- what can't be made ---- */
 
-struct refusal {
-    const char *name;
-    struct mp_reshape wanted;
-    int code;
-    const char *words;
-};
 /* of 6 ranks, 8 experts, 2 micro-batches, top 2 */
-static const struct refusal refusals[] = {
-    {"ranks between",
-     {.ranks = 4},
-     MP_EINVAL,
+static const struct {
+    const char *name, *wanted, *words;
+} refusals[] = {
+    {"ranks between", "ranks=4",
      "the trace has 6 ranks and 4 are wanted: neither number divides the other; the nearest that "
      "can be made are 3 and 6"},
-    {"ranks above", {.ranks = 16}, MP_EINVAL, "the nearest that can be made are 12 and 18"},
-    {"experts",
-     {.experts = 12},
-     MP_EINVAL,
+    {"ranks above", "ranks=16", "the nearest that can be made are 12 and 18"},
+    {"experts", "experts=12",
      "8 experts and 12 are wanted: neither number divides the other; the nearest that can be made "
      "are 8 and 16"},
-    {"micro-batches",
-     {.micro_batches = 4},
-     MP_EINVAL,
-     "2 micro-batches and 4 are wanted; 1 (all added up) or 2"},
-    {"top k", {.top_k = 1}, MP_EINVAL, "take 2 experts each, not 1"},
-    {"fewer experts than a token takes", {.experts = 1}, MP_EINVAL, "2 of 1 experts"},
-    {"negative", {.layers = -1}, MP_EINVAL, "none of them can be negative"},
-    {"tokens", {.tokens = INT32_MAX}, MP_EINVAL, "2147483647 tokens of top 2 are more than"},
-    {"small tilt", {.tilt = 0.25}, MP_EINVAL, "a tilt of 0.25"},
-    {"large tilt", {.tilt = 1.5}, MP_EINVAL, "0.5 (equal) to 1"},
-    {"tilt that is no number", {.tilt = NAN}, MP_EINVAL, "a tilt of"},
-    {"more counts than a block can have",
-     {.ranks = 6 << 21, .experts = 1 << 13},
-     MP_EINVAL,
+    {"micro-batches", "micro_batches=4", "2 micro-batches and 4 are wanted; 1 (all added up) or 2"},
+    {"top k", "top_k=1", "take 2 experts each, not 1"},
+    {"fewer experts than a token takes", "experts=1", "2 of 1 experts"},
+    {"negative", "layers=-1", "none of them can be negative"},
+    {"tokens", "tokens=2147483647", "2147483647 tokens of top 2 are more than"},
+    {"small tilt", "tilt=0.25", "a tilt of 0.25"},
+    {"large tilt", "tilt=1.5", "0.5 (equal) to 1"},
+    {"tilt that is no number", "tilt=nan", "a tilt of"},
+    {"more counts than a block can have", "ranks=12582912 experts=8192",
      "more than the 67108864 counts"},
-    {"more counts on the way",
-     {.ranks = 6 << 21, .experts = 4},
-     MP_EINVAL,
-     "12582912 ranks x 8 experts are more"},
+    {"more counts on the way", "ranks=12582912 experts=4", "12582912 ranks x 8 experts are more"},
 };
 
 TEST_EACH(wish_is_refused, refusals, refusal) {
     struct mp_trace_shape shape = {6, 8, 3, 2, 2};
     struct mp_trace_stream *stream;
-    assert_fails(mp_trace_reshape(open_random(shape, 1, 10, 1), &refusal->wanted, &stream, &error),
-                 refusal->code, refusal->words);
+    const struct mp_reshape wanted = wish(refusal->wanted);
+    assert_fails(mp_trace_reshape(open_random(shape, 1, 10, 1), &wanted, &stream, &error),
+                 MP_EINVAL, refusal->words);
     assert_null(stream);
 }
 
-static void assert_fails_later(const struct golden *golden, int code, const char *words) {
+static const struct {
+    struct golden golden; /* its name is the failure's sentence */
+    int code;
+} failures[] = {
+    {{"reshaping iteration 0, micro-batch 0, layer 0: source 0, expert 0: 4294967296 routes after "
+      "adding up",
+      2, 1, 0, "4294967295 1", "ranks=1", "", ""},
+     MP_ELIMIT},
+    {{"4294967296 routes after adding up; at most 4294967295 fit", 1, 2, 0, "4294967295 1",
+      "experts=1", "", ""},
+     MP_ELIMIT},
+    {{"source 1 has no routes that could be scaled to 8 tokens", 2, 2, 1, "1 1 0 0", "tokens=8", "",
+      ""},
+     MP_EFORMAT},
+    {{"source 0 has 10 routes, so 5 tokens of top 2, but 9 routes to", 1, 4, 0, "5 4 1 0",
+      "experts=2 top_k=2", "", ""},
+     MP_EFORMAT},
+};
+
+TEST_ROWS(loads_that_do_not_fit_are_named, failures, row) {
     AUTO(trace_stream)
-    struct mp_trace_stream *made = reshape(open_golden(golden, ""), golden->wanted);
+    struct mp_trace_stream *made = reshape(open_golden(&row->golden), wish(row->golden.wanted));
     const struct mp_trace_block *block;
-    assert_fails(mp_trace_next(made, &block, &error), code, words);
-    assert_int_equal(mp_trace_next(made, &block, NULL), code);
+    assert_fails(mp_trace_next(made, &block, &error), row->code, row->golden.name);
+    assert_int_equal(mp_trace_next(made, &block, NULL), row->code);
 }
 
-TEST(loads_that_do_not_fit_are_named) {
-    assert_fails_later(&(struct golden){.from = {2, 1, 1, 1, 0},
-                                        .before = {UINT32_MAX, 1},
-                                        .wanted = {.ranks = 1}},
-                       MP_ELIMIT,
-                       "reshaping iteration 0, micro-batch 0, layer 0: source 0, expert 0: "
-                       "4294967296 routes after adding up");
-    assert_fails_later(&(struct golden){.from = {1, 2, 1, 1, 0},
-                                        .before = {UINT32_MAX, 1},
-                                        .wanted = {.experts = 1}},
-                       MP_ELIMIT, "4294967296 routes after adding up; at most 4294967295 fit");
-    assert_fails_later(
-        &(struct golden){.from = {2, 2, 1, 1, 1}, .before = {1, 1, 0, 0}, .wanted = {.tokens = 8}},
-        MP_EFORMAT, "source 1 has no routes that could be scaled to 8 tokens");
-    assert_fails_later(&(struct golden){.from = {1, 4, 1, 1, 0},
-                                        .before = {5, 4, 1, 0},
-                                        .wanted = {.experts = 2, .top_k = 2}},
-                       MP_EFORMAT, "source 0 has 10 routes, so 5 tokens of top 2, but 9 routes to");
+TEST(tokens_need_to_know_how_many_experts_they_take) {
     struct mp_trace_stream *stream;
-    assert_fails(mp_trace_reshape(open_golden(&goldens[0], ""), &(struct mp_reshape){.tokens = 8},
+    assert_fails(mp_trace_reshape(open_golden(&goldens[0]), &(struct mp_reshape){.tokens = 8},
                                   &stream, &error),
                  MP_EINVAL, "does not say how many experts a token takes");
 }
