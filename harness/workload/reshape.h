@@ -10,17 +10,20 @@
  *                    divides the source's; R must divide R'.  A trace of one source (totals only)
  *                    splits into any number.
  *   experts, fewer   neighbouring experts are added up; E' must divide E.  A token may then have
- * two routes to one expert: `tokens` cuts that, `top_k` refuses it. experts, more    every expert
- * is split into E'/E, in shares that halve and halve again: of two halves the first gets `tilt`
- * (0.5: equal shares); E must divide E'.  An odd number splits into (n + 1) / 2 and n / 2, and the
- * halves count by their size. Rounding is carried from source to source: an expert's total is
- * within one route of its share of the expert that it was split from. layers           layer l is
- * layer l * L / L' (integer division) of the source: of more than are wanted, evenly spread ones;
- * of fewer, each several times micro-batches    1: those of an iteration are added up tokens every
- * source's counts are scaled to tokens * top_k routes by largest remainder, ties to the lower
- * expert.  An expert that would get more than `tokens` gets just these, and the others share the
- * rest by the same rule, in proportion to their counts (all alike if they have none): an expert has
- * at most one route of a token.
+ *                    two routes to one expert: `tokens` cuts that, `top_k` refuses it.
+ *   experts, more    every expert is split into E'/E, in shares that halve and halve again: of two
+ *                    halves the first gets `tilt` (0.5: equal shares); E must divide E'.  An odd
+ *                    number splits into (n + 1) / 2 and n / 2, and the halves count by their size.
+ *                    Rounding is carried from source to source: an expert's total is within one
+ *                    route of its share of the expert that it was split from.
+ *   layers           layer l is layer l * L / L' (integer division) of the source: of more than
+ *                    are wanted, evenly spread ones; of fewer, each several times
+ *   micro-batches    1: those of an iteration are added up
+ *   tokens           every source's counts are scaled to tokens * top_k routes by largest
+ *                    remainder, ties to the lower expert.  An expert that would get more than
+ *                    `tokens` gets just these, and the others share the rest by the same rule, in
+ *                    proportion to their counts (all alike if they have none): an expert has at
+ *                    most one route of a token.
  *
  * Folding undoes splitting, of ranks and of experts.
  *

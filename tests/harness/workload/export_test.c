@@ -124,44 +124,26 @@ TEST_RANDOM(one_iteration_and_layer_can_be_chosen) {
     }
 }
 
-struct refusal {
-    const char *name;
-    struct mp_trace_shape shape;
-    struct mp_export chosen;
-    const char *path;
-    int code;
-    const char *words;
-};
-static const struct refusal refusals[] = {
-    {"layer",
-     {2, 4, 3, 1, 0},
-     {-1, 3, 0},
-     "x",
-     MP_EINVAL,
-     "there is no layer 3: the trace has 0 to 2"},
-    {"iteration", {2, 4, 3, 1, 0}, {5, -1, 0}, "x", MP_ENOTFOUND, "no block of iteration 5"},
-    {"folder", {2, 4, 3, 1, 0}, {-1, -1, 0}, "/", MP_EINVAL, "/ is there and no file"},
-    {"no such folder",
-     {2, 4, 3, 1, 0},
-     {-1, -1, 0},
-     "gone/x",
-     MP_EIO,
-     "can't write gone/x: No such file"},
-    {"full disk",
-     {6, 24, 3, 1, 0},
-     {-1, -1, 0},
-     "/dev/full",
-     MP_ENOSPACE,
-     "can't write /dev/full: No space left"},
+/* Of a trace of 3 layers. */
+static const struct {
+    const char *name, *path, *words;
+    int64_t iteration;
+    int layer, code;
+} refusals[] = {
+    {"layer", "x", "there is no layer 3: the trace has 0 to 2", -1, 3, MP_EINVAL},
+    {"iteration", "x", "no block of iteration 5", 5, -1, MP_ENOTFOUND},
+    {"folder", "/", "/ is there and no file", -1, -1, MP_EINVAL},
+    {"no such folder", "gone/x", "can't write gone/x: No such file", -1, -1, MP_EIO},
+    {"full disk", "/dev/full", "can't write /dev/full: No space left", -1, -1, MP_ENOSPACE},
 };
 
 TEST_EACH(wish_is_refused, refusals, refusal) {
     static struct loads loads;
     uint64_t random = 7;
     make_loads(&random, &loads);
-    loads.shape = refusal->shape;
+    loads.shape = (struct mp_trace_shape){6, 24, 3, 1, 0};
     struct mp_trace_stream *stream = open_loads(&loads);
-    struct mp_export chosen = refusal->chosen;
+    struct mp_export chosen = {.iteration = refusal->iteration, .layer = refusal->layer};
     assert_fails(mp_export_csv(stream, &chosen, refusal->path, &error), refusal->code,
                  refusal->words);
     mp_trace_stream_destroy(stream);

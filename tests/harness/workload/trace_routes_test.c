@@ -3,6 +3,8 @@
 #include "tests/harness/folder.h"
 #include "tests/harness/workload/draw_tokens.h"
 
+TEST_END(trace, struct mp_trace_stream *, mp_trace_stream_destroy(*it))
+
 enum { RANKS = 4, LAYERS = 2, TOP_K = 2, TOKENS = 5 };
 
 static void write_tokens(const char *path, int experts, int iterations, int tokens, bool all_taken,
@@ -53,22 +55,21 @@ static int read_back(const char *path, int experts, int tokens, bool all_taken, 
     return blocks;
 }
 
-TEST(what_is_written_is_read_back) {
-    const struct {
-        int experts, iterations, tokens;
-        bool all_taken;
-    } run[] = {{7, 3, 5, true}, {7, 2, 0, true}, {32771, 2, 9, false}, {5, 6, 30000, true}};
-    for (size_t i = 0; i < sizeof run / sizeof *run; i++) {
-        uint64_t seed = test_seed();
-        struct mp_error error;
-        unlink("tokens.mptrace");
-        write_tokens("tokens.mptrace", run[i].experts, run[i].iterations, run[i].tokens,
-                     run[i].all_taken, seed);
-        assert_int_equal(read_back("tokens.mptrace", run[i].experts, run[i].tokens,
-                                   run[i].all_taken, seed, &error),
-                         run[i].iterations * LAYERS);
-        assert_int_equal(error.code, MP_OK);
-    }
+static const struct {
+    int experts, iterations, tokens;
+    bool all_taken;
+} runs[] = {{7, 3, 5, true}, {7, 2, 0, true}, {32771, 2, 9, false}, {5, 6, 30000, true}};
+
+TEST_ROWS(what_is_written_is_read_back, runs, run) {
+    uint64_t seed = test_seed();
+    struct mp_error error;
+    unlink("tokens.mptrace");
+    write_tokens("tokens.mptrace", run->experts, run->iterations, run->tokens, run->all_taken,
+                 seed);
+    assert_int_equal(
+        read_back("tokens.mptrace", run->experts, run->tokens, run->all_taken, seed, &error),
+        run->iterations * LAYERS);
+    assert_int_equal(error.code, MP_OK);
 }
 
 static unsigned char bytes[1 << 16]; /* of a whole trace */
@@ -118,7 +119,7 @@ TEST(a_frame_without_bytes_is_damaged) {
 
 /* ---- what a source may say that is wrong ---- */
 
-enum fault { NONE, COUNT, MISSING, OTHER_TOKENS, OTHER_TOP_K, FAULTS };
+enum fault { NONE, COUNT, MISSING, OTHER_TOKENS, OTHER_TOP_K };
 
 struct source {
     enum fault fault;
@@ -158,57 +159,55 @@ static struct mp_trace_stream *open_source(struct source *source) {
     return stream;
 }
 
-TEST(tokens_that_do_not_agree_are_named) {
-    static const char *const words[FAULTS] = {
-        [COUNT] = "block 3 (iteration 1, micro-batch 0, layer 1): rank 1 has",
-        [MISSING] = "block 3 (iteration 1, micro-batch 0, layer 1): has no experts of tokens",
-        [OTHER_TOKENS] = "ranks have other numbers of tokens than in layer 0",
-        [OTHER_TOP_K] = "tokens have another number of experts"};
-    for (enum fault fault = NONE; fault < FAULTS; fault++) {
-        struct source source = {fault, 0};
-        struct mp_trace_stream *stream = open_source(&source);
-        const struct mp_trace_block *block;
-        struct mp_error error = {0};
-        int blocks = 0;
-        while (!mp_trace_next(stream, &block, &error) && block)
-            blocks++;
-        assert_int_equal(blocks, fault == NONE ? 4 : 3);
-        assert_int_equal(error.code, fault == NONE ? MP_OK : MP_EFORMAT);
-        if (fault != NONE && !strstr(error.text, words[fault]))
-            fail_msg("\"%s\" does not say \"%s\"", error.text, words[fault]);
-        mp_trace_stream_destroy(stream);
-    }
+static const struct {
+    const char *name;
+    enum fault fault;
+} faults[] = {
+    {"no fault", NONE},
+    {"block 3 (iteration 1, micro-batch 0, layer 1): rank 1 has", COUNT},
+    {"block 3 (iteration 1, micro-batch 0, layer 1): has no experts of tokens", MISSING},
+    {"ranks have other numbers of tokens than in layer 0", OTHER_TOKENS},
+    {"tokens have another number of experts", OTHER_TOP_K},
+};
+
+TEST_EACH(tokens_that_do_not_agree_are_named, faults, row) {
+    struct source source = {row->fault, 0};
+    AUTO(trace) struct mp_trace_stream *stream = open_source(&source);
+    const struct mp_trace_block *block;
+    for (int blocks = 0; blocks < 3; blocks++)
+        assert_works(mp_trace_next(stream, &block, &error));
+    if (row->fault == NONE)
+        assert_works(mp_trace_next(stream, &block, &error));
+    else
+        assert_fails(mp_trace_next(stream, &block, &error), MP_EFORMAT, row->name);
 }
 
 /* ---- reshaping ---- */
 
-TEST(folds_of_ranks_keep_tokens_and_others_say_that_they_don_t) {
-    const struct {
-        struct mp_reshape wanted;
-        bool keeps;
-    } test[] = {{{.ranks = 2}, true},     {{.layers = 4}, false}, {{.layers = 1}, true},
-                {{.experts = 14}, false}, {{.ranks = 8}, false},  {{.tokens = 3}, false}};
-    for (size_t i = 0; i < sizeof test / sizeof *test; i++) {
-        struct source source = {NONE, 0};
-        struct mp_trace_stream *stream;
-        const struct mp_trace_block *block;
-        struct mp_error error = {0};
-        int ranks = test[i].wanted.ranks ? test[i].wanted.ranks : RANKS, blocks = 0;
-        assert_int_equal(mp_trace_reshape(open_source(&source), &test[i].wanted, &stream, &error),
-                         MP_OK);
-        const struct mp_trace_info *info = mp_trace_stream_info(stream);
-        assert_int_equal(info->routes, test[i].keeps);
-        assert_int_equal(strstr(info->notes, "experts of tokens left out") != NULL, !test[i].keeps);
-        for (; !mp_trace_next(stream, &block, &error) && block; blocks++) {
-            assert_int_equal(block->load.routes != NULL, test[i].keeps);
-            if (test[i].keeps)
-                assert_int_equal(block->load.routes->begin[1], TOKENS * RANKS / ranks);
-        }
-        if (error.code)
-            fail_msg("%s", error.text);
-        assert_int_equal(blocks, 2 * info->shape.layers);
-        mp_trace_stream_destroy(stream);
+static const struct {
+    struct mp_reshape wanted;
+    bool keeps;
+} folds[] = {{{.ranks = 2}, true},     {{.layers = 4}, false}, {{.layers = 1}, true},
+             {{.experts = 14}, false}, {{.ranks = 8}, false},  {{.tokens = 3}, false}};
+
+TEST_ROWS(folds_of_ranks_keep_tokens_and_others_say_that_they_don_t, folds, fold) {
+    struct source source = {NONE, 0};
+    AUTO(trace) struct mp_trace_stream *stream = NULL;
+    const struct mp_trace_block *block;
+    struct mp_error error = {0};
+    int ranks = fold->wanted.ranks ? fold->wanted.ranks : RANKS, blocks = 0;
+    assert_int_equal(mp_trace_reshape(open_source(&source), &fold->wanted, &stream, NULL), MP_OK);
+    const struct mp_trace_info *info = mp_trace_stream_info(stream);
+    assert_int_equal(info->routes, fold->keeps);
+    assert_int_equal(strstr(info->notes, "experts of tokens left out") != NULL, !fold->keeps);
+    for (; !mp_trace_next(stream, &block, &error) && block; blocks++) {
+        assert_int_equal(block->load.routes != NULL, fold->keeps);
+        if (fold->keeps)
+            assert_int_equal(block->load.routes->begin[1], TOKENS * RANKS / ranks);
     }
+    if (error.code)
+        fail_msg("%s", error.text);
+    assert_int_equal(blocks, 2 * info->shape.layers);
 }
 
 TEST_GROUP(enter_folder, leave_folder);
