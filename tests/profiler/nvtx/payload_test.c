@@ -85,6 +85,8 @@ static void assert_number(const struct mp_schemas *schemas, uint64_t schema, con
     assert_int_equal(value, expected);
 }
 
+TEST_END(schemas, struct mp_schemas *, mp_schemas_destroy(*it))
+
 static struct mp_schemas *create(void) {
     struct mp_schemas *schemas = NULL;
     assert_works(mp_schemas_create(&schemas, &error));
@@ -117,7 +119,7 @@ static const struct message message = {7, {3, 0.5}, {10, 20, 30}, {{4, 1}, {-5, 
 TEST(schemas_lie_in_schemas) {
     int64_t skipped[MP_SKIPS];
     for (int order = 0; order < 2; order++) {
-        struct mp_schemas *schemas = create();
+        AUTO(schemas) struct mp_schemas *schemas = create();
         if (order == 0)
             ADD(schemas, OWN + 1, STATIC, 0, place_entries);
         ADD(schemas, OWN + 2, STATIC, sizeof message, message_entries);
@@ -138,7 +140,6 @@ TEST(schemas_lie_in_schemas) {
         assert_number(schemas, OWN + 2, &message, sizeof message, "to.node", false, 0);
         assert_number(schemas, OWN + 2, &message, sizeof message, "from", false, 0);
         assert_number(schemas, OWN + 2, &message, sizeof message, "sizes[x]", false, 0);
-        mp_schemas_destroy(schemas);
     }
 }
 
@@ -151,10 +152,9 @@ TEST(packed_fields_have_no_gaps) {
         int32_t c;
     } packed = {1, -2, 3};
     int64_t skipped[MP_SKIPS];
-    struct mp_schemas *schemas = create();
+    AUTO(schemas) struct mp_schemas *schemas = create();
     add(schemas, OWN + 1, STATIC, sizeof packed, 1, entries, 3);
     assert_json(schemas, OWN + 1, &packed, sizeof packed, "[{\"a\":1,\"b\":-2,\"c\":3}]", skipped);
-    mp_schemas_destroy(schemas);
 }
 
 /* The number of elements is another field's value; what follows has no place of its own. */
@@ -165,14 +165,13 @@ TEST(arrays_may_have_their_length_in_the_payload) {
     static const uint32_t values[] = {3, 7, 8, 9, 1};
     static const uint32_t too_many[] = {5, 7, 8, 9, 1};
     int64_t skipped[MP_SKIPS];
-    struct mp_schemas *schemas = create();
+    AUTO(schemas) struct mp_schemas *schemas = create();
     ADD(schemas, OWN + 1, DYNAMIC, 0, entries);
     assert_json(schemas, OWN + 1, values, sizeof values, "[{\"count\":3,\"values\":[7,8,9]}]",
                 skipped);
     assert_int_equal(skipped[MP_SKIP_POSITION], 1);
     assert_json(schemas, OWN + 1, too_many, sizeof too_many, "[{\"count\":5}]", skipped);
     assert_int_equal(skipped[MP_SKIP_OUTSIDE], 1);
-    mp_schemas_destroy(schemas);
 }
 
 /* ---- what is left out, and why ---- */
@@ -199,7 +198,7 @@ TEST(what_is_left_out_is_counted_by_its_reason) {
                                                      {0, INT32, 0, 8, ""}};
     int64_t skipped[MP_SKIPS];
     int32_t payload[10] = {0};
-    struct mp_schemas *schemas = create();
+    AUTO(schemas) struct mp_schemas *schemas = create();
     payload[7] = 11; /* behind two pointers, a double of the union, and two bytes */
     payload[8] = 12;
     payload[9] = 13;
@@ -222,14 +221,13 @@ TEST(what_is_left_out_is_counted_by_its_reason) {
     assert_int_equal(skipped[MP_SKIP_NESTING], 1);
     for (int i = 0; i < MP_SKIPS; i++)
         assert_true(*mp_payload_skip_name((enum mp_payload_skip)i) != '\0');
-    mp_schemas_destroy(schemas);
 }
 
 TEST(a_chain_of_schemas_ends) {
     enum { LEVELS = 16 };
     char expected[16 * LEVELS] = "[";
     int64_t skipped[MP_SKIPS], payload = 1;
-    struct mp_schemas *schemas = create();
+    AUTO(schemas) struct mp_schemas *schemas = create();
     for (int i = 0; i < 2 * LEVELS; i++) {
         const struct mp_schema_entry next = {0, OWN + (uint64_t)i + 1, 0, 0, "a"};
         add(schemas, OWN + (uint64_t)i, STATIC, 8, 0, &next, 1);
@@ -241,7 +239,6 @@ TEST(a_chain_of_schemas_ends) {
         strcat(expected, "}");
     assert_json(schemas, OWN, &payload, sizeof payload, strcat(expected, "]"), skipped);
     assert_int_equal(skipped[MP_SKIP_NESTING], 1);
-    mp_schemas_destroy(schemas);
 }
 
 /* Fields that lie over one another, in schemas of such fields: 200 to the power of 8 numbers. */
@@ -251,7 +248,7 @@ TEST(reading_ends) {
     static char json[1 << 18];
     int64_t skipped[MP_SKIPS] = {0}, payload[LEVELS + 1] = {0}, number;
     struct mp_spool_record range;
-    struct mp_schemas *schemas = create();
+    AUTO(schemas) struct mp_schemas *schemas = create();
     for (int level = 0; level <= LEVELS; level++) {
         const uint64_t inner = level ? OWN + (uint64_t)level - 1 : INT64;
         for (int f = 0; f < FIELDS; f++)
@@ -265,7 +262,6 @@ TEST(reading_ends) {
     assert_true(mp_payload_number(schemas, &range, "a.a.a.a.a.a.a.a.a", &number));
     assert_false(mp_payload_number(schemas, &range, "a.a.a.a.a.a.a.a.b", &number));
     free((void *)range.as.range.payload);
-    mp_schemas_destroy(schemas);
 }
 
 /* ---- anything ---- */
@@ -344,11 +340,10 @@ static void read_random_range(const struct mp_schemas *schemas, uint64_t *random
 
 TEST_RANDOM(nothing_outside_a_payload_is_read) {
     for (int round = 0; round < 400; round++) {
-        struct mp_schemas *schemas = create();
+        AUTO(schemas) struct mp_schemas *schemas = create();
         for (int i = 0; i < 14; i++)
             add_random_schema(schemas, random);
         for (int i = 0; i < 20; i++)
             read_random_range(schemas, random);
-        mp_schemas_destroy(schemas);
     }
 }
