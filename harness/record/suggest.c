@@ -305,8 +305,7 @@ void mp_suggestion_say(const struct mp_suggestion *suggestion, FILE *stream) {
         fprintf(stream, "and %d more name%s\n", more, more == 1 ? "" : "s");
     if (mp_names_left_out(suggestion->names) > 0)
         fprintf(stream,
-                "%" PRId64 " ranges have names beyond the first 50000 and are not told "
-                "apart\n",
+                "%" PRId64 " ranges have names beyond the first 50000 and are not told apart\n",
                 mp_names_left_out(suggestion->names));
 }
 

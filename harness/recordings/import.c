@@ -34,8 +34,8 @@ static void say_clocks(int processes, const struct meeting_summary *summary, FIL
                 (long long)summary->matched, 1e-6 * (double)summary->error_ns);
     else if (summary->aligned > 0)
         fprintf(stream,
-                "clocks: put beside one another by %lld collectives: up to %.3f ms apart, known "
-                "to within %.3g ms\n",
+                "clocks: put beside one another by %lld collectives: up to %.3f ms apart, known to "
+                "within %.3g ms\n",
                 (long long)summary->matched, 1e-6 * (double)summary->offset_ns,
                 1e-6 * (double)summary->error_ns);
 }

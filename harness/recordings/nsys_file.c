@@ -26,8 +26,7 @@ static bool has_column(const struct nsys_file *file, const char *table, const ch
     if (sqlite3_prepare_v2(
             file->database,
             "SELECT 1 FROM sqlite_master AS own, pragma_table_info(own.name) AS has "
-            "WHERE own.type = 'table' AND own.name = ?1 AND (?2 IS NULL OR has.name = "
-            "?2)",
+            "WHERE own.type = 'table' AND own.name = ?1 AND (?2 IS NULL OR has.name = ?2)",
             -1, &select, NULL) == SQLITE_OK) {
         sqlite3_bind_text(select, 1, table, -1, SQLITE_STATIC);
         sqlite3_bind_text(select, 2, column, -1, SQLITE_STATIC);
@@ -65,11 +64,10 @@ static int open_export(struct nsys_file *file, const char *path, struct mp_error
         failed =
             sqlite3_exec(file->database, "SELECT count(*) FROM sqlite_master", NULL, NULL, NULL);
     if (failed)
-        return mp_fail(
-            error, failed == SQLITE_CANTOPEN ? MP_EIO : MP_EFORMAT,
-            "%s: can't be read as an SQLite file: %s; nsys export --type sqlite makes one "
-            "of a report",
-            path, sqlite3_errmsg(file->database));
+        return mp_fail(error, failed == SQLITE_CANTOPEN ? MP_EIO : MP_EFORMAT,
+                       "%s: can't be read as an SQLite file: %s; nsys export --type sqlite makes "
+                       "one of a report",
+                       path, sqlite3_errmsg(file->database));
     if (!has_column(file, "NVTX_EVENTS", "start") &&
         !has_column(file, "CUPTI_ACTIVITY_KIND_KERNEL", "start") &&
         !has_column(file, "MPI_COLLECTIVES_EVENTS", "start"))
@@ -371,11 +369,10 @@ static void say_notes(struct nsys_file *file) {
     char missing[400], foreign[160];
     bool said = false;
     describe_missing(file, missing);
-    snprintf(
-        foreign, sizeof foreign,
-        "%lld rows of the file belong to processes that used no GPU, or to none that it names, "
-        "and are left out",
-        (long long)file->foreign);
+    snprintf(foreign, sizeof foreign,
+             "%lld rows of the file belong to processes that used no GPU, or to none that it "
+             "names, and are left out",
+             (long long)file->foreign);
     for (int i = 0; i < file->processes; i++) {
         struct mp_recording_process *process = file->item[i].process;
         if (process && file->damage[0])
@@ -402,11 +399,10 @@ static int read_file(const char *path, const struct mp_rules *rules, struct mp_r
                      struct mp_error *error) {
     (void)rules; /* ranges of NVTX are few beside operators of a framework: all are kept */
     if (is_report(path))
-        return mp_fail(
-            error, MP_EFORMAT,
-            "%s: a report of Nsight Systems; nsys export --type sqlite %s makes the file "
-            "that can be read",
-            path, path);
+        return mp_fail(error, MP_EFORMAT,
+                       "%s: a report of Nsight Systems; nsys export --type sqlite %s makes the "
+                       "file that can be read",
+                       path, path);
     struct nsys_file *file = calloc(1, sizeof *file);
     if (!file)
         return mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);

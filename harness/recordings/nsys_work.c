@@ -317,8 +317,7 @@ static int write_collectives(struct reading *reading) {
             mp_recording_note(
                 own->own->process,
                 "NCCL's ranges are not in the file, so communicators are told apart by "
-                "the streams of their kernels: right where all ranks made them in the "
-                "same order");
+                "the streams of their kernels: right where all ranks made them in the same order");
         by_stream = by_stream || !operation;
     }
     return MP_OK;

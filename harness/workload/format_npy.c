@@ -81,8 +81,7 @@ static int read_type(struct npy *npy, const char *header, struct mp_error *error
         strncmp(type, "'<i8'", 5) != 0)
         return mp_fail(
             error, MP_EFORMAT,
-            "%s: numbers of type %.16s; '<u4', '<i4' and '<i8' (uint32, int32, int64) are "
-            "right",
+            "%s: numbers of type %.16s; '<u4', '<i4' and '<i8' (uint32, int32, int64) are right",
             path, type);
     if (strncmp(order, "False", 5) != 0)
         return mp_fail(error, MP_EFORMAT,
@@ -150,12 +149,12 @@ static int npy_next(void *self, struct mp_trace_block *block, bool *end, struct 
         uint64_t value = little_endian(npy->bytes + i * (size_t)npy->width, npy->width);
         int64_t number = npy->width == 4 && npy->negative ? (int32_t)value : (int64_t)value;
         if (number < 0 || number > UINT32_MAX)
-            return mp_fail(
-                error, MP_EFORMAT,
-                "%s: iteration %lld, layer %d, rank %zu, expert %zu: %lld; a count from 0 "
-                "to %u is right",
-                path, (long long)block->iteration, block->layer, i / (size_t)npy->shape.experts,
-                i % (size_t)npy->shape.experts, (long long)number, UINT32_MAX);
+            return mp_fail(error, MP_EFORMAT,
+                           "%s: iteration %lld, layer %d, rank %zu, expert %zu: %lld; a count from "
+                           "0 to %u is right",
+                           path, (long long)block->iteration, block->layer,
+                           i / (size_t)npy->shape.experts, i % (size_t)npy->shape.experts,
+                           (long long)number, UINT32_MAX);
         block->load.count[i] = (uint32_t)number;
     }
     return MP_OK;

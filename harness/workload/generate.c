@@ -60,8 +60,7 @@ static const struct mp_option zipf_options[] = {
     SAMPLING,
     {"period", MP_OPTION_INT, FIELD(period), "iterations", "0", 0, 1e9, NULL,
      "how long the order stays before another is drawn; 0: always; 1: what was says nothing of "
-     "what "
-     "comes"},
+     "what comes"},
     {0}};
 static const struct mp_option power_options[] = {EXPONENT("1.2"), SAMPLING, {0}};
 static const struct mp_option lognormal_options[] = {
@@ -154,10 +153,9 @@ const struct mp_generator mp_generators[] = {
     {"dynamics", "loads as they move in training", "thu-pacman/SmartMoE-AE: routing trace of a GPT",
      "Training without a balance loss: shares start near uniform, within some ten iterations a few "
      "experts have nearly everything, others recover until iteration 400 or so, then a pattern "
-     "that "
-     "hardly moves gets slowly more uneven.  Log shares walk at random first and are white noise "
-     "around their place later; layers differ in spread and pace.  Fitted to statistics of a trace "
-     "of 24 layers, 32 experts and top-2; no share is above 1 / top-k.",
+     "that hardly moves gets slowly more uneven.  Log shares walk at random first and are white "
+     "noise around their place later; layers differ in spread and pace.  Fitted to statistics of a "
+     "trace of 24 layers, 32 experts and top-2; no share is above 1 / top-k.",
      dynamics_options, mp_share_dynamics, mp_epoch_dynamics},
     {0}};
 

@@ -217,8 +217,8 @@ static int read_info(struct reader *reader, json_t *object, struct mp_trace_info
     info->routes = json_is_true(json_object_get(object, "routes"));
     if (version != (info->routes ? NATIVE_VERSION_WITH_ROUTES : NATIVE_VERSION))
         return mp_fail(error, MP_EVERSION,
-                       "%s has format version %d, this build reads version %d, and %d with "
-                       "the experts of tokens",
+                       "%s has format version %d, this build reads version %d, and %d with the "
+                       "experts of tokens",
                        reader->path, version, NATIVE_VERSION, NATIVE_VERSION_WITH_ROUTES);
     for (size_t i = 0; i < sizeof field / sizeof *field; i++)
         MP_TRY(read_number(reader, shape, field[i].name, field[i].number, error));

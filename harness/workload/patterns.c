@@ -31,11 +31,10 @@ static int check_heat(const struct mp_generate_options *options, struct mp_error
                        "token takes %d distinct experts none can have more than %.4g",
                        options->heat, experts - hot, other, options->top_k, 1.0 / options->top_k);
     if (each < other * (1 - 1e-12))
-        return mp_fail(
-            error, MP_EINVAL,
-            "heat %g on %d of %d experts is less than the other experts get (%.4g each); "
-            "it must be at least %.4g",
-            options->heat, hot, experts, other, (double)hot / experts);
+        return mp_fail(error, MP_EINVAL,
+                       "heat %g on %d of %d experts is less than the other experts get (%.4g "
+                       "each); it must be at least %.4g",
+                       options->heat, hot, experts, other, (double)hot / experts);
     return MP_OK;
 }
 

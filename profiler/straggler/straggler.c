@@ -18,8 +18,7 @@ const char *mp_abstention_text(enum mp_abstention abstention) {
         return "the recording says nothing of ranks waiting for each other";
     case MP_ABSTAINS_CLOCKS:
         return "the ranks' clocks are too far apart: their times were put together where they "
-               "leave "
-               "meetings, so slow transfers and late beginnings have no name";
+               "leave meetings, so slow transfers and late beginnings have no name";
     case MP_ABSTAINS_NO_LOADS:
         return "no loads were recorded, so how even the experts were is not known";
     case MP_ABSTAINS_NO_TOKENS:

@@ -140,9 +140,7 @@ static const struct {
      "text:2: name: not given; a rule needs a text of at most 1000 bytes: a pattern", true},
     {"rules:\n  - name: x\n", "text:2: a rule needs a phase", true},
     {"rules:\n  - name: x\n    phase: exprt\n",
-     "text:3: phase: \"exprt\" is no phase; did you mean "
-     "\"expert\"?",
-     true},
+     "text:3: phase: \"exprt\" is no phase; did you mean \"expert\"?", true},
     {"rules:\n  - name: x\n    phase: gate\n    laier: 3\n",
      "text:4: unknown option \"laier\" for a rule; did you mean \"layer\"?", true},
     {"rules:\n  - name: x\n    phase: gate\n    layer: -3\n", "text:4: layer: \"-3\" should be",

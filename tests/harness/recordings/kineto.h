@@ -83,8 +83,7 @@ static inline void kineto_open(struct kineto_file *file, const struct kineto_job
     gzprintf(file->file,
              "  \"displayTimeUnit\": \"ms\",\n  \"baseTimeNanoseconds\": %lld,\n"
              "  \"traceEvents\": [\n  {\"ph\": \"M\", \"name\": \"process_name\", \"pid\": 1, "
-             "\"tid\": 0,"
-             " \"args\": {\"name\": \"python\"}},\n",
+             "\"tid\": 0, \"args\": {\"name\": \"python\"}},\n",
              (long long)job->base_ns);
 }
 

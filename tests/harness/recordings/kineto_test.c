@@ -166,8 +166,7 @@ static const struct {
 TEST_EACH(names_say_ranks, files, file) {
     static const char text[] =
         "{\"schemaVersion\": 1, \"traceEvents\": [{\"ph\": \"X\", \"cat\": "
-        "\"user_annotation\", \"name\": \"a\", \"pid\": 1, \"tid\": 1, \"ts\": "
-        "1, \"dur\": 2}]}";
+        "\"user_annotation\", \"name\": \"a\", \"pid\": 1, \"tid\": 1, \"ts\": 1, \"dur\": 2}]}";
     const struct mp_rules rules = {0};
     const struct mp_recording_format *format = mp_recording_format_named("pytorch");
     struct mp_recording *recording;

@@ -50,8 +50,7 @@ static inline void create(struct export *export, const char *folder, const char 
             "CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL)");
     SQL(export,
         "CREATE TABLE NVTX_EVENTS (start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT "
-        "NULL, "
-        "rangeId INTEGER, category INTEGER, color INTEGER, text TEXT, globalTid INTEGER, "
+        "NULL, rangeId INTEGER, category INTEGER, color INTEGER, text TEXT, globalTid INTEGER, "
         "endGlobalTid INTEGER, domainId INTEGER, uint64Value INTEGER, int64Value INTEGER, "
         "doubleValue REAL, uint32Value INTEGER, int32Value INTEGER, floatValue REAL%s)",
         is_old ? "" : ", textId INTEGER, jsonTextId INTEGER, jsonText TEXT");
@@ -60,10 +59,8 @@ static inline void create(struct export *export, const char *folder, const char 
         "deviceId INTEGER NOT NULL, contextId INTEGER NOT NULL, streamId INTEGER NOT NULL, "
         "correlationId INTEGER, demangledName INTEGER NOT NULL, shortName INTEGER NOT NULL, "
         "registersPerThread INTEGER NOT NULL, gridX INTEGER NOT NULL, gridY INTEGER NOT NULL, "
-        "gridZ "
-        "INTEGER NOT NULL, blockX INTEGER NOT NULL, blockY INTEGER NOT NULL, blockZ INTEGER NOT "
-        "NULL"
-        "%s)",
+        "gridZ INTEGER NOT NULL, blockX INTEGER NOT NULL, blockY INTEGER NOT NULL, blockZ INTEGER "
+        "NOT NULL%s)",
         is_old ? "" : ", globalPid INTEGER, graphNodeId INTEGER");
     run_sql(export,
             "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER NOT NULL, end INTEGER "
@@ -107,8 +104,7 @@ static inline void range(struct export *export, int rank, const char *name, int 
                          int64_t start, int64_t end, const char *more, const char *values) {
     SQL(export,
         "INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid, domainId%s) VALUES "
-        "(%lld, "
-        "%lld, 59, %Q, %lld, %d%s)",
+        "(%lld, %lld, 59, %Q, %lld, %d%s)",
         more, (long long)start, (long long)end, name, global_of(rank, TID(rank)), domain, values);
 }
 
@@ -123,8 +119,7 @@ static inline void kernel(struct export *export, int rank, const char *name, int
         "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, contextId, streamId, "
         "correlationId, demangledName, shortName, registersPerThread, gridX, gridY, gridZ, blockX, "
         "blockY, blockZ, globalPid) VALUES (%lld, %lld, %d, 1, %d, %d, %d, %d, 32, 4, 5, 6, 128, "
-        "1, 1, "
-        "%lld)",
+        "1, 1, %lld)",
         (long long)start, (long long)end, rank, stream, correlation, id, id, global_of(rank, 0));
 }
 
@@ -163,8 +158,7 @@ static inline void add_rank(struct export *export, int rank, int64_t from, bool 
     const long long global = global_of(rank, TID(rank));
     SQL(export,
         "INSERT INTO NVTX_EVENTS (start, eventType, text, textId, globalTid, domainId) VALUES (0, "
-        "75, "
-        "'model', NULL, %lld, 5), (0, 75, NULL, %d, %lld, 6)",
+        "75, 'model', NULL, %lld, 5), (0, 75, NULL, %d, %lld, 6)",
         global, string_id(export, "NCCL"), global);
     range(export, rank, "loss", 0, from, from + 1, ", doubleValue", ", 0.25");
     SQL(export,
@@ -173,15 +167,13 @@ static inline void add_rank(struct export *export, int rank, int64_t from, bool 
         (long long)from, global);
     SQL(export,
         "INSERT INTO NVTX_EVENTS (start, eventType, text, globalTid, domainId, category) VALUES "
-        "(0, "
-        "33, 'heavy', %lld, 5, 9)",
+        "(0, 33, 'heavy', %lld, 5, 9)",
         global);
     for (int step = 0; step < STEPS; step++)
         add_step(export, rank, step, from, says_nccl);
     SQL(export,
         "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (%lld, %lld, %d, 1, 7, 9999, %lld, 1234, 1, "
-        "0, "
-        "2)",
+        "0, 2)",
         (long long)from + 100 * US, (long long)from + 200 * US, rank, global_of(rank, 0));
 }
 

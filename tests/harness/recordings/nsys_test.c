@@ -66,11 +66,10 @@ RUNS_TEST(one_file_of_two_ranks) {
                 "SELECT count(*), min(layer), max(layer), sum(tokens) FROM v_span WHERE phase = "
                 "'expert' AND direction = 'forward' AND rank = 1",
                 "6|2|2|399");
-    assert_rows(
-        folder->store,
-        "SELECT count(*), sum(bytes), sum(wait_ns) FROM v_span WHERE phase = 'dispatch' AND "
-        "rank = 0",
-        "6|24576|24000000");
+    assert_rows(folder->store,
+                "SELECT count(*), sum(bytes), sum(wait_ns) FROM v_span WHERE phase = 'dispatch' "
+                "AND rank = 0",
+                "6|24576|24000000");
     assert_rows(folder->store,
                 "SELECT DISTINCT domain, category, payload FROM v_nvtx WHERE name = 'experts' AND "
                 "rank = 0 AND payload LIKE '%65%'",
@@ -88,11 +87,10 @@ RUNS_TEST(one_file_of_two_ranks) {
         "SELECT DISTINCT domain, payload FROM v_nvtx WHERE name = 'ncclAllReduce' AND rank = 1",
         "NCCL|[{\"Message size [bytes]\":8192}]");
     /* The GPU's work, under the spans that launched it. */
-    assert_rows(
-        folder->store,
-        "SELECT count(*), sum(kernels), sum(round(kernel_ms * 1000)) FROM v_gpu WHERE rank = "
-        "1 AND phase = 'expert'",
-        "6|6|18000.0");
+    assert_rows(folder->store,
+                "SELECT count(*), sum(kernels), sum(round(kernel_ms * 1000)) FROM v_gpu WHERE rank "
+                "= 1 AND phase = 'expert'",
+                "6|6|18000.0");
     assert_rows(folder->store,
                 "SELECT DISTINCT registersPerThread, gridX, gridY, gridZ, blockX FROM "
                 "CUPTI_ACTIVITY_KIND_KERNEL",
@@ -114,16 +112,14 @@ RUNS_TEST(nccls_kernels_are_collectives) {
         assert_int_equal(strstr(said, "NCCL's ranges are not in the file") != NULL, !says_nccl);
     }
     /* Rank 0 comes 3 ms earlier and waits for so long. */
-    assert_rows(
-        folder->store,
-        "SELECT function, count(*), sum(bytes), sum(round(wait_ms)) FROM v_collective WHERE "
-        "run_id = 2 AND rank = 0",
-        "AllReduce|6|24576|18.0");
-    assert_rows(
-        folder->store,
-        "SELECT function, count(*), sum(bytes), sum(round(wait_ms)) FROM v_collective WHERE "
-        "run_id = 1 AND rank = 0",
-        "AllReduce|6|NULL|18.0");
+    assert_rows(folder->store,
+                "SELECT function, count(*), sum(bytes), sum(round(wait_ms)) FROM v_collective "
+                "WHERE run_id = 2 AND rank = 0",
+                "AllReduce|6|24576|18.0");
+    assert_rows(folder->store,
+                "SELECT function, count(*), sum(bytes), sum(round(wait_ms)) FROM v_collective "
+                "WHERE run_id = 1 AND rank = 0",
+                "AllReduce|6|NULL|18.0");
     assert_rows(folder->store,
                 "SELECT count(DISTINCT communicator), count(DISTINCT ordinal), "
                 "min(communicator_size) FROM v_collective WHERE run_id = 2",
@@ -178,9 +174,8 @@ RUNS_TEST(ranks_are_in_mpis_table_or_the_files_name) {
                 global_of(0, TID(0)));
             SQL(&export,
                 "CREATE TABLE MPI_COLLECTIVES_EVENTS (start INTEGER NOT NULL, end INTEGER, "
-                "globalTid "
-                "INTEGER, textId INTEGER, size INTEGER); INSERT INTO MPI_COLLECTIVES_EVENTS VALUES "
-                "(100, 300, %lld, %d, 77)",
+                "globalTid INTEGER, textId INTEGER, size INTEGER); INSERT INTO "
+                "MPI_COLLECTIVES_EVENTS VALUES (100, 300, %lld, %d, 77)",
                 global_of(0, TID(0)), string_id(&export, "MPI_Alltoallv"));
         }
         add_rank(&export, 0, 0, false);
@@ -202,16 +197,14 @@ RUNS_TEST(old_schemas_are_read) {
     for (int step = 0; step < 3; step++) {
         SQL(&export,
             "INSERT INTO NVTX_EVENTS VALUES (%d, %d, 59, 0, 0, 0, 'exchange', %lld, 0, 0, 0, 0, "
-            "0.0, "
-            "0, %d, 0.0)",
+            "0.0, 0, %d, 0.0)",
             1000 * step, 1000 * step + 500, global_of(0, TID(0)), 256 + step);
         SQL(&export, "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (%d, %d, 0, %lld, %d, %d, 0)",
             1000 * step + 10, 1000 * step + 20, global_of(0, TID(0)), step + 1,
             string_id(&export, "cudaLaunchKernel"));
         SQL(&export,
             "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (%d, %d, 0, 1, 7, %d, %d, %d, 8, 1, 1, "
-            "1, 1, "
-            "1, 1)",
+            "1, 1, 1, 1)",
             1000 * step + 30, 1000 * step + 130, step + 1, string_id(&export, "gemm"), export.rows);
     }
     SQL(&export,

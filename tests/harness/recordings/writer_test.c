@@ -101,10 +101,10 @@ RUNS_TEST(what_is_said_is_in_the_database) {
     assert_in_range(summary.clocks.error_ns, 0, 40);
     assert_rows(folder->store, "SELECT status, ranks_recorded, iterations FROM v_run",
                 "complete|2|30");
-    assert_rows(folder->store,
-                "SELECT count(*), min(layer), max(layer), sum(tokens) FROM v_span WHERE "
-                "phase = 'expert'",
-                "60|3|3|2430");
+    assert_rows(
+        folder->store,
+        "SELECT count(*), min(layer), max(layer), sum(tokens) FROM v_span WHERE phase = 'expert'",
+        "60|3|3|2430");
     assert_rows(folder->store, "SELECT sum(wait_ns) FROM span WHERE wait_ns > 0", "18000000");
     assert_rows(folder->store,
                 "SELECT group_concat(round(ms, 4)) FROM (SELECT sum(wait_ms) AS ms FROM "
@@ -114,14 +114,12 @@ RUNS_TEST(what_is_said_is_in_the_database) {
                 "SELECT min(communicator_size), max(ordinal), min(bytes) FROM v_collective",
                 "2|30|32");
     assert_rows(folder->store,
-                "SELECT sum(kernels), count(DISTINCT rank) FROM v_gpu WHERE phase = "
-                "'expert'",
+                "SELECT sum(kernels), count(DISTINCT rank) FROM v_gpu WHERE phase = 'expert'",
                 "60|2");
     assert_rows(folder->store, "SELECT count(DISTINCT clock), max(clock) FROM v_rank", "2|samples");
     assert_rows(folder->store,
                 "SELECT max(abs(a.start_ns - b.start_ns)) <= 20 FROM v_span a JOIN v_span b "
-                "USING (iteration, phase) WHERE a.rank = 0 AND b.rank = 1 AND phase = "
-                "'iteration'",
+                "USING (iteration, phase) WHERE a.rank = 0 AND b.rank = 1 AND phase = 'iteration'",
                 "1");
     assert_rows(folder->store, "SELECT count(*) FROM v_fact WHERE name = 'source'", "2");
 }

@@ -84,11 +84,9 @@ static const struct order_case {
     {"end inside an iteration", "5.0.0 5.0.1 5.1.0", false, 3,
      "ends after 3 blocks, inside iteration 5: micro-batch 1, layer 1 is missing"},
     {"ranks with different sums", "5.0.0l", false, 0,
-     "block 0 (iteration 5, micro-batch 0, layer 0): rank 1 has 5 routes, rank 0 in layer 0 has "
-     "6"},
+     "block 0 (iteration 5, micro-batch 0, layer 0): rank 1 has 5 routes, rank 0 in layer 0 has 6"},
     {"layers with different sums", "5.0.0 5.0.1m", false, 1,
-     "block 1 (iteration 5, micro-batch 0, layer 1): rank 0 has 7 routes, rank 0 in layer 0 has "
-     "6"},
+     "block 1 (iteration 5, micro-batch 0, layer 1): rank 0 has 7 routes, rank 0 in layer 0 has 6"},
     {"micro-batches with different sums", "5.0.0 5.0.1 5.1.0m 5.1.1n", false, 4, NULL},
     {"different sums where they may be", "5.0.0l 5.0.1 5.1.0l 5.1.1o", true, 4, NULL},
     {"order counts in ragged traces too", "5.0.0l 5.1.1l", true, 1, "block 1 is of iteration 5"},
