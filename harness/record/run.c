@@ -316,12 +316,11 @@ static void say_clocks(const struct meetings_found *found, int count, FILE *stre
 static void say_notes(struct mp_store *store, int64_t run_id, FILE *stream) {
     sqlite3_stmt *select = NULL;
     char reason[1024];
-    if (sqlite3_prepare_v2(mp_store_connection(store),
-                           "SELECT min(rank), count(*), reason FROM rank WHERE run_id = ? AND "
-                           "reason IS NOT NULL GROUP BY reason ORDER BY 1",
-                           -1, &select, NULL) != SQLITE_OK)
+    if (mp_store_query(store,
+                       "SELECT min(rank), count(*), reason FROM rank WHERE run_id = ? AND reason "
+                       "IS NOT NULL GROUP BY reason ORDER BY 1",
+                       &run_id, 1, &select, NULL))
         return;
-    sqlite3_bind_int64(select, 1, run_id);
     while (sqlite3_step(select) == SQLITE_ROW) {
         int others = sqlite3_column_int(select, 1) - 1;
         fprintf(stream, "rank %d", sqlite3_column_int(select, 0));

@@ -34,10 +34,10 @@ struct proposal {
 struct mp_suggestion {
     struct mp_arena memory;
     struct mp_names *names;
-    const struct mp_rules *in_use;
     struct mp_rules ready, guesses;
-    struct proposal *proposal; /* [count] as the names' uses */
-    struct proposal **order;   /* [count] as they are written */
+    const struct mp_rules *list[3]; /* those in use, ready, guesses */
+    struct proposal *proposal;      /* [count] as the names' uses */
+    struct proposal **order;        /* [count] as they are written */
     int count, processes;
     bool several_domains;
 };
@@ -60,8 +60,6 @@ static void in_small_letters(const char *name, char small[], size_t size) {
 }
 
 static void judge_name(const struct mp_suggestion *suggestion, struct proposal *proposal) {
-    const struct mp_rules *const list[] = {suggestion->in_use, &suggestion->ready,
-                                           &suggestion->guesses};
     static const enum reason reasons[] = {IN_USE, READY_MADE, BY_NAME};
     const struct mp_name_use *use = proposal->use;
     char small[4096];
@@ -69,7 +67,7 @@ static void judge_name(const struct mp_suggestion *suggestion, struct proposal *
     for (int i = 0; i < 3; i++) {
         struct mp_rule_capture capture;
         proposal->rule =
-            mp_rules_find(list[i], i == 2 ? small : use->sample, use->domain, &capture);
+            mp_rules_find(suggestion->list[i], i == 2 ? small : use->sample, use->domain, &capture);
         if (!proposal->rule)
             continue;
         proposal->reason = reasons[i];
@@ -136,8 +134,8 @@ static bool choose_iteration(struct mp_suggestion *suggestion) {
 }
 
 static bool has_end(const struct mp_suggestion *suggestion, const struct mp_name_use *use) {
-    return mp_rules_end_iteration(suggestion->in_use, use->sample, use->domain) >= 0 ||
-           mp_rules_end_iteration(&suggestion->ready, use->sample, use->domain) >= 0;
+    return mp_rules_end_iteration(suggestion->list[0], use->sample, use->domain) >= 0 ||
+           mp_rules_end_iteration(suggestion->list[1], use->sample, use->domain) >= 0;
 }
 
 /* Without iterations: the optimizer's longest range ends one; else the last of those that all
@@ -242,7 +240,9 @@ int mp_suggestion_create(const char *const paths[], int count, const struct mp_r
     struct mp_suggestion *made = calloc(1, sizeof *made);
     if (!made)
         return mp_fail(error, MP_ENOMEM, "no memory for a suggestion");
-    made->in_use = rules;
+    made->list[0] = rules;
+    made->list[1] = &made->ready;
+    made->list[2] = &made->guesses;
     made->processes = count;
     int code = judge(made, paths, error);
     if (code)
@@ -469,15 +469,14 @@ static bool ended(const struct mp_suggestion *suggestion, const struct mp_rule *
 
 static int write_rules(const struct writing *writing) {
     const struct mp_suggestion *suggestion = writing->suggestion;
-    const struct mp_rules *const list[] = {suggestion->in_use, &suggestion->ready};
     int written = 0;
     fputs("rules:", writing->stream);
     for (int l = 0; l < 2; l++)
-        for (int i = 0; i < list[l]->count; i++) {
-            if (!matched(suggestion, &list[l]->rule[i]))
+        for (int i = 0; i < suggestion->list[l]->count; i++) {
+            if (!matched(suggestion, &suggestion->list[l]->rule[i]))
                 continue;
             fputs(written++ ? "" : "\n", writing->stream);
-            MP_TRY(write_rule(writing, &list[l]->rule[i]));
+            MP_TRY(write_rule(writing, &suggestion->list[l]->rule[i]));
         }
     for (int i = 0; i < suggestion->count && i < WRITTEN_LIMIT; i++) {
         if (!is_guess(suggestion->order[i]))
@@ -491,10 +490,9 @@ static int write_rules(const struct writing *writing) {
 
 /* Ready-made rules may be in use, and several of them have the same ends. */
 static bool is_repeated(const struct mp_suggestion *suggestion, const struct mp_rule *end) {
-    const struct mp_rules *const list[] = {suggestion->in_use, &suggestion->ready};
     for (int l = 0; l < 2; l++)
-        for (int i = 0; i < list[l]->ends; i++) {
-            const struct mp_rule *earlier = &list[l]->end[i];
+        for (int i = 0; i < suggestion->list[l]->ends; i++) {
+            const struct mp_rule *earlier = &suggestion->list[l]->end[i];
             if (earlier == end)
                 return false;
             if (!strcmp(earlier->name, end->name) && !earlier->domain == !end->domain &&
@@ -506,11 +504,10 @@ static bool is_repeated(const struct mp_suggestion *suggestion, const struct mp_
 
 static int write_ends(const struct writing *writing) {
     const struct mp_suggestion *suggestion = writing->suggestion;
-    const struct mp_rules *const list[] = {suggestion->in_use, &suggestion->ready};
     int written = 0;
     for (int l = 0; l < 2; l++)
-        for (int i = 0; i < list[l]->ends; i++) {
-            const struct mp_rule *end = &list[l]->end[i];
+        for (int i = 0; i < suggestion->list[l]->ends; i++) {
+            const struct mp_rule *end = &suggestion->list[l]->end[i];
             if (!ended(suggestion, end) || is_repeated(suggestion, end))
                 continue;
             fputs(written++ ? "" : "\niteration-ends:\n", writing->stream);
