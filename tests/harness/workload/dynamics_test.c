@@ -1,7 +1,7 @@
 /* Dynamics: its loads beside those of the trace that it is a model of, measure by measure. */
-#include "harness/workload/formats.h"
 #include "tests/harness/workload/made.h"
 #include "tests/harness/workload/statistics.h"
+#include "tests/harness/workload/streams.h"
 
 enum { STEP = 10, STEPS = 301, SEEDS = 8, FIRST_SEED = 101 };
 enum { LEAST_ROUTES = ROUTES / 200 }; /* half a per cent */
@@ -309,20 +309,14 @@ static void add_block(const struct mp_trace_block *block, struct history *h, str
 
 /* False, after saying so, if the trace is not there. */
 static bool read_trace(struct history *h, struct sources *s) {
-    struct mp_error error = {0};
-    struct mp_trace_stream *stream;
     const struct mp_trace_block *block;
     if (!trace_path()) {
         print_message("smartmoe_gpt_e32_top2.csv.zst is not there: compared with what it gave\n");
         return false;
     }
-    if (mp_format_open("csv", trace_path(), 0, &stream, &error))
-        fail_msg("%s", error.text);
-    while (!mp_trace_next(stream, &block, &error) && block)
+    AUTO(stream) struct mp_trace_stream *stream = open_good("csv", trace_path(), 0);
+    while ((block = next_good(stream)))
         add_block(block, h, s);
-    if (error.code)
-        fail_msg("%s", error.text);
-    mp_trace_stream_destroy(stream);
     return true;
 }
 

@@ -1,9 +1,8 @@
 /* Traces written for others are read back as what they were. */
 #include "harness/workload/export.h"
 
-#include "harness/workload/formats.h"
-#include "tests/errors.h"
 #include "tests/harness/folder.h"
+#include "tests/harness/workload/streams.h"
 
 enum { ITERATIONS = 3, MOST_BLOCKS = ITERATIONS * 3 * 4, MOST_CELLS = 6 * 24 };
 
@@ -39,13 +38,8 @@ static void keep(void *self) {
 
 static struct mp_trace_stream *open_loads(struct loads *loads) {
     static const struct mp_trace_stream_operations operations = {loads_next, keep};
-    struct mp_trace_info info = {
-        .shape = loads->shape, .source = strdup("memory"), .notes = strdup(""), .ragged = true};
-    struct mp_trace_stream *stream;
     loads->next = 0;
-    assert_int_equal(mp_trace_stream_create(MP_OK, &operations, loads, &info, &stream, NULL),
-                     MP_OK);
-    return stream;
+    return stream_of(loads->shape, true, &operations, loads);
 }
 
 static void make_loads(uint64_t *random, struct loads *loads) {
@@ -60,23 +54,15 @@ static void make_loads(uint64_t *random, struct loads *loads) {
 }
 
 static int64_t export_good(struct loads *loads, struct mp_export chosen, const char *path) {
-    struct mp_trace_stream *stream = open_loads(loads);
+    AUTO(stream) struct mp_trace_stream *stream = open_loads(loads);
     assert_works(mp_export_csv(stream, &chosen, path, &error));
-    mp_trace_stream_destroy(stream);
     return chosen.blocks_done;
 }
 
-static struct mp_trace_stream *open_file(const char *kind, const char *path) {
-    struct mp_trace_stream *stream;
-    assert_works(mp_format_open(kind, path, 0, &stream, &error));
+static struct mp_trace_stream *open_exported(void) {
+    struct mp_trace_stream *stream = open_good("csv", "t.csv", 0);
     mp_trace_allow_ragged(stream);
     return stream;
-}
-
-static const struct mp_trace_block *next(struct mp_trace_stream *stream) {
-    const struct mp_trace_block *block;
-    assert_works(mp_trace_next(stream, &block, &error));
-    return block;
 }
 
 TEST_RANDOM(csv_comes_back_as_it_was) {
@@ -87,18 +73,16 @@ TEST_RANDOM(csv_comes_back_as_it_was) {
         assert_int_equal(
             export_good(&loads, (struct mp_export){.iteration = -1, .layer = -1}, "t.csv"),
             block_count(shape));
-        struct mp_trace_stream *stream = open_file("csv", "t.csv");
+        AUTO(stream) struct mp_trace_stream *stream = open_exported();
         assert_memory_equal(&mp_trace_stream_info(stream)->shape, shape, sizeof *shape);
         for (int i = 0; i < block_count(shape); i++) {
-            const struct mp_trace_block *block = next(stream);
+            const struct mp_trace_block *block = next_good(stream);
             assert_int_equal(block->iteration, 4 + 2 * (i / shape->layers / shape->micro_batches));
             assert_int_equal(block->micro_batch, i / shape->layers % shape->micro_batches);
             assert_int_equal(block->layer, i % shape->layers);
-            assert_memory_equal(block->load.count, loads.count[i],
-                                (size_t)shape->ranks * (size_t)shape->experts * 4);
+            assert_counts(&block->load, loads.count[i]);
         }
-        assert_null(next(stream));
-        mp_trace_stream_destroy(stream);
+        assert_null(next_good(stream));
     }
 }
 
@@ -111,16 +95,14 @@ TEST_RANDOM(one_iteration_and_layer_can_be_chosen) {
         assert_int_equal(
             export_good(&loads, (struct mp_export){.iteration = 6, .layer = layer}, "t.csv"),
             shape->micro_batches);
-        struct mp_trace_stream *stream = open_file("csv", "t.csv");
+        AUTO(stream) struct mp_trace_stream *stream = open_exported();
         for (int batch = 0; batch < shape->micro_batches; batch++) {
-            const struct mp_trace_block *block = next(stream);
+            const struct mp_trace_block *block = next_good(stream);
             assert_int_equal(block->iteration, 6);
-            assert_memory_equal(block->load.count,
-                                loads.count[(shape->micro_batches + batch) * shape->layers + layer],
-                                (size_t)shape->ranks * (size_t)shape->experts * 4);
+            assert_counts(&block->load,
+                          loads.count[(shape->micro_batches + batch) * shape->layers + layer]);
         }
-        assert_null(next(stream));
-        mp_trace_stream_destroy(stream);
+        assert_null(next_good(stream));
     }
 }
 
@@ -142,11 +124,10 @@ TEST_EACH(wish_is_refused, refusals, refusal) {
     uint64_t random = 7;
     make_loads(&random, &loads);
     loads.shape = (struct mp_trace_shape){6, 24, 3, 1, 0};
-    struct mp_trace_stream *stream = open_loads(&loads);
+    AUTO(stream) struct mp_trace_stream *stream = open_loads(&loads);
     struct mp_export chosen = {.iteration = refusal->iteration, .layer = refusal->layer};
     assert_fails(mp_export_csv(stream, &chosen, refusal->path, &error), refusal->code,
                  refusal->words);
-    mp_trace_stream_destroy(stream);
     assert_int_equal(access("x", F_OK), -1);
     assert_int_equal(count_entries(".", ".partial"), 0);
 }

@@ -1,7 +1,7 @@
 /* Sources with the experts of tokens: the same random ones as CSV and as a router trace. */
-#include "harness/workload/formats.h"
 #include "tests/harness/folder.h"
 #include "tests/harness/workload/draw_tokens.h"
+#include "tests/harness/workload/streams.h"
 
 enum { RANKS = 3, LAYERS = 2, EXPERTS = 11, STEPS = 2, TOKENS = 6, TOP_K = 3 };
 
@@ -37,12 +37,10 @@ TEST(tokens_are_those_of_the_source) {
     for (int k = 0; k < 2; k++) {
         const uint64_t seed = test_seed();
         uint64_t random = seed;
-        struct mp_trace_stream *stream;
         const struct mp_trace_block *block;
         struct mp_load load;
-        struct mp_error error = {0};
         int blocks = 0;
-        assert_int_equal(mp_load_create(RANKS, EXPERTS, &load, &error), MP_OK);
+        assert_works(mp_load_create(RANKS, EXPERTS, &load, &error));
         FILE *file = fopen(path[k], "w");
         if (k == 0)
             fputs("token,iteration,layer,rank,k0,\"k1\",k2\n", file);
@@ -52,23 +50,19 @@ TEST(tokens_are_those_of_the_source) {
                 (k ? put_json : put_csv)(file, step, layer, &load);
             }
         fclose(file);
-        assert_int_equal(mp_format_open(kind[k], path[k], EXPERTS, &stream, &error), MP_OK);
+        AUTO(stream) struct mp_trace_stream *stream = open_good(kind[k], path[k], EXPERTS);
         assert_true(mp_trace_stream_info(stream)->routes);
         mp_trace_allow_ragged(stream);
-        for (random = seed; !mp_trace_next(stream, &block, &error) && block; blocks++) {
+        for (random = seed; (block = next_good(stream)); blocks++) {
             draw_tokens(&random, TOKENS, TOP_K, k == 1, &load);
             assert_int_equal(block->iteration, 4 + blocks / LAYERS);
-            assert_memory_equal(block->load.count, load.count,
-                                RANKS * EXPERTS * sizeof *load.count);
+            assert_counts(&block->load, load.count);
             for (int i = 0; i < RANKS * TOKENS * TOP_K; i++) {
                 int32_t drawn = load.routes->expert[i];
                 assert_int_equal(block->load.routes->expert[i], drawn < 0 ? -1 : drawn);
             }
         }
-        if (error.code)
-            fail_msg("%s", error.text);
         assert_int_equal(blocks, STEPS * LAYERS);
-        mp_trace_stream_destroy(stream);
         mp_load_destroy(&load);
     }
 }
@@ -90,7 +84,7 @@ static const struct {
     {"layer,token,k0\n0,0\n", "bad.csv:2: 2 columns, but the header has 3"},
     {"layer,token,k0\n0,1,2\n", "numbered from 0 on"},
     {"layer,token,k0\n0,0,2\n0,0,2\n", "numbered from 0 on"},
-    {"layer,token,k0\n0,0,2\n1,0,1\n1,1,1\n", "other numbers of tokens than in layer 0"},
+    {"layer,token,k0\n0,0,2\n1,0,1\n1,1,1\n", "rank 0 has 2 routes, rank 0 in layer 0 has 1"},
     {"layer,token,k0,k1\n0,0,2,2\n", "block 0 (iteration 0, micro-batch 0, layer 0): token 0 of "
                                      "rank 0 has an expert twice"},
     {"iteration,layer,token,k0\n1,0,0,2\n0,0,0,2\n", "iterations to ascend"},
@@ -98,27 +92,15 @@ static const struct {
     {"layer,rank,token,k0\n4095,4095,0,2\n", "ask for 16777216"},
 };
 
-/* Opens and reads to the first error. */
-static int read_bad(int experts, struct mp_error *error) {
-    struct mp_trace_stream *stream = NULL;
-    const struct mp_trace_block *block = NULL;
-    int code = mp_format_open("csv-tokens", "bad.csv", experts, &stream, error);
-    if (!code)
-        mp_trace_allow_ragged(stream);
-    while (!code && !(code = mp_trace_next(stream, &block, error)) && block)
-        ;
-    mp_trace_stream_destroy(stream);
-    return code;
-}
-
 TEST_ROWS(what_is_wrong_is_said, wrong, row) {
     write_file("bad.csv", row->text);
-    assert_fails(read_bad(EXPERTS, &error), MP_EFORMAT, row->words);
+    assert_fails(read_bad("csv-tokens", "bad.csv", EXPERTS, &error), MP_EFORMAT, row->words);
 }
 
 TEST(experts_that_nobody_says_are_asked_for) {
     write_file("bad.csv", "layer,token,k0,k1\n0,0,2,5\n");
-    assert_fails(read_bad(0, &error), MP_EINVAL, "the largest index of the first iteration is 5");
+    assert_fails(read_bad("csv-tokens", "bad.csv", 0, &error), MP_EINVAL,
+                 "the largest index of the first iteration is 5");
 }
 
 TEST_GROUP(enter_folder, leave_folder);

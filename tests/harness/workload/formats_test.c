@@ -1,35 +1,19 @@
 /* Others' formats: what small files say, the sentence for each way of being wrong, and the public
  * traces where they are there. */
-#include "harness/workload/formats.h"
-
 #include <inttypes.h>
 #include <zstd.h>
 
-#include "tests/errors.h"
 #include "tests/harness/folder.h"
-
-TEST_END(trace_stream, struct mp_trace_stream *, mp_trace_stream_destroy(*it))
+#include "tests/harness/workload/streams.h"
 
 /* One small load in every format: 2 ranks, 4 experts, two iterations. */
 static const uint32_t small[2][8] = {{5, 2, 1, 0, 3, 3, 0, 2}, {2, 2, 2, 2, 1, 3, 4, 0}};
 static const uint32_t summed[2][8] = {{8, 5, 1, 2}, {3, 5, 6, 2}};
 
-static struct mp_trace_stream *open_good(const char *kind, const char *path) {
-    struct mp_trace_stream *stream = NULL;
-    assert_works(mp_format_open(kind, path, 0, &stream, &error));
-    return stream;
-}
-
-static const struct mp_trace_block *next_good(struct mp_trace_stream *stream) {
-    const struct mp_trace_block *block;
-    assert_works(mp_trace_next(stream, &block, &error));
-    return block;
-}
-
 /* The stream is exactly these blocks of one layer. */
 static void expect_blocks(const char *kind, const char *path, int ranks, int experts, int blocks,
                           int64_t first_iteration, const uint32_t count[][8]) {
-    AUTO(trace_stream) struct mp_trace_stream *stream = open_good(kind, path);
+    AUTO(stream) struct mp_trace_stream *stream = open_good(kind, path, 0);
     const struct mp_trace_info *info = mp_trace_stream_info(stream);
     assert_int_equal(info->shape.ranks, ranks);
     assert_int_equal(info->shape.experts, experts);
@@ -42,8 +26,7 @@ static void expect_blocks(const char *kind, const char *path, int ranks, int exp
         assert_non_null(block);
         assert_int_equal(block->iteration, first_iteration + i);
         assert_int_equal(block->layer, 0);
-        assert_memory_equal(block->load.count, count[i],
-                            (size_t)ranks * (size_t)experts * sizeof(uint32_t));
+        assert_counts(&block->load, count[i]);
     }
     assert_null(next_good(stream));
 }
@@ -102,7 +85,6 @@ TEST(wide_csv_plain_and_packed) {
                  "cut off inside a packed frame");
 }
 
-/* Random shapes and counts written and read again; several layers and micro-batches. */
 #define HEAD "iteration,layer,rank,e0,e1,e2,e3\n"
 
 /* A rank's rows in each of two files, in the order of none. */
@@ -119,7 +101,7 @@ TEST(csv_of_a_folder) {
         const struct mp_trace_block *block;
         write_file(longer ? "ranks/b.csv" : "ranks/a.csv", HEAD "0,0,0,5,2,1,0\n1,0,0,2,2,2,2\n");
         write_file(longer ? "ranks/a.csv" : "ranks/b.csv", HEAD "0,0,1,3,3,0,2\n");
-        stream = open_good("csv", "ranks");
+        stream = open_good("csv", "ranks", 0);
         next_good(stream);
         assert_fails(mp_trace_next(stream, &block, &error), MP_EFORMAT,
                      "no row for iteration 1, micro-batch 0, layer 0, rank 1");
@@ -135,12 +117,12 @@ TEST(csv_of_a_folder) {
     assert_string_equal(mp_format_guess("ranks"), "megatron");
 }
 
-TEST(wide_csv_gives_back_what_was_written) {
-    uint64_t random = test_seed();
+/* Random shapes and counts, several layers and micro-batches. */
+TEST_RANDOM(wide_csv_gives_back_what_was_written) {
     for (int round = 0; round < 20; round++) {
         int size[4];
         for (int i = 0; i < 4; i++)
-            size[i] = test_random_int(&random, 1, 5);
+            size[i] = test_random_int(random, 1, 5);
         int total = 3 * size[0] * size[1] * size[2] * size[3];
         AUTO(allocated) uint32_t *count = malloc((size_t)total * sizeof *count);
         FILE *file = fopen("random.csv", "w");
@@ -153,19 +135,18 @@ TEST(wide_csv_gives_back_what_was_written) {
             fprintf(file, "%d,%d,%d", row % size[2], row / size[2] % size[1],
                     row / size[2] / size[1] % size[0]);
             for (int e = 0; e < size[3]; e++)
-                fprintf(file, ",%u", count[i + e] = (uint32_t)test_random(&random));
+                fprintf(file, ",%u", count[i + e] = (uint32_t)test_random(random));
             fprintf(file, ",%d\n", 7 * (i / (total / 3)));
         }
         assert_int_equal(fclose(file), 0);
-        AUTO(trace_stream) struct mp_trace_stream *stream = open_good("csv", "random.csv");
+        AUTO(stream) struct mp_trace_stream *stream = open_good("csv", "random.csv", 0);
         mp_trace_allow_ragged(stream);
         assert_int_equal(mp_trace_stream_info(stream)->shape.micro_batches, size[0]);
         const struct mp_trace_block *block;
         int at = 0;
         for (; (block = next_good(stream)); at += size[2] * size[3]) {
             assert_int_equal(block->iteration, 7 * (at / (total / 3)));
-            assert_memory_equal(block->load.count, count + at,
-                                (size_t)(size[2] * size[3]) * sizeof *count);
+            assert_counts(&block->load, count + at);
         }
         assert_int_equal(at, total);
     }
@@ -175,7 +156,7 @@ TEST(sglang_without_its_dense_layers) {
     static const uint32_t expected[1][8] = {{11, 10, 7, 4}};
     write_file("s.json", "{\"logical_count\": [[0, 0, 0, 0], [11.0, 10.0, 7.0, 4]], \"x\": 1}");
     expect_blocks("sglang", "s.json", 1, 4, 1, 0, expected);
-    struct mp_trace_stream *stream = open_good("sglang", "s.json");
+    struct mp_trace_stream *stream = open_good("sglang", "s.json", 0);
     assert_non_null(strstr(mp_trace_stream_info(stream)->notes, "1 layers without routes"));
     assert_true(mp_trace_stream_info(stream)->of_run);
     assert_int_equal(mp_trace_stream_info(stream)->dense_layers, 1);
@@ -194,7 +175,7 @@ TEST_ROWS(dense_layers_are_counted_in_front, dense_layers, row) {
     char text[128];
     snprintf(text, sizeof text, "{\"logical_count\": %s}", row->counts);
     write_file("d.json", text);
-    AUTO(trace_stream) struct mp_trace_stream *stream = open_good("sglang", "d.json");
+    AUTO(stream) struct mp_trace_stream *stream = open_good("sglang", "d.json", 0);
     assert_int_equal(mp_trace_stream_info(stream)->dense_layers, row->dense);
 }
 
@@ -240,7 +221,7 @@ TEST(npy_of_each_type_and_number_of_axes) {
     write_npy("d.npy", NPY("<i4", "(4,)"), small, 16);
     expect_blocks("npy", "d.npy", 1, 4, 1, 0, small);
     write_npy("e.npy", NPY("<i4", "(2, 1, 4)"), summed[0], 16);
-    AUTO(trace_stream) struct mp_trace_stream *stream = open_good("npy", "e.npy");
+    AUTO(stream) struct mp_trace_stream *stream = open_good("npy", "e.npy", 0);
     assert_int_equal(mp_trace_stream_info(stream)->shape.layers, 2);
 }
 
@@ -337,25 +318,13 @@ static const struct {
     {"npy", "NUMPY", MP_EFORMAT, {"not an npy file", "NUMPY"}},
 };
 
-/* Opens and reads to the first error. */
-static int read_bad(const char *kind, const char *path, struct mp_error *error) {
-    AUTO(trace_stream) struct mp_trace_stream *stream = NULL;
-    int code = mp_format_open(kind, path, 0, &stream, error);
-    const struct mp_trace_block *block = NULL;
-    if (!code)
-        do
-            code = mp_trace_next(stream, &block, error);
-        while (!code && block);
-    return code;
-}
-
 TEST_ROWS(malformed_files_are_named_with_their_place, malformed, row) {
     write_file("bad", row->text);
-    assert_fails(read_bad(row->kind, "bad", &error), row->code, row->says[0], row->says[1]);
+    assert_fails(read_bad(row->kind, "bad", 0, &error), row->code, row->says[0], row->says[1]);
 }
 
 TEST(a_file_that_is_not_there_is_named) {
-    assert_fails(read_bad("csv", "nowhere.csv", &error), MP_ENOTFOUND, "nowhere.csv");
+    assert_fails(read_bad("csv", "nowhere.csv", 0, &error), MP_ENOTFOUND, "nowhere.csv");
 }
 
 static const struct {
@@ -378,7 +347,7 @@ static const struct {
 TEST_ROWS(malformed_arrays_are_refused, malformed_arrays, row) {
     static const int32_t numbers[8] = {1, 2, 3, 4, 2, 2, 3, -3};
     write_npy("bad.npy", row->header, numbers, row->bytes);
-    assert_fails(read_bad("npy", "bad.npy", &error), MP_EFORMAT, row->says);
+    assert_fails(read_bad("npy", "bad.npy", 0, &error), MP_EFORMAT, row->says);
 }
 
 static const struct {
@@ -392,7 +361,7 @@ static const struct {
 
 TEST_ROWS(malformed_heads_of_arrays_are_refused, malformed_heads, row) {
     write_bytes("bad.npy", row->bytes, row->size);
-    assert_fails(read_bad("npy", "bad.npy", &error), row->code, row->says);
+    assert_fails(read_bad("npy", "bad.npy", 0, &error), row->code, row->says);
 }
 
 TEST(the_ending_suggests_a_format) {
@@ -432,7 +401,7 @@ TEST(smartmoe_trace_has_its_known_statistics) {
     } known[] = {
         {1, 1.54, 0.02}, {11, 14.0, 0.1}, {101, 12.1, 0.1}, {501, 9.1, 0.1}, {2001, 11.6, 0.1}};
     struct mp_trace_stream *stream =
-        open_good("csv", public_trace("smartmoe_gpt_e32_top2.csv.zst"));
+        open_good("csv", public_trace("smartmoe_gpt_e32_top2.csv.zst"), 0);
     const struct mp_trace_shape *shape = &mp_trace_stream_info(stream)->shape;
     assert_int_equal(shape->layers, 24);
     assert_int_equal(shape->experts, 32);
@@ -470,7 +439,7 @@ TEST(sglang_traces_have_their_known_sums) {
                   {"sglang_deepseek_decode_in2000out100.json", 23760000}};
     for (int i = 0; i < 2; i++) {
         const char *path = public_trace(traces[i].name);
-        AUTO(trace_stream) struct mp_trace_stream *stream = open_good(mp_format_guess(path), path);
+        AUTO(stream) struct mp_trace_stream *stream = open_good(mp_format_guess(path), path, 0);
         assert_int_equal(mp_trace_stream_info(stream)->shape.experts, 256);
         const struct mp_trace_block *block;
         int layers = 0;

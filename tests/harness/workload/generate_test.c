@@ -1,6 +1,7 @@
 /* Generators: what every load keeps, what each kind is for, and the same bits everywhere. */
 #include "reference/base/elementary.h"
 #include "tests/harness/workload/made.h"
+#include "tests/harness/workload/streams.h"
 
 /* Share of all routes on contiguous experts first .. first + count - 1. */
 static double share_of(const struct made *made, int first, int count) {
@@ -253,7 +254,7 @@ TEST(test_option_tables_are_sound) {
 TEST(test_a_stream_has_every_block_once) {
     for (const struct mp_generator *kind = mp_generators; kind->name; kind++) {
         struct mp_generate_options options;
-        struct mp_trace_stream *stream;
+        AUTO(stream) struct mp_trace_stream *stream = NULL;
         const struct mp_trace_block *block;
         set_words(kind, &options,
                   "iterations=3 first-iteration=22 layers=2 micro-batches=2 tokens=64");
@@ -262,15 +263,11 @@ TEST(test_a_stream_has_every_block_once) {
         assert_non_null(strstr(source, kind->name));
         assert_non_null(strstr(source, "first-iteration 22"));
         int blocks = 0;
-        for (;; blocks++) {
-            assert_works(mp_trace_next(stream, &block, &error));
-            if (!block)
-                break;
+        for (; (block = next_good(stream)); blocks++) {
             assert_int_equal(block->iteration, 22 + blocks / 4);
             assert_int_equal(block->micro_batch, blocks / 2 % 2);
             assert_int_equal(block->layer, blocks % 2);
         }
         assert_int_equal(blocks, 12);
-        mp_trace_stream_destroy(stream);
     }
 }

@@ -1,8 +1,7 @@
 /* Megatron-LM's router traces: random ones in any order of lines, as a file and as a folder; the
  * sentence for each way of being wrong. */
-#include "harness/workload/formats.h"
-#include "tests/errors.h"
 #include "tests/harness/folder.h"
+#include "tests/harness/workload/streams.h"
 
 enum { MOST_LINES = 256, MOST_LOADS = 1 << 14 };
 
@@ -97,9 +96,7 @@ static void put_file(uint64_t *random, const struct routing *routing, int rank, 
 
 static void expect(const struct routing *routing, const char *path) {
     const struct mp_trace_shape *shape = &routing->shape;
-    struct mp_trace_stream *stream;
-    const struct mp_trace_block *block;
-    assert_works(mp_format_open("megatron", path, shape->experts, &stream, &error));
+    AUTO(stream) struct mp_trace_stream *stream = open_good("megatron", path, shape->experts);
     const struct mp_trace_info *info = mp_trace_stream_info(stream);
     assert_memory_equal(&info->shape, shape, sizeof *shape);
     assert_non_null(strstr(info->source, path));
@@ -110,17 +107,14 @@ static void expect(const struct routing *routing, const char *path) {
     const size_t loads = (size_t)shape->ranks * (size_t)shape->experts;
     for (int step = 0; step < routing->steps; step++)
         for (int i = 0; i < shape->micro_batches * shape->layers; i++) {
-            assert_works(mp_trace_next(stream, &block, &error));
+            const struct mp_trace_block *block = next_good(stream);
             assert_non_null(block);
             assert_int_equal(block->iteration, 10 * step + 3);
             assert_int_equal(block->micro_batch, i / shape->layers);
             assert_int_equal(block->layer, i % shape->layers);
-            assert_memory_equal(block->load.count, routing->count[step] + (size_t)i * loads,
-                                loads * sizeof(uint32_t));
+            assert_counts(&block->load, routing->count[step] + (size_t)i * loads);
         }
-    assert_works(mp_trace_next(stream, &block, &error));
-    assert_null(block);
-    mp_trace_stream_destroy(stream);
+    assert_null(next_good(stream));
 }
 
 TEST_RANDOM(lines_in_any_order_in_a_file_or_one_for_every_rank) {
@@ -148,12 +142,11 @@ TEST_RANDOM(lines_in_any_order_in_a_file_or_one_for_every_rank) {
     "{\"step\": " step ", \"layer\": " layer ", \"rank\": " rank ", " rest "}\n"
 #define TOP "\"num_tokens\": 2, \"topk\": 1, \"top_indices\": [0, 3]"
 
-struct bad_trace {
+static const struct {
     const char *name, *text;
     int experts, code;
     const char *words;
-};
-static const struct bad_trace bad_traces[] = {
+} bad_traces[] = {
     {"experts not said", LINE("1", "0", "0", TOP), 0, MP_EINVAL,
      "bad.jsonl: rows of tokens' experts do not say how many experts there are; the largest index "
      "of the first iteration is 3; --experts N says it"},
@@ -204,22 +197,9 @@ static const struct bad_trace bad_traces[] = {
      "micro-batch 0, decoder layer 60000, rank 0"},
 };
 
-static int read_all(const struct bad_trace *bad, struct mp_error *error) {
-    struct mp_trace_stream *stream;
-    const struct mp_trace_block *block;
-    int code = mp_format_open("megatron", "bad.jsonl", bad->experts, &stream, error);
-    if (code)
-        return code;
-    do
-        code = mp_trace_next(stream, &block, error);
-    while (!code && block);
-    mp_trace_stream_destroy(stream);
-    return code;
-}
-
 TEST_EACH(bad_lines_are_named, bad_traces, bad) {
     write_file("bad.jsonl", bad->text);
-    assert_fails(read_all(bad, &error), bad->code, bad->words);
+    assert_fails(read_bad("megatron", "bad.jsonl", bad->experts, &error), bad->code, bad->words);
 }
 
 TEST(long_and_deep_lines_are_refused) {
@@ -230,7 +210,7 @@ TEST(long_and_deep_lines_are_refused) {
             fputc(deep ? '[' : ' ', file);
         assert_int_equal(fclose(file), 0);
         struct mp_error error = {0};
-        assert_int_equal(read_all(&(struct bad_trace){.experts = 4}, &error),
+        assert_int_equal(read_bad("megatron", "bad.jsonl", 4, &error),
                          deep ? MP_EFORMAT : MP_ELIMIT);
         assert_non_null(strstr(error.text, deep ? "depth" : "at most 4194304 are read"));
     }

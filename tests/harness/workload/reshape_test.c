@@ -1,9 +1,7 @@
 /* Reshaping: what every shape keeps, on random traces; golden splits; what can't be made. */
 #include "harness/workload/reshape.h"
 #include "reference/base/digest.h"
-#include "tests/errors.h"
-
-TEST_END(trace_stream, struct mp_trace_stream *, mp_trace_stream_destroy(*it))
+#include "tests/harness/workload/streams.h"
 
 /* A wish in words, "NAME=VALUE ...". */
 static struct mp_reshape wish(const char *words) {
@@ -71,23 +69,13 @@ static struct mp_trace_stream *open_random(struct mp_trace_shape shape, int iter
     static const struct mp_trace_stream_operations operations = {random_next, free};
     struct random_source *source = calloc(1, sizeof *source);
     *source = (struct random_source){shape, seed, tokens, iterations, 0};
-    struct mp_trace_info info = {
-        .shape = shape, .source = strdup("random"), .notes = strdup(""), .ragged = !tokens};
-    struct mp_trace_stream *stream;
-    assert_works(mp_trace_stream_create(MP_OK, &operations, source, &info, &stream, &error));
-    return stream;
+    return stream_of(shape, !tokens, &operations, source);
 }
 
 static struct mp_trace_stream *reshape(struct mp_trace_stream *source, struct mp_reshape wanted) {
     struct mp_trace_stream *stream;
     assert_works(mp_trace_reshape(source, &wanted, &stream, &error));
     return stream;
-}
-
-static const struct mp_trace_block *next(struct mp_trace_stream *stream) {
-    const struct mp_trace_block *block;
-    assert_works(mp_trace_next(stream, &block, &error));
-    return block;
 }
 
 static void assert_same_block(const struct mp_trace_block *one,
@@ -97,15 +85,14 @@ static void assert_same_block(const struct mp_trace_block *one,
     assert_int_equal(one->layer, other->layer);
     assert_int_equal(one->load.ranks, other->load.ranks);
     assert_int_equal(one->load.experts, other->load.experts);
-    assert_memory_equal(one->load.count, other->load.count,
-                        (size_t)one->load.ranks * (size_t)one->load.experts * 4);
+    assert_counts(&one->load, other->load.count);
 }
 
 static void assert_same_stream(struct mp_trace_stream *one, struct mp_trace_stream *other) {
     const struct mp_trace_block *block;
-    while ((block = next(one)))
-        assert_same_block(block, next(other));
-    assert_null(next(other));
+    while ((block = next_good(one)))
+        assert_same_block(block, next_good(other));
+    assert_null(next_good(other));
     mp_trace_stream_destroy(one);
     mp_trace_stream_destroy(other);
 }
@@ -149,18 +136,18 @@ TEST(totals_are_kept) {
                                     .tilt = 0.5 + test_random_double(&state) / 2};
         if (wanted.experts < shape.top_k)
             continue;
-        AUTO(trace_stream) struct mp_trace_stream *source = open_random(shape, 2, 0, seed);
-        AUTO(trace_stream)
+        AUTO(stream) struct mp_trace_stream *source = open_random(shape, 2, 0, seed);
+        AUTO(stream)
         struct mp_trace_stream *made = reshape(open_random(shape, 2, 0, seed), wanted);
         const struct mp_trace_block *block;
-        while ((block = next(source))) {
-            const struct mp_trace_block *other = next(made);
+        while ((block = next_good(source))) {
+            const struct mp_trace_block *other = next_good(made);
             assert_int_equal(mp_load_total(&block->load), mp_load_total(&other->load));
             assert_int_equal(block->iteration, other->iteration);
             assert_int_equal(other->load.ranks, wanted.ranks);
             assert_int_equal(other->load.experts, wanted.experts);
         }
-        assert_null(next(made));
+        assert_null(next_good(made));
     }
 }
 
@@ -177,10 +164,10 @@ TEST(reshaped_loads_are_the_known_ones) {
                                     .tilt = 0.5 + 0.125 * test_random_int(&state, 0, 4)};
         if (wanted.experts < shape.top_k)
             continue;
-        AUTO(trace_stream)
+        AUTO(stream)
         struct mp_trace_stream *made =
             reshape(open_random(shape, 2, 40, test_random(&state)), wanted);
-        for (const struct mp_trace_block *block; (block = next(made));) {
+        for (const struct mp_trace_block *block; (block = next_good(made));) {
             digest = mp_digest_byte(digest, (unsigned char)block->iteration);
             digest =
                 mp_digest_byte(digest, (unsigned char)(block->layer + 16 * block->micro_batch));
@@ -228,10 +215,10 @@ TEST(tokens_are_exact_and_take_distinct_experts) {
                                     .tokens = test_random_int(&state, 1, 5000)};
         if (wanted.experts < shape.top_k)
             continue;
-        AUTO(trace_stream)
+        AUTO(stream)
         struct mp_trace_stream *made = reshape(open_random(shape, 1, 30, seed), wanted);
         const struct mp_trace_block *block;
-        while ((block = next(made)))
+        while ((block = next_good(made)))
             for (int source = 0; source < shape.ranks; source++) {
                 assert_int_equal(routes_of(&block->load, source), wanted.tokens * shape.top_k);
                 for (int expert = 0; expert < wanted.experts; expert++) {
@@ -303,26 +290,21 @@ static struct mp_trace_stream *open_golden(const struct golden *golden) {
     static const struct mp_trace_stream_operations operations = {held_next, free};
     struct held_source *held = calloc(1, sizeof *held);
     held->golden = golden;
-    struct mp_trace_info info = {.shape = {golden->ranks, golden->experts, 1, 1, golden->top_k},
-                                 .source = strdup("by hand"),
-                                 .notes = strdup(""),
-                                 .ragged = true};
-    struct mp_trace_stream *stream;
-    assert_works(mp_trace_stream_create(MP_OK, &operations, held, &info, &stream, &error));
-    return stream;
+    const struct mp_trace_shape shape = {golden->ranks, golden->experts, 1, 1, golden->top_k};
+    return stream_of(shape, true, &operations, held);
 }
 
 TEST_EACH(golden_load_matches, goldens, golden) {
-    AUTO(trace_stream)
+    AUTO(stream)
     struct mp_trace_stream *made = reshape(open_golden(golden), wish(golden->wanted));
     uint32_t after[16];
     const struct mp_trace_info *info = mp_trace_stream_info(made);
     assert_string_equal(info->notes, golden->notes);
-    assert_string_equal(info->source, "by hand");
+    assert_string_equal(info->source, "a test");
     const int cells = read_counts(golden->after, after);
     assert_int_equal(info->shape.ranks * info->shape.experts, cells);
-    assert_memory_equal(next(made)->load.count, after, (size_t)cells * sizeof *after);
-    assert_null(next(made));
+    assert_counts(&next_good(made)->load, after);
+    assert_null(next_good(made));
 }
 
 TEST(notes_are_continued) {
@@ -396,7 +378,7 @@ static const struct {
 };
 
 TEST_ROWS(loads_that_do_not_fit_are_named, failures, row) {
-    AUTO(trace_stream)
+    AUTO(stream)
     struct mp_trace_stream *made = reshape(open_golden(&row->golden), wish(row->golden.wanted));
     const struct mp_trace_block *block;
     assert_fails(mp_trace_next(made, &block, &error), row->code, row->golden.name);
@@ -426,15 +408,13 @@ TEST(errors_of_the_source_pass) {
     for (int merged = 0; merged < 2; merged++) {
         int *left = malloc(sizeof *left);
         *left = 2;
-        struct mp_trace_info info = {
-            .shape = {2, 2, 1, 3, 1}, .source = strdup("a disk"), .notes = strdup("")};
-        AUTO(trace_stream) struct mp_trace_stream *stream;
-        assert_int_equal(mp_trace_stream_create(MP_OK, &operations, left, &info, &stream, NULL),
-                         MP_OK);
-        stream = reshape(stream, (struct mp_reshape){.ranks = 4, .micro_batches = merged});
+        AUTO(stream)
+        struct mp_trace_stream *stream =
+            reshape(stream_of((struct mp_trace_shape){2, 2, 1, 3, 1}, false, &operations, left),
+                    (struct mp_reshape){.ranks = 4, .micro_batches = merged});
         const struct mp_trace_block *block;
         for (int i = 0; i < (merged ? 0 : 2); i++)
-            assert_works(mp_trace_next(stream, &block, &error));
+            next_good(stream);
         assert_sentence(mp_trace_next(stream, &block, &error), MP_EIO, "the disk is gone");
     }
 }

@@ -2,8 +2,7 @@
 #include "harness/workload/reshape.h"
 #include "tests/harness/folder.h"
 #include "tests/harness/workload/draw_tokens.h"
-
-TEST_END(trace, struct mp_trace_stream *, mp_trace_stream_destroy(*it))
+#include "tests/harness/workload/streams.h"
 
 enum { RANKS = 4, LAYERS = 2, TOP_K = 2, TOKENS = 5 };
 
@@ -47,8 +46,7 @@ static int read_back(const char *path, int experts, int tokens, bool all_taken, 
         assert_memory_equal(got->begin, wanted->begin, (RANKS + 1) * sizeof *got->begin);
         assert_memory_equal(got->expert, wanted->expert,
                             (size_t)(RANKS * tokens * TOP_K) * sizeof *got->expert);
-        assert_memory_equal(block->load.count, drawn.count,
-                            (size_t)(RANKS * experts) * sizeof *drawn.count);
+        assert_counts(&block->load, drawn.count);
     }
     mp_load_destroy(&drawn);
     mp_trace_stream_destroy(stream);
@@ -172,12 +170,12 @@ static const struct {
 
 TEST_EACH(tokens_that_do_not_agree_are_named, faults, row) {
     struct source source = {row->fault, 0};
-    AUTO(trace) struct mp_trace_stream *stream = open_source(&source);
+    AUTO(stream) struct mp_trace_stream *stream = open_source(&source);
     const struct mp_trace_block *block;
     for (int blocks = 0; blocks < 3; blocks++)
-        assert_works(mp_trace_next(stream, &block, &error));
+        next_good(stream);
     if (row->fault == NONE)
-        assert_works(mp_trace_next(stream, &block, &error));
+        next_good(stream);
     else
         assert_fails(mp_trace_next(stream, &block, &error), MP_EFORMAT, row->name);
 }
@@ -192,21 +190,18 @@ static const struct {
 
 TEST_ROWS(folds_of_ranks_keep_tokens_and_others_say_that_they_don_t, folds, fold) {
     struct source source = {NONE, 0};
-    AUTO(trace) struct mp_trace_stream *stream = NULL;
+    AUTO(stream) struct mp_trace_stream *stream = NULL;
     const struct mp_trace_block *block;
-    struct mp_error error = {0};
     int ranks = fold->wanted.ranks ? fold->wanted.ranks : RANKS, blocks = 0;
-    assert_int_equal(mp_trace_reshape(open_source(&source), &fold->wanted, &stream, NULL), MP_OK);
+    assert_works(mp_trace_reshape(open_source(&source), &fold->wanted, &stream, &error));
     const struct mp_trace_info *info = mp_trace_stream_info(stream);
     assert_int_equal(info->routes, fold->keeps);
     assert_int_equal(strstr(info->notes, "experts of tokens left out") != NULL, !fold->keeps);
-    for (; !mp_trace_next(stream, &block, &error) && block; blocks++) {
+    for (; (block = next_good(stream)); blocks++) {
         assert_int_equal(block->load.routes != NULL, fold->keeps);
         if (fold->keeps)
             assert_int_equal(block->load.routes->begin[1], TOKENS * RANKS / ranks);
     }
-    if (error.code)
-        fail_msg("%s", error.text);
     assert_int_equal(blocks, 2 * info->shape.layers);
 }
 
