@@ -118,12 +118,6 @@ TEST(a_failed_allocation_is_reported_and_undone) {
 
 /* ---- disks without room ---- */
 
-static int64_t file_size(const char *path) {
-    struct stat status;
-    assert_int_equal(stat(path, &status), 0);
-    return status.st_size;
-}
-
 /* After a failed write: every call says the same, the file is whole records, and only those. */
 static void assert_failed_cleanly(struct mp_recorder *recorder, struct mp_record_thread *thread,
                                   const char *path, int code) {

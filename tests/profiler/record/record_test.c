@@ -37,12 +37,6 @@ static void start_writers(struct mp_recorder *recorder, pthread_t threads[],
     }
 }
 
-static int64_t file_size(const char *path) {
-    struct stat status;
-    assert_int_equal(stat(path, &status), 0);
-    return status.st_size;
-}
-
 TEST(records_of_several_threads_come_back) {
     const char *path = folder_path("threads");
     struct mp_recorder *recorder = NULL;

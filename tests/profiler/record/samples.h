@@ -248,6 +248,12 @@ static inline const char *folder_path(const char *name) {
     return path;
 }
 
+static inline int64_t file_size(const char *path) {
+    struct stat status;
+    assert_int_equal(stat(path, &status), 0);
+    return status.st_size;
+}
+
 /* A recorder with one registered thread; the writer's number is its stream's name. */
 static inline struct mp_recorder *create_recorder(const char *path,
                                                   struct mp_record_thread **thread) {
