@@ -177,8 +177,6 @@ static bool find_part(struct payload *payload, struct mp_spool_record *record, i
     const enum part kind = layouts[record->type].part[part];
     const size_t left = payload->left;
     const void *found = NULL;
-    if (kind == NOTHING)
-        return true;
     if (is_text(kind))
         found = take_text(payload);
     else if (has_part(record, part))
@@ -223,13 +221,18 @@ static bool is_whole(const struct mp_spool_record *record) {
 }
 
 bool spool_decode(const uint8_t *bytes, size_t size, struct mp_spool_record *record) {
+    const struct layout *layout = &layouts[record->type];
     struct payload payload = {bytes, size};
-    const void *fixed = take(&payload, layouts[record->type].fixed);
+    const void *fixed = take(&payload, layout->fixed);
     if (!fixed)
         return false;
-    memcpy(&record->as, fixed, layouts[record->type].fixed);
-    return is_possible(record) && find_part(&payload, record, 0) &&
-           find_part(&payload, record, 1) && is_whole(record);
+    memcpy(&record->as, fixed, layout->fixed);
+    if (!is_possible(record))
+        return false;
+    for (int p = 0; p < PARTS && layout->part[p] != NOTHING; p++)
+        if (!find_part(&payload, record, p))
+            return false;
+    return is_whole(record);
 }
 
 bool mp_range_next_payload(const uint8_t **at, size_t *left, struct mp_range_payload *payload) {
