@@ -67,7 +67,8 @@ static void add_line(void *context, const char *text) {
 
 static int list_assumptions(const struct cli_predictions *predictions, json_t **lines,
                             struct mp_error *error) {
-    struct list list = { *lines = json_object(), false};
+    struct list list = {.lines = json_object()};
+    *lines = list.lines;
     for (int i = 0; i < predictions->count; i++) {
         const struct cli_prediction *item = &predictions->item[i];
         if (!item->refusal)

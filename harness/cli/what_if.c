@@ -373,13 +373,11 @@ static void print_bound(const struct answer *answer) {
                  100 * answer->of_bound, other);
     putchar('\n');
     if (!isnan(answer->bound))
-        table_paragraph(
-            stdout,
-            "bound: the best any placement could do with these costs is %.3f ms: no system "
-            "that drops nothing, keeps the gate and the exchange and leaves experts whole "
-            "takes less (proven "
-            "in model time; memory is no limit).%s",
-            1e3 * answer->bound, own);
+        table_paragraph(stdout,
+                        "bound: the best any placement could do with these costs is %.3f ms: no "
+                        "system that drops nothing, keeps the gate and the exchange and leaves "
+                        "experts whole takes less (proven in model time; memory is no limit).%s",
+                        1e3 * answer->bound, own);
     else if (mp_other_system_setting(answer->other)->shards > 1)
         table_paragraph(stdout, "No bound is known of experts that are cut into shards.");
     else

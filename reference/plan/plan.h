@@ -37,8 +37,8 @@ struct mp_transfer {
     int32_t to;
     int64_t bytes;
     enum mp_stage stage;
-    /* The expert comes into its node at the rank with the copy, and goes on from there; without any
-     * in a node, by its number (reference/schedule/hops.h). */
+    /* The expert comes into its node at the rank with the copy, and its gradient leaves it there;
+     * without any in a node, both go by its number (reference/schedule/hops.h). */
     bool enters;
 };
 
@@ -188,7 +188,7 @@ int mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer,
  */
 int mp_plan_add_copy(struct mp_plan *plan, int expert, int rank, enum mp_stage stage,
                      struct mp_error *error);
-/* The same, and the expert comes into the rank's node there. */
+/* The same, and the expert comes into the rank's node there, and its gradient leaves it. */
 int mp_plan_add_entry(struct mp_plan *plan, int expert, int rank, enum mp_stage stage,
                       struct mp_error *error);
 /* The same from another rank that has it by then: after the gate, from one that holds it before. */

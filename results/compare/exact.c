@@ -11,13 +11,15 @@
  * show that the measure does not rest on those. */
 enum { RUNS_THAT_AGREE = 5 };
 
+struct counted_run {
+    const struct side_run *run;
+    struct counts counts;
+};
+
 /* The complete runs of one job on one side. */
 struct series {
     const struct side *side;
-    struct {
-        const struct side_run *run;
-        struct counts counts;
-    } * of; /* [count] */
+    struct counted_run *of; /* [count] */
     int count;
 };
 

@@ -408,7 +408,10 @@ static int print_json(const struct report_runs *runs, FILE *out, struct mp_error
     }
     json_t *object =
         json_pack("{ss so so}", "report", "speedup", "rows", list, "incomplete", incomplete);
-    return code ? json_decref(object), code : print_object(object, out, error);
+    if (!code)
+        return print_object(object, out, error);
+    json_decref(object);
+    return code;
 }
 
 int mp_report_speedup(struct mp_store *store, const struct mp_report_selection *selection,

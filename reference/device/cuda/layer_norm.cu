@@ -344,6 +344,7 @@ template <typename T, typename... Pointers> bool whole_accesses(int width, Point
 }
 
 template <typename T> struct forward {
+    static constexpr int MOST = 64 / (int)sizeof(T); /* elements of a thread */
     struct mp_cuda *cuda;
     mp_stream stream;
     int rows, width;
@@ -352,10 +353,10 @@ template <typename T> struct forward {
     T *y;
     float *mean, *rstd;
 
-    /* By as many threads as the row wants, so many or more. */
+    /* By as many threads as the row wants: so many, or more with the most elements each. */
     template <int THREADS, int ELEMENTS> void in_registers() const {
         constexpr int BLOCK = FORWARD_BLOCK<THREADS>, AT_ONCE = BLOCK / THREADS;
-        if constexpr (THREADS < 1024)
+        if constexpr (ELEMENTS == MOST && THREADS < 1024)
             if (width > THREADS * ELEMENTS)
                 return in_registers<2 * THREADS, ELEMENTS>();
         mp::launch(cuda, "layer norm", stream, mp::pieces_of(rows, AT_ONCE), BLOCK,
@@ -364,7 +365,6 @@ template <typename T> struct forward {
     }
 
     void queue() const {
-        constexpr int MOST = 64 / (int)sizeof(T); /* elements of a thread */
         if (!whole_accesses<T>(width, x, gain, bias, y) || width > 1024 * MOST)
             mp::launch(cuda, "layer norm", stream, rows, LOOP_THREADS, forward_in_loops<T>, width,
                        x, gain, bias, y, mean, rstd);

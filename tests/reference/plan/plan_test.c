@@ -127,6 +127,7 @@ TEST(a_copy_is_fetched_and_summed_back) {
                 fetch.bytes == 1000 && fetch.stage == MP_STAGE_AFTER_GATE);
     assert_true(reduce.layer == 2 && reduce.expert == 5 && reduce.from == 0 && reduce.to == 2 &&
                 reduce.bytes == 2000 && reduce.stage == MP_STAGE_BACKWARD_REDUCE);
+    assert_false(fetch.enters || reduce.enters);
     struct mp_plan_facts facts;
     mp_plan_facts(&plan, NULL, &facts);
     assert_true(facts.copies == 1 && facts.largest_rank_copies == 1);
@@ -135,6 +136,9 @@ TEST(a_copy_is_fetched_and_summed_back) {
     assert_fails(mp_plan_add_copy(&plan, 5, 0, MP_STAGE_AFTER_GATE, &error), MP_EINVAL,
                  "rank 0 already holds expert 5");
     assert_int_equal(plan.fetch.count, 1);
+    assert_works(mp_plan_add_entry(&plan, 5, 3, MP_STAGE_AFTER_GATE, &error));
+    assert_true(plan.fetch.item[1].to == 3 && plan.fetch.item[1].enters);
+    assert_true(plan.reduce.item[1].from == 3 && plan.reduce.item[1].enters);
     begin_owned(&plan, 8, 2, GOLDEN_OWNER);
     assert_int_equal(plan.fetch.count + plan.reduce.count, 0);
     assert_false(mp_placement_holds(&plan.during, 5, 0));
