@@ -22,12 +22,13 @@
 #include "reference/device/cuda/attention_fused_backward.cuh"
 #include "reference/device/cuda/attention_fused_forward.cuh"
 #include "reference/device/cuda/attention_rows.cuh"
+#include "reference/device/cuda/attention_warpgroups.h"
 
 namespace mp {
 namespace attention {
 
-template <int WIDTH> static int blocks_of(const struct mp_attention_shape *shape) {
-    return (int)pieces_of(shape->sequence, tiles<WIDTH>::OWN);
+template <typename t> static int blocks_of(const struct mp_attention_shape *shape) {
+    return (int)pieces_of(shape->sequence, t::OWN);
 }
 
 static fused_shape all_pairs(const struct mp_attention_shape *shape) {
@@ -40,18 +41,19 @@ static fused_shape all_pairs(const struct mp_attention_shape *shape) {
     return fused;
 }
 
-template <int WIDTH>
+template <typename t>
 static void forward(struct mp_cuda *cuda, mp_stream stream, const struct mp_attention_shape *shape,
                     const void *qkv, void *out, float *logsumexp) {
-    const int blocks = blocks_of<WIDTH>(shape);
+    const int blocks = blocks_of<t>(shape);
     const fused_shape fused = all_pairs(shape);
-    launch(cuda, "attention", stream, (int64_t)fused.pairs * blocks, tiles<WIDTH>::THREADS,
-           fused_forward_kernel<WIDTH>, fused, blocks, (const element *)qkv, (element *)out,
-           logsumexp);
+    if (warpgroups_can(cuda, t::WIDTH))
+        return warpgroups_forward(cuda, stream, fused, qkv, out, logsumexp);
+    launch(cuda, "attention", stream, (int64_t)fused.pairs * blocks, t::THREADS,
+           fused_forward_kernel<t>, fused, blocks, (const element *)qkv, (element *)out, logsumexp);
 }
 
 /* delta: of the round's pairs. */
-template <int WIDTH>
+template <typename t>
 static void backward_round(struct mp_cuda *cuda, mp_stream stream, const fused_shape &shape,
                            int blocks, const void *qkv, const void *out, const float *logsumexp,
                            const void *dout, void *dqkv, float *delta) {
@@ -59,18 +61,19 @@ static void backward_round(struct mp_cuda *cuda, mp_stream stream, const fused_s
     const int64_t queries = (int64_t)shape.pairs * shape.sequence;
     launch(cuda, "attention: delta", stream, pieces_of(queries, QUERIES), THREADS,
            fill_delta<element, ACCESS_ELEMENTS<element>, THREADS>, shape.first_pair, shape.pairs,
-           shape.heads, shape.sequence, WIDTH, (const element *)out, (const element *)dout, delta);
+           shape.heads, shape.sequence, t::WIDTH, (const element *)out, (const element *)dout,
+           delta);
+    if (warpgroups_can(cuda, t::WIDTH))
+        return warpgroups_backward(cuda, stream, shape, qkv, logsumexp, dout, delta, dqkv);
     launch(cuda, "attention: gradients of k and v", stream, (int64_t)shape.pairs * blocks,
-           tiles<WIDTH>::THREADS, fused_backward_kv_kernel<WIDTH>, shape, blocks,
-           (const element *)qkv, (const element *)dout, logsumexp, (const float *)delta,
-           (element *)dqkv);
-    launch(cuda, "attention: gradient of q", stream, (int64_t)shape.pairs * blocks,
-           tiles<WIDTH>::THREADS, fused_backward_q_kernel<WIDTH>, shape, blocks,
-           (const element *)qkv, (const element *)dout, logsumexp, (const float *)delta,
-           (element *)dqkv);
+           t::THREADS, fused_backward_kv_kernel<t>, shape, blocks, (const element *)qkv,
+           (const element *)dout, logsumexp, (const float *)delta, (element *)dqkv);
+    launch(cuda, "attention: gradient of q", stream, (int64_t)shape.pairs * blocks, t::THREADS,
+           fused_backward_q_kernel<t>, shape, blocks, (const element *)qkv, (const element *)dout,
+           logsumexp, (const float *)delta, (element *)dqkv);
 }
 
-template <int WIDTH>
+template <typename t>
 static void backward(struct mp_cuda *cuda, mp_stream stream, const struct mp_attention_shape *shape,
                      const void *qkv, const void *out, const float *logsumexp, const void *dout,
                      void *dqkv) {
@@ -80,8 +83,8 @@ static void backward(struct mp_cuda *cuda, mp_stream stream, const struct mp_att
     const int most = room < (size_t)all ? (int)room : all;
     for (; fused.first_pair < all; fused.first_pair += most) {
         fused.pairs = most < all - fused.first_pair ? most : all - fused.first_pair;
-        backward_round<WIDTH>(cuda, stream, fused, blocks_of<WIDTH>(shape), qkv, out, logsumexp,
-                              dout, dqkv, (float *)cuda->scratch);
+        backward_round<t>(cuda, stream, fused, blocks_of<t>(shape), qkv, out, logsumexp, dout, dqkv,
+                          (float *)cuda->scratch);
     }
 }
 
@@ -95,18 +98,18 @@ bool fused_can(const struct mp_cuda *cuda, const struct mp_attention_shape *shap
 void fused_forward(struct mp_cuda *cuda, mp_stream stream, const struct mp_attention_shape *shape,
                    const void *qkv, void *out, float *logsumexp) {
     if (shape->head_width == 64)
-        forward<64>(cuda, stream, shape, qkv, out, logsumexp);
+        forward<tiles<64>>(cuda, stream, shape, qkv, out, logsumexp);
     else
-        forward<128>(cuda, stream, shape, qkv, out, logsumexp);
+        forward<tiles<128>>(cuda, stream, shape, qkv, out, logsumexp);
 }
 
 void fused_backward(struct mp_cuda *cuda, mp_stream stream, const struct mp_attention_shape *shape,
                     const void *qkv, const void *out, const float *logsumexp, const void *dout,
                     void *dqkv) {
     if (shape->head_width == 64)
-        backward<64>(cuda, stream, shape, qkv, out, logsumexp, dout, dqkv);
+        backward<tiles<64>>(cuda, stream, shape, qkv, out, logsumexp, dout, dqkv);
     else
-        backward<128>(cuda, stream, shape, qkv, out, logsumexp, dout, dqkv);
+        backward<tiles<128>>(cuda, stream, shape, qkv, out, logsumexp, dout, dqkv);
 }
 
 } // namespace attention

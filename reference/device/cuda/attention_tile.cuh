@@ -25,10 +25,11 @@ typedef __nv_bfloat16 element;
 
 constexpr float LOG2_OF_E = 1.44269504f, LN_OF_2 = 0.69314718f;
 
-template <int WIDTH> struct tiles {
-    static_assert(WIDTH == 64 || WIDTH == 128, "registers and shared memory are sized for these");
-    static constexpr int WARPS = 4, THREADS = WARPS * WARP;
-    static constexpr int OWN = 128 * 64 / WIDTH, OTHER = 64 * 64 / WIDTH; /* rows */
+template <int HEAD_WIDTH, int OWN_ROWS = 128 * 64 / HEAD_WIDTH> struct tiles {
+    static_assert(HEAD_WIDTH == 64 || HEAD_WIDTH == 128,
+                  "registers and shared memory are sized for these");
+    static constexpr int WIDTH = HEAD_WIDTH, WARPS = 4, THREADS = WARPS * WARP;
+    static constexpr int OWN = OWN_ROWS, OTHER = 64 * 64 / WIDTH; /* rows */
     static constexpr int WARP_ROWS = OWN / WARPS, BANDS = WARP_ROWS / 16;
     static constexpr int STEPS = WIDTH / 16;   /* of a product over the width */
     static constexpr int ACCESSES = WIDTH / 8; /* of a row */
@@ -54,7 +55,7 @@ struct fused_work {
 /* Blocks with the same pair of a sequence and a head run at about the same time, since they read
  * the same rows: there is room in the L2 cache for those of a good number of pairs.  Among the
  * blocks of these pairs those that come first have most work, whichever way they are counted. */
-template <int WIDTH>
+template <typename t>
 __device__ __forceinline__ fused_work work_of(const fused_shape &shape, int blocks,
                                               bool backwards) {
     constexpr int TOGETHER = 32;
@@ -65,8 +66,8 @@ __device__ __forceinline__ fused_work work_of(const fused_shape &shape, int bloc
     work.block = backwards ? blocks - 1 - block : block;
     work.pair = shape.first_pair + group * TOGETHER + in_group % pairs;
     work.token = (int64_t)(work.pair / shape.heads) * shape.sequence;
-    work.column = work.pair % shape.heads * WIDTH;
-    work.model = shape.heads * WIDTH;
+    work.column = work.pair % shape.heads * t::WIDTH;
+    work.model = shape.heads * t::WIDTH;
     return work;
 }
 
@@ -75,27 +76,26 @@ __device__ __forceinline__ int lane_of_warp() {
 }
 
 /* The first of the warp's rows among those of the block. */
-template <int WIDTH> __device__ __forceinline__ int own_row() {
-    return thread_read_again() / WARP * tiles<WIDTH>::WARP_ROWS;
+template <typename t> __device__ __forceinline__ int own_row() {
+    return thread_read_again() / WARP * t::WARP_ROWS;
 }
 
 /* Bytes from the start of a tile. */
-template <int WIDTH> __device__ __forceinline__ int place_of(int row, int access) {
-    return row * tiles<WIDTH>::ROW_BYTES + ((access ^ (row & 7)) << 4);
+template <typename t> __device__ __forceinline__ int place_of(int row, int access) {
+    return row * t::ROW_BYTES + ((access ^ (row & 7)) << 4);
 }
 
 /* Begins copying rows [first, first + ROWS) of a matrix whose rows are `step` elements apart; rows
  * from `end` on become zeros. */
-template <int WIDTH, int ROWS>
+template <typename t, int ROWS>
 __device__ __forceinline__ void copy_rows(char *tile, const element *from, int step, int first,
                                           int end) {
-    typedef tiles<WIDTH> t;
     constexpr int ROUND = t::THREADS / t::ACCESSES; /* rows that all threads copy at once */
     static_assert(ROUND % 8 == 0, "a thread's accesses have the same place in their rows");
     const int thread = thread_read_again();
     const int row = thread / t::ACCESSES, access = thread % t::ACCESSES;
     const element *here = from + (int64_t)first * step + (row * step + access * 8);
-    tile += place_of<WIDTH>(row, access);
+    tile += place_of<t>(row, access);
 #pragma unroll
     for (int i = 0; i < ROWS; i += ROUND)
         copy_async_16(tile + i * t::ROW_BYTES, here + i * step, first + row + i < end);
@@ -105,15 +105,15 @@ __device__ __forceinline__ void copy_rows(char *tile, const element *from, int s
  * of fragments that are loaded as the rows are, and of those that are turned over.  Accesses of
  * step s, which are elements [16 s, 16 s + 16), are at this address with s << 5 exchanged: one
  * instruction where tables of places would take registers. */
-template <int WIDTH>
+template <typename t>
 __device__ __forceinline__ shared_address rows_at(const char *tile, int row, int lane) {
-    return address_of(tile) + place_of<WIDTH>(lane % 16, lane / 16) + row * tiles<WIDTH>::ROW_BYTES;
+    return address_of(tile) + place_of<t>(lane % 16, lane / 16) + row * t::ROW_BYTES;
 }
 
-template <int WIDTH>
+template <typename t>
 __device__ __forceinline__ shared_address turned_at(const char *tile, int row, int lane) {
-    return address_of(tile) + place_of<WIDTH>(lane / 16 * 8 + lane % 8, lane / 8 % 2) +
-           row * tiles<WIDTH>::ROW_BYTES;
+    return address_of(tile) + place_of<t>(lane / 16 * 8 + lane % 8, lane / 8 % 2) +
+           row * t::ROW_BYTES;
 }
 
 /* 16 rows, turned over, as two right operands: the first 8 rows become columns, the next 8. */
@@ -138,43 +138,41 @@ __device__ __forceinline__ void load_right(uint32_t (&right)[2][2], shared_addre
 }
 
 /* A warp's own rows, from `row` on, as left operands of products over the width. */
-template <int WIDTH>
-__device__ __forceinline__ void load_own(
-    uint32_t (&left)[tiles<WIDTH>::BANDS][tiles<WIDTH>::STEPS][4], const char *tile, int row) {
+template <typename t>
+__device__ __forceinline__ void load_own(uint32_t (&left)[t::BANDS][t::STEPS][4], const char *tile,
+                                         int row) {
 #pragma unroll
-    for (int band = 0; band < tiles<WIDTH>::BANDS; band++)
+    for (int band = 0; band < t::BANDS; band++)
 #pragma unroll
-        for (int step = 0; step < tiles<WIDTH>::STEPS; step++)
-            ldmatrix_x4(left[band][step], rows_at<WIDTH>(tile, row + band * 16, lane_of_warp()) ^
+        for (int step = 0; step < t::STEPS; step++)
+            ldmatrix_x4(left[band][step], rows_at<t>(tile, row + band * 16, lane_of_warp()) ^
                                               (shared_address)(step << 5));
 }
 
 /* sums += own * turned(16 rows), of one step. */
-template <int WIDTH>
-__device__ __forceinline__ void add_scores(
-    float (&sums)[tiles<WIDTH>::BANDS][2][4],
-    const uint32_t (&own)[tiles<WIDTH>::BANDS][tiles<WIDTH>::STEPS][4], shared_address turned,
-    int step) {
+template <typename t>
+__device__ __forceinline__ void add_scores(float (&sums)[t::BANDS][2][4],
+                                           const uint32_t (&own)[t::BANDS][t::STEPS][4],
+                                           shared_address turned, int step) {
     uint32_t right[2][2];
     load_turned(right, turned, step);
 #pragma unroll
-    for (int band = 0; band < tiles<WIDTH>::BANDS; band++)
+    for (int band = 0; band < t::BANDS; band++)
 #pragma unroll
         for (int half = 0; half < 2; half++)
             mma_m16n8k16(sums[band][half], own[band][step], right[half]);
 }
 
 /* sums += left * 16 rows. */
-template <int WIDTH>
-__device__ __forceinline__ void add_rows(
-    float (&sums)[tiles<WIDTH>::BANDS][tiles<WIDTH>::ACCESSES][4],
-    const uint32_t (&left)[tiles<WIDTH>::BANDS][4], shared_address rows) {
+template <typename t>
+__device__ __forceinline__ void add_rows(float (&sums)[t::BANDS][t::ACCESSES][4],
+                                         const uint32_t (&left)[t::BANDS][4], shared_address rows) {
 #pragma unroll
-    for (int step = 0; step < tiles<WIDTH>::STEPS; step++) {
+    for (int step = 0; step < t::STEPS; step++) {
         uint32_t right[2][2];
         load_right(right, rows, step);
 #pragma unroll
-        for (int band = 0; band < tiles<WIDTH>::BANDS; band++)
+        for (int band = 0; band < t::BANDS; band++)
 #pragma unroll
             for (int half = 0; half < 2; half++)
                 mma_m16n8k16(sums[band][step * 2 + half], left[band], right[half]);
@@ -207,12 +205,6 @@ __device__ __forceinline__ void hide_keys(float (&score)[BANDS][COUNT][4], int q
                     score[band][n][i] = -INFINITY;
 }
 
-/* Rounded to elements, `low` in the lower half. */
-__device__ __forceinline__ uint32_t pack(float low, float high) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return (uint32_t)__bfloat16_as_ushort(pair.x) | (uint32_t)__bfloat16_as_ushort(pair.y) << 16;
-}
-
 /* Sums of 16 neighbouring columns as the left operand of a product over these columns: lanes have
  * the elements already that they need. */
 __device__ __forceinline__ void to_left(uint32_t (&left)[4], const float (&first)[4],
@@ -227,12 +219,11 @@ __device__ __forceinline__ void to_left(uint32_t (&left)[4], const float (&first
  * of a matrix whose rows are `step` elements apart; those from `end` on are left out.  sums[band]
  * [..][2 half ..] are multiplied by factor[band][half].  The tile's rows of this warp are written
  * over: accesses of 16 bytes are put together there. */
-template <int WIDTH>
-__device__ __forceinline__ void store_rows(
-    char *tile, const float (&sums)[tiles<WIDTH>::BANDS][tiles<WIDTH>::ACCESSES][4],
-    const float (&factor)[tiles<WIDTH>::BANDS][2], int row, element *to, int step, int first,
-    int end) {
-    typedef tiles<WIDTH> t;
+template <typename t>
+__device__ __forceinline__ void store_rows(char *tile,
+                                           const float (&sums)[t::BANDS][t::ACCESSES][4],
+                                           const float (&factor)[t::BANDS][2], int row, element *to,
+                                           int step, int first, int end) {
     const int lane = lane_of_warp();
     __syncwarp();
 #pragma unroll
@@ -241,7 +232,7 @@ __device__ __forceinline__ void store_rows(
         for (int n = 0; n < t::ACCESSES; n++)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                const int at = place_of<WIDTH>(row + band * 16 + half * 8 + lane / 4, n);
+                const int at = place_of<t>(row + band * 16 + half * 8 + lane / 4, n);
                 const float by = factor[band][half];
                 *(uint32_t *)(tile + at + lane % 4 * 4) =
                     pack(sums[band][n][half * 2] * by, sums[band][n][half * 2 + 1] * by);
@@ -254,7 +245,7 @@ __device__ __forceinline__ void store_rows(
         const int own = row + i * ROUND + lane / t::ACCESSES;
         if (first + own < end)
             *(uint4 *)(to + (int64_t)(first + own) * step + access * 8) =
-                *(const uint4 *)(tile + place_of<WIDTH>(own, access));
+                *(const uint4 *)(tile + place_of<t>(own, access));
     }
 }
 

@@ -44,6 +44,7 @@ struct mp_cuda {
     cudaStream_t side[MP_CUDA_SIDE_STREAMS];
     cudaEvent_t fork, join[MP_CUDA_SIDE_STREAMS];
     struct mp_cuda_products *products;
+    void *make_map; /* cuTensorMapEncodeTiled; NULL where the GPU is of another kind, too */
     struct mp_cuda_grouped *grouped; /* NULL where the GPU is of another kind */
     /* For event_time: the epochs made last, a ring; those with a rate of 0 are none.  The stream
      * has nothing else to do. */

@@ -123,6 +123,12 @@ __device__ __forceinline__ float warp_largest(float value) {
     return value;
 }
 
+/* Both rounded, `low` in the lower half. */
+__device__ __forceinline__ uint32_t pack(float low, float high) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return (uint32_t)__bfloat16_as_ushort(pair.x) | (uint32_t)__bfloat16_as_ushort(pair.y) << 16;
+}
+
 /* The same sum in every thread of a block of THREADS threads; ends with a barrier, so that it may
  * be called again at once. */
 template <int THREADS> __device__ __forceinline__ float block_sum(float value) {

@@ -12,6 +12,8 @@
 #include <cuda.h>
 #include <stdint.h>
 
+#include "reference/device/cuda/cuda.h"
+
 namespace mp {
 namespace warpgroup {
 
@@ -82,6 +84,48 @@ __device__ __forceinline__ void multiply(float (&sums)[SUMS], uint64_t left, uin
         : "l"(left), "l"(right), "r"((int)add), "n"((int)LEFT_TURNED), "n"((int)RIGHT_TURNED));
 }
 
+/* The same with 64 columns for 256, sums[j][i] for sums[4 j + i]: of left in shared memory, along
+ * k, and of left in the registers of each thread, as mma.cuh has a warp's, here the sixteen rows of
+ * its own. */
+#define MP_SUMS                                                                                    \
+    "+f"(sums[0][0]), "+f"(sums[0][1]), "+f"(sums[0][2]), "+f"(sums[0][3]), "+f"(sums[1][0]),      \
+        "+f"(sums[1][1]), "+f"(sums[1][2]), "+f"(sums[1][3]), "+f"(sums[2][0]), "+f"(sums[2][1]),  \
+        "+f"(sums[2][2]), "+f"(sums[2][3]), "+f"(sums[3][0]), "+f"(sums[3][1]), "+f"(sums[3][2]),  \
+        "+f"(sums[3][3]), "+f"(sums[4][0]), "+f"(sums[4][1]), "+f"(sums[4][2]), "+f"(sums[4][3]),  \
+        "+f"(sums[5][0]), "+f"(sums[5][1]), "+f"(sums[5][2]), "+f"(sums[5][3]), "+f"(sums[6][0]),  \
+        "+f"(sums[6][1]), "+f"(sums[6][2]), "+f"(sums[6][3]), "+f"(sums[7][0]), "+f"(sums[7][1]),  \
+        "+f"(sums[7][2]), "+f"(sums[7][3])
+template <bool RIGHT_TURNED>
+__device__ __forceinline__ void multiply(float (&sums)[8][4], uint64_t left, uint64_t right,
+                                         bool add) {
+    asm volatile("{\n"
+                 ".reg .pred add;\n"
+                 "setp.ne.b32 add, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+                 "}, %32, %33, add, 1, 1, 0, %35;\n"
+                 "}\n"
+                 : MP_SUMS
+                 : "l"(left), "l"(right), "r"((int)add), "n"((int)RIGHT_TURNED));
+}
+template <bool RIGHT_TURNED>
+__device__ __forceinline__ void multiply(float (&sums)[8][4], const uint32_t (&left)[4],
+                                         uint64_t right, bool add) {
+    asm volatile("{\n"
+                 ".reg .pred add;\n"
+                 "setp.ne.b32 add, %37, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+                 "}, {%32, %33, %34, %35}, %36, add, 1, 1, %38;\n"
+                 "}\n"
+                 : MP_SUMS
+                 : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right),
+                   "r"((int)add), "n"((int)RIGHT_TURNED));
+}
+#undef MP_SUMS
+
 /* Before the first product of a chain: what was written to its registers is seen by it. */
 __device__ __forceinline__ void begin_products() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -102,6 +146,12 @@ template <int COUNT> __device__ __forceinline__ void take_registers() {
 }
 template <int COUNT> __device__ __forceinline__ void give_registers() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+/* The warpgroup's number in its block, in a way that tells the compiler that all of a warp have the
+ * same: what follows from it takes no registers of threads. */
+__device__ __forceinline__ int number() {
+    return __shfl_sync(0xffffffff, (int)threadIdx.x / THREADS, 0);
 }
 
 /* Until all threads of a warpgroup have come; `barrier` is a number from 1 of its own. */
@@ -154,34 +204,66 @@ __device__ __forceinline__ void load_tile(uint32_t to, const CUtensorMap *map, i
                  "l"(map), "r"(column), "r"(row), "r"(barrier)
                  : "memory");
 }
-/* To global memory, but for what is outside of the matrix.  Threads that wrote the tile make it
- * known first; the same thread ends a group of such copies, and waits until all have been read. */
-__device__ __forceinline__ void tile_is_written() {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+/* Of one of several matrices. */
+__device__ __forceinline__ void load_tile(uint32_t to, const CUtensorMap *map, int column, int row,
+                                          int matrix, uint32_t barrier) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+                 "l"(map), "r"(column), "r"(row), "r"(matrix), "r"(barrier)
+                 : "memory");
 }
-__device__ __forceinline__ void store_tile(const CUtensorMap *map, int column, int row,
-                                           uint32_t from) {
-    asm volatile(
-        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
-            map),
-        "r"(column), "r"(row), "r"(from)
-        : "memory");
-}
-__device__ __forceinline__ void end_stores() {
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-__device__ __forceinline__ void wait_until_stores_have_read() {
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+/* Of the stages that copies go to in turn: which comes next, and which of its turns. */
+template <int COUNT> struct turn {
+    int stage = 0, parity = 0;
+
+    __device__ void next() {
+        stage++;
+        if (stage == COUNT) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+__device__ __forceinline__ uint32_t address_of(const void *shared) {
+    return (uint32_t)__cvta_generic_to_shared(shared);
 }
 
-/* Writes four matrices of 8 x 8 elements of 2 bytes; of register r, lane l has the elements
- * (l / 4, l % 4 * 2) and the next of matrix r, and its address is that of row l % 8 of matrix l
- * / 8. */
-__device__ __forceinline__ void store_matrices(uint32_t row, uint32_t a, uint32_t b, uint32_t c,
-                                               uint32_t d) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
-                 "r"(a), "r"(b), "r"(c), "r"(d)
-                 : "memory");
+/* Shared memory from the first place on at which a pattern may begin. */
+template <typename T> __device__ __forceinline__ T *first_pattern(uint8_t *memory) {
+    const uint32_t beyond = address_of(memory) % PATTERN_BYTES;
+    return reinterpret_cast<T *>(memory + (beyond ? PATTERN_BYTES - beyond : 0));
+}
+
+/* ---- On the host ---- */
+
+/* A map of `dimensions` sizes of bf16, the first one along lines, with `stride` bytes between
+ * neighbours in each of the others, for copies of boxes with 64 elements along lines. */
+inline bool make_map(const struct mp_cuda *cuda, CUtensorMap *map, const void *matrix,
+                     int dimensions, const cuuint64_t size[], const cuuint64_t stride[],
+                     const cuuint32_t box[]) {
+    const cuuint32_t step[] = {1, 1, 1};
+    return ((decltype(&cuTensorMapEncodeTiled))cuda->make_map)(
+               map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, (cuuint32_t)dimensions,
+               const_cast<void *>(matrix), size, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+               CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+/* Queues a kernel with so much shared memory, of which more than a launch gives by itself has to be
+ * asked for. */
+template <typename Kernel, typename... Arguments>
+void launch(struct mp_cuda *cuda, const char *doing, mp_stream stream, int blocks, int threads,
+            size_t shared_bytes, Kernel *kernel, const Arguments &...arguments) {
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)blocks);
+    config.blockDim = dim3((unsigned)threads);
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = mp_cuda_stream(cuda, stream);
+    if (mp_cuda_note(cuda, doing,
+                     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          (int)shared_bytes)))
+        mp_cuda_note(cuda, doing, cudaLaunchKernelEx(&config, kernel, arguments...));
 }
 
 } // namespace warpgroup

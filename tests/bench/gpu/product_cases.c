@@ -175,8 +175,8 @@ const struct gpu_bench_case gpu_bench_product_cases[] = {
     CASE("experts_small", BFLOAT16, 0, prepare_experts, run_experts, SMALL),
     CASE("experts_small_streams", BFLOAT16_STREAMS, 0, prepare_experts, run_experts, SMALL),
     CASE("experts_small_library", BFLOAT16_LIBRARY, 0, prepare_experts, run_experts, SMALL),
-    CASE("attention_forward", BFLOAT16, 0.3, prepare_attention, run_attention, 0),
-    CASE("attention_backward", BFLOAT16, 0.25, prepare_attention_backward, run_attention_backward,
+    CASE("attention_forward", BFLOAT16, 0.45, prepare_attention, run_attention, 0),
+    CASE("attention_backward", BFLOAT16, 0.37, prepare_attention_backward, run_attention_backward,
          0),
     {.name = NULL},
 };

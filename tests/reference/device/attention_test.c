@@ -254,7 +254,8 @@ static void attention_matches(struct mp_device *device, const void *argument) {
 /* Whatever order blocks and threads run in. */
 static void results_are_the_same_each_time(struct mp_device *device, const void *argument) {
     (void)argument;
-    const struct mp_attention_shape shapes[] = {{1, 130, 2, 64}, {1, 70, 2, 128}, {2, 90, 2, 16}};
+    const struct mp_attention_shape shapes[] = {
+        {1, 130, 2, 64}, {1, 260, 2, 64}, {1, 70, 2, 128}, {2, 90, 2, 16}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct reference r = new_reference(&shapes[i]);
         fill_random(&r.qkv, r.qkv.columns, 1.5);
@@ -348,7 +349,7 @@ static const struct device_test tests[] = {
     CASE("longer sequences are refused", longer_sequences_are_refused, {1, 2056, 1, 8}, 0, 0, 0,
          false),
     CASE("no tokens do nothing", no_tokens_do_nothing, {2, 16, 2, 64}, 0, 0, 0, false),
-    CASE("results are the same each time", results_are_the_same_each_time, {1, 257, 1, 64}, 0, 0, 0,
+    CASE("results are the same each time", results_are_the_same_each_time, {1, 260, 1, 64}, 0, 0, 0,
          true),
     ATTENTION("one token", {1, 1, 1, 8}, 0, 0, 0, false),
     ATTENTION("one token of several sequences and heads", {3, 1, 2, 16}, 0, 0, 0, false),
@@ -390,6 +391,13 @@ static const struct device_test tests[] = {
     ATTENTION("more pairs than run together, 128", {11, 65, 3, 128}, 0, 0, 0, true),
     ATTENTION("several rounds, 64", {18, 16, 2, 64}, 1, 0, 0, true),
     ATTENTION("several rounds, 128", {18, 16, 2, 128}, 1, 0, 0, true),
+    /* By warpgroups, on a GPU that has them: blocks of 256 rows in forward, 192 in backward. */
+    ATTENTION("a block of warpgroups in backward, 64", {2, 192, 1, 64}, 0, 0, 0, true),
+    ATTENTION("four tokens more, 64", {1, 196, 3, 64}, 0, 0, 0, true),
+    ATTENTION("two and a half blocks of warpgroups, 64", {1, 480, 2, 64}, 0, 0, 0, true),
+    ATTENTION("large scores of several blocks, 64", {1, 260, 2, 64}, 0, 0, 6, true),
+    ATTENTION("rounds of several blocks, 64", {3, 200, 3, 64}, 4, 0, 0, true),
+    ATTENTION("more pairs than run together, 64", {11, 68, 3, 64}, 0, 0, 0, true),
     ATTENTION("matrices that are not aligned, 64", {1, 70, 2, 64}, 0, 1, 0, true),
 };
 
