@@ -1,6 +1,8 @@
 /* Exchange of rows: exact all-to-all-v, in one round or several.
  *
  * Every rank begins with its successor, so that at no time all send to the same one. */
+#include <string.h>
+
 #include "reference/comm/transport.h"
 
 static size_t rows_before(const int rows[], int rank) {
@@ -179,34 +181,13 @@ static int start(struct mp_comm *comm, const struct mp_exchange_path *path, bool
     return mp_request_started(request, code);
 }
 
-static int begin(struct mp_comm *comm, const struct mp_exchange_path *path, mp_stream stream,
-                 struct mp_request *request, struct mp_error *error) {
-    for (int i = 0; i < path->rounds; i++)
-        MP_TRY(check_rows(comm, &path->round[i], error));
-    return mp_request_begin(comm, request, MP_COMM_EXCHANGE, stream, error);
-}
-
-int mp_exchange_path_start(struct mp_comm *comm, const struct mp_exchange_path *path, bool back,
-                           size_t row_bytes, const void *here, void *there, void *const transit[2],
-                           mp_stream stream, struct mp_request *request, struct mp_error *error) {
-    MP_TRY(begin(comm, path, stream, request, error));
-    request->rows = (struct mp_exchange_rows){.cargoes = 1};
-    request->rows.cargo[0].row_bytes = row_bytes;
-    char **memory = request->rows.cargo[0].memory;
-    memory[MP_ROWS_HERE] = (void *)here;
-    memory[MP_ROWS_THERE] = there;
-    if (path->rounds > 1) {
-        memory[MP_ROWS_IN_TRANSIT] = transit[0];
-        memory[MP_ROWS_IN_TRANSIT_2] = transit[1];
-    }
-    return start(comm, path, back, request, error);
-}
-
 int mp_exchange_made_start(struct mp_comm *comm, const struct mp_exchange_path *path, bool back,
                            const struct mp_exchange_cargo cargo[], int cargoes,
                            const struct mp_exchange_maker *maker, mp_stream stream,
                            struct mp_request *request, struct mp_error *error) {
-    MP_TRY(begin(comm, path, stream, request, error));
+    for (int i = 0; i < path->rounds; i++)
+        MP_TRY(check_rows(comm, &path->round[i], error));
+    MP_TRY(mp_request_begin(comm, request, MP_COMM_EXCHANGE, stream, error));
     request->rows = (struct mp_exchange_rows){.cargoes = cargoes, .maker = maker};
     for (int i = 0; i < cargoes; i++) {
         request->rows.cargo[i].row_bytes = cargo[i].row_bytes;
@@ -217,6 +198,15 @@ int mp_exchange_made_start(struct mp_comm *comm, const struct mp_exchange_path *
         memory[MP_ROWS_IN_TRANSIT_2] = cargo[i].transit[1];
     }
     return start(comm, path, back, request, error);
+}
+
+int mp_exchange_path_start(struct mp_comm *comm, const struct mp_exchange_path *path, bool back,
+                           size_t row_bytes, const void *here, void *there, void *const transit[2],
+                           mp_stream stream, struct mp_request *request, struct mp_error *error) {
+    struct mp_exchange_cargo cargo = {.row_bytes = row_bytes, .here = here, .there = there};
+    if (path->rounds > 1)
+        memcpy(cargo.transit, transit, sizeof cargo.transit);
+    return mp_exchange_made_start(comm, path, back, &cargo, 1, NULL, stream, request, error);
 }
 
 int mp_exchange_start(struct mp_comm *comm, const int *send_rows, const int *receive_rows,
