@@ -8,100 +8,74 @@
 #define QUEUE(model, name, ...)                                                                    \
     (model)->device->operations->name((model)->device, (model)->stream, __VA_ARGS__)
 
-struct allocation {
-    struct mp_model *model;
-    bool failed;
-};
-
-static void *bytes(struct allocation *allocation, int64_t count, size_t size) {
-    struct mp_model *model = allocation->model;
-    void *memory =
-        model->device->operations->allocate(model->device, (size_t)(count > 0 ? count : 1) * size);
-    if (!memory)
-        allocation->failed = true;
-    else
-        model->memory[model->allocations++] = memory;
-    return memory;
+/* Room for floats (or integers of their size), for elements, and the same of the host. */
+static void *room(struct mp_model *model, int64_t count) {
+    return mp_device_take(&model->memory, count, sizeof(float));
 }
-
-/* Room for floats (or integers of their size), and for elements. */
-static void *room(struct allocation *allocation, int64_t count) {
-    return bytes(allocation, count, sizeof(float));
+static void *elements(struct mp_model *model, int64_t count) {
+    return mp_device_take(&model->memory, count, mp_element_bytes(model->device));
 }
-static void *elements(struct allocation *allocation, int64_t count) {
-    return bytes(allocation, count, mp_element_bytes(allocation->model->device));
-}
-
-static void *host_room(struct allocation *allocation, int64_t count) {
-    struct mp_device *device = allocation->model->device;
-    void *memory =
-        device->operations->host_allocate(device, (size_t)(count > 0 ? count : 1) * sizeof(int));
-    if (!memory)
-        allocation->failed = true;
-    return memory;
+static void *host_room(struct mp_model *model, int64_t count) {
+    return mp_device_take_host(&model->memory, count, sizeof(float));
 }
 
 /* What all blocks share where nothing waits for backward. */
-static void allocate_activations(struct allocation *a, struct mp_block_state *state) {
-    struct mp_model *model = a->model;
+static void allocate_activations(struct mp_model *model, struct mp_block_state *state) {
     int64_t n = model->tokens, d = model->shape.width, k = model->shape.top_k;
-    state->mean1 = room(a, n);
-    state->rstd1 = room(a, n);
-    state->normed1 = elements(a, n * d);
-    state->qkv = elements(a, n * 3 * d);
-    state->attended = elements(a, n * d);
+    state->mean1 = room(model, n);
+    state->rstd1 = room(model, n);
+    state->normed1 = elements(model, n * d);
+    state->qkv = elements(model, n * 3 * d);
+    state->attended = elements(model, n * d);
     if (!model->shape.serves)
-        state->logsumexp = room(a, n * model->shape.heads);
-    state->middle = elements(a, n * d);
-    state->mean2 = room(a, n);
-    state->rstd2 = room(a, n);
-    state->normed2 = elements(a, n * d);
-    state->probability = room(a, n * model->shape.experts);
-    state->choice = room(a, n * k);
-    state->weight = room(a, n * k);
+        state->logsumexp = room(model, n * model->shape.heads);
+    state->middle = elements(model, n * d);
+    state->mean2 = room(model, n);
+    state->rstd2 = room(model, n);
+    state->normed2 = elements(model, n * d);
+    state->probability = room(model, n * model->shape.experts);
+    state->choice = room(model, n * k);
+    state->weight = room(model, n * k);
     if (mp_gate_keeps(&model->shape.gate))
-        state->kept = room(a, n);
-    state->position = room(a, n * k * mp_model_shards(&model->shape));
-    state->auxiliary = room(a, (int64_t)mp_model_loss_parts(model) * model->shape.experts);
+        state->kept = room(model, n);
+    state->position = room(model, n * k * mp_model_shards(&model->shape));
+    state->auxiliary = room(model, (int64_t)mp_model_loss_parts(model) * model->shape.experts);
     if (model->shape.shared_width > 0)
-        state->shared_hidden = elements(a, n * model->shape.shared_width);
+        state->shared_hidden = elements(model, n * model->shape.shared_width);
 }
 
-static void allocate_state(struct allocation *a, int layer) {
-    struct mp_model *model = a->model;
+static void allocate_state(struct mp_model *model, int layer) {
     struct mp_block_state *state = &model->state[layer];
     int64_t d = model->shape.width, end = model->shape.layers;
     bool serves = model->shape.serves;
     if (serves && layer > 0)
         *state = model->state[0];
     else
-        state->x = elements(a, model->tokens * d);
+        state->x = elements(model, model->tokens * d);
     if (layer < end && (!serves || layer == 0))
-        allocate_activations(a, state);
+        allocate_activations(model, state);
     if (layer == end || !serves)
         return;
     int64_t places = (int64_t)model->attention.batch * mp_model_positions(&model->shape);
-    state->cache = elements(a, places * 2 * d);
+    state->cache = elements(model, places * 2 * d);
     if (state->cache)
         QUEUE(model, zero, state->cache,
               (size_t)(places * 2 * d) * mp_element_bytes(model->device));
 }
 
 /* The rows of a block that logits are made of. */
-static void allocate_answers(struct allocation *a) {
-    struct mp_model *model = a->model;
+static void allocate_answers(struct mp_model *model) {
     int sequences = model->attention.batch, each = model->attention.sequence;
-    int32_t *host = model->shape.serves ? host_room(a, sequences) : NULL;
+    int32_t *host = model->shape.serves ? host_room(model, sequences) : NULL;
     model->answers = model->shape.serves ? sequences : model->tokens;
     if (!host)
         return;
     for (int b = 0; b < sequences; b++)
         host[b] = (b + 1) * each - 1;
-    model->last = room(a, sequences);
-    model->answering = elements(a, (int64_t)sequences * model->shape.width);
+    model->last = room(model, sequences);
+    model->answering = elements(model, (int64_t)sequences * model->shape.width);
     if (model->last)
         QUEUE(model, copy_from_host, model->last, host, (size_t)sequences * sizeof *host);
-    model->device->operations->host_release(model->device, host);
 }
 
 /* Numbers of the batch, and with a loss by sequence of every sequence. */
@@ -110,55 +84,53 @@ static int64_t statistics_of(const struct mp_model *model) {
     return (of_each ? 1 + (int64_t)model->attention.batch : 1) * 3 * model->shape.experts;
 }
 
-static void allocate_gradients(struct allocation *a) {
-    struct mp_model *model = a->model;
+static void allocate_gradients(struct mp_model *model) {
     int64_t n = model->tokens, d = model->shape.width;
-    model->dweight = room(a, n * model->shape.top_k);
+    model->dweight = room(model, n * model->shape.top_k);
     if (mp_model_shards(&model->shape) > 1)
-        model->shard_dweight = room(a, n * model->shape.top_k);
-    model->dx = elements(a, n * d);
-    model->dnormed = elements(a, n * d);
-    model->dqkv = elements(a, n * 3 * d);
-    model->dattended = elements(a, n * d);
+        model->shard_dweight = room(model, n * model->shape.top_k);
+    model->dx = elements(model, n * d);
+    model->dnormed = elements(model, n * d);
+    model->dqkv = elements(model, n * 3 * d);
+    model->dattended = elements(model, n * d);
     if (model->shape.shared_width > 0)
-        model->shared_gradient = elements(a, n * model->shape.shared_width);
+        model->shared_gradient = elements(model, n * model->shape.shared_width);
 }
 
-static void allocate_workspace(struct allocation *a) {
-    struct mp_model *model = a->model;
+static void allocate_workspace(struct mp_model *model) {
     int64_t n = model->tokens, d = model->shape.width, k = model->shape.top_k;
     int64_t e = model->shape.experts, all = statistics_of(model);
-    allocate_answers(a);
+    allocate_answers(model);
     int64_t answers = model->answers;
-    model->token = room(a, n + answers);
+    model->token = room(model, n + answers);
     model->target = model->token ? model->token + n : NULL;
-    model->host_token = host_room(a, n + answers);
-    model->mean = room(a, n);
-    model->rstd = room(a, n);
-    model->normed = elements(a, answers * d);
-    model->logits = room(a, answers * MP_VOCABULARY);
-    model->loss = room(a, answers);
-    model->gate_logits = room(a, n * e);
-    model->routes = room(a, all);
+    model->host_token = host_room(model, n + answers);
+    model->mean = room(model, n);
+    model->rstd = room(model, n);
+    model->normed = elements(model, answers * d);
+    model->logits = room(model, answers * MP_VOCABULARY);
+    model->loss = room(model, answers);
+    model->gate_logits = room(model, n * e);
+    model->routes = room(model, all);
     if (model->routes) {
         model->firsts = model->routes + e;
         model->mass = (float *)(model->firsts + e);
     }
-    model->host_statistics = host_room(a, all);
+    model->host_statistics = host_room(model, all);
     if (model->shape.gate.z_slope > 0 || model->shape.gate.alignment_slope > 0)
-        model->host_kept = host_room(a, n);
+        model->host_kept = host_room(model, n);
     if (model->device->element == MP_FLOAT32) {
         model->logits_gradient = model->logits;
         model->gate_gradient = model->gate_logits;
     } else {
-        model->logits_gradient = elements(a, answers * MP_VOCABULARY);
-        model->gate_gradient = elements(a, n * e);
+        model->logits_gradient = elements(model, answers * MP_VOCABULARY);
+        model->gate_gradient = elements(model, n * e);
     }
-    model->route_order = room(a, n * k);
+    model->route_order = room(model, n * k);
     if (model->shape.shared_width > 0)
-        model->shared_activated = elements(a, n * model->shape.shared_width);
+        model->shared_activated = elements(model, n * model->shape.shared_width);
     if (!model->shape.serves)
-        allocate_gradients(a);
+        allocate_gradients(model);
 }
 
 /* ---- rows ---- */
@@ -283,10 +255,10 @@ int mp_model_reserve(struct mp_model *model, int layer, struct mp_error *error) 
 int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device, int sequences,
                     int ranks, int64_t send_limit, int64_t rows_limit, uint64_t seed,
                     struct mp_model *model, struct mp_error *error) {
-    enum { STATE_BUFFERS = 18, WORKSPACE_BUFFERS = 22 };
     size_t experts = (size_t)mp_model_plan_experts(shape);
     *model = (struct mp_model){.shape = *shape,
                                .device = device,
+                               .memory = {.device = device},
                                .tokens = sequences * shape->sequence,
                                .context = shape->context,
                                .send_limit = send_limit,
@@ -295,21 +267,16 @@ int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device
                                                    shape->width / shape->heads};
     size_t layers = (size_t)shape->layers;
     MP_TAKE(&model->arena, model->state, layers + 1);
-    MP_TAKE(&model->arena, model->memory, (layers + 1) * (STATE_BUFFERS + 1) + WORKSPACE_BUFFERS);
     MP_TAKE_EACH(&model->arena, experts, model->parameter, model->gradient);
     MP_TAKE(&model->arena, model->group_weight, experts * MP_ROUTING_SHARES);
-    struct allocation allocation = {model, false};
-    int code = MP_OK;
-    if (model->arena.lacking) {
-        code = mp_arena_check(&model->arena, error);
-    } else {
-        for (int l = 0; l <= shape->layers; l++)
-            allocate_state(&allocation, l);
-        allocate_workspace(&allocation);
-        if (allocation.failed)
-            code = mp_fail(error, MP_ENOMEM, "no memory for the activations of %d tokens",
-                           model->tokens);
-    }
+    int code = mp_arena_check(&model->arena, error);
+    for (int l = 0; !code && l <= shape->layers; l++)
+        allocate_state(model, l);
+    if (!code)
+        allocate_workspace(model);
+    if (model->memory.lacking)
+        code =
+            mp_fail(error, MP_ENOMEM, "no memory for the activations of %d tokens", model->tokens);
     if (!code)
         describe_rows(model);
     int64_t even = even_rows(model);
@@ -329,8 +296,7 @@ int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device
 void mp_model_destroy(struct mp_model *model) {
     if (!model)
         return;
-    for (int i = 0; model->memory && i < model->allocations; i++)
-        model->device->operations->release(model->device, model->memory[i]);
+    mp_device_memory_release(&model->memory);
     for (int l = 0; model->state && l < model->shape.layers; l++) {
         struct mp_block_state *state = &model->state[l];
         struct mp_rows *rows[] = {&state->sent, &state->worked, &state->index,
@@ -343,9 +309,6 @@ void mp_model_destroy(struct mp_model *model) {
         mp_rows_release(model->device, &model->sent);
         mp_rows_release(model->device, &model->worked);
         mp_rows_release(model->device, &model->one_hot);
-        model->device->operations->host_release(model->device, model->host_token);
-        model->device->operations->host_release(model->device, model->host_statistics);
-        model->device->operations->host_release(model->device, model->host_kept);
     }
     mp_dense_destroy(&model->dense);
     mp_experts_destroy(&model->experts);

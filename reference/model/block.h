@@ -12,7 +12,6 @@
 #ifndef MOEPERF_REFERENCE_MODEL_BLOCK_H
 #define MOEPERF_REFERENCE_MODEL_BLOCK_H
 
-#include "reference/base/arena.h"
 #include "reference/model/distinct.h"
 #include "reference/model/experts.h"
 #include "reference/model/model.h"
@@ -96,8 +95,8 @@ struct mp_model {
     void **parameter;          /* [E C] elements of the layer at hand (host array) */
     float **gradient;          /* [E C] */
     void **group_weight;       /* [E C][shares] host, working memory */
-    void **memory;             /* every device allocation above */
-    int allocations;
+    /* All of the above, and what the trainer keeps beside it. */
+    struct mp_device_memory memory;
 
     /* Workspace for rows: as much as any layer's plan has needed so far, and what lies there. */
     struct mp_rows sent, worked;

@@ -104,68 +104,62 @@ static void initialise(struct mp_dense *dense, uint64_t seed, float *host) {
     }
 }
 
+/* Buffers with the first values. */
+static int fill(const struct mp_model_shape *shape, uint64_t seed, struct mp_dense *dense,
+                struct mp_error *error) {
+    struct mp_device *device = dense->device;
+    const struct mp_device_operations *operations = device->operations;
+    int64_t count = (int64_t)dense->count;
+    size_t bytes = dense->count * sizeof(float);
+    float *host = malloc(bytes);
+    float **buffer[] = {&dense->parameter, &dense->gradient, &dense->first, &dense->second};
+    int buffers = shape->serves ? 1 : 4, code = MP_OK;
+    for (int i = 0; i < buffers; i++)
+        *buffer[i] = mp_device_take(&dense->memory, count, sizeof(float));
+    dense->working = device->element == MP_FLOAT32
+                         ? dense->parameter
+                         : mp_device_take(&dense->memory, count, mp_element_bytes(device));
+    if (dense->memory.lacking || !host) {
+        code = mp_fail(error, MP_ENOMEM, "no memory for %zu non-expert parameters and their state",
+                       dense->count);
+    } else {
+        initialise(dense, seed, host);
+        operations->copy_from_host(device, NULL, dense->parameter, host, bytes);
+        mp_dense_refresh(dense, NULL);
+        for (int i = 1; i < buffers; i++)
+            operations->zero(device, NULL, *buffer[i], bytes);
+    }
+    free(host);
+    return code;
+}
+
 int mp_dense_create(const struct mp_model_shape *shape, struct mp_device *device, uint64_t seed,
                     struct mp_dense *dense, struct mp_error *error) {
-    const struct mp_device_operations *operations = device->operations;
     bool shares = shape->shared_width > 0, has_bias = shape->gate.bias_rate > 0;
     int own = TENSORS_PER_BLOCK + (shares ? 2 : 0), per_block = own + has_bias;
-    int tensors = shape->layers * per_block + MP_COMMON_TENSORS;
-    float *host = NULL;
     *dense = (struct mp_dense){.device = device,
+                               .memory = {.device = device},
                                .per_block = per_block,
                                .shared = shares ? TENSORS_PER_BLOCK : 0,
                                .gate_bias = has_bias ? own : 0};
-    dense->tensor = calloc((size_t)tensors, sizeof *dense->tensor);
-    dense->bucket = calloc((size_t)shape->layers + 2, sizeof *dense->bucket);
-    if (!dense->tensor || !dense->bucket)
-        goto no_memory;
-    place_all(shape, dense);
-
-    size_t bytes = dense->count * sizeof(float);
-    dense->parameter = operations->allocate(device, bytes);
-    float **trained[] = {&dense->gradient, &dense->first, &dense->second};
-    bool starved = false;
-    for (int i = 0; i < (shape->serves ? 0 : 3); i++) {
-        *trained[i] = operations->allocate(device, bytes);
-        starved = starved || !*trained[i];
+    MP_TAKE(&dense->arena, dense->tensor, shape->layers * per_block + MP_COMMON_TENSORS);
+    MP_TAKE(&dense->arena, dense->bucket, shape->layers + 2);
+    int code = mp_arena_check(&dense->arena, error);
+    if (!code) {
+        place_all(shape, dense);
+        code = fill(shape, seed, dense, error);
     }
-    dense->working = device->element == MP_FLOAT32
-                         ? dense->parameter
-                         : operations->allocate(device, dense->count * mp_element_bytes(device));
-    host = malloc(bytes);
-    if (!dense->working || !dense->parameter || starved || !host)
-        goto no_memory;
-    initialise(dense, seed, host);
-    operations->copy_from_host(device, NULL, dense->parameter, host, bytes);
-    mp_dense_refresh(dense, NULL);
-    for (int i = 0; i < (shape->serves ? 0 : 3); i++)
-        operations->zero(device, NULL, *trained[i], bytes);
-    free(host);
-    return MP_OK;
-
-no_memory:
-    free(host);
-    mp_dense_destroy(dense);
-    return mp_fail(error, MP_ENOMEM, "no memory for %zu non-expert parameters and their state",
-                   dense->count);
+    if (code)
+        mp_dense_destroy(dense);
+    return code;
 }
 
 void mp_dense_destroy(struct mp_dense *dense) {
     if (!dense)
         return;
-    if (dense->device) {
-        const struct mp_device_operations *operations = dense->device->operations;
-        if (dense->working != dense->parameter)
-            operations->release(dense->device, dense->working);
-        operations->release(dense->device, dense->parameter);
-        operations->release(dense->device, dense->gradient);
-        operations->release(dense->device, dense->first);
-        operations->release(dense->device, dense->second);
-    }
-    free(dense->tensor);
-    free(dense->bucket);
-    size_t count = dense->count;
-    *dense = (struct mp_dense){.count = count};
+    mp_device_memory_release(&dense->memory);
+    mp_arena_release(&dense->arena);
+    *dense = (struct mp_dense){0};
 }
 
 struct mp_block_tensors mp_dense_block(const struct mp_dense *dense, float *buffer, int layer) {

@@ -5,22 +5,19 @@
 
 /* Zeroed, so that what lies behind an expert's last element in its last slice stays zero. */
 static void *zeroed(struct mp_experts *experts, size_t count, size_t size) {
-    const struct mp_device_operations *operations = experts->device->operations;
-    size_t bytes = count ? count * size : 64;
-    void *memory = operations->allocate(experts->device, bytes);
+    void *memory = mp_device_take(&experts->blocks, (int64_t)count, size);
     if (memory)
-        operations->zero(experts->device, NULL, memory, bytes);
+        experts->device->operations->zero(experts->device, NULL, memory, count * size);
     return memory;
 }
 
 /* The same of what is offloaded with the state. */
 static void *zeroed_state(struct mp_experts *experts, size_t count) {
-    size_t bytes = count ? count * sizeof(float) : 64;
     if (!experts->layout.host)
         return zeroed(experts, count, sizeof(float));
-    void *memory = experts->device->operations->host_allocate(experts->device, bytes);
+    void *memory = mp_device_take_host(&experts->blocks, (int64_t)count, sizeof(float));
     if (memory)
-        memset(memory, 0, bytes);
+        memset(memory, 0, count * sizeof(float));
     return memory;
 }
 
@@ -105,22 +102,18 @@ static int allocate(struct mp_experts *experts, struct mp_error *error) {
     float **state[] = {&experts->parameter, &experts->first, &experts->second,
                        &experts->host_gradient};
     int states = layout->serves ? 1 : layout->host ? 4 : 3;
-    bool failed = false;
     if (!allocate_tables(experts))
         return mp_fail(error, MP_ENOMEM, "no memory for the places of %d experts", experts->slots);
-    for (int i = 0; i < states; i++) {
+    for (int i = 0; i < states; i++)
         *state[i] = zeroed_state(experts, slots);
-        failed = failed || !*state[i];
-    }
     if (!layout->serves) {
         experts->gradient = zeroed(experts, slots, sizeof(float));
         experts->copy_gradient = zeroed(experts, copies, sizeof(float));
-        failed = failed || !experts->gradient || !experts->copy_gradient;
     }
     experts->copy_parameter = zeroed(experts, copies, element);
     bool apart = experts->device->element != MP_FLOAT32 || layout->host;
     experts->working = apart ? zeroed(experts, slots, element) : experts->parameter;
-    if (failed || !experts->copy_parameter || !experts->working)
+    if (experts->blocks.lacking)
         return mp_fail(error, MP_ENOMEM,
                        "no memory for %d experts, or slices of them, of %zu bytes each, and %d x "
                        "%d copies of %zu bytes",
@@ -154,6 +147,7 @@ int mp_experts_create(const struct mp_model_shape *shape, struct mp_device *devi
                       struct mp_experts *experts, struct mp_error *error) {
     bool sliced = mp_optimizer_sliced(layout->optimizer);
     *experts = (struct mp_experts){.device = device,
+                                   .blocks = {.device = device},
                                    .layout = *layout,
                                    .layers = shape->layers,
                                    .experts = mp_model_plan_experts(shape),
@@ -175,17 +169,9 @@ int mp_experts_create(const struct mp_model_shape *shape, struct mp_device *devi
 }
 
 void mp_experts_destroy(struct mp_experts *experts) {
-    if (!experts || !experts->device)
+    if (!experts)
         return;
-    const struct mp_device_operations *operations = experts->device->operations;
-    void *state[] = {experts->parameter, experts->first, experts->second, experts->host_gradient};
-    void *memory[] = {experts->gradient, experts->copy_parameter, experts->copy_gradient,
-                      experts->working != experts->parameter ? experts->working : NULL};
-    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
-        operations->release(experts->device, memory[i]);
-    for (size_t i = 0; i < sizeof state / sizeof *state; i++)
-        (experts->layout.host ? operations->host_release : operations->release)(experts->device,
-                                                                                state[i]);
+    mp_device_memory_release(&experts->blocks);
     mp_arena_release(&experts->memory);
     *experts = (struct mp_experts){0};
 }

@@ -21,7 +21,6 @@
 #ifndef MOEPERF_REFERENCE_MODEL_EXPERTS_H
 #define MOEPERF_REFERENCE_MODEL_EXPERTS_H
 
-#include "reference/base/arena.h"
 #include "reference/model/model.h"
 #include "reference/plan/plan.h"
 
@@ -61,6 +60,7 @@ struct mp_experts {
     float *copy_gradient;        /* [regions][copies][copy_stride] */
     int64_t host_bytes;          /* that updates have moved to and from the host so far */
     struct mp_arena memory;      /* of the tables */
+    struct mp_device_memory blocks; /* all other memory */
 };
 
 /* Keeps what home [layers] gives to layout->rank (or its slices), initialised from the seed,

@@ -28,8 +28,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "reference/base/error.h"
-#include "reference/device/device.h"
+#include "reference/base/arena.h"
+#include "reference/device/memory.h"
 
 enum { MP_VOCABULARY = 256 }; /* bytes */
 
@@ -117,7 +117,9 @@ struct mp_dense {
     /* [count] elements that products read: parameters rounded to the device's element type, or
      * `parameter` itself where that is fp32. */
     void *working;
-    struct mp_device *device; /* borrowed */
+    struct mp_device *device;       /* borrowed */
+    struct mp_device_memory memory; /* of the buffers */
+    struct mp_arena arena;          /* of the tables */
 };
 
 int mp_dense_create(const struct mp_model_shape *shape, struct mp_device *device, uint64_t seed,

@@ -17,7 +17,7 @@ static void create_loss_factors(struct mp_counts *counts, struct mp_arena *arena
 }
 
 int mp_counts_create(struct mp_counts *counts, struct mp_arena *arena, struct mp_error *error) {
-    struct mp_device *device = counts->model->device;
+    struct mp_device_memory *memory = &counts->model->memory;
     size_t layers = (size_t)counts->job->layers, experts = (size_t)counts->job->experts;
     size_t slopes = layers * experts * (size_t)mp_model_loss_parts(counts->model);
     size_t most = (2 + MP_MOST_DEGREE) * experts; /* chunks are known only with the first plan */
@@ -25,17 +25,12 @@ int mp_counts_create(struct mp_counts *counts, struct mp_arena *arena, struct mp
     MP_TAKE(arena, counts->all, most * (size_t)counts->comm->ranks);
     MP_TAKE(arena, counts->loss, layers);
     create_loss_factors(counts, arena);
-    counts->slope = device->operations->host_allocate(device, (slopes + layers * experts) *
-                                                                  sizeof *counts->slope);
+    counts->slope =
+        mp_device_take_host(memory, (int64_t)(slopes + layers * experts), sizeof *counts->slope);
     if (!counts->slope)
         return mp_no_memory(error);
     counts->step = counts->slope + slopes;
     return mp_arena_check(arena, error);
-}
-
-void mp_counts_destroy(struct mp_counts *counts) {
-    if (counts->slope)
-        counts->model->device->operations->host_release(counts->model->device, counts->slope);
 }
 
 /* That a rank tells all others. */

@@ -19,13 +19,11 @@ struct mp_counts {
     uint32_t *all;       /* [R][2 + C][E], with room for the most chunks */
     double *loss_factor; /* [E] of the balancing loss, as the gate has them here; NULL: ones */
     double *loss;        /* [L] this rank's part of the auxiliary loss */
-    float *slope,
-        *step; /* [L][parts][E] and [L][E] of biases, in the device's host memory; owned */
+    float *slope, *step; /* [L][parts][E] and [L][E] of biases, the model's host memory */
 };
 
 /* Borrowed members but the request are set.  MP_ENOMEM. */
 int mp_counts_create(struct mp_counts *counts, struct mp_arena *arena, struct mp_error *error);
-void mp_counts_destroy(struct mp_counts *counts); /* accepts a zeroed one */
 
 /* Tells all ranks of counts->own; the layer's load and chunks' routes of all are there once it has
  * been waited for, this rank's part of the auxiliary loss and its gradient on their way. */

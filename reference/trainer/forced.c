@@ -49,13 +49,13 @@ static int repeat_loads(struct mp_forced *forced, struct mp_error *error) {
 int mp_forced_create(struct mp_forced *forced, struct mp_arena *arena, struct mp_error *error) {
     static const struct mp_gate_limit none = {0};
     const struct mp_job *job = forced->job;
-    struct mp_device *device = forced->model->device;
+    struct mp_device_memory *memory = &forced->model->memory;
     bool replayed = job->routing != MP_ROUTING_GATE;
     if (!replayed && !mp_gate_kinds[job->gate]->choose)
         return MP_OK;
     MP_TAKE(arena, forced->limited, job->experts);
     forced->choice =
-        device->operations->host_allocate(device, routes_of(forced) * sizeof *forced->choice);
+        mp_device_take_host(memory, (int64_t)routes_of(forced), sizeof *forced->choice);
     if (!forced->choice || !forced->limited)
         return mp_fail(error, MP_ENOMEM, "no memory for the choices of %zu routes",
                        routes_of(forced));
@@ -67,8 +67,6 @@ int mp_forced_create(struct mp_forced *forced, struct mp_arena *arena, struct mp
 }
 
 void mp_forced_destroy(struct mp_forced *forced) {
-    if (forced->choice)
-        forced->model->device->operations->host_release(forced->model->device, forced->choice);
     mp_loads_destroy(&forced->loads);
 }
 

@@ -9,9 +9,9 @@
 
 struct mp_forced {
     const struct mp_job *job; /* borrowed, as is the model, whose routes they are */
-    const struct mp_model *model;
+    struct mp_model *model;
     int rank;
-    int32_t *choice;       /* [N][K] of the device's host memory; NULL: the logits choose */
+    int32_t *choice;       /* [N][K] of the model's host memory; NULL: the logits choose */
     struct mp_loads loads; /* of this rank, replayed; owned */
     uint32_t *limited;     /* [E] a source's loads within the plan's limit */
 };

@@ -76,7 +76,6 @@ static void place(struct mp_trainer *trainer, const float *host, size_t count, f
 static int measure_expert(struct mp_trainer *trainer, double *per_route, double *per_expert,
                           struct mp_error *error) {
     struct mp_model *model = &trainer->model;
-    const struct mp_device_operations *operations = trainer->device->operations;
     int64_t routes = trainer->batch.global_tokens * model->shape.top_k / model->shape.experts;
     int rows = routes < 2 ? 2 : (int)routes;
     size_t row_floats = (size_t)model->shape.width;
@@ -87,13 +86,12 @@ static int measure_expert(struct mp_trainer *trainer, double *per_route, double 
     MP_TRY(mp_model_reserve(model, 0, error));
     if (floats < (size_t)rows * row_floats)
         floats = (size_t)rows * row_floats;
-    float *host = malloc(floats * sizeof *host);
-    float *staging = operations->allocate(trainer->device, floats * sizeof *staging);
-    void *chunk = operations->allocate(trainer->device, (size_t)trainer->setting.expert_bytes);
-    if (!host || !chunk || !staging) {
-        free(host);
-        operations->release(trainer->device, staging);
-        operations->release(trainer->device, chunk);
+    struct mp_device_memory memory = {.device = trainer->device};
+    float *host = mp_device_take_host(&memory, (int64_t)floats, sizeof *host);
+    float *staging = mp_device_take(&memory, (int64_t)floats, sizeof *staging);
+    void *chunk = mp_device_take(&memory, trainer->setting.expert_bytes, 1);
+    if (memory.lacking) {
+        mp_device_memory_release(&memory);
         return mp_fail(error, MP_ENOMEM, "no memory to measure an expert of %zu bytes",
                        (size_t)trainer->setting.expert_bytes);
     }
@@ -105,9 +103,7 @@ static int measure_expert(struct mp_trainer *trainer, double *per_route, double 
     double many = measure_rows(trainer, rows), one = measure_rows(trainer, 1);
     *per_route = rows > 1 && many > one ? (many - one) / (rows - 1) : many / rows;
     *per_expert = one > *per_route ? one - *per_route : 0;
-    free(host);
-    operations->release(trainer->device, staging);
-    operations->release(trainer->device, chunk);
+    mp_device_memory_release(&memory);
     return MP_OK;
 }
 

@@ -381,7 +381,6 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
     mp_moves_destroy(&trainer->moves);
     mp_slices_destroy(&trainer->carriages.slices); /* of the model's device */
     mp_forced_destroy(&trainer->forced);
-    mp_counts_destroy(&trainer->counts);
     mp_model_destroy(&trainer->model);
     mp_planner_destroy(&trainer->planner);
     mp_schedule_destroy(&trainer->schedule);
