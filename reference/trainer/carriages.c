@@ -2,27 +2,26 @@
 
 int mp_carriages_create(struct mp_carriages *carriages, struct mp_arena *arena,
                         struct mp_error *error) {
-    MP_TAKE_EACH(arena, carriages->slices.planner->setting.experts, carriages->prefetch_chunk,
+    MP_TAKE_EACH(arena, carriages->planner->setting.experts, carriages->prefetch_chunk,
                  carriages->prefetch_gradient, carriages->reduce_chunk, carriages->reduce_gradient);
-    return mp_slices_create(&carriages->slices, arena, error);
+    return mp_slices_create(carriages, arena, error);
 }
 
 static size_t chunk_bytes(const struct mp_carriages *carriages) {
-    return carriages->slices.model->experts.chunk *
-           mp_element_bytes(carriages->slices.model->device);
+    return carriages->model->experts.chunk * mp_element_bytes(carriages->model->device);
 }
 
 static size_t gradient_bytes(const struct mp_carriages *carriages) {
-    return carriages->slices.model->experts.chunk * sizeof(float);
+    return carriages->model->experts.chunk * sizeof(float);
 }
 
 static const struct mp_plan *plan_of(const struct mp_carriages *carriages, int layer) {
-    return mp_planner_plan(carriages->slices.planner, layer);
+    return mp_planner_plan(carriages->planner, layer);
 }
 
 static struct mp_transfer_in_flight *carriage_of(struct mp_carriages *carriages,
                                                  const struct mp_operation *operation) {
-    int ahead = operation->layer % mp_policy_fetches(&carriages->slices.planner->policy);
+    int ahead = operation->layer % mp_policy_fetches(&carriages->planner->policy);
     switch (operation->kind) {
     case MP_TRAVEL_FETCH:
         return &carriages->fetch[ahead];
@@ -39,14 +38,13 @@ static struct mp_transfer_in_flight *carriage_of(struct mp_carriages *carriages,
 
 static int64_t bytes_to_me(const struct mp_carriages *carriages, const struct mp_plan *plan,
                            enum mp_stage stage) {
-    int64_t bytes = 0, keepers = carriages->slices.model->experts.keepers;
+    int64_t bytes = 0, keepers = carriages->model->experts.keepers;
     bool gathers = stage == MP_STAGE_BEFORE_GATE && mp_policy_gathers(plan->policy);
     for (int i = 0; i < plan->fetch.count; i++)
-        if (plan->fetch.item[i].stage == stage &&
-            plan->fetch.item[i].to == carriages->slices.comm->rank)
+        if (plan->fetch.item[i].stage == stage && plan->fetch.item[i].to == carriages->comm->rank)
             bytes += plan->fetch.item[i].bytes;
     for (int e = 0; gathers && e < plan->experts; e++)
-        if (mp_placement_holds(&plan->during, e, carriages->slices.comm->rank))
+        if (mp_placement_holds(&plan->during, e, carriages->comm->rank))
             bytes += plan->expert_bytes * (keepers - 1) / keepers;
     return bytes;
 }
@@ -56,22 +54,21 @@ static int start_stage(struct mp_carriages *carriages, const struct mp_plan *pla
                        enum mp_stage stage, void *const chunk[], struct mp_request *request,
                        struct mp_error *error) {
     if (stage == MP_STAGE_BEFORE_GATE && mp_policy_gathers(plan->policy))
-        return mp_slices_gather_start(&carriages->slices, &plan->during, plan->layer, chunk,
-                                      request, error);
-    return mp_sparse_all_gather_start(carriages->slices.comm, &plan->fetch, stage, plan->experts,
-                                      chunk, chunk_bytes(carriages),
-                                      carriages->slices.model->stream, request, error);
+        return mp_slices_gather_start(carriages, &plan->during, plan->layer, chunk, request, error);
+    return mp_sparse_all_gather_start(carriages->comm, &plan->fetch, stage, plan->experts, chunk,
+                                      chunk_bytes(carriages), carriages->model->stream, request,
+                                      error);
 }
 
 /* From slices, at homes, which is all that a plan of the layer may add to: it need not be there
  * yet.  The layers before it still use their memory. */
 static int start_gathers(struct mp_carriages *carriages, int layer, struct mp_request *request,
                          struct mp_error *error) {
-    const struct mp_placement *home = &carriages->slices.planner->home[layer];
-    MP_TRY(mp_experts_locate_held(&carriages->slices.model->experts, layer, home,
+    const struct mp_placement *home = &carriages->planner->home[layer];
+    MP_TRY(mp_experts_locate_held(&carriages->model->experts, layer, home,
                                   carriages->prefetch_chunk, carriages->prefetch_gradient, error));
-    return mp_slices_gather_start(&carriages->slices, home, layer, carriages->prefetch_chunk,
-                                  request, error);
+    return mp_slices_gather_start(carriages, home, layer, carriages->prefetch_chunk, request,
+                                  error);
 }
 
 /* The layer before may be using the model's table of where parameters are: until the layer's plan
@@ -79,7 +76,7 @@ static int start_gathers(struct mp_carriages *carriages, int layer, struct mp_re
 static int start_fetch(struct mp_carriages *carriages, const struct mp_plan *plan,
                        enum mp_stage stage, struct mp_transfer_in_flight *carriage,
                        struct mp_error *error) {
-    MP_TRY(mp_experts_locate(&carriages->slices.model->experts, plan, carriages->prefetch_chunk,
+    MP_TRY(mp_experts_locate(&carriages->model->experts, plan, carriages->prefetch_chunk,
                              carriages->prefetch_gradient, error));
     return start_stage(carriages, plan, stage, carriages->prefetch_chunk, carriage->request[0],
                        error);
@@ -90,7 +87,7 @@ static int start_fetch(struct mp_carriages *carriages, const struct mp_plan *pla
 static int start_refetch(struct mp_carriages *carriages, const struct mp_plan *plan,
                          struct mp_transfer_in_flight *carriage, struct mp_error *error) {
     static const enum mp_stage stages[] = {MP_STAGE_BEFORE_GATE, MP_STAGE_AFTER_GATE};
-    MP_TRY(mp_experts_locate(&carriages->slices.model->experts, plan, carriages->prefetch_chunk,
+    MP_TRY(mp_experts_locate(&carriages->model->experts, plan, carriages->prefetch_chunk,
                              carriages->prefetch_gradient, error));
     for (int i = 0; i < 2 && carriage->request[i]; i++)
         MP_TRY(start_stage(carriages, plan, stages[i], carriages->prefetch_chunk,
@@ -103,19 +100,17 @@ static int start_refetch(struct mp_carriages *carriages, const struct mp_plan *p
 static int start_sums(struct mp_carriages *carriages, const struct mp_plan *plan,
                       enum mp_operation_kind kind, struct mp_request *request,
                       struct mp_error *error) {
-    mp_stream stream = carriages->slices.model->stream;
-    MP_TRY(mp_experts_locate(&carriages->slices.model->experts, plan, carriages->reduce_chunk,
+    mp_stream stream = carriages->model->stream;
+    MP_TRY(mp_experts_locate(&carriages->model->experts, plan, carriages->reduce_chunk,
                              carriages->reduce_gradient, error));
     if (kind == MP_TRAVEL_SEND_SLICES)
-        return mp_slices_send_start(&carriages->slices, plan, carriages->reduce_gradient, request,
-                                    error);
+        return mp_slices_send_start(carriages, plan, carriages->reduce_gradient, request, error);
     if (kind == MP_TRAVEL_SUM_COPIES)
-        return mp_sparse_reduce_scatter_start(carriages->slices.comm, &plan->reduce, plan->experts,
+        return mp_sparse_reduce_scatter_start(carriages->comm, &plan->reduce, plan->experts,
                                               carriages->reduce_gradient, gradient_bytes(carriages),
                                               stream, request, error);
-    return mp_sparse_all_gather_start(carriages->slices.comm, &plan->share,
-                                      MP_STAGE_BACKWARD_REDUCE, plan->experts,
-                                      (void *const *)carriages->reduce_gradient,
+    return mp_sparse_all_gather_start(carriages->comm, &plan->share, MP_STAGE_BACKWARD_REDUCE,
+                                      plan->experts, (void *const *)carriages->reduce_gradient,
                                       gradient_bytes(carriages), stream, request, error);
 }
 
@@ -126,7 +121,7 @@ static int start_kind(struct mp_carriages *carriages, const struct mp_operation 
     const struct mp_plan *plan = plan_of(carriages, operation->layer);
     switch (operation->kind) {
     case MP_TRAVEL_FETCH:
-        return carriages->slices.planner->policy.gather_ahead > 0
+        return carriages->planner->policy.gather_ahead > 0
                    ? start_gathers(carriages, operation->layer, carriage->request[0], error)
                    : start_fetch(carriages, plan, MP_STAGE_BEFORE_GATE, carriage, error);
     case MP_TRAVEL_LATE_FETCH:
@@ -155,7 +150,7 @@ int mp_carriages_start(struct mp_carriages *carriages, const struct mp_operation
     carriage->flight = mp_spans_departed(carriages->spans, phase_of(operation->kind));
     MP_TRY(mp_spans_pause(carriages->spans, error));
     MP_TRY(start_kind(carriages, operation, carriage, error));
-    if (carriages->slices.planner->policy.free_transfers)
+    if (carriages->planner->policy.free_transfers)
         MP_TRY(wait_requests(carriage, error));
     return mp_spans_resume(carriages->spans, error);
 }
@@ -180,7 +175,7 @@ int mp_carriages_wait(struct mp_carriages *carriages, const struct mp_operation 
     mp_spans_arrived(carriages->spans, carriage->flight, phase_of(operation->kind),
                      operation->direction, operation->layer, arrived_bytes(carriages, operation));
     if (!code && operation->kind == MP_TRAVEL_SEND_SLICES)
-        mp_slices_sum(&carriages->slices, plan_of(carriages, operation->layer));
+        mp_slices_sum(carriages, plan_of(carriages, operation->layer));
     return code;
 }
 

@@ -139,6 +139,24 @@ static int agree(struct mp_trainer *trainer, struct mp_error *error) {
     return code;
 }
 
+static int start_bucket(struct mp_trainer *trainer, int bucket, struct mp_error *error) {
+    const struct mp_dense *dense = &trainer->model.dense;
+    size_t first = dense->bucket[bucket], last = dense->bucket[bucket + 1];
+    trainer->dense_flight[bucket] = mp_spans_departed(&trainer->spans, MP_PHASE_ALLREDUCE);
+    return mp_all_reduce_start(trainer->comm, dense->gradient + first, last - first,
+                               trainer->model.stream, trainer->dense_request[bucket], error);
+}
+
+static int wait_bucket(struct mp_trainer *trainer, int bucket, struct mp_error *error) {
+    const struct mp_model *model = &trainer->model;
+    size_t floats = model->dense.bucket[bucket + 1] - model->dense.bucket[bucket];
+    int code = mp_request_wait(trainer->dense_request[bucket], error);
+    mp_spans_arrived(&trainer->spans, trainer->dense_flight[bucket], MP_PHASE_ALLREDUCE,
+                     MP_BACKWARD, bucket < model->shape.layers ? bucket : -1,
+                     (int64_t)(floats * sizeof(float)));
+    return code;
+}
+
 static int start(void *self, const struct mp_operation *operation, struct mp_error *error) {
     struct mp_trainer *trainer = self;
     switch (operation->kind) {
@@ -148,7 +166,7 @@ static int start(void *self, const struct mp_operation *operation, struct mp_err
     case MP_TRAVEL_RETURNS:
         return mp_trainer_start_rows(trainer, operation, error);
     case MP_TRAVEL_SUM_DENSE:
-        return mp_buckets_start(&trainer->buckets, operation->layer, error);
+        return start_bucket(trainer, operation->layer, error);
     case MP_TRAVEL_MOVES:
         trainer->totals.moves += trainer->planner.moves.count;
         return mp_moves_start(&trainer->moves, error);
@@ -174,7 +192,7 @@ static int wait(void *self, const struct mp_operation *operation, struct mp_erro
     case MP_TRAVEL_RETURNS:
         return mp_trainer_wait_rows(trainer, operation, error);
     case MP_TRAVEL_SUM_DENSE:
-        return mp_buckets_wait(&trainer->buckets, operation->layer, error);
+        return wait_bucket(trainer, operation->layer, error);
     case MP_TRAVEL_HOMES:
         return mp_carriages_wait_homes(&trainer->carriages, operation->layer, error);
     case MP_TRAVEL_MOVES:

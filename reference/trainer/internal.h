@@ -7,7 +7,6 @@
 #include "reference/plan/planner.h"
 #include "reference/schedule/schedule.h"
 #include "reference/trainer/batch.h"
-#include "reference/trainer/buckets.h"
 #include "reference/trainer/carriages.h"
 #include "reference/trainer/choices.h"
 #include "reference/trainer/counts.h"
@@ -49,7 +48,10 @@ struct mp_trainer {
     struct mp_paths paths;
     struct mp_distinct_rows distinct; /* where the exchange deduplicates */
     struct mp_carriages carriages;
-    struct mp_buckets buckets;
+    /* Gradients of non-expert parameters, summed over all ranks a layer at a time, and those of no
+     * layer behind them: [L + 1] buckets. */
+    struct mp_request **dense_request;
+    struct mp_flight *dense_flight;
     struct mp_moves moves;
 
     struct mp_spans spans;

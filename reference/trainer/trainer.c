@@ -39,7 +39,7 @@ static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     size_t layers = (size_t)trainer->job.layers;
     MP_TAKE_EACH(&trainer->arena, layers, trainer->facts, trainer->load);
     MP_TAKE(&trainer->arena, trainer->inside, trainer->job.experts);
-    MP_TAKE(&trainer->arena, trainer->buckets.flight, layers + 1);
+    MP_TAKE(&trainer->arena, trainer->dense_flight, layers + 1);
     mp_batch_create(&trainer->batch, &trainer->arena);
     return mp_arena_check(&trainer->arena, error);
 }
@@ -55,11 +55,10 @@ static void connect_parts(struct mp_trainer *trainer, const struct mp_text *text
     trainer->batch = (struct mp_batch){.job = job, .text = text, .rank = comm->rank};
     trainer->forced = (struct mp_forced){.job = job, .model = model, .rank = comm->rank};
     trainer->paths = (struct mp_paths){.comm = comm, .model = model, .planner = planner};
-    trainer->buckets = (struct mp_buckets){.comm = comm, .model = model, .spans = spans};
     trainer->moves =
         (struct mp_moves){.comm = comm, .model = model, .planner = planner, .spans = spans};
-    trainer->carriages = (struct mp_carriages){
-        .spans = spans, .slices = {.comm = comm, .model = model, .planner = planner}};
+    trainer->carriages =
+        (struct mp_carriages){.spans = spans, .comm = comm, .model = model, .planner = planner};
 }
 
 /* The same of those that look at loads. */
@@ -151,8 +150,8 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
     trainer->requests = single + fetches + layers + 1 + 2 * mp_exchange_most_steps(ranks);
     MP_TAKE(&trainer->arena, trainer->request, trainer->requests);
     MP_TRY(mp_arena_check(&trainer->arena, error));
-    trainer->buckets.request = trainer->request + single + fetches;
-    trainer->rows = trainer->buckets.request + layers + 1;
+    trainer->dense_request = trainer->request + single + fetches;
+    trainer->rows = trainer->dense_request + layers + 1;
     for (int i = 0; i < trainer->requests; i++) {
         int transfers = i < single             ? wanted[i].transfers
                         : i < single + fetches ? (i - single) % 2 ? again : copies
@@ -379,7 +378,6 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
     mp_distinct_rows_destroy(&trainer->distinct);
     mp_paths_destroy(&trainer->paths);
     mp_moves_destroy(&trainer->moves);
-    mp_slices_destroy(&trainer->carriages.slices); /* of the model's device */
     mp_forced_destroy(&trainer->forced);
     mp_model_destroy(&trainer->model);
     mp_planner_destroy(&trainer->planner);

@@ -243,7 +243,7 @@ int __wrap_mp_all_reduce_start(struct mp_comm *comm, float *values, size_t count
                                struct mp_request *request, struct mp_error *error) {
     if (seen.trace) {
         int bucket = 0, layers = seen.trainer->job.layers;
-        while (bucket <= layers && seen.trainer->buckets.request[bucket] != request)
+        while (bucket <= layers && seen.trainer->dense_request[bucket] != request)
             bucket++;
         assert_true(bucket <= layers);
         int number = start(request, MP_PHASE_ALLREDUCE, MP_BACKWARD, bucket < layers ? bucket : -1);
