@@ -93,7 +93,6 @@ struct mp_nccl_settings {
     bool counts_over_nccl;
     int ordinal;                   /* of this rank's GPU on its host */
     const struct mp_cuda_gpu *gpu; /* the same GPU, read during create; NULL: not known */
-    bool refuse_mixed;             /* GPUs of different names are an error */
     enum mp_nccl_gather gather;
     size_t piece_bytes; /* what is forwarded at a time; 0: 4 MiB, a multiple of 64 */
     int meeting_s;      /* how long ranks wait for each other in create; 0: 120 */
@@ -104,7 +103,7 @@ struct mp_nccl_settings {
  * names.  `device`, borrowed, is a deferred one; its GPU is this thread's current one.  Each lane
  * has a communicator and a stream of its own, rows the more urgent one.  Collective. Errors:
  * MP_ENOTFOUND (no NCCL), MP_EVERSION (an old one), MP_EINVAL (environment, a folder or file that
- * others may have written, two ranks on one GPU, mixed GPUs), MP_ECOMM (not all came, or NCCL
+ * others may have written, two ranks on one GPU), MP_ECOMM (not all came, or NCCL
  * failed), MP_EIO, MP_ENOMEM, MP_EDEVICE. */
 int mp_comm_nccl_create(const struct mp_nccl_settings *settings, struct mp_device *device,
                         struct mp_comm **comm, struct mp_error *error);

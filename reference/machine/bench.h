@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 
+#include "reference/device/memory.h"
 #include "reference/machine/machine.h"
 
 enum {
@@ -21,8 +22,9 @@ struct bench {
     struct mp_device *device;
     const struct mp_machine_settings *settings;
     size_t pool_floats; /* of each buffer */
-    float *pool[4];     /* device memory, where each round begins with random numbers */
-    float *random;      /* these */
+    struct mp_device_memory memory;
+    float *pool[4]; /* of it, where each round begins with random numbers */
+    float *random;  /* these */
     bool shares_cores;
     bool counts_processor_time; /* of a rank's own work */
     int round, figure;          /* at hand, from 0 on */

@@ -116,20 +116,17 @@ static int create_bench(struct bench *bench, struct mp_error *error) {
     size_t bytes = bench->pool_floats * sizeof(float);
     bench->random = malloc(bytes);
     bench->seconds = calloc(BENCH_FIGURES, sizeof *bench->seconds);
-    bool failed = !bench->random || !bench->seconds;
-    for (int i = 0; i < 4; i++) {
-        bench->pool[i] = bench->device->operations->allocate(bench->device, bytes);
-        failed |= !bench->pool[i];
-    }
-    if (failed)
+    bench->memory.device = bench->device;
+    for (int i = 0; i < 4; i++)
+        bench->pool[i] = mp_device_take(&bench->memory, (int64_t)bench->pool_floats, sizeof(float));
+    if (!bench->random || !bench->seconds || bench->memory.lacking)
         return mp_fail(error, MP_ENOMEM, "no memory to measure: 5 x %zu bytes a rank", bytes);
     fill(bench->random, bench->pool_floats);
     return MP_OK;
 }
 
 static void destroy_bench(struct bench *bench) {
-    for (int i = 0; i < 4 && bench->device; i++)
-        bench->device->operations->release(bench->device, bench->pool[i]);
+    mp_device_memory_release(&bench->memory);
     mp_device_destroy(bench->device);
     free(bench->random);
     free(bench->seconds);

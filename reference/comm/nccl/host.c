@@ -200,47 +200,27 @@ int mp_nccl_land_counts(struct mp_request *request, struct mp_error *error) {
 
 /* ---- memory ---- */
 
-static int create_place(struct mp_nccl *nccl, struct mp_nccl_place *place, struct mp_error *error) {
-    const struct mp_device_operations *operations = operations_of(nccl);
-    struct mp_device *device = nccl->transport.device;
-    const size_t bytes = MP_NCCL_COUNTS * sizeof(uint32_t);
-    const size_t all = (size_t)nccl->transport.comm.ranks * bytes;
-    place->host_mine = operations->host_allocate(device, bytes);
-    place->host_all = operations->host_allocate(device, all);
-    place->mine = operations->allocate(device, bytes);
-    place->all = operations->allocate(device, all);
-    if (!place->host_mine || !place->host_all || !place->mine || !place->all)
-        return mp_fail(error, MP_ENOMEM, "rank %d: no memory to gather counts of %d ranks in",
-                       nccl->transport.comm.rank, nccl->transport.comm.ranks);
-    return operations->event_create(device, &place->done, error);
-}
-
 int mp_nccl_create_stage(struct mp_nccl *nccl, struct mp_error *error) {
     const struct mp_device_operations *operations = operations_of(nccl);
     struct mp_device *device = nccl->transport.device;
-    nccl->stage = operations->allocate(device, MP_NCCL_STAGE);
-    nccl->host_stage = operations->host_allocate(device, MP_NCCL_STAGE);
-    if (!nccl->stage || !nccl->host_stage)
-        return mp_fail(error, MP_ENOMEM, "rank %d: no memory for what the host sends and receives",
-                       nccl->transport.comm.rank);
-    operations->zero(device, nccl->exchange.stream, nccl->stage, MP_NCCL_STAGE);
-    for (int i = 0; i < MP_NCCL_PLACES; i++)
-        MP_TRY(create_place(nccl, &nccl->place[i], error));
-    return MP_OK;
-}
-
-void mp_nccl_destroy_stage(struct mp_nccl *nccl) {
-    const struct mp_device_operations *operations = operations_of(nccl);
-    struct mp_device *device = nccl->transport.device;
+    const int ranks = nccl->transport.comm.ranks;
+    nccl->stage = mp_device_take(&nccl->memory, MP_NCCL_STAGE, 1);
+    nccl->host_stage = mp_device_take_host(&nccl->memory, MP_NCCL_STAGE, 1);
     for (int i = 0; i < MP_NCCL_PLACES; i++) {
         struct mp_nccl_place *place = &nccl->place[i];
-        operations->host_release(device, place->host_mine);
-        operations->host_release(device, place->host_all);
-        operations->release(device, place->mine);
-        operations->release(device, place->all);
-        if (place->done)
-            operations->event_destroy(device, place->done);
+        const int64_t count = MP_NCCL_COUNTS;
+        place->host_mine = mp_device_take_host(&nccl->memory, count, sizeof *place->mine);
+        place->host_all = mp_device_take_host(&nccl->memory, ranks * count, sizeof *place->all);
+        place->mine = mp_device_take(&nccl->memory, count, sizeof *place->mine);
+        place->all = mp_device_take(&nccl->memory, ranks * count, sizeof *place->all);
     }
-    operations->release(device, nccl->stage);
-    operations->host_release(device, nccl->host_stage);
+    if (nccl->memory.lacking)
+        return mp_fail(error, MP_ENOMEM,
+                       "rank %d: no memory for what the host sends and receives, and to gather "
+                       "counts of %d ranks in",
+                       nccl->transport.comm.rank, ranks);
+    operations->zero(device, nccl->exchange.stream, nccl->stage, MP_NCCL_STAGE);
+    for (int i = 0; i < MP_NCCL_PLACES; i++)
+        MP_TRY(operations->event_create(device, &nccl->place[i].done, error));
+    return MP_OK;
 }

@@ -212,8 +212,10 @@ static void nccl_destroy(struct mp_comm *comm) {
         }
     for (int i = 0; i < MP_COMM_LANES; i++)
         destroy_lane(nccl, &nccl->lane[i]);
-    mp_nccl_destroy_stage(nccl);
-    device->operations->release(device, nccl->buffer);
+    for (int i = 0; i < MP_NCCL_PLACES; i++)
+        if (nccl->place[i].done)
+            device->operations->event_destroy(device, nccl->place[i].done);
+    mp_device_memory_release(&nccl->memory);
     free(nccl);
 }
 
@@ -284,8 +286,8 @@ static void fill_card(const struct mp_nccl *nccl, const struct mp_nccl_settings 
     }
 }
 
-static int compare_gpus(struct mp_nccl *nccl, const struct mp_nccl_settings *settings,
-                        const struct mp_card *a, const struct mp_card *b, struct mp_error *error) {
+static int compare_gpus(struct mp_nccl *nccl, const struct mp_card *a, const struct mp_card *b,
+                        struct mp_error *error) {
     static const unsigned char unknown[sizeof a->uuid] = {0};
     if (memcmp(a->uuid, unknown, sizeof unknown) != 0 &&
         memcmp(a->uuid, b->uuid, sizeof a->uuid) == 0)
@@ -293,17 +295,16 @@ static int compare_gpus(struct mp_nccl *nccl, const struct mp_nccl_settings *set
                        "ranks %d and %d are both on GPU %d (%s) of host %s, which NCCL refuses; "
                        "give each rank a GPU of its own or use transport mpi",
                        a->rank, b->rank, b->ordinal, b->gpu, b->host);
-    if (strcmp(a->gpu, b->gpu) == 0 || *nccl->remark)
-        return MP_OK;
-    snprintf(nccl->remark, sizeof nccl->remark,
-             "GPUs differ: rank %d has %s, rank %d has %s; the slower ones set the pace", a->rank,
-             *a->gpu ? a->gpu : "an unknown one", b->rank, *b->gpu ? b->gpu : "an unknown one");
-    return settings->refuse_mixed ? mp_fail(error, MP_EINVAL, "%s", nccl->remark) : MP_OK;
+    if (strcmp(a->gpu, b->gpu) != 0 && !*nccl->remark)
+        snprintf(nccl->remark, sizeof nccl->remark,
+                 "GPUs differ: rank %d has %s, rank %d has %s; the slower ones set the pace",
+                 a->rank, *a->gpu ? a->gpu : "an unknown one", b->rank,
+                 *b->gpu ? b->gpu : "an unknown one");
+    return MP_OK;
 }
 
 /* Every rank draws the same conclusion from the same cards. */
-static int judge_cards(struct mp_nccl *nccl, const struct mp_nccl_settings *settings,
-                       const struct mp_card cards[], struct mp_error *error) {
+static int judge_cards(struct mp_nccl *nccl, const struct mp_card cards[], struct mp_error *error) {
     const int ranks = nccl->meeting.ranks;
     for (int r = 0; r < ranks; r++)
         if (*cards[r].failure)
@@ -317,7 +318,7 @@ static int judge_cards(struct mp_nccl *nccl, const struct mp_nccl_settings *sett
                            cards[0].nccl_version);
     for (int r = 1; r < ranks; r++)
         for (int other = 0; other < r; other++)
-            MP_TRY(compare_gpus(nccl, settings, &cards[other], &cards[r], error));
+            MP_TRY(compare_gpus(nccl, &cards[other], &cards[r], error));
     return MP_OK;
 }
 
@@ -383,7 +384,7 @@ static int join(struct mp_nccl *nccl, const struct mp_nccl_settings *settings,
     memcpy(cards[comm->rank].id, id, sizeof id);
     int met = mp_meeting_hold(&nccl->meeting, cards, error);
     if (!code && !met)
-        code = judge_cards(nccl, settings, cards, error);
+        code = judge_cards(nccl, cards, error);
     else
         code = code ? mp_fail(error, code, "%s", own.text) : met;
     nccl->transport.ranks_share_cores = !code && shares_cores(nccl, cards);
@@ -406,10 +407,9 @@ static int create_lane(struct mp_nccl *nccl, enum mp_comm_lane which, struct mp_
 }
 
 static int create_queues(struct mp_nccl *nccl, struct mp_error *error) {
-    struct mp_device *device = nccl->transport.device;
     for (int lane = 0; lane < MP_COMM_LANES; lane++)
         MP_TRY(create_lane(nccl, lane, error));
-    nccl->buffer = device->operations->allocate(device, 2 * MP_NCCL_TREES_AT_A_TIME * nccl->piece);
+    nccl->buffer = mp_device_take(&nccl->memory, 2 * MP_NCCL_TREES_AT_A_TIME, nccl->piece);
     if (!nccl->buffer)
         return mp_fail(error, MP_ENOMEM, "rank %d: no memory for reductions in pieces of %zu bytes",
                        nccl->transport.comm.rank, nccl->piece);
@@ -435,7 +435,7 @@ int mp_comm_nccl_create(const struct mp_nccl_settings *settings, struct mp_devic
     struct mp_nccl *nccl = calloc(1, sizeof *nccl);
     if (!nccl)
         return mp_fail(error, MP_ENOMEM, "no memory for the transport");
-    nccl->transport.device = device;
+    nccl->transport.device = nccl->memory.device = device;
     int code = mp_meeting_find(settings, &nccl->meeting, error);
     if (!code)
         code = check_settings(settings, nccl, error);

@@ -30,6 +30,7 @@
 #include "reference/comm/nccl/library.h"
 #include "reference/comm/nccl/meeting.h"
 #include "reference/comm/tree.h"
+#include "reference/device/memory.h"
 
 enum {
     MP_NCCL_PLACES = 2,          /* gathers of counts in flight */
@@ -80,8 +81,9 @@ struct mp_nccl {
     enum mp_nccl_gather gather;
     size_t piece;
     int patience_s;
-    char *stage, *host_stage; /* [MP_NCCL_STAGE] of the device; page-locked */
-    char *buffer;             /* [2 * MP_NCCL_TREES_AT_A_TIME][piece] */
+    struct mp_device_memory memory; /* of all that follows */
+    char *stage, *host_stage;       /* [MP_NCCL_STAGE] of the device; page-locked */
+    char *buffer;                   /* [2 * MP_NCCL_TREES_AT_A_TIME][piece] */
     struct mp_nccl_place place[MP_NCCL_PLACES];
     int next_place;
     char host[128], remark[512];
@@ -117,7 +119,6 @@ int mp_nccl_gather_counts(struct mp_request *request, const uint32_t *mine, int 
 /* The host's wait for the counts of a request, if they have not landed already. */
 int mp_nccl_land_counts(struct mp_request *request, struct mp_error *error);
 int mp_nccl_create_stage(struct mp_nccl *nccl, struct mp_error *error);
-void mp_nccl_destroy_stage(struct mp_nccl *nccl);
 
 /* rows.c */
 int mp_nccl_exchange(struct mp_request *request, struct mp_error *error);
