@@ -1,59 +1,32 @@
 #include "reference/model/routing.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/schedule/schedule.h"
 
-enum { ALIGNMENT = 16 }; /* of arrays */
-
-/* The arrays, one after another from `memory` on, and the bytes that they take; without memory only
- * those. */
-static size_t lay_out(struct mp_routing *routing, char *memory) {
-    size_t r = (size_t)routing->ranks, e = (size_t)routing->experts, at = 0;
-    size_t d = MP_MOST_DEGREE, s = (size_t)mp_exchange_most_steps(routing->ranks);
-#define TAKE(array, count)                                                                         \
-    do {                                                                                           \
-        routing->array = memory ? (void *)(memory + at) : NULL;                                    \
-        at += ((count) * sizeof *routing->array + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;          \
-    } while (0)
-    TAKE(dropped, e);
-    TAKE(part_begin, 2 * e + 1);
-    TAKE(part_count, (r + 1) * e * d);
-    TAKE(part_row, (r + 1) * e * d);
-    TAKE(step, s);
-    TAKE(segment, s + 1);
-    TAKE(group_expert, e);
-    TAKE(send_rows, d * r);
-    TAKE(receive_rows, d * r);
-    TAKE(next_row, d * r);
-    TAKE(step_send_rows, s * r);
-    TAKE(step_receive_rows, s * r);
-    TAKE(segment_rows, (s + 1) * e * MP_ROUTING_SHARES);
-    TAKE(pair_rows, r * e * d);
-    TAKE(late, e);
-#undef TAKE
-    return at;
-}
-
 int mp_routing_create(int ranks, int experts, int64_t send_limit, int64_t receive_limit,
                       struct mp_routing *routing, struct mp_error *error) {
+    size_t r = (size_t)ranks, e = (size_t)experts, d = MP_MOST_DEGREE;
+    size_t s = (size_t)mp_exchange_most_steps(ranks);
     *routing = (struct mp_routing){.ranks = ranks,
                                    .experts = experts,
                                    .send_limit = send_limit,
                                    .receive_limit = receive_limit};
-    routing->memory = calloc(1, lay_out(routing, NULL));
-    if (!routing->memory)
-        return mp_fail(error, MP_ENOMEM, "no memory for the routing of %d experts on %d ranks",
-                       experts, ranks);
-    lay_out(routing, routing->memory);
-    return MP_OK;
+    struct mp_arena *arena = &routing->arena;
+    MP_TAKE_EACH(arena, e, routing->dropped, routing->group_expert, routing->late);
+    MP_TAKE(arena, routing->part_begin, 2 * e + 1);
+    MP_TAKE_EACH(arena, (r + 1) * e * d, routing->part_count, routing->part_row);
+    MP_TAKE(arena, routing->step, s);
+    MP_TAKE(arena, routing->segment, s + 1);
+    MP_TAKE_EACH(arena, d * r, routing->send_rows, routing->receive_rows, routing->next_row);
+    MP_TAKE_EACH(arena, s * r, routing->step_send_rows, routing->step_receive_rows);
+    MP_TAKE(arena, routing->segment_rows, (s + 1) * e * MP_ROUTING_SHARES);
+    MP_TAKE(arena, routing->pair_rows, r * e * d);
+    return mp_arena_check(arena, error);
 }
 
 void mp_routing_destroy(struct mp_routing *routing) {
-    if (!routing)
-        return;
-    free(routing->memory);
+    mp_arena_release(&routing->arena);
     *routing = (struct mp_routing){0};
 }
 

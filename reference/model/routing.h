@@ -86,7 +86,7 @@ struct mp_routing {
     int *pair_rows;    /* [experts][degree][ranks]: rows of a group's chunks from each source */
     bool *late;        /* [experts] this rank's own routes to it are in the last segment */
     bool has_late;
-    void *memory; /* of all arrays */
+    struct mp_arena arena; /* of all arrays */
 };
 
 /* For plans that bring at most `send_limit` rows to send and `receive_limit` to work on; memory
