@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-bool mp_nvtx_listening;
+const struct mp_nvtx_emitter *mp_nvtx_emitter;
 
 #ifdef MOEPERF_NVTX
 
@@ -35,6 +35,42 @@ static uint64_t register_schema(void) {
     return nvtxPayloadSchemaRegister(domain, &attributes);
 }
 
+static nvtxEventAttributes_t named(nvtxStringHandle_t name) {
+    nvtxEventAttributes_t event = {.version = NVTX_VERSION,
+                                   .size = NVTX_EVENT_ATTRIB_STRUCT_SIZE,
+                                   .messageType = NVTX_MESSAGE_TYPE_REGISTERED};
+    event.message.registered = name;
+    return event;
+}
+
+static void push(enum mp_phase phase) {
+    const nvtxEventAttributes_t event = named(names[phase]);
+    nvtxDomainRangePushEx(domain, &event);
+}
+
+static void pop(const struct mp_nvtx_payload *payload) {
+    const nvtxPayloadData_t data = {schema, sizeof *payload, payload};
+    if (schema)
+        nvtxRangePopPayload(domain, &data, 1);
+    else /* a tool that knows no payloads */
+        nvtxDomainRangePop(domain);
+}
+
+static uint64_t depart(enum mp_phase phase) {
+    const nvtxEventAttributes_t event = named(flight_names[phase]);
+    return nvtxDomainRangeStartEx(domain, &event);
+}
+
+static void arrive(uint64_t range, const struct mp_nvtx_payload *payload) {
+    const nvtxPayloadData_t data = {schema, sizeof *payload, payload};
+    if (schema)
+        nvtxRangeEndPayload(domain, range, &data, 1);
+    else
+        nvtxDomainRangeEnd(domain, range);
+}
+
+static const struct mp_nvtx_emitter emitter = {push, pop, depart, arrive};
+
 void mp_nvtx_start(void) {
     if (domain)
         return;
@@ -49,45 +85,11 @@ void mp_nvtx_start(void) {
     }
     names[MP_PHASES] = nvtxDomainRegisterStringA(domain, MP_NVTX_COST);
     schema = register_schema();
-    mp_nvtx_listening = true;
+    mp_nvtx_emitter = &emitter;
 }
 
 int mp_nvtx_headers(void) {
     return NVTX_VERSION;
-}
-
-static nvtxEventAttributes_t named(nvtxStringHandle_t name) {
-    nvtxEventAttributes_t event = {.version = NVTX_VERSION,
-                                   .size = NVTX_EVENT_ATTRIB_STRUCT_SIZE,
-                                   .messageType = NVTX_MESSAGE_TYPE_REGISTERED};
-    event.message.registered = name;
-    return event;
-}
-
-void mp_nvtx_push_range(enum mp_phase phase) {
-    const nvtxEventAttributes_t event = named(names[phase]);
-    nvtxDomainRangePushEx(domain, &event);
-}
-
-void mp_nvtx_pop_range(const struct mp_nvtx_payload *payload) {
-    const nvtxPayloadData_t data = {schema, sizeof *payload, payload};
-    if (schema)
-        nvtxRangePopPayload(domain, &data, 1);
-    else /* a tool that knows no payloads */
-        nvtxDomainRangePop(domain);
-}
-
-uint64_t mp_nvtx_start_range(enum mp_phase phase) {
-    const nvtxEventAttributes_t event = named(flight_names[phase]);
-    return nvtxDomainRangeStartEx(domain, &event);
-}
-
-void mp_nvtx_end_range(uint64_t range, const struct mp_nvtx_payload *payload) {
-    const nvtxPayloadData_t data = {schema, sizeof *payload, payload};
-    if (schema)
-        nvtxRangeEndPayload(domain, range, &data, 1);
-    else
-        nvtxDomainRangeEnd(domain, range);
 }
 
 #else
@@ -96,24 +98,6 @@ void mp_nvtx_start(void) {}
 
 int mp_nvtx_headers(void) {
     return 0;
-}
-
-void mp_nvtx_push_range(enum mp_phase phase) {
-    (void)phase;
-}
-
-void mp_nvtx_pop_range(const struct mp_nvtx_payload *payload) {
-    (void)payload;
-}
-
-uint64_t mp_nvtx_start_range(enum mp_phase phase) {
-    (void)phase;
-    return 0;
-}
-
-void mp_nvtx_end_range(uint64_t range, const struct mp_nvtx_payload *payload) {
-    (void)range;
-    (void)payload;
 }
 
 #endif

@@ -8,7 +8,6 @@
 #ifndef MOEPERF_PROFILER_NVTX_EMIT_H
 #define MOEPERF_PROFILER_NVTX_EMIT_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "profiler/record/record.h"
@@ -20,7 +19,14 @@ struct mp_nvtx_payload {
     int64_t tokens, bytes;
 };
 
-extern bool mp_nvtx_listening; /* for the functions below */
+/* How ranges reach the tool that listens; NULL: none does.  For the functions below. */
+struct mp_nvtx_emitter {
+    void (*push)(enum mp_phase phase);
+    void (*pop)(const struct mp_nvtx_payload *payload);
+    uint64_t (*depart)(enum mp_phase phase);
+    void (*arrive)(uint64_t range, const struct mp_nvtx_payload *payload);
+};
+extern const struct mp_nvtx_emitter *mp_nvtx_emitter;
 
 /* Finds out whether a tool listens, and tells it names and schema; again: does nothing.  One thread
  * calls it, before the others emit. */
@@ -33,32 +39,27 @@ int mp_nvtx_headers(void);
 #define MP_NVTX_DOMAIN "moeperf"
 #define MP_NVTX_COST "cost of a span"
 
-void mp_nvtx_push_range(enum mp_phase phase);
-void mp_nvtx_pop_range(const struct mp_nvtx_payload *payload);
-uint64_t mp_nvtx_start_range(enum mp_phase phase);
-void mp_nvtx_end_range(uint64_t range, const struct mp_nvtx_payload *payload);
-
 /* Ranges of a thread nest: what was pushed last is popped first. */
 static inline void mp_nvtx_push(enum mp_phase phase) {
-    if (mp_nvtx_listening)
-        mp_nvtx_push_range(phase);
+    if (mp_nvtx_emitter)
+        mp_nvtx_emitter->push(phase);
 }
 
 static inline void mp_nvtx_pop(const struct mp_nvtx_payload *payload) {
-    if (mp_nvtx_listening)
-        mp_nvtx_pop_range(payload);
+    if (mp_nvtx_emitter)
+        mp_nvtx_emitter->pop(payload);
 }
 
 /* An operation in flight: any thread may end it, in any order.  Returns its range, 0: nobody
  * listens. */
 static inline uint64_t mp_nvtx_depart(enum mp_phase phase) {
-    return mp_nvtx_listening ? mp_nvtx_start_range(phase) : 0;
+    return mp_nvtx_emitter ? mp_nvtx_emitter->depart(phase) : 0;
 }
 
 /* Accepts 0. */
 static inline void mp_nvtx_arrive(uint64_t range, const struct mp_nvtx_payload *payload) {
     if (range)
-        mp_nvtx_end_range(range, payload);
+        mp_nvtx_emitter->arrive(range, payload);
 }
 
 #endif

@@ -178,18 +178,9 @@ void mp_spans_arrived(struct mp_spans *spans, struct mp_flight flight, enum mp_p
                    &(struct mp_nvtx_payload){*spans->iteration, layer, direction, -1, bytes});
     if (!spans->communication)
         return;
-    struct mp_span span = {
-        .start_ns = flight.start_ns,
-        .end_ns = end_of_span(spans),
-        .cpu_ns = -1,
-        .tokens = -1,
-        .bytes = bytes,
-        .flops = -1,
-        .iteration = (int32_t)*spans->iteration,
-        .layer = (int16_t)layer,
-        .phase = (uint8_t)phase,
-        .direction = (uint8_t)direction & 3,
-    };
+    const struct mp_mark mark = {.start_ns = flight.start_ns, .waited_ns = spans->comm->waited_ns};
+    struct mp_span span = span_since(spans, mark, phase, direction, layer, -1);
+    span.bytes = bytes;
     record(spans, spans->communication, &span, flight.begin,
            spans->stamps ? mp_stamps_waits(spans->stamps) : 0);
 }
@@ -201,7 +192,7 @@ enum { MEASURED_LOOPS = 15, MEASURED_SPANS = 512, MEASURED_RANGES = 16, MEASURED
 
 int mp_spans_cost(struct mp_spans *spans, double *cost_ns, struct mp_error *error) {
     struct mp_record_thread *kept = spans->compute, *scratch = NULL;
-    int count = mp_nvtx_listening ? MEASURED_RANGES : MEASURED_SPANS;
+    int count = mp_nvtx_emitter ? MEASURED_RANGES : MEASURED_SPANS;
     if (spans->stamps && count > MEASURED_KEPT)
         count = MEASURED_KEPT;
     double loop_ns[MEASURED_LOOPS];
