@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 
 #include "baselines/systems.h"
-#include "reference/base/characters.h"
 #include "reference/base/median.h"
 #include "reference/machine/machine.h"
 #include "reference/plan/arguments.h"
@@ -30,7 +29,7 @@ struct arguments {
     const char *spools;    /* folder, or NULL: nothing is recorded */
     const char *calibrate; /* cluster file to write instead of training, or NULL */
     bool progress, quick, rate;
-    int64_t threads; /* of a rank that calibrates */
+    int threads; /* of a rank that calibrates; 0: not said */
     struct cli_words settings;
 };
 
@@ -87,8 +86,7 @@ static void print_job_options(void) {
 }
 
 /* 0: go on; 1: help has been printed; negative: bad usage, in program->error. */
-static int read_flags(struct program *program, int argc, char **argv, const char **threads,
-                      bool *version) {
+static int read_flags(struct program *program, int argc, char **argv, bool *version) {
     struct arguments *arguments = &program->arguments;
     struct cli_words words;
     const struct cli_flag flags[] = {
@@ -111,7 +109,8 @@ static int read_flags(struct program *program, int argc, char **argv, const char
          "a progress line per step has no loss: 0"},
         {"--quick", CLI_SWITCH, &arguments->quick, NULL,
          "calibrates in a few seconds, less exactly"},
-        {"--threads", CLI_VALUE, threads, "N", "of a rank that calibrates; default 1"},
+        {"--threads", CLI_COUNT, CLI_NUMBER(&arguments->threads, 1, THREADS_MOST), "N",
+         "of a rank that calibrates; default 1"},
         {"--version", CLI_SWITCH, version, NULL, "release and revision it was built from"},
         {0},
     };
@@ -143,23 +142,18 @@ static int read_flags(struct program *program, int argc, char **argv, const char
 /* 0: go on; 1: done (help, version); negative: bad usage, in program->error. */
 static int parse_arguments(struct program *program, int argc, char **argv) {
     struct arguments *arguments = &program->arguments;
-    const char *threads = NULL;
     bool version = false;
-    int code = read_flags(program, argc, argv, &threads, &version);
+    int code = read_flags(program, argc, argv, &version);
     if (code == 1)
         print_job_options();
     if (!code && version)
         printf("moeperf-train %s\n", mp_version());
     if (code || version)
         return code ? code : 1;
-    if (!mp_whole_number(threads ? threads : "1", 1, THREADS_MOST, &arguments->threads))
-        return mp_fail(&program->error, MP_EINVAL,
-                       "--threads: %s is not a number of threads from 1 to %d", threads,
-                       THREADS_MOST);
     if (arguments->calibrate && arguments->job)
         return mp_fail(&program->error, MP_EINVAL,
                        "--calibrate measures and does not train %s; leave one out", arguments->job);
-    if (!arguments->calibrate && (arguments->quick || threads))
+    if (!arguments->calibrate && (arguments->quick || arguments->threads))
         return mp_fail(&program->error, MP_EINVAL, "%s is for --calibrate",
                        arguments->quick ? "--quick" : "--threads");
     if (!arguments->job && !arguments->calibrate && !arguments->settings.count)
@@ -502,7 +496,8 @@ static int calibrate(struct program *program) {
     struct mp_error *error = &program->error;
     struct mp_machine machine;
     char processor[256];
-    const struct mp_machine_settings settings = {.threads = (int)arguments->threads,
+    const struct mp_machine_settings settings = {.threads =
+                                                     arguments->threads ? arguments->threads : 1,
                                                  .quick = arguments->quick,
                                                  .progress = print_step,
                                                  .context = program};
