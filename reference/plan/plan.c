@@ -34,16 +34,9 @@ const struct mp_named_number mp_plan_fact_names[] = {
 
 int mp_transfers_add(struct mp_transfers *list, struct mp_transfer transfer,
                      struct mp_error *error) {
-    if (list->count == list->capacity) {
-        int capacity = list->capacity ? 2 * list->capacity : 64;
-        struct mp_transfer *item = list->capacity > INT_MAX / 2
-                                       ? NULL
-                                       : realloc(list->item, (size_t)capacity * sizeof *item);
-        if (!item)
-            return mp_fail(error, MP_ENOMEM, "no memory for more than %d transfers", list->count);
-        list->item = item;
-        list->capacity = capacity;
-    }
+    if (list->count == list->capacity)
+        MP_TRY(
+            mp_transfers_reserve(list, list->capacity ? 2 * (int64_t)list->capacity : 64, error));
     list->item[list->count++] = transfer;
     return MP_OK;
 }

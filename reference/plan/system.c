@@ -41,46 +41,39 @@ static bool is_empty(const char *text) {
     return !text || !text[0];
 }
 
-/* Data that everybody relies on: the broken rule, or NULL. */
-static const char *descriptor_fault(const struct mp_system *system) {
-    if (is_empty(system->title))
-        return "the title is empty";
-    if (is_empty(system->source))
-        return "the source is empty";
-    if (is_empty(system->models))
-        return "it does not say what of its source is modelled";
-    if (system->capabilities & ~(unsigned)MP_SYSTEM_CAPABILITIES)
-        return "it claims a capability that does not exist";
-    if (!system->options != !system->options_size)
-        return "an option table and the size of its struct come together";
-    return NULL;
-}
-
-/* Functions against capabilities: the broken rule, or NULL. */
-static const char *function_fault(const struct mp_system *system) {
-    unsigned can = system->capabilities;
-
-    if (!system->create || !system->size)
-        return "create and the size of its struct are required";
-    if (!system->after_gate)
-        return "after_gate is required";
-    if ((can & MP_SYSTEM_PLANS_BEFORE_GATE) && !system->before_gate)
-        return "plans-before-gate needs before_gate";
-    if (system->before_gate && !(can & MP_SYSTEM_PLANS_BEFORE_GATE))
-        return "before_gate needs plans-before-gate";
-    if ((can & MP_SYSTEM_MOVES_OWNERS) && !system->after_step)
-        return "moves-owners needs after_step";
-    if ((can & MP_SYSTEM_USES_TRANSITIONS) && !system->after_step)
-        return "uses-transitions needs after_step";
-    if ((can & MP_SYSTEM_REPLICATES) && !system->copies_limit && !system->initial_holders)
-        return "replicates needs copies_limit or initial_holders";
-    if (system->initial_holders &&
-        (!(can & MP_SYSTEM_REPLICATES) || !(system->optimizer || system->policy)))
-        return "initial_holders needs replicates and optimizer or policy";
-    if (!system->save != !system->load)
-        return "save and load come together";
-    if (!system->facts != !system->found)
-        return "facts and found come together";
+/* Data that everybody relies on, and functions against capabilities: the first broken rule, or
+ * NULL.
+ */
+static const char *fault_of(const struct mp_system *system) {
+    const unsigned can = system->capabilities;
+    const bool copies = can & MP_SYSTEM_REPLICATES, early = can & MP_SYSTEM_PLANS_BEFORE_GATE;
+    const struct {
+        bool is_broken;
+        const char *rule;
+    } rules[] = {
+        {is_empty(system->title), "the title is empty"},
+        {is_empty(system->source), "the source is empty"},
+        {is_empty(system->models), "it does not say what of its source is modelled"},
+        {can & ~(unsigned)MP_SYSTEM_CAPABILITIES, "it claims a capability that does not exist"},
+        {!system->options != !system->options_size,
+         "an option table and the size of its struct come together"},
+        {!system->create || !system->size, "create and the size of its struct are required"},
+        {!system->after_gate, "after_gate is required"},
+        {early && !system->before_gate, "plans-before-gate needs before_gate"},
+        {system->before_gate && !early, "before_gate needs plans-before-gate"},
+        {(can & MP_SYSTEM_MOVES_OWNERS) && !system->after_step, "moves-owners needs after_step"},
+        {(can & MP_SYSTEM_USES_TRANSITIONS) && !system->after_step,
+         "uses-transitions needs after_step"},
+        {copies && !system->copies_limit && !system->initial_holders,
+         "replicates needs copies_limit or initial_holders"},
+        {system->initial_holders && !(copies && (system->optimizer || system->policy)),
+         "initial_holders needs replicates and optimizer or policy"},
+        {!system->save != !system->load, "save and load come together"},
+        {!system->facts != !system->found, "facts and found come together"},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (rules[i].is_broken)
+            return rules[i].rule;
     return NULL;
 }
 
@@ -278,9 +271,7 @@ int mp_systems_register(struct mp_systems *systems, const struct mp_system *syst
     if (systems->count == MP_SYSTEMS_LIMIT)
         return mp_fail(error, MP_ELIMIT, "system %s is one more than the limit of %d systems",
                        system->name, MP_SYSTEMS_LIMIT);
-    const char *fault = descriptor_fault(system);
-    if (!fault)
-        fault = function_fault(system);
+    const char *fault = fault_of(system);
     if (fault)
         return mp_fail(error, MP_EINVAL, "system %s: %s", system->name, fault);
     snprintf(owner, sizeof owner, "system %s", system->name);
