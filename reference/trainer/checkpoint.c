@@ -26,10 +26,10 @@ static void file_path(char path[PATH_SIZE], const char *folder, const char *name
     snprintf(path, PATH_SIZE, "%.*s/%.30s", FOLDER_SIZE - 1, folder, name);
 }
 
-static void shard_path(char path[PATH_SIZE], const char *folder, int rank) {
-    char name[32];
-    snprintf(name, sizeof name, "experts-%04d.bin", rank);
-    file_path(path, folder, name);
+enum { NAME_SIZE = 32 };
+static const char *shard_name(char name[NAME_SIZE], int rank) {
+    snprintf(name, NAME_SIZE, "experts-%04d.bin", rank);
+    return name;
 }
 
 /* Every rank fails if one did, so that none waits for another: its own sentence on the rank at
@@ -59,10 +59,12 @@ static int remove_tree(const char *folder, struct mp_error *error) {
 /* ---- writing ---- */
 
 /* Writes a file: `floats` of each buffer [entries][3], which the device has, or the host. */
-static int save_shard(const struct mp_trainer *trainer, const char *path, int entries,
-                      const int32_t index[], size_t floats, float *const buffer[], bool on_device,
-                      struct mp_error *error) {
+static int save_shard(const struct mp_trainer *trainer, const char *folder, const char *name,
+                      int entries, const int32_t index[], size_t floats, float *const buffer[],
+                      bool on_device, struct mp_error *error) {
     struct mp_shard_writer writer;
+    char path[PATH_SIZE];
+    file_path(path, folder, name);
     float *host = malloc(floats * sizeof *host);
     if (!host)
         return mp_fail(error, MP_ENOMEM, "checkpoint %s: no memory for %zu numbers", path, floats);
@@ -84,8 +86,7 @@ static int save_experts(const struct mp_trainer *trainer, const char *folder,
     int all = experts->layers * experts->experts, saved = 0, code;
     int32_t *index = malloc((size_t)all * 2 * sizeof *index);
     float **buffer = malloc((size_t)all * 3 * sizeof *buffer);
-    char path[PATH_SIZE];
-    shard_path(path, folder, trainer->comm->rank);
+    char name[NAME_SIZE];
     for (int i = 0; index && buffer && i < all; i++) {
         int layer = i / experts->experts, expert = i % experts->experts;
         if (!experts->slice && trainer->planner.home[layer].owner[expert] != trainer->comm->rank)
@@ -96,8 +97,8 @@ static int save_experts(const struct mp_trainer *trainer, const char *folder,
         index[2 * saved++ + 1] = expert;
     }
     if (index && buffer)
-        code = save_shard(trainer, path, saved, index, experts->kept, buffer, !experts->layout.host,
-                          error);
+        code = save_shard(trainer, folder, shard_name(name, trainer->comm->rank), saved, index,
+                          experts->kept, buffer, !experts->layout.host, error);
     else
         code = mp_fail(error, MP_ENOMEM, "checkpoint: no memory for %d experts", all);
     free(index);
@@ -110,9 +111,7 @@ static int save_dense(const struct mp_trainer *trainer, const char *folder,
     const struct mp_dense *dense = &trainer->model.dense;
     const int32_t index[2] = {-1, -1};
     float *const buffer[] = {dense->parameter, dense->first, dense->second};
-    char path[PATH_SIZE];
-    file_path(path, folder, "dense.bin");
-    return save_shard(trainer, path, 1, index, dense->count, buffer, true, error);
+    return save_shard(trainer, folder, "dense.bin", 1, index, dense->count, buffer, true, error);
 }
 
 /* Copies a state into `memory` of `size` bytes, if that is enough; the bytes that it takes. */
@@ -130,9 +129,7 @@ static int save_bytes(const struct mp_trainer *trainer, const char *folder, cons
     copy(trainer, memory, bytes);
     const int32_t index[2] = {(int32_t)bytes, -1};
     float *const buffer[] = {memory, memory, memory};
-    char path[PATH_SIZE];
-    file_path(path, folder, name);
-    int code = save_shard(trainer, path, 1, index, floats, buffer, false, error);
+    int code = save_shard(trainer, folder, name, 1, index, floats, buffer, false, error);
     free(memory);
     return code;
 }
@@ -586,12 +583,12 @@ static int read_shards(struct mp_trainer *trainer, const char *folder,
                        const struct description *description, bool take, int *times,
                        struct mp_error *error) {
     size_t all = (size_t)trainer->job.layers * (size_t)experts_of(description);
-    char path[PATH_SIZE];
+    char path[PATH_SIZE], name[NAME_SIZE];
     int code = MP_OK;
     memset(times, 0, all * sizeof *times);
     for (int r = 0; !code && r < description->number[RANKS]; r++) {
         struct mp_shard shard;
-        shard_path(path, folder, r);
+        file_path(path, folder, shard_name(name, r));
         code = mp_shard_open(path, &shard, error);
         if (!code && take)
             take_experts(trainer, &shard, description, times);
