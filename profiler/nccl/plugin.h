@@ -42,21 +42,6 @@ struct nccl_event {
             int depth;
         } group_call;
         struct {
-            const char *function;
-            size_t count;
-            const char *datatype;
-            int root;
-            void *stream;
-            bool graph_captured;
-        } collective_call;
-        struct {
-            const char *function;
-            size_t count;
-            const char *datatype;
-            void *stream;
-            bool graph_captured;
-        } pair_call;
-        struct {
             uint64_t sequence; /* per communicator and function */
             const char *function;
             const void *send;
@@ -104,8 +89,6 @@ struct nccl_event {
 
 union nccl_state {
     size_t transferred;
-    int appended;
-    void *data;
     uint64_t timer; /* NCCL_STATE_KERNEL_CHANNEL_STOP: the GPU's global timer, ns, at the end */
 };
 

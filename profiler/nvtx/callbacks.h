@@ -80,10 +80,9 @@ static inline void event_payloads(struct mp_nvtx_thread *thread, struct mp_nvtx_
 
 static inline void event_fill(struct mp_nvtx_thread *thread, struct mp_nvtx_open *open,
                               enum mp_range_kind kind, const struct mp_nvtx_event *event) {
-    uint32_t id = mp_nvtx_thread_id(thread);
     open->range = (struct mp_range){.domain = mp_nvtx_handle_id(event->domain),
-                                    .thread = id,
-                                    .end_thread = id,
+                                    .thread = thread->id,
+                                    .end_thread = thread->id,
                                     .kind = (uint8_t)kind};
     if (event->attributes)
         mp_nvtx_fill_attributes(thread, open, event->attributes);

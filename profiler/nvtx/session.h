@@ -129,8 +129,6 @@ void mp_nvtx_record(struct mp_nvtx_thread *thread, const struct mp_nvtx_open *op
 void mp_nvtx_add_payload(struct mp_nvtx_thread *thread, struct mp_nvtx_open *open, uint64_t schema,
                          const void *bytes, size_t size);
 
-uint32_t mp_nvtx_thread_id(const struct mp_nvtx_thread *thread);
-
 /* Records a schema; one that is too long is counted. */
 void mp_nvtx_record_schema(struct mp_nvtx_thread *thread, const struct mp_spool_record *schema);
 

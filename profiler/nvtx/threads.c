@@ -225,10 +225,6 @@ uint32_t mp_nvtx_name_of(struct mp_nvtx_thread *thread, const char *text) {
     return name->id;
 }
 
-uint32_t mp_nvtx_thread_id(const struct mp_nvtx_thread *thread) {
-    return thread->id;
-}
-
 /* ---- the writing thread ---- */
 
 /* A signal handler may have interrupted malloc: of the kernel's memory, for good. */
