@@ -220,26 +220,32 @@ static int64_t even_rows(const struct mp_model *model) {
     return (int64_t)model->tokens * model->shape.top_k * mp_model_shards(&model->shape);
 }
 
+bool mp_model_reserve_rows(struct mp_model *model, int64_t needed, int64_t wanted,
+                           struct mp_rows *rows) {
+    int64_t before = mp_rows_bytes(rows, 0);
+    bool is_there = mp_rows_reserve(model->device, model->stream, needed, wanted, rows);
+    model->row_bytes += mp_rows_bytes(rows, 0) - before;
+    return is_there;
+}
+
 /* Room for so many rows of a layer, and with `spare` for a quarter more within the limits. */
 static int reserve(struct mp_model *model, int layer, int64_t sent, int64_t worked, bool spare,
                    struct mp_error *error) {
     const double mebibyte = 1 << 20;
     struct turn turn[ROWS_OF_A_TURN];
     int count = list_rows(model, layer, sent, worked, turn);
-    int64_t before = bytes_of(turn, count, false);
     for (int i = 0; i < count; i++) {
         int64_t wanted = turn[i].needed + (spare ? turn[i].needed / 4 : 0);
-        if (!mp_rows_reserve(model->device, model->stream, turn[i].needed,
-                             less(wanted, turn[i].limit), turn[i].rows))
+        if (!mp_model_reserve_rows(model, turn[i].needed, less(wanted, turn[i].limit),
+                                   turn[i].rows))
             return mp_fail(error, MP_ENOMEM,
                            "layer %d: no memory for %lld rows to work on and %lld to send (even "
                            "loads have %lld of each): %.2f MiB, beside %.2f MiB of other layers' "
                            "rows; a smaller batch or a system that spreads routes takes less",
                            layer, (long long)worked, (long long)sent, (long long)even_rows(model),
                            (double)bytes_of(turn, count, true) / mebibyte,
-                           (double)(model->row_bytes - before) / mebibyte);
+                           (double)(model->row_bytes - bytes_of(turn, count, false)) / mebibyte);
     }
-    model->row_bytes += bytes_of(turn, count, false) - before;
     place_rows(model, layer);
     return MP_OK;
 }

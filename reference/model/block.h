@@ -137,6 +137,11 @@ void mp_model_destroy(struct mp_model *model); /* accepts a zeroed one; experts 
  * MP_ENOMEM, with what is needed and what is there; the model has then no such rows. */
 int mp_model_reserve(struct mp_model *model, int layer, struct mp_error *error);
 
+/* Room for `needed` rows, and where there is memory for `wanted`, counted in model->row_bytes:
+ * false without memory (rows.h). */
+bool mp_model_reserve_rows(struct mp_model *model, int64_t needed, int64_t wanted,
+                           struct mp_rows *rows);
+
 /* x of block 0 from token ids (host [N]) and keeps the targets (host [answers]); serving: tokens
  * behind model->context of their sequence.  Both are read during the call, and nobody waits for
  * them: a gate comes before the next ones. */

@@ -8,27 +8,26 @@ enum { WORDS_PER_ROUTE = 2 };
 
 int mp_distinct_rows_create(struct mp_distinct_rows *exchange, struct mp_arena *arena,
                             struct mp_error *error) {
-    size_t ranks = (size_t)exchange->paths->comm->ranks,
-           top_k = (size_t)exchange->paths->model->shape.top_k;
+    size_t ranks = (size_t)exchange->comm->ranks, top_k = (size_t)exchange->model->shape.top_k;
     size_t chunks = (size_t)exchange->paths->steps;
-    size_t counts = (size_t)mp_levels_most_groups(exchange->paths->comm->ranks) * chunks;
-    size_t layers = (size_t)exchange->paths->model->shape.layers;
+    size_t counts = (size_t)mp_levels_most_groups(exchange->comm->ranks) * chunks;
+    size_t layers = (size_t)exchange->model->shape.layers;
     bool failed = false;
     if (!exchange->paths->exchange || !exchange->paths->exchange->deduplicates)
         return MP_OK;
     MP_TAKE(arena, exchange->counts, counts);
-    MP_TAKE(arena, exchange->host_routes, 2 * (size_t)exchange->paths->model->tokens * top_k);
+    MP_TAKE(arena, exchange->host_routes, 2 * (size_t)exchange->model->tokens * top_k);
     MP_TAKE(arena, exchange->sources, 2 * ranks);
     if (chunks > 1)
         MP_TAKE(arena, exchange->chunk_routes,
-                layers * ranks * chunks * (size_t)exchange->paths->model->shape.experts);
+                layers * ranks * chunks * (size_t)exchange->model->shape.experts);
     for (size_t l = 0; l < layers; l++) {
         exchange->load[l].distinct = calloc(ranks * counts, sizeof *exchange->counts);
         failed |= !exchange->load[l].distinct;
     }
     if (arena->lacking || failed)
         return mp_fail(error, MP_ENOMEM, "no memory for the routes of %d tokens",
-                       exchange->paths->model->tokens);
+                       exchange->model->tokens);
     for (int i = 0; i < 2; i++) {
         exchange->beside[i].bytes = WORDS_PER_ROUTE * top_k * sizeof(int32_t);
         exchange->host_beside[i] =
@@ -40,11 +39,11 @@ int mp_distinct_rows_create(struct mp_distinct_rows *exchange, struct mp_arena *
 
 void mp_distinct_rows_destroy(struct mp_distinct_rows *exchange) {
     for (int i = 0; exchange->counts && i < 2; i++) {
-        mp_rows_release(exchange->paths->model->device, &exchange->beside[i]);
-        mp_rows_release(exchange->paths->model->device, &exchange->host_beside[i]);
+        mp_rows_release(exchange->model->device, &exchange->beside[i]);
+        mp_rows_release(exchange->model->device, &exchange->host_beside[i]);
     }
     if (exchange->counts)
-        mp_rows_release(exchange->paths->model->device, &exchange->host_fans);
+        mp_rows_release(exchange->model->device, &exchange->host_fans);
 }
 
 /* ---- passages ---- */
@@ -95,14 +94,14 @@ static struct passage first_passage(struct mp_distinct_rows *exchange, int layer
     return (struct passage){.exchange = exchange,
                             .layer = layer,
                             .chunks = plan->degree,
-                            .state = &exchange->paths->model->state[layer],
+                            .state = &exchange->model->state[layer],
                             .levels = mp_plan_token_levels(plan),
                             .rounds = mp_plan_token_levels(plan).count,
                             .path = &exchange->paths->path[layer * exchange->paths->steps],
                             .begin = exchange->paths->begin,
-                            .top_k = exchange->paths->model->shape.top_k,
-                            .ranks = exchange->paths->comm->ranks,
-                            .rank = exchange->paths->comm->rank};
+                            .top_k = exchange->model->shape.top_k,
+                            .ranks = exchange->comm->ranks,
+                            .rank = exchange->comm->rank};
 }
 
 /* Goes on to the next chunk, once its rows are counted. */
@@ -125,7 +124,7 @@ static struct passage passage_of(struct mp_distinct_rows *exchange,
 
 /* Of tokens, the first of a chunk. */
 static int first_token(const struct passage *passage, int chunk) {
-    return (int)((int64_t)passage->exchange->paths->model->tokens * chunk / passage->chunks);
+    return (int)((int64_t)passage->exchange->model->tokens * chunk / passage->chunks);
 }
 
 /* The chunk's part of what is beside rows. */
@@ -137,22 +136,22 @@ static void *beside_of(const struct passage *passage, const struct mp_rows *rows
 
 /* Of this rank: places and weights of as many are in host_routes. */
 static size_t routes_of(const struct mp_distinct_rows *exchange) {
-    return (size_t)exchange->paths->model->tokens * (size_t)exchange->paths->model->shape.top_k;
+    return (size_t)exchange->model->tokens * (size_t)exchange->model->shape.top_k;
 }
 
 void mp_distinct_rows_count_chunks(struct mp_distinct_rows *exchange, int layer,
                                    uint32_t counts[]) {
-    size_t experts = (size_t)exchange->paths->model->shape.experts,
-           top_k = (size_t)exchange->paths->model->shape.top_k;
+    size_t experts = (size_t)exchange->model->shape.experts,
+           top_k = (size_t)exchange->model->shape.top_k;
     const int32_t *choice = exchange->host_routes;
     int chunks = exchange->paths->steps;
-    exchange->paths->model->device->operations->copy_to_host(
-        exchange->paths->model->device, exchange->paths->model->stream, exchange->host_routes,
-        exchange->paths->model->state[layer].choice,
-        (size_t)exchange->paths->model->tokens * top_k * sizeof *choice);
+    exchange->model->device->operations->copy_to_host(
+        exchange->model->device, exchange->model->stream, exchange->host_routes,
+        exchange->model->state[layer].choice,
+        (size_t)exchange->model->tokens * top_k * sizeof *choice);
     memset(counts, 0, (size_t)chunks * experts * sizeof *counts);
     for (int chunk = 0; chunk < chunks; chunk++, counts += experts) {
-        int64_t tokens = mp_exchange_chunk(exchange->paths->model->tokens, chunks, chunk);
+        int64_t tokens = mp_exchange_chunk(exchange->model->tokens, chunks, chunk);
         for (const int32_t *end = choice + (size_t)tokens * top_k; choice < end; choice++)
             if (*choice >= 0)
                 counts[*choice]++;
@@ -212,7 +211,7 @@ static int gather_distinct(struct passage passage, const int32_t place[], struct
          passage.chunk++, passage.begin += passage.ranks * passage.ranks)
         count_distinct(&passage, place);
     load->distinct_counts = passage.chunks * counts;
-    MP_TRY(mp_gather_counts_start(exchange->paths->comm, exchange->counts, load->distinct_counts,
+    MP_TRY(mp_gather_counts_start(exchange->comm, exchange->counts, load->distinct_counts,
                                   load->distinct, exchange->gather, error));
     MP_TRY(mp_request_wait(exchange->gather, error));
     for (int c = 0; c < passage.chunks; c++)
@@ -235,7 +234,7 @@ static void size_fans(struct passage passage) {
     struct mp_fan *fan = distinct->fan;
     const int last = passage.rounds - 1;
     distinct->fans = 1 + passage.rounds * passage.chunks;
-    fan[0] = (struct mp_fan){.in = passage.exchange->paths->model->tokens,
+    fan[0] = (struct mp_fan){.in = passage.exchange->model->tokens,
                              .ways = smaller(mp_topology_nodes(&groups[0]), passage.top_k)};
     for (; passage.chunk < passage.chunks; passage.chunk++, passage.path++) {
         distinct->fan[0].out += sent_rows(&passage, 0);
@@ -252,12 +251,7 @@ static void size_fans(struct passage passage) {
 }
 
 static bool reserve(const struct passage *passage, int64_t needed, struct mp_rows *rows) {
-    struct mp_distinct_rows *exchange = passage->exchange;
-    int64_t before = mp_rows_bytes(rows, 0);
-    bool is_there = mp_rows_reserve(exchange->paths->model->device, exchange->paths->model->stream,
-                                    needed, needed + needed / 4, rows);
-    exchange->paths->model->row_bytes += mp_rows_bytes(rows, 0) - before;
-    return is_there;
+    return mp_model_reserve_rows(passage->exchange->model, needed, needed + needed / 4, rows);
 }
 
 static int reserve_all(struct passage passage, struct mp_error *error) {
@@ -269,8 +263,7 @@ static int reserve_all(struct passage passage, struct mp_error *error) {
         transit += passage.path->transit_rows;
         next_passage(&passage);
     }
-    int64_t beside = passage.beside,
-            on_host = larger(passage.beside, exchange->paths->model->tokens);
+    int64_t beside = passage.beside, on_host = larger(passage.beside, exchange->model->tokens);
     bool is_there =
         reserve(&passage, numbers, &distinct->rows) &&
         reserve(&passage, numbers + passage.state->routing.receive_total, &exchange->host_fans);
@@ -288,8 +281,7 @@ static int reserve_all(struct passage passage, struct mp_error *error) {
 /* ---- fans ---- */
 
 #define QUEUE(exchange, name, stream, ...)                                                         \
-    (exchange)->paths->model->device->operations->name((exchange)->paths->model->device, stream,   \
-                                                       __VA_ARGS__)
+    (exchange)->model->device->operations->name((exchange)->model->device, stream, __VA_ARGS__)
 
 static int fan_number(const struct passage *passage, int number) {
     return number > 0 ? passage->rounds * passage->chunk + number : 0;
@@ -460,19 +452,19 @@ static void spread_all(struct passage passage, const int32_t place[], const floa
                       exchange->host_fans.memory);
     for (; passage.chunk < passage.chunks; next_passage(&passage))
         spread_tokens(&passage, place, weight);
-    upload(&passage, 0, exchange->paths->model->stream);
-    QUEUE(exchange, copy_from_host, exchange->paths->model->stream, exchange->beside[0].memory,
+    upload(&passage, 0, exchange->model->stream);
+    QUEUE(exchange, copy_from_host, exchange->model->stream, exchange->beside[0].memory,
           exchange->host_beside[1].memory, (size_t)passage.beside * exchange->beside[0].bytes);
 }
 
 int mp_distinct_rows_gather(struct mp_distinct_rows *exchange, int layer, struct mp_error *error) {
-    const struct mp_device_operations *operations = exchange->paths->model->device->operations;
+    const struct mp_device_operations *operations = exchange->model->device->operations;
     const struct passage passage = first_passage(exchange, layer);
     size_t routes = routes_of(exchange);
-    operations->copy_to_host(exchange->paths->model->device, exchange->paths->model->stream,
+    operations->copy_to_host(exchange->model->device, exchange->model->stream,
                              exchange->host_routes, passage.state->position,
                              routes * sizeof *exchange->host_routes);
-    operations->copy_to_host(exchange->paths->model->device, exchange->paths->model->stream,
+    operations->copy_to_host(exchange->model->device, exchange->model->stream,
                              exchange->host_routes + routes, passage.state->weight,
                              routes * sizeof *exchange->host_routes);
     return gather_distinct(passage, exchange->host_routes, error);
@@ -499,22 +491,22 @@ static bool has_beside(const struct mp_operation *operation) {
 }
 
 static void *row_of(const struct passage *passage, void *matrix, int row) {
-    return mp_element_at(passage->exchange->paths->model->device, matrix,
-                         (size_t)row * (size_t)passage->exchange->paths->model->shape.width);
+    return mp_element_at(passage->exchange->model->device, matrix,
+                         (size_t)row * (size_t)passage->exchange->model->shape.width);
 }
 
 static void sum_rows(const struct passage *passage, int number, mp_stream stream, const void *in,
                      const float *weight, void *out) {
     const struct mp_fan *fan = fan_of(passage, number);
     QUEUE(passage->exchange, combine_forward, stream, fan->in, fan->ways,
-          passage->exchange->paths->model->shape.width, in, fan->sum, weight, NULL, out);
+          passage->exchange->model->shape.width, in, fan->sum, weight, NULL, out);
 }
 
 /* Weights' gradients, one of each route, of `rows` rows before a fan from those behind it. */
 static void pick_weights(const struct passage *passage, mp_stream stream, int rows,
                          const int32_t *pick, void *to) {
     struct mp_distinct_rows *exchange = passage->exchange;
-    int figure = (int)(sizeof(float) / mp_element_bytes(exchange->paths->model->device));
+    int figure = (int)(sizeof(float) / mp_element_bytes(exchange->model->device));
     QUEUE(exchange, gather_rows, stream, rows * passage->top_k, figure,
           beside_of(passage, &exchange->beside[1]), pick, to);
 }
@@ -546,15 +538,15 @@ static int make_rows(void *context, mp_stream stream, struct mp_error *error) {
         QUEUE(exchange, copy_from_host, stream, here,
               beside_of(&passage, &exchange->host_beside[1]), (size_t)fan->out * row);
     }
-    QUEUE(exchange, gather_rows, stream, fan->out, exchange->paths->model->shape.width, come,
-          fan->gather, leave);
+    QUEUE(exchange, gather_rows, stream, fan->out, exchange->model->shape.width, come, fan->gather,
+          leave);
     return MP_OK;
 }
 
 int mp_distinct_rows_start(struct mp_distinct_rows *exchange, const struct mp_operation *operation,
                            struct mp_request *request, struct mp_error *error) {
     const struct passage passage = passage_of(exchange, operation);
-    struct mp_model *model = exchange->paths->model;
+    struct mp_model *model = exchange->model;
     bool there = goes_there(operation), forward = operation->direction == MP_FORWARD;
     int first = passage.state->routing.segment[passage.chunk].first;
     void *of_tokens = row_of(&passage, model->send, passage.sent);
@@ -580,7 +572,7 @@ int mp_distinct_rows_start(struct mp_distinct_rows *exchange, const struct mp_op
         sum_rows(&passage, passage.rounds, model->stream,
                  row_of(&passage, forward ? passage.state->combine_in : model->received, first),
                  forward ? fan_of(&passage, passage.rounds)->weight : NULL, of_experts);
-    return mp_exchange_made_start(exchange->paths->comm, passage.path, !there, cargo,
+    return mp_exchange_made_start(exchange->comm, passage.path, !there, cargo,
                                   has_beside(operation) ? 2 : 1, &turn->maker, model->stream,
                                   request, error);
 }
@@ -588,15 +580,15 @@ int mp_distinct_rows_start(struct mp_distinct_rows *exchange, const struct mp_op
 /* Rows of experts from what has come. */
 static void arrive(const struct passage *passage, bool forward) {
     struct mp_distinct_rows *exchange = passage->exchange;
-    struct mp_model *model = exchange->paths->model;
+    struct mp_model *model = exchange->model;
     struct mp_block_state *state = passage->state;
     const struct mp_fan *fan = fan_of(passage, passage->rounds);
     int first = state->routing.segment[passage->chunk].first;
     void *come = row_of(passage, model->expert_rows, passage->arrived);
     if (!forward) {
         QUEUE(exchange, combine_backward, model->stream, fan->in, fan->ways,
-              exchange->paths->model->shape.width, row_of(passage, state->combine_in, first),
-              fan->sum, fan->weight, come, false, row_of(passage, model->received, first),
+              exchange->model->shape.width, row_of(passage, state->combine_in, first), fan->sum,
+              fan->weight, come, false, row_of(passage, model->received, first),
               beside_of(passage, &exchange->beside[0]));
         return;
     }
@@ -604,7 +596,7 @@ static void arrive(const struct passage *passage, bool forward) {
           beside_of(passage, &exchange->beside[1]), (size_t)fan->in * exchange->beside[1].bytes);
     spread_to_experts(passage);
     upload(passage, passage->rounds, model->stream);
-    QUEUE(exchange, gather_rows, model->stream, fan->out, exchange->paths->model->shape.width, come,
+    QUEUE(exchange, gather_rows, model->stream, fan->out, exchange->model->shape.width, come,
           fan->gather, row_of(passage, state->expert_in, first));
 }
 
@@ -615,8 +607,8 @@ void mp_distinct_rows_arrive(struct mp_distinct_rows *exchange,
     if (goes_there(operation))
         arrive(&passage, operation->direction == MP_FORWARD);
     else if (has_beside(operation))
-        pick_weights(&passage, exchange->paths->model->stream,
+        pick_weights(&passage, exchange->model->stream,
                      first_token(&passage, passage.chunk + 1) - first,
                      fan_of(&passage, 0)->pick + (size_t)first * (size_t)top_k,
-                     exchange->paths->model->dweight + (size_t)first * (size_t)top_k);
+                     exchange->model->dweight + (size_t)first * (size_t)top_k);
 }

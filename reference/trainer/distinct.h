@@ -20,8 +20,10 @@ struct mp_distinct_turn {
 };
 
 struct mp_distinct_rows {
-    struct mp_paths *paths; /* borrowed, as are loads [L] and the request */
-    struct mp_load *load;
+    struct mp_comm *comm; /* borrowed, as is all down to the request */
+    struct mp_model *model;
+    struct mp_paths *paths;
+    struct mp_load *load; /* [L] */
     struct mp_request *gather;
     uint32_t *counts;       /* [chunks][groups of all levels] of this rank; loads have all */
     uint32_t *chunk_routes; /* [L][R][C][E] of plans, whoever gathers them sets; NULL: one chunk */

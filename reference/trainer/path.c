@@ -113,15 +113,11 @@ int mp_paths_build(struct mp_paths *paths, int layer, struct mp_error *error) {
     int64_t rows;
     int code = build_steps(paths, plan, &rows, error);
     for (int i = 0; !code && i < 2; i++) {
-        struct mp_rows *transit = &paths->transit[i];
-        int64_t before = mp_rows_bytes(transit, 0);
-        if (!mp_rows_reserve(paths->model->device, paths->model->stream, rows, rows + rows / 4,
-                             transit))
+        if (!mp_model_reserve_rows(paths->model, rows, rows + rows / 4, &paths->transit[i]))
             code = mp_fail(error, MP_ENOMEM,
                            "layer %d: no memory for %lld rows that this rank passes on twice over; "
                            "exchange flat takes none",
                            layer, (long long)rows);
-        paths->model->row_bytes += mp_rows_bytes(transit, 0) - before;
     }
     return code;
 }

@@ -63,7 +63,10 @@ static void connect_parts(struct mp_trainer *trainer, const struct mp_text *text
 
 /* The same of those that look at loads. */
 static void connect_loads(struct mp_trainer *trainer) {
-    trainer->distinct = (struct mp_distinct_rows){.paths = &trainer->paths, .load = trainer->load};
+    trainer->distinct = (struct mp_distinct_rows){.comm = trainer->comm,
+                                                  .model = &trainer->model,
+                                                  .paths = &trainer->paths,
+                                                  .load = trainer->load};
     trainer->counts = (struct mp_counts){.job = &trainer->job,
                                          .batch = &trainer->batch,
                                          .comm = trainer->comm,
