@@ -50,22 +50,8 @@ static inline float derivative(float x, float e, float s) {
     return s + x * (SLOPE + 3.0f * CUBIC * (x * x)) * (e * s * s);
 }
 
-static void backward_range(const void *argument, size_t begin, size_t end) {
-    const struct arguments *arguments = argument;
-    const float *x = arguments->x, *dy = arguments->dy;
-    float *dx = arguments->dx;
-#pragma omp simd
-    for (size_t i = begin; i < end; i++) {
-        float v = x[i];
-        float b = bounded(v);
-        float e = closing(b);
-        float s = 1.0f / (1.0f + e);
-        dx[i] = dy[i] * derivative(b, e, s);
-    }
-}
-
-static void backward_and_value_range(const void *argument, size_t begin, size_t end) {
-    const struct arguments *arguments = argument;
+static inline __attribute__((always_inline)) void backward(const struct arguments *arguments,
+                                                           size_t begin, size_t end, bool value) {
     const float *x = arguments->x, *dy = arguments->dy;
     float *dx = arguments->dx, *y = arguments->y;
 #pragma omp simd
@@ -75,8 +61,17 @@ static void backward_and_value_range(const void *argument, size_t begin, size_t 
         float e = closing(b);
         float s = 1.0f / (1.0f + e);
         dx[i] = dy[i] * derivative(b, e, s);
-        y[i] = v * s;
+        if (value)
+            y[i] = v * s;
     }
+}
+
+static void backward_range(const void *argument, size_t begin, size_t end) {
+    backward(argument, begin, end, false);
+}
+
+static void backward_and_value_range(const void *argument, size_t begin, size_t end) {
+    backward(argument, begin, end, true);
 }
 
 static void gelu_backward(struct mp_device *device, mp_stream stream, size_t count, const void *x,
