@@ -8,14 +8,20 @@ int64_t mp_spans_now(const struct mp_spans *spans) {
     return mp_clock_ns() - spans->paused_ns;
 }
 
+/* What the thread has taken of the processor, without pauses. */
+static int64_t cpu_ns(const struct mp_spans *spans) {
+    return mp_clock_thread_cpu_ns() - spans->pause.cpu_ns;
+}
+
 struct mp_mark mp_spans_mark(const struct mp_spans *spans, enum mp_phase phase) {
     mp_nvtx_push(phase);
-    struct mp_mark mark = {spans->compute ? mp_spans_now(spans) : 0,
-                           spans->comm->waited_ns,
-                           spans->comm->sent_bytes,
-                           spans->comm->between_bytes,
-                           -1,
-                           0};
+    struct mp_mark mark = {.start_ns = spans->compute ? mp_spans_now(spans) : 0,
+                           .waited_ns = spans->comm->waited_ns,
+                           .sent_bytes = spans->comm->sent_bytes,
+                           .between_bytes = spans->comm->between_bytes,
+                           .begin = -1};
+    if (spans->compute && phase == MP_PHASE_ITERATION)
+        mark.cpu_ns = cpu_ns(spans);
     if (spans->compute && spans->stamps) {
         mark.begin = mp_stamps_mark(spans->stamps, spans->paused_ns);
         mark.first_wait = mp_stamps_waits(spans->stamps);
@@ -146,18 +152,13 @@ void mp_spans_spent(struct mp_spans *spans, struct mp_mark mark, enum mp_phase p
     record(spans, spans->compute, &span, mark.begin, mark.first_wait);
 }
 
-int64_t mp_spans_cpu_ns(const struct mp_spans *spans) {
-    return spans->compute ? mp_clock_thread_cpu_ns() - spans->pause.cpu_ns : 0;
-}
-
-void mp_spans_iterated(struct mp_spans *spans, struct mp_mark mark, int64_t cpu_ns,
-                       int64_t tokens) {
+void mp_spans_iterated(struct mp_spans *spans, struct mp_mark mark, int64_t tokens) {
     pop(spans, mark, MP_NO_DIRECTION, -1, tokens);
     if (!spans->compute)
         return;
     struct mp_span span = span_since(spans, mark, MP_PHASE_ITERATION, MP_NO_DIRECTION, -1, tokens);
     if (!spans->device->deferred) /* what the host's thread gets says nothing of a GPU's work */
-        span.cpu_ns = mp_spans_cpu_ns(spans) - cpu_ns;
+        span.cpu_ns = cpu_ns(spans) - mark.cpu_ns;
     if (spans->stamps)
         mp_stamps_flush(spans->stamps);
     mp_record_span(spans->compute, &span);

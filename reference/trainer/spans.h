@@ -21,6 +21,7 @@ struct mp_flight {
 /* Where a span of the compute stream began. */
 struct mp_mark {
     int64_t start_ns, waited_ns, sent_bytes, between_bytes;
+    int64_t cpu_ns;        /* of an iteration's */
     int begin, first_wait; /* of the stamps */
 };
 
@@ -53,11 +54,9 @@ struct mp_mark mp_spans_mark(const struct mp_spans *spans, enum mp_phase phase);
 /* Records what was spent since `mark` as a span of the compute stream. */
 void mp_spans_spent(struct mp_spans *spans, struct mp_mark mark, enum mp_phase phase,
                     enum mp_direction direction, int layer, int64_t tokens, int64_t flops);
-/* The same of the whole iteration, with the processor's time since mp_spans_cpu_ns said cpu_ns.
- * Stamps are flushed before. */
-void mp_spans_iterated(struct mp_spans *spans, struct mp_mark mark, int64_t cpu_ns, int64_t tokens);
-/* What the thread has taken of the processor, without pauses; 0 where nothing is recorded. */
-int64_t mp_spans_cpu_ns(const struct mp_spans *spans);
+/* The same of the whole iteration, of MP_PHASE_ITERATION, with the processor's time that the thread
+ * has taken without pauses.  Stamps are flushed before. */
+void mp_spans_iterated(struct mp_spans *spans, struct mp_mark mark, int64_t tokens);
 /* Begins a span of the communication stream: an operation is in flight until mp_spans_arrived,
  * unless the run fails in between. */
 struct mp_flight mp_spans_departed(const struct mp_spans *spans, enum mp_phase phase);

@@ -74,10 +74,10 @@ static void record_plans(struct mp_trainer *trainer) {
                         trainer->planner.system->facts, found);
 }
 
-static void record_iteration(struct mp_trainer *trainer, struct mp_mark mark, int64_t cpu_ns,
+static void record_iteration(struct mp_trainer *trainer, struct mp_mark mark,
                              const struct mp_trainer_result *result) {
     struct mp_record_thread *compute = trainer->spans.compute;
-    mp_spans_iterated(&trainer->spans, mark, cpu_ns, trainer->model.tokens);
+    mp_spans_iterated(&trainer->spans, mark, trainer->model.tokens);
     if (!compute)
         return;
     if (mp_topology_nodes(&trainer->setting.topology) > 1)
@@ -90,8 +90,8 @@ static void record_iteration(struct mp_trainer *trainer, struct mp_mark mark, in
     record_plans(trainer);
 }
 
-/* From `mark`, the iteration's start, on; cpu_ns: what mp_spans_cpu_ns said there. */
-static int iterate(struct mp_trainer *trainer, struct mp_mark mark, int64_t cpu_ns,
+/* From `mark`, the iteration's start, on. */
+static int iterate(struct mp_trainer *trainer, struct mp_mark mark,
                    struct mp_trainer_result *result, struct mp_error *error) {
     trainer->result = result;
     int code = mp_schedule_iteration(&trainer->schedule, error);
@@ -105,7 +105,7 @@ static int iterate(struct mp_trainer *trainer, struct mp_mark mark, int64_t cpu_
     }
     if (code)
         return code;
-    record_iteration(trainer, mark, cpu_ns, result);
+    record_iteration(trainer, mark, result);
     trainer->iteration++;
     return MP_OK;
 }
@@ -113,8 +113,7 @@ static int iterate(struct mp_trainer *trainer, struct mp_mark mark, int64_t cpu_
 int mp_trainer_step_on(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,
                        struct mp_trainer_result *result, struct mp_error *error) {
     mp_batch_take(&trainer->batch, token, target);
-    return iterate(trainer, mp_spans_mark(&trainer->spans, MP_PHASE_ITERATION),
-                   mp_spans_cpu_ns(&trainer->spans), result, error);
+    return iterate(trainer, mp_spans_mark(&trainer->spans, MP_PHASE_ITERATION), result, error);
 }
 
 int mp_trainer_forward(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,
@@ -150,13 +149,12 @@ int mp_trainer_fill(struct mp_trainer *trainer, struct mp_error *error) {
 int mp_trainer_step(struct mp_trainer *trainer, struct mp_trainer_result *result,
                     struct mp_error *error) {
     struct mp_mark mark = mp_spans_mark(&trainer->spans, MP_PHASE_ITERATION);
-    int64_t cpu_ns = mp_spans_cpu_ns(&trainer->spans);
     struct mp_mark before_data = mp_spans_mark(&trainer->spans, MP_PHASE_DATA);
     mp_batch_read(&trainer->batch, trainer->iteration);
     mp_batch_take(&trainer->batch, trainer->batch.token, trainer->batch.target);
     mp_spans_spent(&trainer->spans, before_data, MP_PHASE_DATA, MP_NO_DIRECTION, -1,
                    trainer->model.tokens, -1);
-    return iterate(trainer, mark, cpu_ns, result, error);
+    return iterate(trainer, mark, result, error);
 }
 
 int mp_trainer_validate(struct mp_trainer *trainer, double *loss, struct mp_error *error) {
