@@ -1,7 +1,6 @@
 #include "reference/trainer/choices.h"
 
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/plan/routes.h"
@@ -30,11 +29,7 @@ int mp_choices_create(struct mp_choices *choices, bool uses_transitions, struct 
         MP_TAKE_EACH(arena, transitions, choices->transitions, choices->sums);
     }
     for (size_t l = 0; uses_transitions && l + 1 < layers; l++) {
-        struct mp_load *load = &choices->load[l];
-        load->next = calloc(experts * experts, sizeof *load->next);
-        if (!load->next)
-            return mp_fail(error, MP_ENOMEM, "no memory for the experts of %zu routes",
-                           layers * of_layer(choices));
+        MP_TAKE(arena, choices->load[l].next, experts * experts);
     }
     return mp_arena_check(arena, error);
 }

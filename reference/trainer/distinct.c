@@ -1,6 +1,5 @@
 #include "reference/trainer/distinct.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* What travels beside a row: [K] places, -1: not by this row, and [K] weights. */
@@ -12,7 +11,6 @@ int mp_distinct_rows_create(struct mp_distinct_rows *exchange, struct mp_arena *
     size_t chunks = (size_t)exchange->paths->steps;
     size_t counts = (size_t)mp_levels_most_groups(exchange->comm->ranks) * chunks;
     size_t layers = (size_t)exchange->model->shape.layers;
-    bool failed = false;
     if (!exchange->paths->exchange || !exchange->paths->exchange->deduplicates)
         return MP_OK;
     MP_TAKE(arena, exchange->counts, counts);
@@ -22,10 +20,9 @@ int mp_distinct_rows_create(struct mp_distinct_rows *exchange, struct mp_arena *
         MP_TAKE(arena, exchange->chunk_routes,
                 layers * ranks * chunks * (size_t)exchange->model->shape.experts);
     for (size_t l = 0; l < layers; l++) {
-        exchange->load[l].distinct = calloc(ranks * counts, sizeof *exchange->counts);
-        failed |= !exchange->load[l].distinct;
+        MP_TAKE(arena, exchange->load[l].distinct, ranks * counts);
     }
-    if (arena->lacking || failed)
+    if (arena->lacking)
         return mp_fail(error, MP_ENOMEM, "no memory for the routes of %d tokens",
                        exchange->model->tokens);
     for (int i = 0; i < 2; i++) {

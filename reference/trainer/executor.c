@@ -72,24 +72,6 @@ static void update(struct mp_trainer *trainer) {
     mp_counts_move_biases(&trainer->counts);
 }
 
-static int attend(struct mp_trainer *trainer, const struct mp_operation *operation,
-                  struct mp_error *error) {
-    if (operation->direction == MP_FORWARD)
-        mp_model_attention(&trainer->model, operation->layer);
-    else
-        mp_model_attention_backward(&trainer->model, operation->layer, operation->products);
-    return mp_comm_progress(trainer->comm, error);
-}
-
-static int share(struct mp_trainer *trainer, const struct mp_operation *operation,
-                 struct mp_error *error) {
-    if (operation->direction == MP_FORWARD)
-        mp_model_shared(&trainer->model, operation->layer);
-    else
-        mp_model_shared_backward(&trainer->model, operation->layer);
-    return mp_comm_progress(trainer->comm, error);
-}
-
 static int work(void *self, const struct mp_operation *operation, struct mp_error *error) {
     struct mp_trainer *trainer = self;
     struct mp_model *model = &trainer->model;
@@ -102,7 +84,11 @@ static int work(void *self, const struct mp_operation *operation, struct mp_erro
             mp_model_embed_backward(model);
         return MP_OK;
     case MP_WORK_ATTENTION:
-        return attend(trainer, operation, error);
+        if (forward)
+            mp_model_attention(model, operation->layer);
+        else
+            mp_model_attention_backward(model, operation->layer, operation->products);
+        return mp_comm_progress(trainer->comm, error);
     case MP_WORK_GATE:
         if (forward)
             return mp_trainer_gate(trainer, operation->layer, error);
@@ -111,7 +97,11 @@ static int work(void *self, const struct mp_operation *operation, struct mp_erro
     case MP_WORK_PERMUTE:
         return mp_trainer_permute(trainer, operation, error);
     case MP_WORK_SHARED:
-        return share(trainer, operation, error);
+        if (forward)
+            mp_model_shared(model, operation->layer);
+        else
+            mp_model_shared_backward(model, operation->layer);
+        return mp_comm_progress(trainer->comm, error);
     case MP_WORK_EXPERTS:
         return mp_trainer_experts(trainer, operation, error);
     case MP_WORK_COMBINE: /* in backward the gate's part begins with it */

@@ -27,14 +27,9 @@ int mp_moves_create(struct mp_moves *moves, struct mp_arena *arena, struct mp_er
     MP_TAKE(arena, moves->old_moments, layers * (size_t)moves->model->experts.experts);
     MP_TAKE(arena, moves->free_slots, moves->comm->ranks);
     for (size_t l = 0; moves->source && l < layers; l++)
-        MP_TRY(mp_placement_create(moves->comm->ranks, moves->model->experts.experts,
-                                   &moves->source[l], error));
+        mp_placement_take(arena, moves->comm->ranks, moves->model->experts.experts,
+                          &moves->source[l]);
     return mp_arena_check(arena, error);
-}
-
-void mp_moves_destroy(struct mp_moves *moves) {
-    for (int l = 0; moves->source && l < moves->model->experts.layers; l++)
-        mp_placement_destroy(&moves->source[l]);
 }
 
 static bool serves(const struct mp_moves *moves) {

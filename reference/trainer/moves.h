@@ -16,7 +16,7 @@ struct mp_moves {
     struct mp_model *model;
     struct mp_planner *planner;
     struct mp_spans *spans;
-    struct mp_placement *source; /* [L] who still has to send what, while experts move; owned */
+    struct mp_placement *source; /* [L] who still has to send what, while experts move */
     struct mp_transfer *round;   /* [moves limit] moves carried out together */
     void **from[MP_MOVED_STATES], **to[MP_MOVED_STATES]; /* [moves limit] of the round */
     bool *moved;                                         /* [moves limit] */
@@ -29,7 +29,6 @@ struct mp_moves {
 /* Tables for all that may move, since homes change inside a step.  Borrowed members are set, and
  * requests are the caller's.  MP_ENOMEM. */
 int mp_moves_create(struct mp_moves *moves, struct mp_arena *arena, struct mp_error *error);
-void mp_moves_destroy(struct mp_moves *moves); /* accepts a zeroed one */
 
 /* Asynchronous moves set out all at once, into slots that the system has left room for, and are
  * waited for with the state of nobody's experts touched in between.  The others are carried out

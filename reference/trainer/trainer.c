@@ -37,7 +37,11 @@ static void describe_setting(struct mp_trainer *trainer) {
 
 static int create_tables(struct mp_trainer *trainer, struct mp_error *error) {
     size_t layers = (size_t)trainer->job.layers;
-    MP_TAKE_EACH(&trainer->arena, layers, trainer->facts, trainer->load);
+    int ranks = trainer->comm->ranks, experts = mp_job_plan_experts(&trainer->job);
+    MP_TAKE(&trainer->arena, trainer->facts, layers);
+    trainer->load = mp_loads_take(&trainer->arena, (int64_t)layers, ranks, experts);
+    for (size_t l = 0; trainer->load && l < layers; l++)
+        MP_TAKE(&trainer->arena, trainer->load[l].first, ranks * experts);
     MP_TAKE(&trainer->arena, trainer->inside, trainer->job.experts);
     MP_TAKE(&trainer->arena, trainer->dense_flight, layers + 1);
     mp_batch_create(&trainer->batch, &trainer->arena);
@@ -104,10 +108,6 @@ static int create_planner(struct mp_trainer *trainer, const struct mp_job_file *
     MP_TRY(mp_planner_create(&config, &trainer->planner, error));
     mp_options_line(file->system->options, file->system_options, trainer->options,
                     sizeof trainer->options);
-    for (int l = 0; l < setting->layers; l++) {
-        MP_TRY(mp_load_create(setting->topology.ranks, setting->experts, &trainer->load[l], error));
-        MP_TRY(mp_load_give_first(&trainer->load[l], error));
-    }
     MP_TRY(mp_schedule_create(&mp_trainer_executor, trainer, &trainer->planner.policy,
                               setting->layers, setting->topology.ranks, &trainer->schedule, error));
     trainer->spans.pauses = trainer->planner.policy.free_transfers;
@@ -380,7 +380,6 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
         mp_request_destroy(trainer->request[i]);
     mp_distinct_rows_destroy(&trainer->distinct);
     mp_paths_destroy(&trainer->paths);
-    mp_moves_destroy(&trainer->moves);
     mp_forced_destroy(&trainer->forced);
     mp_model_destroy(&trainer->model);
     mp_planner_destroy(&trainer->planner);
@@ -388,10 +387,6 @@ void mp_trainer_destroy(struct mp_trainer *trainer) {
     mp_spans_destroy(&trainer->spans);
     mp_device_destroy(trainer->own_device);
     mp_device_destroy(trainer->host);
-    for (int l = 0; l < trainer->job.layers; l++) {
-        if (trainer->load)
-            mp_load_destroy(&trainer->load[l]);
-    }
     mp_arena_release(&trainer->arena);
     free(trainer);
 }
