@@ -53,12 +53,12 @@ static struct groups groups_of(const struct mp_predict_job *const_job) {
 int mp_predict_job_apply(struct mp_predict_job *job, const struct mp_yaml *mapping,
                          const char *path, const struct mp_systems *systems,
                          struct mp_error *error) {
-    return mp_job_apply_more(&job->file, groups_of(job).group, mapping, path, systems, error);
+    return mp_job_apply(&job->file, groups_of(job).group, mapping, path, systems, error);
 }
 
 int mp_predict_job_set(struct mp_predict_job *job, const char *assignment,
                        const struct mp_systems *systems, struct mp_error *error) {
-    return mp_job_set_more(&job->file, groups_of(job).group, assignment, systems, error);
+    return mp_job_set(&job->file, groups_of(job).group, assignment, systems, error);
 }
 
 int mp_predict_job_text(const struct mp_predict_job *job, bool is_predicted, char **text,
@@ -66,9 +66,9 @@ int mp_predict_job_text(const struct mp_predict_job *job, bool is_predicted, cha
     size_t size;
     *text = NULL;
     FILE *stream = open_memstream(text, &size);
-    int code = !stream        ? MP_OK
-               : is_predicted ? mp_job_write_more(&job->file, groups_of(job).group, stream, error)
-                              : mp_job_write(&job->file, stream, error);
+    int code = !stream ? MP_OK
+                       : mp_job_write(&job->file, is_predicted ? groups_of(job).group : NULL,
+                                      stream, error);
     if (!stream || (fclose(stream) && !code))
         code = mp_fail(error, MP_ENOMEM, "no memory for a job file");
     if (code) {

@@ -419,7 +419,7 @@ static int choose_system(const struct mp_other_system *other,
     file->system = NULL;
     file->system_options = NULL;
     snprintf(assignment, sizeof assignment, "system=%.100s", request->system);
-    MP_TRY(mp_job_set(file, assignment, other->systems, error));
+    MP_TRY(mp_job_set(file, NULL, assignment, other->systems, error));
     if (file->system == own->system && own->system_options)
         memcpy(file->system_options, own->system_options, own->system->options_size);
     snprintf(owner, sizeof owner, "system %.50s", request->system);

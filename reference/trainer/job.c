@@ -255,9 +255,9 @@ static int choose(struct mp_job_file *file, const char *key, const char *name, c
                                   : MP_OK;
 }
 
-int mp_job_apply_more(struct mp_job_file *file, const struct mp_option_group more[],
-                      const struct mp_yaml *mapping, const char *path,
-                      const struct mp_systems *systems, struct mp_error *error) {
+int mp_job_apply(struct mp_job_file *file, const struct mp_option_group more[],
+                 const struct mp_yaml *mapping, const char *path, const struct mp_systems *systems,
+                 struct mp_error *error) {
     const struct mp_reading reading = {path, error};
     struct groups all;
     char where[320];
@@ -271,14 +271,8 @@ int mp_job_apply_more(struct mp_job_file *file, const struct mp_option_group mor
     return code ? code : mp_groups_apply(&reading, all.group, mapping);
 }
 
-int mp_job_apply(struct mp_job_file *file, const struct mp_yaml *mapping, const char *path,
-                 const struct mp_systems *systems, struct mp_error *error) {
-    return mp_job_apply_more(file, NULL, mapping, path, systems, error);
-}
-
-int mp_job_set_more(struct mp_job_file *file, const struct mp_option_group more[],
-                    const char *assignment, const struct mp_systems *systems,
-                    struct mp_error *error) {
+int mp_job_set(struct mp_job_file *file, const struct mp_option_group more[],
+               const char *assignment, const struct mp_systems *systems, struct mp_error *error) {
     struct groups all;
     int code = !strncmp(assignment, "system=", 7)
                    ? choose(file, "system", assignment + 7, "--set", systems, error)
@@ -289,18 +283,9 @@ int mp_job_set_more(struct mp_job_file *file, const struct mp_option_group more[
     return code ? code : mp_groups_set(all.group, assignment, error);
 }
 
-int mp_job_set(struct mp_job_file *file, const char *assignment, const struct mp_systems *systems,
-               struct mp_error *error) {
-    return mp_job_set_more(file, NULL, assignment, systems, error);
-}
-
-int mp_job_write_more(const struct mp_job_file *file, const struct mp_option_group more[],
-                      FILE *stream, struct mp_error *error) {
+int mp_job_write(const struct mp_job_file *file, const struct mp_option_group more[], FILE *stream,
+                 struct mp_error *error) {
     struct groups all;
     collect(file, more, &all);
     return mp_groups_write(all.group, stream, error);
-}
-
-int mp_job_write(const struct mp_job_file *file, FILE *stream, struct mp_error *error) {
-    return mp_job_write_more(file, NULL, stream, error);
 }

@@ -120,27 +120,21 @@ int mp_job_file_create(struct mp_job_file *file, struct mp_error *error);
 void mp_job_file_destroy(struct mp_job_file *file); /* accepts a zeroed one */
 
 /* Applies a mapping of job options (keys of mp_job_options, `options:` and `gate-options:`) to a
- * job; `path` goes into messages.  Lists for `text` and `load` become text.  `system` and `gate`
- * may appear anywhere in the mapping: they are applied first; setting another one resets its
- * options to defaults.  Can be called several times: defaults, then a suite's common part, then the
- * job's own. Errors: MP_EINVAL "path:line: ..." for unknown keys (with the nearest known), wrong
- * types and ranges; MP_ENOTFOUND for unknown systems. */
-int mp_job_apply(struct mp_job_file *file, const struct mp_yaml *mapping, const char *path,
-                 const struct mp_systems *systems, struct mp_error *error);
+ * job, and of options that others keep beside it: at the top of the mapping or under a key of their
+ * own (`more`, ended by no key; NULL: none).  `path` goes into messages.  Lists for `text` and
+ * `load` become text.  `system` and `gate` may appear anywhere in the mapping: they are applied
+ * first; setting another one resets its options to defaults.  Can be called several times:
+ * defaults, then a suite's common part, then the job's own. Errors: MP_EINVAL "path:line: ..." for
+ * unknown keys (with the nearest known), wrong types and ranges; MP_ENOTFOUND for unknown systems.
+ */
+int mp_job_apply(struct mp_job_file *file, const struct mp_option_group more[],
+                 const struct mp_yaml *mapping, const char *path, const struct mp_systems *systems,
+                 struct mp_error *error);
 
 /* One "key=value" from --set; system options are "options.key=value", a gate's
- * "gate-options.key=value". */
-int mp_job_set(struct mp_job_file *file, const char *assignment, const struct mp_systems *systems,
-               struct mp_error *error);
-
-/* The same with options that others keep beside a job's: at the top of the mapping, or under a key
- * of their own, "key.name=value" in assignments. */
-int mp_job_apply_more(struct mp_job_file *file, const struct mp_option_group more[],
-                      const struct mp_yaml *mapping, const char *path,
-                      const struct mp_systems *systems, struct mp_error *error);
-int mp_job_set_more(struct mp_job_file *file, const struct mp_option_group more[],
-                    const char *assignment, const struct mp_systems *systems,
-                    struct mp_error *error);
+ * "gate-options.key=value", and others' those of their own key. */
+int mp_job_set(struct mp_job_file *file, const struct mp_option_group more[],
+               const char *assignment, const struct mp_systems *systems, struct mp_error *error);
 
 enum { MP_GATE_EXPERTS = 1024 }; /* most of a job that trains (device.h) */
 
@@ -160,9 +154,8 @@ int mp_job_check_model(const struct mp_job_file *file, struct mp_error *error);
 int mp_job_wanted_shards(const struct mp_job_file *file);
 
 /* Writes a job file that mp_job_apply reads back to the same job, every option listed. */
-int mp_job_write(const struct mp_job_file *file, FILE *stream, struct mp_error *error);
-int mp_job_write_more(const struct mp_job_file *file, const struct mp_option_group more[],
-                      FILE *stream, struct mp_error *error);
+int mp_job_write(const struct mp_job_file *file, const struct mp_option_group more[], FILE *stream,
+                 struct mp_error *error);
 
 /* Whether iterations are steps of serving: forward only, with a cache of keys and values. */
 static inline bool mp_job_serves(const struct mp_job *job) {

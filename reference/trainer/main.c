@@ -165,7 +165,8 @@ static int read_job_file(struct program *program) {
     struct mp_yaml *document = NULL;
     const char *path = program->arguments.job;
     MP_TRY(mp_yaml_load(path, &document, &program->error));
-    int code = mp_job_apply(&program->file, document, path, &program->systems, &program->error);
+    int code =
+        mp_job_apply(&program->file, NULL, document, path, &program->systems, &program->error);
     mp_yaml_destroy(document);
     return code;
 }
@@ -178,7 +179,7 @@ static int load_job(struct program *program) {
     if (program->arguments.job)
         MP_TRY(read_job_file(program));
     for (int i = 0; i < settings->count; i++)
-        MP_TRY(mp_job_set(&program->file, settings->word[i], &program->systems, error));
+        MP_TRY(mp_job_set(&program->file, NULL, settings->word[i], &program->systems, error));
     MP_TRY(mp_job_check(&program->file, error));
     program->file.job.expert_shards = mp_job_wanted_shards(&program->file);
     return MP_OK;
@@ -233,7 +234,7 @@ static void record_job_text(struct program *program) {
     FILE *stream = open_memstream(&text, &size);
     if (!stream)
         return;
-    int code = mp_job_write(&program->file, stream, NULL);
+    int code = mp_job_write(&program->file, NULL, stream, NULL);
     fclose(stream);
     if (!code)
         mp_record_text(program->compute, "job", text);

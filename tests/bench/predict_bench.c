@@ -79,7 +79,7 @@ static int make_job(struct bench *bench, const struct mp_systems *systems, struc
     snprintf(assignment, sizeof assignment, "system=%s", bench->row.system);
     MP_TRY(mp_cluster_parse("benchmark", text, strlen(text), &bench->cluster, error));
     MP_TRY(mp_job_file_create(&bench->job, error));
-    MP_TRY(mp_job_set(&bench->job, assignment, systems, error));
+    MP_TRY(mp_job_set(&bench->job, NULL, assignment, systems, error));
     struct mp_job *job = &bench->job.job;
     job->ranks = bench->row.ranks;
     job->ranks_per_node = 8;

@@ -37,7 +37,7 @@ static int create_trainer(struct step_bench *bench, struct mp_error *error) {
     MP_TRY(mp_systems_register_all(&systems, error));
     MP_TRY(mp_job_file_create(&bench->file, error));
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
-        MP_TRY(mp_job_set(&bench->file, settings[i], &systems, error));
+        MP_TRY(mp_job_set(&bench->file, NULL, settings[i], &systems, error));
     MP_TRY(mp_comm_self_create(&bench->comm, error));
     MP_TRY(mp_trainer_create(&bench->file, bench->comm, NULL, NULL, &bench->trainer, error));
     size_t tokens = (size_t)mp_trainer_model(bench->trainer)->tokens;

@@ -296,7 +296,7 @@ static void describe(const struct mp_job_file *file) {
     size_t size = 0;
     FILE *stream = open_memstream(&text, &size);
     assert_non_null(stream);
-    must(mp_job_write(file, stream, &error));
+    must(mp_job_write(file, NULL, stream, &error));
     fclose(stream);
     print_error("%s\n", text);
 }

@@ -282,7 +282,7 @@ TEST(the_model_takes_what_is_predicted) {
         assert_works(mp_job_file_create(&file, &error));
         file.job = small_job();
         if (i == 3) /* as many choices as before */
-            assert_works(mp_job_set(&file, "gate=sam", NULL, &error));
+            assert_works(mp_job_set(&file, NULL, "gate=sam", NULL, &error));
         on.job = file.job;
         AUTO(costs) struct mp_costs *costs = costs_of(&on);
         double n = 32, d = 64, f = 128, e = 8, k = 2, layers = 2, b = 4;

@@ -23,7 +23,7 @@ static inline struct test_case test_make(const struct test_machine *machine, con
     assert_works(mp_systems_register_all(&test.systems, &error));
     assert_works(mp_job_file_create(&test.job, &error));
     snprintf(assignment, sizeof assignment, "system=%s", system);
-    assert_works(mp_job_set(&test.job, assignment, &test.systems, &error));
+    assert_works(mp_job_set(&test.job, NULL, assignment, &test.systems, &error));
     assert_works(mp_options_set_defaults(mp_predict_options_table, &test.options, &error));
     test.options.micro_batches = micro_batches;
     struct mp_job *job = &test.job.job;
@@ -55,7 +55,7 @@ static inline void test_case_destroy(struct test_case *test) {
 TEST_END(test, struct test_case, test_case_destroy(it))
 
 static inline void test_set(struct test_case *test, const char *assignment) {
-    assert_works(mp_job_set(&test->job, assignment, &test->systems, &error));
+    assert_works(mp_job_set(&test->job, NULL, assignment, &test->systems, &error));
 }
 
 /* As many as the environment asks for. */

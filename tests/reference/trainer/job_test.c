@@ -64,7 +64,7 @@ static struct mp_yaml *parse(const char *text) {
 static int apply(struct mp_job_file *file, const char *text, struct mp_error *error) {
     struct mp_yaml *document = parse(text);
     assert_int_equal(mp_job_file_create(file, error), MP_OK);
-    int code = mp_job_apply(file, document, "job.yaml", &systems, error);
+    int code = mp_job_apply(file, NULL, document, "job.yaml", &systems, error);
     mp_yaml_destroy(document);
     return code;
 }
@@ -139,7 +139,7 @@ static void random_value(const struct mp_option *option, uint64_t *seed, char *t
 
 static void set(struct mp_job_file *file, const char *prefix, const char *name, const char *value) {
     struct mp_error error = {0};
-    int code = mp_job_set(file, formatted("%s%s=%s", prefix, name, value), &systems, &error);
+    int code = mp_job_set(file, NULL, formatted("%s%s=%s", prefix, name, value), &systems, &error);
     assert_string_equal(error.text, "");
     assert_int_equal(code, MP_OK);
 }
@@ -186,7 +186,7 @@ TEST_RANDOM(every_written_job_reads_back) {
         size_t size;
         random_job(&written, random);
         FILE *stream = open_memstream(&text, &size);
-        assert_works(mp_job_write(&written, stream, &error));
+        assert_works(mp_job_write(&written, NULL, stream, &error));
         fclose(stream);
         assert_works(apply(&read, text, &error));
         assert_same(mp_job_options, &written.job, &read.job);
@@ -498,7 +498,7 @@ TEST_ROWS(wrong_assignments_are_refused, wrong, c) {
     struct mp_job_file file;
     struct mp_error error = {0};
     assert_int_equal(apply(&file, "system: plain", &error), MP_OK);
-    assert_true(mp_job_set(&file, c->assignment, &systems, &error) < 0);
+    assert_true(mp_job_set(&file, NULL, c->assignment, &systems, &error) < 0);
     assert_string_equal(error.text, c->message);
     mp_job_file_destroy(&file);
 }

@@ -13,7 +13,7 @@ static inline int set_job(struct mp_job_file *file, const char *text,
                           const struct mp_systems *systems, struct mp_error *error) {
     char word[MOST_SETTINGS];
     for (int length; !error->code && sscanf(text, "%1999s%n", word, &length) == 1; text += length)
-        mp_job_set(file, word, systems, error);
+        mp_job_set(file, NULL, word, systems, error);
     return error->code;
 }
 
