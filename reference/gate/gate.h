@@ -70,6 +70,11 @@ int mp_gate_rule(const struct mp_gate_kind *kind, const struct mp_gate_sizes *si
                  bool renormalise, const struct mp_gate_values *options, struct mp_gate_rule *rule,
                  struct mp_error *error);
 
+/* MP_EINVAL unless so many groups of experts, which `option` says, are equal in size and `kept` of
+ * them have as many experts as a token takes. */
+int mp_gate_check_groups(const struct mp_gate_sizes *sizes, const char *option, int groups,
+                         int kept, struct mp_error *error);
+
 /* A gate in words that differ where its choices, weights or losses do: "gshard", "softmax top-6",
  * "softmax top-6 not renormalised", "hash seed=3" (options that are not at their default).  Returns
  * `buffer`. */

@@ -1,4 +1,3 @@
-#include "reference/gate/groups.h"
 #include "reference/gate/losses.h"
 
 struct options {
