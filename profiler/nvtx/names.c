@@ -6,6 +6,7 @@
 
 #include "profiler/nvtx/threads.h"
 #include "profiler/record/format.h"
+#include "reference/base/digest.h"
 
 enum { SLOTS = 1 << 18 }; /* more than twice MP_NVTX_NAMES: a search meets a free slot soon */
 
@@ -44,11 +45,10 @@ void mp_nvtx_names_unlock(void) {
     pthread_mutex_unlock(&lock);
 }
 
-/* FNV-1a, eight bytes apart from the end. */
 static uint32_t hash_of(enum mp_name_kind kind, const char *text, size_t length) {
-    uint64_t hash = 0xcbf29ce484222325u ^ (uint64_t)kind;
+    uint64_t hash = mp_digest_byte(MP_DIGEST, (unsigned char)kind);
     for (size_t i = 0; i < length; i++)
-        hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
+        hash = mp_digest_byte(hash, (unsigned char)text[i]);
     return (uint32_t)(hash ^ hash >> 32);
 }
 

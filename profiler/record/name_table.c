@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/digest.h"
+
 enum { FIRST_SLOTS = 256 };
 
 struct name_slot {
@@ -10,14 +12,6 @@ struct name_slot {
     uint64_t hash;
     uint32_t number;
 };
-
-/* FNV-1a. */
-static uint64_t hash_of(const char *text) {
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-    return hash;
-}
 
 static struct name_slot *slot_of(const struct name_table *table, const char *text, uint64_t hash) {
     uint32_t at = (uint32_t)hash & (table->capacity - 1);
@@ -45,7 +39,7 @@ uint32_t name_table_number(struct name_table *table, const char *text, bool *is_
     *is_new = false;
     if (2 * table->count >= table->capacity && !grow(table))
         return 0;
-    uint64_t hash = hash_of(text);
+    uint64_t hash = mp_digest(MP_DIGEST, text);
     struct name_slot *slot = slot_of(table, text, hash);
     if (slot->text)
         return slot->number;

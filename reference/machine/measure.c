@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "profiler/record/record.h"
+#include "reference/base/digest.h"
 #include "reference/base/median.h"
 #include "reference/machine/bench.h"
 
@@ -141,11 +142,9 @@ static void choose_clock(struct bench *bench) {
 /* A hash of the host's name must be the same everywhere. */
 static int check_host(struct mp_comm *comm, struct mp_error *error) {
     char name[256] = "";
-    uint32_t hash = 2166136261u;
     gethostname(name, sizeof name - 1);
-    for (const char *letter = name; *letter; letter++)
-        hash = (hash ^ (unsigned char)*letter) * 16777619u;
-    double both[2] = {hash, -(double)hash};
+    double hash = (double)(mp_digest(MP_DIGEST, name) >> 16); /* exact */
+    double both[2] = {hash, -hash};
     MP_TRY(mp_comm_maximum(comm, both, 2, error));
     if (both[0] + both[1] != 0)
         return mp_fail(error, MP_EINVAL,
