@@ -163,9 +163,8 @@ int mp_exchange_path_start(struct mp_comm *comm, const struct mp_exchange_path *
 /* Rows of one kind of several that travel together, a message of each: how large, and where. */
 struct mp_exchange_cargo {
     size_t row_bytes;
-    const void *here;
-    void *there;
-    void *transit[2]; /* after the first round; before the second one */
+    void *memory[MP_ROWS_PLACES]; /* by enum mp_exchange_memory: here, in transit after the first
+                                     round and before the second one, there */
 };
 enum { MP_EXCHANGE_CARGOES = 2 }; /* at most */
 

@@ -189,23 +189,17 @@ int mp_exchange_made_start(struct mp_comm *comm, const struct mp_exchange_path *
         MP_TRY(check_rows(comm, &path->round[i], error));
     MP_TRY(mp_request_begin(comm, request, MP_COMM_EXCHANGE, stream, error));
     request->rows = (struct mp_exchange_rows){.cargoes = cargoes, .maker = maker};
-    for (int i = 0; i < cargoes; i++) {
-        request->rows.cargo[i].row_bytes = cargo[i].row_bytes;
-        char **memory = request->rows.cargo[i].memory;
-        memory[MP_ROWS_HERE] = (void *)cargo[i].here;
-        memory[MP_ROWS_THERE] = cargo[i].there;
-        memory[MP_ROWS_IN_TRANSIT] = cargo[i].transit[0];
-        memory[MP_ROWS_IN_TRANSIT_2] = cargo[i].transit[1];
-    }
+    memcpy(request->rows.cargo, cargo, (size_t)cargoes * sizeof *cargo);
     return start(comm, path, back, request, error);
 }
 
 int mp_exchange_path_start(struct mp_comm *comm, const struct mp_exchange_path *path, bool back,
                            size_t row_bytes, const void *here, void *there, void *const transit[2],
                            mp_stream stream, struct mp_request *request, struct mp_error *error) {
-    struct mp_exchange_cargo cargo = {.row_bytes = row_bytes, .here = here, .there = there};
-    if (path->rounds > 1)
-        memcpy(cargo.transit, transit, sizeof cargo.transit);
+    const bool passes_on = path->rounds > 1;
+    const struct mp_exchange_cargo cargo = {
+        row_bytes,
+        {(void *)here, passes_on ? transit[0] : NULL, passes_on ? transit[1] : NULL, there}};
     return mp_exchange_made_start(comm, path, back, &cargo, 1, NULL, stream, request, error);
 }
 

@@ -221,10 +221,7 @@ struct mp_flow {
 struct mp_exchange_rows {
     struct mp_exchange_walk walk;
     int cargoes;
-    struct {
-        char *memory[MP_ROWS_PLACES];
-        size_t row_bytes;
-    } cargo[MP_EXCHANGE_CARGOES];
+    struct mp_exchange_cargo cargo[MP_EXCHANGE_CARGOES];
     const struct mp_exchange_maker *maker; /* NULL: rows are put in order */
     int tag; /* of the messages of all rounds: a rank's come one round after the other */
 };

@@ -552,14 +552,10 @@ int mp_distinct_rows_start(struct mp_distinct_rows *exchange, const struct mp_op
                       beside_of(&passage, &exchange->beside[1])};
     const struct mp_exchange_cargo cargo[] = {
         {exchange->paths->transit[0].bytes,
-         there ? of_tokens : of_experts,
-         there ? of_experts : of_tokens,
-         {mp_paths_transit(exchange->paths, operation, 0),
-          mp_paths_transit(exchange->paths, operation, 1)}},
+         {there ? of_tokens : of_experts, mp_paths_transit(exchange->paths, operation, 0),
+          mp_paths_transit(exchange->paths, operation, 1), there ? of_experts : of_tokens}},
         {there ? exchange->beside[0].bytes : (size_t)passage.top_k * sizeof(float),
-         beside[0],
-         beside[1],
-         {beside[1], beside[0]}}};
+         {beside[0], beside[1], beside[0], beside[1]}}};
     struct mp_distinct_turn *turn = &exchange->turn[2 * passage.chunk + !there];
     *turn = (struct mp_distinct_turn){exchange,
                                       *operation,

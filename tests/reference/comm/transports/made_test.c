@@ -77,9 +77,8 @@ static void create_made(const struct mp_levels *levels, bool reads, struct made 
             at += fill_tokens(made->here[i].host + at, comm->rank, row);
         made->cargo[i] =
             (struct mp_exchange_cargo){row,
-                                       made->here[i].device,
-                                       made->there[i].device,
-                                       {made->transit[i][0].device, made->transit[i][1].device}};
+                                       {made->here[i].device, made->transit[i][0].device,
+                                        made->transit[i][1].device, made->there[i].device}};
     }
     assert_ok(mp_request_create(comm, 0, 0, &made->request, &error));
 }
@@ -100,8 +99,8 @@ static void start_made(struct made *made, bool back, mp_stream stream) {
     made->calls = 0;
     for (int i = 0; i < CARGOES; i++) {
         mirror_push(back ? &made->there[i] : &made->here[i], stream);
-        made->cargo[i].here = back ? made->there[i].device : made->here[i].device;
-        made->cargo[i].there = back ? made->here[i].device : made->there[i].device;
+        made->cargo[i].memory[MP_ROWS_HERE] = back ? made->there[i].device : made->here[i].device;
+        made->cargo[i].memory[MP_ROWS_THERE] = back ? made->here[i].device : made->there[i].device;
     }
     assert_ok(mp_exchange_made_start(comm, &made->path, back, made->cargo, CARGOES, &made->maker,
                                      stream, made->request, &error));
