@@ -1,12 +1,14 @@
 /* Capacities in the arithmetic of those who invented them: one table, a row per framework.
  *
  * The order of operations is that of the framework imitated, in its precision, since it decides
- * what is rounded up.  T tokens of a source, E experts, k choices of
- * a token, factor f: deepspeed       max(ceil(T/E * (f k)), least).  f k is a double that becomes a
- * tensor, and so a float, and T/E, a double too, becomes a float when it meets it; so does the
+ * what is rounded up.  T tokens of a source, E experts, k choices of a token, factor f:
+ *   deepspeed       max(ceil(T/E * (f k)), least).  f k is a double that becomes a tensor, and so
+ *                   a float, and T/E, a double too, becomes a float when it meets it; so does the
  *                   product.  100 tokens, 4 experts, f 1.2: 25 * 1.2 is just above 30, ceil 31;
- * with k = 2 and f 1.1 just 55, where doubles give 56 hetumoe         k ceil(T/E * f) tutel k
- * floor(f * ceil(T/E)), the quotient rounded up in integers megatron        ceil(T k / E * f)
+ *                   with k = 2 and f 1.1 just 55, where doubles give 56
+ *   hetumoe         k ceil(T/E * f)
+ *   tutel           k floor(f * ceil(T/E)), the quotient rounded up in integers
+ *   megatron        ceil(T k / E * f)
  *   fastmoe         floor(ceil(f T) * k / E), the quotient rounded down in integers; k is 2 there
  *   fastmoe-switch  ceil(f T / experts of a rank), of all sources together; k is 1 there */
 #ifndef MOEPERF_REFERENCE_PLAN_CAPACITY_H
