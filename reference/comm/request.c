@@ -54,17 +54,18 @@ int mp_transport_take_tags(struct mp_transport *transport, int count, int *first
     return MP_OK;
 }
 
-static int create_flow(struct mp_comm *comm, struct mp_flow *flow, int transfers,
-                       size_t chunk_bytes) {
+static int create_flow(struct mp_request *request, int transfers, size_t chunk_bytes) {
+    struct mp_comm *comm = &request->transport->comm;
+    struct mp_flow *flow = &request->flow;
     flow->limit = transfers;
     flow->chunk_limit = chunk_bytes;
     if (!transfers)
         return MP_OK;
     flow->buffer_bytes =
         chunk_bytes < MP_REDUCE_PIECE ? (chunk_bytes + 63) / 64 * 64 : (size_t)MP_REDUCE_PIECE;
-    MP_TAKE_EACH(&flow->arena, transfers, flow->key, flow->node);
-    MP_TAKE_EACH(&flow->arena, comm->ranks, flow->receiver, flow->hop);
-    if (flow->arena.lacking)
+    MP_TAKE_EACH(&request->arena, transfers, flow->key, flow->node);
+    MP_TAKE_EACH(&request->arena, comm->ranks, flow->receiver, flow->hop);
+    if (request->arena.lacking)
         return MP_ENOMEM;
     if (mp_transport_queued(comm))
         return MP_OK;
@@ -75,7 +76,6 @@ static int create_flow(struct mp_comm *comm, struct mp_flow *flow, int transfers
 }
 
 static void destroy_flow(struct mp_comm *comm, struct mp_flow *flow) {
-    mp_arena_release(&flow->arena);
     if (flow->buffer && comm->operations->ring_release)
         comm->operations->ring_release(comm, flow->buffer);
     else
@@ -112,7 +112,7 @@ int mp_request_create(struct mp_comm *comm, int transfers, size_t chunk_bytes,
     if (capacity < 2 * MP_EXCHANGE_CARGOES * comm->ranks)
         capacity = 2 * MP_EXCHANGE_CARGOES * comm->ranks;
     request->capacity = (int)capacity;
-    int code = create_flow(comm, &request->flow, comm->ranks > 1 ? transfers : 0, chunk_bytes);
+    int code = create_flow(request, comm->ranks > 1 ? transfers : 0, chunk_bytes);
     if (code == MP_OK)
         code = create_slots(request, error);
     if (code) {

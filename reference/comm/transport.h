@@ -214,7 +214,6 @@ struct mp_flow {
     struct mp_arrival arrival[MP_RING];
     int64_t head, tail;                          /* arrivals head .. tail - 1 are started */
     int steps, next_step, next_node, next_child; /* what is received next */
-    struct mp_arena arena;                       /* of the tables */
 };
 
 /* Rows on their way. */

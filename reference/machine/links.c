@@ -1,7 +1,6 @@
 /* Messages: one way between two ranks, exchanges of all, and how far they pass beside products. */
-#include <stdlib.h>
-
 #include "profiler/record/record.h"
+#include "reference/base/arena.h"
 #include "reference/machine/bench.h"
 
 enum { SIZES = 9, SIZES_QUICK = 4, SMALLEST = 256, BATCH_BYTES = 256 << 10, BATCH_MOST = 32 };
@@ -166,20 +165,18 @@ int machine_link_steps(const struct bench *bench) {
 
 int machine_links(struct bench *bench, struct mp_machine *machine, struct mp_error *error) {
     struct traffic traffic = {.bench = bench};
-    size_t ranks = (size_t)machine->ranks;
+    struct mp_arena memory = {0};
     int code = mp_request_create(bench->comm, 0, 0, &traffic.request, error);
-    traffic.send = calloc(ranks, sizeof *traffic.send);
-    traffic.receive = calloc(ranks, sizeof *traffic.receive);
-    if (!code && (!traffic.send || !traffic.receive))
-        code = mp_fail(error, MP_ENOMEM, "no memory for an exchange of %zu ranks", ranks);
+    MP_TAKE_EACH(&memory, machine->ranks, traffic.send, traffic.receive);
+    if (!code)
+        code = mp_arena_check(&memory, error);
     if (!code)
         code = measure_sizes(&traffic, machine, error);
     if (!code) {
         fit_line(machine);
         code = measure_overlap(&traffic, machine, error);
     }
-    free(traffic.send);
-    free(traffic.receive);
+    mp_arena_release(&memory);
     mp_request_destroy(traffic.request);
     return code;
 }
