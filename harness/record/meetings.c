@@ -29,7 +29,7 @@ struct meetings {
 
 static int add(struct meetings *meetings, const struct attended *attended, struct mp_error *error) {
     if (!MP_ROOM(meetings->item, meetings->count))
-        return mp_fail(error, MP_ENOMEM, "no memory for %zu collectives", meetings->count);
+        return mp_no_memory(error);
     meetings->item[meetings->count++] = *attended;
     return MP_OK;
 }
@@ -135,7 +135,7 @@ static int read_device(struct meetings *meetings, const char *path, int part,
     int code = MP_OK;
     while (host >= 0 && !code && mp_spool_next(reader, &record, NULL) == 1)
         if (keep_record(&device, &record))
-            code = mp_fail(error, MP_ENOMEM, "%s: no memory for its collectives", path);
+            code = mp_no_memory(error);
     mp_spool_close(reader);
     if (!code)
         code = add_device(meetings, &device, host, error);
@@ -235,7 +235,7 @@ static int find_clocks(struct meetings *all, const struct record_process process
             tried[process[i].host].on_first_host =
                 strcmp(process[i].totals->header.host, process[0].totals->header.host) == 0;
         if (!try_kind(all, &next, room, tried, hosts))
-            return mp_fail(error, MP_ENOMEM, "no memory to compare %d clocks", hosts);
+            return mp_no_memory(error);
         keep_best(tried, best, hosts, kind, best_kind);
     }
     return MP_OK;

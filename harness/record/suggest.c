@@ -239,7 +239,7 @@ int mp_suggestion_create(const char *const paths[], int count, const struct mp_r
                          struct mp_suggestion **suggestion, struct mp_error *error) {
     struct mp_suggestion *made = calloc(1, sizeof *made);
     if (!made)
-        return mp_fail(error, MP_ENOMEM, "no memory for a suggestion");
+        return mp_no_memory(error);
     made->list[0] = rules;
     made->list[1] = &made->ready;
     made->list[2] = &made->guesses;

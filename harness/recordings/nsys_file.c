@@ -405,7 +405,7 @@ static int read_file(const char *path, const struct mp_rules *rules, struct mp_r
                        path, path);
     struct nsys_file *file = calloc(1, sizeof *file);
     if (!file)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
+        return mp_no_memory(error);
     file->path = path;
     int code = read_all(file, recording, error);
     close_export(file);
