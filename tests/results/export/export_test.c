@@ -190,9 +190,8 @@ RUNS_TEST(arrows_go_from_the_last_to_the_others) {
 }
 
 RUNS_TEST(tokens_are_counted_per_layer) {
-    struct mp_store_run run = runs_description("ep", "text");
     int counters = 0;
-    runs_add(folder, &run, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     json_t *all = timeline(folder, &everything), *event;
     size_t i;
     json_array_foreach(json_object_get(all, "traceEvents"), i, event) {
@@ -305,8 +304,7 @@ RUNS_TEST(texts_are_no_formulas) {
 }
 
 RUNS_TEST(views_that_are_not_there_are_refused) {
-    struct mp_store_run run = runs_description("ep", "text");
-    runs_add(folder, &run, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     static const struct {
         const char *view, *says;
         struct mp_results_selection selection;
@@ -406,9 +404,8 @@ RUNS_TEST(texts_of_any_bytes_are_escaped) {
 
 RUNS_TEST(nothing_is_left_half_written) {
     struct mp_error error = {0};
-    struct mp_store_run run = runs_description("ep", "text");
     size_t size;
-    runs_add(folder, &run, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     FILE *file = fopen(out_path(folder), "w");
     fputs("before", file);
     fclose(file);
@@ -438,7 +435,7 @@ RUNS_TEST(nothing_is_left_half_written) {
     runs_ok(mp_results_perfetto(folder->store, &everything, out_path(folder), &exported, &error),
             &error);
     assert_rows(folder->store, "SELECT count(*) FROM temp.sqlite_schema", "0");
-    runs_add(folder, &run, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
 }
 
 /* A database that may only be read, and memory that does not follow the number of spans. */

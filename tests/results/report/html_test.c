@@ -154,11 +154,10 @@ RUNS_TEST(waiting_is_apart_from_transfers) {
 
 /* One run of each, nothing dropped, with iterations of 40 20 28 24 and 20 10 14 12 ms. */
 RUNS_TEST(charts_show_what_was_recorded) {
-    struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run fssdp = runs_description("fssdp", "text");
     struct runs_standard first = runs_ep, second = runs_fssdp;
     first.drops_nothing = second.drops_nothing = true;
-    runs_add(folder, &ep, &first);
+    runs_add_usual(folder, "ep", &first);
     runs_add(folder, &fssdp, &second);
     fssdp.round = 1;
     second.ms[1] = second.ms[2] = second.ms[3] = 16;
@@ -208,12 +207,10 @@ RUNS_TEST(charts_show_what_was_recorded) {
 
 /* Before everything else on the page, and nobody is called the fastest. */
 RUNS_TEST(a_busy_machine_is_said_first) {
-    struct mp_store_run ep = runs_description("ep", "text");
-    struct mp_store_run fssdp = runs_description("fssdp", "text");
     struct runs_standard run = runs_fssdp;
     run.taken = 0.3;
-    runs_add(folder, &ep, &runs_ep);
-    runs_add(folder, &fssdp, &run);
+    runs_add_usual(folder, "ep", &runs_ep);
+    runs_add_usual(folder, "fssdp", &run);
     AUTO(text) char *page = page_of(folder);
     const char *busy = strstr(page, "<strong>The machine was busy</strong> For up to 30 % of the");
     assert_non_null(busy);
@@ -225,8 +222,7 @@ RUNS_TEST(a_busy_machine_is_said_first) {
 
 /* Where the run has measured it: 4 x 7 + 1 spans per rank, 1,000 ns each, of 28 ms on average. */
 RUNS_TEST(what_recording_cost_is_said) {
-    struct mp_store_run ep = runs_description("ep", "text");
-    runs_add(folder, &ep, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     runs_execute(folder->store, "INSERT INTO StringIds (value) VALUES ('record-span-ns'); "
                                 "INSERT INTO number SELECT run_id, 0, -1, -1, StringIds.id, 1000 "
                                 "FROM run, StringIds WHERE value = 'record-span-ns'");
@@ -247,10 +243,7 @@ RUNS_TEST(nothing_is_loaded_from_anywhere) {
 
 /* Of a job that died before it recorded anything there is nothing to draw, and that is said. */
 RUNS_TEST(a_run_without_recordings_is_shown) {
-    struct mp_store_run run = runs_description("ep", "text");
-    run.status = "failed";
-    run.reason = "mpirun was not found";
-    assert_works(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error));
+    runs_add_unrecorded(folder, "ep", "failed", "mpirun was not found");
     AUTO(text) char *page = page_of(folder);
     assert_non_null(strstr(page, "failed after 0 of 4 iterations</strong> mpirun was not found"));
     assert_non_null(strstr(page, "Who waits can"));
@@ -261,12 +254,8 @@ RUNS_TEST(a_run_without_recordings_is_shown) {
 
 /* Where EP was refused, the first that ran stands for the setting. */
 RUNS_TEST(a_refusal_does_not_stand_for_the_others) {
-    struct mp_store_run refused = runs_description("ep", "text"),
-                        other = runs_description("fssdp", "text");
-    refused.status = "refused";
-    refused.reason = "32 experts can't be shared by 3 ranks";
-    assert_works(mp_store_ingest(folder->store, &refused, NULL, 0, NULL, &error));
-    runs_add(folder, &other, &runs_fssdp);
+    runs_add_unrecorded(folder, "ep", "refused", "32 experts can't be shared by 3 ranks");
+    runs_add_usual(folder, "fssdp", &runs_fssdp);
     AUTO(text) char *page = page_of(folder);
     const char *summary = strstr(page, "<ul class=\"findings\">");
     assert_non_null(summary);

@@ -171,8 +171,7 @@ RUNS_TEST(stragglers_are_named_with_tokens_beside_waiting) {
 }
 
 RUNS_TEST(phases_add_up_to_the_iteration) {
-    struct mp_store_run ep = runs_description("ep", "text");
-    runs_add(folder, &ep, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     assert_text(mp_report_phases, folder->store, NULL,
                 "ep, text, run 1: mean over its iterations and 2 ranks\n"
                 "             ms/it-  share       of it  besides, over-\n"
@@ -233,8 +232,7 @@ RUNS_TEST(json_has_the_numbers_unrounded) {
 }
 
 RUNS_TEST(one_run_is_shown_in_full) {
-    struct mp_store_run ep = runs_description("ep", "text");
-    runs_add(folder, &ep, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     static const char *const says[] = {
         "Run 1\n",
         "workload            text\n",
@@ -256,11 +254,10 @@ RUNS_TEST(one_run_is_shown_in_full) {
 }
 
 RUNS_TEST(the_list_has_a_line_per_run) {
-    struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run other = runs_description("ep", "text");
     other.suite = "other";
     other.suite_run = "other-1";
-    runs_add(folder, &ep, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     runs_add(folder, &other, &runs_ep);
     assert_text(mp_report_runs, folder->store, NULL,
                 "                                                     ms/it-\n"
@@ -314,10 +311,7 @@ RUNS_TEST(nothing_selected_is_said) {
 
 /* A run without any recording goes through every report. */
 RUNS_TEST(a_failed_job_has_no_numbers_and_a_reason) {
-    struct mp_store_run run = runs_description("fssdp", "text");
-    run.status = "timeout";
-    run.reason = "no end after 60 s.";
-    assert_works(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error));
+    runs_add_unrecorded(folder, "fssdp", "timeout", "no end after 60 s.");
     assert_text(mp_report_speedup, folder->store, NULL,
                 "tiny: text, gate gshard, 2 ranks, measured\n"
                 "        rounds\n"
@@ -489,8 +483,7 @@ RUNS_TEST(tables_fit_80_columns_with_any_name) {
 }
 
 RUNS_TEST(an_output_that_is_full_is_an_error) {
-    struct mp_store_run run = runs_description("ep", "text");
-    runs_add(folder, &run, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     for (int json = 0; json < 2; json++) {
         FILE *full = fopen("/dev/full", "w");
         assert_non_null(full);

@@ -193,8 +193,7 @@ static const char newer_columns_sql[] = "SELECT count(*), sum(iterations_agreed)
 
 RUNS_TEST(older_views_are_hidden_from_a_reader) {
     struct mp_store *store = NULL;
-    struct mp_store_run run = runs_description("ep", "text");
-    runs_add(folder, &run, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     make_views_older(folder);
     size_t before_size, after_size;
     AUTO(text) char *before = read_bytes(folder->database, &before_size);
@@ -211,8 +210,7 @@ RUNS_TEST(older_views_are_hidden_from_a_reader) {
 }
 
 RUNS_TEST(older_views_are_renewed_and_no_others) {
-    struct mp_store_run run = runs_description("ep", "text");
-    runs_add(folder, &run, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     char *wanted = strdup(runs_query(folder->store, views_sql));
     make_views_older(folder);
 
@@ -264,9 +262,8 @@ static void lose_permission(struct runs_folder *folder, const char *file, bool l
 
 static void read_what_may_only_be_read(struct runs_folder *folder, bool has_empty_log) {
     struct mp_error error = {0}, writing = {0};
-    struct mp_store_run run = runs_description("ep", "text");
     char odd[128], *spans = NULL;
-    runs_add(folder, &run, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     close_store(folder);
     snprintf(odd, sizeof odd, "%s/100%% #1?.db", folder->path);
     assert_int_equal(rename(folder->database, odd), 0);
@@ -303,9 +300,8 @@ RUNS_TEST(an_empty_log_is_none) {
 
 RUNS_TEST(runs_that_only_a_log_has_are_not_left_out) {
     struct mp_error error = {0};
-    struct mp_store_run run = runs_description("ep", "text");
     char copied[128], log[128];
-    runs_add(folder, &run, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     snprintf(copied, sizeof copied, "%s/copied.db", folder->path);
     snprintf(log, sizeof log, "%s/copied.db-wal", folder->path);
     copy_file(folder->database, copied);
@@ -350,11 +346,10 @@ RUNS_TEST(a_full_disk_leaves_the_database_as_it_was) {
 /* ---- runs ---- */
 
 RUNS_TEST(runs_are_added_and_never_overwritten) {
-    struct mp_store_run run = runs_description("ep", "text");
-    assert_int_equal(runs_add(folder, &run, &runs_ep), 1);
+    assert_int_equal(runs_add_usual(folder, "ep", &runs_ep), 1);
     close_store(folder);
     assert_works(mp_store_open(folder->database, &folder->store, &error));
-    assert_int_equal(runs_add(folder, &run, &runs_ep), 2);
+    assert_int_equal(runs_add_usual(folder, "ep", &runs_ep), 2);
     assert_rows(folder->store,
                 "SELECT run_id, count(*), min(span_id), max(span_id) FROM v_span GROUP BY run_id",
                 "1|58|1|58\n2|58|59|116");
@@ -458,10 +453,7 @@ RUNS_TEST(incomplete_descriptions_are_refused) {
 }
 
 RUNS_TEST(a_job_without_recordings_is_a_failed_run) {
-    struct mp_store_run run = runs_description("ep", "text");
-    run.status = "failed";
-    run.reason = "mpirun: not found";
-    assert_works(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error));
+    runs_add_unrecorded(folder, "ep", "failed", "mpirun: not found");
     assert_rows(folder->store, "SELECT status, reason, iterations, ranks_recorded FROM v_run",
                 "failed|mpirun: not found|0|0");
     assert_rows(folder->store,
@@ -610,12 +602,10 @@ RUNS_TEST(names_may_hold_quotes_and_control_characters) {
 }
 
 RUNS_TEST(a_loss_that_is_no_number_is_null_and_makes_no_difference_known) {
-    struct mp_store_run ep = runs_description("ep", "text");
-    struct mp_store_run fssdp = runs_description("fssdp", "text");
     struct runs_standard diverged = runs_fssdp;
     diverged.loss[3] = NAN;
-    runs_add(folder, &ep, &runs_ep);
-    runs_add(folder, &fssdp, &diverged);
+    runs_add_usual(folder, "ep", &runs_ep);
+    runs_add_usual(folder, "fssdp", &diverged);
     assert_rows(folder->store, "SELECT system, loss_final, max_loss_difference FROM v_speedup",
                 "ep|2.0|0.0\nfssdp|NULL|NULL");
 }
