@@ -26,53 +26,27 @@ static int sum_of(const int ranks[], int count) {
     return sum;
 }
 
-static void add_up(struct null_distribution *null) {
-    null->total = 0;
-    for (int s = 0; s < null->sums; s++)
-        null->total += null->ways[s];
-}
-
-/* Sums of any subset of the ranks. */
-static int null_of_signs(const int ranks[], int count, struct null_distribution *null,
-                         struct mp_error *error) {
+/* Sums of the subsets of `choose` ranks; -1: of any number of them.  count <= MP_EXACT_SAMPLES. */
+static int null_of(const int ranks[], int count, int choose, struct null_distribution *null,
+                   struct mp_error *error) {
+    const size_t sizes = choose < 0 ? 1 : (size_t)choose + 1; /* of subsets that are told apart */
     *null = (struct null_distribution){.sums = sum_of(ranks, count) + 1};
-    null->memory = null->ways = calloc((size_t)null->sums, sizeof *null->ways);
-    if (!null->ways)
-        return mp_no_memory(error);
-    null->ways[0] = 1;
-    for (int i = 0; i < count; i++)
-        for (int s = null->sums - 1; s >= ranks[i]; s--)
-            null->ways[s] += null->ways[s - ranks[i]];
-    add_up(null);
-    return MP_OK;
-}
-
-/* Sums of the subsets of `choose` ranks. */
-static int null_of_groups(const int ranks[], int count, int choose, struct null_distribution *null,
-                          struct mp_error *error) {
-    *null = (struct null_distribution){.sums = sum_of(ranks, count) + 1};
-    size_t sums = (size_t)null->sums;
-    /* [choose + 1][sums]: ways by size of the subset */
-    null_count *ways = null->memory = calloc(((size_t)choose + 1) * sums, sizeof *ways);
+    const size_t sums = (size_t)null->sums;
+    null_count *ways = null->memory = calloc(sizes * sums, sizeof *ways); /* [sizes][sums] */
     if (!ways)
         return mp_no_memory(error);
     ways[0] = 1;
     for (int i = 0; i < count; i++)
-        for (int k = i < choose ? i + 1 : choose; k > 0; k--) {
-            null_count *row = ways + (size_t)k * sums, *before = row - sums;
+        for (int k = choose < 0 ? 1 : i < choose ? i + 1 : choose; k > 0; k--) {
+            null_count *before = ways + (size_t)(k - 1) * sums;
+            null_count *row = choose < 0 ? before : before + sums;
             for (int s = null->sums - 1; s >= ranks[i]; s--)
                 row[s] += before[s - ranks[i]];
         }
-    null->ways = ways + (size_t)choose * sums;
-    add_up(null);
+    null->ways = ways + (sizes - 1) * sums;
+    for (int s = 0; s < null->sums; s++)
+        null->total += null->ways[s];
     return MP_OK;
-}
-
-/* Of `choose` ranks, -1: of any number of them.  Errors: MP_ENOMEM.  count <= MP_EXACT_SAMPLES. */
-static int null_of(const int ranks[], int count, int choose, struct null_distribution *null,
-                   struct mp_error *error) {
-    return choose < 0 ? null_of_signs(ranks, count, null, error)
-                      : null_of_groups(ranks, count, choose, null, error);
 }
 
 /* min(1, 2 * the smaller of both tails, the sum itself in each). */
