@@ -51,8 +51,7 @@ static int keep_name(struct mp_mapping *mapping, const struct mp_spool_record *r
         return MP_OK;
     if (!MP_REACH(mapping->name, mapping->names, id, NAMES_LIMIT))
         return mp_no_memory(error);
-    mapping->name[id] = (struct name){.text = mp_arena_text(&mapping->texts, record->as.name.text),
-                                      .is_domain = record->as.name.kind == MP_NAME_DOMAIN};
+    mapping->name[id] = (struct name){.text = mp_arena_text(&mapping->texts, record->as.name.text)};
     return mapping->name[id].text ? MP_OK : mp_no_memory(error);
 }
 

@@ -75,11 +75,12 @@ static int take_name(void *context, sqlite3_stmt *row) {
     case EVENT_DOMAIN:
         return add_domain(reading, nsys_key(global), domain, text);
     case EVENT_THREAD:
-        return mp_recording_thread(own->process, nsys_thread(global), text, reading->error);
+        return mp_recording_name(own->process, MP_NAME_THREAD, NULL, nsys_thread(global), text,
+                                 reading->error);
     case EVENT_CATEGORY:
-        return mp_recording_category(own->process, domain_of(reading, nsys_key(global), domain),
-                                     (uint32_t)sqlite3_column_int64(row, NAME_CATEGORY), text,
-                                     reading->error);
+        return mp_recording_name(
+            own->process, MP_NAME_CATEGORY, domain_of(reading, nsys_key(global), domain),
+            (uint32_t)sqlite3_column_int64(row, NAME_CATEGORY), text, reading->error);
     default:
         return MP_OK;
     }

@@ -131,18 +131,11 @@ static int name_id(struct mp_recording_process *process, bool on_device, enum mp
                   : MP_OK;
 }
 
-int mp_recording_thread(struct mp_recording_process *process, uint32_t thread, const char *name,
-                        struct mp_error *error) {
-    const struct mp_spool_record record = {
-        .type = MP_SPOOL_NAME, .as.name = {.kind = MP_NAME_THREAD, .number = thread, .text = name}};
-    return spool_writer_add(&process->spool, &record, error);
-}
-
-int mp_recording_category(struct mp_recording_process *process, const char *domain,
-                          uint32_t category, const char *name, struct mp_error *error) {
-    struct mp_spool_record record = {
-        .type = MP_SPOOL_NAME,
-        .as.name = {.kind = MP_NAME_CATEGORY, .number = category, .text = name}};
+int mp_recording_name(struct mp_recording_process *process, enum mp_name_kind kind,
+                      const char *domain, uint32_t number, const char *name,
+                      struct mp_error *error) {
+    struct mp_spool_record record = {.type = MP_SPOOL_NAME,
+                                     .as.name = {.kind = kind, .number = number, .text = name}};
     MP_TRY(name_id(process, false, MP_NAME_DOMAIN, domain, &record.as.name.domain, error));
     return spool_writer_add(&process->spool, &record, error);
 }
