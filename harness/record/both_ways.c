@@ -286,8 +286,7 @@ int mapping_tell_combines(struct mp_mapping *mapping, struct mp_error *error) {
     size_t steps = 0;
     bool has_combine = false;
     if (!step)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for %zu ranges", mapping->path,
-                       mapping->matches);
+        return mp_no_memory(error);
     for (size_t i = 0; i < mapping->matches; i++) {
         const struct match *match = &mapping->match[i];
         if (!match_is_span(mapping, match))

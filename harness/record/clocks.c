@@ -35,7 +35,7 @@ bool meeting_synchronises(const char *function) {
     return false;
 }
 
-static int compare_meetings(const void *left, const void *right) {
+int meeting_compare(const void *left, const void *right) {
     const struct meeting *a = left, *b = right;
     if (a->communicator != b->communicator)
         return a->communicator < b->communicator ? -1 : 1;
@@ -46,7 +46,7 @@ static int compare_meetings(const void *left, const void *right) {
 
 void meetings_order(struct meeting meeting[], size_t meetings) {
     if (meetings > 0)
-        qsort(meeting, meetings, sizeof *meeting, compare_meetings);
+        qsort(meeting, meetings, sizeof *meeting, meeting_compare);
 }
 
 static int compare_at(const void *left, const void *right) {
@@ -71,7 +71,7 @@ static size_t match(const struct meeting_clock *own, const struct meeting_clock 
     const struct clock_fit fit = clock_fit_samples(known->sample, known->samples);
     size_t a = 0, b = 0, pairs = 0;
     while (a < own->meetings && b < known->meetings) {
-        int order = compare_meetings(&own->meeting[a], &known->meeting[b]);
+        int order = meeting_compare(&own->meeting[a], &known->meeting[b]);
         if (order == 0) {
             const int64_t there_ns = clock_fit_apply(&fit, known->meeting[b].end_ns);
             pair[pairs].at_ns = own->meeting[a].end_ns;

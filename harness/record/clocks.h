@@ -44,6 +44,8 @@ struct meeting_clock {
  * don't count. */
 bool meeting_synchronises(const char *function);
 
+/* Orders two (struct meeting) by what makes them one: 0: they are. */
+int meeting_compare(const void *left, const void *right);
 /* Sorts as meeting_clocks_align wants it. */
 void meetings_order(struct meeting meeting[], size_t meetings);
 

@@ -18,11 +18,6 @@ enum {
     THREADS_LIMIT = 4096
 };
 
-static int no_memory(const struct mp_mapping *mapping, struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "%s: no memory for %zu ranges", mapping->path,
-                   mapping->matches);
-}
-
 void mp_mapping_destroy(struct mp_mapping *mapping) {
     if (!mapping)
         return;
@@ -55,10 +50,9 @@ static int keep_name(struct mp_mapping *mapping, const struct mp_spool_record *r
     if (id >= NAMES_LIMIT)
         return MP_OK;
     if (!MP_REACH(mapping->name, mapping->names, id, NAMES_LIMIT))
-        return no_memory(mapping, error);
-    mapping->name[id] = (struct name){.text = mp_arena_text(&mapping->texts, record->as.name.text),
-                                      .is_domain = record->as.name.kind == MP_NAME_DOMAIN};
-    return mapping->name[id].text ? MP_OK : no_memory(mapping, error);
+        return mp_no_memory(error);
+    mapping->name[id] = (struct name){.text = mp_arena_text(&mapping->texts, record->as.name.text)};
+    return mapping->name[id].text ? MP_OK : mp_no_memory(error);
 }
 
 static void keep_text(struct mp_mapping *mapping, const struct mp_spool_record *record) {
@@ -124,13 +118,13 @@ static int add_end(struct mp_mapping *mapping, int end, int64_t end_ns, struct m
         mapping->ends = 0;
     mapping->end = end;
     if (!MP_ROOM(mapping->end_ns, mapping->ends))
-        return no_memory(mapping, error);
+        return mp_no_memory(error);
     mapping->end_ns[mapping->ends++] = end_ns;
     return MP_OK;
 }
 
 static int reserve_match(struct mp_mapping *mapping, struct mp_error *error) {
-    return MP_ROOM(mapping->match, mapping->matches) ? MP_OK : no_memory(mapping, error);
+    return MP_ROOM(mapping->match, mapping->matches) ? MP_OK : mp_no_memory(error);
 }
 
 static int keep_range(struct mp_mapping *mapping, const struct mp_spool_record *record,
@@ -310,7 +304,7 @@ static int find_originals(struct mp_mapping *mapping, struct mp_error *error) {
     size_t origins = 0;
     struct origin *origin = calloc(mapping->matches + 1, sizeof *origin);
     if (!origin)
-        return no_memory(mapping, error);
+        return mp_no_memory(error);
     for (size_t i = 0; i < mapping->matches; i++)
         if (!match_is_echo(&mapping->match[i]))
             origin[origins++] =
@@ -431,7 +425,7 @@ static int drop_enclosed(struct mp_mapping *mapping, struct mp_error *error) {
     struct busy *busy = calloc(THREADS_LIMIT, sizeof *busy);
     int threads = 0;
     if (!busy)
-        return no_memory(mapping, error);
+        return mp_no_memory(error);
     for (size_t i = 0; i < mapping->matches; i++) {
         struct match *match = &mapping->match[i];
         if (match->phase == MP_PHASE_ITERATION || is_beside(match))
@@ -469,7 +463,7 @@ static int count_up(struct mp_mapping *mapping, struct mp_error *error) {
         int32_t iteration;
     } *counter = calloc((size_t)rules->count + 1, sizeof *counter);
     if (!counter)
-        return no_memory(mapping, error);
+        return mp_no_memory(error);
     for (size_t i = 0; i < mapping->matches; i++) {
         struct match *match = &mapping->match[i];
         ptrdiff_t number = match->rule - rules->rule;
@@ -502,7 +496,7 @@ static int give_tokens(struct mp_mapping *mapping, struct mp_error *error) {
     const struct mp_rules *rules = mapping->rules;
     double(*seconds)[2][PIECES] = calloc((size_t)rules->count + 1, sizeof *seconds);
     if (!seconds)
-        return no_memory(mapping, error);
+        return mp_no_memory(error);
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < mapping->matches; i++) {
             struct match *match = &mapping->match[i];
@@ -587,7 +581,7 @@ int mp_mapping_create(const char *path, const struct mp_rules *rules, struct mp_
         made->path = mp_arena_text(&made->texts, path);
     if (!made || !made->path) {
         mp_mapping_destroy(made);
-        return mp_fail(error, MP_ENOMEM, "%s: no memory to read the spool", path);
+        return mp_no_memory(error);
     }
     made->rules = rules;
     int code = mp_schemas_create(&made->schemas, error);

@@ -28,7 +28,6 @@ struct match {
 /* What is known of a name of the spool. */
 struct name {
     char *text;
-    bool is_domain;
     bool looked_up; /* the rest holds for ranges of `domain` */
     uint32_t domain;
     const struct mp_rule *rule;

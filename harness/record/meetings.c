@@ -29,7 +29,7 @@ struct meetings {
 
 static int add(struct meetings *meetings, const struct attended *attended, struct mp_error *error) {
     if (!MP_ROOM(meetings->item, meetings->count))
-        return mp_fail(error, MP_ENOMEM, "no memory for %zu collectives", meetings->count);
+        return mp_no_memory(error);
     meetings->item[meetings->count++] = *attended;
     return MP_OK;
 }
@@ -87,15 +87,9 @@ static int keep_record(struct device *device, const struct mp_spool_record *reco
     return MP_OK;
 }
 
-static int compare_timers(const void *left, const void *right) {
-    const struct mp_timer *a = left, *b = right;
-    return (a->at_ns > b->at_ns) - (a->at_ns < b->at_ns);
-}
-
 static int add_device(struct meetings *meetings, struct device *device, int host,
                       struct mp_error *error) {
-    if (device->timers > 0)
-        qsort(device->timer, (size_t)device->timers, sizeof *device->timer, compare_timers);
+    clock_timers_sort(device->timer, device->timers);
     for (int i = 0; i < device->collectives; i++) {
         const struct mp_collective *is = &device->collective[i];
         const uint32_t function = is->function < device->names ? device->name[is->function] : 0;
@@ -135,7 +129,7 @@ static int read_device(struct meetings *meetings, const char *path, int part,
     int code = MP_OK;
     while (host >= 0 && !code && mp_spool_next(reader, &record, NULL) == 1)
         if (keep_record(&device, &record))
-            code = mp_fail(error, MP_ENOMEM, "%s: no memory for its collectives", path);
+            code = mp_no_memory(error);
     mp_spool_close(reader);
     if (!code)
         code = add_device(meetings, &device, host, error);
@@ -167,18 +161,10 @@ static int compare_attended(const void *left, const void *right) {
         return a->kind < b->kind ? -1 : 1;
     if (a->host != b->host)
         return a->host < b->host ? -1 : 1;
-    if (a->is.communicator != b->is.communicator)
-        return a->is.communicator < b->is.communicator ? -1 : 1;
-    if (a->is.function != b->is.function)
-        return a->is.function < b->is.function ? -1 : 1;
-    if (a->is.sequence != b->is.sequence)
-        return a->is.sequence < b->is.sequence ? -1 : 1;
+    const int order = meeting_compare(&a->is, &b->is);
+    if (order)
+        return order;
     return (a->is.start_ns < b->is.start_ns) - (a->is.start_ns > b->is.start_ns);
-}
-
-static bool is_same_meeting(const struct meeting *a, const struct meeting *b) {
-    return a->communicator == b->communicator && a->function == b->function &&
-           a->sequence == b->sequence;
 }
 
 /* The clocks of hosts by the meetings of one kind, from `*next` on; `room` is for as many. */
@@ -190,7 +176,7 @@ static bool try_kind(const struct meetings *all, size_t *next, struct meeting ro
         struct meeting_clock *own = &clock[all->item[*next].host];
         own->meeting = own->meetings > 0 ? own->meeting : &room[used];
         if (own->meetings > 0 &&
-            is_same_meeting(&room[used - 1], &all->item[*next].is)) /* of the same host */
+            !meeting_compare(&room[used - 1], &all->item[*next].is)) /* of the same host */
             continue;
         room[used++] = all->item[*next].is;
         own->meetings++;
@@ -235,7 +221,7 @@ static int find_clocks(struct meetings *all, const struct record_process process
             tried[process[i].host].on_first_host =
                 strcmp(process[i].totals->header.host, process[0].totals->header.host) == 0;
         if (!try_kind(all, &next, room, tried, hosts))
-            return mp_fail(error, MP_ENOMEM, "no memory to compare %d clocks", hosts);
+            return mp_no_memory(error);
         keep_best(tried, best, hosts, kind, best_kind);
     }
     return MP_OK;

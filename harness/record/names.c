@@ -10,7 +10,6 @@
 #include "profiler/nvtx/payload.h"
 #include "profiler/record/format.h"
 #include "profiler/record/name_table.h"
-#include "reference/base/arena.h"
 #include "reference/base/characters.h"
 
 enum {
@@ -70,14 +69,13 @@ struct process {
     double seconds;
 };
 
-struct mp_names {
-    struct mp_arena memory;
+struct naming {
+    struct mp_arena *memory;
     struct name_table table; /* of uses, by template and domain */
     struct use *use;         /* [uses] */
     int uses;
     struct process *process;
     int processes;
-    struct mp_name_use *list;
     int64_t left_out;
 };
 
@@ -87,31 +85,6 @@ static const char *const field_names[MP_NAME_FIELDS][6] = {
     [MP_NAME_LAYER] = {"layer", "layer_id", "layer_idx", NULL},
     [MP_NAME_ITERATION] = {"iteration", "step", NULL},
 };
-
-int mp_names_create(struct mp_names **names, struct mp_error *error) {
-    *names = calloc(1, sizeof **names);
-    return *names ? MP_OK : mp_no_memory(error);
-}
-
-void mp_names_destroy(struct mp_names *names) {
-    if (!names)
-        return;
-    for (int i = 0; i < names->processes; i++)
-        free(names->process[i].range);
-    free(names->use);
-    name_table_free(&names->table);
-    mp_arena_release(&names->memory);
-    free(names);
-}
-
-const struct mp_name_use *mp_names_uses(const struct mp_names *names, int *count) {
-    *count = names->uses;
-    return names->list;
-}
-
-int64_t mp_names_left_out(const struct mp_names *names) {
-    return names->left_out;
-}
 
 /* ---- a name's template ---- */
 
@@ -199,7 +172,7 @@ static int make_template(const char *name, char template[TEMPLATE_BYTES + 8],
 /* ---- uses ---- */
 
 /* Which use a template in a domain is, in `*use`; NO_USE: one too many.  MP_ENOMEM. */
-static int find_use(struct mp_names *names, const char *template, const char *domain, int *use,
+static int find_use(struct naming *names, const char *template, const char *domain, int *use,
                     bool *is_new, struct mp_error *error) {
     char *key; /* nothing that the texts hold can make two of them one */
     if (asprintf(&key, "%zu %s%s", strlen(template), template, domain) < 0)
@@ -210,22 +183,22 @@ static int find_use(struct mp_names *names, const char *template, const char *do
     return number ? MP_OK : mp_no_memory(error);
 }
 
-static int add_use(struct mp_names *names, const char *template, const char *sample,
+static int add_use(struct naming *names, const char *template, const char *sample,
                    const char *domain, struct mp_error *error) {
     if (!MP_ROOM(names->use, names->uses))
         return mp_no_memory(error);
-    names->use[names->uses++] = (struct use){.template = mp_arena_text(&names->memory, template),
-                                             .is.sample = mp_arena_text(&names->memory, sample),
-                                             .is.domain = mp_arena_text(&names->memory, domain),
+    names->use[names->uses++] = (struct use){.template = mp_arena_text(names->memory, template),
+                                             .is.sample = mp_arena_text(names->memory, sample),
+                                             .is.domain = mp_arena_text(names->memory, domain),
                                              .last_process = -1,
                                              .parent.use = NO_USE,
                                              .before.use = NO_USE,
                                              .after.use = NO_USE};
-    return mp_arena_check(&names->memory, error);
+    return mp_arena_check(names->memory, error);
 }
 
 /* Which use a name of the spool is. */
-static int look_up(struct mp_names *names, struct known *known, const char *domain,
+static int look_up(struct naming *names, struct known *known, const char *domain,
                    struct mp_error *error) {
     char template[TEMPLATE_BYTES + 8];
     struct index index[INDICES];
@@ -268,7 +241,7 @@ static void note_payload(struct mp_name_use *use, const struct mp_schemas *schem
 /* ---- reading ---- */
 
 struct reading {
-    struct mp_names *names;
+    struct naming *names;
     struct mp_arena texts;
     struct known *known; /* [ids] */
     uint32_t ids;
@@ -311,7 +284,7 @@ static int keep_order(struct reading *reading, const struct mp_range *range, int
 
 static int keep_range(struct reading *reading, const struct mp_spool_record *record,
                       struct mp_error *error) {
-    struct mp_names *names = reading->names;
+    struct naming *names = reading->names;
     const struct mp_range *range = &record->as.range.is;
     const char *domain = "";
     if (range->kind == MP_RANGE_MARK || (range->traits & MP_RANGE_ECHO) ||
@@ -385,7 +358,7 @@ static void vote(struct majority *majority, int use) {
 }
 
 /* What the ranges of each use lie in, and what lies there before and behind them. */
-static void find_neighbours(struct mp_names *names, const struct process *process) {
+static void find_neighbours(struct naming *names, const struct process *process) {
     const struct ordered *open[DEPTH];
     int before[DEPTH + 1], depth = 0; /* the last one that ended in each that is open */
     before[0] = NO_USE;
@@ -411,7 +384,7 @@ static void find_neighbours(struct mp_names *names, const struct process *proces
     }
 }
 
-static int read_process(struct mp_names *names, const char *path, size_t ordered_limit,
+static int read_process(struct naming *names, const char *path, size_t ordered_limit,
                         struct mp_error *error) {
     struct reading reading = {.names = names,
                               .process = &names->process[names->processes++],
@@ -458,7 +431,7 @@ static struct slice slice_of(const struct process *process, int use) {
     return slice;
 }
 
-static void measure_use(const struct mp_names *names, const struct slice own[],
+static void measure_use(const struct naming *names, const struct slice own[],
                         struct mp_name_use *use) {
     use->least = INT64_MAX;
     use->share = 1;
@@ -500,7 +473,7 @@ static void find_meetings(const struct slice own[], int processes, struct mp_nam
     use->may_meet = begins > 0.05 * lasts && ends < begins && early <= own[0].count / 50;
 }
 
-static int measure(struct mp_names *names, struct mp_error *error) {
+static int measure(struct naming *names, struct mp_error *error) {
     struct slice *own = calloc((size_t)names->processes + 1, sizeof *own);
     if (!own)
         return mp_no_memory(error);
@@ -568,21 +541,31 @@ static void make_pattern(struct mp_arena *memory, struct use *use) {
     use->is.pattern = pattern;
 }
 
-static int make_list(struct mp_names *names, struct mp_error *error) {
-    MP_TAKE(&names->memory, names->list, names->uses + 1);
-    for (int i = 0; names->list && i < names->uses; i++) {
-        make_pattern(&names->memory, &names->use[i]);
-        names->list[i] = names->use[i].is;
+static int make_list(struct naming *names, struct mp_names *made, struct mp_error *error) {
+    struct mp_name_use *list = NULL;
+    MP_TAKE(names->memory, list, names->uses + 1);
+    for (int i = 0; list && i < names->uses; i++) {
+        make_pattern(names->memory, &names->use[i]);
+        list[i] = names->use[i].is;
     }
-    return mp_arena_check(&names->memory, error);
+    *made = (struct mp_names){list, names->uses, names->left_out};
+    return mp_arena_check(names->memory, error);
 }
 
-int mp_names_read(struct mp_names *names, const char *const paths[], int count,
-                  struct mp_error *error) {
-    MP_TAKE(&names->memory, names->process, count + 1);
-    MP_TRY(mp_arena_check(&names->memory, error));
-    for (int i = 0; i < count; i++)
-        MP_TRY(read_process(names, paths[i], (size_t)(ORDERED_LIMIT / count), error));
-    MP_TRY(measure(names, error));
-    return make_list(names, error);
+int mp_names_read(const char *const paths[], int count, struct mp_arena *memory,
+                  struct mp_names *made, struct mp_error *error) {
+    struct naming names = {.memory = memory};
+    MP_TAKE(memory, names.process, count + 1);
+    int code = mp_arena_check(memory, error);
+    for (int i = 0; i < count && !code; i++)
+        code = read_process(&names, paths[i], (size_t)(ORDERED_LIMIT / count), error);
+    if (!code)
+        code = measure(&names, error);
+    if (!code)
+        code = make_list(&names, made, error);
+    for (int i = 0; i < names.processes; i++)
+        free(names.process[i].range);
+    free(names.use);
+    name_table_free(&names.table);
+    return code;
 }

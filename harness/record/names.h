@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "reference/base/error.h"
+#include "reference/base/arena.h"
 
 /* Whole numbers of a payload that rules can take, by the names that programs give them. */
 enum mp_name_field {
@@ -42,19 +42,16 @@ struct mp_name_use {
     double first_end; /* s from the process's first range to the first end of one of these */
 };
 
-struct mp_names;
+struct mp_names {
+    const struct mp_name_use *use; /* [uses] in the order in which they were seen */
+    int uses;
+    int64_t left_out; /* ranges, whose names are beyond 50000 and not told apart any more */
+};
 
-int mp_names_create(struct mp_names **names, struct mp_error *error);
-void mp_names_destroy(struct mp_names *names); /* accepts NULL */
-
-/* Reads the spools of all processes.  Counts and times are of all ranges; what needs their order
- * (parents, shares, meetings) is of at most 4194304, of each process the first.  Names beyond 50000
- * are not told apart any more: mp_names_left_out.  Errors: those of mp_spool_open, MP_ENOMEM. */
-int mp_names_read(struct mp_names *names, const char *const paths[], int count,
-                  struct mp_error *error);
-
-/* The uses, in the order in which they were seen. */
-const struct mp_name_use *mp_names_uses(const struct mp_names *names, int *count);
-int64_t mp_names_left_out(const struct mp_names *names); /* ranges */
+/* Reads the spools of all processes, into `memory`.  Counts and times are of all ranges; what needs
+ * their order (parents, shares, meetings) is of at most 4194304, of each process the first.
+ * Errors: those of mp_spool_open, MP_ENOMEM. */
+int mp_names_read(const char *const paths[], int count, struct mp_arena *memory,
+                  struct mp_names *names, struct mp_error *error);
 
 #endif

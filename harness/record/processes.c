@@ -28,7 +28,7 @@ static int compare_processes(const void *left, const void *right) {
 static int add_process(const struct mp_record_run *run, const char *path,
                        struct record_processes *processes, struct mp_error *error) {
     if (!MP_ROOM(processes->item, processes->count))
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for a process", run->spools);
+        return mp_no_memory(error);
     struct record_process *process = &processes->item[processes->count];
     *process = (struct record_process){.rank = -1};
     if (snprintf(process->path, RECORD_PATH_SIZE, "%s", path) >= RECORD_PATH_SIZE - 8)
@@ -198,7 +198,7 @@ static int check_missing(const struct record_processes *processes, int ranks,
     bool *is_there = calloc((size_t)ranks + 1, sizeof *is_there);
     int missing = 0, first = 0;
     if (!is_there)
-        return mp_fail(error, MP_ENOMEM, "no memory for %d ranks", ranks);
+        return mp_no_memory(error);
     for (int i = 0; i < processes->count; i++) {
         const int rank = processes->item[i].totals->header.rank;
         if (rank >= 0 && rank < ranks)

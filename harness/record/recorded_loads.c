@@ -51,7 +51,7 @@ static int add_iteration(struct mp_record_loads *loads, int64_t iteration, int *
                        count, loads->layers, loads->ranks, loads->experts, BYTES_LIMIT_GIB);
     if (!MP_ROOM(loads->iteration, loads->iterations) ||
         !mp_list_room(&loads->routes, (size_t)loads->iterations, each * sizeof *loads->routes))
-        return mp_fail(error, MP_ENOMEM, "no memory for the loads of %zu iterations", count);
+        return mp_no_memory(error);
     memset(loads->routes + place_of(loads, *index, 0, 0), 0, each * sizeof *loads->routes);
     loads->iteration[loads->iterations++] = iteration;
     return MP_OK;

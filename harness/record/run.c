@@ -145,7 +145,7 @@ static int ingest(struct mp_store *store, const struct mp_record_run *run, const
     const char **paths = calloc((size_t)count, sizeof *paths);
     char command[COMMAND_BYTES], reason[128], started_at[32], invocation[64];
     int64_t iterations = 0;
-    int code = paths ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for %d ranks", count);
+    int code = paths ? MP_OK : mp_no_memory(error);
     int nodes = 0, ranks = record_processes_rank(run, processes, count, &nodes);
     if (!code)
         code = record_meetings_align(run, processes, count, nodes, found, error);

@@ -8,7 +8,6 @@
 
 #include "harness/record/mapping.h"
 #include "harness/suite/paths.h"
-#include "reference/base/arena.h"
 #include "reference/base/characters.h"
 #include "reference/base/yaml.h"
 
@@ -33,7 +32,7 @@ struct proposal {
 
 struct mp_suggestion {
     struct mp_arena memory;
-    struct mp_names *names;
+    struct mp_names names;
     struct mp_rules ready, guesses;
     const struct mp_rules *list[3]; /* those in use, ready, guesses */
     struct proposal *proposal;      /* [count] as the names' uses */
@@ -210,12 +209,12 @@ static int compare_proposals(const void *left, const void *right) {
 }
 
 static int judge(struct mp_suggestion *made, const char *const paths[], struct mp_error *error) {
-    MP_TRY(mp_names_create(&made->names, error));
     MP_TRY(mp_rules_load_ready(&made->ready, error));
     MP_TRY(mp_rules_parse("guesses.yaml", mp_rules_guesses, strlen(mp_rules_guesses),
                           &made->guesses, error));
-    MP_TRY(mp_names_read(made->names, paths, made->processes, error));
-    const struct mp_name_use *uses = mp_names_uses(made->names, &made->count);
+    MP_TRY(mp_names_read(paths, made->processes, &made->memory, &made->names, error));
+    const struct mp_name_use *uses = made->names.use;
+    made->count = made->names.uses;
     MP_TAKE(&made->memory, made->proposal, made->count + 1);
     MP_TAKE(&made->memory, made->order, made->count + 1);
     MP_TRY(mp_arena_check(&made->memory, error));
@@ -239,7 +238,7 @@ int mp_suggestion_create(const char *const paths[], int count, const struct mp_r
                          struct mp_suggestion **suggestion, struct mp_error *error) {
     struct mp_suggestion *made = calloc(1, sizeof *made);
     if (!made)
-        return mp_fail(error, MP_ENOMEM, "no memory for a suggestion");
+        return mp_no_memory(error);
     made->list[0] = rules;
     made->list[1] = &made->ready;
     made->list[2] = &made->guesses;
@@ -255,7 +254,6 @@ int mp_suggestion_create(const char *const paths[], int count, const struct mp_r
 void mp_suggestion_destroy(struct mp_suggestion *suggestion) {
     if (!suggestion)
         return;
-    mp_names_destroy(suggestion->names);
     mp_rules_destroy(&suggestion->ready);
     mp_rules_destroy(&suggestion->guesses);
     mp_arena_release(&suggestion->memory);
@@ -303,10 +301,10 @@ void mp_suggestion_say(const struct mp_suggestion *suggestion, FILE *stream) {
                      (said[1] < SAID_LIMIT ? said[1] : SAID_LIMIT);
     if (more > 0)
         fprintf(stream, "and %d more name%s\n", more, more == 1 ? "" : "s");
-    if (mp_names_left_out(suggestion->names) > 0)
+    if (suggestion->names.left_out > 0)
         fprintf(stream,
                 "%" PRId64 " ranges have names beyond the first 50000 and are not told apart\n",
-                mp_names_left_out(suggestion->names));
+                suggestion->names.left_out);
 }
 
 /* ---- writing ---- */

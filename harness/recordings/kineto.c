@@ -42,11 +42,6 @@ enum kineto_function kineto_function_of(const char *name) {
     return KINETO_FUNCTIONS;
 }
 
-int kineto_no_memory(const struct kineto_model *model, struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "%s: no memory for its %zu events", model->path,
-                   model->hosts + model->devices);
-}
-
 static bool is_product(const char *name) {
     static const char *const known[] = {"aten::linear", "aten::matmul", "aten::mm", "aten::bmm",
                                         "aten::_grouped_mm"};
@@ -107,7 +102,7 @@ static uint32_t thread_index(struct kineto_model *model, uint32_t process, uint3
 int kineto_add_extra(struct kineto_model *model, const struct kineto_extra *extra, int32_t *index,
                      struct mp_error *error) {
     if (!MP_ROOM(model->extra, model->extras))
-        return kineto_no_memory(model, error);
+        return mp_no_memory(error);
     *index = (int32_t)model->extras;
     model->extra[model->extras++] = *extra;
     return MP_OK;
@@ -142,13 +137,13 @@ static int take_host(struct kineto_model *model, const struct kineto_event *even
                                .extra = KINETO_NONE,
                                .category = (uint8_t)event->category};
     if (!MP_ROOM(model->host, model->hosts) || made.thread == UINT32_MAX)
-        return kineto_no_memory(model, error);
+        return mp_no_memory(error);
     if ((known->is_gloo || known->is_product) && event->first_size >= 0) {
         struct kineto_extra extra = {.count = event->first_size, .width = event->first_width};
         extra.rows = extra.width > 0 ? extra.count / extra.width : 0;
         extra.type = name_number(model, datatype_of(event->first_type));
         MP_TRY(extra.type ? kineto_add_extra(model, &extra, &made.extra, error)
-                          : kineto_no_memory(model, error));
+                          : mp_no_memory(error));
     }
     model->host[model->hosts++] = made;
     return MP_OK;
@@ -179,7 +174,7 @@ static int take_collective(struct kineto_model *model, const struct kineto_event
                                                             : kineto_function_name(function)),
         .type = event->type[0] ? name_number(model, datatype_of(event->type)) : 0};
     if (!extra.function)
-        return kineto_no_memory(model, error);
+        return mp_no_memory(error);
     return kineto_add_extra(model, &extra, index, error);
 }
 
@@ -201,7 +196,7 @@ static int take_device(struct kineto_model *model, const struct kineto_event *ev
     memcpy(made.grid, event->grid, sizeof made.grid);
     memcpy(made.block, event->block, sizeof made.block);
     if (!MP_ROOM(model->device, model->devices))
-        return kineto_no_memory(model, error);
+        return mp_no_memory(error);
     int code = event->category == KINETO_KERNEL
                    ? take_collective(model, event, &made.collective, error)
                    : MP_OK;
@@ -215,7 +210,7 @@ static int take(void *context, const struct kineto_event *event, struct mp_error
         return mp_fail(error, MP_ELIMIT, "%s: more than %d events", model->path, INT32_MAX);
     const uint32_t name = name_number(model, event->name);
     if (!name)
-        return kineto_no_memory(model, error);
+        return mp_no_memory(error);
     return event->category >= KINETO_KERNEL ? take_device(model, event, name, error)
                                             : take_host(model, event, name, error);
 }

@@ -388,7 +388,7 @@ static int parse(gzFile file, const char *path, yajl_handle parser, struct readi
     int64_t read = 0;
     int got = 0;
     if (!chunk)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
+        return mp_no_memory(error);
     yajl_status status = yajl_status_ok;
     while (status == yajl_status_ok && (got = gzread(file, chunk, CHUNK)) > 0) {
         status = yajl_parse(parser, chunk, (size_t)got);
@@ -425,7 +425,7 @@ int kineto_read(const char *path,
                        strerror(errno));
     struct reading *reading = calloc(1, sizeof *reading);
     yajl_handle parser = reading ? yajl_alloc(&callbacks, NULL, reading) : NULL;
-    int code = parser ? MP_OK : mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
+    int code = parser ? MP_OK : mp_no_memory(error);
     if (!code) {
         yajl_config(parser, yajl_dont_validate_strings, 1); /* names may be any bytes */
         gzbuffer(file, CHUNK);

@@ -133,9 +133,6 @@ static inline bool kineto_is_range(const struct kineto_model *model,
            (event->category == KINETO_OPERATOR && (name->rule || name->ends_iterations));
 }
 
-/* MP_ENOMEM, with the file's name. */
-int kineto_no_memory(const struct kineto_model *model, struct mp_error *error);
-
 /* MP_ENOMEM. */
 int kineto_add_extra(struct kineto_model *model, const struct kineto_extra *extra, int32_t *index,
                      struct mp_error *error);

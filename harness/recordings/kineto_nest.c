@@ -89,7 +89,7 @@ static int nest(struct kineto_model *model, struct mp_error *error) {
         }
         if (!MP_ROOM(stack.event, stack.depth)) {
             free(stack.event);
-            return kineto_no_memory(model, error);
+            return mp_no_memory(error);
         }
         stack.event[stack.depth++] = (int32_t)i;
     }
@@ -134,7 +134,7 @@ static int find_launches(struct kineto_model *model, struct mp_error *error) {
     struct key *key = calloc(model->hosts + 1, sizeof *key);
     size_t keys = 0;
     if (!key)
-        return kineto_no_memory(model, error);
+        return mp_no_memory(error);
     for (size_t i = 0; model->devices > 0 && i < model->hosts; i++) {
         const struct kineto_host *event = &model->host[i];
         if (event->category == KINETO_CALL && event->correlation)
@@ -160,7 +160,7 @@ static int find_forwards(struct kineto_model *model, struct mp_error *error) {
     struct key *key = calloc(model->hosts + 1, sizeof *key);
     size_t keys = 0;
     if (!key)
-        return kineto_no_memory(model, error);
+        return mp_no_memory(error);
     for (size_t i = 0; i < model->hosts; i++) {
         const struct kineto_host *event = &model->host[i];
         if (event->category == KINETO_OPERATOR && event->sequence != KINETO_NO_SEQUENCE &&
@@ -174,7 +174,7 @@ static int find_forwards(struct kineto_model *model, struct mp_error *error) {
         model->forward[i] = key[i].event;
     model->forwards = keys;
     free(key);
-    return model->forward ? MP_OK : kineto_no_memory(model, error);
+    return model->forward ? MP_OK : mp_no_memory(error);
 }
 
 int32_t kineto_forward_range(const struct kineto_model *model, int32_t evaluation,
@@ -299,7 +299,7 @@ static int add_wait(struct kineto_model *model, int32_t issue, int32_t operation
     if (until_ns == INT64_MIN)
         return MP_OK; /* the thread went on meanwhile */
     if (!MP_ROOM(model->wait, model->waits))
-        return kineto_no_memory(model, error);
+        return mp_no_memory(error);
     const int64_t own_ns = model->host[from].end_ns;
     model->wait[model->waits++] = (struct kineto_wait){
         issue, from, until_ns > own_ns ? until_ns : own_ns, model->host[operation].name};
@@ -335,7 +335,7 @@ int kineto_compare_waits(const void *left, const void *right) {
 static int find_waits(struct kineto_model *model, struct mp_error *error) {
     struct key *issue = calloc(model->hosts + 1, sizeof *issue),
                *operation = calloc(model->hosts + 1, sizeof *operation);
-    int code = issue && operation ? MP_OK : kineto_no_memory(model, error);
+    int code = issue && operation ? MP_OK : mp_no_memory(error);
     for (int function = 0; function < KINETO_FUNCTIONS && !code; function++)
         if (has_gloo(model, (enum kineto_function)function))
             code = find_waits_of(model, (enum kineto_function)function, issue, operation, error);

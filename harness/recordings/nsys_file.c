@@ -83,10 +83,6 @@ static int open_export(struct nsys_file *file, const char *path, struct mp_error
     return MP_OK;
 }
 
-static void close_export(struct nsys_file *file) {
-    sqlite3_close(file->database);
-}
-
 /* ---- tables ---- */
 
 static void add_column(const struct nsys_file *file, const char *table, const char *name,
@@ -338,7 +334,7 @@ static bool recognises(const char *path, const char *head, size_t size) {
             is_own = !ends_in(path, ".sqlite"); /* damaged: reading it says so */
         else
             is_own = has_column(file, "NVTX_EVENTS", "run_id");
-        close_export(file);
+        sqlite3_close(file->database);
     }
     free(file);
     return !is_own || is_report(path);
@@ -405,10 +401,10 @@ static int read_file(const char *path, const struct mp_rules *rules, struct mp_r
                        path, path);
     struct nsys_file *file = calloc(1, sizeof *file);
     if (!file)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
+        return mp_no_memory(error);
     file->path = path;
     int code = read_all(file, recording, error);
-    close_export(file);
+    sqlite3_close(file->database);
     free(file);
     return code;
 }

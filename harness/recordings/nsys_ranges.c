@@ -40,20 +40,16 @@ struct reading {
     struct mp_error *error;
 };
 
-static int no_memory(const struct reading *reading) {
-    return mp_fail(reading->error, MP_ENOMEM, "%s: no memory for its ranges", reading->file->path);
-}
-
 /* ---- names of domains, categories, threads ---- */
 
 static int add_domain(struct reading *reading, int64_t key, int64_t id, const char *name) {
     if (reading->domains == NAMES_LIMIT || !name)
         return MP_OK;
     if (!MP_ROOM(reading->domain, reading->domains))
-        return no_memory(reading);
+        return mp_no_memory(reading->error);
     reading->domain[reading->domains] =
         (struct domain){key, id, mp_arena_text(&reading->texts, name)};
-    return reading->domain[reading->domains++].name ? MP_OK : no_memory(reading);
+    return reading->domain[reading->domains++].name ? MP_OK : mp_no_memory(reading->error);
 }
 
 static const char *domain_of(const struct reading *reading, int64_t key, int64_t id) {
@@ -79,11 +75,12 @@ static int take_name(void *context, sqlite3_stmt *row) {
     case EVENT_DOMAIN:
         return add_domain(reading, nsys_key(global), domain, text);
     case EVENT_THREAD:
-        return mp_recording_thread(own->process, nsys_thread(global), text, reading->error);
+        return mp_recording_name(own->process, MP_NAME_THREAD, NULL, nsys_thread(global), text,
+                                 reading->error);
     case EVENT_CATEGORY:
-        return mp_recording_category(own->process, domain_of(reading, nsys_key(global), domain),
-                                     (uint32_t)sqlite3_column_int64(row, NAME_CATEGORY), text,
-                                     reading->error);
+        return mp_recording_name(
+            own->process, MP_NAME_CATEGORY, domain_of(reading, nsys_key(global), domain),
+            (uint32_t)sqlite3_column_int64(row, NAME_CATEGORY), text, reading->error);
     default:
         return MP_OK;
     }
@@ -150,11 +147,11 @@ static int find_shape(struct reading *reading, struct mp_recording_process *proc
             return MP_OK;
         }
     if (!MP_ROOM(reading->shape, reading->shapes))
-        return no_memory(reading);
+        return mp_no_memory(reading->error);
     struct shape *made = &reading->shape[reading->shapes++];
     *made = (struct shape){process, mp_arena_text(&reading->texts, signature), 0};
     if (!made->signature)
-        return no_memory(reading);
+        return mp_no_memory(reading->error);
     int code = mp_recording_fields(process, domain, fields->name, fields->count, schema, &full);
     made->schema = *schema;
     return code == MP_OK || code == MP_ELIMIT ? MP_OK

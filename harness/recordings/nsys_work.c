@@ -35,10 +35,6 @@ struct reading {
     struct mp_error *error;
 };
 
-static int no_memory(const struct reading *reading) {
-    return mp_fail(reading->error, MP_ENOMEM, "%s: no memory for its kernels", reading->file->path);
-}
-
 static uint32_t number(sqlite3_stmt *row, int column) {
     return (uint32_t)sqlite3_column_int64(row, column);
 }
@@ -87,7 +83,7 @@ static bool read_kernel_name(const char *name, struct collective *collective) {
 
 static int add_collective(struct reading *reading, const struct collective *collective) {
     if (!MP_ROOM(reading->collective, reading->collectives))
-        return no_memory(reading);
+        return mp_no_memory(reading->error);
     reading->collective[reading->collectives++] = *collective;
     return MP_OK;
 }
@@ -265,7 +261,7 @@ static int take_operation(void *context, sqlite3_stmt *row) {
     if (!operation.own)
         return MP_OK;
     if (!MP_ROOM(reading->operation, reading->operations))
-        return no_memory(reading);
+        return mp_no_memory(reading->error);
     reading->operation[reading->operations++] = operation;
     return MP_OK;
 }

@@ -191,8 +191,7 @@ static int find_rank(struct table *table, int64_t number, struct rank **rank,
     if (number < 0 || number >= RANKS_LIMIT)
         return wrong(table, error, "rank", text_of(table, COLUMN_RANK), "0 to 65535 are right");
     if (!MP_REACH(table->rank, table->ranks, (uint32_t)number, RANKS_LIMIT))
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for %lld ranks", table->path,
-                       (long long)number + 1);
+        return mp_no_memory(error);
     *rank = &table->rank[number];
     if ((*rank)->process)
         return MP_OK;
@@ -206,8 +205,8 @@ static int find_rank(struct table *table, int64_t number, struct rank **rank,
 }
 
 /* Spans follow each other mostly: the last iteration is looked at first. */
-static int extend(const struct table *table, struct rank *rank, int64_t iteration, int64_t start_ns,
-                  int64_t end_ns, struct mp_error *error) {
+static int extend(struct rank *rank, int64_t iteration, int64_t start_ns, int64_t end_ns,
+                  struct mp_error *error) {
     size_t at = rank->extents;
     while (at > 0 && rank->extent[at - 1].iteration != iteration)
         at--;
@@ -218,7 +217,7 @@ static int extend(const struct table *table, struct rank *rank, int64_t iteratio
         return MP_OK;
     }
     if (!MP_ROOM(rank->extent, rank->extents))
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for iterations", table->path);
+        return mp_no_memory(error);
     rank->extent[rank->extents++] = (struct extent){iteration, start_ns, end_ns};
     return MP_OK;
 }
@@ -294,7 +293,7 @@ static int take_span(struct table *table, struct mp_error *error) {
     rank->has_iterations = rank->has_iterations || phase == MP_PHASE_ITERATION;
     MP_TRY(mp_recording_range(rank->process, &range, error));
     if (field[FIELD_ITERATION] >= 0)
-        MP_TRY(extend(table, rank, field[FIELD_ITERATION], range.start_ns, range.end_ns, error));
+        MP_TRY(extend(rank, field[FIELD_ITERATION], range.start_ns, range.end_ns, error));
     return MP_OK;
 }
 
@@ -340,7 +339,7 @@ static int read_table(const char *path, const struct mp_rules *rules,
     (void)rules;
     struct table *table = calloc(1, sizeof *table);
     if (!table)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
+        return mp_no_memory(error);
     table->path = path;
     table->recording = recording;
     table->file = gzopen(path, "rbe");

@@ -55,10 +55,6 @@ struct mp_recording {
     struct name_table functions; /* of collectives, the same for all processes */
 };
 
-static int no_memory(const struct mp_recording *recording, struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "%s: no memory for what was recorded", recording->folder);
-}
-
 /* ---- files ---- */
 
 static void path_of(const struct mp_recording_process *process, const char *ending,
@@ -127,7 +123,7 @@ static int name_id(struct mp_recording_process *process, bool on_device, enum mp
         return MP_OK;
     const uint32_t number = name_table_number(table, text, &is_new);
     if (!number)
-        return no_memory(process->recording, error);
+        return mp_no_memory(error);
     *id = on_device ? number : number * ID_STEP + is_domain;
     const struct mp_spool_record name = {.type = MP_SPOOL_NAME,
                                          .as.name = {.id = *id, .kind = kind, .text = text}};
@@ -135,18 +131,11 @@ static int name_id(struct mp_recording_process *process, bool on_device, enum mp
                   : MP_OK;
 }
 
-int mp_recording_thread(struct mp_recording_process *process, uint32_t thread, const char *name,
-                        struct mp_error *error) {
-    const struct mp_spool_record record = {
-        .type = MP_SPOOL_NAME, .as.name = {.kind = MP_NAME_THREAD, .number = thread, .text = name}};
-    return spool_writer_add(&process->spool, &record, error);
-}
-
-int mp_recording_category(struct mp_recording_process *process, const char *domain,
-                          uint32_t category, const char *name, struct mp_error *error) {
-    struct mp_spool_record record = {
-        .type = MP_SPOOL_NAME,
-        .as.name = {.kind = MP_NAME_CATEGORY, .number = category, .text = name}};
+int mp_recording_name(struct mp_recording_process *process, enum mp_name_kind kind,
+                      const char *domain, uint32_t number, const char *name,
+                      struct mp_error *error) {
+    struct mp_spool_record record = {.type = MP_SPOOL_NAME,
+                                     .as.name = {.kind = kind, .number = number, .text = name}};
     MP_TRY(name_id(process, false, MP_NAME_DOMAIN, domain, &record.as.name.domain, error));
     return spool_writer_add(&process->spool, &record, error);
 }
@@ -157,7 +146,7 @@ int mp_recording_create(const char *folder, const char *collector, struct mp_rec
                         struct mp_error *error) {
     struct mp_recording *made = calloc(1, sizeof *made);
     if (!made)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for a recording", folder);
+        return mp_no_memory(error);
     snprintf(made->folder, sizeof made->folder, "%s", folder);
     snprintf(made->collector, sizeof made->collector, "%s", collector);
     *recording = made;
@@ -212,10 +201,10 @@ int mp_recording_process(struct mp_recording *recording, const struct mp_recorde
                          struct mp_recording_process **process, struct mp_error *error) {
     MP_TRY(check_rank(recording, about, error));
     if (!MP_ROOM(recording->process, recording->processes))
-        return no_memory(recording, error);
+        return mp_no_memory(error);
     struct mp_recording_process *made = calloc(1, sizeof *made);
     if (!made)
-        return no_memory(recording, error);
+        return mp_no_memory(error);
     made->recording = recording;
     made->rank = about->rank;
     made->number = recording->processes;
@@ -350,13 +339,13 @@ int mp_recording_collective(struct mp_recording_process *process,
     struct mp_recording *recording = process->recording;
     bool is_new;
     if (!MP_ROOM(process->collective, process->collectives))
-        return no_memory(recording, error);
+        return mp_no_memory(error);
     struct kept *kept = &process->collective[process->collectives];
     *kept = (struct kept){.is = collective->is};
     kept->function = name_table_number(&recording->functions, collective->function, &is_new);
     kept->synchronises = !kept->is.is_pair && meeting_synchronises(collective->function);
     if (!kept->function)
-        return no_memory(recording, error);
+        return mp_no_memory(error);
     MP_TRY(open_device(process, error));
     MP_TRY(name_id(process, true, MP_NAME_STRING, collective->function, &kept->is.function, error));
     MP_TRY(name_id(process, true, MP_NAME_STRING, collective->datatype, &kept->is.datatype, error));
@@ -466,7 +455,7 @@ static int align(const struct mp_recording *recording, struct mp_arena *memory,
     }
     return !memory->lacking && meeting_clocks_align(clock, recording->processes)
                ? MP_OK
-               : no_memory(recording, error);
+               : mp_no_memory(error);
 }
 
 /* Numbers that were counted and can't be right say nothing: some operations were not recorded. */

@@ -76,13 +76,11 @@ int mp_recording_range(struct mp_recording_process *process, const struct mp_rec
 /* The smallest rank that no process has. */
 int mp_recording_free_rank(const struct mp_recording *recording);
 
-/* What a domain's (NULL: the default one) category is called. */
-int mp_recording_category(struct mp_recording_process *process, const char *domain,
-                          uint32_t category, const char *name, struct mp_error *error);
-
-/* What a thread is called. */
-int mp_recording_thread(struct mp_recording_process *process, uint32_t thread, const char *name,
-                        struct mp_error *error);
+/* What a thread (MP_NAME_THREAD) is called, or a category (MP_NAME_CATEGORY) of a domain (NULL: the
+ * default one). */
+int mp_recording_name(struct mp_recording_process *process, enum mp_name_kind kind,
+                      const char *domain, uint32_t number, const char *name,
+                      struct mp_error *error);
 
 /* GPU work or a call (activity.h); `name` instead of activity->name, NULL: none.  A link's value is
  * the start_ns of the range to which what has its correlation id belongs. */

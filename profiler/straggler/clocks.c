@@ -26,7 +26,7 @@ static int check_meetings(struct analysis *analysis, struct mp_error *error) {
     double *early = calloc((size_t)graph->groups + 1, sizeof *early);
     int meetings = 0;
     if (!early)
-        return mp_fail(error, MP_ENOMEM, "no memory for %d meetings", graph->groups);
+        return mp_no_memory(error);
     for (int g = 0; g < graph->groups; g++) {
         const struct mp_graph_group *group = &graph->group[g];
         if (!synchronises(graph, group))

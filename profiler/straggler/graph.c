@@ -263,7 +263,7 @@ int mp_graph_create(const struct mp_recorded_times *times, double tolerance, str
     struct mp_arena working = {0};
     *made = NULL;
     if (!graph)
-        return mp_fail(error, MP_ENOMEM, "no memory for a graph");
+        return mp_no_memory(error);
     graph->times = *times;
     int code = allocate(graph, &working, &key, &moment, error);
     if (!code) {

@@ -126,7 +126,7 @@ static void even_stages(struct mp_graph *graph, const struct mp_graph_stage *sta
 int mp_graph_find_ideal(struct mp_graph *graph, struct mp_error *error) {
     double *work = calloc(graph->times.spans + 1, sizeof *work);
     if (!work)
-        return mp_fail(error, MP_ENOMEM, "no memory for an ideal of %zu spans", graph->times.spans);
+        return mp_no_memory(error);
     for (int g = 0; g < graph->groups; g++)
         even_group(graph, &graph->group[g], work);
     for (int i = 0; i < graph->times.iterations; i++) {

@@ -14,7 +14,6 @@ struct places {
     int *of_kind; /* [kinds] */
     double *own;  /* [ranks] of a place in an iteration */
     int *slowest; /* [places][ranks] iterations */
-    double *skew; /* for one iteration */
     int *group;   /* [places + 1] groups of an iteration, place by place */
 };
 

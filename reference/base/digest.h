@@ -10,11 +10,15 @@ static inline uint64_t mp_digest_byte(uint64_t digest, unsigned char byte) {
     return (digest ^ byte) * UINT64_C(1099511628211);
 }
 
-/* With a text and its end behind what `digest` is of. */
-static inline uint64_t mp_digest(uint64_t digest, const char *text) {
+static inline uint64_t mp_digest_text(uint64_t digest, const char *text) {
     for (; *text; text++)
         digest = mp_digest_byte(digest, (unsigned char)*text);
-    return mp_digest_byte(digest, 0xff); /* no byte of UTF-8 */
+    return digest;
+}
+
+/* With a text and its end behind what `digest` is of. */
+static inline uint64_t mp_digest(uint64_t digest, const char *text) {
+    return mp_digest_byte(mp_digest_text(digest, text), 0xff); /* no byte of UTF-8 */
 }
 
 #endif

@@ -6,18 +6,12 @@
 #include <string.h>
 
 #include "reference/base/arena.h"
+#include "reference/base/digest.h"
 #include "results/report/query.h"
-
-/* FNV-1a */
-static uint64_t add_text(uint64_t hash, const char *text) {
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 1099511628211u;
-    return hash;
-}
 
 static uint64_t add_word(uint64_t hash, uint64_t word) {
     for (int shift = 0; shift < 64; shift += 8)
-        hash = (hash ^ (word >> shift & 0xff)) * 1099511628211u;
+        hash = mp_digest_byte(hash, (unsigned char)(word >> shift));
     return hash;
 }
 
@@ -67,7 +61,7 @@ static struct count *find_or_add(struct counts *counts, const char *name) {
     if (!MP_ROOM(counts->item, counts->count))
         return NULL;
     found = &counts->item[counts->count++];
-    *found = (struct count){.hash = 14695981039346656037u, .is_loss = is_loss(name)};
+    *found = (struct count){.hash = MP_DIGEST, .is_loss = is_loss(name)};
     snprintf(found->name, sizeof found->name, "%s", name);
     return found;
 }
@@ -142,9 +136,9 @@ static int read_row(struct counts *counts, sqlite3_stmt *row, bool is_exact_meas
                                   .rank = sqlite3_column_int(row, RANK),
                                   .part = sqlite3_column_int(row, PART),
                                   .value = *list ? sum_of_list(list) : query_double(row, VALUE),
-                                  .hash = *list ? add_text(1, list) : 0};
+                                  .hash = *list ? mp_digest_text(1, list) : 0};
     if (is_planner_input(name)) {
-        counts->inputs = add_text(counts->inputs, name);
+        counts->inputs = mp_digest_text(counts->inputs, name);
         counts->inputs = add_row(counts->inputs, &own);
     }
     return is_exact_measure ? add(counts, name, &own, error) : MP_OK;

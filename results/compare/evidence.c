@@ -220,15 +220,11 @@ enum mp_outcome mp_evidence_decide(const struct mp_evidence *evidence,
                  100 * decision->floor, 100 * up);
         return MP_OUTCOME_INCONCLUSIVE;
     }
-    if (is_sure && evidence->effect >= up) {
-        snprintf(reason, size, "slower by at least the minimum effect of %.2f %%, and p says so",
-                 100 * up);
-        return MP_OUTCOME_FAIL;
-    }
-    if (is_sure && evidence->effect <= down) {
-        snprintf(reason, size, "faster by at least the minimum effect of %.2f %%, and p says so",
-                 100 * up);
-        return MP_OUTCOME_IMPROVED;
+    const bool is_slower = evidence->effect >= up;
+    if (is_sure && (is_slower || evidence->effect <= down)) {
+        snprintf(reason, size, "%s by at least the minimum effect of %.2f %%, and p says so",
+                 is_slower ? "slower" : "faster", 100 * up);
+        return is_slower ? MP_OUTCOME_FAIL : MP_OUTCOME_IMPROVED;
     }
     if (evidence->high < up) {
         snprintf(reason, size, "the whole interval is below the minimum effect of %.2f %%",

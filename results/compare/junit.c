@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "results/compare/gate.h"
-#include "results/report/markup.h"
+#include "results/report/page.h"
 #include "results/report/query.h"
 
 /* What is known of a change: "+5.00 % (+4.00 .. +6.00), p 0.001, floor 1.00 %: ". */
@@ -19,35 +19,22 @@ static void print_change(const struct mp_gate_metric *metric, char *text, size_t
     snprintf(text + at, size - (size_t)at, ": ");
 }
 
-static void put_message(FILE *out, const struct mp_gate_metric *metric) {
-    char change[256] = "", text[2 * MP_GATE_TEXT + 512];
+static void put_case(FILE *out, const struct mp_gate_metric *metric) {
+    char change[256] = "", message[2 * MP_GATE_TEXT + 512];
     if (!isnan(metric->evidence.effect))
         print_change(metric, change, sizeof change);
-    snprintf(text, sizeof text, "%s%s%s%s", change, metric->reason, *metric->where ? "; " : "",
-             metric->where);
-    markup_text(out, text);
-}
-
-static void put_case(FILE *out, const struct mp_gate_metric *metric) {
-    fprintf(out, "    <testcase classname=\"gate.");
-    markup_text(out, metric->system);
-    fprintf(out, "\" name=\"");
-    markup_text(out, metric->job);
-    fprintf(out, ": ");
-    markup_text(out, metric->name);
-    fprintf(out, " ranks=%d\"", metric->ranks);
-    if (metric->outcome == MP_OUTCOME_FAIL) {
-        fprintf(out, ">\n      <failure type=\"%s\" message=\"",
-                metric->exact ? "different" : "slower");
-        put_message(out, metric);
-        fprintf(out, "\"/>\n    </testcase>\n");
-    } else if (metric->outcome == MP_OUTCOME_INCONCLUSIVE) {
-        fprintf(out, ">\n      <skipped message=\"inconclusive: ");
-        put_message(out, metric);
-        fprintf(out, "\"/>\n    </testcase>\n");
-    } else {
-        fprintf(out, "/>\n");
-    }
+    snprintf(message, sizeof message, "%s%s%s%s", change, metric->reason,
+             *metric->where ? "; " : "", metric->where);
+    page_print(out, "    <testcase classname=\"gate.%s\" name=\"%s: %s ranks=%d\"", metric->system,
+               metric->job, metric->name, metric->ranks);
+    if (metric->outcome == MP_OUTCOME_FAIL)
+        page_print(out, ">\n      <failure type=\"%s\" message=\"%s\"/>\n    </testcase>\n",
+                   metric->exact ? "different" : "slower", message);
+    else if (metric->outcome == MP_OUTCOME_INCONCLUSIVE)
+        page_print(out, ">\n      <skipped message=\"inconclusive: %s\"/>\n    </testcase>\n",
+                   message);
+    else
+        fputs("/>\n", out);
 }
 
 int mp_gate_print_junit(const struct mp_gate *gate, FILE *out, struct mp_error *error) {

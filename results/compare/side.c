@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "reference/base/arena.h"
+#include "reference/base/digest.h"
 #include "reference/base/median.h"
 #include "results/compare/statistics.h"
 #include "results/report/query.h"
@@ -147,14 +148,13 @@ void side_differences(const json_t *base, const json_t *head, char *text, size_t
 }
 
 int side_digest(const struct side_run *run, char digest[20], struct mp_error *error) {
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    uint64_t hash = MP_DIGEST;
     const json_t *const parts[] = {run->key, run->machine};
     for (int i = 0; i < 2; i++) {
         char *text = json_dumps(parts[i], JSON_COMPACT | JSON_SORT_KEYS);
         if (!text)
             return mp_no_memory(error);
-        for (const char *at = text; *at; at++)
-            hash = (hash ^ (unsigned char)*at) * 1099511628211u;
+        hash = mp_digest_text(hash, text);
         free(text);
     }
     snprintf(digest, 20, "%016llx", (unsigned long long)hash);

@@ -26,53 +26,27 @@ static int sum_of(const int ranks[], int count) {
     return sum;
 }
 
-static void add_up(struct null_distribution *null) {
-    null->total = 0;
-    for (int s = 0; s < null->sums; s++)
-        null->total += null->ways[s];
-}
-
-/* Sums of any subset of the ranks. */
-static int null_of_signs(const int ranks[], int count, struct null_distribution *null,
-                         struct mp_error *error) {
+/* Sums of the subsets of `choose` ranks; -1: of any number of them.  count <= MP_EXACT_SAMPLES. */
+static int null_of(const int ranks[], int count, int choose, struct null_distribution *null,
+                   struct mp_error *error) {
+    const size_t sizes = choose < 0 ? 1 : (size_t)choose + 1; /* of subsets that are told apart */
     *null = (struct null_distribution){.sums = sum_of(ranks, count) + 1};
-    null->memory = null->ways = calloc((size_t)null->sums, sizeof *null->ways);
-    if (!null->ways)
-        return mp_no_memory(error);
-    null->ways[0] = 1;
-    for (int i = 0; i < count; i++)
-        for (int s = null->sums - 1; s >= ranks[i]; s--)
-            null->ways[s] += null->ways[s - ranks[i]];
-    add_up(null);
-    return MP_OK;
-}
-
-/* Sums of the subsets of `choose` ranks. */
-static int null_of_groups(const int ranks[], int count, int choose, struct null_distribution *null,
-                          struct mp_error *error) {
-    *null = (struct null_distribution){.sums = sum_of(ranks, count) + 1};
-    size_t sums = (size_t)null->sums;
-    /* [choose + 1][sums]: ways by size of the subset */
-    null_count *ways = null->memory = calloc(((size_t)choose + 1) * sums, sizeof *ways);
+    const size_t sums = (size_t)null->sums;
+    null_count *ways = null->memory = calloc(sizes * sums, sizeof *ways); /* [sizes][sums] */
     if (!ways)
         return mp_no_memory(error);
     ways[0] = 1;
     for (int i = 0; i < count; i++)
-        for (int k = i < choose ? i + 1 : choose; k > 0; k--) {
-            null_count *row = ways + (size_t)k * sums, *before = row - sums;
+        for (int k = choose < 0 ? 1 : i < choose ? i + 1 : choose; k > 0; k--) {
+            null_count *before = ways + (size_t)(k - 1) * sums;
+            null_count *row = choose < 0 ? before : before + sums;
             for (int s = null->sums - 1; s >= ranks[i]; s--)
                 row[s] += before[s - ranks[i]];
         }
-    null->ways = ways + (size_t)choose * sums;
-    add_up(null);
+    null->ways = ways + (sizes - 1) * sums;
+    for (int s = 0; s < null->sums; s++)
+        null->total += null->ways[s];
     return MP_OK;
-}
-
-/* Of `choose` ranks, -1: of any number of them.  Errors: MP_ENOMEM.  count <= MP_EXACT_SAMPLES. */
-static int null_of(const int ranks[], int count, int choose, struct null_distribution *null,
-                   struct mp_error *error) {
-    return choose < 0 ? null_of_signs(ranks, count, null, error)
-                      : null_of_groups(ranks, count, choose, null, error);
 }
 
 /* min(1, 2 * the smaller of both tails, the sum itself in each). */
@@ -117,11 +91,9 @@ static int null_quantile(int count, int choose, int *quantile, struct mp_error *
 #define OUTLIER_LIMIT 14.826  /* 10 * 1.4826 */
 #define NORMAL_2_5 1.95996398 /* quantile of N(0, 1) at 97.5 % */
 
-static int check(const char *what, const double values[], int count, int least,
-                 struct mp_error *error) {
-    if (count < least)
-        return mp_fail(error, MP_EINVAL, "%s: %d values, at least %d are needed", what, count,
-                       least);
+static int check(const char *what, const double values[], int count, struct mp_error *error) {
+    if (count < 1)
+        return mp_fail(error, MP_EINVAL, "%s: %d values, at least 1 are needed", what, count);
     if (count > MP_MOST_SAMPLES)
         return mp_fail(error, MP_ELIMIT, "%s: %d values, at most %d can be compared", what, count,
                        MP_MOST_SAMPLES);
@@ -199,13 +171,6 @@ static double rank_all(struct ranked items[], int count, double tolerance) {
     return ties;
 }
 
-static int sum_of_group(const struct ranked items[], int count) {
-    int sum = 0;
-    for (int i = 0; i < count; i++)
-        sum += items[i].group ? items[i].doubled_rank : 0;
-    return sum;
-}
-
 /* Two-sided p of a statistic `distance` away from the null's mean, with continuity 0.5. */
 static double normal_p(double distance, double variance) {
     if (variance <= 0)
@@ -214,24 +179,34 @@ static double normal_p(double distance, double variance) {
     return fmin(1, erfc(z / sqrt(2)));
 }
 
-/* Exact two-sided p of a doubled rank sum; choose -1: subsets of any size. */
-static int exact_p(const struct ranked items[], int count, int choose, int sum, double *p,
-                   struct mp_error *error) {
-    int ranks[MP_EXACT_SAMPLES];
-    struct null_distribution null;
-    for (int i = 0; i < count; i++)
-        ranks[i] = items[i].doubled_rank;
-    MP_TRY(null_of(ranks, count, choose, &null, error));
-    *p = null_two_sided(&null, sum);
+/* A test by the sum of the group's ranks, of which `least` is no part of the statistic: its exact
+ * two-sided p among sums of `choose` ranks (-1: of any number), or for many that of the normal
+ * distribution of this mean and variance.  Frees the items. */
+static int test_of(struct ranked items[], int count, int choose, double least, double mean,
+                   double variance, struct mp_rank_test *test, struct mp_error *error) {
+    int ranks[MP_EXACT_SAMPLES], sum = 0, code = MP_OK;
+    struct null_distribution null = {.memory = NULL};
+    *test = (struct mp_rank_test){.exact = count <= MP_EXACT_SAMPLES};
+    for (int i = 0; i < count; i++) {
+        sum += items[i].group ? items[i].doubled_rank : 0;
+        if (test->exact)
+            ranks[i] = items[i].doubled_rank;
+    }
+    free(items);
+    test->statistic = sum / 2. - least;
+    if (!test->exact)
+        test->p = normal_p(test->statistic - mean, variance);
+    else if (!(code = null_of(ranks, count, choose, &null, error)))
+        test->p = null_two_sided(&null, sum);
     free(null.memory);
-    return MP_OK;
+    return code;
 }
 
 int mp_mann_whitney(const double base[], int bases, const double head[], int heads,
                     struct mp_rank_test *test, struct mp_error *error) {
-    int count = bases + heads, code = MP_OK;
-    MP_TRY(check("Mann-Whitney test, base", base, bases, 1, error));
-    MP_TRY(check("Mann-Whitney test, head", head, heads, 1, error));
+    int count = bases + heads;
+    MP_TRY(check("Mann-Whitney test, base", base, bases, error));
+    MP_TRY(check("Mann-Whitney test, head", head, heads, error));
     struct ranked *items = calloc((size_t)count, sizeof *items);
     if (!items)
         return mp_no_memory(error);
@@ -239,24 +214,14 @@ int mp_mann_whitney(const double base[], int bases, const double head[], int hea
         items[i] =
             (struct ranked){.value = i < bases ? base[i] : head[i - bases], .group = i < bases};
     double ties = rank_all(items, count, 0), n = bases, m = heads, all = count;
-    int sum = sum_of_group(items, count);
-    *test = (struct mp_rank_test){.statistic = sum / 2. - n * (n + 1) / 2,
-                                  .exact = count <= MP_EXACT_SAMPLES};
-    if (test->exact)
-        code = exact_p(items, count, bases, sum, &test->p, error);
-    else
-        test->p = normal_p(test->statistic - n * m / 2,
-                           n * m / 12 * (all + 1 - ties / (all * (all - 1))));
-    free(items);
-    return code;
+    return test_of(items, count, bases, n * (n + 1) / 2, n * m / 2,
+                   n * m / 12 * (all + 1 - ties / (all * (all - 1))), test, error);
 }
 
 int mp_signed_rank(const double differences[], int count, struct mp_rank_test *test,
                    struct mp_error *error) {
     int kept = 0;
-    int code = check("signed rank test", differences, count, 1, error);
-    if (code)
-        return code;
+    MP_TRY(check("signed rank test", differences, count, error));
     struct ranked *items = calloc((size_t)count, sizeof *items);
     if (!items)
         return mp_no_memory(error);
@@ -265,39 +230,33 @@ int mp_signed_rank(const double differences[], int count, struct mp_rank_test *t
             items[kept++] =
                 (struct ranked){.value = fabs(differences[i]), .group = differences[i] > 0};
     double ties = rank_all(items, kept, TIE_TOLERANCE), n = kept;
-    int sum = sum_of_group(items, kept);
-    *test = (struct mp_rank_test){.statistic = sum / 2., .exact = kept <= MP_EXACT_SAMPLES};
-    if (test->exact)
-        code = exact_p(items, kept, -1, sum, &test->p, error);
-    else
-        test->p =
-            normal_p(test->statistic - n * (n + 1) / 4, n * (n + 1) * (2 * n + 1) / 24 - ties / 48);
-    free(items);
-    return code;
+    return test_of(items, kept, -1, 0, n * (n + 1) / 4, n * (n + 1) * (2 * n + 1) / 24 - ties / 48,
+                   test, error);
 }
 
 /* ---- shift ---- */
 
-/* The largest value of the null's statistic whose lower tail is at most 2.5 %, -1 for none, of a
- * normal approximation. */
-static int normal_quantile(double mean, double variance) {
-    return (int)fmax(-1, floor(mean - .5 - NORMAL_2_5 * sqrt(variance)));
-}
-
-/* `low_rank`: of both ends in the sorted averages, from 1; 0: no end. */
-static void shift_from(double averages[], size_t count, int end, struct mp_shift *shift) {
-    *shift = (struct mp_shift){mp_median_of(averages, (int64_t)count), -INFINITY, INFINITY};
-    if (end < 1 || (size_t)end > count)
-        return;
-    shift->low = averages[end - 1];
-    shift->high = averages[count - (size_t)end];
+/* The median of averages, and as the interval's ends those that as many are beyond as the null's
+ * lower tail of at most 2.5 % has sums: of `count` ranks by `choose` (-1: any number), or for many
+ * of the normal distribution of this mean and variance.  Frees the averages. */
+static int shift_of(double averages[], size_t size, int count, int choose, double mean,
+                    double variance, struct mp_shift *shift, struct mp_error *error) {
+    int code = MP_OK, quantile = (int)fmax(-1, floor(mean - .5 - NORMAL_2_5 * sqrt(variance)));
+    if (count <= MP_EXACT_SAMPLES)
+        code = null_quantile(count, choose, &quantile, error);
+    if (!code)
+        *shift = (struct mp_shift){mp_median_of(averages, (int64_t)size), -INFINITY, INFINITY};
+    if (!code && quantile >= 0 && (size_t)quantile < size) {
+        shift->low = averages[quantile];
+        shift->high = averages[size - 1 - (size_t)quantile];
+    }
+    free(averages);
+    return code;
 }
 
 int mp_shift_of_pairs(const double differences[], int count, struct mp_shift *shift,
                       struct mp_error *error) {
-    int code = check("shift of pairs", differences, count, 1, error), quantile;
-    if (code)
-        return code;
+    MP_TRY(check("shift of pairs", differences, count, error));
     size_t averages = (size_t)count * ((size_t)count + 1) / 2, at = 0;
     double *average = malloc(averages * sizeof *average), n = count;
     if (!average)
@@ -305,21 +264,14 @@ int mp_shift_of_pairs(const double differences[], int count, struct mp_shift *sh
     for (int i = 0; i < count; i++)
         for (int j = i; j < count; j++)
             average[at++] = differences[i] / 2 + differences[j] / 2;
-    if (count <= MP_EXACT_SAMPLES)
-        code = null_quantile(count, -1, &quantile, error);
-    else
-        quantile = normal_quantile(n * (n + 1) / 4, n * (n + 1) * (2 * n + 1) / 24);
-    if (!code)
-        shift_from(average, averages, quantile + 1, shift);
-    free(average);
-    return code;
+    return shift_of(average, averages, count, -1, n * (n + 1) / 4, n * (n + 1) * (2 * n + 1) / 24,
+                    shift, error);
 }
 
 int mp_shift_of_groups(const double base[], int bases, const double head[], int heads,
                        struct mp_shift *shift, struct mp_error *error) {
-    int quantile, code = MP_OK;
-    MP_TRY(check("shift of groups, base", base, bases, 1, error));
-    MP_TRY(check("shift of groups, head", head, heads, 1, error));
+    MP_TRY(check("shift of groups, base", base, bases, error));
+    MP_TRY(check("shift of groups, head", head, heads, error));
     size_t differences = (size_t)bases * (size_t)heads, at = 0;
     double *difference = malloc(differences * sizeof *difference), n = bases, m = heads;
     if (!difference)
@@ -327,14 +279,8 @@ int mp_shift_of_groups(const double base[], int bases, const double head[], int 
     for (int i = 0; i < bases; i++)
         for (int j = 0; j < heads; j++)
             difference[at++] = head[j] - base[i];
-    if (bases + heads <= MP_EXACT_SAMPLES)
-        code = null_quantile(bases + heads, bases, &quantile, error);
-    else
-        quantile = normal_quantile(n * m / 2, n * m * (n + m + 1) / 12);
-    if (!code)
-        shift_from(difference, differences, quantile + 1, shift);
-    free(difference);
-    return code;
+    return shift_of(difference, differences, bases + heads, bases, n * m / 2,
+                    n * m * (n + m + 1) / 12, shift, error);
 }
 
 /* ---- Student ---- */

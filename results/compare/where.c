@@ -108,13 +108,13 @@ static void find_change(const struct places *places, struct place *place, int ki
     place->change[kind] = mp_median_of(head, places->runs[1]) - mp_median_of(base, places->runs[0]);
 }
 
-/* Change of a phase on a rank over all its layers, times `sign`. */
+/* Change of a phase (NULL: of all) on a rank over all its layers, times `sign`. */
 static double change_of(const struct places *places, int kind, const char *phase, int rank,
                         double sign) {
     double sum = 0;
     for (int i = 0; i < places->count; i++) {
         const struct place *place = &places->item[i];
-        if (place->rank == rank && strcmp(place->phase, phase) == 0)
+        if (place->rank == rank && (!phase || strcmp(place->phase, phase) == 0))
             sum += sign * place->change[kind];
     }
     return sum;
@@ -179,14 +179,6 @@ static void name_rank(const struct places *places, int kind, const struct place 
     snprintf(text, size, has_others ? "rank %d" : "the only rank, %d", of->rank);
 }
 
-/* Change of all work on a rank. */
-static double change_of_work(const struct places *places, int rank, double sign) {
-    double sum = 0;
-    for (int i = 0; i < places->count; i++)
-        sum += places->item[i].rank == rank ? sign * places->item[i].change[BUSY] : 0;
-    return sum;
-}
-
 static void write_place(const struct places *places, int kind, const struct place *place,
                         double sign, double change, bool is_spread, struct mp_gate_metric *metric) {
     char layer[32], rank[64];
@@ -220,7 +212,7 @@ int gate_locate(const struct comparison *comparison, struct mp_gate_metric *metr
         double whole = fabs(metric->base * metric->evidence.effect);
         if (worker && 3 * busy >= whole)
             write_place(&places, BUSY, worker, sign, busy, false, metric);
-        else if (worker && 2 * change_of_work(&places, worker->rank, sign) >= whole)
+        else if (worker && 2 * change_of(&places, BUSY, NULL, worker->rank, sign) >= whole)
             write_place(&places, BUSY, worker, sign, busy, true, metric);
         else if (waiter && waiting > busy)
             write_place(&places, WAITING, waiter, sign, waiting, false, metric);

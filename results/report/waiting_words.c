@@ -107,11 +107,6 @@ static void say_routing(struct words *words) {
             hot->hottest_expert, hot->hottest_layer, 100 * hot->hottest_share);
 }
 
-static void say_slow(struct words *words) {
-    say(words, "it takes %.2f ms longer per iteration at the same tokens (slow rank)",
-        1e3 * words->finding->longer);
-}
-
 static void say_one_off(struct words *words) {
     say(words, "it was late now and then, by %.2f ms in iteration %lld (one-off)",
         1e3 * words->finding->worst, (long long)words->finding->worst_iteration);
@@ -124,22 +119,6 @@ static void say_transfers(struct words *words) {
         snprintf(from, sizeof from, " from rank %d", finding->from);
     say(words, "%s transfers%s take %.2f ms longer (%s)", finding->rank >= 0 ? "its" : "their",
         from, 1e3 * finding->longer, mp_cause_name(finding->cause));
-}
-
-static void say_stage(struct words *words) {
-    say(words,
-        "each of its ranks works %.2f ms longer than a mean stage's, and none of them is slow "
-        "(pipeline stage)",
-        1e3 * words->finding->longer);
-}
-
-static void say_stolen(struct words *words) {
-    say(words,
-        "it takes %.2f ms longer per iteration, as others have its processor (stolen "
-        "processor)",
-        1e3 * words->finding->longer);
-    if (!isnan(words->finding->on_core))
-        say(words, ": it had a core for only %.0f %% of its time", 100 * words->finding->on_core);
 }
 
 static void say_before(struct words *words) {
@@ -176,24 +155,26 @@ static void advise_unknown(struct words *words) {
         MP_STRAGGLER_ITERATIONS);
 }
 
-/* What it does longer is in `longer` ("it spends 3.20 ms longer ..."), unless a function says it;
- * what helps is in `help`, unless a function says that. */
+/* Who does what longer is in `does` (NULL: spends) and `longer` ("it spends 3.20 ms longer ..."),
+ * unless a function says it; what helps is in `help`, unless a function says that. */
 static const struct {
-    const char *longer;
+    const char *does, *longer;
     void (*say)(struct words *words);
     const char *help;
     void (*advise)(struct words *words);
     bool hides; /* causes that nothing was recorded of look like this one */
 } causes[MP_CAUSES] = {
     [MP_CAUSE_ROUTING] = {.say = say_routing},
-    [MP_CAUSE_SLOW] = {.say = say_slow,
+    [MP_CAUSE_SLOW] = {.does = "it takes",
+                       .longer = "per iteration at the same tokens",
                        .help = "No system helps a slow rank: look at its host and device (other "
                                "programs on its cores, clock frequency, temperature), or leave it "
                                "out."},
     [MP_CAUSE_ONE_OFF] = {.say = say_one_off, .advise = advise_one_off, .hides = true},
     [MP_CAUSE_COMMUNICATION] = {.say = say_transfers, .advise = advise_transfers},
     [MP_CAUSE_LINK] = {.say = say_transfers, .advise = advise_transfers},
-    [MP_CAUSE_STAGE] = {.say = say_stage,
+    [MP_CAUSE_STAGE] = {.does = "each of its ranks works",
+                        .longer = "than a mean stage's, and none of them is slow",
                         .help = "Give the stages layers by the time they take, not by their "
                                 "number: the embedding and the head count as well."},
     [MP_CAUSE_DATA] = {.longer = "to get its data",
@@ -206,7 +187,8 @@ static const struct {
                           .help = "Collect garbage on all ranks in the same iterations (Python: "
                                   "gc.disable, and gc.collect every so many), so that they wait "
                                   "once."},
-    [MP_CAUSE_STOLEN] = {.say = say_stolen,
+    [MP_CAUSE_STOLEN] = {.does = "it takes",
+                         .longer = "per iteration, as others have its processor",
                          .help = "Look for other programs on its processors, bind ranks to cores, "
                                  "and leave some for what helps them."},
     [MP_CAUSE_HOST] = {.longer = "on planning, validation or between its phases",
@@ -221,11 +203,17 @@ static const struct {
 
 static void say_why(struct words *words) {
     const struct mp_straggler_finding *finding = words->finding;
+    const char *does = causes[finding->cause].does;
     if (causes[finding->cause].say)
         causes[finding->cause].say(words);
     else
-        say(words, "%s %.2f ms longer %s (%s)", finding->rank >= 0 ? "it spends" : "they spend",
+        say(words, "%s %.2f ms longer %s (%s)",
+            does                 ? does
+            : finding->rank >= 0 ? "it spends"
+                                 : "they spend",
             1e3 * finding->longer, causes[finding->cause].longer, mp_cause_name(finding->cause));
+    if (!isnan(finding->on_core)) /* of others than whose processor is stolen it is not known */
+        say(words, ": it had a core for only %.0f %% of its time", 100 * finding->on_core);
 }
 
 /* What it might be as well, of which nothing was recorded. */

@@ -26,8 +26,11 @@ struct clock_fit clock_fit_samples(const struct clock_sample samples[], int coun
 /* A time of the rank as rank 0's clock would show it. */
 int64_t clock_fit_apply(const struct clock_fit *fit, int64_t own_ns);
 
+/* Puts them in the order of at_ns. */
+void clock_timers_sort(struct mp_timer timers[], int count);
+
 /* The span clock minus the GPU's timer about this time: of the pair of readings that lies nearest.
- * `timers` are in the order of at_ns.  false: there are none. */
+ * `timers` are sorted.  false: there are none. */
 bool clock_timer_offset(const struct mp_timer timers[], int count, int64_t about_ns,
                         int64_t *offset_ns);
 

@@ -115,11 +115,6 @@ static int by_correlation(const void *left, const void *right) {
     return (a->correlation > b->correlation) - (a->correlation < b->correlation);
 }
 
-static int by_time(const void *left, const void *right) {
-    const struct mp_timer *a = left, *b = right;
-    return (a->at_ns > b->at_ns) - (a->at_ns < b->at_ns);
-}
-
 /* Puts the entries of each correlation id together: driver calls within runtime calls share one. */
 static void unite_calls(struct device_spool *spool) {
     int kept = 0;
@@ -174,8 +169,7 @@ int device_collect(struct device_spool *spool, struct mp_error *error) {
     if (spool->call_count > 0)
         qsort(spool->calls, (size_t)spool->call_count, sizeof *spool->calls, by_correlation);
     unite_calls(spool);
-    if (spool->timer_count > 0)
-        qsort(spool->timers, (size_t)spool->timer_count, sizeof *spool->timers, by_time);
+    clock_timers_sort(spool->timers, spool->timer_count);
     return code;
 }
 

@@ -509,17 +509,13 @@ int mp_store_recordings(struct mp_store *store, int64_t run_id, int64_t *recordi
 int mp_store_add_fact(struct mp_store *store, int64_t run_id, const struct mp_store_fact *fact,
                       struct mp_error *error) {
     sqlite3_stmt *insert = NULL;
-    int code = store_require_run(store, run_id, error);
-    if (!code)
-        code = store_prepare(store,
-                             "INSERT OR IGNORE INTO fact (run_id, rank, name, value) "
-                             "VALUES (?, -1, ?, ?)",
-                             &insert, error);
-    if (code)
-        return code;
+    MP_TRY(store_require_run(store, run_id, error));
+    MP_TRY(store_prepare(
+        store, "INSERT OR IGNORE INTO fact (run_id, rank, name, value) VALUES (?, -1, ?, ?)",
+        &insert, error));
     sqlite3_bind_int64(insert, 1, run_id);
     STORE_TEXTS(insert, 2, fact->name, fact->value);
-    code = store_run(store, insert, "cannot store a fact", error);
+    int code = store_run(store, insert, "cannot store a fact", error);
     sqlite3_finalize(insert);
     return code;
 }

@@ -282,6 +282,21 @@ static inline int64_t runs_add(struct runs_folder *folder, const struct mp_store
     return runs_ingest(folder, description, ranks, 2);
 }
 
+static inline int64_t runs_add_usual(struct runs_folder *folder, const char *system,
+                                     const struct runs_standard *run) {
+    const struct mp_store_run description = runs_description(system, "text");
+    return runs_add(folder, &description, run);
+}
+
+/* A job that left no recording. */
+static inline void runs_add_unrecorded(struct runs_folder *folder, const char *system,
+                                       const char *status, const char *reason) {
+    struct mp_store_run run = runs_description(system, "text");
+    run.status = status;
+    run.reason = reason;
+    assert_works(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error));
+}
+
 static const struct runs_standard runs_ep = {
     .count = 4, .ms = {40, 20, 28, 24}, .loss = {5, 4, 3, 2}};
 static const struct runs_standard runs_fssdp = {

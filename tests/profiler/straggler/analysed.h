@@ -29,6 +29,15 @@ static inline struct mp_straggler analysed_times(int ranks, int iterations,
     return analysed(&input);
 }
 
+/* The at-th finding. */
+static inline const struct mp_straggler_finding *finding_of(const struct mp_straggler *found,
+                                                            int at, int rank, enum mp_cause cause) {
+    assert_true(at < found->findings);
+    assert_int_equal(found->finding[at].rank, rank);
+    assert_int_equal(found->finding[at].cause, cause);
+    return &found->finding[at];
+}
+
 /* About normal. */
 static inline double test_normal(uint64_t *random) {
     double sum = -6;

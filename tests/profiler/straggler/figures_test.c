@@ -40,6 +40,12 @@ static struct mp_straggler_input make_turns(struct turns *turns) {
         .common_clock = true};
 }
 
+static struct mp_straggler analysed_turns(void) {
+    struct turns turns;
+    const struct mp_straggler_input input = make_turns(&turns);
+    return analysed(&input);
+}
+
 static void assert_rank(const struct mp_straggler_rank *rank, double suffered, double caused,
                         double own, double most_waited_for, double on_core) {
     assert_close(rank->suffered, suffered, 1e-12);
@@ -55,9 +61,7 @@ static void assert_rank(const struct mp_straggler_rank *rank, double suffered, d
 }
 
 TEST(ranks_take_turns) {
-    struct turns turns;
-    struct mp_straggler_input input = make_turns(&turns);
-    AUTO(straggler) struct mp_straggler found = analysed(&input);
+    AUTO(straggler) struct mp_straggler found = analysed_turns();
     assert_int_equal(found.abstentions, MP_ABSTAINS_NO_LOADS);
     assert_close(found.seconds, 18, 1e-12);
     assert_close(found.waiting, 16.8, 1e-12);
@@ -71,10 +75,9 @@ TEST(ranks_take_turns) {
     assert_rank(&found.rank[3], 1.6, 12, 14, 0.6, 1);
 }
 
-static void assert_finding(const struct mp_straggler_finding *finding, int rank, double waiting,
+static void assert_finding(const struct mp_straggler *found, int at, int rank, double waiting,
                            double seen, double last, double worst, int64_t worst_iteration) {
-    assert_int_equal(finding->cause, MP_CAUSE_ROUTING);
-    assert_int_equal(finding->rank, rank);
+    const struct mp_straggler_finding *finding = finding_of(found, at, rank, MP_CAUSE_ROUTING);
     assert_false(finding->chronic);
     assert_close(finding->waiting, waiting, 1e-12);
     assert_close(finding->caused, 3 * waiting, 1e-12);
@@ -94,22 +97,18 @@ static void assert_finding(const struct mp_straggler_finding *finding, int rank,
 }
 
 TEST(turns_are_two_findings) {
-    struct turns turns;
-    struct mp_straggler_input input = make_turns(&turns);
-    AUTO(straggler) struct mp_straggler found = analysed(&input);
+    AUTO(straggler) struct mp_straggler found = analysed_turns();
     /* An iteration weighs 0.9 of the next one: 0.9^9 .. 1, together (1 - 0.9^10) / 0.1. */
     double lately = (1 - pow(0.9, 4)) / (1 - pow(0.9, 10));
     assert_int_equal(found.findings, 2);
-    assert_finding(&found.finding[0], 3, 4, 0.6, 1 - lately, 10, 108);
-    assert_finding(&found.finding[1], 1, 1.6, 0.4, lately, 4, 112);
+    assert_finding(&found, 0, 3, 4, 0.6, 1 - lately, 10, 108);
+    assert_finding(&found, 1, 1, 1.6, 0.4, lately, 4, 112);
     assert_close(found.finding[0].tokens, 140 / 114.0, 1e-12);
     assert_close(found.finding[1].tokens, 116 / 114.0, 1e-12);
 }
 
 TEST(turns_by_place) {
-    struct turns turns;
-    struct mp_straggler_input input = make_turns(&turns);
-    AUTO(straggler) struct mp_straggler found = analysed(&input);
+    AUTO(straggler) struct mp_straggler found = analysed_turns();
     const struct mp_straggler_place *expert = &found.place[0], *combine = &found.place[1];
     assert_int_equal(found.places, 2);
     assert_int_equal(expert->phase, MP_PHASE_EXPERT);
@@ -135,9 +134,7 @@ TEST(turns_by_place) {
 
 /* Ideally an iteration's work is its mean: 11.5 five times, 12.5 and 11 four times, and 2. */
 TEST(turns_replayed) {
-    struct turns turns;
-    struct mp_straggler_input input = make_turns(&turns);
-    AUTO(straggler) struct mp_straggler found = analysed(&input);
+    AUTO(straggler) struct mp_straggler found = analysed_turns();
     const struct mp_slowdowns *slow = &found.slowdowns;
     assert_close(slow->base, 17.6, 1e-12);
     assert_close(slow->replayed, 17.6, 1e-12);

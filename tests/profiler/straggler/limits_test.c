@@ -43,10 +43,7 @@ static struct mp_straggler analysed_drawn(int iterations) {
 
 static void assert_finding(const struct mp_straggler *found, int at, int rank, enum mp_cause cause,
                            double waiting) {
-    assert_true(at < found->findings);
-    assert_int_equal(found->finding[at].rank, rank);
-    assert_int_equal(found->finding[at].cause, cause);
-    assert_close(found->finding[at].waiting, waiting, 1e-9);
+    assert_close(finding_of(found, at, rank, cause)->waiting, waiting, 1e-9);
 }
 
 /* An iteration takes 20 s.  Rank 3 is 8 s late in seven of ten; in which of the others it matters

@@ -238,9 +238,7 @@ TEST_RANDOM(what_cannot_be_told_is_said) {
     plan.strength = 1.5;
     pipeline_make(&plan, random, &run); /* a slow rank, or a stage of more layers */
     AUTO(straggler) struct mp_straggler found = analysed(&run.input);
-    assert_true(found.findings > 0);
-    assert_int_equal(found.finding[0].rank, 1);
-    assert_int_equal(found.finding[0].cause, MP_CAUSE_UNKNOWN);
+    finding_of(&found, 0, 1, MP_CAUSE_UNKNOWN);
     assert_true(found.untold & 1u << MP_CAUSE_CHECKPOINT);
     assert_true(found.untold & 1u << MP_CAUSE_COLLECT);
     assert_true(found.untold & 1u << MP_CAUSE_STOLEN);

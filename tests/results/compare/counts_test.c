@@ -22,11 +22,10 @@ static const char expected[] = "loss 2 4 5c06d8151764e899\n"
                                "validate tokens 800 2 db20a42c0a5a54e4\n";
 
 RUNS_TEST(a_run_has_these_measures) {
-    const struct mp_store_run run = runs_description("ep", "text");
     struct counts counts = {0};
     char text[4096];
     size_t length = 0;
-    runs_add(folder, &run, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     assert_works(counts_load(folder->store, 1, false, &counts, &error));
     for (int i = 0; i < counts.count; i++)
         length += (size_t)snprintf(text + length, sizeof text - length, "%s %g %lld %016llx\n",

@@ -135,29 +135,37 @@ struct tally {
     int count[5];
 };
 
-/* Many comparisons with Holm over `metrics`, all of the same truth. */
+/* Of all metrics of a comparison, with Holm over them. */
+static enum mp_outcome worst_of(const struct mp_evidence evidence[], int metrics,
+                                const char *doubt) {
+    double p[MOST] = {0}, beyond[MOST] = {0}, adjusted[MOST], adjusted_beyond[MOST];
+    enum mp_outcome worst = MP_OUTCOME_PASS;
+    for (int k = 0; k < metrics; k++) {
+        p[k] = evidence[k].p;
+        beyond[k] = mp_evidence_beyond(&evidence[k], MP_MINIMUM_EFFECT, NAN);
+    }
+    assert_int_equal(mp_holm(p, metrics, adjusted, NULL), MP_OK);
+    assert_int_equal(mp_holm(beyond, metrics, adjusted_beyond, NULL), MP_OK);
+    for (int k = 0; k < metrics; k++) {
+        enum mp_outcome outcome =
+            decide_all(&evidence[k], doubt ? NAN : adjusted[k], adjusted_beyond[k], NAN, doubt);
+        worst = outcome > worst ? outcome : worst;
+    }
+    return worst;
+}
+
+/* Many comparisons of `metrics`, all of the same truth. */
 static struct tally comparisons(uint64_t seed, int tries, double ratio, double noise, double drift,
                                 int pairs, int metrics) {
     struct tally tally = {{0}};
     for (int t = 0; t < tries; t++) {
-        double p[MOST], adjusted[MOST], beyond[MOST], adjusted_beyond[MOST];
         struct mp_evidence evidence[MOST];
-        enum mp_outcome worst = MP_OUTCOME_PASS;
         for (int k = 0; k < metrics; k++) {
             double a[MOST], b[MOST];
             simulate(seed, (uint64_t)(t * metrics + k), k ? 1 : ratio, noise, drift, pairs, a, b);
             evidence[k] = weigh(a, b, pairs, true);
-            p[k] = evidence[k].p;
-            beyond[k] = mp_evidence_beyond(&evidence[k], MP_MINIMUM_EFFECT, NAN);
         }
-        assert_int_equal(mp_holm(p, metrics, adjusted, NULL), MP_OK);
-        assert_int_equal(mp_holm(beyond, metrics, adjusted_beyond, NULL), MP_OK);
-        for (int k = 0; k < metrics; k++) {
-            enum mp_outcome outcome =
-                decide_all(&evidence[k], adjusted[k], adjusted_beyond[k], NAN, NULL);
-            worst = outcome > worst ? outcome : worst;
-        }
-        tally.count[worst]++;
+        tally.count[worst_of(evidence, metrics, NULL)]++;
     }
     return tally;
 }
@@ -211,9 +219,7 @@ static double noise_of(enum noise noise, uint64_t seed, uint64_t place) {
 static struct tally doubtful(enum noise noise, double ratio, int pairs, int metrics, int tries) {
     struct tally tally = {{0}};
     for (int t = 0; t < tries; t++) {
-        double p[MOST], adjusted[MOST];
         struct mp_evidence evidence[MOST];
-        enum mp_outcome worst = MP_OUTCOME_PASS;
         for (int k = 0; k < metrics; k++) {
             double a[MOST], b[MOST];
             for (int i = 0; i < pairs; i++) {
@@ -222,14 +228,8 @@ static struct tally doubtful(enum noise noise, double ratio, int pairs, int metr
                 b[i] = 50 * ratio * exp(noise_of(noise, 30, place + 1));
             }
             evidence[k] = weigh(a, b, pairs, true);
-            p[k] = mp_evidence_beyond(&evidence[k], MP_MINIMUM_EFFECT, NAN);
         }
-        assert_int_equal(mp_holm(p, metrics, adjusted, NULL), MP_OK);
-        for (int k = 0; k < metrics; k++) {
-            enum mp_outcome outcome = decide_all(&evidence[k], NAN, adjusted[k], NAN, "too short");
-            worst = outcome > worst ? outcome : worst;
-        }
-        tally.count[worst]++;
+        tally.count[worst_of(evidence, metrics, "too short")]++;
     }
     return tally;
 }

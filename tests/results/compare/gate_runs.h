@@ -121,17 +121,20 @@ static inline double gate_noise(int round, int side) {
     return 1 + noise[(round * 5 + side * 3) % 12] / 100;
 }
 
+/* A run of base (0) or head (1) in a round, with the noise of a quiet machine. */
+static inline void gate_add_side(struct runs_folder *folder, struct gate_run run, int round,
+                                 int side) {
+    run.side = side ? "head" : "base";
+    run.round = round;
+    run.ms = (run.ms ? run.ms : 10) * gate_noise(round, side);
+    gate_add_run(folder, &run);
+}
+
 /* `count` pairs; head is like `head` and base as usual. */
 static inline void gate_add_pairs(struct runs_folder *folder, int count,
                                   const struct gate_run *base, const struct gate_run *head) {
-    for (int i = 0; i < count; i++)
-        for (int s = 0; s < 2; s++) {
-            struct gate_run run = s ? *head : *base;
-            run.side = s ? "head" : "base";
-            run.round = i;
-            run.ms = (run.ms ? run.ms : 10) * gate_noise(i, s);
-            gate_add_run(folder, &run);
-        }
+    for (int i = 0; i < 2 * count; i++)
+        gate_add_side(folder, i % 2 ? *head : *base, i / 2, i % 2);
 }
 
 /* Compares a with b. */

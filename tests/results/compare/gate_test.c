@@ -148,24 +148,15 @@ RUNS_TEST(told_speeds_explain_differences) {
 
 RUNS_TEST(many_runs_outvote_told_speeds) {
     for (int i = 0; i < 5; i++) {
-        struct gate_run base = {.bandwidth = 1e9 + i}, more = {.bandwidth = 2e9 + i};
-        base.side = "base";
-        more.side = "head";
-        more.copies_more = 1;
-        base.round = more.round = i;
-        gate_add_run(folder, &base);
-        gate_add_run(folder, &more);
+        gate_add_side(folder, (struct gate_run){.bandwidth = 1e9 + i}, i, 0);
+        gate_add_side(folder, (struct gate_run){.bandwidth = 2e9 + i, .copies_more = 1}, i, 1);
     }
     gate_expect_once(gate_of(folder, NULL), "copies", MP_OUTCOME_FAIL, "differs");
 }
 
 RUNS_TEST(base_that_varies_decides_nothing) {
-    const struct gate_run runs[] = {{.side = "base", .round = 0},
-                                    {.side = "base", .round = 1, .copies_more = 1},
-                                    {.side = "head", .round = 0},
-                                    {.side = "head", .round = 1}};
     for (int i = 0; i < 4; i++)
-        gate_add_run(folder, &runs[i]);
+        gate_add_side(folder, (struct gate_run){.copies_more = i == 1}, i % 2, i / 2);
     gate_expect_once(gate_of(folder, NULL), "copies", MP_OUTCOME_INCONCLUSIVE, "base's own runs");
 }
 
@@ -252,14 +243,9 @@ RUNS_TEST(doubtful_times) {
  * such, 6 not. */
 RUNS_TEST(a_quarter_of_the_runs_may_be_unsteady) {
     for (int unsteady = 5; unsteady <= 6; unsteady++) {
-        for (int i = 0; i < 2 * GATE_PAIRS; i++) {
-            const int side = i % 2;
-            const struct gate_run run = {.side = side ? "head" : "base",
-                                         .round = i / 2,
-                                         .ms = 10 * gate_noise(i / 2, side),
-                                         .drift = i < unsteady ? .0125 : .008};
-            gate_add_run(folder, &run);
-        }
+        for (int i = 0; i < 2 * GATE_PAIRS; i++)
+            gate_add_side(folder, (struct gate_run){.drift = i < unsteady ? .0125 : .008}, i / 2,
+                          i % 2);
         gate_expect_once(gate_of(folder, NULL), TIME,
                          unsteady == 5 ? MP_OUTCOME_PASS : MP_OUTCOME_INCONCLUSIVE,
                          unsteady == 5 ? "" : "not steady: in 6 of 20 runs");
@@ -280,13 +266,8 @@ RUNS_TEST(few_pairs_that_differ_much) {
     gate_add_pairs(folder, 2, &usual, &slower);
     gate_expect_once(gate_of(folder, NULL), TIME, MP_OUTCOME_INCONCLUSIVE,
                      "2 pairs give no interval: take at least 6");
-    for (int s = 0; s < 2; s++) {
-        struct gate_run third = s ? slower : usual;
-        third.side = s ? "head" : "base";
-        third.round = 2;
-        third.ms = 10 * gate_noise(2, s);
-        gate_add_run(folder, &third);
-    }
+    for (int side = 0; side < 2; side++)
+        gate_add_side(folder, side ? slower : usual, 2, side);
     gate_expect_once(gate_of(folder, NULL), TIME, MP_OUTCOME_FAIL,
                      "slower by more than 2.00 %, which the noise of 3 pairs can't explain");
 }
@@ -325,15 +306,11 @@ RUNS_TEST(recording_costs_are_noted) {
 
 /* What neither did, neither did differently. */
 RUNS_TEST(runs_that_both_sides_miss) {
-    static const char *const sides[] = {"base", "head"};
+    const struct gate_run missing = {
+        .job = "other", .status = "interrupted", .reason = "it was stopped"};
     int found = 0;
-    for (int i = 0; i < 2; i++) {
-        gate_add_run(folder, &(struct gate_run){.side = sides[i]});
-        gate_add_run(folder, &(struct gate_run){.side = sides[i],
-                                                .job = "other",
-                                                .status = "interrupted",
-                                                .reason = "it was stopped"});
-    }
+    gate_add_pairs(folder, 1, &usual, &usual);
+    gate_add_pairs(folder, 1, &missing, &missing);
     AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     for (int i = 0; i < gate->metrics; i++) {
         if (strcmp(gate->metric[i].job, "other") != 0)

@@ -76,38 +76,33 @@ RUNS_TEST(the_first_revision_of_a_change_is_named) {
     assert_int_equal(series_of(&history, "a", "parts")->changes, 1); /* 100 / 11 and 110 / 11 */
 }
 
-static void count(const char *text, const char *words, int expected) {
-    int found = 0;
-    for (const char *at = text; (at = strstr(at, words)); at += strlen(words))
-        found++;
-    if (found != expected)
-        fail_msg("%d times %s in %.3000s", found, words, text);
-}
-
 /* Points with intervals, levels and what begins where; what changed has a chart in sight. */
 RUNS_TEST(a_page_has_a_chart_of_each_series) {
     AUTO(history) struct mp_history history = {0};
-    char path[120], text[1 << 20];
+    char path[120];
     need_vega();
     read_changes(folder, &history);
     snprintf(path, sizeof path, "%s/h.html", folder->path);
     assert_works(mp_history_html(&history, &(struct mp_page_output){path, NULL}, &error));
-    FILE *file = fopen(path, "r");
-    text[fread(text, 1, sizeof text - 1, file)] = '\0';
-    fclose(file);
-    count(text, "data-chart=\"history\"", 4 + 2); /* two times, bytes and parts; the rest of each */
-    count(text, "[\"r11\",10.0,10.0,10.0,10.0,2,\"2026-01-12T00:00:00Z\",null]", 1);
-    count(text, "[\"r12\",10.8,10.8,10.8,10.8,2,\"2026-01-13T00:00:00Z\",\"r12 +8 %\"]", 1);
-    count(text, "[\"r05\",110.0,110.0,110.0,110.0,2,\"2026-01-06T00:00:00Z\",\"r05 +10 %\"]", 1);
-    count(text, "[\"r04\",100.0,100.0,100.0,100.0,2,", 1);
-    count(text, "[\"r05\",8.0,8.0,8.0,8.0,2,\"2026-01-06T00:00:00Z\",\"r05 parts differ\"]", 1);
-    count(text, "[\"r12\",7.0,7.0,7.0,null,2,", 3); /* rows of both, and time of the second */
-    count(text,
-          "<tr><th scope=\"row\" class=\"words\">s, ep, 2 ranks, cpu a</th><td class=\"words\">"
-          "ms per iteration</td><td class=\"words\">r12</td><td class=\"words\">2026-01-13</td>"
-          "<td>10</td><td>10.8</td><td>+8 %</td><td>0.001</td></tr>",
-          1);
-    count(text, "<td>100</td><td>110</td><td>+10 %</td><td>–</td>", 1);
+    AUTO(text) char *text = file_text(path);
+    assert_count(text, "data-chart=\"history\"",
+                 4 + 2); /* two times, bytes and parts; the rest of each */
+    assert_count(text, "[\"r11\",10.0,10.0,10.0,10.0,2,\"2026-01-12T00:00:00Z\",null]", 1);
+    assert_count(text, "[\"r12\",10.8,10.8,10.8,10.8,2,\"2026-01-13T00:00:00Z\",\"r12 +8 %\"]", 1);
+    assert_count(text, "[\"r05\",110.0,110.0,110.0,110.0,2,\"2026-01-06T00:00:00Z\",\"r05 +10 %\"]",
+                 1);
+    assert_count(text, "[\"r04\",100.0,100.0,100.0,100.0,2,", 1);
+    assert_count(text, "[\"r05\",8.0,8.0,8.0,8.0,2,\"2026-01-06T00:00:00Z\",\"r05 parts differ\"]",
+                 1);
+    assert_count(text, "[\"r12\",7.0,7.0,7.0,null,2,",
+                 3); /* rows of both, and time of the second */
+    assert_count(
+        text,
+        "<tr><th scope=\"row\" class=\"words\">s, ep, 2 ranks, cpu a</th><td class=\"words\">"
+        "ms per iteration</td><td class=\"words\">r12</td><td class=\"words\">2026-01-13</td>"
+        "<td>10</td><td>10.8</td><td>+8 %</td><td>0.001</td></tr>",
+        1);
+    assert_count(text, "<td>100</td><td>110</td><td>+10 %</td><td>–</td>", 1);
 }
 
 /* A revision that is run again later stands where it was first. */
@@ -229,18 +224,15 @@ RUNS_TEST(it_is_told_in_words) {
 /* Drawn by a browser: levels, what begins where, and nothing out of place. */
 RUNS_TEST(its_figures_name_what_changed) {
     AUTO(history) struct mp_history history = {0};
-    char path[160], text[1 << 18];
-    need_browser(text);
+    char path[160], browser[MP_BROWSER_PATH];
+    need_browser(browser);
     read_changes(folder, &history);
     snprintf(path, sizeof path, "%s/f", folder->path);
     assert_works(mp_history_html(&history, &(struct mp_page_output){NULL, path}, &error));
     snprintf(path, sizeof path, "%s/f/01-ms-per-iteration.svg", folder->path);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    text[fread(text, 1, sizeof text - 1, file)] = '\0';
-    fclose(file);
-    count(text, ">r12 +8 %</text>", 1);
+    AUTO(text) char *text = file_text(path);
+    assert_count(text, ">r12 +8 %</text>", 1);
     const char *height = strstr(text, "height=\"");
     assert_true(strtod(height + strlen("height=\""), NULL) < 3); /* inches */
-    count(text, "NaN", 0);
+    assert_count(text, "NaN", 0);
 }

@@ -5,6 +5,13 @@
 
 #include "results/compare/gate.h"
 
+#define EXACT(measure, result, why, before, after)                                                 \
+    {                                                                                              \
+        .job = "fssdp", .name = measure, .system = "fssdp", .ranks = 4, .exact = true,             \
+        .outcome = result, .evidence = {.effect = NAN}, .reason = why, .base = before,             \
+        .head = after                                                                              \
+    }
+
 /* Of times: one that is slower by 5 %, in pairs, and one that nobody can tell.  Of exact measures:
  * two that differ for one reason, one that can't be told, one that is equal. */
 static double base_samples[] = {9.9, 10, 10.1}, head_samples[] = {10.5, 10.4, 10.7};
@@ -45,46 +52,10 @@ static struct mp_gate_metric metrics[] = {
                   .u_p = NAN},
      .adjusted_p = NAN,
      .floor = NAN},
-    {.job = "fssdp",
-     .name = "copies",
-     .system = "fssdp",
-     .ranks = 4,
-     .exact = true,
-     .outcome = MP_OUTCOME_FAIL,
-     .evidence = {.effect = NAN},
-     .reason = "differs",
-     .base = 3,
-     .head = 5},
-    {.job = "fssdp",
-     .name = "bytes",
-     .system = "fssdp",
-     .ranks = 4,
-     .exact = true,
-     .outcome = MP_OUTCOME_FAIL,
-     .evidence = {.effect = NAN},
-     .reason = "differs",
-     .base = NAN,
-     .head = 0.5},
-    {.job = "fssdp",
-     .name = "loss",
-     .system = "fssdp",
-     .ranks = 4,
-     .exact = true,
-     .outcome = MP_OUTCOME_INCONCLUSIVE,
-     .evidence = {.effect = NAN},
-     .reason = "varies",
-     .base = NAN,
-     .head = NAN},
-    {.job = "fssdp",
-     .name = "routes",
-     .system = "fssdp",
-     .ranks = 4,
-     .exact = true,
-     .outcome = MP_OUTCOME_PASS,
-     .evidence = {.effect = NAN},
-     .reason = "equal",
-     .base = 7,
-     .head = 7},
+    EXACT("copies", MP_OUTCOME_FAIL, "differs", 3, 5),
+    EXACT("bytes", MP_OUTCOME_FAIL, "differs", NAN, 0.5),
+    EXACT("loss", MP_OUTCOME_INCONCLUSIVE, "varies", NAN, NAN),
+    EXACT("routes", MP_OUTCOME_PASS, "equal", 7, 7),
 };
 static struct mp_gate gate = {
     .base = "before 1111",

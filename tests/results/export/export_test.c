@@ -4,29 +4,12 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include "results/export/export.h"
 #include "tests/harness/folder.h"
 #include "tests/results/csv.h"
-#include "tests/results/export/trace_events.h"
-#include "tests/results/runs.h"
-
-/* The path of the file to write; the folder's test removes it. */
-static const char *out_path(const struct runs_folder *folder) {
-    static char path[128];
-    snprintf(path, sizeof path, "%s/out", folder->path);
-    return path;
-}
+#include "tests/results/export/exported.h"
 
 static bool exists(const char *path) {
     return access(path, F_OK) == 0;
-}
-
-static json_t *load_json(const char *path) {
-    json_error_t error;
-    json_t *value = json_load_file(path, 0, &error);
-    if (!value)
-        fail_msg("%s: %s", path, error.text);
-    return value;
 }
 
 /* ---- runs ---- */
@@ -57,22 +40,13 @@ static void add_anything(struct runs_folder *folder, int count, uint64_t *random
     runs_ingest(folder, &run, ranks, 2);
 }
 
-static json_t *timeline(struct runs_folder *folder, const struct mp_results_selection *selection,
-                        struct mp_results_exported *exported) {
-    assert_works(mp_results_perfetto(folder->store, selection, out_path(folder), exported, &error));
-    json_t *all = load_json(out_path(folder));
-    trace_check(all);
-    return all;
-}
-
 /* ---- timelines ---- */
 
 RUNS_TEST(spans_of_a_thread_nest) {
     uint64_t random = test_seed();
-    struct mp_results_exported exported;
     int spans = 0, pairs = 0, lanes = 0;
     add_anything(folder, 400, &random);
-    AUTO(json) json_t *all = timeline(folder, &(struct mp_results_selection){0}, &exported);
+    AUTO(json) json_t *all = timeline(folder, &everything);
     json_t *events = json_object_get(all, "traceEvents");
     size_t i;
     json_t *event;
@@ -92,7 +66,6 @@ RUNS_TEST(spans_of_a_thread_nest) {
 
 /* More at a time than there are lanes: the rest are pairs, each with an id of its own. */
 RUNS_TEST(what_fits_on_no_thread_is_a_pair) {
-    struct mp_results_exported exported;
     struct runs_rank rank;
     enum { SPANS = 40, ON_THREADS = 32 };
     runs_rank_open(folder, 0, 1, &rank);
@@ -102,7 +75,7 @@ RUNS_TEST(what_fits_on_no_thread_is_a_pair) {
     struct mp_store_run run = runs_description("ep", "text");
     run.ranks = 1;
     runs_ingest(folder, &run, &rank, 1);
-    json_t *all = timeline(folder, &(struct mp_results_selection){0}, &exported), *event;
+    json_t *all = timeline(folder, &everything), *event;
     const json_t *begun = NULL;
     int on_threads = 0, pairs = 0;
     size_t i;
@@ -130,10 +103,9 @@ RUNS_TEST(what_fits_on_no_thread_is_a_pair) {
 /* What the database has and the timeline says, for every span. */
 RUNS_TEST(every_span_is_there_as_it_was) {
     uint64_t random = test_seed();
-    struct mp_results_exported exported;
     add_anything(folder, 100, &random);
     const struct mp_results_selection some = {.some_iterations = true, .first = 1, .last = 3};
-    json_t *all = timeline(folder, &some, &exported), *event;
+    json_t *all = timeline(folder, &some), *event;
     size_t i;
     int matched = 0;
     json_array_foreach(json_object_get(all, "traceEvents"), i, event) {
@@ -164,7 +136,6 @@ RUNS_TEST(every_span_is_there_as_it_was) {
 /* Rank 1 comes 3 ms late to a dispatch of two micro-batches, after others that nobody meets; and
  * clocks that can't be right. */
 RUNS_TEST(arrows_go_from_the_last_to_the_others) {
-    struct mp_results_exported exported;
     struct runs_rank ranks[3];
     for (int r = 0; r < 3; r++) {
         runs_rank_open(folder, r, 3, &ranks[r]);
@@ -188,7 +159,7 @@ RUNS_TEST(arrows_go_from_the_last_to_the_others) {
     run.ranks = 3;
     runs_ingest(folder, &run, ranks, 3);
     AUTO(json)
-    json_t *all = timeline(folder, &(struct mp_results_selection){.run_id = 1}, &exported);
+    json_t *all = timeline(folder, &(struct mp_results_selection){.run_id = 1});
     static const struct {
         int64_t from, to, from_us, to_us;
     } expected[] = {{1, 0, 3000, 4000},
@@ -219,11 +190,9 @@ RUNS_TEST(arrows_go_from_the_last_to_the_others) {
 }
 
 RUNS_TEST(tokens_are_counted_per_layer) {
-    struct mp_results_exported exported;
-    struct mp_store_run run = runs_description("ep", "text");
     int counters = 0;
-    runs_add(folder, &run, &runs_ep);
-    json_t *all = timeline(folder, &(struct mp_results_selection){0}, &exported), *event;
+    runs_add_usual(folder, "ep", &runs_ep);
+    json_t *all = timeline(folder, &everything), *event;
     size_t i;
     json_array_foreach(json_object_get(all, "traceEvents"), i, event) {
         if (strcmp(trace_text(event, "ph"), "C") != 0)
@@ -243,7 +212,6 @@ RUNS_TEST(tokens_are_counted_per_layer) {
 
 /* A nanosecond counts also after days, where a double of microseconds has its doubts. */
 RUNS_TEST(times_keep_their_nanoseconds) {
-    struct mp_results_exported exported;
     struct runs_rank rank;
     size_t size;
     runs_rank_open(folder, 0, 1, &rank);
@@ -256,8 +224,8 @@ RUNS_TEST(times_keep_their_nanoseconds) {
     struct mp_store_run run = runs_description("ep", "text");
     run.ranks = 1;
     runs_ingest(folder, &run, &rank, 1);
-    assert_works(mp_results_perfetto(folder->store, &(struct mp_results_selection){0},
-                                     out_path(folder), &exported, &error));
+    assert_works(
+        mp_results_perfetto(folder->store, &everything, out_path(folder), &exported, &error));
     AUTO(text) char *text = read_bytes(out_path(folder), &size);
     assert_non_null(strstr(text, "\"ts\":0.000,\"dur\":0.001,"));
     assert_non_null(strstr(text, "\"ts\":9007199254740.993,\"dur\":0.000,"));
@@ -272,12 +240,11 @@ static const char *without_mark(const char *field) {
 }
 
 static void assert_csv_is(struct runs_folder *folder, const char *view, const char *sql) {
-    struct mp_results_exported exported;
     size_t size;
     sqlite3_stmt *row = NULL;
     struct csv_field field = {0};
-    assert_works(mp_results_csv(folder->store, &(struct mp_results_selection){0}, view,
-                                out_path(folder), &exported, &error));
+    assert_works(
+        mp_results_csv(folder->store, &everything, view, out_path(folder), &exported, &error));
     char *text = read_bytes(out_path(folder), &size), *at = text;
     assert_int_equal(sqlite3_prepare_v2(mp_store_connection(folder->store), sql, -1, &row, NULL),
                      SQLITE_OK);
@@ -323,14 +290,13 @@ RUNS_TEST(csv_reads_back_as_the_view) {
 
 /* Names that a spreadsheet would carry out; numbers stay numbers. */
 RUNS_TEST(texts_are_no_formulas) {
-    struct mp_results_exported exported;
     size_t size;
     runs_query(folder->store,
                "CREATE VIEW hostile AS SELECT '=cmd|x' AS a, '+1' AS b, '-1' AS c, '@sum' AS d, "
                "char(9) || '=1' AS e, char(13) || 'x' AS f, '=a,\"b\"' AS g, -1 AS h, -0.5 AS i, "
                "'a=b' AS j, '' AS \"=head\"");
-    assert_works(mp_results_csv(folder->store, &(struct mp_results_selection){0}, "hostile",
-                                out_path(folder), &exported, &error));
+    assert_works(
+        mp_results_csv(folder->store, &everything, "hostile", out_path(folder), &exported, &error));
     AUTO(text) char *text = read_bytes(out_path(folder), &size);
     assert_string_equal(text, "a,b,c,d,e,f,g,h,i,j,'=head\n"
                               "'=cmd|x,'+1,'-1,'@sum,'\t=1,\"'\rx\",\"'=a,\"\"b\"\"\",-1,-0.5,a=b,"
@@ -338,9 +304,7 @@ RUNS_TEST(texts_are_no_formulas) {
 }
 
 RUNS_TEST(views_that_are_not_there_are_refused) {
-    struct mp_results_exported exported;
-    struct mp_store_run run = runs_description("ep", "text");
-    runs_add(folder, &run, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     static const struct {
         const char *view, *says;
         struct mp_results_selection selection;
@@ -363,20 +327,18 @@ RUNS_TEST(views_that_are_not_there_are_refused) {
 /* ---- JSON ---- */
 
 RUNS_TEST(json_has_everything) {
-    struct mp_results_exported exported;
     struct mp_store_run run = runs_description("ep", "text");
     run.job_text = "a: 'b'\n\xff\"";
     runs_add(folder, &run, &runs_ep);
     runs_add(folder, &run, &runs_ep);
-    assert_fails(mp_results_json(folder->store, &(struct mp_results_selection){0}, out_path(folder),
-                                 &exported, &error),
+    assert_fails(mp_results_json(folder->store, &everything, out_path(folder), &exported, &error),
                  MP_EINVAL, "2 runs");
     runs_query(folder->store,
                "INSERT INTO NVTX_EVENTS (start, \"end\", eventType, text, jsonText, "
                "run_id, rank) VALUES (1, 5, 59, '<b>\"x\"</b>', '{\"a\": [7]}', 2, 1)");
     assert_works(mp_results_json(folder->store, &(struct mp_results_selection){.run_id = 2},
                                  out_path(folder), &exported, &error));
-    AUTO(json) json_t *all = load_json(out_path(folder));
+    AUTO(json) json_t *all = load_json(out_path(folder), 0);
     assert_string_equal(trace_text(all, "format"), "moeperf run");
     assert_string_equal(trace_text(json_object_get(all, "run"), "job_text"),
                         "a: 'b'\n\xef\xbf\xbd\"");
@@ -402,14 +364,13 @@ RUNS_TEST(json_has_everything) {
     const struct mp_results_selection one = {
         .run_id = 1, .some_iterations = true, .first = 2, .last = 2};
     assert_works(mp_results_json(folder->store, &one, out_path(folder), &exported, &error));
-    all = load_json(out_path(folder));
+    all = load_json(out_path(folder), 0);
     assert_int_equal(json_array_size(json_object_get(all, "iterations")), 1);
     assert_int_equal(json_array_size(json_object_get(all, "numbers")), 3);
 }
 
 /* Every byte but zero, on its own and among letters. */
 RUNS_TEST(texts_of_any_bytes_are_escaped) {
-    struct mp_results_exported exported;
     uint64_t random = test_seed();
     char bytes[256];
     for (int i = 0; i < 255; i++)
@@ -427,12 +388,12 @@ RUNS_TEST(texts_of_any_bytes_are_escaped) {
         const struct mp_results_selection selection = {.run_id = i};
         assert_works(
             mp_results_json(folder->store, &selection, out_path(folder), &exported, &error));
-        json_decref(load_json(out_path(folder)));
-        json_decref(timeline(folder, &selection, &exported));
+        json_decref(load_json(out_path(folder), 0));
+        json_decref(timeline(folder, &selection));
     }
     assert_works(mp_results_json(folder->store, &(struct mp_results_selection){.run_id = 1},
                                  out_path(folder), &exported, &error));
-    AUTO(json) json_t *all = load_json(out_path(folder));
+    AUTO(json) json_t *all = load_json(out_path(folder), 0);
     const json_t *about = json_object_get(all, "run");
     assert_int_equal(trace_text(about, "system")[0], 1);
     assert_int_equal(strncmp(trace_text(about, "system") + 31, " !\"#", 4), 0);
@@ -443,10 +404,8 @@ RUNS_TEST(texts_of_any_bytes_are_escaped) {
 
 RUNS_TEST(nothing_is_left_half_written) {
     struct mp_error error = {0};
-    struct mp_results_exported exported;
-    struct mp_store_run run = runs_description("ep", "text");
     size_t size;
-    runs_add(folder, &run, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     FILE *file = fopen(out_path(folder), "w");
     fputs("before", file);
     fclose(file);
@@ -467,22 +426,20 @@ RUNS_TEST(nothing_is_left_half_written) {
     free(text);
 
     error = (struct mp_error){0};
-    assert_int_equal(mp_results_perfetto(folder->store, &(struct mp_results_selection){0},
-                                         folder->path, &exported, &error),
-                     MP_EINVAL);
+    assert_int_equal(
+        mp_results_perfetto(folder->store, &everything, folder->path, &exported, &error),
+        MP_EINVAL);
     assert_non_null(strstr(error.text, "is there and no file"));
     /* The connection is free again, and keeps nothing. */
     error = (struct mp_error){0};
-    runs_ok(mp_results_perfetto(folder->store, &(struct mp_results_selection){0}, out_path(folder),
-                                &exported, &error),
+    runs_ok(mp_results_perfetto(folder->store, &everything, out_path(folder), &exported, &error),
             &error);
     assert_rows(folder->store, "SELECT count(*) FROM temp.sqlite_schema", "0");
-    runs_add(folder, &run, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
 }
 
 /* A database that may only be read, and memory that does not follow the number of spans. */
 RUNS_TEST(many_spans_need_no_more_memory) {
-    struct mp_results_exported exported;
     struct runs_rank rank;
     enum { SPANS = 300000 };
     runs_rank_open(folder, 0, 1, &rank);
@@ -497,8 +454,8 @@ RUNS_TEST(many_spans_need_no_more_memory) {
     assert_works(mp_store_open_read_only(folder->database, &folder->store, &error));
     struct stat status;
     sqlite3_memory_highwater(1);
-    assert_works(mp_results_perfetto(folder->store, &(struct mp_results_selection){0},
-                                     out_path(folder), &exported, &error));
+    assert_works(
+        mp_results_perfetto(folder->store, &everything, out_path(folder), &exported, &error));
     assert_int_equal(exported.rows, SPANS);
     assert_int_equal(stat(out_path(folder), &status), 0);
     print_message("%d spans: %.1f MB of JSON, %.1f MB of SQLite's memory\n", SPANS,

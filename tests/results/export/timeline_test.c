@@ -2,10 +2,9 @@
  * spools are written by hand, as the collectors write them. */
 #include "tests/records.h"
 #include "tests/results/devices.h"
-#include "tests/results/export/trace_events.h"
+#include "tests/results/export/exported.h"
 
 #include "profiler/record/spool.h"
-#include "results/export/export.h"
 
 enum { WORKER = 101 };
 
@@ -94,20 +93,6 @@ static void add_ranges(struct runs_folder *folder) {
 
 /* ---- what is read back ---- */
 
-static json_t *export_timeline(struct runs_folder *folder,
-                               const struct mp_results_selection *selection,
-                               struct mp_results_exported *exported) {
-    char path[128];
-    json_error_t bad;
-    snprintf(path, sizeof path, "%s/out", folder->path);
-    assert_works(mp_results_perfetto(folder->store, selection, path, exported, &error));
-    json_t *all = json_load_file(path, JSON_ALLOW_NUL, &bad);
-    if (!all)
-        fail_msg("%s: %s", path, bad.text);
-    trace_check(all);
-    return all;
-}
-
 static const char *thread_of(const json_t *all, const json_t *event) {
     size_t i;
     json_t *other;
@@ -158,9 +143,8 @@ static int64_t add_all(struct runs_folder *folder) {
 /* ---- tests ---- */
 
 RUNS_TEST(ranges_are_on_the_threads_that_pushed_them) {
-    struct mp_results_exported exported;
     add_all(folder);
-    AUTO(json) json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
+    AUTO(json) json_t *all = timeline(folder, &everything);
     assert_event(all, find(all, "X", 0, "nvtx", "step", 2900), "thread 100", 1100,
                  "{\"category\":\"io\",\"domain\":\"my domain\",\"kind\":\"pushed\","
                  "\"payload\":[{\"layer\":[7],\"x\":\"\xc3\xa9\"}],"
@@ -187,9 +171,8 @@ RUNS_TEST(ranges_are_on_the_threads_that_pushed_them) {
 
 /* From the call, or for want of one from the span. */
 RUNS_TEST(gpu_work_is_on_its_stream_with_an_arrow_from_its_launch) {
-    struct mp_results_exported exported;
     add_all(folder);
-    AUTO(json) json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
+    AUTO(json) json_t *all = timeline(folder, &everything);
     assert_event(all, find(all, "X", 0, "kernel", "gemm", 3100), "GPU 0 stream 7", 500,
                  "{\"block\":[32,1,1],\"context\":1,\"correlation\":1,\"device\":0,"
                  "\"dynamic_shared\":0,\"grid\":[2,3,4],\"iteration\":0,\"layer\":0,"
@@ -214,9 +197,8 @@ RUNS_TEST(gpu_work_is_on_its_stream_with_an_arrow_from_its_launch) {
 }
 
 RUNS_TEST(collectives_wait_and_then_transfer) {
-    struct mp_results_exported exported;
     add_all(folder);
-    AUTO(json) json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
+    AUTO(json) json_t *all = timeline(folder, &everything);
     static const char first[] = "NCCL fffffffffffffffb, 0 of 2";
     static const char second[] = "NCCL fffffffffffffffb, 1 of 2";
     const json_t *whole = find(all, "X", 0, "nccl", "AllReduce", 1000);
@@ -233,27 +215,25 @@ RUNS_TEST(collectives_wait_and_then_transfer) {
 
 /* Of iteration 1 of rank 0, from 20500 to 49500 us, and what overlaps it. */
 RUNS_TEST(chosen_iterations_choose_the_rest_by_time) {
-    struct mp_results_exported exported;
     const struct mp_results_selection second = {.some_iterations = true, .first = 1, .last = 1};
     const struct mp_results_selection none = {.some_iterations = true, .first = 90, .last = 99};
     add_all(folder);
-    json_t *all = export_timeline(folder, &second, &exported);
+    json_t *all = timeline(folder, &second);
     find(all, "X", 0, "memset", "memset", 21000);
     find(all, "B", 0, "nvtx", "never closed", 40000);
     assert_int_equal(exported.ranges, 2);
     assert_int_equal(exported.gpu, 1);
     assert_int_equal(exported.collectives, 0);
     json_decref(all);
-    json_decref(export_timeline(folder, &none, &exported));
+    json_decref(timeline(folder, &none));
     assert_int_equal(exported.rows + exported.ranges + exported.gpu + exported.collectives, 0);
 }
 
 /* Times on another host's clock would be anywhere. */
 RUNS_TEST(work_on_an_unknown_clock_is_left_out) {
-    struct mp_results_exported exported;
     add_all(folder);
     runs_execute(folder->store, "UPDATE device_spool SET clock = 'unknown'");
-    AUTO(json) json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
+    AUTO(json) json_t *all = timeline(folder, &everything);
     assert_int_equal(exported.gpu + exported.calls + exported.collectives + exported.launches, 0);
     assert_int_equal(exported.gpu_left_out, 5 + 2);
     assert_int_equal(trace_number(json_object_get(all, "otherData"), "gpu_left_out"), 5 + 2);
@@ -261,13 +241,12 @@ RUNS_TEST(work_on_an_unknown_clock_is_left_out) {
 
 /* A rank of which there is GPU work and nothing else. */
 RUNS_TEST(ranks_without_a_recording_have_their_gpu) {
-    struct mp_results_exported exported;
     add_all(folder);
     runs_execute(folder->store, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET rank = 5");
     runs_execute(folder->store,
                  "INSERT INTO device_spool VALUES (1, 5, 'cupti', 'else\"where', 1, 1, 'on', 1, "
                  "0, 'same host')");
-    AUTO(json) json_t *all = export_timeline(folder, &(struct mp_results_selection){0}, &exported);
+    AUTO(json) json_t *all = timeline(folder, &everything);
     assert_event(all, find(all, "X", 5, "kernel", "gemm", 3100), "GPU 0 stream 7", 500, NULL);
 }
 
@@ -286,7 +265,6 @@ static const char *random_text(uint64_t *random) {
  * and payloads of any bytes: the file is one that can be drawn, and nothing is missing. */
 RUNS_TEST(anything_can_be_drawn) {
     uint64_t random = test_seed();
-    struct mp_results_exported exported;
     enum { EVENTS = 150 };
     char sql[512], number[32], end[32];
     add_all(folder);
@@ -321,7 +299,7 @@ RUNS_TEST(anything_can_be_drawn) {
                  (long long)global_thread(0), 5000 + i);
         runs_execute(folder->store, sql);
     }
-    json_decref(export_timeline(folder, &(struct mp_results_selection){0}, &exported));
+    json_decref(timeline(folder, &everything));
     assert_int_equal(exported.ranges, EVENTS + 7);
     assert_int_equal(exported.calls, EVENTS + 1);
     assert_int_equal(exported.gpu, EVENTS + 4);
@@ -329,34 +307,26 @@ RUNS_TEST(anything_can_be_drawn) {
 
 /* Memory does not follow the number of events. */
 RUNS_TEST(many_events_need_no_more_memory) {
-    struct mp_results_exported exported;
     enum { EVENTS = 100000 };
-    char path[128];
     add_all(folder);
     runs_execute(
         folder->store,
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) "
+        "CREATE TABLE n AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE "
+        "i < 100000) SELECT i FROM n;"
         "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, \"end\", deviceId, contextId, streamId, "
         "correlationId, globalPid, run_id, rank) SELECT i * 1000, i * 1000 + 900, 0, 1, i % 4, "
-        "i + 1000, (SELECT globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1), 1, 0 FROM n");
-    runs_execute(
-        folder->store,
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) "
+        "i + 1000, (SELECT globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1), 1, 0 FROM n;"
         "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (start, \"end\", globalTid, correlationId, "
         "nameId, returnValue, run_id, rank) SELECT i * 1000 - 500, i * 1000 - 100, "
         "(SELECT globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1) + 1, i + 1000, 1, 0, 1, 0 "
-        "FROM n");
-    runs_execute(
-        folder->store,
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) "
+        "FROM n;"
         "INSERT INTO NVTX_EVENTS (run_id, rank, start, \"end\", eventType, globalTid, text) "
         "SELECT 1, 0, i * 1000, i * 1000 + 999, 59, i % 3, 'range ' || i FROM n");
     mp_store_close(folder->store);
     assert_works(mp_store_open_read_only(folder->database, &folder->store, &error));
-    snprintf(path, sizeof path, "%s/out", folder->path);
     sqlite3_memory_highwater(1);
-    assert_works(mp_results_perfetto(folder->store, &(struct mp_results_selection){0}, path,
-                                     &exported, &error));
+    assert_works(
+        mp_results_perfetto(folder->store, &everything, out_path(folder), &exported, &error));
     print_message("%d ranges, calls and kernels each: %.1f MB of SQLite's memory\n", EVENTS,
                   (double)sqlite3_memory_highwater(0) / 1e6);
     assert_int_equal(exported.ranges, EVENTS + 7);

@@ -16,6 +16,7 @@
 
 #include <jansson.h>
 
+#include "reference/base/arena.h"
 #include "tests/support.h"
 
 static inline const char *trace_text(const json_t *object, const char *key) {
@@ -43,7 +44,7 @@ struct trace_thread {
     bool is_named, has_events;
     int64_t at_ns; /* of its last event */
     struct trace_slice *slice;
-    int slices, capacity;
+    int slices;
     int64_t open[64]; /* ends of the slices that are open at at_ns; INT64_MAX: a B */
     int depth;
 };
@@ -61,7 +62,7 @@ struct trace_check {
     struct trace_thread thread[TRACE_THREADS]; /* tid 0: the process */
     int threads;
     struct trace_pair *pair; /* of b and e, and of s and f */
-    int pairs, capacity;
+    int pairs;
     const json_t *events;
 };
 
@@ -102,11 +103,7 @@ static inline void trace_push(struct trace_thread *thread, int64_t start_ns, int
                  (long long)thread->open[thread->depth - 1]);
     assert_true(thread->depth < 64);
     thread->open[thread->depth++] = end_ns;
-    if (thread->slices == thread->capacity) {
-        thread->capacity = thread->capacity ? 2 * thread->capacity : 64;
-        thread->slice = realloc(thread->slice, (size_t)thread->capacity * sizeof *thread->slice);
-        assert_non_null(thread->slice);
-    }
+    assert_true(MP_ROOM(thread->slice, thread->slices));
     thread->slice[thread->slices++] = (struct trace_slice){start_ns, end_ns};
 }
 
@@ -143,11 +140,7 @@ static inline struct trace_pair *trace_pair(struct trace_check *check, const jso
 static inline void trace_begin_pair(struct trace_check *check, const json_t *event) {
     assert_true(json_is_integer(json_object_get(event, "id")));
     assert_null(trace_pair(check, event));
-    if (check->pairs == check->capacity) {
-        check->capacity = check->capacity ? 2 * check->capacity : 64;
-        check->pair = realloc(check->pair, (size_t)check->capacity * sizeof *check->pair);
-        assert_non_null(check->pair);
-    }
+    assert_true(MP_ROOM(check->pair, check->pairs));
     struct trace_pair *pair = &check->pair[check->pairs++];
     *pair = (struct trace_pair){.id = trace_number(event, "id"), .at_ns = trace_ns(event, "ts")};
     snprintf(pair->category, sizeof pair->category, "%s", trace_text(event, "cat"));

@@ -18,8 +18,7 @@ static void add_rounds(struct runs_folder *folder) {
 }
 
 RUNS_TEST(nothing_is_said_without_a_target) {
-    struct mp_store_run ep = runs_description("ep", "text");
-    runs_add(folder, &ep, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     assert_text(mp_report_convergence, folder->store, NULL, "");
 }
 

@@ -124,11 +124,10 @@ RUNS_TEST(stragglers_by_hand) {
 /* EP's iterations take 20 28 24 ms and the other's 10 14 12; 100 tokens each; 5 of 100 routes are
  * dropped; losses 5 4 3 2 and 5 4.4 3 2.1. */
 RUNS_TEST(speedups_by_hand) {
-    struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run fssdp = runs_description("fssdp", "text");
     struct runs_standard other = runs_fssdp;
     other.taken = 0.25;
-    runs_add(folder, &ep, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     runs_add(folder, &fssdp, &other);
     fssdp.round = 1;
     fssdp.status = "failed";

@@ -58,11 +58,6 @@ static void make_library(struct runs_folder *folder) {
     }
 }
 
-static char *text_of(const char *path) {
-    size_t size;
-    return read_bytes(path, &size);
-}
-
 /* Writes the report; its path in path[128]. */
 static void write_report(struct runs_folder *folder, const struct mp_report_selection *selection,
                          char path[128]) {
@@ -76,14 +71,7 @@ static char *page_of(struct runs_folder *folder) {
     char path[128];
     make_library(folder);
     write_report(folder, NULL, path);
-    return text_of(path);
-}
-
-static int count_of(const char *text, const char *words) {
-    int count = 0;
-    for (const char *at = text; (at = strstr(at, words)); at += strlen(words))
-        count++;
-    return count;
+    return file_text(path);
 }
 
 static json_t *data_of(const char *page) {
@@ -122,7 +110,7 @@ RUNS_TEST(words_tables_and_data_are_there) {
     assert_non_null(strstr(page, "<summary>Waiting, in full</summary>"));
     assert_non_null(strstr(page, "<th scope=\"row\" class=\"words\">layer 0 expert</th>"));
     assert_non_null(strstr(page, "and the run did not measure what one costs"));
-    assert_int_equal(count_of(page, "<section data-label="), 2 + 3); /* settings and systems */
+    assert_count(page, "<section data-label=", 2 + 3); /* settings and systems */
     AUTO(json) json_t *data = data_of(page);
     assert_int_equal(json_array_size(rows_of(data, "speedup", 0)), 2);
     assert_json(json_array_get(rows_of(data, "speedup", 0), 0), 0, "['ep', 24, 24, 24, 2, false]");
@@ -154,11 +142,10 @@ RUNS_TEST(waiting_is_apart_from_transfers) {
 
 /* One run of each, nothing dropped, with iterations of 40 20 28 24 and 20 10 14 12 ms. */
 RUNS_TEST(charts_show_what_was_recorded) {
-    struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run fssdp = runs_description("fssdp", "text");
     struct runs_standard first = runs_ep, second = runs_fssdp;
     first.drops_nothing = second.drops_nothing = true;
-    runs_add(folder, &ep, &first);
+    runs_add_usual(folder, "ep", &first);
     runs_add(folder, &fssdp, &second);
     fssdp.round = 1;
     second.ms[1] = second.ms[2] = second.ms[3] = 16;
@@ -208,12 +195,10 @@ RUNS_TEST(charts_show_what_was_recorded) {
 
 /* Before everything else on the page, and nobody is called the fastest. */
 RUNS_TEST(a_busy_machine_is_said_first) {
-    struct mp_store_run ep = runs_description("ep", "text");
-    struct mp_store_run fssdp = runs_description("fssdp", "text");
     struct runs_standard run = runs_fssdp;
     run.taken = 0.3;
-    runs_add(folder, &ep, &runs_ep);
-    runs_add(folder, &fssdp, &run);
+    runs_add_usual(folder, "ep", &runs_ep);
+    runs_add_usual(folder, "fssdp", &run);
     AUTO(text) char *page = page_of(folder);
     const char *busy = strstr(page, "<strong>The machine was busy</strong> For up to 30 % of the");
     assert_non_null(busy);
@@ -225,8 +210,7 @@ RUNS_TEST(a_busy_machine_is_said_first) {
 
 /* Where the run has measured it: 4 x 7 + 1 spans per rank, 1,000 ns each, of 28 ms on average. */
 RUNS_TEST(what_recording_cost_is_said) {
-    struct mp_store_run ep = runs_description("ep", "text");
-    runs_add(folder, &ep, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     runs_execute(folder->store, "INSERT INTO StringIds (value) VALUES ('record-span-ns'); "
                                 "INSERT INTO number SELECT run_id, 0, -1, -1, StringIds.id, 1000 "
                                 "FROM run, StringIds WHERE value = 'record-span-ns'");
@@ -239,18 +223,15 @@ RUNS_TEST(nothing_is_loaded_from_anywhere) {
     add_runs(folder, NULL, false);
     AUTO(text) char *page = page_of(folder);
     assert_non_null(strstr(page, "content=\"default-src 'none'; "));
-    assert_int_equal(count_of(page, " src="), 0);
-    assert_int_equal(count_of(page, "<link"), 0);
-    assert_int_equal(count_of(page, "@import"), 0);
-    assert_int_equal(count_of(page, "url("), 0);
+    assert_count(page, " src=", 0);
+    assert_count(page, "<link", 0);
+    assert_count(page, "@import", 0);
+    assert_count(page, "url(", 0);
 }
 
 /* Of a job that died before it recorded anything there is nothing to draw, and that is said. */
 RUNS_TEST(a_run_without_recordings_is_shown) {
-    struct mp_store_run run = runs_description("ep", "text");
-    run.status = "failed";
-    run.reason = "mpirun was not found";
-    assert_works(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error));
+    runs_add_unrecorded(folder, "ep", "failed", "mpirun was not found");
     AUTO(text) char *page = page_of(folder);
     assert_non_null(strstr(page, "failed after 0 of 4 iterations</strong> mpirun was not found"));
     assert_non_null(strstr(page, "Who waits can"));
@@ -261,12 +242,8 @@ RUNS_TEST(a_run_without_recordings_is_shown) {
 
 /* Where EP was refused, the first that ran stands for the setting. */
 RUNS_TEST(a_refusal_does_not_stand_for_the_others) {
-    struct mp_store_run refused = runs_description("ep", "text"),
-                        other = runs_description("fssdp", "text");
-    refused.status = "refused";
-    refused.reason = "32 experts can't be shared by 3 ranks";
-    assert_works(mp_store_ingest(folder->store, &refused, NULL, 0, NULL, &error));
-    runs_add(folder, &other, &runs_fssdp);
+    runs_add_unrecorded(folder, "ep", "refused", "32 experts can't be shared by 3 ranks");
+    runs_add_usual(folder, "fssdp", &runs_fssdp);
     AUTO(text) char *page = page_of(folder);
     const char *summary = strstr(page, "<ul class=\"findings\">");
     assert_non_null(summary);
@@ -289,13 +266,13 @@ RUNS_TEST(shared_cores_get_no_ratios) {
 RUNS_TEST(names_stay_names) {
     add_runs(folder, HOSTILE, false);
     AUTO(text) char *page = page_of(folder);
-    assert_int_equal(count_of(page, "<script"), 3);
-    assert_int_equal(count_of(page, "</script"), 3);
-    assert_int_equal(count_of(page, "<img"), 0);
-    assert_int_equal(count_of(page, "<!--"), 0);
-    assert_int_equal(count_of(page, "\xe2\x80\xae"), 0);
-    assert_int_equal(count_of(page, "</SCRIPT"), 0);
-    assert_int_equal(count_of(page, "<\\/SCRIPT <\\!-- </g"), 20);
+    assert_count(page, "<script", 3);
+    assert_count(page, "</script", 3);
+    assert_count(page, "<img", 0);
+    assert_count(page, "<!--", 0);
+    assert_count(page, "\xe2\x80\xae", 0);
+    assert_count(page, "</SCRIPT", 0);
+    assert_count(page, "<\\/SCRIPT <\\!-- </g", 20);
     assert_non_null(strstr(page, "&quot;&#39;&gt;&lt;script id=injected&gt;window.injected=1&lt;"));
     assert_non_null(strstr(page, "{{style}}???&amp;lt;"));
     AUTO(json) json_t *data = data_of(page);
@@ -322,11 +299,11 @@ RUNS_TEST(a_report_that_fails_leaves_the_old_one) {
     make_library(folder);
     add_runs(folder, NULL, false);
     write_report(folder, NULL, path);
-    AUTO(text) char *before = text_of(path);
+    AUTO(text) char *before = file_text(path);
     assert_fails(
         mp_report_html(folder->store, &nothing, &(struct mp_page_output){path, NULL}, &error),
         MP_ENOTFOUND, "");
-    AUTO(text) char *after = text_of(path);
+    AUTO(text) char *after = file_text(path);
     assert_string_equal(before, after);
     snprintf(command, sizeof command, "test -z \"$(ls %s/*.part 2>/dev/null)\"", folder->path);
     assert_int_equal(system(command), 0); // NOLINT(cert-env33-c)
@@ -351,13 +328,13 @@ static json_t *probe(const struct runs_folder *folder, const char *path, int wid
              browser, folder->path, !dark, width, path, folder->path, folder->path);
     int status = system(command); // NOLINT(cert-env33-c)
     snprintf(file, sizeof file, "%s/log", folder->path);
-    char *log = text_of(file);
+    char *log = file_text(file);
     if (status != 0)
         fail_msg("%s ended with %d: %s", browser, status, log);
     if (strstr(log, ":CONSOLE:"))
         fail_msg("the console says: %.2000s", strstr(log, ":CONSOLE:"));
     snprintf(file, sizeof file, "%s/dom", folder->path);
-    char *dom = text_of(file), *start = strstr(dom, "<pre id=\"found\">");
+    char *dom = file_text(file), *start = strstr(dom, "<pre id=\"found\">");
     assert_non_null(start);
     start += strlen("<pre id=\"found\">");
     *strstr(start, "</pre>") = '\0';
@@ -524,9 +501,9 @@ static const char *write_grids(const struct runs_folder *folder, char path[128])
 RUNS_TEST(a_grid_has_all_its_points) {
     char path[128];
     make_library(folder);
-    AUTO(text) char *page = text_of(write_grids(folder, path));
+    AUTO(text) char *page = file_text(write_grids(folder, path));
     assert_non_null(strstr(page, "<title>moeperf: When it pays</title>"));
-    assert_int_equal(count_of(page, "<script"), 3);
+    assert_count(page, "<script", 3);
     assert_non_null(strstr(page, "<p class=\"muted\">loads</p>")); /* a line of its own */
     AUTO(json) json_t *data = data_of(page);
     assert_json(rows_of(data, "grid", 0), 0,
@@ -579,8 +556,8 @@ static const char *write_intervals(const struct runs_folder *folder, char path[1
 RUNS_TEST(intervals_have_all_their_numbers) {
     char path[128];
     make_library(folder);
-    AUTO(text) char *page = text_of(write_intervals(folder, path));
-    assert_int_equal(count_of(page, "<script"), 3);
+    AUTO(text) char *page = file_text(write_intervals(folder, path));
+    assert_count(page, "<script", 3);
     assert_non_null(strstr(page, "<h2>What no set explains</h2>"));
     assert_non_null(strstr(page, "published 2"));
     AUTO(json) json_t *data = data_of(page);

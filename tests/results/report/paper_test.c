@@ -57,10 +57,8 @@ static int files_in(const char *folder) {
 }
 
 static void add_runs(struct runs_folder *folder) {
-    struct mp_store_run ep = runs_description("ep", "text");
-    struct mp_store_run fssdp = runs_description("fssdp", "text");
-    runs_add(folder, &ep, &runs_ep);
-    runs_add(folder, &fssdp, &runs_fssdp);
+    runs_add_usual(folder, "ep", &runs_ep);
+    runs_add_usual(folder, "fssdp", &runs_fssdp);
 }
 
 RUNS_TEST(every_chart_is_a_figure) {

@@ -17,23 +17,23 @@ static char *run_text(const struct runs_folder *folder, int64_t run_id,
 /* Three rounds of EP and FSSDP on skewed routes and of EP on balanced ones.  FSSDP takes 12 and 15
  * ms in rounds 1 and 2 and fails in round 3. */
 static void add_rounds(struct runs_folder *folder, bool shares_cores) {
-    struct mp_store_run ep = runs_description("ep", "skewed 0.70 on 4");
-    struct mp_store_run fssdp = runs_description("fssdp", "skewed 0.70 on 4");
-    struct mp_store_run balanced = runs_description("ep", "balanced");
-    struct runs_standard runs[] = {runs_ep, runs_fssdp, runs_balanced};
-    ep.model = fssdp.model = balanced.model = "2 x 256";
-    for (int i = 0; i < 3; i++)
-        runs[i].shares_cores = shares_cores, runs[i].drops_nothing = true;
-    for (int round = 0; round < 3; round++) {
-        ep.round = fssdp.round = balanced.round = round;
-        struct runs_standard fssdp_round = runs[1];
-        for (int i = 1; round == 1 && i < 4; i++)
-            fssdp_round.ms[i] = 15;
-        fssdp.status = round == 2 ? "failed" : "complete";
-        fssdp.reason = round == 2 ? "rank 1 was killed by signal 9" : NULL;
-        runs_add(folder, &ep, &runs[0]);
-        runs_add(folder, &fssdp, &fssdp_round);
-        runs_add(folder, &balanced, &runs[2]);
+    for (int i = 0; i < 9; i++) {
+        const int round = i / 3;
+        const bool is_fssdp = i % 3 == 1, is_balanced = i % 3 == 2;
+        struct mp_store_run run = runs_description(is_fssdp ? "fssdp" : "ep",
+                                                   is_balanced ? "balanced" : "skewed 0.70 on 4");
+        struct runs_standard as = is_fssdp ? runs_fssdp : is_balanced ? runs_balanced : runs_ep;
+        run.model = "2 x 256";
+        run.round = round;
+        as.shares_cores = shares_cores;
+        as.drops_nothing = true;
+        if (is_fssdp && round == 1)
+            as.ms[1] = as.ms[2] = as.ms[3] = 15;
+        if (is_fssdp && round == 2) {
+            run.status = "failed";
+            run.reason = "rank 1 was killed by signal 9";
+        }
+        runs_add(folder, &run, &as);
     }
 }
 
@@ -171,8 +171,7 @@ RUNS_TEST(stragglers_are_named_with_tokens_beside_waiting) {
 }
 
 RUNS_TEST(phases_add_up_to_the_iteration) {
-    struct mp_store_run ep = runs_description("ep", "text");
-    runs_add(folder, &ep, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     assert_text(mp_report_phases, folder->store, NULL,
                 "ep, text, run 1: mean over its iterations and 2 ranks\n"
                 "             ms/it-  share       of it  besides, over-\n"
@@ -233,8 +232,7 @@ RUNS_TEST(json_has_the_numbers_unrounded) {
 }
 
 RUNS_TEST(one_run_is_shown_in_full) {
-    struct mp_store_run ep = runs_description("ep", "text");
-    runs_add(folder, &ep, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     static const char *const says[] = {
         "Run 1\n",
         "workload            text\n",
@@ -256,11 +254,10 @@ RUNS_TEST(one_run_is_shown_in_full) {
 }
 
 RUNS_TEST(the_list_has_a_line_per_run) {
-    struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run other = runs_description("ep", "text");
     other.suite = "other";
     other.suite_run = "other-1";
-    runs_add(folder, &ep, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     runs_add(folder, &other, &runs_ep);
     assert_text(mp_report_runs, folder->store, NULL,
                 "                                                     ms/it-\n"
@@ -314,10 +311,7 @@ RUNS_TEST(nothing_selected_is_said) {
 
 /* A run without any recording goes through every report. */
 RUNS_TEST(a_failed_job_has_no_numbers_and_a_reason) {
-    struct mp_store_run run = runs_description("fssdp", "text");
-    run.status = "timeout";
-    run.reason = "no end after 60 s.";
-    assert_works(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error));
+    runs_add_unrecorded(folder, "fssdp", "timeout", "no end after 60 s.");
     assert_text(mp_report_speedup, folder->store, NULL,
                 "tiny: text, gate gshard, 2 ranks, measured\n"
                 "        rounds\n"
@@ -364,25 +358,21 @@ RUNS_TEST(systems_that_repeat_go_by_their_jobs) {
 /* Two rounds of EP, of a system that drops 5 % of the routes, of one that drops none and of a
  * yardstick, which is the fastest of all. */
 static void add_field(struct runs_folder *folder, bool shares_cores) {
-    struct mp_store_run ep = runs_description("ep", "skewed 0.70 on 4");
-    struct mp_store_run swiftmoe = runs_description("swiftmoe", "skewed 0.70 on 4");
-    struct mp_store_run fssdp = runs_description("fssdp", "skewed 0.70 on 4");
-    struct mp_store_run yardstick = runs_description("free-balance", "skewed 0.70 on 4");
-    struct mp_store_run balanced = runs_description("ep", "balanced");
-    struct mp_store_run *const runs[] = {&ep, &swiftmoe, &fssdp, &yardstick, &balanced};
-    struct runs_standard as[] = {runs_ep, runs_fssdp, runs_fssdp, runs_balanced, runs_balanced};
+    static const char *const systems[] = {"ep", "swiftmoe", "fssdp", "free-balance", "ep"};
     static const struct runs_standard drops = {
         .count = 4, .ms = {20, 10, 11, 12}, .loss = {5, 4.4, 3, 2.1}};
-    as[1] = drops;
+    struct runs_standard as[] = {runs_ep, drops, runs_fssdp, runs_balanced, runs_balanced};
     as[2].loss[1] = 4, as[2].loss[3] = 2; /* EP's curve */
-    for (int i = 0; i < 5; i++)
-        as[i].drops_nothing = i != 1, as[i].shares_cores = shares_cores;
-    yardstick.unattainable = true;
-    for (int round = 0; round < 2; round++)
-        for (int i = 0; i < 5; i++) {
-            runs[i]->round = round;
-            runs_add(folder, runs[i], &as[i]);
-        }
+    for (int i = 0; i < 10; i++) {
+        const int which = i % 5;
+        struct mp_store_run run =
+            runs_description(systems[which], which == 4 ? "balanced" : "skewed 0.70 on 4");
+        run.round = i / 5;
+        run.unattainable = which == 3;
+        as[which].drops_nothing = which != 1;
+        as[which].shares_cores = shares_cores;
+        runs_add(folder, &run, &as[which]);
+    }
 }
 
 /* Where room is short, what says least is left out; the yardstick's name never is. */
@@ -450,8 +440,7 @@ RUNS_TEST(long_tables_go_without_sentences) {
     for (int i = 0; i < 6; i++) {
         char name[16];
         snprintf(name, sizeof name, "system%d", i);
-        struct mp_store_run run = runs_description(name, "text");
-        runs_add(folder, &run, &runs_ep);
+        runs_add_usual(folder, name, &runs_ep);
         AUTO(text) char *text = text_of(mp_report_stragglers, folder->store, NULL, MP_REPORT_TEXT);
         assert_int_equal(strstr(text, "system0: no rank makes the others") != NULL, i < 5);
         assert_int_equal(
@@ -489,8 +478,7 @@ RUNS_TEST(tables_fit_80_columns_with_any_name) {
 }
 
 RUNS_TEST(an_output_that_is_full_is_an_error) {
-    struct mp_store_run run = runs_description("ep", "text");
-    runs_add(folder, &run, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     for (int json = 0; json < 2; json++) {
         FILE *full = fopen("/dev/full", "w");
         assert_non_null(full);

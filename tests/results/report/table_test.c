@@ -25,6 +25,15 @@ static void close_terminal(FILE *terminal, int read_end) {
     close(read_end);
 }
 
+/* What a temporary file, which is closed, holds. */
+static const char *closed(FILE *file) {
+    static char text[4096];
+    rewind(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    return text;
+}
+
 TEST(width_is_the_terminals) {
     static const struct {
         const char *set; /* COLUMNS */
@@ -72,7 +81,6 @@ TEST(a_remark_takes_the_rest_of_the_row) {
         "       for, so that it goes on?below\n"
         "last   2.5    -\n";
     AUTO(table) struct table table;
-    char text[512] = "";
     FILE *file = tmpfile();
     table_init(&table, columns, 3);
     for (int r = 0; r < 3; r++) {
@@ -87,37 +95,28 @@ TEST(a_remark_takes_the_rest_of_the_row) {
                                       &error));
     }
     table_print(&table, file);
-    rewind(file);
-    text[fread(text, 1, sizeof text - 1, file)] = '\0';
-    assert_string_equal(text, expected);
-    fclose(file);
+    assert_string_equal(closed(file), expected);
 }
 
 static const char *printed(bool drops_empty, int columns) {
     static char text[1024];
-    struct table table;
+    AUTO(table) struct table table;
     int read_end;
     FILE *terminal = columns ? open_terminal(columns, &read_end) : tmpfile();
     size_t length = 0;
+    ssize_t got;
     assert_non_null(terminal);
     fill(&table);
     table.drops_empty = drops_empty;
     table_print(&table, terminal);
-    fflush(terminal);
-    memset(text, 0, sizeof text);
-    if (columns) {
-        ssize_t got;
-        fclose(terminal); /* so that reading comes to an end */
-        while ((got = read(read_end, text + length, sizeof text - 1 - length)) > 0)
-            length += (size_t)got;
-        close(read_end);
-    } else {
-        rewind(terminal);
-        length = fread(text, 1, sizeof text - 1, terminal);
-        fclose(terminal);
-    }
-    assert_true(length > 0 && length < sizeof text);
-    table_free(&table);
+    if (!columns)
+        return closed(terminal);
+    fclose(terminal); /* so that reading comes to an end */
+    while ((got = read(read_end, text + length, sizeof text - 1 - length)) > 0)
+        length += (size_t)got;
+    close(read_end);
+    assert_true(length < sizeof text - 1);
+    text[length] = '\0';
     return text;
 }
 
@@ -143,7 +142,6 @@ TEST(cells_break_only_where_room_is_short) {
 /* Prints a row whose numbers, from 1 on, have these headers. */
 static void assert_goes_on(const char *const headers[], int numbers, const char *expected) {
     struct table_column columns[8] = {{"name", .kind = TABLE_LEFT}};
-    char text[1024] = "";
     AUTO(table) struct table table;
     FILE *file = tmpfile();
     for (int c = 1; c <= numbers; c++)
@@ -155,10 +153,7 @@ static void assert_goes_on(const char *const headers[], int numbers, const char 
     for (int c = 1; c <= numbers; c++)
         table_set_number(&table, c, c, 0);
     table_print(&table, file);
-    rewind(file);
-    assert_true(fread(text, 1, sizeof text - 1, file) > 0);
-    assert_string_equal(text, expected);
-    fclose(file);
+    assert_string_equal(closed(file), expected);
 }
 
 /* Three fill a line of 80, the next two would be 81; of 66 the name gives way by one, and what is
@@ -209,7 +204,7 @@ TEST(words_go_on_below) {
                                    "          zz\n"
                                    "          last\n"
                                    "nothing\n";
-    char words[256], wanted[256], found[256] = "", full[69], over[69];
+    char words[256], wanted[256], full[69], over[69];
     FILE *file = tmpfile();
     memset(full, 'x', sizeof full);
     memset(over, 'x', sizeof over);
@@ -220,10 +215,7 @@ TEST(words_go_on_below) {
     table_filled(file, 10, 10, words);
     table_filled(file, 0, 0, "");
     table_filled(file, 0, 0, "nothing");
-    rewind(file);
-    assert_true(fread(found, 1, sizeof found - 1, file) > 0);
-    assert_string_equal(found, wanted);
-    fclose(file);
+    assert_string_equal(closed(file), wanted);
 }
 
 TEST_RANDOM(filled_words_fit_the_page) {

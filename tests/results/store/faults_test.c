@@ -49,14 +49,15 @@ RUNS_TEST(a_newer_schema_is_refused_by_name) {
 
 /* As versions before the third have it; the database is closed. */
 static void allow_no_refusals(struct runs_folder *folder, int version) {
-    char sql[64];
-    runs_query(folder->store, "DROP TABLE choice"); /* of the fourth */
-    runs_query(folder->store, "PRAGMA writable_schema = ON");
-    runs_query(folder->store, "UPDATE sqlite_schema SET sql = replace(sql, ', ''refused'')', ')') "
-                              "WHERE type = 'table' AND name = 'run'");
-    runs_query(folder->store, "PRAGMA writable_schema = RESET");
-    snprintf(sql, sizeof sql, "PRAGMA user_version = %d", version);
-    runs_query(folder->store, sql);
+    char sql[400];
+    snprintf(sql, sizeof sql,
+             "DROP TABLE choice; " /* of the fourth */
+             "PRAGMA writable_schema = ON; "
+             "UPDATE sqlite_schema SET sql = replace(sql, ', ''refused'')', ')') "
+             "WHERE type = 'table' AND name = 'run'; "
+             "PRAGMA writable_schema = RESET; PRAGMA user_version = %d",
+             version);
+    runs_execute(folder->store, sql);
     close_store(folder);
 }
 
@@ -91,20 +92,12 @@ RUNS_TEST(runs_of_version_2_stay) {
 
 RUNS_TEST(an_older_schema_is_brought_up_to_date) {
     struct mp_store *store = NULL;
-    runs_query(folder->store, "DROP TABLE NVTX_EVENTS");
-    runs_query(folder->store, "DROP TABLE ThreadNames");
-    static const char *const of_version_2[] = {"device_spool",
-                                               "CUPTI_ACTIVITY_KIND_KERNEL",
-                                               "CUPTI_ACTIVITY_KIND_MEMCPY",
-                                               "CUPTI_ACTIVITY_KIND_MEMSET",
-                                               "CUPTI_ACTIVITY_KIND_RUNTIME",
-                                               "gpu_overhead",
-                                               "collective"};
-    for (size_t i = 0; i < sizeof of_version_2 / sizeof *of_version_2; i++) {
-        char sql[80];
-        snprintf(sql, sizeof sql, "DROP TABLE %s", of_version_2[i]);
-        runs_query(folder->store, sql);
-    }
+    runs_execute(folder->store,
+                 "DROP TABLE NVTX_EVENTS; DROP TABLE ThreadNames; " /* of version 1 and 2 */
+                 "DROP TABLE device_spool; DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL; "
+                 "DROP TABLE CUPTI_ACTIVITY_KIND_MEMCPY; DROP TABLE CUPTI_ACTIVITY_KIND_MEMSET; "
+                 "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME; DROP TABLE gpu_overhead; "
+                 "DROP TABLE collective");
     allow_no_refusals(folder, 1);
     assert_fails(mp_store_open_read_only(folder->database, &store, &error), MP_EVERSION, "");
     assert_works(mp_store_open(folder->database, &folder->store, &error));
@@ -175,15 +168,13 @@ RUNS_TEST(reading_needs_a_file_and_never_writes) {
 
 /* What a build from before some columns and views existed leaves, and what a user added. */
 static void make_views_older(struct runs_folder *folder) {
-    static const char *const changes[] = {
-        "DROP VIEW v_speedup",
-        "CREATE VIEW v_speedup AS SELECT run_id, suite, system FROM run",
-        "DROP VIEW v_fact",
-        "CREATE VIEW my_own AS SELECT system, count(*) AS runs FROM v_speedup GROUP BY system",
-    };
-    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
-        runs_query(folder->store, changes[i]);
-    runs_query(folder->store, "PRAGMA wal_checkpoint(TRUNCATE)");
+    runs_execute(folder->store,
+                 "DROP VIEW v_speedup; "
+                 "CREATE VIEW v_speedup AS SELECT run_id, suite, system FROM run; "
+                 "DROP VIEW v_fact; "
+                 "CREATE VIEW my_own AS SELECT system, count(*) AS runs FROM v_speedup "
+                 "GROUP BY system; "
+                 "PRAGMA wal_checkpoint(TRUNCATE)");
     close_store(folder);
 }
 
@@ -193,8 +184,7 @@ static const char newer_columns_sql[] = "SELECT count(*), sum(iterations_agreed)
 
 RUNS_TEST(older_views_are_hidden_from_a_reader) {
     struct mp_store *store = NULL;
-    struct mp_store_run run = runs_description("ep", "text");
-    runs_add(folder, &run, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     make_views_older(folder);
     size_t before_size, after_size;
     AUTO(text) char *before = read_bytes(folder->database, &before_size);
@@ -211,8 +201,7 @@ RUNS_TEST(older_views_are_hidden_from_a_reader) {
 }
 
 RUNS_TEST(older_views_are_renewed_and_no_others) {
-    struct mp_store_run run = runs_description("ep", "text");
-    runs_add(folder, &run, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     char *wanted = strdup(runs_query(folder->store, views_sql));
     make_views_older(folder);
 
@@ -262,50 +251,40 @@ static void lose_permission(struct runs_folder *folder, const char *file, bool l
         assert_int_equal(seteuid(65534), 0);
 }
 
-static void read_what_may_only_be_read(struct runs_folder *folder, bool has_empty_log) {
-    struct mp_error error = {0}, writing = {0};
-    struct mp_store_run run = runs_description("ep", "text");
-    char odd[128], *spans = NULL;
-    runs_add(folder, &run, &runs_ep);
+/* An empty log beside it is none. */
+RUNS_TEST(what_may_only_be_read_can_be_read) {
+    char odd[128], log[160];
+    runs_add_usual(folder, "ep", &runs_ep);
     close_store(folder);
     snprintf(odd, sizeof odd, "%s/100%% #1?.db", folder->path);
+    snprintf(log, sizeof log, "%s-wal", odd);
     assert_int_equal(rename(folder->database, odd), 0);
+    for (int has_empty_log = 0; has_empty_log < 2; has_empty_log++) {
+        struct mp_error error = {0}, writing = {0};
+        struct mp_store *store = NULL;
+        AUTO(text) char *spans = NULL;
+        if (has_empty_log)
+            write_bytes(log, "", 0);
+        lose_permission(folder, odd, true);
+        int code = mp_store_open_read_only(odd, &store, &error);
+        if (!code)
+            spans = strdup(runs_query(store, "SELECT count(*) FROM v_span"));
+        mp_store_close(store);
+        store = NULL;
+        int writing_code = mp_store_open(odd, &store, &writing);
+        lose_permission(folder, odd, false);
 
-    if (has_empty_log) {
-        char log[160];
-        snprintf(log, sizeof log, "%s-wal", odd);
-        fclose(fopen(log, "wb"));
+        runs_ok(code, &error);
+        assert_string_equal(spans, "58");
+        assert_int_equal(writing_code, MP_EIO);
+        assert_non_null(strstr(writing.text, "the database may not be written (permissions)"));
     }
-    lose_permission(folder, odd, true);
-    struct mp_store *store = NULL;
-    int code = mp_store_open_read_only(odd, &store, &error);
-    if (!code)
-        spans = strdup(runs_query(store, "SELECT count(*) FROM v_span"));
-    mp_store_close(store);
-    store = NULL;
-    int writing_code = mp_store_open(odd, &store, &writing);
-    lose_permission(folder, odd, false);
-
-    runs_ok(code, &error);
-    assert_string_equal(spans, "58");
-    free(spans);
-    assert_int_equal(writing_code, MP_EIO);
-    assert_non_null(strstr(writing.text, "the database may not be written (permissions)"));
-}
-
-RUNS_TEST(what_may_only_be_read_can_be_read) {
-    read_what_may_only_be_read(folder, false);
-}
-
-RUNS_TEST(an_empty_log_is_none) {
-    read_what_may_only_be_read(folder, true);
 }
 
 RUNS_TEST(runs_that_only_a_log_has_are_not_left_out) {
     struct mp_error error = {0};
-    struct mp_store_run run = runs_description("ep", "text");
     char copied[128], log[128];
-    runs_add(folder, &run, &runs_ep);
+    runs_add_usual(folder, "ep", &runs_ep);
     snprintf(copied, sizeof copied, "%s/copied.db", folder->path);
     snprintf(log, sizeof log, "%s/copied.db-wal", folder->path);
     copy_file(folder->database, copied);
@@ -350,11 +329,10 @@ RUNS_TEST(a_full_disk_leaves_the_database_as_it_was) {
 /* ---- runs ---- */
 
 RUNS_TEST(runs_are_added_and_never_overwritten) {
-    struct mp_store_run run = runs_description("ep", "text");
-    assert_int_equal(runs_add(folder, &run, &runs_ep), 1);
+    assert_int_equal(runs_add_usual(folder, "ep", &runs_ep), 1);
     close_store(folder);
     assert_works(mp_store_open(folder->database, &folder->store, &error));
-    assert_int_equal(runs_add(folder, &run, &runs_ep), 2);
+    assert_int_equal(runs_add_usual(folder, "ep", &runs_ep), 2);
     assert_rows(folder->store,
                 "SELECT run_id, count(*), min(span_id), max(span_id) FROM v_span GROUP BY run_id",
                 "1|58|1|58\n2|58|59|116");
@@ -458,10 +436,7 @@ RUNS_TEST(incomplete_descriptions_are_refused) {
 }
 
 RUNS_TEST(a_job_without_recordings_is_a_failed_run) {
-    struct mp_store_run run = runs_description("ep", "text");
-    run.status = "failed";
-    run.reason = "mpirun: not found";
-    assert_works(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error));
+    runs_add_unrecorded(folder, "ep", "failed", "mpirun: not found");
     assert_rows(folder->store, "SELECT status, reason, iterations, ranks_recorded FROM v_run",
                 "failed|mpirun: not found|0|0");
     assert_rows(folder->store,
@@ -488,9 +463,7 @@ RUNS_TEST(strange_recordings_are_named_and_left_out) {
     }
     char text[128];
     snprintf(text, sizeof text, "%s/text.spool", folder->path);
-    FILE *file = fopen(text, "w");
-    fputs("not a spool at all, not at all", file);
-    fclose(file);
+    write_bytes(text, "not a spool at all, not at all", 30);
 
     const char *paths[] = {ranks[3].path, text, ranks[0].path, ranks[1].path, ranks[2].path};
     struct mp_store_run run = runs_description("ep", "text");
@@ -567,9 +540,7 @@ static void move_to_another_host(const char *path, int64_t ahead_ns) {
     snprintf(header->host, sizeof header->host, "elsewhere");
     header->monotonic_ns += ahead_ns;
     head->check = spool_check(bytes);
-    FILE *file = fopen(path, "wb");
-    assert_int_equal(fwrite(bytes, 1, size, file), size);
-    fclose(file);
+    write_bytes(path, bytes, size);
 }
 
 /* Without clock samples another host goes by its wall clock, which is too coarse to subtract: an
@@ -610,12 +581,10 @@ RUNS_TEST(names_may_hold_quotes_and_control_characters) {
 }
 
 RUNS_TEST(a_loss_that_is_no_number_is_null_and_makes_no_difference_known) {
-    struct mp_store_run ep = runs_description("ep", "text");
-    struct mp_store_run fssdp = runs_description("fssdp", "text");
     struct runs_standard diverged = runs_fssdp;
     diverged.loss[3] = NAN;
-    runs_add(folder, &ep, &runs_ep);
-    runs_add(folder, &fssdp, &diverged);
+    runs_add_usual(folder, "ep", &runs_ep);
+    runs_add_usual(folder, "fssdp", &diverged);
     assert_rows(folder->store, "SELECT system, loss_final, max_loss_difference FROM v_speedup",
                 "ep|2.0|0.0\nfssdp|NULL|NULL");
 }
