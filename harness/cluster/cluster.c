@@ -128,10 +128,6 @@ int mp_cluster_level_of(const struct mp_cluster *cluster, int rank, int other) {
     return level;
 }
 
-double mp_cluster_latency(const struct mp_cluster *cluster, int level) {
-    return cluster->level[level].latency.value;
-}
-
 /* Ranks of the groups that a level joins. */
 static int group_ranks(const struct mp_cluster *cluster, int level) {
     return level > 0 ? cluster->level[level - 1].span : 1;
@@ -153,10 +149,6 @@ double mp_cluster_rank_bandwidth(const struct mp_cluster *cluster, int level) {
     const struct mp_quantity *limit = &cluster->level[level].rank_bandwidth;
     double gate = mp_cluster_bandwidth(cluster, level);
     return limit->origin && limit->value < gate ? limit->value : gate;
-}
-
-double mp_cluster_message_cost(const struct mp_cluster *cluster, int level) {
-    return cluster->level[level].message_cost.value;
 }
 
 int mp_cluster_gates(const struct mp_cluster *cluster, int level) {

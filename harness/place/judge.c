@@ -112,7 +112,7 @@ int mp_place_traffic(const struct mp_predict_job *job, const struct mp_cluster *
                      traffic);
     }
     if (!memory->lacking)
-        finish(traffic, mp_costs_sizes(costs)->row / (double)(to - from));
+        finish(traffic, costs->sizes.row / (double)(to - from));
     mp_costs_destroy(costs);
     return mp_arena_check(memory, error);
 }

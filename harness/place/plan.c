@@ -21,7 +21,7 @@ static int create_planner(const struct mp_predict_job *job, const struct mp_clus
                        "expert-shards: %d; a placement is of whole experts, so it has to go",
                        job->file.job.expert_shards);
     MP_TRY(mp_costs_create(cluster, &job->file.job, &job->options, &costs, error));
-    placed->expert_bytes = mp_costs_sizes(costs)->expert;
+    placed->expert_bytes = costs->sizes.expert;
     int code = mp_predict_planner(costs, &job->file, job->file.job.check_plans, planner, error);
     mp_costs_destroy(costs);
     return code;

@@ -51,9 +51,9 @@ static void find_levels(struct mp_network *network) {
         level->groups = network->ranks / span;
         level->width = network->ranks / mp_cluster_gates(cluster, l);
         level->bandwidth = mp_cluster_bandwidth(cluster, l);
-        level->latency = mp_cluster_latency(cluster, l);
+        level->latency = cluster->level[l].latency.value;
         level->rank_bandwidth = mp_cluster_rank_bandwidth(cluster, l);
-        level->message_cost = mp_cluster_message_cost(cluster, l);
+        level->message_cost = cluster->level[l].message_cost.value;
         if (level->width == 1)
             level->bandwidth = level->rank_bandwidth;
         network->limited |= mp_port_limited(level);
@@ -440,7 +440,7 @@ void mp_network_exchange(struct mp_network *network, const struct mp_traffic *tr
     const struct mp_port_bytes *bytes = traffic->bytes;
     double *finish = network->finish;
     double copies = mp_cluster_bandwidth(network->cluster, 0);
-    double copy_latency = mp_cluster_latency(network->cluster, 0);
+    double copy_latency = network->cluster->level[0].latency.value;
     mp_traffic_arrange(traffic);
     for (int rank = 0; rank < network->ranks; rank++)
         finish[rank] = bytes->self[rank] > 0
@@ -469,7 +469,7 @@ void mp_network_alone(struct mp_network *network, const struct mp_traffic *traff
     mp_traffic_arrange(traffic);
     for (int rank = 0; rank < network->ranks; rank++)
         seconds[rank] = bytes->self[rank] > 0
-                            ? mp_cluster_latency(network->cluster, 0) +
+                            ? network->cluster->level[0].latency.value +
                                   bytes->self[rank] / mp_cluster_bandwidth(network->cluster, 0)
                             : 0;
     for (int l = 0; l < network->levels; l++) {

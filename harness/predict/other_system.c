@@ -201,7 +201,7 @@ static int step(struct carrying *carrying, int64_t iteration) {
     while (carrying->at + 1 < run->iterations && run->number[carrying->at] < iteration)
         carrying->at++;
     carrying->counts = run->number[carrying->at] == iteration;
-    mp_costs_at(carrying->costs, carrying->at);
+    carrying->costs->iteration = carrying->at;
     double *seconds = &carrying->other->seconds[carrying->at];
     if (carrying->predictor)
         code = predict(carrying, iteration, seconds);

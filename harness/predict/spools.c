@@ -75,7 +75,7 @@ static int record_setting(const struct mp_predict_job *job, const struct mp_clus
     const struct mp_job *sizes = &job->file.job;
     struct mp_costs *costs;
     MP_TRY(mp_costs_create(cluster, sizes, &job->options, &costs, error));
-    mp_record_named(thread, -1, -1, mp_setting_figures, mp_costs_setting(costs));
+    mp_record_named(thread, -1, -1, mp_setting_figures, &costs->setting);
     mp_costs_destroy(costs);
     if (mp_job_shards(sizes) > 1)
         mp_record_number(thread, -1, -1, "expert-shards", mp_job_shards(sizes));
