@@ -317,9 +317,9 @@ static int create(struct mp_bound *bound, const struct mp_cluster *cluster,
     return MP_OK;
 }
 
-int mp_bound_create_fitted(struct mp_costs *costs, const struct mp_cluster *cluster,
-                           const struct mp_job *job, const struct mp_predict_options *options,
-                           int rounds, struct mp_bound **out, struct mp_error *error) {
+int mp_bound_create(struct mp_costs *costs, const struct mp_cluster *cluster,
+                    const struct mp_job *job, const struct mp_predict_options *options, int rounds,
+                    struct mp_bound **out, struct mp_error *error) {
     struct mp_bound *bound = calloc(1, sizeof *bound);
     if (!bound)
         return mp_fail(error, MP_ENOMEM, "no memory for a bound");
@@ -339,12 +339,6 @@ int mp_bound_create_fitted(struct mp_costs *costs, const struct mp_cluster *clus
     else
         *out = bound;
     return code;
-}
-
-int mp_bound_create(const struct mp_cluster *cluster, const struct mp_job *job,
-                    const struct mp_predict_options *options, int rounds, struct mp_bound **out,
-                    struct mp_error *error) {
-    return mp_bound_create_fitted(NULL, cluster, job, options, rounds, out, error);
 }
 
 void mp_bound_destroy(struct mp_bound *bound) {

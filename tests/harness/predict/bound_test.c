@@ -7,8 +7,8 @@
 static double bound_of(const struct test_case *test, int rounds) {
     struct mp_bound *bound = NULL;
     double seconds;
-    assert_works(
-        mp_bound_create(test->cluster, &test->job.job, &test->options, rounds, &bound, &error));
+    assert_works(mp_bound_create(NULL, test->cluster, &test->job.job, &test->options, rounds,
+                                 &bound, &error));
     assert_works(mp_bound_seconds(bound, test->load, &seconds, &error));
     mp_bound_destroy(bound);
     assert_true(seconds > 0);

@@ -96,8 +96,8 @@ TEST_END(forget, struct fitted_case, forget(it))
 
 static struct mp_bound *bound_of(const struct fitted_case *made, int rounds) {
     struct mp_bound *bound = NULL;
-    assert_works(mp_bound_create_fitted(made->costs, &made->cluster, &made->test.job.job,
-                                        &made->test.options, rounds, &bound, &error));
+    assert_works(mp_bound_create(made->costs, &made->cluster, &made->test.job.job,
+                                 &made->test.options, rounds, &bound, &error));
     return bound;
 }
 
