@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/place/fixed.h"
 #include "harness/place/place.h"
 #include "reference/base/median.h"
 

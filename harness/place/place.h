@@ -101,8 +101,7 @@ struct mp_placed {
     double plan_seconds;    /* of planning, measured here, of a step that changes homes, mean */
     int copies;             /* slots beyond one per expert, of a layer */
     double expert_bytes;    /* parameters of one expert */
-    double move_bytes;      /* received by all ranks to get from `before` to `after` */
-    double move_bytes_most; /* by one rank */
+    double move_bytes_most; /* received by one rank to get from `before` to `after` */
     int moved;              /* experts, all layers, that some rank receives */
 };
 void mp_placed_destroy(struct mp_placed *placed); /* accepts a zeroed one */
@@ -148,6 +147,14 @@ int mp_place_traffic(const struct mp_predict_job *job, const struct mp_cluster *
                      const struct mp_place_loads *loads, int64_t from, int64_t to,
                      const struct mp_place_map *map, struct mp_arena *memory,
                      struct mp_place_traffic *traffic, struct mp_error *error);
+
+/* A placement as a planner, for the predictor (fixed.c): homes that stay, or change once. */
+struct place_fixed_options {
+    const struct mp_place_map *map;
+    const struct mp_place_map *next; /* from the end of the first step on; NULL: it stays */
+};
+/* Not registered: its options are pointers, borrowed until it is destroyed. */
+extern const struct mp_system place_fixed;
 
 /* ---- files ---- */
 

@@ -178,7 +178,6 @@ static int count_moves(struct mp_placed *placed, struct mp_error *error) {
     for (int rank = 0; rank < after->ranks && ready; rank++)
         if (received[rank] * placed->expert_bytes > placed->move_bytes_most)
             placed->move_bytes_most = received[rank] * placed->expert_bytes;
-    placed->move_bytes = placed->moved * placed->expert_bytes;
     free(has);
     free(received);
     return ready ? MP_OK : mp_no_memory(error);

@@ -161,7 +161,6 @@ TEST(a_placement_saves_and_its_moves_cost) {
     assert_true(even[1].mean < 1.1 && even[1].mean >= 1);
     /* each rank lacks what it did not have; rank 0 and 1 keep hot ones */
     assert_true(placed.moved > 0);
-    assert_within(placed.move_bytes, placed.moved * placed.expert_bytes, 1);
     assert_true(placed.move_bytes_most <= 2 * 4 * placed.expert_bytes);
 }
 
