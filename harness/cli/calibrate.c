@@ -3,7 +3,6 @@
  * The ranks measure (moeperf-train --calibrate); here they are started and watched, and what they
  * wrote is read once before it takes the file's name. */
 #include "harness/cli/cli.h"
-#include "harness/cli/machine.h"
 #include "harness/cluster/cluster.h"
 #include "harness/suite/estimate.h"
 #include "harness/suite/launch.h"

@@ -3,6 +3,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/place.h"
+#include "results/report/query.h"
 #include "results/report/table.h"
 
 static const double GIB = 1024.0 * 1024 * 1024;
@@ -67,10 +68,10 @@ struct row {
     int decimals;
 };
 
-static void print_rows(const struct row rows[], int count, const char *after, FILE *out) {
-    const struct table_column head[] = {{"", .kind = TABLE_LEFT},
-                                        {"contiguous", .kind = TABLE_RIGHT},
-                                        {after, .kind = TABLE_RIGHT}};
+static void print_rows(const struct row rows[], int count, FILE *out) {
+    static const struct table_column head[] = {{"", .kind = TABLE_LEFT},
+                                               {"contiguous", .kind = TABLE_RIGHT},
+                                               {"placed", .kind = TABLE_RIGHT}};
     struct table table;
     struct mp_error error;
     int row;
@@ -100,7 +101,7 @@ static void print_worth(const struct cli_placed *placed, FILE *out) {
         {"GB sent between nodes", 1e-9 * decision->traffic_before.between,
          1e-9 * decision->traffic_after.between, 4},
     };
-    print_rows(rows, sizeof rows / sizeof *rows, "placed", out);
+    print_rows(rows, sizeof rows / sizeof *rows, out);
     fputc('\n', out);
 }
 
@@ -347,7 +348,7 @@ static void print_links(const struct cli_placed *placed, FILE *out) {
                     "much comes back%s.",
                     nodes * (nodes - 1) > LINKS_SHOWN ? "; the fullest links (--json has all)"
                                                       : "");
-    print_rows(rows, count + 2, "placed", out);
+    print_rows(rows, count + 2, out);
     if (placed->loads->one_source)
         table_paragraph(out, "All ranks send alike here, as the loads do not say who sent what.");
 }
@@ -369,10 +370,6 @@ void cli_print_decision(const struct cli_placed *placed, FILE *out) {
 }
 
 /* ---- the object ---- */
-
-static json_t *number(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
-}
 
 static json_t *pack_runs(const struct mp_decide_runs *runs) {
     return json_pack("{s:I, s:I, s:f, s:I}", "on", (json_int_t)runs->on, "runs",
@@ -410,10 +407,10 @@ static json_t *pack_side(const struct mp_place_balance *balance, const struct mp
                               json_pack("{s:i, s:i, s:f}", "from_node", i / traffic->nodes,
                                         "to_node", i % traffic->nodes, "bytes", traffic->bytes[i]));
     for (int i = 0; i < layers; i++)
-        json_array_append_new(by_layer, number(balance->layer[i]));
+        json_array_append_new(by_layer, number_value(balance->layer[i]));
     return json_pack("{s:o, s:o, s:i, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}",
-                     "rank_max_over_mean", number(balance->mean), "worst_layer_max_over_mean",
-                     number(balance->worst), "worst_layer", balance->worst_layer, "by_layer",
+                     "rank_max_over_mean", number_value(balance->mean), "worst_layer_max_over_mean",
+                     number_value(balance->worst), "worst_layer", balance->worst_layer, "by_layer",
                      by_layer, "seconds_mean", time->mean, "seconds_median", time->median,
                      "memory_bytes", time->memory.total, "memory_limit_bytes", time->memory.limit,
                      "bytes_on_rank", traffic->own, "bytes_inside_nodes", traffic->inside,

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "harness/cli/cli.h"
-#include "harness/cli/machine.h"
 #include "harness/predict/bound.h"
 #include "harness/predict/workers.h"
 #include "harness/suite/estimate.h"
@@ -291,13 +290,7 @@ static int bound_all(const struct session *session, bool all, struct cli_predict
 
 /* ---- points, several of them at once ---- */
 
-/* The systems at a point, whose loads are read once for all. */
-struct cell {
-    int first, count;      /* in the order by points: items order[first] and so on */
-    struct mp_error error; /* of all of them */
-};
-
-/* What workers share: each writes to its own cells and their items. */
+/* What workers share: each writes to its own points and their items. */
 struct cells {
     const struct predict_flags *flags;
     const struct mp_suite *suite;
@@ -306,9 +299,8 @@ struct cells {
     struct mp_progress progress;
     const volatile sig_atomic_t *signals;
     double started;
-    int count;
-    int *order;                  /* [suite->count] items that are not refused, point by point */
-    struct cell *cell;           /* [count], and room for one more */
+    int count;                   /* of points */
+    struct mp_error *error;      /* [count] of all systems there */
     struct cli_prediction *item; /* [suite->count] */
     struct mp_error *failure;    /* likewise */
 };
@@ -326,55 +318,50 @@ static bool show_cells(void *context, int done) {
     return !*cells->signals;
 }
 
-static void predict_cell(void *context, int number) {
+/* An item that is predicted at this point. */
+static bool is_at(const struct cells *cells, int item, int point) {
+    return !cells->item[item].refusal && cells->points->item[item].number == point;
+}
+
+/* The systems at a point, whose loads are read once for all. */
+static void predict_cell(void *context, int point) {
     const struct cells *cells = context;
-    struct cell *cell = &cells->cell[number];
     const struct mp_predict_job *job[CLI_WORDS_LIMIT + 1];
     struct mp_prediction_summary *summary[CLI_WORDS_LIMIT + 1];
     struct mp_error *failure[CLI_WORDS_LIMIT + 1];
     struct mp_predict_bound bound = {0};
-    const int *order = cells->order + cell->first;
-    const struct mp_predict_job *any = &cells->suite->job[order[0]];
-    const struct mp_cluster *cluster = cells->suite->cluster[order[0]];
-    for (int i = 0; i < cell->count; i++) {
-        job[i] = &cells->suite->job[order[i]];
-        summary[i] = &cells->item[order[i]].summary;
-        failure[i] = &cells->failure[order[i]];
-    }
-    bool is_bounded =
-        cells->flags->bound || mp_bound_is_quick(cluster, &any->file.job, any->file.job.iterations);
-    mp_predict_jobs_run(job, cell->count, cluster, summary, failure, cells->bounds,
-                        is_bounded ? &bound : NULL, &cell->error);
-    for (int i = 0; i < cell->count; i++)
-        cells->item[order[i]].bound = bound;
-}
-
-/* Those of each point one after the other, and which of them begin a point. */
-static void order_cells(struct cells *cells) {
-    const struct cli_points *points = cells->points;
-    int ordered = 0, all = cli_axes_points(points->axes);
-    for (int p = 0; p < all; p++) {
-        struct cell *cell = &cells->cell[cells->count];
-        cell->first = ordered;
-        for (int i = 0; i < points->count; i++)
-            if (!cells->item[i].refusal && cli_axes_number(points->axes, points->item[i].at) == p)
-                cells->order[ordered++] = i;
-        cell->count = ordered - cell->first;
-        cells->count += cell->count > 0;
-    }
+    const struct mp_cluster *cluster = NULL;
+    int count = 0;
+    for (int i = 0; i < cells->points->count; i++)
+        if (is_at(cells, i, point)) {
+            cluster = count ? cluster : cells->suite->cluster[i];
+            job[count] = &cells->suite->job[i];
+            summary[count] = &cells->item[i].summary;
+            failure[count++] = &cells->failure[i];
+        }
+    if (!count)
+        return;
+    const struct mp_job *any = &job[0]->file.job;
+    bool is_bounded = cells->flags->bound || mp_bound_is_quick(cluster, any, any->iterations);
+    mp_predict_jobs_run(job, count, cluster, summary, failure, cells->bounds,
+                        is_bounded ? &bound : NULL, &cells->error[point]);
+    for (int i = 0; i < cells->points->count; i++)
+        if (is_at(cells, i, point))
+            cells->item[i].bound = bound;
 }
 
 /* The first error there is; but a system that can't do its job, or not within a limit of its own,
  * is refused there. */
 static int take_failures(struct cells *cells, struct mp_error *error) {
-    for (int c = 0; c < cells->count; c++)
-        for (int i = 0; i < cells->cell[c].count; i++) {
-            int number = cells->order[cells->cell[c].first + i];
-            const struct mp_error *own = &cells->failure[number];
+    for (int point = 0; point < cells->count; point++)
+        for (int i = 0; i < cells->points->count; i++) {
+            const struct mp_error *own = &cells->failure[i];
+            if (!is_at(cells, i, point))
+                continue;
             if (own->code == MP_EREFUSED || own->code == MP_ELIMIT)
-                cells->item[number].refusal = own->text;
-            else if (own->code || (own = &cells->cell[c].error)->code)
-                return mp_fail(error, own->code, "%s: %s", cells->suite->job[number].file.job.name,
+                cells->item[i].refusal = own->text;
+            else if (own->code || (own = &cells->error[point])->code)
+                return mp_fail(error, own->code, "%s: %s", cells->suite->job[i].file.job.name,
                                own->text);
         }
     return MP_OK;
@@ -389,7 +376,6 @@ static int predict_cells(struct cells *cells, struct mp_error *error) {
     for (int i = 0; i < suite->count; i++)
         cells->item[i] = (struct cli_prediction){
             .job = &suite->job[i], .cluster = suite->cluster[i], .refusal = suite->refusal[i]};
-    order_cells(cells);
     cells->signals = cli_count_signals();
     cells->started = mp_seconds_now();
     mp_progress_begin(&cells->progress, cells->flags->quiet ? NULL : stderr);
@@ -417,16 +403,17 @@ static int predict_and_print(const struct predict_flags *flags, const struct mp_
                              const struct cli_points *points, struct mp_error *error) {
     struct session session = {.suite = suite};
     size_t jobs = (size_t)suite->count, items = jobs * sizeof(struct cli_prediction),
-           failures = jobs * sizeof(struct mp_error), all = (jobs + 1) * sizeof(struct cell);
+           failures = jobs * sizeof(struct mp_error);
+    const int count = cli_axes_points(points->axes);
+    size_t errors = (size_t)count * sizeof(struct mp_error);
     struct cells cells = {.flags = flags,
                           .suite = suite,
                           .points = points,
-                          .order = malloc(jobs * sizeof *cells.order),
-                          .cell = mp_workers_memory(all),
+                          .count = count,
+                          .error = mp_workers_memory(errors),
                           .item = mp_workers_memory(items),
                           .failure = mp_workers_memory(failures)};
-    int code =
-        cells.order && cells.cell && cells.item && cells.failure ? MP_OK : mp_no_memory(error);
+    int code = cells.error && cells.item && cells.failure ? MP_OK : mp_no_memory(error);
     if (!code)
         code = mp_known_bounds_create(&cells.bounds, error);
     session.bounds = cells.bounds;
@@ -447,8 +434,7 @@ static int predict_and_print(const struct predict_flags *flags, const struct mp_
     mp_known_bounds_destroy(cells.bounds);
     mp_workers_release(cells.failure, failures);
     mp_workers_release(cells.item, items);
-    mp_workers_release(cells.cell, all);
-    free(cells.order);
+    mp_workers_release(cells.error, errors);
     return code;
 }
 

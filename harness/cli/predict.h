@@ -37,10 +37,9 @@ struct cli_predictions {
     bool all_assumptions;       /* listed, not only the first few */
 };
 
-/* The prediction of a system (with its options, as it was asked for) at values of the axes; NULL:
- * left out. */
+/* The prediction of a system (with its options, as it was asked for) at a point; NULL: left out. */
 const struct cli_prediction *cli_prediction_at(const struct cli_predictions *predictions,
-                                               const char *system, const int at[]);
+                                               const char *system, int number);
 
 /* What was predicted, paragraph by paragraph. */
 void cli_print_prediction_heading(const struct cli_predictions *predictions, FILE *out);

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "harness/cli/cli.h"
-#include "harness/cli/machine.h"
 #include "harness/cli/reproduce.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/progress.h"

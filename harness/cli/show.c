@@ -5,7 +5,7 @@
 
 #include "harness/cli/catalog.h"
 #include "harness/cli/cli.h"
-#include "harness/cli/show_trace.h"
+#include "harness/cli/trace_file.h"
 #include "harness/cluster/cluster.h"
 #include "harness/record/recorded_loads.h"
 #include "harness/record/rules.h"
@@ -319,25 +319,19 @@ static bool is_of(const json_t *row, const char *table) {
     return !strncmp(place, table, strlen(table));
 }
 
-static bool same_origin(const json_t *row, const json_t *other) {
-    static const char *const keys[] = {"source", "assumed"};
-    for (int i = 0; i < 2; i++) {
-        const json_t *own = json_object_get(row, keys[i]), *its = json_object_get(other, keys[i]);
-        if (own != its && !json_equal(own, its))
-            return false;
-    }
-    return true;
-}
-
 /* The number of a table entry's origin among `origins`, in the order of first use. */
-static int number_origin(json_t *origins, json_t *row) {
+static int number_origin(json_t *origins, const json_t *row) {
     size_t i;
     const json_t *origin;
+    json_t *own = json_pack("{s:O*, s:O*}", "source", json_object_get(row, "source"), "assumed",
+                            json_object_get(row, "assumed"));
     json_array_foreach(origins, i, origin) {
-        if (same_origin(origin, row))
-            return (int)i;
+        if (json_equal(origin, own))
+            break;
     }
-    json_array_append(origins, row);
+    if (i == json_array_size(origins))
+        json_array_append(origins, own);
+    json_decref(own);
     return (int)i;
 }
 
