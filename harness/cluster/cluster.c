@@ -23,9 +23,8 @@ static int set_nodes(struct mp_cluster *cluster, const char *key, const char *te
                      struct mp_error *error) {
     static const struct mp_option nodes[] = {
         {"nodes", MP_OPTION_INT, 0, "", NULL, 1, MP_CLUSTER_NODES, NULL, "number of nodes"}, {0}};
-    int count = 0, code = mp_options_set(nodes, &count, "a cluster", key, text, "--set", error);
-    if (code)
-        return code;
+    int count = 0;
+    MP_TRY(mp_options_set(nodes, &count, "a cluster", key, text, "--set", error));
     if (count > 1 && cluster->level[cluster->levels - 1].span != 0)
         return mp_fail(error, MP_EINVAL,
                        "--set: nodes: %s has no level cluster, which would join several nodes",
