@@ -252,9 +252,6 @@ static int predict_all(struct session *session, struct cli_prediction items[],
             mp_estimate_leave_out(session->estimate, i);
     for (int i = 0; i < suite->count && !code; i++) {
         session->job = i;
-        items[i].job = &suite->job[i];
-        items[i].cluster = suite->cluster[i];
-        items[i].refusal = suite->refusal[i];
         if (!items[i].refusal)
             code = predict_job(session, &items[i].summary, error);
     }
@@ -369,13 +366,9 @@ static int take_failures(struct cells *cells, struct mp_error *error) {
 
 /* Predicts and bounds all points, as many at once as there are processors. */
 static int predict_cells(struct cells *cells, struct mp_error *error) {
-    const struct mp_suite *suite = cells->suite;
     struct cli_machine machine;
     cli_machine_read(&machine);
     const struct mp_workers workers = {machine.cores, cells, predict_cell, show_cells};
-    for (int i = 0; i < suite->count; i++)
-        cells->item[i] = (struct cli_prediction){
-            .job = &suite->job[i], .cluster = suite->cluster[i], .refusal = suite->refusal[i]};
     cells->signals = cli_count_signals();
     cells->started = mp_seconds_now();
     mp_progress_begin(&cells->progress, cells->flags->quiet ? NULL : stderr);
@@ -417,12 +410,14 @@ static int predict_and_print(const struct predict_flags *flags, const struct mp_
     if (!code)
         code = mp_known_bounds_create(&cells.bounds, error);
     session.bounds = cells.bounds;
+    for (int i = 0; i < suite->count && !code; i++)
+        cells.item[i] = (struct cli_prediction){
+            .job = &suite->job[i], .cluster = suite->cluster[i], .refusal = suite->refusal[i]};
     if (!code)
         code = flags->vary.count > 0 && !flags->database
                    ? predict_cells(&cells, error)
                    : predict_one_by_one(flags, &session, cells.item, error);
-    const struct cli_predictions predictions = {.suite = suite,
-                                                .item = cells.item,
+    const struct cli_predictions predictions = {.item = cells.item,
                                                 .count = suite->count,
                                                 .points = points,
                                                 .page = flags->page,

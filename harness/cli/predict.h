@@ -27,9 +27,8 @@ double cli_prediction_of_bound(const struct cli_prediction *item);
 
 /* Everything that is printed. */
 struct cli_predictions {
-    const struct mp_suite *suite; /* borrowed */
-    struct cli_prediction *item;  /* [count], in the suite's order */
-    int count;                    /* predicted before the user stopped */
+    struct cli_prediction *item; /* [count], in the suite's order */
+    int count;
     const struct cli_points *points;
     struct mp_page_output page; /* where to draw what is varied */
     const char *database;       /* NULL: nothing was kept */

@@ -15,6 +15,8 @@
 
 /* All iterations of a job's loads. */
 struct mp_place_loads {
+    const struct mp_predict_job *job; /* borrowed, as the cluster that it is predicted on */
+    const struct mp_cluster *cluster;
     int layers, micro_batches, ranks, experts;
     int64_t iterations;
     struct mp_load *load; /* [iterations][micro_batches][layers] */
@@ -108,13 +110,11 @@ void mp_placed_destroy(struct mp_placed *placed); /* accepts a zeroed one */
 
 enum { MP_PLACE_STEPS = 200 }; /* most steps of a history that is repeated */
 
-/* Has job's system plan iterations 0 .. history - 1; `after` are its slots, or those that its homes
- * stand for.  As long as it has changed nothing they are
- * repeated, up to MP_PLACE_STEPS steps, since systems look every so many iterations.  watch may be
- * NULL.  MP_EREFUSED for a system whose homes never change, and what it refuses; the planner's
- * errors; MP_ENOMEM. */
-int mp_place_plan(const struct mp_predict_job *job, const struct mp_cluster *cluster,
-                  const struct mp_place_loads *loads, int64_t history,
+/* Has the job's system plan iterations 0 .. history - 1; `after` are its slots, or those that its
+ * homes stand for.  As long as it has changed nothing they are repeated, up to MP_PLACE_STEPS
+ * steps, since systems look every so many iterations.  watch may be NULL.  MP_EREFUSED for a system
+ * whose homes never change, and what it refuses; the planner's errors; MP_ENOMEM. */
+int mp_place_plan(const struct mp_place_loads *loads, int64_t history,
                   const struct mp_place_watch *watch, struct mp_placed *placed,
                   struct mp_error *error);
 
@@ -127,13 +127,11 @@ struct mp_place_time {
 };
 /* Iterations from .. to - 1 under a placement that stays; with `next`, which may be NULL, that one
  * from the end of the first iteration on, its moves with that. */
-int mp_place_predict(const struct mp_predict_job *job, const struct mp_cluster *cluster,
-                     const struct mp_place_loads *loads, int64_t from, int64_t to,
+int mp_place_predict(const struct mp_place_loads *loads, int64_t from, int64_t to,
                      const struct mp_place_map *map, const struct mp_place_map *next,
                      struct mp_place_time *time, struct mp_error *error);
 /* Under the job's system at work, from iteration 0 on, of iterations from .. to - 1. */
-int mp_place_predict_system(const struct mp_predict_job *job, const struct mp_cluster *cluster,
-                            const struct mp_place_loads *loads, int64_t from, int64_t to,
+int mp_place_predict_system(const struct mp_place_loads *loads, int64_t from, int64_t to,
                             struct mp_place_time *time, struct mp_error *error);
 
 /* Bytes of rows from node to node, one way, mean of an iteration: [nodes][nodes], of which the
@@ -143,8 +141,7 @@ struct mp_place_traffic {
     double *bytes;               /* the arena's */
     double own, inside, between; /* sums */
 };
-int mp_place_traffic(const struct mp_predict_job *job, const struct mp_cluster *cluster,
-                     const struct mp_place_loads *loads, int64_t from, int64_t to,
+int mp_place_traffic(const struct mp_place_loads *loads, int64_t from, int64_t to,
                      const struct mp_place_map *map, struct mp_arena *memory,
                      struct mp_place_traffic *traffic, struct mp_error *error);
 
