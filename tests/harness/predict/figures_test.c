@@ -11,6 +11,7 @@ struct told {
     double experts[DIRECTIONS][MOST_LAYERS][MOST_RANKS], expert[MOST_RANKS];
     double own_of_rows[DIRECTIONS][MOST_RANKS], optimizer[MOST_RANKS];
     int64_t rows[DIRECTIONS][MOST_LAYERS][MOST_RANKS], flops[DIRECTIONS], tokens[DIRECTIONS];
+    int64_t through[MP_PHASES]; /* most tokens of a span; a weights' span has none */
     double copies[DIRECTIONS][MOST_LAYERS][MOST_RANKS][2]; /* seconds and bytes of fetching */
     int64_t first, last, spans;
     /* What the plans ask for. */
@@ -46,6 +47,8 @@ static void take_span(void *context, int rank, enum mp_predict_stream stream,
     }
     told->spent[phase][direction] += seconds;
     told->waited[phase][direction] += 1e-9 * (double)span->wait_ns;
+    told->through[phase] =
+        span->tokens > told->through[phase] ? span->tokens : told->through[phase];
     if (phase == MP_PHASE_DISPATCH || phase == MP_PHASE_COMBINE)
         told->own_of_rows[direction][rank] += own;
     if (phase == MP_PHASE_DISPATCH && direction == MP_FORWARD && span->tokens >= 0)
@@ -190,6 +193,10 @@ static void check_experts(const struct test_case *test, const struct told *told)
 
 /* ---- rows and bytes ---- */
 
+/* What all tokens of a rank go through. */
+static const enum mp_phase of_tokens[] = {MP_PHASE_EMBED, MP_PHASE_ATTENTION, MP_PHASE_GATE,
+                                          MP_PHASE_HEAD};
+
 static void check_rows(const struct test_case *test, const struct told *told,
                        const struct mp_prediction *prediction) {
     double imbalance = 0, route = mp_sizes_route_flops(&told->costs->sizes);
@@ -216,6 +223,9 @@ static void check_rows(const struct test_case *test, const struct told *told,
     if (test->options.micro_batches == 1 && !told->padded)
         assert_close(prediction->imbalance, imbalance / test->job.job.layers, 1e-9);
     assert_int_equal(prediction->copies, told->extra);
+    for (const enum mp_phase *phase = of_tokens; phase < of_tokens + 4; phase++)
+        if (all_directions(told->spent[*phase]) > 0)
+            assert_int_equal(told->through[*phase], (int64_t)told->costs->tokens);
 }
 
 static void check_bytes(const struct told *told, const struct mp_prediction *prediction) {
