@@ -3,7 +3,6 @@
  * The ranks measure (moeperf-train --calibrate); here they are started and watched, and what they
  * wrote is read once before it takes the file's name. */
 #include "harness/cli/cli.h"
-#include "harness/cli/machine.h"
 #include "harness/cluster/cluster.h"
 #include "harness/suite/estimate.h"
 #include "harness/suite/launch.h"
@@ -121,7 +120,7 @@ static void print_summary(const struct mp_cluster *cluster, const char *path) {
     printf("%s: %s: %.4g GFLOP/s in fp32, memory %.3g GB/s", path, cluster->description,
            1e-9 * cluster->peak[MP_FP32].value, 1e-9 * cluster->memory_bandwidth.value);
     if (cluster->levels > 1)
-        printf(", exchange %.3g us + %.3g GB/s", 1e6 * mp_cluster_latency(cluster, 1),
+        printf(", exchange %.3g us + %.3g GB/s", 1e6 * cluster->level[1].latency.value,
                1e-9 * mp_cluster_bandwidth(cluster, 1));
     printf("\nmoeperf show %s has every number\n", path);
 }

@@ -66,15 +66,17 @@ int cli_create_database(const char *path, struct mp_store **store, struct mp_err
     "writes every chart as SVG and PDF into this folder, for one\n"                                \
     "column of a paper (3.3 inches) and for two (7, NAME-wide)"
 
-/* Prints reports (results/report/report.h), up to a row without a name, as members of `all`, which
- * is consumed.  Errors: those of the reports, MP_ENOMEM. */
+/* Prints reports (results/report/report.h), up to a row without a name, one after the other, or in
+ * JSON as members of `all`, which is consumed.  Errors: those of the reports, MP_ENOMEM. */
 struct cli_named_report {
     const char *name;
     int (*print)(struct mp_store *store, const struct mp_report_selection *selection,
                  enum mp_report_format format, FILE *out, struct mp_error *error);
+    bool parted; /* by an empty line from what follows */
 };
 int cli_print_reports(json_t *all, const struct cli_named_report reports[], struct mp_store *store,
-                      const struct mp_report_selection *selection, struct mp_error *error);
+                      const struct mp_report_selection *selection, enum mp_report_format format,
+                      struct mp_error *error);
 
 /* A system, gate, exchange, workload, generator, suite, cluster, rules or topic of this name, as
  * moeperf show prints it in JSON, to be given up.  MP_ENOTFOUND with the nearest name. */
@@ -121,6 +123,17 @@ FILE *cli_beside(const char *path);
 
 /* Prints `length` bytes of a text of others, clean (reference/base/characters.h). */
 void cli_print_clean(FILE *stream, const char *text, size_t length);
+
+/* What this computer has, in words (machine.c). */
+struct cli_machine {
+    char processor[256]; /* "unknown" where /proc/cpuinfo does not say */
+    int cores;           /* that this process may use */
+    int64_t memory;      /* bytes */
+};
+void cli_machine_read(struct cli_machine *machine);
+
+/* Starts the cpu device and asks it what it is: "oneDNN 2.6.3, avx512". */
+int cli_machine_compute(char *text, size_t size, struct mp_error *error);
 
 enum { CLI_PAGE_COLUMNS = 80 };
 

@@ -108,14 +108,11 @@ static size_t file_length(const char *word) {
     char path[MP_PATH_SIZE];
     if (access(word, F_OK) == 0)
         return strlen(word);
-    for (const char *colon = strrchr(word, ':'); colon && colon > word;) {
+    for (const char *colon = strrchr(word, ':'); colon && colon > word;
+         colon = memrchr(word, ':', (size_t)(colon - word))) {
         snprintf(path, sizeof path, "%.*s", (int)(colon - word), word);
         if (access(path, F_OK) == 0)
             return (size_t)(colon - word);
-        const char *next = NULL;
-        for (const char *at = word; at < colon; at++)
-            next = *at == ':' ? at : next;
-        colon = next;
     }
     return 0;
 }

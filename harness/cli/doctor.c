@@ -13,7 +13,6 @@
 #include <zstd.h>
 
 #include "harness/cli/cli.h"
-#include "harness/cli/machine.h"
 #include "harness/suite/launch.h"
 #include "harness/suite/paths.h"
 #include "harness/workload/generate.h"
@@ -119,14 +118,6 @@ static int check_database(struct finding *finding, struct mp_error *error) {
     return MP_OK;
 }
 
-static int check_html(struct finding *finding, struct mp_error *error) {
-    return mp_vega_find(finding->text, error);
-}
-
-static int check_figures(struct finding *finding, struct mp_error *error) {
-    return mp_browser_find(finding->text, error);
-}
-
 /* Both come from the same headers: what the trainer says of itself, and who listens. */
 static int check_ranges(struct finding *finding, struct mp_error *error) {
     char path[MP_PATH_SIZE];
@@ -159,18 +150,13 @@ static int check_programs(struct finding *finding, struct mp_error *error) {
 
 static int check_suites(struct finding *finding, struct mp_error *error) {
     char **names;
-    int count = 0, code = mp_path_names(MP_SUITES, &names, error);
-    if (code)
-        return code;
+    int count = 0;
+    MP_TRY(mp_path_names(MP_SUITES, &names, error));
     while (names[count])
         count++;
     mp_path_names_destroy(names);
     snprintf(finding->text, sizeof finding->text, "%d ready-made suites", count);
     return MP_OK;
-}
-
-static int check_text(struct finding *finding, struct mp_error *error) {
-    return mp_path_default_text(finding->text, error);
 }
 
 /* Whether jobs with device cuda would run: "2 x NVIDIA H200, 139.8 GiB each". */
@@ -244,43 +230,46 @@ static const char install_mpi[] = "install openmpi-bin (apt-get install openmpi-
 static const struct check {
     const char *name;
     int (*find)(struct finding *finding, struct mp_error *error);
+    int (*locate)(char path[MP_PATH_SIZE], struct mp_error *error); /* where there is no `find` */
     const char *good, *bad; /* words in front of what is found, and of what is missing */
     enum state state;       /* and remedy: where it does not work, unless the check says more */
     const char *remedy;
 } checks[] = {
-    {"machine", check_processor, "", "", STATE_GOOD, NULL},
-    {"compute", check_compute, "cpu: ", "", STATE_MISSING, "install libdnnl-dev and build again"},
-    {"trainer", check_trainer, "", "", STATE_MISSING, build_all},
-    {"mpirun", check_mpirun, "", "", STATE_MISSING, install_mpi},
-    {"ranks", check_ranks, "", "", STATE_MISSING, install_mpi},
-    {"database", check_database, "SQLite ", "", STATE_GOOD, NULL},
-    {"html report", check_html, "moeperf report --html draws with Vega in ",
+    {"machine", check_processor, NULL, "", "", STATE_GOOD, NULL},
+    {"compute", check_compute, NULL, "cpu: ", "", STATE_MISSING,
+     "install libdnnl-dev and build again"},
+    {"trainer", check_trainer, NULL, "", "", STATE_MISSING, build_all},
+    {"mpirun", check_mpirun, NULL, "", "", STATE_MISSING, install_mpi},
+    {"ranks", check_ranks, NULL, "", "", STATE_MISSING, install_mpi},
+    {"database", check_database, NULL, "SQLite ", "", STATE_GOOD, NULL},
+    {"html report", NULL, mp_vega_find, "moeperf report --html draws with Vega in ",
      "moeperf report --html is off: ", STATE_NOTE,
      "install libjs-vega (apt-get install libjs-vega)"},
-    {"figures", check_figures, "--figures draws SVG and PDF with Vega in ",
+    {"figures", NULL, mp_browser_find, "--figures draws SVG and PDF with Vega in ",
      "--figures is off: ", STATE_NOTE, "install chromium (apt-get install chromium)"},
-    {"ranges", check_ranges, "", "", STATE_NOTE, build_all},
-    {"traces", check_traces, "", "", STATE_GOOD, NULL},
-    {"programs", check_programs, "integer programs are solved by ", "", STATE_NOTE,
+    {"ranges", check_ranges, NULL, "", "", STATE_NOTE, build_all},
+    {"traces", check_traces, NULL, "", "", STATE_GOOD, NULL},
+    {"programs", check_programs, NULL, "integer programs are solved by ", "", STATE_NOTE,
      "install coinor-libcbc-dev (apt-get install coinor-libcbc-dev)"},
-    {"suites", check_suites, "", "", STATE_MISSING,
+    {"suites", check_suites, NULL, "", "", STATE_MISSING,
      "cmake --install build/release --prefix FOLDER"},
-    {"default text", check_text, "", "", STATE_NOTE,
+    {"default text", NULL, mp_path_default_text, "", "", STATE_NOTE,
      "moeperf-text prepares it here; or give --text PATH"},
-    {"gpu", check_cuda, "device cuda: ", "no training on GPUs: ", STATE_NOTE, NULL},
-    {"gpu ranks", check_nccl_transport, "", "no transport nccl: ", STATE_NOTE, NULL},
-    {"gpu work", check_gpu_work, "CUPTI records GPU work: ", "no records of GPU work: ", STATE_NOTE,
-     NULL},
-    {"nccl", check_nccl, "plug-in for NCCL 2.28 and newer: ", "no records of NCCL's collectives: ",
-     STATE_NOTE, build_all},
-    {"disk", check_disk, "", "", STATE_NOTE, "free some space before long suites"}};
+    {"gpu", check_cuda, NULL, "device cuda: ", "no training on GPUs: ", STATE_NOTE, NULL},
+    {"gpu ranks", check_nccl_transport, NULL, "", "no transport nccl: ", STATE_NOTE, NULL},
+    {"gpu work", check_gpu_work, NULL,
+     "CUPTI records GPU work: ", "no records of GPU work: ", STATE_NOTE, NULL},
+    {"nccl", check_nccl, NULL, "plug-in for NCCL 2.28 and newer: ",
+     "no records of NCCL's collectives: ", STATE_NOTE, build_all},
+    {"disk", check_disk, NULL, "", "", STATE_NOTE, "free some space before long suites"}};
 enum { CHECKS = sizeof checks / sizeof *checks };
 
 static void carry_out(const struct check *check, struct finding *finding) {
     struct mp_error error = {0};
     *finding =
         (struct finding){.name = check->name, .remedy = check->remedy, .state = check->state};
-    const bool works = !check->find(finding, &error);
+    const bool works =
+        check->find ? !check->find(finding, &error) : !check->locate(finding->text, &error);
     if (works) {
         finding->state = STATE_GOOD;
         finding->remedy = NULL;

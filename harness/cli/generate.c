@@ -78,12 +78,9 @@ static int write_kind(const struct mp_generator *kind, const struct option_flags
     struct mp_generate_options options;
     struct mp_trace_stream *stream;
     int64_t blocks;
-    int code = set_options(kind, own, &options, error);
-    if (!code)
-        code = mp_generate(kind, &options, &stream, error);
-    if (code)
-        return code;
-    code = cli_copy_trace(stream, path, NULL, &blocks, error);
+    MP_TRY(set_options(kind, own, &options, error));
+    MP_TRY(mp_generate(kind, &options, &stream, error));
+    int code = cli_copy_trace(stream, path, NULL, &blocks, error);
     if (!code)
         fprintf(cli_beside(path), "%s: %lld blocks of %d ranks and %d experts\n", path,
                 (long long)blocks, options.ranks, options.experts);

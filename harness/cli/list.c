@@ -3,7 +3,6 @@
 
 #include "harness/cli/catalog.h"
 #include "harness/cli/cli.h"
-#include "harness/cli/machine.h"
 #include "harness/suite/paths.h"
 #include "results/report/table.h"
 
@@ -43,24 +42,20 @@ static int list_file(enum mp_ready_made kind, const char *name, json_t *rows,
                      struct mp_error *error) {
     char path[MP_PATH_SIZE];
     struct mp_yaml *document = NULL;
-    int code = mp_path_file(kind, name, path, error);
-    if (!code)
-        code = mp_yaml_load(path, &document, error);
-    if (code)
-        return code;
+    MP_TRY(mp_path_file(kind, name, path, error));
+    MP_TRY(mp_yaml_load(path, &document, error));
     const struct mp_yaml *description = mp_yaml_get(document, "description");
     const char *title = description && description->text ? description->text : "";
-    code = add_row(rows, json_pack("{s:s, s:s, s:s}", "name", name, "title", title, "path", path),
-                   error);
+    int code = add_row(
+        rows, json_pack("{s:s, s:s, s:s}", "name", name, "title", title, "path", path), error);
     mp_yaml_destroy(document);
     return code;
 }
 
 static int list_files(enum mp_ready_made kind, json_t *rows, struct mp_error *error) {
     char **names;
-    int code = mp_path_names(kind, &names, error);
-    if (code)
-        return code;
+    int code = MP_OK;
+    MP_TRY(mp_path_names(kind, &names, error));
     for (int i = 0; names[i] && !code; i++)
         code = list_file(kind, names[i], rows, error);
     mp_path_names_destroy(names);

@@ -1,5 +1,5 @@
-/* The machine: see machine.h. */
-#include "harness/cli/machine.h"
+/* The machine: see cli.h. */
+#include "harness/cli/cli.h"
 
 #include <sched.h>
 #include <stdio.h>

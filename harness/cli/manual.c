@@ -115,9 +115,8 @@ static int open_page(const char *topic, FILE **file, struct mp_error *error) {
 
 int cli_manual_print(const char *topic, struct mp_error *error) {
     FILE *file;
-    int code = open_page(topic, &file, error);
-    if (code)
-        return code;
+    MP_TRY(open_page(topic, &file, error));
+    int code = MP_OK;
     struct page *page = calloc(1, sizeof *page);
     char *line = NULL;
     size_t size = 0;
@@ -137,9 +136,8 @@ int cli_manual_print(const char *topic, struct mp_error *error) {
 
 int cli_manual_list(struct mp_error *error) {
     char **topics;
-    int code = mp_path_names(MP_MANUAL, &topics, error);
-    if (code)
-        return code;
+    int code = MP_OK;
+    MP_TRY(mp_path_names(MP_MANUAL, &topics, error));
     puts("\npages of the manual, moeperf help PAGE:");
     for (char **topic = topics; *topic && !code; topic++) {
         char title[128] = "";

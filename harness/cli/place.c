@@ -195,13 +195,13 @@ static int place_with(const struct place_flags *flags, const struct mp_predict_j
     struct mp_decision decision = {0};
     char made_by[MP_TEXT_SIZE];
     MP_TRY(mp_place_loads_read(job, cluster, &loads, error));
-    int code = mp_decide(job, cluster, &loads, share, &decision, error);
+    int code = mp_decide(&loads, share, &decision, error);
     snprintf(made_by, sizeof made_by, "moeperf place, system %s, loads %.1000s",
              job->file.system->name, loads.source);
     if (!code && flags->output)
         code = mp_place_write(flags->output, format, &decision.placed.after, loads.dense_layers,
                               made_by, error);
-    const struct cli_placed placed = {job, cluster, &loads, &decision, mode, flags->output, format};
+    const struct cli_placed placed = {&loads, &decision, mode, flags->output, format};
     if (!code)
         code = print(flags, &placed, error);
     mp_decision_destroy(&decision);

@@ -8,8 +8,6 @@
 
 /* What was asked and what came of it; all borrowed. */
 struct cli_placed {
-    const struct mp_predict_job *job;
-    const struct mp_cluster *cluster;
     const struct mp_place_loads *loads;
     const struct mp_decision *decision;
     const char *mode;   /* what was chosen of it, in words; "": nothing */

@@ -3,6 +3,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/place.h"
+#include "results/report/query.h"
 #include "results/report/table.h"
 
 static const double GIB = 1024.0 * 1024 * 1024;
@@ -24,18 +25,19 @@ static const char *plural(int64_t count) {
 static void print_heading(const struct cli_placed *placed, FILE *out) {
     const struct mp_decision *decision = placed->decision;
     const struct mp_place_loads *loads = placed->loads;
-    const struct mp_topology topology = mp_cluster_topology(placed->cluster);
+    const struct mp_topology topology = mp_cluster_topology(placed->loads->cluster);
     char workload[MP_TEXT_SIZE + 64];
     const int nodes = mp_topology_nodes(&topology);
     table_paragraph(
         out,
         "Predicted, not measured: %s, %d rank%s on %d node%s; %d layer%s of %d experts, "
         "%d of them per token; %lld tokens per rank",
-        placed->job->cluster, loads->ranks, plural(loads->ranks), nodes, plural(nodes),
-        loads->layers, plural(loads->layers), loads->experts, mp_job_top_k(&placed->job->file.job),
-        (long long)mp_job_tokens(&placed->job->file.job) / loads->ranks);
+        placed->loads->job->cluster, loads->ranks, plural(loads->ranks), nodes, plural(nodes),
+        loads->layers, plural(loads->layers), loads->experts,
+        mp_job_top_k(&placed->loads->job->file.job),
+        (long long)mp_job_tokens(&placed->loads->job->file.job) / loads->ranks);
     table_paragraph(out, "loads: %s; %lld iteration%s",
-                    mp_predict_job_workload(placed->job, workload, sizeof workload),
+                    mp_predict_job_workload(placed->loads->job, workload, sizeof workload),
                     (long long)loads->iterations, plural(loads->iterations));
     if (loads->of_run)
         table_paragraph(out,
@@ -56,7 +58,7 @@ static void print_heading(const struct cli_placed *placed, FILE *out) {
                         (long long)(decision->iterations - decision->history));
     if (decision->placed.steps > decision->history)
         table_paragraph(out, "The history was gone through again, %lld steps in all, until %s %s.",
-                        (long long)decision->placed.steps, placed->job->file.system->name,
+                        (long long)decision->placed.steps, placed->loads->job->file.system->name,
                         decision->placed.changes ? "placed" : "was given up");
     fputc('\n', out);
 }
@@ -67,10 +69,10 @@ struct row {
     int decimals;
 };
 
-static void print_rows(const struct row rows[], int count, const char *after, FILE *out) {
-    const struct table_column head[] = {{"", .kind = TABLE_LEFT},
-                                        {"contiguous", .kind = TABLE_RIGHT},
-                                        {after, .kind = TABLE_RIGHT}};
+static void print_rows(const struct row rows[], int count, FILE *out) {
+    static const struct table_column head[] = {{"", .kind = TABLE_LEFT},
+                                               {"contiguous", .kind = TABLE_RIGHT},
+                                               {"placed", .kind = TABLE_RIGHT}};
     struct table table;
     struct mp_error error;
     int row;
@@ -86,37 +88,37 @@ static void print_rows(const struct row rows[], int count, const char *after, FI
 
 static void print_worth(const struct cli_placed *placed, FILE *out) {
     const struct mp_decision *decision = placed->decision;
-    const struct mp_place_time *before = &decision->time_before, *after = &decision->time_after;
+    const struct mp_place_time *before = &decision->before.time, *after = &decision->after.time;
     char worst[64];
-    snprintf(worst, sizeof worst, "worst layer's (%d; %d)", decision->before.worst_layer,
-             decision->after.worst_layer);
+    snprintf(worst, sizeof worst, "worst layer's (%d; %d)", decision->before.balance.worst_layer,
+             decision->after.balance.worst_layer);
     const struct row rows[] = {
-        {"fullest rank / mean", decision->before.mean, decision->after.mean, 3},
-        {worst, decision->before.worst, decision->after.worst, 3},
+        {"fullest rank / mean", decision->before.balance.mean, decision->after.balance.mean, 3},
+        {worst, decision->before.balance.worst, decision->after.balance.worst, 3},
         {"ms per iteration", 1e3 * before->mean, 1e3 * after->mean, 3},
         {"GiB on the fullest rank", before->memory.total / GIB, after->memory.total / GIB, 2},
-        {"GB sent inside nodes", 1e-9 * decision->traffic_before.inside,
-         1e-9 * decision->traffic_after.inside, 4},
-        {"GB sent between nodes", 1e-9 * decision->traffic_before.between,
-         1e-9 * decision->traffic_after.between, 4},
+        {"GB sent inside nodes", 1e-9 * decision->before.traffic.inside,
+         1e-9 * decision->after.traffic.inside, 4},
+        {"GB sent between nodes", 1e-9 * decision->before.traffic.between,
+         1e-9 * decision->after.traffic.between, 4},
     };
-    print_rows(rows, sizeof rows / sizeof *rows, "placed", out);
+    print_rows(rows, sizeof rows / sizeof *rows, out);
     fputc('\n', out);
 }
 
 static void print_cost(const struct cli_placed *placed, FILE *out) {
     const struct mp_decision *decision = placed->decision;
     const struct mp_placed *made = &decision->placed;
-    const double gain = decision->time_before.mean - decision->time_after.mean;
-    const double limit = decision->time_after.memory.limit;
+    const double gain = decision->before.time.mean - decision->after.time.mean;
+    const double limit = decision->after.time.memory.limit;
     table_paragraph(out,
                     "Memory: %d slots per rank and layer instead of %d, which is %.2f GiB of "
                     "parameters more on every rank.%s",
                     made->after.per_rank, made->before.per_rank,
                     (made->after.per_rank - made->before.per_rank) * (double)made->after.layers *
                         made->expert_bytes / GIB,
-                    decision->time_after.memory.total > limit
-                        ? decision->time_before.memory.total > limit
+                    decision->after.time.memory.total > limit
+                        ? decision->before.time.memory.total > limit
                               ? "  The job does not fit either way: smaller batches or more ranks "
                                 "would."
                               : "  That does not fit."
@@ -125,7 +127,7 @@ static void print_cost(const struct cli_placed *placed, FILE *out) {
                     "Moves: %d experts, %.2f GB to the busiest rank, %.1f ms for which the others "
                     "wait once%s.",
                     made->moved, 1e-9 * made->move_bytes_most, 1e3 * decision->move_seconds,
-                    placed->job->file.system->capabilities & MP_SYSTEM_REPLICATES
+                    placed->loads->job->file.system->capabilities & MP_SYSTEM_REPLICATES
                         ? " (none if an engine starts with the file)"
                         : "");
     table_paragraph(out, "Planning took %.1f ms of this machine.", 1e3 * made->plan_seconds);
@@ -138,8 +140,8 @@ static void print_cost(const struct cli_placed *placed, FILE *out) {
 
 void cli_print_placement(const struct cli_placed *placed, FILE *out) {
     const struct mp_decision *decision = placed->decision;
-    const double before = decision->time_before.mean, after = decision->time_after.mean;
-    const char *name = placed->job->file.system->name;
+    const double before = decision->before.time.mean, after = decision->after.time.mean;
+    const char *name = placed->loads->job->file.system->name;
     print_heading(placed, out);
     print_worth(placed, out);
     if (decision->placed.changes == 0)
@@ -174,7 +176,7 @@ void cli_print_placement(const struct cli_placed *placed, FILE *out) {
 
 static void print_verdict(const struct cli_placed *placed, FILE *out) {
     const struct mp_decision *decision = placed->decision;
-    const char *name = placed->job->file.system->name;
+    const char *name = placed->loads->job->file.system->name;
     const double saves = 100 * decision->saves;
     static const char *const why[] = {
         [MP_DECIDE_EVEN] = "no rank is late often enough to matter",
@@ -293,8 +295,8 @@ static void print_lags(const struct cli_placed *placed, FILE *out) {
     table_print(&table, out);
     table_free(&table);
     if (decision->interval > 0)
-        table_paragraph(out, "%s places every %.1f iterations.", placed->job->file.system->name,
-                        decision->interval);
+        table_paragraph(out, "%s places every %.1f iterations.",
+                        placed->loads->job->file.system->name, decision->interval);
     fputc('\n', out);
 }
 
@@ -306,8 +308,8 @@ static void print_saving(const struct cli_placed *placed, FILE *out) {
         table_paragraph(out,
                         "With %s at work, moves included, an iteration takes %.3f ms; placed once "
                         "and left, %.3f; without, %.3f.",
-                        placed->job->file.system->name, 1e3 * decision->time_system.mean,
-                        1e3 * decision->time_after.mean, 1e3 * decision->time_before.mean);
+                        placed->loads->job->file.system->name, 1e3 * decision->time_system.mean,
+                        1e3 * decision->after.time.mean, 1e3 * decision->before.time.mean);
     print_cost(placed, out);
     fputc('\n', out);
 }
@@ -316,8 +318,8 @@ enum { LINKS_SHOWN = 8 };
 
 /* Pairs of nodes, those with most bytes first. */
 static void print_links(const struct cli_placed *placed, FILE *out) {
-    const struct mp_place_traffic *before = &placed->decision->traffic_before;
-    const struct mp_place_traffic *after = &placed->decision->traffic_after;
+    const struct mp_place_traffic *before = &placed->decision->before.traffic;
+    const struct mp_place_traffic *after = &placed->decision->after.traffic;
     const int nodes = before->nodes;
     struct row rows[LINKS_SHOWN + 2] = {
         {"stays on its rank", 1e-9 * before->own, 1e-9 * after->own, 4},
@@ -347,7 +349,7 @@ static void print_links(const struct cli_placed *placed, FILE *out) {
                     "much comes back%s.",
                     nodes * (nodes - 1) > LINKS_SHOWN ? "; the fullest links (--json has all)"
                                                       : "");
-    print_rows(rows, count + 2, "placed", out);
+    print_rows(rows, count + 2, out);
     if (placed->loads->one_source)
         table_paragraph(out, "All ranks send alike here, as the loads do not say who sent what.");
 }
@@ -369,10 +371,6 @@ void cli_print_decision(const struct cli_placed *placed, FILE *out) {
 }
 
 /* ---- the object ---- */
-
-static json_t *number(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
-}
 
 static json_t *pack_runs(const struct mp_decide_runs *runs) {
     return json_pack("{s:I, s:I, s:f, s:I}", "on", (json_int_t)runs->on, "runs",
@@ -402,18 +400,20 @@ static json_t *pack_lags(const struct mp_decision *decision) {
     return array;
 }
 
-static json_t *pack_side(const struct mp_place_balance *balance, const struct mp_place_time *time,
-                         const struct mp_place_traffic *traffic, int layers) {
+static json_t *pack_side(const struct mp_decide_side *side, int layers) {
+    const struct mp_place_balance *balance = &side->balance;
+    const struct mp_place_time *time = &side->time;
+    const struct mp_place_traffic *traffic = &side->traffic;
     json_t *links = json_array(), *by_layer = json_array();
     for (int i = 0; i < traffic->nodes * traffic->nodes; i++)
         json_array_append_new(links,
                               json_pack("{s:i, s:i, s:f}", "from_node", i / traffic->nodes,
                                         "to_node", i % traffic->nodes, "bytes", traffic->bytes[i]));
     for (int i = 0; i < layers; i++)
-        json_array_append_new(by_layer, number(balance->layer[i]));
+        json_array_append_new(by_layer, number_value(balance->layer[i]));
     return json_pack("{s:o, s:o, s:i, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}",
-                     "rank_max_over_mean", number(balance->mean), "worst_layer_max_over_mean",
-                     number(balance->worst), "worst_layer", balance->worst_layer, "by_layer",
+                     "rank_max_over_mean", number_value(balance->mean), "worst_layer_max_over_mean",
+                     number_value(balance->worst), "worst_layer", balance->worst_layer, "by_layer",
                      by_layer, "seconds_mean", time->mean, "seconds_median", time->median,
                      "memory_bytes", time->memory.total, "memory_limit_bytes", time->memory.limit,
                      "bytes_on_rank", traffic->own, "bytes_inside_nodes", traffic->inside,
@@ -434,8 +434,8 @@ json_t *cli_pack_placed(const struct cli_placed *placed) {
     const struct mp_place_loads *loads = placed->loads;
     json_t *object = json_pack(
         "{s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:b, s:b, s:b}", "kind", "placement",
-        "system", placed->job->file.system->name, "loads", loads->source, "ranks", loads->ranks,
-        "layers", loads->layers, "experts", loads->experts, "iterations",
+        "system", placed->loads->job->file.system->name, "loads", loads->source, "ranks",
+        loads->ranks, "layers", loads->layers, "experts", loads->experts, "iterations",
         (json_int_t)loads->iterations, "history", (json_int_t)decision->history, "steps",
         (json_int_t)decision->placed.steps, "judged_on_history", decision->in_sample,
         "sums_of_a_run", loads->of_run, "sources_alike", loads->one_source);
@@ -453,12 +453,8 @@ json_t *cli_pack_placed(const struct cli_placed *placed) {
         "replicates", decision->replicates, "idle_ranks", decision->idle, "experts_without_routes",
         decision->padding, "lags", pack_lags(decision), "interval", decision->interval);
     json_object_set_new(object, "decision", asked);
-    json_object_set_new(object, "before",
-                        pack_side(&decision->before, &decision->time_before,
-                                  &decision->traffic_before, loads->layers));
-    json_object_set_new(object, "after",
-                        pack_side(&decision->after, &decision->time_after, &decision->traffic_after,
-                                  loads->layers));
+    json_object_set_new(object, "before", pack_side(&decision->before, loads->layers));
+    json_object_set_new(object, "after", pack_side(&decision->after, loads->layers));
     if (!decision->in_sample)
         json_object_set_new(object, "at_work_seconds_mean", json_real(decision->time_system.mean));
     json_object_set_new(object, "cost", pack_cost(decision));

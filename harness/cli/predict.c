@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "harness/cli/cli.h"
-#include "harness/cli/machine.h"
 #include "harness/predict/bound.h"
 #include "harness/predict/workers.h"
 #include "harness/suite/estimate.h"
@@ -126,15 +125,26 @@ static int read_suite(const struct mp_systems *systems, const struct predict_fla
 
 /* ---- predicting ---- */
 
-/* What a job needs while it is predicted. */
+/* All that is predicted: job by job, or, of what varies, point by point in several processes, of
+ * which each writes to its own points and their items. */
 struct session {
+    const struct predict_flags *flags;
     const struct mp_suite *suite;
-    struct mp_store *store; /* NULL: nothing is kept */
+    const struct cli_points *points;
+    struct cli_prediction *item; /* [suite->count] */
     struct mp_progress progress;
+    struct mp_known_bounds *bounds; /* to each process what it has worked out itself */
+    /* Job by job. */
+    struct mp_store *store; /* NULL: nothing is kept */
     struct mp_estimate *estimate;
-    struct mp_known_bounds *bounds;
     int job, kept; /* the one at hand; refused ones before `kept` are in the store */
     char suite_run[64], spools[512];
+    /* Point by point. */
+    const volatile sig_atomic_t *signals;
+    double started;
+    int count;                /* of points */
+    struct mp_error *error;   /* [count] of all systems there */
+    struct mp_error *failure; /* [suite->count] */
 };
 
 static void show_progress(void *context, const struct mp_launch_progress *progress) {
@@ -241,8 +251,7 @@ static int predict_job(struct session *session, struct mp_prediction_summary *su
     return code;
 }
 
-static int predict_all(struct session *session, struct cli_prediction items[],
-                       struct mp_error *error) {
+static int predict_all(struct session *session, struct mp_error *error) {
     const struct mp_suite *suite = session->suite;
     char now[32];
     mp_suite_format_utc("%Y%m%dT%H%M%SZ", now, sizeof now);
@@ -253,11 +262,8 @@ static int predict_all(struct session *session, struct cli_prediction items[],
             mp_estimate_leave_out(session->estimate, i);
     for (int i = 0; i < suite->count && !code; i++) {
         session->job = i;
-        items[i].job = &suite->job[i];
-        items[i].cluster = suite->cluster[i];
-        items[i].refusal = suite->refusal[i];
-        if (!items[i].refusal)
-            code = predict_job(session, &items[i].summary, error);
+        if (!suite->refusal[i])
+            code = predict_job(session, &session->item[i].summary, error);
     }
     if (!code)
         code = keep_refusals(session, suite->count, error);
@@ -266,11 +272,11 @@ static int predict_all(struct session *session, struct cli_prediction items[],
     return code;
 }
 
-/* One bound for all jobs under the same conditions and with the same exchange; `all`: however long
- * it takes. */
-static int bound_all(const struct session *session, bool all, struct cli_prediction items[],
-                     struct mp_error *error) {
+/* One bound for all jobs under the same conditions and with the same exchange; --bound: however
+ * long it takes. */
+static int bound_all(const struct session *session, struct mp_error *error) {
     const struct mp_suite *suite = session->suite;
+    struct cli_prediction *items = session->item;
     for (int i = 0; i < suite->count; i++) {
         int same = 0;
         if (items[i].refusal)
@@ -281,8 +287,9 @@ static int bound_all(const struct session *session, bool all, struct cli_predict
             same++;
         if (same < i)
             items[i].bound = items[same].bound;
-        else if (all || mp_bound_is_quick(suite->cluster[i], &suite->job[i].file.job,
-                                          items[i].summary.iterations))
+        else if (session->flags->bound ||
+                 mp_bound_is_quick(suite->cluster[i], &suite->job[i].file.job,
+                                   items[i].summary.iterations))
             MP_TRY(mp_predict_job_bound(&suite->job[i], suite->cluster[i], cli_count_signals(),
                                         session->bounds, &items[i].bound, error));
     }
@@ -291,123 +298,91 @@ static int bound_all(const struct session *session, bool all, struct cli_predict
 
 /* ---- points, several of them at once ---- */
 
-/* The systems at a point, whose loads are read once for all. */
-struct cell {
-    int first, count;      /* in the order by points: items order[first] and so on */
-    struct mp_error error; /* of all of them */
-};
-
-/* What workers share: each writes to its own cells and their items. */
-struct cells {
-    const struct predict_flags *flags;
-    const struct mp_suite *suite;
-    const struct cli_points *points;
-    struct mp_known_bounds *bounds; /* to each process what it has worked out itself */
-    struct mp_progress progress;
-    const volatile sig_atomic_t *signals;
-    double started;
-    int count;
-    int *order;                  /* [suite->count] items that are not refused, point by point */
-    struct cell *cell;           /* [count], and room for one more */
-    struct cli_prediction *item; /* [suite->count] */
-    struct mp_error *failure;    /* likewise */
-};
-
-static bool show_cells(void *context, int done) {
-    struct cells *cells = context;
-    double passed = mp_seconds_now() - cells->started;
-    const struct mp_progress_state state = {.job = done < cells->count ? done + 1 : done,
-                                            .jobs = cells->count,
-                                            .name = "points",
-                                            .share = (double)done / cells->count,
-                                            .seconds_left =
-                                                done ? passed / done * (cells->count - done) : -1};
-    mp_progress_draw(&cells->progress, &state);
-    return !*cells->signals;
+static bool show_points(void *context, int done) {
+    struct session *session = context;
+    double passed = mp_seconds_now() - session->started;
+    const struct mp_progress_state state = {
+        .job = done < session->count ? done + 1 : done,
+        .jobs = session->count,
+        .name = "points",
+        .share = (double)done / session->count,
+        .seconds_left = done ? passed / done * (session->count - done) : -1};
+    mp_progress_draw(&session->progress, &state);
+    return !*session->signals;
 }
 
-static void predict_cell(void *context, int number) {
-    const struct cells *cells = context;
-    struct cell *cell = &cells->cell[number];
+/* An item that is predicted at this point. */
+static bool is_at(const struct session *session, int item, int point) {
+    return !session->item[item].refusal && session->points->item[item].number == point;
+}
+
+/* The systems at a point, whose loads are read once for all. */
+static void predict_point(void *context, int point) {
+    const struct session *session = context;
     const struct mp_predict_job *job[CLI_WORDS_LIMIT + 1];
     struct mp_prediction_summary *summary[CLI_WORDS_LIMIT + 1];
     struct mp_error *failure[CLI_WORDS_LIMIT + 1];
     struct mp_predict_bound bound = {0};
-    const int *order = cells->order + cell->first;
-    const struct mp_predict_job *any = &cells->suite->job[order[0]];
-    const struct mp_cluster *cluster = cells->suite->cluster[order[0]];
-    for (int i = 0; i < cell->count; i++) {
-        job[i] = &cells->suite->job[order[i]];
-        summary[i] = &cells->item[order[i]].summary;
-        failure[i] = &cells->failure[order[i]];
-    }
-    bool is_bounded =
-        cells->flags->bound || mp_bound_is_quick(cluster, &any->file.job, any->file.job.iterations);
-    mp_predict_jobs_run(job, cell->count, cluster, summary, failure, cells->bounds,
-                        is_bounded ? &bound : NULL, &cell->error);
-    for (int i = 0; i < cell->count; i++)
-        cells->item[order[i]].bound = bound;
-}
-
-/* Those of each point one after the other, and which of them begin a point. */
-static void order_cells(struct cells *cells) {
-    const struct cli_points *points = cells->points;
-    int ordered = 0, all = cli_axes_points(points->axes);
-    for (int p = 0; p < all; p++) {
-        struct cell *cell = &cells->cell[cells->count];
-        cell->first = ordered;
-        for (int i = 0; i < points->count; i++)
-            if (!cells->item[i].refusal && cli_axes_number(points->axes, points->item[i].at) == p)
-                cells->order[ordered++] = i;
-        cell->count = ordered - cell->first;
-        cells->count += cell->count > 0;
-    }
+    const struct mp_cluster *cluster = NULL;
+    int count = 0;
+    for (int i = 0; i < session->points->count; i++)
+        if (is_at(session, i, point)) {
+            cluster = count ? cluster : session->suite->cluster[i];
+            job[count] = &session->suite->job[i];
+            summary[count] = &session->item[i].summary;
+            failure[count++] = &session->failure[i];
+        }
+    if (!count)
+        return;
+    const struct mp_job *any = &job[0]->file.job;
+    bool is_bounded = session->flags->bound || mp_bound_is_quick(cluster, any, any->iterations);
+    mp_predict_jobs_run(job, count, cluster, summary, failure, session->bounds,
+                        is_bounded ? &bound : NULL, &session->error[point]);
+    for (int i = 0; i < session->points->count; i++)
+        if (is_at(session, i, point))
+            session->item[i].bound = bound;
 }
 
 /* The first error there is; but a system that can't do its job, or not within a limit of its own,
  * is refused there. */
-static int take_failures(struct cells *cells, struct mp_error *error) {
-    for (int c = 0; c < cells->count; c++)
-        for (int i = 0; i < cells->cell[c].count; i++) {
-            int number = cells->order[cells->cell[c].first + i];
-            const struct mp_error *own = &cells->failure[number];
+static int take_failures(struct session *session, struct mp_error *error) {
+    for (int point = 0; point < session->count; point++)
+        for (int i = 0; i < session->points->count; i++) {
+            const struct mp_error *own = &session->failure[i];
+            if (!is_at(session, i, point))
+                continue;
             if (own->code == MP_EREFUSED || own->code == MP_ELIMIT)
-                cells->item[number].refusal = own->text;
-            else if (own->code || (own = &cells->cell[c].error)->code)
-                return mp_fail(error, own->code, "%s: %s", cells->suite->job[number].file.job.name,
+                session->item[i].refusal = own->text;
+            else if (own->code || (own = &session->error[point])->code)
+                return mp_fail(error, own->code, "%s: %s", session->suite->job[i].file.job.name,
                                own->text);
         }
     return MP_OK;
 }
 
 /* Predicts and bounds all points, as many at once as there are processors. */
-static int predict_cells(struct cells *cells, struct mp_error *error) {
-    const struct mp_suite *suite = cells->suite;
+static int predict_points(struct session *session, struct mp_error *error) {
     struct cli_machine machine;
     cli_machine_read(&machine);
-    const struct mp_workers workers = {machine.cores, cells, predict_cell, show_cells};
-    for (int i = 0; i < suite->count; i++)
-        cells->item[i] = (struct cli_prediction){
-            .job = &suite->job[i], .cluster = suite->cluster[i], .refusal = suite->refusal[i]};
-    order_cells(cells);
-    cells->signals = cli_count_signals();
-    cells->started = mp_seconds_now();
-    mp_progress_begin(&cells->progress, cells->flags->quiet ? NULL : stderr);
-    int code = mp_workers_run(&workers, 0, cells->count, error);
-    mp_progress_end(&cells->progress);
-    return code ? code : take_failures(cells, error);
+    const struct mp_workers workers = {machine.cores, session, predict_point, show_points};
+    session->signals = cli_count_signals();
+    session->started = mp_seconds_now();
+    mp_progress_begin(&session->progress, session->flags->quiet ? NULL : stderr);
+    int code = mp_workers_run(&workers, 0, session->count, error);
+    mp_progress_end(&session->progress);
+    return code ? code : take_failures(session, error);
 }
 
 /* ---- all ---- */
 
-static int predict_one_by_one(const struct predict_flags *flags, struct session *session,
-                              struct cli_prediction items[], struct mp_error *error) {
+static int predict_one_by_one(struct session *session, struct mp_error *error) {
+    const struct predict_flags *flags = session->flags;
     if (flags->database)
         MP_TRY(cli_create_database(flags->database, &session->store, error));
     mp_progress_begin(&session->progress, flags->quiet ? NULL : stderr);
-    int code = predict_all(session, items, error);
+    int code = predict_all(session, error);
     if (!code)
-        code = bound_all(session, flags->bound, items, error);
+        code = bound_all(session, error);
     mp_store_close(session->store);
     return code;
 }
@@ -415,27 +390,27 @@ static int predict_one_by_one(const struct predict_flags *flags, struct session 
 /* What varies is predicted by several processes, unless it is kept, job by job. */
 static int predict_and_print(const struct predict_flags *flags, const struct mp_suite *suite,
                              const struct cli_points *points, struct mp_error *error) {
-    struct session session = {.suite = suite};
+    const int count = cli_axes_points(points->axes);
     size_t jobs = (size_t)suite->count, items = jobs * sizeof(struct cli_prediction),
-           failures = jobs * sizeof(struct mp_error), all = (jobs + 1) * sizeof(struct cell);
-    struct cells cells = {.flags = flags,
-                          .suite = suite,
-                          .points = points,
-                          .order = malloc(jobs * sizeof *cells.order),
-                          .cell = mp_workers_memory(all),
-                          .item = mp_workers_memory(items),
-                          .failure = mp_workers_memory(failures)};
-    int code =
-        cells.order && cells.cell && cells.item && cells.failure ? MP_OK : mp_no_memory(error);
+           failures = jobs * sizeof(struct mp_error),
+           errors = (size_t)count * sizeof(struct mp_error);
+    struct session session = {.flags = flags,
+                              .suite = suite,
+                              .points = points,
+                              .count = count,
+                              .error = mp_workers_memory(errors),
+                              .item = mp_workers_memory(items),
+                              .failure = mp_workers_memory(failures)};
+    int code = session.error && session.item && session.failure ? MP_OK : mp_no_memory(error);
     if (!code)
-        code = mp_known_bounds_create(&cells.bounds, error);
-    session.bounds = cells.bounds;
+        code = mp_known_bounds_create(&session.bounds, error);
+    for (int i = 0; i < suite->count && !code; i++)
+        session.item[i] = (struct cli_prediction){
+            .job = &suite->job[i], .cluster = suite->cluster[i], .refusal = suite->refusal[i]};
     if (!code)
-        code = flags->vary.count > 0 && !flags->database
-                   ? predict_cells(&cells, error)
-                   : predict_one_by_one(flags, &session, cells.item, error);
-    const struct cli_predictions predictions = {.suite = suite,
-                                                .item = cells.item,
+        code = flags->vary.count > 0 && !flags->database ? predict_points(&session, error)
+                                                         : predict_one_by_one(&session, error);
+    const struct cli_predictions predictions = {.item = session.item,
                                                 .count = suite->count,
                                                 .points = points,
                                                 .page = flags->page,
@@ -444,11 +419,10 @@ static int predict_and_print(const struct predict_flags *flags, const struct mp_
                                                 .all_assumptions = flags->assumptions};
     if (!code)
         code = cli_print_predictions(&predictions, flags->format.kind, error);
-    mp_known_bounds_destroy(cells.bounds);
-    mp_workers_release(cells.failure, failures);
-    mp_workers_release(cells.item, items);
-    mp_workers_release(cells.cell, all);
-    free(cells.order);
+    mp_known_bounds_destroy(session.bounds);
+    mp_workers_release(session.failure, failures);
+    mp_workers_release(session.item, items);
+    mp_workers_release(session.error, errors);
     return code;
 }
 

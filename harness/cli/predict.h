@@ -27,9 +27,8 @@ double cli_prediction_of_bound(const struct cli_prediction *item);
 
 /* Everything that is printed. */
 struct cli_predictions {
-    const struct mp_suite *suite; /* borrowed */
-    struct cli_prediction *item;  /* [count], in the suite's order */
-    int count;                    /* predicted before the user stopped */
+    struct cli_prediction *item; /* [count], in the suite's order */
+    int count;
     const struct cli_points *points;
     struct mp_page_output page; /* where to draw what is varied */
     const char *database;       /* NULL: nothing was kept */
@@ -37,10 +36,9 @@ struct cli_predictions {
     bool all_assumptions;       /* listed, not only the first few */
 };
 
-/* The prediction of a system (with its options, as it was asked for) at values of the axes; NULL:
- * left out. */
+/* The prediction of a system (with its options, as it was asked for) at a point; NULL: left out. */
 const struct cli_prediction *cli_prediction_at(const struct cli_predictions *predictions,
-                                               const char *system, const int at[]);
+                                               const char *system, int number);
 
 /* What was predicted, paragraph by paragraph. */
 void cli_print_prediction_heading(const struct cli_predictions *predictions, FILE *out);

@@ -25,10 +25,10 @@ struct grids {
 };
 
 const struct cli_prediction *cli_prediction_at(const struct cli_predictions *predictions,
-                                               const char *system, const int at[]) {
+                                               const char *system, int number) {
     for (int i = 0; i < predictions->count; i++) {
         const struct cli_point *point = &predictions->points->item[i];
-        if (!strcmp(point->system, system) && !memcmp(point->at, at, sizeof point->at))
+        if (!strcmp(point->system, system) && point->number == number)
             return &predictions->item[i];
     }
     return NULL;
@@ -37,13 +37,12 @@ const struct cli_prediction *cli_prediction_at(const struct cli_predictions *pre
 /* The prediction in a cell of a grid; of ep there, for a NULL grid. */
 static const struct cli_prediction *find(const struct grids *grids, const struct mp_grid *grid,
                                          int row, int column) {
-    int at[CLI_AXES],
-        columns = grids->by_system ? 1 : grids->axes->axis[grids->axes->count - 1].count;
-    cli_axes_point(grids->axes, row * columns + (grids->by_system ? 0 : column), at);
+    int columns = grids->by_system ? 1 : grids->axes->axis[grids->axes->count - 1].count;
     const char *system = !grid              ? "ep"
                          : grids->by_system ? grids->system[column]
                                             : grids->system[grid - grids->grid];
-    return cli_prediction_at(grids->predictions, system, at);
+    return cli_prediction_at(grids->predictions, system,
+                             row * columns + (grids->by_system ? 0 : column));
 }
 
 /* As a grid has it (results/report/grid.h). */
@@ -71,9 +70,10 @@ static const char *short_value(const struct cli_axis *axis, int value) {
  * are have as many. */
 static void label_value(const struct grids *grids, int axis, int value, char *text, size_t size) {
     const struct cli_axis *own = &grids->axes->axis[axis];
-    int at[CLI_AXES] = {0};
-    at[axis] = value;
-    const struct cli_prediction *ep = cli_prediction_at(grids->predictions, "ep", at);
+    int number = value; /* with the first values of the others */
+    for (int a = axis + 1; a < grids->axes->count; a++)
+        number *= grids->axes->axis[a].count;
+    const struct cli_prediction *ep = cli_prediction_at(grids->predictions, "ep", number);
     if (ep && !strcmp(own->key, "batch"))
         snprintf(text, size, "%s (%lld)", own->value[value],
                  (long long)mp_job_tokens(&ep->job->file.job) / ep->job->file.job.ranks);
@@ -82,14 +82,14 @@ static void label_value(const struct grids *grids, int axis, int value, char *te
 }
 
 /* Names and values of the axes first to last - 1 at a point, "cluster, nodes" and "h100, 4". */
-static void label_axes(const struct grids *grids, int first, int last, const int at[], char *key,
+static void label_axes(const struct grids *grids, int first, int last, int number, char *key,
                        char *text) {
     size_t keys = 0, length = 0;
     *key = *text = '\0';
     for (int a = first; a < last; a++) {
         char value[CLI_AXIS_TEXT];
         bool is_batch = !strcmp(grids->axes->axis[a].key, "batch");
-        label_value(grids, a, at[a], value, sizeof value);
+        label_value(grids, a, cli_axes_index(grids->axes, number, a), value, sizeof value);
         if (keys < CLI_AXIS_TEXT)
             keys += (size_t)snprintf(key + keys, CLI_AXIS_TEXT - keys, "%s%s", keys ? ", " : "",
                                      is_batch ? "batch (tokens)" : grids->axes->axis[a].key);
@@ -100,25 +100,22 @@ static void label_axes(const struct grids *grids, int first, int last, const int
 }
 
 static void make_labels(struct grids *grids, int rows, int columns) {
-    int last = grids->axes->count - 1, at[CLI_AXES];
-    for (int r = 0; r < rows; r++) {
-        cli_axes_point(grids->axes, r * (grids->by_system ? 1 : columns), at);
-        label_axes(grids, 0, grids->by_system ? 1 : last, at, grids->key[0], grids->row[r]);
-    }
-    for (int c = 0; c < columns && !grids->by_system; c++) {
-        cli_axes_point(grids->axes, c, at);
-        label_axes(grids, last, last + 1, at, grids->key[1], grids->column[c]);
-    }
+    int last = grids->axes->count - 1;
+    for (int r = 0; r < rows; r++)
+        label_axes(grids, 0, grids->by_system ? 1 : last, r * (grids->by_system ? 1 : columns),
+                   grids->key[0], grids->row[r]);
+    for (int c = 0; c < columns && !grids->by_system; c++)
+        label_axes(grids, last, last + 1, c, grids->key[1], grids->column[c]);
 }
 
 static void name_system(const struct cli_predictions *predictions, const char *system,
                         char name[CLI_AXIS_TEXT]) {
-    bool is_yardstick = false;
-    for (int i = 0; i < predictions->count; i++)
-        is_yardstick = is_yardstick || (!strcmp(predictions->points->item[i].system, system) &&
-                                        predictions->item[i].job->file.system->capabilities &
-                                            MP_SYSTEM_UNATTAINABLE);
-    snprintf(name, CLI_AXIS_TEXT, "%.900s%s", system, is_yardstick ? REPORT_UNATTAINABLE : "");
+    int first = 0;
+    while (strcmp(predictions->points->item[first].system, system) != 0)
+        first++;
+    const struct mp_system *own = predictions->item[first].job->file.system;
+    snprintf(name, CLI_AXIS_TEXT, "%.900s%s", system,
+             own->capabilities & MP_SYSTEM_UNATTAINABLE ? REPORT_UNATTAINABLE : "");
 }
 
 static void fill_grid(struct grids *grids, int number, int rows, int columns) {

@@ -69,29 +69,23 @@ int cli_axes_points(const struct cli_axes *axes) {
     return points;
 }
 
-void cli_axes_point(const struct cli_axes *axes, int number, int at[CLI_AXES]) {
-    memset(at, 0, CLI_AXES * sizeof *at);
-    for (int a = axes->count - 1; a >= 0; a--) {
-        at[a] = number % axes->axis[a].count;
+int cli_axes_index(const struct cli_axes *axes, int number, int axis) {
+    for (int a = axes->count - 1; a > axis; a--)
         number /= axes->axis[a].count;
-    }
+    return number % axes->axis[axis].count;
 }
 
-int cli_axes_number(const struct cli_axes *axes, const int at[CLI_AXES]) {
-    int number = 0;
-    for (int a = 0; a < axes->count; a++)
-        number = number * axes->axis[a].count + at[a];
-    return number;
+const char *cli_axes_value(const struct cli_axes *axes, int number, int axis) {
+    return axes->axis[axis].value[cli_axes_index(axes, number, axis)];
 }
 
 /* " batch=8 nodes=2" */
-static const char *name_point(const struct cli_axes *axes, const int at[], char *text,
-                              size_t size) {
+static const char *name_point(const struct cli_axes *axes, int number, char *text, size_t size) {
     size_t length = 0;
     *text = '\0';
     for (int a = 0; a < axes->count && length < size; a++)
         length += (size_t)snprintf(text + length, size - length, " %s=%s", axes->axis[a].key,
-                                   axes->axis[a].value[at[a]]);
+                                   cli_axes_value(axes, number, a));
     return text;
 }
 
@@ -106,13 +100,13 @@ struct axis_words {
     int count;
 };
 
-static void write_words(const struct cli_axes *axes, const int at[], const char *change,
+static void write_words(const struct cli_axes *axes, int number, const char *change,
                         struct axis_words *words) {
     enum { SIZE = sizeof words->text[0] };
     int changes = -1; /* which of them is the cluster's */
     words->count = 0;
     for (int a = 0; a < axes->count; a++) {
-        const char *key = axes->axis[a].key, *value = axes->axis[a].value[at[a]];
+        const char *key = axes->axis[a].key, *value = cli_axes_value(axes, number, a);
         if (!is_of_cluster(key)) {
             snprintf(words->text[words->count++], SIZE, "%s=%s", key, value);
             continue;
@@ -179,14 +173,14 @@ static int write_job(const struct mp_predict_job *job, char **text, struct mp_er
 }
 
 /* Of a generator 30 iterations, unless told otherwise; of a trace as many as it has, up to 100. */
-static int write_cell(const struct command_line *line, const int at[], char **text,
+static int write_cell(const struct command_line *line, int number, char **text,
                       struct mp_error *error) {
     struct mp_predict_job job;
     struct axis_words words;
     struct cli_settings all = {.item = {"iterations=30"}, .count = 1};
     for (int i = 0; i < line->settings->count; i++)
         all.item[all.count++] = line->settings->item[i];
-    write_words(line->axes, at, setting_of(line->settings, "change"), &words);
+    write_words(line->axes, number, setting_of(line->settings, "change"), &words);
     for (int i = 0; i < words.count; i++)
         all.item[all.count++] = words.text[i];
     const char *loads = setting_of(&all, "loads");
@@ -208,11 +202,11 @@ static int write_point(const struct command_line *line, const struct cli_point *
     char name[MP_TEXT_SIZE], values[MP_TEXT_SIZE];
     MP_TRY(cli_system_words_parse(line->systems, point->system, &words, error));
     snprintf(name, sizeof name, "%.2000s%.2000s", point->system,
-             name_point(line->axes, point->at, values, sizeof values));
+             name_point(line->axes, point->number, values, sizeof values));
     fputs("  - name: ", stream);
     int code = mp_yaml_write_text(stream, name, error);
-    fprintf(stream, "\n%s    system: %s\n%s", line->cell[cli_axes_number(line->axes, point->at)],
-            words.system->name, words.options ? "    options:\n" : "");
+    fprintf(stream, "\n%s    system: %s\n%s", line->cell[point->number], words.system->name,
+            words.options ? "    options:\n" : "");
     for (int i = 0; i < words.options && !code; i++) {
         fputs("      ", stream);
         code = mp_yaml_write_text(stream, words.option[i][0], error);
@@ -334,8 +328,7 @@ static void add_points(const struct command_line *line, const char *system,
         struct mp_error own = {0};
         if (!line->cell[p])
             continue;
-        *point = (struct cli_point){.system = system};
-        cli_axes_point(line->axes, p, point->at);
+        *point = (struct cli_point){system, p};
         int code = try_point(line, point, &own);
         tried->possible += code == MP_OK;
         tried->refused += code == MP_EREFUSED;
@@ -370,7 +363,7 @@ static int choose_points(const struct command_line *line, const struct cli_words
 /* What all systems get at every point.  An error only where there is nothing at any of them. */
 static int write_cells(struct command_line *line, struct cli_points *points,
                        struct mp_error *error) {
-    int count = cli_axes_points(line->axes), written = 0, at[CLI_AXES];
+    int count = cli_axes_points(line->axes), written = 0;
     char values[MP_TEXT_SIZE];
     struct mp_error first = {0};
     line->cell = calloc((size_t)count, sizeof *line->cell);
@@ -378,12 +371,11 @@ static int write_cells(struct command_line *line, struct cli_points *points,
         return mp_fail(error, MP_ENOMEM, "no memory for the jobs");
     for (int p = 0; p < count; p++) {
         struct mp_error own = {0};
-        cli_axes_point(line->axes, p, at);
-        int code = write_cell(line, at, &line->cell[p], &own);
+        int code = write_cell(line, p, &line->cell[p], &own);
         written += !code;
         first = first.code ? first : own;
         if (code) {
-            mp_error_prefix(&own, "%s", name_point(line->axes, at, values, sizeof values) + 1);
+            mp_error_prefix(&own, "%s", name_point(line->axes, p, values, sizeof values) + 1);
             add_left_out(points, own.text);
         }
     }

@@ -28,15 +28,16 @@ struct cli_axes {
 /* One job of a command: a system at one value of each axis. */
 struct cli_point {
     const char *system; /* with its options: "fssdp:window=2" */
-    int at[CLI_AXES];
+    int number;         /* 0 .. cli_axes_points - 1: the last axis' values one after the other */
 };
 
 /* Adds what one --vary says.  MP_EINVAL, beginning with --vary. */
 int cli_axes_add(struct cli_axes *axes, const char *text, struct mp_error *error);
 /* All points, for each of them the next system's; 1 without axes. */
 int cli_axes_points(const struct cli_axes *axes);
-void cli_axes_point(const struct cli_axes *axes, int number, int at[CLI_AXES]);
-int cli_axes_number(const struct cli_axes *axes, const int at[CLI_AXES]);
+/* Which value of an axis, counted from 0, and what it says, at the point of this number. */
+int cli_axes_index(const struct cli_axes *axes, int number, int axis);
+const char *cli_axes_value(const struct cli_axes *axes, int number, int axis);
 
 /* The jobs of a command without a suite, in its order. */
 struct cli_points {

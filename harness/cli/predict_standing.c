@@ -43,7 +43,7 @@ static double times_as_fast(const struct cli_predictions *predictions, const cha
         const struct cli_point *point = &predictions->points->item[i];
         if (strcmp(point->system, system) != 0)
             continue;
-        double ratio = seconds_of(cli_prediction_at(predictions, other, point->at)) /
+        double ratio = seconds_of(cli_prediction_at(predictions, other, point->number)) /
                        seconds_of(&predictions->item[i]);
         if (isnan(ratio))
             continue;
@@ -69,13 +69,12 @@ static void add_point(const struct cli_prediction *item, double least, struct st
 
 /* The shortest time of all systems that are rated at every point, [points]. */
 static double *find_least(const struct cli_predictions *predictions) {
-    const struct cli_axes *axes = predictions->points->axes;
-    int points = cli_axes_points(axes);
+    int points = cli_axes_points(predictions->points->axes);
     double *least = malloc((size_t)points * sizeof *least);
     for (int p = 0; least && p < points; p++)
         least[p] = INFINITY;
     for (int i = 0; least && i < predictions->count; i++) {
-        int at = cli_axes_number(axes, predictions->points->item[i].at);
+        int at = predictions->points->item[i].number;
         if (is_rated(&predictions->item[i]))
             least[at] = fmin(least[at], predictions->item[i].summary.seconds_median);
     }
@@ -91,8 +90,7 @@ static void find_standing(const struct cli_predictions *predictions, const char 
             continue;
         standing->unattainable =
             predictions->item[i].job->file.system->capabilities & MP_SYSTEM_UNATTAINABLE;
-        add_point(&predictions->item[i], least[cli_axes_number(points->axes, points->item[i].at)],
-                  standing, shares);
+        add_point(&predictions->item[i], least[points->item[i].number], standing, shares);
     }
     if (standing->bounded) {
         standing->median = mp_median_of(shares, standing->bounded);

@@ -420,7 +420,7 @@ static json_t *pack_point(const struct cli_points *points, int number) {
     json_t *object = json_object();
     for (int a = 0; a < axes->count; a++)
         json_object_set_new(object, axes->axis[a].key,
-                            text_value(axes->axis[a].value[points->item[number].at[a]]));
+                            text_value(cli_axes_value(axes, points->item[number].number, a)));
     return object;
 }
 

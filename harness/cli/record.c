@@ -193,12 +193,12 @@ static int make_folder(const struct record_flags *flags, char folder[MP_PATH_SIZ
         return mp_fail(error, MP_EIO, "%s: can't find this folder's path", name);
     if (*absolute)
         strcat(absolute, "/");
-    int length =
-        flags->part
-            ? snprintf(folder, MP_PATH_SIZE, "%s%s/%s-%d", absolute, name, host, (int)getpid())
-        : flags->keep
-            ? snprintf(folder, MP_PATH_SIZE, "%s%s", absolute, name)
-            : snprintf(folder, MP_PATH_SIZE, "%s%s.spools-%d", absolute, name, (int)getpid());
+    char own[96] = "";
+    if (flags->part)
+        snprintf(own, sizeof own, "/%s-%d", host, (int)getpid());
+    else if (!flags->keep)
+        snprintf(own, sizeof own, ".spools-%d", (int)getpid());
+    int length = snprintf(folder, MP_PATH_SIZE, "%s%s%s", absolute, name, own);
     if (length >= MP_PATH_SIZE)
         return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", name);
     if (!access(folder, F_OK))

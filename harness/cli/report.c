@@ -68,8 +68,14 @@ static json_t *report_object(const struct cli_named_report *report, struct mp_st
 }
 
 int cli_print_reports(json_t *all, const struct cli_named_report reports[], struct mp_store *store,
-                      const struct mp_report_selection *selection, struct mp_error *error) {
+                      const struct mp_report_selection *selection, enum mp_report_format format,
+                      struct mp_error *error) {
     for (; reports->name; reports++) {
+        if (format != MP_REPORT_JSON) {
+            MP_TRY(reports->print(store, selection, format, stdout, error));
+            fputs(reports->parted ? "\n" : "", stdout);
+            continue;
+        }
         json_t *object = report_object(reports, store, selection, error);
         if (json_object_set_new(all, reports->name, object)) {
             json_decref(all);
@@ -77,24 +83,14 @@ int cli_print_reports(json_t *all, const struct cli_named_report reports[], stru
             return error->code;
         }
     }
-    return cli_print_json(all, error);
+    return format == MP_REPORT_JSON ? cli_print_json(all, error) : MP_OK;
 }
 
-static int print_tables(struct mp_store *store, const struct mp_report_selection *selection,
-                        enum mp_report_format format, struct mp_error *error) {
-    MP_TRY(mp_report_speedup(store, selection, format, stdout, error));
-    putchar('\n');
-    MP_TRY(mp_report_convergence(store, selection, format, stdout, error));
-    MP_TRY(mp_report_stragglers(store, selection, format, stdout, error));
-    putchar('\n');
-    return mp_report_phases(store, selection, format, stdout, error);
-}
-
-static const struct cli_named_report reports[] = {{"speedup", mp_report_speedup},
-                                                  {"convergence", mp_report_convergence},
-                                                  {"stragglers", mp_report_stragglers},
-                                                  {"phases", mp_report_phases},
-                                                  {NULL, NULL}};
+static const struct cli_named_report reports[] = {{"speedup", mp_report_speedup, true},
+                                                  {"convergence", mp_report_convergence, false},
+                                                  {"stragglers", mp_report_stragglers, true},
+                                                  {"phases", mp_report_phases, false},
+                                                  {0}};
 
 static int report(const struct cli_call *call, struct mp_error *error) {
     (void)call;
@@ -130,9 +126,8 @@ static int report(const struct cli_call *call, struct mp_error *error) {
     else if (given.runs)
         code = mp_report_runs(store, &selection, format, stdout, error);
     else
-        code = format == MP_REPORT_JSON
-                   ? cli_print_reports(json_object(), reports, store, &selection, error)
-                   : print_tables(store, &selection, format, error);
+        code = cli_print_reports(format == MP_REPORT_JSON ? json_object() : NULL, reports, store,
+                                 &selection, format, error);
     mp_store_close(store);
     return code;
 }

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "harness/cli/cli.h"
-#include "harness/cli/machine.h"
 #include "harness/cli/reproduce.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/progress.h"
@@ -25,7 +24,6 @@ struct reproduce_flags {
 /* Iterations to a loss, from flags and from a database. */
 struct measurements {
     struct mp_reproduce_measured item[MEASUREMENTS];
-    char name[MEASUREMENTS][MP_REPRODUCE_LABEL];
     int count;
 };
 
@@ -121,9 +119,9 @@ static int add_measurement(struct measurements *all, const char *job, size_t len
                            double iterations, struct mp_error *error) {
     if (all->count == MEASUREMENTS)
         return mp_fail(error, MP_ELIMIT, "more than %d measured jobs", MEASUREMENTS);
-    char *name = all->name[all->count];
-    snprintf(name, MP_REPRODUCE_LABEL, "%.*s", (int)length, job);
-    all->item[all->count++] = (struct mp_reproduce_measured){name, iterations};
+    struct mp_reproduce_measured *item = &all->item[all->count++];
+    snprintf(item->job, sizeof item->job, "%.*s", (int)length, job);
+    item->iterations = iterations;
     return MP_OK;
 }
 

@@ -101,13 +101,18 @@ static void count_near(const struct mp_inference *all, int *near, int *refused) 
     }
 }
 
+static struct mp_infer_counts count_best(const struct mp_inference *all,
+                                         enum mp_reproduce_use use) {
+    return mp_infer_count(all, all->best, use);
+}
+
 static void print_summary(const struct mp_inference *all) {
-    int inside, count, near, refused;
+    int near, refused;
     count_near(all, &near, &refused);
     puts("");
     for (int use = MP_USE_FIT; use <= MP_USE_SCORE; use++) {
-        mp_infer_count(all, all->best, (enum mp_reproduce_use)use, &inside, &count);
-        table_paragraph(stdout, "%s: %d of %d inside.", uses[use], inside, count);
+        struct mp_infer_counts counts = count_best(all, (enum mp_reproduce_use)use);
+        table_paragraph(stdout, "%s: %d of %d inside.", uses[use], counts.inside, counts.all);
     }
     table_paragraph(
         stdout,
@@ -157,17 +162,15 @@ static void pack_sentence(void *context, const char *text) {
 static json_t *pack(const struct mp_inference *all, const struct table *rows,
                     const struct table *unknowns) {
     json_t *sentences = json_array(), *outside = json_array();
-    int inside[2], count[2];
-    for (int use = MP_USE_FIT; use <= MP_USE_SCORE; use++)
-        mp_infer_count(all, all->best, (enum mp_reproduce_use)use, &inside[use], &count[use]);
+    const struct mp_infer_counts fitted = count_best(all, MP_USE_FIT),
+                                 held_out = count_best(all, MP_USE_SCORE);
     mp_infer_contradictions(all, pack_sentence, sentences);
     mp_infer_outside(all, pack_sentence, outside);
     return json_pack("{ss si sI sf s[ii] s[ii] so so so so}", "paper", all->reproduction->name,
                      "sets", all->sets, "predictions", (json_int_t)all->predictions, "loss",
-                     all->set[all->best].loss, "fitted", inside[MP_USE_FIT], count[MP_USE_FIT],
-                     "held_out", inside[MP_USE_SCORE], count[MP_USE_SCORE], "lines",
-                     table_json(rows), "unknowns", table_json(unknowns), "contradictions",
-                     sentences, "outside", outside);
+                     all->set[all->best].loss, "fitted", fitted.inside, fitted.all, "held_out",
+                     held_out.inside, held_out.all, "lines", table_json(rows), "unknowns",
+                     table_json(unknowns), "contradictions", sentences, "outside", outside);
 }
 
 int cli_print_inference(const struct mp_inference *all, enum mp_report_format format,
@@ -311,16 +314,16 @@ int cli_draw_reproduction(const struct mp_reproduction *reproduction,
 
 int cli_draw_inference(const struct mp_inference *all, const struct mp_page_output *output,
                        struct mp_error *error) {
-    int unknowns = all->reproduction->unknowns, inside[2], count[2], code;
+    const struct mp_infer_counts fitted = count_best(all, MP_USE_FIT),
+                                 held_out = count_best(all, MP_USE_SCORE);
+    int unknowns = all->reproduction->unknowns, code;
     struct mp_interval *row = calloc((size_t)(all->lines + unknowns), sizeof *row);
     char *sentences = write_sentences(all), about[512], title[128];
-    for (int use = MP_USE_FIT; use <= MP_USE_SCORE; use++)
-        mp_infer_count(all, all->best, (enum mp_reproduce_use)use, &inside[use], &count[use]);
     snprintf(about, sizeof about,
              "%.200s\nFitted: %d of %d inside. Held out: %d of %d inside. %d sets, %lld "
              "predictions, none measured.",
-             all->reproduction->description, inside[MP_USE_FIT], count[MP_USE_FIT],
-             inside[MP_USE_SCORE], count[MP_USE_SCORE], all->sets, (long long)all->predictions);
+             all->reproduction->description, fitted.inside, fitted.all, held_out.inside,
+             held_out.all, all->sets, (long long)all->predictions);
     snprintf(title, sizeof title, "%.80s: which assumptions explain it", all->reproduction->name);
     if (row && sentences) {
         for (int i = 0; i < all->lines; i++)

@@ -204,9 +204,7 @@ static int print_machine_assumptions(const struct mp_reproduction *all,
         struct mp_predict_job job;
         struct mp_cluster *cluster = NULL;
         const int place[3] = {machine, 0, 0};
-        code = mp_reproduction_job(all, settings, place, &job, &cluster, error);
-        if (code)
-            return code;
+        MP_TRY(mp_reproduction_job(all, settings, place, &job, &cluster, error));
         printf("\non %s\n", all->machines.part[machine].name);
         code = mp_predict_job_assumptions(&job, cluster, print_assumption, NULL, error);
         mp_cluster_destroy(cluster);

@@ -81,33 +81,27 @@ static const struct cli_usage usage = {
     "  moeperf run quickstart --text /usr/share/common-licenses --json\n"
     "  moeperf run quickstart --pairs 12 --against before/bin/moeperf-train\n"};
 
+static const struct cli_named_report reports[] = {{"speedup", mp_report_speedup, true},
+                                                  {"convergence", mp_report_convergence, false},
+                                                  {"stragglers", mp_report_stragglers, false},
+                                                  {0}};
+
 static int print_json(struct mp_store *store, const struct mp_runner_result *result,
                       const char *database, struct mp_error *error) {
-    static const struct cli_named_report reports[] = {{"speedup", mp_report_speedup},
-                                                      {"convergence", mp_report_convergence},
-                                                      {"stragglers", mp_report_stragglers},
-                                                      {NULL, NULL}};
     const struct mp_report_selection selection = {.suite_run = result->suite_run};
     return cli_print_reports(json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i}", "suite_run",
                                        result->suite_run, "database", database, "complete",
                                        result->complete, "failed", result->failed, "refused",
                                        result->refused, "lost", result->lost, "interrupted",
                                        result->interrupted, "left_out", result->left_out),
-                             reports, store, &selection, error);
+                             reports, store, &selection, MP_REPORT_JSON, error);
 }
 
 /* later: the command that adds jobs which could not be added now. */
 static int print_text(struct mp_store *store, const struct mp_runner_result *result,
                       const char *database, const char *later, struct mp_error *error) {
     struct mp_report_selection selection = {.suite_run = result->suite_run};
-    int code = mp_report_speedup(store, &selection, MP_REPORT_TEXT, stdout, error);
-    putchar('\n');
-    if (!code)
-        code = mp_report_convergence(store, &selection, MP_REPORT_TEXT, stdout, error);
-    if (!code)
-        code = mp_report_stragglers(store, &selection, MP_REPORT_TEXT, stdout, error);
-    if (code)
-        return code;
+    MP_TRY(cli_print_reports(NULL, reports, store, &selection, MP_REPORT_TEXT, error));
     printf("\n%d %s complete, %d failed", result->complete, result->complete == 1 ? "job" : "jobs",
            result->failed);
     if (result->refused > 0)
@@ -231,15 +225,12 @@ static int run_suite(const struct run_flags *flags, const struct mp_suite *suite
     struct mp_runner_result result;
     struct mp_progress progress;
     double slice;
-    int code = cli_parse_slice(flags->slice, &slice, error);
-    if (code)
-        return code;
+    int code = MP_OK;
+    MP_TRY(cli_parse_slice(flags->slice, &slice, error));
     if (flags->trainer)
         snprintf(trainer, sizeof trainer, "%s", flags->trainer);
     else if (needs_trainer(suite))
-        code = mp_path_program("moeperf-train", trainer, error);
-    if (code)
-        return code;
+        MP_TRY(mp_path_program("moeperf-train", trainer, error));
     mp_progress_begin(&progress, flags->quiet ? NULL : stderr);
     const struct mp_runner runner = {.suite = suite,
                                      .store = store,
@@ -255,9 +246,7 @@ static int run_suite(const struct run_flags *flags, const struct mp_suite *suite
                                      .progress = &progress,
                                      .signals = cli_count_signals()};
     signal(SIGPIPE, SIG_IGN); /* a closed pager must not end a suite */
-    code = mp_runner_run(&runner, &result, error);
-    if (code)
-        return code;
+    MP_TRY(mp_runner_run(&runner, &result, error));
     int ended = result.complete + result.failed + result.interrupted + result.refused;
     char *command = create_later(flags, &result);
     const char *later = command ? command : "moeperf run --from";

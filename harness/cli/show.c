@@ -5,7 +5,7 @@
 
 #include "harness/cli/catalog.h"
 #include "harness/cli/cli.h"
-#include "harness/cli/show_trace.h"
+#include "harness/cli/trace_file.h"
 #include "harness/cluster/cluster.h"
 #include "harness/record/recorded_loads.h"
 #include "harness/record/rules.h"
@@ -237,7 +237,6 @@ static void print_grammar(const json_t *object) {
 
 /* ---- clusters ---- */
 
-enum { SHARES_IN_LINE = 6 };
 /* The tables of the two directions; the second one only where a file gives it. */
 static const struct {
     const char *place, *heading;
@@ -319,40 +318,20 @@ static bool is_of(const json_t *row, const char *table) {
     return !strncmp(place, table, strlen(table));
 }
 
-static bool same_origin(const json_t *row, const json_t *other) {
-    static const char *const keys[] = {"source", "assumed"};
-    for (int i = 0; i < 2; i++) {
-        const json_t *own = json_object_get(row, keys[i]), *its = json_object_get(other, keys[i]);
-        if (own != its && !json_equal(own, its))
-            return false;
-    }
-    return true;
-}
-
 /* The number of a table entry's origin among `origins`, in the order of first use. */
-static int number_origin(json_t *origins, json_t *row) {
+static int number_origin(json_t *origins, const json_t *row) {
     size_t i;
     const json_t *origin;
+    json_t *own = json_pack("{s:O*, s:O*}", "source", json_object_get(row, "source"), "assumed",
+                            json_object_get(row, "assumed"));
     json_array_foreach(origins, i, origin) {
-        if (same_origin(origin, row))
-            return (int)i;
+        if (json_equal(origin, own))
+            break;
     }
-    json_array_append(origins, row);
+    if (i == json_array_size(origins))
+        json_array_append(origins, own);
+    json_decref(own);
     return (int)i;
-}
-
-static void print_table_head(const json_t *object, const char *heading) {
-    size_t i;
-    json_t *width;
-    printf("\n%s\n", heading);
-    printf("  tokens of an expert by width");
-    json_array_foreach(json_object_get(object, "width"), i, width) {
-        bool ends_line = i % SHARES_IN_LINE == SHARES_IN_LINE - 1 ||
-                         i + 1 == json_array_size(json_object_get(object, "width"));
-        if (i % SHARES_IN_LINE == 0)
-            printf("\n  %9s", "");
-        printf(" %6g%s", json_number_value(width), ends_line ? "" : "   ");
-    }
 }
 
 static void print_table_origins(const json_t *origins) {
@@ -366,31 +345,40 @@ static void print_table_origins(const json_t *origins) {
 }
 
 /* A table, if it is there; [n] behind a share refers to the origins below it. */
-static void print_shares(const json_t *object, const char *table, const char *heading) {
+static void print_shares(const json_t *object, const char *place, const char *heading) {
     const json_t *rows = json_object_get(object, "quantities");
     const json_t *tokens = json_object_get(object, "tokens");
-    size_t columns = json_array_size(json_object_get(object, "width"));
-    size_t first = 0, count = columns * json_array_size(tokens);
-    while (first < json_array_size(rows) && !is_of(json_array_get(rows, first), table))
+    const json_t *widths = json_object_get(object, "width");
+    const size_t columns = json_array_size(widths), count = columns * json_array_size(tokens);
+    struct table_column column[1 + MP_CLUSTER_POINTS] = {{"", .kind = TABLE_RIGHT}};
+    char header[MP_CLUSTER_POINTS][16];
+    struct table table;
+    size_t first = 0;
+    while (first < json_array_size(rows) && !is_of(json_array_get(rows, first), place))
         first++;
     if (first == json_array_size(rows))
         return;
-    json_t *origins = json_array();
-    print_table_head(object, heading);
-    for (size_t i = 0; i < count; i++) {
-        json_t *row = json_array_get(rows, first + i);
-        int number = number_origin(origins, row);
-        if (i % columns == 0)
-            printf("\n  %9g", json_number_value(json_array_get(tokens, i / columns)));
-        else if (i % columns % SHARES_IN_LINE == 0)
-            printf("\n  %9s", "");
-        printf(" %6.3g", json_number_value(json_object_get(row, "value")));
-        if (number > 0)
-            printf("[%d]", number);
-        else if (i % columns % SHARES_IN_LINE < SHARES_IN_LINE - 1 && i % columns < columns - 1)
-            printf("   ");
+    for (size_t c = 0; c < columns; c++) {
+        snprintf(header[c], sizeof header[c], "%g", json_number_value(json_array_get(widths, c)));
+        column[1 + c] = (struct table_column){header[c], .kind = TABLE_RIGHT};
     }
-    putchar('\n');
+    table_init(&table, column, 1 + (int)columns);
+    table.goes_on = true;
+    json_t *origins = json_array();
+    for (size_t i = 0; i < count; i++) {
+        const json_t *row = json_array_get(rows, first + i);
+        const double share = json_number_value(json_object_get(row, "value"));
+        if (i % columns == 0) {
+            if (table_add(&table, NULL, NULL))
+                break;
+            table_set(&table, 0, "%g", json_number_value(json_array_get(tokens, i / columns)));
+        }
+        int number = number_origin(origins, row);
+        table_set(&table, 1 + (int)(i % columns), number ? "%.3g[%d]" : "%.3g", share, number);
+    }
+    printf("\n%s\n  tokens of an expert by width\n", heading);
+    table_print(&table, stdout);
+    table_free(&table);
     print_table_origins(origins);
     json_decref(origins);
 }

@@ -1,5 +1,4 @@
-#include "harness/cli/show_trace.h"
-
+/* What a trace holds, as tables and as a page of heat maps. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,7 +7,6 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/trace_file.h"
-#include "harness/workload/tokens.h"
 #include "reference/base/arena.h"
 #include "results/report/page.h"
 #include "results/report/query.h"
@@ -145,27 +143,6 @@ static int map_add(json_t *data, json_t *row, struct mp_error *error) {
 /* To hundredths: a page has many of them. */
 static double map_number(double value) {
     return round(100 * value) / 100;
-}
-
-/* Reads the trace once more; *statistics is NULL if it has no experts of tokens. */
-static int measure_tokens(const char *path, struct mp_token_statistics **statistics,
-                          struct mp_error *error) {
-    const struct mp_trace_block *block;
-    struct mp_trace_stream *stream;
-    *statistics = NULL;
-    int code = mp_trace_open(path, &stream, error);
-    if (code)
-        return code;
-    if (mp_trace_stream_info(stream)->routes)
-        code = mp_token_statistics_create(&mp_trace_stream_info(stream)->shape, statistics, error);
-    while (!code && *statistics && !(code = mp_trace_next(stream, &block, error)) && block)
-        code = mp_token_statistics_add(*statistics, block, error);
-    mp_trace_stream_destroy(stream);
-    if (code) {
-        mp_token_statistics_destroy(*statistics);
-        *statistics = NULL;
-    }
-    return code;
 }
 
 /* ---- from layer to layer ---- */
@@ -372,9 +349,8 @@ static int gather(const struct shown *shown, struct loads *loads, struct mp_erro
     const struct mp_trace_block *block;
     int64_t blocks = 0,
             stride = (int64_t)shown->info->shape.layers * shown->info->shape.micro_batches;
-    int code = mp_trace_open(shown->path, &stream, error);
-    if (code)
-        return code;
+    int code;
+    MP_TRY(mp_trace_open(shown->path, &stream, error));
     while (!(code = mp_trace_next(stream, &block, error)) && block)
         gather_block(shown, block, blocks++ / stride, loads);
     mp_trace_stream_destroy(stream);
@@ -499,11 +475,9 @@ int cli_show_trace(const char *path, bool json, const struct mp_page_output *pag
                    struct mp_error *error) {
     struct mp_trace_stream *stream;
     struct mp_trace_statistics *statistics;
-    struct mp_token_statistics *tokens = NULL;
+    struct mp_token_statistics *tokens;
     MP_TRY(mp_trace_open(path, &stream, error));
-    int code = cli_measure_trace(stream, &statistics, error);
-    if (!code)
-        code = measure_tokens(path, &tokens, error);
+    int code = cli_measure_trace(stream, &statistics, &tokens, error);
     struct mp_arena arena = {0};
     struct shown shown = {.path = path,
                           .info = mp_trace_stream_info(stream),

@@ -45,10 +45,10 @@ void cli_print_trace(FILE *out, const struct mp_trace_info *info,
     fprintf(out, ", layer %d)\n", worst->layer);
 }
 
-/* `writer` and `statistics`: NULL for none. */
+/* `writer`, `statistics` and `tokens`: NULL for none. */
 static int copy_blocks(struct mp_trace_stream *stream, struct mp_trace_writer *writer,
-                       struct mp_trace_statistics *statistics, int64_t *blocks,
-                       struct mp_error *error) {
+                       struct mp_trace_statistics *statistics, struct mp_token_statistics *tokens,
+                       int64_t *blocks, struct mp_error *error) {
     const struct mp_trace_block *block;
     int code;
     for (*blocks = 0; !(code = mp_trace_next(stream, &block, error)) && block; ++*blocks) {
@@ -56,6 +56,8 @@ static int copy_blocks(struct mp_trace_stream *stream, struct mp_trace_writer *w
             MP_TRY(mp_trace_write(writer, block, error));
         if (statistics)
             MP_TRY(mp_trace_statistics_add(statistics, block, error));
+        if (tokens)
+            MP_TRY(mp_token_statistics_add(tokens, block, error));
     }
     if (!code && *blocks == 0)
         code = mp_fail(error, MP_EFORMAT, "there is no load in %s",
@@ -68,22 +70,21 @@ int cli_copy_trace(struct mp_trace_stream *stream, const char *path,
                    struct mp_error *error) {
     struct mp_trace_writer *writer;
     MP_TRY(mp_trace_writer_create(path, mp_trace_stream_info(stream), &writer, error));
-    int code = copy_blocks(stream, writer, statistics, blocks, error);
+    int code = copy_blocks(stream, writer, statistics, NULL, blocks, error);
     int finished = mp_trace_writer_finish(writer, code == MP_OK, error);
     return code ? code : finished;
 }
 
 int cli_measure_trace(struct mp_trace_stream *stream, struct mp_trace_statistics **statistics,
-                      struct mp_error *error) {
+                      struct mp_token_statistics **tokens, struct mp_error *error) {
+    const struct mp_trace_info *info = mp_trace_stream_info(stream);
     int64_t blocks;
-    int code = mp_trace_statistics_create(&mp_trace_stream_info(stream)->shape, statistics, error);
-    if (!code)
-        code = copy_blocks(stream, NULL, *statistics, &blocks, error);
-    if (code) {
-        mp_trace_statistics_destroy(*statistics);
-        *statistics = NULL;
-    }
-    return code;
+    *statistics = NULL;
+    *tokens = NULL;
+    MP_TRY(mp_trace_statistics_create(&info->shape, statistics, error));
+    if (info->routes)
+        MP_TRY(mp_token_statistics_create(&info->shape, tokens, error));
+    return copy_blocks(stream, NULL, *statistics, *tokens, &blocks, error);
 }
 
 int cli_write_trace(struct mp_trace_stream *stream, const char *path, struct mp_error *error) {

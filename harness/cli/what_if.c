@@ -8,7 +8,6 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/system_words.h"
 #include "harness/predict/other_system.h"
-#include "reference/base/median.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
 
@@ -93,18 +92,6 @@ const struct cli_usage cli_what_if_usage = {
     "  moeperf predict --run 1 --system all --set options.capacity-factor=1.25\n"};
 
 /* ---- answering ---- */
-
-static int find_measured(struct answer *answer, struct mp_error *error) {
-    const struct mp_recorded *run = &answer->recorded;
-    size_t count = (size_t)run->iterations;
-    double *seconds = calloc(count, sizeof *seconds);
-    if (!seconds)
-        return mp_fail(error, MP_ENOMEM, "no memory for %zu iterations", count);
-    memcpy(seconds, run->seconds, count * sizeof *seconds);
-    answer->measured = mp_median_of(seconds, (int64_t)count);
-    free(seconds);
-    return MP_OK;
-}
 
 static double without_rank(struct answer *answer, int rank) {
     struct mp_what_if_change change = mp_what_if_nothing();
@@ -294,7 +281,7 @@ static int work_out(struct answer *answer, const struct mp_systems *systems,
                                       : (int)(sizeof usual / sizeof *usual);
     struct mp_what_if_change nothing = mp_what_if_nothing();
     MP_TRY(mp_what_if_create(&answer->recorded, &answer->what_if, error));
-    MP_TRY(find_measured(answer, error));
+    answer->measured = mp_what_if_recorded(answer->what_if);
     answer->replayed = mp_what_if_median(answer->what_if, &nothing);
     find_slowest(answer);
     find_layer(answer);

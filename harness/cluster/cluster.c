@@ -23,9 +23,8 @@ static int set_nodes(struct mp_cluster *cluster, const char *key, const char *te
                      struct mp_error *error) {
     static const struct mp_option nodes[] = {
         {"nodes", MP_OPTION_INT, 0, "", NULL, 1, MP_CLUSTER_NODES, NULL, "number of nodes"}, {0}};
-    int count = 0, code = mp_options_set(nodes, &count, "a cluster", key, text, "--set", error);
-    if (code)
-        return code;
+    int count = 0;
+    MP_TRY(mp_options_set(nodes, &count, "a cluster", key, text, "--set", error));
     if (count > 1 && cluster->level[cluster->levels - 1].span != 0)
         return mp_fail(error, MP_EINVAL,
                        "--set: nodes: %s has no level cluster, which would join several nodes",
@@ -128,10 +127,6 @@ int mp_cluster_level_of(const struct mp_cluster *cluster, int rank, int other) {
     return level;
 }
 
-double mp_cluster_latency(const struct mp_cluster *cluster, int level) {
-    return cluster->level[level].latency.value;
-}
-
 /* Ranks of the groups that a level joins. */
 static int group_ranks(const struct mp_cluster *cluster, int level) {
     return level > 0 ? cluster->level[level - 1].span : 1;
@@ -153,10 +148,6 @@ double mp_cluster_rank_bandwidth(const struct mp_cluster *cluster, int level) {
     const struct mp_quantity *limit = &cluster->level[level].rank_bandwidth;
     double gate = mp_cluster_bandwidth(cluster, level);
     return limit->origin && limit->value < gate ? limit->value : gate;
-}
-
-double mp_cluster_message_cost(const struct mp_cluster *cluster, int level) {
-    return cluster->level[level].message_cost.value;
 }
 
 int mp_cluster_gates(const struct mp_cluster *cluster, int level) {

@@ -131,13 +131,9 @@ struct mp_topology mp_cluster_topology(const struct mp_cluster *cluster);
 
 /* Index of the nearest level at which two ranks reach each other; 0 is self. */
 int mp_cluster_level_of(const struct mp_cluster *cluster, int rank, int other);
-/* Seconds of a message of no bytes at a level. */
-double mp_cluster_latency(const struct mp_cluster *cluster, int level);
 /* Bytes/s of a gate in each direction; and those that a rank alone gets of it. */
 double mp_cluster_bandwidth(const struct mp_cluster *cluster, int level);
 double mp_cluster_rank_bandwidth(const struct mp_cluster *cluster, int level);
-/* Seconds that a message of a level occupies each of its two gates beside its bytes. */
-double mp_cluster_message_cost(const struct mp_cluster *cluster, int level);
 /* All gates of a level, and the one that a rank's bytes to and from this level go through: ranks
  * with the same gate share mp_cluster_bandwidth. */
 int mp_cluster_gates(const struct mp_cluster *cluster, int level);

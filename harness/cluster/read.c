@@ -149,27 +149,21 @@ int mp_cluster_read_table(const struct mp_reading *reading, const struct mp_opti
 /* The ranks that the level's name says or its key `ranks` gives. */
 static int read_span(const struct mp_cluster *cluster, struct mp_cluster_level *level,
                      struct mp_error *error) {
-    static const struct {
-        const char *name;
-        bool self, node;
-    } known[] = {{"self", true, false}, {"node", false, true}, {"cluster", false, false}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (strcmp(known[i].name, level->name) != 0)
-            continue;
-        if (level->ranks.origin)
-            return mp_fail(error, MP_EINVAL,
-                           "%s:%d: ranks: level %s has those that its name says; leave it out",
-                           cluster->file, level->ranks.line, level->name);
-        level->span = known[i].self ? 1 : known[i].node ? (int)cluster->ranks_per_node.value : 0;
-        return MP_OK;
-    }
-    if (level->ranks.origin) {
-        level->span = (int)level->ranks.value;
-        return MP_OK;
-    }
-    return mp_fail(error, MP_EINVAL,
-                   "%s:%d: level %.80s: ranks is not given; only self, node and cluster do without",
-                   cluster->file, level->line, level->name);
+    bool is_self = !strcmp(level->name, "self"), is_node = !strcmp(level->name, "node");
+    bool is_known = is_self || is_node || !strcmp(level->name, "cluster");
+    if (is_known && level->ranks.origin)
+        return mp_fail(error, MP_EINVAL,
+                       "%s:%d: ranks: level %s has those that its name says; leave it out",
+                       cluster->file, level->ranks.line, level->name);
+    if (!is_known && !level->ranks.origin)
+        return mp_fail(
+            error, MP_EINVAL,
+            "%s:%d: level %.80s: ranks is not given; only self, node and cluster do without",
+            cluster->file, level->line, level->name);
+    level->span = is_self   ? 1
+                  : is_node ? (int)cluster->ranks_per_node.value
+                            : (int)level->ranks.value; /* of cluster 0 */
+    return MP_OK;
 }
 
 /* The ranks that a group of the next nearer level has must be able to share the ports. */

@@ -212,13 +212,12 @@ static int judge_later(void *context, int64_t step, const struct mp_place_map *m
     return MP_OK;
 }
 
-static int find_staleness(const struct mp_predict_job *job, const struct mp_cluster *cluster,
-                          const struct mp_place_loads *loads, const struct mp_place_map *before,
-                          struct mp_decision *decision, struct mp_error *error) {
-    struct stale stale = {loads, before, decision, 0, 0, 0};
+static int find_staleness(const struct mp_place_loads *loads, struct mp_decision *decision,
+                          struct mp_error *error) {
+    struct stale stale = {loads, &decision->placed.before, decision, 0, 0, 0};
     const struct mp_place_watch watch = {&stale, judge_later};
     struct mp_placed placed;
-    MP_TRY(mp_place_plan(job, cluster, loads, loads->iterations, &watch, &placed, error));
+    MP_TRY(mp_place_plan(loads, loads->iterations, &watch, &placed, error));
     mp_placed_destroy(&placed);
     for (int i = 0; i < MP_DECIDE_LAGS; i++)
         if (decision->lag[i].samples) {
@@ -232,29 +231,33 @@ static int find_staleness(const struct mp_predict_job *job, const struct mp_clus
 
 /* ---- what it saves ---- */
 
-static int find_times(const struct mp_predict_job *job, const struct mp_cluster *cluster,
-                      const struct mp_place_loads *loads, int64_t from,
-                      struct mp_decision *decision, struct mp_error *error) {
-    const struct mp_place_map *before = &decision->placed.before, *after = &decision->placed.after;
+static int judge(const struct mp_place_loads *loads, int64_t from, const struct mp_place_map *map,
+                 struct mp_arena *memory, struct mp_decide_side *side, struct mp_error *error) {
     const int64_t to = loads->iterations;
+    MP_TRY(mp_place_predict(loads, from, to, map, NULL, &side->time, error));
+    MP_TRY(mp_place_balance(loads, from, to, map, memory, &side->balance, error));
+    return mp_place_traffic(loads, from, to, map, memory, &side->traffic, error);
+}
+
+static int judge_all(const struct mp_place_loads *loads, int64_t from, struct mp_decision *decision,
+                     struct mp_error *error) {
+    const struct mp_place_map *before = &decision->placed.before, *after = &decision->placed.after;
     struct mp_place_time moving;
-    MP_TRY(mp_place_predict(job, cluster, loads, from, to, before, NULL, &decision->time_before,
-                            error));
-    MP_TRY(
-        mp_place_predict(job, cluster, loads, from, to, after, NULL, &decision->time_after, error));
-    MP_TRY(mp_place_predict(job, cluster, loads, from, from + 1, before, after, &moving, error));
+    MP_TRY(judge(loads, from, before, &decision->memory, &decision->before, error));
+    MP_TRY(judge(loads, from, after, &decision->memory, &decision->after, error));
+    MP_TRY(mp_place_predict(loads, from, from + 1, before, after, &moving, error));
     if (!decision->in_sample)
         MP_TRY(
-            mp_place_predict_system(job, cluster, loads, from, to, &decision->time_system, error));
-    if (moving.first > decision->time_before.first)
-        decision->move_seconds = moving.first - decision->time_before.first;
+            mp_place_predict_system(loads, from, loads->iterations, &decision->time_system, error));
+    if (moving.first > decision->before.time.first)
+        decision->move_seconds = moving.first - decision->before.time.first;
     return MP_OK;
 }
 
 /* Where later loads are known, those of the system at work, moves included, and planning as
  * measured; else the placement's, before any cost. */
 static double share_saved(const struct mp_decision *decision) {
-    double before = decision->time_before.mean, after = decision->time_after.mean;
+    double before = decision->before.time.mean, after = decision->after.time.mean;
     if (!decision->in_sample) {
         after = decision->time_system.mean;
         after += decision->interval > 0 ? decision->placed.plan_seconds / decision->interval : 0;
@@ -269,8 +272,8 @@ static bool is_stale(const struct mp_decision *decision) {
 }
 
 static enum mp_decide_reason find_reason(const struct mp_decision *decision) {
-    const struct mp_memory *before = &decision->time_before.memory;
-    const struct mp_memory *after = &decision->time_after.memory;
+    const struct mp_memory *before = &decision->before.time.memory;
+    const struct mp_memory *after = &decision->after.time.memory;
     if (decision->late_steps * 20 < decision->late.of)
         return MP_DECIDE_EVEN;
     if (after->total > after->limit && before->total <= before->limit)
@@ -284,31 +287,21 @@ static enum mp_decide_reason find_reason(const struct mp_decision *decision) {
     return is_stale(decision) ? MP_DECIDE_STALE : MP_DECIDE_COST;
 }
 
-int mp_decide(const struct mp_predict_job *job, const struct mp_cluster *cluster,
-              const struct mp_place_loads *loads, double history, struct mp_decision *decision,
+int mp_decide(const struct mp_place_loads *loads, double history, struct mp_decision *decision,
               struct mp_error *error) {
     struct mp_placed *placed = &decision->placed;
     *decision = (struct mp_decision){.iterations = loads->iterations,
                                      .history = history_of(loads, history)};
     decision->in_sample = decision->history == loads->iterations;
     const int64_t from = decision->in_sample ? 0 : decision->history;
-    int code = mp_place_plan(job, cluster, loads, decision->history, NULL, placed, error);
+    int code = mp_place_plan(loads, decision->history, NULL, placed, error);
     decision->replicates = placed->copies > 0;
     if (!code)
         code = look_at_all(loads, &placed->before, decision, error);
     if (!code)
-        code = find_staleness(job, cluster, loads, &placed->before, decision, error);
+        code = find_staleness(loads, decision, error);
     if (!code)
-        code = find_times(job, cluster, loads, from, decision, error);
-    for (int i = 0; i < 2 && !code; i++) {
-        const struct mp_place_map *map = i ? &placed->after : &placed->before;
-        code = mp_place_balance(loads, from, loads->iterations, map, &decision->memory,
-                                i ? &decision->after : &decision->before, error);
-        if (!code)
-            code = mp_place_traffic(
-                job, cluster, loads, from, loads->iterations, map, &decision->memory,
-                i ? &decision->traffic_after : &decision->traffic_before, error);
-    }
+        code = judge_all(loads, from, decision, error);
     if (code) {
         mp_decision_destroy(decision);
         return code;

@@ -49,6 +49,13 @@ enum mp_decide_reason {
 };
 const char *mp_decide_reason_name(enum mp_decide_reason reason); /* "saves", "even", ... */
 
+/* A placement on the iterations that are judged. */
+struct mp_decide_side {
+    struct mp_place_balance balance;
+    struct mp_place_time time;
+    struct mp_place_traffic traffic;
+};
+
 struct mp_decision {
     enum mp_decide_reason reason;
     int64_t iterations, history;
@@ -68,11 +75,9 @@ struct mp_decision {
     struct mp_decide_lag lag[MP_DECIDE_LAGS];
     double interval; /* iterations between changes of the system; 0: fewer than two */
     struct mp_placed placed;
-    struct mp_place_balance before, after;        /* of the iterations judged */
-    struct mp_place_time time_before, time_after; /* likewise */
-    struct mp_place_time time_system;             /* the system at work there; zero if in_sample */
-    double move_seconds;                          /* exposed, to get to the placement */
-    struct mp_place_traffic traffic_before, traffic_after;
+    struct mp_decide_side before, after;
+    struct mp_place_time time_system; /* the system at work there; zero if in_sample */
+    double move_seconds;              /* exposed, to get to the placement */
     double saves; /* share of an iteration, after its cost as far as that can be known */
     struct mp_arena memory;
 };
@@ -80,8 +85,7 @@ void mp_decision_destroy(struct mp_decision *decision); /* accepts a zeroed one 
 
 /* `history`: share of the iterations that the placement is made of, 0 .. 1; the rest judges it (all
  * of them judge it where none is left).  Errors: those of place.h. */
-int mp_decide(const struct mp_predict_job *job, const struct mp_cluster *cluster,
-              const struct mp_place_loads *loads, double history, struct mp_decision *decision,
+int mp_decide(const struct mp_place_loads *loads, double history, struct mp_decision *decision,
               struct mp_error *error);
 
 #endif

@@ -1,4 +1,5 @@
-#include "harness/place/fixed.h"
+/* A placement that stays. */
+#include "harness/place/place.h"
 
 #include <string.h>
 

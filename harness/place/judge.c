@@ -2,15 +2,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/place/fixed.h"
 #include "harness/place/place.h"
 #include "reference/base/median.h"
 
 /* Of iterations from `from` on; those before are the system's past. */
-static int run(const struct mp_predict_job *job, const struct mp_job_file *file,
-               const struct mp_cluster *cluster, const struct mp_place_loads *loads, int64_t begin,
+static int run(const struct mp_place_loads *loads, const struct mp_job_file *file, int64_t begin,
                int64_t from, int64_t to, struct mp_place_time *time, struct mp_error *error) {
-    const struct mp_predictor_config config = {.cluster = cluster,
+    const struct mp_predict_job *job = loads->job;
+    const struct mp_predictor_config config = {.cluster = loads->cluster,
                                                .job = file,
                                                .options = &job->options,
                                                .check_plans = job->file.job.check_plans,
@@ -42,21 +41,19 @@ static int run(const struct mp_predict_job *job, const struct mp_job_file *file,
     return code;
 }
 
-int mp_place_predict(const struct mp_predict_job *job, const struct mp_cluster *cluster,
-                     const struct mp_place_loads *loads, int64_t from, int64_t to,
+int mp_place_predict(const struct mp_place_loads *loads, int64_t from, int64_t to,
                      const struct mp_place_map *map, const struct mp_place_map *next,
                      struct mp_place_time *time, struct mp_error *error) {
     struct place_fixed_options options = {map, next};
-    struct mp_job_file file = job->file;
+    struct mp_job_file file = loads->job->file;
     file.system = &place_fixed;
     file.system_options = &options;
-    return run(job, &file, cluster, loads, from, from, to, time, error);
+    return run(loads, &file, from, from, to, time, error);
 }
 
-int mp_place_predict_system(const struct mp_predict_job *job, const struct mp_cluster *cluster,
-                            const struct mp_place_loads *loads, int64_t from, int64_t to,
+int mp_place_predict_system(const struct mp_place_loads *loads, int64_t from, int64_t to,
                             struct mp_place_time *time, struct mp_error *error) {
-    return run(job, &job->file, cluster, loads, 0, from, to, time, error);
+    return run(loads, &loads->job->file, 0, from, to, time, error);
 }
 
 /* ---- traffic ---- */
@@ -92,16 +89,16 @@ static void finish(struct mp_place_traffic *traffic, double bytes) {
         }
 }
 
-int mp_place_traffic(const struct mp_predict_job *job, const struct mp_cluster *cluster,
-                     const struct mp_place_loads *loads, int64_t from, int64_t to,
+int mp_place_traffic(const struct mp_place_loads *loads, int64_t from, int64_t to,
                      const struct mp_place_map *map, struct mp_arena *memory,
                      struct mp_place_traffic *traffic, struct mp_error *error) {
-    const struct mp_topology topology = mp_cluster_topology(cluster);
+    const struct mp_topology topology = mp_cluster_topology(loads->cluster);
+    const struct mp_predict_job *job = loads->job;
     struct mp_costs *costs;
     int32_t *slots;
     double *rows;
     *traffic = (struct mp_place_traffic){.nodes = mp_topology_nodes(&topology)};
-    MP_TRY(mp_costs_create(cluster, &job->file.job, &job->options, &costs, error));
+    MP_TRY(mp_costs_create(loads->cluster, &job->file.job, &job->options, &costs, error));
     MP_TAKE(memory, traffic->bytes, traffic->nodes * traffic->nodes);
     MP_TAKE(memory, slots, map->experts);
     MP_TAKE(memory, rows, map->ranks);
@@ -112,7 +109,7 @@ int mp_place_traffic(const struct mp_predict_job *job, const struct mp_cluster *
                      traffic);
     }
     if (!memory->lacking)
-        finish(traffic, mp_costs_sizes(costs)->row / (double)(to - from));
+        finish(traffic, costs->sizes.row / (double)(to - from));
     mp_costs_destroy(costs);
     return mp_arena_check(memory, error);
 }

@@ -38,11 +38,11 @@ static int add_iteration(struct mp_place_loads *loads, struct mp_error *error) {
 }
 
 /* Loads that are wanted in several micro-batches and come in one stand for each. */
-static int read_blocks(const struct mp_predict_job *job, const struct mp_cluster *cluster,
-                       struct mp_trace_stream *stream, struct mp_place_loads *loads,
+static int read_blocks(struct mp_trace_stream *stream, struct mp_place_loads *loads,
                        struct mp_error *error) {
+    const struct mp_predict_job *job = loads->job;
     const struct mp_trace_block *block;
-    const struct mp_trace_wanted wanted = predict_loads_wanted(job, cluster);
+    const struct mp_trace_wanted wanted = predict_loads_wanted(job, loads->cluster);
     const bool fewer = mp_job_takes_fewer(&job->file.job);
     const int given = mp_trace_stream_info(stream)->shape.micro_batches;
     int code;
@@ -114,7 +114,9 @@ static int add_up(struct mp_place_loads *loads, struct mp_error *error) {
 int mp_place_loads_read(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                         struct mp_place_loads *loads, struct mp_error *error) {
     struct mp_trace_stream *stream;
-    *loads = (struct mp_place_loads){.layers = job->file.job.layers,
+    *loads = (struct mp_place_loads){.job = job,
+                                     .cluster = cluster,
+                                     .layers = job->file.job.layers,
                                      .micro_batches = job->options.micro_batches,
                                      .ranks = mp_cluster_ranks(cluster),
                                      .experts = job->file.job.experts};
@@ -123,7 +125,7 @@ int mp_place_loads_read(const struct mp_predict_job *job, const struct mp_cluste
     loads->of_run = info->of_run;
     loads->dense_layers = info->dense_layers;
     loads->source = mp_arena_text(&loads->memory, info->source ? info->source : "");
-    int code = read_blocks(job, cluster, stream, loads, error);
+    int code = read_blocks(stream, loads, error);
     mp_trace_stream_destroy(stream);
     if (!code)
         code = add_up(loads, error);

@@ -15,6 +15,8 @@
 
 /* All iterations of a job's loads. */
 struct mp_place_loads {
+    const struct mp_predict_job *job; /* borrowed, as the cluster that it is predicted on */
+    const struct mp_cluster *cluster;
     int layers, micro_batches, ranks, experts;
     int64_t iterations;
     struct mp_load *load; /* [iterations][micro_batches][layers] */
@@ -101,21 +103,18 @@ struct mp_placed {
     double plan_seconds;    /* of planning, measured here, of a step that changes homes, mean */
     int copies;             /* slots beyond one per expert, of a layer */
     double expert_bytes;    /* parameters of one expert */
-    double move_bytes;      /* received by all ranks to get from `before` to `after` */
-    double move_bytes_most; /* by one rank */
+    double move_bytes_most; /* received by one rank to get from `before` to `after` */
     int moved;              /* experts, all layers, that some rank receives */
 };
 void mp_placed_destroy(struct mp_placed *placed); /* accepts a zeroed one */
 
 enum { MP_PLACE_STEPS = 200 }; /* most steps of a history that is repeated */
 
-/* Has job's system plan iterations 0 .. history - 1; `after` are its slots, or those that its homes
- * stand for.  As long as it has changed nothing they are
- * repeated, up to MP_PLACE_STEPS steps, since systems look every so many iterations.  watch may be
- * NULL.  MP_EREFUSED for a system whose homes never change, and what it refuses; the planner's
- * errors; MP_ENOMEM. */
-int mp_place_plan(const struct mp_predict_job *job, const struct mp_cluster *cluster,
-                  const struct mp_place_loads *loads, int64_t history,
+/* Has the job's system plan iterations 0 .. history - 1; `after` are its slots, or those that its
+ * homes stand for.  As long as it has changed nothing they are repeated, up to MP_PLACE_STEPS
+ * steps, since systems look every so many iterations.  watch may be NULL.  MP_EREFUSED for a system
+ * whose homes never change, and what it refuses; the planner's errors; MP_ENOMEM. */
+int mp_place_plan(const struct mp_place_loads *loads, int64_t history,
                   const struct mp_place_watch *watch, struct mp_placed *placed,
                   struct mp_error *error);
 
@@ -128,13 +127,11 @@ struct mp_place_time {
 };
 /* Iterations from .. to - 1 under a placement that stays; with `next`, which may be NULL, that one
  * from the end of the first iteration on, its moves with that. */
-int mp_place_predict(const struct mp_predict_job *job, const struct mp_cluster *cluster,
-                     const struct mp_place_loads *loads, int64_t from, int64_t to,
+int mp_place_predict(const struct mp_place_loads *loads, int64_t from, int64_t to,
                      const struct mp_place_map *map, const struct mp_place_map *next,
                      struct mp_place_time *time, struct mp_error *error);
 /* Under the job's system at work, from iteration 0 on, of iterations from .. to - 1. */
-int mp_place_predict_system(const struct mp_predict_job *job, const struct mp_cluster *cluster,
-                            const struct mp_place_loads *loads, int64_t from, int64_t to,
+int mp_place_predict_system(const struct mp_place_loads *loads, int64_t from, int64_t to,
                             struct mp_place_time *time, struct mp_error *error);
 
 /* Bytes of rows from node to node, one way, mean of an iteration: [nodes][nodes], of which the
@@ -144,10 +141,17 @@ struct mp_place_traffic {
     double *bytes;               /* the arena's */
     double own, inside, between; /* sums */
 };
-int mp_place_traffic(const struct mp_predict_job *job, const struct mp_cluster *cluster,
-                     const struct mp_place_loads *loads, int64_t from, int64_t to,
+int mp_place_traffic(const struct mp_place_loads *loads, int64_t from, int64_t to,
                      const struct mp_place_map *map, struct mp_arena *memory,
                      struct mp_place_traffic *traffic, struct mp_error *error);
+
+/* A placement as a planner, for the predictor (fixed.c): homes that stay, or change once. */
+struct place_fixed_options {
+    const struct mp_place_map *map;
+    const struct mp_place_map *next; /* from the end of the first step on; NULL: it stays */
+};
+/* Not registered: its options are pointers, borrowed until it is destroyed. */
+extern const struct mp_system place_fixed;
 
 /* ---- files ---- */
 

@@ -12,16 +12,16 @@ void mp_placed_destroy(struct mp_placed *placed) {
     *placed = (struct mp_placed){0};
 }
 
-static int create_planner(const struct mp_predict_job *job, const struct mp_cluster *cluster,
-                          struct mp_planner *planner, struct mp_placed *placed,
-                          struct mp_error *error) {
+static int create_planner(const struct mp_place_loads *loads, struct mp_planner *planner,
+                          struct mp_placed *placed, struct mp_error *error) {
+    const struct mp_predict_job *job = loads->job;
     struct mp_costs *costs;
     if (mp_job_shards(&job->file.job) > 1)
         return mp_fail(error, MP_EINVAL,
                        "expert-shards: %d; a placement is of whole experts, so it has to go",
                        job->file.job.expert_shards);
-    MP_TRY(mp_costs_create(cluster, &job->file.job, &job->options, &costs, error));
-    placed->expert_bytes = mp_costs_sizes(costs)->expert;
+    MP_TRY(mp_costs_create(loads->cluster, &job->file.job, &job->options, &costs, error));
+    placed->expert_bytes = costs->sizes.expert;
     int code = mp_predict_planner(costs, &job->file, job->file.job.check_plans, planner, error);
     mp_costs_destroy(costs);
     return code;
@@ -125,8 +125,8 @@ static int find_map(const struct mp_planner *planner, const int64_t weight[],
 
 /* ---- the history ---- */
 
-static int plan_history(const struct mp_predict_job *job, const struct mp_place_loads *loads,
-                        int64_t history, const struct mp_place_watch *watch, const int64_t weight[],
+static int plan_history(const struct mp_place_loads *loads, int64_t history,
+                        const struct mp_place_watch *watch, const int64_t weight[],
                         struct mp_planner *planner, struct mp_placed *placed,
                         struct mp_error *error) {
     double seconds = 0;
@@ -135,8 +135,8 @@ static int plan_history(const struct mp_predict_job *job, const struct mp_place_
            (placed->steps < history || (placed->changes == 0 && placed->steps < MP_PLACE_STEPS))) {
         bool changed;
         int64_t began = mp_clock_ns();
-        code = step(loads, placed->steps % history, job->first_iteration + placed->steps, planner,
-                    &changed, error);
+        code = step(loads, placed->steps % history, loads->job->first_iteration + placed->steps,
+                    planner, &changed, error);
         placed->steps++;
         if (code || !changed)
             continue;
@@ -178,7 +178,6 @@ static int count_moves(struct mp_placed *placed, struct mp_error *error) {
     for (int rank = 0; rank < after->ranks && ready; rank++)
         if (received[rank] * placed->expert_bytes > placed->move_bytes_most)
             placed->move_bytes_most = received[rank] * placed->expert_bytes;
-    placed->move_bytes = placed->moved * placed->expert_bytes;
     free(has);
     free(received);
     return ready ? MP_OK : mp_no_memory(error);
@@ -194,11 +193,10 @@ static int64_t *sum_history(const struct mp_place_loads *loads, int64_t history)
     return sum;
 }
 
-int mp_place_plan(const struct mp_predict_job *job, const struct mp_cluster *cluster,
-                  const struct mp_place_loads *loads, int64_t history,
+int mp_place_plan(const struct mp_place_loads *loads, int64_t history,
                   const struct mp_place_watch *watch, struct mp_placed *placed,
                   struct mp_error *error) {
-    const struct mp_system *system = job->file.system;
+    const struct mp_system *system = loads->job->file.system;
     struct mp_planner planner = {0};
     *placed = (struct mp_placed){0};
     if (!(system->capabilities & MP_SYSTEM_MOVES_OWNERS))
@@ -207,9 +205,9 @@ int mp_place_plan(const struct mp_predict_job *job, const struct mp_cluster *clu
                        "of its to write; systems that do have the word moves-owners in moeperf "
                        "list systems, as eplb",
                        system->name);
-    MP_TRY(create_planner(job, cluster, &planner, placed, error));
+    MP_TRY(create_planner(loads, &planner, placed, error));
     int64_t *weight = sum_history(loads, history);
-    int code = weight ? plan_history(job, loads, history, watch, weight, &planner, placed, error)
+    int code = weight ? plan_history(loads, history, watch, weight, &planner, placed, error)
                       : mp_no_memory(error);
     if (!code)
         code = mp_place_map_contiguous(loads->layers, loads->ranks, loads->experts, &placed->before,

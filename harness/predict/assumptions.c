@@ -80,7 +80,7 @@ static void tell_exchange(const struct mp_predict_job *job, const struct mp_clus
     if (!find_rounds(job, name, sizeof name))
         return;
     for (int level = 1; level < cluster->levels; level++)
-        if (!(mp_cluster_message_cost(cluster, level) > 0))
+        if (!(cluster->level[level].message_cost.value > 0))
             tell(teller,
                  "%s: messages of level %s cost nothing but their bytes and one latency a round "
                  "(levels.%s.message-cost is not given), so fewer and larger ones save nothing "

@@ -175,8 +175,8 @@ static int draw_lines(struct mp_bound *bound, const struct mp_cluster *cluster,
     int *hull = malloc((size_t)last * sizeof *hull);
     if (!hull)
         return mp_fail(error, MP_ENOMEM, "no memory for a bound of %d rows", last);
-    double mean = (double)mp_costs_tokens(bound->costs) * bound->ranks *
-                  mp_costs_top_k(bound->costs) / bound->experts;
+    double mean =
+        (double)(int64_t)bound->costs->tokens * bound->ranks * bound->costs->top_k / bound->experts;
     int anchor = mean < last ? (int)mean : last;
     for (int way = MP_FORWARD; way <= MP_BACKWARD; way++)
         draw_line(bound, way, last, anchor, hull);
@@ -213,8 +213,8 @@ static void find_travel(struct mp_bound *bound) {
     bound->order[1] = (mp_costs_permute(costs, 2) - one) / 2;
     bound->order[0] = (one + bound->launch) / 2 - bound->order[1];
     double gates = find_gates(bound), layers = bound->layers;
-    double parameters = mp_costs_sizes(costs)->expert;
-    double gradient = mp_costs_sizes(costs)->expert_gradient;
+    double parameters = costs->sizes.expert;
+    double gradient = costs->sizes.expert_gradient;
     double counts =
         mp_network_all_gather(bound->network, MP_BYTES_OF_COUNTS * (double)bound->experts);
     bound->fixed_stream = bound->micro_batches * layers * counts +
@@ -222,7 +222,7 @@ static void find_travel(struct mp_bound *bound) {
     bound->fixed_chain = bound->fixed_stream;
     if (bound->places == 1)
         return;
-    bound->row = (1 - NETWORK_ROUNDING) * bound->rows_of_route * mp_costs_sizes(costs)->row / gates;
+    bound->row = (1 - NETWORK_ROUNDING) * bound->rows_of_route * costs->sizes.row / gates;
     if (bound->serves)
         return;
     bound->held = (1 - NETWORK_ROUNDING) * gradient / gates;
@@ -240,10 +240,10 @@ static void find_update(struct mp_bound *bound, const struct mp_cluster *cluster
     const struct mp_costs *costs = bound->costs;
     double layers = bound->layers;
     double dense = layers * mp_costs_block_parameters(costs) + mp_costs_table_parameters(costs);
-    double expert = mp_costs_sizes(costs)->expert;
+    double expert = costs->sizes.expert;
     double all = layers * bound->experts * expert / bound->ranks;
     bound->dense_update =
-        mp_costs_optimizer(costs, dense * expert / mp_costs_sizes(costs)->expert_parameters);
+        mp_costs_optimizer(costs, dense * expert / costs->sizes.expert_parameters);
     bound->update = mp_costs_optimizer(costs, all) - bound->launch;
     if (cluster->host_bandwidth.origin && cluster->host_update.origin) {
         double host = mp_costs_offloaded(costs, all) - 2 * bound->launch;
@@ -305,7 +305,7 @@ static int create(struct mp_bound *bound, const struct mp_cluster *cluster,
         MP_TRY(mp_costs_create(cluster, &whole, options, &bound->own_costs, error));
         bound->costs = bound->own_costs;
     }
-    bound->rows_of_route = deduplicates(job->exchange) ? 1.0 / mp_costs_top_k(bound->costs) : 1;
+    bound->rows_of_route = deduplicates(job->exchange) ? 1.0 / bound->costs->top_k : 1;
     MP_TRY(mp_network_create(cluster, &bound->network, error));
     MP_TRY(create_memory(bound, error));
     find_shares(bound);
@@ -317,9 +317,9 @@ static int create(struct mp_bound *bound, const struct mp_cluster *cluster,
     return MP_OK;
 }
 
-int mp_bound_create_fitted(struct mp_costs *costs, const struct mp_cluster *cluster,
-                           const struct mp_job *job, const struct mp_predict_options *options,
-                           int rounds, struct mp_bound **out, struct mp_error *error) {
+int mp_bound_create(struct mp_costs *costs, const struct mp_cluster *cluster,
+                    const struct mp_job *job, const struct mp_predict_options *options, int rounds,
+                    struct mp_bound **out, struct mp_error *error) {
     struct mp_bound *bound = calloc(1, sizeof *bound);
     if (!bound)
         return mp_fail(error, MP_ENOMEM, "no memory for a bound");
@@ -339,12 +339,6 @@ int mp_bound_create_fitted(struct mp_costs *costs, const struct mp_cluster *clus
     else
         *out = bound;
     return code;
-}
-
-int mp_bound_create(const struct mp_cluster *cluster, const struct mp_job *job,
-                    const struct mp_predict_options *options, int rounds, struct mp_bound **out,
-                    struct mp_error *error) {
-    return mp_bound_create_fitted(NULL, cluster, job, options, rounds, out, error);
 }
 
 void mp_bound_destroy(struct mp_bound *bound) {

@@ -88,17 +88,14 @@
 
 struct mp_bound;
 
-/* `rounds`: how often weights are improved; 0: the usual number.  All are borrowed during the call
- * only.  The job's system is not read.  Errors: those of
- * mp_costs_create and mp_network_create; MP_ENOMEM. */
-int mp_bound_create(const struct mp_cluster *cluster, const struct mp_job *job,
-                    const struct mp_predict_options *options, int rounds, struct mp_bound **bound,
-                    struct mp_error *error);
-/* The same with what a run took (mp_costs_create_fitted) of experts that are whole, on the cluster
- * of its links: for the iteration that the costs are at.  The costs are borrowed until destroy. */
-int mp_bound_create_fitted(struct mp_costs *costs, const struct mp_cluster *cluster,
-                           const struct mp_job *job, const struct mp_predict_options *options,
-                           int rounds, struct mp_bound **bound, struct mp_error *error);
+/* `costs`: what a run took (mp_costs_create_fitted) of experts that are whole, on the cluster of
+ * its links: for the iteration that the costs are at; borrowed until destroy.  NULL: by formula.
+ * `rounds`: how often weights are improved; 0: the usual number.  All else is borrowed during the
+ * call only.  The job's system is not read.  Errors: those of mp_costs_create and
+ * mp_network_create; MP_ENOMEM. */
+int mp_bound_create(struct mp_costs *costs, const struct mp_cluster *cluster,
+                    const struct mp_job *job, const struct mp_predict_options *options, int rounds,
+                    struct mp_bound **bound, struct mp_error *error);
 void mp_bound_destroy(struct mp_bound *bound); /* accepts NULL */
 /* What is known need not be worked out, and what is worked out is known then, to other bounds, too:
  * the same bits.  Borrowed until destroy; NULL, as at first: nothing is known. */

@@ -206,7 +206,7 @@ static void pass_on(struct mp_carrier *carrier, int first, double bytes) {
 void mp_carrier_fetch(struct mp_carrier *carrier, enum mp_stage stage, bool first,
                       struct mp_carriage *carriage) {
     const struct mp_plan *plan = carrier->planner->plan;
-    double bytes = mp_costs_sizes(carrier->costs)->expert, sum = 0;
+    double bytes = carrier->costs->sizes.expert, sum = 0;
     bool before = stage == MP_STAGE_BEFORE_GATE;
     carriage->any = false;
     if (before && !first && !plan->policy->rematerialise)
@@ -272,7 +272,7 @@ static bool leaves_now(const struct mp_carrier *carrier, bool last, int expert, 
 
 static void carry_sums(struct mp_carrier *carrier, const struct mp_transfers *transfers, bool last,
                        bool back, struct mp_carriage *carriage) {
-    double bytes = mp_costs_sizes(carrier->costs)->expert_gradient, sum = 0;
+    double bytes = carrier->costs->sizes.expert_gradient, sum = 0;
     carriage->any = false;
     if (transfers->count == 0)
         return;
@@ -293,7 +293,7 @@ static void carry_sums(struct mp_carrier *carrier, const struct mp_transfers *tr
 
 static void carry_slices(struct mp_carrier *carrier, bool last, struct mp_carriage *carriage) {
     const struct mp_plan *plan = carrier->planner->plan;
-    double bytes = mp_costs_sizes(carrier->costs)->expert_gradient, sum;
+    double bytes = carrier->costs->sizes.expert_gradient, sum;
     bool back = !mp_optimizer_sums(plan->policy->optimizer);
     carriage->any = false;
     if (!mp_optimizer_sliced(plan->policy->optimizer) || !leaves_now(carrier, last, 0, 0))
@@ -333,7 +333,7 @@ static void come_up(struct mp_carrier *carrier, double done[]) {
     const struct mp_transfers *moves = &carrier->planner->moves;
     const struct mp_costs *costs = carrier->costs;
     for (int i = 0; carrier->planner->policy.offload && i < moves->count; i++)
-        done[moves->item[i].to] += mp_costs_come_up(costs, mp_costs_sizes(costs)->expert);
+        done[moves->item[i].to] += mp_costs_come_up(costs, costs->sizes.expert);
 }
 
 void mp_carrier_move(struct mp_carrier *carrier, struct mp_timeline *timeline) {
@@ -358,7 +358,7 @@ void mp_carrier_moves(struct mp_carrier *carrier, struct mp_carriage *carriage) 
 double mp_carrier_homes(struct mp_carrier *carrier, int layer, struct mp_carriage *carriage) {
     mp_traffic_clear(carrier->traffic);
     double bytes =
-        add_slices(carrier, &carrier->planner->home[layer], mp_costs_sizes(carrier->costs)->expert);
+        add_slices(carrier, &carrier->planner->home[layer], carrier->costs->sizes.expert);
     measure(carrier, false, carriage);
     return bytes;
 }

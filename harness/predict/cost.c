@@ -5,9 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/predict/cost_internal.h"
-#include "profiler/record/record.h"
-
+enum { ROWS_LIMIT = 1 << 20 };       /* larger numbers of rows are not tabulated */
 static const double INDEX_BYTES = 4; /* of an index, a count, and of the gate's 32-bit floats */
 
 /* ---- what the device does ---- */
@@ -204,7 +202,7 @@ double mp_costs_expert(struct mp_costs *costs, int64_t rows, int direction) {
         return 0;
     if (costs->fitted)
         return mp_fitted_expert(&costs->fitted->experts[direction], (double)rows);
-    if (rows >= costs->known && (rows >= MP_COSTS_ROWS_LIMIT || !grow(costs, rows)))
+    if (rows >= costs->known && (rows >= ROWS_LIMIT || !grow(costs, rows)))
         return expert(costs, (double)rows, costs->expert_width, direction);
     double *seconds = &costs->expert[direction][rows];
     if (*seconds == 0) /* no product takes no time */
@@ -349,7 +347,7 @@ static void fill_setting(const struct mp_job *job, struct mp_costs *costs) {
     setting->bandwidth_in_node = last > 0 ? broadcast_bandwidth(cluster, near) : setting->bandwidth;
     setting->copies_memory = copies_memory(costs, topology.ranks);
     setting->knows_messages = true;
-    setting->message_seconds = mp_cluster_message_cost(cluster, far);
+    setting->message_seconds = cluster->level[far].message_cost.value;
     setting->latency = cluster->level[far].latency.value;
     setting->latency_in_node = cluster->level[near].latency.value;
     setting->ranks_per_gate = topology.ranks / mp_cluster_gates(cluster, far);
@@ -400,10 +398,6 @@ void mp_costs_destroy(struct mp_costs *costs) {
 
 /* ---- fitted ones ---- */
 
-void mp_costs_at(struct mp_costs *costs, int iteration) {
-    costs->iteration = iteration;
-}
-
 const double *mp_costs_recorded(const struct mp_costs *costs, enum mp_phase phase, int direction,
                                 int layer) {
     return costs->fitted ? mp_fitted_own(costs->fitted, costs->iteration, phase, direction, layer)
@@ -419,14 +413,6 @@ double mp_costs_sums(const struct mp_costs *costs) {
 }
 
 /* ---- sizes ---- */
-
-int mp_costs_top_k(const struct mp_costs *costs) {
-    return (int)costs->top_k;
-}
-
-int64_t mp_costs_tokens(const struct mp_costs *costs) {
-    return (int64_t)costs->tokens;
-}
 
 /* Two layer norms, the projections into and out of attention, the gate, a shared expert; no biases
  * elsewhere. */
@@ -523,18 +509,6 @@ int mp_costs_check_offload(const struct mp_costs *costs, struct mp_error *error)
                    cluster->file, missing);
 }
 
-double mp_costs_route_flops(const struct mp_costs *costs) {
-    return mp_sizes_route_flops(&costs->sizes);
-}
-
 double mp_costs_shared_flops(const struct mp_costs *costs) {
-    return mp_costs_route_flops(costs) * costs->shared_width / costs->expert_width;
-}
-
-const struct mp_setting *mp_costs_setting(const struct mp_costs *costs) {
-    return &costs->setting;
-}
-
-const struct mp_sizes *mp_costs_sizes(const struct mp_costs *costs) {
-    return &costs->sizes;
+    return mp_sizes_route_flops(&costs->sizes) * costs->shared_width / costs->expert_width;
 }

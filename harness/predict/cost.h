@@ -8,6 +8,7 @@
 #define MOEPERF_HARNESS_PREDICT_COST_H
 
 #include "harness/predict/fitted.h"
+#include "profiler/record/record.h"
 #include "reference/base/option.h"
 #include "reference/plan/system.h"
 #include "reference/trainer/sizes.h"
@@ -42,7 +43,37 @@ extern const struct mp_option mp_predict_options_table[];
 /* What a prediction with these options keeps a model's numbers in. */
 struct mp_element_sizes mp_predict_elements(const struct mp_predict_options *options);
 
-struct mp_costs;
+/* Sizes in the letters of reference/model/model.h, and what is worked out once. */
+struct mp_costs {
+    const struct mp_cluster *cluster;  /* borrowed */
+    struct mp_predict_options options; /* precision, matrices, ... */
+    struct mp_sizes sizes; /* of the job with these; of a run, rows with what it took for them */
+    /* What planners are told (reference/plan/system.h), all of it: sizes from job and cluster,
+     * figures from the same formulas as the trainer measures them, unless the job sets them
+     * (bandwidth, expert-rate, non-moe-seconds).  A plan is made for one micro-batch, so
+     * tokens_per_rank are those of a micro-batch.  bandwidth is that of all ports of a group at the
+     * farthest level, which broadcasts of several experts fill; 0 with one rank. */
+    struct mp_setting setting;
+    double element;                                     /* b: bytes of an element */
+    double layers, width, heads, experts, expert_width; /* L D H E F / C */
+    int top_k;                                          /* K: routes of a token */
+    double shards;                                      /* C */
+    double shared_width;                                /* U */
+    double gate_kept; /* bytes of a token that its gate keeps for backward (mp_gate_keeps) */
+    double sequence, vocabulary; /* S V */
+    bool serves;
+    double context;           /* cached tokens of a sequence; 0 in training */
+    double answers;           /* rows of logits: N; serving: sequences of a micro-batch */
+    double tokens;            /* N, of a rank in a micro-batch */
+    double keys;              /* D of keys and of values */
+    double cached;            /* numbers of a token and layer in the cache */
+    double own[MP_PHASES][2]; /* seconds by phase and direction (mp_costs_own) */
+    double behind; /* share of attention's backward that policy.weights_behind leaves for later */
+    double *expert[2];              /* [known] by rows; 0: not yet */
+    int64_t known;                  /* 0 or a power of two */
+    const struct mp_fitted *fitted; /* borrowed; NULL: by formula */
+    int iteration; /* of the run that it is fitted to: the one (index) that is at hand */
+};
 
 /* Sizes come from the job; its ranks and ranks_per_node are not read, the cluster's count.  All are
  * borrowed during the call only, but the cluster until destroy.  MP_EINVAL: no peak for the
@@ -60,15 +91,11 @@ int mp_costs_create_fitted(const struct mp_fitted *fitted, const struct mp_clust
                            struct mp_error *error);
 void mp_costs_destroy(struct mp_costs *costs); /* accepts NULL */
 
-/* Of fitted ones: which of the run's iterations (index) is at hand. */
-void mp_costs_at(struct mp_costs *costs, int iteration);
 /* Seconds of own work in a phase of every rank, [ranks], as they were recorded; NULL: by formula.
  */
 const double *mp_costs_recorded(const struct mp_costs *costs, enum mp_phase phase, int direction,
                                 int layer);
 
-int64_t mp_costs_tokens(const struct mp_costs *costs); /* of a rank in a micro-batch */
-int mp_costs_top_k(const struct mp_costs *costs);      /* routes of a token */
 /* Bytes of the gradients of a block's non-expert parameters, and of embedding and head's, each of
  * one rank. */
 double mp_costs_block_gradient_bytes(const struct mp_costs *costs);
@@ -120,23 +147,9 @@ double mp_costs_table_parameters(const struct mp_costs *costs);
 /* What sums of non-expert gradients take, times what the network says. */
 double mp_costs_sums(const struct mp_costs *costs);
 
-/* Operations of one route through its expert forward, a multiply and an add being two; backward has
- * twice as many. */
-double mp_costs_route_flops(const struct mp_costs *costs);
-/* The same of a token through the shared expert. */
+/* Operations of a token through the shared expert forward, a multiply and an add being two;
+ * backward has twice as many. */
 double mp_costs_shared_flops(const struct mp_costs *costs);
-
-/* What planners are told (reference/plan/system.h), all of it: sizes from job and cluster, figures
- * from the same formulas as the trainer measures them, unless the job sets them (bandwidth,
- * expert-rate, non-moe-seconds).  A plan is made for one micro-batch, so tokens_per_rank are those
- * of a micro-batch.  bandwidth is that of all
- * ports of a group at the farthest level, which broadcasts of several experts fill; 0 with one
- * rank.
- */
-const struct mp_setting *mp_costs_setting(const struct mp_costs *costs);
-/* Of the job with the elements of the options (of a run, rows with what it took for them); lives as
- * long as the costs. */
-const struct mp_sizes *mp_costs_sizes(const struct mp_costs *costs);
 
 /* ---- memory ---- */
 

@@ -9,6 +9,20 @@
 
 #include "harness/predict/engine.h"
 
+/* Of operations that are all of a phase, or all that travels in it. */
+static const enum mp_phase phase_of[MP_OPERATIONS] = {[MP_WORK_EMBED] = MP_PHASE_EMBED,
+                                                      [MP_WORK_ATTENTION] = MP_PHASE_ATTENTION,
+                                                      [MP_WORK_GATE] = MP_PHASE_GATE,
+                                                      [MP_TRAVEL_FETCH] = MP_PHASE_FETCH,
+                                                      [MP_TRAVEL_LATE_FETCH] = MP_PHASE_FETCH,
+                                                      [MP_TRAVEL_REFETCH] = MP_PHASE_FETCH,
+                                                      [MP_TRAVEL_HOMES] = MP_PHASE_FETCH,
+                                                      [MP_TRAVEL_SUM_COPIES] = MP_PHASE_REDUCE,
+                                                      [MP_TRAVEL_SHARE_SUMS] = MP_PHASE_REDUCE,
+                                                      [MP_TRAVEL_SEND_SLICES] = MP_PHASE_REDUCE,
+                                                      [MP_TRAVEL_SUM_DENSE] = MP_PHASE_ALLREDUCE,
+                                                      [MP_TRAVEL_MOVES] = MP_PHASE_MOVE};
+
 /* ---- rows of a step ---- */
 
 static struct mp_layer_rows *layer_of(struct mp_predictor *predictor, int layer) {
@@ -42,7 +56,7 @@ static double end_exchange(struct mp_predictor *predictor, struct mp_scheduled_p
 
 static double end_experts(struct mp_predictor *predictor, struct mp_scheduled_phase activity) {
     const struct mp_timeline *timeline = &predictor->timeline;
-    double flops = mp_costs_route_flops(predictor->costs) *
+    double flops = mp_sizes_route_flops(&predictor->costs->sizes) *
                    (activity.direction == MP_FORWARD ? 1 : 2) *
                    mp_costs_part(predictor->costs, MP_PHASE_EXPERT, activity.products);
     for (int r = 0; r < predictor->ranks; r++)
@@ -58,56 +72,43 @@ static double end_shared(struct mp_predictor *predictor, struct mp_scheduled_pha
     return mp_timeline_spent(&predictor->timeline, activity, predictor->tokens, NULL, flops);
 }
 
-static void add_moe(struct mp_predictor *predictor, int layer, double seconds) {
-    predictor->sums.moe += seconds;
-    if (layer >= 0)
-        predictor->sums.layer_moe[layer] += seconds / predictor->ranks;
+/* What belongs to MoE layers; fetches with a direction do, too. */
+static const bool in_moe[MP_PHASES] = {
+    [MP_PHASE_GATE] = true,   [MP_PHASE_PLAN] = true,    [MP_PHASE_DISPATCH] = true,
+    [MP_PHASE_EXPERT] = true, [MP_PHASE_WEIGHTS] = true, [MP_PHASE_SHARED] = true,
+    [MP_PHASE_REDUCE] = true, [MP_PHASE_COMBINE] = true, [MP_PHASE_FETCH] = true};
+/* And what all tokens of a rank go through. */
+static const bool of_tokens[MP_PHASES] = {[MP_PHASE_EMBED] = true,
+                                          [MP_PHASE_ATTENTION] = true,
+                                          [MP_PHASE_GATE] = true,
+                                          [MP_PHASE_HEAD] = true};
+
+static double end_phase(struct mp_predictor *predictor, struct mp_scheduled_phase activity) {
+    if (activity.phase == MP_PHASE_DISPATCH || activity.phase == MP_PHASE_COMBINE)
+        return end_exchange(predictor, activity);
+    if (mp_phase_of_experts(activity.phase))
+        return end_experts(predictor, activity);
+    if (activity.phase == MP_PHASE_SHARED)
+        return end_shared(predictor, activity);
+    bool has_tokens = of_tokens[activity.phase] && activity.products != MP_WEIGHT_PRODUCTS;
+    return mp_timeline_spent(&predictor->timeline, activity, has_tokens ? predictor->tokens : NULL,
+                             NULL, -1);
 }
 
 static void end(void *self, struct mp_scheduled_phase activity) {
     struct mp_predictor *predictor = self;
-    struct mp_timeline *timeline = &predictor->timeline;
-    double *waited = &timeline->sums.waited[MP_PHASE_FETCH], before = *waited;
+    struct mp_moe_sums *sums = &predictor->sums;
+    const double *waited = &predictor->timeline.sums.waited[MP_PHASE_FETCH];
     if (!predictor->passes) /* what only sets out takes no time */
         return;
-    switch (activity.phase) {
-    case MP_PHASE_DISPATCH:
-    case MP_PHASE_COMBINE:
-        add_moe(predictor, activity.layer, end_exchange(predictor, activity));
-        break;
-    case MP_PHASE_EXPERT:
-    case MP_PHASE_WEIGHTS:
-        add_moe(predictor, activity.layer, end_experts(predictor, activity));
-        break;
-    case MP_PHASE_SHARED:
-        add_moe(predictor, activity.layer, end_shared(predictor, activity));
-        break;
-    case MP_PHASE_GATE:
-        add_moe(predictor, activity.layer,
-                mp_timeline_spent(timeline, activity, predictor->tokens, NULL, -1));
-        break;
-    case MP_PHASE_PLAN:
-    case MP_PHASE_REDUCE:
-        add_moe(predictor, activity.layer, mp_timeline_spent(timeline, activity, NULL, NULL, -1));
-        break;
-    case MP_PHASE_FETCH:
-        if (activity.direction == MP_NO_DIRECTION) {
-            predictor->sums.gathering += mp_timeline_spent(timeline, activity, NULL, NULL, -1);
-            predictor->sums.gathering_waited += *waited - before;
-        } else {
-            add_moe(predictor, activity.layer,
-                    mp_timeline_spent(timeline, activity, NULL, NULL, -1));
-        }
-        break;
-    case MP_PHASE_EMBED:
-    case MP_PHASE_ATTENTION:
-    case MP_PHASE_HEAD:
-        mp_timeline_spent(timeline, activity,
-                          activity.products == MP_WEIGHT_PRODUCTS ? NULL : predictor->tokens, NULL,
-                          -1);
-        break;
-    default:
-        mp_timeline_spent(timeline, activity, NULL, NULL, -1);
+    double before = *waited, seconds = end_phase(predictor, activity);
+    if (activity.phase == MP_PHASE_FETCH && activity.direction == MP_NO_DIRECTION) {
+        sums->gathering += seconds;
+        sums->gathering_waited += *waited - before;
+    } else if (in_moe[activity.phase]) {
+        sums->moe += seconds;
+        if (activity.layer >= 0)
+            sums->layer_moe[activity.layer] += seconds / predictor->ranks;
     }
 }
 
@@ -246,13 +247,9 @@ static int work(void *self, const struct mp_operation *operation, struct mp_erro
     predictor->passes = true;
     switch (operation->kind) {
     case MP_WORK_EMBED:
-        work_in(predictor, MP_PHASE_EMBED, operation, NULL);
-        break;
     case MP_WORK_ATTENTION:
-        work_in(predictor, MP_PHASE_ATTENTION, operation, NULL);
-        break;
     case MP_WORK_GATE:
-        work_in(predictor, MP_PHASE_GATE, operation, NULL);
+        work_in(predictor, phase_of[operation->kind], operation, NULL);
         break;
     case MP_WORK_PERMUTE:
         if (way == MP_BACKWARD)
@@ -398,21 +395,6 @@ static int64_t *number_of(struct mp_predictor *predictor, const struct mp_operat
     return &predictor->way.number[operation->kind][operation->layer % (MP_MOST_AHEAD + 1)];
 }
 
-static enum mp_phase phase_of(enum mp_operation_kind kind) {
-    switch (kind) {
-    case MP_TRAVEL_SUM_COPIES:
-    case MP_TRAVEL_SHARE_SUMS:
-    case MP_TRAVEL_SEND_SLICES:
-        return MP_PHASE_REDUCE;
-    case MP_TRAVEL_SUM_DENSE:
-        return MP_PHASE_ALLREDUCE;
-    case MP_TRAVEL_MOVES:
-        return MP_PHASE_MOVE;
-    default:
-        return MP_PHASE_FETCH;
-    }
-}
-
 /* Non-expert gradients of a block, or of the tables. */
 static int64_t start_dense(struct mp_predictor *predictor, struct mp_scheduled_phase activity) {
     double seconds = predictor->meetings.block_sums;
@@ -428,7 +410,7 @@ static int64_t start_dense(struct mp_predictor *predictor, struct mp_scheduled_p
 }
 
 static void start_background(struct mp_predictor *predictor, const struct mp_operation *operation) {
-    struct mp_scheduled_phase activity = {phase_of(operation->kind), operation->direction,
+    struct mp_scheduled_phase activity = {phase_of[operation->kind], operation->direction,
                                           operation->layer, 0, MP_ALL_PRODUCTS};
     int64_t *number = number_of(predictor, operation);
     if (operation->kind == MP_TRAVEL_SUM_DENSE) {
@@ -503,7 +485,7 @@ static int wait(void *self, const struct mp_operation *operation, struct mp_erro
 
 static int learn(void *self, const struct mp_rehome **change, struct mp_error *error) {
     struct mp_predictor *predictor = self;
-    int64_t tokens = mp_costs_tokens(predictor->costs) * predictor->ranks;
+    int64_t tokens = (int64_t)predictor->costs->tokens * predictor->ranks;
     const struct mp_load *learnt = mp_gated_loads_learnt(&predictor->loads, tokens);
     predictor->passes = true;
     *change = &predictor->planner.change;
@@ -550,7 +532,7 @@ int mp_predictor_create_executor(struct mp_predictor *predictor, struct mp_error
     MP_TAKE_EACH(&predictor->memory, predictor->ranks, predictor->sums.experts, predictor->tokens,
                  predictor->bytes, predictor->seconds);
     for (int r = 0; predictor->tokens && r < predictor->ranks; r++)
-        predictor->tokens[r] = mp_costs_tokens(predictor->costs);
+        predictor->tokens[r] = (int64_t)predictor->costs->tokens;
     return mp_arena_check(&predictor->memory, error);
 }
 

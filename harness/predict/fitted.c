@@ -187,20 +187,10 @@ void mp_fitted_take(struct mp_fitted *fitted, int iteration, int rank, const str
 
 /* ---- experts ---- */
 
-/* Points to fit to. */
-struct points {
-    double *x, *y;
-    size_t count;
-};
-
-static void add_point(struct points *points, int columns, const double x[], double y) {
-    memcpy(points->x + points->count * (size_t)columns, x, (size_t)columns * sizeof *x);
+static void add_point(struct mp_fit_points *points, const double x[], double y) {
+    memcpy(points->x + points->count * (size_t)points->columns, x,
+           (size_t)points->columns * sizeof *x);
     points->y[points->count++] = y;
-}
-
-static int fit(const struct points *points, int columns, double weight[], struct mp_error *error) {
-    const struct mp_fit_points all = {columns, points->count, points->x, points->y};
-    return mp_fit(&all, weight, error);
 }
 
 static double expert_seconds(const struct mp_fitted *fitted, size_t cell, int way) {
@@ -231,24 +221,25 @@ static void find_speed(struct mp_fitted *fitted, int way, double value[]) {
 
 /* With ranks as slow as they are known to be.  Where a run can't tell experts from their rows, they
  * take what it measured of one. */
-static int fit_expert(struct mp_fitted *fitted, int way, struct points *points,
+static int fit_expert(struct mp_fitted *fitted, int way, struct mp_fit_points *points,
                       struct mp_error *error) {
     double *weight = fitted->experts[way].weight;
     memset(weight, 0, sizeof fitted->experts[way].weight);
     /* Backward has twice as many products. */
     weight[MP_EXPERT_EACH] = (way ? 2 : 1) * fitted->setting->seconds_per_expert;
+    points->columns = MP_EXPERT_COLUMNS;
     points->count = 0;
     for (size_t i = 0; i < cells_of(fitted); i++) {
         double speed = fitted->speed[(size_t)(way * fitted->ranks) + i % (size_t)fitted->ranks];
         if (fitted->cell[i].x[MP_EXPERT_ROW] > 0)
-            add_point(points, MP_EXPERT_COLUMNS, fitted->cell[i].x,
-                      expert_seconds(fitted, i, way) / speed);
+            add_point(points, fitted->cell[i].x, expert_seconds(fitted, i, way) / speed);
     }
-    return fit(points, MP_EXPERT_COLUMNS, weight, error);
+    return mp_fit(points, weight, error);
 }
 
 /* Bends count that some rows are beyond. */
-static int fit_experts(struct mp_fitted *fitted, struct points *points, struct mp_error *error) {
+static int fit_experts(struct mp_fitted *fitted, struct mp_fit_points *points,
+                       struct mp_error *error) {
     double sum[MP_EXPERT_COLUMNS] = {0};
     for (size_t i = 0; i < cells_of(fitted); i++)
         for (int c = 0; c < MP_EXPERT_COLUMNS; c++)
@@ -297,7 +288,7 @@ struct links {
     struct mp_fitted *fitted;
     struct busiest *list;
     size_t count;
-    struct points points;
+    struct mp_fit_points points;
     double *value;        /* [count] */
     double usual;         /* s of an exchange, if rows can't tell */
     double off[MP_LINKS]; /* s from the link to the exchange in the middle */
@@ -305,7 +296,7 @@ struct links {
 
 /* Of points with so few rows that they can't tell what many take: exchanges alone. */
 static double middle_exchange(struct links *links, double row) {
-    const struct points *points = &links->points;
+    const struct mp_fit_points *points = &links->points;
     for (size_t i = 0; i < points->count; i++) {
         const double *x = points->x + 2 * i;
         links->value[i] = larger(points->y[i] - row * x[0], 0) / x[1];
@@ -316,7 +307,7 @@ static double middle_exchange(struct links *links, double row) {
 /* Of rows that make no difference, however many there are: they take what the run's bandwidth says,
  * and no longer than the exchanges that they were in. */
 static struct mp_fitted_link link_of_all_alike(struct links *links, double row) {
-    const struct points *points = &links->points;
+    const struct mp_fit_points *points = &links->points;
     size_t count = 0;
     for (size_t i = 0; i < points->count; i++)
         if (points->x[2 * i] > 0)
@@ -333,29 +324,29 @@ static int fit_link(struct links *links, int number, struct mp_error *error) {
     double weight[] = {0, links->usual}, sum = 0, seconds = 0;
     double full = (double)setting->tokens_per_rank * setting->top_k *
                   (number == MP_LINK_SHARED ? links->fitted->ranks_per_node : 1);
-    struct points *points = &links->points;
+    struct mp_fit_points *points = &links->points;
+    points->columns = 2;
     points->count = 0;
     for (size_t i = 0; i < links->count; i++) {
         const struct busiest *most = &links->list[i];
         sum += most->rows[number];
         seconds += most->seconds;
         if (most->waits[number] > 0)
-            add_point(points, 2, (const double[]){most->rows[number], most->waits[number]},
+            add_point(points, (const double[]){most->rows[number], most->waits[number]},
                       most->seconds);
     }
     if (sum <= SEEN * full * (double)links->count) {
         links->fitted->link[number] = (struct mp_fitted_link){middle_exchange(links, row), 0};
         return MP_OK;
     }
-    int code = fit(points, 2, weight, error);
-    const struct mp_fit_points all = {2, points->count, points->x, points->y};
+    MP_TRY(mp_fit(points, weight, error));
     for (size_t i = 0; i < points->count; i++)
-        links->value[i] = fabs(points->y[i] - mp_fit_at(&all, i, weight));
+        links->value[i] = fabs(points->y[i] - mp_fit_at(points, i, weight));
     links->off[number] = mp_median_of(links->value, (int64_t)points->count);
     links->fitted->link[number] = weight[0] * sum > TOLD * seconds
                                       ? (struct mp_fitted_link){weight[1], weight[0]}
                                       : link_of_all_alike(links, row);
-    return code;
+    return MP_OK;
 }
 
 /* Agreeing on the loss takes a ring of all nodes, and one in each, there and back: nothing but

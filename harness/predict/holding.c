@@ -23,8 +23,8 @@ static double states_of(const struct mp_holding *holding, int rank) {
 void mp_holding_count_homes(struct mp_holding *holding) {
     int ranks = holding->ranks;
     const struct mp_costs *costs = holding->costs;
-    double expert = mp_costs_sizes(costs)->expert;
-    double element = expert / mp_costs_sizes(costs)->expert_parameters;
+    double expert = costs->sizes.expert;
+    double element = expert / costs->sizes.expert_parameters;
     double dense =
         holding->layers * mp_costs_block_parameters(costs) + mp_costs_table_parameters(costs);
     memset(holding->kept, 0, (size_t)ranks * sizeof(double));

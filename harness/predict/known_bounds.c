@@ -58,13 +58,13 @@ int mp_known_bounds_take(struct mp_known_bounds *known, const struct mp_predict_
     int code = write_conditions(job, &conditions, error);
     if (!code && (!known->bound || strcmp(conditions, known->conditions) != 0)) {
         forget(known);
-        code = mp_bound_create(cluster, &job->file.job, &job->options, 0, &known->bound, error);
+        code =
+            mp_bound_create(NULL, cluster, &job->file.job, &job->options, 0, &known->bound, error);
         known->conditions = code ? NULL : conditions;
         conditions = code ? conditions : NULL;
     }
     free(conditions);
-    if (code)
-        return code;
+    MP_TRY(code);
     mp_bound_remember(known->bound, known);
     *bound = known->bound;
     return MP_OK;

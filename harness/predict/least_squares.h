@@ -10,10 +10,10 @@ enum { MP_FIT_COLUMNS = 16 };
 
 /* All borrowed. */
 struct mp_fit_points {
-    int columns;     /* at most MP_FIT_COLUMNS */
-    size_t count;    /* of points */
-    const double *x; /* [count][columns] how much there is of each */
-    const double *y; /* [count] what it took */
+    int columns;  /* at most MP_FIT_COLUMNS */
+    size_t count; /* of points */
+    double *x;    /* [count][columns] how much there is of each */
+    double *y;    /* [count] what it took */
 };
 
 /* Weights that are not negative, with which the sum of (y - x * weight)^2 over the points is least.

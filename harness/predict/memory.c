@@ -5,7 +5,7 @@
  * s*b*h*(34 + 5*a*s/h) bytes of a layer with 16-bit elements and a dense feed-forward part.  Of
  * these the attention has 11 + 5*a*s/h, layer norms 4; the 19 of the feed-forward part are replaced
  * by what a mixture of experts keeps, most of it where the expert is. */
-#include "harness/predict/cost_internal.h"
+#include "harness/predict/cost.h"
 
 static const double INDEX_BYTES = 4;
 

@@ -51,9 +51,9 @@ static void find_levels(struct mp_network *network) {
         level->groups = network->ranks / span;
         level->width = network->ranks / mp_cluster_gates(cluster, l);
         level->bandwidth = mp_cluster_bandwidth(cluster, l);
-        level->latency = mp_cluster_latency(cluster, l);
+        level->latency = cluster->level[l].latency.value;
         level->rank_bandwidth = mp_cluster_rank_bandwidth(cluster, l);
-        level->message_cost = mp_cluster_message_cost(cluster, l);
+        level->message_cost = cluster->level[l].message_cost.value;
         if (level->width == 1)
             level->bandwidth = level->rank_bandwidth;
         network->limited |= mp_port_limited(level);
@@ -406,14 +406,14 @@ static void raise_ends(const struct mp_port_level *level, double origin, const f
 
 /* finish[] of a group of a level, by its gates or its ranks' limits. */
 static void carry_group(struct mp_network *network, const struct mp_port_level *level, int group,
-                        const struct mp_port_bytes *bytes, int gates, bool back,
+                        const struct mp_traffic *traffic, int gates, bool back,
                         const double ready[]) {
     size_t at = level->lane + (size_t)group * (size_t)level->stride;
-    const struct mp_port_curve *curve = gates == MP_GATES ? bytes->curve : bytes->own;
+    const struct mp_port_curve *curve = gates == MP_GATES ? traffic->curve : traffic->own;
     struct side side[2];
     double origin;
     for (int way = MP_SENDING; way <= MP_RECEIVING; way++) {
-        const struct mp_port_matrix *matrix = &bytes->matrix[way != back];
+        const struct mp_port_matrix *matrix = &traffic->matrix[way != back];
         side[way] = (struct side){matrix, matrix->held[gates] ? matrix->held[gates] : matrix->bytes,
                                   matrix->strip + at / MP_LANES, &curve[way != back], at};
     }
@@ -435,24 +435,23 @@ static struct mp_port_level own_gates(const struct mp_port_level *level) {
     return own;
 }
 
-void mp_network_exchange(struct mp_network *network, const struct mp_traffic *traffic, bool back,
+void mp_network_exchange(struct mp_network *network, struct mp_traffic *traffic, bool back,
                          const double ready[], double done[]) {
-    const struct mp_port_bytes *bytes = traffic->bytes;
     double *finish = network->finish;
     double copies = mp_cluster_bandwidth(network->cluster, 0);
-    double copy_latency = mp_cluster_latency(network->cluster, 0);
+    double copy_latency = network->cluster->level[0].latency.value;
     mp_traffic_arrange(traffic);
     for (int rank = 0; rank < network->ranks; rank++)
-        finish[rank] = bytes->self[rank] > 0
-                           ? ready[rank] + copy_latency + bytes->self[rank] / copies
+        finish[rank] = traffic->self[rank] > 0
+                           ? ready[rank] + copy_latency + traffic->self[rank] / copies
                            : ready[rank];
     for (int l = 0; l < network->levels; l++) {
         const struct mp_port_level *level = &network->level[l];
         const struct mp_port_level own = own_gates(level);
         for (int g = 0; g < level->groups; g++) {
-            carry_group(network, level, g, bytes, MP_GATES, back, ready);
+            carry_group(network, level, g, traffic, MP_GATES, back, ready);
             if (mp_port_limited(level))
-                carry_group(network, &own, g, bytes, MP_OWN_LIMITS, back, ready);
+                carry_group(network, &own, g, traffic, MP_OWN_LIMITS, back, ready);
         }
     }
     memcpy(done, finish, (size_t)network->ranks * sizeof *done);
@@ -463,22 +462,20 @@ static double busiest(const struct mp_port_curve curve[2], size_t at) {
     return (double)larger(curve[MP_SENDING].total[at], curve[MP_RECEIVING].total[at]);
 }
 
-void mp_network_alone(struct mp_network *network, const struct mp_traffic *traffic,
-                      double seconds[]) {
-    const struct mp_port_bytes *bytes = traffic->bytes;
+void mp_network_alone(struct mp_network *network, struct mp_traffic *traffic, double seconds[]) {
     mp_traffic_arrange(traffic);
     for (int rank = 0; rank < network->ranks; rank++)
-        seconds[rank] = bytes->self[rank] > 0
-                            ? mp_cluster_latency(network->cluster, 0) +
-                                  bytes->self[rank] / mp_cluster_bandwidth(network->cluster, 0)
+        seconds[rank] = traffic->self[rank] > 0
+                            ? network->cluster->level[0].latency.value +
+                                  traffic->self[rank] / mp_cluster_bandwidth(network->cluster, 0)
                             : 0;
     for (int l = 0; l < network->levels; l++) {
         const struct mp_port_level *level = &network->level[l];
         for (int rank = 0; rank < network->ranks; rank++) {
             size_t at = mp_port_lane(level, rank);
-            double total = busiest(bytes->curve, at), busy = total / level->bandwidth;
+            double total = busiest(traffic->curve, at), busy = total / level->bandwidth;
             double own =
-                mp_port_limited(level) ? busiest(bytes->own, at) / level->rank_bandwidth : 0;
+                mp_port_limited(level) ? busiest(traffic->own, at) / level->rank_bandwidth : 0;
             busy = level->latency + (own > busy ? own : busy);
             if (total > 0 && busy > seconds[rank])
                 seconds[rank] = busy;

@@ -60,7 +60,7 @@ int mp_network_check(const struct mp_network *network, struct mp_error *error);
  * times of one exchange are kept to about 1e-6 of themselves.  The first exchange after bytes were
  * added also sorts them by level; that, and every exchange, takes steps in proportion to ranks and
  * messages. */
-void mp_network_exchange(struct mp_network *network, const struct mp_traffic *traffic, bool back,
+void mp_network_exchange(struct mp_network *network, struct mp_traffic *traffic, bool back,
                          const double ready[], double done[]);
 
 /* Of the same traffic: how long the gates that rank r uses are busy with the bytes of all who share
@@ -68,13 +68,12 @@ void mp_network_exchange(struct mp_network *network, const struct mp_traffic *tr
  * of the two directions, with the messages' latency: what it would take if nobody at other gates
  * were in the way and all were there; 0 without bytes.  [ranks].  No exchange takes less than the
  * largest of them. */
-void mp_network_alone(struct mp_network *network, const struct mp_traffic *traffic,
-                      double seconds[]);
+void mp_network_alone(struct mp_network *network, struct mp_traffic *traffic, double seconds[]);
 
 /* Bytes that ranks send themselves: [ranks]. */
-void mp_traffic_copies(const struct mp_traffic *traffic, double bytes[]);
+void mp_traffic_copies(struct mp_traffic *traffic, double bytes[]);
 /* Bytes that cross a rank's border: [ranks], either may be NULL. */
-void mp_traffic_totals(const struct mp_traffic *traffic, double sent[], double received[]);
+void mp_traffic_totals(struct mp_traffic *traffic, double sent[], double received[]);
 
 /* Seconds of summing `bytes` over all ranks (ring: reduce-scatter and all-gather, inside nodes
  * first, then between the ranks of a kind in all nodes, whose gates they share), and of gathering

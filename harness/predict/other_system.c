@@ -14,7 +14,7 @@
 #include "reference/base/median.h"
 
 struct mp_other_system {
-    const struct mp_what_if *what_if;
+    struct mp_what_if *what_if;
     const struct mp_recorded *run;
     struct mp_store *store;
     const struct mp_systems *systems;
@@ -61,8 +61,7 @@ static int read_job(struct mp_other_system *other, struct mp_error *error) {
     MP_TRY(mp_yaml_parse(name, run->job_text, strlen(run->job_text), &document, error));
     int code = mp_predict_job_apply(&other->job, document, name, other->systems, error);
     mp_yaml_destroy(document);
-    if (code)
-        return code;
+    MP_TRY(code);
     if (!other->job.file.system)
         return mp_fail(error, MP_ENOTFOUND, "%s names no system", name);
     if (number_of(other, "expert-shards") > 1) /* its system may have wanted them */
@@ -201,7 +200,7 @@ static int step(struct carrying *carrying, int64_t iteration) {
     while (carrying->at + 1 < run->iterations && run->number[carrying->at] < iteration)
         carrying->at++;
     carrying->counts = run->number[carrying->at] == iteration;
-    mp_costs_at(carrying->costs, carrying->at);
+    carrying->costs->iteration = carrying->at;
     double *seconds = &carrying->other->seconds[carrying->at];
     if (carrying->predictor)
         code = predict(carrying, iteration, seconds);
@@ -251,8 +250,8 @@ static int create_carrying(struct carrying *carrying, const struct mp_job_file *
                                                .is_gated = as_it_was,
                                                .sink = other->fitted->probe < 0 ? NULL : &sink};
     return file ? mp_predictor_create(&config, &carrying->predictor, carrying->error)
-                : mp_bound_create_fitted(carrying->costs, cluster, job, &other->job.options, 0,
-                                         &carrying->bound, carrying->error);
+                : mp_bound_create(carrying->costs, cluster, job, &other->job.options, 0,
+                                  &carrying->bound, carrying->error);
 }
 
 /* The seconds of all iterations with a job's system; without a file, of the bound. */
@@ -347,9 +346,7 @@ static int find_costs(struct mp_other_system *other, struct mp_error *error) {
     take_rates(other->fitted, &carrying.asked);
     MP_TRY(carry_out(other, file, true, &carrying, error));
     other->replayed = median_of(other);
-    memcpy(other->seconds, other->run->seconds,
-           (size_t)other->run->iterations * sizeof *other->seconds);
-    other->measured = median_of(other);
+    other->measured = mp_what_if_recorded(other->what_if);
     return MP_OK;
 }
 
@@ -368,7 +365,7 @@ static int create(struct mp_other_system *other, struct mp_error *error) {
     return find_costs(other, error);
 }
 
-int mp_other_system_create(const struct mp_what_if *what_if, const struct mp_recorded *recorded,
+int mp_other_system_create(struct mp_what_if *what_if, const struct mp_recorded *recorded,
                            struct mp_store *store, const struct mp_systems *systems,
                            struct mp_other_system **made, struct mp_error *error) {
     struct mp_other_system *other = calloc(1, sizeof *other);

@@ -17,7 +17,7 @@ struct mp_other_system;
 /* Reads the run's job and loads from the database and fits the costs.  All but error is borrowed
  * until destroy.  MP_ENOTFOUND for a run without its job file, loads, or expert spans; errors of
  * the planner; MP_ENOMEM. */
-int mp_other_system_create(const struct mp_what_if *what_if, const struct mp_recorded *recorded,
+int mp_other_system_create(struct mp_what_if *what_if, const struct mp_recorded *recorded,
                            struct mp_store *store, const struct mp_systems *systems,
                            struct mp_other_system **other, struct mp_error *error);
 void mp_other_system_destroy(struct mp_other_system *other); /* accepts NULL */

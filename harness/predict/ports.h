@@ -104,7 +104,8 @@ enum { MP_GATES, MP_OWN_LIMITS };
 
 enum { MP_SENDING, MP_RECEIVING };
 
-struct mp_port_bytes {
+struct mp_traffic {
+    const struct mp_network *network;
     struct mp_port_message *message; /* added, and not arranged yet */
     size_t messages, room;
     int last_from; /* sender of the last one */
@@ -117,13 +118,8 @@ struct mp_port_bytes {
     struct mp_arena tables;      /* of what stays as large as it is */
 };
 
-struct mp_traffic {
-    const struct mp_network *network;
-    struct mp_port_bytes *bytes;
-};
-
 /* Sorts the bytes by level and works out curves, if that is still to be done. */
-void mp_traffic_arrange(const struct mp_traffic *traffic);
+void mp_traffic_arrange(struct mp_traffic *traffic);
 
 /* A tile's row in a register, and what comparing it says. */
 typedef float mp_four __attribute__((vector_size(16)));

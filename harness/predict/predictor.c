@@ -13,10 +13,10 @@ enum { BACKGROUND_BESIDE_BUCKETS = 16 /* fetches and gradients on their way at o
 
 int mp_predict_planner(const struct mp_costs *costs, const struct mp_job_file *job,
                        bool check_plans, struct mp_planner *planner, struct mp_error *error) {
-    const struct mp_sizes *sizes = mp_costs_sizes(costs);
+    const struct mp_sizes *sizes = &costs->sizes;
     const struct mp_planner_config config = {.system = job->system,
                                              .options = job->system_options,
-                                             .setting = mp_costs_setting(costs),
+                                             .setting = &costs->setting,
                                              .gradient_bytes = (int64_t)sizes->expert_gradient,
                                              .move = sizes->move,
                                              .check_plans = check_plans};
@@ -31,7 +31,7 @@ int mp_predict_shards(const struct mp_job_file *file, const struct mp_cluster *c
     if (*shards > 1 || !file->system->shards)
         return MP_OK;
     MP_TRY(mp_costs_create(cluster, &file->job, options, &costs, error));
-    *shards = mp_system_shards(file->system, mp_costs_setting(costs), file->system_options);
+    *shards = mp_system_shards(file->system, &costs->setting, file->system_options);
     mp_costs_destroy(costs);
     return MP_OK;
 }
@@ -231,7 +231,7 @@ static void record_found(const struct mp_predictor *predictor) {
 
 int mp_predictor_step(struct mp_predictor *predictor, const struct mp_load load[],
                       struct mp_prediction *prediction, struct mp_error *error) {
-    int64_t tokens = predictor->options.micro_batches * mp_costs_tokens(predictor->costs);
+    int64_t tokens = predictor->options.micro_batches * (int64_t)predictor->costs->tokens;
     MP_TRY(begin(predictor, load, error));
     MP_TRY(mp_schedule_iteration(&predictor->schedule, error));
     MP_TRY(mp_network_check(predictor->network, error));

@@ -13,7 +13,7 @@ static void create_distinct(struct mp_arena *memory, struct mp_predicted_rows *r
     if (!mp_exchange_of(plan->exchange)->deduplicates)
         return;
     MP_TAKE(memory, rows->distinct, ranks * mp_levels_most_groups(ranks) * plan->degree);
-    mp_distinct_model_create(memory, ranks, rows->loads->experts, mp_costs_top_k(rows->costs),
+    mp_distinct_model_create(memory, ranks, rows->loads->experts, rows->costs->top_k,
                              &rows->distinct_model);
 }
 
@@ -172,7 +172,7 @@ static void count_hops(struct mp_predicted_rows *rows, struct mp_layer_rows *lay
 static void count_rows(struct mp_predicted_rows *rows, struct mp_layer_rows *layer) {
     const struct mp_steps *steps = layer->steps;
     const struct mp_plan *plan = rows->planner->plan;
-    double bytes = mp_costs_sizes(rows->costs)->row, crossing = 0;
+    double bytes = rows->costs->sizes.row, crossing = 0;
     size_t ranks = (size_t)rows->loads->ranks;
     memcpy(layer->sent_rows, steps->sent, ranks * sizeof *steps->sent);
     memcpy(layer->rows, steps->rows, ranks * sizeof *steps->rows);

@@ -22,7 +22,7 @@ struct mp_predict_spools {
     struct mp_predict_sink sink;
     int ranks;
     int64_t spans;
-    struct recorded_rank *rank; /* [ranks] */
+    struct recorded_rank rank[]; /* [ranks] */
 };
 
 static void take_span(void *context, int rank, enum mp_predict_stream stream,
@@ -75,7 +75,7 @@ static int record_setting(const struct mp_predict_job *job, const struct mp_clus
     const struct mp_job *sizes = &job->file.job;
     struct mp_costs *costs;
     MP_TRY(mp_costs_create(cluster, sizes, &job->options, &costs, error));
-    mp_record_named(thread, -1, -1, mp_setting_figures, mp_costs_setting(costs));
+    mp_record_named(thread, -1, -1, mp_setting_figures, &costs->setting);
     mp_costs_destroy(costs);
     if (mp_job_shards(sizes) > 1)
         mp_record_number(thread, -1, -1, "expert-shards", mp_job_shards(sizes));
@@ -125,11 +125,6 @@ static int open_rank(const char *folder, const struct mp_cluster *cluster, int r
     return MP_OK;
 }
 
-static void destroy(struct mp_predict_spools *recording) {
-    free(recording->rank);
-    free(recording);
-}
-
 int mp_predict_spools_create(const char *folder, const struct mp_predict_job *job,
                              const struct mp_cluster *cluster, struct mp_predict_spools **recording,
                              struct mp_error *error) {
@@ -139,15 +134,11 @@ int mp_predict_spools_create(const char *folder, const struct mp_predict_job *jo
                        "a database takes the spans of at most %d ranks, and the cluster has %d: "
                        "predict without one",
                        MP_PREDICT_SPOOL_RANKS, ranks);
-    struct mp_predict_spools *made = calloc(1, sizeof *made);
-    struct recorded_rank *rank = calloc((size_t)ranks, sizeof *rank);
-    if (!made || !rank) {
-        free(made);
-        free(rank);
+    struct mp_predict_spools *made =
+        calloc(1, sizeof *made + (size_t)ranks * sizeof(struct recorded_rank));
+    if (!made)
         return mp_fail(error, MP_ENOMEM, "no memory to record %d ranks", ranks);
-    }
     made->ranks = ranks;
-    made->rank = rank;
     made->sink = (struct mp_predict_sink){made, take_span, take_load, take_facts, take_found};
     for (int r = 0; r < ranks && !code; r++)
         code = open_rank(folder, cluster, r, &made->rank[r], error);
@@ -230,6 +221,6 @@ int mp_predict_spools_finish(struct mp_predict_spools **recording, int status, c
         int finished = mp_recorder_finish(&ended->rank[r].recorder, status, reason, error);
         code = code ? code : finished;
     }
-    destroy(ended);
+    free(ended);
     return code;
 }

@@ -264,7 +264,7 @@ static void fill_traffic(struct pass *pass, double row_bytes) {
         for (pass->round = 0; pass->round < steps->rounds; pass->round += steps->hops)
             fill_round(pass, rows_of, row_bytes);
     if (pass->distinct)
-        fill_tokens(pass, row_bytes, sizeof(float) * mp_costs_top_k(pass->costs));
+        fill_tokens(pass, row_bytes, sizeof(float) * pass->costs->top_k);
 }
 
 /* How long each rank's gates are busy: rounds added up, with the row behind the last step's as
@@ -356,7 +356,7 @@ int mp_steps_fill(struct mp_steps *steps, struct mp_steps_memory *memory,
     steps->trips = trips;
     if (late)
         find_late(&pass);
-    fill_traffic(&pass, mp_costs_sizes(costs)->row);
+    fill_traffic(&pass, costs->sizes.row);
     count_work(&pass);
     find_alone(network, steps, ranks);
     count_bytes(steps, ranks);

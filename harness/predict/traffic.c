@@ -20,13 +20,10 @@ static void destroy_matrix(struct mp_port_matrix *matrix) {
 void mp_traffic_destroy(struct mp_traffic *traffic) {
     if (!traffic)
         return;
-    if (traffic->bytes) {
-        free(traffic->bytes->message);
-        destroy_matrix(&traffic->bytes->matrix[MP_SENDING]);
-        destroy_matrix(&traffic->bytes->matrix[MP_RECEIVING]);
-        mp_arena_release(&traffic->bytes->tables);
-    }
-    free(traffic->bytes);
+    free(traffic->message);
+    destroy_matrix(&traffic->matrix[MP_SENDING]);
+    destroy_matrix(&traffic->matrix[MP_RECEIVING]);
+    mp_arena_release(&traffic->tables);
     free(traffic);
 }
 
@@ -41,18 +38,17 @@ static void create_curves(struct mp_arena *tables, struct mp_port_curve curves[2
 int mp_traffic_create(const struct mp_network *network, struct mp_traffic **traffic,
                       struct mp_error *error) {
     struct mp_traffic *new = calloc(1, sizeof *new);
-    struct mp_port_bytes *bytes = new ? calloc(1, sizeof *bytes) : NULL;
-    if (bytes) {
-        *new = (struct mp_traffic){network, bytes};
-        bytes->in_order = true;
-        MP_TAKE_EACH(&bytes->tables, network->lanes / MP_LANES + 1, bytes->matrix[MP_SENDING].strip,
-                     bytes->matrix[MP_RECEIVING].strip);
-        MP_TAKE(&bytes->tables, bytes->self, network->ranks);
-        create_curves(&bytes->tables, bytes->curve, network->lanes);
+    if (new) {
+        new->network = network;
+        new->in_order = true;
+        MP_TAKE_EACH(&new->tables, network->lanes / MP_LANES + 1, new->matrix[MP_SENDING].strip,
+                     new->matrix[MP_RECEIVING].strip);
+        MP_TAKE(&new->tables, new->self, network->ranks);
+        create_curves(&new->tables, new->curve, network->lanes);
         if (network->limited)
-            create_curves(&bytes->tables, bytes->own, network->lanes);
+            create_curves(&new->tables, new->own, network->lanes);
     }
-    if (!bytes || bytes->tables.lacking) {
+    if (!new || new->tables.lacking) {
         mp_traffic_destroy(new);
         return mp_fail(error, MP_ENOMEM, "network: no memory for the bytes between %d ranks",
                        network->ranks);
@@ -64,48 +60,46 @@ int mp_traffic_create(const struct mp_network *network, struct mp_traffic **traf
 /* ---- filling ---- */
 
 void mp_traffic_clear(struct mp_traffic *traffic) {
-    traffic->bytes->messages = 0;
-    traffic->bytes->in_order = true;
-    traffic->bytes->last_from = 0;
-    traffic->bytes->arranged = false;
+    traffic->messages = 0;
+    traffic->in_order = true;
+    traffic->last_from = 0;
+    traffic->arranged = false;
 }
 
-static void append(const struct mp_traffic *traffic, int from, int to, float amount);
+static void append(struct mp_traffic *traffic, int from, int to, float amount);
 
 static void __attribute__((noinline, cold))
-append_growing(const struct mp_traffic *traffic, int from, int to, float amount) {
-    struct mp_port_bytes *bytes = traffic->bytes;
-    size_t room = bytes->room ? 2 * bytes->room : MESSAGES_AT_FIRST;
-    struct mp_port_message *message = realloc(bytes->message, room * sizeof *message);
+append_growing(struct mp_traffic *traffic, int from, int to, float amount) {
+    size_t room = traffic->room ? 2 * traffic->room : MESSAGES_AT_FIRST;
+    struct mp_port_message *message = realloc(traffic->message, room * sizeof *message);
     if (!message) {
         traffic->network->memory->failed = true;
         return;
     }
-    bytes->message = message;
-    bytes->room = room;
+    traffic->message = message;
+    traffic->room = room;
     append(traffic, from, to, amount);
 }
 
-static inline void append(const struct mp_traffic *traffic, int from, int to, float amount) {
-    struct mp_port_bytes *bytes = traffic->bytes;
-    size_t at = bytes->messages;
-    if (at == bytes->room) {
+static inline void append(struct mp_traffic *traffic, int from, int to, float amount) {
+    size_t at = traffic->messages;
+    if (at == traffic->room) {
         append_growing(traffic, from, to, amount);
         return;
     }
-    bytes->in_order &= from >= bytes->last_from;
-    bytes->last_from = from;
-    bytes->message[at] = (struct mp_port_message){from, to, amount};
-    bytes->messages = at + 1;
+    traffic->in_order &= from >= traffic->last_from;
+    traffic->last_from = from;
+    traffic->message[at] = (struct mp_port_message){from, to, amount};
+    traffic->messages = at + 1;
 }
 
 /* Turns arranged bytes into messages again.  Rare, and kept out of the way of adding. */
-static void __attribute__((noinline, cold)) gather(const struct mp_traffic *traffic) {
+static void __attribute__((noinline, cold)) gather(struct mp_traffic *traffic) {
     const struct mp_network *network = traffic->network;
-    const struct mp_port_matrix *matrix = &traffic->bytes->matrix[MP_SENDING];
-    mp_traffic_clear((struct mp_traffic *)traffic);
+    const struct mp_port_matrix *matrix = &traffic->matrix[MP_SENDING];
+    mp_traffic_clear(traffic);
     for (int rank = 0; rank < network->ranks; rank++) {
-        append(traffic, rank, rank, (float)traffic->bytes->self[rank]);
+        append(traffic, rank, rank, (float)traffic->self[rank]);
         for (int l = 0; l < network->levels; l++) {
             const struct mp_port_level *level = &network->level[l];
             size_t lane = mp_port_lane(level, rank);
@@ -123,7 +117,7 @@ static void __attribute__((noinline, cold)) gather(const struct mp_traffic *traf
 }
 
 static void __attribute__((noinline, cold))
-add_after_arranging(const struct mp_traffic *traffic, int from, int to, float bytes) {
+add_after_arranging(struct mp_traffic *traffic, int from, int to, float bytes) {
     gather(traffic);
     append(traffic, from, to, bytes);
 }
@@ -131,7 +125,7 @@ add_after_arranging(const struct mp_traffic *traffic, int from, int to, float by
 void mp_traffic_add(struct mp_traffic *traffic, int from, int to, double bytes) {
     if (!(bytes > 0))
         return;
-    if (traffic->bytes->arranged)
+    if (traffic->arranged)
         add_after_arranging(traffic, from, to, (float)bytes);
     else
         append(traffic, from, to, (float)bytes);
@@ -140,21 +134,21 @@ void mp_traffic_add(struct mp_traffic *traffic, int from, int to, double bytes) 
 /* ---- arranging ---- */
 
 /* By sender; messages of one in the order in which they were added, as they are added up in it. */
-static bool sort_messages(const struct mp_network *network, struct mp_port_bytes *bytes) {
-    struct mp_port_message *sorted = calloc(bytes->room, sizeof *sorted);
+static bool sort_messages(const struct mp_network *network, struct mp_traffic *traffic) {
+    struct mp_port_message *sorted = calloc(traffic->room, sizeof *sorted);
     size_t *count = network->memory->count;
     if (!sorted)
         return false;
     memset(count, 0, ((size_t)network->ranks + 1) * sizeof *count);
-    for (size_t i = 0; i < bytes->messages; i++)
-        count[bytes->message[i].from + 1]++;
+    for (size_t i = 0; i < traffic->messages; i++)
+        count[traffic->message[i].from + 1]++;
     for (int rank = 0; rank < network->ranks; rank++)
         count[rank + 1] += count[rank];
-    for (size_t i = 0; i < bytes->messages; i++)
-        sorted[count[bytes->message[i].from]++] = bytes->message[i];
-    free(bytes->message);
-    bytes->message = sorted;
-    bytes->in_order = true;
+    for (size_t i = 0; i < traffic->messages; i++)
+        sorted[count[traffic->message[i].from]++] = traffic->message[i];
+    free(traffic->message);
+    traffic->message = sorted;
+    traffic->in_order = true;
     return true;
 }
 
@@ -226,9 +220,9 @@ struct open_strip {
 };
 
 /* Moves the rows of an open strip into the senders' matrix and measures what receivers get. */
-static bool close_strip(struct mp_port_bytes *bytes, const struct mp_port_level *level,
+static bool close_strip(struct mp_traffic *traffic, const struct mp_port_level *level,
                         struct open_strip *open) {
-    struct mp_port_matrix *matrix = &bytes->matrix[MP_SENDING];
+    struct mp_port_matrix *matrix = &traffic->matrix[MP_SENDING];
     int words = level->stride / MP_LANES / MP_PRESENT_BITS + 1;
     size_t first = matrix->tiles;
     if (open->ranks == 0)
@@ -241,7 +235,8 @@ static bool close_strip(struct mp_port_bytes *bytes, const struct mp_port_level 
             float *tile = matrix->bytes + matrix->tiles * MP_TILE;
             matrix->other[matrix->tiles++] = other;
             take_tile(open->rows + other * MP_LANES, (size_t)level->stride, tile);
-            measure_tile(tile, &bytes->curve[MP_RECEIVING], open->lane + (size_t)other * MP_LANES);
+            measure_tile(tile, &traffic->curve[MP_RECEIVING],
+                         open->lane + (size_t)other * MP_LANES);
         }
         open->present[word] = 0;
     }
@@ -252,10 +247,10 @@ static bool close_strip(struct mp_port_bytes *bytes, const struct mp_port_level 
 }
 
 /* The strip of a level is a sender's from now on. */
-static bool open_strip(struct mp_port_bytes *bytes, const struct mp_port_level *level,
+static bool open_strip(struct mp_traffic *traffic, const struct mp_port_level *level,
                        struct open_strip *open, unsigned from) {
     unsigned group = from / (unsigned)level->span, own = from % (unsigned)level->span;
-    if (!close_strip(bytes, level, open))
+    if (!close_strip(traffic, level, open))
         return false;
     open->base = from - own;
     open->first = from - own % MP_LANES;
@@ -265,11 +260,11 @@ static bool open_strip(struct mp_port_bytes *bytes, const struct mp_port_level *
     return true;
 }
 
-static bool open_strips(const struct mp_network *network, struct mp_port_bytes *bytes,
+static bool open_strips(const struct mp_network *network, struct mp_traffic *traffic,
                         struct open_strip open[], unsigned from) {
     for (int l = 0; l < network->levels; l++) {
         const struct mp_port_level *level = &network->level[l];
-        if (from - open[l].first >= open[l].ranks && !open_strip(bytes, level, &open[l], from))
+        if (from - open[l].first >= open[l].ranks && !open_strip(traffic, level, &open[l], from))
             return false;
         open[l].row = open[l].rows + (size_t)(from - open[l].first) * (size_t)level->stride;
     }
@@ -336,54 +331,54 @@ static void begin_strips(const struct mp_network *network, struct open_strip ope
     }
 }
 
-static bool close_strips(const struct mp_network *network, struct mp_port_bytes *bytes,
+static bool close_strips(const struct mp_network *network, struct mp_traffic *traffic,
                          struct open_strip open[]) {
     for (int l = 0; l < network->levels; l++)
-        if (!close_strip(bytes, &network->level[l], &open[l]))
+        if (!close_strip(traffic, &network->level[l], &open[l]))
             return false;
     return true;
 }
 
 /* The senders' matrix, from messages. */
-static bool fill_rows(const struct mp_network *network, struct mp_port_bytes *bytes) {
-    const struct mp_port_message *message = bytes->message, *end = message + bytes->messages;
+static bool fill_rows(const struct mp_network *network, struct mp_traffic *traffic) {
+    const struct mp_port_message *message = traffic->message, *end = message + traffic->messages;
     struct open_strip open[MP_CLUSTER_LEVELS] = {0};
     if (network->levels < 1) { /* one rank, with copies alone */
         for (; message < end; message++)
-            bytes->self[0] = (double)((float)bytes->self[0] + message->bytes);
+            traffic->self[0] = (double)((float)traffic->self[0] + message->bytes);
         return true;
     }
     begin_strips(network, open);
     while (message < end) {
         int from = message->from;
-        if (!open_strips(network, bytes, open, (unsigned)from))
+        if (!open_strips(network, traffic, open, (unsigned)from))
             return false;
         const struct target target = target_of(network, open, (unsigned)from);
         bool near = false;
         for (; message < end && message->from == from; message++)
             near |= add_bytes(&target, message->to, message->bytes);
         if (near)
-            split_row(network, open, (unsigned)from, &bytes->self[from]);
+            split_row(network, open, (unsigned)from, &traffic->self[from]);
     }
-    return close_strips(network, bytes, open);
+    return close_strips(network, traffic, open);
 }
 
 /* The senders' matrix, as it is said row by row. */
-static bool ask_rows(const struct mp_network *network, struct mp_port_bytes *bytes,
+static bool ask_rows(const struct mp_network *network, struct mp_traffic *traffic,
                      mp_traffic_rows *rows_of, void *context, double row_bytes) {
     struct open_strip open[MP_CLUSTER_LEVELS] = {0};
     uint32_t *sent = network->memory->sent;
     int32_t *to = network->memory->to;
     if (network->levels < 1) {
         rows_of(context, 0, sent, to);
-        bytes->self[0] = (double)(float)(sent[0] * row_bytes);
+        traffic->self[0] = (double)(float)(sent[0] * row_bytes);
         sent[0] = 0;
         return true;
     }
     begin_strips(network, open);
     for (int from = 0; from < network->ranks; from++) {
         int count = rows_of(context, from, sent, to);
-        if (!open_strips(network, bytes, open, (unsigned)from))
+        if (!open_strips(network, traffic, open, (unsigned)from))
             return false;
         const struct target target = target_of(network, open, (unsigned)from);
         bool near = false;
@@ -393,9 +388,9 @@ static bool ask_rows(const struct mp_network *network, struct mp_port_bytes *byt
             *some = 0;
         }
         if (near)
-            split_row(network, open, (unsigned)from, &bytes->self[from]);
+            split_row(network, open, (unsigned)from, &traffic->self[from]);
     }
-    return close_strips(network, bytes, open);
+    return close_strips(network, traffic, open);
 }
 
 /* How many tiles each strip of receivers has, and where they begin. */
@@ -418,9 +413,9 @@ static bool lay_out_columns(const struct mp_port_level *level, const struct mp_p
 }
 
 /* One strip of senders into the receivers' matrix; measures what is sent. */
-static void transpose_strip(const struct mp_port_bytes *bytes, size_t group_lane, int own) {
-    const struct mp_port_matrix *rows = &bytes->matrix[MP_SENDING];
-    const struct mp_port_matrix *columns = &bytes->matrix[MP_RECEIVING];
+static void transpose_strip(const struct mp_traffic *traffic, size_t group_lane, int own) {
+    const struct mp_port_matrix *rows = &traffic->matrix[MP_SENDING];
+    const struct mp_port_matrix *columns = &traffic->matrix[MP_RECEIVING];
     const struct mp_port_strip *strip = &rows->strip[group_lane / MP_LANES + (size_t)own];
     for (size_t t = strip->first; t < strip->first + (size_t)strip->tiles; t++) {
         struct mp_port_strip *target =
@@ -428,22 +423,22 @@ static void transpose_strip(const struct mp_port_bytes *bytes, size_t group_lane
         size_t at = target->first + (size_t)target->tiles++;
         columns->other[at] = own;
         transpose_tile(rows->bytes + t * MP_TILE, columns->bytes + at * MP_TILE);
-        measure_tile(columns->bytes + at * MP_TILE, &bytes->curve[MP_SENDING],
+        measure_tile(columns->bytes + at * MP_TILE, &traffic->curve[MP_SENDING],
                      group_lane + (size_t)own * MP_LANES);
     }
 }
 
 /* The receivers' matrix. */
-static bool fill_columns(const struct mp_network *network, struct mp_port_bytes *bytes) {
+static bool fill_columns(const struct mp_network *network, struct mp_traffic *traffic) {
     for (int l = 0; l < network->levels; l++) {
         const struct mp_port_level *level = &network->level[l];
         for (int g = 0; g < level->groups; g++) {
             size_t lane = level->lane + (size_t)g * (size_t)level->stride;
-            if (!lay_out_columns(level, &bytes->matrix[MP_SENDING], &bytes->matrix[MP_RECEIVING],
-                                 lane / MP_LANES))
+            if (!lay_out_columns(level, &traffic->matrix[MP_SENDING],
+                                 &traffic->matrix[MP_RECEIVING], lane / MP_LANES))
                 return false;
             for (int s = 0; s < level->stride / MP_LANES; s++)
-                transpose_strip(bytes, lane, s);
+                transpose_strip(traffic, lane, s);
         }
     }
     return true;
@@ -566,80 +561,79 @@ static void draw_curves(const struct mp_network *network, const struct mp_port_c
 }
 
 /* No bytes at all. */
-static void empty(const struct mp_network *network, struct mp_port_bytes *bytes) {
+static void empty(const struct mp_network *network, struct mp_traffic *traffic) {
     for (int way = MP_SENDING; way <= MP_RECEIVING; way++) {
-        struct mp_port_matrix *matrix = &bytes->matrix[way];
+        struct mp_port_matrix *matrix = &traffic->matrix[way];
         memset(matrix->strip, 0, network->lanes / MP_LANES * sizeof *matrix->strip);
         matrix->tiles = 0;
     }
-    memset(bytes->curve[MP_SENDING].total, 0, 8 * network->lanes * sizeof(float));
+    memset(traffic->curve[MP_SENDING].total, 0, 8 * network->lanes * sizeof(float));
     if (network->limited)
-        memset(bytes->own[MP_SENDING].total, 0, 8 * network->lanes * sizeof(float));
-    memset(bytes->self, 0, (size_t)network->ranks * sizeof *bytes->self);
+        memset(traffic->own[MP_SENDING].total, 0, 8 * network->lanes * sizeof(float));
+    memset(traffic->self, 0, (size_t)network->ranks * sizeof *traffic->self);
 }
 
 /* What arranging has left behind when it ran out of memory. */
 static void __attribute__((cold))
-give_up(const struct mp_network *network, struct mp_port_bytes *bytes) {
+give_up(const struct mp_network *network, struct mp_traffic *traffic) {
     struct mp_port_memory *memory = network->memory;
     memset(memory->rows, 0, memory->row_floats * sizeof *memory->rows);
     memset(memory->present, 0, memory->present_words * sizeof *memory->present);
     memset(memory->sent, 0, (size_t)network->ranks * sizeof *memory->sent);
     memory->failed = true;
-    empty(network, bytes);
+    empty(network, traffic);
 }
 
 /* The senders' matrix is there, or not. */
-static void finish(const struct mp_network *network, struct mp_port_bytes *bytes, bool filled) {
-    if (filled && fill_columns(network, bytes) && hold_gates(network, &bytes->matrix[MP_SENDING]) &&
-        hold_gates(network, &bytes->matrix[MP_RECEIVING])) {
+static void finish(const struct mp_network *network, struct mp_traffic *traffic, bool filled) {
+    if (filled && fill_columns(network, traffic) &&
+        hold_gates(network, &traffic->matrix[MP_SENDING]) &&
+        hold_gates(network, &traffic->matrix[MP_RECEIVING])) {
         if (network->limited)
-            memcpy(bytes->own[MP_SENDING].total, bytes->curve[MP_SENDING].total,
+            memcpy(traffic->own[MP_SENDING].total, traffic->curve[MP_SENDING].total,
                    8 * network->lanes * sizeof(float));
         for (int way = MP_SENDING; way <= MP_RECEIVING; way++) {
-            draw_curves(network, &bytes->curve[way], false);
+            draw_curves(network, &traffic->curve[way], false);
             if (network->limited)
-                draw_curves(network, &bytes->own[way], true);
+                draw_curves(network, &traffic->own[way], true);
         }
     } else {
-        give_up(network, bytes);
+        give_up(network, traffic);
     }
-    bytes->arranged = true;
-    bytes->messages = 0;
-    if (bytes->room > MESSAGES_KEPT) {
-        free(bytes->message);
-        bytes->message = NULL;
-        bytes->room = 0;
+    traffic->arranged = true;
+    traffic->messages = 0;
+    if (traffic->room > MESSAGES_KEPT) {
+        free(traffic->message);
+        traffic->message = NULL;
+        traffic->room = 0;
     }
 }
 
-void mp_traffic_arrange(const struct mp_traffic *traffic) {
+void mp_traffic_arrange(struct mp_traffic *traffic) {
     const struct mp_network *network = traffic->network;
-    struct mp_port_bytes *bytes = traffic->bytes;
-    if (bytes->arranged)
+    if (traffic->arranged)
         return;
-    empty(network, bytes);
-    finish(network, bytes,
-           (bytes->in_order || sort_messages(network, bytes)) && fill_rows(network, bytes));
+    empty(network, traffic);
+    finish(network, traffic,
+           (traffic->in_order || sort_messages(network, traffic)) && fill_rows(network, traffic));
 }
 
 void mp_traffic_fill(struct mp_traffic *traffic, mp_traffic_rows *rows_of, void *context,
                      double row_bytes) {
     const struct mp_network *network = traffic->network;
     mp_traffic_clear(traffic);
-    empty(network, traffic->bytes);
-    finish(network, traffic->bytes, ask_rows(network, traffic->bytes, rows_of, context, row_bytes));
+    empty(network, traffic);
+    finish(network, traffic, ask_rows(network, traffic, rows_of, context, row_bytes));
 }
 
 /* ---- asking ---- */
 
 size_t mp_traffic_bytes(const struct mp_traffic *traffic) {
-    const struct mp_port_bytes *bytes = traffic->bytes;
-    size_t lanes = traffic->network->lanes, size = bytes->room * sizeof *bytes->message;
+    size_t lanes = traffic->network->lanes, size = traffic->room * sizeof *traffic->message;
     size += (traffic->network->limited ? 16 : 8) * lanes * sizeof(float) +
-            (size_t)traffic->network->ranks * sizeof *bytes->self;
+            (size_t)traffic->network->ranks * sizeof *traffic->self;
     for (int way = MP_SENDING; way <= MP_RECEIVING; way++) {
-        const struct mp_port_matrix *matrix = &bytes->matrix[way];
+        const struct mp_port_matrix *matrix = &traffic->matrix[way];
         size += lanes / MP_LANES * sizeof *matrix->strip +
                 matrix->room * (sizeof *matrix->other + MP_TILE * sizeof *matrix->bytes);
         for (int gates = MP_GATES; gates <= MP_OWN_LIMITS; gates++)
@@ -648,9 +642,9 @@ size_t mp_traffic_bytes(const struct mp_traffic *traffic) {
     return size;
 }
 
-void mp_traffic_copies(const struct mp_traffic *traffic, double bytes[]) {
+void mp_traffic_copies(struct mp_traffic *traffic, double bytes[]) {
     mp_traffic_arrange(traffic);
-    memcpy(bytes, traffic->bytes->self, (size_t)traffic->network->ranks * sizeof *bytes);
+    memcpy(bytes, traffic->self, (size_t)traffic->network->ranks * sizeof *bytes);
 }
 
 /* Adds up rows of all levels per rank. */
@@ -670,10 +664,10 @@ static void add_rows(const struct mp_network *network, const struct mp_port_matr
     }
 }
 
-void mp_traffic_totals(const struct mp_traffic *traffic, double sent[], double received[]) {
+void mp_traffic_totals(struct mp_traffic *traffic, double sent[], double received[]) {
     mp_traffic_arrange(traffic);
     if (sent)
-        add_rows(traffic->network, &traffic->bytes->matrix[MP_SENDING], sent);
+        add_rows(traffic->network, &traffic->matrix[MP_SENDING], sent);
     if (received)
-        add_rows(traffic->network, &traffic->bytes->matrix[MP_RECEIVING], received);
+        add_rows(traffic->network, &traffic->matrix[MP_RECEIVING], received);
 }

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "profiler/straggler/causes.h"
 #include "reference/base/arena.h"
@@ -174,6 +175,12 @@ void mp_what_if_run(struct mp_what_if *what_if, const struct mp_what_if_change *
 double mp_what_if_median(struct mp_what_if *what_if, const struct mp_what_if_change *change) {
     mp_what_if_run(what_if, change, what_if->seconds);
     return mp_median_of(what_if->seconds, what_if->recorded->iterations);
+}
+
+double mp_what_if_recorded(struct mp_what_if *what_if) {
+    const struct mp_recorded *run = what_if->recorded;
+    memcpy(what_if->seconds, run->seconds, (size_t)run->iterations * sizeof *run->seconds);
+    return mp_median_of(what_if->seconds, run->iterations);
 }
 
 void mp_what_if_rank(const struct mp_what_if *what_if, int rank, double *own, double *waiting) {

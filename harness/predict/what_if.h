@@ -41,8 +41,9 @@ bool mp_what_if_knows_tokens(const struct mp_what_if *what_if); /* of every expe
 /* Seconds of every iteration, [iterations], under a change. */
 void mp_what_if_run(struct mp_what_if *what_if, const struct mp_what_if_change *change,
                     double seconds[]);
-/* Their median. */
+/* Their median; and that of the seconds that were recorded. */
 double mp_what_if_median(struct mp_what_if *what_if, const struct mp_what_if_change *change);
+double mp_what_if_recorded(struct mp_what_if *what_if);
 
 /* Own work and waiting of a rank, seconds of an iteration, mean. */
 void mp_what_if_rank(const struct mp_what_if *what_if, int rank, double *own, double *waiting);

@@ -138,15 +138,6 @@ static double loss_of(const struct mp_inference *all, const struct mp_infer_set 
     return rows ? sum / rows : INFINITY;
 }
 
-static int fitted_inside(const struct mp_inference *all, const struct mp_infer_set *set) {
-    int inside = 0;
-    for (int i = 0; i < all->lines; i++) {
-        const struct mp_reproduce_row *row = all->line[i].row;
-        inside += row->use == MP_USE_FIT && mp_paper_inside(&row->published, set->number[i]);
-    }
-    return inside;
-}
-
 /* ---- predicting sets ---- */
 
 struct filling {
@@ -161,8 +152,7 @@ static double share_of(const struct mp_reproduction *all, const struct mp_reprod
     double sum = 0;
     for (int machine = 0; machine < all->machines.count; machine++)
         for (int model = 0; model < all->models.count; model++) {
-            const struct mp_reproduce_cell *cell =
-                &all->cell[(machine * all->models.count + model) * all->jobs.count + job];
+            const struct mp_reproduce_cell *cell = mp_reproduction_cell(all, machine, model, job);
             if (!(row->machines >> machine & 1) || !(row->models >> model & 1) || !cell->is_done)
                 continue;
             sum += cell->figure[MP_FIGURE_MOE] / cell->figure[MP_FIGURE_SECONDS];
@@ -207,7 +197,8 @@ static const char *refusal_of(const struct mp_reproduction *all) {
 
 /* A set that can't be predicted says why. */
 static void predict_set(struct mp_inference *all, struct mp_reproduction *reproduction,
-                        const struct mp_infer_settings *settings, struct mp_infer_set *set) {
+                        const struct mp_infer_settings *settings, int number) {
+    struct mp_infer_set *set = &all->set[number];
     struct mp_reproduce_settings reproduce = settings->reproduce;
     struct filling filling = {reproduction, set->number, set->share, 0};
     struct mp_error error = {0};
@@ -224,7 +215,7 @@ static void predict_set(struct mp_inference *all, struct mp_reproduction *reprod
     mp_reproduction_lines(reproduction, fill_line, &filling);
     fill_quantities(reproduction, set);
     set->loss = loss_of(all, set);
-    set->fitted = fitted_inside(all, set);
+    set->fitted = mp_infer_count(all, number, MP_USE_FIT).inside;
 }
 
 struct running {
@@ -236,7 +227,7 @@ struct running {
 
 static void work(void *context, int set) {
     struct running *running = context;
-    predict_set(running->all, running->reproduction, running->settings, &running->all->set[set]);
+    predict_set(running->all, running->reproduction, running->settings, set);
 }
 
 static bool tell(void *context, int done) {
@@ -347,14 +338,15 @@ bool mp_infer_inside(const struct mp_inference *all, int set, int line) {
            mp_paper_inside(&all->line[line].row->published, all->set[set].number[line]);
 }
 
-void mp_infer_count(const struct mp_inference *all, int set, enum mp_reproduce_use use, int *inside,
-                    int *count) {
-    *inside = *count = 0;
+struct mp_infer_counts mp_infer_count(const struct mp_inference *all, int set,
+                                      enum mp_reproduce_use use) {
+    struct mp_infer_counts counts = {0};
     for (int i = 0; i < all->lines; i++)
         if (all->line[i].row->use == (int)use && !isnan(all->set[set].number[i])) {
-            *inside += mp_infer_inside(all, set, i);
-            ++*count;
+            counts.inside += mp_infer_inside(all, set, i);
+            counts.all++;
         }
+    return counts;
 }
 
 bool mp_infer_near(const struct mp_inference *all, int set) {
@@ -363,7 +355,7 @@ bool mp_infer_near(const struct mp_inference *all, int set) {
            one->loss <= best->loss + MP_INFER_TOLERANCE;
 }
 
-static void widen(struct mp_infer_interval *interval, double value) {
+void mp_infer_widen(struct mp_infer_interval *interval, double value) {
     if (isnan(value))
         return;
     if (isnan(interval->low) || value < interval->low)
@@ -376,7 +368,7 @@ struct mp_infer_interval mp_infer_prior(const struct mp_inference *all, int line
     struct mp_infer_interval interval = {NAN, NAN};
     for (int i = 0; i < all->sampled; i++)
         if (isfinite(all->set[i].loss))
-            widen(&interval, all->set[i].number[line]);
+            mp_infer_widen(&interval, all->set[i].number[line]);
     return interval;
 }
 
@@ -384,7 +376,7 @@ struct mp_infer_interval mp_infer_line(const struct mp_inference *all, int line)
     struct mp_infer_interval interval = {NAN, NAN};
     for (int i = 0; i < all->sets; i++)
         if (mp_infer_near(all, i))
-            widen(&interval, all->set[i].number[line]);
+            mp_infer_widen(&interval, all->set[i].number[line]);
     return interval;
 }
 
@@ -392,6 +384,6 @@ struct mp_infer_interval mp_infer_unknown(const struct mp_inference *all, int un
     struct mp_infer_interval interval = {NAN, NAN};
     for (int i = 0; i < all->sets; i++)
         if (mp_infer_near(all, i))
-            widen(&interval, all->set[i].place[unknown]);
+            mp_infer_widen(&interval, all->set[i].place[unknown]);
     return interval;
 }

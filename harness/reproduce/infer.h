@@ -84,8 +84,11 @@ double mp_infer_ratio(const struct mp_paper_row *row, double number);
 /* A line's number under a set, inside or not. */
 bool mp_infer_inside(const struct mp_inference *inference, int set, int line);
 /* Lines of a use that have a number under a set, and of them those inside. */
-void mp_infer_count(const struct mp_inference *inference, int set, enum mp_reproduce_use use,
-                    int *inside, int *all);
+struct mp_infer_counts {
+    int inside, all;
+};
+struct mp_infer_counts mp_infer_count(const struct mp_inference *inference, int set,
+                                      enum mp_reproduce_use use);
 
 /* Whether a set is nearly as good as the best: at most MP_INFER_FEWER fitted numbers fewer are
  * inside, and its loss is larger by MP_INFER_TOLERANCE at most. */
@@ -97,6 +100,7 @@ bool mp_infer_near(const struct mp_inference *inference, int set);
 struct mp_infer_interval {
     double low, high;
 };
+void mp_infer_widen(struct mp_infer_interval *interval, double value); /* NAN does not */
 struct mp_infer_interval mp_infer_prior(const struct mp_inference *inference, int line);
 struct mp_infer_interval mp_infer_line(const struct mp_inference *inference, int line);
 struct mp_infer_interval mp_infer_unknown(const struct mp_inference *inference, int unknown);

@@ -56,8 +56,7 @@ static void tell_never(const struct telling *telling, int line, const char *name
         double number = all->set[i].number[line];
         if (!isfinite(all->set[i].loss) || isnan(number))
             continue;
-        range.low = isnan(range.low) || number < range.low ? number : range.low;
-        range.high = isnan(range.high) || number > range.high ? number : range.high;
+        mp_infer_widen(&range, number);
         nearest = distance(all, i, line) < distance(all, nearest, line) ? i : nearest;
     }
     double number = all->set[nearest].number[line];
@@ -177,14 +176,11 @@ static bool are_never_together(const struct mp_inference *all, int a, int b) {
 /* Of sets where one line is inside: the least and the most of a quantity, or of an unknown. */
 static struct mp_infer_interval range_where(const struct mp_inference *all, int line, int job,
                                             int quantity) {
-    struct mp_infer_interval range = {INFINITY, -INFINITY};
+    struct mp_infer_interval range = {NAN, NAN};
     for (int i = 0; i < all->sets; i++) {
         const struct mp_infer_set *set = &all->set[i];
-        double value = job < 0 ? set->place[quantity] : set->quantity[job][quantity];
-        if (!mp_infer_inside(all, i, line) || isnan(value))
-            continue;
-        range.low = value < range.low ? value : range.low;
-        range.high = value > range.high ? value : range.high;
+        if (mp_infer_inside(all, i, line))
+            mp_infer_widen(&range, job < 0 ? set->place[quantity] : set->quantity[job][quantity]);
     }
     return range;
 }

@@ -154,12 +154,6 @@ int mp_reproduction_job(const struct mp_reproduction *all,
     return code;
 }
 
-static void name_cell(const struct mp_reproduction *all, int machine, int model, int job,
-                      char label[MP_REPRODUCE_LABEL]) {
-    snprintf(label, MP_REPRODUCE_LABEL, "%.40s %.40s %.40s", all->machines.part[machine].name,
-             all->models.part[model].name, all->jobs.part[job].name);
-}
-
 /* ---- one prediction ---- */
 
 /* Sums of the counted iterations. */
@@ -419,7 +413,8 @@ static int predict_pair(struct running *running, int machine, int model, struct 
         char label[MP_REPRODUCE_LABEL];
         if (!cell->is_needed || cell->is_done || cell->refusal)
             continue;
-        name_cell(all, machine, model, job, label);
+        snprintf(label, sizeof label, "%.40s %.40s %.40s", all->machines.part[machine].name,
+                 all->models.part[model].name, all->jobs.part[job].name);
         running->is_stopped = running->settings->progress &&
                               !running->settings->progress(running->settings->context,
                                                            running->done, running->needed, label);
@@ -497,8 +492,7 @@ int mp_reproduction_run(struct mp_reproduction *all, const struct mp_reproduce_s
             take_smaller_batch(&running, machine, model);
             code = predict_pair(&running, machine, model, error);
         }
-        if (code)
-            return code;
+        MP_TRY(code);
     }
     return check_refusals(all, error);
 }

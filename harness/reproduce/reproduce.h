@@ -190,7 +190,7 @@ void mp_reproduction_destroy(struct mp_reproduction *reproduction); /* accepts N
 
 /* Iterations that training needed to a loss, by a job's name. */
 struct mp_reproduce_measured {
-    const char *job;
+    char job[MP_REPRODUCE_LABEL];
     double iterations;
 };
 

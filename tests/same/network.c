@@ -124,8 +124,8 @@ static void check_rounds(struct mp_traffic *const traffic[], int rounds, bool ba
     }
 }
 
-void __wrap_mp_network_exchange(struct mp_network *network, const struct mp_traffic *traffic,
-                                bool back, const double ready[], double done[]) {
+void __wrap_mp_network_exchange(struct mp_network *network, struct mp_traffic *traffic, bool back,
+                                const double ready[], double done[]) {
     trace_row *bytes = bytes_of(&seen.carried, done);
     memset(bytes, 0, sizeof(trace_matrix));
     add_traffic(traffic, back, bytes);

@@ -125,14 +125,15 @@ TEST(nodes_can_be_set) {
 
 TEST(links_can_be_set) {
     AUTO(cluster) struct mp_cluster *cluster = parse_good("", "");
-    assert_close(mp_cluster_latency(cluster, 2), 5e-6, 0);
+    assert_close(cluster->level[2].latency.value, 5e-6, 0);
     assert_works(mp_cluster_set(cluster, "levels.pair.bandwidth=25e9", &error));
     assert_works(mp_cluster_set(cluster, "levels.node.latency=0", &error));
     assert_close(mp_cluster_bandwidth(cluster, 1), 25e9, 0);
-    assert_close(mp_cluster_latency(cluster, 2), 0, 0);
-    assert_true(mp_cluster_message_cost(cluster, 3) == 0 && !cluster->level[3].message_cost.origin);
+    assert_close(cluster->level[2].latency.value, 0, 0);
+    assert_true(cluster->level[3].message_cost.value == 0 &&
+                !cluster->level[3].message_cost.origin);
     assert_works(mp_cluster_set(cluster, "levels.cluster.message-cost=3e-6", &error));
-    assert_close(mp_cluster_message_cost(cluster, 3), 3e-6, 0);
+    assert_close(cluster->level[3].message_cost.value, 3e-6, 0);
     assert_true(cluster->level[1].bandwidth.assumed && cluster->level[2].latency.assumed);
     assert_false(cluster->level[2].bandwidth.assumed);
 }
@@ -162,7 +163,7 @@ TEST_ROWS(wrong_settings_change_nothing, wrong_settings, row) {
 TEST(numbers_can_be_scaled) {
     AUTO(cluster) struct mp_cluster *cluster = parse_good("", "");
     double launch = cluster->launch.value, bytes = mp_cluster_elementwise(cluster);
-    double bandwidth = mp_cluster_bandwidth(cluster, 1), latency = mp_cluster_latency(cluster, 2);
+    double bandwidth = mp_cluster_bandwidth(cluster, 1), latency = cluster->level[2].latency.value;
     double peak = cluster->peak[MP_FP32].value;
     assert_works(mp_cluster_scale(cluster, "launch", 3, &error));
     assert_works(mp_cluster_scale(cluster, "elementwise", 0.5, &error));
@@ -173,16 +174,17 @@ TEST(numbers_can_be_scaled) {
     assert_works(mp_cluster_scale(cluster, "levels.node.latency", 2, &error));
     assert_works(mp_cluster_scale(cluster, "levels.rack.latency", 2, &error));
     assert_works(mp_cluster_scale(cluster, "levels.pair.message-cost", 2, &error));
-    assert_true(mp_cluster_message_cost(cluster, 1) == 0 && !cluster->level[1].message_cost.origin);
+    assert_true(cluster->level[1].message_cost.value == 0 &&
+                !cluster->level[1].message_cost.origin);
     assert_works(mp_cluster_set(cluster, "levels.pair.message-cost=3e-6", &error));
     assert_works(mp_cluster_scale(cluster, "levels.pair.message-cost", 2, &error));
-    assert_close(mp_cluster_message_cost(cluster, 1), 6e-6, 1e-15);
+    assert_close(cluster->level[1].message_cost.value, 6e-6, 1e-15);
     assert_close(cluster->launch.value, 3 * launch, 0);
     assert_close(mp_cluster_elementwise(cluster), bytes / 4, 0);
     assert_close(mp_cluster_overlap(cluster), 0.75, 0); /* of 1, which need not be given */
     assert_close(cluster->peak[MP_FP32].value, peak / 4, 0);
     assert_close(mp_cluster_bandwidth(cluster, 1), bandwidth / 2, 0);
-    assert_close(mp_cluster_latency(cluster, 2), 2 * latency, 0);
+    assert_close(cluster->level[2].latency.value, 2 * latency, 0);
     assert_true(cluster->launch.assumed && cluster->elementwise.assumed);
     assert_null(cluster->peak[MP_FP8].origin); /* what is not there stays so */
 }
@@ -523,7 +525,7 @@ TEST_EACH(shipped_clusters_are_sensible, shipped, row) {
         assert_true(mp_cluster_bandwidth(cluster, level) * mp_cluster_gates(cluster, level) <=
                     mp_cluster_bandwidth(cluster, level - 1) *
                         mp_cluster_gates(cluster, level - 1));
-        assert_true(mp_cluster_latency(cluster, level) >= mp_cluster_latency(cluster, level - 1));
+        assert_true(cluster->level[level].latency.value >= cluster->level[level - 1].latency.value);
     }
     double last = 0, seconds, rows = 1;
     for (int step = 0; step < 52; step++, rows *= 1.25) {

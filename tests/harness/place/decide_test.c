@@ -20,7 +20,7 @@ static struct mp_decision decide(const char *system, const char *option, count_o
         set(&job, "options.replicas=40");
     if (!strcmp(system, "smartmoe")) /* placement alone, without what it copies in between */
         set(&job, "options.smart-schedule=no", "options.shadows=0");
-    assert_works(mp_decide(&job, cluster, &loads, 0.5, &decision, &error));
+    assert_works(mp_decide(of(&loads, &job, cluster), 0.5, &decision, &error));
     return decision;
 }
 
@@ -134,7 +134,7 @@ TEST(idle_ranks_are_in_no_mean) {
     assert_int_equal(decision.padding, LAYERS * EXPERTS / 2);
     assert_within(decision.expert_balance, 1, 1e-9);
     assert_within(decision.rank_balance, 1, 1e-9);
-    assert_within(decision.before.mean, 1, 1e-9);
+    assert_within(decision.before.balance.mean, 1, 1e-9);
     assert_reason(&decision, MP_DECIDE_EVEN);
 }
 
@@ -164,8 +164,8 @@ TEST(the_future_judges) {
     mp_decision_destroy(&decision);
     decision = decide("smartmoe", "options.interval=12", cooling, STEPS);
     assert_int_equal(decision.placed.changes, 1);
-    assert_within(decision.before.mean, 1, 1e-9);
-    assert_within(decision.after.mean, 1, 1e-9);
+    assert_within(decision.before.balance.mean, 1, 1e-9);
+    assert_within(decision.after.balance.mean, 1, 1e-9);
     assert_true(decision.rank_balance > 2);
     assert_true(decision.saves < MP_DECIDE_WORTH);
     assert_true(decision.reason != MP_DECIDE_SAVES);

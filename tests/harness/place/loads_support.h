@@ -31,6 +31,15 @@ static inline struct mp_cluster *make_placed_job(struct mp_predict_job *job, con
     return cluster;
 }
 
+/* The loads, of this job on this cluster. */
+static inline struct mp_place_loads *of(struct mp_place_loads *loads,
+                                        const struct mp_predict_job *job,
+                                        const struct mp_cluster *cluster) {
+    loads->job = job;
+    loads->cluster = cluster;
+    return loads;
+}
+
 /* Routes of one source to an expert, in one layer and iteration. */
 typedef uint32_t count_of(int64_t iteration, int layer, int source, int expert);
 

@@ -7,8 +7,8 @@
 static double bound_of(const struct test_case *test, int rounds) {
     struct mp_bound *bound = NULL;
     double seconds;
-    assert_works(
-        mp_bound_create(test->cluster, &test->job.job, &test->options, rounds, &bound, &error));
+    assert_works(mp_bound_create(NULL, test->cluster, &test->job.job, &test->options, rounds,
+                                 &bound, &error));
     assert_works(mp_bound_seconds(bound, test->load, &seconds, &error));
     mp_bound_destroy(bound);
     assert_true(seconds > 0);
@@ -220,14 +220,14 @@ static double gates_of(const struct sums *sums, double row, double gradient, dou
 static double time_of(struct mp_costs *costs, struct mp_network *network, const struct sums *sums,
                       double launch, double bandwidth, int64_t routes) {
     double order = mp_costs_permute(costs, routes) + launch;
-    double row = mp_costs_sizes(costs)->row / bandwidth;
+    double row = costs->sizes.row / bandwidth;
     double counts = mp_network_all_gather(network, 8 * EXPERTS);
     double agree = mp_network_all_reduce(network, 24);
     double dense = mp_network_all_reduce(network, mp_costs_block_gradient_bytes(costs));
-    double gradient = mp_costs_sizes(costs)->expert_gradient / bandwidth;
-    double merged = fmin(mp_costs_sizes(costs)->expert / bandwidth, gradient);
-    double element = mp_costs_sizes(costs)->expert / mp_costs_sizes(costs)->expert_parameters;
-    double update = mp_costs_optimizer(costs, EXPERTS * mp_costs_sizes(costs)->expert / PLACES);
+    double gradient = costs->sizes.expert_gradient / bandwidth;
+    double merged = fmin(costs->sizes.expert / bandwidth, gradient);
+    double element = costs->sizes.expert / costs->sizes.expert_parameters;
+    double update = mp_costs_optimizer(costs, EXPERTS * costs->sizes.expert / PLACES);
     double travel = 2 * row * most_of(sums->rows), work[PLACES], even = 0;
     for (int n = 0; n < PLACES; n++) {
         work[n] = sums->work[MP_FORWARD][n] + sums->work[MP_BACKWARD][n];

@@ -26,8 +26,8 @@ static void take_predictor(struct bench *bench) {
     bench->plan = bench->predictor->planner.plan;
     bench->home = &bench->predictor->planner.home[0];
     bench->gradient_of = bench->carrier->layer[0].gradient;
-    bench->parameters = mp_costs_sizes(bench->predictor->costs)->expert;
-    bench->gradient = mp_costs_sizes(bench->predictor->costs)->expert_gradient;
+    bench->parameters = bench->predictor->costs->sizes.expert;
+    bench->gradient = bench->predictor->costs->sizes.expert_gradient;
 }
 
 static void create(struct bench *bench, uint64_t *random, int experts) {

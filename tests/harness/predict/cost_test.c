@@ -76,7 +76,7 @@ TEST_EACH(experts_by_hand, devices, device) {
                  gradient(40, 64, 128) + gradient(128, 40, 64) + moved(5 * 2 * 40 * 128) +
                      2 * (gradient(40, 128, 64) + gradient(64, 40, 128)),
                  1e-12);
-    assert_close(mp_costs_sizes(costs)->expert, 3 * 64 * 128 * 2, 0);
+    assert_close(costs->sizes.expert, 3 * 64 * 128 * 2, 0);
 }
 
 /* Two are one that is twice as wide, with all tokens of the rank and their residual. */
@@ -97,7 +97,7 @@ TEST_EACH(a_shared_expert_by_hand, devices, device) {
     assert_true(mp_costs_shared_flops(without) == 0);
     assert_true(mp_costs_block_parameters(costs) == mp_costs_block_parameters(without) + 2 * d * u);
     struct mp_setting setting;
-    setting = *mp_costs_setting(costs);
+    setting = *&costs->setting;
     assert_close(setting.non_moe_seconds,
                  mp_costs_own(costs, MP_PHASE_ATTENTION, MP_FORWARD) +
                      mp_costs_own(costs, MP_PHASE_GATE, MP_FORWARD) +
@@ -161,15 +161,15 @@ TEST_EACH(steps_of_serving_by_hand, devices, device) {
         double square = 2 * n * met * h;
         on.options.attention = MP_ATTENTION_FLASH;
         AUTO(costs) struct mp_costs *costs = costs_of(&on);
-        assert_int_equal(mp_costs_tokens(costs), (int)n);
+        assert_int_equal((int64_t)costs->tokens, (int)n);
         assert_close(mp_costs_own(costs, MP_PHASE_ATTENTION, MP_FORWARD),
                      around + 1e-6 + fmax(2 * n * (s + 2 * 1000) * d / peak, (rows + cache) / 1e9),
                      1e-12);
         assert_close(mp_costs_own(costs, MP_PHASE_HEAD, MP_FORWARD),
                      moved(2 * 2 * 3 * d) + product(3, d, v) + moved(2 * 4 * 3 * v), 1e-12);
         assert_true(mp_costs_table_parameters(costs) == (50 + met + 2) * d);
-        assert_true(mp_costs_sizes(costs)->expert_gradient == 0);
-        assert_true(mp_costs_sizes(costs)->expert_state == 0);
+        assert_true(costs->sizes.expert_gradient == 0);
+        assert_true(costs->sizes.expert_state == 0);
         assert_true(mp_costs_block_gradient_bytes(costs) == 0);
         mp_costs_destroy(costs);
         on.options.attention = MP_ATTENTION_FULL;
@@ -221,8 +221,8 @@ TEST_EACH(everything_else_by_hand, devices, device) {
     assert_close(mp_costs_optimizer(costs, 2e6), 1e-6 + 1e6 * (4 + 2 + 24) / 4e9, 1e-12);
     assert_true(mp_costs_optimizer(costs, 0) == 0);
     assert_close(mp_costs_table_gradient_bytes(costs), (50 + 32 + 2) * d * 2, 0);
-    assert_int_equal(mp_costs_tokens(costs), 32);
-    assert_true(mp_costs_sizes(costs)->row == 128);
+    assert_int_equal((int64_t)costs->tokens, 32);
+    assert_true(costs->sizes.row == 128);
     mp_costs_destroy(costs);
 
     on.options.vocabulary = 0;
@@ -276,7 +276,7 @@ TEST_EACH(shards_by_hand, devices, device) {
     const struct mp_memory_use even = {16, 16, 0, 16, 256, 128, 256, 128, 0, false};
     struct mp_memory memory;
     mp_costs_memory(costs, &even, &memory);
-    assert_close(mp_costs_setting(costs)->copies_memory, memory.limit - memory.total, 0);
+    assert_close(costs->setting.copies_memory, memory.limit - memory.total, 0);
 }
 
 /* Of 1e6 parameters: gradients of 2 bytes go down, parameters of 2 come up, the host reads and
@@ -322,11 +322,10 @@ TEST_RANDOM(counts_are_the_models) {
                                        .top_k = mp_job_top_k(&on.job)};
         on.options.attention = test_random_int(random, 0, 1);
         AUTO(costs) struct mp_costs *costs = costs_of(&on);
-        assert_close(mp_costs_route_flops(costs), (double)mp_model_route_flops(&shape), 0);
-        double parameters =
-            on.job.layers * (mp_costs_block_parameters(costs) +
-                             on.job.experts * mp_costs_sizes(costs)->expert_parameters) +
-            mp_costs_table_parameters(costs);
+        assert_close(mp_sizes_route_flops(&costs->sizes), (double)mp_model_route_flops(&shape), 0);
+        double parameters = on.job.layers * (mp_costs_block_parameters(costs) +
+                                             on.job.experts * costs->sizes.expert_parameters) +
+                            mp_costs_table_parameters(costs);
         assert_close(parameters, (double)mp_model_parameters(&shape), 0);
     }
 }
@@ -361,10 +360,11 @@ TEST_RANDOM(experts_on_a_shipped_cluster) {
     for (int64_t rows = 1; rows < 1 << 22; rows += 1 + rows / 50)
         for (int direction = MP_FORWARD; direction <= MP_BACKWARD; direction++) {
             double seconds = mp_costs_expert(up, rows, direction);
-            double operations = (direction == MP_FORWARD ? 1 : 2) * mp_costs_route_flops(up);
+            double operations =
+                (direction == MP_FORWARD ? 1 : 2) * mp_sizes_route_flops(&up->sizes);
             assert_true(seconds >= last[direction]);
             assert_true(seconds >= (double)rows * operations / on.cluster->peak[MP_FP16].value);
-            assert_true(seconds >= mp_costs_sizes(up)->expert / on.cluster->memory_bandwidth.value);
+            assert_true(seconds >= up->sizes.expert / on.cluster->memory_bandwidth.value);
             last[direction] = seconds;
         }
     for (int i = 0; i < 20000; i++) {
@@ -426,7 +426,7 @@ TEST_EACH(planners_are_told, devices, device) {
     on.job.batch = 8;
     on.options.micro_batches = 4;
     AUTO(costs) struct mp_costs *costs = costs_of(&on);
-    setting = *mp_costs_setting(costs);
+    setting = *&costs->setting;
     assert_int_equal(setting.layers, 2);
     assert_int_equal(setting.experts, 8);
     assert_int_equal(setting.top_k, 2);
@@ -459,7 +459,7 @@ TEST_EACH(planners_are_told, devices, device) {
     on.job.expert_rate = 2e12;
     on.job.non_moe_seconds = 0.5;
     costs = costs_of(&on);
-    setting = *mp_costs_setting(costs);
+    setting = *&costs->setting;
     assert_true(setting.bandwidth == 3e9 && setting.non_moe_seconds == 0.5);
     assert_true(setting.bandwidth_in_node == 3e9 && setting.copies_memory == 12);
     assert_close(setting.seconds_per_route, 4 * 64 * 128 / 2e12, 1e-12);
@@ -471,7 +471,7 @@ TEST(few_routes_of_many_experts) {
     AUTO(work) struct work on = work_on(take_device(&devices[1], ""), small_job());
     on.job.experts = 80; /* of 32 * 2 * 2 routes: 1.6 of each */
     AUTO(costs) struct mp_costs *costs = costs_of(&on);
-    const struct mp_setting *setting = mp_costs_setting(costs);
+    const struct mp_setting *setting = &costs->setting;
     double one = mp_costs_expert(costs, 1, MP_FORWARD), two = mp_costs_expert(costs, 2, MP_FORWARD);
     assert_close(setting->seconds_per_route, two - one, 1e-12);
     assert_close(setting->seconds_per_expert, 2 * one - two, 1e-12);
@@ -486,7 +486,7 @@ TEST(planners_are_told_of_nodes) {
     on.cluster->level[far - 1].ports.value = 2;
     on.cluster->memory.value = 1e6;
     AUTO(costs) struct mp_costs *costs = costs_of(&on);
-    const struct mp_setting *setting = mp_costs_setting(costs);
+    const struct mp_setting *setting = &costs->setting;
     assert_close(setting->bandwidth, 4 * 12.5e9, 0);
     assert_close(setting->bandwidth_in_node, 2 * 300e9, 0);
     assert_true(setting->knows_messages && setting->message_seconds == 3e-6);
@@ -497,14 +497,14 @@ TEST(planners_are_told_of_nodes) {
         on.cluster->ranks_per_node.value = on.cluster->level[far - 1].span = ranks;
         mp_costs_destroy(costs);
         costs = costs_of(&on);
-        setting = mp_costs_setting(costs);
+        setting = &costs->setting;
         assert_close(setting->bandwidth_in_node, ranks > 1 ? 2 * 300e9 : setting->bandwidth, 0);
         assert_true(setting->latency_in_node == (ranks > 1 ? 5e-6 : 25e-6));
     }
     on.cluster->nodes.value = 1;
     mp_costs_destroy(costs);
     costs = costs_of(&on);
-    assert_true(mp_costs_setting(costs)->bandwidth == 0); /* there is nobody else */
+    assert_true(costs->setting.bandwidth == 0); /* there is nobody else */
 }
 
 static void refuses(const struct work *on, const char *sentence) {

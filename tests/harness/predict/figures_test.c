@@ -11,6 +11,7 @@ struct told {
     double experts[DIRECTIONS][MOST_LAYERS][MOST_RANKS], expert[MOST_RANKS];
     double own_of_rows[DIRECTIONS][MOST_RANKS], optimizer[MOST_RANKS];
     int64_t rows[DIRECTIONS][MOST_LAYERS][MOST_RANKS], flops[DIRECTIONS], tokens[DIRECTIONS];
+    int64_t through[MP_PHASES]; /* most tokens of a span; a weights' span has none */
     double copies[DIRECTIONS][MOST_LAYERS][MOST_RANKS][2]; /* seconds and bytes of fetching */
     int64_t first, last, spans;
     /* What the plans ask for. */
@@ -46,6 +47,8 @@ static void take_span(void *context, int rank, enum mp_predict_stream stream,
     }
     told->spent[phase][direction] += seconds;
     told->waited[phase][direction] += 1e-9 * (double)span->wait_ns;
+    told->through[phase] =
+        span->tokens > told->through[phase] ? span->tokens : told->through[phase];
     if (phase == MP_PHASE_DISPATCH || phase == MP_PHASE_COMBINE)
         told->own_of_rows[direction][rank] += own;
     if (phase == MP_PHASE_DISPATCH && direction == MP_FORWARD && span->tokens >= 0)
@@ -142,8 +145,8 @@ static void check_own_work(const struct test_case *test, const struct told *told
     const struct mp_job *job = &test->job.job;
     struct mp_costs *costs = told->costs;
     const double near = 1e-9 * (double)told->spans, micro_batches = test->options.micro_batches;
-    double times = micro_batches * job->ranks, expert = mp_costs_sizes(costs)->expert;
-    double element = expert / mp_costs_sizes(costs)->expert_parameters;
+    double times = micro_batches * job->ranks, expert = costs->sizes.expert;
+    double element = expert / costs->sizes.expert_parameters;
     double dense =
         job->layers * mp_costs_block_parameters(costs) + mp_costs_table_parameters(costs);
     for (int d = MP_FORWARD; d <= MP_BACKWARD; d++) {
@@ -190,9 +193,13 @@ static void check_experts(const struct test_case *test, const struct told *told)
 
 /* ---- rows and bytes ---- */
 
+/* What all tokens of a rank go through. */
+static const enum mp_phase of_tokens[] = {MP_PHASE_EMBED, MP_PHASE_ATTENTION, MP_PHASE_GATE,
+                                          MP_PHASE_HEAD};
+
 static void check_rows(const struct test_case *test, const struct told *told,
                        const struct mp_prediction *prediction) {
-    double imbalance = 0, route = mp_costs_route_flops(told->costs);
+    double imbalance = 0, route = mp_sizes_route_flops(&told->costs->sizes);
     int64_t all[2] = {0, 0}, kept = prediction->routes - prediction->dropped;
     for (int l = 0; l < test->job.job.layers; l++) {
         double most = 0, sum = 0;
@@ -216,12 +223,15 @@ static void check_rows(const struct test_case *test, const struct told *told,
     if (test->options.micro_batches == 1 && !told->padded)
         assert_close(prediction->imbalance, imbalance / test->job.job.layers, 1e-9);
     assert_int_equal(prediction->copies, told->extra);
+    for (const enum mp_phase *phase = of_tokens; phase < of_tokens + 4; phase++)
+        if (all_directions(told->spent[*phase]) > 0)
+            assert_int_equal(told->through[*phase], (int64_t)told->costs->tokens);
 }
 
 static void check_bytes(const struct told *told, const struct mp_prediction *prediction) {
     const double near = (double)told->spans, *bytes = prediction->bytes;
-    const double expert = mp_costs_sizes(told->costs)->expert;
-    const double gradient = mp_costs_sizes(told->costs)->expert_gradient;
+    const double expert = told->costs->sizes.expert;
+    const double gradient = told->costs->sizes.expert_gradient;
     const double rows = 1e-9 * prediction->exchanged_bytes; /* of tokens: rounded in every span */
     assert_within(all_directions(told->received[MP_PHASE_DISPATCH]) +
                       all_directions(told->received[MP_PHASE_COMBINE]),
@@ -342,15 +352,14 @@ TEST(memory_is_of_what_is_held) {
             two = fmax(two, told.held[l][rank] + (l ? told.held[l - 1][rank] : 0));
         }
         assert_true(two > 0 && two < all);
-        double expert = mp_costs_sizes(predictor->costs)->expert;
+        double expert = predictor->costs->sizes.expert;
         assert_close(memory.parameters, kept * expert, 1e-12);
         assert_close(memory.copies, (frees ? two : all) * expert, 1e-12);
         assert_close(memory.gradients,
                      (kept + (micro_batches > 1 && !frees ? all : two)) *
-                         mp_costs_sizes(predictor->costs)->expert_gradient,
+                         predictor->costs->sizes.expert_gradient,
                      1e-12);
-        assert_close(memory.optimizer, kept * mp_costs_sizes(predictor->costs)->expert_state,
-                     1e-12);
+        assert_close(memory.optimizer, kept * predictor->costs->sizes.expert_state, 1e-12);
     }
 }
 

@@ -67,7 +67,7 @@ static void make_up(uint64_t *random, const char *system, struct fitted_case *ma
     test->job.job.expert_width = 64 << test_random_int(random, 0, 4);
     assert_works(
         mp_costs_create(test->cluster, &test->job.job, &test->options, &made->costs, &error));
-    made->setting = *mp_costs_setting(made->costs);
+    made->setting = *&made->costs->setting;
     mp_costs_destroy(made->costs);
     made->fitted = (struct mp_fitted){.setting = &made->setting,
                                       .iterations = ITERATIONS,
@@ -96,8 +96,8 @@ TEST_END(forget, struct fitted_case, forget(it))
 
 static struct mp_bound *bound_of(const struct fitted_case *made, int rounds) {
     struct mp_bound *bound = NULL;
-    assert_works(mp_bound_create_fitted(made->costs, &made->cluster, &made->test.job.job,
-                                        &made->test.options, rounds, &bound, &error));
+    assert_works(mp_bound_create(made->costs, &made->cluster, &made->test.job.job,
+                                 &made->test.options, rounds, &bound, &error));
     return bound;
 }
 
@@ -128,7 +128,7 @@ static double share_of(uint64_t seed, const struct mp_system *system) {
     AUTO(predictor) struct mp_predictor *predictor = predictor_of(&made);
     AUTO(bound) struct mp_bound *bound = bound_of(&made, 30);
     for (int step = 0; step < ITERATIONS; step++) {
-        mp_costs_at(made.costs, step);
+        made.costs->iteration = step;
         test_fill_loads(&made.test, &seed, test_random_double(&seed));
         struct mp_prediction prediction = test_step(predictor, &made.test);
         least += least_of(bound, made.test.load);

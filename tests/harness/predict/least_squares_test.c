@@ -5,7 +5,7 @@
 
 enum { POINTS = 40 };
 
-static void fit(int columns, const double x[], const double y[], double weight[]) {
+static void fit(int columns, double x[], double y[], double weight[]) {
     const struct mp_fit_points points = {columns, POINTS, x, y};
     assert_works(mp_fit(&points, weight, &error));
 }

@@ -46,7 +46,7 @@ static void write_platform(const struct mp_cluster *cluster) {
             for (int way = 0; way < 2; way++) /* a message's latency is that of its first link */
                 fprintf(file, "<link id=\"%d-%d-%d\" bandwidth=\"%.17gBps\" latency=\"%.17gs\"/>\n",
                         level, gate, way, mp_cluster_bandwidth(cluster, level),
-                        way == 0 ? mp_cluster_latency(cluster, level) : 0);
+                        way == 0 ? cluster->level[level].latency.value : 0);
     for (int level = 1; level < cluster->levels; level++)
         for (int r = 0; r < n; r++)
             for (int way = 0; way < 2; way++)

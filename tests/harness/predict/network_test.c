@@ -215,7 +215,7 @@ static void check_bounds(const struct draw *draw) {
             port[level][1][mp_cluster_gate(cluster, level, j)] += seconds;
             own[level][0][i] += limited;
             own[level][1][j] += limited;
-            serial += limited + mp_cluster_latency(cluster, level);
+            serial += limited + cluster->level[level].latency.value;
         }
     assert_true(makespan <= last + serial * (1 + 1e-5));
     mp_network_alone(draw->bench.network, draw->bench.traffic, (double *)alone);
@@ -225,7 +225,7 @@ static void check_bounds(const struct draw *draw) {
             for (int way = 0; way < 2; way++)
                 if (port[level][way][gate] > 0 || own[level][way][gate] > 0)
                     busiest = fmax(busiest, fmax(port[level][way][gate], own[level][way][gate]) +
-                                                mp_cluster_latency(cluster, level));
+                                                cluster->level[level].latency.value);
     assert_true((makespan - first) * (1 + 1e-5) >= busiest);
     assert_true(fabs(largest(alone, n) - busiest) <= 1e-5 * busiest);
     /* All there at once: exactly the busiest gate. */
@@ -305,7 +305,7 @@ static double priced_seconds(const struct bench *bench, const double matrix[], d
         for (int way = 0; way < 2; way++)
             busy = fmax(busy, fmax(largest(port[way], n), largest(own[way], n)));
         if (busy > 0)
-            most = fmax(most, busy + mp_cluster_latency(cluster, level));
+            most = fmax(most, busy + cluster->level[level].latency.value);
     }
     return most;
 }
@@ -376,7 +376,7 @@ static double last_gate(const struct mp_cluster *cluster, const double matrix[],
             for (size_t i = 0; i < count; i++)
                 t = fmax(t, starts[i].at) + starts[i].seconds;
             if (count)
-                last = fmax(last, t + mp_cluster_latency(cluster, level));
+                last = fmax(last, t + cluster->level[level].latency.value);
         }
     return last;
 }

@@ -66,7 +66,7 @@ static struct by_hand work_out(struct mp_costs *costs) {
                          .hidden = mp_costs_own(costs, MP_PHASE_EMBED, MP_BACKWARD),
                          .head = mp_costs_own(costs, MP_PHASE_HEAD, MP_FORWARD)};
     is.optimizer = mp_costs_optimizer(costs, 2 * mp_costs_block_parameters(costs)) +
-                   mp_costs_optimizer(costs, mp_costs_sizes(costs)->expert);
+                   mp_costs_optimizer(costs, costs->sizes.expert);
     for (int d = 0; d < 2; d++) {
         is.attention[d] = mp_costs_own(costs, MP_PHASE_ATTENTION, d);
         is.gate[d] = mp_costs_own(costs, MP_PHASE_GATE, d);

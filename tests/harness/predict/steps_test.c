@@ -145,8 +145,8 @@ static void check_work(const struct bench *bench, int step) {
 }
 
 /* A traffic is told apart by what the network says of it; adds to alone. */
-static void check_as_expected(struct bench *bench, uint64_t *random,
-                              const struct mp_traffic *traffic, double alone[]) {
+static void check_as_expected(struct bench *bench, uint64_t *random, struct mp_traffic *traffic,
+                              double alone[]) {
     double ready[64], done[2][64], part[64];
     size_t size = (size_t)bench->ranks * sizeof(double);
     for (int rank = 0; rank < bench->ranks; rank++)
@@ -165,7 +165,7 @@ static void check_traffic(struct bench *bench, uint64_t *random, int step, int r
                           double alone[]) {
     const struct mp_steps *steps = &bench->steps;
     const struct mp_plan *plan = &bench->example.plan;
-    double bytes = mp_costs_sizes(bench->costs)->row;
+    double bytes = bench->costs->sizes.row;
     mp_traffic_clear(bench->expected);
     for (int from = 0; from < bench->ranks; from++)
         for (int to = 0; to < bench->ranks; to++) {
@@ -252,7 +252,7 @@ static int hops_of(const struct bench *bench, int from, int to, int at[6]) {
 
 static void check_hop(struct bench *bench, uint64_t *random, int hop, double alone[]) {
     const struct mp_steps *steps = &bench->steps;
-    double bytes = mp_costs_sizes(bench->costs)->row;
+    double bytes = bench->costs->sizes.row;
     mp_traffic_clear(bench->expected);
     for (int from = 0; from < bench->ranks; from++)
         for (int to = 0; to < bench->ranks; to++) {
@@ -336,7 +336,7 @@ TEST_RANDOM(rows_of_tokens_are_passed_on_level_by_level) {
         assert_works(fill(&bench, NULL, false, distinct, &error));
         assert_int_equal(bench.steps.trips, MP_TRIPS);
         assert_int_equal(bench.steps.rounds, 2 * levels - 1);
-        double row = mp_costs_sizes(bench.costs)->row;
+        double row = bench.costs->sizes.row;
         for (int hop = 0; hop < bench.steps.rounds; hop++) {
             add_tokens(&bench, size, hop, distinct, row);
             check_as_expected(&bench, random,

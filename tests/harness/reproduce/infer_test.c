@@ -55,7 +55,6 @@ static struct mp_inference *infer(struct mp_reproduction *all, int processes) {
 TEST(the_best_set_fits) {
     AUTO(reproduction) struct mp_reproduction *all = load(paper);
     AUTO(inference) struct mp_inference *inference = infer(all, 2);
-    int inside, count;
     assert_int_equal(inference->sets, 80); /* of two cells */
     assert_int_equal(inference->sampled, 48);
     assert_int_equal(inference->lines, 4);
@@ -63,10 +62,10 @@ TEST(the_best_set_fits) {
     assert_true(best->loss == 0);
     assert_true(best->number[0] >= 1.53 && best->number[0] <= 1.87); /* 1.70, 10 % */
     assert_true(inference->line[0].is_inside && !inference->line[3].is_inside);
-    mp_infer_count(inference, inference->best, MP_USE_FIT, &inside, &count);
-    assert_true(inside == 1 && count == 1);
-    mp_infer_count(inference, inference->best, MP_USE_SCORE, &inside, &count);
-    assert_int_equal(count, 2); /* the input counts nowhere */
+    const struct mp_infer_counts fitted = mp_infer_count(inference, inference->best, MP_USE_FIT);
+    assert_true(fitted.inside == 1 && fitted.all == 1);
+    assert_int_equal(mp_infer_count(inference, inference->best, MP_USE_SCORE).all,
+                     2); /* the input counts nowhere */
     /* Loads are what the row is about, attention is not. */
     struct mp_infer_interval loads = mp_infer_unknown(inference, 0),
                              attention = mp_infer_unknown(inference, 1);
@@ -104,13 +103,12 @@ TEST(what_is_inside_counts_first) {
     int with_less_loss = 0;
     for (int i = 0; i < inference->sets; i++) {
         const struct mp_infer_set *set = &inference->set[i];
-        int count, fitted;
-        mp_infer_count(inference, i, MP_USE_FIT, &fitted, &count);
-        assert_int_equal(count, 5);
-        assert_int_equal(set->fitted, fitted);
-        assert_true(fitted < 3 || set->loss >= best->loss);
+        const struct mp_infer_counts fitted = mp_infer_count(inference, i, MP_USE_FIT);
+        assert_int_equal(fitted.all, 5);
+        assert_int_equal(set->fitted, fitted.inside);
+        assert_true(fitted.inside < 3 || set->loss >= best->loss);
         assert_int_equal(mp_infer_near(inference, i),
-                         set->loss <= best->loss + 0.05 && fitted >= 2);
+                         set->loss <= best->loss + 0.05 && fitted.inside >= 2);
         with_less_loss += set->loss < best->loss;
     }
     assert_true(with_less_loss > 0);

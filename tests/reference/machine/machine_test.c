@@ -83,7 +83,7 @@ TEST_RANDOM(several_ranks_have_a_level) {
     assert_int_equal(mp_cluster_ranks(cluster), 6);
     assert_string_equal(cluster->description, "P, as 6 ranks that share cores");
     assert_close(mp_cluster_bandwidth(cluster, 1) / machine.bandwidth, 1, 1e-5);
-    assert_close(mp_cluster_latency(cluster, 1), machine.latency, 1e-5);
+    assert_close(cluster->level[1].latency.value, machine.latency, 1e-5);
     assert_close(mp_cluster_overlap(cluster), machine.overlap, 1e-5);
     assert_close(mp_cluster_elementwise(cluster), 2e10, 1e-5);
     assert_close(mp_cluster_update(cluster), 3e10, 1e-5);

@@ -103,7 +103,7 @@ static void create(struct bench *bench, bool replicas) {
     bench->predictor = test_predictor(&bench->test, NULL);
     bench->plan = bench->predictor->planner.plan;
     make_plan(bench, replicas);
-    size_t bytes = (size_t)mp_costs_sizes(bench->predictor->costs)->expert_gradient;
+    size_t bytes = (size_t)bench->predictor->costs->sizes.expert_gradient;
     bench->memory = device->operations->allocate(device, bytes * EXPERTS);
     assert_non_null(bench->memory);
     for (int e = 0; e < bench->plan->experts; e++)
@@ -129,8 +129,7 @@ static void start(struct bench *bench, struct mp_comm *comm, struct mp_request *
                   const struct mp_transfers *list, enum mp_stage stage, bool sums) {
     const struct mp_costs *costs = bench->predictor->costs;
     bool parameters = stage != MP_STAGE_BACKWARD_REDUCE;
-    size_t bytes = (size_t)(parameters ? mp_costs_sizes(costs)->expert
-                                       : mp_costs_sizes(costs)->expert_gradient);
+    size_t bytes = (size_t)(parameters ? costs->sizes.expert : costs->sizes.expert_gradient);
     memset(&posted, 0, sizeof posted);
     if (sums)
         must(mp_sparse_reduce_scatter_start(comm, list, bench->plan->experts,
