@@ -1,5 +1,5 @@
 /* LLEP: golden decisions, how many copies there are at most, and what it refuses. */
-#include "tests/reference/plan/system_support.h"
+#include "tests/baselines/rehearsal.h"
 
 #include "baselines/llep/llep.h"
 
@@ -123,23 +123,12 @@ static const struct limit_case LIMITS[] = {
 };
 
 TEST_EACH(copies_are_limited_by_cap_and_smallest_piece, LIMITS, row) {
-    struct mp_setting setting = small_setting(1, 16, (struct mp_topology){4, 2});
-    setting.tokens_per_rank = 1000;
-    struct mp_llep_options options;
-    void *self;
-    parse_options(&mp_system_llep, &options, row->options);
-    assert_works(mp_system_create(&mp_system_llep, &setting, &options, &self, &error));
-    assert_int_equal(mp_system_llep.copies_limit(self), row->limit);
-    mp_system_destroy(&mp_system_llep, self);
+    const struct mp_setting setting = setting_of("experts=16 ranks-per-node=2 tokens=1000");
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    rehearsal_open(&rehearsal, &mp_system_llep, &setting, row->options);
+    assert_int_equal(rehearsal.planner.law.extra_copies_limit, row->limit);
 }
 
 TEST(what_cannot_be_is_refused) {
-    struct mp_setting setting = {.layers = 1, .experts = 0, .top_k = 2, .topology = {4, 2}};
-    struct mp_llep_options options;
-    void *self = &options;
-    parse_options(&mp_system_llep, &options, NULL);
-    assert_sentence(mp_system_create(&mp_system_llep, &setting, &options, &self, &error),
-                    MP_EREFUSED,
-                    "llep needs layers, experts and ranks of at least 1, not 1, 0 and 4");
-    assert_null(self);
+    assert_refuses_none(&mp_system_llep, NULL, NULL);
 }

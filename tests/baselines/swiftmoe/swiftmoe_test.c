@@ -7,16 +7,9 @@
 enum { LAYERS = 2 };
 static const struct mp_system *const tested = &mp_system_swiftmoe;
 
-static struct mp_swiftmoe_options options_of(const char *slots, const char *factor) {
-    struct mp_swiftmoe_options options;
-    parse_options(tested, &options, formatted("slots=%s capacity-factor=%s", slots, factor));
-    return options;
-}
-
 static void start(struct rehearsal *run, const struct mp_setting *setting, const char *slots,
                   const char *factor) {
-    struct mp_swiftmoe_options options = options_of(slots, factor);
-    rehearsal_create(run, tested, setting, &options);
+    rehearsal_open(run, tested, setting, formatted("slots=%s capacity-factor=%s", slots, factor));
 }
 
 /* Returns whether homes changed. */
@@ -135,20 +128,15 @@ TEST_RANDOM(a_foreign_state_is_refused_and_changes_nothing) {
     assert_memory_equal(after, saved, size);
 }
 
-static void refuses(struct mp_setting setting, const char *slots, const char *factor,
-                    const char *words) {
-    struct mp_swiftmoe_options options = options_of(slots, factor);
-    assert_refused(tested, &setting, &options, words);
-}
+static const struct refusal refusals[] = {
+    {"experts=10", "slots=2", "2 on each of 4 ranks are too few for 10 experts"},
+    {"experts=10", "slots=0", "0 on each of 4 ranks are too few for 10 experts"},
+    {"experts=10 tokens=8", "slots=5 capacity-factor=0.3",
+     "capacity-factor 0.3 leaves a slot less than 1 route: 8 tokens on each of 4 ranks to 2 "
+     "experts each, over 20 slots"},
+    {"experts=10 tokens=0", "slots=5", "of at least 1, not 0 and 2"},
+};
 
-TEST(what_it_can_not_do_is_refused) {
-    struct mp_setting setting = {
-        .layers = 1, .experts = 10, .topology = {4, 4}, .tokens_per_rank = 8, .top_k = 2};
-    refuses(setting, "2", "1", "2 on each of 4 ranks are too few for 10 experts");
-    refuses(setting, "0", "1", "0 on each of 4 ranks are too few for 10 experts");
-    refuses(setting, "5", "0.3",
-            "capacity-factor 0.3 leaves a slot less than 1 route: 8 tokens on each of 4 "
-            "ranks to 2 experts each, over 20 slots");
-    setting.tokens_per_rank = 0;
-    refuses(setting, "5", "1", "of at least 1, not 0 and 2");
+TEST_ROWS(what_it_can_not_do_is_refused, refusals, c) {
+    assert_refusal(tested, c);
 }
