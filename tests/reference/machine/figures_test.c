@@ -530,14 +530,12 @@ TEST(the_line_is_the_nearest) {
     assert_close(machine.bandwidth, 1e7, 1e-9);
 }
 
-static int enter(void **state) {
-    (void)state;
+TEST_STEP(enter) {
     memory = malloc(sizeof *memory << 26); /* never touched */
     return memory ? 0 : 1;
 }
 
-static int leave(void **state) {
-    (void)state;
+TEST_STEP(leave) {
     free(memory);
     return 0;
 }

@@ -668,13 +668,11 @@ TEST(places_and_devices_must_exist) {
     assert_says(&answer, MP_EINVAL, "transport nccl is for the memory of GPUs");
 }
 
-static int make_folder(void **state) {
-    (void)state;
+TEST_STEP(make_folder) {
     return mkdtemp(folder) ? 0 : -1;
 }
 
-static int remove_folder(void **state) {
-    (void)state;
+TEST_STEP(remove_folder) {
     meet_on_one_host();
     rmdir(place);
     meet_in_a_given_folder();

@@ -7,13 +7,11 @@
 
 static struct mp_request *request;
 
-static int create_request(void **state) {
-    (void)state;
+TEST_STEP(create_request) {
     return mp_request_create(comm, CASE_EXPERTS * CASE_RANKS, 8 << 20, &request, &error);
 }
 
-static int destroy_request(void **state) {
-    (void)state;
+TEST_STEP(destroy_request) {
     mp_request_destroy(request);
     return 0;
 }

@@ -345,8 +345,7 @@ TEST(a_step_over_levels_allocates_nothing) {
         check_step("system=hiermoe gate=softmax top-k=4 options.hierarchy=4:2 exchange-degree=2");
 }
 
-static int begin(void **state) {
-    (void)state;
+TEST_STEP(begin) {
     void *frame[FRAMES];
     backtrace(frame, FRAMES); /* its first call loads a library */
     watch();

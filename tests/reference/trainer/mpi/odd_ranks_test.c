@@ -150,8 +150,7 @@ TEST(validation_leaves_training_alone) {
     }
 }
 
-static int enter(void **state) {
-    (void)state;
+TEST_STEP(enter) {
     random_text(byte, TEXT);
     return 0;
 }
