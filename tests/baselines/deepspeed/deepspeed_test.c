@@ -128,8 +128,6 @@ static const struct refusal refusals[] = {
     {"experts=4 ranks=2 top-k=1 tokens=10", "formula=fastmoe-switch",
      "deepspeed's formula fastmoe-switch is a capacity for all ranks' routes together: it takes "
      "padded=no and drop-tokens=yes"},
-    {"experts=4 ranks=2 tokens=0", "",
-     "deepspeed needs choices and tokens per rank of at least 1, not 2 and 0"},
     {"experts=6", "",
      "deepspeed needs the same number of experts on every rank: 6 experts can't be shared by "
      "groups of 4 of the 4 ranks"},

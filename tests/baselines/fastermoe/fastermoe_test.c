@@ -144,8 +144,6 @@ static const struct refusal refusals[] = {
     {"experts=4 ranks=2", "",
      "fastermoe needs a bandwidth above 0, and neither its option (0 B/s) nor the measured one (0 "
      "B/s) is"},
-    {"experts=4 ranks=2 bandwidth=1e9 seconds-per-route=-1", "",
-     "fastermoe needs a time per route of at least 0, not -1 s"},
     {"experts=4 ranks=5 bandwidth=1e9", "policy=released",
      "fastermoe with policy released takes ranks for experts and needs at least as many experts "
      "as ranks, not 4 experts on 5 ranks"},

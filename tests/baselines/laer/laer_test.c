@@ -215,7 +215,6 @@ static const struct refusal refusals[] = {
     {"bandwidth=1", "slots=3 priority-queue=no", "12 slots for 8 experts"},
     {"bandwidth=1", "even=no priority-queue=no", "needs option even"},
     {"ranks-per-node=2", "", "and measured were 0 and 0 B/s"},
-    {"bandwidth=1 bandwidth-in-node=1 seconds-per-route=-1", "", "not -1 s"},
 };
 
 TEST_ROWS(what_it_can_not_do_is_refused, refusals, c) {

@@ -69,9 +69,8 @@ TEST(history_is_the_last_iterations) {
 static const struct refusal refusals[] = {
     {"experts=10", "", "10 experts can't be shared by 4 ranks"},
     {"experts=4 ranks=6", "", "4 experts can't be shared by 6 ranks"},
-    {"experts=4 ranks=8 route-bytes=0", "",
-     "smartmoe runs on FasterMoE's exchange, and fastermoe needs bytes"},
-    {"expert-bytes=0", "", "smartmoe runs on FasterMoE's exchange, and fastermoe needs bytes"},
+    {"experts=4 ranks=8", "",
+     "smartmoe runs on FasterMoE's exchange, and fastermoe needs a bandwidth above 0"},
     {"experts=0", "", "of at least 1, not 1, 0 and 4"},
     {"experts=32", "solver=dynamic-programming",
      "at most 16 experts of a layer by dynamic programming, as it costs about ranks * 4^experts "

@@ -134,7 +134,6 @@ static const struct refusal refusals[] = {
     {"experts=10 tokens=8", "slots=5 capacity-factor=0.3",
      "capacity-factor 0.3 leaves a slot less than 1 route: 8 tokens on each of 4 ranks to 2 "
      "experts each, over 20 slots"},
-    {"experts=10 tokens=0", "slots=5", "of at least 1, not 0 and 2"},
 };
 
 TEST_ROWS(what_it_can_not_do_is_refused, refusals, c) {
