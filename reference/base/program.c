@@ -266,8 +266,7 @@ int mp_program_solve(struct mp_program *program, const struct mp_program_limits 
     struct form form = {0};
     if (program->lacks_memory)
         return mp_fail(error, MP_ENOMEM,
-                       "no memory for a program of more than %d columns, %d rows "
-                       "or %d terms",
+                       "no memory for a program of more than %d columns, %d rows or %d terms",
                        program->columns, program->rows, program->terms);
     if (program->lacks_column || !(limits->gap >= 0) || limits->nodes < 0 ||
         !(limits->seconds >= 0))

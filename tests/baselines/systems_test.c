@@ -25,11 +25,9 @@ static const struct {
      "policy=cost-model slots=auto interval=50 threshold=1.2 rounds=10 capacity-factor=0 "
      "moves=asynchronous offload-optimizer=no"},
     {"frugal",
-     "window=5 overlap=auto memory=auto calibrate=yes reshard-interval=100 "
-     "rematerialise=no"},
+     "window=5 overlap=auto memory=auto calibrate=yes reshard-interval=100 rematerialise=no"},
     {"fssdp",
-     "window=5 overlap=auto memory=auto calibrate=yes reshard-interval=100 "
-     "rematerialise=no"},
+     "window=5 overlap=auto memory=auto calibrate=yes reshard-interval=100 rematerialise=no"},
     {"free-balance", ""},
     {"harmoeny", "least=150"},
     {"hetumoe", "expert-parallel=auto capacity-factor=1 exchange=leader slots=intended"},
