@@ -197,12 +197,12 @@ static void find_heights(const struct mp_generate_options *options, int64_t iter
     add_noise(options, iteration, layer, moment->noise, z);
 }
 
-int mp_share_dynamics(const struct mp_generate_options *options, int64_t iteration, int layer,
-                      double share[], struct mp_error *error) {
-    (void)error;
-    const struct moment moment = find_moment(options, iteration, layer);
+int mp_share_dynamics(const struct mp_share_wish *wish, double share[], struct mp_error *error) {
+    const struct mp_generate_options *options = wish->options;
+    const struct moment moment = find_moment(options, wish->iteration, wish->layer);
     double highest = -1e9, sum = 0;
-    find_heights(options, iteration, layer, &moment, share);
+    (void)error;
+    find_heights(options, wish->iteration, wish->layer, &moment, share);
     for (int e = 0; e < options->experts; e++) {
         share[e] *= share[e] > 0 ? moment.top : moment.body;
         highest = share[e] > highest ? share[e] : highest;

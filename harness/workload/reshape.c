@@ -30,6 +30,7 @@ struct reshaped {
     /* Where micro-batches are added up. */
     struct mp_load *sum; /* [layers of the source], zeroed: not kept */
     bool merges;
+    struct mp_arena memory; /* of tables */
 };
 
 static void reshaped_destroy(void *self) {
@@ -37,12 +38,11 @@ static void reshaped_destroy(void *self) {
     if (!reshaped)
         return;
     mp_trace_stream_destroy(reshaped->source);
-    mp_scale_destroy(&reshaped->scale);
     mp_load_destroy(&reshaped->by_ranks);
     mp_load_destroy(&reshaped->by_experts);
     for (int layer = 0; reshaped->sum && layer < reshaped->from.layers; layer++)
         mp_load_destroy(&reshaped->sum[layer]);
-    free(reshaped->sum);
+    mp_arena_release(&reshaped->memory);
     free(reshaped);
 }
 
@@ -306,13 +306,11 @@ static int create_loads(struct reshaped *reshaped, struct mp_error *error) {
     if (to->experts != from->experts)
         MP_TRY(mp_load_create(to->ranks, to->experts, &reshaped->by_experts, error));
     if (reshaped->tokens > 0)
-        MP_TRY(mp_scale_create(to->experts, &reshaped->scale, error));
-    if (!reshaped->merges)
-        return MP_OK;
-    reshaped->sum = calloc((size_t)from->layers, sizeof *reshaped->sum);
-    if (!reshaped->sum)
-        return mp_fail(error, MP_ENOMEM, "no memory for the sums of %d layers", from->layers);
-    for (int layer = 0; layer < to->layers; layer++) {
+        mp_scale_create(&reshaped->memory, to->experts, &reshaped->scale);
+    if (reshaped->merges)
+        MP_TAKE(&reshaped->memory, reshaped->sum, from->layers);
+    MP_TRY(mp_arena_check(&reshaped->memory, error));
+    for (int layer = 0; reshaped->merges && layer < to->layers; layer++) {
         struct mp_load *sum = &reshaped->sum[source_layer(reshaped, layer)];
         if (!sum->count)
             MP_TRY(mp_load_create(to->ranks, to->experts, sum, error));
