@@ -12,34 +12,23 @@
 #include "reference/base/option_choice.h"
 
 size_t mp_option_field_size(enum mp_option_type type) {
-    switch (type) {
-    case MP_OPTION_INT:
-    case MP_OPTION_COUNT:
-    case MP_OPTION_CHOICE:
-    case MP_OPTION_WORD:
-        return sizeof(int);
-    case MP_OPTION_INT64:
-        return sizeof(int64_t);
-    case MP_OPTION_DOUBLE:
-        return sizeof(double);
-    case MP_OPTION_BOOL:
-        return sizeof(bool);
-    case MP_OPTION_TEXT:
-        return MP_TEXT_SIZE;
-    case MP_OPTION_STRING:
-    case MP_OPTION_NODE:
-    case MP_OPTION_KEY:
-    case MP_OPTION_ITSELF:
-        return sizeof(void *);
-    case MP_OPTION_LINE:
-        return sizeof(int);
-    case MP_OPTION_FORM:
-    case MP_OPTION_MAPPING:
-    case MP_OPTION_LIST:
-    case MP_OPTION_NAMED:
-        return 0;
-    }
-    return 0;
+    /* What is inside says its own size. */
+    static const size_t sizes[MP_OPTION_ITSELF + 1] = {
+        [MP_OPTION_INT] = sizeof(int),
+        [MP_OPTION_INT64] = sizeof(int64_t),
+        [MP_OPTION_DOUBLE] = sizeof(double),
+        [MP_OPTION_BOOL] = sizeof(bool),
+        [MP_OPTION_COUNT] = sizeof(int),
+        [MP_OPTION_CHOICE] = sizeof(int),
+        [MP_OPTION_WORD] = sizeof(int),
+        [MP_OPTION_TEXT] = MP_TEXT_SIZE,
+        [MP_OPTION_STRING] = sizeof(char *),
+        [MP_OPTION_NODE] = sizeof(struct mp_yaml *),
+        [MP_OPTION_LINE] = sizeof(int),
+        [MP_OPTION_KEY] = sizeof(char *),
+        [MP_OPTION_ITSELF] = sizeof(struct mp_yaml *),
+    };
+    return type <= MP_OPTION_ITSELF ? sizes[type] : 0;
 }
 
 const struct mp_option *mp_options_find(const struct mp_option table[], const char *name) {
