@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "baselines/flexmoe/flexmoe.h"
+#include "reference/base/random.h"
 #include "reference/plan/layouts.h"
 #include "reference/plan/recent.h"
 
@@ -245,12 +246,11 @@ static void try_layout(struct laer *self, const int32_t replicas[], struct searc
     }
 }
 
-/* SplitMix64: any state is a good one. */
+/* Any state is a good one. */
 static uint64_t next_random(uint64_t *state) {
-    uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return z ^ (z >> 31);
+    uint64_t drawn = mp_random_splitmix(*state);
+    *state += MP_SPLITMIX_STEP;
+    return drawn;
 }
 
 /* A slot from an expert with several to another. */
