@@ -186,17 +186,6 @@ static int check_divides(const char *what, int have, int wanted, struct mp_error
 static int check_wanted(const struct mp_trace_shape *have, const struct mp_reshape *wanted,
                         struct mp_error *error) {
     const int top_k = wanted->top_k > 0 ? wanted->top_k : have->top_k;
-    if (wanted->ranks < 0 || wanted->experts < 0 || wanted->layers < 0 ||
-        wanted->micro_batches < 0 || wanted->tokens < 0 || wanted->top_k < 0)
-        return mp_fail(error, MP_EINVAL,
-                       "a shape of %d ranks, %d experts, %d layers, %d micro-batches, %lld tokens "
-                       "and top %d is wanted; none of them can be negative, and 0 keeps what is",
-                       wanted->ranks, wanted->experts, wanted->layers, wanted->micro_batches,
-                       (long long)wanted->tokens, wanted->top_k);
-    if (wanted->tilt != 0 && !(wanted->tilt >= 0.5 && wanted->tilt <= 1))
-        return mp_fail(error, MP_EINVAL,
-                       "a tilt of %g; it is the larger of two shares, 0.5 (equal) to 1",
-                       wanted->tilt);
     if (wanted->micro_batches > 1 && wanted->micro_batches != have->micro_batches)
         return mp_fail(error, MP_EINVAL,
                        "the trace has %d micro-batches and %d are wanted; 1 (all added up) or %d "
