@@ -166,15 +166,3 @@ TEST(no_capacity_is_needed_without_drops) {
     assert_fails(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error),
                  MP_EREFUSED, "");
 }
-
-TEST(homes_of_another_system_are_refused) {
-    const struct mp_setting setting = setting_of("experts=2 top-k=1");
-    AUTO(rehearsal) struct rehearsal rehearsal;
-    rehearsal_open(&rehearsal, &mp_system_deepspeed, &setting, NULL);
-    struct mp_planner *planner = &rehearsal.planner;
-    mp_placement_remove(planner->home, 1, 1);
-    assert_works(mp_planner_begin_layer(planner, 7, 0, &error));
-    assert_sentence(mp_planner_end_layer(planner, 0, rehearsal.load, &error), MP_EPLAN,
-                    "iteration 7, layer 0: expert 1 should be on the 2 ranks that deepspeed "
-                    "put it on, among them rank 1; it is on 1 ranks");
-}

@@ -1,5 +1,5 @@
 /* FlexMoE as a system: its first layout, legal plans and changes, tokens spread over slots,
- * restarts with other homes than those remembered, and what it refuses. */
+ * states of others, and what it refuses. */
 #include "tests/baselines/rehearsal.h"
 
 #include "baselines/flexmoe/flexmoe.h"
@@ -152,35 +152,6 @@ TEST(balance_is_left_alone) {
     assert_false(rehearsal.planner.change.changed);
 }
 
-static void random_job(uint64_t *random, int policy, const char *slots, const char *capacity,
-                       struct mp_setting *setting, struct mp_flexmoe_options *options) {
-    *setting = setting_with(2, test_random_int(random, 1, 12), random_topology(random, 9));
-    parse_options(
-        tested, options,
-        formatted("policy=%s capacity-factor=%s interval=2 threshold=1.05 slots=%s moves=%s",
-                  policy ? "laer" : "cost-model", capacity, slots,
-                  test_random_int(random, 0, 1) ? "exposed" : "asynchronous"));
-}
-
-/* Homes that no layout remembered has: every holder counts for one slot. */
-TEST_RANDOM(other_homes_than_those_remembered_are_planned_from) {
-    for (int round = 0; round < 60; round++) {
-        struct mp_setting setting;
-        struct mp_flexmoe_options options;
-        AUTO(rehearsal) struct rehearsal rehearsal;
-        random_job(random, round % 2, "12", "0", &setting, &options);
-        rehearsal_create(&rehearsal, tested, &setting, &options);
-        rehearsal_thin_out(random, &rehearsal);
-        for (int iteration = 0; iteration < 4; iteration++) {
-            for (int layer = 0; layer < 2; layer++) {
-                random_load(random, &rehearsal.load[layer]);
-                rehearsal_plan(&rehearsal, layer, &rehearsal.load[layer]);
-            }
-            rehearsal_step(&rehearsal, rehearsal.load);
-        }
-    }
-}
-
 TEST(state_of_other_ranks_is_let_go_and_foreign_state_refused) {
     struct mp_setting setting = setting_with(2, 8, (struct mp_topology){4, 2});
     struct rehearsal rehearsal, other;
@@ -188,7 +159,6 @@ TEST(state_of_other_ranks_is_let_go_and_foreign_state_refused) {
     rehearsal_open(&rehearsal, tested, &setting, NULL);
     size_t size = tested->save(rehearsal.planner.self, saved, sizeof saved);
     assert_int_equal(size, 24 + 2 * 16 * 4);
-    assert_foreign_bytes_are_refused(tested, rehearsal.planner.self, 16);
     for (int slot = 0; slot < 32; slot++) { /* an expert that is none, and one that is missing */
         memcpy(same, saved, size);
         same[24 + 4 * slot + 3] = 0x40;

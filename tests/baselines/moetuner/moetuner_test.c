@@ -102,11 +102,3 @@ TEST(what_it_refuses) {
                                                    "every rank: 9 experts can't be shared by 4 "
                                                    "ranks"});
 }
-
-TEST(a_state_of_others_is_refused) {
-    const struct mp_setting setting = setting_with(2, 4, 2);
-    AUTO(rehearsal) struct rehearsal rehearsal;
-    rehearsal_open(&rehearsal, tested, &setting, "solver=search");
-    assert_foreign_bytes_are_refused(tested, rehearsal.planner.self,
-                                     16); /* magic, layers, experts */
-}

@@ -109,25 +109,6 @@ TEST_RANDOM(homes_that_the_state_does_not_know_are_used_as_they_are) {
         rehearsal_plan(&restored, layer, &restored.load[layer]);
 }
 
-TEST_RANDOM(a_foreign_state_is_refused_and_changes_nothing) {
-    struct mp_setting setting = small_setting(LAYERS, 8, (struct mp_topology){4, 4});
-    setting.tokens_per_rank = 200;
-    setting.top_k = 1;
-    AUTO(rehearsal) struct rehearsal run;
-    char saved[4096], wrong[4096], after[4096];
-    start(&run, &setting, "auto", "1");
-    random_loads(random, &run);
-    learn(&run);
-    void *self = run.planner.self;
-    size_t size = tested->save(self, saved, sizeof saved);
-    assert_foreign_bytes_are_refused(tested, self, 16); /* magic and shape */
-    memcpy(wrong, saved, size);
-    memset(wrong + size - 8, 0x55, 8); /* more routes than there can be */
-    assert_int_equal(tested->load(self, wrong, size, NULL), MP_EFORMAT);
-    assert_int_equal(tested->save(self, after, sizeof after), size);
-    assert_memory_equal(after, saved, size);
-}
-
 static const struct refusal refusals[] = {
     {"experts=10", "slots=2", "2 on each of 4 ranks are too few for 10 experts"},
     {"experts=10", "slots=0", "0 on each of 4 ranks are too few for 10 experts"},

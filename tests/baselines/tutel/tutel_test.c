@@ -185,7 +185,6 @@ TEST(trials_survive_restarts) {
     AUTO(allocated) void *bytes = malloc(size);
     assert_non_null(bytes);
     assert_int_equal(mp_system_tutel.save(on.planner.self, bytes, size), size);
-    assert_foreign_bytes_are_refused(&mp_system_tutel, on.planner.self, 16);
     setting.tokens_per_rank = 10000; /* fewer keys */
     rehearsal_open(&other, &mp_system_tutel, &setting, dynamic);
     other.load[0].count[3] = other.load[1].count[3] = 200;
