@@ -10,14 +10,6 @@ static struct mp_arena arena;
 
 enum { MOST_RANKS = 24, MOST_EXPERTS = 40 };
 
-TEST(defaults_copy_all_that_pays) {
-    struct mp_nodewise_options options;
-    register_and_parse_defaults(&mp_system_nodewise, &options);
-    assert_true(options.cover == MP_AUTO && options.memory == MP_AUTO);
-    assert_true(options.even && options.correct);
-    assert_false(mp_system_nodewise.capabilities & (MP_SYSTEM_DROPS | MP_SYSTEM_CHANGES_GATE));
-}
-
 /* ---- what copies cost ---- */
 
 TEST(costs_are_of_both_passes) {

@@ -43,8 +43,6 @@ TEST_ROWS(golden_placements_come_out, GOLDEN, row) {
 TEST(what_does_not_fit_is_refused) {
     int64_t popularity[5] = {1, 2, 3, 4, 5}, difference[5];
     int32_t count[5];
-    assert_sentence(mp_swiftmoe_counts(popularity, 5, 4, difference, count, &error), MP_EINVAL,
-                    "4 slots can't hold each of 5 experts");
     popularity[0] = INT64_MAX / 4;
     assert_fails(mp_swiftmoe_counts(popularity, 5, 8, difference, count, &error), MP_ELIMIT,
                  "routes are too many to be shared by 8 slots");

@@ -104,13 +104,6 @@ static inline void draw_value(uint64_t *random, const struct mp_option *option, 
     }
 }
 
-/* The descriptor is right, and these are its defaults. */
-static inline void register_and_parse_defaults(const struct mp_system *system, void *options) {
-    struct mp_systems systems = {0};
-    assert_works(mp_systems_register(&systems, system, &error));
-    parse_options(system, options, NULL);
-}
-
 /* create says no, with a sentence in which the words are. */
 static inline void assert_refused(const struct mp_system *system, const struct mp_setting *setting,
                                   const void *options, const char *words) {
