@@ -153,7 +153,6 @@ TEST_RANDOM(a_restart_on_other_ranks_keeps_the_loads) {
 }
 
 static const struct refusal refusals[] = {
-    {"experts=0", "", "of at least 1, not 1, 0 and 4"},
     {"", "replicas=7", "7 can't be those of 8 experts on 4 ranks"},
     {"", "replicas=10", "10 can't be those of 8 experts on 4 ranks"},
     {"", "replicas=4", "4 can't be those of 8 experts on 4 ranks"},

@@ -139,8 +139,6 @@ TEST_EACH(options_become_plans, PLANS, row) {
 }
 
 static const struct refusal refusals[] = {
-    {"experts=0 ranks=2 bandwidth=1e9", "",
-     "fastermoe needs layers, experts and ranks of at least 1, not 1, 0 and 2"},
     {"experts=4 ranks=2", "",
      "fastermoe needs a bandwidth above 0, and neither its option (0 B/s) nor the measured one (0 "
      "B/s) is"},

@@ -1,4 +1,4 @@
-/* The system free-balance: what it says of itself, how it cuts loads, and what it refuses. */
+/* The system free-balance: what it says of itself, and how it cuts loads. */
 #include "tests/reference/plan/system_support.h"
 
 #include "baselines/free_balance/free_balance.h"
@@ -44,8 +44,4 @@ TEST_EACH(known_loads_are_cut_as_documented, KNOWN, row) {
             piece[expert][state.pieces.item[at].rank] += state.pieces.item[at].routes;
     assert_memory_equal(piece, row->piece, sizeof piece);
     mp_arena_release(&memory);
-}
-
-TEST(what_cannot_be_is_refused) {
-    assert_refuses_none(&mp_system_free_balance, NULL, NULL);
 }

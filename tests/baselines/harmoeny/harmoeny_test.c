@@ -52,5 +52,5 @@ TEST_ROWS(golden_decisions, decisions, row) {
 }
 
 TEST(what_cannot_be_is_refused) {
-    assert_refuses_none(&mp_system_harmoeny, "least", "0");
+    assert_option_refused(&mp_system_harmoeny, "least", "0");
 }

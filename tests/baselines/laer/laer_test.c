@@ -183,7 +183,6 @@ TEST_RANDOM(a_restart_on_other_ranks_begins_anew) {
 }
 
 static const struct refusal refusals[] = {
-    {"experts=0 bandwidth=1", "", "of at least 1, not 1, 0 and 4"},
     {"ranks=2 bandwidth=1", "slots=3", "3 on each of 2 ranks are too few for 8 experts"},
     {"ranks=2 bandwidth=1", "slots=0", "0 on each of 2 ranks are too few for 8 experts"},
     {"bandwidth=1", "slots=3 layout=static", "8 experts with 3 slots on 4 ranks can't"},

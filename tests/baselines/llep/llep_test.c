@@ -1,4 +1,4 @@
-/* LLEP: golden decisions, how many copies there are at most, and what it refuses. */
+/* LLEP: golden decisions and how many copies there are at most. */
 #include "tests/baselines/rehearsal.h"
 
 #include "baselines/llep/llep.h"
@@ -135,8 +135,4 @@ TEST_EACH(copies_are_limited_by_cap_and_smallest_piece, LIMITS, row) {
     AUTO(rehearsal) struct rehearsal rehearsal;
     rehearsal_open(&rehearsal, &mp_system_llep, &setting, row->options);
     assert_int_equal(rehearsal.planner.law.extra_copies_limit, row->limit);
-}
-
-TEST(what_cannot_be_is_refused) {
-    assert_refuses_none(&mp_system_llep, NULL, NULL);
 }

@@ -260,7 +260,6 @@ TEST_RANDOM(other_homes_are_served) {
 }
 
 static const struct refusal refusals[] = {
-    {"experts=0 ranks-per-node=2", "", "at least 1, not 1, 0 and 4"},
     {"experts=9 ranks-per-node=2", "interval=1", "9 can't be shared by 4 ranks"},
     {"experts=24 ranks=12 ranks-per-node=4", "placement=cube", "a multiple of 8 ranks, not 12"},
     {"experts=32 ranks=8 ranks-per-node=4", "placement=cube redundant=3",

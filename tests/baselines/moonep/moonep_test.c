@@ -83,5 +83,5 @@ TEST_ROWS(copies_are_at_most_a_group, groups, c) {
 }
 
 TEST(what_cannot_be_is_refused) {
-    assert_refuses_none(&mp_system_moonep, "tolerance", "-0.1");
+    assert_option_refused(&mp_system_moonep, "tolerance", "-0.1");
 }

@@ -655,7 +655,6 @@ TEST_ROWS(chunks_where_gates_have_time, chunks, c) {
 }
 
 static const struct refusal refusals[] = {
-    {"experts=0", "", "nodewise needs layers, experts and ranks of at least 1, not 1, 0 and 4"},
     {"ranks-per-node=2", "chunks=0", "nodewise's chunks are 1 to 8, or auto"},
     {"ranks-per-node=2 exchange-degree=4", "chunks=2",
      "nodewise's 2 chunks of experts take a flat exchange without an exchange-degree, not flat "

@@ -71,7 +71,6 @@ static const struct refusal refusals[] = {
     {"experts=4 ranks=6", "", "4 experts can't be shared by 6 ranks"},
     {"experts=4 ranks=8", "",
      "smartmoe runs on FasterMoE's exchange, and fastermoe needs a bandwidth above 0"},
-    {"experts=0", "", "of at least 1, not 1, 0 and 4"},
     {"experts=32", "solver=dynamic-programming",
      "at most 16 experts of a layer by dynamic programming, as it costs about ranks * 4^experts "
      "steps, not 32 on 4 ranks"},

@@ -102,5 +102,5 @@ TEST_RANDOM(copies_stay_in_the_node) {
 }
 
 TEST(what_cannot_be_is_refused) {
-    assert_refuses_none(&mp_system_ultraep, "threshold", "0.9");
+    assert_option_refused(&mp_system_ultraep, "threshold", "0.9");
 }

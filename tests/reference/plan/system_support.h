@@ -125,20 +125,12 @@ static inline void assert_refusal(const struct mp_system *system, const struct r
     assert_refused(system, &setting, options, refusal->words);
 }
 
-/* What systems that take any number of experts refuse: no experts at all, and a value that its
- * option can't have, if it has any. */
-static inline void assert_refuses_none(const struct mp_system *system, const char *option,
-                                       const char *value) {
+static inline void assert_option_refused(const struct mp_system *system, const char *option,
+                                         const char *value) {
     AUTO(allocated) void *options = calloc(1, system->options_size + 1);
-    assert_refusal(system, &(const struct refusal){
-                               "experts=0", "",
-                               formatted("%s needs layers, experts and ranks of at least 1, not 1, "
-                                         "0 and 4",
-                                         system->name)});
-    if (option)
-        assert_fails(
-            mp_options_set(system->options, options, system->name, option, value, NULL, &error),
-            MP_EINVAL, option);
+    assert_fails(
+        mp_options_set(system->options, options, system->name, option, value, NULL, &error),
+        MP_EINVAL, option);
 }
 
 /* Bytes that a system did not save are refused, whatever is wrong with them, and leave what it
