@@ -179,8 +179,9 @@ static int check_gate(const struct mp_setting *setting, const struct mp_fastermo
     return MP_OK;
 }
 
-int64_t mp_fastermoe_outgoing_limit(const struct mp_setting *setting,
-                                    const struct mp_fastermoe_options *options) {
+/* Tokens of a rank whose first choice may leave the node, under these options. */
+static int64_t outgoing_limit(const struct mp_setting *setting,
+                              const struct mp_fastermoe_options *options) {
     const struct mp_topology *topology = &setting->topology;
     double tokens = (double)setting->tokens_per_rank, bandwidth = options->bandwidth;
     int in_node =
@@ -275,7 +276,7 @@ static void fastermoe_policy(const void *opaque, struct mp_policy *policy) {
     const struct fastermoe *self = opaque;
     mp_expert_groups_policy(&self->groups, policy);
     if (self->options.topology_gate && mp_topology_nodes(&self->setting.topology) > 1)
-        policy->outgoing_limit = mp_fastermoe_outgoing_limit(&self->setting, &self->options);
+        policy->outgoing_limit = outgoing_limit(&self->setting, &self->options);
 }
 
 static int fastermoe_copies_limit(const void *opaque) {

@@ -11,7 +11,8 @@
 
 #include "reference/base/option_choice.h"
 
-size_t mp_option_field_size(enum mp_option_type type) {
+/* Size of the field that a type needs. */
+static size_t field_size(enum mp_option_type type) {
     /* What is inside says its own size. */
     static const size_t sizes[MP_OPTION_ITSELF + 1] = {
         [MP_OPTION_INT] = sizeof(int),
@@ -196,7 +197,7 @@ static enum reading read_default(const struct mp_option *option, void *field) {
 int mp_options_set_defaults(const struct mp_option table[], void *options, struct mp_error *error) {
     for (const struct mp_option *option = table; option && option->name; option++) {
         void *field = (char *)options + option->offset;
-        memset(field, 0, mp_option_field_size(mp_option_kind(option)));
+        memset(field, 0, field_size(mp_option_kind(option)));
         enum reading reading = read_default(option, field);
         if (reading != READ)
             return fail_value(option, option->default_value, reading, "default of ", error);
@@ -245,7 +246,7 @@ static const char *value_fault(const struct mp_option *option) {
 
 /* What is wrong with a row by itself, or NULL. */
 static const char *row_fault(const struct mp_option *option, size_t options_size) {
-    size_t size = mp_option_field_size(mp_option_kind(option));
+    size_t size = field_size(mp_option_kind(option));
     bool is_named = *option->name && mp_option_kind(option) < MP_OPTION_LINE;
 
     if (size == 0 &&
