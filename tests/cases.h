@@ -35,6 +35,9 @@
 #define TEST_WITH(function, set_up, tear_down)                                                     \
     TEST_TAKING(function, void *fixture, set_up, tear_down, 1, #function, NULL)
 
+/* A half of a fixture: an int function of the case's `state`, which it need not look at. */
+#define TEST_STEP(function) static int function(__attribute__((unused)) void **state)
+
 /* With random inputs: `random` is the state of the program's sequence (test_random). */
 #define TEST_RANDOM(function)                                                                      \
     TEST_TAKING(function, uint64_t *random, NULL, NULL, 1, #function, test_seeded(NULL))

@@ -97,6 +97,17 @@ static inline double test_random_double(uint64_t *state) {
     return (double)(test_random(state) >> 11) * 0x1p-53;
 }
 
+/* Brings `count` items of so many bytes, at most 64, into any order. */
+static inline void test_shuffle(uint64_t *state, void *items, size_t count, size_t bytes) {
+    char kept[64], *item = items;
+    for (size_t i = count; i > 1; i--) {
+        char *last = item + (i - 1) * bytes, *other = item + test_random(state) % i * bytes;
+        memcpy(kept, last, bytes);
+        memmove(last, other, bytes);
+        memcpy(other, kept, bytes);
+    }
+}
+
 /* |actual - expected| <= relative * |expected|, so an expected 0 is met exactly or not at all. */
 #define assert_close(actual, expected, relative)                                                   \
     test_assert_close((actual), (expected), (relative), true, #actual, __FILE__, __LINE__)

@@ -56,14 +56,6 @@ static int64_t capacity_of(const struct mp_setting *setting,
     return mp_capacity((enum mp_capacity_formula)options->formula, &sizes);
 }
 
-static int check_sizes(const struct mp_setting *setting, struct mp_error *error) {
-    if (setting->top_k >= 1 && setting->tokens_per_rank >= 1)
-        return MP_OK;
-    return mp_fail(error, MP_EINVAL,
-                   "deepspeed needs choices and tokens per rank of at least 1, not %d and %lld",
-                   setting->top_k, (long long)setting->tokens_per_rank);
-}
-
 static int check_capacity(const struct mp_setting *setting,
                           const struct mp_deepspeed_options *options, struct mp_error *error) {
     if (options->dispatch == MP_DEEPSPEED_ONE_HOT && !options->padded)
@@ -130,7 +122,6 @@ static int deepspeed_create(void *opaque, const struct mp_setting *setting, cons
     struct deepspeed *self = opaque;
     MP_TRY(mp_expert_groups_create("deepspeed", setting, options->expert_parallel, &self->groups,
                                    error));
-    MP_TRY(check_sizes(setting, error));
     MP_TRY(check_capacity(setting, options, error));
     MP_TRY(check_groups(&self->groups, options, error));
     MP_TRY(check_zero(options, error));
@@ -223,13 +214,12 @@ const struct mp_system mp_system_deepspeed = {
         "padded exchange of equal size, capacity from the largest count when nothing may be "
         "dropped, dispatch by products with one-hot matrices as an option, and for experts ZeRO-1, "
         "sums of gradients as the released code makes them, and offload of optimizer state, "
-        "updated "
-        "by the host, which takes its turn after backward. Exchange of survivors alone and other "
-        "frameworks' formulas are our own options. "
-        "Not modelled: what changes the gate's choices, that is sampling of the second expert by "
-        "Gumbel noise (on by default there) and the noisy gates RSample and Jitter; a capacity "
-        "factor of its own for evaluation; ZeRO of non-expert parameters and beyond stage 1; "
-        "tensor parallelism; and the hierarchical exchange of its inference side.",
+        "updated by the host, which takes its turn after backward. Exchange of survivors alone and "
+        "other frameworks' formulas are our own options. Not modelled: what changes the gate's "
+        "choices, that is sampling of the second expert by Gumbel noise (on by default there) and "
+        "the noisy gates RSample and Jitter; a capacity factor of its own for evaluation; ZeRO of "
+        "non-expert parameters and beyond stage 1; tensor parallelism; and the hierarchical "
+        "exchange of its inference side.",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_MORE_RANKS,
     .options = option_table,
     .options_size = sizeof(struct mp_deepspeed_options),

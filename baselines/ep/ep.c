@@ -30,9 +30,8 @@ const struct mp_system mp_system_ep = {
     .source = "FastMoE, arXiv 2103.13262; laekov/fastmoe",
     .models = "Modelled: contiguous placement that never changes, exact exchange of the routed "
               "tokens, nothing dropped or padded; with more ranks than experts, or when "
-              "expert-parallel says so, experts as tied replicas over groups of ranks "
-              "(expert-data parallelism, as in Megatron-LM). Not modelled: FastMoE's streams per "
-              "expert.",
+              "expert-parallel says so, experts as tied replicas over groups of ranks (expert-data "
+              "parallelism, as in Megatron-LM). Not modelled: FastMoE's streams per expert.",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MORE_RANKS,
     .options = mp_ep_option_table,
     .options_size = sizeof(struct mp_ep_options),

@@ -11,8 +11,7 @@
 static const struct mp_option option_table[] = {
     {"policy", MP_OPTION_CHOICE, FIELD(policy), "", "auto", 0, 0, "auto global hierarchical",
      "copies anywhere, or groups of experts to nodes first; auto, as released: hierarchical if "
-     "nodes "
-     "divide groups"},
+     "nodes divide groups"},
     {"replicas", MP_OPTION_COUNT, FIELD(replicas), "experts", "auto", -1, 1 << 20, NULL,
      "physical experts of a layer on all ranks together; auto: twice the experts, rounded up so "
      "that "
@@ -62,9 +61,6 @@ static int check_setting(const struct mp_setting *setting, const struct mp_eplb_
                          struct mp_error *error) {
     const struct mp_topology *topology = &setting->topology;
 
-    if (topology->ranks_per_node < 1)
-        return mp_fail(error, MP_EINVAL, "eplb needs ranks per node of at least 1, not %d",
-                       topology->ranks_per_node);
     int64_t replicas = count_replicas(setting, options);
     if (replicas < setting->experts || replicas % topology->ranks != 0 || replicas > INT32_MAX / 2)
         return mp_fail(
@@ -232,15 +228,13 @@ const struct mp_system mp_system_eplb = {
     .models =
         "Modelled: replication of hot experts and packing of physical experts onto ranks from the "
         "mean of past loads, global and hierarchical (groups of experts on one node), every so "
-        "many "
-        "iterations, exact to the released code's order of ties. The source places experts for "
-        "inference; in training every copy is a tied replica with optimizer state of its own, "
+        "many iterations, exact to the released code's order of ties. The source places experts "
+        "for inference; in training every copy is a tied replica with optimizer state of its own, "
         "gradients of all copies are summed, and new copies arrive with parameters and optimizer "
-        "state. "
-        "As in serving, when wanted: no placement while ranks are used evenly enough (SGLang), and "
-        "moves in the background of the next iteration (vLLM). "
-        "Not modelled: keeping a copy where it is to save its move, which the released code does "
-        "not do either, and moving some layers per step (SGLang).",
+        "state. As in serving, when wanted: no placement while ranks are used evenly enough "
+        "(SGLang), and moves in the background of the next iteration (vLLM). Not modelled: keeping "
+        "a copy where it is to save its move, which the released code does not do either, and "
+        "moving some layers per step (SGLang).",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_UNEVEN_EXPERTS |
                     MP_SYSTEM_MORE_RANKS,
     .options = option_table,

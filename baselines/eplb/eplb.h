@@ -64,11 +64,6 @@ struct mp_eplb_options {
  * working memory for 2 * items, `queue` has room for `items`. */
 void mp_eplb_pack(const double weight[], int items, int packs, int32_t pack[], int32_t place[],
                   int32_t work[], struct mp_queue *queue);
-/* Gives `experts` to `physical` (as many or more) physical experts: the first are one of each, each
- * further one is a copy of the expert with the largest weight / copies, ties to the lower one.
- * expert is [physical], copies [experts].  `queue` has room for `experts`. */
-void mp_eplb_replicate(const double weight[], int experts, int physical, int32_t expert[],
-                       int32_t copies[], struct mp_queue *queue);
 
 /* One layer's placement. */
 struct mp_eplb {

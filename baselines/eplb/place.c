@@ -35,8 +35,11 @@ void mp_eplb_pack(const double weight[], int items, int packs, int32_t pack[], i
     }
 }
 
-void mp_eplb_replicate(const double weight[], int experts, int physical, int32_t expert[],
-                       int32_t copies[], struct mp_queue *queue) {
+/* Gives `experts` to `physical` (as many or more) physical experts: the first are one of each, each
+ * further one is a copy of the expert with the largest weight / copies, ties to the lower one.
+ * expert is [physical], copies [experts].  `queue` has room for `experts`. */
+static void replicate(const double weight[], int experts, int physical, int32_t expert[],
+                      int32_t copies[], struct mp_queue *queue) {
     queue->count = 0;
     for (int32_t index = 0; index < experts; index++) {
         expert[index] = index;
@@ -87,8 +90,7 @@ static void place_node(struct mp_eplb *state, const int64_t weight[], int node) 
 
     for (int index = 0; index < experts; index++)
         state->weight[index] = (double)weight[member[index]];
-    mp_eplb_replicate(state->weight, experts, physical, state->local, state->local_copies,
-                      &state->queue);
+    replicate(state->weight, experts, physical, state->local, state->local_copies, &state->queue);
     for (int index = 0; index < physical; index++)
         state->share[index] =
             state->weight[state->local[index]] / state->local_copies[state->local[index]];

@@ -91,36 +91,21 @@ static int group_of(const struct mp_setting *setting) {
     return ranks > experts && ranks % experts == 0 ? experts : ranks;
 }
 
-static int check_shape(const struct mp_setting *setting, const struct mp_fastermoe_options *options,
-                       struct mp_error *error) {
-    const struct mp_topology *topology = &setting->topology;
+static int check_policy(const struct mp_setting *setting,
+                        const struct mp_fastermoe_options *options, struct mp_error *error) {
+    int ranks = setting->topology.ranks;
 
-    if (setting->expert_bytes < 1 || setting->route_bytes < 1)
-        return mp_fail(error, MP_EINVAL,
-                       "fastermoe needs bytes per expert and bytes per route of at least 1, not "
-                       "%lld and %lld",
-                       (long long)setting->expert_bytes, (long long)setting->route_bytes);
     if (options->policy == MP_FASTERMOE_RELEASED && setting->experts < group_of(setting))
         return mp_fail(error, MP_EINVAL,
                        "fastermoe with policy released takes ranks for experts and needs at least "
                        "as many experts as ranks, not %d experts on %d ranks",
-                       setting->experts, topology->ranks);
-    return MP_OK;
-}
-
-static int check_figures(const struct mp_setting *setting,
-                         const struct mp_fastermoe_options *options, struct mp_error *error) {
-    if (setting->topology.ranks == 1)
+                       setting->experts, ranks);
+    if (ranks == 1 || options->bandwidth > 0 || setting->bandwidth > 0)
         return MP_OK;
-    if (!(options->bandwidth > 0) && !(setting->bandwidth > 0))
-        return mp_fail(error, MP_EINVAL,
-                       "fastermoe needs a bandwidth above 0, and neither its option (%g B/s) nor "
-                       "the measured one (%g B/s) is",
-                       options->bandwidth, setting->bandwidth);
-    if (!(options->expert_flops > 0) && !(setting->seconds_per_route >= 0))
-        return mp_fail(error, MP_EINVAL, "fastermoe needs a time per route of at least 0, not %g s",
-                       setting->seconds_per_route);
-    return MP_OK;
+    return mp_fail(error, MP_EINVAL,
+                   "fastermoe needs a bandwidth above 0, and neither its option (%g B/s) nor the "
+                   "measured one (%g B/s) is",
+                   options->bandwidth, setting->bandwidth);
 }
 
 static int check_schedule(const struct mp_setting *setting,
@@ -194,8 +179,9 @@ static int check_gate(const struct mp_setting *setting, const struct mp_fastermo
     return MP_OK;
 }
 
-int64_t mp_fastermoe_outgoing_limit(const struct mp_setting *setting,
-                                    const struct mp_fastermoe_options *options) {
+/* Tokens of a rank whose first choice may leave the node, under these options. */
+static int64_t outgoing_limit(const struct mp_setting *setting,
+                              const struct mp_fastermoe_options *options) {
     const struct mp_topology *topology = &setting->topology;
     double tokens = (double)setting->tokens_per_rank, bandwidth = options->bandwidth;
     int in_node =
@@ -255,8 +241,7 @@ static int create_groups(struct fastermoe *self, struct mp_error *error) {
 
 static int fastermoe_create(void *opaque, const struct mp_setting *setting, const void *options,
                             struct mp_error *error) {
-    MP_TRY(check_shape(setting, options, error));
-    MP_TRY(check_figures(setting, options, error));
+    MP_TRY(check_policy(setting, options, error));
     MP_TRY(check_schedule(setting, options, error));
     MP_TRY(check_gate(setting, options, error));
     struct fastermoe *self = opaque;
@@ -291,7 +276,7 @@ static void fastermoe_policy(const void *opaque, struct mp_policy *policy) {
     const struct fastermoe *self = opaque;
     mp_expert_groups_policy(&self->groups, policy);
     if (self->options.topology_gate && mp_topology_nodes(&self->setting.topology) > 1)
-        policy->outgoing_limit = mp_fastermoe_outgoing_limit(&self->setting, &self->options);
+        policy->outgoing_limit = outgoing_limit(&self->setting, &self->options);
 }
 
 static int fastermoe_copies_limit(const void *opaque) {
@@ -363,13 +348,11 @@ const struct mp_system mp_system_fastermoe = {
         "and shadows last. The topology-aware gate, with topology-gate=yes only: it limits the "
         "tokens whose first choice leaves the node and so changes what is learnt; without it the "
         "gate's choices stand and losses are those of plain expert parallelism; where loads are "
-        "given and no gate chooses, replayed or predicted, a rule stands for it. "
-        "Experts need not divide ranks, a limit of shadows can be set, and so can groups by "
-        "predicted time; these are our own. With a multiple of the experts as ranks they form "
-        "groups that have all experts once, tied replicas of each other's; each has its own "
-        "shadows. "
-        "Not modelled: that the topology-aware gate takes shadows for local, as they are chosen "
-        "after it here.",
+        "given and no gate chooses, replayed or predicted, a rule stands for it. Experts need not "
+        "divide ranks, a limit of shadows can be set, and so can groups by predicted time; these "
+        "are our own. With a multiple of the experts as ranks they form groups that have all "
+        "experts once, tied replicas of each other's; each has its own shadows. Not modelled: that "
+        "the topology-aware gate takes shadows for local, as they are chosen after it here.",
     /* Of the gate: with topology-gate=yes. */
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_CHANGES_GATE |
                     MP_SYSTEM_MORE_RANKS,

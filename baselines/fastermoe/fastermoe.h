@@ -61,10 +61,6 @@ struct mp_fastermoe_options {
     double local_bandwidth;   /* W_local, B/s, paper */
 };
 
-/* Tokens of a rank whose first choice may leave the node, under these options. */
-int64_t mp_fastermoe_outgoing_limit(const struct mp_setting *setting,
-                                    const struct mp_fastermoe_options *options);
-
 /* What the performance model multiplies loads with, in seconds. */
 struct mp_shadow_costs {
     double compute;    /* one route through one expert, forward; backward costs twice as much */

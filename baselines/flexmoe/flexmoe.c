@@ -52,21 +52,14 @@ static int slots_per_rank(const struct mp_setting *setting,
 
 static int check_setting(const struct mp_setting *setting, const struct mp_flexmoe_options *options,
                          struct mp_error *error) {
-    int ranks = setting->topology.ranks;
-
-    if (setting->topology.ranks_per_node < 1)
-        return mp_fail(error, MP_EINVAL, "flexmoe needs ranks per node of at least 1, not %d",
-                       setting->topology.ranks_per_node);
     MP_TRY(mp_layouts_check("flexmoe", setting, slots_per_rank(setting, options),
                             options->capacity_factor, error));
-    if (options->policy == MP_FLEXMOE_COST_MODEL && ranks > 1 &&
-        (!(setting->bandwidth > 0) || !(setting->seconds_per_route >= 0)))
-        return mp_fail(
-            error, MP_EINVAL,
-            "the cost model of flexmoe needs a bandwidth above 0 and a time per route of "
-            "at least 0, not %g B/s and %g s",
-            setting->bandwidth, setting->seconds_per_route);
-    return MP_OK;
+    if (options->policy != MP_FLEXMOE_COST_MODEL || setting->topology.ranks == 1 ||
+        setting->bandwidth > 0)
+        return MP_OK;
+    return mp_fail(error, MP_EINVAL,
+                   "the cost model of flexmoe needs a bandwidth above 0, not %g B/s",
+                   setting->bandwidth);
 }
 
 static int32_t owner_of(const struct flexmoe *self, int expert) {
@@ -244,17 +237,13 @@ const struct mp_system mp_system_flexmoe = {
               "code (Hetu-Galvatron, branch laer-moe)",
     .models =
         "Modelled: slots for experts (vExperts) on every rank, tokens of an expert spread evenly "
-        "over its slots, tied replicas with all-reduced gradients, a search over Expands, "
-        "Shrinks and Migrates by a cost model of computing, exchange and synchronisation when "
-        "ranks "
-        "are out of balance, "
-        "optimizer state that moves with replicas in the background of one iteration, layer after "
-        "layer; that state in host memory, where it is updated, if asked for; a capacity of slots "
-        "with "
-        "drops, if asked for; and the variant that LAER-MoE's "
-        "authors published. "
-        "Not modelled: moves that take several iterations, which here are waited for at the end of "
-        "one, and what a change itself costs in the decision for it.",
+        "over its slots, tied replicas with all-reduced gradients, a search over Expands, Shrinks "
+        "and Migrates by a cost model of computing, exchange and synchronisation when ranks are "
+        "out of balance, optimizer state that moves with replicas in the background of one "
+        "iteration, layer after layer; that state in host memory, where it is updated, if asked "
+        "for; a capacity of slots with drops, if asked for; and the variant that LAER-MoE's "
+        "authors published. Not modelled: moves that take several iterations, which here are "
+        "waited for at the end of one, and what a change itself costs in the decision for it.",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_MOVES_OWNERS |
                     MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,
     .options = option_table,

@@ -35,14 +35,12 @@ const struct mp_system mp_system_free_balance = {
     .source = "none; what balance alone would be worth",
     .models =
         "What no system attains, for comparison only, and no bound: a system under which less has "
-        "to "
-        "travel can be faster. Every rank computes as many "
-        "routes as every other, give or take one; for that experts are copied after the gate, and "
-        "planning, copying and summing the copies' gradients take no time: clocks stand still "
-        "meanwhile. Modelled like everybody's: the exchange of tokens and their computing, and "
-        "what an expert costs beside its routes. Not modelled: anything that would make it "
-        "attainable, and no attempt at the least exchange of tokens beyond computing a rank's own "
-        "first.",
+        "to travel can be faster. Every rank computes as many routes as every other, give or take "
+        "one; for that experts are copied after the gate, and planning, copying and summing the "
+        "copies' gradients take no time: clocks stand still meanwhile. Modelled like everybody's: "
+        "the exchange of tokens and their computing, and what an expert costs beside its routes. "
+        "Not modelled: anything that would make it attainable, and no attempt at the least "
+        "exchange of tokens beyond computing a rank's own first.",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_UNATTAINABLE | MP_SYSTEM_UNEVEN_EXPERTS |
                     MP_SYSTEM_MORE_RANKS,
     .size = sizeof(struct mp_free_balance),

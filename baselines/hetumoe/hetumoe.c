@@ -47,11 +47,9 @@ static int hetumoe_create(void *opaque, const struct mp_setting *setting, const 
     struct hetumoe *self = opaque;
     MP_TRY(mp_expert_groups_create("hetumoe", setting, options->expert_parallel, &self->groups,
                                    error));
-    MP_TRY(mp_capacity_check("hetumoe", setting, options->capacity_factor,
-                             setting->tokens_per_rank < 1 ? 0 : capacity_of(setting, options),
-                             error));
-    MP_TRY(check_slots(setting, options, error));
     self->capacity = capacity_of(setting, options);
+    MP_TRY(mp_capacity_check("hetumoe", setting, options->capacity_factor, self->capacity, error));
+    MP_TRY(check_slots(setting, options, error));
     self->leads = options->exchange == MP_HETUMOE_LEADER &&
                   mp_topology_nodes(&setting->topology) > 1 && setting->topology.ranks_per_node > 1;
     self->overlaid = options->slots == MP_HETUMOE_AS_RELEASED && mp_setting_choices(setting) == 2 &&

@@ -100,9 +100,6 @@ static int create_depths(struct hiermoe *self, struct mp_error *error) {
 
 static int hiermoe_create(void *opaque, const struct mp_setting *setting, const void *options,
                           struct mp_error *error) {
-    if (setting->top_k < 1)
-        return mp_fail(error, MP_EINVAL, "hiermoe needs routes of a token of at least 1, not %d",
-                       setting->top_k);
     struct hiermoe *self = opaque;
     struct mp_arena *memory = mp_system_arena(self);
     self->setting = *setting;
@@ -300,14 +297,12 @@ const struct mp_system mp_system_hiermoe = {
     .source = "HierMoE, arXiv 2508.09591 (HierD-AlltoAll and HierD-ES)",
     .models =
         "Modelled: deduplicated exchange over up to three levels of groups inside one another "
-        "(nodes, unless hierarchy says more) and ranks, of the depth whose modelled time is "
-        "least; after every iteration, or every few, the two experts of a layer whose "
-        "swap makes that time least change places with their optimizer state, if any makes it "
-        "less; the time is the paper's sum of lines in the smooth largest number of tokens that a "
-        "group "
-        "of each level gets, "
-        "and swaps are tried by the incremental rule. Tokens' sets of experts are drawn from "
-        "the loads of all ranks together, where the paper has those of the gate. Not "
+        "(nodes, unless hierarchy says more) and ranks, of the depth whose modelled time is least; "
+        "after every iteration, or every few, the two experts of a layer whose swap makes that "
+        "time least change places with their optimizer state, if any makes it less; the time is "
+        "the paper's sum of lines in the smooth largest number of tokens that a group of each "
+        "level gets, and swaps are tried by the incremental rule. Tokens' sets of experts are "
+        "drawn from the loads of all ranks together, where the paper has those of the gate. Not "
         "modelled: fitting of the lines to the machine: they are options, or follow from the "
         "bandwidths between nodes and inside them and two latencies.",
     .capabilities = MP_SYSTEM_MOVES_OWNERS,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "baselines/flexmoe/flexmoe.h"
+#include "reference/base/random.h"
 #include "reference/plan/layouts.h"
 #include "reference/plan/recent.h"
 
@@ -12,8 +13,7 @@
 static const struct mp_option option_table[] = {
     {"slots", MP_OPTION_COUNT, FIELD(slots), "experts", "auto", -1, 65536, NULL,
      "experts of a layer on one rank (C); auto: the larger of top-k and two slots per expert, "
-     "which "
-     "are the paper's 2 and 4; all: every expert"},
+     "which are the paper's 2 and 4; all: every expert"},
     {"window", MP_OPTION_INT, FIELD(window), "iterations", "5", 1, 1000, NULL,
      "iterations whose loads are summed to plan the next layout"},
     {"layout", MP_OPTION_CHOICE, FIELD(layout), "", "planned", 0, 0, "planned static flex",
@@ -117,23 +117,7 @@ static int check_figures(const struct mp_setting *setting, const struct mp_laer_
                        "%g and %g B/s, and measured were %g and %g B/s",
                        options->bandwidth_in_node, options->bandwidth_between_nodes,
                        setting->bandwidth_in_node, setting->bandwidth);
-    if (!(options->seconds_per_route > 0) && !(setting->seconds_per_route >= 0))
-        return mp_fail(error, MP_EINVAL, "laer needs a time per route of at least 0, not %g s",
-                       setting->seconds_per_route);
     return MP_OK;
-}
-
-static int check_setting(const struct mp_setting *setting, const struct mp_laer_options *options,
-                         struct mp_error *error) {
-    const struct mp_topology *topology = &setting->topology;
-
-    if (topology->ranks_per_node < 1 || setting->route_bytes < 1)
-        return mp_fail(error, MP_EINVAL,
-                       "laer needs ranks per node and bytes per route of at least 1, not %d and "
-                       "%lld",
-                       topology->ranks_per_node, (long long)setting->route_bytes);
-    MP_TRY(check_slots(setting, options, error));
-    return check_figures(setting, options, error);
 }
 
 struct mp_laer_costs mp_laer_costs(const struct mp_setting *setting,
@@ -206,7 +190,8 @@ static int create_parts(struct laer *self) {
 
 static int laer_create(void *opaque, const struct mp_setting *setting, const void *options,
                        struct mp_error *error) {
-    MP_TRY(check_setting(setting, options, error));
+    MP_TRY(check_slots(setting, options, error));
+    MP_TRY(check_figures(setting, options, error));
     struct laer *self = opaque;
     self->setting = *setting;
     self->options = *(const struct mp_laer_options *)options;
@@ -261,12 +246,11 @@ static void try_layout(struct laer *self, const int32_t replicas[], struct searc
     }
 }
 
-/* SplitMix64: any state is a good one. */
+/* Any state is a good one. */
 static uint64_t next_random(uint64_t *state) {
-    uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return z ^ (z >> 31);
+    uint64_t drawn = mp_random_splitmix(*state);
+    *state += MP_SPLITMIX_STEP;
+    return drawn;
 }
 
 /* A slot from an expert with several to another. */
@@ -388,15 +372,11 @@ const struct mp_system mp_system_laer = {
         "Modelled: experts sharded over all ranks and put together in C slots per rank under the "
         "attention before them or some layers ahead, again for backward; gradients sent apart into "
         "slices; layouts planned from the last iterations' loads, even and by priority queue, "
-        "placed and compared "
-        "by "
-        "the released planner's rules and cost, used one iteration later; lite routing; the "
-        "ablations, and the static layout of the paper's baseline and its FLEX. "
-        "Nodes are the run's instead of "
-        "8 "
-        "devices. The released over-count of remainders is not reproduced. "
-        "Not modelled: planning in another process while the iteration runs (it is counted, after "
-        "the step), and recomputation of activations.",
+        "placed and compared by the released planner's rules and cost, used one iteration later; "
+        "lite routing; the ablations, and the static layout of the paper's baseline and its FLEX. "
+        "Nodes are the run's instead of 8 devices. The released over-count of remainders is not "
+        "reproduced. Not modelled: planning in another process while the iteration runs (it is "
+        "counted, after the step), and recomputation of activations.",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_UNEVEN_EXPERTS |
                     MP_SYSTEM_MORE_RANKS,
     .options = option_table,

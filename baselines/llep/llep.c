@@ -39,12 +39,8 @@ static int foreign_limit(const struct mp_setting *setting, const struct mp_llep_
 
 static int llep_create(void *opaque, const struct mp_setting *setting, const void *options,
                        struct mp_error *error) {
-    if (setting->top_k < 1 || setting->tokens_per_rank < 1)
-        return mp_fail(error, MP_EINVAL,
-                       "llep needs routes per token and tokens per rank of at least 1, not %d and "
-                       "%lld",
-                       setting->top_k, (long long)setting->tokens_per_rank);
     struct llep *self = opaque;
+    (void)error;
     self->options = *(const struct mp_llep_options *)options;
     self->copies = foreign_limit(setting, &self->options);
     mp_llep_create(mp_system_arena(self), setting->topology.ranks, setting->experts, &self->state);
@@ -73,15 +69,13 @@ const struct mp_system mp_system_llep = {
     .title = "LLEP: least-loaded spilling of experts that are too hot",
     .source = "LLEP, arXiv 2601.17111; SalesforceAIResearch/LeastLoadedEP",
     .models =
-        "Modelled: plain expert parallelism while loads are even; otherwise routes beyond a "
-        "rank's "
+        "Modelled: plain expert parallelism while loads are even; otherwise routes beyond a rank's "
         "cap go to the least loaded ranks, decided on the actual loads after the gate, with "
         "parameters copied there and gradients sent home, pieces no smaller than the smallest "
-        "GEMM; "
-        "exact and dropless. Copies are exposed: experts wait for them. Gaps in what is known of "
-        "the source are filled as baselines/llep/llep.h says. Experts need not divide ranks, and "
-        "foreign experts per rank can be limited; both are our own. Not modelled: that the "
-        "released planner is Python on the host.",
+        "GEMM; exact and dropless. Copies are exposed: experts wait for them. Gaps in what is "
+        "known of the source are filled as baselines/llep/llep.h says. Experts need not divide "
+        "ranks, and foreign experts per rank can be limited; both are our own. Not modelled: that "
+        "the released planner is Python on the host.",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,
     .options = option_table,
     .options_size = sizeof(struct mp_llep_options),

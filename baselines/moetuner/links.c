@@ -1,7 +1,6 @@
 /* Clusters on ranks: what a placement takes, what none is below, and local search. */
 #include "baselines/moetuner/links.h"
 
-#include "baselines/moetuner/links_match.h"
 #include "reference/plan/load.h"
 
 void mp_links_create(struct mp_arena *memory, int layers, const struct mp_topology *topology,
@@ -16,6 +15,15 @@ void mp_links_create(struct mp_arena *memory, int layers, const struct mp_topolo
 
 /* ---- what a placement takes ---- */
 
+/* Of a route from one rank to another, s. */
+static double of_route(const struct mp_links *links, int from, int to) {
+    if (from == to)
+        return 0;
+    return mp_topology_node(&links->topology, from) == mp_topology_node(&links->topology, to)
+               ? links->in_node
+               : links->between;
+}
+
 /* The largest of a layer's links, and the sum of all of them. */
 struct travel {
     double most, sum;
@@ -28,8 +36,7 @@ static struct travel travel_of(const struct mp_links *links, int layer, const in
     struct travel travel = {0};
     for (int c1 = 0; c1 < ranks; c1++)
         for (int c2 = 0; c2 < ranks; c2++) {
-            double seconds =
-                (double)flow[c1 * ranks + c2] * mp_links_of_route(links, from[c1], to[c2]);
+            double seconds = (double)flow[c1 * ranks + c2] * of_route(links, from[c1], to[c2]);
             travel.most = seconds > travel.most ? seconds : travel.most;
             travel.sum += seconds;
         }

@@ -60,6 +60,11 @@ double mp_links_bound(struct mp_links *links);
  * Allocates nothing. */
 void mp_links_search(struct mp_links *links, int32_t rank[]);
 
+/* Ranks for the clusters of layer `layer` + 1 inside their nodes (links->node), where those of the
+ * layer are on `left`: the largest flow first, which is the best for the largest one that crosses:
+ * what is smaller than the first flow that is not handed out matters no more. */
+void mp_links_match(struct mp_links *links, int layer, const int32_t left[], int32_t right[]);
+
 /* The program over layers first .. last, after mp_links_bound: nodes of the others stay as they
  * are.  rank arrives as a solution to begin with and leaves as one as good or better.  *bound
  * becomes what no placement of these layers is below, of all links. */

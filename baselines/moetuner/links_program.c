@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "baselines/moetuner/links_match.h"
+#include "baselines/moetuner/links.h"
 #include "reference/base/arena.h"
 #include "reference/base/median.h"
 

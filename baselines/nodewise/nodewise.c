@@ -123,9 +123,6 @@ static int settle_chunks(struct nodewise *self, struct mp_error *error) {
 static int nodewise_create(void *opaque, const struct mp_setting *setting, const void *options,
                            struct mp_error *error) {
     const struct mp_topology *topology = &setting->topology;
-    if (topology->ranks_per_node < 1)
-        return mp_fail(error, MP_EINVAL, "nodewise needs ranks per node of at least 1, not %d",
-                       topology->ranks_per_node);
     struct nodewise *self = opaque;
     self->setting = *setting;
     self->topology = *topology;

@@ -220,8 +220,10 @@ static void keep_what_can_stay(struct mp_permutation *state, const int32_t curre
         owner[at] = rank_of[owner[at]];
 }
 
-int64_t mp_permutation_exact(struct mp_permutation *state, const int64_t load[],
-                             const int32_t current[], int32_t owner[]) {
+/* The least possible largest load.  Which rank gets which set of experts is then chosen so that
+ * many stay: sets and ranks that share most experts are joined first. */
+static int64_t exact(struct mp_permutation *state, const int64_t load[], const int32_t current[],
+                     int32_t owner[]) {
     if (state->workers == 0)
         return mp_permutation_greedy(state, load, current, owner);
     int64_t largest = share_exactly(state, load, owner);
@@ -246,8 +248,13 @@ static int64_t place_device(struct mp_permutation *state, const int32_t member[]
     return largest;
 }
 
-int64_t mp_permutation_hybrid(struct mp_permutation *state, const int64_t load[],
-                              const int32_t current[], int32_t owner[]) {
+/* Ranks form virtual devices of `workers` ranks, which experts are put on greedily.  In each of
+ * them experts are put greedily into `each` groups per rank, and these by dynamic programming on
+ * its ranks.  There are as many ranks in a device as leave two groups for each, then as many groups
+ * as the option `groups` allows.  Ranks as under exact.  What is no better than greedy is given up
+ * for it. */
+static int64_t hybrid(struct mp_permutation *state, const int64_t load[], const int32_t current[],
+                      int32_t owner[]) {
     int64_t greedy = mp_permutation_greedy(state, load, current, owner), largest = 0;
 
     if (state->workers == 0)
@@ -273,9 +280,9 @@ int64_t mp_permutation_solve(struct mp_permutation *state, const int64_t load[],
                              const int32_t current[], int32_t owner[]) {
     switch (state->solver) {
     case MP_SMARTMOE_DYNAMIC_PROGRAMMING:
-        return mp_permutation_exact(state, load, current, owner);
+        return exact(state, load, current, owner);
     case MP_SMARTMOE_HYBRID:
-        return mp_permutation_hybrid(state, load, current, owner);
+        return hybrid(state, load, current, owner);
     default:
         return mp_permutation_greedy(state, load, current, owner);
     }

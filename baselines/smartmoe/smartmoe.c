@@ -43,7 +43,7 @@ struct smartmoe {
     struct mp_smartmoe_options options;
     struct mp_permutation permutation;
     int32_t *owner; /* [experts], working memory */
-    void *exchange; /* of mp_system_fastermoe, or NULL: tokens go to owners at once */
+    void *exchange; /* of mp_system_fastermoe: what plans between two searches */
 };
 
 static void smartmoe_destroy(void *opaque) {
@@ -57,14 +57,11 @@ static bool replicates(const struct smartmoe *self) {
     return self->ranks > self->experts && self->ranks % self->experts == 0;
 }
 
-/* What plans between two searches. */
 static int create_exchange(struct smartmoe *self, const struct mp_setting *setting,
                            struct mp_error *error) {
     struct mp_fastermoe_options options;
     struct mp_error why = {0};
 
-    if (!self->options.smart_schedule && self->options.shadows == 0 && !replicates(self))
-        return MP_OK;
     int code = mp_options_set_defaults(mp_system_fastermoe.options, &options, &why);
     options.smart_schedule = self->options.smart_schedule;
     options.group_size = self->options.group_size;
@@ -96,38 +93,28 @@ static int smartmoe_create(void *opaque, const struct mp_setting *setting, const
 
 static void smartmoe_initial_owners(const void *opaque, int32_t owner[]) {
     const struct smartmoe *self = opaque;
-
-    if (replicates(self))
-        mp_system_fastermoe.initial_owners(self->exchange, owner);
-    else
-        mp_contiguous_owners(self->layers, self->experts, self->ranks, owner);
+    mp_system_fastermoe.initial_owners(self->exchange, owner);
 }
 
 static void smartmoe_initial_holders(const void *opaque, struct mp_placement home[]) {
     const struct smartmoe *self = opaque;
-
-    if (replicates(self))
-        mp_system_fastermoe.initial_holders(self->exchange, home);
+    mp_system_fastermoe.initial_holders(self->exchange, home);
 }
 
 static void smartmoe_policy(const void *opaque, struct mp_policy *policy) {
     const struct smartmoe *self = opaque;
-    if (replicates(self))
-        mp_system_fastermoe.policy(self->exchange, policy);
+    mp_system_fastermoe.policy(self->exchange, policy);
 }
 
 static int smartmoe_copies_limit(const void *opaque) {
     const struct smartmoe *self = opaque;
-    return self->exchange ? mp_system_fastermoe.copies_limit(self->exchange) : 0;
+    return mp_system_fastermoe.copies_limit(self->exchange);
 }
 
 static int smartmoe_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
                                struct mp_error *error) {
     struct smartmoe *self = opaque;
-
-    if (self->exchange)
-        return mp_system_fastermoe.after_gate(self->exchange, load, plan, error);
-    return mp_plan_dispatch_to_owner(plan, load, error);
+    return mp_system_fastermoe.after_gate(self->exchange, load, plan, error);
 }
 
 static int64_t largest_load(struct mp_permutation *state, const int64_t load[],

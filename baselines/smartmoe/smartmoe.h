@@ -16,7 +16,7 @@
  * the iteration before, which is the same moment with loads known (and nothing before iteration 0).
  * - The hybrid is described in half a sentence (greedy to virtual devices, then dynamic programming
  *   to physical ones) and lies unused in the released code (32 experts to 8 groups, then dynamic
- *   programming).  mp_permutation_hybrid does both, and its `groups` bound what it costs.
+ *   programming).  Here it does both, and its `groups` bound what it costs.
  * - The released code leaves optimizer state where it was, so that an expert goes on with the
  *   moments of another; here it moves, unless `state` is "stays".
  * - Shadows are chosen by the rule of FasterMoE's paper for the present owners.  The artifact's own
@@ -84,17 +84,6 @@ int mp_permutation_create(struct mp_arena *memory, int experts, int ranks,
  * greedy: experts by load, descending, each to the rank with the least load so far that has room;
  * its present rank if that is one of those, otherwise the lowest. */
 int64_t mp_permutation_greedy(struct mp_permutation *state, const int64_t load[],
-                              const int32_t current[], int32_t owner[]);
-/* exact: the least possible largest load.  Which rank gets which set of experts is then chosen so
- * that many stay: sets and ranks that share most experts are joined first. */
-int64_t mp_permutation_exact(struct mp_permutation *state, const int64_t load[],
-                             const int32_t current[], int32_t owner[]);
-/* hybrid: ranks form virtual devices of `workers` ranks, which experts are put on greedily.  In
- * each of them experts are put greedily into `each` groups per rank, and these by dynamic
- * programming on its ranks.  There are as many ranks in a device as leave two groups for each, then
- * as many groups as the option `groups` allows.  Ranks as under exact.  What is no better than
- * greedy is given up for it. */
-int64_t mp_permutation_hybrid(struct mp_permutation *state, const int64_t load[],
                               const int32_t current[], int32_t owner[]);
 /* The one that the state was created for. */
 int64_t mp_permutation_solve(struct mp_permutation *state, const int64_t load[],

@@ -36,17 +36,6 @@ int mp_swiftmoe_slots(const struct mp_setting *setting, const struct mp_swiftmoe
     return options->slots;
 }
 
-static int check(const struct mp_setting *setting, const struct mp_swiftmoe_options *options,
-                 struct mp_error *error) {
-    if (setting->tokens_per_rank < 1 || setting->top_k < 1)
-        return mp_fail(error, MP_EINVAL,
-                       "swiftmoe needs tokens per rank and experts per token of at least 1, not "
-                       "%lld and %d",
-                       (long long)setting->tokens_per_rank, setting->top_k);
-    return mp_layouts_check("swiftmoe", setting, mp_swiftmoe_slots(setting, options),
-                            options->capacity_factor, error);
-}
-
 /* Ranks with a slot of an expert are its homes, and the lowest of them makes the sum of their
  * gradients: where an expert ends and the next one begins, a rank sends one sum on and receives the
  * other one, and never two.  Nothing lies with an owner for which it had to stay. */
@@ -74,7 +63,7 @@ static int swiftmoe_create(void *opaque, const struct mp_setting *setting, const
                            struct mp_error *error) {
     const struct mp_swiftmoe_options *chosen = options;
     const int per_rank = mp_swiftmoe_slots(setting, options);
-    MP_TRY(check(setting, options, error));
+    MP_TRY(mp_layouts_check("swiftmoe", setting, per_rank, chosen->capacity_factor, error));
     struct swiftmoe *self = opaque;
     struct mp_arena *memory = mp_system_arena(self);
     self->slot_capacity = mp_slot_capacity(setting, per_rank, chosen->capacity_factor);
@@ -149,9 +138,8 @@ const struct mp_system mp_system_swiftmoe = {
         "neighbouring ranks, gradients summed over replicas and sent to the slices by the "
         "published source rule, weights put together on the new slots after every step, capacity "
         "per slot and drops; routes of an expert in turn over its slots; the optimizer in host "
-        "memory, if asked for. "
-        "Not modelled: weights that are sent asynchronously after the step (the next iteration "
-        "waits for them).",
+        "memory, if asked for. Not modelled: weights that are sent asynchronously after the step "
+        "(the next iteration waits for them).",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_MOVES_OWNERS |
                     MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,
     .options = option_table,

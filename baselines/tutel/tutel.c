@@ -10,11 +10,9 @@
 static const struct mp_option option_table[] = {
     {"r", MP_OPTION_COUNT, FIELD(r), "", "1", -1, 4096, NULL,
      "1: experts are on ranks, tokens travel; more: each is cut into so many shards, to all of "
-     "which "
-     "its tokens travel, a divisor of ranks over experts; 0: experts are gathered on every rank, "
-     "no "
-     "token travels; auto: what takes least time by the model; a job's expert-shards above 1 goes "
-     "before it"},
+     "which its tokens travel, a divisor of ranks over experts; 0: experts are gathered on every "
+     "rank, no token travels; auto: what takes least time by the model; a job's expert-shards "
+     "above 1 goes before it"},
     {"capacity-factor", MP_OPTION_DOUBLE, FIELD(capacity_factor), "", "1.0", -1024, 1024, NULL,
      "an expert's capacity for the routes of a rank, over its even share of them; 0: the least "
      "that drops nothing; below 0: the same, at most what its opposite would give"},
@@ -26,8 +24,7 @@ static const struct mp_option option_table[] = {
     {"trials", MP_OPTION_INT, FIELD(trials), "iterations", "1", 1, 64, NULL,
      "how long each way is tried for a capacity that is new, in steps of 128"},
     {"message-cost", MP_OPTION_DOUBLE, FIELD(message_cost), "s", "4e-6", 0, 1, NULL,
-     "of a message beside its bytes, by which ways are judged; predictions know their "
-     "cluster's"},
+     "of a message beside its bytes, by which ways are judged; predictions know their cluster's"},
     {0},
 };
 
@@ -199,8 +196,7 @@ static int check(const struct mp_setting *setting, const struct mp_tutel_options
     if (options->degree != MP_AUTO && (options->degree < 1 || options->degree > MP_MOST_DEGREE))
         return mp_fail(error, MP_EINVAL, "tutel's degree is 1 to %d, or auto", MP_MOST_DEGREE);
     return mp_capacity_check("tutel", setting, options->capacity_factor,
-                             setting->tokens_per_rank < 1 ? 0 : most_capacity(setting, options),
-                             error);
+                             most_capacity(setting, options), error);
 }
 
 static int tutel_create(void *opaque, const struct mp_setting *setting, const void *parsed,
@@ -376,19 +372,17 @@ const struct mp_system mp_system_tutel = {
     .models = "Modelled: contiguous placement that never changes, capacity in the released code's "
               "arithmetic, fixed, or as small as drops nothing, or that up to a limit; slots for "
               "second choices after all first ones, weights as the gate gives them, rows copied "
-              "into a padded layout; flat or two-level exchange in 1, 2, 4 or 8 chunks, under "
-              "the experts' work, from a dictionary by capacity, "
-              "filled by trials in the first iterations of a key, whose times are a model's, since "
-              "planners see no clock; r = 1, experts on ranks and replicas over groups of them; r "
-              "above 1, every expert cut into as many shards, on ranks of their own, to all of "
-              "which its tokens go, and replicas over fewer groups; r = 0, parameters gathered and "
-              "gradients scattered with no token travelling; or of these what a model of bytes and "
-              "messages finds fastest. "
-              "Not modelled: changing r in a run; that a rank could pass a token's row on to the "
-              "other shards of its expert, as rows go to each by themselves; priority of batches "
-              "by probability and the cosine gate; that its flexible layout keeps products large: "
-              "experts' products here always "
-              "have all rows of an expert.",
+              "into a padded layout; flat or two-level exchange in 1, 2, 4 or 8 chunks, under the "
+              "experts' work, from a dictionary by capacity, filled by trials in the first "
+              "iterations of a key, whose times are a model's, since planners see no clock; r = 1, "
+              "experts on ranks and replicas over groups of them; r above 1, every expert cut into "
+              "as many shards, on ranks of their own, to all of which its tokens go, and replicas "
+              "over fewer groups; r = 0, parameters gathered and gradients scattered with no token "
+              "travelling; or of these what a model of bytes and messages finds fastest. Not "
+              "modelled: changing r in a run; that a rank could pass a token's row on to the other "
+              "shards of its expert, as rows go to each by themselves; priority of batches by "
+              "probability and the cosine gate; that its flexible layout keeps products large: "
+              "experts' products here always have all rows of an expert.",
     .capabilities =
         MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_MORE_RANKS | MP_SYSTEM_PLANS_BEFORE_GATE,
     .options = option_table,

@@ -172,7 +172,7 @@ static int keep_job(const struct session *session, int job, const struct mp_laun
                                        .job_text = text,
                                        .spools = spools,
                                        .result = result};
-    int code = mp_suite_keep(session->store, &ended, NULL, error);
+    int code = mp_suite_keep(session->store, &ended, error);
     free(text);
     return code;
 }

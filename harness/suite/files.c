@@ -35,28 +35,21 @@ static bool is_listed(const char *name, const char *ending) {
     return *name != '.' && (!ending || (length > size && !strcmp(name + length - size, ending)));
 }
 
-static int compare_paths(const void *left, const void *right) {
-    return strcmp(*(char *const *)left, *(char *const *)right);
-}
-
 int mp_files_list(const char *folder, const char *ending, struct mp_files *files,
                   struct mp_error *error) {
-    DIR *stream = opendir(folder);
-    int code = MP_OK;
+    struct dirent **entry;
+    int all = scandir(folder, &entry, NULL, alphasort), code = MP_OK;
     *files = (struct mp_files){NULL, 0};
-    if (!stream)
+    if (all < 0)
         return mp_fail(error, MP_EIO, "%s: %s", folder, strerror(errno));
-    for (struct dirent *entry; !code && (entry = readdir(stream));) {
+    for (int i = 0; i < all; i++) {
         char path[MP_PATH_SIZE];
-        if (!is_listed(entry->d_name, ending))
-            continue;
-        code = mp_path_join(path, folder, entry->d_name, error);
-        if (!code)
+        bool takes = !code && is_listed(entry[i]->d_name, ending);
+        if (takes && !(code = mp_path_join(path, folder, entry[i]->d_name, error)))
             code = mp_files_add(files, path, error);
+        free(entry[i]);
     }
-    closedir(stream);
-    if (files->count > 0)
-        qsort(files->path, (size_t)files->count, sizeof *files->path, compare_paths);
+    free(entry);
     return code;
 }
 

@@ -126,7 +126,7 @@ int mp_suite_note(const struct mp_ended_job *job, const char *path, struct mp_er
     return mp_note_write(&run, path, error);
 }
 
-int mp_suite_keep(struct mp_store *store, const struct mp_ended_job *ended, int64_t *run_id,
+int mp_suite_keep(struct mp_store *store, const struct mp_ended_job *ended,
                   struct mp_error *error) {
     struct texts texts;
     struct mp_store_run run = describe(ended, &texts);
@@ -144,8 +144,6 @@ int mp_suite_keep(struct mp_store *store, const struct mp_ended_job *ended, int6
     if (!code)
         code = mp_store_ingest(store, &run, (const char *const *)spools.path, spools.count, &kept,
                                error);
-    if (!code && run_id)
-        *run_id = kept;
     if (!code)
         code = mp_store_recordings(store, kept, &recordings, error);
     if (!code && ended->spools && !ended->keep_spools && recordings == spools.count) {

@@ -24,8 +24,7 @@ struct mp_ended_job {
 
 /* Adds the run with all its spools, then removes those, unless one of them could not be used.
  * Errors: mp_store_ingest's, mp_slices_read's; the spools stay then. */
-int mp_suite_keep(struct mp_store *store, const struct mp_ended_job *ended, int64_t *run_id,
-                  struct mp_error *error);
+int mp_suite_keep(struct mp_store *store, const struct mp_ended_job *ended, struct mp_error *error);
 
 /* Writes a note (note.h) of a job that is about to begin (`result` is NULL), or that has ended and
  * could not be kept. */

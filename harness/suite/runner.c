@@ -298,7 +298,7 @@ static int ingest(struct turn *turn, const struct mp_launch_result *result,
     const struct mp_ended_job ended = describe(turn, result, facts, &command);
     int code = turn->is_spread ? mp_hosts_gather(turn->runner->hosts, turn->spools, error) : MP_OK;
     if (!code)
-        code = mp_suite_keep(turn->runner->store, &ended, NULL, error);
+        code = mp_suite_keep(turn->runner->store, &ended, error);
     if (!code && !ended.keep_spools) {
         unlink(turn->loads);
         unlink(turn->note);

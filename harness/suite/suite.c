@@ -54,8 +54,7 @@ static int read_job(struct mp_suite *suite, int i, const struct mp_yaml *common,
     MP_TRY(mp_predict_job_apply(job, own, suite->path, systems, error));
     if (!file->system)
         return mp_fail(error, MP_EINVAL,
-                       "%s:%d: system: not given for this job; moeperf list "
-                       "systems names them",
+                       "%s:%d: system: not given for this job; moeperf list systems names them",
                        suite->path, own->line);
     if (!mp_yaml_get(own, "name"))
         memcpy(file->job.name, file->job.system, sizeof file->job.name);

@@ -64,13 +64,11 @@ static const double layer_pace = 0.359; /* sd of the logarithm of a layer's own 
 static const double pace_from = 51; /* layers are together up to here, the collapse and its end */
 static const double pace_to = 201;  /* and have their own pace from here on */
 enum { SCALES = 8, COARSEST = 2 };  /* grids of 2^2, 2^1, ..., 2^-5 turns */
-static const uint64_t odd = 0x9E3779B97F4A7C15u; /* 2^64 over the golden ratio */
+static const uint64_t odd = MP_SPLITMIX_STEP; /* 2^64 over the golden ratio */
 
-/* The mixing of SplitMix64, as in random.h. */
+/* Without its step, which experts take. */
 static uint64_t mix(uint64_t z) {
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
+    return mp_random_splitmix(z - MP_SPLITMIX_STEP);
 }
 
 /* Mean 0, variance 1; the sum of two uniform numbers. */
@@ -197,12 +195,12 @@ static void find_heights(const struct mp_generate_options *options, int64_t iter
     add_noise(options, iteration, layer, moment->noise, z);
 }
 
-int mp_share_dynamics(const struct mp_generate_options *options, int64_t iteration, int layer,
-                      double share[], struct mp_error *error) {
-    (void)error;
-    const struct moment moment = find_moment(options, iteration, layer);
+int mp_share_dynamics(const struct mp_share_wish *wish, double share[], struct mp_error *error) {
+    const struct mp_generate_options *options = wish->options;
+    const struct moment moment = find_moment(options, wish->iteration, wish->layer);
     double highest = -1e9, sum = 0;
-    find_heights(options, iteration, layer, &moment, share);
+    (void)error;
+    find_heights(options, wish->iteration, wish->layer, &moment, share);
     for (int e = 0; e < options->experts; e++) {
         share[e] *= share[e] > 0 ? moment.top : moment.body;
         highest = share[e] > highest ? share[e] : highest;

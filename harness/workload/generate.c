@@ -146,7 +146,7 @@ const struct mp_generator mp_generators[] = {
      empty_options, mp_share_empty, NULL},
     {"w6", "a hot spot that moves", "",
      "Plans that are out of date: the heat of w1 moves to other experts every period.",
-     rotating_options, mp_share_rotating, mp_epoch_period},
+     rotating_options, mp_share_hot_experts, mp_epoch_period},
     {"w7", "short bursts of heat", "",
      "Reaction and recovery: balanced, then the heat of w1 for some iterations, then balanced.",
      burst_options, mp_share_burst, mp_epoch_burst},

@@ -43,16 +43,24 @@ struct mp_generate_options {
 };
 extern const struct mp_option mp_generate_options[];
 
+/* Shares that are asked for, and working memory. */
+struct mp_share_wish {
+    const struct mp_generate_options *options;
+    int64_t iteration;
+    int layer;
+    int *order;     /* [experts or ranks, whatever is more] */
+    double *height; /* [experts] */
+};
+
 struct mp_generator {
     const char *name;
     const char *title;               /* one line */
     const char *source;              /* paper, repository or section; "" if there is none */
     const char *models;              /* some sentences */
     const struct mp_option *options; /* fields of struct mp_generate_options; NULL: none */
-    /* Shares of layer `layer` at `iteration`, [experts], that sum to 1.  MP_EINVAL for wishes that
-     * can't be met, with the numbers. */
-    int (*share)(const struct mp_generate_options *options, int64_t iteration, int layer,
-                 double share[], struct mp_error *error);
+    /* Shares, [experts], that sum to 1.  MP_EINVAL for wishes that can't be met, with the numbers.
+     */
+    int (*share)(const struct mp_share_wish *wish, double share[], struct mp_error *error);
     /* Shares change only where this number does; NULL: never. */
     int64_t (*epoch)(const struct mp_generate_options *options, int64_t iteration);
 };

@@ -20,6 +20,8 @@ struct mp_generation {
     int *tokens;           /* [ranks] */
     int64_t topics;        /* of a rank and micro-batch; 0: tokens are independent */
     int longest;           /* of tokens */
+    int *order;            /* working memory of shares */
+    double *height;        /* likewise */
     struct mp_arena arena; /* of the tables */
 };
 
@@ -50,7 +52,8 @@ static int settle(struct mp_generation *own, int64_t iteration, int layer, struc
     int64_t epoch = own->kind->epoch ? own->kind->epoch(&own->options, iteration) : 0;
     if (own->epoch[layer] == epoch)
         return MP_OK;
-    MP_TRY(own->kind->share(&own->options, iteration, layer, own->share, error));
+    const struct mp_share_wish wish = {&own->options, iteration, layer, own->order, own->height};
+    MP_TRY(own->kind->share(&wish, own->share, error));
     place(own, own->end + (int64_t)layer * own->options.experts);
     own->epoch[layer] = epoch;
     return MP_OK;
@@ -242,7 +245,9 @@ int mp_generation_create(const struct mp_generator *kind, const struct mp_genera
         return mp_no_memory(error);
     own->kind = kind;
     own->options = *options;
-    MP_TAKE(&own->arena, own->share, experts);
+    MP_TAKE_EACH(&own->arena, experts, own->share, own->height);
+    MP_TAKE(&own->arena, own->order,
+            options->ranks > options->experts ? options->ranks : options->experts);
     MP_TAKE(&own->arena, own->end, layers * experts);
     MP_TAKE(&own->arena, own->epoch, layers);
     MP_TAKE(&own->arena, own->tokens, options->ranks);

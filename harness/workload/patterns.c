@@ -1,6 +1,5 @@
 /* Shares of the patterns w1 .. w7 (generate.h). */
 #include <math.h>
-#include <stdlib.h>
 
 #include "harness/workload/shares.h"
 #include "reference/base/random.h"
@@ -57,33 +56,34 @@ static void spread_others(const struct mp_generate_options *options, double shar
         share[e] = (1 - options->heat) / others;
 }
 
+static void shuffle(const struct mp_share_wish *wish, int count) {
+    mp_share_shuffle((uint64_t)wish->options->seed,
+                     mp_share_stream_of(MP_STREAM_PLACES, wish->layer), count, wish->order);
+}
+
 /* A random set of experts, the one of number `spot` of the layer. */
-static int heat_spot(const struct mp_generate_options *options, int64_t spot, int layer,
-                     double share[], struct mp_error *error) {
+static int heat_spot(const struct mp_share_wish *wish, int64_t spot, double share[],
+                     struct mp_error *error) {
+    const struct mp_generate_options *options = wish->options;
     const int experts = options->experts, hot = hot_count(options);
     MP_TRY(check_heat(options, error));
-    int *order = calloc((size_t)experts, sizeof *order);
-    if (!order)
-        return mp_fail(error, MP_ENOMEM, "no memory for the order of %d experts", experts);
-    mp_share_shuffle((uint64_t)options->seed, mp_share_stream_of(MP_STREAM_PLACES, layer), experts,
-                     order);
+    shuffle(wish, experts);
     spread_others(options, share);
     int first = (int)(spot % experts * hot % experts);
     for (int i = 0; i < hot; i++)
-        share[order[(first + i) % experts]] = options->heat / hot;
-    free(order);
+        share[wish->order[(first + i) % experts]] = options->heat / hot;
     return MP_OK;
 }
 
-int mp_share_hot_experts(const struct mp_generate_options *options, int64_t iteration, int layer,
-                         double share[], struct mp_error *error) {
-    (void)iteration;
-    return heat_spot(options, 0, layer, share, error);
+/* Without a period it is always the same set. */
+int mp_share_hot_experts(const struct mp_share_wish *wish, double share[], struct mp_error *error) {
+    return heat_spot(wish, mp_epoch_period(wish->options, wish->iteration), share, error);
 }
 
 /* Experts of one rank, or evenly over the ranks, then a second on each, and so on. */
-static int heat_ranks(const struct mp_generate_options *options, bool one_rank, int layer,
-                      double share[], struct mp_error *error) {
+static int heat_ranks(const struct mp_share_wish *wish, bool one_rank, double share[],
+                      struct mp_error *error) {
+    const struct mp_generate_options *options = wish->options;
     MP_TRY(check_ranks(options, error));
     MP_TRY(check_heat(options, error));
     const int ranks = options->ranks, hot = hot_count(options), local = options->experts / ranks;
@@ -91,8 +91,9 @@ static int heat_ranks(const struct mp_generate_options *options, bool one_rank, 
         return mp_fail(error, MP_EINVAL,
                        "%d hot experts are wanted on one rank, which has %d of the %d experts", hot,
                        local, options->experts);
-    int first = (int)mp_random_below(
-        (uint64_t)options->seed, mp_share_stream_of(MP_STREAM_PLACES, layer), 0, (uint64_t)ranks);
+    int first =
+        (int)mp_random_below((uint64_t)options->seed,
+                             mp_share_stream_of(MP_STREAM_PLACES, wish->layer), 0, (uint64_t)ranks);
     spread_others(options, share);
     for (int i = 0; i < hot; i++) {
         int turn = i % ranks;
@@ -103,21 +104,16 @@ static int heat_ranks(const struct mp_generate_options *options, bool one_rank, 
     return MP_OK;
 }
 
-int mp_share_hot_rank(const struct mp_generate_options *options, int64_t iteration, int layer,
-                      double share[], struct mp_error *error) {
-    (void)iteration;
-    return heat_ranks(options, true, layer, share, error);
+int mp_share_hot_rank(const struct mp_share_wish *wish, double share[], struct mp_error *error) {
+    return heat_ranks(wish, true, share, error);
 }
 
-int mp_share_spread(const struct mp_generate_options *options, int64_t iteration, int layer,
-                    double share[], struct mp_error *error) {
-    (void)iteration;
-    return heat_ranks(options, false, layer, share, error);
+int mp_share_spread(const struct mp_share_wish *wish, double share[], struct mp_error *error) {
+    return heat_ranks(wish, false, share, error);
 }
 
-int mp_share_empty(const struct mp_generate_options *options, int64_t iteration, int layer,
-                   double share[], struct mp_error *error) {
-    (void)iteration;
+int mp_share_empty(const struct mp_share_wish *wish, double share[], struct mp_error *error) {
+    const struct mp_generate_options *options = wish->options;
     if (options->empty_what)
         MP_TRY(check_ranks(options, error));
     const int units = options->empty_what ? options->ranks : options->experts;
@@ -131,25 +127,15 @@ int mp_share_empty(const struct mp_generate_options *options, int64_t iteration,
                        "token takes",
                        empty, units, options->empty_what ? "ranks" : "experts", left,
                        options->top_k);
-    int *order = calloc((size_t)units, sizeof *order);
-    if (!order)
-        return mp_fail(error, MP_ENOMEM, "no memory for the order of %d experts", units);
-    mp_share_shuffle((uint64_t)options->seed, mp_share_stream_of(MP_STREAM_PLACES, layer), units,
-                     order);
+    shuffle(wish, units);
     for (int i = 0; i < units; i++)
-        for (int e = order[i] * size; e < (order[i] + 1) * size; e++)
-            share[e] = i < empty ? 0 : 1.0 / left;
-    free(order);
+        for (int e = 0; e < size; e++)
+            share[wish->order[i] * size + e] = i < empty ? 0 : 1.0 / left;
     return MP_OK;
 }
 
 int64_t mp_epoch_period(const struct mp_generate_options *options, int64_t iteration) {
     return options->period > 0 ? iteration / options->period : 0;
-}
-
-int mp_share_rotating(const struct mp_generate_options *options, int64_t iteration, int layer,
-                      double share[], struct mp_error *error) {
-    return heat_spot(options, mp_epoch_period(options, iteration), layer, share, error);
 }
 
 /* Bursts lie in the middle of their periods. */
@@ -158,14 +144,12 @@ int64_t mp_epoch_burst(const struct mp_generate_options *options, int64_t iterat
     return place >= start && place < start + options->length;
 }
 
-int mp_share_burst(const struct mp_generate_options *options, int64_t iteration, int layer,
-                   double share[], struct mp_error *error) {
+int mp_share_burst(const struct mp_share_wish *wish, double share[], struct mp_error *error) {
+    const struct mp_generate_options *options = wish->options;
     if (options->length >= options->period)
         return mp_fail(error, MP_EINVAL,
                        "bursts of %d iterations do not end before the next, every %d iterations",
                        options->length, options->period);
-    MP_TRY(heat_spot(options, 0, layer, share, error)); /* checks the heat at any iteration */
-    if (mp_epoch_burst(options, iteration))
-        return MP_OK;
-    return mp_share_equal(options, iteration, layer, share, error);
+    MP_TRY(heat_spot(wish, 0, share, error)); /* checks the heat at any iteration */
+    return mp_epoch_burst(options, wish->iteration) ? MP_OK : mp_share_equal(wish, share, error);
 }

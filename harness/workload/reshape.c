@@ -30,6 +30,7 @@ struct reshaped {
     /* Where micro-batches are added up. */
     struct mp_load *sum; /* [layers of the source], zeroed: not kept */
     bool merges;
+    struct mp_arena memory; /* of tables */
 };
 
 static void reshaped_destroy(void *self) {
@@ -37,12 +38,11 @@ static void reshaped_destroy(void *self) {
     if (!reshaped)
         return;
     mp_trace_stream_destroy(reshaped->source);
-    mp_scale_destroy(&reshaped->scale);
     mp_load_destroy(&reshaped->by_ranks);
     mp_load_destroy(&reshaped->by_experts);
     for (int layer = 0; reshaped->sum && layer < reshaped->from.layers; layer++)
         mp_load_destroy(&reshaped->sum[layer]);
-    free(reshaped->sum);
+    mp_arena_release(&reshaped->memory);
     free(reshaped);
 }
 
@@ -186,17 +186,6 @@ static int check_divides(const char *what, int have, int wanted, struct mp_error
 static int check_wanted(const struct mp_trace_shape *have, const struct mp_reshape *wanted,
                         struct mp_error *error) {
     const int top_k = wanted->top_k > 0 ? wanted->top_k : have->top_k;
-    if (wanted->ranks < 0 || wanted->experts < 0 || wanted->layers < 0 ||
-        wanted->micro_batches < 0 || wanted->tokens < 0 || wanted->top_k < 0)
-        return mp_fail(error, MP_EINVAL,
-                       "a shape of %d ranks, %d experts, %d layers, %d micro-batches, %lld tokens "
-                       "and top %d is wanted; none of them can be negative, and 0 keeps what is",
-                       wanted->ranks, wanted->experts, wanted->layers, wanted->micro_batches,
-                       (long long)wanted->tokens, wanted->top_k);
-    if (wanted->tilt != 0 && !(wanted->tilt >= 0.5 && wanted->tilt <= 1))
-        return mp_fail(error, MP_EINVAL,
-                       "a tilt of %g; it is the larger of two shares, 0.5 (equal) to 1",
-                       wanted->tilt);
     if (wanted->micro_batches > 1 && wanted->micro_batches != have->micro_batches)
         return mp_fail(error, MP_EINVAL,
                        "the trace has %d micro-batches and %d are wanted; 1 (all added up) or %d "
@@ -306,13 +295,11 @@ static int create_loads(struct reshaped *reshaped, struct mp_error *error) {
     if (to->experts != from->experts)
         MP_TRY(mp_load_create(to->ranks, to->experts, &reshaped->by_experts, error));
     if (reshaped->tokens > 0)
-        MP_TRY(mp_scale_create(to->experts, &reshaped->scale, error));
-    if (!reshaped->merges)
-        return MP_OK;
-    reshaped->sum = calloc((size_t)from->layers, sizeof *reshaped->sum);
-    if (!reshaped->sum)
-        return mp_fail(error, MP_ENOMEM, "no memory for the sums of %d layers", from->layers);
-    for (int layer = 0; layer < to->layers; layer++) {
+        mp_scale_create(&reshaped->memory, to->experts, &reshaped->scale);
+    if (reshaped->merges)
+        MP_TAKE(&reshaped->memory, reshaped->sum, from->layers);
+    MP_TRY(mp_arena_check(&reshaped->memory, error));
+    for (int layer = 0; reshaped->merges && layer < to->layers; layer++) {
         struct mp_load *sum = &reshaped->sum[source_layer(reshaped, layer)];
         if (!sum->count)
             MP_TRY(mp_load_create(to->ranks, to->experts, sum, error));

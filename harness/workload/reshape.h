@@ -34,7 +34,7 @@
 
 #include "harness/workload/trace.h"
 
-/* 0: as it is. */
+/* No number is negative; 0: as it is. */
 struct mp_reshape {
     int ranks, experts, layers;
     int micro_batches; /* 1, or as many as there are */

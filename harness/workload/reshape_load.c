@@ -102,21 +102,8 @@ int mp_load_add(const struct mp_load *from, struct mp_load *sum, struct mp_error
     return MP_OK;
 }
 
-int mp_scale_create(int experts, struct mp_scale *scale, struct mp_error *error) {
-    *scale = (struct mp_scale){.share = calloc((size_t)experts, sizeof *scale->share),
-                               .weight = calloc((size_t)experts, sizeof *scale->weight),
-                               .full = calloc((size_t)experts, 1)};
-    if (scale->share && scale->weight && scale->full)
-        return MP_OK;
-    mp_scale_destroy(scale);
-    return mp_fail(error, MP_ENOMEM, "no memory to scale %d experts", experts);
-}
-
-void mp_scale_destroy(struct mp_scale *scale) {
-    free(scale->share);
-    free(scale->weight);
-    free(scale->full);
-    *scale = (struct mp_scale){0};
+void mp_scale_create(struct mp_arena *memory, int experts, struct mp_scale *scale) {
+    MP_TAKE_EACH(memory, experts, scale->share, scale->weight, scale->full);
 }
 
 /* Largest remainder first, then the lower expert. */

@@ -16,7 +16,7 @@ int mp_load_reshape_experts(const struct mp_load *from, double tilt, struct mp_l
 /* Adds `from` to `sum`, of the same shape.  MP_ELIMIT. */
 int mp_load_add(const struct mp_load *from, struct mp_load *sum, struct mp_error *error);
 
-/* Room for the scaling of one row of `experts`; owned. */
+/* Room for the scaling of one row of `experts`. */
 struct mp_scale {
     struct mp_scale_share {
         uint64_t remainder;
@@ -25,8 +25,8 @@ struct mp_scale {
     uint32_t *weight;    /* [experts] */
     unsigned char *full; /* [experts] */
 };
-int mp_scale_create(int experts, struct mp_scale *scale, struct mp_error *error);
-void mp_scale_destroy(struct mp_scale *scale); /* accepts a zeroed one */
+/* Tables are the arena's, whose user looks whether there was memory. */
+void mp_scale_create(struct mp_arena *memory, int experts, struct mp_scale *scale);
 
 /* Scales every row to tokens * top_k routes (at most 2^31 - 1), none of which has more than
  * `tokens` on one expert.  MP_EFORMAT for a row without routes. */

@@ -1,7 +1,5 @@
 #include "harness/workload/shares.h"
 
-#include <stdlib.h>
-
 #include "reference/base/elementary.h"
 #include "reference/base/random.h"
 
@@ -20,52 +18,34 @@ void mp_share_shuffle(uint64_t seed, uint64_t stream, int count, int order[]) {
     }
 }
 
-/* Permutation of the experts of a layer, owned by the caller; NULL: no memory. */
-static int *shuffle_experts(const struct mp_generate_options *options, int64_t epoch, int layer,
-                            struct mp_error *error) {
-    const uint64_t seed = (uint64_t)options->seed;
-    uint64_t stream = mp_share_stream_of(MP_STREAM_PLACES, layer);
-    int *order = calloc((size_t)options->experts, sizeof *order);
-    if (epoch > 0)
-        stream = mp_random_bits(seed, mp_share_stream_of(MP_STREAM_ORDERS, layer), (uint64_t)epoch);
-    if (order)
-        mp_share_shuffle(seed, stream, options->experts, order);
-    else
-        mp_fail(error, MP_ENOMEM, "no memory for the order of %d experts", options->experts);
-    return order;
-}
-
-static double sum_of(const double share[], int count) {
+static void normalise(double share[], int count) {
     double sum = 0;
     for (int e = 0; e < count; e++)
         sum += share[e];
-    return sum;
-}
-
-static void normalise(double share[], int count) {
-    double sum = sum_of(share, count);
     for (int e = 0; e < count; e++)
         share[e] /= sum;
 }
 
-int mp_share_equal(const struct mp_generate_options *options, int64_t iteration, int layer,
-                   double share[], struct mp_error *error) {
-    (void)iteration, (void)layer, (void)error;
-    for (int e = 0; e < options->experts; e++)
-        share[e] = 1.0 / options->experts;
+int mp_share_equal(const struct mp_share_wish *wish, double share[], struct mp_error *error) {
+    (void)error;
+    for (int e = 0; e < wish->options->experts; e++)
+        share[e] = 1.0 / wish->options->experts;
     return MP_OK;
 }
 
-int mp_share_zipf(const struct mp_generate_options *options, int64_t iteration, int layer,
-                  double share[], struct mp_error *error) {
-    int *order = shuffle_experts(options, mp_epoch_period(options, iteration), layer, error);
-    if (!order)
-        return MP_ENOMEM;
+int mp_share_zipf(const struct mp_share_wish *wish, double share[], struct mp_error *error) {
+    const struct mp_generate_options *options = wish->options;
+    const uint64_t seed = (uint64_t)options->seed;
+    int64_t epoch = mp_epoch_period(options, wish->iteration);
+    uint64_t stream = mp_share_stream_of(MP_STREAM_PLACES, wish->layer);
+    if (epoch > 0)
+        stream = mp_random_bits(seed, mp_share_stream_of(MP_STREAM_ORDERS, wish->layer),
+                                (uint64_t)epoch);
+    mp_share_shuffle(seed, stream, options->experts, wish->order);
     for (int i = 0; i < options->experts; i++)
-        share[order[i]] = mp_elementary_power(i + 1, -options->exponent);
+        share[wish->order[i]] = mp_elementary_power(i + 1, -options->exponent);
     normalise(share, options->experts);
-    double top = share[order[0]];
-    free(order);
+    double top = share[wish->order[0]];
     if (top * options->top_k <= 1)
         return MP_OK;
     return mp_fail(error, MP_EINVAL,
@@ -91,12 +71,12 @@ void mp_share_cut(double share[], int experts, int top_k) {
         share[e] = share[e] < most ? share[e] : most;
 }
 
-int mp_share_power(const struct mp_generate_options *options, int64_t iteration, int layer,
-                   double share[], struct mp_error *error) {
-    (void)iteration, (void)error;
+int mp_share_power(const struct mp_share_wish *wish, double share[], struct mp_error *error) {
+    const struct mp_generate_options *options = wish->options;
+    (void)error;
     const double most = 0.8 * options->tokens * options->ranks, power = 1 - options->exponent;
     const double top = most > 1 ? most : 1;
-    uint64_t stream = mp_share_stream_of(MP_STREAM_HEIGHTS, layer);
+    uint64_t stream = mp_share_stream_of(MP_STREAM_HEIGHTS, wish->layer);
     for (int e = 0; e < options->experts; e++) {
         double u = mp_elementary_uniform((uint64_t)options->seed, stream, (uint64_t)e);
         if (power > -1e-9 && power < 1e-9) /* the limit of the formula below */
@@ -147,22 +127,16 @@ static int bisect(const struct mp_generate_options *options, const double z[], d
     return MP_OK;
 }
 
-int mp_share_lognormal(const struct mp_generate_options *options, int64_t iteration, int layer,
-                       double share[], struct mp_error *error) {
-    (void)iteration;
+int mp_share_lognormal(const struct mp_share_wish *wish, double share[], struct mp_error *error) {
+    const struct mp_generate_options *options = wish->options;
     const double limit = (double)options->experts / options->top_k - 1;
     if (options->violation > limit)
         return mp_fail(error, MP_EINVAL,
                        "a max violation of %g is wanted, but with %d experts and %d distinct "
                        "experts per token it is at most %g",
                        options->violation, options->experts, options->top_k, limit);
-    double *z = calloc((size_t)options->experts, sizeof *z);
-    if (!z)
-        return mp_fail(error, MP_ENOMEM, "no memory for %d experts", options->experts);
-    uint64_t stream = mp_share_stream_of(MP_STREAM_HEIGHTS, layer);
+    uint64_t stream = mp_share_stream_of(MP_STREAM_HEIGHTS, wish->layer);
     for (int e = 0; e < options->experts; e++)
-        z[e] = mp_elementary_normal((uint64_t)options->seed, stream, (uint64_t)e);
-    int code = bisect(options, z, share, error);
-    free(z);
-    return code;
+        wish->height[e] = mp_elementary_normal((uint64_t)options->seed, stream, (uint64_t)e);
+    return bisect(options, wish->height, share, error);
 }

@@ -18,11 +18,11 @@ enum mp_share_stream {
     MP_STREAM_ORDERS /* zipf: streams of the orders after the first */
 };
 
-typedef int mp_share_function(const struct mp_generate_options *options, int64_t iteration,
-                              int layer, double share[], struct mp_error *error);
+typedef int mp_share_function(const struct mp_share_wish *wish, double share[],
+                              struct mp_error *error);
 mp_share_function mp_share_equal, mp_share_zipf, mp_share_power, mp_share_lognormal;
 mp_share_function mp_share_hot_experts, mp_share_hot_rank, mp_share_spread, mp_share_empty;
-mp_share_function mp_share_rotating, mp_share_burst, mp_share_dynamics;
+mp_share_function mp_share_burst, mp_share_dynamics;
 
 int64_t mp_epoch_period(const struct mp_generate_options *options, int64_t iteration);
 int64_t mp_epoch_burst(const struct mp_generate_options *options, int64_t iteration);

@@ -11,35 +11,25 @@
 
 #include "reference/base/option_choice.h"
 
-size_t mp_option_field_size(enum mp_option_type type) {
-    switch (type) {
-    case MP_OPTION_INT:
-    case MP_OPTION_COUNT:
-    case MP_OPTION_CHOICE:
-    case MP_OPTION_WORD:
-        return sizeof(int);
-    case MP_OPTION_INT64:
-        return sizeof(int64_t);
-    case MP_OPTION_DOUBLE:
-        return sizeof(double);
-    case MP_OPTION_BOOL:
-        return sizeof(bool);
-    case MP_OPTION_TEXT:
-        return MP_TEXT_SIZE;
-    case MP_OPTION_STRING:
-    case MP_OPTION_NODE:
-    case MP_OPTION_KEY:
-    case MP_OPTION_ITSELF:
-        return sizeof(void *);
-    case MP_OPTION_LINE:
-        return sizeof(int);
-    case MP_OPTION_FORM:
-    case MP_OPTION_MAPPING:
-    case MP_OPTION_LIST:
-    case MP_OPTION_NAMED:
-        return 0;
-    }
-    return 0;
+/* Size of the field that a type needs. */
+static size_t field_size(enum mp_option_type type) {
+    /* What is inside says its own size. */
+    static const size_t sizes[MP_OPTION_ITSELF + 1] = {
+        [MP_OPTION_INT] = sizeof(int),
+        [MP_OPTION_INT64] = sizeof(int64_t),
+        [MP_OPTION_DOUBLE] = sizeof(double),
+        [MP_OPTION_BOOL] = sizeof(bool),
+        [MP_OPTION_COUNT] = sizeof(int),
+        [MP_OPTION_CHOICE] = sizeof(int),
+        [MP_OPTION_WORD] = sizeof(int),
+        [MP_OPTION_TEXT] = MP_TEXT_SIZE,
+        [MP_OPTION_STRING] = sizeof(char *),
+        [MP_OPTION_NODE] = sizeof(struct mp_yaml *),
+        [MP_OPTION_LINE] = sizeof(int),
+        [MP_OPTION_KEY] = sizeof(char *),
+        [MP_OPTION_ITSELF] = sizeof(struct mp_yaml *),
+    };
+    return type <= MP_OPTION_ITSELF ? sizes[type] : 0;
 }
 
 const struct mp_option *mp_options_find(const struct mp_option table[], const char *name) {
@@ -207,7 +197,7 @@ static enum reading read_default(const struct mp_option *option, void *field) {
 int mp_options_set_defaults(const struct mp_option table[], void *options, struct mp_error *error) {
     for (const struct mp_option *option = table; option && option->name; option++) {
         void *field = (char *)options + option->offset;
-        memset(field, 0, mp_option_field_size(mp_option_kind(option)));
+        memset(field, 0, field_size(mp_option_kind(option)));
         enum reading reading = read_default(option, field);
         if (reading != READ)
             return fail_value(option, option->default_value, reading, "default of ", error);
@@ -256,7 +246,7 @@ static const char *value_fault(const struct mp_option *option) {
 
 /* What is wrong with a row by itself, or NULL. */
 static const char *row_fault(const struct mp_option *option, size_t options_size) {
-    size_t size = mp_option_field_size(mp_option_kind(option));
+    size_t size = field_size(mp_option_kind(option));
     bool is_named = *option->name && mp_option_kind(option) < MP_OPTION_LINE;
 
     if (size == 0 &&

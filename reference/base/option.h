@@ -84,9 +84,6 @@ struct mp_option_form {
                 const struct mp_yaml *value, void *field); /* FORM */
 };
 
-/* Size of the field that a type needs, for registration checks. */
-size_t mp_option_field_size(enum mp_option_type type);
-
 /* In all messages `owner` is a phrase for whose table it is: "system fastermoe", "the job". */
 
 /* Checks a table once: names unique and well-formed, fields inside options_size, help non-empty,

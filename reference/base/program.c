@@ -158,27 +158,15 @@ struct form {
     double *factor;                                 /* [terms] */
     double *low, *high, *cost, *row_low, *row_high; /* [columns], [rows] */
     int *number;                                    /* [columns] 0, 1, ... */
-    double *memory;                                 /* of all the doubles; owned */
-    int *places;                                    /* of all the ints; owned */
+    struct mp_arena memory;                         /* of all these */
 };
 
 static int make_form(const struct mp_program *program, struct form *form, struct mp_error *error) {
-    size_t columns = (size_t)program->columns + 1, rows = (size_t)program->rows;
-    size_t terms = (size_t)program->terms;
-    form->memory = malloc((terms + 3 * columns + 2 * rows + 1) * sizeof *form->memory);
-    form->places = calloc(2 * columns + 1 + terms, sizeof *form->places);
-    if (!form->memory || !form->places)
-        return mp_fail(error, MP_ENOMEM, "no memory for a program of %d columns and %d rows",
-                       program->columns, program->rows);
-    form->factor = form->memory;
-    form->low = form->factor + terms;
-    form->high = form->low + columns;
-    form->cost = form->high + columns;
-    form->row_low = form->cost + columns;
-    form->row_high = form->row_low + rows;
-    form->begin = form->places;
-    form->number = form->begin + columns + 1;
-    form->index = form->number + columns;
+    MP_TAKE_EACH(&form->memory, program->columns + 2, form->begin, form->number, form->low,
+                 form->high, form->cost);
+    MP_TAKE_EACH(&form->memory, program->rows, form->row_low, form->row_high);
+    MP_TAKE_EACH(&form->memory, program->terms, form->index, form->factor);
+    MP_TRY(mp_arena_check(&form->memory, error));
     for (int t = 0; t < program->terms; t++)
         form->begin[program->term[t].column + 1]++;
     for (int c = 0; c < program->columns; c++) {
@@ -194,7 +182,6 @@ static int make_form(const struct mp_program *program, struct form *form, struct
         form->factor[place] = program->term[t].factor;
     }
     form->begin[program->columns + 1] = program->terms;
-    form->low[program->columns] = form->high[program->columns] = form->cost[program->columns] = 0;
     for (int c = 0; c < program->columns; c++)
         form->number[c] = c;
     for (int r = 0; r < program->rows; r++) {
@@ -266,8 +253,7 @@ int mp_program_solve(struct mp_program *program, const struct mp_program_limits 
     struct form form = {0};
     if (program->lacks_memory)
         return mp_fail(error, MP_ENOMEM,
-                       "no memory for a program of more than %d columns, %d rows "
-                       "or %d terms",
+                       "no memory for a program of more than %d columns, %d rows or %d terms",
                        program->columns, program->rows, program->terms);
     if (program->lacks_column || !(limits->gap >= 0) || limits->nodes < 0 ||
         !(limits->seconds >= 0))
@@ -295,7 +281,6 @@ int mp_program_solve(struct mp_program *program, const struct mp_program_limits 
             raise(SIGINT); /* which was meant for the program that runs this */
         solver->destroy(model);
     }
-    free(form.memory);
-    free(form.places);
+    mp_arena_release(&form.memory);
     return code;
 }

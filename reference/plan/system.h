@@ -114,10 +114,11 @@ struct mp_system {
     int (*shards)(const struct mp_setting *setting, const void *options);
 
     /* Required.  Fills `self`, `size` zeroed bytes; tables come from mp_system_arena(self).
-     * Layers, experts and ranks are at least 1, and ranks divide experts unless the system claims
-     * to do without.  `options` (options_size bytes, parsed) is borrowed during the call only.
-     * Errors: MP_EINVAL with the constraint and the numbers when the system can't do what it is
-     * asked; MP_ENOMEM, without a sentence where it is its memory that lacks. */
+     * Layers, experts and ranks are at least 1, as are choices, tokens and bytes of a job, and
+     * ranks divide experts unless the system claims to do without.  `options` (options_size bytes,
+     * parsed) is borrowed during the call only. Errors: MP_EINVAL with the constraint and the
+     * numbers when the system can't do what it is asked; MP_ENOMEM, without a sentence where it is
+     * its memory that lacks. */
     size_t size;
     int (*create)(void *self, const struct mp_setting *setting, const void *options,
                   struct mp_error *error);

@@ -1,6 +1,7 @@
 /* Every system on any setting and under any options that it takes: plans and changes of homes keep
  * the law and what the system declares, are the same on every rank and after a restart, and are
- * those that the system is known to make.  An argument names the only system to be tried. */
+ * those that the system is known to make; homes and states of others are served or refused.  An
+ * argument names the only system to be tried. */
 #include "tests/baselines/rehearsal.h"
 
 #include "baselines/systems.h"
@@ -135,6 +136,52 @@ static void all_systems_keep_the_law(void **state) {
     each_system(*state, keep_the_law);
 }
 
+/* Whether the system takes whatever homes it finds, as after a checkpoint of another system. */
+static bool serves_other_homes(const struct mp_system *system) {
+    static const char *const names[] = {"eplb", "flexmoe", "laer", "lp", "swiftmoe"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(system->name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+static void serve_other_homes(uint64_t *random, const struct mp_system *system) {
+    AUTO(allocated) void *options = calloc(1, system->options_size + 1);
+    assert_non_null(options);
+    for (int taken = 0, draws = 0; serves_other_homes(system) && taken < ROUNDS; draws++) {
+        const struct mp_setting setting = draw_setting(random, draws);
+        parse_options(system, options, NULL);
+        draw_options(random, system, options);
+        if (!is_taken(system, &setting, options))
+            continue;
+        AUTO(rehearsal) struct rehearsal run;
+        rehearsal_create(&run, system, &setting, options);
+        rehearsal_thin_out(random, &run);
+        for (int iteration = 0; iteration < 4; iteration++)
+            rehearsal_iterate(random, &run);
+        taken++;
+    }
+}
+
+static void all_serve_other_homes(void **state) {
+    each_system(*state, serve_other_homes);
+}
+
+static void refuse_foreign_state(uint64_t *random, const struct mp_system *system) {
+    AUTO(rehearsal) struct rehearsal run;
+    rehearsal_open(&run, system, &plain,
+                   strcmp(system->name, "moetuner") == 0 ? "solver=search" : NULL);
+    for (int iteration = 0; iteration < 3; iteration++)
+        rehearsal_iterate(random, &run);
+    size_t size = system->save ? system->save(run.planner.self, NULL, 0) : 0;
+    if (size > 0)
+        assert_foreign_bytes_are_refused(system, run.planner.self, size < 16 ? size : 16);
+}
+
+static void all_refuse_foreign_states(void **state) {
+    each_system(*state, refuse_foreign_state);
+}
+
 /* What a system plans with the same numbers drawn every time, as its own tests and the paper have
  * it. A system that is not here, or whose solver's version decides, is not looked at. */
 static const struct {
@@ -174,8 +221,11 @@ static void all_systems_plan_as_known(void **state) {
 
 int main(int argc, char **argv) {
     uint64_t random = test_seed();
-    const struct CMUnitTest tests[] = {cmocka_unit_test_prestate(all_systems_keep_the_law, &random),
-                                       cmocka_unit_test(all_systems_plan_as_known)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(all_systems_keep_the_law, &random),
+        cmocka_unit_test_prestate(all_serve_other_homes, &random),
+        cmocka_unit_test_prestate(all_refuse_foreign_states, &random),
+        cmocka_unit_test(all_systems_plan_as_known)};
     wanted = argc > 1 ? argv[1] : NULL;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -107,6 +107,17 @@ static inline void rehearsal_step(struct rehearsal *rehearsal, const struct mp_l
     rehearsal->iteration++;
 }
 
+/* An iteration of random loads. */
+static inline void rehearsal_iterate(uint64_t *random, struct rehearsal *rehearsal) {
+    const struct mp_setting *setting = &rehearsal->planner.setting;
+    for (int layer = 0; layer < setting->layers; layer++) {
+        random_load(random, &rehearsal->load[layer]);
+        mp_load_repeat(&rehearsal->load[layer], mp_setting_whole_experts(setting));
+        rehearsal_plan(rehearsal, layer, &rehearsal->load[layer]);
+    }
+    rehearsal_step(rehearsal, rehearsal->load);
+}
+
 /* Homes that nobody planned: about half of the holders beside owners are gone. */
 static inline void rehearsal_thin_out(uint64_t *random, struct rehearsal *rehearsal) {
     for (int layer = 0; layer < rehearsal->planner.setting.layers; layer++) {

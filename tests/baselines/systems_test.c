@@ -1,7 +1,7 @@
-/* All systems of this build register, can be found by name, and have the defaults that their pages
- * say. */
+/* All systems of this build register, can be found by name, have the defaults that their pages
+ * say, and refuse to be without experts. */
 #include "baselines/systems.h"
-#include "tests/reference/plan/plan_support.h"
+#include "tests/reference/plan/system_support.h"
 
 /* A line each: the commands of baselines/README.md add to them. */
 /* clang-format off */
@@ -25,11 +25,9 @@ static const struct {
      "policy=cost-model slots=auto interval=50 threshold=1.2 rounds=10 capacity-factor=0 "
      "moves=asynchronous offload-optimizer=no"},
     {"frugal",
-     "window=5 overlap=auto memory=auto calibrate=yes reshard-interval=100 "
-     "rematerialise=no"},
+     "window=5 overlap=auto memory=auto calibrate=yes reshard-interval=100 rematerialise=no"},
     {"fssdp",
-     "window=5 overlap=auto memory=auto calibrate=yes reshard-interval=100 "
-     "rematerialise=no"},
+     "window=5 overlap=auto memory=auto calibrate=yes reshard-interval=100 rematerialise=no"},
     {"free-balance", ""},
     {"harmoeny", "least=150"},
     {"hetumoe", "expert-parallel=auto capacity-factor=1 exchange=leader slots=intended"},
@@ -71,6 +69,7 @@ static const char *const dropping[] = {"deepspeed", "flexmoe", "hetumoe", "swift
 static const char *const gating[] = {"fastermoe", NULL};
 
 TEST(all_systems_register_once) {
+    const struct mp_setting empty = setting_of("experts=0");
     struct mp_systems systems = {0};
     assert_works(mp_systems_register_all(&systems, &error));
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
@@ -87,6 +86,9 @@ TEST(all_systems_register_once) {
         assert_works(mp_options_set_defaults(system->options, options, &error));
         mp_options_line(system->options, options, line, sizeof line);
         assert_string_equal(line, expected[i].defaults);
+        assert_refused(system, &empty, options,
+                       formatted("%s needs layers, experts and ranks of at least 1, not 1, 0 and 4",
+                                 system->name));
     }
     struct mp_error unknown = {0};
     assert_null(mp_systems_find(&systems, "fsdp", &unknown));

@@ -3,14 +3,11 @@
 
 #include "baselines/deepspeed/deepspeed.h"
 
-static struct mp_setting setting_of(int layers, int experts, int ranks, int top_k, int tokens) {
-    return (struct mp_setting){.layers = layers,
-                               .experts = experts,
-                               .top_k = top_k,
-                               .topology = {ranks, 2},
-                               .tokens_per_rank = tokens,
-                               .expert_bytes = 64,
-                               .route_bytes = 8};
+static struct mp_setting setting_with(int layers, int experts, int ranks, int top_k, int tokens) {
+    struct mp_setting setting = small_setting(layers, experts, (struct mp_topology){ranks, 2});
+    setting.top_k = top_k;
+    setting.tokens_per_rank = tokens;
+    return setting;
 }
 
 /* Holders of all experts, a digit per rank, experts parted by blanks. */
@@ -32,7 +29,7 @@ static const struct placement_case PLACEMENTS[] = {
 };
 
 TEST_ROWS(every_group_of_ranks_holds_all_experts_once, PLACEMENTS, row) {
-    struct mp_setting setting = setting_of(2, row->experts, row->ranks, 2, 16);
+    struct mp_setting setting = setting_with(2, row->experts, row->ranks, 2, 16);
     AUTO(rehearsal) struct rehearsal rehearsal;
     char holders[64] = "", *at = holders;
     rehearsal_open(&rehearsal, &mp_system_deepspeed, &setting,
@@ -55,7 +52,7 @@ TEST_ROWS(every_group_of_ranks_holds_all_experts_once, PLACEMENTS, row) {
 TEST(without_drops_the_largest_count_is_the_capacity) {
     static const uint32_t largest[] = {29, 45, 0};
     static const int64_t capacity[] = {29, 30, 0};
-    const struct mp_setting setting = setting_of(1, 4, 2, 2, 30);
+    const struct mp_setting setting = setting_with(1, 4, 2, 2, 30);
     struct mp_deepspeed_options options;
     AUTO(rehearsal) struct rehearsal rehearsal;
     parse_options(&mp_system_deepspeed, &options, "drop-tokens=no");
@@ -75,7 +72,7 @@ TEST(without_drops_the_largest_count_is_the_capacity) {
 TEST(a_receiver_is_full_for_all) {
     static const uint32_t routes[2][4] = {{4, 7, 0, 6}, {5, 2, 6, 0}};
     static const int kept[2][4] = {{4, 6, 0, 6}, {2, 0, 6, 0}};
-    struct mp_setting setting = setting_of(1, 4, 2, 1, 10);
+    struct mp_setting setting = setting_with(1, 4, 2, 1, 10);
     struct mp_deepspeed_options options;
     struct rehearsal rehearsal;
     void *self;
@@ -110,7 +107,7 @@ static const struct policy_case POLICIES[] = {
 };
 
 TEST_ROWS(policies_say_who_loses, POLICIES, row) {
-    const struct mp_setting setting = setting_of(1, 4, 2, row->top_k, 100);
+    const struct mp_setting setting = setting_with(1, 4, 2, row->top_k, 100);
     struct mp_deepspeed_options options;
     AUTO(rehearsal) struct rehearsal rehearsal;
     parse_options(&mp_system_deepspeed, &options, formatted("policy=%s", row->policy));
@@ -127,59 +124,38 @@ TEST_ROWS(policies_say_who_loses, POLICIES, row) {
     assert_int_equal(mp_system_deepspeed.padding_limit(&setting, &options), 25 * row->top_k);
 }
 
-struct refusal {
-    const char *option, *text;
-    int layers, experts, ranks, top_k, tokens;
-};
-static const struct refusal REFUSALS[] = {
-    {"formula=fastmoe-switch",
+static const struct refusal refusals[] = {
+    {"experts=4 ranks=2 top-k=1 tokens=10", "formula=fastmoe-switch",
      "deepspeed's formula fastmoe-switch is a capacity for all ranks' routes together: it takes "
-     "padded=no and drop-tokens=yes",
-     1, 4, 2, 1, 10},
-    {"policy=auto", "deepspeed needs choices and tokens per rank of at least 1, not 2 and 0", 1, 4,
-     2, 2, 0},
-    {"policy=auto",
+     "padded=no and drop-tokens=yes"},
+    {"experts=6", "",
      "deepspeed needs the same number of experts on every rank: 6 experts can't be shared by "
-     "groups "
-     "of 4 of the 4 ranks",
-     1, 6, 4, 2, 10},
-    {"policy=auto",
+     "groups of 4 of the 4 ranks"},
+    {"experts=4 ranks=6", "",
      "deepspeed needs expert-parallel to divide the ranks: 6 ranks can't form groups of 4, which "
-     "hold the 4 experts once each",
-     1, 4, 6, 2, 10},
-    {"expert-parallel=3",
+     "hold the 4 experts once each"},
+    {"experts=6", "expert-parallel=3",
      "deepspeed needs expert-parallel to divide the ranks: 4 ranks can't form groups of 3, which "
-     "hold the 6 experts once each",
-     1, 6, 4, 2, 10},
-    {"expert-parallel=all",
+     "hold the 6 experts once each"},
+    {"experts=4 ranks=8", "expert-parallel=all",
      "deepspeed needs the same number of experts on every rank: 4 experts can't be shared by "
-     "groups "
-     "of 8 of the 8 ranks",
-     1, 4, 8, 2, 10},
-    {"expert-parallel=0", "deepspeed needs expert-parallel of at least 1, not 0", 1, 4, 8, 2, 10},
-    {"dispatch=one-hot padded=no",
-     "deepspeed's one-hot dispatch makes a capacity of rows for every expert: it takes padded=yes",
-     1, 4, 4, 1, 3},
-    {"formula=tutel",
+     "groups of 8 of the 8 ranks"},
+    {"experts=4 ranks=8", "expert-parallel=0",
+     "deepspeed needs expert-parallel of at least 1, not 0"},
+    {"experts=4 top-k=1 tokens=3", "dispatch=one-hot padded=no",
+     "deepspeed's one-hot dispatch makes a capacity of rows for every expert: it takes padded=yes"},
+    {"top-k=1 tokens=3", "formula=tutel capacity-factor=0.5",
      "deepspeed needs a capacity of 1 to 2147483647 routes of a rank for an expert, not 0: 3 "
-     "tokens, top-1, 8 experts, capacity factor 0.5",
-     1, 8, 4, 1, 3},
+     "tokens, top-1, 8 experts, capacity factor 0.5"},
 };
 
-TEST_ROWS(what_cannot_be_is_refused, REFUSALS, row) {
-    struct mp_setting setting =
-        setting_of(row->layers, row->experts, row->ranks, row->top_k, row->tokens);
-    struct mp_deepspeed_options options;
-    void *self = &options;
-    parse_options(&mp_system_deepspeed, &options, formatted("capacity-factor=0.5 %s", row->option));
-    assert_sentence(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error),
-                    MP_EREFUSED, row->text);
-    assert_null(self);
+TEST_ROWS(what_cannot_be_is_refused, refusals, c) {
+    assert_refusal(&mp_system_deepspeed, c);
 }
 
 /* Without drops no capacity is asked of the formula. */
 TEST(no_capacity_is_needed_without_drops) {
-    struct mp_setting setting = setting_of(1, 8, 4, 2, 16);
+    struct mp_setting setting = setting_with(1, 8, 4, 2, 16);
     struct mp_deepspeed_options options;
     void *self;
     parse_options(&mp_system_deepspeed, &options,
@@ -189,25 +165,4 @@ TEST(no_capacity_is_needed_without_drops) {
     options.drop_tokens = true;
     assert_fails(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error),
                  MP_EREFUSED, "");
-}
-
-TEST(homes_of_another_system_are_refused) {
-    struct mp_setting setting = setting_of(1, 2, 4, 1, 16);
-    struct mp_deepspeed_options options;
-    AUTO(placement) struct mp_placement home;
-    AUTO(load) struct mp_load load;
-    AUTO(plan) struct mp_plan plan;
-    void *self;
-    parse_options(&mp_system_deepspeed, &options, NULL);
-    assert_works(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error));
-    assert_works(mp_load_create(4, 2, &load, &error));
-    assert_works(mp_placement_create(4, 2, &home, &error));
-    assert_works(mp_plan_create(&setting.topology, 2, 64, &plan, &error));
-    assert_works(mp_system_initial_homes(&mp_system_deepspeed, self, 1, &home, &error));
-    mp_placement_remove(&home, 1, 1);
-    assert_works(mp_system_begin_plan(&mp_system_deepspeed, self, 7, 0, &home, &plan, &error));
-    assert_sentence(mp_system_deepspeed.after_gate(self, &load, &plan, &error), MP_EPLAN,
-                    "iteration 7, layer 0: expert 1 should be on the 2 ranks that deepspeed "
-                    "put it on, among them rank 1; it is on 1 ranks");
-    mp_system_destroy(&mp_system_deepspeed, self);
 }

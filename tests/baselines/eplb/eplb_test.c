@@ -1,5 +1,4 @@
-/* EPLB: the outside vectors, homes of others, when it moves, restarts, and what it
- * refuses. */
+/* EPLB: the outside vectors, when it moves, restarts, and what it refuses. */
 #include "tests/baselines/rehearsal.h"
 
 #include "baselines/eplb/eplb.h"
@@ -19,7 +18,6 @@ struct golden_case {
     int layer, groups, nodes;
     int32_t expert[GOLDEN_REPLICAS]; /* phy2log */
     int32_t copies[GOLDEN_EXPERTS];  /* logcnt */
-    double largest;                  /* load of a rank */
 };
 static const struct golden_case GOLDEN[] = {
     {"V-EPLB-1, layer 0",
@@ -27,89 +25,34 @@ static const struct golden_case GOLDEN[] = {
      4,
      2,
      {5, 6, 5, 7, 8, 4, 3, 4, 10, 9, 10, 2, 0, 1, 11, 1},
-     {1, 2, 1, 1, 2, 2, 1, 1, 1, 1, 2, 1},
-     156},
+     {1, 2, 1, 1, 2, 2, 1, 1, 1, 1, 2, 1}},
     {"V-EPLB-1, layer 1",
      1,
      4,
      2,
      {7, 10, 6, 8, 6, 11, 8, 9, 2, 4, 5, 1, 5, 0, 3, 1},
-     {1, 2, 1, 1, 1, 2, 2, 1, 2, 1, 1, 1},
-     179.5},
+     {1, 2, 1, 1, 1, 2, 2, 1, 2, 1, 1, 1}},
     {"V-EPLB-3, layer 0",
      0,
      1,
      1,
      {10, 6, 10, 7, 0, 2, 11, 4, 5, 9, 5, 4, 8, 3, 1, 1},
-     {1, 2, 1, 1, 2, 2, 1, 1, 1, 1, 2, 1},
-     1.0726 * 129.125},
+     {1, 2, 1, 1, 2, 2, 1, 1, 1, 1, 2, 1}},
     {"V-EPLB-3, layer 1",
      1,
      1,
      1,
      {1, 10, 2, 4, 5, 11, 5, 0, 6, 7, 6, 3, 8, 8, 9, 7},
-     {1, 1, 1, 1, 1, 2, 2, 2, 2, 1, 1, 1},
-     1.1903 * 144.5},
+     {1, 1, 1, 1, 1, 2, 2, 2, 2, 1, 1, 1}},
 };
 
-/* V-EPLB-2: an expert's physical ones, ascending; -1: there is no other. */
-static const int32_t GOLDEN_COPY[2][GOLDEN_EXPERTS][2] = {{{12, -1},
-                                                           {13, 15},
-                                                           {11, -1},
-                                                           {6, -1},
-                                                           {5, 7},
-                                                           {0, 2},
-                                                           {1, -1},
-                                                           {3, -1},
-                                                           {4, -1},
-                                                           {9, -1},
-                                                           {8, 10},
-                                                           {14, -1}},
-                                                          {{13, -1},
-                                                           {11, 15},
-                                                           {8, -1},
-                                                           {14, -1},
-                                                           {9, -1},
-                                                           {10, 12},
-                                                           {2, 4},
-                                                           {0, -1},
-                                                           {3, 6},
-                                                           {7, -1},
-                                                           {1, -1},
-                                                           {5, -1}}};
-static const double GOLDEN_LOAD[2][GOLDEN_RANKS] = {
-    {121.5, 86.5, 125, 113, 147.5, 131.5, 156, 152},
-    {173, 179.5, 120.5, 172, 123, 152, 118.5, 117.5}};
-
-static void rank_loads(const struct mp_eplb *state, const int64_t weight[], double load[]) {
-    int each = state->replicas / state->ranks;
-    for (int rank = 0; rank < state->ranks; rank++)
-        load[rank] = 0;
-    for (int slot = 0; slot < state->replicas; slot++)
-        load[slot / each] +=
-            (double)weight[state->expert[slot]] / state->copies[state->expert[slot]];
-}
-
 TEST_EACH(the_released_example_comes_out, GOLDEN, row) {
-    double load[GOLDEN_RANKS], largest = 0;
     struct mp_eplb state;
     mp_eplb_create(&memory, GOLDEN_EXPERTS, GOLDEN_REPLICAS, row->groups, row->nodes, GOLDEN_RANKS,
                    &state);
     mp_eplb_place(&state, GOLDEN_WEIGHT[row->layer]);
     assert_memory_equal(state.expert, row->expert, sizeof row->expert);
     assert_memory_equal(state.copies, row->copies, sizeof row->copies);
-    rank_loads(&state, GOLDEN_WEIGHT[row->layer], load);
-    for (int rank = 0; rank < GOLDEN_RANKS; rank++) {
-        largest = load[rank] > largest ? load[rank] : largest;
-        if (row->nodes == 2)
-            assert_close(load[rank], GOLDEN_LOAD[row->layer][rank], 1e-12);
-    }
-    assert_close(largest, row->largest, 5e-5);
-    int seen[GOLDEN_EXPERTS] = {0};
-    for (int slot = 0; slot < GOLDEN_REPLICAS && row->nodes == 2; slot++) {
-        int expert = state.expert[slot];
-        assert_int_equal(GOLDEN_COPY[row->layer][expert][seen[expert]++], slot);
-    }
     mp_arena_release(&memory);
 }
 
@@ -138,28 +81,6 @@ TEST(as_many_packs_as_items_is_the_identity) {
         assert_int_equal(pack[item], item);
         assert_int_equal(place[item], 0);
     }
-}
-
-static struct mp_setting random_setting(uint64_t *random) {
-    struct mp_setting setting = small_setting(
-        test_random_int(random, 1, 3), test_random_int(random, 1, 40), random_topology(random, 70));
-    setting.expert_bytes = test_random_int(random, 1, 100000);
-    setting.route_bytes = 256;
-    return setting;
-}
-
-/* Homes that nobody planned serve as well as they can: one share for every holder. */
-TEST_RANDOM(other_homes_are_served) {
-    struct mp_setting setting = random_setting(random);
-    AUTO(rehearsal) struct rehearsal rehearsal;
-    rehearsal_open(&rehearsal, tested, &setting, NULL);
-    struct mp_load *load = rehearsal.load;
-    random_load(random, load);
-    for (int expert = 0; expert < setting.experts; expert++)
-        for (int more = test_random_int(random, 0, 3); more > 0; more--)
-            mp_placement_add(rehearsal.planner.home, expert,
-                             test_random_int(random, 0, setting.topology.ranks - 1));
-    rehearsal_plan(&rehearsal, 0, load);
 }
 
 /* Experts that gain holders after a step with these loads; four ranks with two slots each, which
@@ -220,7 +141,6 @@ TEST_RANDOM(a_restart_on_other_ranks_keeps_the_loads) {
         rehearsal_plan(&first, 0, first.load);
         rehearsal_step(&first, first.load);
     }
-    assert_foreign_bytes_are_refused(tested, first.planner.self, 16);
     size_t size = tested->save(first.planner.self, state_of_first, sizeof state_of_first);
     assert_true(size <= sizeof state_of_first);
     setting.topology.ranks = 2;
@@ -232,26 +152,16 @@ TEST_RANDOM(a_restart_on_other_ranks_keeps_the_loads) {
     assert_int_equal(mp_placement_copies(second.planner.home, 3), 2);
 }
 
-struct refusal {
-    int experts, ranks, ranks_per_node;
-    const char *option;
-    const char *words;
-};
-static const struct refusal REFUSALS[] = {
-    {0, 4, 4, "", "of at least 1, not 1, 0 and 4"},
-    {8, 4, 4, "replicas=7", "7 can't be those of 8 experts on 4 ranks"},
-    {8, 4, 4, "replicas=10", "10 can't be those of 8 experts on 4 ranks"},
-    {8, 4, 4, "replicas=4", "4 can't be those of 8 experts on 4 ranks"},
-    {8, 4, 4, "groups=3", "8 experts can't be in 3 groups"},
-    {8, 4, 2, "policy=hierarchical", "1 groups can't be shared by 2 nodes"},
-    {8, 3, 2, "groups=2", "3 ranks can't be shared by 2 nodes"},
-    {8, 6, 4, "groups=2", "6 ranks can't be shared by 2 nodes of 4"},
+static const struct refusal refusals[] = {
+    {"", "replicas=7", "7 can't be those of 8 experts on 4 ranks"},
+    {"", "replicas=10", "10 can't be those of 8 experts on 4 ranks"},
+    {"", "replicas=4", "4 can't be those of 8 experts on 4 ranks"},
+    {"", "groups=3", "8 experts can't be in 3 groups"},
+    {"ranks-per-node=2", "policy=hierarchical", "1 groups can't be shared by 2 nodes"},
+    {"ranks=3 ranks-per-node=2", "groups=2", "3 ranks can't be shared by 2 nodes"},
+    {"ranks=6 ranks-per-node=4", "groups=2", "6 ranks can't be shared by 2 nodes of 4"},
 };
 
-TEST_ROWS(what_it_can_not_do_is_refused, REFUSALS, row) {
-    struct mp_setting setting =
-        small_setting(1, row->experts, (struct mp_topology){row->ranks, row->ranks_per_node});
-    struct mp_eplb_options options;
-    parse_options(tested, &options, row->option);
-    assert_refused(tested, &setting, &options, row->words);
+TEST_ROWS(what_it_can_not_do_is_refused, refusals, c) {
+    assert_refusal(tested, c);
 }

@@ -16,15 +16,6 @@ static const struct golden_case GOLDEN[] = {
 };
 static const uint32_t GOLDEN_COUNTS[16] = {2500, 700, 500, 300, 2200, 800, 600, 400,
                                            2600, 600, 500, 300, 2700, 500, 400, 400};
-static const struct mp_setting GOLDEN_SETTING = {.layers = 2,
-                                                 .experts = 4,
-                                                 .top_k = 1,
-                                                 .topology = {4, 2},
-                                                 .tokens_per_rank = 4000,
-                                                 .expert_bytes = 16000000,
-                                                 .route_bytes = 4000,
-                                                 .bandwidth = 1.6e10,
-                                                 .seconds_per_route = 4.0 * 2 * 1e6 / 2.4e13};
 
 static void check_golden_plan(const struct golden_case *row, const struct mp_plan *plan,
                               const struct mp_load *load) {
@@ -50,27 +41,18 @@ static void check_golden_plan(const struct golden_case *row, const struct mp_pla
 }
 
 TEST_ROWS(shadows_are_everywhere_and_their_tokens_stay_home, GOLDEN, row) {
-    struct mp_fastermoe_options options;
-    struct mp_plan plan;
-    struct mp_load load;
-    int32_t owner[8];
-    void *self;
-    parse_options(&mp_system_fastermoe, &options,
-                  formatted("policy=%s shadows=%s", row->policy, row->shadows));
-    assert_works(mp_system_create(&mp_system_fastermoe, &GOLDEN_SETTING, &options, &self, &error));
-    assert_int_equal(mp_system_fastermoe.copies_limit(self), row->copies_limit);
-    mp_system_fastermoe.initial_owners(self, owner);
+    const struct mp_setting setting =
+        setting_of("layers=2 experts=4 top-k=1 ranks-per-node=2 tokens=4000 expert-bytes=16000000 "
+                   "route-bytes=4000 bandwidth=1.6e10 seconds-per-route=3.3333333333333333e-7");
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    rehearsal_open(&rehearsal, &mp_system_fastermoe, &setting,
+                   formatted("policy=%s shadows=%s", row->policy, row->shadows));
+    assert_int_equal(mp_system_fastermoe.copies_limit(rehearsal.planner.self), row->copies_limit);
     for (int at = 0; at < 8; at++)
-        assert_int_equal(owner[at], at % 4);
-    assert_works(mp_load_create(4, 4, &load, &error));
-    memcpy(load.count, GOLDEN_COUNTS, sizeof GOLDEN_COUNTS);
-    assert_works(mp_plan_create(&GOLDEN_SETTING.topology, 4, 16000000, &plan, &error));
-    begin_owned(&plan, 0, 1, owner + 4);
-    assert_works(mp_system_fastermoe.after_gate(self, &load, &plan, &error));
-    check_golden_plan(row, &plan, &load);
-    mp_plan_destroy(&plan);
-    mp_load_destroy(&load);
-    mp_system_destroy(&mp_system_fastermoe, self);
+        assert_int_equal(rehearsal.planner.home[at / 4].owner[at % 4], at % 4);
+    memcpy(rehearsal.load->count, GOLDEN_COUNTS, sizeof GOLDEN_COUNTS);
+    rehearsal_plan(&rehearsal, 1, rehearsal.load);
+    check_golden_plan(row, rehearsal.planner.plan, rehearsal.load);
 }
 
 /* Six ranks in three groups of the two experts.  All tokens of group 1 want expert 1, which its
@@ -143,135 +125,59 @@ static const struct plan_case PLANS[] = {
 };
 
 TEST_EACH(options_become_plans, PLANS, row) {
-    struct mp_setting setting = small_setting(1, 8, row->topology);
-    setting.tokens_per_rank = 100;
-    setting.expert_bytes = 1 << 20;
-    setting.route_bytes = 4000;
-    setting.bandwidth = 1e9;
-    setting.seconds_per_route = 1e-5;
-    struct mp_plan_law law = {.extra_copies_limit = -1};
-    struct mp_fastermoe_options options;
-    struct mp_placement home;
-    struct mp_policy policy;
-    struct mp_plan plan;
-    struct mp_load load;
-    void *self;
-    parse_options(&mp_system_fastermoe, &options, row->option);
-    assert_works(mp_system_create(&mp_system_fastermoe, &setting, &options, &self, &error));
-    assert_works(mp_placement_create(setting.topology.ranks, 8, &home, &error));
-    assert_works(mp_load_create(setting.topology.ranks, 8, &load, &error));
-    load.count[3] = 7;
-    mp_system_policy(&mp_system_fastermoe, self, &setting, &policy);
-    assert_int_equal(policy.outgoing_limit, row->outgoing_limit);
-    assert_works(mp_plan_create(&setting.topology, 8, 1 << 20, &plan, &error));
-    plan.policy = &policy;
-    assert_works(mp_system_begin_plan(&mp_system_fastermoe, self, 0, 0, &home, &plan, &error));
-    assert_works(mp_system_fastermoe.after_gate(self, &load, &plan, &error));
-    assert_works(mp_plan_check(&plan, &load, &law, NULL, &error));
-    assert_int_equal(plan.exchange, row->group_size ? MP_EXCHANGE_PIPELINED : MP_EXCHANGE_FLAT);
-    assert_int_equal(plan.group_size, row->group_size);
-    mp_plan_destroy(&plan);
-    mp_load_destroy(&load);
-    mp_placement_destroy(&home);
-    mp_system_destroy(&mp_system_fastermoe, self);
+    struct mp_setting setting = setting_of("tokens=100 expert-bytes=1048576 route-bytes=4000 "
+                                           "bandwidth=1e9 seconds-per-route=1e-5");
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    setting.topology = row->topology;
+    rehearsal_open(&rehearsal, &mp_system_fastermoe, &setting, row->option);
+    rehearsal.load->count[3] = 7;
+    rehearsal_plan(&rehearsal, 0, rehearsal.load);
+    const struct mp_plan *plan = rehearsal.planner.plan;
+    assert_int_equal(plan->policy->outgoing_limit, row->outgoing_limit);
+    assert_int_equal(plan->exchange, row->group_size ? MP_EXCHANGE_PIPELINED : MP_EXCHANGE_FLAT);
+    assert_int_equal(plan->group_size, row->group_size);
 }
 
-struct refusal {
-    const char *name, *text;
-    struct mp_setting setting;
-    int policy;
-    const char *option;
-};
-#define SETTING(layers_, experts_, ranks_, bandwidth_, seconds_)                                   \
-    {                                                                                              \
-        .layers = (layers_), .experts = (experts_), .topology = {(ranks_), 1}, .expert_bytes = 64, \
-        .route_bytes = 8, .bandwidth = (bandwidth_), .seconds_per_route = (seconds_)               \
-    }
-static const struct refusal REFUSALS[] = {
-    {"no experts", "fastermoe needs layers, experts and ranks of at least 1, not 1, 0 and 2",
-     SETTING(1, 0, 2, 1e9, 0), MP_FASTERMOE_PAPER, ""},
-    {"no bandwidth",
+static const struct refusal refusals[] = {
+    {"experts=4 ranks=2", "",
      "fastermoe needs a bandwidth above 0, and neither its option (0 B/s) nor the measured one (0 "
-     "B/s) is",
-     SETTING(1, 4, 2, 0, 0), MP_FASTERMOE_PAPER, ""},
-    {"negative time", "fastermoe needs a time per route of at least 0, not -1 s",
-     SETTING(1, 4, 2, 1e9, -1), MP_FASTERMOE_PAPER, ""},
-    {"ranks that are no experts",
+     "B/s) is"},
+    {"experts=4 ranks=5 bandwidth=1e9", "policy=released",
      "fastermoe with policy released takes ranks for experts and needs at least as many experts "
-     "as ranks, not 4 experts on 5 ranks",
-     SETTING(1, 4, 5, 1e9, 0), MP_FASTERMOE_RELEASED, ""},
-    {"groups that don't divide",
+     "as ranks, not 4 experts on 5 ranks"},
+    {"ranks=8 bandwidth=1e9", "group-size=3",
      "fastermoe with smart-schedule needs groups that divide the ranks: groups of 3 don't divide 8 "
-     "ranks",
-     SETTING(1, 8, 8, 1e9, 0), MP_FASTERMOE_PAPER, "group-size=3"},
-    {"groups larger than all",
+     "ranks"},
+    {"ranks=2 bandwidth=1e9", "group-size=4",
      "fastermoe with smart-schedule needs groups that divide the ranks: groups of 4 don't divide 2 "
-     "ranks",
-     SETTING(1, 8, 2, 1e9, 0), MP_FASTERMOE_PAPER, "group-size=4"},
-    {"another exchange",
+     "ranks"},
+    {"ranks-per-node=2 bandwidth=1e9 exchange=two-level", "",
      "fastermoe with smart-schedule sends rows in steps of its own, not through exchange "
-     "two-level; "
-     "one of the two has to go",
-     {.layers = 1,
-      .experts = 8,
-      .topology = {4, 2},
-      .exchange = MP_EXCHANGE_TWO_LEVEL,
-      .expert_bytes = 64,
-      .route_bytes = 8,
-      .bandwidth = 1e9},
-     MP_FASTERMOE_PAPER,
-     ""},
-    {"a gate that is not top-2", "fastermoe with topology-gate needs 2 experts per token, not 0",
-     SETTING(1, 8, 2, 1e9, 0), MP_FASTERMOE_PAPER, "topology-gate=yes"},
-};
-
-TEST_EACH(what_cannot_be_is_refused, REFUSALS, row) {
-    struct mp_fastermoe_options options;
-    void *self = &options;
-    parse_options(&mp_system_fastermoe, &options, row->option);
-    options.policy = row->policy;
-    assert_sentence(mp_system_create(&mp_system_fastermoe, &row->setting, &options, &self, &error),
-                    MP_EREFUSED, row->text);
-    assert_null(self);
-}
-
-struct gate_refusal {
-    const char *text, *outgoing;
-    int experts, ranks, ranks_per_node;
-};
-static const struct gate_refusal GATE_REFUSALS[] = {
-    {"fastermoe with outgoing paper needs a local-bandwidth above 0, not 0 B/s", "paper", 8, 8, 2},
-    {"fastermoe with topology-gate needs at least 2 experts in every node, and of 8 experts on 8 "
-     "nodes one has 1",
-     "released", 8, 8, 1},
-    {"fastermoe with topology-gate needs at least 2 experts in every node, and of 7 experts on 4 "
-     "nodes one has 1",
-     "released", 7, 8, 2},
+     "two-level; one of the two has to go"},
+    {"ranks=2 top-k=0 bandwidth=1e9", "topology-gate=yes",
+     "fastermoe with topology-gate needs 2 experts per token, not 0"},
+    {"ranks=8 ranks-per-node=2 bandwidth=1e9", "topology-gate=yes outgoing=paper",
+     "fastermoe with outgoing paper needs a local-bandwidth above 0, not 0 B/s"},
+    {"ranks=8 bandwidth=1e9", "topology-gate=yes",
+     "fastermoe with topology-gate needs at least 2 experts in every node, and of 8 experts on 8 "
+     "nodes one has 1"},
+    {"experts=7 ranks=8 ranks-per-node=2 bandwidth=1e9", "topology-gate=yes",
+     "fastermoe with topology-gate needs at least 2 experts in every node, and of 7 experts on 4 "
+     "nodes one has 1"},
     /* The last node is smaller. */
-    {"fastermoe with topology-gate needs at least 2 experts in every node, and of 6 experts on 2 "
-     "nodes one has 1",
-     "released", 6, 5, 4},
+    {"experts=6 ranks=5 ranks-per-node=4 bandwidth=1e9", "topology-gate=yes",
+     "fastermoe with topology-gate needs at least 2 experts in every node, and of 6 experts on 2 "
+     "nodes one has 1"},
 };
 
-TEST_ROWS(gates_that_cannot_be_limited_are_refused, GATE_REFUSALS, row) {
-    struct mp_setting setting = SETTING(1, row->experts, row->ranks, 1e9, 0);
-    struct mp_fastermoe_options options;
-    void *self;
-    setting.top_k = 2;
-    setting.topology.ranks_per_node = row->ranks_per_node;
-    parse_options(&mp_system_fastermoe, &options,
-                  formatted("topology-gate=yes outgoing=%s", row->outgoing));
-    assert_sentence(mp_system_create(&mp_system_fastermoe, &setting, &options, &self, &error),
-                    MP_EREFUSED, row->text);
+TEST_ROWS(what_cannot_be_is_refused, refusals, c) {
+    assert_refusal(&mp_system_fastermoe, c);
 }
 
 /* Nothing is measured on one rank, and nothing need be: there is nobody to copy to. */
 TEST(one_rank_needs_no_figures) {
-    struct mp_setting setting = SETTING(1, 4, 1, 0, 0);
-    struct mp_fastermoe_options options;
-    void *self;
-    parse_options(&mp_system_fastermoe, &options, NULL);
-    assert_works(mp_system_create(&mp_system_fastermoe, &setting, &options, &self, &error));
-    assert_int_equal(mp_system_fastermoe.copies_limit(self), 0);
-    mp_system_destroy(&mp_system_fastermoe, self);
+    const struct mp_setting setting = setting_of("experts=4 ranks=1");
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    rehearsal_open(&rehearsal, &mp_system_fastermoe, &setting, NULL);
+    assert_int_equal(mp_system_fastermoe.copies_limit(rehearsal.planner.self), 0);
 }

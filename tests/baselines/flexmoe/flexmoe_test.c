@@ -1,21 +1,16 @@
 /* FlexMoE as a system: its first layout, legal plans and changes, tokens spread over slots,
- * restarts with other homes than those remembered, and what it refuses. */
+ * states of others, and what it refuses. */
 #include "tests/baselines/rehearsal.h"
 
 #include "baselines/flexmoe/flexmoe.h"
 
 static const struct mp_system *const tested = &mp_system_flexmoe;
 
-static struct mp_setting setting_of(int layers, int experts, struct mp_topology topology) {
-    return (struct mp_setting){.layers = layers,
-                               .experts = experts,
-                               .top_k = 2,
-                               .topology = topology,
-                               .tokens_per_rank = 1000,
-                               .expert_bytes = 1 << 20,
-                               .route_bytes = 1024,
-                               .bandwidth = 1e10,
-                               .seconds_per_route = 1e-6};
+static struct mp_setting setting_with(int layers, int experts, struct mp_topology topology) {
+    return setting_of(formatted("layers=%d experts=%d ranks=%d ranks-per-node=%d tokens=1000 "
+                                "expert-bytes=1048576 route-bytes=1024 bandwidth=1e10 "
+                                "seconds-per-route=1e-6",
+                                layers, experts, topology.ranks, topology.ranks_per_node));
 }
 
 /* Homes before the first iteration, a bit per rank. */
@@ -36,7 +31,7 @@ static const struct {
 };
 
 TEST_ROWS(the_first_layout_deals_slots_in_turn, layouts, c) {
-    struct mp_setting setting = setting_of(2, c->experts, (struct mp_topology){c->ranks, 2});
+    struct mp_setting setting = setting_with(2, c->experts, (struct mp_topology){c->ranks, 2});
     AUTO(rehearsal) struct rehearsal rehearsal;
     rehearsal_open(&rehearsal, tested, &setting, formatted("slots=%s", c->slots));
     assert_int_equal(tested->homes_limit(rehearsal.planner.self), 3 * c->limit);
@@ -49,7 +44,7 @@ TEST_ROWS(the_first_layout_deals_slots_in_turn, layouts, c) {
 
 /* An expert keeps what its slots have room for, and not one route less. */
 TEST_RANDOM(slots_have_a_capacity) {
-    struct mp_setting setting = setting_of(1, 8, (struct mp_topology){4, 2});
+    struct mp_setting setting = setting_with(1, 8, (struct mp_topology){4, 2});
     AUTO(rehearsal) struct rehearsal rehearsal;
     int64_t dropped = 0;
     rehearsal_open(&rehearsal, tested, &setting, "capacity-factor=1 slots=3");
@@ -80,7 +75,7 @@ TEST_RANDOM(slots_have_a_capacity) {
 
 /* One hot expert of 4 on 4 ranks, 2 slots each: it gets more slots, and its tokens spread. */
 TEST(a_hot_expert_gets_slots_and_its_tokens_are_spread) {
-    struct mp_setting setting = setting_of(1, 4, (struct mp_topology){4, 4});
+    struct mp_setting setting = setting_with(1, 4, (struct mp_topology){4, 4});
     AUTO(rehearsal) struct rehearsal rehearsal;
     int64_t before[4], after[4], largest[2] = {0};
     rehearsal_open(&rehearsal, tested, &setting, "interval=3");
@@ -121,7 +116,7 @@ TEST(a_hot_expert_gets_slots_and_its_tokens_are_spread) {
  * nothing more. */
 TEST(layers_move_in_turn) {
     for (int exposed = 0; exposed < 2; exposed++) {
-        struct mp_setting setting = setting_of(5, 4, (struct mp_topology){4, 4});
+        struct mp_setting setting = setting_with(5, 4, (struct mp_topology){4, 4});
         AUTO(rehearsal) struct rehearsal rehearsal;
         rehearsal_open(&rehearsal, tested, &setting,
                        formatted("interval=2 moves=%s", exposed ? "exposed" : "asynchronous"));
@@ -147,7 +142,7 @@ TEST(layers_move_in_turn) {
 
 /* Below the threshold nothing changes. */
 TEST(balance_is_left_alone) {
-    struct mp_setting setting = setting_of(1, 4, (struct mp_topology){4, 4});
+    struct mp_setting setting = setting_with(1, 4, (struct mp_topology){4, 4});
     AUTO(rehearsal) struct rehearsal rehearsal;
     rehearsal_open(&rehearsal, tested, &setting, "interval=1 slots=1");
     struct mp_load *load = rehearsal.load;
@@ -157,43 +152,13 @@ TEST(balance_is_left_alone) {
     assert_false(rehearsal.planner.change.changed);
 }
 
-static void random_job(uint64_t *random, int policy, const char *slots, const char *capacity,
-                       struct mp_setting *setting, struct mp_flexmoe_options *options) {
-    *setting = setting_of(2, test_random_int(random, 1, 12), random_topology(random, 9));
-    parse_options(
-        tested, options,
-        formatted("policy=%s capacity-factor=%s interval=2 threshold=1.05 slots=%s moves=%s",
-                  policy ? "laer" : "cost-model", capacity, slots,
-                  test_random_int(random, 0, 1) ? "exposed" : "asynchronous"));
-}
-
-/* Homes that no layout remembered has: every holder counts for one slot. */
-TEST_RANDOM(other_homes_than_those_remembered_are_planned_from) {
-    for (int round = 0; round < 60; round++) {
-        struct mp_setting setting;
-        struct mp_flexmoe_options options;
-        AUTO(rehearsal) struct rehearsal rehearsal;
-        random_job(random, round % 2, "12", "0", &setting, &options);
-        rehearsal_create(&rehearsal, tested, &setting, &options);
-        rehearsal_thin_out(random, &rehearsal);
-        for (int iteration = 0; iteration < 4; iteration++) {
-            for (int layer = 0; layer < 2; layer++) {
-                random_load(random, &rehearsal.load[layer]);
-                rehearsal_plan(&rehearsal, layer, &rehearsal.load[layer]);
-            }
-            rehearsal_step(&rehearsal, rehearsal.load);
-        }
-    }
-}
-
 TEST(state_of_other_ranks_is_let_go_and_foreign_state_refused) {
-    struct mp_setting setting = setting_of(2, 8, (struct mp_topology){4, 2});
+    struct mp_setting setting = setting_with(2, 8, (struct mp_topology){4, 2});
     struct rehearsal rehearsal, other;
     char saved[1024], same[1024];
     rehearsal_open(&rehearsal, tested, &setting, NULL);
     size_t size = tested->save(rehearsal.planner.self, saved, sizeof saved);
     assert_int_equal(size, 24 + 2 * 16 * 4);
-    assert_foreign_bytes_are_refused(tested, rehearsal.planner.self, 16);
     for (int slot = 0; slot < 32; slot++) { /* an expert that is none, and one that is missing */
         memcpy(same, saved, size);
         same[24 + 4 * slot + 3] = 0x40;
@@ -219,22 +184,12 @@ TEST(state_of_other_ranks_is_let_go_and_foreign_state_refused) {
     rehearsal_destroy(&rehearsal);
 }
 
-static const struct {
-    int experts, ranks;
-    const char *slots;
-    double bandwidth;
-    const char *words;
-} refusals[] = {
-    {10, 4, "2", 1e9, "2 on each of 4 ranks are too few for 10 experts"},
-    {10, 4, "0", 1e9, "0 on each of 4 ranks are too few for 10 experts"},
-    {0, 4, "2", 1e9, "of at least 1, not 1, 0 and 4"},
-    {8, 4, "2", 0, "a bandwidth above 0"},
+static const struct refusal refusals[] = {
+    {"experts=10 bandwidth=1e9", "slots=2", "2 on each of 4 ranks are too few for 10 experts"},
+    {"experts=10 bandwidth=1e9", "slots=0", "0 on each of 4 ranks are too few for 10 experts"},
+    {"", "slots=2", "a bandwidth above 0"},
 };
 
 TEST_ROWS(what_it_can_not_do_is_refused, refusals, c) {
-    struct mp_setting setting = setting_of(1, c->experts, (struct mp_topology){c->ranks, 1});
-    struct mp_flexmoe_options options;
-    setting.bandwidth = c->bandwidth;
-    parse_options(tested, &options, formatted("slots=%s", c->slots));
-    assert_refused(tested, &setting, &options, c->words);
+    assert_refusal(tested, c);
 }

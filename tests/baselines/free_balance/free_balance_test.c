@@ -1,13 +1,11 @@
-/* The system free-balance: what it says of itself, how it cuts loads, and what it refuses. */
-#include "tests/reference/plan/plan_support.h"
+/* The system free-balance: what it says of itself, and how it cuts loads. */
+#include "tests/reference/plan/system_support.h"
 
 #include "baselines/free_balance/free_balance.h"
 
 static struct mp_arena memory;
 
 TEST(it_says_what_it_is) {
-    struct mp_systems systems = {0};
-    assert_works(mp_systems_register(&systems, &mp_system_free_balance, &error));
     assert_true(mp_system_free_balance.capabilities & MP_SYSTEM_UNATTAINABLE);
     assert_non_null(strstr(mp_system_free_balance.title, "unattainable"));
     assert_non_null(strstr(mp_system_free_balance.models, "no system attains"));
@@ -46,14 +44,4 @@ TEST_EACH(known_loads_are_cut_as_documented, KNOWN, row) {
             piece[expert][state.pieces.item[at].rank] += state.pieces.item[at].routes;
     assert_memory_equal(piece, row->piece, sizeof piece);
     mp_arena_release(&memory);
-}
-
-TEST(what_cannot_be_is_refused) {
-    struct mp_setting setting = {.layers = 1, .experts = 0, .topology = {4, 2}};
-    struct mp_free_balance state;
-    void *self = &state;
-    assert_sentence(mp_system_create(&mp_system_free_balance, &setting, NULL, &self, &error),
-                    MP_EREFUSED,
-                    "free-balance needs layers, experts and ranks of at least 1, not 1, 0 and 4");
-    assert_null(self);
 }

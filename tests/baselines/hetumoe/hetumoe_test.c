@@ -4,13 +4,9 @@
 
 #include "baselines/hetumoe/hetumoe.h"
 
-static struct mp_setting setting_of(int experts, int ranks, int ranks_per_node, int top_k,
-                                    int tokens) {
-    struct mp_setting setting =
-        small_setting(2, experts, (struct mp_topology){ranks, ranks_per_node});
-    setting.top_k = top_k;
-    setting.tokens_per_rank = tokens;
-    return setting;
+static struct mp_setting setting_with(int ranks, int ranks_per_node, int top_k, int tokens) {
+    return setting_of(formatted("layers=2 experts=4 ranks=%d ranks-per-node=%d top-k=%d tokens=%d",
+                                ranks, ranks_per_node, top_k, tokens));
 }
 
 /* One layer's plan of a load in which every source sends the expert of its number 9 routes. */
@@ -31,7 +27,7 @@ static const struct {
 } capacities[] = {{2, "1.0", 6}, {1, "1.0", 3}, {2, "1.3", 8}, {2, "8", 40}};
 
 TEST_ROWS(plans_have_capacity_padding_and_order, capacities, c) {
-    const struct mp_setting setting = setting_of(4, 4, 2, c->top_k, 10);
+    const struct mp_setting setting = setting_with(4, 2, c->top_k, 10);
     AUTO(rehearsal) struct rehearsal rehearsal;
     plan_nine_each(&setting, formatted("capacity-factor=%s", c->factor), &rehearsal);
     const struct mp_plan *plan = rehearsal.planner.plan;
@@ -60,7 +56,7 @@ static const struct {
 };
 
 TEST_ROWS(leaders_lead_where_there_are_nodes_to_lead, leaders, c) {
-    struct mp_setting setting = setting_of(4, 4, c->ranks_per_node, 2, 10);
+    struct mp_setting setting = setting_with(4, c->ranks_per_node, 2, 10);
     AUTO(rehearsal) struct rehearsal rehearsal;
     setting.exchange = c->job;
     plan_nine_each(&setting, formatted("exchange=%s", c->exchange), &rehearsal);
@@ -80,7 +76,7 @@ TEST_RANDOM(released_slots_leave_rows_with_a_token) {
     parse_options(&mp_system_hetumoe, &options, NULL);
     options.slots = MP_HETUMOE_AS_RELEASED;
     for (int round = 0; round < 60; round++) {
-        struct mp_setting setting = setting_of(4, 2, 2, 2, test_random_int(random, 1, 40));
+        struct mp_setting setting = setting_with(2, 2, 2, test_random_int(random, 1, 40));
         AUTO(rehearsal) struct rehearsal rehearsal;
         setting.choices_apart = round % 10 == 9;
         rehearsal_create(&rehearsal, &mp_system_hetumoe, &setting, &options);
@@ -107,21 +103,16 @@ TEST_RANDOM(released_slots_leave_rows_with_a_token) {
     }
 }
 
-TEST(refuses_what_it_can_not_do) {
-    struct mp_hetumoe_options options;
-    struct mp_setting setting = setting_of(4, 4, 2, 2, 10);
-    parse_options(&mp_system_hetumoe, &options, NULL);
-    options.capacity_factor = 0;
-    assert_refused(&mp_system_hetumoe, &setting, &options,
-                   "hetumoe needs a capacity of 1 to 2147483647 routes of a rank for an expert, "
-                   "not 0: 10 tokens, top-2, 4 experts, capacity factor 0");
-    options.capacity_factor = 1;
-    setting.top_k = 3;
-    options.slots = MP_HETUMOE_AS_RELEASED;
-    assert_refused(&mp_system_hetumoe, &setting, &options,
-                   "hetumoe's slots as-released are those of a layer that takes one or two choices "
-                   "of a token, not top-3; slots: intended takes any");
-    options.slots = MP_HETUMOE_INTENDED;
-    setting.experts = 6;
-    assert_refused(&mp_system_hetumoe, &setting, &options, "hetumoe");
+static const struct refusal refusals[] = {
+    {"experts=4 tokens=10", "capacity-factor=0",
+     "hetumoe needs a capacity of 1 to 2147483647 routes of a rank for an expert, not 0: 10 "
+     "tokens, top-2, 4 experts, capacity factor 0"},
+    {"experts=4 top-k=3", "slots=as-released",
+     "hetumoe's slots as-released are those of a layer that takes one or two choices of a token, "
+     "not top-3; slots: intended takes any"},
+    {"experts=6 top-k=3", "", "hetumoe"},
+};
+
+TEST_ROWS(refuses_what_it_can_not_do, refusals, c) {
+    assert_refusal(&mp_system_hetumoe, c);
 }

@@ -3,13 +3,14 @@
 #include "baselines/hiermoe/depth.h"
 
 #include "baselines/hiermoe/hiermoe.h"
-#include "tests/reference/plan/plan_support.h"
+#include "tests/baselines/rehearsal.h"
 
 enum { RANKS = 16, PER_NODE = 8, EXPERTS = 32, TOP_K = 4 };
 static const struct mp_setting setting = {.layers = 1,
                                           .experts = EXPERTS,
                                           .top_k = TOP_K,
                                           .topology = {RANKS, PER_NODE},
+                                          .expert_bytes = 1,
                                           .route_bytes = 1000,
                                           .bandwidth = 8e9,
                                           .bandwidth_in_node = 4e9,
@@ -88,56 +89,15 @@ TEST_ROWS(options_say_what_is_wrong, wrong, c) {
 
 /* ---- the system ---- */
 
-struct running {
-    void *self, *options;
-    struct mp_load load;
-    struct mp_placement home, next;
-    struct mp_plan plan;
-};
-
-static int start(const char *const given[], struct running *running, struct mp_error *refusal) {
-    const struct mp_system *system = &mp_system_hiermoe;
-    *running = (struct running){.options = calloc(1, system->options_size)};
-    assert_works(mp_options_set_defaults(system->options, running->options, &error));
-    for (int i = 0; given[i]; i += 2)
-        assert_works(mp_options_set(system->options, running->options, "hiermoe", given[i],
-                                    given[i + 1], NULL, &error));
-    return mp_system_create(system, &setting, running->options, &running->self, refusal);
-}
-
-static void create_running(uint64_t *random, const char *const given[], struct running *running) {
-    assert_works(start(given, running, &error));
-    assert_works(mp_load_create(RANKS, EXPERTS, &running->load, &error));
+static void begin(uint64_t *random, const char *options, struct rehearsal *running) {
+    rehearsal_open(running, &mp_system_hiermoe, &setting, options);
     for (int i = 0; i < RANKS * EXPERTS; i++)
-        running->load.count[i] = TOP_K * (uint32_t)test_random_int(random, 0, i % 5 ? 20 : 90);
-    assert_works(mp_placement_create(RANKS, EXPERTS, &running->home, &error));
-    assert_works(mp_placement_create(RANKS, EXPERTS, &running->next, &error));
-    assert_works(mp_plan_create(&setting.topology, EXPERTS, 1, &running->plan, &error));
+        running->load->count[i] = TOP_K * (uint32_t)test_random_int(random, 0, i % 5 ? 20 : 90);
 }
 
-static bool learn(struct running *running) {
-    struct mp_rehome change = {.next = &running->next};
-    assert_works(mp_system_hiermoe.after_step(running->self, 0, &running->load, &running->home,
-                                              &change, &error));
-    return change.changed;
-}
-
-static void destroy_running(struct running *running) {
-    mp_system_destroy(&mp_system_hiermoe, running->self);
-    free(running->options);
-    mp_load_destroy(&running->load);
-    mp_placement_destroy(&running->home);
-    mp_placement_destroy(&running->next);
-    mp_plan_destroy(&running->plan);
-}
-
-TEST_END(destroy_running, struct running, destroy_running(it))
-
-static void expect_levels(struct running *running, const int size[3]) {
-    assert_works(mp_plan_begin(&running->plan, 0, 0, &running->home, &error));
-    assert_works(
-        mp_system_hiermoe.after_gate(running->self, &running->load, &running->plan, &error));
-    assert_memory_equal(running->plan.level_size, size, 3 * sizeof *size);
+static void expect_levels(struct rehearsal *running, const int size[3]) {
+    rehearsal_plan(running, 0, running->load);
+    assert_memory_equal(running->planner.plan->level_size, size, 3 * sizeof *size);
 }
 
 /* Lines of one depth are short, all others long: from all levels to the depth in question. */
@@ -153,44 +113,41 @@ TEST_RANDOM(auto_takes_the_depth_of_least_time) {
         {"0/0:0/0:0/0", "1e-4/0:1e-4/0:1e-4/0:0/0", {8, 4, 2}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *const given[] = {"hierarchy", "node:4:2",     "inter", cases[i].inter,
-                                     "intra",     cases[i].intra, NULL};
-        AUTO(destroy_running) struct running running;
-        create_running(random, given, &running);
+        AUTO(rehearsal) struct rehearsal running;
+        begin(random,
+              formatted("hierarchy=node:4:2 inter=%s intra=%s", cases[i].inter, cases[i].intra),
+              &running);
         expect_levels(&running, (const int[3]){8, 4, 2}); /* nothing is known */
-        learn(&running);
+        rehearsal_step(&running, running.load);
         expect_levels(&running, cases[i].size);
     }
 }
 
 TEST_RANDOM(a_depth_has_its_levels) {
-    static const char *const deep[] = {"hierarchy", "8:2", "depth", "4", NULL};
-    static const char *const three[] = {"hierarchy", "8:4:2", "depth", "3", NULL};
-    AUTO(destroy_running) struct running running;
-    assert_fails(start(deep, &running, &error), MP_EREFUSED,
-                 "hiermoe depth 4 needs 3 levels of groups, hierarchy 8:2 "
-                 "has 2");
-    free(running.options);
-    create_running(random, three, &running);
+    AUTO(rehearsal) struct rehearsal running;
+    assert_refusal(&mp_system_hiermoe,
+                   &(const struct refusal){"experts=32 ranks=16 ranks-per-node=8",
+                                           "hierarchy=8:2 depth=4",
+                                           "hiermoe depth 4 needs 3 levels of groups, hierarchy "
+                                           "8:2 has 2"});
+    begin(random, "hierarchy=8:4:2 depth=3", &running);
     expect_levels(&running, (const int[3]){8, 4, 0});
-    learn(&running);
+    rehearsal_step(&running, running.load);
     expect_levels(&running, (const int[3]){8, 4, 0});
 }
 
 /* What was learnt is known again, but not where there are fewer levels. */
 TEST_RANDOM(depths_survive_restarts) {
-    static const char *const given[] = {
-        "hierarchy", "8:4:2", "inter", "0/0:0/0:1e-3/0", "intra", "1e-4/0:1e-4/0:0/0:0/0", NULL};
-    static const char *const few[] = {NULL};
-    AUTO(destroy_running) struct running before, after, other;
+    static const char given[] = "hierarchy=8:4:2 inter=0/0:0/0:1e-3/0 intra=1e-4/0:1e-4/0:0/0:0/0";
+    AUTO(rehearsal) struct rehearsal before, after, other;
     int32_t saved[4];
-    create_running(random, given, &before);
-    create_running(random, given, &after);
-    create_running(random, few, &other);
-    learn(&before);
-    size_t bytes = mp_system_hiermoe.save(before.self, saved, sizeof saved);
-    assert_in_range(bytes, 1, sizeof saved);
-    assert_works(mp_system_hiermoe.load(after.self, saved, bytes, &error));
+    begin(random, given, &before);
+    begin(random, given, &after);
+    begin(random, NULL, &other);
+    rehearsal_step(&before, before.load);
+    rehearsal_restart(&before, &after);
     expect_levels(&after, (const int[3]){8, 4, 0});
-    assert_fails(mp_system_hiermoe.load(other.self, saved, bytes, &error), MP_EFORMAT, "");
+    size_t bytes = mp_system_hiermoe.save(before.planner.self, saved, sizeof saved);
+    assert_in_range(bytes, 1, sizeof saved);
+    assert_fails(mp_system_hiermoe.load(other.planner.self, saved, bytes, &error), MP_EFORMAT, "");
 }

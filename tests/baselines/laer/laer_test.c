@@ -28,13 +28,6 @@ TEST_ROWS(slots_are_the_papers_where_it_says, slots, c) {
 
 /* V-LAER-2 as a run: 4 ranks on 2 nodes, 3 slots, a route 1 s in a node, 2 s between, 1 s computed.
  */
-static const struct mp_setting GOLDEN_SETTING = {.layers = 1,
-                                                 .experts = 4,
-                                                 .top_k = 1,
-                                                 .topology = {4, 2},
-                                                 .tokens_per_rank = 27,
-                                                 .expert_bytes = 8,
-                                                 .route_bytes = 8};
 static const uint32_t LAER_COUNT[16] = {20, 1, 5, 1, 10, 2, 8, 0, 6, 1, 9, 1, 4, 2, 8, 0};
 
 struct golden_case {
@@ -50,8 +43,10 @@ static const struct golden_case GOLDEN[] = {
 
 TEST_ROWS(the_next_iteration_has_the_cheapest_layout, GOLDEN, row) {
     AUTO(rehearsal) struct rehearsal rehearsal;
+    const struct mp_setting setting =
+        setting_of("experts=4 top-k=1 ranks-per-node=2 tokens=27 expert-bytes=8");
     int64_t computed[4];
-    rehearsal_open(&rehearsal, tested, &GOLDEN_SETTING,
+    rehearsal_open(&rehearsal, tested, &setting,
                    formatted("slots=3 even=%s priority-queue=%s bandwidth-in-node=8 "
                              "bandwidth-between-nodes=4 seconds-per-route=1",
                              row->even, row->queue));
@@ -135,57 +130,30 @@ TEST_RANDOM(flex_changes_the_static_layout) {
 }
 
 /* Seconds of a route: as measured between nodes and in them, or as given. */
-TEST(routes_cost_less_within_a_node) {
-    static const struct {
-        int ranks_per_node;
-        double in_node, between; /* 0: the option's default */
-        double costs[2];
-    } rows[] = {
-        {2, 0, 0, {0.2, 1}},
-        {2, 4, 0, {0.25, 1}},
-        {2, 0, 0.5, {0.2, 2}},
-        {2, 216.269, 88.9539, {1 / 216.269, 1 / 88.9539}},
-    };
-    for (size_t index = 0; index < sizeof rows / sizeof *rows; index++) {
-        struct mp_setting setting = {.topology = {4, rows[index].ranks_per_node},
-                                     .route_bytes = 8,
-                                     .bandwidth = 8,
-                                     .bandwidth_in_node = 40,
-                                     .seconds_per_route = 3,
-                                     .forward_only = index % 2 == 1};
-        struct mp_laer_options options;
-        parse_options(tested, &options, NULL);
-        options.bandwidth_in_node = 8 * rows[index].in_node;
-        options.bandwidth_between_nodes = 8 * rows[index].between;
-        struct mp_laer_costs costs = mp_laer_costs(&setting, &options);
-        assert_close(costs.in_node, rows[index].costs[0], 1e-12);
-        assert_close(costs.between_nodes, rows[index].costs[1], 1e-12);
-        assert_close(costs.compute, 3, 0);
-        assert_int_equal(costs.forward_only, setting.forward_only);
-    }
-}
+static const struct {
+    double in_node, between; /* 0: the option's default */
+    double costs[2];
+    bool forward_only;
+} costs_of_routes[] = {
+    {0, 0, {0.2, 1}, false},
+    {4, 0, {0.25, 1}, true},
+    {0, 0.5, {0.2, 2}, false},
+    {216.269, 88.9539, {1 / 216.269, 1 / 88.9539}, true},
+};
 
-static struct mp_setting random_setting(uint64_t *random) {
-    struct mp_setting setting = small_setting(
-        test_random_int(random, 1, 3), test_random_int(random, 1, 40), random_topology(random, 70));
-    setting.top_k = test_random_int(random, 1, 4);
-    setting.expert_bytes = test_random_int(random, 1, 100000);
-    setting.route_bytes = 256;
-    setting.bandwidth = 1e9;
-    setting.bandwidth_in_node = 1e9;
-    setting.seconds_per_route = 1e-6 * test_random_double(random);
-    return setting;
-}
-
-/* Homes that nobody planned serve as well as they can: one share for every holder. */
-TEST_RANDOM(other_homes_are_served) {
-    struct mp_setting setting = random_setting(random);
-    AUTO(rehearsal) struct rehearsal rehearsal;
-    rehearsal_open(&rehearsal, tested, &setting, "slots=all");
-    struct mp_load *load = rehearsal.load;
-    random_load(random, load);
-    rehearsal_thin_out(random, &rehearsal);
-    rehearsal_plan(&rehearsal, 0, load);
+TEST_ROWS(routes_cost_less_within_a_node, costs_of_routes, c) {
+    struct mp_setting setting = setting_of("ranks-per-node=2 bandwidth=8 bandwidth-in-node=40 "
+                                           "seconds-per-route=3");
+    struct mp_laer_options options;
+    setting.forward_only = c->forward_only;
+    parse_options(tested, &options, NULL);
+    options.bandwidth_in_node = 8 * c->in_node;
+    options.bandwidth_between_nodes = 8 * c->between;
+    struct mp_laer_costs costs = mp_laer_costs(&setting, &options);
+    assert_close(costs.in_node, c->costs[0], 1e-12);
+    assert_close(costs.between_nodes, c->costs[1], 1e-12);
+    assert_close(costs.compute, 3, 0);
+    assert_int_equal(costs.forward_only, setting.forward_only);
 }
 
 TEST_RANDOM(a_restart_on_other_ranks_begins_anew) {
@@ -198,7 +166,6 @@ TEST_RANDOM(a_restart_on_other_ranks_begins_anew) {
     random_load(random, first.load);
     rehearsal_plan(&first, 0, first.load);
     rehearsal_step(&first, first.load);
-    assert_foreign_bytes_are_refused(tested, first.planner.self, 16);
     size_t size = tested->save(first.planner.self, saved, sizeof saved);
     assert_true(size <= sizeof saved);
     setting.topology.ranks = 2;
@@ -215,30 +182,16 @@ TEST_RANDOM(a_restart_on_other_ranks_begins_anew) {
     }
 }
 
-struct refusal {
-    int experts, ranks;
-    double bandwidth, seconds_per_route;
-    const char *option;
-    const char *words;
-};
-static const struct refusal REFUSALS[] = {
-    {0, 4, 1, 0, "", "of at least 1, not 1, 0 and 4"},
-    {8, 2, 1, 0, "slots=3", "3 on each of 2 ranks are too few for 8 experts"},
-    {8, 2, 1, 0, "slots=0", "0 on each of 2 ranks are too few for 8 experts"},
-    {8, 4, 1, 0, "slots=3 layout=static", "8 experts with 3 slots on 4 ranks can't"},
-    {8, 4, 1, 0, "slots=3 layout=flex", "8 experts with 3 slots on 4 ranks can't"},
-    {8, 4, 1, 0, "slots=3 priority-queue=no", "12 slots for 8 experts"},
-    {8, 4, 1, 0, "even=no priority-queue=no", "needs option even"},
-    {8, 4, 0, 0, "", "and measured were 0 and 0 B/s"},
-    {8, 4, 1, -1, "", "not -1 s"},
+static const struct refusal refusals[] = {
+    {"ranks=2 bandwidth=1", "slots=3", "3 on each of 2 ranks are too few for 8 experts"},
+    {"ranks=2 bandwidth=1", "slots=0", "0 on each of 2 ranks are too few for 8 experts"},
+    {"bandwidth=1", "slots=3 layout=static", "8 experts with 3 slots on 4 ranks can't"},
+    {"bandwidth=1", "slots=3 layout=flex", "8 experts with 3 slots on 4 ranks can't"},
+    {"bandwidth=1", "slots=3 priority-queue=no", "12 slots for 8 experts"},
+    {"bandwidth=1", "even=no priority-queue=no", "needs option even"},
+    {"ranks-per-node=2", "", "and measured were 0 and 0 B/s"},
 };
 
-TEST_ROWS(what_it_can_not_do_is_refused, REFUSALS, row) {
-    struct mp_setting setting = small_setting(1, row->experts, (struct mp_topology){row->ranks, 2});
-    setting.bandwidth = row->bandwidth;
-    setting.bandwidth_in_node = row->bandwidth;
-    setting.seconds_per_route = row->seconds_per_route;
-    struct mp_laer_options options;
-    parse_options(tested, &options, row->option);
-    assert_refused(tested, &setting, &options, row->words);
+TEST_ROWS(what_it_can_not_do_is_refused, refusals, c) {
+    assert_refusal(tested, c);
 }

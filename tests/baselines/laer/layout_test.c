@@ -98,14 +98,12 @@ static int64_t sent(const struct mp_plan *plan, int source, int rank) {
 }
 
 static void dispatch(struct mp_plan *plan, const struct mp_load *load, struct mp_slots *slots) {
-    struct mp_placement home;
+    AUTO(placement) struct mp_placement home;
     assert_works(mp_placement_create(load->ranks, load->experts, &home, &error));
     assert_works(mp_slots_homes(slots, &home, &error));
-    static const struct mp_policy slices = {.optimizer = MP_OPTIMIZER_SLICES};
-    plan->policy = &slices;
+    plan->policy = policy_with(MP_OPTIMIZER_SLICES);
     assert_works(mp_plan_begin(plan, 0, 0, &home, &error));
     assert_works(mp_plan_dispatch_slots(plan, load, slots, MP_SPREAD_NODE, &error));
-    mp_placement_destroy(&home);
 }
 
 TEST(golden_routing_and_cost) {
@@ -114,8 +112,8 @@ TEST(golden_routing_and_cost) {
         const struct golden_case *row = &GOLDEN[index];
         struct mp_laer_evaluator evaluator;
         struct mp_slots slots;
-        struct mp_load load;
-        struct mp_plan plan;
+        AUTO(load) struct mp_load load;
+        AUTO(plan) struct mp_plan plan;
         mp_laer_evaluator_create(&memory, &TWO_NODES, 4, 3, &evaluator);
         mp_slots_create(&memory, 4, 4, 3, &slots);
         memcpy(slots.expert, row->slot, sizeof row->slot);
@@ -133,8 +131,6 @@ TEST(golden_routing_and_cost) {
             assert_close(mp_laer_cost(&evaluator, &slots, LAER_COUNT, &costs),
                          GOLDEN_COST[only][index], 1e-12);
         }
-        mp_plan_destroy(&plan);
-        mp_load_destroy(&load);
         mp_arena_release(&memory);
     }
 }

@@ -1,5 +1,5 @@
-/* LLEP: golden decisions, how many copies there are at most, and what it refuses. */
-#include "tests/reference/plan/system_support.h"
+/* LLEP: golden decisions and how many copies there are at most. */
+#include "tests/baselines/rehearsal.h"
 
 #include "baselines/llep/llep.h"
 
@@ -68,11 +68,18 @@ static const struct golden_case GOLDEN[] = {
      true,
      {100, 100, 100, 100},
      {{0, 3, 97}, {0, 1, 50}, {0, 2, 49}, {1, 2, 1}}},
+    /* 2.5 routes each, rounded up. */
+    {"a cap that is no whole number",
+     "trigger=per-rank threshold=1.3 smallest-gemm=1",
+     {10, 0, 0, 0, 0, 0, 0, 0},
+     true,
+     {3, 3, 3, 1},
+     {{0, 1, 3}, {0, 2, 3}, {0, 3, 1}}},
     {"no routes", "trigger=per-expert threshold=0 smallest-gemm=1", {0}, false, {0}, {{0}}},
 };
 
 static void check_golden(const struct golden_case *row, const struct mp_llep *state) {
-    int spilled = 0;
+    int pieces = 0;
     assert_int_equal(state->active, row->active);
     if (!row->active)
         return;
@@ -85,15 +92,16 @@ static void check_golden(const struct golden_case *row, const struct mp_llep *st
             at = state->pieces.item[at].next;
         assert_true(at >= 0);
         assert_int_equal(state->pieces.item[at].routes, expected->routes);
-        spilled++;
+        pieces++;
     }
-    assert_int_equal(state->pieces.count, 8 + spilled);
     for (int expert = 0; expert < 8; expert++) {
         int64_t routes = 0;
         for (int32_t at = state->pieces.first[expert]; at >= 0; at = state->pieces.item[at].next)
             routes += state->pieces.item[at].routes;
         assert_int_equal(routes, row->total[expert]);
+        pieces += routes > 0;
     }
+    assert_int_equal(state->pieces.count, pieces);
 }
 
 TEST_EACH(golden_decisions, GOLDEN, row) {
@@ -123,23 +131,8 @@ static const struct limit_case LIMITS[] = {
 };
 
 TEST_EACH(copies_are_limited_by_cap_and_smallest_piece, LIMITS, row) {
-    struct mp_setting setting = small_setting(1, 16, (struct mp_topology){4, 2});
-    setting.tokens_per_rank = 1000;
-    struct mp_llep_options options;
-    void *self;
-    parse_options(&mp_system_llep, &options, row->options);
-    assert_works(mp_system_create(&mp_system_llep, &setting, &options, &self, &error));
-    assert_int_equal(mp_system_llep.copies_limit(self), row->limit);
-    mp_system_destroy(&mp_system_llep, self);
-}
-
-TEST(what_cannot_be_is_refused) {
-    struct mp_setting setting = {.layers = 1, .experts = 0, .top_k = 2, .topology = {4, 2}};
-    struct mp_llep_options options;
-    void *self = &options;
-    parse_options(&mp_system_llep, &options, NULL);
-    assert_sentence(mp_system_create(&mp_system_llep, &setting, &options, &self, &error),
-                    MP_EREFUSED,
-                    "llep needs layers, experts and ranks of at least 1, not 1, 0 and 4");
-    assert_null(self);
+    const struct mp_setting setting = setting_of("experts=16 ranks-per-node=2 tokens=1000");
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    rehearsal_open(&rehearsal, &mp_system_llep, &setting, row->options);
+    assert_int_equal(rehearsal.planner.law.extra_copies_limit, row->limit);
 }

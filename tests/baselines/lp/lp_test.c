@@ -209,7 +209,7 @@ TEST_ROWS(released_topologies_come_out, topologies, c) {
 TEST_RANDOM(hottest_experts_get_the_replicas) {
     const struct mp_setting setting = small_setting(1, 24, (struct mp_topology){8, 4});
     struct mp_lp_options options = options_of(MP_LP_CUBE, 2);
-    struct rehearsal rehearsal;
+    AUTO(rehearsal) struct rehearsal rehearsal;
     int64_t total[24];
     options.interval = options.window = 2;
     rehearsal_create(&rehearsal, &mp_system_lp, &setting, &options);
@@ -235,7 +235,6 @@ TEST_RANDOM(hottest_experts_get_the_replicas) {
         }
         assert_true(owned == 3 && replicated == 2 && least >= most);
     }
-    rehearsal_destroy(&rehearsal);
 }
 
 /* ---- plans ---- */
@@ -260,37 +259,31 @@ TEST_RANDOM(other_homes_are_served) {
     }
 }
 
-TEST(what_cannot_be_is_refused) {
-    static const struct {
-        int placement, replicas, redundant, interval, experts;
-        struct mp_topology topology;
-        const char *words;
-    } row[] = {
-        {MP_LP_CYCLIC, 2, MP_AUTO, 0, 0, {4, 2}, "at least 1, not 1, 0 and 4"},
-        {MP_LP_CYCLIC, 2, MP_AUTO, 1, 9, {4, 2}, "9 can't be shared by 4 ranks"},
-        {MP_LP_CUBE, 2, MP_AUTO, 0, 24, {12, 4}, "a multiple of 8 ranks, not 12"},
-        {MP_LP_CUBE, 2, 3, 0, 32, {8, 4}, "3 can't be those of 32 experts on 8 ranks"},
-        {MP_LP_CUBE, 2, MP_AUTO, 0, 8, {8, 4}, "2 can't be those of 8 experts on 8 ranks"},
-        {MP_LP_RING, 2, MP_AUTO, 0, 9, {8, 4}, "1 can't be those of 9 experts on 8 ranks"},
-        {MP_LP_TORUS, 2, MP_AUTO, 0, 16, {8, 8}, "not 8 ranks in nodes of 8"},
-    };
-    for (size_t index = 0; index < sizeof row / sizeof *row; index++) {
-        const struct mp_setting setting = small_setting(1, row[index].experts, row[index].topology);
-        struct mp_lp_options options = options_of(row[index].placement, row[index].replicas);
-        options.redundant = row[index].redundant;
-        options.interval = row[index].interval;
-        assert_refused(&mp_system_lp, &setting, &options, row[index].words);
-    }
+static const struct refusal refusals[] = {
+    {"experts=9 ranks-per-node=2", "interval=1", "9 can't be shared by 4 ranks"},
+    {"experts=24 ranks=12 ranks-per-node=4", "placement=cube", "a multiple of 8 ranks, not 12"},
+    {"experts=32 ranks=8 ranks-per-node=4", "placement=cube redundant=3",
+     "3 can't be those of 32 experts on 8 ranks"},
+    {"experts=8 ranks=8 ranks-per-node=4", "placement=cube",
+     "2 can't be those of 8 experts on 8 ranks"},
+    {"experts=9 ranks=8 ranks-per-node=4", "placement=ring",
+     "1 can't be those of 9 experts on 8 ranks"},
+    {"experts=16 ranks=8 ranks-per-node=8", "placement=torus", "not 8 ranks in nodes of 8"},
+};
+
+TEST_ROWS(what_cannot_be_is_refused, refusals, c) {
+    assert_refusal(&mp_system_lp, c);
+}
+
+TEST(an_expert_that_nobody_holds_is_told) {
     const struct mp_topology one = {1, 1};
-    struct mp_placement nobody;
-    struct mp_load load;
+    AUTO(placement) struct mp_placement nobody;
+    AUTO(load) struct mp_load load;
     struct mp_lp state;
     mp_lp_create(&memory, &one, 1, &state);
-    assert_int_equal(mp_placement_create(1, 1, &nobody, NULL), MP_OK);
-    assert_int_equal(mp_load_create(1, 1, &load, NULL), MP_OK);
+    assert_works(mp_placement_create(1, 1, &nobody, &error));
+    assert_works(mp_load_create(1, 1, &load, &error));
     mp_placement_remove(&nobody, 0, 0);
-    assert_int_equal(mp_lp_balance(&state, &one, &nobody, &load, NULL), MP_EPLAN);
-    mp_placement_destroy(&nobody);
-    mp_load_destroy(&load);
+    assert_fails(mp_lp_balance(&state, &one, &nobody, &load, &error), MP_EPLAN, "");
     mp_arena_release(&memory);
 }

@@ -6,23 +6,10 @@
 
 static const struct mp_system *const tested = &mp_system_moetuner;
 
-struct options_room {
-    max_align_t bytes[16];
-};
-
-static void *options_of(struct options_room *room, const char *assignments) {
-    assert_true(tested->options_size <= sizeof *room);
-    parse_options(tested, room, assignments);
-    return room;
-}
-
-static struct mp_setting setting_of(int layers, int experts, int ranks, int ranks_per_node) {
-    struct mp_setting setting =
-        small_setting(layers, experts, (struct mp_topology){ranks, ranks_per_node});
-    setting.expert_bytes = setting.route_bytes = 1000;
-    setting.bandwidth = 1e9;
-    setting.bandwidth_in_node = 1e10;
-    return setting;
+static struct mp_setting setting_with(int layers, int ranks, int ranks_per_node) {
+    return setting_of(formatted("layers=%d ranks=%d ranks-per-node=%d expert-bytes=1000 "
+                                "route-bytes=1000 bandwidth=1e9 bandwidth-in-node=1e10",
+                                layers, ranks, ranks_per_node));
 }
 
 /* Two layers on two nodes of two ranks. All experts have the same load, and expert e of layer 0
@@ -37,7 +24,7 @@ static void make_loads(struct mp_load load[2]) {
 }
 
 TEST(places_when_the_window_is_full) {
-    const struct mp_setting setting = setting_of(2, 8, 4, 2);
+    const struct mp_setting setting = setting_with(2, 4, 2);
     AUTO(rehearsal) struct rehearsal rehearsal;
     rehearsal_open(&rehearsal, tested, &setting, "window=3 solver=search");
     make_loads(rehearsal.load);
@@ -72,7 +59,7 @@ TEST(places_when_the_window_is_full) {
 /* Programs go on where the search may be off, and say so. */
 TEST_RANDOM(programs_are_counted) {
     static const char *const both[] = {"window=1 solver=search", "window=1 solver=ilp"};
-    const struct mp_setting setting = setting_of(4, 8, 8, 4);
+    const struct mp_setting setting = setting_with(4, 8, 4);
     double links[2];
     need_solver();
     struct mp_load load[4] = {0};
@@ -105,25 +92,13 @@ TEST_RANDOM(programs_are_counted) {
 }
 
 TEST(what_it_refuses) {
-    const struct mp_setting uneven = setting_of(2, 9, 4, 2), even = setting_of(2, 8, 4, 2);
-    struct options_room room;
-    options_of(&room, NULL);
     setenv("MOEPERF_CBC_LIBRARY", "libno-solver.so", 1);
-    assert_refused(tested, &even, &room,
-                   "moetuner with solver ilp (search does without): integer programs can't be "
-                   "solved");
+    assert_refusal(tested, &(const struct refusal){"bandwidth=1e9", "",
+                                                   "moetuner with solver ilp (search does "
+                                                   "without): integer programs can't be solved"});
     unsetenv("MOEPERF_CBC_LIBRARY");
-    assert_refused(tested, &uneven, &room,
-                   "moetuner needs the same number of experts on every rank: 9 experts can't be "
-                   "shared by 4 ranks");
-}
-
-TEST(a_state_of_others_is_refused) {
-    const struct mp_setting setting = setting_of(2, 8, 4, 2);
-    struct options_room room;
-    void *self;
-    assert_works(
-        mp_system_create(tested, &setting, options_of(&room, "solver=search"), &self, &error));
-    assert_foreign_bytes_are_refused(tested, self, 16); /* magic, layers, experts */
-    mp_system_destroy(tested, self);
+    assert_refusal(tested, &(const struct refusal){"experts=9", "",
+                                                   "moetuner needs the same number of experts on "
+                                                   "every rank: 9 experts can't be shared by 4 "
+                                                   "ranks"});
 }

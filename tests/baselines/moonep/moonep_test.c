@@ -56,41 +56,32 @@ static const struct golden_case GOLDEN[] = {
      {{20, 0, 0, 20}, {10}, {0, 5}, {0, 5}, {0, 0, 10}, {0, 0, 10}, {0}, {0}}},
 };
 
-TEST(golden_decisions) {
+TEST_EACH(golden_decisions, GOLDEN, row) {
     static const int32_t OWNER[8] = {0, 0, 1, 1, 2, 2, 3, 3};
+    const struct mp_moonep_options options = {.tolerance = row->tolerance};
     struct mp_moonep state;
+    int64_t routes[8][4];
     mp_moonep_create(&memory, 4, 8, &state);
-    for (size_t index = 0; index < sizeof GOLDEN / sizeof *GOLDEN; index++) {
-        const struct golden_case *row = &GOLDEN[index];
-        const struct mp_moonep_options options = {.tolerance = row->tolerance};
-        int64_t routes[8][4];
-        print_message("  %s\n", row->name);
-        memcpy(state.total, row->total, sizeof row->total);
-        assert_works(mp_moonep_decide(&state, &options, OWNER, &error));
-        lay_out(&state, routes);
-        for (int expert = 0; expert < 8; expert++)
-            for (int rank = 0; rank < 4; rank++)
-                assert_int_equal(routes[expert][rank], row->routes[expert][rank]);
-    }
+    memcpy(state.total, row->total, sizeof row->total);
+    assert_works(mp_moonep_decide(&state, &options, OWNER, &error));
+    lay_out(&state, routes);
+    assert_memory_equal(routes, row->routes, sizeof routes);
     mp_arena_release(&memory);
 }
 
-/* Experts, ranks, and the largest group of another rank. */
-TEST(copies_are_at_most_a_group) {
-    static const int row[][3] = {{8, 4, 2}, {9, 4, 3}, {3, 4, 1},
-                                 {8, 1, 0}, {8, 2, 4}, {896, 64, 14}};
-    for (size_t index = 0; index < sizeof row / sizeof *row; index++) {
-        const struct mp_setting setting = {
-            .layers = 1, .experts = row[index][0], .topology = {row[index][1], 1}};
-        const struct mp_moonep_options options = {0};
-        void *self;
-        assert_works(mp_system_create(&mp_system_moonep, &setting, &options, &self, &error));
-        assert_int_equal(mp_system_moonep.copies_limit(self), row[index][2]);
-        mp_system_destroy(&mp_system_moonep, self);
-    }
+static const struct {
+    const char *setting;
+    int limit; /* the largest group of another rank */
+} groups[] = {{"experts=8", 2},         {"experts=9", 3},         {"experts=3", 1},
+              {"experts=8 ranks=1", 0}, {"experts=8 ranks=2", 4}, {"experts=896 ranks=64", 14}};
+
+TEST_ROWS(copies_are_at_most_a_group, groups, c) {
+    const struct mp_setting setting = setting_of(c->setting);
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    rehearsal_open(&rehearsal, &mp_system_moonep, &setting, NULL);
+    assert_int_equal(rehearsal.planner.law.extra_copies_limit, c->limit);
 }
 
 TEST(what_cannot_be_is_refused) {
-    struct mp_moonep_options options = {0};
-    assert_refuses_none(&mp_system_moonep, &options, "tolerance", "-0.1");
+    assert_option_refused(&mp_system_moonep, "tolerance", "-0.1");
 }

@@ -10,14 +10,6 @@ static struct mp_arena arena;
 
 enum { MOST_RANKS = 24, MOST_EXPERTS = 40 };
 
-TEST(defaults_copy_all_that_pays) {
-    struct mp_nodewise_options options;
-    register_and_parse_defaults(&mp_system_nodewise, &options);
-    assert_true(options.cover == MP_AUTO && options.memory == MP_AUTO);
-    assert_true(options.even && options.correct);
-    assert_false(mp_system_nodewise.capabilities & (MP_SYSTEM_DROPS | MP_SYSTEM_CHANGES_GATE));
-}
-
 /* ---- what copies cost ---- */
 
 TEST(costs_are_of_both_passes) {
@@ -552,25 +544,19 @@ TEST_RANDOM(what_a_node_holds_it_computes) {
 /* Three nodes of two ranks, of which two hold the expert: the one with less to do gets the third's
  * routes. */
 TEST(the_node_with_less_to_do_takes) {
-    struct mp_setting setting = small_setting(1, 3, (struct mp_topology){6, 2});
-    struct mp_nodewise_options options;
+    const struct mp_setting setting = setting_of("experts=3 ranks=6 ranks-per-node=2");
     for (int busy = 0; busy < 2; busy++) {
-        struct mp_plan plan;
-        struct mp_load load;
-        void *self;
-        parse_options(&mp_system_nodewise, &options, "cover=0 correct=no");
-        assert_works(mp_system_create(&mp_system_nodewise, &setting, &options, &self, &error));
-        assert_works(mp_plan_create(&setting.topology, 3, 8, &plan, &error));
-        assert_works(mp_load_create(6, 3, &load, &error));
-        begin_owned(&plan, 0, 0, (const int32_t[]){0, 0, 2});
-        assert_works(mp_plan_add_copy(&plan, 0, 2, MP_STAGE_BEFORE_GATE, &error));
-        load.count[4 * 3] = 10;                         /* node 2, expert 0 */
-        load.count[2 * busy * 3 + (busy ? 2 : 1)] = 50; /* what node 0, or 1, has of its own */
-        assert_works(mp_system_nodewise.after_gate(self, &load, &plan, &error));
-        assert_int_equal(mp_plan_routes_to(&plan, 4, 0, busy ? 0 : 2), 10);
-        mp_load_destroy(&load);
-        mp_plan_destroy(&plan);
-        mp_system_destroy(&mp_system_nodewise, self);
+        AUTO(rehearsal) struct rehearsal rehearsal;
+        rehearsal_open(&rehearsal, &mp_system_nodewise, &setting, "cover=0 correct=no");
+        struct mp_planner *planner = &rehearsal.planner;
+        uint32_t *count = rehearsal.load->count;
+        mp_placement_set_owners(planner->home, (const int32_t[]){0, 0, 2});
+        assert_works(mp_planner_begin_layer(planner, 0, 0, &error));
+        assert_works(mp_plan_add_copy(planner->plan, 0, 2, MP_STAGE_BEFORE_GATE, &error));
+        count[4 * 3] = 10;                         /* node 2, expert 0 */
+        count[2 * busy * 3 + (busy ? 2 : 1)] = 50; /* what node 0, or 1, has of its own */
+        assert_works(mp_planner_end_layer(planner, 0, rehearsal.load, &error));
+        assert_int_equal(mp_plan_routes_to(planner->plan, 4, 0, busy ? 0 : 2), 10);
     }
 }
 
@@ -610,24 +596,23 @@ TEST(late_copies_pay_for_their_way) {
     assert_int_equal(late_copies(117, "2"), 0);
 }
 
-/* Experts, ranks, ranks of a node; what a rank may have to hold beside its own. */
-TEST(memory_limits_copies) {
-    static const int row[][4] = {{8, 4, 4, 6}, {8, 4, 2, 8}, {64, 32, 8, 14}, {8, 1, 1, 0}};
-    struct mp_nodewise_options options;
-    parse_options(&mp_system_nodewise, &options, NULL);
-    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+static const struct {
+    const char *setting;
+    int limit; /* of copies beside a rank's own experts, whatever memory it has */
+} memories[] = {{"experts=8 ranks-per-node=4", 6},
+                {"experts=8 ranks-per-node=2", 8},
+                {"experts=64 ranks=32 ranks-per-node=8", 14},
+                {"experts=8 ranks=1", 0}};
+
+TEST_ROWS(memory_limits_copies, memories, c) {
+    for (int limited = 0; limited < 2; limited++) {
         struct mp_setting setting =
-            small_setting(2, row[i][0], (struct mp_topology){row[i][1], row[i][2]});
-        setting.expert_bytes = 10;
-        setting.gradient_bytes = 30;
-        for (int limited = 0; limited < 2; limited++) {
-            void *self;
-            assert_works(mp_system_create(&mp_system_nodewise, &setting, &options, &self, &error));
-            int limit = mp_system_nodewise.copies_limit(self);
-            assert_int_equal(limit, limited && row[i][3] > 3 ? 3 : row[i][3]);
-            mp_system_destroy(&mp_system_nodewise, self);
-            setting.copies_memory = 2 * 40 * 3 + 1;
-        }
+            setting_of(formatted("layers=2 expert-bytes=10 gradient-bytes=30 copies-memory=%d %s",
+                                 limited * (2 * 40 * 3 + 1), c->setting));
+        AUTO(rehearsal) struct rehearsal rehearsal;
+        rehearsal_open(&rehearsal, &mp_system_nodewise, &setting, NULL);
+        assert_int_equal(rehearsal.planner.law.extra_copies_limit,
+                         limited && c->limit > 3 ? 3 : c->limit);
     }
 }
 
@@ -669,19 +654,13 @@ TEST_ROWS(chunks_where_gates_have_time, chunks, c) {
     assert_true(!rehearsal.planner.plan->place_chunk == (c->parts == 1));
 }
 
-TEST(what_cannot_be_is_refused) {
-    struct mp_nodewise_options options;
-    parse_options(&mp_system_nodewise, &options, NULL);
-    const struct mp_setting none = {.layers = 1, .experts = 0, .topology = {4, 2}};
-    assert_refused(&mp_system_nodewise, &none, &options,
-                   "nodewise needs layers, experts and ranks of at least 1, not 1, 0 and 4");
-    struct mp_setting setting = small_setting(1, 8, (struct mp_topology){4, 2});
-    options.chunks = 0;
-    assert_refused(&mp_system_nodewise, &setting, &options,
-                   "nodewise's chunks are 1 to 8, or auto");
-    options.chunks = 2;
-    setting.exchange_degree = 4;
-    assert_refused(&mp_system_nodewise, &setting, &options,
-                   "nodewise's 2 chunks of experts take a flat exchange without an "
-                   "exchange-degree, not flat with 4");
+static const struct refusal refusals[] = {
+    {"ranks-per-node=2", "chunks=0", "nodewise's chunks are 1 to 8, or auto"},
+    {"ranks-per-node=2 exchange-degree=4", "chunks=2",
+     "nodewise's 2 chunks of experts take a flat exchange without an exchange-degree, not flat "
+     "with 4"},
+};
+
+TEST_ROWS(what_cannot_be_is_refused, refusals, c) {
+    assert_refusal(&mp_system_nodewise, c);
 }

@@ -66,28 +66,16 @@ TEST(history_is_the_last_iterations) {
     assert_memory_equal(run.planner.home[1].owner, expected, sizeof expected);
 }
 
-TEST(what_it_can_not_do_is_refused) {
-    static const struct {
-        int experts, ranks;
-        const char *solver, *words;
-    } row[] = {
-        {10, 4, "greedy", "10 experts can't be shared by 4 ranks"},
-        {4, 6, "greedy", "4 experts can't be shared by 6 ranks"},
-        {4, 8, "greedy", "smartmoe runs on FasterMoE's exchange, and fastermoe needs bytes"},
-        {0, 4, "greedy", "of at least 1, not 1, 0 and 4"},
-        {32, 4, "dynamic-programming", "at most 16 experts of a layer by dynamic programming"},
-        {32, 4, "dynamic-programming", "not 32 on 4 ranks"},
-    };
-    for (size_t index = 0; index < sizeof row / sizeof *row; index++) {
-        struct mp_setting setting = {
-            .layers = 1, .experts = row[index].experts, .topology = {row[index].ranks, 1}};
-        struct mp_smartmoe_options options;
-        parse_options(tested, &options, formatted("solver=%s", row[index].solver));
-        assert_refused(tested, &setting, &options, row[index].words);
-    }
-    struct mp_setting dark = {.layers = 1, .experts = 8, .topology = {4, 2}, .expert_bytes = 8};
-    struct mp_smartmoe_options options;
-    parse_options(tested, &options, NULL);
-    assert_refused(tested, &dark, &options,
-                   "smartmoe runs on FasterMoE's exchange, and fastermoe needs bytes");
+static const struct refusal refusals[] = {
+    {"experts=10", "", "10 experts can't be shared by 4 ranks"},
+    {"experts=4 ranks=6", "", "4 experts can't be shared by 6 ranks"},
+    {"experts=4 ranks=8", "",
+     "smartmoe runs on FasterMoE's exchange, and fastermoe needs a bandwidth above 0"},
+    {"experts=32", "solver=dynamic-programming",
+     "at most 16 experts of a layer by dynamic programming, as it costs about ranks * 4^experts "
+     "steps, not 32 on 4 ranks"},
+};
+
+TEST_ROWS(what_it_can_not_do_is_refused, refusals, c) {
+    assert_refusal(tested, c);
 }

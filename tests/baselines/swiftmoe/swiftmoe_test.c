@@ -7,16 +7,9 @@
 enum { LAYERS = 2 };
 static const struct mp_system *const tested = &mp_system_swiftmoe;
 
-static struct mp_swiftmoe_options options_of(const char *slots, const char *factor) {
-    struct mp_swiftmoe_options options;
-    parse_options(tested, &options, formatted("slots=%s capacity-factor=%s", slots, factor));
-    return options;
-}
-
 static void start(struct rehearsal *run, const struct mp_setting *setting, const char *slots,
                   const char *factor) {
-    struct mp_swiftmoe_options options = options_of(slots, factor);
-    rehearsal_create(run, tested, setting, &options);
+    rehearsal_open(run, tested, setting, formatted("slots=%s capacity-factor=%s", slots, factor));
 }
 
 /* Returns whether homes changed. */
@@ -116,39 +109,14 @@ TEST_RANDOM(homes_that_the_state_does_not_know_are_used_as_they_are) {
         rehearsal_plan(&restored, layer, &restored.load[layer]);
 }
 
-TEST_RANDOM(a_foreign_state_is_refused_and_changes_nothing) {
-    struct mp_setting setting = small_setting(LAYERS, 8, (struct mp_topology){4, 4});
-    setting.tokens_per_rank = 200;
-    setting.top_k = 1;
-    AUTO(rehearsal) struct rehearsal run;
-    char saved[4096], wrong[4096], after[4096];
-    start(&run, &setting, "auto", "1");
-    random_loads(random, &run);
-    learn(&run);
-    void *self = run.planner.self;
-    size_t size = tested->save(self, saved, sizeof saved);
-    assert_foreign_bytes_are_refused(tested, self, 16); /* magic and shape */
-    memcpy(wrong, saved, size);
-    memset(wrong + size - 8, 0x55, 8); /* more routes than there can be */
-    assert_int_equal(tested->load(self, wrong, size, NULL), MP_EFORMAT);
-    assert_int_equal(tested->save(self, after, sizeof after), size);
-    assert_memory_equal(after, saved, size);
-}
+static const struct refusal refusals[] = {
+    {"experts=10", "slots=2", "2 on each of 4 ranks are too few for 10 experts"},
+    {"experts=10", "slots=0", "0 on each of 4 ranks are too few for 10 experts"},
+    {"experts=10 tokens=8", "slots=5 capacity-factor=0.3",
+     "capacity-factor 0.3 leaves a slot less than 1 route: 8 tokens on each of 4 ranks to 2 "
+     "experts each, over 20 slots"},
+};
 
-static void refuses(struct mp_setting setting, const char *slots, const char *factor,
-                    const char *words) {
-    struct mp_swiftmoe_options options = options_of(slots, factor);
-    assert_refused(tested, &setting, &options, words);
-}
-
-TEST(what_it_can_not_do_is_refused) {
-    struct mp_setting setting = {
-        .layers = 1, .experts = 10, .topology = {4, 4}, .tokens_per_rank = 8, .top_k = 2};
-    refuses(setting, "2", "1", "2 on each of 4 ranks are too few for 10 experts");
-    refuses(setting, "0", "1", "0 on each of 4 ranks are too few for 10 experts");
-    refuses(setting, "5", "0.3",
-            "capacity-factor 0.3 leaves a slot less than 1 route: 8 tokens on each of 4 "
-            "ranks to 2 experts each, over 20 slots");
-    setting.tokens_per_rank = 0;
-    refuses(setting, "5", "1", "of at least 1, not 0 and 2");
+TEST_ROWS(what_it_can_not_do_is_refused, refusals, c) {
+    assert_refusal(tested, c);
 }

@@ -7,17 +7,10 @@
 static const struct mp_system *const tested = &mp_system_tamoe;
 
 /* 8 experts on 4 ranks of 2 nodes: shares .4 .4 .1 .1 of 200 routes, over 2 experts each. */
-static const struct mp_setting setting = {.layers = 1,
-                                          .experts = 8,
-                                          .top_k = 2,
-                                          .topology = {4, 2},
-                                          .tokens_per_rank = 100,
-                                          .expert_bytes = 1000,
-                                          .gradient_bytes = 1000,
-                                          .route_bytes = 64};
 
 /* Plans a layer of 25 routes everywhere. */
 static void plan_even(const char *text, struct rehearsal *rehearsal) {
+    const struct mp_setting setting = setting_of("ranks-per-node=2 tokens=100");
     rehearsal_open(rehearsal, tested, &setting, text);
     for (int i = 0; i < 4 * 8; i++)
         rehearsal->load->count[i] = 25;
@@ -44,12 +37,12 @@ TEST(capacities_follow_the_target) {
 
 /* One node: no pull, and every rank's share is the same. */
 TEST(one_node_is_plain_expert_parallelism) {
-    struct mp_setting near = setting;
+    struct mp_setting setting = setting_of("ranks-per-node=2");
     AUTO(rehearsal) struct rehearsal nodes, one;
     rehearsal_open(&nodes, tested, &setting, NULL);
     assert_true(nodes.planner.policy.pull == 0.5 && nodes.planner.policy.outside_cost == 4);
-    near.topology.ranks_per_node = 4;
-    rehearsal_open(&one, tested, &near, NULL);
+    setting.topology.ranks_per_node = 4;
+    rehearsal_open(&one, tested, &setting, NULL);
     assert_true(one.planner.policy.pull == 0);
 }
 
@@ -70,9 +63,6 @@ TEST(capacities_outside_are_law) {
 }
 
 TEST(more_ranks_than_experts_are_refused) {
-    struct mp_setting few = setting;
-    struct mp_tamoe_options options;
-    few.experts = 2;
-    parse_options(tested, &options, NULL);
-    assert_refused(tested, &few, &options, "2 experts can't be shared by 4 ranks");
+    assert_refusal(
+        tested, &(const struct refusal){"experts=2", "", "2 experts can't be shared by 4 ranks"});
 }

@@ -6,12 +6,10 @@
 #include "baselines/tutel/tutel.h"
 
 /* 4 nodes of 2 ranks with an expert each. */
-static struct mp_setting setting_of(int tokens) {
-    struct mp_setting setting = small_setting(2, 8, (struct mp_topology){8, 2});
-    setting.tokens_per_rank = tokens;
-    setting.bandwidth = 1e9;
-    setting.bandwidth_in_node = 4e9;
-    return setting;
+static struct mp_setting setting_with(int tokens) {
+    return setting_of(formatted("layers=2 ranks=8 ranks-per-node=2 tokens=%d bandwidth=1e9 "
+                                "bandwidth-in-node=4e9",
+                                tokens));
 }
 
 /* ceil(20/8) = 3 routes are an even share of one choice.  Largest count: 11. */
@@ -21,7 +19,7 @@ static const struct {
 } fixed_or_not[] = {{"1.0", 6}, {"1.5", 8}, {"0", 11}, {"-1.5", 8}, {"-4", 11}};
 
 TEST_ROWS(capacity_is_fixed_or_follows_loads, fixed_or_not, c) {
-    const struct mp_setting setting = setting_of(20);
+    const struct mp_setting setting = setting_with(20);
     AUTO(rehearsal) struct rehearsal on;
     rehearsal_open(&on, &mp_system_tutel, &setting, formatted("capacity-factor=%s", c->factor));
     on.load[0].count[3 * 8 + 5] = 11;
@@ -47,9 +45,9 @@ static const struct {
               {512, "1.2", 256, 256}, {516, "1.2", 384, 384}};
 
 TEST_ROWS(capacity_is_cut_among_an_experts_ranks, pieces, c) {
-    const char *given = formatted("capacity-factor=%s", c->factor);
-    struct mp_setting setting = setting_of(20);
+    struct mp_setting setting = setting_with(20);
     AUTO(rehearsal) struct rehearsal on;
+    const char *given = formatted("capacity-factor=%s", c->factor);
     setting.experts = 2;
     setting.top_k = 1;
     setting.topology.ranks = c->ranks;
@@ -64,7 +62,7 @@ TEST_ROWS(capacity_is_cut_among_an_experts_ranks, pieces, c) {
 
 /* 8 ranks in nodes of 2, 1 GB/s between and 4 inside; 1 us a message, 4000 bytes a chunk. */
 TEST(model_counts_bytes_and_messages) {
-    struct mp_setting setting = setting_of(20);
+    struct mp_setting setting = setting_with(20);
     assert_close(mp_tutel_seconds(&setting, 1e-6, 8, MP_EXCHANGE_FLAT, 4000), 6 * (1e-6 + 4e-6),
                  1e-15);
     assert_close(mp_tutel_seconds(&setting, 1e-6, 8, MP_EXCHANGE_TWO_LEVEL, 4000),
@@ -96,7 +94,7 @@ static const char dynamic[] = "capacity-factor=0 trials=2 degree=1";
  * 4 m + 4 b/V + 6 b/W with V = 4 W: flat from b = 2 m W = 8000 bytes, 1000 routes, on, judged by
  * the middle of the entry. */
 TEST(keys_are_tried_and_then_decided) {
-    const struct mp_setting setting = setting_of(20000);
+    const struct mp_setting setting = setting_with(20000);
     AUTO(rehearsal) struct rehearsal on;
     rehearsal_open(&on, &mp_system_tutel, &setting, dynamic);
     on.load[0].count[3] = 200;
@@ -114,7 +112,7 @@ TEST(keys_are_tried_and_then_decided) {
  * out) and 96; backward computed at 64 and 104, back at 88 and 128.  In one: 48 + 40 + 48, 48 + 80
  * + 48. An expert's parameters are read for each chunk. */
 TEST(chunks_travel_under_work) {
-    struct mp_setting setting = setting_of(20);
+    struct mp_setting setting = setting_with(20);
     setting.seconds_per_route = 1e-6;
     assert_close(mp_tutel_way_seconds(&setting, 0, 8, MP_EXCHANGE_FLAT, 2, 8000, 40, 3), 224e-6,
                  1e-12);
@@ -148,7 +146,7 @@ static void run_ways(const struct mp_setting *setting, const char *options, int 
 /* All eight ways, then the best: with nothing to work on one chunk, with work as long as travelling
  * as many as there are while messages are free, fewer where each costs. */
 TEST(degrees_are_tried_with_exchanges) {
-    struct mp_setting setting = setting_of(20);
+    struct mp_setting setting = setting_with(20);
     setting.knows_messages = true;
     run_ways(&setting, NULL, 10, "f1f2f4f8t1t2t4t8f1f1");
     setting.seconds_per_route = 40e-9;
@@ -165,7 +163,7 @@ TEST(degrees_are_tried_with_exchanges) {
 
 /* Where messages cost their bytes alone, two levels are tried and never taken. */
 TEST(a_known_cost_of_messages_decides) {
-    struct mp_setting setting = setting_of(20000);
+    struct mp_setting setting = setting_with(20000);
     setting.knows_messages = true;
     for (int i = 0; i < 2; i++) {
         AUTO(rehearsal) struct rehearsal on;
@@ -178,7 +176,7 @@ TEST(a_known_cost_of_messages_decides) {
 }
 
 TEST(trials_survive_restarts) {
-    struct mp_setting setting = setting_of(20000);
+    struct mp_setting setting = setting_with(20000);
     AUTO(rehearsal) struct rehearsal on, other;
     rehearsal_open(&on, &mp_system_tutel, &setting, dynamic);
     on.load[0].count[3] = on.load[1].count[3] = 200;
@@ -187,7 +185,6 @@ TEST(trials_survive_restarts) {
     AUTO(allocated) void *bytes = malloc(size);
     assert_non_null(bytes);
     assert_int_equal(mp_system_tutel.save(on.planner.self, bytes, size), size);
-    assert_foreign_bytes_are_refused(&mp_system_tutel, on.planner.self, 16);
     setting.tokens_per_rank = 10000; /* fewer keys */
     rehearsal_open(&other, &mp_system_tutel, &setting, dynamic);
     other.load[0].count[3] = other.load[1].count[3] = 200;
@@ -208,7 +205,7 @@ static const struct {
 };
 
 TEST_ROWS(only_where_there_are_levels, levels, c) {
-    struct mp_setting setting = setting_of(20);
+    struct mp_setting setting = setting_with(20);
     AUTO(rehearsal) struct rehearsal on;
     setting.topology.ranks_per_node = c->ranks_per_node;
     setting.experts = c->experts;
@@ -221,7 +218,7 @@ TEST_ROWS(only_where_there_are_levels, levels, c) {
  * exchanges of chunks of 2 * 3 routes of 8 bytes: (1 + 3) messages and 4 * 48/4 + 3 * 96 bytes at
  * 1 GB/s in two levels, flat 6 and 6 * 48. */
 TEST(experts_travel_where_they_are_smaller) {
-    struct mp_setting setting = setting_of(20);
+    struct mp_setting setting = setting_with(20);
     struct mp_tutel_options options;
     void *self;
     parse_options(&mp_system_tutel, &options, "r=auto");
@@ -253,7 +250,7 @@ TEST(experts_travel_where_they_are_smaller) {
  * of 8 bytes rounded up to 4 pieces: 160 bytes a chunk at 1 GB/s between nodes, in flat exchanges.
  */
 TEST(more_ranks_than_experts_may_cut_them) {
-    struct mp_setting setting = setting_of(20);
+    struct mp_setting setting = setting_with(20);
     struct mp_tutel_options options;
     parse_options(&mp_system_tutel, &options, "r=auto exchange=flat");
     options.message_cost = 0;
@@ -290,7 +287,7 @@ TEST(more_ranks_than_experts_may_cut_them) {
 /* Of 2 experts on 8 ranks in groups of 4, whose rank i has shard i / 2 of expert i % 2: both shards
  * get a source's routes, as many as a whole expert's capacity lets, and are replicas. */
 TEST(shards_get_their_experts_routes) {
-    struct mp_setting setting = setting_of(20);
+    struct mp_setting setting = setting_with(20);
     AUTO(rehearsal) struct rehearsal on;
     setting.shards = 2;
     setting.experts = 4;
@@ -310,7 +307,7 @@ TEST(shards_get_their_experts_routes) {
 
 /* r 0: no route leaves its rank, experts are put together for forward and for backward. */
 TEST(all_experts_can_come_to_the_tokens) {
-    const struct mp_setting setting = setting_of(20);
+    const struct mp_setting setting = setting_with(20);
     AUTO(rehearsal) struct rehearsal on;
     rehearsal_open(&on, &mp_system_tutel, &setting, "r=0 capacity-factor=0");
     for (int cell = 0; cell < 64; cell++)
@@ -325,29 +322,19 @@ TEST(all_experts_can_come_to_the_tokens) {
             assert_int_equal(mp_plan_routes_to(plan, s, e, s), mp_load_at(&on.load[0], s, e));
 }
 
-TEST(refuses_what_it_can_not_do) {
-    struct mp_tutel_options options;
-    struct mp_setting setting = setting_of(20);
-    parse_options(&mp_system_tutel, &options, NULL);
-    options.r = 2;
-    assert_refused(&mp_system_tutel, &setting, &options,
-                   "tutel with r 2 needs experts that are cut into shards");
-    setting.shards = 2;
-    setting.experts = 16;
-    assert_refused(&mp_system_tutel, &setting, &options,
-                   "tutel's r 2 is no divisor of the ranks that an expert can have: 8 ranks over 8 "
-                   "experts make 1");
-    setting.shards = 1;
-    setting.experts = 8;
-    options.r = 1;
-    options.degree = 0;
-    assert_refused(&mp_system_tutel, &setting, &options, "tutel's degree is 1 to 8, or auto");
-    options.degree = MP_ALL;
-    assert_refused(&mp_system_tutel, &setting, &options, "tutel's degree is 1 to 8, or auto");
-    options.degree = MP_AUTO;
-    options.capacity_factor = 0.1;
-    assert_refused(&mp_system_tutel, &setting, &options, "capacity factor 0.1");
-    options.capacity_factor = 1;
-    setting.experts = 12;
-    assert_refused(&mp_system_tutel, &setting, &options, "tutel");
+#define EIGHT_RANKS "ranks=8 tokens=20 bandwidth=1e9 bandwidth-in-node=4e9 "
+
+static const struct refusal refusals[] = {
+    {EIGHT_RANKS, "r=2", "tutel with r 2 needs experts that are cut into shards"},
+    {EIGHT_RANKS "shards=2 experts=16", "r=2",
+     "tutel's r 2 is no divisor of the ranks that an expert can have: 8 ranks over 8 experts make "
+     "1"},
+    {EIGHT_RANKS, "degree=0", "tutel's degree is 1 to 8, or auto"},
+    {EIGHT_RANKS, "degree=all", "tutel's degree is 1 to 8, or auto"},
+    {EIGHT_RANKS, "capacity-factor=0.1", "capacity factor 0.1"},
+    {EIGHT_RANKS "experts=12", "", "tutel"},
+};
+
+TEST_ROWS(refuses_what_it_can_not_do, refusals, c) {
+    assert_refusal(&mp_system_tutel, c);
 }

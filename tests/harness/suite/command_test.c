@@ -44,8 +44,7 @@ static const struct {
                           "{arguments}"},
     {"", "launcher: \"\" should contain {program} and {arguments}"},
     {"srun -n {rank} {program} {arguments}",
-     "launcher: {rank} is not one of {ranks}, {program} and, as a word of its own, "
-     "{arguments}"},
+     "launcher: {rank} is not one of {ranks}, {program} and, as a word of its own, {arguments}"},
     {"sh -c {program}:{arguments}",
      "launcher: {arguments} is not one of {ranks}, {program} and, as a word of its own, "
      "{arguments}"},

@@ -229,8 +229,7 @@ static const struct {
     {NULL, MP_ENOTFOUND, "can't start ./nothing: there is no such program"},
     {"./folder {program} {arguments}", MP_EIO, "can't start ./folder: Permission denied"},
     {"mpirun {program} {arguments}", MP_ENOTFOUND,
-     "mpirun is not installed, which several ranks need (Debian and Ubuntu: package "
-     "openmpi-bin)"},
+     "mpirun is not installed, which several ranks need (Debian and Ubuntu: package openmpi-bin)"},
 };
 
 TEST_ROWS(programs_that_are_not_there_are_named, missing, row) {

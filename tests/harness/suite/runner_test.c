@@ -158,11 +158,9 @@ TEST(every_end_is_recorded_and_the_next_job_runs) {
     assert_int_equal(session.result.interrupted, 0);
     assert_query(&session,
                  "SELECT job, system, status, reason, iterations FROM v_run ORDER BY run_id",
-                 "fine|ep|complete|NULL|5;"
-                 "wrong|fssdp|failed|something is wrong|5;"
-                 "killed|fssdp|failed|ended by signal 9 (Killed)|5;"
-                 "silent|fssdp|complete|NULL|0;"
-                 "fine2|fssdp|complete|NULL|5");
+                 "fine|ep|complete|NULL|5;wrong|fssdp|failed|something is "
+                 "wrong|5;killed|fssdp|failed|ended by signal 9 "
+                 "(Killed)|5;silent|fssdp|complete|NULL|0;fine2|fssdp|complete|NULL|5");
 }
 
 /* The timeout is for all jobs, and a busy machine may need longer than the first one that is tried
@@ -175,9 +173,8 @@ TEST(a_job_that_hangs_is_stopped) {
         begin(&session, keys, "fine hangs fine2");
         run(&session);
         snprintf(expected, sizeof expected,
-                 "fine|complete|NULL|5;"
-                 "hangs|timeout|did not end within %d s, stopped after iteration 0 of 0|5;"
-                 "fine2|complete|NULL|5",
+                 "fine|complete|NULL|5;hangs|timeout|did not end within %d s, stopped after "
+                 "iteration 0 of 0|5;fine2|complete|NULL|5",
                  timeout);
         if (session.result.complete == 2) {
             assert_int_equal(session.result.failed, 1);

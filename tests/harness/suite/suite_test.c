@@ -153,8 +153,7 @@ TEST(the_default_text_is_found) {
     mp_suite_destroy(&suite);
     setenv("MOEPERF_TEXT", "gone", 1);
     assert_sentence(load(text, NULL, &suite, &error), MP_ENOTFOUND,
-                    "suite.yaml:1: job bare: MOEPERF_TEXT=gone: No such file or "
-                    "directory");
+                    "suite.yaml:1: job bare: MOEPERF_TEXT=gone: No such file or directory");
     unsetenv("MOEPERF_TEXT");
     assert_int_equal(
         mkdir("out", 0777) || mkdir("out/text", 0777) || mkdir("out/text/corpus", 0777), 0);
@@ -236,17 +235,14 @@ static const struct wrong_case wrong_cases[] = {
      "bare every rank needs one at least"},
     {"no cluster", "suite: s\njobs:\n  - {system: bare, executor: predicted}\n",
      "suite.yaml:3: job bare: cluster: not given; a prediction needs --cluster with the name of "
-     "one "
-     "(moeperf list clusters) or a file"},
+     "one (moeperf list clusters) or a file"},
     {"misspelt cluster", "suite: s\njobs:\n  - {system: bare, executor: predicted, cluster: h10}\n",
      "suite.yaml:3: job bare: no ready-made cluster is called \"h10\"; did you mean \"h100\"? "
-     "(moeperf "
-     "list clusters names them; a file's name ends in .yaml)"},
+     "(moeperf list clusters names them; a file's name ends in .yaml)"},
     {"cluster that is not there",
      "suite: s\njobs:\n  - {system: bare, executor: predicted, cluster: gone.yaml}\n",
      "suite.yaml:3: job bare: gone.yaml: No such file or directory (moeperf list clusters names "
-     "the "
-     "ready-made ones)"},
+     "the ready-made ones)"},
     {"a list as a suite", "- suite\n",
      "suite.yaml:1: a suite should be a mapping of options, key: value"},
     {"broken YAML", "suite: [s\n",

@@ -111,8 +111,7 @@ static const struct refused_case REFUSED[] = {
      "\"group-size\"?"},
     {"colour", "4", NULL,
      "unknown option \"colour\" for system fastermoe; there is group-size, bytes, bandwidth, "
-     "hidden, "
-     "copies, fixed, exchange, path"},
+     "hidden, copies, fixed, exchange, path"},
 };
 
 TEST_ROWS(refused_text_is_explained, REFUSED, row) {

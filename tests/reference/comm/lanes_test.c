@@ -44,10 +44,9 @@ static void watched_add(struct mp_comm *comm, mp_stream stream, size_t count, co
         assert_int_equal(mp_comm_progress(comm, NULL), MP_OK);
 }
 
-static int create(void **state) {
+TEST_STEP(create) {
     const struct mp_transfer copy = {
         .from = 1, .to = 0, .bytes = FLOATS * sizeof(float), .stage = MP_STAGE_BACKWARD_REDUCE};
-    (void)state;
     memset(&run, 0, sizeof run);
     assert_int_equal(mp_transfers_add(&run.reduce, copy, NULL), MP_OK);
     for (int r = 0; r < 2; r++) {
@@ -65,8 +64,7 @@ static int create(void **state) {
     return 0;
 }
 
-static int destroy(void **state) {
-    (void)state;
+TEST_STEP(destroy) {
     for (int r = 0; r < 2; r++) {
         mp_request_destroy(run.sum[r]);
         mp_request_destroy(run.rows[r]);

@@ -45,12 +45,7 @@ static inline void case_add_copy(struct sparse_case *c, int e, int r, enum mp_st
 }
 
 static inline void case_shuffle(struct mp_transfers *list, uint64_t *state) {
-    for (int i = list->count - 1; i > 0; i--) {
-        int j = test_random_int(state, 0, i);
-        struct mp_transfer swap = list->item[i];
-        list->item[i] = list->item[j];
-        list->item[j] = swap;
-    }
+    test_shuffle(state, list->item, (size_t)list->count, sizeof *list->item);
 }
 
 enum case_kind { CASE_NONE, CASE_ALL, CASE_SOME, CASE_FEW, CASE_KINDS };
@@ -101,6 +96,8 @@ static inline void case_destroy(struct sparse_case *c) {
     mp_transfers_destroy(&c->fetch);
     mp_transfers_destroy(&c->reduce);
 }
+
+TEST_END(case, struct sparse_case, case_destroy(it))
 
 /* This rank's chunks, each with its own values and a guard behind it; only holders have one. */
 static inline float *case_memory(const struct sparse_case *c, int rank, float *chunk[]) {

@@ -241,8 +241,7 @@ static int end_of_run(void **state) {
     return failed ? -1 : 0;
 }
 
-static int destroy_cuda_devices(void **state) {
-    (void)state;
+TEST_STEP(destroy_cuda_devices) {
     for (int i = 0; i < CUDA_DEVICES; i++)
         mp_device_destroy(cuda_devices[i]);
     return 0;

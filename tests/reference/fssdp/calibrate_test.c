@@ -1,5 +1,5 @@
 /* Calibration: the golden latencies and decisions. */
-#include "tests/reference/plan/plan_support.h"
+#include "tests/reference/plan/system_support.h"
 
 #include "reference/fssdp/fssdp.h"
 
@@ -7,15 +7,9 @@ static struct mp_arena memory;
 
 /* One second per route and per crossing route, so that all figures are whole. */
 static struct mp_setting golden_setting(int64_t expert_seconds) {
-    return (struct mp_setting){.layers = 1,
-                               .experts = 8,
-                               .top_k = 2,
-                               .topology = GOLDEN_TOPOLOGY,
-                               .tokens_per_rank = 16,
-                               .expert_bytes = expert_seconds,
-                               .route_bytes = 1,
-                               .bandwidth = 1,
-                               .seconds_per_route = 1};
+    return setting_of(formatted("ranks-per-node=2 tokens=16 expert-bytes=%d route-bytes=1 "
+                                "bandwidth=1 seconds-per-route=1",
+                                (int)expert_seconds));
 }
 
 struct latency_case {
@@ -78,33 +72,29 @@ TEST_ROWS(golden_decisions, DECISION, row) {
  * routes. By hand: each of the first three copies takes 358 from it (537 s at 3 x 0.5 s a route),
  * the fourth leaves 1960 and 2136, so it saves 2318 - 2136 routes, 273 s; a fifth would only burden
  * rank 1. */
-TEST(frugal_copies_are_those_that_pay) {
-    const struct {
-        double copy_seconds;
-        int chosen;
-    } rows[] = {{1000, 0}, {300, 3}, {200, 3}, {150, 4}, {20, 4}};
-    const struct mp_topology topology = {2, 1};
+static const struct {
+    double copy_seconds;
+    int chosen;
+} frugal[] = {{1000, 0}, {300, 3}, {200, 3}, {150, 4}, {20, 4}};
+
+TEST_ROWS(frugal_copies_are_those_that_pay, frugal, c) {
+    const struct mp_setting setting =
+        setting_of(formatted("experts=32 ranks=2 expert-bytes=1 route-bytes=0 bandwidth=%.17g "
+                             "seconds-per-route=0.5",
+                             1 / c->copy_seconds));
+    struct mp_calibrator calibrator;
+    struct mp_materializer materializer;
+    AUTO(placement) struct mp_placement placement;
     AUTO(load) struct mp_load load;
     assert_works(mp_load_create(2, 32, &load, &error));
     for (int index = 0; index < 64; index++)
         load.count[index] = index % 32 < 4 ? 358 : 22;
-    for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
-        struct mp_setting setting = {.layers = 1,
-                                     .experts = 32,
-                                     .topology = topology,
-                                     .expert_bytes = 1,
-                                     .bandwidth = 1 / rows[row].copy_seconds,
-                                     .seconds_per_route = 0.5};
-        struct mp_calibrator calibrator;
-        struct mp_materializer materializer;
-        AUTO(placement) struct mp_placement placement;
-        assert_works(mp_placement_create(2, 32, &placement, &error));
-        mp_calibrator_create(&memory, &setting, &calibrator);
-        mp_materializer_create(&memory, &topology, 32, 32, &materializer);
-        int chosen = mp_choose_overlap(&calibrator, &materializer, &placement, &load, 32);
-        assert_int_equal(chosen, rows[row].chosen);
-        assert_int_equal(materializer.copies, rows[row].chosen);
-        assert_int_equal(materializer.overlap, 32);
-        mp_arena_release(&memory);
-    }
+    assert_works(mp_placement_create(2, 32, &placement, &error));
+    mp_calibrator_create(&memory, &setting, &calibrator);
+    mp_materializer_create(&memory, &setting.topology, 32, 32, &materializer);
+    int chosen = mp_choose_overlap(&calibrator, &materializer, &placement, &load, 32);
+    assert_int_equal(chosen, c->chosen);
+    assert_int_equal(materializer.copies, c->chosen);
+    assert_int_equal(materializer.overlap, 32);
+    mp_arena_release(&memory);
 }

@@ -29,37 +29,25 @@ TEST_ROWS(overlap_is_what_attention_hides, OVERLAP, row) {
 
 /* m experts in every one of 12 layers, or of two that are there at once, with their gradients; less
  * than one more fits, whatever overlaps.  Where nothing is known of memory it is no limit. */
-TEST(memory_is_what_is_left) {
-    static const struct {
-        int layers;
-        bool rematerialise;
-        double left; /* of an expert and its gradient */
-        int memory;
-    } cases[] = {{12, false, 36, 3},   {12, false, 35.9, 2}, {12, false, 11.9, 0},
-                 {12, true, 36, 18},   {12, true, 1.9, 0},   {1, true, 5, 5},
-                 {12, false, 1e9, 64}, {12, false, 0, 64}};
-    for (size_t index = 0; index < sizeof cases / sizeof cases[0]; index++) {
-        struct mp_setting setting = {.layers = cases[index].layers,
-                                     .experts = 64,
-                                     .top_k = 1,
-                                     .topology = {4, 2},
-                                     .tokens_per_rank = 8,
-                                     .expert_bytes = 1000,
-                                     .gradient_bytes = 2000,
-                                     .route_bytes = 8,
-                                     .bandwidth = 1e9,
-                                     .copies_memory = 3000 * cases[index].left};
-        struct mp_fssdp_options options;
-        void *self;
-        parse_options(
-            &mp_system_fssdp, &options,
-            formatted("overlap=all rematerialise=%s", cases[index].rematerialise ? "yes" : "no"));
-        assert_int_equal(mp_fssdp_memory(&setting, cases[index].rematerialise),
-                         cases[index].memory);
-        assert_works(mp_system_create(&mp_system_fssdp, &setting, &options, &self, &error));
-        assert_int_equal(mp_system_fssdp.copies_limit(self), cases[index].memory);
-        mp_system_destroy(&mp_system_fssdp, self);
-    }
+static const struct {
+    int layers;
+    bool rematerialise;
+    double left; /* of an expert and its gradient */
+    int memory;
+} memories[] = {{12, false, 36, 3}, {12, false, 35.9, 2}, {12, false, 11.9, 0}, {12, true, 36, 18},
+                {12, true, 1.9, 0}, {1, true, 5, 5},      {12, false, 1e9, 64}, {12, false, 0, 64}};
+
+TEST_ROWS(memory_is_what_is_left, memories, c) {
+    const struct mp_setting setting =
+        setting_of(formatted("layers=%d experts=64 top-k=1 ranks-per-node=2 tokens=8 "
+                             "expert-bytes=1000 gradient-bytes=2000 bandwidth=1e9 "
+                             "copies-memory=%.17g",
+                             c->layers, 3000 * c->left));
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    rehearsal_open(&rehearsal, &mp_system_fssdp, &setting,
+                   c->rematerialise ? "overlap=all rematerialise=yes" : "overlap=all");
+    assert_int_equal(mp_fssdp_memory(&setting, c->rematerialise), c->memory);
+    assert_int_equal(rehearsal.planner.law.extra_copies_limit, c->memory);
 }
 
 /* V-FSSDP-9: what spAG brings and what spRS sums, by the plan's lists. */
@@ -93,33 +81,27 @@ TEST(golden_transfers) {
  * % of 4096 routes go to the first 4 of 32 experts, owned by rank 0 of 2: by hand, each of the
  * first three copies saves 537 s and the fourth 273 s (calibrate_test.c).  Forward alone it is a
  * third, and copies go one way. */
-TEST(frugal_copies_pay_both_ways) {
-    const struct {
-        double copy_seconds, seconds_per_expert;
-        int copies;
-        bool forward_only;
-    } rows[] = {{245, 0, 3, false}, {255, 0, 0, false}, {80, 0, 4, false},   {90, 0, 3, false},
-                {50, 20, 4, false}, {50, 27, 3, false}, {50, 130, 3, false}, {50, 140, 0, false},
-                {163, 0, 3, true},  {170, 0, 0, true},  {50, 113, 3, true},  {50, 120, 0, true}};
-    for (size_t row = 0; row < sizeof rows / sizeof *rows; row++) {
-        struct mp_setting setting = {.layers = 1,
-                                     .experts = 32,
-                                     .top_k = 1,
-                                     .topology = {2, 1},
-                                     .tokens_per_rank = 2048,
-                                     .expert_bytes = 1,
-                                     .bandwidth = 1 / rows[row].copy_seconds,
-                                     .seconds_per_route = 0.5,
-                                     .seconds_per_expert = rows[row].seconds_per_expert,
-                                     .forward_only = rows[row].forward_only};
-        AUTO(rehearsal) struct rehearsal rehearsal;
-        rehearsal_open(&rehearsal, &mp_system_frugal, &setting, "overlap=32 calibrate=no");
-        for (int index = 0; index < 64; index++)
-            rehearsal.load->count[index] = index % 32 < 4 ? 358 : 22;
-        rehearsal_step(&rehearsal, rehearsal.load);
-        assert_works(mp_planner_begin_layer(&rehearsal.planner, 1, 0, &error));
-        assert_int_equal(rehearsal.planner.plan->fetch.count, rows[row].copies);
-    }
+static const struct {
+    double copy_seconds, seconds_per_expert;
+    int copies;
+    bool forward_only;
+} frugal[] = {{245, 0, 3, false}, {255, 0, 0, false}, {80, 0, 4, false},   {90, 0, 3, false},
+              {50, 20, 4, false}, {50, 27, 3, false}, {50, 130, 3, false}, {50, 140, 0, false},
+              {163, 0, 3, true},  {170, 0, 0, true},  {50, 113, 3, true},  {50, 120, 0, true}};
+
+TEST_ROWS(frugal_copies_pay_both_ways, frugal, c) {
+    struct mp_setting setting =
+        setting_of(formatted("experts=32 top-k=1 ranks=2 tokens=2048 expert-bytes=1 route-bytes=0 "
+                             "bandwidth=%.17g seconds-per-route=0.5 seconds-per-expert=%g",
+                             1 / c->copy_seconds, c->seconds_per_expert));
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    setting.forward_only = c->forward_only;
+    rehearsal_open(&rehearsal, &mp_system_frugal, &setting, "overlap=32 calibrate=no");
+    for (int index = 0; index < 64; index++)
+        rehearsal.load->count[index] = index % 32 < 4 ? 358 : 22;
+    rehearsal_step(&rehearsal, rehearsal.load);
+    assert_works(mp_planner_begin_layer(&rehearsal.planner, 1, 0, &error));
+    assert_int_equal(rehearsal.planner.plan->fetch.count, c->copies);
 }
 
 /* Three layers of a random size, planned with these options. */
@@ -191,31 +173,25 @@ TEST(a_second_resharding_changes_nothing) {
     assert_true(all > 0);
 }
 
-struct refused_case {
-    struct mp_setting setting;
-    const char *sentence;
-};
-#define SETTING(ranks, bytes, bandwidth_, route, other)                                            \
-    {                                                                                              \
-        .layers = 1, .experts = 8, .top_k = 2, .topology = {(ranks), 1}, .tokens_per_rank = 4,     \
-        .expert_bytes = (bytes), .route_bytes = 4, .seed = 1, .bandwidth = (bandwidth_),           \
-        .seconds_per_route = (route), .non_moe_seconds = (other)                                   \
-    }
-static const struct refused_case REFUSED[] = {
-    {SETTING(4, 64, 0, 1, 1), "needs a bandwidth above 0, not 0 B/s"},
-    {SETTING(4, 64, -1, 1, 1), "needs a bandwidth above 0, not -1 B/s"},
-    {SETTING(4, 0, 1, 1, 1), "bytes per expert of at least 1, not 1 and 0"},
-    {SETTING(0, 64, 1, 1, 1), "not 1, 8 and 0"},
-    {SETTING(4, 64, 1, -1, 1), "needs times of at least 0, not -1 s per route"},
-    {SETTING(4, 64, 1, 1, NAN), "needs times of at least 0"},
+static const struct refusal refusals[] = {
+    {"", "", "needs a bandwidth above 0, not 0 B/s"},
+    {"bandwidth=-1", "", "needs a bandwidth above 0, not -1 B/s"},
+    {"expert-bytes=0 bandwidth=1", "", "bytes per expert of at least 1, not 1 and 0"},
+    {"ranks=0 bandwidth=1", "", "not 1, 8 and 0"},
+    {"bandwidth=1 seconds-per-route=-1", "", "needs times of at least 0, not -1 s per route"},
+    {"bandwidth=1 non-moe-seconds=-1", "", "needs times of at least 0"},
 };
 
-TEST(impossible_settings_are_refused) {
+TEST_ROWS(impossible_settings_are_refused, refusals, c) {
+    assert_refusal(&mp_system_fssdp, c);
+}
+
+TEST(no_number_is_refused) {
+    struct mp_setting setting = setting_of("bandwidth=1");
     struct mp_fssdp_options options;
+    setting.non_moe_seconds = NAN;
     parse_options(&mp_system_fssdp, &options, NULL);
-    for (size_t index = 0; index < sizeof REFUSED / sizeof REFUSED[0]; index++)
-        assert_refused(&mp_system_fssdp, &REFUSED[index].setting, &options,
-                       REFUSED[index].sentence);
+    assert_refused(&mp_system_fssdp, &setting, &options, "needs times of at least 0");
 }
 
 TEST(foreign_windows_are_refused) {

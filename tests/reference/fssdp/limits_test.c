@@ -1,20 +1,13 @@
 /* FSSDP where ranks are not alike, and how much it will hold: by hand. */
-#include "tests/errors.h"
-#include "tests/reference/plan/plan_support.h"
+#include "tests/reference/plan/system_support.h"
 
 #include "reference/fssdp/fssdp.h"
 
 /* Only rank 0 has tokens, 10 routes to each of 8 experts, two experts a rank: it sends 60, others
  * receive and all compute 20.  A copy of expert 7 on rank 0 keeps 10 of them there. */
 TEST(one_source_sends_most) {
-    const struct mp_setting setting = {.layers = 1,
-                                       .experts = 8,
-                                       .top_k = 2,
-                                       .topology = {4, 4},
-                                       .expert_bytes = 1,
-                                       .route_bytes = 2,
-                                       .bandwidth = 4,
-                                       .seconds_per_route = 3};
+    const struct mp_setting setting = setting_of("ranks-per-node=4 expert-bytes=1 route-bytes=2 "
+                                                 "bandwidth=4 seconds-per-route=3");
     struct mp_arena memory = {0};
     struct mp_calibrator calibrator;
     AUTO(placement) struct mp_placement placement;
@@ -33,16 +26,11 @@ TEST(one_source_sends_most) {
 }
 
 static int limit_of(int ranks, int experts, const struct mp_fssdp_options *options) {
-    const struct mp_setting setting = {.layers = 1,
-                                       .experts = experts,
-                                       .top_k = 1,
-                                       .topology = {ranks, ranks},
-                                       .tokens_per_rank = 4,
-                                       .expert_bytes = 100,
-                                       .route_bytes = 1,
-                                       .bandwidth = 1000,
-                                       .seconds_per_route = 1,
-                                       .non_moe_seconds = 0.35};
+    const struct mp_setting setting =
+        setting_of(formatted("experts=%d top-k=1 ranks=%d ranks-per-node=%d tokens=4 "
+                             "expert-bytes=100 route-bytes=1 bandwidth=1000 seconds-per-route=1 "
+                             "non-moe-seconds=0.35",
+                             experts, ranks, ranks));
     void *self;
     assert_works(mp_system_create(&mp_system_fssdp, &setting, options, &self, &error));
     int limit = mp_system_fssdp.copies_limit(self);

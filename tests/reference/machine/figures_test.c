@@ -49,6 +49,11 @@ void bench_step(struct bench *bench) {
 
 /* ---- the device ---- */
 
+/* One of the device's, whatever device and stream it is given. */
+#define KERNEL(name, ...)                                                                          \
+    static void name(struct mp_device *device __attribute__((unused)),                             \
+                     mp_stream stream __attribute__((unused)), __VA_ARGS__)
+
 /* Nothing that is written is anything else that is used. */
 static void assert_apart(int count, const void *const at[], const size_t floats[]) {
     for (int i = 0; i < count; i++) {
@@ -64,11 +69,8 @@ static void assert_apart(int count, const void *const at[], const size_t floats[
     }
 }
 
-static void gemm(struct mp_device *device, mp_stream stream, bool transpose_a, bool transpose_b,
-                 int m, int n, int k, float alpha, const void *a, int lda, const void *b, int ldb,
-                 float beta, void *c, int ldc) {
-    (void)device;
-    (void)stream;
+KERNEL(gemm, bool transpose_a, bool transpose_b, int m, int n, int k, float alpha, const void *a,
+       int lda, const void *b, int ldb, float beta, void *c, int ldc) {
     assert_false(transpose_b);
     assert_true(alpha == 1 && beta == 0);
     assert_int_equal(lda, transpose_a ? m : k);
@@ -82,11 +84,8 @@ static void gemm(struct mp_device *device, mp_stream stream, bool transpose_a, b
     fake.products++;
 }
 
-static void grouped_gemm(struct mp_device *device, mp_stream stream, enum mp_grouped_gemm kind,
-                         int groups, const int rows[], int columns_in, int columns_out, void *in,
-                         void *const weight[], void *out, bool accumulate) {
-    (void)device;
-    (void)stream;
+KERNEL(grouped_gemm, enum mp_grouped_gemm kind, int groups, const int rows[], int columns_in,
+       int columns_out, void *in, void *const weight[], void *out, bool accumulate) {
     assert_int_not_equal(kind, MP_GROUPED_WEIGHT_GRADIENT);
     assert_int_equal(groups, 1);
     assert_false(accumulate);
@@ -99,17 +98,12 @@ static void grouped_gemm(struct mp_device *device, mp_stream stream, enum mp_gro
                                  (kind == MP_GROUPED_FORWARD ? GEMM : GEMM_GROUPED);
 }
 
-static void copy(struct mp_device *device, mp_stream stream, void *to, const void *from,
-                 size_t bytes) {
-    (void)device;
-    (void)stream;
+KERNEL(copy, void *to, const void *from, size_t bytes) {
     assert_apart(2, (const void *[]){to, from}, (const size_t[]){bytes / 4, bytes / 4});
     fake.now += COPY_START + (double)bytes * fake.copy_pace;
 }
 
-static void zero(struct mp_device *device, mp_stream stream, void *memory, size_t bytes) {
-    (void)device;
-    (void)stream;
+KERNEL(zero, void *memory, size_t bytes) {
     assert_ptr_equal(memory, fake.bench->pool[3]);
     assert_int_equal(bytes, fake.bench->pool_floats * sizeof(float));
 }
@@ -122,30 +116,21 @@ static size_t tokens(void) {
     return fake.bench->settings->quick ? 256 : 1024;
 }
 
-static void gelu_forward(struct mp_device *device, mp_stream stream, size_t count, const void *x,
-                         void *y) {
-    (void)device;
-    (void)stream;
+KERNEL(gelu_forward, size_t count, const void *x, void *y) {
     assert_int_equal(count, tokens() * 1024);
     assert_apart(2, (const void *[]){x, y}, (const size_t[]){count, count});
     add_elements(count, 2);
 }
 
-static void gelu_backward(struct mp_device *device, mp_stream stream, size_t count, const void *x,
-                          const void *dy, void *dx, void *y) {
-    (void)device;
-    (void)stream;
+KERNEL(gelu_backward, size_t count, const void *x, const void *dy, void *dx, void *y) {
     assert_int_equal(count, tokens() * 1024);
     assert_ptr_equal(dy, dx);
     assert_apart(3, (const void *[]){x, dx, y}, (const size_t[]){count, count, count});
     add_elements(count, 3);
 }
 
-static void layer_norm_forward(struct mp_device *device, mp_stream stream, int rows, int width,
-                               const void *x, const float *gain, const float *bias, void *y,
-                               float *mean, float *rstd) {
-    (void)device;
-    (void)stream;
+KERNEL(layer_norm_forward, int rows, int width, const void *x, const float *gain, const float *bias,
+       void *y, float *mean, float *rstd) {
     (void)bias;
     size_t n = (size_t)rows, count = n * (size_t)width;
     assert_int_equal(count, tokens() * 256);
@@ -154,12 +139,8 @@ static void layer_norm_forward(struct mp_device *device, mp_stream stream, int r
     add_elements(count, 2);
 }
 
-static void layer_norm_backward(struct mp_device *device, mp_stream stream, int rows, int width,
-                                const void *x, const float *gain, const float *mean,
-                                const float *rstd, const void *dy, void *dx, float *dgain,
-                                float *dbias) {
-    (void)device;
-    (void)stream;
+KERNEL(layer_norm_backward, int rows, int width, const void *x, const float *gain,
+       const float *mean, const float *rstd, const void *dy, void *dx, float *dgain, float *dbias) {
     size_t n = (size_t)rows, wide = (size_t)width, count = n * wide;
     assert_int_equal(count, tokens() * 256);
     assert_apart(8, (const void *[]){x, gain, mean, rstd, dy, dx, dgain, dbias},
@@ -167,20 +148,14 @@ static void layer_norm_backward(struct mp_device *device, mp_stream stream, int 
     add_elements(count, 4);
 }
 
-static void add(struct mp_device *device, mp_stream stream, size_t count, const float *a,
-                const float *b, float *out) {
-    (void)device;
-    (void)stream;
+KERNEL(add, size_t count, const float *a, const float *b, float *out) {
     assert_int_equal(count, tokens() * 256);
     assert_apart(3, (const void *[]){a, b, out}, (const size_t[]){count, count, count});
     add_elements(count, 3);
 }
 
-static void adamw(struct mp_device *device, mp_stream stream, size_t count,
-                  const struct mp_adamw *settings, float *parameter, const float *gradient,
-                  float *first, float *second, void *working) {
-    (void)device;
-    (void)stream;
+KERNEL(adamw, size_t count, const struct mp_adamw *settings, float *parameter,
+       const float *gradient, float *first, float *second, void *working) {
     assert_null(working);
     assert_true(settings->step >= 1 && settings->step <= 2);
     assert_apart(4, (const void *[]){parameter, gradient, first, second},
@@ -198,11 +173,8 @@ static void add_attention(const struct mp_attention_shape *shape, int products) 
                 shape->head_width / fake.attention;
 }
 
-static void attention_forward(struct mp_device *device, mp_stream stream,
-                              const struct mp_attention_shape *shape, const void *qkv, void *out,
-                              float *logsumexp) {
-    (void)device;
-    (void)stream;
+KERNEL(attention_forward, const struct mp_attention_shape *shape, const void *qkv, void *out,
+       float *logsumexp) {
     size_t n = (size_t)(shape->batch * shape->sequence),
            width = (size_t)(shape->heads * shape->head_width);
     assert_apart(3, (const void *[]){qkv, out, logsumexp},
@@ -211,12 +183,8 @@ static void attention_forward(struct mp_device *device, mp_stream stream,
     add_attention(shape, 2);
 }
 
-static void attention_backward(struct mp_device *device, mp_stream stream,
-                               const struct mp_attention_shape *shape, const void *qkv,
-                               const void *out, const float *logsumexp, const void *dout,
-                               void *dqkv) {
-    (void)device;
-    (void)stream;
+KERNEL(attention_backward, const struct mp_attention_shape *shape, const void *qkv, const void *out,
+       const float *logsumexp, const void *dout, void *dqkv) {
     size_t n = (size_t)(shape->batch * shape->sequence),
            width = (size_t)(shape->heads * shape->head_width);
     assert_apart(5, (const void *[]){qkv, out, logsumexp, dout, dqkv},
@@ -562,14 +530,12 @@ TEST(the_line_is_the_nearest) {
     assert_close(machine.bandwidth, 1e7, 1e-9);
 }
 
-static int enter(void **state) {
-    (void)state;
+TEST_STEP(enter) {
     memory = malloc(sizeof *memory << 26); /* never touched */
     return memory ? 0 : 1;
 }
 
-static int leave(void **state) {
-    (void)state;
+TEST_STEP(leave) {
     free(memory);
     return 0;
 }

@@ -45,8 +45,7 @@ static void host_release(struct mp_device *on, void *memory) {
     plain->host_release(on, memory);
 }
 
-static int open_device(void **state) {
-    (void)state;
+TEST_STEP(open_device) {
     const struct mp_device_limits limits = {
         .attention = {N / S, S, H, D / H}, .experts = E, .width = 3 * D, .tokens = N * K};
     if (mp_device_cpu_create(1, &limits, &device, NULL))
@@ -61,8 +60,7 @@ static int open_device(void **state) {
     return 0;
 }
 
-static int close_device(void **state) {
-    (void)state;
+TEST_STEP(close_device) {
     mp_device_destroy(device);
     return 0;
 }

@@ -8,16 +8,14 @@ static uint64_t random_state;
 static uint64_t seed; /* TEST_SEED */
 static struct mp_device *device;
 
-static int open_device(void **state) {
-    (void)state;
+TEST_STEP(open_device) {
     random_state = seed;
     const struct mp_device_limits limits = {
         .attention = {1, 4, 2, 4}, .experts = 8, .width = 12, .tokens = 16};
     return mp_device_cpu_create(1, &limits, &device, NULL);
 }
 
-static int close_device(void **state) {
-    (void)state;
+TEST_STEP(close_device) {
     mp_device_destroy(device);
     return 0;
 }

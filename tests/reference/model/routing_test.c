@@ -348,17 +348,16 @@ static void exchange_and_check(const struct example *example) {
 
 TEST(rows_arrive_under_any_plan) {
     for (int round = 0; round < 40; round++) {
-        struct example example;
+        AUTO(example) struct example example;
         random_kind_of_example(&random_state, round % 3 == 2, &example);
         exchange_and_check(&example);
-        destroy_example(&example);
     }
 }
 
 /* Chunks of tokens: any number of each expert's routes, none perhaps, in each. */
 TEST(rows_arrive_in_chunks_of_tokens) {
     for (int round = 0; round < 40; round++) {
-        struct example example;
+        AUTO(example) struct example example;
         random_kind_of_example(&random_state, false, &example);
         struct mp_plan *plan = &example.plan;
         size_t experts = (size_t)plan->experts, ranks = (size_t)plan->topology.ranks;
@@ -377,14 +376,13 @@ TEST(rows_arrive_in_chunks_of_tokens) {
         plan->chunk_routes = routes;
         exchange_and_check(&example);
         free(routes);
-        destroy_example(&example);
     }
 }
 
 /* Chunks of experts, any to each holder. */
 TEST(rows_arrive_in_chunks_of_experts) {
     for (int round = 0; round < 40; round++) {
-        struct example example;
+        AUTO(example) struct example example;
         random_kind_of_example(&random_state, false, &example);
         struct mp_plan *plan = &example.plan;
         int places = plan->holder_begin[plan->experts];
@@ -400,19 +398,17 @@ TEST(rows_arrive_in_chunks_of_experts) {
         plan->place_chunk = chunk;
         exchange_and_check(&example);
         free(chunk);
-        destroy_example(&example);
     }
 }
 
 TEST(rows_arrive_under_nearest_dispatch) {
     for (int round = 0; round < 30; round++) {
-        struct example example;
+        AUTO(example) struct example example;
         random_example(&random_state, false, &example);
         assert_works(mp_plan_dispatch_nearest(&example.plan, &example.load, &error));
         exchange_and_check(&example);
         assert_works(mp_plan_dispatch_to_owner(&example.plan, &example.load, &error));
         exchange_and_check(&example);
-        destroy_example(&example);
     }
 }
 
@@ -420,11 +416,9 @@ TEST(rows_arrive_under_nearest_dispatch) {
  * everybody else's routes to the same copy say that it is needed. */
 TEST(late_copies_are_computed_last) {
     static const int sizes[] = {1, 2, 4, 8};
-    const struct mp_topology topology = {8, 4};
-    int32_t owner[8] = {0, 1, 2, 3, 4, 5, 6, 7};
-    struct example example = {.law = {.extra_copies_limit = -1}};
-    assert_works(mp_plan_create(&topology, 8, 8, &example.plan, &error));
-    assert_works(mp_load_create(8, 8, &example.load, &error));
+    static const int32_t owner[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    AUTO(example) struct example example;
+    owned_example((struct mp_topology){8, 4}, 8, owner, &example);
     for (int i = 0; i < 64; i++)
         example.load.count[i] = (uint32_t)test_random_int(&random_state, 1, 30);
     for (int i = 0; i < 4; i++) {
@@ -447,8 +441,6 @@ TEST(late_copies_are_computed_last) {
                          mp_load_at(&example.load, 7, 5) + mp_load_at(&example.load, 7, 2));
         mp_routing_destroy(&routing);
     }
-    mp_load_destroy(&example.load);
-    mp_plan_destroy(&example.plan);
 }
 
 static void assert_same_routing(struct mp_routing *used, struct mp_routing *fresh) {
@@ -489,102 +481,89 @@ static void assert_same_routing(struct mp_routing *used, struct mp_routing *fres
 
 /* A routing is built again every iteration: nothing of the last plan may stay. */
 TEST(building_again_forgets_the_last_plan) {
-    const struct mp_topology topology = {4, 2};
-    const int32_t owners[2][5] = {{0, 1, 2, 3, 0}, {3, 3, 1, 0, 2}};
+    static const int32_t owners[2][5] = {{0, 1, 2, 3, 0}, {3, 3, 1, 0, 2}};
     struct mp_routing used, fresh;
-    struct mp_plan plan;
-    struct mp_load load;
-    assert_works(mp_plan_create(&topology, 5, 8, &plan, &error));
-    assert_works(mp_load_create(4, 5, &load, &error));
+    AUTO(example) struct example example;
+    owned_example((struct mp_topology){4, 2}, 5, owners[0], &example);
+    struct mp_plan *plan = &example.plan;
+    const struct mp_load *load = &example.load;
     assert_works(mp_routing_create(4, 5, 4000, 4000, &used, &error));
     for (int round = 0; round < 40; round++) {
         for (int i = 0; i < 20; i++)
-            load.count[i] = (uint32_t)test_random_int(&random_state, 0, 200) *
-                            (uint32_t)test_random_int(&random_state, 0, 1);
-        begin_owned(&plan, round, 0, owners[round % 2]);
-        random_copies(&random_state, &plan);
-        assert_works(mp_plan_dispatch_nearest(&plan, &load, &error));
+            load->count[i] = (uint32_t)test_random_int(&random_state, 0, 200) *
+                             (uint32_t)test_random_int(&random_state, 0, 1);
+        begin_owned(plan, round, 0, owners[round % 2]);
+        random_copies(&random_state, plan);
+        assert_works(mp_plan_dispatch_nearest(plan, load, &error));
         if (round % 3 == 1)
-            plan.exchange = MP_EXCHANGE_PIPELINED;
-        plan.group_size = 1 + round % 2;
+            plan->exchange = MP_EXCHANGE_PIPELINED;
+        plan->group_size = 1 + round % 2;
         assert_works(mp_routing_create(4, 5, 4000, 4000, &fresh, &error));
-        assert_works(mp_routing_build(&plan, &load, round % 4, &used, &error));
-        assert_works(mp_routing_build(&plan, &load, round % 4, &fresh, &error));
+        assert_works(mp_routing_build(plan, load, round % 4, &used, &error));
+        assert_works(mp_routing_build(plan, load, round % 4, &fresh, &error));
         assert_same_routing(&used, &fresh);
         mp_routing_destroy(&fresh);
     }
     mp_routing_destroy(&used);
-    mp_load_destroy(&load);
-    mp_plan_destroy(&plan);
 }
 
 TEST(too_many_rows_are_refused) {
-    const struct mp_topology topology = {2, 2};
-    const int32_t owner[2] = {0, 1};
+    static const int32_t owner[2] = {0, 1};
+    static const uint32_t counts[4] = {3, 60, 4, 41};
     struct mp_routing routing;
-    struct mp_plan plan;
-    struct mp_load load;
-    assert_works(mp_plan_create(&topology, 2, 8, &plan, &error));
-    assert_works(mp_load_create(2, 2, &load, &error));
-    const uint32_t counts[4] = {3, 60, 4, 41};
-    memcpy(load.count, counts, sizeof counts);
-    begin_owned(&plan, 0, 7, owner);
-    assert_works(mp_plan_dispatch_to_owner(&plan, &load, &error));
+    AUTO(example) struct example example;
+    owned_example((struct mp_topology){2, 2}, 2, owner, &example);
+    struct mp_plan *plan = &example.plan;
+    memcpy(example.load.count, counts, sizeof counts);
+    begin_owned(plan, 0, 7, owner);
+    assert_works(mp_plan_dispatch_to_owner(plan, &example.load, &error));
     assert_works(mp_routing_create(2, 2, 63, 100, &routing, &error));
-    assert_works(mp_routing_build(&plan, NULL, 0, &routing, &error));
-    assert_sentence(mp_routing_build(&plan, NULL, 1, &routing, &error), MP_ELIMIT,
+    assert_works(mp_routing_build(plan, NULL, 0, &routing, &error));
+    assert_sentence(mp_routing_build(plan, NULL, 1, &routing, &error), MP_ELIMIT,
                     "layer 7: rank 1 would receive 101 rows, at most 100 are possible");
     mp_routing_destroy(&routing);
     assert_works(mp_routing_create(2, 2, 62, 101, &routing, &error));
-    assert_works(mp_routing_build(&plan, NULL, 1, &routing, &error));
-    assert_sentence(mp_routing_build(&plan, NULL, 0, &routing, &error), MP_ELIMIT,
+    assert_works(mp_routing_build(plan, NULL, 1, &routing, &error));
+    assert_sentence(mp_routing_build(plan, NULL, 0, &routing, &error), MP_ELIMIT,
                     "layer 7: rank 0 would send 63 rows, at most 62 are possible");
-    plan.padding = INT64_C(1) << 31; /* an int that counts them would be 0 */
-    assert_sentence(mp_routing_build(&plan, NULL, 1, &routing, &error), MP_ELIMIT,
+    plan->padding = INT64_C(1) << 31; /* an int that counts them would be 0 */
+    assert_sentence(mp_routing_build(plan, NULL, 1, &routing, &error), MP_ELIMIT,
                     "layer 7: rank 1 would send 2147483648 rows to each of 2 "
                     "experts, at most 62 are possible");
     mp_routing_destroy(&routing);
-    mp_load_destroy(&load);
-    mp_plan_destroy(&plan);
 }
 
 TEST(impossible_exchanges_are_refused) {
-    const struct mp_topology topology = {4, 2};
-    const int32_t owner[2] = {0, 1};
-    const uint32_t counts[8] = {3, 6, 4, 4, 1, 2, 3, 4};
+    static const int32_t owner[2] = {0, 1};
+    static const uint32_t counts[8] = {3, 6, 4, 4, 1, 2, 3, 4};
     struct mp_routing routing;
-    struct mp_policy policy = mp_policy_plain;
-    struct mp_plan plan;
-    struct mp_load load;
-    assert_works(mp_plan_create(&topology, 2, 8, &plan, &error));
-    plan.policy = &policy;
-    assert_works(mp_load_create(4, 2, &load, &error));
+    AUTO(example) struct example example;
+    owned_example((struct mp_topology){4, 2}, 2, owner, &example);
+    struct mp_plan *plan = &example.plan;
     assert_works(mp_routing_create(4, 2, 100, 100, &routing, &error));
-    memcpy(load.count, counts, sizeof counts);
-    begin_owned(&plan, 0, 5, owner);
-    assert_works(mp_plan_dispatch_to_owner(&plan, &load, &error));
-    plan.exchange = MP_EXCHANGE_PIPELINED;
+    memcpy(example.load.count, counts, sizeof counts);
+    begin_owned(plan, 0, 5, owner);
+    assert_works(mp_plan_dispatch_to_owner(plan, &example.load, &error));
+    plan->exchange = MP_EXCHANGE_PIPELINED;
     for (int size = 0; size < 4; size += 3) {
-        plan.group_size = size;
-        assert_fails(mp_routing_build(&plan, NULL, 0, &routing, &error), MP_EPLAN, "");
+        plan->group_size = size;
+        assert_fails(mp_routing_build(plan, NULL, 0, &routing, &error), MP_EPLAN, "");
     }
-    plan.exchange = MP_EXCHANGE_FLAT;
-    plan.padding = 5;
-    policy.route_order = MP_ROUTES_BY_CHOICE;
-    assert_works(mp_routing_build(&plan, NULL, 1, &routing, &error));
+    plan->exchange = MP_EXCHANGE_FLAT;
+    plan->padding = 5;
+    example.policy.route_order = MP_ROUTES_BY_CHOICE;
+    assert_works(mp_routing_build(plan, NULL, 1, &routing, &error));
     assert_int_equal(routing.order, MP_ROUTES_BY_CHOICE);
-    assert_sentence(mp_routing_build(&plan, NULL, 0, &routing, &error), MP_EPLAN,
+    assert_sentence(mp_routing_build(plan, NULL, 0, &routing, &error), MP_EPLAN,
                     "layer 5: rank 0 has 6 routes for an expert that takes 5 rows");
-    policy.overlaid = true;
+    example.policy.overlaid = true;
     for (int known = 0; known < 2; known++) {
-        assert_sentence(mp_routing_build(&plan, known ? &load : NULL, 1, &routing, &error),
+        assert_sentence(mp_routing_build(plan, known ? &example.load : NULL, 1, &routing, &error),
                         MP_EPLAN,
                         "layer 5: rank 1 can't tell first choices from second "
                         "ones, whose rows they may share");
     }
     mp_routing_destroy(&routing);
-    mp_load_destroy(&load);
-    mp_plan_destroy(&plan);
 }
 
 /* What a measurement multiplies: rows of one expert that come from nowhere. */

@@ -64,8 +64,7 @@ static const struct mp_model_shape shape = {.layers = LAYERS,
                                             .top_k = K,
                                             .gate = {.renormalise = true}};
 
-static int open_device(void **state) {
-    (void)state;
+TEST_STEP(open_device) {
     const struct mp_device_limits limits = {
         .attention = {N / S, S, H, D / H}, .experts = E, .width = F, .tokens = N * K};
     if (mp_device_cpu_create(1, &limits, &device, NULL))
@@ -79,22 +78,19 @@ static int open_device(void **state) {
     return 0;
 }
 
-static int close_device(void **state) {
-    (void)state;
+TEST_STEP(close_device) {
     mp_device_destroy(device);
     return 0;
 }
 
-static int start(void **state) {
-    (void)state;
+TEST_STEP(start) {
     memset(&account, 0, sizeof account);
     account.budget = -1;
     device->error = (struct mp_error){0};
     return 0;
 }
 
-static int nothing_is_left(void **state) {
-    (void)state;
+TEST_STEP(nothing_is_left) {
     assert_int_equal(account.given, 0);
     assert_int_equal(account.arrays, 0);
     return 0;

@@ -20,22 +20,19 @@ TEST(chunks_by_hand) {
     static const uint32_t count[4][4] = {
         {40, 0, 20, 0}, {0, 10, 0, 20}, {0, 20, 0, 0}, {0, 0, 0, 0}};
     static const uint8_t expected[2][4] = {{0, 1, 2, 2}, {0, 1, 1, 2}};
-    const struct mp_topology topology = {4, 2};
     for (int inside = 0; inside < 2; inside++) {
-        struct example example = {.law = {.extra_copies_limit = -1}};
+        AUTO(example) struct example example;
         struct mp_expert_chunks chunks;
-        assert_works(mp_load_create(4, 4, &example.load, &error));
+        owned_example((struct mp_topology){4, 2}, 4, (const int32_t[4]){0}, &example);
         memcpy(example.load.count, count, sizeof count);
         if (inside)
             example.load.count[4 + 1] = 20, example.load.count[8 + 1] = 10;
-        assert_works(mp_plan_create(&topology, 4, 8, &example.plan, &error));
         begin_owned(&example.plan, 0, 3, (const int32_t[4]){0});
         assert_works(mp_plan_dispatch_to_owner(&example.plan, &example.load, &error));
         cut(&example, 3, &chunks);
         assert_memory_equal(example.plan.place_chunk, expected[inside], 4);
         assert_works(mp_plan_check(&example.plan, &example.load, &example.law, NULL, &error));
         mp_arena_release(&memory);
-        destroy_example(&example);
     }
 }
 
@@ -91,7 +88,7 @@ static void check_rank(const struct mp_plan *plan, int rank, bool any) {
 TEST_RANDOM(first_come_what_persists_and_ends_are_small) {
     int some_away = 0;
     for (int round = 0; round < 60; round++) {
-        struct example example;
+        AUTO(example) struct example example;
         struct mp_expert_chunks chunks;
         bool any = false;
         random_example(random, false, &example);
@@ -105,13 +102,12 @@ TEST_RANDOM(first_come_what_persists_and_ends_are_small) {
             check_rank(plan, rank, any);
         some_away += any;
         mp_arena_release(&memory);
-        destroy_example(&example);
     }
     assert_in_range(some_away, 1, 59);
 }
 
 TEST_RANDOM(the_law_minds_chunks) {
-    struct example example;
+    AUTO(example) struct example example;
     struct mp_expert_chunks chunks;
     random_example(random, false, &example);
     cut(&example, 2, &chunks);
@@ -120,5 +116,4 @@ TEST_RANDOM(the_law_minds_chunks) {
     assert_fails(mp_plan_check(&example.plan, &example.load, &example.law, NULL, &error), MP_EPLAN,
                  "are in chunk 2 of 2");
     mp_arena_release(&memory);
-    destroy_example(&example);
 }

@@ -1,8 +1,6 @@
 /* The law accepts every legal plan and names every way of breaking it. */
 #include "tests/reference/plan/plan_support.h"
 
-TEST_END(destroy_example, struct example, destroy_example(it))
-
 static uint64_t random_state;
 
 static int below(int count) {
@@ -11,7 +9,7 @@ static int below(int count) {
 
 TEST(accepts_random_legal_plans) {
     for (int round = 0; round < 300; round++) {
-        AUTO(destroy_example) struct example example;
+        AUTO(example) struct example example;
         enum mp_plan_violation violation = MP_PLAN_VIOLATIONS;
         if (round % 3 == 0)
             random_example(&random_state, round % 2, &example);
@@ -48,6 +46,18 @@ static bool drop_one(struct mp_transfers *list) {
     *some(list) = list->item[list->count - 1];
     list->count--;
     return true;
+}
+
+/* A copy or the sum of a gradient, by the plan's sizes. */
+static struct mp_transfer transfer_of(const struct mp_plan *plan, int expert, int from, int to,
+                                      enum mp_stage stage) {
+    return (struct mp_transfer){.layer = plan->layer,
+                                .expert = expert,
+                                .from = from,
+                                .to = to,
+                                .bytes = stage == MP_STAGE_BACKWARD_REDUCE ? plan->gradient_bytes
+                                                                           : plan->expert_bytes,
+                                .stage = stage};
 }
 
 static bool break_shape(struct example *example) {
@@ -150,13 +160,8 @@ static bool break_fetch_source(struct example *example) {
 static bool break_fetch_target(struct example *example) {
     struct mp_plan *plan = &example->plan;
     int expert = below(plan->experts), rank = some_rank_without(plan, expert);
-    return rank >= 0 &&
-           append(&plan->fetch, (struct mp_transfer){.layer = plan->layer,
-                                                     .expert = expert,
-                                                     .from = plan->during.owner[expert],
-                                                     .to = rank,
-                                                     .bytes = plan->expert_bytes,
-                                                     .stage = MP_STAGE_AFTER_GATE});
+    return rank >= 0 && append(&plan->fetch, transfer_of(plan, expert, plan->during.owner[expert],
+                                                         rank, MP_STAGE_AFTER_GATE));
 }
 
 static bool break_fetch_once(struct example *example) {
@@ -185,24 +190,14 @@ static bool break_reduce_source(struct example *example) {
     int expert = below(plan->experts), owner = plan->during.owner[expert];
     int rank = below(2) ? owner : some_rank_without(plan, expert);
     return rank >= 0 &&
-           append(&plan->reduce, (struct mp_transfer){.layer = plan->layer,
-                                                      .expert = expert,
-                                                      .from = rank,
-                                                      .to = owner,
-                                                      .bytes = plan->gradient_bytes,
-                                                      .stage = MP_STAGE_BACKWARD_REDUCE});
+           append(&plan->reduce, transfer_of(plan, expert, rank, owner, MP_STAGE_BACKWARD_REDUCE));
 }
 
 static bool break_share(struct example *example) {
     struct mp_plan *plan = &example->plan;
     struct mp_transfer *share = some(&plan->share);
     int expert = below(plan->experts), owner = plan->before.owner[expert];
-    struct mp_transfer other = {.layer = plan->layer,
-                                .expert = expert,
-                                .from = owner,
-                                .to = owner,
-                                .bytes = plan->gradient_bytes,
-                                .stage = MP_STAGE_BACKWARD_REDUCE};
+    struct mp_transfer other = transfer_of(plan, expert, owner, owner, MP_STAGE_BACKWARD_REDUCE);
 
     switch (below(6)) {
     case 0:
@@ -230,12 +225,7 @@ static bool break_share(struct example *example) {
 /* One replica more than the other experts have, with whatever a replica needs. */
 static bool add_replica(struct mp_plan *plan, int expert, int rank) {
     int owner = plan->during.owner[expert];
-    struct mp_transfer transfer = {.layer = plan->layer,
-                                   .expert = expert,
-                                   .from = rank,
-                                   .to = owner,
-                                   .bytes = plan->gradient_bytes,
-                                   .stage = MP_STAGE_BACKWARD_REDUCE};
+    struct mp_transfer transfer = transfer_of(plan, expert, rank, owner, MP_STAGE_BACKWARD_REDUCE);
 
     if (plan->policy->optimizer < MP_OPTIMIZER_REPLICA_SLICES || plan->experts < 2 || rank < 0)
         return false;
@@ -254,18 +244,8 @@ static bool break_slices(struct example *example) {
     int expert = below(plan->experts), owner = plan->during.owner[expert];
     int rank = below(2) ? some_rank_without(plan, expert)
                         : mp_placement_next(&plan->during, expert, owner + 1);
-    struct mp_transfer fetch = {.layer = plan->layer,
-                                .expert = expert,
-                                .from = owner,
-                                .to = rank,
-                                .bytes = plan->expert_bytes,
-                                .stage = MP_STAGE_AFTER_GATE};
-    struct mp_transfer reduce = {.layer = plan->layer,
-                                 .expert = expert,
-                                 .from = rank,
-                                 .to = owner,
-                                 .bytes = plan->gradient_bytes,
-                                 .stage = MP_STAGE_BACKWARD_REDUCE};
+    struct mp_transfer fetch = transfer_of(plan, expert, owner, rank, MP_STAGE_AFTER_GATE);
+    struct mp_transfer reduce = transfer_of(plan, expert, rank, owner, MP_STAGE_BACKWARD_REDUCE);
 
     if (!mp_optimizer_sliced(plan->policy->optimizer))
         return false;
@@ -562,7 +542,7 @@ static bool (*const MUTATION[MP_PLAN_VIOLATIONS])(struct example *) = {
 
 /* Breaks one fresh plan; false if it offered no place. */
 static bool is_caught(enum mp_plan_violation kind) {
-    AUTO(destroy_example) struct example example;
+    AUTO(example) struct example example;
     struct mp_error error = {0};
     enum mp_plan_violation found;
 
@@ -625,20 +605,20 @@ TEST(violation_names_differ) {
 /* 2 experts in 2 shards on 2 ranks: expert 1's shards are 1 and 3. */
 TEST(shards_of_an_expert_lose_the_same_routes) {
     static const int32_t owner[] = {0, 0, 1, 1};
-    const struct mp_topology topology = {2, 2};
     for (int lost = 0; lost < 2; lost++) {
-        AUTO(plan) struct mp_plan plan;
-        assert_works(mp_plan_create(&topology, 4, 8, &plan, &error));
-        begin_owned(&plan, 3, 1, owner);
-        assert_works(mp_plan_dispatch_begin(&plan, &error));
+        AUTO(example) struct example example;
+        owned_example((struct mp_topology){2, 2}, 4, owner, &example);
+        struct mp_plan *plan = &example.plan;
+        begin_owned(plan, 3, 1, owner);
+        assert_works(mp_plan_dispatch_begin(plan, &error));
         for (int pair = 0; pair < 8; pair++) {
             uint32_t routes = pair % 2 ? 7 : 5;
             routes -= lost && pair == 7; /* source 1's to shard 1 of expert 1 */
-            assert_works(mp_plan_dispatch_part(&plan, owner[pair % 4], routes, &error));
-            mp_plan_dispatch_end_pair(&plan);
+            assert_works(mp_plan_dispatch_part(plan, owner[pair % 4], routes, &error));
+            mp_plan_dispatch_end_pair(plan);
         }
         assert_sentence(
-            mp_plan_check_shards(&plan, 2, &error), lost ? MP_EPLAN : MP_OK,
+            mp_plan_check_shards(plan, 2, &error), lost ? MP_EPLAN : MP_OK,
             lost ? "iteration 3, layer 1: rank 1 has 6 routes for shard 1 of expert 1 and "
                    "7 for the first one; routes to all shards of an expert are kept or "
                    "dropped together"
@@ -647,20 +627,17 @@ TEST(shards_of_an_expert_lose_the_same_routes) {
 }
 
 TEST(a_fetch_may_be_passed_on) {
-    struct mp_topology topology = {4, 4};
-    struct mp_plan_law law = {.extra_copies_limit = -1};
-    AUTO(plan) struct mp_plan plan;
-    int32_t owner[1] = {0};
-
-    assert_works(mp_plan_create(&topology, 1, 8, &plan, &error));
-    begin_owned(&plan, 0, 0, owner);
-    assert_works(mp_plan_add_copy(&plan, 0, 2, MP_STAGE_AFTER_GATE, &error));
-    assert_works(mp_plan_add_copy(&plan, 0, 1, MP_STAGE_BEFORE_GATE, &error));
-    plan.fetch.item[0].from = 1; /* listed first, happens second */
-    assert_works(mp_plan_check(&plan, NULL, &law, NULL, &error));
-    plan.fetch.item[0].from = 0;
-    plan.fetch.item[1].from = 2; /* before the gate, rank 2 does not have it */
-    assert_fails(mp_plan_check(&plan, NULL, &law, NULL, &error), MP_EPLAN, "fetch-from-non-holder");
+    AUTO(example) struct example example;
+    owned_example((struct mp_topology){4, 4}, 1, (const int32_t[]){0}, &example);
+    struct mp_plan *plan = &example.plan;
+    assert_works(mp_plan_add_copy(plan, 0, 2, MP_STAGE_AFTER_GATE, &error));
+    assert_works(mp_plan_add_copy(plan, 0, 1, MP_STAGE_BEFORE_GATE, &error));
+    plan->fetch.item[0].from = 1; /* listed first, happens second */
+    assert_works(mp_plan_check(plan, NULL, &example.law, NULL, &error));
+    plan->fetch.item[0].from = 0;
+    plan->fetch.item[1].from = 2; /* before the gate, rank 2 does not have it */
+    assert_fails(mp_plan_check(plan, NULL, &example.law, NULL, &error), MP_EPLAN,
+                 "fetch-from-non-holder");
 }
 
 /* Sizes of groups inside one another, of 12 ranks. */
@@ -685,13 +662,9 @@ TEST(groups_are_inside_one_another) {
         {{8, 0, 2}, "groups of 2 ranks in groups of 0"},
         {{8, 4, 4}, "groups of 4 ranks in groups of 4"},
     };
-    const struct mp_topology topology = {12, 4};
-    AUTO(destroy_example) struct example example = {.law = {.extra_copies_limit = -1}};
-    int32_t owner[12];
-    assert_works(mp_plan_create(&topology, 12, 1, &example.plan, &error));
-    assert_works(mp_load_create(12, 12, &example.load, &error));
-    for (int e = 0; e < 12; e++)
-        owner[e] = e;
+    static const int32_t owner[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+    AUTO(example) struct example example;
+    owned_example((struct mp_topology){12, 4}, 12, owner, &example);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         enum mp_plan_violation violation;
         begin_owned(&example.plan, 0, 0, owner);

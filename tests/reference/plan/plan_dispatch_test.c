@@ -1,8 +1,6 @@
 /* Dispatch: both shared rules, and the rows that hold their result. */
 #include "tests/reference/plan/plan_support.h"
 
-TEST_END(destroy_example, struct example, destroy_example(it))
-
 static uint64_t random_state;
 
 struct placement_case {
@@ -33,25 +31,22 @@ static const struct placement_case GOLDEN[] = {
      15},
 };
 
-static void plan_golden(const struct placement_case *row, struct mp_plan *plan,
-                        struct mp_load *load) {
-    golden_load(load);
-    assert_works(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 100, plan, &error));
-    begin_owned(plan, 3, 1, GOLDEN_OWNER);
+static void plan_golden(const struct placement_case *row, struct example *example) {
+    owned_example(GOLDEN_TOPOLOGY, 8, GOLDEN_OWNER, example);
+    memcpy(example->load.count, GOLDEN_COUNT, sizeof GOLDEN_COUNT);
     for (int index = 0; index < row->copies; index++)
-        assert_works(mp_plan_add_copy(plan, row->copy[index].expert, row->copy[index].rank,
-                                      MP_STAGE_BEFORE_GATE, &error));
-    assert_works(mp_plan_dispatch_nearest(plan, load, &error));
+        assert_works(mp_plan_add_copy(&example->plan, row->copy[index].expert,
+                                      row->copy[index].rank, MP_STAGE_BEFORE_GATE, &error));
+    assert_works(mp_plan_dispatch_nearest(&example->plan, &example->load, &error));
 }
 
 TEST_ROWS(nearest_gives_the_golden_loads, GOLDEN, row) {
-    AUTO(plan) struct mp_plan plan;
-    AUTO(load) struct mp_load load;
+    AUTO(example) struct example example;
     struct mp_plan_facts facts;
     int64_t computed[4], sent[4], received[4];
-    plan_golden(row, &plan, &load);
-    rank_routes(&plan, computed, sent, received);
-    mp_plan_facts(&plan, &load, &facts);
+    plan_golden(row, &example);
+    rank_routes(&example.plan, computed, sent, received);
+    mp_plan_facts(&example.plan, &example.load, &facts);
     assert_memory_equal(computed, row->computed, sizeof computed);
     assert_memory_equal(sent, row->sent, sizeof sent);
     assert_memory_equal(received, row->received, sizeof received);
@@ -66,20 +61,19 @@ TEST(nearest_gives_the_golden_matrix) {
         {19, 7, 4, 2}, {8, 18, 3, 2}, {1, 1, 13, 15}, {2, 0, 12, 13}};
     static const int expert0[4] = {0, 1, 2, 2}, expert6[4] = {0, 0, 3, 3};
     int64_t routes[4][4] = {{0}};
-    AUTO(plan) struct mp_plan plan;
-    AUTO(load) struct mp_load load;
+    AUTO(example) struct example example;
     int count;
-
-    plan_golden(&GOLDEN[2], &plan, &load);
+    plan_golden(&GOLDEN[2], &example);
+    const struct mp_plan *plan = &example.plan;
     for (int source = 0; source < 4; source++)
         for (int expert = 0; expert < 8; expert++) {
-            const struct mp_dispatch_part *part = mp_plan_parts(&plan, source, expert, &count);
+            const struct mp_dispatch_part *part = mp_plan_parts(plan, source, expert, &count);
             for (int index = 0; index < count; index++)
                 for (int at = part[index].first; at < part[index].first + part[index].run; at++)
-                    routes[source][plan.holder[at]] += part[index].count;
+                    routes[source][plan->holder[at]] += part[index].count;
             if (expert == 0 || expert == 6) {
                 int to = expert == 0 ? expert0[source] : expert6[source];
-                assert_int_equal(mp_plan_routes_to(&plan, source, expert, to),
+                assert_int_equal(mp_plan_routes_to(plan, source, expert, to),
                                  GOLDEN_COUNT[source][expert]);
             }
         }
@@ -104,18 +98,15 @@ static const struct split_case SPLIT[] = {
 };
 
 TEST_ROWS(nearest_splits_by_rule, SPLIT, row) {
-    AUTO(plan) struct mp_plan plan;
-    AUTO(load) struct mp_load load;
-    int32_t owner = row->holder[0];
-    assert_works(mp_plan_create(&row->topology, 1, 100, &plan, &error));
-    assert_works(mp_load_create(row->topology.ranks, 1, &load, &error));
-    load.count[row->source] = row->routes;
-    begin_owned(&plan, 0, 0, &owner);
+    AUTO(example) struct example example;
+    struct mp_plan *plan = &example.plan;
+    owned_example(row->topology, 1, (const int32_t[]){row->holder[0]}, &example);
+    example.load.count[row->source] = row->routes;
     for (int copy = 1; copy < row->holders; copy++)
-        assert_works(mp_plan_add_copy(&plan, 0, row->holder[copy], MP_STAGE_AFTER_GATE, &error));
-    assert_works(mp_plan_dispatch_nearest(&plan, &load, &error));
+        assert_works(mp_plan_add_copy(plan, 0, row->holder[copy], MP_STAGE_AFTER_GATE, &error));
+    assert_works(mp_plan_dispatch_nearest(plan, &example.load, &error));
     for (int holder = 0; holder < row->holders; holder++)
-        assert_int_equal(mp_plan_routes_to(&plan, row->source, 0, row->holder[holder]),
+        assert_int_equal(mp_plan_routes_to(plan, row->source, 0, row->holder[holder]),
                          row->share[holder]);
 }
 
@@ -161,7 +152,7 @@ TEST(slices_come_from_the_right_holders) {
 
 /* Once a plan has met its largest load, planning that load again takes no more memory. */
 TEST(steady_state_keeps_its_memory) {
-    AUTO(destroy_example) struct example example;
+    AUTO(example) struct example example;
     random_example(&random_state, false, &example);
     assert_works(mp_plan_dispatch_nearest(&example.plan, &example.load, &error));
     struct mp_plan first = example.plan;

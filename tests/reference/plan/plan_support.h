@@ -256,6 +256,18 @@ static inline void destroy_example(struct example *example) {
     mp_load_destroy(&example->load);
 }
 
+TEST_END(example, struct example, destroy_example(it))
+
+/* A plan of 8 bytes an expert, whose homes are owners alone, and a load of no routes. */
+static inline void owned_example(struct mp_topology topology, int experts, const int32_t owner[],
+                                 struct example *example) {
+    *example = (struct example){.law = {.extra_copies_limit = -1}, .policy = mp_policy_plain};
+    assert_works(mp_load_create(topology.ranks, experts, &example->load, &error));
+    assert_works(mp_plan_create(&topology, experts, 8, &example->plan, &error));
+    example->plan.policy = &example->policy;
+    begin_owned(&example->plan, 0, 0, owner);
+}
+
 /* The loads of V-FSSDP-6: 4 ranks, 8 experts. */
 static const uint32_t GOLDEN_COUNT[4][8] = {{13, 1, 7, 0, 3, 1, 5, 2},
                                             {9, 2, 8, 1, 2, 1, 6, 2},

@@ -1,8 +1,6 @@
 /* Plans, placements and loads as data. */
 #include "tests/reference/plan/plan_support.h"
 
-TEST_END(destroy_example, struct example, destroy_example(it))
-
 static uint64_t random_state;
 
 TEST(load_sums_agree_with_a_plain_count) {
@@ -149,7 +147,7 @@ TEST(a_copy_is_fetched_and_summed_back) {
 /* Replicas are tied to their owner from the start, where their optimizer wants it. */
 TEST(tied_holders_sum_and_share) {
     for (int round = 0; round < 40; round++) {
-        AUTO(destroy_example) struct example example;
+        AUTO(example) struct example example;
         random_kind_of_example(&random_state, false, &example);
         struct mp_plan *plan = &example.plan;
         AUTO(placement) struct mp_placement home;
@@ -181,7 +179,7 @@ TEST(tied_holders_sum_and_share) {
 
 /* Whatever a plan was used for, it starts as the header says. */
 TEST(a_plan_starts_anew) {
-    AUTO(destroy_example) struct example example;
+    AUTO(example) struct example example;
     random_kind_of_example(&random_state, true, &example);
     struct mp_plan *plan = &example.plan;
     example.policy.optimizer = MP_OPTIMIZER_OWNER;

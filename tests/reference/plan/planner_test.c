@@ -153,8 +153,7 @@ static void end(struct drill *drill) {
 
 TEST_END(end, struct drill, end(it))
 
-static int reset(void **state) {
-    (void)state;
+TEST_STEP(reset) {
     memset(&asked, 0, sizeof asked);
     asked.policy = mp_policy_plain;
     asked.copy_on = -1;

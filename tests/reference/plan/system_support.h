@@ -5,15 +5,19 @@
 #include "reference/plan/system.h"
 #include "tests/reference/plan/plan_support.h"
 
-/* Defaults, then what a text like "slots=3 even=no" says; it may be NULL. */
-static inline void parse_options(const struct mp_system *system, void *options, const char *text) {
+/* What a text like "slots=3 even=no" says of options, or of a setting. */
+static inline void assign(const struct mp_option table[], void *fields, const char *of,
+                          const char *text) {
     char name[64], value[64];
+    for (int length; sscanf(text, " %63[^=]=%63s%n", name, value, &length) == 2; text += length)
+        assert_works(mp_options_set(table, fields, of, name, value, NULL, &error));
+    assert_true(!text[strspn(text, " ")]);
+}
+
+/* Defaults, then what the text says; it may be NULL. */
+static inline void parse_options(const struct mp_system *system, void *options, const char *text) {
     assert_works(mp_options_set_defaults(system->options, options, &error));
-    for (int length; text && sscanf(text, " %63[^=]=%63s%n", name, value, &length) == 2;
-         text += length)
-        assert_works(
-            mp_options_set(system->options, options, system->name, name, value, NULL, &error));
-    assert_true(!text || !*text);
+    assign(system->options, options, system->name, text ? text : "");
 }
 
 /* Small experts, for systems to which it matters only how many there are. */
@@ -26,6 +30,49 @@ static inline struct mp_setting small_setting(int layers, int experts,
                                .tokens_per_rank = 64,
                                .expert_bytes = 64,
                                .route_bytes = 8};
+}
+
+/* A setting by its text: "layers=2 experts=8 ranks=4".  What it does not say is as of one layer of
+ * small experts on nodes of one rank, or nothing. */
+static inline struct mp_setting setting_of(const char *text) {
+#define FIELD(name, type, member)                                                                  \
+    { name, type, offsetof(struct mp_setting, member), "", "0", -1, INT32_MAX, NULL, "a number" }
+#define COUNT(name, member) FIELD(name, MP_OPTION_INT, member)
+#define BYTES(name, member) FIELD(name, MP_OPTION_INT64, member)
+#define FIGURE(name, member)                                                                       \
+    { name, MP_OPTION_DOUBLE, offsetof(struct mp_setting, member), "", "0", -1, 1e15, NULL, "" }
+    static const struct mp_option fields[] = {
+        COUNT("layers", layers),
+        COUNT("experts", experts),
+        COUNT("top-k", top_k),
+        COUNT("ranks", topology.ranks),
+        COUNT("ranks-per-node", topology.ranks_per_node),
+        COUNT("ranks-per-gate", ranks_per_gate),
+        COUNT("shards", shards),
+        COUNT("expert-width", expert_width),
+        COUNT("exchange-degree", exchange_degree),
+        BYTES("tokens", tokens_per_rank),
+        BYTES("expert-bytes", expert_bytes),
+        BYTES("gradient-bytes", gradient_bytes),
+        BYTES("route-bytes", route_bytes),
+        BYTES("attention-bytes", attention_bytes),
+        FIGURE("bandwidth", bandwidth),
+        FIGURE("bandwidth-in-node", bandwidth_in_node),
+        FIGURE("seconds-per-route", seconds_per_route),
+        FIGURE("seconds-per-expert", seconds_per_expert),
+        FIGURE("non-moe-seconds", non_moe_seconds),
+        FIGURE("copies-memory", copies_memory),
+        {"exchange", MP_OPTION_CHOICE, offsetof(struct mp_setting, exchange), "", "flat", 0, 0,
+         mp_exchange_choices, "how rows travel"},
+        {0},
+    };
+#undef FIELD
+#undef COUNT
+#undef BYTES
+#undef FIGURE
+    struct mp_setting setting = small_setting(1, 8, (struct mp_topology){4, 1});
+    assign(fields, &setting, "a setting", text);
+    return setting;
 }
 
 /* Some blank-separated word. */
@@ -57,13 +104,6 @@ static inline void draw_value(uint64_t *random, const struct mp_option *option, 
     }
 }
 
-/* The descriptor is right, and these are its defaults. */
-static inline void register_and_parse_defaults(const struct mp_system *system, void *options) {
-    struct mp_systems systems = {0};
-    assert_works(mp_systems_register(&systems, system, &error));
-    parse_options(system, options, NULL);
-}
-
 /* create says no, with a sentence in which the words are. */
 static inline void assert_refused(const struct mp_system *system, const struct mp_setting *setting,
                                   const void *options, const char *words) {
@@ -72,14 +112,22 @@ static inline void assert_refused(const struct mp_system *system, const struct m
     assert_null(self);
 }
 
-/* What systems that take any number of experts refuse: no experts at all, and a value that its
- * option can't have.  Destroying none is no fault. */
-static inline void assert_refuses_none(const struct mp_system *system, void *options,
-                                       const char *option, const char *value) {
-    const struct mp_setting setting = {.layers = 1, .experts = 0, .topology = {4, 2}};
-    assert_refused(system, &setting, options,
-                   formatted("%s needs layers, experts and ranks of at least 1, not 1, 0 and 4",
-                             system->name));
+/* A job that a system does not take, and the words that it has for it. */
+struct refusal {
+    const char *setting, *options, *words;
+};
+
+static inline void assert_refusal(const struct mp_system *system, const struct refusal *refusal) {
+    const struct mp_setting setting = setting_of(refusal->setting);
+    AUTO(allocated) void *options = malloc(system->options_size + 1);
+    assert_non_null(options);
+    parse_options(system, options, refusal->options);
+    assert_refused(system, &setting, options, refusal->words);
+}
+
+static inline void assert_option_refused(const struct mp_system *system, const char *option,
+                                         const char *value) {
+    AUTO(allocated) void *options = calloc(1, system->options_size + 1);
     assert_fails(
         mp_options_set(system->options, options, system->name, option, value, NULL, &error),
         MP_EINVAL, option);

@@ -79,10 +79,9 @@ static void check_exchange(const struct mp_plan *plan) {
 
 TEST_RANDOM(exchanges_are_scheduled_as_routes_go) {
     for (int i = 0; i < 150; i++) {
-        struct example example;
+        AUTO(example) struct example example;
         random_kind_of_example(random, test_random_int(random, 0, 1), &example);
         check_exchange(&example.plan);
-        destroy_example(&example);
     }
 }
 
@@ -94,7 +93,7 @@ TEST_RANDOM(chunks_wait_for_their_own_copies) {
         struct mp_scheduled_layer layer = {.needs_late = needs_late};
         struct mp_expert_chunks chunks;
         struct mp_arena memory = {0};
-        struct example example;
+        AUTO(example) struct example example;
         random_example(random, false, &example);
         struct mp_plan *plan = &example.plan;
         mp_expert_chunks_create(&memory, &plan->topology, plan->layer + 1,
@@ -112,7 +111,6 @@ TEST_RANDOM(chunks_wait_for_their_own_copies) {
             waiting += needs_late[step];
         steps += layer.steps;
         mp_arena_release(&memory);
-        destroy_example(&example);
     }
     assert_in_range(waiting, 1, steps - 1);
 }
@@ -123,14 +121,12 @@ TEST_RANDOM(shadowed_experts_stay) {
         struct mp_topology topology = {test_random_int(random, 2, 12), 1};
         int experts = test_random_int(random, 1, 12);
         int32_t owner[12];
-        struct example example = {.law = {0}};
+        AUTO(example) struct example example;
         struct mp_plan *plan = &example.plan;
-        assert_works(mp_load_create(topology.ranks, experts, &example.load, &error));
-        random_load(random, &example.load);
-        assert_works(mp_plan_create(&topology, experts, 8, plan, &error));
         for (int e = 0; e < experts; e++)
             owner[e] = test_random_int(random, 0, topology.ranks - 1);
-        begin_owned(plan, 0, 0, owner);
+        owned_example(topology, experts, owner, &example);
+        random_load(random, &example.load);
         plan->exchange = MP_EXCHANGE_PIPELINED;
         plan->group_size = 1;
         for (int e = 0; e < experts; e++)
@@ -139,7 +135,6 @@ TEST_RANDOM(shadowed_experts_stay) {
                     assert_works(mp_plan_add_copy(plan, e, r, MP_STAGE_AFTER_GATE, &error));
         assert_works(mp_plan_dispatch_nearest(plan, &example.load, &error));
         check_exchange(plan);
-        destroy_example(&example);
     }
 }
 
@@ -159,21 +154,17 @@ static const struct {
 };
 
 TEST_ROWS(micro_batches_share_what_stays, micro_batches, c) {
-    struct mp_plan plan;
-    assert_works(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 8, &plan, &error));
-    begin_owned(&plan, 0, 0, GOLDEN_OWNER);
-    assert_works(mp_plan_add_copy(&plan, 0, 3, c->stage, &error));
-    struct mp_policy policy = mp_policy_plain;
-    policy.rematerialise = c->again;
-    plan.policy = &policy;
+    AUTO(example) struct example example;
+    owned_example(GOLDEN_TOPOLOGY, 8, GOLDEN_OWNER, &example);
+    assert_works(mp_plan_add_copy(&example.plan, 0, 3, c->stage, &error));
+    example.policy.rematerialise = c->again;
     for (int m = 0; m < 3; m++) {
         char text[128] = "";
-        unsigned travels = mp_plan_travels(&plan, m, 3);
+        unsigned travels = mp_plan_travels(&example.plan, m, 3);
         for (int kind = 0; kind < MP_OPERATIONS; kind++)
             if (travels >> kind & 1)
                 snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s", *text ? " " : "",
                          name_of((enum mp_operation_kind)kind));
         assert_string_equal(text, c->expected[m]);
     }
-    mp_plan_destroy(&plan);
 }

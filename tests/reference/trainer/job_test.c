@@ -54,15 +54,12 @@ static const struct mp_system tied = {.abi = MP_SYSTEM_ABI,
                                       .destroy = tied_destroy};
 static const struct mp_systems systems = {.item = {&plain, &uneven, &tied}, .count = 3};
 
-static struct mp_yaml *parse(const char *text) {
-    struct mp_yaml *document = NULL;
-    assert_int_equal(mp_yaml_parse("job.yaml", text, strlen(text), &document, NULL), MP_OK);
-    return document;
-}
+TEST_END(job, struct mp_job_file, mp_job_file_destroy(it))
 
 /* Defaults and then the mapping `text`; returns the code of applying it. */
 static int apply(struct mp_job_file *file, const char *text, struct mp_error *error) {
-    struct mp_yaml *document = parse(text);
+    struct mp_yaml *document = NULL;
+    assert_int_equal(mp_yaml_parse("job.yaml", text, strlen(text), &document, error), MP_OK);
     assert_int_equal(mp_job_file_create(file, error), MP_OK);
     int code = mp_job_apply(file, NULL, document, "job.yaml", &systems, error);
     mp_yaml_destroy(document);
@@ -70,14 +67,11 @@ static int apply(struct mp_job_file *file, const char *text, struct mp_error *er
 }
 
 TEST(table_is_sound) {
-    struct mp_error error = {0};
-    int code = mp_options_check(mp_job_options, sizeof(struct mp_job), "a job", &error);
-    assert_string_equal(error.text, "");
-    assert_int_equal(code, MP_OK);
+    assert_works(mp_options_check(mp_job_options, sizeof(struct mp_job), "a job", &error));
 }
 
 TEST(defaults_are_a_small_model) {
-    struct mp_job_file file;
+    AUTO(job) struct mp_job_file file;
     assert_int_equal(mp_job_file_create(&file, NULL), MP_OK);
     const struct mp_job *job = &file.job;
     assert_int_equal(job->ranks, 1);
@@ -95,7 +89,6 @@ TEST(defaults_are_a_small_model) {
     assert_string_equal(job->system, "");
     assert_string_equal(job->text, "");
     assert_null(file.system);
-    mp_job_file_destroy(&file);
 }
 
 /* A random value that `option` takes, as text. */
@@ -138,10 +131,8 @@ static void random_value(const struct mp_option *option, uint64_t *seed, char *t
 }
 
 static void set(struct mp_job_file *file, const char *prefix, const char *name, const char *value) {
-    struct mp_error error = {0};
-    int code = mp_job_set(file, NULL, formatted("%s%s=%s", prefix, name, value), &systems, &error);
-    assert_string_equal(error.text, "");
-    assert_int_equal(code, MP_OK);
+    assert_works(
+        mp_job_set(file, NULL, formatted("%s%s=%s", prefix, name, value), &systems, &error));
 }
 
 /* The same fields say the same, whichever way they were set. */
@@ -181,8 +172,8 @@ static void random_job(struct mp_job_file *file, uint64_t *seed) {
 
 TEST_RANDOM(every_written_job_reads_back) {
     for (int trial = 0; trial < 100; trial++) {
-        struct mp_job_file written, read;
-        char *text;
+        AUTO(job) struct mp_job_file written, read;
+        AUTO(text) char *text = NULL;
         size_t size;
         random_job(&written, random);
         FILE *stream = open_memstream(&text, &size);
@@ -194,14 +185,11 @@ TEST_RANDOM(every_written_job_reads_back) {
         assert_same(plain_options, written.system_options, read.system_options);
         assert_memory_equal(&written.job.gate_options, &read.job.gate_options,
                             sizeof read.job.gate_options);
-        mp_job_file_destroy(&written);
-        mp_job_file_destroy(&read);
-        free(text);
     }
 }
 
 TEST(mapping_and_set_mean_the_same) {
-    struct mp_job_file from_mapping, from_set;
+    AUTO(job) struct mp_job_file from_mapping, from_set;
     assert_int_equal(apply(&from_mapping,
                            "options: {window: 7, degree: all}\n"
                            "ranks: 2\nrouting: load\nload: [[3, 1], [2, 2]]\n"
@@ -219,12 +207,10 @@ TEST(mapping_and_set_mean_the_same) {
     assert_same(mp_job_options, &from_mapping.job, &from_set.job);
     assert_same(plain_options, from_mapping.system_options, from_set.system_options);
     assert_int_equal(((struct plain_options *)from_set.system_options)->degree, MP_ALL);
-    mp_job_file_destroy(&from_mapping);
-    mp_job_file_destroy(&from_set);
 }
 
 TEST(another_system_brings_its_own_defaults) {
-    struct mp_job_file file;
+    AUTO(job) struct mp_job_file file;
     assert_int_equal(apply(&file, "system: plain\noptions: {window: 7}\n", NULL), MP_OK);
     set(&file, "", "system", "plain"); /* the same: its options stay */
     assert_int_equal(((struct plain_options *)file.system_options)->window, 7);
@@ -232,7 +218,6 @@ TEST(another_system_brings_its_own_defaults) {
     assert_null(file.system_options);
     set(&file, "", "system", "plain");
     assert_int_equal(((struct plain_options *)file.system_options)->window, 5);
-    mp_job_file_destroy(&file);
 }
 
 struct message_case {
@@ -277,11 +262,10 @@ static const struct message_case apply_cases[] = {
 };
 
 TEST_EACH(apply_says, apply_cases, c) {
-    struct mp_job_file file;
+    AUTO(job) struct mp_job_file file;
     struct mp_error error = {0};
     assert_int_not_equal(apply(&file, c->text, &error), MP_OK);
     assert_string_equal(error.text, c->message);
-    mp_job_file_destroy(&file);
 }
 
 /* Found when the job is whole. */
@@ -399,47 +383,38 @@ static const struct message_case check_cases[] = {
 };
 
 TEST_EACH(check_says, check_cases, c) {
-    struct mp_job_file file;
-    struct mp_error error = {0};
-    assert_int_equal(apply(&file, c->text, &error), MP_OK);
-    int code = mp_job_check(&file, &error);
+    AUTO(job) struct mp_job_file file;
     bool is_refusal = strstr(c->message, "every rank needs") ||
                       strstr(c->message, "which system") || !strncmp(c->message, "tied: ", 6);
-    assert_int_equal(code, is_refusal ? MP_EREFUSED : MP_EINVAL);
-    assert_string_equal(error.text, c->message);
-    mp_job_file_destroy(&file);
+    assert_works(apply(&file, c->text, &error));
+    assert_sentence(mp_job_check(&file, &error), is_refusal ? MP_EREFUSED : MP_EINVAL, c->message);
 }
 
-TEST(good_jobs_pass) {
-    static const char *const good[] = {
-        "{system: plain, text: x}",
-        "{system: plain, text: x, ranks: 4, batch: 8, experts: 4, ranks-per-node: 3}",
-        "{system: plain, text: x, ranks: 4, batch: 8, experts: 4, nodes: 2, ranks-per-node: 2}",
-        "{system: uneven, text: x, ranks: 3, batch: 9, experts: 10}",
-        "{system: tied, text: x, ranks: 8, experts: 4}",
-        "{system: tied, text: x, ranks: 4, experts: 4}",
-        "{system: plain, text: x, gate: switch, experts: 1}",
-        "{system: plain, text: x, top-k: 2, renormalise: yes}",
-        "{system: plain, text: x, gate: softmax, experts: 8, top-k: 6, renormalise: no}",
-        "{system: plain, text: x, gate: softmax, experts: 16, top-k: all}",
-        ("{system: plain, text: x, gate: softmax, top-k: 6, routing: skewed, skew-experts: 2, "
-         "skew-share: 0.33}"),
-        "{system: plain, text: x, routing: skewed, skew-experts: 1, skew-share: 0.5}",
-        "{system: plain, text: x, routing: skewed, skew-experts: 16, skew-share: 0.1}",
-        "{system: plain, text: x, gate: switch, routing: skewed, skew-experts: 1, skew-share: 1}",
-        "{system: plain, text: x, ranks: 2, experts: 2, routing: load, load: [[1, 1], [5, 5]]}",
-        "{system: plain, text: x, gate: switch, experts: 2, routing: load, load: [9, 0]}",
-        "{system: plain, text: x, checkpoint: c, checkpoint-every: 5, validate-every: 2}",
-    };
-    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        struct mp_job_file file;
-        struct mp_error error = {0};
-        assert_int_equal(apply(&file, good[i], &error), MP_OK);
-        int code = mp_job_check(&file, &error);
-        assert_string_equal(error.text, "");
-        assert_int_equal(code, MP_OK);
-        mp_job_file_destroy(&file);
-    }
+static const char *const good[] = {
+    "{system: plain, text: x}",
+    "{system: plain, text: x, ranks: 4, batch: 8, experts: 4, ranks-per-node: 3}",
+    "{system: plain, text: x, ranks: 4, batch: 8, experts: 4, nodes: 2, ranks-per-node: 2}",
+    "{system: uneven, text: x, ranks: 3, batch: 9, experts: 10}",
+    "{system: tied, text: x, ranks: 8, experts: 4}",
+    "{system: tied, text: x, ranks: 4, experts: 4}",
+    "{system: plain, text: x, gate: switch, experts: 1}",
+    "{system: plain, text: x, top-k: 2, renormalise: yes}",
+    "{system: plain, text: x, gate: softmax, experts: 8, top-k: 6, renormalise: no}",
+    "{system: plain, text: x, gate: softmax, experts: 16, top-k: all}",
+    ("{system: plain, text: x, gate: softmax, top-k: 6, routing: skewed, skew-experts: 2, "
+     "skew-share: 0.33}"),
+    "{system: plain, text: x, routing: skewed, skew-experts: 1, skew-share: 0.5}",
+    "{system: plain, text: x, routing: skewed, skew-experts: 16, skew-share: 0.1}",
+    "{system: plain, text: x, gate: switch, routing: skewed, skew-experts: 1, skew-share: 1}",
+    "{system: plain, text: x, ranks: 2, experts: 2, routing: load, load: [[1, 1], [5, 5]]}",
+    "{system: plain, text: x, gate: switch, experts: 2, routing: load, load: [9, 0]}",
+    "{system: plain, text: x, checkpoint: c, checkpoint-every: 5, validate-every: 2}",
+};
+
+TEST_ROWS(good_jobs_pass, good, text) {
+    AUTO(job) struct mp_job_file file;
+    assert_works(apply(&file, *text, &error));
+    assert_works(mp_job_check(&file, &error));
 }
 
 /* A system is asked before any rank starts, about the job as it is and whatever machine. */
@@ -447,7 +422,7 @@ TEST(systems_are_asked_about_the_job) {
     static const char text[] =
         "{system: tied, text: x, ranks: 6, ranks-per-node: 2, batch: 12, sequence: 32, layers: 3, "
         "experts: 3, width: 64, expert-width: 96, gate: switch, seed: 7, bandwidth: 5e8}";
-    struct mp_job_file file;
+    AUTO(job) struct mp_job_file file;
     assert_works(apply(&file, text, &error));
     assert_works(mp_job_check(&file, &error));
     assert_int_equal(living, 0);
@@ -480,7 +455,6 @@ TEST(systems_are_asked_about_the_job) {
     set(&file, "", "mode", "decode");
     assert_works(mp_job_check(&file, &error));
     assert_int_equal(asked.tokens_per_rank, file.job.batch / 6);
-    mp_job_file_destroy(&file);
 }
 
 static const struct {
@@ -495,58 +469,49 @@ static const struct {
 };
 
 TEST_ROWS(wrong_assignments_are_refused, wrong, c) {
-    struct mp_job_file file;
+    AUTO(job) struct mp_job_file file;
     struct mp_error error = {0};
     assert_int_equal(apply(&file, "system: plain", &error), MP_OK);
     assert_true(mp_job_set(&file, NULL, c->assignment, &systems, &error) < 0);
     assert_string_equal(error.text, c->message);
-    mp_job_file_destroy(&file);
 }
 
 TEST(too_long_values_are_refused) {
-    char text[3 * MP_TEXT_SIZE], value[MP_TEXT_SIZE + 1];
-    struct mp_job_file file;
-    struct mp_error error = {0};
-    memset(value, 'x', MP_TEXT_SIZE);
-    value[MP_TEXT_SIZE] = '\0';
-    snprintf(text, sizeof text, "text: %s\n", value);
-    assert_int_equal(apply(&file, text, &error), MP_EINVAL);
-    assert_string_equal(
-        error.text,
-        "job.yaml:1: text: 4096 characters are too many, it takes a text of at most 4095 "
-        "characters");
-    mp_job_file_destroy(&file);
-    value[MP_TEXT_SIZE - 1] = '\0'; /* just as long as it may be */
-    snprintf(text, sizeof text, "text: %s\n", value);
-    assert_int_equal(apply(&file, text, NULL), MP_OK);
-    assert_string_equal(file.job.text, value);
-    mp_job_file_destroy(&file);
+    char text[3 * MP_TEXT_SIZE];
+    AUTO(job) struct mp_job_file refused, file;
+    memset(text, 'x', sizeof text);
+    memcpy(text, "text: ", 6);
+    text[6 + MP_TEXT_SIZE] = '\0';
+    assert_sentence(apply(&refused, text, &error), MP_EINVAL,
+                    "job.yaml:1: text: 4096 characters are too many, it takes a text of at most "
+                    "4095 characters");
+    text[6 + MP_TEXT_SIZE - 1] = '\0'; /* just as long as it may be */
+    assert_works(apply(&file, text, &error));
+    assert_string_equal(file.job.text, text + 6);
 }
 
 /* Each rank has its own row of a load; what is skewed or balanced is so on every rank. */
-TEST(replayed_routes_are_apportioned) {
-    static const struct {
-        int routing, rank;
-        uint32_t count[3];
-    } cases[] = {{MP_ROUTING_LOAD, 0, {60, 30, 10}},
-                 {MP_ROUTING_LOAD, 1, {20, 40, 40}},
-                 {MP_ROUTING_SKEWED, 1, {50, 25, 25}},
-                 {MP_ROUTING_BALANCED, 0, {34, 33, 33}}};
+static const struct {
+    int routing, rank;
+    uint32_t count[3];
+} replays[] = {{MP_ROUTING_LOAD, 0, {60, 30, 10}},
+               {MP_ROUTING_LOAD, 1, {20, 40, 40}},
+               {MP_ROUTING_SKEWED, 1, {50, 25, 25}},
+               {MP_ROUTING_BALANCED, 0, {34, 33, 33}}};
+
+TEST_ROWS(replayed_routes_are_apportioned, replays, c) {
     struct mp_job job = {.experts = 3,
                          .skew_experts = 1,
                          .skew_share = 0.5,
                          .gate = mp_gate_find("switch"),
                          .top_k = MP_AUTO,
+                         .routing = c->routing,
                          .load = "6,3,1;1,2,2"};
-    struct mp_error error = {0};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        uint32_t count[3];
-        job.routing = cases[i].routing;
-        assert_int_equal(mp_job_replay(&job, cases[i].rank, 100, count, &error), MP_OK);
-        assert_memory_equal(count, cases[i].count, sizeof count);
-    }
-    job.routing = MP_ROUTING_LOAD; /* there is no third row */
-    assert_int_equal(mp_job_replay(&job, 2, 100, (uint32_t[3]){0}, &error), MP_EINVAL);
+    uint32_t count[3];
+    assert_works(mp_job_replay(&job, c->rank, 100, count, &error));
+    assert_memory_equal(count, c->count, sizeof count);
+    if (job.routing == MP_ROUTING_LOAD) /* there is no third row */
+        assert_int_equal(mp_job_replay(&job, 2, 100, count, NULL), MP_EINVAL);
 }
 
 /* How many experts, whether weights are divided, and words that differ where those do. */
@@ -573,7 +538,7 @@ static const struct {
 };
 
 TEST_ROWS(gates_are_what_is_said, gates_said, c) {
-    struct mp_job_file file;
+    AUTO(job) struct mp_job_file file;
     char words[MP_GATE_WORDS];
     assert_int_equal(apply(&file, c->text, NULL), MP_OK);
     assert_int_equal(mp_job_top_k(&file.job), c->top_k);
@@ -582,7 +547,6 @@ TEST_ROWS(gates_are_what_is_said, gates_said, c) {
     assert_int_equal(rule.renormalise, c->renormalises);
     assert_int_equal(mp_gate_words_top_k(c->words), c->top_k);
     assert_string_equal(mp_job_gate(&file.job, words), c->words);
-    mp_job_file_destroy(&file);
 }
 
 TEST(workloads_have_names) {

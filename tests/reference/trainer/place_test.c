@@ -16,8 +16,7 @@ static const char *const variables[] = {"OMPI_COMM_WORLD_RANK",
                                         "RANK",
                                         "WORLD_SIZE"};
 
-static int be_launched_by_nobody(void **state) {
-    (void)state;
+TEST_STEP(be_launched_by_nobody) {
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
         unsetenv(variables[i]);
     return 0;
@@ -103,8 +102,7 @@ TEST_WITH(gpus_are_numbered_on_a_host, be_launched_by_nobody, NULL) {
     refused(job_of("cuda", 4), MP_EINVAL, false, "rank 3 is number 5 on its host");
 }
 
-static int clean_up(void **state) {
-    (void)state;
+TEST_STEP(clean_up) {
     mp_job_file_destroy(&file);
     return 0;
 }

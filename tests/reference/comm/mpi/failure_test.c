@@ -58,13 +58,11 @@ TEST(limits_of_a_request_are_kept) {
     mp_transfers_destroy(&list);
 }
 
-static int create_request(void **state) {
-    (void)state;
+TEST_STEP(create_request) {
     return mp_request_create(comm, 4, 1024, &request, &error);
 }
 
-static int destroy_request(void **state) {
-    (void)state;
+TEST_STEP(destroy_request) {
     mp_request_destroy(request);
     return 0;
 }

@@ -324,15 +324,13 @@ TEST(memory_may_run_out) {
     assert_fine(&answer);
 }
 
-static int make_folder(void **state) {
-    (void)state;
+TEST_STEP(make_folder) {
     if (!mkdtemp(folder))
         return -1;
     return setenv("MOEPERF_RENDEZVOUS", formatted("file:%s", folder), 1);
 }
 
-static int remove_folder(void **state) {
-    (void)state;
+TEST_STEP(remove_folder) {
     return rmdir(folder);
 }
 

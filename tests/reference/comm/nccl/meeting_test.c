@@ -170,26 +170,24 @@ static void have_a_small_gpu(struct rank *me) {
     join_and_use(me);
 }
 
-static void lack_nccl(struct rank *me) {
-    if (me->rank == 1)
-        setenv("MOEPERF_NCCL_LIBRARY", "/nowhere/libnccl.so.2", 1);
+/* What one rank finds in its environment. */
+static struct {
+    int rank;
+    const char *variable, *value;
+} found;
+
+static void find(struct rank *me) {
+    if (me->rank == found.rank)
+        setenv(found.variable, found.value, 1);
     join_and_use(me);
 }
 
-static void have_another_nccl(struct rank *me) {
-    if (me->rank == 1)
-        setenv("MOEPERF_DOUBLE_NCCL_VERSION", "22105", 1);
-    join_and_use(me);
-}
-
-static void have_an_old_nccl(struct rank *me) {
-    setenv("MOEPERF_DOUBLE_NCCL_VERSION", "21000", 1);
-    join_and_use(me);
-}
-
-static void fail_to_join(struct rank *me) {
-    setenv("MOEPERF_DOUBLE_NCCL_JOIN", "1", 1);
-    join_and_use(me);
+typedef void (*rank_body)(struct rank *me);
+static rank_body rank_finds(int rank, const char *variable, const char *value) {
+    found.rank = rank;
+    found.variable = variable;
+    found.value = value;
+    return find;
 }
 
 static void think_of_three(struct rank *me) {
@@ -197,12 +195,6 @@ static void think_of_three(struct rank *me) {
         set_number("WORLD_SIZE", 3);
         set_number("LOCAL_WORLD_SIZE", 3);
     }
-    join_and_use(me);
-}
-
-static void be_the_first_again(struct rank *me) {
-    if (me->rank == 2)
-        set_number("RANK", 1);
     join_and_use(me);
 }
 
@@ -224,22 +216,24 @@ static void compare_clocks(struct rank *me) {
 /* ---- tests ---- */
 
 TEST(clocks_are_compared_over_nccl) {
-    struct answer answer[3];
     meet_on_one_host();
-    run_ranks(3, compare_clocks, answer);
-    for (int r = 0; r < 3; r++)
+    assert_all_say(3, compare_clocks, MP_OK, "");
+}
+
+/* Of a meeting that succeeds. */
+static void assert_all_remark(int ranks, rank_body body, const char *text) {
+    struct answer answer[MOST_RANKS];
+    run_ranks(ranks, body, answer);
+    for (int r = 0; r < ranks; r++) {
         assert_fine(&answer[r]);
+        assert_string_equal(answer[r].text, text);
+    }
 }
 
 TEST_EACH(all_meet, places, where) {
-    struct answer answer[MOST_RANKS];
     for (int ranks = 2; ranks <= MOST_RANKS; ranks++) {
         where->meet();
-        run_ranks(ranks, join_and_use, answer);
-        for (int r = 0; r < ranks; r++) {
-            assert_fine(&answer[r]);
-            assert_string_equal(answer[r].text, "");
-        }
+        assert_all_remark(ranks, join_and_use, "");
         assert_int_equal(files_left(), 0);
     }
 }
@@ -320,19 +314,16 @@ TEST_EACH(who_does_not_come_is_named, places, where) {
 }
 
 TEST_EACH(worlds_of_two_sizes_are_refused, places, where) {
-    struct answer answer[2];
     where->meet();
-    run_ranks(2, think_of_three, answer);
-    for (int r = 0; r < 2; r++)
-        assert_says(&answer[r], MP_ECOMM,
-                    "rank 1 was started as one of 3 ranks (WORLD_SIZE), rank 0 as one of 2");
+    assert_all_say(2, think_of_three, MP_ECOMM,
+                   "rank 1 was started as one of 3 ranks (WORLD_SIZE), rank 0 as one of 2");
     assert_int_equal(files_left(), 0);
 }
 
 TEST(two_ranks_of_one_number_are_refused) {
     struct answer answer[3];
     meet_on_one_host();
-    run_ranks(3, be_the_first_again, answer);
+    run_ranks(3, rank_finds(2, "RANK", "1"), answer);
     assert_says(&answer[0], MP_ECOMM, "rank 1 was started twice (RANK)");
     for (int r = 1; r < 3; r++) /* the card that both show is there once */
         if (!strstr(answer[r].text, "rank 0 went away"))
@@ -509,26 +500,21 @@ TEST(forged_cards_of_all_are_refused) {
 }
 
 TEST_EACH(folders_of_others_are_refused, places, where) {
-    struct answer answer[2];
     where->meet();
     assert_true(mkdir(place, 0700) == 0 || errno == EEXIST);
     for (int who = 0; who < 2; who++) {
         assert_int_equal(chmod(place, who ? 0702 : 0720), 0);
-        run_ranks(2, join_and_use, answer);
-        for (int r = 0; r < 2; r++)
-            assert_says(&answer[r], MP_EINVAL, "others may write to ");
+        assert_all_say(2, join_and_use, MP_EINVAL, "others may write to ");
     }
     assert_int_equal(chmod(place, 0700), 0);
     if (geteuid() == 0) {
         assert_int_equal(chown(place, NOBODY, (gid_t)-1), 0);
-        run_ranks(2, join_and_use, answer);
-        for (int r = 0; r < 2; r++)
-            assert_says(&answer[r], MP_EINVAL, "belongs to user 65534, not to user 0");
+        assert_all_say(2, join_and_use, MP_EINVAL, "belongs to user 65534, not to user 0");
     }
     assert_int_equal(rmdir(place), 0);
     assert_int_equal(symlink(folder, place), 0);
-    answer[0] = hear(start_rank(0, 2, join_and_use));
-    assert_says(&answer[0], MP_EINVAL, "where ranks meet, is no folder");
+    struct answer answer = hear(start_rank(0, 2, join_and_use));
+    assert_says(&answer, MP_EINVAL, "where ranks meet, is no folder");
     assert_int_equal(unlink(place), 0);
 }
 
@@ -558,61 +544,46 @@ TEST_EACH(only_the_user_can_read_it, places, where) {
 /* ---- what ranks show each other ---- */
 
 TEST(gpus_are_compared) {
-    struct answer answer[3];
     meet_on_one_host();
-    run_ranks(3, share_a_gpu, answer);
-    for (int r = 0; r < 3; r++)
-        assert_says(&answer[r], MP_EINVAL, "ranks 0 and 2 are both on GPU 0 (NVIDIA H200) of host");
-    run_ranks(2, have_another_gpu, answer);
-    for (int r = 0; r < 2; r++) {
-        assert_fine(&answer[r]);
-        assert_string_equal(answer[r].text,
-                            "GPUs differ: rank 0 has NVIDIA H200, rank 1 has NVIDIA "
-                            "A100; the slower ones set the pace");
-    }
-    run_ranks(3, have_gpus_of_all_kinds, answer); /* the first two that differ */
-    for (int r = 0; r < 3; r++)
-        assert_string_equal(answer[r].text,
-                            "GPUs differ: rank 0 has NVIDIA H200, rank 1 has NVIDIA L40S; the "
-                            "slower ones set the pace");
-    run_ranks(3, have_a_small_gpu, answer); /* NCCL's kernels of both lanes have room on it */
-    for (int r = 0; r < 3; r++)
-        assert_fine(&answer[r]);
+    assert_all_say(3, share_a_gpu, MP_EINVAL,
+                   "ranks 0 and 2 are both on GPU 0 (NVIDIA H200) of host");
+    assert_all_remark(2, have_another_gpu,
+                      "GPUs differ: rank 0 has NVIDIA H200, rank 1 has NVIDIA A100; the slower "
+                      "ones set the pace");
+    assert_all_remark(3, have_gpus_of_all_kinds, /* the first two that differ */
+                      "GPUs differ: rank 0 has NVIDIA H200, rank 1 has NVIDIA L40S; the slower "
+                      "ones set the pace");
+    /* NCCL's kernels of both lanes have room on it */
+    assert_all_say(3, have_a_small_gpu, MP_OK, "");
 }
 
 /* As the cores that all may use together are fewer than the ranks, or not. */
 TEST(shared_cores_are_known) {
-    struct answer answer[2];
     cpu_set_t all;
     meet_on_one_host();
-    run_ranks(2, be_on_one_core, answer);
-    for (int r = 0; r < 2; r++)
-        assert_string_equal(answer[r].text, "shared");
+    assert_all_remark(2, be_on_one_core, "shared");
     assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
     if (CPU_COUNT(&all) < 2)
         skip("there is one core");
-    run_ranks(2, be_on_two_cores, answer);
-    for (int r = 0; r < 2; r++)
-        assert_string_equal(answer[r].text, "its own");
+    assert_all_remark(2, be_on_two_cores, "its own");
 }
 
 /* Everybody says what is wrong with one of them. */
 TEST_EACH(one_without_nccl_is_known_to_all, places, where) {
     struct answer answer[3];
     where->meet();
-    run_ranks(3, lack_nccl, answer);
+    run_ranks(3, rank_finds(1, "MOEPERF_NCCL_LIBRARY", "/nowhere/libnccl.so.2"), answer);
     for (int r = 0; r < 3; r++) {
         assert_says(&answer[r], r == 1 ? MP_ENOTFOUND : MP_ECOMM,
                     "rank 1: NCCL can't be loaded (/nowhere/libnccl.so.2");
         assert_says(&answer[r], answer[r].code, "MOEPERF_NCCL_LIBRARY, or use transport mpi");
     }
-    run_ranks(2, have_another_nccl, answer);
-    for (int r = 0; r < 2; r++)
-        assert_says(&answer[r], MP_EVERSION, "has NCCL 22105");
-    answer[0] = hear(start_rank(0, 1, have_an_old_nccl));
-    assert_says(&answer[0], MP_EVERSION, "says that it is version 21000 of NCCL; it takes 2.18");
-    answer[0] = hear(start_rank(0, 1, fail_to_join));
-    assert_says(&answer[0], MP_ECOMM, "rank 0: joining the others: NCCL: unhandled system error");
+    assert_all_say(2, rank_finds(1, "MOEPERF_DOUBLE_NCCL_VERSION", "22105"), MP_EVERSION,
+                   "has NCCL 22105");
+    assert_all_say(1, rank_finds(0, "MOEPERF_DOUBLE_NCCL_VERSION", "21000"), MP_EVERSION,
+                   "says that it is version 21000 of NCCL; it takes 2.18");
+    assert_all_say(1, rank_finds(0, "MOEPERF_DOUBLE_NCCL_JOIN", "1"), MP_ECOMM,
+                   "rank 0: joining the others: NCCL: unhandled system error");
 }
 
 /* ---- the environment of one process ---- */
@@ -665,16 +636,7 @@ static const struct environment environments[] = {
 
 TEST_ROWS(environments_are_checked, environments, c) {
     given = c;
-    struct answer answer = hear(start_rank(0, 1, be_told));
-    if (c->sentence)
-        assert_says(&answer, MP_EINVAL, c->sentence);
-    else
-        assert_fine(&answer);
-}
-
-static void write_nowhere(struct rank *me) {
-    setenv("MOEPERF_RENDEZVOUS", "file:/nowhere/at/all", 1);
-    join_and_use(me);
+    assert_all_say(1, be_told, c->sentence ? MP_EINVAL : MP_OK, c->sentence ? c->sentence : "");
 }
 
 static void name_too_much(struct rank *me) {
@@ -691,7 +653,8 @@ static void have_no_gpu(struct rank *me) {
 }
 
 TEST(places_and_devices_must_exist) {
-    struct answer answer = hear(start_rank(0, 2, write_nowhere));
+    struct answer answer =
+        hear(start_rank(0, 2, rank_finds(0, "MOEPERF_RENDEZVOUS", "file:/nowhere/at/all")));
     assert_says(&answer, MP_EIO, "folder /nowhere/at/all, where ranks meet: No such file");
     answer = hear(start_rank(0, 2, name_too_much));
     assert_says(&answer, MP_EINVAL, "has a name of 2042 bytes; at most 1023 are possible");
@@ -699,13 +662,11 @@ TEST(places_and_devices_must_exist) {
     assert_says(&answer, MP_EINVAL, "transport nccl is for the memory of GPUs");
 }
 
-static int make_folder(void **state) {
-    (void)state;
+TEST_STEP(make_folder) {
     return mkdtemp(folder) ? 0 : -1;
 }
 
-static int remove_folder(void **state) {
-    (void)state;
+TEST_STEP(remove_folder) {
     meet_on_one_host();
     rmdir(place);
     meet_in_a_given_folder();

@@ -124,6 +124,15 @@ static inline void assert_fine(const struct answer *answer) {
         fail_msg("%s", answer->text);
 }
 
+/* Ranks that all say the same. */
+static inline void assert_all_say(int ranks, void (*body)(struct rank *me), int code,
+                                  const char *text) {
+    struct answer answer[MOST_RANKS];
+    run_ranks(ranks, body, answer);
+    for (int r = 0; r < ranks; r++)
+        assert_says(&answer[r], code, text);
+}
+
 /* A comm that has met is used: all are there and numbers are right. */
 static inline void use(struct rank *me) {
     double sum[2] = {me->rank + 1, 0.5};

@@ -26,7 +26,6 @@ static int rows_between(uint64_t seed, int source, int to) {
 static void start_sparse(struct operation *o, struct mp_request *free_request) {
     static const size_t sizes[] = {4, 2000, 300004, 1200000};
     case_create(&o->c, o->seed, comm->ranks, CASE_SOME, sizes[o->seed % 4]);
-    mp_comm_set_nodes(comm, o->c.ranks_per_node);
     o->sparse = sparse_memory_create(&o->c);
     mirror_push(&o->sparse.mirror, o->stream);
     if (o->kind == GATHER)

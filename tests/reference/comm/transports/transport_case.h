@@ -60,6 +60,8 @@ static inline void mirror_destroy(struct mirror *mirror) {
     device->operations->release(device, mirror->device);
 }
 
+TEST_END(mirror, struct mirror, mirror_destroy(it))
+
 /* Queued, not waited for: who reads the device's memory too early reads something else. */
 static inline void mirror_push(const struct mirror *mirror, mp_stream stream) {
     copy_bytes(stream, mirror->device, mirror->host, mirror->bytes);
@@ -154,13 +156,14 @@ int main(int arguments, char **argument) {
 
 /* ---- sparse cases on the device ---- */
 
-/* Values of a case in both memories, and where chunks are on the device. */
+/* Values of a case in both memories, and where chunks are on the device; the comm has its nodes. */
 struct sparse_memory {
     struct mirror mirror;
     float *host[CASE_EXPERTS], *chunk[CASE_EXPERTS];
 };
 
 static inline struct sparse_memory sparse_memory_create(const struct sparse_case *c) {
+    mp_comm_set_nodes(comm, c->ranks_per_node);
     struct sparse_memory made = {.mirror = {0}};
     size_t floats = (size_t)c->experts * (c->bytes / sizeof(float) + 1) + 1;
     float *values = case_memory(c, comm->rank, made.host);
@@ -176,6 +179,8 @@ static inline struct sparse_memory sparse_memory_create(const struct sparse_case
     free(values);
     return made;
 }
+
+TEST_END(sparse_memory, struct sparse_memory, mirror_destroy(&it->mirror))
 
 /* Experts that all ranks hold are summed by NCCL itself in an order of its own. */
 static inline void check_reduced(const struct sparse_case *c, float *const chunk[]) {

@@ -280,7 +280,7 @@ static const struct settings {
 };
 
 static void check_step(const char *settings) {
-    struct mp_trainer *trainer = create_trainer(world, &text, settings);
+    AUTO(trainer) struct mp_trainer *trainer = create_trainer(world, &text, settings);
     struct piece piece[MOST_PIECES];
     int growth = 0;
     struct recording recording;
@@ -315,7 +315,6 @@ static void check_step(const char *settings) {
     must(mp_recorder_finish(&recording.recorder, MP_OK, NULL, &error));
     unlink(recording.path);
     rmdir(recording.folder);
-    mp_trainer_destroy(trainer);
 }
 
 /* On one rank only: threads of several would fight for the cores. */
@@ -346,8 +345,7 @@ TEST(a_step_over_levels_allocates_nothing) {
         check_step("system=hiermoe gate=softmax top-k=4 options.hierarchy=4:2 exchange-degree=2");
 }
 
-static int begin(void **state) {
-    (void)state;
+TEST_STEP(begin) {
     void *frame[FRAMES];
     backtrace(frame, FRAMES); /* its first call loads a library */
     watch();

@@ -35,6 +35,7 @@ static struct counted recount(const struct mp_model *model) {
 }
 
 TEST(every_route_is_accounted_for) {
+    AUTO(trainer)
     struct mp_trainer *trainer =
         create_trainer(world, NULL,
                        "system=deepspeed layers=1 options.formula=fastmoe gate=gshard "
@@ -48,7 +49,6 @@ TEST(every_route_is_accounted_for) {
         all.dropped += here.dropped;
     }
     assert_true(all.left > 0 && all.dropped > 0);
-    mp_trainer_destroy(trainer);
 }
 
 /* What lower ranks have left of an expert, as everybody knows from the loads of all. */
@@ -62,6 +62,7 @@ static int64_t room_of(const struct mp_trainer *trainer, int expert) {
 }
 
 TEST(a_receiver_is_full_for_all_ranks) {
+    AUTO(trainer)
     struct mp_trainer *trainer = create_trainer(
         world, NULL,
         "system=deepspeed layers=1 options.formula=fastmoe-switch gate=switch " LIMITED);
@@ -81,5 +82,4 @@ TEST(a_receiver_is_full_for_all_ranks) {
     }
     assert_true(world->rank < world->ranks - 1 || full > 0);
     assert_true(world->rank > 0 || kept > 0);
-    mp_trainer_destroy(trainer);
 }

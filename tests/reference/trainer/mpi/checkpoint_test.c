@@ -79,7 +79,7 @@ static struct planned planned_by(const struct mp_trainer *trainer) {
 /* Trains to SAVED_AT, saves, goes on to the end; the curve, and what was planned after saving. */
 static struct planned save_and_go_on(struct mp_comm *comm, const char *settings, bool moves,
                                      double loss[ITERATIONS]) {
-    struct mp_trainer *trainer = create_trainer(comm, &text, settings);
+    AUTO(trainer) struct mp_trainer *trainer = create_trainer(comm, &text, settings);
     train(trainer, SAVED_AT, loss);
     must(mp_trainer_save(trainer, "saved", &error));
     struct planned before = planned_by(trainer);
@@ -90,18 +90,16 @@ static struct planned save_and_go_on(struct mp_comm *comm, const char *settings,
     struct planned after = planned_by(trainer);
     for (int i = 0; i <= MP_STAGES; i++)
         after.number[i] -= before.number[i];
-    mp_trainer_destroy(trainer);
     return after;
 }
 
 static struct planned restore_and_go_on(struct mp_comm *comm, const char *settings,
                                         double loss[ITERATIONS]) {
-    struct mp_trainer *trainer = create_trainer(comm, &text, settings);
+    AUTO(trainer) struct mp_trainer *trainer = create_trainer(comm, &text, settings);
     must(mp_trainer_restore(trainer, "saved", &error));
     assert_int_equal(mp_trainer_iteration(trainer), SAVED_AT);
     train(trainer, ITERATIONS, loss);
     struct planned planned = planned_by(trainer);
-    mp_trainer_destroy(trainer);
     return planned;
 }
 
@@ -264,10 +262,10 @@ TEST(other_shapes_are_refused) {
     double loss[ITERATIONS];
     save_and_go_on(world, FSSDP, true, loss);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        AUTO(trainer)
         struct mp_trainer *trainer =
             create_trainer(world, &text, formatted("system=fssdp %s", cases[i].setting));
         assert_refused(trainer, MP_EINVAL, cases[i].message);
-        mp_trainer_destroy(trainer);
     }
 }
 
@@ -285,7 +283,7 @@ static void flip(const char *path) {
 }
 
 TEST(broken_checkpoints_are_refused_everywhere) {
-    struct mp_trainer *trainer = create_trainer(world, &text, FSSDP);
+    AUTO(trainer) struct mp_trainer *trainer = create_trainer(world, &text, FSSDP);
     double expected[ITERATIONS], loss[ITERATIONS];
     char last[64], path[128];
     save_and_go_on(world, FSSDP, true, expected);
@@ -317,7 +315,6 @@ TEST(broken_checkpoints_are_refused_everywhere) {
     train(trainer, ITERATIONS, loss);
     assert_memory_equal(loss + SAVED_AT, expected + SAVED_AT,
                         (ITERATIONS - SAVED_AT) * sizeof *loss);
-    mp_trainer_destroy(trainer);
 }
 
 /* The last rank can't write its shard, as on a full disk: all know, and the previous checkpoint

@@ -158,7 +158,7 @@ static void release(struct outcome *outcome) {
 }
 
 static void run(struct mp_comm *comm, const char *settings, int steps, struct outcome *outcome) {
-    struct mp_trainer *trainer = create_trainer(comm, NULL, settings);
+    AUTO(trainer) struct mp_trainer *trainer = create_trainer(comm, NULL, settings);
     *outcome = (struct outcome){.dense = NULL};
     for (int i = 0; i < steps; i++) {
         struct mp_trainer_result result = random_step(trainer, MP_VOCABULARY);
@@ -166,7 +166,6 @@ static void run(struct mp_comm *comm, const char *settings, int steps, struct ou
         if (i == 0)
             keep_gradients(trainer, outcome);
     }
-    mp_trainer_destroy(trainer);
 }
 
 static void assert_same_floats(const char *what, const float *actual, const float *expected,
@@ -195,27 +194,20 @@ static void assert_same(const struct outcome *actual, const struct outcome *expe
     }
 }
 
-/* One rank with plain expert parallelism, on every rank for itself. */
-static void run_reference(const char *gate, struct outcome *outcome, struct choices *choices) {
-    drill = nothing;
-    noted = choices;
-    run(alone, formatted("system=ep %s", gate), STEPS, outcome);
-    noted = NULL;
-}
-
 static void equals_one_rank(const char *gate) {
     struct drill wanted = drill;
     struct outcome expected, actual;
-    struct choices choices = {0};
-    run_reference(gate, &expected, &choices);
-    drill = wanted;
+    AUTO(choices) struct choices choices = {0};
+    drill = nothing;
+    noted = &choices;
+    run(alone, formatted("system=ep %s", gate), STEPS, &expected); /* every rank for itself */
+    noted = NULL;
     followed = &choices;
+    drill = wanted;
     run(world, formatted("system=drill %s", gate), STEPS, &actual);
-    followed = NULL;
     assert_same(&actual, &expected, STEPS);
     release(&actual);
     release(&expected);
-    forget_choices(&choices);
 }
 
 /* ---- Tests ---- */
@@ -238,12 +230,11 @@ TEST(pipelined_exchanges_change_nothing) {
 TEST(another_exchange_in_between_is_refused) {
     int32_t token[BATCH * SEQUENCE] = {0}, target[BATCH * SEQUENCE] = {0};
     struct mp_trainer_result result;
-    struct mp_trainer *trainer = create_trainer(world, NULL, "system=ep");
+    AUTO(trainer) struct mp_trainer *trainer = create_trainer(world, NULL, "system=ep");
     trainer->planner.setting.exchange = MP_EXCHANGE_LEADER;
     assert_fails(mp_trainer_step_on(trainer, token, target, &result, &error), MP_EPLAN,
                  "the exchange is leader, in the first plan of the run it "
                  "was in one round");
-    mp_trainer_destroy(trainer);
 }
 
 TEST(padded_exchanges_change_nothing) {
@@ -344,13 +335,12 @@ static int check_drops(const struct mp_trainer *trainer, int layer) {
 }
 
 static void step_and_check_drops(const char *settings) {
-    struct mp_trainer *trainer = create_trainer(world, NULL, settings);
+    AUTO(trainer) struct mp_trainer *trainer = create_trainer(world, NULL, settings);
     int dropped = 0;
     random_step(trainer, MP_VOCABULARY);
     for (int l = 0; l < 2; l++)
         dropped += check_drops(trainer, l);
     assert_true(dropped > 0);
-    mp_trainer_destroy(trainer);
 }
 
 TEST(the_last_in_order_are_dropped) {
@@ -427,11 +417,11 @@ TEST(the_gate_stays_within_its_limit) {
         drill = nothing;
         drill.outgoing_limit = limit;
         drill.copies = i >= 3;
+        AUTO(trainer)
         struct mp_trainer *trainer = create_trainer(world, NULL, "system=drill gate=gshard");
         random_step(trainer, MP_VOCABULARY);
         for (int l = 0; l < 2; l++)
             check_limit(trainer, l, limit);
-        mp_trainer_destroy(trainer);
     }
 }
 
@@ -443,6 +433,7 @@ TEST(replayed_loads_stay_within_the_limit) {
         int changed = 0;
         drill = nothing;
         drill.outgoing_limit = limit;
+        AUTO(trainer)
         struct mp_trainer *trainer = create_trainer(
             world, NULL, "system=drill gate=gshard routing=skewed skew-share=0.9 skew-experts=2");
         random_step(trainer, MP_VOCABULARY);
@@ -462,7 +453,6 @@ TEST(replayed_loads_stay_within_the_limit) {
                 changed += row[e] != mp_load_at(&trainer->load[0], r, e);
         }
         assert_true(changed > 0 || mp_topology_nodes(topology) < 2);
-        mp_trainer_destroy(trainer);
     }
 }
 
@@ -471,10 +461,10 @@ TEST(a_limited_top_1_gate_is_refused) {
     struct mp_trainer_result result;
     drill = nothing;
     drill.outgoing_limit = 3;
+    AUTO(trainer)
     struct mp_trainer *trainer = create_trainer(world, NULL, "system=drill gate=switch");
     assert_fails(mp_trainer_step_on(trainer, token, target, &result, &error), MP_EPLAN,
                  "limits outgoing tokens of gate switch, top-1");
-    mp_trainer_destroy(trainer);
 }
 
 /* ---- Gradients of survivors' weights against differences ---- */
@@ -518,6 +508,7 @@ TEST(gradients_flow_through_survivors) {
         drill = nothing;
         drill.source_capacity = 28;
         drill.renormalise = i % 2;
+        AUTO(trainer)
         struct mp_trainer *trainer = create_trainer(
             alone, NULL,
             formatted("system=drill %s routing=skewed skew-experts=2 skew-share=0.5 "
@@ -539,6 +530,5 @@ TEST(gradients_flow_through_survivors) {
             dropped += (int)model->state[0].routing.dropped[e];
         assert_true(dropped > 0 && dropped < BATCH * SEQUENCE * model->shape.top_k);
         check_gate_gradient(trainer, token, target);
-        mp_trainer_destroy(trainer);
     }
 }

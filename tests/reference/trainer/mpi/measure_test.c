@@ -22,6 +22,7 @@ static double broadcast_bandwidth(void *memory, size_t bytes) {
 
 /* The best of both, taken in turn: what other programs take only ever makes them worse. */
 TEST(bandwidth_is_that_of_mpi) {
+    AUTO(trainer)
     struct mp_trainer *trainer =
         create_trainer(world, NULL, "system=ep width=128 expert-width=512 experts=8 bandwidth=0");
     size_t bytes = (size_t)trainer->setting.expert_bytes;
@@ -39,5 +40,4 @@ TEST(bandwidth_is_that_of_mpi) {
         print_message("  measured %.3g GB/s, MPI %.3g GB/s\n", told / 1e9, mpi / 1e9);
     assert_true(told < 4 * mpi && mpi < 4 * told);
     free(memory);
-    mp_trainer_destroy(trainer);
 }

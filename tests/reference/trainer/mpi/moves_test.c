@@ -85,12 +85,7 @@ static int rehome(struct mp_trainer *trainer, bool leave_state, struct mp_error 
     moves->count = 0;
     must(mp_rehome_transfers(trainer->planner.home, trainer->planner.change.next, LAYERS,
                              &trainer->setting.topology, 1, moves, &error));
-    for (int i = moves->count - 1; i > 0; i--) {
-        int j = test_random_int(&random_state, 0, i);
-        struct mp_transfer kept = moves->item[i];
-        moves->item[i] = moves->item[j];
-        moves->item[j] = kept;
-    }
+    test_shuffle(&random_state, moves->item, (size_t)moves->count, sizeof *moves->item);
     trainer->planner.change.leave_state = leave_state;
     return mp_moves_start(&trainer->moves, refusal);
 }
@@ -101,12 +96,7 @@ static void set_owners(struct mp_placement next[], const int32_t owner[ALL]) {
 }
 
 static void shuffle(int32_t owner[], int count) {
-    for (int i = count - 1; i > 0; i--) {
-        int j = test_random_int(&random_state, 0, i);
-        int32_t kept = owner[i];
-        owner[i] = owner[j];
-        owner[j] = kept;
-    }
+    test_shuffle(&random_state, owner, (size_t)count, sizeof *owner);
 }
 
 /* Every kind of change: a shuffle, everything to the next rank, two ranks exchange all. */
@@ -132,12 +122,13 @@ static void take_over(struct mp_trainer *trainer) {
         mp_placement_copy(&trainer->planner.home[l], &trainer->planner.change.next[l]);
 }
 
-TEST(experts_follow_their_owners) {
-    struct mp_trainer *trainer = create_trainer(world, NULL, "system=fssdp layers=3");
+static void experts_follow(const char *settings, uint64_t from,
+                           void (*change)(struct mp_trainer *, int round)) {
+    AUTO(trainer) struct mp_trainer *trainer = create_trainer(world, NULL, settings);
     int64_t moved = 0;
-    random_state = seed;
+    random_state = from;
     for (int round = 0; round < ROUNDS; round++) {
-        change_owners(trainer, round);
+        change(trainer, round);
         fill(trainer, round);
         mp_experts_refresh_all(&mp_trainer_model(trainer)->experts, NULL);
         must(rehome(trainer, false, &error));
@@ -147,11 +138,15 @@ TEST(experts_follow_their_owners) {
         take_over(trainer);
     }
     assert_int_equal(moved > 0, world->ranks > 1);
-    mp_trainer_destroy(trainer);
+}
+
+TEST(experts_follow_their_owners) {
+    experts_follow("system=fssdp layers=3", seed, change_owners);
 }
 
 /* Replicas come and go: every rank keeps a random set, as many as it has slots at most. */
-static void random_holders(struct mp_trainer *trainer) {
+static void random_holders(struct mp_trainer *trainer, int round) {
+    (void)round;
     int32_t owner[ALL];
     int kept[64] = {0};
     for (int i = 0; i < ALL; i++)
@@ -178,21 +173,7 @@ static const struct levels {
 };
 
 TEST_EACH(replicas_come_and_go, levels, c) {
-    struct mp_trainer *trainer = create_trainer(world, NULL, c->settings);
-    int64_t moved = 0;
-    random_state = seed + 1;
-    for (int round = 0; round < ROUNDS; round++) {
-        random_holders(trainer);
-        fill(trainer, round);
-        mp_experts_refresh_all(&mp_trainer_model(trainer)->experts, NULL);
-        must(rehome(trainer, false, &error));
-        moved += trainer->planner.moves.count;
-        check(trainer, round);
-        check_elements(trainer);
-        take_over(trainer);
-    }
-    assert_int_equal(moved > 0, world->ranks > 1);
-    mp_trainer_destroy(trainer);
+    experts_follow(c->settings, seed + 1, random_holders);
 }
 
 /* Some holders of random experts come, and some go: before it all of them fit beside each other. */
@@ -220,7 +201,7 @@ static void change_some_holders(struct mp_trainer *trainer) {
 
 /* Until the wait every rank still has what it had, as it was. */
 TEST_EACH(asynchronous_moves_leave_what_is_in_use, levels, c) {
-    struct mp_trainer *trainer = create_trainer(world, NULL, c->settings);
+    AUTO(trainer) struct mp_trainer *trainer = create_trainer(world, NULL, c->settings);
     int64_t moved = 0;
     random_state = seed + 3;
     trainer->planner.change.changed = trainer->planner.change.asynchronous = true;
@@ -236,12 +217,11 @@ TEST_EACH(asynchronous_moves_leave_what_is_in_use, levels, c) {
         check(trainer, round);
     }
     assert_int_equal(moved > 0, world->ranks > 1);
-    mp_trainer_destroy(trainer);
 }
 
 /* The i-th expert to arrive in a layer goes on with the moments of the i-th to leave it. */
 TEST(state_stays_behind) {
-    struct mp_trainer *trainer = create_trainer(world, NULL, "system=fssdp layers=3");
+    AUTO(trainer) struct mp_trainer *trainer = create_trainer(world, NULL, "system=fssdp layers=3");
     struct mp_experts *experts = &mp_trainer_model(trainer)->experts;
     random_state = seed + 2;
     for (int round = 0; round < ROUNDS; round++) {
@@ -273,12 +253,11 @@ TEST(state_stays_behind) {
         assert_int_equal(next, count);
         take_over(trainer);
     }
-    mp_trainer_destroy(trainer);
 }
 
 /* Were a rank to keep more than its slots, the moves end with a sentence on every rank. */
 TEST(too_many_for_the_slots_are_refused) {
-    struct mp_trainer *trainer = create_trainer(world, NULL, "system=fssdp layers=3");
+    AUTO(trainer) struct mp_trainer *trainer = create_trainer(world, NULL, "system=fssdp layers=3");
     struct mp_error error = {0};
     int32_t wanted[ALL] = {0};
     set_owners(trainer->planner.change.next, wanted);
@@ -290,5 +269,4 @@ TEST(too_many_for_the_slots_are_refused) {
         assert_int_equal(code, MP_EPLAN);
         assert_non_null(strstr(error.text, "moves need more than"));
     }
-    mp_trainer_destroy(trainer);
 }

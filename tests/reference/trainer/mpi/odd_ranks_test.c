@@ -16,6 +16,7 @@ struct curve {
 
 static void train(struct mp_comm *comm, const char *shape, const char *settings, int validate_every,
                   struct curve *curve) {
+    AUTO(trainer)
     struct mp_trainer *trainer = create_trainer(
         comm, &text, formatted("batch=15 validation-batches=2 %s %s", shape, settings));
     for (int i = 0; i < ITERATIONS; i++) {
@@ -25,7 +26,6 @@ static void train(struct mp_comm *comm, const char *shape, const char *settings,
         if ((validate_every && (i + 1) % validate_every == 0) || i + 1 == ITERATIONS)
             must(mp_trainer_validate(trainer, &curve->validation, &error));
     }
-    mp_trainer_destroy(trainer);
 }
 
 /* The curve of plain expert parallelism on one rank, and its choices. */
@@ -36,6 +36,7 @@ static void train_reference(const char *shape, struct curve *curve, struct choic
     noted = NULL;
     must(mp_comm_broadcast(world, curve, sizeof *curve, 0, &error));
     share_choices(choices);
+    followed = choices;
 }
 
 /* The systems that can train here. */
@@ -77,10 +78,9 @@ static const struct row rows[] = {
 static void equal_one_rank(const char *shape) {
     int experts = atoi(shape + strlen("experts="));
     struct curve expected, curve;
-    struct choices choices = {0};
+    AUTO(choices) struct choices choices = {0};
     double worst = 0, worst_validation = 0;
     train_reference(shape, &expected, &choices);
-    followed = &choices;
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
         const char *settings = rows[r].settings;
         if (((rows[r].needs & EVEN) && experts % world->ranks != 0) ||
@@ -101,8 +101,6 @@ static void equal_one_rank(const char *shape) {
             fail_msg("%s %s: validation loss %.9g, on one rank %.9g", shape, settings,
                      curve.validation, expected.validation);
     }
-    followed = NULL;
-    forget_choices(&choices);
     assert_true(expected.loss[ITERATIONS - 1] < expected.loss[0]);
     if (world->rank == 0)
         print_message("  %s: largest relative difference %.2g, of validation %.2g\n", shape, worst,
@@ -152,8 +150,7 @@ TEST(validation_leaves_training_alone) {
     }
 }
 
-static int enter(void **state) {
-    (void)state;
+TEST_STEP(enter) {
     random_text(byte, TEXT);
     return 0;
 }

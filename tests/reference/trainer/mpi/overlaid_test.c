@@ -344,6 +344,7 @@ TEST(gate_5_has_its_slots) {
     static const int32_t choice[] = {0, 1, 0, 1, 1, 0}, slot[] = {0, 2, 1, 3, 0, 1};
     static const int32_t token[2][4] = {{0, 2, -1, -1}, {2, -1, 0, 1}};
     /* A sequence on each rank. */
+    AUTO(trainer)
     struct mp_trainer *trainer = create_trainer(world, NULL,
                                                 formatted("system=hetumoe " RELEASED
                                                           "layers=1 experts=2 sequence=3 batch=%d",
@@ -361,5 +362,4 @@ TEST(gate_5_has_its_slots) {
         assert_memory_equal(trainer->model.row_token + routing->part_row[routing->part_begin[e]],
                             token[e], sizeof token[e]);
     assert_true(routing->dropped[0] == 1 && routing->dropped[1] == 0);
-    mp_trainer_destroy(trainer);
 }

@@ -23,26 +23,26 @@ static const char *const cases[] = {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
-static void run(struct mp_comm *comm, const char *settings, double loss[STEPS]) {
-    struct mp_trainer *trainer = create_trainer(comm, NULL, settings);
-    for (int i = 0; i < STEPS; i++) {
-        struct mp_trainer_result result = random_step(trainer, MP_VOCABULARY);
-        loss[i] = result.loss + result.auxiliary_loss;
-    }
-    mp_trainer_destroy(trainer);
-}
-
 /* A case with an exchange of some degree in so many nodes. */
 static void run_degree(const char *given, enum mp_exchange_kind kind, int degree, int nodes,
                        double loss[STEPS]) {
-    run(world,
-        formatted("exchange=%s ranks-per-node=%d exchange-degree=%d %s", mp_exchange_name(kind),
-                  world->ranks / nodes, degree, given),
-        loss);
+    losses_of(world,
+              formatted("exchange=%s ranks-per-node=%d exchange-degree=%d %s",
+                        mp_exchange_name(kind), world->ranks / nodes, degree, given),
+              MP_VOCABULARY, STEPS, loss);
 }
 
 static void run_case(const char *given, enum mp_exchange_kind kind, int nodes, double loss[STEPS]) {
     run_degree(given, kind, 1, nodes, loss);
+}
+
+/* One that is flat, whose choices the next ones follow. */
+static void run_to_follow(const char *given, int nodes, double loss[STEPS],
+                          struct choices *choices) {
+    noted = choices;
+    run_case(given, MP_EXCHANGE_FLAT, nodes, loss);
+    noted = NULL;
+    followed = choices;
 }
 
 /* Nearly: sums are taken in another order. */
@@ -75,15 +75,10 @@ TEST(chunks_are_those_of_a_flat_exchange) {
         double whole[STEPS], flat[STEPS], loss[STEPS];
         const char *given = cases[i];
         int degree = 2 << i % 3;
-        struct choices choices = {0};
-        noted = &choices;
-        run_case(given, MP_EXCHANGE_FLAT, nodes, whole);
-        noted = NULL;
-        followed = &choices;
+        AUTO(choices) struct choices choices = {0};
+        run_to_follow(given, nodes, whole, &choices);
         run_degree(given, MP_EXCHANGE_FLAT, degree, nodes, flat);
         run_degree(given, i % 2 ? MP_EXCHANGE_LEADER : MP_EXCHANGE_TWO_LEVEL, degree, nodes, loss);
-        followed = NULL;
-        forget_choices(&choices);
         if (memcmp(loss, flat, sizeof flat) != 0)
             fail_msg("%s on %d nodes, degree %d: losses %.17g .. %.17g, flat %.17g .. %.17g", given,
                      nodes, degree, loss[0], loss[STEPS - 1], flat[0], flat[STEPS - 1]);
@@ -96,19 +91,14 @@ TEST(sums_are_nearly_those_of_a_flat_exchange) {
     int nodes = 1;
     for (int i = 0; i < CASES; i++) {
         double flat[STEPS], loss[STEPS];
-        struct choices choices = {0};
+        AUTO(choices) struct choices choices = {0};
         if (strncmp(cases[i], "system=deepspeed", 16) == 0) /* pads rows */
             continue;
-        noted = &choices;
-        run_case(cases[i], MP_EXCHANGE_FLAT, nodes, flat);
-        noted = NULL;
-        followed = &choices;
+        run_to_follow(cases[i], nodes, flat, &choices);
         for (int degree = 1; degree <= MP_MOST_DEGREE; degree *= degree == 1 ? 2 << i % 3 : 8) {
             run_degree(cases[i], MP_EXCHANGE_DEDUPLICATED, degree, nodes, loss);
             assert_near(cases[i], degree, loss, flat);
         }
-        followed = NULL;
-        forget_choices(&choices);
         nodes = 2 * nodes > world->ranks ? 1 : 2 * nodes;
     }
 }
@@ -118,11 +108,8 @@ TEST(levels_are_nearly_a_flat_exchange) {
     static const char *const levels[] = {"2", "4:2", "8:2", "8:4:2"};
     static const int least[] = {2, 4, 8, 8}; /* ranks */
     double expected[STEPS], loss[STEPS];
-    struct choices choices = {0};
-    noted = &choices;
-    run_case("system=ep gate=softmax top-k=6", MP_EXCHANGE_FLAT, 1, expected);
-    noted = NULL;
-    followed = &choices;
+    AUTO(choices) struct choices choices = {0};
+    run_to_follow("system=ep gate=softmax top-k=6", 1, expected, &choices);
     for (int i = 0; i < 4 && least[i] <= world->ranks; i++)
         for (int degree = 1; degree <= 3; degree += 2) {
             char given[128];
@@ -132,18 +119,13 @@ TEST(levels_are_nearly_a_flat_exchange) {
             run_degree(given, MP_EXCHANGE_DEDUPLICATED, degree, 1 << (i + degree) % 2, loss);
             assert_near(given, degree, loss, expected);
         }
-    followed = NULL;
-    forget_choices(&choices);
 }
 
 TEST(losses_are_those_of_one_rank) {
     static const char *const many[] = {"system=ep", "system=fssdp"};
     double expected[STEPS], loss[STEPS];
-    struct choices choices = {0};
-    noted = &choices;
-    run(alone, "system=ep", expected);
-    noted = NULL;
-    followed = &choices;
+    AUTO(choices) struct choices choices = {0};
+    losses_to_follow(alone, "system=ep", MP_VOCABULARY, STEPS, expected, &choices);
     for (int kind = MP_EXCHANGE_FLAT + 1; kind < MP_EXCHANGE_PIPELINED; kind++) {
         for (int i = 0; i < 2; i++) {
             run_case(many[i], (enum mp_exchange_kind)kind, 2, loss);
@@ -157,6 +139,4 @@ TEST(losses_are_those_of_one_rank) {
             assert_near(many[i], degree, loss, expected);
         }
     }
-    followed = NULL;
-    forget_choices(&choices);
 }

@@ -65,11 +65,11 @@ TEST(cached_tokens_are_as_good_as_new) {
         "mode=prefill sequence=9 context=3"};
     static float whole[BATCH * MP_VOCABULARY], cut[BATCH * MP_VOCABULARY];
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        AUTO(trainer)
         struct mp_trainer *trainer =
             create_trainer(world, NULL, formatted("system=ep gate=softmax top-k=all %s", cuts[i]));
         serve(trainer, 1, i ? cut : whole);
         compare(trainer, cuts[i], 1, i ? cut : whole, whole);
-        mp_trainer_destroy(trainer);
     }
     /* Logits do depend on the first token, and on the order of the others. */
     float least = whole[0], most = whole[0];
@@ -83,6 +83,7 @@ TEST(cached_tokens_are_as_good_as_new) {
 /* Trains, saves, and gives the logits of all places of the first text: [BATCH / ranks][16][V]. */
 static void train(const char *folder, float *logits) {
     enum { SEQUENCE = 16 };
+    AUTO(trainer)
     struct mp_trainer *trainer =
         create_trainer(world, NULL, "system=ep gate=softmax top-k=all sequence=16");
     struct mp_model *model = mp_trainer_model(trainer);
@@ -96,7 +97,6 @@ static void train(const char *folder, float *logits) {
     must(mp_trainer_forward(trainer, token, target, &error));
     mp_model_logits(model);
     memcpy(logits, model->logits, (size_t)model->tokens * MP_VOCABULARY * sizeof *model->logits);
-    mp_trainer_destroy(trainer);
 }
 
 /* Of a checkpoint with more positions than are served, whole experts and their slices. */
@@ -109,6 +109,7 @@ TEST(a_checkpoint_is_served_as_it_was_trained) {
     for (int i = 0; i < 2; i++) {
         const char *system =
             i ? "system=swiftmoe options.capacity-factor=0" : "system=fssdp options.memory=2";
+        AUTO(trainer)
         struct mp_trainer *trainer = create_trainer(
             world, NULL,
             formatted("%s gate=softmax top-k=all mode=prefill sequence=4 context=8", system));
@@ -120,7 +121,6 @@ TEST(a_checkpoint_is_served_as_it_was_trained) {
                    trained + (size_t)(b * 16 + 11) * MP_VOCABULARY,
                    MP_VOCABULARY * sizeof *expected);
         compare(trainer, system, 1, served, expected);
-        mp_trainer_destroy(trainer);
     }
     /* Positions that it has not can't be served. */
     struct mp_trainer *trainer =
@@ -215,11 +215,11 @@ static void know(struct mode *mode) {
     assert_non_null(mode->logits);
     if (world->rank == 0) {
         noted = &mode->choices;
+        AUTO(trainer)
         struct mp_trainer *trainer = create_trainer(
             alone, NULL, formatted("system=ep ranks-per-node=all %s", mode->settings));
         serve(trainer, STEPS, mode->logits);
         noted = NULL;
-        mp_trainer_destroy(trainer);
     }
     must(mp_comm_broadcast(world, mode->logits, bytes, 0, &error));
     share_choices(&mode->choices);
@@ -231,6 +231,7 @@ static int64_t moves_met;
 static void run_case(const struct mode *mode, const char *settings, int acts, int nodes) {
     static float logits[STEPS * BATCH * MP_VOCABULARY];
     followed = &mode->choices;
+    AUTO(trainer)
     struct mp_trainer *trainer = create_trainer(
         world, NULL,
         formatted("%s ranks-per-node=all nodes=%d %s", settings, nodes, mode->settings));
@@ -244,7 +245,6 @@ static void run_case(const struct mode *mode, const char *settings, int acts, in
     assert_true(!copies ||
                 totals->bytes[MP_STAGE_BEFORE_GATE] + totals->bytes[MP_STAGE_AFTER_GATE] > 0);
     moves_met += acts == MOVES ? totals->moves : 0;
-    mp_trainer_destroy(trainer);
 }
 
 /* One, two or four declared nodes in turn, as far as there are ranks for them. */

@@ -24,7 +24,7 @@ static struct outcome train(const char *settings, int shards, struct choices *ch
     struct outcome outcome = {.dropped = 0};
     int32_t token[8 * SEQUENCE], target[8 * SEQUENCE];
     noted = shards == 1 ? choices : NULL;
-    followed = shards == 1 ? NULL : choices;
+    AUTO(trainer)
     struct mp_trainer *trainer =
         create_trainer(world, NULL, formatted("expert-shards=%d %s", shards, settings));
     for (int i = 0; i < ITERATIONS; i++) {
@@ -34,7 +34,7 @@ static struct outcome train(const char *settings, int shards, struct choices *ch
         outcome.loss[i] = result.loss;
     }
     noted = NULL;
-    followed = NULL;
+    followed = choices;
     outcome.dropped = trainer->totals.dropped / shards;
     outcome.routes = trainer->totals.routes / shards;
     assert_int_equal(trainer->totals.dropped % shards, 0);
@@ -49,7 +49,6 @@ static struct outcome train(const char *settings, int shards, struct choices *ch
         memcpy(outcome.load[l], load, sizeof outcome.load[l]);
         memcpy(outcome.left[l], left, sizeof outcome.left[l]);
     }
-    mp_trainer_destroy(trainer);
     return outcome;
 }
 
@@ -71,7 +70,7 @@ static const struct drops {
 };
 
 TEST_EACH(shards_do_what_whole_experts_do, drop_cases, drops) {
-    struct choices choices = {0};
+    AUTO(choices) struct choices choices = {0};
     struct outcome whole = train(drops->settings, 1, &choices);
     assert_int_equal(whole.dropped > 0, !drops->none);
     for (int shards = 2; shards <= 3; shards++) {
@@ -85,7 +84,6 @@ TEST_EACH(shards_do_what_whole_experts_do, drop_cases, drops) {
         assert_memory_equal(cut.load, whole.load, sizeof whole.load);
         assert_memory_equal(cut.left, whole.left, sizeof whole.left);
     }
-    forget_choices(&choices);
 }
 
 static const struct {
@@ -99,8 +97,5 @@ static const struct {
 };
 
 TEST_EACH(shards_are_refused, refusals, c) {
-    struct mp_error error;
-    assert_null(try_trainer(world, NULL, c->settings, &error));
-    assert_int_equal(error.code, MP_EREFUSED);
-    assert_non_null(strstr(error.text, c->message));
+    refuses_trainer(world, c->settings, MP_EREFUSED, c->message);
 }

@@ -30,6 +30,7 @@ static double check_layer(const struct mp_trainer *trainer, int layer) {
 }
 
 TEST(every_rank_learns_from_its_own_counts) {
+    AUTO(trainer)
     struct mp_trainer *trainer =
         create_trainer(world, NULL,
                        formatted("ranks-per-node=%d system=ep gate=tamoe auxiliary-weight=0.5 "
@@ -45,5 +46,4 @@ TEST(every_rank_learns_from_its_own_counts) {
         all += other;
     }
     assert_close(result.auxiliary_loss, all, 1e-5);
-    mp_trainer_destroy(trainer);
 }

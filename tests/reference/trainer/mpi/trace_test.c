@@ -46,6 +46,7 @@ TEST(every_count_is_the_trace_s) {
     for (int top_k = 1; top_k <= EXPERTS; top_k *= 2) {
         make_trace(world->ranks, top_k);
         for (size_t i = 0; i < sizeof systems / sizeof *systems; i++) {
+            AUTO(trainer)
             struct mp_trainer *trainer =
                 create_trainer(world, NULL,
                                formatted("system=%s gate=softmax top-k=%d routing=trace %s",
@@ -59,30 +60,23 @@ TEST(every_count_is_the_trace_s) {
                                         cells * sizeof *count);
                 }
             }
-            mp_trainer_destroy(trainer);
         }
         remove_trace();
     }
 }
 
-static void curve(struct mp_comm *comm, const char *system, double loss[ITERATIONS]) {
-    struct mp_trainer *trainer =
-        create_trainer(comm, NULL, formatted("%s routing=trace %s", system, setting));
-    for (int i = 0; i < ITERATIONS; i++)
-        loss[i] = random_step(trainer, KINDS).loss;
-    mp_trainer_destroy(trainer);
-}
-
 TEST(the_loss_is_that_of_one_rank) {
+    static const char *const systems[] = {"ep", "fssdp options.reshard-interval=5"};
     double expected[ITERATIONS], loss[ITERATIONS];
     make_trace(SOURCES, 2);
-    curve(alone, "system=ep", expected);
-    assert_true(expected[ITERATIONS - 1] < expected[0]);
-    for (int i = 0; i < 2; i++) {
-        curve(world, i ? "system=fssdp options.reshard-interval=5" : "system=ep", loss);
-        for (int k = 0; k < ITERATIONS; k++)
+    for (int i = 0; i < 3; i++) {
+        losses_of(i ? world : alone,
+                  formatted("routing=trace %s system=%s", setting, systems[i / 2]), KINDS,
+                  ITERATIONS, i ? loss : expected);
+        for (int k = 0; k < ITERATIONS && i; k++)
             assert_close(loss[k], expected[k], 1e-5 * expected[k]);
     }
+    assert_true(expected[ITERATIONS - 1] < expected[0]);
     remove_trace();
 }
 
@@ -97,14 +91,9 @@ TEST(another_job_s_loads_are_refused) {
         {"trace-loads=", "trace-loads: not given; moeperf run makes this file"},
     };
     make_trace(1, 2);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct mp_error error;
-        assert_null(try_trainer(
-            alone, NULL,
-            formatted("system=ep routing=trace %s trace=any %s", setting, cases[i].setting),
-            &error));
-        assert_int_equal(error.code, MP_EINVAL);
-        assert_non_null(strstr(error.text, cases[i].words));
-    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refuses_trainer(
+            alone, formatted("system=ep routing=trace %s trace=any %s", setting, cases[i].setting),
+            MP_EINVAL, cases[i].words);
     remove_trace();
 }

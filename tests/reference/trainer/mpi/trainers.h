@@ -6,6 +6,8 @@
 #include "reference/trainer/internal.h"
 #include "tests/reference/trainer/settings.h"
 
+TEST_END(trainer, struct mp_trainer *, mp_trainer_destroy(*it))
+
 static struct mp_comm *world, *alone;          /* of all ranks; of each for itself */
 static uint64_t seed;                          /* the same on every rank */
 static const struct mp_system *further_system; /* registered beside the others; may be NULL */
@@ -247,6 +249,14 @@ static inline struct mp_trainer *try_trainer(struct mp_comm *comm, const struct 
     return trainer;
 }
 
+static inline void refuses_trainer(struct mp_comm *comm, const char *settings, int code,
+                                   const char *words) {
+    struct mp_error error;
+    assert_null(try_trainer(comm, NULL, settings, &error));
+    assert_int_equal(error.code, code);
+    assert_non_null(strstr(error.text, words));
+}
+
 static inline struct mp_trainer *create_trainer(struct mp_comm *comm, const struct mp_text *text,
                                                 const char *settings) {
     struct mp_error error;
@@ -283,6 +293,25 @@ static inline void random_text(unsigned char byte[], int size) {
                                       : test_random_int(&state, 0, 31));
 }
 
+/* Losses of steps on random tokens, with what balances loads. */
+static inline void losses_of(struct mp_comm *comm, const char *settings, uint64_t kinds, int steps,
+                             double loss[]) {
+    AUTO(trainer) struct mp_trainer *trainer = create_trainer(comm, NULL, settings);
+    for (int i = 0; i < steps; i++) {
+        struct mp_trainer_result result = random_step(trainer, kinds);
+        loss[i] = result.loss + result.auxiliary_loss;
+    }
+}
+
+/* A run whose choices all trainers follow until these end. */
+static inline void losses_to_follow(struct mp_comm *comm, const char *settings, uint64_t kinds,
+                                    int steps, double loss[], struct choices *choices) {
+    noted = choices;
+    losses_of(comm, settings, kinds, steps, loss);
+    noted = NULL;
+    followed = choices;
+}
+
 /* Gives every rank what rank 0 has noted. */
 static inline void share_choices(struct choices *choices) {
     must(mp_comm_broadcast(world, &choices->count, sizeof choices->count, 0, &error));
@@ -296,7 +325,10 @@ static inline void share_choices(struct choices *choices) {
 static inline void forget_choices(struct choices *choices) {
     free(choices->expert);
     *choices = (struct choices){0};
+    followed = NULL;
 }
+
+TEST_END(choices, struct choices, forget_choices(it))
 
 /* Every rank has its world and the same seed; false, after a message: there is none. */
 static inline bool join_world(void) {

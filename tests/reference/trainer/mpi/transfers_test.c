@@ -18,36 +18,21 @@ static const char *const slice_cases[] = {
     "system=laer options.prefetch=3 options.window=1",
 };
 
-/* The curve of one rank and its choices; the same on every rank. */
-static void one_rank_curve(double loss[ITERATIONS], struct choices *choices) {
-    if (world->rank == 0) {
-        noted = choices;
-        struct mp_trainer *trainer = create_trainer(alone, NULL, "system=ep " SHAPE);
-        for (int i = 0; i < ITERATIONS; i++)
-            loss[i] = random_step(trainer, KINDS).loss;
-        mp_trainer_destroy(trainer);
-        noted = NULL;
-    }
-    must(mp_comm_broadcast(world, loss, ITERATIONS * sizeof *loss, 0, &error));
-    share_choices(choices);
-}
-
 TEST(uneven_slices_make_whole_experts) {
     double expected[ITERATIONS] = {0};
-    struct choices choices = {0};
-    one_rank_curve(expected, &choices);
-    followed = &choices;
+    AUTO(choices) struct choices choices = {0};
+    losses_to_follow(alone, "system=ep " SHAPE, KINDS, ITERATIONS, expected, &choices);
     for (size_t c = 0; c < sizeof slice_cases / sizeof *slice_cases; c++) {
+        AUTO(trainer)
         struct mp_trainer *trainer =
             create_trainer(world, NULL, formatted("%s " SHAPE, slice_cases[c]));
         if (world->ranks == 4)
             assert_int_equal(trainer->model.experts.slice, 23);
-        for (int i = 0; i < ITERATIONS; i++)
-            assert_close(random_step(trainer, KINDS).loss, expected[i], 1e-5 * expected[i]);
-        mp_trainer_destroy(trainer);
+        for (int i = 0; i < ITERATIONS; i++) {
+            struct mp_trainer_result result = random_step(trainer, KINDS);
+            assert_close(result.loss + result.auxiliary_loss, expected[i], 1e-5 * expected[i]);
+        }
     }
-    followed = NULL;
-    forget_choices(&choices);
     assert_true(expected[ITERATIONS - 1] < expected[0]);
 }
 
@@ -74,7 +59,7 @@ static const struct replicating {
 };
 
 TEST_EACH(replicas_stay_equal, replicating, c) {
-    struct mp_trainer *trainer = create_trainer(world, NULL, c->settings);
+    AUTO(trainer) struct mp_trainer *trainer = create_trainer(world, NULL, c->settings);
     struct mp_experts *experts = &trainer->model.experts;
     int replicas = 0;
     for (int i = 0; i < ITERATIONS; i++)
@@ -90,11 +75,11 @@ TEST_EACH(replicas_stay_equal, replicating, c) {
         }
     }
     assert_int_equal(replicas > 0, world->ranks > 1);
-    mp_trainer_destroy(trainer);
 }
 
 /* A bound's copies are made, and neither their bytes nor their time are counted. */
 TEST(free_transfers_are_not_counted) {
+    AUTO(trainer)
     struct mp_trainer *trainer =
         create_trainer(world, NULL, "system=free-balance expert-width=1024");
     int64_t sent = trainer->comm->sent_bytes, started = mp_clock_ns();
@@ -112,5 +97,4 @@ TEST(free_transfers_are_not_counted) {
     must(mp_comm_sum(world, sums, 1, &error));
     if (world->ranks == 2)
         assert_true(sums[0] < (double)copies * (double)trainer->setting.expert_bytes);
-    mp_trainer_destroy(trainer);
 }
