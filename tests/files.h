@@ -3,6 +3,8 @@
 #define MOEPERF_TESTS_FILES_H
 
 #include <ftw.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "tests/support.h"
@@ -28,6 +30,15 @@ static inline void write_bytes(const char *path, const void *bytes, size_t size)
     assert_non_null(file);
     assert_int_equal(fwrite(bytes, 1, size, file), size);
     assert_int_equal(fclose(file), 0);
+}
+
+/* Files may grow to so many bytes, as on a disk that is full then; RLIM_INFINITY: without end. */
+static inline void limit_files(rlim_t bytes) {
+    struct rlimit limit;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
 static inline int remove_entry(const char *path, const struct stat *status, int kind,

@@ -2,24 +2,18 @@
 #include "reference/base/whole_file.h"
 
 #include <fcntl.h>
-#include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "tests/errors.h"
 #include "tests/harness/folder.h"
 
 static void assert_opens(struct mp_whole_file *file, const char *path) {
-    struct mp_error error = {0};
-    mp_whole_file_open(file, path, &error);
-    assert_string_equal(error.text, "");
+    assert_works(mp_whole_file_open(file, path, &error));
     assert_non_null(file->stream);
 }
 
 static void assert_closes(struct mp_whole_file *file) {
-    struct mp_error error = {0};
-    assert_int_equal(mp_whole_file_close(file, MP_OK, &error), MP_OK);
-    assert_string_equal(error.text, "");
+    assert_works(mp_whole_file_close(file, MP_OK, &error));
     assert_null(file->stream);
 }
 
@@ -109,11 +103,10 @@ TEST(processes_take_names_of_their_own) {
         assert_int_equal(status, 0);
     }
     int first = -1, second = -2;
-    char *text = read_file("raced");
+    AUTO(text) char *text = read_file("raced");
     assert_int_equal(sscanf(text, "%d %d", &first, &second), 2);
     assert_int_equal(first, second);
     assert_int_equal(strlen(text), 4);
-    free(text);
     assert_int_equal(count_entries(".", "raced"), 1);
 }
 
@@ -174,33 +167,25 @@ TEST(what_cannot_be_written_is_said) {
     assert_int_equal(symlink("circle", "circle"), 0);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct mp_whole_file file;
-        struct mp_error error = {0};
-        assert_int_equal(mp_whole_file_open(&file, bad[i].path, &error), bad[i].code);
-        assert_string_equal(error.text, bad[i].words);
+        assert_sentence(mp_whole_file_open(&file, bad[i].path, &error), bad[i].code, bad[i].words);
         assert_null(file.stream);
-        assert_int_equal(mp_whole_file_close(&file, error.code, NULL), error.code);
+        assert_int_equal(mp_whole_file_close(&file, bad[i].code, NULL), bad[i].code);
     }
     assert_int_equal(count_entries(".", ".partial"), 1); /* the link above */
 }
 
 TEST(a_full_disk_leaves_what_was_there) {
     static const int bytes[] = {50, 100000}; /* seen when it is closed; seen before */
-    struct rlimit before, small;
     write_file("kept", "before");
-    getrlimit(RLIMIT_FSIZE, &before);
-    small = (struct rlimit){40, before.rlim_max};
-    signal(SIGXFSZ, SIG_IGN);
     for (int i = 0; i < 2; i++) {
         struct mp_whole_file file;
-        struct mp_error error = {0};
         assert_opens(&file, "kept");
-        setrlimit(RLIMIT_FSIZE, &small);
+        limit_files(40);
         for (int k = 0; k < bytes[i]; k++)
             fputc('x', file.stream);
-        int code = mp_whole_file_close(&file, MP_OK, &error);
-        setrlimit(RLIMIT_FSIZE, &before);
-        assert_int_equal(code, MP_ENOSPACE);
-        assert_string_equal(error.text, "can't write kept: File too large");
+        assert_sentence(mp_whole_file_close(&file, MP_OK, &error), MP_ENOSPACE,
+                        "can't write kept: File too large");
+        limit_files(RLIM_INFINITY);
         assert_holds("kept", "before");
         assert_int_equal(count_entries(".", "kept"), 1);
     }

@@ -252,8 +252,7 @@ static void attention_matches(struct mp_device *device, const void *argument) {
 }
 
 /* Whatever order blocks and threads run in. */
-static void results_are_the_same_each_time(struct mp_device *device, const void *argument) {
-    (void)argument;
+DEVICE_TEST(results_are_the_same_each_time) {
     const struct mp_attention_shape shapes[] = {
         {1, 130, 2, 64}, {1, 260, 2, 64}, {1, 70, 2, 128}, {2, 90, 2, 16}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -281,9 +280,8 @@ static void results_are_the_same_each_time(struct mp_device *device, const void 
 }
 
 /* The reference's own gradients, which all of the above relies on. */
-static void reference_matches_differences(struct mp_device *device, const void *argument) {
+DEVICE_TEST(reference_matches_differences) {
     (void)device;
-    (void)argument;
     const struct mp_attention_shape shape = {2, 5, 2, 3};
     const double step = 1e-5;
     struct reference r = new_reference(&shape), moved = new_reference(&shape);
@@ -316,8 +314,7 @@ static void longer_sequences_are_refused(struct mp_device *device, const void *a
     device->error = (struct mp_error){0};
 }
 
-static void no_tokens_do_nothing(struct mp_device *device, const void *argument) {
-    (void)argument;
+DEVICE_TEST(no_tokens_do_nothing) {
     const struct mp_attention_shape shapes[] = {{0, 16, 2, 8},  {2, 0, 2, 8},  {2, 16, 0, 8},
                                                 {0, 16, 2, 64}, {2, 0, 2, 64}, {2, 16, 0, 64}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {

@@ -124,6 +124,15 @@ static inline int32_t *copy_ints(const int32_t *from, size_t count) {
     return values;
 }
 
+/* 0 .. count - 1 in any order. */
+static inline int32_t *random_permutation(int count) {
+    int32_t *values = new_ints((size_t)count);
+    for (int i = 0; i < count; i++)
+        values[i] = i;
+    test_shuffle(&random_state, values, (size_t)count, sizeof *values);
+    return values;
+}
+
 static inline uint32_t *new_counts(size_t count) {
     return (uint32_t *)new_ints(count);
 }
@@ -152,6 +161,10 @@ static inline double *to_doubles(const float *from, size_t count) {
         (device)->operations->operation((device), NULL, __VA_ARGS__);                              \
         (device)->operations->stream_synchronize((device), NULL);                                  \
     } while (0)
+
+/* A test of a program that has no case: device_test's `run`. */
+#define DEVICE_TEST(function)                                                                      \
+    static void function(struct mp_device *device, __attribute__((unused)) const void *argument)
 
 /* The tests of a program, and where they run. */
 struct device_program {

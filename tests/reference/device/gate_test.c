@@ -413,7 +413,7 @@ static void auction_is_as_good_as_it_says(struct mp_device *device, const void *
 }
 
 /* All tokens want the same expert, by the same; and logits that are no numbers, or infinite. */
-static void auctions_end(struct mp_device *device, const void *argument) {
+DEVICE_TEST(auctions_end) {
     enum { TOKENS = 64, EXPERTS = 8 };
     const struct mp_gate_rule rule = {.scores = MP_SCORES_FORCED,
                                       .matching = MP_MATCH_AUCTION,
@@ -424,7 +424,6 @@ static void auctions_end(struct mp_device *device, const void *argument) {
     float *logits = new_floats(TOKENS * EXPERTS), *probability = new_floats(TOKENS * EXPERTS);
     float *weight = new_floats(TOKENS);
     int32_t *choice = new_ints(TOKENS);
-    (void)argument;
     memset(logits, 0, TOKENS * EXPERTS * sizeof *logits);
     for (int i = 0; i < 5; i++) {
         int held[EXPERTS] = {0};
@@ -444,13 +443,12 @@ static void auctions_end(struct mp_device *device, const void *argument) {
 
 /* Of equal probabilities an expert takes the earlier tokens'; with room for all, every token has
  * the top_k largest. */
-static void experts_take_earlier_tokens(struct mp_device *device, const void *argument) {
+DEVICE_TEST(experts_take_earlier_tokens) {
     enum { TOKENS = 12, EXPERTS = 4, TOP_K = 2 };
     struct mp_gate_rule rule = {.matching = MP_MATCH_EXPERTS, .together = 6, .capacity = 2};
     float *logits = new_floats(TOKENS * EXPERTS), *probability = new_floats(TOKENS * EXPERTS);
     float *weight = new_floats(TOKENS * TOP_K);
     int32_t *choice = new_ints(TOKENS * TOP_K);
-    (void)argument;
     memset(logits, 0, TOKENS * EXPERTS * sizeof *logits);
     perform(device, gate_forward, TOKENS, EXPERTS, TOP_K, &rule, logits, NULL, NULL, probability,
             NULL, choice, weight);
@@ -509,7 +507,7 @@ static float *golden_logits(void) {
 
 /* V-GATE-1 and V-GATE-4: choices, counts and the balancing loss of the first choices, 1.25; then a
  * capacity of two. */
-static void golden_gate(struct mp_device *device, const void *argument) {
+DEVICE_TEST(golden_gate) {
     static const int32_t chosen[] = {0, 1, 0, 1, 3, 2, 0, 2};
     static const struct golden_drop drops[] = {
         {false, MP_SORT_BY_CHOICE, 6, {.5714, .4286, .5333, .4667, .5714, .4286, 0, 1}},
@@ -521,7 +519,6 @@ static void golden_gate(struct mp_device *device, const void *argument) {
     int32_t *choice = new_ints(GOLDEN_ROUTES);
     uint32_t *routes = new_counts(GOLDEN_EXPERTS), *firsts = new_counts(GOLDEN_EXPERTS);
     double balance = 0;
-    (void)argument;
     perform(device, gate_forward, GOLDEN_TOKENS, GOLDEN_EXPERTS, 2, SOFTMAX(true), logits, NULL,
             NULL, probability, NULL, choice, weight);
     assert_memory_equal(choice, chosen, sizeof chosen);
@@ -537,26 +534,24 @@ static void golden_gate(struct mp_device *device, const void *argument) {
 }
 
 /* V-GATE-2: the same probabilities in two groups, of which one is kept. */
-static void golden_groups(struct mp_device *device, const void *argument) {
+DEVICE_TEST(golden_groups) {
     static const int32_t chosen[] = {0, 1, 0, 1, 3, 2, 0, 1};
     const struct mp_gate_rule rule = {.groups = 2, .groups_kept = 1, .group_best = 2};
     float *logits = golden_logits(), *probability = new_floats(16);
     float *weight = new_floats(GOLDEN_ROUTES);
     int32_t *choice = new_ints(GOLDEN_ROUTES);
-    (void)argument;
     perform(device, gate_forward, GOLDEN_TOKENS, GOLDEN_EXPERTS, 2, &rule, logits, NULL, NULL,
             probability, NULL, choice, weight);
     assert_memory_equal(choice, chosen, sizeof chosen);
 }
 
 /* A forced choice has all the weight, and nothing passes a gradient on. */
-static void forced_scores_learn_nothing(struct mp_device *device, const void *argument) {
+DEVICE_TEST(forced_scores_learn_nothing) {
     enum { TOKENS = 9, EXPERTS = 5 };
     const struct mp_gate_rule rule = {.scores = MP_SCORES_FORCED};
     float *probability = random_floats(TOKENS * EXPERTS, 1), *weight = new_floats(TOKENS);
     float *dlogits = random_floats(TOKENS * EXPERTS, 1), *slope = random_floats(TOKENS, 1);
     int32_t *forced = new_ints(TOKENS), *choice = new_ints(TOKENS);
-    (void)argument;
     for (int t = 0; t < TOKENS; t++)
         forced[t] = test_random_int(&random_state, 0, EXPERTS - 1);
     perform(device, gate_forward, TOKENS, EXPERTS, 1, &rule, dlogits, NULL, forced, probability,
@@ -572,7 +567,7 @@ static void forced_scores_learn_nothing(struct mp_device *device, const void *ar
 
 /* 3 tokens with 2 choices, of which (0, 1), (1, 0) and (2, 1) are not taken: no counts, no rows,
  * though they are sorted with all others. */
-static void routes_not_taken_have_no_row(struct mp_device *device, const void *argument) {
+DEVICE_TEST(routes_not_taken_have_no_row) {
     static const int32_t chosen[] = {0, -2, 1, -1, 0, -2}, first_come[] = {1, -1, 0, -1, 2, -1};
     static const int32_t likely[] = {2, -1, 0, -1, 1, -1}, sorted[] = {4, 2, 0, 3, 5, 1};
     static const float share[] = {.5f, .1f, .4f, .6f, .9f, .2f};
@@ -582,7 +577,6 @@ static void routes_not_taken_have_no_row(struct mp_device *device, const void *a
     int32_t *choice = new_ints(6), *order = new_ints(6), *position = new_ints(6);
     int32_t *token = new_ints(3);
     uint32_t *routes = (uint32_t *)new_ints(2), *firsts = (uint32_t *)new_ints(2);
-    (void)argument;
     memcpy(choice, chosen, sizeof chosen);
     memcpy(probability, share, sizeof share);
     perform(device, gate_statistics, 3, 2, 2, probability, choice, routes, firsts, mass);
@@ -598,13 +592,12 @@ static void routes_not_taken_have_no_row(struct mp_device *device, const void *a
 }
 
 /* V-GATE-5: slots of second choices come after those of all first ones of their expert. */
-static void seconds_follow_firsts(struct mp_device *device, const void *argument) {
+DEVICE_TEST(seconds_follow_firsts) {
     static const int32_t chosen[] = {0, 1, 0, 1, 1, 0}, slots[] = {0, 4, 1, 5, 3, 2};
     static const int begin[] = {0, 1, 2}, count[] = {3, 3}, row[] = {0, 3};
     float *probability = random_floats(6, 1);
     int32_t *choice = new_ints(6), *order = new_ints(6), *position = new_ints(6);
     int32_t *token = new_ints(6);
-    (void)argument;
     memcpy(choice, chosen, sizeof chosen);
     perform(device, sort_routes, 3, 2, 2, MP_SORT_BY_CHOICE, probability, choice, 0, order);
     perform(device, route_positions, 6, 2, 2, choice, order, begin, count, row, 6, position, token);

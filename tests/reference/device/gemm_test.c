@@ -65,11 +65,10 @@ static void gemm_matches(struct mp_device *device, const void *argument) {
 }
 
 /* Every combination of transposes and of what is added to, at odd and at even shapes. */
-static void combinations_match(struct mp_device *device, const void *argument) {
+DEVICE_TEST(combinations_match) {
     static const float factors[][2] = {{1, 0}, {1, 1}, {-2, 0.5f}, {0.25f, 0}};
     static const int shapes[][3] = {{17, 33, 29}, {1, 65, 70}, {64, 1, 32}, {8, 16, 1},
                                     {0, 5, 7},    {5, 0, 7},   {3, 5, 0}};
-    (void)argument;
     for (int s = 0; s < 7; s++) {
         for (int i = 0; i < 4 * 4 * 2; i++) {
             const float *factor = factors[i / 4 % 4];
@@ -251,10 +250,8 @@ static void rows_of_a_group_are_its_own(struct mp_device *device, const void *ar
 
 /* What a grouped product reads is written by what was queued before it on the operation's stream,
  * and what comes after it there reads its result: without a wait of the host in between. */
-static void grouped_products_keep_the_order_of_their_stream(struct mp_device *device,
-                                                            const void *argument) {
+DEVICE_TEST(grouped_products_keep_the_order_of_their_stream) {
     const struct grouped_case c = {6, 16, 16, {5, 5, 5, 5, 5, 5}};
-    (void)argument;
     if (!on_cuda(device) || device->element != MP_FLOAT32)
         return;
     delay_streams(2000);
@@ -276,9 +273,8 @@ static void grouped_products_keep_the_order_of_their_stream(struct mp_device *de
 }
 
 /* No memory is taken once the device is there, and the host waits for nothing. */
-static void products_allocate_nothing(struct mp_device *device, const void *argument) {
+DEVICE_TEST(products_allocate_nothing) {
     const struct grouped_case c = {3, 8, 8, {2, 0, 1}};
-    (void)argument;
     if (!on_cuda(device))
         return;
     device = cuda_device(device->element, MP_GROUPED_LIBRARY);
@@ -294,11 +290,10 @@ static void products_allocate_nothing(struct mp_device *device, const void *argu
     assert_int_equal(after.synchronisations, before.synchronisations);
 }
 
-static void more_groups_than_the_limit_are_refused(struct mp_device *device, const void *argument) {
+DEVICE_TEST(more_groups_than_the_limit_are_refused) {
     enum { GROUPS = 1025 };
     static int rows[GROUPS];
     static void *weight[GROUPS];
-    (void)argument;
     if (!on_cuda(device))
         return;
     for (int g = 0; g < GROUPS; g++)

@@ -251,9 +251,8 @@ static void multiply_rows_turned(struct mp_device *device, float *in, float *out
             64);
 }
 
-static void products_make_pauses(struct mp_device *device, const void *argument) {
+DEVICE_TEST(products_make_pauses) {
     static const int rows[] = {1023, 1024, 2047, 2048, 3071, 3072}, pauses[] = {0, 1, 1, 2, 2, 3};
-    (void)argument;
     if (device->deferred)
         return;
     float *in = random_floats(3 * PLAIN, 1), *out = new_floats(3 * PLAIN);

@@ -3,8 +3,7 @@
 
 /* Five tokens, two choices, three experts, worked out by hand: expert 0 has two parts, the second
  * of them empty; expert 1 has none; expert 2 has three, of which the last is not filled. */
-static void positions_by_hand(struct mp_device *device, const void *argument) {
-    (void)argument;
+DEVICE_TEST(positions_by_hand) {
     int32_t *choice = copy_ints((const int32_t[]){0, 2, 2, 0, 1, 2, 2, 1, 2, 0}, 10);
     const int part_begin[] = {0, 2, 2, 5};
     const int part_count[] = {2, 0, 1, 2, 5};
@@ -79,16 +78,6 @@ static void naive_positions(const struct route_case *c, const int32_t *choice, c
         if (p < end)
             row_token[position[route]] = route / c->top_k;
     }
-}
-
-static int32_t *random_permutation(int count) {
-    int32_t *index = new_ints((size_t)count);
-    for (int i = 0; i < count; i++) {
-        int j = test_random_int(&random_state, 0, i);
-        index[i] = index[j];
-        index[j] = i;
-    }
-    return index;
 }
 
 static void routes_get_rows(struct mp_device *device, const void *argument) {

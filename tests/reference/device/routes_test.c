@@ -159,8 +159,7 @@ static void survivors_share_the_weight(struct mp_device *device, const void *arg
 }
 
 /* A survivor of probability 0 has weight 0, not 0 / 0, and so has its gradient. */
-static void impossible_survivors_have_no_weight(struct mp_device *device, const void *argument) {
-    (void)argument;
+DEVICE_TEST(impossible_survivors_have_no_weight) {
     float *probability = copy_floats((const float[]){1, 0, 0, 0.5f, FLT_MIN / 4, 0.5f}, 6);
     float *dweight = copy_floats((const float[]){0, 3, 0, 2}, 4);
     float *auxiliary = copy_floats((const float[]){0, 0, 0}, 3);

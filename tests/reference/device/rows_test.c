@@ -7,15 +7,9 @@
 static const struct mp_device_limits limits = {
     .attention = {1, 4, 1, 8}, .experts = 1024, .width = 600, .tokens = 12000};
 
-/* 0 .. count - 1 in random order, every so many of them taken out; 0: none is. */
+/* 0 .. count - 1 in any order, every so many of them taken out; 0: none is. */
 static int32_t *random_rows(int count, int missing) {
-    int32_t *order = (int32_t *)new_doubles((size_t)count / 2 + 1); /* released with the others */
-    assert_non_null(order);
-    for (int i = 0; i < count; i++) {
-        int at = test_random_int(&random_state, 0, i);
-        order[i] = order[at];
-        order[at] = i;
-    }
+    int32_t *order = random_permutation(count);
     for (int i = 0; i < count; i++)
         if (missing && test_random_int(&random_state, 1, missing) == 1)
             order[i] = -1;

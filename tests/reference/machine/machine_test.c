@@ -1,11 +1,9 @@
 /* A machine's figures: measured with one rank, and written as a cluster that can be read. */
 #include "reference/machine/machine.h"
 
-#include <signal.h>
-#include <sys/resource.h>
-
 #include "harness/cluster/cluster.h"
 #include "profiler/record/record.h"
+#include "tests/errors.h"
 #include "tests/harness/folder.h"
 
 static void count_steps(void *context, int done, int steps, double seconds) {
@@ -19,13 +17,11 @@ TEST(one_rank_measures_a_cluster) {
     struct mp_comm *comm = NULL;
     struct mp_machine machine;
     struct mp_cluster *cluster = NULL;
-    struct mp_error error = {0};
     int steps = 0;
     const struct mp_machine_settings settings = {
         .threads = 1, .quick = true, .progress = count_steps, .context = &steps};
-    assert_int_equal(mp_comm_self_create(&comm, &error), MP_OK);
-    mp_machine_measure(comm, &settings, &machine, &error);
-    assert_string_equal(error.text, "");
+    assert_works(mp_comm_self_create(&comm, &error));
+    assert_works(mp_machine_measure(comm, &settings, &machine, &error));
     assert_int_equal(steps, -1);
     mp_comm_destroy(comm);
     assert_true(machine.peak > 1e8 && machine.peak < 1e15);
@@ -36,9 +32,9 @@ TEST(one_rank_measures_a_cluster) {
             for (int way = 0; way < 2; way++)
                 assert_true(machine.share[way][i][j] > 0 && machine.share[way][i][j] < 1 + 1e-12);
 
-    mp_machine_write(&machine, "A \"processor\" \\d of\ttomorrow", "here.yaml", &error);
-    mp_cluster_load("here.yaml", &cluster, &error);
-    assert_string_equal(error.text, "");
+    assert_works(
+        mp_machine_write(&machine, "A \"processor\" \\d of\ttomorrow", "here.yaml", &error));
+    assert_works(mp_cluster_load("here.yaml", &cluster, &error));
     assert_string_equal(cluster->device, "A processor d oftomorrow");
     assert_close(cluster->peak[MP_FP32].value / machine.peak, 1, 1e-5);
     assert_close(cluster->launch.value / machine.launch, 1, 1e-5);
@@ -76,10 +72,8 @@ TEST_RANDOM(several_ranks_have_a_level) {
                                  .width = {16, 64},
                                  .share = {{{0.5, 1}}, {{0.25, 0.75}}}};
     struct mp_cluster *cluster = NULL;
-    struct mp_error error = {0};
-    mp_machine_write(&machine, "P", "six.yaml", &error);
-    mp_cluster_load("six.yaml", &cluster, &error);
-    assert_string_equal(error.text, "");
+    assert_works(mp_machine_write(&machine, "P", "six.yaml", &error));
+    assert_works(mp_cluster_load("six.yaml", &cluster, &error));
     assert_int_equal(mp_cluster_ranks(cluster), 6);
     assert_string_equal(cluster->description, "P, as 6 ranks that share cores");
     assert_close(mp_cluster_bandwidth(cluster, 1) / machine.bandwidth, 1, 1e-5);
@@ -99,19 +93,12 @@ TEST_RANDOM(several_ranks_have_a_level) {
 
 TEST(what_cannot_be_written_is_not_left) {
     const struct mp_machine machine = {.ranks = 1, .threads = 1, .rows = 1, .columns = 1};
-    struct mp_error error = {0};
-    assert_int_equal(mp_machine_write(&machine, "P", "nowhere/here.yaml", &error), MP_EIO);
-    assert_non_null(strstr(error.text, "nowhere/here.yaml"));
-    error = (struct mp_error){0};
-    struct rlimit before, small;
-    getrlimit(RLIMIT_FSIZE, &before);
-    small = (struct rlimit){100, before.rlim_max};
-    signal(SIGXFSZ, SIG_IGN);
-    setrlimit(RLIMIT_FSIZE, &small);
-    int code = mp_machine_write(&machine, "P", "full.yaml", &error);
-    setrlimit(RLIMIT_FSIZE, &before);
-    assert_int_equal(code, MP_ENOSPACE);
-    assert_string_equal(error.text, "can't write full.yaml: File too large");
+    assert_fails(mp_machine_write(&machine, "P", "nowhere/here.yaml", &error), MP_EIO,
+                 "nowhere/here.yaml");
+    limit_files(100);
+    assert_sentence(mp_machine_write(&machine, "P", "full.yaml", &error), MP_ENOSPACE,
+                    "can't write full.yaml: File too large");
+    limit_files(RLIM_INFINITY);
     assert_int_equal(count_entries(".", "full.yaml"), 0);
 }
 

@@ -6,7 +6,6 @@
 #include <stdatomic.h>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "tests/errors.h"
@@ -98,27 +97,18 @@ SMALL_TEST(a_kill_leaves_a_whole_checkpoint) {
 /* A disk that gets full at some byte of the new checkpoint leaves the old one as it was. */
 TEST(a_full_disk_leaves_the_previous_checkpoint) {
     struct small_trainer small, other;
-    struct mp_error error = {0};
-    struct rlimit before;
     create(&small);
     create(&other);
     step(&small);
-    assert_int_equal(mp_trainer_save(small.trainer, "full", &error), MP_OK);
+    assert_works(mp_trainer_save(small.trainer, "full", &error));
     double expected = step(&small);
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    signal(SIGXFSZ, SIG_IGN);
     static const rlim_t sizes[] = {0, 10, 100, 1000, 10000, 20000};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        struct rlimit limit = {sizes[i], before.rlim_max};
-        assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-        error = (struct mp_error){0};
-        int code = mp_trainer_save(small.trainer, "full", &error);
-        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-        assert_int_equal(code, MP_ENOSPACE);
-        assert_non_null(strstr(error.text, "full.partial/"));
-        assert_non_null(strstr(error.text, "File too large"));
-        error = (struct mp_error){0};
-        assert_int_equal(mp_trainer_restore(other.trainer, "full", &error), MP_OK);
+        limit_files(sizes[i]);
+        assert_fails(mp_trainer_save(small.trainer, "full", &error), MP_ENOSPACE, "full.partial/",
+                     "File too large");
+        limit_files(RLIM_INFINITY);
+        assert_works(mp_trainer_restore(other.trainer, "full", &error));
         assert_int_equal(mp_trainer_iteration(other.trainer), 1);
         assert_true(step(&other) == expected);
     }
@@ -135,9 +125,8 @@ SMALL_TEST(two_runs_do_not_write_one_checkpoint) {
     assert_int_equal(flock(other, LOCK_EX), 0);
     assert_sentence(mp_trainer_save(small->trainer, "busy", &error), MP_EIO,
                     "checkpoint busy.partial: another run is writing it");
-    char *text = read_file("busy.partial/dense.bin");
+    AUTO(text) char *text = read_file("busy.partial/dense.bin");
     assert_string_equal(text, "of the other run");
-    free(text);
     close(other); /* it was killed */
     for (int i = 0; i < 2; i++) {
         assert_works(mp_trainer_save(small->trainer, "busy", &error));
@@ -199,15 +188,14 @@ SMALL_TEST(others_folders_are_left_alone) {
         assert_fails(mp_trainer_save(small->trainer, cases[i].folder, &error), cases[i].code,
                      cases[i].message);
     }
-    char *kept = read_file("precious/thesis.tex");
+    AUTO(text) char *kept = read_file("precious/thesis.tex");
     assert_string_equal(kept, "years of work");
-    free(kept);
 }
 
 /* A shard whose checksum is right may still not belong here. */
 SMALL_TEST(shards_that_do_not_belong_are_refused) {
     uint32_t floats = (uint32_t)mp_trainer_model(small->trainer)->experts.chunk;
-    float *zeros = calloc(floats, sizeof *zeros);
+    AUTO(allocated) float *zeros = calloc(floats, sizeof *zeros);
     static const struct {
         int entries, fewer_floats;
         int32_t index[16];
@@ -234,16 +222,14 @@ SMALL_TEST(shards_that_do_not_belong_are_refused) {
                      cases[i].message);
         step(small); /* the model is as it was */
     }
-    free(zeros);
 }
 
 /* Puts `to` in place of `from` in the description of a checkpoint. */
 static void redescribe(const char *path, const char *from, const char *to) {
-    char *text = read_file(path);
+    AUTO(text) char *text = read_file(path);
     char *at = strstr(text, from);
     assert_non_null(at);
     write_file(path, formatted("%.*s%s%s", (int)(at - text), text, to, at + strlen(from)));
-    free(text);
 }
 
 /* What is at `at` of a buffer (0 .. 2) of an expert, counted over layers. */
@@ -259,35 +245,31 @@ TEST(slices_of_other_ranks_are_put_together) {
     static const int32_t index[] = {0, 0, 0, 1, 0, 2, 0, 3, 1, 0, 1, 1, 1, 2, 1, 3};
     for (int s = 0; s < 2; s++) {
         struct small_trainer small;
-        struct mp_error error = {0};
         create_under(&small, systems[s]);
         const struct mp_experts *experts = &mp_trainer_model(small.trainer)->experts;
         size_t floats = experts->chunk / OTHERS + 1;
-        float *slice = malloc(floats * sizeof *slice);
-        assert_int_equal(mp_trainer_save(small.trainer, "slices", &error), MP_OK);
+        AUTO(allocated) float *slice = malloc(floats * sizeof *slice);
+        assert_works(mp_trainer_save(small.trainer, "slices", &error));
         redescribe("slices/checkpoint.yaml", "ranks: 1", "ranks: 5");
         redescribe("slices/checkpoint.yaml", s ? "slices: 1" : "slices: 0", "slices: 5");
         for (size_t r = 0; r < OTHERS; r++) {
             struct mp_shard_writer writer;
-            assert_int_equal(mp_shard_create(formatted("slices/experts-%04zu.bin", r), ALL, index,
-                                             (uint32_t)floats, &writer, &error),
-                             MP_OK);
+            assert_works(mp_shard_create(formatted("slices/experts-%04zu.bin", r), ALL, index,
+                                         (uint32_t)floats, &writer, &error));
             for (int b = 0; b < 3 * ALL; b++) {
                 for (size_t i = 0; i < floats; i++)
                     slice[i] = value(b / 3, b % 3, r * floats + i);
-                assert_int_equal(mp_shard_append(&writer, slice, &error), MP_OK);
+                assert_works(mp_shard_append(&writer, slice, &error));
             }
-            assert_int_equal(mp_shard_finish(&writer, MP_OK, &error), MP_OK);
+            assert_works(mp_shard_finish(&writer, MP_OK, &error));
         }
-        if (mp_trainer_restore(small.trainer, "slices", &error))
-            fail_msg("%s: %s", systems[s], error.text);
+        assert_works(mp_trainer_restore(small.trainer, "slices", &error));
         for (int b = 0; b < 3 * ALL; b++) {
             float *buffer[3];
             assert_true(mp_experts_state(experts, b / 3 / 4, b / 3 % 4, buffer));
             for (size_t i = 0; i < experts->chunk; i++)
                 assert_true(buffer[b % 3][i] == value(b / 3, b % 3, i));
         }
-        free(slice);
         small_trainer_destroy(&small);
     }
 }

@@ -136,11 +136,10 @@ TEST_WITH(a_killed_rank_ends_the_run_and_loses_nothing, NULL, end_run) {
 }
 
 static int checkpointed(const char *path) {
-    char *text = read_file(path), *at = strstr(text, "iteration: ");
+    AUTO(text) char *text = read_file(path);
+    char *at = strstr(text, "iteration: ");
     assert_non_null(at);
-    int iteration = atoi(at + strlen("iteration: "));
-    free(text);
-    return iteration;
+    return atoi(at + strlen("iteration: "));
 }
 
 /* Slots that follow what was popular are there again after a kill: the curve goes on as if there

@@ -3,13 +3,11 @@
 #define MOEPERF_TESTS_REFERENCE_TRAINER_PROGRAM_H
 
 #include <errno.h>
-#include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 
-#include "profiler/record/spool.h"
 #include "reference/trainer/job.h"
 #include "tests/harness/folder.h"
+#include "tests/spools.h"
 
 enum { PATIENCE_MS = 250000 };
 
@@ -58,16 +56,17 @@ static inline bool has_ended(struct run *run) {
     return run->status >= 0;
 }
 
+static inline void fail_with_words(const char *what) {
+    AUTO(text) char *err = read_file("err");
+    fail_msg("%s: %s", what, err);
+}
+
 /* A program that does not come to its end is killed and fails the test. */
 static inline void wait_for_end(struct run *run) {
     for (int ms = 0; !has_ended(run) && ms < PATIENCE_MS; ms += 10)
         usleep(10000);
-    if (run->status < 0) {
-        char *err = read_file("err");
-        print_error("it did not end: %s\n", err);
-        free(err);
-        fail();
-    }
+    if (run->status < 0)
+        fail_with_words("it did not end");
 }
 
 /* A failed test leaves nothing running. */
@@ -92,11 +91,10 @@ static inline void run_trainer(int ranks, const char *words, int status) {
 /* Alone, with one line of its own for what is wrong, and nothing else. */
 static inline void refused(const char *words, const char *message) {
     run_trainer(0, words, 2);
-    char *err = read_file("err"), *out = read_file("out"), *end = strchr(err, '\n');
+    AUTO(text) char *err = read_file("err"), *out = read_file("out");
+    char *end = strchr(err, '\n');
     if (strncmp(err, "moeperf-train: ", 15) != 0 || !end || end[1] || !strstr(err, message) || *out)
         fail_msg("%s: %s", words, err);
-    free(err);
-    free(out);
 }
 
 struct reported {
@@ -128,19 +126,15 @@ static inline int progress(void) {
 
 static inline void wait_for_progress(struct run *run, int iterations) {
     for (int ms = 0; progress() < iterations; ms += 10) {
-        if (has_ended(run) || ms > PATIENCE_MS) {
-            char *err = read_file("err");
-            print_error("no progress: %s\n", err);
-            free(err);
-            fail();
-        }
+        if (has_ended(run) || ms > PATIENCE_MS)
+            fail_with_words("no progress");
         usleep(10000);
     }
 }
 
 /* Lines of standard error that the trainer wrote; those of mpirun do not count. */
 static inline int own_lines(const char *message) {
-    char *err = read_file("err");
+    AUTO(text) char *err = read_file("err");
     int lines = 0;
     bool found = false;
     for (char *line = strtok(err, "\n"); line; line = strtok(NULL, "\n")) {
@@ -149,14 +143,9 @@ static inline int own_lines(const char *message) {
         lines++;
         found |= strstr(line, message) != NULL;
     }
-    free(err);
-    if (found)
-        return lines;
-    err = read_file("err");
-    print_error("\"%s\" is not in: %s\n", message, err);
-    free(err);
-    fail();
-    return 0;
+    if (!found)
+        fail_with_words(message);
+    return lines;
 }
 
 /* ---- reading spools ---- */
@@ -171,18 +160,16 @@ struct found {
     size_t unread;
 };
 
+static inline struct mp_spool_reader *open_spool_of(const char *folder, int rank) {
+    return open_spool(formatted("%s/rank-%04d.spool", folder, rank));
+}
+
 static inline struct found read_spool(const char *folder, int rank) {
-    char path[64];
     struct found found = {.status = 1};
-    struct mp_spool_reader *reader = NULL;
-    struct mp_error error = {0};
+    AUTO(spool) struct mp_spool_reader *reader = open_spool_of(folder, rank);
     struct mp_spool_record record;
-    snprintf(path, sizeof path, "%s/rank-%04d.spool", folder, rank);
-    if (mp_spool_open(path, &reader, &error))
-        fail_msg("%s", error.text);
     found.pid = mp_spool_header(reader)->pid;
-    int code;
-    while ((code = mp_spool_next(reader, &record, &error)) == 1) {
+    while (next_record(reader, &record)) {
         assert_int_equal(found.status, 1); /* nothing stands behind the end */
         if (record.type == MP_SPOOL_SPAN && record.as.span.phase == MP_PHASE_ITERATION)
             assert_int_equal(record.as.span.iteration, found.iterations++);
@@ -196,9 +183,7 @@ static inline struct found read_spool(const char *folder, int rank) {
             snprintf(found.reason, sizeof found.reason, "%s", record.as.end.reason);
         }
     }
-    assert_int_equal(code, 0);
     found.unread = mp_spool_unread(reader);
-    mp_spool_close(reader);
     return found;
 }
 

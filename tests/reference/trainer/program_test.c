@@ -12,17 +12,15 @@ static const struct {
 
 TEST_EACH_WITH(help_and_version_are_printed, printed, c, NULL, end_run) {
     run_trainer(0, c->name, 0);
-    char *out = read_file("out"), *err = read_file("err");
+    AUTO(text) char *out = read_file("out"), *err = read_file("err");
     assert_non_null(strstr(out, c->text));
     assert_string_equal(err, "");
-    free(out);
-    free(err);
 }
 
 /* Every option of a job has a line in the help, with the first word of what it does. */
 TEST_WITH(help_names_the_options_of_a_job, NULL, end_run) {
     run_trainer(0, "--help", 0);
-    char *out = read_file("out");
+    AUTO(text) char *out = read_file("out");
     for (const struct mp_option *option = mp_job_options; option->name; option++) {
         char begin[64];
         snprintf(begin, sizeof begin, "\n  %s ", option->name);
@@ -32,7 +30,6 @@ TEST_WITH(help_names_the_options_of_a_job, NULL, end_run) {
         line += strlen(begin) + strspn(line + strlen(begin), " ");
         assert_int_equal(strncmp(line, option->help, strcspn(option->help, " ")), 0);
     }
-    free(out);
 }
 
 TEST_WITH(bad_input_gets_one_line, NULL, end_run) {
@@ -87,9 +84,8 @@ TEST_WITH(bad_input_gets_one_line, NULL, end_run) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         refused(cases[i].words, cases[i].message);
-    char *kept = read_file("taken/rank-0000.spool");
+    AUTO(text) char *kept = read_file("taken/rank-0000.spool");
     assert_string_equal(kept, "an older run's");
-    free(kept);
 }
 
 /* What is wrong is said once, whoever started how many. */
@@ -173,11 +169,9 @@ TEST_WITH(a_run_goes_on_from_its_checkpoint, NULL, end_run) {
                 "--progress",
                 0);
     assert_int_equal(progress(), 9);
-    char *out = read_file("out"), *text = read_file("second/checkpoint.yaml");
+    AUTO(text) char *out = read_file("out"), *text = read_file("second/checkpoint.yaml");
     assert_int_equal(strncmp(out, "progress 5 9 ", 13), 0);
     assert_non_null(strstr(text, "iteration: 9\n"));
-    free(out);
-    free(text);
 }
 
 /* ---- drops ---- */
@@ -191,15 +185,10 @@ struct recorded {
 };
 
 static void read_loads(int rank, struct recorded *recorded) {
-    struct mp_spool_reader *reader = NULL;
+    AUTO(spool) struct mp_spool_reader *reader = open_spool_of("spools", rank);
     struct mp_spool_record record;
-    struct mp_error error = {0};
     int loads = 0;
-    if (mp_spool_open(rank ? "spools/rank-0001.spool" : "spools/rank-0000.spool", &reader, &error))
-        fail_msg("%s", error.text);
-    while (mp_spool_next(reader, &record, &error) == 1) {
-        if (record.type != MP_SPOOL_LOAD)
-            continue;
+    for (; next_of(reader, MP_SPOOL_LOAD, &record); loads++) {
         int64_t iteration = record.as.load.iteration;
         int layer = record.as.load.layer;
         assert_int_equal(record.as.load.experts, EXPERTS);
@@ -209,9 +198,7 @@ static void read_loads(int rank, struct recorded *recorded) {
         if (record.as.load.dropped)
             memcpy(recorded->dropped[rank][iteration][layer], record.as.load.dropped,
                    sizeof recorded->dropped[0][0][0]);
-        loads++;
     }
-    mp_spool_close(reader);
     assert_int_equal(loads, ITERATIONS * LAYERS);
 }
 

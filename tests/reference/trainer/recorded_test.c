@@ -77,18 +77,14 @@ static void take(const struct mp_spool_record *record) {
 }
 
 static void read_records(int rank) {
-    struct mp_spool_reader *reader = NULL;
+    AUTO(spool) struct mp_spool_reader *reader = open_spool_of("spools", rank);
     struct mp_spool_record record;
-    struct mp_error error = {0};
     memset(&is, 0, sizeof is);
     is.status = 1;
-    if (mp_spool_open(formatted("spools/rank-%04d.spool", rank), &reader, &error))
-        fail_msg("%s", error.text);
     is.header = *mp_spool_header(reader);
-    while (mp_spool_next(reader, &record, &error) == 1)
+    while (next_record(reader, &record))
         take(&record);
     assert_int_equal(mp_spool_unread(reader), 0);
-    mp_spool_close(reader);
     assert_int_equal(is.status, MP_OK);
 }
 
@@ -100,7 +96,7 @@ static const char *text_of(const char *name) {
 }
 
 /* The value, and how often that name is there for the iteration and layer. */
-static double number_of(const char *name, int64_t iteration, int layer, int *count) {
+static double numbers_of(const char *name, int64_t iteration, int layer, int *count) {
     double value = NAN;
     *count = 0;
     for (int i = 0; i < is.numbers; i++) {
@@ -115,7 +111,7 @@ static double number_of(const char *name, int64_t iteration, int layer, int *cou
 
 static double number(const char *name, int64_t iteration, int layer) {
     int count;
-    double value = number_of(name, iteration, layer, &count);
+    double value = numbers_of(name, iteration, layer, &count);
     if (count != 1)
         fail_msg("%s of iteration %d, layer %d is there %d times", name, (int)iteration, layer,
                  count);
@@ -136,10 +132,8 @@ static void train_with(const char *launcher, const char *more) {
              " --set validate-every=2 --set target-loss=1e-3 --set target-window=4 "
              "--spool-directory spools --progress --rate %s",
              launcher, MOEPERF_TRAIN, more);
-    if (system(formatted("rm -rf spools; %s >out 2>err", command))) {
-        char *err = read_file("err");
-        fail_msg("%s: %s", command, err);
-    }
+    if (system(formatted("rm -rf spools; %s >out 2>err", command)))
+        fail_with_words(command);
     read_records(0);
 }
 
@@ -225,21 +219,21 @@ TEST(sizes_are_as_worked_out) {
     assert_true(run_number("memory-high-water-bytes") > run_number("row-memory-bytes"));
     assert_true(fmod(run_number("memory-high-water-bytes"), 1024) == 0);
     int count;
-    number_of("device-memory-high-water-bytes", -1, -1, &count);
+    numbers_of("device-memory-high-water-bytes", -1, -1, &count);
     assert_int_equal(count, 0); /* nobody counts it on a processor */
-    number_of("iterations-to-target", -1, -1, &count);
+    numbers_of("iterations-to-target", -1, -1, &count);
     assert_int_equal(count, 0);
 }
 
 /* A run writes a progress line an iteration, then its rate, and nothing else. */
 static void read_output(struct reported lines[], int iterations, double rate[3]) {
     assert_int_equal(read_progress(lines, iterations), iterations);
-    char *out = read_file("out"), *last = out;
+    AUTO(text) char *out = read_file("out");
+    char *last = out;
     for (int i = 0; i < iterations; i++)
         last = strchr(last, '\n') + 1;
     assert_int_equal(sscanf(last, "rate %lf %lf %lf", &rate[0], &rate[1], &rate[2]), 3);
     assert_string_equal(strchr(last, '\n'), "\n");
-    free(out);
 }
 
 /* Losses follow each other as the trainer prints them; validation comes after every second. */
@@ -265,7 +259,7 @@ TEST(losses_are_recorded) {
     assert_within(rate[2], 1e-9 * run_number("model-flops-per-iteration") / rate[0], 1e-3);
     assert_true(run_number("training-seconds") >= all);
     for (int i = 0; i < ITERATIONS; i++) {
-        double validation = number_of("validation-loss", i, -1, &count);
+        double validation = numbers_of("validation-loss", i, -1, &count);
         assert_int_equal(count, i % 2);
         if (i % 2)
             assert_within(validation, number("loss", i, -1), 1);
@@ -427,10 +421,10 @@ static void read_sent(struct sent sent[ITERATIONS]) {
             sent[i].reduce += number("bytes-backward-reduce", i, l);
             sent[i].crossing += number("routes-in-node", i, l);
             sent[i].crossing += number("routes-between-nodes", i, l);
-            assert_close(number_of("routes-in-node", i, l, &count) +
-                             number_of("routes-between-nodes", i, l, &count) +
-                             number_of("routes-local", i, l, &count) +
-                             number_of("routes-dropped", i, l, &count),
+            assert_close(numbers_of("routes-in-node", i, l, &count) +
+                             numbers_of("routes-between-nodes", i, l, &count) +
+                             numbers_of("routes-local", i, l, &count) +
+                             numbers_of("routes-dropped", i, l, &count),
                          ROUTES, 0);
         }
         sent[i].step = number("bytes-after-step", i, -1);

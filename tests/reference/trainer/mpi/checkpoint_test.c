@@ -1,10 +1,6 @@
 /* Checkpoints over ranks and systems: training goes on as if it had never stopped, bit for bit
  * under the same ranks and system, and within rounding under others; whatever is wrong with a
  * checkpoint, every rank says so and none waits. */
-#include <signal.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-
 #include "tests/harness/folder.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 
@@ -323,16 +319,11 @@ TEST(one_rank_that_can_not_save_fails_all) {
     struct mp_error error = {0};
     double expected[ITERATIONS], loss[ITERATIONS];
     bool last = world->rank == world->ranks - 1;
-    struct rlimit before, limit;
     save_and_go_on(world, EP, false, expected);
     struct mp_trainer *trainer = create_trainer(world, &text, EP);
-    signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    limit = (struct rlimit){1000, before.rlim_max};
-    if (last)
-        assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit_files(last ? 1000 : RLIM_INFINITY);
     int code = mp_trainer_save(trainer, "saved", &error);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    limit_files(RLIM_INFINITY);
     assert_int_equal(code, MP_ENOSPACE);
     assert_non_null(strstr(error.text, last ? "File too large" : "another rank failed"));
     mp_trainer_destroy(trainer);

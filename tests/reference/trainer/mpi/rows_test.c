@@ -2,9 +2,9 @@
  * is, bit for bit, that of trainers with room for all rows from the start, and memory grows as
  * often as it must.  Memory that grows holds what is no number, so that nobody reads what was lost.
  */
-#include "profiler/record/spool.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 #include "tests/reference/trainer/random_loads.h"
+#include "tests/spools.h"
 
 enum { EXPERTS = 8, LAYERS = 3, SEQUENCE = 32, BATCH = 32, TOP_K = 2, ITERATIONS = 7 };
 enum { NO_NUMBER = 0xff }; /* every byte of it */
@@ -181,7 +181,6 @@ TEST(growth_is_recorded) {
     char folder[] = "/tmp/moeperf-test-XXXXXX", file[64];
     struct mp_recorder *recorder;
     struct mp_record_thread *thread;
-    struct mp_spool_reader *reader;
     struct mp_spool_record record;
     make_trace();
     assert_non_null(mkdtemp(folder));
@@ -193,12 +192,11 @@ TEST(growth_is_recorded) {
     mp_trainer_record(trainer, thread, NULL);
     train(trainer, &outcome);
     must(mp_recorder_finish(&recorder, MP_OK, NULL, &error));
-    must(mp_spool_open(file, &reader, &error));
+    AUTO(spool) struct mp_spool_reader *reader = open_spool(file);
     int found = 0;
     double last = 0;
-    while (mp_spool_next(reader, &record, NULL) == 1) {
-        if (record.type != MP_SPOOL_NUMBER ||
-            strcmp(record.as.number.name, "row-memory-bytes") != 0)
+    while (next_of(reader, MP_SPOOL_NUMBER, &record)) {
+        if (strcmp(record.as.number.name, "row-memory-bytes") != 0)
             continue;
         assert_in_range(record.as.number.layer, 0, LAYERS - 1);
         assert_in_range(record.as.number.iteration, 0, ITERATIONS - 1);
@@ -209,7 +207,6 @@ TEST(growth_is_recorded) {
     assert_int_equal(found, outcome.growths[ITERATIONS - 1]);
     if (found > 0)
         assert_close(last, (double)trainer->model.row_bytes, 0);
-    mp_spool_close(reader);
     mp_trainer_destroy(trainer);
     unlink(file);
     rmdir(folder);
