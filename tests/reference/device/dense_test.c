@@ -6,6 +6,7 @@
  * the magnitude of its terms.  Arrays lie between values that must stay as they are, and start
  * `shift` elements behind an aligned address. */
 #include "tests/reference/device/dense_support.h"
+#include "tests/reference/model/gelu.h"
 
 static const struct mp_device_limits limits = {
     .attention = {1, 8, 1, 8}, .experts = 4, .width = 33000, .tokens = 5000};
@@ -187,15 +188,6 @@ enum { LARGEST_TILE = 256 * 8 * 4 }; /* elements of a block, of any of these ope
 static size_t count_of(const struct dense_case *c) {
     return c->rows >= 0 ? (size_t)c->rows
                         : (size_t)test_random_int(&random_state, 1, 3 * LARGEST_TILE);
-}
-
-static double gelu(double x) {
-    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-}
-
-static double gelu_slope(double x) {
-    double t = tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
-    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
 }
 
 static double *mapped(const struct array *x, double (*function)(double)) {

@@ -28,6 +28,25 @@ TEST_STEP(close_device) {
     return 0;
 }
 
+TEST_END(experts, struct mp_experts, mp_experts_destroy(it))
+
+/* Where experts of all layers are. */
+struct homes {
+    struct mp_placement of[LAYERS];
+};
+
+static struct homes create_homes(void) {
+    struct homes homes;
+    for (int l = 0; l < LAYERS; l++)
+        assert_works(mp_placement_create(RANKS, EXPERTS, &homes.of[l], &error));
+    return homes;
+}
+
+TEST_END(homes, struct homes, {
+    for (int l = 0; l < LAYERS; l++)
+        mp_placement_destroy(&it->of[l]);
+})
+
 static void random_owners(int32_t owner[ALL]) {
     for (int i = 0; i < ALL; i++)
         owner[i] = test_random_int(&random_state, 0, RANKS - 1);
@@ -38,36 +57,30 @@ static bool offloaded; /* what create_owned makes */
 /* Experts of a rank whose homes are owners alone. */
 static int create_owned(int rank, const int32_t owner[ALL], int slots, int regions, int copies,
                         struct mp_experts *experts, struct mp_error *error) {
-    struct mp_placement home[LAYERS];
+    AUTO(homes) struct homes homes = create_homes();
     const struct mp_experts_layout layout = {.rank = rank,
                                              .ranks = RANKS,
                                              .host = offloaded ? device : NULL,
                                              .slots = slots,
                                              .regions = regions,
                                              .copies = copies};
-    for (int l = 0; l < LAYERS; l++) {
-        assert_int_equal(mp_placement_create(RANKS, EXPERTS, &home[l], error), MP_OK);
-        mp_placement_set_owners(&home[l], owner + (size_t)l * EXPERTS);
-    }
-    int code = mp_experts_create(&shape, device, seed, home, &layout, experts, error);
     for (int l = 0; l < LAYERS; l++)
-        mp_placement_destroy(&home[l]);
-    return code;
+        mp_placement_set_owners(&homes.of[l], owner + (size_t)l * EXPERTS);
+    return mp_experts_create(&shape, device, seed, homes.of, &layout, experts, error);
 }
 
 TEST(more_than_its_slots_are_refused) {
     int32_t owner[ALL] = {0};
-    struct mp_experts experts;
+    AUTO(experts) struct mp_experts experts;
     assert_sentence(create_owned(0, owner, ALL - 2, 1, 0, &experts, &error), MP_ELIMIT,
                     "rank 0 keeps more than 23 experts"); /* with the spare one */
-    mp_experts_destroy(&experts);
 }
 
 /* Random takes and gives against a list of what is owned. */
 TEST(slots_are_taken_and_given_back) {
     enum { SLOTS = 5 };
     int32_t owner[ALL];
-    struct mp_experts experts;
+    AUTO(experts) struct mp_experts experts;
     bool owned[ALL] = {false};
     int held = 0;
     for (int i = 0; i < ALL; i++)
@@ -97,7 +110,6 @@ TEST(slots_are_taken_and_given_back) {
         }
         assert_memory_equal(used, experts.used, sizeof used);
     }
-    mp_experts_destroy(&experts);
 }
 
 struct places {
@@ -128,8 +140,8 @@ TEST(copies_find_their_places) {
         int layer = test_random_int(&random_state, 0, LAYERS - 1);
         const struct mp_topology topology = {RANKS, 2};
         int32_t owner[ALL];
-        struct mp_experts experts;
-        struct mp_plan plan;
+        AUTO(experts) struct mp_experts experts;
+        AUTO(plan) struct mp_plan plan;
         struct places places, early;
         random_owners(owner);
         assert_works(create_owned(rank, owner, ALL, regions, EXPERTS, &experts, &error));
@@ -168,16 +180,14 @@ TEST(copies_find_their_places) {
             copies++;
         }
         assert_int_equal(copies, wanted);
-        mp_plan_destroy(&plan);
-        mp_experts_destroy(&experts);
     }
 }
 
 TEST(a_copy_too_many_is_refused) {
     const struct mp_topology topology = {RANKS, 4};
     int32_t owner[ALL];
-    struct mp_experts experts;
-    struct mp_plan plan;
+    AUTO(experts) struct mp_experts experts;
+    AUTO(plan) struct mp_plan plan;
     struct places places;
     for (int i = 0; i < ALL; i++)
         owner[i] = 1;
@@ -188,8 +198,6 @@ TEST(a_copy_too_many_is_refused) {
         assert_works(mp_plan_add_copy(&plan, e, 0, MP_STAGE_AFTER_GATE, &error));
     assert_fails(mp_experts_locate(&experts, &plan, places.parameter, places.gradient, &error),
                  MP_ELIMIT, "layer 2: the plan brings more than 2 copies to rank 0");
-    mp_plan_destroy(&plan);
-    mp_experts_destroy(&experts);
 }
 
 /* Moments are elsewhere than parameters, as after moves that leave them. */
@@ -234,7 +242,7 @@ static const struct memory {
 TEST_EACH(update_reaches_owned_experts_only, memories, c) {
     offloaded = c->host;
     int32_t owner[ALL];
-    struct mp_experts experts;
+    AUTO(experts) struct mp_experts experts;
     random_owners(owner);
     for (int i = 4; i < 8; i++)
         owner[i] = 2;
@@ -242,7 +250,7 @@ TEST_EACH(update_reaches_owned_experts_only, memories, c) {
     /* A gap between slots whose moments will follow each other. */
     mp_experts_give(&experts, 5 / EXPERTS, 5 % EXPERTS);
     size_t all = (size_t)experts.slots * experts.chunk;
-    float *before = malloc(all * sizeof *before);
+    AUTO(allocated) float *before = malloc(all * sizeof *before);
     exchange_moments(&experts);
     for (size_t i = 0; i < all; i++)
         experts.parameter[i] = (float)test_random_double(&random_state) + 1;
@@ -258,32 +266,27 @@ TEST_EACH(update_reaches_owned_experts_only, memories, c) {
         assert_close((double)before[i] - (double)experts.parameter[i], step, 1e-5);
     }
     assert_updated(&experts);
-    free(before);
-    mp_experts_destroy(&experts);
     offloaded = false;
 }
 
 /* Whoever is at home with an expert starts with the same parameters, and with no moments. */
 TEST(experts_start_from_the_seed) {
-    struct mp_placement home[LAYERS];
-    float *expected = malloc(mp_model_expert_floats(&shape) * sizeof *expected);
-    for (int l = 0; l < LAYERS; l++) {
-        assert_works(mp_placement_create(RANKS, EXPERTS, &home[l], &error));
-        for (int i = 0; i < 2 * EXPERTS; i++)
-            mp_placement_add(&home[l], test_random_int(&random_state, 0, EXPERTS - 1),
-                             test_random_int(&random_state, 0, RANKS - 1));
-    }
+    AUTO(homes) struct homes homes = create_homes();
+    AUTO(allocated) float *expected = malloc(mp_model_expert_floats(&shape) * sizeof *expected);
+    for (int i = 0; i < 2 * ALL; i++)
+        mp_placement_add(&homes.of[i % LAYERS], test_random_int(&random_state, 0, EXPERTS - 1),
+                         test_random_int(&random_state, 0, RANKS - 1));
     for (int rank = 0; rank < RANKS; rank++) {
         const struct mp_experts_layout layout = {.rank = rank,
                                                  .ranks = RANKS,
                                                  .optimizer = MP_OPTIMIZER_REPLICATED,
                                                  .slots = ALL,
                                                  .regions = 1};
-        struct mp_experts experts;
-        assert_works(mp_experts_create(&shape, device, seed, home, &layout, &experts, &error));
+        AUTO(experts) struct mp_experts experts;
+        assert_works(mp_experts_create(&shape, device, seed, homes.of, &layout, &experts, &error));
         int held = 0;
         for (int i = 0; i < ALL; i++) {
-            bool kept = mp_placement_holds(&home[i / EXPERTS], i % EXPERTS, rank);
+            bool kept = mp_placement_holds(&homes.of[i / EXPERTS], i % EXPERTS, rank);
             held += kept;
             assert_int_equal(experts.slot[i] >= 0, kept);
             assert_int_equal(experts.moments[i] >= 0, kept);
@@ -297,21 +300,17 @@ TEST(experts_start_from_the_seed) {
                 assert_true(state[1][f] == 0 && state[2][f] == 0);
         }
         assert_int_equal(experts.held, held);
-        mp_experts_destroy(&experts);
     }
-    for (int l = 0; l < LAYERS; l++)
-        mp_placement_destroy(&home[l]);
-    free(expected);
 }
 
 /* Every expert is kept by its owner and another rank. */
-static void create_pairs(struct mp_placement home[LAYERS]) {
-    for (int l = 0; l < LAYERS; l++) {
-        assert_works(mp_placement_create(RANKS, EXPERTS, &home[l], &error));
-        for (int e = 0; e < EXPERTS; e++)
-            while (mp_placement_copies(&home[l], e) < 2)
-                mp_placement_add(&home[l], e, test_random_int(&random_state, 0, RANKS - 1));
-    }
+static struct homes create_pairs(void) {
+    struct homes homes = create_homes();
+    for (int i = 0; i < ALL; i++)
+        while (mp_placement_copies(&homes.of[i / EXPERTS], i % EXPERTS) < 2)
+            mp_placement_add(&homes.of[i / EXPERTS], i % EXPERTS,
+                             test_random_int(&random_state, 0, RANKS - 1));
+    return homes;
 }
 
 /* What one update makes of an expert's `chunk` floats, all of them at once, with gradients
@@ -333,7 +332,7 @@ static void update_whole(float expected[], size_t chunk, const struct mp_adamw *
 /* A rank's slices hold `expected` of each expert, and zeros behind its end. */
 static void assert_slices(const struct mp_experts *experts, const struct mp_adamw *settings) {
     size_t chunk = experts->chunk;
-    float *expected = malloc(chunk * sizeof *expected);
+    AUTO(allocated) float *expected = malloc(chunk * sizeof *expected);
     for (int i = 0; i < ALL; i++) {
         float *state[3];
         if (!mp_experts_state(experts, i / EXPERTS, i % EXPERTS, state))
@@ -349,7 +348,6 @@ static void assert_slices(const struct mp_experts *experts, const struct mp_adam
             assert_true(elements[f] == state[0][f]); /* what products read is what was updated */
         }
     }
-    free(expected);
 }
 
 /* Creates a rank's slices, updates them, and holds them against whole experts.  Returns a bit for
@@ -358,7 +356,7 @@ static unsigned try_slices(const struct mp_experts_layout *layout,
                            const struct mp_placement home[LAYERS], int keepers) {
     const struct mp_adamw settings = {0.25f, 0.9f, 0.95f, 1e-8f, 0.1f, 1};
     size_t chunk = mp_model_expert_floats(&shape);
-    struct mp_experts experts;
+    AUTO(experts) struct mp_experts experts;
     assert_works(mp_experts_create(&shape, device, seed, home, layout, &experts, &error));
     assert_int_equal(experts.keepers, keepers);
     assert_int_equal(experts.slice, (chunk + (size_t)keepers - 1) / (size_t)keepers);
@@ -371,18 +369,16 @@ static unsigned try_slices(const struct mp_experts_layout *layout,
     assert_slices(&experts, &settings);
     assert_int_equal(experts.host_bytes,
                      layout->host ? 2 * sizeof(float) * (size_t)experts.slots * experts.slice : 0);
-    unsigned pieces = experts.slot[0] >= 0 ? 1u << experts.piece[0] : 0;
-    mp_experts_destroy(&experts);
-    return pieces;
+    return experts.slot[0] >= 0 ? 1u << experts.piece[0] : 0;
 }
 
 /* The slices of all ranks are the whole, and an update of slices is that of the whole, wherever
  * they lie. */
 TEST(slices_make_the_whole) {
     enum { UNEVEN = 5 }; /* ranks, which do not divide an expert's floats */
-    struct mp_placement nobody[LAYERS] = {{0}}, pairs[LAYERS];
+    struct mp_placement nobody[LAYERS] = {{0}};
+    AUTO(homes) struct homes pairs = create_pairs();
     assert_true(mp_model_expert_floats(&shape) % UNEVEN != 0);
-    create_pairs(pairs);
     for (int offload = 0; offload < 2; offload++) {
         struct mp_experts_layout layout = {.ranks = UNEVEN,
                                            .optimizer = MP_OPTIMIZER_SLICES,
@@ -396,26 +392,21 @@ TEST(slices_make_the_whole) {
         layout.ranks = RANKS;
         layout.optimizer = MP_OPTIMIZER_REPLICA_SLICES;
         for (layout.rank = 0; layout.rank < RANKS; layout.rank++)
-            replicas += try_slices(&layout, pairs, 2); /* each slice once */
+            replicas += try_slices(&layout, pairs.of, 2); /* each slice once */
         assert_int_equal(replicas, 3);
     }
-    for (int l = 0; l < LAYERS; l++)
-        mp_placement_destroy(&pairs[l]);
 }
 
 TEST(unequally_many_replicas_are_refused) {
-    struct mp_placement pairs[LAYERS];
+    AUTO(homes) struct homes pairs = create_pairs();
     struct mp_experts experts;
     const struct mp_experts_layout layout = {
         .ranks = RANKS, .optimizer = MP_OPTIMIZER_REPLICA_SLICES_OF_SUM, .regions = 1};
-    create_pairs(pairs);
-    mp_placement_add(&pairs[2], 3, 0);
-    mp_placement_add(&pairs[2], 3, 1);
-    mp_placement_add(&pairs[2], 3, 2);
-    assert_fails(mp_experts_create(&shape, device, seed, pairs, &layout, &experts, &error),
+    mp_placement_add(&pairs.of[2], 3, 0);
+    mp_placement_add(&pairs.of[2], 3, 1);
+    mp_placement_add(&pairs.of[2], 3, 2);
+    assert_fails(mp_experts_create(&shape, device, seed, pairs.of, &layout, &experts, &error),
                  MP_EPLAN, "layer 2: expert 3 has");
-    for (int l = 0; l < LAYERS; l++)
-        mp_placement_destroy(&pairs[l]);
 }
 
 TEST_SEED(seed);

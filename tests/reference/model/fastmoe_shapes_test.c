@@ -3,6 +3,7 @@
  * forward and backward. */
 #include "reference/model/block.h"
 #include "tests/errors.h"
+#include "tests/reference/model/gelu.h"
 #include "tests/reference/plan/plan_support.h"
 
 struct shape {
@@ -134,12 +135,6 @@ static void draw(struct work *work) {
     assert_int_equal(state->routing.segments, 1);
 }
 
-static double gelu(double x, double *slope) {
-    double inner = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x), t = tanh(inner);
-    *slope = 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
-    return 0.5 * x * (1 + t);
-}
-
 /* One route through its expert: adds to the output and to all gradients. */
 static void add_route(struct work *work, int route) {
     const struct mp_block_state *state = &work->model.state[0];
@@ -150,10 +145,10 @@ static void add_route(struct work *work, int route) {
                 *dy = work->dy + (long)token * d;
     double weight = state->weight[route], *dw1 = work->dw[expert], *dw2 = dw1 + d * f;
     for (int h = 0; h < f; h++) {
-        double before = 0, slope, dactive = 0;
+        double before = 0, dactive = 0;
         for (int i = 0; i < d; i++)
             before += (double)x[i] * w1[i * f + h];
-        double active = gelu(before, &slope);
+        double active = gelu(before), slope = gelu_slope(before);
         for (int i = 0; i < d; i++) {
             work->y[token * d + i] += weight * active * w2[h * d + i];
             work->dweight[route] += active * w2[h * d + i] * dy[i];

@@ -111,68 +111,47 @@ TEST(complete_and_plain_systems_register) {
 }
 
 /* Each takes one thing away from a complete system. */
-#define SPOIL(name, statement)                                                                     \
-    static void spoil_##name(struct mp_system *system) {                                           \
+#define WITHOUT(name, statement, code, sentence)                                                   \
+    TEST(incomplete_by_##name) {                                                                   \
+        struct mp_system system = COMPLETE;                                                        \
+        struct mp_systems systems = {0};                                                           \
         statement;                                                                                 \
+        assert_fails(mp_systems_register(&systems, &system, &error), code, sentence);              \
+        assert_int_equal(systems.count, 0);                                                        \
     }
-SPOIL(abi, system->abi++)
-SPOIL(name, system->name = "Two Words")
-SPOIL(no_name, system->name = NULL)
-SPOIL(title, system->title = "")
-SPOIL(source, system->source = NULL)
-SPOIL(models, system->models = "")
-SPOIL(capability, system->capabilities |= MP_SYSTEM_CAPABILITIES + 1)
-SPOIL(create, system->create = NULL)
-SPOIL(size, system->size = 0)
-SPOIL(copies, system->copies_limit = NULL; system->initial_holders = NULL)
-SPOIL(holders_flag, system->capabilities &= ~(unsigned)MP_SYSTEM_REPLICATES)
-SPOIL(optimizer, system->policy = NULL)
-SPOIL(before, system->before_gate = NULL)
-SPOIL(before_flag, system->capabilities &= ~(unsigned)MP_SYSTEM_PLANS_BEFORE_GATE)
-SPOIL(after, system->after_gate = NULL)
-SPOIL(step, system->after_step = NULL)
-SPOIL(save, system->save = NULL)
-SPOIL(load, system->load = NULL)
-SPOIL(found, system->found = found)
-SPOIL(options, system->options = NULL)
-SPOIL(options_size, system->options_size = 2)
-
-struct spoilt_case {
-    void (*spoil)(struct mp_system *system);
-    int code;
-    const char *sentence;
-};
-static const struct spoilt_case SPOILT[] = {
-    {spoil_abi, MP_EVERSION, "system complete was made for ABI 6, this is ABI 5"},
-    {spoil_name, MP_EINVAL, "system \"Two Words\": the name is not one word"},
-    {spoil_no_name, MP_EINVAL, "system \"\": the name is not one word"},
-    {spoil_title, MP_EINVAL, "system complete: the title is empty"},
-    {spoil_source, MP_EINVAL, "system complete: the source is empty"},
-    {spoil_models, MP_EINVAL, "system complete: it does not say what of its source is modelled"},
-    {spoil_capability, MP_EINVAL, "system complete: it claims a capability that does not exist"},
-    {spoil_create, MP_EINVAL, "system complete: create and the size of its struct are required"},
-    {spoil_size, MP_EINVAL, "system complete: create and the size of its struct are required"},
-    {spoil_copies, MP_EINVAL, "system complete: replicates needs copies_limit"},
-    {spoil_holders_flag, MP_EINVAL, "system complete: initial_holders needs replicates"},
-    {spoil_optimizer, MP_EINVAL, "system complete: initial_holders needs replicates and opti"},
-    {spoil_before, MP_EINVAL, "system complete: plans-before-gate needs before_gate"},
-    {spoil_before_flag, MP_EINVAL, "system complete: before_gate needs plans-before-gate"},
-    {spoil_after, MP_EINVAL, "system complete: after_gate is required"},
-    {spoil_step, MP_EINVAL, "system complete: moves-owners needs after_step"},
-    {spoil_save, MP_EINVAL, "system complete: save and load come together"},
-    {spoil_load, MP_EINVAL, "system complete: save and load come together"},
-    {spoil_found, MP_EINVAL, "system complete: facts and found come together"},
-    {spoil_options, MP_EINVAL, "system complete: an option table and the size of its struct"},
-    {spoil_options_size, MP_EINVAL, "option \"degree\" of system complete: the field lies outside"},
-};
-
-TEST_ROWS(incomplete_systems_are_refused, SPOILT, row) {
-    struct mp_system system = COMPLETE;
-    struct mp_systems systems = {0};
-    row->spoil(&system);
-    assert_fails(mp_systems_register(&systems, &system, &error), row->code, row->sentence);
-    assert_int_equal(systems.count, 0);
-}
+WITHOUT(abi, system.abi++, MP_EVERSION, "system complete was made for ABI 6, this is ABI 5")
+WITHOUT(name, system.name = "Two Words", MP_EINVAL,
+        "system \"Two Words\": the name is not one word")
+WITHOUT(no_name, system.name = NULL, MP_EINVAL, "system \"\": the name is not one word")
+WITHOUT(title, system.title = "", MP_EINVAL, "system complete: the title is empty")
+WITHOUT(source, system.source = NULL, MP_EINVAL, "system complete: the source is empty")
+WITHOUT(models, system.models = "", MP_EINVAL,
+        "system complete: it does not say what of its source is modelled")
+WITHOUT(capability, system.capabilities |= MP_SYSTEM_CAPABILITIES + 1, MP_EINVAL,
+        "system complete: it claims a capability that does not exist")
+WITHOUT(create, system.create = NULL, MP_EINVAL,
+        "system complete: create and the size of its struct are required")
+WITHOUT(size, system.size = 0, MP_EINVAL,
+        "system complete: create and the size of its struct are required")
+WITHOUT(copies, system.copies_limit = NULL;
+        system.initial_holders = NULL, MP_EINVAL, "system complete: replicates needs copies_limit")
+WITHOUT(holders_flag, system.capabilities &= ~(unsigned)MP_SYSTEM_REPLICATES, MP_EINVAL,
+        "system complete: initial_holders needs replicates")
+WITHOUT(optimizer, system.policy = NULL, MP_EINVAL,
+        "system complete: initial_holders needs replicates and opti")
+WITHOUT(before, system.before_gate = NULL, MP_EINVAL,
+        "system complete: plans-before-gate needs before_gate")
+WITHOUT(before_flag, system.capabilities &= ~(unsigned)MP_SYSTEM_PLANS_BEFORE_GATE, MP_EINVAL,
+        "system complete: before_gate needs plans-before-gate")
+WITHOUT(after, system.after_gate = NULL, MP_EINVAL, "system complete: after_gate is required")
+WITHOUT(step, system.after_step = NULL, MP_EINVAL, "system complete: moves-owners needs after_step")
+WITHOUT(save, system.save = NULL, MP_EINVAL, "system complete: save and load come together")
+WITHOUT(load, system.load = NULL, MP_EINVAL, "system complete: save and load come together")
+WITHOUT(found, system.found = found, MP_EINVAL, "system complete: facts and found come together")
+WITHOUT(options, system.options = NULL, MP_EINVAL,
+        "system complete: an option table and the size of its struct")
+WITHOUT(options_size, system.options_size = 2, MP_EINVAL,
+        "option \"degree\" of system complete: the field lies outside")
 
 TEST(the_registry_has_a_limit) {
     struct mp_system many[MP_SYSTEMS_LIMIT + 1];

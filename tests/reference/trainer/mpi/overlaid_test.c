@@ -3,6 +3,7 @@
  * source's by its own choices.  (Differences of the loss would not do: an overwritten token has no
  * part in the row whose gradient it gets.)  As intended, and with experts for each choice, rows are
  * of one token; the same sums hold. */
+#include "tests/reference/model/gelu.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 
 enum { D = 32, F = 48, MOST_TOKENS = 8 * 16, MOST_EXPERTS = 2 * 8, MOST_CAPACITY = 256 };
@@ -97,13 +98,6 @@ static bool reads(const struct layer *layer, int route, int expert, int slot) {
     return layer->choice[route] == expert && layer->slot[route] == slot;
 }
 
-static double gelu(double x, double *slope) {
-    const double scale = sqrt(2 / 3.14159265358979323846);
-    double t = tanh(scale * (x + 0.044715 * x * x * x));
-    *slope = 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * scale * (1 + 3 * 0.044715 * x * x);
-    return 0.5 * x * (1 + t);
-}
-
 /* A row through one shard, and its gradient `dy` back to `drow`; adds to both. */
 static void forward_row(const struct layer *layer, int shard, int expert, const float *x,
                         double active[F], double slope[F], double y[D]) {
@@ -113,7 +107,8 @@ static void forward_row(const struct layer *layer, int shard, int expert, const 
         double sum = 0;
         for (int d = 0; d < D; d++)
             sum += (double)x[d] * one[d * layer->hidden + f];
-        active[f] = gelu(sum, &slope[f]);
+        active[f] = gelu(sum);
+        slope[f] = gelu_slope(sum);
         for (int d = 0; d < D; d++)
             y[d] += active[f] * two[f * D + d];
     }
