@@ -1,9 +1,8 @@
 /* EPLB: the outside vectors, when it moves, restarts, and what it refuses. */
 #include "tests/baselines/rehearsal.h"
+#include "tests/reference/base/memory.h"
 
 #include "baselines/eplb/eplb.h"
-
-static struct mp_arena memory;
 
 static const struct mp_system *const tested = &mp_system_eplb;
 
@@ -53,7 +52,6 @@ TEST_EACH(the_released_example_comes_out, GOLDEN, row) {
     mp_eplb_place(&state, GOLDEN_WEIGHT[row->layer]);
     assert_memory_equal(state.expert, row->expert, sizeof row->expert);
     assert_memory_equal(state.copies, row->copies, sizeof row->copies);
-    mp_arena_release(&memory);
 }
 
 /* V-EPLB-2: the groups of the example, and which places they get on which nodes. */
@@ -69,7 +67,6 @@ TEST(groups_go_to_the_lightest_node_with_room) {
         assert_memory_equal(pack, nodes[layer], sizeof pack);
         assert_memory_equal(place, places[layer], sizeof place);
     }
-    mp_arena_release(&memory);
 }
 
 /* With one item per pack nothing is sorted. */

@@ -1,10 +1,9 @@
 /* The selection of shadows: golden decisions of every policy with the latencies that led to them.
  */
+#include "tests/reference/base/memory.h"
 #include "tests/reference/plan/plan_support.h"
 
 #include "baselines/fastermoe/fastermoe.h"
-
-static struct mp_arena memory;
 
 /* The frame of all golden vectors: alpha 2, width 1000, 4 bytes per element. */
 static const struct mp_setting GOLDEN_SETTING = {.layers = 1,
@@ -137,7 +136,6 @@ static void decide(const struct golden_case *row, bool forward_only) {
     mp_shadows_create(&memory, golden->ranks, golden->experts, &shadows);
     select_shadows(&shadows, &costs, &load, owner, row->policy, MP_ALL);
     compare(row, &shadows);
-    mp_arena_release(&memory);
 }
 
 TEST(golden_decisions) {

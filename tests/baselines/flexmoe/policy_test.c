@@ -1,9 +1,8 @@
 /* Both policies: by hand, and by brute force. */
+#include "tests/reference/base/memory.h"
 #include "tests/reference/plan/plan_support.h"
 
 #include "baselines/flexmoe/flexmoe.h"
-
-static struct mp_arena memory;
 
 enum { SLOTS = 6 };
 /* Divisible by every number of slots here, so that shares are whole. */
@@ -20,7 +19,6 @@ static void create_layer(struct layer *layer, int ranks, int experts, int per_ra
 }
 
 static void destroy_layer(struct layer *layer) {
-    mp_arena_release(&memory);
     mp_load_destroy(&layer->load);
 }
 

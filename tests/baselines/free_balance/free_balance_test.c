@@ -1,9 +1,8 @@
 /* The system free-balance: what it says of itself, and how it cuts loads. */
+#include "tests/reference/base/memory.h"
 #include "tests/reference/plan/system_support.h"
 
 #include "baselines/free_balance/free_balance.h"
-
-static struct mp_arena memory;
 
 TEST(it_says_what_it_is) {
     assert_true(mp_system_free_balance.capabilities & MP_SYSTEM_UNATTAINABLE);
@@ -43,5 +42,4 @@ TEST_EACH(known_loads_are_cut_as_documented, KNOWN, row) {
         for (int32_t at = state.pieces.first[expert]; at >= 0; at = state.pieces.item[at].next)
             piece[expert][state.pieces.item[at].rank] += state.pieces.item[at].routes;
     assert_memory_equal(piece, row->piece, sizeof piece);
-    mp_arena_release(&memory);
 }

@@ -1,9 +1,8 @@
 /* HarMoEny: golden decisions, and what it refuses. */
 #include "tests/baselines/rehearsal.h"
+#include "tests/reference/base/memory.h"
 
 #include "baselines/harmoeny/harmoeny.h"
-
-static struct mp_arena memory;
 
 enum { RANKS = 2, EXPERTS = 4 };
 
@@ -48,7 +47,6 @@ TEST_ROWS(golden_decisions, decisions, row) {
     lay_out(&state, OWNER, routes);
     for (int source = 0; source < 2; source++)
         assert_int_equal(routes[source][0][1], row->moved[source]);
-    mp_arena_release(&memory);
 }
 
 TEST(what_cannot_be_is_refused) {

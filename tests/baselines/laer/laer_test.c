@@ -1,11 +1,10 @@
 /* LAER as a system: legal plans one iteration behind their loads, the same on every rank; the
  * paper's layouts under every ablation; and what it refuses. */
 #include "tests/baselines/rehearsal.h"
+#include "tests/reference/base/memory.h"
 
 #include "baselines/flexmoe/flexmoe.h"
 #include "baselines/laer/laer.h"
-
-static struct mp_arena memory;
 
 static const struct mp_system *const tested = &mp_system_laer;
 
@@ -126,7 +125,6 @@ TEST_RANDOM(flex_changes_the_static_layout) {
         memcpy(slot, flex.expert, sizeof slot);
     }
     assert_true(rounds > 0);
-    mp_arena_release(&memory);
 }
 
 /* Seconds of a route: as measured between nodes and in them, or as given. */

@@ -1,9 +1,8 @@
 /* LAER's layouts and their cost: golden vectors. */
 #include "tests/baselines/rehearsal.h"
+#include "tests/reference/base/memory.h"
 
 #include "baselines/laer/laer.h"
-
-static struct mp_arena memory;
 
 enum { GOLDEN_RANKS = 4, MOST_SLOTS = 3, MOST_EXPERTS = 6 };
 static const struct mp_topology TWO_NODES = {4, 2};
@@ -76,7 +75,6 @@ TEST_EACH(golden_layouts, GOLDEN, row) {
     assert_memory_equal(replicas, row->replicas, (size_t)row->experts * sizeof *replicas);
     mp_laer_place(&placer, row->load, replicas, &slots);
     assert_golden(row, &slots, placer.rank_load);
-    mp_arena_release(&memory);
 }
 
 /* V-LAER-2 on the first two layouts above: routes that each rank computes for each source, and the
@@ -131,7 +129,6 @@ TEST(golden_routing_and_cost) {
             assert_close(mp_laer_cost(&evaluator, &slots, LAER_COUNT, &costs),
                          GOLDEN_COST[only][index], 1e-12);
         }
-        mp_arena_release(&memory);
     }
 }
 
@@ -143,5 +140,4 @@ TEST(what_does_not_fit_stays_empty) {
     mp_queue_create(&memory, 1, &queue);
     mp_laer_replicas(load, 1, 3, 2, replicas, &queue);
     assert_int_equal(replicas[0], 2);
-    mp_arena_release(&memory);
 }

@@ -1,9 +1,8 @@
 /* LLEP: golden decisions and how many copies there are at most. */
 #include "tests/baselines/rehearsal.h"
+#include "tests/reference/base/memory.h"
 
 #include "baselines/llep/llep.h"
-
-static struct mp_arena memory;
 
 /* Four ranks with two experts each, routes per expert. */
 struct golden_piece {
@@ -113,7 +112,6 @@ TEST_EACH(golden_decisions, GOLDEN, row) {
     memcpy(state.total, row->total, sizeof row->total);
     assert_works(mp_llep_decide(&state, &options, OWNER, MP_ALL, &error));
     check_golden(row, &state);
-    mp_arena_release(&memory);
 }
 
 struct limit_case {

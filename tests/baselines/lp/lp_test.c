@@ -1,10 +1,9 @@
 /* LP: golden optima, the least largest load against all sets of experts, routes
  * that stay near, placements of the sources, plans that are legal, and what it refuses. */
 #include "tests/baselines/rehearsal.h"
+#include "tests/reference/base/memory.h"
 
 #include "baselines/lp/lp.h"
-
-static struct mp_arena memory;
 
 enum { MOST_RANKS = 20, MOST_EXPERTS = 40, SMALL = 9 };
 
@@ -32,7 +31,6 @@ static int64_t balance(const struct mp_topology *topology, const struct mp_place
     for (int rank = 0; rank < topology->ranks; rank++)
         most = computed[rank] > most ? computed[rank] : most;
     assert_int_equal(state.most, most);
-    mp_arena_release(&memory);
     return most;
 }
 
@@ -285,5 +283,4 @@ TEST(an_expert_that_nobody_holds_is_told) {
     assert_works(mp_load_create(1, 1, &load, &error));
     mp_placement_remove(&nobody, 0, 0);
     assert_fails(mp_lp_balance(&state, &one, &nobody, &load, &error), MP_EPLAN, "");
-    mp_arena_release(&memory);
 }

@@ -2,10 +2,9 @@
  * bounds below them, and the sizes of papers. */
 #include "baselines/moetuner/clusters.h"
 #include "baselines/moetuner/links.h"
+#include "tests/reference/base/memory.h"
 #include "tests/reference/base/solver.h"
 #include "tests/reference/plan/plan_support.h"
-
-static struct mp_arena memory;
 
 static const struct mp_program_limits exact = {.gap = 0, .nodes = 1000000};
 
@@ -73,7 +72,6 @@ TEST_RANDOM(clusters_are_the_best_of_all) {
         mp_clusters_search(&clusters, load, start);
         assert_clusters(&clusters, start);
         assert_true(mp_clusters_deviation(&clusters, load, start) >= best);
-        mp_arena_release(&memory);
     }
     assert_true(improved > 100);
 }
@@ -98,7 +96,6 @@ TEST(the_worked_example_of_clusters) {
         mp_clusters_search(&clusters, row[i].load, cluster);
         assert_memory_equal(cluster, row[i].cluster, sizeof cluster);
     }
-    mp_arena_release(&memory);
 }
 
 /* One hot expert, one dead one, loads that can't be divided: bounds that are met. */
@@ -117,7 +114,6 @@ TEST(bounds_that_are_met) {
         mp_clusters_search(&clusters, row[i].load, cluster);
         assert_int_equal(mp_clusters_deviation(&clusters, row[i].load, cluster), row[i].bound);
     }
-    mp_arena_release(&memory);
 }
 
 /* ---- links ---- */
@@ -222,7 +218,6 @@ TEST_RANDOM(places_are_the_best_of_all) {
             assert_close(mp_links_seconds(&links, rank), best, 1e-12);
             assert_close(proven, best, 1e-6);
         }
-        mp_arena_release(&memory);
     }
     assert_true(improved > 100);
 }
@@ -246,7 +241,6 @@ TEST(the_worked_example_of_links) {
     assert_int_equal(rank[0] == 0, rank[2] == 0);
     mp_links_search(&links, rank);
     assert_close(mp_links_seconds(&links, rank), 3, 0);
-    mp_arena_release(&memory);
 }
 
 /* Layers between others whose nodes stay: never worse, and as good as the best of what is free. */
@@ -280,7 +274,6 @@ TEST_RANDOM(parts_of_the_layers) {
         for (int l = first > 0 ? first - 1 : 0; l <= last && l < 3; l++)
             around += links.seconds[l];
         assert_close(around, proven, 1e-6);
-        mp_arena_release(&memory);
     }
 }
 
@@ -309,6 +302,5 @@ TEST_RANDOM(eight_layers_of_eight) {
         assert_int_equal(result.status, MP_PROGRAM_SOLVED);
         assert_true(result.gap <= 0.025);
         assert_true(mp_links_seconds(&links, rank) <= searched);
-        mp_arena_release(&memory);
     }
 }

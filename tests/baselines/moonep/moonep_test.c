@@ -1,9 +1,8 @@
 /* MoonEP: golden decisions, how many copies there are at most, and what it refuses. */
 #include "tests/baselines/rehearsal.h"
+#include "tests/reference/base/memory.h"
 
 #include "baselines/moonep/moonep.h"
-
-static struct mp_arena memory;
 
 /* Routes of expert on rank, from the pieces; those of an expert are on ascending ranks. */
 static void lay_out(const struct mp_moonep *state, int64_t routes[8][4]) {
@@ -66,7 +65,6 @@ TEST_EACH(golden_decisions, GOLDEN, row) {
     assert_works(mp_moonep_decide(&state, &options, OWNER, &error));
     lay_out(&state, routes);
     assert_memory_equal(routes, row->routes, sizeof routes);
-    mp_arena_release(&memory);
 }
 
 static const struct {

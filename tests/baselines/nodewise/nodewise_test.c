@@ -2,11 +2,10 @@
  * number), routes spread and evened out inside a node, and plans: legal, inside nodes where the
  * node holds the expert, late only where that pays. */
 #include "tests/baselines/rehearsal.h"
+#include "tests/reference/base/memory.h"
 
 #include "baselines/nodewise/nodewise.h"
 #include "reference/schedule/hops.h"
-
-static struct mp_arena arena;
 
 enum { MOST_RANKS = 24, MOST_EXPERTS = 40 };
 
@@ -63,9 +62,9 @@ static int cover_surprised(const struct mp_nodewise_costs *costs, const int64_t 
                            const int64_t came[4], int limit, int32_t order[4]) {
     static const int32_t owner[] = {0, 0, 1, 1};
     const struct mp_topology topology = {2, 1};
-    int64_t memory[12];
+    int64_t room[12];
     mp_load_hottest(expected, 4, 4, order);
-    return mp_nodewise_cover(costs, &topology, owner, expected, came, 4, limit, memory, order);
+    return mp_nodewise_cover(costs, &topology, owner, expected, came, 4, limit, room, order);
 }
 
 static int cover_example(const struct mp_nodewise_costs *costs, const int64_t total[4], int limit,
@@ -135,9 +134,9 @@ TEST(the_busiest_gate_comes_first) {
     static const int64_t total[] = {50, 40, 35, 30, 1};
     const struct mp_topology topology = {2, 1};
     const struct mp_nodewise_costs costs = {.row_between = 1, .gates = 1, .ranks_per_gate = 1};
-    int64_t memory[13];
+    int64_t room[13];
     int32_t order[] = {0, 1, 2, 3, 4};
-    assert_int_equal(mp_nodewise_cover(&costs, &topology, owner, total, total, 5, 5, memory, order),
+    assert_int_equal(mp_nodewise_cover(&costs, &topology, owner, total, total, 5, 5, room, order),
                      5);
     /* 51 and 105: expert 1; 51 and 65: expert 2; 51 and 30: expert 0; 1 and 30: expert 3. */
     assert_memory_equal(order, ((const int32_t[]){1, 2, 0, 3, 4}), sizeof order);
@@ -166,7 +165,7 @@ static int64_t load_of(const struct mp_nodewise_node *node, int rank) {
 static void create_node(uint64_t *random, int copies, int64_t product,
                         struct mp_nodewise_node *node) {
     int ranks = test_random_int(random, 1, MOST_RANKS);
-    mp_nodewise_node_create(&arena, MOST_RANKS, MOST_EXPERTS, copies, product, node);
+    mp_nodewise_node_create(&memory, MOST_RANKS, MOST_EXPERTS, copies, product, node);
     mp_nodewise_node_begin(node, ranks);
     for (int rank = 0; rank < ranks; rank++)
         if (test_random_int(random, 0, 3))
@@ -198,7 +197,6 @@ TEST_RANDOM(routes_fill_from_below) {
                                                    1);
         }
         assert_int_equal(sum, routes);
-        mp_arena_release(&arena);
     }
 }
 
@@ -213,7 +211,7 @@ TEST_RANDOM(ranks_are_evened_out) {
         int64_t product = freely ? 0 : test_random_int(random, 0, 300);
         int limit = freely ? MOST_EXPERTS : test_random_int(random, 0, 2), owner[MOST_EXPERTS];
         int ranks = test_random_int(random, 1, MOST_RANKS);
-        mp_nodewise_node_create(&arena, MOST_RANKS, MOST_EXPERTS, limit, product, &node);
+        mp_nodewise_node_create(&memory, MOST_RANKS, MOST_EXPERTS, limit, product, &node);
         mp_nodewise_node_begin(&node, ranks);
         for (int expert = 0; expert < MOST_EXPERTS; expert++) {
             owner[expert] = test_random_int(random, 0, ranks - 1);
@@ -242,7 +240,6 @@ TEST_RANDOM(ranks_are_evened_out) {
         assert_true(mp_nodewise_node_fullest(&node) <= fullest);
         even += freely;
         uneven += mp_nodewise_node_fullest(&node) * ranks > sum + ranks;
-        mp_arena_release(&arena);
     }
     assert_true(even > 0 && uneven > 0);
 }
@@ -252,7 +249,7 @@ TEST_RANDOM(ranks_are_evened_out) {
 static void check_evened(int64_t product, int64_t least, const int64_t routes[3],
                          const struct mp_nodewise_share other[2], const int64_t expected[3][3]) {
     struct mp_nodewise_node node;
-    mp_nodewise_node_create(&arena, 3, MOST_EXPERTS, 3, product, &node);
+    mp_nodewise_node_create(&memory, 3, MOST_EXPERTS, 3, product, &node);
     mp_nodewise_node_begin(&node, 3);
     for (int i = 0; i < 3; i++) {
         if (routes[i] > 0)
@@ -266,7 +263,6 @@ static void check_evened(int64_t product, int64_t least, const int64_t routes[3]
         for (int expert = 0; expert < 3; expert++)
             assert_int_equal(routes_of(&node, rank, expert), expected[rank][expert]);
     }
-    mp_arena_release(&arena);
 }
 
 /* A copy takes a product more, which the level that all give down to has to have room for; a whole
@@ -310,7 +306,7 @@ TEST(all_copies_together_have_to_pay) {
         for (int experts = 1; experts < 3; experts++) {
             const struct mp_nodewise_hidden hidden = {late ? 0 : 1e9, 0};
             struct mp_nodewise_node node;
-            mp_nodewise_node_create(&arena, 3, 2, 2, 0, &node);
+            mp_nodewise_node_create(&memory, 3, 2, 2, 0, &node);
             mp_nodewise_node_begin(&node, 3);
             for (int expert = 0; expert < experts; expert++)
                 mp_nodewise_node_add(&node, 0, expert, 600 / experts);
@@ -324,7 +320,6 @@ TEST(all_copies_together_have_to_pay) {
                     there += routes_of(&node, rank, expert);
                 assert_int_equal(there, node.load[rank]);
             }
-            mp_arena_release(&arena);
         }
     /* Two copies on their way there, or their gradients back, one after the other, save 400
      * routes. */
@@ -333,7 +328,7 @@ TEST(all_copies_together_have_to_pay) {
         struct mp_nodewise_node node;
         costs.fetch_inside = back ? 0 : 250;
         costs.reduce_inside = back ? 250 : 0;
-        mp_nodewise_node_create(&arena, 3, 2, 2, 0, &node);
+        mp_nodewise_node_create(&memory, 3, 2, 2, 0, &node);
         mp_nodewise_node_begin(&node, 3);
         mp_nodewise_node_add(&node, 0, 0, 300);
         mp_nodewise_node_add(&node, 0, 1, 300);
@@ -341,7 +336,6 @@ TEST(all_copies_together_have_to_pay) {
         mp_nodewise_node_even_out(
             &node, &costs, (struct mp_nodewise_hidden){back ? 1 : seconds, back ? seconds : 0}, 2);
         assert_int_equal(mp_nodewise_node_fullest(&node), enough ? 200 : 600);
-        mp_arena_release(&arena);
     }
 }
 

@@ -1,9 +1,8 @@
 /* The three solvers: the published example, brute force, and what each promises. */
 #include "tests/errors.h"
+#include "tests/reference/base/memory.h"
 
 #include "baselines/smartmoe/smartmoe.h"
-
-static struct mp_arena memory;
 
 enum { EXPERTS = 96, RANKS = 32 };
 
@@ -43,11 +42,9 @@ TEST(greedy_follows_the_released_code) {
     assert_int_equal(largest_load(8, 4, load, contiguous), 46);
     assert_int_equal(mp_permutation_solve(&solver, load, contiguous, owner), 42);
     assert_memory_equal(owner, expected, sizeof expected);
-    mp_arena_release(&memory);
     create(4, 2, MP_SMARTMOE_GREEDY, 8, &solver);
     assert_int_equal(mp_permutation_solve(&solver, equal, crossed, owner), 20);
     assert_memory_equal(owner, crossed, sizeof crossed);
-    mp_arena_release(&memory);
 }
 
 static void random_loads(uint64_t *random, int experts, int64_t load[]) {
@@ -182,5 +179,4 @@ TEST_ROWS(groups_are_as_many_as_allowed, allowed, c) {
     create(c->experts, c->ranks, MP_SMARTMOE_HYBRID, c->groups, &solver);
     assert_int_equal(solver.workers, c->workers);
     assert_int_equal(solver.each, c->each);
-    mp_arena_release(&memory);
 }

@@ -1,9 +1,8 @@
 /* Slots per expert from popularity: the golden placements, and what is refused. */
+#include "tests/reference/base/memory.h"
 #include "tests/reference/plan/plan_support.h"
 
 #include "baselines/swiftmoe/swiftmoe.h"
-
-static struct mp_arena memory;
 
 struct golden {
     const char *name;
@@ -37,7 +36,6 @@ TEST_ROWS(golden_placements_come_out, GOLDEN, row) {
         assert_int_equal(slots.expert[slot], row->slot[slot]);
     for (int expert = 0; expert < row->experts; expert++)
         assert_int_equal(mp_slots_of(&slots, expert), row->count[expert]);
-    mp_arena_release(&memory);
 }
 
 TEST(what_does_not_fit_is_refused) {

@@ -1,9 +1,8 @@
 /* UltraEP: golden quotas, plans that are legal, late and fetched again, and what it refuses. */
 #include "tests/baselines/rehearsal.h"
+#include "tests/reference/base/memory.h"
 
 #include "baselines/ultraep/ultraep.h"
-
-static struct mp_arena memory;
 
 static const struct mp_ultraep_options DEFAULTS = {
     .redundant = 2, .threshold = 1, .tolerance = 0.01, .least_quota = 1024, .locality = true};
@@ -66,7 +65,6 @@ TEST_EACH(golden_decisions, decisions, c) {
         for (int32_t at = state.pieces.first[expert]; at >= 0; at = state.pieces.item[at].next)
             routes[expert][state.pieces.item[at].rank] += state.pieces.item[at].routes;
     assert_memory_equal(routes, c->routes, sizeof routes);
-    mp_arena_release(&memory);
 }
 
 /* ---- plans ---- */

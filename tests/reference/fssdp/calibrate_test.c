@@ -1,9 +1,8 @@
 /* Calibration: the golden latencies and decisions. */
+#include "tests/reference/base/memory.h"
 #include "tests/reference/plan/system_support.h"
 
 #include "reference/fssdp/fssdp.h"
-
-static struct mp_arena memory;
 
 /* One second per route and per crossing route, so that all figures are whole. */
 static struct mp_setting golden_setting(int64_t expert_seconds) {
@@ -65,7 +64,6 @@ TEST_ROWS(golden_decisions, DECISION, row) {
     bool accepted = mp_calibrate(&calibrator, &materializer, &placement, &load, row->memory);
     assert_int_equal(accepted, row->accepted);
     assert_int_equal(materializer.copies, row->memory ? 4 : 0);
-    mp_arena_release(&memory);
 }
 
 /* 70 % of 4096 routes on the first 4 of 32 experts, owned by rank 0 of 2, which computes 3392
@@ -96,5 +94,4 @@ TEST_ROWS(frugal_copies_are_those_that_pay, frugal, c) {
     assert_int_equal(chosen, c->chosen);
     assert_int_equal(materializer.copies, c->chosen);
     assert_int_equal(materializer.overlap, 32);
-    mp_arena_release(&memory);
 }

@@ -1,9 +1,8 @@
 /* Algorithm 1: the golden placements. */
+#include "tests/reference/base/memory.h"
 #include "tests/reference/plan/plan_support.h"
 
 #include "reference/fssdp/fssdp.h"
-
-static struct mp_arena memory;
 
 /* 4 ranks in 2 nodes, 8 experts, owner(e) = e / 2. */
 struct golden_case {
@@ -55,5 +54,4 @@ TEST_ROWS(golden_placements, GOLDEN, row) {
                      got.rank, expected.expert, expected.rank);
         assert_true(mp_placement_holds(&placement, got.expert, got.rank));
     }
-    mp_arena_release(&memory);
 }

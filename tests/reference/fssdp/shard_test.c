@@ -1,9 +1,8 @@
 /* Sharding: the golden owners. */
+#include "tests/reference/base/memory.h"
 #include "tests/reference/plan/plan_support.h"
 
 #include "reference/fssdp/fssdp.h"
-
-static struct mp_arena memory;
 
 /* V-FSSDP-8: 2 layers of 8 experts on 4 ranks in 2 nodes, t 2. */
 TEST(golden_owners) {
@@ -25,5 +24,4 @@ TEST(golden_owners) {
     assert_int_equal(moved, 8);
     mp_shard(&sharder, load, owner, again);
     assert_memory_equal(again, owner, sizeof owner);
-    mp_arena_release(&memory);
 }

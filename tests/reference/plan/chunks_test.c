@@ -1,11 +1,10 @@
 /* Chunks of whole experts: worked out by hand, and their order and sizes in random plans. */
+#include "tests/reference/base/memory.h"
 #include "tests/reference/plan/plan_support.h"
 
 #include "reference/plan/chunks.h"
 
 enum { LAYERS = 24, MOST_PLACES = 1 << 16 };
-
-static struct mp_arena memory;
 
 static void cut(struct example *example, int degree, struct mp_expert_chunks *chunks) {
     mp_expert_chunks_create(&memory, &example->plan.topology, LAYERS, MOST_PLACES, chunks);
@@ -32,7 +31,6 @@ TEST(chunks_by_hand) {
         cut(&example, 3, &chunks);
         assert_memory_equal(example.plan.place_chunk, expected[inside], 4);
         assert_works(mp_plan_check(&example.plan, &example.load, &example.law, NULL, &error));
-        mp_arena_release(&memory);
     }
 }
 
@@ -101,7 +99,6 @@ TEST_RANDOM(first_come_what_persists_and_ends_are_small) {
         for (int rank = 0; rank < plan->topology.ranks; rank++)
             check_rank(plan, rank, any);
         some_away += any;
-        mp_arena_release(&memory);
     }
     assert_in_range(some_away, 1, 59);
 }
@@ -115,5 +112,4 @@ TEST_RANDOM(the_law_minds_chunks) {
     chunks.chunk[example.plan.layer * MOST_PLACES + test_random_int(random, 0, places - 1)] = 2;
     assert_fails(mp_plan_check(&example.plan, &example.load, &example.law, NULL, &error), MP_EPLAN,
                  "are in chunk 2 of 2");
-    mp_arena_release(&memory);
 }

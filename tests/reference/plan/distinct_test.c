@@ -2,9 +2,8 @@
 #include "reference/plan/distinct.h"
 
 #include "reference/plan/routes.h"
+#include "tests/reference/base/memory.h"
 #include "tests/reference/plan/plan_support.h"
-
-static struct mp_arena memory;
 
 enum { SMALL = 6 };
 
@@ -34,7 +33,6 @@ static double duplicates(int experts, int top_k, int groups) {
     mp_distinct_model_arrange(&model, order, experts);
     for (int g = 0; g < groups; g++)
         distinct += mp_distinct_model_meets(&model, g * each, (g + 1) * each, NULL);
-    mp_arena_release(&memory);
     return 100 * (1 - distinct / top_k);
 }
 
@@ -83,7 +81,6 @@ TEST(uneven_counts_are_those_of_their_design) {
     assert_within(mp_distinct_model_meets(&model, 0, 0, group), meets, 1e-7);
     mp_distinct_model_arrange(&model, parted, 1);
     assert_within(mp_distinct_model_meets(&model, 0, 1, group + 1), meets, 1e-7);
-    mp_arena_release(&memory);
 }
 
 /* Wherever probabilities come close to 1, they are reached: an expert alone is met as often as it
@@ -109,7 +106,6 @@ TEST(weights_give_the_counts) {
         for (int e = 0; e < EXPERTS; e++)
             assert_within(mp_distinct_model_meets(&model, 7 - e, 8 - e, NULL),
                           test[i].count[e] / 1e4, 1e-7);
-        mp_arena_release(&memory);
     }
 }
 
@@ -127,7 +123,6 @@ TEST(certain_choices_leave_fewer_to_draw) {
     assert_within(mp_distinct_model_meets(&model, 1, 3, NULL), 5.0 / 6, 1e-9); /* not both others */
     mp_distinct_model_arrange(&model, parted, SMALL - 1);
     assert_within(mp_distinct_model_meets(&model, 0, 0, &half_of_one), 0.5, 1e-9);
-    mp_arena_release(&memory);
 }
 
 /* As often as they should, K different experts of each token, and the same ones again. */
@@ -149,7 +144,6 @@ TEST(drawn_tokens_have_the_counts) {
     }
     for (int e = 0; e < SMALL; e++) /* three standard deviations are 0.011 */
         assert_within((double)drawn[e] / TOKENS, count[e] / 100.0, 0.015);
-    mp_arena_release(&memory);
 }
 
 /* ---- groups inside one another ---- */
@@ -184,7 +178,6 @@ static void create_case(int ranks, int experts, int top_k, const int size[3], in
 static void destroy_case(struct case_of_levels *c) {
     mp_plan_destroy(&c->plan);
     mp_load_destroy(&c->load);
-    mp_arena_release(&memory);
     free(c->distinct);
 }
 

@@ -1,9 +1,8 @@
 /* A planner's slots serve the homes that were made of them, and one slot per holder any others; and
  * layouts come back from a checkpoint as they were, or not at all. */
 #include "reference/plan/layouts.h"
+#include "tests/reference/base/memory.h"
 #include "tests/reference/plan/plan_support.h"
-
-static struct mp_arena memory;
 
 enum { LAYERS = 2 };
 static const char MAGIC[8] = {'M', 'P', 'T', 'E', 'S', 'T', '_', '1'};
@@ -35,7 +34,6 @@ static void initial_homes(const struct mp_layouts *layouts, struct mp_placement 
     mp_layouts_holders(layouts, home);
 }
 
-/* Whether both have the same experts in the same slots, indexed alike. */
 /* Homes of before the last change still have their slots, if asked for, and no others have. */
 TEST_RANDOM(earlier_slots_serve_earlier_homes) {
     int derived = 0;
@@ -60,11 +58,11 @@ TEST_RANDOM(earlier_slots_serve_earlier_homes) {
         assert_ptr_equal(mp_layouts_for_home(&layouts, 0, &home[0]), &layouts.slots[0]);
         for (int layer = 0; layer < LAYERS; layer++)
             mp_placement_destroy(&home[layer]);
-        mp_arena_release(&memory);
     }
     assert_true(derived > 0);
 }
 
+/* Whether both have the same experts in the same slots, indexed alike. */
 static bool same_slots(const struct mp_layouts *one, const struct mp_layouts *other) {
     size_t all = (size_t)one->ranks * (size_t)one->per_rank;
     bool same = true;
@@ -108,7 +106,6 @@ TEST_RANDOM(saved_layouts_come_back) {
         assert_true(same_slots(&second, &before));
         mp_layouts_restore(&second, &saved);
         assert_true(same_slots(&second, fits ? &first : &before));
-        mp_arena_release(&memory);
     }
 }
 
@@ -146,7 +143,6 @@ TEST_RANDOM(foreign_bytes_are_refused) {
     assert_unread(&layouts, wrong, size, "slots of test in layer 1 are not those of 5 experts");
     memset(wrong + 24, 0, 3 * 2 * 4); /* others are missing */
     assert_unread(&layouts, wrong, size, "slots of test in layer 0 are not those of 5 experts");
-    mp_arena_release(&memory);
 }
 
 static const struct {

@@ -1,11 +1,10 @@
 /* Lists of ranks' experts: each expert once, with its owner, in the order that is asked for. */
+#include "tests/reference/base/memory.h"
 #include "tests/reference/plan/plan_support.h"
 
 #include "reference/plan/owned.h"
 
 enum { MOST_RANKS = 9, MOST_EXPERTS = 24, ROUNDS = 200 };
-
-static struct mp_arena memory;
 
 struct experts {
     int ranks, count;
@@ -61,6 +60,5 @@ TEST_RANDOM(every_expert_is_listed_with_its_owner) {
         assert_int_equal(owned.begin[0], 0);
         for (int rank = 0; rank < experts.ranks; rank++)
             check_rank(&owned, &experts, ordered, rank);
-        mp_arena_release(&memory);
     }
 }

@@ -1,9 +1,8 @@
 /* Pieces: dispatches made of them are legal, whole, and follow the rules of cutting. */
+#include "tests/reference/base/memory.h"
 #include "tests/reference/plan/plan_support.h"
 
 #include "reference/plan/pieces.h"
-
-static struct mp_arena memory;
 
 enum { MOST_RANKS = 24, MOST_EXPERTS = 20, ROUNDS = 300 };
 
@@ -54,7 +53,6 @@ static void create_cut_up(uint64_t *random, struct cut_up *row, enum mp_piece_cu
 static void destroy_cut_up(struct cut_up *row) {
     mp_plan_destroy(&row->plan);
     mp_load_destroy(&row->load);
-    mp_arena_release(&memory);
 }
 
 /* Every route goes to a piece, and every piece gets what it says. */
@@ -200,5 +198,4 @@ TEST(pieces_that_do_not_fit_are_refused) {
                     "iteration 0, layer 0: the pieces of expert 0 are fewer routes than its load");
     mp_plan_destroy(&plan);
     mp_load_destroy(&load);
-    mp_arena_release(&memory);
 }

@@ -1,8 +1,7 @@
 /* A queue pops the stable descending order, whatever the pushes, pops and changes in between. */
 #include "reference/plan/queue.h"
+#include "tests/reference/base/memory.h"
 #include "tests/reference/plan/plan_support.h"
-
-static struct mp_arena memory;
 
 enum { ROOM = 50 };
 
@@ -41,5 +40,4 @@ TEST_RANDOM(pops_come_in_order) {
         assert_true(popped.key == expected[first].key);
         expected[first] = expected[queue.count];
     }
-    mp_arena_release(&memory);
 }

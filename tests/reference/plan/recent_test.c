@@ -1,8 +1,7 @@
 /* Sums over the last iterations, by counts and by totals, and over a restart. */
 #include "reference/plan/recent.h"
+#include "tests/reference/base/memory.h"
 #include "tests/reference/plan/plan_support.h"
-
-static struct mp_arena memory;
 
 enum { LAYERS = 2, RANKS = 3, EXPERTS = 4, ITERATIONS = 12, COUNTS = LAYERS * RANKS * EXPERTS };
 
@@ -59,7 +58,6 @@ TEST_RANDOM(sums_are_those_of_the_window) {
             assert_sums(&counts, &history, iteration + 1, window, false);
             assert_sums(&totals, &history, iteration + 1, window, true);
         }
-        mp_arena_release(&memory);
     }
     destroy_history(&history);
 }
@@ -87,7 +85,6 @@ TEST_RANDOM(a_restored_window_goes_on) {
                 mp_recent_push_counts(&restored, history.load[iteration], LAYERS);
                 assert_sums(&restored, &history, iteration + 1, other, false);
             }
-        mp_arena_release(&memory);
         destroy_history(&history);
     }
 }
@@ -119,6 +116,5 @@ TEST_RANDOM(foreign_bytes_are_refused) {
     assert_memory_equal(after, saved, size);
     mp_recent_create(&memory, COUNTS + 1, 3, &other);
     assert_int_equal(mp_recent_load(&other, saved, size, NULL), MP_EFORMAT);
-    mp_arena_release(&memory);
     destroy_history(&history);
 }

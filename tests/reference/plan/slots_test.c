@@ -1,9 +1,8 @@
 /* Slots, homes made of them, and routes spread over them. */
+#include "tests/reference/base/memory.h"
 #include "tests/reference/plan/plan_support.h"
 
 #include "reference/plan/slots.h"
-
-static struct mp_arena memory;
 
 /* Slots, and what a plan with them needs. */
 struct job {
@@ -23,7 +22,6 @@ static void create_job(int experts, int per_rank, struct job *job) {
 }
 
 static void destroy_job(struct job *job) {
-    mp_arena_release(&memory);
     mp_placement_destroy(&job->home);
     mp_load_destroy(&job->load);
     mp_plan_destroy(&job->plan);

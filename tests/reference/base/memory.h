@@ -1,0 +1,14 @@
+/* Tables of a test program, until it ends. */
+#ifndef MOEPERF_TESTS_REFERENCE_BASE_MEMORY_H
+#define MOEPERF_TESTS_REFERENCE_BASE_MEMORY_H
+
+#include "reference/base/arena.h"
+#include "tests/support.h"
+
+static struct mp_arena memory;
+
+__attribute__((destructor)) static void release_memory(void) {
+    mp_arena_release(&memory);
+}
+
+#endif
