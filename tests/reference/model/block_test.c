@@ -1,12 +1,12 @@
-/* One rank's whole model: its gradients against differences of its loss, tensor by tensor, and the
- * memory that it takes and gives back. */
+/* One rank's model: the memory that it takes and gives back, and rows that nobody sent.  Its
+ * gradients are held against differences by the trainer's finite_difference_test.c. */
 #include "reference/model/block.h"
 
 #include "reference/base/random.h"
 #include "tests/errors.h"
 #include "tests/reference/plan/plan_support.h"
 
-enum { LAYERS = 2, D = 32, H = 2, E = 4, F = 48, S = 8, K = 2, N = 16, CHUNK = 2 * D * F };
+enum { LAYERS = 2, D = 32, H = 2, E = 4, F = 48, S = 8, K = 2, N = 16 };
 enum { SEND = N * K, ROWS = N * K + 8, VOCABULARY = 256 };
 static const struct mp_model_shape shape = {.layers = LAYERS,
                                             .width = D,
@@ -93,13 +93,12 @@ TEST(memory_is_what_its_arrays_need) {
     assert_int_equal(given, 0);
 }
 
-/* ---- gradients ---- */
+/* ---- rows ---- */
 
 struct work {
     struct mp_model model;
     struct mp_plan plan;
     struct mp_load load;
-    float parameter[LAYERS][E][CHUNK], gradient[LAYERS][E][CHUNK];
     int32_t token[N], target[N], forced[N * K];
 };
 
@@ -117,11 +116,6 @@ static void create_work(struct work *work) {
     for (int i = 0; i < dense->tensors; i++)
         fill(dense->parameter + dense->tensor[i].offset, dense->tensor[i].count,
              strstr(dense->tensor[i].name, "gain") ? 1 : 0);
-    for (int l = 0; l < LAYERS; l++) {
-        memset(work->model.state[l].auxiliary, 0, E * sizeof(float));
-        for (int e = 0; e < E; e++)
-            fill(work->parameter[l][e], CHUNK, 0);
-    }
     for (int t = 0; t < N; t++) {
         work->token[t] = test_random_int(&random_state, 0, VOCABULARY - 1);
         work->target[t] = test_random_int(&random_state, 0, VOCABULARY - 1);
@@ -163,43 +157,6 @@ static void route(struct work *work, int layer) {
     assert_works(mp_model_reserve(&work->model, layer, &error));
 }
 
-static void use_experts(struct work *work, int layer) {
-    for (int e = 0; e < E; e++) {
-        work->model.parameter[e] = work->parameter[layer][e];
-        work->model.gradient[e] = work->gradient[layer][e];
-    }
-}
-
-/* Mean loss; with its gradients if wanted.  The rows of one rank stay where they are. */
-static double run(struct work *work, bool backward) {
-    struct mp_model *model = &work->model;
-    float host[N];
-    mp_model_embed(model, work->token, work->target);
-    assert_memory_equal(model->token, work->token, sizeof work->token);
-    assert_memory_equal(model->target, work->target, sizeof work->target);
-    for (int l = 0; l < LAYERS; l++) {
-        mp_model_attention(model, l);
-        route(work, l);
-        use_experts(work, l);
-        mp_model_permute(model, l, 0);
-        mp_model_experts(model, l, 0);
-        mp_model_combine(model, l);
-    }
-    mp_model_head(model, backward ? 1.0f / N : 0, backward);
-    double loss = mp_model_loss_sum(model, host) / N;
-    for (int l = LAYERS - 1; l >= 0 && backward; l--) {
-        use_experts(work, l);
-        mp_model_combine_backward(model, l);
-        mp_model_experts_backward(model, l, 0, MP_ALL_PRODUCTS, false);
-        mp_model_gate_backward(model, l);
-        mp_model_attention_backward(model, l, MP_ALL_PRODUCTS);
-    }
-    if (backward)
-        mp_model_embed_backward(model);
-    assert_int_equal(mp_device_check(device, NULL), MP_OK);
-    return loss;
-}
-
 /* As many rows of every expert as there are tokens: those behind its routes have none, whatever lay
  * in their places before. */
 TEST(rows_without_a_token_are_zeros) {
@@ -222,48 +179,6 @@ TEST(rows_without_a_token_are_zeros) {
             assert_true(row[i] == 0);
     }
     assert_int_equal(with_token, N * K);
-    destroy_work(&work);
-}
-
-/* Along its gradient a tensor changes the loss by the gradient's length, to second order. */
-static void assert_gradient(struct work *work, const char *name, float *parameter,
-                            const float *gradient, size_t count) {
-    double square = 0, loss[2];
-    float *before = malloc(2 * count * sizeof *before), *along = before + count;
-    for (size_t i = 0; i < count; i++)
-        square += (double)gradient[i] * gradient[i];
-    double length = sqrt(square), step = fmin(0.02, 0.01 / length);
-    assert_true(length > 1e-3);
-    memcpy(before, parameter, count * sizeof *before);
-    memcpy(along, gradient, count * sizeof *along);
-    for (int side = 0; side < 2; side++) {
-        for (size_t i = 0; i < count; i++)
-            parameter[i] = before[i] + (float)((side ? step : -step) * along[i] / length);
-        loss[side] = run(work, false);
-    }
-    memcpy(parameter, before, count * sizeof *before);
-    double slope = (loss[1] - loss[0]) / (2 * step);
-    if (fabs(slope / length - 1) > 0.02)
-        fail_msg("%s: the loss rises by %g, its gradient is %g", name, slope, length);
-    free(before);
-}
-
-TEST(gradients_are_slopes_of_the_loss) {
-    static struct work work;
-    create_work(&work);
-    assert_true(run(&work, true) > 0);
-    struct mp_dense *dense = &work.model.dense;
-    for (int i = 0; i < dense->tensors; i++)
-        assert_gradient(&work, dense->tensor[i].name, dense->parameter + dense->tensor[i].offset,
-                        dense->gradient + dense->tensor[i].offset, dense->tensor[i].count);
-    for (int l = 0; l < LAYERS; l++)
-        for (int e = 0; e < E; e++)
-            if (work.forced[0] == e) /* one that has routes */
-                assert_gradient(&work, "expert", work.parameter[l][e], work.gradient[l][e], CHUNK);
-    /* All characters alike: a loss of ln 256 each. */
-    memset(mp_dense_common(dense, dense->parameter, MP_TOKEN_TABLE), 0,
-           (size_t)VOCABULARY * D * sizeof(float));
-    assert_close(run(&work, false), log(256), 1e-6);
     destroy_work(&work);
 }
 
