@@ -152,26 +152,6 @@ TEST(initial_values_are_those_of_gpt_2) {
     mp_dense_destroy(&dense);
 }
 
-TEST(only_matrices_decay) {
-    struct mp_model_shape shape = random_shape();
-    struct mp_dense dense;
-    assert_works(mp_dense_create(&shape, device, seed, &dense, &error));
-    for (size_t i = 0; i < dense.count; i++)
-        dense.parameter[i] = 2 + (float)test_random_double(&random_state);
-    float *before = malloc(dense.count * sizeof *before);
-    memcpy(before, dense.parameter, dense.count * sizeof *before);
-    const struct mp_adamw settings = {0.125f, 0.9f, 0.95f, 1e-8f, 0.5f, 1};
-    mp_dense_update(&dense, NULL, &settings); /* all gradients are zero: decay acts alone */
-    for (int i = 0; i < dense.tensors; i++)
-        for (size_t f = 0; f < dense.tensor[i].count; f++) {
-            size_t at = dense.tensor[i].offset + f;
-            double kept = dense.tensor[i].decays ? 1 - 0.125 * 0.5 : 1;
-            assert_close(dense.parameter[at], kept * (double)before[at], 1e-6);
-        }
-    free(before);
-    mp_dense_destroy(&dense);
-}
-
 /* Of whatever number of shards: columns of the first matrix, rows of the second. */
 TEST(shards_have_their_experts_values) {
     enum { D = 3, F = 15, E = 2, SHARDS = 5, EACH = F / SHARDS };
