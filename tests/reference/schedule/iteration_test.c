@@ -16,7 +16,7 @@ struct event {
 
 /* An executor that writes down what it is told. */
 struct scribe {
-    struct mp_plan *plan[MOST_LAYERS];
+    struct mp_plan *plan[MOST_LAYERS], own[MOST_LAYERS];
     struct mp_schedule schedule;
     struct event event[MOST_EVENTS];
     int events, open_spans, ended_spans;
@@ -102,6 +102,8 @@ static struct scribe *create_scribe(int layers, int ranks) {
 }
 
 static void destroy_scribe(struct scribe *scribe) {
+    for (int l = 0; l < MOST_LAYERS; l++)
+        mp_plan_destroy(&scribe->own[l]);
     mp_schedule_destroy(&scribe->schedule);
     free(scribe);
 }
@@ -135,11 +137,16 @@ static const char *told(const struct scribe *scribe, enum mp_direction direction
     return text;
 }
 
-/* Four ranks on two nodes own two of eight experts each. */
-static void golden_plan(const struct scribe *scribe, struct mp_plan *made, int layer) {
-    assert_works(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 100, made, &error));
-    made->policy = &scribe->policy;
-    begin_owned(made, 0, layer, GOLDEN_OWNER);
+/* With plans of its own: four ranks on two nodes own two of eight experts each. */
+static struct scribe *golden_scribe(int layers) {
+    struct scribe *scribe = create_scribe(layers, 4);
+    for (int l = 0; l < layers; l++) {
+        struct mp_plan *made = scribe->plan[l] = &scribe->own[l];
+        assert_works(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 100, made, &error));
+        made->policy = &scribe->policy;
+        begin_owned(made, 0, l, GOLDEN_OWNER);
+    }
+    return scribe;
 }
 
 static void dispatch(struct mp_plan *made) {
@@ -164,14 +171,11 @@ static void run(struct scribe *scribe) {
 /* Hecate, section 4: spAG under attention, spRS behind the second exchange, each layer's stage
  * waited for when the one below has computed its experts' gradients. */
 TEST(copies_travel_under_attention) {
-    AUTO(destroy_scribe) struct scribe *scribe = create_scribe(2, 4);
-    struct mp_plan plans[2];
+    AUTO(destroy_scribe) struct scribe *scribe = golden_scribe(2);
     for (int l = 0; l < 2; l++) {
-        golden_plan(scribe, &plans[l], l);
-        assert_works(mp_plan_add_copy(&plans[l], 0, 3, MP_STAGE_BEFORE_GATE, &error));
+        assert_works(mp_plan_add_copy(scribe->plan[l], 0, 3, MP_STAGE_BEFORE_GATE, &error));
         scribe->policy.rematerialise = true;
-        dispatch(&plans[l]);
-        scribe->plan[l] = &plans[l];
+        dispatch(scribe->plan[l]);
     }
     run(scribe);
     assert_string_equal(told(scribe, MP_FORWARD),
@@ -188,23 +192,19 @@ TEST(copies_travel_under_attention) {
                         "<sum-copies1 >sum-copies0 gate0 attention0 >sum-dense0 "
                         "embed >sum-dense2 <sum-copies0 <sum-dense1 <sum-dense0 <sum-dense2");
     assert_string_equal(told(scribe, MP_NO_DIRECTION), "update >loss <loss");
-    for (int l = 0; l < 2; l++)
-        mp_plan_destroy(&plans[l]);
 }
 
 /* A copy of a copy sets out when that is here, behind rows. */
 TEST(copies_are_made_of_copies) {
-    AUTO(destroy_scribe) struct scribe *scribe = create_scribe(1, 4);
-    AUTO(plan) struct mp_plan made;
-    golden_plan(scribe, &made, 0);
-    assert_works(mp_plan_add_copy(&made, 0, 2, MP_STAGE_BEFORE_GATE, &error));
-    assert_works(mp_plan_add_copy_from(&made, 0, 2, 3, MP_STAGE_AFTER_GATE, &error));
-    dispatch(&made);
-    scribe->plan[0] = &made;
+    AUTO(destroy_scribe) struct scribe *scribe = golden_scribe(1);
+    struct mp_plan *made = scribe->plan[0];
+    assert_works(mp_plan_add_copy(made, 0, 2, MP_STAGE_BEFORE_GATE, &error));
+    assert_works(mp_plan_add_copy_from(made, 0, 2, 3, MP_STAGE_AFTER_GATE, &error));
+    dispatch(made);
     run(scribe);
     assert_non_null(strstr(told(scribe, MP_FORWARD),
                            "permute0 >rows0 <rows0 <fetch0 >late-fetch0 <late-fetch0 experts0"));
-    made.fetch.item[1].from = made.before.owner[0];
+    made->fetch.item[1].from = made->before.owner[0];
     run(scribe);
     assert_non_null(strstr(told(scribe, MP_FORWARD),
                            ">late-fetch0 permute0 >rows0 <rows0 <fetch0 <late-fetch0 experts0"));
@@ -214,20 +214,17 @@ TEST(copies_are_made_of_copies) {
  * or in several. */
 TEST(copies_are_fetched_early) {
     for (int pipelined = 0; pipelined < 2; pipelined++) {
-        AUTO(destroy_scribe) struct scribe *scribe = create_scribe(3, 4);
-        struct mp_plan plans[3];
+        AUTO(destroy_scribe) struct scribe *scribe = golden_scribe(3);
         for (int l = 0; l < 3; l++) {
-            golden_plan(scribe, &plans[l], l);
             if (pipelined) {
-                plans[l].exchange = MP_EXCHANGE_PIPELINED;
-                plans[l].group_size = 2;
+                scribe->plan[l]->exchange = MP_EXCHANGE_PIPELINED;
+                scribe->plan[l]->group_size = 2;
             }
             if (l != 1)
-                assert_works(mp_plan_add_copy(&plans[l], 0, 3, MP_STAGE_BEFORE_GATE, &error));
+                assert_works(mp_plan_add_copy(scribe->plan[l], 0, 3, MP_STAGE_BEFORE_GATE, &error));
             if (l == 0)
-                assert_works(mp_plan_add_copy(&plans[l], 6, 1, MP_STAGE_AFTER_GATE, &error));
-            dispatch(&plans[l]);
-            scribe->plan[l] = &plans[l];
+                assert_works(mp_plan_add_copy(scribe->plan[l], 6, 1, MP_STAGE_AFTER_GATE, &error));
+            dispatch(scribe->plan[l]);
         }
         scribe->policy.fetch_early = true;
         run(scribe);
@@ -243,23 +240,20 @@ TEST(copies_are_fetched_early) {
                                NULL};
         assert_in_order(told(scribe, MP_FORWARD), order);
         assert_int_equal(mp_policy_fetches(&scribe->policy), 2);
-        for (int l = 0; l < 3; l++)
-            mp_plan_destroy(&plans[l]);
     }
 }
 
 /* What slices are put together of may set out under the layers above; then all that is behind it in
  * the background is, too. */
 TEST(slices_set_out_ahead) {
-    AUTO(destroy_scribe) struct scribe *scribe = create_scribe(4, 4);
-    AUTO(plan) struct mp_plan made;
-    golden_plan(scribe, &made, 0);
+    AUTO(destroy_scribe) struct scribe *scribe = golden_scribe(4);
+    struct mp_plan *made = scribe->plan[0];
     scribe->policy.optimizer = MP_OPTIMIZER_SLICES;
     scribe->policy.gather_before_gate = scribe->policy.rematerialise = true;
     scribe->policy.gather_ahead = 2;
-    dispatch(&made);
+    dispatch(made);
     for (int l = 0; l < 4; l++)
-        scribe->plan[l] = &made;
+        scribe->plan[l] = made;
     run(scribe);
     const char *order[] = {">fetch0 >fetch1 >fetch2 attention0",
                            "<fetch0 experts0",
@@ -286,17 +280,15 @@ TEST(slices_set_out_ahead) {
  * first and sums it before C_0.  With a copy that others send their routes to, sums wait. */
 TEST(shadows_come_last_and_first) {
     for (int shared = 0; shared < 2; shared++) {
-        AUTO(destroy_scribe) struct scribe *scribe = create_scribe(1, 4);
-        AUTO(plan) struct mp_plan made;
-        golden_plan(scribe, &made, 0);
-        made.exchange = MP_EXCHANGE_PIPELINED;
-        made.group_size = 2;
+        AUTO(destroy_scribe) struct scribe *scribe = golden_scribe(1);
+        struct mp_plan *made = scribe->plan[0];
+        made->exchange = MP_EXCHANGE_PIPELINED;
+        made->group_size = 2;
         for (int r = 1; r < 4; r++)
-            assert_works(mp_plan_add_copy(&made, 0, r, MP_STAGE_AFTER_GATE, &error));
+            assert_works(mp_plan_add_copy(made, 0, r, MP_STAGE_AFTER_GATE, &error));
         if (shared) /* ranks 1 and 3, on nodes 0 and 1, get the routes of their node */
-            assert_works(mp_plan_add_copy(&made, 6, 1, MP_STAGE_AFTER_GATE, &error));
-        dispatch(&made);
-        scribe->plan[0] = &made;
+            assert_works(mp_plan_add_copy(made, 6, 1, MP_STAGE_AFTER_GATE, &error));
+        dispatch(made);
         run(scribe);
         assert_string_equal(told(scribe, MP_FORWARD),
                             shared ? "embed attention0 gate0 >counts0 <counts0 permute0 >rows0 "
@@ -322,8 +314,7 @@ TEST(shadows_come_last_and_first) {
 }
 
 /* Flat; or pipelined, with an expert's copies everywhere. */
-static void golden_exchange(const struct scribe *scribe, struct mp_plan *made, bool pipelined) {
-    golden_plan(scribe, made, 0);
+static void golden_exchange(struct mp_plan *made, bool pipelined) {
     if (pipelined) {
         made->exchange = MP_EXCHANGE_PIPELINED;
         made->group_size = 2;
@@ -337,10 +328,8 @@ static void golden_exchange(const struct scribe *scribe, struct mp_plan *made, b
  * exchange. */
 TEST(a_shared_expert_hides_rows) {
     for (int pipelined = 0; pipelined < 2; pipelined++) {
-        AUTO(destroy_scribe) struct scribe *scribe = create_scribe(1, 4);
-        AUTO(plan) struct mp_plan made;
-        golden_exchange(scribe, &made, pipelined);
-        scribe->plan[0] = &made;
+        AUTO(destroy_scribe) struct scribe *scribe = golden_scribe(1);
+        golden_exchange(scribe->plan[0], pipelined);
         run(scribe);
         int spans = scribe->ended_spans;
         scribe->schedule.shares = true;
@@ -365,10 +354,9 @@ TEST(a_shared_expert_hides_rows) {
  * under the exchange of the layer below; own rows hide nothing of their own. */
 TEST(weights_come_behind_rows) {
     for (int pipelined = 0; pipelined < 2; pipelined++) {
-        AUTO(destroy_scribe) struct scribe *scribe = create_scribe(2, 4);
-        AUTO(plan) struct mp_plan made;
-        golden_exchange(scribe, &made, pipelined);
-        scribe->plan[0] = scribe->plan[1] = &made;
+        AUTO(destroy_scribe) struct scribe *scribe = golden_scribe(2);
+        golden_exchange(scribe->plan[0], pipelined);
+        scribe->plan[1] = scribe->plan[0];
         scribe->policy.weights_behind = true;
         run(scribe);
         assert_null(strpbrk(told(scribe, MP_FORWARD), "+"));
@@ -392,11 +380,10 @@ TEST(weights_come_behind_rows) {
 
 /* Slices are put together at their homes two layers at a time, and experts move before. */
 TEST(homes_follow_the_step) {
-    AUTO(destroy_scribe) struct scribe *scribe = create_scribe(3, 4);
-    AUTO(plan) struct mp_plan made;
-    golden_plan(scribe, &made, 0);
-    dispatch(&made);
-    scribe->plan[0] = scribe->plan[1] = scribe->plan[2] = &made;
+    AUTO(destroy_scribe) struct scribe *scribe = golden_scribe(3);
+    struct mp_plan *made = scribe->plan[0];
+    dispatch(made);
+    scribe->plan[1] = scribe->plan[2] = made;
     scribe->policy.optimizer = MP_OPTIMIZER_SLICES;
     scribe->schedule.learns = scribe->change.changed = true;
     run(scribe);
@@ -410,13 +397,11 @@ TEST(homes_follow_the_step) {
 
 /* Serving ends with the head, and slices are put together only for homes that have changed. */
 TEST(serving_goes_forward_only) {
-    AUTO(destroy_scribe) struct scribe *scribe = create_scribe(1, 4);
-    AUTO(plan) struct mp_plan made;
-    golden_plan(scribe, &made, 0);
-    assert_works(mp_plan_add_copy(&made, 0, 3, MP_STAGE_BEFORE_GATE, &error));
+    AUTO(destroy_scribe) struct scribe *scribe = golden_scribe(1);
+    struct mp_plan *made = scribe->plan[0];
+    assert_works(mp_plan_add_copy(made, 0, 3, MP_STAGE_BEFORE_GATE, &error));
     scribe->policy.rematerialise = true;
-    dispatch(&made);
-    scribe->plan[0] = &made;
+    dispatch(made);
     scribe->policy.forward_only = scribe->schedule.learns = true;
     scribe->policy.optimizer = MP_OPTIMIZER_SLICES;
     scribe->schedule.micro_batches = 2;
@@ -444,11 +429,9 @@ TEST(serving_goes_forward_only) {
 
 /* They travel under the whole next iteration; or at once, if somebody can't wait for it. */
 TEST(asynchronous_moves_set_out_first_and_end_before_the_update) {
-    AUTO(destroy_scribe) struct scribe *scribe = create_scribe(1, 4);
-    AUTO(plan) struct mp_plan made;
-    golden_plan(scribe, &made, 0);
-    dispatch(&made);
-    scribe->plan[0] = &made;
+    AUTO(destroy_scribe) struct scribe *scribe = golden_scribe(1);
+    struct mp_plan *made = scribe->plan[0];
+    dispatch(made);
     scribe->schedule.learns = scribe->change.changed = scribe->change.asynchronous = true;
     run(scribe);
     assert_string_equal(told(scribe, MP_NO_DIRECTION), "update >loss <loss");
