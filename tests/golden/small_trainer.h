@@ -52,6 +52,8 @@ static inline void small_trainer_destroy(struct small_trainer *small) {
     mp_device_destroy(small->device);
 }
 
+TEST_END(small_trainer, struct small_trainer, small_trainer_destroy(it))
+
 /* Where an expert's matrices are: which 0 parameters, 1 gradients. */
 static inline float *small_trainer_expert(struct small_trainer *small, int which, int layer,
                                           int expert) {

@@ -57,66 +57,52 @@ static void fake_move(struct mp_messages *messages, int from, int to) {
     fail_msg("slot %d to %d: nothing is left behind", from, to);
 }
 
-static int fake_test(struct mp_comm *comm, struct mp_messages *messages, int active, int finished[],
-                     int *count, struct mp_error *error) {
-    (void)comm;
-    (void)messages;
+/* An operation, which needs to know of no comm. */
+#define FAKE(name, ...)                                                                            \
+    static int name(__attribute__((unused)) struct mp_comm *comm,                                  \
+                    __attribute__((unused)) struct mp_messages *messages, __VA_ARGS__)
+
+FAKE(fake_test, int active, int finished[], int *count, struct mp_error *error) {
     for (int i = 0; i < active; i++)
         finished[i] = i;
     *count = active;
     return note((struct call){.kind = TEST, .rank = active}, error);
 }
 
-static int fake_send(struct mp_comm *comm, struct mp_messages *messages, int slot,
-                     const void *memory, size_t bytes, int rank, int tag, struct mp_error *error) {
+FAKE(fake_send, int slot, const void *memory, size_t bytes, int rank, int tag,
+     struct mp_error *error) {
     struct call call = {SEND, memory, bytes, rank, tag, {0}};
-    (void)comm;
-    (void)messages;
     (void)slot;
     if (bytes <= sizeof call.content)
         memcpy(call.content, memory, bytes);
     return note(call, error);
 }
 
-static int fake_receive(struct mp_comm *comm, struct mp_messages *messages, int slot, void *memory,
-                        size_t bytes, int rank, int tag, struct mp_error *error) {
-    (void)comm;
-    (void)messages;
+FAKE(fake_receive, int slot, void *memory, size_t bytes, int rank, int tag,
+     struct mp_error *error) {
     (void)slot;
     if (bytes <= sizeof fake.reply[0] && fake.reply[fake.replies][0])
         memcpy(memory, fake.reply[fake.replies++], bytes);
     return note((struct call){RECEIVE, memory, bytes, rank, tag, {0}}, error);
 }
 
-static int fake_barrier(struct mp_comm *comm, struct mp_messages *messages, int slot,
-                        struct mp_error *error) {
-    (void)comm;
-    (void)messages;
+FAKE(fake_barrier, int slot, struct mp_error *error) {
     assert_int_equal(slot, 0);
     return note((struct call){.kind = BARRIER}, error);
 }
 
-static int fake_broadcast(struct mp_comm *comm, struct mp_messages *messages, int slot,
-                          void *memory, size_t bytes, int root, struct mp_error *error) {
-    (void)comm;
-    (void)messages;
+FAKE(fake_broadcast, int slot, void *memory, size_t bytes, int root, struct mp_error *error) {
     assert_int_equal(slot, 0);
     return note((struct call){BROADCAST, memory, bytes, root, 0, {0}}, error);
 }
 
-static int fake_all_reduce(struct mp_comm *comm, struct mp_messages *messages, int slot,
-                           enum mp_reduction reduction, void *values, size_t count,
-                           struct mp_error *error) {
-    (void)comm;
-    (void)messages;
+FAKE(fake_all_reduce, int slot, enum mp_reduction reduction, void *values, size_t count,
+     struct mp_error *error) {
     assert_int_equal(slot, 0);
     return note((struct call){ALL_REDUCE, values, count, (int)reduction, 0, {0}}, error);
 }
 
-static int fake_all_gather(struct mp_comm *comm, struct mp_messages *messages, int slot,
-                           const void *mine, size_t bytes, void *all, struct mp_error *error) {
-    (void)comm;
-    (void)messages;
+FAKE(fake_all_gather, int slot, const void *mine, size_t bytes, void *all, struct mp_error *error) {
     (void)all;
     assert_int_equal(slot, 0);
     return note((struct call){ALL_GATHER, mine, bytes, 0, 0, {0}}, error);

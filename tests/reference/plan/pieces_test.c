@@ -55,6 +55,8 @@ static void destroy_cut_up(struct cut_up *row) {
     mp_load_destroy(&row->load);
 }
 
+TEST_END(cut_up, struct cut_up, destroy_cut_up(it))
+
 /* Every route goes to a piece, and every piece gets what it says. */
 static void check_pieces(const struct cut_up *row) {
     for (int expert = 0; expert < row->plan.experts; expert++)
@@ -156,7 +158,7 @@ TEST_RANDOM(routes_fill_pieces) {
     int64_t copies = 0, of_copies = 0;
 
     for (int round = 0; round < ROUNDS; round++) {
-        struct cut_up row;
+        AUTO(cut_up) struct cut_up row;
         enum mp_piece_cut cut = (enum mp_piece_cut)(round % 3);
         create_cut_up(random, &row, cut);
         copy_some(random, &row.plan);
@@ -174,7 +176,6 @@ TEST_RANDOM(routes_fill_pieces) {
             check_cut[cut](&row, expert);
         copies += row.plan.fetch.count;
         of_copies += check_sources(&row.plan, &before_gate);
-        destroy_cut_up(&row);
     }
     assert_true(copies > 0 && of_copies > 0);
 }
@@ -182,8 +183,8 @@ TEST_RANDOM(routes_fill_pieces) {
 TEST(pieces_that_do_not_fit_are_refused) {
     struct mp_topology topology = {2, 1};
     struct mp_pieces pieces;
-    struct mp_plan plan;
-    struct mp_load load;
+    AUTO(plan) struct mp_plan plan;
+    AUTO(load) struct mp_load load;
 
     mp_pieces_create(&memory, 1, 1, &pieces);
     assert_works(mp_pieces_add(&pieces, 0, 1, 5, &error));
@@ -196,6 +197,4 @@ TEST(pieces_that_do_not_fit_are_refused) {
     assert_sentence(mp_plan_dispatch_pieces(&plan, &load, &pieces, MP_CUT_IN_ORDER, &error),
                     MP_EPLAN,
                     "iteration 0, layer 0: the pieces of expert 0 are fewer routes than its load");
-    mp_plan_destroy(&plan);
-    mp_load_destroy(&load);
 }

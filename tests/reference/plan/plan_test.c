@@ -76,7 +76,6 @@ TEST(a_new_placement_is_contiguous_and_even) {
             most = owned[rank] > most ? owned[rank] : most;
         }
         assert_true(most - least <= 1);
-        mp_placement_destroy(&placement);
     }
     mp_placement_destroy(NULL);
 }

@@ -24,6 +24,8 @@ static void destroy_history(struct history *history) {
             mp_load_destroy(&history->load[iteration][layer]);
 }
 
+TEST_END(history, struct history, destroy_history(it))
+
 /* The last `window` of the iterations before `end`, summed by hand. */
 static void assert_sums(const struct mp_recent *recent, const struct history *history, int end,
                         int window, bool totals) {
@@ -46,7 +48,7 @@ static void assert_sums(const struct mp_recent *recent, const struct history *hi
 }
 
 TEST_RANDOM(sums_are_those_of_the_window) {
-    struct history history;
+    AUTO(history) struct history history;
     create_history(random, &history);
     for (int window = 1; window <= ITERATIONS + 1; window++) {
         struct mp_recent counts, totals;
@@ -59,7 +61,6 @@ TEST_RANDOM(sums_are_those_of_the_window) {
             assert_sums(&totals, &history, iteration + 1, window, true);
         }
     }
-    destroy_history(&history);
 }
 
 /* Saved after `before` iterations, restored with another window, and pushed on. */
@@ -67,7 +68,7 @@ TEST_RANDOM(a_restored_window_goes_on) {
     for (int round = 0; round < 100; round++) {
         int before = test_random_int(random, 0, ITERATIONS - 1);
         int window = test_random_int(random, 1, 6), other = test_random_int(random, 1, 6);
-        struct history history;
+        AUTO(history) struct history history;
         struct mp_recent recent, restored;
         char saved[4096];
         create_history(random, &history);
@@ -85,12 +86,11 @@ TEST_RANDOM(a_restored_window_goes_on) {
                 mp_recent_push_counts(&restored, history.load[iteration], LAYERS);
                 assert_sums(&restored, &history, iteration + 1, other, false);
             }
-        destroy_history(&history);
     }
 }
 
 TEST_RANDOM(foreign_bytes_are_refused) {
-    struct history history;
+    AUTO(history) struct history history;
     struct mp_recent recent, other;
     char saved[4096], wrong[4096], after[4096];
     create_history(random, &history);
@@ -116,5 +116,4 @@ TEST_RANDOM(foreign_bytes_are_refused) {
     assert_memory_equal(after, saved, size);
     mp_recent_create(&memory, COUNTS + 1, 3, &other);
     assert_int_equal(mp_recent_load(&other, saved, size, NULL), MP_EFORMAT);
-    destroy_history(&history);
 }

@@ -96,7 +96,7 @@ SMALL_TEST(a_kill_leaves_a_whole_checkpoint) {
 
 /* A disk that gets full at some byte of the new checkpoint leaves the old one as it was. */
 TEST(a_full_disk_leaves_the_previous_checkpoint) {
-    struct small_trainer small, other;
+    AUTO(small_trainer) struct small_trainer small, other;
     create(&small);
     create(&other);
     step(&small);
@@ -112,8 +112,6 @@ TEST(a_full_disk_leaves_the_previous_checkpoint) {
         assert_int_equal(mp_trainer_iteration(other.trainer), 1);
         assert_true(step(&other) == expected);
     }
-    small_trainer_destroy(&small);
-    small_trainer_destroy(&other);
 }
 
 /* What another run is writing is its own, as long as it lives. */
@@ -244,7 +242,7 @@ TEST(slices_of_other_ranks_are_put_together) {
     static const char *const systems[] = {"fssdp", "swiftmoe"};
     static const int32_t index[] = {0, 0, 0, 1, 0, 2, 0, 3, 1, 0, 1, 1, 1, 2, 1, 3};
     for (int s = 0; s < 2; s++) {
-        struct small_trainer small;
+        AUTO(small_trainer) struct small_trainer small;
         create_under(&small, systems[s]);
         const struct mp_experts *experts = &mp_trainer_model(small.trainer)->experts;
         size_t floats = experts->chunk / OTHERS + 1;
@@ -270,7 +268,6 @@ TEST(slices_of_other_ranks_are_put_together) {
             for (size_t i = 0; i < experts->chunk; i++)
                 assert_true(buffer[b % 3][i] == value(b / 3, b % 3, i));
         }
-        small_trainer_destroy(&small);
     }
 }
 

@@ -108,7 +108,7 @@ static const struct gate {
 
 TEST_EACH(gradients_are_slopes, gates, gate) {
     uint64_t seed = test_seed();
-    struct small_trainer small;
+    AUTO(small_trainer) struct small_trainer small;
     small_trainer_create(&small, formatted("layers=2 width=16 heads=2 sequence=16 batch=4 "
                                            "expert-width=24 auxiliary-weight=0.5 routing=skewed "
                                            "skew-experts=1 learning-rate=0 %s",
@@ -135,5 +135,4 @@ TEST_EACH(gradients_are_slopes, gates, gate) {
         for (int e = 0; e < mp_model_plan_experts(&model->shape); e++)
             check_direction(&small, "expert", small_trainer_expert(&small, 0, l, e),
                             small_trainer_expert(&small, 1, l, e), model->experts.chunk, seed);
-    small_trainer_destroy(&small);
 }

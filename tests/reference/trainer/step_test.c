@@ -59,7 +59,7 @@ static void check_step(const struct followed *followed, int step) {
 }
 
 TEST_RANDOM(parameters_move_as_adamw_says) {
-    struct small_trainer small;
+    AUTO(small_trainer) struct small_trainer small;
     struct followed followed[64];
     int count = 0;
     create(&small);
@@ -95,7 +95,6 @@ TEST_RANDOM(parameters_move_as_adamw_says) {
     assert_int_equal(totals->moves, 0);
     while (count > 0)
         free(followed[--count].expected);
-    small_trainer_destroy(&small);
 }
 
 /* ---- transfers that cost nothing ---- */
@@ -109,7 +108,7 @@ static void work_for(int64_t nanoseconds) {
 /* Neither clock goes on in a pause, nor is anything sent or waited for; two pauses add up. */
 TEST(pauses_leave_no_trace) {
     enum { PAUSES = 2, NANOSECONDS = 1000000 };
-    struct small_trainer small;
+    AUTO(small_trainer) struct small_trainer small;
     create(&small);
     struct mp_trainer *trainer = small.trainer;
     trainer->spans.pauses = true;
@@ -136,5 +135,4 @@ TEST(pauses_leave_no_trace) {
     assert_int_equal(trainer->comm->waited_ns, 770);
     assert_int_equal(trainer->spans.pause.cpu_ns, cpu_ns);
     assert_int_equal(trainer->spans.paused_ns, paused_ns);
-    small_trainer_destroy(&small);
 }

@@ -227,14 +227,17 @@ TEST(pipelined_exchanges_change_nothing) {
 }
 
 /* Memory is laid out for what the first plan says. */
-TEST(another_exchange_in_between_is_refused) {
+static void refuses_step(struct mp_trainer *trainer, const char *words) {
     int32_t token[BATCH * SEQUENCE] = {0}, target[BATCH * SEQUENCE] = {0};
     struct mp_trainer_result result;
+    assert_fails(mp_trainer_step_on(trainer, token, target, &result, &error), MP_EPLAN, words);
+}
+
+TEST(another_exchange_in_between_is_refused) {
     AUTO(trainer) struct mp_trainer *trainer = create_trainer(world, NULL, "system=ep");
     trainer->planner.setting.exchange = MP_EXCHANGE_LEADER;
-    assert_fails(mp_trainer_step_on(trainer, token, target, &result, &error), MP_EPLAN,
-                 "the exchange is leader, in the first plan of the run it "
-                 "was in one round");
+    refuses_step(trainer,
+                 "the exchange is leader, in the first plan of the run it was in one round");
 }
 
 TEST(padded_exchanges_change_nothing) {
@@ -457,14 +460,11 @@ TEST(replayed_loads_stay_within_the_limit) {
 }
 
 TEST(a_limited_top_1_gate_is_refused) {
-    int32_t token[BATCH * SEQUENCE] = {0}, target[BATCH * SEQUENCE] = {0};
-    struct mp_trainer_result result;
     drill = nothing;
     drill.outgoing_limit = 3;
     AUTO(trainer)
     struct mp_trainer *trainer = create_trainer(world, NULL, "system=drill gate=switch");
-    assert_fails(mp_trainer_step_on(trainer, token, target, &result, &error), MP_EPLAN,
-                 "limits outgoing tokens of gate switch, top-1");
+    refuses_step(trainer, "limits outgoing tokens of gate switch, top-1");
 }
 
 /* ---- Gradients of survivors' weights against differences ---- */
