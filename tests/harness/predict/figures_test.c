@@ -128,7 +128,8 @@ static void check_seconds(const struct told *told, const struct mp_prediction *p
     assert_within(prediction->attention_seconds * ranks, spent[MP_PHASE_ATTENTION], near);
     assert_within(prediction->moe_seconds * ranks,
                   exchange + spent[MP_PHASE_GATE] + spent[MP_PHASE_PLAN] + experts +
-                      spent[MP_PHASE_REDUCE] + spent[MP_PHASE_FETCH] - gathering,
+                      spent[MP_PHASE_SHARED] + spent[MP_PHASE_REDUCE] + spent[MP_PHASE_FETCH] -
+                      gathering,
                   near);
     assert_within(prediction->move_seconds * ranks, spent[MP_PHASE_MOVE] + gathering, near);
     assert_within(prediction->transfer_seconds * ranks,
@@ -281,6 +282,7 @@ static struct test_case random_case(uint64_t *random, const char *system, bool f
         test_make(&machine, system, test_random_int(random, 1, MOST_LAYERS),
                   machine.nodes * machine.ranks_per_node * test_random_int(random, 1, 3),
                   test_random_int(random, 0, 2) ? 1 : 2);
+    test.job.job.shared_experts = test_random_int(random, 0, 1);
     test.options.planning = 3e-6;
     test.options.vocabulary = 1000;
     test.options.gradient_bytes = 4;
