@@ -93,16 +93,14 @@ static bool has_pages(void) {
 
 static void collect(const char *database, bool pages) {
     static const char *const ways[] = {"", "--stragglers", "--run 1"};
-    char line[512];
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        snprintf(line, sizeof line, "moeperf report --db \"%s\" %s", database, ways[i]);
-        AUTO(text) char *text = shell(line, 0);
+        AUTO(text)
+        char *text = shell(formatted("moeperf report --db \"%s\" %s", database, ways[i]), 0);
         collect_from_text(text);
     }
     if (!pages)
         return;
-    snprintf(line, sizeof line, "moeperf report --db \"%s\" --html page.html", database);
-    free(shell(line, 0));
+    assert_runs(formatted("moeperf report --db \"%s\" --html page.html", database));
     collect_from_page("page.html");
 }
 
@@ -118,14 +116,14 @@ static void predict(void) {
         snprintf(suite + strlen(suite), sizeof suite - strlen(suite),
                  "  - {name: job%d, system: ep}\n", i);
     write_file("many.yaml", suite);
-    free(shell("moeperf run many.yaml --db predicted.db --quiet", 0));
+    assert_runs("moeperf run many.yaml --db predicted.db --quiet");
     write_file("few.yaml", "suite: few\n"
                            "common: {executor: predicted, cluster: hecate-a, layers: 2,\n"
                            "  width: 512, heads: 4, experts: 32, expert-width: 1024,\n"
                            "  sequence: 512, batch: 64, iterations: 8,\n"
                            "  loads: zipf exponent=1}\n"
                            "jobs: [{system: ep}, {system: fssdp}]\n");
-    free(shell("moeperf run few.yaml --db 'it'\\''s $few.db' --quiet", 0));
+    assert_runs("moeperf run few.yaml --db 'it'\\''s $few.db' --quiet");
 }
 
 static void measure(void) {
@@ -134,7 +132,7 @@ static void measure(void) {
                "common: {ranks: 2, layers: 2, width: 64, heads: 4, experts: 8, sequence: 32,\n"
                "  expert-width: 1024, batch: 8, iterations: 8, text: default}\n"
                "jobs: [{system: ep, routing: skewed, skew-share: 0.95, skew-experts: 2}]\n");
-    free(shell("moeperf run measured.yaml --db measured.db --quiet", 0));
+    assert_runs("moeperf run measured.yaml --db measured.db --quiet");
 }
 
 /* Eight iterations of a program that was recorded: layer 0 has uneven tokens, layer 1 a slow rank,
@@ -185,7 +183,7 @@ TEST(advice_works_where_it_is_printed) {
     record();
     bool pages = has_pages();
     collect("predicted.db", pages);
-    free(shell("moeperf run few.yaml --db measured.db --quiet", 0)); /* two kinds in one */
+    assert_runs("moeperf run few.yaml --db measured.db --quiet"); /* two kinds in one */
     collect("measured.db", pages);
     collect("recorded.db", pages);
     collect("it's \\$few.db", pages);
@@ -193,7 +191,7 @@ TEST(advice_works_where_it_is_printed) {
         if (!advised.seen[k] && (pages || !strstr(kinds[k], "--html")))
             fail_msg("nothing advised \"%s\"", kinds[k]);
     for (int i = 0; i < advised.count; i++)
-        free(shell(advised.command[i], 0));
+        assert_runs(advised.command[i]);
     print_message("%d commands\n", advised.count);
 }
 

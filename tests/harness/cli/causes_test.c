@@ -60,7 +60,7 @@ static struct pipeline plain(void) {
 }
 
 static void import(const struct pipeline *plan, double save_s) {
-    free(shell("rm -f spans.csv run.db", 0));
+    assert_runs("rm -f spans.csv run.db");
     write_table(plan, save_s);
     assert_says("moeperf import spans.csv --db run.db", 0, "4 processes");
 }
@@ -86,7 +86,7 @@ TEST(a_large_stage_is_told) {
     assert_true(number(analysis, "bubble_ms") > 0);
     /* Nothing says whether checkpoints, a collector or others at the processor made ranks late. */
     assert_has(analysis, "not_told/#", "3");
-    free(shell("moeperf report --db run.db --html run.html", 0));
+    assert_runs("moeperf report --db run.db --html run.html");
     assert_says("cat run.html", 0, "Ranks wait for pipeline stage 1");
 }
 
@@ -133,9 +133,9 @@ TEST(a_late_start_is_told) {
     plan.rank = 0;
     plan.cause = MP_CAUSE_DATA;
     plan.strength = 60e-3;
-    free(shell("rm -f spans.csv run.db", 0));
+    assert_runs("rm -f spans.csv run.db");
     write_table(&plan, 40e-3);
-    free(shell("sed -i /checkpoint/d spans.csv", 0));
+    assert_runs("sed -i /checkpoint/d spans.csv");
     assert_says("moeperf import spans.csv --db run.db", 0, "4 processes");
     assert_says(REPORT, 0, "for rank 0",
                 "it is late already when its iterations begin, and nothing that was recorded "

@@ -2,10 +2,9 @@
 #include "tests/harness/cli/shell.h"
 
 TEST(runs_are_cited) {
-    free(shell("moeperf predict --cluster hecate-b --loads 'power' --iterations 1 --system fssdp "
-               "--set gate=switch --db p.db",
-               0));
-    free(shell("moeperf cite --db p.db >bib", 0));
+    assert_runs("moeperf predict --cluster hecate-b --loads 'power' --iterations 1 --system fssdp "
+                "--set gate=switch --db p.db");
+    assert_runs("moeperf cite --db p.db >bib");
     assert_says("grep '^%' bib", 0,
                 "% system ep: he2021fastmoe\n"
                 "% gate switch: fedus2022switch\n"
@@ -16,11 +15,10 @@ TEST(runs_are_cited) {
     assert_says("grep -c '^@.*{qing2025hecate,$' bib", 0, "1\n"); /* once, for two things */
     assert_says("sed -n '/^@software{moeperf/,/^}/p' bib", 0, "  version = {0.1.0 (");
     assert_says("moeperf cite --db p.db skeleton | head -1", 0, "% skeleton: none; where a new");
-    free(
-        shell("moeperf generate w1 -o t.mptrace --iterations 2 --layers 12 --experts 64 --ranks 32 "
-              "--tokens 256 && moeperf predict --cluster hecate-b --trace t.mptrace --system ep "
-              "--db t.db",
-              0));
+    assert_runs(
+        "moeperf generate w1 -o t.mptrace --iterations 2 --layers 12 --experts 64 --ranks 32 "
+        "--tokens 256 && moeperf predict --cluster hecate-b --trace t.mptrace --system ep "
+        "--db t.db");
     assert_says("moeperf cite --db t.db", 0, "t.mptrace: ");
 }
 
@@ -36,9 +34,9 @@ TEST(names_are_cited) {
 
 /* Whatever names a source: an entry, with every arXiv number that it says. */
 TEST(every_source_has_an_entry) {
-    free(shell("for topic in systems gates exchanges generators clusters; do "
-               "moeperf list $topic | sed -n 's/^\\([a-z][^ ]*\\) .*/\\1/p'; done | sort -u >names",
-               0));
+    assert_runs(
+        "for topic in systems gates exchanges generators clusters; do "
+        "moeperf list $topic | sed -n 's/^\\([a-z][^ ]*\\) .*/\\1/p'; done | sort -u >names");
     AUTO(text)
     char *without = shell("moeperf cite $(cat names) | grep '^%' | "
                           "grep -v ': [a-z0-9]*20[0-9][0-9]\\|: aws-\\|: nvidia-' | "

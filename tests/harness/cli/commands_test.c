@@ -21,10 +21,9 @@ TEST(the_manual_is_read_on_a_terminal) {
     const char *line = strstr(list, "\npages of the manual");
     assert_non_null(line);
     for (line = strchr(line + 1, '\n'); line[1]; line = strchr(line + 1, '\n'), pages++) {
-        char topic[32], command[64];
+        char topic[32];
         assert_int_equal(sscanf(line, " %31s", topic), 1);
-        snprintf(command, sizeof command, "moeperf help %s", topic);
-        AUTO(text) char *page = shell(command, 0);
+        AUTO(text) char *page = shell(formatted("moeperf help %s", topic), 0);
         assert_true(strlen(page) > 500);
         assert_true(!strstr(page, "](") && !strstr(page, "**") && !strstr(page, "\n| "));
     }
@@ -119,18 +118,15 @@ static const struct bad_input bad_inputs[] = {
 TEST(databases_that_are_there_are_named) {
     static const char *const commands[] = {"report", "export --as json --run 1 x.json",
                                            "export --run 1 x.mptrace", "predict --run 1"};
-    char line[256];
     write_file("no.db", "no database, but long enough to be one\n");
-    free(shell("mkdir -p out/first && moeperf predict --cluster b200 --nodes 1 --loads balanced "
-               "--set layers=1 --system ep --iterations 1 --quiet --db out/first/some.db",
-               0));
+    assert_runs("mkdir -p out/first && moeperf predict --cluster b200 --nodes 1 --loads balanced "
+                "--set layers=1 --system ep --iterations 1 --quiet --db out/first/some.db");
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        snprintf(line, sizeof line, "moeperf %s", commands[i]);
-        assert_says(line, 2,
+        assert_says(formatted("moeperf %s", commands[i]), 2,
                     ": out/results.db: no such database; moeperf run --db FILE makes one; there "
                     "is: --db out/first/some.db\n");
     }
-    free(shell("rm -r out no.db", 0));
+    assert_runs("rm -r out no.db");
 }
 
 TEST_EACH(bad_input_is_status_two, bad_inputs, c) {
@@ -142,20 +138,16 @@ TEST(lists_and_things_are_json_too) {
     static const char *const topics[] = {"systems",    "gates",  "exchanges", "workloads",
                                          "generators", "suites", "clusters",  "rules"};
     for (int i = 0; i < 8; i++) {
-        char line[256];
         size_t at;
         json_t *row;
-        snprintf(line, sizeof line, "moeperf list %s --json", topics[i]);
-        AUTO(json) json_t *rows = json_of(line, 0);
+        AUTO(json) json_t *rows = json_of(formatted("moeperf list %s --json", topics[i]), 0);
         assert_true(json_array_size(rows) >= 2);
         json_array_foreach(rows, at, row) {
             const char *name = text(row, "name");
             assert_non_null(name);
             assert_non_null(text(row, "title"));
-            snprintf(line, sizeof line, "moeperf show %s --json", name);
-            assert_json(line, 0, "name", name);
-            snprintf(line, sizeof line, "moeperf show %s", name);
-            assert_says(line, 0, name);
+            assert_json(formatted("moeperf show %s --json", name), 0, "name", name);
+            assert_says(formatted("moeperf show %s", name), 0, name);
         }
     }
     assert_json("moeperf list devices --json", 0, "0/name", "cpu");
@@ -184,7 +176,6 @@ TEST(lists_and_things_are_json_too) {
  */
 TEST(systems_are_shown_in_words) {
     json_t *rows = json_of("moeperf list systems --json", 0), *row;
-    char line[128];
     size_t at;
     assert_true(json_array_size(rows) >= 12);
     json_array_foreach(rows, at, row) {
@@ -194,8 +185,8 @@ TEST(systems_are_shown_in_words) {
         assert_true(json_is_array(member(row, "capabilities")));
         assert_int_equal(yardstick, !strcmp(name, "free-balance"));
         /* Rules of the same name are shown as they stand. */
-        snprintf(line, sizeof line, "moeperf show %s | sed '/^rules of the same name/,$d'", name);
-        assert_says(line, 0, "\nsource\n  ", "\nmodels\n  ", "\ncapabilities\n  ", FITS,
+        assert_says(formatted("moeperf show %s | sed '/^rules of the same name/,$d'", name), 0,
+                    "\nsource\n  ", "\nmodels\n  ", "\ncapabilities\n  ", FITS,
                     yardstick ? "Tables call it unattainable."
                               : LACKS("Tables call it unattainable."));
     }
@@ -223,14 +214,12 @@ TEST(generators_are_shown_with_options) {
 
 TEST(clusters_are_shown_with_sources) {
     json_t *rows = json_of("moeperf list clusters --json", 0), *row, *quantity;
-    char line[256];
     size_t at, i;
     json_array_foreach(rows, at, row) { /* by file: never a system's, and its path may be long */
-        snprintf(line, sizeof line, "moeperf show %s | sed '1,/^$/d'", text(row, "path"));
-        assert_says(line, 0, "\n  nodes: ", "    assumed: ", "\n  tokens of an expert by width\n",
-                    FITS);
-        snprintf(line, sizeof line, "moeperf show %s --json", text(row, "path"));
-        AUTO(json) json_t *cluster = json_of(line, 0);
+        assert_says(formatted("moeperf show %s | sed '1,/^$/d'", text(row, "path")), 0,
+                    "\n  nodes: ", "    assumed: ", "\n  tokens of an expert by width\n", FITS);
+        AUTO(json)
+        json_t *cluster = json_of(formatted("moeperf show %s --json", text(row, "path")), 0);
         assert_has(cluster, "kind", "cluster");
         json_array_foreach(member(cluster, "quantities"), i, quantity) {
             assert_int_equal(!member(quantity, "source"), member(quantity, "assumed") != NULL);
@@ -242,9 +231,8 @@ TEST(clusters_are_shown_with_sources) {
         "\n  levels.cluster.bandwidth: 12.5 GB/s\n    Hecate, set-up of the evaluation: 100 "
         "Gb/s\n");
     assert_says("moeperf show laer-moe", 0, " 0.689[1]");
-    free(shell("sed 's/nodes: {value: 4/nodes: {value: 0/' $(moeperf show hecate-a --json | "
-               "sed -n 's/.*\"path\": \"\\(.*\\)\".*/\\1/p') >none.yaml",
-               0));
+    assert_runs("sed 's/nodes: {value: 4/nodes: {value: 0/' $(moeperf show hecate-a --json | "
+                "sed -n 's/.*\"path\": \"\\(.*\\)\".*/\\1/p') >none.yaml");
     assert_says("printf 'a: 1\\0\\n' >nul.yaml; moeperf show nul.yaml", 2,
                 "nul.yaml: is no text in UTF-8 (moeperf report prints what a database has)");
     assert_says("moeperf show none.yaml", 2, "none.yaml:2: nodes: 0 is outside");
@@ -291,7 +279,7 @@ static void run_examples(const char *command, const char *more, int count) {
         /* Pairs take iterations that can be judged; of so few in time slices none may be whole. */
         snprintf(line, sizeof line, "%s%s%s", example, more,
                  strstr(example, " --pairs ") ? " --pairs 1 --slice 0 --set iterations=23" : "");
-        free(shell(line, 0));
+        assert_runs(line);
     }
     assert_int_equal(count, 0);
 }
@@ -303,10 +291,10 @@ TEST(examples_work) {
     run_examples("generate", "", 2);
     run_examples("reshape", "", 3);
     run_examples("predict", "", 6);
-    free(shell("test -s moving.mptrace && test -s small.mptrace", 0));
-    free(shell("mkdir -p before/bin && ln -s $(command -v moeperf-train) before/bin/", 0));
+    assert_runs("test -s moving.mptrace && test -s small.mptrace");
+    assert_runs("mkdir -p before/bin && ln -s $(command -v moeperf-train) before/bin/");
     run_examples("run", TINY, 4);
-    free(shell("mkdir -p out/quickstart && cp out/results.db out/quickstart/results.db", 0));
+    assert_runs("mkdir -p out/quickstart && cp out/results.db out/quickstart/results.db");
     run_examples("report", "", 7);
 }
 
@@ -315,7 +303,7 @@ TEST(a_page_says_what_it_lacks) {
     assert_says("MOEPERF_VEGA=/nowhere moeperf report --html page.html", 2,
                 "/nowhere/vega-util.min.js: No such file or directory; the HTML report draws with "
                 "Vega: install libjs-vega");
-    free(shell("test ! -e page.html", 0));
+    assert_runs("test ! -e page.html");
     assert_says("MOEPERF_VEGA=/nowhere moeperf doctor", 0, "moeperf report --html is off");
     assert_says("moeperf report --html page.html --json", 2, "--json does not go with it");
     assert_says("moeperf report --html page.html --stragglers", 2,
@@ -350,9 +338,8 @@ TEST(a_suite_gives_rows_tables_and_adds_up) {
     }
     /* Each report has its own invocation's rows, the database has all. */
     for (int run = 1; run <= 4; run++) {
-        char line[128];
-        snprintf(line, sizeof line, "moeperf report --run %d --db twice.db", run);
-        assert_says(line, 0, run % 2 ? "ep" : "fssdp");
+        assert_says(formatted("moeperf report --run %d --db twice.db", run), 0,
+                    run % 2 ? "ep" : "fssdp");
     }
     /* The same rows in every format, the tables alone. */
     assert_json("moeperf report --db twice.db --format json", 0, "speedup/rows/#", "2");
@@ -388,7 +375,7 @@ TEST(commands_wait_for_who_writes) {
         sqlite3 *database = NULL;
         char line[4096], command[512];
         bool waits = false;
-        free(shell(commands[i], 0));
+        assert_runs(commands[i]);
         assert_int_equal(sqlite3_open("lock.db", &database), SQLITE_OK);
         assert_int_equal(sqlite3_exec(database, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
         snprintf(command, sizeof command, "{ %s; } 2>&1", commands[i]);
@@ -407,7 +394,7 @@ TEST(commands_wait_for_who_writes) {
 /* A database that can be opened and takes no run; what it did not take is added as it ended, by the
  * command that is printed, once. */
 TEST(what_a_database_has_no_room_for_is_added_later) {
-    free(shell("moeperf run pair.yaml --json --quiet --db full.db" TINY, 0));
+    assert_runs("moeperf run pair.yaml --json --quiet --db full.db" TINY);
     execute("full.db", "CREATE TRIGGER full BEFORE INSERT ON run BEGIN "
                        "SELECT RAISE(ABORT, 'no more runs'); END");
     AUTO(text) char *output = shell("moeperf run pair.yaml --db full.db" TINY, 2);

@@ -17,9 +17,9 @@ static int measure(void **state) {
     int failed = enter_shell(state);
     write_file("tiny.yaml", suite);
     write_script("other-trainer", "exec moeperf-train \"$@\"\n");
-    free(shell(RUN "--db base.db", 0));
-    free(shell(RUN "--db head.db", 0));
-    free(shell(RUN "--db other.db --set batch=4", 0));
+    assert_runs(RUN "--db base.db");
+    assert_runs(RUN "--db head.db");
+    assert_runs(RUN "--db other.db --set batch=4");
     return failed;
 }
 
@@ -32,7 +32,7 @@ TEST(counts_of_two_databases) {
                 0, " six.db:1-3 and");
     assert_says("moeperf compare six.db:1 six.db:2", 0,
                 "six.db has complete runs 1-3 of this suite");
-    free(shell("cp head.db more.db", 0));
+    assert_runs("cp head.db more.db");
     execute("more.db", "UPDATE number SET value = value + 1 WHERE iteration = 4 AND name_id = "
                        "(SELECT id FROM StringIds WHERE value = 'routes-local')");
     assert_says("moeperf compare base.db more.db", 1, "fail (ep routes-local): differs",
@@ -63,7 +63,7 @@ TEST(pairs) {
     assert_says("moeperf compare pairs.db", 0, "-head (revision",
                 "at once, in time slices of 0.15 s");
     assert_says("moeperf compare --db pairs.db", 0, "1 inconclusive");
-    free(shell(RUN "--db whole.db --pairs 2 --slice 0", 0));
+    assert_runs(RUN "--db whole.db --pairs 2 --slice 0");
     assert_says("moeperf compare whole.db | grep -c slices", 1, "0\n");
     assert_json(RUN "--db against.db --pairs 1 --against ./other-trainer --json", 0, "same_program",
                 "false", "metrics/0/paired", "true", "metrics/0/noise_floor", "null");
@@ -75,10 +75,9 @@ TEST(a_history_outlives_its_databases) {
     assert_says("moeperf history base.db head.db --append h.jsonl", 0,
                 "moeperf history: 2 runs added to h.jsonl\n");
     assert_says("moeperf history head.db --append h.jsonl", 0, "0 runs added");
-    free(
-        shell("moeperf history base.db head.db > of-databases; moeperf history h.jsonl > of-lines; "
-              "cmp of-databases of-lines",
-              0));
+    assert_runs(
+        "moeperf history base.db head.db > of-databases; moeperf history h.jsonl > of-lines; "
+        "cmp of-databases of-lines");
     assert_says("moeperf history h.jsonl --suite tiny --job ep", 0, "tiny, ep, 1 rank, ");
     AUTO(json) json_t *object = json_of("moeperf history base.db --json", 0);
     assert_true(json_array_size(member(object, "series")) > 10);
@@ -90,7 +89,7 @@ TEST(a_history_outlives_its_databases) {
     assert_says("MOEPERF_BROWSER=/nowhere moeperf report --db base.db --figures f", 2,
                 "MOEPERF_BROWSER=/nowhere: No such file or directory");
     assert_says("moeperf history gone.db", 2, "gone.db: no such database");
-    free(shell("echo '{' >> h.jsonl", 0));
+    assert_runs("echo '{' >> h.jsonl");
     assert_says("moeperf history h.jsonl", 2, "h.jsonl:3: ");
 }
 

@@ -3,12 +3,11 @@
 
 /* What bash offers for the last of these words, in one line. */
 static void expect_offers(const char *words, const char *offered) {
-    char line[1024];
-    snprintf(line, sizeof line,
-             "bash -c 'source %s/completion/moeperf; COMP_WORDS=(%s); "
-             "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _moeperf; echo \"[${COMPREPLY[*]}]\"'",
-             MOEPERF_CLI_SOURCE, words);
-    assert_says(line, 0, offered);
+    assert_says(
+        formatted("bash -c 'source %s/completion/moeperf; COMP_WORDS=(%s); "
+                  "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _moeperf; echo \"[${COMPREPLY[*]}]\"'",
+                  MOEPERF_CLI_SOURCE, words),
+        0, offered);
 }
 
 TEST(words_are_completed) {
@@ -44,9 +43,8 @@ TEST(zsh_completes_words_too) {
 
 /* A page for every command, with its summary and its options. */
 TEST(every_command_has_a_page) {
-    free(shell("sh " MOEPERF_CLI_SOURCE "/manual.sh help2man $(command -v moeperf) "
-               "$(command -v moeperf-train) pages",
-               0));
+    assert_runs("sh " MOEPERF_CLI_SOURCE "/manual.sh help2man $(command -v moeperf) "
+                "$(command -v moeperf-train) pages");
     assert_says("moeperf --help | sed -n '/^commands:/,/^$/s/^  \\([a-z]*\\) .*/\\1/p' | "
                 "while read -r name; do grep -q \"^moeperf-$name\" pages/moeperf-$name.1 && "
                 "grep -q '^.TH MOEPERF-' pages/moeperf-$name.1 || echo none of $name; done; "

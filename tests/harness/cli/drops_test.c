@@ -66,11 +66,10 @@ static void read_routes(int run_id, struct routes *all) {
 }
 
 static double number_of(const char *column, int run_id, int iteration, int layer) {
-    char sql[160];
-    snprintf(sql, sizeof sql,
-             "SELECT %s FROM v_imbalance WHERE run_id = %d AND iteration = %d AND layer = %d",
-             column, run_id, iteration, layer);
-    return query_number("drops.db", sql);
+    return query_number(
+        "drops.db",
+        formatted("SELECT %s FROM v_imbalance WHERE run_id = %d AND iteration = %d AND layer = %d",
+                  column, run_id, iteration, layer));
 }
 
 /* DeepSpeed: each source has a capacity of its own for each expert. */
@@ -191,7 +190,7 @@ static int run_cases(void **state) {
     for (int i = 0; i < CASES; i++)
         snprintf(suite + strlen(suite), sizeof suite - strlen(suite), "  - %s\n", cases[i].name);
     write_file("drops.yaml", suite);
-    free(shell("moeperf run drops.yaml --quiet --db drops.db", 0));
+    assert_runs("moeperf run drops.yaml --quiet --db drops.db");
     return failed;
 }
 

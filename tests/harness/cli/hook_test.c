@@ -54,7 +54,7 @@ static const char job[] = "system: ep\nlayers: 4\nexperts: 4\nwidth: 16\nexpert-
 
 static void expect_layer(int iteration, int rank, int layer, const char *database) {
     int counts[EXPERTS] = {0};
-    char sql[160], expected[80];
+    char sql[160];
     for (int m = 0; m < 2; m++)
         for (int t = 0; t < TOKENS; t++) {
             int first = (t * t + iteration + m + rank) % EXPERTS;
@@ -66,9 +66,8 @@ static void expect_layer(int iteration, int rank, int layer, const char *databas
     snprintf(sql, sizeof sql,
              "SELECT routes FROM load WHERE iteration = %d AND rank = %d AND layer = %d", iteration,
              rank, layer);
-    snprintf(expected, sizeof expected, "[%d,%d,%d,%d]", counts[0], counts[1], counts[2],
-             counts[3]);
-    assert_answer(database, sql, expected);
+    assert_answer(database, sql,
+                  formatted("[%d,%d,%d,%d]", counts[0], counts[1], counts[2], counts[3]));
 }
 
 TEST(what_gates_choose_is_recorded) {
@@ -77,13 +76,13 @@ TEST(what_gates_choose_is_recorded) {
     write_file("train.py", program);
     write_file("own.yaml", rules);
     write_file("job.yaml", job);
-    free(shell("moeperf show moeperf_experts.py > moeperf_experts.py", 0));
+    assert_runs("moeperf show moeperf_experts.py > moeperf_experts.py");
     assert_says(RECORD, 0, "loads: 6 iterations, 4 layers, 4 experts\n");
     for (int i = 0; i < ITERATIONS; i++)
         for (int rank = 0; rank < RANKS; rank++)
             for (int layer = 0; layer < LAYERS; layer++)
                 expect_layer(i, rank, layer, "run.db");
-    free(shell("test -z \"$(ls -d run.db.spools-* 2>/dev/null)\"", 0));
+    assert_runs("test -z \"$(ls -d run.db.spools-* 2>/dev/null)\"");
     assert_json("moeperf predict --db run.db --run 1 --system llep --json", 0, "report", "what-if");
     assert_says("moeperf predict --db run.db --run 1 --system llep", 0, "with llep");
 }
@@ -127,7 +126,7 @@ TEST(traces_of_others_have_loads_beside_them) {
 /* A gate whose output is no choice says so where it is watched wrongly. */
 TEST(scores_without_a_number_of_choices_are_refused) {
     need_python_nvtx();
-    free(shell("moeperf show moeperf_experts.py > moeperf_experts.py", 0));
+    assert_runs("moeperf show moeperf_experts.py > moeperf_experts.py");
     assert_says("PYTHONPATH=" TORCH_DOUBLE " python3 -B -c \"import torch, moeperf_experts\n"
                 "moeperf_experts.count(0, torch.Tensor([[0.5, 0.5]], 'float32'), 2)\"",
                 1, "top_k isn't given");
@@ -170,7 +169,7 @@ TEST(annotated_programs_need_no_rules) {
     need_collector();
     need_python_nvtx();
     write_file("train.py", annotated);
-    free(shell("moeperf show moeperf_experts.py > moeperf_experts.py", 0));
+    assert_runs("moeperf show moeperf_experts.py > moeperf_experts.py");
     assert_says("moeperf record -o named.db -- sh -c 'for RANK in 0 1; do export RANK; "
                 "PYTHONPATH=" PYTHON_PACKAGES ":" TORCH_DOUBLE
                 " python3 -B train.py $RANK & done; wait'",

@@ -31,8 +31,8 @@ TEST(a_clock_a_day_ahead_is_found) {
                  "[ \"$1\" = alpha ] || exec unshare --uts --time --monotonic 86400 --fork sh -c "
                  "'hostname beta; exec moeperf record --part parts -- moeperf-train job.yaml'\n"
                  "exec moeperf record --part parts -- moeperf-train job.yaml\n");
-    free(shell("mpirun --oversubscribe --bind-to none -n 1 ./host alpha : -n 1 ./host beta", 0));
-    free(shell("! ls out/results.db", 0)); /* parts add no run */
+    assert_runs("mpirun --oversubscribe --bind-to none -n 1 ./host alpha : -n 1 ./host beta");
+    assert_runs("! ls out/results.db"); /* parts add no run */
     assert_says("moeperf record -o run.db --rules rules.yaml --from parts", 0,
                 "clocks: 2 hosts, put beside one another by 120 ranges \"dispatch\": known to");
     assert_answer("run.db",
@@ -49,12 +49,12 @@ TEST(a_clock_a_day_ahead_is_found) {
                   "phase = 'dispatch'",
                   "1");
     /* Again, by the folders' names: the same run. */
-    free(shell("moeperf record -o run.db --rules rules.yaml --from parts/*", 0));
+    assert_runs("moeperf record -o run.db --rules rules.yaml --from parts/*");
     assert_answer("run.db", "SELECT count(*) FROM run", "1");
     assert_says("moeperf record -o run.db --rules rules.yaml --from parts/beta-*/ parts/beta-*", 2,
                 "are one recording");
     assert_answer("run.db", "SELECT count(*) FROM run", "1");
-    free(shell("! ls -d run.db.*.parts", 0));
+    assert_runs("! ls -d run.db.*.parts");
 }
 
 static const char step[] = "+step\n+experts\n=200\n-\n-\n";
@@ -67,15 +67,15 @@ TEST(parts_are_checked) {
                              "  - {name: experts, phase: expert, layer: 0}\n");
     write_script("rank", "RANK=$1 WORLD_SIZE=$2 TORCHELASTIC_RUN_ID=$3 exec moeperf record --part "
                          "$4 -- " ANNOTATED " told <script\n");
-    free(shell("./rank 0 3 first three & ./rank 1 3 first three; wait", 0));
+    assert_runs("./rank 0 3 first three & ./rank 1 3 first three; wait");
     assert_says("moeperf record -o checked.db --rules steps.yaml --from three", 2,
                 "of 3 ranks 1 recorded no range or their part is not here, the first is rank 2");
-    free(shell("moeperf record -o some.db --rules steps.yaml --from three --some-ranks", 0));
+    assert_runs("moeperf record -o some.db --rules steps.yaml --from three --some-ranks");
     assert_answer("some.db", "SELECT ranks || ' ' || nodes FROM run", "3 1");
-    free(shell("./rank 2 3 second other", 0));
+    assert_runs("./rank 2 3 second other");
     assert_says("moeperf record -o checked.db --rules steps.yaml --from three --from other", 2,
                 "of run second");
-    free(shell("./rank 2 3 first three", 0));
+    assert_runs("./rank 2 3 first three");
     assert_says("moeperf record -o checked.db --rules steps.yaml --from three", 0,
                 "clocks: all processes have this host's\n");
     assert_answer("checked.db", "SELECT group_concat(ranks || ' ' || status) FROM run",
@@ -93,9 +93,8 @@ TEST(parts_are_checked) {
 
 /* Two hosts: this one and beta, which has another disk at the same path. */
 static void make_disks(void) {
-    free(shell("mkdir -p local beta-disk && rm -rf local/* beta-disk/*; { echo; hostname; echo "
-               "'beta slots=1 # far away'; echo beta; } > hosts",
-               0));
+    assert_runs("mkdir -p local beta-disk && rm -rf local/* beta-disk/*; { echo; hostname; echo "
+                "'beta slots=1 # far away'; echo beta; } > hosts");
     write_script("launch",
                  "exec mpirun --oversubscribe --bind-to none -n 1 \"$@\" : -n 1 unshare --mount "
                  "--uts sh -c 'hostname beta; mount --bind beta-disk local; exec \"$0\" \"$@\"' "
@@ -123,7 +122,7 @@ TEST(jobs_run_on_disks_of_their_own) {
                "4, expert-width: 16, sequence: 16, batch: 4, iterations: 4, text: "
                "default}\n"
                "jobs:\n  - {name: one, system: ep}\n  - {name: two, system: ep}\n");
-    free(shell(ON_HOSTS, 0));
+    assert_runs(ON_HOSTS);
     assert_answer("disks.db",
                   "SELECT group_concat(status || ' ' || ranks_recorded || ' ' || (SELECT "
                   "group_concat(host = 'beta') FROM (SELECT * FROM v_rank WHERE v_rank.run_id = "
@@ -139,7 +138,7 @@ TEST(jobs_run_on_disks_of_their_own) {
         command = next; /* the one for all of them */
     command[strcspn(command, "\n")] = '\0';
     remove("broken");
-    free(shell(command, 0));
+    assert_runs(command);
     assert_answer("disks.db", "SELECT group_concat(status || ranks_recorded) FROM v_run",
                   "complete2,complete2,complete2,complete2");
 }
@@ -167,11 +166,10 @@ TEST(parts_are_gathered) {
                              "  - {name: experts, phase: expert, layer: 0}\n");
     write_script("part", "RANK=$1 WORLD_SIZE=2 exec moeperf record --part $2 -- " ANNOTATED
                          " told <script\n");
-    free(shell("./part 0 local/parts && ./part 1 beta-disk/parts", 0));
-    free(shell(
+    assert_runs("./part 0 local/parts && ./part 1 beta-disk/parts");
+    assert_runs(
         "moeperf record -o gathered.db --rules steps.yaml --from \"$PWD/local/parts\" --hosts "
-        "hosts --copy './copy {from} {to}'",
-        0));
+        "hosts --copy './copy {from} {to}'");
     assert_answer("gathered.db", "SELECT ranks || status FROM run", "2complete");
 }
 

@@ -13,7 +13,7 @@ static struct kineto_job planted(void) {
 }
 
 static void start_anew(void) {
-    free(shell("rm -f *.json *.json.gz *.csv *.db", 0));
+    assert_runs("rm -f *.json *.json.gz *.csv *.db");
 }
 
 /* A trace of this job alone in the folder, imported, which says so. */
@@ -110,7 +110,7 @@ TEST(who_waits_is_known_without_annotations) {
     write_file("my.yaml",
                "rules:\n  - {name: AllToAll, phase: dispatch, layer: count, waits: all}\n"
                "  - {name: 'ProfilerStep#{iteration}', phase: iteration}\n");
-    free(shell("moeperf import rank*.json --db my.db --rules my.yaml", 0));
+    assert_runs("moeperf import rank*.json --db my.db --rules my.yaml");
     assert_answer("my.db",
                   "SELECT group_concat(n) FROM (SELECT count(*) || ' ' || max(layer) || ' ' || "
                   "direction AS n FROM v_span WHERE phase = 'dispatch' GROUP BY direction)",
@@ -169,7 +169,7 @@ TEST(exchanges_may_be_over_before_they_are_waited_for) {
                 events[i].start, events[i].end - events[i].start);
     fputs("]}", trace);
     fclose(trace);
-    free(shell("moeperf import rank0.json --db run.db", 0));
+    assert_runs("moeperf import rank0.json --db run.db");
     assert_answer("run.db",
                   "SELECT group_concat(name || ' ' || (start_ns % 1000000 / 1000) || '-' || "
                   "(end_ns % 1000000 / 1000), ', ') FROM (SELECT * FROM v_nvtx WHERE domain = "
@@ -264,7 +264,7 @@ TEST(a_cut_trace_keeps_what_is_before) {
     struct kineto_job job = planted();
     start_anew();
     kineto_write(&job, "");
-    free(shell("size=$(stat -c %s rank1.json) && truncate -s $((size * 2 / 3)) rank1.json", 0));
+    assert_runs("size=$(stat -c %s rank1.json) && truncate -s $((size * 2 / 3)) rank1.json");
     assert_says("moeperf import rank*.json --db run.db", 0,
                 "rank 1: rank1.json is damaged where it is cut off, after");
     assert_answer("run.db", "SELECT group_concat(status) FROM v_rank",
@@ -280,7 +280,7 @@ TEST(a_cut_trace_keeps_what_is_before) {
     job.named_hosts = false; /* by collectives that may be others, clocks are not compared */
     start_anew();
     kineto_write(&job, "");
-    free(shell("truncate -s -9000 rank1.json", 0));
+    assert_runs("truncate -s -9000 rank1.json");
     assert_says("moeperf import rank*.json --db run.db", 0,
                 "clocks: 1 of 3 processes share no collective with the first");
 }
@@ -392,7 +392,7 @@ TEST(mistakes_in_span_tables_have_their_line) {
     assert_int_equal(access("run.db", F_OK), -1);
     write_table("spans.csv", "rank,phase,name,start,end,layer,direction,iteration,tokens,thread",
                 1);
-    free(shell("truncate -s -30 spans.csv", 0));
+    assert_runs("truncate -s -30 spans.csv");
     assert_says("moeperf import spans.csv --db run.db", 0,
                 "rank 0 and 1 more: spans.csv ends in line 25 (which is not whole)");
 }

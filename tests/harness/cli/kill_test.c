@@ -50,7 +50,7 @@ TEST_RANDOM(a_killed_run_leaves_what_was_added) {
         print_message("killed with %d of %d jobs added\n", now - runs, JOBS);
         runs = now;
     }
-    free(shell("moeperf run k.yaml --quiet --db k.db", 0));
+    assert_runs("moeperf run k.yaml --quiet --db k.db");
     assert_int_equal(whole_runs(), runs + JOBS);
 }
 

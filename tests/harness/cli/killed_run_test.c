@@ -124,9 +124,8 @@ static const struct refused_line bad_inputs[] = {
 TEST(other_folders_are_refused) {
     AUTO(text) char *runs = query("k.db", "SELECT count(*) FROM run");
     assert_refused(bad_inputs);
-    free(shell("mkdir -p bare/spools && cp out/runs/*/002-long/run.yaml bare && "
-               "touch bare/spools/rank-0",
-               0));
+    assert_runs("mkdir -p bare/spools && cp out/runs/*/002-long/run.yaml bare && "
+                "touch bare/spools/rank-0");
     assert_says("moeperf run --from bare --db k.db", 0, "bare: job long: nothing was recorded\n");
     assert_answer("k.db", "SELECT count(*) FROM run", runs);
 }
@@ -135,13 +134,10 @@ TEST(other_folders_are_refused) {
  * the test's above. */
 TEST(refused_folders_make_no_database) {
     static const char *const folders[] = {"gone", "none", "cut", "empty"};
-    char line[200];
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        snprintf(line, sizeof line, "moeperf run --from %s --db new/new.db", folders[i]);
-        free(shell(line, 2));
+        free(shell(formatted("moeperf run --from %s --db new/new.db", folders[i]), 2));
         assert_int_equal(access("new", F_OK), -1);
-        snprintf(line, sizeof line, "moeperf run --from %s --db new.db", folders[i]);
-        free(shell(line, 2));
+        free(shell(formatted("moeperf run --from %s --db new.db", folders[i]), 2));
         assert_int_equal(access("new.db", F_OK), -1);
     }
 }
@@ -150,7 +146,7 @@ TEST(refused_folders_make_no_database) {
 TEST(a_hangup_ends_a_run_cleanly) {
     char run[PATH_SIZE];
     int status;
-    free(shell("rm -rf out k.db*", 0));
+    assert_runs("rm -rf out k.db*");
     pid_t child = start_training(run);
     assert_int_equal(kill(child, SIGHUP), 0);
     assert_int_equal(kill(child, SIGHUP), 0);

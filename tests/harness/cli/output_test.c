@@ -8,23 +8,20 @@
 /* The same bytes wherever they go, and what is said of them is not among them. */
 TEST(traces_can_be_piped) {
     assert_says(GENERATE "3 -o plain.mptrace", 0, "plain.mptrace: ");
-    free(shell(GENERATE "3 -o /dev/stdout 2>said | cat >piped.mptrace; "
-                        "cmp piped.mptrace plain.mptrace && grep -q /dev/stdout: said",
-               0));
-    free(shell("{ printf before; " GENERATE "3 -o /dev/stdout 2>said; printf after; } >log; "
-               "{ printf before; cat plain.mptrace; printf after; } | cmp - log",
-               0));
-    free(shell("mkfifo fifo && { cat fifo >through & " GENERATE "3 -o fifo; wait; } && "
-               "cmp through plain.mptrace",
-               0));
+    assert_runs(GENERATE "3 -o /dev/stdout 2>said | cat >piped.mptrace; "
+                         "cmp piped.mptrace plain.mptrace && grep -q /dev/stdout: said");
+    assert_runs("{ printf before; " GENERATE "3 -o /dev/stdout 2>said; printf after; } >log; "
+                "{ printf before; cat plain.mptrace; printf after; } | cmp - log");
+    assert_runs("mkfifo fifo && { cat fifo >through & " GENERATE "3 -o fifo; wait; } && "
+                "cmp through plain.mptrace");
     assert_says("moeperf export --as csv --trace plain.mptrace /dev/stdout 2>/dev/null", 0,
                 "iteration,micro_batch,layer,rank,expert,count\n0,0,0,0,0,");
 }
 
 TEST(links_that_others_planted_lead_nowhere) {
     write_file("victim", "untouched");
-    free(shell("ln -s victim o.mptrace.partial; ln -s victim o.csv.partial", 0));
-    free(shell(GENERATE "1 -o o.mptrace && moeperf export --as csv --trace o.mptrace o.csv", 0));
+    assert_runs("ln -s victim o.mptrace.partial; ln -s victim o.csv.partial");
+    assert_runs(GENERATE "1 -o o.mptrace && moeperf export --as csv --trace o.mptrace o.csv");
     AUTO(text) char *text = read_file("victim");
     assert_string_equal(text, "untouched");
 }
@@ -57,9 +54,7 @@ TEST(what_is_not_printed_is_an_error) {
     static const char *const lines[] = {"moeperf show moeperf_experts.py", "moeperf help tasks",
                                         "moeperf list systems", "moeperf --version"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
-        char line[80];
-        snprintf(line, sizeof line, "%s >/dev/full", lines[i]);
-        assert_says(line, 2, "No space left on device");
+        assert_says(formatted("%s >/dev/full", lines[i]), 2, "No space left on device");
     }
 }
 
@@ -84,15 +79,13 @@ TEST(files_of_others_are_shown_clean) {
     write_file("suite.yaml", "# a\x1b[31m\a\tb \xe2\x80\xae"
                              "c\nsuite: x\n");
     assert_clean("moeperf show ./suite.yaml", "# ./suite.yaml\n# a?[31m?\tb ?c\nsuite: x\n");
-    free(
-        shell("sed 's/^description: .*/description: \"one\\\\e[1m\\\\u202e "
-              "two\"/' $(dirname $(which moeperf))/../share/moeperf/clusters/hecate-a.yaml >c.yaml",
-              0));
+    assert_runs(
+        "sed 's/^description: .*/description: \"one\\\\e[1m\\\\u202e "
+        "two\"/' $(dirname $(which moeperf))/../share/moeperf/clusters/hecate-a.yaml >c.yaml");
     assert_clean("moeperf show ./c.yaml", "./c.yaml: one?[1m? two\n");
-    free(shell("mkdir -p bin share/moeperf/suites && cp $(which moeperf) bin && "
-               "printf 'suite: x\\ndescription: \"a\\\\e[1m b\"\\n' "
-               ">share/moeperf/suites/\"$(printf 's\\033[2m')\".yaml",
-               0));
+    assert_runs("mkdir -p bin share/moeperf/suites && cp $(which moeperf) bin && "
+                "printf 'suite: x\\ndescription: \"a\\\\e[1m b\"\\n' "
+                ">share/moeperf/suites/\"$(printf 's\\033[2m')\".yaml");
     assert_clean("bin/moeperf list suites", "s?[2m  a?[1m b\n");
 }
 

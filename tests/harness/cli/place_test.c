@@ -62,8 +62,7 @@ TEST(files_of_sglang_need_no_flag) {
                  "-o p%d.json",
                  names[i], i);
         assert_says(line, 0, i < 2 ? "so prefill is predicted" : "so decode is predicted");
-        snprintf(line, sizeof line, "p%d.json", i);
-        AUTO(json) json_t *file = json_load_file(line, 0, NULL);
+        AUTO(json) json_t *file = json_load_file(formatted("p%d.json", i), 0, NULL);
         assert_has(file, "physical_to_logical_map/#", "61", "physical_to_logical_map/60/#", "288",
                    "physical_to_logical_map/2/287", "31");
     }

@@ -19,9 +19,9 @@ TEST(the_table_says_that_nothing_was_measured) {
 }
 
 TEST(the_object_is_the_same_twice_and_adds_up) {
-    free(shell("moeperf predict --json " SMALL LOADS "> one.json", 0));
-    free(shell("moeperf predict --json " SMALL LOADS "> two.json", 0));
-    free(shell("cmp one.json two.json", 0));
+    assert_runs("moeperf predict --json " SMALL LOADS "> one.json");
+    assert_runs("moeperf predict --json " SMALL LOADS "> two.json");
+    assert_runs("cmp one.json two.json");
     json_t *object = json_of("cat one.json", 0), *item;
     size_t i;
     assert_has(object, "predicted", "true", "systems/#", "7");
@@ -56,10 +56,9 @@ TEST(systems_take_options_and_ep_is_there) {
 /* What a command of its own says of fssdp at a point: "1.23 45%", and how many times as fast as ep
  * it is. */
 static double alone(const char *settings, char words[32]) {
-    char line[512];
-    snprintf(line, sizeof line, "moeperf predict --json " SMALL LOADS "--system fssdp %s",
-             settings);
-    AUTO(json) json_t *object = json_of(line, 0);
+    AUTO(json)
+    json_t *object =
+        json_of(formatted("moeperf predict --json " SMALL LOADS "--system fssdp %s", settings), 0);
     double ratio = number(object, "systems/1/speedup_vs_ep");
     snprintf(words, 32, "%.2f %.0f%%", ratio, 100 * number(object, "systems/1/of_bound"));
     return ratio;
@@ -122,7 +121,7 @@ TEST(exchanges_win_where_messages_are_small) {
                 "\n  1 KiB  deduplicated 1.81  ", "\n  4 MiB               flat  ",
                 "\n  1 KiB     1.54     2.96  ", "\nleader, times as fast as flat\n",
                 LACKS("\npipelined"));
-    free(shell("grep -q 'Times as fast as exchange flat' exchanges.html", 0));
+    assert_runs("grep -q 'Times as fast as exchange flat' exchanges.html");
     assert_says("moeperf predict --exchanges --cluster tutel --format latex | grep -c caption", 0,
                 "4\n");
     json_t *object = json_of("moeperf predict --exchanges --cluster tutel --nodes 4 --json", 0),
@@ -169,7 +168,7 @@ TEST(a_refusal_is_a_row) {
     assert_says(
         "moeperf report --db refused.db", 0,
         "\nsmartmoe   refused: experts: 40 experts can't be divided evenly over 16 ranks,\n");
-    free(shell("moeperf report --db refused.db --html refused.html", 0));
+    assert_runs("moeperf report --db refused.db --html refused.html");
     assert_says("grep -o '[a-z]*: refused, so it[a-z ]*' refused.html", 0,
                 "smartmoe: refused, so it was never started");
     assert_json("moeperf predict --json " SMALL LOADS
@@ -200,9 +199,8 @@ TEST(a_topology_gate_is_predicted) {
 
 /* A trace says the sizes that are not set; one of another shape is fitted when asked. */
 TEST(a_trace_gives_its_shape) {
-    free(shell("moeperf generate zipf -o own.mptrace --exponent 0.5 --ranks 16 --experts 48 "
-               "--layers 3 --tokens 192 --iterations 4",
-               0));
+    assert_runs("moeperf generate zipf -o own.mptrace --exponent 0.5 --ranks 16 --experts 48 "
+                "--layers 3 --tokens 192 --iterations 4");
     assert_says("moeperf predict --cluster fastermoe-johnny --quiet --trace own.mptrace "
                 "--set sequence=64",
                 0, "layers 3, width 768, heads 12, experts 48 x 1536, sequence 64, batch 48",
@@ -250,8 +248,7 @@ TEST(every_view_knows_predictions) {
         {"SELECT count(*) > 10 FROM v_fact WHERE run_id = 1 AND name LIKE 'assumption.%'", "1"},
         {"SELECT count(DISTINCT status) || min(status) FROM v_rank", "1complete"},
     };
-    free(shell("moeperf predict " SMALL LOADS "--db kept.db --system fssdp --system free-balance",
-               0));
+    assert_runs("moeperf predict " SMALL LOADS "--db kept.db --system fssdp --system free-balance");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_answer("kept.db", cases[i].sql, cases[i].expected);
     assert_says("moeperf report --db kept.db", 0, "16 ranks, predicted",
@@ -272,7 +269,7 @@ static double number_behind(const char *line, const char *words) {
 
 /* The bound's median, and what share of ep's mean the mean is, in all that show them. */
 static void assert_bound(const char *command, const char *database, const json_t *ep) {
-    char line[512], share[32];
+    char line[512];
     double ms = number(ep, "bound_ms"), of_bound = number(ep, "of_bound");
     assert_true(fabs(ms - number(ep, "bound_ms_mean")) > 0.01); /* or it would say nothing */
     assert_within(number_behind(command, "\nbound "), ms, 0.0051);
@@ -280,12 +277,10 @@ static void assert_bound(const char *command, const char *database, const json_t
     assert_close(number_behind(line, "\"bound_ms\":"), ms, 1e-9);
     assert_close(number_behind(line, "\"of_bound\":"), of_bound, 1e-5);
     snprintf(line, sizeof line, "moeperf report --db %s", database);
-    snprintf(share, sizeof share, " %.1f ", 100 * of_bound);
-    assert_says(line, 0, share);
-    snprintf(line, sizeof line,
-             "moeperf report --db %s --html bound.html && grep -q '<td>%.1f</td>' bound.html",
-             database, 100 * of_bound);
-    free(shell(line, 0));
+    assert_says(line, 0, formatted(" %.1f ", 100 * of_bound));
+    assert_runs(
+        formatted("moeperf report --db %s --html bound.html && grep -q '<td>%.1f</td>' bound.html",
+                  database, 100 * of_bound));
 }
 
 /* The table's numbers are those of the database. */
@@ -320,11 +315,10 @@ TEST(table_and_database_agree) {
 
 /* Two ranks on one node, like those that train here. */
 static void write_pair(void) {
-    free(shell("sed 's/^nodes: {value: 2/nodes: {value: 1/; "
-               "s/^ranks-per-node: {value: 8/ranks-per-node: {value: 2/' "
-               "\"$(moeperf list clusters --json | "
-               "sed -n 's/.*\"path\": \"\\(.*fastermoe-johnny.yaml\\)\".*/\\1/p')\" > pair.yaml",
-               0));
+    assert_runs("sed 's/^nodes: {value: 2/nodes: {value: 1/; "
+                "s/^ranks-per-node: {value: 8/ranks-per-node: {value: 2/' "
+                "\"$(moeperf list clusters --json | "
+                "sed -n 's/.*\"path\": \"\\(.*fastermoe-johnny.yaml\\)\".*/\\1/p')\" > pair.yaml");
 }
 
 TEST(measured_and_predicted_stand_side_by_side) {
@@ -402,7 +396,7 @@ TEST_RANDOM(injected_delays_are_found_in_predictions) {
                  rank, cases[i].phase, ms);
         write_file("injected.yaml", suite);
         remove("injected.db");
-        free(shell("moeperf run injected.yaml --db injected.db --quiet", 0));
+        assert_runs("moeperf run injected.yaml --db injected.db --quiet");
         snprintf(line, sizeof line, "%d", rank);
         assert_json("moeperf report --db injected.db --stragglers --json", 0,
                     "rows/0/analysis/findings/0/rank", line, "rows/0/analysis/findings/0/cause",
@@ -495,17 +489,16 @@ TEST(bad_wishes_leave_nothing) {
         {"moeperf run unknown.yaml --db bad.db",
          "unknown.yaml:3: job ep: no ready-made cluster is called \"h10\""},
     };
-    free(shell("moeperf generate zipf -o whole.mptrace --exponent 0.5 --ranks 32 --iterations 2 && "
-               "head -c 4000 whole.mptrace > damaged.mptrace",
-               0));
+    assert_runs(
+        "moeperf generate zipf -o whole.mptrace --exponent 0.5 --ranks 32 --iterations 2 && "
+        "head -c 4000 whole.mptrace > damaged.mptrace");
     write_file("forgot.yaml", "suite: forgot\ncommon: {cluster: h100, text: default}\njobs:\n"
                               "  - {system: ep}\n");
     write_file("unknown.yaml", "suite: unknown\njobs:\n"
                                "  - {system: ep, executor: predicted, cluster: h10, loads: w0}\n");
     assert_refused(cases);
-    free(shell("test -e bad.db && test \"$(moeperf report --runs --db bad.db 2>&1)\" = "
-               "'moeperf report: bad.db: no such runs' || test ! -e bad.db",
-               0));
+    assert_runs("test -e bad.db && test \"$(moeperf report --runs --db bad.db 2>&1)\" = "
+                "'moeperf report: bad.db: no such runs' || test ! -e bad.db");
     free(shell("ls -d /tmp/moeperf-predict-* 2>/dev/null | grep -q .", 1));
 }
 

@@ -6,15 +6,13 @@
 
 /* Records a program that makes the ranges of a script; `rules` with --rules before each. */
 static void record(const char *rules, const char *script, int times) {
-    char line[1024];
     FILE *file = fopen("script", "w");
     assert_non_null(file);
     for (int i = 0; i < times; i++)
         fputs(script, file);
     fclose(file);
     remove("run.db");
-    snprintf(line, sizeof line, "moeperf record -o run.db %s -- " ANNOTATED " told <script", rules);
-    free(shell(line, 0));
+    assert_runs(formatted("moeperf record -o run.db %s -- " ANNOTATED " told <script", rules));
 }
 
 #define LAYER "megatron.core.transformer.transformer_layer."
@@ -284,7 +282,7 @@ TEST(a_late_rank_of_a_foreign_program_is_named) {
     write_file("two.py", program);
     write_file("two.yaml", program_rules);
     remove("run.db");
-    free(shell("moeperf record -o run.db --rules two.yaml -- env " PYTHON " two.py", 0));
+    assert_runs("moeperf record -o run.db --rules two.yaml -- env " PYTHON " two.py");
     assert_answer("run.db", "SELECT iterations || ' ' || ranks FROM v_run", "8 2");
     assert_answer("run.db",
                   "SELECT count(*) || ' ' || (min(end_ns - start_ns) >= 21000000) || ' ' || "

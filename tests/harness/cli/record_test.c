@@ -19,18 +19,16 @@
  * between those of the other, and a rank that loses its core just there is rare, but not
  * impossible. */
 static void compare_recordings(const char *job) {
-    char line[1024];
     int spans, in_flight, far;
     write_file("two.yaml", "suite: two\n"
                            "common: {ranks: 2, layers: 3, width: 32, heads: 2, experts: 8, "
                            "expert-width: 64, sequence: 32, batch: 4, iterations: 4, "
                            "validate-every: 2, text: words}\n"
                            "jobs:\n");
-    snprintf(line, sizeof line,
-             "rm -f own.db* nvtx.db*; echo '  - %s' >> two.yaml; moeperf record -o nvtx.db -- "
-             "moeperf run two.yaml --text words --db own.db --quiet",
-             job);
-    free(shell(line, 0));
+    assert_runs(
+        formatted("rm -f own.db* nvtx.db*; echo '  - %s' >> two.yaml; moeperf record -o nvtx.db -- "
+                  "moeperf run two.yaml --text words --db own.db --quiet",
+                  job));
     assert_answer("nvtx.db",
                   BOTH
                   "SELECT ((SELECT count(*) FROM seen) - count(*)) || ' more, ' || "
@@ -62,7 +60,7 @@ TEST(the_trainer_says_what_it_records) {
                   "SELECT coalesce(sum(value), 0) FROM v_number WHERE name IN "
                   "('nvtx-left-open', 'nvtx-unmatched-ends', 'nvtx-lost')",
                   "0.0");
-    free(shell("moeperf report --db nvtx.db --run 1", 0));
+    assert_runs("moeperf report --db nvtx.db --run 1");
 }
 
 TEST(rules_make_spans_of_a_foreign_program) {
@@ -104,7 +102,7 @@ TEST(rules_look_into_nested_payloads) {
                               "    layer: payload.to[1].node\n"
                               "    tokens: payload.sizes[2]\n"
                               "    bytes: payload.last\n");
-    free(shell("moeperf record -o nested.db --rules nested.yaml -- " ANNOTATED " nested 3", 0));
+    assert_runs("moeperf record -o nested.db --rules nested.yaml -- " ANNOTATED " nested 3");
     assert_answer("nested.db",
                   "SELECT group_concat(iteration || ':' || layer || ':' || tokens || ':' || bytes, "
                   "' ') FROM v_span WHERE phase = 'fetch'",
@@ -127,7 +125,7 @@ TEST(iterations_may_be_known_by_their_end) {
                             "    layer: count\n"
                             "iteration-ends:\n"
                             "  - name: iteration\n");
-    free(shell("moeperf record -o ends.db --rules ends.yaml -- " ANNOTATED " payloads 3", 0));
+    assert_runs("moeperf record -o ends.db --rules ends.yaml -- " ANNOTATED " payloads 3");
     assert_answer("ends.db",
                   "SELECT group_concat(iteration || ':' || layer, ' ') FROM v_span WHERE phase = "
                   "'expert'",
@@ -148,7 +146,7 @@ TEST(exit_statuses_and_signals_pass_through) {
     assert_says("moeperf record -o status.db -- true", 2, "no process has made an NVTX range");
     free(shell("moeperf record -o status.db -- sleep 20 & sleep 0.5; kill -TERM $!; wait $!", 143));
     assert_answer("status.db", "SELECT count(*) FROM run", "2");
-    free(shell("! ls -d status.db.spools*", 0)); /* nothing is left behind */
+    assert_runs("! ls -d status.db.spools*"); /* nothing is left behind */
 }
 
 TEST(every_process_is_kept) {
@@ -158,19 +156,17 @@ TEST(every_process_is_kept) {
                 "3 more processes");
     assert_answer("forks.db", "SELECT group_concat(ranks, ' ') FROM run", "1 3");
     assert_answer("forks.db", "SELECT count(*) FROM v_nvtx WHERE name = 'child'", "3");
-    free(shell("MINE=4 moeperf record -o forks.db --ranks-from MINE --keep kept -- " ANNOTATED
-               " plain",
-               0));
+    assert_runs("MINE=4 moeperf record -o forks.db --ranks-from MINE --keep kept -- " ANNOTATED
+                " plain");
     assert_answer("forks.db", "SELECT ranks FROM run WHERE run_id = 3", "5");
-    free(shell("ls kept/*.spool", 0));
+    assert_runs("ls kept/*.spool");
     /* What is left of a recording can be added at any time, and once. */
-    free(shell("moeperf record -o forks.db --from kept", 0));
+    assert_runs("moeperf record -o forks.db --from kept");
     assert_answer("forks.db", "SELECT count(*) FROM run", "3");
-    free(shell("moeperf record -o later.db --from kept && moeperf record -o later.db --from kept",
-               0));
+    assert_runs("moeperf record -o later.db --from kept && moeperf record -o later.db --from kept");
     assert_answer("later.db", "SELECT count(*) FROM run", "1");
     assert_answer("later.db", "SELECT ranks FROM run", "5");
-    free(shell("rm -r kept", 0));
+    assert_runs("rm -r kept");
 }
 
 static const char step[] = "+train step 0\n+block 0\n+exchange\n=50\n-\n+experts\n=200\n-\n-\n"
@@ -195,28 +191,28 @@ TEST(rules_suggest_themselves) {
     take_command(output, command);
     /* As it is, and once more. */
     for (int again = 0; again < 2; again++)
-        free(shell(command, 0));
+        assert_runs(command);
     assert_answer("my run.db", "SELECT count(*) || min(system) || max(system) FROM v_run",
                   "2nvtx_annotatednvtx_annotated");
     assert_answer("my run.db",
                   "SELECT group_concat(iteration || phase || layer, ' ') FROM (SELECT * "
                   "FROM v_span ORDER BY start_ns, end_ns DESC)",
                   "0iteration-1 0dispatch0 0expert0 0dispatch1 0expert1");
-    free(shell("rm -r 'my run.db.spools'*", 0));
+    assert_runs("rm -r 'my run.db.spools'*");
     /* A file that somebody may have edited stays; with rules that match, nothing is left. */
     assert_says("moeperf record -o 'my run.db' -- " ANNOTATED " told <script", 0,
                 "'my run.db.rules-");
-    free(shell("rm -r 'my run.db.spools'*", 0));
+    assert_runs("rm -r 'my run.db.spools'*");
     assert_says("moeperf record -o 'my run.db' --rules 'my run.db.rules.yaml' -- " ANNOTATED
                 " told <script",
                 0, LACKS("moeperf record --"),
                 "no rule matches \"block 0\" (1 times), the most frequent of "
                 "such ranges; --suggest FILE.yaml proposes rules\n");
-    free(shell("! ls -d 'my run.db.spools'*", 0));
+    assert_runs("! ls -d 'my run.db.spools'*");
     assert_says("moeperf record -o 'my run.db' --rules 'my run.db.rules.yaml' --suggest more.yaml "
                 "-- " ANNOTATED " told <script",
                 0, "--rules more.yaml");
-    free(shell("grep -q 'name: \"experts\"' more.yaml && rm -r 'my run.db.spools'*", 0));
+    assert_runs("grep -q 'name: \"experts\"' more.yaml && rm -r 'my run.db.spools'*");
     assert_says("moeperf record --suggest more.yaml -- true", 2, "more.yaml: this file is there");
     assert_says("moeperf record --suggest more.txt -- true", 2, "has to end in .yaml");
 }
@@ -243,7 +239,7 @@ TEST(the_way_back_is_told_by_its_order) {
 
 TEST(names_of_any_bytes_arrive) {
     need_collector();
-    free(shell("moeperf record -o bytes.db -- " ANNOTATED " bytes 3", 0));
+    assert_runs("moeperf record -o bytes.db -- " ANNOTATED " bytes 3");
     assert_answer("bytes.db",
                   "SELECT count(*) FROM v_nvtx WHERE name = '<script>alert(''\"'')</script>'", "1");
     assert_answer("bytes.db",
@@ -283,7 +279,7 @@ TEST(a_python_program_is_recorded) {
                "  - {name: \"step {iteration}\", domain: trainer, phase: iteration}\n"
                "  - {name: \"layer {layer} experts\", phase: expert, tokens: payload}"
                "\n");
-    free(shell("moeperf record -o python.db --rules python.yaml -- env " PYTHON " train.py", 0));
+    assert_runs("moeperf record -o python.db --rules python.yaml -- env " PYTHON " train.py");
     assert_answer(
         "python.db",
         "SELECT group_concat(iteration || ':' || layer || ':' || tokens, ' ') FROM v_span "

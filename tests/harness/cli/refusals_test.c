@@ -49,7 +49,7 @@ static void assert_nothing_was_done(void) {
     assert_int_equal(access("out", F_OK), -1); /* no job's folder: no rank */
     assert_says("moeperf report --db kept.db --runs", 0, "  1  ");
     assert_says("moeperf report --db kept.db --run 2", 2, "no run 2");
-    free(shell("cmp kept.db before.db", 0));
+    assert_runs("cmp kept.db before.db");
 }
 
 TEST_EACH(refused_alone, cases, c) {
@@ -119,7 +119,7 @@ TEST(among_others_it_is_a_row) {
     assert_non_null(strstr(text(object, "speedup/rows/1/refused"),
                            "experts: 9 experts can't be divided evenly over 2 ranks"));
     json_decref(object);
-    free(shell("moeperf report --db others.db --html others.html", 0));
+    assert_runs("moeperf report --db others.db --html others.html");
     assert_says("grep -o '[a-z]*: refused, so it[a-z ]*' others.html", 0,
                 "bad: refused, so it was never started");
 }
@@ -131,8 +131,7 @@ static int enter(void **state) {
                "{suite: good, common: {layers: 1, width: 16, heads: 2, experts: 2, "
                "expert-width: 16, sequence: 16, batch: 2, iterations: 2, text: default}, "
                "jobs: [{system: ep}]}\n");
-    free(shell("moeperf run good.yaml --quiet --db kept.db && cp kept.db before.db && rm -r out",
-               0));
+    assert_runs("moeperf run good.yaml --quiet --db kept.db && cp kept.db before.db && rm -r out");
     return failed;
 }
 

@@ -85,9 +85,7 @@ TEST(details_say_how_near_the_bound_is) {
  * not. */
 TEST(what_is_inside_stays_inside) {
     for (const struct mp_paper *paper = mp_papers; paper->name; paper++) {
-        char line[128];
-        snprintf(line, sizeof line, "moeperf reproduce %s --strict >/dev/null", paper->name);
-        free(shell(line, 0));
+        assert_runs(formatted("moeperf reproduce %s --strict >/dev/null", paper->name));
     }
     assert_says("moeperf reproduce laer --strict --loads \"zipf exponent=0\"", 1,
                 "is outside with");
@@ -104,23 +102,17 @@ static size_t outside_of(const json_t *result) {
 
 /* Where a set explains nothing, that is what the file says, and it can be read again. */
 TEST(a_file_with_nothing_inside_can_be_read) {
-    char line[256];
-    snprintf(line, sizeof line, "cp %s/harness/suites/paper/tamoe.yaml nothing.yaml",
-             MOEPERF_SOURCE);
-    free(shell(line, 0));
-    free(
-        shell("moeperf reproduce nothing.yaml --infer --budget 80 --seed 5 --write >/dev/null", 0));
-    free(shell("moeperf reproduce nothing.yaml --strict >/dev/null", 0));
+    assert_runs(formatted("cp %s/harness/suites/paper/tamoe.yaml nothing.yaml", MOEPERF_SOURCE));
+    assert_runs("moeperf reproduce nothing.yaml --infer --budget 80 --seed 5 --write >/dev/null");
+    assert_runs("moeperf reproduce nothing.yaml --strict >/dev/null");
 }
 
 /* The same seed gives the same words, every row outside has its reason, and what is written is
  * what is told. */
 TEST(inferring_is_kept_in_the_file) {
-    char line[256];
-    snprintf(line, sizeof line,
-             "sed 's/layers: [0-9]*/layers: 2/' %s/harness/suites/paper/laer.yaml > copy.yaml",
-             MOEPERF_SOURCE);
-    free(shell(line, 0));
+    assert_runs(
+        formatted("sed 's/layers: [0-9]*/layers: 2/' %s/harness/suites/paper/laer.yaml > copy.yaml",
+                  MOEPERF_SOURCE));
     const char *infer = "moeperf reproduce copy.yaml --infer --budget 56 --seed 5 --set layers=2 "
                         "--json";
     json_t *first = json_of(infer, 0), *second = json_of(infer, 0);
@@ -160,9 +152,8 @@ TEST(swiftmoe_is_faster_as_published) {
 TEST(measured_iterations_give_times_to_a_loss) {
     static const char *const said[] = {"--iterations swiftmoe=800 --iterations deepspeed=1000",
                                        "--db-measured measured.db"};
-    free(shell("moeperf predict --cluster b200 --nodes 1 --loads balanced --set layers=1 --system "
-               "ep --iterations 1 --quiet --vary batch=8,16,24,32,40,48,56,64 --db measured.db",
-               0));
+    assert_runs("moeperf predict --cluster b200 --nodes 1 --loads balanced --set layers=1 --system "
+                "ep --iterations 1 --quiet --vary batch=8,16,24,32,40,48,56,64 --db measured.db");
     execute(
         "measured.db",
         "INSERT OR IGNORE INTO StringIds (value) VALUES ('target-loss'), "
@@ -179,9 +170,7 @@ TEST(measured_iterations_give_times_to_a_loss) {
     double time = ours(result, "time-s");
     json_decref(result);
     for (int i = 0; i < 2; i++) {
-        char line[160];
-        snprintf(line, sizeof line, "moeperf reproduce swiftmoe --json %s", said[i]);
-        result = json_of(line, 0);
+        result = json_of(formatted("moeperf reproduce swiftmoe --json %s", said[i]), 0);
         assert_within(ours(result, "iterations"), -0.2, 1e-12);
         assert_within(ours(result, "minutes"), 0.8 * (1 + time) - 1, 1e-9);
         json_decref(result);

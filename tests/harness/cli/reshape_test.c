@@ -2,9 +2,8 @@
 #include "tests/harness/cli/shell.h"
 
 TEST(what_was_done_is_said) {
-    free(shell("moeperf generate w1 -o w1.mptrace --ranks 16 --experts 32 --layers 4 --tokens 128 "
-               "--micro-batches 2 --top-k 2 --iterations 3",
-               0));
+    assert_runs("moeperf generate w1 -o w1.mptrace --ranks 16 --experts 32 --layers 4 --tokens 128 "
+                "--micro-batches 2 --top-k 2 --iterations 3");
     assert_says("moeperf reshape w1.mptrace -o w1-small.mptrace --ranks 8 --experts 64 --layers 2 "
                 "--merge-micro-batches --tilt 0.75 --tokens 100",
                 0,
@@ -16,11 +15,11 @@ TEST(what_was_done_is_said) {
 }
 
 TEST(splits_are_undone_by_folds) {
-    free(shell("moeperf generate zipf -o zipf.mptrace --ranks 4 --experts 16 --iterations 2", 0));
-    free(shell("moeperf reshape zipf.mptrace -o large.mptrace --ranks 16 --experts 48", 0));
-    free(shell("moeperf reshape large.mptrace -o back.mptrace --ranks 4 --experts 16", 0));
-    free(shell("moeperf reshape back.mptrace -o same.mptrace", 0));
-    free(shell("cmp back.mptrace same.mptrace", 0));
+    assert_runs("moeperf generate zipf -o zipf.mptrace --ranks 4 --experts 16 --iterations 2");
+    assert_runs("moeperf reshape zipf.mptrace -o large.mptrace --ranks 16 --experts 48");
+    assert_runs("moeperf reshape large.mptrace -o back.mptrace --ranks 4 --experts 16");
+    assert_runs("moeperf reshape back.mptrace -o same.mptrace");
+    assert_runs("cmp back.mptrace same.mptrace");
 }
 
 TEST(bad_wishes_leave_no_file) {
@@ -37,7 +36,7 @@ TEST(bad_wishes_leave_no_file) {
         {"moeperf reshape gone.mptrace -o x.mptrace --ranks 2", "can't open gone.mptrace"},
         {"moeperf reshape zipf.mptrace -o x.mptrace --rank 2", "did you mean --ranks?"},
     };
-    free(shell("moeperf generate zipf -o zipf.mptrace --ranks 4 --experts 16 --iterations 2", 0));
+    assert_runs("moeperf generate zipf -o zipf.mptrace --ranks 4 --experts 16 --iterations 2");
     assert_refused(cases);
     free(shell("ls x.mptrace*", 2));
 }

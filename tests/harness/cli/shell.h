@@ -28,6 +28,11 @@ static inline char *shell(const char *line, int status) {
     return output;
 }
 
+/* A shell line ends well, whatever it says. */
+static inline void assert_runs(const char *line) {
+    free(shell(line, 0));
+}
+
 static inline void assert_fits(const char *text) {
     for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n')
         if (strcspn(line, "\n") > 80)

@@ -18,7 +18,7 @@ static int make_runs(void **state) {
     if (enter_shell(state))
         return 1;
     write_file("suite.yaml", SUITE);
-    free(shell("moeperf run suite.yaml --db run.db --quiet", 0));
+    assert_runs("moeperf run suite.yaml --db run.db --quiet");
     return 0;
 }
 

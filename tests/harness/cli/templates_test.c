@@ -7,7 +7,7 @@
 /* A checkout's own scripts, and programs that others have. */
 static void make_checkout(void) {
     char text[4096];
-    free(shell("mkdir -p checkout/ci played && cd checkout && rm -rf build ../base", 0));
+    assert_runs("mkdir -p checkout/ci played && cd checkout && rm -rf build ../base");
     write_script("checkout/ci/setup", "exit 0\n");
     write_script("checkout/ci/text", "exit 0\n");
     write_script("played/apt-get", "exit 0\n");
@@ -44,7 +44,7 @@ static void write_commands(const struct mp_yaml *job, const char *path) {
 static void run_commands(const struct mp_yaml *job, const char *says) {
     write_commands(job, "script");
     /* The same with fewer pairs: the last number counts. */
-    free(shell("sed -i '/--pairs 12/s/--quiet/--quiet --pairs 1 --slice 0/' script", 0));
+    assert_runs("sed -i '/--pairs 12/s/--quiet/--quiet --pairs 1 --slice 0/' script");
     assert_says("cd checkout && PATH=$PWD/../played:$PATH SUITE=tiny.yaml BASE=the-base "
                 "bash ../script; status=$?; [ $status -le 1 ] && echo done",
                 0, "done\n"); /* times of a busy machine may differ, and nothing else */
@@ -73,7 +73,7 @@ static void check(const char *file, const char *jobs, const char *gate, const ch
     unlink("checkout/nightly.db"); /* the next night's machine has none */
     run_commands(mp_yaml_get(all, history), "cd checkout && [ $(wc -l <history.jsonl) = 2 ] && "
                                             "echo as it should be");
-    free(shell("rm -rf checkout base", 0));
+    assert_runs("rm -rf checkout base");
     mp_yaml_destroy(document);
 }
 

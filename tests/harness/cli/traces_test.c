@@ -39,9 +39,8 @@ TEST(an_exported_run_is_what_the_database_has) {
         char line[256], loads[8 * ITERATIONS * LAYERS * RANKS * EXPERTS];
         const struct mp_trace_block *block;
         int blocks = 0, length = 0;
-        snprintf(line, sizeof line, "moeperf export --as trace --run %d --db l.db %d.mptrace", run,
-                 run);
-        assert_says(line, 0, "\niterations   7, numbered 0 .. 6\n");
+        assert_says(formatted("moeperf export --as trace --run %d --db l.db %d.mptrace", run, run),
+                    0, "\niterations   7, numbered 0 .. 6\n");
         snprintf(line, sizeof line, "%d.mptrace", run);
         struct mp_trace_stream *stream = open_trace(line);
         const struct mp_trace_info *info = mp_trace_stream_info(stream);
@@ -77,8 +76,8 @@ TEST(tokens_are_recorded_where_they_are_asked_for) {
                "  expert-width: 16, sequence: 16, batch: 4, iterations: 7, text: default}\n"
                "jobs:\n"
                "  - {system: deepep, gate: softmax, top-k: 3, record-routes: yes}\n");
-    free(shell("moeperf run tokens.yaml --quiet --db t.db", 0));
-    free(shell("moeperf export --run 1 --db t.db tokens.mptrace", 0));
+    assert_runs("moeperf run tokens.yaml --quiet --db t.db");
+    assert_runs("moeperf export --run 1 --db t.db tokens.mptrace");
     struct mp_trace_stream *stream = open_trace("tokens.mptrace");
     assert_true(mp_trace_stream_info(stream)->routes);
     for (; mp_trace_next(stream, &block, NULL) == MP_OK && block; blocks++)
@@ -91,9 +90,8 @@ TEST(tokens_are_recorded_where_they_are_asked_for) {
     assert_true(number(last, "next_most_frequent") >=
                 number(last, "next_most_frequent_independent"));
     assert_says("moeperf show tokens.mptrace", 0, "ranks per");
-    free(shell("moeperf import tokens.mptrace -o again.mptrace && "
-               "cmp tokens.mptrace again.mptrace",
-               0));
+    assert_runs("moeperf import tokens.mptrace -o again.mptrace && "
+                "cmp tokens.mptrace again.mptrace");
     assert_says("moeperf reshape tokens.mptrace -o folded.mptrace --experts 4", 0,
                 "experts of tokens left out");
 }
@@ -101,9 +99,8 @@ TEST(tokens_are_recorded_where_they_are_asked_for) {
 /* What a prediction of the run's own trace has received in the background is, exchange by exchange,
  * what the other rank of two has sent; less the counts before them, which are no rows. */
 TEST(a_predicted_run_exchanges_the_bytes_of_its_trained_one) {
-    free(shell("moeperf predict --cluster swiftmoe --nodes 2 --set predict.precision=fp32 --quiet "
-               "--suite tokens.yaml --trace tokens.mptrace --db p.db",
-               0));
+    assert_runs("moeperf predict --cluster swiftmoe --nodes 2 --set predict.precision=fp32 --quiet "
+                "--suite tokens.yaml --trace tokens.mptrace --db p.db");
     /* Counts are of tokens, to every node and rank, 4 B each.  Exchanges of 2 ranks, 3 layers and 7
      * iterations, two forward and two backward. */
     assert_answer("t.db",
@@ -129,9 +126,9 @@ TEST(predictions_count_tokens_that_they_are_given) {
     for (int i = 0; i < 8 * 2 * 16; i++)
         fprintf(file, "%d,%d,%d,%d,%d\n", i / 32, i / 16 % 2, i % 16, i % 7, i % 7 + i % 5 + 1);
     fclose(file);
-    free(shell("moeperf import 8.csv --as csv-tokens --experts 16 -o 8.mptrace", 0));
+    assert_runs("moeperf import 8.csv --as csv-tokens --experts 16 -o 8.mptrace");
     assert_says(predict, 0, LACKS("which experts tokens take together"));
-    free(shell("moeperf reshape 8.mptrace -o 9.mptrace --tokens 16 && mv 9.mptrace 8.mptrace", 0));
+    assert_runs("moeperf reshape 8.mptrace -o 9.mptrace --tokens 16 && mv 9.mptrace 8.mptrace");
     assert_says(predict, 0, "which experts tokens take together");
 }
 
@@ -140,10 +137,9 @@ TEST(others_get_the_same_loads) {
     assert_says("moeperf export --as csv --view loads --run 1 --db l.db run.csv", 0,
                 "run.csv: 21 blocks\n");
     assert_says("moeperf export --as csv --trace 1.mptrace trace.csv", 0, "trace.csv: 21 blocks\n");
-    free(shell("cmp run.csv trace.csv", 0));
+    assert_runs("cmp run.csv trace.csv");
     assert_says("moeperf import run.csv -o run.mptrace", 0, "\niterations   7, numbered 0 .. 6\n");
-    free(
-        shell("moeperf export --as csv --trace run.mptrace again.csv && cmp run.csv again.csv", 0));
+    assert_runs("moeperf export --as csv --trace run.mptrace again.csv && cmp run.csv again.csv");
 }
 
 /* A timeline, a view and all about a run; what they hold is tested with results/export. */
@@ -161,7 +157,7 @@ TEST(others_get_times_and_views) {
 
 /* An iteration that one rank did not finish is left out and counted. */
 TEST(unfinished_iterations_are_left_out) {
-    free(shell("cp l.db cut.db", 0));
+    assert_runs("cp l.db cut.db");
     execute("cut.db", "DELETE FROM load WHERE run_id = 1 AND rank = 1 AND "
                       "(iteration = 6 OR iteration = 5 AND layer = 2)");
     execute("cut.db", "UPDATE load SET routes = '[1, -2, 3, 4, 5, 6, 7, 8]' WHERE "
@@ -202,9 +198,8 @@ TEST(an_imported_file_is_what_it_says) {
     assert_int_equal(blocks, 4);
     mp_trace_stream_destroy(stream);
     /* Read as its own format and written again it is the same bytes. */
-    free(shell("moeperf import wide.mptrace --as native -o again.mptrace && "
-               "cmp wide.mptrace again.mptrace",
-               0));
+    assert_runs("moeperf import wide.mptrace --as native -o again.mptrace && "
+                "cmp wide.mptrace again.mptrace");
     assert_says("moeperf import wide.csv -o guessed.mptrace", 0, "32 in 4 blocks\n");
 }
 
@@ -219,12 +214,11 @@ TEST(a_replayed_trace_is_recorded_as_it_was) {
                "  - {system: ep, trace: text.mptrace}\n"
                "  - {system: fssdp, trace: text.mptrace}\n"
                "  - {name: drawn, system: ep, trace: zipf exponent=1 sampling=random}\n");
-    free(shell("moeperf export --run 1 --db l.db text.mptrace", 0));
-    free(shell("moeperf run replay.yaml --quiet --db r.db", 0));
+    assert_runs("moeperf export --run 1 --db l.db text.mptrace");
+    assert_runs("moeperf run replay.yaml --quiet --db r.db");
     for (int run = 1; run <= 2; run++) {
-        char line[128];
-        snprintf(line, sizeof line, "moeperf export --run %d --db r.db again.mptrace", run);
-        assert_says(line, 0, "workload trace ");
+        assert_says(formatted("moeperf export --run %d --db r.db again.mptrace", run), 0,
+                    "workload trace ");
         struct mp_trace_stream *again = open_trace("again.mptrace");
         for (int round = 0; round < ROUNDS; round++)
             assert_goes_on(again, "text.mptrace", round * ITERATIONS);
@@ -243,24 +237,22 @@ TEST(many_experts_per_token_stay_as_many) {
         "common: {ranks: 2, layers: 3, width: 16, heads: 2, experts: 8, expert-width: 16,\n"
         "  sequence: 16, batch: 4, iterations: 2, text: default, routing: trace, gate: softmax}\n"
         "jobs:\n";
-    char jobs[1024], line[256], says[64];
+    char jobs[1024], line[256];
     size_t at = (size_t)snprintf(jobs, sizeof jobs, "%s", common);
     for (int k = 4; k <= 8; k += 2) {
-        snprintf(line, sizeof line,
-                 "moeperf generate zipf -o k%d.mptrace --ranks 2 --layers 3 --experts 8 "
-                 "--tokens 32 --iterations 2 --exponent %g --top-k %d",
-                 k, k < EXPERTS ? 0.1 : 0, k);
-        free(shell(line, 0));
+        assert_runs(
+            formatted("moeperf generate zipf -o k%d.mptrace --ranks 2 --layers 3 --experts 8 "
+                      "--tokens 32 --iterations 2 --exponent %g --top-k %d",
+                      k, k < EXPERTS ? 0.1 : 0, k));
         at += (size_t)snprintf(
             jobs + at, sizeof jobs - at,
             "  - {name: top-%d, system: moonep, top-k: %d, trace: k%d.mptrace}\n", k, k, k);
     }
     write_file("many.yaml", jobs);
-    free(shell("moeperf run many.yaml --quiet --db many.db", 0));
+    assert_runs("moeperf run many.yaml --quiet --db many.db");
     for (int k = 4; k <= 8; k += 2) {
-        snprintf(line, sizeof line, "moeperf export --run %d --db many.db again.mptrace",
-                 k / 2 - 1);
-        assert_says(line, 0, "workload trace ", " in 6 blocks");
+        assert_says(formatted("moeperf export --run %d --db many.db again.mptrace", k / 2 - 1), 0,
+                    "workload trace ", " in 6 blocks");
         snprintf(line, sizeof line, "k%d.mptrace", k);
         struct mp_trace_stream *again = open_trace("again.mptrace");
         const struct mp_trace_shape shape = {RANKS, EXPERTS, LAYERS, 1, k};
@@ -271,8 +263,7 @@ TEST(many_experts_per_token_stay_as_many) {
                  "moeperf predict --cluster h100 --nodes 1 --set sequence=16 --system moonep "
                  "--quiet --fit --trace k%d.mptrace",
                  k);
-        snprintf(says, sizeof says, "gate softmax top-%d\n", k);
-        assert_says(line, 0, says);
+        assert_says(line, 0, formatted("gate softmax top-%d\n", k));
     }
     assert_says("moeperf predict --cluster h100 --nodes 1 --fit --set gate=gshard --set top-k=auto "
                 "--trace k6.mptrace",
@@ -396,7 +387,7 @@ static const char four[] = HEAD "5,0,0,4,0,4,0\n5,1,0,0,0,0,0\n"
 
 TEST(a_trace_is_shown) {
     write_file("four.csv", four);
-    free(shell("moeperf import four.csv --as csv-wide --ragged -o four.mptrace", 0));
+    assert_runs("moeperf import four.csv --as csv-wide --ragged -o four.mptrace");
     assert_says("moeperf show four.mptrace", 0,
                 "routes       20 in 4 blocks, 1 of them without any; ragged\n"
                 "imbalance    fullest expert / mean of a layer: median 3.00, worst 4.00 (iteration "
@@ -415,11 +406,11 @@ TEST(a_trace_is_shown) {
 /* Heat maps of bins of iterations: what is in the page's tables, before a browser draws it. */
 TEST(a_trace_is_drawn) {
     write_file("four.csv", four);
-    free(shell("moeperf import four.csv --as csv-wide --ragged -o four.mptrace && mkdir -p vega && "
-               "for module in util time format loader dataflow statistics canvas scale scenegraph "
-               "expression event-selector selection functions parser runtime view transforms "
-               "view-transforms encode interpreter; do echo >vega/vega-$module.min.js; done",
-               0));
+    assert_runs(
+        "moeperf import four.csv --as csv-wide --ragged -o four.mptrace && mkdir -p vega && "
+        "for module in util time format loader dataflow statistics canvas scale scenegraph "
+        "expression event-selector selection functions parser runtime view transforms "
+        "view-transforms encode interpreter; do echo >vega/vega-$module.min.js; done");
     assert_says("MOEPERF_VEGA=vega moeperf show four.mptrace --html page.html && cat page.html", 0,
                 "{\"columns\":[\"iteration\",\"layer\",\"value\",\"ranks\"],\"rows\":"
                 "[[5,0,2.0,1.0],[15,0,4.0,1.0],[15,1,3.0,1.0]]}");
@@ -439,8 +430,8 @@ TEST(transitions_are_drawn) {
     for (int i = 0; i < 3 * 6; i++)
         fprintf(file, "0,%d,%d,%d\n", i / 6, i % 6, way[i % 6][i / 6]);
     fclose(file);
-    free(shell("moeperf import ways.csv --as csv-tokens --experts 4 -o ways.mptrace", 0));
-    free(shell("MOEPERF_VEGA=vega moeperf show ways.mptrace --html page.html", 0));
+    assert_runs("moeperf import ways.csv --as csv-tokens --experts 4 -o ways.mptrace");
+    assert_runs("MOEPERF_VEGA=vega moeperf show ways.mptrace --html page.html");
     assert_says("cat page.html", 0,
                 "{\"label\":\"1 to 2 (tells 0.459 bits)\",\"table\":{\"columns\":[\"next\","
                 "\"expert\",\"value\"],\"rows\":[[1,0,1.5],[2,0,0.5],[1,3,0.0],[2,3,2.0]]},"
@@ -451,15 +442,15 @@ TEST(transitions_are_drawn) {
     assert_says("grep -o '[0-9] to [0-9] (' page.html", 0, "1 to 2 (\n0 to 1 (\n");
     assert_says("cat page.html", 0, "<th scope=\"col\">present tells bits</th>",
                 "<th scope=\"col\">corr. 10 later</th>");
-    free(shell("moeperf import ways.csv --as csv-tokens --experts 128 -o ways.mptrace", 0));
-    free(shell("MOEPERF_VEGA=vega moeperf show ways.mptrace --html page.html", 0));
+    assert_runs("moeperf import ways.csv --as csv-tokens --experts 128 -o ways.mptrace");
+    assert_runs("MOEPERF_VEGA=vega moeperf show ways.mptrace --html page.html");
     assert_says("cat page.html", 0, "\"rows\":[[0,0,1.5],[2,0,0.5],[0,2,0.0],[2,2,2.0]]},");
 }
 
 static int record_runs(void **state) {
     int failed = enter_shell(state);
     write_file("loads.yaml", suite);
-    free(shell("moeperf run loads.yaml --quiet --db l.db", 0));
+    assert_runs("moeperf run loads.yaml --quiet --db l.db");
     return failed;
 }
 

@@ -16,20 +16,19 @@ enum { MOST = 64 };
 static int enter(void **state) {
     int failed = enter_shell(state);
     if (!failed)
-        free(shell("moeperf generate zipf --exponent 0.7 -o two.mptrace --layers 2 --experts 64 "
-                   "--ranks 1 --tokens 16384 --iterations 3",
-                   0));
+        assert_runs("moeperf generate zipf --exponent 0.7 -o two.mptrace --layers 2 --experts 64 "
+                    "--ranks 1 --tokens 16384 --iterations 3");
     return failed;
 }
 
 /* The same bytes whether one process or several carry it out. */
 TEST(cells_are_the_same_bytes_every_time) {
-    free(shell("moeperf predict " SMALL CELLS SYSTEMS "--fit --json > one.json", 0));
-    free(shell("moeperf predict " SMALL CELLS SYSTEMS "--fit --json > two.json", 0));
-    free(shell("taskset -c $(taskset -cp $$ | sed 's/.*: //; s/[-,].*//') moeperf predict " SMALL
-                   CELLS SYSTEMS "--fit --json > three.json",
-               0));
-    free(shell("cmp one.json two.json && cmp one.json three.json", 0));
+    assert_runs("moeperf predict " SMALL CELLS SYSTEMS "--fit --json > one.json");
+    assert_runs("moeperf predict " SMALL CELLS SYSTEMS "--fit --json > two.json");
+    assert_runs(
+        "taskset -c $(taskset -cp $$ | sed 's/.*: //; s/[-,].*//') moeperf predict " SMALL CELLS
+            SYSTEMS "--fit --json > three.json");
+    assert_runs("cmp one.json two.json && cmp one.json three.json");
 }
 
 /* A cell has what a command of its own says of its cluster, its nodes and its loads, and of four
@@ -221,10 +220,9 @@ TEST(what_is_refused_ends_nothing) {
 /* Without a number of iterations a trace has all of its own; files of one name keep their folders;
  * what needs more memory than there is has no share of the bound. */
 TEST(points_are_what_they_are_called) {
-    free(shell("moeperf generate zipf --exponent 0.7 -o long.mptrace --layers 1 --experts 8 "
-               "--ranks 1 --tokens 512 --iterations 33 && mkdir -p other && "
-               "cp long.mptrace other",
-               0));
+    assert_runs("moeperf generate zipf --exponent 0.7 -o long.mptrace --layers 1 --experts 8 "
+                "--ranks 1 --tokens 512 --iterations 33 && mkdir -p other && "
+                "cp long.mptrace other");
     assert_json("moeperf predict --quiet --set width=128 --set heads=4 --set expert-width=64 "
                 "--set sequence=16 --fit --cluster h100 --nodes 1 --system llep --json "
                 "--vary loads=long.mptrace,w0",
@@ -233,22 +231,22 @@ TEST(points_are_what_they_are_called) {
                 "--vary loads=long.mptrace,other/long.mptrace,two.mptrace,w0 "
                 "--vary batch=64,4000000 --html points.html",
                 0, "\nlong.mptrace ", "\nother/long.mptrace ", "\ntwo.mptrace ", "\nw0 ");
-    free(shell("grep -q '\\[\"w0\",\"4000000 ([0-9]*)\",0.0\\]' points.html", 0));
-    free(shell("grep -q '\\[\"w0\",\"4000000 ([0-9]*)\",null\\]' points.html", 0));
+    assert_runs("grep -q '\\[\"w0\",\"4000000 ([0-9]*)\",0.0\\]' points.html");
+    assert_runs("grep -q '\\[\"w0\",\"4000000 ([0-9]*)\",null\\]' points.html");
     assert_says("grep -c '\\[\"w0\",\"64 ([0-9]*)\",null\\]' points.html", 1, "0\n");
 }
 
 /* Three keys: the last one's values side by side, files by their names; and nothing is wider than
  * a page. */
 TEST(rows_name_all_but_the_last_key) {
-    free(shell("mkdir -p folder && cp two.mptrace folder/three.mptrace", 0));
+    assert_runs("mkdir -p folder && cp two.mptrace folder/three.mptrace");
     assert_says("moeperf predict " SMALL "--fit --system fssdp --vary "
                 "loads=folder/three.mptrace,w0 --vary cluster=h100,hecate-b "
                 "--vary nodes=1,2 --html cells.html",
                 0, "Varied, and above with the first value: loads, cluster and nodes.\n",
                 "\nfssdp, times as fast as ep, and bound / time, by nodes:\nloads, cluster",
                 "\nthree.mptrace, h100 ", "\nw0, hecate-b  ", "\nOver all points:\n", FITS);
-    free(shell("grep -q 'How near to the bound' cells.html", 0));
+    assert_runs("grep -q 'How near to the bound' cells.html");
 }
 
 /* Loads of which the last iterations say nothing: at most 2 % slower than EP, with every iteration

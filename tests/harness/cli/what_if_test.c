@@ -107,9 +107,8 @@ TEST(the_table_says_what_is_possible) {
     assert_row(output, "bound", bound, measured / bound, 1);
     for (char *c = output; *c; c++)
         *c = *c == '\n' ? ' ' : *c;
-    snprintf(line, sizeof line, "the best any placement could do with these costs is %.3f ms",
-             bound);
-    assert_non_null(strstr(output, line));
+    assert_non_null(strstr(
+        output, formatted("the best any placement could do with these costs is %.3f ms", bound)));
     double own = number(answer, "of_bound"), best = number(row(answer, "fssdp"), "of_bound");
     int length = snprintf(line, sizeof line, "ep gets %.1f %% of it", 100 * own);
     if (best > own)
@@ -138,10 +137,9 @@ TEST(systems_take_options) {
 }
 
 TEST(predicted_runs_are_replayed_too) {
-    free(shell("moeperf predict --cluster fastermoe-johnny --quiet --iterations 6 --set layers=2 "
-               "--set width=128 --set heads=4 --set experts=32 --set expert-width=256 --set "
-               "sequence=64 --loads 'w6 heat=0.4 period=2 seed=9' --system fssdp --db p.db",
-               0));
+    assert_runs("moeperf predict --cluster fastermoe-johnny --quiet --iterations 6 --set layers=2 "
+                "--set width=128 --set heads=4 --set experts=32 --set expert-width=256 --set "
+                "sequence=64 --loads 'w6 heat=0.4 period=2 seed=9' --system fssdp --db p.db");
     for (int run = 1; run <= 2; run++) {
         char line[128];
         snprintf(line, sizeof line, "moeperf predict --run %d --db p.db --json --system ep", run);
@@ -190,7 +188,7 @@ TEST(what_cant_be_answered_is_said) {
 static int record_runs(void **state) {
     int failed = enter_shell(state);
     write_file("real.yaml", suite);
-    free(shell("moeperf run real.yaml --quiet --db r.db", 0));
+    assert_runs("moeperf run real.yaml --quiet --db r.db");
     return failed;
 }
 

@@ -79,9 +79,7 @@ static struct program run_program(const char *spools) {
 }
 
 static void assert_answer(struct runs_folder *folder, int64_t expected, const char *sql) {
-    char text[32];
-    snprintf(text, sizeof text, "%lld", (long long)expected);
-    assert_rows(folder->store, sql, text);
+    assert_rows(folder->store, sql, formatted("%lld", (long long)expected));
 }
 
 static void check_run(struct runs_folder *folder, const struct program *program) {
@@ -115,7 +113,7 @@ static int keep(struct runs_folder *folder, const char *spools, bool keep_spools
 }
 
 RUNS_TEST_ALONE(gpu_work_is_kept_without_ranges) {
-    char spools[SPOOLS_SIZE], damaged[100], said[2000] = "", expected[64];
+    char spools[SPOOLS_SIZE], damaged[100], said[2000] = "";
     make_spools(folder, spools);
     snprintf(damaged, sizeof damaged, "%s/damaged.device", spools);
     const struct program program = run_program(spools);
@@ -123,15 +121,12 @@ RUNS_TEST_ALONE(gpu_work_is_kept_without_ranges) {
     for (int again = 0; again < 3; again++) { /* kept, and added once */
         assert_works(keep(folder, spools, again < 2, said, &error));
         check_run(folder, &program);
-        snprintf(expected, sizeof expected, "%d process%s, no NVTX range\n", program.processes,
-                 program.processes == 1 ? "" : "es");
-        assert_non_null(strstr(said, expected));
+        assert_non_null(strstr(said, formatted("%d process%s, no NVTX range\n", program.processes,
+                                               program.processes == 1 ? "" : "es")));
         assert_non_null(strstr(said, "no straggler report"));
         assert_non_null(strstr(said, "left out: "));
-        snprintf(expected, sizeof expected, "cupti: on in %d process", program.processes);
-        assert_non_null(strstr(said, expected));
-        snprintf(expected, sizeof expected, "nccl: on in %d process", program.processes);
-        assert_non_null(strstr(said, expected));
+        assert_non_null(strstr(said, formatted("cupti: on in %d process", program.processes)));
+        assert_non_null(strstr(said, formatted("nccl: on in %d process", program.processes)));
     }
     assert_int_equal(unlink(damaged), 0);
     assert_int_equal(rmdir(spools), 0); /* nothing else has stayed */

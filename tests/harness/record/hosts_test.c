@@ -133,9 +133,7 @@ static void write_rank(struct world *world, int host, int rank) {
 }
 
 static void make_folder(const char *format, const char *path, int number) {
-    char folder[160];
-    snprintf(folder, sizeof folder, format, path, number);
-    assert_int_equal(mkdir(folder, 0700), 0);
+    assert_int_equal(mkdir(formatted(format, path, number), 0700), 0);
 }
 
 /* Every rank, in its host's part. */
@@ -229,12 +227,10 @@ RUNS_TEST(clocks_are_aligned_to_within_what_is_stated) {
     runs_ok(merge_all(&world), &world.error);
     assert_aligned(&world);
     assert_non_null(strstr(world.said, " ranges \"exchange\": known to within "));
-    char line[200];
-    snprintf(line, sizeof line, "clocks: %d hosts, put beside one another by %d ", world.hosts,
-             STEPS);
-    assert_non_null(strstr(world.said, line));
-    snprintf(line, sizeof line, "%d|%d|complete", world.ranks, world.hosts);
-    assert_rows(world.folder->store, "SELECT ranks, nodes, status FROM run", line);
+    assert_non_null(strstr(world.said, formatted("clocks: %d hosts, put beside one another by %d ",
+                                                 world.hosts, STEPS)));
+    assert_rows(world.folder->store, "SELECT ranks, nodes, status FROM run",
+                formatted("%d|%d|complete", world.ranks, world.hosts));
     assert_rows(
         world.folder->store,
         "SELECT count(*) FROM v_rank WHERE host <> 'node' || node OR clock <> CASE rank WHEN 0 "

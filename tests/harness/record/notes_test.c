@@ -65,7 +65,7 @@ static void be_the_program(const char *spools, const char *own_file) {
 RUNS_TEST_ALONE(what_happened_to_a_recording_is_said) {
     static const char closed[] = "the program closed the descriptor of its recording (1 time); the "
                                  "file was opened again, and nothing is missing";
-    char spools[SPOOLS_SIZE], own_file[100], said[4000] = "", content[64], line[300];
+    char spools[SPOOLS_SIZE], own_file[100], said[4000] = "", content[64];
     int status;
     make_spools(folder, spools);
     snprintf(own_file, sizeof own_file, "%s/own", folder->path);
@@ -85,13 +85,11 @@ RUNS_TEST_ALONE(what_happened_to_a_recording_is_said) {
     assert_works(keep_run(folder, run, NULL, said, sizeof said, &error));
     assert_rows(folder->store,
                 "SELECT count(*), sum(status = 'on') FROM device_spool WHERE complete", "2|2");
-    snprintf(line, sizeof line, "rank 0: %s\n", closed);
-    assert_non_null(strstr(said, line));
+    assert_non_null(strstr(said, formatted("rank 0: %s\n", closed)));
     assert_non_null(strstr(said, "rank 1: its recording stops without an end, as after a kill or "
                                  "_exit: what was not written by then is missing\n"));
     for (int i = 0; i < 2; i++) {
-        snprintf(line, sizeof line, "%s: %s\n", i ? "nccl" : "cupti", closed);
-        assert_non_null(strstr(said, line));
+        assert_non_null(strstr(said, formatted("%s: %s\n", i ? "nccl" : "cupti", closed)));
     }
     assert_rows(folder->store, "SELECT status, reason LIKE '%closed%' FROM rank WHERE rank = 0",
                 "complete|1");

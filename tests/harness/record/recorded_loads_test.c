@@ -94,11 +94,10 @@ static int keep(struct runs_folder *folder, const char *spools,
 /* Those of iterations first .. first + iterations - 1, and no others. */
 static void expect_loads(struct runs_folder *folder, const struct counts *counts, int first,
                          int iterations, bool micro_batches) {
-    char sql[160], expected[80];
+    char sql[160];
     snprintf(sql, sizeof sql, "SELECT count(*), max(iteration) FROM load");
-    snprintf(expected, sizeof expected, "%d|%d", iterations * LAYERS * RANKS,
-             first + iterations - 1);
-    assert_rows(folder->store, sql, expected);
+    assert_rows(folder->store, sql,
+                formatted("%d|%d", iterations * LAYERS * RANKS, first + iterations - 1));
     for (int i = first; i < first + iterations; i++)
         for (int layer = 0; layer < LAYERS; layer++)
             for (int rank = 0; rank < RANKS; rank++) {
@@ -110,9 +109,8 @@ static void expect_loads(struct runs_folder *folder, const struct counts *counts
                     sql, sizeof sql,
                     "SELECT routes FROM load WHERE iteration = %d AND layer = %d AND rank = %d", i,
                     layer, rank);
-                snprintf(expected, sizeof expected, "[%u,%u,%u,%u]", sum[0], sum[1], sum[2],
-                         sum[3]);
-                assert_rows(folder->store, sql, expected);
+                assert_rows(folder->store, sql,
+                            formatted("[%u,%u,%u,%u]", sum[0], sum[1], sum[2], sum[3]));
             }
 }
 

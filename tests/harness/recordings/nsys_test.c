@@ -346,12 +346,10 @@ RUNS_TEST(a_damaged_file_gives_what_is_before_the_damage) {
     free(bytes);
     print_message("of 11 cut files %d are kept in part, %d refused\n", kept, refused);
     assert_true(kept >= 3 && refused >= 1);
-    char runs[16];
-    snprintf(runs, sizeof runs, "%d", kept);
     assert_rows(
         folder->store,
         "SELECT count(*) FROM v_run WHERE status = 'interrupted' AND job NOT LIKE '%(others)'",
-        runs);
+        formatted("%d", kept));
 }
 
 /* Any bytes changed: the file is read or refused, and the database is whole. */

@@ -160,9 +160,7 @@ TEST(deaf_jobs_are_killed_with_their_ranks) {
         assert_true(pid > 1);
         for (int wait = 0; wait < 100 && !kill(pid, 0); wait++) /* init has to reap it */
             nanosleep(&(struct timespec){0, 20000000}, NULL);
-        char path[64];
-        snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
-        AUTO(text) char *command = read_file(path);
+        AUTO(text) char *command = read_file(formatted("/proc/%d/cmdline", (int)pid));
         assert_null(strstr(command, "trainer"));
     }
 }

@@ -100,10 +100,8 @@ static void expect(const struct routing *routing, const char *path) {
     const struct mp_trace_info *info = mp_trace_stream_info(stream);
     assert_memory_equal(&info->shape, shape, sizeof *shape);
     assert_non_null(strstr(info->source, path));
-    char words[64];
-    snprintf(words, sizeof words, "%d of block decoder from 1 on, 1 of block mtp",
-             shape->layers - 1);
-    assert_non_null(strstr(info->notes, words));
+    assert_non_null(strstr(info->notes, formatted("%d of block decoder from 1 on, 1 of block mtp",
+                                                  shape->layers - 1)));
     const size_t loads = (size_t)shape->ranks * (size_t)shape->experts;
     for (int step = 0; step < routing->steps; step++)
         for (int i = 0; i < shape->micro_batches * shape->layers; i++) {
