@@ -67,6 +67,18 @@ __attribute__((format(printf, 1, 2))) static inline const char *formatted(const 
     return text;
 }
 
+/* All of the texts given are in it. */
+#define assert_contains(text, ...)                                                                 \
+    test_assert_contains(text, (const char *const[]){__VA_ARGS__, NULL}, __FILE__, __LINE__)
+static inline void test_assert_contains(const char *text, const char *const wanted[],
+                                        const char *file, int line) {
+    for (; *wanted; wanted++)
+        if (!text || !strstr(text, *wanted)) {
+            print_error("no \"%s\" in\n%s\n", *wanted, text ? text : "nothing");
+            _fail(file, line);
+        }
+}
+
 /* A fresh seed, printed; MOEPERF_SEED in the environment repeats a run. */
 static inline uint64_t test_seed(void) {
     const char *given = getenv("MOEPERF_SEED");

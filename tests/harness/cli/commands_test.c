@@ -16,7 +16,7 @@ TEST(commands_are_listed) {
 /* Every page of the manual is listed with its title, and is text that fits. */
 TEST(the_manual_is_read_on_a_terminal) {
     AUTO(text) char *list = shell("moeperf help", 0);
-    assert_non_null(strstr(list, "\n  predictions  Predictions\n"));
+    assert_contains(list, "\n  predictions  Predictions\n");
     int pages = 0;
     const char *line = strstr(list, "\npages of the manual");
     assert_non_null(line);
@@ -398,8 +398,7 @@ TEST(what_a_database_has_no_room_for_is_added_later) {
     execute("full.db", "CREATE TRIGGER full BEFORE INSERT ON run BEGIN "
                        "SELECT RAISE(ABORT, 'no more runs'); END");
     AUTO(text) char *output = shell("moeperf run pair.yaml --db full.db" TINY, 2);
-    assert_non_null(strstr(output, "ep: not in the database: full.db: "));
-    assert_non_null(strstr(output, "no more runs"));
+    assert_contains(output, "ep: not in the database: full.db: ", "no more runs");
     const char *advice =
         strstr(output, "moeperf run: full.db: no job could be added to it; nothing "
                        "is lost, this adds them: ");

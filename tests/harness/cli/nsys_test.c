@@ -4,17 +4,10 @@
 
 #include "tests/harness/cli/shell.h"
 
-static void make_export(const char *name) {
-    struct export export;
-    create(&export, ".", name, false);
-    set_start(&export, 1700000000000000000);
-    for (int rank = 0; rank < RANKS; rank++)
-        add_rank(&export, rank, 0, true);
-    finish(&export);
-}
+static const int64_t began_ns = 1700000000000000000;
 
 TEST(three_commands_name_the_rank_that_all_wait_for) {
-    make_export("report.sqlite");
+    make_export(".", "report.sqlite", began_ns, RANKS, true);
     AUTO(text) char *output = shell("moeperf import report.sqlite --db run.db", 0);
     const char *at = strstr(output, "\n  moeperf import ");
     assert_non_null(at);
@@ -31,7 +24,7 @@ TEST(a_file_that_is_no_export_leaves_the_database_alone) {
     assert_says("moeperf import cut.sqlite --as nsys --db none.db", 2,
                 "cut.sqlite: can't be read as an SQLite file");
     assert_runs("! test -e none.db && ! ls -d none.db.import*");
-    make_export("one.sqlite");
+    make_export(".", "one.sqlite", began_ns, RANKS, true);
     assert_says("moeperf import one.sqlite one.sqlite --db none.db --suggest more.txt", 2,
                 "has to end in .yaml");
     assert_runs("! test -e none.db");

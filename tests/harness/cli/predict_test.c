@@ -70,7 +70,7 @@ TEST(a_grid_is_what_its_points_are_alone) {
          "--set batch=32 --set 'change=nodes=1 levels.node.bandwidth=20e9'"},
         {"--set batch=64 --set 'change=nodes=1 levels.node.bandwidth=5e9'",
          "--set batch=64 --set 'change=nodes=1 levels.node.bandwidth=20e9'"}};
-    char row[256], cell[2][2][32];
+    char cell[2][2][32];
     double ratio[2][2];
     AUTO(text)
     char *output = shell("moeperf predict " SMALL LOADS "--nodes 1 --system fssdp --vary "
@@ -79,15 +79,14 @@ TEST(a_grid_is_what_its_points_are_alone) {
     for (int r = 0; r < 2; r++) {
         for (int c = 0; c < 2; c++)
             ratio[r][c] = alone(points[r][c], cell[r][c]);
-        snprintf(row, sizeof row, "\n%s  %s  %s\n", r ? "64 (512)      " : "32 (256)      ",
-                 cell[r][0], cell[r][1]);
-        if (!strstr(output, row))
-            fail_msg("no \"%s\" in\n%s", row, output);
+        assert_contains(output, formatted("\n%s  %s  %s\n", r ? "64 (512)      " : "32 (256)      ",
+                                          cell[r][0], cell[r][1]));
     }
     assert_true(fabs(ratio[0][0] - ratio[1][1]) > 0.02);
-    assert_non_null(strstr(output, "\nfssdp, times as fast as ep, and bound / time, by "
-                                   "levels.node.bandwidth:\n"));
-    assert_non_null(strstr(output, "Faster than ep at "));
+    assert_contains(output,
+                    "\nfssdp, times as fast as ep, and bound / time, by "
+                    "levels.node.bandwidth:\n",
+                    "Faster than ep at ");
 }
 
 /* One key: systems side by side; what one can't do is a gap with its reason, and what does not fit
@@ -194,7 +193,7 @@ TEST(a_topology_gate_is_predicted) {
     AUTO(text) char *assumed = json_dumps(member(object, "assumptions"), 0);
     assert_true(number(object, "systems/2/mean/exchange_seconds") <
                 number(object, "systems/1/mean/exchange_seconds"));
-    assert_non_null(strstr(assumed, "fastermoe topology-gate: loads don't say"));
+    assert_contains(assumed, "fastermoe topology-gate: loads don't say");
 }
 
 /* A trace says the sizes that are not set; one of another shape is fitted when asked. */

@@ -186,7 +186,7 @@ TEST(rules_suggest_themselves) {
     write_file("script", step);
     AUTO(text)
     char *output = shell("moeperf record -o 'my run.db' -- " ANNOTATED " told <script", 0);
-    assert_non_null(strstr(output, "expert     experts\n"));
+    assert_contains(output, "expert     experts\n");
     assert_answer("my run.db", "SELECT count(*) FROM v_span", "0");
     take_command(output, command);
     /* As it is, and once more. */

@@ -48,7 +48,7 @@ TEST(an_exported_run_is_what_the_database_has) {
         assert_memory_equal(&info->shape, &shape, sizeof shape);
         snprintf(line, sizeof line, "run %d of l.db: suite loads, job %c, system %s, workload text",
                  run, "ab"[run - 1], run == 1 ? "ep" : "deepspeed");
-        assert_non_null(strstr(info->source, line));
+        assert_contains(info->source, line);
         for (; mp_trace_next(stream, &block, NULL) == MP_OK && block; blocks++) {
             assert_int_equal(block->iteration, blocks / LAYERS);
             assert_int_equal(mp_load_total(&block->load), 4L * 16 * (3 - run));

@@ -146,14 +146,12 @@ static void check_standing(const json_t *systems, const json_t *standing) {
 /* Of a system with all columns: points, share of the bound, the least, fastest, near, vs EP and
  * FSSDP; blanks are single in the table. */
 static void check_line(const char *table, const json_t *standing) {
-    char line[160];
-    snprintf(line, sizeof line, "\n%s %.0f %.1f %.1f %.0f %.0f %.3f %.3f\n",
-             text(standing, "system"), number(standing, "points"),
-             100 * number(standing, "of_bound_median"), 100 * number(standing, "of_bound_worst"),
-             number(standing, "fastest"), number(standing, "within_1_percent"),
-             number(standing, "speedup_vs_ep"), number(standing, "speedup_vs_fssdp"));
-    if (!strstr(table, line))
-        fail_msg("no \"%s\" in\n%s", line, table);
+    assert_contains(
+        table, formatted("\n%s %.0f %.1f %.1f %.0f %.0f %.3f %.3f\n", text(standing, "system"),
+                         number(standing, "points"), 100 * number(standing, "of_bound_median"),
+                         100 * number(standing, "of_bound_worst"), number(standing, "fastest"),
+                         number(standing, "within_1_percent"), number(standing, "speedup_vs_ep"),
+                         number(standing, "speedup_vs_fssdp")));
 }
 
 /* Where a system pays, in words, is what its points say. */
@@ -178,9 +176,8 @@ static void check_range(char *output, const json_t *systems, const char *system)
              least);
     const char *at = strstr(output, words);
     assert_non_null(at);
-    snprintf(words, sizeof words, " to %.2f x at ", most);
-    assert_non_null(strstr(at, words));
-    assert_true(strstr(at, words) < strchr(at, '.') + 160);
+    const char *other = strstr(at, formatted(" to %.2f x at ", most));
+    assert_true(other && other < strchr(at, '.') + 160);
 }
 
 /* And in words as for programs. */

@@ -83,10 +83,7 @@ static const json_t *row_of(const json_t *answer, const char *what) {
 /* Blanks are single in the output. */
 static void assert_row(const char *output, const char *name, double ms, double speedup,
                        double of_bound) {
-    char line[160];
-    snprintf(line, sizeof line, "\n%s %.3f %.3f %.1f\n", name, ms, speedup, 100 * of_bound);
-    if (!strstr(output, line))
-        fail_msg("no \"%s\" in\n%s", line, output);
+    assert_contains(output, formatted("\n%s %.3f %.3f %.1f\n", name, ms, speedup, 100 * of_bound));
 }
 
 /* The table has the numbers that programs get, of the run, of systems and of the bound itself. */
@@ -98,7 +95,7 @@ TEST(the_table_says_what_is_possible) {
     AUTO(json)
     json_t *answer = json_of("moeperf predict --run 1 --db r.db --system fssdp --json", 0);
     double bound = number(answer, "bound_ms"), measured = number(answer, "measured_ms");
-    assert_non_null(strstr(output, "speed-up time %\n"));
+    assert_contains(output, "speed-up time %\n");
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         const json_t *own = row_of(answer, lines[i]);
         double ms = number(own, i ? "ms_per_iteration" : "measured_ms");
@@ -107,14 +104,14 @@ TEST(the_table_says_what_is_possible) {
     assert_row(output, "bound", bound, measured / bound, 1);
     for (char *c = output; *c; c++)
         *c = *c == '\n' ? ' ' : *c;
-    assert_non_null(strstr(
-        output, formatted("the best any placement could do with these costs is %.3f ms", bound)));
+    assert_contains(
+        output, formatted("the best any placement could do with these costs is %.3f ms", bound));
     double own = number(answer, "of_bound"), best = number(row(answer, "fssdp"), "of_bound");
     int length = snprintf(line, sizeof line, "ep gets %.1f %% of it", 100 * own);
     if (best > own)
         snprintf(line + length, sizeof line - (size_t)length, "; with fssdp it would be %.1f %%",
                  100 * best);
-    assert_non_null(strstr(output, line));
+    assert_contains(output, line);
     /* Without systems where it is asked for, and nothing of it where it is not. */
     assert_says("moeperf predict --run 1 --db r.db --bound", 0, "\nbound                  ",
                 "\nwithout imbalance   ");
@@ -127,10 +124,9 @@ TEST(systems_take_options) {
                              "fssdp:memory=1 --system swiftmoe --set options.slots=4",
                              0);
     assert_has(answer, "rows/#", "3");
-    assert_non_null(
-        strstr(text(row(answer, "with fssdp, planned again"), "options"), "memory=auto"));
-    assert_non_null(strstr(text(row(answer, "with fssdp:memory=1"), "options"), "memory=1"));
-    assert_non_null(strstr(text(row(answer, "with swiftmoe:slots=4"), "options"), "slots=4"));
+    assert_contains(text(row(answer, "with fssdp, planned again"), "options"), "memory=auto");
+    assert_contains(text(row(answer, "with fssdp:memory=1"), "options"), "memory=1");
+    assert_contains(text(row(answer, "with swiftmoe:slots=4"), "options"), "slots=4");
     assert_says("moeperf predict --run 1 --db r.db --system swiftmoe:slots=4", 0,
                 "\nwith swiftmoe:slots=4   ",
                 "\nwith swiftmoe:slots=4: slots=4 capacity-factor=1 offload-optimizer=no\n");

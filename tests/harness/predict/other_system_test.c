@@ -162,11 +162,12 @@ struct asked {
     struct mp_recorded recorded;
     struct mp_what_if *what_if;
     struct mp_other_system *other;
+    double balanced; /* record's */
 };
 
-static int ask(struct runs_folder *folder, int64_t run, struct asked *asked,
+static int ask(struct runs_folder *folder, int64_t run, struct asked **made,
                struct mp_error *error) {
-    *asked = (struct asked){.other = NULL};
+    struct asked *asked = *made = calloc(1, sizeof *asked);
     runs_ok(mp_systems_register_all(&asked->systems, error), error);
     runs_ok(mp_recorded_read(folder->store, run, &asked->recorded, error), error);
     runs_ok(mp_what_if_create(&asked->recorded, &asked->what_if, error), error);
@@ -174,20 +175,28 @@ static int ask(struct runs_folder *folder, int64_t run, struct asked *asked,
                                   &asked->other, error);
 }
 
-/* What a run of this kind can be asked; returns record's. */
-static double ask_kind(struct runs_folder *folder, const struct kind *kind, struct asked *asked) {
+static struct asked *ask_run(struct runs_folder *folder, int64_t run) {
+    struct asked *asked;
+    assert_works(ask(folder, run, &asked, &error));
+    return asked;
+}
+
+/* What a run of this kind can be asked. */
+static struct asked *ask_kind(struct runs_folder *folder, const struct kind *kind) {
     double balanced = record(folder, kind);
-    assert_works(ask(folder, newest, asked, &error));
-    return balanced;
+    struct asked *asked = ask_run(folder, newest);
+    asked->balanced = balanced;
+    return asked;
 }
 
 static void forget(struct asked *asked) {
     mp_other_system_destroy(asked->other);
     mp_what_if_destroy(asked->what_if);
     mp_recorded_destroy(&asked->recorded);
+    free(asked);
 }
 
-TEST_END(asked, struct asked, forget(it))
+TEST_END(asked, struct asked *, forget(*it))
 
 /* With so many options. */
 static struct mp_other_answer answer_of(struct asked *asked, const char *name,
@@ -231,9 +240,8 @@ static void assert_experts(const struct mp_fitted *fitted, double share) {
 
 RUNS_TEST(costs_are_those_of_the_spans) {
     const struct kind kind = {.per_row = PER_ROW, .job = job_text};
-    AUTO(asked) struct asked asked;
-    ask_kind(folder, &kind, &asked);
-    const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
+    AUTO(asked) struct asked *asked = ask_kind(folder, &kind);
+    const struct mp_fitted *fitted = mp_other_system_fitted(asked->other);
     assert_experts(fitted, 0.5);
     for (int r = 0; r < 2 * RANKS; r++)
         assert_close(fitted->speed[r], 1, 0.02);
@@ -249,10 +257,10 @@ RUNS_TEST(costs_are_those_of_the_spans) {
     }
 
     /* Carried out again it takes as long as it took, and nothing is left of that for the next. */
-    double measured = measured_of(&asked);
+    double measured = measured_of(asked);
     for (int i = 0; i < 2; i++) {
-        assert_close(median_of(&asked, "ep") / measured, 1, 0.01);
-        assert_true(median_of(&asked, "free-balance") < measured);
+        assert_close(median_of(asked, "ep") / measured, 1, 0.01);
+        assert_true(median_of(asked, "free-balance") < measured);
     }
 }
 
@@ -273,13 +281,12 @@ static bool is_close(double value, double expected, double share) {
 /* What all of a rank's spans of experts take longer is the rank's own, wherever routes go. */
 static bool slow_rank_is_slow(struct runs_folder *folder) {
     const struct kind kind = {.job = job_text, .slow = 3};
-    AUTO(asked) struct asked asked;
-    double balanced = ask_kind(folder, &kind, &asked);
-    const double *speed = mp_other_system_fitted(asked.other)->speed;
+    AUTO(asked) struct asked *asked = ask_kind(folder, &kind);
+    const double *speed = mp_other_system_fitted(asked->other)->speed;
     const double attention = 1e-6 * LAYERS * 2 * ATTENTION; /* of an even share on the slow rank */
     return is_close(speed[1] / speed[0], 3, 0.1) && is_close(speed[3] / speed[2], 3, 0.1) &&
-           is_close(median_of(&asked, "ep") / measured_of(&asked), 1, 0.02) &&
-           is_close(median_of(&asked, "free-balance"), attention + 3 * (balanced - attention),
+           is_close(median_of(asked, "ep") / measured_of(asked), 1, 0.02) &&
+           is_close(median_of(asked, "free-balance"), attention + 3 * (asked->balanced - attention),
                     0.05);
 }
 
@@ -290,10 +297,9 @@ RUNS_TEST(a_slow_rank_stays_slow) {
 /* Nothing but half of an expert more on one of the ranks. */
 RUNS_TEST(a_balanced_system_takes_what_is_left) {
     const struct kind kind = {.per_row = 0, .job = job_text};
-    AUTO(asked) struct asked asked;
-    double balanced = ask_kind(folder, &kind, &asked);
+    AUTO(asked) struct asked *asked = ask_kind(folder, &kind);
     double cut = LAYERS * (1 + BACKWARD) * 0.5e-6 * FIXED;
-    assert_close(median_of(&asked, "free-balance"), balanced + cut, 0.01);
+    assert_close(median_of(asked, "free-balance"), asked->balanced + cut, 0.01);
 }
 
 /* Rows that travel in no time: experts stay whole, and all ranks are done at once, be one slower or
@@ -302,67 +308,61 @@ RUNS_TEST(the_bound_is_the_best_placement) {
     for (int slow = 1; slow <= 3; slow += 2) {
         const struct kind kind = {.job = job_text, .slow = slow};
         double attention = 1e-6 * LAYERS * 2 * ATTENTION, share = 2 / (1 + 1. / slow);
-        AUTO(asked) struct asked asked;
-        double balanced = ask_kind(folder, &kind, &asked);
-        assert_true(isnan(answer_of(&asked, "ep", NULL, 0).of_bound));
-        double bound = bound_of(&asked), mean = mean_of(&asked);
-        double ratio = bound / (attention + share * (balanced - attention));
+        AUTO(asked) struct asked *asked = ask_kind(folder, &kind);
+        assert_true(isnan(answer_of(asked, "ep", NULL, 0).of_bound));
+        double bound = bound_of(asked), mean = mean_of(asked);
+        double ratio = bound / (attention + share * (asked->balanced - attention));
         assert_true(ratio > 0.93 && ratio < 1.01);
-        assert_close(answer_of(&asked, "ep", NULL, 0).of_bound, bound / mean, 0.02);
-        assert_true(isnan(answer_of(&asked, "free-balance", NULL, 0).of_bound));
-        assert_true(isnan(answer_of(&asked, "deepspeed", NULL, 0).of_bound)); /* it drops */
+        assert_close(answer_of(asked, "ep", NULL, 0).of_bound, bound / mean, 0.02);
+        assert_true(isnan(answer_of(asked, "free-balance", NULL, 0).of_bound));
+        assert_true(isnan(answer_of(asked, "deepspeed", NULL, 0).of_bound)); /* it drops */
     }
 }
 
 /* What the model lacks is in it as it is in every system's time. */
 RUNS_TEST(the_bound_has_what_the_model_lacks) {
     const struct kind kind = {.job = job_text, .gathers = 2 * ATTENTION};
-    AUTO(asked) struct asked asked;
-    double balanced = ask_kind(folder, &kind, &asked);
-    double bound = bound_of(&asked);
-    assert_close(bound, balanced + 1e-6 * LAYERS * kind.gathers, 0.02);
-    assert_close(answer_of(&asked, "ep", NULL, 0).of_bound, bound / mean_of(&asked), 0.02);
+    AUTO(asked) struct asked *asked = ask_kind(folder, &kind);
+    double bound = bound_of(asked);
+    assert_close(bound, asked->balanced + 1e-6 * LAYERS * kind.gathers, 0.02);
+    assert_close(answer_of(asked, "ep", NULL, 0).of_bound, bound / mean_of(asked), 0.02);
 }
 
 RUNS_TEST(experts_in_shards_have_no_bound) {
     const struct kind kind = {.job = JOB("system: ep, expert-shards: 2")};
-    AUTO(asked) struct asked asked;
-    ask_kind(folder, &kind, &asked);
-    assert_true(isnan(bound_of(&asked)));
-    assert_true(isnan(answer_of(&asked, "ep", NULL, 0).of_bound));
+    AUTO(asked) struct asked *asked = ask_kind(folder, &kind);
+    assert_true(isnan(bound_of(asked)));
+    assert_true(isnan(answer_of(asked, "ep", NULL, 0).of_bound));
 }
 
 /* Iterations that are longer are so with any system. */
 RUNS_TEST(own_work_is_that_of_the_iteration) {
     const struct kind kind = {.job = job_text, .grows = 4 * ATTENTION};
-    AUTO(asked) struct asked asked;
-    ask_kind(folder, &kind, &asked);
-    assert_close(median_of(&asked, "ep") / measured_of(&asked), 1, 0.01);
+    AUTO(asked) struct asked *asked = ask_kind(folder, &kind);
+    assert_close(median_of(asked, "ep") / measured_of(asked), 1, 0.01);
 }
 
 /* What has no place in a layer, nor at an iteration's end, is where the iteration begins. */
 RUNS_TEST(own_work_beside_layers_has_its_place) {
     const struct kind kind = {.job = job_text, .around = 1000};
-    AUTO(asked) struct asked asked;
-    ask_kind(folder, &kind, &asked);
-    const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
+    AUTO(asked) struct asked *asked = ask_kind(folder, &kind);
+    const struct mp_fitted *fitted = mp_other_system_fitted(asked->other);
     for (int r = 0; r < RANKS; r++) {
         assert_close(mp_fitted_own(fitted, 0, MP_PHASE_EMBED, MP_FORWARD, -1)[r] * 1e6, 1000, 1e-3);
         assert_close(mp_fitted_own(fitted, 0, MP_PHASE_HEAD, MP_BACKWARD, -1)[r] * 1e6, 2000, 1e-3);
         assert_close(mp_fitted_own(fitted, 0, MP_PHASE_EMBED, MP_BACKWARD, -1)[r] * 1e6, 3000,
                      1e-3);
     }
-    assert_close(median_of(&asked, "ep") / measured_of(&asked), 1, 0.01);
+    assert_close(median_of(asked, "ep") / measured_of(asked), 1, 0.01);
 }
 
 /* Messages between ranks that are all at home take no time that the model could know of. */
 RUNS_TEST(what_the_model_lacks_stays) {
     const struct kind kind = {.job = job_text, .gathers = 2 * ATTENTION};
-    AUTO(asked) struct asked asked;
-    double balanced = ask_kind(folder, &kind, &asked);
+    AUTO(asked) struct asked *asked = ask_kind(folder, &kind);
     double lacks = 1e-6 * LAYERS * kind.gathers, cut = LAYERS * (1 + BACKWARD) * 0.5e-6 * FIXED;
-    assert_close(median_of(&asked, "ep") + lacks, measured_of(&asked), 0.01);
-    assert_close(median_of(&asked, "free-balance"), balanced + cut + lacks, 0.01);
+    assert_close(median_of(asked, "ep") + lacks, measured_of(asked), 0.01);
+    assert_close(median_of(asked, "free-balance"), asked->balanced + cut + lacks, 0.01);
 }
 
 /* Where nothing hides them, copies take as long as ranks stood still for them. */
@@ -370,10 +370,9 @@ RUNS_TEST(copies_take_what_ranks_stood_still) {
     double byte[2];
     for (int i = 0; i < 2; i++) {
         const struct kind kind = {.job = JOB("system: laer"), .fetches = 500 * (i + 1)};
-        AUTO(asked) struct asked asked;
-        ask_kind(folder, &kind, &asked);
-        assert_true(mp_other_system_fitted(asked.other)->copies_counted);
-        byte[i] = mp_fitted_byte(mp_other_system_fitted(asked.other));
+        AUTO(asked) struct asked *asked = ask_kind(folder, &kind);
+        assert_true(mp_other_system_fitted(asked->other)->copies_counted);
+        byte[i] = mp_fitted_byte(mp_other_system_fitted(asked->other));
     }
     assert_close(byte[1] / byte[0], 2, 0.2); /* loads, and with them layouts, differ */
 }
@@ -399,10 +398,9 @@ RUNS_TEST(sizes_are_those_of_who_ran_it) {
          true},
     };
     for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
-        AUTO(asked) struct asked asked;
-        ask_kind(folder, &cases[i].kind, &asked);
-        const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
-        const struct mp_setting *setting = mp_other_system_setting(asked.other);
+        AUTO(asked) struct asked *asked = ask_kind(folder, &cases[i].kind);
+        const struct mp_fitted *fitted = mp_other_system_fitted(asked->other);
+        const struct mp_setting *setting = mp_other_system_setting(asked->other);
         assert_false(fitted->rows_counted);
         assert_close(mp_fitted_farthest(fitted)->row * 1e9, cases[i].row, 1e-9);
         assert_int_equal(setting->route_bytes, cases[i].row);
@@ -421,11 +419,10 @@ RUNS_TEST(steps_save_time_where_transfers_pass_beside_work) {
         {.per_row = SLOW_ROW, .job = JOB("system: ep, device: cuda")},
     };
     for (int i = 0; i < 2; i++) {
-        AUTO(asked) struct asked asked;
-        ask_kind(folder, &kinds[i], &asked);
-        double measured = measured_of(&asked);
-        assert_close(answer_of(&asked, "fastermoe", flat, 2).seconds / measured, 1, 0.01);
-        double stepped = answer_of(&asked, "fastermoe", steps, 2).seconds;
+        AUTO(asked) struct asked *asked = ask_kind(folder, &kinds[i]);
+        double measured = measured_of(asked);
+        assert_close(answer_of(asked, "fastermoe", flat, 2).seconds / measured, 1, 0.01);
+        double stepped = answer_of(asked, "fastermoe", steps, 2).seconds;
         double calls = LAYERS * (1 + BACKWARD) * 1e-6 * FIXED;
         if (i == 0) /* whatever else passes takes its time from the experts */
             assert_true(stepped > 0.95 * measured && stepped < 1.01 * (measured + calls));
@@ -438,9 +435,8 @@ RUNS_TEST(steps_save_time_where_transfers_pass_beside_work) {
  * the rest goes with routes. */
 RUNS_TEST(what_a_run_cannot_tell_apart_it_has_measured) {
     const struct kind kind = {.job = job_text, .at_home = true, .each_expert = 1e-6 * FIXED / 4};
-    AUTO(asked) struct asked asked;
-    ask_kind(folder, &kind, &asked);
-    const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
+    AUTO(asked) struct asked *asked = ask_kind(folder, &kind);
+    const struct mp_fitted *fitted = mp_other_system_fitted(asked->other);
     for (int way = 0; way < 2; way++) {
         double times = way ? BACKWARD : 1;
         assert_close(fitted->experts[way].weight[MP_EXPERT_EACH] * 1e6, times * FIXED / 4., 1e-6);
@@ -453,10 +449,9 @@ RUNS_TEST(what_a_run_cannot_tell_apart_it_has_measured) {
  * travel and experts compute. */
 RUNS_TEST(who_measured_nothing_has_spans) {
     const struct kind kind = {.job = job_text, .per_row = PER_ROW, .unmeasured = true};
-    AUTO(asked) struct asked asked;
-    ask_kind(folder, &kind, &asked);
-    const struct mp_setting *setting = mp_other_system_setting(asked.other);
-    const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
+    AUTO(asked) struct asked *asked = ask_kind(folder, &kind);
+    const struct mp_setting *setting = mp_other_system_setting(asked->other);
+    const struct mp_fitted *fitted = mp_other_system_fitted(asked->other);
     const double bytes = (double)setting->route_bytes;
     assert_close(bytes / setting->bandwidth * 1e6, PER_ROW, 0.01);
     assert_close(bytes / setting->bandwidth_in_node * 1e6, PER_ROW, 0.01);
@@ -469,9 +464,8 @@ RUNS_TEST(who_measured_nothing_has_spans) {
  * be, so that the run is carried out in the time that it took. */
 RUNS_TEST(rows_take_no_longer_than_their_exchanges) {
     const struct kind kind = {.job = JOB("system: ep, bandwidth: 1e6"), .alike = 100};
-    AUTO(asked) struct asked asked;
-    ask_kind(folder, &kind, &asked);
-    assert_close(median_of(&asked, "ep") / measured_of(&asked), 1, 0.02);
+    AUTO(asked) struct asked *asked = ask_kind(folder, &kind);
+    assert_close(median_of(asked, "ep") / measured_of(asked), 1, 0.02);
 }
 
 /* Each rank's experts are called twice, for its own rows and for the other's, which travel in one
@@ -483,9 +477,8 @@ RUNS_TEST(a_run_in_steps_shows_calls_and_what_is_not_hidden) {
         {.per_row = PER_ROW, .job = JOB(STEPS ", device: cuda")},
     };
     for (int i = 0; i < 2; i++) {
-        AUTO(asked) struct asked asked;
-        ask_kind(folder, &kinds[i], &asked);
-        const struct mp_fitted *fitted = mp_other_system_fitted(asked.other);
+        AUTO(asked) struct asked *asked = ask_kind(folder, &kinds[i]);
+        const struct mp_fitted *fitted = mp_other_system_fitted(asked->other);
         assert_experts(fitted, 0.25);
         assert_int_equal(fitted->rows_counted, i == 0);
         assert_close(mp_fitted_farthest(fitted)->row * 1e6, i == 0 ? PER_ROW : 1e-3 * 8 * 4, 0.05);
@@ -497,11 +490,10 @@ RUNS_TEST(a_run_in_steps_shows_calls_and_what_is_not_hidden) {
 static bool moving_pays(struct runs_folder *folder) {
     static const char *const often[][2] = {{"interval", "1"}, {"history", "1"}};
     const struct kind kind = {.job = job_text};
-    AUTO(asked) struct asked asked;
-    ask_kind(folder, &kind, &asked);
-    double stays = median_of(&asked, "ep");
-    double moves = answer_of(&asked, "smartmoe", often, 2).seconds;
-    return moves < 0.99 * stays && moves > median_of(&asked, "free-balance");
+    AUTO(asked) struct asked *asked = ask_kind(folder, &kind);
+    double stays = median_of(asked, "ep");
+    double moves = answer_of(asked, "smartmoe", often, 2).seconds;
+    return moves < 0.99 * stays && moves > median_of(asked, "free-balance");
 }
 
 RUNS_TEST(experts_that_moved_stay_there) {
@@ -514,47 +506,46 @@ RUNS_TEST(systems_take_options) {
     struct mp_other_answer answer;
     const struct kind kind = {.per_row = PER_ROW,
                               .job = JOB("system: swiftmoe, options: {capacity-factor: 8}")};
-    AUTO(asked) struct asked asked;
-    ask_kind(folder, &kind, &asked);
-    assert_string_equal(answer_of(&asked, "ep", NULL, 0).options, "expert-parallel=auto");
+    AUTO(asked) struct asked *asked = ask_kind(folder, &kind);
+    assert_string_equal(answer_of(asked, "ep", NULL, 0).options, "expert-parallel=auto");
     /* The run's own keeps the run's, others have their defaults. */
-    assert_string_equal(answer_of(&asked, "swiftmoe", NULL, 0).options,
+    assert_string_equal(answer_of(asked, "swiftmoe", NULL, 0).options,
                         "slots=auto capacity-factor=8 offload-optimizer=no");
-    assert_string_equal(answer_of(&asked, "swiftmoe", slots, 1).options,
+    assert_string_equal(answer_of(asked, "swiftmoe", slots, 1).options,
                         "slots=3 capacity-factor=8 offload-optimizer=no");
-    assert_non_null(strstr(answer_of(&asked, "deepspeed", NULL, 0).options, "capacity-factor=1"));
-    assert_sentence(mp_other_system_ask(asked.other,
+    assert_contains(answer_of(asked, "deepspeed", NULL, 0).options, "capacity-factor=1");
+    assert_sentence(mp_other_system_ask(asked->other,
                                         &(struct mp_other_request){"swiftmoe", none, 1}, &answer,
                                         &error),
                     MP_EINVAL,
                     "unknown option \"slot\" for system swiftmoe; did you mean "
                     "\"slots\"?");
-    assert_fails(mp_other_system_ask(asked.other, &(struct mp_other_request){"swiftmoe", bad, 1},
+    assert_fails(mp_other_system_ask(asked->other, &(struct mp_other_request){"swiftmoe", bad, 1},
                                      &answer, &error),
                  MP_EINVAL, "");
-    assert_fails(mp_other_system_ask(asked.other,
+    assert_fails(mp_other_system_ask(asked->other,
                                      &(struct mp_other_request){"free-balance", slots, 1}, &answer,
                                      &error),
                  MP_EINVAL, "has no options");
 }
 
 RUNS_TEST(what_is_missing_is_named) {
-    AUTO(asked) struct asked asked;
+    AUTO(asked) struct asked *asked;
     struct mp_other_answer answer;
     record(folder, &(struct kind){.per_row = PER_ROW});
     assert_fails(ask(folder, newest, &asked, &error), MP_ENOTFOUND,
                  "has no job file, so no sizes to plan by");
-    forget(&asked);
-    ask_kind(folder, &(struct kind){.per_row = PER_ROW, .job = job_text}, &asked);
-    assert_fails(mp_other_system_ask(asked.other, &(struct mp_other_request){"fsdp", NULL, 0},
+    forget(asked);
+    asked = ask_kind(folder, &(struct kind){.per_row = PER_ROW, .job = job_text});
+    assert_fails(mp_other_system_ask(asked->other, &(struct mp_other_request){"fsdp", NULL, 0},
                                      &answer, &error),
                  MP_ENOTFOUND, "\"fsdp\"");
-    forget(&asked);
+    forget(asked);
     assert_int_equal(
         sqlite3_exec(mp_store_connection(folder->store), "DELETE FROM load", NULL, NULL, NULL),
         SQLITE_OK);
     assert_fails(ask(folder, newest, &asked, &error), MP_ENOTFOUND, "recorded no loads");
-    forget(&asked);
+    forget(asked);
     record(folder, &(struct kind){.job = "{system: ep, ranks: 2, layers: 3, experts: 4, width: 8, "
                                          "heads: 2, expert-width: 8, sequence: 32, batch: 4}"});
     assert_fails(ask(folder, newest, &asked, &error), MP_ENOTFOUND,
@@ -619,16 +610,14 @@ static void assert_others(struct runs_folder *folder, const struct test_machine 
     assert_works(mp_systems_register_all(&systems, &error));
     for (int i = 0; i < OTHERS; i++) {
         predict(folder, machine, &systems, set, others[i]);
-        AUTO(asked) struct asked asked;
-        assert_works(ask(folder, i + 1, &asked, &error));
-        measured[i] = measured_of(&asked);
+        AUTO(asked) struct asked *asked = ask_run(folder, i + 1);
+        measured[i] = measured_of(asked);
     }
     for (int i = 0; i < OTHERS; i++) {
-        AUTO(asked) struct asked asked;
-        assert_works(ask(folder, i + 1, &asked, &error));
-        double bound = bound_of(&asked);
+        AUTO(asked) struct asked *asked = ask_run(folder, i + 1);
+        double bound = bound_of(asked);
         for (int other = 0; other < OTHERS; other++) {
-            struct mp_other_answer answer = answer_of(&asked, others[other], NULL, 0);
+            struct mp_other_answer answer = answer_of(asked, others[other], NULL, 0);
             double off = answer.seconds / measured[other] - 1;
             assert_true(isnan(answer.of_bound) || (answer.of_bound > 0.1 && answer.of_bound <= 1));
             assert_true(isnan(answer.of_bound) || bound < 1.1 * answer.seconds);

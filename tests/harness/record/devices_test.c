@@ -57,7 +57,7 @@ RUNS_TEST(what_collectors_left_is_beside_the_run) {
         runs_ok(mp_devices_keep(folder->store, run_id, folder->path, again == 0, stream, &error),
                 &error);
         fclose(stream);
-        assert_non_null(strstr(said, "nccl: on in 1 process"));
+        assert_contains(said, "nccl: on in 1 process");
         assert_rows(folder->store, "SELECT function, count(*), sum(bytes) FROM v_collective",
                     "AllGather|3|120");
     }

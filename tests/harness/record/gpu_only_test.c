@@ -121,12 +121,12 @@ RUNS_TEST_ALONE(gpu_work_is_kept_without_ranges) {
     for (int again = 0; again < 3; again++) { /* kept, and added once */
         assert_works(keep(folder, spools, again < 2, said, &error));
         check_run(folder, &program);
-        assert_non_null(strstr(said, formatted("%d process%s, no NVTX range\n", program.processes,
-                                               program.processes == 1 ? "" : "es")));
-        assert_non_null(strstr(said, "no straggler report"));
-        assert_non_null(strstr(said, "left out: "));
-        assert_non_null(strstr(said, formatted("cupti: on in %d process", program.processes)));
-        assert_non_null(strstr(said, formatted("nccl: on in %d process", program.processes)));
+        assert_contains(said,
+                        formatted("%d process%s, no NVTX range\n", program.processes,
+                                  program.processes == 1 ? "" : "es"),
+                        "no straggler report", "left out: ");
+        assert_contains(said, formatted("cupti: on in %d process", program.processes));
+        assert_contains(said, formatted("nccl: on in %d process", program.processes));
     }
     assert_int_equal(unlink(damaged), 0);
     assert_int_equal(rmdir(spools), 0); /* nothing else has stayed */

@@ -85,11 +85,11 @@ RUNS_TEST_ALONE(what_happened_to_a_recording_is_said) {
     assert_works(keep_run(folder, run, NULL, said, sizeof said, &error));
     assert_rows(folder->store,
                 "SELECT count(*), sum(status = 'on') FROM device_spool WHERE complete", "2|2");
-    assert_non_null(strstr(said, formatted("rank 0: %s\n", closed)));
-    assert_non_null(strstr(said, "rank 1: its recording stops without an end, as after a kill or "
-                                 "_exit: what was not written by then is missing\n"));
+    assert_contains(said, formatted("rank 0: %s\n", closed),
+                    "rank 1: its recording stops without an end, as after a kill or "
+                    "_exit: what was not written by then is missing\n");
     for (int i = 0; i < 2; i++) {
-        assert_non_null(strstr(said, formatted("%s: %s\n", i ? "nccl" : "cupti", closed)));
+        assert_contains(said, formatted("%s: %s\n", i ? "nccl" : "cupti", closed));
     }
     assert_rows(folder->store, "SELECT status, reason LIKE '%closed%' FROM rank WHERE rank = 0",
                 "complete|1");

@@ -121,7 +121,7 @@ RUNS_TEST(tables_among_the_spools_are_the_runs) {
     record_all(folder, 0, spools);
     write_tables(spools, &counts, 0, false, path);
     assert_works(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error));
-    assert_non_null(strstr(said, "loads: 5 iterations, 3 layers, 4 experts\n"));
+    assert_contains(said, "loads: 5 iterations, 3 layers, 4 experts\n");
     expect_loads(folder, &counts, 0, ITERATIONS, false);
     assert_rows(folder->store, "SELECT count(*), job_text FROM run", "1|system: ep\n");
 }
@@ -152,8 +152,7 @@ RUNS_TEST(a_cut_table_gives_what_is_whole) {
     assert_int_equal(truncate(path, ftell(file)), 0);
     fclose(file);
     assert_works(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error));
-    assert_non_null(strstr(said, "iteration 3"));
-    assert_non_null(strstr(said, "what is before it is taken\n"));
+    assert_contains(said, "iteration 3", "what is before it is taken\n");
     expect_loads(folder, &counts, 0, 3, false);
 }
 
@@ -169,7 +168,7 @@ RUNS_TEST(tables_of_other_ranks) {
                  MP_EINVAL, "only.csv: has the loads of 1 rank or of all together, and 2 recorded");
     assert_rows(folder->store, "SELECT count(*) FROM run", "0");
     assert_works(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error));
-    assert_non_null(strstr(said, "loads: left out: "));
+    assert_contains(said, "loads: left out: ");
     assert_rows(folder->store, "SELECT count(*) FROM run", "1");
     assert_rows(folder->store, "SELECT count(*) FROM load", "0");
 }
@@ -222,7 +221,7 @@ RUNS_TEST(a_cut_trace_gives_whole_iterations) {
     const struct mp_record_loads_source source = {.path = path};
     assert_works(mp_record_loads_read(&source, 2, 0, 9, stream, &loads, &error));
     fclose(stream);
-    assert_non_null(strstr(said, "what is before it is taken"));
+    assert_contains(said, "what is before it is taken");
     assert_int_equal(loads.iterations, 3);
     assert_int_equal(mp_record_loads_of(&loads, 2, 4, 1)[7], 24);
     mp_record_loads_destroy(&loads);

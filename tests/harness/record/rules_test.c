@@ -190,7 +190,7 @@ TEST(the_grammar_is_one_that_is_read) {
     assert_int_equal(rules.rule[1].layer.source, MP_RULE_COUNT);
     mp_rules_destroy(&rules);
     for (int phase = 0; phase < MP_PHASES; phase++)
-        assert_non_null(strstr(mp_rules_grammar, mp_phase_name((enum mp_phase)phase)));
+        assert_contains(mp_rules_grammar, mp_phase_name((enum mp_phase)phase));
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        assert_non_null(strstr(mp_rules_grammar, words[i]));
+        assert_contains(mp_rules_grammar, words[i]);
 }

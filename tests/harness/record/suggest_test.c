@@ -207,7 +207,7 @@ RANGES_TEST(names_of_frameworks_have_their_phase) {
     for (int i = 0; i < KNOWN; i++)
         assert_phase(&ranges->rules, &known[i]);
     assert_int_equal(ranges->rules.ends, 1); /* two ready-made files have it */
-    assert_non_null(strstr(ranges->text, "\"frobnicate\", domain: \"\", phase: }  # 1 ranges"));
+    assert_contains(ranges->text, "\"frobnicate\", domain: \"\", phase: }  # 1 ranges");
 }
 
 /* ---- structure ---- */
@@ -263,9 +263,8 @@ RANGES_TEST(structure_says_what_names_do_not) {
     static const char *const others[] = {"frob 1", "blip", "fnord", "wrap"};
     for (int i = 0; i < 4; i++) /* what they do nobody can know */
         assert_null(rule_of(ranges, others[i]));
-    assert_non_null(strstr(ranges->text, "\"frob {layer}\", phase: }"));
-    assert_non_null(strstr(ranges->text, "# 36 ranges, "));
-    assert_non_null(strstr(ranges->text, "2 of 2 processes, 18 on each, inside xyzzy {iteration}"));
+    assert_contains(ranges->text, "\"frob {layer}\", phase: }", "# 36 ranges, ",
+                    "2 of 2 processes, 18 on each, inside xyzzy {iteration}");
     assert_int_equal(ranges->rules.ends, 0);
 }
 
@@ -274,7 +273,7 @@ RANGES_TEST(without_a_range_of_iterations_their_end_is_found) {
     ranges_suggest(ranges);
     assert_int_equal(ranges->rules.ends, 1);
     assert_string_equal(ranges->rules.end[0].name, "fnord");
-    assert_non_null(strstr(ranges->text, "\"frob {layer}\""));
+    assert_contains(ranges->text, "\"frob {layer}\"");
 }
 
 /* Of two that cover the time the outer one, of two that are called so the longer one. */
@@ -332,7 +331,7 @@ RANGES_TEST(a_layer_with_its_parts_inside_is_left_out) {
     assert_null(rule_of(ranges, "moe layer"));
     assert_non_null(rule_of(ranges, "experts"));
     assert_non_null(rule_of(ranges, "mlp"));
-    assert_non_null(strstr(ranges->text, "holds ranges that say more"));
+    assert_contains(ranges->text, "holds ranges that say more");
 }
 
 /* Two meetings around what is called experts, in a layer of its own. */
@@ -399,7 +398,7 @@ RANGES_TEST(callers_of_known_exchanges_are_left_out) {
     ranges_add(ranges, "", "megatron.transformer_layer._forward_mlp.mlp", 500, 600, 1);
     ranges_add(ranges, "", "experts", 510, 590, 1);
     ranges_say(ranges, said, sizeof said);
-    assert_non_null(strstr(said, "expert     megatron.transformer_layer._forward_mlp.mlp\n"));
+    assert_contains(said, "expert     megatron.transformer_layer._forward_mlp.mlp\n");
     ranges_suggest(ranges);
     assert_null(rule_of(ranges, "## alltoall_fwd ##"));
     assert_non_null(rule_of(ranges, "nccl:all_to_all"));
@@ -417,8 +416,8 @@ RANGES_TEST(numbers_of_operators_say_nothing) {
         ranges_add(ranges, "", name, 100 * i + 10, 100 * i + 50, 1);
     }
     ranges_suggest(ranges);
-    assert_non_null(strstr(ranges->text, "{name: \"_AllToAll, seq = *, op_id = *\", phase: "
-                                         "dispatch, layer: count, direction: forward}"));
+    assert_contains(ranges->text, "{name: \"_AllToAll, seq = *, op_id = *\", phase: "
+                                  "dispatch, layer: count, direction: forward}");
 }
 
 RANGES_TEST(ranks_may_have_different_names) {
@@ -433,12 +432,11 @@ RANGES_TEST(ranks_may_have_different_names) {
         }
     }
     ranges_say(ranges, said, sizeof said);
-    assert_non_null(strstr(said, "        10     0.000     2/2   expert     rank * experts\n"));
-    assert_non_null(strstr(said, "         5     0.000     1/2   -          only here\n"));
+    assert_contains(said, "        10     0.000     2/2   expert     rank * experts\n",
+                    "         5     0.000     1/2   -          only here\n");
     ranges_suggest(ranges);
     assert_int_equal(ranges->rules.count, 1);
-    assert_non_null(strstr(ranges->text, "2 of 2 processes, 5 on each; a guess"));
-    assert_non_null(strstr(ranges->text, "1 of 2 processes\n"));
+    assert_contains(ranges->text, "2 of 2 processes, 5 on each; a guess", "1 of 2 processes\n");
 }
 
 /* ---- many names, hostile names ---- */
@@ -460,12 +458,12 @@ RANGES_TEST(ten_thousand_names_are_told_in_a_few_lines) {
     for (const char *at = said; (at = strchr(at, '\n')); at++)
         lines++;
     assert_int_equal(lines, 1 + 12 + 1 + 1); /* head, names, an iteration, how many more */
-    assert_non_null(strstr(said, "and 9989 more names\n"));
+    assert_contains(said, "and 9989 more names\n");
     const char *seldom = strstr(said, "seldom"), *once = strstr(said, "oddaaaa");
     assert_true(seldom && once && seldom < once);
     ranges_suggest(ranges);
     assert_true(strlen(ranges->text) < 40000);
-    assert_non_null(strstr(ranges->text, "# and 9801 more\n"));
+    assert_contains(ranges->text, "# and 9801 more\n");
     lines = 0;
     for (const char *at = ranges->text; (at = strstr(at, ", phase: }")); at++)
         lines++;

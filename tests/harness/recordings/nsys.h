@@ -177,4 +177,16 @@ static inline void add_rank(struct export *export, int rank, int64_t from, bool 
         (long long)from + 100 * US, (long long)from + 200 * US, rank, global_of(rank, 0));
 }
 
+/* Of so many ranks, whose session began at epoch_ns. */
+static inline struct export make_export(const char *folder, const char *name, int64_t epoch_ns,
+                                        int ranks, bool says_nccl) {
+    struct export export;
+    create(&export, folder, name, false);
+    set_start(&export, epoch_ns);
+    for (int rank = 0; rank < ranks; rank++)
+        add_rank(&export, rank, 0, says_nccl);
+    finish(&export);
+    return export;
+}
+
 #endif

@@ -59,8 +59,8 @@ RUNS_TEST(one_file_of_two_ranks) {
     assert_rows(folder->store, "SELECT group_concat(rank || ':' || pid || ':' || host) FROM v_rank",
                 "0:8000000:alpha,1:8000007:alpha");
     /* What nobody said is said. */
-    assert_non_null(strstr(said, "(2 processes): they are numbered from here on, in the order of"));
-    assert_non_null(strstr(said, "rows of the file belong to processes that used no GPU"));
+    assert_contains(said, "(2 processes): they are numbered from here on, in the order of",
+                    "rows of the file belong to processes that used no GPU");
     /* Ranges, payloads, domains, categories. */
     assert_rows(folder->store,
                 "SELECT count(*), min(layer), max(layer), sum(tokens) FROM v_span WHERE phase = "
@@ -100,14 +100,11 @@ RUNS_TEST(one_file_of_two_ranks) {
 }
 
 RUNS_TEST(nccls_kernels_are_collectives) {
-    struct export export;
     char said[4000] = "";
     for (int says_nccl = 0; says_nccl < 2; says_nccl++) {
-        create(&export, folder->path, says_nccl ? "said.sqlite" : "plain.sqlite", false);
-        set_start(&export, RUNS_T0 + says_nccl);
-        for (int rank = 0; rank < RANKS; rank++)
-            add_rank(&export, rank, 0, says_nccl);
-        finish(&export);
+        const struct export export =
+            make_export(folder->path, says_nccl ? "said.sqlite" : "plain.sqlite",
+                        RUNS_T0 + says_nccl, RANKS, says_nccl);
         import_good(folder, &export, said);
         assert_int_equal(strstr(said, "NCCL's ranges are not in the file") != NULL, !says_nccl);
     }
@@ -153,7 +150,7 @@ RUNS_TEST(several_files_are_several_ranks) {
     assert_rows(folder->store, "SELECT group_concat(rank || ':' || pid || ':' || host) FROM v_rank",
                 "0:8000007:beta,1:8000000:gamma");
     assert_null(strstr(said, "nothing says the ranks"));
-    assert_non_null(strstr(said, "put beside one another by 6 collectives: up to 0.040 ms apart"));
+    assert_contains(said, "put beside one another by 6 collectives: up to 0.040 ms apart");
     assert_rows(
         folder->store,
         "SELECT max(abs(own.end_ns - met.end_ns)) FROM v_span AS own JOIN v_span AS met USING "
@@ -213,7 +210,7 @@ RUNS_TEST(old_schemas_are_read) {
         global_of(0, TID(0)), global_of(0, TID(0)));
     finish(&export);
     import_good(folder, &export, said);
-    assert_non_null(strstr(said, "the file has no time at which the session began\n"));
+    assert_contains(said, "the file has no time at which the session began\n");
     assert_rows(folder->store, "SELECT count(*), sum(bytes) FROM v_span WHERE phase = 'dispatch'",
                 "3|771");
     assert_rows(folder->store,
@@ -236,9 +233,8 @@ RUNS_TEST(missing_tables_are_said) {
                      "META_DATA_EXPORT; DROP TABLE CUPTI_ACTIVITY_KIND_MEMCPY");
     finish(&export);
     import_good(folder, &export, said);
-    assert_non_null(strstr(said,
-                           "the file has no names but those that stand in the ranges "
-                           "themselves, no calls of CUDA, so that kernels belong to no span"));
+    assert_contains(said, "the file has no names but those that stand in the ranges "
+                          "themselves, no calls of CUDA, so that kernels belong to no span");
     assert_rows(folder->store, "SELECT count(*) FROM v_span WHERE phase = 'dispatch'", "6");
     assert_rows(folder->store, "SELECT kernels, span_id FROM v_gpu", "12|NULL");
     assert_rows(folder->store, "SELECT status FROM v_run", "complete");
@@ -246,13 +242,9 @@ RUNS_TEST(missing_tables_are_said) {
 
 /* No rule of a newcomer's: what the ranges are called is said, and the files are read again. */
 RUNS_TEST(rules_are_proposed) {
-    struct export export;
     struct mp_rules rules = {0};
     char said[4000] = "", suggested[128];
-    create(&export, folder->path, "new.sqlite", false);
-    for (int rank = 0; rank < RANKS; rank++)
-        add_rank(&export, rank, 0, false);
-    finish(&export);
+    const struct export export = make_export(folder->path, "new.sqlite", RUNS_T0, RANKS, false);
     snprintf(suggested, sizeof suggested, "%s/rules.yaml", folder->path);
     const char *const path[] = {export.path};
     struct mp_recordings recordings = {.format = mp_recording_format_named("nsys"),
@@ -265,7 +257,7 @@ RUNS_TEST(rules_are_proposed) {
     FILE *stream = fmemopen(said, sizeof said, "w");
     runs_ok(mp_recordings_import(&recordings, NULL, stream, &error), &error);
     fclose(stream);
-    assert_non_null(strstr(said, "  moeperf import new.sqlite --rules "));
+    assert_contains(said, "  moeperf import new.sqlite --rules ");
     runs_ok(mp_rules_load(suggested, &rules, &error), &error);
     stream = fmemopen(said, sizeof said, "w");
     runs_ok(mp_recordings_import(&recordings, NULL, stream, &error), &error);
@@ -286,8 +278,7 @@ static void refuse(struct runs_folder *folder, const char *path, int expected, c
     const char *const paths[] = {path};
     char said[4000] = "";
     assert_int_equal(import_files(folder, paths, 1, said), expected);
-    if (!strstr(error.text, words))
-        fail_msg("%s", error.text);
+    assert_contains(error.text, words);
     assert_rows(folder->store, "SELECT count(*) FROM run", "0");
 }
 
@@ -308,27 +299,17 @@ RUNS_TEST(what_is_no_export_is_refused) {
     create(&export, folder->path, "empty.sqlite", false);
     finish(&export);
     refuse(folder, export.path, MP_EFORMAT, "no process has a range or a kernel in it");
-    assert_int_equal(sqlite3_open(path, &export.database), SQLITE_OK);
-    run_sql(&export, "CREATE TABLE mine (a)");
-    sqlite3_close(export.database);
-    strcpy(export.path, path);
     /* moeperf's own databases are like an export, and none. */
     assert_null(mp_recording_recognise(folder->database));
 }
 
 /* Cut at every so many bytes: what was before is there, the rest is said, or it is refused. */
 RUNS_TEST(a_damaged_file_gives_what_is_before_the_damage) {
-    struct export export;
     size_t size;
-    char whole[128], said[4000];
+    char said[4000];
     int kept = 0, refused = 0;
-    create(&export, folder->path, "whole.sqlite", false);
-    set_start(&export, RUNS_T0);
-    for (int rank = 0; rank < RANKS; rank++)
-        add_rank(&export, rank, 0, true);
-    finish(&export);
-    strcpy(whole, export.path);
-    char *bytes = read_bytes(whole, &size);
+    const struct export whole = make_export(folder->path, "whole.sqlite", RUNS_T0, RANKS, true);
+    AUTO(text) char *bytes = read_bytes(whole.path, &size);
     for (int part = 1; part < 12; part++) {
         char path[160];
         snprintf(path, sizeof path, "%s/cut%d.sqlite", folder->path, part);
@@ -337,13 +318,12 @@ RUNS_TEST(a_damaged_file_gives_what_is_before_the_damage) {
         memset(said, 0, sizeof said);
         if (import_files(folder, paths, 1, said) == MP_OK) {
             kept++;
-            assert_non_null(strstr(said, "what comes behind is missing"));
+            assert_contains(said, "what comes behind is missing");
         } else {
             refused++;
-            assert_non_null(strstr(error.text, path));
+            assert_contains(error.text, path);
         }
     }
-    free(bytes);
     print_message("of 11 cut files %d are kept in part, %d refused\n", kept, refused);
     assert_true(kept >= 3 && refused >= 1);
     assert_rows(
@@ -354,16 +334,12 @@ RUNS_TEST(a_damaged_file_gives_what_is_before_the_damage) {
 
 /* Any bytes changed: the file is read or refused, and the database is whole. */
 RUNS_TEST(changed_bytes_do_no_harm) {
-    struct export export;
     size_t size;
     char path[160], said[4000];
     uint64_t seed = test_seed();
     int read = 0;
-    create(&export, folder->path, "whole.sqlite", false);
-    set_start(&export, RUNS_T0);
-    add_rank(&export, 0, 0, true);
-    finish(&export);
-    char *bytes = read_bytes(export.path, &size);
+    const struct export whole = make_export(folder->path, "whole.sqlite", RUNS_T0, 1, true);
+    AUTO(text) char *bytes = read_bytes(whole.path, &size);
     snprintf(path, sizeof path, "%s/changed.sqlite", folder->path);
     const char *const paths[] = {path};
     for (int round = 0; round < 30; round++) {
@@ -377,7 +353,6 @@ RUNS_TEST(changed_bytes_do_no_harm) {
         memset(said, 0, sizeof said);
         read += import_files(folder, paths, 1, said) == MP_OK;
     }
-    free(bytes);
     print_message("%d of 30 changed files are read\n", read);
     assert_rows(folder->store, "PRAGMA integrity_check", "ok");
 }

@@ -83,7 +83,7 @@ static void keep_both(struct runs_folder *folder, bool is_cut,
     runs_ok(mp_recording_finish(recording, summary, &error), &error);
     const struct mp_record_run run = {.spools = spools, .importer = "test", .is_earlier = true};
     runs_ok(keep_run(folder, run, rules_text, said, sizeof said, &error), &error);
-    assert_non_null(strstr(said, "moeperf import: run 1"));
+    assert_contains(said, "moeperf import: run 1");
     mp_recording_destroy(recording);
     assert_int_equal(access(spools, F_OK), -1); /* nothing has stayed */
 }
@@ -140,7 +140,7 @@ RUNS_TEST(a_rank_is_recorded_once) {
     runs_ok(mp_recording_process(recording, &about, &process, &error), &error);
     about.source = "b.json";
     assert_int_equal(mp_recording_process(recording, &about, &process, &error), MP_EINVAL);
-    assert_non_null(strstr(error.text, "b.json: rank 4, which a.json has"));
+    assert_contains(error.text, "b.json: rank 4, which a.json has");
     error = (struct mp_error){0};
     about.rank = -2;
     assert_int_equal(mp_recording_process(recording, &about, &process, &error), MP_EINVAL);

@@ -193,8 +193,7 @@ TEST(every_row_outside_is_explained) {
              "nearest %.4g, %.2f times what would be inside, under loads.exponent %s, "
              "predict.attention %s",
              nearest->number[1], nearest->number[1] / 8.1, nearest->value[0], nearest->value[1]);
-    assert_non_null(strstr(said.text[0], "deepspeed-most is inside under no set: published 9, "));
-    assert_non_null(strstr(said.text[0], wanted));
+    assert_contains(said.text[0], "deepspeed-most is inside under no set: published 9, ", wanted);
     double least = 1;
     for (int i = 0; i < inference->sets; i++)
         if (mp_infer_inside(inference, i, 2) && inference->set[i].loss < least)
@@ -202,19 +201,18 @@ TEST(every_row_outside_is_explained) {
     snprintf(wanted, sizeof wanted,
              "at best with 0 fitted inside instead of 1 and a loss of %.3f instead of 0.000",
              least);
-    assert_non_null(strstr(said.text[1], "fastermoe-mean is inside under "));
-    assert_non_null(strstr(said.text[1], wanted));
-    assert_non_null(strstr(said.text[1], "what is outside there, and inside now: deepspeed-mean"));
+    assert_contains(said.text[1], "fastermoe-mean is inside under ", wanted,
+                    "what is outside there, and inside now: deepspeed-mean");
     assert_null(strstr(said.text[1], "leave it open"));
-    assert_non_null(strstr(said.text[2], "fastermoe-most is inside under no set: published 1.45, "
-                                         "predicted 1 to 1; nearest 1, 0.77 times"));
+    assert_contains(said.text[2], "fastermoe-most is inside under no set: published 1.45, "
+                                  "predicted 1 to 1; nearest 1, 0.77 times");
     /* As good a set with the row inside: nothing speaks against it. */
     for (int i = 0; i < inference->sets; i++)
         if (mp_infer_inside(inference, i, 2))
             inference->set[i].loss = MP_INFER_TOLERANCE / 2;
     said.count = 0;
     mp_infer_outside(inference, keep, &said);
-    assert_non_null(strstr(said.text[1], "nearly as good: fitted rows leave it open"));
+    assert_contains(said.text[1], "nearly as good: fitted rows leave it open");
 }
 
 /* A layer 11.87 and an iteration 1.70 times as fast: 45 % of the iteration is layers. */
@@ -229,8 +227,7 @@ TEST(layers_bound_iterations) {
     iteration->published.low = iteration->published.high = 1.70;
     mp_infer_contradictions(inference, keep, &said);
     assert_true(said.count > 0);
-    assert_non_null(
-        strstr(said.text[0], "hold together only where at most 45 % of ep's iteration"));
+    assert_contains(said.text[0], "hold together only where at most 45 % of ep's iteration");
 }
 
 TEST(written_sets_are_read_and_the_rest_stays) {
@@ -244,9 +241,8 @@ TEST(written_sets_are_read_and_the_rest_stays) {
     assert_works(mp_infer_write(inference, "a \"command\"", &error));
     assert_works(mp_yaml_read_file("paper.yaml", &second, &size, &error));
     assert_string_equal(first, second); /* the old one is replaced */
-    assert_non_null(strstr(first, "# a remark that stays\n"));
-    assert_non_null(strstr(first, "rows: # another one\n"));
-    assert_non_null(strstr(first, "    - \"deepspeed-mean\"\n"));
+    assert_contains(first, "# a remark that stays\n", "rows: # another one\n",
+                    "    - \"deepspeed-mean\"\n");
     AUTO(reproduction) struct mp_reproduction *again = NULL;
     assert_works(mp_reproduction_load("paper.yaml", &systems, &again, &error));
     assert_string_equal(again->inferred_by, "a \"command\"");

@@ -136,7 +136,7 @@ TEST_ROWS(slips_are_named, slips, row) {
     struct mp_reproduction *all = NULL;
     struct mp_error error = {0};
     assert_true(load_with(row->part, row->text, &all, &error) != MP_OK);
-    assert_non_null(strstr(error.text, row->says));
+    assert_contains(error.text, row->says);
 }
 
 struct lines {

@@ -73,7 +73,7 @@ TEST(line_says_what_is_known) {
                         "job 2 of 6  fssdp");
     progress.seconds_left = 7384;
     mp_progress_format(&progress, 120, true, line, sizeof line);
-    assert_non_null(strstr(line, "ETA 2:03:04"));
+    assert_contains(line, "ETA 2:03:04");
     assert_int_equal(strncmp(line, "[\x1b[32m###############\x1b[0m....", 28), 0);
 }
 

@@ -196,8 +196,8 @@ TEST(the_other_goes_on_when_one_fails) {
             pair.script[side] = failing[f];
             run(&pair);
             assert_int_equal(pair.result[side].end, MP_LAUNCH_FAILED);
-            assert_non_null(strstr(pair.result[side].reason,
-                                   failing[f] ? "exit status 3" : "there is no such program"));
+            assert_contains(pair.result[side].reason,
+                            failing[f] ? "exit status 3" : "there is no such program");
             assert_int_equal(pair.result[!side].end, MP_LAUNCH_COMPLETE);
             assert_int_equal(pair.result[!side].progress.iteration, iterations);
         }
@@ -224,7 +224,7 @@ TEST(a_job_without_its_file_fails) {
     assert_int_equal(rmdir("slices-B"), 0);
     assert_int_equal(pair.result[0].end, MP_LAUNCH_COMPLETE);
     assert_int_equal(pair.result[1].end, MP_LAUNCH_FAILED);
-    assert_non_null(strstr(pair.result[1].reason, "can't write slices-B: "));
+    assert_contains(pair.result[1].reason, "can't write slices-B: ");
     assert_int_equal(count_letters('B'), 0);
 }
 

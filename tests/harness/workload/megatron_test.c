@@ -99,9 +99,9 @@ static void expect(const struct routing *routing, const char *path) {
     AUTO(stream) struct mp_trace_stream *stream = open_good("megatron", path, shape->experts);
     const struct mp_trace_info *info = mp_trace_stream_info(stream);
     assert_memory_equal(&info->shape, shape, sizeof *shape);
-    assert_non_null(strstr(info->source, path));
-    assert_non_null(strstr(info->notes, formatted("%d of block decoder from 1 on, 1 of block mtp",
-                                                  shape->layers - 1)));
+    assert_contains(info->source, path);
+    assert_contains(info->notes,
+                    formatted("%d of block decoder from 1 on, 1 of block mtp", shape->layers - 1));
     const size_t loads = (size_t)shape->ranks * (size_t)shape->experts;
     for (int step = 0; step < routing->steps; step++)
         for (int i = 0; i < shape->micro_batches * shape->layers; i++) {
@@ -210,7 +210,7 @@ TEST(long_and_deep_lines_are_refused) {
         struct mp_error error = {0};
         assert_int_equal(read_bad("megatron", "bad.jsonl", 4, &error),
                          deep ? MP_EFORMAT : MP_ELIMIT);
-        assert_non_null(strstr(error.text, deep ? "depth" : "at most 4194304 are read"));
+        assert_contains(error.text, deep ? "depth" : "at most 4194304 are read");
     }
 }
 

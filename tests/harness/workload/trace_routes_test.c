@@ -112,7 +112,7 @@ TEST(a_frame_without_bytes_is_damaged) {
     write_bytes("damaged.mptrace", bytes, size);
     assert_int_equal(read_back("damaged.mptrace", 7, TOKENS, true, seed, &error), 0);
     assert_int_equal(error.code, MP_EFORMAT);
-    assert_non_null(strstr(error.text, "its sizes can't be"));
+    assert_contains(error.text, "its sizes can't be");
 }
 
 /* ---- what a source may say that is wrong ---- */

@@ -510,7 +510,7 @@ TEST_RANDOM(a_full_disk_is_said_and_leaves_nothing) {
     }
     setrlimit(RLIMIT_FSIZE, &old);
     assert_int_equal(code, MP_ENOSPACE);
-    assert_non_null(strstr(error.text, "can't write full.mptrace: File too large"));
+    assert_contains(error.text, "can't write full.mptrace: File too large");
     assert_int_equal(mp_trace_writer_finish(writer, true, NULL), MP_ENOSPACE);
     assert_int_equal(count_entries(".", "full.mptrace"), 0);
     mp_load_destroy(&block.load);
