@@ -1,18 +1,20 @@
 /* The ready-made rules on what the programs they are for say: range names as their releases make
  * them (the rules files say which), told by a program that knows nothing of moeperf. */
 #include "harness/record/rules.h"
+#include "harness/suite/paths.h"
 #include "tests/errors.h"
 #include "tests/harness/cli/annotated.h"
 
-/* Records a program that makes the ranges of a script; `rules` with --rules before each. */
-static void record(const char *rules, const char *script, int times) {
+/* Records a program that makes the ranges of a script; with all ready-made rules, as when none is
+ * named. */
+static void record(const char *script, int times) {
     FILE *file = fopen("script", "w");
     assert_non_null(file);
     for (int i = 0; i < times; i++)
         fputs(script, file);
     fclose(file);
     remove("run.db");
-    assert_runs(formatted("moeperf record -o run.db %s -- " ANNOTATED " told <script", rules));
+    assert_runs("moeperf record -o run.db -- " ANNOTATED " told <script");
 }
 
 #define LAYER "megatron.core.transformer.transformer_layer."
@@ -96,54 +98,45 @@ static const struct {
 } files[] = {{"megatron-lm"}, {"deepspeed"}, {"nccl"}, {"pytorch"},
              {"tutel"},       {"fastmoe"},   {"vllm"}, {"sglang"}};
 
-/* All names for one rules file in one recording. */
-TEST_EACH(known_names_have_their_phase, files, file) {
-    const char *rules = file->name;
-    need_collector();
-    char script[8192] = "", option[64];
-    size_t length = 0;
-    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
-        if (!strcmp(facts[i].rules, rules))
-            length +=
-                (size_t)snprintf(script + length, sizeof script - length, "+%s|%s\n=10\n-%s\n",
-                                 facts[i].domain, facts[i].name, facts[i].domain);
-    assert_true(length < sizeof script);
-    snprintf(option, sizeof option, "--rules %s", rules);
-    record(option, script, 1);
+/* What the rules say of a name: "phase" or "phase direction"; NULL: none is for it. */
+static const char *said_of(const struct mp_rules *rules, const char *name, const char *domain) {
+    static const char *const ways[] = {[MP_FORWARD] = " forward", [MP_BACKWARD] = " backward"};
+    struct mp_rule_capture capture;
+    const struct mp_rule *rule = mp_rules_find(rules, name, domain, &capture);
+    if (!rule)
+        return NULL;
+    const int phase = rule->phase == MP_PHASES ? capture.phase : rule->phase;
+    return formatted("%s%s", mp_phase_name((enum mp_phase)phase),
+                     rule->direction.source == MP_RULE_CONSTANT ? ways[rule->direction.constant]
+                                                                : "");
+}
+
+/* The facts of one file, or all that a rule is for. */
+static void assert_facts(const struct mp_rules *rules, const char *file) {
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
-        const char *expected = facts[i].phase ? facts[i].phase : "NULL";
-        if (strcmp(facts[i].rules, rules) != 0)
+        const char *phase = facts[i].phase;
+        if (file ? strcmp(facts[i].rules, file) != 0 : !phase)
             continue;
-        char *sql = sqlite3_mprintf(
-            "SELECT (SELECT phase || ' ' || coalesce(direction, '') FROM v_span JOIN "
-            "v_nvtx USING (run_id, start_ns, end_ns) WHERE name = %Q AND "
-            "coalesce(domain, '') = %Q ORDER BY phase = 'iteration')",
-            facts[i].name, facts[i].domain);
-        char *phase = query("run.db", sql);
-        sqlite3_free(sql);
-        if (strncmp(phase, expected, strlen(expected)) != 0)
-            print_error("%s: %s is %s\n", rules, facts[i].name, phase);
-        assert_int_equal(strncmp(phase, expected, strlen(expected)), 0);
-        free(phase);
+        const char *said = said_of(rules, facts[i].name, facts[i].domain);
+        if (!said != !phase || (said && strncmp(said, phase, strlen(phase)) != 0))
+            fail_msg("%s: %s is %s", facts[i].rules, facts[i].name, said ? said : "nothing");
     }
+}
+
+TEST_EACH(known_names_have_their_phase, files, file) {
+    char path[MP_PATH_SIZE];
+    struct mp_rules rules = {0};
+    assert_works(mp_path_file(MP_RULES, file->name, path, &error));
+    assert_works(mp_rules_load(path, &rules, &error));
+    assert_facts(&rules, file->name);
+    mp_rules_destroy(&rules);
 }
 
 /* Without --rules all files are used: none takes another's names for something else. */
 TEST(all_rules_together_say_the_same) {
     struct mp_rules rules = {0};
     assert_works(mp_rules_load_ready(&rules, &error));
-    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
-        struct mp_rule_capture capture;
-        if (!facts[i].phase)
-            continue;
-        const struct mp_rule *rule =
-            mp_rules_find(&rules, facts[i].name, facts[i].domain, &capture);
-        assert_non_null(rule);
-        const char *phase = mp_phase_name(rule->phase == MP_PHASES ? (enum mp_phase)capture.phase
-                                                                   : (enum mp_phase)rule->phase);
-        if (strncmp(phase, facts[i].phase, strlen(phase)) != 0)
-            fail_msg("%s: %s is %s", facts[i].rules, facts[i].name, phase);
-    }
+    assert_facts(&rules, NULL);
     mp_rules_destroy(&rules);
 }
 
@@ -168,11 +161,10 @@ static const char zero1_step[] = "+DeepSpeed|DeepSpeedEngine.forward\n-DeepSpeed
                                  "+DeepSpeed|DeepSpeedEngine.allreduce_gradients\n"
                                  "-DeepSpeed\n-DeepSpeed\n";
 
-/* No name has a number: an iteration lasts until its last range, and layers begin anew in it.  With
- * all ready-made rules, as when none is named. */
+/* No name has a number: an iteration lasts until its last range, and layers begin anew in it. */
 TEST(training_loops_are_counted) {
     need_collector();
-    record("", megatron_step, 3);
+    record(megatron_step, 3);
     assert_answer("run.db", "SELECT iterations FROM v_run", "3");
     assert_answer(
         "run.db",
@@ -184,13 +176,13 @@ TEST(training_loops_are_counted) {
                   "SELECT group_concat(iteration, ' ') FROM (SELECT * FROM v_span WHERE phase = "
                   "'optimizer' ORDER BY start_ns)",
                   "0 0 1 1 2 2");
-    record("", zero3_step, 4);
+    record(zero3_step, 4);
     assert_answer("run.db", "SELECT iterations FROM v_run", "4");
     assert_answer("run.db",
                   "SELECT group_concat(iteration || phase, ' ') FROM (SELECT * FROM v_span WHERE "
                   "phase <> 'iteration' AND iteration >= 2 ORDER BY start_ns)",
                   "2fetch 2allreduce 2optimizer 3fetch 3allreduce 3optimizer");
-    record("", zero1_step, 5);
+    record(zero1_step, 5);
     assert_answer("run.db", "SELECT iterations FROM v_run", "5");
     assert_answer("run.db",
                   "SELECT group_concat(iteration || phase, ' ') FROM (SELECT * FROM v_span WHERE "
@@ -208,7 +200,7 @@ static const char profiled_step[] =
 /* Optimizers end iterations only where none has a range. */
 TEST(a_range_of_iterations_counts_before_their_ends) {
     need_collector();
-    record("", profiled_step, 1);
+    record(profiled_step, 1);
     assert_answer(
         "run.db",
         "SELECT group_concat(iteration || phase, ' ') FROM (SELECT * FROM v_span ORDER BY "

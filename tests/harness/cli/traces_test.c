@@ -1,8 +1,7 @@
 /* moeperf export and import: a trace of a run holds what the database has of it, one made of a file
  * what the file has, and where something is wrong nothing is written. */
-#include "harness/workload/trace.h"
-#include "tests/errors.h"
 #include "tests/harness/cli/shell.h"
+#include "tests/harness/workload/streams.h"
 
 enum { RANKS = 2, LAYERS = 3, EXPERTS = 8, ITERATIONS = 7 };
 
@@ -14,24 +13,15 @@ static const char suite[] =
     "  - {name: a, system: ep}\n"
     "  - {name: b, system: deepspeed, gate: switch}\n";
 
-static struct mp_trace_stream *open_trace(const char *path) {
-    struct mp_trace_stream *stream;
-    assert_works(mp_trace_open(path, &stream, &error));
-    return stream;
-}
-
 /* What comes next of a trace is all that another one holds, `later` iterations later. */
 static void assert_goes_on(struct mp_trace_stream *again, const char *path, int later) {
-    struct mp_trace_stream *made = open_trace(path);
-    const struct mp_trace_block *block, *other;
-    while (mp_trace_next(made, &block, NULL) == MP_OK && block) {
-        assert_int_equal(mp_trace_next(again, &other, NULL), MP_OK);
+    AUTO(stream) struct mp_trace_stream *made = open_good("native", path, 0);
+    for (const struct mp_trace_block *block; (block = next_good(made));) {
+        const struct mp_trace_block *other = next_good(again);
         assert_non_null(other);
         assert_int_equal(other->iteration, later + block->iteration);
-        assert_memory_equal(other->load.count, block->load.count,
-                            RANKS * EXPERTS * sizeof *block->load.count);
+        assert_counts(&other->load, block->load.count);
     }
-    mp_trace_stream_destroy(made);
 }
 
 TEST(an_exported_run_is_what_the_database_has) {
@@ -42,14 +32,14 @@ TEST(an_exported_run_is_what_the_database_has) {
         assert_says(formatted("moeperf export --as trace --run %d --db l.db %d.mptrace", run, run),
                     0, "\niterations   7, numbered 0 .. 6\n");
         snprintf(line, sizeof line, "%d.mptrace", run);
-        struct mp_trace_stream *stream = open_trace(line);
+        AUTO(stream) struct mp_trace_stream *stream = open_good("native", line, 0);
         const struct mp_trace_info *info = mp_trace_stream_info(stream);
         const struct mp_trace_shape shape = {RANKS, EXPERTS, LAYERS, 1, 3 - run};
         assert_memory_equal(&info->shape, &shape, sizeof shape);
         snprintf(line, sizeof line, "run %d of l.db: suite loads, job %c, system %s, workload text",
                  run, "ab"[run - 1], run == 1 ? "ep" : "deepspeed");
         assert_contains(info->source, line);
-        for (; mp_trace_next(stream, &block, NULL) == MP_OK && block; blocks++) {
+        for (; (block = next_good(stream)); blocks++) {
             assert_int_equal(block->iteration, blocks / LAYERS);
             assert_int_equal(mp_load_total(&block->load), 4L * 16 * (3 - run));
             for (int cell = 0; cell < RANKS * EXPERTS; cell++)
@@ -62,7 +52,6 @@ TEST(an_exported_run_is_what_the_database_has) {
                  "ORDER BY iteration, layer, rank, expert)",
                  run);
         assert_answer("l.db", line, loads);
-        mp_trace_stream_destroy(stream);
     }
 }
 
@@ -78,12 +67,11 @@ TEST(tokens_are_recorded_where_they_are_asked_for) {
                "  - {system: deepep, gate: softmax, top-k: 3, record-routes: yes}\n");
     assert_runs("moeperf run tokens.yaml --quiet --db t.db");
     assert_runs("moeperf export --run 1 --db t.db tokens.mptrace");
-    struct mp_trace_stream *stream = open_trace("tokens.mptrace");
+    AUTO(stream) struct mp_trace_stream *stream = open_good("native", "tokens.mptrace", 0);
     assert_true(mp_trace_stream_info(stream)->routes);
-    for (; mp_trace_next(stream, &block, NULL) == MP_OK && block; blocks++)
+    for (; (block = next_good(stream)); blocks++)
         assert_int_equal(block->load.routes->begin[RANKS], 4 * 16);
     assert_int_equal(blocks, ITERATIONS * LAYERS);
-    mp_trace_stream_destroy(stream);
     AUTO(json) json_t *shown = json_of("moeperf show tokens.mptrace --json", 0);
     const json_t *last = member(shown, "tokens_by_layer/2");
     assert_true(number(last, "ranks_per_token") > 1 && number(last, "ranks_per_token") <= 2);
@@ -192,11 +180,10 @@ TEST(an_imported_file_is_what_it_says) {
         "\niterations   2, numbered 5 .. 9\nroutes       32 in 4 blocks\n",
         "\nimbalance    fullest expert / mean of a layer: median 1.50, worst 4.00 (iteration "
         "5, layer 0)\n");
-    struct mp_trace_stream *stream = open_trace("wide.mptrace");
-    for (; mp_trace_next(stream, &block, NULL) == MP_OK && block; blocks++)
+    AUTO(stream) struct mp_trace_stream *stream = open_good("native", "wide.mptrace", 0);
+    for (; (block = next_good(stream)); blocks++)
         assert_memory_equal(block->load.count, count[blocks], sizeof count[blocks]);
     assert_int_equal(blocks, 4);
-    mp_trace_stream_destroy(stream);
     /* Read as its own format and written again it is the same bytes. */
     assert_runs("moeperf import wide.mptrace --as native -o again.mptrace && "
                 "cmp wide.mptrace again.mptrace");
@@ -219,10 +206,9 @@ TEST(a_replayed_trace_is_recorded_as_it_was) {
     for (int run = 1; run <= 2; run++) {
         assert_says(formatted("moeperf export --run %d --db r.db again.mptrace", run), 0,
                     "workload trace ");
-        struct mp_trace_stream *again = open_trace("again.mptrace");
+        AUTO(stream) struct mp_trace_stream *again = open_good("native", "again.mptrace", 0);
         for (int round = 0; round < ROUNDS; round++)
             assert_goes_on(again, "text.mptrace", round * ITERATIONS);
-        mp_trace_stream_destroy(again);
     }
     /* Two workloads: the generator's run is compared with none of the trace's. */
     AUTO(json) json_t *runs = json_of("moeperf report --runs --json --db r.db", 0);
@@ -254,11 +240,10 @@ TEST(many_experts_per_token_stay_as_many) {
         assert_says(formatted("moeperf export --run %d --db many.db again.mptrace", k / 2 - 1), 0,
                     "workload trace ", " in 6 blocks");
         snprintf(line, sizeof line, "k%d.mptrace", k);
-        struct mp_trace_stream *again = open_trace("again.mptrace");
+        AUTO(stream) struct mp_trace_stream *again = open_good("native", "again.mptrace", 0);
         const struct mp_trace_shape shape = {RANKS, EXPERTS, LAYERS, 1, k};
         assert_memory_equal(&mp_trace_stream_info(again)->shape, &shape, sizeof shape);
         assert_goes_on(again, line, 0);
-        mp_trace_stream_destroy(again);
         snprintf(line, sizeof line,
                  "moeperf predict --cluster h100 --nodes 1 --set sequence=16 --system moonep "
                  "--quiet --fit --trace k%d.mptrace",

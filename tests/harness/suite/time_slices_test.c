@@ -240,12 +240,9 @@ TEST(interruption_ends_both) {
     static const char obeying[] =
         "trap 'echo progress $i 100 1 2; exit 1' INT\ni=0\n"
         "while :; do\n" WORK "  i=$((i + 1)); echo progress $i 100 1 2\ndone\n";
-    struct pair pair = {{obeying, obeying},
-                        NULL,
-                        1,
-                        0.02,
-                        {.timeout = PATIENCE, .signals = &signals, .watch = signal_at_20},
-                        {{0}}};
+    struct pair pair = {{obeying, obeying}, NULL, 1, 0.02, {.timeout = PATIENCE}, {{0}}};
+    pair.job.signals = &signals;
+    pair.job.watch = signal_at_20;
     signals = 0;
     run(&pair);
     assert_int_equal(pair.result[0].end, MP_LAUNCH_INTERRUPTED);
@@ -260,12 +257,9 @@ static void signal_at_once(void *context, const struct mp_launch_progress *progr
 
 TEST(interruption_of_the_first_leaves_the_second_out) {
     static const char starting[] = "trap 'exit 1' INT\nwhile :; do sleep 0.05; done\n";
-    struct pair pair = {{starting, counting},
-                        NULL,
-                        1,
-                        0.02,
-                        {.timeout = PATIENCE, .signals = &signals, .watch = signal_at_once},
-                        {{0}}};
+    struct pair pair = {{starting, counting}, NULL, 1, 0.02, {.timeout = PATIENCE}, {{0}}};
+    pair.job.signals = &signals;
+    pair.job.watch = signal_at_once;
     signals = 0;
     assert_false(run(&pair));
     assert_int_equal(pair.result[0].end, MP_LAUNCH_INTERRUPTED);
