@@ -42,6 +42,22 @@
 #define TEST_RANDOM(function)                                                                      \
     TEST_TAKING(function, uint64_t *random, NULL, NULL, 1, #function, test_seeded(NULL))
 
+/* So many times in one case; `turn` is 0, 1, ... */
+#define TEST_TURNS(function, turns, turn)                                                          \
+    static void function(int turn);                                                                \
+    TEST_TAKING(all_##function, void *unused_, NULL, NULL, 1, #function, NULL) {                   \
+        for (int turn_ = 0; turn_ < (turns); turn_++)                                              \
+            function(turn_);                                                                       \
+    }                                                                                              \
+    static void function(__attribute__((unused)) int turn)
+#define TEST_RANDOM_TURNS(function, turns, turn)                                                   \
+    static void function(uint64_t *random, int turn);                                              \
+    TEST_TAKING(all_##function, uint64_t *random_, NULL, NULL, 1, #function, test_seeded(NULL)) {  \
+        for (int turn_ = 0; turn_ < (turns); turn_++)                                              \
+            function(random_, turn_);                                                              \
+    }                                                                                              \
+    static void function(uint64_t *random, __attribute__((unused)) int turn)
+
 /* Once for each of an array of structures with a `name`; `row` points to it. */
 #define TEST_EACH(function, rows, row) TEST_EACH_WITH(function, rows, row, NULL, NULL)
 #define TEST_EACH_WITH(function, rows, row, set_up, tear_down)                                     \

@@ -334,30 +334,28 @@ static void write_table(const char *path, const char *header, double unit_us) {
     fclose(file);
 }
 
-TEST(span_tables_have_phases) {
+TEST_TURNS(span_tables_have_phases, 3, unit) {
     static const char *const header[] = {
         "rank,phase,name,start_us,end_us,layer,direction,iteration,tokens,thread",
         "\xef\xbb\xbfrank,phase,name,start,end,layer,direction,iteration,tokens,thread",
         "rank,phase,name,start_ns,end_ns,layer,direction,iteration,tokens,thread"};
     static const double unit_us[] = {1, 1e-6, 1000};
-    for (int unit = 0; unit < 3; unit++) {
-        start_anew();
-        write_table("spans.csv", header[unit], unit_us[unit]);
-        assert_says("moeperf import spans.csv --db run.db", 0, "2 processes");
-        assert_says(REPORT, 0,
-                    "rank 0 waits 4.00 ms of each 10.00 ms iteration (40 %) for rank 1, "
-                    "100 % of it from layer 3 expert: it takes 4.00 ms longer per "
-                    "iteration at the same tokens (slow rank)");
-        assert_answer("run.db",
-                      "SELECT count(*) || ' ' || max(iteration) || ' ' || sum(end_ns - "
-                      "start_ns) FROM v_span WHERE phase = 'iteration'",
-                      "12 5 120000000");
-        assert_says("moeperf predict --run 1 --db run.db", 0,
-                    "\nrank 1 costs most: as fast as the others, with the tokens that it has, it "
-                    "would\nsave 4.000 ms of an iteration (40.0 %)\n");
-        /* Their clock says no day. */
-        assert_answer("run.db", "SELECT julianday() - julianday(started_at) < 1 FROM run", "1");
-    }
+    start_anew();
+    write_table("spans.csv", header[unit], unit_us[unit]);
+    assert_says("moeperf import spans.csv --db run.db", 0, "2 processes");
+    assert_says(REPORT, 0,
+                "rank 0 waits 4.00 ms of each 10.00 ms iteration (40 %) for rank 1, "
+                "100 % of it from layer 3 expert: it takes 4.00 ms longer per "
+                "iteration at the same tokens (slow rank)");
+    assert_answer("run.db",
+                  "SELECT count(*) || ' ' || max(iteration) || ' ' || sum(end_ns - "
+                  "start_ns) FROM v_span WHERE phase = 'iteration'",
+                  "12 5 120000000");
+    assert_says("moeperf predict --run 1 --db run.db", 0,
+                "\nrank 1 costs most: as fast as the others, with the tokens that it has, it "
+                "would\nsave 4.000 ms of an iteration (40.0 %)\n");
+    /* Their clock says no day. */
+    assert_answer("run.db", "SELECT julianday() - julianday(started_at) < 1 FROM run", "1");
 }
 
 TEST(span_tables_have_names) {

@@ -99,21 +99,19 @@ TEST_RANDOM(more_is_never_worse) {
 
 /* One hot expert on one node: it has to be computed there or to travel.  A deduplicating exchange
  * may send a token's row once for all of its routes. */
-TEST(it_knows_what_travels) {
-    for (int deduplicates = 0; deduplicates < 2; deduplicates++) {
-        struct test_machine machine = GOOD_MACHINE;
-        machine.far_bandwidth = 1e6;
-        AUTO(test) struct test_case test = test_make(&machine, "ep", 1, 8, 1);
-        test.job.job.exchange = deduplicates ? MP_EXCHANGE_DEDUPLICATED : MP_EXCHANGE_FLAT;
-        test.job.job.expert_width *= 16; /* so that rows travel */
-        for (int r = 0; r < 8; r++)
-            test.load[0].count[r * 8] = (uint32_t)test_routes(&test);
-        /* Once forward and once backward out of each gate, of four ranks' routes. */
-        double rows = 2 * 4.0 * test_routes(&test) * 512 / 1e6;
-        rows /= deduplicates ? mp_job_top_k(&test.job.job) : 1;
-        double seconds = bound_of(&test, 400);
-        assert_true(seconds > rows && seconds < 1.5 * rows);
-    }
+TEST_TURNS(it_knows_what_travels, 2, deduplicates) {
+    struct test_machine machine = GOOD_MACHINE;
+    machine.far_bandwidth = 1e6;
+    AUTO(test) struct test_case test = test_make(&machine, "ep", 1, 8, 1);
+    test.job.job.exchange = deduplicates ? MP_EXCHANGE_DEDUPLICATED : MP_EXCHANGE_FLAT;
+    test.job.job.expert_width *= 16; /* so that rows travel */
+    for (int r = 0; r < 8; r++)
+        test.load[0].count[r * 8] = (uint32_t)test_routes(&test);
+    /* Once forward and once backward out of each gate, of four ranks' routes. */
+    double rows = 2 * 4.0 * test_routes(&test) * 512 / 1e6;
+    rows /= deduplicates ? mp_job_top_k(&test.job.job) : 1;
+    double seconds = bound_of(&test, 400);
+    assert_true(seconds > rows && seconds < 1.5 * rows);
 }
 
 /* Ranks that have all that their tokens choose, and all equally much: nothing is left to plan, and

@@ -84,35 +84,33 @@ static int random_plan(struct bench *bench, uint64_t *random, enum mp_stage stag
     return all;
 }
 
-TEST_RANDOM(copies_arrive_once) {
-    for (int i = 0; i < 100; i++) {
-        AUTO(bench) struct bench bench;
-        int copies[64];
-        create(&bench, random, test_random_int(random, 1, 40));
-        struct mp_carriage *fetch = &bench.carrier->fetch;
-        struct mp_carriage *reduce = &bench.gradient_of[MP_SUM_COPIES];
-        enum mp_stage stage = i % 2 ? MP_STAGE_BEFORE_GATE : MP_STAGE_AFTER_GATE;
-        int all = random_plan(&bench, random, stage, copies);
-        double sent[64], received[64], back = 0;
-        mp_carrier_fetch(bench.carrier, stage, true, fetch);
-        assert_int_equal(fetch->any, all > 0);
-        mp_traffic_totals(bench.carrier->traffic, sent, received);
-        for (int r = 0; fetch->any && r < bench.predictor->ranks; r++) {
-            assert_close(received[r], copies[r] * bench.parameters, 1e-6);
-            assert_close(fetch->received[r], received[r], 0);
-            assert_true(fetch->seconds[r] >= 0 && (fetch->seconds[r] > 0) == (fetch->alone[r] > 0));
-        }
-        assert_close(bench.carrier->bytes[stage], all * bench.parameters, 1e-9);
-        mp_carrier_gradients(bench.carrier, 0, true);
-        assert_int_equal(reduce->any, all > 0);
-        for (int r = 0; reduce->any && r < bench.predictor->ranks; r++) {
-            assert_close(reduce->received[r], 2 * sent[r], 1e-6); /* the same ways back */
-            back += reduce->received[r];
-        }
-        assert_close(back, all * bench.gradient, 1e-6);
-        assert_false(bench.gradient_of[MP_SHARE_SUMS].any);
-        assert_false(bench.gradient_of[MP_SEND_SLICES].any);
+TEST_RANDOM_TURNS(copies_arrive_once, 100, i) {
+    AUTO(bench) struct bench bench;
+    int copies[64];
+    create(&bench, random, test_random_int(random, 1, 40));
+    struct mp_carriage *fetch = &bench.carrier->fetch;
+    struct mp_carriage *reduce = &bench.gradient_of[MP_SUM_COPIES];
+    enum mp_stage stage = i % 2 ? MP_STAGE_BEFORE_GATE : MP_STAGE_AFTER_GATE;
+    int all = random_plan(&bench, random, stage, copies);
+    double sent[64], received[64], back = 0;
+    mp_carrier_fetch(bench.carrier, stage, true, fetch);
+    assert_int_equal(fetch->any, all > 0);
+    mp_traffic_totals(bench.carrier->traffic, sent, received);
+    for (int r = 0; fetch->any && r < bench.predictor->ranks; r++) {
+        assert_close(received[r], copies[r] * bench.parameters, 1e-6);
+        assert_close(fetch->received[r], received[r], 0);
+        assert_true(fetch->seconds[r] >= 0 && (fetch->seconds[r] > 0) == (fetch->alone[r] > 0));
     }
+    assert_close(bench.carrier->bytes[stage], all * bench.parameters, 1e-9);
+    mp_carrier_gradients(bench.carrier, 0, true);
+    assert_int_equal(reduce->any, all > 0);
+    for (int r = 0; reduce->any && r < bench.predictor->ranks; r++) {
+        assert_close(reduce->received[r], 2 * sent[r], 1e-6); /* the same ways back */
+        back += reduce->received[r];
+    }
+    assert_close(back, all * bench.gradient, 1e-6);
+    assert_false(bench.gradient_of[MP_SHARE_SUMS].any);
+    assert_false(bench.gradient_of[MP_SEND_SLICES].any);
 }
 
 /* Of copies of copies, those of one expert and rank follow its hops, and the owner sends nothing.
@@ -154,17 +152,15 @@ TEST_RANDOM(copies_of_copies_stay_in_their_node) {
 
 /* One expert to any ranks takes as long as one message, whatever their number: its pieces pass from
  * rank to rank. */
-TEST_RANDOM(no_port_carries_a_piece_twice) {
-    for (int i = 0; i < 100; i++) {
-        AUTO(bench) struct bench bench;
-        int copies[64];
-        create(&bench, random, 1);
-        int all = random_plan(&bench, random, MP_STAGE_BEFORE_GATE, copies);
-        mp_carrier_fetch(bench.carrier, MP_STAGE_BEFORE_GATE, true, &bench.carrier->fetch);
-        double most = bench.parameters / bench.machine.far_bandwidth + 2 * bench.machine.latency;
-        for (int r = 0; all > 0 && r < bench.predictor->ranks; r++)
-            assert_true(bench.carrier->fetch.alone[r] <= most * (1 + 1e-6));
-    }
+TEST_RANDOM_TURNS(no_port_carries_a_piece_twice, 100, i) {
+    AUTO(bench) struct bench bench;
+    int copies[64];
+    create(&bench, random, 1);
+    int all = random_plan(&bench, random, MP_STAGE_BEFORE_GATE, copies);
+    mp_carrier_fetch(bench.carrier, MP_STAGE_BEFORE_GATE, true, &bench.carrier->fetch);
+    double most = bench.parameters / bench.machine.far_bandwidth + 2 * bench.machine.latency;
+    for (int r = 0; all > 0 && r < bench.predictor->ranks; r++)
+        assert_true(bench.carrier->fetch.alone[r] <= most * (1 + 1e-6));
 }
 
 /* How many copies of its one expert each rank sends, of one that all but `less` of the last ranks
@@ -207,36 +203,33 @@ TEST_RANDOM(a_broadcast_of_nccl_is_a_ring) {
 }
 
 /* Slices of replicas come from each other, gradients go back the same ways or as sums. */
-TEST_RANDOM(slices_of_replicas_stay_among_them) {
-    for (int i = 0; i < 20; i++) {
-        AUTO(bench) struct bench bench;
-        create(&bench, random, test_random_int(random, 1, 12));
-        bool sums = i % 2;
-        random_even_homes(random, bench.home);
-        begin_under(&bench,
-                    sums ? MP_OPTIMIZER_REPLICA_SLICES_OF_SUM : MP_OPTIMIZER_REPLICA_SLICES);
-        double replicas = mp_placement_copies(&bench.plan->during, 0);
-        double foreign = bench.plan->experts * (replicas - 1); /* experts, all slices added up */
-        double expected[64] = {0}, sent[64], received[64];
-        for (int e = 0; e < bench.plan->experts; e++)
-            for (int r = 0; r < bench.predictor->ranks; r++)
-                if (mp_placement_holds(&bench.plan->during, e, r))
-                    expected[r] += bench.parameters * (replicas - 1) / replicas;
-        double bytes = mp_carrier_homes(bench.carrier, 0, &bench.carrier->fetch);
-        mp_traffic_totals(bench.carrier->traffic, sent, received);
-        for (int r = 0; r < bench.predictor->ranks; r++) {
-            assert_close(received[r], expected[r], 1e-6);
-            assert_close(sent[r], expected[r], 1e-6);
-        }
-        assert_close(bytes, foreign * bench.parameters, 1e-6);
-        mp_carrier_gradients(bench.carrier, 0, true);
-        assert_close(all_received(&bench, &bench.gradient_of[MP_SEND_SLICES]),
-                     sums ? 0 : foreign * bench.gradient, 1e-6);
-        assert_close(all_received(&bench, &bench.gradient_of[MP_SUM_COPIES]),
-                     sums ? foreign * bench.gradient : 0, 1e-6);
-        assert_close(all_received(&bench, &bench.gradient_of[MP_SHARE_SUMS]),
-                     sums ? foreign * bench.gradient : 0, 1e-6);
+TEST_RANDOM_TURNS(slices_of_replicas_stay_among_them, 20, i) {
+    AUTO(bench) struct bench bench;
+    create(&bench, random, test_random_int(random, 1, 12));
+    bool sums = i % 2;
+    random_even_homes(random, bench.home);
+    begin_under(&bench, sums ? MP_OPTIMIZER_REPLICA_SLICES_OF_SUM : MP_OPTIMIZER_REPLICA_SLICES);
+    double replicas = mp_placement_copies(&bench.plan->during, 0);
+    double foreign = bench.plan->experts * (replicas - 1); /* experts, all slices added up */
+    double expected[64] = {0}, sent[64], received[64];
+    for (int e = 0; e < bench.plan->experts; e++)
+        for (int r = 0; r < bench.predictor->ranks; r++)
+            if (mp_placement_holds(&bench.plan->during, e, r))
+                expected[r] += bench.parameters * (replicas - 1) / replicas;
+    double bytes = mp_carrier_homes(bench.carrier, 0, &bench.carrier->fetch);
+    mp_traffic_totals(bench.carrier->traffic, sent, received);
+    for (int r = 0; r < bench.predictor->ranks; r++) {
+        assert_close(received[r], expected[r], 1e-6);
+        assert_close(sent[r], expected[r], 1e-6);
     }
+    assert_close(bytes, foreign * bench.parameters, 1e-6);
+    mp_carrier_gradients(bench.carrier, 0, true);
+    assert_close(all_received(&bench, &bench.gradient_of[MP_SEND_SLICES]),
+                 sums ? 0 : foreign * bench.gradient, 1e-6);
+    assert_close(all_received(&bench, &bench.gradient_of[MP_SUM_COPIES]),
+                 sums ? foreign * bench.gradient : 0, 1e-6);
+    assert_close(all_received(&bench, &bench.gradient_of[MP_SHARE_SUMS]),
+                 sums ? foreign * bench.gradient : 0, 1e-6);
 }
 
 /* V-SYMI-7, an expert of GPT-3 175B: what a phase takes on the network with every
@@ -307,33 +300,29 @@ TEST(phases_take_what_symi_says) {
 }
 
 /* Slices of all ranks come to every holder, and gradients go back. */
-TEST_RANDOM(slices_come_from_everybody) {
-    for (int i = 0; i < 20; i++) {
-        AUTO(bench) struct bench bench;
-        create(&bench, random, test_random_int(random, 1, 12));
-        bool sums = i % 2;
-        double ranks = bench.predictor->ranks, holders = 0, missing = 0;
-        random_homes(random, true, bench.home);
-        bench.predictor->planner.policy.gather_before_gate = true;
-        begin_under(&bench, sums ? MP_OPTIMIZER_SLICES_OF_SUM : MP_OPTIMIZER_SLICES);
-        for (int e = 0; e < bench.plan->experts; e++) {
-            int held = mp_placement_copies(&bench.plan->during, e);
-            holders += held;
-            missing += ranks - held;
-        }
-        mp_carrier_fetch(bench.carrier, MP_STAGE_BEFORE_GATE, true, &bench.carrier->fetch);
-        double whole = (ranks - 1) / ranks;
-        double received = all_received(&bench, &bench.carrier->fetch);
-        assert_close(received, holders * whole * bench.parameters, 1e-6);
-        assert_close(bench.carrier->bytes[MP_STAGE_BEFORE_GATE], received, 1e-6);
-        mp_carrier_gradients(bench.carrier, 0, true);
-        assert_close(all_received(&bench, &bench.gradient_of[MP_SEND_SLICES]),
-                     bench.gradient * (sums ? missing / ranks : holders * whole), 1e-6);
-        assert_int_equal(bench.gradient_of[MP_SUM_COPIES].any,
-                         sums && holders > bench.plan->experts);
-        assert_int_equal(bench.gradient_of[MP_SHARE_SUMS].any,
-                         sums && holders > bench.plan->experts);
+TEST_RANDOM_TURNS(slices_come_from_everybody, 20, i) {
+    AUTO(bench) struct bench bench;
+    create(&bench, random, test_random_int(random, 1, 12));
+    bool sums = i % 2;
+    double ranks = bench.predictor->ranks, holders = 0, missing = 0;
+    random_homes(random, true, bench.home);
+    bench.predictor->planner.policy.gather_before_gate = true;
+    begin_under(&bench, sums ? MP_OPTIMIZER_SLICES_OF_SUM : MP_OPTIMIZER_SLICES);
+    for (int e = 0; e < bench.plan->experts; e++) {
+        int held = mp_placement_copies(&bench.plan->during, e);
+        holders += held;
+        missing += ranks - held;
     }
+    mp_carrier_fetch(bench.carrier, MP_STAGE_BEFORE_GATE, true, &bench.carrier->fetch);
+    double whole = (ranks - 1) / ranks;
+    double received = all_received(&bench, &bench.carrier->fetch);
+    assert_close(received, holders * whole * bench.parameters, 1e-6);
+    assert_close(bench.carrier->bytes[MP_STAGE_BEFORE_GATE], received, 1e-6);
+    mp_carrier_gradients(bench.carrier, 0, true);
+    assert_close(all_received(&bench, &bench.gradient_of[MP_SEND_SLICES]),
+                 bench.gradient * (sums ? missing / ranks : holders * whole), 1e-6);
+    assert_int_equal(bench.gradient_of[MP_SUM_COPIES].any, sums && holders > bench.plan->experts);
+    assert_int_equal(bench.gradient_of[MP_SHARE_SUMS].any, sums && holders > bench.plan->experts);
 }
 
 /* Experts that move take as long from host to host, and then their parameters come up. */

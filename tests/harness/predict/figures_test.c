@@ -327,56 +327,52 @@ TEST_RANDOM(figures_are_what_spans_say) {
 /* Copies and their gradients in memory, by whether copies are freed after each forward, and of one
  * micro-batch or two that are alike.  Gradients are added up over micro-batches, so those of all
  * layers stay; of one, they are summed while the next layer's are made. */
-TEST(memory_is_of_what_is_held) {
-    for (int i = 0; i < 4; i++) {
-        static struct told told;
-        const struct mp_predict_sink sink = {.context = &told, .facts = take_facts};
-        bool frees = i % 2;
-        int micro_batches = 1 + i / 2, rank;
-        uint64_t random = 3;
-        struct mp_memory memory;
-        AUTO(test)
-        struct test_case test = test_make(&GOOD_MACHINE, "fssdp", MOST_LAYERS, 16, micro_batches);
-        test.options.gradient_bytes = 4;
-        test_set(&test, "options.overlap=3");
-        if (frees)
-            test_set(&test, "options.rematerialise=yes");
-        test_fill_loads(&test, &random, 0.9);
-        for (int l = 0; l < MOST_LAYERS && micro_batches > 1; l++)
-            mp_load_copy(&test.load[MOST_LAYERS + l], &test.load[l]);
-        AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, &sink);
-        told = (struct told){.costs = predictor->costs, .flat = true};
-        test_step(predictor, &test);
-        mp_predictor_memory(predictor, &memory, &rank);
-        double all = 0, two = 0, kept = told.homes[rank];
-        for (int l = 0; l < MOST_LAYERS; l++) {
-            all += told.held[l][rank];
-            two = fmax(two, told.held[l][rank] + (l ? told.held[l - 1][rank] : 0));
-        }
-        assert_true(two > 0 && two < all);
-        double expert = predictor->costs->sizes.expert;
-        assert_close(memory.parameters, kept * expert, 1e-12);
-        assert_close(memory.copies, (frees ? two : all) * expert, 1e-12);
-        assert_close(memory.gradients,
-                     (kept + (micro_batches > 1 && !frees ? all : two)) *
-                         predictor->costs->sizes.expert_gradient,
-                     1e-12);
-        assert_close(memory.optimizer, kept * predictor->costs->sizes.expert_state, 1e-12);
+TEST_TURNS(memory_is_of_what_is_held, 4, i) {
+    static struct told told;
+    const struct mp_predict_sink sink = {.context = &told, .facts = take_facts};
+    bool frees = i % 2;
+    int micro_batches = 1 + i / 2, rank;
+    uint64_t random = 3;
+    struct mp_memory memory;
+    AUTO(test)
+    struct test_case test = test_make(&GOOD_MACHINE, "fssdp", MOST_LAYERS, 16, micro_batches);
+    test.options.gradient_bytes = 4;
+    test_set(&test, "options.overlap=3");
+    if (frees)
+        test_set(&test, "options.rematerialise=yes");
+    test_fill_loads(&test, &random, 0.9);
+    for (int l = 0; l < MOST_LAYERS && micro_batches > 1; l++)
+        mp_load_copy(&test.load[MOST_LAYERS + l], &test.load[l]);
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, &sink);
+    told = (struct told){.costs = predictor->costs, .flat = true};
+    test_step(predictor, &test);
+    mp_predictor_memory(predictor, &memory, &rank);
+    double all = 0, two = 0, kept = told.homes[rank];
+    for (int l = 0; l < MOST_LAYERS; l++) {
+        all += told.held[l][rank];
+        two = fmax(two, told.held[l][rank] + (l ? told.held[l - 1][rank] : 0));
     }
+    assert_true(two > 0 && two < all);
+    double expert = predictor->costs->sizes.expert;
+    assert_close(memory.parameters, kept * expert, 1e-12);
+    assert_close(memory.copies, (frees ? two : all) * expert, 1e-12);
+    assert_close(memory.gradients,
+                 (kept + (micro_batches > 1 && !frees ? all : two)) *
+                     predictor->costs->sizes.expert_gradient,
+                 1e-12);
+    assert_close(memory.optimizer, kept * predictor->costs->sizes.expert_state, 1e-12);
 }
 
 /* Nobody has anything to send: nothing is uneven, and nothing is computed but what all compute. */
-TEST(without_routes_all_are_equal) {
+TEST_TURNS(without_routes_all_are_equal, 3, s) {
     static const char *const systems[] = {"ep", "fssdp", "fastermoe"};
-    for (int s = 0; s < 3; s++) {
-        AUTO(test) struct test_case test = test_make(&GOOD_MACHINE, systems[s], 3, 16, 1);
-        AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
-        struct mp_prediction prediction = test_step(predictor, &test);
-        assert_close(prediction.imbalance, 1, 0);
-        assert_int_equal(prediction.routes, 0);
-        assert_int_equal(prediction.dropped, 0);
-        assert_within(prediction.expert_seconds_max, 0, 0);
-        assert_within(prediction.exchanged_bytes, 0, 0);
-        assert_within(prediction.late_seconds, 0, 1e-12);
-    }
+    AUTO(test) struct test_case test = test_make(&GOOD_MACHINE, systems[s], 3, 16, 1);
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
+    struct mp_prediction prediction = test_step(predictor, &test);
+    assert_close(prediction.imbalance, 1, 0);
+    assert_int_equal(prediction.routes, 0);
+    assert_int_equal(prediction.dropped, 0);
+    assert_within(prediction.expert_seconds_max, 0, 0);
+    assert_within(prediction.exchanged_bytes, 0, 0);
+    assert_within(prediction.late_seconds, 0, 1e-12);
 }

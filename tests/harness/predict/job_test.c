@@ -298,17 +298,15 @@ TEST_ROWS(tokens_of_a_trace_become_sequences, sequences, row) {
 }
 
 /* Without a file there is nothing to take sizes from. */
-TEST(generated_loads_leave_a_job_as_it_is) {
+TEST_TURNS(generated_loads_leave_a_job_as_it_is, 2, i) {
     static const char *const loads[] = {"loads=", "loads=w6 period=2"};
-    for (int i = 0; i < 2; i++) {
-        AUTO(job) struct mp_predict_job job;
-        AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
-        set(&job, loads[i]);
-        assert_works(mp_predict_job_adopt(&job, cluster, &error));
-        assert_int_equal(job.file.job.layers, 3);
-        assert_int_equal(job.file.job.experts, 32);
-        assert_int_equal(job.file.job.sequence, 64);
-    }
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
+    set(&job, loads[i]);
+    assert_works(mp_predict_job_adopt(&job, cluster, &error));
+    assert_int_equal(job.file.job.layers, 3);
+    assert_int_equal(job.file.job.experts, 32);
+    assert_int_equal(job.file.job.sequence, 64);
 }
 
 /* A trace that was ended before its first iteration has a shape, and no tokens to count. */
@@ -476,40 +474,38 @@ static int compare_doubles(const void *left, const void *right) {
 }
 
 /* fssdp copies, deepspeed drops. */
-TEST(a_summary_is_of_its_iterations) {
-    for (int turn = 0; turn < 6; turn++) {
-        bool drops = turn / 3;
-        int stop_after = 3 * (turn % 3); /* 0: to the end */
-        struct seen seen;
-        struct mp_prediction_summary summary;
-        double sum = 0;
-        watch_job(drops ? "deepspeed" : "fssdp", stop_after, &seen, &summary);
-        assert_int_equal(seen.steps, stop_after ? stop_after : 7);
-        assert_int_equal(summary.iterations, seen.steps);
-        for (int i = 0; i < seen.steps; i++)
-            sum += seen.seconds[i];
-        assert_close(summary.seconds_mean, sum / seen.steps, 1e-12 * sum);
-        qsort(seen.seconds, (size_t)seen.steps, sizeof *seen.seconds, compare_doubles);
-        double median = seen.steps % 2
-                            ? seen.seconds[seen.steps / 2]
-                            : (seen.seconds[seen.steps / 2 - 1] + seen.seconds[seen.steps / 2]) / 2;
-        assert_true(summary.seconds_median == median);
-        assert_true(summary.seconds_median > 0);
-        int means = 0;
-        for (const struct mp_named_number *row = mp_prediction_means; row->name; row++, means++)
-            assert_close(mp_named_value(row, &summary.mean),
-                         mp_named_value(row, &seen.sum) / seen.steps, 1e-12);
-        assert_int_equal(means, 16); /* of all doubles but the bytes and the bound */
-        assert_int_equal(summary.mean.routes, seen.sum.routes);
-        assert_int_equal(summary.mean.routes, (int64_t)seen.steps * 3 * 16 * 128 * 2);
-        assert_int_equal(summary.mean.dropped, seen.sum.dropped);
-        assert_int_equal(summary.mean.copies, seen.sum.copies);
-        assert_true(drops ? seen.sum.dropped > 0 : seen.sum.copies > 0);
-        for (int stage = 0; stage < MP_STAGES; stage++)
-            assert_close(summary.mean.bytes[stage], seen.sum.bytes[stage], 0);
-        assert_close(summary.mean.exchanged_bytes, seen.sum.exchanged_bytes, 0);
-        assert_close(summary.tokens_per_second, 16 * 128 / median, 1e-6);
-    }
+TEST_TURNS(a_summary_is_of_its_iterations, 6, turn) {
+    bool drops = turn / 3;
+    int stop_after = 3 * (turn % 3); /* 0: to the end */
+    struct seen seen;
+    struct mp_prediction_summary summary;
+    double sum = 0;
+    watch_job(drops ? "deepspeed" : "fssdp", stop_after, &seen, &summary);
+    assert_int_equal(seen.steps, stop_after ? stop_after : 7);
+    assert_int_equal(summary.iterations, seen.steps);
+    for (int i = 0; i < seen.steps; i++)
+        sum += seen.seconds[i];
+    assert_close(summary.seconds_mean, sum / seen.steps, 1e-12 * sum);
+    qsort(seen.seconds, (size_t)seen.steps, sizeof *seen.seconds, compare_doubles);
+    double median = seen.steps % 2
+                        ? seen.seconds[seen.steps / 2]
+                        : (seen.seconds[seen.steps / 2 - 1] + seen.seconds[seen.steps / 2]) / 2;
+    assert_true(summary.seconds_median == median);
+    assert_true(summary.seconds_median > 0);
+    int means = 0;
+    for (const struct mp_named_number *row = mp_prediction_means; row->name; row++, means++)
+        assert_close(mp_named_value(row, &summary.mean),
+                     mp_named_value(row, &seen.sum) / seen.steps, 1e-12);
+    assert_int_equal(means, 16); /* of all doubles but the bytes and the bound */
+    assert_int_equal(summary.mean.routes, seen.sum.routes);
+    assert_int_equal(summary.mean.routes, (int64_t)seen.steps * 3 * 16 * 128 * 2);
+    assert_int_equal(summary.mean.dropped, seen.sum.dropped);
+    assert_int_equal(summary.mean.copies, seen.sum.copies);
+    assert_true(drops ? seen.sum.dropped > 0 : seen.sum.copies > 0);
+    for (int stage = 0; stage < MP_STAGES; stage++)
+        assert_close(summary.mean.bytes[stage], seen.sum.bytes[stage], 0);
+    assert_close(summary.mean.exchanged_bytes, seen.sum.exchanged_bytes, 0);
+    assert_close(summary.tokens_per_second, 16 * 128 / median, 1e-6);
 }
 
 TEST(all_systems_meet_the_same_loads) {

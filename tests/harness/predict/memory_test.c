@@ -103,21 +103,19 @@ TEST_EACH(offloaded_state_is_not_there, offloading, system) {
 }
 
 /* A cluster that says nothing of its hosts is asked to only where state lies there. */
-TEST(hosts_must_be_known) {
-    for (int missing = 0; missing < 2; missing++) {
-        struct test_machine machine = GOOD_MACHINE;
-        struct mp_predictor *predictor = NULL;
-        *(missing ? &machine.host_update : &machine.host_bandwidth) = 0;
-        AUTO(test) struct test_case test = test_make(&machine, "swiftmoe", 2, 8, 1);
-        struct mp_predictor_config config = {
-            .cluster = test.cluster, .job = &test.job, .options = &test.options};
-        assert_works(mp_predictor_create(&config, &predictor, &error));
-        mp_predictor_destroy(predictor);
-        test_set(&test, "options.offload-optimizer=yes");
-        assert_fails(mp_predictor_create(&config, &predictor, &error), MP_EINVAL,
-                     missing ? "gives no device.host-update,"
-                             : "test.yaml gives no device.host-bandwidth,");
-    }
+TEST_TURNS(hosts_must_be_known, 2, missing) {
+    struct test_machine machine = GOOD_MACHINE;
+    struct mp_predictor *predictor = NULL;
+    *(missing ? &machine.host_update : &machine.host_bandwidth) = 0;
+    AUTO(test) struct test_case test = test_make(&machine, "swiftmoe", 2, 8, 1);
+    struct mp_predictor_config config = {
+        .cluster = test.cluster, .job = &test.job, .options = &test.options};
+    assert_works(mp_predictor_create(&config, &predictor, &error));
+    mp_predictor_destroy(predictor);
+    test_set(&test, "options.offload-optimizer=yes");
+    assert_fails(mp_predictor_create(&config, &predictor, &error), MP_EINVAL,
+                 missing ? "gives no device.host-update,"
+                         : "test.yaml gives no device.host-bandwidth,");
 }
 
 /* Korthikanti et al.: 11 + 4 + 5 a s / h bytes per element of a row for attention and layer norms.

@@ -219,54 +219,48 @@ static void check_bounds(const struct draw *draw) {
         assert_true(fabs(makespan - first - busiest) <= 1e-5 * busiest);
 }
 
-TEST_RANDOM(bounds_hold) {
-    for (int i = 0; i < DRAWS; i++) {
-        AUTO(draw) struct draw draw;
-        draw_exchange(random, &draw);
-        check_bounds(&draw);
-    }
+TEST_RANDOM_TURNS(bounds_hold, DRAWS, i) {
+    AUTO(draw) struct draw draw;
+    draw_exchange(random, &draw);
+    check_bounds(&draw);
 }
 
-TEST_RANDOM(times_scale) {
-    for (int i = 0; i < DRAWS; i++) {
-        AUTO(draw) struct draw draw;
-        double twice[MOST_RANKS];
-        draw_exchange(random, &draw);
-        free_bench(&draw.bench);
-        draw.shape.near_latency = draw.shape.far_latency = 0;
-        draw.bench = make_bench(&draw.shape);
-        int n = draw.bench.ranks;
-        fill_traffic(draw.bench.traffic, draw.matrix, n);
-        mp_network_exchange(draw.bench.network, draw.bench.traffic, false, draw.ready, draw.done);
-        for (int r = 0; r < n; r++)
-            draw.ready[r] *= 2;
-        /* Adding the same once more doubles the bytes, and adds after an exchange. */
-        for (int f = 0; f < n * n; f++)
-            mp_traffic_add(draw.bench.traffic, f / n, f % n, draw.matrix[f]);
-        mp_network_exchange(draw.bench.network, draw.bench.traffic, false, draw.ready, twice);
-        for (int r = 0; r < n; r++)
-            assert_close(twice[r], 2 * draw.done[r], 1e-12);
-    }
+TEST_RANDOM_TURNS(times_scale, DRAWS, i) {
+    AUTO(draw) struct draw draw;
+    double twice[MOST_RANKS];
+    draw_exchange(random, &draw);
+    free_bench(&draw.bench);
+    draw.shape.near_latency = draw.shape.far_latency = 0;
+    draw.bench = make_bench(&draw.shape);
+    int n = draw.bench.ranks;
+    fill_traffic(draw.bench.traffic, draw.matrix, n);
+    mp_network_exchange(draw.bench.network, draw.bench.traffic, false, draw.ready, draw.done);
+    for (int r = 0; r < n; r++)
+        draw.ready[r] *= 2;
+    /* Adding the same once more doubles the bytes, and adds after an exchange. */
+    for (int f = 0; f < n * n; f++)
+        mp_traffic_add(draw.bench.traffic, f / n, f % n, draw.matrix[f]);
+    mp_network_exchange(draw.bench.network, draw.bench.traffic, false, draw.ready, twice);
+    for (int r = 0; r < n; r++)
+        assert_close(twice[r], 2 * draw.done[r], 1e-12);
 }
 
 /* Nodes in the opposite order: everybody is done when he was. */
-TEST_RANDOM(nodes_are_alike) {
-    for (int i = 0; i < DRAWS; i++) {
-        AUTO(draw) struct draw draw;
-        double ready[MOST_RANKS], done[MOST_RANKS];
-        draw_exchange(random, &draw);
-        int n = draw.bench.ranks, per = draw.shape.ranks, other[MOST_RANKS];
-        mp_traffic_clear(draw.bench.traffic);
-        for (int r = 0; r < n; r++)
-            other[r] = (draw.shape.nodes - 1 - r / per) * per + r % per;
-        for (int r = 0; r < n; r++)
-            ready[other[r]] = draw.ready[r];
-        for (int f = 0; f < n * n; f++)
-            mp_traffic_add(draw.bench.traffic, other[f / n], other[f % n], draw.matrix[f]);
-        mp_network_exchange(draw.bench.network, draw.bench.traffic, false, ready, done);
-        for (int r = 0; r < n; r++)
-            assert_true(fabs(done[other[r]] - draw.done[r]) <= 1e-4 * (draw.done[r] - 0.25));
-    }
+TEST_RANDOM_TURNS(nodes_are_alike, DRAWS, i) {
+    AUTO(draw) struct draw draw;
+    double ready[MOST_RANKS], done[MOST_RANKS];
+    draw_exchange(random, &draw);
+    int n = draw.bench.ranks, per = draw.shape.ranks, other[MOST_RANKS];
+    mp_traffic_clear(draw.bench.traffic);
+    for (int r = 0; r < n; r++)
+        other[r] = (draw.shape.nodes - 1 - r / per) * per + r % per;
+    for (int r = 0; r < n; r++)
+        ready[other[r]] = draw.ready[r];
+    for (int f = 0; f < n * n; f++)
+        mp_traffic_add(draw.bench.traffic, other[f / n], other[f % n], draw.matrix[f]);
+    mp_network_exchange(draw.bench.network, draw.bench.traffic, false, ready, done);
+    for (int r = 0; r < n; r++)
+        assert_true(fabs(done[other[r]] - draw.done[r]) <= 1e-4 * (draw.done[r] - 0.25));
 }
 
 /* The busiest gate or rank's limit with its latency, of all levels; only the farthest one's
@@ -299,33 +293,31 @@ static double priced_seconds(const struct bench *bench, const double matrix[], d
 /* Alone a gate takes bytes / bandwidth and messages * cost, and so does an exchange whose ranks
  * come at once; no exchange takes less than that, nor than at a lower cost; bytes are what they
  * were. */
-TEST_RANDOM(messages_cost_what_is_said) {
-    for (int i = 0; i < DRAWS; i++) {
-        AUTO(draw) struct draw draw;
-        double alone[MOST_RANKS], done[MOST_RANKS], sent[2][MOST_RANKS], zero[MOST_RANKS] = {0};
-        draw_exchange(random, &draw);
-        int n = draw.bench.ranks;
-        double before = largest(draw.done, n), first = before;
-        for (int r = 0; r < n; r++)
-            first = fmin(first, draw.ready[r]);
-        mp_traffic_totals(draw.bench.traffic, sent[0], NULL);
-        for (double cost = 0; n > 1 && cost < 1e-4; cost = 4 * cost + 1e-6) {
-            AUTO(bench) struct bench bench = make_priced(&draw.shape, cost);
-            double seconds = priced_seconds(&bench, draw.matrix, cost);
-            fill_traffic(bench.traffic, draw.matrix, n);
-            mp_network_alone(bench.network, bench.traffic, alone);
-            assert_true(fabs(largest(alone, n) - seconds) <= 1e-5 * seconds);
-            mp_network_exchange(bench.network, bench.traffic, false, draw.ready, done);
-            if (cost == 0)
-                assert_memory_equal(done, draw.done, (size_t)n * sizeof *done);
-            assert_true(largest(done, n) - 0.25 >= (before - 0.25) * (1 - 1e-5));
-            assert_true(largest(done, n) - first >= seconds * (1 - 1e-5));
-            before = largest(done, n);
-            mp_network_exchange(bench.network, bench.traffic, true, zero, done);
-            assert_true(fabs(largest(done, n) - seconds) <= 1e-5 * seconds);
-            mp_traffic_totals(bench.traffic, sent[1], NULL);
-            assert_memory_equal(sent[0], sent[1], (size_t)n * sizeof **sent);
-        }
+TEST_RANDOM_TURNS(messages_cost_what_is_said, DRAWS, i) {
+    AUTO(draw) struct draw draw;
+    double alone[MOST_RANKS], done[MOST_RANKS], sent[2][MOST_RANKS], zero[MOST_RANKS] = {0};
+    draw_exchange(random, &draw);
+    int n = draw.bench.ranks;
+    double before = largest(draw.done, n), first = before;
+    for (int r = 0; r < n; r++)
+        first = fmin(first, draw.ready[r]);
+    mp_traffic_totals(draw.bench.traffic, sent[0], NULL);
+    for (double cost = 0; n > 1 && cost < 1e-4; cost = 4 * cost + 1e-6) {
+        AUTO(bench) struct bench bench = make_priced(&draw.shape, cost);
+        double seconds = priced_seconds(&bench, draw.matrix, cost);
+        fill_traffic(bench.traffic, draw.matrix, n);
+        mp_network_alone(bench.network, bench.traffic, alone);
+        assert_true(fabs(largest(alone, n) - seconds) <= 1e-5 * seconds);
+        mp_network_exchange(bench.network, bench.traffic, false, draw.ready, done);
+        if (cost == 0)
+            assert_memory_equal(done, draw.done, (size_t)n * sizeof *done);
+        assert_true(largest(done, n) - 0.25 >= (before - 0.25) * (1 - 1e-5));
+        assert_true(largest(done, n) - first >= seconds * (1 - 1e-5));
+        before = largest(done, n);
+        mp_network_exchange(bench.network, bench.traffic, true, zero, done);
+        assert_true(fabs(largest(done, n) - seconds) <= 1e-5 * seconds);
+        mp_traffic_totals(bench.traffic, sent[1], NULL);
+        assert_memory_equal(sent[0], sent[1], (size_t)n * sizeof **sent);
     }
 }
 
@@ -424,39 +416,36 @@ static int rows_of(void *context, int from, uint32_t rows[], int32_t to[]) {
     return count;
 }
 
-TEST_RANDOM(order_of_adding_is_no_matter) {
-    for (int i = 0; i < 60; i++) {
-        struct shape shape = random_shape(random);
-        shape.nodes += i % 3 * 20;
-        AUTO(bench) struct bench bench = make_bench(&shape);
-        AUTO(traffic) struct mp_traffic *filled;
-        int n = bench.ranks, some = test_random_int(random, 1, 30);
-        size_t pairs = (size_t)n * (size_t)n, size = (size_t)n * sizeof(double);
-        AUTO(allocated) uint32_t *matrix = calloc(pairs, sizeof *matrix);
-        AUTO(allocated) double *ready = calloc(5 * (size_t)n, sizeof *ready);
-        assert_true(matrix && ready);
-        assert_works(mp_traffic_create(bench.network, &filled, &error));
-        for (size_t f = 0; f < pairs; f++)
-            matrix[f] =
-                test_random_int(random, 0, some) ? 0 : (uint32_t)(test_random(random) % 5000);
-        struct rows rows = {matrix, n};
-        mp_traffic_add(filled, 0, n - 1, 1e9); /* forgotten */
-        mp_traffic_fill(filled, rows_of, &rows, 512);
-        for (int pass = 0; pass < 2; pass++) { /* odd ranks' first, backwards */
-            for (int from = n - 1; from >= 0; from--)
-                for (int to = 0; from % 2 != pass && to < n; to++)
-                    mp_traffic_add(bench.traffic, from, to, 512.0 * matrix[from * n + to]);
-            for (int r = 0; r < n; r++)
-                ready[r] = 1e-4 * test_random_double(random);
-            mp_network_exchange(bench.network, bench.traffic, pass, ready, ready + n);
-        }
-        mp_network_exchange(bench.network, filled, true, ready, ready + 2 * n);
-        assert_memory_equal(ready + n, ready + 2 * n, size);
-        mp_traffic_totals(bench.traffic, ready, ready + n);
-        mp_traffic_totals(filled, ready + 2 * n, ready + 3 * n);
-        assert_memory_equal(ready, ready + 2 * n, 2 * size);
-        assert_works(mp_network_check(bench.network, &error));
+TEST_RANDOM_TURNS(order_of_adding_is_no_matter, 60, i) {
+    struct shape shape = random_shape(random);
+    shape.nodes += i % 3 * 20;
+    AUTO(bench) struct bench bench = make_bench(&shape);
+    AUTO(traffic) struct mp_traffic *filled;
+    int n = bench.ranks, some = test_random_int(random, 1, 30);
+    size_t pairs = (size_t)n * (size_t)n, size = (size_t)n * sizeof(double);
+    AUTO(allocated) uint32_t *matrix = calloc(pairs, sizeof *matrix);
+    AUTO(allocated) double *ready = calloc(5 * (size_t)n, sizeof *ready);
+    assert_true(matrix && ready);
+    assert_works(mp_traffic_create(bench.network, &filled, &error));
+    for (size_t f = 0; f < pairs; f++)
+        matrix[f] = test_random_int(random, 0, some) ? 0 : (uint32_t)(test_random(random) % 5000);
+    struct rows rows = {matrix, n};
+    mp_traffic_add(filled, 0, n - 1, 1e9); /* forgotten */
+    mp_traffic_fill(filled, rows_of, &rows, 512);
+    for (int pass = 0; pass < 2; pass++) { /* odd ranks' first, backwards */
+        for (int from = n - 1; from >= 0; from--)
+            for (int to = 0; from % 2 != pass && to < n; to++)
+                mp_traffic_add(bench.traffic, from, to, 512.0 * matrix[from * n + to]);
+        for (int r = 0; r < n; r++)
+            ready[r] = 1e-4 * test_random_double(random);
+        mp_network_exchange(bench.network, bench.traffic, pass, ready, ready + n);
     }
+    mp_network_exchange(bench.network, filled, true, ready, ready + 2 * n);
+    assert_memory_equal(ready + n, ready + 2 * n, size);
+    mp_traffic_totals(bench.traffic, ready, ready + n);
+    mp_traffic_totals(filled, ready + 2 * n, ready + 3 * n);
+    assert_memory_equal(ready, ready + 2 * n, 2 * size);
+    assert_works(mp_network_check(bench.network, &error));
 }
 
 /* Bytes are kept by message: a matrix of so many ranks would take a thousand times as much. */

@@ -215,22 +215,20 @@ static void check_sources(const struct bench *bench) {
     }
 }
 
-TEST_RANDOM(every_route_is_in_its_step) {
-    for (int i = 0; i < 12; i++) {
-        AUTO(bench) struct bench bench = create(random);
-        for (int again = 0; again < 3; again++) {
-            draw_plan(&bench, random);
-            const struct mp_plan *plan = &bench.example.plan;
-            bool flat = plan->exchange == MP_EXCHANGE_FLAT;
-            bool by_expert = test_random_int(random, 0, 1);
-            assert_works(fill(&bench, late_of(&bench), by_expert, NULL, &error));
-            assert_int_equal(bench.steps.steps, flat ? 1 : bench.ranks / plan->group_size);
-            assert_int_equal(bench.steps.rounds, rounds_of(&bench, by_expert));
-            for (int step = 0; step < bench.steps.steps; step++)
-                check_step(&bench, random, step);
-            check_work(&bench, bench.steps.steps);
-            check_sources(&bench);
-        }
+TEST_RANDOM_TURNS(every_route_is_in_its_step, 12, i) {
+    AUTO(bench) struct bench bench = create(random);
+    for (int again = 0; again < 3; again++) {
+        draw_plan(&bench, random);
+        const struct mp_plan *plan = &bench.example.plan;
+        bool flat = plan->exchange == MP_EXCHANGE_FLAT;
+        bool by_expert = test_random_int(random, 0, 1);
+        assert_works(fill(&bench, late_of(&bench), by_expert, NULL, &error));
+        assert_int_equal(bench.steps.steps, flat ? 1 : bench.ranks / plan->group_size);
+        assert_int_equal(bench.steps.rounds, rounds_of(&bench, by_expert));
+        for (int step = 0; step < bench.steps.steps; step++)
+            check_step(&bench, random, step);
+        check_work(&bench, bench.steps.steps);
+        check_sources(&bench);
     }
 }
 
@@ -266,22 +264,20 @@ static void check_hop(struct bench *bench, uint64_t *random, int hop, double alo
     check_as_expected(bench, random, steps->traffic[hop], alone);
 }
 
-TEST_RANDOM(rows_are_passed_on_hop_by_hop) {
-    for (int i = 0; i < 12; i++) {
-        AUTO(bench) struct bench bench = create(random);
-        double alone[64] = {0};
-        draw_plan(&bench, random);
-        bench.example.plan.exchange = i % 2 ? MP_EXCHANGE_LEADER : MP_EXCHANGE_TWO_LEVEL;
-        assert_works(fill(&bench, NULL, false, NULL, &error));
-        assert_int_equal(bench.steps.steps, 1);
-        assert_int_equal(bench.steps.hops, bench.steps.rounds);
-        for (int hop = 0; hop < bench.steps.rounds; hop++)
-            check_hop(&bench, random, hop, alone);
-        assert_memory_equal(alone, bench.steps.alone, (size_t)bench.ranks * sizeof *alone);
-        check_sources(&bench);
-        assert_fails(fill(&bench, NULL, true, NULL, &error), MP_EINVAL,
-                     "predict.exchange: by-expert is an order of rows");
-    }
+TEST_RANDOM_TURNS(rows_are_passed_on_hop_by_hop, 12, i) {
+    AUTO(bench) struct bench bench = create(random);
+    double alone[64] = {0};
+    draw_plan(&bench, random);
+    bench.example.plan.exchange = i % 2 ? MP_EXCHANGE_LEADER : MP_EXCHANGE_TWO_LEVEL;
+    assert_works(fill(&bench, NULL, false, NULL, &error));
+    assert_int_equal(bench.steps.steps, 1);
+    assert_int_equal(bench.steps.hops, bench.steps.rounds);
+    for (int hop = 0; hop < bench.steps.rounds; hop++)
+        check_hop(&bench, random, hop, alone);
+    assert_memory_equal(alone, bench.steps.alone, (size_t)bench.ranks * sizeof *alone);
+    check_sources(&bench);
+    assert_fails(fill(&bench, NULL, true, NULL, &error), MP_EINVAL,
+                 "predict.exchange: by-expert is an order of rows");
 }
 
 /* Groups inside one another: every so many times as many ranks, up to three levels. */
@@ -321,27 +317,25 @@ static void add_tokens(struct bench *bench, const int size[], int hop, const dou
         }
 }
 
-TEST_RANDOM(rows_of_tokens_are_passed_on_level_by_level) {
-    for (int i = 0; i < 12; i++) {
-        AUTO(bench) struct bench bench = create(random);
-        double alone[64] = {0}, distinct[64 * 130];
-        int size[MP_MOST_LEVELS];
-        draw_plan(&bench, random);
-        struct mp_plan *plan = &bench.example.plan;
-        int levels = draw_levels(random, bench.ranks, size);
-        plan->exchange = MP_EXCHANGE_DEDUPLICATED;
-        memcpy(plan->level_size, size, (size_t)(levels - 1) * sizeof *size);
-        for (size_t n = 0; n < sizeof distinct / sizeof *distinct; n++)
-            distinct[n] = test_random_int(random, 0, 9);
-        assert_works(fill(&bench, NULL, false, distinct, &error));
-        assert_int_equal(bench.steps.trips, MP_TRIPS);
-        assert_int_equal(bench.steps.rounds, 2 * levels - 1);
-        double row = bench.costs->sizes.row;
-        for (int hop = 0; hop < bench.steps.rounds; hop++) {
-            add_tokens(&bench, size, hop, distinct, row);
-            check_as_expected(&bench, random,
-                              bench.steps.traffic[MP_TRIP_ALONE * bench.steps.rounds + hop], alone);
-        }
+TEST_RANDOM_TURNS(rows_of_tokens_are_passed_on_level_by_level, 12, i) {
+    AUTO(bench) struct bench bench = create(random);
+    double alone[64] = {0}, distinct[64 * 130];
+    int size[MP_MOST_LEVELS];
+    draw_plan(&bench, random);
+    struct mp_plan *plan = &bench.example.plan;
+    int levels = draw_levels(random, bench.ranks, size);
+    plan->exchange = MP_EXCHANGE_DEDUPLICATED;
+    memcpy(plan->level_size, size, (size_t)(levels - 1) * sizeof *size);
+    for (size_t n = 0; n < sizeof distinct / sizeof *distinct; n++)
+        distinct[n] = test_random_int(random, 0, 9);
+    assert_works(fill(&bench, NULL, false, distinct, &error));
+    assert_int_equal(bench.steps.trips, MP_TRIPS);
+    assert_int_equal(bench.steps.rounds, 2 * levels - 1);
+    double row = bench.costs->sizes.row;
+    for (int hop = 0; hop < bench.steps.rounds; hop++) {
+        add_tokens(&bench, size, hop, distinct, row);
+        check_as_expected(&bench, random,
+                          bench.steps.traffic[MP_TRIP_ALONE * bench.steps.rounds + hop], alone);
     }
 }
 
@@ -360,21 +354,19 @@ static double allocated(void) {
 }
 
 /* What predictors keep of layers has a limit: it is what was really allocated. */
-TEST_RANDOM(bytes_are_those_that_were_allocated) {
-    for (int i = 0; i < 12; i++) {
-        AUTO(bench) struct bench bench = create(random);
-        struct mp_steps steps[2] = {{0}, {0}};
-        draw_plan(&bench, random);
-        double before = 0;
-        for (int turn = 0; turn < 2; turn++) { /* working memory is there the second time */
-            before = allocated();
-            assert_works(mp_steps_fill(&steps[turn], &bench.memory, bench.network, bench.costs,
-                                       &bench.example.plan, late_of(&bench), i % 2, NULL, &error));
-        }
-        double grown = allocated() - before;
-        if (grown > 0) /* sanitizers do not say; what was freed just before is missing */
-            assert_within((double)steps[1].bytes, grown, 0.4 * grown + 6000);
-        mp_steps_destroy(&steps[0]);
-        mp_steps_destroy(&steps[1]);
+TEST_RANDOM_TURNS(bytes_are_those_that_were_allocated, 12, i) {
+    AUTO(bench) struct bench bench = create(random);
+    struct mp_steps steps[2] = {{0}, {0}};
+    draw_plan(&bench, random);
+    double before = 0;
+    for (int turn = 0; turn < 2; turn++) { /* working memory is there the second time */
+        before = allocated();
+        assert_works(mp_steps_fill(&steps[turn], &bench.memory, bench.network, bench.costs,
+                                   &bench.example.plan, late_of(&bench), i % 2, NULL, &error));
     }
+    double grown = allocated() - before;
+    if (grown > 0) /* sanitizers do not say; what was freed just before is missing */
+        assert_within((double)steps[1].bytes, grown, 0.4 * grown + 6000);
+    mp_steps_destroy(&steps[0]);
+    mp_steps_destroy(&steps[1]);
 }

@@ -240,29 +240,27 @@ TEST(changes_by_hand) {
 }
 
 /* Where tokens are known they are made even, and a rank that is slow at as many stays slow. */
-TEST(even_tokens_by_hand) {
-    for (int uneven = 0; uneven < 2; uneven++) {
-        struct recording recording;
-        struct mp_what_if *what_if;
-        struct mp_what_if_change change = mp_what_if_nothing();
-        make_recording(&recording);
-        for (size_t s = 0; s < recording.run.spans; s++) { /* 10 for all, or one for each second */
-            struct mp_recorded_span *span = &recording.span[s];
-            if (span->phase == MP_PHASE_EXPERT)
-                span->tokens = uneven ? llround(span->end - span->start) : 10;
-        }
-        assert_works(mp_what_if_create(&recording.run, &what_if, &error));
-        change.balance = true;
-        /* Unevenly 4 + i/2, 1 of transfer for rank 1, too, whose 3 times as many tokens took 3
-         * times as long; 3, 2; 2. */
-        assert_seconds(what_if, change, uneven ? 12 : 15, uneven ? 0.5 : 1);
-        /* Unevenly rank 1 is not slow, and keeps what its tokens take: only its gap goes. */
-        change = mp_what_if_nothing();
-        change.without_rank = 1;
-        assert_true(mp_what_if_knows_tokens(what_if));
-        assert_seconds(what_if, change, uneven ? 14 : 12, uneven);
-        mp_what_if_destroy(what_if);
+TEST_TURNS(even_tokens_by_hand, 2, uneven) {
+    struct recording recording;
+    struct mp_what_if *what_if;
+    struct mp_what_if_change change = mp_what_if_nothing();
+    make_recording(&recording);
+    for (size_t s = 0; s < recording.run.spans; s++) { /* 10 for all, or one for each second */
+        struct mp_recorded_span *span = &recording.span[s];
+        if (span->phase == MP_PHASE_EXPERT)
+            span->tokens = uneven ? llround(span->end - span->start) : 10;
     }
+    assert_works(mp_what_if_create(&recording.run, &what_if, &error));
+    change.balance = true;
+    /* Unevenly 4 + i/2, 1 of transfer for rank 1, too, whose 3 times as many tokens took 3
+     * times as long; 3, 2; 2. */
+    assert_seconds(what_if, change, uneven ? 12 : 15, uneven ? 0.5 : 1);
+    /* Unevenly rank 1 is not slow, and keeps what its tokens take: only its gap goes. */
+    change = mp_what_if_nothing();
+    change.without_rank = 1;
+    assert_true(mp_what_if_knows_tokens(what_if));
+    assert_seconds(what_if, change, uneven ? 14 : 12, uneven);
+    mp_what_if_destroy(what_if);
 }
 
 /* A second of rank 1's gap counts as its own. */

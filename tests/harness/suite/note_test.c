@@ -32,44 +32,42 @@ static const char **text_at(struct mp_store_run *run, int i) {
     return (const char **)((char *)run + texts[i].at);
 }
 
-TEST_RANDOM(a_note_gives_back_what_was_written) {
+TEST_RANDOM_TURNS(a_note_gives_back_what_was_written, NOTES, n) {
     static const char *const names[MOST_FACTS] = {"a", "b.c", "d \"e\"", "f"};
-    for (int n = 0; n < NOTES; n++) {
-        char text[TEXTS + MOST_FACTS][TEXT_SIZE];
-        struct mp_store_fact fact[MOST_FACTS];
-        AUTO(note) struct mp_note note;
-        for (int i = 0; i < MOST_FACTS; i++)
-            fact[i] = (struct mp_store_fact){names[i], random_text(random, text[TEXTS + i], true)};
-        struct mp_store_run run = {.round = test_random_int(random, 0, 1000),
-                                   .ranks = test_random_int(random, 1, 100000),
-                                   .nodes = test_random_int(random, 1, 1000),
-                                   .ranks_per_node = test_random_int(random, 1, 100),
-                                   .iterations_wanted = (int64_t)test_random_int(random, 0, 1 << 30)
-                                                        << 20,
-                                   .unattainable = test_random_int(random, 0, 1),
-                                   .fact = fact,
-                                   .facts = test_random_int(random, 0, MOST_FACTS)};
-        for (int i = 0; i < TEXTS; i++)
-            *text_at(&run, i) = random_text(random, text[i], texts[i].is_required);
-        assert_works(mp_note_write(&run, "note", &error));
-        assert_works(mp_note_read("note", &note, &error));
-        struct mp_store_run *read = &note.run;
-        for (int i = 0; i < TEXTS; i++) {
-            const char *written = *text_at(&run, i), *got = *text_at(read, i);
-            assert_int_equal(!written, !got);
-            assert_string_equal(written ? written : "", got ? got : "");
-        }
-        assert_int_equal(run.round, read->round);
-        assert_int_equal(run.ranks, read->ranks);
-        assert_int_equal(run.nodes, read->nodes);
-        assert_int_equal(run.ranks_per_node, read->ranks_per_node);
-        assert_int_equal(run.iterations_wanted, read->iterations_wanted);
-        assert_int_equal(run.unattainable, read->unattainable);
-        assert_int_equal(run.facts, read->facts);
-        for (int i = 0; i < run.facts; i++) {
-            assert_string_equal(run.fact[i].name, read->fact[i].name);
-            assert_string_equal(run.fact[i].value, read->fact[i].value);
-        }
+    char text[TEXTS + MOST_FACTS][TEXT_SIZE];
+    struct mp_store_fact fact[MOST_FACTS];
+    AUTO(note) struct mp_note note;
+    for (int i = 0; i < MOST_FACTS; i++)
+        fact[i] = (struct mp_store_fact){names[i], random_text(random, text[TEXTS + i], true)};
+    struct mp_store_run run = {.round = test_random_int(random, 0, 1000),
+                               .ranks = test_random_int(random, 1, 100000),
+                               .nodes = test_random_int(random, 1, 1000),
+                               .ranks_per_node = test_random_int(random, 1, 100),
+                               .iterations_wanted = (int64_t)test_random_int(random, 0, 1 << 30)
+                                                    << 20,
+                               .unattainable = test_random_int(random, 0, 1),
+                               .fact = fact,
+                               .facts = test_random_int(random, 0, MOST_FACTS)};
+    for (int i = 0; i < TEXTS; i++)
+        *text_at(&run, i) = random_text(random, text[i], texts[i].is_required);
+    assert_works(mp_note_write(&run, "note", &error));
+    assert_works(mp_note_read("note", &note, &error));
+    struct mp_store_run *read = &note.run;
+    for (int i = 0; i < TEXTS; i++) {
+        const char *written = *text_at(&run, i), *got = *text_at(read, i);
+        assert_int_equal(!written, !got);
+        assert_string_equal(written ? written : "", got ? got : "");
+    }
+    assert_int_equal(run.round, read->round);
+    assert_int_equal(run.ranks, read->ranks);
+    assert_int_equal(run.nodes, read->nodes);
+    assert_int_equal(run.ranks_per_node, read->ranks_per_node);
+    assert_int_equal(run.iterations_wanted, read->iterations_wanted);
+    assert_int_equal(run.unattainable, read->unattainable);
+    assert_int_equal(run.facts, read->facts);
+    for (int i = 0; i < run.facts; i++) {
+        assert_string_equal(run.fact[i].name, read->fact[i].name);
+        assert_string_equal(run.fact[i].value, read->fact[i].value);
     }
 }
 

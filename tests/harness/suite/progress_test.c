@@ -28,29 +28,27 @@ static int columns(const char *line) {
     return count;
 }
 
-TEST_RANDOM(line_fits_every_width) {
-    for (int trial = 0; trial < 2000; trial++) {
-        char line[1024], name[64];
-        int length = test_random_int(random, 0, 60);
-        for (int i = 0; i < length; i++) /* also bytes that are no text */
-            name[i] = (char)test_random_int(random, 1, 255);
-        name[length] = '\0';
-        const struct mp_progress_state progress = {
-            .job = test_random_int(random, 1, 10000),
-            .jobs = test_random_int(random, 1, 10000),
-            .name = name,
-            .iteration = test_random_int(random, 0, 1000000),
-            .iterations = test_random_int(random, 0, 1) * test_random_int(random, 1, 1000000),
-            .loss = 20 * test_random_double(random) - 1,
-            .ms = 1e6 * test_random_double(random),
-            .share = 2 * test_random_double(random) - 0.5,
-            .seconds_left = 1e5 * test_random_double(random) - 1e4};
-        int width = test_random_int(random, 1, 300);
-        mp_progress_format(&progress, width, test_random_int(random, 0, 1), line, sizeof line);
-        assert_in_range(columns(line), 0, width - 1);
-        for (const char *letter = line; *letter; letter++)
-            assert_true((*letter >= ' ' && *letter <= '~') || *letter == '\x1b');
-    }
+TEST_RANDOM_TURNS(line_fits_every_width, 2000, trial) {
+    char line[1024], name[64];
+    int length = test_random_int(random, 0, 60);
+    for (int i = 0; i < length; i++) /* also bytes that are no text */
+        name[i] = (char)test_random_int(random, 1, 255);
+    name[length] = '\0';
+    const struct mp_progress_state progress = {
+        .job = test_random_int(random, 1, 10000),
+        .jobs = test_random_int(random, 1, 10000),
+        .name = name,
+        .iteration = test_random_int(random, 0, 1000000),
+        .iterations = test_random_int(random, 0, 1) * test_random_int(random, 1, 1000000),
+        .loss = 20 * test_random_double(random) - 1,
+        .ms = 1e6 * test_random_double(random),
+        .share = 2 * test_random_double(random) - 0.5,
+        .seconds_left = 1e5 * test_random_double(random) - 1e4};
+    int width = test_random_int(random, 1, 300);
+    mp_progress_format(&progress, width, test_random_int(random, 0, 1), line, sizeof line);
+    assert_in_range(columns(line), 0, width - 1);
+    for (const char *letter = line; *letter; letter++)
+        assert_true((*letter >= ' ' && *letter <= '~') || *letter == '\x1b');
 }
 
 TEST(line_says_what_is_known) {

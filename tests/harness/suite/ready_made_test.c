@@ -75,19 +75,17 @@ static int jobs_wanted(const char *suite, const char *system) {
     return strcmp(system, "fssdp") == 0 && strcmp(suite, "all-systems") != 0 ? 2 : 1;
 }
 
-TEST(every_system_is_compared) {
+TEST_TURNS(every_system_is_compared, 2, s) {
     static const char *const complete[] = {"all-systems", "skewed"};
-    for (int s = 0; s < 2; s++) {
-        AUTO(suite) struct mp_suite suite;
-        load(complete[s], &suite);
-        for (int i = 0; i < systems.count; i++)
-            if (jobs_of(&suite, systems.item[i]->name) !=
-                jobs_wanted(complete[s], systems.item[i]->name))
-                fail_msg("%s has %d jobs of system %s", complete[s],
-                         jobs_of(&suite, systems.item[i]->name), systems.item[i]->name);
-        assert_int_equal(suite.count, systems.count + 2 * s); /* and EP with balanced routes */
-        assert_same_learning(&suite);
-    }
+    AUTO(suite) struct mp_suite suite;
+    load(complete[s], &suite);
+    for (int i = 0; i < systems.count; i++)
+        if (jobs_of(&suite, systems.item[i]->name) !=
+            jobs_wanted(complete[s], systems.item[i]->name))
+            fail_msg("%s has %d jobs of system %s", complete[s],
+                     jobs_of(&suite, systems.item[i]->name), systems.item[i]->name);
+    assert_int_equal(suite.count, systems.count + 2 * s); /* and EP with balanced routes */
+    assert_same_learning(&suite);
 }
 
 /* Rounds interleave jobs; one could not tell a slow moment of the machine from a slow system. */

@@ -65,45 +65,40 @@ static struct mp_trace_stream *open_exported(void) {
     return stream;
 }
 
-TEST_RANDOM(csv_comes_back_as_it_was) {
+TEST_RANDOM_TURNS(csv_comes_back_as_it_was, 30, round) {
     static struct loads loads;
-    for (int round = 0; round < 30; round++) {
-        make_loads(random, &loads);
-        const struct mp_trace_shape *shape = &loads.shape;
-        assert_int_equal(
-            export_good(&loads, (struct mp_export){.iteration = -1, .layer = -1}, "t.csv"),
-            block_count(shape));
-        AUTO(stream) struct mp_trace_stream *stream = open_exported();
-        assert_memory_equal(&mp_trace_stream_info(stream)->shape, shape, sizeof *shape);
-        for (int i = 0; i < block_count(shape); i++) {
-            const struct mp_trace_block *block = next_good(stream);
-            assert_int_equal(block->iteration, 4 + 2 * (i / shape->layers / shape->micro_batches));
-            assert_int_equal(block->micro_batch, i / shape->layers % shape->micro_batches);
-            assert_int_equal(block->layer, i % shape->layers);
-            assert_counts(&block->load, loads.count[i]);
-        }
-        assert_null(next_good(stream));
+    make_loads(random, &loads);
+    const struct mp_trace_shape *shape = &loads.shape;
+    assert_int_equal(export_good(&loads, (struct mp_export){.iteration = -1, .layer = -1}, "t.csv"),
+                     block_count(shape));
+    AUTO(stream) struct mp_trace_stream *stream = open_exported();
+    assert_memory_equal(&mp_trace_stream_info(stream)->shape, shape, sizeof *shape);
+    for (int i = 0; i < block_count(shape); i++) {
+        const struct mp_trace_block *block = next_good(stream);
+        assert_int_equal(block->iteration, 4 + 2 * (i / shape->layers / shape->micro_batches));
+        assert_int_equal(block->micro_batch, i / shape->layers % shape->micro_batches);
+        assert_int_equal(block->layer, i % shape->layers);
+        assert_counts(&block->load, loads.count[i]);
     }
+    assert_null(next_good(stream));
 }
 
-TEST_RANDOM(one_iteration_and_layer_can_be_chosen) {
+TEST_RANDOM_TURNS(one_iteration_and_layer_can_be_chosen, 30, round) {
     static struct loads loads;
-    for (int round = 0; round < 30; round++) {
-        make_loads(random, &loads);
-        const struct mp_trace_shape *shape = &loads.shape;
-        int layer = test_random_int(random, 0, shape->layers - 1);
-        assert_int_equal(
-            export_good(&loads, (struct mp_export){.iteration = 6, .layer = layer}, "t.csv"),
-            shape->micro_batches);
-        AUTO(stream) struct mp_trace_stream *stream = open_exported();
-        for (int batch = 0; batch < shape->micro_batches; batch++) {
-            const struct mp_trace_block *block = next_good(stream);
-            assert_int_equal(block->iteration, 6);
-            assert_counts(&block->load,
-                          loads.count[(shape->micro_batches + batch) * shape->layers + layer]);
-        }
-        assert_null(next_good(stream));
+    make_loads(random, &loads);
+    const struct mp_trace_shape *shape = &loads.shape;
+    int layer = test_random_int(random, 0, shape->layers - 1);
+    assert_int_equal(
+        export_good(&loads, (struct mp_export){.iteration = 6, .layer = layer}, "t.csv"),
+        shape->micro_batches);
+    AUTO(stream) struct mp_trace_stream *stream = open_exported();
+    for (int batch = 0; batch < shape->micro_batches; batch++) {
+        const struct mp_trace_block *block = next_good(stream);
+        assert_int_equal(block->iteration, 6);
+        assert_counts(&block->load,
+                      loads.count[(shape->micro_batches + batch) * shape->layers + layer]);
     }
+    assert_null(next_good(stream));
 }
 
 /* Of a trace of 3 layers. */

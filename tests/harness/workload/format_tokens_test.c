@@ -31,40 +31,38 @@ static void put_json(FILE *file, int step, int layer, const struct mp_load *load
     }
 }
 
-TEST(tokens_are_those_of_the_source) {
+TEST_TURNS(tokens_are_those_of_the_source, 2, k) {
     static const char *const kind[] = {"csv-tokens", "megatron-tokens"};
     static const char *const path[] = {"tokens.csv", "tokens.jsonl"};
-    for (int k = 0; k < 2; k++) {
-        const uint64_t seed = test_seed();
-        uint64_t random = seed;
-        const struct mp_trace_block *block;
-        struct mp_load load;
-        int blocks = 0;
-        assert_works(mp_load_create(RANKS, EXPERTS, &load, &error));
-        FILE *file = fopen(path[k], "w");
-        if (k == 0)
-            fputs("token,iteration,layer,rank,k0,\"k1\",k2\n", file);
-        for (int step = 0; step < STEPS; step++)
-            for (int layer = 0; layer < LAYERS; layer++) {
-                draw_tokens(&random, TOKENS, TOP_K, k == 1, &load);
-                (k ? put_json : put_csv)(file, step, layer, &load);
-            }
-        fclose(file);
-        AUTO(stream) struct mp_trace_stream *stream = open_good(kind[k], path[k], EXPERTS);
-        assert_true(mp_trace_stream_info(stream)->routes);
-        mp_trace_allow_ragged(stream);
-        for (random = seed; (block = next_good(stream)); blocks++) {
+    const uint64_t seed = test_seed();
+    uint64_t random = seed;
+    const struct mp_trace_block *block;
+    struct mp_load load;
+    int blocks = 0;
+    assert_works(mp_load_create(RANKS, EXPERTS, &load, &error));
+    FILE *file = fopen(path[k], "w");
+    if (k == 0)
+        fputs("token,iteration,layer,rank,k0,\"k1\",k2\n", file);
+    for (int step = 0; step < STEPS; step++)
+        for (int layer = 0; layer < LAYERS; layer++) {
             draw_tokens(&random, TOKENS, TOP_K, k == 1, &load);
-            assert_int_equal(block->iteration, 4 + blocks / LAYERS);
-            assert_counts(&block->load, load.count);
-            for (int i = 0; i < RANKS * TOKENS * TOP_K; i++) {
-                int32_t drawn = load.routes->expert[i];
-                assert_int_equal(block->load.routes->expert[i], drawn < 0 ? -1 : drawn);
-            }
+            (k ? put_json : put_csv)(file, step, layer, &load);
         }
-        assert_int_equal(blocks, STEPS * LAYERS);
-        mp_load_destroy(&load);
+    fclose(file);
+    AUTO(stream) struct mp_trace_stream *stream = open_good(kind[k], path[k], EXPERTS);
+    assert_true(mp_trace_stream_info(stream)->routes);
+    mp_trace_allow_ragged(stream);
+    for (random = seed; (block = next_good(stream)); blocks++) {
+        draw_tokens(&random, TOKENS, TOP_K, k == 1, &load);
+        assert_int_equal(block->iteration, 4 + blocks / LAYERS);
+        assert_counts(&block->load, load.count);
+        for (int i = 0; i < RANKS * TOKENS * TOP_K; i++) {
+            int32_t drawn = load.routes->expert[i];
+            assert_int_equal(block->load.routes->expert[i], drawn < 0 ? -1 : drawn);
+        }
     }
+    assert_int_equal(blocks, STEPS * LAYERS);
+    mp_load_destroy(&load);
 }
 
 static const struct {

@@ -118,38 +118,36 @@ TEST(csv_of_a_folder) {
 }
 
 /* Random shapes and counts, several layers and micro-batches. */
-TEST_RANDOM(wide_csv_gives_back_what_was_written) {
-    for (int round = 0; round < 20; round++) {
-        int size[4];
-        for (int i = 0; i < 4; i++)
-            size[i] = test_random_int(random, 1, 5);
-        int total = 3 * size[0] * size[1] * size[2] * size[3];
-        AUTO(allocated) uint32_t *count = malloc((size_t)total * sizeof *count);
-        FILE *file = fopen("random.csv", "w");
-        fprintf(file, "rank,layer,micro_batch");
+TEST_RANDOM_TURNS(wide_csv_gives_back_what_was_written, 20, round) {
+    int size[4];
+    for (int i = 0; i < 4; i++)
+        size[i] = test_random_int(random, 1, 5);
+    int total = 3 * size[0] * size[1] * size[2] * size[3];
+    AUTO(allocated) uint32_t *count = malloc((size_t)total * sizeof *count);
+    FILE *file = fopen("random.csv", "w");
+    fprintf(file, "rank,layer,micro_batch");
+    for (int e = 0; e < size[3]; e++)
+        fprintf(file, ",e%d", e);
+    fprintf(file, ",iteration\n");
+    for (int i = 0; i < total; i += size[3]) {
+        int row = i / size[3];
+        fprintf(file, "%d,%d,%d", row % size[2], row / size[2] % size[1],
+                row / size[2] / size[1] % size[0]);
         for (int e = 0; e < size[3]; e++)
-            fprintf(file, ",e%d", e);
-        fprintf(file, ",iteration\n");
-        for (int i = 0; i < total; i += size[3]) {
-            int row = i / size[3];
-            fprintf(file, "%d,%d,%d", row % size[2], row / size[2] % size[1],
-                    row / size[2] / size[1] % size[0]);
-            for (int e = 0; e < size[3]; e++)
-                fprintf(file, ",%u", count[i + e] = (uint32_t)test_random(random));
-            fprintf(file, ",%d\n", 7 * (i / (total / 3)));
-        }
-        assert_int_equal(fclose(file), 0);
-        AUTO(stream) struct mp_trace_stream *stream = open_good("csv", "random.csv", 0);
-        mp_trace_allow_ragged(stream);
-        assert_int_equal(mp_trace_stream_info(stream)->shape.micro_batches, size[0]);
-        const struct mp_trace_block *block;
-        int at = 0;
-        for (; (block = next_good(stream)); at += size[2] * size[3]) {
-            assert_int_equal(block->iteration, 7 * (at / (total / 3)));
-            assert_counts(&block->load, count + at);
-        }
-        assert_int_equal(at, total);
+            fprintf(file, ",%u", count[i + e] = (uint32_t)test_random(random));
+        fprintf(file, ",%d\n", 7 * (i / (total / 3)));
     }
+    assert_int_equal(fclose(file), 0);
+    AUTO(stream) struct mp_trace_stream *stream = open_good("csv", "random.csv", 0);
+    mp_trace_allow_ragged(stream);
+    assert_int_equal(mp_trace_stream_info(stream)->shape.micro_batches, size[0]);
+    const struct mp_trace_block *block;
+    int at = 0;
+    for (; (block = next_good(stream)); at += size[2] * size[3]) {
+        assert_int_equal(block->iteration, 7 * (at / (total / 3)));
+        assert_counts(&block->load, count + at);
+    }
+    assert_int_equal(at, total);
 }
 
 TEST(sglang_without_its_dense_layers) {

@@ -115,25 +115,23 @@ static void expect(const struct routing *routing, const char *path) {
     assert_null(next_good(stream));
 }
 
-TEST_RANDOM(lines_in_any_order_in_a_file_or_one_for_every_rank) {
+TEST_RANDOM_TURNS(lines_in_any_order_in_a_file_or_one_for_every_rank, 100, round) {
     static struct routing routing;
-    for (int round = 0; round < 100; round++) {
-        make_routing(random, &routing);
-        put_file(random, &routing, -1, "all.jsonl");
-        expect(&routing, "all.jsonl");
-        assert_int_equal(mkdir("ranks", 0755), 0);
-        write_file("ranks/notes.txt", "no trace\n");
-        for (int rank = 0; rank < routing.shape.ranks; rank++) {
-            char path[64];
-            snprintf(path, sizeof path, "ranks/router_trace_rank%d.jsonl", rank);
-            put_file(random, &routing, rank, path);
-        }
-        expect(&routing, "ranks");
-        assert_int_equal(system("rm -r ranks"), 0);
-        for (int step = 0; step < 3; step++)
-            for (int i = 0; i < MOST_LINES; i++)
-                free(routing.line[step][i]);
+    make_routing(random, &routing);
+    put_file(random, &routing, -1, "all.jsonl");
+    expect(&routing, "all.jsonl");
+    assert_int_equal(mkdir("ranks", 0755), 0);
+    write_file("ranks/notes.txt", "no trace\n");
+    for (int rank = 0; rank < routing.shape.ranks; rank++) {
+        char path[64];
+        snprintf(path, sizeof path, "ranks/router_trace_rank%d.jsonl", rank);
+        put_file(random, &routing, rank, path);
     }
+    expect(&routing, "ranks");
+    assert_int_equal(system("rm -r ranks"), 0);
+    for (int step = 0; step < 3; step++)
+        for (int i = 0; i < MOST_LINES; i++)
+            free(routing.line[step][i]);
 }
 
 #define LINE(step, layer, rank, rest)                                                              \
@@ -200,18 +198,15 @@ TEST_EACH(bad_lines_are_named, bad_traces, bad) {
     assert_fails(read_bad("megatron", "bad.jsonl", bad->experts, &error), bad->code, bad->words);
 }
 
-TEST(long_and_deep_lines_are_refused) {
-    for (int deep = 0; deep < 2; deep++) {
-        FILE *file = fopen("bad.jsonl", "w");
-        fputs("{\"step\": 1, \"top_indices\": ", file);
-        for (int i = 0; i < (deep ? 1 << 20 : (4 << 20)); i++)
-            fputc(deep ? '[' : ' ', file);
-        assert_int_equal(fclose(file), 0);
-        struct mp_error error = {0};
-        assert_int_equal(read_bad("megatron", "bad.jsonl", 4, &error),
-                         deep ? MP_EFORMAT : MP_ELIMIT);
-        assert_contains(error.text, deep ? "depth" : "at most 4194304 are read");
-    }
+TEST_TURNS(long_and_deep_lines_are_refused, 2, deep) {
+    FILE *file = fopen("bad.jsonl", "w");
+    fputs("{\"step\": 1, \"top_indices\": ", file);
+    for (int i = 0; i < (deep ? 1 << 20 : (4 << 20)); i++)
+        fputc(deep ? '[' : ' ', file);
+    assert_int_equal(fclose(file), 0);
+    struct mp_error error = {0};
+    assert_int_equal(read_bad("megatron", "bad.jsonl", 4, &error), deep ? MP_EFORMAT : MP_ELIMIT);
+    assert_contains(error.text, deep ? "depth" : "at most 4194304 are read");
 }
 
 TEST(experts_are_for_kinds_that_do_not_say) {

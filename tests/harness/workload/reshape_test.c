@@ -399,18 +399,16 @@ static int failing_next(void *self, struct mp_trace_block *block, bool *end,
     return (*left)-- > 0 ? MP_OK : mp_fail(error, MP_EIO, "the disk is gone");
 }
 
-TEST(errors_of_the_source_pass) {
+TEST_TURNS(errors_of_the_source_pass, 2, merged) {
     static const struct mp_trace_stream_operations operations = {failing_next, free};
-    for (int merged = 0; merged < 2; merged++) {
-        int *left = malloc(sizeof *left);
-        *left = 2;
-        AUTO(stream)
-        struct mp_trace_stream *stream =
-            reshape(stream_of((struct mp_trace_shape){2, 2, 1, 3, 1}, false, &operations, left),
-                    (struct mp_reshape){.ranks = 4, .micro_batches = merged});
-        const struct mp_trace_block *block;
-        for (int i = 0; i < (merged ? 0 : 2); i++)
-            next_good(stream);
-        assert_sentence(mp_trace_next(stream, &block, &error), MP_EIO, "the disk is gone");
-    }
+    int *left = malloc(sizeof *left);
+    *left = 2;
+    AUTO(stream)
+    struct mp_trace_stream *stream =
+        reshape(stream_of((struct mp_trace_shape){2, 2, 1, 3, 1}, false, &operations, left),
+                (struct mp_reshape){.ranks = 4, .micro_batches = merged});
+    const struct mp_trace_block *block;
+    for (int i = 0; i < (merged ? 0 : 2); i++)
+        next_good(stream);
+    assert_sentence(mp_trace_next(stream, &block, &error), MP_EIO, "the disk is gone");
 }

@@ -269,23 +269,20 @@ TEST(memory_does_not_grow_with_the_file) {
     assert_true(after.ru_maxrss - before.ru_maxrss < 6000);
 }
 
-TEST_RANDOM(what_is_written_is_read_back) {
-    for (int n = 0; n < 30; n++) {
-        struct mp_trace_shape shape = {
-            test_random_int(random, 1, 9), test_random_int(random, 1, 70),
-            test_random_int(random, 1, 5), test_random_int(random, 1, 4), 0};
-        int iterations = test_random_int(random, 0, 40);
-        int64_t first = n % 2 ? INT64_MAX - 1000 : test_random_int(random, 0, 100);
-        uint64_t own = test_random(random);
-        struct mp_error error;
-        shape.top_k = test_random_int(random, 0, shape.experts);
-        unlink("same.mptrace");
-        write_trace("same.mptrace", shape, iterations, first, own);
-        assert_int_equal(compare("same.mptrace", shape, first, own, &error),
-                         (int64_t)iterations * shape.layers * shape.micro_batches);
-        assert_int_equal(error.code, MP_OK);
-        assert_int_equal(count_entries(".", "same.mptrace"), 1);
-    }
+TEST_RANDOM_TURNS(what_is_written_is_read_back, 30, n) {
+    struct mp_trace_shape shape = {test_random_int(random, 1, 9), test_random_int(random, 1, 70),
+                                   test_random_int(random, 1, 5), test_random_int(random, 1, 4), 0};
+    int iterations = test_random_int(random, 0, 40);
+    int64_t first = n % 2 ? INT64_MAX - 1000 : test_random_int(random, 0, 100);
+    uint64_t own = test_random(random);
+    struct mp_error error;
+    shape.top_k = test_random_int(random, 0, shape.experts);
+    unlink("same.mptrace");
+    write_trace("same.mptrace", shape, iterations, first, own);
+    assert_int_equal(compare("same.mptrace", shape, first, own, &error),
+                     (int64_t)iterations * shape.layers * shape.micro_batches);
+    assert_int_equal(error.code, MP_OK);
+    assert_int_equal(count_entries(".", "same.mptrace"), 1);
 }
 
 TEST(a_block_may_be_larger_than_a_frame) {
