@@ -120,6 +120,12 @@ static inline void test_shuffle(uint64_t *state, void *items, size_t count, size
     }
 }
 
+/* For qsort: ascending. */
+static inline int test_compare_doubles(const void *left, const void *right) {
+    double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
 /* |actual - expected| <= relative * |expected|, so an expected 0 is met exactly or not at all. */
 #define assert_close(actual, expected, relative)                                                   \
     test_assert_close((actual), (expected), (relative), true, #actual, __FILE__, __LINE__)

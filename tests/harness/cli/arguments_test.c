@@ -47,31 +47,30 @@ TEST(flags_and_words_are_told_apart) {
     assert_string_equal(parsed.words.word[1], "-");
 }
 
-TEST(mistakes_are_named) {
-    static const struct {
-        char word[3][16];
-        const char *message;
-    } wrong[] = {
-        {{"x", "--jsn"}, "unknown option --jsn; did you mean --json?"},
-        {{"x", "--hepl"}, "unknown option --hepl; did you mean --help?"},
-        {{"x", "--nothing=1"}, "unknown option --nothing; --help lists them"},
-        {{"x", "-j"}, "unknown option -j; --help lists them"},
-        {{"x", "--json=1"}, "--json takes no value"},
-        {{"x", "--ranks=9"}, "--ranks 9: should be a whole number from 1 to 8"},
-        {{"x", "--ranks", "2x"}, "--ranks 2x: should be a whole number from 1 to 8"},
-        {{"x", "--budget", "-1"},
-         "--budget -1: should be a whole number from 0 to 9223372036854775807"},
-        {{"x", "--db"}, "--db needs a value: --db FILE"},
-        {{"--json"}, "an argument is missing; usage: moeperf try WORD [options]"},
-        {{"x", "y", "z"}, "\"z\" is one argument too many; usage: moeperf try WORD [options]"},
-    };
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        struct parsed parsed;
-        char word[3][16], name[] = "try", *argv[5] = {name};
-        memcpy(word, wrong[i].word, sizeof word);
-        for (int j = 0; j < 3; j++)
-            argv[j + 1] = *word[j] ? word[j] : NULL;
-        argv[4] = NULL;
-        assert_sentence(parse(&parsed, argv, &error), MP_EINVAL, wrong[i].message);
-    }
+static const struct {
+    char word[3][16];
+    const char *message;
+} wrong[] = {
+    {{"x", "--jsn"}, "unknown option --jsn; did you mean --json?"},
+    {{"x", "--hepl"}, "unknown option --hepl; did you mean --help?"},
+    {{"x", "--nothing=1"}, "unknown option --nothing; --help lists them"},
+    {{"x", "-j"}, "unknown option -j; --help lists them"},
+    {{"x", "--json=1"}, "--json takes no value"},
+    {{"x", "--ranks=9"}, "--ranks 9: should be a whole number from 1 to 8"},
+    {{"x", "--ranks", "2x"}, "--ranks 2x: should be a whole number from 1 to 8"},
+    {{"x", "--budget", "-1"},
+     "--budget -1: should be a whole number from 0 to 9223372036854775807"},
+    {{"x", "--db"}, "--db needs a value: --db FILE"},
+    {{"--json"}, "an argument is missing; usage: moeperf try WORD [options]"},
+    {{"x", "y", "z"}, "\"z\" is one argument too many; usage: moeperf try WORD [options]"},
+};
+
+TEST_ROWS(mistakes_are_named, wrong, row) {
+    struct parsed parsed;
+    char word[3][16], name[] = "try", *argv[5] = {name};
+    memcpy(word, row->word, sizeof word);
+    for (int j = 0; j < 3; j++)
+        argv[j + 1] = *word[j] ? word[j] : NULL;
+    argv[4] = NULL;
+    assert_sentence(parse(&parsed, argv, &error), MP_EINVAL, row->message);
 }

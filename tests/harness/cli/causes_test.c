@@ -109,10 +109,9 @@ TEST(garbage_is_told) {
     assert_says(REPORT, 0, "for rank 2",
                 "longer on collecting its interpreter's garbage (garbage collection)",
                 "gc.collect every so many");
-    assert_answer("run.db",
-                  "SELECT count(*) || ' ' || group_concat(DISTINCT stream) FROM v_span WHERE "
-                  "phase = 'collect'",
-                  "8 comm");
+    assert_run("SELECT count(*) || ' ' || group_concat(DISTINCT stream) FROM v_span WHERE "
+               "phase = 'collect'",
+               "8 comm");
 }
 
 /* Rank 0 reads its data for 60 ms, and 40 ms of an iteration are gone before that in which it still

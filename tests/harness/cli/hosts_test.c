@@ -35,25 +35,22 @@ TEST(a_clock_a_day_ahead_is_found) {
     assert_runs("! ls out/results.db"); /* parts add no run */
     assert_says("moeperf record -o run.db --rules rules.yaml --from parts", 0,
                 "clocks: 2 hosts, put beside one another by 120 ranges \"dispatch\": known to");
-    assert_answer("run.db",
-                  "SELECT ranks || ' ' || nodes || ' ' || (SELECT group_concat(clock || ' ' || "
-                  "(host = 'beta')) FROM (SELECT * FROM v_rank ORDER BY rank)) FROM run",
-                  "2 2 reference 0,samples 1");
+    assert_run("SELECT ranks || ' ' || nodes || ' ' || (SELECT group_concat(clock || ' ' || "
+               "(host = 'beta')) FROM (SELECT * FROM v_rank ORDER BY rank)) FROM run",
+               "2 2 reference 0,samples 1");
     /* It is known exactly; ranks may have to wait for a core. */
-    assert_answer(
-        "run.db",
-        "SELECT abs(avg(offset_ns - 86400000000000)) < max(error_ns) + 1000000 FROM clock", "1");
-    assert_answer("run.db",
-                  "SELECT max(abs(a.end_ns - b.end_ns)) < 100000000 FROM v_span a JOIN v_span b "
-                  "USING (iteration, layer, phase, direction) WHERE a.rank = 0 AND b.rank = 1 AND "
-                  "phase = 'dispatch'",
-                  "1");
+    assert_run("SELECT abs(avg(offset_ns - 86400000000000)) < max(error_ns) + 1000000 FROM clock",
+               "1");
+    assert_run("SELECT max(abs(a.end_ns - b.end_ns)) < 100000000 FROM v_span a JOIN v_span b "
+               "USING (iteration, layer, phase, direction) WHERE a.rank = 0 AND b.rank = 1 AND "
+               "phase = 'dispatch'",
+               "1");
     /* Again, by the folders' names: the same run. */
     assert_runs("moeperf record -o run.db --rules rules.yaml --from parts/*");
-    assert_answer("run.db", "SELECT count(*) FROM run", "1");
+    assert_run("SELECT count(*) FROM run", "1");
     assert_says("moeperf record -o run.db --rules rules.yaml --from parts/beta-*/ parts/beta-*", 2,
                 "are one recording");
-    assert_answer("run.db", "SELECT count(*) FROM run", "1");
+    assert_run("SELECT count(*) FROM run", "1");
     assert_runs("! ls -d run.db.*.parts");
 }
 

@@ -31,11 +31,10 @@ static void import(const struct kineto_job *kineto, const char *says) {
 
 /* As many, long and large as they were planted, in both directions. */
 static void assert_experts_are_whole(void) {
-    assert_answer("run.db",
-                  "SELECT group_concat(n) FROM (SELECT count(*) || ' ' || min(end_ns - "
-                  "start_ns) || ' ' || max(layer) || ' ' || min(tokens) AS n FROM v_span "
-                  "WHERE phase = 'expert' GROUP BY direction ORDER BY direction)",
-                  "72 6000000 1 64,72 3000000 1 64");
+    assert_run("SELECT group_concat(n) FROM (SELECT count(*) || ' ' || min(end_ns - "
+               "start_ns) || ' ' || max(layer) || ' ' || min(tokens) AS n FROM v_span "
+               "WHERE phase = 'expert' GROUP BY direction ORDER BY direction)",
+               "72 6000000 1 64,72 3000000 1 64");
 }
 
 TEST(the_slow_rank_of_a_trace_is_named) {
@@ -46,19 +45,17 @@ TEST(the_slow_rank_of_a_trace_is_named) {
                 "clocks: all processes have one host's");
     assert_says(REPORT, 0, CULPRIT);
     assert_experts_are_whole();
-    assert_answer("run.db",
-                  "SELECT count(*) || ' ' || min(iteration) || ' ' || max(iteration) FROM "
-                  "v_iteration",
-                  "12 3 14");
-    assert_answer("run.db",
-                  "SELECT count(DISTINCT ordinal) || ' ' || min(communicator_size) || ' ' "
-                  "|| count(wait_ms) || ' ' || min(bytes) FROM v_collective",
-                  "96 3 288 4000");
+    assert_run("SELECT count(*) || ' ' || min(iteration) || ' ' || max(iteration) FROM "
+               "v_iteration",
+               "12 3 14");
+    assert_run("SELECT count(DISTINCT ordinal) || ' ' || min(communicator_size) || ' ' "
+               "|| count(wait_ms) || ' ' || min(bytes) FROM v_collective",
+               "96 3 288 4000");
     /* Again: nothing is added. */
     assert_says("moeperf import rank*.json.gz --db run.db --system mine", 0, "run 1 of run.db: ",
                 "run 1 was there already, as system pytorch, workload recorded: nothing is added, "
                 "and it keeps these names; another database (--db FILE)");
-    assert_answer("run.db", "SELECT count(*) || min(system) FROM run", "1pytorch");
+    assert_run("SELECT count(*) || min(system) FROM run", "1pytorch");
     /* Again, with the sizes of the model: another run, and not only a sentence. */
     write_file("job.yaml", "system: ep\nranks: 3\n");
     assert_says("moeperf import rank*.json.gz --db run.db --job job.yaml", 0, "run 2 of run.db");
@@ -79,19 +76,16 @@ TEST(a_gpu_s_time_counts) {
     import(&job, "clocks: all processes have one host's");
     assert_says(REPORT, 0, CULPRIT);
     assert_experts_are_whole();
-    assert_answer("run.db",
-                  "SELECT group_concat(n) FROM (SELECT count(*) || ' ' || min(end_ns - start_ns) "
-                  "|| ' ' || max(end_ns - start_ns) AS n FROM v_span WHERE phase = 'combine' GROUP "
-                  "BY direction)",
-                  "72 200000 200000,72 200000 4200000");
-    assert_answer("run.db",
-                  "SELECT sum(kernels) || ' ' || round(sum(gpu_ms)) FROM v_gpu WHERE phase "
-                  "= 'expert'",
-                  "216 696.0");
-    assert_answer("run.db",
-                  "SELECT count(*) || ' ' || count(wait_ms) || ' ' || min(bytes) || ' ' || "
-                  "round(max(wait_ms), 3) FROM v_collective",
-                  "288 288 4000 4.0");
+    assert_run("SELECT group_concat(n) FROM (SELECT count(*) || ' ' || min(end_ns - start_ns) "
+               "|| ' ' || max(end_ns - start_ns) AS n FROM v_span WHERE phase = 'combine' GROUP "
+               "BY direction)",
+               "72 200000 200000,72 200000 4200000");
+    assert_run("SELECT sum(kernels) || ' ' || round(sum(gpu_ms)) FROM v_gpu WHERE phase "
+               "= 'expert'",
+               "216 696.0");
+    assert_run("SELECT count(*) || ' ' || count(wait_ms) || ' ' || min(bytes) || ' ' || "
+               "round(max(wait_ms), 3) FROM v_collective",
+               "288 288 4000 4.0");
 }
 
 TEST(who_waits_is_known_without_annotations) {
@@ -100,12 +94,11 @@ TEST(who_waits_is_known_without_annotations) {
     import(&job, "3 processes");
     assert_says(REPORT, 0,
                 "(17 %) for rank 1, rank 0 most (4.00 ms), 100 % of it from layer 3 dispatch");
-    assert_answer("run.db",
-                  "SELECT count(*) || ' ' || count(DISTINCT layer) || ' ' || max(layer) || ' ' || "
-                  "sum(wait_ns > 0) FROM v_span WHERE phase = 'dispatch' AND direction = "
-                  "'backward'",
-                  "144 4 3 144");
-    assert_answer("run.db", "SELECT count(*) FROM v_span WHERE stream = 'comm'", "0");
+    assert_run("SELECT count(*) || ' ' || count(DISTINCT layer) || ' ' || max(layer) || ' ' || "
+               "sum(wait_ns > 0) FROM v_span WHERE phase = 'dispatch' AND direction = "
+               "'backward'",
+               "144 4 3 144");
+    assert_run("SELECT count(*) FROM v_span WHERE stream = 'comm'", "0");
     /* The same by operators, which have the way back of what is around them. */
     write_file("my.yaml",
                "rules:\n  - {name: AllToAll, phase: dispatch, layer: count, waits: all}\n"
@@ -128,15 +121,13 @@ TEST(modules_may_hold_their_exchanges) {
     assert_says(REPORT, 0,
                 "(17 %) for rank 1, rank 0 most (4.01 ms), 100 % of it from layer 1 expert: it "
                 "takes 4.02 ms longer per iteration at the same tokens (slow rank)");
-    assert_answer("run.db",
-                  "SELECT group_concat(n) FROM (SELECT layer || ' ' || count(*) || ' ' || "
-                  "count(DISTINCT layer) || ' ' || min(wait_ns > 0) AS n FROM v_span WHERE phase = "
-                  "'dispatch' AND direction = 'forward' AND stream = 'compute' GROUP BY layer)",
-                  "0 72 1 1,1 72 1 1");
-    assert_answer("run.db",
-                  "SELECT count(*) || ' ' || count(layer) || ' ' || min(wait_ns) FROM v_span WHERE "
-                  "phase = 'dispatch' AND direction = 'backward' AND stream = 'compute'",
-                  "144 144 200000");
+    assert_run("SELECT group_concat(n) FROM (SELECT layer || ' ' || count(*) || ' ' || "
+               "count(DISTINCT layer) || ' ' || min(wait_ns > 0) AS n FROM v_span WHERE phase = "
+               "'dispatch' AND direction = 'forward' AND stream = 'compute' GROUP BY layer)",
+               "0 72 1 1,1 72 1 1");
+    assert_run("SELECT count(*) || ' ' || count(layer) || ' ' || min(wait_ns) FROM v_span WHERE "
+               "phase = 'dispatch' AND direction = 'backward' AND stream = 'compute'",
+               "144 144 200000");
 }
 
 /* A thread goes on after its call and the exchange is over before it comes to wait: it was in the
@@ -170,17 +161,14 @@ TEST(exchanges_may_be_over_before_they_are_waited_for) {
     fputs("]}", trace);
     fclose(trace);
     assert_runs("moeperf import rank0.json --db run.db");
-    assert_answer("run.db",
-                  "SELECT group_concat(name || ' ' || (start_ns % 1000000 / 1000) || '-' || "
-                  "(end_ns % 1000000 / 1000), ', ') FROM (SELECT * FROM v_nvtx WHERE domain = "
-                  "'waits' ORDER BY start_ns)",
-                  "gloo:all_reduce 204-254, gloo:all_to_all 294-344");
+    assert_run("SELECT group_concat(name || ' ' || (start_ns % 1000000 / 1000) || '-' || "
+               "(end_ns % 1000000 / 1000), ', ') FROM (SELECT * FROM v_nvtx WHERE domain = "
+               "'waits' ORDER BY start_ns)",
+               "gloo:all_reduce 204-254, gloo:all_to_all 294-344");
     /* What it did not wait for from its call on is in flight beside it, too. */
-    assert_answer(
-        "run.db",
-        "SELECT group_concat(name) FROM (SELECT * FROM v_nvtx WHERE name LIKE 'gloo%' AND "
-        "coalesce(domain, '') <> 'waits' ORDER BY start_ns)",
-        "gloo:all_to_all,gloo:all_reduce");
+    assert_run("SELECT group_concat(name) FROM (SELECT * FROM v_nvtx WHERE name LIKE 'gloo%' AND "
+               "coalesce(domain, '') <> 'waits' ORDER BY start_ns)",
+               "gloo:all_to_all,gloo:all_reduce");
 }
 
 /* One rank's profiler begins later than the others' first exchange: what it has no call of is still
@@ -190,21 +178,17 @@ TEST(ranks_may_begin_late) {
     job.late = true;
     job.annotated = false;
     import(&job, "3 processes");
-    assert_answer("run.db",
-                  "SELECT min(wait_ns) || ' ' || count(*) FROM v_span WHERE phase = 'dispatch' AND "
-                  "stream = 'compute' AND rank = 2",
-                  "200000 95");
+    assert_run("SELECT min(wait_ns) || ' ' || count(*) FROM v_span WHERE phase = 'dispatch' AND "
+               "stream = 'compute' AND rank = 2",
+               "200000 95");
     job.on_gpu = true;
     import(&job, "3 processes");
-    assert_answer(
-        "run.db",
-        "SELECT count(*) || ' ' || count(wait_ms) || ' ' || round(sum(wait_ms), 3) || ' ' "
-        "|| max(ordinal) FROM v_collective",
-        "287 285 96.0 96");
-    assert_answer("run.db",
-                  "SELECT count(*) FROM v_collective AS a JOIN v_collective AS b USING (ordinal) "
-                  "WHERE a.rank = 0 AND b.rank = 2 AND a.wait_ms = b.wait_ms",
-                  "95");
+    assert_run("SELECT count(*) || ' ' || count(wait_ms) || ' ' || round(sum(wait_ms), 3) || ' ' "
+               "|| max(ordinal) FROM v_collective",
+               "287 285 96.0 96");
+    assert_run("SELECT count(*) FROM v_collective AS a JOIN v_collective AS b USING (ordinal) "
+               "WHERE a.rank = 0 AND b.rank = 2 AND a.wait_ms = b.wait_ms",
+               "95");
 }
 
 /* The kernel is one of sends and receives. */
@@ -213,15 +197,13 @@ TEST(nccl_s_kernels_are_what_torch_called) {
     job.on_gpu = job.unnamed = true;
     job.annotated = false;
     import(&job, "3 processes");
-    assert_answer("run.db",
-                  "SELECT count(*) || ' ' || function || ' ' || max(ordinal) || ' ' || "
-                  "round(sum(wait_ms), 3) FROM v_collective GROUP BY function",
-                  "288 all_to_all 96 96.0");
-    assert_answer("run.db",
-                  "SELECT group_concat(n) FROM (SELECT count(*) || ' ' || direction || ' ' || "
-                  "max(layer) || ' ' || max(wait_ns) AS n FROM v_span WHERE phase = 'dispatch' "
-                  "GROUP BY direction)",
-                  "144 backward 3 200000,144 forward 3 4200000");
+    assert_run("SELECT count(*) || ' ' || function || ' ' || max(ordinal) || ' ' || "
+               "round(sum(wait_ms), 3) FROM v_collective GROUP BY function",
+               "288 all_to_all 96 96.0");
+    assert_run("SELECT group_concat(n) FROM (SELECT count(*) || ' ' || direction || ' ' || "
+               "max(layer) || ' ' || max(wait_ns) AS n FROM v_span WHERE phase = 'dispatch' "
+               "GROUP BY direction)",
+               "144 backward 3 200000,144 forward 3 4200000");
     assert_says(REPORT, 0, "for rank 1, rank 0 most (4.00 ms), 100 % of it from layer 3 dispatch");
 }
 
@@ -230,9 +212,8 @@ TEST(counts_that_can_t_be_right_are_none) {
     struct kineto_job job = planted();
     job.on_gpu = job.unnamed = job.late = true;
     import(&job, "3 processes");
-    assert_answer("run.db", "SELECT count(*) || ' ' || count(wait_ms) FROM v_collective", "193 0");
-    assert_answer("run.db", "SELECT count(*) FROM v_collective WHERE rank = 2 AND ordinal > 0",
-                  "0");
+    assert_run("SELECT count(*) || ' ' || count(wait_ms) FROM v_collective", "193 0");
+    assert_run("SELECT count(*) FROM v_collective WHERE rank = 2 AND ordinal > 0", "0");
     assert_says(REPORT, 0, CULPRIT);
 }
 
@@ -242,7 +223,7 @@ TEST(exchanges_of_several_groups_are_not_compared) {
     job.groups = 2;
     job.named_hosts = false;
     import(&job, "share no collective with the first");
-    assert_answer("run.db", "SELECT count(*) || ' ' || count(wait_ms) FROM v_collective", "288 0");
+    assert_run("SELECT count(*) || ' ' || count(wait_ms) FROM v_collective", "288 0");
 }
 
 TEST(clocks_are_put_beside_one_another) {
@@ -253,11 +234,10 @@ TEST(clocks_are_put_beside_one_another) {
     import(&job, "clocks: put beside one another by 96 collectives: up to 3600000.000 ms apart, "
                  "known to within 0 ms");
     assert_says(REPORT, 0, CULPRIT);
-    assert_answer("run.db",
-                  "SELECT max(abs(a.start_ns - b.start_ns)) FROM v_span a JOIN v_span b "
-                  "USING (iteration, phase) WHERE phase = 'iteration'",
-                  "0");
-    assert_answer("run.db", "SELECT count(*) FROM v_rank WHERE reason IS NOT NULL", "0");
+    assert_run("SELECT max(abs(a.start_ns - b.start_ns)) FROM v_span a JOIN v_span b "
+               "USING (iteration, phase) WHERE phase = 'iteration'",
+               "0");
+    assert_run("SELECT count(*) FROM v_rank WHERE reason IS NOT NULL", "0");
 }
 
 TEST(a_cut_trace_keeps_what_is_before) {
@@ -267,16 +247,13 @@ TEST(a_cut_trace_keeps_what_is_before) {
     assert_runs("size=$(stat -c %s rank1.json) && truncate -s $((size * 2 / 3)) rank1.json");
     assert_says("moeperf import rank*.json --db run.db", 0,
                 "rank 1: rank1.json is damaged where it is cut off, after");
-    assert_answer("run.db", "SELECT group_concat(status) FROM v_rank",
-                  "complete,interrupted,complete");
-    assert_answer("run.db",
-                  "SELECT count(*) >= 7 AND count(*) < 12 FROM v_span WHERE rank = 1 AND "
-                  "phase = 'iteration'",
-                  "1");
+    assert_run("SELECT group_concat(status) FROM v_rank", "complete,interrupted,complete");
+    assert_run("SELECT count(*) >= 7 AND count(*) < 12 FROM v_span WHERE rank = 1 AND "
+               "phase = 'iteration'",
+               "1");
     /* Which of gloo's operations its are nobody knows: some of another thread may be missing. */
-    assert_answer("run.db",
-                  "SELECT (count(*) > 0) || ' ' || count(wait_ms) FROM v_collective WHERE rank = 1",
-                  "1 0");
+    assert_run("SELECT (count(*) > 0) || ' ' || count(wait_ms) FROM v_collective WHERE rank = 1",
+               "1 0");
     job.named_hosts = false; /* by collectives that may be others, clocks are not compared */
     start_anew();
     kineto_write(&job, "");
@@ -347,15 +324,14 @@ TEST_TURNS(span_tables_have_phases, 3, unit) {
                 "rank 0 waits 4.00 ms of each 10.00 ms iteration (40 %) for rank 1, "
                 "100 % of it from layer 3 expert: it takes 4.00 ms longer per "
                 "iteration at the same tokens (slow rank)");
-    assert_answer("run.db",
-                  "SELECT count(*) || ' ' || max(iteration) || ' ' || sum(end_ns - "
-                  "start_ns) FROM v_span WHERE phase = 'iteration'",
-                  "12 5 120000000");
+    assert_run("SELECT count(*) || ' ' || max(iteration) || ' ' || sum(end_ns - "
+               "start_ns) FROM v_span WHERE phase = 'iteration'",
+               "12 5 120000000");
     assert_says("moeperf predict --run 1 --db run.db", 0,
                 "\nrank 1 costs most: as fast as the others, with the tokens that it has, it "
                 "would\nsave 4.000 ms of an iteration (40.0 %)\n");
     /* Their clock says no day. */
-    assert_answer("run.db", "SELECT julianday() - julianday(started_at) < 1 FROM run", "1");
+    assert_run("SELECT julianday() - julianday(started_at) < 1 FROM run", "1");
 }
 
 TEST(span_tables_have_names) {

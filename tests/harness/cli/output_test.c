@@ -27,35 +27,32 @@ TEST(links_that_others_planted_lead_nowhere) {
 }
 
 /* A trace that would take hours, asked to end as soon as a byte of it can be there. */
-TEST(nothing_stays_of_what_a_signal_ends) {
-    static const int signals[] = {SIGHUP, SIGINT, SIGTERM};
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
-        int status;
-        fflush(stdout);
-        pid_t child = fork();
-        if (child == 0) {
-            signal(signals[i], SIG_DFL);
-            execlp("moeperf", "moeperf", "generate", "zipf", "--iterations", "100000000", "-o",
-                   "long.mptrace", NULL);
-            _exit(127);
-        }
-        while (count_entries(".", "long.mptrace") == 0 && !waitpid(child, &status, WNOHANG))
-            usleep(1000);
-        assert_int_equal(kill(child, signals[i]), 0);
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_true(WIFSIGNALED(status));
-        assert_int_equal(WTERMSIG(status), signals[i]);
-        assert_int_equal(count_entries(".", "long.mptrace"), 0);
+static const int signals[] = {SIGHUP, SIGINT, SIGTERM};
+TEST_ROWS(nothing_stays_of_what_a_signal_ends, signals, number) {
+    int status;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        signal(*number, SIG_DFL);
+        execlp("moeperf", "moeperf", "generate", "zipf", "--iterations", "100000000", "-o",
+               "long.mptrace", NULL);
+        _exit(127);
     }
+    while (count_entries(".", "long.mptrace") == 0 && !waitpid(child, &status, WNOHANG))
+        usleep(1000);
+    assert_int_equal(kill(child, *number), 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), *number);
+    assert_int_equal(count_entries(".", "long.mptrace"), 0);
 }
 
 /* A page or a module that is redirected into a file, on a disk that is full. */
 TEST(what_is_not_printed_is_an_error) {
     static const char *const lines[] = {"moeperf show moeperf_experts.py", "moeperf help tasks",
                                         "moeperf list systems", "moeperf --version"};
-    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         assert_says(formatted("%s >/dev/full", lines[i]), 2, "No space left on device");
-    }
 }
 
 /* What others chose: names of files, kinds and what a trace says of its source. */

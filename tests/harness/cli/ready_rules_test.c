@@ -165,29 +165,24 @@ static const char zero1_step[] = "+DeepSpeed|DeepSpeedEngine.forward\n-DeepSpeed
 TEST(training_loops_are_counted) {
     need_collector();
     record(megatron_step, 3);
-    assert_answer("run.db", "SELECT iterations FROM v_run", "3");
-    assert_answer(
-        "run.db",
-        "SELECT group_concat(iteration || phase || layer, ' ') FROM (SELECT * FROM v_span "
-        "WHERE phase IN ('attention', 'expert') ORDER BY start_ns)",
-        "0attention0 0expert0 0attention1 0expert1 1attention0 1expert0 1attention1 "
-        "1expert1 2attention0 2expert0 2attention1 2expert1");
-    assert_answer("run.db",
-                  "SELECT group_concat(iteration, ' ') FROM (SELECT * FROM v_span WHERE phase = "
-                  "'optimizer' ORDER BY start_ns)",
-                  "0 0 1 1 2 2");
+    assert_run("SELECT iterations FROM v_run", "3");
+    assert_run("SELECT group_concat(iteration || phase || layer, ' ') FROM (SELECT * FROM v_span "
+               "WHERE phase IN ('attention', 'expert') ORDER BY start_ns)",
+               "0attention0 0expert0 0attention1 0expert1 1attention0 1expert0 1attention1 "
+               "1expert1 2attention0 2expert0 2attention1 2expert1");
+    assert_run("SELECT group_concat(iteration, ' ') FROM (SELECT * FROM v_span WHERE phase = "
+               "'optimizer' ORDER BY start_ns)",
+               "0 0 1 1 2 2");
     record(zero3_step, 4);
-    assert_answer("run.db", "SELECT iterations FROM v_run", "4");
-    assert_answer("run.db",
-                  "SELECT group_concat(iteration || phase, ' ') FROM (SELECT * FROM v_span WHERE "
-                  "phase <> 'iteration' AND iteration >= 2 ORDER BY start_ns)",
-                  "2fetch 2allreduce 2optimizer 3fetch 3allreduce 3optimizer");
+    assert_run("SELECT iterations FROM v_run", "4");
+    assert_run("SELECT group_concat(iteration || phase, ' ') FROM (SELECT * FROM v_span WHERE "
+               "phase <> 'iteration' AND iteration >= 2 ORDER BY start_ns)",
+               "2fetch 2allreduce 2optimizer 3fetch 3allreduce 3optimizer");
     record(zero1_step, 5);
-    assert_answer("run.db", "SELECT iterations FROM v_run", "5");
-    assert_answer("run.db",
-                  "SELECT group_concat(iteration || phase, ' ') FROM (SELECT * FROM v_span WHERE "
-                  "phase <> 'iteration' ORDER BY start_ns)",
-                  "0allreduce 1allreduce 2allreduce 3allreduce 4allreduce");
+    assert_run("SELECT iterations FROM v_run", "5");
+    assert_run("SELECT group_concat(iteration || phase, ' ') FROM (SELECT * FROM v_span WHERE "
+               "phase <> 'iteration' ORDER BY start_ns)",
+               "0allreduce 1allreduce 2allreduce 3allreduce 4allreduce");
 }
 
 static const char profiled_step[] =
@@ -201,11 +196,9 @@ static const char profiled_step[] =
 TEST(a_range_of_iterations_counts_before_their_ends) {
     need_collector();
     record(profiled_step, 1);
-    assert_answer(
-        "run.db",
-        "SELECT group_concat(iteration || phase, ' ') FROM (SELECT * FROM v_span ORDER BY "
-        "start_ns, end_ns DESC)",
-        "-1data 6iteration 6dispatch 6optimizer 7iteration 7dispatch 7optimizer");
+    assert_run("SELECT group_concat(iteration || phase, ' ') FROM (SELECT * FROM v_span ORDER BY "
+               "start_ns, end_ns DESC)",
+               "-1data 6iteration 6dispatch 6optimizer 7iteration 7dispatch 7optimizer");
 }
 
 /* ---- two ranks of a Python program ---- */
@@ -275,16 +268,14 @@ TEST(a_late_rank_of_a_foreign_program_is_named) {
     write_file("two.yaml", program_rules);
     remove("run.db");
     assert_runs("moeperf record -o run.db --rules two.yaml -- env " PYTHON " two.py");
-    assert_answer("run.db", "SELECT iterations || ' ' || ranks FROM v_run", "8 2");
-    assert_answer("run.db",
-                  "SELECT count(*) || ' ' || (min(end_ns - start_ns) >= 21000000) || ' ' || "
-                  "min(tokens) FROM v_span WHERE rank = 1 AND layer = 1 AND phase = 'expert'",
-                  "8 1 64");
-    assert_answer("run.db",
-                  "SELECT count(*) || ' ' || min(met.end_ns >= own.end_ns) FROM v_span AS own "
-                  "JOIN v_span AS met USING (run_id, iteration, layer) WHERE own.phase = 'expert' "
-                  "AND met.phase = 'combine' AND met.rank <> own.rank",
-                  "32 1");
+    assert_run("SELECT iterations || ' ' || ranks FROM v_run", "8 2");
+    assert_run("SELECT count(*) || ' ' || (min(end_ns - start_ns) >= 21000000) || ' ' || "
+               "min(tokens) FROM v_span WHERE rank = 1 AND layer = 1 AND phase = 'expert'",
+               "8 1 64");
+    assert_run("SELECT count(*) || ' ' || min(met.end_ns >= own.end_ns) FROM v_span AS own "
+               "JOIN v_span AS met USING (run_id, iteration, layer) WHERE own.phase = 'expert' "
+               "AND met.phase = 'combine' AND met.rank <> own.rank",
+               "32 1");
     assert_int_equal(execute("run.db", known_times), 2 * 8 * 10); /* all of them */
     AUTO(json) json_t *object = json_of("moeperf report --db run.db --stragglers --json", 0);
     const json_t *findings = member(object, "rows/0/analysis/findings");

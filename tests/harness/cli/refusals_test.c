@@ -72,28 +72,27 @@ TEST(every_job_is_refused) {
 }
 
 /* What is wrong by itself is no refusal, whatever stands beside it or in the same job. */
-TEST(mistakes_beside_a_refusal_are_errors) {
-    static const struct {
-        const char *job, *says;
-    } slips[] = {
-        {"{system: lleep}", "did you mean \"llep\"?"},
-        {"{system: fssdp, options: {widow: 3}}", "did you mean \"window\"?"},
-        {"{system: llep, batch: 5}", "job llep: batch: 5 sequences can't be divided evenly"},
-        {"{system: skeleton, experts: 9, text: gone}", "job skeleton: text: gone: No such file"},
-        {"{system: skeleton, experts: 9, routing: trace, trace: gone.mptrace}",
-         "job skeleton: can't open gone.mptrace: No such file"},
-        {"{system: skeleton, experts: 9, routing: load}", "job skeleton: load: not given"},
-        {"{system: skeleton, executor: predicted, cluster: h100, loads: zpif, experts: 9, batch: "
-         "32}",
-         "did you mean \"zipf\"?"},
-    };
-    for (size_t i = 0; i < sizeof slips / sizeof *slips; i++) {
-        char jobs[256];
-        snprintf(jobs, sizeof jobs, "  - {system: ep, experts: 9}\n  - %s\n", slips[i].job);
-        write_suite(jobs);
-        assert_says("moeperf run bad.yaml --db kept.db", 2, slips[i].says);
-        assert_nothing_was_done();
-    }
+static const struct {
+    const char *job, *says;
+} slips[] = {
+    {"{system: lleep}", "did you mean \"llep\"?"},
+    {"{system: fssdp, options: {widow: 3}}", "did you mean \"window\"?"},
+    {"{system: llep, batch: 5}", "job llep: batch: 5 sequences can't be divided evenly"},
+    {"{system: skeleton, experts: 9, text: gone}", "job skeleton: text: gone: No such file"},
+    {"{system: skeleton, experts: 9, routing: trace, trace: gone.mptrace}",
+     "job skeleton: can't open gone.mptrace: No such file"},
+    {"{system: skeleton, experts: 9, routing: load}", "job skeleton: load: not given"},
+    {"{system: skeleton, executor: predicted, cluster: h100, loads: zpif, experts: 9, batch: "
+     "32}",
+     "did you mean \"zipf\"?"},
+};
+
+TEST_ROWS(mistakes_beside_a_refusal_are_errors, slips, slip) {
+    char jobs[256];
+    snprintf(jobs, sizeof jobs, "  - {system: ep, experts: 9}\n  - %s\n", slip->job);
+    write_suite(jobs);
+    assert_says("moeperf run bad.yaml --db kept.db", 2, slip->says);
+    assert_nothing_was_done();
 }
 
 /* Others run, in all rounds; the refused one is there once, and decides nothing. */

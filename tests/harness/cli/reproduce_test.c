@@ -82,9 +82,8 @@ TEST(details_say_how_near_the_bound_is) {
 /* What a paper's file says is inside is so; without loads as they were inferred it is said what is
  * not. */
 TEST(what_is_inside_stays_inside) {
-    for (const struct mp_paper *paper = mp_papers; paper->name; paper++) {
+    for (const struct mp_paper *paper = mp_papers; paper->name; paper++)
         assert_runs(formatted("moeperf reproduce %s --strict >/dev/null", paper->name));
-    }
     assert_says("moeperf reproduce laer --strict --loads \"zipf exponent=0\"", 1,
                 "is outside with");
 }

@@ -177,6 +177,11 @@ static inline void assert_answer(const char *database, const char *sql, const ch
     assert_string_equal(answer, expected);
 }
 
+/* Of run.db, which most tests make. */
+static inline void assert_run(const char *sql, const char *expected) {
+    assert_answer("run.db", sql, expected);
+}
+
 /* Statements that answer nothing; how many rows they have changed. */
 static inline int execute(const char *database, const char *sql) {
     sqlite3 *connection = NULL;

@@ -30,7 +30,7 @@ static void assert_delays(int run, const char *phase, int rank, const char *seco
              "SELECT sum(%s >= %.0f) || ' of ' || count(*) FROM v_span WHERE run_id = %d AND phase "
              "= '%s' AND rank = %d AND stream = 'compute' AND iteration BETWEEN 0 AND 5",
              seconds_of, 1e6 * least_ms, run, phase, rank);
-    assert_answer("run.db", sql, expected);
+    assert_run(sql, expected);
 }
 
 /* Two layers of six iterations, both ways. */
@@ -42,15 +42,13 @@ TEST(a_busy_loop_is_in_every_span) {
 /* 95 % of the routes go to experts 0 and 1, which are rank 0's, the rest to all others evenly: it
  * computes at least that. */
 TEST(more_tokens_are_counted) {
-    assert_answer("run.db",
-                  "SELECT count(*) || ' ' || min(rank_max_over_mean >= 1.9) FROM v_imbalance WHERE "
-                  "run_id = 2",
-                  "12 1");
-    assert_answer("run.db",
-                  "SELECT min(a.tokens >= 19 * b.tokens) FROM v_span AS a JOIN v_span AS b USING "
-                  "(run_id, iteration, layer, phase, direction) WHERE run_id = 2 AND phase = "
-                  "'expert' AND a.rank = 0 AND b.rank = 1",
-                  "1");
+    assert_run("SELECT count(*) || ' ' || min(rank_max_over_mean >= 1.9) FROM v_imbalance WHERE "
+               "run_id = 2",
+               "12 1");
+    assert_run("SELECT min(a.tokens >= 19 * b.tokens) FROM v_span AS a JOIN v_span AS b USING "
+               "(run_id, iteration, layer, phase, direction) WHERE run_id = 2 AND phase = "
+               "'expert' AND a.rank = 0 AND b.rank = 1",
+               "1");
 }
 
 /* One layer of six iterations, both ways; it counts as waiting. */
@@ -66,11 +64,10 @@ TEST(late_data_is_the_ranks_own) {
 /* Nobody else leaves a meeting that the late one has not come to: an iteration lasts as long as the
  * delays in it. */
 TEST(iterations_last_as_long_as_their_delays) {
-    assert_answer("run.db",
-                  "SELECT group_concat(run_id || ': ' || least, ', ') FROM (SELECT run_id, "
-                  "min(ms >= CASE run_id WHEN 1 THEN 80 WHEN 3 THEN 20 WHEN 4 THEN 30 * "
-                  "(iteration % 2 = 0) ELSE 0 END) AS least FROM v_iteration GROUP BY run_id)",
-                  "1: 1, 2: 1, 3: 1, 4: 1");
+    assert_run("SELECT group_concat(run_id || ': ' || least, ', ') FROM (SELECT run_id, "
+               "min(ms >= CASE run_id WHEN 1 THEN 80 WHEN 3 THEN 20 WHEN 4 THEN 30 * "
+               "(iteration % 2 = 0) ELSE 0 END) AS least FROM v_iteration GROUP BY run_id)",
+               "1: 1, 2: 1, 3: 1, 4: 1");
 }
 
 /* How long ranks had a core is recorded, and goes through the analysis. */

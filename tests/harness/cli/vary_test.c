@@ -79,11 +79,6 @@ TEST(what_is_kept_is_the_same) {
     json_decref(one);
 }
 
-static int ascending(const void *a, const void *b) {
-    double one = *(const double *)a, other = *(const double *)b;
-    return (one > other) - (one < other);
-}
-
 /* The shortest time of a system that the bound covers, at the point of `item`. */
 static double least_at(const json_t *systems, const json_t *item) {
     double least = INFINITY;
@@ -128,7 +123,7 @@ static void check_standing(const json_t *systems, const json_t *standing) {
         fastest += ms == least;
         near += ms <= 1.01 * least;
     }
-    qsort(shares, (size_t)bounded, sizeof *shares, ascending);
+    qsort(shares, (size_t)bounded, sizeof *shares, test_compare_doubles);
     assert_close(number(standing, "ran"), ran, 0);
     assert_close(number(standing, "fastest"), fastest, 0);
     assert_close(number(standing, "within_1_percent"), near, 0);

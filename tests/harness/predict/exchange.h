@@ -109,9 +109,4 @@ static inline double largest(const double values[], int n) {
     return most;
 }
 
-static inline int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 #endif

@@ -468,11 +468,6 @@ TEST(a_shape_of_a_known_model_is_adopted) {
 
 /* ---- running ---- */
 
-static int compare_doubles(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 /* fssdp copies, deepspeed drops. */
 TEST_TURNS(a_summary_is_of_its_iterations, 6, turn) {
     bool drops = turn / 3;
@@ -486,7 +481,7 @@ TEST_TURNS(a_summary_is_of_its_iterations, 6, turn) {
     for (int i = 0; i < seen.steps; i++)
         sum += seen.seconds[i];
     assert_close(summary.seconds_mean, sum / seen.steps, 1e-12 * sum);
-    qsort(seen.seconds, (size_t)seen.steps, sizeof *seen.seconds, compare_doubles);
+    qsort(seen.seconds, (size_t)seen.steps, sizeof *seen.seconds, test_compare_doubles);
     double median = seen.steps % 2
                         ? seen.seconds[seen.steps / 2]
                         : (seen.seconds[seen.steps / 2 - 1] + seen.seconds[seen.steps / 2]) / 2;

@@ -125,7 +125,7 @@ static double predict(const struct mp_cluster *cluster, const double matrix[], d
         }
         seconds[i] = (now() - begin) / 4;
     }
-    qsort(seconds, TIMES, sizeof *seconds, compare_doubles);
+    qsort(seconds, TIMES, sizeof *seconds, test_compare_doubles);
     return seconds[TIMES / 2];
 }
 
@@ -181,15 +181,15 @@ TEST_RANDOM(close_to_simgrid) {
                     2e-6,           5e-6,           (size + kind + b) % 2 ? 5e9 : 0};
                 compare(random, &shape, (enum kind)kind, bytes[b]);
             }
-    qsort(errors.makespan, (size_t)errors.count, sizeof(double), compare_doubles);
-    qsort(errors.rank, (size_t)errors.ranks, sizeof(double), compare_doubles);
+    qsort(errors.makespan, (size_t)errors.count, sizeof(double), test_compare_doubles);
+    qsort(errors.rank, (size_t)errors.ranks, sizeof(double), test_compare_doubles);
     double median = errors.makespan[errors.count / 2];
     print_message(
         "makespan: median error %.4f, worst %.4f, with limits of ranks %.4f; ranks, of the "
         "makespan: median %.4f, 9 in 10 %.4f, worst %.4f\n",
         median, errors.worst[false], errors.worst[true], errors.rank[errors.ranks / 2],
         errors.rank[errors.ranks * 9 / 10], errors.rank[errors.ranks - 1]);
-    qsort(errors.speed, (size_t)errors.speeds, sizeof(double), compare_doubles);
+    qsort(errors.speed, (size_t)errors.speeds, sizeof(double), test_compare_doubles);
     print_message("times faster, 32 ranks and more, all to all: median %.0f, least %.0f\n",
                   errors.speed[errors.speeds / 2], errors.speed[0]);
     assert_true(median <= 0.05);

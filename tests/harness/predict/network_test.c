@@ -328,7 +328,7 @@ struct start {
 };
 
 static int compare_starts(const void *a, const void *b) {
-    return compare_doubles(&((const struct start *)a)->at, &((const struct start *)b)->at);
+    return test_compare_doubles(&((const struct start *)a)->at, &((const struct start *)b)->at);
 }
 
 /* The last end of all gates: each a queue of its messages by start. */

@@ -273,40 +273,40 @@ static void see_load(void *context, int rank, int64_t iteration, int layer, int 
     }
 }
 
-/* FasterMoE's topology-aware gate in predictions: every source keeps the limit in every
- * micro-batch, with experts inside where contiguous owners have them; no route is lost. */
-TEST_RANDOM(a_gate_that_keeps_tokens_home_is_predicted) {
-    enum { MICRO_BATCHES = 2, LAYERS = 2, EXPERTS = 8, LIMIT = 3 };
+enum { MICRO_BATCHES = 2, LAYERS = 2, EXPERTS = 8, LIMIT = 3 };
+
+/* What becomes of a source's loads of a layer, with experts inside where contiguous owners have
+ * them. */
+typedef void keep_inside(const struct test_case *test, const bool inside[], uint32_t row[]);
+
+/* Every source's loads are as the rule leaves them in every micro-batch; no route is lost. */
+static void assert_kept(struct test_case *test, uint64_t *random, keep_inside *keep) {
     struct seen_loads seen;
-    char words[64];
-    AUTO(test)
-    struct test_case test = test_make(&GOOD_MACHINE, "fastermoe", LAYERS, EXPERTS, MICRO_BATCHES);
-    int ranks = test.job.job.ranks, tokens = test_routes(&test) / 2, changed = 0;
-    int per_node = test.job.job.ranks_per_node;
-    assert_true(ranks > per_node && ranks <= 16);
-    snprintf(words, sizeof words, "options.outgoing-fraction=%.9f", (LIMIT + 0.5) / tokens);
-    test_set(&test, "options.topology-gate=yes");
-    test_set(&test, words);
-    test_fill_loads(&test, random, 0.5);
+    const int ranks = test->job.job.ranks, per_node = test->job.job.ranks_per_node;
+    int changed = 0;
+    assert_true(ranks > per_node && ranks % per_node == 0 && ranks <= 16);
+    test_fill_loads(test, random, 0.5);
     const struct mp_predict_sink sink = {.context = &seen, .load = see_load};
-    AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, &sink);
-    struct mp_prediction prediction = test_step(predictor, &test);
-    assert_int_equal(prediction.routes, (int64_t)ranks * 2 * tokens * LAYERS * MICRO_BATCHES);
+    AUTO(predictor) struct mp_predictor *predictor = test_predictor(test, &sink);
+    struct mp_prediction prediction = test_step(predictor, test);
+    assert_int_equal(prediction.routes,
+                     (int64_t)ranks * test_routes(test) * LAYERS * test->options.micro_batches);
     assert_int_equal(prediction.dropped, 0);
     for (int l = 0; l < LAYERS; l++)
         for (int r = 0; r < ranks; r++) {
             uint32_t expected[EXPERTS] = {0};
-            for (int m = 0; m < MICRO_BATCHES; m++) {
+            for (int m = 0; m < test->options.micro_batches; m++) {
+                const struct mp_load *load = &test->load[m * LAYERS + l];
                 uint32_t row[EXPERTS];
                 bool inside[EXPERTS];
                 for (int e = 0; e < EXPERTS; e++) {
                     inside[e] = e * ranks / EXPERTS / per_node == r / per_node;
-                    row[e] = mp_load_at(&test.load[m * LAYERS + l], r, e);
+                    row[e] = mp_load_at(load, r, e);
                 }
-                mp_replay_limit(EXPERTS, inside, LIMIT, row);
+                keep(test, inside, row);
                 for (int e = 0; e < EXPERTS; e++) {
                     expected[e] += row[e];
-                    changed += row[e] != mp_load_at(&test.load[m * LAYERS + l], r, e);
+                    changed += row[e] != mp_load_at(load, r, e);
                 }
             }
             for (int e = 0; e < EXPERTS; e++)
@@ -315,37 +315,33 @@ TEST_RANDOM(a_gate_that_keeps_tokens_home_is_predicted) {
     assert_true(changed > 0);
 }
 
-/* TA-MoE's loss in predictions: every source's loads as the rule leaves them; no route is lost. */
+static void limit(const struct test_case *test, const bool inside[], uint32_t row[]) {
+    (void)test;
+    mp_replay_limit(EXPERTS, inside, LIMIT, row);
+}
+
+/* FasterMoE's topology-aware gate in predictions. */
+TEST_RANDOM(a_gate_that_keeps_tokens_home_is_predicted) {
+    AUTO(test)
+    struct test_case test = test_make(&GOOD_MACHINE, "fastermoe", LAYERS, EXPERTS, MICRO_BATCHES);
+    test_set(&test, "options.topology-gate=yes");
+    test_set(&test,
+             formatted("options.outgoing-fraction=%.9f", (LIMIT + 0.5) / (test_routes(&test) / 2)));
+    assert_kept(&test, random, limit);
+}
+
+static void pull(const struct test_case *test, const bool inside[], uint32_t row[]) {
+    const int ranks = test->job.job.ranks, per_node = test->job.job.ranks_per_node;
+    const double share = per_node / (per_node + (ranks - per_node) / 5.0);
+    mp_replay_pull(EXPERTS, inside, share, 0.7, test_routes(test) / 2, row);
+}
+
+/* TA-MoE's loss in predictions. */
 TEST_RANDOM(a_loss_that_knows_the_topology_is_predicted) {
-    enum { LAYERS = 2, EXPERTS = 8 };
-    struct seen_loads seen;
     AUTO(test) struct test_case test = test_make(&GOOD_MACHINE, "tamoe", LAYERS, EXPERTS, 1);
-    int ranks = test.job.job.ranks, tokens = test_routes(&test) / 2, changed = 0;
-    int per_node = test.job.job.ranks_per_node;
-    assert_true(ranks > per_node && ranks % per_node == 0 && ranks <= 16);
     test_set(&test, "options.pull=0.7");
     test_set(&test, "options.outside-cost=5");
-    test_fill_loads(&test, random, 0.5);
-    const struct mp_predict_sink sink = {.context = &seen, .load = see_load};
-    AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, &sink);
-    struct mp_prediction prediction = test_step(predictor, &test);
-    assert_int_equal(prediction.routes, (int64_t)ranks * 2 * tokens * LAYERS);
-    double share = per_node / (per_node + (ranks - per_node) / 5.0);
-    for (int l = 0; l < LAYERS; l++)
-        for (int r = 0; r < ranks; r++) {
-            uint32_t row[EXPERTS];
-            bool inside[EXPERTS];
-            for (int e = 0; e < EXPERTS; e++) {
-                inside[e] = e * ranks / EXPERTS / per_node == r / per_node;
-                row[e] = mp_load_at(&test.load[l], r, e);
-            }
-            mp_replay_pull(EXPERTS, inside, share, 0.7, tokens, row);
-            for (int e = 0; e < EXPERTS; e++) {
-                assert_int_equal(seen.count[l][r][e], row[e]);
-                changed += row[e] != mp_load_at(&test.load[l], r, e);
-            }
-        }
-    assert_true(changed > 0);
+    assert_kept(&test, random, pull);
 }
 
 /* With room for all tokens it is no gate at all, to the last bit; so it is with loads that this
@@ -450,7 +446,7 @@ TEST_RANDOM(out_of_memory_is_a_result) {
 
 /* Copies of ranks and experts in any word of the bits; none, if the plan has none. */
 TEST(late_copies_are_told_apart) {
-    enum { EXPERTS = 3, WORDS = 2, RANKS = 64 * WORDS };
+    enum { WORDS = 2, RANKS = 64 * WORDS };
     for (int expert = 0; expert < EXPERTS; expert++)
         for (int rank = 0; rank < RANKS; rank++) {
             uint64_t bits[EXPERTS * WORDS] = {0};

@@ -168,11 +168,6 @@ TEST(expert_times_of_methods) {
     assert_true(rate > 0.7 && rate < 1.3); /* the cluster's own constants were near */
 }
 
-static int ascending(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 static double error_of(const double predicted[RANKS], const double measured[RANKS]) {
     double rate = mean_of(measured) / mean_of(predicted), sum = 0;
     for (int rank = 0; rank < RANKS; rank++)
@@ -188,8 +183,8 @@ TEST(expert_times_of_devices) {
         memcpy(measured, measured_expert[method], sizeof measured);
         assert_close(mean_of(outcome.device), outcome.expert, 1e-6);
         double as_recorded = error_of(outcome.device, measured);
-        qsort(outcome.device, RANKS, sizeof *outcome.device, ascending);
-        qsort(measured, RANKS, sizeof *measured, ascending);
+        qsort(outcome.device, RANKS, sizeof *outcome.device, test_compare_doubles);
+        qsort(measured, RANKS, sizeof *measured, test_compare_doubles);
         double sorted = error_of(outcome.device, measured);
         print_message("%s: expert time per device %.1f %% off, sorted by size %.1f %%\n",
                       names[method], 100 * as_recorded, 100 * sorted);

@@ -105,6 +105,7 @@ static double waited(const struct spans *spans, enum mp_phase phase, enum mp_dir
  * 4 * 271,360 bytes, of which each rank of a node sends a 32nd part 3 times by the node's port, and
  * again when the sum is gathered: 2 * 3 * 33,920 * 8 over the port's bandwidth. */
 struct hand_worked {
+    const char *name;
     double transfer; /* T */
     double copies;   /* exposed: of a layer's copies in forward, */
     double upper;    /* and of the sums of the upper layer, */
@@ -112,8 +113,26 @@ struct hand_worked {
     double held;     /* seconds for which the upper layer's sums let exchanges pass */
 };
 
+static const struct hand_worked transfers[] = {
+    /* Copies set out before attention (8) and gate (0.125), behind which experts wait for them:
+     *   40 - 8.125 = 31.875
+     * The upper layer's sums set out behind its second exchange.  Over them pass its gate (0.25)
+     * and attention (16), and the experts of the layer below (16), behind whose second exchange
+     * they are waited for, because the next ones set out there; both exchanges of the layer below
+     * pass them:
+     *   40 - 32.25 = 7.75
+     * Meanwhile the block's gradients have set out, and go now: 1,628,160 / (24 * 2 MiB / 40 s) =
+     * 1.294.  The lower layer's sums come behind them and have its gate and attention alone:
+     *   1.294 + 40 - 16.25 = 25.044 */
+    {"40 seconds", 40, 31.875, 7.75, 25.044, 1},
+    /* The same with 30 - 8.125 = 21.875; the upper layer's sums end under the experts below, when
+     * the second exchange is still to come, and the block's gradients (0.970) too: 30.97 < 32.25;
+     * so the lower layer's sums go at once: 30 - 16.25 = 13.75. */
+    {"30 seconds", 30, 21.875, 0, 13.75, 0.5},
+};
+
 /* Every expert is copied to all 32 ranks before the gate, so that no token leaves its rank. */
-static void hides_as_worked_out(const struct hand_worked *hand) {
+TEST_EACH(transfers_hide_as_worked_out, transfers, hand) {
     const char *const settings[] = {"options.overlap=all", "options.memory=all",
                                     "options.calibrate=no", "options.reshard-interval=0", NULL};
     const struct test_machine machine = {PLAIN,
@@ -149,28 +168,6 @@ static void hides_as_worked_out(const struct hand_worked *hand) {
     assert_within(end - begin, hand->transfer + hand->held, 1e-3);
 }
 
-/* Copies set out before attention (8) and gate (0.125), behind which experts wait for them:
- *   40 - 8.125 = 31.875
- * The upper layer's sums set out behind its second exchange.  Over them pass its gate (0.25) and
- * attention (16), and the experts of the layer below (16), behind whose second exchange they are
- * waited for, because the next ones set out there; both exchanges of the layer below pass them:
- *   40 - 32.25 = 7.75
- * Meanwhile the block's gradients have set out, and go now: 1,628,160 / (24 * 2 MiB / 40 s) =
- * 1.294.  The lower layer's sums come behind them and have its gate and attention alone:
- *   1.294 + 40 - 16.25 = 25.044 */
-TEST(sums_of_40_seconds) {
-    static const struct hand_worked hand = {40, 31.875, 7.75, 25.044, 1};
-    hides_as_worked_out(&hand);
-}
-
-/* The same with 30 - 8.125 = 21.875; the upper layer's sums end under the experts below, when the
- * second exchange is still to come, and the block's gradients (0.970) too: 30.97 < 32.25; so the
- * lower layer's sums go at once: 30 - 16.25 = 13.75. */
-TEST(sums_of_30_seconds) {
-    static const struct hand_worked hand = {30, 21.875, 0, 13.75, 0.5};
-    hides_as_worked_out(&hand);
-}
-
 /* ---- FasterMoE's pipelined exchange ---- */
 
 /* PPoPP 2022, figure 8 in numbers: four steps, each of which takes 1 s to send, 2 s to compute and
@@ -182,6 +179,7 @@ TEST(sums_of_30_seconds) {
 enum { STEPS = 4 };
 
 struct pipelined {
+    const char *name;
     double copies;   /* share of the copying */
     double exchange; /* units that a step travels */
     double sent[STEPS], computed[STEPS], returned[STEPS];
@@ -199,7 +197,17 @@ static void assert_ends(const struct spans *spans, enum mp_predict_stream stream
     assert_int_equal(step, STEPS);
 }
 
-static void ends_as_worked_out(const struct pipelined *hand) {
+static const struct pipelined steps[] = {
+    {"it ends when it should", 0, 1, {1, 2, 3, 4}, {3, 5, 7, 9}, {5, 6, 8, 10}},
+    /* The processor does half of the copying: the first and the last step have one neighbour that
+     * travels meanwhile, 2 + 1/2, the others two, 2 + 2/2. */
+    {"it takes from computing", 0.5, 1, {1, 2, 3, 4}, {3.5, 6.5, 9.5, 12}, {5, 7.5, 10.5, 13}},
+    /* Where three units travel in a step, no step takes more than twice as long for it: two units
+     * of which half are the processor's, 2 + 2/2 for all. */
+    {"no step takes twice as long", 0.5, 3, {3, 6, 9, 12}, {6, 9, 12, 15}, {15, 18, 21, 24}},
+};
+
+TEST_EACH(pipelined_steps_end_as_worked_out, steps, hand) {
     const char *const settings[] = {"options.group-size=1", "options.shadows=0", NULL};
     const double unit = 0x1p-5, bandwidth = 0x1p17 / unit / hand->exchange;
     const struct test_machine machine = {PLAIN,
@@ -217,24 +225,4 @@ static void ends_as_worked_out(const struct pipelined *hand) {
     assert_ends(&spans, MP_STREAM_COMM, MP_PHASE_DISPATCH, begin, unit, hand->sent);
     assert_ends(&spans, MP_STREAM_COMPUTE, MP_PHASE_EXPERT, begin, unit, hand->computed);
     assert_ends(&spans, MP_STREAM_COMM, MP_PHASE_COMBINE, begin, unit, hand->returned);
-}
-
-TEST(a_pipelined_exchange_ends_when_it_should) {
-    static const struct pipelined hand = {0, 1, {1, 2, 3, 4}, {3, 5, 7, 9}, {5, 6, 8, 10}};
-    ends_as_worked_out(&hand);
-}
-
-/* The processor does half of the copying: the first and the last step have one neighbour that
- * travels meanwhile, 2 + 1/2, the others two, 2 + 2/2. */
-TEST(a_pipelined_exchange_takes_from_computing) {
-    static const struct pipelined hand = {
-        0.5, 1, {1, 2, 3, 4}, {3.5, 6.5, 9.5, 12}, {5, 7.5, 10.5, 13}};
-    ends_as_worked_out(&hand);
-}
-
-/* Where three units travel in a step, no step takes more than twice as long for it: two units of
- * which half are the processor's, 2 + 2/2 for all. */
-TEST(no_step_takes_twice_as_long) {
-    static const struct pipelined hand = {0.5, 3, {3, 6, 9, 12}, {6, 9, 12, 15}, {15, 18, 21, 24}};
-    ends_as_worked_out(&hand);
 }

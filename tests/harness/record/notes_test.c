@@ -88,9 +88,8 @@ RUNS_TEST_ALONE(what_happened_to_a_recording_is_said) {
     assert_contains(said, formatted("rank 0: %s\n", closed),
                     "rank 1: its recording stops without an end, as after a kill or "
                     "_exit: what was not written by then is missing\n");
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++)
         assert_contains(said, formatted("%s: %s\n", i ? "nccl" : "cupti", closed));
-    }
     assert_rows(folder->store, "SELECT status, reason LIKE '%closed%' FROM rank WHERE rank = 0",
                 "complete|1");
     assert_rows(folder->store, "SELECT group_concat(name) FROM v_fact WHERE value LIKE '%closed%'",

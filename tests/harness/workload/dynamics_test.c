@@ -128,10 +128,6 @@ static double fourfold(const struct measure *m, const struct history *h, const s
     return jumps(h, at, 4);
 }
 
-static int ascending(const void *a, const void *b) {
-    return compare_descending(b, a);
-}
-
 /* The last iteration at which a layer is further than .2 from what it is at 2001, of the layer that
  * settles as the n-th, from 0. */
 static double settling(const struct measure *m, const struct history *h, const struct place *at) {
@@ -141,7 +137,7 @@ static double settling(const struct measure *m, const struct history *h, const s
         for (int i = 0; i < 2000 / STEP; i++)
             if (variation_distance(h->count[i][l], h->count[2000 / STEP][l]) > 0.2)
                 settled[l] = i;
-    qsort(settled, LAYERS, sizeof *settled, ascending);
+    qsort(settled, LAYERS, sizeof *settled, test_compare_doubles);
     return settled[at->from] * STEP + 1;
 }
 
@@ -151,7 +147,7 @@ static double median(const struct measure *m, const struct history *h, const str
     for (int i = at->from / STEP; i <= at->to / STEP; i++)
         for (int l = 0; l < LAYERS; l++)
             value[n++] = m->one(h->count[i][l]);
-    qsort(value, (size_t)n, sizeof *value, ascending);
+    qsort(value, (size_t)n, sizeof *value, test_compare_doubles);
     return (value[(n - 1) / 2] + value[n / 2]) / 2;
 }
 

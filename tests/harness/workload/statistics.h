@@ -11,8 +11,7 @@ enum { LAYERS = 24, EXPERTS = 32, RANKS = 16, PER_RANK = EXPERTS / RANKS };
 enum { ROUTES = 4 * RANKS * 4096 };
 
 static inline int compare_descending(const void *a, const void *b) {
-    double one = *(const double *)a, other = *(const double *)b;
-    return (one < other) - (one > other);
+    return test_compare_doubles(b, a);
 }
 
 static inline int hottest(const double count[]) {
