@@ -65,15 +65,10 @@ TEST(the_trainer_says_what_it_records) {
 
 TEST(rules_make_spans_of_a_foreign_program) {
     need_collector();
-    write_file("rules.yaml", "rules:\n"
-                             "  - name: iteration\n"
-                             "    domain: with payloads\n"
-                             "    phase: iteration\n"
-                             "  - name: exp*\n"
-                             "    phase: expert\n"
-                             "    layer: count\n"
-                             "    tokens: payload.tokens\n"
-                             "    bytes: payload.bytes\n");
+    write_file("rules.yaml",
+               "rules:\n  - {name: iteration, domain: with payloads, phase: iteration}\n"
+               "  - {name: exp*, phase: expert, layer: count, tokens: payload.tokens, bytes: "
+               "payload.bytes}\n");
     assert_says("moeperf record -o foreign.db --rules rules.yaml -- " ANNOTATED " payloads 4", 0,
                 "12 ranges, 12 became spans");
     assert_answer("foreign.db",
@@ -95,13 +90,9 @@ TEST(rules_make_spans_of_a_foreign_program) {
 /* Fields of schemas inside schemas and elements of arrays, in rules and in the database. */
 TEST(rules_look_into_nested_payloads) {
     need_collector();
-    write_file("nested.yaml", "rules:\n"
-                              "  - name: transfer\n"
-                              "    phase: fetch\n"
-                              "    iteration: payload.from.node\n"
-                              "    layer: payload.to[1].node\n"
-                              "    tokens: payload.sizes[2]\n"
-                              "    bytes: payload.last\n");
+    write_file("nested.yaml",
+               "rules:\n  - {name: transfer, phase: fetch, iteration: payload.from.node, layer: "
+               "\"payload.to[1].node\", tokens: \"payload.sizes[2]\", bytes: payload.last}\n");
     assert_runs("moeperf record -o nested.db --rules nested.yaml -- " ANNOTATED " nested 3");
     assert_answer("nested.db",
                   "SELECT group_concat(iteration || ':' || layer || ':' || tokens || ':' || bytes, "
@@ -119,12 +110,8 @@ TEST(rules_look_into_nested_payloads) {
 /* Rules for a range that ends iterations, for programs without one around them. */
 TEST(iterations_may_be_known_by_their_end) {
     need_collector();
-    write_file("ends.yaml", "rules:\n"
-                            "  - name: experts\n"
-                            "    phase: expert\n"
-                            "    layer: count\n"
-                            "iteration-ends:\n"
-                            "  - name: iteration\n");
+    write_file("ends.yaml", "rules:\n  - {name: experts, phase: expert, layer: count}\n"
+                            "iteration-ends:\n  - {name: iteration}\n");
     assert_runs("moeperf record -o ends.db --rules ends.yaml -- " ANNOTATED " payloads 3");
     assert_answer("ends.db",
                   "SELECT group_concat(iteration || ':' || layer, ' ') FROM v_span WHERE phase = "

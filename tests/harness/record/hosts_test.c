@@ -174,6 +174,12 @@ static int merge_all(struct world *world) {
     return merge(world, folder, 1, false);
 }
 
+/* Recorded by all, and made one run. */
+static void record_and_merge(struct world *world) {
+    record_all(world);
+    runs_ok(merge_all(world), &world->error);
+}
+
 /* hosts 0: any number. */
 static struct world world_of(struct runs_folder *folder, int hosts, int ranks_of_host) {
     struct world world = {.folder = folder,
@@ -223,8 +229,7 @@ static void assert_aligned(const struct world *world) {
 
 RUNS_TEST(clocks_are_aligned_to_within_what_is_stated) {
     struct world world = world_of(folder, 0, RANKS_OF_HOST);
-    record_all(&world);
-    runs_ok(merge_all(&world), &world.error);
+    record_and_merge(&world);
     assert_aligned(&world);
     assert_contains(
         world.said, " ranges \"exchange\": known to within ",
@@ -245,8 +250,7 @@ RUNS_TEST(clocks_are_aligned_to_within_what_is_stated) {
 RUNS_TEST(wall_clocks_say_nothing) {
     struct world world = world_of(folder, 2, 1);
     world.host[1].wall_ns = world.host[0].wall_ns + INT64_C(3600000000000);
-    record_all(&world);
-    runs_ok(merge_all(&world), &world.error);
+    record_and_merge(&world);
     const char *apart = strstr(world.said, "their wall clocks are up to ");
     assert_non_null(apart);
     assert_close(strtod(apart + strlen("their wall clocks are up to "), NULL), 3600, 1e-5);
@@ -258,8 +262,7 @@ RUNS_TEST(without_anything_in_common_wall_clocks_count) {
     for (int h = 0; h < world.hosts; h++)
         world.host[h].wall_ns = INT64_C(1700000000000000000) + h * 1000000;
     world.has_exchange = world.has_local = false;
-    record_all(&world);
-    runs_ok(merge_all(&world), &world.error);
+    record_and_merge(&world);
     assert_contains(world.said, "put beside it by their wall clocks");
     assert_rows(world.folder->store,
                 "SELECT group_concat(clock) FROM (SELECT * FROM v_rank ORDER BY rank)",
@@ -322,8 +325,7 @@ RUNS_TEST(collectives_of_nccl_count) {
 RUNS_TEST(hosts_of_one_name_are_several) {
     struct world world = world_of(folder, 2, 1);
     strcpy(world.host[1].name, world.host[0].name);
-    record_all(&world);
-    runs_ok(merge_all(&world), &world.error);
+    record_and_merge(&world);
     assert_aligned(&world);
     assert_rows(
         world.folder->store,
@@ -355,13 +357,11 @@ RUNS_TEST(what_is_not_one_run_is_refused) {
     strcpy(world.host[3].name, "other");
     write_rank(&world, 3, 1);
     assert_refused(&world, twice, 4, "rank 1 is there twice, on host ");
-    unlink(strcat(part[3], "/1.spool"));
-    part[3][strlen(part[3]) - strlen("/1.spool")] = '\0';
+    unlink(formatted("%s/1.spool", part[3]));
     world.ranks = 5;
     write_rank(&world, 3, 4);
     assert_refused(&world, twice, 4, "is of a run of 3 ranks and ");
-    unlink(strcat(part[3], "/4.spool"));
-    part[3][strlen(part[3]) - strlen("/4.spool")] = '\0';
+    unlink(formatted("%s/4.spool", part[3]));
     rmdir(part[3]);
     assert_int_equal(merge(&world, two, 2, true), MP_OK);
     assert_rows(world.folder->store,
@@ -379,8 +379,7 @@ RUNS_TEST(runs_of_other_launches_are_refused) {
         snprintf(part[i], sizeof part[i], "%s/parts/%d", world.folder->path, i);
     world.run = "job 17";
     record_all(&world);
-    unlink(strcat(part[1], "/1.spool"));
-    part[1][strlen(part[1]) - strlen("/1.spool")] = '\0';
+    unlink(formatted("%s/1.spool", part[1]));
     world.run = "job 18";
     write_rank(&world, 1, 1);
     assert_refused(&world, both, 2, "is of run job 17 and ");

@@ -46,13 +46,6 @@ static void record(const char *spools, int rank, int iterations) {
     assert_works(mp_recorder_finish(&recorder, MP_OK, "", &error));
 }
 
-/* The last rank ends `fewer` iterations before the others. */
-static void record_all(const struct runs_folder *folder, int fewer, char spools[SPOOLS_SIZE]) {
-    make_spools(folder, spools);
-    for (int rank = 0; rank < RANKS; rank++)
-        record(spools, rank, ITERATIONS - (rank == RANKS - 1 ? fewer : 0));
-}
-
 /* A rank's table; with `micro_batches` both, else the first. */
 static void write_table(const char *path, const struct counts *counts, int rank, int first,
                         bool micro_batches) {
@@ -80,15 +73,31 @@ static void write_tables(const char *folder, const struct counts *counts, int fi
     }
 }
 
-static int keep(struct runs_folder *folder, const char *spools,
-                const struct mp_record_loads_source *loads, char said[2048],
+/* A recording, and what is said when it is kept. */
+struct recording {
+    struct counts counts;
+    char spools[SPOOLS_SIZE], path[120], said[2048]; /* path: of a table */
+};
+
+/* With drawn counts; the last rank ends `fewer` iterations before the others. */
+static struct recording *record_all(const struct runs_folder *folder, int fewer) {
+    static struct recording recording;
+    draw(&recording.counts);
+    make_spools(folder, recording.spools);
+    for (int rank = 0; rank < RANKS; rank++)
+        record(recording.spools, rank, ITERATIONS - (rank == RANKS - 1 ? fewer : 0));
+    return &recording;
+}
+
+/* With the loads of a path; NULL: those that are found among the spools. */
+static int keep(struct runs_folder *folder, struct recording *recording, const char *loads,
                 struct mp_error *error) {
-    const struct mp_record_run run = {.spools = spools,
+    const struct mp_record_run run = {.spools = recording->spools,
                                       .keep_spools = true,
                                       .is_earlier = true,
-                                      .loads = *loads,
+                                      .loads.path = loads,
                                       .job_text = "system: ep\n"};
-    return keep_run(folder, run, rules_text, said, 2048, error);
+    return keep_run(folder, run, rules_text, recording->said, sizeof recording->said, error);
 }
 
 /* Those of iterations first .. first + iterations - 1, and no others. */
@@ -115,60 +124,49 @@ static void expect_loads(struct runs_folder *folder, const struct counts *counts
 }
 
 RUNS_TEST(tables_among_the_spools_are_the_runs) {
-    static struct counts counts;
-    char spools[SPOOLS_SIZE], path[120], said[2048];
-    draw(&counts);
-    record_all(folder, 0, spools);
-    write_tables(spools, &counts, 0, false, path);
-    assert_works(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error));
-    assert_contains(said, "loads: 5 iterations, 3 layers, 4 experts\n");
-    expect_loads(folder, &counts, 0, ITERATIONS, false);
+    struct recording *own = record_all(folder, 0);
+    write_tables(own->spools, &own->counts, 0, false, own->path);
+    assert_works(keep(folder, own, NULL, &error));
+    assert_contains(own->said, "loads: 5 iterations, 3 layers, 4 experts\n");
+    expect_loads(folder, &own->counts, 0, ITERATIONS, false);
     assert_rows(folder->store, "SELECT count(*), job_text FROM run", "1|system: ep\n");
 }
 
 RUNS_TEST(micro_batches_of_a_named_folder_are_added_up) {
-    static struct counts counts;
-    char spools[SPOOLS_SIZE], tables[80], path[120], said[2048];
-    draw(&counts);
-    record_all(folder, 0, spools);
+    struct recording *own = record_all(folder, 0);
+    char tables[80];
     snprintf(tables, sizeof tables, "%s/tables", folder->path);
     assert_int_equal(mkdir(tables, 0700), 0);
-    write_tables(tables, &counts, 1, true, path);
-    assert_works(
-        keep(folder, spools, &(struct mp_record_loads_source){.path = tables}, said, &error));
-    expect_loads(folder, &counts, 1, ITERATIONS - 1, true);
+    write_tables(tables, &own->counts, 1, true, own->path);
+    assert_works(keep(folder, own, tables, &error));
+    expect_loads(folder, &own->counts, 1, ITERATIONS - 1, true);
 }
 
 /* A table that ends inside iteration 3 gives 0 to 2. */
 RUNS_TEST(a_cut_table_gives_what_is_whole) {
-    static struct counts counts;
-    char spools[SPOOLS_SIZE], path[120], said[2048], line[256];
-    draw(&counts);
-    record_all(folder, 0, spools);
-    write_tables(spools, &counts, 0, false, path);
-    FILE *file = fopen(path, "r");
+    struct recording *own = record_all(folder, 0);
+    char line[256];
+    write_tables(own->spools, &own->counts, 0, false, own->path);
+    FILE *file = fopen(own->path, "r");
     for (int lines = 0; lines < 1 + 3 * LAYERS + 1; lines++)
         assert_non_null(fgets(line, sizeof line, file));
-    assert_int_equal(truncate(path, ftell(file)), 0);
+    assert_int_equal(truncate(own->path, ftell(file)), 0);
     fclose(file);
-    assert_works(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error));
-    assert_contains(said, "iteration 3", "what is before it is taken\n");
-    expect_loads(folder, &counts, 0, 3, false);
+    assert_works(keep(folder, own, NULL, &error));
+    assert_contains(own->said, "iteration 3", "what is before it is taken\n");
+    expect_loads(folder, &own->counts, 0, 3, false);
 }
 
 /* What was named is an error and adds nothing; what was found is left out. */
 RUNS_TEST(tables_of_other_ranks) {
-    static struct counts counts;
-    char spools[SPOOLS_SIZE], path[120], said[2048];
-    draw(&counts);
-    record_all(folder, 0, spools);
-    snprintf(path, sizeof path, "%s/only.csv", spools);
-    write_table(path, &counts, 0, 0, false);
-    assert_fails(keep(folder, spools, &(struct mp_record_loads_source){.path = path}, said, &error),
-                 MP_EINVAL, "only.csv: has the loads of 1 rank or of all together, and 2 recorded");
+    struct recording *own = record_all(folder, 0);
+    snprintf(own->path, sizeof own->path, "%s/only.csv", own->spools);
+    write_table(own->path, &own->counts, 0, 0, false);
+    assert_fails(keep(folder, own, own->path, &error), MP_EINVAL,
+                 "only.csv: has the loads of 1 rank or of all together, and 2 recorded");
     assert_rows(folder->store, "SELECT count(*) FROM run", "0");
-    assert_works(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error));
-    assert_contains(said, "loads: left out: ");
+    assert_works(keep(folder, own, NULL, &error));
+    assert_contains(own->said, "loads: left out: ");
     assert_rows(folder->store, "SELECT count(*) FROM run", "1");
     assert_rows(folder->store, "SELECT count(*) FROM load", "0");
 }
@@ -229,11 +227,8 @@ RUNS_TEST(a_cut_trace_gives_whole_iterations) {
 
 /* A rank has no loads of iterations that it has not recorded. */
 RUNS_TEST(a_rank_that_ended_earlier) {
-    static struct counts counts;
-    char spools[SPOOLS_SIZE], path[120], said[2048];
-    draw(&counts);
-    record_all(folder, 2, spools);
-    write_tables(spools, &counts, 0, false, path);
-    assert_works(keep(folder, spools, &(struct mp_record_loads_source){0}, said, &error));
+    struct recording *own = record_all(folder, 2);
+    write_tables(own->spools, &own->counts, 0, false, own->path);
+    assert_works(keep(folder, own, NULL, &error));
     assert_rows(folder->store, "SELECT rank, max(iteration) FROM load GROUP BY rank", "0|4\n1|2");
 }
