@@ -4,8 +4,7 @@
 #include "reference/base/random.h"
 #include "reference/model/replay.h"
 #include "tests/harness/predict/job_support.h"
-
-TEST_END(stream, struct mp_trace_stream *, mp_trace_stream_destroy(*it))
+#include "tests/harness/workload/streams.h"
 
 /* ---- text ---- */
 
@@ -119,11 +118,10 @@ TEST_ROWS(changes_of_clusters_are_checked, wrong_changes, row) {
 static void write_shape(const char *path, struct mp_trace_shape shape, uint32_t routes) {
     struct mp_trace_info info = {.shape = shape};
     int ranks = shape.ranks, experts = shape.experts, layers = shape.layers;
-    struct mp_trace_block block = {0};
+    AUTO(block) struct mp_trace_block block = block_of(ranks, experts, 0);
     struct mp_trace_writer *writer;
     info.source = strdup("a test");
     info.notes = strdup("");
-    assert_works(mp_load_create(ranks, experts, &block.load, &error));
     assert_works(mp_trace_writer_create(path, &info, &writer, &error));
     for (int i = 0; i < 3 * layers * shape.micro_batches; i++) {
         block.iteration = 10 * (i / layers / shape.micro_batches);
@@ -136,7 +134,6 @@ static void write_shape(const char *path, struct mp_trace_shape shape, uint32_t 
         assert_works(mp_trace_write(writer, &block, &error));
     }
     assert_works(mp_trace_writer_finish(writer, true, &error));
-    mp_load_destroy(&block.load);
     mp_trace_info_destroy(&info);
 }
 

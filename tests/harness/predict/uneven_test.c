@@ -45,55 +45,43 @@ static void assert_kept(const struct kept *kept, int rank, int comm, int index,
 static const double work[RANKS] = {1, 3, 2};
 static const int64_t tokens[RANKS] = {5, 15, 10};
 
+/* Of iteration 6, with nothing counted; the direction as spans have it, in two bits. */
+static struct mp_span span_of(enum mp_phase phase, unsigned direction, int layer, int64_t start_ns,
+                              int64_t end_ns, int64_t wait_ns) {
+    return (struct mp_span){.start_ns = start_ns,
+                            .end_ns = end_ns,
+                            .wait_ns = wait_ns,
+                            .tokens = -1,
+                            .bytes = -1,
+                            .flops = -1,
+                            .iteration = 6,
+                            .layer = (int16_t)layer,
+                            .phase = (uint8_t)phase,
+                            .direction = direction & 3};
+}
+
 /* What is kept of the iteration below. */
 static void assert_spans(const struct kept *kept) {
-    const int64_t s = 1000000000;
+    static const int64_t s = 1000000000, bytes[RANKS] = {10, 11, 0};
     for (int r = 0; r < RANKS; r++) {
-        int64_t own = (int64_t)work[r] * s;
-        assert_kept(kept, r, 0, 0,
-                    (struct mp_span){.end_ns = own,
-                                     .tokens = tokens[r],
-                                     .bytes = r == 0   ? 10
-                                              : r == 1 ? 11
-                                                       : 0,
-                                     .flops = 2 * tokens[r],
-                                     .iteration = 6,
-                                     .layer = 2,
-                                     .phase = MP_PHASE_EXPERT,
-                                     .direction = MP_FORWARD});
+        const int64_t own = (int64_t)work[r] * s, met = 7 * s / 2;
+        struct mp_span expert = span_of(MP_PHASE_EXPERT, MP_FORWARD, 2, 0, own, 0);
+        expert.tokens = tokens[r];
+        expert.bytes = bytes[r];
+        expert.flops = 2 * tokens[r];
+        assert_kept(kept, r, 0, 0, expert);
         assert_kept(kept, r, 0, 1,
-                    (struct mp_span){.start_ns = own,
-                                     .end_ns = 7 * s / 2,
-                                     .wait_ns = 7 * s / 2 - own,
-                                     .tokens = -1,
-                                     .bytes = -1,
-                                     .flops = -1,
-                                     .iteration = 6,
-                                     .layer = -1,
-                                     .phase = MP_PHASE_ALLREDUCE,
-                                     .direction = MP_BACKWARD});
-        assert_kept(kept, r, 0, 2,
-                    (struct mp_span){.end_ns = 9 * s / 2,
-                                     .wait_ns = r == 1 ? 3 * s / 2 : 7 * s / 2 - own,
-                                     .tokens = 30,
-                                     .bytes = -1,
-                                     .flops = -1,
-                                     .iteration = 6,
-                                     .layer = -1,
-                                     .phase = MP_PHASE_ITERATION,
-                                     .direction = MP_NO_DIRECTION & 3});
+                    span_of(MP_PHASE_ALLREDUCE, MP_BACKWARD, -1, own, met, met - own));
+        struct mp_span whole = span_of(MP_PHASE_ITERATION, MP_NO_DIRECTION, -1, 0, 9 * s / 2,
+                                       r == 1 ? 3 * s / 2 : met - own);
+        whole.tokens = 30;
+        assert_kept(kept, r, 0, 2, whole);
         assert_int_equal(kept->count[r][0], 3);
     }
-    struct mp_span part = {.end_ns = 3 * s,
-                           .tokens = -1,
-                           .flops = -1,
-                           .iteration = 6,
-                           .layer = 1,
-                           .phase = MP_PHASE_FETCH,
-                           .direction = MP_FORWARD};
-    assert_kept(kept, 1, 1, 0, part); /* bytes count where it ends */
-    part.start_ns = 7 * s / 2;
-    part.end_ns = 9 * s / 2;
+    struct mp_span part = span_of(MP_PHASE_FETCH, MP_FORWARD, 1, 0, 3 * s, 0);
+    part.bytes = 0; /* they count where it ends */
+    assert_kept(kept, 1, 1, 0, part);
+    part = span_of(MP_PHASE_FETCH, MP_FORWARD, 1, 7 * s / 2, 9 * s / 2, 0);
     part.bytes = 77;
     assert_kept(kept, 1, 1, 2, part);
     assert_int_equal(kept->count[0][1], 1);

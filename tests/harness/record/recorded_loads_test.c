@@ -4,9 +4,9 @@
 #include <errno.h>
 #include <sys/stat.h>
 
-#include "harness/workload/trace.h"
 #include "profiler/record/format.h"
 #include "tests/harness/record/kept.h"
+#include "tests/harness/workload/streams.h"
 #include "tests/records.h"
 
 enum { RANKS = 2, ITERATIONS = 5, LAYERS = 3, EXPERTS = 4, STEP = 1, MS = 1000000 };
@@ -195,7 +195,7 @@ RUNS_TEST(iterations_that_nobody_recorded) {
 RUNS_TEST(a_cut_trace_gives_whole_iterations) {
     enum { WIDE = 65536, DEEP = 10 };
     struct mp_trace_writer *writer = NULL;
-    struct mp_trace_block block = {0};
+    AUTO(block) struct mp_trace_block block = block_of(2, WIDE, 0);
     struct mp_record_loads loads;
     struct stat status;
     char path[120], said[512];
@@ -204,14 +204,12 @@ RUNS_TEST(a_cut_trace_gives_whole_iterations) {
     const struct mp_trace_info info = {
         .shape = {2, WIDE, DEEP, 1, 0}, .source = source_text, .notes = notes, .ragged = true};
     assert_works(mp_trace_writer_create(path, &info, &writer, &error));
-    assert_works(mp_load_create(2, WIDE, &block.load, &error));
     for (int i = 0; i < 4 * DEEP; i++) {
         block.iteration = i / DEEP;
         block.layer = i % DEEP;
         block.load.count[WIDE + 7] = (uint32_t)i;
         assert_works(mp_trace_write(writer, &block, &error));
     }
-    mp_load_destroy(&block.load);
     assert_works(mp_trace_writer_finish(writer, true, &error));
     assert_int_equal(stat(path, &status), 0);
     assert_int_equal(truncate(path, status.st_size - 100), 0);

@@ -75,9 +75,16 @@ TEST(line_says_what_is_known) {
     assert_int_equal(strncmp(line, "[\x1b[32m###############\x1b[0m....", 28), 0);
 }
 
+/* Ends a file of what was said. */
+static void assert_file(FILE *file, const char *expected) {
+    char text[256];
+    rewind(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    assert_string_equal(text, expected);
+}
+
 TEST(files_get_plain_lines_only) {
-    char *text = NULL;
-    size_t size;
     struct mp_progress progress;
     FILE *file = tmpfile();
     mp_progress_begin(&progress, file);
@@ -87,13 +94,7 @@ TEST(files_get_plain_lines_only) {
     mp_progress_draw(&progress, &shown);
     mp_progress_say(&progress, MP_TONE_BAD, "%s: failed", "ep");
     mp_progress_end(&progress);
-    text = calloc(1, 256);
-    rewind(file);
-    size = fread(text, 1, 255, file);
-    assert_int_equal(size, 11);
-    assert_string_equal(text, "ep: failed\n");
-    free(text);
-    fclose(file);
+    assert_file(file, "ep: failed\n");
     mp_progress_begin(&progress, NULL); /* and nothing at all when nobody listens */
     mp_progress_say(&progress, MP_TONE_GOOD, "unheard");
 }
@@ -143,12 +144,8 @@ TEST(estimates_pass_what_is_left_out) {
 TEST(what_is_said_does_not_act_on_the_terminal) {
     struct mp_progress progress;
     FILE *stream = tmpfile();
-    char said[200] = "";
     mp_progress_begin(&progress, stream);
     mp_progress_say(&progress, MP_TONE_BAD, "[1/2] %s: failed: %s", "a\x1b]0;b\a\xe2\x80\xae",
                     "c\nd \xc3\xa9");
-    rewind(stream);
-    said[fread(said, 1, sizeof said - 1, stream)] = '\0';
-    fclose(stream);
-    assert_string_equal(said, "[1/2] a?]0;b??: failed: c?d \xc3\xa9\n");
+    assert_file(stream, "[1/2] a?]0;b??: failed: c?d \xc3\xa9\n");
 }

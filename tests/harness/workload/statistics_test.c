@@ -1,6 +1,6 @@
 /* Statistics of a trace: a small one by hand, random ones against a second way of counting. */
 #include "harness/workload/statistics.h"
-#include "tests/errors.h"
+#include "tests/harness/workload/streams.h"
 
 enum { EXPERTS_LIMIT = 12, LAYERS_LIMIT = 4, ITERATIONS_LIMIT = 240, MICRO_LIMIT = 3 };
 
@@ -15,8 +15,7 @@ struct loads {
 static struct mp_trace_statistics *measure(const struct loads *loads) {
     const struct mp_trace_shape *shape = &loads->shape;
     struct mp_trace_statistics *statistics;
-    struct mp_trace_block block = {0};
-    assert_works(mp_load_create(shape->ranks, shape->experts, &block.load, &error));
+    AUTO(block) struct mp_trace_block block = block_of(shape->ranks, shape->experts, 0);
     assert_works(mp_trace_statistics_create(shape, &statistics, &error));
     for (int i = 0; i < loads->iterations; i++)
         for (block.micro_batch = 0; block.micro_batch < shape->micro_batches; block.micro_batch++)
@@ -30,9 +29,10 @@ static struct mp_trace_statistics *measure(const struct loads *loads) {
                        sizeof *row * (size_t)shape->experts);
                 assert_works(mp_trace_statistics_add(statistics, &block, &error));
             }
-    mp_load_destroy(&block.load);
     return statistics;
 }
+
+TEST_END(statistics, struct mp_trace_statistics *, mp_trace_statistics_destroy(*it))
 
 static struct mp_trace_summary summarise(const struct mp_trace_statistics *statistics, int layer) {
     struct mp_trace_summary summary;
@@ -50,7 +50,7 @@ TEST(a_trace_by_hand) {
                    {{{0, 4, 0, 4}, {3, 1, 0, 0}}},
                    {{{2, 0, 6, 0}, {3, 1, 0, 0}}}},
     };
-    struct mp_trace_statistics *statistics = measure(&loads);
+    AUTO(statistics) struct mp_trace_statistics *statistics = measure(&loads);
     struct mp_trace_summary all = summarise(statistics, -1), first = summarise(statistics, 0);
     struct mp_trace_summary second = summarise(statistics, 1);
     assert_int_equal(all.blocks, 8);
@@ -80,7 +80,6 @@ TEST(a_trace_by_hand) {
     assert_close(first.correlation[2], 16 / sqrt(16.0 * 24), 1e-12);
     assert_true(isnan(second.correlation[0]) && isnan(second.correlation[1]));
     assert_close(all.correlation[1], -1, 1e-12);
-    mp_trace_statistics_destroy(statistics);
 }
 
 /* Few different numbers of an iteration, so that lags are met often, and some blocks empty. */
@@ -170,7 +169,7 @@ TEST_RANDOM(random_traces) {
     assert_non_null(loads);
     for (int n = 0; n < 8; n++) {
         draw(random, loads);
-        struct mp_trace_statistics *statistics = measure(loads);
+        AUTO(statistics) struct mp_trace_statistics *statistics = measure(loads);
         for (int layer = -1; layer < loads->shape.layers; layer++) {
             struct mp_trace_summary summary = summarise(statistics, layer);
             for (int lag = 0; lag < MP_TRACE_LAGS; lag++)
@@ -188,6 +187,5 @@ TEST_RANDOM(random_traces) {
         assert_int_equal(place.iteration, loads->number[loads->iterations - 1]);
         assert_int_equal(place.micro_batch, loads->shape.micro_batches - 1);
         assert_int_equal(place.layer, loads->shape.layers - 1);
-        mp_trace_statistics_destroy(statistics);
     }
 }

@@ -6,6 +6,14 @@
 #include "tests/errors.h"
 
 TEST_END(stream, struct mp_trace_stream *, mp_trace_stream_destroy(*it))
+TEST_END(block, struct mp_trace_block, mp_load_destroy(&it->load))
+
+/* Without routes, of micro-batch and layer 0. */
+static inline struct mp_trace_block block_of(int ranks, int experts, int64_t iteration) {
+    struct mp_trace_block block = {.iteration = iteration};
+    assert_works(mp_load_create(ranks, experts, &block.load, &error));
+    return block;
+}
 
 /* experts 0: the file says how many there are. */
 static inline struct mp_trace_stream *open_good(const char *kind, const char *path, int experts) {

@@ -1,15 +1,15 @@
 /* What tokens say: by hand, and where every token goes on the same way. */
 #include "harness/workload/tokens.h"
 #include "tests/harness/workload/draw_tokens.h"
+#include "tests/harness/workload/streams.h"
 
 static struct mp_token_statistics *gather(const struct mp_trace_shape *shape, int iterations,
                                           const int32_t expert[], int tokens) {
     struct mp_token_statistics *statistics;
-    struct mp_trace_block block = {.iteration = 0};
+    AUTO(block) struct mp_trace_block block = block_of(shape->ranks, shape->experts, 0);
     int32_t own[8];
     int choices = tokens * shape->top_k;
     assert_works(mp_token_statistics_create(shape, &statistics, &error));
-    assert_works(mp_load_create(shape->ranks, shape->experts, &block.load, &error));
     for (int r = 0; r < shape->ranks; r++)
         own[r] = tokens / shape->ranks;
     for (; block.iteration < iterations; block.iteration++)
@@ -23,7 +23,6 @@ static struct mp_token_statistics *gather(const struct mp_trace_shape *shape, in
                 mp_routes_count(block.load.routes, r, block.load.count + r * shape->experts);
             assert_works(mp_token_statistics_add(statistics, &block, &error));
         }
-    mp_load_destroy(&block.load);
     return statistics;
 }
 

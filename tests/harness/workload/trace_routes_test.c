@@ -14,17 +14,15 @@ static void write_tokens(const char *path, int experts, int iterations, int toke
                                  .notes = notes,
                                  .ragged = !all_taken,
                                  .routes = true};
-    struct mp_trace_block block = {.iteration = 3};
+    AUTO(block) struct mp_trace_block block = block_of(RANKS, experts, 3);
     struct mp_trace_writer *writer;
     assert_works(mp_trace_writer_create(path, &info, &writer, &error));
-    assert_works(mp_load_create(RANKS, experts, &block.load, &error));
     for (; block.iteration < 3 + iterations; block.iteration++)
         for (block.layer = 0; block.layer < LAYERS; block.layer++) {
             draw_tokens(&seed, tokens, TOP_K, all_taken, &block.load);
             assert_works(mp_trace_write(writer, &block, &error));
         }
     assert_works(mp_trace_writer_finish(writer, true, &error));
-    mp_load_destroy(&block.load);
 }
 
 /* Blocks of the file that are those drawn from seed; `error` is what ended it. */

@@ -5,9 +5,8 @@
 #include <sys/wait.h>
 #include <zlib.h>
 
-#include "harness/workload/trace.h"
-#include "tests/errors.h"
 #include "tests/harness/folder.h"
+#include "tests/harness/workload/streams.h"
 
 /* ---- a source with blocks that a test wrote down ---- */
 
@@ -199,8 +198,7 @@ static struct mp_trace_writer *start(const char *path, struct mp_trace_shape sha
 static void write_trace(const char *path, struct mp_trace_shape shape, int iterations,
                         int64_t first, uint64_t seed) {
     struct mp_trace_writer *writer = start(path, shape, "a test, \"seeded\" \xc3\xa4", "none\n");
-    struct mp_trace_block block = {.iteration = first};
-    assert_works(mp_load_create(shape.ranks, shape.experts, &block.load, &error));
+    AUTO(block) struct mp_trace_block block = block_of(shape.ranks, shape.experts, first);
     for (int i = 0; i < iterations; i++, block.iteration += test_random_int(&seed, 1, 9))
         for (block.micro_batch = 0; block.micro_batch < shape.micro_batches; block.micro_batch++) {
             uint32_t routes = (uint32_t)test_random(&seed);
@@ -211,7 +209,6 @@ static void write_trace(const char *path, struct mp_trace_shape shape, int itera
         }
     assert_int_equal(access(path, F_OK), -1); /* not before it is whole */
     assert_works(mp_trace_writer_finish(writer, true, &error));
-    mp_load_destroy(&block.load);
 }
 
 /* Reads a file against what write_trace drew; the number of blocks that are right, and the code of
@@ -219,7 +216,6 @@ static void write_trace(const char *path, struct mp_trace_shape shape, int itera
 static int64_t compare(const char *path, struct mp_trace_shape shape, int64_t first, uint64_t seed,
                        struct mp_error *error) {
     struct mp_trace_stream *stream;
-    struct mp_trace_block expected = {.iteration = first};
     const struct mp_trace_block *block;
     int64_t blocks = 0;
     *error = (struct mp_error){0};
@@ -232,7 +228,7 @@ static int64_t compare(const char *path, struct mp_trace_shape shape, int64_t fi
     assert_false(info->ragged);
     assert_true(info->of_run);
     assert_int_equal(info->dense_layers, -1);
-    assert_int_equal(mp_load_create(shape.ranks, shape.experts, &expected.load, NULL), MP_OK);
+    AUTO(block) struct mp_trace_block expected = block_of(shape.ranks, shape.experts, first);
     int per_iteration = shape.micro_batches * shape.layers;
     uint32_t routes = 0;
     for (; !mp_trace_next(stream, &block, error) && block; blocks++) {
@@ -245,10 +241,8 @@ static int64_t compare(const char *path, struct mp_trace_shape shape, int64_t fi
         assert_int_equal(block->iteration, expected.iteration);
         assert_int_equal(block->micro_batch, place / shape.layers);
         assert_int_equal(block->layer, place % shape.layers);
-        assert_memory_equal(block->load.count, expected.load.count,
-                            (size_t)shape.ranks * (size_t)shape.experts * 4);
+        assert_counts(&block->load, expected.load.count);
     }
-    mp_load_destroy(&expected.load);
     mp_trace_stream_destroy(stream);
     return blocks;
 }
@@ -304,20 +298,18 @@ enum { DAMAGE_BLOCKS = 3, FRAME_HEAD = 20 };
 /* A small file of several frames, whose blocks have few routes, and where its frames begin. */
 static char *make_damage_file(size_t *size, long frame[DAMAGE_BLOCKS + 1]) {
     struct mp_trace_writer *writer = start("whole.mptrace", damage_shape, "frames", "");
-    struct mp_trace_block block = {.iteration = 7};
-    struct mp_error error = {0};
+    AUTO(block)
+    struct mp_trace_block block = block_of(damage_shape.ranks, damage_shape.experts, 7);
     uint64_t seed = test_seed();
-    mp_load_create(damage_shape.ranks, damage_shape.experts, &block.load, &error);
     for (; block.layer < DAMAGE_BLOCKS; block.layer++) {
         memset(block.load.count, 0, (size_t)damage_shape.ranks * (size_t)damage_shape.experts * 4);
         for (int rank = 0; rank < damage_shape.ranks; rank++)
             for (int route = 0; route < 3; route++)
                 block.load.count[rank * damage_shape.experts +
                                  test_random_int(&seed, 0, damage_shape.experts - 1)]++;
-        assert_int_equal(mp_trace_write(writer, &block, &error), MP_OK);
+        assert_works(mp_trace_write(writer, &block, &error));
     }
-    assert_int_equal(mp_trace_writer_finish(writer, true, &error), MP_OK);
-    mp_load_destroy(&block.load);
+    assert_works(mp_trace_writer_finish(writer, true, &error));
     char *bytes = read_bytes("whole.mptrace", size);
     uint32_t packed;
     memcpy(&packed, bytes + 8, 4); /* of the header's object */
@@ -455,16 +447,14 @@ static const struct second {
 TEST_ROWS(a_writer_refuses_what_is_out_of_order, seconds, second) {
     struct mp_trace_writer *writer =
         start("order.mptrace", (struct mp_trace_shape){RANKS, EXPERTS, 2, 1, 2}, "", "");
-    struct mp_trace_block first = {.iteration = 4};
-    struct mp_trace_block other = {.iteration = second->iteration, .layer = second->layer};
-    mp_load_create(RANKS, EXPERTS, &first.load, NULL);
-    mp_load_create(second->ranks, EXPERTS, &other.load, NULL);
+    AUTO(block) struct mp_trace_block first = block_of(RANKS, EXPERTS, 4);
+    AUTO(block)
+    struct mp_trace_block other = block_of(second->ranks, EXPERTS, second->iteration);
+    other.layer = second->layer;
     assert_works(mp_trace_write(writer, &first, &error));
     assert_fails(mp_trace_write(writer, &other, &error), MP_EINVAL, second->words);
     assert_int_equal(mp_trace_writer_finish(writer, true, NULL), MP_EINVAL);
     assert_int_equal(count_entries(".", "order.mptrace"), 0);
-    mp_load_destroy(&first.load);
-    mp_load_destroy(&other.load);
 }
 
 /* Of half an iteration, or when the caller gives up, nothing stays; what was there stays. */
@@ -473,15 +463,13 @@ TEST(only_whole_files_take_the_name) {
     write_file("kept.mptrace", "what was there");
     for (int commit = 0; commit < 2; commit++) {
         struct mp_trace_writer *writer = start("kept.mptrace", shape, "", "");
-        struct mp_trace_block block = {.iteration = 4};
-        mp_load_create(RANKS, EXPERTS, &block.load, NULL);
+        AUTO(block) struct mp_trace_block block = block_of(RANKS, EXPERTS, 4);
         assert_works(mp_trace_write(writer, &block, &error));
         if (commit)
             assert_fails(mp_trace_writer_finish(writer, true, &error), MP_EINVAL,
                          "micro-batch 0, layer 1 is missing");
         else
             assert_works(mp_trace_writer_finish(writer, false, &error));
-        mp_load_destroy(&block.load);
         assert_int_equal(count_entries(".", "kept.mptrace"), 1);
         AUTO(allocated) char *text = read_file("kept.mptrace");
         assert_string_equal(text, "what was there");
@@ -491,11 +479,10 @@ TEST(only_whole_files_take_the_name) {
 TEST_RANDOM(a_full_disk_is_said_and_leaves_nothing) {
     const struct mp_trace_shape shape = {64, 512, 1, 1, 2};
     struct mp_trace_writer *writer = start("full.mptrace", shape, "", "");
-    struct mp_trace_block block = {0};
+    AUTO(block) struct mp_trace_block block = block_of(64, 512, 0);
     struct mp_error error = {0};
     struct rlimit old, small = {1 << 18, RLIM_INFINITY};
     int code = MP_OK;
-    mp_load_create(64, 512, &block.load, NULL);
     getrlimit(RLIMIT_FSIZE, &old);
     small.rlim_max = old.rlim_max;
     signal(SIGXFSZ, SIG_IGN);
@@ -510,7 +497,6 @@ TEST_RANDOM(a_full_disk_is_said_and_leaves_nothing) {
     assert_contains(error.text, "can't write full.mptrace: File too large");
     assert_int_equal(mp_trace_writer_finish(writer, true, NULL), MP_ENOSPACE);
     assert_int_equal(count_entries(".", "full.mptrace"), 0);
-    mp_load_destroy(&block.load);
 }
 
 TEST(a_killed_writer_leaves_no_trace_of_that_name) {
@@ -521,8 +507,7 @@ TEST(a_killed_writer_leaves_no_trace_of_that_name) {
     if (pid == 0) {
         const struct mp_trace_shape shape = {64, 512, 1, 1, 2};
         struct mp_trace_writer *writer = start("killed.mptrace", shape, "", "");
-        struct mp_trace_block block = {0};
-        mp_load_create(64, 512, &block.load, NULL);
+        struct mp_trace_block block = block_of(64, 512, 0);
         for (;; block.iteration++) {
             mp_trace_write(writer, &block, NULL);
             if (block.iteration == 50 && write(ready[1], "!", 1) != 1)
