@@ -32,10 +32,7 @@ static inline void write_file(const char *path, const char *text) {
 
 /* A shell script that can be started. */
 static inline void write_script(const char *path, const char *text) {
-    write_file(path, "#!/bin/sh\n");
-    FILE *file = fopen(path, "a");
-    fputs(text, file);
-    assert_int_equal(fclose(file), 0);
+    write_file(path, formatted("#!/bin/sh\n%s", text));
     assert_int_equal(chmod(path, 0755), 0);
 }
 
@@ -53,14 +50,8 @@ static inline int count_entries(const char *path, const char *text) {
 
 /* The whole text of a file; "" if it is not there.  Free it. */
 static inline char *read_file(const char *path) {
-    char *text = calloc(1, 1 << 16);
-    FILE *file = fopen(path, "r");
-    if (file) {
-        size_t length = fread(text, 1, (1 << 16) - 1, file);
-        text[length] = '\0';
-        fclose(file);
-    }
-    return text;
+    size_t size;
+    return access(path, F_OK) ? strdup("") : read_bytes(path, &size);
 }
 
 #endif

@@ -170,10 +170,8 @@ static void record(void) {
     for (int r = 0; r < 2; r++) {
         runs_rank_open(&folder, r, 2, &ranks[r]);
         record_rank(&ranks[r]);
-        runs_rank_close(&ranks[r], MP_OK, "");
     }
-    const char *paths[] = {ranks[0].path, ranks[1].path};
-    assert_works(mp_store_ingest(folder.store, &program, paths, 2, NULL, &error));
+    runs_ingest(&folder, &program, ranks, 2);
     mp_store_close(folder.store);
 }
 

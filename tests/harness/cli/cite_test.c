@@ -45,6 +45,7 @@ TEST(every_source_has_an_entry) {
     assert_string_equal(without, "moeperf's own\nno source\n"
                                  "none; what balance alone would be worth\n"
                                  "none; where a new system starts (baselines/README.md)\n");
+    AUTO(text)
     char *lacking = shell("for name in $(cat names); do moeperf cite $name >one; "
                           "moeperf show $name --json | grep '\"source\":' | grep -o 'arXiv "
                           "[0-9]*\\.[0-9]*' | sort -u | "
@@ -52,7 +53,6 @@ TEST(every_source_has_an_entry) {
                           "echo $name lacks $number; done; done",
                           0);
     assert_string_equal(lacking, "");
-    free(lacking);
 }
 
 TEST_GROUP(enter_shell, leave_folder);

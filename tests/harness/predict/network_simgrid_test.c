@@ -10,6 +10,7 @@
  * the sender's and the receiver's. */
 #include "harness/predict/network.h"
 
+#include "tests/harness/folder.h"
 #include "tests/harness/predict/exchange.h"
 
 #define SIMGRID_OPTIONS                                                                            \
@@ -30,7 +31,7 @@ static const char *const kind_names[KINDS] = {
     "uniform",      "hot receiver", "hot receivers",  "hot source", "hot node", "Zipf receivers",
     "Zipf entries", "lognormal",    "lognormal wide", "sparse",     "two each"};
 
-static char folder[64], platform[128], flows[128];
+static const char platform[] = "platform.xml", flows[] = "flows";
 
 static void write_platform(const struct mp_cluster *cluster) {
     int n = mp_cluster_ranks(cluster);
@@ -204,23 +205,6 @@ TEST_RANDOM(close_to_simgrid) {
     assert_true(!OPTIMIZED || errors.speed[errors.speeds / 2] >= 1000);
 }
 
-static int make_folder(void **state) {
-    (void)state;
-    snprintf(folder, sizeof folder, "/tmp/moeperf-simgrid-XXXXXX");
-    if (!mkdtemp(folder))
-        return -1;
-    snprintf(platform, sizeof platform, "%s/platform.xml", folder);
-    snprintf(flows, sizeof flows, "%s/flows", folder);
-    return 0;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    unlink(platform);
-    unlink(flows);
-    return rmdir(folder);
-}
-
 #else
 
 TEST(close_to_simgrid) {
@@ -229,9 +213,6 @@ TEST(close_to_simgrid) {
     skip("libsimgrid-dev was not there when this was built");
 }
 
-#define make_folder NULL
-#define remove_folder NULL
-
 #endif
 
-TEST_GROUP(make_folder, remove_folder);
+TEST_GROUP(enter_folder, leave_folder);

@@ -92,7 +92,6 @@ static double record(struct runs_folder *folder, const struct kind *kind) {
     int per_row = kind->per_row;
     struct runs_rank ranks[RANKS];
     struct clocks clocks = {{0}};
-    const char *paths[RANKS];
     double balanced = 0;
     for (int r = 0; r < RANKS; r++)
         runs_rank_open(folder, r, RANKS, &ranks[r]);
@@ -147,13 +146,11 @@ static double record(struct runs_folder *folder, const struct kind *kind) {
             mp_record_number(ranks[r].compute, -1, -1, "seconds-per-expert", kind->each_expert);
         }
         runs_clock_samples(&ranks[r]);
-        runs_rank_close(&ranks[r], MP_OK, "");
-        paths[r] = ranks[r].path;
     }
     struct mp_store_run description = runs_description("ep", "trace");
     description.job_text = kind->job;
     description.executor = kind->executor ? kind->executor : description.executor;
-    assert_works(mp_store_ingest(folder->store, &description, paths, RANKS, &newest, &error));
+    newest = runs_ingest(folder, &description, ranks, RANKS);
     return balanced;
 }
 

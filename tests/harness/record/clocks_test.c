@@ -100,22 +100,20 @@ TEST(short_meetings_count) {
 /* One of them began to record an operation later than the other: the counts don't match, and the
  * clocks are not to be put beside one another by them.  Where each waits 0 to 4 ms, a tenth fits.
  */
-TEST(other_meetings_are_no_meetings) {
+TEST_TURNS(other_meetings_are_no_meetings, 2, shift) {
     const struct machine machine[2] = {{0, 1000, 1}, {5000, 1000, 1}};
-    for (int shift = 0; shift < 2; shift++) {
-        meet(machine, 2);
-        for (int m = 0; m < MEETINGS; m++) {
-            const int64_t irregular_ns = (int64_t)((uint32_t)(m + 1) * 2654435761u % 4000000);
-            for (int i = 0; i < 2; i++) {
-                room[i][m].end_ns += irregular_ns;
-                room[i][m].start_ns += irregular_ns - (i == m % 2 ? 800000 : 0);
-            }
-            room[1][m].sequence += (uint64_t)shift;
+    meet(machine, 2);
+    for (int m = 0; m < MEETINGS; m++) {
+        const int64_t irregular_ns = (int64_t)((uint32_t)(m + 1) * 2654435761u % 4000000);
+        for (int i = 0; i < 2; i++) {
+            room[i][m].end_ns += irregular_ns;
+            room[i][m].start_ns += irregular_ns - (i == m % 2 ? 800000 : 0);
         }
-        assert_true(meeting_clocks_align(watch, 2));
-        assert_int_equal(watch[1].mismatched, shift);
-        assert_int_equal(watch[1].aligned, !shift);
+        room[1][m].sequence += (uint64_t)shift;
     }
+    assert_true(meeting_clocks_align(watch, 2));
+    assert_int_equal(watch[1].mismatched, shift);
+    assert_int_equal(watch[1].aligned, !shift);
 }
 
 /* Three in ten end 50 us earlier or later than the others say.  Who waited long may have left so
@@ -157,17 +155,15 @@ TEST(clocks_are_compared_through_others) {
 }
 
 /* Who waits for 1 us and leaves up to 20 us late has met the others all the same. */
-TEST(ends_may_scatter_more_than_waiting_takes) {
+TEST_TURNS(ends_may_scatter_more_than_waiting_takes, 50, draw) {
     const struct machine machine[2] = {{0, 20000, 1}, {7000000000, 20000, 1}};
-    for (int draw = 0; draw < 50; draw++) {
-        meet(machine, 2);
-        for (int m = 0; m < MEETINGS; m++) /* all have come now, the last 1 us ago */
-            for (int i = 0; i < 2; i++)
-                room[i][m].start_ns = shown(&machine[i], 1000000000 + (int64_t)m * 5000000) -
-                                      (i == m % 2 ? 1000 : 200000);
-        assert_true(meeting_clocks_align(watch, 2));
-        assert_true(watch[1].aligned);
-    }
+    meet(machine, 2);
+    for (int m = 0; m < MEETINGS; m++) /* all have come now, the last 1 us ago */
+        for (int i = 0; i < 2; i++)
+            room[i][m].start_ns = shown(&machine[i], 1000000000 + (int64_t)m * 5000000) -
+                                  (i == m % 2 ? 1000 : 200000);
+    assert_true(meeting_clocks_align(watch, 2));
+    assert_true(watch[1].aligned);
 }
 
 /* On a machine that is busy a process is up to 5 ms late to come and to go: windows' offsets

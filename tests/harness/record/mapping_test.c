@@ -3,6 +3,7 @@
 
 #include "profiler/record/format.h"
 #include "tests/errors.h"
+#include "tests/files.h"
 #include "tests/records.h"
 #include "tests/spools.h"
 
@@ -52,9 +53,7 @@ static int tear_down(void **state) {
     struct fixture *fixture = *state;
     mp_mapping_destroy(fixture->mapping);
     mp_rules_destroy(&fixture->rules);
-    unlink(fixture->spool);
-    unlink(fixture->mapped);
-    return rmdir(fixture->folder);
+    return remove_tree(fixture->folder);
 }
 
 #define MAPPING_TEST(function)                                                                     \

@@ -5,6 +5,7 @@
 #include "harness/record/mapping.h"
 #include "profiler/record/format.h"
 #include "tests/errors.h"
+#include "tests/files.h"
 #include "tests/records.h"
 
 /* ---- spools of made ranges ---- */
@@ -36,10 +37,7 @@ static int ranges_tear_down(void **state) {
     struct ranges *ranges = *state;
     mp_rules_destroy(&ranges->in_use);
     mp_rules_destroy(&ranges->rules);
-    for (int i = 0; i < ranges->ranks; i++)
-        unlink(ranges->path[i]);
-    unlink(ranges->file);
-    return rmdir(ranges->folder);
+    return remove_tree(ranges->folder);
 }
 
 #define RANGES_TEST(function)                                                                      \
@@ -582,19 +580,15 @@ RANGES_TEST(payloads_are_proposed) {
 }
 
 RANGES_TEST(a_file_that_is_there_stays) {
-    char text[8] = "";
     ranges_begin(ranges, 0);
     ranges_add(ranges, "", "experts", 0, 5, 1);
-    FILE *file = fopen(ranges->file, "w");
-    fputs("mine", file);
-    fclose(file);
+    write_bytes(ranges->file, "mine", 4);
     struct mp_suggestion *suggestion = ranges_judge(ranges);
     assert_int_equal(mp_suggestion_guesses(suggestion), 1);
     assert_fails(mp_suggestion_write(suggestion, ranges->file, "again", &error), MP_EINVAL,
                  "is there already");
     mp_suggestion_destroy(suggestion);
-    file = fopen(ranges->file, "r");
-    assert_int_equal(fread(text, 1, sizeof text, file), 4);
-    fclose(file);
+    size_t size;
+    AUTO(text) char *text = read_bytes(ranges->file, &size);
     assert_string_equal(text, "mine");
 }

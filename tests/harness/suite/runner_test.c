@@ -2,11 +2,8 @@
 #include "harness/suite/killed.h"
 #include "harness/suite/runner.h"
 
-#include <sqlite3.h>
-
-#include "profiler/record/record.h"
-#include "tests/errors.h"
 #include "tests/harness/folder.h"
+#include "tests/results/runs.h"
 
 static const struct mp_system ep = {.abi = MP_SYSTEM_ABI, .name = "ep"};
 static const struct mp_system fssdp = {.abi = MP_SYSTEM_ABI, .name = "fssdp"};
@@ -124,31 +121,6 @@ static const char *path_of(const struct session *session, const char *name) {
     return path;
 }
 
-/* All of a query's fields, joined by '|' and, between rows, ';'. */
-static const char *answer_to(struct session *session, const char *query) {
-    static char text[4096];
-    size_t length = 0;
-    text[0] = '\0';
-    sqlite3_stmt *statement;
-    sqlite3 *connection = mp_store_connection(session->store);
-    assert_int_equal(sqlite3_prepare_v2(connection, query, -1, &statement, NULL), SQLITE_OK);
-    for (int row = 0; sqlite3_step(statement) == SQLITE_ROW; row++)
-        for (int i = 0; i < sqlite3_column_count(statement); i++) {
-            const char *field = (const char *)sqlite3_column_text(statement, i);
-            length += (size_t)snprintf(text + length, sizeof text - length, "%s%s",
-                                       i > 0     ? "|"
-                                       : row > 0 ? ";"
-                                                 : "",
-                                       field ? field : "NULL");
-        }
-    sqlite3_finalize(statement);
-    return text;
-}
-
-static void assert_query(struct session *session, const char *query, const char *expected) {
-    assert_string_equal(answer_to(session, query), expected);
-}
-
 TEST(every_end_is_recorded_and_the_next_job_runs) {
     AUTO(session) struct session session;
     begin(&session, "", "fine wrong killed silent fine2");
@@ -156,11 +128,13 @@ TEST(every_end_is_recorded_and_the_next_job_runs) {
     assert_int_equal(session.result.complete, 3);
     assert_int_equal(session.result.failed, 2);
     assert_int_equal(session.result.interrupted, 0);
-    assert_query(&session,
-                 "SELECT job, system, status, reason, iterations FROM v_run ORDER BY run_id",
-                 "fine|ep|complete|NULL|5;wrong|fssdp|failed|something is "
-                 "wrong|5;killed|fssdp|failed|ended by signal 9 "
-                 "(Killed)|5;silent|fssdp|complete|NULL|0;fine2|fssdp|complete|NULL|5");
+    assert_rows(session.store,
+                "SELECT job, system, status, reason, iterations FROM v_run ORDER BY run_id",
+                "fine|ep|complete|NULL|5\n"
+                "wrong|fssdp|failed|something is wrong|5\n"
+                "killed|fssdp|failed|ended by signal 9 (Killed)|5\n"
+                "silent|fssdp|complete|NULL|0\n"
+                "fine2|fssdp|complete|NULL|5");
 }
 
 /* The timeout is for all jobs, and a busy machine may need longer than the first one that is tried
@@ -173,14 +147,15 @@ TEST(a_job_that_hangs_is_stopped) {
         begin(&session, keys, "fine hangs fine2");
         run(&session);
         snprintf(expected, sizeof expected,
-                 "fine|complete|NULL|5;hangs|timeout|did not end within %d s, stopped after "
-                 "iteration 0 of 0|5;fine2|complete|NULL|5",
+                 "fine|complete|NULL|5\n"
+                 "hangs|timeout|did not end within %d s, stopped after iteration 0 of 0|5\n"
+                 "fine2|complete|NULL|5",
                  timeout);
         if (session.result.complete == 2) {
             assert_int_equal(session.result.failed, 1);
-            assert_query(&session,
-                         "SELECT job, status, reason, iterations FROM v_run ORDER BY run_id",
-                         expected);
+            assert_rows(session.store,
+                        "SELECT job, status, reason, iterations FROM v_run ORDER BY run_id",
+                        expected);
         }
         end(&session);
     }
@@ -190,8 +165,8 @@ TEST(rounds_are_interleaved_and_files_are_kept) {
     AUTO(session) struct session session;
     begin(&session, "repeat: 2\n", "fine wrong");
     run(&session);
-    assert_query(&session, "SELECT job, round FROM v_run ORDER BY run_id",
-                 "fine|0;wrong|0;fine|1;wrong|1");
+    assert_rows(session.store, "SELECT job, round FROM v_run ORDER BY run_id",
+                "fine|0\nwrong|0\nfine|1\nwrong|1");
     AUTO(text) char *log = read_file(path_of(&session, "004-wrong/log"));
     assert_string_equal(log, "moeperf-train: something is wrong\n");
     AUTO(text) char *job = read_file(path_of(&session, "003-fine/job.yaml"));
@@ -217,7 +192,7 @@ TEST(a_second_run_adds_to_the_first) {
     assert_int_equal(access(path_of(&session, "001-fine/spools/rank-0000.spool"), F_OK), 0);
     nanosleep(&(struct timespec){1, 100000000}, NULL); /* ids hold the second */
     run(&session);
-    assert_query(&session, "SELECT count(*), count(DISTINCT suite_run) FROM v_run", "2|2");
+    assert_rows(session.store, "SELECT count(*), count(DISTINCT suite_run) FROM v_run", "2|2");
 }
 
 static bool gives_up(void *context, double seconds) {
@@ -245,9 +220,9 @@ TEST(a_refused_job_is_a_run_of_the_first_round) {
     assert_int_equal(session.result.complete, 4);
     assert_int_equal(session.result.failed, 0);
     assert_int_equal(session.result.refused, 1);
-    assert_query(&session, all_sql,
-                 "fine|0|complete|NULL|0;other|0|refused|it can't|1;fine2|0|complete|NULL|0;"
-                 "fine|1|complete|NULL|0;fine2|1|complete|NULL|0");
+    assert_rows(session.store, all_sql,
+                "fine|0|complete|NULL|0\nother|0|refused|it can't|1\nfine2|0|complete|NULL|0\n"
+                "fine|1|complete|NULL|0\nfine2|1|complete|NULL|0");
     assert_int_equal(access(path_of(&session, "002-other/log"), F_OK), -1);
     end(&session);
     begin(&session, "", "other fine");
@@ -260,7 +235,7 @@ TEST(a_refused_job_is_a_run_of_the_first_round) {
     sqlite3_close(other);
     assert_works(
         mp_suite_keep_killed(session.store, path_of(&session, ""), NULL, session.said, &error));
-    assert_query(&session, all_sql, "other|0|refused|it can't|1;fine|0|complete|NULL|0");
+    assert_rows(session.store, all_sql, "other|0|refused|it can't|1\nfine|0|complete|NULL|0");
     end(&session);
     begin(&session, "", "other");
     refuse_job(&session, 0, "it can't");
@@ -278,10 +253,10 @@ TEST(both_sides_of_pairs_have_a_refusal) {
     run(&session);
     assert_int_equal(session.result.complete, 4);
     assert_int_equal(session.result.refused, 2);
-    assert_query(&session,
-                 "SELECT job, round, status, substr(suite_run, -4) FROM v_run ORDER BY run_id",
-                 "other|0|refused|base;other|0|refused|head;fine|0|complete|base;"
-                 "fine|0|complete|head;fine|1|complete|head;fine|1|complete|base");
+    assert_rows(session.store,
+                "SELECT job, round, status, substr(suite_run, -4) FROM v_run ORDER BY run_id",
+                "other|0|refused|base\nother|0|refused|head\nfine|0|complete|base\n"
+                "fine|0|complete|head\nfine|1|complete|head\nfine|1|complete|base");
 }
 
 /* What makes two jobs of a suite incomparable stands in the model; what all share does not. */
@@ -298,14 +273,15 @@ TEST(jobs_that_learn_differently_are_not_compared) {
     memset(text, 'x', 200);
     text[200] = '\0';
     run(&session);
-    assert_query(&session,
-                 "SELECT substr(model, instr(model, 'threads')) FROM v_run ORDER BY run_id",
-                 "threads 1, text words, seed 3;threads 1, text words, seed 7;"
-                 "threads 1, text words, seed 3;threads 1, text of job 4, seed 3");
-    assert_query(&session, "SELECT ep_run_id FROM v_speedup ORDER BY run_id", "1;NULL;1;NULL");
-    assert_query(&session,
-                 "SELECT count(DISTINCT setting_key) || ' ' || min(length(setting_key)) FROM v_run",
-                 "3 16");
+    assert_rows(session.store,
+                "SELECT substr(model, instr(model, 'threads')) FROM v_run ORDER BY run_id",
+                "threads 1, text words, seed 3\nthreads 1, text words, seed 7\n"
+                "threads 1, text words, seed 3\nthreads 1, text of job 4, seed 3");
+    assert_rows(session.store, "SELECT ep_run_id FROM v_speedup ORDER BY run_id",
+                "1\nNULL\n1\nNULL");
+    assert_rows(session.store,
+                "SELECT count(DISTINCT setting_key) || ' ' || min(length(setting_key)) FROM v_run",
+                "3 16");
 }
 
 /* ---- a database that takes nothing ---- */
@@ -331,7 +307,7 @@ static void check_kept_later(bool is_locked) {
     assert_int_equal(session.result.lost, 5);
     assert_int_equal(session.result.complete, 3);
     assert_int_equal(session.result.failed, 2);
-    assert_query(&session, "SELECT count(*) FROM run", "0");
+    assert_rows(session.store, "SELECT count(*) FROM run", "0");
     rewind(session.said);
     char said[4096] = "";
     said[fread(said, 1, sizeof said - 1, session.said)] = '\0';
@@ -347,10 +323,11 @@ static void check_kept_later(bool is_locked) {
     sqlite3_exec(own, "PRAGMA max_page_count = 1000000", NULL, NULL, NULL);
     for (int i = 0; i < 2; i++) { /* again adds nothing */
         assert_works(mp_suite_keep_killed(session.store, folder, NULL, session.said, &error));
-        assert_query(&session, "SELECT job, status, reason, iterations FROM v_run ORDER BY run_id",
-                     "fine|complete|NULL|5;wrong|failed|something is wrong|5;"
-                     "silent|complete|NULL|0;killed|failed|ended by signal 9 (Killed)|5;"
-                     "fine2|complete|NULL|5");
+        assert_rows(session.store,
+                    "SELECT job, status, reason, iterations FROM v_run ORDER BY run_id",
+                    "fine|complete|NULL|5\nwrong|failed|something is wrong|5\n"
+                    "silent|complete|NULL|0\nkilled|failed|ended by signal 9 (Killed)|5\n"
+                    "fine2|complete|NULL|5");
     }
 }
 
@@ -379,9 +356,9 @@ TEST(interruption_keeps_what_there_is_and_stops) {
     assert_int_equal(session.result.failed, 0);
     assert_int_equal(session.result.interrupted, 1);
     assert_int_equal(session.result.left_out, 2 + 3);
-    assert_query(&session, "SELECT job, status, reason, iterations FROM v_run ORDER BY run_id",
-                 "fine|complete|NULL|5;"
-                 "stopped|interrupted|stopped by the user after iteration 5 of 9|5");
+    assert_rows(session.store, "SELECT job, status, reason, iterations FROM v_run ORDER BY run_id",
+                "fine|complete|NULL|5\n"
+                "stopped|interrupted|stopped by the user after iteration 5 of 9|5");
 }
 
 TEST(missing_programs_are_named_before_anything_runs) {
@@ -403,7 +380,7 @@ TEST(missing_programs_are_named_before_anything_runs) {
     assert_int_equal(code, MP_ENOTFOUND);
     assert_string_equal(error.text, "mpirun is not installed; job wrong with 2 ranks needs it "
                                     "(Debian and Ubuntu: package openmpi-bin)");
-    assert_query(&session, "SELECT count(*) FROM v_run", "0");
+    assert_rows(session.store, "SELECT count(*) FROM v_run", "0");
 }
 
 TEST(unwritable_folders_are_errors) {

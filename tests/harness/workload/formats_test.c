@@ -154,11 +154,10 @@ TEST(sglang_without_its_dense_layers) {
     static const uint32_t expected[1][8] = {{11, 10, 7, 4}};
     write_file("s.json", "{\"logical_count\": [[0, 0, 0, 0], [11.0, 10.0, 7.0, 4]], \"x\": 1}");
     expect_blocks("sglang", "s.json", 1, 4, 1, 0, expected);
-    struct mp_trace_stream *stream = open_good("sglang", "s.json", 0);
+    AUTO(stream) struct mp_trace_stream *stream = open_good("sglang", "s.json", 0);
     assert_contains(mp_trace_stream_info(stream)->notes, "1 layers without routes");
     assert_true(mp_trace_stream_info(stream)->of_run);
     assert_int_equal(mp_trace_stream_info(stream)->dense_layers, 1);
-    mp_trace_stream_destroy(stream);
 }
 
 static const struct {
@@ -374,6 +373,7 @@ TEST(smartmoe_trace_has_its_known_statistics) {
         double known, within;
     } known[] = {
         {1, 1.54, 0.02}, {11, 14.0, 0.1}, {101, 12.1, 0.1}, {501, 9.1, 0.1}, {2001, 11.6, 0.1}};
+    AUTO(stream)
     struct mp_trace_stream *stream =
         open_good("csv", public_trace("smartmoe_gpt_e32_top2.csv.zst"), 0);
     const struct mp_trace_shape *shape = &mp_trace_stream_info(stream)->shape;
@@ -402,7 +402,6 @@ TEST(smartmoe_trace_has_its_known_statistics) {
         }
     }
     assert_int_equal(found, 5);
-    mp_trace_stream_destroy(stream);
 }
 
 TEST(sglang_traces_have_their_known_sums) {

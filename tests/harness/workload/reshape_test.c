@@ -126,29 +126,26 @@ static struct mp_trace_shape random_shape(uint64_t *state) {
 
 /* ---- properties ---- */
 
-TEST(totals_are_kept) {
-    uint64_t state = test_seed();
-    for (int round = 0; round < 300; round++) {
-        struct mp_trace_shape shape = random_shape(&state);
-        uint64_t seed = test_random(&state);
-        struct mp_reshape wanted = {.ranks = other_size(&state, shape.ranks, 24),
-                                    .experts = other_size(&state, shape.experts, 36),
-                                    .tilt = 0.5 + test_random_double(&state) / 2};
-        if (wanted.experts < shape.top_k)
-            continue;
-        AUTO(stream) struct mp_trace_stream *source = open_random(shape, 2, 0, seed);
-        AUTO(stream)
-        struct mp_trace_stream *made = reshape(open_random(shape, 2, 0, seed), wanted);
-        const struct mp_trace_block *block;
-        while ((block = next_good(source))) {
-            const struct mp_trace_block *other = next_good(made);
-            assert_int_equal(mp_load_total(&block->load), mp_load_total(&other->load));
-            assert_int_equal(block->iteration, other->iteration);
-            assert_int_equal(other->load.ranks, wanted.ranks);
-            assert_int_equal(other->load.experts, wanted.experts);
-        }
-        assert_null(next_good(made));
+TEST_RANDOM_TURNS(totals_are_kept, 300, round) {
+    struct mp_trace_shape shape = random_shape(random);
+    uint64_t seed = test_random(random);
+    struct mp_reshape wanted = {.ranks = other_size(random, shape.ranks, 24),
+                                .experts = other_size(random, shape.experts, 36),
+                                .tilt = 0.5 + test_random_double(random) / 2};
+    if (wanted.experts < shape.top_k)
+        return;
+    AUTO(stream) struct mp_trace_stream *source = open_random(shape, 2, 0, seed);
+    AUTO(stream)
+    struct mp_trace_stream *made = reshape(open_random(shape, 2, 0, seed), wanted);
+    const struct mp_trace_block *block;
+    while ((block = next_good(source))) {
+        const struct mp_trace_block *other = next_good(made);
+        assert_int_equal(mp_load_total(&block->load), mp_load_total(&other->load));
+        assert_int_equal(block->iteration, other->iteration);
+        assert_int_equal(other->load.ranks, wanted.ranks);
+        assert_int_equal(other->load.experts, wanted.experts);
     }
+    assert_null(next_good(made));
 }
 
 /* What the loads by hand have a row for each, in all shapes and at once. */
@@ -182,27 +179,24 @@ TEST(reshaped_loads_are_the_known_ones) {
 }
 
 /* All steps at once are the steps one after the other. */
-TEST(steps_may_be_taken_one_by_one) {
-    uint64_t state = test_seed();
-    for (int round = 0; round < 200; round++) {
-        struct mp_trace_shape shape = random_shape(&state);
-        uint64_t seed = test_random(&state);
-        struct mp_reshape all = {.ranks = other_size(&state, shape.ranks, 24),
-                                 .experts = other_size(&state, shape.experts, 36),
-                                 .layers = test_random_int(&state, 1, 7),
-                                 .micro_batches = 1,
-                                 .tokens = test_random_int(&state, 1, 300),
-                                 .tilt = 0.75};
-        if (all.experts < shape.top_k)
-            continue;
-        struct mp_trace_stream *made = open_random(shape, 2, 40, seed);
-        made = reshape(made, (struct mp_reshape){.ranks = all.ranks});
-        made = reshape(made, (struct mp_reshape){.experts = all.experts, .tilt = 0.75});
-        made = reshape(made, (struct mp_reshape){.layers = all.layers});
-        made = reshape(made, (struct mp_reshape){.micro_batches = 1});
-        made = reshape(made, (struct mp_reshape){.tokens = all.tokens});
-        assert_same_stream(made, reshape(open_random(shape, 2, 40, seed), all));
-    }
+TEST_RANDOM_TURNS(steps_may_be_taken_one_by_one, 200, round) {
+    struct mp_trace_shape shape = random_shape(random);
+    uint64_t seed = test_random(random);
+    struct mp_reshape all = {.ranks = other_size(random, shape.ranks, 24),
+                             .experts = other_size(random, shape.experts, 36),
+                             .layers = test_random_int(random, 1, 7),
+                             .micro_batches = 1,
+                             .tokens = test_random_int(random, 1, 300),
+                             .tilt = 0.75};
+    if (all.experts < shape.top_k)
+        return;
+    struct mp_trace_stream *made = open_random(shape, 2, 40, seed);
+    made = reshape(made, (struct mp_reshape){.ranks = all.ranks});
+    made = reshape(made, (struct mp_reshape){.experts = all.experts, .tilt = 0.75});
+    made = reshape(made, (struct mp_reshape){.layers = all.layers});
+    made = reshape(made, (struct mp_reshape){.micro_batches = 1});
+    made = reshape(made, (struct mp_reshape){.tokens = all.tokens});
+    assert_same_stream(made, reshape(open_random(shape, 2, 40, seed), all));
 }
 
 TEST(tokens_are_exact_and_take_distinct_experts) {
