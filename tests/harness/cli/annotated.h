@@ -10,6 +10,16 @@ static inline void need_collector(void) {
         skip("built without NVTX's headers, so there is no collector");
 }
 
+/* What is said (SQL) of a database's spans of a kind (a condition), in their order. */
+static inline void assert_spans(const char *database, const char *what, const char *which,
+                                const char *expected) {
+    assert_answer(database,
+                  formatted("SELECT group_concat(%s, ' ') FROM (SELECT * FROM v_span WHERE %s "
+                            "ORDER BY start_ns, end_ns DESC)",
+                            what, which),
+                  expected);
+}
+
 /* python3 with PyPI's nvtx where ci/setup puts it. */
 #define PYTHON "PYTHONPATH=" PYTHON_PACKAGES " python3"
 

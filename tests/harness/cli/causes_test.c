@@ -50,13 +50,16 @@ static void write_table(const struct pipeline *plan, double save_s) {
     pipeline_destroy(&run);
 }
 
-static struct pipeline plain(void) {
+/* In which a rank (-1: none) has a cause of that strength. */
+static struct pipeline plan_of(int rank, enum mp_cause cause, double strength) {
     return (struct pipeline){.stages = 2,
                              .replicas = 2,
                              .batches = 4,
                              .iterations = ITERATIONS,
                              .layers = {2, 2},
-                             .rank = -1};
+                             .rank = rank,
+                             .cause = cause,
+                             .strength = strength};
 }
 
 static void import(const struct pipeline *plan, double save_s) {
@@ -70,7 +73,7 @@ static void import(const struct pipeline *plan, double save_s) {
 /* The last stage has three layers beside two: half a layer
  * beyond their mean: 4 micro-batches of 1.25 ms forward and 2.5 back. */
 TEST(a_large_stage_is_told) {
-    struct pipeline plan = plain();
+    struct pipeline plan = plan_of(-1, MP_CAUSE_LINK, 0);
     plan.layers[1] = 3;
     import(&plan, 0);
     assert_says(REPORT, 0, "for stage 1 of the pipeline, beyond what filling and draining it takes",
@@ -91,20 +94,14 @@ TEST(a_large_stage_is_told) {
 }
 
 TEST(a_slow_link_is_told) {
-    struct pipeline plan = plain();
-    plan.rank = 3;
-    plan.cause = MP_CAUSE_LINK;
-    plan.strength = 5e-3;
+    const struct pipeline plan = plan_of(3, MP_CAUSE_LINK, 5e-3);
     import(&plan, 0);
     assert_says(REPORT, 0, "its transfers from rank 1 take 20.00 ms longer (slow link)");
 }
 
 /* 30 ms in the middle of rank 2's experts. */
 TEST(garbage_is_told) {
-    struct pipeline plan = plain();
-    plan.rank = 2;
-    plan.cause = MP_CAUSE_COLLECT;
-    plan.strength = 30e-3;
+    const struct pipeline plan = plan_of(2, MP_CAUSE_COLLECT, 30e-3);
     import(&plan, 0);
     assert_says(REPORT, 0, "for rank 2",
                 "longer on collecting its interpreter's garbage (garbage collection)",
@@ -117,10 +114,7 @@ TEST(garbage_is_told) {
 /* Rank 0 reads its data for 60 ms, and 40 ms of an iteration are gone before that in which it still
  * saves what it has: 40 ms late, and 20 more. */
 TEST(data_and_checkpoints_are_told) {
-    struct pipeline plan = plain();
-    plan.rank = 0;
-    plan.cause = MP_CAUSE_DATA;
-    plan.strength = 60e-3;
+    const struct pipeline plan = plan_of(0, MP_CAUSE_DATA, 60e-3);
     import(&plan, 40e-3);
     assert_says(REPORT, 0, "longer on checkpoints (checkpointing)",
                 "longer to get its data (data loading)");
@@ -128,10 +122,7 @@ TEST(data_and_checkpoints_are_told) {
 
 /* The same, of which nothing was recorded. */
 TEST(a_late_start_is_told) {
-    struct pipeline plan = plain();
-    plan.rank = 0;
-    plan.cause = MP_CAUSE_DATA;
-    plan.strength = 60e-3;
+    const struct pipeline plan = plan_of(0, MP_CAUSE_DATA, 60e-3);
     assert_runs("rm -f spans.csv run.db");
     write_table(&plan, 40e-3);
     assert_runs("sed -i /checkpoint/d spans.csv");

@@ -174,14 +174,12 @@ TEST(annotated_programs_need_no_rules) {
                 "PYTHONPATH=" PYTHON_PACKAGES ":" TORCH_DOUBLE
                 " python3 -B train.py $RANK & done; wait'",
                 0, "2 processes, 216 ranges, 204 became spans, 24 lie in one");
-    assert_answer("named.db",
-                  "SELECT group_concat(what, ' ') FROM (SELECT phase || layer || "
-                  "coalesce(substr(direction, 1, 1), '-') || coalesce(tokens, '') AS what FROM "
-                  "v_span WHERE rank = 1 AND iteration = 4 AND phase <> 'iteration' ORDER BY "
-                  "start_ns)",
-                  "attention0f dispatch0f dispatch0f expert0f16 combine0f attention1f dispatch1f "
-                  "dispatch1f expert1f18 "
-                  "combine1f combine1b dispatch1b combine0b dispatch0b allreduce-1f optimizer-1-");
+    assert_spans("named.db",
+                 "phase || layer || coalesce(substr(direction, 1, 1), '-') || coalesce(tokens, '')",
+                 "rank = 1 AND iteration = 4 AND phase <> 'iteration'",
+                 "attention0f dispatch0f dispatch0f expert0f16 combine0f attention1f dispatch1f "
+                 "dispatch1f expert1f18 "
+                 "combine1f combine1b dispatch1b combine0b dispatch0b allreduce-1f optimizer-1-");
     assert_answer("named.db",
                   "SELECT count(*) || ' ' || min(wait_ns = end_ns - start_ns) FROM v_span WHERE "
                   "phase IN ('dispatch', 'combine', 'allreduce')",

@@ -54,14 +54,17 @@ TEST(a_clock_a_day_ahead_is_found) {
     assert_runs("! ls -d run.db.*.parts");
 }
 
-static const char step[] = "+step\n+experts\n=200\n-\n-\n";
+/* A step, and rules for it. */
+static void write_step(void) {
+    write_file("script", "+step\n+experts\n=200\n-\n-\n");
+    write_file("steps.yaml", "rules:\n  - {name: step, phase: iteration}\n"
+                             "  - {name: experts, phase: expert, layer: 0}\n");
+}
 
 /* As torchrun starts them, of which there is one a host: its name for the run, and its ranks. */
 TEST(parts_are_checked) {
     need_collector();
-    write_file("script", step);
-    write_file("steps.yaml", "rules:\n  - {name: step, phase: iteration}\n"
-                             "  - {name: experts, phase: expert, layer: 0}\n");
+    write_step();
     write_script("rank", "RANK=$1 WORLD_SIZE=$2 TORCHELASTIC_RUN_ID=$3 exec moeperf record --part "
                          "$4 -- " ANNOTATED " told <script\n");
     assert_runs("./rank 0 3 first three & ./rank 1 3 first three; wait");
@@ -158,9 +161,7 @@ TEST(copies_are_checked) {
 TEST(parts_are_gathered) {
     need_collector();
     make_disks();
-    write_file("script", step);
-    write_file("steps.yaml", "rules:\n  - {name: step, phase: iteration}\n"
-                             "  - {name: experts, phase: expert, layer: 0}\n");
+    write_step();
     write_script("part", "RANK=$1 WORLD_SIZE=2 exec moeperf record --part $2 -- " ANNOTATED
                          " told <script\n");
     assert_runs("./part 0 local/parts && ./part 1 beta-disk/parts");

@@ -166,23 +166,18 @@ TEST(training_loops_are_counted) {
     need_collector();
     record(megatron_step, 3);
     assert_run("SELECT iterations FROM v_run", "3");
-    assert_run("SELECT group_concat(iteration || phase || layer, ' ') FROM (SELECT * FROM v_span "
-               "WHERE phase IN ('attention', 'expert') ORDER BY start_ns)",
-               "0attention0 0expert0 0attention1 0expert1 1attention0 1expert0 1attention1 "
-               "1expert1 2attention0 2expert0 2attention1 2expert1");
-    assert_run("SELECT group_concat(iteration, ' ') FROM (SELECT * FROM v_span WHERE phase = "
-               "'optimizer' ORDER BY start_ns)",
-               "0 0 1 1 2 2");
+    assert_spans("run.db", "iteration || phase || layer", "phase IN ('attention', 'expert')",
+                 "0attention0 0expert0 0attention1 0expert1 1attention0 1expert0 1attention1 "
+                 "1expert1 2attention0 2expert0 2attention1 2expert1");
+    assert_spans("run.db", "iteration", "phase = 'optimizer'", "0 0 1 1 2 2");
     record(zero3_step, 4);
     assert_run("SELECT iterations FROM v_run", "4");
-    assert_run("SELECT group_concat(iteration || phase, ' ') FROM (SELECT * FROM v_span WHERE "
-               "phase <> 'iteration' AND iteration >= 2 ORDER BY start_ns)",
-               "2fetch 2allreduce 2optimizer 3fetch 3allreduce 3optimizer");
+    assert_spans("run.db", "iteration || phase", "phase <> 'iteration' AND iteration >= 2",
+                 "2fetch 2allreduce 2optimizer 3fetch 3allreduce 3optimizer");
     record(zero1_step, 5);
     assert_run("SELECT iterations FROM v_run", "5");
-    assert_run("SELECT group_concat(iteration || phase, ' ') FROM (SELECT * FROM v_span WHERE "
-               "phase <> 'iteration' ORDER BY start_ns)",
-               "0allreduce 1allreduce 2allreduce 3allreduce 4allreduce");
+    assert_spans("run.db", "iteration || phase", "phase <> 'iteration'",
+                 "0allreduce 1allreduce 2allreduce 3allreduce 4allreduce");
 }
 
 static const char profiled_step[] =
@@ -196,9 +191,8 @@ static const char profiled_step[] =
 TEST(a_range_of_iterations_counts_before_their_ends) {
     need_collector();
     record(profiled_step, 1);
-    assert_run("SELECT group_concat(iteration || phase, ' ') FROM (SELECT * FROM v_span ORDER BY "
-               "start_ns, end_ns DESC)",
-               "-1data 6iteration 6dispatch 6optimizer 7iteration 7dispatch 7optimizer");
+    assert_spans("run.db", "iteration || phase", "true",
+                 "-1data 6iteration 6dispatch 6optimizer 7iteration 7dispatch 7optimizer");
 }
 
 /* ---- two ranks of a Python program ---- */

@@ -71,11 +71,10 @@ TEST(rules_make_spans_of_a_foreign_program) {
                "payload.bytes}\n");
     assert_says("moeperf record -o foreign.db --rules rules.yaml -- " ANNOTATED " payloads 4", 0,
                 "12 ranges, 12 became spans");
-    assert_answer("foreign.db",
-                  "SELECT group_concat(iteration || ':' || layer || ':' || tokens || ':' || bytes, "
-                  "' ') FROM v_span WHERE phase = 'expert'",
-                  "0:0:100:4096 0:1:101:4096 1:0:100:4096 1:1:101:4096 2:0:100:4096 2:1:101:4096 "
-                  "3:0:100:4096 3:1:101:4096");
+    assert_spans("foreign.db", "iteration || ':' || layer || ':' || tokens || ':' || bytes",
+                 "phase = 'expert'",
+                 "0:0:100:4096 0:1:101:4096 1:0:100:4096 1:1:101:4096 2:0:100:4096 2:1:101:4096 "
+                 "3:0:100:4096 3:1:101:4096");
     assert_answer("foreign.db", "SELECT iterations FROM v_run", "4");
     assert_answer("foreign.db", "SELECT payload FROM v_nvtx WHERE name = 'experts' LIMIT 1",
                   "[{\"iteration\":0,\"layer\":0,\"tokens\":100,\"bytes\":4096}]");
@@ -94,10 +93,8 @@ TEST(rules_look_into_nested_payloads) {
                "rules:\n  - {name: transfer, phase: fetch, iteration: payload.from.node, layer: "
                "\"payload.to[1].node\", tokens: \"payload.sizes[2]\", bytes: payload.last}\n");
     assert_runs("moeperf record -o nested.db --rules nested.yaml -- " ANNOTATED " nested 3");
-    assert_answer("nested.db",
-                  "SELECT group_concat(iteration || ':' || layer || ':' || tokens || ':' || bytes, "
-                  "' ') FROM v_span WHERE phase = 'fetch'",
-                  "0:5:30:100 1:5:30:101 2:5:30:102");
+    assert_spans("nested.db", "iteration || ':' || layer || ':' || tokens || ':' || bytes",
+                 "phase = 'fetch'", "0:5:30:100 1:5:30:101 2:5:30:102");
     assert_answer("nested.db", "SELECT payload FROM v_nvtx WHERE name = 'transfer' LIMIT 1",
                   "[{\"kind\":1,\"from\":{\"node\":0,\"share\":0.5},\"sizes\":[10,20,30],\"to\":"
                   "[{\"node\":4,\"share\":1},{\"node\":5,\"share\":2}],\"last\":100}]");
@@ -113,10 +110,8 @@ TEST(iterations_may_be_known_by_their_end) {
     write_file("ends.yaml", "rules:\n  - {name: experts, phase: expert, layer: count}\n"
                             "iteration-ends:\n  - {name: iteration}\n");
     assert_runs("moeperf record -o ends.db --rules ends.yaml -- " ANNOTATED " payloads 3");
-    assert_answer("ends.db",
-                  "SELECT group_concat(iteration || ':' || layer, ' ') FROM v_span WHERE phase = "
-                  "'expert'",
-                  "0:0 0:1 1:0 1:1 2:0 2:1");
+    assert_spans("ends.db", "iteration || ':' || layer", "phase = 'expert'",
+                 "0:0 0:1 1:0 1:1 2:0 2:1");
     assert_answer("ends.db", "SELECT count(*) FROM v_span WHERE phase = 'iteration'", "3");
 }
 
@@ -181,10 +176,8 @@ TEST(rules_suggest_themselves) {
         assert_runs(command);
     assert_answer("my run.db", "SELECT count(*) || min(system) || max(system) FROM v_run",
                   "2nvtx_annotatednvtx_annotated");
-    assert_answer("my run.db",
-                  "SELECT group_concat(iteration || phase || layer, ' ') FROM (SELECT * "
-                  "FROM v_span ORDER BY start_ns, end_ns DESC)",
-                  "0iteration-1 0dispatch0 0expert0 0dispatch1 0expert1");
+    assert_spans("my run.db", "iteration || phase || layer", "true",
+                 "0iteration-1 0dispatch0 0expert0 0dispatch1 0expert1");
     assert_runs("rm -r 'my run.db.spools'*");
     /* A file that somebody may have edited stays; with rules that match, nothing is left. */
     assert_says("moeperf record -o 'my run.db' -- " ANNOTATED " told <script", 0,
@@ -215,10 +208,8 @@ TEST(the_way_back_is_told_by_its_order) {
     assert_says("moeperf record -o a2a.db --rules a2a.yaml -- " ANNOTATED " told <script", 0,
                 "exchanges: no range is a combine by its name; 2 behind experts are called "
                 "combine and those before dispatch, by their order\n");
-    assert_answer("a2a.db",
-                  "SELECT group_concat(phase || layer, ' ') FROM (SELECT * FROM v_span WHERE phase "
-                  "<> 'iteration' ORDER BY start_ns)",
-                  "dispatch0 expert0 combine0 dispatch1 expert1 combine1");
+    assert_spans("a2a.db", "phase || layer", "phase <> 'iteration'",
+                 "dispatch0 expert0 combine0 dispatch1 expert1 combine1");
     assert_answer("a2a.db",
                   "SELECT value || ' ' || rank FROM v_fact WHERE name = 'record.combines-by-order'",
                   "2 -1");
@@ -267,11 +258,8 @@ TEST(a_python_program_is_recorded) {
                "  - {name: \"layer {layer} experts\", phase: expert, tokens: payload}"
                "\n");
     assert_runs("moeperf record -o python.db --rules python.yaml -- env " PYTHON " train.py");
-    assert_answer(
-        "python.db",
-        "SELECT group_concat(iteration || ':' || layer || ':' || tokens, ' ') FROM v_span "
-        "WHERE phase = 'expert'",
-        "0:0:0 0:1:10 1:0:0 1:1:10 2:0:0 2:1:10");
+    assert_spans("python.db", "iteration || ':' || layer || ':' || tokens", "phase = 'expert'",
+                 "0:0:0 0:1:10 1:0:0 1:1:10 2:0:0 2:1:10");
     assert_answer("python.db", "SELECT count(*) FROM v_nvtx WHERE name = 'decorated'", "1");
 }
 

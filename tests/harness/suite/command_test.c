@@ -57,15 +57,14 @@ TEST_ROWS(wrong_templates_are_refused, wrong, row) {
 }
 
 /* A shell splits the line into the words that went in. */
-TEST(a_shell_reads_the_same_words) {
-    uint64_t seed = test_seed();
+TEST_RANDOM(a_shell_reads_the_same_words) {
     static const char letters[] = "a'\"\\ $`*?~#!&|;<>(){}[]%\n\t";
     char word[3][24], line[512], output[256] = "", expected[256] = "";
     const char *words[4] = {word[0], word[1], word[2], NULL};
     for (int i = 0; i < 3; i++) {
-        int length = test_random_int(&seed, 0, 20);
+        int length = test_random_int(random, 0, 20);
         for (int j = 0; j < length; j++)
-            word[i][j] = letters[test_random_int(&seed, 0, (int)sizeof letters - 2)];
+            word[i][j] = letters[test_random_int(random, 0, (int)sizeof letters - 2)];
         word[i][length] = '\0';
         snprintf(expected + strlen(expected), sizeof expected - strlen(expected), "<%s>", word[i]);
     }

@@ -199,14 +199,13 @@ TEST_RANDOM_TURNS(steps_may_be_taken_one_by_one, 200, round) {
     assert_same_stream(made, reshape(open_random(shape, 2, 40, seed), all));
 }
 
-TEST(tokens_are_exact_and_take_distinct_experts) {
-    uint64_t state = test_seed();
+TEST_RANDOM(tokens_are_exact_and_take_distinct_experts) {
     int full = 0;
     for (int round = 0; round < 300; round++) {
-        struct mp_trace_shape shape = random_shape(&state);
-        uint64_t seed = test_random(&state);
-        struct mp_reshape wanted = {.experts = other_size(&state, shape.experts, 36),
-                                    .tokens = test_random_int(&state, 1, 5000)};
+        struct mp_trace_shape shape = random_shape(random);
+        uint64_t seed = test_random(random);
+        struct mp_reshape wanted = {.experts = other_size(random, shape.experts, 36),
+                                    .tokens = test_random_int(random, 1, 5000)};
         if (wanted.experts < shape.top_k)
             continue;
         AUTO(stream)
