@@ -41,8 +41,7 @@ TEST(the_manual_is_read_on_a_terminal) {
 TEST(both_programs_are_of_one_version) {
     int release, length = 0;
     AUTO(text)
-    char *own = shell("moeperf --version", 0),
-         *trainer = shell("moeperf-train --version", 0);
+    char *own = shell("moeperf --version", 0), *trainer = shell("moeperf-train --version", 0);
     assert_int_equal(sscanf(own, "moeperf %d.%*d.%*d (%*[0-9a-z-])%n", &release, &length), 1);
     assert_int_equal(own[length], '\n');
     assert_string_equal(strchr(own, ' '), strchr(trainer, ' '));

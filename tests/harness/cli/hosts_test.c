@@ -118,9 +118,8 @@ TEST(jobs_run_on_disks_of_their_own) {
     make_disks();
     write_file("disks.yaml",
                "suite: disks\n"
-               "common: {ranks: 2, nodes: 2, layers: 2, width: 16, heads: 2, experts: "
-               "4, expert-width: 16, sequence: 16, batch: 4, iterations: 4, text: "
-               "default}\n"
+               "common: {ranks: 2, nodes: 2, layers: 2, width: 16, heads: 2, experts: 4, "
+               "expert-width: 16, sequence: 16, batch: 4, iterations: 4, text: default}\n"
                "jobs:\n  - {name: one, system: ep}\n  - {name: two, system: ep}\n");
     assert_runs(ON_HOSTS);
     assert_answer("disks.db",
@@ -165,9 +164,8 @@ TEST(parts_are_gathered) {
     write_script("part", "RANK=$1 WORLD_SIZE=2 exec moeperf record --part $2 -- " ANNOTATED
                          " told <script\n");
     assert_runs("./part 0 local/parts && ./part 1 beta-disk/parts");
-    assert_runs(
-        "moeperf record -o gathered.db --rules steps.yaml --from \"$PWD/local/parts\" --hosts "
-        "hosts --copy './copy {from} {to}'");
+    assert_runs("moeperf record -o gathered.db --rules steps.yaml --from \"$PWD/local/parts\" "
+                "--hosts hosts --copy './copy {from} {to}'");
     assert_answer("gathered.db", "SELECT ranks || status FROM run", "2complete");
 }
 

@@ -45,8 +45,7 @@ TEST(the_slow_rank_of_a_trace_is_named) {
                 "clocks: all processes have one host's");
     assert_says(REPORT, 0, CULPRIT);
     assert_experts_are_whole();
-    assert_run("SELECT count(*) || ' ' || min(iteration) || ' ' || max(iteration) FROM "
-               "v_iteration",
+    assert_run("SELECT count(*) || ' ' || min(iteration) || ' ' || max(iteration) FROM v_iteration",
                "12 3 14");
     assert_run("SELECT count(DISTINCT ordinal) || ' ' || min(communicator_size) || ' ' "
                "|| count(wait_ms) || ' ' || min(bytes) FROM v_collective",
@@ -80,8 +79,7 @@ TEST(a_gpu_s_time_counts) {
                "|| ' ' || max(end_ns - start_ns) AS n FROM v_span WHERE phase = 'combine' GROUP "
                "BY direction)",
                "72 200000 200000,72 200000 4200000");
-    assert_run("SELECT sum(kernels) || ' ' || round(sum(gpu_ms)) FROM v_gpu WHERE phase "
-               "= 'expert'",
+    assert_run("SELECT sum(kernels) || ' ' || round(sum(gpu_ms)) FROM v_gpu WHERE phase = 'expert'",
                "216 696.0");
     assert_run("SELECT count(*) || ' ' || count(wait_ms) || ' ' || min(bytes) || ' ' || "
                "round(max(wait_ms), 3) FROM v_collective",
@@ -95,8 +93,7 @@ TEST(who_waits_is_known_without_annotations) {
     assert_says(REPORT, 0,
                 "(17 %) for rank 1, rank 0 most (4.00 ms), 100 % of it from layer 3 dispatch");
     assert_run("SELECT count(*) || ' ' || count(DISTINCT layer) || ' ' || max(layer) || ' ' || "
-               "sum(wait_ns > 0) FROM v_span WHERE phase = 'dispatch' AND direction = "
-               "'backward'",
+               "sum(wait_ns > 0) FROM v_span WHERE phase = 'dispatch' AND direction = 'backward'",
                "144 4 3 144");
     assert_run("SELECT count(*) FROM v_span WHERE stream = 'comm'", "0");
     /* The same by operators, which have the way back of what is around them. */
@@ -269,9 +266,8 @@ TEST(what_is_no_trace_leaves_the_database_alone) {
     write_file("words", "words\n");
     write_file("other.json", "{\"traceEvents\": 7}");
     write_file("cut.json", "{\"schemaVersion\": 1, \"traceEv");
-    write_file("nobody.json",
-               "{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"a\", "
-               "\"pid\": 1, \"tid\": 1, \"ts\": 1, \"dur\": 2}]}");
+    write_file("nobody.json", "{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": "
+                              "\"a\", \"pid\": 1, \"tid\": 1, \"ts\": 1, \"dur\": 2}]}");
     static const struct refused_line refused[] = {
         {"moeperf import other.json --db run.db", "other.json: is no trace of PyTorch's"},
         {"moeperf import cut.json --db run.db", "is no trace of PyTorch's profiler"},

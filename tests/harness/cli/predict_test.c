@@ -84,8 +84,7 @@ TEST(a_grid_is_what_its_points_are_alone) {
     }
     assert_true(fabs(ratio[0][0] - ratio[1][1]) > 0.02);
     assert_contains(output,
-                    "\nfssdp, times as fast as ep, and bound / time, by "
-                    "levels.node.bandwidth:\n",
+                    "\nfssdp, times as fast as ep, and bound / time, by levels.node.bandwidth:\n",
                     "Faster than ep at ");
 }
 
@@ -456,8 +455,7 @@ TEST(bad_wishes_leave_nothing) {
          "more than 16 values"},
         {WISH "--loads w0 --vary layers=1,2 --vary batch=1,2,3,4,5,6,7,8,9,10,11,12",
          "--vary batch: the values of the last key stand side by side"},
-        {WISH "--loads w0 --vary batch=1 --vary layers=1 "
-              "--vary width=1 --vary experts=1",
+        {WISH "--loads w0 --vary batch=1 --vary layers=1 --vary width=1 --vary experts=1",
          "at most 3 keys"},
         {WISH "--loads w0 --vary options.memory=1,2", "--system NAME:OPTION=VALUE"},
         {WISH "--loads w0 --vary layer=1,2", "did you mean \"layers\"?"},

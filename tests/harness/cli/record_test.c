@@ -25,10 +25,9 @@ static void compare_recordings(const char *job) {
                            "expert-width: 64, sequence: 32, batch: 4, iterations: 4, "
                            "validate-every: 2, text: words}\n"
                            "jobs:\n");
-    assert_runs(
-        formatted("rm -f own.db* nvtx.db*; echo '  - %s' >> two.yaml; moeperf record -o nvtx.db -- "
-                  "moeperf run two.yaml --text words --db own.db --quiet",
-                  job));
+    assert_runs(formatted("rm -f own.db* nvtx.db*; echo '  - %s' >> two.yaml; moeperf record -o "
+                          "nvtx.db -- moeperf run two.yaml --text words --db own.db --quiet",
+                          job));
     assert_answer("nvtx.db",
                   BOTH
                   "SELECT ((SELECT count(*) FROM seen) - count(*)) || ' more, ' || "
@@ -255,8 +254,7 @@ TEST(a_python_program_is_recorded) {
     write_file("python.yaml",
                "rules:\n"
                "  - {name: \"step {iteration}\", domain: trainer, phase: iteration}\n"
-               "  - {name: \"layer {layer} experts\", phase: expert, tokens: payload}"
-               "\n");
+               "  - {name: \"layer {layer} experts\", phase: expert, tokens: payload}\n");
     assert_runs("moeperf record -o python.db --rules python.yaml -- env " PYTHON " train.py");
     assert_spans("python.db", "iteration || ':' || layer || ':' || tokens", "phase = 'expert'",
                  "0:0:0 0:1:10 1:0:0 1:1:10 2:0:0 2:1:10");

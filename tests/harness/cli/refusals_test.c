@@ -29,8 +29,7 @@ static const struct refusal cases[] = {
      "swiftmoe needs a slot for every expert: 3 on each of 2 ranks are too few for 8 experts"},
     {"topology gate with groups", "fastermoe", "--set gate=sam --set options.topology-gate=yes",
      "fastermoe with topology-gate limits the choices of a gate that takes its largest scores; "
-     "this "
-     "one has a rule of its own (hash, prototypes, groups or bias)"},
+     "this one has a rule of its own (hash, prototypes, groups or bias)"},
 };
 
 static const char head[] =
@@ -82,8 +81,7 @@ static const struct {
     {"{system: skeleton, experts: 9, routing: trace, trace: gone.mptrace}",
      "job skeleton: can't open gone.mptrace: No such file"},
     {"{system: skeleton, experts: 9, routing: load}", "job skeleton: load: not given"},
-    {"{system: skeleton, executor: predicted, cluster: h100, loads: zpif, experts: 9, batch: "
-     "32}",
+    {"{system: skeleton, executor: predicted, cluster: h100, loads: zpif, experts: 9, batch: 32}",
      "did you mean \"zipf\"?"},
 };
 

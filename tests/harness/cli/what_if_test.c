@@ -149,8 +149,7 @@ TEST(predicted_runs_are_replayed_too) {
     }
     /* Where all devices are one model's, no rank is slow. */
     assert_says("moeperf predict --run 1 --db p.db", 0,
-                "\nno rank is slower than others: as fast as they are, none would save "
-                "anything\n");
+                "\nno rank is slower than others: as fast as they are, none would save anything\n");
 }
 
 #define ASK "moeperf predict --run 1 --db r.db "
@@ -163,9 +162,8 @@ TEST(what_cant_be_answered_is_said) {
          "r.db: there is no run 9; moeperf report --db r.db --runs"},
         {"moeperf predict --run 4 --db r.db", "run 4 of r.db has no"},
         {"moeperf predict --run 1 --db gone.db", "gone.db: no such database"},
-        {ASK "--without imbalanc",
-         "--without imbalanc: should be imbalance, slowest or stragglers; did you mean "
-         "\"imbalance\"?"},
+        {ASK "--without imbalanc", "--without imbalanc: should be imbalance, slowest or "
+                                   "stragglers; did you mean \"imbalance\"?"},
         {ASK "--system fsdp", "unknown system \"fsdp\""},
         {"moeperf predict --run 1 --cluster x", "--cluster"},
         {ASK "--system fssdp:memry=1",

@@ -511,12 +511,10 @@ RUNS_TEST(systems_take_options) {
     assert_string_equal(answer_of(asked, "swiftmoe", slots, 1).options,
                         "slots=3 capacity-factor=8 offload-optimizer=no");
     assert_contains(answer_of(asked, "deepspeed", NULL, 0).options, "capacity-factor=1");
-    assert_sentence(mp_other_system_ask(asked->other,
-                                        &(struct mp_other_request){"swiftmoe", none, 1}, &answer,
-                                        &error),
-                    MP_EINVAL,
-                    "unknown option \"slot\" for system swiftmoe; did you mean "
-                    "\"slots\"?");
+    assert_sentence(
+        mp_other_system_ask(asked->other, &(struct mp_other_request){"swiftmoe", none, 1}, &answer,
+                            &error),
+        MP_EINVAL, "unknown option \"slot\" for system swiftmoe; did you mean \"slots\"?");
     assert_fails(mp_other_system_ask(asked->other, &(struct mp_other_request){"swiftmoe", bad, 1},
                                      &answer, &error),
                  MP_EINVAL, "");

@@ -239,8 +239,7 @@ RUNS_TEST(what_is_missing_is_named) {
         {"DELETE FROM span WHERE rank = 1 AND phase_id = "
          "(SELECT id FROM StringIds WHERE value = 'iteration')",
          ": rank 1 has no spans of "},
-        {"DELETE FROM span WHERE phase_id <> "
-         "(SELECT id FROM StringIds WHERE value = 'iteration')",
+        {"DELETE FROM span WHERE phase_id <> (SELECT id FROM StringIds WHERE value = 'iteration')",
          ": rank 0 has no spans inside its iterations"},
         {"UPDATE iteration_summary SET steady = 0",
          "has no steady iteration that every rank recorded"},

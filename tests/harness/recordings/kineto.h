@@ -164,10 +164,9 @@ static inline void kineto_exchange(struct kineto_file file[KINETO_RANKS], int th
                              is_last ? last_ns + KINETO_DONE_NS : last_ns, arguments);
             own->now_ns += own->job->functional && is_last ? KINETO_DONE_NS : 0;
             own->silent = false; /* it began before, and ends now */
-            kineto_event(own, "user_annotation", "gloo:all_to_all", KINETO_LOOP, start_ns + 6000,
-                         last_ns,
-                         "\"External id\": 3, \"Input Dims\": [[10, 100]], \"Input type\": "
-                         "[\"float\"]");
+            kineto_event(
+                own, "user_annotation", "gloo:all_to_all", KINETO_LOOP, start_ns + 6000, last_ns,
+                "\"External id\": 3, \"Input Dims\": [[10, 100]], \"Input type\": [\"float\"]");
         }
         own->silent = false;
         if (annotation && own->job->annotated)

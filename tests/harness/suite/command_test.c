@@ -45,9 +45,8 @@ static const struct {
     {"", "launcher: \"\" should contain {program} and {arguments}"},
     {"srun -n {rank} {program} {arguments}",
      "launcher: {rank} is not one of {ranks}, {program} and, as a word of its own, {arguments}"},
-    {"sh -c {program}:{arguments}",
-     "launcher: {arguments} is not one of {ranks}, {program} and, as a word of its own, "
-     "{arguments}"},
+    {"sh -c {program}:{arguments}", "launcher: {arguments} is not one of {ranks}, {program} and, "
+                                    "as a word of its own, {arguments}"},
 };
 
 TEST_ROWS(wrong_templates_are_refused, wrong, row) {

@@ -308,9 +308,8 @@ TEST(refusals_stay_beside_other_jobs) {
                         "experts: 9 experts can't be divided evenly over 2 ranks, which system "
                         "bare needs; take a multiple of ranks");
     assert_null(suite.refusal[1]);
-    assert_string_equal(suite.refusal[2],
-                        "ranks: 2 ranks are more than the 1 experts of a layer; with system bare "
-                        "every rank needs one at least");
+    assert_string_equal(suite.refusal[2], "ranks: 2 ranks are more than the 1 experts of a layer; "
+                                          "with system bare every rank needs one at least");
     mp_suite_destroy(&suite);
     const char *const experts = "experts=9";
     const struct mp_suite_changes changes = {.set = &experts, .set_count = 1};
