@@ -13,22 +13,19 @@ static const char rules_text[] =
     "payload.tokens, direction: forward}\n"
     "  - {name: exchange, phase: dispatch, layer: count, waits: all, bytes: payload}\n";
 
-static struct mp_error error;
-
 /* ---- reading them ---- */
 
 static int import_files(struct runs_folder *folder, const char *const path[], int paths,
-                        char said[4000]) {
+                        char said[4000], struct mp_error *failure) {
     struct mp_rules rules = {0};
-    runs_ok(mp_rules_parse("rules", rules_text, sizeof rules_text - 1, &rules, &error), &error);
+    assert_works(mp_rules_parse("rules", rules_text, sizeof rules_text - 1, &rules, &error));
     const struct mp_recordings recordings = {.format = mp_recording_format_named("nsys"),
                                              .path = path,
                                              .paths = paths,
                                              .database = folder->database,
                                              .run.rules = &rules};
     FILE *stream = fmemopen(said, 4000, "w");
-    error = (struct mp_error){0};
-    int code = mp_recordings_import(&recordings, NULL, stream, &error);
+    int code = mp_recordings_import(&recordings, NULL, stream, failure);
     fclose(stream);
     mp_rules_destroy(&rules);
     return code;
@@ -37,7 +34,7 @@ static int import_files(struct runs_folder *folder, const char *const path[], in
 /* One that can be read. */
 static void import_good(struct runs_folder *folder, const struct export *export, char said[4000]) {
     const char *const path[] = {export->path};
-    runs_ok(import_files(folder, path, 1, said), &error);
+    assert_works(import_files(folder, path, 1, said, &error));
 }
 
 RUNS_TEST(one_file_of_two_ranks) {
@@ -146,7 +143,7 @@ RUNS_TEST(several_files_are_several_ranks) {
         strcpy(path[rank], export.path);
     }
     const char *const paths[] = {path[0], path[1]};
-    runs_ok(import_files(folder, paths, 2, said), &error);
+    assert_works(import_files(folder, paths, 2, said, &error));
     assert_rows(folder->store, "SELECT group_concat(rank || ':' || pid || ':' || host) FROM v_rank",
                 "0:8000007:beta,1:8000000:gamma");
     assert_null(strstr(said, "nothing says the ranks"));
@@ -255,12 +252,12 @@ RUNS_TEST(rules_are_proposed) {
                                        .run.resume = "moeperf import new.sqlite",
                                        .run.rules = &rules};
     FILE *stream = fmemopen(said, sizeof said, "w");
-    runs_ok(mp_recordings_import(&recordings, NULL, stream, &error), &error);
+    assert_works(mp_recordings_import(&recordings, NULL, stream, &error));
     fclose(stream);
     assert_contains(said, "  moeperf import new.sqlite --rules ");
-    runs_ok(mp_rules_load(suggested, &rules, &error), &error);
+    assert_works(mp_rules_load(suggested, &rules, &error));
     stream = fmemopen(said, sizeof said, "w");
-    runs_ok(mp_recordings_import(&recordings, NULL, stream, &error), &error);
+    assert_works(mp_recordings_import(&recordings, NULL, stream, &error));
     fclose(stream);
     assert_rows(
         folder->store,
@@ -277,8 +274,7 @@ RUNS_TEST(rules_are_proposed) {
 static void refuse(struct runs_folder *folder, const char *path, int expected, const char *words) {
     const char *const paths[] = {path};
     char said[4000] = "";
-    assert_int_equal(import_files(folder, paths, 1, said), expected);
-    assert_contains(error.text, words);
+    assert_fails(import_files(folder, paths, 1, said, &error), expected, words);
     assert_rows(folder->store, "SELECT count(*) FROM run", "0");
 }
 
@@ -315,8 +311,9 @@ RUNS_TEST(a_damaged_file_gives_what_is_before_the_damage) {
         snprintf(path, sizeof path, "%s/cut%d.sqlite", folder->path, part);
         write_bytes(path, bytes, size * (size_t)part / 12);
         const char *const paths[] = {path};
+        struct mp_error error = {0};
         memset(said, 0, sizeof said);
-        if (import_files(folder, paths, 1, said) == MP_OK) {
+        if (import_files(folder, paths, 1, said, &error) == MP_OK) {
             kept++;
             assert_contains(said, "what comes behind is missing");
         } else {
@@ -351,7 +348,7 @@ RUNS_TEST(changed_bytes_do_no_harm) {
         }
         fclose(file);
         memset(said, 0, sizeof said);
-        read += import_files(folder, paths, 1, said) == MP_OK;
+        read += import_files(folder, paths, 1, said, NULL) == MP_OK;
     }
     print_message("%d of 30 changed files are read\n", read);
     assert_rows(folder->store, "PRAGMA integrity_check", "ok");

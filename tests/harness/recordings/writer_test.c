@@ -12,8 +12,6 @@ static const char rules_text[] = "rules:\n"
 enum { STEPS = 30, STEP_NS = 1000000, LATE_NS = 400000 };
 static const int64_t shift_ns = INT64_C(5000000000); /* the second one's clock */
 
-static struct mp_error error;
-
 /* Of each step: experts until 100 us (the second process: 500 us), then an exchange until 600 us.
  */
 static void say_step(struct mp_recording_process *process, int rank, int step, uint64_t schema) {
@@ -33,7 +31,7 @@ static void say_step(struct mp_recording_process *process, int rank, int step, u
          .name = "exchange",
          .thread = 9}};
     for (int i = 0; i < 3; i++)
-        runs_ok(mp_recording_range(process, &ranges[i], &error), &error);
+        assert_works(mp_recording_range(process, &ranges[i], &error));
     const struct mp_recorded_collective collective = {
         .is = {.start_ns = start_ns + work_ns,
                .queued_ns = start_ns + work_ns + 5,
@@ -44,7 +42,7 @@ static void say_step(struct mp_recording_process *process, int rank, int step, u
                .rank = rank},
         .function = "all_to_all",
         .datatype = "ncclFloat32"};
-    runs_ok(mp_recording_collective(process, &collective, &error), &error);
+    assert_works(mp_recording_collective(process, &collective, &error));
     const struct mp_activity kernel = {.start_ns = start_ns + 20,
                                        .end_ns = start_ns + 60,
                                        .correlation = (uint32_t)step + 1,
@@ -53,8 +51,8 @@ static void say_step(struct mp_recording_process *process, int rank, int step, u
                                      .end_ns = start_ns + 18,
                                      .correlation = (uint32_t)step + 1,
                                      .kind = MP_ACTIVITY_CALL};
-    runs_ok(mp_recording_activity(process, &call, "cudaLaunchKernel", &error), &error);
-    runs_ok(mp_recording_activity(process, &kernel, "gemm", &error), &error);
+    assert_works(mp_recording_activity(process, &call, "cudaLaunchKernel", &error));
+    assert_works(mp_recording_activity(process, &kernel, "gemm", &error));
 }
 
 static void write_process(struct mp_recording *recording, int rank, bool is_cut) {
@@ -62,9 +60,9 @@ static void write_process(struct mp_recording *recording, int rank, bool is_cut)
     struct mp_recording_process *process;
     uint64_t schema;
     const struct mp_recorded_process about = {.rank = rank, .source = rank ? "b.json" : "a.json"};
-    runs_ok(mp_recording_process(recording, &about, &process, &error), &error);
-    runs_ok(mp_recording_fields(process, "mine", field, 2, &schema, &error), &error);
-    runs_ok(mp_recording_text(process, "source", about.source, &error), &error);
+    assert_works(mp_recording_process(recording, &about, &process, &error));
+    assert_works(mp_recording_fields(process, "mine", field, 2, &schema, &error));
+    assert_works(mp_recording_text(process, "source", about.source, &error));
     for (int step = STEPS; step-- > 0;) /* in any order */
         say_step(process, rank, step, schema);
     if (is_cut)
@@ -77,12 +75,12 @@ static void keep_both(struct runs_folder *folder, bool is_cut,
     struct mp_recording *recording;
     char spools[SPOOLS_SIZE], said[2000] = "";
     make_spools(folder, spools);
-    runs_ok(mp_recording_create(spools, "test", &recording, &error), &error);
+    assert_works(mp_recording_create(spools, "test", &recording, &error));
     write_process(recording, 1, is_cut);
     write_process(recording, 0, false);
-    runs_ok(mp_recording_finish(recording, summary, &error), &error);
+    assert_works(mp_recording_finish(recording, summary, &error));
     const struct mp_record_run run = {.spools = spools, .importer = "test", .is_earlier = true};
-    runs_ok(keep_run(folder, run, rules_text, said, sizeof said, &error), &error);
+    assert_works(keep_run(folder, run, rules_text, said, sizeof said, &error));
     assert_contains(said, "moeperf import: run 1");
     mp_recording_destroy(recording);
     assert_int_equal(access(spools, F_OK), -1); /* nothing has stayed */
@@ -136,14 +134,12 @@ RUNS_TEST(a_rank_is_recorded_once) {
     struct mp_recording *recording;
     struct mp_recording_process *process;
     struct mp_recorded_process about = {.rank = 4, .source = "a.json"};
-    runs_ok(mp_recording_create(folder->path, "test", &recording, &error), &error);
-    runs_ok(mp_recording_process(recording, &about, &process, &error), &error);
+    assert_works(mp_recording_create(folder->path, "test", &recording, &error));
+    assert_works(mp_recording_process(recording, &about, &process, &error));
     about.source = "b.json";
-    assert_int_equal(mp_recording_process(recording, &about, &process, &error), MP_EINVAL);
-    assert_contains(error.text, "b.json: rank 4, which a.json has");
-    error = (struct mp_error){0};
+    assert_fails(mp_recording_process(recording, &about, &process, &error), MP_EINVAL,
+                 "b.json: rank 4, which a.json has");
     about.rank = -2;
-    assert_int_equal(mp_recording_process(recording, &about, &process, &error), MP_EINVAL);
-    error = (struct mp_error){0};
+    assert_fails(mp_recording_process(recording, &about, &process, &error), MP_EINVAL, "");
     mp_recording_destroy(recording);
 }

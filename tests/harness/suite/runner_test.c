@@ -374,12 +374,10 @@ TEST(missing_programs_are_named_before_anything_runs) {
     session.suite.job[1].file.job.ranks = 2; /* the first job would not need mpirun */
     AUTO(text) char *path = strdup(getenv("PATH"));
     setenv("PATH", "/nowhere", 1);
-    struct mp_error error = {0};
-    int code = mp_runner_run(&session.runner, &session.result, &error);
+    assert_sentence(mp_runner_run(&session.runner, &session.result, &error), MP_ENOTFOUND,
+                    "mpirun is not installed; job wrong with 2 ranks needs it (Debian and Ubuntu: "
+                    "package openmpi-bin)");
     setenv("PATH", path, 1);
-    assert_int_equal(code, MP_ENOTFOUND);
-    assert_string_equal(error.text, "mpirun is not installed; job wrong with 2 ranks needs it "
-                                    "(Debian and Ubuntu: package openmpi-bin)");
     assert_rows(session.store, "SELECT count(*) FROM v_run", "0");
 }
 
