@@ -316,12 +316,6 @@ static const struct refused refusals[] = {
      "l.db: there are 2 runs in it: name one"},
     {"trace and run", "moeperf export --as csv --trace 1.mptrace --run 1 x.mptrace",
      "the loads are of one of them"},
-    {"trace of another shape",
-     "moeperf export --run 1 --db l.db s.mptrace && printf 'suite: s\\njobs: [{system: ep, text: "
-     "default, routing: trace, trace: s.mptrace}]\\n' > s.yaml && moeperf run s.yaml --db s.db",
-     "moeperf run: s.yaml:2: job ep: trace: s.mptrace has 2 ranks, 3 layers, 8 experts, 1 "
-     "micro-batch and 2 experts per token; the job has 1 rank, 4 layers, 16 experts, 1 "
-     "micro-batch and 2 experts per token.  moeperf reshape makes a trace of another shape"},
 };
 
 TEST(what_cant_be_is_said_and_nothing_is_written) {

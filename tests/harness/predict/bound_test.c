@@ -80,21 +80,19 @@ TEST_RANDOM(no_system_is_below) {
 }
 
 /* More bandwidth and less load never raise it, as far as rounds find the best weights. */
-TEST_RANDOM(more_is_never_worse) {
-    for (int i = 0, count = test_cases(4); i < count; i++) {
-        AUTO(test) struct test_case test = random_case(random, "ep");
-        test_fill_loads(&test, random, 0.8);
-        double before = bound_of(&test, 600);
-        for (int l = 0; l < test.job.job.layers * test.options.micro_batches; l++)
-            for (int j = 0; j < test.load[l].ranks * test.load[l].experts; j++)
-                test.load[l].count[j] -= test.load[l].count[j] / 4;
-        double fewer = bound_of(&test, 600);
-        assert_true(fewer <= before * 1.005);
-        const char *level =
-            test.cluster->nodes.value > 1 ? "levels.cluster.bandwidth" : "levels.node.bandwidth";
-        assert_works(mp_cluster_scale(test.cluster, level, 3, &error));
-        assert_true(bound_of(&test, 600) <= fewer * 1.005);
-    }
+TEST_RANDOM_TURNS(more_is_never_worse, test_cases(4), i) {
+    AUTO(test) struct test_case test = random_case(random, "ep");
+    test_fill_loads(&test, random, 0.8);
+    double before = bound_of(&test, 600);
+    for (int l = 0; l < test.job.job.layers * test.options.micro_batches; l++)
+        for (int j = 0; j < test.load[l].ranks * test.load[l].experts; j++)
+            test.load[l].count[j] -= test.load[l].count[j] / 4;
+    double fewer = bound_of(&test, 600);
+    assert_true(fewer <= before * 1.005);
+    const char *level =
+        test.cluster->nodes.value > 1 ? "levels.cluster.bandwidth" : "levels.node.bandwidth";
+    assert_works(mp_cluster_scale(test.cluster, level, 3, &error));
+    assert_true(bound_of(&test, 600) <= fewer * 1.005);
 }
 
 /* One hot expert on one node: it has to be computed there or to travel.  A deduplicating exchange
@@ -134,9 +132,7 @@ static const struct {
                {"a shared expert", 4, 1, "shared-experts=1", 0, 0, 0, 12, 6},
                {"serving", 4, 1, "mode=prefill", 1000, 0, 0, 6, 6}};
 TEST_EACH(even_loads_at_home_take_the_bound, at_home, row) {
-    struct test_machine machine = GOOD_MACHINE;
-    machine.nodes = row->nodes;
-    machine.ranks_per_node = row->ranks_per_node;
+    struct test_machine machine = test_machine_of(row->nodes, row->ranks_per_node);
     machine.bandwidth = machine.far_bandwidth = 1e15; /* sums take nothing */
     machine.latency = 1e-12;
     AUTO(test) struct test_case test = test_make(&machine, "ep", 3, 8, 1);
@@ -259,9 +255,7 @@ TEST_RANDOM(it_is_below_all_splits_and_near) {
     double sum = 0, worst = 1, most = 0;
     int count = test_cases(20) < 200 ? test_cases(20) : 200;
     for (int i = 0; i < count; i++) {
-        struct test_machine machine = GOOD_MACHINE;
-        machine.nodes = PLACES;
-        machine.ranks_per_node = 1;
+        struct test_machine machine = test_machine_of(PLACES, 1);
         machine.launch = machine.latency = 1e-9;
         machine.far_bandwidth *= pow(10, 4 * test_random_double(random) - 2.5);
         AUTO(test) struct test_case test = test_make(&machine, "ep", 1, EXPERTS, 1);
@@ -297,11 +291,10 @@ TEST_RANDOM(it_is_near_the_best_placement) {
     double sum = 0, worst = 1;
     int count = test_cases(20);
     for (int i = 0; i < count; i++) {
-        struct test_machine machine = GOOD_MACHINE;
+        const int nodes = test_random_int(random, 1, 2);
+        const struct test_machine machine = test_machine_of(nodes, 3 - nodes);
         uint32_t load[2][4] = {{0}};
         double best = INFINITY;
-        machine.nodes = test_random_int(random, 1, 2);
-        machine.ranks_per_node = 3 - machine.nodes;
         AUTO(test) struct test_case test = test_make(&machine, "ep", 1, 4, 1);
         int partner = test_random_int(random, 1, 3); /* of expert 0, at rank 0 */
         for (int rank = 0; rank < 2; rank++)

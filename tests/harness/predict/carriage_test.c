@@ -31,9 +31,8 @@ static void take_predictor(struct bench *bench) {
 }
 
 static void create(struct bench *bench, uint64_t *random, int experts) {
-    bench->machine = GOOD_MACHINE;
-    bench->machine.nodes = test_random_int(random, 1, 4);
-    bench->machine.ranks_per_node = test_random_int(random, 2, 5);
+    const int nodes = test_random_int(random, 1, 4);
+    bench->machine = test_machine_of(nodes, test_random_int(random, 2, 5));
     bench->test = test_make(&bench->machine, "fssdp", 1, experts, 1);
     bench->test.options.gradient_bytes = 4;
     take_predictor(bench);

@@ -96,15 +96,20 @@ static inline struct mp_cluster *test_cluster(const struct test_machine *machine
     return cluster;
 }
 
-/* A good one of any shape. */
+/* A good one of this shape, */
+static inline struct test_machine test_machine_of(int nodes, int ranks_per_node) {
+    struct test_machine machine = GOOD_MACHINE;
+    machine.nodes = nodes;
+    machine.ranks_per_node = ranks_per_node;
+    return machine;
+}
+
+/* and of any. */
 static inline struct test_machine test_random_machine(uint64_t *random) {
     static const int shape[][2] = {{1, 2}, {2, 2}, {1, 4}, {2, 4}, {4, 2},
                                    {1, 8}, {4, 4}, {1, 3}, {3, 1}, {4, 1}};
-    struct test_machine machine = GOOD_MACHINE;
     int i = test_random_int(random, 0, sizeof shape / sizeof *shape - 1);
-    machine.nodes = shape[i][0];
-    machine.ranks_per_node = shape[i][1];
-    return machine;
+    return test_machine_of(shape[i][0], shape[i][1]);
 }
 
 #endif

@@ -645,25 +645,22 @@ enum { LOADS = 8, MICRO_BATCHES };
 
 /* Planners' intervals count iterations from the first, whatever the loads call it. */
 RUNS_TEST(others_take_what_they_are_predicted_to_take) {
-    struct test_machine machine = GOOD_MACHINE;
+    const struct test_machine machine = test_machine_of(1, 4);
     const char *numbered[sizeof sizes / sizeof *sizes];
     memcpy(numbered, sizes, sizeof sizes);
     numbered[LOADS] = "loads=w6 heat=0.4 period=2 seed=9 first-iteration=37";
-    machine.nodes = 1;
     assert_others(folder, &machine, numbered, 0.03, 0.005);
 }
 
 /* What passes inside nodes is hidden by what leaves them, and only known to be no slower. */
 RUNS_TEST(nodes_share_their_links) {
-    struct test_machine machine = GOOD_MACHINE;
-    assert_others(folder, &machine, sizes, 0.12, 0.06);
+    assert_others(folder, &GOOD_MACHINE, sizes, 0.12, 0.06);
 }
 
 RUNS_TEST(micro_batches_are_carried_out) {
-    struct test_machine machine = GOOD_MACHINE;
+    const struct test_machine machine = test_machine_of(1, 4);
     const char *several[sizeof sizes / sizeof *sizes];
     memcpy(several, sizes, sizeof sizes);
     several[MICRO_BATCHES] = "predict.micro-batches=2";
-    machine.nodes = 1;
     assert_others(folder, &machine, several, 0.1, 0.005);
 }

@@ -135,11 +135,9 @@ static void expect_iteration(struct schedule *schedule) {
  * 5 us, more than any copy on a device.  Rank 0's expert has 1148 rows, rank 1's 900. */
 TEST(two_ranks_by_hand) {
     static const uint32_t load[] = {724, 300, 424, 600};
-    struct test_machine machine = GOOD_MACHINE;
+    const struct test_machine machine = test_machine_of(1, 2);
     struct recorded recorded = {0};
     struct mp_predict_sink sink = {.context = &recorded, .span = keep_span};
-    machine.nodes = 1;
-    machine.ranks_per_node = 2;
     AUTO(test) struct test_case test = test_make(&machine, "ep", 1, 2, 1);
     memcpy(test.load[0].count, load, sizeof load);
     AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, &sink);

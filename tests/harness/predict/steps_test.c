@@ -20,9 +20,8 @@ struct bench {
 };
 
 static struct bench create(uint64_t *random) {
-    struct test_machine machine = GOOD_MACHINE;
-    machine.nodes = test_random_int(random, 1, 5);
-    machine.ranks_per_node = test_random_int(random, 2, 9);
+    const int nodes = test_random_int(random, 1, 5);
+    const struct test_machine machine = test_machine_of(nodes, test_random_int(random, 2, 9));
     struct bench bench = {.ranks = machine.nodes * machine.ranks_per_node};
     bench.test = test_make(&machine, "ep", 1, 4, 1);
     assert_works(mp_costs_create(bench.test.cluster, &bench.test.job.job, &bench.test.options,

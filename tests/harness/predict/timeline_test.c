@@ -29,10 +29,8 @@ static void keep(void *context, int rank, enum mp_predict_stream stream,
 }
 
 static void create(struct bench *bench, double overlap) {
-    struct test_machine machine = GOOD_MACHINE;
+    struct test_machine machine = test_machine_of(1, RANKS);
     struct mp_predict_sink sink = {.context = bench, .span = keep};
-    machine.nodes = 1;
-    machine.ranks_per_node = RANKS;
     machine.latency = 0;
     machine.bandwidth = 1e9;
     *bench = (struct bench){.cluster = test_cluster(&machine)};

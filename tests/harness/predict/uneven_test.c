@@ -91,7 +91,7 @@ static void assert_spans(const struct kept *kept) {
 /* Ranks work 1, 3 and 2 s in experts; then all meet for 0.5 s, which begins at 3 s; a fetch of 4 s
  * on rank 1 alone that began at 0 goes on behind the meeting: 3 s before it, 1 s after. */
 TEST(spans_by_hand) {
-    struct test_machine machine = GOOD_MACHINE;
+    const struct test_machine machine = test_machine_of(1, RANKS);
     struct kept kept = {{{{{0}}}}, {{0}}};
     struct mp_predict_sink sink = {.context = &kept, .span = keep};
     AUTO(network) struct mp_network *network;
@@ -104,8 +104,6 @@ TEST(spans_by_hand) {
                                                   MP_ALL_PRODUCTS};
     static const struct mp_scheduled_phase copy = {MP_PHASE_FETCH, MP_FORWARD, 1, 0,
                                                    MP_ALL_PRODUCTS};
-    machine.nodes = 1;
-    machine.ranks_per_node = RANKS;
     AUTO(cluster) struct mp_cluster *cluster = test_cluster(&machine);
     assert_works(mp_network_create(cluster, &network, &error));
     assert_works(mp_timeline_create(network, RANKS, 1, 3, &sink, &timeline, &error));

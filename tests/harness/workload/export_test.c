@@ -32,12 +32,8 @@ static int loads_next(void *self, struct mp_trace_block *block, bool *end, struc
     return MP_OK;
 }
 
-static void keep(void *self) {
-    (void)self;
-}
-
 static struct mp_trace_stream *open_loads(struct loads *loads) {
-    static const struct mp_trace_stream_operations operations = {loads_next, keep};
+    static const struct mp_trace_stream_operations operations = {loads_next, keep_source};
     loads->next = 0;
     return stream_of(loads->shape, true, &operations, loads);
 }

@@ -41,6 +41,11 @@ static inline int read_bad(const char *kind, const char *path, int experts,
     return code;
 }
 
+/* For a source that the test ends itself. */
+static inline void keep_source(void *self) {
+    (void)self;
+}
+
 /* What the operations give, whose rows may have any sums where `ragged`. */
 static inline struct mp_trace_stream *stream_of(struct mp_trace_shape shape, bool ragged,
                                                 const struct mp_trace_stream_operations *operations,

@@ -139,12 +139,8 @@ static int next(void *self, struct mp_trace_block *block, bool *end, struct mp_e
     return MP_OK;
 }
 
-static void keep(void *self) {
-    (void)self;
-}
-
 static struct mp_trace_stream *open_source(struct source *source) {
-    static const struct mp_trace_stream_operations operations = {next, keep};
+    static const struct mp_trace_stream_operations operations = {next, keep_source};
     struct mp_trace_info info = {.shape = {RANKS, 7, LAYERS, 1, TOP_K},
                                  .source = strdup("a test"),
                                  .notes = strdup(""),

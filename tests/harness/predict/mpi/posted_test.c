@@ -94,9 +94,8 @@ static void make_plan(struct bench *bench, bool replicas) {
 }
 
 static void create(struct bench *bench, bool replicas) {
-    *bench = (struct bench){.machine = GOOD_MACHINE};
-    bench->machine.nodes = any_nodes(world->ranks);
-    bench->machine.ranks_per_node = world->ranks / bench->machine.nodes;
+    const int nodes = any_nodes(world->ranks);
+    *bench = (struct bench){.machine = test_machine_of(nodes, world->ranks / nodes)};
     bench->test = test_make(&bench->machine, "fssdp", 1, test_random_int(&shared, 1, EXPERTS), 1);
     bench->test.options.gradient_bytes = 4;
     bench->test.job.job.expert_width = test_random_int(&shared, 0, 1) ? 16 : 600;
