@@ -354,9 +354,7 @@ TEST(mistakes_in_span_tables_have_their_line) {
         {"", "spans.csv: no span is in it"}};
     start_anew();
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        FILE *file = fopen("spans.csv", "w");
-        fprintf(file, "rank,phase,start,end\n%s", wrong[i][0]);
-        fclose(file);
+        write_file("spans.csv", formatted("rank,phase,start,end\n%s", wrong[i][0]));
         assert_says("moeperf import spans.csv --db run.db", 2, wrong[i][1]);
     }
     assert_int_equal(access("run.db", F_OK), -1);

@@ -232,11 +232,8 @@ TEST(files_say_what_engines_read) {
          "{\"made_by\":\"a test\",\"experts\":4,\"ranks\":2,\"slots_per_rank\":2,\"layers\":2,"
          "\"dense_layers_in_front\":1,\"experts_of_slots\":[[[0,1],[2,3]],[[3,1],[0,2]]]}\n"}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char text[1024] = "";
         assert_works(mp_place_write("p.json", files[i].format, &map, 1, "a test", &error));
-        FILE *file = fopen("p.json", "r");
-        assert_true(fread(text, 1, sizeof text - 1, file) > 0);
-        fclose(file);
+        AUTO(text) char *text = read_file("p.json");
         assert_string_equal(text, files[i].text);
     }
     assert_fails(mp_place_write("q.json", MP_PLACE_SGLANG, &map, -1, "a test", &error), MP_EINVAL,
