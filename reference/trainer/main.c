@@ -13,7 +13,6 @@
 #include "reference/plan/arguments.h"
 #include "reference/trainer/checkpoint.h"
 #include "reference/trainer/environment.h"
-#include "reference/trainer/numbers.h"
 #include "reference/trainer/place.h"
 #include "reference/trainer/signals.h"
 #include "reference/trainer/target.h"
@@ -243,23 +242,16 @@ static void record_job_text(struct program *program) {
 
 static int record_run(struct program *program, int argc, char **argv) {
     const struct mp_job *job = &program->file.job;
-    char transport[256], device[256], number[32];
-    double cost_ns = 0;
+    char transport[256], number[32];
     bool share = false;
     if (!program->compute)
         return MP_OK;
     mp_comm_describe(program->comm, transport, sizeof transport, &share);
-    MP_TRY(mp_trainer_span_cost(program->trainer, &cost_ns, &program->error));
     struct mp_record_thread *thread = program->compute;
-    const struct mp_setting *setting = mp_trainer_setting(program->trainer);
-    const struct mp_model_shape *shape = &mp_trainer_model(program->trainer)->shape;
-    int64_t tokens = mp_job_tokens(job);
+    MP_TRY(mp_trainer_describe(program->trainer, thread, &program->error));
     mp_environment_record(thread, argc, argv);
-    mp_trainer_describe(program->trainer, device, sizeof device);
     mp_record_text(thread, "environment.mpi", transport);
-    mp_record_text(thread, "environment.device", device);
     mp_record_number(thread, -1, -1, "ranks-share-cores", share);
-    mp_record_number(thread, -1, -1, "record-span-ns", cost_ns);
     if (program->comm->rank != 0)
         return MP_OK;
     record_job_text(program);
@@ -272,15 +264,6 @@ static int record_run(struct program *program, int argc, char **argv) {
         mp_record_number(thread, -1, -1, "target-loss", job->target_loss);
         mp_record_number(thread, -1, -1, "target-window", job->target_window);
     }
-    mp_record_named(thread, -1, -1, mp_setting_figures, setting);
-    if (mp_job_shards(job) > 1)
-        mp_record_number(thread, -1, -1, "expert-shards", mp_job_shards(job));
-    mp_record_number(thread, -1, -1, "parameters", (double)mp_model_parameters(shape));
-    mp_record_number(thread, -1, -1, "parameters-active",
-                     (double)mp_model_active_parameters(shape));
-    mp_record_number(thread, -1, -1, "tokens-per-iteration", (double)tokens);
-    mp_record_number(thread, -1, -1, "model-flops-per-iteration",
-                     (double)mp_model_iteration_flops(shape, tokens));
     return MP_OK;
 }
 

@@ -8,6 +8,7 @@
 
 #include "profiler/nvtx/emit.h"
 #include "reference/trainer/internal.h"
+#include "reference/trainer/numbers.h"
 
 static void shape_of(const struct mp_job *job, const struct mp_gate_rule *rule,
                      struct mp_model_shape *shape) {
@@ -398,8 +399,28 @@ void mp_trainer_record(struct mp_trainer *trainer, struct mp_record_thread *comp
     mp_nvtx_start();
 }
 
-int mp_trainer_span_cost(struct mp_trainer *trainer, double *cost_ns, struct mp_error *error) {
-    return mp_spans_cost(&trainer->spans, cost_ns, error);
+int mp_trainer_describe(struct mp_trainer *trainer, struct mp_record_thread *thread,
+                        struct mp_error *error) {
+    const struct mp_model_shape *shape = &trainer->model.shape;
+    int64_t tokens = mp_job_tokens(&trainer->job);
+    char device[256];
+    double cost_ns;
+    MP_TRY(mp_spans_cost(&trainer->spans, &cost_ns, error));
+    mp_device_describe(trainer->device, device, sizeof device);
+    mp_record_text(thread, "environment.device", device);
+    mp_record_number(thread, -1, -1, "record-span-ns", cost_ns);
+    if (trainer->comm->rank != 0)
+        return MP_OK;
+    mp_record_named(thread, -1, -1, mp_setting_figures, &trainer->setting);
+    if (mp_job_shards(&trainer->job) > 1)
+        mp_record_number(thread, -1, -1, "expert-shards", mp_job_shards(&trainer->job));
+    mp_record_number(thread, -1, -1, "parameters", (double)mp_model_parameters(shape));
+    mp_record_number(thread, -1, -1, "parameters-active",
+                     (double)mp_model_active_parameters(shape));
+    mp_record_number(thread, -1, -1, "tokens-per-iteration", (double)tokens);
+    mp_record_number(thread, -1, -1, "model-flops-per-iteration",
+                     (double)mp_model_iteration_flops(shape, tokens));
+    return MP_OK;
 }
 
 void mp_trainer_request_stop(struct mp_trainer *trainer) {
@@ -410,18 +431,10 @@ int64_t mp_trainer_iteration(const struct mp_trainer *trainer) {
     return trainer->iteration;
 }
 
-const struct mp_setting *mp_trainer_setting(const struct mp_trainer *trainer) {
-    return &trainer->setting;
-}
-
 const struct mp_trainer_totals *mp_trainer_totals(const struct mp_trainer *trainer) {
     return &trainer->totals;
 }
 
 struct mp_model *mp_trainer_model(struct mp_trainer *trainer) {
     return &trainer->model;
-}
-
-void mp_trainer_describe(const struct mp_trainer *trainer, char *text, size_t size) {
-    mp_device_describe(trainer->device, text, size);
 }

@@ -59,11 +59,11 @@ void mp_trainer_destroy(struct mp_trainer *trainer); /* accepts NULL */
 void mp_trainer_record(struct mp_trainer *trainer, struct mp_record_thread *compute,
                        struct mp_record_thread *communication);
 
-/* What a span costs this rank where it runs, ns: the median of loops over its own begin and end,
- * clock reads and, where a tool listens, NVTX ranges (named MP_NVTX_COST) with them, into a
- * recording that nobody keeps.  Takes less than 2 ms on common processors.  Between steps.
- * Errors: MP_ENOMEM. */
-int mp_trainer_span_cost(struct mp_trainer *trainer, double *cost_ns, struct mp_error *error);
+/* Records what a run's figures depend on: the compute back end, what a span costs this rank
+ * (mp_spans_cost), and on rank 0 the figures that planners assume and the model's sizes.  Between
+ * steps.  Errors: MP_ENOMEM. */
+int mp_trainer_describe(struct mp_trainer *trainer, struct mp_record_thread *thread,
+                        struct mp_error *error);
 
 /* Serving: puts the job's context into the cache, that of the first iteration's texts, or given
  * tokens (host, [batch / ranks][context] of this rank); by the steps' own forward, on as many
@@ -92,13 +92,9 @@ int mp_trainer_validate(struct mp_trainer *trainer, double *loss, struct mp_erro
 
 /* Iteration that the next step will be. */
 int64_t mp_trainer_iteration(const struct mp_trainer *trainer);
-/* The measured or given figures that planners assume. */
-const struct mp_setting *mp_trainer_setting(const struct mp_trainer *trainer);
 const struct mp_trainer_totals *mp_trainer_totals(const struct mp_trainer *trainer);
 /* The model with its parameters and gradients, for tests and tools. */
 struct mp_model *mp_trainer_model(struct mp_trainer *trainer);
-/* Name and version of the compute back end. */
-void mp_trainer_describe(const struct mp_trainer *trainer, char *text, size_t size);
 
 /* Checkpoint into / from a folder (checkpoint.h has the format and the errors).  Collective; if one
  * rank fails all do, and after a failed restore the trainer can only be destroyed.  Experts that
