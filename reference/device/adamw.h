@@ -1,7 +1,10 @@
 /* What an update of AdamW needs of its settings, worked out once in double precision and the same
  * on every device (Loshchilov, Hutter, ICLR 2019, algorithm 2, with bias correction moved out of
- * the moments): m = beta1 m + fresh1 g;  v = beta2 v + fresh2 g^2 parameter = keep parameter -
- * step_size m / (inverse_correction sqrt(v) + epsilon) */
+ * the moments):
+ *
+ *     m = beta1 m + fresh1 g
+ *     v = beta2 v + fresh2 g^2
+ *     parameter = keep parameter - step_size m / (inverse_correction sqrt(v) + epsilon)  */
 #ifndef MOEPERF_REFERENCE_DEVICE_ADAMW_H
 #define MOEPERF_REFERENCE_DEVICE_ADAMW_H
 

@@ -247,12 +247,12 @@ static int collect_record(struct recordings *recordings, int rank,
         if (record->as.end.reason[0])
             explain(own, record->as.end.reason);
         return MP_OK;
-    case MP_SPOOL_HEADER:
     case MP_SPOOL_RANGE:
         if (!own->ranges++ || record->as.range.is.start_ns < own->first_range_ns)
             own->first_range_ns = record->as.range.is.start_ns;
         return MP_OK;
-    case MP_SPOOL_NAME: /* ranges.c reads these */
+    case MP_SPOOL_HEADER: /* read with the file's beginning */
+    case MP_SPOOL_NAME:   /* ranges.c reads these */
     case MP_SPOOL_SCHEMA:
     case MP_SPOOL_ACTIVITY: /* device.c reads these */
     case MP_SPOOL_COLLECTIVE:
