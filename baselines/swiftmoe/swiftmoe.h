@@ -38,9 +38,9 @@ struct mp_swiftmoe_options {
 int mp_swiftmoe_slots(const struct mp_setting *setting, const struct mp_swiftmoe_options *options);
 
 /* Slots of every expert, as many at least as there are experts: goals popularity / sum * slots,
- * rounded down but at least 1; then slots are taken where the count is most above its goal, or added
- * where it is most below, until they add up.  The published loop also lets the difference of an
- * expert with one slot fall when its turn to lose one comes.  Nothing else depends on that
+ * rounded down but at least 1; then slots are taken where the count is most above its goal, or
+ * added where it is most below, until they add up.  The published loop also lets the difference of
+ * an expert with one slot fall when its turn to lose one comes.  Nothing else depends on that
  * difference, so such experts are passed over here: the counts are the same.
  *   popularity  [experts], routes; all 0: equal goals
  *   difference  [experts], working memory
