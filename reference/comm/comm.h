@@ -192,10 +192,10 @@ int mp_all_reduce_start(struct mp_comm *comm, float *values, size_t count, mp_st
 /* Sparse all-gather (Hecate, section 4): every transfer of one stage in `list` copies an expert's
  * chunk from a rank that has it, its owner or another, to one that has not.  Those of one expert
  * from one rank form a tree, the hops of reference/schedule/hops.h; messages are cut into pieces so
- * that a rank forwards while it receives. chunk [experts]  host array: this rank's memory of each
- * expert's chunk: the source on who has it, the destination on a receiver, NULL elsewhere bytes of
- * one chunk, the same for all Copies are bit-equal to the owner's after wait.  Every rank passes
- * the same list. */
+ * that a rank forwards while it receives.  `chunk` [experts] is an array of the host's: this rank's
+ * memory of each expert's chunk, the source on who has it, the destination on a receiver, NULL
+ * elsewhere; `bytes` are those of one chunk, the same for all.  Copies are bit-equal to the owner's
+ * after wait.  Every rank passes the same list. */
 int mp_sparse_all_gather_start(struct mp_comm *comm, const struct mp_transfers *list,
                                enum mp_stage stage, int experts, void *const chunk[], size_t bytes,
                                mp_stream stream, struct mp_request *request,

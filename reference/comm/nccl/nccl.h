@@ -12,15 +12,17 @@
  * all communicators come in the same order on every rank, and warns that two at a time only work if
  * both fit the GPU and that any CUDA call may wait for all that is queued (user guide of 2.22,
  * "Using multiple NCCL communicators concurrently").
- *  - One thread per rank starts everything, and all ranks start the same in the same order
- * (comm.h). Whatever waits, a kernel for its stream, an event or the same operation on another
- * rank, a stream for another one that shares its hardware queue, the host for a connection that
- * NCCL makes at first use or for the whole device, waits for something that comes earlier in that
- *    order, so no wait closes a circle.
- *  - But one: a kernel that is waited for on other ranks and finds no room because of a later one,
- *    which waits for others in turn.  A lane is in order, so that at most one kernel of each runs
- *    at a time; NCCL is told (maxCTAs) to take at most a quarter of the multiprocessors for one,
- *    and all other kernels end by themselves.  So both always get their room.
+ *
+ * One thread per rank starts everything, and all ranks start the same in the same order (comm.h).
+ * Whatever waits, a kernel for its stream, an event or the same operation on another rank, a stream
+ * for another one that shares its hardware queue, the host for a connection that NCCL makes at
+ * first use or for the whole device, waits for something that comes earlier in that order, so no
+ * wait closes a circle.
+ *
+ * But one: a kernel that is waited for on other ranks and finds no room because of a later one,
+ * which waits for others in turn.  A lane is in order, so that at most one kernel of each runs at a
+ * time; NCCL is told (maxCTAs) to take at most a quarter of the multiprocessors for one, and all
+ * other kernels end by themselves.  So both always get their room.
  * NCCL_LAUNCH_ORDER_IMPLICIT (2.26) would exclude that case by starting kernels in the order of
  * calls.  It is not used: a sum over copies is many kernels, and an exchange called after it would
  * start after the last of them.  Set by the user it does no harm but that. */
