@@ -6,7 +6,8 @@
 
 static void create_carriage(struct mp_arena *memory, int ranks, bool spans,
                             struct mp_carriage *carriage) {
-    MP_TAKE_EACH(memory, ranks, carriage->seconds, carriage->alone);
+    MP_TAKE_EACH(memory, ranks, carriage->seconds, carriage->alone, carriage->others,
+                 carriage->level);
     if (spans)
         MP_TAKE(memory, carriage->received, ranks);
 }
@@ -111,7 +112,8 @@ static void broadcast_all(struct mp_carrier *carrier, double bytes) {
 static void measure(struct mp_carrier *carrier, bool back, struct mp_carriage *carriage) {
     carriage->any = true;
     mp_network_exchange(carrier->network, carrier->traffic, back, carrier->zero, carriage->seconds);
-    mp_network_alone(carrier->network, carrier->traffic, carriage->alone);
+    mp_network_alone(carrier->network, carrier->traffic, carriage->alone, carriage->others,
+                     carriage->level);
     if (carriage->received)
         mp_traffic_totals(carrier->traffic, back ? carriage->received : NULL,
                           back ? NULL : carriage->received);
@@ -236,7 +238,8 @@ void mp_carrier_fetch(struct mp_carrier *carrier, enum mp_stage stage, bool firs
         measure(carrier, false, carriage);
 }
 
-/* What is freed after forward comes again for backward: both stages together. */
+/* What is freed after forward comes again for backward: both stages together, with gates of any
+ * level. */
 static void carry_prefetch(struct mp_carrier *carrier, struct mp_carriage *all) {
     const struct mp_carriage *part[] = {&carrier->fetch, &carrier->late_fetch};
     all->any = carrier->planner->policy.rematerialise && (part[0]->any || part[1]->any);
@@ -252,6 +255,7 @@ static void carry_prefetch(struct mp_carrier *carrier, struct mp_carriage *all) 
             if (all->received)
                 all->received[r] += part[i]->received[r];
         }
+        all->others[r] = all->seconds[r];
     }
 }
 
@@ -340,7 +344,7 @@ void mp_carrier_move(struct mp_carrier *carrier, struct mp_timeline *timeline) {
     struct mp_scheduled_phase activity = {MP_PHASE_MOVE, MP_NO_DIRECTION, -1, 0, MP_ALL_PRODUCTS};
     struct mp_carriage *carriage = &carrier->fetch;
     add_moves(carrier);
-    mp_network_alone(carrier->network, carrier->traffic, carriage->alone);
+    mp_network_alone(carrier->network, carrier->traffic, carriage->alone, NULL, NULL);
     if (carriage->received)
         mp_traffic_totals(carrier->traffic, NULL, carriage->received);
     mp_timeline_exchange_start(timeline, activity, &carrier->traffic, 1, false, carriage->alone,

@@ -13,14 +13,6 @@
 #include "reference/plan/planner.h"
 #include "reference/schedule/hops.h"
 
-/* A background transfer of a layer: what each rank's stream is kept for. */
-struct mp_carriage {
-    bool any;
-    double *seconds;  /* [ranks] with everybody there at once; 0: no part in it */
-    double *alone;    /* [ranks] */
-    double *received; /* [ranks] bytes; NULL without a sink for spans */
-};
-
 /* How gradients come to those who keep their sums (reference/trainer/transfers.c). */
 enum { MP_SUM_COPIES, MP_SHARE_SUMS, MP_SEND_SLICES, MP_GRADIENT_STAGES };
 

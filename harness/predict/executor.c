@@ -397,16 +397,15 @@ static int64_t *number_of(struct mp_predictor *predictor, const struct mp_operat
 
 /* Non-expert gradients of a block, or of the tables. */
 static int64_t start_dense(struct mp_predictor *predictor, struct mp_scheduled_phase activity) {
-    double seconds = predictor->meetings.block_sums;
+    double seconds = predictor->meetings.block_sums, *each = predictor->seconds;
     if (activity.layer == predictor->layers) {
         activity.layer = -1;
         seconds = predictor->meetings.table_sums;
     }
     for (int r = 0; r < predictor->ranks; r++)
-        predictor->seconds[r] = seconds;
-    return seconds > 0 ? mp_timeline_start(&predictor->timeline, activity, predictor->seconds,
-                                           predictor->seconds, NULL)
-                       : -1;
+        each[r] = seconds;
+    const struct mp_carriage sum = {seconds > 0, each, each, .others = each};
+    return sum.any ? mp_timeline_start(&predictor->timeline, activity, &sum) : -1;
 }
 
 static void start_background(struct mp_predictor *predictor, const struct mp_operation *operation) {
@@ -418,9 +417,7 @@ static void start_background(struct mp_predictor *predictor, const struct mp_ope
         return;
     }
     const struct mp_carriage *carriage = carriage_of(predictor, operation);
-    *number = carriage->any ? mp_timeline_start(&predictor->timeline, activity, carriage->seconds,
-                                                carriage->alone, carriage->received)
-                            : -1;
+    *number = carriage->any ? mp_timeline_start(&predictor->timeline, activity, carriage) : -1;
 }
 
 static void wait_background(struct mp_predictor *predictor, const struct mp_operation *operation) {

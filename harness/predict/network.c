@@ -462,25 +462,56 @@ static double busiest(const struct mp_port_curve curve[2], size_t at) {
     return (double)larger(curve[MP_SENDING].total[at], curve[MP_RECEIVING].total[at]);
 }
 
-void mp_network_alone(struct mp_network *network, struct mp_traffic *traffic, double seconds[]) {
+/* Ranks that wait for nothing but copies on their devices. */
+static void take_copies(const struct mp_network *network, const struct mp_traffic *traffic,
+                        double seconds[], double others[], uint8_t level[]) {
+    const struct mp_cluster *cluster = network->cluster;
+    for (int rank = 0; rank < network->ranks; rank++) {
+        double bytes = traffic->self[rank];
+        seconds[rank] =
+            bytes > 0 ? cluster->level[0].latency.value + bytes / mp_cluster_bandwidth(cluster, 0)
+                      : 0;
+        if (others) {
+            others[rank] = 0;
+            level[rank] = 0;
+        }
+    }
+}
+
+void mp_network_alone(struct mp_network *network, struct mp_traffic *traffic, double seconds[],
+                      double others[], uint8_t level[]) {
     mp_traffic_arrange(traffic);
-    for (int rank = 0; rank < network->ranks; rank++)
-        seconds[rank] = traffic->self[rank] > 0
-                            ? network->cluster->level[0].latency.value +
-                                  traffic->self[rank] / mp_cluster_bandwidth(network->cluster, 0)
-                            : 0;
+    take_copies(network, traffic, seconds, others, level);
     for (int l = 0; l < network->levels; l++) {
-        const struct mp_port_level *level = &network->level[l];
+        const struct mp_port_level *gates = &network->level[l];
         for (int rank = 0; rank < network->ranks; rank++) {
-            size_t at = mp_port_lane(level, rank);
-            double total = busiest(traffic->curve, at), busy = total / level->bandwidth;
+            size_t at = mp_port_lane(gates, rank);
+            double total = busiest(traffic->curve, at), busy = total / gates->bandwidth;
             double own =
-                mp_port_limited(level) ? busiest(traffic->own, at) / level->rank_bandwidth : 0;
-            busy = level->latency + (own > busy ? own : busy);
-            if (total > 0 && busy > seconds[rank])
+                mp_port_limited(gates) ? busiest(traffic->own, at) / gates->rank_bandwidth : 0;
+            busy = total > 0 ? gates->latency + (own > busy ? own : busy) : 0;
+            bool longest = busy > seconds[rank];
+            double lesser = longest ? seconds[rank] : busy;
+            if (others && lesser > others[rank])
+                others[rank] = lesser;
+            if (others && longest)
+                level[rank] = (uint8_t)gates->level;
+            if (longest)
                 seconds[rank] = busy;
         }
     }
+}
+
+unsigned mp_traffic_levels(struct mp_traffic *traffic, int rank) {
+    const struct mp_network *network = traffic->network;
+    unsigned levels = traffic->self[rank] > 0;
+    mp_traffic_arrange(traffic);
+    for (int l = 0; l < network->levels; l++) {
+        const struct mp_port_level *gates = &network->level[l];
+        bool any = busiest(traffic->curve, mp_port_lane(gates, rank)) > 0;
+        levels |= (unsigned)any << gates->level;
+    }
+    return levels;
 }
 
 int mp_network_check(const struct mp_network *network, struct mp_error *error) {

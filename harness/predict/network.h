@@ -67,11 +67,17 @@ void mp_network_exchange(struct mp_network *network, struct mp_traffic *traffic,
  * them, and with what their messages cost, or its own limit lets them take, the longest of them and
  * of the two directions, with the messages' latency: what it would take if nobody at other gates
  * were in the way and all were there; 0 without bytes.  [ranks].  No exchange takes less than the
- * largest of them. */
-void mp_network_alone(struct mp_network *network, struct mp_traffic *traffic, double seconds[]);
+ * largest of them.  And at which level of the cluster these gates are, and how long those at any
+ * other are; both may be NULL. */
+void mp_network_alone(struct mp_network *network, struct mp_traffic *traffic, double seconds[],
+                      double others[], uint8_t level[]);
 
 /* Bytes that ranks send themselves: [ranks]. */
 void mp_traffic_copies(struct mp_traffic *traffic, double bytes[]);
+/* Levels of the cluster at whose gates a rank sends or gets any, itself at level 0: bits 1 <<
+ * level.
+ */
+unsigned mp_traffic_levels(struct mp_traffic *traffic, int rank);
 /* Bytes that cross a rank's border: [ranks], either may be NULL. */
 void mp_traffic_totals(struct mp_traffic *traffic, double sent[], double received[]);
 

@@ -34,9 +34,10 @@
 enum mp_predict_stream { MP_STREAM_COMPUTE, MP_STREAM_COMM };
 
 /* Where spans, loads and plan facts go.  Any function may be NULL; with no sink at all nothing of
- * it is computed.  Spans of one (rank, stream) come in order and do not overlap, but for the phase
- * "iteration", which encloses all others and comes last.  Loads and drops are those of the whole
- * iteration; facts, those of its last micro-batch. */
+ * it is computed.  Spans of a rank's work come in order and do not overlap, but for the phase
+ * "iteration", which encloses all others and comes last; exchanges may have what travels in the
+ * background beside them.  Loads and drops are those of the whole iteration; facts, those of its
+ * last micro-batch. */
 struct mp_predict_sink {
     void *context;
     void (*span)(void *context, int rank, enum mp_predict_stream stream,

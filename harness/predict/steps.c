@@ -274,9 +274,9 @@ static void find_alone(struct mp_network *network, struct mp_steps *steps, size_
     for (int step = 0; step < steps->steps; step++) {
         struct mp_traffic **traffic = steps->traffic + (size_t)step * (size_t)steps->rounds;
         double *alone = steps->alone + (size_t)step * ranks;
-        mp_network_alone(network, traffic[0], alone);
+        mp_network_alone(network, traffic[0], alone, NULL, NULL);
         for (int round = 1; round < steps->rounds; round++) {
-            mp_network_alone(network, traffic[round], part);
+            mp_network_alone(network, traffic[round], part, NULL, NULL);
             for (size_t r = 0; r < ranks; r++)
                 alone[r] += part[r];
         }

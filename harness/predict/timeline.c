@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+static const unsigned ALL_LEVELS = ~0U;
+
 static inline double larger(double a, double b) {
     return a > b ? a : b;
 }
@@ -19,13 +21,16 @@ int mp_timeline_create(struct mp_network *network, int ranks, double overlap, in
     struct mp_arena *memory = &timeline->memory;
     if (sink)
         timeline->sink = *sink;
-    MP_TAKE_EACH(memory, ranks, timeline->clock, timeline->waited, timeline->comm, timeline->port,
+    MP_TAKE_EACH(memory, ranks, timeline->clock, timeline->waited, timeline->moved, timeline->port,
                  timeline->ready, timeline->mark, timeline->mark_waited, timeline->owed);
-    MP_TAKE(memory, timeline->next, ranks);
+    MP_TAKE_EACH(memory, ranks, timeline->next, timeline->exchanged, timeline->first_taken,
+                 timeline->taken_count);
+    MP_TAKE(memory, timeline->taken, (size_t)ranks * MP_MOST_TAKEN);
     MP_TAKE(memory, timeline->background, background);
     for (int i = 0; timeline->background && i < background; i++) {
         struct mp_background *one = &timeline->background[i];
-        MP_TAKE_EACH(memory, ranks, one->remaining, one->finish, one->received);
+        MP_TAKE_EACH(memory, ranks, one->remaining, one->others, one->level, one->finish,
+                     one->received);
     }
     int code = mp_arena_check(memory, error);
     if (code)
@@ -46,7 +51,9 @@ void mp_timeline_begin(struct mp_timeline *timeline, int64_t iteration, int64_t 
     timeline->sums = (struct mp_time_sums){0};
     memset(timeline->clock, 0, size);
     memset(timeline->waited, 0, size);
-    memset(timeline->comm, 0, size);
+    memset(timeline->exchanged, 0, size);
+    memset(timeline->moved, 0, size);
+    memset(timeline->taken_count, 0, (size_t)timeline->ranks * sizeof *timeline->taken_count);
     memset(timeline->port, 0, size);
     memset(timeline->owed, 0, size);
     memset(timeline->next, 0, (size_t)timeline->ranks * sizeof *timeline->next);
@@ -131,7 +138,7 @@ static void finish(struct mp_timeline *timeline, int rank, struct mp_background 
     emit_comm(timeline, rank, background->activity, start, end, background->received[rank]);
     background->remaining[rank] = 0;
     background->finish[rank] = end;
-    timeline->comm[rank] = end;
+    timeline->moved[rank] = end;
     timeline->next[rank]++;
 }
 
@@ -146,21 +153,61 @@ static struct mp_background *next_of(struct mp_timeline *timeline, int rank, int
     return NULL;
 }
 
-/* Background operations up to number `last` move on a rank's stream until `until`. */
+/* The first exchange that the background has not passed, by then; NULL: none. */
+static const struct mp_taken *taken_at(struct mp_timeline *timeline, int rank, double time) {
+    int *first = &timeline->first_taken[rank], *count = &timeline->taken_count[rank];
+    const struct mp_taken *ring = timeline->taken + rank * MP_MOST_TAKEN;
+    for (; *count > 0 && ring[*first].end <= time; --*count)
+        *first = (*first + 1) % MP_MOST_TAKEN;
+    return *count > 0 ? &ring[*first] : NULL;
+}
+
+/* How long an operation can move, from some time on, before things change, and when they do. */
+struct piece {
+    double able, end;
+    bool beside; /* an exchange */
+};
+
+static struct piece piece_at(struct mp_timeline *timeline, int rank,
+                             const struct mp_background *background, double time) {
+    const struct mp_taken *taken = taken_at(timeline, rank, time);
+    double needs = background->remaining[rank];
+    struct piece piece = {.end = INFINITY};
+    if (taken)
+        piece.end = taken->start > time ? taken->start : taken->end;
+    piece.beside = taken && taken->start <= time;
+    if (piece.beside) {
+        bool has_gates = taken->levels >> background->level[rank] & 1;
+        needs = has_gates ? 0 : larger(0, needs - background->others[rank]);
+    }
+    piece.able = smaller(needs, piece.end - time);
+    return piece;
+}
+
+/* Moves it for at most so long. */
+static void move(struct mp_timeline *timeline, int rank, struct mp_background *background,
+                 const struct piece *piece, double start, double seconds) {
+    double *remaining = &background->remaining[rank], *others = &background->others[rank];
+    if (piece->able >= *remaining && seconds >= *remaining) {
+        finish(timeline, rank, background, start, start + *remaining);
+        return;
+    }
+    double moved = smaller(piece->able, seconds);
+    emit_comm(timeline, rank, background->activity, start, start + moved, 0);
+    *remaining -= moved;
+    *others = piece->beside ? *others : larger(0, *others - moved);
+    timeline->moved[rank] = smaller(piece->end, start + seconds);
+}
+
+/* Background operations up to number `last` move on a rank until `until`. */
 static void move_on(struct mp_timeline *timeline, int rank, int64_t last, double until) {
     struct mp_background *background;
     while ((background = next_of(timeline, rank, last))) {
-        double start = larger(timeline->comm[rank], background->begin);
-        double end = start + background->remaining[rank];
+        double start = larger(timeline->moved[rank], background->begin);
         if (start >= until)
             return;
-        if (end > until) {
-            emit_comm(timeline, rank, background->activity, start, until, 0);
-            background->remaining[rank] = end - until;
-            timeline->comm[rank] = until;
-            return;
-        }
-        finish(timeline, rank, background, start, end);
+        const struct piece piece = piece_at(timeline, rank, background, start);
+        move(timeline, rank, background, &piece, start, until - start);
     }
 }
 
@@ -177,19 +224,22 @@ static bool is_expert_transfer(enum mp_phase phase) {
 }
 
 int64_t mp_timeline_start(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
-                          const double seconds[], const double alone[], const double received[]) {
+                          const struct mp_carriage *carriage) {
     struct mp_background *background = operation(timeline, timeline->issued);
     double begin = 0, longest = 0, sum = 0;
     for (int r = 0; r < timeline->ranks; r++) {
         /* What had this place. */
         move_on(timeline, r, timeline->issued - timeline->capacity, INFINITY);
-        background->remaining[r] = seconds[r];
+        double seconds = carriage->seconds[r];
+        background->remaining[r] = seconds;
+        background->others[r] = smaller(carriage->others[r], seconds);
+        background->level[r] = carriage->level ? carriage->level[r] : 0;
         background->finish[r] = 0;
-        background->received[r] = received ? received[r] : 0;
-        timeline->port[r] += smaller(alone[r], seconds[r]);
-        sum += seconds[r];
-        longest = larger(longest, seconds[r]);
-        if (seconds[r] > 0)
+        background->received[r] = carriage->received ? carriage->received[r] : 0;
+        timeline->port[r] += smaller(carriage->alone[r], seconds);
+        sum += seconds;
+        longest = larger(longest, seconds);
+        if (seconds > 0)
             begin = larger(begin, timeline->clock[r]);
     }
     background->activity = activity;
@@ -220,19 +270,19 @@ static double shared_work(struct mp_timeline *timeline, int rank, double work) {
     struct mp_background *background;
     move_on(timeline, rank, last, time);
     while (work > 0 && (background = next_of(timeline, rank, last))) {
-        double remaining = background->remaining[rank];
-        double start = larger(larger(timeline->comm[rank], background->begin), time);
+        double start = larger(larger(timeline->moved[rank], background->begin), time);
         if (start >= time + work)
             break;
         work -= start - time;
-        if (work < remaining * overlap) {
-            time = start + work / overlap;
-            move_on(timeline, rank, last, time);
-            return time;
+        time = start;
+        const struct piece piece = piece_at(timeline, rank, background, time);
+        if (work < piece.able * overlap) {
+            move(timeline, rank, background, &piece, time, work / overlap);
+            return time + work / overlap;
         }
-        work -= remaining * overlap;
-        time = start + remaining;
-        finish(timeline, rank, background, start, time);
+        work -= piece.able * overlap;
+        time += piece.able;
+        move(timeline, rank, background, &piece, start, INFINITY);
     }
     return time + work;
 }
@@ -275,13 +325,30 @@ void mp_timeline_work_each(struct mp_timeline *timeline, const double seconds[])
 
 /* ---- exchanges ---- */
 
-/* The stream is an exchange's from `start` on, and background operations have had it until then;
- * ready[]: or once it is free of earlier ones. */
-static void take_streams(struct mp_timeline *timeline, const double start[], double ready[]) {
+/* When ranks come to an exchange, and it can start there: earlier ones are done. */
+static void take_turn(struct mp_timeline *timeline, const double start[], double ready[]) {
     for (int r = 0; r < timeline->ranks; r++) {
         move_on(timeline, r, timeline->issued - 1, start[r]);
-        ready[r] = larger(start[r], timeline->comm[r]);
+        ready[r] = larger(start[r], timeline->exchanged[r]);
     }
+}
+
+/* An exchange has a rank's gates until it ends.  With too many of them on their way, the background
+ * has passed the earliest. */
+static void take_gates(struct mp_timeline *timeline, int rank, double start, double end,
+                       unsigned levels) {
+    struct mp_taken *ring = timeline->taken + rank * MP_MOST_TAKEN;
+    int first = timeline->first_taken[rank];
+    if (timeline->taken_count[rank] == MP_MOST_TAKEN) {
+        double passed = ring[first].end;
+        move_on(timeline, rank, timeline->issued - 1, passed);
+        timeline->moved[rank] = larger(timeline->moved[rank], passed);
+        taken_at(timeline, rank, passed);
+        first = timeline->first_taken[rank];
+    }
+    ring[(first + timeline->taken_count[rank]++) % MP_MOST_TAKEN] =
+        (struct mp_taken){start, end, levels};
+    timeline->exchanged[rank] = end;
 }
 
 /* What an exchange means for gates.  How much longer each rank's part takes because
@@ -324,7 +391,7 @@ void mp_timeline_exchange_start(struct mp_timeline *timeline, struct mp_schedule
                                 const double alone[], const double received[], const double start[],
                                 double done[]) {
     double *ready = timeline->ready;
-    take_streams(timeline, start, ready);
+    take_turn(timeline, start, ready);
     for (int round = 0; round < rounds; round++)
         mp_network_exchange(timeline->network, traffic[round], back, round ? done : ready, done);
     count_exchange(timeline, ready, done, alone);
@@ -333,8 +400,10 @@ void mp_timeline_exchange_start(struct mp_timeline *timeline, struct mp_schedule
             emit_comm(timeline, r, activity, ready[r], done[r], received ? received[r] : 0);
         if (!(done[r] > ready[r]))
             continue;
-        move_on(timeline, r, timeline->issued - 1, done[r] - alone[r]);
-        timeline->comm[r] = done[r];
+        unsigned levels = 0;
+        for (int round = 0; round < rounds; round++)
+            levels |= mp_traffic_levels(traffic[round], r);
+        take_gates(timeline, r, larger(ready[r], done[r] - alone[r]), done[r], levels);
     }
 }
 
@@ -342,15 +411,16 @@ void mp_timeline_together(struct mp_timeline *timeline, struct mp_scheduled_phas
                           double seconds) {
     double latest = 0, late = 0, *start = timeline->ready;
     for (int r = 0; r < timeline->ranks; r++)
-        latest = larger(latest, larger(timeline->clock[r], timeline->comm[r]));
+        latest = larger(latest, larger(timeline->clock[r], timeline->exchanged[r]));
     for (int r = 0; r < timeline->ranks; r++) {
         late += latest - timeline->clock[r];
         start[r] = latest;
     }
-    take_streams(timeline, start, start);
+    take_turn(timeline, start, start);
     for (int r = 0; r < timeline->ranks; r++) {
         emit_comm(timeline, r, activity, latest, latest + seconds, 0);
-        timeline->comm[r] = start[r] = latest + seconds;
+        take_gates(timeline, r, latest, latest + seconds, ALL_LEVELS);
+        start[r] = latest + seconds;
         timeline->port[r] += seconds;
     }
     timeline->sums.late += late;

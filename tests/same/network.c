@@ -182,17 +182,17 @@ static void add_stages(int number) {
 }
 
 int64_t __wrap_mp_timeline_start(struct mp_timeline *timeline, struct mp_scheduled_phase activity,
-                                 const double seconds[], const double alone[],
-                                 const double received[]) {
-    int64_t issued = __real_mp_timeline_start(timeline, activity, seconds, alone, received);
+                                 const struct mp_carriage *carriage) {
+    int64_t issued = __real_mp_timeline_start(timeline, activity, carriage);
     int number = start(activity);
     seen.number[issued] = number;
     if (activity.phase == MP_PHASE_ALLREDUCE)
-        seen.trace->operation[number].each = collective_of(seconds[0]);
+        seen.trace->operation[number].each = collective_of(carriage->seconds[0]);
     else if (activity.phase == MP_PHASE_FETCH && activity.direction == MP_BACKWARD)
         add_stages(number);
     else
-        memcpy(seen.bytes[number], bytes_of(&seen.carried, seconds), sizeof(trace_matrix));
+        memcpy(seen.bytes[number], bytes_of(&seen.carried, carriage->seconds),
+               sizeof(trace_matrix));
     return issued;
 }
 

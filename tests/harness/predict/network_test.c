@@ -96,13 +96,33 @@ TEST_EACH(exchanges_by_hand, cases, row) {
         assert_close(done[r], row->done[r], 1e-5);
 }
 
+/* 1e9 bytes inside the node at 100 MB/s and 0.25 s, 3e7 to the other one at 10 MB/s and 1 s. */
+TEST(gates_belong_to_levels) {
+    const struct shape shape = {2, 2, 2, false, 100e6, 10e6, 0.25, 1, 0};
+    AUTO(bench) struct bench bench = make_bench(&shape);
+    static const double expected[4][2] = {{10.25, 4}, {10.25, 0}, {4, 0}, {2, 0}};
+    static const unsigned levels[] = {6, 2, 4, 1}, longest[] = {1, 1, 2, 0};
+    double seconds[4], others[4];
+    uint8_t level[4];
+    mp_traffic_add(bench.traffic, 0, 1, 1e9);
+    mp_traffic_add(bench.traffic, 0, 2, 3e7);
+    mp_traffic_add(bench.traffic, 3, 3, 1e12);
+    mp_network_alone(bench.network, bench.traffic, seconds, others, level);
+    for (int r = 0; r < 4; r++) {
+        assert_close(seconds[r], expected[r][0], 1e-6);
+        assert_close(others[r], expected[r][1], 1e-6);
+        assert_int_equal(level[r], longest[r]);
+        assert_int_equal(mp_traffic_levels(bench.traffic, r), levels[r]);
+    }
+}
+
 TEST(copies_stay_at_home) {
     struct shape shape = {1, 1, 1, false, 10e6, 1e6, 0.25, 1, 0};
     AUTO(bench) struct bench bench = make_bench(&shape);
     double done, seconds, sent, received, ready = 3;
     mp_traffic_add(bench.traffic, 0, 0, 1e12);
     mp_network_exchange(bench.network, bench.traffic, true, &ready, &done);
-    mp_network_alone(bench.network, bench.traffic, &seconds);
+    mp_network_alone(bench.network, bench.traffic, &seconds, NULL, NULL);
     mp_traffic_totals(bench.traffic, &sent, &received);
     assert_close(done, 5, 1e-6);
     assert_close(seconds, 2, 1e-6);
@@ -204,7 +224,7 @@ static void check_bounds(const struct draw *draw) {
             serial += limited + cluster->level[level].latency.value;
         }
     assert_true(makespan <= last + serial * (1 + 1e-5));
-    mp_network_alone(draw->bench.network, draw->bench.traffic, (double *)alone);
+    mp_network_alone(draw->bench.network, draw->bench.traffic, (double *)alone, NULL, NULL);
     double busiest = 0;
     for (int level = 0; level < cluster->levels; level++)
         for (int gate = 0; gate < n; gate++)
@@ -306,7 +326,7 @@ TEST_RANDOM_TURNS(messages_cost_what_is_said, DRAWS, i) {
         AUTO(bench) struct bench bench = make_priced(&draw.shape, cost);
         double seconds = priced_seconds(&bench, draw.matrix, cost);
         fill_traffic(bench.traffic, draw.matrix, n);
-        mp_network_alone(bench.network, bench.traffic, alone);
+        mp_network_alone(bench.network, bench.traffic, alone, NULL, NULL);
         assert_true(fabs(largest(alone, n) - seconds) <= 1e-5 * seconds);
         mp_network_exchange(bench.network, bench.traffic, false, draw.ready, done);
         if (cost == 0)

@@ -2,15 +2,17 @@
 #include "reference/model/replay.h"
 #include "tests/harness/predict/predictor_support.h"
 
-enum { MOST_RANKS = 16, STREAMS = 2 };
+/* Spans of a lane come one behind the other. */
+enum lane { WORK, EXCHANGES, BACKGROUND, LANES };
+
+enum { MOST_RANKS = 16 };
 
 /* What spans said, and whether they kept the rules. */
 struct watcher {
     uint64_t hash;
-    int64_t end[MOST_RANKS][STREAMS]; /* of the last span, of exchanges with what is inside */
-    int64_t inside[MOST_RANKS];       /* from where on anything may be inside the last exchange */
-    int64_t start[MOST_RANKS];        /* of the first one of the iteration; -1: none yet */
-    int64_t own[MOST_RANKS];          /* nanoseconds of own work */
+    int64_t end[MOST_RANKS][LANES]; /* of the last span */
+    int64_t start[MOST_RANKS];      /* of the first one of the iteration; -1: none yet */
+    int64_t own[MOST_RANKS];        /* nanoseconds of own work */
     int64_t waited[MOST_RANKS];
     double sent, received; /* bytes of rows */
     bool distinct;         /* rows of tokens */
@@ -28,14 +30,25 @@ static void mix(uint64_t *hash, const void *data, size_t size) {
 
 static void close_iteration(struct watcher *watcher, int rank, const struct mp_span *span) {
     assert_true(span->start_ns <= watcher->start[rank]);
-    for (int s = 0; s < STREAMS; s++)
-        assert_true(watcher->end[rank][s] <= span->end_ns);
+    for (int lane = 0; lane < LANES; lane++)
+        assert_true(watcher->end[rank][lane] <= span->end_ns);
     assert_true(span->end_ns - span->start_ns + 1 >= watcher->own[rank]);
     assert_true(llabs(span->wait_ns - watcher->waited[rank]) <= watcher->spans);
-    watcher->end[rank][MP_STREAM_COMPUTE] = watcher->end[rank][MP_STREAM_COMM] = span->end_ns;
+    for (int lane = 0; lane < LANES; lane++)
+        watcher->end[rank][lane] = span->end_ns;
     watcher->start[rank] = -1;
     watcher->own[rank] = watcher->waited[rank] = 0;
     watcher->iterations++;
+}
+
+static enum lane lane_of(enum mp_predict_stream stream, const struct mp_span *span) {
+    static const bool travels_behind[MP_PHASES] = {[MP_PHASE_FETCH] = true,
+                                                   [MP_PHASE_REDUCE] = true,
+                                                   [MP_PHASE_ALLREDUCE] = true,
+                                                   [MP_PHASE_MOVE] = true};
+    return stream == MP_STREAM_COMPUTE   ? WORK
+           : travels_behind[span->phase] ? BACKGROUND
+                                         : EXCHANGES;
 }
 
 static void take_span(void *context, int rank, enum mp_predict_stream stream,
@@ -51,15 +64,9 @@ static void take_span(void *context, int rank, enum mp_predict_stream stream,
         close_iteration(watcher, rank, span);
         return;
     }
-    int64_t *end = &watcher->end[rank][stream];
-    if (stream == MP_STREAM_COMM && span->start_ns < *end) { /* while an exchange waits */
-        assert_true(span->start_ns >= watcher->inside[rank] && span->end_ns <= *end && !rows);
-        watcher->inside[rank] = span->end_ns;
-    } else {
-        assert_true(span->start_ns >= *end);
-        watcher->inside[rank] = rows ? span->start_ns : span->end_ns;
-        *end = span->end_ns;
-    }
+    int64_t *end = &watcher->end[rank][lane_of(stream, span)];
+    assert_true(span->start_ns >= *end);
+    *end = span->end_ns;
     if (watcher->start[rank] < 0)
         watcher->start[rank] = span->start_ns;
     if (stream == MP_STREAM_COMM) {

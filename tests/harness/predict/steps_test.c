@@ -155,7 +155,7 @@ static void check_as_expected(struct bench *bench, uint64_t *random, struct mp_t
         mp_network_exchange(bench->network, traffic, back, ready, done[1]);
         assert_memory_equal(done[0], done[1], size);
     }
-    mp_network_alone(bench->network, bench->expected, part);
+    mp_network_alone(bench->network, bench->expected, part, NULL, NULL);
     for (int rank = 0; rank < bench->ranks; rank++)
         alone[rank] += part[rank];
 }

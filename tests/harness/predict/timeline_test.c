@@ -3,7 +3,7 @@
 
 #include "tests/harness/predict/predictor_support.h"
 
-enum { RANKS = 2, MOST_SPANS = 16 };
+enum { RANKS = 2, MOST_SPANS = 64 };
 
 struct bench {
     struct mp_cluster *cluster;
@@ -53,6 +53,14 @@ static void destroy(struct bench *bench) {
 
 TEST_END(bench, struct bench, destroy(it))
 
+/* Gates of all levels for so long. */
+static int64_t start(struct bench *bench, struct mp_scheduled_phase activity,
+                     const double seconds[]) {
+    double *each = (double *)seconds;
+    return mp_timeline_start(&bench->timeline, activity,
+                             &(struct mp_carriage){true, each, each, .others = each});
+}
+
 static void exchange(struct bench *bench) {
     struct mp_timeline *timeline = &bench->timeline;
     double done[sizeof ONE / sizeof *ONE];
@@ -76,7 +84,7 @@ static void assert_span(const struct bench *bench, int rank, int index, enum mp_
 TEST(rounds_come_one_after_the_other) {
     AUTO(bench) struct bench bench;
     struct mp_traffic *round[2];
-    static const double alone[RANKS] = {5, 5}, start[RANKS] = {0, 1};
+    static const double alone[RANKS] = {5, 5}, come[RANKS] = {0, 1};
     double done[RANKS];
     create(&bench, 1);
     for (int i = 0; i < 2; i++) {
@@ -84,12 +92,11 @@ TEST(rounds_come_one_after_the_other) {
         mp_traffic_clear(round[i]);
         mp_traffic_add(round[i], i, 1 - i, i == 0 ? 3e9 : 2e9);
     }
-    mp_timeline_exchange_start(&bench.timeline, EXCHANGE, round, 2, false, alone, NULL, start,
-                               done);
+    mp_timeline_exchange_start(&bench.timeline, EXCHANGE, round, 2, false, alone, NULL, come, done);
     for (int r = 0; r < RANKS; r++) {
         assert_close(done[r], 6, 1e-6);
         assert_close(bench.timeline.port[r], 5, 1e-6);
-        assert_span(&bench, r, 0, MP_PHASE_DISPATCH, start[r], 6);
+        assert_span(&bench, r, 0, MP_PHASE_DISPATCH, come[r], 6);
         mp_traffic_destroy(round[r]);
     }
 }
@@ -100,7 +107,7 @@ TEST(the_background_goes_on_while_an_exchange_waits) {
     AUTO(bench) struct bench bench;
     const double late[RANKS] = {0, 4}, seconds[RANKS] = {5, 0};
     create(&bench, 1);
-    int64_t number = mp_timeline_start(&bench.timeline, FETCH, seconds, seconds, NULL);
+    int64_t number = start(&bench, FETCH, seconds);
     mp_timeline_work_each(&bench.timeline, late);
     exchange(&bench);
     assert_close(bench.timeline.clock[0], 5, 1e-6);
@@ -155,7 +162,9 @@ TEST(background_takes_the_gaps) {
     AUTO(bench) struct bench bench;
     const double seconds[RANKS] = {2.5, 0}, received[RANKS] = {7, 0};
     create(&bench, 1);
-    int64_t number = mp_timeline_start(&bench.timeline, FETCH, seconds, seconds, received);
+    const struct mp_carriage carriage = {
+        true, (double *)seconds, (double *)seconds, (double *)received, (double *)seconds, NULL};
+    int64_t number = mp_timeline_start(&bench.timeline, FETCH, &carriage);
     mp_timeline_work(&bench.timeline, 1);
     exchange(&bench);
     mp_timeline_work(&bench.timeline, 1);
@@ -179,8 +188,8 @@ TEST(background_takes_turns) {
     const double first[RANKS] = {1, 1}, second[RANKS] = {1, 1}, late[RANKS] = {0, 4};
     create(&bench, 1);
     mp_timeline_work_each(&bench.timeline, late);
-    int64_t one = mp_timeline_start(&bench.timeline, FETCH, first, first, NULL);
-    int64_t two = mp_timeline_start(&bench.timeline, REDUCE, second, second, NULL);
+    int64_t one = start(&bench, FETCH, first);
+    int64_t two = start(&bench, REDUCE, second);
     mp_timeline_wait(&bench.timeline, two);
     mp_timeline_wait(&bench.timeline, one); /* has long been done */
     for (int r = 0; r < RANKS; r++) {
@@ -191,8 +200,7 @@ TEST(background_takes_turns) {
     /* Places are used again, also by ranks that had nothing to do with what was there. */
     const double none[RANKS] = {0, 0};
     for (int i = 0; i < 7; i++)
-        mp_timeline_wait(&bench.timeline, mp_timeline_start(&bench.timeline, FETCH,
-                                                            i % 2 ? first : none, ONE, NULL));
+        mp_timeline_wait(&bench.timeline, start(&bench, FETCH, i % 2 ? first : none));
     assert_close(bench.timeline.clock[0], 9, 1e-12);
 }
 
@@ -203,7 +211,7 @@ TEST(copying_stretches_work) {
     for (int i = 0; i < 3; i++) {
         AUTO(bench) struct bench bench;
         create(&bench, i / 2.0);
-        int64_t number = mp_timeline_start(&bench.timeline, FETCH, seconds, seconds, NULL);
+        int64_t number = start(&bench, FETCH, seconds);
         mp_timeline_work(&bench.timeline, 3);
         mp_timeline_wait(&bench.timeline, number);
         assert_close(bench.timeline.clock[0], 5 - i, 1e-12);
@@ -213,7 +221,7 @@ TEST(copying_stretches_work) {
     }
     struct bench bench; /* work ends first: half as fast until then */
     create(&bench, 0.5);
-    int64_t number = mp_timeline_start(&bench.timeline, FETCH, seconds, seconds, NULL);
+    int64_t number = start(&bench, FETCH, seconds);
     mp_timeline_work(&bench.timeline, 0.5);
     assert_close(bench.timeline.clock[0], 1, 1e-12);
     mp_timeline_wait(&bench.timeline, number);
@@ -236,4 +244,62 @@ TEST(late_ranks_are_counted) {
     assert_close(bench.timeline.sums.late, 8, 1e-6);
     assert_close(bench.timeline.clock[0], 11, 1e-6);
     assert_close(mp_timeline_end(&bench.timeline, 1), 11, 1e-6);
+}
+
+/* The exchange has gates of level 1 for 1 s; a fetch of 3 s sets out with it, or before.  What that
+ * needs of gates at other levels than its own passes before the exchange, and behind it. */
+static const struct {
+    const char *name;
+    uint8_t level;
+    double come, others, end;
+} besides[] = {{"the same gates", 1, 0, 0, 4},
+               {"others alone", 2, 0, 0, 3},
+               {"others for the most part", 2, 0, 1, 3},
+               {"others for a part", 2, 0, 2.5, 3.5},
+               {"all gates", 2, 0, 3, 4},
+               {"the same gates, later", 1, 1, 0, 4},
+               {"others, which have passed", 2, 1, 1, 3},
+               {"others, of which there are left", 2, 1, 2.5, 3.5}};
+TEST_EACH(rows_leave_gates_of_other_levels, besides, row) {
+    for (int half = 0; half < 2 - (row->come > 0); half++) { /* of the time is copies' */
+        AUTO(bench) struct bench bench;
+        double seconds[RANKS] = {3, 0}, others[RANKS] = {row->others, 0}, done[RANKS];
+        const double come[RANKS] = {row->come, row->come};
+        uint8_t level[RANKS] = {row->level, 0};
+        const struct mp_carriage carriage = {true, seconds, seconds, NULL, others, level};
+        create(&bench, half ? 0.5 : 1);
+        int64_t number = mp_timeline_start(&bench.timeline, FETCH, &carriage);
+        mp_timeline_exchange_start(&bench.timeline, EXCHANGE, &bench.traffic, 1, false, ONE, NULL,
+                                   come, done);
+        mp_timeline_work(&bench.timeline, 10);
+        assert_close(bench.timeline.clock[0], half ? 11.5 : 10, 1e-6);
+        assert_close(bench.timeline.clock[1], 10, 1e-6);
+        mp_timeline_wait(&bench.timeline, number);
+        assert_span(&bench, 0, bench.spans[0] - 1, MP_PHASE_FETCH, row->come + 1, row->end);
+    }
+}
+
+/* Exchanges of 1 s from 0, 2, 4 ... on are all on their way before a fetch sets out: it takes the
+ * gaps of those that the timeline has kept, or runs beside them. */
+TEST(background_finds_gaps_before_later_exchanges) {
+    for (int beside = 0; beside < 2; beside++) {
+        AUTO(bench) struct bench bench;
+        enum { BEFORE = MP_MOST_TAKEN + 4 };
+        double seconds[RANKS] = {MP_MOST_TAKEN, 0}, others[RANKS] = {0}, done[RANKS];
+        uint8_t level[RANKS] = {beside ? 2 : 1, 0};
+        const struct mp_carriage carriage = {true, seconds, seconds, NULL, others, level};
+        int64_t number = -1;
+        create(&bench, 1);
+        for (int i = 0; i <= BEFORE; i++) {
+            const double come[RANKS] = {2 * i, 2 * i};
+            if (i == BEFORE)
+                number = mp_timeline_start(&bench.timeline, FETCH, &carriage);
+            mp_timeline_exchange_start(&bench.timeline, EXCHANGE, &bench.traffic, 1, false, ONE,
+                                       NULL, come, done);
+        }
+        mp_timeline_wait(&bench.timeline, number);
+        const double first = 2 * (BEFORE - MP_MOST_TAKEN) - 1;
+        assert_close(bench.timeline.clock[0], first + (beside ? 1 : 2) * MP_MOST_TAKEN - !beside,
+                     1e-6);
+    }
 }

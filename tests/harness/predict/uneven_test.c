@@ -108,7 +108,9 @@ TEST(spans_by_hand) {
     assert_works(mp_network_create(cluster, &network, &error));
     assert_works(mp_timeline_create(network, RANKS, 1, 3, &sink, &timeline, &error));
     mp_timeline_begin(&timeline, 3, 6);
-    int64_t number = mp_timeline_start(&timeline, copy, fetch, alone, received);
+    const struct mp_carriage carriage = {
+        true, (double *)fetch, (double *)alone, (double *)received, (double *)fetch, NULL};
+    int64_t number = mp_timeline_start(&timeline, copy, &carriage);
     mp_timeline_mark(&timeline);
     mp_timeline_work_each(&timeline, work);
     assert_close(mp_timeline_spent(&timeline, expert, tokens, bytes, 2), 6, 1e-12);
