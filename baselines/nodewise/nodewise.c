@@ -27,14 +27,15 @@ static const struct mp_option option_table[] = {
      "copies inside nodes after the gate, where that pays"},
     {"chunks", MP_OPTION_COUNT, FIELD(chunks), "", "auto", -1, MP_MOST_DEGREE, NULL,
      "groups of a rank's experts, each with an exchange under the products of the one before; "
-     "auto: 3, or 1 where rows between nodes take longer than what hides them, gradients nine "
-     "tenths of it or messages half of it, or rows are cut by the job"},
+     "auto: 5, or 3 if rows cross borders of nodes; 1 where they take longer than what hides them, "
+     "or gradients nine tenths of it, where messages take half of it, or the job cuts rows"},
     {0},
 };
 
-/* Where rows are hidden at all, more of them make ever smaller steps. */
-enum { CHUNKS = 3 };
-/* Gates that gradients keep busy for so much of what hides them have no time for more steps. */
+/* Three between the ends; and with rows from other nodes in one, halves of all else at its sides.
+ */
+enum { CHUNKS = 5, CHUNKS_WITH_AWAY = 3 };
+/* Gates that gradients keep busy for so much of what hides them have no time for rows in steps. */
 static const double FULL_GATES = 0.9;
 
 /* Experts on their way between nodes that a gate takes in, and sends out. */
@@ -259,7 +260,7 @@ static void nodewise_policy(const void *opaque, struct mp_policy *policy) {
 }
 
 /* Into how many chunks a rank's experts fall: one where rows between nodes, which are in one chunk
- * anyway, take longer than all products; where gates are busy with gradients most of the time, and
+ * anyway, take longer than all products, or gates are busy with gradients most of the time, and
  * what is won under products they lose; and where so many messages more take half as long as the
  * products that have to hide them, which fall into chunks unevenly. */
 static int chunks_of(const struct nodewise *self, int cover) {
@@ -272,18 +273,19 @@ static int chunks_of(const struct nodewise *self, int cover) {
         return self->options.chunks;
     for (int i = 0; i < setting->experts; i++) {
         all += self->total[self->order[i]];
-        left += i < cover ? 0 : self->total[self->order[i]];
+        left += i < cover || nodes == 1 ? 0 : self->total[self->order[i]];
     }
+    const int chunks = left > 0 ? CHUNKS_WITH_AWAY : CHUNKS;
     double products = ((double)all * setting->seconds_per_route +
                        setting->experts * setting->seconds_per_expert) /
                       ranks;
     double latency = nodes == 1 || left > 0 ? setting->latency : setting->latency_in_node;
-    if (2 * (CHUNKS - 1) * latency > products / 2 ||
-        cover * away * costs->reduce_between > FULL_GATES * costs->hidden_backward ||
-        (double)left * away * costs->row_between * self->topology.ranks_per_node >
-            (double)all * costs->route)
+    bool full = cover * away * costs->reduce_between > FULL_GATES * costs->hidden_backward;
+    bool long_rows = (double)left * away * costs->row_between * self->topology.ranks_per_node >
+                     (double)all * costs->route;
+    if (2 * (chunks - 1) * latency > products / 2 || (left > 0 && (full || long_rows)))
         return 1;
-    return CHUNKS;
+    return chunks;
 }
 
 /* What a node's ranks compute and have not.  Experts come in where they were placed, whoever else
@@ -426,7 +428,7 @@ static int add_pieces(struct nodewise *self, int node, struct mp_error *error) {
 }
 
 /* Copies that are made after the gate travel under the chunks before theirs, which is the last one
- * and half as large as others (reference/plan/chunks.h). */
+ * and smaller than others (reference/plan/chunks.h). */
 static struct mp_nodewise_hidden hidden_late(const struct nodewise *self, int chunks) {
     const struct mp_nodewise_node *node = &self->node;
     double before = chunks > 1 ? 1 - 0.5 / (chunks - 1) : 0, mean = 0;

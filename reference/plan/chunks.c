@@ -3,11 +3,18 @@
 #include <string.h>
 
 /* When an expert is there; or whence its rows come. */
-enum order { ANYWAY, COPIED, LATE, FROM_AWAY };
+enum order { EARLY, LATE, FROM_AWAY };
 
 struct mp_place_rows {
-    int64_t all, away; /* away: from other nodes */
+    int64_t all, own, away; /* own: of the rank's tokens; away: from other nodes */
     enum order order;
+};
+
+/* A rank's places that are not from away. */
+struct mp_rank_places {
+    int32_t first, last; /* that are in the first and the last chunk; -1: none */
+    int64_t all, before; /* rows of those between, and of these, before one of them */
+    bool late;           /* has some that are */
 };
 
 void mp_expert_chunks_create(struct mp_arena *memory, const struct mp_topology *topology,
@@ -15,8 +22,7 @@ void mp_expert_chunks_create(struct mp_arena *memory, const struct mp_topology *
     *chunks = (struct mp_expert_chunks){.topology = *topology, .layers = layers, .places = places};
     MP_TAKE(memory, chunks->chunk, (size_t)layers * (size_t)places);
     MP_TAKE(memory, chunks->rows, (size_t)places);
-    MP_TAKE(memory, chunks->all, (size_t)topology->ranks);
-    MP_TAKE(memory, chunks->before, (size_t)topology->ranks);
+    MP_TAKE(memory, chunks->rank, (size_t)topology->ranks);
 }
 
 static void count_rows(struct mp_expert_chunks *chunks, const struct mp_plan *plan) {
@@ -32,6 +38,7 @@ static void count_rows(struct mp_expert_chunks *chunks, const struct mp_plan *pl
             for (int32_t at = part->first; at < part->first + part->run; at++) {
                 bool away = plan->holder[at] < begin || plan->holder[at] >= end;
                 chunks->rows[at].all += part->count;
+                chunks->rows[at].own += plan->holder[at] == source ? part->count : 0;
                 chunks->rows[at].away += away ? part->count : 0;
             }
         }
@@ -41,47 +48,80 @@ static void count_rows(struct mp_expert_chunks *chunks, const struct mp_plan *pl
 /* Returns whether there are any from away. */
 static bool order_places(struct mp_expert_chunks *chunks, const struct mp_plan *plan) {
     bool any = false;
-    for (int expert = 0; expert < plan->experts; expert++)
-        for (int32_t at = plan->holder_begin[expert]; at < plan->holder_begin[expert + 1]; at++) {
-            struct mp_place_rows *rows = &chunks->rows[at];
-            if (!mp_placement_holds(&plan->before, expert, plan->holder[at]))
-                rows->order = COPIED;
-            else if (2 * rows->away > rows->all)
-                rows->order = FROM_AWAY;
-            any |= rows->order == FROM_AWAY;
-        }
     for (int i = 0; i < plan->fetch.count; i++) {
         const struct mp_transfer *fetch = &plan->fetch.item[i];
         if (fetch->stage == MP_STAGE_AFTER_GATE)
             chunks->rows[mp_plan_holder_index(plan, fetch->expert, fetch->to)].order = LATE;
     }
+    for (int32_t at = 0; at < plan->holder_begin[plan->experts]; at++) {
+        struct mp_place_rows *rows = &chunks->rows[at];
+        if (rows->order == LATE || 2 * rows->away <= rows->all)
+            continue;
+        rows->order = FROM_AWAY;
+        any = true;
+    }
     return any;
+}
+
+static int64_t foreign(const struct mp_expert_chunks *chunks, int32_t place) {
+    return chunks->rows[place].all - chunks->rows[place].own;
+}
+
+static void find_ends(struct mp_expert_chunks *chunks, const struct mp_plan *plan) {
+    for (int32_t at = 0; at < plan->holder_begin[plan->experts]; at++) {
+        struct mp_rank_places *rank = &chunks->rank[plan->holder[at]];
+        rank->late |= chunks->rows[at].order == LATE;
+        if (chunks->rows[at].order != EARLY || chunks->rows[at].all == 0)
+            continue;
+        if (rank->first < 0 || foreign(chunks, at) < foreign(chunks, rank->first)) {
+            rank->last = rank->first;
+            rank->first = at;
+        } else if (rank->last < 0 || foreign(chunks, at) < foreign(chunks, rank->last)) {
+            rank->last = at;
+        }
+    }
+}
+
+/* The chunk at an end that a place is in, -1: it is between. */
+static int end_of(const struct mp_expert_chunks *chunks, const struct mp_rank_places *rank,
+                  int32_t place, int chunks_here) {
+    if (place == rank->first)
+        return 0;
+    bool last = rank->late ? chunks->rows[place].order == LATE : place == rank->last;
+    return last ? chunks_here - 1 : -1;
 }
 
 void mp_expert_chunks_cut(struct mp_expert_chunks *chunks, struct mp_plan *plan) {
     const int32_t places = plan->holder_begin[plan->experts];
     uint8_t *chunk = chunks->chunk + (size_t)plan->layer * (size_t)chunks->places;
-    const size_t ranks = (size_t)plan->topology.ranks;
     plan->place_chunk = chunk;
     count_rows(chunks, plan);
     const bool any = order_places(chunks, plan);
     const int others = plan->degree - any, middle = any ? plan->degree / 2 : plan->degree;
-    memset(chunks->all, 0, ranks * sizeof *chunks->all);
-    memset(chunks->before, 0, ranks * sizeof *chunks->before);
-    for (int32_t at = 0; at < places; at++)
-        if (chunks->rows[at].order != FROM_AWAY)
-            chunks->all[plan->holder[at]] += chunks->rows[at].all;
-    for (int order = ANYWAY; order <= FROM_AWAY; order++)
+    const int ends = others > 2, between = others - 2 * ends; /* ends: chunks at each */
+    for (int r = 0; r < plan->topology.ranks; r++)
+        chunks->rank[r] = (struct mp_rank_places){.first = -1, .last = -1};
+    if (ends)
+        find_ends(chunks, plan);
+    for (int32_t at = 0; at < places; at++) {
+        struct mp_rank_places *rank = &chunks->rank[plan->holder[at]];
+        if (chunks->rows[at].order != FROM_AWAY && end_of(chunks, rank, at, others) < 0)
+            rank->all += chunks->rows[at].all;
+    }
+    for (int order = EARLY; order <= FROM_AWAY; order++)
         for (int32_t at = 0; at < places; at++) {
             const struct mp_place_rows *rows = &chunks->rows[at];
-            int64_t all = chunks->all[plan->holder[at]],
-                    *before = &chunks->before[plan->holder[at]];
+            struct mp_rank_places *rank = &chunks->rank[plan->holder[at]];
             if ((int)rows->order != order)
                 continue;
-            /* Where the middle of its rows is among the rank's. */
-            int64_t centre = 2 * *before + rows->all;
-            int number = all > 0 ? (int)((centre * (others - 1) + all) / (2 * all)) : 0;
+            int number = end_of(chunks, rank, at, others);
+            if (number < 0 && order != FROM_AWAY) {
+                /* Where the middle of its rows is among those between. */
+                int64_t centre = 2 * rank->before + rows->all;
+                number = rank->all > 0 ? (int)(centre * between / (2 * rank->all)) : 0;
+                number = ends + (number < between ? number : between - 1);
+                rank->before += rows->all;
+            }
             chunk[at] = (uint8_t)(order == FROM_AWAY ? middle : number + (number >= middle));
-            *before += rows->all;
         }
 }
