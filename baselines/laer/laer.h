@@ -60,8 +60,6 @@
 #include "reference/plan/slots.h"
 #include "reference/plan/system.h"
 
-extern const struct mp_system mp_system_laer;
-
 enum mp_laer_layout { MP_LAER_PLANNED, MP_LAER_STATIC, MP_LAER_FLEX };
 
 /* Named in the option table of laer.c. */

@@ -24,8 +24,6 @@
 #include "reference/plan/slots.h"
 #include "reference/plan/system.h"
 
-extern const struct mp_system mp_system_swiftmoe;
-
 /* Named in the option table of swiftmoe.c. */
 struct mp_swiftmoe_options {
     int slots;              /* per rank and layer, or MP_AUTO: 2 ceil(E / R) */

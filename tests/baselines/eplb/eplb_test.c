@@ -3,6 +3,7 @@
 #include "tests/reference/base/memory.h"
 
 #include "baselines/eplb/eplb.h"
+#include "baselines/systems.h"
 
 static const struct mp_system *const tested = &mp_system_eplb;
 

@@ -5,6 +5,7 @@
 
 #include "baselines/flexmoe/flexmoe.h"
 #include "baselines/laer/laer.h"
+#include "baselines/systems.h"
 
 static const struct mp_system *const tested = &mp_system_laer;
 

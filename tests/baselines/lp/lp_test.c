@@ -4,6 +4,7 @@
 #include "tests/reference/base/memory.h"
 
 #include "baselines/lp/lp.h"
+#include "baselines/systems.h"
 
 enum { MOST_RANKS = 20, MOST_EXPERTS = 40, SMALL = 9 };
 

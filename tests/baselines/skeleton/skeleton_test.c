@@ -2,7 +2,7 @@
  * what it has seen over a restart. */
 #include "tests/baselines/rehearsal.h"
 
-#include "baselines/skeleton/skeleton.h"
+#include "baselines/systems.h"
 
 static const struct mp_system *const tested = &mp_system_skeleton;
 

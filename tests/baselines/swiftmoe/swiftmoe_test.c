@@ -3,6 +3,7 @@
 #include "tests/baselines/rehearsal.h"
 
 #include "baselines/swiftmoe/swiftmoe.h"
+#include "baselines/systems.h"
 
 enum { LAYERS = 2 };
 static const struct mp_system *const tested = &mp_system_swiftmoe;
