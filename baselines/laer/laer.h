@@ -75,9 +75,6 @@ struct mp_laer_options {
     int prefetch; /* layers */
 };
 
-/* C under these options. */
-int mp_laer_slots(const struct mp_setting *setting, const struct mp_laer_options *options);
-
 /* --- Layout --------------------------------------------------------------------------------------
  */
 
