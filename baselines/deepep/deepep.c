@@ -1,5 +1,5 @@
-#include "baselines/deepep/deepep.h"
-
+/* DeepEP (deepseek-ai/DeepEP, normal kernels): plain expert parallelism whose tokens travel once to
+ * every node and from there once to every rank that needs them; what production trains with. */
 #include "baselines/ep/ep.h"
 #include "reference/plan/groups.h"
 

@@ -1,8 +1,75 @@
-#include "baselines/deepspeed/deepspeed.h"
-
+/* DeepSpeed-MoE: fixed capacity, drops, padded exchange, data-parallel experts (arXiv 2201.05596;
+ * DeepSpeed, deepspeed/moe/sharded_moe.py).
+ *
+ * Placement never changes: groups of `expert-parallel` ranks (reference/plan/groups.h).  The
+ * released layer has groups of one rank unless told otherwise; here they are as large as can be,
+ * min(R, E), which is what others mean by DeepSpeed as a baseline.
+ *
+ * Of each (source, expert) at most a capacity of routes is kept, whatever other sources send; the
+ * rest is dropped.  Every pair takes as many rows in the exchange and in computing, used or not:
+ * imbalance shows as drops and not as time.  With `drop-tokens` off the capacity is the largest
+ * count of the layer, so that one hot expert sets the rows of all.
+ *
+ * ZeRO-1 (`zero: 1`) cuts an expert's optimizer state into as many slices as it has replicas.
+ * DeepSpeed's configuration promises a reduce-scatter of gradients (reduce_scatter), and carries it
+ * out as an all-reduce of which every rank uses its part, unless use_multi_rank_bucket_allreduce is
+ * off; it is on by default (deepspeed/runtime/zero/config.py, stage_1_and_2.py).  Both are here.
+ * offload_optimizer moves state and update to the host, which it allows from stage 1 on.
+ *
+ * Which gate of the source a plan stands for follows from top-k and `policy`:
+ *   top-1  auto         random token selection, weights are probabilities as they are
+ *          position     the same without random token selection.  That is a top-k over a column of
+ *                       zeros and ones there, in whatever order; the earlier token wins here
+ *   top-2  auto         slots for second choices begin after all first choices (dropped ones too);
+ *                       tokens in their order; weights divided by the sum over survivors
+ *   top-k  probability  drop policy "probs": the highest probabilities stay; auto for k > 2
+ *          position     drop policy "position": token by token, all choices together
+ * and survivors are renormalised for every k > 1.  The other combinations (a policy of top-k with
+ * two choices is released code, probability with one and random with several are not) are
+ * experiments that the released gates don't offer.
+ *
+ * Other frameworks' formulas (reference/plan/capacity.h) are there for comparison.  That of
+ * FastMoE's Switch gate is of an expert for all ranks together: ranks are served in their order,
+ * here.
+ *
+ * Differences to the released code:
+ *   - Without drops it takes the largest count in each group of ranks; here it is the largest of
+ *     all groups, as a plan has one.  They wait for each other in every step anyhow.
+ *   - Its dispatch is the one-hot one unless Tutel is there; here rows are copied unless told
+ *     otherwise, so that what is compared is the plan.
+ *   - Padding to a multiple of tensor-parallel ranks does not arise: there is no such parallelism.
+ *   - Its top-1 gate asserts at least min-capacity tokens on a rank.  Its top-k gate does not, and
+ *     neither do we: a capacity may exceed the tokens.
+ *   - Its own capacity factor for evaluation (1.0 too) is not told apart: validation batches are
+ *     planned as training ones are. */
+#include "reference/plan/capacity.h"
 #include "reference/plan/groups.h"
 
-#define FIELD(member) offsetof(struct mp_deepspeed_options, member)
+enum policy { AUTO, POSITION, PROBABILITY, RANDOM };
+
+/* How tokens' rows become those of the exchange, and experts' rows tokens'.  ONE_HOT is what the
+ * released code does without Tutel, GShard's einsums "sec,sm->ecm" and "sec,ecm->sm": matrices of
+ * S tokens by E experts by a capacity of C rows, and 2 S E C M operations for each of two products
+ * forward and three backward.  With a capacity that goes with the tokens they grow with their
+ * square.  SPARSE copies rows, as Tutel's kernels do; both give the same numbers. */
+enum dispatch { SPARSE, ONE_HOT };
+
+struct deepspeed_options {
+    int expert_parallel; /* ranks of a group; MP_AUTO: min(R, E); MP_ALL: R */
+    double capacity_factor;
+    int min_capacity; /* of formula deepspeed.  4 in DeepSpeed's layer, 8 in its gate class, which
+                         users don't create themselves */
+    bool drop_tokens;
+    int policy;   /* enum policy */
+    int formula;  /* enum mp_capacity_formula */
+    bool padded;  /* false: the exchange carries what survives and nothing else (our own) */
+    int dispatch; /* enum dispatch */
+    int zero;     /* stage: 0, 1 */
+    bool all_reduce;
+    bool offload;
+};
+
+#define FIELD(member) offsetof(struct deepspeed_options, member)
 
 static const struct mp_option option_table[] = {
     MP_EXPERT_PARALLEL_OPTION(FIELD(expert_parallel)),
@@ -36,7 +103,7 @@ static const struct mp_option option_table[] = {
 
 struct deepspeed {
     struct mp_expert_groups groups; /* first, as its hooks want it */
-    struct mp_deepspeed_options options;
+    struct deepspeed_options options;
     int64_t tokens;   /* of a rank */
     int64_t capacity; /* with drops */
     enum mp_route_order order;
@@ -45,20 +112,20 @@ struct deepspeed {
 
 /* ---- what it is asked ---- */
 
-static bool is_at_receiver(const struct mp_deepspeed_options *options) {
+static bool is_at_receiver(const struct deepspeed_options *options) {
     return mp_capacity_rules[options->formula].at_receiver;
 }
 
 static int64_t capacity_of(const struct mp_setting *setting,
-                           const struct mp_deepspeed_options *options) {
+                           const struct deepspeed_options *options) {
     struct mp_capacity_sizes sizes = mp_capacity_sizes_of(setting, options->capacity_factor);
     sizes.least = options->min_capacity;
     return mp_capacity((enum mp_capacity_formula)options->formula, &sizes);
 }
 
-static int check_capacity(const struct mp_setting *setting,
-                          const struct mp_deepspeed_options *options, struct mp_error *error) {
-    if (options->dispatch == MP_DEEPSPEED_ONE_HOT && !options->padded)
+static int check_capacity(const struct mp_setting *setting, const struct deepspeed_options *options,
+                          struct mp_error *error) {
+    if (options->dispatch == ONE_HOT && !options->padded)
         return mp_fail(error, MP_EINVAL,
                        "deepspeed's one-hot dispatch makes a capacity of rows for every expert: it "
                        "takes padded=yes");
@@ -72,7 +139,7 @@ static int check_capacity(const struct mp_setting *setting,
 }
 
 static int check_groups(const struct mp_expert_groups *groups,
-                        const struct mp_deepspeed_options *options, struct mp_error *error) {
+                        const struct deepspeed_options *options, struct mp_error *error) {
     if (groups->groups == 1 || !is_at_receiver(options))
         return MP_OK;
     return mp_fail(error, MP_EINVAL,
@@ -81,7 +148,7 @@ static int check_groups(const struct mp_expert_groups *groups,
                    groups->groups);
 }
 
-static int check_zero(const struct mp_deepspeed_options *options, struct mp_error *error) {
+static int check_zero(const struct deepspeed_options *options, struct mp_error *error) {
     if (options->zero >= 1 || !options->offload)
         return MP_OK;
     return mp_fail(error, MP_EINVAL,
@@ -90,13 +157,13 @@ static int check_zero(const struct mp_deepspeed_options *options, struct mp_erro
                    options->zero);
 }
 
-static enum mp_route_order order_of(enum mp_deepspeed_policy policy, int top_k) {
+static enum mp_route_order order_of(enum policy policy, int top_k) {
     switch (policy) {
-    case MP_DEEPSPEED_POSITION:
+    case POSITION:
         return MP_ROUTES_BY_TOKEN;
-    case MP_DEEPSPEED_PROBABILITY:
+    case PROBABILITY:
         return MP_ROUTES_BY_PROBABILITY;
-    case MP_DEEPSPEED_RANDOM:
+    case RANDOM:
         return MP_ROUTES_AT_RANDOM;
     default:
         return top_k == 1   ? MP_ROUTES_AT_RANDOM
@@ -118,7 +185,7 @@ static int check_chunks(const struct mp_setting *setting, enum mp_route_order or
 
 static int deepspeed_create(void *opaque, const struct mp_setting *setting, const void *parsed,
                             struct mp_error *error) {
-    const struct mp_deepspeed_options *options = parsed;
+    const struct deepspeed_options *options = parsed;
     struct deepspeed *self = opaque;
     MP_TRY(mp_expert_groups_create("deepspeed", setting, options->expert_parallel, &self->groups,
                                    error));
@@ -128,7 +195,7 @@ static int deepspeed_create(void *opaque, const struct mp_setting *setting, cons
     self->options = *options;
     self->tokens = setting->tokens_per_rank;
     self->capacity = capacity_of(setting, options);
-    self->order = order_of((enum mp_deepspeed_policy)options->policy, mp_setting_choices(setting));
+    self->order = order_of((enum policy)options->policy, mp_setting_choices(setting));
     self->renormalise = mp_setting_choices(setting) > 1;
     return check_chunks(setting, self->order, error);
 }
@@ -144,7 +211,7 @@ static void deepspeed_policy(const void *opaque, struct mp_policy *policy) {
     policy->offload = self->options.offload;
     policy->route_order = self->order;
     policy->renormalise_survivors = self->renormalise;
-    policy->one_hot = self->options.dispatch == MP_DEEPSPEED_ONE_HOT;
+    policy->one_hot = self->options.dispatch == ONE_HOT;
 }
 
 static int deepspeed_copies_limit(const void *opaque) {
@@ -154,7 +221,7 @@ static int deepspeed_copies_limit(const void *opaque) {
 }
 
 static int64_t deepspeed_padding_limit(const struct mp_setting *setting, const void *parsed) {
-    const struct mp_deepspeed_options *options = parsed;
+    const struct deepspeed_options *options = parsed;
 
     if (!options->padded)
         return 0;
@@ -222,7 +289,7 @@ const struct mp_system mp_system_deepspeed = {
         "exchange of its inference side.",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_DROPS | MP_SYSTEM_MORE_RANKS,
     .options = option_table,
-    .options_size = sizeof(struct mp_deepspeed_options),
+    .options_size = sizeof(struct deepspeed_options),
     .size = sizeof(struct deepspeed),
     .create = deepspeed_create,
     .initial_owners = mp_expert_groups_owners,

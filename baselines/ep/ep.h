@@ -8,8 +8,6 @@
 
 #include "reference/plan/groups.h"
 
-extern const struct mp_system mp_system_ep;
-
 /* Named in the option table of ep.c. */
 struct mp_ep_options {
     int expert_parallel; /* ranks of a group; MP_AUTO: min(R, E); MP_ALL: R */

@@ -40,8 +40,6 @@
 #include "reference/plan/queue.h"
 #include "reference/plan/system.h"
 
-extern const struct mp_system mp_system_eplb;
-
 enum mp_eplb_policy { MP_EPLB_AUTO, MP_EPLB_GLOBAL, MP_EPLB_HIERARCHICAL };
 enum mp_eplb_dispatch { MP_EPLB_EVEN, MP_EPLB_NEAREST };
 enum mp_eplb_moves { MP_EPLB_EXPOSED, MP_EPLB_ASYNCHRONOUS };

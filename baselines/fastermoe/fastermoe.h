@@ -33,8 +33,6 @@
 #include "reference/base/arena.h"
 #include "reference/plan/system.h"
 
-extern const struct mp_system mp_system_fastermoe;
-
 enum mp_fastermoe_policy {
     MP_FASTERMOE_PAPER,         /* consistent accounting */
     MP_FASTERMOE_PAPER_PRINTED, /* the paper's update as printed, see mp_shadow_paper */

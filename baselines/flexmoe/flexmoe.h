@@ -66,8 +66,6 @@
 #include "reference/base/arena.h"
 #include "reference/plan/system.h"
 
-extern const struct mp_system mp_system_flexmoe;
-
 enum mp_flexmoe_policy { MP_FLEXMOE_COST_MODEL, MP_FLEXMOE_LAER };
 enum mp_flexmoe_moves { MP_FLEXMOE_ASYNCHRONOUS, MP_FLEXMOE_EXPOSED };
 

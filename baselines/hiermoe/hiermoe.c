@@ -1,5 +1,5 @@
-#include "baselines/hiermoe/hiermoe.h"
-
+/* HierMoE (arXiv 2508.09591): a deduplicated exchange as deep as pays, and
+ * experts that swap places so that less has to travel. */
 #include <string.h>
 
 #include "baselines/hiermoe/depth.h"

@@ -61,7 +61,8 @@ struct laer {
     struct mp_load *recent_load; /* of the layer being planned */
 };
 
-int mp_laer_slots(const struct mp_setting *setting, const struct mp_laer_options *options) {
+/* C under these options. */
+static int slots_per_rank(const struct mp_setting *setting, const struct mp_laer_options *options) {
     int experts = setting->experts, ranks = setting->topology.ranks;
 
     if (options->slots != MP_AUTO)
@@ -75,7 +76,7 @@ int mp_laer_slots(const struct mp_setting *setting, const struct mp_laer_options
 static int check_slots(const struct mp_setting *setting, const struct mp_laer_options *options,
                        struct mp_error *error) {
     int experts = setting->experts, ranks = setting->topology.ranks;
-    int slots = mp_laer_slots(setting, options);
+    int slots = slots_per_rank(setting, options);
     int64_t all = (int64_t)slots * ranks;
 
     MP_TRY(mp_layouts_check("laer", setting, slots, 0, error));
@@ -95,7 +96,7 @@ static int check_slots(const struct mp_setting *setting, const struct mp_laer_op
 
 /* Whether layouts are compared at all. */
 static bool compares(const struct mp_setting *setting, const struct mp_laer_options *options) {
-    int all = mp_laer_slots(setting, options) * setting->topology.ranks;
+    int all = slots_per_rank(setting, options) * setting->topology.ranks;
     bool even = options->even && all % setting->experts == 0;
 
     return options->layout == MP_LAER_PLANNED && setting->topology.ranks > 1 &&
@@ -195,7 +196,7 @@ static int laer_create(void *opaque, const struct mp_setting *setting, const voi
     struct laer *self = opaque;
     self->setting = *setting;
     self->options = *(const struct mp_laer_options *)options;
-    self->per_rank = mp_laer_slots(setting, options);
+    self->per_rank = slots_per_rank(setting, options);
     if (compares(setting, options))
         self->costs = mp_laer_costs(setting, options);
     return create_parts(self);

@@ -60,8 +60,6 @@
 #include "reference/plan/slots.h"
 #include "reference/plan/system.h"
 
-extern const struct mp_system mp_system_laer;
-
 enum mp_laer_layout { MP_LAER_PLANNED, MP_LAER_STATIC, MP_LAER_FLEX };
 
 /* Named in the option table of laer.c. */
@@ -76,9 +74,6 @@ struct mp_laer_options {
     bool rematerialise;
     int prefetch; /* layers */
 };
-
-/* C under these options. */
-int mp_laer_slots(const struct mp_setting *setting, const struct mp_laer_options *options);
 
 /* --- Layout --------------------------------------------------------------------------------------
  */

@@ -47,8 +47,6 @@
 #include "reference/plan/pieces.h"
 #include "reference/plan/system.h"
 
-extern const struct mp_system mp_system_lp;
-
 enum mp_lp_placement { MP_LP_CYCLIC, MP_LP_CUBE, MP_LP_HYPERCUBE, MP_LP_RING, MP_LP_TORUS };
 
 /* Named in the option table of lp.c. */

@@ -37,8 +37,6 @@
 
 #include "reference/plan/system.h"
 
-extern const struct mp_system mp_system_moetuner;
-
 /* What a placement was found to be, as it is recorded. */
 struct mp_moetuner_facts {
     double deviation, deviation_bound; /* ILP 1: summed over layers and clusters, routes */

@@ -1,4 +1,6 @@
-/* Every hook of struct mp_system, in the order in which a run calls them:
+/* The skeleton: where a new system starts.  It does what plain expert parallelism does (every
+ * expert stays with its owner, every route goes to it), and baselines/README.md tells how to make a
+ * system of it.  Every hook of struct mp_system, in the order in which a run calls them:
  *
  *   create, policy, copies_limit,          once, before the first iteration
  *   initial_owners
@@ -14,9 +16,9 @@
  * that hangs on an address, on uninitialised memory or on which rank this is; no hook is told.
  * State lives in `self` and nowhere else: a process may run several copies of a system.  No hook
  * prints or exits; one that fails returns mp_fail's code with a sentence for the user. */
-#include "baselines/skeleton/skeleton.h"
-
 #include <string.h>
+
+#include "reference/plan/system.h"
 
 /* Options: a field per row of the table.  Job files, suites, --set, `moeperf show` and the record
  * of a run all read the table; nothing else has to know of an option (reference/base/option.h). */

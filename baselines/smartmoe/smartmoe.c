@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "baselines/fastermoe/fastermoe.h"
+#include "baselines/systems.h"
 #include "reference/plan/recent.h"
 
 #define FIELD(member) offsetof(struct mp_smartmoe_options, member)

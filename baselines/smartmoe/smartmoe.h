@@ -29,8 +29,6 @@
 #include "reference/base/arena.h"
 #include "reference/plan/system.h"
 
-extern const struct mp_system mp_system_smartmoe;
-
 enum mp_smartmoe_solver {
     MP_SMARTMOE_GREEDY,              /* the released code's */
     MP_SMARTMOE_DYNAMIC_PROGRAMMING, /* optimal, for few experts */

@@ -1,10 +1,28 @@
-#include "baselines/tamoe/tamoe.h"
-
+/* TA-MoE (Chen et al., NeurIPS 2022, arXiv 2302.09915; Chen-Chang/TA-MoE): plain
+ * expert parallelism whose gate is trained to send less to where a byte is dear.
+ *
+ * The loss is gate tamoe's (reference/gate/tamoe.c).  The target gives each rank a share of a
+ * source's routes in proportion to 1 over the cost of a byte to it: 1 inside the node, outside-cost
+ * to another.
+ *
+ * With a capacity factor an expert takes of a source at most
+ *     ceil(factor * T * k * share / E_loc)
+ * routes, share being its rank's target; the earlier token wins.  The released code computes such
+ * capacities and does not use them.
+ *
+ * Loads that are replayed, or predicted with, were made without the loss: plans say how far it
+ * brings them (policy.pull). */
 #include <math.h>
 
 #include "reference/plan/groups.h"
 
-#define FIELD(name) offsetof(struct mp_tamoe_options, name)
+struct tamoe_options {
+    double outside_cost;
+    double pull;
+    double capacity_factor; /* 0: nothing is dropped */
+};
+
+#define FIELD(name) offsetof(struct tamoe_options, name)
 static const struct mp_option option_table[] = {
     {"outside-cost", MP_OPTION_DOUBLE, FIELD(outside_cost), "", "4", 1, 100, NULL,
      "cost of a byte to another node over one inside the node; the gate has one of its own"},
@@ -19,7 +37,7 @@ static const struct mp_option option_table[] = {
 
 struct tamoe {
     struct mp_expert_groups groups; /* first, as its hooks want it */
-    struct mp_tamoe_options options;
+    struct tamoe_options options;
     int64_t tokens;
     int nodes, top_k;
 };
@@ -33,7 +51,7 @@ static int tamoe_create(void *opaque, const struct mp_setting *setting, const vo
                        "tamoe needs to know in which node an expert is, and with expert-shards %d "
                        "it may be in several",
                        setting->shards);
-    self->options = *(const struct mp_tamoe_options *)parsed;
+    self->options = *(const struct tamoe_options *)parsed;
     self->tokens = setting->tokens_per_rank;
     self->nodes = mp_topology_nodes(&setting->topology);
     self->top_k = setting->top_k;
@@ -80,7 +98,7 @@ const struct mp_system mp_system_tamoe = {
               "nodes of different sizes share the capacities of the first one.",
     .capabilities = MP_SYSTEM_DROPS,
     .options = option_table,
-    .options_size = sizeof(struct mp_tamoe_options),
+    .options_size = sizeof(struct tamoe_options),
     .size = sizeof(struct tamoe),
     .create = tamoe_create,
     .initial_owners = mp_expert_groups_owners,

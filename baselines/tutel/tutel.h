@@ -42,8 +42,6 @@
 
 #include "reference/plan/system.h"
 
-extern const struct mp_system mp_system_tutel;
-
 enum mp_tutel_exchange { MP_TUTEL_AUTO, MP_TUTEL_FLAT, MP_TUTEL_TWO_LEVEL };
 enum {
     MP_TUTEL_KEY = 128,  /* routes of capacity that share an entry */

@@ -47,7 +47,9 @@ int mp_fssdp_overlap(const struct mp_setting *setting) {
     return experts < setting->experts ? (int)experts : setting->experts;
 }
 
-int mp_fssdp_memory(const struct mp_setting *setting, bool rematerialise) {
+/* m: how many experts, with their gradients, fit into setting->copies_memory, in every layer, or
+ * re-materialised in two of them; all where nothing is known of it (1.11). */
+static int memory_auto(const struct mp_setting *setting, bool rematerialise) {
     int regions = rematerialise && setting->layers > 2 ? 2 : setting->layers;
     double each = (double)setting->expert_bytes + (double)setting->gradient_bytes;
     double experts = floor(setting->copies_memory / (regions * each));
@@ -107,7 +109,7 @@ static int create(struct fssdp *self, const struct mp_setting *setting, const vo
     if (self->options.overlap > setting->experts)
         self->options.overlap = setting->experts;
     if (self->options.memory == MP_AUTO)
-        self->options.memory = mp_fssdp_memory(setting, self->options.rematerialise);
+        self->options.memory = memory_auto(setting, self->options.rematerialise);
     create_parts(self);
     return MP_OK;
 }

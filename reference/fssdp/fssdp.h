@@ -41,9 +41,6 @@ struct mp_fssdp_options {
 
 /* t = floor(non-MoE seconds * bandwidth / expert bytes), at most the experts of a layer (1.5). */
 int mp_fssdp_overlap(const struct mp_setting *setting);
-/* m: how many experts, with their gradients, fit into setting->copies_memory, in every layer, or
- * re-materialised in two of them; all where nothing is known of it (1.11). */
-int mp_fssdp_memory(const struct mp_setting *setting, bool rematerialise);
 
 /* --- Algorithm 1: sparse materialisation --------------------------------------------------------
  */

@@ -35,27 +35,16 @@ static int multiply(void *context, int turn, struct mp_error *error) {
     float *wide = bench_part(bench, 1, turn, (size_t)(t > w ? t : w) * (size_t)c);
     float *matrix = bench_part(bench, 2, turn, (size_t)(t > w ? t : w) * (size_t)c);
     (void)error;
-    switch (p->kind) {
-    case FORWARD_IN:
-        operations->grouped_gemm(bench->device, NULL, MP_GROUPED_FORWARD, 1, &t, w, c, narrow,
-                                 (void *[]){matrix}, wide, false);
-        break;
-    case FORWARD_OUT:
-        operations->grouped_gemm(bench->device, NULL, MP_GROUPED_FORWARD, 1, &t, c, w, wide,
-                                 (void *[]){matrix}, narrow, false);
-        break;
-    case GRADIENT_IN:
-        operations->grouped_gemm(bench->device, NULL, MP_GROUPED_INPUT_GRADIENT, 1, &t, w, c,
-                                 narrow, (void *[]){matrix}, wide, false);
-        break;
-    case GRADIENT_OUT:
-        operations->grouped_gemm(bench->device, NULL, MP_GROUPED_INPUT_GRADIENT, 1, &t, c, w, wide,
-                                 (void *[]){matrix}, narrow, false);
-        break;
-    default:
+    bool out = p->kind == FORWARD_OUT || p->kind == GRADIENT_OUT;
+    if (p->kind == WEIGHTS)
         operations->gemm(bench->device, NULL, true, false, t, c, w, 1, narrow, t, wide, c, 0,
                          matrix, c);
-    }
+    else
+        operations->grouped_gemm(bench->device, NULL,
+                                 p->kind < GRADIENT_IN ? MP_GROUPED_FORWARD
+                                                       : MP_GROUPED_INPUT_GRADIENT,
+                                 1, &t, out ? c : w, out ? w : c, out ? wide : narrow,
+                                 (void *[]){matrix}, out ? narrow : wide, false);
     return MP_OK;
 }
 

@@ -90,14 +90,6 @@ int mp_experts_locate_held(const struct mp_experts *experts, int layer,
                            const struct mp_placement *placement, void *parameter[],
                            float *gradient[], struct mp_error *error);
 
-/* Slice number `piece` of an expert's elements inside a copy, or of the copy's gradient. */
-static inline void *mp_experts_slice_of(const struct mp_experts *experts, void *copy, int piece) {
-    return mp_element_at(experts->device, copy, (size_t)piece * experts->slice);
-}
-static inline float *mp_experts_gradient_slice_of(const struct mp_experts *experts, float *copy,
-                                                  int piece) {
-    return copy + (size_t)piece * experts->slice;
-}
 /* What this rank keeps of an expert, whole or its slice: gradient, or elements; NULL if nothing. */
 static inline float *mp_experts_own_gradient(const struct mp_experts *experts, int layer,
                                              int expert) {

@@ -1,6 +1,5 @@
 #include "reference/plan/placement.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 void mp_contiguous_owners(int layers, int experts, int ranks, int32_t owner[]) {
@@ -9,55 +8,16 @@ void mp_contiguous_owners(int layers, int experts, int ranks, int32_t owner[]) {
             *owner++ = mp_contiguous_owner(expert, experts, ranks);
 }
 
-static int words_of(int ranks) {
-    return (ranks + 63) / 64;
-}
-
-static void begin(int ranks, int experts, struct mp_placement *placement) {
-    placement->ranks = ranks;
-    placement->experts = experts;
-    placement->words = words_of(ranks);
-    for (int expert = 0; expert < experts; expert++) {
+void mp_placement_take(struct mp_arena *arena, int ranks, int experts,
+                       struct mp_placement *placement) {
+    *placement =
+        (struct mp_placement){.ranks = ranks, .experts = experts, .words = (ranks + 63) / 64};
+    MP_TAKE(arena, placement->owner, experts);
+    MP_TAKE(arena, placement->holder, experts * placement->words);
+    for (int expert = 0; expert < experts && !arena->lacking; expert++) {
         placement->owner[expert] = mp_contiguous_owner(expert, experts, ranks);
         mp_placement_add(placement, expert, placement->owner[expert]);
     }
-}
-
-void mp_placement_take(struct mp_arena *arena, int ranks, int experts,
-                       struct mp_placement *placement) {
-    *placement = (struct mp_placement){0};
-    MP_TAKE(arena, placement->owner, experts);
-    MP_TAKE(arena, placement->holder, experts * words_of(ranks));
-    if (!arena->lacking)
-        begin(ranks, experts, placement);
-}
-
-int mp_placement_create(int ranks, int experts, struct mp_placement *placement,
-                        struct mp_error *error) {
-    *placement = (struct mp_placement){0};
-    if (ranks < 1 || experts < 1)
-        return mp_fail(
-            error, MP_EINVAL,
-            "a placement needs at least one rank and one expert, not %d ranks and %d experts",
-            ranks, experts);
-    placement->owner = malloc((size_t)experts * sizeof *placement->owner);
-    placement->holder =
-        calloc((size_t)experts * (size_t)words_of(ranks), sizeof *placement->holder);
-    if (!placement->owner || !placement->holder) {
-        mp_placement_destroy(placement);
-        return mp_fail(error, MP_ENOMEM, "no memory for a placement of %d experts on %d ranks",
-                       experts, ranks);
-    }
-    begin(ranks, experts, placement);
-    return MP_OK;
-}
-
-void mp_placement_destroy(struct mp_placement *placement) {
-    if (!placement)
-        return;
-    free(placement->owner);
-    free(placement->holder);
-    *placement = (struct mp_placement){0};
 }
 
 void mp_placement_set_owners(struct mp_placement *placement, const int32_t owner[]) {

@@ -15,8 +15,8 @@ struct mp_placement {
     int ranks;
     int experts;
     int words;        /* 64-bit words per expert */
-    int32_t *owner;   /* [experts], owned */
-    uint64_t *holder; /* [experts][words], bit r of an expert's row: rank r holds it; owned */
+    int32_t *owner;   /* [experts] */
+    uint64_t *holder; /* [experts][words], bit r of an expert's row: rank r holds it */
 };
 
 /* The rank that owns an expert if owners are contiguous and as even as can be. */
@@ -26,14 +26,10 @@ static inline int32_t mp_contiguous_owner(int expert, int experts, int ranks) {
 /* So in every layer, as a system's initial_owners: owner is [layers][experts]. */
 void mp_contiguous_owners(int layers, int experts, int ranks, int32_t owner[]);
 
-/* Contiguous owners, and no other holders.  Errors: MP_EINVAL (sizes below 1), MP_ENOMEM. */
-int mp_placement_create(int ranks, int experts, struct mp_placement *placement,
-                        struct mp_error *error);
-/* The same from an arena, which releases it; sizes are at least 1.  Holds nothing where there was
- * no room. */
+/* Contiguous owners, and no other holders; sizes are at least 1.  Tables are the arena's, whose
+ * user looks whether there was memory. */
 void mp_placement_take(struct mp_arena *arena, int ranks, int experts,
                        struct mp_placement *placement);
-void mp_placement_destroy(struct mp_placement *placement); /* accepts NULL and a zeroed one */
 
 /* Sets the owners and makes them the only holders.  owner is [experts]. */
 void mp_placement_set_owners(struct mp_placement *placement, const int32_t owner[]);

@@ -75,7 +75,9 @@ int mp_slices_gather_start(struct mp_carriages *carriages, const struct mp_place
             for (int keeper = next_keeper(carriages, layer, e, 0), piece = 0; keeper >= 0;
                  keeper = next_keeper(carriages, layer, e, keeper + 1), piece++)
                 add(carriages, &count, layer, e, keeper, holder, bytes, own,
-                    chunk[e] ? mp_experts_slice_of(experts, chunk[e], piece) : NULL);
+                    chunk[e]
+                        ? mp_element_at(experts->device, chunk[e], (size_t)piece * experts->slice)
+                        : NULL);
     }
     return start(carriages, count, bytes, request, error);
 }
@@ -104,7 +106,7 @@ static void add_gradient(struct mp_carriages *carriages, const struct mp_plan *p
          keeper = next_keeper(carriages, plan->layer, expert, keeper + 1), piece++)
         if (!sum || mp_plan_slice_source(plan, expert, keeper) == holder)
             add(carriages, count, plan->layer, expert, holder, keeper, bytes,
-                mine ? mp_experts_gradient_slice_of(experts, mine, piece) : NULL, to);
+                mine ? mine + (size_t)piece * experts->slice : NULL, to);
 }
 
 int mp_slices_send_start(struct mp_carriages *carriages, const struct mp_plan *plan,

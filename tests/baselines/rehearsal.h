@@ -83,6 +83,25 @@ static inline void rehearsal_plan(struct rehearsal *rehearsal, int layer,
     rehearsal->copies += planner->plan->fetch.count;
 }
 
+/* Who computes how many routes, [experts][ranks], of the `total` [experts] that rank 0 sends; and
+ * once more: nothing is left of the first time. */
+static inline void assert_division(const struct mp_system *system, const char *setting,
+                                   const char *options, const int64_t total[],
+                                   const int64_t routes[]) {
+    const struct mp_setting of = setting_of(setting);
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    rehearsal_open(&rehearsal, system, &of, options);
+    for (int expert = 0; expert < of.experts; expert++)
+        rehearsal.load->count[expert] = (uint32_t)total[expert];
+    for (int twice = 0; twice < 2; twice++) {
+        rehearsal_plan(&rehearsal, 0, rehearsal.load);
+        for (int cell = 0; cell < of.experts * of.topology.ranks; cell++)
+            assert_int_equal(mp_plan_routes_to(rehearsal.planner.plan, 0, cell / of.topology.ranks,
+                                               cell % of.topology.ranks),
+                             routes[cell]);
+    }
+}
+
 /* What moves in the background has arrived. */
 static inline void rehearsal_settle(struct rehearsal *rehearsal) {
     if (rehearsal->planner.change.asynchronous)

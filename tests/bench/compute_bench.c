@@ -7,7 +7,7 @@
 
 #include "profiler/record/record.h"
 #include "reference/base/median.h"
-#include "reference/device/device.h"
+#include "reference/device/memory.h"
 #include "tests/bench/bench.h"
 
 enum { MOST_REPEATS = 1000 };
@@ -18,8 +18,8 @@ static double seconds_now(void) {
 }
 
 /* Numbers in -1 .. 1; NULL when there is no memory. */
-static float *random_floats(struct mp_device *device, size_t count) {
-    float *values = device->operations->allocate(device, count * sizeof *values);
+static float *random_floats(struct mp_device_memory *memory, size_t count) {
+    float *values = mp_device_take(memory, (int64_t)count, sizeof *values);
     uint32_t state = 12345;
     for (size_t i = 0; values && i < count; i++) {
         state = state * 1664525u + 1013904223u;
@@ -75,32 +75,17 @@ static void skew_rows(int rows[EXPERTS]) {
     rows[0] += left;
 }
 
-static void destroy_network(struct mp_device *device, struct network *n) {
-    for (int i = 0; i < ARRAYS; i++)
-        device->operations->release(device, n->array[i]);
-    for (int i = 0; i < MATRICES * EXPERTS; i++)
-        device->operations->release(device, n->matrix[i / EXPERTS][i % EXPERTS]);
-}
-
 static int width_of(const struct network *n, int array) {
     return array < HIDDEN ? n->width : n->expert_width;
 }
 
-static int create_network(struct mp_device *device, struct network *n, struct mp_error *error) {
-    size_t count = (size_t)n->width * (size_t)n->expert_width;
-    bool complete = true;
+static void create_network(struct mp_device_memory *memory, struct network *n) {
     skew_rows(n->rows);
-    for (int i = 0; i < ARRAYS; i++) {
-        n->array[i] = random_floats(device, (size_t)ROUTES * (size_t)width_of(n, i));
-        complete = complete && n->array[i];
-    }
-    for (int i = 0; i < MATRICES * EXPERTS; i++) {
-        void *matrix = n->matrix[i / EXPERTS][i % EXPERTS] = random_floats(device, count);
-        complete = complete && matrix;
-    }
-    return complete ? MP_OK
-                    : mp_fail(error, MP_ENOMEM, "compute: no memory for %d experts of %d x %d",
-                              EXPERTS, n->width, n->expert_width);
+    for (int i = 0; i < ARRAYS; i++)
+        n->array[i] = random_floats(memory, (size_t)ROUTES * (size_t)width_of(n, i));
+    for (int i = 0; i < MATRICES * EXPERTS; i++)
+        n->matrix[i / EXPERTS][i % EXPERTS] =
+            random_floats(memory, (size_t)n->width * (size_t)n->expert_width);
 }
 
 static void run_step(struct mp_device *device, struct network *n, const struct step *step) {
@@ -156,19 +141,27 @@ static json_t *report_network(struct network *n, int repeats, double large_rate)
     return report;
 }
 
-static int measure(struct mp_device *device, struct network networks[2], float *const operand[3],
-                   int repeats, json_t *result, struct mp_error *error) {
+static int measure_products(struct mp_device_memory *memory, int repeats, json_t *result,
+                            struct mp_error *error) {
     static double large_seconds[MOST_REPEATS];
+    static struct network networks[2] = {{.width = 512, .expert_width = 2048},
+                                         {.width = 128, .expert_width = 512}};
+    float *operand[3];
+    for (int i = 0; i < 3; i++)
+        operand[i] = random_floats(memory, (size_t)LARGE * LARGE);
     for (int i = 0; i < 2; i++)
-        MP_TRY(create_network(device, &networks[i], error));
+        create_network(memory, &networks[i]);
+    if (memory->lacking)
+        return mp_fail(error, MP_ENOMEM, "compute: no memory for %d experts and a large product",
+                       EXPERTS);
     /* Turn -1 warms up: code generation, first touches; its times are overwritten by turn 0. */
     for (int turn = -1; turn < repeats; turn++) {
         int at = turn < 0 ? 0 : turn;
         MP_TRY(time_large_product(operand, &large_seconds[at], error));
         for (int i = 0; i < 2; i++)
-            time_network(device, &networks[i], at);
+            time_network(memory->device, &networks[i], at);
     }
-    MP_TRY(mp_device_check(device, error));
+    MP_TRY(mp_device_check(memory->device, error));
     double rate = 2.0 * LARGE * LARGE * LARGE / mp_median_of(large_seconds, repeats);
     return mp_bench_add(result,
                         json_pack("{s:f, s:o, s:o}", "large_gemm_gflop_per_s", 1e-9 * rate,
@@ -177,34 +170,13 @@ static int measure(struct mp_device *device, struct network networks[2], float *
                         error);
 }
 
-/* Arithmetic, whose memory is given back before the other half takes its own. */
-static int measure_products(struct mp_device *device, int repeats, json_t *result,
-                            struct mp_error *error) {
-    static struct network networks[2] = {{.width = 512, .expert_width = 2048},
-                                         {.width = 128, .expert_width = 512}};
-    float *operand[3];
-    int code = MP_OK;
-    for (int i = 0; i < 3; i++) {
-        operand[i] = random_floats(device, (size_t)LARGE * LARGE);
-        if (!operand[i])
-            code = mp_fail(error, MP_ENOMEM, "compute: no memory for the large product");
-    }
-    if (!code)
-        code = measure(device, networks, operand, repeats, result, error);
-    for (int i = 0; i < 3; i++)
-        device->operations->release(device, operand[i]);
-    for (int i = 0; i < 2; i++)
-        destroy_network(device, &networks[i]);
-    return code;
-}
-
 /* ---- memory ----
  *
  * Operations bound by it, in bytes per second, beside a copy of as many bytes: what they must read
  * and write, each once, over the time they take. */
 
 enum { ROWS = 8192, WIDTH = 512, TOP_K = 2, ELEMENTS = ROWS * WIDTH };
-enum { TABLES = 7, COLUMNS = 2, LINES = 4, FLOATS = TABLES + COLUMNS + LINES + 2 };
+enum { TABLES = 7, COLUMNS = 2, LINES = 4 };
 
 struct buffers {
     float *table[TABLES];   /* [ROWS][WIDTH] each */
@@ -274,37 +246,18 @@ static const struct operation {
 };
 enum { OPERATIONS = sizeof operations / sizeof *operations };
 
-/* Where all floats are, and how many of each. */
-static void list_floats(struct buffers *b, float **array[FLOATS], size_t count[FLOATS]) {
-    int n = 0;
-    for (int i = 0; i < TABLES; i++, n++) {
-        array[n] = &b->table[i];
-        count[n] = ELEMENTS;
-    }
-    for (int i = 0; i < COLUMNS; i++, n++) {
-        array[n] = &b->column[i];
-        count[n] = ROWS;
-    }
-    for (int i = 0; i < LINES; i++, n++) {
-        array[n] = &b->line[i];
-        count[n] = WIDTH;
-    }
-    array[n] = &b->from;
-    array[n + 1] = &b->to;
-    count[n] = count[n + 1] = (size_t)ELEMENTS * 7 / 2;
-}
-
-static int create_buffers(struct mp_device *device, struct buffers *b, struct mp_error *error) {
-    float **array[FLOATS];
-    size_t count[FLOATS];
-    bool complete = true;
-    list_floats(b, array, count);
-    for (int i = 0; i < FLOATS; i++) {
-        *array[i] = random_floats(device, count[i]);
-        complete = complete && *array[i];
-    }
-    b->index = device->operations->allocate(device, ROWS * sizeof *b->index);
-    if (!complete || !b->index)
+static int create_buffers(struct mp_device_memory *memory, struct buffers *b,
+                          struct mp_error *error) {
+    for (int i = 0; i < TABLES; i++)
+        b->table[i] = random_floats(memory, ELEMENTS);
+    for (int i = 0; i < COLUMNS; i++)
+        b->column[i] = random_floats(memory, ROWS);
+    for (int i = 0; i < LINES; i++)
+        b->line[i] = random_floats(memory, WIDTH);
+    b->from = random_floats(memory, (size_t)ELEMENTS * 7 / 2);
+    b->to = random_floats(memory, (size_t)ELEMENTS * 7 / 2);
+    b->index = mp_device_take(memory, ROWS, sizeof *b->index);
+    if (memory->lacking)
         return mp_fail(error, MP_ENOMEM, "compute: no memory for the moved arrays");
     /* As tokens are sorted by expert: one group after another, each in token order. */
     for (uint32_t group = 0, row = 0; group < 64; group++) {
@@ -318,48 +271,37 @@ static int create_buffers(struct mp_device *device, struct buffers *b, struct mp
     return MP_OK;
 }
 
-static void destroy_buffers(struct mp_device *device, struct buffers *b) {
-    float **array[FLOATS];
-    size_t count[FLOATS];
-    list_floats(b, array, count);
-    for (int i = 0; i < FLOATS; i++)
-        device->operations->release(device, *array[i]);
-    device->operations->release(device, b->index);
-}
-
-static int measure_memory(struct mp_device *device, int repeats, json_t *result,
+static int measure_memory(struct mp_device_memory *memory, int repeats, json_t *result,
                           struct mp_error *error) {
     static double seconds[OPERATIONS][MOST_REPEATS];
     static double copy_seconds[OPERATIONS][MOST_REPEATS];
     struct buffers buffers = {0};
-    int code = create_buffers(device, &buffers, error);
-    for (int turn = 0; turn < repeats && !code; turn++) {
+    MP_TRY(create_buffers(memory, &buffers, error));
+    for (int turn = 0; turn < repeats; turn++) {
         for (int i = 0; i < OPERATIONS; i++) {
             size_t bytes = (size_t)(operations[i].passes * ELEMENTS * sizeof(float));
             double start = seconds_now();
-            operations[i].run(device, &buffers);
+            operations[i].run(memory->device, &buffers);
             double middle = seconds_now();
             memcpy(buffers.to, buffers.from, bytes / 2); /* half is read and half written */
             copy_seconds[i][turn] = seconds_now() - middle;
             seconds[i][turn] = middle - start;
         }
     }
-    destroy_buffers(device, &buffers);
+    MP_TRY(mp_device_check(memory->device, error));
     json_t *table = json_array();
-    for (int i = 0; i < OPERATIONS && !code; i++) {
+    MP_TRY(mp_bench_add(result, json_pack("{s:o}", "memory", table), error));
+    for (int i = 0; i < OPERATIONS; i++) {
         double gigabytes = 1e-9 * operations[i].passes * ELEMENTS * sizeof(float);
         double taken = mp_median_of(seconds[i], repeats);
         double floor = mp_median_of(copy_seconds[i], repeats);
-        code = mp_bench_add_row(table,
+        MP_TRY(mp_bench_add_row(table,
                                 json_pack("{s:s, s:f, s:f, s:f}", "operation", operations[i].name,
                                           "gb_per_s", gigabytes / taken, "copy_gb_per_s",
                                           gigabytes / floor, "time_over_copy", taken / floor),
-                                error);
+                                error));
     }
-    if (!code)
-        code = mp_device_check(device, error);
-    int added = mp_bench_add(result, json_pack("{s:o}", "memory", table), error);
-    return code ? code : added;
+    return MP_OK;
 }
 
 static const struct mp_option compute_options[] = {
@@ -368,18 +310,19 @@ static const struct mp_option compute_options[] = {
 };
 
 static int run(const struct mp_bench_options *options, json_t *result, struct mp_error *error) {
-    const int repeats = options->repeats;
     const struct mp_device_limits limits = {
         .attention = {1, 1, 1, 1}, .experts = EXPERTS, .width = WIDEST, .tokens = ROUTES};
-    struct mp_device *device = NULL;
+    struct mp_device_memory memory = {0};
     char description[64];
-    MP_TRY(mp_device_cpu_create(1, &limits, &device, error));
-    mp_device_describe(device, description, sizeof description);
+    MP_TRY(mp_device_cpu_create(1, &limits, &memory.device, error));
+    mp_device_describe(memory.device, description, sizeof description);
     json_object_set_new(result, "device", json_string(description));
-    int code = measure_products(device, repeats, result, error);
+    int code = measure_products(&memory, options->repeats, result, error);
+    mp_device_memory_release(&memory); /* before the other half takes its own */
     if (!code)
-        code = measure_memory(device, repeats, result, error);
-    mp_device_destroy(device);
+        code = measure_memory(&memory, options->repeats, result, error);
+    mp_device_memory_release(&memory);
+    mp_device_destroy(memory.device);
     return code;
 }
 

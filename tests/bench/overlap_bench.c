@@ -10,6 +10,7 @@
 #include "profiler/record/record.h"
 #include "reference/base/median.h"
 #include "reference/base/random.h"
+#include "reference/device/memory.h"
 #include "tests/bench/comm_bench.h"
 
 enum way { ATTENTION, TRANSFER, AFTER, PAUSES, WAYS };
@@ -17,6 +18,7 @@ enum way { ATTENTION, TRANSFER, AFTER, PAUSES, WAYS };
 struct overlap {
     struct bench_chunks chunks; /* dealt out, every one copied to all */
     struct mp_device *device;
+    struct mp_device_memory memory;
     struct mp_attention_shape shape;
     int rounds;
     float *qkv, *out, *logsumexp, *dqkv;
@@ -94,34 +96,26 @@ static int add_row(struct overlap *o, bool backward, json_t *table, struct mp_er
 }
 
 static int allocate(struct overlap *o, struct mp_error *error) {
-    const size_t tokens = (size_t)o->shape.batch * (size_t)o->shape.sequence;
-    const size_t width = (size_t)o->shape.heads * (size_t)o->shape.head_width;
+    const int64_t tokens = (int64_t)o->shape.batch * o->shape.sequence;
+    const int64_t width = (int64_t)o->shape.heads * o->shape.head_width;
     const struct {
         float **array;
-        size_t count;
+        int64_t count;
     } wanted[] = {{&o->qkv, 3 * tokens * width},
                   {&o->dqkv, 3 * tokens * width},
                   {&o->out, tokens * width},
-                  {&o->logsumexp, tokens * (size_t)o->shape.heads}};
+                  {&o->logsumexp, tokens * o->shape.heads}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-        float *made = o->device->operations->allocate(o->device, wanted[i].count * sizeof *made);
+        float *made = *wanted[i].array = mp_device_take(&o->memory, wanted[i].count, sizeof *made);
         if (!made)
-            return mp_fail(error, MP_ENOMEM, "overlap: no memory for %zu tokens", tokens);
-        mp_random_normal(1, 101 + i, 1, wanted[i].count, made);
-        *wanted[i].array = made;
+            return mp_fail(error, MP_ENOMEM, "overlap: no memory for %lld tokens",
+                           (long long)tokens);
+        mp_random_normal(1, 101 + i, 1, (size_t)wanted[i].count, made);
     }
     for (int way = 0; way < WAYS; way++)
         MP_TAKE_EACH(&o->chunks.arena, o->rounds, o->total[way], o->wait[way]);
     MP_TAKE(&o->chunks.arena, o->ratio, o->rounds);
     return mp_arena_check(&o->chunks.arena, error);
-}
-
-static void release(struct overlap *o) {
-    float *const arrays[] = {o->qkv, o->dqkv, o->out, o->logsumexp};
-    for (size_t i = 0; o->device && i < sizeof arrays / sizeof *arrays; i++)
-        o->device->operations->release(o->device, arrays[i]);
-    bench_chunks_destroy(&o->chunks);
-    mp_device_destroy(o->device);
 }
 
 static const struct mp_option overlap_options[] = {
@@ -138,6 +132,7 @@ static int run_both(struct overlap *o, int threads, json_t *table, json_t *resul
                     struct mp_error *error) {
     const struct mp_device_limits limits = {.attention = o->shape, .width = 64};
     MP_TRY(mp_device_cpu_create(threads, &limits, &o->device, error));
+    o->memory.device = o->device;
     MP_TRY(bench_chunks_create(&o->chunks, "overlap", o->device, error));
     MP_TRY(allocate(o, error));
     MP_TRY(bench_chunks_list(&o->chunks, true, error));
@@ -156,7 +151,9 @@ static int run(const struct mp_bench_options *options, json_t *result, struct mp
     json_t *table = json_array();
     int code = run_both(&o, options->threads, table, result, error);
     json_decref(table);
-    release(&o);
+    mp_device_memory_release(&o.memory);
+    bench_chunks_destroy(&o.chunks);
+    mp_device_destroy(o.device);
     return code;
 }
 

@@ -64,6 +64,7 @@ struct bench {
     struct mp_policy policy;
     struct mp_plan plan;
     struct mp_load load[LOADS];
+    struct mp_arena arena; /* of the next two */
     struct mp_placement home, next;
     double *microseconds; /* [repeats] */
     double *learning;     /* [repeats], microseconds after the step */
@@ -112,8 +113,9 @@ static int prepare(struct bench *bench, const struct mp_systems *systems, struct
         MP_TRY(mp_load_create(size->ranks, size->experts, &bench->load[i], error));
         mp_bench_fill_load(&bench->load[i], 4096, 0.8, i, &random);
     }
-    MP_TRY(mp_placement_create(size->ranks, size->experts, &bench->home, error));
-    MP_TRY(mp_placement_create(size->ranks, size->experts, &bench->next, error));
+    mp_placement_take(&bench->arena, size->ranks, size->experts, &bench->home);
+    mp_placement_take(&bench->arena, size->ranks, size->experts, &bench->next);
+    MP_TRY(mp_arena_check(&bench->arena, error));
     return mp_system_initial_homes(bench->system, bench->self, 1, &bench->home, error);
 }
 
@@ -121,8 +123,7 @@ static void clean_up(struct bench *bench) {
     if (bench->self)
         mp_system_destroy(bench->system, bench->self);
     free(bench->options);
-    mp_placement_destroy(&bench->home);
-    mp_placement_destroy(&bench->next);
+    mp_arena_release(&bench->arena);
     mp_plan_destroy(&bench->plan);
     for (int i = 0; i < LOADS; i++)
         mp_load_destroy(&bench->load[i]);

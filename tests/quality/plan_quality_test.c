@@ -153,11 +153,6 @@ struct quality {
     double over_mean, median_over_mean;
 };
 
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The largest piece of any expert when `copies` are given out as well as can be. */
 static double largest_piece(const int64_t total[], int copies, struct mp_queue *queue) {
     int given[EXPERTS];
@@ -224,8 +219,8 @@ static void add_ratio(struct quality *quality, const struct mp_plan *plan,
 }
 
 static void summarise(struct quality *quality) {
-    qsort(quality->ratio, (size_t)quality->plans, sizeof *quality->ratio, compare_doubles);
-    qsort(quality->to_mean, (size_t)quality->plans, sizeof *quality->to_mean, compare_doubles);
+    qsort(quality->ratio, (size_t)quality->plans, sizeof *quality->ratio, test_compare_doubles);
+    qsort(quality->to_mean, (size_t)quality->plans, sizeof *quality->to_mean, test_compare_doubles);
     quality->median = quality->ratio[quality->plans / 2];
     quality->median_over_mean = quality->to_mean[quality->plans / 2];
     quality->worst = quality->ratio[quality->plans - 1];

@@ -7,7 +7,7 @@
  * gets the experts of every token, from which it counts tokens and transitions itself. */
 #include <string.h>
 
-#include "baselines/skeleton/skeleton.h"
+#include "baselines/systems.h"
 #include "reference/plan/routes.h"
 #include "tests/reference/plan/system_support.h"
 #include "tests/reference/trainer/mpi/trainers.h"

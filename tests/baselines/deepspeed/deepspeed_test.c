@@ -1,7 +1,7 @@
 /* DeepSpeed as a system: who holds what, what its options mean, and what it refuses. */
 #include "tests/baselines/rehearsal.h"
 
-#include "baselines/deepspeed/deepspeed.h"
+#include "baselines/systems.h"
 
 static struct mp_setting setting_with(int layers, int experts, int ranks, int top_k, int tokens) {
     struct mp_setting setting = small_setting(layers, experts, (struct mp_topology){ranks, 2});
@@ -53,11 +53,9 @@ TEST(without_drops_the_largest_count_is_the_capacity) {
     static const uint32_t largest[] = {29, 45, 0};
     static const int64_t capacity[] = {29, 30, 0};
     const struct mp_setting setting = setting_with(1, 4, 2, 2, 30);
-    struct mp_deepspeed_options options;
     AUTO(rehearsal) struct rehearsal rehearsal;
-    parse_options(&mp_system_deepspeed, &options, "drop-tokens=no");
-    assert_int_equal(mp_system_deepspeed.padding_limit(&setting, &options), 30);
-    rehearsal_create(&rehearsal, &mp_system_deepspeed, &setting, &options);
+    rehearsal_open(&rehearsal, &mp_system_deepspeed, &setting, "drop-tokens=no");
+    assert_int_equal(rehearsal.planner.law.padding_limit, 30);
     struct mp_load *load = rehearsal.load;
     for (int i = 0; i < 3; i++) {
         load->count[2] = largest[i] / 2;
@@ -73,12 +71,9 @@ TEST(a_receiver_is_full_for_all) {
     static const uint32_t routes[2][4] = {{4, 7, 0, 6}, {5, 2, 6, 0}};
     static const int kept[2][4] = {{4, 6, 0, 6}, {2, 0, 6, 0}};
     struct mp_setting setting = setting_with(1, 4, 2, 1, 10);
-    struct mp_deepspeed_options options;
-    struct rehearsal rehearsal;
-    void *self;
-    parse_options(&mp_system_deepspeed, &options,
-                  "formula=fastmoe-switch capacity-factor=1.2 padded=no policy=position");
-    rehearsal_create(&rehearsal, &mp_system_deepspeed, &setting, &options);
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    rehearsal_open(&rehearsal, &mp_system_deepspeed, &setting,
+                   "formula=fastmoe-switch capacity-factor=1.2 padded=no policy=position");
     struct mp_load *load = rehearsal.load;
     memcpy(load->count, routes, sizeof routes);
     for (int iteration = 0; iteration < 2; iteration++)
@@ -88,10 +83,6 @@ TEST(a_receiver_is_full_for_all) {
             assert_int_equal(mp_plan_routes_to(rehearsal.planner.plan, source, expert, expert / 2),
                              kept[source][expert]);
     assert_int_equal(rehearsal.planner.plan->capacity[3], 6);
-    rehearsal_destroy(&rehearsal);
-    options.expert_parallel = 1;
-    assert_fails(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error),
-                 MP_EREFUSED, "here are 2 groups of ranks");
 }
 
 struct policy_case {
@@ -108,10 +99,8 @@ static const struct policy_case POLICIES[] = {
 
 TEST_ROWS(policies_say_who_loses, POLICIES, row) {
     const struct mp_setting setting = setting_with(1, 4, 2, row->top_k, 100);
-    struct mp_deepspeed_options options;
     AUTO(rehearsal) struct rehearsal rehearsal;
-    parse_options(&mp_system_deepspeed, &options, formatted("policy=%s", row->policy));
-    rehearsal_create(&rehearsal, &mp_system_deepspeed, &setting, &options);
+    rehearsal_open(&rehearsal, &mp_system_deepspeed, &setting, formatted("policy=%s", row->policy));
     struct mp_load *load = rehearsal.load;
     for (int at = 0; at < 8; at++)
         load->count[at] = 20 + (uint32_t)at;
@@ -121,10 +110,14 @@ TEST_ROWS(policies_say_who_loses, POLICIES, row) {
     assert_int_equal(plan->policy->renormalise_survivors, row->top_k > 1);
     assert_int_equal(plan->source_capacity, 25 * row->top_k);
     assert_int_equal(plan->padding, 25 * row->top_k);
-    assert_int_equal(mp_system_deepspeed.padding_limit(&setting, &options), 25 * row->top_k);
+    assert_int_equal(rehearsal.planner.law.padding_limit, 25 * row->top_k);
 }
 
 static const struct refusal refusals[] = {
+    {"experts=4 ranks=2 top-k=1 tokens=10",
+     "formula=fastmoe-switch capacity-factor=1.2 padded=no expert-parallel=1",
+     "deepspeed's formula fastmoe-switch needs every expert on one rank, whose capacity it is; "
+     "here are 2 groups of ranks"},
     {"experts=4 ranks=2 top-k=1 tokens=10", "formula=fastmoe-switch",
      "deepspeed's formula fastmoe-switch is a capacity for all ranks' routes together: it takes "
      "padded=no and drop-tokens=yes"},
@@ -147,6 +140,9 @@ static const struct refusal refusals[] = {
     {"top-k=1 tokens=3", "formula=tutel capacity-factor=0.5",
      "deepspeed needs a capacity of 1 to 2147483647 routes of a rank for an expert, not 0: 3 "
      "tokens, top-1, 8 experts, capacity factor 0.5"},
+    {"tokens=16", "capacity-factor=0 min-capacity=0",
+     "deepspeed needs a capacity of 1 to 2147483647 routes of a rank for an expert, not 0: 16 "
+     "tokens, top-2, 8 experts, capacity factor 0"},
 };
 
 TEST_ROWS(what_cannot_be_is_refused, refusals, c) {
@@ -155,14 +151,8 @@ TEST_ROWS(what_cannot_be_is_refused, refusals, c) {
 
 /* Without drops no capacity is asked of the formula. */
 TEST(no_capacity_is_needed_without_drops) {
-    struct mp_setting setting = setting_with(1, 8, 4, 2, 16);
-    struct mp_deepspeed_options options;
-    void *self;
-    parse_options(&mp_system_deepspeed, &options,
-                  "capacity-factor=0 min-capacity=0 drop-tokens=no");
-    assert_works(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error));
-    mp_system_destroy(&mp_system_deepspeed, self);
-    options.drop_tokens = true;
-    assert_fails(mp_system_create(&mp_system_deepspeed, &setting, &options, &self, &error),
-                 MP_EREFUSED, "");
+    const struct mp_setting setting = setting_with(1, 8, 4, 2, 16);
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    rehearsal_open(&rehearsal, &mp_system_deepspeed, &setting,
+                   "capacity-factor=0 min-capacity=0 drop-tokens=no");
 }

@@ -1,7 +1,7 @@
 /* Drops by hand: tokens choose, and whoever finds an expert full is turned away. */
 #include "tests/baselines/rehearsal.h"
 
-#include "baselines/deepspeed/deepspeed.h"
+#include "baselines/systems.h"
 
 enum { TOKENS = 4, CHOICES = 2 };
 

@@ -2,6 +2,7 @@
 #include "tests/baselines/rehearsal.h"
 
 #include "baselines/ep/ep.h"
+#include "baselines/systems.h"
 
 /* Sums are made in all groups in turn. */
 TEST(owners_take_turns) {

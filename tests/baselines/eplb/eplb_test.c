@@ -3,6 +3,7 @@
 #include "tests/reference/base/memory.h"
 
 #include "baselines/eplb/eplb.h"
+#include "baselines/systems.h"
 
 static const struct mp_system *const tested = &mp_system_eplb;
 
@@ -108,9 +109,8 @@ TEST(even_ranks_are_left_alone) {
 TEST_RANDOM(moves_may_take_a_step) {
     const struct mp_setting setting = small_setting(2, 8, (struct mp_topology){4, 2});
     AUTO(rehearsal) struct rehearsal rehearsal;
-    AUTO(placement) struct mp_placement first;
     rehearsal_open(&rehearsal, tested, &setting, "interval=2 moves=asynchronous replicas=12");
-    assert_works(mp_placement_create(4, 8, &first, &error));
+    struct mp_placement first = placement_of(4, 8);
     mp_placement_copy(&first, rehearsal.planner.home);
     for (int layer = 0; layer < 2; layer++) {
         random_load(random, &rehearsal.load[layer]);

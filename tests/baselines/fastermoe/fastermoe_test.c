@@ -3,6 +3,7 @@
 #include "tests/baselines/rehearsal.h"
 
 #include "baselines/fastermoe/fastermoe.h"
+#include "baselines/systems.h"
 
 /* V-FAST-1 as a plan, under each policy. */
 struct golden_case {

@@ -3,6 +3,7 @@
 #include "tests/baselines/rehearsal.h"
 
 #include "baselines/flexmoe/flexmoe.h"
+#include "baselines/systems.h"
 
 static const struct mp_system *const tested = &mp_system_flexmoe;
 

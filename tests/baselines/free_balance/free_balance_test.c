@@ -1,8 +1,7 @@
 /* The system free-balance: what it says of itself, and how it cuts loads. */
-#include "tests/reference/base/memory.h"
-#include "tests/reference/plan/system_support.h"
+#include "tests/baselines/rehearsal.h"
 
-#include "baselines/free_balance/free_balance.h"
+#include "baselines/systems.h"
 
 TEST(it_says_what_it_is) {
     assert_true(mp_system_free_balance.capabilities & MP_SYSTEM_UNATTAINABLE);
@@ -32,14 +31,5 @@ static const struct known_case KNOWN[] = {
 };
 
 TEST_EACH(known_loads_are_cut_as_documented, KNOWN, row) {
-    static const int32_t OWNER[4] = {0, 0, 1, 2};
-    int64_t piece[4][3] = {{0}};
-    struct mp_free_balance state;
-    mp_free_balance_create(&memory, 3, 4, &state);
-    memcpy(state.total, row->total, sizeof row->total);
-    assert_works(mp_free_balance_decide(&state, OWNER, &error));
-    for (int expert = 0; expert < 4; expert++)
-        for (int32_t at = state.pieces.first[expert]; at >= 0; at = state.pieces.item[at].next)
-            piece[expert][state.pieces.item[at].rank] += state.pieces.item[at].routes;
-    assert_memory_equal(piece, row->piece, sizeof piece);
+    assert_division(&mp_system_free_balance, "experts=4 ranks=3", NULL, row->total, row->piece[0]);
 }

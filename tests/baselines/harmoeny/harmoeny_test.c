@@ -1,24 +1,7 @@
 /* HarMoEny: golden decisions, and what it refuses. */
 #include "tests/baselines/rehearsal.h"
-#include "tests/reference/base/memory.h"
 
-#include "baselines/harmoeny/harmoeny.h"
-
-enum { RANKS = 2, EXPERTS = 4 };
-
-/* Routes of a source to an expert on a rank: the released schedule. */
-typedef int64_t schedule[RANKS][EXPERTS][RANKS];
-
-static void lay_out(const struct mp_harmoeny *state, const int32_t owner[], schedule routes) {
-    memset(routes, 0, sizeof(schedule));
-    for (int source = 0; source < state->ranks; source++)
-        for (int expert = 0; expert < state->experts; expert++) {
-            long cell = (long)source * state->experts + expert;
-            routes[source][expert][owner[expert]] += state->kept[cell];
-            for (int32_t at = state->first[cell]; at >= 0; at = state->move[at].next)
-                routes[source][expert][state->move[at].rank] += state->move[at].routes;
-        }
-}
+#include "baselines/systems.h"
 
 /* Two ranks with two experts each, routes of both sources, and what ends on rank 1 of expert 0. */
 static const struct {
@@ -35,18 +18,15 @@ static const struct {
 };
 
 TEST_ROWS(golden_decisions, decisions, row) {
-    static const int32_t OWNER[4] = {0, 0, 1, 1};
-    const struct mp_harmoeny_options options = {.least = row->least};
-    static schedule routes;
-    struct mp_harmoeny state;
-    AUTO(load) struct mp_load load;
-    mp_harmoeny_create(&memory, 2, 4, &state);
-    assert_works(mp_load_create(2, 4, &load, &error));
-    memcpy(load.count, row->count, sizeof row->count);
-    mp_harmoeny_decide(&state, &options, OWNER, &load);
-    lay_out(&state, OWNER, routes);
+    const struct mp_setting setting = setting_of("experts=4 ranks=2");
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    rehearsal_open(&rehearsal, &mp_system_harmoeny, &setting,
+                   formatted("least=%lld", (long long)row->least));
+    memcpy(rehearsal.load->count, row->count, sizeof row->count);
+    rehearsal_plan(&rehearsal, 0, rehearsal.load);
     for (int source = 0; source < 2; source++)
-        assert_int_equal(routes[source][0][1], row->moved[source]);
+        assert_int_equal(mp_plan_routes_to(rehearsal.planner.plan, source, 0, 1),
+                         row->moved[source]);
 }
 
 TEST(what_cannot_be_is_refused) {

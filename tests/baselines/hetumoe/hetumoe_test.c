@@ -2,7 +2,7 @@
  * leads, and what it refuses. */
 #include "tests/baselines/rehearsal.h"
 
-#include "baselines/hetumoe/hetumoe.h"
+#include "baselines/systems.h"
 
 static struct mp_setting setting_with(int ranks, int ranks_per_node, int top_k, int tokens) {
     return setting_of(formatted("layers=2 experts=4 ranks=%d ranks-per-node=%d top-k=%d tokens=%d",
@@ -72,14 +72,11 @@ static int released_rows(int first, int second, int capacity) {
 }
 
 TEST_RANDOM(released_slots_leave_rows_with_a_token) {
-    struct mp_hetumoe_options options;
-    parse_options(&mp_system_hetumoe, &options, NULL);
-    options.slots = MP_HETUMOE_AS_RELEASED;
     for (int round = 0; round < 60; round++) {
         struct mp_setting setting = setting_with(2, 2, 2, test_random_int(random, 1, 40));
         AUTO(rehearsal) struct rehearsal rehearsal;
         setting.choices_apart = round % 10 == 9;
-        rehearsal_create(&rehearsal, &mp_system_hetumoe, &setting, &options);
+        rehearsal_open(&rehearsal, &mp_system_hetumoe, &setting, "slots=as-released");
         struct mp_load *load = rehearsal.load;
         bool known = round % 10 < 8, overlaid = !setting.choices_apart;
         if (known)

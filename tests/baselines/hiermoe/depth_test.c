@@ -2,7 +2,7 @@
  * system: the depth that it takes. */
 #include "baselines/hiermoe/depth.h"
 
-#include "baselines/hiermoe/hiermoe.h"
+#include "baselines/systems.h"
 #include "tests/baselines/rehearsal.h"
 
 enum { RANKS = 16, PER_NODE = 8, EXPERTS = 32, TOP_K = 4 };

@@ -5,6 +5,7 @@
 
 #include "baselines/flexmoe/flexmoe.h"
 #include "baselines/laer/laer.h"
+#include "baselines/systems.h"
 
 static const struct mp_system *const tested = &mp_system_laer;
 
@@ -18,11 +19,13 @@ static const struct {
 };
 
 TEST_ROWS(slots_are_the_papers_where_it_says, slots, c) {
-    struct mp_setting setting = {
-        .experts = c->experts, .top_k = c->top_k, .topology = {c->ranks, 8}};
-    struct mp_laer_options options;
-    parse_options(tested, &options, formatted("slots=%s", c->option));
-    assert_int_equal(mp_laer_slots(&setting, &options), c->slots);
+    const struct mp_setting setting =
+        setting_of(formatted("experts=%d top-k=%d ranks=%d ranks-per-node=8 bandwidth=1 "
+                             "bandwidth-in-node=1 seconds-per-route=1",
+                             c->experts, c->top_k, c->ranks));
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    rehearsal_open(&rehearsal, tested, &setting, formatted("slots=%s", c->option));
+    assert_int_equal(rehearsal.planner.law.extra_copies_limit, c->slots);
 }
 
 /* V-LAER-2 as a run: 4 ranks on 2 nodes, 3 slots, a route 1 s in a node, 2 s between, 1 s computed.

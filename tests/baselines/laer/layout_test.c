@@ -96,8 +96,7 @@ static int64_t sent(const struct mp_plan *plan, int source, int rank) {
 }
 
 static void dispatch(struct mp_plan *plan, const struct mp_load *load, struct mp_slots *slots) {
-    AUTO(placement) struct mp_placement home;
-    assert_works(mp_placement_create(load->ranks, load->experts, &home, &error));
+    struct mp_placement home = placement_of(load->ranks, load->experts);
     assert_works(mp_slots_homes(slots, &home, &error));
     plan->policy = policy_with(MP_OPTIMIZER_SLICES);
     assert_works(mp_plan_begin(plan, 0, 0, &home, &error));

@@ -4,6 +4,7 @@
 #include "tests/reference/base/memory.h"
 
 #include "baselines/lp/lp.h"
+#include "baselines/systems.h"
 
 enum { MOST_RANKS = 20, MOST_EXPERTS = 40, SMALL = 9 };
 
@@ -51,9 +52,8 @@ static const struct {
 
 TEST_ROWS(golden_optima, optima, c) {
     struct mp_topology topology = {c->ranks, 2};
-    AUTO(placement) struct mp_placement holders;
     AUTO(load) struct mp_load load;
-    assert_works(mp_placement_create(topology.ranks, c->experts, &holders, &error));
+    struct mp_placement holders = placement_of(topology.ranks, c->experts);
     assert_works(mp_load_create(topology.ranks, c->experts, &load, &error));
     for (int expert = 0; expert < c->experts; expert++) {
         mp_placement_remove(&holders, expert, holders.owner[expert]);
@@ -89,9 +89,8 @@ TEST_RANDOM(no_split_has_a_smaller_largest_load) {
     for (int round = 0; round < 1000; round++) {
         struct mp_topology topology = random_topology(random, MOST_RANKS);
         int experts = test_random_int(random, 1, SMALL), more = test_random_int(random, 0, 3);
-        AUTO(placement) struct mp_placement holders;
         AUTO(load) struct mp_load load;
-        assert_works(mp_placement_create(topology.ranks, experts, &holders, &error));
+        struct mp_placement holders = placement_of(topology.ranks, experts);
         assert_works(mp_load_create(topology.ranks, experts, &load, &error));
         for (int expert = 0; expert < experts; expert++) {
             int heat = test_random_int(random, 0, 2) ? 9 : 900;
@@ -123,7 +122,7 @@ static void first_home(const struct mp_lp_options *options, int experts,
     const struct mp_setting setting = {.layers = 1, .experts = experts, .topology = *topology};
     int most = 0;
     void *self = create_lp(&setting, options);
-    assert_works(mp_placement_create(topology->ranks, experts, home, &error));
+    *home = placement_of(topology->ranks, experts);
     assert_works(mp_system_initial_homes(&mp_system_lp, self, 1, home, &error));
     for (int rank = 0; rank < topology->ranks; rank++) {
         int held = 0;
@@ -145,7 +144,7 @@ TEST(cyclic_placements_overlap) {
     const struct mp_topology topology = {5, 5};
     for (int copies = 1; copies <= 5; copies++) {
         const struct mp_lp_options options = options_of(MP_LP_CYCLIC, copies);
-        AUTO(placement) struct mp_placement home;
+        struct mp_placement home;
         first_home(&options, 20, &topology, &home);
         for (int expert = 0; expert < 20; expert++)
             assert_int_equal(mp_placement_copies(&home, expert), copies);
@@ -193,7 +192,7 @@ static const struct {
 TEST_ROWS(released_topologies_come_out, topologies, c) {
     const struct mp_lp_options options = options_of(c->placement, 7);
     int ranks = c->topology.ranks, copies = 0;
-    AUTO(placement) struct mp_placement home;
+    struct mp_placement home;
     first_home(&options, 3 * ranks, &c->topology, &home);
     for (int rank = 0; rank < ranks; rank++)
         for (int link = 0; link < c->links; link++)
@@ -275,11 +274,10 @@ TEST_ROWS(what_cannot_be_is_refused, refusals, c) {
 
 TEST(an_expert_that_nobody_holds_is_told) {
     const struct mp_topology one = {1, 1};
-    AUTO(placement) struct mp_placement nobody;
     AUTO(load) struct mp_load load;
     struct mp_lp state;
     mp_lp_create(&memory, &one, 1, &state);
-    assert_works(mp_placement_create(1, 1, &nobody, &error));
+    struct mp_placement nobody = placement_of(1, 1);
     assert_works(mp_load_create(1, 1, &load, &error));
     mp_placement_remove(&nobody, 0, 0);
     assert_fails(mp_lp_balance(&state, &one, &nobody, &load, &error), MP_EPLAN, "");

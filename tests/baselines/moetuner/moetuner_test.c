@@ -1,6 +1,7 @@
 /* The system moetuner: moves when its
  * window is full, and then says what it found. */
 #include "baselines/moetuner/moetuner.h"
+#include "baselines/systems.h"
 #include "tests/baselines/rehearsal.h"
 #include "tests/reference/base/solver.h"
 

@@ -2,7 +2,7 @@
  * what it has seen over a restart. */
 #include "tests/baselines/rehearsal.h"
 
-#include "baselines/skeleton/skeleton.h"
+#include "baselines/systems.h"
 
 static const struct mp_system *const tested = &mp_system_skeleton;
 
@@ -28,8 +28,7 @@ TEST(it_registers) {
 
 static void plan_layer(void *self, int64_t iteration, int layer, const int32_t owner[],
                        const struct mp_load *load, struct mp_plan *plan) {
-    AUTO(placement) struct mp_placement home;
-    assert_works(mp_placement_create(load->ranks, load->experts, &home, &error));
+    struct mp_placement home = placement_of(load->ranks, load->experts);
     mp_placement_set_owners(&home, owner);
     assert_works(mp_system_begin_plan(tested, self, iteration, layer, &home, plan, &error));
     assert_works(mp_system_end_plan(tested, self, load, plan, &error));

@@ -4,6 +4,7 @@
 
 #include "baselines/fastermoe/fastermoe.h"
 #include "baselines/smartmoe/smartmoe.h"
+#include "baselines/systems.h"
 
 static const struct mp_system *const tested = &mp_system_smartmoe;
 

@@ -2,7 +2,8 @@
  * same on every rank and after a restart, and what it refuses. */
 #include "tests/baselines/rehearsal.h"
 
-#include "baselines/swiftmoe/swiftmoe.h"
+#include "baselines/systems.h"
+#include "reference/plan/slots.h"
 
 enum { LAYERS = 2 };
 static const struct mp_system *const tested = &mp_system_swiftmoe;
@@ -29,15 +30,70 @@ static void random_loads(uint64_t *random, struct rehearsal *run) {
         random_load(random, &run->load[layer]);
 }
 
-TEST(automatic_slots_follow_the_setting) {
-    struct mp_swiftmoe_options options;
-    struct mp_setting setting = {.experts = 9, .topology = {4, 4}};
-    parse_options(tested, &options, NULL);
-    assert_int_equal(mp_swiftmoe_slots(&setting, &options), 6);
-    setting.topology.ranks = 16; /* more ranks than experts */
-    assert_int_equal(mp_swiftmoe_slots(&setting, &options), 2);
-    options.slots = MP_ALL;
-    assert_int_equal(mp_swiftmoe_slots(&setting, &options), 9);
+static const struct {
+    const char *setting, *slots;
+    int limit; /* experts on a rank */
+} automatic[] = {{"layers=2 experts=9", "auto", 6},
+                 {"layers=2 experts=9 ranks=16", "auto", 2},
+                 {"layers=2 experts=9 ranks=16", "all", 9}};
+
+TEST_ROWS(automatic_slots_follow_the_setting, automatic, c) {
+    const struct mp_setting setting = setting_of(c->setting);
+    AUTO(rehearsal) struct rehearsal run;
+    start(&run, &setting, c->slots, "0");
+    assert_int_equal(run.planner.law.extra_copies_limit, c->limit);
+}
+
+struct golden {
+    const char *name;
+    int per_rank, experts;
+    int64_t popularity[5];
+    int32_t count[5];
+    int32_t slot[12];
+};
+static const struct golden GOLDEN[] = {
+    {"V-SYMI-1", 2, 4, {50, 30, 15, 5}, {4, 2, 1, 1}, {0, 0, 0, 0, 1, 1, 2, 3}},
+    {"V-SYMI-2", 2, 4, {40, 35, 15, 10}, {3, 3, 1, 1}, {0, 0, 0, 1, 1, 1, 2, 3}},
+    {"V-SYMI-3", 2, 4, {97, 1, 1, 1}, {5, 1, 1, 1}, {0, 0, 0, 0, 0, 1, 2, 3}},
+    {"V-SYMI-4", 3, 5, {7, 0, 23, 11, 19}, {1, 1, 4, 2, 4}, {0, 1, 2, 2, 2, 2, 3, 3, 4, 4, 4, 4}},
+    {"V-SYMI-5", 2, 3, {34, 33, 33}, {3, 3, 2}, {0, 0, 0, 1, 1, 1, 2, 2}},
+    {"V-SYMI-5, equal", 2, 4, {25, 25, 25, 25}, {2, 2, 2, 2}, {0, 0, 1, 1, 2, 2, 3, 3}},
+    {"no routes", 2, 3, {0, 0, 0}, {3, 3, 2}, {0, 0, 0, 1, 1, 1, 2, 2}},
+    {"as many slots as experts", 1, 4, {9, 0, 0, 0}, {1, 1, 1, 1}, {0, 1, 2, 3}},
+};
+
+/* Loads of an iteration make the next one's slots, of which holders and capacities tell. */
+TEST_EACH(golden_placements_come_out, GOLDEN, row) {
+    const struct mp_setting setting =
+        setting_of(formatted("layers=2 experts=%d tokens=1000", row->experts));
+    AUTO(rehearsal) struct rehearsal run;
+    rehearsal_open(&run, tested, &setting, formatted("slots=%d", row->per_rank));
+    for (int layer = 0; layer < LAYERS; layer++)
+        for (int expert = 0; expert < row->experts; expert++)
+            run.load[layer].count[expert] = (uint32_t)row->popularity[expert];
+    learn(&run);
+    rehearsal_plan(&run, 1, &run.load[1]);
+    const struct mp_plan *plan = run.planner.plan;
+    for (int expert = 0; expert < row->experts; expert++)
+        assert_int_equal(plan->capacity[expert],
+                         row->count[expert] * mp_slot_capacity(&setting, row->per_rank, 1));
+    for (int slot = 0; slot < 4 * row->per_rank; slot++)
+        assert_true(mp_placement_holds(&plan->before, row->slot[slot], slot / row->per_rank));
+}
+
+/* As many routes of each of five experts as a checkpoint may tell of, in 2^18 slots. */
+TEST(too_many_routes_are_refused) {
+    const struct mp_setting setting = setting_of("layers=2 experts=5");
+    const int64_t routes = INT64_C(1) << 42;
+    char state[1024];
+    AUTO(rehearsal) struct rehearsal run;
+    start(&run, &setting, "65536", "0");
+    learn(&run);
+    size_t size = tested->save(run.planner.self, state, sizeof state);
+    for (size_t cell = 1; cell <= 10; cell++)
+        memcpy(state + size - cell * sizeof routes, &routes, sizeof routes);
+    assert_fails(tested->load(run.planner.self, state, size, &error), MP_ELIMIT,
+                 "routes are too many to be shared by 262144 slots");
 }
 
 TEST(capacity_is_rounded_down_after_the_multiplication) {

@@ -1,6 +1,6 @@
 /* TA-MoE: plain expert parallelism, whose capacities follow the topology, and which says how far
  * its loss brings loads that know nothing of it. */
-#include "baselines/tamoe/tamoe.h"
+#include "baselines/systems.h"
 
 #include "tests/baselines/rehearsal.h"
 

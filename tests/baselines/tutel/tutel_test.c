@@ -3,6 +3,7 @@
  */
 #include "tests/baselines/rehearsal.h"
 
+#include "baselines/systems.h"
 #include "baselines/tutel/tutel.h"
 
 /* 4 nodes of 2 ranks with an expert each. */

@@ -1,18 +1,15 @@
 /* UltraEP: golden quotas, plans that are legal, late and fetched again, and what it refuses. */
 #include "tests/baselines/rehearsal.h"
-#include "tests/reference/base/memory.h"
 
-#include "baselines/ultraep/ultraep.h"
-
-static const struct mp_ultraep_options DEFAULTS = {
-    .redundant = 2, .threshold = 1, .tolerance = 0.01, .least_quota = 1024, .locality = true};
+#include "baselines/systems.h"
 
 /* Four ranks of a node with two experts each; routes of each expert on each rank. */
 static const struct {
     const char *name;
     int redundant;
     double tolerance;
-    int64_t least, total[8], routes[8][4];
+    int least;
+    int64_t total[8], routes[8][4];
 } decisions[] = {
     /* Mean 100: the hottest expert of rank 0 gives 70 to rank 3, that of rank 1 the 20 left. */
     {"the fullest first",
@@ -47,24 +44,10 @@ static const struct {
 };
 
 TEST_EACH(golden_decisions, decisions, c) {
-    const struct mp_topology topology = {4, 4};
-    struct mp_ultraep_options options = DEFAULTS;
-    struct mp_ultraep state;
-    int64_t routes[8][4] = {{0}};
-    int32_t owner[8];
-    options.redundant = c->redundant;
-    options.tolerance = c->tolerance;
-    options.least_quota = c->least;
-    mp_contiguous_owners(1, 8, 4, owner);
-    mp_ultraep_create(&memory, 4, 8, &state);
-    for (int twice = 0; twice < 2; twice++) { /* nothing is left of the first time */
-        memcpy(state.total, c->total, sizeof c->total);
-        assert_works(mp_ultraep_decide(&state, &options, &topology, owner, &error));
-    }
-    for (int expert = 0; expert < 8; expert++)
-        for (int32_t at = state.pieces.first[expert]; at >= 0; at = state.pieces.item[at].next)
-            routes[expert][state.pieces.item[at].rank] += state.pieces.item[at].routes;
-    assert_memory_equal(routes, c->routes, sizeof routes);
+    assert_division(
+        &mp_system_ultraep, "ranks-per-node=4",
+        formatted("redundant=%d tolerance=%g least-quota=%d", c->redundant, c->tolerance, c->least),
+        c->total, c->routes[0]);
 }
 
 /* ---- plans ---- */
@@ -75,7 +58,7 @@ TEST_RANDOM(copies_stay_in_the_node) {
     const struct mp_setting setting = small_setting(1, 24, (struct mp_topology){8, 4});
     AUTO(rehearsal) struct rehearsal rehearsal;
     int copies = 0;
-    rehearsal_create(&rehearsal, &mp_system_ultraep, &setting, &DEFAULTS);
+    rehearsal_open(&rehearsal, &mp_system_ultraep, &setting, NULL);
     struct mp_load *load = rehearsal.load;
     for (int round = 0; round < 20; round++) {
         const struct mp_plan *plan = rehearsal.planner.plan;

@@ -4,6 +4,7 @@
 #include <jansson.h>
 
 #include "tests/harness/place/loads_support.h"
+#include "tests/reference/plan/plan_support.h"
 
 TEST_END(map, struct mp_place_map, mp_place_map_destroy(it))
 TEST_END(placed, struct mp_placed, mp_placed_destroy(it))
@@ -75,11 +76,10 @@ TEST_ROWS(eplb_places_as_released, released, row) {
 TEST(slots_are_as_many_everywhere) {
     static const int64_t weight[] = {10, 40, 10, 10, 90, 80, 30, 20};
     static const uint64_t holders[] = {1, 2, 4, 8, 0x10, 0x20, 0x40, 0xc0};
-    struct mp_placement home;
     AUTO(map) struct mp_place_map map;
     int32_t slots[8];
     double load[RANKS];
-    assert_works(mp_placement_create(RANKS, 8, &home, &error));
+    struct mp_placement home = placement_of(RANKS, 8);
     for (int e = 0; e < 8; e++)
         home.holder[e] = holders[e];
     assert_works(mp_place_map_of_homes(&home, 1, weight, &map, &error));
@@ -90,7 +90,6 @@ TEST(slots_are_as_many_everywhere) {
     assert_within(load[6], 30 + 20 / 3., 1e-9);
     assert_within(load[7], 2 * 20 / 3., 1e-9);
     mp_place_map_destroy(&map);
-    mp_placement_destroy(&home);
     assert_works(mp_place_map_contiguous(1, 3, 4, &map, &error));
     static const int32_t uneven[] = {0, 1, 2, -1, 3, -1};
     assert_int_equal(map.per_rank, 2);
@@ -101,16 +100,14 @@ TEST(slots_are_as_many_everywhere) {
 TEST(padding_goes_to_the_fullest_slots) {
     static const int64_t weight[] = {60, 50, 1, 1, 1, 1, 1, 1};
     static const uint64_t holders[] = {1, 1, 0x80, 0x80, 0x80, 0x80, 2, 4};
-    struct mp_placement home;
     AUTO(map) struct mp_place_map map;
-    assert_works(mp_placement_create(RANKS, 8, &home, &error));
+    struct mp_placement home = placement_of(RANKS, 8);
     for (int e = 0; e < 8; e++)
         home.holder[e] = holders[e];
     assert_works(mp_place_map_of_homes(&home, 1, weight, &map, &error));
     static const int32_t expected[] = {0, 1, 0, 1, 6, 6, 6, 6, 7, 7, 7, 7};
     assert_int_equal(map.per_rank, 4);
     assert_memory_equal(map.expert, expected, sizeof expected);
-    mp_placement_destroy(&home);
 }
 
 static uint32_t hot_quarter(int64_t iteration, int layer, int source, int expert) {

@@ -31,8 +31,7 @@ TEST_ROWS(golden_latencies, LATENCY, row) {
 
     golden_load(&load);
     mp_calibrator_create(&memory, &setting, &calibrator);
-    AUTO(placement) struct mp_placement placement;
-    assert_works(mp_placement_create(4, 8, &placement, &error));
+    struct mp_placement placement = placement_of(4, 8);
     for (int copy = 0; copy < row->copies; copy++)
         mp_placement_add(&placement, row->copy[copy].expert, row->copy[copy].rank);
     assert_close(mp_calibrator_latency(&calibrator, &placement, &load), row->latency, 0);
@@ -57,8 +56,7 @@ TEST_ROWS(golden_decisions, DECISION, row) {
     setting.forward_only = row->forward_only;
     struct mp_calibrator calibrator;
     struct mp_materializer materializer;
-    AUTO(placement) struct mp_placement placement;
-    assert_works(mp_placement_create(4, 8, &placement, &error));
+    struct mp_placement placement = placement_of(4, 8);
     mp_calibrator_create(&memory, &setting, &calibrator);
     mp_materializer_create(&memory, &GOLDEN_TOPOLOGY, 8, 4, &materializer);
     bool accepted = mp_calibrate(&calibrator, &materializer, &placement, &load, row->memory);
@@ -82,12 +80,11 @@ TEST_ROWS(frugal_copies_are_those_that_pay, frugal, c) {
                              1 / c->copy_seconds));
     struct mp_calibrator calibrator;
     struct mp_materializer materializer;
-    AUTO(placement) struct mp_placement placement;
     AUTO(load) struct mp_load load;
     assert_works(mp_load_create(2, 32, &load, &error));
     for (int index = 0; index < 64; index++)
         load.count[index] = index % 32 < 4 ? 358 : 22;
-    assert_works(mp_placement_create(2, 32, &placement, &error));
+    struct mp_placement placement = placement_of(2, 32);
     mp_calibrator_create(&memory, &setting, &calibrator);
     mp_materializer_create(&memory, &setting.topology, 32, 32, &materializer);
     int chosen = mp_choose_overlap(&calibrator, &materializer, &placement, &load, 32);

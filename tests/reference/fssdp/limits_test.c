@@ -10,12 +10,11 @@ TEST(one_source_sends_most) {
                                                  "bandwidth=4 seconds-per-route=3");
     struct mp_arena memory = {0};
     struct mp_calibrator calibrator;
-    AUTO(placement) struct mp_placement placement;
     AUTO(load) struct mp_load load;
     assert_works(mp_load_create(4, 8, &load, &error));
     for (int expert = 0; expert < 8; expert++)
         load.count[expert] = 10;
-    assert_works(mp_placement_create(4, 8, &placement, &error));
+    struct mp_placement placement = placement_of(4, 8);
     mp_calibrator_create(&memory, &setting, &calibrator);
     assert_close(mp_calibrator_latency(&calibrator, &placement, &load), 3 * 20 * 3 + 4 * 60 / 2.0,
                  0);

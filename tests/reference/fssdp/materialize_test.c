@@ -41,8 +41,7 @@ static const struct golden_case GOLDEN[] = {
 
 TEST_ROWS(golden_placements, GOLDEN, row) {
     struct mp_materializer materializer;
-    AUTO(placement) struct mp_placement placement;
-    assert_works(mp_placement_create(4, 8, &placement, &error));
+    struct mp_placement placement = placement_of(4, 8);
     mp_materializer_create(&memory, &GOLDEN_TOPOLOGY, 8, row->overlap, &materializer);
     mp_materialize(&materializer, &placement, row->load, row->memory);
     if (materializer.copies != row->copies)

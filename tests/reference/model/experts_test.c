@@ -38,14 +38,9 @@ struct homes {
 static struct homes create_homes(void) {
     struct homes homes;
     for (int l = 0; l < LAYERS; l++)
-        assert_works(mp_placement_create(RANKS, EXPERTS, &homes.of[l], &error));
+        homes.of[l] = placement_of(RANKS, EXPERTS);
     return homes;
 }
-
-TEST_END(homes, struct homes, {
-    for (int l = 0; l < LAYERS; l++)
-        mp_placement_destroy(&it->of[l]);
-})
 
 static void random_owners(int32_t owner[ALL]) {
     for (int i = 0; i < ALL; i++)
@@ -57,7 +52,7 @@ static bool offloaded; /* what create_owned makes */
 /* Experts of a rank whose homes are owners alone. */
 static int create_owned(int rank, const int32_t owner[ALL], int slots, int regions, int copies,
                         struct mp_experts *experts, struct mp_error *error) {
-    AUTO(homes) struct homes homes = create_homes();
+    struct homes homes = create_homes();
     const struct mp_experts_layout layout = {.rank = rank,
                                              .ranks = RANKS,
                                              .host = offloaded ? device : NULL,
@@ -271,7 +266,7 @@ TEST_EACH(update_reaches_owned_experts_only, memories, c) {
 
 /* Whoever is at home with an expert starts with the same parameters, and with no moments. */
 TEST(experts_start_from_the_seed) {
-    AUTO(homes) struct homes homes = create_homes();
+    struct homes homes = create_homes();
     AUTO(allocated) float *expected = malloc(mp_model_expert_floats(&shape) * sizeof *expected);
     for (int i = 0; i < 2 * ALL; i++)
         mp_placement_add(&homes.of[i % LAYERS], test_random_int(&random_state, 0, EXPERTS - 1),
@@ -377,7 +372,7 @@ static unsigned try_slices(const struct mp_experts_layout *layout,
 TEST(slices_make_the_whole) {
     enum { UNEVEN = 5 }; /* ranks, which do not divide an expert's floats */
     struct mp_placement nobody[LAYERS] = {{0}};
-    AUTO(homes) struct homes pairs = create_pairs();
+    struct homes pairs = create_pairs();
     assert_true(mp_model_expert_floats(&shape) % UNEVEN != 0);
     for (int offload = 0; offload < 2; offload++) {
         struct mp_experts_layout layout = {.ranks = UNEVEN,
@@ -398,7 +393,7 @@ TEST(slices_make_the_whole) {
 }
 
 TEST(unequally_many_replicas_are_refused) {
-    AUTO(homes) struct homes pairs = create_pairs();
+    struct homes pairs = create_pairs();
     struct mp_experts experts;
     const struct mp_experts_layout layout = {
         .ranks = RANKS, .optimizer = MP_OPTIMIZER_REPLICA_SLICES_OF_SUM, .regions = 1};

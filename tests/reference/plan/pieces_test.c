@@ -165,9 +165,7 @@ TEST_RANDOM(routes_fill_pieces) {
         struct mp_policy policy = mp_policy_plain;
         policy.rematerialise = test_random_int(random, 0, 3) == 0;
         row.plan.policy = &policy;
-        AUTO(placement) struct mp_placement before_gate;
-        assert_works(
-            mp_placement_create(row.plan.topology.ranks, row.plan.experts, &before_gate, &error));
+        struct mp_placement before_gate = placement_of(row.plan.topology.ranks, row.plan.experts);
         mp_placement_copy(&before_gate, &row.plan.during);
         assert_works(mp_plan_dispatch_pieces(&row.plan, &row.load, &row.pieces, cut, &error));
         assert_works(mp_plan_check(&row.plan, &row.load, &law, NULL, &error));

@@ -134,10 +134,9 @@ TEST(slices_come_from_the_right_holders) {
     static const int host[4][2] = {{0, 1}, {1, 2}, {3, 3}, {3, 3}};
     static const int source[4][4] = {{0, 1, 0, 1}, {1, 1, 2, 2}, {3, 3, 3, 3}, {3, 3, 3, 3}};
     struct mp_topology topology = {4, 2};
-    AUTO(placement) struct mp_placement home;
     AUTO(plan) struct mp_plan plan;
 
-    assert_works(mp_placement_create(4, 4, &home, &error));
+    struct mp_placement home = placement_of(4, 4);
     assert_works(mp_plan_create(&topology, 4, 100, &plan, &error));
     mp_placement_set_owners(&home, (const int32_t[4]){0, 1, 3, 3});
     for (int expert = 0; expert < 4; expert++)

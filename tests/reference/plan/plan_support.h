@@ -6,8 +6,20 @@
 #include "tests/errors.h"
 
 TEST_END(load, struct mp_load, mp_load_destroy(it))
-TEST_END(placement, struct mp_placement, mp_placement_destroy(it))
 TEST_END(plan, struct mp_plan, mp_plan_destroy(it))
+
+static struct mp_arena placements; /* of the program, until it ends */
+
+__attribute__((destructor)) static void release_placements(void) {
+    mp_arena_release(&placements);
+}
+
+static inline struct mp_placement placement_of(int ranks, int experts) {
+    struct mp_placement placement;
+    mp_placement_take(&placements, ranks, experts, &placement);
+    assert_false(placements.lacking);
+    return placement;
+}
 
 /* Fills a load: most experts cold, some hot, some without routes, and not the same on all ranks. */
 static inline void random_load(uint64_t *random, struct mp_load *load) {
@@ -38,8 +50,7 @@ static inline const struct mp_policy *policy_with(enum mp_optimizer_split optimi
 /* Starts a plan whose homes are owners alone. */
 static inline void begin_owned(struct mp_plan *plan, int64_t iteration, int layer,
                                const int32_t owner[]) {
-    AUTO(placement) struct mp_placement home;
-    assert_works(mp_placement_create(plan->topology.ranks, plan->experts, &home, &error));
+    struct mp_placement home = placement_of(plan->topology.ranks, plan->experts);
     mp_placement_set_owners(&home, owner);
     assert_works(mp_plan_begin(plan, iteration, layer, &home, &error));
 }
@@ -229,7 +240,6 @@ static inline void random_exchange(uint64_t *random, struct example *example) {
 static inline void random_kind_of_example(uint64_t *random, bool drops, struct example *example) {
     enum mp_optimizer_split optimizer =
         (enum mp_optimizer_split)test_random_int(random, 0, MP_OPTIMIZER_SPLITS - 1);
-    struct mp_placement home;
 
     empty_example(random, drops, example);
     struct mp_plan *plan = &example->plan;
@@ -238,11 +248,10 @@ static inline void random_kind_of_example(uint64_t *random, bool drops, struct e
         mp_optimizer_sliced(optimizer) && test_random_int(random, 0, 1);
     example->policy.offload = test_random_int(random, 0, 1);
     example->policy.rematerialise = test_random_int(random, 0, 1);
-    assert_works(mp_placement_create(plan->topology.ranks, plan->experts, &home, &error));
+    struct mp_placement home = placement_of(plan->topology.ranks, plan->experts);
     random_homes_for(random, optimizer, &home);
     assert_works(mp_plan_begin(plan, test_random_int(random, 0, 1000),
                                test_random_int(random, 0, 23), &home, &error));
-    mp_placement_destroy(&home);
     if (drops)
         random_capacities(random, plan);
     if (!mp_optimizer_sliced(optimizer))

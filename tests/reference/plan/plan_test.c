@@ -62,8 +62,7 @@ TEST(a_new_placement_is_contiguous_and_even) {
         int ranks = test_random_int(&random_state, 1, 200);
         int experts = test_random_int(&random_state, 1, 300);
         int owned[200] = {0}, least = INT32_MAX, most = 0;
-        AUTO(placement) struct mp_placement placement;
-        assert_works(mp_placement_create(ranks, experts, &placement, &error));
+        struct mp_placement placement = placement_of(ranks, experts);
         for (int expert = 0; expert < experts; expert++) {
             int owner = placement.owner[expert];
             assert_in_range(owner, expert ? placement.owner[expert - 1] : 0, ranks - 1);
@@ -77,16 +76,14 @@ TEST(a_new_placement_is_contiguous_and_even) {
         }
         assert_true(most - least <= 1);
     }
-    mp_placement_destroy(NULL);
 }
 
 TEST(holders_are_a_set) {
     for (int round = 0; round < 60; round++) {
         int ranks = test_random_int(&random_state, 1, 200), copies = 1;
         bool held[200] = {false};
-        AUTO(placement) struct mp_placement placement, other;
-        assert_works(mp_placement_create(ranks, 3, &placement, &error));
-        assert_works(mp_placement_create(ranks, 3, &other, &error));
+        struct mp_placement placement = placement_of(ranks, 3);
+        struct mp_placement other = placement_of(ranks, 3);
         held[placement.owner[1]] = true;
         for (int step = 0; step < 50; step++) {
             int rank = test_random_int(&random_state, 0, ranks - 1);
@@ -149,9 +146,8 @@ TEST(tied_holders_sum_and_share) {
         AUTO(example) struct example example;
         random_kind_of_example(&random_state, false, &example);
         struct mp_plan *plan = &example.plan;
-        AUTO(placement) struct mp_placement home;
         int replicas = 0;
-        assert_works(mp_placement_create(plan->topology.ranks, plan->experts, &home, &error));
+        struct mp_placement home = placement_of(plan->topology.ranks, plan->experts);
         random_homes(&random_state, true, &home);
         for (int expert = 0; expert < plan->experts; expert++)
             replicas += mp_placement_copies(&home, expert) - 1;
@@ -198,8 +194,7 @@ TEST(a_plan_starts_anew) {
 
 TEST(slices_are_not_copied) {
     AUTO(plan) struct mp_plan plan;
-    AUTO(placement) struct mp_placement home;
-    assert_works(mp_placement_create(4, 8, &home, &error));
+    struct mp_placement home = placement_of(4, 8);
     assert_works(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 1000, &plan, &error));
     plan.policy = policy_with(MP_OPTIMIZER_SLICES);
     assert_works(mp_plan_begin(&plan, 7, 2, &home, &error));
@@ -213,12 +208,9 @@ TEST(impossible_sizes_are_refused) {
     for (size_t index = 0; index < sizeof size / sizeof size[0]; index++) {
         struct mp_topology topology = {size[index][0], 1};
         struct mp_load load;
-        struct mp_placement placement;
         struct mp_plan plan;
         assert_fails(mp_load_create(size[index][0], size[index][1], &load, &error), MP_EINVAL,
                      "at least one rank and one expert");
-        assert_int_equal(mp_placement_create(size[index][0], size[index][1], &placement, NULL),
-                         MP_EINVAL);
         assert_int_equal(mp_plan_create(&topology, size[index][1], 1, &plan, NULL), MP_EINVAL);
     }
 }

@@ -23,8 +23,8 @@ static void random_pair(bool company, struct pair *pair) {
     pair->ranks = pair->topology.ranks;
     for (int layer = 0; layer < pair->layers; layer++) {
         struct mp_placement *home = &pair->home[layer], *next = &pair->next[layer];
-        assert_works(mp_placement_create(pair->ranks, pair->experts, home, &error));
-        assert_works(mp_placement_create(pair->ranks, pair->experts, next, &error));
+        *home = placement_of(pair->ranks, pair->experts);
+        *next = placement_of(pair->ranks, pair->experts);
         random_homes(&random_state, company, home);
         random_homes(&random_state, company, next);
     }
@@ -33,8 +33,6 @@ static void random_pair(bool company, struct pair *pair) {
 
 static void destroy_pair(struct pair *pair) {
     for (int layer = 0; layer < pair->layers; layer++) {
-        mp_placement_destroy(&pair->home[layer]);
-        mp_placement_destroy(&pair->next[layer]);
     }
 }
 
@@ -45,10 +43,9 @@ TEST(newcomers_receive_from_the_nearest) {
     static const int32_t holders[2][2] = {{0, 3}, {0, 1}},
                          expected[3][3] = {{0, 0, 1}, {0, 3, 2}, {1, 1, 3}};
     const struct mp_topology topology = {4, 2};
-    AUTO(placement) struct mp_placement home, next;
     struct mp_transfers list = {0};
-    assert_works(mp_placement_create(4, 2, &home, &error));
-    assert_works(mp_placement_create(4, 2, &next, &error));
+    struct mp_placement home = placement_of(4, 2);
+    struct mp_placement next = placement_of(4, 2);
     mp_placement_set_owners(&home, (const int32_t[]){0, 0});
     for (int expert = 0; expert < 2; expert++)
         mp_placement_add(&home, expert, holders[expert][1]);

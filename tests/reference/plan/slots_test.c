@@ -16,13 +16,12 @@ struct job {
 static void create_job(int experts, int per_rank, struct job *job) {
     *job = (struct job){.topology = {4, 2}};
     mp_slots_create(&memory, 4, experts, per_rank, &job->slots);
-    assert_works(mp_placement_create(4, experts, &job->home, &error));
+    job->home = placement_of(4, experts);
     assert_works(mp_load_create(4, experts, &job->load, &error));
     assert_works(mp_plan_create(&job->topology, experts, 64, &job->plan, &error));
 }
 
 static void destroy_job(struct job *job) {
-    mp_placement_destroy(&job->home);
     mp_load_destroy(&job->load);
     mp_plan_destroy(&job->plan);
 }

@@ -197,7 +197,7 @@ TEST(plans_begin_with_the_systems_homes) {
     struct mp_plan plan;
     assert_works(mp_plan_create(&topology, 3, 8, &plan, &error));
     for (int layer = 0; layer < 2; layer++)
-        assert_works(mp_placement_create(4, 3, &home[layer], &error));
+        home[layer] = placement_of(4, 3);
     assert_works(mp_system_initial_homes(&COMPLETE, NULL, 2, home, &error));
     for (int layer = 0; layer < 2; layer++)
         for (int expert = 0; expert < 3; expert++) {
@@ -228,8 +228,6 @@ TEST(plans_begin_with_the_systems_homes) {
     assert_works(mp_system_begin_plan(&plain, NULL, 7, 1, &home[1], &plan, &error));
     assert_int_equal(plan.share.count + plan.fetch.count, 0);
     mp_plan_destroy(&plan);
-    for (int layer = 0; layer < 2; layer++)
-        mp_placement_destroy(&home[layer]);
 }
 
 static int copy_after_gate(void *self, const struct mp_load *load, struct mp_plan *plan,
@@ -272,14 +270,13 @@ static void assert_has_to_be_declared(struct mp_system system, const struct mp_p
 TEST(copies_and_replicas_are_declared) {
     static const int32_t owner[3] = {0, 1, 3};
     struct mp_system copies_before = COMPLETE, copies_after, replicates;
-    AUTO(placement) struct mp_placement home;
     copies_before.initial_holders = NULL;
     copies_before.policy = NULL;
     copies_after = replicates = copies_before;
     copies_after.after_gate = copy_after_gate;
     copies_after.before_gate = replicates.before_gate = NULL;
     replicates.policy = policy;
-    assert_works(mp_placement_create(4, 3, &home, &error));
+    struct mp_placement home = placement_of(4, 3);
     mp_placement_set_owners(&home, owner);
     assert_works(plan_layer(replicates, false, &home, &error));
     assert_has_to_be_declared(copies_before, &home, "2 is on rank 0 beside its owner, rank 3");
