@@ -204,28 +204,27 @@ static bool is_drawn(const struct reproduce_flags *flags) {
     return flags->page.html || flags->page.figures;
 }
 
-struct losing {
-    const struct mp_reproduction *reproduction;
-    bool is_lost;
-};
-
-static void note_lost(void *context, const struct mp_reproduced *line) {
-    struct losing *losing = context;
-    if (!mp_reproduced_is_lost(losing->reproduction, line))
-        return;
-    losing->is_lost = true;
+/* Says which lines are lost; whether any is. */
+static bool say_lost(const struct mp_reproduction *reproduction) {
     char name[2 * MP_REPRODUCE_LABEL];
-    mp_reproduced_name(line, name);
-    if (line->is_refused)
-        fprintf(stderr, "%s has no number: %s\n", name, line->missing);
-    else
-        fprintf(stderr, "%s is outside with %.4g\n", name, line->value);
+    bool is_lost = false;
+    for (int i = 0; i < reproduction->lines; i++) {
+        const struct mp_reproduced *line = &reproduction->line[i];
+        if (!mp_reproduced_is_lost(reproduction, line))
+            continue;
+        is_lost = true;
+        mp_reproduced_name(line, name);
+        if (line->is_refused)
+            fprintf(stderr, "%s has no number: %s\n", name, line->missing);
+        else
+            fprintf(stderr, "%s is outside with %.4g\n", name, line->value);
+    }
+    return is_lost;
 }
 
 static int run_and_print(struct mp_reproduction *reproduction,
                          struct mp_reproduce_settings *settings,
                          const struct reproduce_flags *flags, struct mp_error *error) {
-    struct losing losing = {reproduction, false};
     struct watch *watch = settings->context;
     settings->loads = flags->loads;
     settings->progress = draw;
@@ -239,11 +238,10 @@ static int run_and_print(struct mp_reproduction *reproduction,
     mp_known_bounds_destroy(settings->bounds);
     if (!code && is_drawn(flags))
         code = cli_draw_reproduction(reproduction, &flags->page, error);
-    if (!code && flags->strict)
-        mp_reproduction_lines(reproduction, note_lost, &losing);
     if (code)
         return code;
-    return *watch->signals || losing.is_lost ? CLI_FINDING : CLI_SUCCESS;
+    const bool is_lost = flags->strict && say_lost(reproduction);
+    return *watch->signals || is_lost ? CLI_FINDING : CLI_SUCCESS;
 }
 
 /* ---- inferring ---- */

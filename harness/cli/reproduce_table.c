@@ -102,12 +102,12 @@ const struct table_column cli_line_columns[CLI_INFERRED_COLUMNS] = {
     {NULL, TABLE_NUMBER, NULL, "nearly_as_good_high", .at = LINE(near.high)},
 };
 
-struct cli_line cli_line_of(const struct mp_reproduced *line,
-                            const struct mp_reproduce_row *before) {
+struct cli_line cli_line_of(const struct mp_reproduced lines[], int i) {
+    const struct mp_reproduced *line = &lines[i];
     const struct mp_paper_row *row = &line->row->published;
     return (struct cli_line){
         .line = line,
-        .first = line->row != before ? row->id : "",
+        .first = i == 0 || line->row != lines[i - 1].row ? row->id : "",
         .id = row->id,
         .label = line->label,
         .verdict = verdict(line),
@@ -124,32 +124,30 @@ struct cli_line cli_line_of(const struct mp_reproduced *line,
     };
 }
 
-/* Lines being added to the table, and what has to be said below it. */
+/* The table of all lines, and what has to be said below it. */
 struct page {
     const struct mp_reproduction *all;
     struct table table;
-    const struct mp_reproduce_row *last;
     int inside, outside, missing;
     bool marks[MP_PAPER_CERTAINTIES], out_of_memory;
-    struct mp_error *error;
-    int code;
 };
 
-static void add_line(void *context, const struct mp_reproduced *line) {
-    struct page *page = context;
-    if (page->code)
-        return;
-    const struct cli_line shown = cli_line_of(line, page->last);
-    page->code = table_fill(&page->table, &shown, 1, sizeof shown, page->error);
-    page->last = line->row;
-    page->marks[line->row->published.certainty] = true;
-    page->out_of_memory = page->out_of_memory || line->out_of_memory;
-    if (isnan(line->value))
-        page->missing++;
-    else if (line->is_inside)
-        page->inside++;
-    else
-        page->outside++;
+static int fill_page(struct page *page, struct mp_error *error) {
+    table_init(&page->table, cli_line_columns, CLI_LINE_COLUMNS);
+    for (int i = 0; i < page->all->lines; i++) {
+        const struct mp_reproduced *line = &page->all->line[i];
+        const struct cli_line shown = cli_line_of(page->all->line, i);
+        MP_TRY(table_fill(&page->table, &shown, 1, sizeof shown, error));
+        page->marks[line->row->published.certainty] = true;
+        page->out_of_memory = page->out_of_memory || line->out_of_memory;
+        if (isnan(line->value))
+            page->missing++;
+        else if (line->is_inside)
+            page->inside++;
+        else
+            page->outside++;
+    }
+    return MP_OK;
 }
 
 /* Sentences under the table: what each row is, what the marks mean. */
@@ -183,11 +181,13 @@ static void explain_marks(const struct page *page) {
         table_paragraph(stdout, "*: by prediction one of the jobs does not fit into memory.");
 }
 
-static void explain_missing(void *context, const struct mp_reproduced *line) {
-    (void)context;
-    if (isnan(line->value))
-        table_paragraph(stdout, "%s%s%s: %s.", line->row->published.id, *line->label ? ", " : "",
-                        line->label, line->missing);
+static void explain_missing(const struct mp_reproduction *all) {
+    char name[2 * MP_REPRODUCE_LABEL];
+    for (int i = 0; i < all->lines; i++) {
+        mp_reproduced_name(&all->line[i], name);
+        if (isnan(all->line[i].value))
+            table_paragraph(stdout, "%s: %s.", name, all->line[i].missing);
+    }
 }
 
 static void print_assumption(void *context, const char *text) {
@@ -394,7 +394,7 @@ static int print_text(const struct page *page, const struct mp_reproduce_setting
     puts("");
     table_print(&page->table, stdout);
     explain_marks(page);
-    mp_reproduction_lines(all, explain_missing, NULL);
+    explain_missing(all);
     explain_rows(page);
     print_assumptions(all);
     if (!details) {
@@ -408,10 +408,8 @@ static int print_text(const struct page *page, const struct mp_reproduce_setting
 int cli_print_reproduction(const struct mp_reproduction *all,
                            const struct mp_reproduce_settings *settings,
                            enum mp_report_format format, bool details, struct mp_error *error) {
-    struct page page = {.all = all, .error = error};
-    table_init(&page.table, cli_line_columns, CLI_LINE_COLUMNS);
-    mp_reproduction_lines(all, add_line, &page);
-    int code = page.code;
+    struct page page = {.all = all};
+    int code = fill_page(&page, error);
     if (!code)
         code = format == MP_REPORT_JSON   ? print_json(&page, settings, error)
                : format == MP_REPORT_TEXT ? print_text(&page, settings, details, error)

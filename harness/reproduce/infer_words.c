@@ -13,9 +13,12 @@ enum {
 struct telling {
     const struct mp_inference *all;
     int inside[MP_INFER_LINES]; /* sets in which a line is inside */
-    mp_infer_sentence *each;
-    void *context;
+    json_t *sentences;
 };
+
+static void tell(const struct telling *telling, const char *text) {
+    json_array_append_new(telling->sentences, json_string(text));
+}
 
 static void name_number(const struct mp_paper_row *row, double number, char text[32]) {
     if (row->unit == MP_PAPER_CHANGE)
@@ -72,7 +75,7 @@ static void tell_never(const struct telling *telling, int line, const char *name
              "times what would be inside, under %s",
              name, is_range ? low : high, is_range ? " to " : "", is_range ? high : "", from, to,
              near, mp_infer_ratio(row, number), setting);
-    telling->each(telling->context, text);
+    tell(telling, text);
 }
 
 /* Lines that are inside with the best set and outside with another, "a; b and 3 more". */
@@ -116,7 +119,7 @@ static void tell_cost(const struct telling *telling, int line, const char *name)
     if (near)
         snprintf(text + length, sizeof text - (size_t)length,
                  "; %d of these sets are nearly as good: fitted rows leave it open", near);
-    telling->each(telling->context, text);
+    tell(telling, text);
 }
 
 /* ---- layers and iterations (Amdahl) ---- */
@@ -161,7 +164,7 @@ static void tell_shares(const struct telling *telling, int layers, int iteration
              "iteration is layers with experts; under the sets it is %.0f to %.0f %%",
              of_layer->id, of_layer->high, of_iteration->id, of_iteration->high, 100 * most,
              all->reproduction->jobs.part[job_of(layer->of)].name, 100 * least, 100 * highest);
-    telling->each(telling->context, text);
+    tell(telling, text);
 }
 
 /* ---- pairs ---- */
@@ -251,7 +254,7 @@ static void tell_pair(const struct telling *telling, int a, int b) {
         snprintf(text + length, sizeof text - (size_t)length,
                  ": the first only where %s, the second only where %s", of_a, of_b);
     }
-    telling->each(telling->context, text);
+    tell(telling, text);
 }
 
 /* Pairs with the most evidence first. */
@@ -284,30 +287,29 @@ static void tell_pairs(const struct telling *telling) {
     if (left_out) {
         char text[MP_INFER_SENTENCE];
         snprintf(text, sizeof text, "%d more pairs are never inside together", left_out);
-        telling->each(telling->context, text);
+        tell(telling, text);
     }
 }
 
-static struct telling begin(const struct mp_inference *all, mp_infer_sentence *each,
-                            void *context) {
-    struct telling telling = {.all = all, .each = each, .context = context};
+static struct telling begin(const struct mp_inference *all) {
+    struct telling telling = {.all = all, .sentences = json_array()};
     for (int line = 0; line < all->lines; line++)
         for (int i = 0; i < all->sets; i++)
             telling.inside[line] += mp_infer_inside(all, i, line);
     return telling;
 }
 
-void mp_infer_contradictions(const struct mp_inference *all, mp_infer_sentence *each,
-                             void *context) {
-    struct telling telling = begin(all, each, context);
+json_t *mp_infer_contradictions(const struct mp_inference *all) {
+    struct telling telling = begin(all);
     for (int a = 0; a < all->lines; a++)
         for (int b = 0; b < all->lines; b++)
             tell_shares(&telling, a, b);
     tell_pairs(&telling);
+    return telling.sentences;
 }
 
-void mp_infer_outside(const struct mp_inference *all, mp_infer_sentence *each, void *context) {
-    struct telling telling = begin(all, each, context);
+json_t *mp_infer_outside(const struct mp_inference *all) {
+    struct telling telling = begin(all);
     for (int line = 0; line < all->lines; line++) {
         const struct mp_reproduced *one = &all->line[line];
         char name[MP_REPRODUCE_LABEL * 2];
@@ -316,4 +318,5 @@ void mp_infer_outside(const struct mp_inference *all, mp_infer_sentence *each, v
         mp_reproduced_name(one, name);
         (telling.inside[line] ? tell_cost : tell_never)(&telling, line, name);
     }
+    return telling.sentences;
 }
