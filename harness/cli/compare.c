@@ -5,6 +5,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/suite/paths.h"
+#include "reference/base/characters.h"
 #include "reference/base/whole_file.h"
 #include "results/compare/gate.h"
 
@@ -186,27 +187,18 @@ static int write_all(const struct compare_flags *flags, const struct mp_gate *ga
     return mp_gate_print(gate, flags->format.kind, stdout, error);
 }
 
-static int parse_effect(const char *text, double *effect, struct mp_error *error) {
-    char *end;
-    double percent = strtod(text, &end);
-    if (end == text || (*end && strcmp(end, "%") != 0) || !(percent > 0 && percent <= 100))
-        return mp_fail(error, MP_EINVAL,
-                       "--minimum-effect %.60s: should be percent above 0 and up to 100", text);
-    *effect = percent / 100;
-    return MP_OK;
-}
-
 static int compare(const struct cli_call *call, struct mp_error *error) {
     struct chosen side[2] = {{.runs = 0}, {.runs = 0}};
     struct mp_gate *gate = NULL;
-    double effect = MP_MINIMUM_EFFECT;
-    int code = MP_OK;
-    if (given.minimum_effect)
-        code = parse_effect(given.minimum_effect, &effect, error);
-    if (!code)
-        code = choose_all(call->words, given.database, side, error);
+    double percent = 100 * MP_MINIMUM_EFFECT;
+    if (given.minimum_effect &&
+        (!mp_real_number(given.minimum_effect, "%", 0, 100, &percent) || percent == 0))
+        return mp_fail(error, MP_EINVAL,
+                       "--minimum-effect %.60s: should be percent above 0 and up to 100",
+                       given.minimum_effect);
+    int code = choose_all(call->words, given.database, side, error);
     if (!code) {
-        const struct mp_gate_options options = {effect, given.any_machine, given.accept.word,
+        const struct mp_gate_options options = {percent / 100, given.any_machine, given.accept.word,
                                                 given.accept.count};
         const struct mp_gate_side base = {side[0].store, side[0].suite_run, side[0].run,
                                           side[0].runs},

@@ -4,6 +4,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/suite/paths.h"
+#include "reference/base/characters.h"
 
 static bool is_database(const char *path) {
     struct mp_store *store = NULL;
@@ -17,12 +18,9 @@ static void add_found(const char *pattern, char *text, size_t size) {
     glob_t found;
     if (glob(pattern, 0, NULL, &found))
         return;
-    for (size_t i = 0; i < found.gl_pathc; i++) {
-        size_t length = strlen(text);
-        if (length + strlen(found.gl_pathv[i]) + 16 < size && is_database(found.gl_pathv[i]))
-            snprintf(text + length, size - length, "%s--db %s", length > 0 ? ", " : "",
-                     found.gl_pathv[i]);
-    }
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        if (strlen(text) + strlen(found.gl_pathv[i]) + 16 < size && is_database(found.gl_pathv[i]))
+            mp_text_add(text, size, ", ", "--db %s", found.gl_pathv[i]);
     globfree(&found);
 }
 

@@ -8,6 +8,7 @@
 #include "harness/cli/predict_job.h"
 #include "harness/cli/system_words.h"
 #include "harness/suite/suite.h"
+#include "reference/base/characters.h"
 
 enum { SETTING_SIZE = MP_TEXT_SIZE + 32 };
 
@@ -147,22 +148,6 @@ static int prepare(const struct place_flags *flags, const struct mp_systems *sys
 
 /* ---- the command ---- */
 
-static int find_share(const char *text, double *share, struct mp_error *error) {
-    char *end;
-    *share = 50;
-    if (text) {
-        *share = strtod(text, &end);
-        end += *end == '%';
-        if (end == text || *end || !(*share > 0 && *share <= 100))
-            return mp_fail(error, MP_EINVAL,
-                           "--history %.40s: should be a share of the iterations, above 0 up to "
-                           "100%%",
-                           text);
-    }
-    *share /= 100;
-    return MP_OK;
-}
-
 static int find_format(const struct place_flags *flags, enum mp_place_format *format,
                        struct mp_error *error) {
     *format = MP_PLACE_JSON;
@@ -213,16 +198,19 @@ static int place(const struct cli_call *call, struct mp_error *error) {
     struct mp_predict_job job;
     struct mp_cluster *cluster = NULL;
     enum mp_place_format format;
-    double share;
+    double percent = 50;
     char mode[512];
     if (given.job.loads && !given.job.iterations)
         given.job.iterations = 30;
-    MP_TRY(find_share(given.history, &share, error));
+    if (given.history && (!mp_real_number(given.history, "%", 0, 100, &percent) || percent == 0))
+        return mp_fail(error, MP_EINVAL,
+                       "--history %.40s: should be a share of the iterations, above 0 up to 100%%",
+                       given.history);
     MP_TRY(find_format(&given, &format, error));
     MP_TRY(mp_predict_job_create(&job, error));
     int code = prepare(&given, call->systems, &job, &cluster, mode, sizeof mode, error);
     if (!code)
-        code = place_with(&given, &job, cluster, mode, share, format, error);
+        code = place_with(&given, &job, cluster, mode, percent / 100, format, error);
     mp_cluster_destroy(cluster);
     mp_predict_job_destroy(&job);
     return code;

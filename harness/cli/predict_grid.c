@@ -5,6 +5,7 @@
 
 #include "harness/cli/predict.h"
 #include "reference/base/arena.h"
+#include "reference/base/characters.h"
 #include "results/report/grid.h"
 #include "results/report/groups.h"
 #include "results/report/table.h"
@@ -84,18 +85,14 @@ static void label_value(const struct grids *grids, int axis, int value, char *te
 /* Names and values of the axes first to last - 1 at a point, "cluster, nodes" and "h100, 4". */
 static void label_axes(const struct grids *grids, int first, int last, int number, char *key,
                        char *text) {
-    size_t keys = 0, length = 0;
     *key = *text = '\0';
     for (int a = first; a < last; a++) {
         char value[CLI_AXIS_TEXT];
         bool is_batch = !strcmp(grids->axes->axis[a].key, "batch");
         label_value(grids, a, cli_axes_index(grids->axes, number, a), value, sizeof value);
-        if (keys < CLI_AXIS_TEXT)
-            keys += (size_t)snprintf(key + keys, CLI_AXIS_TEXT - keys, "%s%s", keys ? ", " : "",
-                                     is_batch ? "batch (tokens)" : grids->axes->axis[a].key);
-        if (length < CLI_AXIS_TEXT)
-            length += (size_t)snprintf(text + length, CLI_AXIS_TEXT - length, "%s%s",
-                                       length ? ", " : "", value);
+        mp_text_add(key, CLI_AXIS_TEXT, ", ", "%s",
+                    is_batch ? "batch (tokens)" : grids->axes->axis[a].key);
+        mp_text_add(text, CLI_AXIS_TEXT, ", ", "%s", value);
     }
 }
 

@@ -7,6 +7,7 @@
 #include "harness/cli/predict.h"
 #include "harness/predict/bound.h"
 #include "harness/suite/predicted.h"
+#include "reference/base/characters.h"
 #include "results/report/groups.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
@@ -214,13 +215,9 @@ void cli_print_prediction_heading(const struct cli_predictions *predictions, FIL
     const struct cli_axes *axes = predictions->points->axes;
     print_heading(predicted_like(predictions, 0), out);
     char varied[CLI_AXES * CLI_AXIS_TEXT] = "";
-    size_t length = 0;
     for (int a = 0; a < axes->count; a++)
-        length += (size_t)snprintf(varied + length, sizeof varied - length, "%s%s",
-                                   a == 0                ? ""
-                                   : a + 1 < axes->count ? ", "
-                                                         : " and ",
-                                   axes->axis[a].key);
+        mp_text_add(varied, sizeof varied, a + 1 < axes->count ? ", " : " and ", "%s",
+                    axes->axis[a].key);
     if (axes->count > 0)
         table_paragraph(out, "Varied, and above with the first value: %s.", varied);
 }

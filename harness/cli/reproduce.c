@@ -1,5 +1,5 @@
 /* moeperf reproduce: a paper's tables, predicted on the paper's machines. */
-#include <math.h>
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +8,7 @@
 #include "harness/suite/paths.h"
 #include "harness/suite/progress.h"
 #include "harness/suite/seconds.h"
+#include "reference/base/characters.h"
 #include "results/report/query.h"
 
 enum { MEASUREMENTS = 64 };
@@ -127,11 +128,10 @@ static int add_measurement(struct measurements *all, const char *job, size_t len
 
 static int read_flag(struct measurements *all, const struct mp_reproduction *reproduction,
                      const char *word, struct mp_error *error) {
-    char *end;
     const char *equals = strchr(word, '=');
-    double iterations = equals ? strtod(equals + 1, &end) : 0;
-    if (!equals || equals == word || end == equals + 1 || *end || !isfinite(iterations) ||
-        iterations <= 0)
+    double iterations = 0;
+    if (!equals || equals == word || !mp_real_number(equals + 1, "", 0, DBL_MAX, &iterations) ||
+        iterations == 0)
         return mp_fail(error, MP_EINVAL,
                        "--iterations %.80s: should be JOB=N with N above 0, as in swiftmoe=1191",
                        word);

@@ -5,6 +5,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/reproduce.h"
+#include "reference/base/characters.h"
 #include "results/report/intervals.h"
 #include "results/report/table.h"
 
@@ -26,7 +27,6 @@ static void format_unknown(const struct mp_inference *all, int unknown, char tex
     const struct mp_reproduce_unknown *one = &all->reproduction->unknown[unknown];
     struct mp_infer_interval interval = mp_infer_unknown(all, unknown);
     char low[MP_REPRODUCE_VALUE], high[MP_REPRODUCE_VALUE];
-    size_t length = 0;
     *text = '\0';
     mp_reproduction_value(one, interval.low, low);
     mp_reproduction_value(one, interval.high, high);
@@ -37,20 +37,17 @@ static void format_unknown(const struct mp_inference *all, int unknown, char tex
         for (int i = 0; i < all->sets; i++)
             is_there = is_there || (mp_infer_near(all, i) &&
                                     !strcmp(all->set[i].value[unknown], one->choice[c]));
-        if (is_there && length < 160)
-            length += (size_t)snprintf(text + length, 160 - length, "%s%s", length ? ", " : "",
-                                       one->choice[c]);
+        if (is_there)
+            mp_text_add(text, 160, ", ", "%s", one->choice[c]);
     }
 }
 
 static void format_range(const struct mp_reproduce_unknown *unknown, char text[160]) {
-    size_t length = 0;
     *text = '\0';
     if (!unknown->choices)
         snprintf(text, 160, "%.3g .. %.3g", unknown->from, unknown->to);
-    for (int c = 0; c < unknown->choices && length < 160; c++)
-        length += (size_t)snprintf(text + length, 160 - length, "%s%s", c ? ", " : "",
-                                   unknown->choice[c]);
+    for (int c = 0; c < unknown->choices; c++)
+        mp_text_add(text, 160, ", ", "%s", unknown->choice[c]);
 }
 
 static int fill_rows(const struct mp_inference *all, struct table *table, struct mp_error *error) {
@@ -236,9 +233,7 @@ static void fill_row(const struct mp_inference *all, int i, struct mp_interval *
     row->near[1] = beside(published, near.high);
     cli_format_interval(published->unit, prior, sets);
     cli_format_interval(published->unit, near, between);
-    size_t length = strlen(row->text);
-    snprintf(row->text + length, sizeof row->text - length, "; nearly as good %s; prior %s",
-             between, sets);
+    mp_text_add(row->text, sizeof row->text, "; ", "nearly as good %s; prior %s", between, sets);
 }
 
 static void fill_unknown(const struct mp_inference *all, int u, struct mp_interval *row) {

@@ -4,6 +4,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/reproduce.h"
+#include "reference/base/characters.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
 
@@ -39,7 +40,7 @@ void cli_format_published(const struct mp_paper_row *row, char text[80]) {
     else
         snprintf(text, 80, "%s", high);
     if (*mark)
-        snprintf(text + strlen(text), 80 - strlen(text), " (%s)", mark);
+        mp_text_add(text, 80, " ", "(%s)", mark);
 }
 
 /* Ours over the published number, as factors also where both are changes; the nearer end of a

@@ -158,10 +158,9 @@ static int cli_check_pairs(const struct mp_suite *suite, struct mp_error *error)
 
 /* --slice SECONDS; text NULL: the usual ones.  MP_EINVAL. */
 static int cli_parse_slice(const char *text, double *slice, struct mp_error *error) {
-    char *end;
-    *slice = text ? strtod(text, &end) : usual_slice;
-    if (text && (end == text || *end ||
-                 !(*slice == 0 || (*slice >= shortest_slice && *slice <= longest_slice))))
+    *slice = usual_slice;
+    if (text && (!mp_real_number(text, "", 0, longest_slice, slice) ||
+                 (*slice > 0 && *slice < shortest_slice)))
         return mp_fail(error, MP_EINVAL, "--slice %.60s: should be from %g to %g seconds, or 0",
                        text, shortest_slice, longest_slice);
     return MP_OK;

@@ -8,6 +8,7 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/system_words.h"
 #include "harness/predict/other_system.h"
+#include "reference/base/characters.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
 
@@ -162,10 +163,10 @@ static int add_without(struct answer *answer, const char *what, struct mp_error 
 
 /* "fssdp:window=2", as far as it fits. */
 static void name_system(const struct cli_system_words *words, char *name) {
-    size_t at = (size_t)snprintf(name, NAME_SIZE, "with %s", words->system->name);
-    for (int i = 0; i < words->options && at < NAME_SIZE; i++)
-        at += (size_t)snprintf(name + at, NAME_SIZE - at, "%c%s=%s", i ? ',' : ':',
-                               words->option[i][0], words->option[i][1]);
+    snprintf(name, NAME_SIZE, "with %s", words->system->name);
+    for (int i = 0; i < words->options; i++)
+        mp_text_add(name, NAME_SIZE, i ? "," : ":", "%s=%s", words->option[i][0],
+                    words->option[i][1]);
 }
 
 /* A system that can't do the job is a row with the reason. */

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "harness/reproduce/infer.h"
+#include "reference/base/characters.h"
 
 static const double expected_together = 3; /* sets, for a pair to be remarked on */
 enum {
@@ -33,11 +34,10 @@ static void name_number(const struct mp_paper_row *row, double number, char text
 
 /* The values of a set, "loads.spread 0.4, ...". */
 static void name_set(const struct mp_inference *all, int set, char text[SETTING]) {
-    size_t length = 0;
     *text = '\0';
-    for (int u = 0; u < all->reproduction->unknowns && length < SETTING; u++)
-        length += (size_t)snprintf(text + length, SETTING - length, "%s%s %s", u ? ", " : "",
-                                   all->reproduction->unknown[u].key, all->set[set].value[u]);
+    for (int u = 0; u < all->reproduction->unknowns; u++)
+        mp_text_add(text, SETTING, ", ", "%s %s", all->reproduction->unknown[u].key,
+                    all->set[set].value[u]);
 }
 
 /* How far a line is from inside under a set, as a factor of at least 1. */
@@ -81,18 +81,16 @@ static void tell_never(const struct telling *telling, int line, const char *name
 /* Lines that are inside with the best set and outside with another, "a; b and 3 more". */
 static void name_lost(const struct mp_inference *all, int set, char text[SETTING]) {
     int lost = 0;
-    size_t length = 0;
     char name[MP_REPRODUCE_LABEL * 2];
     *text = '\0';
     for (int i = 0; i < all->lines; i++) {
         if (!mp_infer_inside(all, all->best, i) || mp_infer_inside(all, set, i) || ++lost > NAMED)
             continue;
         mp_reproduced_name(&all->line[i], name);
-        length +=
-            (size_t)snprintf(text + length, SETTING - length, "%s%.100s", length ? "; " : "", name);
+        mp_text_add(text, SETTING, "; ", "%.100s", name);
     }
     if (lost > NAMED)
-        snprintf(text + length, SETTING - length, " and %d more", lost - NAMED);
+        mp_text_add(text, SETTING, "", " and %d more", lost - NAMED);
     if (!lost)
         snprintf(text, SETTING, "none, but rows that are outside lie further off");
 }
@@ -110,15 +108,15 @@ static void tell_cost(const struct telling *telling, int line, const char *name)
     }
     name_lost(all, cheapest, lost);
     const struct mp_infer_set *there = &all->set[cheapest], *best = &all->set[all->best];
-    int length = snprintf(text, sizeof text,
-                          "%s is inside under %d of %d sets, at best with %d fitted inside instead "
-                          "of %d and a loss of %.3f instead of %.3f; what is outside there, and "
-                          "inside now: %s",
-                          name, telling->inside[line], all->sets, there->fitted, best->fitted,
-                          there->loss, best->loss, lost);
+    snprintf(text, sizeof text,
+             "%s is inside under %d of %d sets, at best with %d fitted inside instead "
+             "of %d and a loss of %.3f instead of %.3f; what is outside there, and "
+             "inside now: %s",
+             name, telling->inside[line], all->sets, there->fitted, best->fitted, there->loss,
+             best->loss, lost);
     if (near)
-        snprintf(text + length, sizeof text - (size_t)length,
-                 "; %d of these sets are nearly as good: fitted rows leave it open", near);
+        mp_text_add(text, sizeof text, "",
+                    "; %d of these sets are nearly as good: fitted rows leave it open", near);
     tell(telling, text);
 }
 
@@ -245,14 +243,14 @@ static void tell_pair(const struct telling *telling, int a, int b) {
     char of_a[MP_INFER_SENTENCE / 2], of_b[MP_INFER_SENTENCE / 2], text[4 * MP_INFER_SENTENCE];
     mp_reproduced_name(&all->line[a], name_a);
     mp_reproduced_name(&all->line[b], name_b);
-    int length = snprintf(text, sizeof text,
-                          "%s and %s are never inside together, alone under %d and %d of %d sets",
-                          name_a, name_b, telling->inside[a], telling->inside[b], all->sets);
+    snprintf(text, sizeof text,
+             "%s and %s are never inside together, alone under %d and %d of %d sets", name_a,
+             name_b, telling->inside[a], telling->inside[b], all->sets);
     if (best.gap > 0) {
         describe(all, &best, best.a_above, of_a);
         describe(all, &best, !best.a_above, of_b);
-        snprintf(text + length, sizeof text - (size_t)length,
-                 ": the first only where %s, the second only where %s", of_a, of_b);
+        mp_text_add(text, sizeof text, "", ": the first only where %s, the second only where %s",
+                    of_a, of_b);
     }
     tell(telling, text);
 }

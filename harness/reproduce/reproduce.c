@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/characters.h"
 #include "reference/base/elementary.h"
 
 static const double widest_even_step = 3; /* factor from which a range is even in its logarithm */
@@ -100,14 +101,12 @@ static int apply_options(const struct mp_reproduction *all,
 static void name_loads(const struct mp_reproduction *all,
                        const struct mp_reproduce_settings *settings, int window,
                        char text[MP_TEXT_SIZE]) {
-    size_t length = (size_t)snprintf(text, MP_TEXT_SIZE, "%s",
-                                     settings->loads ? settings->loads : all->window[window].loads);
-    for (int i = 0; i < all->unknowns && !settings->loads; i++) {
-        const char *value = value_of(all, settings, i);
-        if (is_of(&all->unknown[i], "loads.") && length < MP_TEXT_SIZE)
-            length += (size_t)snprintf(text + length, MP_TEXT_SIZE - length, " %s=%s",
-                                       all->unknown[i].key + strlen("loads."), value);
-    }
+    snprintf(text, MP_TEXT_SIZE, "%s",
+             settings->loads ? settings->loads : all->window[window].loads);
+    for (int i = 0; i < all->unknowns && !settings->loads; i++)
+        if (is_of(&all->unknown[i], "loads."))
+            mp_text_add(text, MP_TEXT_SIZE, " ", "%s=%s", all->unknown[i].key + strlen("loads."),
+                        value_of(all, settings, i));
 }
 
 /* The unknowns that need the cluster: its own numbers, and the batch. */
@@ -591,12 +590,10 @@ static void label_line(const struct mp_reproduction *all, const struct mp_reprod
                   {row->models, &all->models, model},
                   {row->of, &all->jobs, of},
                   {row->over, &all->jobs, over}};
-    size_t length = 0;
     for (int i = 0; i < 4; i++)
         if (labels[i].set & (labels[i].set - 1))
-            length +=
-                (size_t)snprintf(line->label + length, sizeof line->label - length, "%s%.30s",
-                                 length ? ", " : "", labels[i].parts->part[labels[i].part].name);
+            mp_text_add(line->label, sizeof line->label, ", ", "%.30s",
+                        labels[i].parts->part[labels[i].part].name);
 }
 
 static void add_number(struct combining *all, const struct mp_reproduced *line) {
