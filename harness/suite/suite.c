@@ -274,10 +274,9 @@ static int parse(const struct mp_suite *suite, size_t size, struct mp_yaml **doc
                 : MP_OK;
 }
 
-/* Of a suite whose text, if it is not NULL, is the file's. */
-static int read_suite(const char *path, const char *text, const struct mp_systems *systems,
-                      const struct mp_suite_changes *changes, struct mp_suite *suite,
-                      struct mp_error *error) {
+int mp_suite_parse(const char *path, const char *text, const struct mp_systems *systems,
+                   const struct mp_suite_changes *changes, struct mp_suite *suite,
+                   struct mp_error *error) {
     static const struct mp_suite_changes no_changes;
     struct mp_yaml *document = NULL;
     size_t size = text ? strlen(text) : 0;
@@ -299,11 +298,5 @@ static int read_suite(const char *path, const char *text, const struct mp_system
 int mp_suite_load(const char *path, const struct mp_systems *systems,
                   const struct mp_suite_changes *changes, struct mp_suite *suite,
                   struct mp_error *error) {
-    return read_suite(path, NULL, systems, changes, suite, error);
-}
-
-int mp_suite_parse(const char *name, const char *text, const struct mp_systems *systems,
-                   const struct mp_suite_changes *changes, struct mp_suite *suite,
-                   struct mp_error *error) {
-    return read_suite(name, text, systems, changes, suite, error);
+    return mp_suite_parse(path, NULL, systems, changes, suite, error);
 }

@@ -57,8 +57,9 @@ int mp_suite_load(const char *path, const struct mp_systems *systems,
                   struct mp_error *error);
 void mp_suite_destroy(struct mp_suite *suite); /* accepts a zeroed one */
 
-/* The same for a suite that is not in a file: `text` is parsed, `name` stands for the path. */
-int mp_suite_parse(const char *name, const char *text, const struct mp_systems *systems,
+/* The same for a suite that is not in a file: `text` is parsed, and `path` is what errors call it.
+ * NULL: what the file says. */
+int mp_suite_parse(const char *path, const char *text, const struct mp_systems *systems,
                    const struct mp_suite_changes *changes, struct mp_suite *suite,
                    struct mp_error *error);
 
