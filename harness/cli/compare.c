@@ -11,12 +11,12 @@
 
 enum { RUNS_LIMIT = 4096 };
 
-struct compare_flags {
+static struct {
     const char *database, *junit, *action, *bencher, *benchstat, *minimum_effect;
     struct cli_words accept;
     struct cli_format format;
     bool strict, any_machine;
-};
+} given = {.database = CLI_DATABASE};
 
 /* One side as the user named it. */
 struct chosen {
@@ -27,8 +27,6 @@ struct chosen {
     int runs;
     struct mp_store *store;
 };
-
-static struct compare_flags given = {.database = CLI_DATABASE};
 
 static const struct cli_flag known_flags[] = {
     {"--db", CLI_VALUE, &given.database, "FILE",
@@ -178,13 +176,12 @@ static int write_file(const struct mp_gate *gate, const char *path, print_gate *
     return mp_whole_file_close(&file, code, error);
 }
 
-static int write_all(const struct compare_flags *flags, const struct mp_gate *gate,
-                     struct mp_error *error) {
-    MP_TRY(write_file(gate, flags->junit, mp_gate_print_junit, error));
-    MP_TRY(write_file(gate, flags->action, mp_gate_print_action, error));
-    MP_TRY(write_file(gate, flags->bencher, mp_gate_print_bencher, error));
-    MP_TRY(write_file(gate, flags->benchstat, print_both_sides, error));
-    return mp_gate_print(gate, flags->format.kind, stdout, error);
+static int write_all(const struct mp_gate *gate, struct mp_error *error) {
+    MP_TRY(write_file(gate, given.junit, mp_gate_print_junit, error));
+    MP_TRY(write_file(gate, given.action, mp_gate_print_action, error));
+    MP_TRY(write_file(gate, given.bencher, mp_gate_print_bencher, error));
+    MP_TRY(write_file(gate, given.benchstat, print_both_sides, error));
+    return mp_gate_print(gate, given.format.kind, stdout, error);
 }
 
 static int compare(const struct cli_call *call, struct mp_error *error) {
@@ -207,7 +204,7 @@ static int compare(const struct cli_call *call, struct mp_error *error) {
         code = mp_gate_compare(&base, &head, &options, &gate, error);
     }
     if (!code)
-        code = write_all(&given, gate, error);
+        code = write_all(gate, error);
     if (!code) {
         enum mp_outcome outcome = mp_gate_outcome(gate);
         bool is_finding =

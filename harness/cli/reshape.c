@@ -5,13 +5,11 @@
 #include "harness/cli/trace_file.h"
 #include "reference/base/characters.h"
 
-struct reshape_flags {
+static struct {
     const char *output, *tilt;
     bool merge;
     struct mp_reshape wanted;
-};
-
-static struct reshape_flags given;
+} given;
 
 static const struct cli_flag known_flags[] = {
     {"-o", CLI_VALUE, &given.output, "OUT", "trace to write, OUT.mptrace by custom"},
