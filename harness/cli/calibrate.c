@@ -88,7 +88,7 @@ static int measure(const struct mp_command *command, struct mp_error *error) {
                                      .watch = watch,
                                      .context = &watched};
     MP_TRY(mp_estimate_create(1, 1, &watched.estimate, error));
-    mp_estimate_begin_job(watched.estimate, 0);
+    mp_estimate_begin_job(watched.estimate);
     mp_progress_begin(&watched.progress, given.quiet ? NULL : stderr);
     int code = mp_launch_run(&launch, &result, error);
     mp_progress_end(&watched.progress);
@@ -123,10 +123,17 @@ static void print_summary(const struct mp_cluster *cluster, const char *path) {
 
 /* The ranks write into the place of a file that is not whole yet, and what they wrote takes its
  * name if it can be read. */
-static int calibrate_into(struct mp_error *error) {
+static int calibrate(const struct cli_call *call, struct mp_error *error) {
+    (void)call;
+    struct cli_machine machine;
     struct mp_whole_file file;
     struct mp_command command = {0};
     struct mp_cluster *cluster = NULL;
+    cli_machine_read(&machine);
+    if (!given.output)
+        return mp_fail(error, MP_EINVAL, "where to? -o FILE names the cluster file to write");
+    if (!given.ranks)
+        given.ranks = machine.cores > 1 ? 2 : 1;
     int code = mp_whole_file_open(&file, given.output, error);
     if (!code && !file.partial)
         code = mp_fail(error, MP_EINVAL, "%s is there and no file; a cluster can't take its place",
@@ -143,17 +150,6 @@ static int calibrate_into(struct mp_error *error) {
     mp_cluster_destroy(cluster);
     mp_command_destroy(&command);
     return code;
-}
-
-static int calibrate(const struct cli_call *call, struct mp_error *error) {
-    (void)call;
-    struct cli_machine machine;
-    cli_machine_read(&machine);
-    if (!given.output)
-        return mp_fail(error, MP_EINVAL, "where to? -o FILE names the cluster file to write");
-    if (!given.ranks)
-        given.ranks = machine.cores > 1 ? 2 : 1;
-    return calibrate_into(error);
 }
 
 const struct cli_command cli_calibrate = {"calibrate", "measures this machine as a cluster",

@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "harness/suite/paths.h"
+#include "harness/suite/progress.h"
 #include "reference/plan/arguments.h"
 #include "reference/plan/system.h"
 #include "results/report/report.h"
@@ -112,6 +113,11 @@ struct cli_format {
 #define CLI_FORMAT_KINDS "text|json|csv|markdown|latex"
 /* Errors: MP_EINVAL (there is no such format, or both flags). */
 int cli_read_format(struct cli_format *format, struct mp_error *error);
+
+/* Draws how many of all tasks are done since `started` (mp_seconds_now), one of which is at hand.
+ */
+void cli_draw_share(struct mp_progress *progress, const char *name, int done, int all,
+                    double started);
 
 /* While another program has the database locked, says so once on standard error and waits up to a
  * minute, or until a counted signal comes. */

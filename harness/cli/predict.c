@@ -203,7 +203,7 @@ static int predict_job(struct session *session, struct mp_prediction_summary *su
     if (session->store)
         MP_TRY(mp_parts_create_folder(given.database, "spools", session->spools, error));
     mp_suite_format_utc("%Y-%m-%dT%H:%M:%SZ", started_at, sizeof started_at);
-    mp_estimate_begin_job(session->estimate, session->job);
+    mp_estimate_begin_job(session->estimate);
     int code = mp_predicted_run(&predicted, &result, summary, error);
     mp_estimate_end_job(session->estimate);
     if (code)
@@ -225,10 +225,7 @@ static int predict_all(struct session *session, struct mp_error *error) {
     char now[32];
     mp_suite_format_utc("%Y%m%dT%H%M%SZ", now, sizeof now);
     snprintf(session->suite_run, sizeof session->suite_run, "%s-%s-%d", SUITE, now, (int)getpid());
-    int code = mp_estimate_create(suite->count, 1, &session->estimate, error);
-    for (int i = 0; i < suite->count && !code; i++)
-        if (suite->refusal[i])
-            mp_estimate_leave_out(session->estimate, i);
+    int code = mp_estimate_create(mp_suite_possible(suite), 1, &session->estimate, error);
     for (int i = 0; i < suite->count && !code; i++) {
         session->job = i;
         if (!suite->refusal[i])
@@ -268,14 +265,7 @@ static int bound_all(const struct session *session, struct mp_error *error) {
 
 static bool show_points(void *context, int done) {
     struct session *session = context;
-    double passed = mp_seconds_now() - session->started;
-    const struct mp_progress_state state = {
-        .job = done < session->count ? done + 1 : done,
-        .jobs = session->count,
-        .name = "points",
-        .share = (double)done / session->count,
-        .seconds_left = done ? passed / done * (session->count - done) : -1};
-    mp_progress_draw(&session->progress, &state);
+    cli_draw_share(&session->progress, "points", done, session->count, session->started);
     return !*session->signals;
 }
 

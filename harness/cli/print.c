@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "harness/cli/cli.h"
+#include "harness/suite/seconds.h"
 #include "reference/base/characters.h"
 
 FILE *cli_beside(const char *path) {
@@ -39,6 +40,18 @@ int cli_read_format(struct cli_format *format, struct mp_error *error) {
     return name ? mp_fail(error, MP_EINVAL, "--format %.80s: should be " CLI_FORMAT_KINDS "%s",
                           name, mp_meant(name, names).text)
                 : MP_OK;
+}
+
+void cli_draw_share(struct mp_progress *progress, const char *name, int done, int all,
+                    double started) {
+    const double passed = mp_seconds_now() - started;
+    const struct mp_progress_state state = {.job = done < all ? done + 1 : done,
+                                            .jobs = all,
+                                            .name = name,
+                                            .share = (double)done / all,
+                                            .seconds_left =
+                                                done ? passed / done * (all - done) : -1};
+    mp_progress_draw(progress, &state);
 }
 
 void cli_print_clean(FILE *stream, const char *text, size_t length) {

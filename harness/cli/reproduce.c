@@ -188,13 +188,7 @@ struct watch {
 
 static bool draw(void *context, int done, int all, const char *label) {
     struct watch *watch = context;
-    double passed = mp_seconds_now() - watch->started;
-    struct mp_progress_state state = {.job = done + 1,
-                                      .jobs = all,
-                                      .name = label,
-                                      .share = (double)done / all,
-                                      .seconds_left = done ? passed / done * (all - done) : -1};
-    mp_progress_draw(&watch->progress, &state);
+    cli_draw_share(&watch->progress, label, done, all, watch->started);
     return !*watch->signals;
 }
 
