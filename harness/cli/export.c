@@ -1,5 +1,4 @@
 /* moeperf export: what is in a database, for others. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -10,7 +9,7 @@
 #include "harness/cli/trace_file.h"
 #include "harness/workload/export.h"
 #include "harness/workload/run_trace.h"
-#include "reference/base/error.h"
+#include "reference/base/characters.h"
 #include "results/export/export.h"
 
 static struct {
@@ -60,19 +59,15 @@ static const struct cli_usage usage = {
 /* "A..B", or "A" for one. */
 static int parse_iterations(const char *text, struct mp_results_selection *selection,
                             struct mp_error *error) {
-    char *end;
+    char first[32] = "";
     if (!text)
         return MP_OK;
-    errno = 0;
+    const char *dots = strstr(text, "..");
+    const size_t length = dots ? (size_t)(dots - text) : strlen(text);
+    memcpy(first, text, length < sizeof first ? length : 0);
     selection->some_iterations = true;
-    selection->first = selection->last = strtoll(text, &end, 10);
-    bool good = end != text && selection->first >= 0;
-    if (good && !strncmp(end, "..", 2)) {
-        const char *second = end + 2;
-        selection->last = strtoll(second, &end, 10);
-        good = end != second;
-    }
-    if (good && !*end && !errno && selection->first <= selection->last)
+    if (mp_whole_number(first, 0, INT64_MAX, &selection->first) &&
+        mp_whole_number(dots ? dots + 2 : first, selection->first, INT64_MAX, &selection->last))
         return MP_OK;
     return mp_fail(error, MP_EINVAL,
                    "--iterations %.100s: should be one, or the first and the last, e.g. 10..19",
@@ -84,7 +79,7 @@ static int parse_iterations(const char *text, struct mp_results_selection *selec
 static int check_iterations(struct mp_store *store, const struct mp_results_selection *selection,
                             struct mp_error *error) {
     const int64_t values[] = {selection->run_id, selection->first, selection->last};
-    int64_t any = !selection->some_iterations, of_run, there[3];
+    int64_t any = !selection->some_iterations, there[4];
     if (!any)
         MP_TRY(mp_store_numbers(store,
                                 "SELECT 1 FROM iteration_summary WHERE (?1 = 0 OR "
@@ -93,16 +88,15 @@ static int check_iterations(struct mp_store *store, const struct mp_results_sele
     if (any)
         return MP_OK;
     MP_TRY(mp_store_numbers(store,
-                            "SELECT count(*), min(iteration), max(iteration) FROM v_span "
+                            "SELECT count(*), min(iteration), max(iteration), (SELECT count(*) "
+                            "FROM run WHERE ?1 = 0 OR run_id = ?1) FROM v_span "
                             "WHERE (?1 = 0 OR run_id = ?1) AND iteration >= 0",
-                            values, 1, there, 3, error));
-    MP_TRY(mp_store_numbers(store, "SELECT count(*) FROM run WHERE ?1 = 0 OR run_id = ?1", values,
-                            1, &of_run, 1, error));
-    if ((there[0] && there[1] <= selection->last && selection->first <= there[2]))
+                            values, 1, there, 4, error));
+    if (there[0] ? there[1] <= selection->last && selection->first <= there[2]
+                 : !there[3]) /* of a run that is not there the export itself says so */
         return MP_OK;
-    if (!there[0]) /* of a run that is not there the export itself says so */
-        return of_run ? mp_fail(error, MP_EINVAL, "--iterations: nothing recorded has an iteration")
-                      : MP_OK;
+    if (!there[0])
+        return mp_fail(error, MP_EINVAL, "--iterations: nothing recorded has an iteration");
     return mp_fail(error, MP_EINVAL,
                    "--iterations %" PRId64 "..%" PRId64 ": there are the iterations %" PRId64
                    "..%" PRId64,

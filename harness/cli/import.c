@@ -83,18 +83,6 @@ static const struct cli_usage *find_usage(int argc, char *argv[], struct mp_erro
     return &usage;
 }
 
-/* The kind that was named, or that the file's name suggests. */
-static int choose_kind(const char *path, struct mp_error *error) {
-    if (!given.kind)
-        given.kind = mp_format_guess(path);
-    if (given.kind)
-        return MP_OK;
-    return mp_fail(error, MP_EINVAL,
-                   "the name of %s does not say what it is; --as KIND does, moeperf import --help "
-                   "lists the kinds",
-                   path);
-}
-
 /* --as names a kind. */
 static int check_kind(const char *kind, struct mp_error *error) {
     const char *known[KINDS_LIMIT + 1];
@@ -187,8 +175,13 @@ static int import_loads(const struct cli_words *words, struct mp_error *error) {
                        path);
     if (!given.output)
         return mp_fail(error, MP_EINVAL, "-o OUT.mptrace is missing: which file to write");
-    MP_TRY(choose_kind(path, error));
-    MP_TRY(mp_format_open(given.kind, path, recording->run.loads.experts, &stream, error));
+    const char *kind = given.kind ? given.kind : mp_format_guess(path);
+    if (!kind)
+        return mp_fail(error, MP_EINVAL,
+                       "the name of %s does not say what it is; --as KIND does, moeperf import "
+                       "--help lists the kinds",
+                       path);
+    MP_TRY(mp_format_open(kind, path, recording->run.loads.experts, &stream, error));
     if (given.ragged)
         mp_trace_allow_ragged(stream);
     return cli_write_trace(stream, given.output, error);

@@ -126,20 +126,15 @@ static bool needs_trainer(const struct mp_suite *suite) {
 enum { PAIRS_MOST = 1000 };
 static const double usual_slice = 0.15, shortest_slice = 0.02, longest_slice = 3600; /* s */
 
-/* --pairs N into the suite's rounds.  MP_EINVAL. */
-static int cli_parse_pairs(const char *text, struct mp_suite *suite, struct mp_error *error) {
-    int64_t pairs;
-    if (!mp_whole_number(text, 1, PAIRS_MOST, &pairs))
-        return mp_fail(error, MP_EINVAL, "--pairs %.60s: should be a number from 1 to %d", text,
-                       PAIRS_MOST);
+/* --pairs N into the suite's rounds.  Every measured job has to be long enough to be judged: a
+ * comparison of shorter ones says nothing of their times, after all the time that it takes.
+ * MP_EINVAL says how many iterations are right. */
+static int read_pairs(struct mp_suite *suite, struct mp_error *error) {
+    int64_t pairs = 0;
+    if (!mp_whole_number(given.pairs, 1, PAIRS_MOST, &pairs))
+        return mp_fail(error, MP_EINVAL, "--pairs %.60s: should be a number from 1 to %d",
+                       given.pairs, PAIRS_MOST);
     suite->repeat = (int)pairs;
-    return MP_OK;
-}
-
-/* Whether every measured job is long enough to be judged: a comparison of shorter ones says nothing
- * of their times, after all the time that it takes.  MP_EINVAL says how many iterations are right.
- */
-static int cli_check_pairs(const struct mp_suite *suite, struct mp_error *error) {
     for (int i = 0; i < suite->count; i++) {
         const struct mp_job *job = &suite->job[i].file.job;
         int64_t warm_up = (job->iterations + 9) / 10, counted = job->iterations - warm_up;
@@ -155,7 +150,7 @@ static int cli_check_pairs(const struct mp_suite *suite, struct mp_error *error)
 }
 
 /* --slice SECONDS; text NULL: the usual ones.  MP_EINVAL. */
-static int cli_parse_slice(const char *text, double *slice, struct mp_error *error) {
+static int parse_slice(const char *text, double *slice, struct mp_error *error) {
     *slice = usual_slice;
     if (text && (!mp_real_number(text, "", 0, longest_slice, slice) ||
                  (*slice > 0 && *slice < shortest_slice)))
@@ -178,8 +173,8 @@ static int keep_floors(const struct mp_gate *gate, struct mp_store *store,
 
 /* Compares the two sides on standard output.  If they are the same program, their noise floors are
  * kept in the database for later comparisons.  CLI_SUCCESS, CLI_FINDING or a code. */
-static int cli_compare_pairs(struct mp_store *store, const struct mp_runner_result *result,
-                             bool json, struct mp_error *error) {
+static int compare_pairs(struct mp_store *store, const struct mp_runner_result *result, bool json,
+                         struct mp_error *error) {
     const struct mp_gate_side base = {store, result->base_run, NULL, 0},
                               head = {store, result->suite_run, NULL, 0};
     const struct mp_gate_options options = {.minimum_effect = MP_MINIMUM_EFFECT};
@@ -222,7 +217,7 @@ static int run_suite(const struct mp_suite *suite, struct mp_store *store, struc
     struct mp_progress progress;
     double slice;
     int code = MP_OK;
-    MP_TRY(cli_parse_slice(given.slice, &slice, error));
+    MP_TRY(parse_slice(given.slice, &slice, error));
     if (given.trainer)
         snprintf(trainer, sizeof trainer, "%s", given.trainer);
     else if (needs_trainer(suite))
@@ -251,7 +246,7 @@ static int run_suite(const struct mp_suite *suite, struct mp_store *store, struc
                        "%s: no job could be added to it; nothing is lost, this adds them: %s",
                        given.database, later);
     else if (given.pairs && result.complete > 0)
-        code = cli_compare_pairs(store, &result, given.json, error);
+        code = compare_pairs(store, &result, given.json, error);
     else if (ended > 0)
         code = given.json ? print_json(store, &result, given.database, error)
                           : print_text(store, &result, given.database, later, error);
@@ -318,9 +313,7 @@ static int carry_out(const struct mp_systems *systems, const struct cli_words *w
     if (!code)
         code = mp_suite_load(path, systems, &changes, &suite, error);
     if (!code && given.pairs)
-        code = cli_parse_pairs(given.pairs, &suite, error);
-    if (!code && given.pairs)
-        code = cli_check_pairs(&suite, error);
+        code = read_pairs(&suite, error);
     if (!code)
         code = cli_create_database(given.database, &store, error);
     if (!code)

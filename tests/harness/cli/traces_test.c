@@ -273,8 +273,6 @@ static const struct refused refusals[] = {
     {"sums that differ", "moeperf import ragged.csv --as csv-wide -o x.mptrace",
      "block 0 (iteration 5, micro-batch 0, layer 0): rank 1 has 5 routes, rank 0 in layer 0 has 4; "
      "they may differ only in a ragged trace, as moeperf import --ragged writes it"},
-    {"experts of a word", "moeperf import router.jsonl --experts many -o x.mptrace",
-     "--experts many: should be a whole number from 1"},
     {"several runs", "moeperf export --as trace --db l.db x.mptrace",
      "l.db: there are 2 runs in it: name one; moeperf report --db l.db --runs lists them"},
     {"two runs named", "moeperf export --run 1 --run 2 --db l.db x.mptrace",
