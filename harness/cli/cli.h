@@ -130,7 +130,7 @@ FILE *cli_beside(const char *path);
 /* Prints `length` bytes of a text of others, clean (reference/base/characters.h). */
 void cli_print_clean(FILE *stream, const char *text, size_t length);
 
-/* What this computer has, in words (machine.c). */
+/* What this computer has, in words. */
 struct cli_machine {
     char processor[256]; /* "unknown" where /proc/cpuinfo does not say */
     int cores;           /* that this process may use */

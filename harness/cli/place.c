@@ -7,7 +7,6 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/predict_job.h"
-#include "harness/cli/system_words.h"
 #include "harness/suite/suite.h"
 #include "reference/base/characters.h"
 #include "results/report/query.h"

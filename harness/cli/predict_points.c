@@ -6,7 +6,6 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/predict_job.h"
-#include "harness/cli/system_words.h"
 #include "harness/workload/named.h"
 #include "reference/base/characters.h"
 

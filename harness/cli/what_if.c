@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "harness/cli/cli.h"
-#include "harness/cli/system_words.h"
+#include "harness/cli/predict_job.h"
 #include "harness/predict/other_system.h"
 #include "reference/base/characters.h"
 #include "results/report/query.h"
