@@ -12,18 +12,16 @@
 
 enum { TIMEOUT_SECONDS = 900, RANKS_MOST = 1024 };
 
-struct calibrate_flags {
+static struct {
     const char *output, *launcher, *trainer;
     int ranks, threads; /* 0 ranks: as the machine has cores */
     bool quick, quiet;
-};
+} given = {.threads = 1};
 
 struct watched {
     struct mp_progress progress;
     struct mp_estimate *estimate;
 };
-
-static struct calibrate_flags given = {.threads = 1};
 
 static const struct cli_flag known_flags[] = {
     {"-o", CLI_VALUE, &given.output, "FILE", "cluster file to write, NAME.yaml"},
@@ -80,19 +78,18 @@ static void watch(void *context, const struct mp_launch_progress *at) {
 }
 
 /* Runs the ranks, which write the file. */
-static int measure(const struct calibrate_flags *flags, const struct mp_command *command,
-                   struct mp_error *error) {
+static int measure(const struct mp_command *command, struct mp_error *error) {
     struct watched watched;
     struct mp_launch_result result;
     const struct mp_launch launch = {.command = command,
-                                     .threads = flags->threads,
+                                     .threads = given.threads,
                                      .timeout = TIMEOUT_SECONDS,
                                      .signals = cli_count_signals(),
                                      .watch = watch,
                                      .context = &watched};
     MP_TRY(mp_estimate_create(1, 1, &watched.estimate, error));
-    mp_estimate_begin_job(watched.estimate, 0);
-    mp_progress_begin(&watched.progress, flags->quiet ? NULL : stderr);
+    mp_estimate_begin_job(watched.estimate);
+    mp_progress_begin(&watched.progress, given.quiet ? NULL : stderr);
     int code = mp_launch_run(&launch, &result, error);
     mp_progress_end(&watched.progress);
     mp_estimate_destroy(watched.estimate);
@@ -102,18 +99,17 @@ static int measure(const struct calibrate_flags *flags, const struct mp_command 
                    "nothing was written: %s", result.reason);
 }
 
-static int create_command(const struct calibrate_flags *flags, const char *partial,
-                          struct mp_command *command, struct mp_error *error) {
+static int create_command(const char *partial, struct mp_command *command, struct mp_error *error) {
     char trainer[MP_PATH_SIZE], threads[16];
     const char *arguments[] = {"--calibrate", partial,      "--threads",
-                               threads,       "--progress", flags->quick ? "--quick" : NULL,
+                               threads,       "--progress", given.quick ? "--quick" : NULL,
                                NULL};
-    snprintf(threads, sizeof threads, "%d", flags->threads);
-    if (flags->trainer)
-        snprintf(trainer, sizeof trainer, "%s", flags->trainer);
+    snprintf(threads, sizeof threads, "%d", given.threads);
+    if (given.trainer)
+        snprintf(trainer, sizeof trainer, "%s", given.trainer);
     else
         MP_TRY(mp_path_program("moeperf-train", trainer, error));
-    return mp_command_create(flags->launcher, flags->ranks, trainer, arguments, command, error);
+    return mp_command_create(given.launcher, given.ranks, trainer, arguments, command, error);
 }
 
 static void print_summary(const struct mp_cluster *cluster, const char *path) {
@@ -127,37 +123,33 @@ static void print_summary(const struct mp_cluster *cluster, const char *path) {
 
 /* The ranks write into the place of a file that is not whole yet, and what they wrote takes its
  * name if it can be read. */
-static int calibrate_into(const struct calibrate_flags *flags, struct mp_error *error) {
-    struct mp_whole_file file;
-    struct mp_command command = {0};
-    struct mp_cluster *cluster = NULL;
-    int code = mp_whole_file_open(&file, flags->output, error);
-    if (!code && !file.partial)
-        code = mp_fail(error, MP_EINVAL, "%s is there and no file; a cluster can't take its place",
-                       flags->output);
-    if (!code)
-        code = create_command(flags, file.partial, &command, error);
-    if (!code)
-        code = measure(flags, &command, error);
-    if (!code)
-        code = mp_cluster_load(file.partial, &cluster, error);
-    code = mp_whole_file_close(&file, code, error);
-    if (!code && cluster)
-        print_summary(cluster, flags->output);
-    mp_cluster_destroy(cluster);
-    mp_command_destroy(&command);
-    return code;
-}
-
 static int calibrate(const struct cli_call *call, struct mp_error *error) {
     (void)call;
     struct cli_machine machine;
+    struct mp_whole_file file;
+    struct mp_command command = {0};
+    struct mp_cluster *cluster = NULL;
     cli_machine_read(&machine);
     if (!given.output)
         return mp_fail(error, MP_EINVAL, "where to? -o FILE names the cluster file to write");
     if (!given.ranks)
         given.ranks = machine.cores > 1 ? 2 : 1;
-    return calibrate_into(&given, error);
+    int code = mp_whole_file_open(&file, given.output, error);
+    if (!code && !file.partial)
+        code = mp_fail(error, MP_EINVAL, "%s is there and no file; a cluster can't take its place",
+                       given.output);
+    if (!code)
+        code = create_command(file.partial, &command, error);
+    if (!code)
+        code = measure(&command, error);
+    if (!code)
+        code = mp_cluster_load(file.partial, &cluster, error);
+    code = mp_whole_file_close(&file, code, error);
+    if (!code && cluster)
+        print_summary(cluster, given.output);
+    mp_cluster_destroy(cluster);
+    mp_command_destroy(&command);
+    return code;
 }
 
 const struct cli_command cli_calibrate = {"calibrate", "measures this machine as a cluster",

@@ -10,14 +10,10 @@
 #include "results/paper/works.h"
 #include "results/report/query.h"
 
-struct cite_flags {
-    const char *database;
-};
-
-static struct cite_flags given;
+static const char *database;
 
 static const struct cli_flag known_flags[] = {
-    {"--db", CLI_VALUE, &given.database, "FILE",
+    {"--db", CLI_VALUE, &database, "FILE",
      "what the runs of this database used; without names " CLI_DATABASE},
     {0},
 };
@@ -184,8 +180,8 @@ static int cite(const struct cli_call *call, struct mp_error *error) {
     int code = MP_OK;
     for (int i = 0; !code && i < call->words->count; i++)
         code = cite_name(&citing, NULL, call->words->word[i], error);
-    if (!code && (given.database || call->words->count == 0))
-        code = cite_runs(&citing, given.database ? given.database : CLI_DATABASE, error);
+    if (!code && (database || call->words->count == 0))
+        code = cite_runs(&citing, database ? database : CLI_DATABASE, error);
     if (!code) {
         print_own();
         mp_works_print(citing.works, stdout);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "harness/suite/paths.h"
+#include "harness/suite/progress.h"
 #include "reference/plan/arguments.h"
 #include "reference/plan/system.h"
 #include "results/report/report.h"
@@ -113,6 +114,11 @@ struct cli_format {
 /* Errors: MP_EINVAL (there is no such format, or both flags). */
 int cli_read_format(struct cli_format *format, struct mp_error *error);
 
+/* Draws how many of all tasks are done since `started` (mp_seconds_now), one of which is at hand.
+ */
+void cli_draw_share(struct mp_progress *progress, const char *name, int done, int all,
+                    double started);
+
 /* While another program has the database locked, says so once on standard error and waits up to a
  * minute, or until a counted signal comes. */
 void cli_wait_for_lock(struct mp_store *store);
@@ -124,7 +130,7 @@ FILE *cli_beside(const char *path);
 /* Prints `length` bytes of a text of others, clean (reference/base/characters.h). */
 void cli_print_clean(FILE *stream, const char *text, size_t length);
 
-/* What this computer has, in words (machine.c). */
+/* What this computer has, in words. */
 struct cli_machine {
     char processor[256]; /* "unknown" where /proc/cpuinfo does not say */
     int cores;           /* that this process may use */

@@ -5,17 +5,18 @@
 
 #include "harness/cli/cli.h"
 #include "harness/suite/paths.h"
+#include "reference/base/characters.h"
 #include "reference/base/whole_file.h"
 #include "results/compare/gate.h"
 
 enum { RUNS_LIMIT = 4096 };
 
-struct compare_flags {
+static struct {
     const char *database, *junit, *action, *bencher, *benchstat, *minimum_effect;
     struct cli_words accept;
     struct cli_format format;
     bool strict, any_machine;
-};
+} given = {.database = CLI_DATABASE};
 
 /* One side as the user named it. */
 struct chosen {
@@ -26,8 +27,6 @@ struct chosen {
     int runs;
     struct mp_store *store;
 };
-
-static struct compare_flags given = {.database = CLI_DATABASE};
 
 static const struct cli_flag known_flags[] = {
     {"--db", CLI_VALUE, &given.database, "FILE",
@@ -177,36 +176,26 @@ static int write_file(const struct mp_gate *gate, const char *path, print_gate *
     return mp_whole_file_close(&file, code, error);
 }
 
-static int write_all(const struct compare_flags *flags, const struct mp_gate *gate,
-                     struct mp_error *error) {
-    MP_TRY(write_file(gate, flags->junit, mp_gate_print_junit, error));
-    MP_TRY(write_file(gate, flags->action, mp_gate_print_action, error));
-    MP_TRY(write_file(gate, flags->bencher, mp_gate_print_bencher, error));
-    MP_TRY(write_file(gate, flags->benchstat, print_both_sides, error));
-    return mp_gate_print(gate, flags->format.kind, stdout, error);
-}
-
-static int parse_effect(const char *text, double *effect, struct mp_error *error) {
-    char *end;
-    double percent = strtod(text, &end);
-    if (end == text || (*end && strcmp(end, "%") != 0) || !(percent > 0 && percent <= 100))
-        return mp_fail(error, MP_EINVAL,
-                       "--minimum-effect %.60s: should be percent above 0 and up to 100", text);
-    *effect = percent / 100;
-    return MP_OK;
+static int write_all(const struct mp_gate *gate, struct mp_error *error) {
+    MP_TRY(write_file(gate, given.junit, mp_gate_print_junit, error));
+    MP_TRY(write_file(gate, given.action, mp_gate_print_action, error));
+    MP_TRY(write_file(gate, given.bencher, mp_gate_print_bencher, error));
+    MP_TRY(write_file(gate, given.benchstat, print_both_sides, error));
+    return mp_gate_print(gate, given.format.kind, stdout, error);
 }
 
 static int compare(const struct cli_call *call, struct mp_error *error) {
     struct chosen side[2] = {{.runs = 0}, {.runs = 0}};
     struct mp_gate *gate = NULL;
-    double effect = MP_MINIMUM_EFFECT;
-    int code = MP_OK;
-    if (given.minimum_effect)
-        code = parse_effect(given.minimum_effect, &effect, error);
-    if (!code)
-        code = choose_all(call->words, given.database, side, error);
+    double percent = 100 * MP_MINIMUM_EFFECT;
+    if (given.minimum_effect &&
+        (!mp_real_number(given.minimum_effect, "%", 0, 100, &percent) || percent == 0))
+        return mp_fail(error, MP_EINVAL,
+                       "--minimum-effect %.60s: should be percent above 0 and up to 100",
+                       given.minimum_effect);
+    int code = choose_all(call->words, given.database, side, error);
     if (!code) {
-        const struct mp_gate_options options = {effect, given.any_machine, given.accept.word,
+        const struct mp_gate_options options = {percent / 100, given.any_machine, given.accept.word,
                                                 given.accept.count};
         const struct mp_gate_side base = {side[0].store, side[0].suite_run, side[0].run,
                                           side[0].runs},
@@ -215,7 +204,7 @@ static int compare(const struct cli_call *call, struct mp_error *error) {
         code = mp_gate_compare(&base, &head, &options, &gate, error);
     }
     if (!code)
-        code = write_all(&given, gate, error);
+        code = write_all(gate, error);
     if (!code) {
         enum mp_outcome outcome = mp_gate_outcome(gate);
         bool is_finding =

@@ -1,14 +1,12 @@
 /* moeperf doctor: what works here, what is missing, how to get it. */
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <sqlite3.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <zstd.h>
 
@@ -17,7 +15,9 @@
 #include "harness/suite/paths.h"
 #include "harness/workload/generate.h"
 #include "profiler/nvtx/emit.h"
+#include "reference/base/characters.h"
 #include "reference/base/program.h"
+#include "reference/base/shell.h"
 #include "reference/comm/nccl/library.h"
 #include "reference/device/device.h"
 #include "results/report/browser.h"
@@ -38,27 +38,15 @@ struct finding {
 
 /* First line that a program prints; false if it can't be run or fails. */
 static bool capture(const char *program, const char *argument, char *line, size_t size) {
-    int output[2], status;
-    if (pipe2(output, O_CLOEXEC))
-        return false;
-    pid_t pid = fork();
-    if (pid == 0) {
-        dup2(output[1], 1);
-        execlp(program, program, argument, (char *)NULL);
-        _exit(127);
-    }
-    close(output[1]);
-    FILE *stream = fdopen(output[0], "r");
+    char command[2 * MP_PATH_SIZE];
+    mp_shell_word(command, sizeof command, program);
+    FILE *stream = popen(mp_text_add(command, sizeof command, " ", "%s", argument), "re");
     line[0] = '\0';
-    if (stream) {
-        if (fgets(line, (int)size, stream))
-            line[strcspn(line, "\n")] = '\0';
-        while (fgetc(stream) != EOF) /* the rest, so that it can end */
-            ;
-        fclose(stream);
-    }
-    return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) &&
-           WEXITSTATUS(status) == 0 && *line;
+    if (stream && fgets(line, (int)size, stream))
+        line[strcspn(line, "\n")] = '\0';
+    while (stream && fgetc(stream) != EOF) /* the rest, so that it can end */
+        ;
+    return stream && !pclose(stream) && *line;
 }
 
 static int check_processor(struct finding *finding, struct mp_error *error) {

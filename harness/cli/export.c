@@ -1,5 +1,4 @@
 /* moeperf export: what is in a database, for others. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -10,16 +9,14 @@
 #include "harness/cli/trace_file.h"
 #include "harness/workload/export.h"
 #include "harness/workload/run_trace.h"
-#include "reference/base/error.h"
+#include "reference/base/characters.h"
 #include "results/export/export.h"
 
-struct export_flags {
+static struct {
     const char *kind, *database, *trace, *view, *iterations;
     struct cli_words runs;
     struct mp_export loads;
-};
-
-static struct export_flags given = {.kind = "trace", .loads = {.iteration = -1, .layer = -1}};
+} given = {.kind = "trace", .loads = {.iteration = -1, .layer = -1}};
 
 static const struct cli_flag known_flags[] = {
     {"--as", CLI_VALUE, &given.kind, "KIND",
@@ -62,19 +59,15 @@ static const struct cli_usage usage = {
 /* "A..B", or "A" for one. */
 static int parse_iterations(const char *text, struct mp_results_selection *selection,
                             struct mp_error *error) {
-    char *end;
+    char first[32] = "";
     if (!text)
         return MP_OK;
-    errno = 0;
+    const char *dots = strstr(text, "..");
+    const size_t length = dots ? (size_t)(dots - text) : strlen(text);
+    memcpy(first, text, length < sizeof first ? length : 0);
     selection->some_iterations = true;
-    selection->first = selection->last = strtoll(text, &end, 10);
-    bool good = end != text && selection->first >= 0;
-    if (good && !strncmp(end, "..", 2)) {
-        const char *second = end + 2;
-        selection->last = strtoll(second, &end, 10);
-        good = end != second;
-    }
-    if (good && !*end && !errno && selection->first <= selection->last)
+    if (mp_whole_number(first, 0, INT64_MAX, &selection->first) &&
+        mp_whole_number(dots ? dots + 2 : first, selection->first, INT64_MAX, &selection->last))
         return MP_OK;
     return mp_fail(error, MP_EINVAL,
                    "--iterations %.100s: should be one, or the first and the last, e.g. 10..19",
@@ -86,7 +79,7 @@ static int parse_iterations(const char *text, struct mp_results_selection *selec
 static int check_iterations(struct mp_store *store, const struct mp_results_selection *selection,
                             struct mp_error *error) {
     const int64_t values[] = {selection->run_id, selection->first, selection->last};
-    int64_t any = !selection->some_iterations, of_run, there[3];
+    int64_t any = !selection->some_iterations, there[4];
     if (!any)
         MP_TRY(mp_store_numbers(store,
                                 "SELECT 1 FROM iteration_summary WHERE (?1 = 0 OR "
@@ -95,16 +88,15 @@ static int check_iterations(struct mp_store *store, const struct mp_results_sele
     if (any)
         return MP_OK;
     MP_TRY(mp_store_numbers(store,
-                            "SELECT count(*), min(iteration), max(iteration) FROM v_span "
+                            "SELECT count(*), min(iteration), max(iteration), (SELECT count(*) "
+                            "FROM run WHERE ?1 = 0 OR run_id = ?1) FROM v_span "
                             "WHERE (?1 = 0 OR run_id = ?1) AND iteration >= 0",
-                            values, 1, there, 3, error));
-    MP_TRY(mp_store_numbers(store, "SELECT count(*) FROM run WHERE ?1 = 0 OR run_id = ?1", values,
-                            1, &of_run, 1, error));
-    if ((there[0] && there[1] <= selection->last && selection->first <= there[2]))
+                            values, 1, there, 4, error));
+    if (there[0] ? there[1] <= selection->last && selection->first <= there[2]
+                 : !there[3]) /* of a run that is not there the export itself says so */
         return MP_OK;
-    if (!there[0]) /* of a run that is not there the export itself says so */
-        return of_run ? mp_fail(error, MP_EINVAL, "--iterations: nothing recorded has an iteration")
-                      : MP_OK;
+    if (!there[0])
+        return mp_fail(error, MP_EINVAL, "--iterations: nothing recorded has an iteration");
     return mp_fail(error, MP_EINVAL,
                    "--iterations %" PRId64 "..%" PRId64 ": there are the iterations %" PRId64
                    "..%" PRId64,
@@ -132,49 +124,48 @@ static void print_timeline(FILE *out, const char *path,
                 exported->gpu_left_out);
 }
 
-static int write_file(struct mp_store *store, const struct export_flags *flags,
-                      const struct mp_results_selection *selection, const char *path,
-                      struct mp_results_exported *exported, struct mp_error *error) {
-    if (!strcmp(flags->kind, "perfetto"))
+static int write_file(struct mp_store *store, const struct mp_results_selection *selection,
+                      const char *path, struct mp_results_exported *exported,
+                      struct mp_error *error) {
+    if (!strcmp(given.kind, "perfetto"))
         return mp_results_perfetto(store, selection, path, exported, error);
-    if (!strcmp(flags->kind, "json"))
+    if (!strcmp(given.kind, "json"))
         return mp_results_json(store, selection, path, exported, error);
-    return mp_results_csv(store, selection, flags->view ? flags->view : "span", path, exported,
+    return mp_results_csv(store, selection, given.view ? given.view : "span", path, exported,
                           error);
 }
 
-static const char *database_of(const struct export_flags *flags) {
-    return flags->database ? flags->database : CLI_DATABASE;
+static const char *database_of(void) {
+    return given.database ? given.database : CLI_DATABASE;
 }
 
 /* 0: none was named. */
-static int choose_run(const struct export_flags *flags, int64_t *run_id, struct mp_error *error) {
+static int choose_run(int64_t *run_id, struct mp_error *error) {
     *run_id = 0;
-    if (flags->runs.count == 0)
+    if (given.runs.count == 0)
         return MP_OK;
-    if (flags->runs.count > 1)
+    if (given.runs.count > 1)
         return mp_fail(error, MP_EINVAL,
                        "--run is given %d times; a file is of one run, so export one at a time",
-                       flags->runs.count);
-    return cli_run_number(flags->runs.word[0], run_id, error);
+                       given.runs.count);
+    return cli_run_number(given.runs.word[0], run_id, error);
 }
 
 /* The loads that were named: a trace's, or a run's. */
-static int open_loads(const struct export_flags *flags, struct mp_store **store,
-                      struct mp_trace_stream **stream, struct mp_error *error) {
+static int open_loads(struct mp_store **store, struct mp_trace_stream **stream,
+                      struct mp_error *error) {
     int64_t run_id = 0;
-    if (flags->trace && (flags->runs.count > 0 || flags->database))
+    if (given.trace && (given.runs.count > 0 || given.database))
         return mp_fail(error, MP_EINVAL, "--trace and --run or --db: the loads are of one of them");
-    if (flags->trace)
-        return mp_trace_open(flags->trace, stream, error);
-    MP_TRY(choose_run(flags, &run_id, error));
-    MP_TRY(cli_open_database(database_of(flags), store, error));
+    if (given.trace)
+        return mp_trace_open(given.trace, stream, error);
+    MP_TRY(choose_run(&run_id, error));
+    MP_TRY(cli_open_database(database_of(), store, error));
     return mp_trace_open_run(*store, run_id, stream, error);
 }
 
-static int write_table(const struct export_flags *flags, struct mp_trace_stream *stream,
-                       const char *path, struct mp_error *error) {
-    struct mp_export chosen = flags->loads;
+static int write_table(struct mp_trace_stream *stream, const char *path, struct mp_error *error) {
+    struct mp_export chosen = given.loads;
     int code = mp_export_csv(stream, &chosen, path, error);
     if (!code)
         fprintf(cli_beside(path), "%s: %" PRId64 " blocks\n", path, chosen.blocks_done);
@@ -183,32 +174,32 @@ static int write_table(const struct export_flags *flags, struct mp_trace_stream 
 }
 
 /* --as csv with --view loads, or of a trace, is for loads. */
-static bool writes_results(const struct export_flags *flags) {
-    if (!strcmp(flags->kind, "csv"))
-        return !flags->trace && !(flags->view && !strcmp(flags->view, "loads"));
-    return !strcmp(flags->kind, "perfetto") || !strcmp(flags->kind, "json");
+static bool writes_results(void) {
+    if (!strcmp(given.kind, "csv"))
+        return !given.trace && !(given.view && !strcmp(given.view, "loads"));
+    return !strcmp(given.kind, "perfetto") || !strcmp(given.kind, "json");
 }
 
-static int check_kind(const struct export_flags *flags, struct mp_error *error) {
+static int check_kind(struct mp_error *error) {
     static const char *const kinds[] = {"trace", "csv", "perfetto", "json"};
-    const bool results = writes_results(flags), native = !strcmp(flags->kind, "trace");
+    const bool results = writes_results(), native = !strcmp(given.kind, "trace");
     enum { KINDS = sizeof kinds / sizeof *kinds };
     size_t known = 0;
-    while (known < KINDS && strcmp(kinds[known], flags->kind) != 0)
+    while (known < KINDS && strcmp(kinds[known], given.kind) != 0)
         known++;
     if (known == KINDS)
         return mp_fail(error, MP_EINVAL,
-                       "--as %.100s: trace, csv, perfetto and json can be written", flags->kind);
-    if (flags->view && (strcmp(flags->kind, "csv") != 0 || flags->trace))
+                       "--as %.100s: trace, csv, perfetto and json can be written", given.kind);
+    if (given.view && (strcmp(given.kind, "csv") != 0 || given.trace))
         return mp_fail(error, MP_EINVAL, "--view is for csv of a database: %s has no views",
-                       flags->trace ? "a trace" : flags->kind);
-    if (results && flags->trace)
+                       given.trace ? "a trace" : given.kind);
+    if (results && given.trace)
         return mp_fail(error, MP_EINVAL,
-                       "--trace: a trace has loads only, no times: %s is of a run", flags->kind);
-    if (!results && flags->iterations)
+                       "--trace: a trace has loads only, no times: %s is of a run", given.kind);
+    if (!results && given.iterations)
         return mp_fail(error, MP_EINVAL,
                        "--iterations is for perfetto, json and views; --iteration N chooses loads");
-    if ((results || native) && (flags->loads.iteration >= 0 || flags->loads.layer >= 0))
+    if ((results || native) && (given.loads.iteration >= 0 || given.loads.layer >= 0))
         return mp_fail(error, MP_EINVAL, "--iteration and --layer are for loads as csv: %s",
                        native ? "a trace has all of the loads"
                               : "--iterations A..B chooses here, --view loads writes loads");
@@ -216,41 +207,39 @@ static int check_kind(const struct export_flags *flags, struct mp_error *error) 
 }
 
 /* Writes the file and says what is in it. */
-static int export_results(const struct export_flags *flags, const char *path,
-                          struct mp_error *error) {
+static int export_results(const char *path, struct mp_error *error) {
     struct mp_results_selection selection = {0};
     struct mp_results_exported exported;
     struct mp_store *store = NULL;
-    MP_TRY(choose_run(flags, &selection.run_id, error));
-    MP_TRY(parse_iterations(flags->iterations, &selection, error));
-    MP_TRY(cli_open_database(database_of(flags), &store, error));
+    MP_TRY(choose_run(&selection.run_id, error));
+    MP_TRY(parse_iterations(given.iterations, &selection, error));
+    MP_TRY(cli_open_database(database_of(), &store, error));
     int code = check_iterations(store, &selection, error);
     if (!code)
-        code = write_file(store, flags, &selection, path, &exported, error);
+        code = write_file(store, &selection, path, &exported, error);
     mp_store_close(store);
-    if (!code && !strcmp(flags->kind, "perfetto"))
+    if (!code && !strcmp(given.kind, "perfetto"))
         print_timeline(cli_beside(path), path, &exported);
     else if (!code)
         fprintf(cli_beside(path), "%s: %" PRId64 " rows\n", path, exported.rows);
     return code;
 }
 
-static int export_loads(const struct export_flags *flags, const char *path,
-                        struct mp_error *error) {
+static int export_loads(const char *path, struct mp_error *error) {
     struct mp_store *store = NULL;
     struct mp_trace_stream *stream = NULL;
-    int code = open_loads(flags, &store, &stream, error);
+    int code = open_loads(&store, &stream, error);
     if (!code)
-        code = !strcmp(flags->kind, "trace") ? cli_write_trace(stream, path, error)
-                                             : write_table(flags, stream, path, error);
+        code = !strcmp(given.kind, "trace") ? cli_write_trace(stream, path, error)
+                                            : write_table(stream, path, error);
     mp_store_close(store);
     return code;
 }
 
 static int export(const struct cli_call *call, struct mp_error *error) {
-    MP_TRY(check_kind(&given, error));
-    return writes_results(&given) ? export_results(&given, call->words->word[0], error)
-                                  : export_loads(&given, call->words->word[0], error);
+    MP_TRY(check_kind(error));
+    return writes_results() ? export_results(call->words->word[0], error)
+                            : export_loads(call->words->word[0], error);
 }
 
 const struct cli_command cli_export = {"export", "writes a run, a view or loads for other programs",

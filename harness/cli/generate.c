@@ -3,6 +3,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/trace_file.h"
+#include "reference/base/characters.h"
 
 enum { FLAGS_LIMIT = 24, NAME_SIZE = 32, HELP_SIZE = 640, HELP_COLUMNS = 56, ABOUT_SIZE = 2048 };
 
@@ -64,13 +65,12 @@ static void describe(const struct mp_generator *kind, char about[ABOUT_SIZE]) {
         break_lines(about, CLI_PAGE_COLUMNS);
         return;
     }
-    int length = snprintf(about, ABOUT_SIZE,
-                          "Computes a routing trace.  The same options and seed give the same\n"
-                          "file on every machine.  moeperf generate KIND --help has the options\n"
-                          "of a kind.\n\nkinds:");
+    snprintf(about, ABOUT_SIZE,
+             "Computes a routing trace.  The same options and seed give the same\n"
+             "file on every machine.  moeperf generate KIND --help has the options\n"
+             "of a kind.\n\nkinds:");
     for (kind = mp_generators; kind->name; kind++)
-        length += snprintf(about + length, (size_t)(ABOUT_SIZE - length), "\n  %-9s  %s",
-                           kind->name, kind->title);
+        mp_text_add(about, ABOUT_SIZE, "\n", "  %-9s  %s", kind->name, kind->title);
 }
 
 static int write_kind(const struct mp_generator *kind, const struct option_flags *own,

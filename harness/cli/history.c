@@ -6,13 +6,11 @@
 #include "harness/cli/cli.h"
 #include "results/compare/history.h"
 
-struct history_flags {
+static struct {
     const char *append, *suite, *job;
     struct mp_page_output page;
     bool json;
-};
-
-static struct history_flags given;
+} given;
 
 static const struct cli_flag known_flags[] = {
     {"--suite", CLI_VALUE, &given.suite, "NAME", "of this suite only"},

@@ -13,13 +13,11 @@
 
 enum { KINDS_LIMIT = 32 };
 
-struct import_flags {
+static struct {
     const char *kind, *output, *database;
     struct cli_recording_flags recording;
     bool ragged;
-};
-
-static struct import_flags given;
+} given;
 
 static const struct cli_flag known_flags[] = {
     {"--as", CLI_VALUE, &given.kind, "KIND",
@@ -85,18 +83,6 @@ static const struct cli_usage *find_usage(int argc, char *argv[], struct mp_erro
     return &usage;
 }
 
-/* The kind that was named, or that the file's name suggests. */
-static int choose_kind(struct import_flags *flags, const char *path, struct mp_error *error) {
-    if (!flags->kind)
-        flags->kind = mp_format_guess(path);
-    if (flags->kind)
-        return MP_OK;
-    return mp_fail(error, MP_EINVAL,
-                   "the name of %s does not say what it is; --as KIND does, moeperf import --help "
-                   "lists the kinds",
-                   path);
-}
-
 /* --as names a kind. */
 static int check_kind(const char *kind, struct mp_error *error) {
     const char *known[KINDS_LIMIT + 1];
@@ -116,58 +102,56 @@ static int check_kind(const char *kind, struct mp_error *error) {
 
 /* The format that --as names, or that recognises the first file; NULL: it is none of a recording.
  */
-static int recording_format(const struct import_flags *flags, const char *path,
-                            const struct mp_recording_format **format, struct mp_error *error) {
-    if (flags->kind)
-        MP_TRY(check_kind(flags->kind, error));
+static int recording_format(const char *path, const struct mp_recording_format **format,
+                            struct mp_error *error) {
+    if (given.kind)
+        MP_TRY(check_kind(given.kind, error));
     if (access(path, R_OK))
         return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "can't open %s: %s", path,
                        strerror(errno));
-    *format = flags->kind ? mp_recording_format_named(flags->kind) : mp_recording_recognise(path);
+    *format = given.kind ? mp_recording_format_named(given.kind) : mp_recording_recognise(path);
     return MP_OK;
 }
 
 /* How to read the same files once more, with other rules. */
-static void plan_again(struct import_flags *flags, const char *database,
-                       const struct cli_words *words) {
-    flags->recording.resume = strdup("moeperf import");
-    cli_add_word(&flags->recording, "--as", flags->kind);
-    cli_add_word(&flags->recording, "--db", database);
-    cli_add_recording_flags(&flags->recording, NULL);
+static void plan_again(const char *database, const struct cli_words *words) {
+    given.recording.resume = strdup("moeperf import");
+    cli_add_word(&given.recording, "--as", given.kind);
+    cli_add_word(&given.recording, "--db", database);
+    cli_add_recording_flags(&given.recording, NULL);
     for (int i = 0; i < words->count; i++)
-        cli_add_word(&flags->recording, "", words->word[i]);
+        cli_add_word(&given.recording, "", words->word[i]);
 }
 
 static int import_recordings(const struct mp_recording_format *format,
-                             const struct mp_systems *systems, struct import_flags *flags,
-                             const struct cli_words *words, struct mp_error *error) {
-    if (flags->output || flags->ragged)
+                             const struct mp_systems *systems, const struct cli_words *words,
+                             struct mp_error *error) {
+    if (given.output || given.ragged)
         return mp_fail(error, MP_EINVAL,
                        "%s: a recording (%s) goes into a database, --db FILE; -o and --ragged are "
                        "for loads",
                        words->word[0], format->name);
-    for (int i = 1; !flags->kind && i < words->count; i++)
+    for (int i = 1; !given.kind && i < words->count; i++)
         if (mp_recording_recognise(words->word[i]) != format)
             return mp_fail(error, MP_EINVAL,
                            "%s: it can't be read, or is not of kind %s as %s is; files of one kind "
                            "are right, or --as KIND",
                            words->word[i], format->name, words->word[0]);
-    const char *database = flags->database ? flags->database : CLI_DATABASE;
-    plan_again(flags, database, words);
-    int code = flags->recording.resume
-                   ? cli_read_recording_flags(&flags->recording, database, systems, error)
+    const char *database = given.database ? given.database : CLI_DATABASE;
+    plan_again(database, words);
+    int code = given.recording.resume
+                   ? cli_read_recording_flags(&given.recording, database, systems, error)
                    : mp_fail(error, MP_ENOMEM, "no memory for %d paths", words->count);
-    flags->recording.run.resume = flags->recording.resume;
+    given.recording.run.resume = given.recording.resume;
     const struct mp_recordings recordings = {format, words->word, words->count, database,
-                                             flags->recording.run};
+                                             given.recording.run};
     if (!code)
         code = mp_recordings_import(&recordings, cli_wait_for_lock, stderr, error);
-    cli_destroy_recording_flags(&flags->recording);
+    cli_destroy_recording_flags(&given.recording);
     return code;
 }
 
-static int import_loads(struct import_flags *flags, const struct cli_words *words,
-                        struct mp_error *error) {
+static int import_loads(const struct cli_words *words, struct mp_error *error) {
     struct mp_trace_stream *stream;
     const char *path = words->word[0];
     if (words->count > 1)
@@ -175,8 +159,8 @@ static int import_loads(struct import_flags *flags, const struct cli_words *word
                        "%s: one file of loads makes a trace; several are for recordings, and %s is "
                        "none that --help lists",
                        words->word[1], path);
-    const struct cli_recording_flags *recording = &flags->recording;
-    if (flags->database || recording->rules.count || recording->run.system ||
+    const struct cli_recording_flags *recording = &given.recording;
+    if (given.database || recording->rules.count || recording->run.system ||
         recording->run.workload || recording->run.loads.path || recording->job)
         return mp_fail(
             error, MP_EINVAL,
@@ -184,25 +168,30 @@ static int import_loads(struct import_flags *flags, const struct cli_words *word
             "what it is); loads become a trace, -o OUT.mptrace, and --db, --rules, "
             "--system, --workload, --loads and --job are for recordings",
             path);
-    if (!flags->output && !flags->kind)
+    if (!given.output && !given.kind)
         return mp_fail(error, MP_EINVAL,
                        "%s: its beginning is that of no recording that --help lists; if it has "
                        "loads, -o OUT.mptrace is missing: which file to write",
                        path);
-    if (!flags->output)
+    if (!given.output)
         return mp_fail(error, MP_EINVAL, "-o OUT.mptrace is missing: which file to write");
-    MP_TRY(choose_kind(flags, path, error));
-    MP_TRY(mp_format_open(flags->kind, path, recording->run.loads.experts, &stream, error));
-    if (flags->ragged)
+    const char *kind = given.kind ? given.kind : mp_format_guess(path);
+    if (!kind)
+        return mp_fail(error, MP_EINVAL,
+                       "the name of %s does not say what it is; --as KIND does, moeperf import "
+                       "--help lists the kinds",
+                       path);
+    MP_TRY(mp_format_open(kind, path, recording->run.loads.experts, &stream, error));
+    if (given.ragged)
         mp_trace_allow_ragged(stream);
-    return cli_write_trace(stream, flags->output, error);
+    return cli_write_trace(stream, given.output, error);
 }
 
 static int import(const struct cli_call *call, struct mp_error *error) {
     const struct mp_recording_format *format = NULL;
-    MP_TRY(recording_format(&given, call->words->word[0], &format, error));
-    return format ? import_recordings(format, call->systems, &given, call->words, error)
-                  : import_loads(&given, call->words, error);
+    MP_TRY(recording_format(call->words->word[0], &format, error));
+    return format ? import_recordings(format, call->systems, call->words, error)
+                  : import_loads(call->words, error);
 }
 
 const struct cli_command cli_import = {

@@ -4,6 +4,7 @@
 #include "harness/cli/catalog.h"
 #include "harness/cli/cli.h"
 #include "harness/suite/paths.h"
+#include "reference/base/characters.h"
 #include "results/report/table.h"
 
 /* A listing is a JSON array of objects with "name" and "title" at least; its text is two columns,
@@ -107,10 +108,8 @@ static void print_system_lines(const json_t *row, int indent) {
     for (size_t i = 0; i < json_array_size(capabilities); i++) {
         const struct cli_capability *capability =
             cli_capability_find(json_string_value(json_array_get(capabilities, i)));
-        size_t length = strlen(words);
         if (capability->brief)
-            snprintf(words + length, sizeof words - length, "%s%s", length > 0 ? ", " : "",
-                     capability->brief);
+            mp_text_add(words, sizeof words, ", ", "%s", capability->brief);
     }
     table_filled(stdout, 0, indent, json_string_value(json_object_get(row, "source")));
     table_filled(stdout, 0, indent, *words ? words : "moves and copies nothing");
@@ -148,15 +147,12 @@ static void print_text(const json_t *rows) {
 
 static const struct topic *find_topic(const char *name, struct mp_error *error) {
     const char *known[TOPICS + 1] = {NULL};
+    char all[256] = "";
     for (int i = 0; i < TOPICS; i++) {
         if (!strcmp(topics[i].name, name))
             return &topics[i];
         known[i] = topics[i].name;
-    }
-    char all[256] = "";
-    for (int i = 0; i < TOPICS; i++) {
-        size_t length = strlen(all);
-        snprintf(all + length, sizeof all - length, "%s%s", i > 0 ? ", " : "", known[i]);
+        mp_text_add(all, sizeof all, ", ", "%s", known[i]);
     }
     mp_fail(error, MP_EINVAL, "can't list \"%.80s\"; it is one of %s%s", name, all,
             mp_meant(name, known).text);

@@ -1,7 +1,6 @@
 /* moeperf predict: what systems would make of given loads on a cluster that is not here. */
 #include "harness/cli/predict.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,6 +8,7 @@
 #include "harness/cli/cli.h"
 #include "harness/predict/bound.h"
 #include "harness/predict/workers.h"
+#include "harness/record/parts.h"
 #include "harness/suite/estimate.h"
 #include "harness/suite/keep.h"
 #include "harness/suite/paths.h"
@@ -18,16 +18,14 @@
 
 static const char SUITE[] = "predict"; /* what the database calls it */
 
-struct predict_flags {
+static struct {
     struct cli_job_flags job;
     const char *suite, *database;
     struct mp_page_output page;
     struct cli_words system, vary;
     struct cli_format format;
     bool bound, assumptions, quiet;
-};
-
-static struct predict_flags given;
+} given;
 
 static const struct cli_flag known_flags[] = {
     {"--cluster", CLI_VALUE, &given.job.cluster, "NAME",
@@ -101,25 +99,23 @@ static const struct cli_usage usage = {
 
 /* ---- the suite that the command line means ---- */
 
-static int collect_settings(const struct predict_flags *flags, struct cli_job_settings *settings,
-                            struct mp_error *error) {
-    if ((flags->page.html || flags->page.figures) &&
-        (flags->vary.count == 0 || flags->format.kind == MP_REPORT_JSON))
+static int collect_settings(struct cli_job_settings *settings, struct mp_error *error) {
+    if ((given.page.html || given.page.figures) &&
+        (given.vary.count == 0 || given.format.kind == MP_REPORT_JSON))
         return mp_fail(error, MP_EINVAL,
                        "--html and --figures draw what --vary varies, without --json");
-    return cli_read_job_flags(&flags->job, settings, error);
+    return cli_read_job_flags(&given.job, settings, error);
 }
 
-static int read_suite(const struct mp_systems *systems, const struct predict_flags *flags,
-                      const struct cli_settings *settings, struct mp_suite *suite,
-                      struct mp_error *error) {
+static int read_suite(const struct mp_systems *systems, const struct cli_settings *settings,
+                      struct mp_suite *suite, struct mp_error *error) {
     char path[MP_PATH_SIZE];
     const struct mp_suite_changes changes = {settings->item, settings->count, NULL, true};
-    if (flags->system.count > 0 || flags->vary.count > 0)
+    if (given.system.count > 0 || given.vary.count > 0)
         return mp_fail(error, MP_EINVAL, "%s and --suite: a suite says itself which %s",
-                       flags->vary.count > 0 ? "--vary" : "--system",
-                       flags->vary.count > 0 ? "jobs it has" : "systems its jobs have");
-    MP_TRY(mp_path_file(MP_SUITES, flags->suite, path, error));
+                       given.vary.count > 0 ? "--vary" : "--system",
+                       given.vary.count > 0 ? "jobs it has" : "systems its jobs have");
+    MP_TRY(mp_path_file(MP_SUITES, given.suite, path, error));
     return mp_suite_load(path, systems, &changes, suite, error);
 }
 
@@ -128,7 +124,6 @@ static int read_suite(const struct mp_systems *systems, const struct predict_fla
 /* All that is predicted: job by job, or, of what varies, point by point in several processes, of
  * which each writes to its own points and their items. */
 struct session {
-    const struct predict_flags *flags;
     const struct mp_suite *suite;
     const struct cli_points *points;
     struct cli_prediction *item; /* [suite->count] */
@@ -138,7 +133,7 @@ struct session {
     struct mp_store *store; /* NULL: nothing is kept */
     struct mp_estimate *estimate;
     int job, kept; /* the one at hand; refused ones before `kept` are in the store */
-    char suite_run[64], spools[512];
+    char suite_run[64], spools[MP_PATH_SIZE];
     /* Point by point. */
     const volatile sig_atomic_t *signals;
     double started;
@@ -193,34 +188,6 @@ static int keep_refusals(struct session *session, int end, struct mp_error *erro
     return MP_OK;
 }
 
-/* A folder for recordings, which is empty again once they are kept. */
-static int create_spools(struct session *session, struct mp_error *error) {
-    static const char name[] = "moeperf-predict-XXXXXX";
-    const char *chosen = getenv("TMPDIR"), *above = chosen && *chosen ? chosen : "/tmp";
-    if (!session->store)
-        return MP_OK;
-    if (snprintf(session->spools, sizeof session->spools, "%s/%s", above, name) >=
-        (int)sizeof session->spools)
-        return mp_fail(error, MP_ELIMIT, "TMPDIR: %.200s...: the path is too long", above);
-    return mkdtemp(session->spools)
-               ? MP_OK
-               : mp_fail(error, MP_EIO,
-                         "can't create a folder in %s: %s; TMPDIR=FOLDER in the environment names "
-                         "another place",
-                         above, strerror(errno));
-}
-
-/* What is left of the recordings of a job that could not be kept. */
-static void remove_spools(const struct session *session) {
-    char path[sizeof session->spools + 32];
-    for (int r = 0; session->store && r < session->suite->job[session->job].file.job.ranks; r++) {
-        snprintf(path, sizeof path, "%s/rank-%04d.spool", session->spools, r);
-        unlink(path);
-    }
-    if (session->store)
-        rmdir(session->spools);
-}
-
 static int predict_job(struct session *session, struct mp_prediction_summary *summary,
                        struct mp_error *error) {
     const struct mp_suite *suite = session->suite;
@@ -233,9 +200,10 @@ static int predict_job(struct session *session, struct mp_prediction_summary *su
                                            .bounds = session->bounds,
                                            .watch = show_progress,
                                            .context = session};
-    MP_TRY(create_spools(session, error));
+    if (session->store)
+        MP_TRY(mp_parts_create_folder(given.database, "spools", session->spools, error));
     mp_suite_format_utc("%Y-%m-%dT%H:%M:%SZ", started_at, sizeof started_at);
-    mp_estimate_begin_job(session->estimate, session->job);
+    mp_estimate_begin_job(session->estimate);
     int code = mp_predicted_run(&predicted, &result, summary, error);
     mp_estimate_end_job(session->estimate);
     if (code)
@@ -247,7 +215,8 @@ static int predict_job(struct session *session, struct mp_prediction_summary *su
         code = keep_refusals(session, session->job, error);
     if (!code && session->store)
         code = keep_job(session, session->job, &result, started_at, session->spools, error);
-    remove_spools(session);
+    if (session->store)
+        mp_parts_remove_folder(session->spools); /* what could not be kept */
     return code;
 }
 
@@ -256,10 +225,7 @@ static int predict_all(struct session *session, struct mp_error *error) {
     char now[32];
     mp_suite_format_utc("%Y%m%dT%H%M%SZ", now, sizeof now);
     snprintf(session->suite_run, sizeof session->suite_run, "%s-%s-%d", SUITE, now, (int)getpid());
-    int code = mp_estimate_create(suite->count, 1, &session->estimate, error);
-    for (int i = 0; i < suite->count && !code; i++)
-        if (suite->refusal[i])
-            mp_estimate_leave_out(session->estimate, i);
+    int code = mp_estimate_create(mp_suite_possible(suite), 1, &session->estimate, error);
     for (int i = 0; i < suite->count && !code; i++) {
         session->job = i;
         if (!suite->refusal[i])
@@ -287,9 +253,8 @@ static int bound_all(const struct session *session, struct mp_error *error) {
             same++;
         if (same < i)
             items[i].bound = items[same].bound;
-        else if (session->flags->bound ||
-                 mp_bound_is_quick(suite->cluster[i], &suite->job[i].file.job,
-                                   items[i].summary.iterations))
+        else if (given.bound || mp_bound_is_quick(suite->cluster[i], &suite->job[i].file.job,
+                                                  items[i].summary.iterations))
             MP_TRY(mp_predict_job_bound(&suite->job[i], suite->cluster[i], cli_count_signals(),
                                         session->bounds, &items[i].bound, error));
     }
@@ -300,14 +265,7 @@ static int bound_all(const struct session *session, struct mp_error *error) {
 
 static bool show_points(void *context, int done) {
     struct session *session = context;
-    double passed = mp_seconds_now() - session->started;
-    const struct mp_progress_state state = {
-        .job = done < session->count ? done + 1 : done,
-        .jobs = session->count,
-        .name = "points",
-        .share = (double)done / session->count,
-        .seconds_left = done ? passed / done * (session->count - done) : -1};
-    mp_progress_draw(&session->progress, &state);
+    cli_draw_share(&session->progress, "points", done, session->count, session->started);
     return !*session->signals;
 }
 
@@ -335,7 +293,7 @@ static void predict_point(void *context, int point) {
     if (!count)
         return;
     const struct mp_job *any = &job[0]->file.job;
-    bool is_bounded = session->flags->bound || mp_bound_is_quick(cluster, any, any->iterations);
+    bool is_bounded = given.bound || mp_bound_is_quick(cluster, any, any->iterations);
     mp_predict_jobs_run(job, count, cluster, summary, failure, session->bounds,
                         is_bounded ? &bound : NULL, &session->error[point]);
     for (int i = 0; i < session->points->count; i++)
@@ -367,7 +325,7 @@ static int predict_points(struct session *session, struct mp_error *error) {
     const struct mp_workers workers = {machine.cores, session, predict_point, show_points};
     session->signals = cli_count_signals();
     session->started = mp_seconds_now();
-    mp_progress_begin(&session->progress, session->flags->quiet ? NULL : stderr);
+    mp_progress_begin(&session->progress, given.quiet ? NULL : stderr);
     int code = mp_workers_run(&workers, 0, session->count, error);
     mp_progress_end(&session->progress);
     return code ? code : take_failures(session, error);
@@ -376,10 +334,9 @@ static int predict_points(struct session *session, struct mp_error *error) {
 /* ---- all ---- */
 
 static int predict_one_by_one(struct session *session, struct mp_error *error) {
-    const struct predict_flags *flags = session->flags;
-    if (flags->database)
-        MP_TRY(cli_create_database(flags->database, &session->store, error));
-    mp_progress_begin(&session->progress, flags->quiet ? NULL : stderr);
+    if (given.database)
+        MP_TRY(cli_create_database(given.database, &session->store, error));
+    mp_progress_begin(&session->progress, given.quiet ? NULL : stderr);
     int code = predict_all(session, error);
     if (!code)
         code = bound_all(session, error);
@@ -388,14 +345,13 @@ static int predict_one_by_one(struct session *session, struct mp_error *error) {
 }
 
 /* What varies is predicted by several processes, unless it is kept, job by job. */
-static int predict_and_print(const struct predict_flags *flags, const struct mp_suite *suite,
-                             const struct cli_points *points, struct mp_error *error) {
+static int predict_and_print(const struct mp_suite *suite, const struct cli_points *points,
+                             struct mp_error *error) {
     const int count = cli_axes_points(points->axes);
     size_t jobs = (size_t)suite->count, items = jobs * sizeof(struct cli_prediction),
            failures = jobs * sizeof(struct mp_error),
            errors = (size_t)count * sizeof(struct mp_error);
-    struct session session = {.flags = flags,
-                              .suite = suite,
+    struct session session = {.suite = suite,
                               .points = points,
                               .count = count,
                               .error = mp_workers_memory(errors),
@@ -408,17 +364,17 @@ static int predict_and_print(const struct predict_flags *flags, const struct mp_
         session.item[i] = (struct cli_prediction){
             .job = &suite->job[i], .cluster = suite->cluster[i], .refusal = suite->refusal[i]};
     if (!code)
-        code = flags->vary.count > 0 && !flags->database ? predict_points(&session, error)
-                                                         : predict_one_by_one(&session, error);
+        code = given.vary.count > 0 && !given.database ? predict_points(&session, error)
+                                                       : predict_one_by_one(&session, error);
     const struct cli_predictions predictions = {.item = session.item,
                                                 .count = suite->count,
                                                 .points = points,
-                                                .page = flags->page,
-                                                .database = flags->database,
+                                                .page = given.page,
+                                                .database = given.database,
                                                 .suite_run = session.suite_run,
-                                                .all_assumptions = flags->assumptions};
+                                                .all_assumptions = given.assumptions};
     if (!code)
-        code = cli_print_predictions(&predictions, flags->format.kind, error);
+        code = cli_print_predictions(&predictions, given.format.kind, error);
     mp_known_bounds_destroy(session.bounds);
     mp_workers_release(session.failure, failures);
     mp_workers_release(session.item, items);
@@ -441,13 +397,13 @@ static int predict(const struct cli_call *call, struct mp_error *error) {
     for (int i = 0; i < given.vary.count && !code; i++)
         code = cli_axes_add(&axes, given.vary.word[i], error);
     if (!code)
-        code = collect_settings(&given, settings, error);
+        code = collect_settings(settings, error);
     if (!code)
-        code = given.suite ? read_suite(call->systems, &given, &settings->all, &suite, error)
+        code = given.suite ? read_suite(call->systems, &settings->all, &suite, error)
                            : cli_points_read(call->systems, &given.system, &settings->all, &points,
                                              &suite, error);
     if (!code)
-        code = predict_and_print(&given, &suite, &points, error);
+        code = predict_and_print(&suite, &points, error);
     mp_suite_destroy(&suite);
     free(points.item);
     free(settings);

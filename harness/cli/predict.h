@@ -36,10 +36,6 @@ struct cli_predictions {
     bool all_assumptions;       /* listed, not only the first few */
 };
 
-/* The prediction of a system (with its options, as it was asked for) at a point; NULL: left out. */
-const struct cli_prediction *cli_prediction_at(const struct cli_predictions *predictions,
-                                               const char *system, int number);
-
 /* What was predicted, paragraph by paragraph. */
 void cli_print_prediction_heading(const struct cli_predictions *predictions, FILE *out);
 /* How many times as fast as ep each system is at each point and what share of its time the bound

@@ -19,13 +19,13 @@ static const struct {
 static const char *const usual_nodes[] = {"2", "4", "8", "16"};
 enum { SIZES = sizeof sizes / sizeof *sizes, NODES = sizeof usual_nodes / sizeof *usual_nodes };
 
-struct exchange_flags {
+static struct {
     const char *cluster, *nodes;
     struct mp_page_output page;
     struct cli_words set;
     struct cli_format format;
     bool exchanges;
-};
+} given;
 
 struct comparison {
     const char *name; /* of the cluster */
@@ -34,8 +34,6 @@ struct comparison {
     int ranks_per_node;
     double seconds[MP_EXCHANGE_KINDS][SIZES][NODES];
 };
-
-static struct exchange_flags given;
 
 static const struct cli_flag known_flags[] = {
     {"--exchanges", CLI_SWITCH, &given.exchanges, NULL, "compares exchanges by themselves"},
@@ -73,15 +71,15 @@ static int count_kinds(void) {
     return kinds;
 }
 
-static int compare_column(const struct exchange_flags *flags, const char *path, int column,
-                          struct comparison *comparison, struct mp_error *error) {
+static int compare_column(const char *path, int column, struct comparison *comparison,
+                          struct mp_error *error) {
     struct mp_cluster *cluster;
     char nodes[64];
     MP_TRY(mp_cluster_load(path, &cluster, error));
     snprintf(nodes, sizeof nodes, "nodes=%.40s", comparison->nodes[column]);
     int code = mp_cluster_set(cluster, nodes, error);
-    for (int i = 0; i < flags->set.count && !code; i++)
-        code = mp_cluster_set(cluster, flags->set.word[i], error);
+    for (int i = 0; i < given.set.count && !code; i++)
+        code = mp_cluster_set(cluster, given.set.word[i], error);
     comparison->ranks_per_node = (int)cluster->ranks_per_node.value;
     for (int kind = 0; kind < comparison->kinds; kind++)
         for (int row = 0; row < SIZES && !code; row++)
@@ -91,18 +89,17 @@ static int compare_column(const struct exchange_flags *flags, const char *path, 
     return code;
 }
 
-static int compare(const struct exchange_flags *flags, struct comparison *comparison,
-                   struct mp_error *error) {
+static int compare(struct comparison *comparison, struct mp_error *error) {
     char path[MP_PATH_SIZE];
-    if (!flags->cluster)
+    if (!given.cluster)
         return mp_fail(error, MP_EINVAL, "--cluster: not given; moeperf list clusters names some");
-    int code = mp_path_file(MP_CLUSTERS, flags->cluster, path, error);
-    comparison->name = flags->cluster;
+    int code = mp_path_file(MP_CLUSTERS, given.cluster, path, error);
+    comparison->name = given.cluster;
     comparison->kinds = count_kinds();
-    comparison->columns = flags->nodes ? 1 : NODES;
+    comparison->columns = given.nodes ? 1 : NODES;
     for (int column = 0; column < comparison->columns && !code; column++) {
-        comparison->nodes[column] = flags->nodes ? flags->nodes : usual_nodes[column];
-        code = compare_column(flags, path, column, comparison, error);
+        comparison->nodes[column] = given.nodes ? given.nodes : usual_nodes[column];
+        code = compare_column(path, column, comparison, error);
     }
     return code;
 }
@@ -254,7 +251,7 @@ int cli_exchanges(struct mp_error *error) {
     struct comparison *comparison = calloc(1, sizeof *comparison);
     if (!comparison)
         return mp_fail(error, MP_ENOMEM, "no memory for the tables");
-    int code = compare(&given, comparison, error);
+    int code = compare(comparison, error);
     if (!code && (given.page.html || given.page.figures))
         code = write_html(comparison, &given.page, error);
     if (!code)

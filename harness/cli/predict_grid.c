@@ -4,10 +4,166 @@
 #include <string.h>
 
 #include "harness/cli/predict.h"
+#include "harness/predict/bound.h"
 #include "reference/base/arena.h"
+#include "reference/base/characters.h"
+#include "reference/base/median.h"
 #include "results/report/grid.h"
 #include "results/report/groups.h"
+#include "results/report/query.h"
 #include "results/report/table.h"
+
+/* The prediction of a system (with its options, as it was asked for) at a point; NULL: left out. */
+static const struct cli_prediction *prediction_at(const struct cli_predictions *predictions,
+                                                  const char *system, int number) {
+    for (int i = 0; i < predictions->count; i++) {
+        const struct cli_point *point = &predictions->points->item[i];
+        if (!strcmp(point->system, system) && point->number == number)
+            return &predictions->item[i];
+    }
+    return NULL;
+}
+
+/* ---- where systems stand over all points ---- */
+
+static const double NEAR = 0.01;
+
+/* Of one system; NAN where there is nothing to tell. */
+struct standing {
+    const char *system; /* borrowed of the points */
+    bool unattainable;
+    int points, ran;      /* ran: neither refused nor out of memory; of these */
+    int bounded;          /* the bound covers it and is known: its share of the time there, */
+    double median, worst; /* 0 .. 1 */
+    int fastest, near;    /* the fastest of all systems that the bound covers; within 1 % of that */
+    double ep, fssdp;     /* how many times as fast, geometric means of points where both ran */
+};
+
+static double seconds_of(const struct cli_prediction *item) {
+    return item && !item->refusal && !item->summary.out_of_memory ? item->summary.seconds_median
+                                                                  : NAN;
+}
+
+/* Whether a system's times may be compared with others', however its rows travel. */
+static bool is_rated(const struct cli_prediction *item) {
+    return !isnan(seconds_of(item)) &&
+           mp_bound_covers(item->job->file.system, MP_EXCHANGE_DEDUPLICATED,
+                           item->summary.mean.dropped > 0, item->summary.shards);
+}
+
+/* The geometric mean of a yardstick's times over the system's. */
+static double times_as_fast(const struct cli_predictions *predictions, const char *system,
+                            const char *other) {
+    double sum = 0;
+    int both = 0;
+    for (int i = 0; i < predictions->count; i++) {
+        const struct cli_point *point = &predictions->points->item[i];
+        if (strcmp(point->system, system) != 0)
+            continue;
+        double ratio = seconds_of(prediction_at(predictions, other, point->number)) /
+                       seconds_of(&predictions->item[i]);
+        if (isnan(ratio))
+            continue;
+        sum += log(ratio);
+        both++;
+    }
+    return both ? exp(sum / both) : NAN;
+}
+
+/* Adds a point of the system; shares[bounded] becomes its share. */
+static void add_point(const struct cli_prediction *item, double least, struct standing *standing,
+                      double shares[]) {
+    double seconds = seconds_of(item), share = cli_prediction_of_bound(item);
+    standing->points++;
+    standing->ran += !isnan(seconds);
+    if (!is_rated(item))
+        return;
+    standing->fastest += seconds <= least;
+    standing->near += seconds <= (1 + NEAR) * least;
+    if (!isnan(share))
+        shares[standing->bounded++] = share;
+}
+
+/* The shortest time of all systems that are rated at every point, [points]. */
+static double *find_least(const struct cli_predictions *predictions) {
+    int points = cli_axes_points(predictions->points->axes);
+    double *least = malloc((size_t)points * sizeof *least);
+    for (int p = 0; least && p < points; p++)
+        least[p] = INFINITY;
+    for (int i = 0; least && i < predictions->count; i++) {
+        int at = predictions->points->item[i].number;
+        if (is_rated(&predictions->item[i]))
+            least[at] = fmin(least[at], predictions->item[i].summary.seconds_median);
+    }
+    return least;
+}
+
+static void find_standing(const struct cli_predictions *predictions, const char *system,
+                          const double least[], double shares[], struct standing *standing) {
+    const struct cli_points *points = predictions->points;
+    *standing = (struct standing){.system = system, .median = NAN, .worst = NAN};
+    for (int i = 0; i < predictions->count; i++) {
+        if (strcmp(points->item[i].system, system) != 0)
+            continue;
+        standing->unattainable =
+            predictions->item[i].job->file.system->capabilities & MP_SYSTEM_UNATTAINABLE;
+        add_point(&predictions->item[i], least[points->item[i].number], standing, shares);
+    }
+    if (standing->bounded) {
+        standing->median = mp_median_of(shares, standing->bounded);
+        standing->worst = shares[0]; /* sorted now */
+    }
+    standing->ep = times_as_fast(predictions, system, "ep");
+    standing->fssdp = times_as_fast(predictions, system, "fssdp");
+}
+
+static void show_system(const void *row, char text[TABLE_CELL]) {
+    const struct standing *own = row;
+    snprintf(text, TABLE_CELL, "%.90s%s", own->system,
+             own->unattainable ? REPORT_UNATTAINABLE : "");
+}
+
+static void show_points(const void *row, char text[TABLE_CELL]) {
+    const struct standing *own = row;
+    snprintf(text, TABLE_CELL, own->ran < own->points ? "%d of %d" : "%d", own->ran, own->points);
+}
+
+int cli_standing_table(const struct cli_predictions *predictions, struct table *table,
+                       struct mp_error *error) {
+#define AT(member) offsetof(struct standing, member)
+    static const struct table_column columns[] = {
+        {"system", TABLE_LEFT, .show = show_system},
+        {.key = "system", .at = AT(system)},
+        {"points", TABLE_RIGHT, .show = show_points},
+        {"bound /\ntime", TABLE_NUMBER, "%", "of_bound_median", AT(median), .decimals = 1},
+        {"worst", TABLE_NUMBER, "%", "of_bound_worst", AT(worst), .decimals = 1},
+        {"fastest", TABLE_COUNT, NULL, "fastest", .at = AT(fastest)},
+        {"within\n1 %", TABLE_COUNT, NULL, "within_1_percent", .at = AT(near)},
+        {"vs\nEP", TABLE_NUMBER, NULL, "speedup_vs_ep", AT(ep), .decimals = 3},
+        {"vs\nFSSDP", TABLE_NUMBER, NULL, "speedup_vs_fssdp", AT(fssdp), .decimals = 3},
+        {NULL, TABLE_FLAG, NULL, "unattainable", .at = AT(unattainable)},
+        {NULL, TABLE_COUNT, NULL, "points", .at = AT(points)},
+        {NULL, TABLE_COUNT, NULL, "ran", .at = AT(ran)},
+    };
+    const struct cli_points *points = predictions->points;
+    double *least = find_least(predictions);
+    double *shares = malloc((size_t)points->count * sizeof *shares);
+    int code = least && shares ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the tables");
+    table_init(table, columns, sizeof columns / sizeof *columns);
+    table->drops_empty = true;
+    for (int i = 0; i < points->count && !code; i++) {
+        struct standing standing;
+        if (i > 0 && strcmp(points->item[i].system, points->item[i - 1].system) == 0)
+            continue;
+        find_standing(predictions, points->item[i].system, least, shares, &standing);
+        code = table_fill(table, &standing, 1, sizeof standing, error);
+    }
+    free(least);
+    free(shares);
+    return code;
+}
+
+/* ---- grids ---- */
 
 /* With one axis a single grid, its columns the systems; with more a grid of each system, its
  * columns the last axis and its rows all values of the others. */
@@ -24,16 +180,6 @@ struct grids {
     struct mp_arena arena;       /* of the tables */
 };
 
-const struct cli_prediction *cli_prediction_at(const struct cli_predictions *predictions,
-                                               const char *system, int number) {
-    for (int i = 0; i < predictions->count; i++) {
-        const struct cli_point *point = &predictions->points->item[i];
-        if (!strcmp(point->system, system) && point->number == number)
-            return &predictions->item[i];
-    }
-    return NULL;
-}
-
 /* The prediction in a cell of a grid; of ep there, for a NULL grid. */
 static const struct cli_prediction *find(const struct grids *grids, const struct mp_grid *grid,
                                          int row, int column) {
@@ -41,8 +187,8 @@ static const struct cli_prediction *find(const struct grids *grids, const struct
     const char *system = !grid              ? "ep"
                          : grids->by_system ? grids->system[column]
                                             : grids->system[grid - grids->grid];
-    return cli_prediction_at(grids->predictions, system,
-                             row * columns + (grids->by_system ? 0 : column));
+    return prediction_at(grids->predictions, system,
+                         row * columns + (grids->by_system ? 0 : column));
 }
 
 /* As a grid has it (results/report/grid.h). */
@@ -73,7 +219,7 @@ static void label_value(const struct grids *grids, int axis, int value, char *te
     int number = value; /* with the first values of the others */
     for (int a = axis + 1; a < grids->axes->count; a++)
         number *= grids->axes->axis[a].count;
-    const struct cli_prediction *ep = cli_prediction_at(grids->predictions, "ep", number);
+    const struct cli_prediction *ep = prediction_at(grids->predictions, "ep", number);
     if (ep && !strcmp(own->key, "batch"))
         snprintf(text, size, "%s (%lld)", own->value[value],
                  (long long)mp_job_tokens(&ep->job->file.job) / ep->job->file.job.ranks);
@@ -84,18 +230,14 @@ static void label_value(const struct grids *grids, int axis, int value, char *te
 /* Names and values of the axes first to last - 1 at a point, "cluster, nodes" and "h100, 4". */
 static void label_axes(const struct grids *grids, int first, int last, int number, char *key,
                        char *text) {
-    size_t keys = 0, length = 0;
     *key = *text = '\0';
     for (int a = first; a < last; a++) {
         char value[CLI_AXIS_TEXT];
         bool is_batch = !strcmp(grids->axes->axis[a].key, "batch");
         label_value(grids, a, cli_axes_index(grids->axes, number, a), value, sizeof value);
-        if (keys < CLI_AXIS_TEXT)
-            keys += (size_t)snprintf(key + keys, CLI_AXIS_TEXT - keys, "%s%s", keys ? ", " : "",
-                                     is_batch ? "batch (tokens)" : grids->axes->axis[a].key);
-        if (length < CLI_AXIS_TEXT)
-            length += (size_t)snprintf(text + length, CLI_AXIS_TEXT - length, "%s%s",
-                                       length ? ", " : "", value);
+        mp_text_add(key, CLI_AXIS_TEXT, ", ", "%s",
+                    is_batch ? "batch (tokens)" : grids->axes->axis[a].key);
+        mp_text_add(text, CLI_AXIS_TEXT, ", ", "%s", value);
     }
 }
 

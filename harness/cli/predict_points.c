@@ -6,8 +6,8 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/predict_job.h"
-#include "harness/cli/system_words.h"
 #include "harness/workload/named.h"
+#include "reference/base/characters.h"
 
 /* ---- axes ---- */
 
@@ -81,11 +81,9 @@ const char *cli_axes_value(const struct cli_axes *axes, int number, int axis) {
 
 /* " batch=8 nodes=2" */
 static const char *name_point(const struct cli_axes *axes, int number, char *text, size_t size) {
-    size_t length = 0;
     *text = '\0';
-    for (int a = 0; a < axes->count && length < size; a++)
-        length += (size_t)snprintf(text + length, size - length, " %s=%s", axes->axis[a].key,
-                                   cli_axes_value(axes, number, a));
+    for (int a = 0; a < axes->count; a++)
+        mp_text_add(text, size, "", " %s=%s", axes->axis[a].key, cli_axes_value(axes, number, a));
     return text;
 }
 
@@ -306,10 +304,8 @@ static int try_point(const struct command_line *line, const struct cli_point *po
 
 /* A sentence that is not there yet. */
 static void add_left_out(struct cli_points *points, const char *why) {
-    size_t length = strlen(points->left_out);
     if (!strstr(points->left_out, why))
-        snprintf(points->left_out + length, sizeof points->left_out - length, "%sLeft out: %s.",
-                 length ? "  " : "", why);
+        mp_text_add(points->left_out, sizeof points->left_out, "  ", "Left out: %s.", why);
 }
 
 /* What became of the points of one system or more. */

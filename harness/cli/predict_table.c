@@ -7,6 +7,7 @@
 #include "harness/cli/predict.h"
 #include "harness/predict/bound.h"
 #include "harness/suite/predicted.h"
+#include "reference/base/characters.h"
 #include "results/report/groups.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
@@ -214,26 +215,22 @@ void cli_print_prediction_heading(const struct cli_predictions *predictions, FIL
     const struct cli_axes *axes = predictions->points->axes;
     print_heading(predicted_like(predictions, 0), out);
     char varied[CLI_AXES * CLI_AXIS_TEXT] = "";
-    size_t length = 0;
     for (int a = 0; a < axes->count; a++)
-        length += (size_t)snprintf(varied + length, sizeof varied - length, "%s%s",
-                                   a == 0                ? ""
-                                   : a + 1 < axes->count ? ", "
-                                                         : " and ",
-                                   axes->axis[a].key);
+        mp_text_add(varied, sizeof varied, a + 1 < axes->count ? ", " : " and ", "%s",
+                    axes->axis[a].key);
     if (axes->count > 0)
         table_paragraph(out, "Varied, and above with the first value: %s.", varied);
 }
 
 /* It is one for balance alone. */
-static void note_yardstick(const struct cli_predictions *predictions, const bool shown[],
+static void note_yardstick(const struct cli_predictions *predictions,
                            const struct cli_prediction *yardstick) {
     const char *name = yardstick->job->file.job.name;
     const struct cli_prediction *fastest = NULL;
     for (int i = 0; i < predictions->count; i++) {
         const struct cli_prediction *item = &predictions->item[i];
         double least = (fastest ? fastest : yardstick)->summary.seconds_median;
-        if (shown[i] && !item->refusal && !is_yardstick(item) &&
+        if (cli_predictions_comparable(yardstick, item) && !item->refusal && !is_yardstick(item) &&
             item->summary.seconds_median < least)
             fastest = item;
     }
@@ -255,13 +252,13 @@ static const char BOUND_NOTE[] = "bound: no system that drops nothing, keeps the
                                  "limit).  How near to it "
                                  "one can come is not said.";
 
-/* What a row can't say in a number. */
-static void print_notes(const struct cli_predictions *predictions, const bool shown[]) {
+/* What a row can't say in a number, of jobs under the conditions of `first`. */
+static void print_notes(const struct cli_predictions *predictions, int first) {
     char memory[96];
-    for (int i = 0; i < predictions->count; i++) {
+    for (int i = first; i < predictions->count; i++) {
         const struct cli_prediction *item = &predictions->item[i];
         const char *name = item->job->file.job.name;
-        if (!shown[i] || item->refusal)
+        if (item->refusal || !cli_predictions_comparable(&predictions->item[first], item))
             continue;
         if (item->summary.out_of_memory)
             table_paragraph(stdout, "%s: out of memory: %s, so it could not run.", name,
@@ -270,25 +267,20 @@ static void print_notes(const struct cli_predictions *predictions, const bool sh
             table_paragraph(stdout, "%s: every expert is cut into %d shards.", name,
                             item->summary.shards);
         if (is_yardstick(item))
-            note_yardstick(predictions, shown, item);
+            note_yardstick(predictions, item);
     }
 }
 
-/* The table of all jobs under the conditions of `first`; they are marked as shown. */
-static int print_table(const struct cli_predictions *predictions, int first, bool done[],
+/* The table of all jobs under the conditions of `first`. */
+static int print_table(const struct cli_predictions *predictions, int first,
                        enum mp_report_format format, struct mp_error *error) {
     struct table table;
-    bool *shown = calloc((size_t)predictions->count, sizeof *shown);
-    int code = shown ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the table");
+    int code = MP_OK;
     table_init(&table, columns, COLUMNS);
     table.drops_empty = true;
-    for (int i = first; i < predictions->count && !code; i++) {
-        if (done[i] ||
-            !cli_predictions_comparable(&predictions->item[first], &predictions->item[i]))
-            continue;
-        done[i] = shown[i] = true;
-        code = add_row(predictions, &predictions->item[i], &table, error);
-    }
+    for (int i = first; i < predictions->count && !code; i++)
+        if (cli_predictions_comparable(&predictions->item[first], &predictions->item[i]))
+            code = add_row(predictions, &predictions->item[i], &table, error);
     const struct cli_prediction *like = predicted_like(predictions, first);
     bool bounded = like->bound.iterations > 0;
     const struct row bound = row_of_bound(like);
@@ -304,26 +296,24 @@ static int print_table(const struct cli_predictions *predictions, int first, boo
         table_print(&table, stdout);
         if (bounded)
             table_paragraph(stdout, "%s", BOUND_NOTE);
-        print_notes(predictions, shown);
+        print_notes(predictions, first);
     }
     table_free(&table);
-    free(shown);
     return code;
 }
 
 static int print_tables(const struct cli_predictions *predictions, enum mp_report_format format,
                         struct mp_error *error) {
-    bool *done = calloc((size_t)predictions->count, sizeof *done);
-    int code = done ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the tables");
-    for (int i = 0; i < predictions->count && !code; i++) {
-        if (done[i])
+    for (int i = 0, like = 0; i < predictions->count; i++, like = 0) {
+        while (!cli_predictions_comparable(&predictions->item[like], &predictions->item[i]))
+            like++;
+        if (like < i) /* it is in that one's table */
             continue;
         if (i > 0)
             putchar('\n');
-        code = print_table(predictions, i, done, format, error);
+        MP_TRY(print_table(predictions, i, format, error));
     }
-    free(done);
-    return code;
+    return MP_OK;
 }
 
 /* ---- JSON ---- */

@@ -16,13 +16,11 @@
 #include "harness/suite/paths.h"
 #include "profiler/nvtx/emit.h"
 
-struct record_flags {
+static struct {
     const char *database, *keep, *part, *hosts, *copy;
     struct cli_recording_flags recording;
     struct cli_words from;
-};
-
-static struct record_flags given = {.database = CLI_DATABASE};
+} given = {.database = CLI_DATABASE};
 
 static const struct cli_flag known_flags[] = {
     {"-o", CLI_VALUE, &given.database, "FILE", "database to add the run to (" CLI_DATABASE ")"},
@@ -76,9 +74,8 @@ static const struct cli_usage usage = {
     "  moeperf record -o run.db --rules my.yaml --from parts\n"};
 
 /* `words` are more folders of --from. */
-static int check(struct record_flags *flags, const struct cli_words *words, bool has_command,
-                 struct mp_error *error) {
-    const bool is_from = flags->from.count > 0;
+static int check(const struct cli_words *words, bool has_command, struct mp_error *error) {
+    const bool is_from = given.from.count > 0;
     if (is_from && has_command)
         return mp_fail(error, MP_EINVAL, "--from takes what was recorded, and runs no command");
     if (!is_from && words->count > 0)
@@ -86,23 +83,23 @@ static int check(struct record_flags *flags, const struct cli_words *words, bool
                        "\"%.200s\": a command stands behind --, as in moeperf record -- python "
                        "train.py, and folders behind --from",
                        words->word[0]);
-    if (flags->from.count + words->count > CLI_WORDS_LIMIT)
+    if (given.from.count + words->count > CLI_WORDS_LIMIT)
         return mp_fail(error, MP_ELIMIT,
                        "--from takes at most %d folders; folders of folders hold "
                        "more",
                        CLI_WORDS_LIMIT);
     for (int i = 0; i < words->count; i++)
-        flags->from.word[flags->from.count++] = words->word[i];
+        given.from.word[given.from.count++] = words->word[i];
     if (!is_from && !has_command)
         return mp_fail(error, MP_EINVAL,
                        "no command: it stands behind --, as in moeperf record -- python train.py");
-    if (!is_from && (flags->recording.run.some_ranks || flags->hosts || flags->copy))
+    if (!is_from && (given.recording.run.some_ranks || given.hosts || given.copy))
         return mp_fail(error, MP_EINVAL, "--some-ranks, --hosts and --copy take --from FOLDER");
-    if (flags->hosts && !flags->copy)
+    if (given.hosts && !given.copy)
         return mp_fail(error, MP_EINVAL, "--hosts takes --copy TEMPLATE: how parts come to here");
-    const struct cli_recording_flags *recording = &flags->recording;
-    if (flags->part && (is_from || flags->keep || recording->suggest ||
-                        recording->rules.count > 0 || recording->run.loads.path || recording->job))
+    const struct cli_recording_flags *recording = &given.recording;
+    if (given.part && (is_from || given.keep || recording->suggest || recording->rules.count > 0 ||
+                       recording->run.loads.path || recording->job))
         return mp_fail(error, MP_EINVAL,
                        "--part only leaves spools: --rules, --loads, --job and --suggest go with "
                        "--from, when all parts are there");
@@ -183,10 +180,9 @@ static int find_collector(char path[MP_PATH_SIZE], struct mp_error *error) {
         "to cmake, -DNVTX_INCLUDE_DIR=FOLDER, and build again");
 }
 
-static int make_folder(const struct record_flags *flags, char folder[MP_PATH_SIZE],
-                       struct mp_error *error) {
+static int make_folder(char folder[MP_PATH_SIZE], struct mp_error *error) {
     char absolute[MP_PATH_SIZE] = "", host[64] = "";
-    const char *name = flags->part ? flags->part : flags->keep ? flags->keep : flags->database;
+    const char *name = given.part ? given.part : given.keep ? given.keep : given.database;
     gethostname(host, sizeof host - 1);
     if (*name != '/' && (!getcwd(absolute, sizeof absolute) ||
                          strlen(absolute) + strlen(name) + 32 > sizeof absolute))
@@ -194,9 +190,9 @@ static int make_folder(const struct record_flags *flags, char folder[MP_PATH_SIZ
     if (*absolute)
         strcat(absolute, "/");
     char own[96] = "";
-    if (flags->part)
+    if (given.part)
         snprintf(own, sizeof own, "/%s-%d", host, (int)getpid());
-    else if (!flags->keep)
+    else if (!given.keep)
         snprintf(own, sizeof own, ".spools-%d", (int)getpid());
     int length = snprintf(folder, MP_PATH_SIZE, "%s%s%s", absolute, name, own);
     if (length >= MP_PATH_SIZE)
@@ -207,21 +203,21 @@ static int make_folder(const struct record_flags *flags, char folder[MP_PATH_SIZ
 }
 
 /* How to go on with these spools.  `program`: what was run, NULL: nothing was. */
-static void plan_continuing(struct record_flags *flags, const char *program, const char *spools) {
-    struct cli_recording_flags *recording = &flags->recording;
+static void plan_continuing(const char *program, const char *spools) {
+    struct cli_recording_flags *recording = &given.recording;
     recording->resume = strdup("moeperf record");
-    cli_add_word(recording, "-o", flags->database);
+    cli_add_word(recording, "-o", given.database);
     cli_add_recording_flags(recording, program ? mp_file_name(program) : NULL);
     cli_add_word(recording, "--from", spools);
-    for (int i = 1; i < flags->from.count; i++)
-        cli_add_word(recording, "", flags->from.word[i]);
+    for (int i = 1; i < given.from.count; i++)
+        cli_add_word(recording, "", given.from.word[i]);
 }
 
-static int record_command(const struct record_flags *flags, char *command[],
-                          struct mp_record_run *run, int *status, struct mp_error *error) {
+static int record_command(char *command[], struct mp_record_run *run, int *status,
+                          struct mp_error *error) {
     struct mp_store *store = NULL;
     /* Before the program has run for hours. */
-    int code = cli_create_database(flags->database, &store, error);
+    int code = cli_create_database(given.database, &store, error);
     if (code)
         rmdir(run->spools); /* which nothing was put into */
     else
@@ -252,11 +248,10 @@ static int record_part(char *command[], const struct mp_record_run *run, int *st
 }
 
 /* Several folders, or one with folders in it, by links to their spools. */
-static int add_parts(const struct record_flags *flags, struct mp_store *store,
-                     struct mp_record_run run, struct mp_error *error) {
+static int add_parts(struct mp_store *store, struct mp_record_run run, struct mp_error *error) {
     char links[MP_PATH_SIZE];
-    MP_TRY(mp_parts_create_folder(flags->database, "parts", links, error));
-    int code = mp_parts_link(flags->from.word, flags->from.count, links, error);
+    MP_TRY(mp_parts_create_folder(given.database, "parts", links, error));
+    int code = mp_parts_link(given.from.word, given.from.count, links, error);
     run.spools = links;
     run.is_merged = true;
     if (!code)
@@ -266,27 +261,26 @@ static int add_parts(const struct record_flags *flags, struct mp_store *store,
 }
 
 /* What other hosts left in folders of the same names comes to here. */
-static int gather(const struct record_flags *flags, struct mp_error *error) {
+static int gather(struct mp_error *error) {
     struct mp_hosts hosts;
-    int code = mp_hosts_read(flags->hosts, flags->copy, &hosts, error);
-    for (int i = 0; i < flags->from.count && !code; i++)
-        code = mp_hosts_gather(&hosts, flags->from.word[i], error);
+    int code = mp_hosts_read(given.hosts, given.copy, &hosts, error);
+    for (int i = 0; i < given.from.count && !code; i++)
+        code = mp_hosts_gather(&hosts, given.from.word[i], error);
     mp_hosts_destroy(&hosts);
     return code;
 }
 
 /* Spools of an earlier recording; they stay where they are. */
-static int add_earlier(const struct record_flags *flags, struct mp_record_run *run,
-                       struct mp_error *error) {
+static int add_earlier(struct mp_record_run *run, struct mp_error *error) {
     struct mp_store *store = NULL;
     run->keep_spools = run->is_earlier = true;
-    int code = gather(flags, error);
+    int code = gather(error);
     if (!code)
-        code = cli_create_database(flags->database, &store, error);
-    if (!code && flags->from.count == 1 && mp_parts_has_spool(run->spools))
+        code = cli_create_database(given.database, &store, error);
+    if (!code && given.from.count == 1 && mp_parts_has_spool(run->spools))
         code = mp_record_keep(store, run, stderr, error);
     else if (!code)
-        code = add_parts(flags, store, *run, error);
+        code = add_parts(store, *run, error);
     mp_store_close(store);
     return code;
 }
@@ -295,7 +289,7 @@ static int record(const struct cli_call *call, struct mp_error *error) {
     struct cli_recording_flags *recording = &given.recording;
     char collector[MP_PATH_SIZE], folder[MP_PATH_SIZE];
     int status = 0;
-    int code = check(&given, call->words, call->rest, error);
+    int code = check(call->words, call->rest, error);
     const bool is_earlier = given.from.count > 0;
     char *const from[] = {(char *)(uintptr_t)given.from.word[0], NULL};
     if (!code)
@@ -303,18 +297,18 @@ static int record(const struct cli_call *call, struct mp_error *error) {
     if (!code && !is_earlier)
         code = find_collector(collector, error);
     if (!code && !is_earlier)
-        code = make_folder(&given, folder, error);
+        code = make_folder(folder, error);
     if (!code) {
         struct mp_record_run run = recording->run;
         run.command = is_earlier ? from : call->rest;
         run.collector = is_earlier ? NULL : collector;
         run.spools = is_earlier ? from[0] : folder;
         run.keep_spools = given.keep;
-        plan_continuing(&given, is_earlier ? NULL : call->rest[0], run.spools);
+        plan_continuing(is_earlier ? NULL : call->rest[0], run.spools);
         run.resume = recording->resume ? recording->resume : "moeperf record --from";
-        code = is_earlier   ? add_earlier(&given, &run, error)
+        code = is_earlier   ? add_earlier(&run, error)
                : given.part ? record_part(call->rest, &run, &status, error)
-                            : record_command(&given, call->rest, &run, &status, error);
+                            : record_command(call->rest, &run, &status, error);
     }
     cli_destroy_recording_flags(recording);
     return code ? code : status;

@@ -6,14 +6,12 @@
 #include "results/report/html.h"
 #include "results/report/report.h"
 
-struct report_flags {
+static struct {
     const char *database, *run, *suite, *suite_run;
     struct mp_page_output page;
     struct cli_format format;
     bool runs, stragglers;
-};
-
-static struct report_flags given = {.database = CLI_DATABASE};
+} given = {.database = CLI_DATABASE};
 
 static const struct cli_flag known_flags[] = {
     {"--db", CLI_VALUE, &given.database, "FILE", "database to read (" CLI_DATABASE ")"},

@@ -1,5 +1,5 @@
 /* moeperf reproduce: a paper's tables, predicted on the paper's machines. */
-#include <math.h>
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,26 +8,25 @@
 #include "harness/suite/paths.h"
 #include "harness/suite/progress.h"
 #include "harness/suite/seconds.h"
+#include "reference/base/characters.h"
 #include "results/report/query.h"
 
 enum { MEASUREMENTS = 64 };
 
-struct reproduce_flags {
+static struct {
     bool details, strict, list, infer, write;
     struct cli_format format;
     const char *loads, *measured;
     int64_t budget, seed; /* 0: not given */
     struct mp_page_output page;
     struct cli_words set, iterations;
-};
+} given;
 
 /* Iterations to a loss, from flags and from a database. */
 struct measurements {
     struct mp_reproduce_measured item[MEASUREMENTS];
     int count;
 };
-
-static struct reproduce_flags given;
 
 static const struct cli_flag known_flags[] = {
     {"--list", CLI_SWITCH, &given.list, NULL, "the published rows only; predicts nothing"},
@@ -127,11 +126,10 @@ static int add_measurement(struct measurements *all, const char *job, size_t len
 
 static int read_flag(struct measurements *all, const struct mp_reproduction *reproduction,
                      const char *word, struct mp_error *error) {
-    char *end;
     const char *equals = strchr(word, '=');
-    double iterations = equals ? strtod(equals + 1, &end) : 0;
-    if (!equals || equals == word || end == equals + 1 || *end || !isfinite(iterations) ||
-        iterations <= 0)
+    double iterations = 0;
+    if (!equals || equals == word || !mp_real_number(equals + 1, "", 0, DBL_MAX, &iterations) ||
+        iterations == 0)
         return mp_fail(error, MP_EINVAL,
                        "--iterations %.80s: should be JOB=N with N above 0, as in swiftmoe=1191",
                        word);
@@ -170,13 +168,13 @@ static int read_database(struct measurements *all, const char *path, struct mp_e
     return code;
 }
 
-static int collect_measurements(struct measurements *all, const struct reproduce_flags *flags,
+static int collect_measurements(struct measurements *all,
                                 const struct mp_reproduction *reproduction,
                                 struct mp_error *error) {
-    for (int i = 0; i < flags->iterations.count; i++)
-        MP_TRY(read_flag(all, reproduction, flags->iterations.word[i], error));
-    if (flags->measured)
-        MP_TRY(read_database(all, flags->measured, error));
+    for (int i = 0; i < given.iterations.count; i++)
+        MP_TRY(read_flag(all, reproduction, given.iterations.word[i], error));
+    if (given.measured)
+        MP_TRY(read_database(all, given.measured, error));
     return MP_OK;
 }
 
@@ -190,60 +188,51 @@ struct watch {
 
 static bool draw(void *context, int done, int all, const char *label) {
     struct watch *watch = context;
-    double passed = mp_seconds_now() - watch->started;
-    struct mp_progress_state state = {.job = done + 1,
-                                      .jobs = all,
-                                      .name = label,
-                                      .share = (double)done / all,
-                                      .seconds_left = done ? passed / done * (all - done) : -1};
-    mp_progress_draw(&watch->progress, &state);
+    cli_draw_share(&watch->progress, label, done, all, watch->started);
     return !*watch->signals;
 }
 
-static bool is_drawn(const struct reproduce_flags *flags) {
-    return flags->page.html || flags->page.figures;
+static bool is_drawn(void) {
+    return given.page.html || given.page.figures;
 }
 
-struct losing {
-    const struct mp_reproduction *reproduction;
-    bool is_lost;
-};
-
-static void note_lost(void *context, const struct mp_reproduced *line) {
-    struct losing *losing = context;
-    if (!mp_reproduced_is_lost(losing->reproduction, line))
-        return;
-    losing->is_lost = true;
+/* Says which lines are lost; whether any is. */
+static bool say_lost(const struct mp_reproduction *reproduction) {
     char name[2 * MP_REPRODUCE_LABEL];
-    mp_reproduced_name(line, name);
-    if (line->is_refused)
-        fprintf(stderr, "%s has no number: %s\n", name, line->missing);
-    else
-        fprintf(stderr, "%s is outside with %.4g\n", name, line->value);
+    bool is_lost = false;
+    for (int i = 0; i < reproduction->lines; i++) {
+        const struct mp_reproduced *line = &reproduction->line[i];
+        if (!mp_reproduced_is_lost(reproduction, line))
+            continue;
+        is_lost = true;
+        mp_reproduced_name(line, name);
+        if (line->is_refused)
+            fprintf(stderr, "%s has no number: %s\n", name, line->missing);
+        else
+            fprintf(stderr, "%s is outside with %.4g\n", name, line->value);
+    }
+    return is_lost;
 }
 
 static int run_and_print(struct mp_reproduction *reproduction,
-                         struct mp_reproduce_settings *settings,
-                         const struct reproduce_flags *flags, struct mp_error *error) {
-    struct losing losing = {reproduction, false};
+                         struct mp_reproduce_settings *settings, struct mp_error *error) {
     struct watch *watch = settings->context;
-    settings->loads = flags->loads;
+    settings->loads = given.loads;
     settings->progress = draw;
-    int code = flags->details ? mp_known_bounds_create(&settings->bounds, error) : MP_OK;
+    int code = given.details ? mp_known_bounds_create(&settings->bounds, error) : MP_OK;
     if (!code)
         code = mp_reproduction_run(reproduction, settings, error);
     mp_progress_end(&watch->progress);
     if (!code)
-        code = cli_print_reproduction(reproduction, settings, flags->format.kind, flags->details,
-                                      error);
+        code =
+            cli_print_reproduction(reproduction, settings, given.format.kind, given.details, error);
     mp_known_bounds_destroy(settings->bounds);
-    if (!code && is_drawn(flags))
-        code = cli_draw_reproduction(reproduction, &flags->page, error);
-    if (!code && flags->strict)
-        mp_reproduction_lines(reproduction, note_lost, &losing);
+    if (!code && is_drawn())
+        code = cli_draw_reproduction(reproduction, &given.page, error);
     if (code)
         return code;
-    return *watch->signals || losing.is_lost ? CLI_FINDING : CLI_SUCCESS;
+    const bool is_lost = given.strict && say_lost(reproduction);
+    return *watch->signals || is_lost ? CLI_FINDING : CLI_SUCCESS;
 }
 
 /* ---- inferring ---- */
@@ -253,42 +242,41 @@ static bool draw_sets(void *context, int done, int all) {
 }
 
 static int keep_inference(const struct mp_inference *inference, int64_t seed,
-                          const struct reproduce_flags *flags, struct mp_error *error) {
+                          struct mp_error *error) {
     char command[MP_PATH_SIZE];
     int code = MP_OK;
-    if (is_drawn(flags))
-        code = cli_draw_inference(inference, &flags->page, error);
+    if (is_drawn())
+        code = cli_draw_inference(inference, &given.page, error);
     snprintf(command, sizeof command,
              "moeperf reproduce %s --infer --budget %lld --seed %lld --write",
              inference->reproduction->name, (long long)inference->predictions, (long long)seed);
-    return code || !flags->write ? code : mp_infer_write(inference, command, error);
+    return code || !given.write ? code : mp_infer_write(inference, command, error);
 }
 
 static int infer_and_print(struct mp_reproduction *reproduction,
-                           const struct mp_reproduce_settings *reproduce,
-                           const struct reproduce_flags *flags, struct mp_error *error) {
+                           const struct mp_reproduce_settings *reproduce, struct mp_error *error) {
     struct mp_inference *inference = NULL;
     struct watch *watch = reproduce->context;
     struct cli_machine machine;
     cli_machine_read(&machine);
-    const int64_t seed = flags->seed ? flags->seed : 1;
+    const int64_t seed = given.seed ? given.seed : 1;
     const struct mp_infer_settings settings = {.reproduce = *reproduce,
-                                               .budget = flags->budget,
+                                               .budget = given.budget,
                                                .seed = (uint64_t)seed,
                                                .processes = machine.cores,
                                                .context = watch,
                                                .progress = draw_sets};
-    if (flags->write && flags->set.count)
+    if (given.write && given.set.count)
         return mp_fail(error, MP_EINVAL,
                        "--write goes without --set: the file has its own options");
-    if (flags->loads)
+    if (given.loads)
         return mp_fail(error, MP_EINVAL, "--infer goes without --loads: loads are an unknown");
     int code = mp_infer(reproduction, &settings, &inference, error);
     mp_progress_end(&watch->progress);
     if (!code)
-        code = cli_print_inference(inference, flags->format.kind, error);
+        code = cli_print_inference(inference, given.format.kind, error);
     if (!code)
-        code = keep_inference(inference, seed, flags, error);
+        code = keep_inference(inference, seed, error);
     mp_inference_destroy(inference);
     return code;
 }
@@ -296,19 +284,19 @@ static int infer_and_print(struct mp_reproduction *reproduction,
 /* ---- both ---- */
 
 static int predict_and_print(struct mp_reproduction *reproduction, const struct mp_systems *systems,
-                             const struct reproduce_flags *flags, struct mp_error *error) {
+                             struct mp_error *error) {
     struct measurements measured = {.count = 0};
     struct watch watch = {.signals = cli_count_signals(), .started = mp_seconds_now()};
     mp_progress_begin(&watch.progress, stderr);
-    MP_TRY(collect_measurements(&measured, flags, reproduction, error));
+    MP_TRY(collect_measurements(&measured, reproduction, error));
     struct mp_reproduce_settings settings = {.systems = systems,
-                                             .set = flags->set.word,
-                                             .sets = flags->set.count,
+                                             .set = given.set.word,
+                                             .sets = given.set.count,
                                              .measured = measured.item,
                                              .measurements = measured.count,
                                              .context = &watch};
-    return flags->infer ? infer_and_print(reproduction, &settings, flags, error)
-                        : run_and_print(reproduction, &settings, flags, error);
+    return given.infer ? infer_and_print(reproduction, &settings, error)
+                       : run_and_print(reproduction, &settings, error);
 }
 
 static int reproduce(const struct cli_call *call, struct mp_error *error) {
@@ -321,7 +309,7 @@ static int reproduce(const struct cli_call *call, struct mp_error *error) {
         code = mp_fail(error, MP_EINVAL, "--budget, --seed and --write go with --infer");
     if (!code)
         code = given.list ? cli_print_published(reproduction, given.format.kind, error)
-                          : predict_and_print(reproduction, call->systems, &given, error);
+                          : predict_and_print(reproduction, call->systems, error);
     mp_reproduction_destroy(reproduction);
     return code;
 }

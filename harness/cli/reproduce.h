@@ -42,8 +42,7 @@ struct cli_line {
 };
 extern const struct table_column cli_line_columns[];
 enum { CLI_LINE_COLUMNS = 16, CLI_INFERRED_COLUMNS = CLI_LINE_COLUMNS + 6 }; /* those first */
-/* `before`: the row of the line in front; NULL: there is none. */
-struct cli_line cli_line_of(const struct mp_reproduced *line,
-                            const struct mp_reproduce_row *before);
+/* Of line[i]. */
+struct cli_line cli_line_of(const struct mp_reproduced line[], int i);
 
 #endif

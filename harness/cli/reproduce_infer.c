@@ -5,6 +5,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/reproduce.h"
+#include "reference/base/characters.h"
 #include "results/report/intervals.h"
 #include "results/report/table.h"
 
@@ -26,7 +27,6 @@ static void format_unknown(const struct mp_inference *all, int unknown, char tex
     const struct mp_reproduce_unknown *one = &all->reproduction->unknown[unknown];
     struct mp_infer_interval interval = mp_infer_unknown(all, unknown);
     char low[MP_REPRODUCE_VALUE], high[MP_REPRODUCE_VALUE];
-    size_t length = 0;
     *text = '\0';
     mp_reproduction_value(one, interval.low, low);
     mp_reproduction_value(one, interval.high, high);
@@ -37,28 +37,24 @@ static void format_unknown(const struct mp_inference *all, int unknown, char tex
         for (int i = 0; i < all->sets; i++)
             is_there = is_there || (mp_infer_near(all, i) &&
                                     !strcmp(all->set[i].value[unknown], one->choice[c]));
-        if (is_there && length < 160)
-            length += (size_t)snprintf(text + length, 160 - length, "%s%s", length ? ", " : "",
-                                       one->choice[c]);
+        if (is_there)
+            mp_text_add(text, 160, ", ", "%s", one->choice[c]);
     }
 }
 
 static void format_range(const struct mp_reproduce_unknown *unknown, char text[160]) {
-    size_t length = 0;
     *text = '\0';
     if (!unknown->choices)
         snprintf(text, 160, "%.3g .. %.3g", unknown->from, unknown->to);
-    for (int c = 0; c < unknown->choices && length < 160; c++)
-        length += (size_t)snprintf(text + length, 160 - length, "%s%s", c ? ", " : "",
-                                   unknown->choice[c]);
+    for (int c = 0; c < unknown->choices; c++)
+        mp_text_add(text, 160, ", ", "%s", unknown->choice[c]);
 }
 
 static int fill_rows(const struct mp_inference *all, struct table *table, struct mp_error *error) {
     table_init(table, cli_line_columns, CLI_INFERRED_COLUMNS);
     for (int i = 0; i < all->lines; i++) {
-        const struct mp_reproduced *line = &all->line[i];
-        struct cli_line row = cli_line_of(line, i > 0 ? all->line[i - 1].row : NULL);
-        row.use = uses[line->row->use];
+        struct cli_line row = cli_line_of(all->line, i);
+        row.use = uses[row.line->row->use];
         row.sampled = mp_infer_prior(all, i);
         row.near = mp_infer_line(all, i);
         MP_TRY(table_fill(table, &row, 1, sizeof row, error));
@@ -130,9 +126,14 @@ static void print_summary(const struct mp_inference *all) {
     puts("");
 }
 
-static void print_sentence(void *context, const char *text) {
-    (void)context;
-    table_paragraph(stdout, "- %s.", text);
+/* Gives the sentences up. */
+static void print_sentences(json_t *sentences) {
+    size_t i;
+    json_t *sentence;
+    json_array_foreach(sentences, i, sentence) {
+        table_paragraph(stdout, "- %s.", json_string_value(sentence));
+    }
+    json_decref(sentences);
 }
 
 static void print_reasons(const struct mp_reproduction *reproduction) {
@@ -150,27 +151,21 @@ static void print_text(const struct mp_inference *all, const struct table *rows,
     table_print(unknowns, stdout);
     print_reasons(all->reproduction);
     puts("\nwhat no set explains:");
-    mp_infer_contradictions(all, print_sentence, NULL);
+    print_sentences(mp_infer_contradictions(all));
     puts("\nwhy each row outside is so:");
-    mp_infer_outside(all, print_sentence, NULL);
-}
-
-static void pack_sentence(void *context, const char *text) {
-    json_array_append_new(context, json_string(text));
+    print_sentences(mp_infer_outside(all));
 }
 
 static json_t *pack(const struct mp_inference *all, const struct table *rows,
                     const struct table *unknowns) {
-    json_t *sentences = json_array(), *outside = json_array();
     const struct mp_infer_counts fitted = count_best(all, MP_USE_FIT),
                                  held_out = count_best(all, MP_USE_SCORE);
-    mp_infer_contradictions(all, pack_sentence, sentences);
-    mp_infer_outside(all, pack_sentence, outside);
     return json_pack("{ss si sI sf s[ii] s[ii] so so so so}", "paper", all->reproduction->name,
                      "sets", all->sets, "predictions", (json_int_t)all->predictions, "loss",
                      all->set[all->best].loss, "fitted", fitted.inside, fitted.all, "held_out",
                      held_out.inside, held_out.all, "lines", table_json(rows), "unknowns",
-                     table_json(unknowns), "contradictions", sentences, "outside", outside);
+                     table_json(unknowns), "contradictions", mp_infer_contradictions(all),
+                     "outside", mp_infer_outside(all));
 }
 
 int cli_print_inference(const struct mp_inference *all, enum mp_report_format format,
@@ -238,9 +233,7 @@ static void fill_row(const struct mp_inference *all, int i, struct mp_interval *
     row->near[1] = beside(published, near.high);
     cli_format_interval(published->unit, prior, sets);
     cli_format_interval(published->unit, near, between);
-    size_t length = strlen(row->text);
-    snprintf(row->text + length, sizeof row->text - length, "; nearly as good %s; prior %s",
-             between, sets);
+    mp_text_add(row->text, sizeof row->text, "; ", "nearly as good %s; prior %s", between, sets);
 }
 
 static void fill_unknown(const struct mp_inference *all, int u, struct mp_interval *row) {
@@ -260,55 +253,39 @@ static void fill_unknown(const struct mp_inference *all, int u, struct mp_interv
              all->set[all->best].value[u], text);
 }
 
-static void write_sentence(void *context, const char *text) {
-    fprintf(context, "%s.\n", text);
-}
-
+/* All of them, one a line; NULL: no memory. */
 static char *write_sentences(const struct mp_inference *all) {
-    char *text = NULL;
-    size_t size;
-    FILE *memory = open_memstream(&text, &size);
-    if (!memory)
-        return NULL;
-    mp_infer_contradictions(all, write_sentence, memory);
-    mp_infer_outside(all, write_sentence, memory);
-    if (fclose(memory)) {
-        free(text);
-        return NULL;
+    json_t *sentences = mp_infer_contradictions(all), *outside = mp_infer_outside(all), *sentence;
+    char *text = strdup("");
+    size_t i;
+    json_array_extend(sentences, outside);
+    json_array_foreach(sentences, i, sentence) {
+        char *before = text;
+        if (!before || asprintf(&text, "%s%s.\n", before, json_string_value(sentence)) < 0)
+            text = NULL;
+        free(before);
     }
+    json_decref(outside);
+    json_decref(sentences);
     return text;
-}
-
-struct lines {
-    struct mp_interval *row; /* NULL: they are counted */
-    int rows;
-};
-
-static void add_line(void *context, const struct mp_reproduced *line) {
-    struct lines *lines = context;
-    if (lines->row)
-        fill_line(line, "predicted", &lines->row[lines->rows]);
-    lines->rows++;
 }
 
 int cli_draw_reproduction(const struct mp_reproduction *reproduction,
                           const struct mp_page_output *output, struct mp_error *error) {
-    struct lines lines = {NULL, 0};
     char title[128];
-    mp_reproduction_lines(reproduction, add_line, &lines);
-    lines.row = calloc((size_t)lines.rows + 1, sizeof *lines.row);
-    if (!lines.row)
+    struct mp_interval *row = calloc((size_t)reproduction->lines + 1, sizeof *row);
+    if (!row)
         return mp_fail(error, MP_ENOMEM, "no memory for the page");
-    lines.rows = 0;
-    mp_reproduction_lines(reproduction, add_line, &lines);
+    for (int i = 0; i < reproduction->lines; i++)
+        fill_line(&reproduction->line[i], "predicted", &row[i]);
     snprintf(title, sizeof title, "%.80s: published and predicted", reproduction->name);
     const struct mp_intervals_page page = {.title = title,
                                            .about = reproduction->description,
-                                           .row = lines.row,
-                                           .rows = lines.rows,
+                                           .row = row,
+                                           .rows = reproduction->lines,
                                            .sentences = ""};
     int code = mp_intervals_html(&page, output, error);
-    free(lines.row);
+    free(row);
     return code;
 }
 

@@ -4,6 +4,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/reproduce.h"
+#include "reference/base/characters.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
 
@@ -39,7 +40,7 @@ void cli_format_published(const struct mp_paper_row *row, char text[80]) {
     else
         snprintf(text, 80, "%s", high);
     if (*mark)
-        snprintf(text + strlen(text), 80 - strlen(text), " (%s)", mark);
+        mp_text_add(text, 80, " ", "(%s)", mark);
 }
 
 /* Ours over the published number, as factors also where both are changes; the nearer end of a
@@ -102,12 +103,12 @@ const struct table_column cli_line_columns[CLI_INFERRED_COLUMNS] = {
     {NULL, TABLE_NUMBER, NULL, "nearly_as_good_high", .at = LINE(near.high)},
 };
 
-struct cli_line cli_line_of(const struct mp_reproduced *line,
-                            const struct mp_reproduce_row *before) {
+struct cli_line cli_line_of(const struct mp_reproduced lines[], int i) {
+    const struct mp_reproduced *line = &lines[i];
     const struct mp_paper_row *row = &line->row->published;
     return (struct cli_line){
         .line = line,
-        .first = line->row != before ? row->id : "",
+        .first = i == 0 || line->row != lines[i - 1].row ? row->id : "",
         .id = row->id,
         .label = line->label,
         .verdict = verdict(line),
@@ -124,37 +125,18 @@ struct cli_line cli_line_of(const struct mp_reproduced *line,
     };
 }
 
-/* Lines being added to the table, and what has to be said below it. */
-struct page {
-    const struct mp_reproduction *all;
-    struct table table;
-    const struct mp_reproduce_row *last;
-    int inside, outside, missing;
-    bool marks[MP_PAPER_CERTAINTIES], out_of_memory;
-    struct mp_error *error;
-    int code;
-};
-
-static void add_line(void *context, const struct mp_reproduced *line) {
-    struct page *page = context;
-    if (page->code)
-        return;
-    const struct cli_line shown = cli_line_of(line, page->last);
-    page->code = table_fill(&page->table, &shown, 1, sizeof shown, page->error);
-    page->last = line->row;
-    page->marks[line->row->published.certainty] = true;
-    page->out_of_memory = page->out_of_memory || line->out_of_memory;
-    if (isnan(line->value))
-        page->missing++;
-    else if (line->is_inside)
-        page->inside++;
-    else
-        page->outside++;
+static int fill_lines(const struct mp_reproduction *all, struct table *table,
+                      struct mp_error *error) {
+    table_init(table, cli_line_columns, CLI_LINE_COLUMNS);
+    for (int i = 0; i < all->lines; i++) {
+        const struct cli_line line = cli_line_of(all->line, i);
+        MP_TRY(table_fill(table, &line, 1, sizeof line, error));
+    }
+    return MP_OK;
 }
 
 /* Sentences under the table: what each row is, what the marks mean. */
-static void explain_rows(const struct page *page) {
-    const struct mp_reproduction *all = page->all;
+static void explain_rows(const struct mp_reproduction *all) {
     puts("");
     for (int i = 0; i < all->rows; i++) {
         const struct mp_paper_row *row = &all->row[i].published;
@@ -165,29 +147,40 @@ static void explain_rows(const struct page *page) {
     }
 }
 
-static void explain_marks(const struct page *page) {
+static void explain_marks(const struct mp_reproduction *all) {
+    int inside = 0, missing = 0;
+    bool marks[MP_PAPER_CERTAINTIES] = {false}, out_of_memory = false;
+    for (int i = 0; i < all->lines; i++) {
+        const struct mp_reproduced *line = &all->line[i];
+        marks[line->row->published.certainty] = true;
+        out_of_memory = out_of_memory || line->out_of_memory;
+        missing += isnan(line->value);
+        inside += line->is_inside;
+    }
     puts("");
-    if (page->missing)
-        table_paragraph(stdout, "%d inside, %d outside, %d without a number of ours.", page->inside,
-                        page->outside, page->missing);
+    if (missing)
+        table_paragraph(stdout, "%d inside, %d outside, %d without a number of ours.", inside,
+                        all->lines - inside - missing, missing);
     else
-        table_paragraph(stdout, "%d inside, %d outside.", page->inside, page->outside);
+        table_paragraph(stdout, "%d inside, %d outside.", inside, all->lines - inside);
     table_paragraph(stdout,
                     "Inside: within the published range; a single number is met within 10 %%, "
                     "changes and shares within 5 points.");
     for (int i = 1; i < MP_PAPER_CERTAINTIES; i++)
-        if (page->marks[i])
+        if (marks[i])
             table_paragraph(stdout, "(%s): %s, not stated in the paper.", certainty_mark[i],
                             mp_paper_certainty_name((enum mp_paper_certainty)i));
-    if (page->out_of_memory)
+    if (out_of_memory)
         table_paragraph(stdout, "*: by prediction one of the jobs does not fit into memory.");
 }
 
-static void explain_missing(void *context, const struct mp_reproduced *line) {
-    (void)context;
-    if (isnan(line->value))
-        table_paragraph(stdout, "%s%s%s: %s.", line->row->published.id, *line->label ? ", " : "",
-                        line->label, line->missing);
+static void explain_missing(const struct mp_reproduction *all) {
+    char name[2 * MP_REPRODUCE_LABEL];
+    for (int i = 0; i < all->lines; i++) {
+        mp_reproduced_name(&all->line[i], name);
+        if (isnan(all->line[i].value))
+            table_paragraph(stdout, "%s: %s.", name, all->line[i].missing);
+    }
 }
 
 static void print_assumption(void *context, const char *text) {
@@ -311,13 +304,13 @@ static int print_details(const struct mp_reproduction *all, struct mp_error *err
 }
 
 /* The tables alone. */
-static int write_tables(const struct page *page, enum mp_report_format format, bool details,
-                        struct mp_error *error) {
+static int write_tables(const struct mp_reproduction *all, const struct table *lines,
+                        enum mp_report_format format, bool details, struct mp_error *error) {
     struct table table = {0};
     int code = MP_OK;
-    table_write(&page->table, format, page->all->name, stdout);
+    table_write(lines, format, all->name, stdout);
     if (details) {
-        code = fill_details(page->all, &table, error);
+        code = fill_details(all, &table, error);
         putchar('\n');
         table_write(&table, format, "jobs, times in ms", stdout);
     }
@@ -367,17 +360,16 @@ static json_t *pack_values(const struct mp_reproduction *all) {
     return values;
 }
 
-static int print_json(const struct page *page, const struct mp_reproduce_settings *settings,
-                      struct mp_error *error) {
-    const struct mp_reproduction *all = page->all;
+static int print_json(const struct mp_reproduction *all, const struct table *lines,
+                      const struct mp_reproduce_settings *settings, struct mp_error *error) {
     json_t *loads = json_array();
     for (int i = 0; !settings->loads && i < all->windows; i++)
         json_array_append_new(loads, json_string(all->window[i].loads));
     if (settings->loads)
         json_array_append_new(loads, json_string(settings->loads));
     return cli_print_json(
-        json_pack("{ss so so so so so so}", "paper", all->name, "lines", table_json(&page->table),
-                  "jobs", pack_cells(all), "loads", loads, "assumptions",
+        json_pack("{ss so so so so so so}", "paper", all->name, "lines", table_json(lines), "jobs",
+                  pack_cells(all), "loads", loads, "assumptions",
                   pack_reasons(all->assumption, all->assumptions, "what"), "left_out",
                   pack_reasons(all->left_out, all->left_outs, "row"), "unknowns", pack_values(all)),
         error);
@@ -385,17 +377,17 @@ static int print_json(const struct page *page, const struct mp_reproduce_setting
 
 /* ---- any format ---- */
 
-static int print_text(const struct page *page, const struct mp_reproduce_settings *settings,
-                      bool details, struct mp_error *error) {
-    const struct mp_reproduction *all = page->all;
+static int print_text(const struct mp_reproduction *all, const struct table *lines,
+                      const struct mp_reproduce_settings *settings, bool details,
+                      struct mp_error *error) {
     printf("%s: %s\n", all->name, all->description);
     table_paragraph(stdout, "%s, %s; %s", all->published->paper, all->published->source,
                     all->published->setting);
     puts("");
-    table_print(&page->table, stdout);
-    explain_marks(page);
-    mp_reproduction_lines(all, explain_missing, NULL);
-    explain_rows(page);
+    table_print(lines, stdout);
+    explain_marks(all);
+    explain_missing(all);
+    explain_rows(all);
     print_assumptions(all);
     if (!details) {
         puts("\n--details adds each job's times and memory and what its cluster assumes.");
@@ -408,15 +400,13 @@ static int print_text(const struct page *page, const struct mp_reproduce_setting
 int cli_print_reproduction(const struct mp_reproduction *all,
                            const struct mp_reproduce_settings *settings,
                            enum mp_report_format format, bool details, struct mp_error *error) {
-    struct page page = {.all = all, .error = error};
-    table_init(&page.table, cli_line_columns, CLI_LINE_COLUMNS);
-    mp_reproduction_lines(all, add_line, &page);
-    int code = page.code;
+    struct table lines;
+    int code = fill_lines(all, &lines, error);
     if (!code)
-        code = format == MP_REPORT_JSON   ? print_json(&page, settings, error)
-               : format == MP_REPORT_TEXT ? print_text(&page, settings, details, error)
-                                          : write_tables(&page, format, details, error);
-    table_free(&page.table);
+        code = format == MP_REPORT_JSON   ? print_json(all, &lines, settings, error)
+               : format == MP_REPORT_TEXT ? print_text(all, &lines, settings, details, error)
+                                          : write_tables(all, &lines, format, details, error);
+    table_free(&lines);
     return code;
 }
 

@@ -1,19 +1,15 @@
 /* moeperf reshape: a trace for another number of ranks, experts, layers or tokens. */
 #include "harness/workload/reshape.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "harness/cli/cli.h"
 #include "harness/cli/trace_file.h"
+#include "reference/base/characters.h"
 
-struct reshape_flags {
+static struct {
     const char *output, *tilt;
     bool merge;
     struct mp_reshape wanted;
-};
-
-static struct reshape_flags given;
+} given;
 
 static const struct cli_flag known_flags[] = {
     {"-o", CLI_VALUE, &given.output, "OUT", "trace to write, OUT.mptrace by custom"},
@@ -48,21 +44,14 @@ static const struct cli_usage usage = {
     "  moeperf reshape zipf.mptrace -o small.mptrace --ranks 8 --experts 64 --layers 1\n"
     "  moeperf reshape zipf.mptrace -o scaled.mptrace --ranks 4 --tokens 1000\n"};
 
-/* --tilt X. */
-static int read_tilt(const char *text, double *tilt, struct mp_error *error) {
-    char *end;
-    *tilt = text ? strtod(text, &end) : 0;
-    if (text && (end == text || *end || !(*tilt >= 0.5 && *tilt <= 1)))
-        return mp_fail(error, MP_EINVAL, "--tilt %.100s: should be a number from 0.5 to 1", text);
-    return MP_OK;
-}
-
 static int reshape(const struct cli_call *call, struct mp_error *error) {
     struct mp_trace_stream *source, *stream;
     if (!given.output)
         return mp_fail(error, MP_EINVAL, "-o OUT.mptrace is missing: which file to write");
     given.wanted.micro_batches = given.merge ? 1 : 0;
-    MP_TRY(read_tilt(given.tilt, &given.wanted.tilt, error));
+    if (given.tilt && !mp_real_number(given.tilt, "", 0.5, 1, &given.wanted.tilt))
+        return mp_fail(error, MP_EINVAL, "--tilt %.100s: should be a number from 0.5 to 1",
+                       given.tilt);
     MP_TRY(mp_trace_open(call->words->word[0], &source, error));
     MP_TRY(mp_trace_reshape(source, &given.wanted, &stream, error));
     return cli_write_trace(stream, given.output, error);

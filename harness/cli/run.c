@@ -13,15 +13,13 @@
 #include "results/compare/gate.h"
 #include "results/compare/statistics.h"
 
-struct run_flags {
+static struct {
     const char *database, *text, *launcher, *trainer, *work, *pairs, *against, *slice, *from,
         *hosts_file, *copy;
     struct mp_hosts hosts;
     struct cli_words set;
     bool json, keep_spools, quiet;
-};
-
-static struct run_flags given = {.database = CLI_DATABASE, .work = "out/runs"};
+} given = {.database = CLI_DATABASE, .work = "out/runs"};
 
 static const struct cli_flag known_flags[] = {
     {"--db", CLI_VALUE, &given.database, "FILE", "database to add the runs to (" CLI_DATABASE ")"},
@@ -128,20 +126,15 @@ static bool needs_trainer(const struct mp_suite *suite) {
 enum { PAIRS_MOST = 1000 };
 static const double usual_slice = 0.15, shortest_slice = 0.02, longest_slice = 3600; /* s */
 
-/* --pairs N into the suite's rounds.  MP_EINVAL. */
-static int cli_parse_pairs(const char *text, struct mp_suite *suite, struct mp_error *error) {
-    int64_t pairs;
-    if (!mp_whole_number(text, 1, PAIRS_MOST, &pairs))
-        return mp_fail(error, MP_EINVAL, "--pairs %.60s: should be a number from 1 to %d", text,
-                       PAIRS_MOST);
+/* --pairs N into the suite's rounds.  Every measured job has to be long enough to be judged: a
+ * comparison of shorter ones says nothing of their times, after all the time that it takes.
+ * MP_EINVAL says how many iterations are right. */
+static int read_pairs(struct mp_suite *suite, struct mp_error *error) {
+    int64_t pairs = 0;
+    if (!mp_whole_number(given.pairs, 1, PAIRS_MOST, &pairs))
+        return mp_fail(error, MP_EINVAL, "--pairs %.60s: should be a number from 1 to %d",
+                       given.pairs, PAIRS_MOST);
     suite->repeat = (int)pairs;
-    return MP_OK;
-}
-
-/* Whether every measured job is long enough to be judged: a comparison of shorter ones says nothing
- * of their times, after all the time that it takes.  MP_EINVAL says how many iterations are right.
- */
-static int cli_check_pairs(const struct mp_suite *suite, struct mp_error *error) {
     for (int i = 0; i < suite->count; i++) {
         const struct mp_job *job = &suite->job[i].file.job;
         int64_t warm_up = (job->iterations + 9) / 10, counted = job->iterations - warm_up;
@@ -157,11 +150,10 @@ static int cli_check_pairs(const struct mp_suite *suite, struct mp_error *error)
 }
 
 /* --slice SECONDS; text NULL: the usual ones.  MP_EINVAL. */
-static int cli_parse_slice(const char *text, double *slice, struct mp_error *error) {
-    char *end;
-    *slice = text ? strtod(text, &end) : usual_slice;
-    if (text && (end == text || *end ||
-                 !(*slice == 0 || (*slice >= shortest_slice && *slice <= longest_slice))))
+static int parse_slice(const char *text, double *slice, struct mp_error *error) {
+    *slice = usual_slice;
+    if (text && (!mp_real_number(text, "", 0, longest_slice, slice) ||
+                 (*slice > 0 && *slice < shortest_slice)))
         return mp_fail(error, MP_EINVAL, "--slice %.60s: should be from %g to %g seconds, or 0",
                        text, shortest_slice, longest_slice);
     return MP_OK;
@@ -181,8 +173,8 @@ static int keep_floors(const struct mp_gate *gate, struct mp_store *store,
 
 /* Compares the two sides on standard output.  If they are the same program, their noise floors are
  * kept in the database for later comparisons.  CLI_SUCCESS, CLI_FINDING or a code. */
-static int cli_compare_pairs(struct mp_store *store, const struct mp_runner_result *result,
-                             bool json, struct mp_error *error) {
+static int compare_pairs(struct mp_store *store, const struct mp_runner_result *result, bool json,
+                         struct mp_error *error) {
     const struct mp_gate_side base = {store, result->base_run, NULL, 0},
                               head = {store, result->suite_run, NULL, 0};
     const struct mp_gate_options options = {.minimum_effect = MP_MINIMUM_EFFECT};
@@ -200,15 +192,15 @@ static int cli_compare_pairs(struct mp_store *store, const struct mp_runner_resu
 
 /* The command that adds the jobs which could not be added now, of both sides of pairs; free it.
  * NULL without memory. */
-static char *create_later(const struct run_flags *flags, const struct mp_runner_result *result) {
+static char *create_later(const struct mp_runner_result *result) {
     const char *const runs[] = {result->base_run, result->suite_run};
     char *all = NULL;
     for (int i = 0; i < 2; i++) {
         char folder[MP_PATH_SIZE], *before = all;
         if (!*runs[i])
             continue;
-        snprintf(folder, sizeof folder, "%.*s/%s", MP_PATH_SIZE - 160, flags->work, runs[i]);
-        char *command = mp_suite_killed_command(folder, flags->database, &flags->hosts);
+        snprintf(folder, sizeof folder, "%.*s/%s", MP_PATH_SIZE - 160, given.work, runs[i]);
+        char *command = mp_suite_killed_command(folder, given.database, &given.hosts);
         if (!command ||
             asprintf(&all, "%s%s%s", before ? before : "", before ? " && " : "", command) < 0)
             all = NULL;
@@ -219,46 +211,45 @@ static char *create_later(const struct run_flags *flags, const struct mp_runner_
 }
 
 /* The suite is read; runs it and prints.  CLI_SUCCESS, CLI_FINDING or a code. */
-static int run_suite(const struct run_flags *flags, const struct mp_suite *suite,
-                     struct mp_store *store, struct mp_error *error) {
+static int run_suite(const struct mp_suite *suite, struct mp_store *store, struct mp_error *error) {
     char trainer[MP_PATH_SIZE] = "";
     struct mp_runner_result result;
     struct mp_progress progress;
     double slice;
     int code = MP_OK;
-    MP_TRY(cli_parse_slice(flags->slice, &slice, error));
-    if (flags->trainer)
-        snprintf(trainer, sizeof trainer, "%s", flags->trainer);
+    MP_TRY(parse_slice(given.slice, &slice, error));
+    if (given.trainer)
+        snprintf(trainer, sizeof trainer, "%s", given.trainer);
     else if (needs_trainer(suite))
         MP_TRY(mp_path_program("moeperf-train", trainer, error));
-    mp_progress_begin(&progress, flags->quiet ? NULL : stderr);
+    mp_progress_begin(&progress, given.quiet ? NULL : stderr);
     const struct mp_runner runner = {.suite = suite,
                                      .store = store,
-                                     .work = flags->work,
-                                     .launcher = flags->launcher,
-                                     .hosts = flags->copy ? &flags->hosts : NULL,
+                                     .work = given.work,
+                                     .launcher = given.launcher,
+                                     .hosts = given.copy ? &given.hosts : NULL,
                                      .trainer = trainer,
-                                     .against = flags->against ? flags->against
-                                                : flags->pairs ? trainer
-                                                               : NULL,
+                                     .against = given.against ? given.against
+                                                : given.pairs ? trainer
+                                                              : NULL,
                                      .slice = slice,
-                                     .keep_spools = flags->keep_spools,
+                                     .keep_spools = given.keep_spools,
                                      .progress = &progress,
                                      .signals = cli_count_signals()};
     signal(SIGPIPE, SIG_IGN); /* a closed pager must not end a suite */
     MP_TRY(mp_runner_run(&runner, &result, error));
     int ended = result.complete + result.failed + result.interrupted + result.refused;
-    char *command = create_later(flags, &result);
+    char *command = create_later(&result);
     const char *later = command ? command : "moeperf run --from";
     if (ended > 0 && result.lost == ended)
         code = mp_fail(error, MP_EIO,
                        "%s: no job could be added to it; nothing is lost, this adds them: %s",
-                       flags->database, later);
-    else if (flags->pairs && result.complete > 0)
-        code = cli_compare_pairs(store, &result, flags->json, error);
+                       given.database, later);
+    else if (given.pairs && result.complete > 0)
+        code = compare_pairs(store, &result, given.json, error);
     else if (ended > 0)
-        code = flags->json ? print_json(store, &result, flags->database, error)
-                           : print_text(store, &result, flags->database, later, error);
+        code = given.json ? print_json(store, &result, given.database, error)
+                          : print_text(store, &result, given.database, later, error);
     free(command);
     if (code)
         return code; /* a finding, too */
@@ -267,69 +258,66 @@ static int run_suite(const struct run_flags *flags, const struct mp_suite *suite
 }
 
 /* What a killed run left is as it was recorded: nothing of it can be chosen now. */
-static int check_from(const struct run_flags *flags, const struct cli_words *words,
-                      struct mp_error *error) {
-    if (!flags->from && words->count == 0)
+static int check_from(const struct cli_words *words, struct mp_error *error) {
+    if (!given.from && words->count == 0)
         return mp_fail(error, MP_EINVAL,
                        "an argument is missing: which suite to run (moeperf list suites)");
-    if (flags->from && words->count > 0)
+    if (given.from && words->count > 0)
         return mp_fail(error, MP_EINVAL,
                        "--from takes one folder and no suite: \"%.200s\" is left over",
                        words->word[0]);
-    if (flags->from && (flags->text || flags->launcher || flags->trainer || flags->pairs ||
-                        flags->set.count > 0 || flags->json || flags->keep_spools))
+    if (given.from && (given.text || given.launcher || given.trainer || given.pairs ||
+                       given.set.count > 0 || given.json || given.keep_spools))
         return mp_fail(error, MP_EINVAL,
                        "--from runs nothing, it takes what was recorded: only --db, --hosts and "
                        "--copy go with it");
     return MP_OK;
 }
 
-static int add_killed(const struct run_flags *flags, struct mp_error *error) {
+static int add_killed(struct mp_error *error) {
     struct mp_store *store = NULL;
-    MP_TRY(mp_suite_check_killed(flags->from, error)); /* a mistyped folder makes no database */
-    int code = cli_create_database(flags->database, &store, error);
+    MP_TRY(mp_suite_check_killed(given.from, error)); /* a mistyped folder makes no database */
+    int code = cli_create_database(given.database, &store, error);
     if (!code)
-        code = mp_suite_keep_killed(store, flags->from, &flags->hosts, stdout, error);
+        code = mp_suite_keep_killed(store, given.from, &given.hosts, stdout, error);
     mp_store_close(store);
     return code;
 }
 
 /* The hosts' file, and the launcher that starts ranks there; `launcher` is to be freed. */
-static int read_hosts(struct run_flags *flags, char **launcher, struct mp_error *error) {
-    MP_TRY(mp_hosts_read(flags->hosts_file, flags->copy, &flags->hosts, error));
-    if (!flags->hosts_file || flags->launcher || flags->from)
+static int read_hosts(char **launcher, struct mp_error *error) {
+    MP_TRY(mp_hosts_read(given.hosts_file, given.copy, &given.hosts, error));
+    if (!given.hosts_file || given.launcher || given.from)
         return MP_OK;
-    if (strpbrk(flags->hosts_file, " \t\n{"))
+    if (strpbrk(given.hosts_file, " \t\n{"))
         return mp_fail(error, MP_EINVAL,
                        "--hosts \"%.200s\": a name without blanks and braces is right",
-                       flags->hosts_file);
-    if (asprintf(launcher, MP_COMMAND_HOSTS_TEMPLATE, flags->hosts_file) < 0) {
+                       given.hosts_file);
+    if (asprintf(launcher, MP_COMMAND_HOSTS_TEMPLATE, given.hosts_file) < 0) {
         *launcher = NULL;
         return mp_fail(error, MP_ENOMEM, "no memory for a command line");
     }
-    flags->launcher = *launcher;
+    given.launcher = *launcher;
     return MP_OK;
 }
 
 /* What the flags ask for. */
-static int carry_out(struct run_flags *flags, const struct mp_systems *systems,
-                     const struct cli_words *words, struct mp_error *error) {
+static int carry_out(const struct mp_systems *systems, const struct cli_words *words,
+                     struct mp_error *error) {
     struct mp_suite suite = {0};
     struct mp_store *store = NULL;
     char path[MP_PATH_SIZE];
     const struct mp_suite_changes changes = {
-        .set = flags->set.word, .set_count = flags->set.count, .text = flags->text};
+        .set = given.set.word, .set_count = given.set.count, .text = given.text};
     int code = mp_path_file(MP_SUITES, words->word[0], path, error);
     if (!code)
         code = mp_suite_load(path, systems, &changes, &suite, error);
-    if (!code && flags->pairs)
-        code = cli_parse_pairs(flags->pairs, &suite, error);
-    if (!code && flags->pairs)
-        code = cli_check_pairs(&suite, error);
+    if (!code && given.pairs)
+        code = read_pairs(&suite, error);
     if (!code)
-        code = cli_create_database(flags->database, &store, error);
+        code = cli_create_database(given.database, &store, error);
     if (!code)
-        code = run_suite(flags, &suite, store, error);
+        code = run_suite(&suite, store, error);
     mp_store_close(store);
     mp_suite_destroy(&suite);
     return code;
@@ -341,12 +329,11 @@ static int run(const struct cli_call *call, struct mp_error *error) {
         return mp_fail(error, MP_EINVAL, "--against takes --pairs N, for example --pairs 12");
     if (given.slice && !given.pairs)
         return mp_fail(error, MP_EINVAL, "--slice takes --pairs N, for example --pairs 12");
-    int code = check_from(&given, call->words, error);
+    int code = check_from(call->words, error);
     if (!code)
-        code = read_hosts(&given, &launcher, error);
+        code = read_hosts(&launcher, error);
     if (!code)
-        code = given.from ? add_killed(&given, error)
-                          : carry_out(&given, call->systems, call->words, error);
+        code = given.from ? add_killed(error) : carry_out(call->systems, call->words, error);
     mp_hosts_destroy(&given.hosts);
     free(launcher);
     return code;

@@ -459,34 +459,35 @@ json_t *cli_catalog(const struct mp_systems *systems) {
     return all;
 }
 
-static int fail_unknown(const json_t *catalog, char **names[KINDS], const char *name,
-                        struct mp_error *error) {
+/* Without a folder of what lies in files the rest can still be shown. */
+static int fail_unknown(const json_t *catalog, const char *name, struct mp_error *error) {
     const char *known[KNOWN_LIMIT + 1];
+    char **names[KINDS] = {NULL};
+    struct mp_error missing = {0};
     int count = 0;
     for (; count < (int)json_array_size(catalog) && count < KNOWN_LIMIT; count++)
         known[count] =
             json_string_value(json_object_get(json_array_get(catalog, (size_t)count), "name"));
-    for (int kind = 0; kind < KINDS; kind++)
+    for (int kind = 0; kind < KINDS; kind++) {
+        mp_path_names((enum mp_ready_made)kind, &names[kind], &missing);
         for (char **file = names[kind]; file && *file && count < KNOWN_LIMIT; file++)
             known[count++] = *file;
+    }
     known[count] = NULL;
     const struct mp_meant meant = mp_meant(name, known);
-    return mp_fail(error, MP_ENOTFOUND, "nothing is called \"%.80s\"%s", name,
-                   *meant.text ? meant.text
-                               : "; moeperf list systems, gates, exchanges, workloads, generators, "
-                                 "suites, clusters and rules name what there is");
-}
-
-static bool is_ready_made(char *names[], const char *name) {
-    for (; names && *names; names++)
-        if (!strcmp(*names, name))
-            return true;
-    return false;
+    for (int kind = 0; kind < KINDS; kind++)
+        mp_path_names_destroy(names[kind]);
+    mp_fail(error, MP_ENOTFOUND, "nothing is called \"%.80s\"%s", name,
+            *meant.text ? meant.text
+                        : "; moeperf list systems, gates, exchanges, workloads, generators, "
+                          "suites, clusters and rules name what there is");
+    return missing.code ? mp_error_prefix(error, "%.300s", missing.text) : error->code;
 }
 
 /* What is built in has the name first; others and files of the same name come with it. */
-static int find_among(const json_t *catalog, char **names[KINDS], const char *name, json_t **object,
+static int find_among(const json_t *catalog, const char *name, json_t **object,
                       struct mp_error *error) {
+    char path[MP_PATH_SIZE];
     size_t i;
     json_t *entry;
     json_array_foreach(catalog, i, entry) {
@@ -502,7 +503,7 @@ static int find_among(const json_t *catalog, char **names[KINDS], const char *na
         return error->code;
     }
     for (int kind = 0; kind < KINDS && !error->code; kind++) {
-        if (!is_ready_made(names[kind], name))
+        if (mp_path_file((enum mp_ready_made)kind, name, path, NULL))
             continue;
         json_t *file = pack_ready_made(kind, name, error);
         if (*object)
@@ -510,22 +511,14 @@ static int find_among(const json_t *catalog, char **names[KINDS], const char *na
         else
             *object = file;
     }
-    return *object || error->code ? error->code : fail_unknown(catalog, names, name, error);
+    return *object || error->code ? error->code : fail_unknown(catalog, name, error);
 }
 
 int cli_find(const struct mp_systems *systems, const char *name, json_t **object,
              struct mp_error *error) {
-    char **names[KINDS] = {NULL};
-    struct mp_error missing = {0}; /* without a folder the rest can still be shown */
     json_t *catalog = cli_catalog(systems);
-    for (int kind = 0; kind < KINDS; kind++)
-        mp_path_names((enum mp_ready_made)kind, &names[kind], &missing);
     *object = NULL;
-    int code = catalog ? find_among(catalog, names, name, object, error) : mp_no_memory(error);
-    if (code && missing.code)
-        mp_error_prefix(error, "%.300s", missing.text);
-    for (int kind = 0; kind < KINDS; kind++)
-        mp_path_names_destroy(names[kind]);
+    int code = catalog ? find_among(catalog, name, object, error) : mp_no_memory(error);
     json_decref(catalog);
     if (code) {
         json_decref(*object);

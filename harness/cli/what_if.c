@@ -6,8 +6,9 @@
 #include <string.h>
 
 #include "harness/cli/cli.h"
-#include "harness/cli/system_words.h"
+#include "harness/cli/predict_job.h"
 #include "harness/predict/other_system.h"
+#include "reference/base/characters.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
 
@@ -15,12 +16,12 @@
 enum { RANKS_REPLAYED = 64, ROWS_LIMIT = 2 * CLI_WORDS_LIMIT + 8, NAME_SIZE = 80 };
 static const double MUCH = 0.1; /* share of its time that rates may miss a run by unmentioned */
 
-struct what_if_flags {
+static struct {
     const char *database, *run;
     struct cli_words without, system, set;
     struct cli_format format;
     bool bound;
-};
+} given = {.database = CLI_DATABASE};
 
 /* One line of the table. */
 struct what_if_row {
@@ -47,8 +48,6 @@ struct answer {
     int layer;              /* that costs most; -1: there is none */
     double layer_seconds;   /* with its experts balanced */
 };
-
-static struct what_if_flags given = {.database = CLI_DATABASE};
 
 static const struct cli_flag known_flags[] = {
     {"--run", CLI_VALUE, &given.run, "ID", "the recorded run, measured or predicted"},
@@ -162,10 +161,10 @@ static int add_without(struct answer *answer, const char *what, struct mp_error 
 
 /* "fssdp:window=2", as far as it fits. */
 static void name_system(const struct cli_system_words *words, char *name) {
-    size_t at = (size_t)snprintf(name, NAME_SIZE, "with %s", words->system->name);
-    for (int i = 0; i < words->options && at < NAME_SIZE; i++)
-        at += (size_t)snprintf(name + at, NAME_SIZE - at, "%c%s=%s", i ? ',' : ':',
-                               words->option[i][0], words->option[i][1]);
+    snprintf(name, NAME_SIZE, "with %s", words->system->name);
+    for (int i = 0; i < words->options; i++)
+        mp_text_add(name, NAME_SIZE, i ? "," : ":", "%s=%s", words->option[i][0],
+                    words->option[i][1]);
 }
 
 /* A system that can't do the job is a row with the reason. */
@@ -219,19 +218,19 @@ static int set_option(const struct request *request, const char *text, char *cut
                               "--set %.100s: no system that is asked for has this option", text);
 }
 
-static int create_request(const struct mp_systems *systems, const struct what_if_flags *flags,
-                          struct request *request, struct mp_error *error) {
-    bool all = flags->system.count == 1 && !strcmp(flags->system.word[0], "all");
-    request->count = all ? systems->count : flags->system.count;
+static int create_request(const struct mp_systems *systems, struct request *request,
+                          struct mp_error *error) {
+    bool all = given.system.count == 1 && !strcmp(given.system.word[0], "all");
+    request->count = all ? systems->count : given.system.count;
     request->words = calloc((size_t)request->count + 1, sizeof *request->words);
-    request->set = calloc((size_t)flags->set.count + 1, sizeof *request->set);
+    request->set = calloc((size_t)given.set.count + 1, sizeof *request->set);
     if (!request->words || !request->set)
         return mp_fail(error, MP_ENOMEM, "no memory for %d systems", request->count);
     for (int i = 0; i < request->count; i++)
-        MP_TRY(cli_system_words_parse(systems, all ? systems->item[i]->name : flags->system.word[i],
+        MP_TRY(cli_system_words_parse(systems, all ? systems->item[i]->name : given.system.word[i],
                                       &request->words[i], error));
-    for (int i = 0; i < flags->set.count; i++)
-        MP_TRY(set_option(request, flags->set.word[i], request->set[i], error));
+    for (int i = 0; i < given.set.count; i++)
+        MP_TRY(set_option(request, given.set.word[i], request->set[i], error));
     for (int i = 0; i < request->count; i++)
         MP_TRY(cli_system_words_check(&request->words[i], error));
     return MP_OK;
@@ -257,11 +256,11 @@ static int add_own(struct answer *answer, struct mp_error *error) {
 }
 
 static int add_systems(struct answer *answer, const struct mp_systems *systems,
-                       const struct request *request, const struct what_if_flags *flags,
-                       struct mp_store *store, struct mp_error *error) {
+                       const struct request *request, struct mp_store *store,
+                       struct mp_error *error) {
     MP_TRY(mp_other_system_create(answer->what_if, &answer->recorded, store, systems,
                                   &answer->other, error));
-    MP_TRY(mp_other_system_bound(answer->other, flags->bound, &answer->bound, error));
+    MP_TRY(mp_other_system_bound(answer->other, given.bound, &answer->bound, error));
     MP_TRY(add_own(answer, error));
     for (int i = 0; i < request->count; i++) {
         const struct cli_system_words *words = &request->words[i];
@@ -272,13 +271,12 @@ static int add_systems(struct answer *answer, const struct mp_systems *systems,
 }
 
 static int work_out(struct answer *answer, const struct mp_systems *systems,
-                    const struct what_if_flags *flags, const struct request *request,
-                    struct mp_store *store, struct mp_error *error) {
+                    const struct request *request, struct mp_store *store, struct mp_error *error) {
     static const char *const usual[] = {"imbalance", "slowest", "stragglers"};
-    const char *const *without = flags->without.count ? flags->without.word : usual;
-    int count = flags->without.count  ? flags->without.count
-                : flags->system.count ? 0
-                                      : (int)(sizeof usual / sizeof *usual);
+    const char *const *without = given.without.count ? given.without.word : usual;
+    int count = given.without.count  ? given.without.count
+                : given.system.count ? 0
+                                     : (int)(sizeof usual / sizeof *usual);
     struct mp_what_if_change nothing = mp_what_if_nothing();
     MP_TRY(mp_what_if_create(&answer->recorded, &answer->what_if, error));
     answer->measured = mp_what_if_recorded(answer->what_if);
@@ -287,8 +285,8 @@ static int work_out(struct answer *answer, const struct mp_systems *systems,
     find_layer(answer);
     for (int i = 0; i < count; i++)
         MP_TRY(add_without(answer, without[i], error));
-    if ((request->count > 0 || flags->bound))
-        MP_TRY(add_systems(answer, systems, request, flags, store, error));
+    if ((request->count > 0 || given.bound))
+        MP_TRY(add_systems(answer, systems, request, store, error));
     return MP_OK;
 }
 
@@ -544,13 +542,13 @@ int cli_what_if(const struct cli_call *call, struct mp_error *error) {
     int64_t run_id = 0;
     int code = cli_run_number(given.run, &run_id, error);
     if (!code)
-        code = create_request(call->systems, &given, &request, error);
+        code = create_request(call->systems, &request, error);
     if (!code)
         code = cli_open_database(given.database, &store, error);
     if (!code)
         code = mp_recorded_read(store, run_id, &answer.recorded, error);
     if (!code)
-        code = work_out(&answer, call->systems, &given, &request, store, error);
+        code = work_out(&answer, call->systems, &request, store, error);
     if (!code)
         code = show(&answer, given.database, given.format.kind, error);
     destroy_request(&request);

@@ -20,7 +20,6 @@ static int64_t history_of(const struct mp_place_loads *loads, double share) {
 }
 
 void mp_decision_destroy(struct mp_decision *decision) {
-    mp_placed_destroy(&decision->placed);
     mp_arena_release(&decision->memory);
     *decision = (struct mp_decision){0};
 }
@@ -80,13 +79,10 @@ struct look {
 };
 
 static int working_ranks(const struct look *look, int layer, bool working[]) {
-    const int32_t *slot = mp_place_slots(look->map, layer);
     const bool *never = look->loads->never + (long)layer * look->loads->experts;
     int count = 0;
     for (int rank = 0; rank < look->map->ranks; rank++) {
-        working[rank] = false;
-        for (int i = 0; i < look->map->per_rank; i++, slot++)
-            working[rank] |= *slot >= 0 && !never[*slot];
+        working[rank] = !mp_place_is_idle(look->map, layer, rank, never);
         count += working[rank];
         look->ever[rank] |= working[rank];
     }
@@ -217,8 +213,7 @@ static int find_staleness(const struct mp_place_loads *loads, struct mp_decision
     struct stale stale = {loads, &decision->placed.before, decision, 0, 0, 0};
     const struct mp_place_watch watch = {&stale, judge_later};
     struct mp_placed placed;
-    MP_TRY(mp_place_plan(loads, loads->iterations, &watch, &placed, error));
-    mp_placed_destroy(&placed);
+    MP_TRY(mp_place_plan(loads, loads->iterations, &watch, &decision->memory, &placed, error));
     for (int i = 0; i < MP_DECIDE_LAGS; i++)
         if (decision->lag[i].samples) {
             decision->lag[i].before /= (double)decision->lag[i].samples;
@@ -294,7 +289,7 @@ int mp_decide(const struct mp_place_loads *loads, double history, struct mp_deci
                                      .history = history_of(loads, history)};
     decision->in_sample = decision->history == loads->iterations;
     const int64_t from = decision->in_sample ? 0 : decision->history;
-    int code = mp_place_plan(loads, decision->history, NULL, placed, error);
+    int code = mp_place_plan(loads, decision->history, NULL, &decision->memory, placed, error);
     decision->replicates = placed->copies > 0;
     if (!code)
         code = look_at_all(loads, &placed->before, decision, error);

@@ -1,30 +1,24 @@
 /* Placements as slots, and how even they make loads. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "harness/place/place.h"
 
-static int create_map(int layers, int ranks, int experts, int per_rank, struct mp_place_map *map,
-                      struct mp_error *error) {
+static int create_map(int layers, int ranks, int experts, int per_rank, struct mp_arena *memory,
+                      struct mp_place_map *map, struct mp_error *error) {
     const size_t slots = (size_t)layers * (size_t)ranks * (size_t)per_rank;
-    *map = (struct mp_place_map){layers, ranks, experts, per_rank, malloc(slots * sizeof(int32_t))};
-    if (!map->expert)
-        return mp_fail(error, MP_ENOMEM, "no memory for a placement");
+    *map = (struct mp_place_map){layers, ranks, experts, per_rank, NULL};
+    MP_TAKE(memory, map->expert, slots);
+    MP_TRY(mp_arena_check(memory, error));
     for (size_t i = 0; i < slots; i++)
         map->expert[i] = -1;
     return MP_OK;
 }
 
-void mp_place_map_destroy(struct mp_place_map *map) {
-    free(map->expert);
-    *map = (struct mp_place_map){0};
-}
-
-int mp_place_map_contiguous(int layers, int ranks, int experts, struct mp_place_map *map,
-                            struct mp_error *error) {
+int mp_place_map_contiguous(int layers, int ranks, int experts, struct mp_arena *memory,
+                            struct mp_place_map *map, struct mp_error *error) {
     const int per_rank = (experts + ranks - 1) / ranks;
-    MP_TRY(create_map(layers, ranks, experts, per_rank, map, error));
+    MP_TRY(create_map(layers, ranks, experts, per_rank, memory, map, error));
     for (int layer = 0; layer < layers; layer++)
         for (int expert = 0, rank = -1, slot = 0; expert < experts; expert++, slot++) {
             int owner = mp_contiguous_owner(expert, experts, ranks);
@@ -76,19 +70,18 @@ static void fill_layer(const struct mp_placement *home, const int64_t weight[], 
 }
 
 int mp_place_map_of_homes(const struct mp_placement home[], int layers, const int64_t weight[],
-                          struct mp_place_map *map, struct mp_error *error) {
+                          struct mp_arena *memory, struct mp_place_map *map,
+                          struct mp_error *error) {
     const int ranks = home->ranks, experts = home->experts;
-    int32_t *work = calloc((size_t)(ranks > experts ? ranks : experts), sizeof *work);
-    *map = (struct mp_place_map){0};
-    if (!work)
-        return mp_fail(error, MP_ENOMEM, "no memory for a placement");
+    int32_t *work;
+    MP_TAKE(memory, work, ranks > experts ? ranks : experts);
+    MP_TRY(mp_arena_check(memory, error));
     const int per_rank = fullest(home, layers, work);
-    int code = create_map(layers, ranks, experts, per_rank, map, error);
-    for (int layer = 0; layer < layers && !code; layer++)
+    MP_TRY(create_map(layers, ranks, experts, per_rank, memory, map, error));
+    for (int layer = 0; layer < layers; layer++)
         fill_layer(&home[layer], weight + (long)layer * experts, per_rank,
                    map->expert + (long)layer * ranks * per_rank, work);
-    free(work);
-    return code;
+    return MP_OK;
 }
 
 /* ---- balance ---- */
@@ -113,7 +106,7 @@ void mp_place_rank_loads(const struct mp_place_map *map, int layer, const int64_
     }
 }
 
-static bool is_idle(const struct mp_place_map *map, int layer, int rank, const bool never[]) {
+bool mp_place_is_idle(const struct mp_place_map *map, int layer, int rank, const bool never[]) {
     const int32_t *slot = mp_place_slots(map, layer) + (long)rank * map->per_rank;
     for (int i = 0; i < map->per_rank; i++)
         if (slot[i] >= 0 && !(never && never[slot[i]]))
@@ -129,7 +122,7 @@ double mp_place_max_over_mean(const struct mp_place_map *map, int layer, const i
     for (int rank = 0; rank < map->ranks; rank++) {
         sum += load[rank];
         most = load[rank] > most ? load[rank] : most;
-        working += !is_idle(map, layer, rank, never);
+        working += !mp_place_is_idle(map, layer, rank, never);
     }
     return sum > 0 ? most * working / sum : NAN;
 }

@@ -48,21 +48,21 @@ static inline const int64_t *mp_place_total(const struct mp_place_loads *loads, 
  * (what engines call physical_to_logical_map). */
 struct mp_place_map {
     int layers, ranks, experts, per_rank;
-    int32_t *expert; /* [layers][ranks][per_rank]; -1: empty; owned */
+    int32_t *expert; /* [layers][ranks][per_rank]; -1: empty; the arena's */
 };
-void mp_place_map_destroy(struct mp_place_map *map); /* accepts a zeroed one */
 static inline const int32_t *mp_place_slots(const struct mp_place_map *map, int layer) {
     return map->expert + (long)layer * map->ranks * map->per_rank;
 }
 /* Contiguous experts, as without a system.  Slots are empty where ranks don't divide experts. */
-int mp_place_map_contiguous(int layers, int ranks, int experts, struct mp_place_map *map,
-                            struct mp_error *error);
+int mp_place_map_contiguous(int layers, int ranks, int experts, struct mp_arena *memory,
+                            struct mp_place_map *map, struct mp_error *error);
 /* The slots that homes ([layers]) stand for: as many on every rank as the fullest has experts of a
  * layer.  A rank with fewer has one more of that of its experts which has most routes per slot
  * (ties to the lower one), since engines have equally many slots everywhere.  weight is
  * [layers][experts]. */
 int mp_place_map_of_homes(const struct mp_placement home[], int layers, const int64_t weight[],
-                          struct mp_place_map *map, struct mp_error *error);
+                          struct mp_arena *memory, struct mp_place_map *map,
+                          struct mp_error *error);
 
 /* slots[e] = slots of expert e in a layer, [experts]. */
 void mp_place_count_slots(const struct mp_place_map *map, int layer, int32_t slots[]);
@@ -82,8 +82,9 @@ struct mp_place_balance {
 int mp_place_balance(const struct mp_place_loads *loads, int64_t from, int64_t to,
                      const struct mp_place_map *map, struct mp_arena *memory,
                      struct mp_place_balance *balance, struct mp_error *error);
-/* Of one layer and iteration; NAN without routes.  Working memory as above, and which ranks are
- * idle (NULL: none). */
+/* Whether the rank holds only experts without a route there, by `never` ([experts]; NULL: none). */
+bool mp_place_is_idle(const struct mp_place_map *map, int layer, int rank, const bool never[]);
+/* Of one layer and iteration; NAN without routes.  Working memory as above. */
 double mp_place_max_over_mean(const struct mp_place_map *map, int layer, const int64_t total[],
                               const bool never[], int32_t slots[], double load[]);
 
@@ -106,7 +107,6 @@ struct mp_placed {
     double move_bytes_most; /* received by one rank to get from `before` to `after` */
     int moved;              /* experts, all layers, that some rank receives */
 };
-void mp_placed_destroy(struct mp_placed *placed); /* accepts a zeroed one */
 
 enum { MP_PLACE_STEPS = 200 }; /* most steps of a history that is repeated */
 
@@ -115,8 +115,8 @@ enum { MP_PLACE_STEPS = 200 }; /* most steps of a history that is repeated */
  * steps, since systems look every so many iterations.  watch may be NULL.  MP_EREFUSED for a system
  * whose homes never change, and what it refuses; the planner's errors; MP_ENOMEM. */
 int mp_place_plan(const struct mp_place_loads *loads, int64_t history,
-                  const struct mp_place_watch *watch, struct mp_placed *placed,
-                  struct mp_error *error);
+                  const struct mp_place_watch *watch, struct mp_arena *memory,
+                  struct mp_placed *placed, struct mp_error *error);
 
 /* ---- judging ---- */
 

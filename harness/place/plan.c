@@ -1,16 +1,9 @@
 /* The planner over a history, and what its placement takes in slots, bytes and moves. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "harness/place/place.h"
 #include "profiler/record/record.h"
 #include "reference/plan/layouts.h"
-
-void mp_placed_destroy(struct mp_placed *placed) {
-    mp_place_map_destroy(&placed->before);
-    mp_place_map_destroy(&placed->after);
-    *placed = (struct mp_placed){0};
-}
 
 static int create_planner(const struct mp_place_loads *loads, struct mp_planner *planner,
                           struct mp_placed *placed, struct mp_error *error) {
@@ -66,61 +59,56 @@ static bool are_slots_of(const struct mp_place_map *map, int layer, const struct
 
 /* Copies the saved slots, if they are those of the homes; else the map stays empty. */
 static int take_slots(const struct mp_saved_layouts *saved, const struct mp_planner *planner,
-                      struct mp_place_map *map, struct mp_error *error) {
+                      struct mp_arena *memory, struct mp_place_map *map, struct mp_error *error) {
     const struct mp_setting *setting = &planner->setting;
     const size_t slots = (size_t)setting->layers * (size_t)saved->ranks * (size_t)saved->per_rank;
-    bool *has = calloc((size_t)setting->experts, sizeof *has);
+    bool *has, same = true;
     *map = (struct mp_place_map){setting->layers, saved->ranks, setting->experts, saved->per_rank,
-                                 malloc(slots * sizeof(int32_t))};
-    bool same = has && map->expert;
-    int code = same ? MP_OK : mp_no_memory(error);
-    if (same)
-        memcpy(map->expert, saved->expert, slots * sizeof(int32_t));
+                                 NULL};
+    MP_TAKE(memory, has, setting->experts);
+    MP_TAKE(memory, map->expert, slots);
+    MP_TRY(mp_arena_check(memory, error));
+    memcpy(map->expert, saved->expert, slots * sizeof(int32_t));
     for (int layer = 0; layer < setting->layers && same; layer++)
         same = are_slots_of(map, layer, &planner->home[layer], has);
-    if (!same)
-        mp_place_map_destroy(map);
-    free(has);
-    return code;
+    map->expert = same ? map->expert : NULL;
+    return MP_OK;
 }
 
 /* The slots in a state that a system has saved, if it saves such (layouts.h), whatever system it
  * is: homes don't tell that an expert has two slots of a rank. */
 static int read_slots(const void *state, size_t size, const struct mp_planner *planner,
-                      struct mp_place_map *map, struct mp_error *error) {
+                      struct mp_arena *memory, struct mp_place_map *map, struct mp_error *error) {
     const struct mp_setting *setting = &planner->setting;
     const int ranks = setting->topology.ranks;
     struct mp_saved_layouts saved;
     struct mp_layouts any;
     struct mp_error none = {0};
     char magic[8] = "";
-    struct mp_arena memory = {0};
-    mp_layouts_create(&memory, setting->layers, ranks, setting->experts, 1, 0, &any);
-    int code = mp_arena_check(&memory, error);
+    mp_layouts_create(memory, setting->layers, ranks, setting->experts, 1, 0, &any);
+    MP_TRY(mp_arena_check(memory, error));
     memcpy(magic, state, size < sizeof magic ? size : sizeof magic);
-    if (!code && !mp_layouts_read(&any, "a system", magic, state, size, &saved, &none) &&
-        saved.ranks == ranks)
-        code = take_slots(&saved, planner, map, error);
-    mp_arena_release(&memory);
-    return code;
+    return !mp_layouts_read(&any, "a system", magic, state, size, &saved, &none) &&
+                   saved.ranks == ranks
+               ? take_slots(&saved, planner, memory, map, error)
+               : MP_OK;
 }
 
 /* The planner's own slots where it has some, or those that its homes stand for. */
 static int find_map(const struct mp_planner *planner, const int64_t weight[],
-                    struct mp_place_map *map, struct mp_error *error) {
+                    struct mp_arena *memory, struct mp_place_map *map, struct mp_error *error) {
     const struct mp_system *system = planner->system;
     const size_t size = system->save ? system->save(planner->self, NULL, 0) : 0;
-    void *state = size ? malloc(size) : NULL;
-    int code = size && !state ? mp_no_memory(error) : MP_OK;
     *map = (struct mp_place_map){0};
-    if (state) {
+    if (size) {
+        void *state = mp_arena_take(memory, size, 1);
+        MP_TRY(mp_arena_check(memory, error));
         system->save(planner->self, state, size);
-        code = read_slots(state, size, planner, map, error);
+        MP_TRY(read_slots(state, size, planner, memory, map, error));
     }
-    free(state);
-    if (code || map->expert)
-        return code;
-    return mp_place_map_of_homes(planner->home, planner->setting.layers, weight, map, error);
+    return map->expert ? MP_OK
+                       : mp_place_map_of_homes(planner->home, planner->setting.layers, weight,
+                                               memory, map, error);
 }
 
 /* ---- the history ---- */
@@ -145,22 +133,25 @@ static int plan_history(const struct mp_place_loads *loads, int64_t history,
         if (!watch)
             continue;
         struct mp_place_map map;
-        code = find_map(planner, weight, &map, error);
+        struct mp_arena own = {0};
+        code = find_map(planner, weight, &own, &map, error);
         if (!code)
             code = watch->changed(watch->context, placed->steps, &map, error);
-        mp_place_map_destroy(&map);
+        mp_arena_release(&own);
     }
     placed->plan_seconds = placed->changes ? seconds / (double)placed->changes : 0;
     return code;
 }
 
 /* Experts of `after` that ranks don't have in `before`. */
-static int count_moves(struct mp_placed *placed, struct mp_error *error) {
+static int count_moves(struct mp_placed *placed, struct mp_arena *memory, struct mp_error *error) {
     const struct mp_place_map *before = &placed->before, *after = &placed->after;
-    bool *has = calloc((size_t)after->experts, sizeof *has);
-    double *received = calloc((size_t)after->ranks, sizeof *received);
-    const bool ready = has && received;
-    for (int layer = 0; layer < after->layers && ready; layer++)
+    bool *has;
+    double *received;
+    MP_TAKE(memory, has, after->experts);
+    MP_TAKE(memory, received, after->ranks);
+    MP_TRY(mp_arena_check(memory, error));
+    for (int layer = 0; layer < after->layers; layer++)
         for (int rank = 0; rank < after->ranks; rank++) {
             const int32_t *old = mp_place_slots(before, layer) + (long)rank * before->per_rank;
             const int32_t *new = mp_place_slots(after, layer) + (long)rank * after->per_rank;
@@ -175,18 +166,18 @@ static int count_moves(struct mp_placed *placed, struct mp_error *error) {
                     placed->moved++;
                 }
         }
-    for (int rank = 0; rank < after->ranks && ready; rank++)
+    for (int rank = 0; rank < after->ranks; rank++)
         if (received[rank] * placed->expert_bytes > placed->move_bytes_most)
             placed->move_bytes_most = received[rank] * placed->expert_bytes;
-    free(has);
-    free(received);
-    return ready ? MP_OK : mp_no_memory(error);
+    return MP_OK;
 }
 
-/* Routes of the history, [layers][experts]. */
-static int64_t *sum_history(const struct mp_place_loads *loads, int64_t history) {
+/* Routes of the history, [layers][experts]; NULL: no memory. */
+static int64_t *sum_history(const struct mp_place_loads *loads, int64_t history,
+                            struct mp_arena *memory) {
     const size_t columns = (size_t)loads->layers * (size_t)loads->experts;
-    int64_t *sum = calloc(columns, sizeof *sum);
+    int64_t *sum;
+    MP_TAKE(memory, sum, columns);
     for (int64_t i = 0; sum && i < history; i++)
         for (size_t column = 0; column < columns; column++)
             sum[column] += mp_place_total(loads, i, 0)[column];
@@ -194,8 +185,8 @@ static int64_t *sum_history(const struct mp_place_loads *loads, int64_t history)
 }
 
 int mp_place_plan(const struct mp_place_loads *loads, int64_t history,
-                  const struct mp_place_watch *watch, struct mp_placed *placed,
-                  struct mp_error *error) {
+                  const struct mp_place_watch *watch, struct mp_arena *memory,
+                  struct mp_placed *placed, struct mp_error *error) {
     const struct mp_system *system = loads->job->file.system;
     struct mp_planner planner = {0};
     *placed = (struct mp_placed){0};
@@ -206,20 +197,18 @@ int mp_place_plan(const struct mp_place_loads *loads, int64_t history,
                        "list systems, as eplb",
                        system->name);
     MP_TRY(create_planner(loads, &planner, placed, error));
-    int64_t *weight = sum_history(loads, history);
-    int code = weight ? plan_history(loads, history, watch, weight, &planner, placed, error)
-                      : mp_no_memory(error);
+    const int64_t *weight = sum_history(loads, history, memory);
+    int code = mp_arena_check(memory, error);
     if (!code)
-        code = mp_place_map_contiguous(loads->layers, loads->ranks, loads->experts, &placed->before,
-                                       error);
+        code = plan_history(loads, history, watch, weight, &planner, placed, error);
     if (!code)
-        code = find_map(&planner, weight, &placed->after, error);
+        code = mp_place_map_contiguous(loads->layers, loads->ranks, loads->experts, memory,
+                                       &placed->before, error);
     if (!code)
-        code = count_moves(placed, error);
+        code = find_map(&planner, weight, memory, &placed->after, error);
+    if (!code)
+        code = count_moves(placed, memory, error);
     placed->copies = placed->after.ranks * placed->after.per_rank - loads->experts;
-    free(weight);
     mp_planner_destroy(&planner);
-    if (code)
-        mp_placed_destroy(placed);
     return code;
 }

@@ -416,19 +416,13 @@ struct slice {
     size_t count;
 };
 
-static struct slice slice_of(const struct process *process, int use) {
-    size_t low = 0, high = process->count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (process->range[middle].use < use)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    struct slice slice = {process->range + low, 0};
-    while (low + slice.count < process->count && slice.range[slice.count].use == use)
-        slice.count++;
-    return slice;
+/* From the slice of the use before to that of this one. */
+static void go_on(const struct process *process, int use, struct slice *slice) {
+    const struct ordered *end = process->range + process->count;
+    slice->range += slice->count;
+    for (slice->count = 0; slice->range + slice->count < end; slice->count++)
+        if (slice->range[slice->count].use != use)
+            break;
 }
 
 static void measure_use(const struct naming *names, const struct slice own[],
@@ -477,10 +471,12 @@ static int measure(struct naming *names, struct mp_error *error) {
     struct slice *own = calloc((size_t)names->processes + 1, sizeof *own);
     if (!own)
         return mp_no_memory(error);
+    for (int p = 0; p < names->processes; p++)
+        own[p].range = names->process[p].range;
     for (int i = 0; i < names->uses; i++) {
         struct mp_name_use *use = &names->use[i].is;
         for (int p = 0; p < names->processes; p++)
-            own[p] = slice_of(&names->process[p], i);
+            go_on(&names->process[p], i, &own[p]);
         measure_use(names, own, use);
         if (names->processes > 1 && use->least > 0 && use->least == use->most)
             find_meetings(own, names->processes, use);

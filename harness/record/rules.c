@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/suite/paths.h"
 #include "reference/base/arena.h"
 #include "reference/base/characters.h"
 
@@ -257,6 +258,18 @@ int mp_rules_load(const char *path, struct mp_rules *rules, struct mp_error *err
     struct mp_yaml *document = NULL;
     MP_TRY(mp_yaml_load(path, &document, error));
     return read_document(path, document, rules, error);
+}
+
+int mp_rules_load_ready(struct mp_rules *rules, struct mp_error *error) {
+    char path[MP_PATH_SIZE], **names = NULL;
+    int code = mp_path_names(MP_RULES, &names, error);
+    for (int i = 0; !code && names[i]; i++) {
+        code = mp_path_file(MP_RULES, names[i], path, error);
+        if (!code)
+            code = mp_rules_load(path, rules, error);
+    }
+    mp_path_names_destroy(names);
+    return code;
 }
 
 int mp_rules_parse(const char *name, const char *text, size_t size, struct mp_rules *rules,

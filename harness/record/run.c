@@ -20,11 +20,9 @@ enum { PATH_SIZE = RECORD_PATH_SIZE, COMMAND_BYTES = 8192 };
 /* ---- into the database ---- */
 
 static void join_command(const struct mp_record_run *run, char text[COMMAND_BYTES]) {
-    size_t length = 0;
     text[0] = '\0';
-    for (int i = 0; run->command[i] && length < COMMAND_BYTES; i++)
-        length += (size_t)snprintf(text + length, COMMAND_BYTES - length, "%s%s", i ? " " : "",
-                                   run->command[i]);
+    for (int i = 0; run->command[i]; i++)
+        mp_text_add(text, COMMAND_BYTES, " ", "%s", run->command[i]);
 }
 
 /* When the first of the processes made its spool.  A clock that counts from anywhere else than

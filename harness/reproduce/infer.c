@@ -140,12 +140,6 @@ static double loss_of(const struct mp_inference *all, const struct mp_infer_set 
 
 /* ---- predicting sets ---- */
 
-struct filling {
-    const struct mp_reproduction *reproduction;
-    double *number, *share;
-    int lines;
-};
-
 /* Share of the iteration in layers with experts, mean over a row's cells of its first job. */
 static double share_of(const struct mp_reproduction *all, const struct mp_reproduce_row *row) {
     int cells = 0, job = __builtin_ctz(row->of);
@@ -159,12 +153,6 @@ static double share_of(const struct mp_reproduction *all, const struct mp_reprod
             cells++;
         }
     return cells ? sum / cells : NAN;
-}
-
-static void fill_line(void *context, const struct mp_reproduced *line) {
-    struct filling *filling = context;
-    filling->share[filling->lines] = share_of(filling->reproduction, line->row);
-    filling->number[filling->lines++] = line->value;
 }
 
 static void fill_quantities(const struct mp_reproduction *all, struct mp_infer_set *set) {
@@ -200,7 +188,6 @@ static void predict_set(struct mp_inference *all, struct mp_reproduction *reprod
                         const struct mp_infer_settings *settings, int number) {
     struct mp_infer_set *set = &all->set[number];
     struct mp_reproduce_settings reproduce = settings->reproduce;
-    struct filling filling = {reproduction, set->number, set->share, 0};
     struct mp_error error = {0};
     reproduce.value = (const char(*)[MP_REPRODUCE_VALUE])set->value;
     reproduce.progress = NULL;
@@ -212,7 +199,10 @@ static void predict_set(struct mp_inference *all, struct mp_reproduction *reprod
         set->loss = INFINITY;
         return;
     }
-    mp_reproduction_lines(reproduction, fill_line, &filling);
+    for (int i = 0; i < all->lines; i++) {
+        set->share[i] = share_of(reproduction, reproduction->line[i].row);
+        set->number[i] = reproduction->line[i].value;
+    }
     fill_quantities(reproduction, set);
     set->loss = loss_of(all, set);
     set->fitted = mp_infer_count(all, number, MP_USE_FIT).inside;
@@ -245,12 +235,6 @@ static int predict_sets(struct running *running, int first, int end, struct mp_e
 }
 
 /* ---- all ---- */
-
-static void add_line(void *context, const struct mp_reproduced *line) {
-    struct mp_inference *all = context;
-    if (all->lines < MP_INFER_LINES)
-        all->line[all->lines++] = *line;
-}
 
 static void find_best(struct mp_inference *all) {
     all->best = 0;
@@ -308,8 +292,11 @@ int mp_infer(struct mp_reproduction *reproduction, const struct mp_infer_setting
         return mp_fail(error, MP_ENOMEM, "no memory for an inference");
     all->reproduction = reproduction;
     mp_reproduction_forget(reproduction);
-    mp_reproduction_lines(reproduction, add_line, all);
-    int code = count_sets(all, settings, mp_reproduction_needed(reproduction), error);
+    int code = mp_reproduction_lines(reproduction, error);
+    if (!code)
+        code = count_sets(all, settings, mp_reproduction_needed(reproduction), error);
+    for (int i = 0; i < reproduction->lines && i < MP_INFER_LINES; i++)
+        all->line[all->lines++] = reproduction->line[i];
     all->size = ((size_t)all->sets + 1) * sizeof *all->set;
     if (!code && !(all->set = mp_workers_memory(all->size)))
         code = mp_fail(error, MP_ENOMEM, "no memory for %d sets", all->sets);

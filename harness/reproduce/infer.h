@@ -22,6 +22,8 @@
 #ifndef MOEPERF_HARNESS_REPRODUCE_INFER_H
 #define MOEPERF_HARNESS_REPRODUCE_INFER_H
 
+#include <jansson.h>
+
 #include "harness/reproduce/reproduce.h"
 
 enum { MP_INFER_LINES = 256, MP_INFER_SENTENCE = 512 };
@@ -105,21 +107,19 @@ struct mp_infer_interval mp_infer_prior(const struct mp_inference *inference, in
 struct mp_infer_interval mp_infer_line(const struct mp_inference *inference, int line);
 struct mp_infer_interval mp_infer_unknown(const struct mp_inference *inference, int unknown);
 
-/* Sentences on what holds under no set: layers and iterations whose speed-ups bound the share of
- * layers in the iteration (Amdahl), with that share under the sets; and pairs of lines that are
- * each inside under some sets and together under none, though three such sets would be expected if
- * the two had nothing to do with each other; with the quantity or unknown that keeps them apart, if
- * one does. */
-typedef void mp_infer_sentence(void *context, const char *text);
-void mp_infer_contradictions(const struct mp_inference *inference, mp_infer_sentence *each,
-                             void *context);
+/* Sentences, an array to be given up, on what holds under no set: layers and iterations whose
+ * speed-ups bound the share of layers in the iteration (Amdahl), with that share under the sets;
+ * and pairs of lines that are each inside under some sets and together under none, though three
+ * such sets would be expected if the two had nothing to do with each other; with the quantity or
+ * unknown that keeps them apart, if one does. */
+json_t *mp_infer_contradictions(const struct mp_inference *inference);
 
-/* One sentence for every line that is outside with the best set, in the order of lines, so that
- * none is left unexplained.  Inside under no set: the nearest number and the set it is of.
+/* Likewise, one sentence for every line that is outside with the best set, in the order of lines,
+ * so that none is left unexplained.  Inside under no set: the nearest number and the set it is of.
  * Otherwise what it costs to have it inside: of the sets where it is, the best, and which lines are
  * inside with the best set and outside with that one; or that fitted rows leave it open, where such
  * a set is nearly as good. */
-void mp_infer_outside(const struct mp_inference *inference, mp_infer_sentence *each, void *context);
+json_t *mp_infer_outside(const struct mp_inference *inference);
 
 /* Puts the best set and `command` into the paper's file in the place of the one there; all else of
  * the file stays as it is.  Errors: those of mp_yaml_read_file and mp_whole_file_open. */

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "harness/reproduce/infer.h"
+#include "reference/base/characters.h"
 
 static const double expected_together = 3; /* sets, for a pair to be remarked on */
 enum {
@@ -13,9 +14,12 @@ enum {
 struct telling {
     const struct mp_inference *all;
     int inside[MP_INFER_LINES]; /* sets in which a line is inside */
-    mp_infer_sentence *each;
-    void *context;
+    json_t *sentences;
 };
+
+static void tell(const struct telling *telling, const char *text) {
+    json_array_append_new(telling->sentences, json_string(text));
+}
 
 static void name_number(const struct mp_paper_row *row, double number, char text[32]) {
     if (row->unit == MP_PAPER_CHANGE)
@@ -30,11 +34,10 @@ static void name_number(const struct mp_paper_row *row, double number, char text
 
 /* The values of a set, "loads.spread 0.4, ...". */
 static void name_set(const struct mp_inference *all, int set, char text[SETTING]) {
-    size_t length = 0;
     *text = '\0';
-    for (int u = 0; u < all->reproduction->unknowns && length < SETTING; u++)
-        length += (size_t)snprintf(text + length, SETTING - length, "%s%s %s", u ? ", " : "",
-                                   all->reproduction->unknown[u].key, all->set[set].value[u]);
+    for (int u = 0; u < all->reproduction->unknowns; u++)
+        mp_text_add(text, SETTING, ", ", "%s %s", all->reproduction->unknown[u].key,
+                    all->set[set].value[u]);
 }
 
 /* How far a line is from inside under a set, as a factor of at least 1. */
@@ -72,24 +75,22 @@ static void tell_never(const struct telling *telling, int line, const char *name
              "times what would be inside, under %s",
              name, is_range ? low : high, is_range ? " to " : "", is_range ? high : "", from, to,
              near, mp_infer_ratio(row, number), setting);
-    telling->each(telling->context, text);
+    tell(telling, text);
 }
 
 /* Lines that are inside with the best set and outside with another, "a; b and 3 more". */
 static void name_lost(const struct mp_inference *all, int set, char text[SETTING]) {
     int lost = 0;
-    size_t length = 0;
     char name[MP_REPRODUCE_LABEL * 2];
     *text = '\0';
     for (int i = 0; i < all->lines; i++) {
         if (!mp_infer_inside(all, all->best, i) || mp_infer_inside(all, set, i) || ++lost > NAMED)
             continue;
         mp_reproduced_name(&all->line[i], name);
-        length +=
-            (size_t)snprintf(text + length, SETTING - length, "%s%.100s", length ? "; " : "", name);
+        mp_text_add(text, SETTING, "; ", "%.100s", name);
     }
     if (lost > NAMED)
-        snprintf(text + length, SETTING - length, " and %d more", lost - NAMED);
+        mp_text_add(text, SETTING, "", " and %d more", lost - NAMED);
     if (!lost)
         snprintf(text, SETTING, "none, but rows that are outside lie further off");
 }
@@ -107,16 +108,16 @@ static void tell_cost(const struct telling *telling, int line, const char *name)
     }
     name_lost(all, cheapest, lost);
     const struct mp_infer_set *there = &all->set[cheapest], *best = &all->set[all->best];
-    int length = snprintf(text, sizeof text,
-                          "%s is inside under %d of %d sets, at best with %d fitted inside instead "
-                          "of %d and a loss of %.3f instead of %.3f; what is outside there, and "
-                          "inside now: %s",
-                          name, telling->inside[line], all->sets, there->fitted, best->fitted,
-                          there->loss, best->loss, lost);
+    snprintf(text, sizeof text,
+             "%s is inside under %d of %d sets, at best with %d fitted inside instead "
+             "of %d and a loss of %.3f instead of %.3f; what is outside there, and "
+             "inside now: %s",
+             name, telling->inside[line], all->sets, there->fitted, best->fitted, there->loss,
+             best->loss, lost);
     if (near)
-        snprintf(text + length, sizeof text - (size_t)length,
-                 "; %d of these sets are nearly as good: fitted rows leave it open", near);
-    telling->each(telling->context, text);
+        mp_text_add(text, sizeof text, "",
+                    "; %d of these sets are nearly as good: fitted rows leave it open", near);
+    tell(telling, text);
 }
 
 /* ---- layers and iterations (Amdahl) ---- */
@@ -161,7 +162,7 @@ static void tell_shares(const struct telling *telling, int layers, int iteration
              "iteration is layers with experts; under the sets it is %.0f to %.0f %%",
              of_layer->id, of_layer->high, of_iteration->id, of_iteration->high, 100 * most,
              all->reproduction->jobs.part[job_of(layer->of)].name, 100 * least, 100 * highest);
-    telling->each(telling->context, text);
+    tell(telling, text);
 }
 
 /* ---- pairs ---- */
@@ -242,16 +243,16 @@ static void tell_pair(const struct telling *telling, int a, int b) {
     char of_a[MP_INFER_SENTENCE / 2], of_b[MP_INFER_SENTENCE / 2], text[4 * MP_INFER_SENTENCE];
     mp_reproduced_name(&all->line[a], name_a);
     mp_reproduced_name(&all->line[b], name_b);
-    int length = snprintf(text, sizeof text,
-                          "%s and %s are never inside together, alone under %d and %d of %d sets",
-                          name_a, name_b, telling->inside[a], telling->inside[b], all->sets);
+    snprintf(text, sizeof text,
+             "%s and %s are never inside together, alone under %d and %d of %d sets", name_a,
+             name_b, telling->inside[a], telling->inside[b], all->sets);
     if (best.gap > 0) {
         describe(all, &best, best.a_above, of_a);
         describe(all, &best, !best.a_above, of_b);
-        snprintf(text + length, sizeof text - (size_t)length,
-                 ": the first only where %s, the second only where %s", of_a, of_b);
+        mp_text_add(text, sizeof text, "", ": the first only where %s, the second only where %s",
+                    of_a, of_b);
     }
-    telling->each(telling->context, text);
+    tell(telling, text);
 }
 
 /* Pairs with the most evidence first. */
@@ -284,30 +285,29 @@ static void tell_pairs(const struct telling *telling) {
     if (left_out) {
         char text[MP_INFER_SENTENCE];
         snprintf(text, sizeof text, "%d more pairs are never inside together", left_out);
-        telling->each(telling->context, text);
+        tell(telling, text);
     }
 }
 
-static struct telling begin(const struct mp_inference *all, mp_infer_sentence *each,
-                            void *context) {
-    struct telling telling = {.all = all, .each = each, .context = context};
+static struct telling begin(const struct mp_inference *all) {
+    struct telling telling = {.all = all, .sentences = json_array()};
     for (int line = 0; line < all->lines; line++)
         for (int i = 0; i < all->sets; i++)
             telling.inside[line] += mp_infer_inside(all, i, line);
     return telling;
 }
 
-void mp_infer_contradictions(const struct mp_inference *all, mp_infer_sentence *each,
-                             void *context) {
-    struct telling telling = begin(all, each, context);
+json_t *mp_infer_contradictions(const struct mp_inference *all) {
+    struct telling telling = begin(all);
     for (int a = 0; a < all->lines; a++)
         for (int b = 0; b < all->lines; b++)
             tell_shares(&telling, a, b);
     tell_pairs(&telling);
+    return telling.sentences;
 }
 
-void mp_infer_outside(const struct mp_inference *all, mp_infer_sentence *each, void *context) {
-    struct telling telling = begin(all, each, context);
+json_t *mp_infer_outside(const struct mp_inference *all) {
+    struct telling telling = begin(all);
     for (int line = 0; line < all->lines; line++) {
         const struct mp_reproduced *one = &all->line[line];
         char name[MP_REPRODUCE_LABEL * 2];
@@ -316,4 +316,5 @@ void mp_infer_outside(const struct mp_inference *all, mp_infer_sentence *each, v
         mp_reproduced_name(one, name);
         (telling.inside[line] ? tell_cost : tell_never)(&telling, line, name);
     }
+    return telling.sentences;
 }

@@ -364,6 +364,7 @@ void mp_reproduction_destroy(struct mp_reproduction *all) {
     if (all->cell && all->batch)
         mp_reproduction_forget(all);
     mp_arena_release(&all->arena);
+    free(all->line);
     mp_published_destroy(all->published);
     mp_yaml_destroy(all->document);
     free((char *)all->path);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/characters.h"
 #include "reference/base/elementary.h"
 
 static const double widest_even_step = 3; /* factor from which a range is even in its logarithm */
@@ -100,14 +101,12 @@ static int apply_options(const struct mp_reproduction *all,
 static void name_loads(const struct mp_reproduction *all,
                        const struct mp_reproduce_settings *settings, int window,
                        char text[MP_TEXT_SIZE]) {
-    size_t length = (size_t)snprintf(text, MP_TEXT_SIZE, "%s",
-                                     settings->loads ? settings->loads : all->window[window].loads);
-    for (int i = 0; i < all->unknowns && !settings->loads; i++) {
-        const char *value = value_of(all, settings, i);
-        if (is_of(&all->unknown[i], "loads.") && length < MP_TEXT_SIZE)
-            length += (size_t)snprintf(text + length, MP_TEXT_SIZE - length, " %s=%s",
-                                       all->unknown[i].key + strlen("loads."), value);
-    }
+    snprintf(text, MP_TEXT_SIZE, "%s",
+             settings->loads ? settings->loads : all->window[window].loads);
+    for (int i = 0; i < all->unknowns && !settings->loads; i++)
+        if (is_of(&all->unknown[i], "loads."))
+            mp_text_add(text, MP_TEXT_SIZE, " ", "%s=%s", all->unknown[i].key + strlen("loads."),
+                        value_of(all, settings, i));
 }
 
 /* The unknowns that need the cluster: its own numbers, and the batch. */
@@ -494,7 +493,8 @@ int mp_reproduction_run(struct mp_reproduction *all, const struct mp_reproduce_s
         }
         MP_TRY(code);
     }
-    return check_refusals(all, error);
+    MP_TRY(check_refusals(all, error));
+    return mp_reproduction_lines(all, error);
 }
 
 /* ---- lines ---- */
@@ -519,9 +519,13 @@ static double in_unit(const struct mp_reproduce_row *row, double value) {
     }
 }
 
-static void finish_line(struct mp_reproduced *line, mp_reproduce_line *each, void *context) {
+static int add_line(struct mp_reproduction *all, struct mp_reproduced *line,
+                    struct mp_error *error) {
+    if (!MP_ROOM(all->line, all->lines))
+        return mp_no_memory(error);
     line->is_inside = mp_paper_inside(&line->row->published, line->value);
-    each(context, line);
+    all->line[all->lines++] = *line;
+    return MP_OK;
 }
 
 /* A cell's figure, or that of one of its iterations or layers. */
@@ -586,12 +590,10 @@ static void label_line(const struct mp_reproduction *all, const struct mp_reprod
                   {row->models, &all->models, model},
                   {row->of, &all->jobs, of},
                   {row->over, &all->jobs, over}};
-    size_t length = 0;
     for (int i = 0; i < 4; i++)
         if (labels[i].set & (labels[i].set - 1))
-            length +=
-                (size_t)snprintf(line->label + length, sizeof line->label - length, "%s%.30s",
-                                 length ? ", " : "", labels[i].parts->part[labels[i].part].name);
+            mp_text_add(line->label, sizeof line->label, ", ", "%.30s",
+                        labels[i].parts->part[labels[i].part].name);
 }
 
 static void add_number(struct combining *all, const struct mp_reproduced *line) {
@@ -622,9 +624,9 @@ static double combined(const struct mp_reproduce_row *row, const struct combinin
     }
 }
 
-/* Calls with every combination of a row. */
-static void row_lines(const struct mp_reproduction *all, const struct mp_reproduce_row *row,
-                      mp_reproduce_line *each, void *context) {
+/* A line for every combination of a row, or for all of them. */
+static int add_row(struct mp_reproduction *all, const struct mp_reproduce_row *row,
+                   struct mp_error *error) {
     struct combining sums = {0};
     struct mp_reproduced line, last = {.row = row, .value = NAN};
     int pairs = (all->jobs.count + 1) * all->jobs.count; /* of and over, or none */
@@ -640,7 +642,7 @@ static void row_lines(const struct mp_reproduction *all, const struct mp_reprodu
             one_number(all, row, machine, model, of, over, single, &line);
             if (row->combine == MP_COMBINE_EACH) {
                 label_line(all, row, machine, model, of, over, &line);
-                finish_line(&line, each, context);
+                MP_TRY(add_line(all, &line, error));
                 continue;
             }
             add_number(&sums, &line);
@@ -649,16 +651,17 @@ static void row_lines(const struct mp_reproduction *all, const struct mp_reprodu
         }
     }
     if (row->combine == MP_COMBINE_EACH)
-        return;
+        return MP_OK;
     last.value = combined(row, &sums);
     last.out_of_memory = sums.out_of_memory;
-    finish_line(&last, each, context);
+    return add_line(all, &last, error);
 }
 
-void mp_reproduction_lines(const struct mp_reproduction *all, mp_reproduce_line *each,
-                           void *context) {
+int mp_reproduction_lines(struct mp_reproduction *all, struct mp_error *error) {
+    all->lines = 0;
     for (int i = 0; i < all->rows; i++)
-        row_lines(all, &all->row[i], each, context);
+        MP_TRY(add_row(all, &all->row[i], error));
+    return MP_OK;
 }
 
 void mp_reproduced_name(const struct mp_reproduced *line, char name[2 * MP_REPRODUCE_LABEL]) {

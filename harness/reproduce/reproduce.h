@@ -151,6 +151,17 @@ struct mp_reproduce_cell {
     int iterations, layers;
 };
 
+/* One line of the result. */
+struct mp_reproduced {
+    const struct mp_reproduce_row *row;
+    char label[MP_REPRODUCE_LABEL]; /* which combination; "" if all are put together */
+    double value;                   /* NAN: `missing` says why */
+    char missing[MP_REPRODUCE_REASON];
+    bool is_inside;
+    bool is_refused;    /* there is no value because a system refuses one of its jobs */
+    bool out_of_memory; /* one of its jobs does not fit */
+};
+
 struct mp_reproduction {
     const char *path, *name, *description;
     struct mp_yaml *document;
@@ -177,6 +188,8 @@ struct mp_reproduction {
     struct mp_reproduce_cell *cell; /* [machines][models][jobs] */
     int *batch;                     /* [machines][models] sequences per rank; 0: not known yet */
     struct mp_arena arena;          /* of the tables */
+    struct mp_reproduced *line;     /* [lines] of the result, row by row */
+    int lines;
 };
 
 extern const struct mp_option mp_reproduction_rows[]; /* what a paper's file may say */
@@ -209,10 +222,10 @@ struct mp_reproduce_settings {
     bool (*progress)(void *context, int done, int all, const char *label);
 };
 
-/* Predicts every cell that rows need.  One that its system refuses stays without figures, and says
- * why.  Errors: those of mp_job_check_model and mp_predict_job_run, with the cell's name in front;
- * MP_EREFUSED only if every cell is refused.  MP_EINTERRUPTED is not one of them: a stop leaves
- * cells that are not done. */
+/* Predicts every cell that rows need, and makes the lines.  One that its system refuses stays
+ * without figures, and says why.  Errors: those of mp_job_check_model and mp_predict_job_run, with
+ * the cell's name in front; MP_EREFUSED only if every cell is refused.  MP_EINTERRUPTED is not one
+ * of them: a stop leaves cells that are not done. */
 int mp_reproduction_run(struct mp_reproduction *reproduction,
                         const struct mp_reproduce_settings *settings, struct mp_error *error);
 
@@ -224,26 +237,14 @@ void mp_reproduction_value(const struct mp_reproduce_unknown *unknown, double pl
 void mp_reproduction_forget(struct mp_reproduction *reproduction);
 /* How many cells rows need. */
 int mp_reproduction_needed(struct mp_reproduction *reproduction);
-
-/* One line of the result. */
-struct mp_reproduced {
-    const struct mp_reproduce_row *row;
-    char label[MP_REPRODUCE_LABEL]; /* which combination; "" if all are put together */
-    double value;                   /* NAN: `missing` says why */
-    char missing[MP_REPRODUCE_REASON];
-    bool is_inside;
-    bool is_refused;    /* there is no value because a system refuses one of its jobs */
-    bool out_of_memory; /* one of its jobs does not fit */
-};
 /* "row", or "row, label" where there is one. */
 void mp_reproduced_name(const struct mp_reproduced *line, char name[2 * MP_REPRODUCE_LABEL]);
 /* Whether it is outside or refused, though the paper's file says that it is inside; of files that
  * say nothing of it, whether it is outside or refused. */
 bool mp_reproduced_is_lost(const struct mp_reproduction *reproduction,
                            const struct mp_reproduced *line);
-typedef void mp_reproduce_line(void *context, const struct mp_reproduced *line);
-void mp_reproduction_lines(const struct mp_reproduction *reproduction, mp_reproduce_line *each,
-                           void *context);
+/* Makes the lines of what is predicted by now.  MP_ENOMEM. */
+int mp_reproduction_lines(struct mp_reproduction *reproduction, struct mp_error *error);
 
 struct mp_reproduce_cell *mp_reproduction_cell(const struct mp_reproduction *reproduction,
                                                int machine, int model, int job);

@@ -5,16 +5,14 @@
 
 #include "harness/suite/seconds.h"
 
-static const double LEFT_OUT = -1;
-
 struct mp_estimate {
     int jobs, rounds;
-    int turn, index; /* of the running job: over all rounds, and in the round */
-    double begin;    /* of the running job, s; 0: none runs */
-    double done;     /* seconds of all jobs that have ended */
+    int turn;     /* of the running job, over all rounds */
+    double begin; /* of the running job, s; 0: none runs */
+    double done;  /* seconds of all jobs that have ended */
     int64_t first_iteration, iteration, iterations;
     double first_at, last_at; /* when the first and the last line came, s; 0: not yet */
-    double duration[];        /* [jobs] in the last round, s; 0: not known; LEFT_OUT: none */
+    double duration[];        /* [jobs] in the last round, s; 0: not known */
 };
 
 int mp_estimate_create(int jobs, int rounds, struct mp_estimate **estimate,
@@ -32,20 +30,7 @@ void mp_estimate_destroy(struct mp_estimate *estimate) {
     free(estimate);
 }
 
-void mp_estimate_leave_out(struct mp_estimate *estimate, int index) {
-    estimate->duration[index] = LEFT_OUT;
-}
-
-/* Turns of jobs that are left out are over by themselves. */
-static void pass_left_out(struct mp_estimate *estimate) {
-    int turns = estimate->jobs * estimate->rounds;
-    while (estimate->turn < turns && estimate->duration[estimate->turn % estimate->jobs] < 0)
-        estimate->turn++;
-}
-
-void mp_estimate_begin_job(struct mp_estimate *estimate, int index) {
-    pass_left_out(estimate);
-    estimate->index = index;
+void mp_estimate_begin_job(struct mp_estimate *estimate) {
     estimate->begin = mp_seconds_now();
     estimate->iteration = estimate->iterations = 0;
     estimate->first_at = estimate->last_at = 0;
@@ -53,11 +38,10 @@ void mp_estimate_begin_job(struct mp_estimate *estimate, int index) {
 
 void mp_estimate_end_job(struct mp_estimate *estimate) {
     double seconds = mp_seconds_now() - estimate->begin;
-    estimate->duration[estimate->index] = seconds;
+    estimate->duration[estimate->turn % estimate->jobs] = seconds;
     estimate->done += seconds;
     estimate->begin = 0;
     estimate->turn++;
-    pass_left_out(estimate);
 }
 
 void mp_estimate_update(struct mp_estimate *estimate, int64_t iteration, int64_t iterations) {
@@ -81,7 +65,7 @@ static double job_left(const struct mp_estimate *estimate, double elapsed) {
         double since = mp_seconds_now() - estimate->last_at;
         return left > since ? left - since : 0;
     }
-    double known = estimate->duration[estimate->index];
+    double known = estimate->duration[estimate->turn % estimate->jobs];
     if (known <= 0)
         return -1;
     return known > elapsed ? known - elapsed : 0;
@@ -96,13 +80,13 @@ void mp_estimate_read(const struct mp_estimate *estimate, double *share, double 
     if (left < 0)
         return;
     for (int i = 0; i < estimate->jobs; i++) {
-        sum += estimate->duration[i] > 0 ? estimate->duration[i] : 0;
+        sum += estimate->duration[i];
         known += estimate->duration[i] > 0;
     }
     double mean = known > 0 ? sum / known : elapsed + left;
     for (int turn = estimate->turn + (estimate->begin > 0); turn < turns; turn++) {
         double duration = estimate->duration[turn % estimate->jobs];
-        left += duration > 0 ? duration : duration < 0 ? 0 : mean;
+        left += duration > 0 ? duration : mean;
     }
     double spent = estimate->done + elapsed;
     *seconds_left = left;

@@ -14,11 +14,8 @@ struct mp_estimate;
 int mp_estimate_create(int jobs, int rounds, struct mp_estimate **estimate, struct mp_error *error);
 void mp_estimate_destroy(struct mp_estimate *estimate); /* accepts NULL */
 
-/* The job takes no turn in any round; said before the first one begins. */
-void mp_estimate_leave_out(struct mp_estimate *estimate, int index);
-
-/* Jobs run in turn, `index` from 0 to jobs - 1 in every round, but for those left out. */
-void mp_estimate_begin_job(struct mp_estimate *estimate, int index);
+/* Jobs run in turn, in the same order in every round. */
+void mp_estimate_begin_job(struct mp_estimate *estimate);
 void mp_estimate_end_job(struct mp_estimate *estimate);
 
 /* Progress of the running job: iterations done and to do. */

@@ -11,6 +11,7 @@
 #include "harness/suite/files.h"
 #include "harness/suite/note.h"
 #include "harness/suite/time_slices.h"
+#include "reference/base/characters.h"
 
 enum { MODEL_SIZE = 2048, LONG_VALUE = 80, WORKLOAD_SIZE = MP_TEXT_SIZE + 16 };
 
@@ -56,19 +57,18 @@ static void format_model(const struct mp_suite *suite, int index, char *text, si
     char value[MP_TEXT_SIZE];
     bool differs;
     int groups = mp_predict_job_deciding(job, mp_suite_is_predicted(suite, index), group);
-    size_t length = (size_t)snprintf(text, size, "%s, threads %d",
-                                     mp_job_model(&job->file.job, value), job->file.job.threads);
+    snprintf(text, size, "%s, threads %d", mp_job_model(&job->file.job, value),
+             job->file.job.threads);
     for (int g = 0; g < groups; g++)
         for (const struct mp_option *option = group[g].table; option->name; option++) {
-            if (!mp_option_decides(option) || length >= size)
+            if (!mp_option_decides(option))
                 continue;
             int first = find_value(suite, index, g, option, value, &differs);
             if (!differs)
                 continue;
             if (strlen(value) > LONG_VALUE)
                 snprintf(value, sizeof value, "of job %d", first + 1);
-            length += (size_t)snprintf(text + length, size - length, ", %s %s", option->name,
-                                       *value ? value : "none");
+            mp_text_add(text, size, ", ", "%s %s", option->name, *value ? value : "none");
         }
 }
 

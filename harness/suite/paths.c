@@ -2,13 +2,14 @@
 #include "harness/suite/paths.h"
 
 #include <errno.h>
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "harness/suite/files.h"
+#include "reference/base/arena.h"
 #include "reference/base/option.h"
 
 int mp_path_join(char path[MP_PATH_SIZE], const char *folder, const char *name,
@@ -105,26 +106,24 @@ int mp_path_folder(enum mp_ready_made kind, char path[MP_PATH_SIZE], struct mp_e
 }
 
 int mp_path_names(enum mp_ready_made kind, char ***names, struct mp_error *error) {
-    char folder[MP_PATH_SIZE], pattern[MP_PATH_SIZE], files[16];
-    const char *ending = ready_made[kind].ending;
-    snprintf(files, sizeof files, "*%s", ending);
+    char folder[MP_PATH_SIZE];
+    struct mp_files files;
     MP_TRY(mp_path_folder(kind, folder, error));
-    MP_TRY(mp_path_join(pattern, folder, files, error));
-    glob_t found;
-    size_t count = glob(pattern, 0, NULL, &found) ? 0 : found.gl_pathc; /* sorted */
-    char **list = calloc(count + 1, sizeof *list);
-    for (size_t i = 0; list && i < count; i++) {
-        const char *name = strrchr(found.gl_pathv[i], '/') + 1;
-        list[i] = strndup(name, strlen(name) - strlen(ending));
-        if (!list[i]) {
-            mp_path_names_destroy(list);
-            list = NULL;
-        }
+    int code = mp_files_list(folder, ready_made[kind].ending, &files, error);
+    for (int i = 0; i < files.count; i++) {
+        const char *name = mp_file_name(files.path[i]);
+        const size_t length = strlen(name) - strlen(ready_made[kind].ending);
+        memmove(files.path[i], name, length);
+        files.path[i][length] = '\0';
     }
-    globfree(&found);
-    if (!list)
-        return mp_fail(error, MP_ENOMEM, "no memory for the names of %s", ready_made[kind].plural);
-    *names = list;
+    if (!code && !MP_ROOM(files.path, files.count))
+        code = mp_no_memory(error);
+    if (code) {
+        mp_files_free(&files);
+        return code;
+    }
+    files.path[files.count] = NULL;
+    *names = files.path;
     return MP_OK;
 }
 

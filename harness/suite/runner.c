@@ -89,10 +89,9 @@ static bool has_turn(const struct mp_runner *runner, int index, int round) {
 
 /* Jobs over all rounds and sides. */
 static int count_turns(const struct mp_runner *runner) {
-    int turns = 0;
-    for (int i = 0; i < runner->suite->count; i++)
-        turns += runner->suite->refusal[i] ? 1 : runner->suite->repeat;
-    return turns * (runner->against ? 2 : 1);
+    const int possible = mp_suite_possible(runner->suite);
+    return (runner->suite->count + possible * (runner->suite->repeat - 1)) *
+           (runner->against ? 2 : 1);
 }
 
 static const char *trainer_of(const struct turn *turn) {
@@ -253,7 +252,7 @@ static void refuse(struct turn *turn, struct mp_launch_result *result) {
 /* Carries the job out; what goes wrong becomes the result's reason. */
 static void carry_out(struct turn *turn, struct mp_launch_result *result) {
     struct mp_error error = {0};
-    mp_estimate_begin_job(turn->estimate, turn->index);
+    mp_estimate_begin_job(turn->estimate);
     int code = make_ready(turn, &error);
     if (!code)
         code = is_predicted(turn) ? predict(turn, result, &error) : launch(turn, result, &error);
@@ -272,7 +271,7 @@ static bool is_to_be_sliced(const struct turn *turn) {
 /* Carries both jobs of a pair out. */
 static void carry_out_pair(struct turn turn[2], struct mp_launch_result result[2]) {
     struct mp_error error[2] = {{0}, {0}};
-    mp_estimate_begin_job(turn->estimate, turn->index);
+    mp_estimate_begin_job(turn->estimate);
     for (int i = 0; i < 2; i++) {
         turn[i].sibling = &turn[1 - i];
         turn[i].is_sliced = is_to_be_sliced(turn);
@@ -543,9 +542,6 @@ static void run_job(const struct mp_runner *runner, const struct pairs *pairs,
 static void run_all(const struct mp_runner *runner, const struct pairs *pairs,
                     struct mp_estimate *estimate, struct mp_runner_result *result) {
     int jobs = runner->suite->count, number = 0;
-    for (int i = 0; i < jobs; i++)
-        if (runner->suite->refusal[i])
-            mp_estimate_leave_out(estimate, i);
     for (int round = 0; round < runner->suite->repeat; round++)
         for (int i = 0; i < jobs; i++)
             if (has_turn(runner, i, round))
@@ -566,7 +562,8 @@ int mp_runner_run(const struct mp_runner *runner, struct mp_runner_result *resul
     if (!code)
         code = mp_known_bounds_create(&pairs.bounds, error);
     if (!code)
-        code = mp_estimate_create(runner->suite->count, runner->suite->repeat, &estimate, error);
+        code = mp_estimate_create(mp_suite_possible(runner->suite), runner->suite->repeat,
+                                  &estimate, error);
     if (!code)
         run_all(runner, &pairs, estimate, result);
     mp_progress_end(runner->progress);

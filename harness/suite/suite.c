@@ -34,8 +34,6 @@ void mp_suite_destroy(struct mp_suite *suite) {
         mp_predict_job_destroy(&suite->job[i]);
     for (int i = 0; suite->cluster && i < suite->count; i++)
         mp_cluster_destroy(suite->cluster[i]);
-    for (int i = 0; suite->refusal && i < suite->count; i++)
-        free(suite->refusal[i]);
     mp_arena_release(&suite->arena);
     free(suite->path);
     free(suite->text);
@@ -195,20 +193,20 @@ static int finish_job(struct mp_suite *suite, int i, const struct mp_suite_chang
     int code = mp_suite_is_predicted(suite, i)
                    ? finish_predicted(&suite->job[i], &suite->cluster[i], &own)
                    : finish_measured(&suite->job[i].file, changes, &own);
-    if (code == MP_EREFUSED && !(suite->refusal[i] = strdup(own.text)))
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for a refusal", suite->path);
-    return !code || code == MP_EREFUSED
-               ? MP_OK
-               : mp_fail(error, code, "%s:%d: job %.100s: %s", suite->path, suite->line[i],
-                         suite->job[i].file.job.name, own.text);
+    if (code == MP_EREFUSED) {
+        suite->refusal[i] = mp_arena_text(&suite->arena, own.text);
+        return mp_arena_check(&suite->arena, error);
+    }
+    return !code ? MP_OK
+                 : mp_fail(error, code, "%s:%d: job %.100s: %s", suite->path, suite->line[i],
+                           suite->job[i].file.job.name, own.text);
 }
 
 /* With every job refused there is nothing to run. */
 static int check_refusals(const struct mp_suite *suite, struct mp_error *error) {
     char others[64] = "";
-    for (int i = 0; i < suite->count; i++)
-        if (!suite->refusal[i])
-            return MP_OK;
+    if (mp_suite_possible(suite) > 0)
+        return MP_OK;
     if (suite->count > 1)
         snprintf(others, sizeof others, "; the other jobs (%d) are refused, too", suite->count - 1);
     return mp_fail(error, MP_EREFUSED, "%s:%d: job %.100s: %s%s", suite->path, suite->line[0],
@@ -274,10 +272,9 @@ static int parse(const struct mp_suite *suite, size_t size, struct mp_yaml **doc
                 : MP_OK;
 }
 
-/* Of a suite whose text, if it is not NULL, is the file's. */
-static int read_suite(const char *path, const char *text, const struct mp_systems *systems,
-                      const struct mp_suite_changes *changes, struct mp_suite *suite,
-                      struct mp_error *error) {
+int mp_suite_parse(const char *path, const char *text, const struct mp_systems *systems,
+                   const struct mp_suite_changes *changes, struct mp_suite *suite,
+                   struct mp_error *error) {
     static const struct mp_suite_changes no_changes;
     struct mp_yaml *document = NULL;
     size_t size = text ? strlen(text) : 0;
@@ -299,11 +296,5 @@ static int read_suite(const char *path, const char *text, const struct mp_system
 int mp_suite_load(const char *path, const struct mp_systems *systems,
                   const struct mp_suite_changes *changes, struct mp_suite *suite,
                   struct mp_error *error) {
-    return read_suite(path, NULL, systems, changes, suite, error);
-}
-
-int mp_suite_parse(const char *name, const char *text, const struct mp_systems *systems,
-                   const struct mp_suite_changes *changes, struct mp_suite *suite,
-                   struct mp_error *error) {
-    return read_suite(name, text, systems, changes, suite, error);
+    return mp_suite_parse(path, NULL, systems, changes, suite, error);
 }

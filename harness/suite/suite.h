@@ -32,7 +32,7 @@ struct mp_suite {
     struct mp_predict_job *job;  /* [count], owned; of measured ones only `file` counts */
     struct mp_cluster **cluster; /* [count], owned; of predicted jobs, NULL of measured ones */
     int *line;                   /* [count], where each job begins, owned */
-    char **refusal;              /* [count], why its system can't do the job, owned; NULL: it can */
+    char **refusal;              /* [count], why its system can't do the job; NULL: it can */
     struct mp_arena arena;       /* of these */
     const struct mp_yaml *common, *jobs; /* while the file is being read */
 };
@@ -57,8 +57,9 @@ int mp_suite_load(const char *path, const struct mp_systems *systems,
                   struct mp_error *error);
 void mp_suite_destroy(struct mp_suite *suite); /* accepts a zeroed one */
 
-/* The same for a suite that is not in a file: `text` is parsed, `name` stands for the path. */
-int mp_suite_parse(const char *name, const char *text, const struct mp_systems *systems,
+/* The same for a suite that is not in a file: `text` is parsed, and `path` is what errors call it.
+ * NULL: what the file says. */
+int mp_suite_parse(const char *path, const char *text, const struct mp_systems *systems,
                    const struct mp_suite_changes *changes, struct mp_suite *suite,
                    struct mp_error *error);
 
@@ -67,6 +68,14 @@ int mp_suite_parse(const char *name, const char *text, const struct mp_systems *
  * mp_predict_job_cluster.  mp_cluster_destroy. */
 int mp_suite_job_cluster(struct mp_predict_job *job, struct mp_cluster **cluster,
                          struct mp_error *error);
+
+/* How many jobs are not refused. */
+static inline int mp_suite_possible(const struct mp_suite *suite) {
+    int possible = 0;
+    for (int i = 0; i < suite->count; i++)
+        possible += !suite->refusal[i];
+    return possible;
+}
 
 static inline bool mp_suite_is_predicted(const struct mp_suite *suite, int job) {
     return suite->job[job].executor == MP_EXECUTOR_PREDICTED;

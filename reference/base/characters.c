@@ -2,6 +2,8 @@
 #include "reference/base/characters.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,4 +63,24 @@ bool mp_whole_number(const char *text, int64_t least, int64_t most, int64_t *val
     const bool is_one = end != text && !*end && !errno && number >= least && number <= most;
     *value = is_one ? number : *value;
     return is_one;
+}
+
+bool mp_real_number(const char *text, const char *unit, double least, double most, double *value) {
+    char *end;
+    const double number = strtod(text, &end);
+    const bool is_one =
+        end != text && (!*end || !strcmp(end, unit)) && number >= least && number <= most;
+    *value = is_one ? number : *value;
+    return is_one;
+}
+
+char *mp_text_add(char *text, size_t size, const char *between, const char *format, ...) {
+    const size_t length = strlen(text);
+    int added = length ? snprintf(text + length, size - length, "%s", between) : 0;
+    va_list arguments;
+    va_start(arguments, format);
+    if (length + (size_t)added < size)
+        vsnprintf(text + length + added, size - length - (size_t)added, format, arguments);
+    va_end(arguments);
+    return text;
 }

@@ -24,5 +24,12 @@ char *mp_clean_text(char *to, size_t size, const char *text);
 
 /* Whether all of the text is one whole number from `least` to `most`; only then *value is set. */
 bool mp_whole_number(const char *text, int64_t least, int64_t most, int64_t *value);
+/* The same of any number; `unit` ("%") may stand behind it. */
+bool mp_real_number(const char *text, const char *unit, double least, double most, double *value);
+
+/* Adds to the text that is in `text`, behind `between` if it is not empty ("ep, fssdp"); what there
+ * is no room for is cut off.  Returns `text`. */
+char *mp_text_add(char *text, size_t size, const char *between, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 
 #endif

@@ -28,13 +28,9 @@ TEST(bad_wishes_leave_no_file) {
         {"moeperf reshape zipf.mptrace -o x.mptrace --ranks 6",
          "4 ranks and 6 are wanted: neither number divides the other; the nearest that can be made "
          "are 4 and 8"},
-        {"moeperf reshape zipf.mptrace -o x.mptrace --ranks 0",
-         "--ranks 0: should be a whole number from 1 to 2147483647"},
-        {"moeperf reshape zipf.mptrace -o x.mptrace --experts 8x", "--experts 8x: should be"},
         {"moeperf reshape zipf.mptrace -o x.mptrace --tilt 0.4", "--tilt 0.4: should be a number"},
         {"moeperf reshape zipf.mptrace -o x.mptrace --top-k 9", "experts each, not 9"},
         {"moeperf reshape gone.mptrace -o x.mptrace --ranks 2", "can't open gone.mptrace"},
-        {"moeperf reshape zipf.mptrace -o x.mptrace --rank 2", "did you mean --ranks?"},
     };
     assert_runs("moeperf generate zipf -o zipf.mptrace --ranks 4 --experts 16 --iterations 2");
     assert_refused(cases);

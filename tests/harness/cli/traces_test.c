@@ -260,62 +260,48 @@ TEST(many_experts_per_token_stay_as_many) {
         0, "top 2 as it was given");
 }
 
-struct refused {
-    const char *name, *line, *words;
-};
-
-static const struct refused refusals[] = {
-    {"no output", "moeperf import wide.csv --as csv-wide", "moeperf import: -o OUT.mptrace is"},
-    {"unknown kind", "moeperf import wide.csv --as csv-wid -o x.mptrace", "csv-wide"},
-    {"nameless kind", "moeperf import wide.txt -o x.mptrace",
+static const struct refused_line refusals[] = {
+    {"moeperf import wide.csv --as csv-wide", "moeperf import: -o OUT.mptrace is"},
+    {"moeperf import wide.csv --as csv-wid -o x.mptrace", "csv-wide"},
+    {"moeperf import wide.txt -o x.mptrace",
      "the name of wide.txt does not say what it is; --as KIND does"},
-    {"absent file", "moeperf import gone.mptrace -o x.mptrace", "can't open gone.mptrace"},
-    {"sums that differ", "moeperf import ragged.csv --as csv-wide -o x.mptrace",
+    {"moeperf import gone.mptrace -o x.mptrace", "can't open gone.mptrace"},
+    {"moeperf import ragged.csv --as csv-wide -o x.mptrace",
      "block 0 (iteration 5, micro-batch 0, layer 0): rank 1 has 5 routes, rank 0 in layer 0 has 4; "
      "they may differ only in a ragged trace, as moeperf import --ragged writes it"},
-    {"experts of a word", "moeperf import router.jsonl --experts many -o x.mptrace",
-     "--experts many: should be a whole number from 1"},
-    {"several runs", "moeperf export --as trace --db l.db x.mptrace",
+    {"moeperf export --as trace --db l.db x.mptrace",
      "l.db: there are 2 runs in it: name one; moeperf report --db l.db --runs lists them"},
-    {"two runs named", "moeperf export --run 1 --run 2 --db l.db x.mptrace",
+    {"moeperf export --run 1 --run 2 --db l.db x.mptrace",
      "--run is given 2 times; a file is of one run"},
-    {"several in one word", "moeperf export --run 1,2 --db l.db x.mptrace",
-     "--run 1,2: should be the number of a run"},
-    {"absent run", "moeperf export --run 3 --db l.db x.mptrace", "l.db: there is no run 3"},
-    {"absent database", "moeperf export --run 3 --db gone.db x.mptrace",
-     "moeperf export: gone.db: no such database"},
-    {"iterations after the last",
-     "moeperf export --as perfetto --run 1 --iterations 90..100 --db l.db x",
+    {"moeperf export --run 1,2 --db l.db x.mptrace", "--run 1,2: should be the number of a run"},
+    {"moeperf export --run 3 --db l.db x.mptrace", "l.db: there is no run 3"},
+    {"moeperf export --run 3 --db gone.db x.mptrace", "moeperf export: gone.db: no such database"},
+    {"moeperf export --as perfetto --run 1 --iterations 90..100 --db l.db x",
      "moeperf export: --iterations 90..100: there are the iterations 0..6\n"},
-    {"iterations after the last, of a view",
-     "moeperf export --as csv --view iteration --iterations 7 --db l.db x",
+    {"moeperf export --as csv --view iteration --iterations 7 --db l.db x",
      "moeperf export: --iterations 7..7: there are the iterations 0..6\n"},
-    {"iterations of an absent run", "moeperf export --as json --run 3 --iterations 9 --db l.db x",
-     "there is no run 3"},
-    {"other export", "moeperf export --as cvs --run 1 --db l.db x.mptrace",
+    {"moeperf export --as json --run 3 --iterations 9 --db l.db x", "there is no run 3"},
+    {"moeperf export --as cvs --run 1 --db l.db x.mptrace",
      "--as cvs: trace, csv, perfetto and json can be written"},
-    {"layer of a trace", "moeperf export --run 1 --layer 1 --db l.db x.mptrace",
+    {"moeperf export --run 1 --layer 1 --db l.db x.mptrace",
      "--iteration and --layer are for loads as csv"},
-    {"times of a trace", "moeperf export --as perfetto --trace 1.mptrace x.mptrace",
+    {"moeperf export --as perfetto --trace 1.mptrace x.mptrace",
      "a trace has loads only, no times"},
-    {"view of a trace", "moeperf export --as csv --view run --trace 1.mptrace x.mptrace",
+    {"moeperf export --as csv --view run --trace 1.mptrace x.mptrace",
      "--view is for csv of a database: a trace has no views"},
-    {"view of a timeline", "moeperf export --as perfetto --view run --db l.db x.mptrace",
+    {"moeperf export --as perfetto --view run --db l.db x.mptrace",
      "--view is for csv of a database: perfetto has no views"},
-    {"view that is not there", "moeperf export --as csv --view dog --db l.db x.mptrace",
+    {"moeperf export --as csv --view dog --db l.db x.mptrace",
      "there is no view dog in l.db; there are v_"},
-    {"layer of a view", "moeperf export --as csv --layer 1 --run 1 --db l.db x.mptrace",
-     "--view loads writes loads"},
-    {"iterations of loads", "moeperf export --iterations 1 --run 1 --db l.db x.mptrace",
+    {"moeperf export --as csv --layer 1 --run 1 --db l.db x.mptrace", "--view loads writes loads"},
+    {"moeperf export --iterations 1 --run 1 --db l.db x.mptrace",
      "--iterations is for perfetto, json and views"},
-    {"iterations that are none", "moeperf export --as json --iterations 3.. --run 1 --db l.db x",
+    {"moeperf export --as json --iterations 3.. --run 1 --db l.db x",
      "--iterations 3..: should be one, or the first and the last, e.g. 10..19"},
-    {"iterations backwards", "moeperf export --as json --iterations 3..2 --run 1 --db l.db x",
+    {"moeperf export --as json --iterations 3..2 --run 1 --db l.db x",
      "--iterations 3..2: should be"},
-    {"timeline of several runs", "moeperf export --as perfetto --db l.db x.mptrace",
-     "l.db: there are 2 runs in it: name one"},
-    {"trace and run", "moeperf export --as csv --trace 1.mptrace --run 1 x.mptrace",
-     "the loads are of one of them"},
+    {"moeperf export --as perfetto --db l.db x.mptrace", "l.db: there are 2 runs in it: name one"},
+    {"moeperf export --as csv --trace 1.mptrace --run 1 x.mptrace", "the loads are of one of them"},
 };
 
 TEST(what_cant_be_is_said_and_nothing_is_written) {
@@ -324,11 +310,8 @@ TEST(what_cant_be_is_said_and_nothing_is_written) {
     write_file("router.jsonl", "{\"step\": 0, \"layer\": 0, \"rank\": 0, \"num_tokens\": 2, "
                                "\"topk\": 2, \"top_indices\": [[0, 1], [2, 0]]}\n");
     write_file("ragged.csv", HEAD "5,0,0,4,0,0,0\n5,0,1,4,1,0,0\n");
-    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
-        print_message("  %s\n", refusals[i].name);
-        assert_says(refusals[i].line, 2, refusals[i].words);
-        assert_int_equal(count_entries(".", "x.mptrace"), 0);
-    }
+    assert_refused(refusals);
+    assert_int_equal(count_entries(".", "x.mptrace"), 0);
     assert_says("moeperf import router.jsonl --experts 8 -o router.mptrace", 0,
                 "shape        ranks 1, experts 8, layers 1, micro-batches 1, experts per token 2\n"
                 "iterations   1, numbered 0 .. 0\nroutes       4 in 1 blocks\n");

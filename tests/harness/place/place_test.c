@@ -6,8 +6,7 @@
 #include "tests/harness/place/loads_support.h"
 #include "tests/reference/plan/plan_support.h"
 
-TEST_END(map, struct mp_place_map, mp_place_map_destroy(it))
-TEST_END(placed, struct mp_placed, mp_placed_destroy(it))
+TEST_END(arena, struct mp_arena, mp_arena_release(it))
 
 /* Weights of the README of deepseek-ai/EPLB. */
 static uint32_t released_weight(int64_t iteration, int layer, int source, int expert) {
@@ -59,10 +58,10 @@ static const struct {
 TEST_ROWS(eplb_places_as_released, released, row) {
     AUTO(loads) struct mp_place_loads loads = make_loads(1, 2, 12, released_weight);
     AUTO(job) struct mp_predict_job job;
-    AUTO(placed) struct mp_placed placed = {0};
+    struct mp_placed placed = {0};
     AUTO(cluster) struct mp_cluster *cluster = make_placed_job(&job, "eplb", TWO_NODES, 2, 12);
     set(&job, "options.groups=4", "options.replicas=16", row->policy);
-    assert_works(mp_place_plan(of(&loads, &job, cluster), 1, NULL, &placed, &error));
+    assert_works(mp_place_plan(of(&loads, &job, cluster), 1, NULL, &loads.memory, &placed, &error));
     assert_int_equal(placed.steps, 10); /* it looks every tenth */
     assert_int_equal(placed.changes, 1);
     assert_int_equal(placed.copies, 4);
@@ -76,21 +75,21 @@ TEST_ROWS(eplb_places_as_released, released, row) {
 TEST(slots_are_as_many_everywhere) {
     static const int64_t weight[] = {10, 40, 10, 10, 90, 80, 30, 20};
     static const uint64_t holders[] = {1, 2, 4, 8, 0x10, 0x20, 0x40, 0xc0};
-    AUTO(map) struct mp_place_map map;
+    AUTO(arena) struct mp_arena memory = {0};
+    struct mp_place_map map;
     int32_t slots[8];
     double load[RANKS];
     struct mp_placement home = placement_of(RANKS, 8);
     for (int e = 0; e < 8; e++)
         home.holder[e] = holders[e];
-    assert_works(mp_place_map_of_homes(&home, 1, weight, &map, &error));
+    assert_works(mp_place_map_of_homes(&home, 1, weight, &memory, &map, &error));
     static const int32_t expected[] = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 7, 7, 7};
     assert_int_equal(map.per_rank, 2);
     assert_memory_equal(map.expert, expected, sizeof expected);
     mp_place_rank_loads(&map, 0, weight, slots, load);
     assert_within(load[6], 30 + 20 / 3., 1e-9);
     assert_within(load[7], 2 * 20 / 3., 1e-9);
-    mp_place_map_destroy(&map);
-    assert_works(mp_place_map_contiguous(1, 3, 4, &map, &error));
+    assert_works(mp_place_map_contiguous(1, 3, 4, &memory, &map, &error));
     static const int32_t uneven[] = {0, 1, 2, -1, 3, -1};
     assert_int_equal(map.per_rank, 2);
     assert_memory_equal(map.expert, uneven, sizeof uneven);
@@ -100,11 +99,12 @@ TEST(slots_are_as_many_everywhere) {
 TEST(padding_goes_to_the_fullest_slots) {
     static const int64_t weight[] = {60, 50, 1, 1, 1, 1, 1, 1};
     static const uint64_t holders[] = {1, 1, 0x80, 0x80, 0x80, 0x80, 2, 4};
-    AUTO(map) struct mp_place_map map;
+    AUTO(arena) struct mp_arena memory = {0};
+    struct mp_place_map map;
     struct mp_placement home = placement_of(RANKS, 8);
     for (int e = 0; e < 8; e++)
         home.holder[e] = holders[e];
-    assert_works(mp_place_map_of_homes(&home, 1, weight, &map, &error));
+    assert_works(mp_place_map_of_homes(&home, 1, weight, &memory, &map, &error));
     static const int32_t expected[] = {0, 1, 0, 1, 6, 6, 6, 6, 7, 7, 7, 7};
     assert_int_equal(map.per_rank, 4);
     assert_memory_equal(map.expert, expected, sizeof expected);
@@ -121,8 +121,8 @@ TEST(what_stays_is_predicted_as_plain) {
     AUTO(cluster) struct mp_cluster *cluster = make_placed_job(&job, "ep", TWO_NODES, 2, 16);
     AUTO(loads) struct mp_place_loads loads = make_loads(3, 2, 16, hot_quarter);
     struct mp_place_time placed, plain;
-    AUTO(map) struct mp_place_map map;
-    assert_works(mp_place_map_contiguous(2, RANKS, 16, &map, &error));
+    struct mp_place_map map;
+    assert_works(mp_place_map_contiguous(2, RANKS, 16, &loads.memory, &map, &error));
     assert_works(mp_place_predict(of(&loads, &job, cluster), 0, 3, &map, NULL, &placed, &error));
     assert_works(mp_place_predict_system(of(&loads, &job, cluster), 0, 3, &plain, &error));
     assert_true(placed.mean > 0);
@@ -136,9 +136,10 @@ TEST(a_placement_saves_and_its_moves_cost) {
     AUTO(loads) struct mp_place_loads loads = make_loads(20, 2, 16, hot_quarter);
     struct mp_place_time before, after, moving;
     struct mp_place_balance even[2];
-    AUTO(placed) struct mp_placed placed;
+    struct mp_placed placed;
     set(&job, "options.replicas=32");
-    assert_works(mp_place_plan(of(&loads, &job, cluster), 10, NULL, &placed, &error));
+    assert_works(
+        mp_place_plan(of(&loads, &job, cluster), 10, NULL, &loads.memory, &placed, &error));
     assert_int_equal(placed.steps, 10);
     assert_works(
         mp_place_predict(of(&loads, &job, cluster), 10, 20, &placed.before, NULL, &before, &error));
@@ -172,8 +173,8 @@ TEST(traffic_is_counted_link_by_link) {
     AUTO(cluster) struct mp_cluster *cluster = make_placed_job(&job, "eplb", TWO_NODES, 3, 16);
     AUTO(loads) struct mp_place_loads loads = make_loads(2, 3, 16, across);
     struct mp_place_traffic traffic;
-    AUTO(map) struct mp_place_map map;
-    assert_works(mp_place_map_contiguous(3, RANKS, 16, &map, &error));
+    struct mp_place_map map;
+    assert_works(mp_place_map_contiguous(3, RANKS, 16, &loads.memory, &map, &error));
     assert_works(
         mp_place_traffic(of(&loads, &job, cluster), 0, 2, &map, &loads.memory, &traffic, &error));
     assert_int_equal(traffic.nodes, 2);
@@ -196,12 +197,13 @@ TEST(what_never_moves_is_refused) {
     AUTO(loads) struct mp_place_loads loads = make_loads(1, 1, 16, hot_quarter);
     for (int i = 0; i < systems.count; i++) {
         AUTO(job) struct mp_predict_job job;
-        AUTO(placed) struct mp_placed placed = {0};
+        struct mp_placed placed = {0};
         AUTO(cluster)
         struct mp_cluster *cluster = make_placed_job(&job, systems.item[i]->name, TWO_NODES, 1, 16);
         bool moves = systems.item[i]->capabilities & MP_SYSTEM_MOVES_OWNERS;
         struct mp_error error = {0};
-        int code = mp_place_plan(of(&loads, &job, cluster), 1, NULL, &placed, &error);
+        int code =
+            mp_place_plan(of(&loads, &job, cluster), 1, NULL, &loads.memory, &placed, &error);
         if (!moves && (code != MP_EREFUSED || !strstr(error.text, "never changes which ranks")))
             fail_msg("%s: %s", systems.item[i]->name, error.text);
         if (moves && code && code != MP_EREFUSED)
@@ -210,8 +212,9 @@ TEST(what_never_moves_is_refused) {
 }
 
 TEST(files_say_what_engines_read) {
-    AUTO(map) struct mp_place_map map;
-    assert_works(mp_place_map_contiguous(2, 2, 4, &map, &error));
+    AUTO(arena) struct mp_arena memory = {0};
+    struct mp_place_map map;
+    assert_works(mp_place_map_contiguous(2, 2, 4, &memory, &map, &error));
     int32_t second[] = {3, 1, 0, 2};
     memcpy(map.expert + 4, second, sizeof second);
     static const struct {

@@ -5,6 +5,7 @@
 #include "baselines/systems.h"
 #include "tests/errors.h"
 #include "tests/harness/folder.h"
+#include "tests/results/ends.h"
 
 TEST_END(reproduction, struct mp_reproduction *, mp_reproduction_destroy(*it))
 TEST_END(inference, struct mp_inference *, mp_inference_destroy(*it))
@@ -144,30 +145,21 @@ TEST(processes_do_not_matter) {
     }
 }
 
-struct said {
-    int count;
-    char text[16][1024];
-};
-
-static void keep(void *context, const char *text) {
-    struct said *said = context;
-    if (said->count < 16)
-        snprintf(said->text[said->count++], 1024, "%s", text);
+static const char *sentence(const json_t *said, size_t i) {
+    return json_string_value(json_array_get(said, i));
 }
 
 /* ep's imbalance is at most 1.43 or at least 1.53 x free-balance's 1, never both. */
 TEST(contradictions_are_told) {
     AUTO(reproduction) struct mp_reproduction *all = load(paper);
     AUTO(inference) struct mp_inference *inference = infer(all, 2);
-    struct said said = {0};
+    AUTO(json) json_t *said = mp_infer_contradictions(inference);
     bool is_pair = false;
-    mp_infer_contradictions(inference, keep, &said);
-    for (int i = 0; i < said.count; i++) {
-        is_pair = is_pair || (strstr(said.text[i], "deepspeed-mean and fastermoe-mean are never "
-                                                   "inside together") != NULL &&
-                              strstr(said.text[i], "the first only where") != NULL &&
-                              strstr(said.text[i], "at least") != NULL);
-    }
+    for (size_t i = 0; i < json_array_size(said); i++)
+        is_pair = is_pair || (strstr(sentence(said, i), "deepspeed-mean and fastermoe-mean are "
+                                                        "never inside together") != NULL &&
+                              strstr(sentence(said, i), "the first only where") != NULL &&
+                              strstr(sentence(said, i), "at least") != NULL);
     assert_true(is_pair);
 }
 
@@ -183,17 +175,17 @@ static const struct mp_infer_set *nearest_to(const struct mp_inference *inferenc
 TEST(every_row_outside_is_explained) {
     AUTO(reproduction) struct mp_reproduction *all = load(paper);
     AUTO(inference) struct mp_inference *inference = infer(all, 2);
-    struct said said = {0};
     all->row[1].published.low = all->row[1].published.high = 9;
-    mp_infer_outside(inference, keep, &said);
-    assert_int_equal(said.count, 3);
+    AUTO(json) json_t *said = mp_infer_outside(inference);
+    assert_int_equal(json_array_size(said), 3);
     char wanted[512];
     const struct mp_infer_set *nearest = nearest_to(inference, 1);
     snprintf(wanted, sizeof wanted,
              "nearest %.4g, %.2f times what would be inside, under loads.exponent %s, "
              "predict.attention %s",
              nearest->number[1], nearest->number[1] / 8.1, nearest->value[0], nearest->value[1]);
-    assert_contains(said.text[0], "deepspeed-most is inside under no set: published 9, ", wanted);
+    assert_contains(sentence(said, 0), "deepspeed-most is inside under no set: published 9, ",
+                    wanted);
     double least = 1;
     for (int i = 0; i < inference->sets; i++)
         if (mp_infer_inside(inference, i, 2) && inference->set[i].loss < least)
@@ -201,18 +193,17 @@ TEST(every_row_outside_is_explained) {
     snprintf(wanted, sizeof wanted,
              "at best with 0 fitted inside instead of 1 and a loss of %.3f instead of 0.000",
              least);
-    assert_contains(said.text[1], "fastermoe-mean is inside under ", wanted,
+    assert_contains(sentence(said, 1), "fastermoe-mean is inside under ", wanted,
                     "what is outside there, and inside now: deepspeed-mean");
-    assert_null(strstr(said.text[1], "leave it open"));
-    assert_contains(said.text[2], "fastermoe-most is inside under no set: published 1.45, "
-                                  "predicted 1 to 1; nearest 1, 0.77 times");
+    assert_null(strstr(sentence(said, 1), "leave it open"));
+    assert_contains(sentence(said, 2), "fastermoe-most is inside under no set: published 1.45, "
+                                       "predicted 1 to 1; nearest 1, 0.77 times");
     /* As good a set with the row inside: nothing speaks against it. */
     for (int i = 0; i < inference->sets; i++)
         if (mp_infer_inside(inference, i, 2))
             inference->set[i].loss = MP_INFER_TOLERANCE / 2;
-    said.count = 0;
-    mp_infer_outside(inference, keep, &said);
-    assert_contains(said.text[1], "nearly as good: fitted rows leave it open");
+    AUTO(json) json_t *again = mp_infer_outside(inference);
+    assert_contains(sentence(again, 1), "nearly as good: fitted rows leave it open");
 }
 
 /* A layer 11.87 and an iteration 1.70 times as fast: 45 % of the iteration is layers. */
@@ -220,14 +211,12 @@ TEST(layers_bound_iterations) {
     AUTO(reproduction) struct mp_reproduction *all = load(paper);
     AUTO(inference) struct mp_inference *inference = infer(all, 2);
     struct mp_reproduce_row *layer = &all->row[0], *iteration = &all->row[3];
-    struct said said = {0};
     layer->figure = MP_FIGURE_MOE;
     layer->published.low = layer->published.high = 11.87;
     iteration->over = layer->over;
     iteration->published.low = iteration->published.high = 1.70;
-    mp_infer_contradictions(inference, keep, &said);
-    assert_true(said.count > 0);
-    assert_contains(said.text[0], "hold together only where at most 45 % of ep's iteration");
+    AUTO(json) json_t *said = mp_infer_contradictions(inference);
+    assert_contains(sentence(said, 0), "hold together only where at most 45 % of ep's iteration");
 }
 
 TEST(written_sets_are_read_and_the_rest_stays) {

@@ -139,19 +139,8 @@ TEST_ROWS(slips_are_named, slips, row) {
     assert_contains(error.text, row->says);
 }
 
-struct lines {
-    int count;
-    struct mp_reproduced line[32];
-};
-
-static void keep_line(void *context, const struct mp_reproduced *line) {
-    struct lines *lines = context;
-    lines->line[lines->count++] = *line;
-}
-
 TEST(numbers_are_put_together) {
     AUTO(reproduction) struct mp_reproduction *all = load_small("");
-    struct lines lines = {0};
     const double ep[2] = {3, 8}, flex[2] = {2, 4};
     for (int model = 0; model < 2; model++)
         for (int job = 0; job < 2; job++) {
@@ -159,29 +148,26 @@ TEST(numbers_are_put_together) {
             cell->figure[MP_FIGURE_SECONDS] = job ? flex[model] : ep[model];
             cell->is_done = true;
         }
-    mp_reproduction_lines(all, keep_line, &lines);
-    assert_int_equal(lines.count, 4);
-    assert_true(lines.line[0].value == 1.5 && lines.line[1].value == 2);
-    assert_string_equal(lines.line[0].label, "one");
-    assert_string_equal(lines.line[1].label, "two");
-    assert_true(lines.line[2].value == 2 && lines.line[3].value == 1.75);
+    assert_works(mp_reproduction_lines(all, &error));
+    assert_int_equal(all->lines, 4);
+    assert_true(all->line[0].value == 1.5 && all->line[1].value == 2);
+    assert_string_equal(all->line[0].label, "one");
+    assert_string_equal(all->line[1].label, "two");
+    assert_true(all->line[2].value == 2 && all->line[3].value == 1.75);
     all->row[2].combine = MP_COMBINE_GEOMETRIC_MEAN;
-    lines.count = 0;
-    mp_reproduction_lines(all, keep_line, &lines);
-    assert_true(fabs(lines.line[3].value - sqrt(3)) < 1e-12);
+    assert_works(mp_reproduction_lines(all, &error));
+    assert_true(fabs(all->line[3].value - sqrt(3)) < 1e-12);
     /* What was stopped before it was done has no number and says so. */
     mp_reproduction_cell(all, 0, 1, 1)->is_done = false;
-    lines.count = 0;
-    mp_reproduction_lines(all, keep_line, &lines);
-    assert_true(isnan(lines.line[1].value) && isnan(lines.line[3].value));
-    assert_true(strstr(lines.line[1].missing, "stopped") != NULL);
-    assert_false(lines.line[1].is_inside);
+    assert_works(mp_reproduction_lines(all, &error));
+    assert_true(isnan(all->line[1].value) && isnan(all->line[3].value));
+    assert_true(strstr(all->line[1].missing, "stopped") != NULL);
+    assert_false(all->line[1].is_inside);
 }
 
 /* Single iterations and layers are compared with each other, not their means. */
 TEST(singles_are_compared_one_by_one) {
     AUTO(reproduction) struct mp_reproduction *all = load_small("");
-    struct lines lines = {0};
     static const double ep[] = {3, 8, 4}, flex[] = {2, 4, 4};
     for (int job = 0; job < 2; job++) {
         struct mp_reproduce_cell *cell = mp_reproduction_cell(all, 0, 0, job);
@@ -200,10 +186,10 @@ TEST(singles_are_compared_one_by_one) {
         all->row[i].combine = i == 1 ? MP_COMBINE_LEAST : MP_COMBINE_MOST;
     }
     all->row[2].combine = MP_COMBINE_MEAN;
-    mp_reproduction_lines(all, keep_line, &lines);
-    assert_int_equal(lines.count, 3);
-    assert_true(lines.line[0].value == 2 && lines.line[1].value == 1);
-    assert_true(lines.line[2].value == 1.75);
+    assert_works(mp_reproduction_lines(all, &error));
+    assert_int_equal(all->lines, 3);
+    assert_true(all->line[0].value == 2 && all->line[1].value == 1);
+    assert_true(all->line[2].value == 1.75);
 }
 
 /* With so many options over every job's. */
@@ -215,7 +201,6 @@ static struct mp_reproduce_settings settings_of(const char *const set[], int set
  * largest batch is that of those that run. */
 TEST(refused_cells_say_why) {
     AUTO(reproduction) struct mp_reproduction *all = load_small("largest-batch: [ep, flex]\n");
-    struct lines lines = {0};
     const char *const set[] = {"experts=12", "width=2048", "heads=32", "sequence=2048",
                                "expert-width=8192"};
     const struct mp_reproduce_settings settings = settings_of(set, 5);
@@ -232,10 +217,10 @@ TEST(refused_cells_say_why) {
     }
     all->row[0].over = 0;
     all->row[0].of = 2; /* flex alone */
-    mp_reproduction_lines(all, keep_line, &lines);
-    assert_int_equal(lines.count, 4);
+    assert_works(mp_reproduction_lines(all, &error));
+    assert_int_equal(all->lines, 4);
     for (int i = 0; i < 4; i++) {
-        const struct mp_reproduced *line = &lines.line[i];
+        const struct mp_reproduced *line = &all->line[i];
         assert_int_equal(line->is_refused, i >= 2);
         assert_int_equal(isnan(line->value), i >= 2);
         assert_true(i < 2 || !strncmp(line->missing, "ep is refused: experts: 12", 26));

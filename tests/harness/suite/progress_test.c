@@ -103,7 +103,7 @@ TEST(estimates_begin_unknown_and_end_whole) {
     AUTO(estimate) struct mp_estimate *estimate;
     double share, left;
     assert_works(mp_estimate_create(2, 2, &estimate, &error));
-    mp_estimate_begin_job(estimate, 0);
+    mp_estimate_begin_job(estimate);
     mp_estimate_read(estimate, &share, &left);
     assert_true(left < 0);
     assert_close(share, 0, 0);
@@ -116,28 +116,11 @@ TEST(estimates_begin_unknown_and_end_whole) {
     assert_close(share, 0.02 / 0.36, 1e-9);
     for (int turn = 0; turn < 4; turn++) {
         if (turn > 0)
-            mp_estimate_begin_job(estimate, turn % 2);
+            mp_estimate_begin_job(estimate);
         passed_ms += 5;
         mp_estimate_end_job(estimate);
         mp_estimate_read(estimate, &share, &left);
         assert_true(turn < 3 ? left > 0 && share < 1 : left <= 0 && share >= 1);
-    }
-}
-
-/* Jobs that are left out take no time in any round. */
-TEST(estimates_pass_what_is_left_out) {
-    AUTO(estimate) struct mp_estimate *estimate;
-    double share, left;
-    assert_works(mp_estimate_create(4, 2, &estimate, &error));
-    mp_estimate_leave_out(estimate, 0);
-    mp_estimate_leave_out(estimate, 2);
-    for (int turn = 0; turn < 4; turn++) {
-        mp_estimate_begin_job(estimate, turn % 2 * 2 + 1);
-        passed_ms += 5;
-        mp_estimate_end_job(estimate);
-        mp_estimate_read(estimate, &share, &left);
-        assert_close(share, (turn + 1) / 4.0, 1e-9);
-        assert_close(left, (3 - turn) * 0.005, 1e-9);
     }
 }
 

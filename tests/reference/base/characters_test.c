@@ -70,3 +70,25 @@ TEST(numbers_are_whole_texts) {
     assert_true(mp_whole_number("-9223372036854775808", INT64_MIN, 0, &value));
     assert_true(value == INT64_MIN);
 }
+
+TEST(real_numbers_may_have_a_unit) {
+    static const char *const none[] = {"", " ", "x", "3x", "3%%", "nan", "inf", "-0.5", "2.5"};
+    double value = 7;
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        assert_false(mp_real_number(none[i], "%", 0, 2, &value));
+        assert_true(value == 7);
+    }
+    assert_false(mp_real_number("1%", "", 0, 2, &value));
+    assert_true(mp_real_number("1.5%", "%", 0, 1.5, &value) && value == 1.5);
+    assert_true(mp_real_number("0", "%", 0, 2, &value) && value == 0);
+}
+
+TEST(texts_are_added_while_there_is_room) {
+    char text[12] = "";
+    assert_string_equal(mp_text_add(text, sizeof text, ", ", "%s", "ep"), "ep");
+    assert_string_equal(mp_text_add(text, sizeof text, ", ", "%d", 12), "ep, 12");
+    assert_string_equal(mp_text_add(text, sizeof text, ", ", "%s", "fssdp"), "ep, 12, fss");
+    assert_string_equal(mp_text_add(text, sizeof text, ", ", "more"), "ep, 12, fss");
+    text[10] = '\0'; /* no room for what parts them */
+    assert_string_equal(mp_text_add(text, sizeof text, ", ", "more"), "ep, 12, fs,");
+}
