@@ -109,8 +109,8 @@ static int check_run(const struct mp_store *store, const struct mp_store_run *ru
 
 static int insert_run(struct ingest *ingest, const struct mp_store_run *run,
                       struct mp_error *error) {
-    sqlite3_stmt *insert = NULL;
-    MP_TRY(store_prepare(
+    sqlite3_stmt *insert;
+    MP_TRY(store_statement(
         ingest->store,
         "INSERT INTO run (suite, suite_run, job, system, executor, workload, gate, model, status, "
         "reason, started_at, command, suite_text, job_text, round, ranks, nodes, ranks_per_node, "
@@ -121,10 +121,9 @@ static int insert_run(struct ingest *ingest, const struct mp_store_run *run,
                 run->command, run->suite_text, run->job_text);
     STORE_INTEGERS(insert, 15, run->round, run->ranks, run->nodes, run->ranks_per_node,
                    run->iterations_wanted);
-    int code = store_run(ingest->store, insert, "cannot store the run", error);
-    sqlite3_finalize(insert);
+    MP_TRY(store_run(ingest->store, insert, "cannot store the run", error));
     ingest->run_id = sqlite3_last_insert_rowid(ingest->store->connection);
-    return code;
+    return MP_OK;
 }
 
 /* What holds for the run even if no rank has recorded anything. */
@@ -295,7 +294,6 @@ static int ingest_run(struct ingest *ingest, const struct mp_store_run *run,
                       const char *const paths[], int count, struct mp_error *error) {
     MP_TRY(insert_run(ingest, run, error));
     MP_TRY(insert_mark(ingest, run, error));
-    MP_TRY(strings_init(&ingest->strings, ingest->store, error));
     MP_TRY(intern_phases(ingest, error));
     MP_TRY(summary_init(&ingest->summary, run->ranks, error));
     ingest->summary.slice = run->slice;
@@ -311,7 +309,7 @@ static int ingest_run(struct ingest *ingest, const struct mp_store_run *run,
 int mp_store_ingest(struct mp_store *store, const struct mp_store_run *run,
                     const char *const spool_paths[], int count, int64_t *run_id,
                     struct mp_error *error) {
-    struct ingest ingest = {.store = store};
+    struct ingest ingest = {.store = store, .strings = {.store = store}};
     MP_TRY(check_run(store, run, error));
     MP_TRY(store_execute(store, "BEGIN IMMEDIATE", "cannot write", error));
     int code = ingest_run(&ingest, run, spool_paths, count, error);

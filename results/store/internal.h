@@ -39,6 +39,11 @@ struct mp_store {
     void *waits_context;
     bool leaves_log;         /* it reads, and there was no log beside the file before */
     struct row_source *rows; /* what the virtual table moeperf_rows yields now; NULL: nothing */
+    struct store_statement {
+        const char *sql;
+        sqlite3_stmt *prepared;
+    } * statement; /* [statements] that were asked for so far, until the store is closed */
+    int statements;
 };
 
 extern const char store_schema_sql[];   /* schema.sql: version 1, and all views */
@@ -58,9 +63,10 @@ int store_require_run(struct mp_store *store, int64_t run_id, struct mp_error *e
 /* Stores where the run's times count from. */
 int store_set_origin(struct mp_store *store, int64_t run_id, int64_t origin_ns,
                      struct mp_error *error);
-/* Prepares one statement that will run many times. */
-int store_prepare(struct mp_store *store, const char *sql, sqlite3_stmt **statement,
-                  struct mp_error *error);
+/* The statement of a text that stays where it is: prepared when it is first asked for, the store's
+ * then. */
+int store_statement(struct mp_store *store, const char *sql, sqlite3_stmt **statement,
+                    struct mp_error *error);
 /* Runs a statement that gives no rows, and readies it for the next values. */
 int store_run(struct mp_store *store, sqlite3_stmt *statement, const char *doing,
               struct mp_error *error);
@@ -85,7 +91,7 @@ void store_bind_texts(sqlite3_stmt *statement, int first, const char *const text
 /* Executes `sql`, an INSERT ... SELECT from moeperf_rows, on the rows of `source`. */
 int store_insert_rows(struct mp_store *store, const char *sql, struct row_source *source,
                       const char *doing, struct mp_error *error);
-/* The same with a prepared statement, which is readied for the next values and rows. */
+/* The same with a statement (store_statement), which is readied for the next values and rows. */
 int store_run_rows(struct mp_store *store, sqlite3_stmt *statement, struct row_source *source,
                    const char *doing, struct mp_error *error);
 

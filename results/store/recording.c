@@ -76,31 +76,10 @@ int recordings_init(struct recordings *recordings, struct mp_store *store, int64
     recordings->rank = calloc((size_t)ranks, sizeof *recordings->rank);
     if (!recordings->rank)
         return mp_no_memory(error);
-    MP_TRY(attribute_all(recordings, paths, count, error));
-    struct {
-        const char *sql;
-        sqlite3_stmt **statement;
-    } statements[] = {
-        {"INSERT OR REPLACE INTO load VALUES (?, ?, ?, ?, ?, ?)", &recordings->insert_load},
-        {"INSERT OR REPLACE INTO choice VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-         &recordings->insert_choices},
-        {"INSERT OR REPLACE INTO number VALUES (?, ?, ?, ?, ?, ?)", &recordings->insert_number},
-        {"INSERT OR REPLACE INTO fact VALUES (?, ?, ?, ?)", &recordings->insert_fact},
-        {"INSERT OR REPLACE INTO clock VALUES (?, ?, ?, ?, ?)", &recordings->insert_clock},
-        {"INSERT INTO rank VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", &recordings->insert_rank},
-    };
-    for (size_t i = 0; i < sizeof statements / sizeof *statements; i++)
-        MP_TRY(store_prepare(store, statements[i].sql, statements[i].statement, error));
-    return MP_OK;
+    return attribute_all(recordings, paths, count, error);
 }
 
 void recordings_free(struct recordings *recordings) {
-    sqlite3_finalize(recordings->insert_load);
-    sqlite3_finalize(recordings->insert_choices);
-    sqlite3_finalize(recordings->insert_number);
-    sqlite3_finalize(recordings->insert_fact);
-    sqlite3_finalize(recordings->insert_clock);
-    sqlite3_finalize(recordings->insert_rank);
     for (int r = 0; recordings->rank && r < recordings->ranks; r++)
         free(recordings->rank[r].samples);
     free(recordings->rank);
@@ -144,7 +123,10 @@ static int collect_load(struct recordings *recordings, int rank,
     }
     recordings->json_size = size > recordings->json_size ? size : recordings->json_size;
 
-    sqlite3_stmt *insert = recordings->insert_load;
+    sqlite3_stmt *insert;
+    MP_TRY(store_statement(recordings->store,
+                           "INSERT OR REPLACE INTO load VALUES (?, ?, ?, ?, ?, ?)", &insert,
+                           error));
     STORE_INTEGERS(insert, 1, recordings->run_id, rank, record->as.load.iteration,
                    record->as.load.layer);
     int length = write_counts(record->as.load.routes, experts, recordings->json[0]);
@@ -159,7 +141,10 @@ static int collect_load(struct recordings *recordings, int rank,
 
 static int collect_choices(struct recordings *recordings, int rank,
                            const struct mp_spool_record *record, struct mp_error *error) {
-    sqlite3_stmt *insert = recordings->insert_choices;
+    sqlite3_stmt *insert;
+    MP_TRY(store_statement(recordings->store,
+                           "INSERT OR REPLACE INTO choice VALUES (?, ?, ?, ?, ?, ?, ?, ?)", &insert,
+                           error));
     size_t bytes = (size_t)record->as.choices.count * (size_t)record->as.choices.width;
     STORE_INTEGERS(insert, 1, recordings->run_id, rank, record->as.choices.iteration,
                    record->as.choices.layer, record->as.choices.first, record->as.choices.top_k,
@@ -170,19 +155,15 @@ static int collect_choices(struct recordings *recordings, int rank,
 
 static int collect_number(struct recordings *recordings, int rank,
                           const struct mp_spool_record *record, struct mp_error *error) {
-    int64_t name_id = 0;
-    MP_TRY(strings_id(recordings->strings, record->as.number.name, &name_id, error));
-    sqlite3_stmt *insert = recordings->insert_number;
-    STORE_INTEGERS(insert, 1, recordings->run_id, rank, record->as.number.iteration,
-                   record->as.number.layer, name_id);
-    sqlite3_bind_double(insert, 6, record->as.number.value);
-    MP_TRY(store_run(recordings->store, insert, "cannot store a number", error));
+    MP_TRY(strings_number(recordings->strings, recordings->run_id, rank, record, error));
     return summary_add_number(recordings->summary, record, error);
 }
 
 static int collect_text(struct recordings *recordings, int rank,
                         const struct mp_spool_record *record, struct mp_error *error) {
-    sqlite3_stmt *insert = recordings->insert_fact;
+    sqlite3_stmt *insert;
+    MP_TRY(store_statement(recordings->store, "INSERT OR REPLACE INTO fact VALUES (?, ?, ?, ?)",
+                           &insert, error));
     STORE_INTEGERS(insert, 1, recordings->run_id, rank);
     STORE_TEXTS(insert, 3, record->as.text.name, record->as.text.value);
     return store_run(recordings->store, insert, "cannot store a text", error);
@@ -197,7 +178,9 @@ static int collect_clock(struct recordings *recordings, int rank,
         return mp_no_memory(error);
     own->samples[own->sample_count++] = sample;
 
-    sqlite3_stmt *insert = recordings->insert_clock;
+    sqlite3_stmt *insert;
+    MP_TRY(store_statement(recordings->store, "INSERT OR REPLACE INTO clock VALUES (?, ?, ?, ?, ?)",
+                           &insert, error));
     STORE_INTEGERS(insert, 1, recordings->run_id, rank, sample.at_ns, sample.offset_ns,
                    sample.error_ns);
     return store_run(recordings->store, insert, "cannot store a clock sample", error);
@@ -414,7 +397,10 @@ static void bind_header(sqlite3_stmt *insert, const struct recording *own) {
 }
 
 int recordings_write(struct recordings *recordings, struct mp_error *error) {
-    sqlite3_stmt *insert = recordings->insert_rank;
+    sqlite3_stmt *insert;
+    MP_TRY(store_statement(recordings->store,
+                           "INSERT INTO rank VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", &insert,
+                           error));
     for (int r = 0; r < recordings->ranks; r++) {
         const struct recording *own = &recordings->rank[r];
         STORE_INTEGERS(insert, 1, recordings->run_id, r);

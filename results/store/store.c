@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "reference/base/arena.h"
 #include "results/store/internal.h"
 
 /* ---- views ---- */
@@ -41,14 +42,14 @@ static const char change_sql[] =
 static int list_change(struct mp_store *store, sqlite3_stmt *view, bool hide, sqlite3_str *changes,
                        struct mp_error *error) {
     sqlite3_stmt *change;
-    MP_TRY(store_prepare(store, change_sql, &change, error));
+    MP_TRY(store_statement(store, change_sql, &change, error));
     for (int i = 0; i < 2; i++)
         sqlite3_bind_value(change, i + 1, sqlite3_column_value(view, i));
     sqlite3_bind_int(change, 3, hide);
     const int got = mp_store_next(store, change, error);
     if (got == 1)
         sqlite3_str_appendf(changes, "%s;", sqlite3_column_text(change, 0));
-    sqlite3_finalize(change);
+    sqlite3_reset(change);
     return got < 0 ? got : MP_OK;
 }
 
@@ -129,11 +130,20 @@ int store_execute(struct mp_store *store, const char *sql, const char *doing,
     return MP_OK;
 }
 
-int store_prepare(struct mp_store *store, const char *sql, sqlite3_stmt **statement,
-                  struct mp_error *error) {
-    if (sqlite3_prepare_v3(store->connection, sql, -1, SQLITE_PREPARE_PERSISTENT, statement,
-                           NULL) != SQLITE_OK)
-        return mp_store_fail(store, "cannot prepare a statement", error);
+int store_statement(struct mp_store *store, const char *sql, sqlite3_stmt **statement,
+                    struct mp_error *error) {
+    int i = 0;
+    while (i < store->statements && store->statement[i].sql != sql)
+        i++;
+    if (i == store->statements) {
+        if (!MP_ROOM(store->statement, i))
+            return mp_no_memory(error);
+        if (sqlite3_prepare_v3(store->connection, sql, -1, SQLITE_PREPARE_PERSISTENT, statement,
+                               NULL) != SQLITE_OK)
+            return mp_store_fail(store, "cannot prepare a statement", error);
+        store->statement[store->statements++] = (struct store_statement){sql, *statement};
+    }
+    *statement = store->statement[i].prepared;
     return MP_OK;
 }
 
@@ -412,6 +422,9 @@ static void remove_log(const char *path) {
 void mp_store_close(struct mp_store *store) {
     if (!store)
         return;
+    for (int i = 0; i < store->statements; i++)
+        sqlite3_finalize(store->statement[i].prepared);
+    free(store->statement);
     sqlite3_close(store->connection);
     if (store->leaves_log)
         remove_log(store->path);
@@ -508,14 +521,12 @@ int mp_store_recordings(struct mp_store *store, int64_t run_id, int64_t *recordi
 
 int mp_store_add_fact(struct mp_store *store, int64_t run_id, const struct mp_store_fact *fact,
                       struct mp_error *error) {
-    sqlite3_stmt *insert = NULL;
+    sqlite3_stmt *insert;
     MP_TRY(store_require_run(store, run_id, error));
-    MP_TRY(store_prepare(
+    MP_TRY(store_statement(
         store, "INSERT OR IGNORE INTO fact (run_id, rank, name, value) VALUES (?, -1, ?, ?)",
         &insert, error));
     sqlite3_bind_int64(insert, 1, run_id);
     STORE_TEXTS(insert, 2, fact->name, fact->value);
-    int code = store_run(store, insert, "cannot store a fact", error);
-    sqlite3_finalize(insert);
-    return code;
+    return store_run(store, insert, "cannot store a fact", error);
 }

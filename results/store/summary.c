@@ -305,7 +305,7 @@ static int64_t find_rows(struct summary *summary, const uint32_t order[]) {
 /* `ms` has room for all iterations. */
 static int write_run(struct summary *summary, const uint32_t order[], double ms[], int64_t complete,
                      struct mp_store *store, int64_t run_id, struct mp_error *error) {
-    sqlite3_stmt *insert = NULL;
+    sqlite3_stmt *insert;
     int64_t steady = 0;
     double tokens = 0, loss_final = NAN;
     for (size_t i = 0; i < summary->iterations.count; i++) {
@@ -318,25 +318,23 @@ static int write_run(struct summary *summary, const uint32_t order[], double ms[
         tokens += entry->row.tokens < 0 ? NAN : (double)entry->row.tokens;
     }
     double median = mp_median_of(ms, steady), per_s = tokens / (double)steady / (median / 1e3);
-    MP_TRY(store_prepare(store, "INSERT INTO run_summary VALUES (?, ?, ?, ?, ?, ?, ?)", &insert,
-                         error));
+    MP_TRY(store_statement(store, "INSERT INTO run_summary VALUES (?, ?, ?, ?, ?, ?, ?)", &insert,
+                           error));
     STORE_INTEGERS(insert, 1, run_id, complete, steady);
     STORE_DOUBLES(insert, 4, median, isfinite(per_s) && tokens > 0 ? per_s : NAN, loss_final);
     if (summary->ranks_share_cores >= 0)
         sqlite3_bind_int(insert, 7, summary->ranks_share_cores);
-    int code = store_run(store, insert, "cannot store the run's summary", error);
-    sqlite3_finalize(insert);
-    return code;
+    return store_run(store, insert, "cannot store the run's summary", error);
 }
 
 static int write_iterations(struct summary *summary, const uint32_t order[], struct mp_store *store,
                             int64_t run_id, struct mp_error *error) {
-    sqlite3_stmt *insert = NULL;
-    int code = store_prepare(store,
-                             "INSERT INTO iteration_summary VALUES "
-                             "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                             &insert, error);
-    for (size_t i = 0; !code && i < summary->iterations.count; i++) {
+    sqlite3_stmt *insert;
+    MP_TRY(store_statement(store,
+                           "INSERT INTO iteration_summary VALUES "
+                           "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                           &insert, error));
+    for (size_t i = 0; i < summary->iterations.count; i++) {
         const struct iteration_entry *entry = keyed_value(&summary->iterations, order[i]);
         const struct iteration_row *row = &entry->row;
         if (row->ranks == 0)
@@ -350,10 +348,9 @@ static int write_iterations(struct summary *summary, const uint32_t order[], str
             STORE_DOUBLES(insert, 8 + l, entry->has_loss[l] ? entry->loss[l] : NAN);
         sqlite3_bind_int(insert, 11, row->slowest_rank);
         STORE_DOUBLES(insert, 12, row->straggler_ms, row->imbalance, row->wait_ms);
-        code = store_run(store, insert, "cannot store iterations", error);
+        MP_TRY(store_run(store, insert, "cannot store iterations", error));
     }
-    sqlite3_finalize(insert);
-    return code;
+    return MP_OK;
 }
 
 /* Also makes the rows that the phases' sums rest on. */
@@ -503,11 +500,11 @@ static double rank_imbalance(struct summary *summary, uint64_t key) {
 
 static int write_imbalance(struct summary *summary, struct mp_store *store, int64_t run_id,
                            struct mp_error *error) {
-    sqlite3_stmt *insert = NULL;
+    sqlite3_stmt *insert;
     uint32_t *order = keyed_order(&summary->layers);
     if (!order)
         return mp_no_memory(error);
-    int code = store_prepare(
+    int code = store_statement(
         store, "INSERT INTO imbalance_summary VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", &insert,
         error);
     for (size_t i = 0; !code && i < summary->layers.count; i++) {
@@ -525,7 +522,6 @@ static int write_imbalance(struct summary *summary, struct mp_store *store, int6
                           (double)entry->dropped / (double)routes);
         code = store_run(store, insert, "cannot store imbalance", error);
     }
-    sqlite3_finalize(insert);
     free(order);
     return code;
 }
@@ -581,10 +577,10 @@ static int write_phases(struct summary *summary, struct mp_store *store, int64_t
         ranks += summary->recorded[r];
     double per_rank = NS_PER_MS * ranks, iteration_ms = iteration_sum(summary) / per_rank;
 
-    sqlite3_stmt *insert = NULL;
-    int code = store_prepare(store, "INSERT INTO phase_summary VALUES (?, ?, ?, ?, ?, ?, ?)",
-                             &insert, error);
-    for (int phase = 0; !code && phase < MP_PHASES; phase++) {
+    sqlite3_stmt *insert;
+    MP_TRY(store_statement(store, "INSERT INTO phase_summary VALUES (?, ?, ?, ?, ?, ?, ?)", &insert,
+                           error));
+    for (int phase = 0; phase < MP_PHASES; phase++) {
         if (!sums.seen[phase])
             continue;
         STORE_INTEGERS(insert, 1, run_id, phase_ids[phase]);
@@ -592,10 +588,9 @@ static int write_phases(struct summary *summary, struct mp_store *store, int64_t
                       sums.wait[phase] / per_rank,
                       lies_beside_iterations(phase) ? NAN : iteration_ms,
                       summary->phase_flops[phase]);
-        code = store_run(store, insert, "cannot store phases", error);
+        MP_TRY(store_run(store, insert, "cannot store phases", error));
     }
-    sqlite3_finalize(insert);
-    return code;
+    return MP_OK;
 }
 
 int summary_write(struct summary *summary, struct mp_store *store, int64_t run_id,
