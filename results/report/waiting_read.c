@@ -223,23 +223,6 @@ static int read_spans(struct reader *reader, struct mp_error *error) {
 
 /* ---- loads ---- */
 
-/* Adds the numbers of a JSON array to sum[count] and returns their sum. */
-static uint32_t add_numbers(const char *text, uint32_t sum[], int count) {
-    uint32_t all = 0;
-    int index = 0;
-    for (const char *at = text; *at && index < count; at++)
-        if (*at >= '0' && *at <= '9') {
-            char *end;
-            uint32_t number = (uint32_t)strtoul(at, &end, 10);
-            all += number;
-            if (sum)
-                sum[index] += number;
-            index++;
-            at = end - 1;
-        }
-    return all;
-}
-
 static int make_loads(struct reader *reader, struct mp_error *error) {
     static const char sql[] = "SELECT max(layer) + 1, max(experts) FROM imbalance_summary "
                               "WHERE run_id = ?1";
@@ -272,9 +255,10 @@ static int read_loads(struct reader *reader, struct mp_error *error) {
     while (query_next(&query)) {
         size_t at = (size_t)sqlite3_column_int(query.row, 0) * (size_t)input->layers +
                     (size_t)sqlite3_column_int(query.row, 1);
-        add_numbers(query_text(query.row, 2), reader->out->routes + at * (size_t)input->experts,
-                    input->experts);
-        reader->out->dropped[at] += add_numbers(query_text(query.row, 3), NULL, input->experts);
+        query_add_list(query_text(query.row, 2), reader->out->routes + at * (size_t)input->experts,
+                       input->experts);
+        reader->out->dropped[at] +=
+            (uint32_t)query_add_list(query_text(query.row, 3), NULL, input->experts);
     }
     return query_end(&query);
 }

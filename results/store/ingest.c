@@ -248,18 +248,17 @@ static int identify_run(struct ingest *ingest, const struct mp_store_run *run,
 /* Where nobody saw the run's end, its ranks may have. */
 static int judge_end(struct ingest *ingest, const struct mp_store_run *run,
                      struct mp_error *error) {
-    char sql[128];
+    sqlite3_stmt *update;
     if (!run->unless_completed)
         return MP_OK;
-    for (int r = 0; r < ingest->recordings.ranks; r++) {
-        const struct recording *own = &ingest->recordings.rank[r];
-        if (!own->usable || !own->ended || own->status != MP_OK)
-            return MP_OK;
-    }
-    snprintf(sql, sizeof sql,
-             "UPDATE run SET status = 'complete', reason = NULL WHERE run_id = %lld",
-             (long long)ingest->run_id);
-    return store_execute(ingest->store, sql, "cannot store the run's end", error);
+    MP_TRY(
+        store_statement(ingest->store,
+                        "UPDATE run SET status = 'complete', reason = NULL WHERE run_id = ?1 AND "
+                        "NOT EXISTS (SELECT 1 FROM rank WHERE run_id = ?1 AND "
+                        "rank.status <> 'complete')",
+                        &update, error));
+    STORE_INTEGERS(update, 1, ingest->run_id);
+    return store_run(ingest->store, update, "cannot store the run's end", error);
 }
 
 static int ingest_recordings(struct ingest *ingest, const struct mp_store_run *run,
@@ -274,7 +273,6 @@ static int ingest_recordings(struct ingest *ingest, const struct mp_store_run *r
     MP_TRY(identify_run(ingest, run, error));
     if (ingest->same_run_id)
         return MP_OK;
-    MP_TRY(judge_end(ingest, run, error));
     MP_TRY(mp_store_numbers(ingest->store, "SELECT coalesce(max(span_id), 0) + 1 FROM span", NULL,
                             0, &span_id, 1, error));
     ingest->origin_ns =
@@ -287,6 +285,7 @@ static int ingest_recordings(struct ingest *ingest, const struct mp_store_run *r
         if (recordings->rank[r].usable)
             MP_TRY(ranges_ingest(recordings, r, ingest->origin_ns, error));
     MP_TRY(recordings_write(recordings, error));
+    MP_TRY(judge_end(ingest, run, error));
     return store_set_origin(ingest->store, ingest->run_id, ingest->origin_ns, error);
 }
 

@@ -471,10 +471,10 @@ int mp_store_numbers(struct mp_store *store, const char *sql, const int64_t valu
 
 int store_set_origin(struct mp_store *store, int64_t run_id, int64_t origin_ns,
                      struct mp_error *error) {
-    char sql[128];
-    snprintf(sql, sizeof sql, "UPDATE run SET origin_ns = %lld WHERE run_id = %lld",
-             (long long)origin_ns, (long long)run_id);
-    return store_execute(store, sql, "cannot store the run's origin", error);
+    sqlite3_stmt *update;
+    MP_TRY(store_statement(store, "UPDATE run SET origin_ns = ? WHERE run_id = ?", &update, error));
+    STORE_INTEGERS(update, 1, origin_ns, run_id);
+    return store_run(store, update, "cannot store the run's origin", error);
 }
 
 int store_require_run(struct mp_store *store, int64_t run_id, struct mp_error *error) {
