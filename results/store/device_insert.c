@@ -123,7 +123,8 @@ static int insert_batch(struct batch *batch, struct mp_error *error) {
         MP_TRY(store_statement(spool->store, insert_activities[kind], &insert, error));
         batch->kind = kind;
         batch->at = 0;
-        STORE_INTEGERS(insert, 1, spool->run_id, spool->rank);
+        sqlite3_bind_int64(insert, 1, spool->run_id);
+        sqlite3_bind_int(insert, 2, spool->rank);
         if (kind != MP_ACTIVITY_OVERHEAD)
             sqlite3_bind_int64(insert, 3, global_pid(spool));
         MP_TRY(store_run_rows(spool->store, insert, &source, "cannot store GPU work", error));

@@ -109,19 +109,15 @@ static int check_run(const struct mp_store *store, const struct mp_store_run *ru
 
 static int insert_run(struct ingest *ingest, const struct mp_store_run *run,
                       struct mp_error *error) {
-    sqlite3_stmt *insert;
-    MP_TRY(store_statement(
-        ingest->store,
+    MP_TRY(STORE_PUT(
+        ingest->store, "cannot store the run", error,
         "INSERT INTO run (suite, suite_run, job, system, executor, workload, gate, model, status, "
         "reason, started_at, command, suite_text, job_text, round, ranks, nodes, ranks_per_node, "
         "iterations_wanted) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        &insert, error));
-    STORE_TEXTS(insert, 1, run->suite, run->suite_run, run->job, run->system, run->executor,
-                run->workload, run->gate, run->model, run->status, run->reason, run->started_at,
-                run->command, run->suite_text, run->job_text);
-    STORE_INTEGERS(insert, 15, run->round, run->ranks, run->nodes, run->ranks_per_node,
-                   run->iterations_wanted);
-    MP_TRY(store_run(ingest->store, insert, "cannot store the run", error));
+        V(run->suite), V(run->suite_run), V(run->job), V(run->system), V(run->executor),
+        V(run->workload), V(run->gate), V(run->model), V(run->status), V(run->reason),
+        V(run->started_at), V(run->command), V(run->suite_text), V(run->job_text), V(run->round),
+        V(run->ranks), V(run->nodes), V(run->ranks_per_node), V(run->iterations_wanted)));
     ingest->run_id = sqlite3_last_insert_rowid(ingest->store->connection);
     return MP_OK;
 }
@@ -248,17 +244,13 @@ static int identify_run(struct ingest *ingest, const struct mp_store_run *run,
 /* Where nobody saw the run's end, its ranks may have. */
 static int judge_end(struct ingest *ingest, const struct mp_store_run *run,
                      struct mp_error *error) {
-    sqlite3_stmt *update;
-    if (!run->unless_completed)
-        return MP_OK;
-    MP_TRY(
-        store_statement(ingest->store,
-                        "UPDATE run SET status = 'complete', reason = NULL WHERE run_id = ?1 AND "
-                        "NOT EXISTS (SELECT 1 FROM rank WHERE run_id = ?1 AND "
-                        "rank.status <> 'complete')",
-                        &update, error));
-    STORE_INTEGERS(update, 1, ingest->run_id);
-    return store_run(ingest->store, update, "cannot store the run's end", error);
+    return run->unless_completed
+               ? STORE_PUT(ingest->store, "cannot store the run's end", error,
+                           "UPDATE run SET status = 'complete', reason = NULL WHERE run_id = ?1 "
+                           "AND NOT EXISTS (SELECT 1 FROM rank WHERE run_id = ?1 AND "
+                           "rank.status <> 'complete')",
+                           V(ingest->run_id))
+               : MP_OK;
 }
 
 static int ingest_recordings(struct ingest *ingest, const struct mp_store_run *run,

@@ -82,15 +82,11 @@ static int64_t domain_of(const struct ranges *ranges, uint32_t id) {
 
 static int store_thread(const struct ranges *ranges, uint32_t number, int64_t string_id,
                         struct mp_error *error) {
-    struct mp_store *store = ranges->recordings->store;
-    sqlite3_stmt *insert;
-    MP_TRY(store_statement(store,
-                           "INSERT INTO ThreadNames (nameId, globalTid, run_id, rank) "
-                           "VALUES (?, ?, ?, ?)",
-                           &insert, error));
-    STORE_INTEGERS(insert, 1, string_id, global_thread(ranges, number), ranges->recordings->run_id,
-                   ranges->rank);
-    return store_run(store, insert, "cannot store a name", error);
+    return STORE_PUT(ranges->recordings->store, "cannot store a name", error,
+                     "INSERT INTO ThreadNames (nameId, globalTid, run_id, rank) "
+                     "VALUES (?, ?, ?, ?)",
+                     V(string_id), V(global_thread(ranges, number)), V(ranges->recordings->run_id),
+                     V(ranges->rank));
 }
 
 static int store_name(struct ranges *ranges, const struct mp_spool_record *record,

@@ -147,25 +147,10 @@ int store_statement(struct mp_store *store, const char *sql, sqlite3_stmt **stat
     return MP_OK;
 }
 
-void store_bind_integers(sqlite3_stmt *statement, int first, const int64_t values[], int count) {
-    for (int i = 0; i < count; i++)
-        sqlite3_bind_int64(statement, first + i, values[i]);
-}
-
 void store_bind_known(sqlite3_stmt *statement, int first, const int64_t values[], int count) {
     for (int i = 0; i < count; i++)
         if (values[i] != ROW_NULL)
             sqlite3_bind_int64(statement, first + i, values[i]);
-}
-
-void store_bind_doubles(sqlite3_stmt *statement, int first, const double values[], int count) {
-    for (int i = 0; i < count; i++)
-        sqlite3_bind_double(statement, first + i, values[i]);
-}
-
-void store_bind_texts(sqlite3_stmt *statement, int first, const char *const texts[], int count) {
-    for (int i = 0; i < count; i++)
-        sqlite3_bind_text(statement, first + i, texts[i], -1, SQLITE_STATIC);
 }
 
 int store_run(struct mp_store *store, sqlite3_stmt *statement, const char *doing,
@@ -176,6 +161,20 @@ int store_run(struct mp_store *store, sqlite3_stmt *statement, const char *doing
     sqlite3_reset(statement);
     sqlite3_clear_bindings(statement);
     return code;
+}
+
+int store_put(struct mp_store *store, const char *doing, struct mp_error *error, const char *sql,
+              const struct store_value values[], int count) {
+    sqlite3_stmt *statement;
+    MP_TRY(store_statement(store, sql, &statement, error));
+    for (int i = 0; i < count; i++)
+        if (values[i].is == STORE_INTEGER)
+            sqlite3_bind_int64(statement, i + 1, values[i].integer);
+        else if (values[i].is == STORE_NUMBER)
+            sqlite3_bind_double(statement, i + 1, values[i].number);
+        else
+            sqlite3_bind_text(statement, i + 1, values[i].text, -1, SQLITE_STATIC);
+    return store_run(store, statement, doing, error);
 }
 
 /* ---- opening ---- */
@@ -438,7 +437,8 @@ int mp_store_query(struct mp_store *store, const char *sql, const int64_t values
     if (sqlite3_prepare_v2(store->connection, sql, -1, statement, NULL) != SQLITE_OK)
         return mp_store_fail(store, "cannot read the database", error);
     const int wanted = sqlite3_bind_parameter_count(*statement);
-    store_bind_integers(*statement, 1, values, count < wanted ? count : wanted);
+    for (int i = 0; i < count && i < wanted; i++)
+        sqlite3_bind_int64(*statement, i + 1, values[i]);
     return MP_OK;
 }
 
@@ -471,10 +471,8 @@ int mp_store_numbers(struct mp_store *store, const char *sql, const int64_t valu
 
 int store_set_origin(struct mp_store *store, int64_t run_id, int64_t origin_ns,
                      struct mp_error *error) {
-    sqlite3_stmt *update;
-    MP_TRY(store_statement(store, "UPDATE run SET origin_ns = ? WHERE run_id = ?", &update, error));
-    STORE_INTEGERS(update, 1, origin_ns, run_id);
-    return store_run(store, update, "cannot store the run's origin", error);
+    return STORE_PUT(store, "cannot store the run's origin", error,
+                     "UPDATE run SET origin_ns = ? WHERE run_id = ?", V(origin_ns), V(run_id));
 }
 
 int store_require_run(struct mp_store *store, int64_t run_id, struct mp_error *error) {
@@ -521,12 +519,8 @@ int mp_store_recordings(struct mp_store *store, int64_t run_id, int64_t *recordi
 
 int mp_store_add_fact(struct mp_store *store, int64_t run_id, const struct mp_store_fact *fact,
                       struct mp_error *error) {
-    sqlite3_stmt *insert;
     MP_TRY(store_require_run(store, run_id, error));
-    MP_TRY(store_statement(
-        store, "INSERT OR IGNORE INTO fact (run_id, rank, name, value) VALUES (?, -1, ?, ?)",
-        &insert, error));
-    sqlite3_bind_int64(insert, 1, run_id);
-    STORE_TEXTS(insert, 2, fact->name, fact->value);
-    return store_run(store, insert, "cannot store a fact", error);
+    return STORE_PUT(store, "cannot store a fact", error,
+                     "INSERT OR IGNORE INTO fact (run_id, rank, name, value) VALUES (?, -1, ?, ?)",
+                     V(run_id), V(fact->name), V(fact->value));
 }

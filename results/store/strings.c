@@ -12,15 +12,12 @@ void strings_free(struct strings *strings) {
 
 int strings_store(const struct strings *strings, const char *name, int64_t *id,
                   struct mp_error *error) {
-    sqlite3_stmt *insert, *select;
-    MP_TRY(store_statement(strings->store,
-                           "INSERT INTO StringIds (value) VALUES (?) ON CONFLICT DO NOTHING",
-                           &insert, error));
+    sqlite3_stmt *select;
+    MP_TRY(STORE_PUT(strings->store, "cannot store a name", error,
+                     "INSERT INTO StringIds (value) VALUES (?) ON CONFLICT DO NOTHING", V(name)));
     MP_TRY(store_statement(strings->store, "SELECT id FROM StringIds WHERE value = ?", &select,
                            error));
-    STORE_TEXTS(insert, 1, name);
-    MP_TRY(store_run(strings->store, insert, "cannot store a name", error));
-    STORE_TEXTS(select, 1, name);
+    sqlite3_bind_text(select, 1, name, -1, SQLITE_STATIC);
     int code = MP_OK;
     if (sqlite3_step(select) == SQLITE_ROW)
         *id = sqlite3_column_int64(select, 0);
@@ -43,13 +40,10 @@ int strings_id(struct strings *strings, const char *name, int64_t *id, struct mp
 
 int strings_number(struct strings *strings, int64_t run_id, int rank,
                    const struct mp_spool_record *number, struct mp_error *error) {
-    sqlite3_stmt *insert;
     int64_t name_id = 0;
-    MP_TRY(store_statement(
-        strings->store, "INSERT OR REPLACE INTO number VALUES (?, ?, ?, ?, ?, ?)", &insert, error));
     MP_TRY(strings_id(strings, number->as.number.name, &name_id, error));
-    STORE_INTEGERS(insert, 1, run_id, rank, number->as.number.iteration, number->as.number.layer,
-                   name_id);
-    sqlite3_bind_double(insert, 6, number->as.number.value);
-    return store_run(strings->store, insert, "cannot store a number", error);
+    return STORE_PUT(strings->store, "cannot store a number", error,
+                     "INSERT OR REPLACE INTO number VALUES (?, ?, ?, ?, ?, ?)", V(run_id), V(rank),
+                     V(number->as.number.iteration), V(number->as.number.layer), V(name_id),
+                     V(number->as.number.value));
 }
