@@ -167,15 +167,13 @@ static int take_span(struct reader *reader, int rank, sqlite3_stmt *row, struct 
 /* An iteration's own span comes before what lies within it. */
 static int read_rank(struct reader *reader, int rank, struct mp_error *error) {
     static const char sql[] = CHOSEN
-        ", own AS (SELECT (SELECT at FROM chosen WHERE chosen.iteration = span.iteration) AS at, "
-        "phase.value AS phase, phase.value <> 'iteration' AS is_within, iif(layer BETWEEN 0 AND "
-        "32767, layer, -1) AS layer, coalesce(direction, ?5) AS direction, start_ns, end_ns, "
-        "wait_ns, coalesce(tokens, -1) AS tokens, cpu_ns, span_id FROM span "
+        "SELECT at, phase.value, iif(layer BETWEEN 0 AND 32767, layer, -1), "
+        "coalesce(direction, ?5), start_ns, end_ns, wait_ns, coalesce(tokens, -1), cpu_ns "
+        "FROM span CROSS JOIN chosen USING (iteration) "
         "CROSS JOIN StringIds AS phase ON phase.id = phase_id WHERE span_id BETWEEN ?3 AND ?4 "
-        "AND run_id = ?1 AND iteration IN (SELECT iteration FROM chosen) AND (stream_id = "
-        "(SELECT id FROM StringIds WHERE value = 'compute') OR phase.value = 'collect')) "
-        "SELECT at, phase, layer, direction, start_ns, end_ns, wait_ns, tokens, cpu_ns FROM own "
-        "ORDER BY at, is_within, start_ns, end_ns, span_id";
+        "AND run_id = ?1 AND (stream_id = (SELECT id FROM StringIds WHERE value = 'compute') OR "
+        "phase_id = (SELECT id FROM StringIds WHERE value = 'collect')) ORDER BY at, phase_id <> "
+        "(SELECT id FROM StringIds WHERE value = 'iteration'), start_ns, end_ns, span_id";
     const int64_t values[] = {reader->run_id, reader->most, reader->rows[rank].first,
                               reader->rows[rank].last, MP_NO_DIRECTION};
     struct query query = {.store = reader->store, .error = error};
