@@ -40,7 +40,7 @@ int mp_input_open(const char *path, struct mp_input **input, struct mp_error *er
                        strerror(errno));
     else if (fread(first, 1, 4, made->file) == 4 && memcmp(first, magic, 4) == 0 &&
              !(made->unpacker = ZSTD_createDCtx()))
-        code = mp_no_memory(error);
+        code = mp_fail(error, MP_ENOMEM, "%s: no memory to unpack it", path);
     if (!code)
         code = mp_input_rewind(made, error);
     if (code) {

@@ -208,7 +208,7 @@ static int read_spans(struct reader *reader, struct mp_error *error) {
     MP_TAKE_EACH(&reader->out->memory, (size_t)times->iterations * (size_t)times->ranks + 1,
                  reader->out->rank, reader->out->between);
     MP_TRY(mp_arena_check(&reader->out->memory, error));
-    for (int r = 0; r < times->ranks && times->iterations > 0; r++)
+    for (int r = 0; reader->rows && r < times->ranks && times->iterations > 0; r++)
         MP_TRY(read_rank(reader, r, error));
     shift_times(reader);
     times->rank = reader->out->rank;
