@@ -219,12 +219,9 @@ static int take(void *context, const struct kineto_event *event, struct mp_error
 
 /* Whether all of it is told as the wait of the thread that asked for it. */
 static bool is_waited(const struct kineto_model *model, const struct kineto_host *event) {
-    const struct kineto_wait key = {.issue = event->issue};
-    const struct kineto_wait *wait =
-        event->issue == KINETO_NONE || model->waits == 0
-            ? NULL
-            : bsearch(&key, model->wait, model->waits, sizeof key, kineto_compare_waits);
-    return wait && wait->from == wait->issue;
+    const size_t at = kineto_first_wait(model, event->issue);
+    const struct kineto_wait *wait = at < model->waits ? &model->wait[at] : NULL;
+    return wait && wait->issue == event->issue && wait->from == wait->issue;
 }
 
 /* Its value is the rows of the products in it. */
@@ -267,25 +264,16 @@ static int write_ranges(const struct kineto_model *model, struct mp_recording_pr
  * none.  Waits are in the order of their calls, and those within an operator follow it. */
 static const struct kineto_wait *forward_wait(const struct kineto_model *model, int32_t evaluation,
                                               uint32_t name) {
-    int32_t forward;
-    size_t low = 0, high = model->waits;
-    kineto_forward_range(model, evaluation, &forward);
+    const int32_t forward = kineto_forward_operator(model, evaluation);
     if (forward == KINETO_NONE)
         return NULL;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (model->wait[middle].issue < forward)
-            low = middle + 1;
-        else
-            high = middle;
-    }
     const struct kineto_host *within = &model->host[forward];
-    for (; low < model->waits; low++) {
-        const struct kineto_host *issue = &model->host[model->wait[low].issue];
+    for (size_t i = kineto_first_wait(model, forward); i < model->waits; i++) {
+        const struct kineto_host *issue = &model->host[model->wait[i].issue];
         if (issue->thread != within->thread || issue->start_ns >= within->end_ns)
             break;
-        if (model->wait[low].name == name)
-            return &model->wait[low];
+        if (model->wait[i].name == name)
+            return &model->wait[i];
     }
     return NULL;
 }

@@ -99,7 +99,7 @@ static int extend(struct echoes *echoes, const struct link chain[], int depth, i
 /* Ranges that go on while an evaluation does are no echo of it: they have it inside anyway. */
 static int backward_chain(const struct kineto_model *model, int32_t evaluation,
                           struct link chain[LEVELS]) {
-    int kept = 0, depth = chain_of(model, kineto_forward_range(model, evaluation, NULL), chain);
+    int kept = 0, depth = chain_of(model, kineto_forward_range(model, evaluation), chain);
     mark_backward(model, chain, depth, model->host[evaluation].start_ns);
     for (int i = 0; i < depth; i++)
         if (chain[i].backward)
@@ -153,7 +153,7 @@ static int device_chain(const struct kineto_model *model, const struct kineto_de
     const struct kineto_host *launch = &model->host[work->launch];
     const int32_t forward = launch->evaluation == KINETO_NONE
                                 ? KINETO_NONE
-                                : kineto_forward_range(model, launch->evaluation, NULL);
+                                : kineto_forward_range(model, launch->evaluation);
     const int32_t own = kineto_is_range(model, launch) ? work->launch : launch->around;
     const int depth = chain_of(model, forward == KINETO_NONE ? own : forward, chain);
     mark_backward(model, chain, depth, launch->start_ns);

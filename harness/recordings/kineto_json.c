@@ -61,7 +61,6 @@ static const struct field argument_fields[] = {
     {"Process Group Ranks", TEXT_AT(members)},
     {"dtype", TEXT_AT(type)},
     {"In msg nelems", READ_COUNT, AT(elements_in)},
-    {"Out msg nelems", READ_COUNT, AT(elements_out)},
     {"Group size", READ_COUNT, AT(group_size)},
     {"Seq", READ_COUNT, AT(number)},
 };
@@ -302,7 +301,7 @@ static void clear_event(struct reading *reading) {
     event->bytes = 0;
     memset(event->grid, 0, sizeof event->grid);
     memset(event->block, 0, sizeof event->block);
-    event->first_size = event->first_width = event->elements_in = event->elements_out = -1;
+    event->first_size = event->first_width = event->elements_in = -1;
     event->group_size = event->number = -1;
     reading->phase = 0;
     reading->duration_ns = 0;

@@ -45,8 +45,8 @@ struct kineto_event {
     char first_type[32];
     /* Of collectives of NCCL. */
     char collective[64], group[128], members[512], type[32];
-    int64_t elements_in, elements_out, group_size; /* -1: not recorded */
-    int64_t number;                                /* "Seq", -1 */
+    int64_t elements_in, group_size; /* -1: not recorded */
+    int64_t number;                  /* "Seq", -1 */
 };
 
 struct kineto_header {

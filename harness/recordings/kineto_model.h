@@ -88,6 +88,13 @@ struct kineto_thread {
     uint32_t process, thread; /* the system's */
 };
 
+/* An event by a number of it, for looking it up. */
+struct kineto_key {
+    uint64_t number;
+    int64_t start_ns;
+    int32_t event;
+};
+
 /* An operation that the thread which asked for it waited for: from that call on, or in a call that
  * does nothing else. */
 struct kineto_wait {
@@ -114,7 +121,8 @@ struct kineto_model {
     struct kineto_thread *thread;
     size_t threads;
     uint32_t latest_thread;
-    int32_t *forward; /* [forwards] operators with a sequence number, by it and then by start */
+    struct kineto_key
+        *forward; /* [forwards] operators with a sequence number, by it and by start */
     size_t forwards;
     struct kineto_wait *wait; /* by issue */
     size_t waits;
@@ -141,12 +149,13 @@ int kineto_add_extra(struct kineto_model *model, const struct kineto_extra *extr
  * forward operators there are, and which operations their threads waited for. */
 int kineto_nest(struct kineto_model *model, struct mp_error *error);
 
-int kineto_compare_waits(const void *left, const void *right); /* by issue, for bsearch */
+/* The first wait for what was asked for in this host event or behind it; their count: none. */
+size_t kineto_first_wait(const struct kineto_model *model, int32_t issue);
 
-/* The range in whose name the work of an evaluation is done: that around its forward operator.
- * KINETO_NONE: not known.  *forward: the operator, may be NULL. */
-int32_t kineto_forward_range(const struct kineto_model *model, int32_t evaluation,
-                             int32_t *forward);
+/* The forward operator of an evaluation, and the range in whose name the work of both is done: that
+ * around the operator.  KINETO_NONE: not known. */
+int32_t kineto_forward_operator(const struct kineto_model *model, int32_t evaluation);
+int32_t kineto_forward_range(const struct kineto_model *model, int32_t evaluation);
 
 /* Of an operation of NCCL that autograd evaluates: that of the same name in the forward operator.
  * KINETO_NONE: it is no such, or there is none. */

@@ -99,23 +99,16 @@ static int nest(struct kineto_model *model, struct mp_error *error) {
 
 /* ---- what began what ---- */
 
-/* Events by a number of theirs, for looking them up. */
-struct key {
-    uint64_t number;
-    int64_t start_ns;
-    int32_t event;
-};
-
 static int compare_keys(const void *left, const void *right) {
-    const struct key *a = left, *b = right;
+    const struct kineto_key *a = left, *b = right;
     if (a->number != b->number)
         return a->number < b->number ? -1 : 1;
     return (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
 }
 
 /* The last of a number that begins before `before_ns`; NULL: none. */
-static const struct key *last_key(const struct key key[], size_t keys, uint64_t number,
-                                  int64_t before_ns) {
+static const struct kineto_key *last_key(const struct kineto_key key[], size_t keys,
+                                         uint64_t number, int64_t before_ns) {
     size_t low = 0, high = keys;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
@@ -131,22 +124,23 @@ static const struct key *last_key(const struct key key[], size_t keys, uint64_t 
 /* The GPU's work by correlation with its call, or else by the operator's external id. */
 static int find_launches(struct kineto_model *model, struct mp_error *error) {
     const uint64_t of_operator = UINT64_C(1) << 32; /* numbers of another kind */
-    struct key *key = calloc(model->hosts + 1, sizeof *key);
+    struct kineto_key *key = calloc(model->hosts + 1, sizeof *key);
     size_t keys = 0;
     if (!key)
         return mp_no_memory(error);
     for (size_t i = 0; model->devices > 0 && i < model->hosts; i++) {
         const struct kineto_host *event = &model->host[i];
         if (event->category == KINETO_CALL && event->correlation)
-            key[keys++] = (struct key){event->correlation, event->start_ns, (int32_t)i};
+            key[keys++] = (struct kineto_key){event->correlation, event->start_ns, (int32_t)i};
         else if (event->category == KINETO_OPERATOR && event->external)
-            key[keys++] = (struct key){of_operator | event->external, event->start_ns, (int32_t)i};
+            key[keys++] =
+                (struct kineto_key){of_operator | event->external, event->start_ns, (int32_t)i};
     }
     if (keys > 0)
         qsort(key, keys, sizeof *key, compare_keys);
     for (size_t i = 0; i < model->devices; i++) {
         struct kineto_device *work = &model->device[i];
-        const struct key *found =
+        const struct kineto_key *found =
             work->correlation ? last_key(key, keys, work->correlation, INT64_MAX) : NULL;
         if (!found && work->external)
             found = last_key(key, keys, of_operator | work->external, INT64_MAX);
@@ -157,56 +151,42 @@ static int find_launches(struct kineto_model *model, struct mp_error *error) {
 }
 
 static int find_forwards(struct kineto_model *model, struct mp_error *error) {
-    struct key *key = calloc(model->hosts + 1, sizeof *key);
-    size_t keys = 0;
-    if (!key)
-        return mp_no_memory(error);
     for (size_t i = 0; i < model->hosts; i++) {
         const struct kineto_host *event = &model->host[i];
-        if (event->category == KINETO_OPERATOR && event->sequence != KINETO_NO_SEQUENCE &&
-            event->evaluation == KINETO_NONE && !kineto_name_of(model, event->name)->is_evaluation)
-            key[keys++] = (struct key){event->sequence, event->start_ns, (int32_t)i};
+        if (event->category != KINETO_OPERATOR || event->sequence == KINETO_NO_SEQUENCE ||
+            event->evaluation != KINETO_NONE || kineto_name_of(model, event->name)->is_evaluation)
+            continue;
+        if (!MP_ROOM(model->forward, model->forwards))
+            return mp_no_memory(error);
+        model->forward[model->forwards++] =
+            (struct kineto_key){event->sequence, event->start_ns, (int32_t)i};
     }
-    if (keys > 0)
-        qsort(key, keys, sizeof *key, compare_keys);
-    model->forward = calloc(keys + 1, sizeof *model->forward);
-    for (size_t i = 0; model->forward && i < keys; i++)
-        model->forward[i] = key[i].event;
-    model->forwards = keys;
-    free(key);
-    return model->forward ? MP_OK : mp_no_memory(error);
+    if (model->forwards > 0)
+        qsort(model->forward, model->forwards, sizeof *model->forward, compare_keys);
+    return MP_OK;
 }
 
-int32_t kineto_forward_range(const struct kineto_model *model, int32_t evaluation,
-                             int32_t *forward) {
+/* The last that has the number and began before made the node. */
+int32_t kineto_forward_operator(const struct kineto_model *model, int32_t evaluation) {
     const struct kineto_host *backward = &model->host[evaluation];
-    size_t low = 0, high = model->forwards;
-    while (low < high) { /* the last that has the number and began before made the node */
-        const size_t middle = low + (high - low) / 2;
-        const struct kineto_host *event = &model->host[model->forward[middle]];
-        if (event->sequence < backward->sequence ||
-            (event->sequence == backward->sequence && event->start_ns < backward->start_ns))
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    const int32_t found = low > 0 ? model->forward[low - 1] : KINETO_NONE;
-    if (forward)
-        *forward = KINETO_NONE;
-    if (found == KINETO_NONE || backward->sequence == KINETO_NO_SEQUENCE ||
-        model->host[found].sequence != backward->sequence)
-        return KINETO_NONE;
-    if (forward)
-        *forward = found;
-    return kineto_is_range(model, &model->host[found]) ? found : model->host[found].around;
+    const struct kineto_key *found =
+        last_key(model->forward, model->forwards, backward->sequence, backward->start_ns);
+    return found ? found->event : KINETO_NONE;
+}
+
+int32_t kineto_forward_range(const struct kineto_model *model, int32_t evaluation) {
+    const int32_t forward = kineto_forward_operator(model, evaluation);
+    return forward == KINETO_NONE || kineto_is_range(model, &model->host[forward])
+               ? forward
+               : model->host[forward].around;
 }
 
 int32_t kineto_counterpart(const struct kineto_model *model, int32_t range) {
     const struct kineto_host *own = &model->host[range];
-    int32_t forward = KINETO_NONE;
-    if (own->evaluation == KINETO_NONE || !kineto_name_of(model, own->name)->is_nccl)
-        return KINETO_NONE;
-    kineto_forward_range(model, own->evaluation, &forward);
+    const int32_t forward =
+        own->evaluation == KINETO_NONE || !kineto_name_of(model, own->name)->is_nccl
+            ? KINETO_NONE
+            : kineto_forward_operator(model, own->evaluation);
     if (forward == KINETO_NONE)
         return KINETO_NONE;
     const struct kineto_host *within = &model->host[forward];
@@ -223,19 +203,19 @@ int32_t kineto_counterpart(const struct kineto_model *model, int32_t range) {
 /* ---- operations that threads wait for ---- */
 
 static int by_start(const void *left, const void *right) {
-    const struct key *a = left, *b = right;
+    const struct kineto_key *a = left, *b = right;
     if (a->start_ns != b->start_ns)
         return a->start_ns < b->start_ns ? -1 : 1;
     return (a->event > b->event) - (a->event < b->event);
 }
 
 static size_t collect(const struct kineto_model *model, enum kineto_function function, bool issues,
-                      struct key key[]) {
+                      struct kineto_key key[]) {
     size_t keys = 0;
     for (size_t i = 0; i < model->hosts; i++) {
         const struct kineto_name *name = kineto_name_of(model, model->host[i].name);
         if (name->function == function && (issues ? name->is_issue : name->is_gloo))
-            key[keys++] = (struct key){function, model->host[i].start_ns, (int32_t)i};
+            key[keys++] = (struct kineto_key){function, model->host[i].start_ns, (int32_t)i};
     }
     if (keys > 0)
         qsort(key, keys, sizeof *key, by_start);
@@ -315,7 +295,8 @@ static bool has_gloo(const struct kineto_model *model, enum kineto_function func
 
 /* Each operation belongs to the first call for one of its function that has none yet. */
 static int find_waits_of(struct kineto_model *model, enum kineto_function function,
-                         struct key issue[], struct key operation[], struct mp_error *error) {
+                         struct kineto_key issue[], struct kineto_key operation[],
+                         struct mp_error *error) {
     const size_t operations = collect(model, function, false, operation);
     const size_t issues = operations ? collect(model, function, true, issue) : 0;
     for (size_t i = 0, next = 0; i < operations && next < issues; i++) {
@@ -327,14 +308,14 @@ static int find_waits_of(struct kineto_model *model, enum kineto_function functi
     return MP_OK;
 }
 
-int kineto_compare_waits(const void *left, const void *right) {
+static int compare_waits(const void *left, const void *right) {
     const struct kineto_wait *a = left, *b = right;
     return (a->issue > b->issue) - (a->issue < b->issue);
 }
 
 static int find_waits(struct kineto_model *model, struct mp_error *error) {
-    struct key *issue = calloc(model->hosts + 1, sizeof *issue),
-               *operation = calloc(model->hosts + 1, sizeof *operation);
+    struct kineto_key *issue = calloc(model->hosts + 1, sizeof *issue),
+                      *operation = calloc(model->hosts + 1, sizeof *operation);
     int code = issue && operation ? MP_OK : mp_no_memory(error);
     for (int function = 0; function < KINETO_FUNCTIONS && !code; function++)
         if (has_gloo(model, (enum kineto_function)function))
@@ -342,8 +323,20 @@ static int find_waits(struct kineto_model *model, struct mp_error *error) {
     free(issue);
     free(operation);
     if (model->waits > 0)
-        qsort(model->wait, model->waits, sizeof *model->wait, kineto_compare_waits);
+        qsort(model->wait, model->waits, sizeof *model->wait, compare_waits);
     return code;
+}
+
+size_t kineto_first_wait(const struct kineto_model *model, int32_t issue) {
+    size_t low = 0, high = model->waits;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (model->wait[middle].issue < issue)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 int kineto_nest(struct kineto_model *model, struct mp_error *error) {

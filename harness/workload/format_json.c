@@ -84,7 +84,7 @@ int mp_json_open(const char *path, const char *kind, mp_json_loads *read,
     json_t *object = NULL;
     struct mp_held *held = calloc(1, sizeof *held);
     if (!held)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for its loads", path);
+        return mp_no_memory(error);
     int code = read_object(path, &object, error);
     if (!code)
         code = read(path, object, held, &info, notes, error);

@@ -175,8 +175,7 @@ static int survey(struct mp_rows *rows, const struct mp_row_source *source,
     if (find_layer(rows, own))
         return MP_OK;
     if (!MP_ROOM(megatron->place, rows->shape.layers))
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for its layers",
-                       mp_input_path(source->input));
+        return mp_no_memory(error);
     struct place *all = megatron->place;
     int at = rows->shape.layers++;
     for (; at > 0 && compare_places(&all[at - 1], own) > 0; at--)

@@ -54,7 +54,7 @@ static int read_header(struct npy *npy, char **header, struct mp_error *error) {
         return mp_fail(error, MP_ELIMIT, "%s: a header of %zu bytes; at most %d are right", path,
                        size, HEADER_LIMIT);
     if (!(*header = calloc(1, size + 1)))
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for its header", path);
+        return mp_no_memory(error);
     size_t length = 0;
     MP_TRY(mp_input_read(npy->input, *header, size, &length, error));
     if (length != size)
@@ -165,7 +165,7 @@ int mp_format_open_npy(const struct mp_format *format, const char *path, int exp
     static const struct mp_trace_stream_operations operations = {npy_next, npy_destroy};
     struct npy *npy = calloc(1, sizeof *npy);
     if (!npy)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
+        return mp_no_memory(error);
     char *header = NULL;
     struct mp_trace_info info = {0};
     (void)experts;
@@ -179,7 +179,7 @@ int mp_format_open_npy(const struct mp_format *format, const char *path, int exp
         npy->bytes =
             malloc((size_t)npy->shape.ranks * (size_t)npy->shape.experts * (size_t)npy->width);
         code = npy->bytes ? mp_format_describe(path, format->name, "", &info, error)
-                          : mp_fail(error, MP_ENOMEM, "%s: no memory for a block", path);
+                          : mp_no_memory(error);
     }
     info.shape = npy->shape;
     return mp_trace_stream_create(code, &operations, npy, &info, stream, error);

@@ -51,9 +51,7 @@ int mp_row_choices(struct mp_row_source *source, size_t count, struct mp_error *
     free(source->choice);
     source->choice = malloc(count * sizeof *source->choice);
     source->room = source->choice ? count : 0;
-    return source->choice ? MP_OK
-                          : mp_fail(error, MP_ENOMEM, "%s: no memory for %zu experts of tokens",
-                                    mp_input_path(source->input), count);
+    return source->choice ? MP_OK : mp_no_memory(error);
 }
 
 /* ---- files ---- */
@@ -82,7 +80,7 @@ static int begin(struct mp_rows *rows, struct mp_error *error) {
 static int add_file(struct mp_rows *rows, const char *path, struct mp_error *error) {
     char *line;
     if (!MP_ROOM(rows->source, rows->sources))
-        return mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
+        return mp_no_memory(error);
     struct mp_row_source *source = &rows->source[rows->sources];
     *source = (struct mp_row_source){0};
     MP_TRY(mp_input_open(path, &source->input, error));
@@ -183,7 +181,7 @@ static int give_tokens(const struct mp_token_cell cell[], int top_k, struct mp_l
                        struct mp_error *error) {
     int32_t *tokens = calloc((size_t)load->ranks, sizeof *tokens);
     if (!tokens)
-        return mp_fail(error, MP_ENOMEM, "no memory for the tokens of %d ranks", load->ranks);
+        return mp_no_memory(error);
     for (int rank = 0; rank < load->ranks; rank++)
         tokens[rank] = cell[rank].tokens;
     int code = mp_load_give_routes(load, top_k, tokens, error);
@@ -374,7 +372,7 @@ int mp_rows_open(struct mp_rows *rows, const char *path, const char *kind,
     static const struct mp_trace_stream_operations operations = {rows_next, rows_destroy};
     char notes[256] = "";
     if (!rows)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
+        return mp_no_memory(error);
     struct mp_trace_info info = {.routes = rows->keeps_tokens};
     rows->path = path;
     rows->kind = kind;

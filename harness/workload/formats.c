@@ -116,9 +116,7 @@ int mp_format_describe(const char *path, const char *kind, const char *notes,
     if (asprintf(&info->source, "%s (%s)", path, kind) < 0)
         info->source = NULL;
     info->notes = strdup(notes);
-    return info->source && info->notes
-               ? MP_OK
-               : mp_fail(error, MP_ENOMEM, "%s: no memory for its description", path);
+    return info->source && info->notes ? MP_OK : mp_no_memory(error);
 }
 
 /* Takes spaces and a pair of quotes off both ends. */

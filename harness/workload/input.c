@@ -34,7 +34,7 @@ int mp_input_open(const char *path, struct mp_input **input, struct mp_error *er
     int code = MP_OK;
     unsigned char first[4];
     if (!made || !made->path || !made->plain)
-        code = mp_fail(error, MP_ENOMEM, "%s: no memory to read it", path);
+        code = mp_no_memory(error);
     else if (!(made->file = fopen(path, "rb")))
         code = mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "%s: %s", path,
                        strerror(errno));

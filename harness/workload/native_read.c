@@ -57,12 +57,14 @@ static int fail_frame(const struct reader *reader, const char *what, struct mp_e
                    reader->path, what, (long long)reader->blocks_before);
 }
 
-static int make_room(unsigned char **buffer, size_t *size, size_t wanted) {
+static int make_room(const struct reader *reader, unsigned char **buffer, size_t *size,
+                     size_t wanted, struct mp_error *error) {
     if (wanted <= *size)
         return MP_OK;
     unsigned char *larger = realloc(*buffer, wanted);
     if (!larger)
-        return MP_ENOMEM;
+        return mp_fail(error, MP_ENOMEM, "no memory for a frame of %zu bytes of %s", wanted,
+                       reader->path);
     *buffer = larger;
     *size = wanted;
     return MP_OK;
@@ -93,17 +95,13 @@ static int read_body(struct reader *reader, const uint32_t head[], unsigned char
         return fail_frame(reader, "a damaged frame (its sizes can't be)", error);
     if (packed > reader->file_size)
         return fail_frame(reader, "the file is cut inside a frame", error);
-    if (make_room(&reader->packed, &reader->packed_size, packed))
-        return mp_fail(error, MP_ENOMEM, "no memory for a frame of %zu bytes of %s", packed,
-                       reader->path);
+    MP_TRY(make_room(reader, &reader->packed, &reader->packed_size, packed, error));
     MP_TRY(get_bytes(reader, reader->packed, packed, &got, error));
     if (got < packed)
         return fail_frame(reader, "the file is cut inside a frame", error);
     if (crc32_z(0, reader->packed, packed) != head[4])
         return fail_frame(reader, "a damaged frame (its checksum differs)", error);
-    if (make_room(bytes, size, raw))
-        return mp_fail(error, MP_ENOMEM, "no memory for a frame of %zu bytes of %s", raw,
-                       reader->path);
+    MP_TRY(make_room(reader, bytes, size, raw, error));
     if (ZSTD_decompressDCtx(reader->context, *bytes, raw, reader->packed, packed) != raw)
         return fail_frame(reader, "a damaged frame (it can't be unpacked)", error);
     return MP_OK;
@@ -198,7 +196,7 @@ static int read_text(const struct reader *reader, json_t *object, const char *na
         return mp_fail(error, MP_EFORMAT, "%s: its header should have a text \"%s\"", reader->path,
                        name);
     *text = strdup(value);
-    return *text ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for reading %s", reader->path);
+    return *text ? MP_OK : mp_no_memory(error);
 }
 
 static int read_info(struct reader *reader, json_t *object, struct mp_trace_info *info,
@@ -250,7 +248,7 @@ static int read_header(struct reader *reader, struct mp_trace_info *info, struct
         return fail_header(reader, error);
     unsigned char *text = malloc(length + 4);
     if (!text)
-        return mp_fail(error, MP_ENOMEM, "no memory for the header of %s", reader->path);
+        return mp_no_memory(error);
     int code = get_bytes(reader, text, length + 4, &got, error);
     if (!code && (got < length + 4 || crc32_z(0, text, length) != native_get32(text + length)))
         code = fail_header(reader, error);
@@ -268,7 +266,7 @@ static int open_file(struct reader *reader, const char *path, struct mp_trace_in
     reader->path = strdup(path);
     reader->context = ZSTD_createDCtx();
     if (!reader->path || !reader->context)
-        return mp_fail(error, MP_ENOMEM, "no memory for reading %s", path);
+        return mp_no_memory(error);
     reader->file = fopen(path, "rb");
     if (!reader->file)
         return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "can't open %s: %s", path,
@@ -292,7 +290,7 @@ int mp_trace_open(const char *path, struct mp_trace_stream **stream, struct mp_e
     *stream = NULL;
     struct reader *reader = calloc(1, sizeof *reader);
     if (!reader)
-        return mp_fail(error, MP_ENOMEM, "no memory for reading %s", path);
+        return mp_no_memory(error);
     int code = open_file(reader, path, &info, &own);
     if (code)
         mp_fail(error, code, "%s", own.text);

@@ -47,7 +47,7 @@ int native_get_routes(const unsigned char *at, size_t left, struct mp_load *load
     if (left < head)
         return MP_OK;
     if (!tokens)
-        return mp_fail(error, MP_ENOMEM, "no memory for the experts of tokens");
+        return mp_no_memory(error);
     uint32_t top_k = native_get32(at);
     uint64_t choices = 0;
     for (int rank = 0; rank < load->ranks; rank++) {

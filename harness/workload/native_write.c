@@ -87,7 +87,7 @@ static int put_header(struct mp_trace_writer *writer, const struct mp_trace_info
     char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
     json_decref(object);
     if (!text)
-        return mp_fail(error, MP_ENOMEM, "no memory for the header of %s", writer->path);
+        return mp_no_memory(error);
     int code = put_header_text(writer, text, error);
     free(text);
     return code;
@@ -114,13 +114,12 @@ static int put_packed(struct mp_trace_writer *writer, uint32_t magic, size_t blo
 }
 
 /* Makes room for so many bytes in all, keeping those that are there. */
-static int make_room(struct mp_trace_writer *writer, struct mp_buffer *buffer, size_t wanted,
-                     struct mp_error *error) {
+static int make_room(struct mp_buffer *buffer, size_t wanted, struct mp_error *error) {
     if (wanted <= buffer->room)
         return MP_OK;
     unsigned char *larger = realloc(buffer->bytes, wanted + wanted / 2);
     if (!larger)
-        return mp_fail(error, MP_ENOMEM, "no memory for writing %s", writer->path);
+        return mp_no_memory(error);
     *buffer = (struct mp_buffer){larger, buffer->size, wanted + wanted / 2};
     return MP_OK;
 }
@@ -135,7 +134,7 @@ static int put_frame(struct mp_trace_writer *writer, struct mp_error *error) {
                       writer->packed, error));
     if (!writer->has_routes || blocks == 0)
         return MP_OK;
-    MP_TRY(make_room(writer, packed, NATIVE_FRAME_HEAD + ZSTD_compressBound(routes->size), error));
+    MP_TRY(make_room(packed, NATIVE_FRAME_HEAD + ZSTD_compressBound(routes->size), error));
     MP_TRY(put_packed(writer, NATIVE_ROUTES_MAGIC, blocks, routes->bytes, routes->size,
                       packed->bytes, error));
     routes->size = 0;
@@ -179,13 +178,13 @@ int mp_trace_writer_create(const char *path, const struct mp_trace_info *info,
         return code;
     struct mp_trace_writer *made = calloc(1, sizeof *made);
     if (!made)
-        return mp_fail(error, MP_ENOMEM, "no memory for writing %s", path);
+        return mp_no_memory(error);
     made->shape = info->shape;
     made->has_routes = info->routes;
     if (allocate(made, path))
         code = open_file(made, info, error);
     else
-        code = mp_fail(error, MP_ENOMEM, "no memory for writing %s", path);
+        code = mp_no_memory(error);
     if (code) {
         mp_whole_file_close(&made->file, code, error);
         destroy(made);
@@ -220,7 +219,7 @@ static int take_routes(struct mp_trace_writer *writer, const struct mp_load *loa
     /* One block may be large; several are not together. */
     if (buffer->size > 0 && buffer->size + bytes > NATIVE_FRAME_LIMIT)
         MP_TRY(put_frame(writer, error));
-    MP_TRY(make_room(writer, buffer, buffer->size + bytes, error));
+    MP_TRY(make_room(buffer, buffer->size + bytes, error));
     native_put_routes(buffer->bytes + buffer->size, load);
     buffer->size += bytes;
     return MP_OK;

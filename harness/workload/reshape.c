@@ -283,9 +283,7 @@ static int describe(const struct reshaped *reshaped, const struct mp_reshape *wa
     info->dense_layers = reshaped->to.layers == reshaped->from.layers ? have->dense_layers : 0;
     info->source = strdup(have->source ? have->source : "");
     info->notes = write_notes(reshaped, wanted, have->notes ? have->notes : "");
-    return info->source && info->notes
-               ? MP_OK
-               : mp_fail(error, MP_ENOMEM, "no memory for a trace's description");
+    return info->source && info->notes ? MP_OK : mp_no_memory(error);
 }
 
 static int create_loads(struct reshaped *reshaped, struct mp_error *error) {
@@ -314,7 +312,7 @@ int mp_trace_reshape(struct mp_trace_stream *source, const struct mp_reshape *wa
     if (!reshaped) {
         *stream = NULL;
         mp_trace_stream_destroy(source);
-        return mp_fail(error, MP_ENOMEM, "no memory to reshape a trace");
+        return mp_no_memory(error);
     }
     reshaped->source = source;
     reshaped->from = mp_trace_stream_info(source)->shape;

@@ -167,7 +167,7 @@ static int describe_run(struct run_trace *run, struct mp_trace_info *info, struc
                      (long long)run->run_id, mp_store_path(run->store), text[0], text[1], text[2],
                      text[3], text[4]) < 0) {
             info->source = NULL;
-            code = mp_fail(error, MP_ENOMEM, "no memory for reading %s", mp_store_path(run->store));
+            code = mp_no_memory(error);
         }
     }
     sqlite3_finalize(row);
@@ -204,8 +204,7 @@ static int count_left_out(struct run_trace *run, struct mp_trace_info *info,
     else if (asprintf(&info->notes, "iterations left out that not every rank finished: %lld",
                       (long long)left_out) < 0)
         info->notes = NULL;
-    return info->notes ? MP_OK
-                       : mp_fail(error, MP_ENOMEM, "no memory for %s", mp_store_path(run->store));
+    return info->notes ? MP_OK : mp_no_memory(error);
 }
 
 /* Whether the run has experts of tokens, which databases of before have no table for. */
@@ -221,7 +220,7 @@ static int find_choices(struct run_trace *run, struct mp_trace_info *info, struc
     info->routes = true;
     run->tokens = calloc((size_t)info->shape.ranks, sizeof *run->tokens);
     if (!run->tokens)
-        return mp_fail(error, MP_ENOMEM, "no memory for the tokens of %d ranks", info->shape.ranks);
+        return mp_no_memory(error);
     return mp_store_query(run->store,
                           "SELECT first, top_k, width, experts FROM choice WHERE run_id = ?1 AND "
                           "rank = ?2 AND iteration = ?3 AND layer = ?4 ORDER BY first",
@@ -253,7 +252,7 @@ int mp_trace_open_run(struct mp_store *store, int64_t run_id, struct mp_trace_st
     *stream = NULL;
     struct run_trace *run = calloc(1, sizeof *run);
     if (!run)
-        return mp_fail(error, MP_ENOMEM, "no memory for reading %s", mp_store_path(store));
+        return mp_no_memory(error);
     *run = (struct run_trace){.store = store, .run_id = run_id};
     int code = open_run(run, &info, error);
     return mp_trace_stream_create(code, &operations, run, &info, stream, error);

@@ -71,8 +71,7 @@ void mp_trace_statistics_destroy(struct mp_trace_statistics *statistics) {
 static int reserve(struct mp_trace_statistics *statistics, struct mp_error *error) {
     if (MP_ROOM(statistics->block, statistics->blocks))
         return MP_OK;
-    return mp_fail(error, MP_ENOMEM, "no memory for the statistics of more than %lld blocks",
-                   (long long)statistics->blocks);
+    return mp_no_memory(error);
 }
 
 static void measure(struct mp_trace_statistics *statistics, struct measured *block) {
@@ -118,7 +117,7 @@ static int start_iteration(struct mp_trace_statistics *statistics, int64_t itera
     if (!now->routes)
         now->routes = malloc(cells * sizeof *now->routes);
     if (!now->routes)
-        return mp_fail(error, MP_ENOMEM, "no memory for the loads of %d iterations", KEPT);
+        return mp_no_memory(error);
     now->iteration = iteration;
     memset(now->routes, 0, cells * sizeof *now->routes);
     return MP_OK;
@@ -212,8 +211,7 @@ int mp_trace_statistics_summarise(const struct mp_trace_statistics *statistics, 
                                   struct mp_trace_summary *summary, struct mp_error *error) {
     double *value = malloc((size_t)(statistics->blocks + 1) * sizeof *value);
     if (!value)
-        return mp_fail(error, MP_ENOMEM, "no memory for the statistics of %lld blocks",
-                       (long long)statistics->blocks);
+        return mp_no_memory(error);
     *summary = (struct mp_trace_summary){.worst = NAN, .iterations = statistics->iterations};
     if (statistics->blocks > 0) {
         summary->first = statistics->block[0].iteration;

@@ -34,10 +34,10 @@ int mp_trace_stream_create(int code, const struct mp_trace_stream_operations *op
         code = trace_shape_check(&info->shape, error);
     struct mp_trace_stream *made = code ? NULL : calloc(1, sizeof *made);
     if (!code && !made)
-        code = mp_fail(error, MP_ENOMEM, "no memory for a trace");
+        code = mp_no_memory(error);
     if (!code && info->routes) {
         made->begin = calloc((size_t)info->shape.ranks + 1, sizeof *made->begin);
-        code = made->begin ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for a trace");
+        code = made->begin ? MP_OK : mp_no_memory(error);
     }
     if (!code)
         code = mp_load_create(info->shape.ranks, info->shape.experts, &made->block.load, error);

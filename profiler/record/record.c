@@ -120,7 +120,7 @@ int mp_recorder_create(const struct mp_recorder_config *config, struct mp_record
 
     struct mp_recorder *created = calloc(1, sizeof *created);
     if (!created)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for the recorder", config->path);
+        return mp_no_memory(error);
     int code = spool_file_create(&created->file, config->path, error);
     if (code) {
         free(created);
@@ -167,7 +167,7 @@ static struct mp_record_thread *thread_create(struct mp_recorder *recorder, size
 
 int mp_record_scratch_create(struct mp_record_thread **thread, struct mp_error *error) {
     *thread = thread_create(NULL, round_up(SPOOL_RECORD_LIMIT, CACHE_LINE));
-    return *thread ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for a scratch recording");
+    return *thread ? MP_OK : mp_no_memory(error);
 }
 
 void mp_record_scratch_destroy(struct mp_record_thread *thread) {

@@ -104,7 +104,7 @@ int mp_spool_open(const char *path, struct mp_spool_reader **reader, struct mp_e
         opened->buffer = malloc(BUFFER_SIZE);
     }
     if (!opened || !opened->path || !opened->buffer) {
-        code = mp_fail(error, MP_ENOMEM, "%s: no memory to read the spool", path);
+        code = mp_no_memory(error);
         goto cleanup;
     }
     opened->file = fopen(path, "rbe");

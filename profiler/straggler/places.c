@@ -173,20 +173,21 @@ int analysis_find_places(struct analysis *analysis, struct mp_error *error) {
 
 /* ---- balance ---- */
 
-enum { MEASURES = 7 };
-
 struct tally {
-    double *value[MEASURES]; /* [iterations * layers] each */
-    double *chance;
-    int64_t *sorted; /* [experts] */
-    double *share;   /* [experts] of a layer */
+    double *value[MP_MEASURES]; /* [iterations * layers] each */
+    int64_t *sorted;            /* [experts] */
+    double *share;              /* [experts] of a layer */
     int count;
 };
 
 static void forget_balance(struct mp_straggler_balance *balance) {
-    const struct mp_percentiles none = {NAN, NAN, NAN, NAN};
-    *balance = (struct mp_straggler_balance){none, none, none, none, none, none, none,
-                                             NAN,  NAN,  NAN,  -1,   -1,   NAN};
+    *balance = (struct mp_straggler_balance){.time_imbalance = NAN,
+                                             .token_imbalance = NAN,
+                                             .hottest_layer = -1,
+                                             .hottest_expert = -1,
+                                             .hottest_share = NAN};
+    for (int m = 0; m < MP_MEASURES; m++)
+        balance->of[m] = (struct mp_percentiles){NAN, NAN, NAN, NAN};
 }
 
 static void add_layer(const struct mp_straggler_input *input, struct tally *tally, int iteration,
@@ -197,18 +198,21 @@ static void add_layer(const struct mp_straggler_input *input, struct tally *tall
     double total = 0;
     for (int e = 0; e < input->experts; e++)
         total += (double)tally->sorted[e];
-    const double measure[MEASURES] = {balance.imbalance.max_over_mean,
-                                      balance.variation,
-                                      balance.imbalance.effective,
-                                      balance.imbalance.dead_fraction,
-                                      balance.overload_fraction,
-                                      balance.gini,
-                                      input->dropped && total > 0 ? input->dropped[at] / total
-                                      : total > 0                 ? 0
-                                                                  : NAN};
-    for (int m = 0; m < MEASURES; m++)
+    const double measure[MP_MEASURES] = {
+        balance.imbalance.max_over_mean,
+        balance.imbalance.effective,
+        balance.variation,
+        balance.gini,
+        balance.imbalance.dead_fraction,
+        balance.overload_fraction,
+        total == 0       ? NAN
+        : input->dropped ? input->dropped[at] / total
+                         : 0,
+        balance.chance_variation,
+    };
+    for (int m = 0; m < MP_MEASURES; m++)
         tally->value[m][tally->count] = measure[m];
-    tally->chance[tally->count++] = balance.chance_variation;
+    tally->count++;
 }
 
 static void find_hottest(const struct mp_straggler_input *input, struct tally *tally, int layer,
@@ -229,16 +233,6 @@ static void find_hottest(const struct mp_straggler_input *input, struct tally *t
             balance->hottest_expert = e;
             balance->hottest_layer = layer;
         }
-}
-
-static void take_percentiles(struct tally *tally, struct mp_straggler_balance *balance) {
-    struct mp_percentiles *const of[MEASURES] = {
-        &balance->max_over_mean, &balance->variation, &balance->effective, &balance->dead,
-        &balance->overload,      &balance->gini,      &balance->dropped};
-    for (int m = 0; m < MEASURES; m++)
-        *of[m] = mp_percentiles_of(tally->value[m], tally->count);
-    balance->chance_variation = mp_percentiles_of(tally->chance, tally->count).p50;
-    tally->count = 0;
 }
 
 /* Expert work and tokens over the ranks, of one layer or (-1) all. */
@@ -267,29 +261,23 @@ static void find_times(const struct analysis *analysis, int layer,
 static int allocate_tally(const struct mp_straggler_input *input, struct mp_arena *arena,
                           struct tally *tally, struct mp_error *error) {
     size_t rows = (size_t)input->times.iterations * (size_t)input->layers + 1;
-    for (int m = 0; m < MEASURES; m++)
-        MP_TAKE_EACH(arena, rows, tally->value[m], tally->chance);
+    for (int m = 0; m < MP_MEASURES; m++)
+        MP_TAKE(arena, tally->value[m], rows);
     MP_TAKE_EACH(arena, input->experts + 1, tally->sorted, tally->share);
     return mp_arena_check(arena, error);
 }
 
-static void find_balance(struct analysis *analysis, struct tally *tally) {
-    const struct mp_straggler_input *input = analysis->input;
-    struct mp_straggler *out = analysis->out;
-    for (int l = 0; l < input->layers; l++) {
-        forget_balance(&out->layer[l]);
+/* Of the layers from first to before last. */
+static void find_balance(const struct mp_straggler_input *input, struct tally *tally, int first,
+                         int last, struct mp_straggler_balance *balance) {
+    tally->count = 0;
+    for (int l = first; l < last; l++) {
         for (int i = 0; i < input->times.iterations; i++)
             add_layer(input, tally, i, l);
-        take_percentiles(tally, &out->layer[l]);
-        find_hottest(input, tally, l, &out->layer[l]);
-        find_times(analysis, l, &out->layer[l]);
+        find_hottest(input, tally, l, balance);
     }
-    for (int l = 0; l < input->layers; l++) {
-        for (int i = 0; i < input->times.iterations; i++)
-            add_layer(input, tally, i, l);
-        find_hottest(input, tally, l, &out->balance);
-    }
-    take_percentiles(tally, &out->balance);
+    for (int m = 0; m < MP_MEASURES; m++)
+        balance->of[m] = mp_percentiles_of(tally->value[m], tally->count);
 }
 
 int analysis_find_balance(struct analysis *analysis, struct mp_error *error) {
@@ -306,8 +294,13 @@ int analysis_find_balance(struct analysis *analysis, struct mp_error *error) {
     MP_TRY(mp_arena_check(&out->memory, error));
     out->layers = input->layers;
     code = allocate_tally(input, &arena, &tally, error);
+    for (int l = 0; l < input->layers && !code; l++) {
+        forget_balance(&out->layer[l]);
+        find_times(analysis, l, &out->layer[l]);
+        find_balance(input, &tally, l, l + 1, &out->layer[l]);
+    }
     if (!code)
-        find_balance(analysis, &tally);
+        find_balance(input, &tally, 0, input->layers, &out->balance);
     mp_arena_release(&arena);
     return code;
 }

@@ -103,9 +103,15 @@ struct mp_straggler_place {
     double tokens;             /* tokens of the rank that has most over the mean; NAN: not known */
 };
 
+enum { MP_MEASURES = 8 };
 struct mp_straggler_balance {
-    struct mp_percentiles max_over_mean, variation, effective, dead, overload, dropped, gini;
-    double chance_variation;                /* median: what chance alone gives */
+    union {
+        struct {
+            struct mp_percentiles max_over_mean, effective, variation, gini, dead, overload,
+                dropped, chance_variation; /* what chance alone gives */
+        };
+        struct mp_percentiles of[MP_MEASURES]; /* the same */
+    };
     double time_imbalance, token_imbalance; /* of expert work and tokens over ranks, max / mean,
                                                mean over layers and iterations; NAN: not known */
     int hottest_layer, hottest_expert;      /* of the largest mean share; -1: no routes */

@@ -1,6 +1,7 @@
 /* Counts: see counts.h. */
 #include "results/compare/counts.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,18 +88,6 @@ static int add(struct counts *counts, const char *name, const struct count_row *
 
 /* ---- sources ---- */
 
-/* The sum of a JSON array of whole numbers. */
-static double sum_of_list(const char *list) {
-    double sum = 0;
-    while (*list) {
-        char *end;
-        long value = strtol(list, &end, 10);
-        sum += end > list ? (double)value : 0;
-        list = end > list ? end : list + 1;
-    }
-    return sum;
-}
-
 /* Columns of all queries; ?1 is the run. */
 enum { NAME, ITERATION, LAYER, RANK, PART, VALUE, LIST };
 
@@ -135,7 +124,8 @@ static int read_row(struct counts *counts, sqlite3_stmt *row, bool is_exact_meas
                                   .layer = sqlite3_column_int(row, LAYER),
                                   .rank = sqlite3_column_int(row, RANK),
                                   .part = sqlite3_column_int(row, PART),
-                                  .value = *list ? sum_of_list(list) : query_double(row, VALUE),
+                                  .value = *list ? (double)query_add_list(list, NULL, INT_MAX)
+                                                 : query_double(row, VALUE),
                                   .hash = *list ? mp_digest_text(1, list) : 0};
     if (is_planner_input(name)) {
         counts->inputs = mp_digest_text(counts->inputs, name);

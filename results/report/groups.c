@@ -2,7 +2,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "reference/base/arena.h"
 #include "results/report/command.h"
@@ -12,29 +11,28 @@
 /* Where a run's columns go. */
 #define RUN(member) offsetof(struct report_run, member)
 #define CONVERGENCE(column)                                                                        \
-    "(SELECT " column " FROM v_convergence WHERE v_convergence.run_id = v_run.run_id)"
+    "(SELECT " column " FROM v_convergence WHERE v_convergence.run_id = chosen.run_id)"
 static const struct query_field fields[] = {
-    {"v_run.suite", QUERY_TEXT, RUN(suite)},
-    {"v_run.suite_run", QUERY_TEXT, RUN(suite_run)},
-    {"v_run.job", QUERY_TEXT, RUN(job)},
-    {"v_run.system", QUERY_TEXT, RUN(system)},
-    {"v_run.executor", QUERY_TEXT, RUN(executor)},
-    {"v_run.workload", QUERY_TEXT, RUN(workload)},
-    {"v_run.gate", QUERY_TEXT, RUN(gate)},
-    {"v_run.model", QUERY_TEXT, RUN(model)},
-    {"v_run.setting_key", QUERY_TEXT, RUN(setting_key)},
-    {"v_run.status", QUERY_TEXT, RUN(status)},
-    {"v_run.reason", QUERY_TEXT, RUN(reason)},
-    {"v_run.started_at", QUERY_TEXT, RUN(started_at)},
-    {"v_run.status = 'complete'", QUERY_FLAG, RUN(complete)},
-    {"v_run.status = 'refused'", QUERY_FLAG, RUN(refused)},
-    {"v_run.executor = 'predicted'", QUERY_FLAG, RUN(predicted)},
-    {"v_run.run_id", QUERY_LARGE, RUN(run_id)},
-    {"v_run.round", QUERY_COUNT, RUN(round)},
-    {"v_run.ranks", QUERY_COUNT, RUN(ranks)},
+    {"suite", QUERY_TEXT, RUN(suite)},
+    {"suite_run", QUERY_TEXT, RUN(suite_run)},
+    {"job", QUERY_TEXT, RUN(job)},
+    {"system", QUERY_TEXT, RUN(system)},
+    {"executor", QUERY_TEXT, RUN(executor)},
+    {"workload", QUERY_TEXT, RUN(workload)},
+    {"gate", QUERY_TEXT, RUN(gate)},
+    {"model", QUERY_TEXT, RUN(model)},
+    {"status", QUERY_TEXT, RUN(status)},
+    {"reason", QUERY_TEXT, RUN(reason)},
+    {"started_at", QUERY_TEXT, RUN(started_at)},
+    {"status = 'complete'", QUERY_FLAG, RUN(complete)},
+    {"status = 'refused'", QUERY_FLAG, RUN(refused)},
+    {"executor = 'predicted'", QUERY_FLAG, RUN(predicted)},
+    {"run_id", QUERY_LARGE, RUN(run_id)},
+    {"round", QUERY_COUNT, RUN(round)},
+    {"ranks", QUERY_COUNT, RUN(ranks)},
     {"iterations", QUERY_LARGE, RUN(iterations)},
     {"iterations_wanted", QUERY_LARGE, RUN(iterations_wanted)},
-    {"v_run.ranks_share_cores", QUERY_FLAG, RUN(ranks_share_cores)},
+    {"ranks_share_cores", QUERY_FLAG, RUN(ranks_share_cores)},
     {"ms_per_iteration", QUERY_NUMBER, RUN(ms_per_iteration)},
     {"tokens_per_s", QUERY_NUMBER, RUN(tokens_per_s)},
     {"speedup_vs_ep", QUERY_NUMBER, RUN(speedup_vs_ep)},
@@ -43,16 +41,24 @@ static const struct query_field fields[] = {
     {"max_loss_difference", QUERY_NUMBER, RUN(max_loss_difference)},
     {"iterations_agreed", QUERY_NUMBER, RUN(iterations_agreed)},
     {"dropped_fraction", QUERY_NUMBER, RUN(dropped)},
-    {"v_run.unattainable", QUERY_FLAG, RUN(unattainable)},
+    {"unattainable", QUERY_FLAG, RUN(unattainable)},
     {"processor_taken", QUERY_NUMBER, RUN(taken)},
     {"EXISTS (SELECT 1 FROM rank CROSS JOIN number USING (run_id, rank) WHERE rank.run_id = "
-     "v_run.run_id AND iteration = -1 AND layer = -1 AND name_id = (SELECT id FROM StringIds "
+     "chosen.run_id AND iteration = -1 AND layer = -1 AND name_id = (SELECT id FROM StringIds "
      "WHERE value = 'nvtx-pair-ns'))",
      QUERY_FLAG, RUN(foreign)},
     {"ms_p99", QUERY_NUMBER, RUN(ms_p99)},
     {"mode IS NOT NULL", QUERY_FLAG, RUN(serves)},
     {"bound_ms", QUERY_NUMBER, RUN(bound_ms)},
     {"of_bound", QUERY_NUMBER, RUN(of_bound)},
+    {"dense_rank() OVER (ORDER BY first_of_table) - 1", QUERY_COUNT, RUN(table)},
+    {"dense_rank() OVER (ORDER BY first_of_group) - 1", QUERY_COUNT, RUN(group)},
+    {"iif(timed > 0, place = (timed + 1) / 2, run_id = max(run_id) OVER (PARTITION BY "
+     "first_of_group))",
+     QUERY_FLAG, RUN(is_example)},
+    {"iif(min(first_of_group) OVER same < max(first_of_group) OVER same, job, system) || "
+     "iif(unattainable, '" REPORT_UNATTAINABLE "', '')",
+     QUERY_TEXT, RUN(label)},
     {CONVERGENCE("target_loss"), QUERY_NUMBER, RUN(target)},
     {CONVERGENCE("target_window"), QUERY_NUMBER, RUN(window)},
     {CONVERGENCE("iterations_to_target"), QUERY_NUMBER, RUN(to_target)},
@@ -60,12 +66,22 @@ static const struct query_field fields[] = {
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
 
+/* The selected runs, each with the first of its table and of its group, whose complete runs with a
+ * time are `timed` and come first by that. */
 static const char runs_sql[] =
-    "FROM v_run JOIN v_speedup USING (run_id) WHERE "
-    "CASE WHEN ?1 <> 0 THEN v_run.run_id = ?1 "
+    "FROM (SELECT *, row_number() OVER (PARTITION BY first_of_group ORDER BY NOT is_timed, "
+    "ms_per_iteration, run_id) AS place, sum(is_timed) OVER (PARTITION BY first_of_group) AS timed "
+    "FROM (SELECT v_run.*, ms_per_iteration, tokens_per_s, speedup_vs_ep, speed_vs_balanced, "
+    "loss_final, max_loss_difference, iterations_agreed, dropped_fraction, mode, ms_p99, bound_ms, "
+    "of_bound, v_run.status = 'complete' AND ms_per_iteration IS NOT NULL AS is_timed, "
+    "min(run_id) OVER (PARTITION BY v_run.suite_run, v_run.workload, setting_key) AS "
+    "first_of_table, min(run_id) OVER (PARTITION BY v_run.suite_run, v_run.workload, setting_key, "
+    "v_run.system, v_run.job) AS first_of_group FROM v_run JOIN v_speedup USING (run_id) WHERE "
+    "CASE WHEN ?1 <> 0 THEN run_id = ?1 "
     "WHEN ?2 IS NOT NULL THEN v_run.suite_run = ?2 "
     "ELSE v_run.suite_run = (SELECT suite_run FROM v_run WHERE ?3 IS NULL OR suite = ?3 "
-    "ORDER BY run_id DESC LIMIT 1) END ORDER BY v_run.run_id";
+    "ORDER BY run_id DESC LIMIT 1) END)) AS chosen "
+    "WINDOW same AS (PARTITION BY first_of_table, system) ORDER BY run_id";
 
 static int read_runs(struct mp_store *store, const struct mp_report_selection *selection,
                      struct report_runs *runs, struct mp_error *error) {
@@ -78,56 +94,12 @@ static int read_runs(struct mp_store *store, const struct mp_report_selection *s
             struct report_run *run = &runs->run[runs->count++];
             *run = (struct report_run){0};
             query_struct(&query, fields, FIELDS, run);
+            runs->tables = run->table < runs->tables ? runs->tables : run->table + 1;
+            runs->groups = run->group < runs->groups ? runs->groups : run->group + 1;
         } else {
             query.code = mp_no_memory(error);
         }
     return query_end(&query);
-}
-
-static bool same_setting(const struct report_run *a, const struct report_run *b) {
-    return strcmp(a->suite_run, b->suite_run) == 0 && strcmp(a->workload, b->workload) == 0 &&
-           strcmp(a->setting_key, b->setting_key) == 0;
-}
-
-static void number_groups(struct report_runs *runs) {
-    for (int i = 0; i < runs->count; i++) {
-        struct report_run *run = &runs->run[i];
-        run->group = run->table = -1;
-        for (int j = 0; j < i; j++) {
-            const struct report_run *earlier = &runs->run[j];
-            if (!same_setting(run, earlier))
-                continue;
-            run->table = earlier->table;
-            if (strcmp(run->system, earlier->system) == 0 && strcmp(run->job, earlier->job) == 0)
-                run->group = earlier->group;
-        }
-        run->table = run->table < 0 ? runs->tables++ : run->table;
-        run->group = run->group < 0 ? runs->groups++ : run->group;
-    }
-}
-
-/* Whether a system has several jobs in the run's table. */
-static bool system_repeats(const struct report_runs *runs, const struct report_run *own) {
-    for (int i = 0; i < runs->count; i++) {
-        const struct report_run *other = &runs->run[i];
-        if (other->table == own->table && other->group != own->group &&
-            strcmp(other->system, own->system) == 0)
-            return true;
-    }
-    return false;
-}
-
-static int label_runs(struct report_runs *runs, struct mp_error *error) {
-    for (int i = 0; i < runs->count; i++) {
-        struct report_run *run = &runs->run[i];
-        const char *name = system_repeats(runs, run) ? run->job : run->system;
-        size_t size = strlen(name) + sizeof REPORT_UNATTAINABLE;
-        run->label = malloc(size);
-        if (!run->label)
-            return mp_no_memory(error);
-        snprintf(run->label, size, "%s%s", name, run->unattainable ? REPORT_UNATTAINABLE : "");
-    }
-    return MP_OK;
 }
 
 int report_runs_load(struct mp_store *store, const struct mp_report_selection *selection,
@@ -145,20 +117,14 @@ int report_runs_load(struct mp_store *store, const struct mp_report_selection *s
                        selection->suite_run ? selection->suite_run : selection->suite, lists);
     else if (!code && runs->count == 0)
         code = mp_fail(error, MP_ENOTFOUND, "%s: no runs yet", mp_store_path(store));
-    if (!code) {
-        number_groups(runs);
-        code = label_runs(runs, error);
-    }
     if (code)
         report_runs_free(runs);
     return code;
 }
 
 void report_runs_free(struct report_runs *runs) {
-    for (int i = 0; i < runs->count; i++) {
+    for (int i = 0; i < runs->count; i++)
         query_free_texts(fields, FIELDS, &runs->run[i]);
-        free(runs->run[i].label);
-    }
     free(runs->run);
     *runs = (struct report_runs){0};
 }
@@ -171,29 +137,10 @@ const struct report_run *report_group_first(const struct report_runs *runs, int 
 }
 
 const struct report_run *report_group_example(const struct report_runs *runs, int group) {
-    const struct report_run *last = NULL, *example = NULL;
-    int complete = 0;
-    for (int i = 0; i < runs->count; i++) {
-        last = runs->run[i].group == group ? &runs->run[i] : last;
-        complete += runs->run[i].group == group && runs->run[i].complete &&
-                    !isnan(runs->run[i].ms_per_iteration);
-    }
-    /* The run with exactly (complete - 1) / 2 faster ones; ties go by run_id. */
-    for (int i = 0; i < runs->count; i++) {
-        const struct report_run *run = &runs->run[i];
-        if (run->group != group || !run->complete || isnan(run->ms_per_iteration))
-            continue;
-        int faster = 0;
-        for (int j = 0; j < runs->count; j++) {
-            const struct report_run *other = &runs->run[j];
-            if (other->group == group && other->complete)
-                faster += other->ms_per_iteration < run->ms_per_iteration ||
-                          (other->ms_per_iteration == run->ms_per_iteration && j < i);
-        }
-        if (faster == (complete - 1) / 2)
-            example = run;
-    }
-    return example ? example : last;
+    const struct report_run *run = runs->run;
+    while (run->group != group || !run->is_example)
+        run++;
+    return run;
 }
 
 const char *report_group_label(const struct report_runs *runs, int group) {

@@ -18,9 +18,9 @@
 /* A run as v_run and v_speedup show it; NAN for NULL, "" for texts that are NULL. */
 struct report_run {
     int64_t run_id;
-    char *suite, *suite_run, *job, *system, *executor, *workload, *gate, *model, *setting_key,
-        *status, *reason, *started_at; /* owned */
-    char *label;                       /* owned: what tables call it, see report_group_label */
+    char *suite, *suite_run, *job, *system, *executor, *workload, *gate, *model, *status, *reason,
+        *started_at; /* owned */
+    char *label;     /* owned: what tables call it, see report_group_label */
     int round, ranks;
     int64_t iterations, iterations_wanted;
     bool complete, ranks_share_cores;
@@ -31,10 +31,11 @@ struct report_run {
     double ms_per_iteration, tokens_per_s, speedup_vs_ep, speed_vs_balanced, loss_final,
         max_loss_difference, iterations_agreed, dropped, ms_p99, bound_ms, of_bound;
     double target, window, to_target, s_to_target; /* as v_convergence has them; NAN: no target */
-    bool serves;  /* its iterations are steps of serving, forward only */
-    double taken; /* processor_taken of v_run */
-    int group;    /* rounds of one job on one setting have the same, from 0 by first run */
-    int table;    /* groups to be shown beside each other have the same, from 0 by first run */
+    bool serves;     /* its iterations are steps of serving, forward only */
+    double taken;    /* processor_taken of v_run */
+    int group;       /* rounds of one job on one setting have the same, from 0 by first run */
+    int table;       /* groups to be shown beside each other have the same, from 0 by first run */
+    bool is_example; /* of its group: see report_group_example */
 };
 
 struct report_runs {

@@ -66,6 +66,21 @@ json_t *query_value(sqlite3_stmt *statement, int column) {
     }
 }
 
+uint64_t query_add_list(const char *list, uint32_t sum[], int most) {
+    uint64_t all = 0;
+    for (int index = 0; *list && index < most; list++)
+        if (*list >= '0' && *list <= '9') {
+            char *end;
+            const uint32_t number = (uint32_t)strtoul(list, &end, 10);
+            all += number;
+            if (sum)
+                sum[index] += number;
+            index++;
+            list = end - 1;
+        }
+    return all;
+}
+
 json_t *query_rows_json(struct query *query) {
     json_t *rows = json_array();
     bool failed = !rows;

@@ -30,6 +30,10 @@ const char *query_text(sqlite3_stmt *statement, int column); /* "" for NULL */
 
 json_t *query_value(sqlite3_stmt *statement, int column); /* null for NULL */
 
+/* Adds the first `most` numbers of a list as table load has them to sum[most], NULL: to none, and
+ * returns what they make together. */
+uint64_t query_add_list(const char *list, uint32_t sum[], int most);
+
 /* The rows as an array of objects by column name.  ?1 is the run. */
 int query_json(struct mp_store *store, const char *sql, int64_t run_id, json_t **rows,
                struct mp_error *error);

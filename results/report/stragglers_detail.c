@@ -173,8 +173,7 @@ static int print_places(const struct mp_straggler *found, FILE *out, struct mp_e
 }
 
 struct balance_row {
-    const char *name, *key;
-    size_t at; /* in a balance; `of` is what is there */
+    const char *name;
     struct mp_percentiles of;
 };
 #define BALANCE(member) offsetof(struct balance_row, member)
@@ -185,43 +184,40 @@ static const struct table_column balance_columns[] = {
     {"p99", TABLE_NUMBER, NULL, "p99", BALANCE(of.p99), .decimals = 3},
     {"max", TABLE_NUMBER, NULL, "max", BALANCE(of.largest), .decimals = 3},
 };
-enum { BALANCE_COLUMNS = sizeof balance_columns / sizeof *balance_columns, BALANCE_ROWS = 7 };
+enum { BALANCE_COLUMNS = sizeof balance_columns / sizeof *balance_columns };
 
-static void read_balance(const struct mp_straggler_balance *balance,
-                         struct balance_row rows[BALANCE_ROWS]) {
-#define OF(member) offsetof(struct mp_straggler_balance, member)
-    static const struct balance_row all[BALANCE_ROWS] = {
-        {"max over mean", "max_over_mean", .at = OF(max_over_mean)},
-        {"effective experts", "effective_experts", .at = OF(effective)},
-        {"coefficient of variation", "variation", .at = OF(variation)},
-        {"Gini", "gini", .at = OF(gini)},
-        {"dead experts, share", "dead_fraction", .at = OF(dead)},
-        {"overload above 1.25 x mean, share", "overload_fraction", .at = OF(overload)},
-        {"dropped, share", "dropped_fraction", .at = OF(dropped)},
-    };
-    memcpy(rows, all, sizeof all);
-    for (int i = 0; i < BALANCE_ROWS; i++)
-        memcpy(&rows[i].of, (const char *)balance + rows[i].at, sizeof rows[i].of);
-}
+/* As a balance has them, but for what chance gives. */
+static const struct {
+    const char *name, *key;
+} measures[MP_MEASURES - 1] = {
+    {"max over mean", "max_over_mean"},
+    {"effective experts", "effective_experts"},
+    {"coefficient of variation", "variation"},
+    {"Gini", "gini"},
+    {"dead experts, share", "dead_fraction"},
+    {"overload above 1.25 x mean, share", "overload_fraction"},
+    {"dropped, share", "dropped_fraction"},
+};
 
 static int print_balance(const struct mp_straggler *found, FILE *out, struct mp_error *error) {
     const struct mp_straggler_balance *balance = &found->balance;
-    struct balance_row rows[BALANCE_ROWS];
     struct table table;
     int code = MP_OK;
     if (isnan(balance->max_over_mean.p50))
         return MP_OK;
-    read_balance(balance, rows);
     table_init(&table, balance_columns, BALANCE_COLUMNS);
-    code = table_fill(&table, rows, BALANCE_ROWS, sizeof *rows, error);
+    for (int m = 0; m < MP_MEASURES - 1 && !code; m++) {
+        const struct balance_row row = {measures[m].name, balance->of[m]};
+        code = table_fill(&table, &row, 1, sizeof row, error);
+    }
     if (!code) {
         fputs("\nBalance over layers and iterations, whole batch, before drops\n", out);
         table_print(&table, out);
         table_paragraph(out,
                         "Chance alone would vary by %.3f. Expert %d of layer %d gets most: %.1f %% "
                         "of its layer's routes.",
-                        balance->chance_variation, balance->hottest_expert, balance->hottest_layer,
-                        100 * balance->hottest_share);
+                        balance->chance_variation.p50, balance->hottest_expert,
+                        balance->hottest_layer, 100 * balance->hottest_share);
         if (!isnan(balance->time_imbalance) && !isnan(balance->token_imbalance))
             table_paragraph(out, "Over ranks, max over mean: expert time %.2f beside tokens %.2f.",
                             balance->time_imbalance, balance->token_imbalance);
@@ -365,18 +361,18 @@ static json_t *places_json(const struct mp_straggler *found) {
 }
 
 static json_t *balance_json(const struct mp_straggler_balance *balance) {
-    struct balance_row rows[BALANCE_ROWS];
     json_t *object = json_pack("{so so so so so so}", "chance_variation",
-                               number_value(balance->chance_variation), "time_imbalance",
+                               number_value(balance->chance_variation.p50), "time_imbalance",
                                number_value(balance->time_imbalance), "token_imbalance",
                                number_value(balance->token_imbalance), "hottest_layer",
                                rank_or_null(balance->hottest_layer), "hottest_expert",
                                rank_or_null(balance->hottest_expert), "hottest_share",
                                number_value(balance->hottest_share));
-    read_balance(balance, rows);
-    for (int i = 0; i < BALANCE_ROWS; i++)
-        json_object_set_new(object, rows[i].key,
-                            table_object(balance_columns, BALANCE_COLUMNS, &rows[i]));
+    for (int m = 0; m < MP_MEASURES - 1; m++) {
+        const struct balance_row row = {measures[m].name, balance->of[m]};
+        json_object_set_new(object, measures[m].key,
+                            table_object(balance_columns, BALANCE_COLUMNS, &row));
+    }
     return object;
 }
 

@@ -21,8 +21,6 @@ struct reader {
     struct rank_rows *rows; /* [ranks] */
     int64_t most;           /* iterations that are looked at */
     size_t spans;
-    int64_t stream;              /* id of "compute" */
-    int64_t phase_id[MP_PHASES]; /* -1: none in this database */
 };
 
 /* Steady iterations that are looked at, `at` in their order; ?1 is the run, ?2 the most. */
@@ -74,23 +72,6 @@ static int read_ranks(struct reader *reader, struct mp_error *error) {
     return query_end(&query);
 }
 
-static int read_names(struct reader *reader, struct mp_error *error) {
-    struct query query =
-        query_begin(reader->store, "SELECT id, value FROM StringIds", reader->run_id, error);
-    reader->stream = -1;
-    for (int p = 0; p < MP_PHASES; p++)
-        reader->phase_id[p] = -1;
-    while (query_next(&query)) {
-        const char *name = query_text(query.row, 1);
-        if (!strcmp(name, "compute"))
-            reader->stream = sqlite3_column_int64(query.row, 0);
-        enum mp_phase phase = mp_phase_find(name, strlen(name));
-        if (phase < MP_PHASES)
-            reader->phase_id[phase] = sqlite3_column_int64(query.row, 0);
-    }
-    return query_end(&query);
-}
-
 static int read_iterations(struct reader *reader, struct mp_error *error) {
     struct waiting_recording *out = reader->out;
     struct query query =
@@ -108,63 +89,6 @@ static int read_iterations(struct reader *reader, struct mp_error *error) {
 }
 
 /* ---- spans ---- */
-
-/* A span with its iteration, times in ns at first. */
-struct row {
-    struct mp_recorded_span span;
-    double cpu; /* s */
-    int iteration;
-};
-
-static int compare_numbers(const void *left, const void *right) {
-    const int64_t *a = left, *b = right;
-    return (*a > *b) - (*a < *b);
-}
-
-/* Index of an iteration; -1 if it is none of them. */
-static int find_iteration(const struct reader *reader, int64_t number) {
-    const int64_t *all = reader->out->number;
-    const int64_t *found = bsearch(&number, all, (size_t)reader->out->input.times.iterations,
-                                   sizeof *all, compare_numbers);
-    return found ? (int)(found - all) : -1;
-}
-
-/* An iteration's own span comes before what lies within it. */
-static int compare_rows(const void *left, const void *right) {
-    const struct row *a = left, *b = right;
-    const bool first = a->span.phase == MP_PHASE_ITERATION,
-               second = b->span.phase == MP_PHASE_ITERATION;
-    if (a->iteration != b->iteration || first || second)
-        return a->iteration != b->iteration ? a->iteration - b->iteration : second - first;
-    if (a->span.start != b->span.start)
-        return a->span.start < b->span.start ? -1 : 1;
-    return (a->span.end > b->span.end) - (a->span.end < b->span.end);
-}
-
-static uint8_t phase_of(const struct reader *reader, int64_t id) {
-    uint8_t phase = 0;
-    while (phase < MP_PHASES && reader->phase_id[phase] != id)
-        phase++;
-    return phase;
-}
-
-/* Recorders have 16 bits for it. */
-static int layer_of(sqlite3_stmt *row, int column) {
-    int64_t layer = sqlite3_column_int64(row, column);
-    return layer >= 0 && layer <= INT16_MAX ? (int)layer : -1;
-}
-
-static struct row read_row(const struct reader *reader, sqlite3_stmt *row) {
-    return (struct row){{.layer = layer_of(row, 1),
-                         .phase = phase_of(reader, sqlite3_column_int64(row, 2)),
-                         .direction = (uint8_t)sqlite3_column_int(row, 3),
-                         .start = (double)sqlite3_column_int64(row, 4),
-                         .end = (double)sqlite3_column_int64(row, 5),
-                         .wait = 1e-9 * (double)sqlite3_column_int64(row, 6),
-                         .tokens = sqlite3_column_int64(row, 7)},
-                        1e-9 * (double)sqlite3_column_int64(row, 8),
-                        find_iteration(reader, sqlite3_column_int64(row, 0))};
-}
 
 static struct mp_recorded_rank *rank_of(const struct reader *reader, int iteration, int rank) {
     return &reader->out
@@ -210,51 +134,53 @@ static void keep_between(struct reader *reader, int iteration, int rank,
         *between = (struct mp_recorded_between){seconds, span->phase};
 }
 
-static int read_rows(struct reader *reader, int rank, struct row **rows, int *count,
-                     struct mp_error *error) {
-    static const char sql[] =
-        "SELECT iteration, layer, phase_id, coalesce(direction, ?5), start_ns, end_ns, wait_ns, "
-        "coalesce(tokens, -1), cpu_ns FROM span WHERE span_id BETWEEN ?2 AND ?3 AND run_id = ?1 "
-        "AND (stream_id = ?4 OR phase_id = ?6)";
-    const int64_t values[] = {reader->run_id,          reader->rows[rank].first,
-                              reader->rows[rank].last, reader->stream,
-                              MP_NO_DIRECTION,         reader->phase_id[MP_PHASE_COLLECT]};
-    struct query query = {.store = reader->store, .error = error};
-    query.code = mp_store_query(reader->store, sql, values, 6, &query.row, error);
-    while (query_next(&query)) {
-        const struct row row = read_row(reader, query.row);
-        if (row.iteration < 0)
-            continue;
-        if (MP_ROOM(*rows, *count))
-            (*rows)[(*count)++] = row;
-        else
-            query.code = mp_no_memory(error);
-    }
-    return query_end(&query);
+/* Times in ns at first.  Recorders have 16 bits for a layer. */
+static struct mp_recorded_span span_of(sqlite3_stmt *row) {
+    const char *phase = query_text(row, 1);
+    return (struct mp_recorded_span){.phase = (uint8_t)mp_phase_find(phase, strlen(phase)),
+                                     .layer = sqlite3_column_int(row, 2),
+                                     .direction = (uint8_t)sqlite3_column_int(row, 3),
+                                     .start = (double)sqlite3_column_int64(row, 4),
+                                     .end = (double)sqlite3_column_int64(row, 5),
+                                     .wait = 1e-9 * (double)sqlite3_column_int64(row, 6),
+                                     .tokens = sqlite3_column_int64(row, 7)};
 }
 
-static int read_rank(struct reader *reader, int rank, struct mp_error *error) {
-    struct row *rows = NULL;
-    int count = 0, code = read_rows(reader, rank, &rows, &count, error);
-    if (!code && count > 0)
-        qsort(rows, (size_t)count, sizeof *rows, compare_rows);
-    for (int i = 0; i < count && !code; i++) {
-        struct mp_recorded_rank *own = rank_of(reader, rows[i].iteration, rank);
-        const struct mp_recorded_span *span = &rows[i].span;
-        if (span->phase == MP_PHASE_ITERATION) {
-            own->start = span->start;
-            own->end = span->end;
-            own->cpu = rows[i].cpu;
-        } else if (is_within(reader, own, span)) {
-            continue;
-        } else if (span->start < own->start || span->end > own->end) { /* validation, checkpoints */
-            keep_between(reader, rows[i].iteration, rank, span);
-        } else if (!add_span(reader, own, span)) {
-            code = mp_no_memory(error);
-        }
+static int take_span(struct reader *reader, int rank, sqlite3_stmt *row, struct mp_error *error) {
+    const int iteration = sqlite3_column_int(row, 0);
+    const struct mp_recorded_span span = span_of(row);
+    struct mp_recorded_rank *own = rank_of(reader, iteration, rank);
+    if (span.phase == MP_PHASE_ITERATION) {
+        own->start = span.start;
+        own->end = span.end;
+        own->cpu = 1e-9 * (double)sqlite3_column_int64(row, 8);
+    } else if (is_within(reader, own, &span)) {
+        return MP_OK;
+    } else if (span.start < own->start || span.end > own->end) { /* validation, checkpoints */
+        keep_between(reader, iteration, rank, &span);
+    } else if (!add_span(reader, own, &span)) {
+        return mp_no_memory(error);
     }
-    free(rows);
-    return code;
+    return MP_OK;
+}
+
+/* An iteration's own span comes before what lies within it. */
+static int read_rank(struct reader *reader, int rank, struct mp_error *error) {
+    static const char sql[] = CHOSEN
+        "SELECT at, phase.value, iif(layer BETWEEN 0 AND 32767, layer, -1), "
+        "coalesce(direction, ?5), start_ns, end_ns, wait_ns, coalesce(tokens, -1), cpu_ns "
+        "FROM span CROSS JOIN chosen USING (iteration) "
+        "CROSS JOIN StringIds AS phase ON phase.id = phase_id WHERE span_id BETWEEN ?3 AND ?4 "
+        "AND run_id = ?1 AND (stream_id = (SELECT id FROM StringIds WHERE value = 'compute') OR "
+        "phase_id = (SELECT id FROM StringIds WHERE value = 'collect')) ORDER BY at, phase_id <> "
+        "(SELECT id FROM StringIds WHERE value = 'iteration'), start_ns, end_ns, span_id";
+    const int64_t values[] = {reader->run_id, reader->most, reader->rows[rank].first,
+                              reader->rows[rank].last, MP_NO_DIRECTION};
+    struct query query = {.store = reader->store, .error = error};
+    query.code = mp_store_query(reader->store, sql, values, 5, &query.row, error);
+    while (query_next(&query))
+        query.code = take_span(reader, rank, query.row, error);
+    return query_end(&query);
 }
 
 /* From nanoseconds since the run's begin to seconds since the iteration's. */
@@ -282,7 +208,7 @@ static int read_spans(struct reader *reader, struct mp_error *error) {
     MP_TAKE_EACH(&reader->out->memory, (size_t)times->iterations * (size_t)times->ranks + 1,
                  reader->out->rank, reader->out->between);
     MP_TRY(mp_arena_check(&reader->out->memory, error));
-    for (int r = 0; r < times->ranks && times->iterations > 0; r++)
+    for (int r = 0; reader->rows && r < times->ranks && times->iterations > 0; r++)
         MP_TRY(read_rank(reader, r, error));
     shift_times(reader);
     times->rank = reader->out->rank;
@@ -294,23 +220,6 @@ static int read_spans(struct reader *reader, struct mp_error *error) {
 }
 
 /* ---- loads ---- */
-
-/* Adds the numbers of a JSON array to sum[count] and returns their sum. */
-static uint32_t add_numbers(const char *text, uint32_t sum[], int count) {
-    uint32_t all = 0;
-    int index = 0;
-    for (const char *at = text; *at && index < count; at++)
-        if (*at >= '0' && *at <= '9') {
-            char *end;
-            uint32_t number = (uint32_t)strtoul(at, &end, 10);
-            all += number;
-            if (sum)
-                sum[index] += number;
-            index++;
-            at = end - 1;
-        }
-    return all;
-}
 
 static int make_loads(struct reader *reader, struct mp_error *error) {
     static const char sql[] = "SELECT max(layer) + 1, max(experts) FROM imbalance_summary "
@@ -344,16 +253,16 @@ static int read_loads(struct reader *reader, struct mp_error *error) {
     while (query_next(&query)) {
         size_t at = (size_t)sqlite3_column_int(query.row, 0) * (size_t)input->layers +
                     (size_t)sqlite3_column_int(query.row, 1);
-        add_numbers(query_text(query.row, 2), reader->out->routes + at * (size_t)input->experts,
-                    input->experts);
-        reader->out->dropped[at] += add_numbers(query_text(query.row, 3), NULL, input->experts);
+        query_add_list(query_text(query.row, 2), reader->out->routes + at * (size_t)input->experts,
+                       input->experts);
+        reader->out->dropped[at] +=
+            (uint32_t)query_add_list(query_text(query.row, 3), NULL, input->experts);
     }
     return query_end(&query);
 }
 
 static int read_all(struct reader *reader, struct mp_error *error) {
     MP_TRY(read_ranks(reader, error));
-    MP_TRY(read_names(reader, error));
     MP_TRY(read_iterations(reader, error));
     MP_TRY(read_spans(reader, error));
     return read_loads(reader, error);

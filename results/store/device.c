@@ -69,35 +69,23 @@ static int name_clock(struct device_spool *spool, struct mp_error *error) {
 
 /* Whether it is there already: after a kill nobody needs to know how far the last attempt got. */
 static int insert_spool(struct device_spool *spool, bool *is_new, struct mp_error *error) {
-    sqlite3_stmt *insert = NULL;
-    MP_TRY(store_prepare(spool->store,
-                         "INSERT OR IGNORE INTO device_spool VALUES (?, ?, ?, ?, ?, ?, ?, ?, "
-                         "?, ?)",
-                         &insert, error));
-    STORE_INTEGERS(insert, 1, spool->run_id, spool->rank);
-    STORE_TEXTS(insert, 3, spool->collector, spool->header.host);
-    STORE_INTEGERS(insert, 5, spool->header.pid, spool->header.realtime_ns);
-    STORE_TEXTS(insert, 7, spool->status[0] ? spool->status : NULL);
-    STORE_INTEGERS(insert, 8, spool->complete, spool->unread_bytes);
-    STORE_TEXTS(insert, 10, spool->clock);
-    int code = store_run(spool->store, insert, "cannot store GPU work", error);
-    *is_new = !code && sqlite3_changes(spool->store->connection) > 0;
-    sqlite3_finalize(insert);
-    return code;
+    MP_TRY(STORE_PUT(spool->store, "cannot store GPU work", error,
+                     "INSERT OR IGNORE INTO device_spool VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                     V(spool->run_id), V(spool->rank), V(spool->collector), V(spool->header.host),
+                     V(spool->header.pid), V(spool->header.realtime_ns),
+                     V(spool->status[0] ? spool->status : NULL), V(spool->complete),
+                     V(spool->unread_bytes), V(spool->clock)));
+    *is_new = sqlite3_changes(spool->store->connection) > 0;
+    return MP_OK;
 }
 
 /* Two collectors of one rank have a fact each. */
 static int insert_note(struct device_spool *spool, struct mp_error *error) {
-    sqlite3_stmt *insert = NULL;
-    if (!spool->note[0])
-        return MP_OK;
-    MP_TRY(store_prepare(spool->store, "INSERT OR REPLACE INTO fact VALUES (?, ?, ? || '.note', ?)",
-                         &insert, error));
-    STORE_INTEGERS(insert, 1, spool->run_id, spool->rank);
-    STORE_TEXTS(insert, 3, spool->collector, spool->note);
-    int code = store_run(spool->store, insert, "cannot store a note", error);
-    sqlite3_finalize(insert);
-    return code;
+    return spool->note[0]
+               ? STORE_PUT(spool->store, "cannot store a note", error,
+                           "INSERT OR REPLACE INTO fact VALUES (?, ?, ? || '.note', ?)",
+                           V(spool->run_id), V(spool->rank), V(spool->collector), V(spool->note))
+               : MP_OK;
 }
 
 static int add_spool(struct device_spool *spool, struct mp_error *error) {
@@ -131,12 +119,10 @@ static int find_origin(struct mp_store *store, int64_t run_id, const char *const
 
 int mp_store_add_device(struct mp_store *store, int64_t run_id, const char *const spool_paths[],
                         int count, struct mp_error *error) {
-    struct strings strings = {0};
+    struct strings strings = {.store = store};
     int64_t origin_ns = 0;
     MP_TRY(store_execute(store, "BEGIN IMMEDIATE", "cannot write", error));
-    int code = strings_init(&strings, store, error);
-    if (!code)
-        code = find_origin(store, run_id, spool_paths, count, &origin_ns, error);
+    int code = find_origin(store, run_id, spool_paths, count, &origin_ns, error);
     for (int i = 0; !code && i < count; i++) {
         struct device_spool spool = {.store = store,
                                      .strings = &strings,

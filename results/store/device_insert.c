@@ -113,25 +113,24 @@ static int next_activity(void *context, int64_t row[ROW_COLUMNS], struct mp_erro
 }
 
 /* Kind after kind, each inside one statement. */
-static int insert_batch(struct batch *batch, sqlite3_stmt *const statement[],
-                        struct mp_error *error) {
+static int insert_batch(struct batch *batch, struct mp_error *error) {
     const struct device_spool *spool = batch->spool;
-    int code = MP_OK;
-    for (int kind = 0; !code && kind < MP_ACTIVITIES && batch->count > 0; kind++) {
+    for (int kind = 0; kind < MP_ACTIVITIES && batch->count > 0; kind++) {
         struct row_source source = {.next = next_activity, .context = batch};
-        if (!statement[kind])
+        sqlite3_stmt *insert;
+        if (!insert_activities[kind])
             continue;
+        MP_TRY(store_statement(spool->store, insert_activities[kind], &insert, error));
         batch->kind = kind;
         batch->at = 0;
-        sqlite3_bind_int64(statement[kind], 1, spool->run_id);
-        sqlite3_bind_int(statement[kind], 2, spool->rank);
+        sqlite3_bind_int64(insert, 1, spool->run_id);
+        sqlite3_bind_int(insert, 2, spool->rank);
         if (kind != MP_ACTIVITY_OVERHEAD)
-            sqlite3_bind_int64(statement[kind], 3, global_pid(spool));
-        code =
-            store_run_rows(spool->store, statement[kind], &source, "cannot store GPU work", error);
+            sqlite3_bind_int64(insert, 3, global_pid(spool));
+        MP_TRY(store_run_rows(spool->store, insert, &source, "cannot store GPU work", error));
     }
     batch->count = 0;
-    return code;
+    return MP_OK;
 }
 
 /* ---- collectives ---- */
@@ -144,7 +143,7 @@ static int64_t timer_time(const struct device_spool *spool, uint64_t timer, int6
     return device_time(spool, (int64_t)(timer + (uint64_t)offset_ns));
 }
 
-static const char insert_collective[] =
+static const char collective_sql[] =
     "INSERT INTO collective (run_id, rank, communicator, function_id, is_pair, sequence, "
     "group_ordinal, communicator_rank, communicator_size, peer, datatype_id, count, bytes, "
     "algorithm_id, protocol_id, channels, timed_channels, queue_start_ns, queue_end_ns, start_ns, "
@@ -157,8 +156,9 @@ static int64_t bytes_of(const struct device_spool *spool, const struct mp_collec
     return size > 0 && is->count <= INT64_MAX / 8 ? (int64_t)is->count * size : ROW_NULL;
 }
 
-static void bind_collective(const struct device_spool *spool, sqlite3_stmt *insert,
-                            const struct mp_collective *is) {
+static int insert_collective(const struct device_spool *spool, const struct mp_collective *is,
+                             struct mp_error *error) {
+    sqlite3_stmt *insert;
     int64_t queue_start_ns = device_time(spool, is->start_ns);
     bool timed = is->timer_start && is->timer_end >= is->timer_start;
     const int64_t values[] = {
@@ -185,45 +185,24 @@ static void bind_collective(const struct device_spool *spool, sqlite3_stmt *inse
         timed ? timer_time(spool, is->timer_end, is->start_ns) : ROW_NULL,
         store_or_null(device_span_at(spool, queue_start_ns)),
     };
+    MP_TRY(store_statement(spool->store, collective_sql, &insert, error));
     store_bind_known(insert, 1, values, sizeof values / sizeof *values);
+    return store_run(spool->store, insert, "cannot store a collective", error);
 }
 
 /* ---- all of it ---- */
 
-enum { COLLECTIVE = MP_ACTIVITIES, NUMBER, STATEMENTS };
-
-static int prepare(struct mp_store *store, sqlite3_stmt *statement[STATEMENTS],
-                   struct mp_error *error) {
-    for (int kind = 0; kind < MP_ACTIVITIES; kind++)
-        if (insert_activities[kind])
-            MP_TRY(store_prepare(store, insert_activities[kind], &statement[kind], error));
-    MP_TRY(store_prepare(store, insert_collective, &statement[COLLECTIVE], error));
-    return store_prepare(store, "INSERT OR REPLACE INTO number VALUES (?, ?, ?, ?, ?, ?)",
-                         &statement[NUMBER], error);
-}
-
-static int insert_number(const struct device_spool *spool, sqlite3_stmt *insert,
-                         const struct mp_spool_record *record, struct mp_error *error) {
-    int64_t name_id = 0;
-    MP_TRY(strings_id(spool->strings, record->as.number.name, &name_id, error));
-    STORE_INTEGERS(insert, 1, spool->run_id, spool->rank, record->as.number.iteration,
-                   record->as.number.layer, name_id);
-    sqlite3_bind_double(insert, 6, record->as.number.value);
-    return store_run(spool->store, insert, "cannot store a number", error);
-}
-
-static int insert_record(struct batch *batch, sqlite3_stmt *const statement[STATEMENTS],
-                         const struct mp_spool_record *record, struct mp_error *error) {
+static int insert_record(struct batch *batch, const struct mp_spool_record *record,
+                         struct mp_error *error) {
     const struct device_spool *spool = batch->spool;
     switch (record->type) {
     case MP_SPOOL_ACTIVITY:
         batch->activity[batch->count++] = record->as.activity;
-        return batch->count < BATCH ? MP_OK : insert_batch(batch, statement, error);
+        return batch->count < BATCH ? MP_OK : insert_batch(batch, error);
     case MP_SPOOL_COLLECTIVE:
-        bind_collective(spool, statement[COLLECTIVE], &record->as.collective);
-        return store_run(spool->store, statement[COLLECTIVE], "cannot store a collective", error);
+        return insert_collective(spool, &record->as.collective, error);
     case MP_SPOOL_NUMBER:
-        return insert_number(spool, statement[NUMBER], record, error);
+        return strings_number(spool->strings, spool->run_id, spool->rank, record, error);
     default:
         return MP_OK;
     }
@@ -232,22 +211,17 @@ static int insert_record(struct batch *batch, sqlite3_stmt *const statement[STAT
 int device_insert(struct device_spool *spool, struct mp_error *error) {
     struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
-    sqlite3_stmt *statement[STATEMENTS] = {NULL};
     struct batch *batch = malloc(sizeof *batch);
     if (!batch)
         return mp_no_memory(error);
     batch->spool = spool;
     batch->count = 0;
-    int code = prepare(spool->store, statement, error);
-    if (!code)
-        code = mp_spool_open(spool->path, &reader, error);
+    int code = mp_spool_open(spool->path, &reader, error);
     while (!code && mp_spool_next(reader, &record, NULL) == 1)
-        code = insert_record(batch, statement, &record, error);
+        code = insert_record(batch, &record, error);
     if (!code)
-        code = insert_batch(batch, statement, error);
+        code = insert_batch(batch, error);
     mp_spool_close(reader);
-    for (int i = 0; i < STATEMENTS; i++)
-        sqlite3_finalize(statement[i]);
     free(batch);
     return code;
 }

@@ -109,22 +109,17 @@ static int check_run(const struct mp_store *store, const struct mp_store_run *ru
 
 static int insert_run(struct ingest *ingest, const struct mp_store_run *run,
                       struct mp_error *error) {
-    sqlite3_stmt *insert = NULL;
-    MP_TRY(store_prepare(
-        ingest->store,
+    MP_TRY(STORE_PUT(
+        ingest->store, "cannot store the run", error,
         "INSERT INTO run (suite, suite_run, job, system, executor, workload, gate, model, status, "
         "reason, started_at, command, suite_text, job_text, round, ranks, nodes, ranks_per_node, "
         "iterations_wanted) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        &insert, error));
-    STORE_TEXTS(insert, 1, run->suite, run->suite_run, run->job, run->system, run->executor,
-                run->workload, run->gate, run->model, run->status, run->reason, run->started_at,
-                run->command, run->suite_text, run->job_text);
-    STORE_INTEGERS(insert, 15, run->round, run->ranks, run->nodes, run->ranks_per_node,
-                   run->iterations_wanted);
-    int code = store_run(ingest->store, insert, "cannot store the run", error);
-    sqlite3_finalize(insert);
+        V(run->suite), V(run->suite_run), V(run->job), V(run->system), V(run->executor),
+        V(run->workload), V(run->gate), V(run->model), V(run->status), V(run->reason),
+        V(run->started_at), V(run->command), V(run->suite_text), V(run->job_text), V(run->round),
+        V(run->ranks), V(run->nodes), V(run->ranks_per_node), V(run->iterations_wanted)));
     ingest->run_id = sqlite3_last_insert_rowid(ingest->store->connection);
-    return code;
+    return MP_OK;
 }
 
 /* What holds for the run even if no rank has recorded anything. */
@@ -249,18 +244,13 @@ static int identify_run(struct ingest *ingest, const struct mp_store_run *run,
 /* Where nobody saw the run's end, its ranks may have. */
 static int judge_end(struct ingest *ingest, const struct mp_store_run *run,
                      struct mp_error *error) {
-    char sql[128];
-    if (!run->unless_completed)
-        return MP_OK;
-    for (int r = 0; r < ingest->recordings.ranks; r++) {
-        const struct recording *own = &ingest->recordings.rank[r];
-        if (!own->usable || !own->ended || own->status != MP_OK)
-            return MP_OK;
-    }
-    snprintf(sql, sizeof sql,
-             "UPDATE run SET status = 'complete', reason = NULL WHERE run_id = %lld",
-             (long long)ingest->run_id);
-    return store_execute(ingest->store, sql, "cannot store the run's end", error);
+    return run->unless_completed
+               ? STORE_PUT(ingest->store, "cannot store the run's end", error,
+                           "UPDATE run SET status = 'complete', reason = NULL WHERE run_id = ?1 "
+                           "AND NOT EXISTS (SELECT 1 FROM rank WHERE run_id = ?1 AND "
+                           "rank.status <> 'complete')",
+                           V(ingest->run_id))
+               : MP_OK;
 }
 
 static int ingest_recordings(struct ingest *ingest, const struct mp_store_run *run,
@@ -275,7 +265,6 @@ static int ingest_recordings(struct ingest *ingest, const struct mp_store_run *r
     MP_TRY(identify_run(ingest, run, error));
     if (ingest->same_run_id)
         return MP_OK;
-    MP_TRY(judge_end(ingest, run, error));
     MP_TRY(mp_store_numbers(ingest->store, "SELECT coalesce(max(span_id), 0) + 1 FROM span", NULL,
                             0, &span_id, 1, error));
     ingest->origin_ns =
@@ -288,6 +277,7 @@ static int ingest_recordings(struct ingest *ingest, const struct mp_store_run *r
         if (recordings->rank[r].usable)
             MP_TRY(ranges_ingest(recordings, r, ingest->origin_ns, error));
     MP_TRY(recordings_write(recordings, error));
+    MP_TRY(judge_end(ingest, run, error));
     return store_set_origin(ingest->store, ingest->run_id, ingest->origin_ns, error);
 }
 
@@ -295,7 +285,6 @@ static int ingest_run(struct ingest *ingest, const struct mp_store_run *run,
                       const char *const paths[], int count, struct mp_error *error) {
     MP_TRY(insert_run(ingest, run, error));
     MP_TRY(insert_mark(ingest, run, error));
-    MP_TRY(strings_init(&ingest->strings, ingest->store, error));
     MP_TRY(intern_phases(ingest, error));
     MP_TRY(summary_init(&ingest->summary, run->ranks, error));
     ingest->summary.slice = run->slice;
@@ -311,7 +300,7 @@ static int ingest_run(struct ingest *ingest, const struct mp_store_run *run,
 int mp_store_ingest(struct mp_store *store, const struct mp_store_run *run,
                     const char *const spool_paths[], int count, int64_t *run_id,
                     struct mp_error *error) {
-    struct ingest ingest = {.store = store};
+    struct ingest ingest = {.store = store, .strings = {.store = store}};
     MP_TRY(check_run(store, run, error));
     MP_TRY(store_execute(store, "BEGIN IMMEDIATE", "cannot write", error));
     int code = ingest_run(&ingest, run, spool_paths, count, error);

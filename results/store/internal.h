@@ -3,6 +3,7 @@
 #define MOEPERF_RESULTS_STORE_INTERNAL_H
 
 #include <sqlite3.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "reference/base/error.h"
@@ -39,6 +40,11 @@ struct mp_store {
     void *waits_context;
     bool leaves_log;         /* it reads, and there was no log beside the file before */
     struct row_source *rows; /* what the virtual table moeperf_rows yields now; NULL: nothing */
+    struct store_statement {
+        const char *sql;
+        sqlite3_stmt *prepared;
+    } * statement; /* [statements] that were asked for so far, until the store is closed */
+    int statements;
 };
 
 extern const char store_schema_sql[];   /* schema.sql: version 1, and all views */
@@ -58,34 +64,54 @@ int store_require_run(struct mp_store *store, int64_t run_id, struct mp_error *e
 /* Stores where the run's times count from. */
 int store_set_origin(struct mp_store *store, int64_t run_id, int64_t origin_ns,
                      struct mp_error *error);
-/* Prepares one statement that will run many times. */
-int store_prepare(struct mp_store *store, const char *sql, sqlite3_stmt **statement,
-                  struct mp_error *error);
+/* The statement of a text that stays where it is: prepared when it is first asked for, the store's
+ * then. */
+int store_statement(struct mp_store *store, const char *sql, sqlite3_stmt **statement,
+                    struct mp_error *error);
 /* Runs a statement that gives no rows, and readies it for the next values. */
 int store_run(struct mp_store *store, sqlite3_stmt *statement, const char *doing,
               struct mp_error *error);
 
-/* Values of the columns from `first` on; NAN, a NULL text and, of known ones, ROW_NULL are NULL.
- * Texts live until the statement has run. */
+/* Values of the columns from `first` on; ROW_NULL is NULL. */
 void store_bind_known(sqlite3_stmt *statement, int first, const int64_t values[], int count);
-void store_bind_integers(sqlite3_stmt *statement, int first, const int64_t values[], int count);
-void store_bind_doubles(sqlite3_stmt *statement, int first, const double values[], int count);
-void store_bind_texts(sqlite3_stmt *statement, int first, const char *const texts[], int count);
-#define STORE_COUNT(type, ...) (int)(sizeof(type[]){__VA_ARGS__} / sizeof(type))
-#define STORE_INTEGERS(statement, first, ...)                                                      \
-    store_bind_integers(statement, first, (const int64_t[]){__VA_ARGS__},                          \
-                        STORE_COUNT(int64_t, __VA_ARGS__))
-#define STORE_DOUBLES(statement, first, ...)                                                       \
-    store_bind_doubles(statement, first, (const double[]){__VA_ARGS__},                            \
-                       STORE_COUNT(double, __VA_ARGS__))
-#define STORE_TEXTS(statement, first, ...)                                                         \
-    store_bind_texts(statement, first, (const char *const[]){__VA_ARGS__},                         \
-                     STORE_COUNT(const char *, __VA_ARGS__))
+
+/* What a column gets; V makes one of any number or text.  NAN and a NULL text are NULL. */
+struct store_value {
+    enum { STORE_INTEGER, STORE_NUMBER, STORE_TEXT } is;
+    int64_t integer;
+    double number;
+    const char *text;
+};
+static inline struct store_value store_integer(int64_t value) {
+    return (struct store_value){.is = STORE_INTEGER, .integer = value};
+}
+static inline struct store_value store_number(double value) {
+    return (struct store_value){.is = STORE_NUMBER, .number = value};
+}
+static inline struct store_value store_text(const char *value) {
+    return (struct store_value){.is = STORE_TEXT, .text = value};
+}
+static inline struct store_value store_if(bool known, int64_t value) {
+    return known ? store_integer(value) : store_text(NULL);
+}
+#define V(value)                                                                                   \
+    _Generic((value), double                                                                       \
+             : store_number, char *                                                                \
+             : store_text, const char *                                                            \
+             : store_text, default                                                                 \
+             : store_integer)(value)
+
+/* Runs a statement (store_statement) that gives no rows, with values from its first column on. */
+#define STORE_PUT(store, doing, error, sql, ...)                                                   \
+    store_put(store, doing, error, sql, (const struct store_value[]){__VA_ARGS__},                 \
+              (int)(sizeof(struct store_value[]){__VA_ARGS__} / sizeof(struct store_value)))
+int store_put(struct mp_store *store, const char *doing, struct mp_error *error, const char *sql,
+              const struct store_value values[], int count);
 
 /* Executes `sql`, an INSERT ... SELECT from moeperf_rows, on the rows of `source`. */
 int store_insert_rows(struct mp_store *store, const char *sql, struct row_source *source,
                       const char *doing, struct mp_error *error);
-/* The same with a prepared statement, which is readied for the next values and rows. */
+/* The same with a statement (store_statement), which is readied for the next values and rows. */
 int store_run_rows(struct mp_store *store, sqlite3_stmt *statement, struct row_source *source,
                    const char *doing, struct mp_error *error);
 

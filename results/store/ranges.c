@@ -37,7 +37,7 @@ struct ranges {
     const struct recording *recording;
     int rank;
     int64_t origin_ns;
-    sqlite3_stmt *insert, *insert_thread;
+    sqlite3_stmt *insert; /* of events */
     struct mp_schemas *schemas;
     struct {
         int64_t string_id;
@@ -80,6 +80,15 @@ static int64_t domain_of(const struct ranges *ranges, uint32_t id) {
     return id < ranges->names ? ranges->name[id].domain_id : 0;
 }
 
+static int store_thread(const struct ranges *ranges, uint32_t number, int64_t string_id,
+                        struct mp_error *error) {
+    return STORE_PUT(ranges->recordings->store, "cannot store a name", error,
+                     "INSERT INTO ThreadNames (nameId, globalTid, run_id, rank) "
+                     "VALUES (?, ?, ?, ?)",
+                     V(string_id), V(global_thread(ranges, number)), V(ranges->recordings->run_id),
+                     V(ranges->rank));
+}
+
 static int store_name(struct ranges *ranges, const struct mp_spool_record *record,
                       struct mp_error *error) {
     const uint32_t id = record->as.name.id, kind = record->as.name.kind;
@@ -92,13 +101,8 @@ static int store_name(struct ranges *ranges, const struct mp_spool_record *recor
     ranges->name[id].string_id = string_id;
     if (kind == MP_NAME_DOMAIN)
         ranges->name[id].domain_id = ++ranges->domains;
-    if (kind == MP_NAME_THREAD) {
-        STORE_INTEGERS(ranges->insert_thread, 1, string_id,
-                       global_thread(ranges, record->as.name.number), ranges->recordings->run_id,
-                       ranges->rank);
-        return store_run(ranges->recordings->store, ranges->insert_thread, "cannot store a name",
-                         error);
-    }
+    if (kind == MP_NAME_THREAD)
+        return store_thread(ranges, record->as.name.number, string_id, error);
     if (kind != MP_NAME_DOMAIN && kind != MP_NAME_CATEGORY)
         return MP_OK;
     const bool is_domain = kind == MP_NAME_DOMAIN;
@@ -186,36 +190,29 @@ static int read_all(struct ranges *ranges, bool names, int64_t limit, struct mp_
 
 /* What was left out of payloads, as numbers beside those that the collector counts. */
 static int store_skipped(const struct ranges *ranges, struct mp_error *error) {
-    sqlite3_stmt *insert = ranges->recordings->insert_number;
     for (int skip = 0; skip < MP_SKIPS; skip++) {
         char name[48];
-        int64_t name_id;
+        const struct mp_spool_record number = {
+            .as.number = {-1, (double)ranges->skipped[skip], .layer = -1, .name = name}};
         if (ranges->skipped[skip] == 0)
             continue;
         snprintf(name, sizeof name, "nvtx-fields-left-out-%s",
                  mp_payload_skip_name((enum mp_payload_skip)skip));
-        MP_TRY(strings_id(ranges->recordings->strings, name, &name_id, error));
-        STORE_INTEGERS(insert, 1, ranges->recordings->run_id, ranges->rank, -1, -1, name_id);
-        sqlite3_bind_double(insert, 6, (double)ranges->skipped[skip]);
-        MP_TRY(store_run(ranges->recordings->store, insert, "cannot store a number", error));
+        MP_TRY(strings_number(ranges->recordings->strings, ranges->recordings->run_id, ranges->rank,
+                              &number, error));
     }
     return MP_OK;
 }
 
 static int ingest(struct ranges *ranges, struct mp_error *error) {
-    struct mp_store *store = ranges->recordings->store;
     MP_TRY(mp_schemas_create(&ranges->schemas, error));
-    MP_TRY(store_prepare(
-        store,
+    MP_TRY(store_statement(
+        ranges->recordings->store,
         "INSERT INTO NVTX_EVENTS (start, \"end\", eventType, category, color, globalTid, "
         "endGlobalTid, textId, domainId, uint64Value, int64Value, doubleValue, uint32Value, "
         "int32Value, floatValue, jsonText, run_id, rank, level) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         &ranges->insert, error));
-    MP_TRY(store_prepare(store,
-                         "INSERT INTO ThreadNames (nameId, globalTid, run_id, rank) "
-                         "VALUES (?, ?, ?, ?)",
-                         &ranges->insert_thread, error));
     MP_TRY(read_all(ranges, true, INT64_MAX, error));
     MP_TRY(read_all(ranges, false, ranges->recording->ranges, error));
     return store_skipped(ranges, error);
@@ -235,8 +232,6 @@ int ranges_ingest(struct recordings *recordings, int rank, int64_t origin_ns,
     ranges->rank = rank;
     ranges->origin_ns = origin_ns;
     int code = ingest(ranges, error);
-    sqlite3_finalize(ranges->insert);
-    sqlite3_finalize(ranges->insert_thread);
     mp_schemas_destroy(ranges->schemas);
     free(ranges->name);
     free(ranges->text);

@@ -76,31 +76,10 @@ int recordings_init(struct recordings *recordings, struct mp_store *store, int64
     recordings->rank = calloc((size_t)ranks, sizeof *recordings->rank);
     if (!recordings->rank)
         return mp_no_memory(error);
-    MP_TRY(attribute_all(recordings, paths, count, error));
-    struct {
-        const char *sql;
-        sqlite3_stmt **statement;
-    } statements[] = {
-        {"INSERT OR REPLACE INTO load VALUES (?, ?, ?, ?, ?, ?)", &recordings->insert_load},
-        {"INSERT OR REPLACE INTO choice VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-         &recordings->insert_choices},
-        {"INSERT OR REPLACE INTO number VALUES (?, ?, ?, ?, ?, ?)", &recordings->insert_number},
-        {"INSERT OR REPLACE INTO fact VALUES (?, ?, ?, ?)", &recordings->insert_fact},
-        {"INSERT OR REPLACE INTO clock VALUES (?, ?, ?, ?, ?)", &recordings->insert_clock},
-        {"INSERT INTO rank VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", &recordings->insert_rank},
-    };
-    for (size_t i = 0; i < sizeof statements / sizeof *statements; i++)
-        MP_TRY(store_prepare(store, statements[i].sql, statements[i].statement, error));
-    return MP_OK;
+    return attribute_all(recordings, paths, count, error);
 }
 
 void recordings_free(struct recordings *recordings) {
-    sqlite3_finalize(recordings->insert_load);
-    sqlite3_finalize(recordings->insert_choices);
-    sqlite3_finalize(recordings->insert_number);
-    sqlite3_finalize(recordings->insert_fact);
-    sqlite3_finalize(recordings->insert_clock);
-    sqlite3_finalize(recordings->insert_rank);
     for (int r = 0; recordings->rank && r < recordings->ranks; r++)
         free(recordings->rank[r].samples);
     free(recordings->rank);
@@ -111,8 +90,8 @@ void recordings_free(struct recordings *recordings) {
 
 /* ---- what is in them ---- */
 
-/* "[1,2,3]"; `text` has room for 12 bytes per count and 3 more.  Returns the length. */
-static int write_counts(const uint32_t counts[], int count, char *text) {
+/* "[1,2,3]"; `text` has room for 12 bytes per count and 3 more. */
+static const char *write_counts(const uint32_t counts[], int count, char *text) {
     char *at = text;
     *at++ = '[';
     for (int i = 0; i < count; i++) {
@@ -129,7 +108,7 @@ static int write_counts(const uint32_t counts[], int count, char *text) {
     }
     *at++ = ']';
     *at = '\0';
-    return (int)(at - text);
+    return text;
 }
 
 static int collect_load(struct recordings *recordings, int rank,
@@ -144,48 +123,44 @@ static int collect_load(struct recordings *recordings, int rank,
     }
     recordings->json_size = size > recordings->json_size ? size : recordings->json_size;
 
-    sqlite3_stmt *insert = recordings->insert_load;
-    STORE_INTEGERS(insert, 1, recordings->run_id, rank, record->as.load.iteration,
-                   record->as.load.layer);
-    int length = write_counts(record->as.load.routes, experts, recordings->json[0]);
-    sqlite3_bind_text(insert, 5, recordings->json[0], length, SQLITE_STATIC);
-    if (record->as.load.dropped) {
-        length = write_counts(record->as.load.dropped, experts, recordings->json[1]);
-        sqlite3_bind_text(insert, 6, recordings->json[1], length, SQLITE_STATIC);
-    }
-    MP_TRY(store_run(recordings->store, insert, "cannot store a load", error));
+    const char *routes = write_counts(record->as.load.routes, experts, recordings->json[0]);
+    const char *dropped = record->as.load.dropped
+                              ? write_counts(record->as.load.dropped, experts, recordings->json[1])
+                              : NULL;
+    MP_TRY(STORE_PUT(recordings->store, "cannot store a load", error,
+                     "INSERT OR REPLACE INTO load VALUES (?, ?, ?, ?, ?, ?)", V(recordings->run_id),
+                     V(rank), V(record->as.load.iteration), V(record->as.load.layer), V(routes),
+                     V(dropped)));
     return summary_add_load(recordings->summary, record, error);
 }
 
 static int collect_choices(struct recordings *recordings, int rank,
                            const struct mp_spool_record *record, struct mp_error *error) {
-    sqlite3_stmt *insert = recordings->insert_choices;
+    sqlite3_stmt *insert;
+    MP_TRY(store_statement(recordings->store,
+                           "INSERT OR REPLACE INTO choice VALUES (?, ?, ?, ?, ?, ?, ?, ?)", &insert,
+                           error));
     size_t bytes = (size_t)record->as.choices.count * (size_t)record->as.choices.width;
-    STORE_INTEGERS(insert, 1, recordings->run_id, rank, record->as.choices.iteration,
-                   record->as.choices.layer, record->as.choices.first, record->as.choices.top_k,
-                   record->as.choices.width);
+    const int64_t values[] = {recordings->run_id,           rank,
+                              record->as.choices.iteration, record->as.choices.layer,
+                              record->as.choices.first,     record->as.choices.top_k,
+                              record->as.choices.width};
+    store_bind_known(insert, 1, values, sizeof values / sizeof *values);
     sqlite3_bind_blob64(insert, 8, record->as.choices.expert, bytes, SQLITE_STATIC);
     return store_run(recordings->store, insert, "cannot store tokens' experts", error);
 }
 
 static int collect_number(struct recordings *recordings, int rank,
                           const struct mp_spool_record *record, struct mp_error *error) {
-    int64_t name_id = 0;
-    MP_TRY(strings_id(recordings->strings, record->as.number.name, &name_id, error));
-    sqlite3_stmt *insert = recordings->insert_number;
-    STORE_INTEGERS(insert, 1, recordings->run_id, rank, record->as.number.iteration,
-                   record->as.number.layer, name_id);
-    sqlite3_bind_double(insert, 6, record->as.number.value);
-    MP_TRY(store_run(recordings->store, insert, "cannot store a number", error));
+    MP_TRY(strings_number(recordings->strings, recordings->run_id, rank, record, error));
     return summary_add_number(recordings->summary, record, error);
 }
 
 static int collect_text(struct recordings *recordings, int rank,
                         const struct mp_spool_record *record, struct mp_error *error) {
-    sqlite3_stmt *insert = recordings->insert_fact;
-    STORE_INTEGERS(insert, 1, recordings->run_id, rank);
-    STORE_TEXTS(insert, 3, record->as.text.name, record->as.text.value);
-    return store_run(recordings->store, insert, "cannot store a text", error);
+    return STORE_PUT(recordings->store, "cannot store a text", error,
+                     "INSERT OR REPLACE INTO fact VALUES (?, ?, ?, ?)", V(recordings->run_id),
+                     V(rank), V(record->as.text.name), V(record->as.text.value));
 }
 
 static int collect_clock(struct recordings *recordings, int rank,
@@ -196,11 +171,9 @@ static int collect_clock(struct recordings *recordings, int rank,
     if (!MP_ROOM(own->samples, own->sample_count))
         return mp_no_memory(error);
     own->samples[own->sample_count++] = sample;
-
-    sqlite3_stmt *insert = recordings->insert_clock;
-    STORE_INTEGERS(insert, 1, recordings->run_id, rank, sample.at_ns, sample.offset_ns,
-                   sample.error_ns);
-    return store_run(recordings->store, insert, "cannot store a clock sample", error);
+    return STORE_PUT(recordings->store, "cannot store a clock sample", error,
+                     "INSERT OR REPLACE INTO clock VALUES (?, ?, ?, ?, ?)", V(recordings->run_id),
+                     V(rank), V(sample.at_ns), V(sample.offset_ns), V(sample.error_ns));
 }
 
 static int collect_stream(struct recordings *recordings, struct recording *own,
@@ -399,30 +372,26 @@ static const char *status_of(const struct recording *own) {
                                             : "failed";
 }
 
-static void bind_header(sqlite3_stmt *insert, const struct recording *own) {
-    sqlite3_bind_int(insert, 5, own->header.node);
-    sqlite3_bind_text(insert, 6, own->header.host, -1, SQLITE_STATIC);
-    sqlite3_bind_int(insert, 7, own->header.pid);
-    if (own->first_span)
-        STORE_INTEGERS(insert, 8, own->first_span, own->last_span);
-    sqlite3_bind_text(insert, 11, own->clock, -1, SQLITE_STATIC);
+/* The largest error of its clock. */
+static int64_t clock_error(const struct recording *own) {
     int64_t error_ns = 0;
     for (int i = 0; i < own->sample_count; i++)
         error_ns = own->samples[i].error_ns > error_ns ? own->samples[i].error_ns : error_ns;
-    if (own->sample_count > 0)
-        sqlite3_bind_int64(insert, 12, error_ns);
+    return error_ns;
 }
 
 int recordings_write(struct recordings *recordings, struct mp_error *error) {
-    sqlite3_stmt *insert = recordings->insert_rank;
     for (int r = 0; r < recordings->ranks; r++) {
         const struct recording *own = &recordings->rank[r];
-        STORE_INTEGERS(insert, 1, recordings->run_id, r);
-        STORE_TEXTS(insert, 3, status_of(own), own->reason[0] ? own->reason : NULL);
-        sqlite3_bind_int64(insert, 10, own->unread_bytes);
-        if (own->usable)
-            bind_header(insert, own);
-        MP_TRY(store_run(recordings->store, insert, "cannot store a rank", error));
+        const bool usable = own->usable, spans = usable && own->first_span;
+        MP_TRY(STORE_PUT(recordings->store, "cannot store a rank", error,
+                         "INSERT INTO rank VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                         V(recordings->run_id), V(r), V(status_of(own)),
+                         V(own->reason[0] ? own->reason : NULL), store_if(usable, own->header.node),
+                         V(usable ? own->header.host : NULL), store_if(usable, own->header.pid),
+                         store_if(spans, own->first_span), store_if(spans, own->last_span),
+                         V(own->unread_bytes), V(usable ? own->clock : NULL),
+                         store_if(usable && own->sample_count > 0, clock_error(own))));
     }
     return MP_OK;
 }

@@ -40,8 +40,6 @@ struct recordings {
     struct recording *rank; /* [ranks] */
     struct strings *strings;
     struct summary *summary;
-    sqlite3_stmt *insert_load, *insert_choices, *insert_number, *insert_fact, *insert_clock,
-        *insert_rank;
     char *json[2]; /* routes and dropped of one load */
     size_t json_size;
 };

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "reference/base/arena.h"
 #include "results/store/internal.h"
 
 /* ---- views ---- */
@@ -41,14 +42,14 @@ static const char change_sql[] =
 static int list_change(struct mp_store *store, sqlite3_stmt *view, bool hide, sqlite3_str *changes,
                        struct mp_error *error) {
     sqlite3_stmt *change;
-    MP_TRY(store_prepare(store, change_sql, &change, error));
+    MP_TRY(store_statement(store, change_sql, &change, error));
     for (int i = 0; i < 2; i++)
         sqlite3_bind_value(change, i + 1, sqlite3_column_value(view, i));
     sqlite3_bind_int(change, 3, hide);
     const int got = mp_store_next(store, change, error);
     if (got == 1)
         sqlite3_str_appendf(changes, "%s;", sqlite3_column_text(change, 0));
-    sqlite3_finalize(change);
+    sqlite3_reset(change);
     return got < 0 ? got : MP_OK;
 }
 
@@ -129,33 +130,27 @@ int store_execute(struct mp_store *store, const char *sql, const char *doing,
     return MP_OK;
 }
 
-int store_prepare(struct mp_store *store, const char *sql, sqlite3_stmt **statement,
-                  struct mp_error *error) {
-    if (sqlite3_prepare_v3(store->connection, sql, -1, SQLITE_PREPARE_PERSISTENT, statement,
-                           NULL) != SQLITE_OK)
-        return mp_store_fail(store, "cannot prepare a statement", error);
+int store_statement(struct mp_store *store, const char *sql, sqlite3_stmt **statement,
+                    struct mp_error *error) {
+    int i = 0;
+    while (i < store->statements && store->statement[i].sql != sql)
+        i++;
+    if (i == store->statements) {
+        if (!MP_ROOM(store->statement, i))
+            return mp_no_memory(error);
+        if (sqlite3_prepare_v3(store->connection, sql, -1, SQLITE_PREPARE_PERSISTENT, statement,
+                               NULL) != SQLITE_OK)
+            return mp_store_fail(store, "cannot prepare a statement", error);
+        store->statement[store->statements++] = (struct store_statement){sql, *statement};
+    }
+    *statement = store->statement[i].prepared;
     return MP_OK;
-}
-
-void store_bind_integers(sqlite3_stmt *statement, int first, const int64_t values[], int count) {
-    for (int i = 0; i < count; i++)
-        sqlite3_bind_int64(statement, first + i, values[i]);
 }
 
 void store_bind_known(sqlite3_stmt *statement, int first, const int64_t values[], int count) {
     for (int i = 0; i < count; i++)
         if (values[i] != ROW_NULL)
             sqlite3_bind_int64(statement, first + i, values[i]);
-}
-
-void store_bind_doubles(sqlite3_stmt *statement, int first, const double values[], int count) {
-    for (int i = 0; i < count; i++)
-        sqlite3_bind_double(statement, first + i, values[i]);
-}
-
-void store_bind_texts(sqlite3_stmt *statement, int first, const char *const texts[], int count) {
-    for (int i = 0; i < count; i++)
-        sqlite3_bind_text(statement, first + i, texts[i], -1, SQLITE_STATIC);
 }
 
 int store_run(struct mp_store *store, sqlite3_stmt *statement, const char *doing,
@@ -166,6 +161,20 @@ int store_run(struct mp_store *store, sqlite3_stmt *statement, const char *doing
     sqlite3_reset(statement);
     sqlite3_clear_bindings(statement);
     return code;
+}
+
+int store_put(struct mp_store *store, const char *doing, struct mp_error *error, const char *sql,
+              const struct store_value values[], int count) {
+    sqlite3_stmt *statement;
+    MP_TRY(store_statement(store, sql, &statement, error));
+    for (int i = 0; i < count; i++)
+        if (values[i].is == STORE_INTEGER)
+            sqlite3_bind_int64(statement, i + 1, values[i].integer);
+        else if (values[i].is == STORE_NUMBER)
+            sqlite3_bind_double(statement, i + 1, values[i].number);
+        else
+            sqlite3_bind_text(statement, i + 1, values[i].text, -1, SQLITE_STATIC);
+    return store_run(store, statement, doing, error);
 }
 
 /* ---- opening ---- */
@@ -412,6 +421,9 @@ static void remove_log(const char *path) {
 void mp_store_close(struct mp_store *store) {
     if (!store)
         return;
+    for (int i = 0; i < store->statements; i++)
+        sqlite3_finalize(store->statement[i].prepared);
+    free(store->statement);
     sqlite3_close(store->connection);
     if (store->leaves_log)
         remove_log(store->path);
@@ -425,7 +437,8 @@ int mp_store_query(struct mp_store *store, const char *sql, const int64_t values
     if (sqlite3_prepare_v2(store->connection, sql, -1, statement, NULL) != SQLITE_OK)
         return mp_store_fail(store, "cannot read the database", error);
     const int wanted = sqlite3_bind_parameter_count(*statement);
-    store_bind_integers(*statement, 1, values, count < wanted ? count : wanted);
+    for (int i = 0; i < count && i < wanted; i++)
+        sqlite3_bind_int64(*statement, i + 1, values[i]);
     return MP_OK;
 }
 
@@ -458,10 +471,8 @@ int mp_store_numbers(struct mp_store *store, const char *sql, const int64_t valu
 
 int store_set_origin(struct mp_store *store, int64_t run_id, int64_t origin_ns,
                      struct mp_error *error) {
-    char sql[128];
-    snprintf(sql, sizeof sql, "UPDATE run SET origin_ns = %lld WHERE run_id = %lld",
-             (long long)origin_ns, (long long)run_id);
-    return store_execute(store, sql, "cannot store the run's origin", error);
+    return STORE_PUT(store, "cannot store the run's origin", error,
+                     "UPDATE run SET origin_ns = ? WHERE run_id = ?", V(origin_ns), V(run_id));
 }
 
 int store_require_run(struct mp_store *store, int64_t run_id, struct mp_error *error) {
@@ -508,14 +519,8 @@ int mp_store_recordings(struct mp_store *store, int64_t run_id, int64_t *recordi
 
 int mp_store_add_fact(struct mp_store *store, int64_t run_id, const struct mp_store_fact *fact,
                       struct mp_error *error) {
-    sqlite3_stmt *insert = NULL;
     MP_TRY(store_require_run(store, run_id, error));
-    MP_TRY(store_prepare(
-        store, "INSERT OR IGNORE INTO fact (run_id, rank, name, value) VALUES (?, -1, ?, ?)",
-        &insert, error));
-    sqlite3_bind_int64(insert, 1, run_id);
-    STORE_TEXTS(insert, 2, fact->name, fact->value);
-    int code = store_run(store, insert, "cannot store a fact", error);
-    sqlite3_finalize(insert);
-    return code;
+    return STORE_PUT(store, "cannot store a fact", error,
+                     "INSERT OR IGNORE INTO fact (run_id, rank, name, value) VALUES (?, -1, ?, ?)",
+                     V(run_id), V(fact->name), V(fact->value));
 }

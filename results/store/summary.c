@@ -305,7 +305,6 @@ static int64_t find_rows(struct summary *summary, const uint32_t order[]) {
 /* `ms` has room for all iterations. */
 static int write_run(struct summary *summary, const uint32_t order[], double ms[], int64_t complete,
                      struct mp_store *store, int64_t run_id, struct mp_error *error) {
-    sqlite3_stmt *insert = NULL;
     int64_t steady = 0;
     double tokens = 0, loss_final = NAN;
     for (size_t i = 0; i < summary->iterations.count; i++) {
@@ -318,42 +317,33 @@ static int write_run(struct summary *summary, const uint32_t order[], double ms[
         tokens += entry->row.tokens < 0 ? NAN : (double)entry->row.tokens;
     }
     double median = mp_median_of(ms, steady), per_s = tokens / (double)steady / (median / 1e3);
-    MP_TRY(store_prepare(store, "INSERT INTO run_summary VALUES (?, ?, ?, ?, ?, ?, ?)", &insert,
-                         error));
-    STORE_INTEGERS(insert, 1, run_id, complete, steady);
-    STORE_DOUBLES(insert, 4, median, isfinite(per_s) && tokens > 0 ? per_s : NAN, loss_final);
-    if (summary->ranks_share_cores >= 0)
-        sqlite3_bind_int(insert, 7, summary->ranks_share_cores);
-    int code = store_run(store, insert, "cannot store the run's summary", error);
-    sqlite3_finalize(insert);
-    return code;
+    const int64_t shares = summary->ranks_share_cores;
+    return STORE_PUT(store, "cannot store the run's summary", error,
+                     "INSERT INTO run_summary VALUES (?, ?, ?, ?, ?, ?, ?)", V(run_id), V(complete),
+                     V(steady), V(median), V(isfinite(per_s) && tokens > 0 ? per_s : NAN),
+                     V(loss_final), store_if(shares >= 0, shares));
 }
 
 static int write_iterations(struct summary *summary, const uint32_t order[], struct mp_store *store,
                             int64_t run_id, struct mp_error *error) {
-    sqlite3_stmt *insert = NULL;
-    int code = store_prepare(store,
-                             "INSERT INTO iteration_summary VALUES "
-                             "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                             &insert, error);
-    for (size_t i = 0; !code && i < summary->iterations.count; i++) {
+    for (size_t i = 0; i < summary->iterations.count; i++) {
         const struct iteration_entry *entry = keyed_value(&summary->iterations, order[i]);
         const struct iteration_row *row = &entry->row;
         if (row->ranks == 0)
             continue;
-        STORE_INTEGERS(insert, 1, run_id, keyed_iteration(summary->iterations.keys[order[i]]),
-                       row->ranks, row->steady, row->start_ns - summary->origin_ns);
-        sqlite3_bind_double(insert, 6, row->ms);
-        if (row->tokens >= 0)
-            sqlite3_bind_int64(insert, 7, row->tokens);
+        double loss[LOSSES];
         for (int l = 0; l < LOSSES; l++)
-            STORE_DOUBLES(insert, 8 + l, entry->has_loss[l] ? entry->loss[l] : NAN);
-        sqlite3_bind_int(insert, 11, row->slowest_rank);
-        STORE_DOUBLES(insert, 12, row->straggler_ms, row->imbalance, row->wait_ms);
-        code = store_run(store, insert, "cannot store iterations", error);
+            loss[l] = entry->has_loss[l] ? entry->loss[l] : NAN;
+        MP_TRY(STORE_PUT(store, "cannot store iterations", error,
+                         "INSERT INTO iteration_summary VALUES "
+                         "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                         V(run_id), V(keyed_iteration(summary->iterations.keys[order[i]])),
+                         V(row->ranks), V(row->steady), V(row->start_ns - summary->origin_ns),
+                         V(row->ms), store_if(row->tokens >= 0, row->tokens), V(loss[0]),
+                         V(loss[1]), V(loss[2]), V(row->slowest_rank), V(row->straggler_ms),
+                         V(row->imbalance), V(row->wait_ms)));
     }
-    sqlite3_finalize(insert);
-    return code;
+    return MP_OK;
 }
 
 /* Also makes the rows that the phases' sums rest on. */
@@ -503,29 +493,24 @@ static double rank_imbalance(struct summary *summary, uint64_t key) {
 
 static int write_imbalance(struct summary *summary, struct mp_store *store, int64_t run_id,
                            struct mp_error *error) {
-    sqlite3_stmt *insert = NULL;
     uint32_t *order = keyed_order(&summary->layers);
-    if (!order)
-        return mp_no_memory(error);
-    int code = store_prepare(
-        store, "INSERT INTO imbalance_summary VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", &insert,
-        error);
+    int code = order ? MP_OK : mp_no_memory(error);
     for (size_t i = 0; !code && i < summary->layers.count; i++) {
         uint64_t key = summary->layers.keys[order[i]];
         const struct layer_entry *entry = keyed_value(&summary->layers, order[i]);
-        struct mp_imbalance found = mp_imbalance_of(entry->routes, entry->experts);
+        const struct mp_imbalance found = mp_imbalance_of(entry->routes, entry->experts);
         int64_t routes = 0;
         for (int e = 0; e < entry->experts; e++)
             routes += entry->routes[e];
-        STORE_INTEGERS(insert, 1, run_id, keyed_iteration(key), keyed_layer(key), entry->experts,
-                       routes, entry->dropped);
-        if (routes > 0)
-            STORE_DOUBLES(insert, 7, found.max_over_mean, rank_imbalance(summary, key),
-                          found.effective, found.dead_fraction,
-                          (double)entry->dropped / (double)routes);
-        code = store_run(store, insert, "cannot store imbalance", error);
+        const bool any = routes > 0;
+        code = STORE_PUT(store, "cannot store imbalance", error,
+                         "INSERT INTO imbalance_summary VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                         V(run_id), V(keyed_iteration(key)), V(keyed_layer(key)), V(entry->experts),
+                         V(routes), V(entry->dropped), V(found.max_over_mean),
+                         V(any ? rank_imbalance(summary, key) : NAN), V(found.effective),
+                         V(found.dead_fraction),
+                         V(any ? (double)entry->dropped / (double)routes : NAN));
     }
-    sqlite3_finalize(insert);
     free(order);
     return code;
 }
@@ -580,22 +565,17 @@ static int write_phases(struct summary *summary, struct mp_store *store, int64_t
     for (int r = 0; r < summary->ranks; r++)
         ranks += summary->recorded[r];
     double per_rank = NS_PER_MS * ranks, iteration_ms = iteration_sum(summary) / per_rank;
-
-    sqlite3_stmt *insert = NULL;
-    int code = store_prepare(store, "INSERT INTO phase_summary VALUES (?, ?, ?, ?, ?, ?, ?)",
-                             &insert, error);
-    for (int phase = 0; !code && phase < MP_PHASES; phase++) {
+    for (int phase = 0; phase < MP_PHASES; phase++) {
         if (!sums.seen[phase])
             continue;
-        STORE_INTEGERS(insert, 1, run_id, phase_ids[phase]);
-        STORE_DOUBLES(insert, 3, sums.exposed[phase] / per_rank, sums.overlapped[phase] / per_rank,
-                      sums.wait[phase] / per_rank,
-                      lies_beside_iterations(phase) ? NAN : iteration_ms,
-                      summary->phase_flops[phase]);
-        code = store_run(store, insert, "cannot store phases", error);
+        MP_TRY(STORE_PUT(store, "cannot store phases", error,
+                         "INSERT INTO phase_summary VALUES (?, ?, ?, ?, ?, ?, ?)", V(run_id),
+                         V(phase_ids[phase]), V(sums.exposed[phase] / per_rank),
+                         V(sums.overlapped[phase] / per_rank), V(sums.wait[phase] / per_rank),
+                         V(lies_beside_iterations(phase) ? NAN : iteration_ms),
+                         V(summary->phase_flops[phase])));
     }
-    sqlite3_finalize(insert);
-    return code;
+    return MP_OK;
 }
 
 int summary_write(struct summary *summary, struct mp_store *store, int64_t run_id,
