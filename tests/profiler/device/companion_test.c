@@ -73,7 +73,7 @@ TEST(without_a_folder_it_is_off) {
     error = (struct mp_error){0};
     setenv("MOEPERF_DEVICE_SPOOLS", "/nowhere/at/all", 1);
     assert_int_not_equal(mp_companion_open(&companion, "test", &error), MP_OK);
-    assert_non_null(strstr(error.text, "/nowhere/at/all"));
+    assert_contains(error.text, "/nowhere/at/all");
     mp_companion_close(&companion);
     setenv("MOEPERF_DEVICE_SPOOLS", companion_folder, 1);
 }

@@ -292,7 +292,7 @@ TEST(a_failed_start_leaves_nothing) {
     assert_null(start_collective(NULL, NULL, 1, 1));
     unsetenv("MOEPERF_NCCL_SAMPLE");
     const struct companion_contents *contents = companion_read();
-    assert_non_null(strstr(contents->status, "nonsense"));
+    assert_contains(contents->status, "nonsense");
     unsetenv("MOEPERF_DEVICE_SPOOLS");
     assert_null(communicator(84, 2, 0));
     assert_int_equal(mask, 0);

@@ -175,7 +175,7 @@ TEST(without_a_solver_a_sentence_says_what_to_install) {
     setenv("MOEPERF_CBC_LIBRARY", "libno-solver.so", 1);
     assert_int_equal(mp_program_create(&program, &error), MP_ENOTFOUND);
     assert_null(program);
-    assert_non_null(strstr(error.text, "install coinor-libcbc-dev"));
+    assert_contains(error.text, "install coinor-libcbc-dev");
     setenv("MOEPERF_CBC_LIBRARY", "libm.so.6", 1);
     assert_int_equal(mp_program_solver(text, sizeof text, &other), MP_ENOTFOUND);
     assert_string_equal(other.text,

@@ -31,7 +31,7 @@ static void it_describes_itself(struct mp_device *device, const void *c) {
         return;
     }
     assert_int_equal(strncmp(text, "oneDNN ", 7), 0);
-    assert_non_null(strstr(text, ((struct mp_cpu *)device)->instruction_set));
+    assert_contains(text, ((struct mp_cpu *)device)->instruction_set);
     assert_string_equal(device->operations->name, "cpu");
     assert_false(device->deferred);
 }
@@ -178,7 +178,7 @@ static void beyond_the_limits_is_an_error(struct mp_device *device, const void *
     assert_int_equal(mp_device_check(device, &error), MP_OK);
     perform(device, layer_norm_backward, 1, 100000, one, one, one, one, one, one, one, one);
     assert_int_equal(mp_device_check(device, &error), MP_ELIMIT);
-    assert_non_null(strstr(error.text, "100000"));
+    assert_contains(error.text, "100000");
 
     struct mp_attention_shape shape = {1, 100000, 1, 8};
     perform(device, attention_forward, &shape, one, one, one);
@@ -187,7 +187,7 @@ static void beyond_the_limits_is_an_error(struct mp_device *device, const void *
     perform(device, gate_forward, 1, 2, 3, SOFTMAX(true), one, NULL, NULL, one, NULL, index, one);
     error = (struct mp_error){0};
     assert_int_equal(mp_device_check(device, &error), MP_ELIMIT);
-    assert_non_null(strstr(error.text, "layer norm"));
+    assert_contains(error.text, "layer norm");
     device->error = (struct mp_error){0}; /* for the check at the test's end */
 }
 
@@ -234,7 +234,7 @@ static void failures_leave_usable_indices(struct mp_device *device, const void *
     for (int i = 0; i < 2 * TOKENS; i++)
         assert_int_equal(order[i], i);
     assert_int_equal(mp_device_check(device, &error), MP_ELIMIT);
-    assert_non_null(strstr(error.text, "sorting of 10000 routes"));
+    assert_contains(error.text, "sorting of 10000 routes");
     device->error = (struct mp_error){0};
     no_rows_beyond_limits(device, choice, new_ints(2 * TOKENS + 10));
 }
@@ -314,7 +314,7 @@ static void gpus_are_listed(struct mp_device *device, const void *c) {
     assert_true(count >= 1);
     assert_true(gpu.capability >= 50 && gpu.memory > 0 && gpu.free_memory <= gpu.memory);
     mp_device_describe(device, text, sizeof text);
-    assert_non_null(strstr(text, gpu.name));
+    assert_contains(text, gpu.name);
 }
 
 static const struct device_test tests[] = {

@@ -202,12 +202,12 @@ TEST(copies_are_made_of_copies) {
     assert_works(mp_plan_add_copy_from(made, 0, 2, 3, MP_STAGE_AFTER_GATE, &error));
     dispatch(made);
     run(scribe);
-    assert_non_null(strstr(told(scribe, MP_FORWARD),
-                           "permute0 >rows0 <rows0 <fetch0 >late-fetch0 <late-fetch0 experts0"));
+    assert_contains(told(scribe, MP_FORWARD),
+                    "permute0 >rows0 <rows0 <fetch0 >late-fetch0 <late-fetch0 experts0");
     made->fetch.item[1].from = made->before.owner[0];
     run(scribe);
-    assert_non_null(strstr(told(scribe, MP_FORWARD),
-                           ">late-fetch0 permute0 >rows0 <rows0 <fetch0 <late-fetch0 experts0"));
+    assert_contains(told(scribe, MP_FORWARD),
+                    ">late-fetch0 permute0 >rows0 <rows0 <fetch0 <late-fetch0 experts0");
 }
 
 /* The next layer's copies set out once rows and late copies have, whether rows travel in one step
@@ -337,16 +337,16 @@ TEST(a_shared_expert_hides_rows) {
         run(scribe);
         /* Two more, and rows of a flat exchange arrive in spans of their own. */
         assert_int_equal(scribe->ended_spans, spans + (pipelined ? 2 : 4));
-        assert_non_null(strstr(told(scribe, MP_FORWARD),
-                               pipelined ? "permute0 >rows0 >rows0.1 >late-fetch0 shared0 <rows0 "
-                                           "experts0 >returns0 <rows0.1"
-                                         : "permute0 >rows0 shared0 <rows0 experts0 >returns0 "
-                                           "<returns0 combine0"));
-        assert_non_null(strstr(told(scribe, MP_BACKWARD),
-                               pipelined ? "permute0 >rows0 >rows0.1 shared0 experts0.2 "
-                                           ">sum-copies0 <rows0 experts0"
-                                         : "permute0 >rows0 shared0 <rows0 experts0 >returns0 "
-                                           "<returns0 combine0 gate0"));
+        assert_contains(told(scribe, MP_FORWARD),
+                        pipelined ? "permute0 >rows0 >rows0.1 >late-fetch0 shared0 <rows0 "
+                                    "experts0 >returns0 <rows0.1"
+                                  : "permute0 >rows0 shared0 <rows0 experts0 >returns0 "
+                                    "<returns0 combine0");
+        assert_contains(told(scribe, MP_BACKWARD),
+                        pipelined ? "permute0 >rows0 >rows0.1 shared0 experts0.2 "
+                                    ">sum-copies0 <rows0 experts0"
+                                  : "permute0 >rows0 shared0 <rows0 experts0 >returns0 "
+                                    "<returns0 combine0 gate0");
     }
 }
 

@@ -13,7 +13,7 @@ static const struct {
 TEST_EACH_WITH(help_and_version_are_printed, printed, c, NULL, end_run) {
     run_trainer(0, c->name, 0);
     AUTO(text) char *out = read_file("out"), *err = read_file("err");
-    assert_non_null(strstr(out, c->text));
+    assert_contains(out, c->text);
     assert_string_equal(err, "");
 }
 
@@ -171,7 +171,7 @@ TEST_WITH(a_run_goes_on_from_its_checkpoint, NULL, end_run) {
     assert_int_equal(progress(), 9);
     AUTO(text) char *out = read_file("out"), *text = read_file("second/checkpoint.yaml");
     assert_int_equal(strncmp(out, "progress 5 9 ", 13), 0);
-    assert_non_null(strstr(text, "iteration: 9\n"));
+    assert_contains(text, "iteration: 9\n");
 }
 
 /* ---- drops ---- */

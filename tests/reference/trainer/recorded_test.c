@@ -178,7 +178,7 @@ TEST(the_machine_is_named) {
     snprintf(text, sizeof text, "%lld",
              (long long)sysconf(_SC_PHYS_PAGES) * (long long)sysconf(_SC_PAGESIZE));
     assert_text("environment.memory-bytes", text);
-    assert_non_null(strstr(text_of("environment.device"), "oneDNN"));
+    assert_contains(text_of("environment.device"), "oneDNN");
     snprintf(text, sizeof text, "one process, host %s", host);
     assert_text("environment.mpi", text);
     assert_non_null(text_of("environment.compiler"));
@@ -187,7 +187,7 @@ TEST(the_machine_is_named) {
     assert_text("environment.command", command);
     assert_text("text.bytes", said("wc -c <text"));
     assert_true(*text_of("text.digest"));
-    assert_non_null(strstr(text_of("job"), "expert-width: 24"));
+    assert_contains(text_of("job"), "expert-width: 24");
     assert_string_equal(is.header.host, host);
     assert_int_equal(is.header.rank, 0);
     assert_int_equal(is.header.ranks, 1);

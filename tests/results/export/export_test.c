@@ -227,9 +227,8 @@ RUNS_TEST(times_keep_their_nanoseconds) {
     assert_works(
         mp_results_perfetto(folder->store, &everything, out_path(folder), &exported, &error));
     AUTO(text) char *text = read_bytes(out_path(folder), &size);
-    assert_non_null(strstr(text, "\"ts\":0.000,\"dur\":0.001,"));
-    assert_non_null(strstr(text, "\"ts\":9007199254740.993,\"dur\":0.000,"));
-    assert_non_null(strstr(text, "\"ts\":90071992547409.931,\"dur\":0.001,"));
+    assert_contains(text, "\"ts\":0.000,\"dur\":0.001,", "\"ts\":9007199254740.993,\"dur\":0.000,",
+                    "\"ts\":90071992547409.931,\"dur\":0.001,");
 }
 
 /* ---- CSV ---- */
@@ -419,7 +418,7 @@ RUNS_TEST(nothing_is_left_half_written) {
                                out_path(folder), &exported, &error);
     setrlimit(RLIMIT_FSIZE, &before);
     assert_int_equal(code, MP_ENOSPACE);
-    assert_non_null(strstr(error.text, "can't write "));
+    assert_contains(error.text, "can't write ");
     assert_int_equal(count_entries(folder->path, ".partial"), 0);
     char *text = read_bytes(out_path(folder), &size);
     assert_string_equal(text, "before");
@@ -429,7 +428,7 @@ RUNS_TEST(nothing_is_left_half_written) {
     assert_int_equal(
         mp_results_perfetto(folder->store, &everything, folder->path, &exported, &error),
         MP_EINVAL);
-    assert_non_null(strstr(error.text, "is there and no file"));
+    assert_contains(error.text, "is there and no file");
     /* The connection is free again, and keeps nothing. */
     error = (struct mp_error){0};
     runs_ok(mp_results_perfetto(folder->store, &everything, out_path(folder), &exported, &error),

@@ -110,8 +110,7 @@ TEST(streams_fail_one_by_one) {
             close_device(device);
             break;
         }
-        assert_non_null(strstr(error.text, "rank 3, GPU 1 ("));
-        assert_non_null(strstr(error.text, "stream"));
+        assert_contains(error.text, "rank 3, GPU 1 (", "stream");
         assert_nothing_left();
     }
     cuda_double_reset();
@@ -138,7 +137,7 @@ TEST(two_devices_describe_themselves) {
         mp_device_describe(device[i], text, sizeof text);
         snprintf(expected, sizeof expected, ", %s, driver 13.0", gpu.name);
         assert_int_equal(sscanf(text, "cuBLAS %d.%d.", &major, &minor), 2);
-        assert_non_null(strstr(text, expected));
+        assert_contains(text, expected);
     }
     mp_device_destroy(device[1]);
     close_device(device[0]);
@@ -182,9 +181,8 @@ TEST(a_failing_kernel_is_reported) {
     operations->event_record(device, event, NULL);
     operations->stream_synchronize(device, NULL);
     assert_int_equal(mp_device_check(device, &error), MP_EDEVICE);
-    assert_non_null(strstr(error.text, "rank 3, GPU 1 ("));
-    assert_non_null(strstr(error.text, "cudaErrorIllegalAddress"));
-    assert_non_null(strstr(error.text, "CUDA_LAUNCH_BLOCKING=1"));
+    assert_contains(error.text, "rank 3, GPU 1 (", "cudaErrorIllegalAddress",
+                    "CUDA_LAUNCH_BLOCKING=1");
     operations->event_synchronize(device, event);
     assert_true(operations->event_done(device, event));
     assert_int_equal(operations->event_time(device, event), -1);

@@ -267,6 +267,6 @@ TEST(too_many_for_the_slots_are_refused) {
         assert_int_equal(code, MP_OK);
     } else {
         assert_int_equal(code, MP_EPLAN);
-        assert_non_null(strstr(error.text, "moves need more than"));
+        assert_contains(error.text, "moves need more than");
     }
 }
