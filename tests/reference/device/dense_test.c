@@ -623,6 +623,4 @@ static const struct dense_case cases[] = {
     {"embedding's gradient beyond the limits", beyond_limits, 0, 0, 2, 0, 0, 0},
 };
 
-int main(void) {
-    return run_dense_cases("dense operations", &limits, cases, sizeof cases / sizeof *cases);
-}
+DENSE_PROGRAM(cases, limits);
