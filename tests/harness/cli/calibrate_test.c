@@ -5,11 +5,10 @@
 #include "harness/cluster/cluster.h"
 #include "tests/harness/cli/shell.h"
 
-static void check_quantity(void *context, const char *place, const char *unit,
+static void check_quantity(void *context, const char *place, UNUSED const char *unit,
                            const struct mp_quantity *quantity) {
     int *count = context;
     bool measured = !quantity->assumed && strstr(quantity->origin, "measured by moeperf calibrate");
-    (void)unit;
     ++*count;
     if (!isfinite(quantity->value))
         fail_msg("%s is %g", place, quantity->value);

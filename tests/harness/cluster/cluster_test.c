@@ -232,10 +232,9 @@ TEST(shares_are_exact_at_points) {
                  1e-12); /* in proportion */
 }
 
-static void count_backward(void *context, const char *place, const char *unit,
+static void count_backward(void *context, const char *place, UNUSED const char *unit,
                            const struct mp_quantity *quantity) {
     static const char table[] = "device.efficiency.backward.";
-    (void)unit;
     if (strncmp(place, table, sizeof table - 1) != 0)
         return;
     ++*(int *)context;

@@ -32,8 +32,8 @@ static void assert_reason(const struct mp_decision *decision, enum mp_decide_rea
                  mp_decide_benefit(&decision->lag[0]));
 }
 
-static uint32_t even(int64_t iteration, int layer, int source, int expert) {
-    (void)iteration, (void)layer, (void)source, (void)expert;
+static uint32_t even(UNUSED int64_t iteration, UNUSED int layer, UNUSED int source,
+                     UNUSED int expert) {
     return TOKENS * TOP_K / EXPERTS;
 }
 
@@ -50,8 +50,7 @@ TEST(even_loads_need_nothing) {
 }
 
 /* 230 to each of experts 8 to 11, which rank 2 has, and 40 to the other 28; and so on, times 32. */
-static uint32_t hot(int64_t iteration, int layer, int source, int expert) {
-    (void)iteration, (void)layer, (void)source;
+static uint32_t hot(UNUSED int64_t iteration, UNUSED int layer, UNUSED int source, int expert) {
     return expert / 4 == 2 ? 230 * 32 : 40 * 32;
 }
 
@@ -83,8 +82,7 @@ TEST(what_stays_hot_is_placed) {
 }
 
 /* One expert is hot, another one each time. */
-static uint32_t jumping(int64_t iteration, int layer, int source, int expert) {
-    (void)layer, (void)source;
+static uint32_t jumping(int64_t iteration, UNUSED int layer, UNUSED int source, int expert) {
     return expert == iteration * 13 % EXPERTS ? 400 * 32 : 53 * 32;
 }
 
@@ -103,8 +101,8 @@ TEST(what_jumps_is_left_alone) {
 }
 
 /* Half of all to expert 5, which fills a rank wherever it is. */
-static uint32_t dominant(int64_t iteration, int layer, int source, int expert) {
-    (void)iteration, (void)layer, (void)source;
+static uint32_t dominant(UNUSED int64_t iteration, UNUSED int layer, UNUSED int source,
+                         int expert) {
     return expert == 5 ? 1025 * 32 : 33 * 32;
 }
 
@@ -122,8 +120,8 @@ TEST(one_expert_takes_copies) {
 }
 
 /* Only the experts of ranks 0 to 3 get routes, and all alike (a balanced router with a stride). */
-static uint32_t half_idle(int64_t iteration, int layer, int source, int expert) {
-    (void)iteration, (void)layer, (void)source;
+static uint32_t half_idle(UNUSED int64_t iteration, UNUSED int layer, UNUSED int source,
+                          int expert) {
     return expert < EXPERTS / 2 ? 2 * TOKENS * TOP_K / EXPERTS : 0;
 }
 

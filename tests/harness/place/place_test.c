@@ -9,10 +9,9 @@ TEST_END(map, struct mp_place_map, mp_place_map_destroy(it))
 TEST_END(placed, struct mp_placed, mp_placed_destroy(it))
 
 /* Weights of the README of deepseek-ai/EPLB. */
-static uint32_t released_weight(int64_t iteration, int layer, int source, int expert) {
+static uint32_t released_weight(UNUSED int64_t iteration, int layer, int source, int expert) {
     static const uint32_t weight[2][12] = {{90, 132, 40, 61, 104, 165, 39, 4, 73, 56, 183, 86},
                                            {20, 107, 104, 64, 19, 197, 187, 157, 172, 86, 16, 27}};
-    (void)iteration;
     return source == 0 ? weight[layer][expert] : 0;
 }
 
@@ -113,8 +112,8 @@ TEST(padding_goes_to_the_fullest_slots) {
     mp_placement_destroy(&home);
 }
 
-static uint32_t hot_quarter(int64_t iteration, int layer, int source, int expert) {
-    (void)iteration, (void)layer, (void)source;
+static uint32_t hot_quarter(UNUSED int64_t iteration, UNUSED int layer, UNUSED int source,
+                            int expert) {
     return expert < 4 ? 400 * 32 : 37 * 32; /* 4 * 400 + 12 * 37 = 2044 */
 }
 
@@ -165,8 +164,7 @@ TEST(a_placement_saves_and_its_moves_cost) {
 }
 
 /* All of rank 1's tokens go to expert 15, of rank 7 in the other node; the others' stay. */
-static uint32_t across(int64_t iteration, int layer, int source, int expert) {
-    (void)iteration, (void)layer;
+static uint32_t across(UNUSED int64_t iteration, UNUSED int layer, int source, int expert) {
     return expert == (source == 1 ? 15 : 2 * source) ? 100 : 0;
 }
 

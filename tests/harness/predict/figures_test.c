@@ -66,12 +66,10 @@ static void take_span(void *context, int rank, enum mp_predict_stream stream,
 
 /* The experts' seconds if all rows of an expert are there at once, and homes, of the last
  * micro-batch's plan. */
-static void take_facts(void *context, int64_t iteration, int layer, const struct mp_plan *plan,
-                       const struct mp_plan_facts *facts) {
+static void take_facts(void *context, UNUSED int64_t iteration, int layer,
+                       const struct mp_plan *plan, UNUSED const struct mp_plan_facts *facts) {
     struct told *told = context;
     int64_t sent[MOST_RANKS] = {0};
-    (void)iteration;
-    (void)facts;
     told->flat &= plan->exchange != MP_EXCHANGE_PIPELINED;
     told->distinct |= mp_exchange_of(plan->exchange)->deduplicates;
     told->padded |= plan->padding > 0;

@@ -357,15 +357,14 @@ static void see_number(struct numbers *numbers, int who, int64_t number) {
     numbers->last[who] = number;
 }
 
-static void number_span(void *context, int rank, enum mp_predict_stream stream,
+static void number_span(void *context, UNUSED int rank, UNUSED enum mp_predict_stream stream,
                         const struct mp_span *span) {
-    (void)rank, (void)stream;
     see_number(context, 0, span->iteration);
 }
 
-static void number_load(void *context, int rank, int64_t iteration, int layer, int experts,
-                        const uint32_t routes[], const uint32_t dropped[]) {
-    (void)rank, (void)layer, (void)experts, (void)routes, (void)dropped;
+static void number_load(void *context, UNUSED int rank, int64_t iteration, UNUSED int layer,
+                        UNUSED int experts, UNUSED const uint32_t routes[],
+                        UNUSED const uint32_t dropped[]) {
     see_number(context, 1, iteration);
 }
 
@@ -548,9 +547,8 @@ static void take_line(void *context, const char *text) {
     lines->count++;
 }
 
-static void count_assumed(void *context, const char *place, const char *unit,
+static void count_assumed(void *context, const char *place, UNUSED const char *unit,
                           const struct mp_quantity *quantity) {
-    (void)unit;
     *(int *)context += quantity->assumed && strncmp(place, "device.efficiency", 17) != 0;
 }
 

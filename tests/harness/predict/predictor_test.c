@@ -72,12 +72,9 @@ static void take_span(void *context, int rank, enum mp_predict_stream stream,
     watcher->sent += rows && span->bytes > 0 ? (double)span->bytes : 0;
 }
 
-static void take_load(void *context, int rank, int64_t iteration, int layer, int experts,
-                      const uint32_t routes[], const uint32_t dropped[]) {
+static void take_load(void *context, UNUSED int rank, UNUSED int64_t iteration, UNUSED int layer,
+                      int experts, const uint32_t routes[], const uint32_t dropped[]) {
     struct watcher *watcher = context;
-    (void)rank;
-    (void)iteration;
-    (void)layer;
     watcher->loads++;
     for (int e = 0; e < experts; e++) {
         watcher->routes += routes[e];
@@ -263,10 +260,9 @@ struct seen_loads {
     uint32_t count[2][16][16];
 };
 
-static void see_load(void *context, int rank, int64_t iteration, int layer, int experts,
+static void see_load(void *context, int rank, UNUSED int64_t iteration, int layer, int experts,
                      const uint32_t routes[], const uint32_t dropped[]) {
     struct seen_loads *seen = context;
-    (void)iteration;
     for (int e = 0; e < experts; e++) {
         seen->count[layer][rank][e] = routes[e];
         assert_true(!dropped || dropped[e] == 0);
@@ -315,8 +311,7 @@ static void assert_kept(struct test_case *test, uint64_t *random, keep_inside *k
     assert_true(changed > 0);
 }
 
-static void limit(const struct test_case *test, const bool inside[], uint32_t row[]) {
-    (void)test;
+static void limit(UNUSED const struct test_case *test, const bool inside[], uint32_t row[]) {
     mp_replay_limit(EXPERTS, inside, LIMIT, row);
 }
 

@@ -339,8 +339,7 @@ TEST(what_a_full_disk_does_not_take_is_not_lost) {
     check_kept_later(false);
 }
 
-static void interrupt(int number) {
-    (void)number;
+static void interrupt(UNUSED int number) {
     signals = signals + 1;
 }
 

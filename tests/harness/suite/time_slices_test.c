@@ -230,8 +230,7 @@ TEST(a_job_without_its_file_fails) {
 
 static volatile sig_atomic_t signals;
 
-static void signal_at_20(void *context, const struct mp_launch_progress *progress) {
-    (void)context;
+static void signal_at_20(UNUSED void *context, const struct mp_launch_progress *progress) {
     if (progress->iteration >= 20)
         signals = 1;
 }
@@ -249,9 +248,7 @@ TEST(interruption_ends_both) {
     assert_int_equal(pair.result[1].end, MP_LAUNCH_INTERRUPTED);
 }
 
-static void signal_at_once(void *context, const struct mp_launch_progress *progress) {
-    (void)context;
-    (void)progress;
+static void signal_at_once(UNUSED void *context, UNUSED const struct mp_launch_progress *progress) {
     signals = 1;
 }
 

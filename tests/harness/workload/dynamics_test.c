@@ -107,8 +107,8 @@ static int log_changes(const struct history *h, const struct place *at, int lag,
 
 static double changes[STEPS * LAYERS * EXPERTS];
 
-static double change(const struct measure *m, const struct history *h, const struct place *at) {
-    (void)m;
+static double change(UNUSED const struct measure *m, const struct history *h,
+                     const struct place *at) {
     return deviation(changes, log_changes(h, at, at->lag, changes));
 }
 
@@ -119,20 +119,20 @@ static double jumps(const struct history *h, const struct place *at, int factor)
         found += fabs(changes[i]) >= log(factor) - 1e-12;
     return (double)found / n;
 }
-static double twofold(const struct measure *m, const struct history *h, const struct place *at) {
-    (void)m;
+static double twofold(UNUSED const struct measure *m, const struct history *h,
+                      const struct place *at) {
     return jumps(h, at, 2);
 }
-static double fourfold(const struct measure *m, const struct history *h, const struct place *at) {
-    (void)m;
+static double fourfold(UNUSED const struct measure *m, const struct history *h,
+                       const struct place *at) {
     return jumps(h, at, 4);
 }
 
 /* The last iteration at which a layer is further than .2 from what it is at 2001, of the layer that
  * settles as the n-th, from 0. */
-static double settling(const struct measure *m, const struct history *h, const struct place *at) {
+static double settling(UNUSED const struct measure *m, const struct history *h,
+                       const struct place *at) {
     double settled[LAYERS] = {0};
-    (void)m;
     for (int l = 0; l < LAYERS; l++)
         for (int i = 0; i < 2000 / STEP; i++)
             if (variation_distance(h->count[i][l], h->count[2000 / STEP][l]) > 0.2)

@@ -45,9 +45,8 @@ static void fill_tokens(struct random_source *source, struct mp_load *load) {
 }
 
 static int random_next(void *self, struct mp_trace_block *block, bool *end,
-                       struct mp_error *error) {
+                       UNUSED struct mp_error *error) {
     struct random_source *source = self;
-    (void)error;
     const struct mp_trace_shape *shape = &source->shape;
     int blocks = shape->layers * shape->micro_batches;
     *end = source->block == source->iterations * blocks;
@@ -268,9 +267,9 @@ static int read_counts(const char *text, uint32_t count[]) {
     return counts;
 }
 
-static int held_next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
+static int held_next(void *self, struct mp_trace_block *block, bool *end,
+                     UNUSED struct mp_error *error) {
     struct held_source *held = self;
-    (void)error;
     *end = held->ended;
     held->ended = true;
     if (!*end)
@@ -382,10 +381,9 @@ TEST(tokens_need_to_know_how_many_experts_they_take) {
 }
 
 /* A source that fails is heard, in the middle of an iteration that is added up too. */
-static int failing_next(void *self, struct mp_trace_block *block, bool *end,
+static int failing_next(void *self, struct mp_trace_block *block, UNUSED bool *end,
                         struct mp_error *error) {
     int *left = self;
-    (void)end;
     block->layer = 0;
     block->micro_batch = 2 - *left;
     block->iteration = 0;

@@ -7,16 +7,14 @@ static struct records records;
 static struct mp_companion companion;
 static struct cupti_totals totals;
 
-static int begin(void **state) {
-    (void)state;
+TEST_STEP(begin) {
     struct mp_error error = {0};
     records.size = 0;
     totals = (struct cupti_totals){0};
     return mp_companion_open(&companion, "cupti", &error);
 }
 
-static int end(void **state) {
-    (void)state;
+TEST_STEP(end) {
     mp_companion_close(&companion);
     companion_remove_files();
     return 0;

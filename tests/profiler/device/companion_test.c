@@ -104,9 +104,8 @@ static pthread_mutex_t waiting = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wakes;
 
 /* What signals it takes, and whether its wait ends by the clock of mp_clock_after. */
-static void *look_around(void *unused) {
+static void *look_around(UNUSED void *unused) {
     static sigset_t blocked;
-    (void)unused;
     pthread_sigmask(SIG_SETMASK, NULL, &blocked);
     struct timespec until = mp_clock_after(1);
     pthread_mutex_lock(&waiting);

@@ -178,8 +178,7 @@ static inline double *to_doubles(const float *from, size_t count) {
         for (size_t i_ = 0; i_ < (count); i_++)                                                    \
             add_device_test((struct device_test){#function, row_name, call_##function, row});      \
     }                                                                                              \
-    static void function(__attribute__((unused)) struct mp_device *device,                         \
-                         __attribute__((unused)) const parameter)
+    static void function(UNUSED struct mp_device *device, UNUSED const parameter)
 
 static struct device_test *device_tests;
 static size_t device_test_count;

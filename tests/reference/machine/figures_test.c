@@ -21,9 +21,8 @@ static struct {
 
 /* ---- in place of measure.c ---- */
 
-int bench_time(struct bench *bench, bool together, bench_work *work, void *context, double *seconds,
-               struct mp_error *error) {
-    (void)bench;
+int bench_time(UNUSED struct bench *bench, bool together, bench_work *work, void *context,
+               double *seconds, struct mp_error *error) {
     fake.together = fake.together && together;
     fake.now = 0;
     fake.exchanges = fake.products = fake.progress = 0;
@@ -51,8 +50,7 @@ void bench_step(struct bench *bench) {
 
 /* One of the device's, whatever device and stream it is given. */
 #define KERNEL(name, ...)                                                                          \
-    static void name(struct mp_device *device __attribute__((unused)),                             \
-                     mp_stream stream __attribute__((unused)), __VA_ARGS__)
+    static void name(UNUSED struct mp_device *device, UNUSED mp_stream stream, __VA_ARGS__)
 
 /* Nothing that is written is anything else that is used. */
 static void assert_apart(int count, const void *const at[], const size_t floats[]) {
@@ -129,9 +127,8 @@ KERNEL(gelu_backward, size_t count, const void *x, const void *dy, void *dx, voi
     add_elements(count, 3);
 }
 
-KERNEL(layer_norm_forward, int rows, int width, const void *x, const float *gain, const float *bias,
-       void *y, float *mean, float *rstd) {
-    (void)bias;
+KERNEL(layer_norm_forward, int rows, int width, const void *x, const float *gain,
+       UNUSED const float *bias, void *y, float *mean, float *rstd) {
     size_t n = (size_t)rows, count = n * (size_t)width;
     assert_int_equal(count, tokens() * 256);
     assert_apart(5, (const void *[]){x, gain, y, mean, rstd},
@@ -208,28 +205,19 @@ static const struct mp_device_operations operations = {.gemm = gemm,
 
 /* ---- in place of comm ---- */
 
-int mp_request_create(struct mp_comm *comm, int transfers, size_t chunk_bytes,
-                      struct mp_request **request, struct mp_error *error) {
-    (void)comm;
-    (void)transfers;
-    (void)chunk_bytes;
-    (void)error;
+int mp_request_create(UNUSED struct mp_comm *comm, UNUSED int transfers, UNUSED size_t chunk_bytes,
+                      struct mp_request **request, UNUSED struct mp_error *error) {
     *request = NULL;
     return MP_OK;
 }
 
-void mp_request_destroy(struct mp_request *request) {
-    (void)request;
-}
+void mp_request_destroy(UNUSED struct mp_request *request) {}
 
 /* One way: ranks 0 and 1 alone, there and back.  Else every rank and each other one. */
 int mp_exchange_start(struct mp_comm *comm, const int *send_rows, const int *receive_rows,
-                      size_t row_bytes, const void *send, void *receive, mp_stream stream,
-                      struct mp_request *request, struct mp_error *error) {
+                      size_t row_bytes, const void *send, void *receive, UNUSED mp_stream stream,
+                      UNUSED struct mp_request *request, UNUSED struct mp_error *error) {
     double sent = 0, received = 0;
-    (void)stream;
-    (void)request;
-    (void)error;
     assert_true(fake.left == 0);
     for (int r = 0; r < comm->ranks; r++) {
         assert_true(r != comm->rank || (send_rows[r] == 0 && receive_rows[r] == 0));
@@ -255,16 +243,12 @@ int mp_exchange_start(struct mp_comm *comm, const int *send_rows, const int *rec
     return MP_OK;
 }
 
-int mp_comm_progress(struct mp_comm *comm, struct mp_error *error) {
-    (void)comm;
-    (void)error;
+int mp_comm_progress(UNUSED struct mp_comm *comm, UNUSED struct mp_error *error) {
     fake.progress++;
     return MP_OK;
 }
 
-int mp_request_wait(struct mp_request *request, struct mp_error *error) {
-    (void)request;
-    (void)error;
+int mp_request_wait(UNUSED struct mp_request *request, UNUSED struct mp_error *error) {
     fake.now += fake.left * (fake.progress ? 1 - fake.overlap : 1);
     fake.left = 0;
     return MP_OK;

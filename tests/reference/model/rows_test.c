@@ -21,8 +21,7 @@ static const struct mp_device_operations *plain;
 /* The size lies in front of what is given. */
 enum { FRONT = 64 };
 
-static void *take(struct mp_device *on, size_t bytes) {
-    (void)on;
+static void *take(UNUSED struct mp_device *on, size_t bytes) {
     if (account.budget >= 0 && account.given + (int64_t)bytes > account.budget) {
         mp_fail(&device->error, MP_ENOMEM, "this device is full");
         return NULL;
@@ -47,9 +46,7 @@ static void give(struct mp_device *on, void *memory) {
     plain->release(on, (char *)memory - FRONT);
 }
 
-static void wait_for_stream(struct mp_device *on, mp_stream stream) {
-    (void)on;
-    (void)stream;
+static void wait_for_stream(UNUSED struct mp_device *on, UNUSED mp_stream stream) {
     account.waits++;
     account.waited = true;
 }

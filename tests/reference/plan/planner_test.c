@@ -17,69 +17,56 @@ static struct {
     int code;         /* of create */
 } asked;
 
-static int create(void *self, const struct mp_setting *setting, const void *options,
-                  struct mp_error *error) {
-    (void)self;
-    (void)setting;
-    (void)options;
+static int create(UNUSED void *self, UNUSED const struct mp_setting *setting,
+                  UNUSED const void *options, struct mp_error *error) {
     return asked.code ? mp_fail(error, asked.code, "no such thing") : MP_OK;
 }
 
-static void destroy(void *self) {
-    (void)self;
+static void destroy(UNUSED void *self) {
     asked.destroyed++;
 }
 
 /* Rank 3 owns three of layer 0, rank 0 three of layer 1. */
-static void initial_owners(const void *self, int32_t owner[]) {
+static void initial_owners(UNUSED const void *self, int32_t owner[]) {
     static const int32_t first[LAYERS * EXPERTS] = {0, 3, 3, 3, 0, 0, 0, 3};
-    (void)self;
     memcpy(owner, first, sizeof first);
 }
 
-static void policy(const void *self, struct mp_policy *policy) {
-    (void)self;
+static void policy(UNUSED const void *self, struct mp_policy *policy) {
     asked.policies++;
     *policy = asked.policy;
 }
 
-static int copies_limit(const void *self) {
-    (void)self;
+static int copies_limit(UNUSED const void *self) {
     return asked.limit;
 }
 
-static int homes_limit(const void *self) {
-    (void)self;
+static int homes_limit(UNUSED const void *self) {
     return 7;
 }
 
-static int64_t padding_limit(const struct mp_setting *setting, const void *options) {
-    (void)options;
+static int64_t padding_limit(const struct mp_setting *setting, UNUSED const void *options) {
     asked.bandwidth += setting->bandwidth + setting->seconds_per_route +
                        setting->seconds_per_expert + setting->non_moe_seconds;
     return setting->tokens_per_rank;
 }
 
-static int before_gate(void *self, struct mp_plan *plan, struct mp_error *error) {
-    (void)self;
+static int before_gate(UNUSED void *self, struct mp_plan *plan, struct mp_error *error) {
     asked.before++;
     return asked.copy_on < 0
                ? MP_OK
                : mp_plan_add_copy(plan, 0, asked.copy_on, MP_STAGE_BEFORE_GATE, error);
 }
 
-static int after_gate(void *self, const struct mp_load *load, struct mp_plan *plan,
+static int after_gate(UNUSED void *self, const struct mp_load *load, struct mp_plan *plan,
                       struct mp_error *error) {
-    (void)self;
     asked.after++;
     return mp_plan_dispatch_to_owner(plan, load, error);
 }
 
-static int after_step(void *self, int64_t iteration, const struct mp_load load[],
+static int after_step(UNUSED void *self, int64_t iteration, const struct mp_load load[],
                       const struct mp_placement home[], struct mp_rehome *change,
-                      struct mp_error *error) {
-    (void)self;
-    (void)error;
+                      UNUSED struct mp_error *error) {
     assert_int_equal(iteration, 3);
     assert_int_equal(mp_load_at(&load[1], 2, 0), 5);
     for (int layer = 0; layer < LAYERS; layer++)

@@ -39,11 +39,9 @@ static void end(void *self, struct mp_scheduled_phase activity) {
     scribe->ended_spans++;
 }
 
-static int plan(void *self, int layer, bool before_gate, const struct mp_plan **of_layer,
-                struct mp_error *error) {
+static int plan(void *self, int layer, UNUSED bool before_gate, const struct mp_plan **of_layer,
+                UNUSED struct mp_error *error) {
     struct scribe *scribe = self;
-    (void)before_gate;
-    (void)error;
     assert_int_equal(scribe->open_spans, 1);
     *of_layer = scribe->plan[layer];
     return MP_OK;
@@ -84,8 +82,7 @@ static int wait(void *self, const struct mp_operation *operation, struct mp_erro
     return note(self, WAIT, operation, error);
 }
 
-static int learn(void *self, const struct mp_rehome **change, struct mp_error *error) {
-    (void)error;
+static int learn(void *self, const struct mp_rehome **change, UNUSED struct mp_error *error) {
     *change = &((struct scribe *)self)->change;
     return MP_OK;
 }

@@ -31,10 +31,8 @@ static const struct mp_system uneven = {
 /* One that copies experts if there are more ranks, and remembers what it was asked. */
 static struct mp_setting asked;
 static int living;
-static int tied_create(void *self, const struct mp_setting *setting, const void *options,
-                       struct mp_error *error) {
-    (void)self;
-    (void)options;
+static int tied_create(UNUSED void *self, const struct mp_setting *setting,
+                       UNUSED const void *options, struct mp_error *error) {
     asked = *setting;
     living++;
     if (setting->topology.ranks % setting->experts)
@@ -42,8 +40,7 @@ static int tied_create(void *self, const struct mp_setting *setting, const void 
                        setting->topology.ranks, setting->experts);
     return MP_OK;
 }
-static void tied_destroy(void *self) {
-    (void)self;
+static void tied_destroy(UNUSED void *self) {
     living--;
 }
 static const struct mp_system tied = {.abi = MP_SYSTEM_ABI,

@@ -16,8 +16,7 @@ static struct clock {
     int created, alive, synchronised;
 } device_clock;
 
-static int create_event(struct mp_device *device, mp_event *event, struct mp_error *error) {
-    (void)device;
+static int create_event(UNUSED struct mp_device *device, mp_event *event, struct mp_error *error) {
     if (device_clock.created == EVENTS)
         return mp_fail(error, MP_EDEVICE, "no event left");
     device_clock.alive++;
@@ -25,26 +24,19 @@ static int create_event(struct mp_device *device, mp_event *event, struct mp_err
     return MP_OK;
 }
 
-static void destroy_event(struct mp_device *device, mp_event event) {
-    (void)device;
-    (void)event;
+static void destroy_event(UNUSED struct mp_device *device, UNUSED mp_event event) {
     device_clock.alive--;
 }
 
-static void record_event(struct mp_device *device, mp_event event, mp_stream stream) {
-    (void)device;
-    (void)stream;
+static void record_event(UNUSED struct mp_device *device, mp_event event, UNUSED mp_stream stream) {
     *(int64_t *)event = device_clock.now;
 }
 
-static void synchronise(struct mp_device *device, mp_event event) {
-    (void)device;
-    (void)event;
+static void synchronise(UNUSED struct mp_device *device, UNUSED mp_event event) {
     device_clock.synchronised++;
 }
 
-static int64_t time_of(struct mp_device *device, mp_event event) {
-    (void)device;
+static int64_t time_of(UNUSED struct mp_device *device, mp_event event) {
     return *(int64_t *)event;
 }
 

@@ -20,10 +20,8 @@ static struct drill {
     bool rematerialise;
 } drill;
 
-static int drill_create(void *self, const struct mp_setting *setting, const void *options,
-                        struct mp_error *error) {
-    (void)options;
-    (void)error;
+static int drill_create(void *self, const struct mp_setting *setting, UNUSED const void *options,
+                        UNUSED struct mp_error *error) {
     memcpy(self, setting, sizeof *setting);
     return MP_OK;
 }
@@ -38,9 +36,7 @@ static int drill_copies(const void *self) {
     return ((const struct mp_setting *)self)->experts;
 }
 
-static int64_t drill_padding(const struct mp_setting *setting, const void *options) {
-    (void)setting;
-    (void)options;
+static int64_t drill_padding(UNUSED const struct mp_setting *setting, UNUSED const void *options) {
     return drill.padding;
 }
 
@@ -54,8 +50,7 @@ static int add_copies(struct mp_plan *plan, int first, enum mp_stage stage,
     return code;
 }
 
-static void drill_policy(const void *self, struct mp_policy *policy) {
-    (void)self;
+static void drill_policy(UNUSED const void *self, struct mp_policy *policy) {
     policy->outgoing_limit = drill.outgoing_limit;
     policy->rematerialise = drill.rematerialise;
     policy->one_hot = drill.one_hot;
@@ -63,14 +58,12 @@ static void drill_policy(const void *self, struct mp_policy *policy) {
     policy->renormalise_survivors = drill.renormalise;
 }
 
-static int drill_before_gate(void *self, struct mp_plan *plan, struct mp_error *error) {
-    (void)self;
+static int drill_before_gate(UNUSED void *self, struct mp_plan *plan, struct mp_error *error) {
     return add_copies(plan, 0, MP_STAGE_BEFORE_GATE, error);
 }
 
-static int drill_after_gate(void *self, const struct mp_load *load, struct mp_plan *plan,
+static int drill_after_gate(UNUSED void *self, const struct mp_load *load, struct mp_plan *plan,
                             struct mp_error *error) {
-    (void)self;
     int code = add_copies(plan, 1, MP_STAGE_AFTER_GATE, error);
     if (drill.group_size) {
         plan->exchange = MP_EXCHANGE_PIPELINED;
