@@ -367,9 +367,7 @@ TEST_TURNS(without_routes_all_are_equal, 3, s) {
     AUTO(test) struct test_case test = test_make(&GOOD_MACHINE, systems[s], 3, 16, 1);
     AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
     struct mp_prediction prediction = test_step(predictor, &test);
-    assert_close(prediction.imbalance, 1, 0);
-    assert_int_equal(prediction.routes, 0);
-    assert_int_equal(prediction.dropped, 0);
+    assert_numbers(prediction.imbalance, 1, prediction.routes, 0, prediction.dropped, 0);
     assert_within(prediction.expert_seconds_max, 0, 0);
     assert_within(prediction.exchanged_bytes, 0, 0);
     assert_within(prediction.late_seconds, 0, 1e-12);

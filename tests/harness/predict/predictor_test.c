@@ -86,8 +86,7 @@ static void take_load(void *context, UNUSED int rank, UNUSED int64_t iteration, 
 static void take_facts(void *context, int64_t iteration, int layer, const struct mp_plan *plan,
                        const struct mp_plan_facts *facts) {
     struct watcher *watcher = context;
-    assert_int_equal(plan->iteration, iteration);
-    assert_int_equal(plan->layer, layer);
+    assert_numbers(plan->iteration, iteration, plan->layer, layer);
     assert_true(facts->routes >= 0);
     watcher->distinct |= mp_exchange_of(plan->exchange)->deduplicates;
     watcher->facts++;
@@ -190,10 +189,8 @@ static void check_case(uint64_t *random, struct test_case *test, const struct mp
         if (!(system->capabilities & MP_SYSTEM_DROPS))
             assert_int_equal(prediction.dropped, 0);
     }
-    assert_int_equal(watcher.loads, 4 * job->ranks * job->layers);
-    assert_int_equal(watcher.facts, 4 * job->layers);
-    assert_int_equal(watcher.routes, routes);
-    assert_int_equal(watcher.dropped, dropped);
+    assert_numbers(watcher.loads, 4 * job->ranks * job->layers, watcher.facts, 4 * job->layers);
+    assert_numbers(watcher.routes, routes, watcher.dropped, dropped);
 }
 
 TEST_RANDOM(every_system_keeps_the_laws) {

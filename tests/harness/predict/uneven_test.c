@@ -29,16 +29,11 @@ static void assert_kept(const struct kept *kept, int rank, int comm, int index,
                         struct mp_span expected) {
     const struct mp_span *span = &kept->span[rank][comm][index];
     assert_true(index < kept->count[rank][comm]);
-    assert_int_equal(span->start_ns, expected.start_ns);
-    assert_int_equal(span->end_ns, expected.end_ns);
-    assert_int_equal(span->wait_ns, expected.wait_ns);
-    assert_int_equal(span->tokens, expected.tokens);
-    assert_int_equal(span->bytes, expected.bytes);
-    assert_int_equal(span->flops, expected.flops);
-    assert_int_equal(span->iteration, expected.iteration);
-    assert_int_equal(span->layer, expected.layer);
-    assert_int_equal(span->phase, expected.phase);
-    assert_int_equal(span->direction, expected.direction);
+    assert_numbers(span->start_ns, expected.start_ns, span->end_ns, expected.end_ns);
+    assert_numbers(span->wait_ns, expected.wait_ns, span->tokens, expected.tokens);
+    assert_numbers(span->bytes, expected.bytes, span->flops, expected.flops);
+    assert_numbers(span->iteration, expected.iteration, span->layer, expected.layer);
+    assert_numbers(span->phase, expected.phase, span->direction, expected.direction);
     assert_int_equal(span->cpu_ns, -1);
 }
 
@@ -84,8 +79,7 @@ static void assert_spans(const struct kept *kept) {
     part = span_of(MP_PHASE_FETCH, MP_FORWARD, 1, 7 * s / 2, 9 * s / 2, 0);
     part.bytes = 77;
     assert_kept(kept, 1, 1, 2, part);
-    assert_int_equal(kept->count[0][1], 1);
-    assert_int_equal(kept->count[1][1], 3);
+    assert_numbers(kept->count[0][1], 1, kept->count[1][1], 3);
 }
 
 /* Ranks work 1, 3 and 2 s in experts; then all meet for 0.5 s, which begins at 3 s; a fetch of 4 s
@@ -137,8 +131,7 @@ TEST(spans_by_hand) {
     mp_timeline_work(&timeline, 1);
     mp_timeline_spent(&timeline, copy, NULL, NULL, -1);
     const int64_t s = 1000000000;
-    assert_int_equal(kept.span[0][0][3].start_ns, 9 * s / 2);
-    assert_int_equal(kept.span[0][0][3].end_ns, 11 * s / 2);
+    assert_numbers(kept.span[0][0][3].start_ns, 9 * s / 2, kept.span[0][0][3].end_ns, 11 * s / 2);
 }
 
 /* ---- what if ---- */

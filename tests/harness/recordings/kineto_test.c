@@ -55,10 +55,7 @@ TEST_RANDOM(events_before_a_cut_are_the_same) {
         write_job(round % 4 < 2, packed ? ".gz" : "");
         read_seen(path, &whole, &header);
         assert_string_equal(header.damage, "");
-        assert_int_equal(header.rank, 1);
-        assert_int_equal(header.ranks, 3);
-        assert_int_equal(header.base_ns, 1000);
-        assert_int_equal(header.groups, 1);
+        assert_numbers(header.rank, 1, header.ranks, 3, header.base_ns, 1000, header.groups, 1);
         assert_int_equal(stat(path, &status), 0);
         const off_t at = test_random_int(random, 0, (int)status.st_size - 20);
         assert_int_equal(truncate(path, at), 0);
@@ -128,8 +125,7 @@ TEST(times_of_no_clock_are_left_out) {
                "{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"c\", \"ts\": -3e15, \"dur\": 1},\n"
                "{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"d\", \"ts\": 2e15, \"dur\": 1}]}");
     read_seen("far.json", &seen, &header);
-    assert_int_equal(header.events, 4);
-    assert_int_equal(header.base_ns, 0);
+    assert_numbers(header.events, 4, header.base_ns, 0);
     assert_int_equal(seen.count, 1);
 }
 

@@ -55,8 +55,7 @@ TEST_RANDOM(names_have_one_id_each) {
     assert_int_equal(contents->files, 1);
     assert_string_equal(contents->status, "on");
     assert_true(contents->ended);
-    assert_int_equal(contents->unread, 0);
-    assert_int_equal(contents->header.pid, getpid());
+    assert_numbers(contents->unread, 0, contents->header.pid, getpid());
     for (int i = 0; i < NAMES; i++) {
         char text[32];
         snprintf(text, sizeof text, "name %d", i);

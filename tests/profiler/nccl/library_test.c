@@ -83,9 +83,7 @@ TEST(children_of_a_recorded_program_end) {
     nccl->finalize(context);
     dlclose(library);
     const struct companion_contents *contents = companion_read();
-    assert_int_equal(contents->files, 1);
-    assert_int_equal(contents->collectives, 20);
-    assert_int_equal(contents->unread, 0);
+    assert_numbers(contents->files, 1, contents->collectives, 20, contents->unread, 0);
 }
 
 /* The real library without a GPU does not get as far as a communicator; the program runs on. */

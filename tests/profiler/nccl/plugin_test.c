@@ -145,17 +145,9 @@ TEST(a_collective_ends_with_its_last_channel) {
     assert_string_equal(contents->status, "on");
     assert_int_equal(contents->collectives, 1);
     const struct mp_collective *is = &contents->collective[0];
-    assert_int_equal(is->timer_start, 4000);
-    assert_int_equal(is->timer_end, 9000);
-    assert_int_equal(is->communicator, 77);
-    assert_int_equal(is->sequence, 9);
-    assert_int_equal(is->group, 1);
-    assert_int_equal(is->count, 1000);
-    assert_int_equal(is->ranks, 4);
-    assert_int_equal(is->rank, 1);
-    assert_int_equal(is->channels, 2);
-    assert_int_equal(is->timed_channels, 2);
-    assert_int_equal(is->is_pair, 0);
+    assert_numbers(is->timer_start, 4000, is->timer_end, 9000, is->communicator, 77);
+    assert_numbers(is->sequence, 9, is->group, 1, is->count, 1000, is->ranks, 4, is->rank, 1);
+    assert_numbers(is->channels, 2, is->timed_channels, 2, is->is_pair, 0);
     assert_true(is->start_ns > 0 && is->queued_ns >= is->start_ns);
     assert_string_equal(name(contents, is->function), "AllReduce");
     assert_string_equal(name(contents, is->datatype), "ncclFloat32");
@@ -164,8 +156,7 @@ TEST(a_collective_ends_with_its_last_channel) {
     assert_true(number_of(&contents->numbers, "nccl.operations") == 1);
     assert_true(number_of(&contents->numbers, "nccl.unfinished") == 0);
     assert_true(number_of(&contents->numbers, "nccl.callback-ns") > 0);
-    assert_int_equal(contents->timers, 1);
-    assert_int_equal(contents->timer[0].samples, 2);
+    assert_numbers(contents->timers, 1, contents->timer[0].samples, 2);
     /* The later reading of the timer is the smaller difference, unless the clock took longer. */
     assert_true(contents->timer[0].offset_ns <= contents->timer[0].at_ns - 9000);
 }
@@ -183,10 +174,8 @@ TEST(order_does_not_matter) {
     stop(without);
     nccl->finalize(context);
     const struct companion_contents *contents = companion_read();
-    assert_int_equal(contents->collectives, 3);
-    assert_int_equal(contents->collective[0].timer_end, 300);
-    assert_int_equal(contents->collective[0].group, 0);
-    assert_int_equal(contents->collective[1].timer_end, 0);
+    assert_numbers(contents->collectives, 3, contents->collective[0].timer_end, 300);
+    assert_numbers(contents->collective[0].group, 0, contents->collective[1].timer_end, 0);
     assert_int_equal(contents->collective[2].timed_channels, 0);
     assert_true(number_of(&contents->numbers, "nccl.unfinished") == 0);
 }
@@ -212,10 +201,7 @@ TEST(an_all_to_all_is_pairs_of_one_group) {
     assert_int_equal(contents->collectives, 8);
     for (int i = 0; i < 8; i++) {
         const struct mp_collective *is = &contents->collective[i];
-        assert_int_equal(is->is_pair, 1);
-        assert_int_equal(is->group, 2);
-        assert_int_equal(is->peer, i / 2);
-        assert_int_equal(is->sequence, 0);
+        assert_numbers(is->is_pair, 1, is->group, 2, is->peer, i / 2, is->sequence, 0);
         assert_string_equal(name(contents, is->function), i % 2 ? "Recv" : "Send");
         assert_int_equal(is->timer_end, 50 + i);
     }
@@ -247,8 +233,7 @@ TEST(what_is_unfinished_is_recorded_and_counted) {
     stop(none);
     assert_null(start_collective(context, NULL, 3, 1));
     const struct companion_contents *contents = companion_read();
-    assert_int_equal(contents->collectives, 2);
-    assert_int_equal(contents->collective[0].timer_end, 20);
+    assert_numbers(contents->collectives, 2, contents->collective[0].timer_end, 20);
     assert_int_equal(contents->collective[0].timed_channels, 1);
     assert_int_equal(contents->collective[1].timer_start, 0);
     assert_true(number_of(&contents->numbers, "nccl.unfinished") == 2);
@@ -381,8 +366,7 @@ TEST(threads_do_not_mix_their_operations) {
         const struct mp_collective *is = &contents->collective[i];
         uint64_t round = is->sequence - 1;
         assert_in_range(is->communicator, 100, 100 + THREADS - 1);
-        assert_int_equal(is->group, is->sequence);
-        assert_int_equal(is->timer_start, 1000 * round + 1);
+        assert_numbers(is->group, is->sequence, is->timer_start, 1000 * round + 1);
         assert_int_equal(is->timer_end, 1000 * round + 500);
         assert_false(seen[is->communicator - 100][round]);
         seen[is->communicator - 100][round] = true;

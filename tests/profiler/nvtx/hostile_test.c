@@ -98,8 +98,7 @@ TEST(ranges_that_are_open_at_exit_are_whole) {
         assert_true(spool[0].ended);
         for (int i = 0; i < spool[0].ranges; i++) {
             const struct mp_range *range = &spool[0].range[i];
-            assert_int_equal(range->color, ~range->category);
-            assert_int_equal(range->value, range->category);
+            assert_numbers(range->color, ~range->category, range->value, range->category);
             assert_string_equal(name_of(&spool[0], range), "for ever");
         }
     }
@@ -121,8 +120,7 @@ TEST(names_take_a_limited_memory) {
     enum { NUMBER = 6000 }; /* of 4000 bytes each, and 16 MiB have room for about 4150 */
     assert_int_equal(play("names", NUMBER, false), 0);
     const int nameless = count_of(&spool[0], "nvtx-nameless");
-    assert_int_equal(spool[0].ranges, NUMBER);
-    assert_int_equal(spool[0].names, NUMBER - nameless);
+    assert_numbers(spool[0].ranges, NUMBER, spool[0].names, NUMBER - nameless);
     assert_in_range(spool[0].names, (15 << 20) / 4000, (16 << 20) / 4000);
     assert_contains(spool[0].reason, "names were too many");
 }

@@ -70,9 +70,7 @@ TEST(short_and_interrupted_writes_lose_nothing) {
     faults.shortens = false;
 
     struct contents contents = read_contents(path, seed);
-    assert_int_equal(contents.count[0], SAMPLES);
-    assert_int_equal(contents.ends, 1);
-    assert_int_equal(contents.unread, 0);
+    assert_numbers(contents.count[0], SAMPLES, contents.ends, 1, contents.unread, 0);
     unlink(path);
 }
 
@@ -168,8 +166,7 @@ static int64_t record_in(int64_t room, int number, int code) {
         assert_true(file_size(path) <= room);
     }
     struct contents contents = read_contents(path, seed);
-    assert_int_equal(contents.unread, 0);
-    assert_int_equal(contents.ends, bytes > 0);
+    assert_numbers(contents.unread, 0, contents.ends, bytes > 0);
     unlink(path);
     return bytes;
 }
@@ -338,8 +335,7 @@ TEST(a_number_that_is_another_files_is_not_written) {
     assert_precious(&own);
     struct contents contents = read_contents(own.spool, seed);
     assert_contains(contents.end_reason, "closed the descriptor of its recording (4 times)");
-    assert_int_equal(contents.count[0], ROUNDS * SAMPLES);
-    assert_int_equal(contents.unread, 0);
+    assert_numbers(contents.count[0], ROUNDS * SAMPLES, contents.unread, 0);
     unlink(own.spool);
 }
 

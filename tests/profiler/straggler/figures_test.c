@@ -65,9 +65,7 @@ TEST(ranks_take_turns) {
     assert_int_equal(found.abstentions, MP_ABSTAINS_NO_LOADS);
     assert_close(found.seconds, 18, 1e-12);
     assert_close(found.waiting, 16.8, 1e-12);
-    assert_close(found.finest, 0, 0);
-    assert_int_equal(found.culprit_changes, 1);
-    assert_int_equal(found.most_waited_for, 3);
+    assert_numbers(found.finest, 0, found.culprit_changes, 1, found.most_waited_for, 3);
     /* Ranks 0 and 2 wait 6, 10 and 4 s; rank 1 the first two, rank 3 the last. */
     assert_rank(&found.rank[0], 5.6, 0, 10, 0, 12 / 18.0);
     assert_rank(&found.rank[1], 4, 4.8, 11.6, 0.4, 12 / 18.0);
@@ -89,8 +87,7 @@ static void assert_finding(const struct mp_straggler *found, int at, int rank, d
     assert_close(finding->seen, seen, 1e-12);
     assert_close(finding->last, last, 1e-12);
     assert_close(finding->worst, worst, 1e-12);
-    assert_int_equal(finding->worst_iteration, worst_iteration);
-    assert_int_equal(finding->phase, MP_PHASE_EXPERT);
+    assert_numbers(finding->worst_iteration, worst_iteration, finding->phase, MP_PHASE_EXPERT);
     assert_int_equal(finding->layer, 0);
     assert_close(finding->here, 1, 1e-12);
     assert_true(isnan(finding->on_core));
@@ -125,8 +122,7 @@ TEST(turns_by_place) {
     assert_close(combine->transfer, 2, 1e-12);
     assert_close(combine->transfer_least, 2, 1e-12);
     assert_close(combine->waiting, 16.8, 1e-12);
-    assert_close(combine->caused, 0, 0);
-    assert_int_equal(combine->slowest, -1);
+    assert_numbers(combine->caused, 0, combine->slowest, -1);
     assert_true(isnan(combine->tokens));
     assert_close(found.balance.time_imbalance, 15.6 / 11.4, 1e-12);
     assert_close(found.balance.token_imbalance, 140 / 114.0, 1e-12);
@@ -429,8 +425,7 @@ TEST(no_routes_have_no_balance) {
     input.layers = LAYERS;
     input.experts = EXPERTS;
     AUTO(straggler) struct mp_straggler found = analysed(&input);
-    assert_int_equal(found.abstentions, 0);
-    assert_int_equal(found.balance.hottest_layer, -1);
+    assert_numbers(found.abstentions, 0, found.balance.hottest_layer, -1);
     assert_int_equal(found.balance.hottest_expert, -1);
     assert_true(isnan(found.balance.hottest_share));
     assert_true(isnan(found.balance.max_over_mean.p50));

@@ -108,8 +108,7 @@ TEST(the_first_span_is_a_meeting) {
     assert_close(waits.wait[5], 3, 1e-12);
     assert_int_equal(waits.count[5], 1);
     const struct mp_charge *charge = &waits.charge[waits.first[5]];
-    assert_int_equal(charge->node, 1);
-    assert_int_equal(charge->kind, MP_CHARGE_WORK);
+    assert_numbers(charge->node, 1, charge->kind, MP_CHARGE_WORK);
     assert_close(charge->seconds, 3, 1e-12);
     /* A rank that has a span is held against that, be it the first of all. */
     assert_works(mp_causes_find(graph, &causes, &error));
@@ -138,9 +137,7 @@ TEST(balance_by_hand) {
     for (int i = 0; i < 100; i++)
         value[i] = (i * 37) % 100 + 1;
     struct mp_percentiles percentiles = mp_percentiles_of(value, 100);
-    assert_close(percentiles.p50, 50, 0);
-    assert_close(percentiles.p90, 90, 0);
-    assert_close(percentiles.p99, 99, 0);
+    assert_numbers(percentiles.p50, 50, percentiles.p90, 90, percentiles.p99, 99);
     assert_close(percentiles.largest, 100, 0);
     double missing[] = {NAN, 3, NAN};
     assert_close(mp_percentiles_of(missing, 3).p99, 3, 0);
@@ -242,8 +239,7 @@ TEST_RANDOM(balanced_runs_have_nothing) {
     assert_close(found.slowdowns.load_balance, 1, 1e-9);
     assert_close(found.balance.max_over_mean.largest, 1, 1e-9);
     assert_close(found.balance.effective.p50, 8, 1e-9);
-    assert_int_equal(found.most_waited_for, -1);
-    assert_int_equal(found.violations, 0);
+    assert_numbers(found.most_waited_for, -1, found.violations, 0);
 }
 
 /* The same run with its ranks renamed. */
@@ -299,8 +295,7 @@ TEST(what_is_missing_is_said) {
 
     input.ranks_missing = 1;
     struct mp_straggler found = analysed(&input);
-    assert_int_equal(found.abstentions, MP_ABSTAINS_MISSING);
-    assert_int_equal(found.findings, 0);
+    assert_numbers(found.abstentions, MP_ABSTAINS_MISSING, found.findings, 0);
     assert_close(found.balance.effective.p50, 4, 1e-2); /* loads need no ranks */
     mp_straggler_destroy(&found);
 

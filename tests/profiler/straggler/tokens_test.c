@@ -71,8 +71,7 @@ TEST_EACH(no_tokens_at_all_are_routing, uneven, row) {
     assert_int_equal(found.findings, 1);
     const struct mp_straggler_finding *finding = &found.finding[0];
     assert_string_equal(mp_cause_name(finding->cause), "routing");
-    assert_int_equal(finding->rank, 0);
-    assert_int_equal(finding->phase, MP_PHASE_EXPERT);
+    assert_numbers(finding->rank, 0, finding->phase, MP_PHASE_EXPERT);
     assert_close(finding->waiting, row->waiting, 1e-3);
     assert_close(finding->tokens, row->over_mean, 1e-3);
     assert_close(finding->longer, row->longer, 1e-3);
@@ -116,8 +115,7 @@ TEST(uncounted_is_not_none) {
     static const int64_t tokens[] = {1000, UNCOUNTED};
     AUTO(straggler) struct mp_straggler found = analyse(tokens, 2);
     assert_int_equal(found.abstentions, MP_ABSTAINS_NO_LOADS | MP_ABSTAINS_NO_TOKENS);
-    assert_int_equal(found.findings, 1);
-    assert_int_equal(found.finding[0].cause, MP_CAUSE_UNKNOWN);
+    assert_numbers(found.findings, 1, found.finding[0].cause, MP_CAUSE_UNKNOWN);
     assert_true(isnan(found.finding[0].tokens));
     assert_true(isnan(found.rank[1].tokens));
 }

@@ -153,9 +153,7 @@ static void assert_call(int i, enum kind kind, const void *memory, size_t bytes,
     assert_true(i < fake.calls);
     assert_int_equal(call->kind, kind);
     assert_ptr_equal(call->memory, memory);
-    assert_int_equal(call->bytes, bytes);
-    assert_int_equal(call->rank, rank);
-    assert_int_equal(call->tag, tag);
+    assert_numbers(call->bytes, bytes, call->rank, rank, call->tag, tag);
 }
 
 /* Where memory would go on that nobody reads. */

@@ -118,11 +118,8 @@ static void check_place(const struct mp_flow *flow, const int place[4], int heig
         assert_true(i == 0 || node->expert > flow->node[i - 1].expert);
         if (node->expert != 2)
             continue;
-        assert_int_equal(node->parent, place[0]);
-        assert_int_equal(node->child[0], place[1]);
-        assert_int_equal(node->child[1], place[2]);
-        assert_int_equal(node->depth, place[3]);
-        assert_int_equal(node->height, height);
+        assert_numbers(node->parent, place[0], node->child[0], place[1], node->child[1], place[2]);
+        assert_numbers(node->depth, place[3], node->height, height);
         return;
     }
     assert_int_equal(place[0], -2);

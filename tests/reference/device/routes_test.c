@@ -191,8 +191,7 @@ DEVICE_TEST(impossible_survivors_have_no_weight) {
     float *weight = new_floats(4), *dlogits = new_floats(6);
     perform(device, survivor_weights, 2, 3, 2, SOFTMAX(true), probability, choice, position,
             weight);
-    assert_close(weight[0], 0, 0);
-    assert_close(weight[1], 0, 0);
+    assert_numbers(weight[0], 0, weight[1], 0);
     assert_close(weight[3], 0.25, 1e-6);
     perform(device, gate_backward, 2, 3, 2, SOFTMAX(true), probability, NULL, choice, position,
             weight, dweight, auxiliary, dlogits);
@@ -279,8 +278,7 @@ DEVICE_EACH(outgoing_tokens_are_limited, limited) {
         int second = largest(c, row, keep_inside, first);
         if (keep_inside && !is_inside(c, best) && before < limit)
             second = best;
-        assert_int_equal(choice[2 * t], first);
-        assert_int_equal(choice[2 * t + 1], second);
+        assert_numbers(choice[2 * t], first, choice[2 * t + 1], second);
         outgoing += keep_inside && (!inside[first] || !inside[second]);
         firsts += !inside[first];
     }

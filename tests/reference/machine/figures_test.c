@@ -296,8 +296,7 @@ TEST_EACH(products_by_tokens_and_width, speeds, speed) {
     fake.bench = &bench;
     fake.steps = 0;
     machine_choose_sizes(&bench, &machine);
-    assert_int_equal(machine.rows, points);
-    assert_int_equal(machine.columns, points);
+    assert_numbers(machine.rows, points, machine.columns, points);
     assert_int_equal(machine_product_steps(&machine), points * points);
     assert_works(machine_products(&bench, &machine, &error));
     assert_int_equal(fake.steps, points * points);
@@ -380,8 +379,7 @@ static void measure_links(int ranks, int rank, bool quick, double (*exchange)(do
     fake.exchange = exchange;
     *machine = (struct mp_machine){.ranks = ranks};
     assert_works(machine_links(&bench, machine, &error));
-    assert_int_equal(fake.steps, machine_link_steps(&bench));
-    assert_int_equal(fake.steps, machine->transfers + 1);
+    assert_numbers(fake.steps, machine_link_steps(&bench), fake.steps, machine->transfers + 1);
     assert_int_equal(fake.figures, 2 * machine->transfers + 4);
     assert_true(fake.together);
 }

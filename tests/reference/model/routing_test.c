@@ -435,8 +435,7 @@ TEST(late_copies_are_computed_last) {
         struct mp_routing routing;
         assert_works(mp_routing_create(8, 8, 2000, 2000, &routing, &error));
         assert_works(mp_routing_build(&example.plan, NULL, 7, &routing, &error));
-        assert_int_equal(routing.steps, 8 / sizes[i]);
-        assert_int_equal(routing.segments, routing.steps + 1);
+        assert_numbers(routing.steps, 8 / sizes[i], routing.segments, routing.steps + 1);
         assert_int_equal(routing.local_rows,
                          mp_load_at(&example.load, 7, 5) + mp_load_at(&example.load, 7, 2));
         mp_routing_destroy(&routing);
@@ -447,12 +446,9 @@ static void assert_same_routing(struct mp_routing *used, struct mp_routing *fres
     static int32_t index[2][4000];
     size_t ranks = (size_t)fresh->ranks, experts = (size_t)fresh->experts;
     size_t parts = (size_t)fresh->part_begin[experts], groups = (size_t)fresh->groups;
-    assert_int_equal(used->steps, fresh->steps);
-    assert_int_equal(used->segments, fresh->segments);
-    assert_int_equal(used->groups, fresh->groups);
-    assert_int_equal(used->send_total, fresh->send_total);
-    assert_int_equal(used->local_rows, fresh->local_rows);
-    assert_int_equal(used->receive_total, fresh->receive_total);
+    assert_numbers(used->steps, fresh->steps, used->segments, fresh->segments);
+    assert_numbers(used->groups, fresh->groups, used->send_total, fresh->send_total);
+    assert_numbers(used->local_rows, fresh->local_rows, used->receive_total, fresh->receive_total);
     assert_memory_equal(used->dropped, fresh->dropped, experts * sizeof *fresh->dropped);
     assert_memory_equal(used->part_begin, fresh->part_begin, (experts + 1) * sizeof(int));
     assert_memory_equal(used->part_row, fresh->part_row, parts * sizeof(int));
@@ -462,15 +458,13 @@ static void assert_same_routing(struct mp_routing *used, struct mp_routing *fres
         const struct mp_routing_step *a = &used->step[s], *b = &fresh->step[s];
         assert_memory_equal(a->send_rows, b->send_rows, ranks * sizeof(int));
         assert_memory_equal(a->receive_rows, b->receive_rows, ranks * sizeof(int));
-        assert_int_equal(a->send_first, b->send_first);
-        assert_int_equal(a->send_total, b->send_total);
+        assert_numbers(a->send_first, b->send_first, a->send_total, b->send_total);
     }
     for (int s = 0; s < fresh->segments; s++) {
         const struct mp_routing_segment *a = &used->segment[s], *b = &fresh->segment[s];
         assert_int_equal(a->shares, b->shares);
         assert_memory_equal(a->group_rows, b->group_rows, groups * (size_t)a->shares * sizeof(int));
-        assert_int_equal(a->first, b->first);
-        assert_int_equal(a->rows, b->rows);
+        assert_numbers(a->first, b->first, a->rows, b->rows);
         assert_int_equal(a->in_expert_order, b->in_expert_order);
     }
     mp_routing_index(used, index[0]);
@@ -571,17 +565,10 @@ TEST(a_single_expert_needs_no_plan) {
     struct mp_routing routing;
     assert_works(mp_routing_create(2, 4, 20, 30, &routing, &error));
     mp_routing_single(&routing, 7);
-    assert_int_equal(routing.send_total, 0);
-    assert_int_equal(routing.receive_total, 7);
-    assert_int_equal(routing.local_rows, 0);
-    assert_int_equal(routing.steps, 0);
-    assert_int_equal(routing.padding, 0);
-    assert_int_equal(routing.groups, 1);
-    assert_int_equal(routing.group_expert[0], 0);
-    assert_int_equal(routing.segments, 1);
-    assert_int_equal(routing.segment[0].rows, 7);
-    assert_int_equal(routing.segment[0].shares, 1);
-    assert_int_equal(routing.segment[0].group_rows[0], 7);
+    assert_numbers(routing.send_total, 0, routing.receive_total, 7, routing.local_rows, 0);
+    assert_numbers(routing.steps, 0, routing.padding, 0, routing.groups, 1);
+    assert_numbers(routing.group_expert[0], 0, routing.segments, 1, routing.segment[0].rows, 7);
+    assert_numbers(routing.segment[0].shares, 1, routing.segment[0].group_rows[0], 7);
     assert_true(routing.segment[0].in_expert_order);
     mp_routing_destroy(&routing);
 }

@@ -88,8 +88,7 @@ TEST_STEP(start) {
 }
 
 TEST_STEP(nothing_is_left) {
-    assert_int_equal(account.given, 0);
-    assert_int_equal(account.arrays, 0);
+    assert_numbers(account.given, 0, account.arrays, 0);
     return 0;
 }
 
@@ -108,8 +107,7 @@ TEST_WITH(memory_waits_for_the_stream_and_for_more_rows, start, nothing_is_left)
 
     assert_true(mp_rows_reserve(device, NULL, MP_ROWS_TOGETHER + 1, 3 * MP_ROWS_TOGETHER, &rows));
     assert_int_equal(account.waits, 1);
-    assert_int_equal(rows.allocations, 2);
-    assert_int_equal(rows.room, 3 * MP_ROWS_TOGETHER);
+    assert_numbers(rows.allocations, 2, rows.room, 3 * MP_ROWS_TOGETHER);
     assert_int_equal(account.given, 30 * MP_ROWS_TOGETHER); /* the old memory was given back, */
     assert_int_equal(account.most, 30 * MP_ROWS_TOGETHER);  /* and before there was new */
     mp_rows_release(device, &rows);
@@ -189,8 +187,7 @@ TEST_WITH(growth_is_logarithmic, start, nothing_is_left) {
     for (int i = 0; i < 1000; i++) /* shrinking and growing below the most costs nothing */
         assert_works(reserve(&model, 0,
                              test_random_int(&random, 0, (int)model.state[0].worked.room), &error));
-    assert_int_equal(model.state[0].worked.allocations, before);
-    assert_int_equal(model.worked.allocations, shared);
+    assert_numbers(model.state[0].worked.allocations, before, model.worked.allocations, shared);
     mp_model_destroy(&model);
 }
 
@@ -218,8 +215,7 @@ TEST_WITH(arrays_do_not_share_memory, start, nothing_is_left) {
         }
         for (int a = 0; a < ARRAYS; a++) {
             const unsigned char *byte = array[a].at;
-            assert_int_equal(byte[0], a + 1);
-            assert_int_equal(byte[array[a].bytes - 1], a + 1);
+            assert_numbers(byte[0], a + 1, byte[array[a].bytes - 1], a + 1);
         }
     }
     mp_model_destroy(&model);

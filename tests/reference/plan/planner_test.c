@@ -160,13 +160,11 @@ TEST_WITH(a_run_is_what_its_system_and_first_plan_say, reset, NULL) {
     asked.policy.rematerialise = true;
     asked.limit = 2;
     begin(&drill, &drops, false);
-    assert_int_equal(asked.policies, 1);
-    assert_int_equal(asked.before, 1);
+    assert_numbers(asked.policies, 1, asked.before, 1);
     assert_true(drill.planner.policy.rematerialise);
     assert_ptr_equal(drill.planner.plan->policy, &drill.planner.policy);
     assert_true(drill.planner.law.drops_routes);
-    assert_int_equal(drill.planner.law.extra_copies_limit, 2);
-    assert_int_equal(drill.planner.law.padding_limit, 20);
+    assert_numbers(drill.planner.law.extra_copies_limit, 2, drill.planner.law.padding_limit, 20);
     assert_true(asked.bandwidth == 0);
     assert_int_equal(drill.planner.home[0].owner[1], 3);
 }
@@ -211,9 +209,7 @@ TEST_WITH(a_shared_plan_is_made_again_if_another_layer_had_it, reset, NULL) {
     assert_works(mp_planner_again(&drill.planner, 3, 0, &drill.load[0], &error));
     assert_int_equal(asked.after, 3);
     const struct mp_plan *made = mp_planner_plan(&drill.planner, 0);
-    assert_int_equal(made->layer, 0);
-    assert_int_equal(made->iteration, 3);
-    assert_int_equal(made->gradient_bytes, EXPERT_BYTES);
+    assert_numbers(made->layer, 0, made->iteration, 3, made->gradient_bytes, EXPERT_BYTES);
     assert_int_equal(mp_plan_routes_to(made, 2, 0, 0), 5);
     /* A plan that has begun is not complete. */
     assert_works(mp_planner_begin_layer(&drill.planner, 3, 0, &error));
@@ -254,10 +250,7 @@ TEST_WITH(homes_change_when_they_are_adopted, reset, NULL) {
         assert_works(step(&drill, &error));
         assert_int_equal(drill.planner.moves.count, 1);
         const struct mp_transfer *move = drill.planner.moves.item;
-        assert_int_equal(move->layer, 1);
-        assert_int_equal(move->expert, 0);
-        assert_int_equal(move->from, 0);
-        assert_int_equal(move->to, 1);
+        assert_numbers(move->layer, 1, move->expert, 0, move->from, 0, move->to, 1);
         assert_int_equal(move->bytes, MOVED + STATE);
         assert_int_equal(drill.planner.home[1].owner[0], 0);
     }
@@ -296,8 +289,7 @@ TEST_WITH(ranks_to_come_get_the_gradients, reset, NULL) {
     for (int adopted = 0; adopted < 2; adopted++) {
         assert_works(mp_planner_begin_layer(&drill.planner, 4, 1, &error));
         assert_works(mp_planner_end_layer(&drill.planner, 1, &drill.load[1], &error));
-        assert_int_equal(plan->before.owner[0], adopted);
-        assert_int_equal(plan->reduce.count, 0);
+        assert_numbers(plan->before.owner[0], adopted, plan->reduce.count, 0);
         assert_int_equal(plan->share.count, !adopted);
         if (!adopted) {
             const struct mp_transfer *share = plan->share.item;

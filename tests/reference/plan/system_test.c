@@ -189,8 +189,7 @@ TEST(plans_begin_with_the_systems_homes) {
     assert_works(mp_system_begin_plan(&COMPLETE, NULL, 6, 1, &home[1], &plan, &error));
     assert_true(plan.iteration == 6 && plan.layer == 1);
     assert_int_equal(own.optimizer, MP_OPTIMIZER_REPLICATED);
-    assert_int_equal(plan.share.count, 1);
-    assert_int_equal(plan.fetch.count, 1);
+    assert_numbers(plan.share.count, 1, plan.fetch.count, 1);
     plain.optimizer = MP_OPTIMIZER_SLICES;
     mp_system_policy(&plain, NULL, &(const struct mp_setting){.forward_only = true}, &own);
     assert_true(own.optimizer == MP_OPTIMIZER_REPLICATED && own.forward_only);

@@ -41,8 +41,7 @@ TEST(every_rank_reads_its_rows) {
                 job.sources = ranks;
                 job.tokens *= own;
                 read_ok("loads", &job, rank, &loads);
-                assert_int_equal(loads.sources, own);
-                assert_int_equal(loads.iterations, iterations);
+                assert_numbers(loads.sources, own, loads.iterations, iterations);
                 assert_int_equal(loads.digest, round);
                 for (int i = 0; i < 2 * iterations; i++) /* round and round */
                     for (int l = 0; l < shape.layers; l++)

@@ -108,12 +108,8 @@ TEST(spans_have_the_stream_s_times) {
     assert_int_equal(device_clock.synchronised, 1);
     mp_stamps_flush(r.stamps); /* nothing twice */
     assert_int_equal(close_recording(&r, span, 4), 2);
-    assert_int_equal(span[0].start_ns, 1000);
-    assert_int_equal(span[0].end_ns, 1157);
-    assert_int_equal(span[0].wait_ns, 3 + 7);
-    assert_int_equal(span[0].iteration, 5);
-    assert_int_equal(span[1].start_ns, 1157);
-    assert_int_equal(span[1].end_ns, 1166);
+    assert_numbers(span[0].start_ns, 1000, span[0].end_ns, 1157, span[0].wait_ns, 3 + 7);
+    assert_numbers(span[0].iteration, 5, span[1].start_ns, 1157, span[1].end_ns, 1166);
     assert_int_equal(span[1].wait_ns, 3);
 }
 

@@ -84,8 +84,7 @@ TEST(text_is_split_for_validation) {
     write_file("hundred", "0123456789012345678901234567890123456789012345678901234567890123456789"
                           "012345678901234567890123456789");
     assert_works(mp_text_load("hundred", 0.25, 75, 25, &text, &error));
-    assert_int_equal(text.training, 75);
-    assert_int_equal(text.size, 100);
+    assert_numbers(text.training, 75, text.size, 100);
     mp_text_destroy(&text);
 }
 

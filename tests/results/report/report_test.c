@@ -74,8 +74,7 @@ RUNS_TEST(runs_of_one_setting_share_a_table) {
         runs_add(folder, &run, &runs_ep);
     }
     assert_works(report_runs_load(folder->store, NULL, &runs, &error));
-    assert_int_equal(runs.tables, 2);
-    assert_int_equal(runs.run[0].table, runs.run[2].table);
+    assert_numbers(runs.tables, 2, runs.run[0].table, runs.run[2].table);
     assert_int_not_equal(runs.run[0].table, runs.run[1].table);
     report_runs_free(&runs);
 }

@@ -86,9 +86,7 @@ RUNS_TEST(a_run_without_recordings_is_added_once) {
         run.suite_run = i == 3 ? "thertiny-1" : "tiny-1";
         assert_works(mp_store_ingest(folder->store, &run, NULL, 0, &run_id[i], &error));
     }
-    assert_int_equal(run_id[0], run_id[1]);
-    assert_int_equal(run_id[2], run_id[1] + 1);
-    assert_int_equal(run_id[3], run_id[1] + 2);
+    assert_numbers(run_id[0], run_id[1], run_id[2], run_id[1] + 1, run_id[3], run_id[1] + 2);
 }
 
 /* ---- kills ---- */

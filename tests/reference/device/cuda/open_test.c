@@ -11,10 +11,7 @@ static const struct mp_cuda_settings usual = {.rank = 3, .ordinal = 1, .element 
 static void assert_nothing_left(void) {
     struct cuda_double_counts counts;
     cuda_double_get_counts(&counts);
-    assert_int_equal(counts.device_live, 0);
-    assert_int_equal(counts.host_live, 0);
-    assert_int_equal(counts.streams, 0);
-    assert_int_equal(counts.events, 0);
+    assert_numbers(counts.device_live, 0, counts.host_live, 0, counts.streams, 0, counts.events, 0);
 }
 
 /* mp_device_cuda_create fails with the code and a sentence that has all parts, NULL after the last,
@@ -128,8 +125,7 @@ TEST(two_devices_describe_themselves) {
     second.element = MP_FLOAT32;
     assert_works(mp_device_cuda_create(&usual, &test_limits, &device[0], &error));
     assert_works(mp_device_cuda_create(&second, &test_limits, &device[1], &error));
-    assert_int_equal(device[0]->element, MP_BFLOAT16);
-    assert_int_equal(device[1]->element, MP_FLOAT32);
+    assert_numbers(device[0]->element, MP_BFLOAT16, device[1]->element, MP_FLOAT32);
     assert_true(device[0]->deferred);
     assert_string_equal(device[0]->operations->name, "cuda");
     for (int i = 0; i < 2; i++) {
@@ -260,8 +256,7 @@ TEST(gpus_are_listed) {
     for (int i = 0; i < ROOM; i++) {
         cuda_double_get_device(i, &gpu);
         assert_string_equal(gpus[i].name, gpu.name);
-        assert_int_equal(gpus[i].capability, gpu.capability);
-        assert_int_equal(gpus[i].processors, gpu.multiprocessors);
+        assert_numbers(gpus[i].capability, gpu.capability, gpus[i].processors, gpu.multiprocessors);
         assert_int_equal(gpus[i].memory, gpu.memory);
         assert_memory_equal(gpus[i].uuid, gpu.uuid, 16);
         /* These GPUs are not the driver's, if there is one: it does not know them. */

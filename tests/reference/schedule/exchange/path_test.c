@@ -286,8 +286,7 @@ TEST(tokens_go_once_to_every_node_and_rank) {
     assert_int_equal(mp_exchange_path_create(exchange, &topology, 0, &path, &error), MP_OK);
     mp_exchange_path_distinct(&levels, 0, distinct[0],
                               (int)(sizeof distinct[0] / sizeof distinct[0][0]), &path);
-    assert_int_equal(path.rounds, 2);
-    assert_int_equal(path.transit_rows, 7);
+    assert_numbers(path.rounds, 2, path.transit_rows, 7);
     for (int i = 0; i < 2; i++) {
         assert_memory_equal(path.round[i].send_rows, expected[i][0], sizeof expected[i][0]);
         assert_memory_equal(path.round[i].receive_rows, expected[i][1], sizeof expected[i][1]);
