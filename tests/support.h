@@ -162,4 +162,16 @@ static inline void test_assert_close(double actual, double expected, double tole
     _fail(file, line);
 }
 
+/* The same of pairs: assert_all_close(1e-12, waits.own, 4.5, waits.waiting, 3). */
+#define assert_all_close(relative, ...)                                                            \
+    test_assert_all_close((relative), (const double[]){__VA_ARGS__},                               \
+                          sizeof((const double[]){__VA_ARGS__}) / sizeof(double), #__VA_ARGS__,    \
+                          __FILE__, __LINE__)
+static inline void test_assert_all_close(double relative, const double number[], size_t count,
+                                         const char *text, const char *file, int line) {
+    for (size_t i = 0; i < count; i += 2)
+        test_assert_close(number[i], i + 1 < count ? number[i + 1] : (double)NAN, relative, true,
+                          text, file, line);
+}
+
 #endif

@@ -111,18 +111,13 @@ TEST(spans_by_hand) {
     assert_close(mp_timeline_spent(&timeline, sum, NULL, NULL, 9), 4.5, 1e-12);
     assert_close(timeline.sums.late, 2 + 1, 1e-12);
     mp_timeline_wait(&timeline, number);
-    assert_close(timeline.clock[0], 3.5, 1e-12);
-    assert_close(timeline.clock[1], 4.5, 1e-12);
-    assert_close(timeline.clock[2], 3.5, 1e-12);
-    assert_close(timeline.waited[0], 2.5, 1e-12);
-    assert_close(timeline.waited[1], 0.5 + 1, 1e-12);
-    assert_close(timeline.port[0], 0.5, 1e-12);
-    assert_close(timeline.port[1], 4 + 0.5, 1e-12);
+    assert_all_close(1e-12, timeline.clock[0], 3.5, timeline.clock[1], 4.5, timeline.clock[2], 3.5);
+    assert_all_close(1e-12, timeline.waited[0], 2.5, timeline.waited[1], 0.5 + 1);
+    assert_all_close(1e-12, timeline.port[0], 0.5, timeline.port[1], 4 + 0.5);
     assert_close(timeline.sums.spent[MP_PHASE_EXPERT], 6, 1e-12);
     assert_close(timeline.sums.waited[MP_PHASE_EXPERT], 0, 0);
     assert_close(timeline.sums.waited[MP_PHASE_ALLREDUCE], 4.5, 1e-12);
-    assert_close(timeline.sums.transfers, 4, 1e-12);
-    assert_close(timeline.sums.serial, 4 + 3 + 0.5, 1e-12);
+    assert_all_close(1e-12, timeline.sums.transfers, 4, timeline.sums.serial, 4 + 3 + 0.5);
     assert_close(mp_timeline_end(&timeline, 30), 4.5, 1e-12);
 
     assert_spans(&kept);

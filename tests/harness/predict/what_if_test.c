@@ -161,8 +161,7 @@ RUNS_TEST(spans_across_an_iterations_ends_are_left_out) {
     for (size_t s = 0; s < recorded.spans; s++) {
         const struct mp_recorded_span *span = &recorded.span[s];
         assert_int_equal(span->phase, s % 2 ? MP_PHASE_EXPERT : MP_PHASE_ATTENTION);
-        assert_close(span->start, s % 2 ? 4e-3 : 0, 1e-9);
-        assert_close(span->end, s % 2 ? 5e-3 : 0.7e-3, 1e-9);
+        assert_all_close(1e-9, span->start, s % 2 ? 4e-3 : 0, span->end, s % 2 ? 5e-3 : 0.7e-3);
         assert_int_equal(span->direction, s % 2 ? MP_BACKWARD : MP_FORWARD);
         assert_int_equal(span->layer, 0);
         assert_int_equal(span->tokens, s % 2 ? 10 : -1);

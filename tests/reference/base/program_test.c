@@ -83,8 +83,7 @@ TEST_RANDOM(solutions_are_the_best_of_all) {
         }
         struct mp_program_result result = solve(&knapsack, &limits, false, taken);
         assert_int_equal(result.status, MP_PROGRAM_SOLVED);
-        assert_close(result.objective, best, 1e-6);
-        assert_close(result.bound, best, 1e-6);
+        assert_all_close(1e-6, result.objective, best, result.bound, best);
         assert_int_equal(left_behind(&knapsack, taken), best);
     }
 }

@@ -352,8 +352,7 @@ TEST_EACH(kernels_by_their_bytes, speeds, speed) {
     fake.copy_pace = 0x1p-33;
     fake.attention = 0.25e11;
     measure_kernels(&settings, &machine);
-    assert_close(machine.elementwise, ELEMENTS, 1e-12);
-    assert_close(machine.update, UPDATE, 1e-12);
+    assert_all_close(1e-12, machine.elementwise, ELEMENTS, machine.update, UPDATE);
     assert_close(machine.attention, 0.25, 1e-12);
     assert_close(machine.memory_bandwidth, 2 * large / (COPY_START + large * 0x1p-33), 1e-12);
     assert_close(machine.copy_latency, COPY_START + 64 * 0x1p-33, 1e-12);
@@ -400,8 +399,7 @@ TEST(links_by_a_line) {
         double bytes = 256;
         measure_links(cases[c].ranks, cases[c].rank, cases[c].quick, straight, &machine);
         assert_int_equal(machine.transfers, cases[c].sizes);
-        assert_close(machine.latency, 3e-5, 1e-9);
-        assert_close(machine.bandwidth, 2e9, 1e-9);
+        assert_all_close(1e-9, machine.latency, 3e-5, machine.bandwidth, 2e9);
         assert_close(machine.overlap, 0.75, 1e-9);
         for (int i = 0; i < machine.transfers; i++, bytes *= cases[c].quick ? 16 : 4) {
             const struct mp_machine_transfer *at = &machine.transfer[i];

@@ -33,10 +33,8 @@ TEST(training_keeps_all_but_elements_in_fp32) {
         struct mp_element_sizes elements = mp_training_elements(element);
         sizes_of(&elements, &sizes);
         assert_int_equal(element, half ? 2 : 4);
-        assert_close(sizes.expert_parameters, 256, 0);
-        assert_close(sizes.row, half ? 16 : 32, 0);
-        assert_close(sizes.expert, half ? 512 : 1024, 0);
-        assert_close(sizes.expert_gradient, 1024, 0);
+        assert_all_close(0, sizes.expert_parameters, 256, sizes.row, half ? 16 : 32);
+        assert_all_close(0, sizes.expert, half ? 512 : 1024, sizes.expert_gradient, 1024);
         assert_close(sizes.expert_state, half ? 3 * 1024 : 2 * 1024, 0);
         /* An expert and both moments, in fp32, whatever products read. */
         assert_numbers(sizes.move.parameters, 1024, sizes.move.state, 2 * 1024);
