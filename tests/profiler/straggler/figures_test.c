@@ -240,11 +240,6 @@ static void assert_place(const struct mp_straggler_input *input,
     assert_close(place->slowest_share, (double)most / iterations, 1e-12);
 }
 
-static int compare_doubles(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 static void assert_drawn_rank(const struct mp_straggler_input *input,
                               const struct mp_straggler *found, int rank) {
     double own = 0, suffered = 0, tokens = 0, core[16];
@@ -261,7 +256,7 @@ static void assert_drawn_rank(const struct mp_straggler_input *input,
                 tokens += (double)span->tokens;
         }
     }
-    qsort(core, (size_t)iterations, sizeof *core, compare_doubles);
+    qsort(core, (size_t)iterations, sizeof *core, test_compare_doubles);
     assert_close(found->rank[rank].own, own / iterations, 1e-12);
     assert_close(found->rank[rank].suffered, suffered / iterations, 1e-12);
     assert_close(found->rank[rank].tokens / (tokens / iterations), 1, 1e-12);
@@ -332,7 +327,7 @@ static void assert_percentiles(const struct mp_percentiles *found, double value[
     for (int i = 0; i < count; i++)
         if (!isnan(value[i]))
             value[known++] = value[i];
-    qsort(value, (size_t)known, sizeof *value, compare_doubles);
+    qsort(value, (size_t)known, sizeof *value, test_compare_doubles);
     for (int p = 0; p < 4; p++) /* the smallest that so many are not above */
         for (int i = 0; i < known; i++)
             if (100 * (i + 1) >= percent[p] * known) {
