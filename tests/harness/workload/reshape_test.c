@@ -79,10 +79,8 @@ static struct mp_trace_stream *reshape(struct mp_trace_stream *source, struct mp
 
 static void assert_same_block(const struct mp_trace_block *one,
                               const struct mp_trace_block *other) {
-    assert_int_equal(one->iteration, other->iteration);
-    assert_int_equal(one->micro_batch, other->micro_batch);
-    assert_int_equal(one->layer, other->layer);
-    assert_int_equal(one->load.ranks, other->load.ranks);
+    assert_numbers(one->iteration, other->iteration, one->micro_batch, other->micro_batch);
+    assert_numbers(one->layer, other->layer, one->load.ranks, other->load.ranks);
     assert_int_equal(one->load.experts, other->load.experts);
     assert_counts(&one->load, other->load.count);
 }
@@ -141,8 +139,7 @@ TEST_RANDOM_TURNS(totals_are_kept, 300, round) {
         const struct mp_trace_block *other = next_good(made);
         assert_int_equal(mp_load_total(&block->load), mp_load_total(&other->load));
         assert_int_equal(block->iteration, other->iteration);
-        assert_int_equal(other->load.ranks, wanted.ranks);
-        assert_int_equal(other->load.experts, wanted.experts);
+        assert_numbers(other->load.ranks, wanted.ranks, other->load.experts, wanted.experts);
     }
     assert_null(next_good(made));
 }
