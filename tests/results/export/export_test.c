@@ -18,14 +18,12 @@ static bool exists(const char *path) {
 static void record_anything(struct runs_rank *own, int count, uint64_t *random) {
     for (int i = 0; i < count; i++) {
         bool in_flight = test_random_int(random, 0, 1);
-        runs_record(
-            own, i % 5,
-            &(struct runs_span){(enum mp_phase)test_random_int(random, 1, MP_PHASES - 1),
-                                (enum mp_direction)test_random_int(random, 0, 2),
-                                test_random_int(random, 0, 900),
-                                test_random_int(random, 0, 60) * test_random_int(random, 0, 4),
-                                test_random_int(random, 0, 3), test_random_int(random, -1, 2),
-                                test_random_int(random, -1, 500), -1, in_flight});
+        runs_record_one(own, i % 5, (enum mp_phase)test_random_int(random, 1, MP_PHASES - 1),
+                        (enum mp_direction)test_random_int(random, 0, 2),
+                        test_random_int(random, 0, 900),
+                        test_random_int(random, 0, 60) * test_random_int(random, 0, 4),
+                        test_random_int(random, 0, 3), test_random_int(random, -1, 2),
+                        test_random_int(random, -1, 500), -1, in_flight);
     }
 }
 
@@ -70,8 +68,7 @@ RUNS_TEST(what_fits_on_no_thread_is_a_pair) {
     enum { SPANS = 40, ON_THREADS = 32 };
     runs_rank_open(folder, 0, 1, &rank);
     for (int i = 0; i < SPANS; i++)
-        runs_record(&rank, 0,
-                    &(struct runs_span){MP_PHASE_FETCH, MP_FORWARD, i, 100, 0, 1, -1, -1, true});
+        runs_record_one(&rank, 0, MP_PHASE_FETCH, MP_FORWARD, i, 100, 0, 1, -1, -1, true);
     struct mp_store_run run = runs_description("ep", "text");
     run.ranks = 1;
     runs_ingest(folder, &run, &rank, 1);
@@ -141,19 +138,16 @@ RUNS_TEST(arrows_go_from_the_last_to_the_others) {
         runs_rank_open(folder, r, 3, &ranks[r]);
         ranks[r].rank = 0; /* one clock */
         for (int other = 0; r == 1 && other < 3; other++)
-            runs_record(&ranks[r], other == 0,
-                        &(struct runs_span){MP_PHASE_DISPATCH,
-                                            other == 1 ? MP_BACKWARD : MP_FORWARD, 10 * other, 5, 0,
-                                            other == 2 ? 1 : 2, 7, -1, false});
+            runs_record_one(&ranks[r], other == 0, MP_PHASE_DISPATCH,
+                            other == 1 ? MP_BACKWARD : MP_FORWARD, 10 * other, 5, 0,
+                            other == 2 ? 1 : 2, 7, -1, false);
         for (int turn = 0; turn < 2; turn++)
-            runs_record(&ranks[r], 0,
-                        &(struct runs_span){MP_PHASE_DISPATCH, MP_FORWARD,
-                                            turn * 9000 + (r == 1 ? 3000 : r), r == 1 ? 1000 : 4000,
-                                            0, 2, 7, -1, false});
+            runs_record_one(&ranks[r], 0, MP_PHASE_DISPATCH, MP_FORWARD,
+                            turn * 9000 + (r == 1 ? 3000 : r), r == 1 ? 1000 : 4000, 0, 2, 7, -1,
+                            false);
         /* Rank 0 leaves the combine before rank 2 comes to it. */
-        runs_record(&ranks[r], 0,
-                    &(struct runs_span){MP_PHASE_COMBINE, MP_FORWARD, 20000 + r * 500, 600, 0, 2,
-                                        -1, -1, false});
+        runs_record_one(&ranks[r], 0, MP_PHASE_COMBINE, MP_FORWARD, 20000 + r * 500, 600, 0, 2, -1,
+                        -1, false);
     }
     struct mp_store_run run = runs_description("ep", "text");
     run.ranks = 3;
@@ -442,9 +436,8 @@ RUNS_TEST(many_spans_need_no_more_memory) {
     enum { SPANS = 300000 };
     runs_rank_open(folder, 0, 1, &rank);
     for (int i = 0; i < SPANS; i++)
-        runs_record(&rank, i / 1000,
-                    &(struct runs_span){MP_PHASE_DISPATCH, MP_FORWARD, i * 2L, 5, 0, i % 24, 3, -1,
-                                        i % 4 == 0});
+        runs_record_one(&rank, i / 1000, MP_PHASE_DISPATCH, MP_FORWARD, i * 2L, 5, 0, i % 24, 3, -1,
+                        i % 4 == 0);
     struct mp_store_run run = runs_description("ep", "text");
     run.ranks = 1;
     runs_ingest(folder, &run, &rank, 1);

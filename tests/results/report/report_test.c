@@ -197,8 +197,7 @@ RUNS_TEST(a_phase_that_waits_says_so) {
         {MP_PHASE_DISPATCH, MP_FORWARD, 3000, 6000, 5000, 0, 50, -1, false},
     };
     runs_rank_open(folder, 0, 1, &rank);
-    for (size_t i = 0; i < sizeof spans / sizeof *spans; i++)
-        runs_record(&rank, 0, &spans[i]);
+    runs_record_all(&rank, 0, spans);
     struct mp_store_run run = runs_description("ep", "text");
     run.ranks = 1;
     runs_ingest(folder, &run, &rank, 1);

@@ -311,8 +311,7 @@ RUNS_TEST(a_full_disk_leaves_the_database_as_it_was) {
     struct runs_rank rank;
     runs_rank_open(folder, 0, 1, &rank);
     for (int i = 0; i < 20000; i++)
-        runs_record(&rank, i,
-                    &(struct runs_span){MP_PHASE_GATE, MP_FORWARD, i, 1, 0, 0, -1, -1, false});
+        runs_record_one(&rank, i, MP_PHASE_GATE, MP_FORWARD, i, 1, 0, 0, -1, -1, false);
     runs_rank_close(&rank, MP_OK, "");
     runs_query(folder->store, "PRAGMA max_page_count = 60");
     const char *paths[] = {rank.path};
