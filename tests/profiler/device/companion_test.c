@@ -3,7 +3,6 @@
 #include "tests/records.h"
 
 #include <signal.h>
-#include <sys/wait.h>
 
 #include "profiler/device/companion.h"
 
@@ -80,7 +79,6 @@ TEST(without_a_folder_it_is_off) {
 /* The child must not add an end to its parent's file. */
 TEST(a_child_leaves_the_file_alone) {
     struct mp_companion companion;
-    int status;
     assert_works(mp_companion_open(&companion, "test", &error));
     mp_companion_status(&companion, "test", "on");
     pid_t child = fork();
@@ -88,8 +86,7 @@ TEST(a_child_leaves_the_file_alone) {
         mp_companion_close(&companion);
         _exit(companion.recorder != NULL);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    assert_int_equal(end_of_process(child), 0);
     struct mp_activity activity = {.start_ns = 5, .end_ns = 9, .kind = MP_ACTIVITY_COPY};
     put_activity(companion.thread, activity);
     mp_companion_close(&companion);

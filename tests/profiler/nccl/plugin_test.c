@@ -74,33 +74,21 @@ static const char *name(const struct companion_contents *contents, uint32_t id) 
     return contents->names[id];
 }
 
+#define AT(member) offsetof(struct nccl_event, member)
+
 /* Sizes and offsets on a 64-bit machine, from NCCL 2.28.9's own structures. */
 TEST(the_layout_is_nccls) {
-    assert_int_equal(offsetof(struct nccl_event, type), 0);
-    assert_int_equal(offsetof(struct nccl_event, parent), 8);
-    assert_int_equal(offsetof(struct nccl_event, rank), 16);
-    assert_int_equal(offsetof(struct nccl_event, group_call.graph_captured), 24);
-    assert_int_equal(offsetof(struct nccl_event, group_call.depth), 28);
-    assert_int_equal(offsetof(struct nccl_event, collective.sequence), 24);
-    assert_int_equal(offsetof(struct nccl_event, collective.function), 32);
-    assert_int_equal(offsetof(struct nccl_event, collective.count), 56);
-    assert_int_equal(offsetof(struct nccl_event, collective.root), 64);
-    assert_int_equal(offsetof(struct nccl_event, collective.datatype), 72);
-    assert_int_equal(offsetof(struct nccl_event, collective.channels), 80);
-    assert_int_equal(offsetof(struct nccl_event, collective.warps), 81);
-    assert_int_equal(offsetof(struct nccl_event, collective.algorithm), 88);
-    assert_int_equal(offsetof(struct nccl_event, collective.protocol), 96);
-    assert_int_equal(offsetof(struct nccl_event, collective.parent_group), 104);
-    assert_int_equal(offsetof(struct nccl_event, pair.function), 24);
-    assert_int_equal(offsetof(struct nccl_event, pair.datatype), 40);
-    assert_int_equal(offsetof(struct nccl_event, pair.count), 48);
-    assert_int_equal(offsetof(struct nccl_event, pair.peer), 56);
-    assert_int_equal(offsetof(struct nccl_event, pair.channels), 60);
-    assert_int_equal(offsetof(struct nccl_event, pair.parent_group), 64);
-    assert_int_equal(offsetof(struct nccl_event, proxy_operation.pid), 24);
-    assert_int_equal(offsetof(struct nccl_event, proxy_operation.peer), 32);
-    assert_int_equal(offsetof(struct nccl_event, kernel_channel.channel), 24);
-    assert_int_equal(offsetof(struct nccl_event, kernel_channel.timer), 32);
+    assert_numbers(AT(type), 0, AT(parent), 8, AT(rank), 16);
+    assert_numbers(AT(group_call.graph_captured), 24, AT(group_call.depth), 28);
+    assert_numbers(AT(collective.sequence), 24, AT(collective.function), 32);
+    assert_numbers(AT(collective.count), 56, AT(collective.root), 64);
+    assert_numbers(AT(collective.datatype), 72, AT(collective.channels), 80);
+    assert_numbers(AT(collective.warps), 81, AT(collective.algorithm), 88);
+    assert_numbers(AT(collective.protocol), 96, AT(collective.parent_group), 104);
+    assert_numbers(AT(pair.function), 24, AT(pair.datatype), 40, AT(pair.count), 48);
+    assert_numbers(AT(pair.peer), 56, AT(pair.channels), 60, AT(pair.parent_group), 64);
+    assert_numbers(AT(proxy_operation.pid), 24, AT(proxy_operation.peer), 32);
+    assert_numbers(AT(kernel_channel.channel), 24, AT(kernel_channel.timer), 32);
     assert_int_equal(sizeof(struct nccl_event), 24 + 88); /* version 6's; version 5's is as large */
     assert_int_equal(sizeof(union nccl_state), 8);
     assert_int_equal(sizeof(struct nccl_profiler), 6 * sizeof(void *));
@@ -111,11 +99,9 @@ TEST(samples_are_checked) {
                                         "/1", "a/b", "1/2x", "-1/2", "1/9223372036854775807"};
     int64_t sampled, period;
     assert_true(nccl_parse_sample("3/7", &sampled, &period));
-    assert_int_equal(sampled, 3);
-    assert_int_equal(period, 7);
+    assert_numbers(sampled, 3, period, 7);
     assert_true(nccl_parse_sample(NULL, &sampled, &period));
-    assert_int_equal(sampled, 1000);
-    assert_int_equal(period, 10000);
+    assert_numbers(sampled, 1000, period, 10000);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_false(nccl_parse_sample(wrong[i], &sampled, &period));
 }
