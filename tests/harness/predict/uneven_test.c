@@ -216,7 +216,7 @@ TEST(changes_by_hand) {
 /* Where tokens are known they are made even, and a rank that is slow at as many stays slow. */
 TEST_TURNS(even_tokens_by_hand, 2, uneven) {
     struct recording recording;
-    struct mp_what_if *what_if;
+    AUTO(what_if) struct mp_what_if *what_if;
     struct mp_what_if_change change = mp_what_if_nothing();
     make_recording(&recording);
     for (size_t s = 0; s < recording.run.spans; s++) { /* 10 for all, or one for each second */
@@ -234,7 +234,6 @@ TEST_TURNS(even_tokens_by_hand, 2, uneven) {
     change.without_rank = 1;
     assert_true(mp_what_if_knows_tokens(what_if));
     assert_seconds(what_if, change, uneven ? 14 : 12, uneven);
-    mp_what_if_destroy(what_if);
 }
 
 /* A second of rank 1's gap counts as its own. */

@@ -369,8 +369,9 @@ static void head(void) {
 }
 
 TEST(test_it_moves_as_the_trace_does) {
-    struct history *trace = zeroed(sizeof *trace), *made = zeroed(SEEDS * sizeof *made);
-    struct sources *sources = zeroed(sizeof *sources);
+    AUTO(allocated) struct history *trace = zeroed(sizeof *trace);
+    AUTO(allocated) struct history *made = zeroed(SEEDS * sizeof *made);
+    AUTO(allocated) struct sources *sources = zeroed(sizeof *sources);
     int far = 0;
     bool present = read_trace(trace, sources);
     for (int i = 0; i < SEEDS; i++) /* none that the fit saw */
@@ -388,17 +389,14 @@ TEST(test_it_moves_as_the_trace_does) {
             far += !compare(m->name, at.text, at.known, found, m->part, m->points);
         }
     }
-    free(trace);
-    free(made);
-    free(sources);
     assert_int_equal(far, 0);
 }
 
 TEST(test_ranks_and_micro_batches_differ_as_in_the_trace) {
     static const double ranks_known[MOMENTS] = {.0274, .0185, .0147};
     static const double micro_batches_known[MOMENTS] = {.0269, .0357, .0343};
-    struct history *h = zeroed(sizeof *h);
-    struct sources *trace = zeroed(sizeof *trace), *made = zeroed(sizeof *made);
+    AUTO(allocated) struct history *h = zeroed(sizeof *h);
+    AUTO(allocated) struct sources *trace = zeroed(sizeof *trace), *made = zeroed(sizeof *made);
     bool present = read_trace(h, trace);
     int far = 0;
     generate_sources(made, 1);
@@ -416,8 +414,5 @@ TEST(test_ranks_and_micro_batches_differ_as_in_the_trace) {
         far += !compare("micro-batch from next", place, micro_batches_known[i],
                         micro_batch_distance(made, i), 0.2, 0);
     }
-    free(h);
-    free(trace);
-    free(made);
     assert_int_equal(far, 0);
 }

@@ -52,9 +52,8 @@ static char *long_csv(uint64_t *random) {
 }
 
 TEST_RANDOM(long_csv_in_any_order_and_column_order) {
-    char *text = long_csv(random);
+    AUTO(text) char *text = long_csv(random);
     write_file("long.csv", text);
-    free(text);
     expect_blocks("csv-long", "long.csv", 2, 4, 2, 5, small);
     expect_blocks("csv", "long.csv", 2, 4, 2, 5, small);
 }

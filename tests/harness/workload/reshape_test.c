@@ -298,6 +298,7 @@ TEST_EACH(golden_load_matches, goldens, golden) {
 
 TEST(notes_are_continued) {
     struct mp_trace_shape shape = {4, 8, 3, 2, 2};
+    AUTO(stream)
     struct mp_trace_stream *made =
         reshape(open_random(shape, 1, 10, 1), (struct mp_reshape){.ranks = 8});
     made = reshape(made,
@@ -309,7 +310,6 @@ TEST(notes_are_continued) {
                         "repeated 3 layers into 6; added up 2 micro-batches into 1; scaled every "
                         "source to 128 tokens of top 2");
     assert_int_equal(info->shape.top_k, 2);
-    mp_trace_stream_destroy(made);
 }
 
 /* ---- what can't be made ---- */

@@ -15,6 +15,7 @@ static struct mp_yaml *parse(const char *text) {
 }
 
 TEST(places_are_kept) {
+    AUTO(yaml)
     struct mp_yaml *document = parse("suite: skewed\n"
                                      "jobs:\n"
                                      "  - name: ep\n"
@@ -32,7 +33,6 @@ TEST(places_are_kept) {
     assert_null(mp_yaml_get(document, "nothing"));
     assert_null(mp_yaml_get(jobs, "suite"));
     assert_null(mp_yaml_get(NULL, "suite"));
-    mp_yaml_destroy(document);
 }
 
 TEST(aliases_are_copies) {

@@ -5,6 +5,8 @@
 #include "reference/model/block.h"
 #include "tests/errors.h"
 
+TEST_END(model, struct mp_model, mp_model_destroy(it))
+
 /* ---- a device that counts, and has so much memory ---- */
 
 static struct {
@@ -147,7 +149,7 @@ static int reserve(struct mp_model *model, int layer, int rows, struct mp_error 
 }
 
 TEST_WITH(memory_follows_rows, start, nothing_is_left) {
-    struct mp_model model;
+    AUTO(model) struct mp_model model;
     create_model(&model);
     int64_t even = row_bytes(LAYERS, EVEN, EVEN);
     assert_true(EVEN % MP_ROWS_TOGETHER == 0);
@@ -165,12 +167,11 @@ TEST_WITH(memory_follows_rows, start, nothing_is_left) {
     for (int l = 0; l < LAYERS; l++)
         assert_works(reserve(&model, l, RANKS * EVEN, &error));
     assert_int_equal(model.row_bytes, row_bytes(LAYERS, EVEN, RANKS * EVEN));
-    mp_model_destroy(&model);
 }
 
 /* Row for row more and more: a quarter each time, so few times. */
 TEST_WITH(growth_is_logarithmic, start, nothing_is_left) {
-    struct mp_model model;
+    AUTO(model) struct mp_model model;
     uint64_t random = test_seed();
     int growths = 0;
     create_model(&model);
@@ -188,13 +189,12 @@ TEST_WITH(growth_is_logarithmic, start, nothing_is_left) {
         assert_works(reserve(&model, 0,
                              test_random_int(&random, 0, (int)model.state[0].worked.room), &error));
     assert_numbers(model.state[0].worked.allocations, before, model.worked.allocations, shared);
-    mp_model_destroy(&model);
 }
 
 /* Every array is there in full, apart from the others: each is filled with its own byte. */
 TEST_WITH(arrays_do_not_share_memory, start, nothing_is_left) {
     static const int rows[] = {1, 3 * EVEN, 5 * EVEN + 1, 2 * EVEN};
-    struct mp_model model;
+    AUTO(model) struct mp_model model;
     create_model(&model);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct mp_block_state *block = &model.state[i % 2];
@@ -218,11 +218,10 @@ TEST_WITH(arrays_do_not_share_memory, start, nothing_is_left) {
             assert_numbers(byte[0], a + 1, byte[array[a].bytes - 1], a + 1);
         }
     }
-    mp_model_destroy(&model);
 }
 
 TEST_WITH(missing_memory_is_told, start, nothing_is_left) {
-    struct mp_model model;
+    AUTO(model) struct mp_model model;
     create_model(&model);
     account.budget = account.given + 4096;
     assert_works(reserve(&model, 2, EVEN, &error));
@@ -230,7 +229,6 @@ TEST_WITH(missing_memory_is_told, start, nothing_is_left) {
                     "layer 2: no memory for 2000 rows to work on and 0 to send (even loads have "
                     "128 of each): 0.77 MiB, beside 0.04 MiB of other layers' rows; a smaller "
                     "batch or a system that spreads routes takes less");
-    mp_model_destroy(&model);
 }
 
 TEST_GROUP(open_device, close_device);

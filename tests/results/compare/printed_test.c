@@ -180,12 +180,11 @@ TEST(many_places_are_counted) {
     struct mp_gate before = gate;
     gate.metric = many;
     gate.metrics = 11;
-    char *text = printed(print_text);
+    AUTO(text) char *text = printed(print_text);
     for (char *at = text; *at; at++) /* paragraphs may be broken */
         *at = *at == '\n' ? ' ' : *at;
     squeeze(text);
     assert_contains(text, "fail (ep m0, m1; fssdp m2, m3, m4, m5, m6, m7 and 3 more): differs.");
-    free(text);
     gate = before;
 }
 
@@ -209,10 +208,9 @@ TEST(as_junit) {
 }
 
 static json_t *parsed(print *how) {
-    char *text = printed(how);
+    AUTO(text) char *text = printed(how);
     json_t *object = json_loads(text, 0, NULL);
     assert_non_null(object);
-    free(text);
     return object;
 }
 

@@ -413,9 +413,8 @@ RUNS_TEST(nothing_is_left_half_written) {
     assert_int_equal(code, MP_ENOSPACE);
     assert_contains(error.text, "can't write ");
     assert_int_equal(count_entries(folder->path, ".partial"), 0);
-    char *text = read_bytes(out_path(folder), &size);
+    AUTO(text) char *text = read_bytes(out_path(folder), &size);
     assert_string_equal(text, "before");
-    free(text);
 
     error = (struct mp_error){0};
     assert_int_equal(

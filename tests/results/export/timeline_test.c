@@ -270,11 +270,10 @@ RUNS_TEST(anything_can_be_drawn) {
         snprintf(end, sizeof end, "%lld",
                  (long long)start + (long long)test_random_int(&random, -5, 300));
         snprintf(number, sizeof number, ", %d", test_random_int(&random, 0, 4));
-        char *text = strdup(random_text(&random));
+        AUTO(text) char *text = strdup(random_text(&random));
         add_range(folder, type, test_random_int(&random, 1, 3), start,
                   type == 34 || !test_random_int(&random, 0, 9) ? "NULL" : end, text,
                   ", domainId, jsonText", strcat(strcpy(sql, number), ", '\xff{'"));
-        free(text);
         snprintf(sql, sizeof sql, "INSERT OR IGNORE INTO StringIds VALUES (%d, %s)", 5000 + i,
                  random_text(&random));
         runs_execute(folder->store, sql);

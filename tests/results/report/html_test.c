@@ -326,7 +326,7 @@ static json_t *probe(const struct runs_folder *folder, const char *path, int wid
              browser, folder->path, !dark, width, path, folder->path, folder->path);
     int status = system(command); // NOLINT(cert-env33-c)
     snprintf(file, sizeof file, "%s/log", folder->path);
-    char *log = file_text(file);
+    AUTO(text) char *log = file_text(file);
     if (status != 0)
         fail_msg("%s ended with %d: %s", browser, status, log);
     if (strstr(log, ":CONSOLE:"))
@@ -341,7 +341,6 @@ static json_t *probe(const struct runs_folder *folder, const char *path, int wid
     if (!found)
         fail_msg("%s in %.2000s", fault.text, start);
     free(dom);
-    free(log);
     return found;
 }
 

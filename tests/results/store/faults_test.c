@@ -202,7 +202,7 @@ RUNS_TEST(older_views_are_hidden_from_a_reader) {
 
 RUNS_TEST(older_views_are_renewed_and_no_others) {
     runs_add_usual(folder, "ep", &runs_ep);
-    char *wanted = strdup(runs_query(folder->store, views_sql));
+    AUTO(text) char *wanted = strdup(runs_query(folder->store, views_sql));
     make_views_older(folder);
 
     assert_works(mp_store_open(folder->database, &folder->store, &error));
@@ -210,7 +210,6 @@ RUNS_TEST(older_views_are_renewed_and_no_others) {
     assert_rows(folder->store, newer_columns_sql, "1|4");
     assert_rows(folder->store, "SELECT * FROM my_own", "ep|1");
     assert_rows(folder->store, "SELECT count(*) FROM v_span", "58");
-    free(wanted);
 
     AUTO(text) char *schema = strdup(runs_query(folder->store, "PRAGMA schema_version"));
     close_store(folder);

@@ -328,9 +328,8 @@ TEST(a_step_allocates_nothing_with_a_trace) {
     uint64_t random = seed;
     char path[] = "/tmp/moeperf-loads-XXXXXX";
     close(mkstemp(path));
-    uint32_t *count = random_loads(&random, &shape, 3);
+    AUTO(allocated) uint32_t *count = random_loads(&random, &shape, 3);
     write_loads(path, &shape, 3, count, 0);
-    free(count);
     for (int i = 0; i < 2; i++)
         check_step(formatted("system=%s routing=trace trace-loads=%s", i ? "ep" : "fssdp", path));
     unlink(path);

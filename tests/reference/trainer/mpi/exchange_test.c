@@ -482,7 +482,7 @@ static void check_gate_gradient(struct mp_trainer *trainer, const int32_t *token
     norm = sqrt(norm);
     assert_true(norm > 1e-4);
     double move = fmin(2e-3 / norm, 0.1), at[2];
-    float *kept = copied(parameter, gate->count);
+    AUTO(allocated) float *kept = copied(parameter, gate->count);
     for (int side = 0; side < 2; side++) {
         for (size_t i = 0; i < gate->count; i++)
             parameter[i] = kept[i] + (float)((side ? move : -move) / norm * (double)gradient[i]);
@@ -490,7 +490,6 @@ static void check_gate_gradient(struct mp_trainer *trainer, const int32_t *token
     }
     memcpy(parameter, kept, gate->count * sizeof *kept);
     assert_close((at[1] - at[0]) / (2 * move), norm, 0.02 + 1e-6 / move / norm);
-    free(kept);
 }
 
 TEST(gradients_flow_through_survivors) {

@@ -20,7 +20,7 @@ static void make_trace(void) {
     size_t row = (size_t)EXPERTS, rows = (size_t)LAYERS * (size_t)world->ranks;
     name_file(path, "rows");
     snprintf(setting, sizeof setting, "trace-loads=%s", path);
-    uint32_t *count = random_loads(&state, &shape, ITERATIONS);
+    AUTO(allocated) uint32_t *count = random_loads(&state, &shape, ITERATIONS);
     for (size_t r = 0; r < rows; r++) {
         for (size_t e = 0; e < row; e++) {
             count[r * row + e] = (uint32_t)(tokens * TOP_K / EXPERTS);
@@ -29,7 +29,6 @@ static void make_trace(void) {
     }
     if (world->rank == 0)
         write_loads(path, &shape, ITERATIONS, count, 0);
-    free(count);
     must(mp_comm_barrier(world, &error));
 }
 
