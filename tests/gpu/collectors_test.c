@@ -167,7 +167,7 @@ TEST_WITH(cuda_loads_its_collector, set_up, tear_down) {
     if (on_double() || access(collector, R_OK))
         skip("the double of CUDA loads no collector, or CUPTI was not found");
     setenv("CUDA_INJECTION64_PATH", collector, 1);
-    AUTO(text) char *output = train("auto");
+    free(train("auto"));
     unsetenv("CUDA_INJECTION64_PATH");
     if (!look("-cupti-", &seen))
         fail_msg("CUDA has not loaded libmoeperf-cupti.so");
