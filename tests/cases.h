@@ -16,6 +16,9 @@
 
 #include <cmocka.h> /* after the four headers that it relies on */
 
+/* A parameter that a function is given and does not look at. */
+#define UNUSED __attribute__((unused))
+
 /* A case that takes what `given` points to, or what its fixture makes of it: `parameter`.  `names`:
  * for each of `count` times, with i_ from 0. */
 #define TEST_TAKING(function, parameter, set_up, tear_down, count, names, given)                   \
@@ -27,7 +30,7 @@
         for (size_t i_ = 0; i_ < (count); i_++)                                                    \
             test_add(names, call_##function, set_up, tear_down, given);                            \
     }                                                                                              \
-    static void function(__attribute__((unused)) parameter)
+    static void function(UNUSED parameter)
 
 #define TEST(function) TEST_TAKING(function, void *unused_, NULL, NULL, 1, #function, NULL)
 
@@ -36,7 +39,7 @@
     TEST_TAKING(function, void *fixture, set_up, tear_down, 1, #function, NULL)
 
 /* A half of a fixture: an int function of the case's `state`, which it need not look at. */
-#define TEST_STEP(function) static int function(__attribute__((unused)) void **state)
+#define TEST_STEP(function) static int function(UNUSED void **state)
 
 /* With random inputs: `random` is the state of the program's sequence (test_random). */
 #define TEST_RANDOM(function)                                                                      \
@@ -49,14 +52,14 @@
         for (int turn_ = 0; turn_ < (turns); turn_++)                                              \
             function(turn_);                                                                       \
     }                                                                                              \
-    static void function(__attribute__((unused)) int turn)
+    static void function(UNUSED int turn)
 #define TEST_RANDOM_TURNS(function, turns, turn)                                                   \
     static void function(uint64_t *random, int turn);                                              \
     TEST_TAKING(all_##function, uint64_t *random_, NULL, NULL, 1, #function, test_seeded(NULL)) {  \
         for (int turn_ = 0; turn_ < (turns); turn_++)                                              \
             function(random_, turn_);                                                              \
     }                                                                                              \
-    static void function(uint64_t *random, __attribute__((unused)) int turn)
+    static void function(uint64_t *random, UNUSED int turn)
 
 /* Once for each of an array of structures with a `name`; `row` points to it. */
 #define TEST_EACH(function, rows, row) TEST_EACH_WITH(function, rows, row, NULL, NULL)

@@ -1,4 +1,4 @@
-/* Files as bytes, and folders that go with all that is in them. */
+/* Files as bytes, folders that go with all that is in them, and how processes end. */
 #ifndef MOEPERF_TESTS_FILES_H
 #define MOEPERF_TESTS_FILES_H
 
@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "tests/support.h"
 
@@ -51,6 +52,13 @@ static inline int remove_entry(const char *path, const struct stat *status, int 
 
 static inline int remove_tree(const char *path) {
     return nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* How a process that the test started ends: 0, the signal that killed it, or what waitpid says. */
+static inline int end_of_process(pid_t child) {
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
 }
 
 #endif

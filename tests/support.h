@@ -134,6 +134,23 @@ static inline int test_compare_doubles(const void *left, const void *right) {
 #define assert_within(actual, expected, absolute)                                                  \
     test_assert_close((actual), (expected), (absolute), false, #actual, __FILE__, __LINE__)
 
+/* Pairs of a number and what it must be, exactly: assert_numbers(plan->layer, 0, plan->copies, 3).
+ * Whole ones up to 2^53; a larger one fails. */
+#define assert_numbers(...)                                                                        \
+    test_assert_numbers((const double[]){__VA_ARGS__},                                             \
+                        sizeof((const double[]){__VA_ARGS__}) / sizeof(double), #__VA_ARGS__,      \
+                        __FILE__, __LINE__)
+static inline void test_assert_numbers(const double number[], size_t count, const char *text,
+                                       const char *file, int line) {
+    for (size_t i = 0; i < count; i += 2) {
+        if (i + 1 < count && number[i] == number[i + 1] && fabs(number[i]) <= 0x1p53)
+            continue;
+        print_error("pair %zu of (%s): %.17g, expected %.17g\n", i / 2 + 1, text, number[i],
+                    i + 1 < count ? number[i + 1] : NAN);
+        _fail(file, line);
+    }
+}
+
 /* NaN is close to nothing, not even to NaN; an infinity to itself. */
 static inline void test_assert_close(double actual, double expected, double tolerance,
                                      bool relative, const char *text, const char *file, int line) {
@@ -143,6 +160,18 @@ static inline void test_assert_close(double actual, double expected, double tole
     print_error("%s is %.17g, expected %.17g within %.3g%s\n", text, actual, expected, tolerance,
                 relative ? " of it" : "");
     _fail(file, line);
+}
+
+/* The same of pairs: assert_all_close(1e-12, waits.own, 4.5, waits.waiting, 3). */
+#define assert_all_close(relative, ...)                                                            \
+    test_assert_all_close((relative), (const double[]){__VA_ARGS__},                               \
+                          sizeof((const double[]){__VA_ARGS__}) / sizeof(double), #__VA_ARGS__,    \
+                          __FILE__, __LINE__)
+static inline void test_assert_all_close(double relative, const double number[], size_t count,
+                                         const char *text, const char *file, int line) {
+    for (size_t i = 0; i < count; i += 2)
+        test_assert_close(number[i], i + 1 < count ? number[i + 1] : (double)NAN, relative, true,
+                          text, file, line);
 }
 
 #endif

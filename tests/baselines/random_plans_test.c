@@ -213,8 +213,7 @@ static void plan_as_known(uint64_t *random, const struct mp_system *system) {
     }
 }
 
-static void all_systems_plan_as_known(void **state) {
-    (void)state;
+static void all_systems_plan_as_known(UNUSED void **state) {
     uint64_t random;
     each_system(&random, plan_as_known);
 }

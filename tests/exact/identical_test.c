@@ -85,14 +85,12 @@ static void run(const char *settings, struct outcome *outcome) {
 
 static struct outcome plain; /* plain expert parallelism */
 
-static int enter(void **state) {
-    (void)state;
+TEST_STEP(enter) {
     run("system=ep", &plain);
     return 0;
 }
 
-static int leave(void **state) {
-    (void)state;
+TEST_STEP(leave) {
     free(plain.parameter);
     return 0;
 }

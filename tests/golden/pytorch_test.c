@@ -169,8 +169,7 @@ TEST_EACH_WITH(ten_steps_agree, comparisons, c, open_comparison, close_compariso
         for (int l = 0; l < c->layers; l++)
             expected += (double)*weight * (double)auxiliary[i * c->layers + l] +
                         (other ? (double)other[i * c->layers + l] : 0);
-        assert_close(result.loss, losses[i], TOLERANCE);
-        assert_close(result.auxiliary_loss, expected, TOLERANCE);
+        assert_all_close(TOLERANCE, result.loss, losses[i], result.auxiliary_loss, expected);
         if (i == 0)
             each_tensor(c, 1, "gradient.", compare);
     }

@@ -137,8 +137,7 @@ static bool look(const char *collector, struct seen *seen) {
     struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
     struct mp_error error = {0};
-    char *text = read_file(collector, path);
-    free(text);
+    AUTO(text) char *text = read_file(collector, path);
     *seen = (struct seen){0};
     if (!text)
         return false;
@@ -168,9 +167,8 @@ TEST_WITH(cuda_loads_its_collector, set_up, tear_down) {
     if (on_double() || access(collector, R_OK))
         skip("the double of CUDA loads no collector, or CUPTI was not found");
     setenv("CUDA_INJECTION64_PATH", collector, 1);
-    char *output = train("auto");
+    free(train("auto"));
     unsetenv("CUDA_INJECTION64_PATH");
-    free(output);
     if (!look("-cupti-", &seen))
         fail_msg("CUDA has not loaded libmoeperf-cupti.so");
     print_message("%d kernels, %d copies\n", seen.kernels, seen.copies);
@@ -189,11 +187,10 @@ TEST_WITH(nccl_loads_its_plugin, set_up, tear_down) {
     if (on_double())
         skip("the double of NCCL loads no plug-in");
     setenv("NCCL_PROFILER_PLUGIN", beside("libmoeperf-nccl.so"), 1);
-    char *output = train("nccl");
+    AUTO(text) char *output = train("nccl");
     unsetenv("NCCL_PROFILER_PLUGIN");
     if (!output)
         skip("libnccl.so.2 is not here");
-    free(output);
     if (!look("-nccl-", &seen))
         skip("this NCCL takes no such plug-in; it is older than 2.28");
     print_message("%d collectives\n", seen.collectives);

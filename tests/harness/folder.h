@@ -9,15 +9,13 @@
 static char test_folder[64];
 
 /* Creates the folder and changes into it; use as a group's setup. */
-static inline int enter_folder(void **state) {
-    (void)state;
+static inline int enter_folder(UNUSED void **state) {
     strcpy(test_folder, "/tmp/moeperf-test-XXXXXX");
     return mkdtemp(test_folder) && !chdir(test_folder) ? 0 : -1;
 }
 
 /* Removes it with everything inside; use as a group's teardown. */
-static inline int leave_folder(void **state) {
-    (void)state;
+static inline int leave_folder(UNUSED void **state) {
     if (chdir("/"))
         return -1;
     return remove_tree(test_folder);

@@ -37,10 +37,11 @@
 #include "reference/plan/queue.h"
 #include "tests/errors.h"
 #include "tests/reference/plan/plan_support.h"
+#include "tests/reference/plan/system_support.h"
 
 static struct mp_arena memory;
 
-enum { RANKS = 16, EXPERTS = 32, MOST_OPTIONS = 4 };
+enum { RANKS = 16, EXPERTS = 32 };
 
 /* Loads, iteration after iteration. */
 struct workload {
@@ -69,73 +70,43 @@ struct limits {
 };
 struct row {
     const char *system;
-    const char *option[MOST_OPTIONS + 1][2];
+    const char *options; /* "a=1 b=2" */
     bool same_loads;
     int nodes;
     struct limits trace, zipf;
 };
 static const struct row rows[] = {
-    {"eplb",
-     {{"replicas", "64"}, {"interval", "1"}, {"window", "1"}},
-     true,
-     2,
-     {1.10, 1.11},
-     {1.15, 1.15}},
-    {"eplb",
-     {{"replicas", "64"}, {"interval", "1"}, {"window", "1"}},
-     false,
-     2,
-     {1.15, 1.16},
-     {1.25, 1.25}},
-    {"eplb", {{"replicas", "64"}}, false, 2, {1.15, 1.16}, {0, 0}},
-    {"flexmoe", {{"interval", "1"}, {"threshold", "1"}}, true, 2, {1.06, 1.07}, {1.10, 1.10}},
-    {"flexmoe", {{"interval", "1"}, {"threshold", "1"}}, false, 2, {1.11, 1.12}, {1.15, 1.15}},
-    {"flexmoe", {{"interval", "10"}}, false, 2, {0, 0}, {0, 0}},
-    {"laer", {{"slots", "4"}, {"window", "1"}}, true, 1, {1.10, 1.11}, {1.15, 1.15}},
-    {"laer", {{"slots", "4"}}, false, 1, {1.15, 1.16}, {1.25, 1.25}},
-    {"laer", {{"slots", "8"}}, false, 1, {1.07, 1.08}, {0, 0}},
-    {"laer", {{"slots", "8"}}, false, 2, {1.07, 1.08}, {0, 0}},
-    {"laer", {{"slots", "4"}}, false, 2, {0, 0}, {0, 0}},
-    {"fssdp", {{"overlap", "all"}, {"memory", "all"}}, false, 2, {1.05, 1.05}, {1.05, 1.05}},
-    {"deepspeed", {{"drop-tokens", "no"}}, false, 2, {0, 0}, {0, 0}},
-    {"swiftmoe", {{"capacity-factor", "1000"}}, false, 2, {0, 0}, {0, 0}},
-    {"llep", {{"smallest-gemm", "1"}}, false, 2, {1.05, 1.05}, {1.05, 1.05}},
-    {"moonep", {{0}}, false, 2, {1.001, 1.001}, {1.001, 1.001}},
+    {"eplb", "replicas=64 interval=1 window=1", true, 2, {1.10, 1.11}, {1.15, 1.15}},
+    {"eplb", "replicas=64 interval=1 window=1", false, 2, {1.15, 1.16}, {1.25, 1.25}},
+    {"eplb", "replicas=64", false, 2, {1.15, 1.16}, {0, 0}},
+    {"flexmoe", "interval=1 threshold=1", true, 2, {1.06, 1.07}, {1.10, 1.10}},
+    {"flexmoe", "interval=1 threshold=1", false, 2, {1.11, 1.12}, {1.15, 1.15}},
+    {"flexmoe", "interval=10", false, 2, {0, 0}, {0, 0}},
+    {"laer", "slots=4 window=1", true, 1, {1.10, 1.11}, {1.15, 1.15}},
+    {"laer", "slots=4", false, 1, {1.15, 1.16}, {1.25, 1.25}},
+    {"laer", "slots=8", false, 1, {1.07, 1.08}, {0, 0}},
+    {"laer", "slots=8", false, 2, {1.07, 1.08}, {0, 0}},
+    {"laer", "slots=4", false, 2, {0, 0}, {0, 0}},
+    {"fssdp", "overlap=all memory=all", false, 2, {1.05, 1.05}, {1.05, 1.05}},
+    {"deepspeed", "drop-tokens=no", false, 2, {0, 0}, {0, 0}},
+    {"swiftmoe", "capacity-factor=1000", false, 2, {0, 0}, {0, 0}},
+    {"llep", "smallest-gemm=1", false, 2, {1.05, 1.05}, {1.05, 1.05}},
+    {"moonep", "", false, 2, {1.001, 1.001}, {1.001, 1.001}},
     /* It leaves what a copy would not pay for. */
-    {"nodewise", {{"cover", "all"}}, false, 2, {1.05, 1.06}, {1.12, 1.12}},
-    {"nodewise", {{0}}, false, 1, {1.13, 1.14}, {1.20, 1.20}},
-    {"free-balance", {{0}}, false, 2, {1.001, 1.001}, {1.001, 1.001}},
-    {"lp", {{0}}, false, 2, {3.08, 2.92}, {8, 8}},
-    {"lp", {{"replicas", "4"}}, false, 2, {1.60, 1.58}, {4, 4}},
-    {"lp", {{"replicas", "all"}}, false, 2, {1.001, 1.001}, {1.001, 1.001}},
-    {"harmoeny", {{"least", "1"}}, false, 2, {1.001, 1.001}, {1.001, 1.001}},
-    {"ultraep", {{"least-quota", "1"}}, false, 2, {1.37, 1.37}, {2.02, 2.02}},
-    {"ultraep", {{"least-quota", "1"}}, false, 1, {1.011, 1.03}, {1.02, 1.06}},
-    {"moetuner",
-     {{"solver", "search"}, {"interval", "1"}, {"window", "1"}},
-     true,
-     2,
-     {1.001, 1.001},
-     {1.001, 1.001}},
-    {"moetuner",
-     {{"solver", "search"}, {"interval", "1"}, {"window", "1"}},
-     false,
-     2,
-     {1.001, 1.001},
-     {1.02, 1.02}},
-    {"smartmoe",
-     {{"interval", "1"}, {"history", "1"}, {"shadows", "0"}},
-     true,
-     2,
-     {1.001, 1.001},
-     {1.001, 1.001}},
-    {"smartmoe",
-     {{"interval", "1"}, {"history", "1"}, {"shadows", "0"}},
-     false,
-     2,
-     {1.001, 1.001},
-     {1.02, 1.02}},
-    {"smartmoe", {{"interval", "1"}}, false, 2, {1.91, 1.96}, {2.4, 2.4}},
+    {"nodewise", "cover=all", false, 2, {1.05, 1.06}, {1.12, 1.12}},
+    {"nodewise", "", false, 1, {1.13, 1.14}, {1.20, 1.20}},
+    {"free-balance", "", false, 2, {1.001, 1.001}, {1.001, 1.001}},
+    {"lp", "", false, 2, {3.08, 2.92}, {8, 8}},
+    {"lp", "replicas=4", false, 2, {1.60, 1.58}, {4, 4}},
+    {"lp", "replicas=all", false, 2, {1.001, 1.001}, {1.001, 1.001}},
+    {"harmoeny", "least=1", false, 2, {1.001, 1.001}, {1.001, 1.001}},
+    {"ultraep", "least-quota=1", false, 2, {1.37, 1.37}, {2.02, 2.02}},
+    {"ultraep", "least-quota=1", false, 1, {1.011, 1.03}, {1.02, 1.06}},
+    {"moetuner", "solver=search interval=1 window=1", true, 2, {1.001, 1.001}, {1.001, 1.001}},
+    {"moetuner", "solver=search interval=1 window=1", false, 2, {1.001, 1.001}, {1.02, 1.02}},
+    {"smartmoe", "interval=1 history=1 shadows=0", true, 2, {1.001, 1.001}, {1.001, 1.001}},
+    {"smartmoe", "interval=1 history=1 shadows=0", false, 2, {1.001, 1.001}, {1.02, 1.02}},
+    {"smartmoe", "interval=1", false, 2, {1.91, 1.96}, {2.4, 2.4}},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -243,16 +214,12 @@ static void create_run(struct mp_planner *planner, const struct mp_system *syste
                                        .bandwidth_in_node = 216.269e9,
                                        .seconds_per_route = 1.64e-6,
                                        .non_moe_seconds = 4e-3};
-    void *options = calloc(1, system->options_size + 1);
-    assert_true(options);
-    assert_works(mp_options_set_defaults(system->options, options, &error));
-    for (int index = 0; row->option[index][0]; index++)
-        assert_works(mp_options_set(system->options, options, system->name, row->option[index][0],
-                                    row->option[index][1], NULL, &error));
+    AUTO(allocated) void *options = malloc(system->options_size + 1);
+    assert_non_null(options);
+    parse_options(system, options, row->options);
     const struct mp_planner_config config = {
         .system = system, .options = options, .setting = &setting};
     assert_works(mp_planner_create(&config, planner, &error));
-    free(options);
 }
 
 static void learn(struct mp_planner *planner, int64_t iteration, const struct mp_load load[]) {
@@ -283,12 +250,8 @@ static void replay(struct mp_planner *planner, const struct workload *workload, 
 
 static void print_row(const struct mp_system *system, const struct row *row,
                       const struct quality *quality) {
-    char label[128];
-    int length = snprintf(label, sizeof label, "%s", system->name);
-    for (int index = 0; row->option[index][0]; index++)
-        length += snprintf(label + length, sizeof label - (size_t)length, " %s=%s",
-                           row->option[index][0], row->option[index][1]);
-    print_message("  %-37s %5d  %-10s %6.3f %6.3f %6.3f %9.3f%s\n", label, row->nodes,
+    print_message("  %-37s %5d  %-10s %6.3f %6.3f %6.3f %9.3f%s\n",
+                  formatted("%s %s", system->name, row->options), row->nodes,
                   row->same_loads ? "same loads" : "", quality->median, quality->mean,
                   quality->worst, quality->over_mean,
                   system->capabilities & MP_SYSTEM_UNATTAINABLE ? "  unattainable" : "");

@@ -181,6 +181,19 @@ static inline void runs_record(struct runs_rank *own, int iteration, const struc
                                      .direction = span->direction});
 }
 
+/* One of these values, in the order of its members. */
+#define runs_record_one(own, iteration, ...)                                                       \
+    runs_record(own, iteration, &(const struct runs_span){__VA_ARGS__})
+
+/* So many of an array, or all. */
+static inline void runs_record_some(struct runs_rank *own, int iteration,
+                                    const struct runs_span spans[], int count) {
+    for (int i = 0; i < count; i++)
+        runs_record(own, iteration, &spans[i]);
+}
+#define runs_record_all(own, iteration, spans)                                                     \
+    runs_record_some(own, iteration, spans, sizeof(spans) / sizeof *(spans))
+
 /* The standard run: 2 ranks, 1 layer with routes and 1 without, 4 experts, `count` iterations. */
 struct runs_standard {
     int count;
@@ -207,8 +220,7 @@ static inline void runs_standard_layer(struct runs_rank *own, int iteration, int
         {MP_PHASE_EXPERT, MP_BACKWARD, at + 7500, first ? 4000 : 2000, 0, 0, first ? 60 : 20, -1,
          false},
     };
-    for (size_t i = 0; i < sizeof spans / sizeof *spans; i++)
-        runs_record(own, iteration, &spans[i]);
+    runs_record_all(own, iteration, spans);
     static const uint32_t routes[] = {30, 10, 10, 0}, dropped[] = {5, 0, 0, 0},
                           none[] = {0, 0, 0, 0};
     mp_record_load(own->compute, iteration, 0, 4, routes, first || !drops ? NULL : dropped);
@@ -236,9 +248,8 @@ static inline void runs_standard_rank(struct runs_rank *own, const struct runs_s
         at += run->ms[i] * 1000 + 500;
     }
     /* After the last iteration, and under the number of the next. */
-    runs_record(own, run->count,
-                &(struct runs_span){MP_PHASE_VALIDATE, MP_NO_DIRECTION, at, 8000, 3000, -1, 400, -1,
-                                    false});
+    runs_record_one(own, run->count, MP_PHASE_VALIDATE, MP_NO_DIRECTION, at, 8000, 3000, -1, 400,
+                    -1, false);
     mp_record_number(own->compute, -1, -1, "ranks-share-cores", run->shares_cores);
     if (own->rank == 0 && run->has_target) {
         mp_record_number(own->compute, -1, -1, "target-loss", 2.5);
@@ -322,8 +333,7 @@ static inline void runs_uneven_rank(struct runs_folder *folder, int r, const uin
              false},
             {MP_PHASE_ITERATION, MP_NO_DIRECTION, at, 6500, 4500 - work, -1, 100, -1, false},
         };
-        for (size_t s = 0; s < sizeof spans / sizeof *spans; s++)
-            runs_record(rank, i, &spans[s]);
+        runs_record_all(rank, i, spans);
         mp_record_load(rank->compute, i, 0, 4, routes, dropped);
     }
     runs_clock_samples(rank);

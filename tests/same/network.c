@@ -276,18 +276,15 @@ void __wrap_mp_timeline_work_each(struct mp_timeline *timeline, const double sec
 /* ---- the predictor ---- */
 
 static void same_setting(const struct mp_setting *own, const struct mp_setting *trainers) {
-    assert_int_equal(own->layers, trainers->layers);
-    assert_int_equal(own->experts, trainers->experts);
-    assert_int_equal(own->top_k, trainers->top_k);
-    assert_int_equal(own->topology.ranks, trainers->topology.ranks);
+    assert_numbers(own->layers, trainers->layers, own->experts, trainers->experts);
+    assert_numbers(own->top_k, trainers->top_k, own->topology.ranks, trainers->topology.ranks);
     assert_int_equal(own->topology.ranks_per_node, trainers->topology.ranks_per_node);
     assert_int_equal(own->tokens_per_rank, trainers->tokens_per_rank);
     assert_int_equal(own->forward_only, trainers->forward_only);
     assert_int_equal(own->gradient_bytes, trainers->gradient_bytes);
     assert_int_equal(own->expert_bytes, trainers->expert_bytes);
     assert_int_equal(own->route_bytes, trainers->route_bytes);
-    assert_int_equal(own->attention_bytes, trainers->attention_bytes);
-    assert_int_equal(own->seed, trainers->seed);
+    assert_numbers(own->attention_bytes, trainers->attention_bytes, own->seed, trainers->seed);
     assert_within(own->bandwidth, trainers->bandwidth, 0);
     assert_within(own->bandwidth_in_node, trainers->bandwidth_in_node, 0);
     assert_within(own->message_seconds, trainers->message_seconds, 0);

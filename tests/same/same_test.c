@@ -88,12 +88,9 @@ static struct mp_load whole[8];
 
 /* Brings the most frequent successor to where most of its tokens come from, in exchange for
  * another expert. */
-static int follow(void *self, int64_t iteration, const struct mp_load load[],
+static int follow(UNUSED void *self, UNUSED int64_t iteration, const struct mp_load load[],
                   const struct mp_placement home[], struct mp_rehome *change,
-                  struct mp_error *error) {
-    (void)self;
-    (void)iteration;
-    (void)error;
+                  UNUSED struct mp_error *error) {
     for (int l = 0; load[l].next; l++) {
         int experts = load[l].experts, most = 0;
         for (int i = 1; i < experts * experts; i++)
@@ -255,8 +252,7 @@ static void put_together(void) {
     size_t operations = (size_t)mine.operations;
     gather(&mine, sizeof mine, traces);
     for (int r = 1; r < world->ranks; r++) {
-        assert_int_equal(traces[r].operations, mine.operations);
-        assert_int_equal(traces[r].events, mine.events);
+        assert_numbers(traces[r].operations, mine.operations, traces[r].events, mine.events);
         assert_memory_equal(traces[r].event, traces[0].event,
                             (size_t)mine.events * sizeof *mine.event);
         assert_memory_equal(traces[r].operation, traces[0].operation,

@@ -190,7 +190,6 @@ static const struct costs_case COSTS[] = {
 
 TEST_EACH(costs_follow_the_options, COSTS, row) {
     struct mp_shadow_costs costs = mp_fastermoe_costs(&GOLDEN_SETTING, &row->options);
-    assert_close(1e6 * costs.compute, row->compute, 1e-12);
-    assert_close(1e6 * costs.feature, row->feature, 1e-12);
+    assert_all_close(1e-12, 1e6 * costs.compute, row->compute, 1e6 * costs.feature, row->feature);
     assert_close(1e6 * costs.model, row->model, 1e-12);
 }

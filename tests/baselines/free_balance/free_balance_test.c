@@ -5,8 +5,8 @@
 
 TEST(it_says_what_it_is) {
     assert_true(mp_system_free_balance.capabilities & MP_SYSTEM_UNATTAINABLE);
-    assert_non_null(strstr(mp_system_free_balance.title, "unattainable"));
-    assert_non_null(strstr(mp_system_free_balance.models, "no system attains"));
+    assert_contains(mp_system_free_balance.title, "unattainable");
+    assert_contains(mp_system_free_balance.models, "no system attains");
 }
 
 /* Routes of four experts on three ranks that own 0 and 1, 2, 3, and what becomes of them. */

@@ -32,8 +32,7 @@ TEST_ROWS(plans_have_capacity_padding_and_order, capacities, c) {
     plan_nine_each(&setting, formatted("capacity-factor=%s", c->factor), &rehearsal);
     const struct mp_plan *plan = rehearsal.planner.plan;
     int64_t kept = c->capacity < 9 ? c->capacity : 9;
-    assert_int_equal(plan->padding, c->capacity);
-    assert_int_equal(plan->source_capacity, c->capacity);
+    assert_numbers(plan->padding, c->capacity, plan->source_capacity, c->capacity);
     assert_int_equal(plan->policy->route_order, MP_ROUTES_BY_CHOICE);
     assert_false(plan->policy->renormalise_survivors || plan->policy->one_hot);
     for (int s = 0; s < 4; s++)

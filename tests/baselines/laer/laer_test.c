@@ -151,10 +151,8 @@ TEST_ROWS(routes_cost_less_within_a_node, costs_of_routes, c) {
     options.bandwidth_in_node = 8 * c->in_node;
     options.bandwidth_between_nodes = 8 * c->between;
     struct mp_laer_costs costs = mp_laer_costs(&setting, &options);
-    assert_close(costs.in_node, c->costs[0], 1e-12);
-    assert_close(costs.between_nodes, c->costs[1], 1e-12);
-    assert_close(costs.compute, 3, 0);
-    assert_int_equal(costs.forward_only, setting.forward_only);
+    assert_all_close(1e-12, costs.in_node, c->costs[0], costs.between_nodes, c->costs[1]);
+    assert_numbers(costs.compute, 3, costs.forward_only, setting.forward_only);
 }
 
 TEST_RANDOM(a_restart_on_other_ranks_begins_anew) {

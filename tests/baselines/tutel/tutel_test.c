@@ -27,8 +27,7 @@ TEST_ROWS(capacity_is_fixed_or_follows_loads, fixed_or_not, c) {
     on.load[0].count[2 * 8 + 5] = 4;
     rehearsal_plan(&on, 0, &on.load[0]);
     const struct mp_plan *plan = on.planner.plan;
-    assert_int_equal(plan->padding, c->capacity);
-    assert_int_equal(plan->source_capacity, c->capacity);
+    assert_numbers(plan->padding, c->capacity, plan->source_capacity, c->capacity);
     assert_int_equal(plan->policy->route_order, MP_ROUTES_BY_CHOICE);
     assert_false(plan->policy->renormalise_survivors);
     assert_int_equal(mp_plan_routes_to(plan, 3, 5, 5), c->capacity < 11 ? c->capacity : 11);

@@ -69,8 +69,7 @@ TEST_RANDOM(copies_stay_in_the_node) {
         for (int index = 0; index < plan->fetch.count; index++) {
             const struct mp_transfer *fetch = &plan->fetch.item[index];
             int64_t quota = 0, own = mp_load_at(load, fetch->to, fetch->expert);
-            assert_int_equal(fetch->stage, MP_STAGE_AFTER_GATE);
-            assert_int_equal(fetch->from / 4, fetch->to / 4);
+            assert_numbers(fetch->stage, MP_STAGE_AFTER_GATE, fetch->from / 4, fetch->to / 4);
             assert_true(++slots[fetch->to] <= 2);
             for (int source = 0; source < 8; source++)
                 quota += mp_plan_routes_to(plan, source, fetch->expert, fetch->to);

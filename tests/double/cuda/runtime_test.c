@@ -107,7 +107,7 @@ TEST_WITH(test_parameters_astray, set_up, tear_down) {
     stop_listening(&heard, text, sizeof text);
     assert_cuda(launched);
     assert_int_equal(synchronised, cudaErrorIllegalAddress);
-    assert_non_null(strstr(text, "parameter 3 points"));
+    assert_contains(text, "parameter 3 points");
     cuda_double_reset();
     assert_cuda(cudaFreeHost(pinned));
     assert_cuda(cudaFree(device));

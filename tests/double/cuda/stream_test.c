@@ -93,8 +93,7 @@ TEST_WITH(test_when_host_memory_is_read, set_up, tear_down) {
     *pinned = pageable = 2;
     open_gate(&gate);
     from_device(got, values, sizeof got);
-    assert_int_equal(got[0], 2);
-    assert_int_equal(got[1], 1);
+    assert_numbers(got[0], 2, got[1], 1);
     assert_cuda(cudaFreeHost(pinned));
     cudaFree(values);
     assert_cuda(cudaStreamDestroy(stream));

@@ -27,11 +27,8 @@ static inline int tear_down(void **state) {
     struct cuda_double_counts counts;
     cuda_double_reset();
     cuda_double_get_counts(&counts);
-    assert_int_equal(counts.device_live, 0);
-    assert_int_equal(counts.device_bytes, 0);
-    assert_int_equal(counts.host_live, 0);
-    assert_int_equal(counts.streams, 0);
-    assert_int_equal(counts.events, 0);
+    assert_numbers(counts.device_live, 0, counts.device_bytes, 0, counts.host_live, 0);
+    assert_numbers(counts.streams, 0, counts.events, 0);
     return 0;
 }
 

@@ -154,8 +154,7 @@ static void record_rank(struct runs_rank *own) {
             {MP_PHASE_ITERATION, MP_NO_DIRECTION, at + late, 57000 - late, 0, -1, -1, -1, false},
             {MP_PHASE_EXPERT, MP_FORWARD, at + 15000, work, 0, 0, 1000, -1, false},
         };
-        for (int s = 0; s < (first ? 7 : 6); s++)
-            runs_record(own, i, &spans[s]);
+        runs_record_some(own, i, spans, first ? 7 : 6);
     }
     mp_record_number(own->compute, -1, -1, "nvtx-pair-ns", 50);
     runs_clock_samples(own);

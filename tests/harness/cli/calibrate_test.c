@@ -5,11 +5,10 @@
 #include "harness/cluster/cluster.h"
 #include "tests/harness/cli/shell.h"
 
-static void check_quantity(void *context, const char *place, const char *unit,
+static void check_quantity(void *context, const char *place, UNUSED const char *unit,
                            const struct mp_quantity *quantity) {
     int *count = context;
     bool measured = !quantity->assumed && strstr(quantity->origin, "measured by moeperf calibrate");
-    (void)unit;
     ++*count;
     if (!isfinite(quantity->value))
         fail_msg("%s is %g", place, quantity->value);
@@ -44,13 +43,13 @@ TEST(two_ranks) {
     assert_true(mp_cluster_overlap(cluster) >= 0 && mp_cluster_overlap(cluster) <= 1);
     mp_cluster_destroy(cluster);
     /* And predictions can be made for it. */
+    AUTO(json)
     json_t *prediction =
         json_of("moeperf predict --cluster two.yaml --suite skewed --set predict.precision=fp32 "
                 "--set predict.attention=flash --iterations 2 --quiet --json",
                 0);
     double ms = number(prediction, "systems/0/ms_per_iteration");
     assert_true(ms > 1 && ms < 1e5);
-    json_decref(prediction);
 }
 
 TEST(nothing_is_left_of_what_failed) {

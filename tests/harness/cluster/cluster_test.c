@@ -77,8 +77,7 @@ TEST(ranks_meet_at_the_nearest_level) {
         assert_int_equal(mp_cluster_level_of(cluster, pairs[i].rank, pairs[i].other),
                          pairs[i].level);
     struct mp_topology topology = mp_cluster_topology(cluster);
-    assert_int_equal(topology.ranks, 16);
-    assert_int_equal(topology.ranks_per_node, 8);
+    assert_numbers(topology.ranks, 16, topology.ranks_per_node, 8);
     for (int a = 0; a < 16; a++)
         for (int b = 0; b < 16; b++)
             assert_true((mp_cluster_level_of(cluster, a, b) == 3) ==
@@ -232,10 +231,9 @@ TEST(shares_are_exact_at_points) {
                  1e-12); /* in proportion */
 }
 
-static void count_backward(void *context, const char *place, const char *unit,
+static void count_backward(void *context, const char *place, UNUSED const char *unit,
                            const struct mp_quantity *quantity) {
     static const char table[] = "device.efficiency.backward.";
-    (void)unit;
     if (strncmp(place, table, sizeof table - 1) != 0)
         return;
     ++*(int *)context;

@@ -32,8 +32,8 @@ static void assert_reason(const struct mp_decision *decision, enum mp_decide_rea
                  mp_decide_benefit(&decision->lag[0]));
 }
 
-static uint32_t even(int64_t iteration, int layer, int source, int expert) {
-    (void)iteration, (void)layer, (void)source, (void)expert;
+static uint32_t even(UNUSED int64_t iteration, UNUSED int layer, UNUSED int source,
+                     UNUSED int expert) {
     return TOKENS * TOP_K / EXPERTS;
 }
 
@@ -42,16 +42,13 @@ TEST(even_loads_need_nothing) {
     assert_reason(&decision, MP_DECIDE_EVEN);
     assert_within(decision.expert_balance, 1, 1e-9);
     assert_within(decision.rank_balance, 1, 1e-9);
-    assert_int_equal(decision.late_steps, 0);
-    assert_int_equal(decision.hot.on, 0);
-    assert_int_equal(decision.hottest_count, 0);
+    assert_numbers(decision.late_steps, 0, decision.hot.on, 0, decision.hottest_count, 0);
     assert_int_equal(decision.history, STEPS / 2);
     assert_false(decision.in_sample);
 }
 
 /* 230 to each of experts 8 to 11, which rank 2 has, and 40 to the other 28; and so on, times 32. */
-static uint32_t hot(int64_t iteration, int layer, int source, int expert) {
-    (void)iteration, (void)layer, (void)source;
+static uint32_t hot(UNUSED int64_t iteration, UNUSED int layer, UNUSED int source, int expert) {
     return expert / 4 == 2 ? 230 * 32 : 40 * 32;
 }
 
@@ -62,18 +59,14 @@ TEST(what_stays_hot_is_placed) {
     const double total = 4 * 230 + 28 * 40;
     assert_within(decision.expert_balance, 230 * EXPERTS / total, 1e-9);
     assert_within(decision.rank_balance, 920 * RANKS / total, 1e-9);
-    assert_int_equal(decision.late.of, LAYERS * STEPS);
-    assert_int_equal(decision.late_steps, LAYERS * STEPS);
+    assert_numbers(decision.late.of, LAYERS * STEPS, decision.late_steps, LAYERS * STEPS);
     assert_int_equal(decision.late.on, LAYERS * STEPS); /* always the same rank */
-    assert_int_equal(decision.late.runs, LAYERS);
-    assert_int_equal(decision.late.longest, STEPS);
+    assert_numbers(decision.late.runs, LAYERS, decision.late.longest, STEPS);
     assert_int_equal(decision.latest_count, LAYERS);
     for (int i = 0; i < LAYERS; i++)
         assert_int_equal(decision.latest[i].which, 2);
-    assert_int_equal(decision.hot.on, 4 * LAYERS * STEPS);
-    assert_int_equal(decision.hot.longest, STEPS);
-    assert_int_equal(decision.hottest[0].which / 4, 2);
-    assert_int_equal(decision.dominated, 0);
+    assert_numbers(decision.hot.on, 4 * LAYERS * STEPS, decision.hot.longest, STEPS);
+    assert_numbers(decision.hottest[0].which / 4, 2, decision.dominated, 0);
     assert_within(decision.interval, 0, 1e-9); /* the second change changes nothing */
     /* placed after step 2, judged 1 and 20 later */
     assert_int_equal(decision.lag[0].samples, 1);
@@ -83,18 +76,15 @@ TEST(what_stays_hot_is_placed) {
 }
 
 /* One expert is hot, another one each time. */
-static uint32_t jumping(int64_t iteration, int layer, int source, int expert) {
-    (void)layer, (void)source;
+static uint32_t jumping(int64_t iteration, UNUSED int layer, UNUSED int source, int expert) {
     return expert == iteration * 13 % EXPERTS ? 400 * 32 : 53 * 32;
 }
 
 TEST(what_jumps_is_left_alone) {
     AUTO(decision)
     struct mp_decision decision = decide("eplb", "options.interval=1", jumping, STEPS);
-    assert_int_equal(decision.late_steps, LAYERS * STEPS);
-    assert_int_equal(decision.late.longest, 1);
-    assert_int_equal(decision.late.on, decision.late.runs);
-    assert_int_equal(decision.hot.longest, 1);
+    assert_numbers(decision.late_steps, LAYERS * STEPS, decision.late.longest, 1);
+    assert_numbers(decision.late.on, decision.late.runs, decision.hot.longest, 1);
     assert_within(decision.interval, 1, 1e-9);
     assert_int_equal(decision.lag[0].samples, STEPS - 1);
     assert_true(mp_decide_benefit(&decision.lag[0]) < 0.25);
@@ -103,8 +93,8 @@ TEST(what_jumps_is_left_alone) {
 }
 
 /* Half of all to expert 5, which fills a rank wherever it is. */
-static uint32_t dominant(int64_t iteration, int layer, int source, int expert) {
-    (void)iteration, (void)layer, (void)source;
+static uint32_t dominant(UNUSED int64_t iteration, UNUSED int layer, UNUSED int source,
+                         int expert) {
     return expert == 5 ? 1025 * 32 : 33 * 32;
 }
 
@@ -122,16 +112,15 @@ TEST(one_expert_takes_copies) {
 }
 
 /* Only the experts of ranks 0 to 3 get routes, and all alike (a balanced router with a stride). */
-static uint32_t half_idle(int64_t iteration, int layer, int source, int expert) {
-    (void)iteration, (void)layer, (void)source;
+static uint32_t half_idle(UNUSED int64_t iteration, UNUSED int layer, UNUSED int source,
+                          int expert) {
     return expert < EXPERTS / 2 ? 2 * TOKENS * TOP_K / EXPERTS : 0;
 }
 
 TEST(idle_ranks_are_in_no_mean) {
     AUTO(decision)
     struct mp_decision decision = decide("eplb", "options.interval=2", half_idle, STEPS);
-    assert_int_equal(decision.idle, RANKS / 2);
-    assert_int_equal(decision.padding, LAYERS * EXPERTS / 2);
+    assert_numbers(decision.idle, RANKS / 2, decision.padding, LAYERS * EXPERTS / 2);
     assert_within(decision.expert_balance, 1, 1e-9);
     assert_within(decision.rank_balance, 1, 1e-9);
     assert_within(decision.before.balance.mean, 1, 1e-9);
@@ -142,9 +131,7 @@ TEST(idle_ranks_are_in_no_mean) {
 TEST(one_iteration_has_no_later_one) {
     AUTO(decision) struct mp_decision decision = decide("eplb", "options.interval=2", hot, 1);
     assert_true(decision.in_sample);
-    assert_int_equal(decision.history, 1);
-    assert_int_equal(decision.placed.steps, 2);
-    assert_int_equal(decision.lag[0].samples, 0);
+    assert_numbers(decision.history, 1, decision.placed.steps, 2, decision.lag[0].samples, 0);
     assert_within(decision.time_system.mean, 0, 0);
     assert_reason(&decision, MP_DECIDE_SAVES);
 }

@@ -9,10 +9,9 @@
 TEST_END(arena, struct mp_arena, mp_arena_release(it))
 
 /* Weights of the README of deepseek-ai/EPLB. */
-static uint32_t released_weight(int64_t iteration, int layer, int source, int expert) {
+static uint32_t released_weight(UNUSED int64_t iteration, int layer, int source, int expert) {
     static const uint32_t weight[2][12] = {{90, 132, 40, 61, 104, 165, 39, 4, 73, 56, 183, 86},
                                            {20, 107, 104, 64, 19, 197, 187, 157, 172, 86, 16, 27}};
-    (void)iteration;
     return source == 0 ? weight[layer][expert] : 0;
 }
 
@@ -63,8 +62,7 @@ TEST_ROWS(eplb_places_as_released, released, row) {
     set(&job, "options.groups=4", "options.replicas=16", row->policy);
     assert_works(mp_place_plan(of(&loads, &job, cluster), 1, NULL, &loads.memory, &placed, &error));
     assert_int_equal(placed.steps, 10); /* it looks every tenth */
-    assert_int_equal(placed.changes, 1);
-    assert_int_equal(placed.copies, 4);
+    assert_numbers(placed.changes, 1, placed.copies, 4);
     for (int layer = 0; layer < 2; layer++) {
         assert_slots(&placed.after, layer, row->slot[layer]);
         assert_within(even_of(&loads, &placed.after, layer), row->even[layer], 5e-5);
@@ -110,8 +108,8 @@ TEST(padding_goes_to_the_fullest_slots) {
     assert_memory_equal(map.expert, expected, sizeof expected);
 }
 
-static uint32_t hot_quarter(int64_t iteration, int layer, int source, int expert) {
-    (void)iteration, (void)layer, (void)source;
+static uint32_t hot_quarter(UNUSED int64_t iteration, UNUSED int layer, UNUSED int source,
+                            int expert) {
     return expert < 4 ? 400 * 32 : 37 * 32; /* 4 * 400 + 12 * 37 = 2044 */
 }
 
@@ -163,8 +161,7 @@ TEST(a_placement_saves_and_its_moves_cost) {
 }
 
 /* All of rank 1's tokens go to expert 15, of rank 7 in the other node; the others' stay. */
-static uint32_t across(int64_t iteration, int layer, int source, int expert) {
-    (void)iteration, (void)layer;
+static uint32_t across(UNUSED int64_t iteration, UNUSED int layer, int source, int expert) {
     return expert == (source == 1 ? 15 : 2 * source) ? 100 : 0;
 }
 

@@ -3,10 +3,8 @@
 #include "tests/harness/predict/predictor_support.h"
 
 /* Bytes that ranks receive are counted for spans alone. */
-static void no_span(void *context, int rank, enum mp_predict_stream stream,
-                    const struct mp_span *span) {
-    (void)context, (void)rank, (void)stream, (void)span;
-}
+static void no_span(UNUSED void *context, UNUSED int rank, UNUSED enum mp_predict_stream stream,
+                    UNUSED const struct mp_span *span) {}
 
 struct bench {
     struct test_case test;

@@ -427,16 +427,10 @@ TEST_EACH(planners_are_told, devices, device) {
     on.options.micro_batches = 4;
     AUTO(costs) struct mp_costs *costs = costs_of(&on);
     setting = *&costs->setting;
-    assert_int_equal(setting.layers, 2);
-    assert_int_equal(setting.experts, 8);
-    assert_int_equal(setting.top_k, 2);
-    assert_int_equal(setting.topology.ranks, 2);
-    assert_int_equal(setting.tokens_per_rank, 32);
-    assert_int_equal(setting.expert_bytes, 2 * 2 * 64 * 128);
-    assert_int_equal(setting.route_bytes, 128);
-    assert_int_equal(setting.seed, 7);
-    assert_close(setting.bandwidth, 2e8, 0);
-    assert_close(setting.bandwidth_in_node, 2e8, 0);
+    assert_numbers(setting.layers, 2, setting.experts, 8, setting.top_k, 2);
+    assert_numbers(setting.topology.ranks, 2, setting.tokens_per_rank, 32);
+    assert_numbers(setting.expert_bytes, 2 * 2 * 64 * 128, setting.route_bytes, 128);
+    assert_numbers(setting.seed, 7, setting.bandwidth, 2e8, setting.bandwidth_in_node, 2e8);
     /* Half of the experts, and 32 tokens with 2 routes, on each of two ranks. */
     const struct mp_memory_use even = {8, 8, 0, 8, 128, 64, 128, 64, 0, false};
     struct mp_memory memory;
@@ -487,8 +481,7 @@ TEST(planners_are_told_of_nodes) {
     on.cluster->memory.value = 1e6;
     AUTO(costs) struct mp_costs *costs = costs_of(&on);
     const struct mp_setting *setting = &costs->setting;
-    assert_close(setting->bandwidth, 4 * 12.5e9, 0);
-    assert_close(setting->bandwidth_in_node, 2 * 300e9, 0);
+    assert_numbers(setting->bandwidth, 4 * 12.5e9, setting->bandwidth_in_node, 2 * 300e9);
     assert_true(setting->knows_messages && setting->message_seconds == 3e-6);
     assert_true(setting->latency == 25e-6 && setting->latency_in_node == 5e-6);
     assert_int_equal(setting->ranks_per_gate, 2);

@@ -69,8 +69,7 @@ static inline bool see_step(void *context, const struct mp_prediction *predictio
 }
 
 static inline void see_load(void *context, int rank, int64_t iteration, int layer, int experts,
-                            const uint32_t routes[], const uint32_t dropped[]) {
-    (void)dropped;
+                            const uint32_t routes[], UNUSED const uint32_t dropped[]) {
     struct seen *seen = context;
     uint64_t place = (uint64_t)rank * 31 + (uint64_t)iteration * 1009 + (uint64_t)layer * 65537;
     for (int e = 0; e < experts; e++) {
@@ -79,11 +78,8 @@ static inline void see_load(void *context, int rank, int64_t iteration, int laye
     }
 }
 
-static inline void see_span(void *context, int rank, enum mp_predict_stream stream,
-                            const struct mp_span *span) {
-    (void)rank;
-    (void)stream;
-    (void)span;
+static inline void see_span(void *context, UNUSED int rank, UNUSED enum mp_predict_stream stream,
+                            UNUSED const struct mp_span *span) {
     ((struct seen *)context)->spans++;
 }
 

@@ -48,8 +48,7 @@ TEST(what_is_alike_goes_to_the_first) {
         y[i] = 40;
     }
     fit(2, &x[0][0], y, weight);
-    assert_close(weight[0], 6, 1e-9);
-    assert_close(weight[1], 1, 1e-9);
+    assert_all_close(1e-9, weight[0], 6, weight[1], 1);
 }
 
 /* Large values are not far from anything before a first line through all of them is there. */
@@ -61,8 +60,7 @@ TEST(what_is_large_is_not_far) {
         y[i] = x[i][0] + 9;
     }
     fit(2, &x[0][0], y, weight);
-    assert_close(weight[0], 1, 1e-9);
-    assert_close(weight[1], 9, 1e-9);
+    assert_all_close(1e-9, weight[0], 1, weight[1], 9);
 }
 
 /* Every column there is room for gets its own weight. */

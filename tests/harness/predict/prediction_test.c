@@ -28,8 +28,7 @@ static void assert_spans(const struct mp_span span[], int count, const struct ex
                          int wanted) {
     assert_int_equal(count, wanted);
     for (int i = 0; i < count; i++) {
-        assert_int_equal(span[i].phase, expected[i].phase);
-        assert_int_equal(span[i].direction, expected[i].direction);
+        assert_numbers(span[i].phase, expected[i].phase, span[i].direction, expected[i].direction);
         /* Rounded, and what the network's floats leave. */
         assert_true(fabs((double)span[i].start_ns - 1e9 * expected[i].start) < 1);
         assert_true(fabs((double)span[i].end_ns - 1e9 * expected[i].end) < 1);

@@ -79,12 +79,9 @@ static void take_span(void *context, int rank, enum mp_predict_stream stream,
     watcher->sent += rows && span->bytes > 0 ? (double)span->bytes : 0;
 }
 
-static void take_load(void *context, int rank, int64_t iteration, int layer, int experts,
-                      const uint32_t routes[], const uint32_t dropped[]) {
+static void take_load(void *context, UNUSED int rank, UNUSED int64_t iteration, UNUSED int layer,
+                      int experts, const uint32_t routes[], const uint32_t dropped[]) {
     struct watcher *watcher = context;
-    (void)rank;
-    (void)iteration;
-    (void)layer;
     watcher->loads++;
     for (int e = 0; e < experts; e++) {
         watcher->routes += routes[e];
@@ -96,8 +93,7 @@ static void take_load(void *context, int rank, int64_t iteration, int layer, int
 static void take_facts(void *context, int64_t iteration, int layer, const struct mp_plan *plan,
                        const struct mp_plan_facts *facts) {
     struct watcher *watcher = context;
-    assert_int_equal(plan->iteration, iteration);
-    assert_int_equal(plan->layer, layer);
+    assert_numbers(plan->iteration, iteration, plan->layer, layer);
     assert_true(facts->routes >= 0);
     watcher->distinct |= mp_exchange_of(plan->exchange)->deduplicates;
     watcher->facts++;
@@ -200,10 +196,8 @@ static void check_case(uint64_t *random, struct test_case *test, const struct mp
         if (!(system->capabilities & MP_SYSTEM_DROPS))
             assert_int_equal(prediction.dropped, 0);
     }
-    assert_int_equal(watcher.loads, 4 * job->ranks * job->layers);
-    assert_int_equal(watcher.facts, 4 * job->layers);
-    assert_int_equal(watcher.routes, routes);
-    assert_int_equal(watcher.dropped, dropped);
+    assert_numbers(watcher.loads, 4 * job->ranks * job->layers, watcher.facts, 4 * job->layers);
+    assert_numbers(watcher.routes, routes, watcher.dropped, dropped);
 }
 
 TEST_RANDOM(every_system_keeps_the_laws) {
@@ -270,10 +264,9 @@ struct seen_loads {
     uint32_t count[2][16][16];
 };
 
-static void see_load(void *context, int rank, int64_t iteration, int layer, int experts,
+static void see_load(void *context, int rank, UNUSED int64_t iteration, int layer, int experts,
                      const uint32_t routes[], const uint32_t dropped[]) {
     struct seen_loads *seen = context;
-    (void)iteration;
     for (int e = 0; e < experts; e++) {
         seen->count[layer][rank][e] = routes[e];
         assert_true(!dropped || dropped[e] == 0);
@@ -322,8 +315,7 @@ static void assert_kept(struct test_case *test, uint64_t *random, keep_inside *k
     assert_true(changed > 0);
 }
 
-static void limit(const struct test_case *test, const bool inside[], uint32_t row[]) {
-    (void)test;
+static void limit(UNUSED const struct test_case *test, const bool inside[], uint32_t row[]) {
     mp_replay_limit(EXPERTS, inside, LIMIT, row);
 }
 

@@ -37,8 +37,7 @@ static int method_of(const char *word) {
 }
 
 /* Of lines those are taken that are of one of the methods. */
-static bool take_routes(void *context, const char *line) {
-    (void)context;
+static bool take_routes(UNUSED void *context, const char *line) {
     int record, layer, rank, method = method_of(line);
     long long count;
     if (method < 0 ||
@@ -48,8 +47,7 @@ static bool take_routes(void *context, const char *line) {
     return true;
 }
 
-static bool take_breakdown(void *context, const char *line) {
-    (void)context;
+static bool take_breakdown(UNUSED void *context, const char *line) {
     int rank;
     char method[16];
     double exchange, expert;
@@ -60,8 +58,7 @@ static bool take_breakdown(void *context, const char *line) {
     return true;
 }
 
-static bool take_iteration(void *context, const char *line) {
-    (void)context;
+static bool take_iteration(UNUSED void *context, const char *line) {
     char method[16];
     double ms;
     if (sscanf(line, "%*[^,],%15[^,],%*[^,],%*[^,],%lf", method, &ms) != 2 || method_of(method) < 0)
@@ -70,8 +67,7 @@ static bool take_iteration(void *context, const char *line) {
     return true;
 }
 
-static int read_published(void **state) {
-    (void)state;
+TEST_STEP(read_published) {
     if (access(tokens_path, R_OK) || access(breakdown_path, R_OK) || access(iterations_path, R_OK))
         return 0;
     assert_int_equal(published_lines(tokens_path, take_routes, NULL),

@@ -39,8 +39,8 @@ static double sum_of(const struct kept *kept, const char *name, int64_t first, i
 }
 
 /* What the summary and the predictions have said. */
-static void assert_numbers(const struct kept *kept, const struct mp_prediction_summary *summary,
-                           const struct mp_prediction *sum, int tokens) {
+static void assert_recorded(const struct kept *kept, const struct mp_prediction_summary *summary,
+                            const struct mp_prediction *sum, int tokens) {
     const struct mp_memory *memory = &summary->memory;
     const struct {
         const char *name;
@@ -138,11 +138,9 @@ TEST(a_recording_has_every_span_and_route) {
         read_spool(path, r, &kept);
     }
     watch_job("fssdp", 0, &seen, &summary);
-    assert_int_equal(kept.spans, seen.spans);
-    assert_int_equal(kept.routes, seen.load_routes);
-    assert_int_equal(kept.routes, seen.sum.routes);
-    assert_int_equal(kept.ended, 16);
-    assert_numbers(&kept, &summary, &seen.sum, 16 * 2 * 64);
+    assert_numbers(kept.spans, seen.spans, kept.routes, seen.load_routes);
+    assert_numbers(kept.routes, seen.sum.routes, kept.ended, 16);
+    assert_recorded(&kept, &summary, &seen.sum, 16 * 2 * 64);
     assert_true(kept.texts > 10); /* job, cluster, assumptions */
     /* Nothing is written over. */
     assert_fails(mp_predict_spools_create("spools", &job, cluster, &recording, &error), MP_EINVAL,

@@ -209,8 +209,7 @@ static void check_sources(const struct bench *bench) {
             for (int rank = 0; rank < bench->ranks; rank++)
                 sent += mp_plan_routes_to(plan, source, expert, rank);
         }
-        assert_int_equal(steps->sent[source], sent);
-        assert_int_equal(steps->own[source], own);
+        assert_numbers(steps->sent[source], sent, steps->own[source], own);
     }
 }
 
@@ -269,8 +268,7 @@ TEST_RANDOM_TURNS(rows_are_passed_on_hop_by_hop, 12, i) {
     draw_plan(&bench, random);
     bench.example.plan.exchange = i % 2 ? MP_EXCHANGE_LEADER : MP_EXCHANGE_TWO_LEVEL;
     assert_works(fill(&bench, NULL, false, NULL, &error));
-    assert_int_equal(bench.steps.steps, 1);
-    assert_int_equal(bench.steps.hops, bench.steps.rounds);
+    assert_numbers(bench.steps.steps, 1, bench.steps.hops, bench.steps.rounds);
     for (int hop = 0; hop < bench.steps.rounds; hop++)
         check_hop(&bench, random, hop, alone);
     assert_memory_equal(alone, bench.steps.alone, (size_t)bench.ranks * sizeof *alone);
@@ -328,8 +326,7 @@ TEST_RANDOM_TURNS(rows_of_tokens_are_passed_on_level_by_level, 12, i) {
     for (size_t n = 0; n < sizeof distinct / sizeof *distinct; n++)
         distinct[n] = test_random_int(random, 0, 9);
     assert_works(fill(&bench, NULL, false, distinct, &error));
-    assert_int_equal(bench.steps.trips, MP_TRIPS);
-    assert_int_equal(bench.steps.rounds, 2 * levels - 1);
+    assert_numbers(bench.steps.trips, MP_TRIPS, bench.steps.rounds, 2 * levels - 1);
     double row = bench.costs->sizes.row;
     for (int hop = 0; hop < bench.steps.rounds; hop++) {
         add_tokens(&bench, size, hop, distinct, row);

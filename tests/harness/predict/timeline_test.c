@@ -75,8 +75,7 @@ static void assert_span(const struct bench *bench, int rank, int index, enum mp_
     const struct mp_span *span = &bench->comm[rank][index];
     assert_true(index < bench->spans[rank]);
     assert_int_equal(span->phase, phase);
-    assert_close((double)span->start_ns / 1e9, start, 1e-6);
-    assert_close((double)span->end_ns / 1e9, end, 1e-6);
+    assert_all_close(1e-6, (double)span->start_ns / 1e9, start, (double)span->end_ns / 1e9, end);
 }
 
 /* 3 s one way, then 2 s the other way; at once they would take 3 s.  The gates are busy for all of
@@ -152,8 +151,7 @@ TEST_RANDOM(an_injected_delay_is_one_rank_s) {
     mp_timeline_mark(&bench.timeline);
     exchange(&bench);
     mp_timeline_spent(&bench.timeline, EXCHANGE, NULL, NULL, -1);
-    assert_close(bench.timeline.clock[0], 1, 1e-6);
-    assert_close(bench.timeline.clock[1], 1.5, 1e-6);
+    assert_all_close(1e-6, bench.timeline.clock[0], 1, bench.timeline.clock[1], 1.5);
     assert_close(bench.timeline.waited[1], 1.5, 1e-6);
 }
 
@@ -172,11 +170,9 @@ TEST(background_takes_the_gaps) {
     assert_span(&bench, 0, 0, MP_PHASE_FETCH, 0, 1);
     assert_span(&bench, 0, 1, MP_PHASE_DISPATCH, 1, 2);
     assert_span(&bench, 0, 2, MP_PHASE_FETCH, 2, 3.5);
-    assert_int_equal(bench.comm[0][0].bytes + bench.comm[0][2].bytes, 7);
-    assert_int_equal(bench.spans[0], 3);
+    assert_numbers(bench.comm[0][0].bytes + bench.comm[0][2].bytes, 7, bench.spans[0], 3);
     assert_int_equal(bench.spans[1], 1); /* no part in it */
-    assert_close(bench.timeline.clock[0], 3.5, 1e-6);
-    assert_close(bench.timeline.clock[1], 3, 1e-6);
+    assert_all_close(1e-6, bench.timeline.clock[0], 3.5, bench.timeline.clock[1], 3);
     assert_close(bench.timeline.waited[0], 1.5, 1e-6);
     assert_close(bench.timeline.sums.transfers, 2.5, 0);
     assert_close(bench.timeline.sums.serial, 2.5 + 3, 1e-6);
@@ -214,8 +210,7 @@ TEST(copying_stretches_work) {
         int64_t number = start(&bench, FETCH, seconds);
         mp_timeline_work(&bench.timeline, 3);
         mp_timeline_wait(&bench.timeline, number);
-        assert_close(bench.timeline.clock[0], 5 - i, 1e-12);
-        assert_close(bench.timeline.clock[1], 3, 1e-12);
+        assert_all_close(1e-12, bench.timeline.clock[0], 5 - i, bench.timeline.clock[1], 3);
         assert_close(bench.timeline.waited[0], 0, 1e-12);
         assert_span(&bench, 0, 0, MP_PHASE_FETCH, 0, 2);
     }
@@ -236,13 +231,11 @@ TEST(late_ranks_are_counted) {
     create(&bench, 1);
     mp_timeline_work_each(&bench.timeline, late);
     exchange(&bench);
-    assert_close(bench.timeline.clock[0], 5, 1e-6);
-    assert_close(bench.timeline.waited[0], 5, 1e-6);
+    assert_all_close(1e-6, bench.timeline.clock[0], 5, bench.timeline.waited[0], 5);
     assert_close(bench.timeline.sums.late, 4, 1e-6);
     mp_timeline_work_each(&bench.timeline, late);
     mp_timeline_together(&bench.timeline, EXCHANGE, 2);
-    assert_close(bench.timeline.sums.late, 8, 1e-6);
-    assert_close(bench.timeline.clock[0], 11, 1e-6);
+    assert_all_close(1e-6, bench.timeline.sums.late, 8, bench.timeline.clock[0], 11);
     assert_close(mp_timeline_end(&bench.timeline, 1), 11, 1e-6);
 }
 

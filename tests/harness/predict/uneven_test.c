@@ -29,16 +29,11 @@ static void assert_kept(const struct kept *kept, int rank, int comm, int index,
                         struct mp_span expected) {
     const struct mp_span *span = &kept->span[rank][comm][index];
     assert_true(index < kept->count[rank][comm]);
-    assert_int_equal(span->start_ns, expected.start_ns);
-    assert_int_equal(span->end_ns, expected.end_ns);
-    assert_int_equal(span->wait_ns, expected.wait_ns);
-    assert_int_equal(span->tokens, expected.tokens);
-    assert_int_equal(span->bytes, expected.bytes);
-    assert_int_equal(span->flops, expected.flops);
-    assert_int_equal(span->iteration, expected.iteration);
-    assert_int_equal(span->layer, expected.layer);
-    assert_int_equal(span->phase, expected.phase);
-    assert_int_equal(span->direction, expected.direction);
+    assert_numbers(span->start_ns, expected.start_ns, span->end_ns, expected.end_ns);
+    assert_numbers(span->wait_ns, expected.wait_ns, span->tokens, expected.tokens);
+    assert_numbers(span->bytes, expected.bytes, span->flops, expected.flops);
+    assert_numbers(span->iteration, expected.iteration, span->layer, expected.layer);
+    assert_numbers(span->phase, expected.phase, span->direction, expected.direction);
     assert_int_equal(span->cpu_ns, -1);
 }
 
@@ -84,8 +79,7 @@ static void assert_spans(const struct kept *kept) {
     part = span_of(MP_PHASE_FETCH, MP_FORWARD, 1, 7 * s / 2, 9 * s / 2, 0);
     part.bytes = 77;
     assert_kept(kept, 1, 1, 2, part);
-    assert_int_equal(kept->count[0][1], 1);
-    assert_int_equal(kept->count[1][1], 3);
+    assert_numbers(kept->count[0][1], 1, kept->count[1][1], 3);
 }
 
 /* Ranks work 1, 3 and 2 s in experts; then all meet for 0.5 s, which begins at 3 s; a fetch of 4 s
@@ -119,18 +113,13 @@ TEST(spans_by_hand) {
     assert_close(mp_timeline_spent(&timeline, sum, NULL, NULL, 9), 4.5, 1e-12);
     assert_close(timeline.sums.late, 2 + 1, 1e-12);
     mp_timeline_wait(&timeline, number);
-    assert_close(timeline.clock[0], 3.5, 1e-12);
-    assert_close(timeline.clock[1], 4.5, 1e-12);
-    assert_close(timeline.clock[2], 3.5, 1e-12);
-    assert_close(timeline.waited[0], 2.5, 1e-12);
-    assert_close(timeline.waited[1], 0.5 + 1, 1e-12);
-    assert_close(timeline.port[0], 0.5, 1e-12);
-    assert_close(timeline.port[1], 4 + 0.5, 1e-12);
+    assert_all_close(1e-12, timeline.clock[0], 3.5, timeline.clock[1], 4.5, timeline.clock[2], 3.5);
+    assert_all_close(1e-12, timeline.waited[0], 2.5, timeline.waited[1], 0.5 + 1);
+    assert_all_close(1e-12, timeline.port[0], 0.5, timeline.port[1], 4 + 0.5);
     assert_close(timeline.sums.spent[MP_PHASE_EXPERT], 6, 1e-12);
     assert_close(timeline.sums.waited[MP_PHASE_EXPERT], 0, 0);
     assert_close(timeline.sums.waited[MP_PHASE_ALLREDUCE], 4.5, 1e-12);
-    assert_close(timeline.sums.transfers, 4, 1e-12);
-    assert_close(timeline.sums.serial, 4 + 3 + 0.5, 1e-12);
+    assert_all_close(1e-12, timeline.sums.transfers, 4, timeline.sums.serial, 4 + 3 + 0.5);
     assert_close(mp_timeline_end(&timeline, 30), 4.5, 1e-12);
 
     assert_spans(&kept);
@@ -139,8 +128,7 @@ TEST(spans_by_hand) {
     mp_timeline_work(&timeline, 1);
     mp_timeline_spent(&timeline, copy, NULL, NULL, -1);
     const int64_t s = 1000000000;
-    assert_int_equal(kept.span[0][0][3].start_ns, 9 * s / 2);
-    assert_int_equal(kept.span[0][0][3].end_ns, 11 * s / 2);
+    assert_numbers(kept.span[0][0][3].start_ns, 9 * s / 2, kept.span[0][0][3].end_ns, 11 * s / 2);
 }
 
 /* ---- what if ---- */
@@ -230,7 +218,7 @@ TEST(changes_by_hand) {
 /* Where tokens are known they are made even, and a rank that is slow at as many stays slow. */
 TEST_TURNS(even_tokens_by_hand, 2, uneven) {
     struct recording recording;
-    struct mp_what_if *what_if;
+    AUTO(what_if) struct mp_what_if *what_if;
     struct mp_what_if_change change = mp_what_if_nothing();
     make_recording(&recording);
     for (size_t s = 0; s < recording.run.spans; s++) { /* 10 for all, or one for each second */
@@ -248,7 +236,6 @@ TEST_TURNS(even_tokens_by_hand, 2, uneven) {
     change.without_rank = 1;
     assert_true(mp_what_if_knows_tokens(what_if));
     assert_seconds(what_if, change, uneven ? 14 : 12, uneven);
-    mp_what_if_destroy(what_if);
 }
 
 /* A second of rank 1's gap counts as its own. */

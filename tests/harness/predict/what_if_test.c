@@ -44,8 +44,7 @@ static void record_rank(struct runs_rank *own, int iterations, int64_t tokens) {
              false},
             {MP_PHASE_ITERATION, MP_NO_DIRECTION, at, SLOW + TRANSFER, 0, -1, 100, -1, false},
         };
-        for (size_t s = 0; s < sizeof spans / sizeof *spans; s++)
-            runs_record(own, i, &spans[s]);
+        runs_record_all(own, i, spans);
         at += SLOW + TRANSFER + 500;
     }
     mp_record_number(own->compute, -1, -1, "ranks-share-cores", 0);
@@ -126,8 +125,7 @@ RUNS_TEST(who_left_before_needs_nobody_later) {
                 {MP_PHASE_FETCH, MP_FORWARD, at + work, 1000, 1000, 0, -1, -1, false},
                 {MP_PHASE_ITERATION, MP_NO_DIRECTION, at, work + 1000, 0, -1, 10, -1, false},
             };
-            for (size_t s = 0; s < sizeof spans / sizeof *spans; s++)
-                runs_record(&ranks[r], i, &spans[s]);
+            runs_record_all(&ranks[r], i, spans);
         }
     }
     ask(folder, "measured", ranks, 2, &asked);
@@ -151,8 +149,7 @@ RUNS_TEST(spans_across_an_iterations_ends_are_left_out) {
             {MP_PHASE_EXPERT, MP_BACKWARD, at + 5000, 1000, 0, 0, 10, -1, false},
             {MP_PHASE_VALIDATE, MP_NO_DIRECTION, at + 5900, 200, 0, -1, -1, -1, false},
         };
-        for (size_t s = 0; s < sizeof spans / sizeof *spans; s++)
-            runs_record(&rank, i, &spans[s]);
+        runs_record_all(&rank, i, spans);
     }
     ask(folder, "measured", &rank, 1, &asked);
     const struct mp_recorded recorded = asked.recorded;
@@ -161,8 +158,7 @@ RUNS_TEST(spans_across_an_iterations_ends_are_left_out) {
     for (size_t s = 0; s < recorded.spans; s++) {
         const struct mp_recorded_span *span = &recorded.span[s];
         assert_int_equal(span->phase, s % 2 ? MP_PHASE_EXPERT : MP_PHASE_ATTENTION);
-        assert_close(span->start, s % 2 ? 4e-3 : 0, 1e-9);
-        assert_close(span->end, s % 2 ? 5e-3 : 0.7e-3, 1e-9);
+        assert_all_close(1e-9, span->start, s % 2 ? 4e-3 : 0, span->end, s % 2 ? 5e-3 : 0.7e-3);
         assert_int_equal(span->direction, s % 2 ? MP_BACKWARD : MP_FORWARD);
         assert_int_equal(span->layer, 0);
         assert_int_equal(span->tokens, s % 2 ? 10 : -1);
@@ -187,25 +183,22 @@ RUNS_TEST(random_runs_give_themselves_back) {
                 for (int r = 0; r < RANKS; r++) {
                     int64_t gap = test_random_int(&random, 0, 50);
                     int64_t work = test_random_int(&random, 1, 3000);
-                    runs_record(&ranks[r], i,
-                                &(struct runs_span){MP_PHASE_EXPERT, MP_FORWARD, at[r] + gap, work,
-                                                    0, m / 4, work, -1, false});
+                    runs_record_one(&ranks[r], i, MP_PHASE_EXPERT, MP_FORWARD, at[r] + gap, work, 0,
+                                    m / 4, work, -1, false);
                     arrival[r] = at[r] + gap + work;
                     latest = arrival[r] > latest ? arrival[r] : latest;
                 }
                 for (int r = 0; r < RANKS; r++) {
                     int64_t end = latest + test_random_int(&random, 1, 200);
-                    runs_record(&ranks[r], i,
-                                &(struct runs_span){m % 2 ? MP_PHASE_COMBINE : MP_PHASE_DISPATCH,
-                                                    MP_FORWARD, arrival[r], end - arrival[r],
-                                                    end - arrival[r], m / 4, -1, -1, false});
+                    runs_record_one(&ranks[r], i, m % 2 ? MP_PHASE_COMBINE : MP_PHASE_DISPATCH,
+                                    MP_FORWARD, arrival[r], end - arrival[r], end - arrival[r],
+                                    m / 4, -1, -1, false);
                     at[r] = end;
                 }
             }
             for (int r = 0; r < RANKS; r++)
-                runs_record(&ranks[r], i,
-                            &(struct runs_span){MP_PHASE_ITERATION, MP_NO_DIRECTION, begin[r],
-                                                at[r] - begin[r], 0, -1, 10, -1, false});
+                runs_record_one(&ranks[r], i, MP_PHASE_ITERATION, MP_NO_DIRECTION, begin[r],
+                                at[r] - begin[r], 0, -1, 10, -1, false);
         }
         ask(folder, "measured", ranks, RANKS, &asked);
         double seconds[ITERATIONS], ideal[ITERATIONS], balanced[ITERATIONS];
@@ -270,8 +263,7 @@ RUNS_TEST(who_has_no_span_had_nothing_to_compute) {
                  -1, false},
                 {MP_PHASE_EXPERT, MP_FORWARD, at + 1000, work, 0, 0, 100, -1, false},
             };
-            for (int s = 0; s < (r ? 3 : 4); s++)
-                runs_record(&ranks[r], i, &spans[s]);
+            runs_record_some(&ranks[r], i, spans, r ? 3 : 4);
         }
     }
     ask(folder, "measured", ranks, 2, &asked);

@@ -80,8 +80,7 @@ TEST(one_worker_takes_one_after_the_other) {
     tasks.own = 100;
     assert_works(mp_workers_run(&workers, FIRST, TASKS, &error));
     for (int i = FIRST; i < TASKS; i++) {
-        assert_int_equal(tasks.shared->turn[i], i - FIRST);
-        assert_int_equal(tasks.shared->seen[i], 100 + i - FIRST);
+        assert_numbers(tasks.shared->turn[i], i - FIRST, tasks.shared->seen[i], 100 + i - FIRST);
         assert_int_equal(tasks.shared->process[i], tasks.shared->process[FIRST]);
     }
     assert_int_not_equal(tasks.shared->process[FIRST], getpid());

@@ -44,8 +44,7 @@ TEST(offsets_and_speeds_are_found) {
     assert_int_equal(watch[0].samples, 0);
     for (int i = 1; i < CLOCKS; i++) {
         assert_true(watch[i].aligned);
-        assert_int_equal(watch[i].matched, MEETINGS);
-        assert_int_equal(watch[i].samples, CLOCK_WINDOWS);
+        assert_numbers(watch[i].matched, MEETINGS, watch[i].samples, CLOCK_WINDOWS);
         const struct clock_fit fit = clock_fit_samples(watch[i].sample, watch[i].samples);
         for (int64_t true_ns = 1000000000; true_ns < 3000000000; true_ns += 100000000) {
             int64_t found_ns = clock_fit_apply(&fit, shown(&machine[i], true_ns));
@@ -112,8 +111,7 @@ TEST_TURNS(other_meetings_are_no_meetings, 2, shift) {
         room[1][m].sequence += (uint64_t)shift;
     }
     assert_true(meeting_clocks_align(watch, 2));
-    assert_int_equal(watch[1].mismatched, shift);
-    assert_int_equal(watch[1].aligned, !shift);
+    assert_numbers(watch[1].mismatched, shift, watch[1].aligned, !shift);
 }
 
 /* Three in ten end 50 us earlier or later than the others say.  Who waited long may have left so
@@ -146,8 +144,7 @@ TEST(clocks_are_compared_through_others) {
     watch[2].meeting += MEETINGS / 2;
     watch[2].meetings = MEETINGS / 2;
     assert_true(meeting_clocks_align(watch, CLOCKS));
-    assert_int_equal(watch[1].matched, MEETINGS / 2);
-    assert_int_equal(watch[2].matched, MEETINGS / 2);
+    assert_numbers(watch[1].matched, MEETINGS / 2, watch[2].matched, MEETINGS / 2);
     for (int w = 0; w < watch[2].samples; w++) {
         assert_in_range(watch[2].sample[w].offset_ns + 800000 + 4000, 0, 4100);
         assert_in_range(watch[2].sample[w].error_ns, 500, 4000);
@@ -234,8 +231,7 @@ TEST(few_meetings_are_known_by_what_they_took) {
     watch[0].meetings = watch[1].meetings = 1;
     room[0][0].start_ns -= 300000;
     assert_true(meeting_clocks_align(watch, 2));
-    assert_int_equal(watch[1].samples, 1);
-    assert_int_equal(watch[1].sample[0].offset_ns, 9000000000);
+    assert_numbers(watch[1].samples, 1, watch[1].sample[0].offset_ns, 9000000000);
     assert_int_equal(watch[1].sample[0].error_ns, 100000);
 }
 

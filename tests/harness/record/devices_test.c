@@ -1,7 +1,6 @@
 /* A program that is recorded loads the collectors as CUDA and NCCL would; what they leave ends up
  * beside its run. */
 #include <dlfcn.h>
-#include <sys/wait.h>
 
 #include "harness/record/devices.h"
 #include "harness/suite/paths.h"
@@ -45,12 +44,10 @@ RUNS_TEST(what_collectors_left_is_beside_the_run) {
     struct mp_error error = {0};
     char said[2000] = "", path[MP_PATH_SIZE];
     int64_t run_id = add_run(folder);
-    int status;
     pid_t child = fork();
     if (child == 0)
         be_the_program(folder->path);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    assert_int_equal(end_of_process(child), 0);
 
     for (int again = 0; again < 2; again++) { /* kept at first, then removed; added once */
         FILE *stream = fmemopen(said, sizeof said, "w");

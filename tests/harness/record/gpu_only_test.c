@@ -1,5 +1,4 @@
 /* Programs without NVTX ranges: what collectors of GPU work left of their processes is kept. */
-#include <sys/wait.h>
 
 #include "profiler/device/companion.h"
 #include "profiler/record/format.h"
@@ -64,14 +63,12 @@ static struct program run_program(const char *spools) {
     int shift = test_random_int(&seed, 0, program.processes - 1);
     setenv("MOEPERF_DEVICE_SPOOLS", spools, 1);
     for (int i = 0; i < program.processes; i++) {
-        int status;
         program.rank[i] = program.has_ranks ? (i + shift) % program.processes : i;
         program.kernels[i] = test_random_int(&seed, 1, 20);
         pid_t child = fork();
         if (child == 0)
             be_a_process(&program, i);
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_int_equal(status, 0);
+        assert_int_equal(end_of_process(child), 0);
     }
     if (program.is_killed)
         program.kernels[program.processes - 1] = 0;

@@ -101,9 +101,7 @@ MAPPING_TEST(a_clock_may_jump_anywhere) {
     range(fixture, WORK, 90, 50); /* it jumped back meanwhile */
     range(fixture, STEP, INT64_MAX - 10, INT64_MAX);
     const struct mp_mapping_totals *totals = map(fixture, "");
-    assert_int_equal(totals->ranges, 4);
-    assert_int_equal(totals->spans, 3);
-    assert_int_equal(totals->iterations, 2);
+    assert_numbers(totals->ranges, 4, totals->spans, 3, totals->iterations, 2);
     assert_close(totals->seconds, 18446744073.709551, 1e-9);
 }
 
@@ -113,9 +111,7 @@ MAPPING_TEST(a_range_longer_than_time_is_no_span) {
     range(fixture, STEP, -2, INT64_MAX);
     range(fixture, WORK, -1, INT64_MAX - 1);
     const struct mp_mapping_totals *totals = map(fixture, "");
-    assert_int_equal(totals->ranges, 3);
-    assert_int_equal(totals->spans, 1);
-    assert_int_equal(totals->iterations, 0);
+    assert_numbers(totals->ranges, 3, totals->spans, 1, totals->iterations, 0);
 }
 
 MAPPING_TEST(an_open_range_is_no_span_whenever_it_began) {
@@ -123,9 +119,7 @@ MAPPING_TEST(an_open_range_is_no_span_whenever_it_began) {
     range(fixture, WORK, 500, 0);
     range(fixture, WORK, 600, 700);
     const struct mp_mapping_totals *totals = map(fixture, "");
-    assert_int_equal(totals->ranges, 3);
-    assert_int_equal(totals->unfinished, 2);
-    assert_int_equal(totals->spans, 1);
+    assert_numbers(totals->ranges, 3, totals->unfinished, 2, totals->spans, 1);
 }
 
 MAPPING_TEST(the_reason_for_its_end_is_written_whole_and_last) {
@@ -203,8 +197,7 @@ MAPPING_TEST(a_gpu_s_time_stands_for_the_host_s) {
              MP_RANGE_DEVICE | MP_RANGE_BACKWARD);
     }
     const struct mp_mapping_totals *totals = map(fixture, "");
-    assert_int_equal(totals->iterations, 2);
-    assert_int_equal(totals->spans, 8);
+    assert_numbers(totals->iterations, 2, totals->spans, 8);
     assert_spans(fixture,
                  "expert 0 -1 - 130, expert 1 -1 - 230, iteration 0 -1 - 1000, dispatch 0 0 "
                  "f 1100, dispatch 0 0 b 1300, iteration 1 -1 - 2000, dispatch 1 0 f 2100, "

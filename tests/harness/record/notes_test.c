@@ -1,7 +1,6 @@
 /* What happened to a recording is in its run, and said: descriptors that the program closed, an end
  * that never came. */
 #include <fcntl.h>
-#include <sys/wait.h>
 
 #include "profiler/device/companion.h"
 #include "profiler/record/spool.h"
@@ -66,14 +65,12 @@ RUNS_TEST_ALONE(what_happened_to_a_recording_is_said) {
     static const char closed[] = "the program closed the descriptor of its recording (1 time); the "
                                  "file was opened again, and nothing is missing";
     char spools[SPOOLS_SIZE], own_file[100], said[4000] = "", content[64];
-    int status;
     make_spools(folder, spools);
     snprintf(own_file, sizeof own_file, "%s/own", folder->path);
     pid_t child = fork();
     if (child == 0)
         be_the_program(spools, own_file);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    assert_int_equal(end_of_process(child), 0);
 
     int file = open(own_file, O_RDONLY);
     assert_int_equal(read(file, content, sizeof content), sizeof precious - 1);

@@ -41,8 +41,7 @@ TEST_EACH(patterns_cover_the_whole_name, matches, row) {
     assert_int_equal(got, row->matches);
     if (!got)
         return;
-    assert_int_equal(capture.layer, row->layer);
-    assert_int_equal(capture.iteration, row->iteration);
+    assert_numbers(capture.layer, row->layer, capture.iteration, row->iteration);
     assert_int_equal(capture.phase, row->phase);
 }
 
@@ -119,8 +118,7 @@ TEST(files_say_what_they_mean) {
     assert_int_equal(rule->direction.constant, MP_BACKWARD);
     rule = mp_rules_find(&rules, "experts", "other", &capture);
     assert_ptr_equal(rule, &rules.rule[2]);
-    assert_int_equal(rule->layer.source, MP_RULE_COUNT);
-    assert_int_equal(rule->iteration.constant, 3);
+    assert_numbers(rule->layer.source, MP_RULE_COUNT, rule->iteration.constant, 3);
     assert_true(rule->in_flight);
     assert_int_equal(rule->direction.constant, MP_FORWARD);
     assert_true(rule->waits.constant == INT64_MAX);
@@ -181,8 +179,7 @@ TEST(the_grammar_is_one_that_is_read) {
                *end = begin ? strstr(begin, "\n\n") : NULL;
     assert_non_null(end);
     assert_works(mp_rules_parse("grammar", begin, (size_t)(end - begin), &rules, &error));
-    assert_int_equal(rules.count, 2);
-    assert_int_equal(rules.ends, 2);
+    assert_numbers(rules.count, 2, rules.ends, 2);
     assert_ptr_equal(mp_rules_find(&rules, "layer 3 dispatch", "mylib", &capture), &rules.rule[0]);
     assert_int_equal(capture.layer, 3);
     assert_int_equal(rules.rule[0].waits.constant, INT64_MAX);

@@ -367,8 +367,7 @@ RANGES_TEST(busy_ranks_meet_where_names_say_so) {
     rule = rule_of(ranges, "all_reduce");
     assert_int_equal(rule->waits.source, MP_RULE_CONSTANT);
     rule = rule_of(ranges, "permute");
-    assert_int_equal(rule->phase, MP_PHASE_DISPATCH);
-    assert_int_equal(rule->waits.source, MP_RULE_UNSAID);
+    assert_numbers(rule->phase, MP_PHASE_DISPATCH, rule->waits.source, MP_RULE_UNSAID);
     rule = rule_of(ranges, "a2a");
     assert_int_equal(rule->waits.source, MP_RULE_UNSAID);
 }
@@ -543,8 +542,7 @@ RANGES_TEST(rules_in_use_stay) {
     ranges_add(ranges, "", "frobber", 20, 30, 1);
     ranges_add(ranges, "", "head 3", 30, 40, 1);
     ranges_suggest(ranges);
-    assert_int_equal(ranges->rules.count, 2);
-    assert_int_equal(ranges->rules.ends, 1);
+    assert_numbers(ranges->rules.count, 2, ranges->rules.ends, 1);
     const struct mp_rule *rule = mp_rules_find(&ranges->rules, "frobx", "mine", &capture);
     assert_int_equal(rule->phase, MP_PHASE_SHARED);
     assert_string_equal(rule->layer.field, "block");
@@ -575,8 +573,7 @@ RANGES_TEST(payloads_are_proposed) {
     assert_int_equal(rule->tokens.source, MP_RULE_FIELD);
     assert_string_equal(rule->tokens.field, "");
     rule = rule_of(ranges, "all_to_all");
-    assert_int_equal(rule->tokens.source, MP_RULE_UNSAID);
-    assert_int_equal(rule->bytes.source, MP_RULE_FIELD);
+    assert_numbers(rule->tokens.source, MP_RULE_UNSAID, rule->bytes.source, MP_RULE_FIELD);
 }
 
 RANGES_TEST(a_file_that_is_there_stays) {

@@ -22,14 +22,13 @@ static uint64_t mix(uint64_t digest, const void *bytes, size_t size) {
     return digest;
 }
 
-static int see(void *context, const struct kineto_event *event, struct mp_error *error) {
+static int see(void *context, const struct kineto_event *event, UNUSED struct mp_error *error) {
     struct seen *seen = context;
     uint64_t digest = mix(17, event->name, strlen(event->name));
     const int64_t numbers[] = {event->start_ns,    event->end_ns,      event->category,
                                event->thread,      event->process,     event->correlation,
                                event->external,    event->sequence,    event->first_size,
                                event->elements_in, event->first_width, event->grid[1]};
-    (void)error;
     assert_in_range(seen->count, 0, 8191);
     seen->digest[seen->count++] = mix(digest, numbers, sizeof numbers);
     return MP_OK;
@@ -56,10 +55,7 @@ TEST_RANDOM(events_before_a_cut_are_the_same) {
         write_job(round % 4 < 2, packed ? ".gz" : "");
         read_seen(path, &whole, &header);
         assert_string_equal(header.damage, "");
-        assert_int_equal(header.rank, 1);
-        assert_int_equal(header.ranks, 3);
-        assert_int_equal(header.base_ns, 1000);
-        assert_int_equal(header.groups, 1);
+        assert_numbers(header.rank, 1, header.ranks, 3, header.base_ns, 1000, header.groups, 1);
         assert_int_equal(stat(path, &status), 0);
         const off_t at = test_random_int(random, 0, (int)status.st_size - 20);
         assert_int_equal(truncate(path, at), 0);
@@ -129,8 +125,7 @@ TEST(times_of_no_clock_are_left_out) {
                "{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"c\", \"ts\": -3e15, \"dur\": 1},\n"
                "{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"d\", \"ts\": 2e15, \"dur\": 1}]}");
     read_seen("far.json", &seen, &header);
-    assert_int_equal(header.events, 4);
-    assert_int_equal(header.base_ns, 0);
+    assert_numbers(header.events, 4, header.base_ns, 0);
     assert_int_equal(seen.count, 1);
 }
 

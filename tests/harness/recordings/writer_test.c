@@ -89,12 +89,9 @@ static void keep_both(struct runs_folder *folder, bool is_cut,
 RUNS_TEST(what_is_said_is_in_the_database) {
     struct mp_recording_summary summary;
     keep_both(folder, false, &summary);
-    assert_int_equal(summary.processes, 2);
-    assert_int_equal(summary.ranges, 2 * 3 * STEPS);
-    assert_int_equal(summary.activities, 2 * 2 * STEPS);
-    assert_int_equal(summary.collectives, 2 * STEPS);
-    assert_int_equal(summary.clocks.aligned, 1);
-    assert_int_equal(summary.clocks.matched, STEPS);
+    assert_numbers(summary.processes, 2, summary.ranges, 2 * 3 * STEPS);
+    assert_numbers(summary.activities, 2 * 2 * STEPS, summary.collectives, 2 * STEPS);
+    assert_numbers(summary.clocks.aligned, 1, summary.clocks.matched, STEPS);
     assert_in_range(summary.clocks.offset_ns, shift_ns, shift_ns + 40);
     assert_in_range(summary.clocks.error_ns, 0, 40);
     assert_rows(folder->store, "SELECT status, ranks_recorded, iterations FROM v_run",

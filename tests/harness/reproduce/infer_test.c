@@ -57,8 +57,7 @@ TEST(the_best_set_fits) {
     AUTO(reproduction) struct mp_reproduction *all = load(paper);
     AUTO(inference) struct mp_inference *inference = infer(all, 2);
     assert_int_equal(inference->sets, 80); /* of two cells */
-    assert_int_equal(inference->sampled, 48);
-    assert_int_equal(inference->lines, 4);
+    assert_numbers(inference->sampled, 48, inference->lines, 4);
     const struct mp_infer_set *best = &inference->set[inference->best];
     assert_true(best->loss == 0);
     assert_true(best->number[0] >= 1.53 && best->number[0] <= 1.87); /* 1.70, 10 % */

@@ -38,10 +38,8 @@ TEST(success_is_complete) {
            &job, false, &result);
     assert_int_equal(result.end, MP_LAUNCH_COMPLETE);
     assert_string_equal(result.reason, "");
-    assert_int_equal(result.progress.iteration, 2);
-    assert_int_equal(result.progress.iterations, 2);
-    assert_close(result.progress.loss, 4.25, 0);
-    assert_close(result.progress.ms, 9.5, 0);
+    assert_numbers(result.progress.iteration, 2, result.progress.iterations, 2);
+    assert_numbers(result.progress.loss, 4.25, result.progress.ms, 9.5);
     AUTO(text) char *log = read_file("log");
     assert_string_equal(log, geteuid() ? "threads=3 root=\n" : "threads=3 root=1\n");
 }

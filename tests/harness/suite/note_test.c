@@ -58,13 +58,10 @@ TEST_RANDOM_TURNS(a_note_gives_back_what_was_written, NOTES, n) {
         assert_int_equal(!written, !got);
         assert_string_equal(written ? written : "", got ? got : "");
     }
-    assert_int_equal(run.round, read->round);
-    assert_int_equal(run.ranks, read->ranks);
-    assert_int_equal(run.nodes, read->nodes);
+    assert_numbers(run.round, read->round, run.ranks, read->ranks, run.nodes, read->nodes);
     assert_int_equal(run.ranks_per_node, read->ranks_per_node);
     assert_int_equal(run.iterations_wanted, read->iterations_wanted);
-    assert_int_equal(run.unattainable, read->unattainable);
-    assert_int_equal(run.facts, read->facts);
+    assert_numbers(run.unattainable, read->unattainable, run.facts, read->facts);
     for (int i = 0; i < run.facts; i++) {
         assert_string_equal(run.fact[i].name, read->fact[i].name);
         assert_string_equal(run.fact[i].value, read->fact[i].value);

@@ -8,8 +8,7 @@
 static long passed_ms;
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
 
-int __wrap_clock_gettime(clockid_t clock, struct timespec *time) {
-    (void)clock;
+int __wrap_clock_gettime(UNUSED clockid_t clock, struct timespec *time) {
     *time = (struct timespec){1000 + passed_ms / 1000, passed_ms % 1000 * 1000000};
     return 0;
 }

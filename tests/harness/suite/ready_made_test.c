@@ -57,12 +57,9 @@ static void assert_same_learning(const struct mp_suite *suite) {
     for (int i = 1; i < suite->count; i++) {
         const struct mp_job *job = &suite->job[i].file.job;
         assert_string_equal(job->text, first->text);
-        assert_int_equal(job->seed, first->seed);
-        assert_int_equal(job->ranks, first->ranks);
-        assert_int_equal(job->layers, first->layers);
-        assert_int_equal(job->experts, first->experts);
-        assert_int_equal(job->batch, first->batch);
-        assert_int_equal(job->iterations, first->iterations);
+        assert_numbers(job->seed, first->seed, job->ranks, first->ranks);
+        assert_numbers(job->layers, first->layers, job->experts, first->experts);
+        assert_numbers(job->batch, first->batch, job->iterations, first->iterations);
         assert_int_equal(job->gate, first->gate);
     }
 }

@@ -125,8 +125,7 @@ TEST(every_end_is_recorded_and_the_next_job_runs) {
     AUTO(session) struct session session;
     begin(&session, "", "fine wrong killed silent fine2");
     run(&session);
-    assert_int_equal(session.result.complete, 3);
-    assert_int_equal(session.result.failed, 2);
+    assert_numbers(session.result.complete, 3, session.result.failed, 2);
     assert_int_equal(session.result.interrupted, 0);
     assert_rows(session.store,
                 "SELECT job, system, status, reason, iterations FROM v_run ORDER BY run_id",
@@ -217,9 +216,7 @@ TEST(a_refused_job_is_a_run_of_the_first_round) {
     begin(&session, "repeat: 2\n", "fine other fine2");
     refuse_job(&session, 1, "it can't");
     run(&session);
-    assert_int_equal(session.result.complete, 4);
-    assert_int_equal(session.result.failed, 0);
-    assert_int_equal(session.result.refused, 1);
+    assert_numbers(session.result.complete, 4, session.result.failed, 0, session.result.refused, 1);
     assert_rows(session.store, all_sql,
                 "fine|0|complete|NULL|0\nother|0|refused|it can't|1\nfine2|0|complete|NULL|0\n"
                 "fine|1|complete|NULL|0\nfine2|1|complete|NULL|0");
@@ -251,8 +248,7 @@ TEST(both_sides_of_pairs_have_a_refusal) {
     refuse_job(&session, 0, "it can't");
     session.runner.against = "./trainer";
     run(&session);
-    assert_int_equal(session.result.complete, 4);
-    assert_int_equal(session.result.refused, 2);
+    assert_numbers(session.result.complete, 4, session.result.refused, 2);
     assert_rows(session.store,
                 "SELECT job, round, status, substr(suite_run, -4) FROM v_run ORDER BY run_id",
                 "other|0|refused|base\nother|0|refused|head\nfine|0|complete|base\n"
@@ -304,9 +300,7 @@ static void check_kept_later(bool is_locked) {
     mp_store_set_patience(session.store, gives_up, &asked);
     run(&session);
     assert_int_equal(asked, is_locked ? 5 : 0);
-    assert_int_equal(session.result.lost, 5);
-    assert_int_equal(session.result.complete, 3);
-    assert_int_equal(session.result.failed, 2);
+    assert_numbers(session.result.lost, 5, session.result.complete, 3, session.result.failed, 2);
     assert_rows(session.store, "SELECT count(*) FROM run", "0");
     rewind(session.said);
     char said[4096] = "";
@@ -339,8 +333,7 @@ TEST(what_a_full_disk_does_not_take_is_not_lost) {
     check_kept_later(false);
 }
 
-static void interrupt(int number) {
-    (void)number;
+static void interrupt(UNUSED int number) {
     signals = signals + 1;
 }
 
@@ -352,10 +345,8 @@ TEST(interruption_keeps_what_there_is_and_stops) {
     struct sigaction action = {.sa_handler = interrupt};
     sigaction(SIGALRM, &action, NULL);
     run(&session);
-    assert_int_equal(session.result.complete, 1);
-    assert_int_equal(session.result.failed, 0);
-    assert_int_equal(session.result.interrupted, 1);
-    assert_int_equal(session.result.left_out, 2 + 3);
+    assert_numbers(session.result.complete, 1, session.result.failed, 0);
+    assert_numbers(session.result.interrupted, 1, session.result.left_out, 2 + 3);
     assert_rows(session.store, "SELECT job, status, reason, iterations FROM v_run ORDER BY run_id",
                 "fine|complete|NULL|5\n"
                 "stopped|interrupted|stopped by the user after iteration 5 of 9|5");

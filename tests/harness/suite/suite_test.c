@@ -55,13 +55,11 @@ TEST(jobs_are_common_options_and_their_own) {
     assert_works(load(good_suite, NULL, &suite, &error));
     assert_string_equal(suite.name, "good");
     assert_string_equal(suite.description, "shows something");
-    assert_int_equal(suite.repeat, 3);
-    assert_close(suite.timeout, 12.5, 0);
+    assert_numbers(suite.repeat, 3, suite.timeout, 12.5);
     assert_string_equal(suite.text, good_suite);
     assert_int_equal(suite.count, 3);
     assert_string_equal(suite.job[0].file.job.name, "bare"); /* the system's */
-    assert_int_equal(suite.job[0].file.job.layers, 5);
-    assert_int_equal(suite.job[0].file.job.ranks, 2);
+    assert_numbers(suite.job[0].file.job.layers, 5, suite.job[0].file.job.ranks, 2);
     assert_int_equal(suite.job[0].file.job.width, 128); /* the default */
     assert_string_equal(suite.job[1].file.job.name, "tuned");
     assert_int_equal(suite.job[1].file.job.layers, 3);
@@ -82,8 +80,7 @@ TEST(the_command_line_has_the_last_word) {
     const struct mp_suite_changes changes = {.set = set, .set_count = 4, .text = "other words"};
     AUTO(suite) struct mp_suite suite;
     assert_works(load(good_suite, &changes, &suite, &error));
-    assert_int_equal(suite.repeat, 1);
-    assert_close(suite.timeout, 3, 0);
+    assert_numbers(suite.repeat, 1, suite.timeout, 3);
     for (int i = 0; i < suite.count; i++) {
         assert_int_equal(suite.job[i].file.job.layers, 9);
         assert_string_equal(suite.job[i].file.job.text, "other words");

@@ -222,16 +222,14 @@ TEST(a_job_without_its_file_fails) {
     assert_int_equal(mkdir("slices-B", 0777), 0);
     assert_false(run(&pair));
     assert_int_equal(rmdir("slices-B"), 0);
-    assert_int_equal(pair.result[0].end, MP_LAUNCH_COMPLETE);
-    assert_int_equal(pair.result[1].end, MP_LAUNCH_FAILED);
+    assert_numbers(pair.result[0].end, MP_LAUNCH_COMPLETE, pair.result[1].end, MP_LAUNCH_FAILED);
     assert_contains(pair.result[1].reason, "can't write slices-B: ");
     assert_int_equal(count_letters('B'), 0);
 }
 
 static volatile sig_atomic_t signals;
 
-static void signal_at_20(void *context, const struct mp_launch_progress *progress) {
-    (void)context;
+static void signal_at_20(UNUSED void *context, const struct mp_launch_progress *progress) {
     if (progress->iteration >= 20)
         signals = 1;
 }
@@ -249,9 +247,7 @@ TEST(interruption_ends_both) {
     assert_int_equal(pair.result[1].end, MP_LAUNCH_INTERRUPTED);
 }
 
-static void signal_at_once(void *context, const struct mp_launch_progress *progress) {
-    (void)context;
-    (void)progress;
+static void signal_at_once(UNUSED void *context, UNUSED const struct mp_launch_progress *progress) {
     signals = 1;
 }
 
@@ -285,8 +281,7 @@ TEST(cut_and_absent_files_are_read) {
     write_file("cut", "10 20\n30 40\n50 6");
     assert_works(mp_slices_read("cut", &slice, &count, &error));
     assert_int_equal(count, 2);
-    assert_int_equal(slice[1].start_ns, 30);
-    assert_int_equal(slice[1].end_ns, 40);
+    assert_numbers(slice[1].start_ns, 30, slice[1].end_ns, 40);
     free(slice);
     assert_works(mp_slices_read("absent", &slice, &count, &error));
     assert_int_equal(count, 0);

@@ -107,8 +107,8 @@ static int log_changes(const struct history *h, const struct place *at, int lag,
 
 static double changes[STEPS * LAYERS * EXPERTS];
 
-static double change(const struct measure *m, const struct history *h, const struct place *at) {
-    (void)m;
+static double change(UNUSED const struct measure *m, const struct history *h,
+                     const struct place *at) {
     return deviation(changes, log_changes(h, at, at->lag, changes));
 }
 
@@ -119,20 +119,20 @@ static double jumps(const struct history *h, const struct place *at, int factor)
         found += fabs(changes[i]) >= log(factor) - 1e-12;
     return (double)found / n;
 }
-static double twofold(const struct measure *m, const struct history *h, const struct place *at) {
-    (void)m;
+static double twofold(UNUSED const struct measure *m, const struct history *h,
+                      const struct place *at) {
     return jumps(h, at, 2);
 }
-static double fourfold(const struct measure *m, const struct history *h, const struct place *at) {
-    (void)m;
+static double fourfold(UNUSED const struct measure *m, const struct history *h,
+                       const struct place *at) {
     return jumps(h, at, 4);
 }
 
 /* The last iteration at which a layer is further than .2 from what it is at 2001, of the layer that
  * settles as the n-th, from 0. */
-static double settling(const struct measure *m, const struct history *h, const struct place *at) {
+static double settling(UNUSED const struct measure *m, const struct history *h,
+                       const struct place *at) {
     double settled[LAYERS] = {0};
-    (void)m;
     for (int l = 0; l < LAYERS; l++)
         for (int i = 0; i < 2000 / STEP; i++)
             if (variation_distance(h->count[i][l], h->count[2000 / STEP][l]) > 0.2)
@@ -369,8 +369,9 @@ static void head(void) {
 }
 
 TEST(test_it_moves_as_the_trace_does) {
-    struct history *trace = zeroed(sizeof *trace), *made = zeroed(SEEDS * sizeof *made);
-    struct sources *sources = zeroed(sizeof *sources);
+    AUTO(allocated) struct history *trace = zeroed(sizeof *trace);
+    AUTO(allocated) struct history *made = zeroed(SEEDS * sizeof *made);
+    AUTO(allocated) struct sources *sources = zeroed(sizeof *sources);
     int far = 0;
     bool present = read_trace(trace, sources);
     for (int i = 0; i < SEEDS; i++) /* none that the fit saw */
@@ -388,17 +389,14 @@ TEST(test_it_moves_as_the_trace_does) {
             far += !compare(m->name, at.text, at.known, found, m->part, m->points);
         }
     }
-    free(trace);
-    free(made);
-    free(sources);
     assert_int_equal(far, 0);
 }
 
 TEST(test_ranks_and_micro_batches_differ_as_in_the_trace) {
     static const double ranks_known[MOMENTS] = {.0274, .0185, .0147};
     static const double micro_batches_known[MOMENTS] = {.0269, .0357, .0343};
-    struct history *h = zeroed(sizeof *h);
-    struct sources *trace = zeroed(sizeof *trace), *made = zeroed(sizeof *made);
+    AUTO(allocated) struct history *h = zeroed(sizeof *h);
+    AUTO(allocated) struct sources *trace = zeroed(sizeof *trace), *made = zeroed(sizeof *made);
     bool present = read_trace(h, trace);
     int far = 0;
     generate_sources(made, 1);
@@ -416,8 +414,5 @@ TEST(test_ranks_and_micro_batches_differ_as_in_the_trace) {
         far += !compare("micro-batch from next", place, micro_batches_known[i],
                         micro_batch_distance(made, i), 0.2, 0);
     }
-    free(h);
-    free(trace);
-    free(made);
     assert_int_equal(far, 0);
 }

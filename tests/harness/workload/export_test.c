@@ -17,10 +17,10 @@ static int block_count(const struct mp_trace_shape *shape) {
     return ITERATIONS * shape->micro_batches * shape->layers;
 }
 
-static int loads_next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
+static int loads_next(void *self, struct mp_trace_block *block, bool *end,
+                      UNUSED struct mp_error *error) {
     struct loads *loads = self;
     const struct mp_trace_shape *shape = &loads->shape;
-    (void)error;
     *end = loads->next == block_count(shape);
     if (*end)
         return MP_OK;

@@ -15,17 +15,13 @@ static void expect_blocks(const char *kind, const char *path, int ranks, int exp
                           int64_t first_iteration, const uint32_t count[][8]) {
     AUTO(stream) struct mp_trace_stream *stream = open_good(kind, path, 0);
     const struct mp_trace_info *info = mp_trace_stream_info(stream);
-    assert_int_equal(info->shape.ranks, ranks);
-    assert_int_equal(info->shape.experts, experts);
-    assert_int_equal(info->shape.layers, 1);
-    assert_int_equal(info->shape.micro_batches, 1);
-    assert_int_equal(info->shape.top_k, 0);
+    assert_numbers(info->shape.ranks, ranks, info->shape.experts, experts, info->shape.layers, 1);
+    assert_numbers(info->shape.micro_batches, 1, info->shape.top_k, 0);
     assert_contains(info->source, path);
     for (int i = 0; i < blocks; i++) {
         const struct mp_trace_block *block = next_good(stream);
         assert_non_null(block);
-        assert_int_equal(block->iteration, first_iteration + i);
-        assert_int_equal(block->layer, 0);
+        assert_numbers(block->iteration, first_iteration + i, block->layer, 0);
         assert_counts(&block->load, count[i]);
     }
     assert_null(next_good(stream));
@@ -56,9 +52,8 @@ static char *long_csv(uint64_t *random) {
 }
 
 TEST_RANDOM(long_csv_in_any_order_and_column_order) {
-    char *text = long_csv(random);
+    AUTO(text) char *text = long_csv(random);
     write_file("long.csv", text);
-    free(text);
     expect_blocks("csv-long", "long.csv", 2, 4, 2, 5, small);
     expect_blocks("csv", "long.csv", 2, 4, 2, 5, small);
 }
@@ -377,9 +372,7 @@ TEST(smartmoe_trace_has_its_known_statistics) {
     struct mp_trace_stream *stream =
         open_good("csv", public_trace("smartmoe_gpt_e32_top2.csv.zst"), 0);
     const struct mp_trace_shape *shape = &mp_trace_stream_info(stream)->shape;
-    assert_int_equal(shape->layers, 24);
-    assert_int_equal(shape->experts, 32);
-    assert_int_equal(shape->ranks, 16);
+    assert_numbers(shape->layers, 24, shape->experts, 32, shape->ranks, 16);
     assert_int_equal(shape->micro_batches, 4);
     const struct mp_trace_block *block;
     int found = 0;

@@ -263,8 +263,7 @@ TEST(test_a_stream_has_every_block_once) {
         assert_contains(source, kind->name, "first-iteration 22");
         int blocks = 0;
         for (; (block = next_good(stream)); blocks++) {
-            assert_int_equal(block->iteration, 22 + blocks / 4);
-            assert_int_equal(block->micro_batch, blocks / 2 % 2);
+            assert_numbers(block->iteration, 22 + blocks / 4, block->micro_batch, blocks / 2 % 2);
             assert_int_equal(block->layer, blocks % 2);
         }
         assert_int_equal(blocks, 12);

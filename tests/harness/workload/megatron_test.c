@@ -107,8 +107,7 @@ static void expect(const struct routing *routing, const char *path) {
         for (int i = 0; i < shape->micro_batches * shape->layers; i++) {
             const struct mp_trace_block *block = next_good(stream);
             assert_non_null(block);
-            assert_int_equal(block->iteration, 10 * step + 3);
-            assert_int_equal(block->micro_batch, i / shape->layers);
+            assert_numbers(block->iteration, 10 * step + 3, block->micro_batch, i / shape->layers);
             assert_int_equal(block->layer, i % shape->layers);
             assert_counts(&block->load, routing->count[step] + (size_t)i * loads);
         }

@@ -45,9 +45,8 @@ static void fill_tokens(struct random_source *source, struct mp_load *load) {
 }
 
 static int random_next(void *self, struct mp_trace_block *block, bool *end,
-                       struct mp_error *error) {
+                       UNUSED struct mp_error *error) {
     struct random_source *source = self;
-    (void)error;
     const struct mp_trace_shape *shape = &source->shape;
     int blocks = shape->layers * shape->micro_batches;
     *end = source->block == source->iterations * blocks;
@@ -80,10 +79,8 @@ static struct mp_trace_stream *reshape(struct mp_trace_stream *source, struct mp
 
 static void assert_same_block(const struct mp_trace_block *one,
                               const struct mp_trace_block *other) {
-    assert_int_equal(one->iteration, other->iteration);
-    assert_int_equal(one->micro_batch, other->micro_batch);
-    assert_int_equal(one->layer, other->layer);
-    assert_int_equal(one->load.ranks, other->load.ranks);
+    assert_numbers(one->iteration, other->iteration, one->micro_batch, other->micro_batch);
+    assert_numbers(one->layer, other->layer, one->load.ranks, other->load.ranks);
     assert_int_equal(one->load.experts, other->load.experts);
     assert_counts(&one->load, other->load.count);
 }
@@ -142,8 +139,7 @@ TEST_RANDOM_TURNS(totals_are_kept, 300, round) {
         const struct mp_trace_block *other = next_good(made);
         assert_int_equal(mp_load_total(&block->load), mp_load_total(&other->load));
         assert_int_equal(block->iteration, other->iteration);
-        assert_int_equal(other->load.ranks, wanted.ranks);
-        assert_int_equal(other->load.experts, wanted.experts);
+        assert_numbers(other->load.ranks, wanted.ranks, other->load.experts, wanted.experts);
     }
     assert_null(next_good(made));
 }
@@ -268,9 +264,9 @@ static int read_counts(const char *text, uint32_t count[]) {
     return counts;
 }
 
-static int held_next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
+static int held_next(void *self, struct mp_trace_block *block, bool *end,
+                     UNUSED struct mp_error *error) {
     struct held_source *held = self;
-    (void)error;
     *end = held->ended;
     held->ended = true;
     if (!*end)
@@ -302,6 +298,7 @@ TEST_EACH(golden_load_matches, goldens, golden) {
 
 TEST(notes_are_continued) {
     struct mp_trace_shape shape = {4, 8, 3, 2, 2};
+    AUTO(stream)
     struct mp_trace_stream *made =
         reshape(open_random(shape, 1, 10, 1), (struct mp_reshape){.ranks = 8});
     made = reshape(made,
@@ -313,7 +310,6 @@ TEST(notes_are_continued) {
                         "repeated 3 layers into 6; added up 2 micro-batches into 1; scaled every "
                         "source to 128 tokens of top 2");
     assert_int_equal(info->shape.top_k, 2);
-    mp_trace_stream_destroy(made);
 }
 
 /* ---- what can't be made ---- */
@@ -382,10 +378,9 @@ TEST(tokens_need_to_know_how_many_experts_they_take) {
 }
 
 /* A source that fails is heard, in the middle of an iteration that is added up too. */
-static int failing_next(void *self, struct mp_trace_block *block, bool *end,
+static int failing_next(void *self, struct mp_trace_block *block, UNUSED bool *end,
                         struct mp_error *error) {
     int *left = self;
-    (void)end;
     block->layer = 0;
     block->micro_batch = 2 - *left;
     block->iteration = 0;

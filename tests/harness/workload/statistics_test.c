@@ -53,15 +53,8 @@ TEST(a_trace_by_hand) {
     AUTO(statistics) struct mp_trace_statistics *statistics = measure(&loads);
     struct mp_trace_summary all = summarise(statistics, -1), first = summarise(statistics, 0);
     struct mp_trace_summary second = summarise(statistics, 1);
-    assert_int_equal(all.blocks, 8);
-    assert_int_equal(all.empty, 1);
-    assert_int_equal(all.routes, 44);
-    assert_int_equal(all.iterations, 4);
-    assert_int_equal(all.first, 5);
-    assert_int_equal(all.last, 105);
-    assert_close(all.worst, 4, 0);
-    assert_int_equal(all.worst_at.iteration, 6);
-    assert_int_equal(all.worst_at.layer, 0);
+    assert_numbers(all.blocks, 8, all.empty, 1, all.routes, 44, all.iterations, 4, all.first, 5);
+    assert_numbers(all.last, 105, all.worst, 4, all.worst_at.iteration, 6, all.worst_at.layer, 0);
     /* 2 4 2 3 and 1 - 3 3 */
     assert_close(first.median[MP_EXPERT_MAX_OVER_MEAN], 2.5, 1e-12);
     assert_close(second.median[MP_EXPERT_MAX_OVER_MEAN], 3, 1e-12);

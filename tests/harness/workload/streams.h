@@ -42,9 +42,7 @@ static inline int read_bad(const char *kind, const char *path, int experts,
 }
 
 /* For a source that the test ends itself. */
-static inline void keep_source(void *self) {
-    (void)self;
-}
+static inline void keep_source(UNUSED void *self) {}
 
 /* What the operations give, whose rows may have any sums where `ragged`. */
 static inline struct mp_trace_stream *stream_of(struct mp_trace_shape shape, bool ragged,

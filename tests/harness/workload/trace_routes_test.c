@@ -122,10 +122,10 @@ struct source {
     int blocks;
 };
 
-static int next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
+static int next(void *self, struct mp_trace_block *block, bool *end,
+                UNUSED struct mp_error *error) {
     struct source *source = self;
     uint64_t seed = 1;
-    (void)error;
     *end = source->blocks == 2 * LAYERS;
     block->iteration = source->blocks / LAYERS;
     block->layer = source->blocks % LAYERS;

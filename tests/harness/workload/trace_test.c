@@ -24,9 +24,8 @@ struct scripted {
 };
 
 static int scripted_next(void *self, struct mp_trace_block *block, bool *end,
-                         struct mp_error *error) {
+                         UNUSED struct mp_error *error) {
     struct scripted *scripted = self;
-    (void)error;
     if (scripted->at == scripted->lines) {
         *end = true;
         assert_int_equal(scripted->calls_after_end++, 0);

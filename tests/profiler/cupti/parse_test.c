@@ -7,16 +7,14 @@ static struct records records;
 static struct mp_companion companion;
 static struct cupti_totals totals;
 
-static int begin(void **state) {
-    (void)state;
+TEST_STEP(begin) {
     struct mp_error error = {0};
     records.size = 0;
     totals = (struct cupti_totals){0};
     return mp_companion_open(&companion, "cupti", &error);
 }
 
-static int end(void **state) {
-    (void)state;
+TEST_STEP(end) {
     mp_companion_close(&companion);
     companion_remove_files();
     return 0;
@@ -27,9 +25,7 @@ static const struct companion_contents *parse(void) {
     cupti_record_totals(&companion, &totals);
     mp_companion_close(&companion);
     const struct companion_contents *contents = companion_read();
-    assert_int_equal(contents->files, 1);
-    assert_int_equal(contents->unread, 0);
-    assert_int_equal(contents->activities, totals.records);
+    assert_numbers(contents->files, 1, contents->unread, 0, contents->activities, totals.records);
     return contents;
 }
 
@@ -82,10 +78,8 @@ TEST_WITH(kernels_without_times_are_untimed_and_not_instant, begin, end) {
     records_kernel(&records, "b", 500, 0, 2); /* still running at a forced flush */
     records_kernel(&records, "c", 500, 501, 3);
     const struct companion_contents *contents = parse();
-    assert_int_equal(contents->activities, 3);
-    assert_int_equal(contents->activity[1].start_ns, 0);
-    assert_int_equal(contents->activity[1].end_ns, 0);
-    assert_int_equal(contents->activity[2].end_ns, 501);
+    assert_numbers(contents->activities, 3, contents->activity[1].start_ns, 0);
+    assert_numbers(contents->activity[1].end_ns, 0, contents->activity[2].end_ns, 501);
     assert_true(number_of(&contents->numbers, "cupti.untimed") == 2);
 }
 
@@ -121,19 +115,13 @@ TEST_WITH(copies_sets_and_overheads, begin, end) {
     overhead->start = 100;
     overhead->end = 350;
     const struct companion_contents *contents = parse();
-    assert_int_equal(contents->activities, 4);
-    assert_int_equal(contents->activity[0].kind, MP_ACTIVITY_COPY);
-    assert_int_equal(contents->activity[0].value, 1 << 20);
-    assert_int_equal(contents->activity[0].detail, 1);
-    assert_int_equal(contents->activity[0].source, 2);
-    assert_int_equal(contents->activity[0].target, 3);
+    assert_numbers(contents->activities, 4, contents->activity[0].kind, MP_ACTIVITY_COPY);
+    assert_numbers(contents->activity[0].value, 1 << 20, contents->activity[0].detail, 1);
+    assert_numbers(contents->activity[0].source, 2, contents->activity[0].target, 3);
     assert_int_equal(contents->activity[0].result, copies);
-    assert_int_equal(contents->activity[1].kind, MP_ACTIVITY_COPY);
-    assert_int_equal(contents->activity[1].detail, 10);
-    assert_int_equal(contents->activity[1].value, 77);
-    assert_int_equal(contents->activity[2].kind, MP_ACTIVITY_SET);
-    assert_int_equal(contents->activity[2].detail, 255);
-    assert_int_equal(contents->activity[2].target, 3);
+    assert_numbers(contents->activity[1].kind, MP_ACTIVITY_COPY, contents->activity[1].detail, 10);
+    assert_numbers(contents->activity[1].value, 77, contents->activity[2].kind, MP_ACTIVITY_SET);
+    assert_numbers(contents->activity[2].detail, 255, contents->activity[2].target, 3);
     assert_int_equal(contents->activity[3].kind, MP_ACTIVITY_OVERHEAD);
     assert_true(number_of(&contents->numbers, "cupti.overhead-ns") == 250);
 }
@@ -149,11 +137,9 @@ TEST_WITH(calls_links_and_graphs_keep_their_correlation, begin, end) {
     for (uint64_t node = 1; node <= 3; node++)
         records_kernel(&records, "k", 40 + node, 50 + node, 2)->graphNodeId = node;
     const struct companion_contents *contents = parse();
-    assert_int_equal(contents->activities, 7);
-    assert_int_equal(contents->activity[0].kind, MP_ACTIVITY_LINK);
+    assert_numbers(contents->activities, 7, contents->activity[0].kind, MP_ACTIVITY_LINK);
     assert_true(contents->activity[0].value == 123456789);
-    assert_int_equal(contents->activity[1].thread, 100);
-    assert_int_equal(contents->activity[2].thread, 200);
+    assert_numbers(contents->activity[1].thread, 100, contents->activity[2].thread, 200);
     if (cuptiGetCallbackName(CUPTI_CB_DOMAIN_RUNTIME_API, callback, &launch) == CUPTI_SUCCESS &&
         launch)
         assert_string_equal(contents->names[contents->activity[1].name], launch);

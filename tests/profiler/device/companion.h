@@ -22,8 +22,7 @@ struct companion_contents {
 
 static char companion_folder[64];
 
-static inline int companion_setup(void **state) {
-    (void)state;
+static inline int companion_setup(UNUSED void **state) {
     strcpy(companion_folder, "/tmp/moeperf-device-XXXXXX");
     if (!mkdtemp(companion_folder))
         return -1;
@@ -36,8 +35,7 @@ static inline void companion_remove_files(void) {
         unlink(found.gl_pathv[i]);
 }
 
-static inline int companion_teardown(void **state) {
-    (void)state;
+static inline int companion_teardown(UNUSED void **state) {
     return remove_tree(companion_folder);
 }
 

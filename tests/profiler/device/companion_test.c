@@ -3,7 +3,6 @@
 #include "tests/records.h"
 
 #include <signal.h>
-#include <sys/wait.h>
 
 #include "profiler/device/companion.h"
 
@@ -55,8 +54,7 @@ TEST_RANDOM(names_have_one_id_each) {
     assert_int_equal(contents->files, 1);
     assert_string_equal(contents->status, "on");
     assert_true(contents->ended);
-    assert_int_equal(contents->unread, 0);
-    assert_int_equal(contents->header.pid, getpid());
+    assert_numbers(contents->unread, 0, contents->header.pid, getpid());
     for (int i = 0; i < NAMES; i++) {
         char text[32];
         snprintf(text, sizeof text, "name %d", i);
@@ -73,7 +71,7 @@ TEST(without_a_folder_it_is_off) {
     error = (struct mp_error){0};
     setenv("MOEPERF_DEVICE_SPOOLS", "/nowhere/at/all", 1);
     assert_int_not_equal(mp_companion_open(&companion, "test", &error), MP_OK);
-    assert_non_null(strstr(error.text, "/nowhere/at/all"));
+    assert_contains(error.text, "/nowhere/at/all");
     mp_companion_close(&companion);
     setenv("MOEPERF_DEVICE_SPOOLS", companion_folder, 1);
 }
@@ -81,7 +79,6 @@ TEST(without_a_folder_it_is_off) {
 /* The child must not add an end to its parent's file. */
 TEST(a_child_leaves_the_file_alone) {
     struct mp_companion companion;
-    int status;
     assert_works(mp_companion_open(&companion, "test", &error));
     mp_companion_status(&companion, "test", "on");
     pid_t child = fork();
@@ -89,8 +86,7 @@ TEST(a_child_leaves_the_file_alone) {
         mp_companion_close(&companion);
         _exit(companion.recorder != NULL);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    assert_int_equal(end_of_process(child), 0);
     struct mp_activity activity = {.start_ns = 5, .end_ns = 9, .kind = MP_ACTIVITY_COPY};
     put_activity(companion.thread, activity);
     mp_companion_close(&companion);
@@ -104,9 +100,8 @@ static pthread_mutex_t waiting = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wakes;
 
 /* What signals it takes, and whether its wait ends by the clock of mp_clock_after. */
-static void *look_around(void *unused) {
+static void *look_around(UNUSED void *unused) {
     static sigset_t blocked;
-    (void)unused;
     pthread_sigmask(SIG_SETMASK, NULL, &blocked);
     struct timespec until = mp_clock_after(1);
     pthread_mutex_lock(&waiting);

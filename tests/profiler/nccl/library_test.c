@@ -2,7 +2,6 @@
 #include "tests/profiler/device/companion.h"
 
 #include <dlfcn.h>
-#include <sys/wait.h>
 
 #include "profiler/nccl/plugin.h"
 
@@ -26,7 +25,6 @@ TEST(it_exports_both_versions_and_nothing_else) {
 
 /* A program that ends without finalize, as many do: the library's own end records what there is. */
 TEST(a_program_that_just_ends_leaves_its_records) {
-    int status;
     pid_t child = fork();
     if (child == 0) {
         void *library = dlopen(NCCL_COLLECTOR, RTLD_NOW), *context = NULL, *handle;
@@ -40,8 +38,7 @@ TEST(a_program_that_just_ends_leaves_its_records) {
         nccl->start_event(context, &handle, &event);
         exit(0);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    assert_int_equal(end_of_process(child), 0);
     const struct companion_contents *contents = companion_read();
     assert_int_equal(contents->collectives, 1);
     assert_true(contents->ended);
@@ -59,7 +56,6 @@ static _Noreturn void end_child(int status) {
 
 /* Its children end in the middle of everything, and must neither hang nor write. */
 TEST(children_of_a_recorded_program_end) {
-    int status;
     void *library = dlopen(NCCL_COLLECTOR, RTLD_NOW | RTLD_LOCAL), *context = NULL, *handle;
     assert_non_null(library);
     const struct nccl_profiler *nccl = dlsym(library, "ncclProfiler_v5");
@@ -76,16 +72,13 @@ TEST(children_of_a_recorded_program_end) {
             nccl->start_event(context, &handle, &event);
             end_child(handle != NULL);
         }
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_int_equal(status, 0);
+        assert_int_equal(end_of_process(child), 0);
         nccl->stop_event(handle);
     }
     nccl->finalize(context);
     dlclose(library);
     const struct companion_contents *contents = companion_read();
-    assert_int_equal(contents->files, 1);
-    assert_int_equal(contents->collectives, 20);
-    assert_int_equal(contents->unread, 0);
+    assert_numbers(contents->files, 1, contents->collectives, 20, contents->unread, 0);
 }
 
 /* The real library without a GPU does not get as far as a communicator; the program runs on. */
@@ -93,7 +86,6 @@ TEST(nccl_itself_runs_on_with_it) {
 #ifndef NCCL_LIBRARY
     skip("libnccl.so was not found when moeperf was built");
 #else
-    int status;
     pid_t child = fork();
     if (child == 0) {
         setenv("NCCL_PROFILER_PLUGIN", NCCL_COLLECTOR, 1);
@@ -108,9 +100,7 @@ TEST(nccl_itself_runs_on_with_it) {
         all(&communicator, 1, &device);
         exit(0);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(end_of_process(child), 0);
     const struct companion_contents *contents = companion_read();
     print_message("NCCL %s\n",
                   contents->files ? "has loaded the plug-in" : "ended before its plug-ins: no GPU");

@@ -74,33 +74,21 @@ static const char *name(const struct companion_contents *contents, uint32_t id) 
     return contents->names[id];
 }
 
+#define AT(member) offsetof(struct nccl_event, member)
+
 /* Sizes and offsets on a 64-bit machine, from NCCL 2.28.9's own structures. */
 TEST(the_layout_is_nccls) {
-    assert_int_equal(offsetof(struct nccl_event, type), 0);
-    assert_int_equal(offsetof(struct nccl_event, parent), 8);
-    assert_int_equal(offsetof(struct nccl_event, rank), 16);
-    assert_int_equal(offsetof(struct nccl_event, group_call.graph_captured), 24);
-    assert_int_equal(offsetof(struct nccl_event, group_call.depth), 28);
-    assert_int_equal(offsetof(struct nccl_event, collective.sequence), 24);
-    assert_int_equal(offsetof(struct nccl_event, collective.function), 32);
-    assert_int_equal(offsetof(struct nccl_event, collective.count), 56);
-    assert_int_equal(offsetof(struct nccl_event, collective.root), 64);
-    assert_int_equal(offsetof(struct nccl_event, collective.datatype), 72);
-    assert_int_equal(offsetof(struct nccl_event, collective.channels), 80);
-    assert_int_equal(offsetof(struct nccl_event, collective.warps), 81);
-    assert_int_equal(offsetof(struct nccl_event, collective.algorithm), 88);
-    assert_int_equal(offsetof(struct nccl_event, collective.protocol), 96);
-    assert_int_equal(offsetof(struct nccl_event, collective.parent_group), 104);
-    assert_int_equal(offsetof(struct nccl_event, pair.function), 24);
-    assert_int_equal(offsetof(struct nccl_event, pair.datatype), 40);
-    assert_int_equal(offsetof(struct nccl_event, pair.count), 48);
-    assert_int_equal(offsetof(struct nccl_event, pair.peer), 56);
-    assert_int_equal(offsetof(struct nccl_event, pair.channels), 60);
-    assert_int_equal(offsetof(struct nccl_event, pair.parent_group), 64);
-    assert_int_equal(offsetof(struct nccl_event, proxy_operation.pid), 24);
-    assert_int_equal(offsetof(struct nccl_event, proxy_operation.peer), 32);
-    assert_int_equal(offsetof(struct nccl_event, kernel_channel.channel), 24);
-    assert_int_equal(offsetof(struct nccl_event, kernel_channel.timer), 32);
+    assert_numbers(AT(type), 0, AT(parent), 8, AT(rank), 16);
+    assert_numbers(AT(group_call.graph_captured), 24, AT(group_call.depth), 28);
+    assert_numbers(AT(collective.sequence), 24, AT(collective.function), 32);
+    assert_numbers(AT(collective.count), 56, AT(collective.root), 64);
+    assert_numbers(AT(collective.datatype), 72, AT(collective.channels), 80);
+    assert_numbers(AT(collective.warps), 81, AT(collective.algorithm), 88);
+    assert_numbers(AT(collective.protocol), 96, AT(collective.parent_group), 104);
+    assert_numbers(AT(pair.function), 24, AT(pair.datatype), 40, AT(pair.count), 48);
+    assert_numbers(AT(pair.peer), 56, AT(pair.channels), 60, AT(pair.parent_group), 64);
+    assert_numbers(AT(proxy_operation.pid), 24, AT(proxy_operation.peer), 32);
+    assert_numbers(AT(kernel_channel.channel), 24, AT(kernel_channel.timer), 32);
     assert_int_equal(sizeof(struct nccl_event), 24 + 88); /* version 6's; version 5's is as large */
     assert_int_equal(sizeof(union nccl_state), 8);
     assert_int_equal(sizeof(struct nccl_profiler), 6 * sizeof(void *));
@@ -111,11 +99,9 @@ TEST(samples_are_checked) {
                                         "/1", "a/b", "1/2x", "-1/2", "1/9223372036854775807"};
     int64_t sampled, period;
     assert_true(nccl_parse_sample("3/7", &sampled, &period));
-    assert_int_equal(sampled, 3);
-    assert_int_equal(period, 7);
+    assert_numbers(sampled, 3, period, 7);
     assert_true(nccl_parse_sample(NULL, &sampled, &period));
-    assert_int_equal(sampled, 1000);
-    assert_int_equal(period, 10000);
+    assert_numbers(sampled, 1000, period, 10000);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_false(nccl_parse_sample(wrong[i], &sampled, &period));
 }
@@ -145,17 +131,9 @@ TEST(a_collective_ends_with_its_last_channel) {
     assert_string_equal(contents->status, "on");
     assert_int_equal(contents->collectives, 1);
     const struct mp_collective *is = &contents->collective[0];
-    assert_int_equal(is->timer_start, 4000);
-    assert_int_equal(is->timer_end, 9000);
-    assert_int_equal(is->communicator, 77);
-    assert_int_equal(is->sequence, 9);
-    assert_int_equal(is->group, 1);
-    assert_int_equal(is->count, 1000);
-    assert_int_equal(is->ranks, 4);
-    assert_int_equal(is->rank, 1);
-    assert_int_equal(is->channels, 2);
-    assert_int_equal(is->timed_channels, 2);
-    assert_int_equal(is->is_pair, 0);
+    assert_numbers(is->timer_start, 4000, is->timer_end, 9000, is->communicator, 77);
+    assert_numbers(is->sequence, 9, is->group, 1, is->count, 1000, is->ranks, 4, is->rank, 1);
+    assert_numbers(is->channels, 2, is->timed_channels, 2, is->is_pair, 0);
     assert_true(is->start_ns > 0 && is->queued_ns >= is->start_ns);
     assert_string_equal(name(contents, is->function), "AllReduce");
     assert_string_equal(name(contents, is->datatype), "ncclFloat32");
@@ -164,8 +142,7 @@ TEST(a_collective_ends_with_its_last_channel) {
     assert_true(number_of(&contents->numbers, "nccl.operations") == 1);
     assert_true(number_of(&contents->numbers, "nccl.unfinished") == 0);
     assert_true(number_of(&contents->numbers, "nccl.callback-ns") > 0);
-    assert_int_equal(contents->timers, 1);
-    assert_int_equal(contents->timer[0].samples, 2);
+    assert_numbers(contents->timers, 1, contents->timer[0].samples, 2);
     /* The later reading of the timer is the smaller difference, unless the clock took longer. */
     assert_true(contents->timer[0].offset_ns <= contents->timer[0].at_ns - 9000);
 }
@@ -183,10 +160,8 @@ TEST(order_does_not_matter) {
     stop(without);
     nccl->finalize(context);
     const struct companion_contents *contents = companion_read();
-    assert_int_equal(contents->collectives, 3);
-    assert_int_equal(contents->collective[0].timer_end, 300);
-    assert_int_equal(contents->collective[0].group, 0);
-    assert_int_equal(contents->collective[1].timer_end, 0);
+    assert_numbers(contents->collectives, 3, contents->collective[0].timer_end, 300);
+    assert_numbers(contents->collective[0].group, 0, contents->collective[1].timer_end, 0);
     assert_int_equal(contents->collective[2].timed_channels, 0);
     assert_true(number_of(&contents->numbers, "nccl.unfinished") == 0);
 }
@@ -212,10 +187,7 @@ TEST(an_all_to_all_is_pairs_of_one_group) {
     assert_int_equal(contents->collectives, 8);
     for (int i = 0; i < 8; i++) {
         const struct mp_collective *is = &contents->collective[i];
-        assert_int_equal(is->is_pair, 1);
-        assert_int_equal(is->group, 2);
-        assert_int_equal(is->peer, i / 2);
-        assert_int_equal(is->sequence, 0);
+        assert_numbers(is->is_pair, 1, is->group, 2, is->peer, i / 2, is->sequence, 0);
         assert_string_equal(name(contents, is->function), i % 2 ? "Recv" : "Send");
         assert_int_equal(is->timer_end, 50 + i);
     }
@@ -247,8 +219,7 @@ TEST(what_is_unfinished_is_recorded_and_counted) {
     stop(none);
     assert_null(start_collective(context, NULL, 3, 1));
     const struct companion_contents *contents = companion_read();
-    assert_int_equal(contents->collectives, 2);
-    assert_int_equal(contents->collective[0].timer_end, 20);
+    assert_numbers(contents->collectives, 2, contents->collective[0].timer_end, 20);
     assert_int_equal(contents->collective[0].timed_channels, 1);
     assert_int_equal(contents->collective[1].timer_start, 0);
     assert_true(number_of(&contents->numbers, "nccl.unfinished") == 2);
@@ -292,7 +263,7 @@ TEST(a_failed_start_leaves_nothing) {
     assert_null(start_collective(NULL, NULL, 1, 1));
     unsetenv("MOEPERF_NCCL_SAMPLE");
     const struct companion_contents *contents = companion_read();
-    assert_non_null(strstr(contents->status, "nonsense"));
+    assert_contains(contents->status, "nonsense");
     unsetenv("MOEPERF_DEVICE_SPOOLS");
     assert_null(communicator(84, 2, 0));
     assert_int_equal(mask, 0);
@@ -381,8 +352,7 @@ TEST(threads_do_not_mix_their_operations) {
         const struct mp_collective *is = &contents->collective[i];
         uint64_t round = is->sequence - 1;
         assert_in_range(is->communicator, 100, 100 + THREADS - 1);
-        assert_int_equal(is->group, is->sequence);
-        assert_int_equal(is->timer_start, 1000 * round + 1);
+        assert_numbers(is->group, is->sequence, is->timer_start, 1000 * round + 1);
         assert_int_equal(is->timer_end, 1000 * round + 500);
         assert_false(seen[is->communicator - 100][round]);
         seen[is->communicator - 100][round] = true;

@@ -63,10 +63,8 @@ TEST(domains_of_one_name_are_one) {
         if (range->domain)
             assert_true(domain == 0 || domain == range->domain);
         domain = range->domain ? range->domain : domain;
-        assert_int_equal(range->category, 7);
-        assert_int_equal(range->color, 0xFF112233);
-        assert_int_equal(range->value_type, MP_VALUE_I64);
-        assert_int_equal((int64_t)range->value, -42);
+        assert_numbers(range->category, 7, range->color, 0xFF112233);
+        assert_numbers(range->value_type, MP_VALUE_I64, (int64_t)range->value, -42);
     }
     assert_string_equal(spool[0].text[domain], "twice");
     assert_int_equal(spool[0].kind[domain], MP_NAME_DOMAIN);

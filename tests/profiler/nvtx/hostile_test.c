@@ -41,8 +41,7 @@ TEST(files_of_the_program_stay_its_own) {
         assert_int_equal(how_many(&spool[0], "before"), 1);
         assert_int_equal(how_many(&spool[0], "after"), MORE_THAN_A_BUFFER);
         assert_int_equal(count_of(&spool[0], "nvtx-unwritten"), 0);
-        assert_non_null(strstr(spool[0].reason, "the program closed the descriptor"));
-        assert_non_null(strstr(spool[0].reason, "nothing is missing"));
+        assert_contains(spool[0].reason, "the program closed the descriptor", "nothing is missing");
     }
 }
 
@@ -75,7 +74,7 @@ TEST(handlers_neither_hang_nor_are_lost_unsaid) {
     assert_int_equal(2 * recorded + sent_away, 2 * handled);
     assert_int_equal(spool[0].ranges, NUMBER + 1 + recorded + 1);
     assert_int_equal(count_of(&spool[0], "nvtx-unmatched-ends"), 0);
-    assert_non_null(strstr(spool[0].reason, "calls came from signal handlers"));
+    assert_contains(spool[0].reason, "calls came from signal handlers");
 }
 
 TEST(a_cancelled_thread_takes_no_lock_with_it) {
@@ -99,8 +98,7 @@ TEST(ranges_that_are_open_at_exit_are_whole) {
         assert_true(spool[0].ended);
         for (int i = 0; i < spool[0].ranges; i++) {
             const struct mp_range *range = &spool[0].range[i];
-            assert_int_equal(range->color, ~range->category);
-            assert_int_equal(range->value, range->category);
+            assert_numbers(range->color, ~range->category, range->value, range->category);
             assert_string_equal(name_of(&spool[0], range), "for ever");
         }
     }
@@ -115,17 +113,16 @@ TEST(handles_that_nobody_gave_out_are_counted) {
             assert_int_equal(spool[0].range[i].domain, 0);
     assert_int_equal(count_of(&spool[0], "nvtx-unmatched-ends"), 1);
     assert_int_equal(count_of(&spool[0], "nvtx-unknown-handles"), 2 * WRONG + 1);
-    assert_non_null(strstr(spool[0].reason, "15 calls had a handle"));
+    assert_contains(spool[0].reason, "15 calls had a handle");
 }
 
 TEST(names_take_a_limited_memory) {
     enum { NUMBER = 6000 }; /* of 4000 bytes each, and 16 MiB have room for about 4150 */
     assert_int_equal(play("names", NUMBER, false), 0);
     const int nameless = count_of(&spool[0], "nvtx-nameless");
-    assert_int_equal(spool[0].ranges, NUMBER);
-    assert_int_equal(spool[0].names, NUMBER - nameless);
+    assert_numbers(spool[0].ranges, NUMBER, spool[0].names, NUMBER - nameless);
     assert_in_range(spool[0].names, (15 << 20) / 4000, (16 << 20) / 4000);
-    assert_non_null(strstr(spool[0].reason, "names were too many"));
+    assert_contains(spool[0].reason, "names were too many");
 }
 
 TEST(what_vanished_unwritten_is_not_taken_for_an_end) {

@@ -137,14 +137,12 @@ static inline int run_program(char *const arguments[], const char *variable, con
     return status;
 }
 
-static inline int make_folder(void **state) {
-    (void)state;
+static inline int make_folder(UNUSED void **state) {
     strcpy(folder, "/tmp/nvtx_collector_XXXXXX");
     return mkdtemp(folder) ? 0 : -1;
 }
 
-static inline int remove_folder(void **state) {
-    (void)state;
+static inline int remove_folder(UNUSED void **state) {
     clear();
     return rmdir(folder);
 }

@@ -61,7 +61,6 @@ TEST_EACH(tells, launches, launch) {
         setenv(word, value + 1, 1);
     }
     const struct mp_launched launched = mp_launched_read();
-    assert_int_equal(launched.rank, launch->rank);
-    assert_int_equal(launched.ranks, launch->ranks);
+    assert_numbers(launched.rank, launch->rank, launched.ranks, launch->ranks);
     assert_string_equal(launched.run, launch->run);
 }

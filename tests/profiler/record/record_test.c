@@ -56,8 +56,7 @@ TEST(records_of_several_threads_come_back) {
     assert_int_equal(contents.streams, WRITERS);
     for (int i = 0; i < WRITERS; i++)
         assert_int_equal(contents.count[i], SAMPLES);
-    assert_int_equal(contents.ends, 1);
-    assert_int_equal(contents.end_status, MP_ECOMM);
+    assert_numbers(contents.ends, 1, contents.end_status, MP_ECOMM);
     assert_string_equal(contents.end_reason, "rank 3 is gone");
     assert_int_equal(contents.unread, 0);
     unlink(path);
@@ -245,8 +244,7 @@ TEST(choices_of_many_tokens_come_in_parts) {
     int64_t got[2] = {0};
     while (next_of(reader, MP_SPOOL_CHOICES, &record)) {
         int k = record.as.choices.layer - 4;
-        assert_int_equal(record.as.choices.iteration, 3);
-        assert_int_equal(record.as.choices.top_k, TOP_K);
+        assert_numbers(record.as.choices.iteration, 3, record.as.choices.top_k, TOP_K);
         assert_int_equal(record.as.choices.first, got[k]);
         assert_int_equal(record.as.choices.width, k ? 4 : 2);
         for (int i = 0; i < record.as.choices.count; i++) {
@@ -258,8 +256,7 @@ TEST(choices_of_many_tokens_come_in_parts) {
             assert_int_equal(k ? wide : narrow, expert[got[k]++]);
         }
     }
-    assert_int_equal(got[0], CHOICES);
-    assert_int_equal(got[1], CHOICES);
+    assert_numbers(got[0], CHOICES, got[1], CHOICES);
     assert_int_equal(mp_spool_unread(reader), 0);
 }
 

@@ -228,14 +228,12 @@ static inline struct contents read_contents(const char *path, uint64_t seed) {
 static char sample_folder[64];
 
 /* Group set-up and clean-up: a folder for the test's files. */
-static inline int make_folder(void **state) {
-    (void)state;
+static inline int make_folder(UNUSED void **state) {
     snprintf(sample_folder, sizeof sample_folder, "/tmp/moeperf-test.XXXXXX");
     return mkdtemp(sample_folder) ? 0 : -1;
 }
 
-static inline int remove_folder(void **state) {
-    (void)state;
+static inline int remove_folder(UNUSED void **state) {
     return rmdir(sample_folder); /* fails when a test has left a file */
 }
 

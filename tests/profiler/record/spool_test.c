@@ -75,11 +75,8 @@ TEST(the_header_says_who_recorded) {
     const struct mp_spool_header *header = mp_spool_header(reader);
     clock_gettime(CLOCK_REALTIME, &now);
     gethostname(host, sizeof host - 1);
-    assert_int_equal(header->version, MP_SPOOL_VERSION);
-    assert_int_equal(header->rank, 1);
-    assert_int_equal(header->ranks, 3);
-    assert_int_equal(header->node, 2);
-    assert_int_equal(header->pid, getpid());
+    assert_numbers(header->version, MP_SPOOL_VERSION, header->rank, 1, header->ranks, 3);
+    assert_numbers(header->node, 2, header->pid, getpid());
     assert_string_equal(header->host, host);
     assert_in_range(now.tv_sec - header->realtime_ns / 1000000000, 0, 600);
     assert_in_range(mp_clock_ns() - header->monotonic_ns, 0, 600000000000);
@@ -97,8 +94,7 @@ TEST(a_truncation_at_any_byte_keeps_the_records_before_it) {
         int records = records_within(size, &end);
         struct contents contents = read_contents(path, seed);
         assert_int_equal(records_read(&contents), records);
-        assert_int_equal(contents.unread, size - end);
-        assert_int_equal(contents.ends, size == spool_size);
+        assert_numbers(contents.unread, size - end, contents.ends, size == spool_size);
     }
 }
 

@@ -33,8 +33,7 @@ static inline struct mp_straggler analysed_times(int ranks, int iterations,
 static inline const struct mp_straggler_finding *finding_of(const struct mp_straggler *found,
                                                             int at, int rank, enum mp_cause cause) {
     assert_true(at < found->findings);
-    assert_int_equal(found->finding[at].rank, rank);
-    assert_int_equal(found->finding[at].cause, cause);
+    assert_numbers(found->finding[at].rank, rank, found->finding[at].cause, cause);
     return &found->finding[at];
 }
 

@@ -48,26 +48,19 @@ static struct mp_straggler analysed_turns(void) {
 
 static void assert_rank(const struct mp_straggler_rank *rank, double suffered, double caused,
                         double own, double most_waited_for, double on_core) {
-    assert_close(rank->suffered, suffered, 1e-12);
-    assert_close(rank->direct, caused, 1e-12);
-    assert_close(rank->propagated, 0, 1e-12);
+    assert_all_close(1e-12, rank->suffered, suffered, rank->direct, caused, rank->propagated, 0);
     assert_close(rank->cause[MP_CAUSE_ROUTING], caused, 1e-12);
     /* Three wait for what it has beyond the others; beyond the mean of four that is 3/4 of it. */
-    assert_close(rank->longer[MP_CAUSE_ROUTING], caused / 3 * 0.75, 1e-12);
-    assert_close(rank->own, own, 1e-12);
-    assert_close(rank->tokens, 100 * own, 1e-12);
-    assert_close(rank->most_waited_for, most_waited_for, 1e-12);
+    assert_all_close(1e-12, rank->longer[MP_CAUSE_ROUTING], caused / 3 * 0.75, rank->own, own);
+    assert_all_close(1e-12, rank->tokens, 100 * own, rank->most_waited_for, most_waited_for);
     assert_close(rank->on_core, on_core, 1e-12);
 }
 
 TEST(ranks_take_turns) {
     AUTO(straggler) struct mp_straggler found = analysed_turns();
     assert_int_equal(found.abstentions, MP_ABSTAINS_NO_LOADS);
-    assert_close(found.seconds, 18, 1e-12);
-    assert_close(found.waiting, 16.8, 1e-12);
-    assert_close(found.finest, 0, 0);
-    assert_int_equal(found.culprit_changes, 1);
-    assert_int_equal(found.most_waited_for, 3);
+    assert_all_close(1e-12, found.seconds, 18, found.waiting, 16.8);
+    assert_numbers(found.finest, 0, found.culprit_changes, 1, found.most_waited_for, 3);
     /* Ranks 0 and 2 wait 6, 10 and 4 s; rank 1 the first two, rank 3 the last. */
     assert_rank(&found.rank[0], 5.6, 0, 10, 0, 12 / 18.0);
     assert_rank(&found.rank[1], 4, 4.8, 11.6, 0.4, 12 / 18.0);
@@ -79,18 +72,14 @@ static void assert_finding(const struct mp_straggler *found, int at, int rank, d
                            double seen, double last, double worst, int64_t worst_iteration) {
     const struct mp_straggler_finding *finding = finding_of(found, at, rank, MP_CAUSE_ROUTING);
     assert_false(finding->chronic);
-    assert_close(finding->waiting, waiting, 1e-12);
-    assert_close(finding->caused, 3 * waiting, 1e-12);
+    assert_all_close(1e-12, finding->waiting, waiting, finding->caused, 3 * waiting);
     assert_close(finding->longer, 0.75 * waiting, 1e-12); /* than the mean of four */
     /* With even tokens iterations take 13.5 five times, 14.5 and 13 four times instead of 17.6. */
     assert_close(finding->saved, 4.2, 1e-12);
     assert_int_equal(finding->victim, 0);
-    assert_close(finding->victim_waiting, waiting, 1e-12);
-    assert_close(finding->seen, seen, 1e-12);
-    assert_close(finding->last, last, 1e-12);
-    assert_close(finding->worst, worst, 1e-12);
-    assert_int_equal(finding->worst_iteration, worst_iteration);
-    assert_int_equal(finding->phase, MP_PHASE_EXPERT);
+    assert_all_close(1e-12, finding->victim_waiting, waiting, finding->seen, seen);
+    assert_all_close(1e-12, finding->last, last, finding->worst, worst);
+    assert_numbers(finding->worst_iteration, worst_iteration, finding->phase, MP_PHASE_EXPERT);
     assert_int_equal(finding->layer, 0);
     assert_close(finding->here, 1, 1e-12);
     assert_true(isnan(finding->on_core));
@@ -115,18 +104,13 @@ TEST(turns_by_place) {
     assert_false(expert->meets);
     assert_close(expert->caused, 16.8, 1e-12);
     assert_close(expert->waiting, 0, 0);
-    assert_close(expert->own_mean, 11.4, 1e-12);
-    assert_close(expert->own_most, 15.6, 1e-12);
+    assert_all_close(1e-12, expert->own_mean, 11.4, expert->own_most, 15.6);
     assert_int_equal(expert->slowest, 3);
-    assert_close(expert->slowest_share, 0.6, 1e-12);
-    assert_close(expert->tokens, 140 / 114.0, 1e-12);
+    assert_all_close(1e-12, expert->slowest_share, 0.6, expert->tokens, 140 / 114.0);
     assert_true(combine->meets);
-    assert_close(combine->skew, 5.6, 1e-12);
-    assert_close(combine->transfer, 2, 1e-12);
-    assert_close(combine->transfer_least, 2, 1e-12);
+    assert_all_close(1e-12, combine->skew, 5.6, combine->transfer, 2, combine->transfer_least, 2);
     assert_close(combine->waiting, 16.8, 1e-12);
-    assert_close(combine->caused, 0, 0);
-    assert_int_equal(combine->slowest, -1);
+    assert_numbers(combine->caused, 0, combine->slowest, -1);
     assert_true(isnan(combine->tokens));
     assert_close(found.balance.time_imbalance, 15.6 / 11.4, 1e-12);
     assert_close(found.balance.token_imbalance, 140 / 114.0, 1e-12);
@@ -136,29 +120,19 @@ TEST(turns_by_place) {
 TEST(turns_replayed) {
     AUTO(straggler) struct mp_straggler found = analysed_turns();
     const struct mp_slowdowns *slow = &found.slowdowns;
-    assert_close(slow->base, 17.6, 1e-12);
-    assert_close(slow->replayed, 17.6, 1e-12);
-    assert_close(slow->without_delay, 17.6, 1e-12);
-    assert_close(slow->host, 1, 1e-12);
-    assert_close(slow->ideal, 13.4, 1e-12);
-    assert_close(slow->slowdown, 17.6 / 13.4, 1e-12);
-    assert_close(slow->ideal_network, 15.6, 1e-12);
-    assert_close(slow->load_balance, 11.4 / 14, 1e-12);
-    assert_close(slow->communication, 14 / 17.6, 1e-12);
-    assert_close(slow->parallel, 11.4 / 17.6, 1e-12);
-    assert_close(slow->transfer, 15.6 / 17.6, 1e-12);
-    assert_close(slow->serialisation, 14 / 15.6, 1e-12);
+    assert_all_close(1e-12, slow->base, 17.6, slow->replayed, 17.6, slow->without_delay, 17.6);
+    assert_all_close(1e-12, slow->host, 1, slow->ideal, 13.4, slow->slowdown, 17.6 / 13.4);
+    assert_all_close(1e-12, slow->ideal_network, 15.6, slow->load_balance, 11.4 / 14);
+    assert_all_close(1e-12, slow->communication, 14 / 17.6, slow->parallel, 11.4 / 17.6);
+    assert_all_close(1e-12, slow->transfer, 15.6 / 17.6, slow->serialisation, 14 / 15.6);
     /* Rank 3 among ideal ones: 16, 20 and (they need longer) 11; rank 1: 11.5, 12.5 and 14. */
-    assert_close(slow->rank[0], 1, 1e-12);
-    assert_close(slow->rank[1], 14.6 / 13.4, 1e-12);
-    assert_close(slow->rank[2], 1, 1e-12);
+    assert_all_close(1e-12, slow->rank[0], 1, slow->rank[1], 14.6 / 13.4, slow->rank[2], 1);
     assert_close(slow->rank[3], 16.4 / 13.4, 1e-12);
     assert_close(slow->worst_ranks, (17.6 - 14.6) / (17.6 - 13.4), 1e-12);
     assert_int_equal(slow->types, 3); /* two phases' work, one's transfer */
     assert_int_equal(slow->type[0].phase, MP_PHASE_EXPERT);
     assert_false(slow->type[0].transfer);
-    assert_close(slow->type[0].slowdown, 17.6 / 13.4, 1e-12);
-    assert_close(slow->type[1].slowdown, 1, 1e-12);
+    assert_all_close(1e-12, slow->type[0].slowdown, 17.6 / 13.4, slow->type[1].slowdown, 1);
     assert_close(slow->type[2].slowdown, 1, 1e-12);
 }
 
@@ -416,8 +390,7 @@ TEST(no_routes_have_no_balance) {
     input.layers = LAYERS;
     input.experts = EXPERTS;
     AUTO(straggler) struct mp_straggler found = analysed(&input);
-    assert_int_equal(found.abstentions, 0);
-    assert_int_equal(found.balance.hottest_layer, -1);
+    assert_numbers(found.abstentions, 0, found.balance.hottest_layer, -1);
     assert_int_equal(found.balance.hottest_expert, -1);
     assert_true(isnan(found.balance.hottest_share));
     assert_true(isnan(found.balance.max_over_mean.p50));

@@ -206,8 +206,7 @@ TEST(types_are_phases_and_directions) {
     assert_int_equal(slow->types, 6);
     /* Ideally 3 + 2 twice, and 2 + 4 twice (nobody comes late): 22; as recorded 24. */
     assert_close(slow->ideal, 22, 1e-12);
-    assert_int_equal(slow->type[0].phase, MP_PHASE_EXPERT);
-    assert_int_equal(slow->type[0].direction, MP_FORWARD);
+    assert_numbers(slow->type[0].phase, MP_PHASE_EXPERT, slow->type[0].direction, MP_FORWARD);
     assert_false(slow->type[0].transfer);
     assert_close(slow->type[0].slowdown, 24 / 22.0, 1e-12);
     for (int t = 1; t < 6; t++)

@@ -21,19 +21,12 @@ TEST(the_example_by_hand) {
     const struct mp_slowdowns *slow = &found.slowdowns;
     for (int r = 0; r < RANKS; r++)
         assert_close(slow->rank[r], r < 3 ? 1 : 10 / 7.0, 1e-12);
-    assert_close(slow->load_balance, 2 / 3.0, 1e-12);
-    assert_close(slow->communication, 0.9, 1e-12);
-    assert_close(slow->parallel, 0.6, 1e-12);
-    assert_close(slow->transfer, 0.9, 1e-12);
-    assert_close(slow->serialisation, 1, 1e-12);
-    assert_close(slow->base, 20, 1e-12);
-    assert_close(slow->replayed, 20, 1e-12);
-    assert_close(slow->ideal, 14, 1e-12);
-    assert_close(slow->slowdown, 10 / 7.0, 1e-12);
-    assert_close(slow->worst_ranks, 1, 1e-12);
+    assert_all_close(1e-12, slow->load_balance, 2 / 3.0, slow->communication, 0.9);
+    assert_all_close(1e-12, slow->parallel, 0.6, slow->transfer, 0.9, slow->serialisation, 1);
+    assert_all_close(1e-12, slow->base, 20, slow->replayed, 20, slow->ideal, 14);
+    assert_all_close(1e-12, slow->slowdown, 10 / 7.0, slow->worst_ranks, 1);
     assert_int_equal(slow->type[0].phase, MP_PHASE_EXPERT);
-    assert_close(slow->type[0].slowdown, 10 / 7.0, 1e-12);
-    assert_close(slow->type[1].slowdown, 1, 1e-12);
+    assert_all_close(1e-12, slow->type[0].slowdown, 10 / 7.0, slow->type[1].slowdown, 1);
 
     assert_int_equal(found.findings, 1);
     assert_true(finding_of(&found, 0, 3, MP_CAUSE_SLOW)->chronic); /* at the same 100 tokens */
@@ -51,8 +44,7 @@ TEST(rounded_times_lose_no_wait) {
         {18, 20, 0, 100, 0, MP_PHASE_COMBINE, MP_FORWARD},
     };
     AUTO(straggler) struct mp_straggler found = analysed_times(2, 1, rank, span, 4);
-    assert_close(found.rank[0].suffered, 8, 1e-5);
-    assert_close(found.rank[1].direct, 8, 1e-5);
+    assert_all_close(1e-5, found.rank[0].suffered, 8, found.rank[1].direct, 8);
 }
 
 /* Rank 0 waits for rank 1, and is so late for rank 2, which never met rank 1: 3 of the 5 that rank
@@ -71,8 +63,7 @@ TEST(waits_are_passed_on) {
     double direct = 0, passed = 0;
     assert_works(mp_graph_create(&times, 0, &graph, &error));
     assert_works(mp_waits_find(graph, &waits, &error));
-    assert_close(waits.wait[1], 3, 1e-12);
-    assert_close(waits.wait[6], 5, 1e-12);
+    assert_all_close(1e-12, waits.wait[1], 3, waits.wait[6], 5);
     for (size_t c = waits.first[6]; c < waits.first[6] + (size_t)waits.count[6]; c++) {
         const struct mp_charge *charge = &waits.charge[c];
         if (charge->propagated) {
@@ -104,12 +95,10 @@ TEST(the_first_span_is_a_meeting) {
     AUTO(causes) struct mp_causes causes;
     assert_works(mp_graph_create(&times, 0, &graph, &error));
     assert_works(mp_waits_find(graph, &waits, &error));
-    assert_close(waits.wait[3], 3, 1e-12);
-    assert_close(waits.wait[5], 3, 1e-12);
+    assert_all_close(1e-12, waits.wait[3], 3, waits.wait[5], 3);
     assert_int_equal(waits.count[5], 1);
     const struct mp_charge *charge = &waits.charge[waits.first[5]];
-    assert_int_equal(charge->node, 1);
-    assert_int_equal(charge->kind, MP_CHARGE_WORK);
+    assert_numbers(charge->node, 1, charge->kind, MP_CHARGE_WORK);
     assert_close(charge->seconds, 3, 1e-12);
     /* A rank that has a span is held against that, be it the first of all. */
     assert_works(mp_causes_find(graph, &causes, &error));
@@ -124,11 +113,9 @@ TEST(balance_by_hand) {
     int64_t sorted[4];
     struct mp_balance balance = mp_balance_of(routes, 4, sorted);
     assert_close(balance.imbalance.max_over_mean, 2.4, 1e-12);
-    assert_close(balance.variation, 0.87178, 1e-5);
-    assert_close(balance.imbalance.effective, 2.58641, 1e-5);
+    assert_all_close(1e-5, balance.variation, 0.87178, balance.imbalance.effective, 2.58641);
     assert_close(balance.imbalance.dead_fraction, 0.25, 1e-12);
-    assert_close(balance.overload_fraction, 0.2875, 1e-12);
-    assert_close(balance.gini, 0.45, 1e-12);
+    assert_all_close(1e-12, balance.overload_fraction, 0.2875, balance.gini, 0.45);
     assert_close(mp_balance_of(upwards, 4, sorted).gini, 0.45, 1e-12);
     assert_close(balance.chance_variation, 0.2, 1e-12);
     assert_true(isnan(mp_balance_of(none, 4, sorted).imbalance.max_over_mean));
@@ -138,9 +125,7 @@ TEST(balance_by_hand) {
     for (int i = 0; i < 100; i++)
         value[i] = (i * 37) % 100 + 1;
     struct mp_percentiles percentiles = mp_percentiles_of(value, 100);
-    assert_close(percentiles.p50, 50, 0);
-    assert_close(percentiles.p90, 90, 0);
-    assert_close(percentiles.p99, 99, 0);
+    assert_numbers(percentiles.p50, 50, percentiles.p90, 90, percentiles.p99, 99);
     assert_close(percentiles.largest, 100, 0);
     double missing[] = {NAN, 3, NAN};
     assert_close(mp_percentiles_of(missing, 3).p99, 3, 0);
@@ -238,12 +223,9 @@ TEST_RANDOM(balanced_runs_have_nothing) {
     AUTO(straggler) struct mp_straggler found = analysed(&run.input);
     assert_int_equal(found.findings, 0);
     assert_close(found.waiting, 0, 1e-12);
-    assert_close(found.slowdowns.slowdown, 1, 1e-9);
-    assert_close(found.slowdowns.load_balance, 1, 1e-9);
-    assert_close(found.balance.max_over_mean.largest, 1, 1e-9);
-    assert_close(found.balance.effective.p50, 8, 1e-9);
-    assert_int_equal(found.most_waited_for, -1);
-    assert_int_equal(found.violations, 0);
+    assert_all_close(1e-9, found.slowdowns.slowdown, 1, found.slowdowns.load_balance, 1);
+    assert_all_close(1e-9, found.balance.max_over_mean.largest, 1, found.balance.effective.p50, 8);
+    assert_numbers(found.most_waited_for, -1, found.violations, 0);
 }
 
 /* The same run with its ranks renamed. */
@@ -299,8 +281,7 @@ TEST(what_is_missing_is_said) {
 
     input.ranks_missing = 1;
     struct mp_straggler found = analysed(&input);
-    assert_int_equal(found.abstentions, MP_ABSTAINS_MISSING);
-    assert_int_equal(found.findings, 0);
+    assert_numbers(found.abstentions, MP_ABSTAINS_MISSING, found.findings, 0);
     assert_close(found.balance.effective.p50, 4, 1e-2); /* loads need no ranks */
     mp_straggler_destroy(&found);
 

@@ -71,12 +71,9 @@ TEST_EACH(no_tokens_at_all_are_routing, uneven, row) {
     assert_int_equal(found.findings, 1);
     const struct mp_straggler_finding *finding = &found.finding[0];
     assert_string_equal(mp_cause_name(finding->cause), "routing");
-    assert_int_equal(finding->rank, 0);
-    assert_int_equal(finding->phase, MP_PHASE_EXPERT);
-    assert_close(finding->waiting, row->waiting, 1e-3);
-    assert_close(finding->tokens, row->over_mean, 1e-3);
-    assert_close(finding->longer, row->longer, 1e-3);
-    assert_close(finding->saved, row->saved, 1e-3);
+    assert_numbers(finding->rank, 0, finding->phase, MP_PHASE_EXPERT);
+    assert_all_close(1e-3, finding->waiting, row->waiting, finding->tokens, row->over_mean);
+    assert_all_close(1e-3, finding->longer, row->longer, finding->saved, row->saved);
     assert_close(found.rank[1].tokens, fmax(0, (double)row->tokens[1]), 0);
     assert_int_equal(found.abstentions, MP_ABSTAINS_NO_LOADS);
     assert_close(found.slowdowns.ideal, found.slowdowns.base - row->saved, 1e-3);
@@ -107,8 +104,7 @@ TEST(late_for_tokens_is_passed_on_as_such) {
     }
     AUTO(straggler)
     struct mp_straggler found = analysed_times(3, ITERATIONS, rank, span, ITERATIONS * 5);
-    assert_close(found.rank[0].propagated, 20, 1e-9);
-    assert_close(found.rank[0].cause[MP_CAUSE_ROUTING], 40, 1e-9);
+    assert_all_close(1e-9, found.rank[0].propagated, 20, found.rank[0].cause[MP_CAUSE_ROUTING], 40);
 }
 
 /* What nobody counted is not none: nothing is said of routing. */
@@ -116,8 +112,7 @@ TEST(uncounted_is_not_none) {
     static const int64_t tokens[] = {1000, UNCOUNTED};
     AUTO(straggler) struct mp_straggler found = analyse(tokens, 2);
     assert_int_equal(found.abstentions, MP_ABSTAINS_NO_LOADS | MP_ABSTAINS_NO_TOKENS);
-    assert_int_equal(found.findings, 1);
-    assert_int_equal(found.finding[0].cause, MP_CAUSE_UNKNOWN);
+    assert_numbers(found.findings, 1, found.finding[0].cause, MP_CAUSE_UNKNOWN);
     assert_true(isnan(found.finding[0].tokens));
     assert_true(isnan(found.rank[1].tokens));
 }
@@ -137,7 +132,6 @@ TEST(same_tokens_are_a_slow_rank) {
     struct mp_straggler found = analysed_times(2, ITERATIONS, made.rank, made.span, made.spans);
     assert_int_equal(found.findings, 1);
     assert_string_equal(mp_cause_name(found.finding[0].cause), "slow rank");
-    assert_close(found.finding[0].longer, 10, 1e-9);
-    assert_close(found.finding[0].saved, 10, 1e-9);
+    assert_all_close(1e-9, found.finding[0].longer, 10, found.finding[0].saved, 10);
     assert_close(found.finding[0].tokens, 1, 1e-9);
 }

@@ -5,8 +5,7 @@
 
 TEST(the_middle_of_values) {
     double odd[] = {9, 1, 4}, even[] = {8, 1, 2, 4}, one[] = {7};
-    assert_close(mp_median_of(odd, 3), 4, 0);
-    assert_close(mp_median_of(even, 4), 3, 0);
+    assert_all_close(0, mp_median_of(odd, 3), 4, mp_median_of(even, 4), 3);
     assert_close(even[0], 1, 0); /* they are in order now */
     assert_close(even[3], 8, 0);
     assert_close(mp_median_of(one, 1), 7, 0);

@@ -150,9 +150,7 @@ TEST(defaults_are_what_the_table_says) {
     assert_int_equal(values.group_size, 4);
     assert_true(values.bandwidth == 1e9);
     assert_true(values.hidden);
-    assert_int_equal(values.copies, MP_AUTO);
-    assert_int_equal(values.fixed, MP_ALL);
-    assert_int_equal(values.exchange, 0);
+    assert_numbers(values.copies, MP_AUTO, values.fixed, MP_ALL, values.exchange, 0);
     assert_string_equal(values.path, "");
 }
 

@@ -2,7 +2,6 @@
 #include "reference/base/whole_file.h"
 
 #include <fcntl.h>
-#include <sys/wait.h>
 
 #include "tests/errors.h"
 #include "tests/harness/folder.h"
@@ -97,11 +96,8 @@ TEST(processes_take_names_of_their_own) {
         if (child[p] == 0)
             _exit(0);
     }
-    for (int p = 0; p < PROCESSES; p++) {
-        int status;
-        assert_int_equal(waitpid(child[p], &status, 0), child[p]);
-        assert_int_equal(status, 0);
-    }
+    for (int p = 0; p < PROCESSES; p++)
+        assert_int_equal(end_of_process(child[p]), 0);
     int first = -1, second = -2;
     AUTO(text) char *text = read_file("raced");
     assert_int_equal(sscanf(text, "%d %d", &first, &second), 2);

@@ -15,29 +15,24 @@ static struct mp_yaml *parse(const char *text) {
 }
 
 TEST(places_are_kept) {
+    AUTO(yaml)
     struct mp_yaml *document = parse("suite: skewed\n"
                                      "jobs:\n"
                                      "  - name: ep\n"
                                      "    ranks: 2\n"
                                      "  - [a, \"b c\"]\n");
-    assert_int_equal(document->kind, MP_YAML_MAPPING);
-    assert_int_equal(document->count, 2);
-    assert_int_equal(document->line, 1);
+    assert_numbers(document->kind, MP_YAML_MAPPING, document->count, 2, document->line, 1);
     assert_string_equal(document->key[1], "jobs");
     assert_int_equal(document->key_line[1], 2);
     assert_string_equal(mp_yaml_get(document, "suite")->text, "skewed");
     const struct mp_yaml *jobs = mp_yaml_get(document, "jobs");
-    assert_int_equal(jobs->kind, MP_YAML_SEQUENCE);
-    assert_int_equal(jobs->count, 2);
-    assert_int_equal(jobs->item[0]->key_line[1], 4);
+    assert_numbers(jobs->kind, MP_YAML_SEQUENCE, jobs->count, 2, jobs->item[0]->key_line[1], 4);
     const struct mp_yaml *ranks = mp_yaml_get(jobs->item[0], "ranks");
-    assert_int_equal(ranks->line, 4);
-    assert_int_equal(ranks->column, 12);
+    assert_numbers(ranks->line, 4, ranks->column, 12);
     assert_string_equal(jobs->item[1]->item[1]->text, "b c");
     assert_null(mp_yaml_get(document, "nothing"));
     assert_null(mp_yaml_get(jobs, "suite"));
     assert_null(mp_yaml_get(NULL, "suite"));
-    mp_yaml_destroy(document);
 }
 
 TEST(aliases_are_copies) {

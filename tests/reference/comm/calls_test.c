@@ -37,10 +37,8 @@ static int note(struct call call, struct mp_error *error) {
     return fake.calls++ == fake.fail_at ? mp_fail(error, MP_ECOMM, "the cable is cut") : MP_OK;
 }
 
-static int fake_create(struct mp_comm *comm, int capacity, struct mp_messages **messages,
-                       struct mp_error *error) {
-    (void)comm;
-    (void)error;
+static int fake_create(UNUSED struct mp_comm *comm, int capacity, struct mp_messages **messages,
+                       UNUSED struct mp_error *error) {
     assert_true(capacity > 0);
     *messages = malloc(sizeof **messages);
     fake.messages++;
@@ -52,15 +50,13 @@ static void fake_destroy(struct mp_messages *messages) {
     free(messages);
 }
 
-static void fake_move(struct mp_messages *messages, int from, int to) {
-    (void)messages;
+static void fake_move(UNUSED struct mp_messages *messages, int from, int to) {
     fail_msg("slot %d to %d: nothing is left behind", from, to);
 }
 
 /* An operation, which needs to know of no comm. */
 #define FAKE(name, ...)                                                                            \
-    static int name(__attribute__((unused)) struct mp_comm *comm,                                  \
-                    __attribute__((unused)) struct mp_messages *messages, __VA_ARGS__)
+    static int name(UNUSED struct mp_comm *comm, UNUSED struct mp_messages *messages, __VA_ARGS__)
 
 FAKE(fake_test, int active, int finished[], int *count, struct mp_error *error) {
     for (int i = 0; i < active; i++)
@@ -69,18 +65,16 @@ FAKE(fake_test, int active, int finished[], int *count, struct mp_error *error) 
     return note((struct call){.kind = TEST, .rank = active}, error);
 }
 
-FAKE(fake_send, int slot, const void *memory, size_t bytes, int rank, int tag,
+FAKE(fake_send, UNUSED int slot, const void *memory, size_t bytes, int rank, int tag,
      struct mp_error *error) {
     struct call call = {SEND, memory, bytes, rank, tag, {0}};
-    (void)slot;
     if (bytes <= sizeof call.content)
         memcpy(call.content, memory, bytes);
     return note(call, error);
 }
 
-FAKE(fake_receive, int slot, void *memory, size_t bytes, int rank, int tag,
+FAKE(fake_receive, UNUSED int slot, void *memory, size_t bytes, int rank, int tag,
      struct mp_error *error) {
-    (void)slot;
     if (bytes <= sizeof fake.reply[0] && fake.reply[fake.replies][0])
         memcpy(memory, fake.reply[fake.replies++], bytes);
     return note((struct call){RECEIVE, memory, bytes, rank, tag, {0}}, error);
@@ -102,22 +96,18 @@ FAKE(fake_all_reduce, int slot, enum mp_reduction reduction, void *values, size_
     return note((struct call){ALL_REDUCE, values, count, (int)reduction, 0, {0}}, error);
 }
 
-FAKE(fake_all_gather, int slot, const void *mine, size_t bytes, void *all, struct mp_error *error) {
-    (void)all;
+FAKE(fake_all_gather, int slot, const void *mine, size_t bytes, UNUSED void *all,
+     struct mp_error *error) {
     assert_int_equal(slot, 0);
     return note((struct call){ALL_GATHER, mine, bytes, 0, 0, {0}}, error);
 }
 
-static void fake_settle(struct mp_comm *comm, mp_stream stream) {
-    (void)comm;
-    (void)stream;
+static void fake_settle(UNUSED struct mp_comm *comm, UNUSED mp_stream stream) {
     note((struct call){.kind = SETTLE}, NULL);
 }
 
-static void fake_add(struct mp_comm *comm, mp_stream stream, size_t count, const float *from,
-                     float *to) {
-    (void)comm;
-    (void)stream;
+static void fake_add(UNUSED struct mp_comm *comm, UNUSED mp_stream stream, size_t count,
+                     const float *from, float *to) {
     for (size_t i = 0; i < count; i++)
         to[i] += from[i];
 }
@@ -163,9 +153,7 @@ static void assert_call(int i, enum kind kind, const void *memory, size_t bytes,
     assert_true(i < fake.calls);
     assert_int_equal(call->kind, kind);
     assert_ptr_equal(call->memory, memory);
-    assert_int_equal(call->bytes, bytes);
-    assert_int_equal(call->rank, rank);
-    assert_int_equal(call->tag, tag);
+    assert_numbers(call->bytes, bytes, call->rank, rank, call->tag, tag);
 }
 
 /* Where memory would go on that nobody reads. */

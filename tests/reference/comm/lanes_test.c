@@ -15,10 +15,8 @@ static struct {
 } run;
 
 /* What can end does, at once and in the order of slots. */
-static int watched_test(struct mp_comm *comm, struct mp_messages *messages, int active,
-                        int finished[], int *count, struct mp_error *error) {
-    (void)comm;
-    (void)error;
+static int watched_test(UNUSED struct mp_comm *comm, struct mp_messages *messages, int active,
+                        int finished[], int *count, UNUSED struct mp_error *error) {
     *count = 0;
     if (messages == run.rows[0]->messages)
         run.unseen = 0;

@@ -38,10 +38,9 @@ static inline struct loopback_world *loopback_world_of(struct mp_comm *comm) {
     return ((struct loopback *)comm)->world;
 }
 
-static inline int loopback_messages_create(struct mp_comm *comm, int capacity,
-                                           struct mp_messages **messages, struct mp_error *error) {
-    (void)comm;
-    (void)error;
+static inline int loopback_messages_create(UNUSED struct mp_comm *comm, int capacity,
+                                           struct mp_messages **messages,
+                                           UNUSED struct mp_error *error) {
     *messages = malloc(sizeof **messages);
     (*messages)->slot = calloc((size_t)capacity, sizeof *(*messages)->slot);
     return MP_OK;
@@ -82,8 +81,7 @@ static inline void loopback_post(struct mp_comm *comm, struct mp_messages *messa
 
 static inline int loopback_send(struct mp_comm *comm, struct mp_messages *messages, int slot,
                                 const void *memory, size_t bytes, int rank, int tag,
-                                struct mp_error *error) {
-    (void)error;
+                                UNUSED struct mp_error *error) {
     assert_true(bytes > 0 && rank != comm->rank);
     assert_in_range(tag, 0, mp_transport_of(comm)->tag_limit);
     loopback_post(comm, messages, slot,
@@ -98,8 +96,7 @@ static inline int loopback_send(struct mp_comm *comm, struct mp_messages *messag
 
 static inline int loopback_receive(struct mp_comm *comm, struct mp_messages *messages, int slot,
                                    void *memory, size_t bytes, int rank, int tag,
-                                   struct mp_error *error) {
-    (void)error;
+                                   UNUSED struct mp_error *error) {
     assert_true(bytes > 0 && rank != comm->rank);
     loopback_post(
         comm, messages, slot,
@@ -123,9 +120,8 @@ static inline bool loopback_ends(struct loopback_operation *operation) {
 }
 
 static inline int loopback_test(struct mp_comm *comm, struct mp_messages *messages, int active,
-                                int finished[], int *count, struct mp_error *error) {
+                                int finished[], int *count, UNUSED struct mp_error *error) {
     struct loopback_world *world = loopback_world_of(comm);
-    (void)error;
     *count = 0;
     for (int i = 0; i < active; i++) {
         struct loopback_operation *operation = messages->slot[i];
@@ -140,15 +136,10 @@ static inline int loopback_test(struct mp_comm *comm, struct mp_messages *messag
     return MP_OK;
 }
 
-static inline void loopback_settle(struct mp_comm *comm, mp_stream stream) {
-    (void)comm;
-    (void)stream;
-}
+static inline void loopback_settle(UNUSED struct mp_comm *comm, UNUSED mp_stream stream) {}
 
-static inline void loopback_add(struct mp_comm *comm, mp_stream stream, size_t count,
+static inline void loopback_add(UNUSED struct mp_comm *comm, UNUSED mp_stream stream, size_t count,
                                 const float *from, float *to) {
-    (void)comm;
-    (void)stream;
     for (size_t i = 0; i < count; i++)
         to[i] += from[i];
 }

@@ -9,6 +9,7 @@
 #include "tests/reference/device/dense_support.h"
 
 struct attention_case {
+    const char *name;
     struct mp_attention_shape shape;
     int pairs;   /* that scratch has room for at once, 0: what the limits say */
     int shift;   /* elements from an aligned address to where matrices start */
@@ -215,8 +216,57 @@ static bool fused_in_bfloat16(const struct attention_case *c) {
     return (c->shape.head_width == 64 || c->shape.head_width == 128) && c->shift == 0;
 }
 
-static void attention_matches(struct mp_device *device, const void *argument) {
-    const struct attention_case *c = argument;
+static const struct attention_case cases[] = {
+    {"one token", {1, 1, 1, 8}, 0, 0, 0, false},
+    {"one token of several sequences and heads", {3, 1, 2, 16}, 0, 0, 0, false},
+    {"seven tokens", {2, 7, 3, 8}, 0, 0, 0, false},
+    {"33 tokens, one head", {3, 33, 1, 64}, 0, 0, 0, false},
+    {"200 tokens, heads of 128", {1, 200, 1, 128}, 0, 0, 0, false},
+    {"exactly one block", {2, 256, 2, 16}, 0, 0, 0, false},
+    {"one token more than a block", {1, 257, 3, 8}, 0, 0, 0, false},
+    {"three blocks, the last one short", {1, 600, 2, 16}, 0, 0, 0, false},
+    {"several rounds, cut between sequences", {3, 40, 2, 16}, 2, 0, 0, false},
+    {"several rounds, cut in a sequence", {3, 70, 3, 8}, 4, 0, 0, false},
+    {"a round for each head", {2, 300, 2, 8}, 1, 0, 0, false},
+    {"heads that are not aligned", {2, 50, 3, 5}, 0, 0, 0, false},
+    {"heads that are not aligned, several rounds", {3, 20, 3, 7}, 5, 0, 0, false},
+    {"heads that are aligned in fp32 only", {2, 30, 2, 12}, 0, 0, 0, false},
+    {"matrices that are not aligned", {2, 60, 2, 8}, 0, 1, 0, false},
+    {"large scores", {2, 90, 2, 32}, 0, 0, 6, false},
+    {"scores that hardly differ", {2, 90, 2, 32}, 0, 0, 0.01, false},
+    {"rows as long as registers hold", {1, 1030, 1, 8}, 0, 0, 0, false},
+    {"larger blocks, and rows that registers do not hold", {1, 2056, 1, 8}, 0, 0, 0, false},
+    /* Fused in bf16, whose blocks have 128 rows of 64 elements or 64 rows of 128. */
+    {"one token, 64", {2, 1, 3, 64}, 0, 0, 0, true},
+    {"one token, 128", {1, 1, 2, 128}, 0, 0, 0, true},
+    {"seven tokens, 64", {1, 7, 2, 64}, 0, 0, 0, true},
+    {"seven tokens, 128", {2, 7, 1, 128}, 0, 0, 0, true},
+    {"half a block, 64", {2, 64, 2, 64}, 0, 0, 0, true},
+    {"exactly one block, 128", {1, 64, 3, 128}, 0, 0, 0, true},
+    {"65 tokens, 64", {1, 65, 1, 64}, 0, 0, 0, true},
+    {"one token more than a block, 128", {2, 65, 1, 128}, 0, 0, 0, true},
+    {"exactly one block, 64", {2, 128, 2, 64}, 0, 0, 0, true},
+    {"exactly two blocks, 128", {1, 128, 2, 128}, 0, 0, 0, true},
+    {"two blocks, 64", {2, 140, 2, 64}, 0, 0, 0, true},
+    {"three blocks, 64", {1, 257, 1, 64}, 0, 0, 0, true},
+    {"five blocks, 128", {1, 257, 1, 128}, 0, 0, 0, true},
+    {"large scores, 64", {1, 90, 2, 64}, 0, 0, 6, true},
+    {"large scores, 128", {1, 90, 2, 128}, 0, 0, 6, true},
+    {"scores that hardly differ, 64", {1, 140, 1, 64}, 0, 0, 0.01, true},
+    {"more pairs than run together, 128", {11, 65, 3, 128}, 0, 0, 0, true},
+    {"several rounds, 64", {18, 16, 2, 64}, 1, 0, 0, true},
+    {"several rounds, 128", {18, 16, 2, 128}, 1, 0, 0, true},
+    /* By warpgroups, on a GPU that has them: blocks of 256 rows in forward, 192 in backward. */
+    {"a block of warpgroups in backward, 64", {2, 192, 1, 64}, 0, 0, 0, true},
+    {"four tokens more, 64", {1, 196, 3, 64}, 0, 0, 0, true},
+    {"two and a half blocks of warpgroups, 64", {1, 480, 2, 64}, 0, 0, 0, true},
+    {"large scores of several blocks, 64", {1, 260, 2, 64}, 0, 0, 6, true},
+    {"rounds of several blocks, 64", {3, 200, 3, 64}, 4, 0, 0, true},
+    {"more pairs than run together, 64", {11, 68, 3, 64}, 0, 0, 0, true},
+    {"matrices that are not aligned, 64", {1, 70, 2, 64}, 0, 1, 0, true},
+};
+
+DEVICE_EACH(attention_matches, cases) {
     const struct mp_attention_shape *s = &c->shape;
     const bool fused = fused_in_bfloat16(c) && device->element == MP_BFLOAT16;
     struct reference r = new_reference(s);
@@ -281,7 +331,6 @@ DEVICE_TEST(results_are_the_same_each_time) {
 
 /* The reference's own gradients, which all of the above relies on. */
 DEVICE_TEST(reference_matches_differences) {
-    (void)device;
     const struct mp_attention_shape shape = {2, 5, 2, 3};
     const double step = 1e-5;
     struct reference r = new_reference(&shape), moved = new_reference(&shape);
@@ -303,9 +352,11 @@ DEVICE_TEST(reference_matches_differences) {
     }
 }
 
+static const struct attention_case longest[] = {{"2056", {1, 2056, 1, 8}, 0, 0, 0, false}};
+
 /* Nothing is queued and nothing written; the device says what it was asked for. */
-static void longer_sequences_are_refused(struct mp_device *device, const void *argument) {
-    struct mp_attention_shape shape = ((const struct attention_case *)argument)->shape;
+DEVICE_EACH(longer_sequences_are_refused, longest) {
+    struct mp_attention_shape shape = c->shape;
     struct array memory = random_array(device, MP_FLOAT32, 1, 0, 1, 0);
     shape.sequence++;
     perform(device, attention_forward, &shape, memory.at, memory.at, memory.at);
@@ -327,79 +378,14 @@ DEVICE_TEST(no_tokens_do_nothing) {
 static bool prepare(const void *argument, enum mp_element element,
                     struct mp_device_limits *limits) {
     const struct attention_case *c = argument;
-    limits->attention = c->shape;
+    limits->attention = c ? c->shape : (struct mp_attention_shape){1, 260, 1, 64};
+    if (!c)
+        return true;
     if (!tests_want_cuda())
         return c->shape.sequence < 1000;
     return element == MP_BFLOAT16 || !c->fused;
 }
 
-#define CASE(name, run, ...)                                                                       \
-    {                                                                                              \
-        name, run, &(const struct attention_case) {                                                \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
-#define ATTENTION(name, ...) CASE(name, attention_matches, __VA_ARGS__)
+static const struct mp_device_limits limits = {.experts = 4, .width = 64, .tokens = 64};
 
-static const struct device_test tests[] = {
-    CASE("the reference's gradients", reference_matches_differences, {1, 1, 1, 8}, 0, 0, 0, false),
-    CASE("longer sequences are refused", longer_sequences_are_refused, {1, 2056, 1, 8}, 0, 0, 0,
-         false),
-    CASE("no tokens do nothing", no_tokens_do_nothing, {2, 16, 2, 64}, 0, 0, 0, false),
-    CASE("results are the same each time", results_are_the_same_each_time, {1, 260, 1, 64}, 0, 0, 0,
-         true),
-    ATTENTION("one token", {1, 1, 1, 8}, 0, 0, 0, false),
-    ATTENTION("one token of several sequences and heads", {3, 1, 2, 16}, 0, 0, 0, false),
-    ATTENTION("seven tokens", {2, 7, 3, 8}, 0, 0, 0, false),
-    ATTENTION("33 tokens, one head", {3, 33, 1, 64}, 0, 0, 0, false),
-    ATTENTION("200 tokens, heads of 128", {1, 200, 1, 128}, 0, 0, 0, false),
-    ATTENTION("exactly one block", {2, 256, 2, 16}, 0, 0, 0, false),
-    ATTENTION("one token more than a block", {1, 257, 3, 8}, 0, 0, 0, false),
-    ATTENTION("three blocks, the last one short", {1, 600, 2, 16}, 0, 0, 0, false),
-    ATTENTION("several rounds, cut between sequences", {3, 40, 2, 16}, 2, 0, 0, false),
-    ATTENTION("several rounds, cut in a sequence", {3, 70, 3, 8}, 4, 0, 0, false),
-    ATTENTION("a round for each head", {2, 300, 2, 8}, 1, 0, 0, false),
-    ATTENTION("heads that are not aligned", {2, 50, 3, 5}, 0, 0, 0, false),
-    ATTENTION("heads that are not aligned, several rounds", {3, 20, 3, 7}, 5, 0, 0, false),
-    ATTENTION("heads that are aligned in fp32 only", {2, 30, 2, 12}, 0, 0, 0, false),
-    ATTENTION("matrices that are not aligned", {2, 60, 2, 8}, 0, 1, 0, false),
-    ATTENTION("large scores", {2, 90, 2, 32}, 0, 0, 6, false),
-    ATTENTION("scores that hardly differ", {2, 90, 2, 32}, 0, 0, 0.01, false),
-    ATTENTION("rows as long as registers hold", {1, 1030, 1, 8}, 0, 0, 0, false),
-    ATTENTION("larger blocks, and rows that registers do not hold", {1, 2056, 1, 8}, 0, 0, 0,
-              false),
-    /* Fused in bf16, whose blocks have 128 rows of 64 elements or 64 rows of 128. */
-    ATTENTION("one token, 64", {2, 1, 3, 64}, 0, 0, 0, true),
-    ATTENTION("one token, 128", {1, 1, 2, 128}, 0, 0, 0, true),
-    ATTENTION("seven tokens, 64", {1, 7, 2, 64}, 0, 0, 0, true),
-    ATTENTION("seven tokens, 128", {2, 7, 1, 128}, 0, 0, 0, true),
-    ATTENTION("half a block, 64", {2, 64, 2, 64}, 0, 0, 0, true),
-    ATTENTION("exactly one block, 128", {1, 64, 3, 128}, 0, 0, 0, true),
-    ATTENTION("65 tokens, 64", {1, 65, 1, 64}, 0, 0, 0, true),
-    ATTENTION("one token more than a block, 128", {2, 65, 1, 128}, 0, 0, 0, true),
-    ATTENTION("exactly one block, 64", {2, 128, 2, 64}, 0, 0, 0, true),
-    ATTENTION("exactly two blocks, 128", {1, 128, 2, 128}, 0, 0, 0, true),
-    ATTENTION("two blocks, 64", {2, 140, 2, 64}, 0, 0, 0, true),
-    ATTENTION("three blocks, 64", {1, 257, 1, 64}, 0, 0, 0, true),
-    ATTENTION("five blocks, 128", {1, 257, 1, 128}, 0, 0, 0, true),
-    ATTENTION("large scores, 64", {1, 90, 2, 64}, 0, 0, 6, true),
-    ATTENTION("large scores, 128", {1, 90, 2, 128}, 0, 0, 6, true),
-    ATTENTION("scores that hardly differ, 64", {1, 140, 1, 64}, 0, 0, 0.01, true),
-    ATTENTION("more pairs than run together, 128", {11, 65, 3, 128}, 0, 0, 0, true),
-    ATTENTION("several rounds, 64", {18, 16, 2, 64}, 1, 0, 0, true),
-    ATTENTION("several rounds, 128", {18, 16, 2, 128}, 1, 0, 0, true),
-    /* By warpgroups, on a GPU that has them: blocks of 256 rows in forward, 192 in backward. */
-    ATTENTION("a block of warpgroups in backward, 64", {2, 192, 1, 64}, 0, 0, 0, true),
-    ATTENTION("four tokens more, 64", {1, 196, 3, 64}, 0, 0, 0, true),
-    ATTENTION("two and a half blocks of warpgroups, 64", {1, 480, 2, 64}, 0, 0, 0, true),
-    ATTENTION("large scores of several blocks, 64", {1, 260, 2, 64}, 0, 0, 6, true),
-    ATTENTION("rounds of several blocks, 64", {3, 200, 3, 64}, 4, 0, 0, true),
-    ATTENTION("more pairs than run together, 64", {11, 68, 3, 64}, 0, 0, 0, true),
-    ATTENTION("matrices that are not aligned, 64", {1, 70, 2, 64}, 0, 1, 0, true),
-};
-
-int main(void) {
-    const struct mp_device_limits limits = {.experts = 4, .width = 64, .tokens = 64};
-    return run_program(&(struct device_program){"attention", tests, sizeof tests / sizeof *tests,
-                                                &limits, true, prepare});
-}
+DEVICE_PROGRAM(.limits = &limits, .has_elements = true, .prepare = prepare);

@@ -171,17 +171,11 @@ static inline double scale_of(const struct dense_case *c) {
     return c->scale != 0 ? c->scale : 1;
 }
 
-static inline void run_dense_case(struct mp_device *device, const void *c) {
-    ((const struct dense_case *)c)->run(device, c);
-}
-
-static inline int run_dense_cases(const char *group, const struct mp_device_limits *limits,
-                                  const struct dense_case cases[], size_t count) {
-    AUTO(allocated) struct device_test *tests = calloc(count, sizeof *tests);
-    for (size_t i = 0; i < count; i++)
-        tests[i] = (struct device_test){cases[i].name, run_dense_case, &cases[i]};
-    int failed = run_program(&(struct device_program){group, tests, count, limits, true, NULL});
-    return failed;
-}
+/* A program of these. */
+#define DENSE_PROGRAM(cases, limits_)                                                              \
+    DEVICE_EACH(operation_matches, cases) {                                                        \
+        c->run(device, c);                                                                         \
+    }                                                                                              \
+    DEVICE_PROGRAM(.limits = &(limits_), .has_elements = true)
 
 #endif

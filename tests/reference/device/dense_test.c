@@ -229,7 +229,7 @@ static void gelu_backward(struct mp_device *device, const struct dense_case *c) 
     check_array(&dy, slope, 0, tolerance, "dx in place of dy");
 }
 
-static void gelu_of_extremes(struct mp_device *device, const struct dense_case *c) {
+static void gelu_of_extremes(struct mp_device *device, UNUSED const struct dense_case *c) {
     static const double extremes[] = {-1e30, -200,  -9.9, -5,  -3.5, -1e-30,
                                       0,     1e-30, 9.9,  200, 1e30, (double)NAN};
     enum { COUNT = sizeof extremes / sizeof *extremes };
@@ -239,7 +239,6 @@ static void gelu_of_extremes(struct mp_device *device, const struct dense_case *
     struct array dx = spoilt_array(device, device->element, COUNT, 0);
     struct array y = spoilt_array(device, device->element, COUNT, 0);
     double *value = mapped(&x, gelu), *slope = mapped(&x, gelu_slope);
-    (void)c;
     for (int i = 0; i < COUNT; i++) { /* infinity times nothing, in the double precision formula */
         bool far = fabs(x.value[i]) > 100;
         value[i] = far ? fmax(x.value[i], 0) : value[i];
@@ -623,6 +622,4 @@ static const struct dense_case cases[] = {
     {"embedding's gradient beyond the limits", beyond_limits, 0, 0, 2, 0, 0, 0},
 };
 
-int main(void) {
-    return run_dense_cases("dense operations", &limits, cases, sizeof cases / sizeof *cases);
-}
+DENSE_PROGRAM(cases, limits);

@@ -5,6 +5,8 @@
 #ifndef MOEPERF_TESTS_REFERENCE_DEVICE_DEVICE_SUPPORT_H
 #define MOEPERF_TESTS_REFERENCE_DEVICE_DEVICE_SUPPORT_H
 
+#include <errno.h>
+
 #include "reference/device/cpu/cpu.h"
 #include "reference/device/device.h"
 #include "tests/errors.h"
@@ -12,8 +14,7 @@
 static uint64_t random_state;
 
 struct device_test {
-    const char *name;
-    /* `c` is the row's case. */
+    const char *function, *row; /* row NULL: there are none */
     void (*run)(struct mp_device *device, const void *c);
     const void *c;
 };
@@ -162,15 +163,37 @@ static inline double *to_doubles(const float *from, size_t count) {
         (device)->operations->stream_synchronize((device), NULL);                                  \
     } while (0)
 
-/* A test of a program that has no case: device_test's `run`. */
-#define DEVICE_TEST(function)                                                                      \
-    static void function(struct mp_device *device, __attribute__((unused)) const void *argument)
+/* Tests are registered by being there, as cases are (tests/cases.h).  DEVICE_EACH: once for each of
+ * an array of structures with a `name`; `c` points to it. */
+#define DEVICE_TEST(function) DEVICE_TAKING(function, void *unused_, 1, NULL, NULL)
+#define DEVICE_EACH(function, rows)                                                                \
+    DEVICE_TAKING(function, __typeof__(*(rows)) *c, sizeof(rows) / sizeof *(rows),                 \
+                  (rows)[i_].name, &(rows)[i_])
+#define DEVICE_TAKING(function, parameter, count, row_name, row)                                   \
+    static void function(struct mp_device *device, const parameter);                               \
+    static void call_##function(struct mp_device *device, const void *row_) {                      \
+        function(device, row_);                                                                    \
+    }                                                                                              \
+    __attribute__((constructor)) static void add_##function(void) {                                \
+        for (size_t i_ = 0; i_ < (count); i_++)                                                    \
+            add_device_test((struct device_test){#function, row_name, call_##function, row});      \
+    }                                                                                              \
+    static void function(UNUSED struct mp_device *device, UNUSED const parameter)
 
-/* The tests of a program, and where they run. */
+static struct device_test *device_tests;
+static size_t device_test_count;
+
+static inline void add_device_test(struct device_test test) {
+    void *longer = realloc(device_tests, (device_test_count + 1) * sizeof test);
+    if (!longer)
+        abort();
+    device_tests = longer;
+    device_tests[device_test_count++] = test;
+}
+
+/* Where the tests of a program run: DEVICE_PROGRAM(...), with its members, is the program's main.
+ */
 struct device_program {
-    const char *group;
-    const struct device_test *tests;
-    size_t count;
     const struct mp_device_limits *limits;
     bool has_elements; /* a GPU runs them with bf16, too */
     /* Whether a case runs with such elements; it has a device for itself, of limits that this may
@@ -270,38 +293,40 @@ static inline int run_program(const struct device_program *program) {
     enum { SETS = 3, THREADS = 2 };
     const bool on_gpu = tests_want_cuda();
     const size_t places = on_gpu ? 1 + program->has_elements : SETS * THREADS;
-    AUTO(allocated) struct device_run *runs = calloc(program->count * places, sizeof *runs);
-    AUTO(allocated) struct CMUnitTest *units = calloc(program->count * places, sizeof *units);
+    const size_t most = device_test_count * places;
+    AUTO(allocated) struct device_run *runs = calloc(most, sizeof *runs);
+    AUTO(allocated) struct CMUnitTest *units = calloc(most, sizeof *units);
     size_t count = 0;
     random_state = test_seed();
     shared_limits = program->limits;
-    for (size_t i = 0; i < program->count * places; i++) {
+    for (size_t i = 0; i < most; i++) {
+        const struct device_test *test = &device_tests[i / places];
         size_t place = i % places;
         struct device_run *run = &runs[count];
-        *run = (struct device_run){.test = &program->tests[i / places],
+        *run = (struct device_run){.test = test,
                                    .instruction_set = on_gpu ? NULL : sets[place / THREADS],
                                    .threads = place % THREADS ? 3 : 1,
                                    .element = on_gpu && place ? MP_BFLOAT16 : MP_FLOAT32,
                                    .limits = *program->limits,
                                    .own = !on_gpu || program->prepare};
-        if (program->prepare && !program->prepare(run->test->c, run->element, &run->limits))
+        if (program->prepare && !program->prepare(test->c, run->element, &run->limits))
             continue;
-        if (on_gpu)
-            snprintf(run->name, sizeof run->name, "%s (cuda%s)", run->test->name,
-                     place ? ", bf16" : "");
-        else
-            snprintf(run->name, sizeof run->name, "%s (%s, threads: %d)", run->test->name,
-                     run->instruction_set, run->threads);
+        snprintf(run->name, sizeof run->name, "%s%s%s (%s", test->function, test->row ? ", " : "",
+                 test->row ? test->row : "",
+                 on_gpu ? place ? "cuda, bf16)" : "cuda)"
+                        : formatted("%s, threads: %d)", run->instruction_set, run->threads));
         units[count++] = (struct CMUnitTest){run->name, run_on_device, NULL, end_of_run, run};
     }
-    int failed = _cmocka_run_group_tests(program->group, units, count, NULL, destroy_cuda_devices);
+    int failed = _cmocka_run_group_tests(program_invocation_short_name, units, count, NULL,
+                                         destroy_cuda_devices);
     return failed;
 }
 
-static inline int run_device_tests(const char *group, const struct device_test tests[],
-                                   size_t count) {
-    return run_program(&(struct device_program){group, tests, count, &test_limits, false, NULL});
-}
+#define DEVICE_PROGRAM(...)                                                                        \
+    int main(void) {                                                                               \
+        return run_program(&(const struct device_program){__VA_ARGS__});                           \
+    }                                                                                              \
+    struct device_program
 
 /* ---- Comparing ---- */
 

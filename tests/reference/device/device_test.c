@@ -4,25 +4,23 @@
 #include "tests/reference/device/device_support.h"
 #include "tests/reference/device/rules.h"
 
-static void bad_limits_are_refused(void **state) {
-    (void)state;
+DEVICE_TEST(bad_limits_are_refused) {
     struct mp_device_limits limits = test_limits;
-    struct mp_device *device = NULL;
-    assert_fails(mp_device_cpu_create(0, &limits, &device, &error), MP_EINVAL, "0 threads");
+    struct mp_device *none = NULL;
+    assert_fails(mp_device_cpu_create(0, &limits, &none, &error), MP_EINVAL, "0 threads");
     int *const every[] = {&limits.experts, &limits.width, &limits.tokens,
                           &limits.attention.sequence, &limits.attention.head_width};
     for (size_t i = 0; i < sizeof every / sizeof *every; i++) {
         limits = test_limits;
         *every[i] = -1;
-        assert_fails(mp_device_cpu_create(1, &limits, &device, &error), MP_EINVAL,
+        assert_fails(mp_device_cpu_create(1, &limits, &none, &error), MP_EINVAL,
                      "a limit is negative");
     }
-    assert_null(device);
+    assert_null(none);
     mp_device_destroy(NULL);
 }
 
-static void it_describes_itself(struct mp_device *device, const void *c) {
-    (void)c;
+DEVICE_TEST(it_describes_itself) {
     char text[256];
     mp_device_describe(device, text, sizeof text);
     if (on_cuda(device)) {
@@ -31,13 +29,13 @@ static void it_describes_itself(struct mp_device *device, const void *c) {
         return;
     }
     assert_int_equal(strncmp(text, "oneDNN ", 7), 0);
-    assert_non_null(strstr(text, ((struct mp_cpu *)device)->instruction_set));
+    assert_contains(text, ((struct mp_cpu *)device)->instruction_set);
     assert_string_equal(device->operations->name, "cpu");
     assert_false(device->deferred);
 }
 
 /* Arrays come and go in random order; where the back end counts at all, it counts what is out. */
-static void memory_comes_and_goes(struct mp_device *device, const void *c) {
+DEVICE_TEST(memory_comes_and_goes) {
     enum { ARRAYS = 200, STEPS = 2000 };
     struct {
         void *memory;
@@ -45,7 +43,6 @@ static void memory_comes_and_goes(struct mp_device *device, const void *c) {
     } array[ARRAYS] = {{NULL, 0}};
     const struct mp_device_operations *operations = device->operations;
     int64_t used, largest, now, most;
-    (void)c;
     operations->memory_used(device, &used, &largest);
     const bool counts = used >= 0;
     assert_true(counts == on_cuda(device));
@@ -80,9 +77,8 @@ static uint8_t *random_bytes(size_t count) {
 }
 
 /* In the order of their stream, however far that is behind. */
-static void copies_arrive(struct mp_device *device, const void *c) {
+DEVICE_TEST(copies_arrive) {
     enum { BYTES = 10001, STEPS = 40 };
-    (void)c;
     const struct mp_device_operations *operations = device->operations;
     uint8_t *sent = random_bytes(BYTES), *got = random_bytes(BYTES);
     uint8_t *first = new_on_device(BYTES), *second = new_on_device(BYTES);
@@ -108,8 +104,7 @@ static void copies_arrive(struct mp_device *device, const void *c) {
     operations->host_release(device, NULL);
 }
 
-static void streams_and_events_exist(struct mp_device *device, const void *c) {
-    (void)c;
+DEVICE_TEST(streams_and_events_exist) {
     const struct mp_device_operations *operations = device->operations;
     mp_stream stream = NULL;
     mp_event event = NULL;
@@ -134,9 +129,8 @@ static void streams_and_events_exist(struct mp_device *device, const void *c) {
 }
 
 /* One stream doubles numbers again and again, another takes them when the first one says so. */
-static void streams_wait_for_events(struct mp_device *device, const void *c) {
+DEVICE_TEST(streams_wait_for_events) {
     enum { COUNT = 3000, TURNS = 10 };
-    (void)c;
     const struct mp_device_operations *operations = device->operations;
     float *given = random_floats(COUNT, 1), *values = copy_floats(given, COUNT);
     float *taken[TURNS];
@@ -170,15 +164,14 @@ static void streams_wait_for_events(struct mp_device *device, const void *c) {
 }
 
 /* Asks for more than the limits: nothing is written, and the first failure stays. */
-static void beyond_the_limits_is_an_error(struct mp_device *device, const void *c) {
-    (void)c;
+DEVICE_TEST(beyond_the_limits_is_an_error) {
     float *one = random_floats(1, 1);
     int32_t *index = new_ints(1);
     struct mp_error error = {0};
     assert_int_equal(mp_device_check(device, &error), MP_OK);
     perform(device, layer_norm_backward, 1, 100000, one, one, one, one, one, one, one, one);
     assert_int_equal(mp_device_check(device, &error), MP_ELIMIT);
-    assert_non_null(strstr(error.text, "100000"));
+    assert_contains(error.text, "100000");
 
     struct mp_attention_shape shape = {1, 100000, 1, 8};
     perform(device, attention_forward, &shape, one, one, one);
@@ -187,7 +180,7 @@ static void beyond_the_limits_is_an_error(struct mp_device *device, const void *
     perform(device, gate_forward, 1, 2, 3, SOFTMAX(true), one, NULL, NULL, one, NULL, index, one);
     error = (struct mp_error){0};
     assert_int_equal(mp_device_check(device, &error), MP_ELIMIT);
-    assert_non_null(strstr(error.text, "layer norm"));
+    assert_contains(error.text, "layer norm");
     device->error = (struct mp_error){0}; /* for the check at the test's end */
 }
 
@@ -213,8 +206,7 @@ static void no_rows_beyond_limits(struct mp_device *device, const int32_t *choic
 }
 
 /* Routes that can't be sorted or limited still get indices that others can use. */
-static void failures_leave_usable_indices(struct mp_device *device, const void *c) {
-    (void)c;
+DEVICE_TEST(failures_leave_usable_indices) {
     enum { TOKENS = 5000 }; /* more than the limit */
     float *logits = random_floats(3 * TOKENS, 1);
     int32_t *choice = new_ints(2 * TOKENS), *order = new_ints(2 * TOKENS);
@@ -234,14 +226,13 @@ static void failures_leave_usable_indices(struct mp_device *device, const void *
     for (int i = 0; i < 2 * TOKENS; i++)
         assert_int_equal(order[i], i);
     assert_int_equal(mp_device_check(device, &error), MP_ELIMIT);
-    assert_non_null(strstr(error.text, "sorting of 10000 routes"));
+    assert_contains(error.text, "sorting of 10000 routes");
     device->error = (struct mp_error){0};
     no_rows_beyond_limits(device, choice, new_ints(2 * TOKENS + 10));
 }
 
 /* Too many choices, or too many experts for a GPU's rows. */
-static void impossible_gates_are_refused(struct mp_device *device, const void *c) {
-    (void)c;
+DEVICE_TEST(impossible_gates_are_refused) {
     const struct {
         int experts, top_k, code;
     } gate[] = {{1, 2, MP_EINVAL}, {20, 17, MP_EINVAL}, {1025, 2, MP_ELIMIT}};
@@ -273,8 +264,7 @@ static void count_thread(const void *arguments, size_t begin, size_t end) {
 
 /* Every item is worked on, by contiguous ranges, by no more threads than the device has, and by
  * all of them when there is enough to do. */
-static void work_is_shared_out(struct mp_device *device, const void *c) {
-    (void)c;
+DEVICE_TEST(work_is_shared_out) {
     if (on_cuda(device))
         return;
     struct mp_cpu *cpu = mp_cpu_of(device);
@@ -292,8 +282,7 @@ static void work_is_shared_out(struct mp_device *device, const void *c) {
 }
 
 /* There is no GPU of that number: a sentence says so. */
-static void missing_gpus_are_named(struct mp_device *device, const void *c) {
-    (void)c;
+DEVICE_TEST(missing_gpus_are_named) {
     struct mp_cuda_settings settings = {.rank = 3, .ordinal = 1000, .element = MP_FLOAT32};
     struct mp_device *created = NULL;
     if (!on_cuda(device))
@@ -303,8 +292,7 @@ static void missing_gpus_are_named(struct mp_device *device, const void *c) {
     assert_null(created);
 }
 
-static void gpus_are_listed(struct mp_device *device, const void *c) {
-    (void)c;
+DEVICE_TEST(gpus_are_listed) {
     struct mp_cuda_gpu gpu = {.capability = 0};
     int count = 0;
     char text[256];
@@ -314,26 +302,7 @@ static void gpus_are_listed(struct mp_device *device, const void *c) {
     assert_true(count >= 1);
     assert_true(gpu.capability >= 50 && gpu.memory > 0 && gpu.free_memory <= gpu.memory);
     mp_device_describe(device, text, sizeof text);
-    assert_non_null(strstr(text, gpu.name));
+    assert_contains(text, gpu.name);
 }
 
-static const struct device_test tests[] = {
-    {"it describes itself", it_describes_itself, NULL},
-    {"memory comes and goes", memory_comes_and_goes, NULL},
-    {"copies arrive", copies_arrive, NULL},
-    {"streams and events exist", streams_and_events_exist, NULL},
-    {"streams wait for events", streams_wait_for_events, NULL},
-    {"beyond the limits is an error", beyond_the_limits_is_an_error, NULL},
-    {"failures leave usable indices", failures_leave_usable_indices, NULL},
-    {"impossible gates are refused", impossible_gates_are_refused, NULL},
-    {"work is shared out", work_is_shared_out, NULL},
-    {"missing GPUs are named", missing_gpus_are_named, NULL},
-    {"GPUs are listed", gpus_are_listed, NULL},
-};
-
-int main(void) {
-    int failed = 0;
-    const struct CMUnitTest plain[] = {cmocka_unit_test(bad_limits_are_refused)};
-    failed += cmocka_run_group_tests_name("device, creation", plain, NULL, NULL);
-    return failed + run_device_tests("device", tests, sizeof tests / sizeof *tests);
-}
+DEVICE_PROGRAM(.limits = &test_limits);

@@ -7,6 +7,8 @@
 enum { MOST_EXPERTS = 1024, MOST_CHOICES = 16 };
 
 struct rules_case {
+    const char *name;
+    void (*run)(struct mp_device *device, const struct rules_case *c);
     int tokens, experts, top_k;
     struct mp_gate_rule rule;
     bool biased, forced, ties;
@@ -283,8 +285,7 @@ static void check_choices(const struct gate *g, int token, const int32_t *forced
                         (size_t)c->top_k * sizeof *choice);
 }
 
-static void gate_follows_its_rule(struct mp_device *device, const void *argument) {
-    const struct rules_case *c = argument;
+static void gate_follows_its_rule(struct mp_device *device, const struct rules_case *c) {
     size_t size = (size_t)(c->tokens * c->experts), routes = (size_t)(c->tokens * c->top_k);
     float *logits = gate_logits(c), *probability = new_floats(size + c->shift) + c->shift;
     float *weight = new_floats(routes), *kept = new_floats((size_t)c->tokens);
@@ -313,8 +314,7 @@ static void gate_follows_its_rule(struct mp_device *device, const void *argument
 }
 
 /* A diverged model must not make the choices wild: they are used as indices. */
-static void nan_logits_choose_valid_experts(struct mp_device *device, const void *argument) {
-    const struct rules_case *c = argument;
+static void nan_logits_choose_valid_experts(struct mp_device *device, const struct rules_case *c) {
     int size = c->tokens * c->experts;
     float *logits = gate_logits(c), *probability = new_floats((size_t)size);
     float *weight = new_floats((size_t)(c->tokens * c->top_k));
@@ -361,16 +361,20 @@ static double best_sum(const float *logits, int tokens, int experts, int room[],
     return best;
 }
 
-struct auction_case {
+static const struct {
+    const char *name;
     int tokens, experts, groups;
     float accuracy;
     double range; /* of logits, in eighths */
+} auctions[] = {
+    {"8 tokens, 4 experts", 8, 4, 60, 1e-3f, 24}, {"12 tokens, 3 experts", 12, 3, 8, 1e-3f, 24},
+    {"7 tokens, 7 experts", 7, 7, 20, 1e-3f, 40}, {"6 tokens, 1 expert", 6, 1, 2, 0.02f, 40},
+    {"wide steps", 8, 4, 60, 0.02f, 400},
 };
 
 /* Every expert has as many tokens of each group, whose sum is the largest there is where so many
  * steps are less than logits are apart, and otherwise nearly. */
-static void auction_is_as_good_as_it_says(struct mp_device *device, const void *argument) {
-    const struct auction_case *c = argument;
+DEVICE_EACH(auction_is_as_good_as_it_says, auctions) {
     int capacity = c->tokens / c->experts, all = c->tokens * c->groups;
     size_t size = (size_t)(all * c->experts);
     const struct mp_gate_rule rule = {.scores = MP_SCORES_APART,
@@ -606,11 +610,7 @@ DEVICE_TEST(seconds_follow_firsts) {
 
 /* Rows: tokens, experts, choices; whether there is a bias, are forced choices, are ties; shift. */
 #define RUN(name, run, tokens, experts, top_k, biased, forced, ties, shift, ...)                   \
-    {                                                                                              \
-        name, run, &(const struct rules_case) {                                                    \
-            tokens, experts, top_k, {__VA_ARGS__}, biased, forced, ties, shift                     \
-        }                                                                                          \
-    }
+    { name, run, tokens, experts, top_k, {__VA_ARGS__}, biased, forced, ties, shift }
 #define RULE(name, tokens, experts, top_k, biased, forced, ...)                                    \
     RUN(name, gate_follows_its_rule, tokens, experts, top_k, biased, forced, false, 0, __VA_ARGS__)
 #define GATE(name, tokens, experts, top_k, divided, forced, ties)                                  \
@@ -627,7 +627,7 @@ DEVICE_TEST(seconds_follow_firsts) {
     .matching = MP_MATCH_EXPERTS, .together = tokens, .capacity = room
 #define SIGMOID .scores = MP_SCORES_SIGMOID, .renormalise = true
 
-static const struct device_test tests[] = {
+static const struct rules_case cases[] = {
     GATE("top 1 of 8", 12, 8, 1, false, false, false),
     GATE("top 1 of 8, renormalised", 12, 8, 1, true, false, false),
     GATE("top 2 of 13", 30, 13, 2, true, false, false),
@@ -701,25 +701,10 @@ static const struct device_test tests[] = {
     RULE("experts choose, 16 of 40", 34, 40, 16, false, false, EXPERTS_CHOOSE(17, 5)),
     RULE("experts choose, 4 of 4", 12, 4, 4, false, false, EXPERTS_CHOOSE(4, 1)),
     RULE("experts choose, forced", 16, 8, 4, false, true, EXPERTS_CHOOSE(8, 4)),
-    {"auction, 8 tokens, 4 experts", auction_is_as_good_as_it_says,
-     &(const struct auction_case){8, 4, 60, 1e-3f, 24}},
-    {"auction, 12 tokens, 3 experts", auction_is_as_good_as_it_says,
-     &(const struct auction_case){12, 3, 8, 1e-3f, 24}},
-    {"auction, 7 tokens, 7 experts", auction_is_as_good_as_it_says,
-     &(const struct auction_case){7, 7, 20, 1e-3f, 40}},
-    {"auction, 6 tokens, 1 expert", auction_is_as_good_as_it_says,
-     &(const struct auction_case){6, 1, 2, 0.02f, 40}},
-    {"auction, wide steps", auction_is_as_good_as_it_says,
-     &(const struct auction_case){8, 4, 60, 0.02f, 400}},
-    {"auctions end", auctions_end, NULL},
-    {"experts take earlier tokens", experts_take_earlier_tokens, NULL},
-    {"V-GATE-1 and V-GATE-4", golden_gate, NULL},
-    {"V-GATE-2", golden_groups, NULL},
-    {"V-GATE-5", seconds_follow_firsts, NULL},
-    {"routes that are not taken", routes_not_taken_have_no_row, NULL},
-    {"forced scores learn nothing", forced_scores_learn_nothing, NULL},
 };
 
-int main(void) {
-    return run_device_tests("gate", tests, sizeof tests / sizeof *tests);
+DEVICE_EACH(rules, cases) {
+    c->run(device, c);
 }
+
+DEVICE_PROGRAM(.limits = &test_limits);

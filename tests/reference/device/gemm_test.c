@@ -59,9 +59,13 @@ static void check_gemm(struct mp_device *device, const struct gemm_case *c, bool
     check_array(&out, expected, 1, tolerance, "c");
 }
 
-static void gemm_matches(struct mp_device *device, const void *argument) {
-    check_gemm(device, argument, false);
-    check_gemm(device, argument, true);
+static void check_gemms(struct mp_device *device, struct gemm_case c) {
+    check_gemm(device, &c, false);
+    check_gemm(device, &c, true);
+}
+
+DEVICE_TEST(so_many_rows_that_others_have_a_turn_between) {
+    check_gemms(device, (struct gemm_case){false, true, 2600, 6, 5, 1, 0.5f, 1});
 }
 
 /* Every combination of transposes and of what is added to, at odd and at even shapes. */
@@ -72,9 +76,8 @@ DEVICE_TEST(combinations_match) {
     for (int s = 0; s < 7; s++) {
         for (int i = 0; i < 4 * 4 * 2; i++) {
             const float *factor = factors[i / 4 % 4];
-            gemm_matches(device,
-                         &(struct gemm_case){i & 1, i & 2, shapes[s][0], shapes[s][1], shapes[s][2],
-                                             factor[0], factor[1], i / 16 * 3});
+            check_gemms(device, (struct gemm_case){i & 1, i & 2, shapes[s][0], shapes[s][1],
+                                                   shapes[s][2], factor[0], factor[1], i / 16 * 3});
         }
     }
 }
@@ -84,6 +87,7 @@ DEVICE_TEST(combinations_match) {
 enum { MOST_GROUPS = 12 };
 
 struct grouped_case {
+    const char *name;
     int groups, columns_in, columns_out;
     int rows[MOST_GROUPS];
 };
@@ -151,9 +155,24 @@ static void check_result(const struct grouped_case *c, enum mp_grouped_gemm kind
     check_array(result, expected, 1, tolerance, "result");
 }
 
+static const struct grouped_case grouped_cases[] = {
+    {"even", 3, 16, 32, {4, 4, 4}},
+    {"odd shapes, some empty", 5, 23, 45, {3, 0, 17, 1, 0}},
+    {"one group has all", 4, 30, 70, {0, 0, 90, 0}},
+    {"more groups than streams", 12, 24, 8, {5, 1, 0, 9, 2, 2, 30, 0, 7, 7, 1, 64}},
+    {"long enough to meet", 4, 100, 60, {90, 90, 90, 90}},
+    {"turned and not", 6, 72, 264, {15, 16, 23, 48, 128, 129}},
+    {"more than a tile", 4, 264, 520, {300, 0, 129, 1}},
+    {"turned, odd widths", 3, 53, 301, {17, 100, 31}},
+    {"wider than the limit", 1, 30, 700, {20}},
+    {"no rows at all", 3, 8, 8, {0, 0, 0}},
+    {"no columns in", 3, 0, 8, {2, 0, 3}},
+    {"no columns out", 2, 8, 0, {2, 3}},
+    {"no groups", 0, 8, 8, {0}},
+};
+
 /* Each kind, with its result spoilt and added to. */
-static void grouped_gemm_matches(struct mp_device *device, const void *argument) {
-    const struct grouped_case *c = argument;
+DEVICE_EACH(grouped_gemm_matches, grouped_cases) {
     delay_streams(DELAY_US);
     for (int i = 0; i < GROUPED_WAYS * 3 * 2; i++) {
         const enum mp_grouped_gemm kind = (enum mp_grouped_gemm)(i / 2 % 3);
@@ -187,34 +206,38 @@ static struct floats random_floats_of(const struct grouped_case *c) {
 
 /* Groups of one weight: its gradient is the sum of what each of them gives alone, to the last bit
  * where products are made apart, and so are the rows of each. */
-static void groups_of_one_weight_add_up(struct mp_device *device, const void *argument) {
+static const struct {
+    const char *name;
+    bool accumulate;
+} sums[] = {{"add up", false}, {"are added", true}};
+
+DEVICE_EACH(groups_of_one_weight, sums) {
     enum { GROUPS = 6, IN = 70, OUT = 150, SIZE = IN * OUT };
-    const struct grouped_case c = {GROUPS, IN, OUT, {150, 37, 20, 0, 131, 3}};
+    const struct grouped_case of = {"", GROUPS, IN, OUT, {150, 37, 20, 0, 131, 3}};
     static const int weight_of[GROUPS] = {0, 0, 1, 2, 2, 2};
-    const bool *accumulate = argument;
     if (device->element != MP_FLOAT32)
         return;
-    struct floats given = random_floats_of(&c);
+    struct floats given = random_floats_of(&of);
     float *sum[3], *alone[GROUPS], *expected[3];
     void *shared[GROUPS];
     for (int w = 0; w < 3; w++) {
         sum[w] = random_floats(SIZE, 1);
-        expected[w] = *accumulate ? copy_floats(sum[w], SIZE) : new_floats(SIZE);
-        memset(expected[w], 0, *accumulate ? 0 : SIZE * sizeof(float));
+        expected[w] = c->accumulate ? copy_floats(sum[w], SIZE) : new_floats(SIZE);
+        memset(expected[w], 0, c->accumulate ? 0 : SIZE * sizeof(float));
     }
     float *in = given.in, *out = given.out;
     for (int g = 0; g < GROUPS; g++) {
         void *weight[] = {alone[g] = new_floats(SIZE)};
-        perform(device, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, 1, &c.rows[g], IN, OUT, in,
+        perform(device, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, 1, &of.rows[g], IN, OUT, in,
                 weight, out, false);
         for (int i = 0; i < SIZE; i++)
             expected[weight_of[g]][i] += alone[g][i];
         shared[g] = sum[weight_of[g]];
-        in += c.rows[g] * IN;
-        out += c.rows[g] * OUT;
+        in += of.rows[g] * IN;
+        out += of.rows[g] * OUT;
     }
-    perform(device, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, GROUPS, c.rows, IN, OUT, given.in,
-            shared, given.out, *accumulate);
+    perform(device, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, GROUPS, of.rows, IN, OUT, given.in,
+            shared, given.out, c->accumulate);
     for (int w = 0; w < 3; w++)
         for (int i = 0; i < SIZE; i++) {
             assert_within(sum[w][i], expected[w][i], 2e-5);
@@ -222,36 +245,41 @@ static void groups_of_one_weight_add_up(struct mp_device *device, const void *ar
         }
 }
 
-static void rows_of_a_group_are_its_own(struct mp_device *device, const void *argument) {
-    const enum mp_grouped_gemm *kind = argument;
+static const struct {
+    const char *name;
+    enum mp_grouped_gemm kind;
+} ways[] = {{"forward", MP_GROUPED_FORWARD}, {"backward", MP_GROUPED_INPUT_GRADIENT}};
+
+DEVICE_EACH(rows_of_a_group_are_its_own, ways) {
     if (device->element != MP_FLOAT32)
         return;
-    const struct grouped_case c = {3, 260, 262, {51, 37, 110}};
-    struct floats given = random_floats_of(&c);
-    bool forward = *kind == MP_GROUPED_FORWARD;
+    const struct grouped_case of = {"", 3, 260, 262, {51, 37, 110}};
+    struct floats given = random_floats_of(&of);
+    bool forward = c->kind == MP_GROUPED_FORWARD;
     void *weight[] = {given.weight, given.weight, given.weight};
-    perform(device, grouped_gemm, *kind, 3, c.rows, 260, 262, given.in, weight, given.out, false);
+    perform(device, grouped_gemm, c->kind, 3, of.rows, 260, 262, given.in, weight, given.out,
+            false);
     const float *together = forward ? given.out : given.in;
     float *in = given.in, *out = given.out;
     for (int g = 0; g < 3; g++) {
-        size_t count = (size_t)c.rows[g] * (forward ? 262 : 260);
+        size_t count = (size_t)of.rows[g] * (forward ? 262 : 260);
         float *alone = new_floats(count);
-        perform(device, grouped_gemm, *kind, 1, &c.rows[g], 260, 262, forward ? in : alone, weight,
-                forward ? alone : out, false);
+        perform(device, grouped_gemm, c->kind, 1, &of.rows[g], 260, 262, forward ? in : alone,
+                weight, forward ? alone : out, false);
         for (size_t i = 0; i < count; i++) {
             assert_close(alone[i], together[i], 2e-5);
             assert_true(on_cuda(device) || alone[i] == together[i]);
         }
         together += count;
-        in += c.rows[g] * 260;
-        out += c.rows[g] * 262;
+        in += of.rows[g] * 260;
+        out += of.rows[g] * 262;
     }
 }
 
 /* What a grouped product reads is written by what was queued before it on the operation's stream,
  * and what comes after it there reads its result: without a wait of the host in between. */
 DEVICE_TEST(grouped_products_keep_the_order_of_their_stream) {
-    const struct grouped_case c = {6, 16, 16, {5, 5, 5, 5, 5, 5}};
+    const struct grouped_case c = {"", 6, 16, 16, {5, 5, 5, 5, 5, 5}};
     if (!on_cuda(device) || device->element != MP_FLOAT32)
         return;
     delay_streams(2000);
@@ -274,7 +302,7 @@ DEVICE_TEST(grouped_products_keep_the_order_of_their_stream) {
 
 /* No memory is taken once the device is there, and the host waits for nothing. */
 DEVICE_TEST(products_allocate_nothing) {
-    const struct grouped_case c = {3, 8, 8, {2, 0, 1}};
+    const struct grouped_case c = {"", 3, 8, 8, {2, 0, 1}};
     if (!on_cuda(device))
         return;
     device = cuda_device(device->element, MP_GROUPED_LIBRARY);
@@ -285,8 +313,7 @@ DEVICE_TEST(products_allocate_nothing) {
     device->operations->gemm(device, NULL, false, false, 3, 8, 8, 1, given.in.at, 8,
                              given.weight.at, 8, 0, given.out.at, 8);
     const struct cuda_double_counts after = double_counts();
-    assert_int_equal(after.allocations, before.allocations);
-    assert_int_equal(after.host_live, before.host_live);
+    assert_numbers(after.allocations, before.allocations, after.host_live, before.host_live);
     assert_int_equal(after.synchronisations, before.synchronisations);
 }
 
@@ -305,43 +332,4 @@ DEVICE_TEST(more_groups_than_the_limit_are_refused) {
     device->error = (struct mp_error){0};
 }
 
-#define GROUPED(name, ...)                                                                         \
-    {                                                                                              \
-        name, grouped_gemm_matches, &(const struct grouped_case) {                                 \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
-
-static const struct device_test tests[] = {
-    {"combinations", combinations_match, NULL},
-    {"so many rows that others have a turn between", gemm_matches,
-     &(const struct gemm_case){false, true, 2600, 6, 5, 1, 0.5f, 1}},
-    {"groups of one weight add up", groups_of_one_weight_add_up, &(const bool){false}},
-    {"groups of one weight are added", groups_of_one_weight_add_up, &(const bool){true}},
-    {"rows of a group are its own", rows_of_a_group_are_its_own,
-     &(const enum mp_grouped_gemm){MP_GROUPED_FORWARD}},
-    {"rows of a group are its own, backwards", rows_of_a_group_are_its_own,
-     &(const enum mp_grouped_gemm){MP_GROUPED_INPUT_GRADIENT}},
-    {"grouped products keep the order of their stream",
-     grouped_products_keep_the_order_of_their_stream, NULL},
-    {"products allocate nothing", products_allocate_nothing, NULL},
-    {"more groups than the limit are refused", more_groups_than_the_limit_are_refused, NULL},
-    GROUPED("even", 3, 16, 32, {4, 4, 4}),
-    GROUPED("odd shapes, some empty", 5, 23, 45, {3, 0, 17, 1, 0}),
-    GROUPED("one group has all", 4, 30, 70, {0, 0, 90, 0}),
-    GROUPED("more groups than streams", 12, 24, 8, {5, 1, 0, 9, 2, 2, 30, 0, 7, 7, 1, 64}),
-    GROUPED("long enough to meet", 4, 100, 60, {90, 90, 90, 90}),
-    GROUPED("turned and not", 6, 72, 264, {15, 16, 23, 48, 128, 129}),
-    GROUPED("more than a tile", 4, 264, 520, {300, 0, 129, 1}),
-    GROUPED("turned, odd widths", 3, 53, 301, {17, 100, 31}),
-    GROUPED("wider than the limit", 1, 30, 700, {20}),
-    GROUPED("no rows at all", 3, 8, 8, {0, 0, 0}),
-    GROUPED("no columns in", 3, 0, 8, {2, 0, 3}),
-    GROUPED("no columns out", 2, 8, 0, {2, 3}),
-    GROUPED("no groups", 0, 8, 8, {0}),
-};
-
-int main(void) {
-    return run_program(&(struct device_program){"gemm", tests, sizeof tests / sizeof *tests,
-                                                &test_limits, true, NULL});
-}
+DEVICE_PROGRAM(.limits = &test_limits, .has_elements = true);

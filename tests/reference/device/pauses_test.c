@@ -28,9 +28,10 @@ static void add_in_pause(void *context) {
 
 /* An operation: in [size] is never written, out [size] is what is compared. */
 struct pauses_case {
+    const char *name;
     void (*work)(struct mp_device *device, float *in, float *out);
     int least, most; /* pauses on one thread */
-    bool items;      /* ITEMS below */
+    bool items;      /* below */
 };
 
 enum { SIZE = 1843200, PLAIN = 12 * 16385 };
@@ -81,34 +82,6 @@ static float *performed(struct mp_device *device, const struct pauses_case *c, f
     memset(out, 0, size * sizeof *out);
     c->work(device, in, out);
     return out;
-}
-
-static void work_has_pauses(struct mp_device *device, const void *argument) {
-    const struct pauses_case *c = argument;
-    if (c->items && device->deferred)
-        return;
-    struct pauses pauses = {device, pthread_self(), 0, false, random_floats(SUM, 1), NULL};
-    float *in = random_floats(size_of(c), 1), *before = random_floats(SUM, 1);
-    pauses.to = copy_floats(before, SUM);
-    float *expected = performed(device, c, in);
-    device->between = add_in_pause;
-    device->between_context = &pauses;
-    float *out = performed(device, c, in);
-    device->between = NULL;
-    assert_memory_equal(out, expected, size_of(c) * sizeof *out);
-    int calls = pauses.calls;
-    performed(device, c, in);
-    assert_int_equal(pauses.calls, calls);
-    for (int i = 0; i < SUM; i++)
-        for (int call = 0; call < calls; call++)
-            before[i] += pauses.from[i];
-    assert_memory_equal(pauses.to, before, SUM * sizeof *before);
-    if (device->deferred)
-        assert_int_equal(calls, 0);
-    else if (c->items)
-        assert_int_equal(calls, mp_cpu_of(device)->threads == 1 ? c->most : c->most / 3);
-    else /* the first of three threads has a third of it */
-        assert_in_range(calls, c->least / 3, c->most);
 }
 
 /* ---- Items ----
@@ -263,42 +236,58 @@ DEVICE_TEST(products_make_pauses) {
     }
 }
 
-#define WORK(name, work, least, most, items)                                                       \
-    {                                                                                              \
-        name, work_has_pauses, &(const struct pauses_case) {                                       \
-            work, least, most, items                                                               \
-        }                                                                                          \
-    }
-#define ITEMS(name, work) WORK(name, work, 3, 3, true)
-
-static const struct device_test tests[] = {
-    WORK("attention", attend, 6, 18, false),
-    WORK("attention, backwards", attend_backward, 18, 54, false),
-    WORK("a product of many rows", multiply, 4, 4, false),
-    WORK("another", multiply_turned, 4, 4, false),
-    WORK("a small product", multiply_little, 0, 0, false),
-    WORK("groups of rows", multiply_groups, 4, 8, false),
-    ITEMS("sums", add_plain),
-    ITEMS("GELU", activate_plain),
-    ITEMS("GELU, backwards", activate_backward),
-    ITEMS("AdamW", update),
-    ITEMS("gathering", gather),
-    ITEMS("scattering", scatter),
-    ITEMS("combining", combine),
-    ITEMS("combining, backwards", combine_backwards),
-    ITEMS("embedding", embed),
-    ITEMS("embedding, backwards", embed_backward),
-    ITEMS("cross-entropy", lose),
-    ITEMS("gate", gate),
-    ITEMS("gate, backwards", gate_backwards),
-    ITEMS("survivors' weights", survive),
-    ITEMS("layer norm", normalise_rows),
-    ITEMS("layer norm, backwards", normalise_backward),
-    ITEMS("small heads", attend_small),
-    ITEMS("small heads, backwards", attend_small_backward),
-    {"products make pauses", products_make_pauses, NULL},
+static const struct pauses_case cases[] = {
+    {"attention", attend, 6, 18, false},
+    {"attention, backwards", attend_backward, 18, 54, false},
+    {"a product of many rows", multiply, 4, 4, false},
+    {"another", multiply_turned, 4, 4, false},
+    {"a small product", multiply_little, 0, 0, false},
+    {"groups of rows", multiply_groups, 4, 8, false},
+    {"sums", add_plain, 3, 3, true},
+    {"GELU", activate_plain, 3, 3, true},
+    {"GELU, backwards", activate_backward, 3, 3, true},
+    {"AdamW", update, 3, 3, true},
+    {"gathering", gather, 3, 3, true},
+    {"scattering", scatter, 3, 3, true},
+    {"combining", combine, 3, 3, true},
+    {"combining, backwards", combine_backwards, 3, 3, true},
+    {"embedding", embed, 3, 3, true},
+    {"embedding, backwards", embed_backward, 3, 3, true},
+    {"cross-entropy", lose, 3, 3, true},
+    {"gate", gate, 3, 3, true},
+    {"gate, backwards", gate_backwards, 3, 3, true},
+    {"survivors' weights", survive, 3, 3, true},
+    {"layer norm", normalise_rows, 3, 3, true},
+    {"layer norm, backwards", normalise_backward, 3, 3, true},
+    {"small heads", attend_small, 3, 3, true},
+    {"small heads, backwards", attend_small_backward, 3, 3, true},
 };
 
-int main(void) {
-    return run_device_tests("pauses", tests, sizeof tests / sizeof *tests);
+DEVICE_EACH(work_has_pauses, cases) {
+    if (c->items && device->deferred)
+        return;
+    struct pauses pauses = {device, pthread_self(), 0, false, random_floats(SUM, 1), NULL};
+    float *in = random_floats(size_of(c), 1), *before = random_floats(SUM, 1);
+    pauses.to = copy_floats(before, SUM);
+    float *expected = performed(device, c, in);
+    device->between = add_in_pause;
+    device->between_context = &pauses;
+    float *out = performed(device, c, in);
+    device->between = NULL;
+    assert_memory_equal(out, expected, size_of(c) * sizeof *out);
+    int calls = pauses.calls;
+    performed(device, c, in);
+    assert_int_equal(pauses.calls, calls);
+    for (int i = 0; i < SUM; i++)
+        for (int call = 0; call < calls; call++)
+            before[i] += pauses.from[i];
+    assert_memory_equal(pauses.to, before, SUM * sizeof *before);
+    if (device->deferred)
+        assert_int_equal(calls, 0);
+    else if (c->items)
+        assert_int_equal(calls, mp_cpu_of(device)->threads == 1 ? c->most : c->most / 3);
+    else /* the first of three threads has a third of it */
+        assert_in_range(calls, c->least / 3, c->most);
 }
+
+DEVICE_PROGRAM(.limits = &test_limits);

@@ -26,6 +26,7 @@ DEVICE_TEST(positions_by_hand) {
 }
 
 struct route_case {
+    const char *name;
     int tokens, top_k, experts, most_parts;
     bool one_expert_has_all;
     bool ordered;   /* routes come in an order of their own, not token by token */
@@ -80,8 +81,23 @@ static void naive_positions(const struct route_case *c, const int32_t *choice, c
     }
 }
 
-static void routes_get_rows(struct mp_device *device, const void *argument) {
-    const struct route_case *c = argument;
+static const struct route_case route_cases[] = {
+    {"top 1", 50, 1, 7, 1, false, false, false},
+    {"top 2, up to three parts", 200, 2, 16, 3, false, false, false},
+    {"top 4, more experts than routes", 3, 4, 100, 2, false, true, false},
+    {"one expert has all", 1050, 2, 9, 4, true, true, false},
+    {"one expert, boundless parts", 500, 1, 1, 70, false, false, true},
+    {"boundless parts", 300, 2, 5, 3, false, true, true},
+    {"64 experts", 1000, 3, 64, 5, false, true, false},
+    {"a block exactly", 512, 2, 33, 5, false, true, false},
+    {"1000 experts", 1020, 4, 1000, 5, false, true, false},
+    {"1024 experts", 40, 8, 1024, 5, false, false, false},
+    {"as many routes as may be", 4096, 1, 24, 5, false, false, false},
+    {"one token", 1, 2, 4, 2, false, false, false},
+    {"no tokens", 0, 2, 4, 2, false, false, false},
+};
+
+DEVICE_EACH(routes_get_rows, route_cases) {
     size_t routes = (size_t)(c->tokens * c->top_k);
     int32_t *choice = new_ints(routes), *position = new_ints(routes), *expected = new_ints(routes);
     int32_t *order = c->ordered ? random_permutation((int)routes) : NULL;
@@ -100,16 +116,18 @@ static void routes_get_rows(struct mp_device *device, const void *argument) {
     assert_memory_equal(row_token, tokens, (size_t)parts.rows * sizeof *tokens);
 }
 
-struct one_hot_case {
+static const struct {
+    const char *name;
     int tokens, top_k;
     int dropped; /* every so many routes; 0: none */
     bool weighted;
-};
+} one_hot_cases[] = {{"top 1", 33, 1, 0, false},
+                     {"top 4, routes dropped", 70, 4, 3, true},
+                     {"no tokens", 0, 2, 0, false}};
 
 /* By the definition: ones or weights in the place of each route, zeros elsewhere; and the gradients
  * of those that have a row. */
-static void one_hot_is_set_and_picked(struct mp_device *device, const void *argument) {
-    const struct one_hot_case *c = argument;
+DEVICE_EACH(one_hot_is_set_and_picked, one_hot_cases) {
     size_t tokens = (size_t)c->tokens, top_k = (size_t)c->top_k, routes = tokens * top_k;
     int32_t *position = random_permutation((int)routes);
     float *weight = c->weighted ? random_floats(routes, 1) : NULL, *dweight = new_floats(routes);
@@ -129,36 +147,4 @@ static void one_hot_is_set_and_picked(struct mp_device *device, const void *argu
     assert_memory_equal(matrix, expected, routes * tokens * sizeof *matrix);
 }
 
-#define ROUTES(name, ...)                                                                          \
-    {                                                                                              \
-        "positions, " name, routes_get_rows, &(const struct route_case) {                          \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
-
-static const struct device_test tests[] = {
-    {"positions, by hand", positions_by_hand, NULL},
-    ROUTES("top 1", 50, 1, 7, 1, false, false, false),
-    ROUTES("top 2, up to three parts", 200, 2, 16, 3, false, false, false),
-    ROUTES("top 4, more experts than routes", 3, 4, 100, 2, false, true, false),
-    ROUTES("one expert has all", 1050, 2, 9, 4, true, true, false),
-    ROUTES("one expert, boundless parts", 500, 1, 1, 70, false, false, true),
-    ROUTES("boundless parts", 300, 2, 5, 3, false, true, true),
-    ROUTES("64 experts", 1000, 3, 64, 5, false, true, false),
-    ROUTES("a block exactly", 512, 2, 33, 5, false, true, false),
-    ROUTES("1000 experts", 1020, 4, 1000, 5, false, true, false),
-    ROUTES("1024 experts", 40, 8, 1024, 5, false, false, false),
-    ROUTES("as many routes as may be", 4096, 1, 24, 5, false, false, false),
-    ROUTES("one token", 1, 2, 4, 2, false, false, false),
-    ROUTES("no tokens", 0, 2, 4, 2, false, false, false),
-    {"one-hot, top 1", one_hot_is_set_and_picked,
-     &(const struct one_hot_case){.tokens = 33, .top_k = 1}},
-    {"one-hot, top 4, routes dropped", one_hot_is_set_and_picked,
-     &(const struct one_hot_case){.tokens = 70, .top_k = 4, .dropped = 3, .weighted = true}},
-    {"one-hot, no tokens", one_hot_is_set_and_picked,
-     &(const struct one_hot_case){.tokens = 0, .top_k = 2}},
-};
-
-int main(void) {
-    return run_device_tests("permute", tests, sizeof tests / sizeof *tests);
-}
+DEVICE_PROGRAM(.limits = &test_limits);

@@ -6,6 +6,7 @@
 #include "tests/reference/device/rules.h"
 
 struct routes_case {
+    const char *name;
     int tokens, experts, top_k;
     enum mp_route_sort sort;
     bool ties; /* few different probabilities, 0 and -0 among them */
@@ -72,9 +73,24 @@ static bool comes_before(const struct routes *routes, int a, int b) {
     return key[0] < key[1] || (key[0] == key[1] && a < b);
 }
 
-static void routes_are_sorted(struct mp_device *device, const void *argument) {
+static const struct routes_case sorted[] = {
+    {"by choice", 60, 8, 2, MP_SORT_BY_CHOICE, false},
+    {"by probability", 70, 9, 2, MP_SORT_BY_PROBABILITY, false},
+    {"by probability, ties", 70, 5, 3, MP_SORT_BY_PROBABILITY, true},
+    {"by probability, top 1", 150, 16, 1, MP_SORT_BY_PROBABILITY, false},
+    {"at random", 80, 12, 2, MP_SORT_AT_RANDOM, false},
+    {"one route", 1, 1, 1, MP_SORT_AT_RANDOM, false},
+    {"no tokens", 0, 4, 2, MP_SORT_BY_PROBABILITY, false},
+    {"no tokens by choice", 0, 4, 2, MP_SORT_BY_CHOICE, false},
+    {"many by choice", 700, 8, 3, MP_SORT_BY_CHOICE, false},
+    {"many by probability", 2000, 8, 2, MP_SORT_BY_PROBABILITY, false},
+    {"many with ties", 1500, 16, 2, MP_SORT_BY_PROBABILITY, true},
+    {"as many as may be at random", 1024, 4, 4, MP_SORT_AT_RANDOM, false},
+};
+
+DEVICE_EACH(routes_are_sorted, sorted) {
     struct routes routes;
-    random_routes(argument, &routes);
+    random_routes(c, &routes);
     int32_t *order = new_ints((size_t)routes.count);
     bool *seen = new_host((size_t)routes.count + 1, sizeof *seen);
     perform(device, sort_routes, routes.c.tokens, routes.c.top_k, routes.c.experts, routes.c.sort,
@@ -91,6 +107,7 @@ static void routes_are_sorted(struct mp_device *device, const void *argument) {
 /* ---- Weights of survivors ---- */
 
 struct survivors_case {
+    const char *name;
     int tokens, experts, top_k;
 };
 
@@ -118,8 +135,14 @@ static double survivors_loss(const void *context) {
     return loss;
 }
 
-static void survivors_share_the_weight(struct mp_device *device, const void *argument) {
-    const struct survivors_case *c = argument;
+static const struct survivors_case surviving[] = {
+    {"top 1", 30, 7, 1},      {"top 2", 40, 11, 2},
+    {"top 5", 25, 18, 5},     {"2 of 64", 90, 64, 2},
+    {"8 of 256", 33, 256, 8}, {"16 of 1023", 9, 1023, 16},
+    {"no tokens", 0, 40, 2},  {"tokens for every thread", 2000, 6, 2},
+};
+
+DEVICE_EACH(survivors_share_the_weight, surviving) {
     int n = c->tokens, k = c->top_k, e = c->experts;
     size_t size = (size_t)(n * e), routes = (size_t)(n * k);
     float *logits = random_floats(size, 2), *probability = new_floats(size);
@@ -168,8 +191,7 @@ DEVICE_TEST(impossible_survivors_have_no_weight) {
     float *weight = new_floats(4), *dlogits = new_floats(6);
     perform(device, survivor_weights, 2, 3, 2, SOFTMAX(true), probability, choice, position,
             weight);
-    assert_close(weight[0], 0, 0);
-    assert_close(weight[1], 0, 0);
+    assert_numbers(weight[0], 0, weight[1], 0);
     assert_close(weight[3], 0.25, 1e-6);
     perform(device, gate_backward, 2, 3, 2, SOFTMAX(true), probability, NULL, choice, position,
             weight, dweight, auxiliary, dlogits);
@@ -185,6 +207,7 @@ DEVICE_TEST(impossible_survivors_have_no_weight) {
 enum { JUST_ENOUGH = -1 }; /* a limit of as many as there are */
 
 struct limit_case {
+    const char *name;
     int tokens, experts;
     int first, end; /* experts inside */
     int limit;
@@ -204,8 +227,29 @@ static int largest(const struct limit_case *c, const float *logits, bool inside_
     return best;
 }
 
-static void outgoing_tokens_are_limited(struct mp_device *device, const void *argument) {
-    const struct limit_case *c = argument;
+/* First faster_gate of FastMoE's tests: 8 workers with 1 or 4 experts each, nodes of 2, 4 and 8,
+ * batch 16, fraction 0.2. */
+static const struct limit_case limited[] = {
+    {"8 experts, nodes of 2", 16, 8, 2, 4, 3, false},
+    {"8 experts, nodes of 4", 16, 8, 4, 8, 3, false},
+    {"8 experts, one node", 16, 8, 0, 8, 3, false},
+    {"32 experts, nodes of 2", 16, 32, 8, 16, 3, false},
+    {"32 experts, nodes of 4", 16, 32, 0, 16, 3, false},
+    {"32 experts, one node", 16, 32, 0, 32, 3, false},
+    {"nobody may leave", 60, 12, 3, 7, 0, false},
+    {"everybody may leave", 60, 12, 3, 7, 60, false},
+    {"ties", 200, 6, 1, 4, 20, true},
+    {"many tokens", 1500, 24, 20, 24, 210, false},
+    {"no tokens", 0, 4, 0, 2, 1, false},
+    {"just enough", 300, 12, 5, 12, JUST_ENOUGH, false},
+    {"64 experts", 1000, 64, 50, 64, 333, false},
+    {"77 experts, ties", 200, 77, 33, 77, 50, true},
+    {"300 experts", 90, 300, 200, 300, 20, false},
+    {"1024 experts", 40, 1024, 1022, 1024, 10, false},
+    {"one token", 1, 3, 1, 3, 0, false},
+};
+
+DEVICE_EACH(outgoing_tokens_are_limited, limited) {
     float *logits = random_floats((size_t)(c->tokens * c->experts), 4);
     int32_t *choice = new_ints(2 * (size_t)c->tokens);
     bool *inside = new_host((size_t)c->experts, sizeof *inside);
@@ -234,8 +278,7 @@ static void outgoing_tokens_are_limited(struct mp_device *device, const void *ar
         int second = largest(c, row, keep_inside, first);
         if (keep_inside && !is_inside(c, best) && before < limit)
             second = best;
-        assert_int_equal(choice[2 * t], first);
-        assert_int_equal(choice[2 * t + 1], second);
+        assert_numbers(choice[2 * t], first, choice[2 * t + 1], second);
         outgoing += keep_inside && (!inside[first] || !inside[second]);
         firsts += !inside[first];
     }
@@ -247,68 +290,4 @@ static void outgoing_tokens_are_limited(struct mp_device *device, const void *ar
     }
 }
 
-#define SORTED(name, ...)                                                                          \
-    {                                                                                              \
-        "sorted, " name, routes_are_sorted, &(const struct routes_case) {                          \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
-#define SURVIVE(name, ...)                                                                         \
-    {                                                                                              \
-        "survivors, " name, survivors_share_the_weight, &(const struct survivors_case) {           \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
-#define LIMIT(name, ...)                                                                           \
-    {                                                                                              \
-        "limit, " name, outgoing_tokens_are_limited, &(const struct limit_case) {                  \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
-
-static const struct device_test tests[] = {
-    SORTED("by choice", 60, 8, 2, MP_SORT_BY_CHOICE, false),
-    SORTED("by probability", 70, 9, 2, MP_SORT_BY_PROBABILITY, false),
-    SORTED("by probability, ties", 70, 5, 3, MP_SORT_BY_PROBABILITY, true),
-    SORTED("by probability, top 1", 150, 16, 1, MP_SORT_BY_PROBABILITY, false),
-    SORTED("at random", 80, 12, 2, MP_SORT_AT_RANDOM, false),
-    SORTED("one route", 1, 1, 1, MP_SORT_AT_RANDOM, false),
-    SORTED("no tokens", 0, 4, 2, MP_SORT_BY_PROBABILITY, false),
-    SORTED("no tokens by choice", 0, 4, 2, MP_SORT_BY_CHOICE, false),
-    SORTED("many by choice", 700, 8, 3, MP_SORT_BY_CHOICE, false),
-    SORTED("many by probability", 2000, 8, 2, MP_SORT_BY_PROBABILITY, false),
-    SORTED("many with ties", 1500, 16, 2, MP_SORT_BY_PROBABILITY, true),
-    SORTED("as many as may be at random", 1024, 4, 4, MP_SORT_AT_RANDOM, false),
-    SURVIVE("top 1", 30, 7, 1),
-    SURVIVE("top 2", 40, 11, 2),
-    SURVIVE("top 5", 25, 18, 5),
-    SURVIVE("2 of 64", 90, 64, 2),
-    SURVIVE("8 of 256", 33, 256, 8),
-    SURVIVE("16 of 1023", 9, 1023, 16),
-    SURVIVE("no tokens", 0, 40, 2),
-    SURVIVE("tokens for every thread", 2000, 6, 2),
-    {"survivors of probability 0", impossible_survivors_have_no_weight, NULL},
-    /* faster_gate of FastMoE's tests: 8 workers with 1 or 4 experts each, nodes of
-     * 2, 4 and 8, batch 16, fraction 0.2. */
-    LIMIT("8 experts, nodes of 2", 16, 8, 2, 4, 3, false),
-    LIMIT("8 experts, nodes of 4", 16, 8, 4, 8, 3, false),
-    LIMIT("8 experts, one node", 16, 8, 0, 8, 3, false),
-    LIMIT("32 experts, nodes of 2", 16, 32, 8, 16, 3, false),
-    LIMIT("32 experts, nodes of 4", 16, 32, 0, 16, 3, false),
-    LIMIT("32 experts, one node", 16, 32, 0, 32, 3, false),
-    LIMIT("nobody may leave", 60, 12, 3, 7, 0, false),
-    LIMIT("everybody may leave", 60, 12, 3, 7, 60, false),
-    LIMIT("ties", 200, 6, 1, 4, 20, true),
-    LIMIT("many tokens", 1500, 24, 20, 24, 210, false),
-    LIMIT("no tokens", 0, 4, 0, 2, 1, false),
-    LIMIT("just enough", 300, 12, 5, 12, JUST_ENOUGH, false),
-    LIMIT("64 experts", 1000, 64, 50, 64, 333, false),
-    LIMIT("77 experts, ties", 200, 77, 33, 77, 50, true),
-    LIMIT("300 experts", 90, 300, 200, 300, 20, false),
-    LIMIT("1024 experts", 40, 1024, 1022, 1024, 10, false),
-    LIMIT("one token", 1, 3, 1, 3, 0, false),
-};
-
-int main(void) {
-    return run_device_tests("routes", tests, sizeof tests / sizeof *tests);
-}
+DEVICE_PROGRAM(.limits = &test_limits);

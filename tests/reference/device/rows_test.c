@@ -196,6 +196,4 @@ static const struct dense_case cases[] = {
     {"gate, 1024 experts", gate_passes_gradients, 9, 0, 1024, 0, 0, 0},
 };
 
-int main(void) {
-    return run_dense_cases("rows of elements", &limits, cases, sizeof cases / sizeof *cases);
-}
+DENSE_PROGRAM(cases, limits);

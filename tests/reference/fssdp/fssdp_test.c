@@ -208,7 +208,7 @@ TEST(foreign_windows_are_refused) {
     assert_int_equal(size, 24 + 2 * 3 * 11 * 8);
     memcpy(bytes + 8, &cells, sizeof cells);
     assert_int_equal(mp_system_fssdp.load(self, bytes, size, &error), MP_EFORMAT);
-    assert_non_null(strstr(error.text, "of 36 loads, the job has 33"));
+    assert_contains(error.text, "of 36 loads, the job has 33");
 }
 
 TEST_SEED(random_state);

@@ -93,8 +93,7 @@ TEST(one_sigmoid_is_a_weight) {
         struct mp_gate_rule rule;
         assert_works(mp_options_set_defaults(sigmoid->options, values.bytes, &error));
         assert_works(mp_gate_rule(sigmoid, &own, true, &values, &rule, &error));
-        assert_int_equal(rule.renormalise, top_k > 1);
-        assert_int_equal(rule.keeps_weights, top_k == 1);
+        assert_numbers(rule.renormalise, top_k > 1, rule.keeps_weights, top_k == 1);
     }
 }
 

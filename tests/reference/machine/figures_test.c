@@ -21,9 +21,8 @@ static struct {
 
 /* ---- in place of measure.c ---- */
 
-int bench_time(struct bench *bench, bool together, bench_work *work, void *context, double *seconds,
-               struct mp_error *error) {
-    (void)bench;
+int bench_time(UNUSED struct bench *bench, bool together, bench_work *work, void *context,
+               double *seconds, struct mp_error *error) {
     fake.together = fake.together && together;
     fake.now = 0;
     fake.exchanges = fake.products = fake.progress = 0;
@@ -51,8 +50,7 @@ void bench_step(struct bench *bench) {
 
 /* One of the device's, whatever device and stream it is given. */
 #define KERNEL(name, ...)                                                                          \
-    static void name(struct mp_device *device __attribute__((unused)),                             \
-                     mp_stream stream __attribute__((unused)), __VA_ARGS__)
+    static void name(UNUSED struct mp_device *device, UNUSED mp_stream stream, __VA_ARGS__)
 
 /* Nothing that is written is anything else that is used. */
 static void assert_apart(int count, const void *const at[], const size_t floats[]) {
@@ -129,9 +127,8 @@ KERNEL(gelu_backward, size_t count, const void *x, const void *dy, void *dx, voi
     add_elements(count, 3);
 }
 
-KERNEL(layer_norm_forward, int rows, int width, const void *x, const float *gain, const float *bias,
-       void *y, float *mean, float *rstd) {
-    (void)bias;
+KERNEL(layer_norm_forward, int rows, int width, const void *x, const float *gain,
+       UNUSED const float *bias, void *y, float *mean, float *rstd) {
     size_t n = (size_t)rows, count = n * (size_t)width;
     assert_int_equal(count, tokens() * 256);
     assert_apart(5, (const void *[]){x, gain, y, mean, rstd},
@@ -208,28 +205,19 @@ static const struct mp_device_operations operations = {.gemm = gemm,
 
 /* ---- in place of comm ---- */
 
-int mp_request_create(struct mp_comm *comm, int transfers, size_t chunk_bytes,
-                      struct mp_request **request, struct mp_error *error) {
-    (void)comm;
-    (void)transfers;
-    (void)chunk_bytes;
-    (void)error;
+int mp_request_create(UNUSED struct mp_comm *comm, UNUSED int transfers, UNUSED size_t chunk_bytes,
+                      struct mp_request **request, UNUSED struct mp_error *error) {
     *request = NULL;
     return MP_OK;
 }
 
-void mp_request_destroy(struct mp_request *request) {
-    (void)request;
-}
+void mp_request_destroy(UNUSED struct mp_request *request) {}
 
 /* One way: ranks 0 and 1 alone, there and back.  Else every rank and each other one. */
 int mp_exchange_start(struct mp_comm *comm, const int *send_rows, const int *receive_rows,
-                      size_t row_bytes, const void *send, void *receive, mp_stream stream,
-                      struct mp_request *request, struct mp_error *error) {
+                      size_t row_bytes, const void *send, void *receive, UNUSED mp_stream stream,
+                      UNUSED struct mp_request *request, UNUSED struct mp_error *error) {
     double sent = 0, received = 0;
-    (void)stream;
-    (void)request;
-    (void)error;
     assert_true(fake.left == 0);
     for (int r = 0; r < comm->ranks; r++) {
         assert_true(r != comm->rank || (send_rows[r] == 0 && receive_rows[r] == 0));
@@ -255,16 +243,12 @@ int mp_exchange_start(struct mp_comm *comm, const int *send_rows, const int *rec
     return MP_OK;
 }
 
-int mp_comm_progress(struct mp_comm *comm, struct mp_error *error) {
-    (void)comm;
-    (void)error;
+int mp_comm_progress(UNUSED struct mp_comm *comm, UNUSED struct mp_error *error) {
     fake.progress++;
     return MP_OK;
 }
 
-int mp_request_wait(struct mp_request *request, struct mp_error *error) {
-    (void)request;
-    (void)error;
+int mp_request_wait(UNUSED struct mp_request *request, UNUSED struct mp_error *error) {
     fake.now += fake.left * (fake.progress ? 1 - fake.overlap : 1);
     fake.left = 0;
     return MP_OK;
@@ -312,8 +296,7 @@ TEST_EACH(products_by_tokens_and_width, speeds, speed) {
     fake.bench = &bench;
     fake.steps = 0;
     machine_choose_sizes(&bench, &machine);
-    assert_int_equal(machine.rows, points);
-    assert_int_equal(machine.columns, points);
+    assert_numbers(machine.rows, points, machine.columns, points);
     assert_int_equal(machine_product_steps(&machine), points * points);
     assert_works(machine_products(&bench, &machine, &error));
     assert_int_equal(fake.steps, points * points);
@@ -369,8 +352,7 @@ TEST_EACH(kernels_by_their_bytes, speeds, speed) {
     fake.copy_pace = 0x1p-33;
     fake.attention = 0.25e11;
     measure_kernels(&settings, &machine);
-    assert_close(machine.elementwise, ELEMENTS, 1e-12);
-    assert_close(machine.update, UPDATE, 1e-12);
+    assert_all_close(1e-12, machine.elementwise, ELEMENTS, machine.update, UPDATE);
     assert_close(machine.attention, 0.25, 1e-12);
     assert_close(machine.memory_bandwidth, 2 * large / (COPY_START + large * 0x1p-33), 1e-12);
     assert_close(machine.copy_latency, COPY_START + 64 * 0x1p-33, 1e-12);
@@ -396,8 +378,7 @@ static void measure_links(int ranks, int rank, bool quick, double (*exchange)(do
     fake.exchange = exchange;
     *machine = (struct mp_machine){.ranks = ranks};
     assert_works(machine_links(&bench, machine, &error));
-    assert_int_equal(fake.steps, machine_link_steps(&bench));
-    assert_int_equal(fake.steps, machine->transfers + 1);
+    assert_numbers(fake.steps, machine_link_steps(&bench), fake.steps, machine->transfers + 1);
     assert_int_equal(fake.figures, 2 * machine->transfers + 4);
     assert_true(fake.together);
 }
@@ -418,8 +399,7 @@ TEST(links_by_a_line) {
         double bytes = 256;
         measure_links(cases[c].ranks, cases[c].rank, cases[c].quick, straight, &machine);
         assert_int_equal(machine.transfers, cases[c].sizes);
-        assert_close(machine.latency, 3e-5, 1e-9);
-        assert_close(machine.bandwidth, 2e9, 1e-9);
+        assert_all_close(1e-9, machine.latency, 3e-5, machine.bandwidth, 2e9);
         assert_close(machine.overlap, 0.75, 1e-9);
         for (int i = 0; i < machine.transfers; i++, bytes *= cases[c].quick ? 16 : 4) {
             const struct mp_machine_transfer *at = &machine.transfer[i];

@@ -86,8 +86,8 @@ TEST_RANDOM(several_ranks_have_a_level) {
     assert_close(mp_cluster_share(cluster, MP_BACKWARD, 1, 16), 0.25, 0);
     assert_close(mp_cluster_share(cluster, MP_BACKWARD, 1, 64), 0.75, 0);
     assert_false(cluster->overlap.assumed);
-    assert_non_null(strstr(cluster->overlap.origin, "measured by moeperf calibrate on 20"));
-    assert_non_null(strstr(cluster->overlap.origin, ", P, 6 ranks of 2 threads that share cores"));
+    assert_contains(cluster->overlap.origin, "measured by moeperf calibrate on 20",
+                    ", P, 6 ranks of 2 threads that share cores");
     mp_cluster_destroy(cluster);
 }
 

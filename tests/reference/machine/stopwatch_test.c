@@ -21,10 +21,9 @@ struct work {
     int turns, slower; /* the pace of it all */
 };
 
-static int take(void *context, int turn, struct mp_error *error) {
+static int take(void *context, int turn, UNUSED struct mp_error *error) {
     struct work *work = context;
     int64_t ms = turn < 12 ? order[turn] : 12;
-    (void)error;
     assert_int_equal(turn, work->turns);
     work->turns++;
     wall += ms * work->slower * (MS / 100);

@@ -51,8 +51,7 @@ TEST(tensors_follow_one_another) {
                          parameters + shape.layers * shape.experts *
                                           (int64_t)mp_model_expert_floats(&shape));
         /* A bucket per block and one for the rest, without gaps. */
-        assert_int_equal(dense.bucket[0], 0);
-        assert_int_equal(dense.bucket[shape.layers + 1], dense.count);
+        assert_numbers(dense.bucket[0], 0, dense.bucket[shape.layers + 1], dense.count);
         for (int l = 0; l < shape.layers; l++) {
             char name[64];
             struct mp_block_tensors block = mp_dense_block(&dense, dense.gradient, l);

@@ -283,8 +283,7 @@ TEST(experts_start_from_the_seed) {
         for (int i = 0; i < ALL; i++) {
             bool kept = mp_placement_holds(&homes.of[i / EXPERTS], i % EXPERTS, rank);
             held += kept;
-            assert_int_equal(experts.slot[i] >= 0, kept);
-            assert_int_equal(experts.moments[i] >= 0, kept);
+            assert_numbers(experts.slot[i] >= 0, kept, experts.moments[i] >= 0, kept);
             if (!kept)
                 continue;
             mp_expert_initialise(&shape, seed, i / EXPERTS, i % EXPERTS, expected);

@@ -413,8 +413,7 @@ TEST(the_rule_is_near_what_a_gate_does) {
             outside[1] += some[e] ? 0 : (int)limited[e];
             assert_true(abs((int)plain[e] - (int)limited[e]) < GATED / 12);
         }
-        assert_int_equal(outside[0], limit);
-        assert_int_equal(outside[1], limit);
+        assert_numbers(outside[0], limit, outside[1], limit);
     }
     gate(two, 0, plain, limited);
     mp_replay_limit(GATED_EXPERTS, two, 0, plain);

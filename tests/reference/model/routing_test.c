@@ -5,6 +5,8 @@
 #include "tests/errors.h"
 #include "tests/reference/plan/plan_support.h"
 
+TEST_END(routing, struct mp_routing, mp_routing_destroy(it))
+
 enum { MOST_RANKS = 130 }; /* of a random example */
 static uint64_t random_state;
 
@@ -231,8 +233,8 @@ static void assert_row(struct exchange *exchange, int rank, int segment, const s
 /* Groups are all held experts, ascending; in each segment they have their rows, by source. */
 static void assert_expert_order(struct exchange *exchange, int rank) {
     const struct mp_routing *routing = &exchange->routing[rank];
-    bool *seen = calloc((size_t)routing->receive_total + 1, sizeof *seen);
-    int32_t *index = malloc(((size_t)routing->receive_total + 1) * sizeof *index);
+    AUTO(allocated) bool *seen = calloc((size_t)routing->receive_total + 1, sizeof *seen);
+    AUTO(allocated) int32_t *index = malloc(((size_t)routing->receive_total + 1) * sizeof *index);
     int row = 0, held = 0;
     mp_routing_index(&exchange->routing[rank], index);
     for (int e = 0; e < exchange->experts; e++)
@@ -273,8 +275,6 @@ static void assert_expert_order(struct exchange *exchange, int rank) {
         assert_int_equal(at->in_expert_order, identity);
     }
     assert_int_equal(row, routing->receive_total);
-    free(index);
-    free(seen);
 }
 
 /* Rows that a rank works on, counted route by route. */
@@ -365,7 +365,7 @@ TEST(rows_arrive_in_chunks_of_tokens) {
         plan->padding = 0;
         plan->degree = test_random_int(&random_state, 2, MP_MOST_DEGREE);
         size_t degree = (size_t)plan->degree;
-        uint32_t *routes = calloc(ranks * degree * experts, sizeof *routes);
+        AUTO(allocated) uint32_t *routes = calloc(ranks * degree * experts, sizeof *routes);
         for (size_t s = 0; s < ranks; s++)
             for (size_t e = 0; e < experts; e++)
                 for (uint32_t i = mp_load_at(&example.load, (int)s, (int)e); i > 0; i--)
@@ -375,7 +375,6 @@ TEST(rows_arrive_in_chunks_of_tokens) {
                            e]++;
         plan->chunk_routes = routes;
         exchange_and_check(&example);
-        free(routes);
     }
 }
 
@@ -386,7 +385,7 @@ TEST(rows_arrive_in_chunks_of_experts) {
         random_kind_of_example(&random_state, false, &example);
         struct mp_plan *plan = &example.plan;
         int places = plan->holder_begin[plan->experts];
-        uint8_t *chunk = malloc((size_t)places);
+        AUTO(allocated) uint8_t *chunk = malloc((size_t)places);
         plan->exchange = MP_EXCHANGE_FLAT;
         if (plan->padding > 0) {
             plan->padding = 0;
@@ -397,7 +396,6 @@ TEST(rows_arrive_in_chunks_of_experts) {
             chunk[at] = (uint8_t)test_random_int(&random_state, 0, plan->degree - 1);
         plan->place_chunk = chunk;
         exchange_and_check(&example);
-        free(chunk);
     }
 }
 
@@ -432,14 +430,12 @@ TEST(late_copies_are_computed_last) {
         assert_works(mp_plan_add_copy(&example.plan, 2, 7, MP_STAGE_AFTER_GATE, &error));
         assert_works(mp_plan_dispatch_nearest(&example.plan, &example.load, &error));
         exchange_and_check(&example);
-        struct mp_routing routing;
+        AUTO(routing) struct mp_routing routing;
         assert_works(mp_routing_create(8, 8, 2000, 2000, &routing, &error));
         assert_works(mp_routing_build(&example.plan, NULL, 7, &routing, &error));
-        assert_int_equal(routing.steps, 8 / sizes[i]);
-        assert_int_equal(routing.segments, routing.steps + 1);
+        assert_numbers(routing.steps, 8 / sizes[i], routing.segments, routing.steps + 1);
         assert_int_equal(routing.local_rows,
                          mp_load_at(&example.load, 7, 5) + mp_load_at(&example.load, 7, 2));
-        mp_routing_destroy(&routing);
     }
 }
 
@@ -447,12 +443,9 @@ static void assert_same_routing(struct mp_routing *used, struct mp_routing *fres
     static int32_t index[2][4000];
     size_t ranks = (size_t)fresh->ranks, experts = (size_t)fresh->experts;
     size_t parts = (size_t)fresh->part_begin[experts], groups = (size_t)fresh->groups;
-    assert_int_equal(used->steps, fresh->steps);
-    assert_int_equal(used->segments, fresh->segments);
-    assert_int_equal(used->groups, fresh->groups);
-    assert_int_equal(used->send_total, fresh->send_total);
-    assert_int_equal(used->local_rows, fresh->local_rows);
-    assert_int_equal(used->receive_total, fresh->receive_total);
+    assert_numbers(used->steps, fresh->steps, used->segments, fresh->segments);
+    assert_numbers(used->groups, fresh->groups, used->send_total, fresh->send_total);
+    assert_numbers(used->local_rows, fresh->local_rows, used->receive_total, fresh->receive_total);
     assert_memory_equal(used->dropped, fresh->dropped, experts * sizeof *fresh->dropped);
     assert_memory_equal(used->part_begin, fresh->part_begin, (experts + 1) * sizeof(int));
     assert_memory_equal(used->part_row, fresh->part_row, parts * sizeof(int));
@@ -462,15 +455,13 @@ static void assert_same_routing(struct mp_routing *used, struct mp_routing *fres
         const struct mp_routing_step *a = &used->step[s], *b = &fresh->step[s];
         assert_memory_equal(a->send_rows, b->send_rows, ranks * sizeof(int));
         assert_memory_equal(a->receive_rows, b->receive_rows, ranks * sizeof(int));
-        assert_int_equal(a->send_first, b->send_first);
-        assert_int_equal(a->send_total, b->send_total);
+        assert_numbers(a->send_first, b->send_first, a->send_total, b->send_total);
     }
     for (int s = 0; s < fresh->segments; s++) {
         const struct mp_routing_segment *a = &used->segment[s], *b = &fresh->segment[s];
         assert_int_equal(a->shares, b->shares);
         assert_memory_equal(a->group_rows, b->group_rows, groups * (size_t)a->shares * sizeof(int));
-        assert_int_equal(a->first, b->first);
-        assert_int_equal(a->rows, b->rows);
+        assert_numbers(a->first, b->first, a->rows, b->rows);
         assert_int_equal(a->in_expert_order, b->in_expert_order);
     }
     mp_routing_index(used, index[0]);
@@ -536,7 +527,7 @@ TEST(too_many_rows_are_refused) {
 TEST(impossible_exchanges_are_refused) {
     static const int32_t owner[2] = {0, 1};
     static const uint32_t counts[8] = {3, 6, 4, 4, 1, 2, 3, 4};
-    struct mp_routing routing;
+    AUTO(routing) struct mp_routing routing;
     AUTO(example) struct example example;
     owned_example((struct mp_topology){4, 2}, 2, owner, &example);
     struct mp_plan *plan = &example.plan;
@@ -563,27 +554,18 @@ TEST(impossible_exchanges_are_refused) {
                         "layer 5: rank 1 can't tell first choices from second "
                         "ones, whose rows they may share");
     }
-    mp_routing_destroy(&routing);
 }
 
 /* What a measurement multiplies: rows of one expert that come from nowhere. */
 TEST(a_single_expert_needs_no_plan) {
-    struct mp_routing routing;
+    AUTO(routing) struct mp_routing routing;
     assert_works(mp_routing_create(2, 4, 20, 30, &routing, &error));
     mp_routing_single(&routing, 7);
-    assert_int_equal(routing.send_total, 0);
-    assert_int_equal(routing.receive_total, 7);
-    assert_int_equal(routing.local_rows, 0);
-    assert_int_equal(routing.steps, 0);
-    assert_int_equal(routing.padding, 0);
-    assert_int_equal(routing.groups, 1);
-    assert_int_equal(routing.group_expert[0], 0);
-    assert_int_equal(routing.segments, 1);
-    assert_int_equal(routing.segment[0].rows, 7);
-    assert_int_equal(routing.segment[0].shares, 1);
-    assert_int_equal(routing.segment[0].group_rows[0], 7);
+    assert_numbers(routing.send_total, 0, routing.receive_total, 7, routing.local_rows, 0);
+    assert_numbers(routing.steps, 0, routing.padding, 0, routing.groups, 1);
+    assert_numbers(routing.group_expert[0], 0, routing.segments, 1, routing.segment[0].rows, 7);
+    assert_numbers(routing.segment[0].shares, 1, routing.segment[0].group_rows[0], 7);
     assert_true(routing.segment[0].in_expert_order);
-    mp_routing_destroy(&routing);
 }
 
 TEST_SEED(random_state);

@@ -5,6 +5,8 @@
 #include "reference/model/block.h"
 #include "tests/errors.h"
 
+TEST_END(model, struct mp_model, mp_model_destroy(it))
+
 /* ---- a device that counts, and has so much memory ---- */
 
 static struct {
@@ -21,8 +23,7 @@ static const struct mp_device_operations *plain;
 /* The size lies in front of what is given. */
 enum { FRONT = 64 };
 
-static void *take(struct mp_device *on, size_t bytes) {
-    (void)on;
+static void *take(UNUSED struct mp_device *on, size_t bytes) {
     if (account.budget >= 0 && account.given + (int64_t)bytes > account.budget) {
         mp_fail(&device->error, MP_ENOMEM, "this device is full");
         return NULL;
@@ -47,9 +48,7 @@ static void give(struct mp_device *on, void *memory) {
     plain->release(on, (char *)memory - FRONT);
 }
 
-static void wait_for_stream(struct mp_device *on, mp_stream stream) {
-    (void)on;
-    (void)stream;
+static void wait_for_stream(UNUSED struct mp_device *on, UNUSED mp_stream stream) {
     account.waits++;
     account.waited = true;
 }
@@ -91,8 +90,7 @@ TEST_STEP(start) {
 }
 
 TEST_STEP(nothing_is_left) {
-    assert_int_equal(account.given, 0);
-    assert_int_equal(account.arrays, 0);
+    assert_numbers(account.given, 0, account.arrays, 0);
     return 0;
 }
 
@@ -111,8 +109,7 @@ TEST_WITH(memory_waits_for_the_stream_and_for_more_rows, start, nothing_is_left)
 
     assert_true(mp_rows_reserve(device, NULL, MP_ROWS_TOGETHER + 1, 3 * MP_ROWS_TOGETHER, &rows));
     assert_int_equal(account.waits, 1);
-    assert_int_equal(rows.allocations, 2);
-    assert_int_equal(rows.room, 3 * MP_ROWS_TOGETHER);
+    assert_numbers(rows.allocations, 2, rows.room, 3 * MP_ROWS_TOGETHER);
     assert_int_equal(account.given, 30 * MP_ROWS_TOGETHER); /* the old memory was given back, */
     assert_int_equal(account.most, 30 * MP_ROWS_TOGETHER);  /* and before there was new */
     mp_rows_release(device, &rows);
@@ -152,7 +149,7 @@ static int reserve(struct mp_model *model, int layer, int rows, struct mp_error 
 }
 
 TEST_WITH(memory_follows_rows, start, nothing_is_left) {
-    struct mp_model model;
+    AUTO(model) struct mp_model model;
     create_model(&model);
     int64_t even = row_bytes(LAYERS, EVEN, EVEN);
     assert_true(EVEN % MP_ROWS_TOGETHER == 0);
@@ -170,12 +167,11 @@ TEST_WITH(memory_follows_rows, start, nothing_is_left) {
     for (int l = 0; l < LAYERS; l++)
         assert_works(reserve(&model, l, RANKS * EVEN, &error));
     assert_int_equal(model.row_bytes, row_bytes(LAYERS, EVEN, RANKS * EVEN));
-    mp_model_destroy(&model);
 }
 
 /* Row for row more and more: a quarter each time, so few times. */
 TEST_WITH(growth_is_logarithmic, start, nothing_is_left) {
-    struct mp_model model;
+    AUTO(model) struct mp_model model;
     uint64_t random = test_seed();
     int growths = 0;
     create_model(&model);
@@ -192,15 +188,13 @@ TEST_WITH(growth_is_logarithmic, start, nothing_is_left) {
     for (int i = 0; i < 1000; i++) /* shrinking and growing below the most costs nothing */
         assert_works(reserve(&model, 0,
                              test_random_int(&random, 0, (int)model.state[0].worked.room), &error));
-    assert_int_equal(model.state[0].worked.allocations, before);
-    assert_int_equal(model.worked.allocations, shared);
-    mp_model_destroy(&model);
+    assert_numbers(model.state[0].worked.allocations, before, model.worked.allocations, shared);
 }
 
 /* Every array is there in full, apart from the others: each is filled with its own byte. */
 TEST_WITH(arrays_do_not_share_memory, start, nothing_is_left) {
     static const int rows[] = {1, 3 * EVEN, 5 * EVEN + 1, 2 * EVEN};
-    struct mp_model model;
+    AUTO(model) struct mp_model model;
     create_model(&model);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct mp_block_state *block = &model.state[i % 2];
@@ -221,15 +215,13 @@ TEST_WITH(arrays_do_not_share_memory, start, nothing_is_left) {
         }
         for (int a = 0; a < ARRAYS; a++) {
             const unsigned char *byte = array[a].at;
-            assert_int_equal(byte[0], a + 1);
-            assert_int_equal(byte[array[a].bytes - 1], a + 1);
+            assert_numbers(byte[0], a + 1, byte[array[a].bytes - 1], a + 1);
         }
     }
-    mp_model_destroy(&model);
 }
 
 TEST_WITH(missing_memory_is_told, start, nothing_is_left) {
-    struct mp_model model;
+    AUTO(model) struct mp_model model;
     create_model(&model);
     account.budget = account.given + 4096;
     assert_works(reserve(&model, 2, EVEN, &error));
@@ -237,7 +229,6 @@ TEST_WITH(missing_memory_is_told, start, nothing_is_left) {
                     "layer 2: no memory for 2000 rows to work on and 0 to send (even loads have "
                     "128 of each): 0.77 MiB, beside 0.04 MiB of other layers' rows; a smaller "
                     "batch or a system that spreads routes takes less");
-    mp_model_destroy(&model);
 }
 
 TEST_GROUP(open_device, close_device);

@@ -554,8 +554,7 @@ static bool is_caught(enum mp_plan_violation kind) {
         if (code != MP_EPLAN || found != kind)
             fail_msg("a plan broken as %s is called %s: %s", mp_plan_violation_name(kind),
                      mp_plan_violation_name(found), error.text);
-        assert_non_null(strstr(error.text, mp_plan_violation_name(kind)));
-        assert_non_null(strstr(error.text, "iteration"));
+        assert_contains(error.text, mp_plan_violation_name(kind), "iteration");
     }
     return broken;
 }

@@ -50,10 +50,8 @@ TEST_ROWS(nearest_gives_the_golden_loads, GOLDEN, row) {
     assert_memory_equal(computed, row->computed, sizeof computed);
     assert_memory_equal(sent, row->sent, sizeof sent);
     assert_memory_equal(received, row->received, sizeof received);
-    assert_int_equal(facts.routes_between_nodes, row->between_nodes);
-    assert_int_equal(facts.routes, 120);
-    assert_int_equal(facts.routes_dropped, 0);
-    assert_int_equal(facts.copies, row->copies);
+    assert_numbers(facts.routes_between_nodes, row->between_nodes, facts.routes, 120);
+    assert_numbers(facts.routes_dropped, 0, facts.copies, row->copies);
 }
 
 TEST(nearest_gives_the_golden_matrix) {

@@ -183,8 +183,7 @@ TEST(a_plan_starts_anew) {
     begin_owned(plan, 11, 3, owner);
     assert_true(plan->iteration == 11 && plan->layer == 3);
     assert_int_equal(plan->fetch.count + plan->reduce.count + plan->share.count, 0);
-    assert_int_equal(plan->outside_capacity, -1);
-    assert_int_equal(plan->source_capacity, -1);
+    assert_numbers(plan->outside_capacity, -1, plan->source_capacity, -1);
     for (int expert = 0; expert < plan->experts; expert++)
         assert_int_equal(plan->capacity[expert], -1);
     assert_true(plan->padding == 0 && plan->exchange == MP_EXCHANGE_FLAT && plan->group_size == 0);

@@ -17,69 +17,56 @@ static struct {
     int code;         /* of create */
 } asked;
 
-static int create(void *self, const struct mp_setting *setting, const void *options,
-                  struct mp_error *error) {
-    (void)self;
-    (void)setting;
-    (void)options;
+static int create(UNUSED void *self, UNUSED const struct mp_setting *setting,
+                  UNUSED const void *options, struct mp_error *error) {
     return asked.code ? mp_fail(error, asked.code, "no such thing") : MP_OK;
 }
 
-static void destroy(void *self) {
-    (void)self;
+static void destroy(UNUSED void *self) {
     asked.destroyed++;
 }
 
 /* Rank 3 owns three of layer 0, rank 0 three of layer 1. */
-static void initial_owners(const void *self, int32_t owner[]) {
+static void initial_owners(UNUSED const void *self, int32_t owner[]) {
     static const int32_t first[LAYERS * EXPERTS] = {0, 3, 3, 3, 0, 0, 0, 3};
-    (void)self;
     memcpy(owner, first, sizeof first);
 }
 
-static void policy(const void *self, struct mp_policy *policy) {
-    (void)self;
+static void policy(UNUSED const void *self, struct mp_policy *policy) {
     asked.policies++;
     *policy = asked.policy;
 }
 
-static int copies_limit(const void *self) {
-    (void)self;
+static int copies_limit(UNUSED const void *self) {
     return asked.limit;
 }
 
-static int homes_limit(const void *self) {
-    (void)self;
+static int homes_limit(UNUSED const void *self) {
     return 7;
 }
 
-static int64_t padding_limit(const struct mp_setting *setting, const void *options) {
-    (void)options;
+static int64_t padding_limit(const struct mp_setting *setting, UNUSED const void *options) {
     asked.bandwidth += setting->bandwidth + setting->seconds_per_route +
                        setting->seconds_per_expert + setting->non_moe_seconds;
     return setting->tokens_per_rank;
 }
 
-static int before_gate(void *self, struct mp_plan *plan, struct mp_error *error) {
-    (void)self;
+static int before_gate(UNUSED void *self, struct mp_plan *plan, struct mp_error *error) {
     asked.before++;
     return asked.copy_on < 0
                ? MP_OK
                : mp_plan_add_copy(plan, 0, asked.copy_on, MP_STAGE_BEFORE_GATE, error);
 }
 
-static int after_gate(void *self, const struct mp_load *load, struct mp_plan *plan,
+static int after_gate(UNUSED void *self, const struct mp_load *load, struct mp_plan *plan,
                       struct mp_error *error) {
-    (void)self;
     asked.after++;
     return mp_plan_dispatch_to_owner(plan, load, error);
 }
 
-static int after_step(void *self, int64_t iteration, const struct mp_load load[],
+static int after_step(UNUSED void *self, int64_t iteration, const struct mp_load load[],
                       const struct mp_placement home[], struct mp_rehome *change,
-                      struct mp_error *error) {
-    (void)self;
-    (void)error;
+                      UNUSED struct mp_error *error) {
     assert_int_equal(iteration, 3);
     assert_int_equal(mp_load_at(&load[1], 2, 0), 5);
     for (int layer = 0; layer < LAYERS; layer++)
@@ -173,13 +160,11 @@ TEST_WITH(a_run_is_what_its_system_and_first_plan_say, reset, NULL) {
     asked.policy.rematerialise = true;
     asked.limit = 2;
     begin(&drill, &drops, false);
-    assert_int_equal(asked.policies, 1);
-    assert_int_equal(asked.before, 1);
+    assert_numbers(asked.policies, 1, asked.before, 1);
     assert_true(drill.planner.policy.rematerialise);
     assert_ptr_equal(drill.planner.plan->policy, &drill.planner.policy);
     assert_true(drill.planner.law.drops_routes);
-    assert_int_equal(drill.planner.law.extra_copies_limit, 2);
-    assert_int_equal(drill.planner.law.padding_limit, 20);
+    assert_numbers(drill.planner.law.extra_copies_limit, 2, drill.planner.law.padding_limit, 20);
     assert_true(asked.bandwidth == 0);
     assert_int_equal(drill.planner.home[0].owner[1], 3);
 }
@@ -224,9 +209,7 @@ TEST_WITH(a_shared_plan_is_made_again_if_another_layer_had_it, reset, NULL) {
     assert_works(mp_planner_again(&drill.planner, 3, 0, &drill.load[0], &error));
     assert_int_equal(asked.after, 3);
     const struct mp_plan *made = mp_planner_plan(&drill.planner, 0);
-    assert_int_equal(made->layer, 0);
-    assert_int_equal(made->iteration, 3);
-    assert_int_equal(made->gradient_bytes, EXPERT_BYTES);
+    assert_numbers(made->layer, 0, made->iteration, 3, made->gradient_bytes, EXPERT_BYTES);
     assert_int_equal(mp_plan_routes_to(made, 2, 0, 0), 5);
     /* A plan that has begun is not complete. */
     assert_works(mp_planner_begin_layer(&drill.planner, 3, 0, &error));
@@ -267,10 +250,7 @@ TEST_WITH(homes_change_when_they_are_adopted, reset, NULL) {
         assert_works(step(&drill, &error));
         assert_int_equal(drill.planner.moves.count, 1);
         const struct mp_transfer *move = drill.planner.moves.item;
-        assert_int_equal(move->layer, 1);
-        assert_int_equal(move->expert, 0);
-        assert_int_equal(move->from, 0);
-        assert_int_equal(move->to, 1);
+        assert_numbers(move->layer, 1, move->expert, 0, move->from, 0, move->to, 1);
         assert_int_equal(move->bytes, MOVED + STATE);
         assert_int_equal(drill.planner.home[1].owner[0], 0);
     }
@@ -309,8 +289,7 @@ TEST_WITH(ranks_to_come_get_the_gradients, reset, NULL) {
     for (int adopted = 0; adopted < 2; adopted++) {
         assert_works(mp_planner_begin_layer(&drill.planner, 4, 1, &error));
         assert_works(mp_planner_end_layer(&drill.planner, 1, &drill.load[1], &error));
-        assert_int_equal(plan->before.owner[0], adopted);
-        assert_int_equal(plan->reduce.count, 0);
+        assert_numbers(plan->before.owner[0], adopted, plan->reduce.count, 0);
         assert_int_equal(plan->share.count, !adopted);
         if (!adopted) {
             const struct mp_transfer *share = plan->share.item;

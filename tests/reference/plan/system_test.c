@@ -3,66 +3,44 @@
 
 #include "reference/plan/system.h"
 
-static int create(void *self, const struct mp_setting *setting, const void *options,
-                  struct mp_error *error) {
-    (void)self;
-    (void)setting;
-    (void)options;
-    (void)error;
+static int create(UNUSED void *self, UNUSED const struct mp_setting *setting,
+                  UNUSED const void *options, UNUSED struct mp_error *error) {
     return MP_OK;
 }
-static void initial_owners(const void *self, int32_t owner[]) {
-    (void)self;
+static void initial_owners(UNUSED const void *self, int32_t owner[]) {
     for (int index = 0; index < 6; index++) /* 2 layers of 3 experts */
         owner[index] = index == 5 ? 3 : index % 3;
 }
-static int copies_limit(const void *self) {
-    (void)self;
+static int copies_limit(UNUSED const void *self) {
     return 1;
 }
-static int before_gate(void *self, struct mp_plan *plan, struct mp_error *error) {
-    (void)self;
+static int before_gate(UNUSED void *self, struct mp_plan *plan, struct mp_error *error) {
     return mp_plan_add_copy(plan, 2, 0, MP_STAGE_BEFORE_GATE, error);
 }
-static int after_gate(void *self, const struct mp_load *load, struct mp_plan *plan,
+static int after_gate(UNUSED void *self, const struct mp_load *load, struct mp_plan *plan,
                       struct mp_error *error) {
-    (void)self;
     return mp_plan_dispatch_to_owner(plan, load, error);
 }
-static int after_step(void *self, int64_t iteration, const struct mp_load load[],
-                      const struct mp_placement home[], struct mp_rehome *change,
-                      struct mp_error *error) {
-    (void)self;
-    (void)iteration;
-    (void)load;
-    (void)home;
-    (void)change;
-    (void)error;
+static int after_step(UNUSED void *self, UNUSED int64_t iteration,
+                      UNUSED const struct mp_load load[], UNUSED const struct mp_placement home[],
+                      UNUSED struct mp_rehome *change, UNUSED struct mp_error *error) {
     return MP_OK;
 }
-static void initial_holders(const void *self, struct mp_placement home[]) {
-    (void)self;
+static void initial_holders(UNUSED const void *self, struct mp_placement home[]) {
     mp_placement_add(&home[0], 1, 2);
     mp_placement_add(&home[1], 0, 1);
 }
-static void policy(const void *self, struct mp_policy *policy) {
-    (void)self;
+static void policy(UNUSED const void *self, struct mp_policy *policy) {
     policy->optimizer = MP_OPTIMIZER_REPLICATED;
 }
-static size_t save(const void *self, void *buffer, size_t size) {
-    (void)self;
-    (void)buffer;
-    (void)size;
+static size_t save(UNUSED const void *self, UNUSED void *buffer, UNUSED size_t size) {
     return 0;
 }
 static const void *found(const void *self) {
     return self;
 }
-static int load(void *self, const void *buffer, size_t size, struct mp_error *error) {
-    (void)self;
-    (void)buffer;
-    (void)size;
-    (void)error;
+static int load(UNUSED void *self, UNUSED const void *buffer, UNUSED size_t size,
+                UNUSED struct mp_error *error) {
     return MP_OK;
 }
 
@@ -211,8 +189,7 @@ TEST(plans_begin_with_the_systems_homes) {
     assert_works(mp_system_begin_plan(&COMPLETE, NULL, 6, 1, &home[1], &plan, &error));
     assert_true(plan.iteration == 6 && plan.layer == 1);
     assert_int_equal(own.optimizer, MP_OPTIMIZER_REPLICATED);
-    assert_int_equal(plan.share.count, 1);
-    assert_int_equal(plan.fetch.count, 1);
+    assert_numbers(plan.share.count, 1, plan.fetch.count, 1);
     plain.optimizer = MP_OPTIMIZER_SLICES;
     mp_system_policy(&plain, NULL, &(const struct mp_setting){.forward_only = true}, &own);
     assert_true(own.optimizer == MP_OPTIMIZER_REPLICATED && own.forward_only);

@@ -138,8 +138,7 @@ TEST_EACH(hops_are, examples, example) {
         walk.receiver[i].rank = example->receiver[i];
     walk_hops(&walk, example->expert);
     for (int i = 0; i < walk.count; i++) {
-        assert_int_equal(walk.hop[i].from, example->hop[i].from);
-        assert_int_equal(walk.hop[i].to, example->hop[i].to);
+        assert_numbers(walk.hop[i].from, example->hop[i].from, walk.hop[i].to, example->hop[i].to);
         assert_int_equal(walk.hop[i].depth, example->hop[i].depth);
     }
 }
@@ -191,8 +190,7 @@ TEST(a_ring_goes_round) {
             mp_hops_ring(ranks, owner, hop);
             for (int i = 0; i < ranks - 1; i++) {
                 assert_int_equal(hop[i].from, (owner + i) % ranks);
-                assert_int_equal(hop[i].to, (owner + i + 1) % ranks);
-                assert_int_equal(hop[i].depth, i + 1);
+                assert_numbers(hop[i].to, (owner + i + 1) % ranks, hop[i].depth, i + 1);
             }
         }
 }

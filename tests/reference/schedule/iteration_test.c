@@ -39,11 +39,9 @@ static void end(void *self, struct mp_scheduled_phase activity) {
     scribe->ended_spans++;
 }
 
-static int plan(void *self, int layer, bool before_gate, const struct mp_plan **of_layer,
-                struct mp_error *error) {
+static int plan(void *self, int layer, UNUSED bool before_gate, const struct mp_plan **of_layer,
+                UNUSED struct mp_error *error) {
     struct scribe *scribe = self;
-    (void)before_gate;
-    (void)error;
     assert_int_equal(scribe->open_spans, 1);
     *of_layer = scribe->plan[layer];
     return MP_OK;
@@ -84,8 +82,7 @@ static int wait(void *self, const struct mp_operation *operation, struct mp_erro
     return note(self, WAIT, operation, error);
 }
 
-static int learn(void *self, const struct mp_rehome **change, struct mp_error *error) {
-    (void)error;
+static int learn(void *self, const struct mp_rehome **change, UNUSED struct mp_error *error) {
     *change = &((struct scribe *)self)->change;
     return MP_OK;
 }
@@ -202,12 +199,12 @@ TEST(copies_are_made_of_copies) {
     assert_works(mp_plan_add_copy_from(made, 0, 2, 3, MP_STAGE_AFTER_GATE, &error));
     dispatch(made);
     run(scribe);
-    assert_non_null(strstr(told(scribe, MP_FORWARD),
-                           "permute0 >rows0 <rows0 <fetch0 >late-fetch0 <late-fetch0 experts0"));
+    assert_contains(told(scribe, MP_FORWARD),
+                    "permute0 >rows0 <rows0 <fetch0 >late-fetch0 <late-fetch0 experts0");
     made->fetch.item[1].from = made->before.owner[0];
     run(scribe);
-    assert_non_null(strstr(told(scribe, MP_FORWARD),
-                           ">late-fetch0 permute0 >rows0 <rows0 <fetch0 <late-fetch0 experts0"));
+    assert_contains(told(scribe, MP_FORWARD),
+                    ">late-fetch0 permute0 >rows0 <rows0 <fetch0 <late-fetch0 experts0");
 }
 
 /* The next layer's copies set out once rows and late copies have, whether rows travel in one step
@@ -337,16 +334,16 @@ TEST(a_shared_expert_hides_rows) {
         run(scribe);
         /* Two more, and rows of a flat exchange arrive in spans of their own. */
         assert_int_equal(scribe->ended_spans, spans + (pipelined ? 2 : 4));
-        assert_non_null(strstr(told(scribe, MP_FORWARD),
-                               pipelined ? "permute0 >rows0 >rows0.1 >late-fetch0 shared0 <rows0 "
-                                           "experts0 >returns0 <rows0.1"
-                                         : "permute0 >rows0 shared0 <rows0 experts0 >returns0 "
-                                           "<returns0 combine0"));
-        assert_non_null(strstr(told(scribe, MP_BACKWARD),
-                               pipelined ? "permute0 >rows0 >rows0.1 shared0 experts0.2 "
-                                           ">sum-copies0 <rows0 experts0"
-                                         : "permute0 >rows0 shared0 <rows0 experts0 >returns0 "
-                                           "<returns0 combine0 gate0"));
+        assert_contains(told(scribe, MP_FORWARD),
+                        pipelined ? "permute0 >rows0 >rows0.1 >late-fetch0 shared0 <rows0 "
+                                    "experts0 >returns0 <rows0.1"
+                                  : "permute0 >rows0 shared0 <rows0 experts0 >returns0 "
+                                    "<returns0 combine0");
+        assert_contains(told(scribe, MP_BACKWARD),
+                        pipelined ? "permute0 >rows0 >rows0.1 shared0 experts0.2 "
+                                    ">sum-copies0 <rows0 experts0"
+                                  : "permute0 >rows0 shared0 <rows0 experts0 >returns0 "
+                                    "<returns0 combine0 gate0");
     }
 }
 

@@ -25,7 +25,7 @@ static double total_loss(struct small_trainer *small) {
 static double difference(struct small_trainer *small, float *parameter, const float direction[],
                          size_t count, double step) {
     double loss[2];
-    float *kept = malloc(count * sizeof *kept);
+    AUTO(allocated) float *kept = malloc(count * sizeof *kept);
     assert_non_null(kept);
     memcpy(kept, parameter, count * sizeof *kept);
     for (int side = 0; side < 2; side++) {
@@ -35,7 +35,6 @@ static double difference(struct small_trainer *small, float *parameter, const fl
         loss[side] = total_loss(small);
     }
     memcpy(parameter, kept, count * sizeof *kept);
-    free(kept);
     return (loss[0] - loss[1]) / (2 * step);
 }
 
@@ -47,7 +46,7 @@ static bool is_near(double measured, double slope, double step) {
  * noise, so that the derivative is large enough to be seen in fp32. */
 static void check_direction(struct small_trainer *small, const char *name, float *parameter,
                             const float *gradient, size_t count, uint64_t seed) {
-    float *direction = malloc(count * sizeof *direction);
+    AUTO(allocated) float *direction = malloc(count * sizeof *direction);
     assert_non_null(direction);
     double norm = 0, slope = 0;
     for (size_t i = 0; i < count; i++)
@@ -78,7 +77,6 @@ static void check_direction(struct small_trainer *small, const char *name, float
             fail();
         }
     }
-    free(direction);
 }
 
 static const struct gate {

@@ -11,14 +11,10 @@ TEST(what_is_asked_for_is_read) {
     assert_works(mp_inject_parse("", &inject, &error));
     assert_close(inject.seconds, 0, 0);
     assert_works(mp_inject_parse("  rank=3 seconds=0.25  phase=expert ", &inject, &error));
-    assert_int_equal(inject.rank, 3);
-    assert_int_equal(inject.phase, MP_PHASE_EXPERT);
-    assert_close(inject.seconds, 0.25, 0);
-    assert_int_equal(inject.every, 1);
-    assert_int_equal(inject.layer, MP_ALL);
+    assert_numbers(inject.rank, 3, inject.phase, MP_PHASE_EXPERT, inject.seconds, 0.25);
+    assert_numbers(inject.every, 1, inject.layer, MP_ALL);
     assert_works(mp_inject_parse("rank=0 seconds=1 phase=wait every=7 layer=2", &inject, &error));
-    assert_int_equal(inject.every, 7);
-    assert_int_equal(inject.layer, 2);
+    assert_numbers(inject.every, 7, inject.layer, 2);
     for (int phase = MP_PHASE_DATA; phase <= MP_PHASE_WAIT; phase++) {
         assert_works(mp_inject_parse(
             formatted("rank=0 seconds=1 phase=%s", mp_phase_name((enum mp_phase)phase)), &inject,

@@ -25,8 +25,7 @@ static void assert_interrupted(struct run *run, int ranks, int at_least) {
     assert_int_equal(own_lines(line), 1);
     for (int r = 0; r < ranks; r++) {
         struct found found = read_spool("spools", r);
-        assert_int_equal(found.iterations, done);
-        assert_int_equal(found.status, MP_EINTERRUPTED);
+        assert_numbers(found.iterations, done, found.status, MP_EINTERRUPTED);
         assert_string_equal(found.reason, line);
         assert_int_equal(found.unread, 0);
     }

@@ -31,10 +31,8 @@ static const struct mp_system uneven = {
 /* One that copies experts if there are more ranks, and remembers what it was asked. */
 static struct mp_setting asked;
 static int living;
-static int tied_create(void *self, const struct mp_setting *setting, const void *options,
-                       struct mp_error *error) {
-    (void)self;
-    (void)options;
+static int tied_create(UNUSED void *self, const struct mp_setting *setting,
+                       UNUSED const void *options, struct mp_error *error) {
     asked = *setting;
     living++;
     if (setting->topology.ranks % setting->experts)
@@ -42,8 +40,7 @@ static int tied_create(void *self, const struct mp_setting *setting, const void 
                        setting->topology.ranks, setting->experts);
     return MP_OK;
 }
-static void tied_destroy(void *self) {
-    (void)self;
+static void tied_destroy(UNUSED void *self) {
     living--;
 }
 static const struct mp_system tied = {.abi = MP_SYSTEM_ABI,
@@ -74,15 +71,10 @@ TEST(defaults_are_a_small_model) {
     AUTO(job) struct mp_job_file file;
     assert_int_equal(mp_job_file_create(&file, NULL), MP_OK);
     const struct mp_job *job = &file.job;
-    assert_int_equal(job->ranks, 1);
-    assert_int_equal(job->ranks_per_node, MP_ALL);
-    assert_int_equal(job->layers, 4);
-    assert_int_equal(job->experts, 16);
+    assert_numbers(job->ranks, 1, job->ranks_per_node, MP_ALL, job->layers, 4, job->experts, 16);
     assert_int_equal(job->gate, mp_gate_find("gshard"));
     assert_int_equal(mp_job_top_k(job), 2);
-    assert_int_equal(job->routing, MP_ROUTING_GATE);
-    assert_int_equal(job->iterations, 100);
-    assert_close(job->learning_rate, 1e-3, 0);
+    assert_numbers(job->routing, MP_ROUTING_GATE, job->iterations, 100, job->learning_rate, 1e-3);
     assert_close(job->beta2, 0.95, 0);
     assert_true(job->record);
     assert_false(job->check_plans);
@@ -418,15 +410,9 @@ TEST(systems_are_asked_about_the_job) {
     assert_works(apply(&file, text, &error));
     assert_works(mp_job_check(&file, &error));
     assert_int_equal(living, 0);
-    assert_int_equal(asked.layers, 3);
-    assert_int_equal(asked.experts, 3);
-    assert_int_equal(asked.top_k, 1);
-    assert_int_equal(asked.topology.ranks, 6);
-    assert_int_equal(asked.topology.ranks_per_node, 2);
-    assert_int_equal(asked.tokens_per_rank, 64);
-    assert_int_equal(asked.expert_bytes, 2 * 64 * 96 * 4);
-    assert_int_equal(asked.route_bytes, 64 * 4);
-    assert_int_equal(asked.seed, 7);
+    assert_numbers(asked.layers, 3, asked.experts, 3, asked.top_k, 1, asked.topology.ranks, 6);
+    assert_numbers(asked.topology.ranks_per_node, 2, asked.tokens_per_rank, 64);
+    assert_numbers(asked.expert_bytes, 2 * 64 * 96 * 4, asked.route_bytes, 64 * 4, asked.seed, 7);
     assert_true(asked.bandwidth == 5e8 && asked.seconds_per_route > 0 &&
                 asked.seconds_per_expert > 0 && asked.non_moe_seconds > 0);
     set(&file, "", "ranks-per-node", "all");
@@ -442,8 +428,7 @@ TEST(systems_are_asked_about_the_job) {
     set(&file, "", "mode", "prefill");
     assert_works(mp_job_check(&file, &error));
     assert_true(asked.forward_only);
-    assert_int_equal(asked.gradient_bytes, 0);
-    assert_int_equal(asked.tokens_per_rank, 64);
+    assert_numbers(asked.gradient_bytes, 0, asked.tokens_per_rank, 64);
     set(&file, "", "mode", "decode");
     assert_works(mp_job_check(&file, &error));
     assert_int_equal(asked.tokens_per_rank, file.job.batch / 6);

@@ -30,7 +30,7 @@ TEST(every_rank_reads_its_rows) {
     for (int round = 0; round < 60; round++) {
         const struct mp_loads_shape shape = random_shape();
         int iterations = test_random_int(&random_state, 1, 5);
-        uint32_t *count = random_loads(&random_state, &shape, iterations);
+        AUTO(allocated) uint32_t *count = random_loads(&random_state, &shape, iterations);
         size_t bytes = (size_t)shape.experts * sizeof *count;
         write_loads("loads", &shape, iterations, count, (uint32_t)round);
         for (int ranks = 1; ranks <= shape.sources; ranks *= 2)
@@ -41,8 +41,7 @@ TEST(every_rank_reads_its_rows) {
                 job.sources = ranks;
                 job.tokens *= own;
                 read_ok("loads", &job, rank, &loads);
-                assert_int_equal(loads.sources, own);
-                assert_int_equal(loads.iterations, iterations);
+                assert_numbers(loads.sources, own, loads.iterations, iterations);
                 assert_int_equal(loads.digest, round);
                 for (int i = 0; i < 2 * iterations; i++) /* round and round */
                     for (int l = 0; l < shape.layers; l++)
@@ -55,7 +54,6 @@ TEST(every_rank_reads_its_rows) {
                         }
                 mp_loads_destroy(&loads);
             }
-        free(count);
     }
 }
 
@@ -68,7 +66,7 @@ TEST(what_passes_can_be_replayed) {
         shape.sources = 1;
         random_row(&random_state, tokens, top_k, shape.experts, row);
         assert_works(mp_loads_check(&shape, 0, 0, row, &error));
-        int32_t *choice = calloc((size_t)(tokens * top_k), sizeof *choice);
+        AUTO(allocated) int32_t *choice = calloc((size_t)(tokens * top_k), sizeof *choice);
         assert_works(mp_replay_choices(tokens, top_k, shape.experts, row,
                                        test_random(&random_state), choice, &error));
         for (int i = 0; i < tokens * top_k; i++) {
@@ -77,7 +75,6 @@ TEST(what_passes_can_be_replayed) {
                 assert_int_not_equal(choice[i], choice[other]);
         }
         assert_memory_equal(made, row, (size_t)shape.experts * sizeof *row);
-        free(choice);
     }
 }
 
@@ -126,10 +123,9 @@ TEST(nothing_half_written_is_read) {
 /* Every cut and every changed byte is seen. */
 TEST(damage_is_seen) {
     const struct mp_loads_shape shape = {2, 4, 2, 1, 6, false};
-    uint32_t *count = random_loads(&random_state, &shape, 3);
+    AUTO(allocated) uint32_t *count = random_loads(&random_state, &shape, 3);
     struct mp_loads loads;
     write_loads("whole", &shape, 3, count, 9);
-    free(count);
     size_t size;
     AUTO(text) char *bytes = read_bytes("whole", &size);
     assert_int_equal(size, 8 + 5 * 4 + 3 * 2 * 2 * 4 * 4 + 8);
@@ -149,10 +145,9 @@ TEST(damage_is_seen) {
 TEST(parts_of_iterations_are_refused) {
     enum { HEAD = 8 + 5 * 4, ITERATION = 2 * 2 * 4 * 4, WORDS = 2 * ITERATION / 4 };
     const struct mp_loads_shape shape = {2, 4, 2, 1, 6, false};
-    uint32_t *count = random_loads(&random_state, &shape, 2);
+    AUTO(allocated) uint32_t *count = random_loads(&random_state, &shape, 2);
     size_t all;
     write_loads("whole", &shape, 2, count, 9);
-    free(count);
     AUTO(text) char *bytes = read_bytes("whole", &all);
     assert_int_equal(all, HEAD + 2 * ITERATION + 8);
     for (size_t words = 0; words <= WORDS; words++) {
@@ -180,10 +175,9 @@ TEST(others_loads_are_refused) {
                                            {4, 8, 3, 2, 16, false}, {4, 8, 2, 1, 16, false},
                                            {4, 8, 2, 2, 15, false}, {2, 8, 2, 2, 16, false},
                                            {8, 8, 2, 2, 8, false}};
-    uint32_t *count = random_loads(&random_state, &shape, 1);
+    AUTO(allocated) uint32_t *count = random_loads(&random_state, &shape, 1);
     struct mp_loads loads;
     write_loads("loads", &shape, 1, count, 0);
-    free(count);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_fails(mp_loads_read("loads", &wrong[i], 0, &loads, &error), MP_EINVAL,
                      "loads: has loads of 4 sources with 16 tokens to 2 of 8 "

@@ -120,9 +120,9 @@ TEST(rows_without_memory_are_told) {
             assert_int_equal(trainer->model.worked.room, i == 0 ? ROWS + SPARE : ROWS);
             assert_int_equal(trainer->model.state[2].worked.room, ROWS + SPARE);
         } else {
-            assert_non_null(strstr(error.text, "iteration 1: layer 0: no memory for 3072 rows to "
-                                               "work on and 3072 to send (even loads have 2048 of "
-                                               "each): "));
+            assert_contains(error.text, "iteration 1: layer 0: no memory for 3072 rows to "
+                                        "work on and 3072 to send (even loads have 2048 of "
+                                        "each): ");
         }
         mp_trainer_destroy(trainer);
         mp_job_file_destroy(&file);

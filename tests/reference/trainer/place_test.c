@@ -80,7 +80,7 @@ TEST_WITH(gpus_are_numbered_on_a_host, be_launched_by_nobody, NULL) {
         setenv("LOCAL_RANK", number, 1);
         assert_works(mp_place_create(job_of("cuda", 1), "some.yaml", &place, &error));
         mp_device_describe(place.device, text, sizeof text);
-        assert_non_null(strstr(text, local % 2 ? "Second" : "First"));
+        assert_contains(text, local % 2 ? "Second" : "First");
         assert_int_equal(place.comm->ranks, 1);
         assert_string_equal(mp_place_remark(&place), "");
         mp_place_destroy(&place);

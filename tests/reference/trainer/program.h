@@ -70,8 +70,7 @@ static inline void wait_for_end(struct run *run) {
 }
 
 /* A failed test leaves nothing running. */
-static inline int end_run(void **state) {
-    (void)state;
+static inline int end_run(UNUSED void **state) {
     if (running > 0) {
         kill(running, SIGKILL);
         waitpid(running, NULL, 0);

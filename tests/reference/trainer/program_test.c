@@ -13,7 +13,7 @@ static const struct {
 TEST_EACH_WITH(help_and_version_are_printed, printed, c, NULL, end_run) {
     run_trainer(0, c->name, 0);
     AUTO(text) char *out = read_file("out"), *err = read_file("err");
-    assert_non_null(strstr(out, c->text));
+    assert_contains(out, c->text);
     assert_string_equal(err, "");
 }
 
@@ -122,9 +122,7 @@ TEST_WITH(a_run_is_recorded_to_its_end, NULL, end_run) {
         assert_int_equal(progress(), 7);
         for (int r = 0; r < (ranks ? 2 : 1); r++) {
             struct found found = read_spool("spools", r);
-            assert_int_equal(found.iterations, 7);
-            assert_int_equal(found.status, MP_OK);
-            assert_int_equal(found.unread, 0);
+            assert_numbers(found.iterations, 7, found.status, MP_OK, found.unread, 0);
             assert_true(found.span_ns >= 1 && found.span_ns < 1e9);
         }
     }
@@ -153,8 +151,7 @@ TEST_WITH(a_run_ends_at_its_target, NULL, end_run) {
         assert_true(mean_before(lines, end, WINDOW) > 5.2 - 1e-6);
     for (int r = 0; r < 2; r++) {
         struct found found = read_spool("spools", r);
-        assert_int_equal(found.iterations, count);
-        assert_int_equal(found.status, MP_OK);
+        assert_numbers(found.iterations, count, found.status, MP_OK);
         if (r == 0)
             assert_close(found.iterations_to_target, count, 0);
     }
@@ -171,7 +168,7 @@ TEST_WITH(a_run_goes_on_from_its_checkpoint, NULL, end_run) {
     assert_int_equal(progress(), 9);
     AUTO(text) char *out = read_file("out"), *text = read_file("second/checkpoint.yaml");
     assert_int_equal(strncmp(out, "progress 5 9 ", 13), 0);
-    assert_non_null(strstr(text, "iteration: 9\n"));
+    assert_contains(text, "iteration: 9\n");
 }
 
 /* ---- drops ---- */

@@ -178,7 +178,7 @@ TEST(the_machine_is_named) {
     snprintf(text, sizeof text, "%lld",
              (long long)sysconf(_SC_PHYS_PAGES) * (long long)sysconf(_SC_PAGESIZE));
     assert_text("environment.memory-bytes", text);
-    assert_non_null(strstr(text_of("environment.device"), "oneDNN"));
+    assert_contains(text_of("environment.device"), "oneDNN");
     snprintf(text, sizeof text, "one process, host %s", host);
     assert_text("environment.mpi", text);
     assert_non_null(text_of("environment.compiler"));
@@ -187,11 +187,9 @@ TEST(the_machine_is_named) {
     assert_text("environment.command", command);
     assert_text("text.bytes", said("wc -c <text"));
     assert_true(*text_of("text.digest"));
-    assert_non_null(strstr(text_of("job"), "expert-width: 24"));
+    assert_contains(text_of("job"), "expert-width: 24");
     assert_string_equal(is.header.host, host);
-    assert_int_equal(is.header.rank, 0);
-    assert_int_equal(is.header.ranks, 1);
-    assert_int_equal(is.header.node, 0);
+    assert_numbers(is.header.rank, 0, is.header.ranks, 1, is.header.node, 0);
     assert_int_equal(is.clocks, 2); /* before and behind */
 }
 
@@ -244,8 +242,7 @@ TEST(losses_are_recorded) {
     train("");
     read_output(lines, ITERATIONS, rate);
     for (int i = 0; i < ITERATIONS; i++) {
-        assert_int_equal(lines[i].done, i + 1);
-        assert_int_equal(lines[i].of, ITERATIONS);
+        assert_numbers(lines[i].done, i + 1, lines[i].of, ITERATIONS);
         assert_within(number("loss", i, -1), lines[i].loss, 1e-6);
         assert_in_range((int)(100 * lines[i].loss), 1, 1000);
         all += 1e-3 * lines[i].ms;
@@ -394,8 +391,7 @@ static void read_sent(struct sent sent[ITERATIONS]) {
     memset(sent, 0, ITERATIONS * sizeof *sent);
     for (int rank = 1; rank >= 0; rank--) {
         read_records(rank);
-        assert_int_equal(is.header.rank, rank);
-        assert_int_equal(is.header.ranks, 2);
+        assert_numbers(is.header.rank, rank, is.header.ranks, 2);
         for (int i = 0; i < ITERATIONS; i++)
             sent[i].between += number("sent-between-nodes", i, -1);
         for (int i = 0; i < is.spans; i++) {
@@ -462,8 +458,7 @@ TEST(plans_are_what_travels) {
                          of->before + of->after + of->again + of->reduce + of->step +
                              4 * of->crossing * row,
                          0);
-            assert_close(of->bytes[MP_PHASE_ALLREDUCE][MP_BACKWARD], dense, 0);
-            assert_close(of->in_flight, dense, 0);
+            assert_numbers(of->bytes[MP_PHASE_ALLREDUCE][MP_BACKWARD], dense, of->in_flight, dense);
             for (int bucket = 0; bucket <= LAYERS; bucket++)
                 assert_int_equal(of->buckets[bucket], 2); /* of both ranks */
             parts += of->step;

@@ -43,8 +43,7 @@ TEST(shards_come_back) {
     struct mp_shard shard;
     assert_works(write_shard("shard", &error));
     assert_works(mp_shard_open("shard", &shard, &error));
-    assert_int_equal(shard.entries, ENTRIES);
-    assert_int_equal(shard.floats, FLOATS);
+    assert_numbers(shard.entries, ENTRIES, shard.floats, FLOATS);
     assert_memory_equal(shard.layer_expert, index_of, sizeof index_of);
     assert_memory_equal(shard.memory, content, sizeof content);
     for (int i = 0; i < 2; i++) { /* a closed one may be closed */
@@ -60,8 +59,7 @@ TEST(an_empty_shard_comes_back) {
     assert_works(mp_shard_create("empty", 0, index_of, 1000, &writer, &error));
     assert_works(mp_shard_finish(&writer, MP_OK, &error));
     assert_works(mp_shard_open("empty", &shard, &error));
-    assert_int_equal(shard.entries, 0);
-    assert_int_equal(shard.floats, 1000);
+    assert_numbers(shard.entries, 0, shard.floats, 1000);
     mp_shard_close(&shard);
 }
 

@@ -33,14 +33,11 @@ TEST(training_keeps_all_but_elements_in_fp32) {
         struct mp_element_sizes elements = mp_training_elements(element);
         sizes_of(&elements, &sizes);
         assert_int_equal(element, half ? 2 : 4);
-        assert_close(sizes.expert_parameters, 256, 0);
-        assert_close(sizes.row, half ? 16 : 32, 0);
-        assert_close(sizes.expert, half ? 512 : 1024, 0);
-        assert_close(sizes.expert_gradient, 1024, 0);
+        assert_all_close(0, sizes.expert_parameters, 256, sizes.row, half ? 16 : 32);
+        assert_all_close(0, sizes.expert, half ? 512 : 1024, sizes.expert_gradient, 1024);
         assert_close(sizes.expert_state, half ? 3 * 1024 : 2 * 1024, 0);
         /* An expert and both moments, in fp32, whatever products read. */
-        assert_int_equal(sizes.move.parameters, 1024);
-        assert_int_equal(sizes.move.state, 2 * 1024);
+        assert_numbers(sizes.move.parameters, 1024, sizes.move.state, 2 * 1024);
         const struct mp_model_shape shape = {.width = job.width, .expert_width = job.expert_width};
         assert_close(sizes.expert_parameters, (double)mp_model_expert_floats(&shape), 0);
         assert_close(mp_sizes_route_flops(&sizes), (double)mp_model_route_flops(&shape), 0);
@@ -50,15 +47,11 @@ TEST(training_keeps_all_but_elements_in_fp32) {
 TEST(others_keep_what_they_say) {
     struct mp_sizes sizes;
     sizes_of(&(struct mp_element_sizes){3, 2, 2, 12}, &sizes); /* gated, fp32 copy, moments */
-    assert_close(sizes.expert_parameters, 384, 0);
-    assert_close(sizes.expert, 768, 0);
-    assert_close(sizes.expert_gradient, 768, 0);
-    assert_close(sizes.expert_state, 12 * 384, 0);
-    assert_int_equal(sizes.move.parameters, 4 * 384);
+    assert_numbers(sizes.expert_parameters, 384, sizes.expert, 768, sizes.expert_gradient, 768);
+    assert_numbers(sizes.expert_state, 12 * 384, sizes.move.parameters, 4 * 384);
     assert_int_equal(sizes.move.state, 8 * 384);
     sizes_of(&(struct mp_element_sizes){2, 2, 2, 2}, &sizes); /* no room for a copy in fp32 */
-    assert_int_equal(sizes.move.parameters, 2 * 256);
-    assert_int_equal(sizes.move.state, 2 * 256);
+    assert_numbers(sizes.move.parameters, 2 * 256, sizes.move.state, 2 * 256);
 }
 
 TEST(planners_are_told_the_job_and_its_ranks) {
@@ -69,16 +62,11 @@ TEST(planners_are_told_the_job_and_its_ranks) {
     struct mp_topology topology = mp_job_topology(&job, 3);
     mp_job_sizes(&job, &elements, &sizes);
     mp_job_setting(&job, &sizes, &topology, 2, &setting);
-    assert_int_equal(setting.layers, 3);
-    assert_int_equal(setting.experts, 6);
-    assert_int_equal(setting.top_k, 2);
-    assert_int_equal(setting.topology.ranks, 3);
-    assert_int_equal(setting.topology.ranks_per_node, 2);
+    assert_numbers(setting.layers, 3, setting.experts, 6, setting.top_k, 2);
+    assert_numbers(setting.topology.ranks, 3, setting.topology.ranks_per_node, 2);
     assert_int_equal(setting.tokens_per_rank, 20); /* 12 sequences, 3 ranks, 2 micro-batches */
-    assert_int_equal(setting.expert_bytes, 512);
-    assert_int_equal(setting.route_bytes, 16);
-    assert_int_equal(setting.attention_bytes, 4 * 8 * 8 * 4);
-    assert_int_equal(setting.seed, 9);
+    assert_numbers(setting.expert_bytes, 512, setting.route_bytes, 16);
+    assert_numbers(setting.attention_bytes, 4 * 8 * 8 * 4, setting.seed, 9);
     assert_true(setting.bandwidth == 0 && setting.seconds_per_route == 0 &&
                 setting.seconds_per_expert == 0 && setting.non_moe_seconds == 0);
     assert_false(setting.choices_apart);
@@ -100,11 +88,9 @@ TEST(given_figures_go_before_measured_ones) {
     mp_job_sizes(&job, &elements, &sizes);
     mp_job_given_figures(&job, &sizes, &setting);
     mp_job_usual_figures(&setting);
-    assert_close(setting.bandwidth, 5, 0);
-    assert_close(setting.bandwidth_in_node, 15, 0);
+    assert_numbers(setting.bandwidth, 5, setting.bandwidth_in_node, 15);
     assert_true(setting.latency == 3 && setting.latency_in_node == 2);
-    assert_close(setting.seconds_per_route, 6, 0);
-    assert_close(setting.seconds_per_expert, 7, 0);
+    assert_numbers(setting.seconds_per_route, 6, setting.seconds_per_expert, 7);
     assert_close(setting.non_moe_seconds, 8, 0);
     job.bandwidth = 50;
     assert_close(setting.copies_memory, 0, 0); /* not known */
@@ -117,11 +103,9 @@ TEST(given_figures_go_before_measured_ones) {
     assert_true(setting.latency == 0 && setting.latency_in_node == 0);
     job.bandwidth_in_node = 150;
     mp_job_given_figures(&job, &sizes, &setting);
-    assert_close(setting.bandwidth_in_node, 150, 0);
-    assert_close(setting.bandwidth, 50, 0);
+    assert_numbers(setting.bandwidth_in_node, 150, setting.bandwidth, 50);
     assert_close(setting.seconds_per_route, 0.5, 0); /* 2 * 2 * 8 * 16 operations */
-    assert_close(setting.seconds_per_expert, 0, 0);
-    assert_close(setting.non_moe_seconds, 80, 0);
+    assert_numbers(setting.seconds_per_expert, 0, setting.non_moe_seconds, 80);
     assert_close(setting.copies_memory, 500, 0);
     setting = (struct mp_setting){0};
     mp_job_usual_figures(&setting);

@@ -16,8 +16,7 @@ static struct clock {
     int created, alive, synchronised;
 } device_clock;
 
-static int create_event(struct mp_device *device, mp_event *event, struct mp_error *error) {
-    (void)device;
+static int create_event(UNUSED struct mp_device *device, mp_event *event, struct mp_error *error) {
     if (device_clock.created == EVENTS)
         return mp_fail(error, MP_EDEVICE, "no event left");
     device_clock.alive++;
@@ -25,26 +24,19 @@ static int create_event(struct mp_device *device, mp_event *event, struct mp_err
     return MP_OK;
 }
 
-static void destroy_event(struct mp_device *device, mp_event event) {
-    (void)device;
-    (void)event;
+static void destroy_event(UNUSED struct mp_device *device, UNUSED mp_event event) {
     device_clock.alive--;
 }
 
-static void record_event(struct mp_device *device, mp_event event, mp_stream stream) {
-    (void)device;
-    (void)stream;
+static void record_event(UNUSED struct mp_device *device, mp_event event, UNUSED mp_stream stream) {
     *(int64_t *)event = device_clock.now;
 }
 
-static void synchronise(struct mp_device *device, mp_event event) {
-    (void)device;
-    (void)event;
+static void synchronise(UNUSED struct mp_device *device, UNUSED mp_event event) {
     device_clock.synchronised++;
 }
 
-static int64_t time_of(struct mp_device *device, mp_event event) {
-    (void)device;
+static int64_t time_of(UNUSED struct mp_device *device, mp_event event) {
     return *(int64_t *)event;
 }
 
@@ -116,12 +108,8 @@ TEST(spans_have_the_stream_s_times) {
     assert_int_equal(device_clock.synchronised, 1);
     mp_stamps_flush(r.stamps); /* nothing twice */
     assert_int_equal(close_recording(&r, span, 4), 2);
-    assert_int_equal(span[0].start_ns, 1000);
-    assert_int_equal(span[0].end_ns, 1157);
-    assert_int_equal(span[0].wait_ns, 3 + 7);
-    assert_int_equal(span[0].iteration, 5);
-    assert_int_equal(span[1].start_ns, 1157);
-    assert_int_equal(span[1].end_ns, 1166);
+    assert_numbers(span[0].start_ns, 1000, span[0].end_ns, 1157, span[0].wait_ns, 3 + 7);
+    assert_numbers(span[0].iteration, 5, span[1].start_ns, 1157, span[1].end_ns, 1166);
     assert_int_equal(span[1].wait_ns, 3);
 }
 

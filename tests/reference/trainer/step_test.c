@@ -90,8 +90,7 @@ TEST_RANDOM(parameters_move_as_adamw_says) {
             check_step(&followed[i], step);
     }
     const struct mp_trainer_totals *totals = mp_trainer_totals(small.trainer);
-    assert_int_equal(totals->routes, STEPS * LAYERS * TOKENS * 2);
-    assert_int_equal(totals->dropped, 0);
+    assert_numbers(totals->routes, STEPS * LAYERS * TOKENS * 2, totals->dropped, 0);
     assert_int_equal(totals->moves, 0);
     while (count > 0)
         free(followed[--count].expected);
@@ -120,8 +119,7 @@ TEST(pauses_leave_no_trace) {
         trainer->comm->waited_ns += 70;
         trainer->comm->sent_bytes += 80;
         assert_works(mp_spans_resume(&trainer->spans, &error));
-        assert_int_equal(trainer->comm->waited_ns, 700);
-        assert_int_equal(trainer->comm->sent_bytes, 800);
+        assert_numbers(trainer->comm->waited_ns, 700, trainer->comm->sent_bytes, 800);
         assert_true(trainer->spans.pause.cpu_ns >= (int64_t)i * NANOSECONDS);
         assert_true(trainer->spans.paused_ns >= (int64_t)i * NANOSECONDS);
     }
@@ -132,7 +130,6 @@ TEST(pauses_leave_no_trace) {
     assert_works(mp_spans_pause(&trainer->spans, &error));
     trainer->comm->waited_ns += 70;
     assert_works(mp_spans_resume(&trainer->spans, &error));
-    assert_int_equal(trainer->comm->waited_ns, 770);
-    assert_int_equal(trainer->spans.pause.cpu_ns, cpu_ns);
+    assert_numbers(trainer->comm->waited_ns, 770, trainer->spans.pause.cpu_ns, cpu_ns);
     assert_int_equal(trainer->spans.paused_ns, paused_ns);
 }

@@ -2,6 +2,8 @@
 #include "reference/trainer/target.h"
 #include "tests/errors.h"
 
+TEST_END(target, struct mp_target, mp_target_destroy(it))
+
 static struct mp_target create(double loss, int window) {
     struct mp_job job = {.target_loss = loss, .target_window = window};
     struct mp_target target;
@@ -25,23 +27,21 @@ static const struct {
 
 TEST_ROWS(the_mean_of_a_full_window_decides, windows, c) {
     static const double loss[] = {1, 5, 5, 4, 3, 3, 2, 2};
-    struct mp_target target = create(c->target, c->window);
+    AUTO(target) struct mp_target target = create(c->target, c->window);
     assert_int_equal(iterations(&target, loss, 8), c->expected);
-    mp_target_destroy(&target);
 }
 
 TEST(a_loss_that_is_no_number_counts_while_it_is_in_the_window) {
     static const double loss[] = {1, NAN, 1, 1, 1};
-    struct mp_target target = create(2, 3);
+    AUTO(target) struct mp_target target = create(2, 3);
     assert_int_equal(iterations(&target, loss, 5), 5);
-    mp_target_destroy(&target);
 }
 
 TEST_RANDOM(any_losses_agree_with_a_mean_taken_anew) {
     for (int round = 0; round < 200; round++) {
         double loss[60], bound = 2 + test_random_double(random);
         int window = test_random_int(random, 1, 20), expected = 0;
-        struct mp_target target = create(bound, window);
+        AUTO(target) struct mp_target target = create(bound, window);
         for (int index = 0; index < 60; index++)
             loss[index] = 4 - 0.04 * index + test_random_double(random);
         for (int end = window; end <= 60 && !expected; end++) {
@@ -51,6 +51,5 @@ TEST_RANDOM(any_losses_agree_with_a_mean_taken_anew) {
             expected = sum / window <= bound ? end : 0;
         }
         assert_int_equal(iterations(&target, loss, 60), expected);
-        mp_target_destroy(&target);
     }
 }

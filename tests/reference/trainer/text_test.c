@@ -8,6 +8,8 @@
 #include "tests/errors.h"
 #include "tests/harness/folder.h"
 
+TEST_END(words, struct mp_text, mp_text_destroy(it))
+
 static uint64_t random_state;
 
 static void load(const char *paths, struct mp_text *text) {
@@ -15,12 +17,11 @@ static void load(const char *paths, struct mp_text *text) {
 }
 
 static void assert_text(const char *paths, const char *expected, int files) {
-    struct mp_text text;
+    AUTO(words) struct mp_text text;
     load(paths, &text);
     if (text.size != strlen(expected) || memcmp(text.byte, expected, text.size) != 0)
         fail_msg("%s holds %.*s, not %s", paths, (int)text.size, (char *)text.byte, expected);
     assert_int_equal(text.files, files);
-    mp_text_destroy(&text);
 }
 
 TEST(folders_are_read_in_the_order_of_paths) {
@@ -80,13 +81,11 @@ TEST(the_digest_is_that_of_the_concatenation) {
 }
 
 TEST(text_is_split_for_validation) {
-    struct mp_text text;
+    AUTO(words) struct mp_text text;
     write_file("hundred", "0123456789012345678901234567890123456789012345678901234567890123456789"
                           "012345678901234567890123456789");
     assert_works(mp_text_load("hundred", 0.25, 75, 25, &text, &error));
-    assert_int_equal(text.training, 75);
-    assert_int_equal(text.size, 100);
-    mp_text_destroy(&text);
+    assert_numbers(text.training, 75, text.size, 100);
 }
 
 TEST(bad_texts_are_refused) {
@@ -159,7 +158,7 @@ static size_t place_of(const struct mp_text *text, const int32_t *token, const i
 
 TEST(batches_depend_on_seed_iteration_and_sequence) {
     enum { BATCH = 12, ITERATIONS = 100 };
-    struct mp_text text = random_text();
+    AUTO(words) struct mp_text text = random_text();
     uint64_t seed = test_random(&random_state);
     int32_t token[SEQUENCE], target[SEQUENCE], again[SEQUENCE], next[SEQUENCE];
     size_t least = SIZE, most = 0, before = SIZE;
@@ -181,22 +180,20 @@ TEST(batches_depend_on_seed_iteration_and_sequence) {
     /* 1200 draws over 24000 starts come close to both ends. */
     assert_true(least < SIZE / 50 && most > text.training - SIZE / 50);
     assert_true(repeated < 3);
-    mp_text_destroy(&text);
 }
 
 /* Iterations and sequences are counters of one stream: none must meet another's. */
 TEST(no_two_sequences_share_a_counter) {
-    struct mp_text text = random_text();
+    AUTO(words) struct mp_text text = random_text();
     int32_t token[SEQUENCE], target[SEQUENCE];
     mp_text_part(&text, 1, 1, 0, SEQUENCE, 0, SEQUENCE, token, target);
     size_t first = place_of(&text, token, target);
     mp_text_part(&text, 1, 0, 1 << 23, SEQUENCE, 0, SEQUENCE, token, target);
     assert_int_not_equal(place_of(&text, token, target), first);
-    mp_text_destroy(&text);
 }
 
 TEST(the_smallest_text_has_one_place) {
-    struct mp_text text = random_text();
+    AUTO(words) struct mp_text text = random_text();
     int32_t token[SEQUENCE], target[SEQUENCE];
     text.training = SEQUENCE + 1;
     text.size = 2 * SEQUENCE + 2;
@@ -206,11 +203,10 @@ TEST(the_smallest_text_has_one_place) {
         mp_text_validation(&text, i, 50, SEQUENCE, token, target);
         assert_int_equal(place_of(&text, token, target), SEQUENCE + 1);
     }
-    mp_text_destroy(&text);
 }
 
 TEST(validation_is_spread_over_its_part) {
-    struct mp_text text = random_text();
+    AUTO(words) struct mp_text text = random_text();
     int32_t token[SEQUENCE], target[SEQUENCE];
     size_t starts = text.size - text.training - SEQUENCE;
     for (int count = 1; count < 60; count++)
@@ -220,7 +216,6 @@ TEST(validation_is_spread_over_its_part) {
             assert_int_equal(at, text.training + starts * (size_t)index / (size_t)count);
             assert_true(at + SEQUENCE + 1 <= text.size);
         }
-    mp_text_destroy(&text);
 }
 
 TEST_SEED(random_state);

@@ -42,18 +42,14 @@ static inline void gate_iteration(struct runs_rank *own, const struct gate_run *
         routes[1]--;
         routes[3]++;
     }
-    runs_record(
-        own, i,
-        &(struct runs_span){MP_PHASE_ITERATION, MP_NO_DIRECTION, at, length, 0, -1, 50, -1, false});
+    runs_record_one(own, i, MP_PHASE_ITERATION, MP_NO_DIRECTION, at, length, 0, -1, 50, -1, false);
     for (int layer = 0; layer < 2; layer++) {
         int64_t wait = layer == 0 ? (int64_t)(run->wait_ms * 1000) : 0;
         int64_t more = layer == 1 ? extra : 0, start = at + layer * 3000;
-        runs_record(own, i,
-                    &(struct runs_span){MP_PHASE_EXPERT, MP_FORWARD, start, 1000 + more, 0, layer,
-                                        60, 1000, false});
-        runs_record(own, i,
-                    &(struct runs_span){MP_PHASE_COMBINE, MP_FORWARD, start + 1000 + more,
-                                        500 + wait, 200 + wait, layer, -1, -1, false});
+        runs_record_one(own, i, MP_PHASE_EXPERT, MP_FORWARD, start, 1000 + more, 0, layer, 60, 1000,
+                        false);
+        runs_record_one(own, i, MP_PHASE_COMBINE, MP_FORWARD, start + 1000 + more, 500 + wait,
+                        200 + wait, layer, -1, -1, false);
         mp_record_load(own->compute, i, layer, 4, routes, NULL);
         if (own->rank == 0)
             mp_record_number(own->compute, i, layer, "copies",
@@ -62,10 +58,8 @@ static inline void gate_iteration(struct runs_rank *own, const struct gate_run *
     static const enum mp_phase others[] = {MP_PHASE_ATTENTION, MP_PHASE_GATE, MP_PHASE_PLAN,
                                            MP_PHASE_HEAD, MP_PHASE_EMBED};
     for (int k = 0; k < 5; k++)
-        runs_record(own, i,
-                    &(struct runs_span){others[k], MP_FORWARD, at + 7000 + k * 300,
-                                        200 + (int64_t)(run->spread_ms * 200), 0, -1, -1, -1,
-                                        false});
+        runs_record_one(own, i, others[k], MP_FORWARD, at + 7000 + k * 300,
+                        200 + (int64_t)(run->spread_ms * 200), 0, -1, -1, -1, false);
     if (own->rank == 0)
         mp_record_number(own->compute, i, -1, "loss",
                          run->loss_is_nan && i == 7

@@ -189,7 +189,7 @@ RUNS_TEST(machines) {
     AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     gate_expect(gate, TIME, MP_OUTCOME_INCONCLUSIVE, "machines differ");
     gate_expect(gate, "copies", MP_OUTCOME_FAIL, "differs"); /* counts all the same */
-    assert_non_null(strstr(gate->note[0], "environment.cpu (cpu A, cpu B)"));
+    assert_contains(gate->note[0], "environment.cpu (cpu A, cpu B)");
     gate_expect_once(gate_of(folder, &(struct mp_gate_options){.any_machine = true}), TIME,
                      MP_OUTCOME_FAIL, "slower");
 }
@@ -280,7 +280,7 @@ RUNS_TEST(few_and_missing_runs) {
     gate_add_run(folder, &(struct gate_run){.side = "base", .round = 1});
     AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     assert_int_equal(gate_metric(gate, TIME)->evidence.samples.bases, 1);
-    assert_non_null(strstr(gate->note[0], "left out"));
+    assert_contains(gate->note[0], "left out");
     gate_add_run(
         folder, &(struct gate_run){
                     .side = "head", .round = 1, .status = "failed", .reason = "rank 1 was killed"});
@@ -335,10 +335,9 @@ RUNS_TEST(predicted_times_are_exact) {
 
 /* ---- refusals ---- */
 
-static void refuse(struct runs_folder *folder, const struct mp_gate_side *base,
+static void refuse(UNUSED struct runs_folder *folder, const struct mp_gate_side *base,
                    const struct mp_gate_side *head, int code, const char *words) {
     struct mp_gate *gate = NULL;
-    (void)folder;
     assert_fails(mp_gate_compare(base, head, &(struct mp_gate_options){0}, &gate, &error), code,
                  words);
     assert_null(gate);

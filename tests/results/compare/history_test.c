@@ -60,8 +60,7 @@ RUNS_TEST(the_first_revision_of_a_change_is_named) {
     read_changes(folder, &history);
     assert_int_equal(history.count, 8);
     const struct mp_history_series *slower = series_of(&history, "a", "ms per iteration");
-    assert_int_equal(slower->points, 24);
-    assert_int_equal(slower->point[3].runs, 2);
+    assert_numbers(slower->points, 24, slower->point[3].runs, 2);
     assert_string_equal(slower->point[3].revision, "r03");
     assert_int_equal(slower->changes, 1);
     assert_string_equal(slower->point[slower->change[0].index].revision, "r12");

@@ -154,13 +154,13 @@ TEST(as_text_of_a_kind) {
     int all = gate.metrics;
     gate.metrics = 1;
     char *text = printed(print_text);
-    assert_non_null(strstr(text, "0 exact measures are equal, 0 are not, 0 cannot be told."));
+    assert_contains(text, "0 exact measures are equal, 0 are not, 0 cannot be told.");
     assert_null(strstr(text, "exact measure "));
     free(text);
     gate.metrics = 1;
     gate.metric = &metrics[2];
     text = printed(print_text);
-    assert_non_null(strstr(text, "0 exact measures are equal, 1 is not, 0 cannot be told."));
+    assert_contains(text, "0 exact measures are equal, 1 is not, 0 cannot be told.");
     assert_null(strstr(text, "ms per iteration"));
     free(text);
     gate.metric = metrics;
@@ -180,13 +180,11 @@ TEST(many_places_are_counted) {
     struct mp_gate before = gate;
     gate.metric = many;
     gate.metrics = 11;
-    char *text = printed(print_text);
+    AUTO(text) char *text = printed(print_text);
     for (char *at = text; *at; at++) /* paragraphs may be broken */
         *at = *at == '\n' ? ' ' : *at;
     squeeze(text);
-    assert_non_null(
-        strstr(text, "fail (ep m0, m1; fssdp m2, m3, m4, m5, m6, m7 and 3 more): differs."));
-    free(text);
+    assert_contains(text, "fail (ep m0, m1; fssdp m2, m3, m4, m5, m6, m7 and 3 more): differs.");
     gate = before;
 }
 
@@ -210,10 +208,9 @@ TEST(as_junit) {
 }
 
 static json_t *parsed(print *how) {
-    char *text = printed(how);
+    AUTO(text) char *text = printed(how);
     json_t *object = json_loads(text, 0, NULL);
     assert_non_null(object);
-    free(text);
     return object;
 }
 
@@ -260,17 +257,16 @@ static int print_head(const struct mp_gate *of, FILE *out, struct mp_error *erro
 
 TEST(as_benchstat) {
     AUTO(text) char *text = printed(print_base);
-    assert_non_null(strstr(text, "side: base\nUnit ms/iteration better=lower\n"
-                                 "BenchmarkIteration/job=fssdp/system=fssdp/ranks=4 1 "
-                                 "9.9000000000000004 ms/iteration\n"));
-    assert_non_null(strstr(text, "/job=e_p_________"));
-    assert_non_null(strstr(text, "/system=ep/ranks=2 1 1234.5599999999999 ms/iteration\n"));
+    assert_contains(text,
+                    "side: base\nUnit ms/iteration better=lower\n"
+                    "BenchmarkIteration/job=fssdp/system=fssdp/ranks=4 1 "
+                    "9.9000000000000004 ms/iteration\n",
+                    "/job=e_p_________", "/system=ep/ranks=2 1 1234.5599999999999 ms/iteration\n");
     assert_null(strstr(text, "150.25"));
     free(text);
     text = printed(print_head);
-    assert_non_null(strstr(text, "side: head\n"));
-    assert_non_null(strstr(text, "ranks=4 1 10.5 ms/iteration\nBenchmark"));
-    assert_non_null(strstr(text, " 10.699999999999999 ms/iteration\n"));
+    assert_contains(text, "side: head\n", "ranks=4 1 10.5 ms/iteration\nBenchmark",
+                    " 10.699999999999999 ms/iteration\n");
     int lines = 0;
     for (const char *at = text; *at; at++)
         lines += *at == '\n';

@@ -165,8 +165,7 @@ RUNS_TEST(ranges_are_on_the_threads_that_pushed_them) {
                  -1, "{\"kind\":\"pushed\",\"open\":true}");
     assert_event(all, find(all, "X", 0, "nvtx", "in it", 40100), "thread 101 loader \"1\"", 100,
                  NULL);
-    assert_int_equal(exported.ranges, 7);
-    assert_int_equal(exported.calls, 1);
+    assert_numbers(exported.ranges, 7, exported.calls, 1);
 }
 
 /* From the call, or for want of one from the span. */
@@ -191,8 +190,7 @@ RUNS_TEST(gpu_work_is_on_its_stream_with_an_arrow_from_its_launch) {
                         "GPU 0 stream 8");
     assert_string_equal(thread_of(all, find(all, "s", 0, "launch", "memcpy HtoD", 2500)),
                         "compute");
-    assert_int_equal(exported.gpu, 4);
-    assert_int_equal(exported.gpu_left_out, 1);
+    assert_numbers(exported.gpu, 4, exported.gpu_left_out, 1);
     assert_int_equal(exported.launches, 3 + 2); /* with the collectives' */
 }
 
@@ -221,9 +219,7 @@ RUNS_TEST(chosen_iterations_choose_the_rest_by_time) {
     json_t *all = timeline(folder, &second);
     find(all, "X", 0, "memset", "memset", 21000);
     find(all, "B", 0, "nvtx", "never closed", 40000);
-    assert_int_equal(exported.ranges, 2);
-    assert_int_equal(exported.gpu, 1);
-    assert_int_equal(exported.collectives, 0);
+    assert_numbers(exported.ranges, 2, exported.gpu, 1, exported.collectives, 0);
     json_decref(all);
     json_decref(timeline(folder, &none));
     assert_int_equal(exported.rows + exported.ranges + exported.gpu + exported.collectives, 0);
@@ -274,11 +270,10 @@ RUNS_TEST(anything_can_be_drawn) {
         snprintf(end, sizeof end, "%lld",
                  (long long)start + (long long)test_random_int(&random, -5, 300));
         snprintf(number, sizeof number, ", %d", test_random_int(&random, 0, 4));
-        char *text = strdup(random_text(&random));
+        AUTO(text) char *text = strdup(random_text(&random));
         add_range(folder, type, test_random_int(&random, 1, 3), start,
                   type == 34 || !test_random_int(&random, 0, 9) ? "NULL" : end, text,
                   ", domainId, jsonText", strcat(strcpy(sql, number), ", '\xff{'"));
-        free(text);
         snprintf(sql, sizeof sql, "INSERT OR IGNORE INTO StringIds VALUES (%d, %s)", 5000 + i,
                  random_text(&random));
         runs_execute(folder->store, sql);
@@ -300,8 +295,7 @@ RUNS_TEST(anything_can_be_drawn) {
         runs_execute(folder->store, sql);
     }
     json_decref(timeline(folder, &everything));
-    assert_int_equal(exported.ranges, EVENTS + 7);
-    assert_int_equal(exported.calls, EVENTS + 1);
+    assert_numbers(exported.ranges, EVENTS + 7, exported.calls, EVENTS + 1);
     assert_int_equal(exported.gpu, EVENTS + 4);
 }
 
@@ -329,7 +323,6 @@ RUNS_TEST(many_events_need_no_more_memory) {
         mp_results_perfetto(folder->store, &everything, out_path(folder), &exported, &error));
     print_message("%d ranges, calls and kernels each: %.1f MB of SQLite's memory\n", EVENTS,
                   (double)sqlite3_memory_highwater(0) / 1e6);
-    assert_int_equal(exported.ranges, EVENTS + 7);
-    assert_int_equal(exported.launches, EVENTS + 5);
+    assert_numbers(exported.ranges, EVENTS + 7, exported.launches, EVENTS + 5);
     assert_true(sqlite3_memory_highwater(0) < 24000000);
 }

@@ -65,7 +65,7 @@ static int read_changed(const char *change, struct mp_paper_row *row, struct mp_
         else
             json_object_set(entry, key, value);
     }
-    char *dumped = json_dumps(entry, 0);
+    AUTO(text) char *dumped = json_dumps(entry, 0);
     snprintf(text, sizeof text,
              "{\"paper\": \"p\", \"source\": \"s\", \"setting\": \"t\",\n\"rows\": [\n%s]}",
              dumped);
@@ -74,7 +74,6 @@ static int read_changed(const char *change, struct mp_paper_row *row, struct mp_
     if (!code)
         *row = published->row[0];
     mp_published_destroy(published);
-    free(dumped);
     json_decref(changes);
     json_decref(entry);
     return code;

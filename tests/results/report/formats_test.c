@@ -170,6 +170,7 @@ TEST_RANDOM(random_rows_come_back) {
                                test_random(random) % 2};
         put_random_text(random, rows[r].kind);
     }
+    AUTO(text)
     char *csv = written(rows, ROWS, MP_REPORT_CSV, "a, b"),
          *json = written(rows, ROWS, MP_REPORT_JSON, "");
     AUTO(json) json_t *list = json_loads(json, 0, NULL);
@@ -198,8 +199,6 @@ TEST_RANDOM(random_rows_come_back) {
         assert_true(field[10].ends_line);
     }
     assert_string_equal(at, "");
-    free(csv);
-    free(json);
 }
 
 /* Cells between bars that no name has made, the same in each line. */
@@ -219,6 +218,7 @@ TEST_RANDOM(hostile_names_stay_names) {
         row.name = name;
         put_random_text(random, name);
         row.remark = i % 3 ? NULL : name;
+        AUTO(text)
         char *markdown = written(&row, 1, MP_REPORT_MARKDOWN, name),
              *latex = written(&row, 1, MP_REPORT_LATEX, name);
         int lines = 0;
@@ -238,16 +238,13 @@ TEST_RANDOM(hostile_names_stay_names) {
             at += *at == '\\' && at[1];
         }
         assert_int_equal(depth, 0);
-        free(markdown);
-        free(latex);
     }
     struct row row = {.name = "a_b\\|<x>--''", .remark = "50 % of $1"};
+    AUTO(text)
     char *markdown = written(&row, 1, MP_REPORT_MARKDOWN, ""),
          *latex = written(&row, 1, MP_REPORT_LATEX, "t#1");
     assert_says(markdown, "| a\\_b\\\\\\|&lt;x&gt;--'' | refused: 50 % of \\$1 |");
     assert_says(latex, "\\caption{t\\#1}\n");
     assert_says(latex, "  a\\_b\\textbackslash{}\\textbar{}\\textless{}x\\textgreater{}-{}-'{}' & "
                        "\\multicolumn{8}{l}{refused: 50 \\% of \\$1} \\\\\n");
-    free(markdown);
-    free(latex);
 }

@@ -102,14 +102,12 @@ static json_t *rows_of(json_t *data, const char *chart, int n) {
 RUNS_TEST(words_tables_and_data_are_there) {
     add_runs(folder, NULL, false);
     AUTO(text) char *page = page_of(folder);
-    assert_non_null(strstr(page, "<title>moeperf: tiny</title>"));
-    assert_non_null(strstr(
-        page, "fssdp trains 2.00 x as fast as EP (median of 2 rounds&#39; ratios, 2.00 to 2.00)."));
-    assert_non_null(strstr(page, "12.00..12.00"));
-    assert_non_null(strstr(page, "run 5 (predicted)</p>"));
-    assert_non_null(strstr(page, "<summary>Waiting, in full</summary>"));
-    assert_non_null(strstr(page, "<th scope=\"row\" class=\"words\">layer 0 expert</th>"));
-    assert_non_null(strstr(page, "and the run did not measure what one costs"));
+    assert_contains(
+        page, "<title>moeperf: tiny</title>",
+        "fssdp trains 2.00 x as fast as EP (median of 2 rounds&#39; ratios, 2.00 to 2.00).",
+        "12.00..12.00", "run 5 (predicted)</p>", "<summary>Waiting, in full</summary>",
+        "<th scope=\"row\" class=\"words\">layer 0 expert</th>",
+        "and the run did not measure what one costs");
     assert_count(page, "<section data-label=", 2 + 3); /* settings and systems */
     AUTO(json) json_t *data = data_of(page);
     assert_int_equal(json_array_size(rows_of(data, "speedup", 0)), 2);
@@ -180,17 +178,18 @@ RUNS_TEST(charts_show_what_was_recorded) {
                  " [0, 2, 0, 1.5, 2.25], [0, 3, 0, 1.5, 2.25]]");
     /* 24 / 12, and nothing to compare with in the round of 16; the ratio comes before what is wide.
      */
-    assert_non_null(strstr(page, "<tr><th scope=\"row\" class=\"words\">fssdp</th><td>14.00</td>"
-                                 "<td>2.00</td><td>2.00..2.00</td><td>12.00..16.00</td>"
-                                 "<td>7292</td><td>2.1000</td><td>–</td>"
-                                 "<td>2 of 2</td></tr>"));
-    assert_non_null(strstr(page, "<tr><th scope=\"row\" class=\"words\">combine</th><td>2.000</td>"
-                                 "<td>7.4</td><td>1.000</td><td>0.000</td></tr>"));
-    assert_non_null(strstr(page, "<tr><th scope=\"row\" class=\"words\">layer 0 expert</th>"
-                                 "<td>4.000</td><td>2.250</td><td>0</td><td>100</td>"
-                                 "<td>1.50</td></tr>"));
-    assert_non_null(strstr(page, "<tr><th scope=\"row\">0</th><td>4</td><td>2.40</td><td>1.50</td>"
-                                 "<td>2.59</td><td>25.0</td><td>0.0</td></tr>"));
+    assert_contains(page,
+                    "<tr><th scope=\"row\" class=\"words\">fssdp</th><td>14.00</td>"
+                    "<td>2.00</td><td>2.00..2.00</td><td>12.00..16.00</td>"
+                    "<td>7292</td><td>2.1000</td><td>–</td>"
+                    "<td>2 of 2</td></tr>",
+                    "<tr><th scope=\"row\" class=\"words\">combine</th><td>2.000</td>"
+                    "<td>7.4</td><td>1.000</td><td>0.000</td></tr>",
+                    "<tr><th scope=\"row\" class=\"words\">layer 0 expert</th>"
+                    "<td>4.000</td><td>2.250</td><td>0</td><td>100</td>"
+                    "<td>1.50</td></tr>",
+                    "<tr><th scope=\"row\">0</th><td>4</td><td>2.40</td><td>1.50</td>"
+                    "<td>2.59</td><td>25.0</td><td>0.0</td></tr>");
 }
 
 /* Before everything else on the page, and nobody is called the fastest. */
@@ -203,7 +202,7 @@ RUNS_TEST(a_busy_machine_is_said_first) {
     const char *busy = strstr(page, "<strong>The machine was busy</strong> For up to 30 % of the");
     assert_non_null(busy);
     assert_true(busy < strstr(page, "<section"));
-    assert_non_null(strstr(page, "Which system is faster can&#39;t be told"));
+    assert_contains(page, "Which system is faster can&#39;t be told");
     assert_null(strstr(page, "x as fast"));
     assert_null(strstr(page, "Fastest on this setting"));
 }
@@ -215,14 +214,14 @@ RUNS_TEST(what_recording_cost_is_said) {
                                 "INSERT INTO number SELECT run_id, 0, -1, -1, StringIds.id, 1000 "
                                 "FROM run, StringIds WHERE value = 'record-span-ns'");
     AUTO(text) char *page = page_of(folder);
-    assert_non_null(strstr(page, "<p>Recording cost: 7 spans per iteration at 1000 ns: 0.026 % of "
-                                 "an iteration; 58 in all"));
+    assert_contains(page, "<p>Recording cost: 7 spans per iteration at 1000 ns: 0.026 % of "
+                          "an iteration; 58 in all");
 }
 
 RUNS_TEST(nothing_is_loaded_from_anywhere) {
     add_runs(folder, NULL, false);
     AUTO(text) char *page = page_of(folder);
-    assert_non_null(strstr(page, "content=\"default-src 'none'; "));
+    assert_contains(page, "content=\"default-src 'none'; ");
     assert_count(page, " src=", 0);
     assert_count(page, "<link", 0);
     assert_count(page, "@import", 0);
@@ -233,8 +232,8 @@ RUNS_TEST(nothing_is_loaded_from_anywhere) {
 RUNS_TEST(a_run_without_recordings_is_shown) {
     runs_add_unrecorded(folder, "ep", "failed", "mpirun was not found");
     AUTO(text) char *page = page_of(folder);
-    assert_non_null(strstr(page, "failed after 0 of 4 iterations</strong> mpirun was not found"));
-    assert_non_null(strstr(page, "Who waits can"));
+    assert_contains(page, "failed after 0 of 4 iterations</strong> mpirun was not found",
+                    "Who waits can");
     assert_null(strstr(page, "No straggler"));
     AUTO(json) json_t *data = data_of(page);
     assert_int_equal(json_array_size(json_object_get(data, "figures")), 0);
@@ -250,14 +249,13 @@ RUNS_TEST(a_refusal_does_not_stand_for_the_others) {
     char *end = strstr(summary, "</ul>");
     *end = '\0';
     assert_null(strstr(summary, "recorded by every rank"));
-    assert_non_null(strstr(summary, "fssdp"));
-    assert_non_null(strstr(summary, "refused, so it was never started</strong> 32 experts can"));
+    assert_contains(summary, "fssdp", "refused, so it was never started</strong> 32 experts can");
 }
 
 RUNS_TEST(shared_cores_get_no_ratios) {
     add_runs(folder, NULL, true);
     AUTO(text) char *page = page_of(folder);
-    assert_non_null(strstr(page, "<strong>Ranks shared cores</strong>"));
+    assert_contains(page, "<strong>Ranks shared cores</strong>");
     assert_null(strstr(page, "2.00 x as fast"));
     assert_null(strstr(page, "<td>2.00</td>"));
 }
@@ -273,8 +271,8 @@ RUNS_TEST(names_stay_names) {
     assert_count(page, "\xe2\x80\xae", 0);
     assert_count(page, "</SCRIPT", 0);
     assert_count(page, "<\\/SCRIPT <\\!-- </g", 20);
-    assert_non_null(strstr(page, "&quot;&#39;&gt;&lt;script id=injected&gt;window.injected=1&lt;"));
-    assert_non_null(strstr(page, "{{style}}???&amp;lt;"));
+    assert_contains(page, "&quot;&#39;&gt;&lt;script id=injected&gt;window.injected=1&lt;",
+                    "{{style}}???&amp;lt;");
     AUTO(json) json_t *data = data_of(page);
     const char *label =
         json_string_value(json_array_get(json_array_get(rows_of(data, "speedup", 0), 0), 0));
@@ -328,7 +326,7 @@ static json_t *probe(const struct runs_folder *folder, const char *path, int wid
              browser, folder->path, !dark, width, path, folder->path, folder->path);
     int status = system(command); // NOLINT(cert-env33-c)
     snprintf(file, sizeof file, "%s/log", folder->path);
-    char *log = file_text(file);
+    AUTO(text) char *log = file_text(file);
     if (status != 0)
         fail_msg("%s ended with %d: %s", browser, status, log);
     if (strstr(log, ":CONSOLE:"))
@@ -343,7 +341,6 @@ static json_t *probe(const struct runs_folder *folder, const char *path, int wid
     if (!found)
         fail_msg("%s in %.2000s", fault.text, start);
     free(dom);
-    free(log);
     return found;
 }
 
@@ -502,17 +499,16 @@ RUNS_TEST(a_grid_has_all_its_points) {
     char path[128];
     make_library(folder);
     AUTO(text) char *page = file_text(write_grids(folder, path));
-    assert_non_null(strstr(page, "<title>moeperf: When it pays</title>"));
+    assert_contains(page, "<title>moeperf: When it pays</title>");
     assert_count(page, "<script", 3);
-    assert_non_null(strstr(page, "<p class=\"muted\">loads</p>")); /* a line of its own */
+    assert_contains(page, "<p class=\"muted\">loads</p>"); /* a line of its own */
     AUTO(json) json_t *data = data_of(page);
     assert_json(rows_of(data, "grid", 0), 0,
                 "[['8', '1e9', 0.5], ['8', '2e9', 1], ['8', '3e9', 1.25], ['16', '1e9', null],"
                 " ['16', '2e9', 0], ['16', '3e9', 4]]");
     const json_t *shares = json_array_get(json_object_get(data, "figures"), 1);
     assert_int_equal(json_array_size(json_object_get(shares, "choices")), 1);
-    assert_non_null(strstr(page, "<th scope=\"col\">n</th>"));
-    assert_non_null(strstr(page, "two lines</th>"));
+    assert_contains(page, "<th scope=\"col\">n</th>", "two lines</th>");
 }
 
 RUNS_TEST(a_grid_is_drawn) {
@@ -558,8 +554,7 @@ RUNS_TEST(intervals_have_all_their_numbers) {
     make_library(folder);
     AUTO(text) char *page = file_text(write_intervals(folder, path));
     assert_count(page, "<script", 3);
-    assert_non_null(strstr(page, "<h2>What no set explains</h2>"));
-    assert_non_null(strstr(page, "published 2"));
+    assert_contains(page, "<h2>What no set explains</h2>", "published 2");
     AUTO(json) json_t *data = data_of(page);
     const json_t *rows = rows_of(data, "intervals", 0);
     assert_int_equal(json_array_size(rows), 3);

@@ -25,15 +25,14 @@ static void check_figure(const char *folder, const char *name, const char *suffi
     char file[256];
     size_t size;
     snprintf(file, sizeof file, "%s%s.svg", name, suffix);
-    char *svg = text_of(folder, file, &size);
+    AUTO(text) char *svg = text_of(folder, file, &size);
     const double width = number_behind(svg, " width=\""), height = number_behind(svg, "height=\"");
     if (strncmp(svg, "<svg ", 5) != 0 || width > inches || width < inches - 0.02 || height < 0.5 ||
         height > 6 || !strstr(svg, "in\" viewBox"))
         fail_msg("%s: %.300s", file, svg);
-    assert_non_null(strstr(svg, "font-size=\"10.66"));
+    assert_contains(svg, "font-size=\"10.66");
     assert_null(strstr(svg, "href=\"http"));
     assert_null(strstr(svg, "NaN"));
-    free(svg);
     snprintf(file, sizeof file, "%s%s.pdf", name, suffix);
     AUTO(text) char *pdf = text_of(folder, file, &size);
     assert_memory_equal(pdf, "%PDF-", 5);
@@ -83,7 +82,7 @@ RUNS_TEST(every_chart_is_a_figure) {
             assert_string_equal(title + 2,
                                 "Time per iteration; tiny: text, gate gshard, 2 ranks, measured");
             AUTO(text) char *svg = text_of(figures, "01-time-per-iteration.svg", &size);
-            assert_non_null(strstr(svg, ">fssdp</text>"));
+            assert_contains(svg, ">fssdp</text>");
         }
     }
     free(list);

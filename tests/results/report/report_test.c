@@ -74,8 +74,7 @@ RUNS_TEST(runs_of_one_setting_share_a_table) {
         runs_add(folder, &run, &runs_ep);
     }
     assert_works(report_runs_load(folder->store, NULL, &runs, &error));
-    assert_int_equal(runs.tables, 2);
-    assert_int_equal(runs.run[0].table, runs.run[2].table);
+    assert_numbers(runs.tables, 2, runs.run[0].table, runs.run[2].table);
     assert_int_not_equal(runs.run[0].table, runs.run[1].table);
     report_runs_free(&runs);
 }
@@ -198,8 +197,7 @@ RUNS_TEST(a_phase_that_waits_says_so) {
         {MP_PHASE_DISPATCH, MP_FORWARD, 3000, 6000, 5000, 0, 50, -1, false},
     };
     runs_rank_open(folder, 0, 1, &rank);
-    for (size_t i = 0; i < sizeof spans / sizeof *spans; i++)
-        runs_record(&rank, 0, &spans[i]);
+    runs_record_all(&rank, 0, spans);
     struct mp_store_run run = runs_description("ep", "text");
     run.ranks = 1;
     runs_ingest(folder, &run, &rank, 1);
@@ -446,7 +444,7 @@ RUNS_TEST(long_tables_go_without_sentences) {
         assert_int_equal(
             strstr(text, "\n    moeperf report --stragglers --suite-run tiny-1 --db ") != NULL,
             i >= 5);
-        assert_non_null(strstr(text, name));
+        assert_contains(text, name);
     }
 }
 

@@ -86,8 +86,7 @@ static void add_exchanges(struct runs_folder *folder, const char *host, double t
                  longer + 2000 - wait, 0, -1, -1, false},
                 {MP_PHASE_ITERATION, MP_NO_DIRECTION, at, longer + 2000, 0, -1, 100, -1, false},
             };
-            for (size_t s = 0; s < sizeof spans / sizeof *spans; s++)
-                runs_record(&ranks[r], i, &spans[s]);
+            runs_record_all(&ranks[r], i, spans);
             at += longer + 3000;
         }
         if (taken > 0) {

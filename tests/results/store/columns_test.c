@@ -141,8 +141,7 @@ static void record_losses(struct runs_rank *own, bool rank_0_too) {
         /* Only the way back says tokens. */
         {MP_PHASE_EXPERT, MP_BACKWARD, 6000, 2000, 0, 0, own->rank ? 30 : 10, -1, false},
     };
-    for (size_t s = 0; s < sizeof spans / sizeof *spans; s++)
-        runs_record(own, 0, &spans[s]);
+    runs_record_all(own, 0, spans);
     for (int n = 0; n < 3 && (own->rank || rank_0_too); n++)
         mp_record_number(own->compute, 0, -1, names[n], own->rank ? 10 + n : 1 + n);
     mp_record_number(own->compute, 0, 3, "loss", 99); /* a layer's, not the iteration's */

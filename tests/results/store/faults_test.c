@@ -32,7 +32,7 @@ static void assert_refused(struct runs_folder *folder, int code, const char *say
         assert_int_equal(got, code);
         assert_int_equal(error.code, code);
         assert_null(store);
-        assert_non_null(strstr(error.text, folder->database));
+        assert_contains(error.text, folder->database);
         if (!strstr(error.text, says) || !strstr(error.text, says_too))
             fail_msg("'%s' lacks '%s' or '%s'", error.text, says, says_too);
     }
@@ -202,7 +202,7 @@ RUNS_TEST(older_views_are_hidden_from_a_reader) {
 
 RUNS_TEST(older_views_are_renewed_and_no_others) {
     runs_add_usual(folder, "ep", &runs_ep);
-    char *wanted = strdup(runs_query(folder->store, views_sql));
+    AUTO(text) char *wanted = strdup(runs_query(folder->store, views_sql));
     make_views_older(folder);
 
     assert_works(mp_store_open(folder->database, &folder->store, &error));
@@ -210,7 +210,6 @@ RUNS_TEST(older_views_are_renewed_and_no_others) {
     assert_rows(folder->store, newer_columns_sql, "1|4");
     assert_rows(folder->store, "SELECT * FROM my_own", "ep|1");
     assert_rows(folder->store, "SELECT count(*) FROM v_span", "58");
-    free(wanted);
 
     AUTO(text) char *schema = strdup(runs_query(folder->store, "PRAGMA schema_version"));
     close_store(folder);
@@ -277,7 +276,7 @@ RUNS_TEST(what_may_only_be_read_can_be_read) {
         runs_ok(code, &error);
         assert_string_equal(spans, "58");
         assert_int_equal(writing_code, MP_EIO);
-        assert_non_null(strstr(writing.text, "the database may not be written (permissions)"));
+        assert_contains(writing.text, "the database may not be written (permissions)");
     }
 }
 
@@ -298,7 +297,7 @@ RUNS_TEST(runs_that_only_a_log_has_are_not_left_out) {
     mp_store_close(store);
     lose_permission(folder, copied, false);
     assert_int_equal(code, MP_EIO);
-    assert_non_null(strstr(error.text, "copied.db: its newest runs are still in "));
+    assert_contains(error.text, "copied.db: its newest runs are still in ");
 
     error = (struct mp_error){0};
     runs_ok(mp_store_open_read_only(copied, &store, &error), &error);
@@ -311,8 +310,7 @@ RUNS_TEST(a_full_disk_leaves_the_database_as_it_was) {
     struct runs_rank rank;
     runs_rank_open(folder, 0, 1, &rank);
     for (int i = 0; i < 20000; i++)
-        runs_record(&rank, i,
-                    &(struct runs_span){MP_PHASE_GATE, MP_FORWARD, i, 1, 0, 0, -1, -1, false});
+        runs_record_one(&rank, i, MP_PHASE_GATE, MP_FORWARD, i, 1, 0, 0, -1, -1, false);
     runs_rank_close(&rank, MP_OK, "");
     runs_query(folder->store, "PRAGMA max_page_count = 60");
     const char *paths[] = {rank.path};
@@ -374,7 +372,7 @@ RUNS_TEST(who_waits_for_a_lock_may_give_up) {
         assert_int_equal(lock.calls, unlocks ? 1 : 3);
         assert_close(lock.waited, unlocks ? 0 : 0.04, 1e-12);
         if (!unlocks)
-            assert_non_null(strstr(error.text, "database is locked"));
+            assert_contains(error.text, "database is locked");
         assert_rows(folder->store, "SELECT count(*) FROM run", unlocks ? "1" : "0");
     }
     sqlite3_close(lock.holder);
@@ -471,12 +469,12 @@ RUNS_TEST(strange_recordings_are_named_and_left_out) {
     assert_works(mp_store_ingest(folder->store, &run, paths, 5, NULL, &error));
     assert_rows(folder->store, "SELECT rank, status FROM rank",
                 "0|complete\n1|missing\n2|complete\n3|missing");
-    assert_non_null(strstr(runs_query(folder->store, "SELECT reason FROM rank WHERE rank = 1"),
-                           "text.spool: not a spool"));
-    assert_non_null(strstr(runs_query(folder->store, "SELECT reason FROM rank WHERE rank = 3"),
-                           "a second recording of rank 2"));
-    assert_non_null(strstr(runs_query(folder->store, "SELECT reason FROM rank WHERE rank = 0"),
-                           "recorded by rank 1 of 3"));
+    assert_contains(runs_query(folder->store, "SELECT reason FROM rank WHERE rank = 1"),
+                    "text.spool: not a spool");
+    assert_contains(runs_query(folder->store, "SELECT reason FROM rank WHERE rank = 3"),
+                    "a second recording of rank 2");
+    assert_contains(runs_query(folder->store, "SELECT reason FROM rank WHERE rank = 0"),
+                    "recorded by rank 1 of 3");
     assert_rows(folder->store, "SELECT count(*) FROM v_span", "2");
 }
 

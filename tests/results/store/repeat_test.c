@@ -18,9 +18,8 @@ static void record_run(struct runs_folder *folder, uint64_t *random, char *paths
     for (int r = 0; r < 2; r++) {
         runs_rank_open(folder, r, 2, &ranks[r]);
         for (int i = 0; i < spans; i++)
-            runs_record(&ranks[r], i / 50,
-                        &(struct runs_span){MP_PHASE_EXPERT, MP_FORWARD, i * 10L, 7, 0, i % 8, 30,
-                                            -1, i % 5 == 0});
+            runs_record_one(&ranks[r], i / 50, MP_PHASE_EXPERT, MP_FORWARD, i * 10L, 7, 0, i % 8,
+                            30, -1, i % 5 == 0);
         mp_record_text(ranks[r].compute, "spans", r ? "second" : "first");
         runs_rank_close(&ranks[r], MP_OK, "");
         paths[r] = strdup(ranks[r].path);
@@ -86,9 +85,7 @@ RUNS_TEST(a_run_without_recordings_is_added_once) {
         run.suite_run = i == 3 ? "thertiny-1" : "tiny-1";
         assert_works(mp_store_ingest(folder->store, &run, NULL, 0, &run_id[i], &error));
     }
-    assert_int_equal(run_id[0], run_id[1]);
-    assert_int_equal(run_id[2], run_id[1] + 1);
-    assert_int_equal(run_id[3], run_id[1] + 2);
+    assert_numbers(run_id[0], run_id[1], run_id[2], run_id[1] + 1, run_id[3], run_id[1] + 2);
 }
 
 /* ---- kills ---- */
@@ -346,9 +343,8 @@ RUNS_TEST(what_does_not_belong_together_is_named) {
             runs_rank_open(folder, r, 2, &ranks[r]);
             runs_standard_rank(&ranks[r], &runs_ep);
             if (i == 3 && r == 1)
-                runs_record(
-                    &ranks[r], 1,
-                    &(struct runs_span){MP_PHASE_GATE, MP_FORWARD, 900, -400, 0, 0, -1, -1, false});
+                runs_record_one(&ranks[r], 1, MP_PHASE_GATE, MP_FORWARD, 900, -400, 0, 0, -1, -1,
+                                false);
             runs_rank_close(&ranks[r], MP_OK, "");
         }
         if (i < 3)

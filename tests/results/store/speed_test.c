@@ -15,15 +15,13 @@ static void record_rank(struct runs_rank *own, uint64_t *random) {
         for (int s = 0; s < LAYERS * SPANS_PER_LAYER; s++) {
             int phase = MP_PHASE_ATTENTION + s % 8;
             int64_t length = test_random_int(random, 20, 4000);
-            runs_record(own, i,
-                        &(struct runs_span){(enum mp_phase)phase, (enum mp_direction)(s & 1), at,
-                                            length, s % 3 ? 0 : length / 2, s / SPANS_PER_LAYER,
-                                            2048, s % 3 ? -1 : 1000000000 + s, s % 16 == 5});
+            runs_record_one(own, i, (enum mp_phase)phase, (enum mp_direction)(s & 1), at, length,
+                            s % 3 ? 0 : length / 2, s / SPANS_PER_LAYER, 2048,
+                            s % 3 ? -1 : 1000000000 + s, s % 16 == 5);
             at += length;
         }
-        runs_record(own, i,
-                    &(struct runs_span){MP_PHASE_ITERATION, MP_NO_DIRECTION, start, at - start, 0,
-                                        -1, 2048, -1, false});
+        runs_record_one(own, i, MP_PHASE_ITERATION, MP_NO_DIRECTION, start, at - start, 0, -1, 2048,
+                        -1, false);
         mp_record_number(own->compute, i, -1, "loss", 1.0 / (i + 1));
     }
 }

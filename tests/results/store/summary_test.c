@@ -65,13 +65,10 @@ static void record_three(struct runs_rank *own) {
     };
     static const uint32_t routes[3][2] = {{20, 10}, {5, 0}, {0, 55}}, dropped[2] = {4, 1},
                           one[] = {9};
-    for (size_t i = 0; i < sizeof spans / sizeof *spans; i++)
-        runs_record(own, 0, &spans[i]);
+    runs_record_all(own, 0, spans);
     runs_record(own, -1, &spans[1]);
     if (r == 2)
-        runs_record(
-            own, 0,
-            &(struct runs_span){MP_PHASE_ATTENTION, MP_BACKWARD, 8000, 500, 200, 0, 33, -1, false});
+        runs_record_one(own, 0, MP_PHASE_ATTENTION, MP_BACKWARD, 8000, 500, 200, 0, 33, -1, false);
     mp_record_load(own->compute, 0, 0, 2, routes[r], r == 1 ? dropped : NULL);
     mp_record_load(own->compute, 0, 1, 1, one, NULL);
     mp_record_load(own->compute, -1, 0, 2, routes[r], NULL);

@@ -13,8 +13,7 @@ static void record_rank(struct runs_rank *own, int64_t tokens) {
          false},
     };
     static const uint32_t routes[] = {150, 150};
-    for (int s = 0; s < (tokens == NO_SPAN ? 2 : 3); s++)
-        runs_record(own, 0, &spans[s]);
+    runs_record_some(own, 0, spans, tokens == NO_SPAN ? 2 : 3);
     mp_record_load(own->compute, 0, 0, 2, routes, NULL);
     runs_clock_samples(own);
 }

@@ -6,8 +6,7 @@ static struct runs_folder folder;
 
 /* Runs 1, 2, 3: the same routes under EP and FSSDP, and EP with balanced routes.  Run 4: a
  * yardstick that failed before any rank recorded. */
-static int add_runs(void **state) {
-    (void)state;
+TEST_STEP(add_runs) {
     runs_create(&folder);
     struct mp_store_run ep = runs_description("ep", "skewed");
     struct mp_store_run fssdp = runs_description("fssdp", "skewed");
@@ -22,8 +21,7 @@ static int add_runs(void **state) {
     return 0;
 }
 
-static int remove_runs(void **state) {
-    (void)state;
+TEST_STEP(remove_runs) {
     runs_destroy(&folder);
     return 0;
 }

@@ -362,13 +362,11 @@ static void put_foreign(const struct forged *forged) {
     put_file("1", forged, sizeof *forged, 0600, NOBODY);
 }
 
-static void put_link(const struct forged *forged) {
-    (void)forged;
+static void put_link(UNUSED const struct forged *forged) {
     assert_int_equal(symlink("/etc/passwd", path_of("1")), 0);
 }
 
-static void put_pipe(const struct forged *forged) {
-    (void)forged;
+static void put_pipe(UNUSED const struct forged *forged) {
     assert_int_equal(mkfifo(path_of("1"), 0600), 0);
 }
 

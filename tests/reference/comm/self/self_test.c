@@ -9,8 +9,7 @@ TEST(one_rank_is_alone) {
     bool share = true;
     double value = 1.5;
     assert_works(mp_comm_self_create(&comm, &error));
-    assert_int_equal(comm->rank, 0);
-    assert_int_equal(comm->ranks, 1);
+    assert_numbers(comm->rank, 0, comm->ranks, 1);
     assert_works(mp_comm_sum(comm, &value, 1, &error));
     mp_comm_describe(comm, text, sizeof text, &share);
     assert_false(share);

@@ -31,10 +31,9 @@ static int groups_inside(const struct mp_levels *levels, int round) {
            mp_topology_node(next, mp_topology_node_begin(groups, group)) + 1;
 }
 
-static int make_some(void *context, mp_stream stream, struct mp_error *e) {
+static int make_some(void *context, mp_stream stream, UNUSED struct mp_error *e) {
     struct made *made = context;
     int number = made->calls++, round = made->back ? made->levels->count - 2 - number : number;
-    (void)e;
     for (int i = 0; i < CARGOES; i++) {
         size_t bytes = (size_t)rows_come(made, round) * cargo_bytes[i];
         for (int r = 0; r < (made->back ? 1 : groups_inside(made->levels, round)); r++)

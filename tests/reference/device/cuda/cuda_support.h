@@ -27,10 +27,7 @@ static inline void close_device(struct mp_device *device) {
     assert_works(mp_device_check(device, &error));
     mp_device_destroy(device);
     struct cuda_double_counts counts = double_counts();
-    assert_int_equal(counts.device_live, 0);
-    assert_int_equal(counts.host_live, 0);
-    assert_int_equal(counts.streams, 0);
-    assert_int_equal(counts.events, 0);
+    assert_numbers(counts.device_live, 0, counts.host_live, 0, counts.streams, 0, counts.events, 0);
 }
 
 static inline void sleep_us(int microseconds) {

@@ -11,10 +11,7 @@ static const struct mp_cuda_settings usual = {.rank = 3, .ordinal = 1, .element 
 static void assert_nothing_left(void) {
     struct cuda_double_counts counts;
     cuda_double_get_counts(&counts);
-    assert_int_equal(counts.device_live, 0);
-    assert_int_equal(counts.host_live, 0);
-    assert_int_equal(counts.streams, 0);
-    assert_int_equal(counts.events, 0);
+    assert_numbers(counts.device_live, 0, counts.host_live, 0, counts.streams, 0, counts.events, 0);
 }
 
 /* mp_device_cuda_create fails with the code and a sentence that has all parts, NULL after the last,
@@ -110,8 +107,7 @@ TEST(streams_fail_one_by_one) {
             close_device(device);
             break;
         }
-        assert_non_null(strstr(error.text, "rank 3, GPU 1 ("));
-        assert_non_null(strstr(error.text, "stream"));
+        assert_contains(error.text, "rank 3, GPU 1 (", "stream");
         assert_nothing_left();
     }
     cuda_double_reset();
@@ -129,8 +125,7 @@ TEST(two_devices_describe_themselves) {
     second.element = MP_FLOAT32;
     assert_works(mp_device_cuda_create(&usual, &test_limits, &device[0], &error));
     assert_works(mp_device_cuda_create(&second, &test_limits, &device[1], &error));
-    assert_int_equal(device[0]->element, MP_BFLOAT16);
-    assert_int_equal(device[1]->element, MP_FLOAT32);
+    assert_numbers(device[0]->element, MP_BFLOAT16, device[1]->element, MP_FLOAT32);
     assert_true(device[0]->deferred);
     assert_string_equal(device[0]->operations->name, "cuda");
     for (int i = 0; i < 2; i++) {
@@ -138,7 +133,7 @@ TEST(two_devices_describe_themselves) {
         mp_device_describe(device[i], text, sizeof text);
         snprintf(expected, sizeof expected, ", %s, driver 13.0", gpu.name);
         assert_int_equal(sscanf(text, "cuBLAS %d.%d.", &major, &minor), 2);
-        assert_non_null(strstr(text, expected));
+        assert_contains(text, expected);
     }
     mp_device_destroy(device[1]);
     close_device(device[0]);
@@ -182,9 +177,8 @@ TEST(a_failing_kernel_is_reported) {
     operations->event_record(device, event, NULL);
     operations->stream_synchronize(device, NULL);
     assert_int_equal(mp_device_check(device, &error), MP_EDEVICE);
-    assert_non_null(strstr(error.text, "rank 3, GPU 1 ("));
-    assert_non_null(strstr(error.text, "cudaErrorIllegalAddress"));
-    assert_non_null(strstr(error.text, "CUDA_LAUNCH_BLOCKING=1"));
+    assert_contains(error.text, "rank 3, GPU 1 (", "cudaErrorIllegalAddress",
+                    "CUDA_LAUNCH_BLOCKING=1");
     operations->event_synchronize(device, event);
     assert_true(operations->event_done(device, event));
     assert_int_equal(operations->event_time(device, event), -1);
@@ -262,8 +256,7 @@ TEST(gpus_are_listed) {
     for (int i = 0; i < ROOM; i++) {
         cuda_double_get_device(i, &gpu);
         assert_string_equal(gpus[i].name, gpu.name);
-        assert_int_equal(gpus[i].capability, gpu.capability);
-        assert_int_equal(gpus[i].processors, gpu.multiprocessors);
+        assert_numbers(gpus[i].capability, gpu.capability, gpus[i].processors, gpu.multiprocessors);
         assert_int_equal(gpus[i].memory, gpu.memory);
         assert_memory_equal(gpus[i].uuid, gpu.uuid, 16);
         /* These GPUs are not the driver's, if there is one: it does not know them. */

@@ -41,12 +41,11 @@ static double exchange_seconds(char *memory, int bytes) {
 TEST(figures_are_those_of_a_second_way) {
     const struct mp_machine_settings settings = {.threads = 1, .quick = true};
     struct mp_machine machine;
-    char *memory = malloc(COPIED);
+    AUTO(allocated) char *memory = malloc(COPIED);
     assert_non_null(memory);
     assert_ok(mp_machine_measure(comm, &settings, &machine, &error));
     double copied = memory_bandwidth(memory);
     double told = machine.latency + 1e6 / machine.bandwidth, seen = exchange_seconds(memory, 1e6);
-    free(memory);
     if (comm->rank == 0) {
         print_message("  memory %.3g GB/s, memcpy %.3g GB/s\n", machine.memory_bandwidth / 1e9,
                       copied / 1e9);

@@ -3,6 +3,8 @@
 #include "reference/schedule/exchange/exchange.h"
 #include "tests/support.h"
 
+TEST_END(path, struct mp_exchange_path, mp_exchange_path_destroy(it))
+
 enum { MOST_RANKS = 12, MOST_ROWS = 1400, PLACES = MP_ROWS_PLACES };
 
 /* Row `number` of the block from one rank to another. */
@@ -281,18 +283,16 @@ TEST(tokens_go_once_to_every_node_and_rank) {
     const struct mp_exchange *exchange = mp_exchange_of(MP_EXCHANGE_DEDUPLICATED);
     const struct mp_topology topology = {4, 2};
     const struct mp_levels levels = levels_of(4, (const int[]){2}, 1);
-    struct mp_exchange_path path;
+    AUTO(path) struct mp_exchange_path path;
     assert_int_equal(mp_levels_groups(&levels), 6);
     assert_int_equal(mp_exchange_path_create(exchange, &topology, 0, &path, &error), MP_OK);
     mp_exchange_path_distinct(&levels, 0, distinct[0],
                               (int)(sizeof distinct[0] / sizeof distinct[0][0]), &path);
-    assert_int_equal(path.rounds, 2);
-    assert_int_equal(path.transit_rows, 7);
+    assert_numbers(path.rounds, 2, path.transit_rows, 7);
     for (int i = 0; i < 2; i++) {
         assert_memory_equal(path.round[i].send_rows, expected[i][0], sizeof expected[i][0]);
         assert_memory_equal(path.round[i].receive_rows, expected[i][1], sizeof expected[i][1]);
     }
-    mp_exchange_path_destroy(&path);
 }
 
 /* Groups in groups of up to MOST_RANKS ranks, the last of a level perhaps smaller. */
@@ -362,7 +362,7 @@ TEST_RANDOM(tokens_go_once_to_every_group_of_all_levels) {
             if (test_random_int(random, 0, 2) == 0)
                 send_token(pair / ranks, pair % ranks);
         for (int rank = 0; rank < ranks; rank++) {
-            struct mp_exchange_path path;
+            AUTO(path) struct mp_exchange_path path;
             const struct mp_exchange *exchange = mp_exchange_of(MP_EXCHANGE_DEDUPLICATED);
             assert_int_equal(
                 mp_exchange_path_create(exchange, &tokens.levels.groups[0], rank, &path, &error),
@@ -370,7 +370,6 @@ TEST_RANDOM(tokens_go_once_to_every_group_of_all_levels) {
             mp_exchange_path_distinct(&tokens.levels, rank, tokens.distinct[0], 2 * MOST_RANKS + 2,
                                       &path);
             check_tokens(rank, &path);
-            mp_exchange_path_destroy(&path);
         }
     }
     assert_int_equal(deepest, MP_MOST_LEVELS);
@@ -415,12 +414,11 @@ TEST(descriptors_are_whole) {
 TEST(too_many_rows_are_refused) {
     struct mp_topology topology = {2, 2};
     int rows[4] = {INT32_MAX, 1, 0, 0};
-    struct mp_exchange_path path;
+    AUTO(path) struct mp_exchange_path path;
     const struct mp_exchange *exchange = mp_exchange_of(MP_EXCHANGE_FLAT);
     must(mp_exchange_path_create(exchange, &topology, 0, &path, &error));
     assert_int_equal(mp_exchange_path_build(exchange, &topology, 0, rows, &path, &error),
                      MP_ELIMIT);
     assert_string_equal(error.text, "rank 0 would pass on more than 2147483647 rows of an exchange "
                                     "that is flat");
-    mp_exchange_path_destroy(&path);
 }

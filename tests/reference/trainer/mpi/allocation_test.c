@@ -77,15 +77,11 @@ extern int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const vol
                                                                        size_t),
                                                      void (*on_free)(const volatile void *));
 
-static void count_malloc(const volatile void *memory, size_t size) {
-    (void)memory;
-    (void)size;
+static void count_malloc(UNUSED const volatile void *memory, UNUSED size_t size) {
     note_allocation();
 }
 
-static void ignore_free(const volatile void *memory) {
-    (void)memory;
-}
+static void ignore_free(UNUSED const volatile void *memory) {}
 
 static void watch(void) {
     __sanitizer_install_malloc_and_free_hooks(count_malloc, ignore_free);
@@ -332,9 +328,8 @@ TEST(a_step_allocates_nothing_with_a_trace) {
     uint64_t random = seed;
     char path[] = "/tmp/moeperf-loads-XXXXXX";
     close(mkstemp(path));
-    uint32_t *count = random_loads(&random, &shape, 3);
+    AUTO(allocated) uint32_t *count = random_loads(&random, &shape, 3);
     write_loads(path, &shape, 3, count, 0);
-    free(count);
     for (int i = 0; i < 2; i++)
         check_step(formatted("system=%s routing=trace trace-loads=%s", i ? "ep" : "fssdp", path));
     unlink(path);

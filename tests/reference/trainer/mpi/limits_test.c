@@ -15,5 +15,5 @@ TEST_EACH(more_are_refused, too_many, c) {
     struct mp_error error;
     assert_null(try_trainer(world, NULL, formatted("system=ep %s", c->settings), &error));
     assert_int_equal(error.code, MP_ELIMIT);
-    assert_non_null(strstr(error.text, c->message));
+    assert_contains(error.text, c->message);
 }

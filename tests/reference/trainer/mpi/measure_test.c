@@ -26,7 +26,7 @@ TEST(bandwidth_is_that_of_mpi) {
     struct mp_trainer *trainer =
         create_trainer(world, NULL, "system=ep width=128 expert-width=512 experts=8 bandwidth=0");
     size_t bytes = (size_t)trainer->setting.expert_bytes;
-    char *memory = calloc(1, bytes);
+    AUTO(allocated) char *memory = calloc(1, bytes);
     double told = 0, mpi = 0;
     assert_non_null(memory);
     assert_int_equal(bytes, 2 * 128 * 512 * sizeof(float));
@@ -39,5 +39,4 @@ TEST(bandwidth_is_that_of_mpi) {
     if (world->rank == 0)
         print_message("  measured %.3g GB/s, MPI %.3g GB/s\n", told / 1e9, mpi / 1e9);
     assert_true(told < 4 * mpi && mpi < 4 * told);
-    free(memory);
 }

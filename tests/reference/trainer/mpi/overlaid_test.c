@@ -20,9 +20,8 @@ static struct {
 
 static void gate_forward(struct mp_device *device, mp_stream stream, int tokens, int experts,
                          int top_k, const struct mp_gate_rule *rule, const float *logits,
-                         const float *bias, const int32_t *forced, float *probability, float *kept,
-                         int32_t *choice, float *weight) {
-    (void)forced;
+                         const float *bias, UNUSED const int32_t *forced, float *probability,
+                         float *kept, int32_t *choice, float *weight) {
     watched.plain.gate_forward(device, stream, tokens, experts, top_k, rule, logits, bias,
                                watched.choice, probability, kept, choice, weight);
 }

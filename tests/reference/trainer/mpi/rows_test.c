@@ -20,7 +20,7 @@ static void make_trace(void) {
     size_t row = (size_t)EXPERTS, rows = (size_t)LAYERS * (size_t)world->ranks;
     name_file(path, "rows");
     snprintf(setting, sizeof setting, "trace-loads=%s", path);
-    uint32_t *count = random_loads(&state, &shape, ITERATIONS);
+    AUTO(allocated) uint32_t *count = random_loads(&state, &shape, ITERATIONS);
     for (size_t r = 0; r < rows; r++) {
         for (size_t e = 0; e < row; e++) {
             count[r * row + e] = (uint32_t)(tokens * TOP_K / EXPERTS);
@@ -29,7 +29,6 @@ static void make_trace(void) {
     }
     if (world->rank == 0)
         write_loads(path, &shape, ITERATIONS, count, 0);
-    free(count);
     must(mp_comm_barrier(world, &error));
 }
 
@@ -135,8 +134,7 @@ TEST_ROWS(training_is_that_of_trainers_with_room_for_all, systems, system) {
     trainer = create(*system, true);
     int64_t bytes = trainer->model.row_bytes;
     train(trainer, &roomy);
-    assert_int_equal(roomy.growths[ITERATIONS - 1], 0);
-    assert_int_equal(roomy.row_bytes[ITERATIONS - 1], bytes);
+    assert_numbers(roomy.growths[ITERATIONS - 1], 0, roomy.row_bytes[ITERATIONS - 1], bytes);
     mp_trainer_destroy(trainer);
     unlink(path);
     for (int k = 0; k < ITERATIONS; k++) {
@@ -159,8 +157,7 @@ TEST(memory_grows_when_more_rows_come) {
     struct mp_trainer *trainer = create(systems[0], false);
     int64_t at_first = trainer->model.row_bytes;
     train(trainer, &outcome);
-    assert_int_equal(outcome.growths[0], 0);
-    assert_int_equal(outcome.row_bytes[0], at_first);
+    assert_numbers(outcome.growths[0], 0, outcome.row_bytes[0], at_first);
     for (int l = 0; l < LAYERS && world->rank == 0; l++)
         assert_true(trainer->model.state[l].worked.room >= BATCH * SEQUENCE * TOP_K);
     if (world->ranks == 1)

@@ -254,7 +254,7 @@ static inline void refuses_trainer(struct mp_comm *comm, const char *settings, i
     struct mp_error error;
     assert_null(try_trainer(comm, NULL, settings, &error));
     assert_int_equal(error.code, code);
-    assert_non_null(strstr(error.text, words));
+    assert_contains(error.text, words);
 }
 
 static inline struct mp_trainer *create_trainer(struct mp_comm *comm, const struct mp_text *text,

@@ -40,12 +40,11 @@ TEST(uneven_slices_make_whole_experts) {
 static bool equals_owner(struct mp_trainer *trainer, int layer, int expert, const float *own) {
     size_t bytes = trainer->model.experts.chunk * sizeof(float);
     int owner = trainer->planner.home[layer].owner[expert];
-    float *memory = malloc(bytes);
+    AUTO(allocated) float *memory = malloc(bytes);
     if (owner == world->rank)
         memcpy(memory, own, bytes);
     must(mp_comm_broadcast(world, memory, bytes, owner, &error));
     bool equal = !own || memcmp(memory, own, bytes) == 0;
-    free(memory);
     return equal;
 }
 
