@@ -201,7 +201,7 @@ static bool gives_up(void *context, double seconds) {
 }
 
 static void refuse_job(struct session *session, int job, const char *why) {
-    session->suite.refusal[job] = strdup(why);
+    session->suite.refusal[job] = mp_arena_text(&session->suite.arena, why);
     session->suite.job[job].file.job.ranks = 2; /* which would need mpirun */
 }
 
