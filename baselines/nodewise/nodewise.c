@@ -32,8 +32,7 @@ static const struct mp_option option_table[] = {
     {0},
 };
 
-/* Three between the ends; and with rows from other nodes in one, halves of all else at its sides.
- */
+/* Three between the ends; with rows from other nodes in one, all else is in halves beside it. */
 enum { CHUNKS = 5, CHUNKS_WITH_AWAY = 3 };
 /* Gates that gradients keep busy for so much of what hides them have no time for rows in steps. */
 static const double FULL_GATES = 0.9;

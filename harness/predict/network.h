@@ -74,9 +74,8 @@ void mp_network_alone(struct mp_network *network, struct mp_traffic *traffic, do
 
 /* Bytes that ranks send themselves: [ranks]. */
 void mp_traffic_copies(struct mp_traffic *traffic, double bytes[]);
-/* Levels of the cluster at whose gates a rank sends or gets any, itself at level 0: bits 1 <<
- * level.
- */
+/* Levels of the cluster at whose gates a rank sends or gets any: bits 1 << level, of which level 0
+ * is the rank itself. */
 unsigned mp_traffic_levels(struct mp_traffic *traffic, int rank);
 /* Bytes that cross a rank's border: [ranks], either may be NULL. */
 void mp_traffic_totals(struct mp_traffic *traffic, double sent[], double received[]);

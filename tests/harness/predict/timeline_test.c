@@ -272,6 +272,22 @@ TEST_EACH(rows_leave_gates_of_other_levels, besides, row) {
     }
 }
 
+/* What needs gates at other levels does not pass beside an exchange: 0.5 s do so, and no more
+ * beside the next one, behind which the other 2.5 s are left. */
+TEST(gates_of_other_levels_wait_for_all_exchanges) {
+    AUTO(bench) struct bench bench;
+    double seconds[RANKS] = {3, 0}, others[RANKS] = {2.5, 0}, done[RANKS];
+    uint8_t level[RANKS] = {2, 0};
+    const struct mp_carriage carriage = {true, seconds, seconds, NULL, others, level};
+    create(&bench, 1);
+    int64_t number = mp_timeline_start(&bench.timeline, FETCH, &carriage);
+    for (int i = 0; i < 2; i++)
+        mp_timeline_exchange_start(&bench.timeline, EXCHANGE, &bench.traffic, 1, false, ONE, NULL,
+                                   bench.timeline.clock, done);
+    mp_timeline_wait(&bench.timeline, number);
+    assert_close(bench.timeline.clock[0], 4.5, 1e-6);
+}
+
 /* Exchanges of 1 s from 0, 2, 4 ... on are all on their way before a fetch sets out: it takes the
  * gaps of those that the timeline has kept, or runs beside them. */
 TEST(background_finds_gaps_before_later_exchanges) {
