@@ -16,7 +16,7 @@
 
 #include "reference/base/whole_file.h"
 
-enum { ANSWER_MS = 60000, FOLDER = 256, FOLDERS_OPEN = 16 };
+enum { ANSWER_MS = 60000, FOLDER = 256, FOLDERS_OPEN = 16, REMOVALS = 200, REMOVAL_US = 10000 };
 
 struct mp_browser {
     char path[MP_BROWSER_PATH];
@@ -77,6 +77,7 @@ static void become(const struct mp_browser *browser, int channel) {
                                geteuid() ? NULL : "--no-sandbox", /* which root can't have */
                                NULL};
     snprintf(profile, sizeof profile, "--user-data-dir=%s", browser->folder);
+    setpgid(0, 0); /* its own processes end with it, see mp_browser_close */
     if (!freopen("/dev/null", "w", stderr) || !freopen("/dev/null", "w", stdout) ||
         dup2(channel, 3) < 0 || dup2(channel, 4) < 0 || fcntl(3, F_SETFD, 0) ||
         fcntl(4, F_SETFD, 0)) /* where the channel was 4 already, it would be closed */
@@ -315,6 +316,15 @@ static int remove_entry(const char *path, const struct stat *status, int type, s
     return 0;
 }
 
+/* As often as it takes: what ends just now can still write there, which keeps a folder. */
+static void remove_profile(const char *folder) {
+    for (int i = 0; i < REMOVALS && !access(folder, F_OK); i++) {
+        if (i > 0)
+            usleep(REMOVAL_US);
+        nftw(folder, remove_entry, FOLDERS_OPEN, FTW_DEPTH | FTW_PHYS);
+    }
+}
+
 void mp_browser_close(struct mp_browser *browser) {
     if (!browser)
         return;
@@ -323,9 +333,10 @@ void mp_browser_close(struct mp_browser *browser) {
     if (browser->pid > 0) {
         kill(browser->pid, SIGTERM);
         waitpid(browser->pid, NULL, 0);
+        kill(-browser->pid, SIGKILL); /* those that it left behind */
     }
     if (*browser->folder)
-        nftw(browser->folder, remove_entry, FOLDERS_OPEN, FTW_DEPTH | FTW_PHYS);
+        remove_profile(browser->folder);
     free(browser->session);
     free(browser->got);
     free(browser);

@@ -122,6 +122,29 @@ RUNS_TEST(a_program_that_is_no_browser_is_named) {
     unsetenv("MOEPERF_BROWSER");
 }
 
+/* Some of a browser's processes outlive it for a moment, and write into its profile. */
+RUNS_TEST(nothing_is_left_of_a_browser) {
+    struct mp_browser *browser;
+    char program[128];
+    snprintf(program, sizeof program, "%s/browser", folder->path);
+    FILE *script = fopen(program, "w");
+    assert_non_null(script);
+    fputs("#!/bin/sh\n"
+          "for argument; do case $argument in --user-data-dir=*) profile=${argument#*=};; esac; "
+          "done\n"
+          "(for i in $(seq 1000); do mkdir -p \"$profile/late\"; sleep 0.001; done) 3>&- 4>&- &\n",
+          script);
+    assert_int_equal(fchmod(fileno(script), 0700) | fclose(script), 0);
+    setenv("MOEPERF_BROWSER", program, 1);
+    setenv("TMPDIR", folder->path, 1);
+    const int before = files_in(folder->path);
+    assert_fails(mp_browser_open(&browser, "<p>", &error), MP_EIO, "which draws charts, ended");
+    usleep(50000);
+    assert_int_equal(files_in(folder->path), before);
+    unsetenv("TMPDIR");
+    unsetenv("MOEPERF_BROWSER");
+}
+
 /* Texts of any length and letter come back as they were sent, in turn. */
 RUNS_TEST(a_browser_answers) {
     static const char *const letters[] = {"a", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "<"};
