@@ -50,6 +50,12 @@ struct mp_adamw {
     int64_t step; /* 1 for the first update: bias correction */
 };
 
+/* What AdamW changes of one matrix of weights: see adamw below. */
+struct mp_weight_state {
+    float *parameter, *first, *second;
+    void *working;
+};
+
 /* Token rows and routes.  Route i = t * K + j is token t's j-th choice: an expert, or -1 - e for an
  * expert e that the token had for this choice and does not take.  Such a route has weight 0, no row
  * (position -1) and no place in counts; weights that are divided by their sum count its
@@ -230,6 +236,17 @@ struct mp_device_operations {
     void (*grouped_gemm)(struct mp_device *, mp_stream, enum mp_grouped_gemm kind, int groups,
                          const int rows[], int columns_in, int columns_out, void *in,
                          void *const weight[], void *out, bool accumulate);
+    /* AdamW with the gradients that WEIGHT_GRADIENT would write there, for weights that get no
+     * others in this step: they get to no memory (LOMO, Lv and others, ACL 2024, section 3.1: the
+     * idea, for SGD).
+     *   host state [groups]   of groups that follow each other, too, as `weight` is
+     * Only for what can_update_grouped says; both are NULL where a back end can't do any. */
+    void (*grouped_update)(struct mp_device *, mp_stream, int groups, const int rows[],
+                           int columns_in, int columns_out, void *in, void *out,
+                           const struct mp_weight_state state[], const struct mp_adamw *settings);
+    /* Whether so many weights of this size can be updated so, and fast. */
+    bool (*can_update_grouped)(const struct mp_device *, int weights, int columns_in,
+                               int columns_out);
 
     /* y = (x - mean) * rstd * gain + bias per row; epsilon 1e-5; population variance.
      * x, y [rows][width]; mean, rstd [rows] are kept for backward. */

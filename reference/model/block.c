@@ -274,7 +274,8 @@ int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device
     size_t layers = (size_t)shape->layers;
     MP_TAKE(&model->arena, model->state, layers + 1);
     MP_TAKE_EACH(&model->arena, experts, model->parameter, model->gradient);
-    MP_TAKE(&model->arena, model->group_weight, experts * MP_ROUTING_SHARES);
+    MP_TAKE_EACH(&model->arena, experts * MP_ROUTING_SHARES, model->group_weight,
+                 model->group_state);
     int code = mp_arena_check(&model->arena, error);
     for (int l = 0; !code && l <= shape->layers; l++)
         allocate_state(model, l);

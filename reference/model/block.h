@@ -95,6 +95,7 @@ struct mp_model {
     void **parameter;          /* [E C] elements of the layer at hand (host array) */
     float **gradient;          /* [E C] */
     void **group_weight;       /* [E C][shares] host, working memory */
+    struct mp_weight_state *group_state; /* the same */
     /* All of the above, and what the trainer keeps beside it. */
     struct mp_device_memory memory;
 
@@ -212,9 +213,15 @@ void mp_model_combine_backward(struct mp_model *model, int layer);
  * segment model->send has them); on return there is that of their inputs.  Weight gradients are
  * written to model->gradient of every group, or added with `accumulate`: a layer's first segment
  * writes them, zeros for groups without rows.  MP_INPUT_PRODUCTS leaves those of first matrices to
- * MP_WEIGHT_PRODUCTS, before the next segment's. */
+ * MP_WEIGHT_PRODUCTS, before the next segment's.
+ *
+ * `update` says that this rank keeps all experts of the layer that it has, and that no other
+ * gradients come to them in this step: where a device can, AdamW by these settings takes the place
+ * of the gradients (grouped_update in device.h), and mp_experts_update skips them.  Otherwise NULL.
+ */
 void mp_model_experts_backward(struct mp_model *model, int layer, int segment,
-                               enum mp_products products, bool accumulate);
+                               enum mp_products products, bool accumulate,
+                               const struct mp_adamw *update);
 /* Gradients of the tokens' rows are in model->send; dx: of the next block's x on entry, of middle
  * on return.  Gate and layer norm gradients are written. */
 void mp_model_gate_backward(struct mp_model *model, int layer);

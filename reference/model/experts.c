@@ -84,7 +84,8 @@ static int fill(struct mp_experts *experts, const struct mp_model_shape *shape, 
 
 static bool allocate_tables(struct mp_experts *experts) {
     size_t all = (size_t)experts->layers * (size_t)experts->experts;
-    MP_TAKE_EACH(&experts->memory, all, experts->slot, experts->moments, experts->piece);
+    MP_TAKE_EACH(&experts->memory, all, experts->slot, experts->moments, experts->piece,
+                 experts->updated);
     MP_TAKE_EACH(&experts->memory, (size_t)experts->slots + 1, experts->used,
                  experts->used_moments);
     if (experts->memory.lacking)
@@ -266,13 +267,27 @@ struct stretch {
     size_t at, moments, count; /* floats */
 };
 
+struct mp_weight_state mp_experts_weight(const struct mp_experts *experts, int layer, int expert,
+                                         size_t offset) {
+    int at = layer * experts->experts + expert;
+    size_t slot = (size_t)experts->slot[at] * experts->kept + offset;
+    size_t moments = (size_t)experts->moments[at] * experts->kept + offset;
+    return (struct mp_weight_state){experts->parameter + slot, experts->first + moments,
+                                    experts->second + moments,
+                                    mp_element_at(experts->device, experts->working, slot)};
+}
+
 /* Whether place `next` goes on where `so_far` experts from place `first` on have ended. */
 static bool goes_on(const struct mp_experts *experts, int first, int so_far, int next) {
     return experts->slot[next] == experts->slot[first] + so_far &&
            experts->moments[next] == experts->moments[first] + so_far;
 }
 
-/* Goes on to the next one, from *place 0 on; false: there is none. */
+static bool is_due(const struct mp_experts *experts, int place) {
+    return experts->slot[place] >= 0 && !experts->updated[place];
+}
+
+/* Goes on to the next one of what is not updated, from *place 0 on; false: there is none. */
 static bool next_stretch(const struct mp_experts *experts, int *place, struct stretch *stretch) {
     int all = experts->slice ? 1 : experts->layers * experts->experts;
     while (*place < all) {
@@ -281,14 +296,14 @@ static bool next_stretch(const struct mp_experts *experts, int *place, struct st
             *stretch = (struct stretch){0, 0, (size_t)experts->slots * experts->kept};
             return true;
         }
-        if (experts->slot[i] < 0)
+        if (!is_due(experts, i))
             continue;
         int count = 1;
         for (; *place < all; ++*place) {
-            bool held = experts->slot[*place] >= 0;
-            if (held && !goes_on(experts, i, count, *place))
+            bool due = is_due(experts, *place);
+            if (due && !goes_on(experts, i, count, *place))
                 break;
-            count += held;
+            count += due;
         }
         *stretch = (struct stretch){(size_t)experts->slot[i] * experts->kept,
                                     (size_t)experts->moments[i] * experts->kept,
@@ -353,4 +368,5 @@ void mp_experts_update(struct mp_experts *experts, mp_stream stream,
                 experts->second + stretch.moments,
                 mp_element_at(device, experts->working, stretch.at));
     }
+    memset(experts->updated, 0, (size_t)(experts->layers * experts->experts));
 }

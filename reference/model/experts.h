@@ -51,6 +51,7 @@ struct mp_experts {
     int32_t *moments;            /* [layers][experts]: place of the moments, -1: none */
     int32_t *piece;              /* [layers][experts]: which slice is kept; 0 unless sliced */
     bool *used, *used_moments;   /* [slots] */
+    bool *updated;               /* [layers][experts] in this step already */
     float *parameter, *gradient; /* [slots][kept] */
     float *first, *second;       /* [slots][kept], at `moments`; like gradients NULL in serving */
     float *host_gradient;        /* [slots][kept] what has come down; NULL unless offloaded */
@@ -116,8 +117,16 @@ void mp_experts_write(const struct mp_experts *experts, float *to, const float *
 void mp_experts_refresh(struct mp_experts *experts, mp_stream stream, int layer, int expert);
 void mp_experts_refresh_all(struct mp_experts *experts, mp_stream stream);
 
-/* AdamW over everything kept; where it is offloaded, with gradients' way down and parameters' way
- * up, after which gradients are undefined. */
+/* Where AdamW finds one of the two matrices of an expert that this rank keeps whole, on the device;
+ * and whoever has updated both says so. */
+struct mp_weight_state mp_experts_weight(const struct mp_experts *experts, int layer, int expert,
+                                         size_t offset);
+static inline void mp_experts_note_updated(struct mp_experts *experts, int layer, int expert) {
+    experts->updated[layer * experts->experts + expert] = true;
+}
+
+/* AdamW over everything kept that has not been updated in this step; where it is offloaded, with
+ * gradients' way down and parameters' way up, after which gradients are undefined. */
 void mp_experts_update(struct mp_experts *experts, mp_stream stream,
                        const struct mp_adamw *settings);
 

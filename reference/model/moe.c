@@ -245,10 +245,13 @@ static int products_of(const struct mp_routing *routing, const struct mp_routing
 
 /* Pointers to one of the two matrices of every product's expert, or to their gradients. */
 enum matrices { FIRST, SECOND, FIRST_GRADIENT, SECOND_GRADIENT };
+static size_t matrix_offset(const struct mp_model *model, enum matrices which) {
+    bool second = which == SECOND || which == SECOND_GRADIENT;
+    return second ? mp_model_expert_floats(&model->shape) / 2 : 0;
+}
 static void *const *group_matrices(struct mp_model *model, const struct mp_routing *routing,
                                    const struct mp_routing_segment *segment, enum matrices which) {
-    bool second = which == SECOND || which == SECOND_GRADIENT;
-    size_t offset = second ? mp_model_expert_floats(&model->shape) / 2 : 0;
+    size_t offset = matrix_offset(model, which);
     for (int i = 0; i < products_of(routing, segment); i++) {
         int expert = routing->group_expert[i / segment->shares];
         model->group_weight[i] =
@@ -389,7 +392,33 @@ static void *gradient_rows(struct mp_model *model, const struct mp_block_state *
     return model->expert_rows;
 }
 
-static void inputs_backward(struct mp_model *model, int layer, int segment, bool accumulate) {
+/* Gradients of one of the two matrices, or what AdamW makes of them. */
+static void weights_backward(struct mp_model *model, int layer, const struct mp_routing_segment *at,
+                             enum matrices which, void *in, void *out, bool accumulate,
+                             const struct mp_adamw *update) {
+    const struct mp_routing *routing = &model->state[layer].routing;
+    bool second = which == SECOND_GRADIENT;
+    int d = model->shape.width, f = mp_model_shard_width(&model->shape);
+    int columns_in = second ? f : d, columns_out = second ? d : f;
+    int products = products_of(routing, at);
+    if (!update) {
+        QUEUE(model, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, products, at->group_rows, columns_in,
+              columns_out, in, group_matrices(model, routing, at, which), out, accumulate);
+        return;
+    }
+    for (int i = 0; i < products; i++) {
+        int expert = routing->group_expert[i / at->shares];
+        model->group_state[i] =
+            mp_experts_weight(&model->experts, layer, expert, matrix_offset(model, which));
+        if (!second) /* the last to be had */
+            mp_experts_note_updated(&model->experts, layer, expert);
+    }
+    QUEUE(model, grouped_update, products, at->group_rows, columns_in, columns_out, in, out,
+          model->group_state, update);
+}
+
+static void inputs_backward(struct mp_model *model, int layer, int segment, bool accumulate,
+                            const struct mp_adamw *update) {
     struct mp_block_state *state = &model->state[layer];
     const struct mp_routing *routing = &state->routing;
     const struct mp_routing_segment *at = &routing->segment[segment];
@@ -402,26 +431,35 @@ static void inputs_backward(struct mp_model *model, int layer, int segment, bool
     QUEUE(model, gelu_backward, (size_t)at->rows * (size_t)f,
           hidden_row_of(model, state->hidden, at->first), model->hidden_gradient,
           model->hidden_gradient, model->activated);
-    QUEUE(model, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, products, rows, f, d, model->activated,
-          group_matrices(model, routing, at, SECOND_GRADIENT), gradient, accumulate);
+    weights_backward(model, layer, at, SECOND_GRADIENT, model->activated, gradient, accumulate,
+                     update);
     QUEUE(model, grouped_gemm, MP_GROUPED_INPUT_GRADIENT, products, rows, d, f, gradient,
           group_matrices(model, routing, at, FIRST), model->hidden_gradient, false);
     if (!at->in_expert_order)
         into_receive_order(model, state, at, gradient);
 }
 
+static bool can_update(const struct mp_model *model, const struct mp_routing *routing) {
+    const struct mp_device_operations *operations = model->device->operations;
+    int d = model->shape.width, f = mp_model_shard_width(&model->shape);
+    return operations->grouped_update &&
+           operations->can_update_grouped(model->device, routing->groups, d, f) &&
+           operations->can_update_grouped(model->device, routing->groups, f, d);
+}
+
 void mp_model_experts_backward(struct mp_model *model, int layer, int segment,
-                               enum mp_products products, bool accumulate) {
+                               enum mp_products products, bool accumulate,
+                               const struct mp_adamw *update) {
     const struct mp_block_state *state = &model->state[layer];
     const struct mp_routing_segment *at = &state->routing.segment[segment];
+    if (!can_update(model, &state->routing))
+        update = NULL;
     if (products != MP_WEIGHT_PRODUCTS)
-        inputs_backward(model, layer, segment, accumulate);
+        inputs_backward(model, layer, segment, accumulate, update);
     if (products != MP_INPUT_PRODUCTS)
-        QUEUE(model, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, products_of(&state->routing, at),
-              at->group_rows, model->shape.width, mp_model_shard_width(&model->shape),
-              row_of(model, state->expert_in, at->first),
-              group_matrices(model, &state->routing, at, FIRST_GRADIENT), model->hidden_gradient,
-              accumulate);
+        weights_backward(model, layer, at, FIRST_GRADIENT,
+                         row_of(model, state->expert_in, at->first), model->hidden_gradient,
+                         accumulate, update);
 }
 
 /* The gradient of one part of the batch: gate_backward has one slope per expert. */

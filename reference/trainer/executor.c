@@ -59,14 +59,19 @@ static void end(void *self, struct mp_scheduled_phase activity) {
 
 /* ---- own work ---- */
 
-static void update(struct mp_trainer *trainer) {
+struct mp_adamw mp_trainer_next_update(const struct mp_trainer *trainer) {
     const struct mp_job *job = &trainer->job;
-    struct mp_adamw settings = {.learning_rate = (float)job->learning_rate,
-                                .beta1 = (float)job->beta1,
-                                .beta2 = (float)job->beta2,
-                                .epsilon = (float)job->epsilon,
-                                .weight_decay = (float)job->weight_decay,
-                                .step = ++trainer->updates};
+    return (struct mp_adamw){.learning_rate = (float)job->learning_rate,
+                             .beta1 = (float)job->beta1,
+                             .beta2 = (float)job->beta2,
+                             .epsilon = (float)job->epsilon,
+                             .weight_decay = (float)job->weight_decay,
+                             .step = trainer->updates + 1};
+}
+
+static void update(struct mp_trainer *trainer) {
+    struct mp_adamw settings = mp_trainer_next_update(trainer);
+    trainer->updates++;
     mp_dense_update(&trainer->model.dense, trainer->model.stream, &settings);
     mp_experts_update(&trainer->model.experts, trainer->model.stream, &settings);
     mp_counts_move_biases(&trainer->counts);

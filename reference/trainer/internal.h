@@ -70,6 +70,8 @@ int mp_trainer_forward(struct mp_trainer *trainer, const int32_t *token, const i
 
 /* ---- executor.c: what the schedule's verbs mean here ---- */
 extern const struct mp_executor mp_trainer_executor;
+/* AdamW's settings for the step at hand. */
+struct mp_adamw mp_trainer_next_update(const struct mp_trainer *trainer);
 
 /* ---- gate.c ---- */
 int mp_trainer_gate(struct mp_trainer *trainer, int layer, struct mp_error *error);

@@ -80,6 +80,14 @@ int mp_trainer_permute(struct mp_trainer *trainer, const struct mp_operation *op
     return code;
 }
 
+/* Whether gradients of a layer's experts are whole when they have been computed, and nobody else's:
+ * nothing of the layer travels in the background, where all would that brings copies, gradients or
+ * slices, or takes an expert to another home. */
+static bool gradients_stay(const struct mp_trainer *trainer, int layer) {
+    const struct mp_scheduled_layer *at = &trainer->schedule.layer[layer];
+    return !at->travels && at->steps == 1 && !trainer->model.experts.layout.host;
+}
+
 /* Parameters have been located when the layer was planned (forward); copies that came again may lie
  * elsewhere. */
 static int backward(struct mp_trainer *trainer, const struct mp_operation *operation,
@@ -91,8 +99,9 @@ static int backward(struct mp_trainer *trainer, const struct mp_operation *opera
         MP_TRY(mp_experts_locate(&model->experts,
                                  mp_planner_plan(&trainer->planner, operation->layer),
                                  model->parameter, model->gradient, error));
-    mp_model_experts_backward(model, operation->layer, operation->step, operation->products,
-                              !first);
+    const struct mp_adamw update = mp_trainer_next_update(trainer);
+    mp_model_experts_backward(model, operation->layer, operation->step, operation->products, !first,
+                              gradients_stay(trainer, operation->layer) ? &update : NULL);
     return MP_OK;
 }
 

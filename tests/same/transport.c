@@ -381,9 +381,10 @@ void __wrap_mp_model_experts(struct mp_model *model, int layer, int segment) {
 }
 
 void __wrap_mp_model_experts_backward(struct mp_model *model, int layer, int segment,
-                                      enum mp_products products, bool accumulate) {
+                                      enum mp_products products, bool accumulate,
+                                      const struct mp_adamw *update) {
     work(MP_PHASE_EXPERT, MP_BACKWARD);
-    __real_mp_model_experts_backward(model, layer, segment, products, accumulate);
+    __real_mp_model_experts_backward(model, layer, segment, products, accumulate, update);
 }
 
 void __wrap_mp_model_head(struct mp_model *model, float scale, bool backward) {

@@ -96,7 +96,7 @@ static void gemm(struct mp_device *device, mp_stream stream, bool transpose_a, b
                  int m, int n, int k, float alpha, const void *a, int lda, const void *b, int ldb,
                  float beta, void *c, int ldc) {
     struct mp_cuda *cuda = mp_cuda_of(device);
-    struct mp_cuda_product p = {transpose_a, transpose_b, m, n, k, a, lda, b, ldb, c, ldc};
+    struct mp_cuda_product p = {transpose_a, transpose_b, m, n, k, a, lda, b, ldb, c, ldc, NULL};
     multiply_alone(cuda, mp_cuda_stream(cuda, stream), &p, alpha, beta, device->element);
 }
 
@@ -104,7 +104,7 @@ static void gemm_float(struct mp_device *device, mp_stream stream, bool transpos
                        bool transpose_b, int m, int n, int k, float alpha, const void *a, int lda,
                        const void *b, int ldb, float beta, float *c, int ldc) {
     struct mp_cuda *cuda = mp_cuda_of(device);
-    struct mp_cuda_product p = {transpose_a, transpose_b, m, n, k, a, lda, b, ldb, c, ldc};
+    struct mp_cuda_product p = {transpose_a, transpose_b, m, n, k, a, lda, b, ldb, c, ldc, NULL};
     multiply_alone(cuda, mp_cuda_stream(cuda, stream), &p, alpha, beta, MP_FLOAT32);
 }
 
@@ -154,19 +154,23 @@ static int count_weights(int groups, const int rows[], void *const weight[]) {
     return count;
 }
 
+/* Goes on behind the group's rows. */
+static void pass(const struct mp_cuda *cuda, struct group *at) {
+    size_t bytes = (size_t)at->rows * mp_cuda_element_bytes(cuda);
+    at->in = (char *)at->in + bytes * (size_t)at->columns_in;
+    at->out = (char *)at->out + bytes * (size_t)at->columns_out;
+}
+
 /* The products of the weights that have rows, or of all; returns their number.  `at` is the first
  * group. */
 static int list_products(const struct mp_cuda *cuda, enum mp_grouped_gemm kind, int groups,
                          const int rows[], void *const weight[], bool all, struct group at) {
-    size_t element_bytes = mp_cuda_element_bytes(cuda);
     int count = 0;
-    for (int g = 0; g < groups;) {
+    for (int g = 0; g < groups; pass(cuda, &at)) {
         at.weight = weight[g];
         g = next_weight(g, groups, rows, weight, &at.rows);
         if (at.rows > 0 || all)
             cuda->products->product[count++] = product_of(kind, &at);
-        at.in = (char *)at.in + (size_t)at.rows * (size_t)at.columns_in * element_bytes;
-        at.out = (char *)at.out + (size_t)at.rows * (size_t)at.columns_out * element_bytes;
     }
     return count;
 }
@@ -309,6 +313,39 @@ static void grouped_gemm(struct mp_device *device, mp_stream stream, enum mp_gro
     }
 }
 
+static bool can_update_grouped(const struct mp_device *device, int weights, int columns_in,
+                               int columns_out) {
+    const struct mp_cuda *cuda = (const struct mp_cuda *)device;
+    return device->element == MP_BFLOAT16 && weights > 0 && weights <= MP_CUDA_MOST_UPDATED &&
+           weights <= cuda->limits.experts && columns_in > 0 && columns_in % 8 == 0 &&
+           columns_out > 0 && columns_out % 8 == 0;
+}
+
+static void grouped_update(struct mp_device *device, mp_stream stream, int groups, const int rows[],
+                           int columns_in, int columns_out, void *in, void *out,
+                           const struct mp_weight_state state[], const struct mp_adamw *settings) {
+    struct mp_cuda *cuda = mp_cuda_of(device);
+    const struct mp_cuda_products *to = cuda->products;
+    struct group at = {0, columns_in, columns_out, in, NULL, out};
+    int count = 0;
+    for (int g = 0; g < groups; count++) {
+        const struct mp_weight_state *own = &state[g];
+        for (at.rows = 0; g < groups && state[g].parameter == own->parameter; g++)
+            at.rows += rows[g];
+        at.weight = own->parameter;
+        to->product[count] = product_of(MP_GROUPED_WEIGHT_GRADIENT, &at);
+        to->product[count].state = own;
+        pass(cuda, &at);
+    }
+    if (!mp_cuda_grouped_can(cuda, to->product, count)) {
+        mp_cuda_refuse(cuda, MP_EINVAL, "no update of %d weights of %d x %d at these addresses",
+                       count, columns_in, columns_out);
+        return;
+    }
+    sort_by_rows(to->product, count, to->order);
+    mp_cuda_grouped_update(cuda, stream, to->product, to->order, count, settings);
+}
+
 /* ---- arrays ---- */
 
 int mp_cuda_create_products(struct mp_cuda *cuda, struct mp_error *error) {
@@ -333,7 +370,12 @@ int mp_cuda_create_products(struct mp_cuda *cuda, struct mp_error *error) {
                                 &p->problems};
     for (int i = 1; i < INTEGERS; i++)
         *integers[i] = p->rows + (size_t)i * room;
-    return mp_cuda_create_grouped(cuda, error);
+    MP_TRY(mp_cuda_create_grouped(cuda, error));
+    if (cuda->grouped && cuda->grouped_products == MP_GROUPED_AUTO) {
+        cuda->operations.grouped_update = grouped_update;
+        cuda->operations.can_update_grouped = can_update_grouped;
+    }
+    return MP_OK;
 }
 
 void mp_cuda_destroy_products(struct mp_cuda *cuda) {

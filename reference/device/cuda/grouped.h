@@ -15,17 +15,21 @@ struct mp_cuda_product {
     int ldb;
     void *c;
     int ldc;
+    /* NULL, or what AdamW changes by this product, in whose place c is not written. */
+    const struct mp_weight_state *state;
 };
+
+enum { MP_CUDA_MOST_UPDATED = 128 };
 
 #ifdef MP_CUDA_WARPGROUPS
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Whether the kernel can do these products: of bf16, alike but for m (for k where a is transposed)
- * and what they point to, with c in bf16, or in fp32 where a is transposed.  It wants a GPU of
- * compute capability 9.0, matrices that begin at multiples of 16 bytes, leading dimensions that are
- * multiples of 8, and k > 0 unless c is fp32. */
+/* Whether a kernel can do these products: of bf16, alike but for m (for k where a is transposed)
+ * and what they point to, with c in bf16, or in fp32 (or a state) where a is transposed.  It wants
+ * a GPU of compute capability 9.0, matrices that begin at multiples of 16 bytes, leading dimensions
+ * that are multiples of 8, and k > 0 unless c is fp32. */
 bool mp_cuda_grouped_can(const struct mp_cuda *cuda, const struct mp_cuda_product product[],
                          int count);
 
@@ -34,6 +38,11 @@ bool mp_cuda_grouped_can(const struct mp_cuda *cuda, const struct mp_cuda_produc
 void mp_cuda_grouped_multiply(struct mp_cuda *cuda, mp_stream stream,
                               const struct mp_cuda_product product[], const int order[], int count,
                               bool accumulate);
+
+/* The same of products with states, MP_CUDA_MOST_UPDATED at most. */
+void mp_cuda_grouped_update(struct mp_cuda *cuda, mp_stream stream,
+                            const struct mp_cuda_product product[], const int order[], int count,
+                            const struct mp_adamw *settings);
 
 /* Sets cuda->grouped, which stays NULL where the GPU is of another kind or the driver is older than
  * CUDA 12.  Errors: MP_EDEVICE, MP_ENOMEM. */
@@ -55,6 +64,11 @@ static inline void mp_cuda_grouped_multiply(struct mp_cuda *cuda, mp_stream stre
                                             const struct mp_cuda_product product[],
                                             const int order[], int count, bool accumulate) {
     (void)cuda, (void)stream, (void)product, (void)order, (void)count, (void)accumulate;
+}
+static inline void mp_cuda_grouped_update(struct mp_cuda *cuda, mp_stream stream,
+                                          const struct mp_cuda_product product[], const int order[],
+                                          int count, const struct mp_adamw *settings) {
+    (void)cuda, (void)stream, (void)product, (void)order, (void)count, (void)settings;
 }
 static inline int mp_cuda_create_grouped(struct mp_cuda *cuda, struct mp_error *error) {
     (void)cuda, (void)error;

@@ -1,6 +1,6 @@
 /* AdamW: one pass over parameter, gradient and both moments, which also writes the copy that
  * products read.  28 bytes moved per parameter, 30 with a copy in bf16. */
-#include "reference/device/adamw.h"
+#include "reference/device/cuda/adamw.cuh"
 #include "reference/device/cuda/map.cuh"
 
 namespace {
@@ -22,14 +22,12 @@ template <typename T> struct update {
     }
     template <int C> __device__ void write(size_t at, const values<C> &v) const {
         float p[C], m[C], u[C];
+        mp::unpack(v.parameter, p);
+        mp::unpack(v.first, m);
+        mp::unpack(v.second, u);
 #pragma unroll
-        for (int i = 0; i < C; i++) {
-            float g = v.gradient.value[i];
-            m[i] = by.beta1 * v.first.value[i] + by.fresh1 * g;
-            u[i] = by.beta2 * v.second.value[i] + by.fresh2 * g * g;
-            float denominator = sqrtf(u[i]) * by.inverse_correction + by.epsilon;
-            p[i] = v.parameter.value[i] * by.keep - __fdividef(by.step_size * m[i], denominator);
-        }
+        for (int i = 0; i < C; i++)
+            mp::update(by, v.gradient.value[i], p[i], m[i], u[i]);
         mp::store(first + at, m);
         mp::store(second + at, u);
         mp::store(parameter + at, p);

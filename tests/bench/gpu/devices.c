@@ -165,6 +165,7 @@ void gpu_bench_release(struct gpu_bench *bench, struct gpu_bench_work *work) {
     for (int i = 0; i < work->arrays; i++)
         device->operations->release(device, work->array[i]);
     free(work->group_rows);
+    free(work->state);
     for (int i = 0; i < 2; i++) {
         free(work->weight[i]);
         free(work->gradient[i]);

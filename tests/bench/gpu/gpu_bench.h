@@ -53,6 +53,7 @@ struct gpu_bench_work {
     struct mp_attention_shape attention;
     int *group_rows;                 /* [experts] */
     void **weight[2], **gradient[2]; /* [experts] */
+    struct mp_weight_state *state;   /* [experts] */
 };
 
 struct gpu_bench_case {

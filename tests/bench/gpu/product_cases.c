@@ -123,6 +123,62 @@ static void run_experts(struct mp_device *device, struct gpu_bench_work *work) {
     grouped(device, work, MP_GROUPED_INPUT_GRADIENT, 0, a[OUT], a[DHIDDEN]);
 }
 
+/* ---- Experts' update: gradients of their weights, and AdamW with them at once ---- */
+
+/* Even loads and the shape of the step that ci/gpu-check times: the bytes of the update bound it.
+ */
+enum { ROWS_IN, ROWS_OUT };
+
+static void prepare_update(struct gpu_bench *bench, struct gpu_bench_work *work) {
+    size_t experts = (size_t)(work->experts = gpu_bench_size(bench, 64, 8));
+    size_t rows = (size_t)(work->rows = gpu_bench_size(bench, 65536, 96));
+    size_t in = (size_t)(work->width = gpu_bench_size(bench, 768, 16));
+    size_t out = (size_t)(work->vocabulary = gpu_bench_size(bench, 1536, 32)); /* theirs */
+    size_t all = experts * in * out;
+    struct mp_device *device = bench->device[GPU_BENCH_BFLOAT16];
+    gpu_bench_elements(bench, work, rows * in, 0);
+    gpu_bench_elements(bench, work, rows * out, 1);
+    float *parameter = gpu_bench_floats(bench, work, all, 1);
+    float *first = gpu_bench_floats(bench, work, all, 1);
+    float *second = gpu_bench_new(bench, work, all * FLOAT);
+    char *working = gpu_bench_new(bench, work, all * ELEMENT);
+    void *gradients = gpu_bench_new(bench, work, all * FLOAT);
+    work->group_rows = calloc(experts, sizeof *work->group_rows);
+    work->state = calloc(experts, sizeof *work->state);
+    work->gradient[0] = matrices(gradients, work->experts, in * out * FLOAT);
+    if (work->out_of_memory || !work->group_rows || !work->state || !work->gradient[0]) {
+        work->out_of_memory = true;
+        return;
+    }
+    device->operations->zero(device, NULL, second, all * FLOAT);
+    for (size_t e = 0, at = 0; e < experts; e++, at += in * out) {
+        work->group_rows[e] = work->rows / work->experts;
+        work->state[e] = (struct mp_weight_state){parameter + at, first + at, second + at,
+                                                  working + at * ELEMENT};
+    }
+    snprintf(work->size, sizeof work->size, "%d routes, %d experts %d x %d", work->rows,
+             work->experts, work->width, work->vocabulary);
+    work->amount = (6.0 * FLOAT + ELEMENT) * (double)all + ELEMENT * (double)(rows * (in + out));
+}
+
+static void run_update(struct mp_device *device, struct gpu_bench_work *work) {
+    const struct mp_adamw settings = {1e-4f, 0.9f, 0.999f, 1e-8f, 0.01f, 100};
+    const struct mp_device_operations *operations = device->operations;
+    if (operations->grouped_update) {
+        operations->grouped_update(device, NULL, work->experts, work->group_rows, work->width,
+                                   work->vocabulary, work->array[ROWS_IN], work->array[ROWS_OUT],
+                                   work->state, &settings);
+        return;
+    }
+    operations->grouped_gemm(device, NULL, MP_GROUPED_WEIGHT_GRADIENT, work->experts,
+                             work->group_rows, work->width, work->vocabulary, work->array[ROWS_IN],
+                             work->gradient[0], work->array[ROWS_OUT], false);
+    operations->adamw(device, NULL,
+                      (size_t)work->experts * (size_t)work->width * (size_t)work->vocabulary,
+                      &settings, work->state->parameter, work->gradient[0][0], work->state->first,
+                      work->state->second, work->state->working);
+}
+
 /* ---- Attention: qkv, out, logsumexp, dout, dqkv ---- */
 
 static void prepare_attention(struct gpu_bench *bench, struct gpu_bench_work *work) {
@@ -175,6 +231,7 @@ const struct gpu_bench_case gpu_bench_product_cases[] = {
     CASE("experts_small", BFLOAT16, 0, prepare_experts, run_experts, SMALL),
     CASE("experts_small_streams", BFLOAT16_STREAMS, 0, prepare_experts, run_experts, SMALL),
     CASE("experts_small_library", BFLOAT16_LIBRARY, 0, prepare_experts, run_experts, SMALL),
+    {"experts_update", GPU_BENCH_BFLOAT16, GPU_BENCH_COPY, 0.85, prepare_update, run_update, 0},
     CASE("attention_forward", BFLOAT16, 0.45, prepare_attention, run_attention, 0),
     CASE("attention_backward", BFLOAT16, 0.37, prepare_attention_backward, run_attention_backward,
          0),

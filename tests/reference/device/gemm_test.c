@@ -191,6 +191,70 @@ DEVICE_EACH(grouped_gemm_matches, grouped_cases) {
     delay_streams(0);
 }
 
+/* What AdamW changes, for weights of all groups that lie behind each other. */
+struct states {
+    struct array array[4]; /* parameter, both moments, working elements */
+    struct mp_weight_state each[MOST_GROUPS];
+};
+
+/* Like those of `as`, unless NULL; the second moment is never negative. */
+static struct states states_of(struct mp_device *device, int groups, size_t size,
+                               const struct states *as) {
+    struct states states;
+    for (int i = 0; i < 4; i++) {
+        enum mp_element type = i < 3 ? MP_FLOAT32 : device->element;
+        states.array[i] =
+            as ? array_of(device, type, (size_t)groups * size, 0,
+                          copy_doubles(as->array[i].value, (size_t)groups * size))
+               : random_array(device, type, (size_t)groups * size, 0, 1, i == 2 ? 1 : 0);
+    }
+    for (int g = 0; g < groups; g++) {
+        size_t at = (size_t)g * size;
+        states.each[g] = (struct mp_weight_state){
+            (float *)states.array[0].at + at, (float *)states.array[1].at + at,
+            (float *)states.array[2].at + at,
+            (char *)states.array[3].at + at * bytes_of(device->element)};
+    }
+    return states;
+}
+
+/* AdamW with gradients that need not get to memory: what the two operations make, one after the
+ * other, also where two groups have one weight. */
+DEVICE_EACH(grouped_update_is_both, grouped_cases) {
+    static const char *const what[] = {"parameter", "first moment", "second moment", "elements"};
+    const struct mp_adamw settings = {3e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 3};
+    size_t size = (size_t)c->columns_in * (size_t)c->columns_out;
+    if (!device->operations->grouped_update ||
+        !device->operations->can_update_grouped(device, c->groups, c->columns_in, c->columns_out))
+        return;
+    for (int shared = 0; shared < 2; shared++) {
+        struct grouped given = random_grouped(device, c, MP_GROUPED_WEIGHT_GRADIENT, false);
+        struct states two = states_of(device, c->groups, size, NULL);
+        struct states one = states_of(device, c->groups, size, &two);
+        if (shared && c->groups > 1) {
+            given.each[1] = given.each[0];
+            one.each[1] = one.each[0];
+        }
+        perform(device, grouped_gemm, MP_GROUPED_WEIGHT_GRADIENT, c->groups, c->rows, c->columns_in,
+                c->columns_out, given.in.at, given.each, given.out.at, false);
+        for (int g = 0; g < c->groups; g++)
+            if (g == 0 || given.each[g] != given.each[g - 1])
+                perform(device, adamw, size, &settings, two.each[g].parameter, given.each[g],
+                        two.each[g].first, two.each[g].second, two.each[g].working);
+        double *expected[4];
+        for (int i = 0; i < 4; i++)
+            expected[i] = received(&two.array[i]);
+        perform(device, grouped_update, c->groups, c->rows, c->columns_in, c->columns_out,
+                given.in.at, given.out.at, one.each, &settings);
+        for (int i = 0; i < 4; i++) {
+            double *tolerance = new_doubles(one.array[i].count);
+            for (size_t k = 0; k < one.array[i].count; k++)
+                tolerance[k] = 1e-6 * (1 + fabs(expected[i][k]));
+            check_array(&one.array[i], expected[i], 1, tolerance, what[i]);
+        }
+    }
+}
+
 /* Rows of all groups, and one weight, as floats. */
 struct floats {
     float *in, *out, *weight;

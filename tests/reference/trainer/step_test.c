@@ -1,17 +1,22 @@
 /* Single iterations of one rank: parameters move as AdamW says, with the job's settings and the
- * steps taken so far, and clocks that are to stand still do. */
+ * steps taken so far, wherever in the step it comes, and clocks that are to stand still do. */
 #include "profiler/record/record.h"
 #include "tests/errors.h"
 #include "tests/golden/small_trainer.h"
+#include "tests/reference/trainer/updates.h"
 
 enum { LAYERS = 2, EXPERTS = 4, TOKENS = 2 * 8, STEPS = 3 };
 
 static const double LEARNING_RATE = 0.02, BETA1 = 0.6, BETA2 = 0.9, EPSILON = 1e-3, DECAY = 0.3;
 
+static void create_with(struct small_trainer *small, const char *settings) {
+    small_trainer_create(small, formatted("layers=2 width=16 heads=2 experts=4 sequence=8 batch=2 "
+                                          "expert-width=24 beta1=0.6 beta2=0.9 epsilon=1e-3 "
+                                          "learning-rate=0.02 weight-decay=0.3 %s",
+                                          settings));
+}
 static void create(struct small_trainer *small) {
-    small_trainer_create(small, "layers=2 width=16 heads=2 experts=4 sequence=8 batch=2 "
-                                "expert-width=24 beta1=0.6 beta2=0.9 epsilon=1e-3 "
-                                "learning-rate=0.02 weight-decay=0.3");
+    create_with(small, "");
 }
 
 /* ---- AdamW, in double ---- */
@@ -58,6 +63,13 @@ static void check_step(const struct followed *followed, int step) {
     assert_true(moved > 1e-4); /* every tensor has a gradient */
 }
 
+static void draw_tokens(uint64_t *random, int32_t token[TOKENS], int32_t target[TOKENS]) {
+    for (int i = 0; i < TOKENS; i++) {
+        token[i] = test_random_int(random, 0, 255);
+        target[i] = test_random_int(random, 0, 255);
+    }
+}
+
 TEST_RANDOM(parameters_move_as_adamw_says) {
     AUTO(small_trainer) struct small_trainer small;
     struct followed followed[64];
@@ -81,10 +93,7 @@ TEST_RANDOM(parameters_move_as_adamw_says) {
     for (int step = 1; step <= STEPS; step++) {
         int32_t token[TOKENS], target[TOKENS];
         struct mp_trainer_result result;
-        for (int i = 0; i < TOKENS; i++) {
-            token[i] = test_random_int(random, 0, 255);
-            target[i] = test_random_int(random, 0, 255);
-        }
+        draw_tokens(random, token, target);
         assert_works(mp_trainer_step_on(small.trainer, token, target, &result, &error));
         for (int i = 0; i < count; i++)
             check_step(&followed[i], step);
@@ -94,6 +103,46 @@ TEST_RANDOM(parameters_move_as_adamw_says) {
     assert_int_equal(totals->moves, 0);
     while (count > 0)
         free(followed[--count].expected);
+}
+
+/* ---- updates in backward ---- */
+
+/* Settings, and whether a rank alone can update experts where their gradients are made. */
+static const struct {
+    const char *settings;
+    bool can;
+} jobs[] = {{"", true},
+            {"weights-behind=yes", true},
+            {"exchange-degree=2", false},
+            {"system=flexmoe options.offload-optimizer=yes", false},
+            {"system=swiftmoe options.capacity-factor=0", false}};
+/* Parameters and moments are those of updates behind backward, to the last bit. */
+TEST_RANDOM_TURNS(updates_may_come_early, (int)(sizeof jobs / sizeof *jobs), turn) {
+    AUTO(small_trainer) struct small_trainer late, early;
+    static struct mp_device_operations operations;
+    create_with(&late, jobs[turn].settings);
+    create_with(&early, jobs[turn].settings);
+    operations = *early.trainer->device->operations;
+    update_in_backward(&operations);
+    early.trainer->device->operations = &operations;
+    grouped_updates = 0;
+    for (int step = 1; step <= STEPS; step++) {
+        int32_t token[TOKENS], target[TOKENS];
+        struct mp_trainer_result result[2];
+        draw_tokens(random, token, target);
+        assert_works(mp_trainer_step_on(late.trainer, token, target, &result[0], &error));
+        assert_works(mp_trainer_step_on(early.trainer, token, target, &result[1], &error));
+        assert_true(result[0].loss == result[1].loss);
+    }
+    assert_int_equal(grouped_updates, jobs[turn].can ? 2 * STEPS * LAYERS : 0);
+    for (int i = 0; i < LAYERS * EXPERTS; i++) {
+        float *state[2][3];
+        mp_experts_state(&late.trainer->model.experts, i / EXPERTS, i % EXPERTS, state[0]);
+        mp_experts_state(&early.trainer->model.experts, i / EXPERTS, i % EXPERTS, state[1]);
+        for (int k = 0; k < 3; k++)
+            assert_memory_equal(state[0][k], state[1][k],
+                                late.trainer->model.experts.chunk * sizeof(float));
+    }
 }
 
 /* ---- transfers that cost nothing ---- */

@@ -5,6 +5,7 @@
 #include "reference/base/random.h"
 #include "reference/trainer/internal.h"
 #include "tests/reference/trainer/settings.h"
+#include "tests/reference/trainer/updates.h"
 
 TEST_END(trainer, struct mp_trainer *, mp_trainer_destroy(*it))
 
@@ -40,6 +41,9 @@ struct choices {
     size_t count;
 };
 static const double CLOSE_CALL = 1e-4; /* between probabilities */
+
+/* Whether those that follow make what updates they can in backward. */
+static bool updates_early;
 
 /* What the next trainers do: note into one, follow the other, or neither. */
 static struct choices *noted;
@@ -213,6 +217,8 @@ static inline void gate_of_one_rank(struct mp_device *device, mp_stream stream, 
 static inline void replace_gate(struct mp_trainer *trainer) {
     replaced.operations = *trainer->device->operations;
     replaced.forward = replaced.operations.gate_forward;
+    if (updates_early)
+        update_in_backward(&replaced.operations);
     replaced.operations.gate_forward = gate_of_one_rank;
     replaced.trainer = trainer;
     replaced.gates = 0;
