@@ -102,6 +102,17 @@ static const struct gate {
     {"softmax top-4 of 8, as they are",
      "gate=softmax experts=8 skew-share=0.2 top-k=4 renormalise=no"},
     {"softmax, all of 4", "gate=softmax experts=4 skew-share=0.25 top-k=all renormalise=yes"},
+    /* What is dropped has no part in it; weights are divided by the sum over survivors, or not. */
+    {"drops, GShard top-2",
+     "gate=gshard experts=4 skew-share=0.5 system=deepspeed options.capacity-factor=0.6"},
+    {"drops, softmax top-4 of 8",
+     "gate=softmax experts=8 skew-share=0.2 top-k=4 renormalise=no system=deepspeed "
+     "options.capacity-factor=0.6 options.policy=position"},
+    {"drops, GShard top-2, before them",
+     "gate=gshard experts=4 skew-share=0.5 system=tutel options.capacity-factor=0.6"},
+    {"drops, softmax top-4 of 8, as they are",
+     "gate=softmax experts=8 skew-share=0.2 top-k=4 renormalise=no system=tutel "
+     "options.capacity-factor=0.6"},
 };
 
 TEST_EACH(gradients_are_slopes, gates, gate) {
@@ -122,6 +133,8 @@ TEST_EACH(gradients_are_slopes, gates, gate) {
     }
     struct mp_trainer_result result;
     assert_works(mp_trainer_step_on(small.trainer, token, target, &result, &error));
+    assert_int_equal(mp_trainer_totals(small.trainer)->dropped > 0,
+                     strncmp(gate->name, "drops", 5) == 0);
     small.trainer->iteration = 0; /* the same replayed choices again */
     assert_close(total_loss(&small), result.loss + result.auxiliary_loss, 1e-5);
     for (int i = 0; i < model->dense.tensors; i++) {
