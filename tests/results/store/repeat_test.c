@@ -1,5 +1,5 @@
-/* Adding a run again, and killing at any moment whoever adds, reads or records: what was there
- * stays, what was not is added once. */
+/* Adding a run again, and killing at any moment whoever adds: what was there stays, what was not is
+ * added once. */
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
@@ -90,10 +90,27 @@ RUNS_TEST(a_run_without_recordings_is_added_once) {
 
 /* ---- kills ---- */
 
-/* Runs `work` in a process that is killed after a random while; what it wrote into the pipe, one
- * byte for every step that it finished, is counted. */
-static int kill_at_random(void (*work)(void *context, int steps), void *context, int most_us,
-                          uint64_t *random) {
+struct recorded {
+    const char *database;
+    char *paths[RUNS][2];
+};
+
+/* In a process of its own, which opens the database for itself. */
+static void add_all(const struct recorded *recorded, int steps) {
+    AUTO(store) struct mp_store *store = NULL;
+    if (mp_store_open(recorded->database, &store, NULL))
+        _exit(1);
+    for (int i = 0; i < RUNS; i++) {
+        struct mp_store_run run = description(i);
+        if (mp_store_ingest(store, &run, (const char *const *)recorded->paths[i], 2, NULL, NULL) ||
+            write(steps, "", 1) != 1)
+            _exit(1);
+    }
+}
+
+/* Adds in a process that is killed after a random while; what it wrote into the pipe, one byte for
+ * every run that it finished, is counted. */
+static int kill_at_random(const struct recorded *recorded, int most_us, uint64_t *random) {
     int ends[2], steps = 0;
     char byte;
     assert_int_equal(pipe(ends), 0);
@@ -102,7 +119,7 @@ static int kill_at_random(void (*work)(void *context, int steps), void *context,
     assert_true(child >= 0);
     if (child == 0) {
         close(ends[0]);
-        work(context, ends[1]);
+        add_all(recorded, ends[1]);
         _exit(0);
     }
     close(ends[1]);
@@ -113,43 +130,6 @@ static int kill_at_random(void (*work)(void *context, int steps), void *context,
         steps++;
     close(ends[0]);
     return steps;
-}
-
-static void finished(int steps) {
-    if (write(steps, "", 1) != 1)
-        _exit(1);
-}
-
-struct recorded {
-    const char *database;
-    char *paths[RUNS][2];
-};
-
-/* Below: a process of its own, which opens the database for itself. */
-static void add_all(void *context, int steps) {
-    struct recorded *recorded = context;
-    AUTO(store) struct mp_store *store = NULL;
-    if (mp_store_open(recorded->database, &store, NULL))
-        _exit(1);
-    for (int i = 0; i < RUNS; i++) {
-        struct mp_store_run run = description(i);
-        if (mp_store_ingest(store, &run, (const char *const *)recorded->paths[i], 2, NULL, NULL))
-            _exit(1);
-        finished(steps);
-    }
-}
-
-static void read_all(void *context, int steps) {
-    for (;;) {
-        struct mp_store *store = NULL;
-        if (mp_store_open_read_only(((struct recorded *)context)->database, &store, NULL))
-            _exit(1);
-        sqlite3_exec(mp_store_connection(store),
-                     "SELECT * FROM v_speedup; SELECT * FROM v_straggler; SELECT * FROM v_span",
-                     NULL, NULL, NULL);
-        mp_store_close(store);
-        finished(steps);
-    }
 }
 
 /* Every run that is there is whole. */
@@ -223,8 +203,8 @@ RUNS_TEST(killed_while_adding) {
             all_us = took_us < all_us ? took_us : all_us;
             remove_database(folder);
         }
-        int before = kill_at_random(add_all, &recorded, all_us, &random);
-        int again = round % 2 ? kill_at_random(add_all, &recorded, all_us, &random) : 0;
+        int before = kill_at_random(&recorded, all_us, &random);
+        int again = round % 2 ? kill_at_random(&recorded, all_us, &random) : 0;
         assert_works(mp_store_open(folder->database, &folder->store, &error));
         int64_t runs = count(folder->store, "SELECT count(*) FROM v_run");
         /* One more: it was killed between its commit and saying so. */
@@ -245,73 +225,6 @@ RUNS_TEST(killed_while_adding) {
     for (int i = 0; i < RUNS; i++)
         for (int r = 0; r < 2; r++)
             free(recorded.paths[i][r]);
-}
-
-/* Readers are killed while runs are added. */
-RUNS_TEST(killed_while_reading) {
-    uint64_t random = test_seed();
-    struct recorded recorded = {.database = folder->database};
-    int64_t read = 0;
-    for (int i = 0; i < RUNS; i++)
-        record_run(folder, &random, recorded.paths[i]);
-    for (int round = 0; round < 30; round++) {
-        read += kill_at_random(read_all, &recorded, 20000, &random);
-        if (round % 5 == 0) {
-            struct mp_store_run run = description(round / 5);
-            const char *const *paths = (const char *const *)recorded.paths[round / 5];
-            assert_works(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error));
-        }
-        assert_whole(folder->store, round / 5 + 1);
-    }
-    print_message("%lld reports read to the end\n", (long long)read);
-    for (int i = 0; i < RUNS; i++)
-        for (int r = 0; r < 2; r++)
-            free(recorded.paths[i][r]);
-}
-
-/* A rank that records and flushes until it is killed. */
-static void record_on(void *context, int steps) {
-    struct mp_recorder *recorder = NULL;
-    struct mp_record_thread *thread = NULL;
-    const struct mp_recorder_config config = {.path = context, .ranks = 1};
-    if (mp_recorder_create(&config, &recorder, NULL) ||
-        mp_recorder_thread(recorder, "compute", &thread, NULL))
-        _exit(1);
-    for (int i = 0;; i++) {
-        for (int s = 0; s < 100; s++)
-            mp_record_span(thread, &(struct mp_span){.start_ns = i * 1000 + s,
-                                                     .end_ns = i * 1000 + s + 1,
-                                                     .iteration = i,
-                                                     .layer = -1,
-                                                     .tokens = -1,
-                                                     .phase = MP_PHASE_GATE});
-        if (mp_recorder_flush(recorder, NULL))
-            _exit(1);
-        finished(steps);
-    }
-}
-
-RUNS_TEST(killed_while_recording) {
-    uint64_t random = test_seed();
-    for (int round = 0; round < 20; round++) {
-        char path[128], sql[128];
-        int64_t run_id = 0;
-        snprintf(path, sizeof path, "%s/killed-%d.spool", folder->path, round);
-        int flushed = kill_at_random(record_on, path, 8000, &random);
-        const char *paths[] = {path};
-        struct mp_store_run run = runs_description("ep", "text");
-        run.status = "failed";
-        run.ranks = 1;
-        run.round = round;
-        assert_works(mp_store_ingest(folder->store, &run, paths, 1, &run_id, &error));
-        assert_int_equal(run_id, round + 1);
-        snprintf(sql, sizeof sql, "SELECT coalesce(sum(spans), 0) FROM v_rank WHERE run_id = %d",
-                 round + 1);
-        assert_true(count(folder->store, sql) >= 100 * flushed);
-        assert_true(flushed == 0 ||
-                    count(folder->store,
-                          "SELECT count(*) FROM v_rank WHERE status <> 'cut' AND spans > 0") == 0);
-    }
 }
 
 /* ---- recordings that do not belong together ---- */

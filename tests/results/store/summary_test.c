@@ -64,7 +64,7 @@ static void record_three(struct runs_rank *own) {
         {MP_PHASE_EXPERT, MP_FORWARD, 0, 8000, 0, -2, 900, -1, false},
     };
     static const uint32_t routes[3][2] = {{20, 10}, {5, 0}, {0, 55}}, dropped[2] = {4, 1},
-                          one[] = {9};
+                          one[] = {3000000000};
     runs_record_all(own, 0, spans);
     runs_record(own, -1, &spans[1]);
     if (r == 2)
@@ -118,7 +118,7 @@ static const struct {
     {"imbalance",
      "SELECT layer, experts, routes, dropped, round(expert_max_over_mean, 6), "
      "round(rank_max_over_mean, 6), dead_fraction, round(dropped_fraction, 6) FROM v_imbalance",
-     "0|2|90|5|1.444444|1.666667|0.0|0.055556\n1|1|27|0|1.0|NULL|0.0|0.0"},
+     "0|2|90|5|1.444444|1.666667|0.0|0.055556\n1|1|9000000000|0|1.0|NULL|0.0|0.0"},
     /* Experts 3, 5 and 4 ms; in flight beyond the rank's own time 1.5. */
     {"phases",
      "SELECT phase, round(total_ms, 3), round(overlapped_ms, 3), round(exposed_ms, 3), "
