@@ -1,19 +1,23 @@
 /* What is said about runs with a target: iterations to it and dropped routes, beside the paper. */
 #include "tests/results/json.h"
 #include "tests/results/report/texts.h"
-#include "tests/results/targets.h"
 
 /* Three rounds: deepspeed needs 4 iterations and once never gets there, swiftmoe 3, 2 and 3. */
 static void add_rounds(struct runs_folder *folder) {
-    const struct runs_standard four = {.count = 4, .ms = {40, 20, 28, 24}, .loss = {5, 4, 3, 2}};
-    const struct runs_standard three = {.count = 3, .ms = {40, 20, 28}, .loss = {5, 3, 2}};
-    const struct runs_standard two = {.count = 2, .ms = {30, 20}, .loss = {3, 1.75}};
+    const struct runs_standard four = {
+        .count = 4, .ms = {40, 20, 28, 24}, .loss = {5, 4, 3, 2}, .has_target = true, .reached = 4};
+    const struct runs_standard three = {
+        .count = 3, .ms = {40, 20, 28}, .loss = {5, 3, 2}, .has_target = true, .reached = 3};
+    const struct runs_standard two = {
+        .count = 2, .ms = {30, 20}, .loss = {3, 1.75}, .has_target = true, .reached = 2};
+    struct runs_standard never = four;
+    never.reached = 0;
     for (int round = 0; round < 3; round++) {
         struct mp_store_run deepspeed = runs_description("deepspeed", "text");
         struct mp_store_run swiftmoe = runs_description("swiftmoe", "text");
         deepspeed.round = swiftmoe.round = round;
-        targets_add(folder, &deepspeed, &four, round == 1 ? 0 : 4);
-        targets_add(folder, &swiftmoe, round == 1 ? &two : &three, round == 1 ? 2 : 3);
+        runs_add(folder, &deepspeed, round == 1 ? &never : &four);
+        runs_add(folder, &swiftmoe, round == 1 ? &two : &three);
     }
 }
 
@@ -44,8 +48,9 @@ RUNS_TEST(iterations_and_drops_stand_beside_the_papers) {
 }
 
 RUNS_TEST(a_system_alone_gets_no_published_figures) {
-    struct mp_store_run swiftmoe = runs_description("swiftmoe", "text");
-    targets_add(folder, &swiftmoe, &runs_ep, 0);
+    struct runs_standard never = runs_ep;
+    never.has_target = true;
+    runs_add_usual(folder, "swiftmoe", &never);
     assert_text(mp_report_convergence, folder->store, NULL,
                 "tiny: text, gate gshard, 2 ranks, measured\n"
                 "          target     median   min..max  seconds   final  dropped   rounds\n"
