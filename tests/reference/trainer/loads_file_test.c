@@ -106,6 +106,8 @@ TEST(nothing_half_written_is_read) {
     const struct mp_load load = {.ranks = 1, .experts = 4, .count = count};
     struct mp_loads_writer *writer;
     assert_int_equal(mp_loads_writer_create("half", &shape, &writer, NULL), MP_OK);
+    assert_fails(mp_loads_writer_finish(writer, true, 0, &error), MP_EINVAL, "half: 0 loads are");
+    assert_int_equal(mp_loads_writer_create("half", &shape, &writer, NULL), MP_OK);
     assert_int_equal(mp_loads_write(writer, &load, NULL), MP_OK);
     assert_sentence(mp_loads_writer_finish(writer, true, 0, &error), MP_EINVAL,
                     "half: 1 loads are no iterations of 2 layers");

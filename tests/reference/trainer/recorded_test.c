@@ -2,7 +2,6 @@
  * own words, counts worked out by hand, sums over the records. */
 #include <sched.h>
 
-#include "reference/trainer/loads_file.h"
 #include "tests/errors.h"
 #include "tests/reference/trainer/program.h"
 
@@ -468,7 +467,7 @@ TEST(plans_are_what_travels) {
     assert_true(parts > 0 && all > 0);
 }
 
-/* ---- delays and traces ---- */
+/* ---- delays ---- */
 
 /* The shortest span of a phase in a layer in even (0) or odd (1) iterations, and its wait. */
 static double shortest(enum mp_phase phase, int layer, int odd, double *wait) {
@@ -502,37 +501,6 @@ TEST_EACH(delays_are_where_they_are_asked_for, delays, c) {
     assert_true(shortest(c->phase, 1, 1, &wait) < delay);
     assert_true(shortest(c->phase, 0, 0, &wait) < delay);
     assert_true(shortest(MP_PHASE_ATTENTION, 1, 0, &wait) < delay);
-}
-
-/* Routes as a file has them, if it is the file that is meant. */
-TEST(a_trace_is_replayed) {
-    const struct mp_loads_shape shape = {1, EXPERTS, LAYERS, 2, TOKENS, false};
-    uint32_t count[2][LAYERS][EXPERTS] = {{{64, 60, 3, 1}, {32, 32, 32, 32}},
-                                          {{0, 64, 0, 64}, {10, 54, 60, 4}}};
-    struct mp_loads_writer *writer;
-    struct mp_load load = {.ranks = 1, .experts = EXPERTS};
-    uint32_t digest = 0;
-    char more[256];
-    assert_int_equal(mp_loads_writer_create("loads", &shape, &writer, NULL), MP_OK);
-    for (int i = 0; i < 2 * LAYERS; i++) {
-        load.count = count[i / LAYERS][i % LAYERS];
-        digest = mp_loads_digest(digest, &load);
-        assert_int_equal(mp_loads_write(writer, &load, NULL), MP_OK);
-    }
-    assert_int_equal(mp_loads_writer_finish(writer, true, digest, NULL), MP_OK);
-    snprintf(more, sizeof more,
-             "--set routing=trace --set trace=x --set trace-loads=loads --set trace-digest=%08x",
-             digest);
-    train(more);
-    for (int i = 0; i < ITERATIONS; i++)
-        assert_memory_equal(is.routes[i], count[i % 2], sizeof count[0]);
-    snprintf(more, sizeof more,
-             "job.yaml --set iterations=2 --set routing=trace --set trace=x --set "
-             "trace-loads=loads --set trace-digest=%08x",
-             digest ^ 1);
-    refused(more, "loads: has loads of trace");
-    assert_int_equal(mp_loads_writer_create("loads", &shape, &writer, NULL), MP_OK);
-    assert_fails(mp_loads_writer_finish(writer, true, digest, &error), MP_EINVAL, "iterations");
 }
 
 TEST_GROUP(enter, leave_folder);
