@@ -1,6 +1,7 @@
 /* Numbers of ranks that are no power of two: experts that don't divide over them, or are fewer than
- * they are, one layer, two and three.  Every system that drops nothing gives the curve of one rank,
- * and planning for validation batches changes none. */
+ * they are, one layer, two and three; over five, slices of an expert that aren't of one size. Every
+ * system that drops nothing gives the curve of one rank, and planning for validation batches
+ * changes none. */
 #include "tests/reference/trainer/mpi/trainers.h"
 
 enum { ITERATIONS = 7, TEXT = 4096 };
@@ -57,11 +58,17 @@ static const struct row rows[] = {
     {"system=hiermoe options.hierarchy=2", EVEN | AS_MANY},
     {"system=deepspeed options.drop-tokens=no", EVEN},
     {"system=deepspeed options.drop-tokens=no options.expert-parallel=1 options.padded=no", 0},
+    {"system=deepspeed options.drop-tokens=no options.expert-parallel=1 options.zero=1", 0},
+    {"system=deepspeed options.drop-tokens=no options.expert-parallel=1 options.zero=1 "
+     "options.offload-optimizer=yes options.multi-rank-bucket-allreduce=no",
+     0},
     {"system=flexmoe options.interval=3", 0},
     {"system=swiftmoe options.capacity-factor=0", 0},
     {"system=swiftmoe options.capacity-factor=0 options.slots=all", 0},
+    {"system=swiftmoe options.capacity-factor=0 options.offload-optimizer=yes", 0},
     {"system=laer options.rematerialise=yes", 0},
     {"system=laer options.rematerialise=no", 0},
+    {"system=laer options.prefetch=3 options.window=1", 0},
     {"system=eplb options.interval=3 ranks-per-node=1", 0},
     {"system=llep options.smallest-gemm=1 options.threshold=1", 0},
     {"system=lp", 0},

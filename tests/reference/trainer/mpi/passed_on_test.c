@@ -1,10 +1,9 @@
 /* Rows that other ranks pass on arrive in the same order, so that nothing else changes: losses of
  * every system that leaves rows to the job's exchange have the bits of a flat exchange, forward and
- * backward, whatever the nodes; and those of systems that drop nothing are one rank's.  Where
- * tokens' rows are deduplicated, what comes back is summed in another order: nearly the same bits,
- * also of tokens in chunks.
+ * backward, whatever the nodes.  Where tokens' rows are deduplicated, what comes back is summed in
+ * another order: nearly the same bits, also of tokens in chunks.
  * Rows that are cut into chunks arrive in the same order of chunks whatever the exchange, and sums
- * over them are nearly those of one rank. */
+ * over them are nearly those of whole rows. */
 #include "tests/reference/trainer/mpi/trainers.h"
 
 enum { STEPS = 3 };
@@ -119,24 +118,4 @@ TEST(levels_are_nearly_a_flat_exchange) {
             run_degree(given, MP_EXCHANGE_DEDUPLICATED, degree, 1 << (i + degree) % 2, loss);
             assert_near(given, degree, loss, expected);
         }
-}
-
-TEST(losses_are_those_of_one_rank) {
-    static const char *const many[] = {"system=ep", "system=fssdp"};
-    double expected[STEPS], loss[STEPS];
-    AUTO(choices) struct choices choices = {0};
-    losses_to_follow(alone, "system=ep", MP_VOCABULARY, STEPS, expected, &choices);
-    for (int kind = MP_EXCHANGE_FLAT + 1; kind < MP_EXCHANGE_PIPELINED; kind++) {
-        for (int i = 0; i < 2; i++) {
-            run_case(many[i], (enum mp_exchange_kind)kind, 2, loss);
-            assert_near(many[i], 1, loss, expected);
-        }
-    }
-    for (int degree = 2; degree <= MP_MOST_DEGREE; degree *= 2) {
-        for (int i = 0; i < 2; i++) {
-            run_degree(many[(degree == 4) ^ i], i ? MP_EXCHANGE_DEDUPLICATED : MP_EXCHANGE_FLAT,
-                       degree, 1 + i, loss);
-            assert_near(many[i], degree, loss, expected);
-        }
-    }
 }

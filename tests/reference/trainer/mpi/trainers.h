@@ -309,15 +309,6 @@ static inline void losses_of(struct mp_comm *comm, const char *settings, uint64_
     }
 }
 
-/* A run whose choices all trainers follow until these end. */
-static inline void losses_to_follow(struct mp_comm *comm, const char *settings, uint64_t kinds,
-                                    int steps, double loss[], struct choices *choices) {
-    noted = choices;
-    losses_of(comm, settings, kinds, steps, loss);
-    noted = NULL;
-    followed = choices;
-}
-
 /* Gives every rank what rank 0 has noted. */
 static inline void share_choices(struct choices *choices) {
     must(mp_comm_broadcast(world, &choices->count, sizeof choices->count, 0, &error));

@@ -1,40 +1,7 @@
-/* What plans move beside tokens: experts in slices that do not divide evenly, replicas that stay
- * equal, and transfers that cost nothing. */
+/* What plans move beside tokens: replicas that stay equal, and transfers that cost nothing. */
 #include "tests/reference/trainer/mpi/trainers.h"
 
 enum { ITERATIONS = 12, KINDS = 9 }; /* few words: loads are uneven and move */
-
-/* Slices of 2 * 9 * 5 = 90 floats over 4 ranks: 23, 23, 23 and 21. */
-#define SHAPE "width=9 heads=3 expert-width=5 layers=3"
-
-static const char *const slice_cases[] = {
-    "system=swiftmoe options.capacity-factor=0",
-    "system=swiftmoe options.capacity-factor=0 options.offload-optimizer=yes",
-    "system=deepspeed options.drop-tokens=no options.zero=1 options.expert-parallel=1",
-    ("system=deepspeed options.drop-tokens=no options.zero=1 options.expert-parallel=1 "
-     "options.offload-optimizer=yes options.multi-rank-bucket-allreduce=no"),
-    "system=laer options.rematerialise=no",
-    "system=laer options.rematerialise=yes",
-    "system=laer options.prefetch=3 options.window=1",
-};
-
-TEST(uneven_slices_make_whole_experts) {
-    double expected[ITERATIONS] = {0};
-    AUTO(choices) struct choices choices = {0};
-    losses_to_follow(alone, "system=ep " SHAPE, KINDS, ITERATIONS, expected, &choices);
-    for (size_t c = 0; c < sizeof slice_cases / sizeof *slice_cases; c++) {
-        AUTO(trainer)
-        struct mp_trainer *trainer =
-            create_trainer(world, NULL, formatted("%s " SHAPE, slice_cases[c]));
-        if (world->ranks == 4)
-            assert_int_equal(trainer->model.experts.slice, 23);
-        for (int i = 0; i < ITERATIONS; i++) {
-            struct mp_trainer_result result = random_step(trainer, KINDS);
-            assert_close(result.loss + result.auxiliary_loss, expected[i], 1e-5 * expected[i]);
-        }
-    }
-    assert_true(expected[ITERATIONS - 1] < expected[0]);
-}
 
 /* The owner's parameters or moments of an expert, on every rank; `own` if this rank keeps it. */
 static bool equals_owner(struct mp_trainer *trainer, int layer, int expert, const float *own) {
