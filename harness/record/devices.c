@@ -46,44 +46,31 @@ static void leave_out_damaged(struct mp_files *files, FILE *stream) {
     files->count = kept;
 }
 
-static const char *clean_column(sqlite3_stmt *row, int column, char *text, size_t size) {
-    return mp_clean_text(text, size, (const char *)sqlite3_column_text(row, column));
-}
-
-/* Why something of them is missing. */
-static void say_notes(struct mp_store *store, int64_t run_id, FILE *stream) {
-    sqlite3_stmt *select = NULL;
-    char collector[64], note[512];
-    if (mp_store_query(store,
-                       "SELECT DISTINCT collector, value FROM fact JOIN device_spool USING "
-                       "(run_id, rank) WHERE run_id = ? AND name = collector || '.note'",
-                       &run_id, 1, &select, NULL))
+void mp_record_say(struct mp_store *store, const char *query, int64_t run_id, FILE *stream) {
+    sqlite3_stmt *row = NULL;
+    char line[2048];
+    if (mp_store_query(store, query, &run_id, 1, &row, NULL))
         return;
-    while (sqlite3_step(select) == SQLITE_ROW)
-        fprintf(stream, "%s: %s\n", clean_column(select, 0, collector, sizeof collector),
-                clean_column(select, 1, note, sizeof note));
-    sqlite3_finalize(select);
+    while (sqlite3_step(row) == SQLITE_ROW)
+        fprintf(stream, "%s\n",
+                mp_clean_text(line, sizeof line, (const char *)sqlite3_column_text(row, 0)));
+    sqlite3_finalize(row);
 }
 
-/* One line per collector and what it said: ranks mostly say the same. */
+/* One line per collector and what it said, which ranks mostly say alike; and why something is
+ * missing. */
 static void say(struct mp_store *store, int64_t run_id, FILE *stream) {
-    sqlite3_stmt *select = NULL;
-    char collector[64], text[512];
-    if (mp_store_query(store,
-                       "SELECT collector, coalesce(status, 'it was killed before it said'), "
-                       "count(*) FROM device_spool WHERE run_id = ? GROUP BY 1, 2 ORDER BY 1",
-                       &run_id, 1, &select, NULL))
-        return;
-    while (sqlite3_step(select) == SQLITE_ROW) {
-        const char *status = clean_column(select, 1, text, sizeof text);
-        int processes = sqlite3_column_int(select, 2);
-        fprintf(stream, "%s: %s%s in %d process%s\n",
-                clean_column(select, 0, collector, sizeof collector),
-                strcmp(status, "on") == 0 ? "" : "off, ", status, processes,
-                processes == 1 ? "" : "es");
-    }
-    sqlite3_finalize(select);
-    say_notes(store, run_id, stream);
+    mp_record_say(store,
+                  "SELECT collector || ': ' || iif(status IS 'on', '', 'off, ') || "
+                  "coalesce(status, 'it was killed before it said') || "
+                  "printf(' in %d process', count(*)) || iif(count(*) = 1, '', 'es') "
+                  "FROM device_spool WHERE run_id = ? GROUP BY collector, status "
+                  "ORDER BY collector, status",
+                  run_id, stream);
+    mp_record_say(store,
+                  "SELECT DISTINCT collector || ': ' || value FROM fact JOIN device_spool USING "
+                  "(run_id, rank) WHERE run_id = ? AND name = collector || '.note'",
+                  run_id, stream);
 }
 
 int mp_devices_keep(struct mp_store *store, int64_t run_id, const char *folder, bool keep_spools,

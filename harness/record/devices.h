@@ -20,4 +20,7 @@ void mp_devices_offer(const char *folder);
 int mp_devices_keep(struct mp_store *store, int64_t run_id, const char *folder, bool keep_spools,
                     FILE *stream, struct mp_error *error);
 
+/* Says on `stream` what a query of a run finds: rows of one text, a line each. */
+void mp_record_say(struct mp_store *store, const char *query, int64_t run_id, FILE *stream);
+
 #endif

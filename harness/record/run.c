@@ -312,22 +312,11 @@ static void say_clocks(const struct meetings_found *found, int count, FILE *stre
 /* What the database says of single ranks: why something of theirs is missing.  Most say the same.
  */
 static void say_notes(struct mp_store *store, int64_t run_id, FILE *stream) {
-    sqlite3_stmt *select = NULL;
-    char reason[1024];
-    if (mp_store_query(store,
-                       "SELECT min(rank), count(*), reason FROM rank WHERE run_id = ? AND reason "
-                       "IS NOT NULL GROUP BY reason ORDER BY 1",
-                       &run_id, 1, &select, NULL))
-        return;
-    while (sqlite3_step(select) == SQLITE_ROW) {
-        int others = sqlite3_column_int(select, 1) - 1;
-        fprintf(stream, "rank %d", sqlite3_column_int(select, 0));
-        if (others > 0)
-            fprintf(stream, " and %d more", others);
-        fprintf(stream, ": %s\n",
-                mp_clean_text(reason, sizeof reason, (const char *)sqlite3_column_text(select, 2)));
-    }
-    sqlite3_finalize(select);
+    mp_record_say(store,
+                  "SELECT 'rank ' || min(rank) || iif(count(*) > 1, printf(' and %d more', "
+                  "count(*) - 1), '') || ': ' || reason FROM rank WHERE run_id = ? AND reason "
+                  "IS NOT NULL GROUP BY reason ORDER BY min(rank)",
+                  run_id, stream);
 }
 
 /* That a run was there already, which keeps the names it has.  `before`: the database's last run

@@ -16,7 +16,6 @@ struct program {
 static void open_collector(struct mp_companion *companion, const char *collector) {
     if (mp_companion_open(companion, collector, NULL))
         _exit(1);
-    mp_companion_status(companion, collector, "on");
 }
 
 static void be_a_process(const struct program *program, int which) {
@@ -27,8 +26,10 @@ static void be_a_process(const struct program *program, int which) {
         setenv("RANK", number, 1);
     open_collector(&cupti, "cupti");
     open_collector(&nccl, "nccl");
+    mp_companion_status(&cupti, "cupti", which > 0 ? "on" : "no CUPTI");
     if (program->is_killed && which == program->processes - 1)
         _exit(0);
+    mp_companion_status(&nccl, "nccl", "on");
     for (int i = 0; i < program->kernels[which]; i++) {
         const struct mp_activity kernel = {.start_ns = RUNS_T0 + 2 * i * program->kernel_ns,
                                            .end_ns = RUNS_T0 + (2 * i + 1) * program->kernel_ns,
@@ -109,6 +110,12 @@ static int keep(struct runs_folder *folder, const char *spools, bool keep_spools
     return keep_run(folder, run, NULL, said, 2000, error);
 }
 
+static void assert_line(const char *said, const char *words, int processes) {
+    if (processes > 0)
+        assert_contains(
+            said, formatted("%s in %d process%s\n", words, processes, processes == 1 ? "" : "es"));
+}
+
 RUNS_TEST_ALONE(gpu_work_is_kept_without_ranges) {
     char spools[SPOOLS_SIZE], damaged[100], said[2000] = "";
     make_spools(folder, spools);
@@ -122,8 +129,10 @@ RUNS_TEST_ALONE(gpu_work_is_kept_without_ranges) {
                         formatted("%d process%s, no NVTX range\n", program.processes,
                                   program.processes == 1 ? "" : "es"),
                         "no straggler report", "left out: ");
-        assert_contains(said, formatted("cupti: on in %d process", program.processes));
-        assert_contains(said, formatted("nccl: on in %d process", program.processes));
+        assert_line(said, "cupti: off, no CUPTI", 1);
+        assert_line(said, "cupti: on", program.processes - 1);
+        assert_line(said, "off, it was killed before it said", program.is_killed);
+        assert_line(said, "nccl: on", program.processes - program.is_killed);
     }
     assert_int_equal(unlink(damaged), 0);
     assert_int_equal(rmdir(spools), 0); /* nothing else has stayed */
