@@ -348,6 +348,7 @@ RUNS_TEST(what_is_not_one_run_is_refused) {
                       *const twice[] = {part[0], part[1], part[2], part[3]};
     for (int i = 0; i < 4; i++)
         snprintf(part[i], sizeof part[i], "%s/parts/%d", world.folder->path, i);
+    world.run = "job 17";
     record_all(&world);
     assert_refused(&world, two, 2,
                    "of 3 ranks 1 recorded no range or their part is not here, the first is rank 1");
@@ -362,6 +363,10 @@ RUNS_TEST(what_is_not_one_run_is_refused) {
     write_rank(&world, 3, 4);
     assert_refused(&world, twice, 4, "is of a run of 3 ranks and ");
     unlink(formatted("%s/4.spool", part[3]));
+    world.run = "job 18"; /* of another launch */
+    write_rank(&world, 3, 4);
+    assert_refused(&world, twice, 4, "is of run job 17 and ");
+    unlink(formatted("%s/4.spool", part[3]));
     rmdir(part[3]);
     assert_int_equal(merge(&world, two, 2, true), MP_OK);
     assert_rows(world.folder->store,
@@ -369,20 +374,6 @@ RUNS_TEST(what_is_not_one_run_is_refused) {
                 "v_rank ORDER BY rank) v_rank USING (run_id)",
                 "3 complete,missing,complete");
     assert_int_equal(merge(&world, all, 3, false), MP_OK);
-}
-
-RUNS_TEST(runs_of_other_launches_are_refused) {
-    struct world world = world_of(folder, 2, 1);
-    char part[2][100];
-    const char *const both[] = {part[0], part[1]};
-    for (int i = 0; i < 2; i++)
-        snprintf(part[i], sizeof part[i], "%s/parts/%d", world.folder->path, i);
-    world.run = "job 17";
-    record_all(&world);
-    unlink(formatted("%s/1.spool", part[1]));
-    world.run = "job 18";
-    write_rank(&world, 1, 1);
-    assert_refused(&world, both, 2, "is of run job 17 and ");
 }
 
 RUNS_TEST(folders_without_spools_are_named) {

@@ -237,38 +237,6 @@ RUNS_TEST(missing_tables_are_said) {
     assert_rows(folder->store, "SELECT status FROM v_run", "complete");
 }
 
-/* No rule of a newcomer's: what the ranges are called is said, and the files are read again. */
-RUNS_TEST(rules_are_proposed) {
-    struct mp_rules rules = {0};
-    char said[4000] = "", suggested[128];
-    const struct export export = make_export(folder->path, "new.sqlite", RUNS_T0, RANKS, false);
-    snprintf(suggested, sizeof suggested, "%s/rules.yaml", folder->path);
-    const char *const path[] = {export.path};
-    struct mp_recordings recordings = {.format = mp_recording_format_named("nsys"),
-                                       .path = path,
-                                       .paths = 1,
-                                       .database = folder->database,
-                                       .run.suggested = suggested,
-                                       .run.resume = "moeperf import new.sqlite",
-                                       .run.rules = &rules};
-    FILE *stream = fmemopen(said, sizeof said, "w");
-    assert_works(mp_recordings_import(&recordings, NULL, stream, &error));
-    fclose(stream);
-    assert_contains(said, "  moeperf import new.sqlite --rules ");
-    assert_works(mp_rules_load(suggested, &rules, &error));
-    stream = fmemopen(said, sizeof said, "w");
-    assert_works(mp_recordings_import(&recordings, NULL, stream, &error));
-    fclose(stream);
-    assert_rows(
-        folder->store,
-        "SELECT rank, phase, count(*), min(iteration), max(iteration), max(layer), sum(tokens), "
-        "sum(bytes), sum(wait_ns) > 0 FROM v_span WHERE run_id = 2 AND rank = 1 GROUP BY phase "
-        "ORDER BY phase",
-        "1|dispatch|6|0|5|0|NULL|24576|1\n1|expert|6|0|5|2|399|NULL|0\n"
-        "1|iteration|6|0|5|-1|NULL|NULL|0");
-    mp_rules_destroy(&rules);
-}
-
 /* ---- what can't be read ---- */
 
 static void refuse(struct runs_folder *folder, const char *path, int expected, const char *words) {

@@ -55,7 +55,7 @@ static void say_step(struct mp_recording_process *process, int rank, int step, u
     assert_works(mp_recording_activity(process, &kernel, "gemm", &error));
 }
 
-static void write_process(struct mp_recording *recording, int rank, bool is_cut) {
+static void write_process(struct mp_recording *recording, int rank) {
     static const char *const field[] = {"layer", "tokens"};
     struct mp_recording_process *process;
     uint64_t schema;
@@ -65,19 +65,16 @@ static void write_process(struct mp_recording *recording, int rank, bool is_cut)
     assert_works(mp_recording_text(process, "source", about.source, &error));
     for (int step = STEPS; step-- > 0;) /* in any order */
         say_step(process, rank, step, schema);
-    if (is_cut)
-        mp_recording_cut(process, "b.json: it ends in the middle");
 }
 
 /* Writes both and adds them to the database. */
-static void keep_both(struct runs_folder *folder, bool is_cut,
-                      struct mp_recording_summary *summary) {
+static void keep_both(struct runs_folder *folder, struct mp_recording_summary *summary) {
     struct mp_recording *recording;
     char spools[SPOOLS_SIZE], said[2000] = "";
     make_spools(folder, spools);
     assert_works(mp_recording_create(spools, "test", &recording, &error));
-    write_process(recording, 1, is_cut);
-    write_process(recording, 0, false);
+    write_process(recording, 1);
+    write_process(recording, 0);
     assert_works(mp_recording_finish(recording, summary, &error));
     const struct mp_record_run run = {.spools = spools, .importer = "test", .is_earlier = true};
     assert_works(keep_run(folder, run, rules_text, said, sizeof said, &error));
@@ -88,7 +85,7 @@ static void keep_both(struct runs_folder *folder, bool is_cut,
 
 RUNS_TEST(what_is_said_is_in_the_database) {
     struct mp_recording_summary summary;
-    keep_both(folder, false, &summary);
+    keep_both(folder, &summary);
     assert_numbers(summary.processes, 2, summary.ranges, 2 * 3 * STEPS);
     assert_numbers(summary.activities, 2 * 2 * STEPS, summary.collectives, 2 * STEPS);
     assert_numbers(summary.clocks.aligned, 1, summary.clocks.matched, STEPS);
@@ -117,14 +114,6 @@ RUNS_TEST(what_is_said_is_in_the_database) {
                 "USING (iteration, phase) WHERE a.rank = 0 AND b.rank = 1 AND phase = 'iteration'",
                 "1");
     assert_rows(folder->store, "SELECT count(*) FROM v_fact WHERE name = 'source'", "2");
-}
-
-RUNS_TEST(a_cut_recording_says_so) {
-    struct mp_recording_summary summary;
-    keep_both(folder, true, &summary);
-    assert_rows(folder->store, "SELECT status FROM v_run", "interrupted");
-    assert_rows(folder->store, "SELECT rank, status, reason FROM v_rank WHERE reason IS NOT NULL",
-                "1|interrupted|b.json: it ends in the middle");
 }
 
 RUNS_TEST(a_rank_is_recorded_once) {
