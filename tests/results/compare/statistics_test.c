@@ -30,23 +30,9 @@ static struct mp_shift of_groups(const double a[], int n, const double b[], int 
 
 TEST(small_examples) {
     const double a[] = {10.0, 10.2, 10.1, 9.9, 10.3}, b[] = {10.6, 10.5, 10.8, 10.4, 10.25};
-    const double c[] = {1, 2, 2, 3}, d[] = {2, 3, 4, 5}, equal[] = {7, 7, 7, 7, 7, 7};
-    double differences[5];
-    for (int i = 0; i < 5; i++)
-        differences[i] = b[i] - a[i];
-    assert_close(mann_whitney(a, 5, b, 5).statistic, 1, 0);
-    assert_close(mann_whitney(b, 5, a, 5).statistic, 24, 0);
-    assert_close(mann_whitney(a, 5, b, 5).p, 1 / 63., 1e-15);
-    assert_close(signed_rank(differences, 5).statistic, 14, 0);
-    assert_close(signed_rank(differences, 5).p, .125, 1e-15);
     assert_close(of_groups(a, 5, b, 5).estimate, .4, 1e-12);
-    assert_close(mann_whitney(c, 4, d, 4).statistic, 2.5, 0);
-    assert_close(mann_whitney(c, 4, d, 4).p, .2, 1e-15);
-    assert_close(mann_whitney(equal, 6, equal, 6).p, 1, 0);
     const double near[] = {.1 + .2, -.3, 1}; /* but for rounding the first two are one size */
     assert_close(signed_rank(near, 3).statistic, 4.5, 0);
-    const double zeros[8] = {0};
-    assert_all_close(0, signed_rank(zeros, 8).p, 1, signed_rank(zeros, 8).statistic, 0);
 }
 
 /* What a perfect separation of `pairs` gives. */
@@ -337,11 +323,6 @@ TEST(holm) {
     assert_true(isnan(adjusted[1]));
     for (int i = 0; i < 5; i += i ? 1 : 2)
         assert_close(adjusted[i], also[i], 1e-15);
-    const double three[] = {.001953125, .845703125, .130859375};
-    assert_works(mp_holm(three, 3, adjusted, &error));
-    assert_within(adjusted[0], .00586, 5e-6);
-    assert_within(adjusted[1], .8457, 5e-5);
-    assert_within(adjusted[2], .2617, 5e-5);
     const double same[] = {.5, .01, .01, .9};
     assert_works(mp_holm(same, 4, adjusted, &error));
     assert_all_close(1e-15, adjusted[1], .04, adjusted[2], .04);
