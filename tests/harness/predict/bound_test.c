@@ -25,14 +25,7 @@ static void take_choices(struct test_case *test, int top_k) {
 }
 
 static struct test_case random_case(uint64_t *random, const char *system) {
-    struct test_machine machine = test_random_machine(random);
-    machine.bandwidth *= pow(10, 2 * test_random_double(random) - 1);
-    machine.far_bandwidth *= pow(10, 3 * test_random_double(random) - 1);
-    machine.overlap = test_random_int(random, 0, 2) / 2.0;
-    struct test_case test =
-        test_make(&machine, system, test_random_int(random, 1, 5),
-                  machine.nodes * machine.ranks_per_node * test_random_int(random, 1, 3),
-                  test_random_int(random, 0, 3) ? 1 : 3);
+    struct test_case test = test_random_case(random, system);
     take_choices(&test, 1 << test_random_int(random, 0, test.job.job.experts < 4 ? 1 : 2));
     if (test_random_int(random, 0, 4) == 0)
         test_set(&test, "mode=prefill");

@@ -54,6 +54,17 @@ static inline void test_case_destroy(struct test_case *test) {
 
 TEST_END(test, struct test_case, test_case_destroy(it))
 
+/* On any machine, with links of any speed and a processor that copies or not. */
+static inline struct test_case test_random_case(uint64_t *random, const char *system) {
+    struct test_machine machine = test_random_machine(random);
+    machine.bandwidth *= pow(10, 2 * test_random_double(random) - 1);
+    machine.far_bandwidth *= pow(10, 3 * test_random_double(random) - 1);
+    machine.overlap = fmin(1, test_random_int(random, 0, 3) / 2.0);
+    return test_make(&machine, system, test_random_int(random, 1, 5),
+                     machine.nodes * machine.ranks_per_node * test_random_int(random, 1, 3),
+                     test_random_int(random, 0, 2) ? 1 : 3);
+}
+
 static inline void test_set(struct test_case *test, const char *assignment) {
     assert_works(mp_job_set(&test->job, NULL, assignment, &test->systems, &error));
 }
