@@ -67,7 +67,8 @@ TEST_EACH(golden_placements_come_out, GOLDEN, row) {
     const struct mp_setting setting =
         setting_of(formatted("layers=2 experts=%d tokens=1000", row->experts));
     AUTO(rehearsal) struct rehearsal run;
-    rehearsal_open(&run, tested, &setting, formatted("slots=%d", row->per_rank));
+    rehearsal_open(&run, tested, &setting,
+                   formatted("slots=%d capacity-factor=0.7", row->per_rank));
     for (int layer = 0; layer < LAYERS; layer++)
         for (int expert = 0; expert < row->experts; expert++)
             run.load[layer].count[expert] = (uint32_t)row->popularity[expert];
@@ -76,7 +77,7 @@ TEST_EACH(golden_placements_come_out, GOLDEN, row) {
     const struct mp_plan *plan = run.planner.plan;
     for (int expert = 0; expert < row->experts; expert++)
         assert_int_equal(plan->capacity[expert],
-                         row->count[expert] * mp_slot_capacity(&setting, row->per_rank, 1));
+                         row->count[expert] * mp_slot_capacity(&setting, row->per_rank, 0.7));
     for (int slot = 0; slot < 4 * row->per_rank; slot++)
         assert_true(mp_placement_holds(&plan->before, row->slot[slot], slot / row->per_rank));
 }
