@@ -1,5 +1,5 @@
-/* moeperf export and import: a trace of a run holds what the database has of it, one made of a file
- * what the file has, and where something is wrong nothing is written. */
+/* moeperf generate, reshape, export and import: a trace of a run holds what the database has of it,
+ * one made of a file what the file has, and where something is wrong nothing is written. */
 #include "tests/harness/cli/shell.h"
 #include "tests/harness/workload/streams.h"
 
@@ -12,6 +12,30 @@ static const char suite[] =
     "jobs:\n"
     "  - {name: a, system: ep}\n"
     "  - {name: b, system: deepspeed, gate: switch}\n";
+
+TEST(kinds_have_their_own_help_and_seeds) {
+    assert_says("moeperf generate --help", 0, "\n  lognormal  lognormal shares with",
+                "--micro-batches N");
+    assert_says("moeperf generate w7 --help", 0, "--length N", "default 3");
+    assert_says("moeperf generate power --help", 0, "After aiconfigurator");
+    assert_says("moeperf generate w4 -o w4.mptrace --layers 2 --ranks 4 --micro-batches 3", 0,
+                "w4.mptrace: 600 blocks of 4 ranks and 64 experts\n");
+    assert_runs("for seed in 5 6; do moeperf generate zipf -o $seed.mptrace --iterations 3 "
+                "--seed=$seed; done; ! cmp 5.mptrace 6.mptrace");
+}
+
+TEST(how_a_trace_was_reshaped_is_said) {
+    assert_runs("moeperf generate w1 -o w1.mptrace --ranks 16 --experts 32 --layers 4 --tokens 128 "
+                "--micro-batches 2 --top-k 2 --iterations 3");
+    assert_says("moeperf reshape w1.mptrace -o w1-small.mptrace --ranks 8 --experts 64 --layers 2 "
+                "--merge-micro-batches --tilt 0.75 --tokens 100",
+                0,
+                "notes        folded 16 ranks into 8; split 32 experts into 64 with a tilt of "
+                "0.75; thinned 4 layers into 2; added up 2 micro-batches into 1; scaled every "
+                "source to 100 tokens of top 2\n"
+                "shape        ranks 8, experts 64, layers 2, micro-batches 1, experts per token "
+                "2\niterations   3, numbered 0 .. 2\nroutes       9600 in 6 blocks\n");
+}
 
 /* What comes next of a trace is all that another one holds, `later` iterations later. */
 static void assert_goes_on(struct mp_trace_stream *again, const char *path, int later) {
@@ -261,6 +285,21 @@ TEST(many_experts_per_token_stay_as_many) {
 }
 
 static const struct refused_line refusals[] = {
+    {"moeperf generate ziph -o x.mptrace", "did you mean \"zipf\"?"},
+    {"moeperf generate zipf", "-o FILE names the trace to write"},
+    {"moeperf generate", "an argument is missing"},
+    {"moeperf generate -o x.mptrace zipf", "the kind comes first"},
+    {"moeperf generate zipf -o x.mptrace --exponent 3", "none can have more than 0.5"},
+    {"moeperf generate zipf -o x.mptrace --heat 0.5", "unknown option --heat"},
+    {"moeperf generate zipf -o x.mptrace --tokens many", "tokens: "},
+    {"moeperf generate w0 -o gone/x.mptrace", "gone/x.mptrace"},
+    {"moeperf reshape w4.mptrace", "moeperf reshape: -o OUT.mptrace is missing"},
+    {"moeperf reshape w4.mptrace -o x.mptrace --ranks 6",
+     "4 ranks and 6 are wanted: neither number divides the other; the nearest that can be made are "
+     "4 and 8"},
+    {"moeperf reshape w4.mptrace -o x.mptrace --tilt 0.4", "--tilt 0.4: should be a number"},
+    {"moeperf reshape w4.mptrace -o x.mptrace --top-k 9", "experts each, not 9"},
+    {"moeperf reshape gone.mptrace -o x.mptrace --ranks 2", "can't open gone.mptrace"},
     {"moeperf import wide.csv --as csv-wide", "moeperf import: -o OUT.mptrace is"},
     {"moeperf import wide.csv --as csv-wid -o x.mptrace", "csv-wide"},
     {"moeperf import wide.txt -o x.mptrace",
