@@ -47,7 +47,8 @@ static enum lane lane_of(enum mp_predict_stream stream, int phase) {
 
 /* An iteration encloses all of its spans, and begins where the one before has ended. */
 static void end_lanes(struct lanes *lanes, const struct mp_span *span, int64_t spans) {
-    assert_int_equal(span->start_ns, lanes->begin);
+    assert_numbers(span->start_ns, lanes->begin, span->layer, -1);
+    assert_numbers(span->bytes, -1, span->flops, -1);
     assert_true(span->end_ns - span->start_ns + 1 >= lanes->own);
     assert_true(llabs(span->wait_ns - lanes->waited) <= spans);
     for (int lane = 0; lane < LANES; lane++)
@@ -55,13 +56,22 @@ static void end_lanes(struct lanes *lanes, const struct mp_span *span, int64_t s
     *lanes = (struct lanes){span->end_ns, {span->end_ns, span->end_ns, span->end_ns}, 0, 0};
 }
 
+static bool is_of_rows(int phase) {
+    return phase == MP_PHASE_DISPATCH || phase == MP_PHASE_COMBINE;
+}
+
 static void follow_lane(struct lanes *lanes, enum mp_predict_stream stream,
                         const struct mp_span *span) {
     int64_t *end = &lanes->end[lane_of(stream, span->phase)];
     assert_true(span->start_ns >= *end && span->end_ns >= span->start_ns);
     *end = span->end_ns;
-    if (stream == MP_STREAM_COMM)
+    if (!mp_phase_of_experts(span->phase) && span->phase != MP_PHASE_SHARED)
+        assert_int_equal(span->flops, -1);
+    if (stream == MP_STREAM_COMM) {
+        assert_int_equal(span->tokens, -1);
         return;
+    }
+    assert_true(is_of_rows(span->phase) || span->bytes == -1);
     assert_true(span->wait_ns <= span->end_ns - span->start_ns + 1);
     lanes->own += span->end_ns - span->start_ns - span->wait_ns;
     lanes->waited += span->wait_ns;
@@ -95,7 +105,7 @@ static void take_span(void *context, int rank, enum mp_predict_stream stream,
     told->waited[phase][direction] += 1e-9 * (double)span->wait_ns;
     told->through[phase] =
         span->tokens > told->through[phase] ? span->tokens : told->through[phase];
-    if (phase == MP_PHASE_DISPATCH || phase == MP_PHASE_COMBINE) {
+    if (is_of_rows(phase)) {
         told->own_of_rows[direction][rank] += own;
         told->sent += span->bytes > 0 ? (double)span->bytes : 0;
     }

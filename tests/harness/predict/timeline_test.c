@@ -200,6 +200,22 @@ TEST(background_takes_turns) {
     assert_close(bench.timeline.clock[0], 9, 1e-12);
 }
 
+/* A meeting has all gates of all ranks once the last one has come; what travels goes on behind. */
+TEST(meetings_have_all_gates) {
+    AUTO(bench) struct bench bench;
+    const double seconds[RANKS] = {4, 4}, late[RANKS] = {1, 3};
+    create(&bench, 1);
+    int64_t number = start(&bench, FETCH, seconds);
+    mp_timeline_work_each(&bench.timeline, late);
+    mp_timeline_together(&bench.timeline, EXCHANGE, 0.5);
+    mp_timeline_wait(&bench.timeline, number);
+    for (int r = 0; r < RANKS; r++) {
+        assert_span(&bench, r, 0, MP_PHASE_FETCH, 0, 3);
+        assert_span(&bench, r, 1, MP_PHASE_DISPATCH, 3, 3.5);
+        assert_span(&bench, r, 2, MP_PHASE_FETCH, 3.5, 4.5);
+    }
+}
+
 /* Half of a transfer's time is the processor's: 3 s of work beside 2 s of transfer take 4 s; with
  * nothing left to it, work stands still meanwhile. */
 TEST(copying_stretches_work) {
