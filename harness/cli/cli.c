@@ -40,12 +40,29 @@ static const char *find_setting(const char *name, bool exactly) {
     return exactly ? NULL : mp_nearest_word(name + 2, known);
 }
 
+/* MP_EINVAL: there is no such format, or both flags. */
+static int read_format(struct cli_format *format, struct mp_error *error) {
+    static const char *const names[] = {"text", "json", "csv", "markdown", "latex", NULL};
+    const char *name = format->name;
+    format->kind = format->json ? MP_REPORT_JSON : MP_REPORT_TEXT;
+    for (int i = 0; name && names[i]; i++)
+        if (!strcmp(name, names[i])) {
+            format->kind = (enum mp_report_format)i;
+            return format->json && format->kind != MP_REPORT_JSON
+                       ? mp_fail(error, MP_EINVAL, "--format %s does not go with --json", name)
+                       : MP_OK;
+        }
+    return name ? mp_fail(error, MP_EINVAL, "--format %.80s: should be " CLI_FORMAT_KINDS "%s",
+                          name, mp_meant(name, names).text)
+                : MP_OK;
+}
+
 int cli_parse(const struct cli_usage *usage, int argc, char *argv[], struct cli_words *words,
               struct mp_error *error) {
     MP_TRY(cli_parse_arguments(usage, find_setting, argc, argv, words, error));
     for (const struct cli_flag *flag = usage->flags; flag->name; flag++)
         if (!strcmp(flag->name, "--format"))
-            MP_TRY(cli_read_format(flag->target, error));
+            MP_TRY(read_format(flag->target, error));
     return MP_OK;
 }
 
@@ -75,22 +92,6 @@ int cli_print_json(json_t *value, struct mp_error *error) {
     putchar('\n');
     return failed ? mp_fail(error, MP_EIO, "can't write to standard output: %s", strerror(errno))
                   : MP_OK;
-}
-
-int cli_read_format(struct cli_format *format, struct mp_error *error) {
-    static const char *const names[] = {"text", "json", "csv", "markdown", "latex", NULL};
-    const char *name = format->name;
-    format->kind = format->json ? MP_REPORT_JSON : MP_REPORT_TEXT;
-    for (int i = 0; name && names[i]; i++)
-        if (!strcmp(name, names[i])) {
-            format->kind = (enum mp_report_format)i;
-            return format->json && format->kind != MP_REPORT_JSON
-                       ? mp_fail(error, MP_EINVAL, "--format %s does not go with --json", name)
-                       : MP_OK;
-        }
-    return name ? mp_fail(error, MP_EINVAL, "--format %.80s: should be " CLI_FORMAT_KINDS "%s",
-                          name, mp_meant(name, names).text)
-                : MP_OK;
 }
 
 void cli_draw_share(struct mp_progress *progress, const char *name, int done, int all,

@@ -111,8 +111,6 @@ struct cli_format {
         "--json", CLI_SWITCH, &(format)->json, NULL, "prints one JSON object"                      \
     }
 #define CLI_FORMAT_KINDS "text|json|csv|markdown|latex"
-/* Errors: MP_EINVAL (there is no such format, or both flags). */
-int cli_read_format(struct cli_format *format, struct mp_error *error);
 
 /* Draws how many of all tasks are done since `started` (mp_seconds_now), one of which is at hand.
  */
