@@ -61,10 +61,10 @@ static void collect_from_page(const char *path) {
         char character;
     } entities[] = {{"&#39;", '\''}, {"&amp;", '&'}, {"&quot;", '"'}};
     static const char opens[] = "<code class=\"command\">";
-    char line[256], command[LENGTH];
-    snprintf(line, sizeof line, "sed 's/<[/]*span>//g' %s | grep -o '%s[^<]*' || true", path,
-             opens);
-    AUTO(text) char *found = shell(line, 0);
+    char command[LENGTH];
+    AUTO(text)
+    char *found =
+        shell(formatted("sed 's/<[/]*span>//g' %s | grep -o '%s[^<]*' || true", path, opens), 0);
     for (char *at = found; (at = strstr(at, opens));) {
         size_t length = 0;
         for (at += strlen(opens); *at && *at != '\n'; length++) {

@@ -247,9 +247,7 @@ TEST(doctor_knows_whether_things_work) {
  * them.
  */
 static void run_examples(const char *command, const char *more, int count) {
-    char line[1024];
-    snprintf(line, sizeof line, "moeperf %s --help", command);
-    AUTO(text) char *help = shell(line, 0);
+    AUTO(text) char *help = shell(formatted("moeperf %s --help", command), 0);
     char *rest = strstr(help, "\nexamples:\n");
     assert_non_null(rest);
     for (char *at = rest; (at = strstr(at, "\\\n"));)
@@ -258,9 +256,9 @@ static void run_examples(const char *command, const char *more, int count) {
     for (char *example; *rest && (example = strsep(&rest, "\n")); count--) {
         assert_int_equal(strncmp(example, "  moeperf ", 10), 0);
         /* Pairs take iterations that can be judged; of so few in time slices none may be whole. */
-        snprintf(line, sizeof line, "%s%s%s", example, more,
-                 strstr(example, " --pairs ") ? " --pairs 1 --slice 0 --set iterations=23" : "");
-        assert_runs(line);
+        const bool pairs = strstr(example, " --pairs ");
+        assert_runs(formatted("%s%s%s", example, more,
+                              pairs ? " --pairs 1 --slice 0 --set iterations=23" : ""));
     }
     assert_int_equal(count, 0);
 }

@@ -90,12 +90,10 @@ TEST(what_gates_choose_is_recorded) {
 /* What PyTorch's profiler would write of each rank, with the tables that the hook left elsewhere.
  */
 TEST(traces_of_others_have_loads_beside_them) {
-    char path[40];
     mkdir("counted", 0700);
     write_file("job.yaml", job);
     for (int rank = 0; rank < RANKS; rank++) {
-        snprintf(path, sizeof path, "rank%d.csv", rank);
-        FILE *spans = fopen(path, "w");
+        FILE *spans = fopen(formatted("rank%d.csv", rank), "w");
         fputs("rank,name,start,end,phase,layer,iteration,direction,tokens\n", spans);
         for (int i = 0; i < ITERATIONS; i++)
             for (int layer = 0; layer < LAYERS; layer++)
@@ -104,8 +102,7 @@ TEST(traces_of_others_have_loads_beside_them) {
                             100 * layer + 50 * meets, i, 100 * layer + 50 * meets + 40,
                             meets ? "combine" : "expert", layer, i, meets ? 0 : 40);
         fclose(spans);
-        snprintf(path, sizeof path, "counted/experts-%d.csv", rank);
-        FILE *counts = fopen(path, "w");
+        FILE *counts = fopen(formatted("counted/experts-%d.csv", rank), "w");
         fputs("iteration,layer,rank,e0,e1,e2,e3\n", counts);
         for (int i = 0; i < ITERATIONS; i++)
             for (int layer = 0; layer < LAYERS; layer++)

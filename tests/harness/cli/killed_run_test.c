@@ -65,10 +65,9 @@ static pid_t start_training(char path[PATH_SIZE]) {
 }
 
 TEST_RANDOM(what_a_killed_run_recorded_is_added_once) {
-    char run[PATH_SIZE], job[PATH_SIZE + 16], line[2 * PATH_SIZE], text[sizeof suite_format + 32];
-    snprintf(text, sizeof text, suite_format, test_random_int(random, 1, 5),
-             test_random_int(random, 1, 1000));
-    write_file("k.yaml", text);
+    char run[PATH_SIZE], job[PATH_SIZE + 16], line[2 * PATH_SIZE];
+    write_file("k.yaml", formatted(suite_format, test_random_int(random, 1, 5),
+                                   test_random_int(random, 1, 1000)));
     pid_t child = start_training(run);
     snprintf(job, sizeof job, "%s/002-long", run);
     snprintf(line, sizeof line, "moeperf run --from %s --db k.db", run);

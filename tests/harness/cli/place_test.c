@@ -47,21 +47,19 @@ TEST(wrong_words_are_named) {
 
 /* The recorder's files, dense layers in front, without a flag that has to be guessed. */
 TEST(files_of_sglang_need_no_flag) {
-    char line[1024];
     need_file(PREFILL);
     need_file(DECODE);
-    snprintf(line, sizeof line, "moeperf import %s -o prefill.mptrace", PREFILL);
-    assert_says(line, 0, "3 layers without routes left out (the first ones: dense)");
+    assert_says(formatted("moeperf import %s -o prefill.mptrace", PREFILL), 0,
+                "3 layers without routes left out (the first ones: dense)");
     static const char *const names[] = {"prefill.mptrace", PREFILL, DECODE};
     for (int i = 0; i < 3; i++) {
-        snprintf(line, sizeof line,
-                 "moeperf predict --cluster b200 --quiet --system eplb --trace %s", names[i]);
-        assert_says(line, 0, "model: layers 58, width 7168, heads 128, experts 256 x 2048");
-        snprintf(line, sizeof line,
-                 "moeperf place --cluster b200 --trace %s --system eplb:replicas=288 --as sglang "
-                 "-o p%d.json",
-                 names[i], i);
-        assert_says(line, 0, i < 2 ? "so prefill is predicted" : "so decode is predicted");
+        assert_says(
+            formatted("moeperf predict --cluster b200 --quiet --system eplb --trace %s", names[i]),
+            0, "model: layers 58, width 7168, heads 128, experts 256 x 2048");
+        assert_says(formatted("moeperf place --cluster b200 --trace %s --system eplb:replicas=288 "
+                              "--as sglang -o p%d.json",
+                              names[i], i),
+                    0, i < 2 ? "so prefill is predicted" : "so decode is predicted");
         AUTO(json) json_t *file = json_load_file(formatted("p%d.json", i), 0, NULL);
         assert_has(file, "physical_to_logical_map/#", "61", "physical_to_logical_map/60/#", "288",
                    "physical_to_logical_map/2/287", "31");

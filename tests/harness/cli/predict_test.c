@@ -266,19 +266,18 @@ static double number_behind(const char *line, const char *words) {
 }
 
 /* The bound's median, and what share of ep's mean the mean is, in all that show them. */
-static void assert_bound(const char *command, const char *database, const json_t *ep) {
-    char line[512];
+static void assert_bound(const char *command, const json_t *ep) {
     double ms = number(ep, "bound_ms"), of_bound = number(ep, "of_bound");
     assert_true(fabs(ms - number(ep, "bound_ms_mean")) > 0.01); /* or it would say nothing */
     assert_within(number_behind(command, "\nbound "), ms, 0.0051);
-    snprintf(line, sizeof line, "moeperf report --db %s --json", database);
-    assert_close(number_behind(line, "\"bound_ms\":"), ms, 1e-9);
-    assert_close(number_behind(line, "\"of_bound\":"), of_bound, 1e-5);
-    snprintf(line, sizeof line, "moeperf report --db %s", database);
-    assert_says(line, 0, formatted(" %.1f ", 100 * of_bound));
-    assert_runs(
-        formatted("moeperf report --db %s --html bound.html && grep -q '<td>%.1f</td>' bound.html",
-                  database, 100 * of_bound));
+    AUTO(json) json_t *report = json_of("moeperf report --db agree.db --json", 0);
+    assert_close(number(report, "speedup/rows/0/bound_ms"), ms, 1e-9);
+    assert_close(number(report, "speedup/rows/0/of_bound"), of_bound, 1e-5);
+    assert_says("moeperf report --db agree.db", 0, formatted(" %.1f ", 100 * of_bound),
+                "bound: no system that drops nothing");
+    assert_runs(formatted(
+        "moeperf report --db agree.db --html bound.html && grep -q '<td>%.1f</td>' bound.html",
+        100 * of_bound));
 }
 
 /* The table's numbers are those of the database. */
@@ -305,8 +304,7 @@ TEST(table_and_database_agree) {
                   "SELECT dropped_fraction = 0 AND of_bound IS NULL AND bound_ms IS NULL "
                   "FROM v_speedup WHERE system = 'fastermoe'",
                   "1");
-    assert_says("moeperf report --db agree.db", 0, "bound: no system that drops nothing");
-    assert_bound("moeperf predict " AGREE, "agree.db", ep);
+    assert_bound("moeperf predict " AGREE, ep);
 }
 
 /* ---- suites ---- */
@@ -383,24 +381,25 @@ TEST_RANDOM(injected_delays_are_found_in_predictions) {
         const char *phase, *cause;
     } cases[] = {{"expert", "slow rank"}, {"dispatch", "slow link"}, {"attention", "slow rank"}};
     for (int i = 0; i < 3; i++) {
-        char suite[1024], line[256];
+        char place[16];
         int rank = test_random_int(random, 0, 31), ms = test_random_int(random, 5, 50);
-        snprintf(suite, sizeof suite,
-                 "suite: injected\n"
-                 "common: {executor: predicted, cluster: hecate-b, layers: 2, width: 512,\n"
-                 "  heads: 4, experts: 32, expert-width: 1024, sequence: 512, batch: 64,\n"
-                 "  iterations: 12, loads: zipf exponent=0.0}\n"
-                 "jobs: [{system: ep, inject: rank=%d phase=%s seconds=0.%03d}]\n",
-                 rank, cases[i].phase, ms);
-        write_file("injected.yaml", suite);
+        write_file("injected.yaml",
+                   formatted("suite: injected\n"
+                             "common: {executor: predicted, cluster: hecate-b, layers: 2, width: "
+                             "512,\n"
+                             "  heads: 4, experts: 32, expert-width: 1024, sequence: 512, batch: "
+                             "64,\n"
+                             "  iterations: 12, loads: zipf exponent=0.0}\n"
+                             "jobs: [{system: ep, inject: rank=%d phase=%s seconds=0.%03d}]\n",
+                             rank, cases[i].phase, ms));
         remove("injected.db");
         assert_runs("moeperf run injected.yaml --db injected.db --quiet");
-        snprintf(line, sizeof line, "%d", rank);
+        snprintf(place, sizeof place, "%d", rank);
         assert_json("moeperf report --db injected.db --stragglers --json", 0,
-                    "rows/0/analysis/findings/0/rank", line, "rows/0/analysis/findings/0/cause",
+                    "rows/0/analysis/findings/0/rank", place, "rows/0/analysis/findings/0/cause",
                     cases[i].cause, "rows/0/recording_cost", "null");
-        snprintf(line, sizeof line, "SELECT avg(ms) > %d FROM v_iteration", 4 * ms);
-        assert_answer("injected.db", line, "1"); /* two layers, both ways */
+        assert_answer("injected.db", /* two layers, both ways */
+                      formatted("SELECT avg(ms) > %d FROM v_iteration", 4 * ms), "1");
     }
     assert_says("moeperf run injected.yaml --db refused.db --set inject='rank=32 phase=expert "
                 "seconds=1'",

@@ -38,12 +38,6 @@ static const char head[] =
     "  sequence: 32, batch: 4, iterations: 2, text: default}\n"
     "jobs:\n";
 
-static void write_suite(const char *jobs) {
-    char whole[2048];
-    snprintf(whole, sizeof whole, "%s%s", head, jobs);
-    write_file("bad.yaml", whole);
-}
-
 static void assert_nothing_was_done(void) {
     assert_int_equal(access("out", F_OK), -1); /* no job's folder: no rank */
     assert_says("moeperf report --db kept.db --runs", 0, "  1  ");
@@ -52,17 +46,16 @@ static void assert_nothing_was_done(void) {
 }
 
 TEST_EACH(refused_alone, cases, c) {
-    char job[256], line[1024], words[512];
-    snprintf(job, sizeof job, "  - {name: bad, system: %s}\n", c->system);
-    write_suite(job);
-    snprintf(line, sizeof line, "moeperf run bad.yaml --db kept.db %s", c->settings);
-    snprintf(words, sizeof words, "moeperf run: bad.yaml:5: job bad: %s", c->words);
-    assert_says(line, 2, words);
+    write_file("bad.yaml", formatted("%s  - {name: bad, system: %s}\n", head, c->system));
+    assert_says(formatted("moeperf run bad.yaml --db kept.db %s", c->settings), 2,
+                "moeperf run: bad.yaml:5: job bad: ", c->words);
     assert_nothing_was_done();
 }
 
 TEST(every_job_is_refused) {
-    write_suite("  - {name: one, system: ep}\n  - {name: two, system: smartmoe}\n");
+    write_file("bad.yaml", formatted("%s  - {name: one, system: ep}\n"
+                                     "  - {name: two, system: smartmoe}\n",
+                                     head));
     assert_says("moeperf run bad.yaml --db kept.db --set experts=9", 2,
                 "moeperf run: bad.yaml:5: job one: experts: 9 experts can't be divided evenly over "
                 "2 ranks, which system ep needs; take a multiple of ranks; the other jobs (1) are "
@@ -86,20 +79,19 @@ static const struct {
 };
 
 TEST_ROWS(mistakes_beside_a_refusal_are_errors, slips, slip) {
-    char jobs[256];
-    snprintf(jobs, sizeof jobs, "  - {system: ep, experts: 9}\n  - %s\n", slip->job);
-    write_suite(jobs);
+    write_file("bad.yaml", formatted("%s  - {system: ep, experts: 9}\n  - %s\n", head, slip->job));
     assert_says("moeperf run bad.yaml --db kept.db", 2, slip->says);
     assert_nothing_was_done();
 }
 
 /* Others run, in all rounds; the refused one is there once, and decides nothing. */
 TEST(among_others_it_is_a_row) {
-    write_suite("  - {name: first, system: llep}\n"
-                "  - {name: bad, system: ep}\n"
-                "  - {name: last, system: fssdp, executor: predicted, cluster: h100, change: "
-                "nodes=1,\n"
-                "     loads: zipf, batch: 16}\n");
+    write_file("bad.yaml",
+               formatted("%s  - {name: first, system: llep}\n"
+                         "  - {name: bad, system: ep}\n"
+                         "  - {name: last, system: fssdp, executor: predicted, cluster: h100,\n"
+                         "     change: nodes=1, loads: zipf, batch: 16}\n",
+                         head));
     assert_says(
         "moeperf run bad.yaml --db others.db --set experts=9 --set repeat=2", 0,
         "[2/5] bad: refused: experts: 9 experts can't be divided evenly over 2 ranks, which system "

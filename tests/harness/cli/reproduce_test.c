@@ -46,7 +46,7 @@ TEST(numbers_hang_together) {
     assert_true(ours(result, "fsdp-ratio") == fsdp / laer);
     assert_true(json_array_size(member(result, "assumptions")) > 0);
     assert_true(json_array_size(member(result, "left_out")) > 0);
-    char shown[32], folder[MP_VEGA_FOLDER], line[256];
+    char shown[32], folder[MP_VEGA_FOLDER];
     snprintf(shown, sizeof shown, "%.2f s", laer);
     const bool draws = !mp_vega_find(folder, NULL);
     assert_says(draws ? "moeperf reproduce laer --details --html laer.html"
@@ -55,9 +55,9 @@ TEST(numbers_hang_together) {
                 "loads.spread: ", "moeperf reproduce laer --infer");
     if (draws) { /* one chart, of the same numbers */
         assert_says("grep -c 'data-chart=\"intervals\"' laer.html", 0, "1\n");
-        snprintf(line, sizeof line,
-                 "grep -o 'published 26.33 s (d); predicted %s, [a-z]*' laer.html", shown);
-        assert_says(line, 0, shown);
+        assert_says(
+            formatted("grep -o 'published 26.33 s (d); predicted %s, [a-z]*' laer.html", shown), 0,
+            shown);
     }
 }
 

@@ -25,12 +25,11 @@ static int make_runs(void **state) {
 /* Spans of a phase on one rank that last at least so long, and all of them. */
 static void assert_delays(int run, const char *phase, int rank, const char *seconds_of,
                           double least_ms, const char *expected) {
-    char sql[512];
-    snprintf(sql, sizeof sql,
-             "SELECT sum(%s >= %.0f) || ' of ' || count(*) FROM v_span WHERE run_id = %d AND phase "
-             "= '%s' AND rank = %d AND stream = 'compute' AND iteration BETWEEN 0 AND 5",
-             seconds_of, 1e6 * least_ms, run, phase, rank);
-    assert_run(sql, expected);
+    assert_run(
+        formatted("SELECT sum(%s >= %.0f) || ' of ' || count(*) FROM v_span WHERE run_id = %d AND "
+                  "phase = '%s' AND rank = %d AND stream = 'compute' AND iteration BETWEEN 0 AND 5",
+                  seconds_of, 1e6 * least_ms, run, phase, rank),
+        expected);
 }
 
 /* Two layers of six iterations, both ways. */

@@ -6,16 +6,14 @@
 
 /* A checkout's own scripts, and programs that others have. */
 static void make_checkout(void) {
-    char text[4096];
     assert_runs("mkdir -p checkout/ci played && cd checkout && rm -rf build ../base");
     write_script("checkout/ci/setup", "exit 0\n");
     write_script("checkout/ci/text", "exit 0\n");
     write_script("played/apt-get", "exit 0\n");
     write_script("played/git", "[ $1 = config ] && exit 0\n[ \"$*\" = 'worktree add --detach "
                                "../base the-base' ] && mkdir ../base\n");
-    snprintf(text, sizeof text, "mkdir -p build/release\nln -sfn %s build/release/bin\n",
-             MOEPERF_FOLDER);
-    write_script("played/cmake", text);
+    write_script("played/cmake",
+                 "mkdir -p build/release\nln -sfn " MOEPERF_FOLDER " build/release/bin\n");
     write_file("checkout/tiny.yaml",
                "suite: tiny\ncommon: {ranks: 1, layers: 1, width: 16, heads: 2, "
                "experts: 4, expert-width: 16, sequence: 16, batch: 4, "
@@ -54,13 +52,12 @@ static void run_commands(const struct mp_yaml *job, const char *says) {
 
 /* `jobs`: the key that has them, NULL: the document. */
 static void check(const char *file, const char *jobs, const char *gate, const char *history) {
-    char path[512], folder[MP_VEGA_FOLDER];
+    char folder[MP_VEGA_FOLDER];
     struct mp_yaml *document = NULL;
     struct mp_error error = {0};
     if (mp_vega_find(folder, &error))
         skip("%s", error.text);
-    snprintf(path, sizeof path, "%s/ci/templates/%s", MOEPERF_SOURCE, file);
-    if (mp_yaml_load(path, &document, &error))
+    if (mp_yaml_load(formatted("%s/ci/templates/%s", MOEPERF_SOURCE, file), &document, &error))
         fail_msg("%s", error.text);
     const struct mp_yaml *all = jobs ? mp_yaml_get(document, jobs) : document;
     make_checkout();

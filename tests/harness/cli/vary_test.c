@@ -34,7 +34,6 @@ TEST(cells_are_the_same_bytes_every_time) {
 /* A cell has what a command of its own says of its cluster, its nodes and its loads, and of four
  * sequences for each of its ranks. */
 TEST(a_cell_is_what_it_is_alone) {
-    char line[512];
     size_t i;
     json_t *item, *cells = json_of("moeperf predict " SMALL CELLS "--fit --system fssdp --json", 0);
     assert_has(cells, "systems/#", "16");
@@ -43,12 +42,13 @@ TEST(a_cell_is_what_it_is_alone) {
         if (i < 8) /* ep */
             continue;
         assert_close(number(item, "model/batch"), 4 * number(item, "model/ranks"), 0);
-        snprintf(line, sizeof line,
-                 "moeperf predict " SMALL "--fit --system fssdp --json --cluster %s --nodes %s "
-                 "--%s '%s'",
-                 text(item, "varied/cluster"), text(item, "varied/nodes"),
-                 strchr(loads, '.') && !strchr(loads, ' ') ? "trace" : "loads", loads);
-        AUTO(json) json_t *alone = json_of(line, 0);
+        const char *kind = strchr(loads, '.') && !strchr(loads, ' ') ? "trace" : "loads";
+        AUTO(json)
+        json_t *alone = json_of(
+            formatted("moeperf predict " SMALL "--fit --system fssdp --json --cluster %s --nodes "
+                      "%s --%s '%s'",
+                      text(item, "varied/cluster"), text(item, "varied/nodes"), kind, loads),
+            0);
         const json_t *own = member(alone, "systems/1");
         static const char *const keys[] = {"ms_per_iteration", "speedup_vs_ep", "bound_ms",
                                            "of_bound", "iterations"};

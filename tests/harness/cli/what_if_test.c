@@ -26,12 +26,12 @@ static const json_t *row(const json_t *answer, const char *what) {
 
 TEST(a_replayed_run_takes_as_long_as_it_took) {
     for (int run = 1; run <= 3; run++) {
-        char line[160];
-        snprintf(line, sizeof line,
-                 "moeperf predict --run %d --db r.db --json --without imbalance --without "
-                 "slowest --without stragglers --system ep --system free-balance",
-                 run);
-        AUTO(json) json_t *answer = json_of(line, 0);
+        AUTO(json)
+        json_t *answer = json_of(
+            formatted("moeperf predict --run %d --db r.db --json --without imbalance --without "
+                      "slowest --without stragglers --system ep --system free-balance",
+                      run),
+            0);
         double replayed = number(answer, "replayed_ms"), measured = number(answer, "measured_ms");
         assert_close(replayed / measured, 1, 0.01);
         assert_close(number(answer, "replayed_over_measured"), replayed / measured, 1e-12);
@@ -137,9 +137,9 @@ TEST(predicted_runs_are_replayed_too) {
                 "--set width=128 --set heads=4 --set experts=32 --set expert-width=256 --set "
                 "sequence=64 --loads 'w6 heat=0.4 period=2 seed=9' --system fssdp --db p.db");
     for (int run = 1; run <= 2; run++) {
-        char line[128];
-        snprintf(line, sizeof line, "moeperf predict --run %d --db p.db --json --system ep", run);
-        AUTO(json) json_t *answer = json_of(line, 0);
+        AUTO(json)
+        json_t *answer =
+            json_of(formatted("moeperf predict --run %d --db p.db --json --system ep", run), 0);
         assert_has(answer, "executor", "predicted");
         assert_close(number(answer, "replayed_over_measured"), 1, 0.01);
         print_message("  run %d: replayed / predicted %.6f, planned again / predicted %.3f\n", run,

@@ -22,19 +22,16 @@ static inline void set_each(struct mp_predict_job *job, const char *const assign
 /* The ready-made one that the job names, changed as it says. */
 static inline struct mp_cluster *read_cluster(struct mp_predict_job *job) {
     struct mp_cluster *cluster;
-    char path[MP_TEXT_SIZE + sizeof CLUSTERS + 8];
-    snprintf(path, sizeof path, "%s/%s.yaml", CLUSTERS, job->cluster);
-    assert_works(mp_predict_job_cluster(job, path, &cluster, &error));
+    assert_works(mp_predict_job_cluster(job, formatted("%s/%s.yaml", CLUSTERS, job->cluster),
+                                        &cluster, &error));
     return cluster;
 }
 
 static inline struct mp_cluster *make_job(struct mp_predict_job *job, const char *system) {
-    char text[64];
     assert_works(mp_predict_job_create(job, &error));
-    snprintf(text, sizeof text, "system=%s", system);
-    set(job, text, "cluster=fastermoe-johnny", "change=nodes=2", "layers=3", "width=64", "heads=4",
-        "experts=32", "expert-width=128", "sequence=64", "iterations=7", "nodes=5",
-        "loads=zipf exponent=0.5 seed=11");
+    set(job, formatted("system=%s", system), "cluster=fastermoe-johnny", "change=nodes=2",
+        "layers=3", "width=64", "heads=4", "experts=32", "expert-width=128", "sequence=64",
+        "iterations=7", "nodes=5", "loads=zipf exponent=0.5 seed=11");
     struct mp_cluster *cluster = read_cluster(job);
     assert_int_equal(job->file.job.ranks, mp_cluster_ranks(cluster));
     assert_int_equal(job->file.job.nodes, 0); /* the cluster's, whatever was said */

@@ -15,9 +15,8 @@ struct bench {
 /* A network in which every message between nodes, or inside the only one, costs so many seconds. */
 static struct bench make_priced(const struct shape *shape, double cost) {
     struct bench bench = {.cluster = shape_cluster(shape)};
-    char text[80];
-    snprintf(text, sizeof text, "levels.%s.message-cost=%.17g",
-             shape->nodes > 1 ? "cluster" : "node", cost);
+    const char *text =
+        formatted("levels.%s.message-cost=%.17g", shape->nodes > 1 ? "cluster" : "node", cost);
     if (cost > 0)
         assert_works(mp_cluster_set(bench.cluster, text, &error));
     assert_works(mp_network_create(bench.cluster, &bench.network, &error));

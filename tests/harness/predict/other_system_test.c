@@ -561,11 +561,10 @@ static void predict(struct runs_folder *folder, const struct test_machine *machi
     AUTO(job) struct mp_predict_job job;
     struct mp_predict_spools *recording;
     struct mp_prediction_summary summary;
-    char spools[96], path[MOST_RANKS][128], system[64];
+    char spools[96], path[MOST_RANKS][128];
     const char *paths[MOST_RANKS];
     assert_works(mp_predict_job_create(&job, &error));
-    snprintf(system, sizeof system, "system=%s", name);
-    assert_works(mp_predict_job_set(&job, system, systems, &error));
+    assert_works(mp_predict_job_set(&job, formatted("system=%s", name), systems, &error));
     for (int i = 0; set[i]; i++)
         assert_works(mp_predict_job_set(&job, set[i], systems, &error));
     job.file.job.ranks = mp_cluster_ranks(cluster);

@@ -18,12 +18,11 @@ struct test_case {
 
 static inline struct test_case test_make(const struct test_machine *machine, const char *system,
                                          int layers, int experts, int micro_batches) {
-    char assignment[64];
     struct test_case test = {.cluster = test_cluster(machine)};
     assert_works(mp_systems_register_all(&test.systems, &error));
     assert_works(mp_job_file_create(&test.job, &error));
-    snprintf(assignment, sizeof assignment, "system=%s", system);
-    assert_works(mp_job_set(&test.job, NULL, assignment, &test.systems, &error));
+    assert_works(
+        mp_job_set(&test.job, NULL, formatted("system=%s", system), &test.systems, &error));
     assert_works(mp_options_set_defaults(mp_predict_options_table, &test.options, &error));
     test.options.micro_batches = micro_batches;
     struct mp_job *job = &test.job.job;

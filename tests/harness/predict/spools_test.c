@@ -121,7 +121,6 @@ TEST(a_recording_has_every_span_and_route) {
     struct mp_prediction_summary summary;
     struct seen seen;
     static struct kept kept;
-    char path[64];
     set(&job, "loads=w6 period=2 heat=0.4 seed=5");
     assert_int_equal(mkdir("spools", 0777), 0);
     assert_works(mp_predict_spools_create("spools", &job, cluster, &recording, &error));
@@ -133,10 +132,8 @@ TEST(a_recording_has_every_span_and_route) {
     assert_works(mp_predict_spools_finish(&recording, MP_OK, "", &summary, &error));
     assert_null(recording);
     mp_known_bounds_destroy(bounds);
-    for (int r = 0; r < 16; r++) {
-        snprintf(path, sizeof path, "spools/rank-%04d.spool", r);
-        read_spool(path, r, &kept);
-    }
+    for (int r = 0; r < 16; r++)
+        read_spool(formatted("spools/rank-%04d.spool", r), r, &kept);
     watch_job("fssdp", 0, &seen, &summary);
     assert_numbers(kept.spans, seen.spans, kept.routes, seen.load_routes);
     assert_numbers(kept.routes, seen.sum.routes, kept.ended, 16);
