@@ -17,10 +17,8 @@ static double bound_of(const struct test_case *test, int rounds) {
 
 /* Tokens choose so many experts. */
 static void take_choices(struct test_case *test, int top_k) {
-    char assignment[32];
-    snprintf(assignment, sizeof assignment, "top-k=%d", top_k);
     test_set(test, "gate=softmax");
-    test_set(test, assignment);
+    test_set(test, formatted("top-k=%d", top_k));
     assert_int_equal(mp_job_top_k(&test->job.job), top_k);
 }
 
@@ -266,49 +264,4 @@ TEST_RANDOM(it_is_below_all_splits_and_near) {
     print_message("bound over the least of all splits: mean %.4f, least %.4f, most %.6f\n", sum,
                   worst, most);
     assert_true(sum > 0.93);
-}
-
-/* EP's time with the experts of one rank at `mask` and all others at the other rank. */
-static double time_of_placement(struct test_case *test, const uint32_t load[2][4], unsigned mask) {
-    for (int rank = 0; rank < 2; rank++)
-        for (int expert = 0, at[2] = {2, 0}; expert < 4; expert++)
-            test->load[0].count[rank * 4 + at[mask >> expert & 1]++] = load[rank][expert];
-    AUTO(predictor) struct mp_predictor *predictor = test_predictor(test, NULL);
-    double seconds = test_step(predictor, test).seconds;
-    return seconds;
-}
-
-/* All placements of four experts on two ranks without copies, of tokens that mostly have theirs at
- * hand: the best of them is above the bound, and not far. */
-TEST_RANDOM(it_is_near_the_best_placement) {
-    double sum = 0, worst = 1;
-    int count = test_cases(20);
-    for (int i = 0; i < count; i++) {
-        const int nodes = test_random_int(random, 1, 2);
-        const struct test_machine machine = test_machine_of(nodes, 3 - nodes);
-        uint32_t load[2][4] = {{0}};
-        double best = INFINITY;
-        AUTO(test) struct test_case test = test_make(&machine, "ep", 1, 4, 1);
-        int partner = test_random_int(random, 1, 3); /* of expert 0, at rank 0 */
-        for (int rank = 0; rank < 2; rank++)
-            for (int left = test_routes(&test); left > 0;) {
-                int some = test_random_int(random, 1, left), expert;
-                do
-                    expert = test_random_int(random, 0, 3);
-                while ((expert == 0 || expert == partner) != (rank == 0));
-                if (test_random_int(random, 0, 9) == 0)
-                    expert = test_random_int(random, 0, 3);
-                load[rank][expert] += (uint32_t)some;
-                left -= some;
-            }
-        for (unsigned mask = 0; mask < 16; mask++)
-            if (__builtin_popcount(mask) == 2)
-                best = fmin(best, time_of_placement(&test, (const uint32_t(*)[4])load, mask));
-        double ratio = bound_of(&test, 0) / best;
-        assert_true(ratio <= 1);
-        sum += ratio / count;
-        worst = fmin(worst, ratio);
-    }
-    print_message("bound over the best placement: mean %.4f, least %.4f\n", sum, worst);
-    assert_true(sum > 0.6);
 }

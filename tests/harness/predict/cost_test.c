@@ -331,9 +331,8 @@ TEST_RANDOM(counts_are_the_models) {
 }
 
 static struct mp_cluster *shipped(const char *name) {
-    char path[1024];
     struct mp_cluster *cluster = NULL;
-    snprintf(path, sizeof path, "%s/harness/cluster/clusters/%s.yaml", MOEPERF_SOURCE, name);
+    const char *path = formatted("%s/harness/cluster/clusters/%s.yaml", MOEPERF_SOURCE, name);
     assert_works(mp_cluster_load(path, &cluster, &error));
     return cluster;
 }
@@ -348,32 +347,6 @@ static struct mp_job deep_job(void) {
     job.sequence = 512;
     job.batch = 32;
     return job;
-}
-
-/* More routes take longer, never less than peak and memory allow, and a second table filled in
- * another order has the same bits. */
-TEST_RANDOM(experts_on_a_shipped_cluster) {
-    AUTO(work) struct work on = work_on(shipped("hecate-a"), deep_job());
-    AUTO(costs) struct mp_costs *up = costs_of(&on);
-    AUTO(costs) struct mp_costs *other = costs_of(&on);
-    double last[2] = {0, 0};
-    for (int64_t rows = 1; rows < 1 << 22; rows += 1 + rows / 50)
-        for (int direction = MP_FORWARD; direction <= MP_BACKWARD; direction++) {
-            double seconds = mp_costs_expert(up, rows, direction);
-            double operations =
-                (direction == MP_FORWARD ? 1 : 2) * mp_sizes_route_flops(&up->sizes);
-            assert_true(seconds >= last[direction]);
-            assert_true(seconds >= (double)rows * operations / on.cluster->peak[MP_FP16].value);
-            assert_true(seconds >= up->sizes.expert / on.cluster->memory_bandwidth.value);
-            last[direction] = seconds;
-        }
-    for (int i = 0; i < 20000; i++) {
-        int64_t rows = test_random_int(random, 0, 1 << test_random_int(random, 0, 21));
-        int direction = test_random_int(random, MP_FORWARD, MP_BACKWARD);
-        double first = mp_costs_expert(up, rows, direction);
-        assert_true(first == mp_costs_expert(other, rows, direction));
-        assert_true(first == mp_costs_expert(up, rows, direction));
-    }
 }
 
 /* Bits that any machine must come to. */

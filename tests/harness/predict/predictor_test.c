@@ -214,36 +214,15 @@ TEST(chunks_of_tokens_have_the_same_rows) {
     struct mp_prediction prediction[MP_MOST_DEGREE + 1];
     uint64_t random = test_seed();
     for (int degree = 1; degree <= MP_MOST_DEGREE; degree++) {
-        char text[32];
         uint64_t same = random;
         AUTO(test) struct test_case test = test_make(&GOOD_MACHINE, "deepep", 2, 16, 1);
-        snprintf(text, sizeof text, "exchange-degree=%d", degree);
-        test_set(&test, text);
+        test_set(&test, formatted("exchange-degree=%d", degree));
         test_fill_loads(&test, &same, 0.5);
         AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
         prediction[degree] = test_step(predictor, &test);
         assert_close(prediction[degree].exchanged_bytes, prediction[1].exchanged_bytes, 1e-6);
     }
     assert_true(prediction[2].seconds != prediction[1].seconds);
-}
-
-/* More memory than there is: a result, of the fullest rank. */
-TEST_RANDOM(out_of_memory_is_a_result) {
-    struct test_machine machine = GOOD_MACHINE;
-    struct mp_memory memory;
-    int rank;
-    machine.memory = 1e6;
-    AUTO(test) struct test_case test = test_make(&machine, "fssdp", 3, 16, 1);
-    test_fill_loads(&test, random, 0.9);
-    AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
-    test_step(predictor, &test);
-    mp_predictor_memory(predictor, &memory, &rank);
-    assert_in_range(rank, 0, 7);
-    assert_true(memory.total > memory.limit);
-    assert_close(memory.limit, 0.9e6, 1e-9);
-    double sum = memory.dense + memory.parameters + memory.copies + memory.gradients +
-                 memory.optimizer + memory.activations + memory.buffers;
-    assert_close(sum / memory.total, 1, 1e-12);
 }
 
 /* Copies of ranks and experts in any word of the bits; none, if the plan has none. */
