@@ -89,12 +89,18 @@ struct policy_case {
     const char *policy;
     int top_k;
     enum mp_route_order order;
+    int capacity;
 };
 static const struct policy_case POLICIES[] = {
-    {"auto", 1, MP_ROUTES_AT_RANDOM},      {"auto", 2, MP_ROUTES_BY_CHOICE},
-    {"auto", 3, MP_ROUTES_BY_PROBABILITY}, {"position", 1, MP_ROUTES_BY_TOKEN},
-    {"position", 2, MP_ROUTES_BY_TOKEN},   {"probability", 2, MP_ROUTES_BY_PROBABILITY},
-    {"random", 2, MP_ROUTES_AT_RANDOM},
+    {"auto", 1, MP_ROUTES_AT_RANDOM, 25},
+    {"auto", 2, MP_ROUTES_BY_CHOICE, 50},
+    {"auto", 3, MP_ROUTES_BY_PROBABILITY, 75},
+    {"position", 1, MP_ROUTES_BY_TOKEN, 25},
+    {"position", 2, MP_ROUTES_BY_TOKEN, 50},
+    {"probability", 2, MP_ROUTES_BY_PROBABILITY, 50},
+    {"random", 2, MP_ROUTES_AT_RANDOM, 50},
+    {"position capacity-factor=0.7", 2, MP_ROUTES_BY_TOKEN, 35},
+    {"position capacity-factor=0.2 min-capacity=6", 1, MP_ROUTES_BY_TOKEN, 6},
 };
 
 TEST_ROWS(policies_say_who_loses, POLICIES, row) {
@@ -108,9 +114,9 @@ TEST_ROWS(policies_say_who_loses, POLICIES, row) {
     const struct mp_plan *plan = rehearsal.planner.plan;
     assert_int_equal(plan->policy->route_order, row->order);
     assert_int_equal(plan->policy->renormalise_survivors, row->top_k > 1);
-    assert_int_equal(plan->source_capacity, 25 * row->top_k);
-    assert_int_equal(plan->padding, 25 * row->top_k);
-    assert_int_equal(rehearsal.planner.law.padding_limit, 25 * row->top_k);
+    assert_int_equal(plan->source_capacity, row->capacity);
+    assert_int_equal(plan->padding, row->capacity);
+    assert_int_equal(rehearsal.planner.law.padding_limit, row->capacity);
 }
 
 static const struct refusal refusals[] = {
