@@ -1,4 +1,5 @@
-/* moeperf-train as its users meet it: usage, bad input, whole runs; alone and under mpirun. */
+/* moeperf-train as its users meet it: usage, bad input, whole runs, and what is dropped in them;
+ * alone and under mpirun. */
 #include "tests/reference/trainer/program.h"
 
 /* ---- usage and bad input ---- */
@@ -168,6 +169,123 @@ TEST_WITH(a_run_goes_on_from_its_checkpoint, NULL, end_run) {
     AUTO(text) char *out = read_file("out"), *text = read_file("second/checkpoint.yaml");
     assert_int_equal(strncmp(out, "progress 5 9 ", 13), 0);
     assert_contains(text, "iteration: 9\n");
+}
+
+/* ---- drops ---- */
+
+enum { RANKS = 2, LAYERS = 2, EXPERTS = 8, ITERATIONS = 30 };
+
+/* Routes and drops of every expert as the ranks recorded them. */
+struct recorded {
+    uint32_t routes[RANKS][ITERATIONS][LAYERS][EXPERTS],
+        dropped[RANKS][ITERATIONS][LAYERS][EXPERTS];
+};
+
+static void read_loads(int rank, struct recorded *recorded) {
+    AUTO(spool) struct mp_spool_reader *reader = open_spool_of("spools", rank);
+    struct mp_spool_record record;
+    int loads = 0;
+    for (; next_of(reader, MP_SPOOL_LOAD, &record); loads++) {
+        int64_t iteration = record.as.load.iteration;
+        int layer = record.as.load.layer;
+        assert_int_equal(record.as.load.experts, EXPERTS);
+        assert_in_range(iteration, 0, ITERATIONS - 1);
+        memcpy(recorded->routes[rank][iteration][layer], record.as.load.routes,
+               sizeof recorded->routes[0][0][0]);
+        if (record.as.load.dropped)
+            memcpy(recorded->dropped[rank][iteration][layer], record.as.load.dropped,
+                   sizeof recorded->dropped[0][0][0]);
+    }
+    assert_int_equal(loads, ITERATIONS * LAYERS);
+}
+
+/* SYMI's placement scheduler as published, differences in units of 1 / sum. */
+static void slots_by_popularity(const int64_t popularity[], int64_t slots, int64_t count[]) {
+    int64_t sum = 0, given = 0, difference[EXPERTS];
+    for (int e = 0; e < EXPERTS; e++)
+        sum += popularity[e];
+    for (int e = 0; e < EXPERTS; e++) {
+        int64_t goal = popularity[e] * slots;
+        count[e] = goal < sum ? 1 : goal / sum;
+        difference[e] = count[e] * sum - goal;
+        given += count[e];
+    }
+    while (given != slots) {
+        int64_t sign = given > slots ? -1 : 1;
+        int at = 0;
+        for (int e = 1; e < EXPERTS; e++)
+            if (sign * difference[e] < sign * difference[at])
+                at = e;
+        difference[at] += sign * sum;
+        if (sign < 0 && count[at] == 1)
+            continue;
+        count[at] += sign;
+        given += sign;
+    }
+}
+
+/* Drops of one layer of one iteration under a capacity per expert: the first routes are kept,
+ * counted over the ranks in ascending order or, with `by_rank`, on every rank anew. */
+static int check_drops(const struct recorded *recorded, int iteration, int layer,
+                       const int64_t capacity[], bool by_rank) {
+    int64_t left[EXPERTS];
+    int sum = 0;
+    for (int rank = 0; rank < RANKS; rank++)
+        for (int e = 0; e < EXPERTS; e++) {
+            int64_t routes = recorded->routes[rank][iteration][layer][e];
+            left[e] = rank == 0 || by_rank ? capacity[e] : left[e];
+            int64_t kept = routes < left[e] ? routes : left[e];
+            left[e] -= kept;
+            assert_int_equal(recorded->dropped[rank][iteration][layer][e], routes - kept);
+            sum += (int)(routes - kept);
+        }
+    return sum;
+}
+
+static void record_drops(const char *system, struct recorded *recorded) {
+    clear_spools();
+    run_trainer(
+        RANKS,
+        formatted("job.yaml --set ranks=2 --set system=%s --set experts=8 --set gate=switch "
+                  "--set auxiliary-weight=1e-5 --set batch=8 --set learning-rate=1e-2 "
+                  "--set iterations=30 --spool-directory spools",
+                  system),
+        0);
+    *recorded = (struct recorded){0};
+    for (int rank = 0; rank < RANKS; rank++)
+        read_loads(rank, recorded);
+}
+
+/* 128 routes over 16 slots: 8 each. */
+TEST_WITH(swiftmoe_drops_what_a_recount_says, NULL, end_run) {
+    static struct recorded recorded;
+    int dropped = 0;
+    record_drops("swiftmoe", &recorded);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        int64_t popularity[EXPERTS] = {1, 1, 1, 1, 1, 1, 1, 1}, capacity[EXPERTS];
+        for (int iteration = 0; iteration < ITERATIONS; iteration++) {
+            slots_by_popularity(popularity, 16, capacity);
+            for (int e = 0; e < EXPERTS; e++) {
+                capacity[e] *= 8;
+                popularity[e] = recorded.routes[0][iteration][layer][e] +
+                                recorded.routes[1][iteration][layer][e];
+            }
+            dropped += check_drops(&recorded, iteration, layer, capacity, false);
+        }
+    }
+    assert_in_range(dropped, 1, 128 * LAYERS * ITERATIONS / 2); /* some, and most are kept */
+}
+
+/* 64 routes of a rank over 8 experts: 8 each. */
+TEST_WITH(deepspeed_drops_what_a_recount_says, NULL, end_run) {
+    static const int64_t capacity[EXPERTS] = {8, 8, 8, 8, 8, 8, 8, 8};
+    static struct recorded recorded;
+    int dropped = 0;
+    record_drops("deepspeed", &recorded);
+    for (int layer = 0; layer < LAYERS; layer++)
+        for (int iteration = 0; iteration < ITERATIONS; iteration++)
+            dropped += check_drops(&recorded, iteration, layer, capacity, true);
+    assert_in_range(dropped, 1, 128 * LAYERS * ITERATIONS);
 }
 
 TEST_GROUP(enter, leave_folder);
