@@ -30,6 +30,9 @@ struct told {
     bool flat, padded, free, sliced, owned, frees;
     bool distinct; /* rows of tokens: what travels beside them differs by trip */
     double sent;   /* bytes of rows that left */
+    double passed[2][DIRECTIONS][MOST_RANKS]; /* bytes of dispatch, of combine */
+    double leaving[MOST_RANKS],
+        coming[MOST_RANKS];                 /* rows to other ranks' experts, and from them */
     double out[MOST_RANKS], in[MOST_RANKS]; /* [nodes] rows that cross the node's border */
     double bytes[MP_STAGES];
     int64_t routes, dropped;
@@ -107,7 +110,9 @@ static void take_span(void *context, int rank, enum mp_predict_stream stream,
         span->tokens > told->through[phase] ? span->tokens : told->through[phase];
     if (is_of_rows(phase)) {
         told->own_of_rows[direction][rank] += own;
-        told->sent += span->bytes > 0 ? (double)span->bytes : 0;
+        double bytes = span->bytes > 0 ? (double)span->bytes : 0;
+        told->passed[phase == MP_PHASE_COMBINE][direction][rank] += bytes;
+        told->sent += bytes;
     }
     if (phase == MP_PHASE_DISPATCH && direction == MP_FORWARD && span->tokens >= 0)
         told->tokens[direction] += span->tokens;
@@ -148,6 +153,8 @@ static void take_facts(void *context, int64_t iteration, int layer, const struct
                 int to = mp_topology_node(&plan->topology, rank);
                 rows += some;
                 sent[source] += some;
+                told->leaving[source] += source == rank ? 0 : (double)some;
+                told->coming[rank] += source == rank ? 0 : (double)some;
                 told->out[from] += from == to ? 0 : (double)some;
                 told->in[to] += from == to ? 0 : (double)some;
             }
@@ -369,6 +376,19 @@ static void check_bytes(const struct test_case *test, const struct told *told,
                      (bytes[MP_STAGE_BEFORE_GATE] + bytes[MP_STAGE_AFTER_GATE]) * gradient, 1e-9);
 }
 
+/* A rank's span has what leaves it: of tokens where rows set out, of others' where they return.
+ * Of plans that are seen whole, with rows that travel all at once. */
+static void check_passages(const struct test_case *test, const struct told *told) {
+    const double row = told->costs->sizes.row;
+    for (int r = 0; r < test->job.job.ranks; r++)
+        for (int d = MP_FORWARD; d <= MP_BACKWARD; d++) {
+            bool back = d == MP_BACKWARD;
+            double out = told->leaving[r] * row, in = told->coming[r] * row;
+            assert_within(told->passed[back][d][r], out, (double)told->spans);
+            assert_within(told->passed[!back][d][r], in, (double)told->spans);
+        }
+}
+
 /* What is freed comes again for backward as it came for forward. */
 static void check_fetches(const struct test_case *test, const struct told *told) {
     for (int l = 0; l < test->job.job.layers; l++)
@@ -416,6 +436,8 @@ static void check_case(uint64_t *random, const struct test_case *test) {
             check_own_work(test, &told);
         if (test->options.micro_batches == 1 && !told.padded)
             check_experts(test, &told);
+        if (test->options.micro_batches == 1 && !told.padded && told.flat && !told.distinct)
+            check_passages(test, &told);
     }
 }
 
