@@ -29,6 +29,20 @@ TEST_ROWS(golden_decisions, decisions, row) {
                          row->moved[source]);
 }
 
+/* A rank that one source's routes bring to the mean keeps those of the others, although there is
+ * room for them. */
+TEST(no_more_leaves_than_is_above_the_mean) {
+    static const uint32_t count[9] = {8, 7, 0, 7, 7, 0, 6, 7, 0}; /* mean 14 */
+    const struct mp_setting setting = setting_of("experts=3 ranks=3");
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    rehearsal_open(&rehearsal, &mp_system_harmoeny, &setting, "least=7");
+    memcpy(rehearsal.load->count, count, sizeof count);
+    rehearsal_plan(&rehearsal, 0, rehearsal.load);
+    for (int source = 0; source < 3; source++)
+        assert_int_equal(mp_plan_routes_to(rehearsal.planner.plan, source, 0, 2),
+                         source == 0 ? 8 : 0);
+}
+
 TEST(what_cannot_be_is_refused) {
     assert_option_refused(&mp_system_harmoeny, "least", "0");
 }
