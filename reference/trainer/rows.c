@@ -81,11 +81,13 @@ int mp_trainer_permute(struct mp_trainer *trainer, const struct mp_operation *op
 }
 
 /* Whether gradients of a layer's experts are whole when they have been computed, and nobody else's:
- * nothing of the layer travels in the background, where all would that brings copies, gradients or
- * slices, or takes an expert to another home. */
+ * of a rank alone, if nothing of the layer travels in the background, as slices do.  Of several
+ * ranks, layers without copies could be updated so, too, which systems with a few copies in each
+ * would pay for: they are compared with all experts updated behind backward. */
 static bool gradients_stay(const struct mp_trainer *trainer, int layer) {
     const struct mp_scheduled_layer *at = &trainer->schedule.layer[layer];
-    return !at->travels && at->steps == 1 && !trainer->model.experts.layout.host;
+    return trainer->comm->ranks == 1 && !at->travels && at->steps == 1 &&
+           !trainer->model.experts.layout.host;
 }
 
 /* Parameters have been located when the layer was planned (forward); copies that came again may lie
