@@ -50,7 +50,7 @@ struct mp_adamw {
     int64_t step; /* 1 for the first update: bias correction */
 };
 
-/* What AdamW changes of one matrix of weights: see adamw below. */
+/* What AdamW changes of one matrix of weights, of as many elements each: see adamw below. */
 struct mp_weight_state {
     float *parameter, *first, *second;
     void *working;
@@ -240,7 +240,8 @@ struct mp_device_operations {
      * others in this step: they get to no memory (LOMO, Lv and others, ACL 2024, section 3.1: the
      * idea, for SGD).
      *   host state [groups]   of groups that follow each other, too, as `weight` is
-     * Only for what can_update_grouped says; both are NULL where a back end can't do any. */
+     * Only for what can_update_grouped says, and matrices that begin at multiples of 16 bytes
+     * (MP_EINVAL); both are NULL where a back end can't do any. */
     void (*grouped_update)(struct mp_device *, mp_stream, int groups, const int rows[],
                            int columns_in, int columns_out, void *in, void *out,
                            const struct mp_weight_state state[], const struct mp_adamw *settings);

@@ -117,8 +117,8 @@ void mp_experts_write(const struct mp_experts *experts, float *to, const float *
 void mp_experts_refresh(struct mp_experts *experts, mp_stream stream, int layer, int expert);
 void mp_experts_refresh_all(struct mp_experts *experts, mp_stream stream);
 
-/* Where AdamW finds one of the two matrices of an expert that this rank keeps whole, on the device;
- * and whoever has updated both says so. */
+/* Where AdamW finds one of the two matrices of an expert that this rank keeps whole, on the device:
+ * `offset` floats behind the expert's first one.  Whoever has updated both says so. */
 struct mp_weight_state mp_experts_weight(const struct mp_experts *experts, int layer, int expert,
                                          size_t offset);
 static inline void mp_experts_note_updated(struct mp_experts *experts, int layer, int expert) {

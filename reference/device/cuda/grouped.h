@@ -19,6 +19,7 @@ struct mp_cuda_product {
     const struct mp_weight_state *state;
 };
 
+/* Weights of an update: what shared memory has room for beside the sums of a tile. */
 enum { MP_CUDA_MOST_UPDATED = 128 };
 
 #ifdef MP_CUDA_WARPGROUPS
@@ -39,7 +40,7 @@ void mp_cuda_grouped_multiply(struct mp_cuda *cuda, mp_stream stream,
                               const struct mp_cuda_product product[], const int order[], int count,
                               bool accumulate);
 
-/* The same of products with states, MP_CUDA_MOST_UPDATED at most. */
+/* The same of products with states, MP_CUDA_MOST_UPDATED at most, whose c is not written. */
 void mp_cuda_grouped_update(struct mp_cuda *cuda, mp_stream stream,
                             const struct mp_cuda_product product[], const int order[], int count,
                             const struct mp_adamw *settings);
