@@ -55,8 +55,8 @@
  *    are needed (gossiping: Harary and Schwenk, J. Franklin Institute 297, 1974), so that n - 2
  *    come on top.  So it is for copies, replicas and slices alike, whenever they travel and
  *    whatever hides them; in serving nothing is updated, and holding is free.  (What a system
- *    gathers behind the step before is counted in the iteration that uses it: a bound on sums over
- *    iterations, of which the first may owe it to none.)
+ *    gathers behind the step before, or sends ahead in it, is counted in the iteration that uses
+ *    it: a bound on sums over iterations, of which the first may owe it to none.)
  *
  * In serving: forward with the head.  Micro-batches: each has its forward and backward; an expert
  * travels once for all.  Memory is not a limit: a system may take more than there is.

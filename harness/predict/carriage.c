@@ -21,6 +21,7 @@ int mp_carrier_create(struct mp_arena *memory, int experts, int layers, bool spa
     MP_TAKE(memory, carrier->layer, layers);
     for (int l = 0; carrier->layer && l < layers; l++) {
         create_carriage(memory, ranks, spans, &carrier->layer[l].prefetch);
+        create_carriage(memory, ranks, spans, &carrier->layer[l].ahead);
         for (int i = 0; i < MP_GRADIENT_STAGES; i++)
             create_carriage(memory, ranks, spans, &carrier->layer[l].gradient[i]);
     }
@@ -295,6 +296,20 @@ static void carry_sums(struct mp_carrier *carrier, const struct mp_transfers *tr
         measure(carrier, back, carriage);
 }
 
+static void carry_ahead(struct mp_carrier *carrier, bool last, struct mp_carriage *carriage) {
+    const struct mp_transfers *ahead = &carrier->planner->plan->ahead;
+    double bytes = carrier->costs->sizes.expert;
+    carriage->any = false;
+    if (ahead->count == 0 || !last)
+        return;
+    mp_traffic_clear(carrier->traffic);
+    for (int i = 0; i < ahead->count; i++)
+        want(carrier, ahead->item[i].expert, ahead->item[i].to, ahead->item[i].enters);
+    broadcast_all(carrier, bytes);
+    carrier->bytes[MP_STAGE_BACKWARD_PREFETCH] += ahead->count * bytes;
+    measure(carrier, false, carriage);
+}
+
 static void carry_slices(struct mp_carrier *carrier, bool last, struct mp_carriage *carriage) {
     const struct mp_plan *plan = carrier->planner->plan;
     double bytes = carrier->costs->sizes.expert_gradient, sum;
@@ -318,6 +333,7 @@ void mp_carrier_gradients(struct mp_carrier *carrier, int layer, bool last) {
     carry_sums(carrier, &plan->reduce, last, true, &of->gradient[MP_SUM_COPIES]);
     carry_sums(carrier, &plan->share, last, false, &of->gradient[MP_SHARE_SUMS]);
     carry_slices(carrier, last, &of->gradient[MP_SEND_SLICES]);
+    carry_ahead(carrier, last, &of->ahead);
 }
 
 /* ---- after the step ---- */

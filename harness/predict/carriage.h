@@ -18,7 +18,7 @@ enum { MP_SUM_COPIES, MP_SHARE_SUMS, MP_SEND_SLICES, MP_GRADIENT_STAGES };
 
 /* What of a layer travels when its plan may be gone. */
 struct mp_layer_carriages {
-    struct mp_carriage prefetch, gradient[MP_GRADIENT_STAGES];
+    struct mp_carriage prefetch, ahead, gradient[MP_GRADIENT_STAGES];
 };
 
 /* Copies of a plan that are fetched after the gate. */

@@ -30,8 +30,8 @@ struct mp_moe_sums {
 /* What is on its way. */
 struct mp_on_its_way {
     /* Numbers of background operations, -1: nothing travels.  By kind, for as many layers as may
-     * travel together, and [layers + 1] of non-expert gradients. */
-    int64_t number[MP_OPERATIONS][MP_MOST_AHEAD + 1], *dense_number;
+     * travel together, [layers + 1] of non-expert gradients, [layers] of what is sent ahead. */
+    int64_t number[MP_OPERATIONS][MP_MOST_AHEAD + 1], *dense_number, *ahead_number;
     double *arrived;  /* [steps][ranks] when the rows of a step are here; owned */
     double *returned; /* [steps][ranks] and back */
     int steps_limit;  /* that there is room for in both */

@@ -17,6 +17,7 @@ static const enum mp_phase phase_of[MP_OPERATIONS] = {[MP_WORK_EMBED] = MP_PHASE
                                                       [MP_TRAVEL_LATE_FETCH] = MP_PHASE_FETCH,
                                                       [MP_TRAVEL_REFETCH] = MP_PHASE_FETCH,
                                                       [MP_TRAVEL_HOMES] = MP_PHASE_FETCH,
+                                                      [MP_TRAVEL_AHEAD] = MP_PHASE_FETCH,
                                                       [MP_TRAVEL_SUM_COPIES] = MP_PHASE_REDUCE,
                                                       [MP_TRAVEL_SHARE_SUMS] = MP_PHASE_REDUCE,
                                                       [MP_TRAVEL_SEND_SLICES] = MP_PHASE_REDUCE,
@@ -273,6 +274,12 @@ static int work(void *self, const struct mp_operation *operation, struct mp_erro
         mp_holding_count_memory(&predictor->holding);
         work_in(predictor, MP_PHASE_HEAD, operation, NULL);
         break;
+    case MP_WORK_UPDATE_EXPERTS:
+        for (int r = 0; r < predictor->ranks; r++)
+            predictor->seconds[r] =
+                mp_holding_layer_update(&predictor->holding, operation->layer, r);
+        mp_timeline_work_each(&predictor->timeline, predictor->seconds);
+        break;
     default:
         mp_timeline_work_each(&predictor->timeline, predictor->holding.optimizer_seconds);
     }
@@ -373,6 +380,8 @@ static struct mp_carriage *carriage_of(struct mp_predictor *predictor,
         return &predictor->carrier.late_fetch;
     case MP_TRAVEL_REFETCH:
         return &predictor->carrier.layer[operation->layer].prefetch;
+    case MP_TRAVEL_AHEAD:
+        return &predictor->carrier.layer[operation->layer].ahead;
     case MP_TRAVEL_HOMES:
         predictor->carrier.bytes[MP_STAGE_AFTER_STEP] +=
             mp_carrier_homes(&predictor->carrier, operation->layer, &predictor->carrier.fetch);
@@ -390,6 +399,8 @@ static struct mp_carriage *carriage_of(struct mp_predictor *predictor,
 static int64_t *number_of(struct mp_predictor *predictor, const struct mp_operation *operation) {
     if (operation->kind == MP_TRAVEL_SUM_DENSE)
         return &predictor->way.dense_number[operation->layer];
+    if (operation->kind == MP_TRAVEL_AHEAD)
+        return &predictor->way.ahead_number[operation->layer];
     if (operation->kind == MP_TRAVEL_MOVES)
         return predictor->way.number[operation->kind];
     return &predictor->way.number[operation->kind][operation->layer % (MP_MOST_AHEAD + 1)];
@@ -525,7 +536,8 @@ int mp_predictor_create_executor(struct mp_predictor *predictor, struct mp_error
     schedule->shares = predictor->job.shared_experts > 0;
     find_meetings(predictor);
     MP_TAKE(&predictor->memory, predictor->way.dense_number, predictor->layers + 1);
-    MP_TAKE(&predictor->memory, predictor->sums.layer_moe, predictor->layers);
+    MP_TAKE_EACH(&predictor->memory, predictor->layers, predictor->sums.layer_moe,
+                 predictor->way.ahead_number);
     MP_TAKE_EACH(&predictor->memory, predictor->ranks, predictor->sums.experts, predictor->tokens,
                  predictor->bytes, predictor->seconds);
     for (int r = 0; predictor->tokens && r < predictor->ranks; r++)

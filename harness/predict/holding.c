@@ -35,12 +35,17 @@ void mp_holding_count_homes(struct mp_holding *holding) {
             holding->kept[r] += row[r];
     }
     for (int r = 0; r < ranks; r++) {
-        double own = states_of(holding, r) * expert;
+        double own = holding->planner->policy.updates_early ? 0 : states_of(holding, r) * expert;
         holding->optimizer_seconds[r] =
             mp_costs_optimizer(costs, dense * element) + (holding->planner->policy.offload
                                                               ? mp_costs_offloaded(costs, own)
                                                               : mp_costs_optimizer(costs, own));
     }
+}
+
+double mp_holding_layer_update(const struct mp_holding *holding, int layer, int rank) {
+    double experts = holding->kept_of_layer[(size_t)layer * (size_t)holding->ranks + (size_t)rank];
+    return mp_costs_optimizer(holding->costs, experts * holding->costs->sizes.expert);
 }
 
 void mp_holding_expect_moves(struct mp_holding *holding) {

@@ -13,7 +13,7 @@ struct mp_holding {
     double *kept;              /* [ranks] experts whose home the rank is, all layers */
     double *kept_of_layer;     /* [layers][ranks] */
     double *held_of_layer;     /* [layers][ranks] and with holders for the iteration */
-    double *optimizer_seconds; /* [ranks] */
+    double *optimizer_seconds; /* [ranks] of the update, but for experts updated in backward */
     /* [ranks] When the rank was fullest so far, and bytes then. */
     struct mp_memory_use *most;
     double *most_total;
@@ -24,6 +24,8 @@ int mp_holding_create(struct mp_arena *memory, struct mp_holding *holding, struc
 
 /* Homes are the planner's from now on. */
 void mp_holding_count_homes(struct mp_holding *holding);
+/* Of a layer's experts that are updated in backward, seconds. */
+double mp_holding_layer_update(const struct mp_holding *holding, int layer, int rank);
 /* What moves in the background takes room beside what is in use until then. */
 void mp_holding_expect_moves(struct mp_holding *holding);
 /* Who holds what is what the complete plan says. */

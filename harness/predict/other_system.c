@@ -214,8 +214,12 @@ static void ask_the_rest(struct carrying *carrying) {
     const struct mp_predictor *predictor = carrying->predictor;
     carrying->asked.sums =
         predictor->layers * predictor->meetings.block_sums + predictor->meetings.table_sums;
-    for (int r = 0; r < predictor->ranks; r++)
-        carrying->asked.update += predictor->holding.optimizer_seconds[r] / predictor->ranks;
+    for (int r = 0; r < predictor->ranks; r++) {
+        double update = predictor->holding.optimizer_seconds[r];
+        for (int l = 0; predictor->planner.policy.updates_early && l < predictor->layers; l++)
+            update += mp_holding_layer_update(&predictor->holding, l, r);
+        carrying->asked.update += update / predictor->ranks;
+    }
 }
 
 static int carry_blocks(struct carrying *carrying, struct mp_trace_stream *stream) {

@@ -111,7 +111,7 @@ static int create_all(struct mp_predictor *predictor, const struct mp_predictor_
     MP_TRY(create_rows(predictor, error));
     MP_TRY(mp_timeline_create(predictor->network, predictor->ranks,
                               mp_cluster_overlap(config->cluster),
-                              predictor->layers + BACKGROUND_BESIDE_BUCKETS, &predictor->sink,
+                              2 * predictor->layers + BACKGROUND_BESIDE_BUCKETS, &predictor->sink,
                               &predictor->timeline, error));
     MP_TRY(mp_inject_parse(predictor->job.inject, &predictor->timeline.inject, error));
     MP_TRY(mp_predictor_create_executor(predictor, error));

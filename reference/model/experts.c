@@ -203,19 +203,26 @@ void mp_experts_give(struct mp_experts *experts, int layer, int expert) {
     experts->slot[at] = experts->moments[at] = -1;
 }
 
-/* Finds the next place for a copy of a layer. */
-static int locate_copy(const struct mp_experts *experts, int layer, int expert, int *copies,
-                       void *parameter[], float *gradient[], struct mp_error *error) {
+/* Where a place of a layer's region begins, floats. */
+static size_t place_at(const struct mp_experts *experts, int layer, int place) {
     const struct mp_experts_layout *layout = &experts->layout;
     size_t region = (size_t)(layer % layout->regions);
-    if (*copies == layout->copies)
+    return (region * (size_t)layout->copies + (size_t)place) * experts->copy_stride;
+}
+
+/* Puts a copy of a layer there. */
+static int locate_copy(const struct mp_experts *experts, int layer, int expert, int place,
+                       void *parameter[], float *gradient[], struct mp_error *error) {
+    const struct mp_experts_layout *layout = &experts->layout;
+    if (place >= layout->copies)
         return mp_fail(error, MP_ELIMIT,
                        "layer %d: the plan brings more than %d copies to rank %d, more than the "
                        "system announced",
                        layer, layout->copies, layout->rank);
-    size_t at = (region * (size_t)layout->copies + (size_t)(*copies)++) * experts->copy_stride;
+    size_t at = place_at(experts, layer, place);
     parameter[expert] = mp_element_at(experts->device, experts->copy_parameter, at);
-    gradient[expert] = experts->copy_gradient ? experts->copy_gradient + at : NULL;
+    if (gradient)
+        gradient[expert] = experts->copy_gradient ? experts->copy_gradient + at : NULL;
     return MP_OK;
 }
 
@@ -226,14 +233,53 @@ int mp_experts_locate_held(const struct mp_experts *experts, int layer,
     for (int e = 0; e < experts->experts && !code; e++) {
         parameter[e] = gradient[e] = NULL;
         if (mp_placement_holds(placement, e, experts->layout.rank))
-            code = locate_copy(experts, layer, e, &copies, parameter, gradient, error);
+            code = locate_copy(experts, layer, e, copies++, parameter, gradient, error);
+    }
+    return code;
+}
+
+/* Free places of a region: those of copies that were sent ahead in vain, then those behind all that
+ * were sent. */
+struct free_places {
+    int expert, sent; /* experts looked at so far, and those of them that were sent here */
+    int behind;
+};
+
+static int next_place(const struct mp_experts *experts, const struct mp_plan *plan,
+                      void *const parameter[], struct free_places *places) {
+    while (places->expert < plan->experts) {
+        int expert = places->expert++;
+        if (!mp_plan_keeps(plan, expert, experts->layout.rank))
+            continue;
+        int place = places->sent++;
+        if (parameter[expert] != mp_element_at(experts->device, experts->copy_parameter,
+                                               place_at(experts, plan->layer, place)))
+            return place;
+    }
+    return places->sent + places->behind++;
+}
+
+/* Copies that were sent ahead and are wanted. */
+static int locate_kept(const struct mp_experts *experts, const struct mp_plan *plan,
+                       void *parameter[], float *gradient[], struct mp_error *error) {
+    int rank = experts->layout.rank, code = MP_OK;
+    for (int i = 0; i < plan->fetch.count && !code; i++) {
+        const struct mp_transfer *transfer = &plan->fetch.item[i];
+        int place = 0;
+        if (transfer->to != rank || transfer->stage != MP_STAGE_BACKWARD_PREFETCH)
+            continue;
+        for (int e = 0; e < transfer->expert; e++)
+            place += mp_plan_keeps(plan, e, rank);
+        code =
+            locate_copy(experts, plan->layer, transfer->expert, place, parameter, gradient, error);
     }
     return code;
 }
 
 int mp_experts_locate(const struct mp_experts *experts, const struct mp_plan *plan,
                       void *parameter[], float *gradient[], struct mp_error *error) {
-    int copies = 0, code = MP_OK;
+    int rank = experts->layout.rank;
+    struct free_places places = {0};
     if (experts->slice)
         return mp_experts_locate_held(experts, plan->layer, &plan->during, parameter, gradient,
                                       error);
@@ -241,13 +287,32 @@ int mp_experts_locate(const struct mp_experts *experts, const struct mp_plan *pl
         parameter[e] = mp_experts_own_elements(experts, plan->layer, e);
         gradient[e] = mp_experts_own_gradient(experts, plan->layer, e);
     }
-    for (int i = 0; i < plan->fetch.count && !code; i++) {
+    MP_TRY(locate_kept(experts, plan, parameter, gradient, error));
+    for (int i = 0; i < plan->fetch.count; i++) {
         const struct mp_transfer *transfer = &plan->fetch.item[i];
-        if (transfer->to == experts->layout.rank && transfer->stage != MP_STAGE_BACKWARD_PREFETCH)
-            code = locate_copy(experts, plan->layer, transfer->expert, &copies, parameter, gradient,
-                               error);
+        if (transfer->to == rank && transfer->stage != MP_STAGE_BACKWARD_PREFETCH)
+            MP_TRY(locate_copy(experts, plan->layer, transfer->expert,
+                               next_place(experts, plan, parameter, &places), parameter, gradient,
+                               error));
     }
-    return code;
+    return MP_OK;
+}
+
+int mp_experts_locate_ahead(const struct mp_experts *experts, const struct mp_plan *plan,
+                            void *parameter[], struct mp_error *error) {
+    const struct mp_transfers *ahead = &plan->ahead;
+    int rank = experts->layout.rank;
+    for (int e = 0; e < experts->experts; e++)
+        parameter[e] = mp_experts_own_elements(experts, plan->layer, e);
+    for (int i = 0; i < ahead->count; i++) {
+        int expert = ahead->item[i].expert, place = 0;
+        if (ahead->item[i].to != rank)
+            continue;
+        for (int k = 0; k < ahead->count; k++)
+            place += ahead->item[k].to == rank && ahead->item[k].expert < expert;
+        MP_TRY(locate_copy(experts, plan->layer, expert, place, parameter, NULL, error));
+    }
+    return MP_OK;
 }
 
 bool mp_experts_state(const struct mp_experts *experts, int layer, int expert, float *state[3]) {
@@ -287,9 +352,15 @@ static bool is_due(const struct mp_experts *experts, int place) {
     return experts->slot[place] >= 0 && !experts->updated[place];
 }
 
-/* Goes on to the next one of what is not updated, from *place 0 on; false: there is none. */
-static bool next_stretch(const struct mp_experts *experts, int *place, struct stretch *stretch) {
-    int all = experts->slice ? 1 : experts->layers * experts->experts;
+/* Places of experts, or one of all slices. */
+static int places_of(const struct mp_experts *experts) {
+    return experts->slice ? 1 : experts->layers * experts->experts;
+}
+
+/* Goes on to the next one of what is not updated, from *place on to the one before `all`; false:
+ * there is none. */
+static bool next_stretch(const struct mp_experts *experts, int all, int *place,
+                         struct stretch *stretch) {
     while (*place < all) {
         int i = (*place)++;
         if (experts->slice) {
@@ -335,7 +406,7 @@ void mp_experts_refresh(struct mp_experts *experts, mp_stream stream, int layer,
 
 void mp_experts_refresh_all(struct mp_experts *experts, mp_stream stream) {
     struct stretch stretch;
-    for (int place = 0; next_stretch(experts, &place, &stretch);)
+    for (int place = 0; next_stretch(experts, places_of(experts), &place, &stretch);)
         make_elements(experts, stream, stretch.at, stretch.count);
 }
 
@@ -354,11 +425,11 @@ static void update_on_host(struct mp_experts *experts, mp_stream stream,
     experts->host_bytes += 2 * (int64_t)bytes;
 }
 
-void mp_experts_update(struct mp_experts *experts, mp_stream stream,
-                       const struct mp_adamw *settings) {
+static void update_from(struct mp_experts *experts, mp_stream stream,
+                        const struct mp_adamw *settings, int place, int all) {
     struct mp_device *device = experts->device;
     struct stretch stretch;
-    for (int place = 0; next_stretch(experts, &place, &stretch);) {
+    while (next_stretch(experts, all, &place, &stretch)) {
         if (experts->layout.host)
             update_on_host(experts, stream, settings, &stretch);
         else
@@ -368,5 +439,18 @@ void mp_experts_update(struct mp_experts *experts, mp_stream stream,
                 experts->second + stretch.moments,
                 mp_element_at(device, experts->working, stretch.at));
     }
+}
+
+void mp_experts_update_layer(struct mp_experts *experts, mp_stream stream,
+                             const struct mp_adamw *settings, int layer) {
+    const int first = layer * experts->experts, all = first + experts->experts;
+    update_from(experts, stream, settings, first, all);
+    for (int place = first; place < all; place++)
+        experts->updated[place] = true;
+}
+
+void mp_experts_update(struct mp_experts *experts, mp_stream stream,
+                       const struct mp_adamw *settings) {
+    update_from(experts, stream, settings, 0, places_of(experts));
     memset(experts->updated, 0, (size_t)(experts->layers * experts->experts));
 }

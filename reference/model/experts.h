@@ -81,10 +81,16 @@ void mp_experts_give(struct mp_experts *experts, int layer, int expert);
 /* Where this rank keeps each expert of the plan's layer: parameter and gradient [experts] become
  * the slot of an expert that is kept, the next free place of the layer's region for a copy (in the
  * order of the plan's fetch list, so that copies fetched earlier stay where they are; with slices
- * in ascending order of experts), NULL otherwise. MP_ELIMIT if the plan brings more copies than
- * there is room for. */
+ * in ascending order of experts), NULL otherwise.  A copy that was sent ahead is where
+ * mp_experts_locate_ahead has put it.  MP_ELIMIT if the plan brings more copies than there is room
+ * for. */
 int mp_experts_locate(const struct mp_experts *experts, const struct mp_plan *plan,
                       void *parameter[], float *gradient[], struct mp_error *error);
+
+/* Where what the plan sends ahead is, or comes to: places of the layer's region in ascending order
+ * of experts.  `parameter` of all others is NULL.  MP_ELIMIT. */
+int mp_experts_locate_ahead(const struct mp_experts *experts, const struct mp_plan *plan,
+                            void *parameter[], struct mp_error *error);
 
 /* The same with slices, for what a home says (or any placement of `layer`). */
 int mp_experts_locate_held(const struct mp_experts *experts, int layer,
@@ -124,6 +130,11 @@ struct mp_weight_state mp_experts_weight(const struct mp_experts *experts, int l
 static inline void mp_experts_note_updated(struct mp_experts *experts, int layer, int expert) {
     experts->updated[layer * experts->experts + expert] = true;
 }
+
+/* AdamW over everything kept of a layer that has not been updated in this step; not with slices,
+ * nor where it is offloaded. */
+void mp_experts_update_layer(struct mp_experts *experts, mp_stream stream,
+                             const struct mp_adamw *settings, int layer);
 
 /* AdamW over everything kept that has not been updated in this step; where it is offloaded, with
  * gradients' way down and parameters' way up, after which gradients are undefined. */

@@ -61,7 +61,7 @@ void mp_transfers_destroy(struct mp_transfers *list) {
 }
 
 static void set_defaults(struct mp_plan *plan) {
-    plan->fetch.count = plan->reduce.count = plan->share.count = 0;
+    plan->fetch.count = plan->reduce.count = plan->share.count = plan->ahead.count = 0;
     plan->coming = NULL;
     plan->pair = 0;
     for (int expert = 0; expert < plan->experts; expert++)
@@ -112,6 +112,7 @@ void mp_plan_destroy(struct mp_plan *plan) {
     mp_transfers_destroy(&plan->fetch);
     mp_transfers_destroy(&plan->reduce);
     mp_transfers_destroy(&plan->share);
+    mp_transfers_destroy(&plan->ahead);
     free(plan->part);
     free(plan->holder);
     mp_arena_release(&plan->memory);
@@ -122,10 +123,10 @@ void mp_plan_destroy(struct mp_plan *plan) {
 enum { RUNS_OF_PAIR = 4 };
 
 int mp_plan_reserve(struct mp_plan *plan, int transfers, struct mp_error *error) {
-    struct mp_transfers *lists[] = {&plan->fetch, &plan->reduce, &plan->share};
+    struct mp_transfers *lists[] = {&plan->fetch, &plan->reduce, &plan->share, &plan->ahead};
     int64_t pairs = (int64_t)plan->topology.ranks * plan->experts, parts = RUNS_OF_PAIR * pairs;
 
-    for (int list = 0; list < 3; list++)
+    for (int list = 0; list < 4; list++)
         MP_TRY(mp_transfers_reserve(lists[list], transfers, error));
     MP_TRY(mp_plan_reserve_parts(plan, parts, error));
     return mp_plan_reserve_holders(plan, pairs, error);
@@ -199,6 +200,8 @@ int mp_plan_add_copy_from(struct mp_plan *plan, int expert, int from, int rank, 
         return mp_fail(error, MP_EINVAL,
                        "iteration %lld, layer %d: no rank has expert %d whole, to copy it from",
                        (long long)plan->iteration, plan->layer, expert);
+    if (stage == MP_STAGE_BEFORE_GATE && mp_plan_keeps(plan, expert, rank))
+        transfer.stage = MP_STAGE_BACKWARD_PREFETCH;
     MP_TRY(mp_transfers_add(&plan->fetch, transfer, error));
     transfer.from = rank;
     transfer.to = plan->during.owner[expert];
@@ -211,6 +214,23 @@ int mp_plan_add_copy_from(struct mp_plan *plan, int expert, int from, int rank, 
     }
     mp_placement_add(&plan->during, expert, rank);
     return MP_OK;
+}
+
+bool mp_plan_keeps(const struct mp_plan *plan, int expert, int rank) {
+    return plan->kept && plan->kept->owner[expert] != rank &&
+           mp_placement_holds(plan->kept, expert, rank);
+}
+
+int mp_plan_send_ahead(struct mp_plan *plan, int expert, int rank, struct mp_error *error) {
+    return mp_transfers_add(&plan->ahead,
+                            (struct mp_transfer){.layer = plan->layer,
+                                                 .expert = expert,
+                                                 .from = plan->during.owner[expert],
+                                                 .to = rank,
+                                                 .bytes = plan->expert_bytes,
+                                                 .stage = MP_STAGE_BACKWARD_PREFETCH,
+                                                 .enters = true},
+                            error);
 }
 
 /* Extra copies over all ranks and the most on one, 64 ranks at a time: no working memory. */
@@ -263,11 +283,13 @@ static void count_host(const struct mp_plan *plan, struct mp_plan_facts *facts) 
 }
 
 static void count_transfers(const struct mp_plan *plan, struct mp_plan_facts *facts) {
-    const struct mp_transfers *lists[] = {&plan->fetch, &plan->reduce, &plan->share};
+    const struct mp_transfers *lists[] = {&plan->fetch, &plan->reduce, &plan->share, &plan->ahead};
 
-    for (int list = 0; list < 3; list++)
+    for (int list = 0; list < 4; list++)
         for (int index = 0; index < lists[list]->count; index++) {
             const struct mp_transfer *transfer = &lists[list]->item[index];
+            if (list == 0 && transfer->stage == MP_STAGE_BACKWARD_PREFETCH)
+                continue; /* it counts where it is sent */
             facts->bytes[transfer->stage] += transfer->bytes;
             if (list == 0 && plan->policy->rematerialise)
                 facts->bytes[MP_STAGE_BACKWARD_PREFETCH] += transfer->bytes;

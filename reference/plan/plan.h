@@ -21,7 +21,8 @@
 enum mp_stage {
     MP_STAGE_BEFORE_GATE,       /* under the attention of the same layer */
     MP_STAGE_AFTER_GATE,        /* exposed: the loads are known, the experts wait */
-    MP_STAGE_BACKWARD_PREFETCH, /* under the backward of the layer above */
+    MP_STAGE_BACKWARD_PREFETCH, /* under backward: again for that of the layer below, or ahead, for
+                                   the next iteration */
     MP_STAGE_BACKWARD_REDUCE,   /* under the backward of the attention below */
     MP_STAGE_AFTER_STEP,        /* after the optimizer: exposed unless declared asynchronous */
     MP_STAGES
@@ -87,9 +88,16 @@ struct mp_plan {
     struct mp_arena memory;     /* of all tables but lists that grow */
     struct mp_placement before; /* owners, and holders that persist between iterations */
     struct mp_placement during; /* before plus what fetch adds; always a superset */
-    struct mp_transfers fetch;  /* spAG: owner -> extra holder, parameters */
+    /* spAG: owner -> extra holder, parameters; those of MP_STAGE_BACKWARD_PREFETCH are here since
+     * the iteration before. */
+    struct mp_transfers fetch;
     struct mp_transfers reduce; /* spRS: extra holder -> owner, gradients */
     struct mp_transfers share;  /* owner -> tied replica, summed gradients, after reduce */
+    /* Owner -> rank: updated parameters for the next iteration, with policy.updates_early. */
+    struct mp_transfers ahead;
+    /* The owners, and the ranks to which the iteration before has sent parameters ahead.  NULL: to
+     * nobody; borrowed from whoever begins the plan. */
+    const struct mp_placement *kept;
     /* Homes that tied replicas are on their way to (rehome.h: asynchronous), whose ranks share the
      * sums, too.  NULL: none; borrowed. */
     const struct mp_placement *coming;
@@ -176,16 +184,18 @@ void mp_plan_destroy(struct mp_plan *plan); /* accepts NULL and a zeroed plan */
  * some runs per pair, so that lists need not grow during a step.  MP_ENOMEM. */
 int mp_plan_reserve(struct mp_plan *plan, int transfers, struct mp_error *error);
 
-/* Starts the plan of a layer and iteration: before = during = `home`, no fetches, no parts, no
- * capacity, flat exact exchange of degree 1, no chunk_routes, no place_chunk.  With tied replicas,
- * or slices of a sum, reduce and share get every holder beside the owner.  MP_ENOMEM. */
+/* Starts the plan of a layer and iteration: before = during = `home`, no fetches, nothing sent
+ * ahead, no parts, no capacity, flat exact exchange of degree 1, no chunk_routes, no place_chunk;
+ * `kept` stays as it is.  With tied replicas, or slices of a sum, reduce and share get every holder
+ * beside the owner.  MP_ENOMEM. */
 int mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer,
                   const struct mp_placement *home, struct mp_error *error);
 
 /* Adds a copy: `rank` becomes a holder in `during`, fetch gets owner -> rank in this stage and
  * reduce gets rank -> owner in MP_STAGE_BACKWARD_REDUCE, so that spAG and spRS stay each other's
- * inverse.  MP_EINVAL if the rank holds the expert already or the optimizer is sliced; MP_ENOMEM.
- */
+ * inverse.  What is to be there before the gate and was sent ahead is fetched no more: its stage is
+ * MP_STAGE_BACKWARD_PREFETCH.  MP_EINVAL if the rank holds the expert already or the optimizer is
+ * sliced; MP_ENOMEM. */
 int mp_plan_add_copy(struct mp_plan *plan, int expert, int rank, enum mp_stage stage,
                      struct mp_error *error);
 /* The same, and the expert comes into the rank's node there, and its gradient leaves it. */
@@ -194,6 +204,11 @@ int mp_plan_add_entry(struct mp_plan *plan, int expert, int rank, enum mp_stage 
 /* The same from another rank that has it by then: after the gate, from one that holds it before. */
 int mp_plan_add_copy_from(struct mp_plan *plan, int expert, int from, int rank, enum mp_stage stage,
                           struct mp_error *error);
+/* Whether a rank that is not the expert's owner has had it sent ahead. */
+bool mp_plan_keeps(const struct mp_plan *plan, int expert, int rank);
+/* Sends a rank, not the owner, the expert once it has been updated, through the node's entry there.
+ * MP_ENOMEM. */
+int mp_plan_send_ahead(struct mp_plan *plan, int expert, int rank, struct mp_error *error);
 
 /* Which holder of `during` sends `rank` its slice of an expert's gradient sum: the rank itself if
  * it holds the expert, otherwise holder number rank mod n of the n holders, ascending (SYMI,

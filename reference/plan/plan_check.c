@@ -53,6 +53,8 @@ struct check {
     int64_t *last_pair;          /* [ranks], 1 + the (source, expert) that last used the holder */
     struct mp_placement shared;  /* which replicas get the sum */
     int64_t *kept;               /* [experts], routes dispatched */
+    struct mp_placement sent;    /* to whom experts are sent ahead */
+    int *sent_to;                /* [ranks], experts that are sent there ahead */
     int *extra;                  /* [ranks], copies beside what persists; with slices all held */
     enum mp_plan_violation violation;
     char text[384];
@@ -224,20 +226,27 @@ static void check_slices(struct check *check) {
     }
 }
 
-/* In the order of time: what comes before the gate can feed what comes after it. */
+/* Whether it was sent ahead, as its stage says. */
+static bool is_kept(const struct check *check, const struct mp_transfer *fetch) {
+    return fetch->stage == MP_STAGE_BACKWARD_PREFETCH && is_expert(check, fetch->expert) &&
+           is_rank(check, fetch->to) && mp_plan_keeps(check->plan, fetch->expert, fetch->to);
+}
+
+/* In the order of time: what comes before the gate, or came in the iteration before, can feed what
+ * comes after it. */
 static void check_fetches(struct check *check) {
     const struct mp_transfers *list = &check->plan->fetch;
 
     for (int late = 0; late < 2; late++) {
         for (int index = 0; index < list->count; index++)
-            if ((list->item[index].stage != MP_STAGE_BEFORE_GATE) == late)
+            if ((list->item[index].stage == MP_STAGE_AFTER_GATE) == late)
                 check_source(check, &list->item[index]);
         for (int index = 0; index < list->count; index++) {
             const struct mp_transfer *fetch = &list->item[index];
-            if ((fetch->stage != MP_STAGE_BEFORE_GATE) != late)
+            if ((fetch->stage == MP_STAGE_AFTER_GATE) != late)
                 continue;
             check_fetch(check, fetch);
-            if (late && fetch->stage != MP_STAGE_AFTER_GATE)
+            if (!late && fetch->stage != MP_STAGE_BEFORE_GATE && !is_kept(check, fetch))
                 report(check, MP_PLAN_WRONG_STAGE, "expert %d is fetched to rank %d in stage %s",
                        fetch->expert, fetch->to, mp_stage_name(fetch->stage));
         }
@@ -318,6 +327,41 @@ static void check_reduces(struct check *check) {
                        "the gradient of expert %d on rank %d is not summed into its owner %d",
                        expert, rank, during->owner[expert]);
         }
+}
+
+/* By the owner, to each rank once, and no more than its memory takes. */
+static void check_sent(struct check *check, const struct mp_transfer *ahead, int limit) {
+    int expert = ahead->expert, from = ahead->from, to = ahead->to;
+
+    check_transfer(check, ahead, check->plan->expert_bytes, "way ahead");
+    if (ahead->stage != MP_STAGE_BACKWARD_PREFETCH)
+        report(check, MP_PLAN_WRONG_STAGE, "expert %d is sent ahead to rank %d in stage %s", expert,
+               to, mp_stage_name(ahead->stage));
+    if (!is_expert(check, expert) || !is_rank(check, to))
+        return;
+    if (from != check->plan->during.owner[expert] || to == from)
+        report(check, MP_PLAN_FETCH_FROM_NON_HOLDER,
+               "expert %d of rank %d is sent ahead from rank %d to rank %d", expert,
+               check->plan->during.owner[expert], from, to);
+    if (mp_placement_holds(&check->sent, expert, to))
+        report(check, MP_PLAN_FETCH_TWICE, "expert %d is sent ahead to rank %d twice", expert, to);
+    mp_placement_add(&check->sent, expert, to);
+    if (++check->sent_to[to] > limit && limit >= 0)
+        report(check, MP_PLAN_MEMORY, "%d experts are sent ahead to rank %d, the limit is %d",
+               check->sent_to[to], to, limit);
+}
+
+static void check_ahead(struct check *check, const struct mp_plan_law *law) {
+    const struct mp_plan *plan = check->plan;
+    const struct mp_policy *policy = plan->policy;
+    bool may = policy->updates_early && policy->optimizer == MP_OPTIMIZER_OWNER &&
+               !policy->rematerialise && !policy->offload;
+
+    if (plan->ahead.count > 0 && !may)
+        report(check, MP_PLAN_WRONG_STAGE, "%d experts are sent ahead, which the policy rules out",
+               plan->ahead.count);
+    for (int index = 0; index < plan->ahead.count; index++)
+        check_sent(check, &plan->ahead.item[index], law->extra_copies_limit);
 }
 
 /* Whether a rank keeps an expert, or is about to. */
@@ -559,12 +603,13 @@ static int create_working(struct check *check, struct mp_error *error) {
     mp_placement_take(&check->arena, check->ranks, check->experts, &check->present);
     mp_placement_take(&check->arena, check->ranks, check->experts, &check->summed);
     mp_placement_take(&check->arena, check->ranks, check->experts, &check->shared);
-    MP_TAKE_EACH(&check->arena, check->ranks, check->last_pair, check->extra);
+    mp_placement_take(&check->arena, check->ranks, check->experts, &check->sent);
+    MP_TAKE_EACH(&check->arena, check->ranks, check->last_pair, check->extra, check->sent_to);
     MP_TAKE(&check->arena, check->kept, check->experts);
     MP_TRY(mp_arena_check(&check->arena, error));
     mp_placement_copy(&check->present, &plan->before);
     for (long word = 0; word < (long)check->experts * check->words; word++)
-        check->summed.holder[word] = check->shared.holder[word] = 0;
+        check->summed.holder[word] = check->shared.holder[word] = check->sent.holder[word] = 0;
     return MP_OK;
 }
 
@@ -579,6 +624,7 @@ static int check_all(struct check *check, const struct mp_plan_law *law, struct 
         check_fetches(check);
         check_reduces(check);
         check_shares(check);
+        check_ahead(check, law);
         if (check->load)
             check_dispatch(check, law);
         check_memory(check, law);

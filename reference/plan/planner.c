@@ -94,6 +94,10 @@ static int create_all(struct mp_planner *planner, const struct mp_planner_config
     planner->change.next = take_placements(planner);
     MP_TAKE(&planner->memory, planner->plan, plans_of(planner));
     MP_TAKE(&planner->memory, kept, setting->topology.ranks);
+    if (planner->policy.updates_early) {
+        planner->kept = take_placements(planner);
+        planner->sent = take_placements(planner);
+    }
     MP_TRY(mp_arena_check(&planner->memory, error));
     MP_TRY(create_plans(planner, config->gradient_bytes, error));
     MP_TRY(mp_system_initial_homes(planner->system, planner->self, setting->layers, planner->home,
@@ -161,6 +165,7 @@ int mp_planner_begin_layer(struct mp_planner *planner, int64_t iteration, int la
                            struct mp_error *error) {
     struct mp_plan *plan = mp_planner_plan(planner, layer);
     planner->planned = -1;
+    plan->kept = planner->keeps ? &planner->kept[layer] : NULL;
     int code = mp_system_begin_plan(planner->system, planner->self, iteration, layer,
                                     &planner->home[layer], plan, error);
     if (plan->exchange == MP_EXCHANGE_FLAT)
@@ -170,10 +175,20 @@ int mp_planner_begin_layer(struct mp_planner *planner, int64_t iteration, int la
     return !code && planner->change.asynchronous ? share_with_coming(planner, plan, error) : code;
 }
 
+/* Who has parameters in the next iteration before anything is fetched. */
+static void note_sent(const struct mp_transfers *ahead, const struct mp_placement *home,
+                      struct mp_placement *sent) {
+    mp_placement_copy(sent, home);
+    for (int i = 0; i < ahead->count; i++)
+        mp_placement_add(sent, ahead->item[i].expert, ahead->item[i].to);
+}
+
 int mp_planner_end_layer(struct mp_planner *planner, int layer, const struct mp_load *load,
                          struct mp_error *error) {
     struct mp_plan *plan = mp_planner_plan(planner, layer);
     MP_TRY(mp_system_end_plan(planner->system, planner->self, load, plan, error));
+    if (planner->sent)
+        note_sent(&plan->ahead, &plan->before, &planner->sent[layer]);
     if (mp_setting_shards(&planner->setting) > 1)
         MP_TRY(mp_plan_check_shards(plan, planner->setting.shards, error));
     if (planner->check_plans)
@@ -209,6 +224,9 @@ int mp_planner_after_step(struct mp_planner *planner, int64_t iteration,
     int layers = planner->setting.layers;
     planner->moves.count = 0;
     change->changed = change->leave_state = change->asynchronous = false;
+    planner->keeps = planner->kept && !planner->policy.forward_only;
+    for (int layer = 0; planner->kept && layer < layers; layer++)
+        mp_placement_copy(&planner->kept[layer], &planner->sent[layer]);
     if (!system->after_step)
         return MP_OK;
     for (int layer = 0; layer < layers; layer++)

@@ -46,6 +46,10 @@ struct mp_planner {
     struct mp_rehome change;   /* of the last step; next is [layers] */
     struct mp_transfers moves; /* of the last step: from home to change.next */
     struct mp_move_bytes move;
+    /* [layers] owners, and ranks to which parameters were sent ahead in the iteration before, and
+     * are in this one; NULL without policy.updates_early. */
+    struct mp_placement *kept, *sent;
+    bool keeps; /* there was an iteration before, and no pass since, which may want others there */
     bool keeps_plans;
     struct mp_plan *plan; /* [layers], or [1] of the layer planned last */
     int planned;          /* layer whose plan is complete in plan[0]; -1: none; not if kept */

@@ -106,6 +106,11 @@ struct mp_policy {
      * 2404.19429: its scheduling of weight gradients).  The same sums in another order of work.  A
      * job may want it of any system, or of none. */
     bool weights_behind;
+    /* Experts are updated in backward, a layer at a time, where the rows of two layers below are
+     * waited for; and what plans list in `ahead` sets out then, under the rest of backward, to be
+     * there in the next iteration.  Takes MP_OPTIMIZER_OWNER, copies that stay until backward, and
+     * nothing offloaded. */
+    bool updates_early;
     /* Parameters and state of what a rank keeps lie in host memory, and the update is made there.
      * Gradients go down to it and new parameters come up, once per step; ranks compute on elements
      * of the device (ZeRO-Offload, arXiv 2101.06840). */

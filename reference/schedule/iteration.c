@@ -185,12 +185,30 @@ static int start_sums(struct mp_schedule *schedule, int layer, struct mp_error *
     return code;
 }
 
+static bool sends_ahead(const struct mp_schedule *schedule, int layer) {
+    return layer < schedule->layers && travels(schedule, layer, MP_TRAVEL_AHEAD);
+}
+
+/* Experts of a layer, of which there may be none, the sums of whose gradients have come. */
+static int update_early(struct mp_schedule *schedule, int layer, struct mp_error *error) {
+    if (!schedule->policy->updates_early || layer >= schedule->layers ||
+        schedule->micro_batch + 1 < schedule->micro_batches)
+        return MP_OK;
+    MP_TRY(alone(schedule, work, MP_PHASE_OPTIMIZER,
+                 of(MP_WORK_UPDATE_EXPERTS, MP_BACKWARD, layer, 0), error));
+    return sends_ahead(schedule, layer) ? alone(schedule, start, MP_PHASE_FETCH,
+                                                of(MP_TRAVEL_AHEAD, MP_BACKWARD, layer, 0), error)
+                                        : MP_OK;
+}
+
 /* Parameters are here, and gradients may be written: those of two layers above are done with. */
 static int prepare_gradients(struct mp_schedule *schedule, int layer, struct mp_error *error) {
     if (travels(schedule, layer, MP_TRAVEL_REFETCH))
         MP_TRY(alone(schedule, wait, MP_PHASE_FETCH, of(MP_TRAVEL_REFETCH, MP_BACKWARD, layer, 0),
                      error));
-    return finish_sums(schedule, layer % MP_SUMS_ON_THEIR_WAY, error);
+    MP_TRY(finish_sums(schedule, layer % MP_SUMS_ON_THEIR_WAY, error));
+    int above = layer + MP_SUMS_ON_THEIR_WAY;
+    return sends_ahead(schedule, above) ? update_early(schedule, above, error) : MP_OK;
 }
 
 /* ---- the exchange, with the experts in between ---- */
@@ -427,10 +445,13 @@ static int attend_behind(struct mp_schedule *schedule, int layer, struct mp_erro
 
 static int backward_layer(struct mp_schedule *schedule, int layer, struct mp_error *error) {
     struct passage passage = passage_of(schedule, layer, MP_BACKWARD);
+    const int above = layer + MP_SUMS_ON_THEIR_WAY;
     MP_TRY(send_rows(&passage, error));
     MP_TRY(attend_behind(schedule, layer + 1, error));
     MP_TRY(share(&passage, error));
     MP_TRY(backward_experts(&passage, error));
+    if (!sends_ahead(schedule, above)) /* the last rows' way hides it */
+        MP_TRY(update_early(schedule, above, error));
     MP_TRY(receive_rows(&passage, error));
     if (!passage.layer->own_first)
         MP_TRY(start_sums(schedule, layer, error));
@@ -438,6 +459,14 @@ static int backward_layer(struct mp_schedule *schedule, int layer, struct mp_err
     MP_TRY(start_refetch(schedule, layer - 1 - schedule->policy->gather_ahead, error));
     return attend_backward(schedule, layer, passage.behind ? MP_INPUT_PRODUCTS : MP_ALL_PRODUCTS,
                            error);
+}
+
+static int receive_ahead(struct mp_schedule *schedule, struct mp_error *error) {
+    for (int l = schedule->layers - 1; l >= 0; l--)
+        if (sends_ahead(schedule, l))
+            MP_TRY(alone(schedule, wait, MP_PHASE_FETCH, of(MP_TRAVEL_AHEAD, MP_BACKWARD, l, 0),
+                         error));
+    return MP_OK;
 }
 
 /* In the order in which they were started. */
@@ -465,8 +494,10 @@ static int backward(struct mp_schedule *schedule, struct mp_error *error) {
     MP_TRY(alone(schedule, work, MP_PHASE_EMBED, of(MP_WORK_EMBED, MP_BACKWARD, -1, 0), error));
     MP_TRY(start_dense_sum(schedule, schedule->layers, error));
     /* Layer 1 was started before layer 0. */
-    for (int place = MP_SUMS_ON_THEIR_WAY - 1; place >= 0; place--)
+    for (int place = MP_SUMS_ON_THEIR_WAY - 1; place >= 0; place--) {
         MP_TRY(finish_sums(schedule, place, error));
+        MP_TRY(update_early(schedule, place, error));
+    }
     return finish_dense_sums(schedule, error);
 }
 
@@ -565,6 +596,7 @@ int mp_schedule_iteration(struct mp_schedule *schedule, struct mp_error *error) 
     }
     MP_TRY(finish_moves(schedule, error));
     MP_TRY(update(schedule, error));
+    MP_TRY(receive_ahead(schedule, error));
     MP_TRY(learn(schedule, error));
     if (schedule->gathered)
         MP_TRY(gather_homes(schedule, error));

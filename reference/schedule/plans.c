@@ -33,6 +33,8 @@ unsigned mp_plan_travels(const struct mp_plan *plan, int micro_batch, int micro_
         travels |= 1u << MP_TRAVEL_LATE_FETCH;
     if (again && (gathers || plan->fetch.count > 0))
         travels |= 1u << MP_TRAVEL_REFETCH;
+    if (plan->ahead.count > 0 && last && !plan->policy->forward_only)
+        travels |= 1u << MP_TRAVEL_AHEAD;
     if (plan->reduce.count > 0 && (last || (!sliced && frees_copies(plan))))
         travels |= 1u << MP_TRAVEL_SUM_COPIES;
     if (plan->share.count > 0 && last)
@@ -130,5 +132,6 @@ void mp_plan_schedule_exchange(const struct mp_plan *plan, struct mp_scheduled_l
             mark_steps(plan, &copy, layer->needs_late);
     }
     layer->own_first = layer->own && all_stay && !fetches_in(plan, MP_STAGE_BEFORE_GATE) &&
+                       !fetches_in(plan, MP_STAGE_BACKWARD_PREFETCH) &&
                        plan->policy->optimizer == MP_OPTIMIZER_OWNER;
 }

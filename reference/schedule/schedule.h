@@ -41,6 +41,11 @@
  *     gate                                        REFETCH of l - 1
  *     attention                                   SUM_DENSE of l
  *
+ * With policy.updates_early the experts of l + 2, whose sums have been waited for, are updated
+ * before the rows of l return: if something of them goes AHEAD, before R_0, and it sets out; else
+ * behind the last C, whose way hides it.  Those of layers 1 and 0 come last.  AHEAD is waited for
+ * behind the update.
+ *
  * With policy.weights_behind R_s of every step s starts behind its C_s, which leaves products of
  * weights to a W_s behind it; and those of attention of l, and SUM_DENSE behind them, come when the
  * rows of l - 1 have set out, or all layers are done.
@@ -81,9 +86,10 @@ enum mp_operation_kind {
     MP_WORK_PERMUTE, /* rows into the order of their destinations: of tokens, or of gradients */
     MP_WORK_SHARED,  /* the shared expert, with the rank's own tokens */
     MP_WORK_EXPERTS,
-    MP_WORK_COMBINE, /* what has returned: sums of tokens' rows (forward) */
-    MP_WORK_HEAD,    /* with the loss; backward: forward and backward */
-    MP_WORK_UPDATE,
+    MP_WORK_COMBINE,        /* what has returned: sums of tokens' rows (forward) */
+    MP_WORK_HEAD,           /* with the loss; backward: forward and backward */
+    MP_WORK_UPDATE_EXPERTS, /* a layer's, in backward */
+    MP_WORK_UPDATE,         /* all else */
     /* The exchange lane. */
     MP_TRAVEL_COUNTS,  /* every rank's routes to every rank */
     MP_TRAVEL_ROWS,    /* one step towards the experts */
@@ -93,6 +99,7 @@ enum mp_operation_kind {
     MP_TRAVEL_FETCH,       /* MP_STAGE_BEFORE_GATE: copies, or what is put together from slices */
     MP_TRAVEL_LATE_FETCH,  /* MP_STAGE_AFTER_GATE */
     MP_TRAVEL_REFETCH,     /* both again, of copies that forward did not keep */
+    MP_TRAVEL_AHEAD,       /* plan.ahead: copies for the next iteration */
     MP_TRAVEL_SUM_COPIES,  /* plan.reduce: spRS */
     MP_TRAVEL_SHARE_SUMS,  /* plan.share */
     MP_TRAVEL_SEND_SLICES, /* of gradients to those who keep them */

@@ -4,6 +4,8 @@ int mp_carriages_create(struct mp_carriages *carriages, struct mp_arena *arena,
                         struct mp_error *error) {
     MP_TAKE_EACH(arena, carriages->planner->setting.experts, carriages->prefetch_chunk,
                  carriages->prefetch_gradient, carriages->reduce_chunk, carriages->reduce_gradient);
+    if (carriages->planner->policy.updates_early)
+        MP_TAKE(arena, carriages->ahead, carriages->planner->setting.layers);
     return mp_slices_create(carriages, arena, error);
 }
 
@@ -29,6 +31,8 @@ static struct mp_transfer_in_flight *carriage_of(struct mp_carriages *carriages,
         return &carriages->late_fetch;
     case MP_TRAVEL_REFETCH:
         return &carriages->refetch[ahead];
+    case MP_TRAVEL_AHEAD:
+        return &carriages->ahead[operation->layer];
     default:
         return &carriages->sums[operation->layer % MP_SUMS_ON_THEIR_WAY];
     }
@@ -36,14 +40,18 @@ static struct mp_transfer_in_flight *carriage_of(struct mp_carriages *carriages,
 
 /* ---- parameters ---- */
 
-static int64_t bytes_to_me(const struct mp_carriages *carriages, const struct mp_plan *plan,
+static int64_t bytes_to_me(const struct mp_carriages *carriages, const struct mp_transfers *list,
                            enum mp_stage stage) {
+    int64_t bytes = 0;
+    for (int i = 0; i < list->count; i++)
+        if (list->item[i].stage == stage && list->item[i].to == carriages->comm->rank)
+            bytes += list->item[i].bytes;
+    return bytes;
+}
+
+static int64_t gathered_bytes(const struct mp_carriages *carriages, const struct mp_plan *plan) {
     int64_t bytes = 0, keepers = carriages->model->experts.keepers;
-    bool gathers = stage == MP_STAGE_BEFORE_GATE && mp_policy_gathers(plan->policy);
-    for (int i = 0; i < plan->fetch.count; i++)
-        if (plan->fetch.item[i].stage == stage && plan->fetch.item[i].to == carriages->comm->rank)
-            bytes += plan->fetch.item[i].bytes;
-    for (int e = 0; gathers && e < plan->experts; e++)
+    for (int e = 0; mp_policy_gathers(plan->policy) && e < plan->experts; e++)
         if (mp_placement_holds(&plan->during, e, carriages->comm->rank))
             bytes += plan->expert_bytes * (keepers - 1) / keepers;
     return bytes;
@@ -95,6 +103,17 @@ static int start_refetch(struct mp_carriages *carriages, const struct mp_plan *p
     return MP_OK;
 }
 
+/* Into memory of copies that backward is done with. */
+static int start_ahead(struct mp_carriages *carriages, const struct mp_plan *plan,
+                       struct mp_request *request, struct mp_error *error) {
+    MP_TRY(mp_experts_locate_ahead(&carriages->model->experts, plan, carriages->prefetch_chunk,
+                                   error));
+    return mp_sparse_all_gather_start(carriages->comm, &plan->ahead, MP_STAGE_BACKWARD_PREFETCH,
+                                      plan->experts, carriages->prefetch_chunk,
+                                      chunk_bytes(carriages), carriages->model->stream, request,
+                                      error);
+}
+
 /* ---- gradients ---- */
 
 static int start_sums(struct mp_carriages *carriages, const struct mp_plan *plan,
@@ -128,6 +147,8 @@ static int start_kind(struct mp_carriages *carriages, const struct mp_operation 
         return start_fetch(carriages, plan, MP_STAGE_AFTER_GATE, carriage, error);
     case MP_TRAVEL_REFETCH:
         return start_refetch(carriages, plan, carriage, error);
+    case MP_TRAVEL_AHEAD:
+        return start_ahead(carriages, plan, carriage->request[0], error);
     default:
         return start_sums(carriages, plan, operation->kind, carriage->request[0], error);
     }
@@ -140,7 +161,7 @@ static int wait_requests(struct mp_transfer_in_flight *carriage, struct mp_error
 }
 
 static enum mp_phase phase_of(enum mp_operation_kind kind) {
-    return kind <= MP_TRAVEL_REFETCH ? MP_PHASE_FETCH : MP_PHASE_REDUCE;
+    return kind < MP_TRAVEL_SUM_COPIES ? MP_PHASE_FETCH : MP_PHASE_REDUCE;
 }
 
 /* Free transfers take no time: the clocks stand still until they are here. */
@@ -161,10 +182,13 @@ static int64_t arrived_bytes(const struct mp_carriages *carriages,
     int64_t bytes = 0;
     if (phase_of(operation->kind) != MP_PHASE_FETCH)
         return -1;
+    if (operation->kind == MP_TRAVEL_AHEAD)
+        return bytes_to_me(carriages, &plan->ahead, MP_STAGE_BACKWARD_PREFETCH);
     if (operation->kind != MP_TRAVEL_LATE_FETCH)
-        bytes += bytes_to_me(carriages, plan, MP_STAGE_BEFORE_GATE);
+        bytes += bytes_to_me(carriages, &plan->fetch, MP_STAGE_BEFORE_GATE) +
+                 gathered_bytes(carriages, plan);
     if (operation->kind != MP_TRAVEL_FETCH)
-        bytes += bytes_to_me(carriages, plan, MP_STAGE_AFTER_GATE);
+        bytes += bytes_to_me(carriages, &plan->fetch, MP_STAGE_AFTER_GATE);
     return bytes;
 }
 

@@ -23,7 +23,8 @@ struct mp_carriages {
     /* One for each layer that they may be ahead, and that layer itself. */
     struct mp_transfer_in_flight fetch[MP_MOST_AHEAD + 1], refetch[MP_MOST_AHEAD + 1];
     struct mp_transfer_in_flight late_fetch, sums[MP_SUMS_ON_THEIR_WAY];
-    void **prefetch_chunk, **reduce_chunk;        /* [E] where parameters come to, and gradients */
+    struct mp_transfer_in_flight *ahead;   /* [layers], or NULL without policy.updates_early */
+    void **prefetch_chunk, **reduce_chunk; /* [E] where parameters come to, and gradients */
     float **prefetch_gradient, **reduce_gradient; /* [E] are */
 
     /* Of slices, if the policy has them: [most that a rank holds of a layer][keepers][slice] of

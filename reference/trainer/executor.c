@@ -80,6 +80,7 @@ static void update(struct mp_trainer *trainer) {
 static int work(void *self, const struct mp_operation *operation, struct mp_error *error) {
     struct mp_trainer *trainer = self;
     struct mp_model *model = &trainer->model;
+    struct mp_adamw settings;
     bool forward = operation->direction == MP_FORWARD;
     switch (operation->kind) {
     case MP_WORK_EMBED:
@@ -116,6 +117,10 @@ static int work(void *self, const struct mp_operation *operation, struct mp_erro
     case MP_WORK_HEAD:
         mp_model_head(model, forward ? 0 : 1.0f / (float)trainer->batch.global_tokens, !forward);
         return MP_OK;
+    case MP_WORK_UPDATE_EXPERTS:
+        settings = mp_trainer_next_update(trainer);
+        mp_experts_update_layer(&model->experts, model->stream, &settings, operation->layer);
+        return mp_comm_progress(trainer->comm, error);
     default:
         update(trainer);
         return MP_OK;

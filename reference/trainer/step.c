@@ -119,6 +119,7 @@ int mp_trainer_step_on(struct mp_trainer *trainer, const int32_t *token, const i
 int mp_trainer_forward(struct mp_trainer *trainer, const int32_t *token, const int32_t *target,
                        struct mp_error *error) {
     mp_batch_take(&trainer->batch, token, target);
+    trainer->planner.keeps = false; /* this pass may want other copies where some were sent */
     return mp_schedule_forward(&trainer->schedule, error);
 }
 

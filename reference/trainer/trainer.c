@@ -151,14 +151,17 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
     };
     int single = sizeof wanted / sizeof *wanted;
     int fetches = 2 * mp_policy_fetches(&trainer->planner.policy);
-    trainer->requests = single + fetches + layers + 1 + 2 * mp_exchange_most_steps(ranks);
+    int ahead = trainer->planner.policy.updates_early && !serves ? layers : 0;
+    int sparse = single + fetches + ahead;
+    trainer->requests = sparse + layers + 1 + 2 * mp_exchange_most_steps(ranks);
     MP_TAKE(&trainer->arena, trainer->request, trainer->requests);
     MP_TRY(mp_arena_check(&trainer->arena, error));
-    trainer->dense_request = trainer->request + single + fetches;
+    trainer->dense_request = trainer->request + sparse;
     trainer->rows = trainer->dense_request + layers + 1;
     for (int i = 0; i < trainer->requests; i++) {
         int transfers = i < single             ? wanted[i].transfers
                         : i < single + fetches ? (i - single) % 2 ? again : copies
+                        : i < sparse           ? copies
                                                : 0;
         MP_TRY(
             mp_request_create(comm, transfers, transfers ? chunk : 0, &trainer->request[i], error));
@@ -170,6 +173,8 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
         trainer->carriages.fetch[i].request[0] = trainer->request[single + 2 * i];
         trainer->carriages.refetch[i].request[0] = trainer->request[single + 2 * i + 1];
     }
+    for (int layer = 0; layer < ahead; layer++)
+        trainer->carriages.ahead[layer].request[0] = trainer->request[single + fetches + layer];
     return MP_OK;
 }
 

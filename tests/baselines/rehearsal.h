@@ -166,6 +166,7 @@ static inline uint64_t digest_of_plan(uint64_t digest, const struct mp_plan *pla
     digest = digest_of(digest, gate, sizeof gate);
     digest = digest_of_homes(digest_of_homes(digest, &plan->before), &plan->during);
     digest = digest_of_transfers(digest, &plan->fetch);
+    digest = digest_of_transfers(digest, &plan->ahead);
     digest = digest_of(digest, plan->level_size, sizeof plan->level_size);
     digest = digest_of(digest, plan->capacity, experts * sizeof *plan->capacity);
     digest = digest_of(digest, plan->part_begin, (pairs + 1) * sizeof *plan->part_begin);
@@ -205,8 +206,11 @@ static inline struct rehearsed rehearse(uint64_t *random, const struct mp_system
     for (int iteration = 0; iteration < iterations; iteration++) {
         int planning = 2 * iteration < iterations ? 2 : 3;
         if (2 * iteration >= iterations && rehearsal[2].iteration == 0) {
-            for (int index = 0; index < 2; index++) /* as before a checkpoint */
+            for (int index = 0; index < 2; index++) { /* as before a checkpoint, and without the
+                                                         copies that it leaves out */
                 rehearsal_settle(&rehearsal[index]);
+                rehearsal[index].planner.keeps = false;
+            }
             if (system->save)
                 rehearsal_restart(&rehearsal[0], &rehearsal[2]);
             for (int layer = 0; layer < setting->layers; layer++)

@@ -22,6 +22,7 @@ LED_THROUGH(mp_timeline_together);
 LED_THROUGH(mp_costs_own);
 LED_THROUGH(mp_timeline_work);
 LED_THROUGH(mp_timeline_work_each);
+LED_THROUGH(mp_holding_layer_update);
 
 enum { TABLE = 1024 };
 
@@ -188,7 +189,8 @@ int64_t __wrap_mp_timeline_start(struct mp_timeline *timeline, struct mp_schedul
     seen.number[issued] = number;
     if (activity.phase == MP_PHASE_ALLREDUCE)
         seen.trace->operation[number].each = collective_of(carriage->seconds[0]);
-    else if (activity.phase == MP_PHASE_FETCH && activity.direction == MP_BACKWARD)
+    else if (activity.phase == MP_PHASE_FETCH && activity.direction == MP_BACKWARD &&
+             carriage != &seen.predictor->carrier.layer[activity.layer].ahead)
         add_stages(number);
     else
         memcpy(seen.bytes[number], bytes_of(&seen.carried, carriage->seconds),
@@ -256,8 +258,13 @@ static enum mp_direction experts_direction(void) {
     return MP_FORWARD;
 }
 
-/* Whose seconds these are is known by where they lie, and those of a shared expert by having been
- * asked for. */
+double __wrap_mp_holding_layer_update(const struct mp_holding *holding, int layer, int rank) {
+    seen.asked = MP_PHASE_OPTIMIZER;
+    return __real_mp_holding_layer_update(holding, layer, rank);
+}
+
+/* Whose seconds these are is known by where they lie, and those of a shared expert and of a layer's
+ * update by having been asked for. */
 void __wrap_mp_timeline_work_each(struct mp_timeline *timeline, const double seconds[]) {
     const struct mp_predictor *predictor = seen.predictor;
     bool orders = false;
@@ -265,6 +272,8 @@ void __wrap_mp_timeline_work_each(struct mp_timeline *timeline, const double sec
         orders |= seconds == predictor->rows.layer[l].permute;
     if (seconds == predictor->holding.optimizer_seconds)
         trace_work(seen.trace, MP_PHASE_OPTIMIZER, MP_NO_DIRECTION);
+    else if (seen.asked == MP_PHASE_OPTIMIZER)
+        trace_work(seen.trace, MP_PHASE_OPTIMIZER, MP_BACKWARD);
     else if (seen.asked == MP_PHASE_SHARED)
         trace_work(seen.trace, MP_PHASE_SHARED, (enum mp_direction)seen.direction);
     else if (!orders)

@@ -29,6 +29,7 @@ LED_THROUGH(mp_model_experts);
 LED_THROUGH(mp_model_experts_backward);
 LED_THROUGH(mp_model_head);
 LED_THROUGH(mp_dense_update);
+LED_THROUGH(mp_experts_update_layer);
 
 enum { REQUESTS = 128, LAYERS = 16 };
 
@@ -268,7 +269,10 @@ static bool joins(const struct mp_request *request) {
 
 static void start_experts(const struct mp_request *request, int layer) {
     const struct mp_trainer *trainer = seen.trainer;
+    const struct mp_transfer_in_flight *sent = trainer->carriages.ahead;
     bool fetches = is_of(&trainer->carriages.late_fetch, request), refetches = false;
+    for (int l = 0; sent && l < trainer->job.layers; l++)
+        refetches |= is_of(&sent[l], request);
     for (int ahead = 0; ahead <= MP_MOST_AHEAD; ahead++) {
         fetches |= is_of(&trainer->carriages.fetch[ahead], request);
         refetches |= is_of(&trainer->carriages.refetch[ahead], request);
@@ -397,4 +401,10 @@ void __wrap_mp_dense_update(struct mp_dense *dense, mp_stream stream,
                             const struct mp_adamw *settings) {
     work(MP_PHASE_OPTIMIZER, MP_NO_DIRECTION);
     __real_mp_dense_update(dense, stream, settings);
+}
+
+void __wrap_mp_experts_update_layer(struct mp_experts *experts, mp_stream stream,
+                                    const struct mp_adamw *settings, int layer) {
+    work(MP_PHASE_OPTIMIZER, MP_BACKWARD);
+    __real_mp_experts_update_layer(experts, stream, settings, layer);
 }

@@ -178,6 +178,66 @@ TEST(copies_find_their_places) {
     }
 }
 
+/* Random experts to `rank`, each with a chance of a half. */
+static void send_some(struct mp_plan *plan, int rank) {
+    for (int e = EXPERTS - 1; e >= 0; e--)
+        if (plan->during.owner[e] != rank && test_random_int(&random_state, 0, 1))
+            assert_works(mp_plan_send_ahead(plan, e, rank, &error));
+}
+
+/* Copies stay where they were sent, wanted or not, and others take what is left. */
+TEST(copies_are_found_where_they_were_sent) {
+    for (int round = 0; round < 200; round++) {
+        int rank = test_random_int(&random_state, 0, RANKS - 1);
+        int layer = test_random_int(&random_state, 0, LAYERS - 1), used = 0, behind = 0;
+        const struct mp_topology topology = {RANKS, 2};
+        int32_t owner[ALL];
+        AUTO(experts) struct mp_experts experts;
+        AUTO(plan) struct mp_plan last;
+        AUTO(plan) struct mp_plan plan;
+        struct places places;
+        void *sent[EXPERTS];
+        random_owners(owner);
+        assert_works(create_owned(rank, owner, ALL, LAYERS, EXPERTS, &experts, &error));
+        assert_works(mp_plan_create(&topology, EXPERTS, 64, &last, &error));
+        assert_works(mp_plan_create(&topology, EXPERTS, 64, &plan, &error));
+        begin_owned(&last, 0, layer, owner + layer * EXPERTS);
+        send_some(&last, rank);
+        assert_works(mp_experts_locate_ahead(&experts, &last, sent, &error));
+        for (int i = 0; i < last.ahead.count; i++)
+            mp_placement_add(&last.before, last.ahead.item[i].expert, rank);
+        plan.kept = &last.before;
+        begin_owned(&plan, 1, layer, owner + layer * EXPERTS);
+        for (int e = EXPERTS - 1; e >= 0; e--)
+            if (!mp_placement_holds(&plan.during, e, rank) && test_random_int(&random_state, 0, 1))
+                assert_works(mp_plan_add_copy(&plan, e, rank,
+                                              test_random_int(&random_state, 0, 1)
+                                                  ? MP_STAGE_BEFORE_GATE
+                                                  : MP_STAGE_AFTER_GATE,
+                                              &error));
+        assert_works(mp_experts_locate(&experts, &plan, places.parameter, places.gradient, &error));
+        for (int i = 0; i < plan.fetch.count; i++) {
+            int e = plan.fetch.item[i].expert;
+            bool kept = plan.fetch.item[i].stage == MP_STAGE_BACKWARD_PREFETCH;
+            int place = place_of(&experts, places.parameter[e], places.gradient[e]);
+            assert_int_equal(place / EXPERTS, layer);
+            assert_int_equal(used >> place % EXPERTS & 1, 0);
+            used |= 1 << place % EXPERTS;
+            behind += place % EXPERTS >= last.ahead.count;
+            if (kept)
+                assert_ptr_equal(places.parameter[e], sent[e]);
+        }
+        /* None behind those that were sent while one of their places is free. */
+        if (behind > 0)
+            assert_int_equal(plan.fetch.count - behind, last.ahead.count);
+        for (int e = 0; e < EXPERTS; e++)
+            if (owner[layer * EXPERTS + e] == rank)
+                assert_ptr_equal(sent[e], mp_experts_own_elements(&experts, layer, e));
+            else
+                assert_int_equal(sent[e] != NULL, mp_plan_keeps(&plan, e, rank));
+    }
+}
+
 TEST(a_copy_too_many_is_refused) {
     const struct mp_topology topology = {RANKS, 4};
     int32_t owner[ALL];
@@ -193,6 +253,10 @@ TEST(a_copy_too_many_is_refused) {
         assert_works(mp_plan_add_copy(&plan, e, 0, MP_STAGE_AFTER_GATE, &error));
     assert_fails(mp_experts_locate(&experts, &plan, places.parameter, places.gradient, &error),
                  MP_ELIMIT, "layer 2: the plan brings more than 2 copies to rank 0");
+    for (int e = 0; e < 3; e++)
+        assert_works(mp_plan_send_ahead(&plan, e, 0, &error));
+    assert_fails(mp_experts_locate_ahead(&experts, &plan, places.parameter, &error), MP_ELIMIT,
+                 "layer 2: the plan brings more than 2 copies to rank 0");
 }
 
 /* Moments are elsewhere than parameters, as after moves that leave them. */
@@ -254,6 +318,15 @@ TEST_EACH(update_reaches_owned_experts_only, memories, c) {
             experts.gradient[(size_t)experts.slot[i] * experts.chunk + f] = (float)(i + 1);
     memcpy(before, experts.parameter, all * sizeof *before);
     const struct mp_adamw settings = {0.25f, 0.9f, 0.95f, 1e-8f, 0, 1};
+    for (int early = 0; !offloaded && early < 2; early++) {
+        mp_experts_update_layer(&experts, NULL, &settings, early); /* again changes nothing */
+        mp_experts_update_layer(&experts, NULL, &settings, 0);
+        for (int i = 0; i < ALL; i++)
+            for (size_t f = 0; experts.slot[i] >= 0 && f < experts.chunk; f++) {
+                size_t at = (size_t)experts.slot[i] * experts.chunk + f;
+                assert_int_equal(before[at] != experts.parameter[at], i / EXPERTS <= early);
+            }
+    }
     mp_experts_update(&experts, NULL, &settings);
     for (size_t i = 0; i < all; i++) {
         /* AdamW's first step with a positive gradient is the learning rate. */

@@ -639,6 +639,51 @@ TEST(a_fetch_may_be_passed_on) {
                  "fetch-from-non-holder");
 }
 
+/* Expert 0 of rank 0 was sent ahead to rank 1, and is sent there and to rank 2; then with one thing
+ * wrong. */
+TEST_TURNS(what_is_sent_ahead_has_its_law, 10, wrong) {
+    static const char *const names[] = {"",
+                                        "wrong-stage",
+                                        "wrong-stage",
+                                        "wrong-stage",
+                                        "fetch-from-non-holder",
+                                        "fetch-from-non-holder",
+                                        "fetch-twice",
+                                        "memory",
+                                        "wrong-stage",
+                                        "wrong-stage"};
+    AUTO(example) struct example example;
+    AUTO(example) struct example last;
+    const struct mp_topology topology = {4, 4};
+    owned_example(topology, 2, (const int32_t[]){0, 3}, &example);
+    owned_example(topology, 2, (const int32_t[]){0, 3}, &last);
+    struct mp_plan *plan = &example.plan;
+    mp_placement_add(&last.plan.before, 0, 1);
+    example.policy.updates_early = wrong != 1;
+    example.policy.rematerialise = wrong == 2;
+    example.law.extra_copies_limit = 1;
+    plan->kept = &last.plan.before;
+    assert_works(mp_plan_add_copy(plan, 0, 1, MP_STAGE_BEFORE_GATE, &error));
+    assert_works(mp_plan_send_ahead(plan, 0, 1, &error));
+    assert_works(mp_plan_send_ahead(plan, wrong == 7 ? 1 : 0, wrong == 7 ? 1 : 2, &error));
+    if (wrong == 3)
+        plan->kept = NULL;
+    if (wrong == 4)
+        plan->ahead.item[1].from = 1;
+    if (wrong == 5)
+        plan->ahead.item[1].to = 0;
+    if (wrong == 6)
+        plan->ahead.item[1].to = 1;
+    if (wrong == 8)
+        plan->ahead.item[1].stage = MP_STAGE_BEFORE_GATE;
+    if (wrong == 9)
+        plan->fetch.item[0].stage = MP_STAGE_AFTER_STEP;
+    if (wrong)
+        assert_fails(mp_plan_check(plan, NULL, &example.law, NULL, &error), MP_EPLAN, names[wrong]);
+    else
+        assert_works(mp_plan_check(plan, NULL, &example.law, NULL, &error));
+}
+
 /* Sizes of groups inside one another, of 12 ranks. */
 TEST(groups_are_inside_one_another) {
     static const struct {

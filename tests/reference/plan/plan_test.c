@@ -140,6 +140,44 @@ TEST(a_copy_is_fetched_and_summed_back) {
     mp_plan_destroy(NULL);
 }
 
+/* A copy that was sent ahead costs nothing where it is used, and its bytes where it sets out. */
+TEST(what_was_sent_ahead_is_not_fetched) {
+    AUTO(plan) struct mp_plan plan;
+    AUTO(plan) struct mp_plan last;
+    struct mp_policy policy = mp_policy_plain;
+    struct mp_plan_facts facts;
+    policy.updates_early = true;
+    assert_works(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 1000, &plan, &error));
+    assert_works(mp_plan_create(&GOLDEN_TOPOLOGY, 8, 1000, &last, &error));
+    plan.policy = &policy;
+    begin_owned(&plan, 7, 2, GOLDEN_OWNER);
+    begin_owned(&last, 6, 2, GOLDEN_OWNER);
+    mp_placement_add(&last.before, 5, 0);
+    assert_false(mp_plan_keeps(&plan, 5, 0));
+    plan.kept = &last.before;
+    assert_true(mp_plan_keeps(&plan, 5, 0));
+    assert_false(mp_plan_keeps(&plan, 5, 2) || mp_plan_keeps(&plan, 5, 1)); /* 2 owns it */
+    assert_works(mp_plan_add_entry(&plan, 5, 0, MP_STAGE_BEFORE_GATE, &error));
+    assert_works(mp_plan_add_copy(&plan, 5, 1, MP_STAGE_BEFORE_GATE, &error));
+    assert_int_equal(plan.fetch.item[0].stage, MP_STAGE_BACKWARD_PREFETCH);
+    assert_int_equal(plan.fetch.item[1].stage, MP_STAGE_BEFORE_GATE);
+    assert_int_equal(plan.reduce.item[0].stage, MP_STAGE_BACKWARD_REDUCE);
+    assert_works(mp_plan_send_ahead(&plan, 6, 1, &error));
+    struct mp_transfer sent = plan.ahead.item[0];
+    assert_true(sent.layer == 2 && sent.expert == 6 && sent.from == GOLDEN_OWNER[6] &&
+                sent.to == 1 && sent.bytes == 1000 && sent.enters &&
+                sent.stage == MP_STAGE_BACKWARD_PREFETCH);
+    mp_plan_facts(&plan, NULL, &facts);
+    assert_int_equal(facts.copies, 2);
+    assert_int_equal(facts.bytes[MP_STAGE_BEFORE_GATE], 1000);
+    assert_int_equal(facts.bytes[MP_STAGE_BACKWARD_PREFETCH], 1000);
+    begin_owned(&plan, 8, 2, GOLDEN_OWNER);
+    assert_int_equal(plan.ahead.count, 0);
+    assert_true(mp_plan_keeps(&plan, 5, 0));
+    assert_works(mp_plan_add_copy(&plan, 5, 0, MP_STAGE_AFTER_GATE, &error)); /* fetched again */
+    assert_int_equal(plan.fetch.item[0].stage, MP_STAGE_AFTER_GATE);
+}
+
 /* Replicas are tied to their owner from the start, where their optimizer wants it. */
 TEST(tied_holders_sum_and_share) {
     for (int round = 0; round < 40; round++) {

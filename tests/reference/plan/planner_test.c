@@ -11,6 +11,7 @@ static struct {
     struct mp_rehome change; /* next is not read */
     int32_t new_owner;       /* of expert 0 of layer 1, after a step */
     int32_t copy_on;         /* of expert 0, before the gate; -1: no copy */
+    int32_t sent_to;         /* expert 0, ahead; -1: to nobody */
     struct mp_policy policy;
     int limit, policies, before, after, destroyed;
     double bandwidth; /* that padding_limit met */
@@ -61,6 +62,8 @@ static int before_gate(UNUSED void *self, struct mp_plan *plan, struct mp_error 
 static int after_gate(UNUSED void *self, const struct mp_load *load, struct mp_plan *plan,
                       struct mp_error *error) {
     asked.after++;
+    if (asked.sent_to >= 0)
+        MP_TRY(mp_plan_send_ahead(plan, 0, asked.sent_to, error));
     return mp_plan_dispatch_to_owner(plan, load, error);
 }
 
@@ -143,7 +146,7 @@ TEST_END(end, struct drill, end(it))
 TEST_STEP(reset) {
     memset(&asked, 0, sizeof asked);
     asked.policy = mp_policy_plain;
-    asked.copy_on = -1;
+    asked.copy_on = asked.sent_to = -1;
     asked.limit = 1;
     asked.new_owner = 1;
     return 0;
@@ -228,6 +231,28 @@ TEST_WITH(plans_that_are_kept_stay, reset, NULL) {
         assert_int_equal(mp_planner_plan(&drill.planner, layer)->layer, layer);
         assert_int_equal(mp_planner_plan(&drill.planner, layer)->gradient_bytes, GRADIENT_BYTES);
         assert_int_equal(mp_plan_routes_to(mp_planner_plan(&drill.planner, layer), 2, 0, 0), 5);
+    }
+}
+
+/* What was sent ahead is there in the next iteration, and in no other. */
+TEST_WITH(what_is_sent_ahead_is_kept_once, reset, NULL) {
+    AUTO(end) struct drill drill;
+    asked.policy.updates_early = true;
+    asked.new_owner = 0;
+    begin(&drill, &SYSTEM, true);
+    for (int iteration = 0; iteration < 4; iteration++) {
+        asked.sent_to = iteration % 2 ? -1 : 2;
+        asked.copy_on = iteration > 0 ? 2 : -1;
+        for (int layer = 0; layer < LAYERS; layer++) {
+            assert_works(mp_planner_begin_layer(&drill.planner, iteration, layer, &error));
+            assert_works(mp_planner_end_layer(&drill.planner, layer, &drill.load[layer], &error));
+            const struct mp_transfers *fetch = &mp_planner_plan(&drill.planner, layer)->fetch;
+            assert_int_equal(fetch->count, iteration > 0);
+            if (iteration > 0)
+                assert_int_equal(fetch->item[0].stage,
+                                 iteration % 2 ? MP_STAGE_BACKWARD_PREFETCH : MP_STAGE_BEFORE_GATE);
+        }
+        assert_works(step(&drill, &error));
     }
 }
 

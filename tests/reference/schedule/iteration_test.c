@@ -274,9 +274,11 @@ TEST(slices_set_out_ahead) {
 }
 
 /* FasterMoE: S_0, S_1, broadcasts, C_0, R_0, C_1, R_1, the shadowed expert; backward computes it
- * first and sums it before C_0.  With a copy that others send their routes to, sums wait. */
+ * first and sums it before C_0.  With a copy that others send their routes to, fetched late or sent
+ * ahead, sums wait. */
 TEST(shadows_come_last_and_first) {
-    for (int shared = 0; shared < 2; shared++) {
+    enum { NONE, LATE, AHEAD };
+    for (int shared = NONE; shared <= AHEAD; shared++) {
         AUTO(destroy_scribe) struct scribe *scribe = golden_scribe(1);
         struct mp_plan *made = scribe->plan[0];
         made->exchange = MP_EXCHANGE_PIPELINED;
@@ -285,17 +287,20 @@ TEST(shadows_come_last_and_first) {
             assert_works(mp_plan_add_copy(made, 0, r, MP_STAGE_AFTER_GATE, &error));
         if (shared) /* ranks 1 and 3, on nodes 0 and 1, get the routes of their node */
             assert_works(mp_plan_add_copy(made, 6, 1, MP_STAGE_AFTER_GATE, &error));
+        if (shared == AHEAD)
+            made->fetch.item[3].stage = MP_STAGE_BACKWARD_PREFETCH;
         dispatch(made);
         run(scribe);
         assert_string_equal(told(scribe, MP_FORWARD),
-                            shared ? "embed attention0 gate0 >counts0 <counts0 permute0 >rows0 "
-                                     ">rows0.1 >late-fetch0 <rows0 <late-fetch0 experts0 >returns0 "
-                                     "<rows0.1 experts0.1 >returns0.1 experts0.2 "
-                                     "<returns0 <returns0.1 combine0"
-                                   : "embed attention0 gate0 >counts0 <counts0 permute0 >rows0 "
-                                     ">rows0.1 >late-fetch0 <rows0 experts0 >returns0 "
-                                     "<rows0.1 experts0.1 >returns0.1 <late-fetch0 experts0.2 "
-                                     "<returns0 <returns0.1 combine0");
+                            shared == LATE
+                                ? "embed attention0 gate0 >counts0 <counts0 permute0 >rows0 "
+                                  ">rows0.1 >late-fetch0 <rows0 <late-fetch0 experts0 >returns0 "
+                                  "<rows0.1 experts0.1 >returns0.1 experts0.2 "
+                                  "<returns0 <returns0.1 combine0"
+                                : "embed attention0 gate0 >counts0 <counts0 permute0 >rows0 "
+                                  ">rows0.1 >late-fetch0 <rows0 experts0 >returns0 "
+                                  "<rows0.1 experts0.1 >returns0.1 <late-fetch0 experts0.2 "
+                                  "<returns0 <returns0.1 combine0");
         assert_string_equal(told(scribe, MP_BACKWARD),
                             shared ? "head permute0 >rows0 >rows0.1 experts0.2 "
                                      "<rows0 experts0 >returns0 <rows0.1 experts0.1 >returns0.1 "
@@ -373,6 +378,33 @@ TEST(weights_come_behind_rows) {
                         "<sum-dense2";
         assert_string_equal(told(scribe, MP_BACKWARD), expected);
     }
+}
+
+/* A layer's experts are updated two layers below, where its sums have been waited for: before the
+ * experts there if something of them goes ahead, else behind; with the last micro-batch. */
+TEST(experts_are_updated_in_backward) {
+    AUTO(destroy_scribe) struct scribe *scribe = golden_scribe(4);
+    scribe->policy.updates_early = true;
+    for (int l = 0; l < 4; l++) {
+        assert_works(mp_plan_add_copy(scribe->plan[l], 0, 3, MP_STAGE_BEFORE_GATE, &error));
+        dispatch(scribe->plan[l]);
+    }
+    assert_works(mp_plan_send_ahead(scribe->plan[3], 0, 3, &error));
+    assert_works(mp_plan_send_ahead(scribe->plan[0], 0, 3, &error));
+    run(scribe);
+    assert_null(strstr(told(scribe, MP_FORWARD), "update"));
+    assert_string_equal(
+        strstr(told(scribe, MP_BACKWARD), "permute1"),
+        "permute1 >rows1 <rows1 update-experts3 >ahead3 experts1 >returns1 <returns1 "
+        "combine1 <sum-copies2 >sum-copies1 gate1 attention1 >sum-dense1 "
+        "permute0 >rows0 <rows0 experts0 update-experts2 >returns0 <returns0 combine0 "
+        "<sum-copies1 >sum-copies0 gate0 attention0 >sum-dense0 embed >sum-dense4 "
+        "update-experts1 <sum-copies0 update-experts0 >ahead0 "
+        "<sum-dense3 <sum-dense2 <sum-dense1 <sum-dense0 <sum-dense4 <ahead3 <ahead0");
+    scribe->schedule.micro_batches = 2;
+    run(scribe);
+    const char *all = told(scribe, MP_BACKWARD), *first = strstr(all, "update-experts3");
+    assert_true(first > strstr(strstr(all, "permute3") + 1, "permute3"));
 }
 
 /* Slices are put together at their homes two layers at a time, and experts move before. */
@@ -553,6 +585,31 @@ static void assert_travels(const struct scribe *scribe, int micro_batches) {
         }
 }
 
+/* Experts are updated once, behind the sums of their gradients and before they are sent ahead. */
+static void assert_updates(const struct scribe *scribe) {
+    for (int l = 0; scribe->policy.updates_early && l < scribe->schedule.layers; l++) {
+        int at = -1, updates = 0;
+        for (int i = 0; i < scribe->events; i++)
+            if (scribe->event[i].operation.kind == MP_WORK_UPDATE_EXPERTS &&
+                scribe->event[i].operation.layer == l) {
+                updates++;
+                at = i;
+            }
+        assert_int_equal(updates, 1);
+        for (int i = 0; i < scribe->events; i++) {
+            const struct mp_operation *operation = &scribe->event[i].operation;
+            if (operation->layer != l || operation->direction != MP_BACKWARD)
+                continue;
+            if (operation->kind == MP_TRAVEL_AHEAD)
+                assert_true(i > at);
+            else if (operation->kind == MP_WORK_EXPERTS ||
+                     (operation->kind >= MP_TRAVEL_SUM_COPIES &&
+                      operation->kind <= MP_TRAVEL_SEND_SLICES))
+                assert_true(i < at);
+        }
+    }
+}
+
 TEST_RANDOM(any_plans_keep_the_laws) {
     for (int i = 0; i < 60; i++) {
         struct example examples[MOST_LAYERS];
@@ -571,9 +628,14 @@ TEST_RANDOM(any_plans_keep_the_laws) {
         scribe->schedule.micro_batches = test_random_int(random, 1, 3);
         scribe->schedule.shares = test_random_int(random, 0, 1);
         scribe->policy.weights_behind = test_random_int(random, 0, 1);
+        scribe->policy.updates_early = test_random_int(random, 0, 1);
+        for (int l = 0; scribe->policy.updates_early && l < layers; l++)
+            if (test_random_int(random, 0, 1) && examples[l].plan.experts > 0)
+                assert_works(mp_plan_send_ahead(&examples[l].plan, 0, 0, &error));
         run(scribe);
         assert_pairs(scribe);
         assert_weights(scribe);
+        assert_updates(scribe);
         assert_experts(scribe);
         assert_travels(scribe, scribe->schedule.micro_batches);
         scribe->fail_at = test_random_int(random, 0, scribe->events - 1);
