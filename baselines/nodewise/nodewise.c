@@ -1,6 +1,7 @@
 /* Nodewise as a system: options, what happens when, and the descriptor. */
 #include "baselines/nodewise/nodewise.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,9 @@ static const struct mp_option option_table[] = {
     {"memory", MP_OPTION_COUNT, FIELD(memory), "experts", "auto", -1, 65536, NULL,
      "most extra experts of a layer on one rank; auto: as many as fit into the memory that is left "
      "(the job's copies-memory)"},
+    {"ahead", MP_OPTION_COUNT, FIELD(ahead), "experts", "auto", -1, 65536, NULL,
+     "covered experts behind each gate that are sent ahead in backward, for the next iteration; "
+     "auto: those that gates have no time for in forward, and have in backward"},
     {"ranks-per-gate", MP_OPTION_COUNT, FIELD(ranks_per_gate), "ranks", "auto", -1, 65536, NULL,
      "neighbours that share one way to other nodes; auto: as a prediction's cluster says, else "
      "one"},
@@ -42,6 +46,10 @@ struct way {
     int in, out;
 };
 
+/* Sums of the lowest layers' gradients come when nothing is left to hide what sets out behind them.
+ */
+enum { FIRST_AHEAD = 2 };
+
 struct nodewise {
     struct mp_recent recent; /* first, as its hooks want it; cells [layers][experts] */
     struct mp_setting setting;
@@ -59,6 +67,8 @@ struct nodewise {
     struct way *way; /* [gates], of those of the node whose copies are placed */
     int32_t *holder; /* [ranks of a node] */
     int32_t *with;   /* [nodes] */
+    int32_t *taken;  /* [gates], of their ranks' experts: those that are sent ahead */
+    bool *ahead;     /* [layers][experts] that are sent ahead, to the ranks of sent_to */
 };
 
 static void create_parts(struct nodewise *self) {
@@ -71,7 +81,8 @@ static void create_parts(struct nodewise *self) {
     MP_TAKE(memory, self->demand, (size_t)experts * (size_t)nodes);
     MP_TAKE_EACH(memory, nodes, self->work, self->with);
     MP_TAKE(memory, self->memory, 2 * (size_t)(nodes + ranks) + (size_t)experts);
-    MP_TAKE(memory, self->way, ranks);
+    MP_TAKE_EACH(memory, ranks, self->way, self->taken);
+    MP_TAKE(memory, self->ahead, (size_t)layers * (size_t)experts);
     MP_TAKE(memory, self->holder, of_node);
     mp_recent_create(memory, (size_t)layers * (size_t)experts, self->options.window, &self->recent);
     mp_nodewise_node_create(memory, of_node, experts, self->options.memory,
@@ -228,34 +239,90 @@ static int emptiest(const struct nodewise *self, int begin, int limit, int most,
     return found;
 }
 
-/* A node's own experts, and the covered ones that it has not. */
+static bool *ahead_of(const struct nodewise *self, int layer) {
+    return &self->ahead[(size_t)layer * (size_t)self->setting.experts];
+}
+
+/* Where a node has experts that are sent ahead: at the owner's place in its node, so that gates
+ * have equal parts of them, and where an expert is does not depend on where it was. */
+static int sent_to(const struct nodewise *self, int node, int owner) {
+    int place =
+        owner - mp_topology_node_begin(&self->topology, mp_topology_node(&self->topology, owner));
+    return place % node_size(self, node);
+}
+
+/* How many of the covered experts behind each gate are sent ahead: as many as gates have no time
+ * for in forward, and have in backward, beside gradients. */
+static int count_ahead(const struct nodewise *self, int layer, int cover) {
+    const struct mp_nodewise_costs *costs = &self->costs;
+    const struct mp_setting *setting = &self->setting;
+    const int nodes = mp_topology_nodes(&self->topology), ranks = self->topology.ranks;
+    if (self->options.ahead != MP_AUTO)
+        return self->options.ahead;
+    if (layer < FIRST_AHEAD)
+        return 0;
+    const double coming = cover * (double)(nodes - 1) / nodes;
+    const double forward =
+        setting->non_moe_seconds +
+        (double)(setting->tokens_per_rank * setting->top_k) * setting->seconds_per_route +
+        (double)setting->experts / ranks * setting->seconds_per_expert;
+    double late = coming * costs->fetch_between - forward;
+    double room = 2 * forward - coming * costs->reduce_between -
+                  2 * (double)setting->attention_bytes / setting->bandwidth;
+    double sent = fmin(late, room) / (costs->fetch_between * (nodes - 1) * costs->gates);
+    return sent > 0 ? (int)sent : 0;
+}
+
+/* The hottest covered ones behind each gate. */
+static void choose_ahead(struct nodewise *self, const struct mp_plan *plan, int cover) {
+    bool *ahead = ahead_of(self, plan->layer);
+    const int each = plan->policy->updates_early ? count_ahead(self, plan->layer, cover) : 0;
+    memset(ahead, 0, (size_t)self->setting.experts * sizeof *ahead);
+    memset(self->taken, 0, (size_t)self->topology.ranks * sizeof *self->taken);
+    for (int i = 0; i < cover && each > 0; i++) {
+        int expert = self->order[i];
+        int32_t *taken = &self->taken[plan->during.owner[expert] / self->costs.ranks_per_gate];
+        ahead[expert] = *taken < each;
+        *taken += ahead[expert];
+    }
+}
+
+static void place_at(struct nodewise *self, int begin, int rank, int expert, bool goes_on) {
+    struct way *way = way_of(self, begin + rank);
+    way->in++;
+    way->out += goes_on;
+    self->node.copies[rank]++;
+    mp_nodewise_node_add(&self->node, rank, expert,
+                         self->total[expert] * self->node.ranks / self->topology.ranks);
+}
+
+/* A node's own experts, and the covered ones that it has not: first those that are sent ahead. */
 static void place(struct nodewise *self, const struct mp_plan *plan, int node, int cover) {
     const int coming = begin_node(self, plan, node, cover), size = self->node.ranks;
     int begin = mp_topology_node_begin(&self->topology, node), each = self->costs.ranks_per_gate;
     int gates = (begin + size - 1) / each - begin / each + 1;
     int most = (coming + gates - 1) / gates;
     int limit = least((coming + size - 1) / size + 1, self->options.memory);
-    for (int i = 0; i < cover; i++) {
-        int expert = self->order[i], owner = plan->during.owner[expert];
+    const bool *ahead = ahead_of(self, plan->layer);
+    for (int i = 0; i < 2 * cover; i++) {
+        int expert = self->order[i % cover], owner = plan->during.owner[expert];
         bool goes_on = passes_on(self, node, owner);
-        if (owner >= begin && owner < begin + size)
+        if ((owner >= begin && owner < begin + size) || ahead[expert] != (i < cover))
             continue;
-        int rank = -1;
+        int rank = ahead[expert] ? sent_to(self, node, owner) : -1;
         for (int more = most; rank < 0 && more <= most + cover; more++)
             rank = emptiest(self, begin, limit, more, goes_on);
         if (rank < 0)
             return;
-        way_of(self, begin + rank)->in++;
-        way_of(self, begin + rank)->out += goes_on;
-        self->node.copies[rank]++;
-        mp_nodewise_node_add(&self->node, rank, expert,
-                             self->total[expert] * size / self->topology.ranks);
+        if (self->node.copies[rank] < self->options.memory)
+            place_at(self, begin, rank, expert, goes_on);
     }
 }
 
 static void nodewise_policy(const void *opaque, struct mp_policy *policy) {
     policy->fetch_early = ((const struct nodewise *)opaque)->options.early;
     policy->weights_behind = true;
+    policy->updates_early = !policy->forward_only;
 }
 
 /* Into how many chunks a rank's experts fall: one where rows between nodes, which are in one chunk
@@ -314,6 +381,7 @@ static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_er
         expect(self, plan->layer, NULL);
     cover = nodes > 1 ? least(cover, limit) : 0;
     plan->degree = chunks_of(self, cover);
+    choose_ahead(self, plan, cover);
     const struct mp_nodewise_hidden hidden = {self->costs.hidden_forward,
                                               self->costs.hidden_inside};
     for (int node = 0; node < nodes; node++) {
@@ -437,6 +505,20 @@ static struct mp_nodewise_hidden hidden_late(const struct nodewise *self, int ch
                                        self->costs.hidden_inside};
 }
 
+/* To ranks that have a copy now. */
+static int send_ahead(const struct nodewise *self, struct mp_plan *plan, struct mp_error *error) {
+    const bool *ahead = ahead_of(self, plan->layer);
+    for (int expert = 0; expert < plan->experts; expert++)
+        for (int node = 0; ahead[expert] && node < mp_topology_nodes(&self->topology); node++) {
+            int owner = plan->during.owner[expert];
+            int rank = mp_topology_node_begin(&self->topology, node) + sent_to(self, node, owner);
+            if (mp_topology_node(&self->topology, owner) != node &&
+                mp_placement_holds(&plan->during, expert, rank))
+                MP_TRY(mp_plan_send_ahead(plan, expert, rank, error));
+        }
+    return MP_OK;
+}
+
 static int nodewise_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
                                struct mp_error *error) {
     struct nodewise *self = opaque;
@@ -453,7 +535,7 @@ static int nodewise_after_gate(void *opaque, const struct mp_load *load, struct 
     MP_TRY(mp_plan_dispatch_pieces(plan, load, &self->pieces, MP_CUT_NEAREST_FIRST, error));
     if (plan->degree > 1 && self->options.chunks != 1)
         mp_expert_chunks_cut(&self->chunks, plan);
-    return MP_OK;
+    return send_ahead(self, plan, error);
 }
 
 static int nodewise_after_step(void *opaque, int64_t iteration, const struct mp_load load[],

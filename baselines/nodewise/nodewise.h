@@ -26,6 +26,8 @@
  *   correct  then as `even`, on the actual loads, with copies that travel under the chunks before
  *            theirs
  *
+ *   ahead    in backward, covered experts that forward's gates have no time for go where they are
+ *            wanted next, once they have been updated (policy.updates_early)
  *   chunk    rows travel by whole experts, in chunks under the products of one another
  *            (reference/plan/chunks.h), unless that takes gates' time from what is not hidden, or
  *            messages take as long as products
@@ -49,6 +51,7 @@ struct mp_nodewise_options {
     int window;         /* iterations */
     int cover;          /* experts, MP_AUTO, MP_ALL */
     int memory;         /* extra experts of a layer on one rank, MP_AUTO, MP_ALL */
+    int ahead;          /* experts behind each gate, MP_AUTO, MP_ALL */
     int ranks_per_gate; /* MP_AUTO; MP_ALL and 0 likewise */
     bool early, even, correct;
     int chunks; /* MP_AUTO */

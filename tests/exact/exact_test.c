@@ -40,7 +40,7 @@ enum { GATES = sizeof gates / sizeof *gates, SHARING = 2 };
 enum {
     COPIES = 1 << 0,    /* fetched before the gate */
     LATE = 1 << 1,      /* copies, fetched after the gate */
-    REFETCHES = 1 << 2, /* copies, fetched again for backward */
+    REFETCHES = 1 << 2, /* copies, fetched in backward: again, or for the next iteration */
     MOVES = 1 << 3,     /* homes changed */
     REPLICAS = 1 << 4,  /* tied replicas were updated, or sums shared between holders */
     GATHERS = 1 << 5,   /* experts were put together from slices after steps */
@@ -314,14 +314,14 @@ static const struct exact_case rows[] = {
     {"system=lp", .what = REPLICAS | FROM_2},
     {"system=lp options.interval=5", .what = MOVES | REPLICAS | WIDE | FROM_4},
     {"system=moonep", .what = LATE},
-    {"system=nodewise options.cover=all options.chunks=1", .what = COPIES | MAY_BE_LATE | FROM_4,
-     .nodes = 2},
+    {"system=nodewise options.cover=all options.ahead=all options.chunks=1",
+     .what = COPIES | MAY_BE_LATE | REFETCHES | FROM_4, .nodes = 2},
     {"system=nodewise options.cover=2 options.chunks=2", .what = COPIES | MAY_BE_LATE | FROM_4,
      .chunks = 2, .nodes = 4},
     {"system=nodewise options.cover=0 options.even=no options.chunks=3", .what = MAY_BE_LATE,
      .chunks = 3},
-    {"system=nodewise options.cover=3 options.chunks=8", .what = COPIES | MAY_BE_LATE | FROM_4,
-     .chunks = 8, .nodes = 2},
+    {"system=nodewise options.cover=3 options.ahead=1 options.chunks=8",
+     .what = COPIES | MAY_BE_LATE | REFETCHES | FROM_4, .chunks = 8, .nodes = 2},
     {"system=harmoeny options.least=1", .what = LATE | FROM_2},
     /* Copies stay in a node. */
     {"system=ultraep", .what = LATE | REFETCHES | FROM_2, .nodes = 1},

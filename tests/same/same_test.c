@@ -43,7 +43,7 @@ static const char *const acting[] = {
     "system=harmoeny gate=gshard options.least=1",
     "system=ultraep gate=gshard options.redundant=2",
     "system=moonep gate=softmax top-k=4 options.tolerance=0",
-    "system=nodewise gate=gshard nodes=2 options.cover=all",
+    "system=nodewise gate=gshard nodes=2 options.cover=all options.ahead=all",
     "system=nodewise gate=gshard nodes=2 options.chunks=3 exchange=flat",
     "system=hetumoe gate=gshard",
     "system=tutel gate=gshard options.capacity-factor=0",

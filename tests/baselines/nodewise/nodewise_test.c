@@ -649,6 +649,66 @@ TEST_ROWS(chunks_where_gates_have_time, chunks, c) {
     assert_true(!rehearsal.planner.plan->place_chunk == (c->parts == 1));
 }
 
+/* 8 covered experts are four ways into each of two nodes, of 10 s: so many behind each gate go
+ * ahead as take what is longer than forward, and less than twice that has left beside gradients and
+ * sums; with an option as many as it says. */
+static const struct {
+    const char *options;
+    int layer, gates;
+    double non_moe, route, expert; /* seconds; a rank has 6 routes and 2 experts */
+    int reduce, attention;         /* seconds */
+    int each;
+} ahead[] = {
+    {"", 2, 1, 15, 0, 0, 1, 0, 2},        {"", 2, 1, 5, 1, 2, 1, 0, 2},
+    {"", 3, 1, 15, 0, 0, 5, 0, 1},        {"", 2, 1, 15, 0, 0, 4, 3, 0},
+    {"", 2, 1, 19.9, 0, 0, 1, 0, 2},      {"", 2, 1, 20.1, 0, 0, 1, 0, 1},
+    {"", 2, 1, 30.1, 0, 0, 1, 0, 0},      {"", 1, 1, 15, 0, 0, 1, 0, 0},
+    {"", 2, 2, 15, 0, 0, 1, 0, 1},        {"ahead=3", 0, 1, 99, 0, 0, 9, 9, 3},
+    {"ahead=0", 2, 1, 15, 0, 0, 1, 0, 0}, {"ahead=all", 2, 1, 15, 0, 0, 1, 0, 4},
+};
+
+TEST_ROWS(what_is_late_goes_ahead, ahead, c) {
+    static const uint32_t heat[] = {1, 5, 3, 2, 2, 3, 5, 1};
+    struct mp_setting setting = small_setting(4, 8, (struct mp_topology){4, 2});
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    setting.tokens_per_rank = 3;
+    setting.top_k = 2;
+    setting.bandwidth = 1;
+    setting.bandwidth_in_node = 1e9;
+    setting.expert_bytes = 10;
+    setting.gradient_bytes = c->reduce;
+    setting.attention_bytes = c->attention;
+    setting.non_moe_seconds = c->non_moe;
+    setting.seconds_per_route = c->route;
+    setting.seconds_per_expert = c->expert;
+    setting.ranks_per_gate = 2 / c->gates;
+    rehearsal_open(&rehearsal, &mp_system_nodewise, &setting,
+                   formatted("cover=all memory=all even=no correct=no %s", c->options));
+    const struct mp_plan *plan = rehearsal.planner.plan;
+    for (int layer = 0; layer < 4; layer++)
+        for (int cell = 0; cell < 32; cell++)
+            rehearsal.load[layer].count[cell] = heat[cell % 8];
+    for (int iteration = 0; iteration < 3; iteration++) {
+        int kept = 0;
+        bool sent[8] = {false};
+        rehearsal_step(&rehearsal, rehearsal.load);
+        rehearsal_plan(&rehearsal, c->layer, rehearsal.load);
+        for (int i = 0; i < plan->fetch.count; i++)
+            kept += plan->fetch.item[i].stage == MP_STAGE_BACKWARD_PREFETCH;
+        assert_int_equal(plan->ahead.count, 2 * c->gates * c->each);
+        assert_int_equal(kept, iteration > 0 ? plan->ahead.count : kept);
+        for (int i = 0; i < plan->ahead.count; i++) {
+            const struct mp_transfer *one = &plan->ahead.item[i];
+            assert_int_equal(one->to, (one->from + 2) % 4); /* at its owner's place */
+            sent[one->expert] = true;
+        }
+        for (int e = 0; e < 8; e++) /* the hottest behind each gate */
+            for (int cold = e / (4 / c->gates) * (4 / c->gates), n = 0; sent[e] && n < 4 / c->gates;
+                 n++)
+                assert_true(sent[cold + n] || heat[cold + n] <= heat[e]);
+    }
+}
+
 static const struct refusal refusals[] = {
     {"ranks-per-node=2", "chunks=0", "nodewise's chunks are 1 to 8, or auto"},
     {"ranks-per-node=2 exchange-degree=4", "chunks=2",

@@ -260,7 +260,7 @@ static const struct settings {
     {"llep", "system=llep options.smallest-gemm=1 options.threshold=1"},
     {"lp", "system=lp options.interval=2"},
     {"moonep", "system=moonep exchange=two-level"},
-    {"nodewise", "system=nodewise options.cover=all ranks-per-node=2"},
+    {"nodewise", "system=nodewise options.cover=all options.ahead=1 ranks-per-node=2"},
     {"harmoeny", "system=harmoeny options.least=1"},
     {"ultraep", "system=ultraep"},
     {"hetumoe", "system=hetumoe ranks-per-node=2"},

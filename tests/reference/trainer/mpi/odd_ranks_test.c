@@ -73,7 +73,7 @@ static const struct row rows[] = {
     {"system=llep options.smallest-gemm=1 options.threshold=1", 0},
     {"system=lp", 0},
     {"system=moonep", 0},
-    {"system=nodewise options.cover=all", 0},
+    {"system=nodewise options.cover=all options.ahead=1", 0},
     {"system=harmoeny options.least=1", 0},
     {"system=ultraep", 0},
     {"system=moetuner options.window=3 options.solver=search", EVEN | AS_MANY},
@@ -141,7 +141,7 @@ static const char *const planners[] = {
     "system=smartmoe options.interval=2",
     "system=llep options.smallest-gemm=1 options.threshold=1",
     "system=moonep",
-    "system=nodewise",
+    "system=nodewise options.cover=4 options.ahead=1 ranks-per-node=2",
     "system=free-balance",
 };
 
