@@ -57,16 +57,23 @@ void mp_record_say(struct mp_store *store, const char *query, int64_t run_id, FI
     sqlite3_finalize(row);
 }
 
-/* One line per collector and what it said, which ranks mostly say alike; and why something is
- * missing. */
+/* One line per collector and what it said, which ranks mostly say alike; one for those that have
+ * not even said which they are; and why something is missing. */
 static void say(struct mp_store *store, int64_t run_id, FILE *stream) {
     mp_record_say(store,
                   "SELECT collector || ': ' || iif(status IS 'on', '', 'off, ') || "
                   "coalesce(status, 'it was killed before it said') || "
                   "printf(' in %d process', count(*)) || iif(count(*) = 1, '', 'es') "
-                  "FROM device_spool WHERE run_id = ? GROUP BY collector, status "
-                  "ORDER BY collector, status",
+                  "FROM device_spool WHERE run_id = ? AND collector <> '' "
+                  "GROUP BY collector, status ORDER BY collector, status",
                   run_id, stream);
+    mp_record_say(
+        store,
+        "SELECT printf('GPU work of rank%s %s: off, its collector was killed before it "
+        "said its name', iif(count(*) = 1, '', 's'), group_concat(rank, ', ')) "
+        "FROM (SELECT DISTINCT rank FROM device_spool WHERE run_id = ? AND collector = '' "
+        "ORDER BY rank) HAVING count(*) > 0",
+        run_id, stream);
     mp_record_say(store,
                   "SELECT DISTINCT collector || ': ' || value FROM fact JOIN device_spool USING "
                   "(run_id, rank) WHERE run_id = ? AND name = collector || '.note'",

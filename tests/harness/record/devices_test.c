@@ -5,7 +5,7 @@
 #include "harness/record/devices.h"
 #include "harness/suite/paths.h"
 #include "profiler/nccl/plugin.h"
-#include "tests/results/runs.h"
+#include "tests/results/devices.h"
 
 /* What NCCL does with the plug-in's name, and CUDA with the injection library's. */
 static void be_the_program(const char *folder) {
@@ -66,6 +66,46 @@ RUNS_TEST(what_collectors_left_is_beside_the_run) {
             &error);
     assert_int_equal(ftell(stream), 0); /* nothing is left, and nothing is said */
     fclose(stream);
+}
+
+/* Of what a kill left of a collector there is the header alone, which has its rank and no name. */
+static void leave_header(struct runs_folder *folder, int rank, int number) {
+    struct mp_companion companion;
+    uint16_t size[4]; /* the last is the header's, in units of 8 bytes */
+    devices_open(folder, "cupti", rank, &companion);
+    devices_close(folder, "cupti", &companion, number);
+    FILE *file = fopen(devices_paths[devices_files - 1], "r");
+    assert_true(file && fread(size, sizeof size, 1, file) == 1);
+    fclose(file);
+    assert_false(truncate(devices_paths[devices_files - 1], size[3] * 8));
+}
+
+/* Removes the spools. */
+static void assert_said(struct runs_folder *folder, int64_t run_id, const char *expected) {
+    struct mp_error error = {0};
+    AUTO(text) char *said = NULL;
+    size_t size;
+    FILE *stream = open_memstream(&said, &size);
+    runs_ok(mp_devices_keep(folder->store, run_id, folder->path, false, stream, &error), &error);
+    fclose(stream);
+    assert_string_equal(said, expected);
+}
+
+RUNS_TEST(collectors_killed_before_their_name_are_told_of_by_rank) {
+    struct mp_companion companion;
+    leave_header(folder, 1, 0);
+    assert_said(folder, devices_run(folder),
+                "GPU work of rank 1: off, its collector was killed before it said its name\n");
+    int64_t run_id = devices_run(folder);
+    devices_open(folder, "nccl", 0, &companion);
+    devices_close(folder, "nccl", &companion, 0);
+    assert_said(folder, run_id, "nccl: on in 1 process\n");
+    leave_header(folder, 1, 0);
+    leave_header(folder, 1, 1); /* its second collector, or its second process */
+    leave_header(folder, 0, 2);
+    assert_said(folder, run_id,
+                "nccl: on in 1 process\n"
+                "GPU work of ranks 0, 1: off, its collector was killed before it said its name\n");
 }
 
 /* Each variable has room for one library, and the user's own goes first. */
