@@ -74,7 +74,7 @@ static struct findings search(char *tail) {
 /* Looks in the end of the job's log for, in this order: mpirun's word on a rank that a signal
  * ended, the last line "moeperf-train: ...", any last line.  `tail` is cut into lines in the course
  * of it. `wait_status` is waitpid's.  Control characters become '?'. */
-static void mp_reason_find(char *tail, int wait_status, char *reason, size_t size) {
+static void find_reason(char *tail, int wait_status, char *reason, size_t size) {
     struct findings findings = search(tail);
     if (findings.rank >= 0)
         snprintf(reason, size, "rank %d was ended by signal %d (%s)", findings.rank,
@@ -100,6 +100,7 @@ static void become_program(const struct mp_launch *launch, int output, int error
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM); /* moeperf itself was killed: end the job, too */
     signal(SIGPIPE, SIG_DFL);
+    signal(SIGINT, SIG_DFL); /* ignored where a script started us with `&`; we ask by it */
     int input = open("/dev/null", O_RDONLY);
     if (input < 0 || dup2(input, 0) < 0 || dup2(output, 1) < 0 || dup2(errors, 2) < 0)
         return;
@@ -329,7 +330,7 @@ static void describe_end(const struct mp_child *child, struct mp_launch_result *
         result->end = MP_LAUNCH_COMPLETE; /* also when the signal came after its last iteration */
     } else if (child->ending == MP_LAUNCH_COMPLETE) {
         result->end = MP_LAUNCH_FAILED;
-        mp_reason_find(child->tail, child->status, result->reason, sizeof result->reason);
+        find_reason(child->tail, child->status, result->reason, sizeof result->reason);
     } else if (child->ending == MP_LAUNCH_TIMEOUT) {
         snprintf(result->reason, sizeof result->reason,
                  "did not end within %g s, stopped after iteration %lld of %lld",
