@@ -8,7 +8,7 @@
 #include "tests/harness/folder.h"
 
 enum { ITERATIONS = 100, PATIENCE = 250 };
-static int iterations = ITERATIONS; /* of `counting` */
+static int iterations; /* of `counting`, in the latest run */
 
 /* An iteration of a shell: 1 ms or more. */
 #define WORK "  j=0; while [ $j -lt 1000 ]; do j=$((j + 1)); done\n"
@@ -26,7 +26,7 @@ struct pair {
     struct mp_launch_result result[2];
 };
 
-static bool run(struct pair *pair) {
+static bool run(struct pair *pair, int wanted) {
     static const char *const letter[2][2] = {{"A", NULL}, {"B", NULL}};
     static const char *const program[] = {"./trainer-A", "./trainer-B"},
                              *const log[] = {"log-A", "log-B"},
@@ -34,7 +34,8 @@ static bool run(struct pair *pair) {
     struct mp_command command[2];
     struct mp_launch job[2] = {pair->job, pair->job};
     char number[16];
-    snprintf(number, sizeof number, "%d", iterations);
+    iterations = wanted;
+    snprintf(number, sizeof number, "%d", wanted);
     setenv("ITERATIONS", number, 1);
     unlink("trace");
     for (int i = 0; i < 2; i++) {
@@ -57,9 +58,11 @@ static bool run(struct pair *pair) {
 }
 
 /* A busy machine may let a job end before anyone can stop it: then again, with longer ones. */
-static void run_in_slices(struct pair *pair) {
-    for (iterations = ITERATIONS; !run(pair); iterations *= 2)
-        assert_true(iterations < 1000 * ITERATIONS);
+static void run_in_slices(struct pair *pair, int wanted) {
+    while (!run(pair, wanted)) {
+        wanted *= 2;
+        assert_true(wanted < 1000 * ITERATIONS);
+    }
 }
 
 /* How often the trace changes from one letter to the other. */
@@ -108,7 +111,7 @@ static void assert_complete(const struct pair *pair, int wanted) {
 
 TEST(one_runs_while_the_other_is_stopped) {
     struct pair pair = {{counting, counting}, NULL, 1, 0.02, {.timeout = PATIENCE}, {{0}}};
-    run_in_slices(&pair);
+    run_in_slices(&pair, ITERATIONS);
     assert_complete(&pair, iterations);
     int slices = check_slices();
     assert_in_range(slices, 3, 2 * iterations); /* each one's first, and one more at least */
@@ -137,8 +140,7 @@ static double share_in_slices(const struct pair *pair, int i) {
 /* Of the slower one, too, nearly all is beside the other, and not after it. */
 TEST(a_slower_one_is_not_left_alone) {
     struct pair pair = {{counting, four_times_slower}, NULL, 1, 0.02, {.timeout = PATIENCE}, {{0}}};
-    for (iterations = 3 * ITERATIONS; !run(&pair); iterations *= 2)
-        assert_true(iterations < 1000 * ITERATIONS);
+    run_in_slices(&pair, 3 * ITERATIONS);
     assert_complete(&pair, iterations);
     check_slices();
     assert_true(share_in_slices(&pair, 0) > .6);
@@ -147,10 +149,19 @@ TEST(a_slower_one_is_not_left_alone) {
 
 static const char two_ranks[] = "./launcher {program} {arguments}";
 
+/* Neither rank begins before the other one is there to be stopped, on a busy machine, too: a job
+ * whose launcher has one rank below it at the first iteration runs in no slices, however long. */
+static void write_launcher(void) {
+    write_script("launcher",
+                 "rm -f gate; mkfifo gate; exec 3<>gate\n"
+                 "(read -r begin <&3; exec \"$@\") & (read -r begin <&3; exec \"$@\") &\n"
+                 "printf '\\n\\n' >&3; wait %1 && wait %2\n");
+}
+
 TEST(all_ranks_of_a_launcher_are_stopped) {
     struct pair pair = {{counting, counting}, two_ranks, 2, 0.05, {.timeout = PATIENCE}, {{0}}};
-    write_script("launcher", "\"$@\" & \"$@\" & wait %1 && wait %2\n");
-    run_in_slices(&pair);
+    write_launcher();
+    run_in_slices(&pair, ITERATIONS);
     assert_complete(&pair, iterations);
     int slices = check_slices();
     assert_in_range(slices, 3, 2 * iterations);
@@ -161,15 +172,15 @@ TEST(all_ranks_of_a_launcher_are_stopped) {
 /* Ranks elsewhere: there are fewer below the launcher than the job has. */
 TEST(ranks_out_of_reach_run_one_after_the_other) {
     struct pair pair = {{counting, counting}, two_ranks, 3, 0.02, {.timeout = PATIENCE}, {{0}}};
-    write_script("launcher", "\"$@\" & \"$@\" & wait %1 && wait %2\n");
-    assert_false(run(&pair));
+    write_launcher();
+    assert_false(run(&pair, ITERATIONS));
     assert_complete(&pair, iterations);
     assert_int_equal(count_changes(), 1);
 }
 
 TEST(no_slices_are_one_after_the_other) {
     struct pair pair = {{counting, counting}, NULL, 1, 0, {.timeout = PATIENCE}, {{0}}};
-    assert_false(run(&pair));
+    assert_false(run(&pair, ITERATIONS));
     assert_complete(&pair, iterations);
     assert_int_equal(count_changes(), 1);
     assert_int_equal(check_slices(), 0);
@@ -180,7 +191,7 @@ TEST(slices_hold_some_iterations) {
                                "echo progress $i 3 1 1e6; done\n";
     struct pair pair = {{slow, slow}, NULL, 1, 0.02, {.timeout = PATIENCE}, {{0}}};
     /* Slices of 0.02 s grow until an iteration fits; then one ends in the next slice. */
-    run_in_slices(&pair);
+    run_in_slices(&pair, ITERATIONS);
     assert_complete(&pair, 3);
     assert_in_range(check_slices(), 3, 12);
 }
@@ -194,7 +205,7 @@ TEST(the_other_goes_on_when_one_fails) {
         for (int side = 0; side < 2; side++) {
             struct pair pair = {{counting, counting}, NULL, 1, 0.02, {.timeout = PATIENCE}, {{0}}};
             pair.script[side] = failing[f];
-            run(&pair);
+            run(&pair, ITERATIONS);
             assert_int_equal(pair.result[side].end, MP_LAUNCH_FAILED);
             assert_contains(pair.result[side].reason,
                             failing[f] ? "exit status 3" : "there is no such program");
@@ -208,9 +219,9 @@ TEST(a_job_that_hangs_times_out_alone) {
                                   "while :; do sleep 0.05; done\n";
     struct pair pair = {{hanging, counting}, NULL, 1, 0.02, {.timeout = 0}, {{0}}};
     /* On a busy machine even the other one may take too long: then again, with more time. */
-    for (pair.job.timeout = 2; pair.result[1].progress.iteration < iterations;
+    for (pair.job.timeout = 2; pair.result[1].progress.iteration < ITERATIONS;
          pair.job.timeout *= 2) {
-        run(&pair);
+        run(&pair, ITERATIONS);
         assert_int_equal(pair.result[0].end, MP_LAUNCH_TIMEOUT);
     }
     assert_int_equal(pair.result[1].end, MP_LAUNCH_COMPLETE);
@@ -220,7 +231,7 @@ TEST(a_job_without_its_file_fails) {
     struct pair pair = {{counting, counting}, NULL, 1, 0.02, {.timeout = PATIENCE}, {{0}}};
     unlink("slices-B");
     assert_int_equal(mkdir("slices-B", 0777), 0);
-    assert_false(run(&pair));
+    assert_false(run(&pair, ITERATIONS));
     assert_int_equal(rmdir("slices-B"), 0);
     assert_numbers(pair.result[0].end, MP_LAUNCH_COMPLETE, pair.result[1].end, MP_LAUNCH_FAILED);
     assert_contains(pair.result[1].reason, "can't write slices-B: ");
@@ -242,7 +253,7 @@ TEST(interruption_ends_both) {
     pair.job.signals = &signals;
     pair.job.watch = signal_at_20;
     signals = 0;
-    run(&pair);
+    run(&pair, ITERATIONS);
     assert_int_equal(pair.result[0].end, MP_LAUNCH_INTERRUPTED);
     assert_int_equal(pair.result[1].end, MP_LAUNCH_INTERRUPTED);
 }
@@ -257,7 +268,7 @@ TEST(interruption_of_the_first_leaves_the_second_out) {
     pair.job.signals = &signals;
     pair.job.watch = signal_at_once;
     signals = 0;
-    assert_false(run(&pair));
+    assert_false(run(&pair, ITERATIONS));
     assert_int_equal(pair.result[0].end, MP_LAUNCH_INTERRUPTED);
     assert_int_equal(pair.result[1].end, MP_LAUNCH_INTERRUPTED);
     assert_string_equal(pair.result[1].reason, "stopped by the user before it began");
