@@ -76,6 +76,14 @@ static const char *beside(const char *name) {
     return path;
 }
 
+/* Skips the case where what the trainer said is that there is nothing to train on. */
+static void need_gpu(const char *output) {
+    static const char *const missing[] = {"there is no NVIDIA driver here", "there is no GPU"};
+    for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
+        if (strstr(output, missing[i]))
+            skip("%s", missing[i]);
+}
+
 /* Trains the job over a transport; what it printed, or NULL if there is no NCCL here. */
 static char *train(const char *transport) {
     const char *arguments[2 * SETTINGS + 5] = {"moeperf-train", "--progress", "--set"};
@@ -98,6 +106,8 @@ static char *train(const char *transport) {
     assert_int_equal(waitpid(child, &status, 0), child);
     char *output = read_file("output", path);
     assert_non_null(output);
+    if (status)
+        need_gpu(output);
     if (status && strstr(output, "NCCL can't be loaded")) {
         free(output);
         return NULL;
