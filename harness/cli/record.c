@@ -64,7 +64,8 @@ static const struct cli_usage usage = {
     "processes to a database: every range as it was (v_nvtx), and spans for the ranges that\n"
     "rules map to phases, so that reports work.  Where the collectors for CUPTI and NCCL are,\n"
     "GPU work comes with it (v_gpu, v_collective), also of a program without ranges.  Signals\n"
-    "go to the program, its exit status comes back.",
+    "go to the program, its exit status comes back; 2 where that is 0 and nothing was\n"
+    "recorded, neither a range nor GPU work.",
     known_flags,
     0,
     CLI_WORDS_LIMIT,

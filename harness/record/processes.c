@@ -104,8 +104,11 @@ int record_processes_find(const struct mp_record_run *run, struct record_process
     MP_TRY(add_processes(run, MP_DEVICE_ENDING, processes, NULL, error));
     if (processes->count == 0)
         return mp_fail(error, MP_ENOTFOUND,
-                       "%s: no process has made an NVTX range: is the program annotated, was its "
-                       "annotation turned on, and does it keep NVTX_INJECTION64_PATH?",
+                       "%s: no process has made an NVTX range or used a GPU that was recorded, so "
+                       "there is no run.  Python has ranges by nvtx.annotate(\"experts\"), PyTorch "
+                       "by moeperf_experts.annotate() (moeperf show moeperf_experts.py).  Where a "
+                       "program has some: is its annotation turned on, and does it keep "
+                       "NVTX_INJECTION64_PATH?",
                        run->command[0]);
     processes->without_ranges = true;
     merge_collectors(processes);

@@ -404,6 +404,7 @@ int mp_record_keep(struct mp_store *store, const struct mp_record_run *run, FILE
     if (!run->loads.path && each_table(run->spools, false) > 0)
         with_loads.loads.path = run->spools;
     struct mp_suggestion *suggestion = NULL;
+    const bool is_users = run->is_earlier && !run->importer; /* the folder of the spools */
     int code = record_processes_find(run, &processes, stream, error);
     if (!code && run->is_earlier)
         code = record_processes_check_ended(&processes, error);
@@ -419,9 +420,8 @@ int mp_record_keep(struct mp_store *store, const struct mp_record_run *run, FILE
         code = say_suggestion(run, suggestion, stream, error);
     if (!code)
         remove_spools(run, &processes);
-    else if (processes.count == 0 && !run->keep_spools)
-        rmdir(run->spools);
-    else if (!run->importer && !run->is_merged)
+    else if ((is_users ? processes.count > 0 : rmdir(run->spools) != 0) && !run->importer &&
+             !run->is_merged)
         fprintf(stream, "moeperf record: the spools are still in %s\n", run->spools);
     mp_suggestion_destroy(suggestion);
     record_processes_free(&processes);

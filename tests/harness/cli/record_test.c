@@ -124,7 +124,10 @@ TEST(exit_statuses_and_signals_pass_through) {
     assert_answer("status.db", "SELECT count(*) FROM v_nvtx WHERE run_id = 2", "5");
     free(shell("moeperf record -o status.db -- /nonexistent/program", 127));
     free(shell("moeperf record -o status.db -- sh -c 'exit 9'", 9));
-    assert_says("moeperf record -o status.db -- true", 2, "no process has made an NVTX range");
+    assert_says("moeperf record -o status.db -- true", 2, "true: no process has made an NVTX range",
+                "there is no run", "moeperf show moeperf_experts.py");
+    assert_says("moeperf record -o status.db --keep empty -- true", 2, LACKS("are still in"));
+    assert_runs("! ls -d empty"); /* it may be asked for again */
     free(shell("moeperf record -o status.db -- sleep 20 & sleep 0.5; kill -TERM $!; wait $!", 143));
     assert_answer("status.db", "SELECT count(*) FROM run", "2");
     assert_runs("! ls -d status.db.spools*"); /* nothing is left behind */
