@@ -110,6 +110,51 @@ TEST_RANDOM_TURNS(copies_arrive_once, 100, i) {
     assert_false(bench.gradient_of[MP_SEND_SLICES].any);
 }
 
+/* A copy goes from rank 0 to 1 before the gate, and two from ranks 1 and 3 to 2 after it. */
+static void fetch_some(struct bench *bench, bool rematerialise, bool first, bool late) {
+    begin(bench);
+    bench->predictor->planner.policy.rematerialise = rematerialise;
+    if (first)
+        assert_works(mp_plan_add_copy(bench->plan, 0, 1, MP_STAGE_BEFORE_GATE, &error));
+    for (int expert = 1; late && expert < 4; expert += 2)
+        assert_works(mp_plan_add_copy(bench->plan, expert, 2, MP_STAGE_AFTER_GATE, &error));
+    mp_carrier_fetch(bench->carrier, MP_STAGE_BEFORE_GATE, true, &bench->carrier->fetch);
+    mp_carrier_fetch(bench->carrier, MP_STAGE_AFTER_GATE, true, &bench->carrier->late_fetch);
+    mp_carrier_gradients(bench->carrier, 0, true);
+}
+
+/* One after the other.  Two copies take rank 2 twice as long as one, and who sends it one is busy
+ * with that half of the time. */
+TEST(backward_fetches_both_again) {
+    static const double first_copies[4] = {1, 1, 0, 0}, late_copies[4] = {0, 2, 2, 2},
+                        late_alone[4] = {0, 1, 2, 1};
+    AUTO(bench) struct bench bench;
+    bench.machine = GOOD_MACHINE;
+    bench.machine.nodes = 1;
+    bench.machine.latency = 0;
+    bench.test = test_make(&bench.machine, "fssdp", 1, 4, 1);
+    take_predictor(&bench);
+    mp_placement_set_owners(bench.home, (const int32_t[]){0, 1, 2, 3});
+    const struct mp_carriage *prefetch = &bench.carrier->layer[0].prefetch;
+    const double copy = bench.parameters / bench.machine.bandwidth;
+    for (int which = 1; which < 4; which++) {
+        const bool first = which & 1, late = which & 2;
+        fetch_some(&bench, true, first, late);
+        assert_true(prefetch->any);
+        for (int r = 0; r < 4; r++) {
+            const double seconds = copy * (first * first_copies[r] + late * late_copies[r]);
+            assert_all_close(
+                1e-5, prefetch->seconds[r], seconds, prefetch->others[r], seconds,
+                prefetch->alone[r], copy * (first * first_copies[r] + late * late_alone[r]),
+                prefetch->received[r], bench.parameters * (first * (r == 1) + late * 2 * (r == 2)));
+        }
+    }
+    fetch_some(&bench, true, false, false);
+    assert_false(prefetch->any);
+    fetch_some(&bench, false, true, true);
+    assert_false(prefetch->any);
+}
+
 /* Of copies of copies, those of one expert and rank follow its hops, and the owner sends nothing.
  */
 TEST_RANDOM(copies_of_copies_stay_in_their_node) {
