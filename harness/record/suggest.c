@@ -102,7 +102,7 @@ static void leave_out_enclosing(struct mp_suggestion *suggestion) {
 static bool covers_time(const struct proposal *proposal) {
     const struct mp_name_use *use = proposal->use;
     return proposal->phase == MP_PHASES && use->encloses && use->least >= LEAST_ITERATIONS &&
-           use->most - use->least <= 1 && use->share > 0.7 && use->share < 1.05;
+           use->most - use->least <= 1 && use->share > 0.7;
 }
 
 /* One name is the iteration: a rule's; else of those called so the one with most of the time; else
