@@ -5,7 +5,7 @@
 #include "harness/cli/trace_file.h"
 #include "reference/base/characters.h"
 
-enum { FLAGS_LIMIT = 24, NAME_SIZE = 32, HELP_SIZE = 640, HELP_COLUMNS = 56, ABOUT_SIZE = 2048 };
+enum { FLAGS_LIMIT = 24, NAME_SIZE = 32, HELP_SIZE = 640, ABOUT_SIZE = 2048 };
 
 /* A flag for each option: --seed and so on, and what the kind asks. */
 struct option_flags {
@@ -15,24 +15,6 @@ struct option_flags {
     int count;
 };
 
-/* Breaks a text at blanks into lines of at most `columns`. */
-static void break_lines(char *text, size_t columns) {
-    char *line = text, *blank = NULL;
-    for (char *letter = text; *letter; letter++) {
-        if (*letter == '\n') {
-            line = letter + 1;
-            blank = NULL;
-        } else if (*letter == ' ') {
-            blank = letter;
-        }
-        if ((size_t)(letter - line) >= columns && blank) {
-            *blank = '\n';
-            line = blank + 1;
-            blank = NULL;
-        }
-    }
-}
-
 static void add_flags(struct option_flags *own, const struct mp_option table[],
                       struct cli_flag flags[]) {
     char accepts[256];
@@ -41,7 +23,6 @@ static void add_flags(struct option_flags *own, const struct mp_option table[],
         snprintf(own->name[i], NAME_SIZE, "--%s", option->name);
         snprintf(own->help[i], HELP_SIZE, "%s; default %s: %s", option->help, option->default_value,
                  mp_options_describe(option, accepts, sizeof accepts));
-        break_lines(own->help[i], HELP_COLUMNS);
         bool word = option->type == MP_OPTION_CHOICE;
         flags[i] = (struct cli_flag){own->name[i], CLI_VALUE, &own->text[i], word ? "WORD" : "N",
                                      own->help[i]};
@@ -62,7 +43,6 @@ static void describe(const struct mp_generator *kind, char about[ABOUT_SIZE]) {
     if (kind) {
         snprintf(about, ABOUT_SIZE, "%s: %s.%s%s\n\n%s", kind->name, kind->title,
                  *kind->source ? "\nAfter " : "", kind->source, kind->models);
-        break_lines(about, CLI_PAGE_COLUMNS);
         return;
     }
     snprintf(about, ABOUT_SIZE,

@@ -8,9 +8,44 @@
 #include "reference/base/characters.h"
 #include "reference/base/option.h"
 
-enum { FLAGS_LIMIT = 32, HELP_COLUMN = 24 };
+enum { FLAGS_LIMIT = 32, HELP_COLUMN = 24, PAGE_COLUMNS = 80 };
 
-/* The help's further lines stand under its first. */
+/* Fills lines of the page from a column on; the first one's beginning is there already.  A line
+ * that begins with a blank stays one of its own, as of a table: what is too long of it goes on
+ * under its second column. */
+static void print_filled(const char *text, int begin) {
+    int column = begin, under = begin;
+    bool is_own = false;
+    while (*text) {
+        int gap = (int)strspn(text, " ");
+        text += gap;
+        if (*text == '\n') {
+            const bool is_sentence = column > begin && text[-1] == '.';
+            text++;
+            if (is_own || column == 0 || *text == ' ' || *text == '\n') {
+                is_own = *text == ' ';
+                under = begin;
+                column = printf("\n%*s", (int)strspn(text, " "), "") - 1;
+                text += strspn(text, " ");
+                continue;
+            }
+            gap = is_sentence ? 2 : 1;
+        }
+        int length = (int)strcspn(text, " \n");
+        if (column > under && column + gap + length > PAGE_COLUMNS) {
+            printf("\n%*s", under, "");
+            column = under;
+        } else {
+            column += printf("%*s", gap, "");
+        }
+        if (is_own && gap > 1 && under == begin)
+            under = column;
+        column += printf("%.*s", length, text);
+        text += length;
+    }
+    putchar('\n');
+}
+
 static void print_flag(const struct cli_flag *flag) {
     char name[64];
     int length = snprintf(name, sizeof name, "%s%s%s", flag->name, flag->value ? " " : "",
@@ -20,16 +55,13 @@ static void print_flag(const struct cli_flag *flag) {
         printf("  %-*s", HELP_COLUMN - 2, name);
     else
         printf("  %s\n%*s", name, HELP_COLUMN, "");
-    for (const char *letter = flag->help; *letter; letter++) {
-        putchar(*letter);
-        if (*letter == '\n')
-            printf("%*s", HELP_COLUMN, "");
-    }
-    putchar('\n');
+    print_filled(flag->help, HELP_COLUMN);
 }
 
 static void print_usage(const struct cli_usage *usage) {
-    printf("usage: %s\n\n%s\n\noptions:\n", usage->synopsis, usage->about);
+    printf("usage: %s\n\n", usage->synopsis);
+    print_filled(usage->about, 0);
+    printf("\noptions:\n");
     for (const struct cli_flag *flag = usage->flags; flag->name; flag++)
         print_flag(flag);
     print_flag(&(struct cli_flag){"--help", CLI_SWITCH, NULL, NULL, "this text"});

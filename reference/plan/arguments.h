@@ -31,12 +31,12 @@ struct cli_flag {
     enum cli_flag_kind kind;
     void *target;
     const char *value; /* what --help calls its value */
-    const char *help;
+    const char *help;  /* filled to the page's width, as is `about` */
 };
 
 struct cli_usage {
     const char *synopsis; /* "moeperf run SUITE [options]" */
-    const char *about;    /* some lines */
+    const char *about;    /* lines that begin with a blank stay lines */
     const struct cli_flag *flags;
     int words_least, words_most; /* arguments that are no flags */
     const char *examples;        /* whole lines */

@@ -7,6 +7,12 @@ TEST(commands_are_listed) {
     assert_says("moeperf --help", 0, "usage: moeperf COMMAND");
     assert_says("moeperf help", 0, "  doctor ");
     assert_says("moeperf help list", 0, "usage: moeperf list");
+    assert_says("for command in $(moeperf --help | sed -n '/^commands:/,/^$/s/^  \\([a-z]*\\) .*/"
+                "\\1/p'); do moeperf $command --help | sed '/^examples:/,$d'; done", /* as copied */
+                0, "usage: moeperf run", "usage: moeperf doctor",
+                "\n                  [iteration][layer][rank][expert]\n", /* of a table */
+                "--type sqlite)\nkinds of loads:\n", "notes.\n\nkinds of recordings:\n",
+                "\n                        model's sizes, so that moeperf", FITS);
     assert_says("moeperf help pridictions", 2, "did you mean \"predictions\"?");
     assert_says("moeperf help nothing-of-the-kind", 2, "moeperf help: no ready-made page");
     assert_says("moeperf rnu", 2, "moeperf: unknown command \"rnu\"; did you mean \"run\"?\n");
