@@ -93,6 +93,8 @@ static void format_number(const struct table_column *column, double value, char 
         snprintf(text, TABLE_CELL, "%.10g", value);
     else
         snprintf(text, TABLE_CELL, is_signed ? "%+.*f" : "%.*f", decimals, value);
+    if (*text == '-' && text[1] && !text[strcspn(text, "123456789")])
+        memmove(text, text + 1, strlen(text)); /* a zero has no sign */
 }
 
 void table_number(struct table *table, int column, double value) {

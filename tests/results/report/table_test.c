@@ -121,6 +121,22 @@ static const char *printed(bool drops_empty, int columns) {
 }
 
 /* Terminals end lines with a carriage return, too. */
+/* What rounds to nothing has no sign; what is no number is a line. */
+TEST(a_zero_has_no_sign) {
+    static const double values[] = {-0.004, -0.006, -10.0, -0.0, NAN};
+    struct table_column columns[5];
+    AUTO(table) struct table table;
+    FILE *file = tmpfile();
+    for (int i = 0; i < 5; i++)
+        columns[i] = (struct table_column){"n", .kind = TABLE_RIGHT};
+    table_init(&table, columns, 5);
+    assert_works(table_add(&table, NULL, &error));
+    for (int i = 0; i < 5; i++)
+        table_set_number(&table, i, values[i], 2);
+    table_print(&table, file);
+    assert_contains(closed(file), "\n0.00  -0.01  -10.00  0.00  -\n");
+}
+
 TEST(cells_break_only_where_room_is_short) {
     assert_string_equal(
         printed(false, 0),
