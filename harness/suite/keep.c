@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "harness/suite/files.h"
+#include "harness/suite/launch.h"
 #include "harness/suite/note.h"
-#include "harness/suite/time_slices.h"
 #include "reference/base/characters.h"
 
 enum { MODEL_SIZE = 2048, LONG_VALUE = 80, WORKLOAD_SIZE = MP_TEXT_SIZE + 16 };

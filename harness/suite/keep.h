@@ -15,7 +15,7 @@ struct mp_ended_job {
     const char *command;    /* that started the ranks */
     const char *job_text;   /* as the ranks read it */
     const char *spools;     /* folder with the ranks' recordings; NULL: none */
-    const char *slices;     /* file (time_slices.h); NULL: it had the machine for itself */
+    const char *slices;     /* file (launch.h); NULL: it had the machine for itself */
     bool keep_spools;       /* also once they are in the database */
     const struct mp_launch_result *result; /* NULL: it has not ended */
     const struct mp_store_fact *fact;      /* [facts], stored with the run */

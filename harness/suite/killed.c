@@ -7,9 +7,9 @@
 
 #include "harness/suite/command.h"
 #include "harness/suite/files.h"
+#include "harness/suite/launch.h"
 #include "harness/suite/note.h"
 #include "harness/suite/paths.h"
-#include "harness/suite/time_slices.h"
 #include "reference/base/characters.h"
 
 static int ingest(struct mp_store *store, const char *folder, const struct mp_store_run *run,

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "harness/suite/command.h"
+#include "results/store/store.h"
 
 enum mp_launch_end {
     MP_LAUNCH_COMPLETE,
@@ -67,7 +68,7 @@ int mp_launch_run(const struct mp_launch *launch, struct mp_launch_result *resul
  * they never run beside each other.  Once one has ended the other has another slice and runs to its
  * end.
  *
- * Every slice is written into its job's file `slices` (time_slices.h) when it ends.  Only processes
+ * Every slice is written into its job's file `slices` when it ends.  Only processes
  * on this machine can be stopped: where the launcher has fewer of them below it than there are
  * ranks, the jobs run one after the other, too.  Returns whether they ran in slices; if not, the
  * files are to be ignored.
@@ -76,5 +77,14 @@ int mp_launch_run(const struct mp_launch *launch, struct mp_launch_result *resul
 enum { MP_SLICE_ITERATIONS = 8 };
 bool mp_launch_in_slices(const struct mp_launch job[2], double slice,
                          struct mp_launch_result result[2]);
+
+/* A job's slices: a text file, a line "START END" per slice, in ns of CLOCK_MONOTONIC, in order.  A
+ * line without its end, from a moeperf that was killed, is none.
+ *
+ * `slice` is to be freed.  A file that is not there has none.  MP_EFORMAT names path and line;
+ * MP_EIO; MP_ENOMEM. */
+#define MP_SLICES_NAME "slices" /* in the job's folder */
+int mp_slices_read(const char *path, struct mp_store_slice **slice, int *count,
+                   struct mp_error *error);
 
 #endif

@@ -16,7 +16,6 @@
 #include "harness/suite/paths.h"
 #include "harness/suite/predicted.h"
 #include "harness/suite/replayed_loads.h"
-#include "harness/suite/time_slices.h"
 #include "reference/base/whole_file.h"
 #include "results/compare/gate.h"
 

@@ -3,7 +3,6 @@
 #include <signal.h>
 
 #include "harness/suite/launch.h"
-#include "harness/suite/time_slices.h"
 #include "tests/errors.h"
 #include "tests/harness/folder.h"
 

@@ -1,20 +1,50 @@
-/* Child: see child.h, and mp_launch_run in launch.h. */
-#include "harness/suite/child.h"
+/* Launch: see launch.h. */
+#include "harness/suite/launch.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "harness/suite/processes.h"
 #include "harness/suite/seconds.h"
+#include "reference/base/arena.h"
 #include "reference/base/characters.h"
+#include "results/store/store.h"
+
+enum { CHILD_LINE_SIZE = 256, CHILD_TICK_MS = 100, CHILD_DESCRIPTORS = 2 };
+
+/* A started job as its parent sees it. */
+struct child {
+    const struct mp_launch *launch; /* borrowed */
+    pid_t pid;
+    int output;                 /* read end of its standard output; -1 after its end */
+    char line[CHILD_LINE_SIZE]; /* the beginning of a line whose end has not come yet */
+    size_t length;
+    bool is_skipping; /* the rest of a line that was too long */
+    int errors;       /* read end of its standard error; -1 after its end */
+    int log;          /* file that it goes to; -1: none */
+    char *tail;       /* its last bytes, a string, owned */
+    size_t tail_length;
+    struct mp_launch_progress progress;
+    double begin, end, watched; /* s */
+    double stopped;             /* s that it was stopped, which don't count for its time-out */
+    int status;                 /* waitpid's, once it has ended */
+    /* How it is being ended from outside, if it is. */
+    enum mp_launch_end ending; /* COMPLETE: nobody asked it to end */
+    double kill_at;            /* s; 0: not set */
+    int signals_before;        /* that had come before the job */
+};
 
 /* ---- why a job failed ---- */
 
@@ -163,7 +193,7 @@ static void close_if_open(int *descriptor) {
     *descriptor = -1;
 }
 
-static void close_child(struct mp_child *child) {
+static void close_child(struct child *child) {
     close_if_open(&child->output);
     close_if_open(&child->errors);
     close_if_open(&child->log);
@@ -172,7 +202,7 @@ static void close_child(struct mp_child *child) {
 
 /* What the parent needs, before the fork: the log, memory for its end, and two pipes whose other
  * ends are put into `given`. */
-static int open_child(const struct mp_launch *launch, struct mp_child *child, int given[2],
+static int open_child(const struct mp_launch *launch, struct child *child, int given[2],
                       struct mp_error *error) {
     int ends[2], *const own[] = {&child->output, &child->errors};
     child->tail = calloc(1, TAIL_SIZE + 1);
@@ -194,14 +224,16 @@ static int open_child(const struct mp_launch *launch, struct mp_child *child, in
     return MP_OK;
 }
 
-int mp_child_start(const struct mp_launch *launch, struct mp_child *child, struct mp_error *error) {
+/* Errors: mp_launch_run's; nothing is to be ended then. */
+static int child_start(const struct mp_launch *launch, struct child *child,
+                       struct mp_error *error) {
     int given[2] = {-1, -1};
-    *child = (struct mp_child){.launch = launch,
-                               .output = -1,
-                               .errors = -1,
-                               .log = -1,
-                               .begin = mp_seconds_now(),
-                               .signals_before = launch->signals ? (int)*launch->signals : 0};
+    *child = (struct child){.launch = launch,
+                            .output = -1,
+                            .errors = -1,
+                            .log = -1,
+                            .begin = mp_seconds_now(),
+                            .signals_before = launch->signals ? (int)*launch->signals : 0};
     child->watched = child->begin;
     int code = open_child(launch, child, given, error);
     if (!code)
@@ -235,7 +267,7 @@ static size_t read_some(int *descriptor, char *bytes, size_t size) {
 }
 
 /* Reads the standard output; true if it brought progress. */
-static bool read_output(struct mp_child *child) {
+static bool read_output(struct child *child) {
     char bytes[4096];
     bool has_progress = false;
     size_t count;
@@ -257,7 +289,7 @@ static bool read_output(struct mp_child *child) {
 }
 
 /* Adds to the end of the log that is remembered; its older half goes when it is full. */
-static void keep_tail(struct mp_child *child, const char *bytes, size_t count) {
+static void keep_tail(struct child *child, const char *bytes, size_t count) {
     if (child->tail_length + count > TAIL_SIZE) {
         size_t half = child->tail_length / 2;
         child->tail_length -= half;
@@ -269,7 +301,7 @@ static void keep_tail(struct mp_child *child, const char *bytes, size_t count) {
 }
 
 /* Reads the standard error into the log, as long as the disk takes it. */
-static void read_errors(struct mp_child *child) {
+static void read_errors(struct child *child) {
     char bytes[4096];
     size_t count;
     while ((count = read_some(&child->errors, bytes, sizeof bytes)) > 0) {
@@ -279,11 +311,11 @@ static void read_errors(struct mp_child *child) {
     }
 }
 
-static void ask_to_end(const struct mp_child *child, int signal) {
+static void ask_to_end(const struct child *child, int signal) {
     mp_processes_signal(child->pid, signal, !child->launch->command->has_launcher);
 }
 
-static void check_ending(struct mp_child *child) {
+static void check_ending(struct child *child) {
     const struct mp_launch *launch = child->launch;
     int signals = launch->signals ? (int)*launch->signals - child->signals_before : 0;
     double now = mp_seconds_now();
@@ -300,12 +332,15 @@ static void check_ending(struct mp_child *child) {
         mp_processes_signal(child->pid, SIGKILL, true);
 }
 
-void mp_child_poll(const struct mp_child *child, struct pollfd ready[MP_CHILD_DESCRIPTORS]) {
+/* What poll has to wait for. */
+static void child_poll(const struct child *child, struct pollfd ready[CHILD_DESCRIPTORS]) {
     ready[0] = (struct pollfd){.fd = child->output, .events = POLLIN};
     ready[1] = (struct pollfd){.fd = child->errors, .events = POLLIN};
 }
 
-bool mp_child_attend(struct mp_child *child) {
+/* Reads what has come, shows it, ends a job that takes too long or that the user stops.  Whether
+ * the job has ended. */
+static bool child_attend(struct child *child) {
     const struct mp_launch *launch = child->launch;
     /* Asked before reading: what an ended job has written is there to be read. */
     bool has_ended = waitpid(child->pid, &child->status, WNOHANG) == child->pid;
@@ -321,7 +356,7 @@ bool mp_child_attend(struct mp_child *child) {
     return has_ended;
 }
 
-static void describe_end(const struct mp_child *child, struct mp_launch_result *result) {
+static void describe_end(const struct child *child, struct mp_launch_result *result) {
     long long iteration = child->progress.iteration, iterations = child->progress.iterations;
     bool is_success = WIFEXITED(child->status) && WEXITSTATUS(child->status) == 0;
     result->end = child->ending;
@@ -341,7 +376,8 @@ static void describe_end(const struct mp_child *child, struct mp_launch_result *
     }
 }
 
-void mp_child_finish(struct mp_child *child, struct mp_launch_result *result) {
+/* After the job's end: says how it ended and frees what the child had. */
+static void child_finish(struct child *child, struct mp_launch_result *result) {
     *result = (struct mp_launch_result){.progress = child->progress,
                                         .seconds = child->end - child->begin - child->stopped};
     describe_end(child, result);
@@ -353,17 +389,256 @@ const char *mp_launch_end_name(enum mp_launch_end end) {
     return names[end];
 }
 
+/* ---- jobs side by side ---- */
+
+int mp_slices_read(const char *path, struct mp_store_slice **slice, int *count,
+                   struct mp_error *error) {
+    int code = MP_OK;
+    char line[64];
+    FILE *file = fopen(path, "re");
+    *slice = NULL;
+    *count = 0;
+    if (!file && errno != ENOENT)
+        return mp_fail(error, MP_EIO, "can't read %s: %s", path, strerror(errno));
+    while (file && !code && fgets(line, sizeof line, file)) {
+        struct mp_store_slice next;
+        char end;
+        if (!strchr(line, '\n'))
+            break; /* cut off */
+        if (!MP_ROOM(*slice, *count))
+            code = mp_fail(error, MP_ENOMEM, "no memory for the slices of %s", path);
+        if (!code &&
+            (sscanf(line, "%" SCNd64 " %" SCNd64 "%c", &next.start_ns, &next.end_ns, &end) != 3 ||
+             end != '\n' || next.end_ns < next.start_ns))
+            code = mp_fail(error, MP_EFORMAT,
+                           "%s, line %d: should be two times in ns, a start and an end", path,
+                           *count + 1);
+        if (!code)
+            (*slice)[(*count)++] = next;
+    }
+    if (file && fclose(file) && !code)
+        code = mp_fail(error, MP_EIO, "can't read %s: %s", path, strerror(errno));
+    return code;
+}
+
+/* One of the two jobs. */
+struct side {
+    struct child child;
+    struct mp_processes ranks;
+    FILE *slices;
+    bool has_ended, is_stopped, has_slice;
+    double since;  /* s, when it began to run or to be stopped */
+    double ran;    /* s in slices after the first, which has the start in it */
+    int64_t begun; /* iterations done in the first */
+};
+
+static bool begin(const struct mp_launch *job, struct side *side, struct mp_launch_result *result) {
+    struct mp_error error = {0};
+    *side = (struct side){.has_ended = true, .since = mp_seconds_now()};
+    side->slices = job->slices ? fopen(job->slices, "we") : NULL;
+    if (job->slices && !side->slices)
+        mp_fail(&error, MP_EIO, "can't write %s: %s", job->slices, strerror(errno));
+    else
+        child_start(job, &side->child, &error);
+    side->has_ended = error.code != MP_OK;
+    if (side->has_ended) {
+        *result = (struct mp_launch_result){.end = MP_LAUNCH_FAILED};
+        snprintf(result->reason, sizeof result->reason, "%s", error.text);
+    }
+    return !side->has_ended;
+}
+
+static void attend(struct side *side) {
+    double stopped = side->child.stopped;
+    if (side->has_ended)
+        return;
+    if (side->is_stopped) /* being stopped does not count for a time-out, from the beginning */
+        side->child.stopped += mp_seconds_now() - side->since;
+    side->has_ended = child_attend(&side->child);
+    if (side->is_stopped)
+        side->child.stopped = stopped;
+}
+
+static void attend_both(struct side side[2]) {
+    attend(&side[0]);
+    attend(&side[1]);
+}
+
+/* Waits for output of either side until `until`, at most a tick. */
+static void wait_for(const struct side side[2], double until) {
+    struct pollfd ready[2 * CHILD_DESCRIPTORS];
+    double left = 1e3 * (until - mp_seconds_now());
+    bool is_silent = false;
+    for (int i = 0; i < 2; i++) {
+        if (side[i].has_ended) {
+            ready[2 * i] = ready[2 * i + 1] = (struct pollfd){.fd = -1};
+            continue;
+        }
+        child_poll(&side[i].child, ready + 2 * i);
+        is_silent = is_silent || (ready[2 * i].fd < 0 && ready[2 * i + 1].fd < 0);
+    }
+    left = fmin(left, is_silent ? CHILD_TICK_MS / 10.0 : CHILD_TICK_MS);
+    poll(ready, 2 * CHILD_DESCRIPTORS, left > 0 ? (int)ceil(left) : 0);
+}
+
+static bool is_to_end(const struct side *side) {
+    return side->has_ended || side->child.ending != MP_LAUNCH_COMPLETE;
+}
+
+/* What it ran from when it was started or continued until now was a slice. */
+static void note_slice(const struct side *side, double now) {
+    if (!side->slices)
+        return;
+    fprintf(side->slices, "%" PRId64 " %" PRId64 "\n", (int64_t)(1e9 * side->since),
+            (int64_t)(1e9 * now));
+    fflush(side->slices);
+}
+
+static void stop(struct side *side) {
+    double now = mp_seconds_now();
+    mp_processes_send(&side->ranks, SIGSTOP);
+    note_slice(side, now);
+    if (side->has_slice)
+        side->ran += now - side->since;
+    else
+        side->begun = side->child.progress.iteration;
+    side->has_slice = true;
+    side->is_stopped = true;
+    side->since = now;
+}
+
+static void go_on(struct side *side) {
+    if (!side->is_stopped)
+        return;
+    mp_processes_send(&side->ranks, SIGCONT);
+    side->is_stopped = false;
+    double now = mp_seconds_now();
+    side->child.stopped += now - side->since;
+    side->since = now;
+}
+
+/* Runs side[on] until its first iteration is done, and stops it then.  Whether it could be. */
+static bool run_first(struct side side[2], int on, const struct mp_launch *job) {
+    while (!is_to_end(&side[on]) && side[on].child.progress.iteration == 0) {
+        wait_for(side, INFINITY);
+        attend_both(side);
+    }
+    if (is_to_end(&side[on]))
+        return false;
+    mp_processes_hold(side[on].child.pid, !job->command->has_launcher, &side[on].ranks);
+    if (side[on].ranks.leaves < job->ranks)
+        return false;
+    stop(&side[on]);
+    return true;
+}
+
+/* Seconds of its own time that an iteration takes, at least; what the trainer says of iterations
+ * has the times in it when it was stopped. */
+static double pace(const struct side *side) {
+    int64_t iterations = side->child.progress.iteration - side->begun;
+    return side->ran / (double)(iterations > 1 ? iterations : 1);
+}
+
+/* Seconds of the next slice of side[on].  Both do as many iterations in theirs, so that a slower
+ * one is not alone for the rest of its time, once the other has ended. */
+static double length_of(const struct side side[2], int on, double slice) {
+    double own = pace(&side[on]), other = pace(&side[!on]), faster = fmin(own, other);
+    if (faster > 0)
+        return fmax(slice, MP_SLICE_ITERATIONS * faster) * own / faster;
+    return fmax(slice, MP_SLICE_ITERATIONS * fmax(own, other));
+}
+
+/* Lets side[on] run for a slice.  Whether neither of the two has ended or is to. */
+static bool run_for(struct side side[2], int on, double length) {
+    double until = side[on].since + length;
+    while (mp_seconds_now() < until) {
+        wait_for(side, until);
+        attend_both(side);
+        if (is_to_end(&side[0]) || is_to_end(&side[1]))
+            return false;
+    }
+    return true;
+}
+
+/* One slice of side[on]; false once the two are no longer to take turns. */
+static bool run_slice(struct side side[2], int on, double slice) {
+    go_on(&side[on]);
+    bool goes_on = run_for(side, on, length_of(side, on, slice));
+    if (goes_on)
+        stop(&side[on]);
+    return goes_on;
+}
+
+/* side[on] has ended in its slice: that was one, too, and the other has its own before it is
+ * alone. */
+static void run_last_slice(struct side side[2], int on, double slice) {
+    struct side *other = &side[!on];
+    if (!side[on].has_ended || is_to_end(other))
+        return;
+    note_slice(&side[on], mp_seconds_now());
+    go_on(other);
+    double until = other->since + length_of(side, !on, slice);
+    while (!is_to_end(other) && mp_seconds_now() < until) {
+        wait_for(side, until);
+        attend(other);
+    }
+    note_slice(other, mp_seconds_now());
+    other->since = mp_seconds_now();
+}
+
+/* Lets both run to their ends. */
+static void run_rest(struct side side[2]) {
+    go_on(&side[0]);
+    go_on(&side[1]);
+    while (!side[0].has_ended || !side[1].has_ended) {
+        wait_for(side, INFINITY);
+        attend_both(side);
+    }
+}
+
 int mp_launch_run(const struct mp_launch *launch, struct mp_launch_result *result,
                   struct mp_error *error) {
-    struct mp_child child;
+    struct side side[2] = {{.slices = NULL}, {.has_ended = true}};
     *result = (struct mp_launch_result){.seconds = 0};
-    MP_TRY(mp_child_start(launch, &child, error));
-    do {
-        struct pollfd ready[MP_CHILD_DESCRIPTORS];
-        bool is_silent = child.output < 0 && child.errors < 0;
-        mp_child_poll(&child, ready);
-        poll(ready, MP_CHILD_DESCRIPTORS, is_silent ? MP_CHILD_TICK_MS / 10 : MP_CHILD_TICK_MS);
-    } while (!mp_child_attend(&child));
-    mp_child_finish(&child, result);
+    MP_TRY(child_start(launch, &side->child, error));
+    run_rest(side);
+    child_finish(&side->child, result);
     return MP_OK;
+}
+
+static void end(struct side *side) {
+    mp_processes_release(&side->ranks);
+    if (side->slices)
+        fclose(side->slices);
+    side->slices = NULL;
+}
+
+bool mp_launch_in_slices(const struct mp_launch job[2], double slice,
+                         struct mp_launch_result result[2]) {
+    struct side side[2] = {{.has_ended = true}, {.has_ended = true}};
+    bool is_sliced = false, has_begun[2] = {begin(&job[0], &side[0], &result[0]), false};
+    if (has_begun[0] && !(slice > 0 && run_first(side, 0, &job[0])))
+        run_rest(side); /* the other one comes after it */
+    int signals_before = side[0].child.signals_before;
+    if (has_begun[0] && job[0].signals && (int)*job[0].signals > signals_before)
+        result[1] = (struct mp_launch_result){.end = MP_LAUNCH_INTERRUPTED,
+                                              .reason = "stopped by the user before it began"};
+    else
+        has_begun[1] = begin(&job[1], &side[1], &result[1]);
+    if (has_begun[0] && has_begun[1])
+        side[1].child.signals_before = signals_before; /* one that has come meanwhile ends both */
+    if (has_begun[1] && !side[0].has_ended)
+        is_sliced = run_first(side, 1, &job[1]);
+    int on = 0;
+    while (is_sliced && run_slice(side, on, slice))
+        on = !on;
+    if (is_sliced)
+        run_last_slice(side, on, slice);
+    run_rest(side);
+    for (int i = 0; i < 2; i++) {
+        end(&side[i]);
+        if (has_begun[i])
+            child_finish(&side[i].child, &result[i]);
+    }
+    return is_sliced;
 }
