@@ -6,7 +6,7 @@
 #include "harness/cli/cli.h"
 #include "harness/predict/exchanges.h"
 #include "harness/suite/paths.h"
-#include "results/report/grid.h"
+#include "results/report/html.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
 

@@ -8,8 +8,8 @@
 #include "reference/base/arena.h"
 #include "reference/base/characters.h"
 #include "reference/base/median.h"
-#include "results/report/grid.h"
 #include "results/report/groups.h"
+#include "results/report/html.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
 
@@ -191,7 +191,7 @@ static const struct cli_prediction *find(const struct grids *grids, const struct
                          row * columns + (grids->by_system ? 0 : column));
 }
 
-/* As a grid has it (results/report/grid.h). */
+/* As a grid has it (results/report/html.h). */
 static double ratio(const struct cli_prediction *own, const struct cli_prediction *ep) {
     if (!own || !ep || own->refusal || ep->refusal)
         return NAN;

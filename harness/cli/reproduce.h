@@ -10,7 +10,7 @@
 int cli_print_reproduction(const struct mp_reproduction *reproduction,
                            const struct mp_reproduce_settings *settings,
                            enum mp_report_format format, bool details, struct mp_error *error);
-/* As a page (results/report/intervals.h). */
+/* As a page (results/report/html.h). */
 int cli_draw_reproduction(const struct mp_reproduction *reproduction,
                           const struct mp_page_output *output, struct mp_error *error);
 /* What was inferred, and that as a page. */

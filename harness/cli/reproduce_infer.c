@@ -6,7 +6,7 @@
 #include "harness/cli/cli.h"
 #include "harness/cli/reproduce.h"
 #include "reference/base/characters.h"
-#include "results/report/intervals.h"
+#include "results/report/html.h"
 #include "results/report/table.h"
 
 static const char *const uses[] = {"fitted", "held out", "input"};

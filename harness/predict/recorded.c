@@ -144,25 +144,6 @@ static int read_rank(struct reader *reader, struct mp_error *error) {
     return MP_OK;
 }
 
-/* From nanoseconds since the run's begin to seconds since the iteration's. */
-static void shift_times(struct mp_recorded *run) {
-    for (int i = 0; i < run->iterations; i++) {
-        struct mp_recorded_rank *rank = &run->rank[(size_t)i * (size_t)run->ranks];
-        double begin = rank[0].start;
-        for (int r = 1; r < run->ranks; r++)
-            begin = rank[r].start < begin ? rank[r].start : begin;
-        for (int r = 0; r < run->ranks; r++) {
-            rank[r].start = 1e-9 * (rank[r].start - begin);
-            rank[r].end = 1e-9 * (rank[r].end - begin);
-            for (int s = 0; s < rank[r].count; s++) {
-                struct mp_recorded_span *span = &run->span[rank[r].first + (size_t)s];
-                span->start = 1e-9 * (span->start - begin);
-                span->end = 1e-9 * (span->end - begin);
-            }
-        }
-    }
-}
-
 static int read_all(struct reader *reader, struct mp_error *error) {
     struct mp_recorded *run = reader->run;
     MP_TRY(mp_store_choose_run(reader->store, &run->run_id, error));
@@ -187,7 +168,9 @@ static int read_all(struct reader *reader, struct mp_error *error) {
     MP_TRY(mp_arena_check(&run->memory, error));
     for (reader->rank = 0; reader->rank < run->ranks; reader->rank++)
         MP_TRY(read_rank(reader, error));
-    shift_times(run);
+    mp_recorded_shift(
+        run->rank, run->span,
+        &(struct mp_recorded_times){.ranks = run->ranks, .iterations = run->iterations});
     return MP_OK;
 }
 

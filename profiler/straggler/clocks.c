@@ -5,6 +5,25 @@
 #include "profiler/record/record.h"
 #include "profiler/straggler/analysis.h"
 
+static void shift(double *start, double *end, double begin) {
+    *start = 1e-9 * (*start - begin);
+    *end = 1e-9 * (*end - begin);
+}
+
+void mp_recorded_shift(struct mp_recorded_rank rank[], struct mp_recorded_span span[],
+                       const struct mp_recorded_times *times) {
+    for (int i = 0; i < times->iterations; i++, rank += times->ranks) {
+        double begin = INFINITY;
+        for (int r = 0; r < times->ranks; r++)
+            begin = fmin(begin, rank[r].start);
+        for (int r = 0; r < times->ranks; r++) {
+            shift(&rank[r].start, &rank[r].end, begin);
+            for (size_t s = rank[r].first; s < rank[r].first + (size_t)rank[r].count; s++)
+                shift(&span[s].start, &span[s].end, begin);
+        }
+    }
+}
+
 /* Nobody leaves these before all have come. */
 static bool synchronises(const struct mp_graph *graph, const struct mp_graph_group *group) {
     const struct mp_graph_kind *kind = &graph->kind[group->kind];

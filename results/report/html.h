@@ -8,7 +8,10 @@
 #ifndef MOEPERF_RESULTS_REPORT_HTML_H
 #define MOEPERF_RESULTS_REPORT_HTML_H
 
+#include <stdbool.h>
+
 #include "results/report/report.h"
+#include "results/report/table.h"
 
 /* Where a page goes; NULL: not there. */
 struct mp_page_output {
@@ -30,5 +33,64 @@ int mp_report_html(struct mp_store *store, const struct mp_report_selection *sel
                    const struct mp_page_output *output, struct mp_error *error);
 
 enum { MP_HTML_RUNS = 16 }; /* with charts of their own */
+
+/* Intervals: published ranges, what is predicted under many assumptions, and those assumptions. */
+
+/* One line of a chart; NAN where there is nothing to draw. */
+struct mp_interval {
+    char label[128], text[512]; /* text: all of it in words */
+    const char *group;          /* borrowed */
+    bool is_inside;
+    double given[2]; /* what is published */
+    double all[2];   /* prior; under sets nearly as good as the best: */
+    double near[2], best;
+};
+
+/* All texts are borrowed. */
+struct mp_intervals_page {
+    const char *title, *about;     /* lines of `about` are paragraphs */
+    const struct mp_interval *row; /* in logarithms to base 10 of ratios to what is published */
+    int rows;
+    const struct mp_interval *unknown; /* from 0, the least of the range, to 1 */
+    int unknowns;                      /* 0: the rows are of one prediction, and have no ranges */
+    const char *sentences;             /* on what holds under no set, one a line */
+};
+
+/* A page with a chart of each.  Written as mp_report_html writes, with its errors. */
+int mp_intervals_html(const struct mp_intervals_page *page, const struct mp_page_output *output,
+                      struct mp_error *error);
+
+/* Grids: how many times as fast as plain expert parallelism, or another reference, something is,
+ * and what share of its time the bound is, by two quantities. */
+
+enum { MP_GRID_ROWS = 256, MP_GRID_COLUMNS = 11 };
+
+/* All texts are borrowed. */
+struct mp_grid {
+    const char *name;         /* a system, or what else is compared */
+    const char *row, *column; /* the quantities */
+    int rows, columns;
+    const char *row_label[MP_GRID_ROWS], *column_label[MP_GRID_COLUMNS];
+    /* NAN: not possible; 0: needs more memory than there is; INFINITY: plain expert parallelism
+     * needs more. */
+    double ratio[MP_GRID_ROWS][MP_GRID_COLUMNS];
+    const char *reference; /* what is compared with; the same of all grids.  NULL: EP */
+    bool has_shares;
+    double share[MP_GRID_ROWS][MP_GRID_COLUMNS]; /* 0 .. 1 if it has shares; NAN: not known */
+};
+
+/* A page of them.  All is borrowed. */
+struct mp_grids {
+    const struct mp_grid *grid; /* [count] */
+    int count;
+    const char *title, *about; /* `about`: lines above the maps */
+    const struct table *table; /* below them, with a caption; NULL: none */
+    const char *table_caption;
+};
+
+/* Writes a page with a heat map of each grid, one of which is seen at a time; of grids that have
+ * shares another one of these.  Written as mp_report_html writes, with its errors. */
+int mp_grid_html(const struct mp_grids *grids, const struct mp_page_output *output,
+                 struct mp_error *error);
 
 #endif

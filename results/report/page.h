@@ -31,7 +31,7 @@ struct page {
 
 /* ---- HTML (page_write.c) ---- */
 
-/* printf of HTML whose %s are escaped (markup.h); knows %s and %d alone. */
+/* printf of HTML whose %s are escaped (markup_text); knows %s and %d alone. */
 void page_print(FILE *out, const char *html, ...) __attribute__((format(printf, 2, 3)));
 
 /* What stands around the charts of a page that is not a database's: its heading with every line of

@@ -7,7 +7,6 @@
 #include "results/report/findings.h"
 #include "results/report/page.h"
 #include "results/report/query.h"
-#include "results/report/stragglers_detail.h"
 
 /* ---- in words ---- */
 

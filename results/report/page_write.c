@@ -6,9 +6,9 @@
 #include "reference/base/whole_file.h"
 #include "results/report/browser.h"
 #include "results/report/command.h"
-#include "results/report/markup.h"
 #include "results/report/page.h"
 #include "results/report/query.h"
+#include "results/report/table.h"
 #include "results/report/vega.h"
 
 void page_print(FILE *out, const char *html, ...) {

@@ -2,6 +2,8 @@
 #ifndef MOEPERF_RESULTS_REPORT_STRAGGLERS_H
 #define MOEPERF_RESULTS_REPORT_STRAGGLERS_H
 
+#include <jansson.h>
+
 #include "profiler/straggler/straggler.h"
 #include "results/report/recording_cost.h"
 #include "results/report/report.h"
@@ -22,5 +24,13 @@ void straggler_free(struct straggler *straggler);
 
 /* Sentences: the findings, at most `most` of them, and what can't be said; `label` begins each. */
 void straggler_print(const struct straggler *straggler, const char *label, int most, FILE *out);
+
+/* The analysis in full (stragglers_detail.c): efficiencies, ranks, phases of layers, balance of
+ * routes. */
+int stragglers_detail_print(const struct straggler *straggler, FILE *out, struct mp_error *error);
+
+/* Findings, slowdowns, ranks and balance; `in_full` with phases of layers and balance of each
+ * layer.  Times in ms. */
+json_t *stragglers_detail_json(const struct straggler *straggler, bool in_full);
 
 #endif

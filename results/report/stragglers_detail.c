@@ -1,5 +1,5 @@
-/* The analysis in full: see stragglers_detail.h. */
-#include "results/report/stragglers_detail.h"
+/* The analysis in full: see stragglers.h. */
+#include "results/report/stragglers.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -139,4 +139,9 @@ void table_paragraph(FILE *out, const char *format, ...) __attribute__((format(p
 /* Prints a command on a line of its own, however long, so that it can be copied; nothing for "". */
 void table_command(FILE *out, const char *command);
 
+/* Text of others inside HTML and XML, with everything escaped that means something there, in
+ * elements and in quoted attributes; line ends and tabs as spaces, '?' for other characters that
+ * can't be shown (reference/base/characters.h) and for bytes that are no UTF-8. */
+void markup_text(FILE *out, const char *text);
+
 #endif

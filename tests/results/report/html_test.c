@@ -3,9 +3,7 @@
 #include <jansson.h>
 #include <sys/stat.h>
 
-#include "results/report/grid.h"
 #include "results/report/html.h"
-#include "results/report/intervals.h"
 #include "tests/results/browser.h"
 #include "tests/results/json.h"
 #include "tests/results/runs.h"
