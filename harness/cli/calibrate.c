@@ -4,7 +4,6 @@
  * wrote is read once before it takes the file's name. */
 #include "harness/cli/cli.h"
 #include "harness/cluster/cluster.h"
-#include "harness/suite/estimate.h"
 #include "harness/suite/launch.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/progress.h"

@@ -9,7 +9,6 @@
 #include "harness/predict/bound.h"
 #include "harness/predict/workers.h"
 #include "harness/record/parts.h"
-#include "harness/suite/estimate.h"
 #include "harness/suite/keep.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/predicted.h"

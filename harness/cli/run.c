@@ -6,7 +6,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/suite/command.h"
-#include "harness/suite/killed.h"
+#include "harness/suite/keep.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/runner.h"
 #include "reference/base/characters.h"

@@ -1,17 +1,162 @@
 /* Keeping ended jobs: see keep.h. */
 #include "harness/suite/keep.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "harness/suite/command.h"
 #include "harness/suite/files.h"
 #include "harness/suite/launch.h"
-#include "harness/suite/note.h"
+#include "harness/suite/paths.h"
+#include "reference/base/arena.h"
 #include "reference/base/characters.h"
+#include "reference/base/option.h"
+#include "reference/base/whole_file.h"
+
+/* ---- notes ---- */
+
+#define FIELD(member) offsetof(struct mp_note, member)
+#define TEXT(name, member, or_else)                                                                \
+    {                                                                                              \
+        name, MP_OPTION_STRING, FIELD(run.member), "bytes", or_else, 0, MP_YAML_SIZE_LIMIT, NULL,  \
+            "of the run"                                                                           \
+    }
+#define NUMBER(name, member, least)                                                                \
+    { name, MP_OPTION_INT, FIELD(run.member), "", NULL, least, INT_MAX, NULL, "of the run" }
+
+static const struct mp_option fact_rows[] = {
+    {"", MP_OPTION_KEY, .offset = offsetof(struct mp_store_fact, name)},
+    {"", MP_OPTION_STRING, offsetof(struct mp_store_fact, value), "bytes", NULL, 0,
+     MP_YAML_SIZE_LIMIT, NULL, ""},
+    {0},
+};
+static const struct mp_option_form fact = {"a text", fact_rows, sizeof(struct mp_store_fact), NULL};
+static const struct mp_option note_rows[] = {
+    TEXT("suite", suite, NULL),
+    TEXT("job", job, NULL),
+    TEXT("suite_run", suite_run, NULL),
+    TEXT("system", system, NULL),
+    TEXT("executor", executor, NULL),
+    TEXT("workload", workload, NULL),
+    TEXT("gate", gate, ""),
+    TEXT("model", model, ""),
+    TEXT("setting_key", setting_key, ""),
+    TEXT("status", status, ""),
+    TEXT("reason", reason, ""),
+    TEXT("started_at", started_at, NULL),
+    TEXT("suite_text", suite_text, ""),
+    TEXT("job_text", job_text, ""),
+    TEXT("command", command, ""),
+    NUMBER("round", round, 0),
+    NUMBER("ranks", ranks, 1),
+    NUMBER("nodes", nodes, 1),
+    NUMBER("ranks_per_node", ranks_per_node, 1),
+    {"iterations_wanted", MP_OPTION_INT64, FIELD(run.iterations_wanted), "", NULL, 0, 9e18, NULL,
+     "of the run"},
+    {"unattainable", MP_OPTION_BOOL, FIELD(run.unattainable), "", NULL, 0, 0, NULL,
+     "of its system"},
+    {"facts", MP_OPTION_NAMED, FIELD(fact), "", NULL, 0, MP_NOTE_FACTS, &fact, "of the run"},
+    {0},
+};
+
+/* ---- writing ---- */
+
+/* The text, or where it is no UTF-8 a copy of its other bytes; NULL stays so. */
+static const char *readable(struct mp_arena *arena, const char *text) {
+    uint32_t character;
+    int length = 1;
+    for (const char *at = text; at && *at && length; at += length)
+        length = mp_character_decode(at, &character);
+    char *plain = length ? NULL : mp_arena_text(arena, text);
+    for (char *at = plain; at && *at; at++)
+        if ((unsigned char)*at > 0x7f)
+            *at = '?';
+    return plain ? plain : length ? text : "?";
+}
+
+static int write_facts(const struct mp_store_run *run, struct mp_arena *arena, FILE *stream,
+                       struct mp_error *error) {
+    int code = MP_OK;
+    fputs(run->facts ? "facts:\n" : "facts: {}\n", stream);
+    for (int i = 0; i < run->facts && !code; i++) {
+        fputs("  ", stream);
+        code = mp_yaml_write_text(stream, readable(arena, run->fact[i].name), error);
+        fputs(": ", stream);
+        if (!code)
+            code = mp_yaml_write_text(stream, readable(arena, run->fact[i].value), error);
+        fputc('\n', stream);
+    }
+    return code;
+}
+
+int mp_note_write(const struct mp_store_run *run, const char *path, struct mp_error *error) {
+    struct mp_note note = {.run = *run};
+    const struct mp_option_group group[] = {{"", note_rows, &note, "a note"}, {0}};
+    struct mp_whole_file file;
+    struct mp_arena arena = {0};
+    struct mp_error own = {0};
+    for (const struct mp_option *row = note_rows; row->name; row++) {
+        const char **text = (const char **)((char *)&note + row->offset);
+        if (row->type == MP_OPTION_STRING)
+            *text = readable(&arena, *text);
+    }
+    int code = mp_whole_file_open(&file, path, error);
+    errno = 0;
+    if (!code &&
+        (mp_groups_write(group, file.stream, &own) || write_facts(run, &arena, file.stream, &own)))
+        code = mp_whole_file_fail(&file, error);
+    code = mp_whole_file_close(&file, code, error);
+    mp_arena_release(&arena);
+    return code;
+}
+
+/* ---- reading ---- */
+
+int mp_note_read(const char *path, struct mp_note *note, struct mp_error *error) {
+    const struct mp_reading reading = {path, error};
+    memset(note, 0, sizeof *note);
+    int code = mp_yaml_load(path, &note->document, error);
+    if (!code)
+        code = mp_options_read(&reading, note_rows, "a note", note->document, note);
+    note->run.fact = note->fact;
+    note->run.facts = note->facts;
+    return code;
+}
+
+void mp_note_destroy(struct mp_note *note) {
+    mp_yaml_destroy(note->document);
+    memset(note, 0, sizeof *note);
+}
+
+/* ---- in use ---- */
+
+int mp_note_hold(const char *folder) {
+    int held = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (held < 0)
+        return -1;
+    /* Programs inherit it: a launcher outlives a moeperf that is killed, until its ranks end. */
+    if (!flock(held, LOCK_EX | LOCK_NB) && !fcntl(held, F_SETFD, 0))
+        return held;
+    close(held);
+    return -1;
+}
+
+bool mp_note_is_held(const char *folder) {
+    int tried = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (tried < 0)
+        return false;
+    bool is_held = flock(tried, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK;
+    close(tried);
+    return is_held;
+}
 
 enum { MODEL_SIZE = 2048, LONG_VALUE = 80, WORKLOAD_SIZE = MP_TEXT_SIZE + 16 };
 
@@ -152,5 +297,126 @@ int mp_suite_keep(struct mp_store *store, const struct mp_ended_job *ended,
     }
     mp_files_free(&spools);
     free(slice);
+    return code;
+}
+
+/* ---- jobs whose moeperf was killed ---- */
+
+static int ingest(struct mp_store *store, const char *folder, const struct mp_store_run *run,
+                  const struct mp_files *spools, FILE *stream, struct mp_error *error) {
+    int64_t last = 0, run_id = 0;
+    char job[256];
+    MP_TRY(mp_store_numbers(store, "SELECT max(run_id) FROM run", NULL, 0, &last, 1, error));
+    MP_TRY(mp_store_ingest(store, run, (const char *const *)spools->path, spools->count, &run_id,
+                           error));
+    fprintf(stream, "%s: job %s: %s run %lld of %s\n", folder,
+            mp_clean_text(job, sizeof job, run->job), run_id > last ? "added as" : "is already",
+            (long long)run_id, mp_store_path(store));
+    return MP_OK;
+}
+
+/* What is known of the job, unless it still runs. */
+static int read_note(const char *folder, struct mp_note *note, struct mp_error *error) {
+    char path[MP_PATH_SIZE];
+    if (mp_note_is_held(folder))
+        return mp_fail(error, MP_EINVAL,
+                       "%s: still runs; its moeperf adds it, or wait until its ranks have ended",
+                       folder);
+    MP_TRY(mp_path_join(path, folder, MP_NOTE_NAME, error));
+    return mp_note_read(path, note, error);
+}
+
+static int keep_job(struct mp_store *store, const char *folder, const struct mp_hosts *hosts,
+                    FILE *stream, struct mp_error *error) {
+    char recordings[MP_PATH_SIZE], slices[MP_PATH_SIZE], job[256];
+    struct mp_note note = {.document = NULL};
+    struct mp_files spools = {NULL, 0};
+    struct mp_store_slice *slice = NULL;
+    int code = read_note(folder, &note, error);
+    if (!code)
+        code = mp_path_join(recordings, folder, "spools", error);
+    if (!code)
+        code = mp_path_join(slices, folder, MP_SLICES_NAME, error);
+    if (!code)
+        code = mp_slices_read(slices, &slice, &note.run.slices, error);
+    note.run.slice = slice;
+    if (!code)
+        code = mp_hosts_gather(hosts, recordings, error);
+    if (!code && !access(recordings, F_OK))
+        code = mp_files_list(recordings, NULL, &spools, error);
+    bool has_ended = note.run.status != NULL;
+    if (!has_ended) {
+        note.run.status = "interrupted";
+        note.run.reason = "moeperf was killed";
+        note.run.unless_completed = true;
+    }
+    if (!code && (has_ended || mp_files_hold_anything(&spools)))
+        code = ingest(store, folder, &note.run, &spools, stream, error);
+    else if (!code)
+        fprintf(stream, "%s: job %s: nothing was recorded\n", folder,
+                mp_clean_text(job, sizeof job, note.run.job));
+    mp_files_free(&spools);
+    mp_note_destroy(&note);
+    free(slice);
+    return code;
+}
+
+/* Whether this is the folder of a job that nobody has put into a database. */
+static bool has_note(const char *folder) {
+    char path[MP_PATH_SIZE];
+    struct mp_error unused = {0};
+    return !mp_path_join(path, folder, MP_NOTE_NAME, &unused) && !access(path, F_OK);
+}
+
+/* The folders of jobs with a note: `folder` itself or those in it, by name. */
+static int find_jobs(const char *folder, struct mp_files *jobs, struct mp_error *error) {
+    struct mp_files entries = {NULL, 0};
+    if (has_note(folder))
+        return mp_files_add(jobs, folder, error);
+    int code = mp_files_list(folder, NULL, &entries, error);
+    for (int i = 0; i < entries.count && !code; i++)
+        if (has_note(entries.path[i]))
+            code = mp_files_add(jobs, entries.path[i], error);
+    mp_files_free(&entries);
+    if (!code && jobs->count == 0)
+        code = mp_fail(error, MP_ENOTFOUND,
+                       "%s: no job to add: neither it nor a folder in it has a " MP_NOTE_NAME
+                       ", which moeperf run leaves of a job that it could not add",
+                       folder);
+    return code;
+}
+
+int mp_suite_check_killed(const char *folder, struct mp_error *error) {
+    struct mp_note note = {.document = NULL};
+    struct mp_files jobs = {NULL, 0};
+    int code = find_jobs(folder, &jobs, error);
+    if (!code)
+        code = read_note(jobs.path[0], &note, error);
+    mp_note_destroy(&note);
+    mp_files_free(&jobs);
+    return code;
+}
+
+char *mp_suite_killed_command(const char *folder, const char *database,
+                              const struct mp_hosts *hosts) {
+    const bool is_copied = hosts && hosts->copy;
+    const char *const words[] = {"moeperf", "run",
+                                 "--from",  folder,
+                                 "--db",    database,
+                                 "--hosts", hosts ? hosts->file : "",
+                                 "--copy",  is_copied ? hosts->copy : ""};
+    enum { WORDS = sizeof words / sizeof *words, OF_HOSTS = 4 };
+    const struct mp_command command = {.word = (char **)(uintptr_t)words,
+                                       .count = is_copied ? WORDS : WORDS - OF_HOSTS};
+    return mp_command_text(&command);
+}
+
+int mp_suite_keep_killed(struct mp_store *store, const char *folder, const struct mp_hosts *hosts,
+                         FILE *stream, struct mp_error *error) {
+    struct mp_files jobs = {NULL, 0};
+    int code = find_jobs(folder, &jobs, error);
+    for (int i = 0; !code && i < jobs.count; i++)
+        code = keep_job(store, jobs.path[i], hosts, stream, error);
+    mp_files_free(&jobs);
     return code;
 }

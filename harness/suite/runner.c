@@ -8,14 +8,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "harness/suite/estimate.h"
 #include "harness/suite/keep.h"
-#include "harness/suite/killed.h"
 #include "harness/suite/launch.h"
-#include "harness/suite/note.h"
 #include "harness/suite/paths.h"
 #include "harness/suite/predicted.h"
-#include "harness/suite/replayed_loads.h"
+#include "harness/suite/progress.h"
+#include "harness/suite/suite.h"
 #include "reference/base/whole_file.h"
 #include "results/compare/gate.h"
 

@@ -6,8 +6,8 @@
  *   <work>/<suite run>/<number>-<job>/   job.yaml   what the ranks read
  *                                        loads      what they replay, with routing trace
  *                                        log        their standard error
- *                                        run.yaml   what else the database is told (note.h), there
- *                                                   until it has the job: killed.h adds what a
+ *                                        run.yaml   what else the database is told (keep.h), there
+ *                                                   until it has the job: keep.h adds what a
  *                                                   killed moeperf left, or a full disk
  *                                        spools/    one file per rank, removed once ingested
  *

@@ -22,6 +22,7 @@
 
 #include "harness/predict/job.h"
 #include "reference/base/arena.h"
+#include "reference/trainer/job.h"
 
 struct mp_suite {
     char name[MP_TEXT_SIZE], description[MP_TEXT_SIZE];
@@ -80,5 +81,17 @@ static inline int mp_suite_possible(const struct mp_suite *suite) {
 static inline bool mp_suite_is_predicted(const struct mp_suite *suite, int job) {
     return suite->job[job].executor == MP_EXECUTOR_PREDICTED;
 }
+
+/* Loads of a job that replays a trace: checked when its suite is read, and turned into the file
+ * that its ranks read (reference/trainer/loads_file.h) when it starts. */
+
+/* Reads the whole trace and sets job->trace_digest.  Does nothing for other routings.
+ * Errors: MP_EINVAL where the trace has not the job's layers, experts, ranks and top-k, more than
+ * one micro-batch, no iteration, or loads that its tokens can't make; those of named.h. */
+int mp_suite_check_loads(struct mp_job *job, struct mp_error *error);
+
+/* Writes the iterations that the job needs to `path` and sets job->trace_loads to it.  The same
+ * errors, and those of mp_loads_writer_create. */
+int mp_suite_write_loads(struct mp_job *job, const char *path, struct mp_error *error);
 
 #endif

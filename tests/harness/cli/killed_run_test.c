@@ -3,7 +3,7 @@
 #include <dirent.h>
 #include <signal.h>
 
-#include "harness/suite/note.h"
+#include "harness/suite/keep.h"
 #include "tests/harness/cli/shell.h"
 
 enum { RANKS = 2, LEAST_BYTES = 1 << 18, PATH_SIZE = 512 };

@@ -1,5 +1,5 @@
 /* A note gives back what was written, whatever the texts hold. */
-#include "harness/suite/note.h"
+#include "harness/suite/keep.h"
 #include "tests/errors.h"
 #include "tests/harness/folder.h"
 

@@ -1,7 +1,6 @@
 /* Progress: never wider than the terminal, quiet without one. */
 #include "harness/suite/progress.h"
 
-#include "harness/suite/estimate.h"
 #include "tests/errors.h"
 
 /* Time passes when a test says so. */

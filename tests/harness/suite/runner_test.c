@@ -1,5 +1,5 @@
 /* Running: whatever becomes of a job, it is a row in the database, and the next one runs. */
-#include "harness/suite/killed.h"
+#include "harness/suite/keep.h"
 #include "harness/suite/runner.h"
 
 #include "tests/harness/folder.h"

@@ -1,6 +1,5 @@
 /* Suites: what a good one becomes, and the sentence for each way of being wrong. */
 #include "harness/suite/paths.h"
-#include "harness/suite/replayed_loads.h"
 #include "harness/suite/suite.h"
 #include "harness/workload/named.h"
 #include "reference/trainer/loads_file.h"
