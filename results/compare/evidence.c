@@ -1,5 +1,5 @@
-/* Evidence: see evidence.h. */
-#include "results/compare/evidence.h"
+/* Evidence: see gate.h. */
+#include "results/compare/gate.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Side: see side.h. */
-#include "results/compare/side.h"
+/* Side: see internal.h. */
+#include "results/compare/internal.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Change points: series with known steps and flat ones, against a plain search over all splits. */
-#include "results/compare/changes.h"
+#include "results/compare/history.h"
 
 #include "tests/errors.h"
 

@@ -1,6 +1,6 @@
 /* Evidence and decisions: the worked chain, mirrored sides, thousands of simulated comparisons with
  * known truth, and inputs that say nothing. */
-#include "results/compare/evidence.h"
+#include "results/compare/gate.h"
 
 #include "tests/errors.h"
 
