@@ -1,23 +1,164 @@
 /* moeperf-train: trains one job, or serves it; one process per rank. */
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
 
 #include "baselines/systems.h"
+#include "profiler/record/record.h"
 #include "reference/base/median.h"
 #include "reference/machine/machine.h"
 #include "reference/plan/arguments.h"
 #include "reference/trainer/checkpoint.h"
-#include "reference/trainer/environment.h"
 #include "reference/trainer/place.h"
-#include "reference/trainer/signals.h"
 #include "reference/trainer/target.h"
 #include "reference/trainer/trainer.h"
 #include "reference/trainer/version.h"
+
+/* ---- environment: what a run's figures depend on besides the job ---- */
+
+/* The processor's name, "unknown" where the system does not tell. */
+static void environment_processor(char *name, size_t size) {
+    char line[512];
+    snprintf(name, size, "unknown");
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    while (file && fgets(line, sizeof line, file)) {
+        char *colon = strchr(line, ':');
+        if (!colon || strncmp(line, "model name", 10) != 0)
+            continue;
+        colon[strcspn(colon, "\n")] = '\0';
+        snprintf(name, size, "%s", colon + 1 + strspn(colon + 1, " \t"));
+        break;
+    }
+    if (file)
+        fclose(file);
+}
+
+static void command_line(int argc, char *const argv[], char *text, size_t size) {
+    size_t used = 0;
+    for (int i = 0; i < argc && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s", i ? " " : "", argv[i]);
+}
+
+/* Processor, cores this process may use, memory, kernel, host, compiler and flags, revision of the
+ * build, command line.  Names begin with "environment.". */
+static void environment_record(struct mp_record_thread *thread, int argc, char *const argv[]) {
+    char text[4096];
+    struct utsname system;
+    cpu_set_t cores;
+    environment_processor(text, sizeof text);
+    mp_record_text(thread, "environment.cpu", text);
+    if (sched_getaffinity(0, sizeof cores, &cores) == 0) {
+        snprintf(text, sizeof text, "%d", CPU_COUNT(&cores));
+        mp_record_text(thread, "environment.cores", text);
+    }
+    snprintf(text, sizeof text, "%lld",
+             (long long)sysconf(_SC_PHYS_PAGES) * (long long)sysconf(_SC_PAGESIZE));
+    mp_record_text(thread, "environment.memory-bytes", text);
+    if (uname(&system) == 0) {
+        snprintf(text, sizeof text, "%s %s", system.sysname, system.release);
+        mp_record_text(thread, "environment.kernel", text);
+        mp_record_text(thread, "environment.host", system.nodename);
+    }
+    mp_record_text(thread, "environment.compiler", mp_compiler());
+    mp_record_text(thread, "environment.revision", mp_revision());
+    command_line(argc, argv, text, sizeof text);
+    mp_record_text(thread, "environment.command", text);
+}
+
+/* ---- signals ---- */
+
+/* Signals that end a run: SIGINT, SIGTERM, and SIGHUP unless it is ignored (nohup).
+ *
+ * A thread waits for them; nothing handles them.  A handler would be called on the stack of what it
+ * interrupts, and oneDNN's products of 32-bit floats with AVX-512 point the stack pointer at a
+ * block of the heap where the inner dimension is long (oneDNN 2.7, jit_avx512_common_gemm_f32): the
+ * signal's frame, some 3 KB, would lie over whatever is before that block. */
+static struct {
+    pthread_mutex_t lock; /* of trainer */
+    struct mp_trainer *trainer;
+    pthread_t thread;
+    bool watches;
+} signals = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void list_signals(sigset_t *set) {
+    struct sigaction before;
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+    if (!sigaction(SIGHUP, NULL, &before) && before.sa_handler != SIG_IGN)
+        sigaddset(set, SIGHUP);
+}
+
+/* Holds them back, in the calling thread and in all that it creates: to be called before there are
+ * others. */
+static void signals_hold(void) {
+    sigset_t set;
+    list_signals(&set);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+
+static bool ask_trainer(void) {
+    pthread_mutex_lock(&signals.lock);
+    bool asked = signals.trainer != NULL;
+    if (asked)
+        mp_trainer_request_stop(signals.trainer);
+    pthread_mutex_unlock(&signals.lock);
+    return asked;
+}
+
+static void *wait_for_signals(void *context) {
+    sigset_t set;
+    int number = 0;
+    (void)context;
+    list_signals(&set);
+    while (!sigwait(&set, &number)) {
+        int state;
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+        if (!ask_trainer()) { /* ends the program with the signal's own status */
+            pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+            raise(number);
+        }
+        pthread_setcancelstate(state, NULL);
+    }
+    return NULL;
+}
+
+/* From now on they end the program, as they would if nobody had held them back; those that came
+ * meanwhile, too.  MP_ENOMEM. */
+static int signals_watch(struct mp_error *error) {
+    signals.watches = !pthread_create(&signals.thread, NULL, wait_for_signals, NULL);
+    if (!signals.watches)
+        return mp_fail(error, MP_ENOMEM, "no thread that waits for signals could be made");
+    return MP_OK;
+}
+
+/* From now on they ask this trainer to stop; NULL: they end the program.  The trainer is borrowed
+ * until the next call. */
+static void signals_stop(struct mp_trainer *trainer) {
+    pthread_mutex_lock(&signals.lock);
+    signals.trainer = trainer;
+    pthread_mutex_unlock(&signals.lock);
+}
+
+/* Waits for them no more; they are held back again.  Needs no signals_watch before. */
+static void signals_end(void) {
+    if (!signals.watches)
+        return;
+    pthread_cancel(signals.thread);
+    pthread_join(signals.thread, NULL);
+    signals.watches = false;
+}
+
+/* ---- the program ---- */
 
 enum { RATED_ITERATIONS = 1000 };
 enum { EXIT_BAD = 2, THREADS_MOST = 1024, CLOCK_TRIPS = 200 };
@@ -249,7 +390,7 @@ static int record_run(struct program *program, int argc, char **argv) {
     mp_comm_describe(program->comm, transport, sizeof transport, &share);
     struct mp_record_thread *thread = program->compute;
     MP_TRY(mp_trainer_describe(program->trainer, thread, &program->error));
-    mp_environment_record(thread, argc, argv);
+    environment_record(thread, argc, argv);
     mp_record_text(thread, "environment.mpi", transport);
     mp_record_number(thread, -1, -1, "ranks-share-cores", share);
     if (program->comm->rank != 0)
@@ -286,7 +427,7 @@ static int set_up(struct program *program, int argc, char **argv) {
     MP_TRY(start_recording(program));
     MP_TRY(record_clock(program));
     MP_TRY(record_run(program, argc, argv));
-    mp_signals_stop(program->trainer);
+    signals_stop(program->trainer);
     return MP_OK;
 }
 
@@ -436,7 +577,7 @@ static int finish(struct program *program, int code) {
 }
 
 static void destroy(struct program *program) {
-    mp_signals_end();
+    signals_end();
     free(program->seconds);
     mp_trainer_destroy(program->trainer);
     mp_target_destroy(&program->target);
@@ -485,18 +626,18 @@ static int calibrate(struct program *program) {
                                                  .quick = arguments->quick,
                                                  .progress = print_step,
                                                  .context = program};
-    MP_TRY(mp_signals_watch(error));
+    MP_TRY(signals_watch(error));
     MP_TRY(mp_place_connect(&program->place, error));
     program->comm = program->place.comm;
     MP_TRY(mp_machine_measure(program->comm, &settings, &machine, error));
-    mp_environment_processor(processor, sizeof processor);
+    environment_processor(processor, sizeof processor);
     if (program->comm->rank == 0)
         MP_TRY(mp_machine_write(&machine, processor, arguments->calibrate, error));
     return mp_comm_barrier(program->comm, error);
 }
 
 static int set_up_and_train(struct program *program, int argc, char **argv) {
-    MP_TRY(mp_signals_watch(&program->error));
+    MP_TRY(signals_watch(&program->error));
     MP_TRY(join(program));
     MP_TRY(set_up(program, argc, argv));
     return train(program);
@@ -508,7 +649,7 @@ int main(int argc, char **argv) {
     /* A rank that fails before MPI starts makes mpirun end the others: not before the speaker
      * spoke.
      */
-    mp_signals_hold();
+    signals_hold();
     int code = parse_arguments(&program, argc, argv);
     if (code == 1)
         return 0;

@@ -46,7 +46,7 @@ static unsigned long long signals_of(pid_t pid, const char *thread, const char *
     return mask;
 }
 
-/* No thread that computes is ever interrupted (signals.h): one thread waits for signals, all others
+/* No thread that computes is ever interrupted (main.c): one thread waits for signals, all others
  * hold them back. */
 static void assert_one_thread_waits(pid_t pid) {
     unsigned long long ends = 1ull << (SIGINT - 1) | 1ull << (SIGTERM - 1);
