@@ -28,4 +28,6 @@
 /* The whole of "N/P"; false: not of that form, or not 1 <= N <= P.  NULL and "" are the default. */
 bool nccl_parse_sample(const char *text, int64_t *sampled, int64_t *period);
 
+enum { NCCL_OPERATIONS = 32768 }; /* most that are under way at once */
+
 #endif

@@ -4,7 +4,6 @@
 #include <pthread.h>
 
 #include "profiler/nccl/nccl.h"
-#include "profiler/nccl/operations.h"
 
 enum { SAMPLED_MASK = 0x146, BETWEEN_MASK = 0x100 };
 
