@@ -1,14 +1,9 @@
 /* What one GPU can show of NCCL's transport and of the collectors: a rank that trains by itself
  * over a communicator of its own gets the losses that it gets without, and CUDA and NCCL load what
  * records their work. */
-#include <dirent.h>
-#include <sys/wait.h>
-
-#include "profiler/record/spool.h"
+#include "tests/profiler/device/companion.h"
 #include "tests/reference/device/cuda/on_double.h"
 #include "tests/support.h"
-
-static char folder[64]; /* of a test: spools, and what the program printed */
 
 static const char *const job[] = {"text=tests/golden/gpu/text",
                                   "device=cuda",
@@ -26,45 +21,6 @@ static const char *const job[] = {"text=tests/golden/gpu/text",
                                   "expert-rate=1e14",
                                   "non-moe-seconds=1e-3"};
 enum { SETTINGS = sizeof job / sizeof *job };
-
-static int set_up(void **state) {
-    (void)state;
-    strcpy(folder, "/tmp/moeperf-gpu-XXXXXX");
-    return mkdtemp(folder) && !setenv("MOEPERF_DEVICE_SPOOLS", folder, 1) ? 0 : -1;
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    DIR *opened = opendir(folder);
-    for (struct dirent *entry; opened && (entry = readdir(opened));) {
-        char path[400];
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        if (entry->d_name[0] != '.')
-            unlink(path);
-    }
-    if (opened)
-        closedir(opened);
-    return rmdir(folder);
-}
-
-/* The file of the folder whose name has `part` in it, whole; NULL if there is none. */
-static char *read_file(const char *part, char path[400]) {
-    DIR *opened = opendir(folder);
-    char *text = NULL;
-    assert_non_null(opened);
-    for (struct dirent *entry; !text && (entry = readdir(opened));) {
-        if (!strstr(entry->d_name, part))
-            continue;
-        snprintf(path, 400, "%s/%s", folder, entry->d_name);
-        FILE *file = fopen(path, "r");
-        text = calloc(1, 1 << 16);
-        assert_true(file && text);
-        assert_true(fread(text, 1, (1 << 16) - 1, file) > 0 || feof(file));
-        fclose(file);
-    }
-    closedir(opened);
-    return text;
-}
 
 /* A program or collector beside this one. */
 static const char *beside(const char *name) {
@@ -88,8 +44,10 @@ static void need_gpu(const char *output) {
 static char *train(const char *transport) {
     const char *arguments[2 * SETTINGS + 5] = {"moeperf-train", "--progress", "--set"};
     char set[32], path[400];
-    int count = 3, status;
+    int count = 3;
+    size_t size;
     snprintf(set, sizeof set, "transport=%s", transport);
+    snprintf(path, sizeof path, "%s/output", companion_folder);
     arguments[count++] = set;
     for (int i = 0; i < SETTINGS; i++) {
         arguments[count++] = "--set";
@@ -97,15 +55,13 @@ static char *train(const char *transport) {
     }
     pid_t child = fork();
     if (child == 0) {
-        snprintf(path, sizeof path, "%s/output", folder);
         if (!freopen(path, "w", stdout) || dup2(1, 2) < 0)
             _exit(3);
         execv(beside("moeperf-train"), (char *const *)(uintptr_t)arguments);
         _exit(4);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    char *output = read_file("output", path);
-    assert_non_null(output);
+    int status = end_of_process(child);
+    char *output = read_bytes(path, &size);
     if (status)
         need_gpu(output);
     if (status && strstr(output, "NCCL can't be loaded")) {
@@ -125,7 +81,7 @@ static double last_loss(const char *output) {
     return strtod(line + strlen("progress 2 2 "), NULL);
 }
 
-TEST_WITH(one_rank_trains_over_nccl, set_up, tear_down) {
+TEST_WITH(one_rank_trains_over_nccl, companion_setup, companion_teardown) {
     char *alone = train("auto"), *over_nccl = train("nccl");
     double expected = last_loss(alone);
     free(alone);
@@ -143,17 +99,13 @@ struct seen {
 
 /* What a collector has recorded; false if it has not been loaded. */
 static bool look(const char *collector, struct seen *seen) {
-    char path[400];
-    struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
-    struct mp_error error = {0};
-    AUTO(text) char *text = read_file(collector, path);
+    AUTO(files) glob_t found = files_with(companion_folder, collector);
     *seen = (struct seen){0};
-    if (!text)
+    if (!found.gl_pathc)
         return false;
-    if (mp_spool_open(path, &reader, &error))
-        fail_msg("%s", error.text);
-    while (mp_spool_next(reader, &record, &error) == 1) {
+    AUTO(spool) struct mp_spool_reader *reader = open_spool(found.gl_pathv[0]);
+    while (next_record(reader, &record)) {
         const struct mp_activity *activity = &record.as.activity;
         if (record.type == MP_SPOOL_TEXT && strstr(record.as.text.name, ".status"))
             snprintf(seen->status, sizeof seen->status, "%s", record.as.text.value);
@@ -167,11 +119,10 @@ static bool look(const char *collector, struct seen *seen) {
         seen->collectives += record.type == MP_SPOOL_COLLECTIVE;
         seen->ended = seen->ended || record.type == MP_SPOOL_END;
     }
-    mp_spool_close(reader);
     return true;
 }
 
-TEST_WITH(cuda_loads_its_collector, set_up, tear_down) {
+TEST_WITH(cuda_loads_its_collector, companion_setup, companion_teardown) {
     struct seen seen;
     const char *collector = beside("libmoeperf-cupti.so");
     if (on_double() || access(collector, R_OK))
@@ -179,7 +130,7 @@ TEST_WITH(cuda_loads_its_collector, set_up, tear_down) {
     setenv("CUDA_INJECTION64_PATH", collector, 1);
     free(train("auto"));
     unsetenv("CUDA_INJECTION64_PATH");
-    if (!look("-cupti-", &seen))
+    if (!look("-cupti-*", &seen))
         fail_msg("CUDA has not loaded libmoeperf-cupti.so");
     print_message("%d kernels, %d copies\n", seen.kernels, seen.copies);
     assert_string_equal(seen.status, "on");
@@ -192,7 +143,7 @@ TEST_WITH(cuda_loads_its_collector, set_up, tear_down) {
 
 /* A collective of one rank is a copy, which NCCL tells nobody of: the plug-in is only seen to be
  * taken. */
-TEST_WITH(nccl_loads_its_plugin, set_up, tear_down) {
+TEST_WITH(nccl_loads_its_plugin, companion_setup, companion_teardown) {
     struct seen seen;
     if (on_double())
         skip("the double of NCCL loads no plug-in");
@@ -201,7 +152,7 @@ TEST_WITH(nccl_loads_its_plugin, set_up, tear_down) {
     unsetenv("NCCL_PROFILER_PLUGIN");
     if (!output)
         skip("libnccl.so.2 is not here");
-    if (!look("-nccl-", &seen))
+    if (!look("-nccl-*", &seen))
         skip("this NCCL takes no such plug-in; it is older than 2.28");
     print_message("%d collectives\n", seen.collectives);
     assert_string_equal(seen.status, "on");
