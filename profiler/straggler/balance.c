@@ -1,5 +1,5 @@
-/* Measures of balance: see balance.h. */
-#include "profiler/straggler/balance.h"
+/* Measures of balance: see straggler.h. */
+#include "profiler/straggler/straggler.h"
 #include "reference/base/median.h"
 
 #include <math.h>

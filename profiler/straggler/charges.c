@@ -1,9 +1,9 @@
-/* From charges to causes: see search.h. */
+/* From charges to causes: see analysis.h. */
 #include <math.h>
 #include <string.h>
 
 #include "profiler/record/record.h"
-#include "profiler/straggler/search.h"
+#include "profiler/straggler/analysis.h"
 
 /* ---- charges by cause ---- */
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "profiler/record/record.h"
-#include "profiler/straggler/search.h"
+#include "profiler/straggler/analysis.h"
 
 /* Of an iteration's time: what one-off delays are at least, and what counts as having mattered. */
 #define EVENT 0.10

@@ -1,5 +1,5 @@
-/* Slowdowns: see slowdown.h. */
-#include "profiler/straggler/slowdown.h"
+/* Slowdowns: see straggler.h. */
+#include "profiler/straggler/straggler.h"
 
 #include <math.h>
 #include <stdlib.h>

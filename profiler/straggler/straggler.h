@@ -1,15 +1,84 @@
 /* Straggler analysis: what waits for whom, how much, why, and what it would save to mend it.
  *
  * Works on plain arrays of a recorded run, measured or predicted, and says of itself what it can't
- * say: see enum mp_abstention.  profiler/straggler/waits.h has how waits are charged, causes.h how
- * a charge gets a cause, slowdown.h the efficiencies and what-ifs. */
+ * say: see enum mp_abstention.  analysis.h has how waits are charged, causes.h how
+ * a charge gets a cause, below are the efficiencies and what-ifs. */
 #ifndef MOEPERF_PROFILER_STRAGGLER_STRAGGLER_H
 #define MOEPERF_PROFILER_STRAGGLER_STRAGGLER_H
 
-#include "profiler/straggler/balance.h"
+#include <stdint.h>
+
 #include "profiler/straggler/causes.h"
-#include "profiler/straggler/slowdown.h"
+#include "profiler/straggler/graph.h"
 #include "profiler/straggler/times.h"
+#include "reference/base/imbalance.h"
+
+/* How uneven counts are: routes over experts, or over ranks. */
+
+/* n_e routes of expert e of E, m their mean, p_e their share.  All NAN without a route: undefined,
+ * not zero. */
+struct mp_balance {
+    struct mp_imbalance imbalance;
+    double variation;         /* sqrt(mean (n - m)^2) / m */
+    double chance_variation;  /* 1 / sqrt(m): what uniform routing gives by chance */
+    double overload_fraction; /* sum max(0, n - 1.25 m) / sum n */
+    double gini;              /* 2 sum i n_(i) / (E sum n) - (E + 1) / E, n_(i) ascending */
+};
+
+/* `sorted` [experts] is working memory, ascending afterwards.  experts >= 1. */
+struct mp_balance mp_balance_of(const uint32_t routes[], int experts, int64_t sorted[]);
+
+/* Of many values: nearest-rank percentiles; NAN values are left out, and all are NAN if none is
+ * left.  `value` is sorted. */
+struct mp_percentiles {
+    double p50, p90, p99, largest;
+};
+struct mp_percentiles mp_percentiles_of(double value[], int count);
+
+/* How much slower a run is than it would be without stragglers, by replay.
+ *
+ * Source: Lin et al., "Understanding Stragglers in Large Model Training Using What-if Analysis",
+ * OSDI 2025, section 4 (S, S_t, S_w, M_W, M_S); POP Centre of Excellence, "POP standard metrics"
+ * (the efficiencies).  What is ideal says graph.h. */
+
+/* Most ranks that are replayed one by one: those with the most work. */
+enum { MP_SLOWDOWN_RANKS = 64, MP_SLOWDOWN_TYPES = 64 };
+
+struct mp_slowdown_type {
+    int phase, direction;
+    bool transfer; /* else work */
+    double slowdown;
+};
+
+/* Seconds are means over the iterations. */
+struct mp_slowdowns {
+    double base;          /* s, recorded */
+    double replayed;      /* s, the recording replayed: as far as it is from base, so far can the
+                             rest be trusted */
+    double without_delay; /* s, T_nd: with nothing between operations, and begun together */
+    double ideal;         /* s, T_ideal */
+    double ideal_network; /* s, with transfers that take no time */
+    double slowdown;      /* S = T_nd / T_ideal; 1: nobody is slower than others */
+    double host;          /* T_base / T_nd: the part of what lies between operations */
+    double worst_ranks;   /* M_W: of T_nd - T_ideal, what the worst 3 % of ranks (rounded up) make;
+                             NAN where there is nothing */
+    double last_stage;    /* M_S: the same of the last stage of a pipeline; NAN: also without one */
+    int pipelines;        /* its stages; 1: there is none */
+    double *rank;         /* [ranks] S_w: the ideal with this rank as recorded, / T_ideal; NAN:
+                             not replayed */
+    struct mp_slowdown_type type[MP_SLOWDOWN_TYPES]; /* S_t, largest first */
+    int types;
+    /* 0 .. 1, above 0.8 is good. */
+    double load_balance;  /* mean useful / max useful; useful: all but waiting and transfers */
+    double communication; /* max useful / T */
+    double parallel;      /* mean useful / T */
+    double transfer;      /* ideal_network / T */
+    double serialisation; /* communication / transfer */
+};
+
+/* Takes slowdowns->rank from the arena.  Errors: MP_ENOMEM. */
+int mp_slowdowns_find(struct mp_graph *graph, struct mp_arena *memory,
+                      struct mp_slowdowns *slowdowns, struct mp_error *error);
 
 struct mp_straggler_input {
     struct mp_recorded_times times;

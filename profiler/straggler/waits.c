@@ -1,5 +1,5 @@
-/* Waits and their charges: see waits.h. */
-#include "profiler/straggler/waits.h"
+/* Waits and their charges: see analysis.h. */
+#include "profiler/straggler/analysis.h"
 
 #include <math.h>
 #include <stdlib.h>

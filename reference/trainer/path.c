@@ -1,4 +1,4 @@
-#include "reference/trainer/path.h"
+#include "reference/trainer/distinct.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "reference/trainer/stamps.h"
+#include "reference/trainer/spans.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
 
 #include "profiler/record/spool.h"
 #include "results/store/clock_fit.h"
-#include "results/store/strings.h"
+#include "results/store/internal.h"
 
 /* A span of the host that may have launched GPU work. */
 struct device_span {

@@ -7,8 +7,6 @@
 
 #include "results/store/internal.h"
 #include "results/store/recording.h"
-#include "results/store/strings.h"
-#include "results/store/summary.h"
 
 /* ---- identity ---- */
 

@@ -1,4 +1,4 @@
-#include "results/store/strings.h"
+#include "results/store/internal.h"
 
 #include <stdlib.h>
 

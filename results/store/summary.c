@@ -1,4 +1,4 @@
-#include "results/store/summary.h"
+#include "results/store/recording.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
 #define MOEPERF_TESTS_PROFILER_STRAGGLER_ANALYSED_H
 
 #include "profiler/record/record.h"
+#include "profiler/straggler/analysis.h"
 #include "profiler/straggler/straggler.h"
-#include "profiler/straggler/waits.h"
 #include "tests/errors.h"
 
 TEST_END(causes, struct mp_causes, mp_causes_destroy(it))

@@ -18,7 +18,7 @@ static struct pipeline random_plan(uint64_t *random) {
     return plan;
 }
 
-/* ---- by the formulas of the known analysis (slowdown.h names it) ---- */
+/* ---- by the formulas of the known analysis (straggler.h names it) ---- */
 
 /* What each pass and message takes, [ranks][batches][direction]. */
 struct passes {

@@ -1,6 +1,6 @@
 /* Times of spans by events: a device of its own whose stream passes events at times that the test
  * says. */
-#include "reference/trainer/stamps.h"
+#include "reference/trainer/spans.h"
 
 #include "profiler/record/spool.h"
 #include "tests/errors.h"
