@@ -150,4 +150,20 @@ int cli_manual_list(struct mp_error *error);
  * below each other.  MP_ENOTFOUND with the nearest topic. */
 int cli_manual_print(const char *topic, struct mp_error *error);
 
+/* ---- what is built in, for list and show (show.c) ---- */
+
+/* All of it, an object each as `moeperf show` has it, with "kind" and "name" (show.c).  NULL: no
+ * memory. */
+json_t *cli_catalog(const struct mp_systems *systems);
+
+/* What a capability of enum mp_system_capability means to somebody who reads a result. */
+struct cli_capability {
+    unsigned bit;
+    const char *brief; /* some words, for list; NULL: nothing that changes how a result is read */
+    const char *words; /* a sentence, for show */
+};
+
+/* By the name of its bit (mp_system_capability_name). */
+const struct cli_capability *cli_capability_find(const char *name);
+
 #endif

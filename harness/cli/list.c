@@ -1,7 +1,6 @@
 /* moeperf list: what there is. */
 #include <string.h>
 
-#include "harness/cli/catalog.h"
 #include "harness/cli/cli.h"
 #include "harness/suite/paths.h"
 #include "reference/base/characters.h"

@@ -11,8 +11,8 @@
 #include "harness/record/devices.h"
 #include "harness/record/parts.h"
 #include "harness/record/run.h"
+#include "harness/suite/command.h"
 #include "harness/suite/files.h"
-#include "harness/suite/hosts.h"
 #include "harness/suite/paths.h"
 #include "profiler/nvtx/emit.h"
 

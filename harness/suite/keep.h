@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "harness/suite/hosts.h"
+#include "harness/suite/command.h"
 #include "harness/suite/launch.h"
 #include "harness/suite/suite.h"
 #include "reference/base/yaml.h"

@@ -29,7 +29,7 @@
 
 #include <signal.h>
 
-#include "harness/suite/hosts.h"
+#include "harness/suite/command.h"
 #include "harness/suite/progress.h"
 #include "harness/suite/suite.h"
 #include "results/store/store.h"

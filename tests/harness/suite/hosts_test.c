@@ -1,5 +1,5 @@
 /* Host files as people write them. */
-#include "harness/suite/hosts.h"
+#include "harness/suite/command.h"
 
 #include "tests/errors.h"
 #include "tests/harness/folder.h"
