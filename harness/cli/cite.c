@@ -7,7 +7,6 @@
 #include "reference/base/characters.h"
 #include "reference/trainer/version.h"
 #include "results/paper/paper.h"
-#include "results/paper/works.h"
 #include "results/report/query.h"
 
 static const char *database;

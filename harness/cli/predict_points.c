@@ -1,4 +1,4 @@
-#include "harness/cli/predict_points.h"
+#include "harness/cli/predict.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "harness/record/names.h"
+#include "harness/record/suggest.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -7,12 +7,63 @@
 #ifndef MOEPERF_HARNESS_RECORD_SUGGEST_H
 #define MOEPERF_HARNESS_RECORD_SUGGEST_H
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
-#include "harness/record/names.h"
 #include "harness/record/rules.h"
+#include "reference/base/arena.h"
 
 extern const char mp_rules_guesses[]; /* guesses.yaml */
+
+/* Names: what a recorded program calls its ranges, for whoever has to say what they mean.
+ *
+ * Names that differ in numbers only are one: "layer 0 experts" and "layer 1 experts" are
+ * `layer {layer} experts`.  Such a number is a run of digits that no letter touches, or one behind
+ * a word that counts ("block3"); "fc1" and "fp16" are names of their own. */
+
+/* Whole numbers of a payload that rules can take, by the names that programs give them. */
+enum mp_name_field {
+    MP_NAME_TOKENS,
+    MP_NAME_BYTES,
+    MP_NAME_LAYER,
+    MP_NAME_ITERATION,
+    MP_NAME_FIELDS
+};
+
+/* Ranges of one name in one domain. */
+struct mp_name_use {
+    const char *sample;  /* the name of the first one, as it was */
+    const char *pattern; /* for rules: covers all of them */
+    const char *domain;  /* "": the default one */
+    int64_t count;       /* in all processes */
+    double seconds;      /* together; ranges left open have none */
+    int processes;       /* that have one */
+    int parent;          /* which other use most of them lie in directly; -1: none */
+    int before, after;   /* which one mostly comes before and behind them there; -1: none */
+    bool says_layer, says_iteration;   /* the pattern does */
+    bool has_value;                    /* they have a plain value as payload */
+    const char *field[MP_NAME_FIELDS]; /* the payload's, NULL: none */
+    int64_t least, most;               /* of them in a process, 0 where one has none */
+    double share;  /* of the time of the process in which they cover least; overlaps count twice */
+    bool encloses; /* another one's parent */
+    bool meets;    /* they end together on all processes, whoever began last */
+    bool may_meet; /* nobody ends before the last has begun, and ends are closer together: where the
+                      name says the same, meetings on a busy machine */
+    double first_end; /* s from the process's first range to the first end of one of these */
+};
+
+struct mp_names {
+    const struct mp_name_use *use; /* [uses] in the order in which they were seen */
+    int uses;
+    int64_t left_out; /* ranges, whose names are beyond 50000 and not told apart any more */
+};
+
+/* Reads the spools of all processes, into `memory`.  Counts and times are of all ranges; what needs
+ * their order (parents, shares, meetings) is of at most 4194304, of each process the first.
+ * Errors: those of mp_spool_open, MP_ENOMEM. */
+int mp_names_read(const char *const paths[], int count, struct mp_arena *memory,
+                  struct mp_names *names, struct mp_error *error);
 
 struct mp_suggestion;
 

@@ -3,6 +3,8 @@
 #define MOEPERF_RESULTS_PAPER_PAPER_H
 
 #include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
 
 #include "reference/base/option.h"
 
@@ -79,5 +81,22 @@ void mp_published_destroy(struct mp_published *published); /* accepts NULL */
 bool mp_paper_inside(const struct mp_paper_row *row, double value);
 /* The least and the most that is inside. */
 void mp_paper_range(const struct mp_paper_row *row, double *low, double *high);
+
+/* Works that sources name: papers, programs and data sheets, as BibTeX (works.bib).
+ *
+ * What is modelled says in words where it comes from ("Hecate, arXiv 2502.02581, section 3"); an
+ * entry's field `names`, which BibTeX passes over and is not printed, lists words that name it. */
+
+enum { MP_WORKS_MOST = 64 };
+
+extern const char mp_works_bibliography[];
+
+/* The works that a source names, as bits in the order of works.bib: those with a name that stands
+ * in it as a word of its own. */
+uint64_t mp_works_named(const char *source);
+
+/* Their keys, with commas between them; and their entries, with an empty line in front of each. */
+void mp_works_print_keys(uint64_t works, FILE *out);
+void mp_works_print(uint64_t works, FILE *out);
 
 #endif

@@ -1,5 +1,5 @@
 /* Works that sources name: entries that BibTeX reads, found by names that stand alone. */
-#include "results/paper/works.h"
+#include "results/paper/paper.h"
 #include "tests/support.h"
 
 static char *keys_of(uint64_t works) {
