@@ -16,8 +16,8 @@
 #include "profiler/record/record.h"
 #include "reference/comm/comm.h"
 #include "reference/model/block.h"
+#include "reference/trainer/batch.h"
 #include "reference/trainer/job.h"
-#include "reference/trainer/text.h"
 
 struct mp_trainer;
 

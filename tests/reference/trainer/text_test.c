@@ -1,6 +1,6 @@
 /* Text: which files in which order, its digest, its refusals, and batches that depend on nothing
  * but seed, iteration and sequence. */
-#include "reference/trainer/text.h"
+#include "reference/trainer/batch.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
