@@ -275,9 +275,12 @@ static bool leaves_now(const struct mp_carrier *carrier, bool last, int expert, 
     return plan->policy->rematerialise || mp_is_late(&carrier->late, expert, rank);
 }
 
-static void carry_sums(struct mp_carrier *carrier, const struct mp_transfers *transfers, bool last,
-                       bool back, struct mp_carriage *carriage) {
-    double bytes = carrier->costs->sizes.expert_gradient, sum = 0;
+/* The transfers of a list that leave now. */
+static void carry_list(struct mp_carrier *carrier, const struct mp_transfers *transfers,
+                       enum mp_stage stage, bool last, bool back, struct mp_carriage *carriage) {
+    const struct mp_sizes *sizes = &carrier->costs->sizes;
+    double bytes = stage == MP_STAGE_BACKWARD_REDUCE ? sizes->expert_gradient : sizes->expert;
+    double sum = 0;
     carriage->any = false;
     if (transfers->count == 0)
         return;
@@ -291,23 +294,17 @@ static void carry_sums(struct mp_carrier *carrier, const struct mp_transfers *tr
         sum += bytes;
     }
     broadcast_all(carrier, bytes);
-    carrier->bytes[MP_STAGE_BACKWARD_REDUCE] += sum;
+    carrier->bytes[stage] += sum;
     if (sum > 0 && !carrier->planner->policy.free_transfers)
         measure(carrier, back, carriage);
 }
 
+/* What goes ahead does so once, with the last micro-batch. */
 static void carry_ahead(struct mp_carrier *carrier, bool last, struct mp_carriage *carriage) {
-    const struct mp_transfers *ahead = &carrier->planner->plan->ahead;
-    double bytes = carrier->costs->sizes.expert;
     carriage->any = false;
-    if (ahead->count == 0 || !last)
-        return;
-    mp_traffic_clear(carrier->traffic);
-    for (int i = 0; i < ahead->count; i++)
-        want(carrier, ahead->item[i].expert, ahead->item[i].to, ahead->item[i].enters);
-    broadcast_all(carrier, bytes);
-    carrier->bytes[MP_STAGE_BACKWARD_PREFETCH] += ahead->count * bytes;
-    measure(carrier, false, carriage);
+    if (last)
+        carry_list(carrier, &carrier->planner->plan->ahead, MP_STAGE_BACKWARD_PREFETCH, last, false,
+                   carriage);
 }
 
 static void carry_slices(struct mp_carrier *carrier, bool last, struct mp_carriage *carriage) {
@@ -330,8 +327,10 @@ void mp_carrier_gradients(struct mp_carrier *carrier, int layer, bool last) {
     if (plan->policy->forward_only)
         return;
     carry_prefetch(carrier, &of->prefetch);
-    carry_sums(carrier, &plan->reduce, last, true, &of->gradient[MP_SUM_COPIES]);
-    carry_sums(carrier, &plan->share, last, false, &of->gradient[MP_SHARE_SUMS]);
+    carry_list(carrier, &plan->reduce, MP_STAGE_BACKWARD_REDUCE, last, true,
+               &of->gradient[MP_SUM_COPIES]);
+    carry_list(carrier, &plan->share, MP_STAGE_BACKWARD_REDUCE, last, false,
+               &of->gradient[MP_SHARE_SUMS]);
     carry_slices(carrier, last, &of->gradient[MP_SEND_SLICES]);
     carry_ahead(carrier, last, &of->ahead);
 }
