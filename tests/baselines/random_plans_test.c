@@ -88,13 +88,20 @@ static bool makes_copies(const struct mp_system *system) {
     return false;
 }
 
+/* Whether the system has done what it is declared to do: few settings may give it a reason. */
+static bool is_shown(const struct mp_system *system, const struct rehearsed *all) {
+    return (all->changes > 0 || !(system->capabilities & MP_SYSTEM_MOVES_OWNERS)) &&
+           (all->copies > 0 || !makes_copies(system));
+}
+
+/* So many settings that the system takes, and on until everything is shown. */
 static struct rehearsed rehearse_all(uint64_t *random, const struct mp_system *system, int rounds,
                                      int iterations) {
     void *options = calloc(1, system->options_size + 1);
     struct rehearsed all = {.digest = MP_DIGEST};
     int taken = 0, draws = 0;
     assert_non_null(options);
-    for (; draws < DRAWS && taken < rounds; draws++) {
+    for (; draws < DRAWS && (taken < rounds || !is_shown(system, &all)); draws++) {
         const struct mp_setting setting = draws ? draw_setting(random, draws) : plain;
         parse_options(system, options, NULL);
         if (draws)
@@ -109,7 +116,7 @@ static struct rehearsed rehearse_all(uint64_t *random, const struct mp_system *s
     }
     print_message("  %s: %d of %d settings, %d experts moved, %d copies\n", system->name, taken,
                   draws, all.changes, all.copies);
-    assert_int_equal(taken, rounds);
+    assert_true(taken >= rounds && is_shown(system, &all));
     free(options);
     return all;
 }
@@ -126,10 +133,8 @@ static void each_system(uint64_t *random, void (*test)(uint64_t *, const struct 
 
 static void keep_the_law(uint64_t *random, const struct mp_system *system) {
     const struct rehearsed all = rehearse_all(random, system, ROUNDS, 8);
-    assert_true(all.changes > 0 || !(system->capabilities & MP_SYSTEM_MOVES_OWNERS));
-    if ((all.copies > 0) != makes_copies(system))
-        fail_msg("%s made %d copies; makes_copies() says whether it does", system->name,
-                 all.copies);
+    if (all.copies > 0 && !makes_copies(system))
+        fail_msg("%s made %d copies, which makes_copies() denies", system->name, all.copies);
 }
 
 static void all_systems_keep_the_law(void **state) {
