@@ -25,8 +25,8 @@ inline shared_address address_of(const void *shared) {
 
 namespace warp_matrix {
 
-/* Of fragments, whose sizes are their types': with every access looked at, products would take most of
- * a sanitized test's time. */
+/* Of fragments, whose sizes are their types': with every access looked at, products would take most
+ * of a sanitized test's time. */
 #define UNCHECKED __attribute__((no_sanitize("address", "undefined")))
 
 /* Element i of the two to a register, lower half first. */
