@@ -6,7 +6,7 @@
 # Of all systems, or of those that are named.  MOEPERF_CUDA_LIBRARY and MOEPERF_NCCL_LIBRARY say on
 # what; over MPI ranks share GPUs where there are fewer.
 set -euo pipefail
-readonly source=$1 bin=$2 transport=$3 ranks=$4 iterations=4 tolerance=1e-5
+readonly source=$1 bin=$2 transport=$3 ranks=$4 iterations=5 tolerance=1e-5
 shift 4
 readonly systems=" $* "
 export MOEPERF_DOUBLE_DELAY=${MOEPERF_DOUBLE_DELAY:-200}
