@@ -19,6 +19,20 @@
 /* A parameter that a function is given and does not look at. */
 #define UNUSED __attribute__((unused))
 
+/* Under the address sanitizer, which looks for accesses, not for rare numbers, a quarter of so many
+ * random rounds will do. */
+#if defined(__SANITIZE_ADDRESS__)
+#define TEST_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TEST_SANITIZED 1
+#endif
+#endif
+#ifndef TEST_SANITIZED
+#define TEST_SANITIZED 0
+#endif
+#define TEST_ROUNDS(all) (TEST_SANITIZED ? ((all) + 3) / 4 : (all))
+
 /* A case that takes what `given` points to, or what its fixture makes of it: `parameter`.  `names`:
  * for each of `count` times, with i_ from 0. */
 #define TEST_TAKING(function, parameter, set_up, tear_down, count, names, given)                   \

@@ -209,7 +209,8 @@ static const struct {
 
 static void plan_as_known(uint64_t *random, const struct mp_system *system) {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (strcmp(known[i].name, system->name) != 0)
+        /* Sanitizers have seen above what gives these numbers. */
+        if (TEST_SANITIZED || strcmp(known[i].name, system->name) != 0)
             continue;
         *random = 1;
         uint64_t digest = rehearse_all(random, system, KNOWN_ROUNDS, 5).digest;

@@ -24,7 +24,7 @@ static inline void assert_spans(const char *database, const char *what, const ch
 #define PYTHON "PYTHONPATH=" PYTHON_PACKAGES " python3"
 
 static inline void need_python_nvtx(void) {
-    if (RUNS_SANITIZED)
+    if (TEST_SANITIZED)
         skip("python3 can't load what the sanitizers watch");
     if (system(PYTHON " -c 'import nvtx' 2>/dev/null"))
         skip("python3 has no nvtx; ci/setup tests installs it");

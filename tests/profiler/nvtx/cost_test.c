@@ -35,7 +35,7 @@ TEST(a_range_costs_little_more_than_two_clock_reads) {
         empty = fmin(empty, nothing / slower);
         collector = fmin(collector, all / slower);
     }
-    if (RUNS_SANITIZED)
+    if (TEST_SANITIZED)
         skip("sanitizers are slower");
     assert_true(none < 5);
     assert_true(empty < 15);

@@ -19,6 +19,11 @@ static inline struct mp_straggler analysed(const struct mp_straggler_input *inpu
     return found;
 }
 
+/* A share of runs is right; the fewer ones under sanitizers don't show how large it is. */
+static inline void assert_most(int right, double share, int runs) {
+    assert_true(TEST_SANITIZED || right >= share * runs);
+}
+
 /* Of times alone, on a common clock. */
 static inline struct mp_straggler analysed_times(int ranks, int iterations,
                                                  const struct mp_recorded_rank rank[],

@@ -39,13 +39,13 @@ struct head {
     size_t token, column, model, width; /* of the first token; first column of q */
 };
 
-static double *at(const struct matrix *m, size_t row, size_t column) {
+UNCHECKED static double *at(const struct matrix *m, size_t row, size_t column) {
     return m->value + row * m->columns + column;
 }
 
 /* A head's part of a row += factor * of, whose size is that of size_factor * of. */
-static void add_row(const struct matrix *m, const struct head *h, size_t row, size_t column,
-                    double factor, double size_factor, const double *of) {
+UNCHECKED static void add_row(const struct matrix *m, const struct head *h, size_t row,
+                              size_t column, double factor, double size_factor, const double *of) {
     double *value = at(m, row, column), *size = m->size + row * m->columns + column;
     for (size_t d = 0; d < h->width; d++) {
         value[d] += factor * of[d];
@@ -54,7 +54,8 @@ static void add_row(const struct matrix *m, const struct head *h, size_t row, si
 }
 
 /* The sum of products of a head's parts of two rows; *size: of their sizes. */
-static double product(const struct head *h, const double *a, const double *b, double *size) {
+UNCHECKED static double product(const struct head *h, const double *a, const double *b,
+                                double *size) {
     double sum = 0, sizes = 0;
     for (size_t d = 0; d < h->width; d++) {
         sum += a[d] * b[d];

@@ -362,8 +362,8 @@ static inline double central_difference(double (*loss)(const void *), const void
 }
 
 /* Compares a gradient with central differences of `loss`, a function of the doubles in `variable`.
- * All elements, or about `samples` random ones where there are more.  The differences are good to
- * 1e-8 or so. */
+ * All elements, or about TEST_ROUNDS(samples) random ones where there are more.  The differences
+ * are good to 1e-8 or so. */
 #define assert_gradient(loss, context, variable, count, gradient, samples, tolerance)              \
     gradient_close((loss), (context), (variable), (count), (gradient), (samples), (tolerance),     \
                    #gradient, __FILE__, __LINE__)
@@ -376,7 +376,7 @@ static inline void gradient_close(double (*loss)(const void *), const void *cont
     for (size_t i = 0; i < count; i++)
         largest = fmax(largest, fabs((double)gradient[i]));
     for (size_t i = 0; i < count; i++) {
-        if (test_random_double(&random_state) * (double)count > (double)samples)
+        if (test_random_double(&random_state) * (double)count > (double)TEST_ROUNDS(samples))
             continue;
         double expected = central_difference(loss, context, &variable[i]);
         if (fabs(gradient[i] - expected) <= tolerance * largest)

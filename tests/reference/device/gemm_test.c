@@ -124,11 +124,11 @@ static struct grouped random_grouped(struct mp_device *device, const struct grou
     return given;
 }
 
-/* Against `result`, which has what the operation has made of what was given. */
-static void check_result(const struct grouped_case *c, enum mp_grouped_gemm kind,
-                         struct grouped *given, const struct array *result, bool accumulate) {
+/* Adds the products of what was given, and what each may be off by. */
+UNCHECKED static void add_products(const struct grouped_case *c, enum mp_grouped_gemm kind,
+                                   const struct grouped *given, double *expected,
+                                   double *tolerance) {
     int in = c->columns_in, out = c->columns_out, row = 0;
-    double *expected = new_doubles(result->count), *tolerance = new_doubles(result->count);
     for (int g = 0; g < c->groups; g++) {
         for (int end = row + c->rows[g]; row < end; row++) {
             for (int i = 0; i < in * out; i++) {
@@ -147,6 +147,13 @@ static void check_result(const struct grouped_case *c, enum mp_grouped_gemm kind
             }
         }
     }
+}
+
+/* Against `result`, which has what the operation has made of what was given. */
+static void check_result(const struct grouped_case *c, enum mp_grouped_gemm kind,
+                         struct grouped *given, const struct array *result, bool accumulate) {
+    double *expected = new_doubles(result->count), *tolerance = new_doubles(result->count);
+    add_products(c, kind, given, expected, tolerance);
     for (size_t i = 0; accumulate && i < result->count; i++) {
         tolerance[i] +=
             rounding_of_product(result->type, expected[i], true) + 1e-6 * fabs(result->value[i]);

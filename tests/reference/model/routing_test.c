@@ -347,7 +347,7 @@ static void exchange_and_check(const struct example *example) {
 }
 
 TEST(rows_arrive_under_any_plan) {
-    for (int round = 0; round < 40; round++) {
+    for (int round = 0; round < TEST_ROUNDS(40); round++) {
         AUTO(example) struct example example;
         random_kind_of_example(&random_state, round % 3 == 2, &example);
         exchange_and_check(&example);
@@ -356,7 +356,7 @@ TEST(rows_arrive_under_any_plan) {
 
 /* Chunks of tokens: any number of each expert's routes, none perhaps, in each. */
 TEST(rows_arrive_in_chunks_of_tokens) {
-    for (int round = 0; round < 40; round++) {
+    for (int round = 0; round < TEST_ROUNDS(40); round++) {
         AUTO(example) struct example example;
         random_kind_of_example(&random_state, false, &example);
         struct mp_plan *plan = &example.plan;
@@ -380,7 +380,7 @@ TEST(rows_arrive_in_chunks_of_tokens) {
 
 /* Chunks of experts, any to each holder. */
 TEST(rows_arrive_in_chunks_of_experts) {
-    for (int round = 0; round < 40; round++) {
+    for (int round = 0; round < TEST_ROUNDS(40); round++) {
         AUTO(example) struct example example;
         random_kind_of_example(&random_state, false, &example);
         struct mp_plan *plan = &example.plan;
@@ -400,7 +400,7 @@ TEST(rows_arrive_in_chunks_of_experts) {
 }
 
 TEST(rows_arrive_under_nearest_dispatch) {
-    for (int round = 0; round < 30; round++) {
+    for (int round = 0; round < TEST_ROUNDS(30); round++) {
         AUTO(example) struct example example;
         random_example(&random_state, false, &example);
         assert_works(mp_plan_dispatch_nearest(&example.plan, &example.load, &error));
@@ -479,7 +479,7 @@ TEST(building_again_forgets_the_last_plan) {
     struct mp_plan *plan = &example.plan;
     const struct mp_load *load = &example.load;
     assert_works(mp_routing_create(4, 5, 4000, 4000, &used, &error));
-    for (int round = 0; round < 40; round++) {
+    for (int round = 0; round < TEST_ROUNDS(40); round++) {
         for (int i = 0; i < 20; i++)
             load->count[i] = (uint32_t)test_random_int(&random_state, 0, 200) *
                              (uint32_t)test_random_int(&random_state, 0, 1);

@@ -15,15 +15,7 @@
 #include "tests/reference/trainer/mpi/trainers.h"
 #include "tests/reference/trainer/random_loads.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-
-enum { FIRST = 10, LAST = 20, FRAMES = 48, SHOWN = 4, TEXT = 20000 };
+enum { FIRST = 10, LAST = FIRST + TEST_ROUNDS(10), FRAMES = 48, SHOWN = 4, TEXT = 20000 };
 static atomic_bool counting;
 static atomic_int ours, others;
 static void *shown[SHOWN][FRAMES];
@@ -71,7 +63,7 @@ static void note_allocation(void) {
     inside = false;
 }
 
-#ifdef SANITIZED
+#if TEST_SANITIZED
 /* Of the sanitizers' interface, whose header is not always installed. */
 extern int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void *,
                                                                        size_t),
