@@ -10,8 +10,8 @@
 #ifndef MOEPERF_HARNESS_PREDICT_WHAT_IF_H
 #define MOEPERF_HARNESS_PREDICT_WHAT_IF_H
 
-#include "harness/predict/recorded.h"
 #include "profiler/record/record.h"
+#include "results/report/recorded.h"
 
 struct mp_what_if_change {
     bool balance; /* every rank has the mean tokens: what its experts and exchanges take for others
