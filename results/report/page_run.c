@@ -41,7 +41,7 @@ static const char experts_sql[] =
           "OVER (PARTITION BY bin), 0), 2) AS value FROM grouped, bins ORDER BY 2, 1";
 
 static int write_experts(struct page *page, const struct report_run *run, struct mp_error *error) {
-    json_t *choices = json_array();
+    MP_AUTO(json) json_t *choices = json_array();
     struct query layer = query_begin(page->store, layers_sql, run->run_id, error);
     while (query_next(&layer)) {
         char label[96];
@@ -53,17 +53,13 @@ static int write_experts(struct page *page, const struct report_run *run, struct
         if (json_array_append_new(choices, page_choice(label, data, NULL)))
             layer.code = mp_no_memory(error);
     }
-    int code = query_end(&layer);
-    if (code) {
-        json_decref(choices);
-        return code;
-    }
+    MP_TRY(query_end(&layer));
     return page_figure(
         page, "experts", "Routes per expert",
         "Routes of each expert over the mean of its layer, over iterations: blue has "
         "fewer, orange more, four times as many in full. Of many iterations or "
         "experts a cell is the mean.",
-        "Layer", choices, error);
+        "Layer", json_incref(choices), error);
 }
 
 /* ---- tokens beside what is blocked ---- */
@@ -165,17 +161,15 @@ static int write_overhead(struct page *page, const struct report_run *run, struc
 /* ---- all of it ---- */
 
 static int write_routes(struct page *page, const struct report_run *run, struct mp_error *error) {
-    struct table table;
+    MP_AUTO(table) struct table table = {0};
     MP_TRY(page_figure_query(page, "imbalance", "How uneven routing was",
                              "Routes of the fullest expert over the mean (1: even), by layer and "
                              "iteration.",
                              imbalance_sql, run->run_id, error));
     MP_TRY(write_experts(page, run, error));
-    int code = imbalance_table(page->store, run->run_id, &table, error);
-    if (!code)
-        page_table(page->out, &table, "Mean over the iterations.", "Routes by layer, in numbers");
-    table_free(&table);
-    return code;
+    MP_TRY(imbalance_table(page->store, run->run_id, &table, error));
+    page_table(page->out, &table, "Mean over the iterations.", "Routes by layer, in numbers");
+    return MP_OK;
 }
 
 static int write_scatter(struct page *page, const struct report_run *run, struct mp_error *error) {
@@ -189,12 +183,10 @@ static int write_scatter(struct page *page, const struct report_run *run, struct
 }
 
 static int write_phases(struct page *page, const struct report_run *run, struct mp_error *error) {
-    struct table table;
-    int code = phases_table(page->store, run->run_id, &table, error);
-    if (!code)
-        page_table(page->out, &table, "Mean over iterations and ranks, ms.", "Phases, in numbers");
-    table_free(&table);
-    return code;
+    MP_AUTO(table) struct table table = {0};
+    MP_TRY(phases_table(page->store, run->run_id, &table, error));
+    page_table(page->out, &table, "Mean over iterations and ranks, ms.", "Phases, in numbers");
+    return MP_OK;
 }
 
 int page_run(struct page *page, const struct report_run *run, struct mp_error *error) {

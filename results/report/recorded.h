@@ -55,5 +55,6 @@ int recorded_sample(struct mp_store *store, int64_t run_id, struct mp_recorded *
     "= ?1 AND steady = 1) WHERE place % ?2 = 0) "
 
 void mp_recorded_destroy(struct mp_recorded *recorded); /* accepts a zeroed one */
+MP_END(recorded, struct mp_recorded, mp_recorded_destroy(it))
 
 #endif

@@ -19,6 +19,7 @@ struct loads {
     uint32_t *routes, *dropped;
     int layers, experts;
 };
+MP_END(loads, struct loads, mp_arena_release(&it->memory))
 
 static int make_loads(struct mp_store *store, const struct mp_recorded *recorded,
                       struct loads *loads, struct mp_error *error) {
@@ -109,24 +110,26 @@ static int analyse(const struct mp_recorded *recorded, const struct loads *loads
 
 int straggler_find(struct mp_store *store, int64_t run_id, struct straggler *straggler,
                    struct mp_error *error) {
-    struct mp_recorded recorded;
-    struct loads loads = {.routes = NULL};
+    MP_AUTO(recorded) struct mp_recorded recorded = {0};
+    MP_AUTO(loads) struct loads loads = {.routes = NULL};
     *straggler = (struct straggler){
         .context = {.database = mp_store_path(store), .run_id = run_id, .taken = NAN}};
-    int code = recorded_sample(store, run_id, &recorded, error);
-    if (!code)
-        code = read_loads(store, &recorded, &loads, error);
-    if (!code)
-        code = analyse(&recorded, &loads, straggler, error);
-    mp_arena_release(&loads.memory);
-    mp_recorded_destroy(&recorded);
-    MP_TRY(code);
+    MP_TRY(recorded_sample(store, run_id, &recorded, error));
+    MP_TRY(read_loads(store, &recorded, &loads, error));
+    MP_TRY(analyse(&recorded, &loads, straggler, error));
     MP_TRY(recording_cost_read(store, run_id, &straggler->cost, error));
     return read_context(store, &straggler->context, error);
 }
 
-void straggler_free(struct straggler *straggler) {
-    mp_straggler_destroy(&straggler->found);
+void straggler_list_free(struct straggler_list *list) {
+    for (int i = 0; list->one && i < list->count; i++)
+        mp_straggler_destroy(&list->one[i].found);
+    free(list->one);
+}
+
+int straggler_list_make(struct straggler_list *list, int count, struct mp_error *error) {
+    *list = (struct straggler_list){calloc((size_t)count + 1, sizeof *list->one), count};
+    return list->one ? MP_OK : mp_no_memory(error);
 }
 
 static bool has_analysis(const struct straggler *straggler) {
@@ -217,18 +220,17 @@ static bool is_in_table(const struct report_runs *runs, int group, int table) {
 static int print_table(const struct report_runs *runs, const struct straggler stragglers[],
                        int table_number, enum mp_report_format format, FILE *out,
                        struct mp_error *error) {
-    struct table table;
+    MP_AUTO(table) struct table table = {0};
     char command[COMMAND_TEXT], invocation[COMMAND_WORD], heading[REPORT_HEADING];
-    int code = MP_OK;
     table_init(&table, columns, sizeof columns / sizeof *columns);
     table.drops_empty = true;
-    for (int g = 0; !code && g < runs->groups; g++)
+    for (int g = 0; g < runs->groups; g++)
         if (is_in_table(runs, g, table_number))
-            code = add_row(&table, report_group_label(runs, g), &stragglers[g], error);
+            MP_TRY(add_row(&table, report_group_label(runs, g), &stragglers[g], error));
     report_table_heading(runs, table_number, heading);
-    if (!code && table.rows > 0)
+    if (table.rows > 0)
         table_write(&table, format, heading, out);
-    if (!code && table.rows > 0 && format == MP_REPORT_TEXT) {
+    if (table.rows > 0 && format == MP_REPORT_TEXT) {
         for (int g = 0; g < runs->groups && table.rows <= ROWS_IN_WORDS; g++)
             if (is_in_table(runs, g, table_number))
                 straggler_print(&stragglers[g], report_group_label(runs, g), FINDINGS_IN_WORDS,
@@ -241,8 +243,7 @@ static int print_table(const struct report_runs *runs, const struct straggler st
         }
         report_print_yardsticks(runs, table_number, out);
     }
-    table_free(&table);
-    return code;
+    return MP_OK;
 }
 
 static json_t *row_json(const struct report_run *run, const struct straggler *straggler,
@@ -303,22 +304,13 @@ static int print_all(const struct report_runs *runs, const struct straggler stra
 
 static int report(struct mp_store *store, const struct mp_report_selection *selection,
                   enum mp_report_format format, bool in_full, FILE *out, struct mp_error *error) {
-    struct report_runs runs;
-    int code = report_runs_load(store, selection, &runs, error);
-    if (code)
-        return code;
-    struct straggler *stragglers = calloc((size_t)runs.groups + 1, sizeof *stragglers);
-    if (!stragglers)
-        code = mp_no_memory(error);
-    for (int g = 0; g < runs.groups && !code; g++)
-        code = straggler_find(store, report_group_example(&runs, g)->run_id, &stragglers[g], error);
-    if (!code)
-        code = print_all(&runs, stragglers, format, in_full, out, error);
-    for (int g = 0; g < runs.groups && stragglers; g++)
-        straggler_free(&stragglers[g]);
-    free(stragglers);
-    report_runs_free(&runs);
-    return code;
+    MP_AUTO(runs) struct report_runs runs = {0};
+    MP_AUTO(stragglers) struct straggler_list list = {0};
+    MP_TRY(report_runs_load(store, selection, &runs, error));
+    MP_TRY(straggler_list_make(&list, runs.groups, error));
+    for (int g = 0; g < runs.groups; g++)
+        MP_TRY(straggler_find(store, report_group_example(&runs, g)->run_id, &list.one[g], error));
+    return print_all(&runs, list.one, format, in_full, out, error);
 }
 
 int mp_report_stragglers(struct mp_store *store, const struct mp_report_selection *selection,
