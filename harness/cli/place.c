@@ -288,8 +288,7 @@ static void print_placement(const struct answer *placed, FILE *out) {
     print_worth(placed, out);
     if (decision->placed.changes == 0)
         table_paragraph(out,
-                        "%s sees nothing to change in %lld steps: the placement is its first "
-                        "one.",
+                        "%s sees nothing to change in %lld steps: the placement is its first one.",
                         name, (long long)decision->placed.steps);
     table_paragraph(out, "An iteration takes %.1f %% %s under %s's placement%s.",
                     fabs(percent(before - after, before)), after <= before ? "less" : "more", name,

@@ -244,11 +244,10 @@ static void note_yardstick(const struct cli_predictions *predictions,
 }
 
 static const char BOUND_NOTE[] = "bound: no system that drops nothing, keeps the gate, leaves "
-                                 "experts whole and sends rows as the "
-                                 "job's exchange does takes less for these loads on this cluster, "
-                                 "wherever it places and copies experts (proven; memory is no "
-                                 "limit).  How near to it "
-                                 "one can come is not said.";
+                                 "experts whole and sends rows as the job's exchange does takes "
+                                 "less for these loads on this cluster, wherever it places and "
+                                 "copies experts (proven; memory is no limit).  How near to it one "
+                                 "can come is not said.";
 
 /* What a row can't say in a number, of jobs under the conditions of `first`. */
 static void print_notes(const struct cli_predictions *predictions, int first) {

@@ -86,8 +86,7 @@ static int check(const struct cli_words *words, bool has_command, struct mp_erro
                        words->word[0]);
     if (given.from.count + words->count > CLI_WORDS_LIMIT)
         return mp_fail(error, MP_ELIMIT,
-                       "--from takes at most %d folders; folders of folders hold "
-                       "more",
+                       "--from takes at most %d folders; folders of folders hold more",
                        CLI_WORDS_LIMIT);
     for (int i = 0; i < words->count; i++)
         given.from.word[given.from.count++] = words->word[i];

@@ -498,10 +498,9 @@ static int prepare(struct timeline *timeline, struct mp_error *error) {
         sqlite3_exec(connection, timeline_prepare_sql, NULL, NULL, NULL) != SQLITE_OK)
         return mp_store_fail(store, "cannot keep what is drawn", error);
     MP_TRY(mp_store_query(store,
-                          "INSERT INTO temp.moeperf_exchange VALUES (?1, ?2, ?3, ?4, ?5, "
-                          "(SELECT coalesce(max(turn), -1) + 1 FROM temp.moeperf_exchange "
-                          "WHERE (iteration, layer, phase_id, direction, rank) = "
-                          "(?1, ?2, ?3, ?4, ?5)), "
+                          "INSERT INTO temp.moeperf_exchange VALUES (?1, ?2, ?3, ?4, ?5, (SELECT "
+                          "coalesce(max(turn), -1) + 1 FROM temp.moeperf_exchange WHERE "
+                          "(iteration, layer, phase_id, direction, rank) = (?1, ?2, ?3, ?4, ?5)), "
                           "?6, ?7, ?8)",
                           NULL, 0, &timeline->keep_exchange, error));
     MP_TRY(mp_store_query(store,

@@ -58,9 +58,8 @@ int mp_browser_find(char path[MP_BROWSER_PATH], struct mp_error *error) {
             return MP_OK;
     return mp_fail(
         error, MP_ENOTFOUND,
-        "neither chromium nor google-chrome is in PATH, in which Vega draws SVG and PDF: "
-        "install chromium (apt-get install chromium), or let MOEPERF_BROWSER name a "
-        "program like it");
+        "neither chromium nor google-chrome is in PATH, in which Vega draws SVG and PDF: install "
+        "chromium (apt-get install chromium), or let MOEPERF_BROWSER name a program like it");
 }
 
 /* In the child: the channel is 3 to read from and 4 to write to, where such a browser looks. */

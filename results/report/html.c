@@ -129,11 +129,10 @@ static int write_figures(const struct mp_grids *grids, struct page *page, struct
                              "possible, or not with the memory that there is.",
                        choose, choices(grids, false), error));
     return page_figure(page, "grid", "How near to the bound",
-                       "The bound on all systems that drop nothing, keep the gate and send "
-                       "rows as the job's exchange does, as a share of the system's mean "
-                       "time: none can be faster than 100 %. "
-                       "An empty place: not possible, not known, or a system that the bound "
-                       "says nothing of.",
+                       "The bound on all systems that drop nothing, keep the gate and send rows as "
+                       "the job's exchange does, as a share of the system's mean time: none can be "
+                       "faster than 100 %. An empty place: not possible, not known, or a system "
+                       "that the bound says nothing of.",
                        choose, choices(grids, true), error);
 }
 
@@ -194,9 +193,8 @@ static int write_main(struct page *page, struct mp_error *error) {
     for (int t = 0; t < runs->tables; t++)
         MP_TRY(page_setting(page, t, error));
     fputs("</div>\n</main>\n<footer><p>Written by moeperf. Medians are over steady iterations: "
-          "those that "
-          "every rank completed, without the first tenth. Charts: Vega. Nothing on this page is "
-          "loaded from anywhere.</p></footer>\n",
+          "those that every rank completed, without the first tenth. Charts: Vega. Nothing on this "
+          "page is loaded from anywhere.</p></footer>\n",
           out);
     return MP_OK;
 }

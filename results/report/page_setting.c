@@ -39,8 +39,7 @@ static int add_incomplete(const struct report_runs *runs, int table, json_t *fin
             snprintf(title, sizeof title, "%.60s: refused, so it was never started", run->job);
         else
             snprintf(title, sizeof title,
-                     "Run %lld of %.60s, round %d: %.20s after %lld of %lld "
-                     "iterations",
+                     "Run %lld of %.60s, round %d: %.20s after %lld of %lld iterations",
                      (long long)run->run_id, run->job, run->round + 1, run->status,
                      (long long)run->iterations, (long long)run->iterations_wanted);
         MP_TRY(finding_add(findings, title, run->reason[0] ? run->reason : "no reason was recorded",
@@ -135,9 +134,8 @@ static int write_speedup(struct page *page, const struct speedup_row rows[], int
     "WHERE run_id = ?1) "
 
 static const char iterations_sql[] =
-    BINNED "SELECT min(iteration) AS iteration, avg(ms) AS ms, max(ms) AS high, "
-           "max(steady) AS steady FROM v_iteration, bins WHERE run_id = ?1 "
-           "GROUP BY iteration / width ORDER BY 1";
+    BINNED "SELECT min(iteration) AS iteration, avg(ms) AS ms, max(ms) AS high, max(steady) AS "
+           "steady FROM v_iteration, bins WHERE run_id = ?1 GROUP BY iteration / width ORDER BY 1";
 
 static const char losses_sql[] =
     BINNED "SELECT min(iteration) AS iteration, avg(loss) AS loss FROM v_iteration, bins "
@@ -224,15 +222,14 @@ static int write_comparisons(struct page *page, const struct speedup_row rows[],
 /* The other executor's run of the same system: of the same invocation and job, or else of the same
  * model and workload. */
 static const char counterpart_sql[] =
-    "SELECT other.ms_per_iteration, other.run_id, coalesce((SELECT value FROM v_fact "
-    "WHERE v_fact.run_id = max(own.run_id * (own.executor = 'predicted'), "
-    "other.run_id * (other.executor = 'predicted')) AND name = 'cluster'), '') AS cluster "
-    "FROM v_speedup AS own JOIN v_speedup AS other ON other.system = own.system "
-    "AND other.executor <> own.executor AND other.ranks = own.ranks "
-    "AND (other.suite_run = own.suite_run AND other.job = own.job OR "
-    "other.model IS own.model AND other.workload = own.workload) "
-    "WHERE own.run_id = ?1 AND other.status = 'complete' AND other.ms_per_iteration IS NOT NULL "
-    "ORDER BY other.suite_run = own.suite_run DESC, other.run_id DESC LIMIT 1";
+    "SELECT other.ms_per_iteration, other.run_id, coalesce((SELECT value FROM v_fact WHERE "
+    "v_fact.run_id = max(own.run_id * (own.executor = 'predicted'), other.run_id * (other.executor "
+    "= 'predicted')) AND name = 'cluster'), '') AS cluster FROM v_speedup AS own JOIN v_speedup AS "
+    "other ON other.system = own.system AND other.executor <> own.executor AND other.ranks = "
+    "own.ranks AND (other.suite_run = own.suite_run AND other.job = own.job OR other.model IS "
+    "own.model AND other.workload = own.workload) WHERE own.run_id = ?1 AND other.status = "
+    "'complete' AND other.ms_per_iteration IS NOT NULL ORDER BY other.suite_run = own.suite_run "
+    "DESC, other.run_id DESC LIMIT 1";
 
 struct pair {
     const char *label;
@@ -276,8 +273,7 @@ static int write_predicted(struct page *page, const struct speedup_row rows[], i
     if (table.rows > 0)
         MP_TRY(page_figure_of(
             page, "predicted", "Predicted beside measured",
-            "Median time per iteration (ms) of the same system, measured and by the "
-            "predictor.",
+            "Median time per iteration (ms) of the same system, measured and by the predictor.",
             json_pack("{s[sss] sO}", "columns", "label", "measured", "predicted", "rows", chart),
             error));
     page_table(page->out, &table, NULL, NULL);

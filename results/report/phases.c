@@ -51,8 +51,7 @@ int imbalance_table(struct mp_store *store, int64_t run_id, struct table *table,
     return table_read(table, store,
                       "SELECT layer, max(experts), avg(expert_max_over_mean), "
                       "avg(rank_max_over_mean), avg(effective_experts), avg(dead_fraction), "
-                      "avg(dropped_fraction) FROM v_imbalance WHERE run_id = ?1 "
-                      "GROUP BY layer",
+                      "avg(dropped_fraction) FROM v_imbalance WHERE run_id = ?1 GROUP BY layer",
                       run_id, error);
 }
 

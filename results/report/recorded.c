@@ -35,11 +35,10 @@ static void take_rank(struct reader *reader, sqlite3_stmt *row) {
 
 static int read_ranks(struct reader *reader, struct mp_error *error) {
     static const char sql[] =
-        "SELECT status, first_span, last_span, clock, clock_error_ns, "
-        "(SELECT ranks_share_cores FROM run_summary WHERE run_id = ?1), "
-        "(SELECT count(*) FROM iteration_summary WHERE run_id = ?1), "
-        "(SELECT count(*) FROM iteration_summary WHERE run_id = ?1 AND steady = 1), "
-        "(SELECT ranks FROM run WHERE run_id = ?1) FROM rank WHERE run_id = ?1 ORDER BY rank";
+        "SELECT status, first_span, last_span, clock, clock_error_ns, (SELECT ranks_share_cores "
+        "FROM run_summary WHERE run_id = ?1), (SELECT count(*) FROM iteration_summary WHERE run_id "
+        "= ?1), (SELECT count(*) FROM iteration_summary WHERE run_id = ?1 AND steady = 1), (SELECT "
+        "ranks FROM run WHERE run_id = ?1) FROM rank WHERE run_id = ?1 ORDER BY rank";
     struct mp_recorded *run = reader->run;
     int64_t spans = 0, iterations = 0, most;
     int ranks = 0;
@@ -158,14 +157,13 @@ static int take_span(struct mp_recorded *run, int rank, sqlite3_stmt *row, struc
 /* An iteration's own span comes before what lies within it. */
 static int read_rank(struct reader *reader, int rank, struct mp_error *error) {
     static const char sql[] = RECORDED_CHOSEN
-        "SELECT at, phase.value, iif(layer BETWEEN 0 AND 32767, layer, -1), "
-        "coalesce(direction, ?5), start_ns, end_ns, wait_ns, coalesce(tokens, -1), cpu_ns "
-        "FROM span CROSS JOIN chosen USING (iteration) "
-        "CROSS JOIN StringIds AS phase ON phase.id = phase_id WHERE span_id BETWEEN ?3 AND ?4 "
-        "AND run_id = ?1 AND (stream_id = (SELECT id FROM StringIds WHERE value = 'compute') OR "
-        "NOT ?6 AND phase_id = (SELECT id FROM StringIds WHERE value = 'collect')) ORDER BY at, "
-        "phase_id <> (SELECT id FROM StringIds WHERE value = 'iteration'), start_ns, end_ns, "
-        "span_id";
+        "SELECT at, phase.value, iif(layer BETWEEN 0 AND 32767, layer, -1), coalesce(direction, "
+        "?5), start_ns, end_ns, wait_ns, coalesce(tokens, -1), cpu_ns FROM span CROSS JOIN chosen "
+        "USING (iteration) CROSS JOIN StringIds AS phase ON phase.id = phase_id WHERE span_id "
+        "BETWEEN ?3 AND ?4 AND run_id = ?1 AND (stream_id = (SELECT id FROM StringIds WHERE value "
+        "= 'compute') OR NOT ?6 AND phase_id = (SELECT id FROM StringIds WHERE value = 'collect')) "
+        "ORDER BY at, phase_id <> (SELECT id FROM StringIds WHERE value = 'iteration'), start_ns, "
+        "end_ns, span_id";
     const int64_t values[] = {reader->run->run_id,     reader->run->every, reader->rows[rank].first,
                               reader->rows[rank].last, MP_NO_DIRECTION,    reader->is_whole};
     struct query query = {.store = reader->store, .error = error};

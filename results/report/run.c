@@ -96,8 +96,7 @@ static int add_sections(struct mp_store *store, int64_t run_id, json_t *object,
     MP_TRY(query_json(store,
                       "SELECT v_run.*, ms_per_iteration, tokens_per_s, speedup_vs_ep, "
                       "speed_vs_balanced, loss_final, max_loss_difference, steady_iterations, "
-                      "dropped_fraction "
-                      "FROM v_run JOIN v_speedup USING (run_id) WHERE run_id = ?1",
+                      "dropped_fraction FROM v_run JOIN v_speedup USING (run_id) WHERE run_id = ?1",
                       run_id, &rows, error));
     json_object_set(object, "run", json_array_get(rows, 0));
     json_decref(rows);

@@ -65,13 +65,11 @@ static int read_loads(struct mp_store *store, const struct mp_recorded *recorded
 /* What moeperf predict --run asks of a run (harness/predict): a clock in common to replay it, and
  * its job and loads to plan for it. */
 static const char context_sql[] =
-    "SELECT CASE executor WHEN 'predicted' THEN nodes ELSE hosts END = 1, processor_taken, "
-    "NOT EXISTS (SELECT 1 FROM rank WHERE rank.run_id = ?1 AND "
-    "coalesce(clock, 'wall clock') = 'wall clock'), "
-    "(SELECT coalesce(job_text, '') <> '' FROM run WHERE run.run_id = ?1) AND "
-    "EXISTS (SELECT 1 FROM load WHERE load.run_id = ?1), "
-    "EXISTS (SELECT 1 FROM NVTX_EVENTS AS event WHERE event.run_id = ?1) "
-    "FROM v_run WHERE run_id = ?1";
+    "SELECT CASE executor WHEN 'predicted' THEN nodes ELSE hosts END = 1, processor_taken, NOT "
+    "EXISTS (SELECT 1 FROM rank WHERE rank.run_id = ?1 AND coalesce(clock, 'wall clock') = 'wall "
+    "clock'), (SELECT coalesce(job_text, '') <> '' FROM run WHERE run.run_id = ?1) AND EXISTS "
+    "(SELECT 1 FROM load WHERE load.run_id = ?1), EXISTS (SELECT 1 FROM NVTX_EVENTS AS event WHERE "
+    "event.run_id = ?1) FROM v_run WHERE run_id = ?1";
 
 static int read_context(struct mp_store *store, struct waiting_context *context,
                         struct mp_error *error) {
