@@ -5,6 +5,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/suite/paths.h"
+#include "reference/base/arena.h"
 #include "reference/base/characters.h"
 #include "reference/base/whole_file.h"
 #include "results/compare/gate.h"
@@ -76,16 +77,16 @@ static int add_range(struct chosen *chosen, const char *all, long first, long la
     if (first < 1 || last < first || last - first >= RUNS_LIMIT ||
         chosen->runs + (last - first) >= RUNS_LIMIT)
         return mp_fail(error, MP_EINVAL, "%.100s: should be numbers of runs, like 1,3-5", all);
-    for (long run = first; run <= last; run++)
+    for (long run = first; run <= last; run++) {
+        if (!MP_ROOM(chosen->run, chosen->runs))
+            return mp_no_memory(error);
         chosen->run[chosen->runs++] = run;
+    }
     return MP_OK;
 }
 
 static int parse_runs(struct chosen *chosen, const char *text, struct mp_error *error) {
     const char *at = text;
-    chosen->run = calloc(RUNS_LIMIT, sizeof *chosen->run);
-    if (!chosen->run)
-        return mp_fail(error, MP_ENOMEM, "no memory for a list of runs");
     for (;;) {
         char *end;
         long first = strtol(at, &end, 10), last = first;

@@ -50,7 +50,7 @@ int mp_fail(struct mp_error *error, int code, const char *format, ...)
  * with MP_TRY.  Not for what malloc gave it itself, which static analysis would take for lost. */
 #define MP_AUTO(name) __attribute__((cleanup(mp_end_##name)))
 #define MP_END(name, type, call)                                                                   \
-    static inline void mp_end_##name(type *it) {                                                   \
+    static inline void mp_end_##name(__typeof__(type) *it) {                                       \
         call;                                                                                      \
     }
 MP_END(text, char *, free(*it))

@@ -57,7 +57,7 @@ static int read_ranks(struct reader *reader, struct mp_error *error) {
         else
             query.code = mp_no_memory(error);
     }
-    for (int r = 0; r < run->ranks; r++)
+    for (int r = 0; reader->rows && r < run->ranks; r++)
         spans += reader->rows[r].last - reader->rows[r].first + 1;
     run->missing = ranks - run->ranks;
     most = SPANS_LOOKED_AT / (spans / (iterations > 0 ? iterations : 1) + 1);
@@ -197,7 +197,7 @@ static int read_spans(struct reader *reader, struct mp_error *error) {
     MP_TAKE_EACH(&run->memory, (size_t)run->iterations * (size_t)run->ranks + 1, run->rank,
                  run->between);
     MP_TRY(mp_arena_check(&run->memory, error));
-    for (int r = 0; r < run->ranks && run->iterations > 0; r++) {
+    for (int r = 0; reader->rows && r < run->ranks && run->iterations > 0; r++) {
         MP_TRY(read_rank(reader, r, error));
         if (reader->is_whole)
             MP_TRY(check_rank(reader, r, error));

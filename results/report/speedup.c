@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/arena.h"
 #include "reference/base/median.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
@@ -88,19 +89,20 @@ static struct speedup_row row_of(const struct report_runs *runs, int group, doub
 
 int speedup_rows(const struct report_runs *runs, int table, struct speedup_row **rows, int *count,
                  struct mp_error *error) {
+    MP_AUTO(arena) struct mp_arena arena = {0};
+    double *values;
+    *rows = NULL;
     *count = 0;
-    *rows = malloc((size_t)runs->groups * sizeof **rows);
-    double *values = malloc((size_t)runs->count * sizeof *values);
-    int code = *rows && values ? MP_OK : mp_no_memory(error);
-    for (int g = 0; !code && g < runs->groups; g++)
-        if (table < 0 || report_group_first(runs, g)->table == table)
-            (*rows)[(*count)++] = row_of(runs, g, values);
-    free(values);
-    if (code) {
-        free(*rows);
-        *rows = NULL;
+    MP_TAKE(&arena, values, runs->count);
+    MP_TRY(mp_arena_check(&arena, error));
+    for (int g = 0; g < runs->groups; g++) {
+        if (table >= 0 && report_group_first(runs, g)->table != table)
+            continue;
+        if (!MP_ROOM(*rows, *count))
+            return mp_no_memory(error);
+        (*rows)[(*count)++] = row_of(runs, g, values);
     }
-    return code;
+    return MP_OK;
 }
 
 /* ---- the table ---- */

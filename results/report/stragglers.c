@@ -122,12 +122,13 @@ int straggler_find(struct mp_store *store, int64_t run_id, struct straggler *str
 void straggler_list_free(struct straggler_list *list) {
     for (int i = 0; list->one && i < list->count; i++)
         mp_straggler_destroy(&list->one[i].found);
-    free(list->one);
+    mp_arena_release(&list->memory);
 }
 
 int straggler_list_make(struct straggler_list *list, int count, struct mp_error *error) {
-    *list = (struct straggler_list){calloc((size_t)count + 1, sizeof *list->one), count};
-    return list->one ? MP_OK : mp_no_memory(error);
+    *list = (struct straggler_list){.count = count};
+    MP_TAKE(&list->memory, list->one, count + 1);
+    return mp_arena_check(&list->memory, error);
 }
 
 static bool has_analysis(const struct straggler *straggler) {

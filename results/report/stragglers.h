@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "profiler/straggler/straggler.h"
+#include "reference/base/arena.h"
 #include "results/report/recording_cost.h"
 #include "results/report/report.h"
 #include "results/report/waiting_words.h"
@@ -20,6 +21,7 @@ struct straggler {
 struct straggler_list {
     struct straggler *one; /* [count], zeroed at first */
     int count;
+    struct mp_arena memory; /* of them */
 };
 /* Errors: MP_ENOMEM. */
 int straggler_list_make(struct straggler_list *list, int count, struct mp_error *error);
