@@ -77,23 +77,22 @@ static bool is_new(struct citing *citing, const char *name) {
 static int cite_name(struct citing *citing, const char *kind, const char *name,
                      struct mp_error *error) {
     const struct mp_paper *paper = kind && strcmp(kind, "system") != 0 ? NULL : mp_paper_find(name);
+    MP_AUTO(json)
     json_t *object = NULL, *published = paper ? json_loads(paper->text, 0, NULL) : NULL;
-    char *words = NULL, title[MP_PATH_SIZE + 16];
+    MP_AUTO(text) char *words = NULL;
+    char title[MP_PATH_SIZE + 16];
     struct mp_error unknown = {0};
     snprintf(title, sizeof title, "%s%s%s", kind ? kind : "", kind ? " " : "", name);
     int code = cli_find(citing->systems, name, &object, &unknown);
     const json_t *of_kind = kind ? json_object_get(object, kind) : NULL;
     if (code && !paper)
-        mp_fail(error, code, "%s", unknown.text);
-    if (!error->code && is_new(citing, title)) {
-        uint64_t works = works_in(of_kind ? of_kind : object, kind, &words);
-        works |= works_in(published, false, &words);
-        print_line(citing, title, works, words);
-    }
-    free(words);
-    json_decref(published);
-    json_decref(object);
-    return error->code;
+        return mp_fail(error, code, "%s", unknown.text);
+    if (!is_new(citing, title))
+        return MP_OK;
+    uint64_t works = works_in(of_kind ? of_kind : object, kind, &words);
+    works |= works_in(published, false, &words);
+    print_line(citing, title, works, words);
+    return MP_OK;
 }
 
 /* ---- what runs used ---- */
@@ -137,7 +136,7 @@ static void cite_or_say(struct citing *citing, const char *kind, const char *nam
 static int cite_runs(struct citing *citing, const char *path, struct mp_error *error) {
     static const char *const kinds[] = {"gate", "exchange", "cluster"};
     static const char *const loads[] = {"loads", "trace"};
-    struct mp_store *store = NULL;
+    MP_AUTO(store) struct mp_store *store = NULL;
     char value[MP_PATH_SIZE];
     MP_TRY(cli_open_database(path, &store, error));
     struct query query =
@@ -158,9 +157,7 @@ static int cite_runs(struct citing *citing, const char *path, struct mp_error *e
                 cite_loads(citing, value);
         }
     }
-    const int code = query_end(&query);
-    mp_store_close(store);
-    return code;
+    return query_end(&query);
 }
 
 /* ---- the command ---- */
@@ -175,19 +172,15 @@ static void print_own(void) {
 }
 
 static int cite(const struct cli_call *call, struct mp_error *error) {
-    struct citing citing = {call->systems, 0, json_object()};
-    int code = MP_OK;
-    for (int i = 0; !code && i < call->words->count; i++)
-        code = cite_name(&citing, NULL, call->words->word[i], error);
-    if (!code && (database || call->words->count == 0))
-        code = cite_runs(&citing, database ? database : CLI_DATABASE, error);
-    if (!code) {
-        print_own();
-        mp_works_print(citing.works, stdout);
-        code = check_printed(stdout, error);
-    }
-    json_decref(citing.seen);
-    return code;
+    MP_AUTO(json) json_t *seen = json_object();
+    struct citing citing = {call->systems, 0, seen};
+    for (int i = 0; i < call->words->count; i++)
+        MP_TRY(cite_name(&citing, NULL, call->words->word[i], error));
+    if (database || call->words->count == 0)
+        MP_TRY(cite_runs(&citing, database ? database : CLI_DATABASE, error));
+    print_own();
+    mp_works_print(citing.works, stdout);
+    return check_printed(stdout, error);
 }
 
 const struct cli_command cli_cite = {"cite", "prints the sources of what was run as BibTeX", cite,

@@ -5,6 +5,7 @@
 
 #include "harness/cli/cli.h"
 #include "harness/suite/paths.h"
+#include "reference/base/arena.h"
 #include "reference/base/characters.h"
 #include "reference/base/whole_file.h"
 #include "results/compare/gate.h"
@@ -76,16 +77,16 @@ static int add_range(struct chosen *chosen, const char *all, long first, long la
     if (first < 1 || last < first || last - first >= RUNS_LIMIT ||
         chosen->runs + (last - first) >= RUNS_LIMIT)
         return mp_fail(error, MP_EINVAL, "%.100s: should be numbers of runs, like 1,3-5", all);
-    for (long run = first; run <= last; run++)
+    for (long run = first; run <= last; run++) {
+        if (!MP_ROOM(chosen->run, chosen->runs))
+            return mp_no_memory(error);
         chosen->run[chosen->runs++] = run;
+    }
     return MP_OK;
 }
 
 static int parse_runs(struct chosen *chosen, const char *text, struct mp_error *error) {
     const char *at = text;
-    chosen->run = calloc(RUNS_LIMIT, sizeof *chosen->run);
-    if (!chosen->run)
-        return mp_fail(error, MP_ENOMEM, "no memory for a list of runs");
     for (;;) {
         char *end;
         long first = strtol(at, &end, 10), last = first;
@@ -150,11 +151,17 @@ static int choose_all(const struct cli_words *words, const char *database, struc
     return MP_OK;
 }
 
-static void release(struct chosen *chosen) {
-    mp_store_close(chosen->store);
-    free(chosen->suite_run);
-    free(chosen->run);
+struct sides {
+    struct chosen of[2];
+};
+static void release(struct sides *sides) {
+    for (int s = 0; s < 2; s++) {
+        mp_store_close(sides->of[s].store);
+        free(sides->of[s].suite_run);
+        free(sides->of[s].run);
+    }
 }
+MP_END(sides, struct sides, release(it))
 
 /* ---- what was found ---- */
 
@@ -185,36 +192,26 @@ static int write_all(const struct mp_gate *gate, struct mp_error *error) {
 }
 
 static int compare(const struct cli_call *call, struct mp_error *error) {
-    struct chosen side[2] = {{.runs = 0}, {.runs = 0}};
-    struct mp_gate *gate = NULL;
+    MP_AUTO(sides) struct sides sides = {0};
+    struct chosen *side = sides.of;
+    MP_AUTO(gate) struct mp_gate *gate = NULL;
     double percent = 100 * MP_MINIMUM_EFFECT;
     if (given.minimum_effect &&
         (!mp_real_number(given.minimum_effect, "%", 0, 100, &percent) || percent == 0))
         return mp_fail(error, MP_EINVAL,
                        "--minimum-effect %.60s: should be percent above 0 and up to 100",
                        given.minimum_effect);
-    int code = choose_all(call->words, given.database, side, error);
-    if (!code) {
-        const struct mp_gate_options options = {percent / 100, given.any_machine, given.accept.word,
-                                                given.accept.count};
-        const struct mp_gate_side base = {side[0].store, side[0].suite_run, side[0].run,
-                                          side[0].runs},
-                                  head = {side[1].store, side[1].suite_run, side[1].run,
-                                          side[1].runs};
-        code = mp_gate_compare(&base, &head, &options, &gate, error);
-    }
-    if (!code)
-        code = write_all(gate, error);
-    if (!code) {
-        enum mp_outcome outcome = mp_gate_outcome(gate);
-        bool is_finding =
-            outcome == MP_OUTCOME_FAIL || (outcome == MP_OUTCOME_INCONCLUSIVE && given.strict);
-        code = is_finding ? CLI_FINDING : CLI_SUCCESS;
-    }
-    mp_gate_destroy(gate);
-    release(&side[0]);
-    release(&side[1]);
-    return code;
+    MP_TRY(choose_all(call->words, given.database, side, error));
+    const struct mp_gate_options options = {percent / 100, given.any_machine, given.accept.word,
+                                            given.accept.count};
+    const struct mp_gate_side base = {side[0].store, side[0].suite_run, side[0].run, side[0].runs},
+                              head = {side[1].store, side[1].suite_run, side[1].run, side[1].runs};
+    MP_TRY(mp_gate_compare(&base, &head, &options, &gate, error));
+    MP_TRY(write_all(gate, error));
+    const enum mp_outcome outcome = mp_gate_outcome(gate);
+    return outcome == MP_OUTCOME_FAIL || (outcome == MP_OUTCOME_INCONCLUSIVE && given.strict)
+               ? CLI_FINDING
+               : CLI_SUCCESS;
 }
 
 const struct cli_command cli_compare = {"compare", "says whether a change made it slower", compare,

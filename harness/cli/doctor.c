@@ -84,20 +84,18 @@ static int check_mpirun(struct finding *finding, struct mp_error *error) {
 /* Two real processes through the same command that a job gets. */
 static int check_ranks(struct finding *finding, struct mp_error *error) {
     static const char *const no_arguments[] = {NULL};
-    struct mp_command command = {0};
+    MP_AUTO(command) struct mp_command command = {0};
     struct mp_launch_result result = {0};
     const struct mp_launch launch = {.command = &command, .threads = 1, .timeout = 20, .grace = 2};
-    int code = mp_command_create(NULL, 2, "true", no_arguments, &command, error);
-    if (!code)
-        code = mp_launch_run(&launch, &result, error);
-    if (!code && result.end != MP_LAUNCH_COMPLETE) {
+    MP_TRY(mp_command_create(NULL, 2, "true", no_arguments, &command, error));
+    MP_TRY(mp_launch_run(&launch, &result, error));
+    if (result.end != MP_LAUNCH_COMPLETE) {
         finding->remedy = "see what mpirun says to: mpirun -n 2 true";
-        code = mp_fail(error, MP_EIO, "two ranks do not start: %.400s", result.reason);
+        return mp_fail(error, MP_EIO, "two ranks do not start: %.400s", result.reason);
     }
     snprintf(finding->text, sizeof finding->text, "two ranks start and end in %.1f s",
              result.seconds);
-    mp_command_destroy(&command);
-    return code;
+    return MP_OK;
 }
 
 static int check_database(struct finding *finding, struct mp_error *error) {

@@ -210,30 +210,25 @@ static int check_kind(struct mp_error *error) {
 static int export_results(const char *path, struct mp_error *error) {
     struct mp_results_selection selection = {0};
     struct mp_results_exported exported;
-    struct mp_store *store = NULL;
+    MP_AUTO(store) struct mp_store *store = NULL;
     MP_TRY(choose_run(&selection.run_id, error));
     MP_TRY(parse_iterations(given.iterations, &selection, error));
     MP_TRY(cli_open_database(database_of(), &store, error));
-    int code = check_iterations(store, &selection, error);
-    if (!code)
-        code = write_file(store, &selection, path, &exported, error);
-    mp_store_close(store);
-    if (!code && !strcmp(given.kind, "perfetto"))
+    MP_TRY(check_iterations(store, &selection, error));
+    MP_TRY(write_file(store, &selection, path, &exported, error));
+    if (!strcmp(given.kind, "perfetto"))
         print_timeline(cli_beside(path), path, &exported);
-    else if (!code)
+    else
         fprintf(cli_beside(path), "%s: %" PRId64 " rows\n", path, exported.rows);
-    return code;
+    return MP_OK;
 }
 
 static int export_loads(const char *path, struct mp_error *error) {
-    struct mp_store *store = NULL;
+    MP_AUTO(store) struct mp_store *store = NULL;
     struct mp_trace_stream *stream = NULL;
-    int code = open_loads(&store, &stream, error);
-    if (!code)
-        code = !strcmp(given.kind, "trace") ? cli_write_trace(stream, path, error)
-                                            : write_table(stream, path, error);
-    mp_store_close(store);
-    return code;
+    MP_TRY(open_loads(&store, &stream, error));
+    return !strcmp(given.kind, "trace") ? cli_write_trace(stream, path, error)
+                                        : write_table(stream, path, error);
 }
 
 static int export(const struct cli_call *call, struct mp_error *error) {

@@ -56,16 +56,14 @@ static void describe(const struct mp_generator *kind, char about[ABOUT_SIZE]) {
 static int write_kind(const struct mp_generator *kind, const struct option_flags *own,
                       const char *path, struct mp_error *error) {
     struct mp_generate_options options;
-    struct mp_trace_stream *stream;
+    MP_AUTO(stream) struct mp_trace_stream *stream = NULL;
     int64_t blocks;
     MP_TRY(set_options(kind, own, &options, error));
     MP_TRY(mp_generate(kind, &options, &stream, error));
-    int code = cli_copy_trace(stream, path, NULL, &blocks, error);
-    if (!code)
-        fprintf(cli_beside(path), "%s: %lld blocks of %d ranks and %d experts\n", path,
-                (long long)blocks, options.ranks, options.experts);
-    mp_trace_stream_destroy(stream);
-    return code;
+    MP_TRY(cli_copy_trace(stream, path, NULL, &blocks, error));
+    fprintf(cli_beside(path), "%s: %lld blocks of %d ranks and %d experts\n", path,
+            (long long)blocks, options.ranks, options.experts);
+    return MP_OK;
 }
 
 static struct {

@@ -47,14 +47,11 @@ static bool has_lines(const char *path) {
 }
 
 static int add_file(struct mp_history *history, const char *path, struct mp_error *error) {
-    struct mp_store *store = NULL;
+    MP_AUTO(store) struct mp_store *store = NULL;
     if (has_lines(path))
         return mp_history_add_lines(history, path, error);
-    int code = cli_open_database(path, &store, error);
-    if (!code)
-        code = mp_history_add_store(history, store, error);
-    mp_store_close(store);
-    return code;
+    MP_TRY(cli_open_database(path, &store, error));
+    return mp_history_add_store(history, store, error);
 }
 
 /* What is new goes behind what is there: a file that is cut meanwhile keeps its whole lines. */
@@ -72,9 +69,7 @@ static int append(const struct mp_history *history, const char *path, size_t fir
 }
 
 static int history(const struct cli_call *call, struct mp_error *error) {
-    struct mp_history found = {0};
-    size_t known = 0;
-    int code = MP_OK;
+    MP_AUTO(history) struct mp_history found = {0};
     if (given.append && !has_lines(given.append))
         return mp_fail(error, MP_EINVAL, "--append %.200s: its name has to end in .jsonl",
                        given.append);
@@ -82,23 +77,18 @@ static int history(const struct cli_call *call, struct mp_error *error) {
     if (draws && given.json)
         return mp_fail(error, MP_EINVAL, "--html and --figures draw; --json does not go with them");
     if (given.append && !access(given.append, F_OK))
-        code = mp_history_add_lines(&found, given.append, error);
-    known = json_array_size(found.rows);
-    for (int i = 0; i < call->words->count && !code; i++)
-        code = add_file(&found, call->words->word[i], error);
-    if (!code && call->words->count == 0)
-        code = add_file(&found, CLI_DATABASE, error);
-    if (!code && given.append)
-        code = append(&found, given.append, known, error);
-    if (!code)
-        code = mp_history_find(&found, given.suite, given.job, error);
-    if (!code && draws)
-        code = mp_history_html(&found, &given.page, error);
-    else if (!code)
-        code = given.json ? mp_history_print_json(&found, stdout, error)
-                          : mp_history_print(&found, stdout, error);
-    mp_history_destroy(&found);
-    return code;
+        MP_TRY(mp_history_add_lines(&found, given.append, error));
+    const size_t known = json_array_size(found.rows);
+    for (int i = 0; i < call->words->count; i++)
+        MP_TRY(add_file(&found, call->words->word[i], error));
+    if (call->words->count == 0)
+        MP_TRY(add_file(&found, CLI_DATABASE, error));
+    if (given.append)
+        MP_TRY(append(&found, given.append, known, error));
+    MP_TRY(mp_history_find(&found, given.suite, given.job, error));
+    return draws        ? mp_history_html(&found, &given.page, error)
+           : given.json ? mp_history_print_json(&found, stdout, error)
+                        : mp_history_print(&found, stdout, error);
 }
 
 const struct cli_command cli_history = {

@@ -4,6 +4,7 @@
 #include "harness/cli/cli.h"
 #include "harness/suite/paths.h"
 #include "reference/base/characters.h"
+#include "results/report/query.h"
 #include "results/report/table.h"
 
 /* A listing is a JSON array of objects with "name" and "title" at least; its text is two columns,
@@ -20,20 +21,21 @@ static int list_kind(const struct mp_systems *systems, const char *kind, json_t 
                      struct mp_error *error) {
     static const char *const members[] = {"name", "title", "source", "capabilities",
                                           "unattainable"};
-    json_t *catalog = cli_catalog(systems), *entry;
+    MP_AUTO(json) json_t *catalog = cli_catalog(systems);
+    json_t *entry;
     size_t i;
-    int code = catalog ? MP_OK : mp_no_memory(error);
+    if (!catalog)
+        return mp_no_memory(error);
     json_array_foreach(catalog, i, entry) {
         const bool is_system = json_object_get(entry, "capabilities");
-        if (code || strcmp(json_string_value(json_object_get(entry, "kind")), kind) != 0)
+        if (strcmp(json_string_value(json_object_get(entry, "kind")), kind) != 0)
             continue;
         json_t *row = json_object();
         for (int m = 0; m < (is_system ? 5 : 2); m++)
             json_object_set(row, members[m], json_object_get(entry, members[m]));
-        code = add_row(rows, row, error);
+        MP_TRY(add_row(rows, row, error));
     }
-    json_decref(catalog);
-    return code;
+    return MP_OK;
 }
 
 /* The own words of a ready-made file about itself.  Only its description is wanted, so a suite's
@@ -41,25 +43,21 @@ static int list_kind(const struct mp_systems *systems, const char *kind, json_t 
 static int list_file(enum mp_ready_made kind, const char *name, json_t *rows,
                      struct mp_error *error) {
     char path[MP_PATH_SIZE];
-    struct mp_yaml *document = NULL;
+    MP_AUTO(yaml) struct mp_yaml *document = NULL;
     MP_TRY(mp_path_file(kind, name, path, error));
     MP_TRY(mp_yaml_load(path, &document, error));
     const struct mp_yaml *description = mp_yaml_get(document, "description");
     const char *title = description && description->text ? description->text : "";
-    int code = add_row(
-        rows, json_pack("{s:s, s:s, s:s}", "name", name, "title", title, "path", path), error);
-    mp_yaml_destroy(document);
-    return code;
+    return add_row(rows, json_pack("{s:s, s:s, s:s}", "name", name, "title", title, "path", path),
+                   error);
 }
 
 static int list_files(enum mp_ready_made kind, json_t *rows, struct mp_error *error) {
-    char **names;
-    int code = MP_OK;
+    MP_AUTO(names) char **names = NULL;
     MP_TRY(mp_path_names(kind, &names, error));
-    for (int i = 0; names[i] && !code; i++)
-        code = list_file(kind, names[i], rows, error);
-    mp_path_names_destroy(names);
-    return code;
+    for (int i = 0; names[i]; i++)
+        MP_TRY(list_file(kind, names[i], rows, error));
+    return MP_OK;
 }
 
 static int list_devices(json_t *rows, struct mp_error *error) {
@@ -176,16 +174,14 @@ static int list(const struct cli_call *call, struct mp_error *error) {
     const struct topic *topic = find_topic(call->words->word[0], error);
     if (!topic)
         return MP_EINVAL;
-    json_t *rows = json_array();
-    int code = topic->kind       ? list_kind(call->systems, topic->kind, rows, error)
-               : topic->of_files ? list_files(topic->files, rows, error)
-                                 : list_devices(rows, error);
-    if (!code && json)
-        return cli_print_json(rows, error);
-    if (!code)
-        print_text(rows);
-    json_decref(rows);
-    return code;
+    MP_AUTO(json) json_t *rows = json_array();
+    MP_TRY(topic->kind       ? list_kind(call->systems, topic->kind, rows, error)
+           : topic->of_files ? list_files(topic->files, rows, error)
+                             : list_devices(rows, error));
+    if (json)
+        return cli_print_json(json_incref(rows), error);
+    print_text(rows);
+    return MP_OK;
 }
 
 const struct cli_command cli_list = {

@@ -135,21 +135,18 @@ int cli_manual_print(const char *topic, struct mp_error *error) {
 }
 
 int cli_manual_list(struct mp_error *error) {
-    char **topics;
-    int code = MP_OK;
+    MP_AUTO(names) char **topics = NULL;
     MP_TRY(mp_path_names(MP_MANUAL, &topics, error));
     puts("\npages of the manual, moeperf help PAGE:");
-    for (char **topic = topics; *topic && !code; topic++) {
+    for (char **topic = topics; *topic; topic++) {
         char title[128] = "";
         FILE *file;
-        code = open_page(*topic, &file, error);
-        if (!code && fgets(title, sizeof title, file)) {
+        MP_TRY(open_page(*topic, &file, error));
+        if (fgets(title, sizeof title, file)) {
             title[strcspn(title, "\n")] = '\0';
             printf("  %-12s %s\n", *topic, title + strspn(title, "# "));
         }
-        if (!code)
-            fclose(file);
+        fclose(file);
     }
-    mp_path_names_destroy(topics);
-    return code;
+    return MP_OK;
 }

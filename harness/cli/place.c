@@ -128,16 +128,11 @@ static int choose_mode(const struct mp_cluster *cluster, struct mp_predict_job *
 
 static int prepare(const struct mp_systems *systems, struct mp_predict_job *job,
                    struct mp_cluster **cluster, char *words, size_t size, struct mp_error *error) {
-    struct cli_job_settings *settings = calloc(1, sizeof *settings);
-    if (!settings)
-        return mp_no_memory(error);
-    int code = cli_read_job_flags(&given.job, settings, error);
-    if (!code && !given.job.trace && !given.job.loads)
-        code = mp_fail(error, MP_EINVAL, "--trace and --loads: give one of them");
-    if (!code)
-        code = cli_prepare_job(systems, &settings->all, job, error);
-    free(settings);
-    MP_TRY(code);
+    static struct cli_job_settings settings;
+    MP_TRY(cli_read_job_flags(&given.job, &settings, error));
+    if (!given.job.trace && !given.job.loads)
+        return mp_fail(error, MP_EINVAL, "--trace and --loads: give one of them");
+    MP_TRY(cli_prepare_job(systems, &settings.all, job, error));
     MP_TRY(set_system(systems, job, error));
     MP_TRY(mp_suite_job_cluster(job, cluster, error));
     MP_TRY(choose_mode(*cluster, job, words, size, error));
@@ -293,8 +288,7 @@ static void print_placement(const struct answer *placed, FILE *out) {
     print_worth(placed, out);
     if (decision->placed.changes == 0)
         table_paragraph(out,
-                        "%s sees nothing to change in %lld steps: the placement is its first "
-                        "one.",
+                        "%s sees nothing to change in %lld steps: the placement is its first one.",
                         name, (long long)decision->placed.steps);
     table_paragraph(out, "An iteration takes %.1f %% %s under %s's placement%s.",
                     fabs(percent(before - after, before)), after <= before ? "less" : "more", name,
@@ -636,27 +630,23 @@ static int print(const struct answer *placed, struct mp_error *error) {
 static int place_with(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                       const char *mode, double share, enum mp_place_format format,
                       struct mp_error *error) {
-    struct mp_place_loads loads;
-    struct mp_decision decision = {0};
+    MP_AUTO(place_loads) struct mp_place_loads loads = {0};
+    MP_AUTO(decision) struct mp_decision decision = {0};
+    const struct answer placed = {&loads, &decision, mode, format};
     char made_by[MP_TEXT_SIZE];
     MP_TRY(mp_place_loads_read(job, cluster, &loads, error));
-    int code = mp_decide(&loads, share, &decision, error);
+    MP_TRY(mp_decide(&loads, share, &decision, error));
     snprintf(made_by, sizeof made_by, "moeperf place, system %s, loads %.1000s",
              job->file.system->name, loads.source);
-    if (!code && given.output)
-        code = mp_place_write(given.output, format, &decision.placed.after, loads.dense_layers,
-                              made_by, error);
-    const struct answer placed = {&loads, &decision, mode, format};
-    if (!code)
-        code = print(&placed, error);
-    mp_decision_destroy(&decision);
-    mp_place_loads_destroy(&loads);
-    return code;
+    if (given.output)
+        MP_TRY(mp_place_write(given.output, format, &decision.placed.after, loads.dense_layers,
+                              made_by, error));
+    return print(&placed, error);
 }
 
 static int place(const struct cli_call *call, struct mp_error *error) {
-    struct mp_predict_job job;
-    struct mp_cluster *cluster = NULL;
+    MP_AUTO(predict_job) struct mp_predict_job job = {0};
+    MP_AUTO(cluster) struct mp_cluster *cluster = NULL;
     enum mp_place_format format;
     double history = 50; /* % */
     char mode[512];
@@ -668,12 +658,8 @@ static int place(const struct cli_call *call, struct mp_error *error) {
                        given.history);
     MP_TRY(find_format(&format, error));
     MP_TRY(mp_predict_job_create(&job, error));
-    int code = prepare(call->systems, &job, &cluster, mode, sizeof mode, error);
-    if (!code)
-        code = place_with(&job, cluster, mode, history / 100, format, error);
-    mp_cluster_destroy(cluster);
-    mp_predict_job_destroy(&job);
-    return code;
+    MP_TRY(prepare(call->systems, &job, &cluster, mode, sizeof mode, error));
+    return place_with(&job, cluster, mode, history / 100, format, error);
 }
 
 const struct cli_command cli_place = {

@@ -157,7 +157,7 @@ static void show_progress(void *context, const struct mp_launch_progress *progre
 /* spools: folder of its recording; NULL: none. */
 static int keep_job(const struct session *session, int job, const struct mp_launch_result *result,
                     const char *started_at, const char *spools, struct mp_error *error) {
-    char *text;
+    MP_AUTO(text) char *text = NULL;
     MP_TRY(mp_predict_job_text(&session->suite->job[job], true, &text, error));
     const struct mp_ended_job ended = {.suite = session->suite,
                                        .index = job,
@@ -166,9 +166,7 @@ static int keep_job(const struct session *session, int job, const struct mp_laun
                                        .job_text = text,
                                        .spools = spools,
                                        .result = result};
-    int code = mp_suite_keep(session->store, &ended, error);
-    free(text);
-    return code;
+    return mp_suite_keep(session->store, &ended, error);
 }
 
 /* Refused jobs before this one that are not there yet: they are kept with what was predicted, in
@@ -333,14 +331,13 @@ static int predict_points(struct session *session, struct mp_error *error) {
 /* ---- all ---- */
 
 static int predict_one_by_one(struct session *session, struct mp_error *error) {
+    MP_AUTO(store) struct mp_store *store = NULL;
     if (given.database)
-        MP_TRY(cli_create_database(given.database, &session->store, error));
+        MP_TRY(cli_create_database(given.database, &store, error));
+    session->store = store;
     mp_progress_begin(&session->progress, given.quiet ? NULL : stderr);
-    int code = predict_all(session, error);
-    if (!code)
-        code = bound_all(session, error);
-    mp_store_close(session->store);
-    return code;
+    MP_TRY(predict_all(session, error));
+    return bound_all(session, error);
 }
 
 /* What varies is predicted by several processes, unless it is kept, job by job. */
@@ -382,31 +379,21 @@ static int predict_and_print(const struct mp_suite *suite, const struct cli_poin
 }
 
 static int predict(const struct cli_call *call, struct mp_error *error) {
-    struct mp_suite suite = {0};
+    static struct cli_job_settings settings;
+    MP_AUTO(suite) struct mp_suite suite = {0};
     struct cli_axes axes = {0};
-    struct cli_points points = {.axes = &axes};
+    MP_AUTO(points) struct cli_points points = {.axes = &axes};
     if (call->usage == &cli_what_if_usage)
         return cli_what_if(call, error);
     if (call->usage == &cli_exchanges_usage)
         return cli_exchanges(error);
-    struct cli_job_settings *settings = calloc(1, sizeof *settings);
-    if (!settings)
-        return mp_no_memory(error);
-    int code = MP_OK;
-    for (int i = 0; i < given.vary.count && !code; i++)
-        code = cli_axes_add(&axes, given.vary.word[i], error);
-    if (!code)
-        code = collect_settings(settings, error);
-    if (!code)
-        code = given.suite ? read_suite(call->systems, &settings->all, &suite, error)
-                           : cli_points_read(call->systems, &given.system, &settings->all, &points,
-                                             &suite, error);
-    if (!code)
-        code = predict_and_print(&suite, &points, error);
-    mp_suite_destroy(&suite);
-    free(points.item);
-    free(settings);
-    return code;
+    for (int i = 0; i < given.vary.count; i++)
+        MP_TRY(cli_axes_add(&axes, given.vary.word[i], error));
+    MP_TRY(collect_settings(&settings, error));
+    MP_TRY(given.suite ? read_suite(call->systems, &settings.all, &suite, error)
+                       : cli_points_read(call->systems, &given.system, &settings.all, &points,
+                                         &suite, error));
+    return predict_and_print(&suite, &points, error);
 }
 
 /* Each of two flags makes another command of it. */

@@ -3,6 +3,7 @@
 #define MOEPERF_HARNESS_CLI_PREDICT_H
 
 #include <jansson.h>
+#include <stdlib.h>
 
 #include "harness/cli/cli.h"
 #include "harness/cli/predict_job.h"
@@ -111,12 +112,13 @@ struct cli_points {
     int count;
     char left_out[2048]; /* sentences on values of axes that no job can have, "" for none */
 };
+MP_END(points, struct cli_points, free(it->item))
 
 /* Makes the suite of all points; `wanted`: the systems of the command line, of which there may be
  * none, for the usual ones.  What is varied replaces what `settings` say of the same key, and the
  * job's other sizes follow from it as from the command line: the batch from the ranks, sizes from
  * a trace.  Errors: where nothing can be predicted, why the first point can't; that of a system
- * that was asked for where its words are wrong.  Free points->item in any case. */
+ * that was asked for where its words are wrong. */
 int cli_points_read(const struct mp_systems *systems, const struct cli_words *wanted,
                     const struct cli_settings *settings, struct cli_points *points,
                     struct mp_suite *suite, struct mp_error *error);

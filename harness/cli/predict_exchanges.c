@@ -73,35 +73,34 @@ static int count_kinds(void) {
 
 static int compare_column(const char *path, int column, struct comparison *comparison,
                           struct mp_error *error) {
-    struct mp_cluster *cluster;
+    MP_AUTO(cluster) struct mp_cluster *cluster = NULL;
     char nodes[64];
     MP_TRY(mp_cluster_load(path, &cluster, error));
     snprintf(nodes, sizeof nodes, "nodes=%.40s", comparison->nodes[column]);
-    int code = mp_cluster_set(cluster, nodes, error);
-    for (int i = 0; i < given.set.count && !code; i++)
-        code = mp_cluster_set(cluster, given.set.word[i], error);
+    MP_TRY(mp_cluster_set(cluster, nodes, error));
+    for (int i = 0; i < given.set.count; i++)
+        MP_TRY(mp_cluster_set(cluster, given.set.word[i], error));
     comparison->ranks_per_node = (int)cluster->ranks_per_node.value;
     for (int kind = 0; kind < comparison->kinds; kind++)
-        for (int row = 0; row < SIZES && !code; row++)
-            code = mp_exchange_seconds(cluster, (enum mp_exchange_kind)kind, sizes[row].bytes,
-                                       &comparison->seconds[kind][row][column], error);
-    mp_cluster_destroy(cluster);
-    return code;
+        for (int row = 0; row < SIZES; row++)
+            MP_TRY(mp_exchange_seconds(cluster, (enum mp_exchange_kind)kind, sizes[row].bytes,
+                                       &comparison->seconds[kind][row][column], error));
+    return MP_OK;
 }
 
 static int compare(struct comparison *comparison, struct mp_error *error) {
     char path[MP_PATH_SIZE];
     if (!given.cluster)
         return mp_fail(error, MP_EINVAL, "--cluster: not given; moeperf list clusters names some");
-    int code = mp_path_file(MP_CLUSTERS, given.cluster, path, error);
+    MP_TRY(mp_path_file(MP_CLUSTERS, given.cluster, path, error));
     comparison->name = given.cluster;
     comparison->kinds = count_kinds();
     comparison->columns = given.nodes ? 1 : NODES;
-    for (int column = 0; column < comparison->columns && !code; column++) {
+    for (int column = 0; column < comparison->columns; column++) {
         comparison->nodes[column] = given.nodes ? given.nodes : usual_nodes[column];
-        code = compare_column(path, column, comparison, error);
+        MP_TRY(compare_column(path, column, comparison, error));
     }
-    return code;
+    return MP_OK;
 }
 
 /* The fastest; of equal ones the first. */
@@ -138,18 +137,16 @@ static int print_table(const struct comparison *comparison, int kind, enum mp_re
                        struct mp_error *error) {
     struct table_column columns[NODES + 1] = {{"message", .kind = TABLE_RIGHT}};
     char header[NODES][64], title[96];
-    struct table table;
-    int code = MP_OK;
+    MP_AUTO(table) struct table table = {0};
     for (int c = 0; c < comparison->columns; c++) {
         snprintf(header[c], sizeof header[c], "%.40s nodes", comparison->nodes[c]);
         columns[c + 1] = (struct table_column){header[c], .kind = TABLE_RIGHT};
     }
     table_init(&table, columns, comparison->columns + 1);
-    for (int row = 0; row < SIZES && !code; row++) {
-        code = table_add(&table, NULL, error);
-        if (!code)
-            table_set(&table, 0, "%s", sizes[row].label);
-        for (int c = 0; c < comparison->columns && !code; c++) {
+    for (int row = 0; row < SIZES; row++) {
+        MP_TRY(table_add(&table, NULL, error));
+        table_set(&table, 0, "%s", sizes[row].label);
+        for (int c = 0; c < comparison->columns; c++) {
             int best = winner(comparison, row, c);
             if (kind >= 0)
                 table_set_number(&table, c + 1, times_as_fast(comparison, kind, row, c), 2);
@@ -165,10 +162,8 @@ static int print_table(const struct comparison *comparison, int kind, enum mp_re
     else
         snprintf(title, sizeof title, "%s, times as fast as flat",
                  mp_exchange_name((enum mp_exchange_kind)kind));
-    if (!code)
-        table_write(&table, format, title, stdout);
-    table_free(&table);
-    return code;
+    table_write(&table, format, title, stdout);
+    return MP_OK;
 }
 
 static int print_all(const struct comparison *comparison, enum mp_report_format format,
@@ -188,7 +183,7 @@ static int write_html(const struct comparison *comparison, const struct mp_page_
                       struct mp_error *error) {
     struct mp_grid grid[MP_EXCHANGE_KINDS];
     int count = 0;
-    char *about = NULL;
+    MP_AUTO(text) char *about = NULL;
     size_t size;
     FILE *memory = open_memstream(&about, &size);
     if (!memory)
@@ -218,13 +213,11 @@ static int write_html(const struct comparison *comparison, const struct mp_page_
             }
         count++;
     }
-    bool failed = fclose(memory);
+    if (fclose(memory))
+        return mp_fail(error, MP_ENOMEM, "no memory for the page");
     const struct mp_grids page = {
         .grid = grid, .count = count, .title = "Where which exchange wins", .about = about};
-    int code = failed ? mp_fail(error, MP_ENOMEM, "no memory for the page")
-                      : mp_grid_html(&page, output, error);
-    free(about);
-    return code;
+    return mp_grid_html(&page, output, error);
 }
 
 static int print_json(const struct comparison *comparison, struct mp_error *error) {
@@ -248,16 +241,10 @@ static int print_json(const struct comparison *comparison, struct mp_error *erro
 }
 
 int cli_exchanges(struct mp_error *error) {
-    struct comparison *comparison = calloc(1, sizeof *comparison);
-    if (!comparison)
-        return mp_fail(error, MP_ENOMEM, "no memory for the tables");
-    int code = compare(comparison, error);
-    if (!code && (given.page.html || given.page.figures))
-        code = write_html(comparison, &given.page, error);
-    if (!code)
-        code = given.format.kind == MP_REPORT_JSON
-                   ? print_json(comparison, error)
-                   : print_all(comparison, given.format.kind, error);
-    free(comparison);
-    return code;
+    static struct comparison comparison;
+    MP_TRY(compare(&comparison, error));
+    if (given.page.html || given.page.figures)
+        MP_TRY(write_html(&comparison, &given.page, error));
+    return given.format.kind == MP_REPORT_JSON ? print_json(&comparison, error)
+                                               : print_all(&comparison, given.format.kind, error);
 }

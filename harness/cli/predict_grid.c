@@ -85,17 +85,14 @@ static void add_point(const struct cli_prediction *item, double least, struct st
 }
 
 /* The shortest time of all systems that are rated at every point, [points]. */
-static double *find_least(const struct cli_predictions *predictions) {
-    int points = cli_axes_points(predictions->points->axes);
-    double *least = malloc((size_t)points * sizeof *least);
-    for (int p = 0; least && p < points; p++)
+static void find_least(const struct cli_predictions *predictions, double least[]) {
+    for (int p = 0; p < cli_axes_points(predictions->points->axes); p++)
         least[p] = INFINITY;
-    for (int i = 0; least && i < predictions->count; i++) {
+    for (int i = 0; i < predictions->count; i++) {
         int at = predictions->points->item[i].number;
         if (is_rated(&predictions->item[i]))
             least[at] = fmin(least[at], predictions->item[i].summary.seconds_median);
     }
-    return least;
 }
 
 static void find_standing(const struct cli_predictions *predictions, const char *system,
@@ -146,21 +143,22 @@ int cli_standing_table(const struct cli_predictions *predictions, struct table *
         {NULL, TABLE_COUNT, NULL, "ran", .at = AT(ran)},
     };
     const struct cli_points *points = predictions->points;
-    double *least = find_least(predictions);
-    double *shares = malloc((size_t)points->count * sizeof *shares);
-    int code = least && shares ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for the tables");
+    MP_AUTO(arena) struct mp_arena arena = {0};
+    double *least, *shares;
+    MP_TAKE(&arena, least, cli_axes_points(points->axes));
+    MP_TAKE(&arena, shares, points->count);
     table_init(table, columns, sizeof columns / sizeof *columns);
     table->drops_empty = true;
-    for (int i = 0; i < points->count && !code; i++) {
+    MP_TRY(mp_arena_check(&arena, error));
+    find_least(predictions, least);
+    for (int i = 0; i < points->count; i++) {
         struct standing standing;
         if (i > 0 && strcmp(points->item[i].system, points->item[i - 1].system) == 0)
             continue;
         find_standing(predictions, points->item[i].system, least, shares, &standing);
-        code = table_fill(table, &standing, 1, sizeof standing, error);
+        MP_TRY(table_fill(table, &standing, 1, sizeof standing, error));
     }
-    free(least);
-    free(shares);
-    return code;
+    return MP_OK;
 }
 
 /* ---- grids ---- */
@@ -177,7 +175,7 @@ struct grids {
     char key[2][CLI_AXIS_TEXT];
     char row[MP_GRID_ROWS][CLI_AXIS_TEXT], column[MP_GRID_COLUMNS][CLI_AXIS_TEXT];
     char (*name)[CLI_AXIS_TEXT]; /* of each system as every table has it; owned */
-    struct mp_arena arena;       /* of the tables */
+    struct mp_arena *arena;      /* of the tables */
 };
 
 /* The prediction in a cell of a grid; of ep there, for a NULL grid. */
@@ -295,15 +293,15 @@ static int make_grids(struct grids *grids, struct mp_error *error) {
     const struct cli_points *points = grids->predictions->points;
     int last = grids->axes->axis[grids->axes->count - 1].count, code = MP_OK;
     grids->by_system = grids->axes->count == 1;
-    MP_TAKE(&grids->arena, grids->system, points->count);
+    MP_TAKE(grids->arena, grids->system, points->count);
     grids->systems = grids->system ? list_systems(points, grids->system) : 0;
     grids->count = grids->by_system ? grids->systems > 0 : grids->systems;
-    MP_TAKE(&grids->arena, grids->grid, (size_t)grids->count + 1);
-    MP_TAKE(&grids->arena, grids->name, (size_t)grids->systems + 1);
+    MP_TAKE(grids->arena, grids->grid, (size_t)grids->count + 1);
+    MP_TAKE(grids->arena, grids->name, (size_t)grids->systems + 1);
     int columns = grids->by_system ? grids->systems : last;
     int rows = grids->by_system ? last : cli_axes_points(grids->axes) / last;
-    if (grids->arena.lacking)
-        code = mp_arena_check(&grids->arena, error);
+    if (grids->arena->lacking)
+        code = mp_arena_check(grids->arena, error);
     else if (columns > MP_GRID_COLUMNS)
         code = mp_fail(error, MP_EINVAL, "--vary: room for at most %d systems beside ep, not %d",
                        MP_GRID_COLUMNS, columns);
@@ -371,38 +369,32 @@ static int print_grid(const struct grids *grids, const struct mp_grid *grid,
                       struct mp_error *error) {
     struct table_column columns[MP_GRID_COLUMNS + 1] = {{grid->row, .kind = TABLE_LEFT}};
     char header[MP_GRID_COLUMNS][CLI_AXIS_TEXT];
-    struct table table;
-    int code = MP_OK;
+    MP_AUTO(table) struct table table = {0};
     for (int c = 0; c < grid->columns; c++)
         columns[c + 1] =
             (struct table_column){header_of(grid->column_label[c], header[c]), .kind = TABLE_RIGHT};
     table_init(&table, columns, grid->columns + 1);
     table.goes_on = true;
-    for (int r = 0; r < grid->rows && !code; r++) {
-        code = table_add(&table, NULL, error);
-        if (!code)
-            table_set(&table, 0, "%s", grid->row_label[r]);
-        for (int c = 0; c < grid->columns && !code; c++)
+    for (int r = 0; r < grid->rows; r++) {
+        MP_TRY(table_add(&table, NULL, error));
+        table_set(&table, 0, "%s", grid->row_label[r]);
+        for (int c = 0; c < grid->columns; c++)
             set_cell(&table, grids, grid, r, c);
     }
-    if (!code) {
-        putchar('\n');
-        table_paragraph(stdout, "%s, times as fast as ep%s%s%s:", grid->name,
-                        grid->has_shares ? ", and bound / time" : "",
-                        grids->by_system ? "" : ", by ", grids->by_system ? "" : grid->column);
-        table_print(&table, stdout);
-        if (!grids->by_system)
-            print_range(grid);
-    }
-    table_free(&table);
-    return code;
+    putchar('\n');
+    table_paragraph(stdout, "%s, times as fast as ep%s%s%s:", grid->name,
+                    grid->has_shares ? ", and bound / time" : "", grids->by_system ? "" : ", by ",
+                    grids->by_system ? "" : grid->column);
+    table_print(&table, stdout);
+    if (!grids->by_system)
+        print_range(grid);
+    return MP_OK;
 }
 
 static const char STANDING_NOTE[] =
     "bound / time: in the median and at worst.  fastest: at so many points, of the systems that "
-    "drop "
-    "nothing and keep the gate, or within 1 % of that one.  vs: how many times as fast, geometric "
-    "means.";
+    "drop nothing and keep the gate, or within 1 % of that one.  vs: how many times as fast, "
+    "geometric means.";
 
 static bool has_unbounded(const struct cli_predictions *predictions) {
     for (int i = 0; i < predictions->count; i++)
@@ -423,21 +415,20 @@ static void print_standing(const struct table *table, const struct cli_predictio
 /* What was predicted, for the page. */
 static int write_html(const struct grids *grids, const struct table *standing,
                       struct mp_error *error) {
-    char *about = NULL;
+    MP_AUTO(text) char *about = NULL;
     size_t size;
     FILE *memory = open_memstream(&about, &size);
     if (memory)
         cli_print_prediction_heading(grids->predictions, memory);
-    bool failed = !memory || fclose(memory);
+    if (!memory || fclose(memory))
+        return mp_no_memory(error);
     const struct mp_grids page = {.grid = grids->grid,
                                   .count = grids->count,
                                   .title = "When a system pays",
                                   .about = about,
                                   .table = standing,
                                   .table_caption = STANDING_NOTE};
-    int code = failed ? mp_no_memory(error) : mp_grid_html(&page, &grids->predictions->page, error);
-    free(about);
-    return code;
+    return mp_grid_html(&page, &grids->predictions->page, error);
 }
 
 /* Each reason once, with the first job that has it. */
@@ -454,25 +445,18 @@ static void print_refusals(const struct cli_predictions *predictions) {
 }
 
 int cli_print_grids(const struct cli_predictions *predictions, struct mp_error *error) {
-    struct grids *grids = calloc(1, sizeof *grids);
-    struct table table = {0};
-    if (!grids)
-        return mp_no_memory(error);
-    grids->predictions = predictions;
-    grids->axes = predictions->points->axes;
-    int code = make_grids(grids, error);
-    if (!code)
-        code = cli_standing_table(predictions, &table, error);
-    if (!code && (predictions->page.html || predictions->page.figures))
-        code = write_html(grids, &table, error);
-    for (int i = 0; i < grids->count && !code; i++)
-        code = print_grid(grids, &grids->grid[i], error);
-    if (!code) {
-        print_standing(&table, predictions);
-        print_refusals(predictions);
-    }
-    table_free(&table);
-    mp_arena_release(&grids->arena);
-    free(grids);
-    return code;
+    static struct grids grids;
+    MP_AUTO(table) struct table table = {0};
+    MP_AUTO(arena) struct mp_arena arena = {0};
+    grids = (struct grids){
+        .predictions = predictions, .axes = predictions->points->axes, .arena = &arena};
+    MP_TRY(make_grids(&grids, error));
+    MP_TRY(cli_standing_table(predictions, &table, error));
+    if (predictions->page.html || predictions->page.figures)
+        MP_TRY(write_html(&grids, &table, error));
+    for (int i = 0; i < grids.count; i++)
+        MP_TRY(print_grid(&grids, &grids.grid[i], error));
+    print_standing(&table, predictions);
+    print_refusals(predictions);
+    return MP_OK;
 }

@@ -173,7 +173,7 @@ static int write_job(const struct mp_predict_job *job, char **text, struct mp_er
 /* Of a generator 30 iterations, unless told otherwise; of a trace as many as it has, up to 100. */
 static int write_cell(const struct command_line *line, int number, char **text,
                       struct mp_error *error) {
-    struct mp_predict_job job;
+    MP_AUTO(predict_job) struct mp_predict_job job = {0};
     struct axis_words words;
     struct cli_settings all = {.item = {"iterations=30"}, .count = 1};
     for (int i = 0; i < line->settings->count; i++)
@@ -184,13 +184,9 @@ static int write_cell(const struct command_line *line, int number, char **text,
     const char *loads = setting_of(&all, "loads");
     if (!loads || !mp_trace_names_generator(loads))
         memmove(all.item, all.item + 1, (size_t)--all.count * sizeof *all.item);
-    int code = mp_predict_job_create(&job, error);
-    if (!code)
-        code = cli_prepare_job(line->systems, &all, &job, error);
-    if (!code)
-        code = write_job(&job, text, error);
-    mp_predict_job_destroy(&job);
-    return code;
+    MP_TRY(mp_predict_job_create(&job, error));
+    MP_TRY(cli_prepare_job(line->systems, &all, &job, error));
+    return write_job(&job, text, error);
 }
 
 /* "fssdp:window=2,overlap=4" with its point's job as an entry of a suite's jobs. */
@@ -240,17 +236,13 @@ static int read_points(const struct command_line *line, const struct cli_setting
     static const char name[] = "command line";
     const struct mp_suite_changes changes = {options->item, options->count, NULL, true};
     struct mp_error first = {0};
-    char *text = NULL;
-    int code = write_suite(line, points, count, &text, error);
-    if (!code)
-        code = mp_suite_parse(name, text, line->systems, &changes, suite, &first);
-    free(text);
-    if (first.code) { /* without the place in a file that nobody has written */
-        const char *place =
-            strncmp(first.text, name, sizeof name - 1) ? NULL : strstr(first.text, ": ");
-        mp_fail(error, first.code, "%s", place ? place + 2 : first.text);
-    }
-    return code;
+    MP_AUTO(text) char *text = NULL;
+    MP_TRY(write_suite(line, points, count, &text, error));
+    const int code = mp_suite_parse(name, text, line->systems, &changes, suite, &first);
+    /* Without the place in a file that nobody has written. */
+    const char *place =
+        strncmp(first.text, name, sizeof name - 1) ? NULL : strstr(first.text, ": ");
+    return code ? mp_fail(error, code, "%s", place ? place + 2 : first.text) : MP_OK;
 }
 
 /* ---- which jobs there are ---- */
@@ -294,12 +286,10 @@ static void select_options(const struct mp_systems *systems, const char *name,
 /* Whether this point alone can be predicted; MP_EREFUSED: not by its system. */
 static int try_point(const struct command_line *line, const struct cli_point *point,
                      struct mp_error *error) {
-    struct mp_suite suite = {0};
+    MP_AUTO(suite) struct mp_suite suite = {0};
     struct cli_settings options;
     select_options(line->systems, point->system, line->settings, &options);
-    int code = read_points(line, &options, point, 1, &suite, error);
-    mp_suite_destroy(&suite);
-    return code;
+    return read_points(line, &options, point, 1, &suite, error);
 }
 
 /* A sentence that is not there yet. */

@@ -55,7 +55,7 @@ static double speedup_of(const struct cli_predictions *predictions,
 
 /* Those of all jobs, each once: the members of an object. */
 struct list {
-    json_t *lines; /* owned */
+    json_t *lines;
     bool failed;
 };
 
@@ -66,10 +66,9 @@ static void add_line(void *context, const char *text) {
     json_decref(line);
 }
 
-static int list_assumptions(const struct cli_predictions *predictions, json_t **lines,
+static int list_assumptions(const struct cli_predictions *predictions, json_t *lines,
                             struct mp_error *error) {
-    struct list list = {.lines = json_object()};
-    *lines = list.lines;
+    struct list list = {.lines = lines};
     for (int i = 0; i < predictions->count; i++) {
         const struct cli_prediction *item = &predictions->item[i];
         if (!item->refusal)
@@ -79,24 +78,23 @@ static int list_assumptions(const struct cli_predictions *predictions, json_t **
 }
 
 static int print_assumptions(const struct cli_predictions *predictions, struct mp_error *error) {
-    json_t *lines, *unused;
+    MP_AUTO(json) json_t *lines = json_object();
+    json_t *unused;
     const char *line;
-    int code = list_assumptions(predictions, &lines, error), number = 0;
+    int number = 0;
+    MP_TRY(list_assumptions(predictions, lines, error));
     const int count = (int)json_object_size(lines);
     const int shown =
         predictions->all_assumptions || count <= FEW_ASSUMPTIONS + 1 ? count : FEW_ASSUMPTIONS;
-    if (!code) {
-        printf("\nIt rests on %d assumptions%s:\n", count,
-               shown < count ? ", of which the first are" : "");
-        json_object_foreach(lines, line, unused) {
-            if (number++ < shown)
-                table_filled(stdout, 0, 2, line);
-        }
-        if (shown < count)
-            puts("  ... --assumptions lists them all");
+    printf("\nIt rests on %d assumptions%s:\n", count,
+           shown < count ? ", of which the first are" : "");
+    json_object_foreach(lines, line, unused) {
+        if (number++ < shown)
+            table_filled(stdout, 0, 2, line);
     }
-    json_decref(lines);
-    return code;
+    if (shown < count)
+        puts("  ... --assumptions lists them all");
+    return MP_OK;
 }
 
 /* ---- text ---- */
@@ -246,11 +244,10 @@ static void note_yardstick(const struct cli_predictions *predictions,
 }
 
 static const char BOUND_NOTE[] = "bound: no system that drops nothing, keeps the gate, leaves "
-                                 "experts whole and sends rows as the "
-                                 "job's exchange does takes less for these loads on this cluster, "
-                                 "wherever it places and copies experts (proven; memory is no "
-                                 "limit).  How near to it "
-                                 "one can come is not said.";
+                                 "experts whole and sends rows as the job's exchange does takes "
+                                 "less for these loads on this cluster, wherever it places and "
+                                 "copies experts (proven; memory is no limit).  How near to it one "
+                                 "can come is not said.";
 
 /* What a row can't say in a number, of jobs under the conditions of `first`. */
 static void print_notes(const struct cli_predictions *predictions, int first) {
@@ -415,38 +412,34 @@ static json_t *pack_point(const struct cli_points *points, int number) {
 }
 
 static int print_json(const struct cli_predictions *predictions, struct mp_error *error) {
-    struct table standings = {0};
-    json_t *items = json_array(), *assumptions, *unused, *lines = json_array();
-    json_t *object = json_object();
+    const bool varies = predictions->points->axes->count > 0;
+    MP_AUTO(table) struct table standings = {0};
+    MP_AUTO(json) json_t *object = json_object(), *assumptions = json_object();
+    json_t *items = json_array(), *lines = json_array(), *unused;
     const char *line;
-    int code = list_assumptions(predictions, &assumptions, error);
-    if (!code && predictions->points->axes->count > 0) {
-        code = cli_standing_table(predictions, &standings, error);
+    if (varies) {
+        MP_TRY(cli_standing_table(predictions, &standings, error));
         json_object_set_new(object, "standings", table_json(&standings));
-        table_free(&standings);
     }
+    json_object_set_new(object, "predicted", json_true());
+    json_object_set_new(object, "systems", items);
+    json_object_set_new(object, "left_out", text_value(predictions->points->left_out));
+    json_object_set_new(object, "assumptions", lines);
+    MP_TRY(list_assumptions(predictions, assumptions, error));
     for (int i = 0; i < predictions->count; i++) {
         json_t *item = pack_item(predictions, &predictions->item[i]);
-        if (predictions->points->axes->count > 0)
+        if (varies)
             json_object_set_new(item, "varied", pack_point(predictions->points, i));
         json_array_append_new(items, item);
     }
     json_object_foreach(assumptions, line, unused) {
         json_array_append_new(lines, json_string(line));
     }
-    json_decref(assumptions);
-    json_object_set_new(object, "predicted", json_true());
-    json_object_set_new(object, "systems", items);
-    json_object_set_new(object, "left_out", text_value(predictions->points->left_out));
-    json_object_set_new(object, "assumptions", lines);
     if (predictions->database) {
         json_object_set_new(object, "database", text_value(predictions->database));
         json_object_set_new(object, "suite_run", text_value(predictions->suite_run));
     }
-    if (!code)
-        return cli_print_json(object, error);
-    json_decref(object);
-    return code;
+    return cli_print_json(json_incref(object), error);
 }
 
 /* ---- any format ---- */
@@ -454,15 +447,14 @@ static int print_json(const struct cli_predictions *predictions, struct mp_error
 /* The tables alone, of all points and of where systems stand over them. */
 static int write_tables(const struct cli_predictions *predictions, enum mp_report_format format,
                         struct mp_error *error) {
-    struct table table = {0};
-    int code = print_tables(predictions, format, error);
-    if (!code && predictions->points->axes->count > 0) {
-        code = cli_standing_table(predictions, &table, error);
+    MP_AUTO(table) struct table table = {0};
+    MP_TRY(print_tables(predictions, format, error));
+    if (predictions->points->axes->count > 0) {
+        MP_TRY(cli_standing_table(predictions, &table, error));
         putchar('\n');
         table_write(&table, format, "Over all points", stdout);
     }
-    table_free(&table);
-    return code ? code : check_printed(stdout, error);
+    return check_printed(stdout, error);
 }
 
 int cli_print_predictions(const struct cli_predictions *predictions, enum mp_report_format format,

@@ -86,8 +86,7 @@ static int check(const struct cli_words *words, bool has_command, struct mp_erro
                        words->word[0]);
     if (given.from.count + words->count > CLI_WORDS_LIMIT)
         return mp_fail(error, MP_ELIMIT,
-                       "--from takes at most %d folders; folders of folders hold "
-                       "more",
+                       "--from takes at most %d folders; folders of folders hold more",
                        CLI_WORDS_LIMIT);
     for (int i = 0; i < words->count; i++)
         given.from.word[given.from.count++] = words->word[i];
@@ -263,27 +262,22 @@ static int add_parts(struct mp_store *store, struct mp_record_run run, struct mp
 
 /* What other hosts left in folders of the same names comes to here. */
 static int gather(struct mp_error *error) {
-    struct mp_hosts hosts;
-    int code = mp_hosts_read(given.hosts, given.copy, &hosts, error);
-    for (int i = 0; i < given.from.count && !code; i++)
-        code = mp_hosts_gather(&hosts, given.from.word[i], error);
-    mp_hosts_destroy(&hosts);
-    return code;
+    MP_AUTO(hosts) struct mp_hosts hosts = {0};
+    MP_TRY(mp_hosts_read(given.hosts, given.copy, &hosts, error));
+    for (int i = 0; i < given.from.count; i++)
+        MP_TRY(mp_hosts_gather(&hosts, given.from.word[i], error));
+    return MP_OK;
 }
 
 /* Spools of an earlier recording; they stay where they are. */
 static int add_earlier(struct mp_record_run *run, struct mp_error *error) {
-    struct mp_store *store = NULL;
+    MP_AUTO(store) struct mp_store *store = NULL;
     run->keep_spools = run->is_earlier = true;
-    int code = gather(error);
-    if (!code)
-        code = cli_create_database(given.database, &store, error);
-    if (!code && given.from.count == 1 && mp_parts_has_spool(run->spools))
-        code = mp_record_keep(store, run, stderr, error);
-    else if (!code)
-        code = add_parts(store, *run, error);
-    mp_store_close(store);
-    return code;
+    MP_TRY(gather(error));
+    MP_TRY(cli_create_database(given.database, &store, error));
+    return given.from.count == 1 && mp_parts_has_spool(run->spools)
+               ? mp_record_keep(store, run, stderr, error)
+               : add_parts(store, *run, error);
 }
 
 static int record(const struct cli_call *call, struct mp_error *error) {

@@ -19,24 +19,19 @@ static int check_suggest(const char *path, struct mp_error *error) {
 
 static int read_job(struct cli_recording_flags *flags, const struct mp_systems *systems,
                     struct mp_error *error) {
-    struct mp_predict_job job = {0};
-    struct mp_yaml *document = NULL;
+    MP_AUTO(predict_job) struct mp_predict_job job = {0};
+    MP_AUTO(yaml) struct mp_yaml *document = NULL;
     size_t size = 0;
-    int code = mp_yaml_read_file(flags->job, &flags->job_text, &size, error);
-    if (!code)
-        code = mp_yaml_parse(flags->job, flags->job_text, size, &document, error);
-    if (!code)
-        code = mp_predict_job_create(&job, error);
-    if (!code)
-        code = mp_predict_job_apply(&job, document, flags->job, systems, error);
-    if (!code && !job.file.system)
-        code = mp_fail(error, MP_EINVAL,
+    MP_TRY(mp_yaml_read_file(flags->job, &flags->job_text, &size, error));
+    MP_TRY(mp_yaml_parse(flags->job, flags->job_text, size, &document, error));
+    MP_TRY(mp_predict_job_create(&job, error));
+    MP_TRY(mp_predict_job_apply(&job, document, flags->job, systems, error));
+    if (!job.file.system)
+        return mp_fail(error, MP_EINVAL,
                        "%s: names no system; \"system: ep\" is plain expert parallelism, moeperf "
                        "list systems has the others",
                        flags->job);
-    mp_predict_job_destroy(&job);
-    mp_yaml_destroy(document);
-    return code;
+    return MP_OK;
 }
 
 static int load_rules(const struct cli_words *name, struct mp_rules *rules,

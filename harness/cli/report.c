@@ -92,9 +92,8 @@ static const struct cli_named_report reports[] = {{"speedup", mp_report_speedup,
 
 static int report(const struct cli_call *call, struct mp_error *error) {
     (void)call;
-    struct mp_store *store = NULL;
+    MP_AUTO(store) struct mp_store *store = NULL;
     int64_t run_id = 0;
-    int code = MP_OK;
     const enum mp_report_format format = given.format.kind;
     const bool draws = given.page.html || given.page.figures;
     if (draws && (given.format.json || given.format.name || given.runs || given.stragglers))
@@ -105,29 +104,20 @@ static int report(const struct cli_call *call, struct mp_error *error) {
                        : given.runs        ? "--runs"
                                            : "--stragglers");
     if (given.run)
-        code = cli_run_number(given.run, &run_id, error);
-    if (!code)
-        code = cli_open_database(given.database, &store, error);
-    const struct mp_report_selection selection = {given.suite, given.suite_run, draws ? run_id : 0};
-    if (code) {
-        mp_store_close(store);
-        return code;
-    }
+        MP_TRY(cli_run_number(given.run, &run_id, error));
+    MP_TRY(cli_open_database(given.database, &store, error));
+    const struct mp_report_selection selection = {given.suite, given.suite_run,
+                                                  draws || given.stragglers ? run_id : 0};
     if (draws)
-        code = mp_report_html(store, &selection, &given.page, error);
-    else if (given.stragglers)
-        code = mp_report_stragglers_in_full(
-            store, &(struct mp_report_selection){given.suite, given.suite_run, run_id}, format,
-            stdout, error);
-    else if (given.run)
-        code = mp_report_run(store, run_id, format, stdout, error);
-    else if (given.runs)
-        code = mp_report_runs(store, &selection, format, stdout, error);
-    else
-        code = cli_print_reports(format == MP_REPORT_JSON ? json_object() : NULL, reports, store,
-                                 &selection, format, error);
-    mp_store_close(store);
-    return code;
+        return mp_report_html(store, &selection, &given.page, error);
+    if (given.stragglers)
+        return mp_report_stragglers_in_full(store, &selection, format, stdout, error);
+    if (given.run)
+        return mp_report_run(store, run_id, format, stdout, error);
+    if (given.runs)
+        return mp_report_runs(store, &selection, format, stdout, error);
+    return cli_print_reports(format == MP_REPORT_JSON ? json_object() : NULL, reports, store,
+                             &selection, format, error);
 }
 
 const struct cli_command cli_report = {"report", "prints what a database says", report,

@@ -151,21 +151,19 @@ static const char measured_sql[] =
     "((rounds + 1) / 2, rounds / 2 + 1) GROUP BY job ORDER BY job";
 
 static int read_database(struct measurements *all, const char *path, struct mp_error *error) {
-    struct mp_store *store = NULL;
+    MP_AUTO(store) struct mp_store *store = NULL;
     MP_TRY(mp_store_open_read_only(path, &store, error));
     struct query query = query_begin(store, measured_sql, 0, error);
     while (query_next(&query)) {
         const char *job = query_text(query.row, 0);
         query.code = add_measurement(all, job, strlen(job), query_double(query.row, 1), error);
     }
-    int code = query_end(&query);
-    if (!code && all->count == 0)
-        code = mp_fail(error, MP_ENOTFOUND,
-                       "%s: no run there reached a target loss; moeperf run convergence --db %s "
-                       "makes some",
-                       path, path);
-    mp_store_close(store);
-    return code;
+    MP_TRY(query_end(&query));
+    return all->count ? MP_OK
+                      : mp_fail(error, MP_ENOTFOUND,
+                                "%s: no run there reached a target loss; moeperf run convergence "
+                                "--db %s makes some",
+                                path, path);
 }
 
 static int collect_measurements(struct measurements *all,
@@ -217,20 +215,18 @@ static bool say_lost(const struct mp_reproduction *reproduction) {
 static int run_and_print(struct mp_reproduction *reproduction,
                          struct mp_reproduce_settings *settings, struct mp_error *error) {
     struct watch *watch = settings->context;
+    MP_AUTO(known_bounds) struct mp_known_bounds *bounds = NULL;
+    if (given.details)
+        MP_TRY(mp_known_bounds_create(&bounds, error));
+    settings->bounds = bounds;
     settings->loads = given.loads;
     settings->progress = draw;
-    int code = given.details ? mp_known_bounds_create(&settings->bounds, error) : MP_OK;
-    if (!code)
-        code = mp_reproduction_run(reproduction, settings, error);
+    const int code = mp_reproduction_run(reproduction, settings, error);
     mp_progress_end(&watch->progress);
-    if (!code)
-        code =
-            cli_print_reproduction(reproduction, settings, given.format.kind, given.details, error);
-    mp_known_bounds_destroy(settings->bounds);
-    if (!code && is_drawn())
-        code = cli_draw_reproduction(reproduction, &given.page, error);
-    if (code)
-        return code;
+    MP_TRY(code);
+    MP_TRY(cli_print_reproduction(reproduction, settings, given.format.kind, given.details, error));
+    if (is_drawn())
+        MP_TRY(cli_draw_reproduction(reproduction, &given.page, error));
     const bool is_lost = given.strict && say_lost(reproduction);
     return *watch->signals || is_lost ? CLI_FINDING : CLI_SUCCESS;
 }
@@ -255,7 +251,7 @@ static int keep_inference(const struct mp_inference *inference, int64_t seed,
 
 static int infer_and_print(struct mp_reproduction *reproduction,
                            const struct mp_reproduce_settings *reproduce, struct mp_error *error) {
-    struct mp_inference *inference = NULL;
+    MP_AUTO(inference) struct mp_inference *inference = NULL;
     struct watch *watch = reproduce->context;
     struct cli_machine machine;
     cli_machine_read(&machine);
@@ -271,14 +267,11 @@ static int infer_and_print(struct mp_reproduction *reproduction,
                        "--write goes without --set: the file has its own options");
     if (given.loads)
         return mp_fail(error, MP_EINVAL, "--infer goes without --loads: loads are an unknown");
-    int code = mp_infer(reproduction, &settings, &inference, error);
+    const int code = mp_infer(reproduction, &settings, &inference, error);
     mp_progress_end(&watch->progress);
-    if (!code)
-        code = cli_print_inference(inference, given.format.kind, error);
-    if (!code)
-        code = keep_inference(inference, seed, error);
-    mp_inference_destroy(inference);
-    return code;
+    MP_TRY(code);
+    MP_TRY(cli_print_inference(inference, given.format.kind, error));
+    return keep_inference(inference, seed, error);
 }
 
 /* ---- both ---- */
@@ -300,18 +293,14 @@ static int predict_and_print(struct mp_reproduction *reproduction, const struct 
 }
 
 static int reproduce(const struct cli_call *call, struct mp_error *error) {
-    struct mp_reproduction *reproduction = NULL;
+    MP_AUTO(reproduction) struct mp_reproduction *reproduction = NULL;
     char path[MP_PATH_SIZE];
-    int code = find_file(call->words->word[0], path, error);
-    if (!code)
-        code = mp_reproduction_load(path, call->systems, &reproduction, error);
-    if (!code && !given.infer && (given.budget || given.seed || given.write))
-        code = mp_fail(error, MP_EINVAL, "--budget, --seed and --write go with --infer");
-    if (!code)
-        code = given.list ? cli_print_published(reproduction, given.format.kind, error)
-                          : predict_and_print(reproduction, call->systems, error);
-    mp_reproduction_destroy(reproduction);
-    return code;
+    MP_TRY(find_file(call->words->word[0], path, error));
+    MP_TRY(mp_reproduction_load(path, call->systems, &reproduction, error));
+    if (!given.infer && (given.budget || given.seed || given.write))
+        return mp_fail(error, MP_EINVAL, "--budget, --seed and --write go with --infer");
+    return given.list ? cli_print_published(reproduction, given.format.kind, error)
+                      : predict_and_print(reproduction, call->systems, error);
 }
 
 const struct cli_command cli_reproduce = {

@@ -7,6 +7,7 @@
 #include "harness/cli/reproduce.h"
 #include "reference/base/characters.h"
 #include "results/report/html.h"
+#include "results/report/query.h"
 #include "results/report/table.h"
 
 static const char *const uses[] = {"fitted", "held out", "input"};
@@ -77,16 +78,15 @@ static int fill_unknowns(const struct mp_inference *all, struct table *table,
         {"nearly as good", TABLE_ARRAY, NULL, "nearly_as_good", .at = UNKNOWN(near)},
         {.key = "why", .at = UNKNOWN(why)},
     };
-    int code = MP_OK;
     table_init(table, columns, sizeof columns / sizeof *columns);
-    for (int u = 0; u < all->reproduction->unknowns && !code; u++) {
+    for (int u = 0; u < all->reproduction->unknowns; u++) {
         const struct mp_reproduce_unknown *unknown = &all->reproduction->unknown[u];
         struct unknown row = {unknown->key, unknown->why, all->set[all->best].value[u], "", ""};
         format_range(unknown, row.range);
         format_unknown(all, u, row.near);
-        code = table_fill(table, &row, 1, sizeof row, error);
+        MP_TRY(table_fill(table, &row, 1, sizeof row, error));
     }
-    return code;
+    return MP_OK;
 }
 
 static void count_near(const struct mp_inference *all, int *near, int *refused) {
@@ -170,22 +170,19 @@ static json_t *pack(const struct mp_inference *all, const struct table *rows,
 
 int cli_print_inference(const struct mp_inference *all, enum mp_report_format format,
                         struct mp_error *error) {
-    struct table rows, unknowns = {0};
-    int code = fill_rows(all, &rows, error);
-    if (!code)
-        code = fill_unknowns(all, &unknowns, error);
-    if (!code && format == MP_REPORT_JSON) {
-        code = cli_print_json(pack(all, &rows, &unknowns), error);
-    } else if (!code && format == MP_REPORT_TEXT) {
+    MP_AUTO(table) struct table rows = {0}, unknowns = {0};
+    MP_TRY(fill_rows(all, &rows, error));
+    MP_TRY(fill_unknowns(all, &unknowns, error));
+    if (format == MP_REPORT_JSON)
+        return cli_print_json(pack(all, &rows, &unknowns), error);
+    if (format == MP_REPORT_TEXT) {
         print_text(all, &rows, &unknowns);
-    } else if (!code) {
-        table_write(&rows, format, all->reproduction->name, stdout);
-        putchar('\n');
-        table_write(&unknowns, format, "unknowns", stdout);
+        return MP_OK;
     }
-    table_free(&rows);
-    table_free(&unknowns);
-    return code;
+    table_write(&rows, format, all->reproduction->name, stdout);
+    putchar('\n');
+    table_write(&unknowns, format, "unknowns", stdout);
+    return MP_OK;
 }
 
 /* ---- the page ---- */
@@ -253,29 +250,29 @@ static void fill_unknown(const struct mp_inference *all, int u, struct mp_interv
              all->set[all->best].value[u], text);
 }
 
-/* All of them, one a line; NULL: no memory. */
-static char *write_sentences(const struct mp_inference *all) {
-    json_t *sentences = mp_infer_contradictions(all), *outside = mp_infer_outside(all), *sentence;
-    char *text = strdup("");
-    size_t i;
+/* All of them, one a line. */
+static int write_sentences(const struct mp_inference *all, char **text, struct mp_error *error) {
+    MP_AUTO(json) json_t *sentences = mp_infer_contradictions(all);
+    MP_AUTO(json) json_t *outside = mp_infer_outside(all);
+    json_t *sentence;
+    size_t i, size;
+    FILE *memory = open_memstream(text, &size);
+    if (!memory)
+        return mp_no_memory(error);
     json_array_extend(sentences, outside);
     json_array_foreach(sentences, i, sentence) {
-        char *before = text;
-        if (!before || asprintf(&text, "%s%s.\n", before, json_string_value(sentence)) < 0)
-            text = NULL;
-        free(before);
+        fprintf(memory, "%s.\n", json_string_value(sentence));
     }
-    json_decref(outside);
-    json_decref(sentences);
-    return text;
+    return fclose(memory) ? mp_no_memory(error) : MP_OK;
 }
 
 int cli_draw_reproduction(const struct mp_reproduction *reproduction,
                           const struct mp_page_output *output, struct mp_error *error) {
     char title[128];
-    struct mp_interval *row = calloc((size_t)reproduction->lines + 1, sizeof *row);
-    if (!row)
-        return mp_fail(error, MP_ENOMEM, "no memory for the page");
+    MP_AUTO(arena) struct mp_arena arena = {0};
+    struct mp_interval *row;
+    MP_TAKE(&arena, row, reproduction->lines + 1);
+    MP_TRY(mp_arena_check(&arena, error));
     for (int i = 0; i < reproduction->lines; i++)
         fill_line(&reproduction->line[i], "predicted", &row[i]);
     snprintf(title, sizeof title, "%.80s: published and predicted", reproduction->name);
@@ -284,41 +281,37 @@ int cli_draw_reproduction(const struct mp_reproduction *reproduction,
                                            .row = row,
                                            .rows = reproduction->lines,
                                            .sentences = ""};
-    int code = mp_intervals_html(&page, output, error);
-    free(row);
-    return code;
+    return mp_intervals_html(&page, output, error);
 }
 
 int cli_draw_inference(const struct mp_inference *all, const struct mp_page_output *output,
                        struct mp_error *error) {
     const struct mp_infer_counts fitted = count_best(all, MP_USE_FIT),
                                  held_out = count_best(all, MP_USE_SCORE);
-    int unknowns = all->reproduction->unknowns, code;
-    struct mp_interval *row = calloc((size_t)(all->lines + unknowns), sizeof *row);
-    char *sentences = write_sentences(all), about[512], title[128];
+    const int unknowns = all->reproduction->unknowns;
+    MP_AUTO(arena) struct mp_arena arena = {0};
+    MP_AUTO(text) char *sentences = NULL;
+    struct mp_interval *row;
+    char about[512], title[128];
     snprintf(about, sizeof about,
              "%.200s\nFitted: %d of %d inside. Held out: %d of %d inside. %d sets, %lld "
              "predictions, none measured.",
              all->reproduction->description, fitted.inside, fitted.all, held_out.inside,
              held_out.all, all->sets, (long long)all->predictions);
     snprintf(title, sizeof title, "%.80s: which assumptions explain it", all->reproduction->name);
-    if (row && sentences) {
-        for (int i = 0; i < all->lines; i++)
-            fill_row(all, i, &row[i]);
-        for (int u = 0; u < unknowns; u++)
-            fill_unknown(all, u, &row[all->lines + u]);
-        const struct mp_intervals_page page = {.title = title,
-                                               .about = about,
-                                               .row = row,
-                                               .rows = all->lines,
-                                               .unknown = row + all->lines,
-                                               .unknowns = unknowns,
-                                               .sentences = sentences};
-        code = mp_intervals_html(&page, output, error);
-    } else {
-        code = mp_fail(error, MP_ENOMEM, "no memory for the page");
-    }
-    free(row);
-    free(sentences);
-    return code;
+    MP_TAKE(&arena, row, all->lines + unknowns);
+    MP_TRY(mp_arena_check(&arena, error));
+    MP_TRY(write_sentences(all, &sentences, error));
+    for (int i = 0; i < all->lines; i++)
+        fill_row(all, i, &row[i]);
+    for (int u = 0; u < unknowns; u++)
+        fill_unknown(all, u, &row[all->lines + u]);
+    const struct mp_intervals_page page = {.title = title,
+                                           .about = about,
+                                           .row = row,
+                                           .rows = all->lines,
+                                           .unknown = row + all->lines,
+                                           .unknowns = unknowns,
+                                           .sentences = sentences};
+    return mp_intervals_html(&page, output, error);
 }

@@ -292,30 +292,25 @@ static int fill_details(const struct mp_reproduction *all, struct table *table,
 }
 
 static int print_details(const struct mp_reproduction *all, struct mp_error *error) {
-    struct table table;
-    int code = fill_details(all, &table, error);
-    if (!code) {
-        puts("\ntimes in ms, means over ranks and iterations; memory of the fullest rank;\n"
-             "bound: no system that drops nothing, keeps the gate and the exchange takes less");
-        table_print(&table, stdout);
-    }
-    table_free(&table);
-    return code;
+    MP_AUTO(table) struct table table = {0};
+    MP_TRY(fill_details(all, &table, error));
+    puts("\ntimes in ms, means over ranks and iterations; memory of the fullest rank;\n"
+         "bound: no system that drops nothing, keeps the gate and the exchange takes less");
+    table_print(&table, stdout);
+    return MP_OK;
 }
 
 /* The tables alone. */
 static int write_tables(const struct mp_reproduction *all, const struct table *lines,
                         enum mp_report_format format, bool details, struct mp_error *error) {
-    struct table table = {0};
-    int code = MP_OK;
+    MP_AUTO(table) struct table table = {0};
     table_write(lines, format, all->name, stdout);
     if (details) {
-        code = fill_details(all, &table, error);
+        MP_TRY(fill_details(all, &table, error));
         putchar('\n');
         table_write(&table, format, "jobs, times in ms", stdout);
     }
-    table_free(&table);
-    return code ? code : check_printed(stdout, error);
+    return check_printed(stdout, error);
 }
 
 /* ---- JSON ---- */
@@ -400,14 +395,11 @@ static int print_text(const struct mp_reproduction *all, const struct table *lin
 int cli_print_reproduction(const struct mp_reproduction *all,
                            const struct mp_reproduce_settings *settings,
                            enum mp_report_format format, bool details, struct mp_error *error) {
-    struct table lines;
-    int code = fill_lines(all, &lines, error);
-    if (!code)
-        code = format == MP_REPORT_JSON   ? print_json(all, &lines, settings, error)
-               : format == MP_REPORT_TEXT ? print_text(all, &lines, settings, details, error)
-                                          : write_tables(all, &lines, format, details, error);
-    table_free(&lines);
-    return code;
+    MP_AUTO(table) struct table lines = {0};
+    MP_TRY(fill_lines(all, &lines, error));
+    return format == MP_REPORT_JSON   ? print_json(all, &lines, settings, error)
+           : format == MP_REPORT_TEXT ? print_text(all, &lines, settings, details, error)
+                                      : write_tables(all, &lines, format, details, error);
 }
 
 /* ---- published rows alone ---- */
@@ -429,22 +421,19 @@ int cli_print_published(const struct mp_reproduction *all, enum mp_report_format
     };
     char figure[80];
     struct published row = {.figure = figure};
-    struct table table;
-    int code = MP_OK;
+    MP_AUTO(table) struct table table = {0};
     table_init(&table, columns, sizeof columns / sizeof *columns);
-    for (int i = 0; !code && i < all->published->rows; i++) {
+    for (int i = 0; i < all->published->rows; i++) {
         row.row = all->published->row[i];
         row.is_reproduced = "no";
         for (int j = 0; j < all->rows; j++)
             if (!strcmp(all->row[j].id, row.row.id))
                 row.is_reproduced = "yes";
         cli_format_published(&row.row, figure);
-        code = table_fill(&table, &row, 1, sizeof row, error);
+        MP_TRY(table_fill(&table, &row, 1, sizeof row, error));
     }
-    if (!code && format == MP_REPORT_JSON)
-        code = cli_print_json(table_json(&table), error);
-    else if (!code)
-        table_write(&table, format, format == MP_REPORT_TEXT ? "" : all->name, stdout);
-    table_free(&table);
-    return code;
+    if (format == MP_REPORT_JSON)
+        return cli_print_json(table_json(&table), error);
+    table_write(&table, format, format == MP_REPORT_TEXT ? "" : all->name, stdout);
+    return MP_OK;
 }

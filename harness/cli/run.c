@@ -178,16 +178,12 @@ static int compare_pairs(struct mp_store *store, const struct mp_runner_result *
     const struct mp_gate_side base = {store, result->base_run, NULL, 0},
                               head = {store, result->suite_run, NULL, 0};
     const struct mp_gate_options options = {.minimum_effect = MP_MINIMUM_EFFECT};
-    struct mp_gate *gate = NULL;
-    int code = mp_gate_compare(&base, &head, &options, &gate, error);
-    if (!code)
-        code = mp_gate_print(gate, json ? MP_REPORT_JSON : MP_REPORT_TEXT, stdout, error);
-    if (!code && gate->same_program)
-        code = keep_floors(gate, store, result, json, error);
-    if (!code)
-        code = mp_gate_outcome(gate) == MP_OUTCOME_FAIL ? CLI_FINDING : CLI_SUCCESS;
-    mp_gate_destroy(gate);
-    return code;
+    MP_AUTO(gate) struct mp_gate *gate = NULL;
+    MP_TRY(mp_gate_compare(&base, &head, &options, &gate, error));
+    MP_TRY(mp_gate_print(gate, json ? MP_REPORT_JSON : MP_REPORT_TEXT, stdout, error));
+    if (gate->same_program)
+        MP_TRY(keep_floors(gate, store, result, json, error));
+    return mp_gate_outcome(gate) == MP_OUTCOME_FAIL ? CLI_FINDING : CLI_SUCCESS;
 }
 
 /* The command that adds the jobs which could not be added now, of both sides of pairs; free it.
@@ -275,13 +271,10 @@ static int check_from(const struct cli_words *words, struct mp_error *error) {
 }
 
 static int add_killed(struct mp_error *error) {
-    struct mp_store *store = NULL;
+    MP_AUTO(store) struct mp_store *store = NULL;
     MP_TRY(mp_suite_check_killed(given.from, error)); /* a mistyped folder makes no database */
-    int code = cli_create_database(given.database, &store, error);
-    if (!code)
-        code = mp_suite_keep_killed(store, given.from, &given.hosts, stdout, error);
-    mp_store_close(store);
-    return code;
+    MP_TRY(cli_create_database(given.database, &store, error));
+    return mp_suite_keep_killed(store, given.from, &given.hosts, stdout, error);
 }
 
 /* The hosts' file, and the launcher that starts ranks there; `launcher` is to be freed. */
@@ -304,23 +297,17 @@ static int read_hosts(char **launcher, struct mp_error *error) {
 /* What the flags ask for. */
 static int carry_out(const struct mp_systems *systems, const struct cli_words *words,
                      struct mp_error *error) {
-    struct mp_suite suite = {0};
-    struct mp_store *store = NULL;
+    MP_AUTO(suite) struct mp_suite suite = {0};
+    MP_AUTO(store) struct mp_store *store = NULL;
     char path[MP_PATH_SIZE];
     const struct mp_suite_changes changes = {
         .set = given.set.word, .set_count = given.set.count, .text = given.text};
-    int code = mp_path_file(MP_SUITES, words->word[0], path, error);
-    if (!code)
-        code = mp_suite_load(path, systems, &changes, &suite, error);
-    if (!code && given.pairs)
-        code = read_pairs(&suite, error);
-    if (!code)
-        code = cli_create_database(given.database, &store, error);
-    if (!code)
-        code = run_suite(&suite, store, error);
-    mp_store_close(store);
-    mp_suite_destroy(&suite);
-    return code;
+    MP_TRY(mp_path_file(MP_SUITES, words->word[0], path, error));
+    MP_TRY(mp_suite_load(path, systems, &changes, &suite, error));
+    if (given.pairs)
+        MP_TRY(read_pairs(&suite, error));
+    MP_TRY(cli_create_database(given.database, &store, error));
+    return run_suite(&suite, store, error);
 }
 
 static int run(const struct cli_call *call, struct mp_error *error) {

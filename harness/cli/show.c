@@ -59,8 +59,7 @@ static const struct cli_capability capabilities[] = {
      "Experts may be on other ranks than their owner's too, for an iteration or for longer."},
     {MP_SYSTEM_DROPS, "drops routes",
      "Routes may be dropped: what they would have taught is not learnt, so losses differ from "
-     "those "
-     "of other systems. Tables show the share beside the speed-up."},
+     "those of other systems. Tables show the share beside the speed-up."},
     {MP_SYSTEM_CHANGES_GATE, "may change the gate",
      "With some of its options tokens go to other experts than the gate chose; losses then differ "
      "from those of other systems."},
@@ -507,8 +506,7 @@ static const struct {
     {"job", "what a job of a suite, or a job file, may say", mp_job_options},
     {"predict",
      "what predict: of a predicted job may say (--set predict.KEY=VALUE); beside a job's options "
-     "it "
-     "has executor: predicted, cluster, change (nodes=2), loads and fit",
+     "it has executor: predicted, cluster, change (nodes=2), loads and fit",
      mp_predict_options_table},
     {"suite", "what a suite may say", mp_suite_options},
     {"cluster", "what a cluster's file may say", mp_cluster_rows},

@@ -345,16 +345,17 @@ static void gather_block(const struct shown *shown, const struct mp_trace_block 
 
 /* The trace once more, as the layers are only known behind it. */
 static int gather(const struct shown *shown, struct loads *loads, struct mp_error *error) {
-    struct mp_trace_stream *stream;
+    MP_AUTO(stream) struct mp_trace_stream *stream = NULL;
     const struct mp_trace_block *block;
     int64_t blocks = 0,
             stride = (int64_t)shown->info->shape.layers * shown->info->shape.micro_batches;
-    int code;
     MP_TRY(mp_trace_open(shown->path, &stream, error));
-    while (!(code = mp_trace_next(stream, &block, error)) && block)
+    for (;;) {
+        MP_TRY(mp_trace_next(stream, &block, error));
+        if (!block)
+            return MP_OK;
         gather_block(shown, block, blocks++ / stride, loads);
-    mp_trace_stream_destroy(stream);
-    return code;
+    }
 }
 
 /* The heat map of one layer. */
@@ -408,29 +409,24 @@ static int write_experts(struct page *page, const struct shown *shown, struct mp
 
 static int write_body(const void *context, struct page *page, struct mp_error *error) {
     const struct shown *shown = context;
-    char *words = NULL;
+    MP_AUTO(text) char *words = NULL;
     size_t size;
     FILE *memory = open_memstream(&words, &size);
     if (!memory)
         return mp_no_memory(error);
     cli_print_trace(memory, shown->info, &shown->load->of);
-    if (fclose(memory)) {
-        free(words);
+    if (fclose(memory))
         return mp_no_memory(error);
-    }
     page_begin(page->out, shown->path, words);
-    free(words);
-    int code = write_imbalance(page, shown, error);
-    if (!code)
-        code = write_experts(page, shown, error);
-    if (!code)
-        table_html(&shown->loads, about_loads, page->out);
-    if (!code && shown->tokens)
-        code = write_transitions(page, shown, error);
-    if (!code && shown->tokens)
+    MP_TRY(write_imbalance(page, shown, error));
+    MP_TRY(write_experts(page, shown, error));
+    table_html(&shown->loads, about_loads, page->out);
+    if (shown->tokens) {
+        MP_TRY(write_transitions(page, shown, error));
         table_html(&shown->by_token, about_tokens, page->out);
+    }
     page_end(page->out);
-    return code;
+    return MP_OK;
 }
 
 /* ---- all of it ---- */
@@ -473,24 +469,19 @@ static int show(struct shown *shown, bool json, const struct mp_page_output *out
 
 int cli_show_trace(const char *path, bool json, const struct mp_page_output *page,
                    struct mp_error *error) {
-    struct mp_trace_stream *stream;
-    struct mp_trace_statistics *statistics;
-    struct mp_token_statistics *tokens;
+    MP_AUTO(stream) struct mp_trace_stream *stream = NULL;
+    MP_AUTO(statistics) struct mp_trace_statistics *statistics = NULL;
+    MP_AUTO(token_statistics) struct mp_token_statistics *tokens = NULL;
     MP_TRY(mp_trace_open(path, &stream, error));
-    int code = cli_measure_trace(stream, &statistics, &tokens, error);
-    struct mp_arena arena = {0};
+    MP_TRY(cli_measure_trace(stream, &statistics, &tokens, error));
+    MP_AUTO(arena) struct mp_arena arena = {0};
     struct shown shown = {.path = path,
                           .info = mp_trace_stream_info(stream),
                           .statistics = statistics,
                           .tokens = tokens,
                           .arena = &arena};
-    if (!code)
-        code = show(&shown, json, page, error);
+    const int code = show(&shown, json, page, error);
     table_free(&shown.loads);
     table_free(&shown.by_token);
-    mp_arena_release(&arena);
-    mp_token_statistics_destroy(tokens);
-    mp_trace_statistics_destroy(statistics);
-    mp_trace_stream_destroy(stream);
     return code;
 }

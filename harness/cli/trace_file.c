@@ -88,18 +88,14 @@ int cli_measure_trace(struct mp_trace_stream *stream, struct mp_trace_statistics
 }
 
 int cli_write_trace(struct mp_trace_stream *stream, const char *path, struct mp_error *error) {
-    const struct mp_trace_info *info = mp_trace_stream_info(stream);
-    struct mp_trace_statistics *statistics;
+    MP_AUTO(stream) struct mp_trace_stream *source = stream;
+    MP_AUTO(statistics) struct mp_trace_statistics *statistics = NULL;
+    const struct mp_trace_info *info = mp_trace_stream_info(source);
     struct mp_trace_summary summary;
     int64_t blocks;
-    int code = mp_trace_statistics_create(&info->shape, &statistics, error);
-    if (!code)
-        code = cli_copy_trace(stream, path, statistics, &blocks, error);
-    if (!code)
-        code = mp_trace_statistics_summarise(statistics, -1, &summary, error);
-    if (!code)
-        cli_print_trace(cli_beside(path), info, &summary);
-    mp_trace_statistics_destroy(statistics);
-    mp_trace_stream_destroy(stream);
-    return code;
+    MP_TRY(mp_trace_statistics_create(&info->shape, &statistics, error));
+    MP_TRY(cli_copy_trace(source, path, statistics, &blocks, error));
+    MP_TRY(mp_trace_statistics_summarise(statistics, -1, &summary, error));
+    cli_print_trace(cli_beside(path), info, &summary);
+    return MP_OK;
 }

@@ -49,6 +49,14 @@ struct answer {
     double layer_seconds;   /* with its experts balanced */
 };
 
+static void destroy_answer(struct answer *answer) {
+    mp_other_system_destroy(answer->other);
+    mp_what_if_destroy(answer->what_if);
+    mp_recorded_destroy(&answer->recorded);
+}
+
+MP_END(answer, struct answer, destroy_answer(it))
+
 static const struct cli_flag known_flags[] = {
     {"--run", CLI_VALUE, &given.run, "ID", "the recorded run, measured or predicted"},
     {"--db", CLI_VALUE, &given.database, "FILE", "database to read (" CLI_DATABASE ")"},
@@ -188,7 +196,9 @@ struct request {
     struct cli_system_words *words; /* [count] */
     char (*set)[MP_TEXT_SIZE];      /* [--set], cut in two */
     int count;
+    struct mp_arena memory; /* of both */
 };
+MP_END(request, struct request, mp_arena_release(&it->memory))
 
 /* Adds one --set to the systems that have its option; `cut` is memory for it. */
 static int set_option(const struct request *request, const char *text, char *cut,
@@ -222,10 +232,9 @@ static int create_request(const struct mp_systems *systems, struct request *requ
                           struct mp_error *error) {
     bool all = given.system.count == 1 && !strcmp(given.system.word[0], "all");
     request->count = all ? systems->count : given.system.count;
-    request->words = calloc((size_t)request->count + 1, sizeof *request->words);
-    request->set = calloc((size_t)given.set.count + 1, sizeof *request->set);
-    if (!request->words || !request->set)
-        return mp_fail(error, MP_ENOMEM, "no memory for %d systems", request->count);
+    MP_TAKE(&request->memory, request->words, request->count + 1);
+    MP_TAKE(&request->memory, request->set, given.set.count + 1);
+    MP_TRY(mp_arena_check(&request->memory, error));
     for (int i = 0; i < request->count; i++)
         MP_TRY(cli_system_words_parse(systems, all ? systems->item[i]->name : given.system.word[i],
                                       &request->words[i], error));
@@ -234,11 +243,6 @@ static int create_request(const struct mp_systems *systems, struct request *requ
     for (int i = 0; i < request->count; i++)
         MP_TRY(cli_system_words_check(&request->words[i], error));
     return MP_OK;
-}
-
-static void destroy_request(struct request *request) {
-    free(request->words);
-    free(request->set);
 }
 
 /* The run's own system as it was is there in any case: it says how far others can be trusted. */
@@ -510,51 +514,36 @@ static json_t *pack_answer(const struct answer *answer, const char *database,
 
 static int show(struct answer *answer, const char *database, enum mp_report_format format,
                 struct mp_error *error) {
-    struct table rows, ranks = {0};
+    MP_AUTO(table) struct table rows = {0}, ranks = {0};
     for (int i = 0; i < answer->rows; i++) {
         struct what_if_row *row = &answer->row[i];
         if (row->reason[0])
             row->other.seconds = row->other.of_bound = NAN;
         row->speedup = answer->measured / row->other.seconds;
     }
-    int code = fill_rows(answer, &rows, error);
-    if (!code)
-        code = fill_ranks(answer, &ranks, error);
-    if (!code && format == MP_REPORT_JSON) {
-        code = cli_print_json(pack_answer(answer, database, &ranks), error);
-    } else if (!code && format == MP_REPORT_TEXT) {
+    MP_TRY(fill_rows(answer, &rows, error));
+    MP_TRY(fill_ranks(answer, &ranks, error));
+    if (format == MP_REPORT_JSON)
+        return cli_print_json(pack_answer(answer, database, &ranks), error);
+    if (format == MP_REPORT_TEXT) {
         print_answer(answer, database, &rows, &ranks);
-    } else if (!code) {
-        table_write(&rows, format, "What if", stdout);
-        putchar('\n');
-        table_write(&ranks, format, "Ranks", stdout);
-        code = check_printed(stdout, error);
+        return MP_OK;
     }
-    table_free(&rows);
-    table_free(&ranks);
-    return code;
+    table_write(&rows, format, "What if", stdout);
+    putchar('\n');
+    table_write(&ranks, format, "Ranks", stdout);
+    return check_printed(stdout, error);
 }
 
 int cli_what_if(const struct cli_call *call, struct mp_error *error) {
-    struct answer answer = {.layer = -1, .bound = NAN, .of_bound = NAN};
-    struct request request = {0};
-    struct mp_store *store = NULL;
+    MP_AUTO(store) struct mp_store *store = NULL;
+    MP_AUTO(answer) struct answer answer = {.layer = -1, .bound = NAN, .of_bound = NAN};
+    MP_AUTO(request) struct request request = {0};
     int64_t run_id = 0;
-    int code = cli_run_number(given.run, &run_id, error);
-    if (!code)
-        code = create_request(call->systems, &request, error);
-    if (!code)
-        code = cli_open_database(given.database, &store, error);
-    if (!code)
-        code = mp_recorded_read(store, run_id, &answer.recorded, error);
-    if (!code)
-        code = work_out(&answer, call->systems, &request, store, error);
-    if (!code)
-        code = show(&answer, given.database, given.format.kind, error);
-    destroy_request(&request);
-    mp_other_system_destroy(answer.other);
-    mp_what_if_destroy(answer.what_if);
-    mp_recorded_destroy(&answer.recorded);
-    mp_store_close(store);
-    return code;
+    MP_TRY(cli_run_number(given.run, &run_id, error));
+    MP_TRY(create_request(call->systems, &request, error));
+    MP_TRY(cli_open_database(given.database, &store, error));
+    MP_TRY(mp_recorded_read(store, run_id, &answer.recorded, error));
+    MP_TRY(work_out(&answer, call->systems, &request, store, error));
+    return show(&answer, given.database, given.format.kind, error);
 }

@@ -113,6 +113,7 @@ int mp_cluster_load(const char *path, struct mp_cluster **cluster, struct mp_err
 int mp_cluster_parse(const char *name, const char *text, size_t size, struct mp_cluster **cluster,
                      struct mp_error *error);
 void mp_cluster_destroy(struct mp_cluster *cluster); /* accepts NULL */
+MP_END(cluster, struct mp_cluster *, mp_cluster_destroy(*it))
 
 /* "nodes=8", "levels.node.bandwidth=50e9" or "levels.node.latency=1e-5": the same cluster with
  * another number, which then counts as assumed.  MP_EINVAL: another key or level, a number outside

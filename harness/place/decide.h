@@ -82,6 +82,7 @@ struct mp_decision {
     struct mp_arena memory;
 };
 void mp_decision_destroy(struct mp_decision *decision); /* accepts a zeroed one */
+MP_END(decision, struct mp_decision, mp_decision_destroy(it))
 
 /* `history`: share of the iterations that the placement is made of, 0 .. 1; the rest judges it (all
  * of them judge it where none is left).  Errors: those of place.h. */

@@ -37,6 +37,7 @@ struct mp_place_loads {
 int mp_place_loads_read(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                         struct mp_place_loads *loads, struct mp_error *error);
 void mp_place_loads_destroy(struct mp_place_loads *loads); /* accepts a zeroed one */
+MP_END(place_loads, struct mp_place_loads, mp_place_loads_destroy(it))
 static inline const int64_t *mp_place_total(const struct mp_place_loads *loads, int64_t iteration,
                                             int layer) {
     return loads->total + (iteration * loads->layers + layer) * loads->experts;

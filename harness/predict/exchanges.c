@@ -1,8 +1,7 @@
 #include "harness/predict/exchanges.h"
 
-#include <stdlib.h>
-
 #include "harness/predict/network.h"
+#include "reference/base/arena.h"
 
 struct pass {
     const struct mp_exchange *exchange;
@@ -29,26 +28,24 @@ static void carry(const struct pass *pass, int round, bool orders) {
 
 int mp_exchange_seconds(const struct mp_cluster *cluster, enum mp_exchange_kind kind, double bytes,
                         double *seconds, struct mp_error *error) {
-    struct pass pass = {
-        .exchange = mp_exchange_of(kind), .topology = mp_cluster_topology(cluster), .bytes = bytes};
-    int code = mp_network_create(cluster, &pass.network, error);
-    if (!code)
-        code = mp_traffic_create(pass.network, &pass.traffic, error);
-    pass.clock = code ? NULL : calloc((size_t)pass.topology.ranks, sizeof *pass.clock);
-    if (!code && !pass.clock)
-        code =
-            mp_fail(error, MP_ENOMEM, "no memory for the clocks of %d ranks", pass.topology.ranks);
-    for (int round = 0; !code && round < pass.exchange->rounds; round++) {
+    MP_AUTO(network) struct mp_network *network = NULL;
+    MP_AUTO(traffic) struct mp_traffic *traffic = NULL;
+    MP_AUTO(arena) struct mp_arena arena = {0};
+    double *clock; /* [ranks] */
+    MP_TRY(mp_network_create(cluster, &network, error));
+    MP_TRY(mp_traffic_create(network, &traffic, error));
+    const struct mp_topology topology = mp_cluster_topology(cluster);
+    MP_TAKE(&arena, clock, topology.ranks);
+    MP_TRY(mp_arena_check(&arena, error));
+    const struct pass pass = {mp_exchange_of(kind), topology, network, traffic, bytes, clock};
+    for (int round = 0; round < pass.exchange->rounds; round++) {
         if (pass.exchange->reorders >> round & 1)
             carry(&pass, round, true);
         carry(&pass, round, false);
-        code = mp_network_check(pass.network, error);
+        MP_TRY(mp_network_check(network, error));
     }
     *seconds = 0;
-    for (int rank = 0; !code && rank < pass.topology.ranks; rank++)
-        *seconds = pass.clock[rank] > *seconds ? pass.clock[rank] : *seconds;
-    free(pass.clock);
-    mp_traffic_destroy(pass.traffic);
-    mp_network_destroy(pass.network);
-    return code;
+    for (int rank = 0; rank < topology.ranks; rank++)
+        *seconds = clock[rank] > *seconds ? clock[rank] : *seconds;
+    return MP_OK;
 }

@@ -386,19 +386,15 @@ static void fill_links(struct mp_fitted *fitted) {
 int mp_fitted_fit(struct mp_fitted *fitted, struct mp_error *error) {
     size_t count = 2 * cells_of(fitted);
     struct links links = {.fitted = fitted};
-    struct mp_arena memory = {0};
+    MP_AUTO(arena) struct mp_arena memory = {0};
     MP_TAKE_EACH(&memory, count, links.list, links.points.y, links.value);
     MP_TAKE(&memory, links.points.x, count * MP_EXPERT_COLUMNS);
-    int code = mp_arena_check(&memory, error);
-    if (!code)
-        code = fit_experts(fitted, &links.points, error);
-    if (!code)
-        code = fit_links(&links, error);
-    if (!code)
-        fill_links(fitted);
+    MP_TRY(mp_arena_check(&memory, error));
+    MP_TRY(fit_experts(fitted, &links.points, error));
+    MP_TRY(fit_links(&links, error));
+    fill_links(fitted);
     fitted->probe = -1;
-    mp_arena_release(&memory);
-    return code;
+    return MP_OK;
 }
 
 /* ---- links as a cluster ---- */

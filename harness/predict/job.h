@@ -51,6 +51,7 @@ struct mp_prediction_summary {
 /* Defaults. */
 int mp_predict_job_create(struct mp_predict_job *job, struct mp_error *error);
 void mp_predict_job_destroy(struct mp_predict_job *job); /* accepts a zeroed one */
+MP_END(predict_job, struct mp_predict_job, mp_predict_job_destroy(it))
 
 /* The single values beside a job's: executor, cluster, change, loads, fit. */
 extern const struct mp_option mp_predict_job_options[];

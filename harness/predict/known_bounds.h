@@ -16,6 +16,7 @@ struct mp_predict_job;
 /* MP_ENOMEM. */
 int mp_known_bounds_create(struct mp_known_bounds **known, struct mp_error *error);
 void mp_known_bounds_destroy(struct mp_known_bounds *known); /* accepts NULL */
+MP_END(known_bounds, struct mp_known_bounds *, mp_known_bounds_destroy(*it))
 
 /* The bound for such a job, which is made anew unless the job before was the same
  * but for its name and system; clusters are taken as the same by their name and changes.  Borrowed

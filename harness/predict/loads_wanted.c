@@ -260,7 +260,7 @@ int mp_predict_job_adopt(struct mp_predict_job *job, const struct mp_cluster *cl
                          struct mp_error *error) {
     const struct mp_trace_wanted wanted = predict_loads_wanted(job, cluster);
     const struct mp_trace_block *block = NULL;
-    struct mp_trace_stream *stream = NULL;
+    MP_AUTO(stream) struct mp_trace_stream *stream = NULL;
     struct mp_job *sizes = &job->file.job;
     if (!*job->loads || mp_trace_names_generator(job->loads))
         return MP_OK;
@@ -268,20 +268,19 @@ int mp_predict_job_adopt(struct mp_predict_job *job, const struct mp_cluster *cl
     const struct mp_trace_shape shape = mp_trace_stream_info(stream)->shape;
     const struct known_model *model = find_model(&shape);
     bool of_run = mp_trace_stream_info(stream)->of_run;
-    int code = mp_trace_next(stream, &block, error);
+    MP_TRY(mp_trace_next(stream, &block, error));
     sizes->layers = shape.layers;
     sizes->experts = shape.experts;
-    if (!code && shape.top_k > 0) {
+    if (shape.top_k > 0) {
         const struct mp_gate_kind *gate = mp_gate_kinds[mp_gate_of_choices(shape.top_k)];
-        code = mp_job_set_gate(sizes, gate->name, job->loads, error);
+        MP_TRY(mp_job_set_gate(sizes, gate->name, job->loads, error));
         sizes->top_k = shape.top_k;
     }
-    if (!code && model)
-        code = adopt_model(job, model, error);
+    if (model)
+        MP_TRY(adopt_model(job, model, error));
     job->options.micro_batches = shape.micro_batches;
-    if (!code && block && !job->fit && !of_run)
+    if (block && !job->fit && !of_run)
         adopt_tokens(sizes, mp_load_total(&block->load) / mp_job_top_k(sizes) * shape.micro_batches,
                      (int64_t)wanted.shape.ranks * shape.micro_batches);
-    mp_trace_stream_destroy(stream);
-    return code;
+    return MP_OK;
 }

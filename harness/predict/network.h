@@ -22,6 +22,7 @@ struct mp_network; /* of one cluster, with working memory; one thread at a time 
 int mp_network_create(const struct mp_cluster *cluster, struct mp_network **network,
                       struct mp_error *error);
 void mp_network_destroy(struct mp_network *network); /* accepts NULL */
+MP_END(network, struct mp_network *, mp_network_destroy(*it))
 
 /* Traffic: the bytes of one exchange, from every rank to every other.  It can be kept and carried
  * out several times, forwards and backwards. */
@@ -30,6 +31,7 @@ struct mp_traffic;
 int mp_traffic_create(const struct mp_network *network, struct mp_traffic **traffic,
                       struct mp_error *error);
 void mp_traffic_destroy(struct mp_traffic *traffic); /* accepts NULL */
+MP_END(traffic, struct mp_traffic *, mp_traffic_destroy(*it))
 void mp_traffic_clear(struct mp_traffic *traffic);
 /* Adds bytes (>= 0) from one rank to another, or to itself, which costs a copy on its device. */
 void mp_traffic_add(struct mp_traffic *traffic, int from, int to, double bytes);

@@ -454,24 +454,19 @@ int mp_other_system_bound(struct mp_other_system *other, bool always, double *se
 
 int mp_other_system_ask(struct mp_other_system *other, const struct mp_other_request *request,
                         struct mp_other_answer *answer, struct mp_error *error) {
-    struct mp_job_file file;
+    MP_AUTO(job_file) struct mp_job_file file = {0};
     struct carrying carrying;
     bool as_it_was = !request->options && !strcmp(request->system, other->job.file.system->name);
     *answer = (struct mp_other_answer){.of_bound = NAN};
-    int code = choose_system(other, request, &file, error);
-    if (!code)
-        code = mp_job_check_model(&file, error);
-    if (!code)
-        code = carry_out(other, &file, as_it_was, &carrying, error);
-    if (!code) {
-        mp_options_line(file.system->options, file.system_options, answer->options,
-                        sizeof answer->options);
-        if (mp_bound_covers(file.system, other->job.file.job.exchange, carrying.dropped > 0,
-                            mp_job_shards(&file.job)))
-            answer->of_bound = answer_of(other, other->bound) / answer_of(other, mean_of(other));
-        double predicted = median_of(other);
-        answer->seconds = as_it_was ? predicted : answer_of(other, predicted);
-    }
-    mp_job_file_destroy(&file);
-    return code;
+    MP_TRY(choose_system(other, request, &file, error));
+    MP_TRY(mp_job_check_model(&file, error));
+    MP_TRY(carry_out(other, &file, as_it_was, &carrying, error));
+    mp_options_line(file.system->options, file.system_options, answer->options,
+                    sizeof answer->options);
+    if (mp_bound_covers(file.system, other->job.file.job.exchange, carrying.dropped > 0,
+                        mp_job_shards(&file.job)))
+        answer->of_bound = answer_of(other, other->bound) / answer_of(other, mean_of(other));
+    double predicted = median_of(other);
+    answer->seconds = as_it_was ? predicted : answer_of(other, predicted);
+    return MP_OK;
 }

@@ -21,6 +21,7 @@ int mp_other_system_create(struct mp_what_if *what_if, const struct mp_recorded 
                            struct mp_store *store, const struct mp_systems *systems,
                            struct mp_other_system **other, struct mp_error *error);
 void mp_other_system_destroy(struct mp_other_system *other); /* accepts NULL */
+MP_END(other_system, struct mp_other_system *, mp_other_system_destroy(*it))
 const struct mp_fitted *mp_other_system_fitted(const struct mp_other_system *other);
 /* The run's own, as its job says: reports may call a run of somebody else's program otherwise. */
 const struct mp_system *mp_other_system_own(const struct mp_other_system *other);

@@ -10,8 +10,8 @@
 #ifndef MOEPERF_HARNESS_PREDICT_WHAT_IF_H
 #define MOEPERF_HARNESS_PREDICT_WHAT_IF_H
 
-#include "harness/predict/recorded.h"
 #include "profiler/record/record.h"
+#include "results/report/recorded.h"
 
 struct mp_what_if_change {
     bool balance; /* every rank has the mean tokens: what its experts and exchanges take for others
@@ -34,6 +34,7 @@ struct mp_what_if;
 int mp_what_if_create(const struct mp_recorded *recorded, struct mp_what_if **what_if,
                       struct mp_error *error);
 void mp_what_if_destroy(struct mp_what_if *what_if); /* accepts NULL */
+MP_END(what_if, struct mp_what_if *, mp_what_if_destroy(*it))
 
 int mp_what_if_layers(const struct mp_what_if *what_if); /* largest layer of an expert span + 1 */
 bool mp_what_if_knows_tokens(const struct mp_what_if *what_if); /* of every expert span */

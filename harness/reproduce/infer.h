@@ -80,6 +80,7 @@ struct mp_infer_settings {
 int mp_infer(struct mp_reproduction *reproduction, const struct mp_infer_settings *settings,
              struct mp_inference **inference, struct mp_error *error);
 void mp_inference_destroy(struct mp_inference *inference); /* accepts NULL */
+MP_END(inference, struct mp_inference *, mp_inference_destroy(*it))
 
 /* A number over the nearer end of what is inside, of changes 1 more; 1 if it is inside. */
 double mp_infer_ratio(const struct mp_paper_row *row, double number);

@@ -109,9 +109,8 @@ static void tell_cost(const struct telling *telling, int line, const char *name)
     name_lost(all, cheapest, lost);
     const struct mp_infer_set *there = &all->set[cheapest], *best = &all->set[all->best];
     snprintf(text, sizeof text,
-             "%s is inside under %d of %d sets, at best with %d fitted inside instead "
-             "of %d and a loss of %.3f instead of %.3f; what is outside there, and "
-             "inside now: %s",
+             "%s is inside under %d of %d sets, at best with %d fitted inside instead of %d and a "
+             "loss of %.3f instead of %.3f; what is outside there, and inside now: %s",
              name, telling->inside[line], all->sets, there->fitted, best->fitted, there->loss,
              best->loss, lost);
     if (near)

@@ -200,6 +200,7 @@ extern const struct mp_option mp_reproduction_rows[]; /* what a paper's file may
 int mp_reproduction_load(const char *path, const struct mp_systems *systems,
                          struct mp_reproduction **reproduction, struct mp_error *error);
 void mp_reproduction_destroy(struct mp_reproduction *reproduction); /* accepts NULL */
+MP_END(reproduction, struct mp_reproduction *, mp_reproduction_destroy(*it))
 
 /* Iterations that training needed to a loss, by a job's name. */
 struct mp_reproduce_measured {

@@ -31,6 +31,7 @@ int mp_command_create(const char *template, int ranks, const char *program,
                       const char *const arguments[], struct mp_command *command,
                       struct mp_error *error);
 void mp_command_destroy(struct mp_command *command); /* accepts a zeroed one */
+MP_END(command, struct mp_command, mp_command_destroy(it))
 
 /* The command as one line that a shell would split into the same words; free it.  NULL without
  * memory. */
@@ -54,6 +55,7 @@ struct mp_hosts {
 int mp_hosts_read(const char *file, const char *copy, struct mp_hosts *hosts,
                   struct mp_error *error);
 void mp_hosts_destroy(struct mp_hosts *hosts); /* accepts a zeroed one */
+MP_END(hosts, struct mp_hosts, mp_hosts_destroy(it))
 
 /* Copies a folder of this host, an absolute path, to where it lies on all others (FOLDER to
  * HOST:PARENT), or theirs to here (HOST:FOLDER to PARENT), where files of one host stay beside

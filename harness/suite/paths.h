@@ -38,6 +38,7 @@ int mp_path_file(enum mp_ready_made kind, const char *name, char path[MP_PATH_SI
 /* Their names, sorted, ending with NULL; mp_path_names_destroy. */
 int mp_path_names(enum mp_ready_made kind, char ***names, struct mp_error *error);
 void mp_path_names_destroy(char **names); /* accepts NULL */
+MP_END(names, char **, mp_path_names_destroy(*it))
 
 /* The default text: $MOEPERF_TEXT, else out/text/corpus here, else ../share/moeperf/text from the
  * executable.  MP_ENOTFOUND says which program prepares it. */

@@ -57,6 +57,7 @@ int mp_suite_load(const char *path, const struct mp_systems *systems,
                   const struct mp_suite_changes *changes, struct mp_suite *suite,
                   struct mp_error *error);
 void mp_suite_destroy(struct mp_suite *suite); /* accepts a zeroed one */
+MP_END(suite, struct mp_suite, mp_suite_destroy(it))
 
 /* The same for a suite that is not in a file: `text` is parsed, and `path` is what errors call it.
  * NULL: what the file says. */

@@ -27,6 +27,7 @@ struct mp_trace_statistics;
 int mp_trace_statistics_create(const struct mp_trace_shape *shape,
                                struct mp_trace_statistics **statistics, struct mp_error *error);
 void mp_trace_statistics_destroy(struct mp_trace_statistics *statistics); /* accepts NULL */
+MP_END(statistics, struct mp_trace_statistics *, mp_trace_statistics_destroy(*it))
 
 /* The next block of the trace, in its order.  MP_ENOMEM. */
 int mp_trace_statistics_add(struct mp_trace_statistics *statistics,

@@ -23,6 +23,7 @@ struct mp_token_statistics;
 int mp_token_statistics_create(const struct mp_trace_shape *shape,
                                struct mp_token_statistics **statistics, struct mp_error *error);
 void mp_token_statistics_destroy(struct mp_token_statistics *statistics); /* accepts NULL */
+MP_END(token_statistics, struct mp_token_statistics *, mp_token_statistics_destroy(*it))
 /* The trace's next block, which has routes.  MP_ENOMEM. */
 int mp_token_statistics_add(struct mp_token_statistics *statistics,
                             const struct mp_trace_block *block, struct mp_error *error);

@@ -71,6 +71,7 @@ int mp_trace_stream_create(int code, const struct mp_trace_stream_operations *op
                            void *self, struct mp_trace_info *info, struct mp_trace_stream **stream,
                            struct mp_error *error);
 void mp_trace_stream_destroy(struct mp_trace_stream *stream); /* accepts NULL */
+MP_END(stream, struct mp_trace_stream *, mp_trace_stream_destroy(*it))
 const struct mp_trace_info *mp_trace_stream_info(const struct mp_trace_stream *stream);
 
 /* The next block, valid until the next call; NULL in *block at the end.  Checks what every source

@@ -53,6 +53,7 @@ int mp_arena_check(const struct mp_arena *arena, struct mp_error *error);
 
 /* Frees all that was taken; what is released may be taken from again. */
 void mp_arena_release(struct mp_arena *arena);
+MP_END(arena, struct mp_arena, mp_arena_release(it))
 
 /* Room for one item behind the `count` of a list that was always grown by this; `list` is the
  * address of its pointer, NULL at the beginning, and is to be freed.  False without memory: the

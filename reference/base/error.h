@@ -7,6 +7,8 @@
 #ifndef MOEPERF_REFERENCE_BASE_ERROR_H
 #define MOEPERF_REFERENCE_BASE_ERROR_H
 
+#include <stdlib.h>
+
 enum mp_code {
     MP_OK = 0,
     MP_EINVAL = -1,        /* a value that the caller or the user got wrong */
@@ -34,13 +36,24 @@ struct mp_error {
 int mp_fail(struct mp_error *error, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Leaves the function with the code of a call that failed, where nothing has to be undone first. */
+/* Leaves the function with the code of a call that failed; what has to be undone then is MP_AUTO.
+ */
 #define MP_TRY(call)                                                                               \
     do {                                                                                           \
         int mp_tried = (call);                                                                     \
         if (mp_tried)                                                                              \
             return mp_tried;                                                                       \
     } while (0)
+
+/* What is declared as MP_AUTO(name) is ended with its block, however that is left: as MP_END says
+ * of the name, beside the type; the call takes `it`.  So a function that makes something can go on
+ * with MP_TRY.  Not for what malloc gave it itself, which static analysis would take for lost. */
+#define MP_AUTO(name) __attribute__((cleanup(mp_end_##name)))
+#define MP_END(name, type, call)                                                                   \
+    static inline void mp_end_##name(__typeof__(type) *it) {                                       \
+        call;                                                                                      \
+    }
+MP_END(text, char *, free(*it))
 
 /* MP_ENOMEM, "no memory": where there is nothing to say of what it was for. */
 int mp_no_memory(struct mp_error *error);

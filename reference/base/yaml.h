@@ -35,6 +35,7 @@ int mp_yaml_load(const char *path, struct mp_yaml **document, struct mp_error *e
 int mp_yaml_parse(const char *name, const char *text, size_t size, struct mp_yaml **document,
                   struct mp_error *error);
 void mp_yaml_destroy(struct mp_yaml *document); /* accepts NULL */
+MP_END(yaml, struct mp_yaml *, mp_yaml_destroy(*it))
 
 /* The whole text of a file of at most 16 MiB, for callers that keep it as well; free it.  It ends
  * with a zero byte that is not counted in *size.  Errors: MP_ENOTFOUND, MP_EIO, MP_EFORMAT. */

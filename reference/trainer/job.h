@@ -118,6 +118,7 @@ struct mp_job_file {
 /* Defaults only; the system is looked up when it is set. */
 int mp_job_file_create(struct mp_job_file *file, struct mp_error *error);
 void mp_job_file_destroy(struct mp_job_file *file); /* accepts a zeroed one */
+MP_END(job_file, struct mp_job_file, mp_job_file_destroy(it))
 
 /* Applies a mapping of job options (keys of mp_job_options, `options:` and `gate-options:`) to a
  * job, and of options that others keep beside it: at the top of the mapping or under a key of their

@@ -106,12 +106,11 @@ static const char phases_sql[] =
     "WITH work AS (SELECT phase, stream = 'comm' AS in_flight, CASE direction WHEN 'forward' THEN "
     "1 WHEN 'backward' THEN 2 ELSE 0 END AS way, layer, rank, count(*) AS operations, sum(bytes) "
     "AS bytes, sum(tokens) AS tokens, sum(flops) AS flops, stream FROM v_span WHERE run_id = ?1 "
-    "GROUP BY phase, stream, way, layer, rank) "
-    "SELECT phase || ' ' || kind || iif(in_flight, ' in flight', ''), -1, layer, rank, "
-    "way + 4 * in_flight, CASE place WHEN 0 THEN operations WHEN 1 THEN bytes WHEN 2 THEN tokens "
-    "ELSE flops END AS value, NULL FROM work, (SELECT 0 AS place, 'operations' AS kind UNION ALL "
-    "SELECT 1, 'bytes' UNION ALL SELECT 2, 'tokens' UNION ALL SELECT 3, 'flops') "
-    "WHERE value IS NOT NULL ORDER BY phase, stream, way, layer, rank, place";
+    "GROUP BY phase, stream, way, layer, rank) SELECT phase || ' ' || kind || iif(in_flight, ' in "
+    "flight', ''), -1, layer, rank, way + 4 * in_flight, CASE place WHEN 0 THEN operations WHEN 1 "
+    "THEN bytes WHEN 2 THEN tokens ELSE flops END AS value, NULL FROM work, (SELECT 0 AS place, "
+    "'operations' AS kind UNION ALL SELECT 1, 'bytes' UNION ALL SELECT 2, 'tokens' UNION ALL "
+    "SELECT 3, 'flops') WHERE value IS NOT NULL ORDER BY phase, stream, way, layer, rank, place";
 
 static const char times_sql[] =
     "SELECT 'predicted ms', iteration, -1, -1, 0, ms, NULL FROM v_iteration WHERE run_id = ?1 "

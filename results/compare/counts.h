@@ -40,6 +40,7 @@ struct counts {
 int counts_load(struct mp_store *store, int64_t run_id, bool predicted, struct counts *counts,
                 struct mp_error *error);
 void counts_free(struct counts *counts);
+MP_END(counts, struct counts, counts_free(it))
 
 const struct count *counts_find(const struct counts *counts, const char *name); /* NULL: none */
 

@@ -142,19 +142,18 @@ static bool find_difference(const struct counts *base, const struct counts *head
 /* Compares the rows of a measure in base's first run with those of head's first that differs. */
 static int compare_rows(const struct job *job, const char *name, double tolerance, bool *differs,
                         char *where, size_t size, struct mp_error *error) {
-    struct counts base = {0}, head = {0};
+    MP_AUTO(counts) struct counts base = {0};
     const struct count *first = counts_find(&job->base.of[0].counts, name);
     *differs = false;
-    int code = read_rows(&job->base, 0, name, &base, error);
-    for (int i = 0; i < job->head.count && !code && !*differs; i++) {
+    MP_TRY(read_rows(&job->base, 0, name, &base, error));
+    for (int i = 0; i < job->head.count && !*differs; i++) {
+        MP_AUTO(counts) struct counts head = {0};
         if (same_count(first, counts_find(&job->head.of[i].counts, name)))
             continue;
-        code = read_rows(&job->head, i, name, &head, error);
-        *differs = !code && find_difference(&base, &head, tolerance, where, size);
-        counts_free(&head);
+        MP_TRY(read_rows(&job->head, i, name, &head, error));
+        *differs = find_difference(&base, &head, tolerance, where, size);
     }
-    counts_free(&base);
-    return code;
+    return MP_OK;
 }
 
 /* ---- judging ---- */
@@ -208,7 +207,6 @@ static int judge(const struct job *job, const struct count *count, struct mp_err
     bool differs = true;
     double tolerance =
         count->is_loss && (!job->bit_for_bit || job->inputs_differ) ? LOSS_TOLERANCE : 0;
-    int code = MP_OK;
     if (!metric)
         return error->code;
     set_totals(job, metric);
@@ -219,13 +217,13 @@ static int judge(const struct job *job, const struct count *count, struct mp_err
         gate_reason(metric, "equal in all runs");
         return MP_OK;
     }
-    code = compare_rows(job, count->name, tolerance, &differs, metric->where, sizeof metric->where,
-                        error);
-    if (!code && !differs && tolerance > 0)
+    MP_TRY(compare_rows(job, count->name, tolerance, &differs, metric->where, sizeof metric->where,
+                        error));
+    if (!differs && tolerance > 0)
         gate_reason(metric, "equal within %g", tolerance);
-    else if (!code)
+    else
         judge_difference(job, metric);
-    return code;
+    return MP_OK;
 }
 
 static int compare(struct job *job, const char *name, struct mp_error *error) {

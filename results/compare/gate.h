@@ -156,6 +156,7 @@ int mp_gate_compare(const struct mp_gate_side *base, const struct mp_gate_side *
                     const struct mp_gate_options *options, struct mp_gate **gate,
                     struct mp_error *error);
 void mp_gate_destroy(struct mp_gate *gate); /* accepts NULL */
+MP_END(gate, struct mp_gate *, mp_gate_destroy(*it))
 
 /* The worst outcome of all: fail, then inconclusive; pass where nothing is worse. */
 enum mp_outcome mp_gate_outcome(const struct mp_gate *gate);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/arena.h"
 #include "reference/base/median.h"
 #include "reference/base/random.h"
 #include "results/compare/counts.h"
@@ -165,57 +166,48 @@ static int add_row(struct mp_history *history, json_t *row, struct mp_error *err
 }
 
 /* {"dispatch-bytes": [total, "hash"], ...} */
-static int pack_counts(struct mp_store *store, const struct side_run *run, json_t **packed,
+static int pack_counts(struct mp_store *store, const struct side_run *run, json_t *packed,
                        struct mp_error *error) {
-    struct counts counts = {0};
+    MP_AUTO(counts) struct counts counts = {0};
     char hash[20];
-    int code = counts_load(store, run->run_id, run->predicted, &counts, error);
-    *packed = json_object();
-    for (int i = 0; i < counts.count && !code; i++) {
+    MP_TRY(counts_load(store, run->run_id, run->predicted, &counts, error));
+    for (int i = 0; i < counts.count; i++) {
         const struct count *count = &counts.item[i];
         snprintf(hash, sizeof hash, "%016" PRIx64, count->hash);
         if (!count->is_loss &&
-            json_object_set_new(*packed, count->name,
+            json_object_set_new(packed, count->name,
                                 json_pack("[o, s]", number_value(count->total), hash)))
-            code = mp_no_memory(error);
+            return mp_no_memory(error);
     }
-    counts_free(&counts);
-    if (code)
-        json_decref(*packed);
-    return code;
+    return MP_OK;
 }
 
 static int add_run(struct mp_history *history, struct mp_store *store, int64_t run_id,
                    const char *suite, const char *started_at, const char *identity,
                    struct mp_error *error) {
     const struct mp_gate_side from = {.store = store, .run = &run_id, .runs = 1};
-    struct side side = {0};
+    MP_AUTO(side) struct side side = {0};
+    MP_AUTO(json) json_t *counts = json_object();
     char digest[20], id[400];
-    json_t *counts = NULL;
-    int code = side_load(&from, "history", &side, error);
+    MP_TRY(side_load(&from, "history", &side, error));
     const struct side_run *run = side.run;
-    if (!code && run->complete)
-        code = side_digest(run, digest, error);
-    if (!code && run->complete)
-        code = pack_counts(store, run, &counts, error);
-    if (!code && run->complete) {
-        snprintf(id, sizeof id, "%s/%s/%d/%s", run->suite_run, run->job, run->round, identity);
-        const char *machine = json_string_value(json_object_get(run->machine, "environment.cpu"));
-        code = add_row(history,
-                       json_pack("{s:s, s:s, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o}", "id",
-                                 id, "key", digest, "suite", text_value(suite), "job",
-                                 text_value(run->job), "system", text_value(run->system), "ranks",
-                                 run->ranks, "machine",
-                                 text_value(run->predicted ? "predicted"
-                                            : machine      ? machine
-                                                           : "unknown"),
-                                 "revision", text_value(side_about(run, "environment.revision")),
-                                 "started_at", text_value(started_at), "ms",
-                                 number_value(run->shares_cores ? NAN : run->ms), "counts", counts),
-                       error);
-    }
-    side_free(&side);
-    return code;
+    if (!run->complete)
+        return MP_OK;
+    MP_TRY(side_digest(run, digest, error));
+    MP_TRY(pack_counts(store, run, counts, error));
+    snprintf(id, sizeof id, "%s/%s/%d/%s", run->suite_run, run->job, run->round, identity);
+    const char *machine = json_string_value(json_object_get(run->machine, "environment.cpu"));
+    return add_row(history,
+                   json_pack("{s:s, s:s, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:O}", "id", id,
+                             "key", digest, "suite", text_value(suite), "job", text_value(run->job),
+                             "system", text_value(run->system), "ranks", run->ranks, "machine",
+                             text_value(run->predicted ? "predicted"
+                                        : machine      ? machine
+                                                       : "unknown"),
+                             "revision", text_value(side_about(run, "environment.revision")),
+                             "started_at", text_value(started_at), "ms",
+                             number_value(run->shares_cores ? NAN : run->ms), "counts", counts),
+                   error);
 }
 
 int mp_history_add_store(struct mp_history *history, struct mp_store *store,
@@ -403,16 +395,15 @@ static int find_steps(struct mp_history_series *series, struct mp_error *error) 
 }
 
 static int series_changes(struct mp_history_series *series, struct mp_error *error) {
+    MP_AUTO(arena) struct mp_arena arena = {0};
+    double *value;
     if (series->exact)
         return find_steps(series, error);
-    double *value = calloc((size_t)series->points + 1, sizeof *value);
-    if (!value)
-        return mp_no_memory(error);
+    MP_TAKE(&arena, value, series->points + 1);
+    MP_TRY(mp_arena_check(&arena, error));
     for (int i = 0; i < series->points; i++)
         value[i] = series->point[i].value;
-    int code = mp_changes_find(value, series->points, &series->change, &series->changes, error);
-    free(value);
-    return code;
+    return mp_changes_find(value, series->points, &series->change, &series->changes, error);
 }
 
 static int add_series(struct mp_history *history, const struct sample sample[], size_t count,

@@ -61,6 +61,7 @@ int mp_history_write_lines(const struct mp_history *history, size_t first, FILE 
 int mp_history_find(struct mp_history *history, const char *suite, const char *job,
                     struct mp_error *error);
 void mp_history_destroy(struct mp_history *history); /* accepts a zeroed one */
+MP_END(history, struct mp_history, mp_history_destroy(it))
 
 /* What changed and where, a paragraph with a sparkline for every timed series; or all of it. */
 int mp_history_print(const struct mp_history *history, FILE *out, struct mp_error *error);

@@ -133,18 +133,15 @@ static int add_change(const struct mp_history_series *series, const struct mp_ch
 }
 
 static int write_changes(const struct mp_history *history, FILE *out, struct mp_error *error) {
-    struct table table;
-    int code = MP_OK;
+    MP_AUTO(table) struct table table = {0};
     table_init(&table, columns, COLUMNS);
     for (int i = 0; i < history->count; i++)
-        for (int c = 0; c < history->series[i].changes && !code; c++)
-            code = add_change(&history->series[i], &history->series[i].change[c], &table, error);
-    if (!code && table.rows == 0)
+        for (int c = 0; c < history->series[i].changes; c++)
+            MP_TRY(add_change(&history->series[i], &history->series[i].change[c], &table, error));
+    if (table.rows == 0)
         fputs("<p>Nothing changed.</p>\n", out);
-    if (!code)
-        page_table(out, &table, "What changed, and with which revision first", NULL);
-    table_free(&table);
-    return code;
+    page_table(out, &table, "What changed, and with which revision first", NULL);
+    return MP_OK;
 }
 
 static int write_body(const void *context, struct page *page, struct mp_error *error) {
@@ -156,13 +153,13 @@ static int write_body(const void *context, struct page *page, struct mp_error *e
              json_array_size(history->rows));
     snprintf(page->title, sizeof page->title, "moeperf: history");
     page_begin(page->out, "History", about);
-    int code = write_changes(history, page->out, error);
-    for (int first = 0, end; first < history->count && !code; first = end) {
+    MP_TRY(write_changes(history, page->out, error));
+    for (int first = 0, end; first < history->count; first = end) {
         end = mp_history_job_end(history, first);
-        code = write_job(page, &history->series[first], end - first, error);
+        MP_TRY(write_job(page, &history->series[first], end - first, error));
     }
     page_end(page->out);
-    return code;
+    return MP_OK;
 }
 
 int mp_history_html(const struct mp_history *history, const struct mp_page_output *output,

@@ -34,6 +34,7 @@ struct side {
 int side_load(const struct mp_gate_side *from, const char *name, struct side *side,
               struct mp_error *error);
 void side_free(struct side *side); /* accepts a zeroed one */
+MP_END(side, struct side, side_free(it))
 
 /* A fact about the run; "" if it has none. */
 const char *side_about(const struct side_run *run, const char *name);

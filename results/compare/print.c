@@ -89,20 +89,18 @@ static bool is_timed(const struct mp_gate_metric *metric) {
  * rows. */
 static int print_metrics(const struct mp_gate *gate, bool (*shows)(const struct mp_gate_metric *),
                          enum mp_report_format format, FILE *out, struct mp_error *error) {
-    struct table table;
+    MP_AUTO(table) struct table table = {0};
     const bool timed = shows == is_timed;
-    int code = MP_OK;
     table_init(&table, timed ? timed_columns : exact_columns, timed ? TIMED : EXACT);
-    for (int i = 0; i < gate->metrics && !code; i++)
+    for (int i = 0; i < gate->metrics; i++)
         if (shows(&gate->metric[i]))
-            code = table_fill(&table, &gate->metric[i], 1, sizeof *gate->metric, error);
-    if (!code && table.rows > 0) {
+            MP_TRY(table_fill(&table, &gate->metric[i], 1, sizeof *gate->metric, error));
+    if (table.rows > 0) {
         const char *title = format == MP_REPORT_TEXT ? "" : "exact measures";
         table_write(&table, format, timed ? "ms per iteration" : title, out);
         fputc('\n', out);
     }
-    table_free(&table);
-    return code;
+    return MP_OK;
 }
 
 static int print_tables(const struct mp_gate *gate, enum mp_report_format format, FILE *out,

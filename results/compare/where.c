@@ -32,12 +32,10 @@ struct places {
 
 static const char busy_sql[] =
     "WITH steady AS MATERIALIZED (SELECT iteration FROM v_iteration WHERE run_id = ?1 AND steady = "
-    "1), "
-    "counted AS (SELECT max(count(*), 1) AS iterations FROM steady) "
-    "SELECT phase, layer, rank, sum(end_ns - start_ns - wait_ns) / 1e6 / iterations, "
-    "sum(wait_ns) / 1e6 / iterations FROM v_span CROSS JOIN counted WHERE run_id = ?1 "
-    "AND stream = 'compute' AND phase <> 'iteration' AND iteration IN steady "
-    "GROUP BY 1, 2, 3 ORDER BY 1, 2, 3";
+    "1), counted AS (SELECT max(count(*), 1) AS iterations FROM steady) SELECT phase, layer, rank, "
+    "sum(end_ns - start_ns - wait_ns) / 1e6 / iterations, sum(wait_ns) / 1e6 / iterations FROM "
+    "v_span CROSS JOIN counted WHERE run_id = ?1 AND stream = 'compute' AND phase <> 'iteration' "
+    "AND iteration IN steady GROUP BY 1, 2, 3 ORDER BY 1, 2, 3";
 
 static struct place *find_or_add(struct places *places, const char *phase, int layer, int rank) {
     for (int tried = 0; tried < places->count; tried++) {

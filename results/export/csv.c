@@ -59,16 +59,16 @@ static bool has_column(sqlite3_stmt *row, const char *name) {
 /* Refuses a selection by what the view does not have. */
 static int check_columns(struct mp_store *store, const char *name,
                          const struct mp_results_selection *selection, struct mp_error *error) {
-    sqlite3_stmt *row = NULL;
+    MP_AUTO(statement) sqlite3_stmt *row = NULL;
     char *sql = sqlite3_mprintf("SELECT * FROM \"%w\"", name);
-    int code = sql ? output_query(store, sql, selection, &row, error) : mp_no_memory(error);
+    const int code = sql ? output_query(store, sql, selection, &row, error) : mp_no_memory(error);
     sqlite3_free(sql);
-    if (!code && selection->run_id && !has_column(row, "run_id"))
-        code = mp_fail(error, MP_EINVAL, "view %s has no runs to choose from", name);
-    if (!code && selection->some_iterations && !has_column(row, "iteration"))
-        code = mp_fail(error, MP_EINVAL, "view %s has no iterations to choose from", name);
-    sqlite3_finalize(row);
-    return code;
+    MP_TRY(code);
+    if (selection->run_id && !has_column(row, "run_id"))
+        return mp_fail(error, MP_EINVAL, "view %s has no runs to choose from", name);
+    if (selection->some_iterations && !has_column(row, "iteration"))
+        return mp_fail(error, MP_EINVAL, "view %s has no iterations to choose from", name);
+    return MP_OK;
 }
 
 static int open_view(struct mp_store *store, const char *name,

@@ -9,6 +9,8 @@
 #include "reference/base/whole_file.h"
 #include "results/export/export.h"
 
+MP_END(statement, sqlite3_stmt *, sqlite3_finalize(*it))
+
 struct output {
     struct mp_whole_file whole;
     FILE *file; /* of `whole` */

@@ -491,32 +491,28 @@ static int write_flow(struct timeline *timeline, sqlite3_stmt *row, struct mp_er
 static int prepare(struct timeline *timeline, struct mp_error *error) {
     struct mp_store *store = timeline->output.store;
     sqlite3 *connection = mp_store_connection(store);
-    sqlite3_stmt *fill = NULL;
+    MP_AUTO(statement) sqlite3_stmt *fill = NULL;
     if (sqlite3_create_function(connection, "moeperf_json", 1,
                                 SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY, NULL,
                                 make_json, NULL, NULL) != SQLITE_OK ||
         sqlite3_exec(connection, timeline_prepare_sql, NULL, NULL, NULL) != SQLITE_OK)
         return mp_store_fail(store, "cannot keep what is drawn", error);
     MP_TRY(mp_store_query(store,
-                          "INSERT INTO temp.moeperf_exchange VALUES (?1, ?2, ?3, ?4, ?5, "
-                          "(SELECT coalesce(max(turn), -1) + 1 FROM temp.moeperf_exchange "
-                          "WHERE (iteration, layer, phase_id, direction, rank) = "
-                          "(?1, ?2, ?3, ?4, ?5)), "
+                          "INSERT INTO temp.moeperf_exchange VALUES (?1, ?2, ?3, ?4, ?5, (SELECT "
+                          "coalesce(max(turn), -1) + 1 FROM temp.moeperf_exchange WHERE "
+                          "(iteration, layer, phase_id, direction, rank) = (?1, ?2, ?3, ?4, ?5)), "
                           "?6, ?7, ?8)",
                           NULL, 0, &timeline->keep_exchange, error));
     MP_TRY(mp_store_query(store,
                           "INSERT OR IGNORE INTO temp.moeperf_launch VALUES (?1, ?2, ?3, ?4)", NULL,
                           0, &timeline->keep_launch, error));
-    int code = output_query(store,
-                            "INSERT INTO temp.moeperf_collective SELECT rank, communicator, "
-                            "communicator_rank, communicator_size, function, ordinal, operations, "
-                            "bytes, start_ns, end_ns, wait_ms, transfer_ms, span_id "
-                            "FROM v_collective WHERE run_id = ?1",
-                            &timeline->selection, &fill, error);
-    if (!code)
-        code = mp_store_next(store, fill, error);
-    sqlite3_finalize(fill);
-    return code;
+    MP_TRY(output_query(store,
+                        "INSERT INTO temp.moeperf_collective SELECT rank, communicator, "
+                        "communicator_rank, communicator_size, function, ordinal, operations, "
+                        "bytes, start_ns, end_ns, wait_ms, transfer_ms, span_id "
+                        "FROM v_collective WHERE run_id = ?1",
+                        &timeline->selection, &fill, error));
+    return mp_store_next(store, fill, error);
 }
 
 static int write_timeline(struct timeline *timeline, struct mp_error *error) {

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "reference/base/whole_file.h"
+#include "results/report/query.h"
 
 enum { ANSWER_MS = 60000, FOLDER = 256, FOLDERS_OPEN = 16, REMOVALS = 200, REMOVAL_US = 10000 };
 
@@ -57,9 +58,8 @@ int mp_browser_find(char path[MP_BROWSER_PATH], struct mp_error *error) {
             return MP_OK;
     return mp_fail(
         error, MP_ENOTFOUND,
-        "neither chromium nor google-chrome is in PATH, in which Vega draws SVG and PDF: "
-        "install chromium (apt-get install chromium), or let MOEPERF_BROWSER name a "
-        "program like it");
+        "neither chromium nor google-chrome is in PATH, in which Vega draws SVG and PDF: install "
+        "chromium (apt-get install chromium), or let MOEPERF_BROWSER name a program like it");
 }
 
 /* In the child: the channel is 3 to read from and 4 to write to, where such a browser looks. */
@@ -199,7 +199,8 @@ static const char *text_at(const json_t *object, const char *name) {
 
 /* Finds the page that it opened, and speaks with that from here on. */
 static int attach(struct mp_browser *browser, struct mp_error *error) {
-    json_t *result, *target;
+    MP_AUTO(json) json_t *result = NULL, *attached = NULL;
+    json_t *target;
     const char *page = NULL;
     size_t i;
     MP_TRY(call(browser, "Target.getTargets", json_object(), &result, error));
@@ -207,30 +208,21 @@ static int attach(struct mp_browser *browser, struct mp_error *error) {
         if (!strcmp(text_at(target, "type"), "page"))
             page = text_at(target, "targetId");
     }
-    json_t *attached = NULL;
-    int code = page
-                   ? call(browser, "Target.attachToTarget",
-                          json_pack("{s:s, s:b}", "targetId", page, "flatten", 1), &attached, error)
-                   : mp_fail(error, MP_EIO, "the browser opened no page");
-    if (!code && !(browser->session = strdup(text_at(attached, "sessionId"))))
-        code = mp_no_memory(error);
-    json_decref(attached);
-    json_decref(result);
-    return code;
+    if (!page)
+        return mp_fail(error, MP_EIO, "the browser opened no page");
+    MP_TRY(call(browser, "Target.attachToTarget",
+                json_pack("{s:s, s:b}", "targetId", page, "flatten", 1), &attached, error));
+    browser->session = strdup(text_at(attached, "sessionId"));
+    return browser->session ? MP_OK : mp_no_memory(error);
 }
 
 static int show(struct mp_browser *browser, const char *html, struct mp_error *error) {
-    json_t *tree = NULL, *result = NULL;
-    int code = call(browser, "Page.getFrameTree", json_object(), &tree, error);
-    if (!code) {
-        const json_t *frame = json_object_get(json_object_get(tree, "frameTree"), "frame");
-        code = call(browser, "Page.setDocumentContent",
-                    json_pack("{s:s, s:s}", "frameId", text_at(frame, "id"), "html", html), &result,
-                    error);
-    }
-    json_decref(result);
-    json_decref(tree);
-    return code;
+    MP_AUTO(json) json_t *tree = NULL, *result = NULL;
+    MP_TRY(call(browser, "Page.getFrameTree", json_object(), &tree, error));
+    const json_t *frame = json_object_get(json_object_get(tree, "frameTree"), "frame");
+    return call(browser, "Page.setDocumentContent",
+                json_pack("{s:s, s:s}", "frameId", text_at(frame, "id"), "html", html), &result,
+                error);
 }
 
 int mp_browser_open(struct mp_browser **opened, const char *html, struct mp_error *error) {
@@ -253,23 +245,19 @@ int mp_browser_open(struct mp_browser **opened, const char *html, struct mp_erro
 
 int mp_browser_evaluate(struct mp_browser *browser, const char *expression, json_t **value,
                         struct mp_error *error) {
-    json_t *result = NULL;
-    int code = call(browser, "Runtime.evaluate",
-                    json_pack("{s:s, s:b, s:b}", "expression", expression, "awaitPromise", 1,
-                              "returnByValue", 1),
-                    &result, error);
+    MP_AUTO(json) json_t *result = NULL;
     *value = NULL;
-    if (code)
-        return code;
+    MP_TRY(call(browser, "Runtime.evaluate",
+                json_pack("{s:s, s:b, s:b}", "expression", expression, "awaitPromise", 1,
+                          "returnByValue", 1),
+                &result, error));
     const json_t *thrown = json_object_get(result, "exceptionDetails");
     const char *why = text_at(json_object_get(thrown, "exception"), "description");
     if (thrown)
-        code =
-            mp_fail(error, MP_EIO, "the page's script fails: %.*s", (int)strcspn(why, "\n"), why);
-    else
-        *value = json_incref(json_object_get(json_object_get(result, "result"), "value"));
-    json_decref(result);
-    return code;
+        return mp_fail(error, MP_EIO, "the page's script fails: %.*s", (int)strcspn(why, "\n"),
+                       why);
+    *value = json_incref(json_object_get(json_object_get(result, "result"), "value"));
+    return MP_OK;
 }
 
 /* Base 64 (RFC 4648) without line breaks. */
@@ -289,21 +277,16 @@ static void decode(const char *text, FILE *out) {
 
 int mp_browser_print(struct mp_browser *browser, double width, double height, const char *path,
                      struct mp_error *error) {
-    json_t *result = NULL;
+    MP_AUTO(json) json_t *result = NULL;
     struct mp_whole_file file;
-    int code = call(browser, "Page.printToPDF",
-                    json_pack("{s:f, s:f, s:i, s:i, s:i, s:i, s:s}", "paperWidth", width,
-                              "paperHeight", height, "marginTop", 0, "marginBottom", 0,
-                              "marginLeft", 0, "marginRight", 0, "pageRanges", "1"),
-                    &result, error);
-    if (!code)
-        code = mp_whole_file_open(&file, path, error);
-    if (!code) {
-        decode(text_at(result, "data"), file.stream);
-        code = mp_whole_file_close(&file, MP_OK, error);
-    }
-    json_decref(result);
-    return code;
+    MP_TRY(call(browser, "Page.printToPDF",
+                json_pack("{s:f, s:f, s:i, s:i, s:i, s:i, s:s}", "paperWidth", width, "paperHeight",
+                          height, "marginTop", 0, "marginBottom", 0, "marginLeft", 0, "marginRight",
+                          0, "pageRanges", "1"),
+                &result, error));
+    MP_TRY(mp_whole_file_open(&file, path, error));
+    decode(text_at(result, "data"), file.stream);
+    return mp_whole_file_close(&file, MP_OK, error);
 }
 
 /* ---- its end ---- */

@@ -10,8 +10,8 @@
 
 /* What the functions below share. */
 struct convergence {
-    struct report_runs runs;
-    struct speedup_row *row; /* [rows], those with a target */
+    const struct report_runs *runs;
+    const struct speedup_row *row; /* [rows], those with a target */
     int rows;
     json_t *paper;
 };
@@ -60,25 +60,23 @@ static int print_measured(struct convergence *all, int number, enum mp_report_fo
                           FILE *out, struct mp_error *error) {
     const struct speedup_row *first = NULL;
     char heading[REPORT_HEADING];
-    struct table table;
-    int code = MP_OK;
+    MP_AUTO(table) struct table table = {0};
     table_init(&table, columns, COLUMNS);
-    for (int i = 0; !code && i < all->rows; i++) {
+    for (int i = 0; i < all->rows; i++) {
         if (all->row[i].run.table != number)
             continue;
         first = first ? first : &all->row[i];
-        code = table_fill(&table, &all->row[i], 1, sizeof *all->row, error);
+        MP_TRY(table_fill(&table, &all->row[i], 1, sizeof *all->row, error));
     }
-    report_table_heading(&all->runs, number, heading);
-    if (!code && first)
+    report_table_heading(all->runs, number, heading);
+    if (first)
         table_write(&table, format, heading, out);
-    if (!code && first && format == MP_REPORT_TEXT)
+    if (first && format == MP_REPORT_TEXT)
         table_paragraph(out,
                         "The target is reached when the mean loss of %.0f iteration%s is at or "
                         "below it.",
                         first->window, first->window == 1 ? "" : "s");
-    table_free(&table);
-    return code;
+    return MP_OK;
 }
 
 /* The row of a system in a table, or NULL; of several jobs the first. */
@@ -148,51 +146,47 @@ static int print_published(const struct convergence *all, int number, enum mp_re
     const char *system = paper_text(all->paper, "system"), *last = "";
     const struct speedup_row *own = row_of_system(all, number, system);
     const json_t *list = json_object_get(all->paper, "convergence");
-    struct table table;
-    int code = MP_OK;
+    MP_AUTO(table) struct table table = {0};
     if (!own)
         return MP_OK;
     table_init(&table, paper_columns, sizeof paper_columns / sizeof *paper_columns);
-    for (size_t i = 0; !code && i < json_array_size(list); i++) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *published = json_array_get(list, i);
         const struct speedup_row *other =
             row_of_system(all, number, paper_text(published, "against"));
         if (other)
-            code = add_paper_row(&table, own, other, published, error);
+            MP_TRY(add_paper_row(&table, own, other, published, error));
     }
     snprintf(title, sizeof title, "%s against others, here and in %s, %s (%s; %s)", system,
              paper_text(all->paper, "paper"), paper_text(all->paper, "source"),
              paper_text(all->paper, "setting"), paper_text(all->paper, "certainty"));
-    if (!code && table.rows > 0) {
+    if (table.rows > 0) {
         fputc('\n', out);
         table_write(&table, format, title, out);
     }
-    for (size_t i = 0; !code && format == MP_REPORT_TEXT && i < json_array_size(list); i++) {
+    for (size_t i = 0; format == MP_REPORT_TEXT && i < json_array_size(list); i++) {
         const char *against = paper_text(json_array_get(list, i), "against");
         const struct speedup_row *other = row_of_system(all, number, against);
         if (other && strcmp(against, last) != 0)
             print_claim(system, own, against, other, out);
         last = against;
     }
-    table_free(&table);
-    return code;
+    return MP_OK;
 }
 
 static int print_tables(struct convergence *all, enum mp_report_format format, FILE *out,
                         struct mp_error *error) {
-    int code = MP_OK;
-    for (int number = 0; !code && number < all->runs.tables; number++) {
+    for (int number = 0; number < all->runs->tables; number++) {
         bool found = false;
         for (int i = 0; i < all->rows; i++)
             found = found || all->row[i].run.table == number;
         if (!found)
             continue;
-        code = print_measured(all, number, format, out, error);
-        if (!code)
-            code = print_published(all, number, format, out, error);
+        MP_TRY(print_measured(all, number, format, out, error));
+        MP_TRY(print_published(all, number, format, out, error));
         fputc('\n', out);
     }
-    return code ? code : check_printed(out, error);
+    return check_printed(out, error);
 }
 
 /* ---- JSON ---- */
@@ -208,18 +202,16 @@ static int print_json(const struct convergence *all, FILE *out, struct mp_error 
 
 int mp_report_convergence(struct mp_store *store, const struct mp_report_selection *selection,
                           enum mp_report_format format, FILE *out, struct mp_error *error) {
-    struct convergence all = {.paper = json_loads(mp_paper_symi, 0, NULL)};
-    int groups = 0, code = report_runs_load(store, selection, &all.runs, error);
-    if (!code)
-        code = speedup_rows(&all.runs, -1, &all.row, &groups, error);
+    MP_AUTO(runs) struct report_runs runs = {0};
+    MP_AUTO(speedup_rows) struct speedup_row *rows = NULL;
+    MP_AUTO(json) json_t *paper = json_loads(mp_paper_symi, 0, NULL);
+    int groups;
+    MP_TRY(report_runs_load(store, selection, &runs, error));
+    MP_TRY(speedup_rows(&runs, -1, &rows, &groups, error));
+    struct convergence all = {&runs, rows, 0, paper};
     for (int g = 0; g < groups; g++)
-        if (!isnan(all.row[g].target))
-            all.row[all.rows++] = all.row[g];
-    if (!code)
-        code = format == MP_REPORT_JSON ? print_json(&all, out, error)
-                                        : print_tables(&all, format, out, error);
-    free(all.row);
-    json_decref(all.paper);
-    report_runs_free(&all.runs);
-    return code;
+        if (!isnan(rows[g].target))
+            rows[all.rows++] = rows[g];
+    return format == MP_REPORT_JSON ? print_json(&all, out, error)
+                                    : print_tables(&all, format, out, error);
 }

@@ -43,7 +43,7 @@ static char *one_line(FILE *memory, char **text) {
 
 int findings_speed(const struct report_runs *runs, const struct speedup_row rows[], int count,
                    int table, json_t *findings, struct mp_error *error) {
-    char *text = NULL;
+    MP_AUTO(text) char *text = NULL;
     size_t size;
     bool shared = false;
     for (int i = 0; i < count; i++)
@@ -51,12 +51,11 @@ int findings_speed(const struct report_runs *runs, const struct speedup_row rows
     FILE *memory = open_memstream(&text, &size);
     if (memory)
         speedup_print_words(runs, rows, count, table, memory);
-    int code = one_line(memory, &text) ? MP_OK : mp_no_memory(error);
-    if (!code && text[0])
-        code = finding_add(findings, shared ? "Ranks shared cores" : "Who is faster", text, shared,
-                           error);
-    free(text);
-    return code;
+    if (!one_line(memory, &text))
+        return mp_no_memory(error);
+    return *text ? finding_add(findings, shared ? "Ranks shared cores" : "Who is faster", text,
+                               shared, error)
+                 : MP_OK;
 }
 
 /* What to do, and if tokens are the cause and there is one, the system that was faster here. */

@@ -73,15 +73,13 @@ static const char runs_sql[] =
     "ms_per_iteration, run_id) AS place, sum(is_timed) OVER (PARTITION BY first_of_group) AS timed "
     "FROM (SELECT v_run.*, ms_per_iteration, tokens_per_s, speedup_vs_ep, speed_vs_balanced, "
     "loss_final, max_loss_difference, iterations_agreed, dropped_fraction, mode, ms_p99, bound_ms, "
-    "of_bound, v_run.status = 'complete' AND ms_per_iteration IS NOT NULL AS is_timed, "
-    "min(run_id) OVER (PARTITION BY v_run.suite_run, v_run.workload, setting_key) AS "
-    "first_of_table, min(run_id) OVER (PARTITION BY v_run.suite_run, v_run.workload, setting_key, "
-    "v_run.system, v_run.job) AS first_of_group FROM v_run JOIN v_speedup USING (run_id) WHERE "
-    "CASE WHEN ?1 <> 0 THEN run_id = ?1 "
-    "WHEN ?2 IS NOT NULL THEN v_run.suite_run = ?2 "
-    "ELSE v_run.suite_run = (SELECT suite_run FROM v_run WHERE ?3 IS NULL OR suite = ?3 "
-    "ORDER BY run_id DESC LIMIT 1) END)) AS chosen "
-    "WINDOW same AS (PARTITION BY first_of_table, system) ORDER BY run_id";
+    "of_bound, v_run.status = 'complete' AND ms_per_iteration IS NOT NULL AS is_timed, min(run_id) "
+    "OVER (PARTITION BY v_run.suite_run, v_run.workload, setting_key) AS first_of_table, "
+    "min(run_id) OVER (PARTITION BY v_run.suite_run, v_run.workload, setting_key, v_run.system, "
+    "v_run.job) AS first_of_group FROM v_run JOIN v_speedup USING (run_id) WHERE CASE WHEN ?1 <> 0 "
+    "THEN run_id = ?1 WHEN ?2 IS NOT NULL THEN v_run.suite_run = ?2 ELSE v_run.suite_run = (SELECT "
+    "suite_run FROM v_run WHERE ?3 IS NULL OR suite = ?3 ORDER BY run_id DESC LIMIT 1) END)) AS "
+    "chosen WINDOW same AS (PARTITION BY first_of_table, system) ORDER BY run_id";
 
 static int read_runs(struct mp_store *store, const struct mp_report_selection *selection,
                      struct report_runs *runs, struct mp_error *error) {

@@ -47,6 +47,7 @@ struct report_runs {
 int report_runs_load(struct mp_store *store, const struct mp_report_selection *selection,
                      struct report_runs *runs, struct mp_error *error);
 void report_runs_free(struct report_runs *runs); /* accepts a zeroed one */
+MP_END(runs, struct report_runs, report_runs_free(it))
 
 /* The group's first run, whose names stand for all. */
 const struct report_run *report_group_first(const struct report_runs *runs, int group);

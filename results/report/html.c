@@ -36,50 +36,47 @@ static int write_table(FILE *out, const struct mp_interval row[], int count,
                        struct mp_error *error) {
     static const struct table_column columns[] = {
         {"what", .kind = TABLE_LEFT}, {"use", .kind = TABLE_LEFT}, {"numbers", .kind = TABLE_LONG}};
-    struct table table;
-    int code = MP_OK;
+    MP_AUTO(table) struct table table = {0};
     table_init(&table, columns, sizeof columns / sizeof *columns);
-    for (int i = 0; !code && i < count; i++) {
+    for (int i = 0; i < count; i++) {
         const char *cell[] = {row[i].label, row[i].group, row[i].text};
-        code = table_add(&table, NULL, error);
-        for (int c = 0; !code && c < 3; c++)
+        MP_TRY(table_add(&table, NULL, error));
+        for (int c = 0; c < 3; c++)
             table_set(&table, c, "%s", cell[c]);
     }
     page_table(out, &table, NULL, NULL);
-    table_free(&table);
-    return code;
+    return MP_OK;
 }
 
 static int write_intervals(const void *context, struct page *page, struct mp_error *error) {
     const struct mp_intervals_page *own = context;
     snprintf(page->title, sizeof page->title, "moeperf: %.160s", own->title);
     page_begin(page->out, own->title, own->about);
-    int code = write_chart(page, own->row, own->rows, true, "Published and predicted",
-                           own->unknowns == 0
-                               ? "Band: what counts as published. Dot: predicted; hollow where it "
-                                 "is outside."
-                               : "Band: what counts as published. Thin line: prior, under all sets "
-                                 "of assumptions that were drawn before any search. Thick line: "
-                                 "under those nearly as good as the best. Dot: the best; hollow "
-                                 "where it is outside.",
-                           error);
-    if (!code && own->unknowns > 0)
-        code = write_chart(page, own->unknown, own->unknowns, false, "What is unknown",
+    MP_TRY(write_chart(page, own->row, own->rows, true, "Published and predicted",
+                       own->unknowns == 0
+                           ? "Band: what counts as published. Dot: predicted; hollow where it "
+                             "is outside."
+                           : "Band: what counts as published. Thin line: prior, under all sets "
+                             "of assumptions that were drawn before any search. Thick line: "
+                             "under those nearly as good as the best. Dot: the best; hollow "
+                             "where it is outside.",
+                       error));
+    if (own->unknowns > 0)
+        MP_TRY(write_chart(page, own->unknown, own->unknowns, false, "What is unknown",
                            "Thin line: the range that is plausible. Thick line: of the sets nearly "
                            "as good as the best; the wider, the less the figures say. Dot: the "
                            "best.",
-                           error);
+                           error));
     if (*own->sentences) {
         fputs("<h2>What no set explains</h2>\n", page->out);
         page_lines(page->out, own->sentences);
     }
     fputs("<h2>In numbers</h2>\n", page->out);
-    if (!code)
-        code = write_table(page->out, own->row, own->rows, error);
-    if (!code && own->unknowns > 0)
-        code = write_table(page->out, own->unknown, own->unknowns, error);
+    MP_TRY(write_table(page->out, own->row, own->rows, error));
+    if (own->unknowns > 0)
+        MP_TRY(write_table(page->out, own->unknown, own->unknowns, error));
     page_end(page->out);
-    return code;
+    return MP_OK;
 }
 
 int mp_intervals_html(const struct mp_intervals_page *own, const struct mp_page_output *output,
@@ -132,11 +129,10 @@ static int write_figures(const struct mp_grids *grids, struct page *page, struct
                              "possible, or not with the memory that there is.",
                        choose, choices(grids, false), error));
     return page_figure(page, "grid", "How near to the bound",
-                       "The bound on all systems that drop nothing, keep the gate and send "
-                       "rows as the job's exchange does, as a share of the system's mean "
-                       "time: none can be faster than 100 %. "
-                       "An empty place: not possible, not known, or a system that the bound "
-                       "says nothing of.",
+                       "The bound on all systems that drop nothing, keep the gate and send rows as "
+                       "the job's exchange does, as a share of the system's mean time: none can be "
+                       "faster than 100 %. An empty place: not possible, not known, or a system "
+                       "that the bound says nothing of.",
                        choose, choices(grids, true), error);
 }
 
@@ -146,11 +142,11 @@ static int write_grids(const void *context, struct page *page, struct mp_error *
     page_begin(page->out, grids->title, grids->about);
     if (grids->count == 1)
         page_print(page->out, "<p>%s</p>\n", grids->grid->name);
-    int code = write_figures(grids, page, error);
-    if (!code && grids->table)
+    MP_TRY(write_figures(grids, page, error));
+    if (grids->table)
         table_html(grids->table, grids->table_caption, page->out);
     page_end(page->out);
-    return code;
+    return MP_OK;
 }
 
 int mp_grid_html(const struct mp_grids *grids, const struct mp_page_output *output,
@@ -177,12 +173,11 @@ static void write_head(const struct report_runs *runs, const char *path, FILE *o
 
 /* What all the rest is read with. */
 static int write_busy(const struct report_runs *runs, FILE *out, struct mp_error *error) {
-    json_t *findings = json_array();
-    int code = findings_busy(runs, findings, error);
-    if (!code && json_array_size(findings) > 0)
+    MP_AUTO(json) json_t *findings = json_array();
+    MP_TRY(findings_busy(runs, findings, error));
+    if (json_array_size(findings) > 0)
         page_findings(out, findings);
-    json_decref(findings);
-    return code;
+    return MP_OK;
 }
 
 static int write_main(struct page *page, struct mp_error *error) {
@@ -191,28 +186,25 @@ static int write_main(struct page *page, struct mp_error *error) {
     const char *path = mp_store_path(page->store), *name = strrchr(path, '/');
     write_head(runs, name ? name + 1 : path, out);
     fputs("<main>\n", out);
-    int code = write_busy(page->runs, out, error);
+    MP_TRY(write_busy(page->runs, out, error));
     fputs("<div data-choose=\"Setting\">\n<noscript><p>The charts need JavaScript; words and "
           "tables don't.</p></noscript>\n",
           out);
-    for (int t = 0; !code && t < runs->tables; t++)
-        code = page_setting(page, t, error);
+    for (int t = 0; t < runs->tables; t++)
+        MP_TRY(page_setting(page, t, error));
     fputs("</div>\n</main>\n<footer><p>Written by moeperf. Medians are over steady iterations: "
-          "those that "
-          "every rank completed, without the first tenth. Charts: Vega. Nothing on this page is "
-          "loaded from anywhere.</p></footer>\n",
+          "those that every rank completed, without the first tenth. Charts: Vega. Nothing on this "
+          "page is loaded from anywhere.</p></footer>\n",
           out);
-    return code;
+    return MP_OK;
 }
 
 static int write_report(const void *context, struct page *page, struct mp_error *error) {
-    struct report_runs runs = {0};
+    MP_AUTO(runs) struct report_runs runs = {0};
     MP_TRY(report_runs_load(page->store, context, &runs, error));
     page->runs = &runs;
     snprintf(page->title, sizeof page->title, "moeperf: %.160s", runs.run[0].suite);
-    int code = write_main(page, error);
-    report_runs_free(&runs);
-    return code;
+    return write_main(page, error);
 }
 
 int mp_report_html(struct mp_store *store, const struct mp_report_selection *selection,

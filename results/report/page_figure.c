@@ -89,10 +89,7 @@ int page_figure_of(struct page *page, const char *chart, const char *title, cons
 
 int page_figure_query(struct page *page, const char *chart, const char *title, const char *caption,
                       const char *sql, int64_t run_id, struct mp_error *error) {
-    json_t *data = page_data();
-    int code = page_data_add(page, data, sql, run_id, 0, NULL, error);
-    if (!code)
-        return page_figure_of(page, chart, title, caption, data, error);
-    json_decref(data);
-    return code;
+    MP_AUTO(json) json_t *data = page_data();
+    MP_TRY(page_data_add(page, data, sql, run_id, 0, NULL, error));
+    return page_figure_of(page, chart, title, caption, json_incref(data), error);
 }

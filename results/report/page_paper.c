@@ -6,6 +6,7 @@
 #include "reference/base/whole_file.h"
 #include "results/report/browser.h"
 #include "results/report/page.h"
+#include "results/report/query.h"
 
 enum { PATH = 768 };
 
@@ -19,23 +20,17 @@ static const struct {
 static int write_chart(struct mp_browser *browser, size_t number, const char *stem, double inches,
                        struct mp_error *error) {
     char expression[96], path[PATH];
-    json_t *drawn = NULL;
+    MP_AUTO(json) json_t *drawn = NULL;
     snprintf(expression, sizeof expression, "sheets.show(%zu, %.1f)", number, inches);
-    int code = mp_browser_evaluate(browser, expression, &drawn, error);
+    MP_TRY(mp_browser_evaluate(browser, expression, &drawn, error));
     const char *svg = json_string_value(json_object_get(drawn, "svg"));
-    if (!code && !svg)
-        code = mp_fail(error, MP_EIO, "%.500s: the page's script draws nothing", stem);
-    if (!code) {
-        snprintf(path, sizeof path, "%s.svg", stem);
-        code = page_file(path, svg, error);
-    }
-    if (!code) {
-        snprintf(path, sizeof path, "%s.pdf", stem);
-        code = mp_browser_print(browser, json_number_value(json_object_get(drawn, "width")),
-                                json_number_value(json_object_get(drawn, "height")), path, error);
-    }
-    json_decref(drawn);
-    return code;
+    if (!svg)
+        return mp_fail(error, MP_EIO, "%.500s: the page's script draws nothing", stem);
+    snprintf(path, sizeof path, "%s.svg", stem);
+    MP_TRY(page_file(path, svg, error));
+    snprintf(path, sizeof path, "%s.pdf", stem);
+    return mp_browser_print(browser, json_number_value(json_object_get(drawn, "width")),
+                            json_number_value(json_object_get(drawn, "height")), path, error);
 }
 
 /* Every chart, and in figures.txt what each is called in the page. */

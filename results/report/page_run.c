@@ -21,27 +21,24 @@ static const char imbalance_sql[] =
           "GROUP BY 1, 2 ORDER BY 2, 1";
 
 static const char layers_sql[] =
-    "WITH uneven AS (SELECT layer, avg(expert_max_over_mean) AS value FROM v_imbalance "
-    "WHERE run_id = ?1 AND expert_max_over_mean IS NOT NULL GROUP BY layer), "
-    "placed AS (SELECT *, row_number() OVER (ORDER BY value DESC, layer) AS place, "
-    "count(*) OVER () AS n FROM uneven) "
-    "SELECT layer, value, CASE place WHEN 1 THEN ', the most uneven' WHEN n THEN "
-    "', the most even' ELSE '' END FROM placed "
-    "WHERE place IN (1, 2, (n + 1) / 2, n) ORDER BY place";
+    "WITH uneven AS (SELECT layer, avg(expert_max_over_mean) AS value FROM v_imbalance WHERE "
+    "run_id = ?1 AND expert_max_over_mean IS NOT NULL GROUP BY layer), placed AS (SELECT *, "
+    "row_number() OVER (ORDER BY value DESC, layer) AS place, count(*) OVER () AS n FROM uneven) "
+    "SELECT layer, value, CASE place WHEN 1 THEN ', the most uneven' WHEN n THEN ', the most even' "
+    "ELSE '' END FROM placed WHERE place IN (1, 2, (n + 1) / 2, n) ORDER BY place";
 
 /* Of many experts neighbours share a row. */
 static const char experts_sql[] =
     WIDTH ", routed AS (SELECT (iteration - first) / width AS bin, CAST(expert AS INTEGER) AS "
-          "expert, sum(routes) AS routes FROM v_load, bins WHERE run_id = ?1 AND layer = ?2 "
-          "GROUP BY 1, 2), "
-          "grouped AS (SELECT bin, expert / ((SELECT max(expert) + 64 FROM routed) / 64) * "
-          "((SELECT max(expert) + 64 FROM routed) / 64) AS expert, avg(routes) AS routes FROM "
-          "routed GROUP BY 1, 2) "
-          "SELECT first + bin * width AS iteration, expert, round(routes / nullif(avg(routes) "
-          "OVER (PARTITION BY bin), 0), 2) AS value FROM grouped, bins ORDER BY 2, 1";
+          "expert, sum(routes) AS routes FROM v_load, bins WHERE run_id = ?1 AND layer = ?2 GROUP "
+          "BY 1, 2), grouped AS (SELECT bin, expert / ((SELECT max(expert) + 64 FROM routed) / 64) "
+          "* ((SELECT max(expert) + 64 FROM routed) / 64) AS expert, avg(routes) AS routes FROM "
+          "routed GROUP BY 1, 2) SELECT first + bin * width AS iteration, expert, round(routes / "
+          "nullif(avg(routes) OVER (PARTITION BY bin), 0), 2) AS value FROM grouped, bins ORDER BY "
+          "2, 1";
 
 static int write_experts(struct page *page, const struct report_run *run, struct mp_error *error) {
-    json_t *choices = json_array();
+    MP_AUTO(json) json_t *choices = json_array();
     struct query layer = query_begin(page->store, layers_sql, run->run_id, error);
     while (query_next(&layer)) {
         char label[96];
@@ -53,49 +50,40 @@ static int write_experts(struct page *page, const struct report_run *run, struct
         if (json_array_append_new(choices, page_choice(label, data, NULL)))
             layer.code = mp_no_memory(error);
     }
-    int code = query_end(&layer);
-    if (code) {
-        json_decref(choices);
-        return code;
-    }
+    MP_TRY(query_end(&layer));
     return page_figure(
         page, "experts", "Routes per expert",
-        "Routes of each expert over the mean of its layer, over iterations: blue has "
-        "fewer, orange more, four times as many in full. Of many iterations or "
-        "experts a cell is the mean.",
-        "Layer", choices, error);
+        "Routes of each expert over the mean of its layer, over iterations: blue has fewer, orange "
+        "more, four times as many in full. Of many iterations or experts a cell is the mean.",
+        "Layer", json_incref(choices), error);
 }
 
 /* ---- tokens beside what is blocked ---- */
 
 static const char scatter_sql[] =
-    "WITH waits AS (SELECT iteration, layer, sum(wait_ms) AS wait FROM v_straggler "
-    "WHERE run_id = ?1 AND layer >= 0 GROUP BY 1, 2), "
-    "points AS (SELECT v_straggler.iteration, v_straggler.layer, slowest_rank AS rank, "
-    "slowest_tokens / mean_tokens AS tokens, wait, row_number() OVER (ORDER BY wait DESC) AS "
-    "place, count(*) OVER () AS n FROM v_straggler JOIN waits USING (iteration, layer) "
-    "WHERE run_id = ?1 AND phase = 'expert' AND mean_tokens > 0) "
-    "SELECT layer, iteration, rank, round(tokens, 3) AS tokens, wait FROM points "
-    "WHERE place <= 500 OR place % ((n + 1999) / 2000) = 0";
+    "WITH waits AS (SELECT iteration, layer, sum(wait_ms) AS wait FROM v_straggler WHERE run_id = "
+    "?1 AND layer >= 0 GROUP BY 1, 2), points AS (SELECT v_straggler.iteration, v_straggler.layer, "
+    "slowest_rank AS rank, slowest_tokens / mean_tokens AS tokens, wait, row_number() OVER (ORDER "
+    "BY wait DESC) AS place, count(*) OVER () AS n FROM v_straggler JOIN waits USING (iteration, "
+    "layer) WHERE run_id = ?1 AND phase = 'expert' AND mean_tokens > 0) SELECT layer, iteration, "
+    "rank, round(tokens, 3) AS tokens, wait FROM points WHERE place <= 500 OR place % ((n + 1999) "
+    "/ 2000) = 0";
 
 /* ---- tables ---- */
 
 static const char lost_sql[] = PAGE_COUNTED
-    ", places AS (SELECT layer, phase, sum(lost_ms) AS lost, "
-    "avg(slowest_tokens) / nullif(avg(mean_tokens), 0) AS tokens FROM counted "
-    "JOIN v_straggler USING (run_id, iteration) WHERE phase NOT IN ('validate', 'checkpoint') "
-    "GROUP BY 1, 2 HAVING sum(lost_ms) > 0 ORDER BY 3 DESC LIMIT 8), "
-    "waits AS (SELECT layer, sum(v_straggler.wait_ms) AS wait FROM counted "
-    "JOIN v_straggler USING (run_id, iteration) WHERE phase NOT IN ('validate', 'checkpoint') "
-    "GROUP BY 1), "
-    "often AS (SELECT layer, phase, v_straggler.slowest_rank AS rank, count(*) AS times, "
+    ", places AS (SELECT layer, phase, sum(lost_ms) AS lost, avg(slowest_tokens) / "
+    "nullif(avg(mean_tokens), 0) AS tokens FROM counted JOIN v_straggler USING (run_id, iteration) "
+    "WHERE phase NOT IN ('validate', 'checkpoint') GROUP BY 1, 2 HAVING sum(lost_ms) > 0 ORDER BY "
+    "3 DESC LIMIT 8), waits AS (SELECT layer, sum(v_straggler.wait_ms) AS wait FROM counted JOIN "
+    "v_straggler USING (run_id, iteration) WHERE phase NOT IN ('validate', 'checkpoint') GROUP BY "
+    "1), often AS (SELECT layer, phase, v_straggler.slowest_rank AS rank, count(*) AS times, "
     "row_number() OVER (PARTITION BY layer, phase ORDER BY count(*) DESC, "
-    "v_straggler.slowest_rank) AS place FROM counted "
-    "JOIN v_straggler USING (run_id, iteration) JOIN places USING (layer, phase) GROUP BY 1, 2, 3) "
-    "SELECT CASE WHEN layer < 0 THEN phase ELSE 'layer ' || layer || ' ' || phase END, "
-    "lost / n, wait / n, rank, 1.0 * times / n, tokens "
-    "FROM places JOIN often USING (layer, phase) JOIN waits USING (layer), "
-    "(SELECT count(*) AS n FROM counted) WHERE place = 1 ORDER BY lost DESC";
+    "v_straggler.slowest_rank) AS place FROM counted JOIN v_straggler USING (run_id, iteration) "
+    "JOIN places USING (layer, phase) GROUP BY 1, 2, 3) SELECT CASE WHEN layer < 0 THEN phase ELSE "
+    "'layer ' || layer || ' ' || phase END, lost / n, wait / n, rank, 1.0 * times / n, tokens FROM "
+    "places JOIN often USING (layer, phase) JOIN waits USING (layer), (SELECT count(*) AS n FROM "
+    "counted) WHERE place = 1 ORDER BY lost DESC";
 static const struct table_column lost_columns[] = {
     {"where", .kind = TABLE_LEFT},
     {"lost ms/iteration", TABLE_NUMBER, .decimals = 3},
@@ -105,10 +93,9 @@ static const struct table_column lost_columns[] = {
     {"its tokens / mean", TABLE_NUMBER, .decimals = 2}};
 
 static const char ranks_sql[] =
-    "SELECT CASE count(*) WHEN 1 THEN CAST(min(rank) AS TEXT) "
-    "ELSE min(rank) || ' … ' || max(rank) END, count(*), status, coalesce(reason, '') FROM v_rank "
-    "WHERE run_id = ?1 AND status <> 'complete' GROUP BY status, reason ORDER BY min(rank) LIMIT "
-    "20";
+    "SELECT CASE count(*) WHEN 1 THEN CAST(min(rank) AS TEXT) ELSE min(rank) || ' … ' || max(rank) "
+    "END, count(*), status, coalesce(reason, '') FROM v_rank WHERE run_id = ?1 AND status <> "
+    "'complete' GROUP BY status, reason ORDER BY min(rank) LIMIT 20";
 static const struct table_column ranks_columns[] = {{"rank", .kind = TABLE_LEFT},
                                                     {"how many", .kind = TABLE_COUNT},
                                                     {"status", .kind = TABLE_LEFT},
@@ -165,17 +152,15 @@ static int write_overhead(struct page *page, const struct report_run *run, struc
 /* ---- all of it ---- */
 
 static int write_routes(struct page *page, const struct report_run *run, struct mp_error *error) {
-    struct table table;
+    MP_AUTO(table) struct table table = {0};
     MP_TRY(page_figure_query(page, "imbalance", "How uneven routing was",
                              "Routes of the fullest expert over the mean (1: even), by layer and "
                              "iteration.",
                              imbalance_sql, run->run_id, error));
     MP_TRY(write_experts(page, run, error));
-    int code = imbalance_table(page->store, run->run_id, &table, error);
-    if (!code)
-        page_table(page->out, &table, "Mean over the iterations.", "Routes by layer, in numbers");
-    table_free(&table);
-    return code;
+    MP_TRY(imbalance_table(page->store, run->run_id, &table, error));
+    page_table(page->out, &table, "Mean over the iterations.", "Routes by layer, in numbers");
+    return MP_OK;
 }
 
 static int write_scatter(struct page *page, const struct report_run *run, struct mp_error *error) {
@@ -189,12 +174,10 @@ static int write_scatter(struct page *page, const struct report_run *run, struct
 }
 
 static int write_phases(struct page *page, const struct report_run *run, struct mp_error *error) {
-    struct table table;
-    int code = phases_table(page->store, run->run_id, &table, error);
-    if (!code)
-        page_table(page->out, &table, "Mean over iterations and ranks, ms.", "Phases, in numbers");
-    table_free(&table);
-    return code;
+    MP_AUTO(table) struct table table = {0};
+    MP_TRY(phases_table(page->store, run->run_id, &table, error));
+    page_table(page->out, &table, "Mean over iterations and ranks, ms.", "Phases, in numbers");
+    return MP_OK;
 }
 
 int page_run(struct page *page, const struct report_run *run, struct mp_error *error) {

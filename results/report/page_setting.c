@@ -39,8 +39,7 @@ static int add_incomplete(const struct report_runs *runs, int table, json_t *fin
             snprintf(title, sizeof title, "%.60s: refused, so it was never started", run->job);
         else
             snprintf(title, sizeof title,
-                     "Run %lld of %.60s, round %d: %.20s after %lld of %lld "
-                     "iterations",
+                     "Run %lld of %.60s, round %d: %.20s after %lld of %lld iterations",
                      (long long)run->run_id, run->job, run->round + 1, run->status,
                      (long long)run->iterations, (long long)run->iterations_wanted);
         MP_TRY(finding_add(findings, title, run->reason[0] ? run->reason : "no reason was recorded",
@@ -77,31 +76,27 @@ static int find_summary(const struct page *page, const struct speedup_row rows[]
 
 static int write_summary(struct page *page, const struct speedup_row rows[], int count, int table,
                          const struct straggler stragglers[], struct mp_error *error) {
-    json_t *findings = json_array();
-    int code = find_summary(page, rows, count, table, stragglers, findings, error);
-    if (!code)
-        page_findings(page->out, findings);
-    json_decref(findings);
-    return code;
+    MP_AUTO(json) json_t *findings = json_array();
+    MP_TRY(find_summary(page, rows, count, table, stragglers, findings, error));
+    page_findings(page->out, findings);
+    return MP_OK;
 }
 
 /* ---- speed-up ---- */
 
 static int write_speedup_table(const struct speedup_row rows[], int count, FILE *out,
                                struct mp_error *error) {
-    struct table table;
+    MP_AUTO(table) struct table table = {0};
     bool has_ratios = false;
     for (int i = 0; i < count; i++)
         has_ratios = has_ratios || !isnan(rows[i].speedup);
-    int code = speedup_table(rows, count, &table, error);
-    if (!code)
-        page_table(out, &table,
-                   has_ratios ? "Ratios compare inside a round and are the median of the rounds' "
-                                "own; ranges are the smallest and largest round."
-                              : NULL,
-                   NULL);
-    table_free(&table);
-    return code;
+    MP_TRY(speedup_table(rows, count, &table, error));
+    page_table(out, &table,
+               has_ratios ? "Ratios compare inside a round and are the median of the rounds' "
+                            "own; ranges are the smallest and largest round."
+                          : NULL,
+               NULL);
+    return MP_OK;
 }
 
 static json_t *speedup_data(const struct report_runs *runs, const struct speedup_row rows[],
@@ -139,9 +134,8 @@ static int write_speedup(struct page *page, const struct speedup_row rows[], int
     "WHERE run_id = ?1) "
 
 static const char iterations_sql[] =
-    BINNED "SELECT min(iteration) AS iteration, avg(ms) AS ms, max(ms) AS high, "
-           "max(steady) AS steady FROM v_iteration, bins WHERE run_id = ?1 "
-           "GROUP BY iteration / width ORDER BY 1";
+    BINNED "SELECT min(iteration) AS iteration, avg(ms) AS ms, max(ms) AS high, max(steady) AS "
+           "steady FROM v_iteration, bins WHERE run_id = ?1 GROUP BY iteration / width ORDER BY 1";
 
 static const char losses_sql[] =
     BINNED "SELECT min(iteration) AS iteration, avg(loss) AS loss FROM v_iteration, bins "
@@ -187,23 +181,17 @@ static int add_phases(struct page *page, const struct report_run *run, const cha
 
 static int write_phases(struct page *page, const struct speedup_row rows[], int count,
                         const struct straggler stragglers[], struct mp_error *error) {
-    json_t *list = json_array();
-    int code = MP_OK;
-    for (int i = 0; !code && i < count; i++)
-        code =
-            add_phases(page, report_group_example(page->runs, rows[i].group),
-                       report_group_label(page->runs, rows[i].group), &stragglers[i], list, error);
-    json_t *data = json_pack("{s[sss] so}", "columns", "label", "family", "ms", "rows", list);
-    if (code) {
-        json_decref(data);
-        return code;
-    }
+    MP_AUTO(json) json_t *list = json_array();
+    for (int i = 0; i < count; i++)
+        MP_TRY(add_phases(page, report_group_example(page->runs, rows[i].group),
+                          report_group_label(page->runs, rows[i].group), &stragglers[i], list,
+                          error));
     return page_figure_of(
         page, "phases", "Where an iteration goes",
         "Mean over iterations and ranks (ms), the rank's own thread: what lies behind computation "
         "is not in it. Red is waiting until other ranks come; what transfers take then is with "
         "what they carry.",
-        data, error);
+        json_pack("{s[sss] sO}", "columns", "label", "family", "ms", "rows", list), error);
 }
 
 static const struct {
@@ -217,20 +205,16 @@ static const struct {
 
 static int write_comparisons(struct page *page, const struct speedup_row rows[], int count,
                              struct mp_error *error) {
-    int code = MP_OK;
-    for (size_t c = 0; !code && c < sizeof comparisons / sizeof *comparisons; c++) {
-        json_t *data = page_data();
-        for (int i = 0; !code && i < count; i++)
-            code = page_data_add(page, data, comparisons[c].sql,
+    for (size_t c = 0; c < sizeof comparisons / sizeof *comparisons; c++) {
+        MP_AUTO(json) json_t *data = page_data();
+        for (int i = 0; i < count; i++)
+            MP_TRY(page_data_add(page, data, comparisons[c].sql,
                                  report_group_example(page->runs, rows[i].group)->run_id, 0,
-                                 report_group_label(page->runs, rows[i].group), error);
-        if (code)
-            json_decref(data);
-        else
-            code = page_figure_of(page, comparisons[c].chart, comparisons[c].title,
-                                  comparisons[c].caption, data, error);
+                                 report_group_label(page->runs, rows[i].group), error));
+        MP_TRY(page_figure_of(page, comparisons[c].chart, comparisons[c].title,
+                              comparisons[c].caption, json_incref(data), error));
     }
-    return code;
+    return MP_OK;
 }
 
 /* ---- predicted beside measured ---- */
@@ -238,15 +222,14 @@ static int write_comparisons(struct page *page, const struct speedup_row rows[],
 /* The other executor's run of the same system: of the same invocation and job, or else of the same
  * model and workload. */
 static const char counterpart_sql[] =
-    "SELECT other.ms_per_iteration, other.run_id, coalesce((SELECT value FROM v_fact "
-    "WHERE v_fact.run_id = max(own.run_id * (own.executor = 'predicted'), "
-    "other.run_id * (other.executor = 'predicted')) AND name = 'cluster'), '') AS cluster "
-    "FROM v_speedup AS own JOIN v_speedup AS other ON other.system = own.system "
-    "AND other.executor <> own.executor AND other.ranks = own.ranks "
-    "AND (other.suite_run = own.suite_run AND other.job = own.job OR "
-    "other.model IS own.model AND other.workload = own.workload) "
-    "WHERE own.run_id = ?1 AND other.status = 'complete' AND other.ms_per_iteration IS NOT NULL "
-    "ORDER BY other.suite_run = own.suite_run DESC, other.run_id DESC LIMIT 1";
+    "SELECT other.ms_per_iteration, other.run_id, coalesce((SELECT value FROM v_fact WHERE "
+    "v_fact.run_id = max(own.run_id * (own.executor = 'predicted'), other.run_id * (other.executor "
+    "= 'predicted')) AND name = 'cluster'), '') AS cluster FROM v_speedup AS own JOIN v_speedup AS "
+    "other ON other.system = own.system AND other.executor <> own.executor AND other.ranks = "
+    "own.ranks AND (other.suite_run = own.suite_run AND other.job = own.job OR other.model IS "
+    "own.model AND other.workload = own.workload) WHERE own.run_id = ?1 AND other.status = "
+    "'complete' AND other.ms_per_iteration IS NOT NULL ORDER BY other.suite_run = own.suite_run "
+    "DESC, other.run_id DESC LIMIT 1";
 
 struct pair {
     const char *label;
@@ -282,25 +265,19 @@ static int add_pair(struct page *page, const struct speedup_row *row, json_t *ch
 
 static int write_predicted(struct page *page, const struct speedup_row rows[], int count,
                            struct mp_error *error) {
-    struct table table;
-    json_t *chart = json_array();
-    int code = MP_OK;
+    MP_AUTO(table) struct table table = {0};
+    MP_AUTO(json) json_t *chart = json_array();
     table_init(&table, pair_columns, sizeof pair_columns / sizeof *pair_columns);
-    for (int i = 0; !code && i < count; i++)
-        code = add_pair(page, &rows[i], chart, &table, error);
-    if (code || table.rows == 0)
-        json_decref(chart);
-    else
-        code = page_figure_of(
+    for (int i = 0; i < count; i++)
+        MP_TRY(add_pair(page, &rows[i], chart, &table, error));
+    if (table.rows > 0)
+        MP_TRY(page_figure_of(
             page, "predicted", "Predicted beside measured",
-            "Median time per iteration (ms) of the same system, measured and by the "
-            "predictor.",
-            json_pack("{s[sss] so}", "columns", "label", "measured", "predicted", "rows", chart),
-            error);
-    if (!code)
-        page_table(page->out, &table, NULL, NULL);
-    table_free(&table);
-    return code;
+            "Median time per iteration (ms) of the same system, measured and by the predictor.",
+            json_pack("{s[sss] sO}", "columns", "label", "measured", "predicted", "rows", chart),
+            error));
+    page_table(page->out, &table, NULL, NULL);
+    return MP_OK;
 }
 
 /* ---- single systems ---- */
@@ -309,47 +286,43 @@ enum { FINDINGS_OF_RUN = 4 };
 
 /* Efficiencies, what-ifs, places and ranks: the tables of moeperf report --stragglers. */
 static int write_analysis(const struct straggler *straggler, FILE *out, struct mp_error *error) {
-    char *text = NULL, *rest = NULL;
+    MP_AUTO(text) char *text = NULL;
+    char *rest;
     size_t size;
     FILE *memory = open_memstream(&text, &size);
-    int code = memory ? stragglers_detail_print(straggler, memory, error) : MP_OK;
+    const int code = memory ? stragglers_detail_print(straggler, memory, error) : MP_OK;
     if (!memory || fclose(memory))
-        code = mp_no_memory(error);
-    if (!code && text[0]) {
-        fputs("<details><summary>Waiting, in full</summary><pre>", out);
-        for (char *line = text; (rest = strchr(line, '\n')); line = rest + 1) {
-            *rest = '\0';
-            page_print(out, "%s", line);
-            fputc('\n', out);
-        }
-        fputs("</pre></details>\n", out);
+        return mp_no_memory(error);
+    MP_TRY(code);
+    if (!text[0])
+        return MP_OK;
+    fputs("<details><summary>Waiting, in full</summary><pre>", out);
+    for (char *line = text; (rest = strchr(line, '\n')); line = rest + 1) {
+        *rest = '\0';
+        page_print(out, "%s", line);
+        fputc('\n', out);
     }
-    free(text);
-    return code;
+    fputs("</pre></details>\n", out);
+    return MP_OK;
 }
 
 static int write_run(struct page *page, const struct speedup_row rows[], int count, int i,
                      const struct straggler *straggler, struct mp_error *error) {
     const struct report_run *run = report_group_example(page->runs, rows[i].group);
-    json_t *findings = json_array();
+    MP_AUTO(json) json_t *findings = json_array();
     page_print(page->out, "<section data-label=\"%s\">\n", run->label);
     page_print(page->out, "<p class=\"muted\">Job %s, run ", run->job);
     fprintf(page->out, "%lld", (long long)run->run_id);
     page_print(page->out, "%s%s</p>\n", run->predicted ? REPORT_PREDICTED : "",
                run->ranks_share_cores ? "; its ranks shared cores: these times are no speed-up"
                                       : "");
-    int code =
-        findings_stragglers(straggler, NULL, faster_than(page->runs, rows, count, rows[i].group),
-                            FINDINGS_OF_RUN, findings, error);
-    if (!code)
-        page_findings(page->out, findings);
-    json_decref(findings);
-    if (!code)
-        code = write_analysis(straggler, page->out, error);
-    if (!code)
-        code = page_run(page, run, error);
+    MP_TRY(findings_stragglers(straggler, NULL, faster_than(page->runs, rows, count, rows[i].group),
+                               FINDINGS_OF_RUN, findings, error));
+    page_findings(page->out, findings);
+    MP_TRY(write_analysis(straggler, page->out, error));
+    MP_TRY(page_run(page, run, error));
     fputs("</section>\n", page->out);
-    return code;
+    return MP_OK;
 }
 
 /* Those that were analysed, and how to see the others. */
@@ -403,18 +376,13 @@ static void write_heading(const struct report_runs *runs, int table, FILE *out) 
 }
 
 int page_setting(struct page *page, int table, struct mp_error *error) {
-    struct speedup_row *rows;
-    int count, code = speedup_rows(page->runs, table, &rows, &count, error);
-    struct straggler *stragglers = calloc((size_t)count + 1, sizeof *stragglers);
-    if (!code && !stragglers)
-        code = mp_no_memory(error);
+    MP_AUTO(speedup_rows) struct speedup_row *rows = NULL;
+    MP_AUTO(stragglers) struct straggler_list list = {0};
+    int count;
+    MP_TRY(speedup_rows(page->runs, table, &rows, &count, error));
+    MP_TRY(straggler_list_make(&list, count, error));
     write_heading(page->runs, table, page->out);
-    if (!code)
-        code = write_setting(page, rows, count, table, stragglers, error);
+    MP_TRY(write_setting(page, rows, count, table, list.one, error));
     fputs("</section>\n", page->out);
-    for (int i = 0; i < count && stragglers; i++)
-        straggler_free(&stragglers[i]);
-    free(stragglers);
-    free(rows);
-    return code;
+    return MP_OK;
 }

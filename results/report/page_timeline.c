@@ -29,21 +29,19 @@ struct timeline {
 };
 
 static const char slices_sql[] = PAGE_COUNTED
-    ", placed AS (SELECT *, row_number() OVER (ORDER BY ms DESC, iteration) AS place, "
-    "count(*) OVER () AS n FROM counted) "
-    "SELECT iteration, start_ms, ms, CASE place WHEN 1 THEN 'the slowest' WHEN n THEN "
-    "'the fastest' ELSE 'the median' END FROM placed WHERE place IN (1, (n + 1) / 2, n) "
-    "ORDER BY place";
+    ", placed AS (SELECT *, row_number() OVER (ORDER BY ms DESC, iteration) AS place, count(*) "
+    "OVER () AS n FROM counted) SELECT iteration, start_ms, ms, CASE place WHEN 1 THEN 'the "
+    "slowest' WHEN n THEN 'the fastest' ELSE 'the median' END FROM placed WHERE place IN (1, (n + "
+    "1) / 2, n) ORDER BY place";
 
 static const char spans_sql[] =
     "SELECT rank, iteration, start_ns, end_ns, wait_ns, " PAGE_FAMILY ", layer, phase, direction, "
-    "phase = 'combine' AND direction IS NOT 1 "
-    "FROM (SELECT rank.rank, iteration, start_ns, end_ns, wait_ns, layer, direction, "
-    "phase.value AS phase FROM rank CROSS JOIN span ON span_id BETWEEN first_span AND last_span "
-    "CROSS JOIN StringIds AS phase ON phase.id = phase_id "
-    "WHERE rank.run_id = ?1 AND iteration IN (?2, ?3, ?4) AND rank.rank % ?5 = 0 "
-    "AND stream_id = (SELECT id FROM StringIds WHERE value = 'compute')) "
-    "WHERE phase NOT IN ('iteration', 'validate', 'checkpoint')";
+    "phase = 'combine' AND direction IS NOT 1 FROM (SELECT rank.rank, iteration, start_ns, end_ns, "
+    "wait_ns, layer, direction, phase.value AS phase FROM rank CROSS JOIN span ON span_id BETWEEN "
+    "first_span AND last_span CROSS JOIN StringIds AS phase ON phase.id = phase_id WHERE "
+    "rank.run_id = ?1 AND iteration IN (?2, ?3, ?4) AND rank.rank % ?5 = 0 AND stream_id = (SELECT "
+    "id FROM StringIds WHERE value = 'compute')) WHERE phase NOT IN ('iteration', 'validate', "
+    "'checkpoint')";
 
 static int find_slices(struct page *page, int64_t run_id, struct timeline *timeline,
                        struct mp_error *error) {

@@ -63,13 +63,11 @@ void page_table(FILE *out, const struct table *table, const char *caption, const
 int page_query(struct page *page, const char *sql, int64_t run_id,
                const struct table_column column[], int columns, const char *caption,
                const char *summary, struct mp_error *error) {
-    struct table table;
+    MP_AUTO(table) struct table table = {0};
     table_init(&table, column, columns);
-    int code = table_read(&table, page->store, sql, run_id, error);
-    if (!code)
-        page_table(page->out, &table, caption, summary);
-    table_free(&table);
-    return code;
+    MP_TRY(table_read(&table, page->store, sql, run_id, error));
+    page_table(page->out, &table, caption, summary);
+    return MP_OK;
 }
 
 /* ---- findings ---- */
@@ -222,16 +220,13 @@ int page_file(const char *path, const char *text, struct mp_error *error) {
 
 int page_write(const struct mp_page_output *output, struct page *page, page_body *body,
                const void *context, struct mp_error *error) {
-    char folder[MP_VEGA_FOLDER], browser[MP_BROWSER_PATH], *html = NULL;
-    int code = output->figures ? mp_browser_find(browser, error) : MP_OK; /* before the work */
-    if (!code)
-        code = mp_vega_find(folder, error);
-    if (!code)
-        code = make_page(page, body, context, &html, error);
-    if (!code && output->html)
-        code = page_file(output->html, html, error);
-    if (!code && output->figures)
-        code = page_paper(html, output->figures, error);
-    free(html);
-    return code;
+    char folder[MP_VEGA_FOLDER], browser[MP_BROWSER_PATH];
+    MP_AUTO(text) char *html = NULL;
+    if (output->figures)
+        MP_TRY(mp_browser_find(browser, error)); /* before the work */
+    MP_TRY(mp_vega_find(folder, error));
+    MP_TRY(make_page(page, body, context, &html, error));
+    if (output->html)
+        MP_TRY(page_file(output->html, html, error));
+    return output->figures ? page_paper(html, output->figures, error) : MP_OK;
 }

@@ -51,8 +51,7 @@ int imbalance_table(struct mp_store *store, int64_t run_id, struct table *table,
     return table_read(table, store,
                       "SELECT layer, max(experts), avg(expert_max_over_mean), "
                       "avg(rank_max_over_mean), avg(effective_experts), avg(dead_fraction), "
-                      "avg(dropped_fraction) FROM v_imbalance WHERE run_id = ?1 "
-                      "GROUP BY layer",
+                      "avg(dropped_fraction) FROM v_imbalance WHERE run_id = ?1 GROUP BY layer",
                       run_id, error);
 }
 
@@ -83,34 +82,31 @@ static void print_words(const struct table *table, const char *label, FILE *out)
 
 int phases_print(struct mp_store *store, int64_t run_id, const char *label, FILE *out,
                  struct mp_error *error) {
-    struct table table;
-    int code = phases_table(store, run_id, &table, error);
-    if (!code)
-        print_words(&table, label, out);
-    table_free(&table);
-    return code;
+    MP_AUTO(table) struct table table = {0};
+    MP_TRY(phases_table(store, run_id, &table, error));
+    print_words(&table, label, out);
+    return MP_OK;
 }
 
 static int print_group(struct mp_store *store, const struct report_run *run,
                        enum mp_report_format format, FILE *out, struct mp_error *error) {
     struct recording_cost cost;
-    struct table table;
+    MP_AUTO(table) struct table table = {0};
     char words[RECORDING_COST_TEXT], title[REPORT_HEADING];
     snprintf(title, sizeof title, "%s, %s, run %lld%s: mean over its iterations and %d rank%s",
              run->label, run->workload, (long long)run->run_id,
              run->predicted ? REPORT_PREDICTED : "", run->ranks, run->ranks == 1 ? "" : "s");
-    int code = phases_table(store, run->run_id, &table, error);
-    if (!code && format != MP_REPORT_TEXT) {
+    MP_TRY(phases_table(store, run->run_id, &table, error));
+    if (format != MP_REPORT_TEXT) {
         table_write(&table, format, title, out);
-    } else if (!code) {
-        table_paragraph(out, "%s", title);
-        print_words(&table, run->label, out);
-        code = recording_cost_read(store, run->run_id, &cost, error);
-        if (!code && *recording_cost_words(&cost, words))
-            table_paragraph(out, "Recording cost: %s.", words);
+        return MP_OK;
     }
-    table_free(&table);
-    return code;
+    table_paragraph(out, "%s", title);
+    print_words(&table, run->label, out);
+    MP_TRY(recording_cost_read(store, run->run_id, &cost, error));
+    if (*recording_cost_words(&cost, words))
+        table_paragraph(out, "Recording cost: %s.", words);
+    return MP_OK;
 }
 
 static int print_tables(struct mp_store *store, const struct report_runs *runs,
@@ -130,37 +126,28 @@ static int print_tables(struct mp_store *store, const struct report_runs *runs,
 
 static int print_json(struct mp_store *store, const struct report_runs *runs, FILE *out,
                       struct mp_error *error) {
-    json_t *rows = json_array();
-    int code = MP_OK;
-    for (int g = 0; !code && g < runs->groups; g++) {
+    MP_AUTO(json) json_t *rows = json_array();
+    for (int g = 0; g < runs->groups; g++) {
         const struct report_run *example = report_group_example(runs, g);
         json_t *phases = NULL;
-        code = query_json(store,
+        MP_TRY(query_json(store,
                           "SELECT *, (SELECT count(*) FROM v_iteration WHERE run_id = ?1) AS "
                           "iterations FROM v_phase WHERE run_id = ?1 ORDER BY exposed_ms DESC",
-                          example->run_id, &phases, error);
-        if (!code)
-            json_array_append_new(rows, json_pack("{sI so so so sb so so}", "run_id",
-                                                  (json_int_t)example->run_id, "job",
-                                                  text_value(example->job), "system",
-                                                  text_value(example->system), "executor",
-                                                  text_value(example->executor), "unattainable",
-                                                  example->unattainable, "workload",
-                                                  text_value(example->workload), "phases", phases));
+                          example->run_id, &phases, error));
+        json_array_append_new(
+            rows,
+            json_pack("{sI so so so sb so so}", "run_id", (json_int_t)example->run_id, "job",
+                      text_value(example->job), "system", text_value(example->system), "executor",
+                      text_value(example->executor), "unattainable", example->unattainable,
+                      "workload", text_value(example->workload), "phases", phases));
     }
-    if (code) {
-        json_decref(rows);
-        return code;
-    }
-    return print_object(json_pack("{ss so}", "report", "phases", "rows", rows), out, error);
+    return print_object(json_pack("{ss sO}", "report", "phases", "rows", rows), out, error);
 }
 
 int mp_report_phases(struct mp_store *store, const struct mp_report_selection *selection,
                      enum mp_report_format format, FILE *out, struct mp_error *error) {
-    struct report_runs runs;
+    MP_AUTO(runs) struct report_runs runs = {0};
     MP_TRY(report_runs_load(store, selection, &runs, error));
-    int code = format == MP_REPORT_JSON ? print_json(store, &runs, out, error)
-                                        : print_tables(store, &runs, format, out, error);
-    report_runs_free(&runs);
-    return code;
+    return format == MP_REPORT_JSON ? print_json(store, &runs, out, error)
+                                    : print_tables(store, &runs, format, out, error);
 }

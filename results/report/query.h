@@ -61,7 +61,8 @@ void query_struct(struct query *query, const struct query_field fields[], int co
 void query_free_texts(const struct query_field fields[], int count, void *row);
 
 json_t *text_value(const char *text); /* null for NULL; bytes that are no UTF-8 become '?' */
-json_t *number_value(double value);   /* null for what JSON can't say */
+MP_END(json, json_t *, json_decref(*it))
+json_t *number_value(double value); /* null for what JSON can't say */
 
 /* Writes the object and releases it. */
 int print_object(json_t *object, FILE *out, struct mp_error *error);

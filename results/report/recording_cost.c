@@ -7,14 +7,12 @@
 
 /* A collector that was killed has not counted its ranges: then spans stand for them. */
 static const char cost_sql[] =
-    "WITH number AS (SELECT name, max(value) AS most, sum(value) AS all_ranks FROM rank "
-    "CROSS JOIN v_number USING (run_id, rank) WHERE rank.run_id = ?1 AND iteration = -1 "
-    "GROUP BY name) "
-    "SELECT executor, (SELECT sum(spans) FROM v_rank WHERE run_id = ?1), ranks_recorded, "
-    "iterations, (SELECT avg(ms) FROM v_iteration WHERE run_id = ?1), "
-    "(SELECT most FROM number WHERE name = 'record-span-ns'), "
-    "(SELECT most FROM number WHERE name = 'nvtx-pair-ns'), "
-    "(SELECT all_ranks FROM number WHERE name = 'nvtx-ranges') FROM v_run WHERE run_id = ?1";
+    "WITH number AS (SELECT name, max(value) AS most, sum(value) AS all_ranks FROM rank CROSS JOIN "
+    "v_number USING (run_id, rank) WHERE rank.run_id = ?1 AND iteration = -1 GROUP BY name) SELECT "
+    "executor, (SELECT sum(spans) FROM v_rank WHERE run_id = ?1), ranks_recorded, iterations, "
+    "(SELECT avg(ms) FROM v_iteration WHERE run_id = ?1), (SELECT most FROM number WHERE name = "
+    "'record-span-ns'), (SELECT most FROM number WHERE name = 'nvtx-pair-ns'), (SELECT all_ranks "
+    "FROM number WHERE name = 'nvtx-ranges') FROM v_run WHERE run_id = ?1";
 
 enum { EXECUTOR, SPANS, RANKS, ITERATIONS, MS, SPAN_NS, PAIR_NS, RANGES };
 

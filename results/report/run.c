@@ -96,8 +96,7 @@ static int add_sections(struct mp_store *store, int64_t run_id, json_t *object,
     MP_TRY(query_json(store,
                       "SELECT v_run.*, ms_per_iteration, tokens_per_s, speedup_vs_ep, "
                       "speed_vs_balanced, loss_final, max_loss_difference, steady_iterations, "
-                      "dropped_fraction "
-                      "FROM v_run JOIN v_speedup USING (run_id) WHERE run_id = ?1",
+                      "dropped_fraction FROM v_run JOIN v_speedup USING (run_id) WHERE run_id = ?1",
                       run_id, &rows, error));
     json_object_set(object, "run", json_array_get(rows, 0));
     json_decref(rows);
@@ -111,13 +110,9 @@ static int add_sections(struct mp_store *store, int64_t run_id, json_t *object,
 }
 
 static int run_json(struct mp_store *store, int64_t run_id, FILE *out, struct mp_error *error) {
-    json_t *object = json_pack("{ss}", "report", "run");
-    int code = add_sections(store, run_id, object, error);
-    if (code) {
-        json_decref(object);
-        return code;
-    }
-    return print_object(object, out, error);
+    MP_AUTO(json) json_t *object = json_pack("{ss}", "report", "run");
+    MP_TRY(add_sections(store, run_id, object, error));
+    return print_object(json_incref(object), out, error);
 }
 
 static void print_line(FILE *out, const char *name, const char *text) {
@@ -172,14 +167,13 @@ static void print_head(const struct report_run *run, FILE *out) {
 /* Means over the iterations. */
 static int print_imbalance(struct mp_store *store, int64_t run_id, FILE *out,
                            struct mp_error *error) {
-    struct table table;
-    int code = imbalance_table(store, run_id, &table, error);
-    if (!code && table.rows > 0) {
+    MP_AUTO(table) struct table table = {0};
+    MP_TRY(imbalance_table(store, run_id, &table, error));
+    if (table.rows > 0) {
         fputs("\nRoutes, mean over the iterations\n", out);
         table_print(&table, out);
     }
-    table_free(&table);
-    return code;
+    return MP_OK;
 }
 
 static int print_pairs(struct mp_store *store, const char *title, const char *sql, int64_t run_id,
@@ -196,7 +190,7 @@ static int print_pairs(struct mp_store *store, const char *title, const char *sq
 static int run_text(struct mp_store *store, const struct report_runs *runs, FILE *out,
                     struct mp_error *error) {
     const struct report_run *run = &runs->run[0];
-    struct straggler found;
+    MP_AUTO(stragglers) struct straggler_list list = {0};
     struct recording_cost cost;
     char words[RECORDING_COST_TEXT];
     MP_TRY(recording_cost_read(store, run->run_id, &cost, error));
@@ -206,14 +200,10 @@ static int run_text(struct mp_store *store, const struct report_runs *runs, FILE
     fprintf(out, "\nPhases, mean over iterations and ranks%s\n",
             run->predicted ? REPORT_PREDICTED : "");
     MP_TRY(phases_print(store, run->run_id, run->label, out, error));
-    int code = straggler_find(store, run->run_id, &found, error);
-    if (!code) {
-        fputs("\nStragglers\n", out);
-        straggler_print(&found, run->label, FINDINGS_SHOWN, out);
-    }
-    straggler_free(&found);
-    if (code)
-        return code;
+    MP_TRY(straggler_list_make(&list, 1, error));
+    MP_TRY(straggler_find(store, run->run_id, list.one, error));
+    fputs("\nStragglers\n", out);
+    straggler_print(list.one, run->label, FINDINGS_SHOWN, out);
     MP_TRY(print_imbalance(store, run->run_id, out, error));
     MP_TRY(print_pairs(store, "Ranks that did not complete",
                        "SELECT 'rank ' || rank || ' ' || status, coalesce(reason, '') FROM "
@@ -233,31 +223,24 @@ static int run_text(struct mp_store *store, const struct report_runs *runs, FILE
 
 static int run_tables(struct mp_store *store, int64_t run_id, enum mp_report_format format,
                       FILE *out, struct mp_error *error) {
-    struct table phases, imbalance = {0};
-    int code = phases_table(store, run_id, &phases, error);
-    if (!code)
-        code = imbalance_table(store, run_id, &imbalance, error);
-    if (!code) {
-        table_write(&phases, format, "Phases, mean over iterations and ranks", out);
-        fputc('\n', out);
-        table_write(&imbalance, format, "Routes, mean over the iterations", out);
-    }
-    table_free(&phases);
-    table_free(&imbalance);
-    return code ? code : check_printed(out, error);
+    MP_AUTO(table) struct table phases = {0}, imbalance = {0};
+    MP_TRY(phases_table(store, run_id, &phases, error));
+    MP_TRY(imbalance_table(store, run_id, &imbalance, error));
+    table_write(&phases, format, "Phases, mean over iterations and ranks", out);
+    fputc('\n', out);
+    table_write(&imbalance, format, "Routes, mean over the iterations", out);
+    return check_printed(out, error);
 }
 
 int mp_report_run(struct mp_store *store, int64_t run_id, enum mp_report_format format, FILE *out,
                   struct mp_error *error) {
-    struct report_runs runs;
+    MP_AUTO(runs) struct report_runs runs = {0};
     if (run_id <= 0)
         return mp_fail(error, MP_ENOTFOUND, "%s: no run %lld", mp_store_path(store),
                        (long long)run_id);
     struct mp_report_selection selection = {.run_id = run_id};
     MP_TRY(report_runs_load(store, &selection, &runs, error));
-    int code = format == MP_REPORT_JSON   ? run_json(store, run_id, out, error)
-               : format == MP_REPORT_TEXT ? run_text(store, &runs, out, error)
-                                          : run_tables(store, run_id, format, out, error);
-    report_runs_free(&runs);
-    return code;
+    return format == MP_REPORT_JSON   ? run_json(store, run_id, out, error)
+           : format == MP_REPORT_TEXT ? run_text(store, &runs, out, error)
+                                      : run_tables(store, run_id, format, out, error);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/arena.h"
 #include "reference/base/median.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
@@ -88,19 +89,20 @@ static struct speedup_row row_of(const struct report_runs *runs, int group, doub
 
 int speedup_rows(const struct report_runs *runs, int table, struct speedup_row **rows, int *count,
                  struct mp_error *error) {
+    MP_AUTO(arena) struct mp_arena arena = {0};
+    double *values;
+    *rows = NULL;
     *count = 0;
-    *rows = malloc((size_t)runs->groups * sizeof **rows);
-    double *values = malloc((size_t)runs->count * sizeof *values);
-    int code = *rows && values ? MP_OK : mp_no_memory(error);
-    for (int g = 0; !code && g < runs->groups; g++)
-        if (table < 0 || report_group_first(runs, g)->table == table)
-            (*rows)[(*count)++] = row_of(runs, g, values);
-    free(values);
-    if (code) {
-        free(*rows);
-        *rows = NULL;
+    MP_TAKE(&arena, values, runs->count);
+    MP_TRY(mp_arena_check(&arena, error));
+    for (int g = 0; g < runs->groups; g++) {
+        if (table >= 0 && report_group_first(runs, g)->table != table)
+            continue;
+        if (!MP_ROOM(*rows, *count))
+            return mp_no_memory(error);
+        (*rows)[(*count)++] = row_of(runs, g, values);
     }
-    return code;
+    return MP_OK;
 }
 
 /* ---- the table ---- */
@@ -347,20 +349,16 @@ void speedup_print_words(const struct report_runs *runs, const struct speedup_ro
 
 static int print_table(const struct report_runs *runs, int table_number,
                        enum mp_report_format format, FILE *out, struct mp_error *error) {
-    struct table table = {0};
+    MP_AUTO(table) struct table table = {0};
+    MP_AUTO(speedup_rows) struct speedup_row *rows = NULL;
     char heading[REPORT_HEADING];
-    struct speedup_row *rows;
-    int count, code = speedup_rows(runs, table_number, &rows, &count, error);
-    if (!code)
-        code = speedup_table(rows, count, &table, error);
-    report_table_heading(runs, table_number, heading);
-    if (!code)
-        table_write(&table, format, heading, out);
-    if (!code && format == MP_REPORT_TEXT)
+    int count;
+    MP_TRY(speedup_rows(runs, table_number, &rows, &count, error));
+    MP_TRY(speedup_table(rows, count, &table, error));
+    table_write(&table, format, report_table_heading(runs, table_number, heading), out);
+    if (format == MP_REPORT_TEXT)
         speedup_print_words(runs, rows, count, table_number, out);
-    table_free(&table);
-    free(rows);
-    return code;
+    return MP_OK;
 }
 
 static void print_incomplete(const struct report_runs *runs, FILE *out) {
@@ -388,12 +386,12 @@ static void print_incomplete(const struct report_runs *runs, FILE *out) {
 /* ---- JSON ---- */
 
 static int print_json(const struct report_runs *runs, FILE *out, struct mp_error *error) {
+    MP_AUTO(speedup_rows) struct speedup_row *rows = NULL;
+    int count;
+    MP_TRY(speedup_rows(runs, -1, &rows, &count, error));
     json_t *list = json_array(), *incomplete = json_array();
-    struct speedup_row *rows;
-    int count, code = speedup_rows(runs, -1, &rows, &count, error);
     for (int i = 0; i < count; i++)
         json_array_append_new(list, table_object(columns, COLUMNS, &rows[i]));
-    free(rows);
     for (int i = 0; i < runs->count; i++) {
         const struct report_run *run = &runs->run[i];
         if (!run->complete)
@@ -406,32 +404,25 @@ static int print_json(const struct report_runs *runs, FILE *out, struct mp_error
                           (json_int_t)run->iterations, "iterations_wanted",
                           (json_int_t)run->iterations_wanted));
     }
-    json_t *object =
-        json_pack("{ss so so}", "report", "speedup", "rows", list, "incomplete", incomplete);
-    if (!code)
-        return print_object(object, out, error);
-    json_decref(object);
-    return code;
+    return print_object(
+        json_pack("{ss so so}", "report", "speedup", "rows", list, "incomplete", incomplete), out,
+        error);
 }
 
 int mp_report_speedup(struct mp_store *store, const struct mp_report_selection *selection,
                       enum mp_report_format format, FILE *out, struct mp_error *error) {
-    struct report_runs runs;
+    MP_AUTO(runs) struct report_runs runs = {0};
     MP_TRY(report_runs_load(store, selection, &runs, error));
-    int code = MP_OK;
     if (format == MP_REPORT_TEXT)
         report_print_busy(&runs, out);
     if (format == MP_REPORT_JSON)
-        code = print_json(&runs, out, error);
-    for (int t = 0; !code && format != MP_REPORT_JSON && t < runs.tables; t++) {
+        MP_TRY(print_json(&runs, out, error));
+    for (int t = 0; format != MP_REPORT_JSON && t < runs.tables; t++) {
         if (t > 0)
             fputc('\n', out);
-        code = print_table(&runs, t, format, out, error);
+        MP_TRY(print_table(&runs, t, format, out, error));
     }
-    if (!code && format == MP_REPORT_TEXT)
+    if (format == MP_REPORT_TEXT)
         print_incomplete(&runs, out);
-    if (!code && format != MP_REPORT_JSON)
-        code = check_printed(out, error);
-    report_runs_free(&runs);
-    return code;
+    return format == MP_REPORT_JSON ? MP_OK : check_printed(out, error);
 }

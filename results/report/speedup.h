@@ -26,6 +26,7 @@ struct speedup_row {
 /* A row per group of a table (-1: of all), by group; to be freed.  Errors: MP_ENOMEM. */
 int speedup_rows(const struct report_runs *runs, int table, struct speedup_row **rows, int *count,
                  struct mp_error *error);
+MP_END(speedup_rows, struct speedup_row *, free(*it))
 
 /* They as a table, to be freed also after an error.  Errors: MP_ENOMEM. */
 int speedup_table(const struct speedup_row rows[], int count, struct table *table,

@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "profiler/straggler/straggler.h"
+#include "reference/base/arena.h"
 #include "results/report/recording_cost.h"
 #include "results/report/report.h"
 #include "results/report/waiting_words.h"
@@ -17,10 +18,19 @@ struct straggler {
     struct recording_cost cost;
 };
 
-/* To be freed, also after an error. */
+struct straggler_list {
+    struct straggler *one; /* [count], zeroed at first */
+    int count;
+    struct mp_arena memory; /* of them */
+};
+/* Errors: MP_ENOMEM. */
+int straggler_list_make(struct straggler_list *list, int count, struct mp_error *error);
+void straggler_list_free(struct straggler_list *list); /* accepts a zeroed one */
+MP_END(stragglers, struct straggler_list, straggler_list_free(it))
+
+/* Into one of a list. */
 int straggler_find(struct mp_store *store, int64_t run_id, struct straggler *straggler,
                    struct mp_error *error);
-void straggler_free(struct straggler *straggler);
 
 /* Sentences: the findings, at most `most` of them, and what can't be said; `label` begins each. */
 void straggler_print(const struct straggler *straggler, const char *label, int most, FILE *out);

@@ -92,25 +92,22 @@ static int compare_ranks(const void *left, const void *right) {
 }
 
 static int print_ranks(const struct mp_straggler *found, FILE *out, struct mp_error *error) {
-    struct rank_row *rows = calloc((size_t)found->ranks, sizeof *rows);
-    struct table table;
-    if (!rows)
-        return mp_no_memory(error);
+    MP_AUTO(table) struct table table = {0};
+    MP_AUTO(arena) struct mp_arena arena = {0};
+    struct rank_row *rows;
+    MP_TAKE(&arena, rows, found->ranks);
+    MP_TRY(mp_arena_check(&arena, error));
     table_init(&table, rank_columns, RANK_COLUMNS);
     table.lines_first = true;
     for (int r = 0; r < found->ranks; r++)
         rows[r] = rank_row(found, r);
     qsort(rows, (size_t)found->ranks, sizeof *rows, compare_ranks);
     int shown = found->ranks < ROWS_SHOWN ? found->ranks : ROWS_SHOWN;
-    int code = table_fill(&table, rows, shown, sizeof *rows, error);
-    if (!code) {
-        fputs("\nRanks, per iteration", out);
-        fputs(found->ranks > ROWS_SHOWN ? ", those most waited for\n" : "\n", out);
-        table_print(&table, out);
-    }
-    table_free(&table);
-    free(rows);
-    return code;
+    MP_TRY(table_fill(&table, rows, shown, sizeof *rows, error));
+    fputs("\nRanks, per iteration", out);
+    fputs(found->ranks > ROWS_SHOWN ? ", those most waited for\n" : "\n", out);
+    table_print(&table, out);
+    return MP_OK;
 }
 
 static const struct table_column place_columns[] = {
@@ -201,29 +198,25 @@ static const struct {
 
 static int print_balance(const struct mp_straggler *found, FILE *out, struct mp_error *error) {
     const struct mp_straggler_balance *balance = &found->balance;
-    struct table table;
-    int code = MP_OK;
+    MP_AUTO(table) struct table table = {0};
     if (isnan(balance->max_over_mean.p50))
         return MP_OK;
     table_init(&table, balance_columns, BALANCE_COLUMNS);
-    for (int m = 0; m < MP_MEASURES - 1 && !code; m++) {
+    for (int m = 0; m < MP_MEASURES - 1; m++) {
         const struct balance_row row = {measures[m].name, balance->of[m]};
-        code = table_fill(&table, &row, 1, sizeof row, error);
+        MP_TRY(table_fill(&table, &row, 1, sizeof row, error));
     }
-    if (!code) {
-        fputs("\nBalance over layers and iterations, whole batch, before drops\n", out);
-        table_print(&table, out);
-        table_paragraph(out,
-                        "Chance alone would vary by %.3f. Expert %d of layer %d gets most: %.1f %% "
-                        "of its layer's routes.",
-                        balance->chance_variation.p50, balance->hottest_expert,
-                        balance->hottest_layer, 100 * balance->hottest_share);
-        if (!isnan(balance->time_imbalance) && !isnan(balance->token_imbalance))
-            table_paragraph(out, "Over ranks, max over mean: expert time %.2f beside tokens %.2f.",
-                            balance->time_imbalance, balance->token_imbalance);
-    }
-    table_free(&table);
-    return code;
+    fputs("\nBalance over layers and iterations, whole batch, before drops\n", out);
+    table_print(&table, out);
+    table_paragraph(out,
+                    "Chance alone would vary by %.3f. Expert %d of layer %d gets most: %.1f %% "
+                    "of its layer's routes.",
+                    balance->chance_variation.p50, balance->hottest_expert, balance->hottest_layer,
+                    100 * balance->hottest_share);
+    if (!isnan(balance->time_imbalance) && !isnan(balance->token_imbalance))
+        table_paragraph(out, "Over ranks, max over mean: expert time %.2f beside tokens %.2f.",
+                        balance->time_imbalance, balance->token_imbalance);
+    return MP_OK;
 }
 
 int stragglers_detail_print(const struct straggler *straggler, FILE *out, struct mp_error *error) {

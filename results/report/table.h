@@ -72,6 +72,7 @@ struct table {
 /* `column` is borrowed. */
 void table_init(struct table *table, const struct table_column column[], int columns);
 void table_free(struct table *table);
+MP_END(table, struct table, table_free(it))
 
 /* Adds `count` rows, structs of `size` bytes.  Errors: MP_ENOMEM. */
 int table_fill(struct table *table, const void *rows, int count, size_t size,

@@ -89,26 +89,23 @@ static int read_file(const char *path, char **text, size_t *size, struct mp_erro
 }
 
 static int copy_file(const char *path, FILE *out, struct mp_error *error) {
-    char *text = NULL;
+    MP_AUTO(text) char *text = NULL;
     size_t size = 0;
-    int code = read_file(path, &text, &size, error);
-    if (!code)
-        copy_script(text, size, out);
-    free(text);
-    return code;
+    MP_TRY(read_file(path, &text, &size, error));
+    copy_script(text, size, out);
+    return MP_OK;
 }
 
 int mp_vega_write(const char *folder, FILE *out, struct mp_error *error) {
     char path[MP_VEGA_FOLDER + 64];
-    int code = MP_OK;
     fputs("const modules = {};\n", out);
-    for (int i = 0; !code && i < MODULES; i++) {
+    for (int i = 0; i < MODULES; i++) {
         path_of(folder, i, path, sizeof path);
         fprintf(out, "modules[\"%s\"] = function (module, exports, require) {\n", modules[i].name);
-        code = copy_file(path, out, error);
+        MP_TRY(copy_file(path, out, error));
         fputs("\n};\n", out);
     }
-    return code;
+    return MP_OK;
 }
 
 int mp_vega_write_licence(FILE *out, struct mp_error *error) {

@@ -71,8 +71,7 @@ static void say_who(struct words *words) {
     if (finding->stage >= 0)
         say(words,
             "a rank waits %.2f ms of each %.2f ms iteration (%.0f %%) for stage %d of the "
-            "pipeline, "
-            "beyond what filling and draining it takes",
+            "pipeline, beyond what filling and draining it takes",
             ms, whole, 100 * ms / whole, finding->stage);
     else if (finding->rank < 0)
         say(words,

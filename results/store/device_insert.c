@@ -86,9 +86,8 @@ static const char *const insert_activities[MP_ACTIVITIES] = {
     [MP_ACTIVITY_COPY] =
         "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY (start, \"end\", deviceId, contextId, streamId, "
         "correlationId, globalPid, bytes, copyKind, srcKind, dstKind, graphNodeId, run_id, rank, "
-        "span_id, copies) "
-        "SELECT c0, c1, c5, c6, c7, c2, ?3, c9, c10, c11, c12, c8, ?1, ?2, c3, c13 "
-        "FROM moeperf_rows",
+        "span_id, copies) SELECT c0, c1, c5, c6, c7, c2, ?3, c9, c10, c11, c12, c8, ?1, ?2, c3, "
+        "c13 FROM moeperf_rows",
     [MP_ACTIVITY_SET] =
         "INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET (start, \"end\", deviceId, contextId, streamId, "
         "correlationId, globalPid, value, bytes, graphNodeId, memKind, run_id, rank, span_id) "
@@ -147,8 +146,7 @@ static const char collective_sql[] =
     "INSERT INTO collective (run_id, rank, communicator, function_id, is_pair, sequence, "
     "group_ordinal, communicator_rank, communicator_size, peer, datatype_id, count, bytes, "
     "algorithm_id, protocol_id, channels, timed_channels, queue_start_ns, queue_end_ns, start_ns, "
-    "end_ns, span_id) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    "end_ns, span_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
 /* NULL for a type whose size is not known. */
 static int64_t bytes_of(const struct device_spool *spool, const struct mp_collective *is) {

@@ -293,9 +293,8 @@ static int migrate(struct mp_store *store, struct mp_error *error) {
  * itself for others who are setting the journal mode of a new file. */
 static int set_up_connection(struct mp_store *store, struct mp_error *error) {
     static const char settings[] =
-        "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; "
-        "PRAGMA synchronous = NORMAL; "
-        "PRAGMA cache_size = -65536; PRAGMA journal_size_limit = 16777216";
+        "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA "
+        "cache_size = -65536; PRAGMA journal_size_limit = 16777216";
     int code, times = 0;
     sqlite3_busy_handler(store->connection, NULL, NULL);
     do

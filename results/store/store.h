@@ -43,6 +43,7 @@ int mp_store_open(const char *path, struct mp_store **store, struct mp_error *er
 int mp_store_open_read_only(const char *path, struct mp_store **store, struct mp_error *error);
 
 void mp_store_close(struct mp_store *store); /* accepts NULL */
+MP_END(store, struct mp_store *, mp_store_close(*it))
 
 /* Who decides how long to wait while another program has the database locked: `waits` is called
  * some fifty times a second with the seconds waited so far, and false gives up (MP_EIO, "database

@@ -46,11 +46,10 @@ TEST(every_source_has_an_entry) {
                                  "none; what balance alone would be worth\n"
                                  "none; where a new system starts (baselines/README.md)\n");
     AUTO(text)
-    char *lacking = shell("for name in $(cat names); do moeperf cite $name >one; "
-                          "moeperf show $name --json | grep '\"source\":' | grep -o 'arXiv "
-                          "[0-9]*\\.[0-9]*' | sort -u | "
-                          "while read -r word number; do grep -q \"eprint = {$number}\" one || "
-                          "echo $name lacks $number; done; done",
+    char *lacking = shell("for name in $(cat names); do moeperf cite $name >one; moeperf show "
+                          "$name --json | grep '\"source\":' | grep -o 'arXiv [0-9]*\\.[0-9]*' | "
+                          "sort -u | while read -r word number; do grep -q \"eprint = {$number}\" "
+                          "one || echo $name lacks $number; done; done",
                           0);
     assert_string_equal(lacking, "");
 }

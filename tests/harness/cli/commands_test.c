@@ -432,11 +432,10 @@ TEST(a_training_that_diverges_is_failed_and_compared_with_nothing) {
     /* Said once, and no checkpoint of it is written.  What Open MPI has not given back when ranks
      * end in an error is no leak of ours. */
     char *said =
-        shell("env ASAN_OPTIONS=detect_leaks=0 mpirun -n 2 moeperf-train --set system=ep "
-              "--set ranks=2 --set text=words --set "
-              "layers=1 --set width=16 --set heads=2 --set expert-width=16 --set sequence=16 "
-              "--set batch=4 --set iterations=200 --set learning-rate=1000 --set "
-              "checkpoint=diverged",
+        shell("env ASAN_OPTIONS=detect_leaks=0 mpirun -n 2 moeperf-train --set system=ep --set "
+              "ranks=2 --set text=words --set layers=1 --set width=16 --set heads=2 --set "
+              "expert-width=16 --set sequence=16 --set batch=4 --set iterations=200 --set "
+              "learning-rate=1000 --set checkpoint=diverged",
               2);
     const char *first = strstr(said, "moeperf-train: iteration ");
     assert_non_null(first);

@@ -91,10 +91,9 @@ TEST_RANDOM(what_a_killed_run_recorded_is_added_once) {
         "1");
     /* In all that is known of a job before it ends the runs differ as their jobs do. */
     assert_answer("k.db",
-                  "SELECT count(*) FROM run a JOIN run b USING (suite_run, suite_text, "
-                  "model, workload, gate, nodes, ranks_per_node) WHERE a.run_id = 1 AND "
-                  "b.run_id = 2 AND b.command LIKE '%/002-long/job.yaml%' AND "
-                  "b.job_text LIKE '%1000000%'",
+                  "SELECT count(*) FROM run a JOIN run b USING (suite_run, suite_text, model, "
+                  "workload, gate, nodes, ranks_per_node) WHERE a.run_id = 1 AND b.run_id = 2 AND "
+                  "b.command LIKE '%/002-long/job.yaml%' AND b.job_text LIKE '%1000000%'",
                   "1");
     assert_answer("k.db", "SELECT count(*) FROM rank WHERE run_id = 2 AND status <> 'missing'",
                   "2");

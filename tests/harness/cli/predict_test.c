@@ -311,10 +311,9 @@ TEST(table_and_database_agree) {
 
 /* Two ranks on one node, like those that train here. */
 static void write_pair(void) {
-    assert_runs("sed 's/^nodes: {value: 2/nodes: {value: 1/; "
-                "s/^ranks-per-node: {value: 8/ranks-per-node: {value: 2/' "
-                "\"$(moeperf list clusters --json | "
-                "sed -n 's/.*\"path\": \"\\(.*fastermoe-johnny.yaml\\)\".*/\\1/p')\" > pair.yaml");
+    assert_runs("sed 's/^nodes: {value: 2/nodes: {value: 1/; s/^ranks-per-node: {value: "
+                "8/ranks-per-node: {value: 2/' \"$(moeperf list clusters --json | sed -n "
+                "'s/.*\"path\": \"\\(.*fastermoe-johnny.yaml\\)\".*/\\1/p')\" > pair.yaml");
 }
 
 TEST(measured_and_predicted_stand_side_by_side) {

@@ -152,13 +152,11 @@ TEST(measured_iterations_give_times_to_a_loss) {
     execute(
         "measured.db",
         "INSERT OR IGNORE INTO StringIds (value) VALUES ('target-loss'), "
-        "('iterations-to-target');"
-        "UPDATE run SET job = iif(run_id <= 3, 'swiftmoe', 'deepspeed');"
-        "WITH took (run, iterations) AS (VALUES (1, 9000), (2, 800), (3, 1), (4, 1), (5, 1100), "
-        "(6, 9000), (7, 900), (8, NULL)) "
-        "INSERT INTO number SELECT run, 0, -1, -1, id, iterations FROM took, StringIds "
-        "WHERE value = 'iterations-to-target' UNION ALL "
-        "SELECT run, 0, -1, -1, id, 3 FROM took, StringIds WHERE value = 'target-loss'");
+        "('iterations-to-target');UPDATE run SET job = iif(run_id <= 3, 'swiftmoe', "
+        "'deepspeed');WITH took (run, iterations) AS (VALUES (1, 9000), (2, 800), (3, 1), (4, 1), "
+        "(5, 1100), (6, 9000), (7, 900), (8, NULL)) INSERT INTO number SELECT run, 0, -1, -1, id, "
+        "iterations FROM took, StringIds WHERE value = 'iterations-to-target' UNION ALL SELECT "
+        "run, 0, -1, -1, id, 3 FROM took, StringIds WHERE value = 'target-loss'");
     json_t *result = json_of("moeperf reproduce swiftmoe --json", 0);
     assert_has(line_of(result, "minutes"), "ours", "null");
     assert_contains(text(line_of(result, "minutes"), "missing"), "swiftmoe");

@@ -116,16 +116,14 @@ TEST(a_predicted_run_exchanges_the_bytes_of_its_trained_one) {
     /* Counts are of tokens, to every node and rank, 4 B each.  Exchanges of 2 ranks, 3 layers and 7
      * iterations, two forward and two backward. */
     assert_answer("t.db",
-                  "ATTACH 'p.db' AS predicted; "
-                  "WITH sent AS (SELECT iteration, layer, phase, direction, 1 - rank AS peer, "
-                  "  sum(bytes) - 16 * (phase = 'dispatch' AND direction = 'forward') AS bytes "
-                  "  FROM main.v_span WHERE stream = 'compute' GROUP BY 1, 2, 3, 4, 5), "
-                  "received AS (SELECT iteration, layer, phase, direction, rank AS peer, "
-                  "  sum(bytes) AS bytes FROM predicted.v_span WHERE stream = 'comm' "
-                  "  GROUP BY 1, 2, 3, 4, 5) "
-                  "SELECT sum(sent.bytes = received.bytes) || ' of ' || count(*) "
-                  "FROM sent JOIN received USING (iteration, layer, phase, direction, peer) "
-                  "WHERE phase IN ('dispatch', 'combine')",
+                  "ATTACH 'p.db' AS predicted; WITH sent AS (SELECT iteration, layer, phase, "
+                  "direction, 1 - rank AS peer,   sum(bytes) - 16 * (phase = 'dispatch' AND "
+                  "direction = 'forward') AS bytes   FROM main.v_span WHERE stream = 'compute' "
+                  "GROUP BY 1, 2, 3, 4, 5), received AS (SELECT iteration, layer, phase, "
+                  "direction, rank AS peer,   sum(bytes) AS bytes FROM predicted.v_span WHERE "
+                  "stream = 'comm'   GROUP BY 1, 2, 3, 4, 5) SELECT sum(sent.bytes = "
+                  "received.bytes) || ' of ' || count(*) FROM sent JOIN received USING (iteration, "
+                  "layer, phase, direction, peer) WHERE phase IN ('dispatch', 'combine')",
                   "168 of 168");
 }
 

@@ -224,8 +224,7 @@ RUNS_TEST(doubtful_times) {
                   "of 12 iterations of run 1 10 count, without the first tenth, and 20 are needed "
                   "(--set iterations=30)"},
                  {{.drift = .05},
-                  "not steady: in 12 of 12 runs no 20 of the iterations that count "
-                  "(23 at least)"}};
+                  "not steady: in 12 of 12 runs no 20 of the iterations that count (23 at least)"}};
     for (int i = 0; i < 2; i++) {
         const struct gate_run *run = &cases[i].run;
         const char *doubt = i ? "not steady" : "too short";
@@ -389,8 +388,7 @@ RUNS_TEST(facts_of_runs) {
     gate_add_run(folder, &(struct gate_run){.side = "head"});
     assert_works(mp_store_add_fact(folder->store, 1, &fact, &error));
     assert_rows(folder->store,
-                "SELECT name, value, rank FROM v_fact WHERE name LIKE 'pairs%' "
-                "ORDER BY name",
+                "SELECT name, value, rank FROM v_fact WHERE name LIKE 'pairs%' ORDER BY name",
                 "pairs|one|-1\npairs.same|yes|-1\npairs.side|head|-1");
     assert_fails(mp_store_add_fact(folder->store, 2, &fact, &error), MP_ENOTFOUND, "");
 }

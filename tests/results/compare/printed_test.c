@@ -197,9 +197,8 @@ TEST(as_junit) {
         /* two and three bytes of UTF-8 stay; control characters, parts of characters, surrogates
          * and what is no character don't */
         "<testcase classname=\"gate.ep\" name=\"e/p "
-        "\xc3\xa9\xe2\x82\xac&lt;&amp;&gt;&quot;?\?(??\?\?\?\?: "
-        "ms per iteration ranks=2\">\n      <skipped message=\"inconclusive: -50.00 %, p 0.25: too "
-        "few\"/>\n    </testcase>\n",
+        "\xc3\xa9\xe2\x82\xac&lt;&amp;&gt;&quot;?\?(??\?\?\?\?: ms per iteration ranks=2\">\n      "
+        "<skipped message=\"inconclusive: -50.00 %, p 0.25: too few\"/>\n    </testcase>\n",
         "<failure type=\"different\" message=\"differs\"/>",
         "name=\"fssdp: routes ranks=4\"/>\n  </testsuite>\n</testsuites>\n",
     };
@@ -218,17 +217,16 @@ TEST(as_json) {
     AUTO(json) json_t *object = parsed(print_json);
     assert_json(
         object, 1e-15,
-        "{'outcome': 'fail', 'base': 'before 1111', 'head': 'after\\u001b[1m 2222',"
-        " 'minimum_effect': 0.02, 'same_program': false,"
-        " 'outcomes': {'fail': 3, 'inconclusive': 2, 'improved': 0, 'pass': 1},"
-        " 'notes': ['A first note.', 'A second note.'],"
-        " 'metrics': [{'job': 'fssdp', 'system': 'fssdp', 'metric': 'ms per iteration', 'ranks': 4,"
-        " 'outcome': 'fail', 'reason': 'slower by much', 'where': 'phase expert', 'unit': 'ms',"
-        " 'paired': true, 'exact': false, 'base': 10, 'head': 10.5, 'effect': 0.05, 'low': 0.04,"
-        " 'high': 0.06, 'p': 0.0005, 'adjusted_p': 0.002, 'noise_floor': 0.01,"
-        " 'mann_whitney_u': 3, 'mann_whitney_p': 0.125, 'base_samples': [9.9, 10, 10.1],"
-        " 'head_samples': [10.5, 10.4, 10.7]}, {'where': null, 'noise_floor': null},"
-        " {'exact': true, 'base': 3, 'head': 5}, {}, {}, {}]}");
+        "{'outcome': 'fail', 'base': 'before 1111', 'head': 'after\\u001b[1m 2222', "
+        "'minimum_effect': 0.02, 'same_program': false, 'outcomes': {'fail': 3, 'inconclusive': 2, "
+        "'improved': 0, 'pass': 1}, 'notes': ['A first note.', 'A second note.'], 'metrics': "
+        "[{'job': 'fssdp', 'system': 'fssdp', 'metric': 'ms per iteration', 'ranks': 4, 'outcome': "
+        "'fail', 'reason': 'slower by much', 'where': 'phase expert', 'unit': 'ms', 'paired': "
+        "true, 'exact': false, 'base': 10, 'head': 10.5, 'effect': 0.05, 'low': 0.04, 'high': "
+        "0.06, 'p': 0.0005, 'adjusted_p': 0.002, 'noise_floor': 0.01, 'mann_whitney_u': 3, "
+        "'mann_whitney_p': 0.125, 'base_samples': [9.9, 10, 10.1], 'head_samples': [10.5, 10.4, "
+        "10.7]}, {'where': null, 'noise_floor': null}, {'exact': true, 'base': 3, 'head': 5}, {}, "
+        "{}, {}]}");
     const json_t *exact = json_array_get(json_object_get(object, "metrics"), 2);
     assert_null(json_object_get(exact, "p"));
 }

@@ -305,16 +305,14 @@ RUNS_TEST(many_events_need_no_more_memory) {
     add_all(folder);
     runs_execute(
         folder->store,
-        "CREATE TABLE n AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE "
-        "i < 100000) SELECT i FROM n;"
-        "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, \"end\", deviceId, contextId, streamId, "
-        "correlationId, globalPid, run_id, rank) SELECT i * 1000, i * 1000 + 900, 0, 1, i % 4, "
-        "i + 1000, (SELECT globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1), 1, 0 FROM n;"
-        "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (start, \"end\", globalTid, correlationId, "
-        "nameId, returnValue, run_id, rank) SELECT i * 1000 - 500, i * 1000 - 100, "
-        "(SELECT globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1) + 1, i + 1000, 1, 0, 1, 0 "
-        "FROM n;"
-        "INSERT INTO NVTX_EVENTS (run_id, rank, start, \"end\", eventType, globalTid, text) "
+        "CREATE TABLE n AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i "
+        "< 100000) SELECT i FROM n;INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, \"end\", "
+        "deviceId, contextId, streamId, correlationId, globalPid, run_id, rank) SELECT i * 1000, i "
+        "* 1000 + 900, 0, 1, i % 4, i + 1000, (SELECT globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL "
+        "LIMIT 1), 1, 0 FROM n;INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (start, \"end\", globalTid, "
+        "correlationId, nameId, returnValue, run_id, rank) SELECT i * 1000 - 500, i * 1000 - 100, "
+        "(SELECT globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1) + 1, i + 1000, 1, 0, 1, 0 FROM "
+        "n;INSERT INTO NVTX_EVENTS (run_id, rank, start, \"end\", eventType, globalTid, text) "
         "SELECT 1, 0, i * 1000, i * 1000 + 999, 59, i % 3, 'range ' || i FROM n");
     mp_store_close(folder->store);
     assert_works(mp_store_open_read_only(folder->database, &folder->store, &error));

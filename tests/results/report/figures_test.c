@@ -67,16 +67,15 @@ static const char places[] =
  * + 0 + 400) / 4) / 20; 2 (3 x 20 + 4 x 60) / (4 x 80) - 5 / 4; two of four; 35 of 80 above 25; 4
  * of 80 dropped; 1 / sqrt(20); 4 over 3 ms; 60 over 40 tokens. */
 static const char balance[] =
-    "{\"max_over_mean\": {\"p50\": 3, \"p90\": 3, \"p99\": 3, \"max\": 3},"
-    " \"effective_experts\": {\"p50\": 1.754765, \"p90\": 1.754765, \"p99\": 1.754765,"
-    "                         \"max\": 1.754765},"
-    " \"variation\": {\"p50\": 1.224745, \"p90\": 1.224745, \"p99\": 1.224745, \"max\": 1.224745},"
-    " \"gini\": {\"p50\": 0.625, \"p90\": 0.625, \"p99\": 0.625, \"max\": 0.625},"
-    " \"dead_fraction\": {\"p50\": 0.5, \"p90\": 0.5, \"p99\": 0.5, \"max\": 0.5},"
-    " \"overload_fraction\": {\"p50\": 0.4375, \"p90\": 0.4375, \"p99\": 0.4375, \"max\": 0.4375},"
-    " \"dropped_fraction\": {\"p50\": 0.05, \"p90\": 0.05, \"p99\": 0.05, \"max\": 0.05},"
-    " \"chance_variation\": 0.223607, \"time_imbalance\": 1.333333, \"token_imbalance\": 1.5,"
-    " \"hottest_layer\": 0, \"hottest_expert\": 0, \"hottest_share\": 0.75}";
+    "{\"max_over_mean\": {\"p50\": 3, \"p90\": 3, \"p99\": 3, \"max\": 3}, \"effective_experts\": "
+    "{\"p50\": 1.754765, \"p90\": 1.754765, \"p99\": 1.754765,                         \"max\": "
+    "1.754765}, \"variation\": {\"p50\": 1.224745, \"p90\": 1.224745, \"p99\": 1.224745, \"max\": "
+    "1.224745}, \"gini\": {\"p50\": 0.625, \"p90\": 0.625, \"p99\": 0.625, \"max\": 0.625}, "
+    "\"dead_fraction\": {\"p50\": 0.5, \"p90\": 0.5, \"p99\": 0.5, \"max\": 0.5}, "
+    "\"overload_fraction\": {\"p50\": 0.4375, \"p90\": 0.4375, \"p99\": 0.4375, \"max\": 0.4375}, "
+    "\"dropped_fraction\": {\"p50\": 0.05, \"p90\": 0.05, \"p99\": 0.05, \"max\": 0.05}, "
+    "\"chance_variation\": 0.223607, \"time_imbalance\": 1.333333, \"token_imbalance\": 1.5, "
+    "\"hottest_layer\": 0, \"hottest_expert\": 0, \"hottest_share\": 0.75}";
 
 static void compare_part(const json_t *object, const char *name, const char *expected, bool whole) {
     AUTO(json) json_t *by_hand = json_of_text(expected);
@@ -136,27 +135,24 @@ RUNS_TEST(speedups_by_hand) {
     AUTO(json) json_t *object = json_of(mp_report_speedup, folder->store, NULL);
     compare_part(
         object, "rows",
-        "[{\"suite_run\": \"tiny-1\", \"job\": \"ep\", \"system\": \"ep\", \"workload\": \"text\","
-        "  \"gate\": \"gshard\", \"model\": \"\", \"executor\": \"measured\", \"refused\": null, "
-        "\"ranks\": 2,"
-        "  \"rounds\": 1, \"rounds_complete\": 1, \"ranks_share_cores\": false,"
-        "  \"unattainable\": false, \"ms_per_iteration\": 24, \"ms_per_iteration_min\": 24,"
-        "  \"ms_per_iteration_max\": 24, \"tokens_per_s\": 4166.6667, \"speedup_vs_ep\": 1,"
-        "  \"speedup_vs_ep_min\": 1, \"speedup_vs_ep_max\": 1, \"speed_vs_balanced\": null,"
-        "  \"loss_final\": 2, \"max_loss_difference\": 0, \"iterations_agreed\": 4,"
-        "  \"dropped_fraction\": 0.05, \"processor_taken\": null, \"ms_per_iteration_p99\": 28,"
-        "  \"serves\": false, \"bound_ms\": null, \"of_bound\": null},"
-        " {\"suite_run\": \"tiny-1\", \"job\": \"fssdp\", \"system\": \"fssdp\","
-        "  \"workload\": \"text\", \"gate\": \"gshard\", \"model\": \"\","
-        "  \"executor\": \"measured\", \"refused\": null, \"ranks\": 2, \"rounds\": 2, "
-        "\"rounds_complete\": 1,"
-        "  \"ranks_share_cores\": false, \"unattainable\": false, \"ms_per_iteration\": 12,"
-        "  \"ms_per_iteration_min\": 12, \"ms_per_iteration_max\": 12,"
-        "  \"tokens_per_s\": 8333.3333, \"speedup_vs_ep\": 2, \"speedup_vs_ep_min\": 2,"
-        "  \"speedup_vs_ep_max\": 2, \"speed_vs_balanced\": null, \"loss_final\": 2.1,"
-        "  \"max_loss_difference\": 0.1, \"iterations_agreed\": 1, \"dropped_fraction\": 0.05,"
-        "  \"processor_taken\": 0.25, \"ms_per_iteration_p99\": 14, \"serves\": false,"
-        "  \"bound_ms\": null, \"of_bound\": null}]",
+        "[{\"suite_run\": \"tiny-1\", \"job\": \"ep\", \"system\": \"ep\", \"workload\": \"text\", "
+        " \"gate\": \"gshard\", \"model\": \"\", \"executor\": \"measured\", \"refused\": null, "
+        "\"ranks\": 2,  \"rounds\": 1, \"rounds_complete\": 1, \"ranks_share_cores\": false,  "
+        "\"unattainable\": false, \"ms_per_iteration\": 24, \"ms_per_iteration_min\": 24,  "
+        "\"ms_per_iteration_max\": 24, \"tokens_per_s\": 4166.6667, \"speedup_vs_ep\": 1,  "
+        "\"speedup_vs_ep_min\": 1, \"speedup_vs_ep_max\": 1, \"speed_vs_balanced\": null,  "
+        "\"loss_final\": 2, \"max_loss_difference\": 0, \"iterations_agreed\": 4,  "
+        "\"dropped_fraction\": 0.05, \"processor_taken\": null, \"ms_per_iteration_p99\": 28,  "
+        "\"serves\": false, \"bound_ms\": null, \"of_bound\": null}, {\"suite_run\": \"tiny-1\", "
+        "\"job\": \"fssdp\", \"system\": \"fssdp\",  \"workload\": \"text\", \"gate\": \"gshard\", "
+        "\"model\": \"\",  \"executor\": \"measured\", \"refused\": null, \"ranks\": 2, "
+        "\"rounds\": 2, \"rounds_complete\": 1,  \"ranks_share_cores\": false, \"unattainable\": "
+        "false, \"ms_per_iteration\": 12,  \"ms_per_iteration_min\": 12, \"ms_per_iteration_max\": "
+        "12,  \"tokens_per_s\": 8333.3333, \"speedup_vs_ep\": 2, \"speedup_vs_ep_min\": 2,  "
+        "\"speedup_vs_ep_max\": 2, \"speed_vs_balanced\": null, \"loss_final\": 2.1,  "
+        "\"max_loss_difference\": 0.1, \"iterations_agreed\": 1, \"dropped_fraction\": 0.05,  "
+        "\"processor_taken\": 0.25, \"ms_per_iteration_p99\": 14, \"serves\": false,  "
+        "\"bound_ms\": null, \"of_bound\": null}]",
         true);
     compare_part(object, "incomplete",
                  "[{\"run_id\": 3, \"job\": \"fssdp\", \"system\": \"fssdp\","

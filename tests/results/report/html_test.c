@@ -162,15 +162,13 @@ RUNS_TEST(charts_show_what_was_recorded) {
      * (39 + 19 + 27 + 23) / 4 = 27 and (19 + 9 + 13 + 11) / 4 = 13 ms, 8 waiting: rank 1 is blocked
      * for 2 ms and came last. */
     compare_rows(data, "phases",
-                 "[[\"ep\", 0, 6], [\"ep\", 1, 2], [\"ep\", 3, 2], [\"ep\", 4, 0.5],"
-                 " [\"ep\", 7, 16.5], [\"ep\", 8, 0], [\"fssdp\", 0, 6], [\"fssdp\", 1, 2],"
-                 " [\"fssdp\", 3, 2], [\"fssdp\", 4, 0.5], [\"fssdp\", 7, 2.5],"
-                 " [\"fssdp\", 8, 0]]");
+                 "[[\"ep\", 0, 6], [\"ep\", 1, 2], [\"ep\", 3, 2], [\"ep\", 4, 0.5], [\"ep\", 7, "
+                 "16.5], [\"ep\", 8, 0], [\"fssdp\", 0, 6], [\"fssdp\", 1, 2], [\"fssdp\", 3, 2], "
+                 "[\"fssdp\", 4, 0.5], [\"fssdp\", 7, 2.5], [\"fssdp\", 8, 0]]");
     /* 60 of 100 routes on one of four experts, 60 and 20 tokens; 2 ms in the exchange and 0.25 in
      * the copies. */
     compare_rows(data, "imbalance",
-                 "[[0, 0, 2.4, 1.5], [1, 0, 2.4, 1.5], [2, 0, 2.4, 1.5],"
-                 " [3, 0, 2.4, 1.5]]");
+                 "[[0, 0, 2.4, 1.5], [1, 0, 2.4, 1.5], [2, 0, 2.4, 1.5], [3, 0, 2.4, 1.5]]");
     compare_rows(data, "scatter",
                  "[[0, 0, 0, 1.5, 2.25], [0, 1, 0, 1.5, 2.25],"
                  " [0, 2, 0, 1.5, 2.25], [0, 3, 0, 1.5, 2.25]]");

@@ -146,8 +146,7 @@ TEST(cells_break_only_where_room_is_short) {
     assert_string_equal(printed(false, 120),
                         "name                                              nothing  text\r\n"
                         "one two three four five six seven eight nine ten        -  eleven twelve "
-                        "thirteen fourteen "
-                        "fifteen\r\n");
+                        "thirteen fourteen fifteen\r\n");
     assert_string_equal(
         printed(true, 120),
         "name                                              text\r\n"

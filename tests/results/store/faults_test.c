@@ -52,10 +52,9 @@ static void allow_no_refusals(struct runs_folder *folder, int version) {
     char sql[400];
     snprintf(sql, sizeof sql,
              "DROP TABLE choice; " /* of the fourth */
-             "PRAGMA writable_schema = ON; "
-             "UPDATE sqlite_schema SET sql = replace(sql, ', ''refused'')', ')') "
-             "WHERE type = 'table' AND name = 'run'; "
-             "PRAGMA writable_schema = RESET; PRAGMA user_version = %d",
+             "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(sql, ', "
+             "''refused'')', ')') WHERE type = 'table' AND name = 'run'; PRAGMA writable_schema = "
+             "RESET; PRAGMA user_version = %d",
              version);
     runs_execute(folder->store, sql);
     close_store(folder);
@@ -94,10 +93,9 @@ RUNS_TEST(an_older_schema_is_brought_up_to_date) {
     struct mp_store *store = NULL;
     runs_execute(folder->store,
                  "DROP TABLE NVTX_EVENTS; DROP TABLE ThreadNames; " /* of version 1 and 2 */
-                 "DROP TABLE device_spool; DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL; "
-                 "DROP TABLE CUPTI_ACTIVITY_KIND_MEMCPY; DROP TABLE CUPTI_ACTIVITY_KIND_MEMSET; "
-                 "DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME; DROP TABLE gpu_overhead; "
-                 "DROP TABLE collective");
+                 "DROP TABLE device_spool; DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL; DROP TABLE "
+                 "CUPTI_ACTIVITY_KIND_MEMCPY; DROP TABLE CUPTI_ACTIVITY_KIND_MEMSET; DROP TABLE "
+                 "CUPTI_ACTIVITY_KIND_RUNTIME; DROP TABLE gpu_overhead; DROP TABLE collective");
     allow_no_refusals(folder, 1);
     assert_fails(mp_store_open_read_only(folder->database, &store, &error), MP_EVERSION, "");
     assert_works(mp_store_open(folder->database, &folder->store, &error));
@@ -169,12 +167,9 @@ RUNS_TEST(reading_needs_a_file_and_never_writes) {
 /* What a build from before some columns and views existed leaves, and what a user added. */
 static void make_views_older(struct runs_folder *folder) {
     runs_execute(folder->store,
-                 "DROP VIEW v_speedup; "
-                 "CREATE VIEW v_speedup AS SELECT run_id, suite, system FROM run; "
-                 "DROP VIEW v_fact; "
-                 "CREATE VIEW my_own AS SELECT system, count(*) AS runs FROM v_speedup "
-                 "GROUP BY system; "
-                 "PRAGMA wal_checkpoint(TRUNCATE)");
+                 "DROP VIEW v_speedup; CREATE VIEW v_speedup AS SELECT run_id, suite, system FROM "
+                 "run; DROP VIEW v_fact; CREATE VIEW my_own AS SELECT system, count(*) AS runs "
+                 "FROM v_speedup GROUP BY system; PRAGMA wal_checkpoint(TRUNCATE)");
     close_store(folder);
 }
 
