@@ -262,8 +262,8 @@ static int read_all(struct reader *reader, struct mp_error *error) {
     return read_spans(reader, error);
 }
 
-static int read(struct mp_store *store, int64_t run_id, bool is_whole, struct mp_recorded *recorded,
-                struct mp_error *error) {
+static int read_run(struct mp_store *store, int64_t run_id, bool is_whole,
+                    struct mp_recorded *recorded, struct mp_error *error) {
     struct reader reader = {.store = store, .run = recorded, .is_whole = is_whole};
     *recorded = (struct mp_recorded){.run_id = run_id};
     int code = read_all(&reader, error);
@@ -275,12 +275,12 @@ static int read(struct mp_store *store, int64_t run_id, bool is_whole, struct mp
 
 int mp_recorded_read(struct mp_store *store, int64_t run_id, struct mp_recorded *recorded,
                      struct mp_error *error) {
-    return read(store, run_id, true, recorded, error);
+    return read_run(store, run_id, true, recorded, error);
 }
 
 int recorded_sample(struct mp_store *store, int64_t run_id, struct mp_recorded *recorded,
                     struct mp_error *error) {
-    return read(store, run_id, false, recorded, error);
+    return read_run(store, run_id, false, recorded, error);
 }
 
 void mp_recorded_destroy(struct mp_recorded *recorded) {
