@@ -2,7 +2,7 @@
  * predicted runs alike.
  *
  * Times are seconds from the earliest start of the iteration over all ranks, on the run's common
- * clock. */
+ * clock.  Texts and arrays are the run's own, until mp_recorded_destroy. */
 #ifndef MOEPERF_RESULTS_REPORT_RECORDED_H
 #define MOEPERF_RESULTS_REPORT_RECORDED_H
 
@@ -30,7 +30,7 @@ struct mp_recorded {
     int64_t *number;               /* [iterations] as the run counts them */
     double *seconds;               /* [iterations] v_iteration.ms */
     struct mp_recorded_rank *rank; /* [iterations][ranks] */
-    struct mp_recorded_span *span;
+    struct mp_recorded_span *span; /* [spans], together as of rank[].first on, by start */
     size_t spans;
     double *collected;                   /* [spans] s of garbage collections within each, and */
     struct mp_recorded_between *between; /* [iterations][ranks] as the analysis takes them */
