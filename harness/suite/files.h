@@ -19,6 +19,7 @@ int mp_files_list(const char *folder, const char *ending, struct mp_files *files
 /* Adds one.  MP_ENOMEM. */
 int mp_files_add(struct mp_files *files, const char *path, struct mp_error *error);
 void mp_files_free(struct mp_files *files); /* accepts a zeroed one */
+MP_END(files, struct mp_files, mp_files_free(it))
 
 /* The path without its folder. */
 const char *mp_file_name(const char *path);

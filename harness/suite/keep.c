@@ -84,38 +84,35 @@ static const char *readable(struct mp_arena *arena, const char *text) {
 
 static int write_facts(const struct mp_store_run *run, struct mp_arena *arena, FILE *stream,
                        struct mp_error *error) {
-    int code = MP_OK;
     fputs(run->facts ? "facts:\n" : "facts: {}\n", stream);
-    for (int i = 0; i < run->facts && !code; i++) {
+    for (int i = 0; i < run->facts; i++) {
         fputs("  ", stream);
-        code = mp_yaml_write_text(stream, readable(arena, run->fact[i].name), error);
+        MP_TRY(mp_yaml_write_text(stream, readable(arena, run->fact[i].name), error));
         fputs(": ", stream);
-        if (!code)
-            code = mp_yaml_write_text(stream, readable(arena, run->fact[i].value), error);
+        MP_TRY(mp_yaml_write_text(stream, readable(arena, run->fact[i].value), error));
         fputc('\n', stream);
     }
-    return code;
+    return MP_OK;
 }
 
 int mp_note_write(const struct mp_store_run *run, const char *path, struct mp_error *error) {
     struct mp_note note = {.run = *run};
     const struct mp_option_group group[] = {{"", note_rows, &note, "a note"}, {0}};
     struct mp_whole_file file;
-    struct mp_arena arena = {0};
+    MP_AUTO(arena) struct mp_arena arena = {0};
     struct mp_error own = {0};
     for (const struct mp_option *row = note_rows; row->name; row++) {
         const char **text = (const char **)((char *)&note + row->offset);
         if (row->type == MP_OPTION_STRING)
             *text = readable(&arena, *text);
     }
-    int code = mp_whole_file_open(&file, path, error);
+    MP_TRY(mp_whole_file_open(&file, path, error));
     errno = 0;
-    if (!code &&
-        (mp_groups_write(group, file.stream, &own) || write_facts(run, &arena, file.stream, &own)))
-        code = mp_whole_file_fail(&file, error);
-    code = mp_whole_file_close(&file, code, error);
-    mp_arena_release(&arena);
-    return code;
+    int code =
+        mp_groups_write(group, file.stream, &own) || write_facts(run, &arena, file.stream, &own)
+            ? mp_whole_file_fail(&file, error)
+            : MP_OK;
+    return mp_whole_file_close(&file, code, error);
 }
 
 /* ---- reading ---- */
@@ -123,12 +120,11 @@ int mp_note_write(const struct mp_store_run *run, const char *path, struct mp_er
 int mp_note_read(const char *path, struct mp_note *note, struct mp_error *error) {
     const struct mp_reading reading = {path, error};
     memset(note, 0, sizeof *note);
-    int code = mp_yaml_load(path, &note->document, error);
-    if (!code)
-        code = mp_options_read(&reading, note_rows, "a note", note->document, note);
+    MP_TRY(mp_yaml_load(path, &note->document, error));
+    MP_TRY(mp_options_read(&reading, note_rows, "a note", note->document, note));
     note->run.fact = note->fact;
     note->run.facts = note->facts;
-    return code;
+    return MP_OK;
 }
 
 void mp_note_destroy(struct mp_note *note) {
@@ -271,33 +267,30 @@ int mp_suite_note(const struct mp_ended_job *job, const char *path, struct mp_er
     return mp_note_write(&run, path, error);
 }
 
+MP_END(slices, struct mp_store_slice *, free(*it))
+
 int mp_suite_keep(struct mp_store *store, const struct mp_ended_job *ended,
                   struct mp_error *error) {
     struct texts texts;
     struct mp_store_run run = describe(ended, &texts);
-    struct mp_files spools = {NULL, 0};
-    struct mp_store_slice *slice = NULL;
+    MP_AUTO(files) struct mp_files spools = {NULL, 0};
+    MP_AUTO(slices) struct mp_store_slice *slice = NULL;
     int64_t kept, recordings = 0;
-    int code = ended->spools && !access(ended->spools, F_OK)
-                   ? mp_files_list(ended->spools, NULL, &spools, error)
-                   : MP_OK;
-    if (!code && ended->slices)
-        code = mp_slices_read(ended->slices, &slice, &run.slices, error);
+    if (ended->spools && !access(ended->spools, F_OK))
+        MP_TRY(mp_files_list(ended->spools, NULL, &spools, error));
+    if (ended->slices)
+        MP_TRY(mp_slices_read(ended->slices, &slice, &run.slices, error));
     /* A file that the disk had no room for means that nothing counts, not that everything does. */
     static const struct mp_store_slice nowhere;
     run.slice = ended->slices && !slice ? &nowhere : slice;
-    if (!code)
-        code = mp_store_ingest(store, &run, (const char *const *)spools.path, spools.count, &kept,
-                               error);
-    if (!code)
-        code = mp_store_recordings(store, kept, &recordings, error);
-    if (!code && ended->spools && !ended->keep_spools && recordings == spools.count) {
+    MP_TRY(
+        mp_store_ingest(store, &run, (const char *const *)spools.path, spools.count, &kept, error));
+    MP_TRY(mp_store_recordings(store, kept, &recordings, error));
+    if (ended->spools && !ended->keep_spools && recordings == spools.count) {
         mp_files_remove(&spools);
         rmdir(ended->spools);
     }
-    mp_files_free(&spools);
-    free(slice);
-    return code;
+    return MP_OK;
 }
 
 /* ---- jobs whose moeperf was killed ---- */
@@ -329,36 +322,28 @@ static int read_note(const char *folder, struct mp_note *note, struct mp_error *
 static int keep_job(struct mp_store *store, const char *folder, const struct mp_hosts *hosts,
                     FILE *stream, struct mp_error *error) {
     char recordings[MP_PATH_SIZE], slices[MP_PATH_SIZE], job[256];
-    struct mp_note note = {.document = NULL};
-    struct mp_files spools = {NULL, 0};
-    struct mp_store_slice *slice = NULL;
-    int code = read_note(folder, &note, error);
-    if (!code)
-        code = mp_path_join(recordings, folder, "spools", error);
-    if (!code)
-        code = mp_path_join(slices, folder, MP_SLICES_NAME, error);
-    if (!code)
-        code = mp_slices_read(slices, &slice, &note.run.slices, error);
+    MP_AUTO(note) struct mp_note note = {.document = NULL};
+    MP_AUTO(files) struct mp_files spools = {NULL, 0};
+    MP_AUTO(slices) struct mp_store_slice *slice = NULL;
+    MP_TRY(read_note(folder, &note, error));
+    MP_TRY(mp_path_join(recordings, folder, "spools", error));
+    MP_TRY(mp_path_join(slices, folder, MP_SLICES_NAME, error));
+    MP_TRY(mp_slices_read(slices, &slice, &note.run.slices, error));
     note.run.slice = slice;
-    if (!code)
-        code = mp_hosts_gather(hosts, recordings, error);
-    if (!code && !access(recordings, F_OK))
-        code = mp_files_list(recordings, NULL, &spools, error);
+    MP_TRY(mp_hosts_gather(hosts, recordings, error));
+    if (!access(recordings, F_OK))
+        MP_TRY(mp_files_list(recordings, NULL, &spools, error));
     bool has_ended = note.run.status != NULL;
     if (!has_ended) {
         note.run.status = "interrupted";
         note.run.reason = "moeperf was killed";
         note.run.unless_completed = true;
     }
-    if (!code && (has_ended || mp_files_hold_anything(&spools)))
-        code = ingest(store, folder, &note.run, &spools, stream, error);
-    else if (!code)
-        fprintf(stream, "%s: job %s: nothing was recorded\n", folder,
-                mp_clean_text(job, sizeof job, note.run.job));
-    mp_files_free(&spools);
-    mp_note_destroy(&note);
-    free(slice);
-    return code;
+    if (has_ended || mp_files_hold_anything(&spools))
+        return ingest(store, folder, &note.run, &spools, stream, error);
+    fprintf(stream, "%s: job %s: nothing was recorded\n", folder,
+            mp_clean_text(job, sizeof job, note.run.job));
+    return MP_OK;
 }
 
 /* Whether this is the folder of a job that nobody has put into a database. */
@@ -370,31 +355,26 @@ static bool has_note(const char *folder) {
 
 /* The folders of jobs with a note: `folder` itself or those in it, by name. */
 static int find_jobs(const char *folder, struct mp_files *jobs, struct mp_error *error) {
-    struct mp_files entries = {NULL, 0};
+    MP_AUTO(files) struct mp_files entries = {NULL, 0};
     if (has_note(folder))
         return mp_files_add(jobs, folder, error);
-    int code = mp_files_list(folder, NULL, &entries, error);
-    for (int i = 0; i < entries.count && !code; i++)
+    MP_TRY(mp_files_list(folder, NULL, &entries, error));
+    for (int i = 0; i < entries.count; i++)
         if (has_note(entries.path[i]))
-            code = mp_files_add(jobs, entries.path[i], error);
-    mp_files_free(&entries);
-    if (!code && jobs->count == 0)
-        code = mp_fail(error, MP_ENOTFOUND,
-                       "%s: no job to add: neither it nor a folder in it has a " MP_NOTE_NAME
-                       ", which moeperf run leaves of a job that it could not add",
-                       folder);
-    return code;
+            MP_TRY(mp_files_add(jobs, entries.path[i], error));
+    return jobs->count > 0
+               ? MP_OK
+               : mp_fail(error, MP_ENOTFOUND,
+                         "%s: no job to add: neither it nor a folder in it has a " MP_NOTE_NAME
+                         ", which moeperf run leaves of a job that it could not add",
+                         folder);
 }
 
 int mp_suite_check_killed(const char *folder, struct mp_error *error) {
-    struct mp_note note = {.document = NULL};
-    struct mp_files jobs = {NULL, 0};
-    int code = find_jobs(folder, &jobs, error);
-    if (!code)
-        code = read_note(jobs.path[0], &note, error);
-    mp_note_destroy(&note);
-    mp_files_free(&jobs);
-    return code;
+    MP_AUTO(note) struct mp_note note = {.document = NULL};
+    MP_AUTO(files) struct mp_files jobs = {NULL, 0};
+    MP_TRY(find_jobs(folder, &jobs, error));
+    return read_note(jobs.path[0], &note, error);
 }
 
 char *mp_suite_killed_command(const char *folder, const char *database,
@@ -413,10 +393,9 @@ char *mp_suite_killed_command(const char *folder, const char *database,
 
 int mp_suite_keep_killed(struct mp_store *store, const char *folder, const struct mp_hosts *hosts,
                          FILE *stream, struct mp_error *error) {
-    struct mp_files jobs = {NULL, 0};
-    int code = find_jobs(folder, &jobs, error);
-    for (int i = 0; !code && i < jobs.count; i++)
-        code = keep_job(store, jobs.path[i], hosts, stream, error);
-    mp_files_free(&jobs);
-    return code;
+    MP_AUTO(files) struct mp_files jobs = {NULL, 0};
+    MP_TRY(find_jobs(folder, &jobs, error));
+    for (int i = 0; i < jobs.count; i++)
+        MP_TRY(keep_job(store, jobs.path[i], hosts, stream, error));
+    return MP_OK;
 }

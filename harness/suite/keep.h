@@ -84,6 +84,7 @@ int mp_note_write(const struct mp_store_run *run, const char *path, struct mp_er
  * case. */
 int mp_note_read(const char *path, struct mp_note *note, struct mp_error *error);
 void mp_note_destroy(struct mp_note *note); /* accepts a zeroed one */
+MP_END(note, struct mp_note, mp_note_destroy(it))
 
 /* Marks a job's folder as in use, by this process and those that it starts, until the returned
  * descriptor is closed and they have ended; -1 where that can't be marked. */

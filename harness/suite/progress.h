@@ -54,6 +54,7 @@ struct mp_estimate;
 
 int mp_estimate_create(int jobs, int rounds, struct mp_estimate **estimate, struct mp_error *error);
 void mp_estimate_destroy(struct mp_estimate *estimate); /* accepts NULL */
+MP_END(estimate, struct mp_estimate *, mp_estimate_destroy(*it))
 
 /* Jobs run in turn, in the same order in every round. */
 void mp_estimate_begin_job(struct mp_estimate *estimate);

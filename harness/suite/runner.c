@@ -64,10 +64,9 @@ static void copy_plain(const char *name, char *plain, size_t size) {
 
 static int write_text(const char *path, const char *text, struct mp_error *error) {
     struct mp_whole_file file;
-    int code = mp_whole_file_open(&file, path, error);
-    if (!code)
-        fputs(text, file.stream);
-    return mp_whole_file_close(&file, code, error);
+    MP_TRY(mp_whole_file_open(&file, path, error));
+    fputs(text, file.stream);
+    return mp_whole_file_close(&file, MP_OK, error);
 }
 
 static bool is_predicted(const struct turn *turn) {
@@ -109,15 +108,12 @@ static int prepare(struct turn *turn, struct mp_error *error) {
     snprintf(turn->loads, sizeof turn->loads, "%s/loads", turn->folder);
     snprintf(turn->note, sizeof turn->note, "%s/" MP_NOTE_NAME, turn->folder);
     snprintf(turn->slices, sizeof turn->slices, "%s/" MP_SLICES_NAME, turn->folder);
-    int code = mp_path_create_folder(turn->spools, error);
+    MP_TRY(mp_path_create_folder(turn->spools, error));
     turn->held = mp_note_hold(turn->folder);
-    if (!code && !is_predicted(turn) && !refusal_of(turn))
-        code = mp_suite_write_loads(&turn->file->job, turn->loads, error);
-    if (!code)
-        code = mp_predict_job_text(turn->work, is_predicted(turn), &turn->job_text, error);
-    if (!code)
-        code = write_text(turn->job_path, turn->job_text, error);
-    return code;
+    if (!is_predicted(turn) && !refusal_of(turn))
+        MP_TRY(mp_suite_write_loads(&turn->file->job, turn->loads, error));
+    MP_TRY(mp_predict_job_text(turn->work, is_predicted(turn), &turn->job_text, error));
+    return write_text(turn->job_path, turn->job_text, error);
 }
 
 static void show_progress(void *context, const struct mp_launch_progress *progress) {
@@ -210,26 +206,23 @@ static struct mp_ended_job describe(const struct turn *turn, const struct mp_lau
 static int write_note(const struct turn *turn, const struct mp_launch_result *result,
                       struct mp_error *error) {
     struct mp_store_fact facts[PAIR_FACTS];
-    char *command;
+    MP_AUTO(text) char *command = NULL;
     const struct mp_ended_job job = describe(turn, result, facts, &command);
-    int code = mp_suite_note(&job, turn->note, error);
-    free(command);
-    return code;
+    return mp_suite_note(&job, turn->note, error);
 }
 
 /* Everything that a job needs to be started. */
 static int make_ready(struct turn *turn, struct mp_error *error) {
-    int code = prepare(turn, error);
     mp_suite_format_utc("%Y-%m-%dT%H:%M:%SZ", turn->started_at, sizeof turn->started_at);
-    if (!code && !is_predicted(turn) && !refusal_of(turn))
-        code = create_command(turn, error);
-    if (!code)
-        code = write_note(turn, NULL, error);
-    if (!code && turn->command.count > 0) {
-        code = mp_hosts_spread(turn->runner->hosts, turn->folder, error);
-        turn->is_spread = !code;
-    }
-    return code;
+    MP_TRY(prepare(turn, error));
+    if (!is_predicted(turn) && !refusal_of(turn))
+        MP_TRY(create_command(turn, error));
+    MP_TRY(write_note(turn, NULL, error));
+    if (turn->command.count == 0)
+        return MP_OK;
+    MP_TRY(mp_hosts_spread(turn->runner->hosts, turn->folder, error));
+    turn->is_spread = true;
+    return MP_OK;
 }
 
 static void end_with(struct mp_launch_result *result, enum mp_launch_end end, const char *reason) {
@@ -290,18 +283,17 @@ static void carry_out_pair(struct turn turn[2], struct mp_launch_result result[2
 static int ingest(struct turn *turn, const struct mp_launch_result *result,
                   struct mp_error *error) {
     struct mp_store_fact facts[PAIR_FACTS];
-    char *command;
+    MP_AUTO(text) char *command = NULL;
     const struct mp_ended_job ended = describe(turn, result, facts, &command);
-    int code = turn->is_spread ? mp_hosts_gather(turn->runner->hosts, turn->spools, error) : MP_OK;
-    if (!code)
-        code = mp_suite_keep(turn->runner->store, &ended, error);
-    if (!code && !ended.keep_spools) {
+    if (turn->is_spread)
+        MP_TRY(mp_hosts_gather(turn->runner->hosts, turn->spools, error));
+    MP_TRY(mp_suite_keep(turn->runner->store, &ended, error));
+    if (!ended.keep_spools) {
         unlink(turn->loads);
         unlink(turn->note);
         unlink(turn->slices);
     }
-    free(command);
-    return code;
+    return MP_OK;
 }
 
 static void say_end(const struct turn *turn, const struct mp_launch_result *result) {
@@ -334,6 +326,7 @@ static void say_end(const struct turn *turn, const struct mp_launch_result *resu
 static void leave(const struct turn *turn, const struct mp_launch_result *result,
                   const char *reason) {
     struct mp_error unused = {0};
+    MP_AUTO(text)
     char *command = mp_suite_killed_command(turn->folder, mp_store_path(turn->runner->store),
                                             turn->runner->hosts);
     write_note(turn, result, &unused);
@@ -341,7 +334,6 @@ static void leave(const struct turn *turn, const struct mp_launch_result *result
                     turn->file->job.name, reason,
                     access(turn->note, F_OK) ? "" : "; nothing is lost, this adds it: ",
                     access(turn->note, F_OK) || !command ? "" : command);
-    free(command);
 }
 
 /* The job is over: says so, keeps and counts it, and frees what it had. */
@@ -411,22 +403,17 @@ static int check_program(const char *path, struct mp_error *error) {
 static int check_launcher(const struct mp_runner *runner, const struct mp_job *job,
                           struct mp_error *error) {
     static const char *const no_arguments[] = {NULL};
-    struct mp_command command;
+    MP_AUTO(command) struct mp_command command = {0};
     char path[MP_PATH_SIZE];
-    int code = MP_OK;
     MP_TRY(mp_command_create(runner->launcher, job->ranks, runner->trainer, no_arguments, &command,
                              error));
     bool is_mpirun = !strcmp(command.word[0], "mpirun");
-    if (!mp_path_search(command.word[0], path)) {
-        code =
-            mp_fail(error, MP_ENOTFOUND, "%s is not installed; job %.100s with %d ranks needs it%s",
-                    command.word[0], job->name, job->ranks,
-                    is_mpirun ? " (Debian and Ubuntu: package openmpi-bin)" : "");
-    } else if (is_mpirun) {
-        code = check_temporary_folder(error);
-    }
-    mp_command_destroy(&command);
-    return code;
+    if (!mp_path_search(command.word[0], path))
+        return mp_fail(error, MP_ENOTFOUND,
+                       "%s is not installed; job %.100s with %d ranks needs it%s", command.word[0],
+                       job->name, job->ranks,
+                       is_mpirun ? " (Debian and Ubuntu: package openmpi-bin)" : "");
+    return is_mpirun ? check_temporary_folder(error) : MP_OK;
 }
 
 /* Everything that no measured job can do without, before the first one starts. */
@@ -547,24 +534,20 @@ static void run_all(const struct mp_runner *runner, const struct pairs *pairs,
 
 int mp_runner_run(const struct mp_runner *runner, struct mp_runner_result *result,
                   struct mp_error *error) {
-    struct mp_estimate *estimate = NULL;
+    MP_AUTO(estimate) struct mp_estimate *estimate = NULL;
+    MP_AUTO(known_bounds) struct mp_known_bounds *bounds = NULL;
     struct pairs pairs = {.are_same = false};
     memset(result, 0, sizeof *result);
     name_runs(runner, &pairs, result);
-    int code = check_programs(runner, error);
-    if (!code && runner->against)
-        code = check_pairs(runner, &pairs, error);
-    if (!code)
-        code = create_folders(runner, result, error);
-    if (!code)
-        code = mp_known_bounds_create(&pairs.bounds, error);
-    if (!code)
-        code = mp_estimate_create(mp_suite_possible(runner->suite), runner->suite->repeat,
-                                  &estimate, error);
-    if (!code)
-        run_all(runner, &pairs, estimate, result);
+    MP_TRY(check_programs(runner, error));
+    if (runner->against)
+        MP_TRY(check_pairs(runner, &pairs, error));
+    MP_TRY(create_folders(runner, result, error));
+    MP_TRY(mp_known_bounds_create(&bounds, error));
+    MP_TRY(mp_estimate_create(mp_suite_possible(runner->suite), runner->suite->repeat, &estimate,
+                              error));
+    pairs.bounds = bounds;
+    run_all(runner, &pairs, estimate, result);
     mp_progress_end(runner->progress);
-    mp_estimate_destroy(estimate);
-    mp_known_bounds_destroy(pairs.bounds);
-    return code;
+    return MP_OK;
 }

@@ -24,6 +24,7 @@ static struct mp_loads_shape shape_of(const struct mp_job *job) {
     };
 }
 
+/* The stream is to be destroyed, also where it has another shape. */
 static int open_loads(const struct mp_job *job, struct mp_trace_stream **stream,
                       struct mp_error *error) {
     const struct mp_loads_shape shape = shape_of(job);
@@ -37,46 +38,41 @@ static int open_loads(const struct mp_job *job, struct mp_trace_stream **stream,
         .iterations = job->iterations,
     };
     char has[160], needs[160];
-    int code = mp_trace_open_named(job->trace, &wanted, stream, error);
-    const struct mp_trace_shape *given = code ? NULL : &mp_trace_stream_info(*stream)->shape;
-    if (!code && !mp_trace_shape_fits(given, &wanted.shape))
-        code = mp_fail(error, MP_EINVAL,
-                       "trace: %.300s has %s; the job has %s.  moeperf reshape makes a trace of "
-                       "another shape, but for experts per token, which top-k says",
-                       job->trace, mp_trace_shape_describe(given, has, sizeof has),
-                       mp_trace_shape_describe(&wanted.shape, needs, sizeof needs));
-    if (code) {
-        mp_trace_stream_destroy(*stream);
-        *stream = NULL;
-    }
-    return code;
+    MP_TRY(mp_trace_open_named(job->trace, &wanted, stream, error));
+    const struct mp_trace_shape *given = &mp_trace_stream_info(*stream)->shape;
+    return mp_trace_shape_fits(given, &wanted.shape)
+               ? MP_OK
+               : mp_fail(error, MP_EINVAL,
+                         "trace: %.300s has %s; the job has %s.  moeperf reshape makes a trace of "
+                         "another shape, but for experts per token, which top-k says",
+                         job->trace, mp_trace_shape_describe(given, has, sizeof has),
+                         mp_trace_shape_describe(&wanted.shape, needs, sizeof needs));
 }
 
 int mp_suite_check_loads(struct mp_job *job, struct mp_error *error) {
     const struct mp_loads_shape shape = shape_of(job);
     const struct mp_trace_block *block;
-    struct mp_trace_stream *stream;
+    MP_AUTO(stream) struct mp_trace_stream *stream = NULL;
     uint32_t digest = 0;
     int64_t blocks = 0;
     if (job->routing != MP_ROUTING_TRACE)
         return MP_OK;
-    int code;
     MP_TRY(open_loads(job, &stream, error));
-    while (!(code = mp_trace_next(stream, &block, error)) && block) {
-        code = mp_loads_check(&shape, block->iteration, block->layer, block->load.count, error);
+    for (;; blocks++) {
+        MP_TRY(mp_trace_next(stream, &block, error));
+        if (!block)
+            break;
+        int code = mp_loads_check(&shape, block->iteration, block->layer, block->load.count, error);
         if (code) {
             mp_error_prefix(error, "trace: %.300s", job->trace);
-            break;
+            return code;
         }
         digest = mp_loads_digest(digest, &block->load);
-        blocks++;
     }
-    mp_trace_stream_destroy(stream);
-    if (!code && blocks == 0)
-        code = mp_fail(error, MP_EINVAL, "trace: %.300s has no iteration", job->trace);
-    if (!code)
-        snprintf(job->trace_digest, sizeof job->trace_digest, "%08x", digest);
-    return code;
+    if (blocks == 0)
+        return mp_fail(error, MP_EINVAL, "trace: %.300s has no iteration", job->trace);
+    snprintf(job->trace_digest, sizeof job->trace_digest, "%08x", digest);
+    return MP_OK;
 }
 
 /* At most the job's iterations; all are read, as the digest is the whole trace's. */
@@ -95,7 +91,7 @@ static int write_blocks(const struct mp_job *job, struct mp_trace_stream *stream
 
 int mp_suite_write_loads(struct mp_job *job, const char *path, struct mp_error *error) {
     const struct mp_loads_shape shape = shape_of(job);
-    struct mp_trace_stream *stream;
+    MP_AUTO(stream) struct mp_trace_stream *stream = NULL;
     struct mp_loads_writer *writer;
     uint32_t digest = 0;
     if (job->routing != MP_ROUTING_TRACE)
@@ -103,16 +99,13 @@ int mp_suite_write_loads(struct mp_job *job, const char *path, struct mp_error *
     if (strlen(path) >= sizeof job->trace_loads)
         return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", path);
     MP_TRY(open_loads(job, &stream, error));
-    int code = mp_loads_writer_create(path, &shape, &writer, error);
-    if (!code) {
-        code = write_blocks(job, stream, writer, &digest, error);
-        int finished = mp_loads_writer_finish(writer, !code, digest, error);
-        code = code ? code : finished;
-    }
-    mp_trace_stream_destroy(stream);
-    if (!code)
-        strcpy(job->trace_loads, path);
-    return code;
+    MP_TRY(mp_loads_writer_create(path, &shape, &writer, error));
+    int code = write_blocks(job, stream, writer, &digest, error);
+    int finished = mp_loads_writer_finish(writer, !code, digest, error);
+    if (code || finished)
+        return code ? code : finished;
+    strcpy(job->trace_loads, path);
+    return MP_OK;
 }
 
 #define FIELD(member) offsetof(struct mp_suite, member)
@@ -338,29 +331,29 @@ static int check_executors(const struct mp_suite *suite, struct mp_error *error)
 
 static int finish_jobs(struct mp_suite *suite, const struct mp_suite_changes *changes,
                        struct mp_error *error) {
-    int code = check_executors(suite, error), measured = -1;
-    for (int i = 0; i < suite->count && !code; i++) {
-        code = finish_job(suite, i, changes, error);
+    int measured = -1;
+    MP_TRY(check_executors(suite, error));
+    for (int i = 0; i < suite->count; i++) {
+        MP_TRY(finish_job(suite, i, changes, error));
         measured = mp_suite_is_predicted(suite, i) ? measured : i;
     }
-    if (!code && changes->text && measured >= 0) /* the same for all jobs */
-        code = check_text("--text", &suite->job[measured].file.job, error);
-    return code ? code : check_refusals(suite, error);
+    if (changes->text && measured >= 0) /* the same for all jobs */
+        MP_TRY(check_text("--text", &suite->job[measured].file.job, error));
+    return check_refusals(suite, error);
 }
 
 static int build(struct mp_suite *suite, const struct mp_yaml *document,
                  const struct mp_systems *systems, const struct mp_suite_changes *changes,
                  struct mp_error *error) {
     const struct mp_reading reading = {suite->path, error};
-    int code = mp_options_read(&reading, mp_suite_options, "a suite", document, suite);
-    if (!code)
-        code = read_jobs(suite, systems, error);
-    for (int i = 0; i < suite->count && changes->predicted && !code; i++)
-        suite->job[i].executor = MP_EXECUTOR_PREDICTED;
-    for (int i = 0; i < changes->set_count && !code; i++)
-        code = set_one(suite, changes->set[i], systems, error);
+    MP_TRY(mp_options_read(&reading, mp_suite_options, "a suite", document, suite));
+    MP_TRY(read_jobs(suite, systems, error));
     suite->common = suite->jobs = NULL; /* they go with the document */
-    return code ? code : finish_jobs(suite, changes, error);
+    for (int i = 0; i < suite->count && changes->predicted; i++)
+        suite->job[i].executor = MP_EXECUTOR_PREDICTED;
+    for (int i = 0; i < changes->set_count; i++)
+        MP_TRY(set_one(suite, changes->set[i], systems, error));
+    return finish_jobs(suite, changes, error);
 }
 
 /* What is wrong with a line of a file that is no YAML at all doesn't say that it is the wrong file;
@@ -378,22 +371,25 @@ static int parse(const struct mp_suite *suite, size_t size, struct mp_yaml **doc
                 : MP_OK;
 }
 
+static int create(const char *path, const char *text, const struct mp_systems *systems,
+                  const struct mp_suite_changes *changes, struct mp_suite *suite,
+                  struct mp_error *error) {
+    MP_AUTO(yaml) struct mp_yaml *document = NULL;
+    size_t size = text ? strlen(text) : 0;
+    *suite = (struct mp_suite){.path = strdup(path), .text = text ? strdup(text) : NULL};
+    if (!suite->path || (text && !suite->text))
+        return mp_fail(error, MP_ENOMEM, "%s: no memory for the suite", path);
+    if (!text)
+        MP_TRY(mp_yaml_read_file(path, &suite->text, &size, error));
+    MP_TRY(parse(suite, size, &document, error));
+    return build(suite, document, systems, changes, error);
+}
+
 int mp_suite_parse(const char *path, const char *text, const struct mp_systems *systems,
                    const struct mp_suite_changes *changes, struct mp_suite *suite,
                    struct mp_error *error) {
     static const struct mp_suite_changes no_changes;
-    struct mp_yaml *document = NULL;
-    size_t size = text ? strlen(text) : 0;
-    *suite = (struct mp_suite){.path = strdup(path), .text = text ? strdup(text) : NULL};
-    int code = !suite->path || (text && !suite->text)
-                   ? mp_fail(error, MP_ENOMEM, "%s: no memory for the suite", path)
-               : text ? MP_OK
-                      : mp_yaml_read_file(path, &suite->text, &size, error);
-    if (!code)
-        code = parse(suite, size, &document, error);
-    if (!code)
-        code = build(suite, document, systems, changes ? changes : &no_changes, error);
-    mp_yaml_destroy(document);
+    int code = create(path, text, systems, changes ? changes : &no_changes, suite, error);
     if (code)
         mp_suite_destroy(suite);
     return code;
