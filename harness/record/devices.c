@@ -32,10 +32,9 @@ void mp_devices_offer(const char *folder) {
 static void leave_out_damaged(struct mp_files *files, FILE *stream) {
     int kept = 0;
     for (int i = 0; i < files->count; i++) {
-        struct mp_spool_reader *reader = NULL;
+        MP_AUTO(spool) struct mp_spool_reader *reader = NULL;
         struct mp_error damaged = {0};
         int code = mp_spool_open(files->path[i], &reader, &damaged);
-        mp_spool_close(reader);
         if (code == MP_EFORMAT || code == MP_EVERSION) {
             fprintf(stream, "moeperf record: left out: %s\n", damaged.text);
             free(files->path[i]);
@@ -82,16 +81,14 @@ static void say(struct mp_store *store, int64_t run_id, FILE *stream) {
 
 int mp_devices_keep(struct mp_store *store, int64_t run_id, const char *folder, bool keep_spools,
                     FILE *stream, struct mp_error *error) {
-    struct mp_files files;
-    int code = mp_files_list(folder, MP_DEVICE_ENDING, &files, error);
+    MP_AUTO(files) struct mp_files files = {NULL, 0};
+    MP_TRY(mp_files_list(folder, MP_DEVICE_ENDING, &files, error));
     leave_out_damaged(&files, stream);
-    if (!code && files.count > 0)
-        code =
-            mp_store_add_device(store, run_id, (const char *const *)files.path, files.count, error);
-    if (!code && files.count > 0)
-        say(store, run_id, stream);
-    if (!code && !keep_spools)
+    if (files.count == 0)
+        return MP_OK;
+    MP_TRY(mp_store_add_device(store, run_id, (const char *const *)files.path, files.count, error));
+    say(store, run_id, stream);
+    if (!keep_spools)
         mp_files_remove(&files);
-    mp_files_free(&files);
-    return code;
+    return MP_OK;
 }

@@ -178,20 +178,19 @@ static int keep_range(struct mp_mapping *mapping, const struct mp_spool_record *
 /* Names and schemas may stand behind what refers to them in another thread's records: two rounds.
  */
 static int read_spool(struct mp_mapping *mapping, bool ranges, struct mp_error *error) {
-    struct mp_spool_reader *reader = NULL;
+    MP_AUTO(spool) struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
     int64_t first_ns = 0, last_ns = 0;
-    int got = 0, code = mp_spool_open(mapping->path, &reader, error);
-    if (code)
-        return code;
+    int got;
+    MP_TRY(mp_spool_open(mapping->path, &reader, error));
     mapping->totals.header = *mp_spool_header(reader);
-    while (!code && (got = mp_spool_next(reader, &record, error)) == 1) {
+    while ((got = mp_spool_next(reader, &record, error)) == 1) {
         if (ranges && record.type == MP_SPOOL_RANGE)
-            code = keep_range(mapping, &record, &first_ns, &last_ns, error);
+            MP_TRY(keep_range(mapping, &record, &first_ns, &last_ns, error));
         else if (!ranges && record.type == MP_SPOOL_NAME)
-            code = keep_name(mapping, &record, error);
+            MP_TRY(keep_name(mapping, &record, error));
         else if (!ranges && record.type == MP_SPOOL_SCHEMA)
-            code = mp_schemas_add(mapping->schemas, &record, error);
+            MP_TRY(mp_schemas_add(mapping->schemas, &record, error));
         else if (!ranges && record.type == MP_SPOOL_NUMBER)
             keep_number(mapping, &record);
         else if (!ranges && record.type == MP_SPOOL_TEXT)
@@ -199,10 +198,9 @@ static int read_spool(struct mp_mapping *mapping, bool ranges, struct mp_error *
         else if (!ranges && record.type == MP_SPOOL_END)
             mapping->totals.ended = true;
     }
-    mp_spool_close(reader);
     if (last_ns > first_ns)
         mapping->totals.seconds = ((double)last_ns - (double)first_ns) / 1e9;
-    return got < 0 ? got : code;
+    return got;
 }
 
 /* ---- making spans of them ---- */
@@ -557,7 +555,10 @@ static void sum_up(struct mp_mapping *mapping) {
     }
 }
 
-static int make_spans(struct mp_mapping *mapping, struct mp_error *error) {
+static int fill(struct mp_mapping *mapping, struct mp_error *error) {
+    MP_TRY(mp_schemas_create(&mapping->schemas, error));
+    MP_TRY(read_spool(mapping, false, error));
+    MP_TRY(read_spool(mapping, true, error));
     if (mapping->matches > 0)
         qsort(mapping->match, mapping->matches, sizeof *mapping->match, compare_matches);
     if (mapping->ends > 0)
@@ -584,13 +585,7 @@ int mp_mapping_create(const char *path, const struct mp_rules *rules, struct mp_
         return mp_no_memory(error);
     }
     made->rules = rules;
-    int code = mp_schemas_create(&made->schemas, error);
-    if (!code)
-        code = read_spool(made, false, error);
-    if (!code)
-        code = read_spool(made, true, error);
-    if (!code)
-        code = make_spans(made, error);
+    int code = fill(made, error);
     if (code)
         mp_mapping_destroy(made);
     else
@@ -698,32 +693,27 @@ static void change_header(struct mp_spool_header *header, const struct mp_mapped
 /* Everything of the spool that was read; its end comes after the spans. */
 static int copy_spool(struct spool_writer *writer, const struct mp_mapping *mapping,
                       const struct mp_mapped *as, struct mp_error *error) {
-    struct mp_spool_reader *reader = NULL;
+    MP_AUTO(spool) struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
     uint8_t end[4096];
     size_t size, end_size = 0;
-    int got = 0, code = mp_spool_open(mapping->path, &reader, error);
-    if (code)
-        return code;
+    int got;
+    MP_TRY(mp_spool_open(mapping->path, &reader, error));
     const void *bytes = mp_spool_bytes(reader, &size);
     void *copied = NULL;
-    code = spool_writer_copy(writer, bytes, size, &copied, error);
-    if (!code) {
-        change_header((void *)((uint8_t *)copied + sizeof(struct spool_head)), as);
-        code = write_streams(writer, error);
-    }
-    while (!code && (got = mp_spool_next(reader, &record, error)) == 1) {
+    MP_TRY(spool_writer_copy(writer, bytes, size, &copied, error));
+    change_header((void *)((uint8_t *)copied + sizeof(struct spool_head)), as);
+    MP_TRY(write_streams(writer, error));
+    while ((got = mp_spool_next(reader, &record, error)) == 1) {
         bytes = mp_spool_bytes(reader, &size);
         if (is_copied(mapping, record.type)) {
-            code = spool_writer_copy(writer, bytes, size, NULL, error);
+            MP_TRY(spool_writer_copy(writer, bytes, size, NULL, error));
         } else if (record.type == MP_SPOOL_END && size <= sizeof end) {
             memcpy(end, bytes, size);
             end_size = size;
         }
     }
-    mp_spool_close(reader);
-    if (code || got < 0)
-        return code ? code : got;
+    MP_TRY(got);
     MP_TRY(write_spans(writer, mapping, error));
     MP_TRY(clock_samples_write(as->sample, as->samples, writer, error));
     MP_TRY(write_loads(writer, mapping, as, error));

@@ -26,6 +26,7 @@ struct meetings {
     struct counter *counter; /* [rules + 1] working memory of add_ranges */
     struct mp_arena memory;
 };
+MP_END(meetings, struct meetings, (free(it->item), mp_arena_release(&it->memory)))
 
 static int add(struct meetings *meetings, const struct attended *attended, struct mp_error *error) {
     if (!MP_ROOM(meetings->item, meetings->count))
@@ -57,7 +58,7 @@ static int add_ranges(struct meetings *meetings, const struct record_process *pr
 
 /* ---- collectives ---- */
 
-/* What one spool of a collector of GPU work has; to be freed. */
+/* What one spool of a collector of GPU work has. */
 struct device {
     struct mp_collective *collective; /* function: a hash of the name, 0: does not synchronise */
     uint32_t *name;                   /* [names] hashes by id */
@@ -65,6 +66,13 @@ struct device {
     int collectives, timers;
     uint32_t names;
 };
+
+static void device_free(struct device *device) {
+    free(device->collective);
+    free(device->name);
+    free(device->timer);
+}
+MP_END(device, struct device, device_free(it))
 
 static int keep_record(struct device *device, const struct mp_spool_record *record) {
     enum { NAMES_LIMIT = 1 << 20 };
@@ -120,36 +128,28 @@ static int host_of(const struct mp_spool_header *header, int part,
 
 static int read_device(struct meetings *meetings, const char *path, int part,
                        const struct record_process process[], int count, struct mp_error *error) {
-    struct mp_spool_reader *reader = NULL;
+    MP_AUTO(spool) struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
-    struct device device = {0};
+    MP_AUTO(device) struct device device = {0};
     if (mp_spool_open(path, &reader, NULL))
         return MP_OK; /* whoever adds its records says why not */
     const int host = host_of(mp_spool_header(reader), part, process, count);
-    int code = MP_OK;
-    while (host >= 0 && !code && mp_spool_next(reader, &record, NULL) == 1)
+    while (host >= 0 && mp_spool_next(reader, &record, NULL) == 1)
         if (keep_record(&device, &record))
-            code = mp_no_memory(error);
-    mp_spool_close(reader);
-    if (!code)
-        code = add_device(meetings, &device, host, error);
-    free(device.collective);
-    free(device.name);
-    free(device.timer);
-    return code;
+            return mp_no_memory(error);
+    return add_device(meetings, &device, host, error);
 }
 
 static int add_collectives(struct meetings *meetings, const struct mp_record_run *run,
                            const struct record_process process[], int count,
                            struct mp_error *error) {
-    struct mp_files files;
-    int code = mp_files_list(run->spools, MP_DEVICE_ENDING, &files, error);
-    for (int i = 0; i < files.count && !code; i++)
-        code = read_device(meetings, files.path[i],
+    MP_AUTO(files) struct mp_files files = {NULL, 0};
+    MP_TRY(mp_files_list(run->spools, MP_DEVICE_ENDING, &files, error));
+    for (int i = 0; i < files.count; i++)
+        MP_TRY(read_device(meetings, files.path[i],
                            run->is_merged ? atoi(mp_file_name(files.path[i])) : 0, process, count,
-                           error);
-    mp_files_free(&files);
-    return code;
+                           error));
+    return MP_OK;
 }
 
 /* ---- hosts ---- */
@@ -272,12 +272,9 @@ static int align(struct meetings *all, const struct mp_record_run *run,
 int record_meetings_align(const struct mp_record_run *run, struct record_process process[],
                           int count, int hosts, struct meetings_found *found,
                           struct mp_error *error) {
-    struct meetings all = {0};
+    MP_AUTO(meetings) struct meetings all = {0};
     *found = (struct meetings_found){.hosts = hosts};
     if (hosts < 2 || run->importer) /* its spools have their clocks */
         return MP_OK;
-    int code = align(&all, run, process, count, found, error);
-    free(all.item);
-    mp_arena_release(&all.memory);
-    return code;
+    return align(&all, run, process, count, found, error);
 }

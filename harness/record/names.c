@@ -79,6 +79,14 @@ struct naming {
     int64_t left_out;
 };
 
+static void end_naming(struct naming *names) {
+    for (int i = 0; i < names->processes; i++)
+        free(names->process[i].range);
+    free(names->use);
+    name_table_free(&names->table);
+}
+MP_END(naming, struct naming, end_naming(it))
+
 static const char *const field_names[MP_NAME_FIELDS][6] = {
     [MP_NAME_TOKENS] = {"tokens", "num_tokens", "routes", NULL},
     [MP_NAME_BYTES] = {"bytes", "size", "Message size [bytes]", "Bytes", NULL},
@@ -251,6 +259,13 @@ struct reading {
     int64_t first_ns, last_ns;
 };
 
+static void end_reading(struct reading *reading) {
+    free(reading->known);
+    mp_arena_release(&reading->texts);
+    mp_schemas_destroy(reading->schemas);
+}
+MP_END(reading, struct reading, end_reading(it))
+
 static int keep_name(struct reading *reading, const struct mp_spool_record *record,
                      struct mp_error *error) {
     uint32_t id = record->as.name.id;
@@ -318,19 +333,19 @@ static int keep_range(struct reading *reading, const struct mp_spool_record *rec
 /* Names and schemas may stand behind what refers to them: two rounds. */
 static int read_spool(struct reading *reading, const char *path, bool ranges,
                       struct mp_error *error) {
-    struct mp_spool_reader *reader = NULL;
+    MP_AUTO(spool) struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
-    int got = 0, code = mp_spool_open(path, &reader, error);
-    while (!code && (got = mp_spool_next(reader, &record, error)) == 1) {
+    int got;
+    MP_TRY(mp_spool_open(path, &reader, error));
+    while ((got = mp_spool_next(reader, &record, error)) == 1) {
         if (ranges && record.type == MP_SPOOL_RANGE)
-            code = keep_range(reading, &record, error);
+            MP_TRY(keep_range(reading, &record, error));
         else if (!ranges && record.type == MP_SPOOL_NAME)
-            code = keep_name(reading, &record, error);
+            MP_TRY(keep_name(reading, &record, error));
         else if (!ranges && record.type == MP_SPOOL_SCHEMA)
-            code = mp_schemas_add(reading->schemas, &record, error);
+            MP_TRY(mp_schemas_add(reading->schemas, &record, error));
     }
-    mp_spool_close(reader);
-    return got < 0 ? got : code;
+    return got;
 }
 
 /* ---- order ---- */
@@ -386,26 +401,22 @@ static void find_neighbours(struct naming *names, const struct process *process)
 
 static int read_process(struct naming *names, const char *path, size_t ordered_limit,
                         struct mp_error *error) {
+    MP_AUTO(reading)
     struct reading reading = {.names = names,
                               .process = &names->process[names->processes++],
                               .ordered_limit = ordered_limit};
-    int code = mp_schemas_create(&reading.schemas, error);
-    if (!code)
-        code = read_spool(&reading, path, false, error);
-    if (!code)
-        code = read_spool(&reading, path, true, error);
+    MP_TRY(mp_schemas_create(&reading.schemas, error));
+    MP_TRY(read_spool(&reading, path, false, error));
+    MP_TRY(read_spool(&reading, path, true, error));
     struct process *process = reading.process;
-    if (!code && process->count > 0) {
-        qsort(process->range, process->count, sizeof *process->range, compare_nesting);
-        find_neighbours(names, process);
-        qsort(process->range, process->count, sizeof *process->range, compare_uses);
-        process->first_ns = reading.first_ns;
-        process->seconds = ((double)reading.last_ns - (double)reading.first_ns) / 1e9;
-    }
-    free(reading.known);
-    mp_arena_release(&reading.texts);
-    mp_schemas_destroy(reading.schemas);
-    return code;
+    if (process->count == 0)
+        return MP_OK;
+    qsort(process->range, process->count, sizeof *process->range, compare_nesting);
+    find_neighbours(names, process);
+    qsort(process->range, process->count, sizeof *process->range, compare_uses);
+    process->first_ns = reading.first_ns;
+    process->seconds = ((double)reading.last_ns - (double)reading.first_ns) / 1e9;
+    return MP_OK;
 }
 
 /* ---- what all processes do ---- */
@@ -550,18 +561,11 @@ static int make_list(struct naming *names, struct mp_names *made, struct mp_erro
 
 int mp_names_read(const char *const paths[], int count, struct mp_arena *memory,
                   struct mp_names *made, struct mp_error *error) {
-    struct naming names = {.memory = memory};
+    MP_AUTO(naming) struct naming names = {.memory = memory};
     MP_TAKE(memory, names.process, count + 1);
-    int code = mp_arena_check(memory, error);
-    for (int i = 0; i < count && !code; i++)
-        code = read_process(&names, paths[i], (size_t)(ORDERED_LIMIT / count), error);
-    if (!code)
-        code = measure(&names, error);
-    if (!code)
-        code = make_list(&names, made, error);
-    for (int i = 0; i < names.processes; i++)
-        free(names.process[i].range);
-    free(names.use);
-    name_table_free(&names.table);
-    return code;
+    MP_TRY(mp_arena_check(memory, error));
+    for (int i = 0; i < count; i++)
+        MP_TRY(read_process(&names, paths[i], (size_t)(ORDERED_LIMIT / count), error));
+    MP_TRY(measure(&names, error));
+    return make_list(&names, made, error);
 }

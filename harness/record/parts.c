@@ -16,10 +16,9 @@
 /* ---- folders beside a database ---- */
 
 void mp_parts_remove_folder(const char *folder) {
-    struct mp_files files;
+    MP_AUTO(files) struct mp_files files = {NULL, 0};
     mp_files_list(folder, NULL, &files, NULL);
     mp_files_remove(&files);
-    mp_files_free(&files);
     rmdir(folder);
 }
 
@@ -69,14 +68,13 @@ enum {
 }; /* of the endings: those of spools, and of all that is recorded */
 
 bool mp_parts_has_spool(const char *folder) {
-    bool has_spool = false;
-    for (int i = 0; i < SPOOLS && !has_spool; i++) {
-        struct mp_files files;
+    for (int i = 0; i < SPOOLS; i++) {
+        MP_AUTO(files) struct mp_files files = {NULL, 0};
         mp_files_list(folder, endings[i], &files, NULL);
-        has_spool = files.count > 0;
-        mp_files_free(&files);
+        if (files.count > 0)
+            return true;
     }
-    return has_spool;
+    return false;
 }
 
 static int link_file(const char *path, const char *into, int part, struct mp_error *error) {
@@ -91,44 +89,41 @@ static int link_file(const char *path, const char *into, int part, struct mp_err
 
 /* The files of one part, if it is one. */
 static int link_part(const char *folder, const char *into, int *parts, struct mp_error *error) {
-    int code = MP_OK, count = 0;
-    for (int e = 0; e < RECORDED && !code; e++) {
-        struct mp_files files;
-        code = mp_files_list(folder, endings[e], &files, error);
-        for (int i = 0; i < files.count && !code; i++)
-            code = link_file(files.path[i], into, *parts, error);
+    int count = 0;
+    for (int e = 0; e < RECORDED; e++) {
+        MP_AUTO(files) struct mp_files files = {NULL, 0};
+        MP_TRY(mp_files_list(folder, endings[e], &files, error));
+        for (int i = 0; i < files.count; i++)
+            MP_TRY(link_file(files.path[i], into, *parts, error));
         count += files.count;
-        mp_files_free(&files);
     }
     *parts += count > 0;
-    return code;
+    return MP_OK;
 }
 
 static int link_folder(const char *folder, const char *into, int *parts, struct mp_error *error) {
-    struct mp_files files;
+    MP_AUTO(files) struct mp_files files = {NULL, 0};
     struct stat status;
     const int before = *parts;
     if (access(folder, F_OK))
         return mp_fail(error, MP_ENOTFOUND, "%s: %s", folder, strerror(errno));
-    int code = mp_files_list(folder, NULL, &files, error);
-    if (!code)
-        code = link_part(folder, into, parts, error);
-    for (int i = 0; i < files.count && !code; i++)
+    MP_TRY(mp_files_list(folder, NULL, &files, error));
+    MP_TRY(link_part(folder, into, parts, error));
+    for (int i = 0; i < files.count; i++)
         if (!stat(files.path[i], &status) && S_ISDIR(status.st_mode))
-            code = link_part(files.path[i], into, parts, error);
-    mp_files_free(&files);
-    if (!code && *parts == before)
-        code = mp_fail(error, MP_ENOTFOUND,
-                       "%s: neither it nor a folder in it has a spool (*.spool, *%s), as moeperf "
-                       "record leaves them",
-                       folder, MP_DEVICE_ENDING);
-    return code;
+            MP_TRY(link_part(files.path[i], into, parts, error));
+    return *parts > before
+               ? MP_OK
+               : mp_fail(error, MP_ENOTFOUND,
+                         "%s: neither it nor a folder in it has a spool (*.spool, *%s), as moeperf "
+                         "record leaves them",
+                         folder, MP_DEVICE_ENDING);
 }
 
 int mp_parts_link(const char *const folder[], int folders, const char *into,
                   struct mp_error *error) {
-    int parts = 0, code = MP_OK;
-    for (int i = 0; i < folders && !code; i++)
-        code = link_folder(folder[i], into, &parts, error);
-    return code;
+    int parts = 0;
+    for (int i = 0; i < folders; i++)
+        MP_TRY(link_folder(folder[i], into, &parts, error));
+    return MP_OK;
 }

@@ -45,21 +45,17 @@ static int add_process(const struct mp_record_run *run, const char *path,
 /* The processes of all files with this ending.  stream: NULL where others say what is damaged. */
 static int add_processes(const struct mp_record_run *run, const char *ending,
                          struct record_processes *processes, FILE *stream, struct mp_error *error) {
-    struct mp_files files;
-    int code = mp_files_list(run->spools, ending, &files, error);
-    for (int i = 0; i < files.count && !code; i++) {
+    MP_AUTO(files) struct mp_files files = {NULL, 0};
+    MP_TRY(mp_files_list(run->spools, ending, &files, error));
+    for (int i = 0; i < files.count; i++) {
         struct mp_error damaged = {0};
-        code = add_process(run, files.path[i], processes, &damaged);
-        if (code == MP_EFORMAT || code == MP_EVERSION) { /* killed before its header, say */
-            if (stream)
-                fprintf(stream, "moeperf record: left out: %s\n", damaged.text);
-            code = MP_OK;
-        } else if (code) {
-            mp_fail(error, code, "%s", damaged.text);
-        }
+        int code = add_process(run, files.path[i], processes, &damaged);
+        if (code && code != MP_EFORMAT && code != MP_EVERSION) /* killed before its header, say */
+            return mp_fail(error, code, "%s", damaged.text);
+        if (code && stream)
+            fprintf(stream, "moeperf record: left out: %s\n", damaged.text);
     }
-    mp_files_free(&files);
-    return code;
+    return MP_OK;
 }
 
 /* Hosts may have one name and be several: parts of one have a clock that began at one time. */
@@ -222,14 +218,13 @@ static int check_missing(const struct record_processes *processes, int ranks,
 
 int record_processes_check_parts(const struct record_processes *processes, bool some_ranks,
                                  struct mp_error *error) {
-    int ranks = 0, code = MP_OK;
+    int ranks = 0;
     for (int i = 0; i < processes->count; i++)
-        for (int j = 0; j < i && !code; j++)
+        for (int j = 0; j < i; j++)
             if (processes->item[i].part != processes->item[j].part)
-                code = check_pair(&processes->item[j], &processes->item[i], error);
-    if (!code)
-        code = check_worlds(processes, &ranks, error);
-    return code || some_ranks ? code : check_missing(processes, ranks, error);
+                MP_TRY(check_pair(&processes->item[j], &processes->item[i], error));
+    MP_TRY(check_worlds(processes, &ranks, error));
+    return some_ranks ? MP_OK : check_missing(processes, ranks, error);
 }
 
 void record_processes_sort(struct record_processes *processes) {

@@ -36,6 +36,7 @@ struct record_processes {
 int record_processes_find(const struct mp_record_run *run, struct record_processes *processes,
                           FILE *stream, struct mp_error *error);
 void record_processes_free(struct record_processes *processes);
+MP_END(processes, struct record_processes, record_processes_free(it))
 
 /* MP_EINVAL: one of an earlier recording's still records, as far as that can be seen here. */
 int record_processes_check_ended(const struct record_processes *processes, struct mp_error *error);

@@ -84,7 +84,7 @@ static int check_ranks(const struct mp_record_loads_source *source,
 int mp_record_loads_read(const struct mp_record_loads_source *source, int ranks, int64_t first,
                          int64_t last, FILE *stream, struct mp_record_loads *loads,
                          struct mp_error *error) {
-    struct mp_trace_stream *trace = NULL;
+    MP_AUTO(stream) struct mp_trace_stream *trace = NULL;
     const struct mp_trace_block *block = NULL;
     struct mp_error damaged = {0};
     *loads = (struct mp_record_loads){0};
@@ -93,24 +93,21 @@ int mp_record_loads_read(const struct mp_record_loads_source *source, int ranks,
     loads->ranks = shape->ranks;
     loads->experts = shape->experts;
     loads->layers = shape->layers;
-    int code = check_ranks(source, shape, ranks, error);
+    MP_TRY(check_ranks(source, shape, ranks, error));
     int got = MP_OK, held = 0, blocks = shape->layers * shape->micro_batches;
-    while (!code && !(got = mp_trace_next(trace, &block, &damaged)) && block) {
+    while (!(got = mp_trace_next(trace, &block, &damaged)) && block) {
         if (block->iteration < first || block->iteration > last)
             continue;
-        code = add_block(loads, block, error);
+        MP_TRY(add_block(loads, block, error));
         held = (held + 1) % blocks;
     }
-    if (!code && held > 0) /* cut inside an iteration */
+    if (held > 0) /* cut inside an iteration */
         loads->iterations--;
-    if (!code && got)
+    if (got)
         fprintf(stream, "loads: %s; what is before it is taken\n", damaged.text);
-    if (!code && loads->iterations == 0)
-        code =
-            mp_fail(error, MP_EINVAL, "%s: has no loads of the recorded iterations, %lld to %lld",
-                    source->path, (long long)first, (long long)last);
-    mp_trace_stream_destroy(trace);
-    if (code)
-        mp_record_loads_destroy(loads);
-    return code;
+    return loads->iterations > 0
+               ? MP_OK
+               : mp_fail(error, MP_EINVAL,
+                         "%s: has no loads of the recorded iterations, %lld to %lld", source->path,
+                         (long long)first, (long long)last);
 }

@@ -40,6 +40,7 @@ int mp_record_loads_read(const struct mp_record_loads_source *source, int ranks,
                          int64_t last, FILE *stream, struct mp_record_loads *loads,
                          struct mp_error *error);
 void mp_record_loads_destroy(struct mp_record_loads *loads); /* accepts a zeroed one */
+MP_END(record_loads, struct mp_record_loads, mp_record_loads_destroy(it))
 
 /* [experts] of the index of an iteration. */
 const uint32_t *mp_record_loads_of(const struct mp_record_loads *loads, int iteration, int layer,

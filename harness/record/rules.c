@@ -224,19 +224,18 @@ static int check_rule(const struct mp_reading *reading, const struct mp_rule *sa
 /* Adds the items of a sequence, if there is one, to a list. */
 static int read_list(const struct mp_reading *reading, const struct mp_yaml *list, bool is_end,
                      struct mp_rule **rules, int *count) {
-    int code = MP_OK;
-    for (int i = 0; list && i < list->count && !code; i++) {
+    for (int i = 0; list && i < list->count; i++) {
         if (!MP_ROOM(*rules, *count))
             return mp_no_memory(reading->error);
         struct mp_rule *next = &(*rules)[*count];
         *next = (struct mp_rule){.phase = MP_PHASES};
-        code = mp_options_read(reading, is_end ? end_rows : mp_rule_rows,
-                               is_end ? "iteration-ends" : "a rule", list->item[i], next);
-        if (!code && !is_end)
-            code = check_rule(reading, next);
-        *count += !code;
+        MP_TRY(mp_options_read(reading, is_end ? end_rows : mp_rule_rows,
+                               is_end ? "iteration-ends" : "a rule", list->item[i], next));
+        if (!is_end)
+            MP_TRY(check_rule(reading, next));
+        ++*count;
     }
-    return code;
+    return MP_OK;
 }
 
 /* Takes the document. */
@@ -261,15 +260,14 @@ int mp_rules_load(const char *path, struct mp_rules *rules, struct mp_error *err
 }
 
 int mp_rules_load_ready(struct mp_rules *rules, struct mp_error *error) {
-    char path[MP_PATH_SIZE], **names = NULL;
-    int code = mp_path_names(MP_RULES, &names, error);
-    for (int i = 0; !code && names[i]; i++) {
-        code = mp_path_file(MP_RULES, names[i], path, error);
-        if (!code)
-            code = mp_rules_load(path, rules, error);
+    char path[MP_PATH_SIZE];
+    MP_AUTO(names) char **names = NULL;
+    MP_TRY(mp_path_names(MP_RULES, &names, error));
+    for (int i = 0; names[i]; i++) {
+        MP_TRY(mp_path_file(MP_RULES, names[i], path, error));
+        MP_TRY(mp_rules_load(path, rules, error));
     }
-    mp_path_names_destroy(names);
-    return code;
+    return MP_OK;
 }
 
 int mp_rules_parse(const char *name, const char *text, size_t size, struct mp_rules *rules,

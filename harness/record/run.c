@@ -47,13 +47,11 @@ static void format_start(const struct record_process processes[], int count, FIL
 
 /* The tables that a hook in the program left among the spools; returns how many. */
 static int each_table(const char *folder, bool removes) {
-    struct mp_files files;
+    MP_AUTO(files) struct mp_files files = {NULL, 0};
     mp_files_list(folder, ".csv", &files, NULL);
-    const int count = files.count;
     if (removes)
         mp_files_remove(&files);
-    mp_files_free(&files);
-    return count;
+    return files.count;
 }
 
 /* Those that were found are no reason to lose a recording; those that were named are. */
@@ -84,6 +82,7 @@ static int read_loads(const struct mp_record_run *run, const struct record_proce
     if (!code || !are_found)
         return code;
     fprintf(stream, "loads: left out: %s\n", error->text);
+    mp_record_loads_destroy(loads); /* what was read of them */
     *error = (struct mp_error){0};
     return MP_OK;
 }
@@ -117,9 +116,9 @@ static const char *name_host(const struct record_process processes[], int at, ch
 /* The mapped spools of processes that have their ranks, with the loads of these. */
 static int write_mapped(const struct mp_record_run *run, struct record_process processes[],
                         int count, int ranks, FILE *stream, struct mp_error *error) {
-    struct mp_record_loads loads = {0};
-    int code = read_loads(run, processes, count, ranks, stream, &loads, error);
-    for (int i = 0; i < count && !code; i++) {
+    MP_AUTO(record_loads) struct mp_record_loads loads = {0};
+    MP_TRY(read_loads(run, processes, count, ranks, stream, &loads, error));
+    for (int i = 0; i < count; i++) {
         const struct record_process *own = &processes[i];
         char name[64];
         const struct mp_mapped as = {.rank = own->rank,
@@ -131,29 +130,27 @@ static int write_mapped(const struct mp_record_run *run, struct record_process p
                                      .samples = own->samples,
                                      .loads = &loads};
         unlink(own->mapped); /* of an attempt that failed */
-        code = mp_mapping_write(own->mapping, own->mapped, &as, error);
+        MP_TRY(mp_mapping_write(own->mapping, own->mapped, &as, error));
     }
-    mp_record_loads_destroy(&loads);
-    return code;
+    return MP_OK;
 }
 
 static int ingest(struct mp_store *store, const struct mp_record_run *run, const char *job,
                   struct record_process processes[], int count, FILE *stream, int64_t *run_id,
                   struct meetings_found *found, struct mp_error *error) {
-    const char **paths = calloc((size_t)count, sizeof *paths);
+    MP_AUTO(arena) struct mp_arena memory = {0};
+    const char **paths = mp_arena_take(&memory, (size_t)count, sizeof *paths);
     char command[COMMAND_BYTES], reason[128], started_at[32], invocation[64];
     int64_t iterations = 0;
-    int code = paths ? MP_OK : mp_no_memory(error);
     int nodes = 0, ranks = record_processes_rank(run, processes, count, &nodes);
-    if (!code)
-        code = record_meetings_align(run, processes, count, nodes, found, error);
-    for (int i = 0; i < count && paths; i++) {
+    MP_TRY(mp_arena_check(&memory, error));
+    MP_TRY(record_meetings_align(run, processes, count, nodes, found, error));
+    for (int i = 0; i < count; i++) {
         paths[i] = processes[i].mapped;
         iterations = processes[i].totals->iterations > iterations ? processes[i].totals->iterations
                                                                   : iterations;
     }
-    if (!code)
-        code = write_mapped(run, processes, count, ranks, stream, error);
+    MP_TRY(write_mapped(run, processes, count, ranks, stream, error));
     join_command(run, command);
     format_start(processes, count, stream, started_at);
     snprintf(invocation, sizeof invocation, "%s-%d", started_at, (int)getpid());
@@ -187,10 +184,7 @@ static int ingest(struct mp_store *store, const struct mp_record_run *run, const
                                            .iterations_wanted = iterations,
                                            .fact = &by_order,
                                            .facts = tell_combines(processes, count, combines)};
-    if (!code)
-        code = mp_store_ingest(store, &described, paths, count, run_id, error);
-    free(paths);
-    return code;
+    return mp_store_ingest(store, &described, paths, count, run_id, error);
 }
 
 /* ---- what is said ---- */
@@ -273,22 +267,22 @@ static int say_suggestion(const struct mp_record_run *run, const struct mp_sugge
 /* What is proposed, where the rules in use leave the model out; NULL: nothing. */
 static int suggest(const struct mp_record_run *run, const struct record_processes *processes,
                    struct mp_suggestion **suggestion, struct mp_error *error) {
-    const char **paths = calloc((size_t)processes->count + 1, sizeof *paths);
+    MP_AUTO(arena) struct mp_arena memory = {0};
+    const char **paths = mp_arena_take(&memory, (size_t)processes->count, sizeof *paths);
     int64_t spans = 0, of_model = 0;
-    for (int i = 0; paths && i < processes->count; i++) {
+    MP_TRY(mp_arena_check(&memory, error));
+    for (int i = 0; i < processes->count; i++) {
         paths[i] = processes->item[i].path;
         spans += processes->item[i].totals->spans;
         of_model += processes->item[i].totals->of_model;
     }
-    int code = paths ? MP_OK : mp_no_memory(error);
-    if (!code && run->suggested && !processes->without_ranges && (of_model == 0 || run->suggest))
-        code = mp_suggestion_create(paths, processes->count, run->rules, suggestion, error);
-    free(paths);
+    if (run->suggested && !processes->without_ranges && (of_model == 0 || run->suggest))
+        MP_TRY(mp_suggestion_create(paths, processes->count, run->rules, suggestion, error));
     if (*suggestion && !run->suggest && spans > 0 && mp_suggestion_guesses(*suggestion) == 0) {
         mp_suggestion_destroy(*suggestion);
         *suggestion = NULL;
     }
-    return code;
+    return MP_OK;
 }
 
 static void say_clocks(const struct meetings_found *found, int count, FILE *stream) {
@@ -397,33 +391,33 @@ static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
     return MP_OK;
 }
 
-int mp_record_keep(struct mp_store *store, const struct mp_record_run *run, FILE *stream,
-                   struct mp_error *error) {
-    struct record_processes processes = {0};
+static int find_and_keep(struct mp_store *store, const struct mp_record_run *run,
+                         struct record_processes *processes, FILE *stream, struct mp_error *error) {
     struct mp_record_run with_loads = *run;
     if (!run->loads.path && each_table(run->spools, false) > 0)
         with_loads.loads.path = run->spools;
-    struct mp_suggestion *suggestion = NULL;
+    MP_AUTO(suggestion) struct mp_suggestion *suggestion = NULL;
+    MP_TRY(record_processes_find(run, processes, stream, error));
+    if (run->is_earlier)
+        MP_TRY(record_processes_check_ended(processes, error));
+    if (run->is_merged)
+        MP_TRY(record_processes_check_parts(processes, run->some_ranks, error));
+    MP_TRY(suggest(run, processes, &suggestion, error));
+    processes->proposed = suggestion != NULL;
+    processes->keep_spools = run->keep_spools || suggestion;
+    MP_TRY(keep_groups(store, &with_loads, processes, stream, error));
+    return suggestion ? say_suggestion(run, suggestion, stream, error) : MP_OK;
+}
+
+int mp_record_keep(struct mp_store *store, const struct mp_record_run *run, FILE *stream,
+                   struct mp_error *error) {
+    MP_AUTO(processes) struct record_processes processes = {0};
     const bool is_users = run->is_earlier && !run->importer; /* the folder of the spools */
-    int code = record_processes_find(run, &processes, stream, error);
-    if (!code && run->is_earlier)
-        code = record_processes_check_ended(&processes, error);
-    if (!code && run->is_merged)
-        code = record_processes_check_parts(&processes, run->some_ranks, error);
-    if (!code)
-        code = suggest(run, &processes, &suggestion, error);
-    processes.proposed = suggestion != NULL;
-    processes.keep_spools = run->keep_spools || suggestion;
-    if (!code)
-        code = keep_groups(store, &with_loads, &processes, stream, error);
-    if (!code && suggestion)
-        code = say_suggestion(run, suggestion, stream, error);
+    int code = find_and_keep(store, run, &processes, stream, error);
     if (!code)
         remove_spools(run, &processes);
     else if ((is_users ? processes.count > 0 : rmdir(run->spools) != 0) && !run->importer &&
              !run->is_merged)
         fprintf(stream, "moeperf record: the spools are still in %s\n", run->spools);
-    mp_suggestion_destroy(suggestion);
-    record_processes_free(&processes);
     return code;
 }

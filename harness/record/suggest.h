@@ -72,6 +72,7 @@ struct mp_suggestion;
 int mp_suggestion_create(const char *const paths[], int count, const struct mp_rules *rules,
                          struct mp_suggestion **suggestion, struct mp_error *error);
 void mp_suggestion_destroy(struct mp_suggestion *suggestion); /* accepts NULL */
+MP_END(suggestion, struct mp_suggestion *, mp_suggestion_destroy(*it))
 
 /* How many names have a phase of the model (attention, gate, dispatch, ...) by a guess only. */
 int mp_suggestion_guesses(const struct mp_suggestion *suggestion);

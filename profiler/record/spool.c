@@ -96,31 +96,25 @@ static int read_header(struct mp_spool_reader *reader, struct mp_error *error) {
     return MP_OK;
 }
 
-int mp_spool_open(const char *path, struct mp_spool_reader **reader, struct mp_error *error) {
-    int code = MP_OK;
-    struct mp_spool_reader *opened = calloc(1, sizeof *opened);
-    if (opened) {
-        opened->path = strdup(path);
-        opened->buffer = malloc(BUFFER_SIZE);
-    }
-    if (!opened || !opened->path || !opened->buffer) {
-        code = mp_no_memory(error);
-        goto cleanup;
-    }
-    opened->file = fopen(path, "rbe");
-    if (!opened->file) {
-        code = mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO,
+static int open_file(struct mp_spool_reader *reader, const char *path, struct mp_error *error) {
+    reader->path = strdup(path);
+    reader->buffer = malloc(BUFFER_SIZE);
+    if (!reader->path || !reader->buffer)
+        return mp_no_memory(error);
+    reader->file = fopen(path, "rbe");
+    if (!reader->file)
+        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO,
                        "%s: cannot open the spool: %s", path, strerror(errno));
-        goto cleanup;
-    }
-    code = read_header(opened, error);
-    if (code)
-        goto cleanup;
-    *reader = opened;
-    opened = NULL;
+    return read_header(reader, error);
+}
 
-cleanup:
-    mp_spool_close(opened);
+int mp_spool_open(const char *path, struct mp_spool_reader **reader, struct mp_error *error) {
+    struct mp_spool_reader *opened = calloc(1, sizeof *opened);
+    int code = opened ? open_file(opened, path, error) : mp_no_memory(error);
+    if (code)
+        mp_spool_close(opened);
+    else
+        *reader = opened;
     return code;
 }
 
