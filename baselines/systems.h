@@ -1,7 +1,6 @@
 /* All systems that this build knows, in the order in which they are listed: the descriptor of
  * system `name` is mp_system_name, in its folder. */
-#ifndef MOEPERF_BASELINES_SYSTEMS_H
-#define MOEPERF_BASELINES_SYSTEMS_H
+#pragma once
 
 #include "reference/plan/system.h"
 
@@ -39,5 +38,3 @@ MP_SYSTEMS(MP_DECLARE_SYSTEM)
 /* Registers every system; `systems` starts zeroed.  Errors: those of mp_systems_register, which
  * mean that a system was written wrongly. */
 int mp_systems_register_all(struct mp_systems *systems, struct mp_error *error);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * The program's main is this folder's (main.c), unless it has one of its own that calls test_run.
  */
-#ifndef MOEPERF_TESTS_CASES_H
-#define MOEPERF_TESTS_CASES_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -108,5 +107,3 @@ uint64_t *test_seeded(uint64_t *state);
 
 /* Runs all cases; returns how many failed. */
 int test_run(void);
-
-#endif

@@ -3,8 +3,7 @@
  *     assert_works(mp_load_create(4, 8, &load, &error));
  *     assert_fails(mp_load_create(0, 8, &load, &error), MP_EINVAL, "ranks");
  */
-#ifndef MOEPERF_TESTS_ERRORS_H
-#define MOEPERF_TESTS_ERRORS_H
+#pragma once
 
 #include "tests/support.h"
 
@@ -48,5 +47,3 @@ static inline void test_failed_with(int code, const struct mp_error *error, int 
                 mp_code_name(wanted), lacks ? lacks : "");
     _fail(file, line);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Files as bytes, folders that go with all that is in them, and how processes end. */
-#ifndef MOEPERF_TESTS_FILES_H
-#define MOEPERF_TESTS_FILES_H
+#pragma once
 
 #include <ftw.h>
 #include <signal.h>
@@ -60,5 +59,3 @@ static inline int end_of_process(pid_t child) {
     assert_int_equal(waitpid(child, &status, 0), child);
     return status;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Records that collectors leave, as tests make them. */
-#ifndef MOEPERF_TESTS_RECORDS_H
-#define MOEPERF_TESTS_RECORDS_H
+#pragma once
 
 #include "profiler/record/spool.h"
 
@@ -27,5 +26,3 @@ static inline void put_collective(struct mp_record_thread *thread, struct mp_col
 static inline void put_timer(struct mp_record_thread *thread, struct mp_timer timer) {
     mp_record_add(thread, &(struct mp_spool_record){.type = MP_SPOOL_TIMER, .as.timer = timer});
 }
-
-#endif

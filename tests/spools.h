@@ -1,6 +1,5 @@
 /* Spools as tests read them. */
-#ifndef MOEPERF_TESTS_SPOOLS_H
-#define MOEPERF_TESTS_SPOOLS_H
+#pragma once
 
 #include <glob.h>
 
@@ -65,5 +64,3 @@ static inline double number_of(const struct numbers *numbers, const char *name) 
             return numbers->number[i].value;
     return NAN;
 }
-
-#endif

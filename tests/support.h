@@ -1,7 +1,6 @@
 /* What tests share: cases, reasons for skipped cases, random inputs with a
  * printed seed, comparison of floating-point numbers. */
-#ifndef MOEPERF_TESTS_SUPPORT_H
-#define MOEPERF_TESTS_SUPPORT_H
+#pragma once
 
 #include <math.h>
 #include <stdbool.h>
@@ -181,5 +180,3 @@ static inline void test_assert_all_close(double relative, const double number[],
         test_assert_close(number[i], i + 1 < count ? number[i + 1] : (double)NAN, relative, true,
                           text, file, line);
 }
-
-#endif

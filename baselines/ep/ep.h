@@ -3,8 +3,7 @@
  *
  * With more ranks than experts, or where `expert-parallel` says so, experts are replicated over
  * groups of ranks (reference/plan/groups.h), as Megatron-LM's expert-data parallelism has it. */
-#ifndef MOEPERF_BASELINES_EP_EP_H
-#define MOEPERF_BASELINES_EP_EP_H
+#pragma once
 
 #include "reference/plan/groups.h"
 
@@ -20,5 +19,3 @@ int mp_ep_create(const char *system, const struct mp_setting *setting, const voi
                  struct mp_expert_groups *groups, struct mp_error *error);
 int mp_ep_after_gate(void *self, const struct mp_load *load, struct mp_plan *plan,
                      struct mp_error *error);
-
-#endif

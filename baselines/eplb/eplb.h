@@ -30,8 +30,7 @@
  * from the last 1000, in the background (eplb_config.use_async); both with no redundant experts by
  * default.  Options utilisation and moves are theirs.  SGLang averages the utilisation of steps;
  * here it is that of the mean load, which is all that a placement can even out. */
-#ifndef MOEPERF_BASELINES_EPLB_EPLB_H
-#define MOEPERF_BASELINES_EPLB_EPLB_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -87,5 +86,3 @@ void mp_eplb_create(struct mp_arena *memory, int experts, int replicas, int grou
  * physical ones; these are packed to the node's ranks by weight / copies.  weight is [experts], >=
  * 0; sums and quotients are doubles, taken in the same order everywhere. */
 void mp_eplb_place(struct mp_eplb *state, const int64_t weight[]);
-
-#endif

@@ -24,8 +24,7 @@
  * L = W_net / (M W_local) B is read with B the tokens of a rank, as in its own count of traffic,
  * and the released floor(B fraction) is per rank too.  Shadows are chosen after the gate, so that
  * for the gate an expert is where its owner is. */
-#ifndef MOEPERF_BASELINES_FASTERMOE_FASTERMOE_H
-#define MOEPERF_BASELINES_FASTERMOE_FASTERMOE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -151,5 +150,3 @@ static inline int mp_smart_released_size(int ranks) {
 static inline bool mp_shadow_pays(double candidate, double best) {
     return candidate < best * (1 - 1e-12);
 }
-
-#endif

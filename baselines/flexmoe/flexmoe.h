@@ -60,8 +60,7 @@
  * routes, as in the version that SYMI was measured against.
  * - LAER-MoE's variant acts only where experts have more slots than there are nodes.
  * - Planning counts in 1 / 65536 routes, in integers: shares are rounded down. */
-#ifndef MOEPERF_BASELINES_FLEXMOE_FLEXMOE_H
-#define MOEPERF_BASELINES_FLEXMOE_FLEXMOE_H
+#pragma once
 
 #include "reference/base/arena.h"
 #include "reference/plan/system.h"
@@ -177,5 +176,3 @@ int mp_flex_cost_policy(struct mp_flex *flex, const struct mp_flex_costs *costs,
  * the beginning of the round; nodes without `low` sit it out; ties go to lower ids; with `high` on
  * several ranks of a node the lowest gets it. */
 int mp_flex_laer_policy(struct mp_flex *flex, int ranks_per_node, int rounds);
-
-#endif

@@ -7,8 +7,7 @@
  *
  * with U_i groups at level i (U_0 = 1), p_i the most tokens that one of them gets, p the most of
  * one of R ranks, and `row` the bytes of a token. */
-#ifndef MOEPERF_BASELINES_HIERMOE_DEPTH_H
-#define MOEPERF_BASELINES_HIERMOE_DEPTH_H
+#pragma once
 
 #include "reference/plan/system.h"
 
@@ -40,5 +39,3 @@ double mp_depths_seconds(const struct mp_depths *depths, int depth, const double
                          double row_bytes);
 /* The fastest, 1 .. levels.count; of equals the least deep. */
 int mp_depths_best(const struct mp_depths *depths, const double tokens[], double row_bytes);
-
-#endif

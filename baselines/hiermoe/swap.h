@@ -3,8 +3,7 @@
  * A token with several experts in a group counts there once.  When experts r and c swap places only
  * tokens that chose exactly one of them count differently: one more in the other expert's group if
  * the token has nothing there, one less in the chosen one's if that was its only choice there. */
-#ifndef MOEPERF_BASELINES_HIERMOE_SWAP_H
-#define MOEPERF_BASELINES_HIERMOE_SWAP_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ void mp_swap_changes(const struct mp_swap_tokens *tokens, const int32_t group[],
  * taken: nearly the largest x, and less if others come close. */
 double mp_swap_power(double count, int gamma);
 double mp_swap_smooth_max(double sum_of_powers, int gamma);
-
-#endif

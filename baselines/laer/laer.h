@@ -49,8 +49,7 @@
  *
  * With N nodes every expert gets N slots before loads are looked at, if there are as many.  Two
  * slots per expert on two nodes are used up by that: the layout is then the even one. */
-#ifndef MOEPERF_BASELINES_LAER_LAER_H
-#define MOEPERF_BASELINES_LAER_LAER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -142,5 +141,3 @@ struct mp_laer_costs mp_laer_costs(const struct mp_setting *setting,
  * to the route: sources are added up by node, and with them what remainders add to first slots. */
 double mp_laer_cost(struct mp_laer_evaluator *state, const struct mp_slots *slots,
                     const int64_t count[], const struct mp_laer_costs *costs);
-
-#endif

@@ -40,8 +40,7 @@
  *
  * 256 experts on 32 ranks take about 130 us in all (moeperf-bench plan), 64 about 30; LPLB says 100
  * on a GPU. */
-#ifndef MOEPERF_BASELINES_LP_LP_H
-#define MOEPERF_BASELINES_LP_LP_H
+#pragma once
 
 #include "reference/base/arena.h"
 #include "reference/plan/pieces.h"
@@ -94,5 +93,3 @@ void mp_lp_create(struct mp_arena *memory, const struct mp_topology *topology, i
 int mp_lp_balance(struct mp_lp *state, const struct mp_topology *topology,
                   const struct mp_placement *holders, const struct mp_load *load,
                   struct mp_error *error);
-
-#endif

@@ -5,8 +5,7 @@
  * Layers have nothing in common here, so each is a program of its own, and together they are
  * exact.  The sum is called deviation.  All numbers of it below are clusters x deviation, which is
  * whole: nothing is rounded. */
-#ifndef MOEPERF_BASELINES_MOETUNER_CLUSTERS_H
-#define MOEPERF_BASELINES_MOETUNER_CLUSTERS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -51,5 +50,3 @@ void mp_clusters_search(struct mp_clusters *state, const int64_t load[], int32_t
 int mp_clusters_program(struct mp_clusters *state, const int64_t load[],
                         const struct mp_program_limits *limits, int32_t cluster[], int64_t *bound,
                         struct mp_program_result *result, struct mp_error *error);
-
-#endif

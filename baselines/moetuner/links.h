@@ -15,8 +15,7 @@
  * Given the nodes, ranks inside them follow layer by layer, and the best ones are found by handing
  * the largest C of the node out first.  The program of all layers is exact.  On one node, and on
  * nodes of one rank, pairs of layers have nothing in common, and the search alone is exact. */
-#ifndef MOEPERF_BASELINES_MOETUNER_LINKS_H
-#define MOEPERF_BASELINES_MOETUNER_LINKS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -71,5 +70,3 @@ void mp_links_match(struct mp_links *links, int layer, const int32_t left[], int
 int mp_links_program(struct mp_links *links, int first, int last,
                      const struct mp_program_limits *limits, int32_t rank[], double *bound,
                      struct mp_program_result *result, struct mp_error *error);
-
-#endif

@@ -32,8 +32,7 @@
  *   even      The gap is a share of the objective, so that clusters that deviate by three routes
  *             of a million may be far from the best.  Such have no program (option even).
  *   limits    Nodes of the search tree, not seconds: all ranks must find the same. */
-#ifndef MOEPERF_BASELINES_MOETUNER_MOETUNER_H
-#define MOEPERF_BASELINES_MOETUNER_MOETUNER_H
+#pragma once
 
 #include "reference/plan/system.h"
 
@@ -46,5 +45,3 @@ struct mp_moetuner_facts {
     int programs_limited;              /* of them, ended by the node limit */
     int64_t nodes;                     /* of their search trees */
 };
-
-#endif

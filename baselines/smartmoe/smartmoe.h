@@ -23,8 +23,7 @@
  *   rule has factors of no known meaning.  `shadows` 0 has none, and without
  *   `smart-schedule` tokens travel all at once: both together are placement on plain expert
  *   parallelism. */
-#ifndef MOEPERF_BASELINES_SMARTMOE_SMARTMOE_H
-#define MOEPERF_BASELINES_SMARTMOE_SMARTMOE_H
+#pragma once
 
 #include "reference/base/arena.h"
 #include "reference/plan/system.h"
@@ -86,5 +85,3 @@ int64_t mp_permutation_greedy(struct mp_permutation *state, const int64_t load[]
 /* The one that the state was created for. */
 int64_t mp_permutation_solve(struct mp_permutation *state, const int64_t load[],
                              const int32_t current[], int32_t owner[]);
-
-#endif

@@ -37,8 +37,7 @@
  * behind all that set out (schedule.h).  An expert's work is the setting's time of routes and of
  * reading it, once more for every chunk, and twice in backward.  The source rounds the capacity up
  * to a multiple of the degree; here chunks may differ by a row. */
-#ifndef MOEPERF_BASELINES_TUTEL_TUTEL_H
-#define MOEPERF_BASELINES_TUTEL_TUTEL_H
+#pragma once
 
 #include "reference/plan/system.h"
 
@@ -72,5 +71,3 @@ double mp_tutel_way_seconds(const struct mp_setting *setting, double message_cos
  * only forward runs: two exchanges, no sums, parameters once. */
 double mp_tutel_travel_seconds(const struct mp_setting *setting,
                                const struct mp_tutel_options *options, int r);
-
-#endif

@@ -1,4 +1,3 @@
-/* What subcommands share: see cli.h. */
 #include "harness/cli/cli.h"
 
 #include <errno.h>

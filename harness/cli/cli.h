@@ -2,8 +2,7 @@
  *
  * One file per subcommand.  A command parses its arguments with cli_parse, prints its result on
  * standard output and returns its exit status; errors go up to main, which prints them. */
-#ifndef MOEPERF_HARNESS_CLI_CLI_H
-#define MOEPERF_HARNESS_CLI_CLI_H
+#pragma once
 
 #include <jansson.h>
 #include <signal.h>
@@ -165,5 +164,3 @@ struct cli_capability {
 
 /* By the name of its bit (mp_system_capability_name). */
 const struct cli_capability *cli_capability_find(const char *name);
-
-#endif

@@ -1,6 +1,5 @@
 /* Results of moeperf predict: a table for people, one JSON object for programs. */
-#ifndef MOEPERF_HARNESS_CLI_PREDICT_H
-#define MOEPERF_HARNESS_CLI_PREDICT_H
+#pragma once
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -122,5 +121,3 @@ MP_END(points, struct cli_points, free(it->item))
 int cli_points_read(const struct mp_systems *systems, const struct cli_words *wanted,
                     const struct cli_settings *settings, struct cli_points *points,
                     struct mp_suite *suite, struct mp_error *error);
-
-#endif

@@ -1,6 +1,5 @@
 /* What a command line says of jobs to predict, and of systems: of predict and place. */
-#ifndef MOEPERF_HARNESS_CLI_PREDICT_JOB_H
-#define MOEPERF_HARNESS_CLI_PREDICT_JOB_H
+#pragma once
 
 #include "harness/predict/job.h"
 #include "reference/plan/arguments.h"
@@ -61,5 +60,3 @@ int cli_system_words_add(struct cli_system_words *words, const char *name, const
 /* MP_EINVAL, beginning with --system, for an option that the system does not have, with the nearest
  * it has, or that can't have this value; MP_ENOMEM. */
 int cli_system_words_check(const struct cli_system_words *words, struct mp_error *error);
-
-#endif

@@ -1,6 +1,5 @@
 /* What somebody says of a recorded run beside the recording: of record and import. */
-#ifndef MOEPERF_HARNESS_CLI_RECORDING_FLAGS_H
-#define MOEPERF_HARNESS_CLI_RECORDING_FLAGS_H
+#pragma once
 
 #include "harness/record/run.h"
 #include "harness/suite/paths.h"
@@ -50,5 +49,3 @@ void cli_add_word(struct cli_recording_flags *flags, const char *flag, const cha
 /* The same for all of these flags but those on rules; `system`: what the run is called where they
  * don't say so. */
 void cli_add_recording_flags(struct cli_recording_flags *flags, const char *system);
-
-#endif

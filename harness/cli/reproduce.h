@@ -1,6 +1,5 @@
 /* Results of moeperf reproduce: tables for people, one JSON object for programs. */
-#ifndef MOEPERF_HARNESS_CLI_REPRODUCE_H
-#define MOEPERF_HARNESS_CLI_REPRODUCE_H
+#pragma once
 
 #include "harness/reproduce/infer.h"
 #include "results/report/html.h"
@@ -44,5 +43,3 @@ extern const struct table_column cli_line_columns[];
 enum { CLI_LINE_COLUMNS = 16, CLI_INFERRED_COLUMNS = CLI_LINE_COLUMNS + 6 }; /* those first */
 /* Of line[i]. */
 struct cli_line cli_line_of(const struct mp_reproduced line[], int i);
-
-#endif

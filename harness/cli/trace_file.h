@@ -1,6 +1,5 @@
 /* Saying what a trace holds, and writing one: generate, import, export, reshape and show. */
-#ifndef MOEPERF_HARNESS_CLI_TRACE_FILE_H
-#define MOEPERF_HARNESS_CLI_TRACE_FILE_H
+#pragma once
 
 #include <stdio.h>
 
@@ -34,5 +33,3 @@ bool cli_is_trace(const char *name);
  * heat maps if that has a place.  Errors: the trace's, and those of page_write. */
 int cli_show_trace(const char *path, bool json, const struct mp_page_output *page,
                    struct mp_error *error);
-
-#endif

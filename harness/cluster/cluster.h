@@ -24,8 +24,7 @@
  * gets through them for one device.  Every message occupies the gate that it leaves through and the
  * one that it arrives through for `message-cost` seconds beside its bytes (the gap of LogGP,
  * Alexandrov et al., SPAA 1995), nothing where that is not given. */
-#ifndef MOEPERF_HARNESS_CLUSTER_CLUSTER_H
-#define MOEPERF_HARNESS_CLUSTER_CLUSTER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -173,5 +172,3 @@ double mp_precision_bytes(enum mp_precision precision); /* of an element */
 typedef void mp_cluster_visit(void *context, const char *place, const char *unit,
                               const struct mp_quantity *quantity);
 void mp_cluster_each(const struct mp_cluster *cluster, mp_cluster_visit *visit, void *context);
-
-#endif

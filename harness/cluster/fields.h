@@ -1,6 +1,5 @@
 /* What a cluster's file may say: one table for reading, showing and messages. */
-#ifndef MOEPERF_HARNESS_CLUSTER_FIELDS_H
-#define MOEPERF_HARNESS_CLUSTER_FIELDS_H
+#pragma once
 
 #include "harness/cluster/cluster.h"
 
@@ -20,5 +19,3 @@ int mp_cluster_read_table(const struct mp_reading *reading, const struct mp_opti
 
 /* The row of a quantity's value, under another name. */
 struct mp_option mp_cluster_value_row(const struct mp_option *row, const char *name);
-
-#endif

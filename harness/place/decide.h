@@ -3,8 +3,7 @@
  * What is counted: an expert is hot in an iteration of a layer with MP_DECIDE_HOT times the mean of
  * the experts that ever get a route there; a rank is late with MP_DECIDE_LATE times the mean of the
  * ranks that ever get one.  Padding and idle ranks are in no mean. */
-#ifndef MOEPERF_HARNESS_PLACE_DECIDE_H
-#define MOEPERF_HARNESS_PLACE_DECIDE_H
+#pragma once
 
 #include "harness/place/place.h"
 
@@ -88,5 +87,3 @@ MP_END(decision, struct mp_decision, mp_decision_destroy(it))
  * of them judge it where none is left).  Errors: those of place.h. */
 int mp_decide(const struct mp_place_loads *loads, double history, struct mp_decision *decision,
               struct mp_error *error);
-
-#endif

@@ -5,8 +5,7 @@
  * is judged on loads that came later, by the predictor, carried out as engines do that read a
  * placement from a file: it stays as it is, and every source spreads its routes to an expert evenly
  * over the expert's slots. */
-#ifndef MOEPERF_HARNESS_PLACE_PLACE_H
-#define MOEPERF_HARNESS_PLACE_PLACE_H
+#pragma once
 
 #include "harness/predict/job.h"
 #include "reference/plan/planner.h"
@@ -170,5 +169,3 @@ const char *mp_place_format_name(enum mp_place_format format);
  * MP_EINVAL where sglang can't be told which layers are dense; those of whole_file.h. */
 int mp_place_write(const char *path, enum mp_place_format format, const struct mp_place_map *map,
                    int dense_layers, const char *made_by, struct mp_error *error);
-
-#endif

@@ -77,8 +77,7 @@
  * one, the predictor estimates when each is done by fair sharing (network.h), and takes no account
  * of what else is still in the gate when one of them goes on: it may let more through than the gate
  * carries, and a time may be below the bound for that. */
-#ifndef MOEPERF_HARNESS_PREDICT_BOUND_H
-#define MOEPERF_HARNESS_PREDICT_BOUND_H
+#pragma once
 
 #include "harness/cluster/cluster.h"
 #include "harness/predict/cost.h"
@@ -114,5 +113,3 @@ bool mp_bound_is_quick(const struct mp_cluster *cluster, const struct mp_job *jo
  * can be had, dropped nothing, had whole experts (shards 1), and sends as many rows: a system with
  * a deduplicating exchange of its own is bounded by the bound of a job that has one. */
 bool mp_bound_covers(const struct mp_system *system, int exchange, bool dropped, int shards);
-
-#endif

@@ -5,8 +5,7 @@
  * chain costs its messages' latency alone.  With `gather: broadcasts` an expert that all ranks get
  * goes the ring of NCCL's broadcast, in the order of ranks; that of a machine may pass its nodes in
  * another. */
-#ifndef MOEPERF_HARNESS_PREDICT_CARRIAGE_H
-#define MOEPERF_HARNESS_PREDICT_CARRIAGE_H
+#pragma once
 
 #include "harness/predict/cost.h"
 #include "harness/predict/timeline.h"
@@ -78,5 +77,3 @@ double mp_carrier_homes(struct mp_carrier *carrier, int layer, struct mp_carriag
 
 /* holds[r]: experts of the placement that rank r holds. */
 void mp_count_held(const struct mp_placement *placement, double holds[]);
-
-#endif

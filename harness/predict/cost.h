@@ -4,8 +4,7 @@
  * Every formula says where its count of operations and bytes comes from.  Nothing in it is fitted;
  * what a cluster file does not say is an assumption in struct mp_predict_options, listed in every
  * table. */
-#ifndef MOEPERF_HARNESS_PREDICT_COST_H
-#define MOEPERF_HARNESS_PREDICT_COST_H
+#pragma once
 
 #include "harness/predict/fitted.h"
 #include "profiler/record/record.h"
@@ -183,5 +182,3 @@ struct mp_memory {
 };
 void mp_costs_memory(const struct mp_costs *costs, const struct mp_memory_use *use,
                      struct mp_memory *memory);
-
-#endif

@@ -1,6 +1,5 @@
 /* Inside of the predictor: the parts that it is made of, each of which says what it does itself. */
-#ifndef MOEPERF_HARNESS_PREDICT_ENGINE_H
-#define MOEPERF_HARNESS_PREDICT_ENGINE_H
+#pragma once
 
 #include "harness/predict/holding.h"
 #include "harness/predict/timeline.h"
@@ -71,5 +70,3 @@ int mp_predictor_create_executor(struct mp_predictor *predictor, struct mp_error
 void mp_predictor_destroy_executor(struct mp_predictor *predictor);
 /* An iteration begins: nothing has been summed. */
 void mp_predictor_begin_executor(struct mp_predictor *predictor);
-
-#endif

@@ -1,4 +1,3 @@
-/* Costs of a recorded run: see fitted.h. */
 #include "harness/predict/fitted.h"
 
 #include <math.h>

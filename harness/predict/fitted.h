@@ -20,8 +20,7 @@
  *
  * On a run of processors nothing passes beside work, since what computes also copies.  On one of
  * GPUs, or a predicted one, everything does: what it hides has the links' speed. */
-#ifndef MOEPERF_HARNESS_PREDICT_FITTED_H
-#define MOEPERF_HARNESS_PREDICT_FITTED_H
+#pragma once
 
 #include "harness/cluster/cluster.h"
 #include "harness/predict/what_if.h"
@@ -90,5 +89,3 @@ double mp_fitted_byte(const struct mp_fitted *fitted);
 /* [ranks] own work of a phase in an iteration (index), s of a micro-batch. */
 const double *mp_fitted_own(const struct mp_fitted *fitted, int iteration, enum mp_phase phase,
                             int direction, int layer);
-
-#endif

@@ -1,8 +1,7 @@
 /* The loads of a predicted iteration: as they are given; as they stand where experts are cut into
  * shards, or where plans change what the gate chooses (policy.outgoing_limit, policy.pull); and as
  * the system learns from them. */
-#ifndef MOEPERF_HARNESS_PREDICT_GATED_LOADS_H
-#define MOEPERF_HARNESS_PREDICT_GATED_LOADS_H
+#pragma once
 
 #include "reference/plan/planner.h"
 
@@ -50,5 +49,3 @@ int mp_gated_loads_limit(struct mp_gated_loads *loads, const struct mp_planner *
 const struct mp_load *mp_gated_loads_learnt(struct mp_gated_loads *loads, int64_t tokens);
 /* Bytes of transitions that all ranks sum for that, a double each as in the trainer; 0: none. */
 double mp_gated_loads_summed_bytes(const struct mp_gated_loads *loads);
-
-#endif

@@ -1,6 +1,5 @@
 /* What ranks hold in memory: experts between iterations, copies, gradients, rows. */
-#ifndef MOEPERF_HARNESS_PREDICT_HOLDING_H
-#define MOEPERF_HARNESS_PREDICT_HOLDING_H
+#pragma once
 
 #include "harness/predict/rows.h"
 
@@ -32,5 +31,3 @@ void mp_holding_expect_moves(struct mp_holding *holding);
 void mp_holding_count_copies(struct mp_holding *holding, int layer);
 /* Ranks are as full as they get, now that all layers are planned. */
 void mp_holding_count_memory(struct mp_holding *holding);
-
-#endif

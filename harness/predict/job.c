@@ -1,4 +1,3 @@
-/* Predicted jobs as text: see job.h. */
 #include "harness/predict/job.h"
 
 #include <stdlib.h>

@@ -2,8 +2,7 @@
  *
  * What a measured job is for the trainer (reference/trainer/job.h), with the machine and the loads
  * named beside it. */
-#ifndef MOEPERF_HARNESS_PREDICT_JOB_H
-#define MOEPERF_HARNESS_PREDICT_JOB_H
+#pragma once
 
 #include <signal.h>
 
@@ -153,5 +152,3 @@ int mp_predict_jobs_run(const struct mp_predict_job *const job[], int count,
 typedef void mp_predict_assumption(void *context, const char *text);
 int mp_predict_job_assumptions(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                                mp_predict_assumption *each, void *context, struct mp_error *error);
-
-#endif

@@ -1,4 +1,3 @@
-/* Known bounds: see known_bounds.h. */
 #include "harness/predict/known_bounds.h"
 
 #include <stdlib.h>

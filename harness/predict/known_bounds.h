@@ -1,7 +1,6 @@
 /* Known bounds: what has been worked out already.  Jobs of a suite that meet the same loads on the
  * same cluster have one bound (bound.h), whatever their systems. */
-#ifndef MOEPERF_HARNESS_PREDICT_KNOWN_BOUNDS_H
-#define MOEPERF_HARNESS_PREDICT_KNOWN_BOUNDS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,5 +34,3 @@ struct mp_known_part {
  * call and is to be set where it is new; NULL: there is no memory for it, or `known` is NULL. */
 bool mp_known_bounds_find(struct mp_known_bounds *known, const struct mp_known_part part[],
                           int parts, double **seconds);
-
-#endif

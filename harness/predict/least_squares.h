@@ -1,6 +1,5 @@
 /* Fits: seconds as a sum of things that each cost something, none less than nothing. */
-#ifndef MOEPERF_HARNESS_PREDICT_LEAST_SQUARES_H
-#define MOEPERF_HARNESS_PREDICT_LEAST_SQUARES_H
+#pragma once
 
 #include <stddef.h>
 
@@ -26,5 +25,3 @@ int mp_fit(const struct mp_fit_points *points, double weight[], struct mp_error 
 
 /* Seconds of one point. */
 double mp_fit_at(const struct mp_fit_points *points, size_t point, const double weight[]);
-
-#endif

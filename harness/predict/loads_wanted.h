@@ -1,6 +1,5 @@
 /* What a predicted job asks of its loads. */
-#ifndef MOEPERF_HARNESS_PREDICT_LOADS_WANTED_H
-#define MOEPERF_HARNESS_PREDICT_LOADS_WANTED_H
+#pragma once
 
 #include "harness/predict/job.h"
 #include "harness/workload/named.h"
@@ -17,5 +16,3 @@ int predict_loads_check(const struct mp_trace_wanted *job, bool fewer,
 /* The sentence on a known model whose sizes the job has, as one adopts them whose loads leave them
  * open; NULL: it has none's.  Returns `text`. */
 const char *predict_loads_model(const struct mp_job *job, char *text, size_t size);
-
-#endif

@@ -9,8 +9,7 @@
  *
  * Times are seconds from any origin, computed with IEEE operations in a fixed order: the same bits
  * on every machine. */
-#ifndef MOEPERF_HARNESS_PREDICT_NETWORK_H
-#define MOEPERF_HARNESS_PREDICT_NETWORK_H
+#pragma once
 
 #include <stdint.h>
 
@@ -93,5 +92,3 @@ void mp_traffic_totals(struct mp_traffic *traffic, double sent[], double receive
  * (rings). */
 double mp_network_all_reduce(const struct mp_network *network, double bytes);
 double mp_network_all_gather(const struct mp_network *network, double bytes);
-
-#endif

@@ -1,4 +1,3 @@
-/* Another system on a recorded run: see other_system.h. */
 #include "harness/predict/other_system.h"
 
 #include <math.h>

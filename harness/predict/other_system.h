@@ -5,8 +5,7 @@
  * than the run's own, so that what the model lacks stays as it was.
  *
  * A run records the loads of whole iterations: of several micro-batches each gets its share. */
-#ifndef MOEPERF_HARNESS_PREDICT_OTHER_SYSTEM_H
-#define MOEPERF_HARNESS_PREDICT_OTHER_SYSTEM_H
+#pragma once
 
 #include "harness/predict/fitted.h"
 #include "reference/plan/system.h"
@@ -52,5 +51,3 @@ struct mp_other_answer {
  * what it refuses. */
 int mp_other_system_ask(struct mp_other_system *other, const struct mp_other_request *request,
                         struct mp_other_answer *answer, struct mp_error *error);
-
-#endif

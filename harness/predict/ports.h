@@ -8,8 +8,7 @@
  * With many ranks most of a matrix is empty, and neighbours send to much the same ranks: what there
  * is is kept in tiles of MP_LANES ranks by MP_LANES, so that memory and time follow the messages
  * and loops have no tails.  Groups are padded to whole strips of MP_LANES ranks. */
-#ifndef MOEPERF_HARNESS_PREDICT_PORTS_H
-#define MOEPERF_HARNESS_PREDICT_PORTS_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -165,5 +164,3 @@ static inline const float *mp_port_row(const float *tiles, const struct mp_port_
                                        size_t k) {
     return tiles + strip->first * MP_TILE + k * MP_LANES;
 }
-
-#endif

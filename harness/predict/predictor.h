@@ -21,8 +21,7 @@
  *   them, as a trainer that replays loads has it; they don't say what a gate would choose.
  *
  * Nothing is random and no clock is read: the same inputs give the same bits. */
-#ifndef MOEPERF_HARNESS_PREDICT_PREDICTOR_H
-#define MOEPERF_HARNESS_PREDICT_PREDICTOR_H
+#pragma once
 
 #include "harness/predict/cost.h"
 #include "harness/predict/network.h"
@@ -130,5 +129,3 @@ int mp_predictor_step(struct mp_predictor *predictor, const struct mp_load load[
 /* What the fullest rank held at most so far, and which one: predicted memory.  More than the limit
  * is a result, not an error. */
 void mp_predictor_memory(const struct mp_predictor *predictor, struct mp_memory *memory, int *rank);
-
-#endif

@@ -1,6 +1,5 @@
 /* Rows of tokens that plans have travel, layer by layer, and what they come to. */
-#ifndef MOEPERF_HARNESS_PREDICT_ROWS_H
-#define MOEPERF_HARNESS_PREDICT_ROWS_H
+#pragma once
 
 #include "harness/predict/carriage.h"
 #include "harness/predict/gated_loads.h"
@@ -58,5 +57,3 @@ int mp_predicted_rows_fill(struct mp_predicted_rows *rows, const struct mp_late_
 int mp_predicted_rows_restore(struct mp_predicted_rows *rows, struct mp_late_copies *late,
                               int micro_batch, int layer, int64_t iteration,
                               struct mp_error *error);
-
-#endif

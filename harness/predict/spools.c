@@ -1,4 +1,3 @@
-/* Recordings of predicted runs: see spools.h. */
 #include "harness/predict/spools.h"
 
 #include <math.h>

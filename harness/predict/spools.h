@@ -3,8 +3,7 @@
  *
  * Times count from the run's begin.  Loads and plans' facts of several micro-batches are added up,
  * as tables have one row per iteration and layer. */
-#ifndef MOEPERF_HARNESS_PREDICT_SPOOLS_H
-#define MOEPERF_HARNESS_PREDICT_SPOOLS_H
+#pragma once
 
 #include "harness/predict/job.h"
 
@@ -30,5 +29,3 @@ int mp_predict_spools_step(struct mp_predict_spools *recording,
  * what is known at the end, or NULL.  Accepts a NULL recording. */
 int mp_predict_spools_finish(struct mp_predict_spools **recording, int status, const char *reason,
                              const struct mp_prediction_summary *summary, struct mp_error *error);
-
-#endif

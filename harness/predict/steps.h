@@ -11,8 +11,7 @@
  *
  * Both directions and both ways of a layer take the same steps: what is worked out here in forward
  * serves until backward is through. */
-#ifndef MOEPERF_HARNESS_PREDICT_STEPS_H
-#define MOEPERF_HARNESS_PREDICT_STEPS_H
+#pragma once
 
 #include "harness/predict/cost.h"
 #include "harness/predict/network.h"
@@ -65,5 +64,3 @@ int mp_steps_fill(struct mp_steps *steps, struct mp_steps_memory *memory,
                   struct mp_network *network, struct mp_costs *costs, const struct mp_plan *plan,
                   const uint64_t *late, bool by_expert, const double distinct[],
                   struct mp_error *error);
-
-#endif

@@ -21,8 +21,7 @@
  * meanwhile.
  *
  * Time is in seconds from the iteration's beginning. */
-#ifndef MOEPERF_HARNESS_PREDICT_TIMELINE_H
-#define MOEPERF_HARNESS_PREDICT_TIMELINE_H
+#pragma once
 
 #include "harness/predict/network.h"
 #include "harness/predict/predictor.h"
@@ -138,5 +137,3 @@ void mp_timeline_wait(struct mp_timeline *timeline, int64_t number);
 
 /* Ends the iteration for all ranks; all clocks are equal then.  Returns them. */
 double mp_timeline_end(struct mp_timeline *timeline, int64_t tokens);
-
-#endif

@@ -1,4 +1,3 @@
-/* What-if: see what_if.h. */
 #include "harness/predict/what_if.h"
 
 #include <math.h>

@@ -7,8 +7,7 @@
  *
  * The ideal of "Understanding Stragglers in Large Model Training" (Lin et al., OSDI 2025) replaces
  * work by its mean over ranks and transfers by their median. */
-#ifndef MOEPERF_HARNESS_PREDICT_WHAT_IF_H
-#define MOEPERF_HARNESS_PREDICT_WHAT_IF_H
+#pragma once
 
 #include "profiler/record/record.h"
 #include "results/report/recorded.h"
@@ -58,5 +57,3 @@ struct mp_what_if_span {
 };
 typedef void mp_what_if_visit(void *context, const struct mp_what_if_span *span);
 void mp_what_if_each(const struct mp_what_if *what_if, mp_what_if_visit *visit, void *context);
-
-#endif

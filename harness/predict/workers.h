@@ -4,8 +4,7 @@
  * the workers started; what it leaves behind is what it writes into memory of
  * mp_workers_memory.  Which process carries out which task is chance: a result that is the same
  * every time depends on the task alone. */
-#ifndef MOEPERF_HARNESS_PREDICT_WORKERS_H
-#define MOEPERF_HARNESS_PREDICT_WORKERS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,5 +26,3 @@ void mp_workers_release(void *memory, size_t size); /* accepts NULL */
 /* Carries out the tasks `first` to `end` - 1.  Errors: MP_EINTERRUPTED where progress says so;
  * MP_EIO where no process can be started or one dies; MP_ENOMEM. */
 int mp_workers_run(const struct mp_workers *workers, int first, int end, struct mp_error *error);
-
-#endif

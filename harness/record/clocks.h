@@ -6,8 +6,7 @@
  * line through the offsets takes up different speeds; beside it, in each of some windows of time,
  * the median over the shortest quarter is taken, or, where that would let one leave before the
  * other had come, the middle of what is left. */
-#ifndef MOEPERF_HARNESS_RECORD_CLOCKS_H
-#define MOEPERF_HARNESS_RECORD_CLOCKS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -70,5 +69,3 @@ struct meeting_summary {
     int64_t error_ns;  /* the largest that is left */
 };
 struct meeting_summary meeting_clocks_summarise(const struct meeting_clock clock[], int clocks);
-
-#endif

@@ -1,6 +1,5 @@
 /* Devices: the collectors of GPU work beside a recorded program's ranges. */
-#ifndef MOEPERF_HARNESS_RECORD_DEVICES_H
-#define MOEPERF_HARNESS_RECORD_DEVICES_H
+#pragma once
 
 #include <stdio.h>
 
@@ -22,5 +21,3 @@ int mp_devices_keep(struct mp_store *store, int64_t run_id, const char *folder, 
 
 /* Says on `stream` what a query of a run finds: rows of one text, a line each. */
 void mp_record_say(struct mp_store *store, const char *query, int64_t run_id, FILE *stream);
-
-#endif

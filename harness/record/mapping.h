@@ -8,8 +8,7 @@
  *
  * Echoes (enum mp_range_trait) take layer, iteration and tokens of the range that they are of, and
  * fall away with it; where a GPU has done a range's work, its time there is the span. */
-#ifndef MOEPERF_HARNESS_RECORD_MAPPING_H
-#define MOEPERF_HARNESS_RECORD_MAPPING_H
+#pragma once
 
 #include "harness/record/recorded_loads.h"
 #include "harness/record/rules.h"
@@ -76,5 +75,3 @@ struct mp_mapped {
  * spool_file_create and _append; MP_ELIMIT for more experts than a record has room for. */
 int mp_mapping_write(const struct mp_mapping *mapping, const char *path, const struct mp_mapped *as,
                      struct mp_error *error);
-
-#endif

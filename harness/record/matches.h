@@ -1,6 +1,5 @@
 /* Matches: what mapping.c makes of a process's ranges on the way to spans, for its other parts. */
-#ifndef MOEPERF_HARNESS_RECORD_MATCHES_H
-#define MOEPERF_HARNESS_RECORD_MATCHES_H
+#pragma once
 
 #include "harness/record/mapping.h"
 #include "reference/base/arena.h"
@@ -85,5 +84,3 @@ static inline bool match_is_span(const struct mp_mapping *mapping, const struct 
  * each layer has the same number of them.  What can't be told stays as it is, but for counted
  * layers where experts say theirs and there are not as many of them.  MP_ENOMEM. */
 int mapping_tell_combines(struct mp_mapping *mapping, struct mp_error *error);
-
-#endif

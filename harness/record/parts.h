@@ -1,7 +1,6 @@
 /* Parts: a recording of which every host, or every process, has left a folder of its own, put
  * together by links; and folders beside a database for what is made on the way into it. */
-#ifndef MOEPERF_HARNESS_RECORD_PARTS_H
-#define MOEPERF_HARNESS_RECORD_PARTS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -23,5 +22,3 @@ bool mp_parts_has_spool(const char *folder);
  * that is not there, or without a spool), MP_EIO. */
 int mp_parts_link(const char *const folder[], int folders, const char *into,
                   struct mp_error *error);
-
-#endif

@@ -1,7 +1,6 @@
 /* Processes: those of a recorded program, by the spools that they left in a folder, with their
  * ranks, their hosts and how their clocks lie beside one another. */
-#ifndef MOEPERF_HARNESS_RECORD_PROCESSES_H
-#define MOEPERF_HARNESS_RECORD_PROCESSES_H
+#pragma once
 
 #include "harness/record/clocks.h"
 #include "harness/record/mapping.h"
@@ -78,5 +77,3 @@ struct meetings_found {
 int record_meetings_align(const struct mp_record_run *run, struct record_process process[],
                           int count, int hosts, struct meetings_found *found,
                           struct mp_error *error);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * Iterations have the numbers that the recording's have: counted from 0 where ranges don't say
  * theirs. */
-#ifndef MOEPERF_HARNESS_RECORD_RECORDED_LOADS_H
-#define MOEPERF_HARNESS_RECORD_RECORDED_LOADS_H
+#pragma once
 
 #include <stdint.h>
 #include <stdio.h>
@@ -45,5 +44,3 @@ MP_END(record_loads, struct mp_record_loads, mp_record_loads_destroy(it))
 /* [experts] of the index of an iteration. */
 const uint32_t *mp_record_loads_of(const struct mp_record_loads *loads, int iteration, int layer,
                                    int rank);
-
-#endif

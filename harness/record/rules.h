@@ -1,7 +1,6 @@
 /* Rules: which range of an annotated program is which phase of training.  What a rules file says is
  * in grammar.txt beside this header, which `moeperf show rules` prints. */
-#ifndef MOEPERF_HARNESS_RECORD_RULES_H
-#define MOEPERF_HARNESS_RECORD_RULES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -72,5 +71,3 @@ const struct mp_rule *mp_rules_find(const struct mp_rules *rules, const char *na
                                     const char *domain, struct mp_rule_capture *capture);
 /* Which of `end` such a range is, the first that matches; -1: none. */
 int mp_rules_end_iteration(const struct mp_rules *rules, const char *name, const char *domain);
-
-#endif

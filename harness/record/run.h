@@ -1,6 +1,5 @@
 /* Run: what the processes of a recorded program left behind, made a run of a database. */
-#ifndef MOEPERF_HARNESS_RECORD_RUN_H
-#define MOEPERF_HARNESS_RECORD_RUN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -47,5 +46,3 @@ struct mp_record_run {
  * theirs, else interrupted. */
 int mp_record_keep(struct mp_store *store, const struct mp_record_run *run, FILE *stream,
                    struct mp_error *error);
-
-#endif

@@ -4,8 +4,7 @@
  * ones, then of guesses.yaml (patterns for names in small letters).  Where the name says nothing,
  * what all processes do may: a range that covers their time again and again is an iteration, one
  * that ends on all of them together, whoever began last, is a meeting. */
-#ifndef MOEPERF_HARNESS_RECORD_SUGGEST_H
-#define MOEPERF_HARNESS_RECORD_SUGGEST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -85,5 +84,3 @@ void mp_suggestion_say(const struct mp_suggestion *suggestion, FILE *stream);
  * Errors: MP_EINVAL (the file exists), MP_EIO, MP_ENOSPACE. */
 int mp_suggestion_write(const struct mp_suggestion *suggestion, const char *path,
                         const char *resume, struct mp_error *error);
-
-#endif

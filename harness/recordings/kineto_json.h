@@ -3,8 +3,7 @@
  *
  * Read with yajl, which keeps nothing but the nesting: jansson, which the rest of moeperf reads
  * JSON with, makes a tree of the whole text, ten times its size in memory. */
-#ifndef MOEPERF_HARNESS_RECORDINGS_KINETO_JSON_H
-#define MOEPERF_HARNESS_RECORDINGS_KINETO_JSON_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -69,5 +68,3 @@ int kineto_read(const char *path,
 
 /* Microseconds in decimal as nanoseconds, exactly up to three places; rounded towards zero. */
 int64_t kineto_nanoseconds(const char *text, size_t length);
-
-#endif

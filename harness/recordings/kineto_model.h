@@ -4,8 +4,7 @@
  * what users and torch annotate, calls of modules, and operators that a rule matches.  Work that
  * was begun in a range may be done later: on a GPU, or by autograd, whose evaluations carry the
  * sequence number of their forward operator.  Such work echoes the ranges around what began it. */
-#ifndef MOEPERF_HARNESS_RECORDINGS_KINETO_MODEL_H
-#define MOEPERF_HARNESS_RECORDINGS_KINETO_MODEL_H
+#pragma once
 
 #include <stddef.h>
 
@@ -165,5 +164,3 @@ int32_t kineto_counterpart(const struct kineto_model *model, int32_t range);
  * written as activities, too, linked with the echo that counts. */
 int kineto_write_echoes(const struct kineto_model *model, struct mp_recording_process *process,
                         struct mp_error *error);
-
-#endif

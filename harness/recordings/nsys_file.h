@@ -6,8 +6,7 @@
  *
  * A globalTid is bits 24 to 47 the process's id, bits 0 to 23 the thread's, and above what host it
  * was; a globalPid has zeros for the thread.  Times are ns since the session began. */
-#ifndef MOEPERF_HARNESS_RECORDINGS_NSYS_FILE_H
-#define MOEPERF_HARNESS_RECORDINGS_NSYS_FILE_H
+#pragma once
 
 #include <sqlite3.h>
 #include <stdbool.h>
@@ -67,5 +66,3 @@ int nsys_read_ranges(struct nsys_file *file, struct mp_error *error);
 
 /* Kernels, copies, sets and calls of CUDA, and NCCL's kernels as collectives. */
 int nsys_read_work(struct nsys_file *file, struct mp_error *error);
-
-#endif

@@ -3,8 +3,7 @@
  * A format is one descriptor and one file of code that reads into a writer (writer.h).  What is
  * read goes the way of `moeperf record --from`: rules map ranges to phases, and the run is in the
  * database, with every view, report and what-if. */
-#ifndef MOEPERF_HARNESS_RECORDINGS_RECORDINGS_H
-#define MOEPERF_HARNESS_RECORDINGS_RECORDINGS_H
+#pragma once
 
 #include <stdio.h>
 
@@ -55,5 +54,3 @@ struct mp_recordings {
  * who write); may be NULL.  Errors: those of the format, of mp_store_open and of mp_record_keep. */
 int mp_recordings_import(const struct mp_recordings *recordings, void (*opened)(struct mp_store *),
                          FILE *stream, struct mp_error *error);
-
-#endif

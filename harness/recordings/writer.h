@@ -8,8 +8,7 @@
  * Times are nanoseconds of one clock per process, the host's and the GPU's work on the same one:
  * CLOCK_MONOTONIC, or time since 1970, or whatever the tool counted.  mp_recording_finish puts the
  * processes' clocks beside one another by the collectives that they ended together. */
-#ifndef MOEPERF_HARNESS_RECORDINGS_WRITER_H
-#define MOEPERF_HARNESS_RECORDINGS_WRITER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -127,5 +126,3 @@ struct mp_recording_summary {
  * mp_record_keep wants it.  Nothing may be added afterwards.  Errors: those above. */
 int mp_recording_finish(struct mp_recording *recording, struct mp_recording_summary *summary,
                         struct mp_error *error);
-
-#endif

@@ -1,4 +1,3 @@
-/* Sets of unknowns, drawn and predicted: see infer.h. */
 #include "harness/reproduce/infer.h"
 
 #include <math.h>

@@ -19,8 +19,7 @@
  *
  * Nothing here says that the best set is what the paper had; it says what there is of sets that
  * would explain its figures, and which of them no set explains together. */
-#ifndef MOEPERF_HARNESS_REPRODUCE_INFER_H
-#define MOEPERF_HARNESS_REPRODUCE_INFER_H
+#pragma once
 
 #include <jansson.h>
 
@@ -126,5 +125,3 @@ json_t *mp_infer_outside(const struct mp_inference *inference);
  * the file stays as it is.  Errors: those of mp_yaml_read_file and mp_whole_file_open. */
 int mp_infer_write(const struct mp_inference *inference, const char *command,
                    struct mp_error *error);
-
-#endif

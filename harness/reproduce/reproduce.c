@@ -1,4 +1,3 @@
-/* Cells of a reproduction, and its lines: see reproduce.h. */
 #include "harness/reproduce/reproduce.h"
 
 #include <math.h>

@@ -28,8 +28,7 @@
  *   tokens-per-rank   the batch
  *   times.NAME        a factor to the clusters' numbers (mp_cluster_scale)
  *   others            a key of jobs (predict.attention, options.slots); a job's own option stays */
-#ifndef MOEPERF_HARNESS_REPRODUCE_REPRODUCE_H
-#define MOEPERF_HARNESS_REPRODUCE_REPRODUCE_H
+#pragma once
 
 #include "harness/suite/suite.h"
 #include "reference/base/arena.h"
@@ -257,5 +256,3 @@ int mp_reproduction_job(const struct mp_reproduction *reproduction,
                         const struct mp_reproduce_settings *settings, const int place[3],
                         struct mp_predict_job *predict, struct mp_cluster **cluster,
                         struct mp_error *error);
-
-#endif

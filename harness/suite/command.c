@@ -1,4 +1,3 @@
-/* Commands: see command.h. */
 #include "harness/suite/command.h"
 
 #include <errno.h>

@@ -3,8 +3,7 @@
  * A template is split at blanks; in its words {ranks} and {program} are replaced, and the word
  * {arguments} becomes the arguments themselves.  Every launcher that takes a number of processes
  * and a program fits: "srun -n {ranks} {program} {arguments}". */
-#ifndef MOEPERF_HARNESS_SUITE_COMMAND_H
-#define MOEPERF_HARNESS_SUITE_COMMAND_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -64,5 +63,3 @@ MP_END(hosts, struct mp_hosts, mp_hosts_destroy(it))
  */
 int mp_hosts_spread(const struct mp_hosts *hosts, const char *folder, struct mp_error *error);
 int mp_hosts_gather(const struct mp_hosts *hosts, const char *folder, struct mp_error *error);
-
-#endif

@@ -1,6 +1,5 @@
 /* Files of a folder: spools that ranks recorded into, tables and notes beside them. */
-#ifndef MOEPERF_HARNESS_SUITE_FILES_H
-#define MOEPERF_HARNESS_SUITE_FILES_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -29,5 +28,3 @@ bool mp_files_hold_anything(const struct mp_files *files);
 
 /* Deletes the files; folders stay. */
 void mp_files_remove(const struct mp_files *files);
-
-#endif

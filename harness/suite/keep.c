@@ -1,4 +1,3 @@
-/* Keeping ended jobs: see keep.h. */
 #include "harness/suite/keep.h"
 
 #include <errno.h>

@@ -1,6 +1,5 @@
 /* Keep: a job that has ended, with what its ranks recorded, put into the database. */
-#ifndef MOEPERF_HARNESS_SUITE_KEEP_H
-#define MOEPERF_HARNESS_SUITE_KEEP_H
+#pragma once
 
 #include <stdio.h>
 
@@ -92,5 +91,3 @@ int mp_note_hold(const char *folder);
 
 /* Whether somebody still holds it. */
 bool mp_note_is_held(const char *folder);
-
-#endif

@@ -1,4 +1,3 @@
-/* Launch: see launch.h. */
 #include "harness/suite/launch.h"
 
 #include <errno.h>

@@ -8,8 +8,7 @@
  *
  * The asking signal goes to the ranks and not to their launcher: mpirun answers a signal by killing
  * its ranks a second later, in the middle of an iteration. */
-#ifndef MOEPERF_HARNESS_SUITE_LAUNCH_H
-#define MOEPERF_HARNESS_SUITE_LAUNCH_H
+#pragma once
 
 #include <signal.h>
 #include <stdbool.h>
@@ -86,5 +85,3 @@ bool mp_launch_in_slices(const struct mp_launch job[2], double slice,
 #define MP_SLICES_NAME "slices" /* in the job's folder */
 int mp_slices_read(const char *path, struct mp_store_slice **slice, int *count,
                    struct mp_error *error);
-
-#endif

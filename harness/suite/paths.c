@@ -1,4 +1,3 @@
-/* Paths: see paths.h. */
 #include "harness/suite/paths.h"
 
 #include <errno.h>

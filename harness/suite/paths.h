@@ -3,8 +3,7 @@
  * Everything is found from the running executable: what is installed lies in bin, lib and
  * share/moeperf of one folder, wherever that is.  A build's folder has links in the same places, so
  * that nothing asks where the source tree is. */
-#ifndef MOEPERF_HARNESS_SUITE_PATHS_H
-#define MOEPERF_HARNESS_SUITE_PATHS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,5 +47,3 @@ int mp_path_default_text(char path[MP_PATH_SIZE], struct mp_error *error);
 int mp_path_create_folder(const char *path, struct mp_error *error);
 /* The same for the folder that the file `path` will lie in. */
 int mp_path_create_parent(const char *path, struct mp_error *error);
-
-#endif

@@ -1,4 +1,3 @@
-/* Predicted jobs: see predicted.h. */
 #include "harness/suite/predicted.h"
 
 #include <stdio.h>

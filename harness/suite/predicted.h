@@ -1,7 +1,6 @@
 /* Predicted: a job that the predictor carries out instead of ranks, with the same end, reasons and
  * progress as a launched one. */
-#ifndef MOEPERF_HARNESS_SUITE_PREDICTED_H
-#define MOEPERF_HARNESS_SUITE_PREDICTED_H
+#pragma once
 
 #include "harness/predict/job.h"
 #include "harness/suite/launch.h"
@@ -27,5 +26,3 @@ int mp_predicted_run(const struct mp_predicted *predicted, struct mp_launch_resu
 /* "rank 3 needs 43.1 of 36.0 GiB" */
 const char *mp_predicted_memory_text(const struct mp_prediction_summary *summary, char *text,
                                      size_t size);
-
-#endif

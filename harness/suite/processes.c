@@ -1,4 +1,3 @@
-/* Processes: see processes.h. */
 #include "harness/suite/processes.h"
 
 #include <ctype.h>

@@ -1,6 +1,5 @@
 /* Processes: the family of a started job, from /proc. */
-#ifndef MOEPERF_HARNESS_SUITE_PROCESSES_H
-#define MOEPERF_HARNESS_SUITE_PROCESSES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,5 +25,3 @@ struct mp_processes {
 void mp_processes_hold(pid_t root, bool with_root, struct mp_processes *processes);
 void mp_processes_send(const struct mp_processes *processes, int signal);
 void mp_processes_release(struct mp_processes *processes); /* accepts a zeroed one */
-
-#endif

@@ -1,4 +1,3 @@
-/* Progress: see progress.h. */
 #include "harness/suite/progress.h"
 
 #include <math.h>

@@ -1,6 +1,5 @@
 /* Progress: one line that is redrawn in place on a terminal, quiet lines otherwise. */
-#ifndef MOEPERF_HARNESS_SUITE_PROGRESS_H
-#define MOEPERF_HARNESS_SUITE_PROGRESS_H
+#pragma once
 
 #include "reference/base/error.h"
 
@@ -65,5 +64,3 @@ void mp_estimate_update(struct mp_estimate *estimate, int64_t iteration, int64_t
 
 /* share 0 .. 1; seconds_left negative while nothing is known. */
 void mp_estimate_read(const struct mp_estimate *estimate, double *share, double *seconds_left);
-
-#endif

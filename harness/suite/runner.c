@@ -1,4 +1,3 @@
-/* Runner: see runner.h. */
 #include "harness/suite/runner.h"
 
 #include <ctype.h>

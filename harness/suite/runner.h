@@ -24,8 +24,7 @@
  * A job that fails, hangs or is killed becomes a run with its status and reason and everything its
  * ranks had recorded; then the next job starts.  One that its system refuses becomes a run of the
  * first round, with its reason, and is never started. */
-#ifndef MOEPERF_HARNESS_SUITE_RUNNER_H
-#define MOEPERF_HARNESS_SUITE_RUNNER_H
+#pragma once
 
 #include <signal.h>
 
@@ -63,5 +62,3 @@ struct mp_runner_result {
  * (work folder, mpirun's temporary folder). */
 int mp_runner_run(const struct mp_runner *runner, struct mp_runner_result *result,
                   struct mp_error *error);
-
-#endif

@@ -1,4 +1,3 @@
-/* Suite files: see suite.h. */
 #include "harness/suite/suite.h"
 
 #include <errno.h>

@@ -17,8 +17,7 @@
  * `text: default` stands for the text that the set-up prepares (paths.h).  `routing: trace` takes a
  * trace's file, seen from the working directory as texts are, or a generator and its options:
  *   {routing: trace, trace: loads.mptrace}, {routing: trace, trace: zipf exponent=1 seed=3} */
-#ifndef MOEPERF_HARNESS_SUITE_SUITE_H
-#define MOEPERF_HARNESS_SUITE_SUITE_H
+#pragma once
 
 #include "harness/predict/job.h"
 #include "reference/base/arena.h"
@@ -94,5 +93,3 @@ int mp_suite_check_loads(struct mp_job *job, struct mp_error *error);
 /* Writes the iterations that the job needs to `path` and sets job->trace_loads to it.  The same
  * errors, and those of mp_loads_writer_create. */
 int mp_suite_write_loads(struct mp_job *job, const char *path, struct mp_error *error);
-
-#endif

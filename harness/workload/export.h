@@ -1,6 +1,5 @@
 /* Traces written for others: the ways back from formats.h.  What is written can be read again. */
-#ifndef MOEPERF_HARNESS_WORKLOAD_EXPORT_H
-#define MOEPERF_HARNESS_WORKLOAD_EXPORT_H
+#pragma once
 
 #include "harness/workload/trace.h"
 
@@ -19,5 +18,3 @@ struct mp_export {
  * MP_EIO, MP_ENOSPACE, MP_ENOMEM. */
 int mp_export_csv(struct mp_trace_stream *stream, struct mp_export *chosen, const char *path,
                   struct mp_error *error);
-
-#endif

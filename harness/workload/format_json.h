@@ -1,6 +1,5 @@
 /* JSON files as a tree, numbers in them with their place, and their loads. */
-#ifndef MOEPERF_HARNESS_WORKLOAD_FORMAT_JSON_H
-#define MOEPERF_HARNESS_WORKLOAD_FORMAT_JSON_H
+#pragma once
 
 #include <jansson.h>
 #include <stdint.h>
@@ -39,5 +38,3 @@ int mp_json_array(const char *path, const json_t *value, const char *what, size_
 /* A whole number of 0 .. most, integer or real, named "what[first][second]" in the error. */
 int mp_json_whole(const char *path, const json_t *value, const char *what, size_t first,
                   size_t second, int64_t most, int64_t *number, struct mp_error *error);
-
-#endif

@@ -1,6 +1,5 @@
 /* The readers behind formats.h, one file each, and what they share. */
-#ifndef MOEPERF_HARNESS_WORKLOAD_FORMAT_READERS_H
-#define MOEPERF_HARNESS_WORKLOAD_FORMAT_READERS_H
+#pragma once
 
 #include "harness/workload/formats.h"
 
@@ -58,5 +57,3 @@ int mp_format_describe(const char *path, const char *kind, const char *notes,
 /* A number of a text: NULL and *value if all of `text` is a whole number of 0 .. most (spaces
  * around it, quotes, and ".0" are accepted), else what is wrong: "is negative", ... */
 const char *mp_format_whole(const char *text, int64_t most, int64_t *value);
-
-#endif

@@ -5,8 +5,7 @@
  * are there.  Here the lines of an iteration become its loads, and what is missing, twice or out of
  * order is refused.  The first iteration is read twice: it gives the shape.  Iterations ascend in
  * every file.  Memory is that of an iteration's loads, or tokens, and of a line of every file. */
-#ifndef MOEPERF_HARNESS_WORKLOAD_FORMAT_ROWS_H
-#define MOEPERF_HARNESS_WORKLOAD_FORMAT_ROWS_H
+#pragma once
 
 #include "harness/workload/input.h"
 #include "harness/workload/trace.h"
@@ -98,5 +97,3 @@ __attribute__((format(printf, 3, 4))) int mp_row_fail(const struct mp_row_source
 
 /* Room for so many choices in the source; those that are there are lost.  MP_ENOMEM. */
 int mp_row_choices(struct mp_row_source *source, size_t count, struct mp_error *error);
-
-#endif

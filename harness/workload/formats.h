@@ -4,8 +4,7 @@
  * of an array), and reads in memory bounded by one iteration; JSON, which has to be whole to be
  * understood, in files of at most 64 MiB.  Text and arrays may be packed with zstd, known by its
  * first bytes.  Numbers are whole and not negative; 8.0 is whole. */
-#ifndef MOEPERF_HARNESS_WORKLOAD_FORMATS_H
-#define MOEPERF_HARNESS_WORKLOAD_FORMATS_H
+#pragma once
 
 #include "harness/workload/trace.h"
 
@@ -35,5 +34,3 @@ int mp_format_open(const char *kind, const char *path, int experts, struct mp_tr
  * .zst; .mptrace), or what lies in a folder, a name of the table; NULL if none.  Of the JSON
  * formats it suggests sglang. */
 const char *mp_format_guess(const char *path);
-
-#endif

@@ -15,8 +15,7 @@
  * or with a `dispersion` above 1 some of them go the way of others of their rank.  With `topics`
  * the former are evenly spaced and every topic has as many tokens: no token is gone through.
  */
-#ifndef MOEPERF_HARNESS_WORKLOAD_GENERATE_H
-#define MOEPERF_HARNESS_WORKLOAD_GENERATE_H
+#pragma once
 
 #include "harness/workload/trace.h"
 #include "reference/base/option.h"
@@ -93,5 +92,3 @@ int mp_generation_load(struct mp_generation *generation, int64_t iteration, int 
  * of w4 is ragged. */
 int mp_generate(const struct mp_generator *kind, const struct mp_generate_options *options,
                 struct mp_trace_stream **stream, struct mp_error *error);
-
-#endif

@@ -1,7 +1,6 @@
 /* Files read from front to back, plain or packed with zstd (known by its magic number): lines of
  * text or bytes, in bounded memory. */
-#ifndef MOEPERF_HARNESS_WORKLOAD_INPUT_H
-#define MOEPERF_HARNESS_WORKLOAD_INPUT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -29,5 +28,3 @@ const char *mp_input_path(const struct mp_input *input);
 /* Up to `size` bytes; fewer only at the end of the file.  Errors as above. */
 int mp_input_read(struct mp_input *input, void *to, size_t size, size_t *got,
                   struct mp_error *error);
-
-#endif

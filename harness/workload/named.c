@@ -1,4 +1,3 @@
-/* Loads that one line names: see named.h. */
 #include "harness/workload/named.h"
 
 #include <limits.h>

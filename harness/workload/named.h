@@ -1,6 +1,5 @@
 /* Loads that one line names: a trace file, or a generator and its options. */
-#ifndef MOEPERF_HARNESS_WORKLOAD_NAMED_H
-#define MOEPERF_HARNESS_WORKLOAD_NAMED_H
+#pragma once
 
 #include "harness/workload/trace.h"
 
@@ -21,5 +20,3 @@ int mp_trace_open_named(const char *text, const struct mp_trace_wanted *wanted,
 
 /* Whether it begins with a generator's name. */
 bool mp_trace_names_generator(const char *text);
-
-#endif

@@ -1,6 +1,5 @@
 /* Numbers of the native format that its reader and its writer share; trace.h describes it. */
-#ifndef MOEPERF_HARNESS_WORKLOAD_NATIVE_H
-#define MOEPERF_HARNESS_WORKLOAD_NATIVE_H
+#pragma once
 
 #include <endian.h>
 #include <stddef.h>
@@ -54,5 +53,3 @@ static inline uint64_t native_get64(const unsigned char *at) {
     memcpy(&value, at, sizeof value);
     return le64toh(value);
 }
-
-#endif

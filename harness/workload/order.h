@@ -1,6 +1,5 @@
 /* What every trace keeps, whoever reads or writes it: a possible shape, blocks in order. */
-#ifndef MOEPERF_HARNESS_WORKLOAD_ORDER_H
-#define MOEPERF_HARNESS_WORKLOAD_ORDER_H
+#pragma once
 
 #include "harness/workload/trace.h"
 
@@ -28,5 +27,3 @@ int trace_order_take(struct trace_order *order, const struct mp_trace_shape *sha
 /* At the end: the last iteration has all its micro-batches and layers, or `code`. */
 int trace_order_end(const struct trace_order *order, const struct mp_trace_shape *shape, int code,
                     struct mp_error *error);
-
-#endif

@@ -29,8 +29,7 @@
  *
  * Experts of tokens are kept where ranks are folded or layers left out; whatever else is done, they
  * are not, and the notes say so. */
-#ifndef MOEPERF_HARNESS_WORKLOAD_RESHAPE_H
-#define MOEPERF_HARNESS_WORKLOAD_RESHAPE_H
+#pragma once
 
 #include "harness/workload/trace.h"
 
@@ -53,5 +52,3 @@ struct mp_reshape {
  * without routes, see also top_k), MP_ELIMIT (a sum above 2^32 - 1). */
 int mp_trace_reshape(struct mp_trace_stream *source, const struct mp_reshape *wanted,
                      struct mp_trace_stream **stream, struct mp_error *error);
-
-#endif

@@ -1,7 +1,6 @@
 /* One load made into another shape: the steps behind reshape.h.  All are exact: no route is lost or
  * made, but by scaling. */
-#ifndef MOEPERF_HARNESS_WORKLOAD_RESHAPE_LOAD_H
-#define MOEPERF_HARNESS_WORKLOAD_RESHAPE_LOAD_H
+#pragma once
 
 #include "reference/plan/load.h"
 
@@ -36,5 +35,3 @@ int mp_load_scale(struct mp_load *load, int64_t tokens, int top_k, struct mp_sca
 /* MP_EFORMAT if an expert has more routes of a source than the source has tokens (its routes over
  * top_k, rounded up). */
 int mp_load_check_distinct(const struct mp_load *load, int top_k, struct mp_error *error);
-
-#endif

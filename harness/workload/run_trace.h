@@ -1,6 +1,5 @@
 /* The loads of a recorded run as a trace. */
-#ifndef MOEPERF_HARNESS_WORKLOAD_RUN_TRACE_H
-#define MOEPERF_HARNESS_WORKLOAD_RUN_TRACE_H
+#pragma once
 
 #include "harness/workload/trace.h"
 #include "results/store/store.h"
@@ -13,5 +12,3 @@
  * are no loads, a layer that one rank lacks), MP_EIO, MP_ENOMEM. */
 int mp_trace_open_run(struct mp_store *store, int64_t run_id, struct mp_trace_stream **stream,
                       struct mp_error *error);
-
-#endif

@@ -1,6 +1,5 @@
 /* Shares: what each kind of generator gives to each expert (generate.h says what they mean). */
-#ifndef MOEPERF_HARNESS_WORKLOAD_SHARES_H
-#define MOEPERF_HARNESS_WORKLOAD_SHARES_H
+#pragma once
 
 #include "harness/workload/generate.h"
 
@@ -37,5 +36,3 @@ void mp_share_shuffle(uint64_t seed, uint64_t stream, int count, int order[]);
 /* Cuts shares at 1 / top_k and gives what is cut to the others in proportion, until none is above.
  */
 void mp_share_cut(double share[], int experts, int top_k);
-
-#endif

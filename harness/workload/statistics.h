@@ -4,8 +4,7 @@
  * micro-batch of an iteration.  Ranks have the experts that plain expert parallelism gives them,
  * E/R neighbours each (reference/plan/placement.h), where that divides.  A block without routes has
  * no measures. */
-#ifndef MOEPERF_HARNESS_WORKLOAD_STATISTICS_H
-#define MOEPERF_HARNESS_WORKLOAD_STATISTICS_H
+#pragma once
 
 #include "harness/workload/trace.h"
 
@@ -56,5 +55,3 @@ int mp_trace_statistics_summarise(const struct mp_trace_statistics *statistics, 
 int64_t mp_trace_statistics_blocks(const struct mp_trace_statistics *statistics);
 const double *mp_trace_statistics_block(const struct mp_trace_statistics *statistics, int64_t block,
                                         struct mp_trace_place *place);
-
-#endif

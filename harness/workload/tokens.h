@@ -1,7 +1,6 @@
 /* What the experts of tokens say beside loads: how well a token's next experts can be told from its
  * present ones, and on how many ranks its experts are.  Of traces that have them. */
-#ifndef MOEPERF_HARNESS_WORKLOAD_TOKENS_H
-#define MOEPERF_HARNESS_WORKLOAD_TOKENS_H
+#pragma once
 
 #include "harness/workload/trace.h"
 
@@ -34,5 +33,3 @@ void mp_token_statistics_summarise(const struct mp_token_statistics *statistics,
  * iterations; NULL for the first layer. */
 const uint64_t *mp_token_statistics_transitions(const struct mp_token_statistics *statistics,
                                                 int layer);
-
-#endif

@@ -7,8 +7,7 @@
  *
  * Everything that has loads gives or takes this stream: readers of others' formats (formats.h),
  * generators (generate.h), runs in a database, the trainer's replay, the predictor. */
-#ifndef MOEPERF_HARNESS_WORKLOAD_TRACE_H
-#define MOEPERF_HARNESS_WORKLOAD_TRACE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -118,5 +117,3 @@ int mp_trace_write(struct mp_trace_writer *writer, const struct mp_trace_block *
                    struct mp_error *error);
 /* Ends the file; with `commit` false, or after an error, removes it instead.  Frees the writer. */
 int mp_trace_writer_finish(struct mp_trace_writer *writer, bool commit, struct mp_error *error);
-
-#endif

@@ -3,8 +3,7 @@
  * CUPTI asks for a buffer on whatever thread needs one, several at a time, and gives it back filled
  * on a thread of its own: there it only joins a queue.  One thread of low priority takes buffers
  * off the queue, parses them and keeps them for the next time; no buffer is out twice. */
-#ifndef MOEPERF_PROFILER_CUPTI_BUFFERS_H
-#define MOEPERF_PROFILER_CUPTI_BUFFERS_H
+#pragma once
 
 #include "profiler/cupti/parse.h"
 
@@ -24,5 +23,3 @@ void cupti_buffer_take_back(uint8_t *bytes, size_t valid);
 /* Parses what has come back, ends the thread and frees the kept buffers.  Buffers that come back
  * later are freed unread. */
 void cupti_buffers_stop(void);
-
-#endif

@@ -13,8 +13,7 @@
  *
  * The number "cupti.dropped" counts records that CUPTI lost, "cupti.left-bytes" those of kinds that
  * this build does not know, "cupti.untimed" kernels and copies without times. */
-#ifndef MOEPERF_PROFILER_CUPTI_CUPTI_H
-#define MOEPERF_PROFILER_CUPTI_CUPTI_H
+#pragma once
 
 #include <stdint.h>
 
@@ -26,5 +25,3 @@ int InitializeInjection(void);
  * ranges find these by dlsym(RTLD_DEFAULT, ...).  0: done; -1: the collector is off. */
 int mp_cupti_push(int64_t start_ns);
 int mp_cupti_pop(void);
-
-#endif

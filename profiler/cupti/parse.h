@@ -1,8 +1,7 @@
 /* From CUPTI's records to ours.  CUPTI's records lie packed in a buffer; cuptiActivityGetNextRecord
  * alone knows where the next one starts, also when it is longer than the struct compiled against.
  */
-#ifndef MOEPERF_PROFILER_CUPTI_PARSE_H
-#define MOEPERF_PROFILER_CUPTI_PARSE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -25,5 +24,3 @@ void cupti_parse(struct mp_companion *companion, uint8_t *bytes, size_t valid,
 
 /* Records the totals as numbers "cupti.…". */
 void cupti_record_totals(const struct mp_companion *companion, const struct cupti_totals *totals);
-
-#endif

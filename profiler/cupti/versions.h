@@ -1,8 +1,7 @@
 /* Records of CUPTI whose structs differ between the toolkits that this is compiled with, from CUDA
  * 12.5 (API version 23) on: kernels have another one since 13.0 (130000), copies since 12.8 (26).
  * A CUPTI hands out the newest it knows, which begins as the older ones do. */
-#ifndef MOEPERF_PROFILER_CUPTI_VERSIONS_H
-#define MOEPERF_PROFILER_CUPTI_VERSIONS_H
+#pragma once
 
 #include <cupti.h>
 
@@ -29,5 +28,3 @@ _Static_assert(sizeof(CUpti_ActivityMemset4) == 88, "CUPTI's set record");
 _Static_assert(sizeof(CUpti_ActivityAPI) == 40, "CUPTI's call record");
 _Static_assert(sizeof(CUpti_ActivityExternalCorrelation) == 24, "CUPTI's external id record");
 _Static_assert(sizeof(CUpti_ActivityOverhead3) == 56, "CUPTI's overhead record");
-
-#endif

@@ -4,8 +4,7 @@
  *
  * It starts with the text "COLLECTOR.status": "on", or one sentence that says why the collector is
  * off.  mp_store_add_device puts these files beside the run of their processes. */
-#ifndef MOEPERF_PROFILER_DEVICE_COMPANION_H
-#define MOEPERF_PROFILER_DEVICE_COMPANION_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -43,5 +42,3 @@ int mp_companion_thread(pthread_t *thread, pthread_cond_t *wakes, void *run(void
 /* Writes the end and closes.  In a fork's child: forgets the file and writes nothing.  Accepts a
  * zeroed one. */
 void mp_companion_close(struct mp_companion *companion);
-
-#endif

@@ -20,8 +20,7 @@
  * "nccl.lost" counts operations for which no room was left (32768 are open at most),
  * "nccl.unfinished" those that had not ended when their communicator did, "nccl.foreign" events of
  * another process, which are none of ours. */
-#ifndef MOEPERF_PROFILER_NCCL_NCCL_H
-#define MOEPERF_PROFILER_NCCL_NCCL_H
+#pragma once
 
 #include "profiler/nccl/plugin.h"
 
@@ -29,5 +28,3 @@
 bool nccl_parse_sample(const char *text, int64_t *sampled, int64_t *period);
 
 enum { NCCL_OPERATIONS = 32768 }; /* most that are under way at once */
-
-#endif

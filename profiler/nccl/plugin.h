@@ -3,8 +3,7 @@
  * NCCL's headers for it come with its sources and not with the library, so the layouts are declared
  * here and held by tests of their sizes and offsets.  Facts from NCCL 2.28.9 (version 5) and 2.29.2
  * (version 6: more members in the union, none of those here moved). */
-#ifndef MOEPERF_PROFILER_NCCL_PLUGIN_H
-#define MOEPERF_PROFILER_NCCL_PLUGIN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -107,5 +106,3 @@ struct nccl_profiler {
 
 /* The same functions twice; NCCL looks for the symbols, newest first. */
 extern struct nccl_profiler ncclProfiler_v5, ncclProfiler_v6;
-
-#endif

@@ -1,6 +1,5 @@
 /* The functions that NVTX's slots point to; for the files of this folder. */
-#ifndef MOEPERF_PROFILER_NVTX_CALLBACKS_H
-#define MOEPERF_PROFILER_NVTX_CALLBACKS_H
+#pragma once
 
 #define NVTX_NO_IMPL /* types only: a collector that emits ranges itself hangs for ever */
 #include <nvtx3/nvToolsExt.h>
@@ -165,5 +164,3 @@ static inline uint64_t event_end(nvtxRangeId_t id, const nvtxPayloadData_t *payl
         mp_nvtx_leave(thread);
     return next_id;
 }
-
-#endif

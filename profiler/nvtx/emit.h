@@ -5,8 +5,7 @@
  *
  * When no tool listens (NVTX_INJECTION64_PATH is not set) each call is a test of one variable.  A
  * build without NVTX's headers never emits. */
-#ifndef MOEPERF_PROFILER_NVTX_EMIT_H
-#define MOEPERF_PROFILER_NVTX_EMIT_H
+#pragma once
 
 #include <stdint.h>
 
@@ -61,5 +60,3 @@ static inline void mp_nvtx_arrive(uint64_t range, const struct mp_nvtx_payload *
     if (range)
         mp_nvtx_emitter->arrive(range, payload);
 }
-
-#endif

@@ -4,8 +4,7 @@
  * innermost range as the id, GPU work finds its range exactly.  The two collectors are libraries of
  * their own and meet in a program by name: whoever has this library open looks for mp_nvtx_follow.
  */
-#ifndef MOEPERF_PROFILER_NVTX_FOLLOW_H
-#define MOEPERF_PROFILER_NVTX_FOLLOW_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -34,5 +33,3 @@ static inline void mp_nvtx_tell_pop(int count) {
         while (count-- > 0)
             pop();
 }
-
-#endif

@@ -4,8 +4,7 @@
  * their own, as much as MP_NVTX_NAMES_MEMORY at most.  What comes when it is full has no name, and
  * is counted.  The lock is held with signals blocked (threads.h), so that no handler meets it held
  * by the thread that it has interrupted. */
-#ifndef MOEPERF_PROFILER_NVTX_NAMES_H
-#define MOEPERF_PROFILER_NVTX_NAMES_H
+#pragma once
 
 #include "profiler/nvtx/session.h"
 
@@ -23,5 +22,3 @@ int64_t mp_nvtx_names_refused(void);
 void mp_nvtx_names_lock(void);
 void mp_nvtx_names_unlock(void);
 void mp_nvtx_names_count_anew(void);
-
-#endif

@@ -2,8 +2,7 @@
  * enumerations and embedded text, alone, in arrays whose length is fixed or stands in the payload,
  * and in schemas inside schemas.  What else NVTX's payload extension knows is left out and counted
  * by its reason.  No byte outside the payload is read, whatever a schema says. */
-#ifndef MOEPERF_PROFILER_NVTX_PAYLOAD_H
-#define MOEPERF_PROFILER_NVTX_PAYLOAD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -53,5 +52,3 @@ size_t mp_payload_json(const struct mp_schemas *schemas, const struct mp_spool_r
 /* A name of any bytes as UTF-8: what is none becomes \xNN.  Returns `text`, which has room for four
  * bytes per byte of `name` and one more. */
 char *mp_printable_name(const char *name, char *text);
-
-#endif

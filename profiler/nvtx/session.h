@@ -20,8 +20,7 @@
  * itself waits for ever in a handler that has interrupted the program's very first call of it,
  * which loads the collector; and where the very first range of a process comes from a handler, with
  * no domain created before, the writing thread is started there, which takes memory of malloc's. */
-#ifndef MOEPERF_PROFILER_NVTX_SESSION_H
-#define MOEPERF_PROFILER_NVTX_SESSION_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -131,5 +130,3 @@ void mp_nvtx_add_payload(struct mp_nvtx_thread *thread, struct mp_nvtx_open *ope
 
 /* Records a schema; one that is too long is counted. */
 void mp_nvtx_record_schema(struct mp_nvtx_thread *thread, const struct mp_spool_record *schema);
-
-#endif

@@ -1,6 +1,5 @@
 /* The threads' buffers and how they get into the spool; for the files of this folder. */
-#ifndef MOEPERF_PROFILER_NVTX_THREADS_H
-#define MOEPERF_PROFILER_NVTX_THREADS_H
+#pragma once
 
 #include <errno.h>
 #include <pthread.h>
@@ -66,5 +65,3 @@ static inline void count_one(struct mp_nvtx_thread *thread, enum mp_nvtx_count w
     int64_t count = atomic_load_explicit(&thread->count[which], memory_order_relaxed);
     atomic_store_explicit(&thread->count[which], count + 1, memory_order_relaxed);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* What collectors of a GPU's work put into spools: activities (CUPTI), collectives (NCCL), and how
  * the GPU's timer lies beside the span clock.  The layouts are the spool's (format.h); all are
  * multiples of 8 bytes without holes.  Names are ids of NAME records of the same file, 0: none. */
-#ifndef MOEPERF_PROFILER_RECORD_ACTIVITY_H
-#define MOEPERF_PROFILER_RECORD_ACTIVITY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -66,5 +65,3 @@ struct mp_timer {
 _Static_assert(sizeof(struct mp_activity) == 120, "ACTIVITY");
 _Static_assert(sizeof(struct mp_collective) == 104, "COLLECTIVE");
 _Static_assert(sizeof(struct mp_timer) == 24, "TIMER");
-
-#endif

@@ -2,8 +2,7 @@
  *
  * zlib's own is made for long buffers: appending a span to its spool took 125 ns with it where it
  * takes 53 with this one, and every span is checked once when written and twice when read. */
-#ifndef MOEPERF_PROFILER_RECORD_CHECK_H
-#define MOEPERF_PROFILER_RECORD_CHECK_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -13,5 +12,3 @@ uint32_t spool_crc32_on(uint32_t check, const void *bytes, size_t size);
 static inline uint32_t spool_crc32(const void *bytes, size_t size) {
     return spool_crc32_on(0, bytes, size);
 }
-
-#endif

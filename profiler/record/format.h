@@ -48,8 +48,7 @@
  * places, so that a build can name the version of a file that it cannot read.  A payload may be
  * longer than its type's layout here; a reader ignores the rest.  A stream's STREAM record stands
  * before everything that its thread recorded; records of different streams are not ordered. */
-#ifndef MOEPERF_PROFILER_RECORD_FORMAT_H
-#define MOEPERF_PROFILER_RECORD_FORMAT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -115,5 +114,3 @@ static inline uint32_t spool_check(const void *record) {
     const uint8_t *covered = (const uint8_t *)record + sizeof head->check;
     return spool_crc32(covered, head->size * SPOOL_UNIT - sizeof head->check);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Launched: what a launcher told its process: Open MPI, PMIx, PMI, MVAPICH, torchrun, Slurm. */
-#ifndef MOEPERF_PROFILER_RECORD_LAUNCHED_H
-#define MOEPERF_PROFILER_RECORD_LAUNCHED_H
+#pragma once
 
 enum { MP_LAUNCHED_RUN_SIZE = 64 };
 
@@ -17,5 +16,3 @@ struct mp_launched {
 /* From the environment: the most specific launcher that tells a rank, or the variable with the rank
  * that MOEPERF_NVTX_RANK names, and nothing else then. */
 struct mp_launched mp_launched_read(void);
-
-#endif

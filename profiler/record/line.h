@@ -6,8 +6,7 @@
  * Only the owner moves `base`, and only when it sees flushed == head: a drainer looks at the buffer
  * only while they differ, so each has the buffer's bytes to itself.  Starting over at buffer[0]
  * after every drain keeps the same few cache lines in use. */
-#ifndef MOEPERF_PROFILER_RECORD_LINE_H
-#define MOEPERF_PROFILER_RECORD_LINE_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -62,5 +61,3 @@ static inline void spool_line_clear(struct spool_line *line) {
     uint8_t *records;
     spool_line_drained(line, spool_line_waiting(line, &records));
 }
-
-#endif

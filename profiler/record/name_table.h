@@ -1,6 +1,5 @@
 /* Names by number: each text gets the next one from 1 on, and the same again. */
-#ifndef MOEPERF_PROFILER_RECORD_NAME_TABLE_H
-#define MOEPERF_PROFILER_RECORD_NAME_TABLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,5 +16,3 @@ struct name_table {
  * only. */
 uint32_t name_table_number(struct name_table *table, const char *text, bool *is_new);
 void name_table_free(struct name_table *table); /* accepts zeros, and leaves them */
-
-#endif

@@ -6,8 +6,7 @@
  * process; a reader drops a truncated last record and keeps everything before it (spool.h has the
  * byte format and the reader).  A buffer that fills up between flushes is written at once by its
  * own thread: memory stays bounded and nothing is dropped. */
-#ifndef MOEPERF_PROFILER_RECORD_RECORD_H
-#define MOEPERF_PROFILER_RECORD_RECORD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -176,5 +175,3 @@ void mp_recorder_totals(const struct mp_recorder *recorder, int64_t *bytes, int6
  * round_trip = (t3 - t0) - (t2 - t1). */
 void mp_clock_offset(int64_t t0, int64_t t1, int64_t t2, int64_t t3, int64_t *offset_ns,
                      int64_t *round_trip_ns);
-
-#endif

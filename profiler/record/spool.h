@@ -10,8 +10,7 @@
  * The first record is MP_SPOOL_HEADER with the magic "moeperf1" and the format version.  A reader
  * stops at the first record that is cut off or whose check is wrong, reports how many bytes it left
  * unread, and everything before is good: a kill at any byte loses at most the last record. */
-#ifndef MOEPERF_PROFILER_RECORD_SPOOL_H
-#define MOEPERF_PROFILER_RECORD_SPOOL_H
+#pragma once
 
 #include <stddef.h>
 
@@ -199,5 +198,3 @@ uint64_t mp_spool_digest(const struct mp_spool_reader *reader);
 
 /* After the end: bytes that were left because a record was cut off or damaged. */
 size_t mp_spool_unread(const struct mp_spool_reader *reader);
-
-#endif

@@ -4,8 +4,7 @@
  * its number again for a file of their own.  So nothing is done with the descriptor before device
  * and inode have been compared with those of the file that was created.  If it is another file's,
  * or nobody's, the spool is opened again by its path. */
-#ifndef MOEPERF_PROFILER_RECORD_SPOOL_FILE_H
-#define MOEPERF_PROFILER_RECORD_SPOOL_FILE_H
+#pragma once
 
 #include <limits.h>
 #include <stdatomic.h>
@@ -49,5 +48,3 @@ size_t spool_file_note(struct spool_file *file, char *text, size_t size);
 
 /* Closes it.  Errors: MP_ENOSPACE, MP_EIO. */
 int spool_file_close(struct spool_file *file, struct mp_error *error);
-
-#endif

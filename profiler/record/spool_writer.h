@@ -1,8 +1,7 @@
 /* Spools that are written in one go from what is known already: what was mapped, or imported.
  *
  * Records are gathered and appended in batches; a program that records as it runs has record.h. */
-#ifndef MOEPERF_PROFILER_RECORD_SPOOL_WRITER_H
-#define MOEPERF_PROFILER_RECORD_SPOOL_WRITER_H
+#pragma once
 
 #include "profiler/record/format.h"
 #include "profiler/record/spool_file.h"
@@ -28,5 +27,3 @@ int spool_writer_copy(struct spool_writer *writer, const void *bytes, size_t siz
 
 /* Writes what is left and closes.  Errors: those of spool_file_append and _close. */
 int spool_writer_close(struct spool_writer *writer, struct mp_error *error);
-
-#endif

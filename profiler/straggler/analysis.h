@@ -1,6 +1,5 @@
 /* The analysis while it goes on, shared by the files of this folder. */
-#ifndef MOEPERF_PROFILER_STRAGGLER_ANALYSIS_H
-#define MOEPERF_PROFILER_STRAGGLER_ANALYSIS_H
+#pragma once
 
 #include "profiler/straggler/graph.h"
 #include "profiler/straggler/straggler.h"
@@ -142,5 +141,3 @@ void search_split_work(const struct analysis *analysis, int node,
 /* How many of the causes that a rank without a core seems to be late by: what is not usual of its
  * work, its work, and all, with its transfers and beginnings. */
 enum { LATE_ONCE = 1, LATE_WORK = 2, LATE = 4 };
-
-#endif

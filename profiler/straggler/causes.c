@@ -1,4 +1,3 @@
-/* Causes: see causes.h. */
 #include "profiler/straggler/causes.h"
 
 #include <math.h>

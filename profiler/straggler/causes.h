@@ -3,8 +3,7 @@
  * Own work beyond the others' is split: first what more tokens take (a robust slope of time on
  * tokens), then what the rank always takes longer at the same tokens (median over the iterations,
  * if it is beyond three standard errors), then the rest, which was once. */
-#ifndef MOEPERF_PROFILER_STRAGGLER_CAUSES_H
-#define MOEPERF_PROFILER_STRAGGLER_CAUSES_H
+#pragma once
 
 #include "profiler/straggler/graph.h"
 
@@ -101,5 +100,3 @@ void mp_causes_even(const struct mp_causes *causes, int node, struct mp_graph_se
 
 /* Lower median of value[count], which is sorted; NAN for none. */
 double mp_lower_median(double value[], int count);
-
-#endif

@@ -1,4 +1,3 @@
-/* The dependency graph: see graph.h. */
 #include "profiler/straggler/graph.h"
 
 #include <stdlib.h>

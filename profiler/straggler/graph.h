@@ -11,8 +11,7 @@
  * from a, and so on.  A send that did not wait in the recording waits for nobody.
  *
  * Replayed with the recorded work and transfers this gives the recorded times back. */
-#ifndef MOEPERF_PROFILER_STRAGGLER_GRAPH_H
-#define MOEPERF_PROFILER_STRAGGLER_GRAPH_H
+#pragma once
 
 #include "profiler/straggler/times.h"
 #include "reference/base/arena.h"
@@ -112,5 +111,3 @@ void mp_graph_recorded(const struct mp_graph *graph, struct mp_graph_seconds now
 /* Seconds of one iteration.  `together`: ranks begin at once, otherwise when they did. */
 double mp_graph_replay(struct mp_graph *graph, int iteration, const struct mp_graph_seconds now[],
                        bool together);
-
-#endif

@@ -1,4 +1,3 @@
-/* Straggler analysis: see straggler.h. */
 #include "profiler/straggler/straggler.h"
 
 #include "profiler/record/record.h"

@@ -3,8 +3,7 @@
  * Works on plain arrays of a recorded run, measured or predicted, and says of itself what it can't
  * say: see enum mp_abstention.  analysis.h has how waits are charged, causes.h how
  * a charge gets a cause, below are the efficiencies and what-ifs. */
-#ifndef MOEPERF_PROFILER_STRAGGLER_STRAGGLER_H
-#define MOEPERF_PROFILER_STRAGGLER_STRAGGLER_H
+#pragma once
 
 #include <stdint.h>
 
@@ -223,5 +222,3 @@ const struct mp_straggler_balance *mp_straggler_hot_expert(
 int mp_straggler_analyse(const struct mp_straggler_input *input, struct mp_straggler *straggler,
                          struct mp_error *error);
 void mp_straggler_destroy(struct mp_straggler *straggler); /* accepts a zeroed one */
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Times are seconds from the earliest start of the iteration over all ranks, on one common clock
  * where there is one. */
-#ifndef MOEPERF_PROFILER_STRAGGLER_TIMES_H
-#define MOEPERF_PROFILER_STRAGGLER_TIMES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,5 +54,3 @@ static inline const struct mp_recorded_rank *mp_recorded_rank_at(
  * since the run's begin to seconds since the iteration's (clocks.c). */
 void mp_recorded_shift(struct mp_recorded_rank rank[], struct mp_recorded_span span[],
                        const struct mp_recorded_times *times);
-
-#endif

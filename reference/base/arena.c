@@ -1,4 +1,3 @@
-/* Arena: see arena.h. */
 #include "reference/base/arena.h"
 
 #include <stdalign.h>

@@ -3,8 +3,7 @@
  * A thing of many tables takes them from one `struct mp_arena`, asks once whether there was room
  * for all of them, and releases all of them at once.  Each is a block of its own for those who look
  * for accesses outside. */
-#ifndef MOEPERF_REFERENCE_BASE_ARENA_H
-#define MOEPERF_REFERENCE_BASE_ARENA_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -67,5 +66,3 @@ bool mp_list_room(void *list, size_t count, size_t size);
 bool mp_table_reach(void *table, uint32_t *count, uint32_t id, uint32_t limit, size_t size);
 #define MP_REACH(table, count, id, limit)                                                          \
     mp_table_reach(&(table), &(count), id, limit, sizeof *(table))
-
-#endif

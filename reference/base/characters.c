@@ -1,4 +1,3 @@
-/* Characters: see characters.h. */
 #include "reference/base/characters.h"
 
 #include <errno.h>

@@ -3,8 +3,7 @@
  * Names come from files, databases and programs that others made.  What is put on a terminal, into
  * a table or into a message passes through mp_clean_text, so that it can't move the cursor, ring,
  * or stand in another order than its bytes. */
-#ifndef MOEPERF_REFERENCE_BASE_CHARACTERS_H
-#define MOEPERF_REFERENCE_BASE_CHARACTERS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +30,3 @@ bool mp_real_number(const char *text, const char *unit, double least, double mos
  * is no room for is cut off.  Returns `text`. */
 char *mp_text_add(char *text, size_t size, const char *between, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-
-#endif

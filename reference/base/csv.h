@@ -1,6 +1,5 @@
 /* Fields of comma-separated values (RFC 4180), such that what is read back is the same. */
-#ifndef MOEPERF_REFERENCE_BASE_CSV_H
-#define MOEPERF_REFERENCE_BASE_CSV_H
+#pragma once
 
 #include <stddef.h>
 #include <stdio.h>
@@ -11,5 +10,3 @@ void mp_csv_text(FILE *file, const char *text, size_t length);
 
 /* As few digits as read back as the same number, and a point in it; nothing for NAN. */
 void mp_csv_real(FILE *file, double value);
-
-#endif

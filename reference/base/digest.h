@@ -1,6 +1,5 @@
 /* Digests of texts, to tell them apart: FNV-1a, 64 bits.  Nobody is kept from making two alike. */
-#ifndef MOEPERF_REFERENCE_BASE_DIGEST_H
-#define MOEPERF_REFERENCE_BASE_DIGEST_H
+#pragma once
 
 #include <stdint.h>
 
@@ -20,5 +19,3 @@ static inline uint64_t mp_digest_text(uint64_t digest, const char *text) {
 static inline uint64_t mp_digest(uint64_t digest, const char *text) {
     return mp_digest_byte(mp_digest_text(digest, text), 0xff); /* no byte of UTF-8 */
 }
-
-#endif

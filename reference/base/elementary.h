@@ -4,8 +4,7 @@
  * expert to another.  These use additions, multiplications, divisions and square roots alone, which
  * IEEE 754 rounds one way, in a fixed order (the folder is compiled without contraction to fused
  * operations). Relative errors are below 1e-14. */
-#ifndef MOEPERF_REFERENCE_BASE_ELEMENTARY_H
-#define MOEPERF_REFERENCE_BASE_ELEMENTARY_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -18,5 +17,3 @@ double mp_elementary_power(double x, double power); /* x > 0 */
 double mp_elementary_uniform(uint64_t seed, uint64_t stream, uint64_t index);
 /* N(0, 1), of (seed, stream, index) alone (Marsaglia's polar method). */
 double mp_elementary_normal(uint64_t seed, uint64_t stream, uint64_t index);
-
-#endif

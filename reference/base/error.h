@@ -4,8 +4,7 @@
  * to fail, writes one sentence into `struct mp_error`: what was being done, to what, the value at
  * fault, and for files the path, the line and the key.  Upper layers pass the error on; only
  * `main` prints it and chooses the exit status. */
-#ifndef MOEPERF_REFERENCE_BASE_ERROR_H
-#define MOEPERF_REFERENCE_BASE_ERROR_H
+#pragma once
 
 #include <stdlib.h>
 
@@ -65,5 +64,3 @@ int mp_error_prefix(struct mp_error *error, const char *format, ...)
 
 /* The code's name, for instance "MP_EINVAL"; "MP_E?" for an unknown one. */
 const char *mp_code_name(int code);
-
-#endif

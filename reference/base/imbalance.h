@@ -1,8 +1,7 @@
 /* How uneven counts are: routes over experts, in the order of the experts.  The
  * results store, the straggler analysis and what is said of a trace all take these from here: the
  * same counts in the same order give the same bits everywhere. */
-#ifndef MOEPERF_REFERENCE_BASE_IMBALANCE_H
-#define MOEPERF_REFERENCE_BASE_IMBALANCE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -14,5 +13,3 @@ struct mp_imbalance {
 };
 
 struct mp_imbalance mp_imbalance_of(const int64_t counts[], int count);
-
-#endif

@@ -1,6 +1,5 @@
 /* Numbers in ascending order, and their median. */
-#ifndef MOEPERF_REFERENCE_BASE_MEDIAN_H
-#define MOEPERF_REFERENCE_BASE_MEDIAN_H
+#pragma once
 
 #include <stdint.h>
 
@@ -9,5 +8,3 @@ void mp_sort_integers(int64_t value[], int64_t count);
 
 /* Sorts them; of an even count the mean of the two in the middle, of none NAN. */
 double mp_median_of(double value[], int64_t count);
-
-#endif

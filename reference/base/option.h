@@ -4,8 +4,7 @@
  * the fingerprint stored with a run and the documentation are all read from the same rows.  A
  * default is text, so that help prints what is parsed.  Rows nest: a value may be a mapping, or a
  * list, with rows of its own. */
-#ifndef MOEPERF_REFERENCE_BASE_OPTION_H
-#define MOEPERF_REFERENCE_BASE_OPTION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -174,5 +173,3 @@ struct mp_meant mp_meant(const char *word, const char *const words[]);
 /* Edits (a letter more, less or another, two neighbours swapped) from one word to another; of words
  * longer than 64 letters a large number. */
 int mp_word_distance(const char *one, const char *other);
-
-#endif

@@ -1,7 +1,6 @@
 /* Words that a choice has, in a text parted by single blanks or in a list; and names that no row
  * has.  Internal to options. */
-#ifndef MOEPERF_REFERENCE_BASE_OPTION_CHOICE_H
-#define MOEPERF_REFERENCE_BASE_OPTION_CHOICE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -23,5 +22,3 @@ const char *option_word_fault(const struct mp_option *row);
 /* A name that no row of the groups with this key has, and that is no key of a group. */
 int option_fail_unknown(const struct mp_option_group groups[], const char *key, const char *name,
                         const char *where, struct mp_error *error);
-
-#endif

@@ -9,8 +9,7 @@
  * MOEPERF_CBC_LIBRARY names): nothing is linked, and a build needs no header of it.  One thread,
  * fixed seeds and a limit in nodes of the search tree: the same program has the same solution every
  * time, so that planners on many ranks may ask it alike.  The solver prints nothing. */
-#ifndef MOEPERF_REFERENCE_BASE_PROGRAM_H
-#define MOEPERF_REFERENCE_BASE_PROGRAM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -68,5 +67,3 @@ void mp_program_term(struct mp_program *program, int column, double factor);
 int mp_program_solve(struct mp_program *program, const struct mp_program_limits *limits,
                      bool starts, double value[], struct mp_program_result *result,
                      struct mp_error *error);
-
-#endif

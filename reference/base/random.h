@@ -1,7 +1,6 @@
 /* Counter-based random numbers: a value depends on (seed, stream, index) alone, so every rank, rank
  * count and system draws the same parameters and the same batches. */
-#ifndef MOEPERF_REFERENCE_BASE_RANDOM_H
-#define MOEPERF_REFERENCE_BASE_RANDOM_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -29,5 +28,3 @@ void mp_random_normal(uint64_t seed, uint64_t stream, float deviation, size_t co
  * the same bits all the same. */
 void mp_random_normal_rows(uint64_t seed, uint64_t stream, float deviation, size_t first,
                            size_t stride, size_t rows, size_t columns, float *out);
-
-#endif

@@ -1,4 +1,3 @@
-/* Shell: see shell.h. */
 #include "reference/base/shell.h"
 
 #include <string.h>

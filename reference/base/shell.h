@@ -1,6 +1,5 @@
 /* Shell: words of commands that users are told to copy. */
-#ifndef MOEPERF_REFERENCE_BASE_SHELL_H
-#define MOEPERF_REFERENCE_BASE_SHELL_H
+#pragma once
 
 #include <stddef.h>
 
@@ -8,5 +7,3 @@
  * bytes.  Returns the bytes that all of it takes, as snprintf does; `text` may be NULL for size 0.
  */
 size_t mp_shell_word(char *text, size_t size, const char *word);
-
-#endif

@@ -1,4 +1,3 @@
-/* Whole files: see whole_file.h. */
 #include "reference/base/whole_file.h"
 
 #include <errno.h>

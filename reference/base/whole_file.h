@@ -8,8 +8,7 @@
  * A link at the path is followed: the file behind it is replaced, and the link stays.  What is
  * there and no regular file (a pipe, /dev/null, a terminal) can't be replaced and is written to
  * directly; so are /dev/stdout and /dev/fd/N, which go on where the program's own output is. */
-#ifndef MOEPERF_REFERENCE_BASE_WHOLE_FILE_H
-#define MOEPERF_REFERENCE_BASE_WHOLE_FILE_H
+#pragma once
 
 #include <stdio.h>
 
@@ -36,5 +35,3 @@ int mp_whole_file_close(struct mp_whole_file *file, int code, struct mp_error *e
 
 /* Removes what is open now, for a program that a signal ends; may be called in its handler. */
 void mp_whole_files_abandon(void);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Values stay text; option tables (reference/base/option.h) give them types, ranges and defaults,
  * and the line kept here goes into their messages. */
-#ifndef MOEPERF_REFERENCE_BASE_YAML_H
-#define MOEPERF_REFERENCE_BASE_YAML_H
+#pragma once
 
 #include <stddef.h>
 #include <stdio.h>
@@ -47,5 +46,3 @@ const struct mp_yaml *mp_yaml_get(const struct mp_yaml *mapping, const char *key
 /* Writes `text` as a double-quoted value that the reader gives back byte for byte.  Errors:
  * MP_EINVAL (not UTF-8: YAML has no way to say other bytes), MP_EIO. */
 int mp_yaml_write_text(FILE *stream, const char *text, struct mp_error *error);
-
-#endif

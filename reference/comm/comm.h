@@ -23,8 +23,7 @@
  * MP_ELIMIT for arguments.  They are this rank's alone: nobody tells the others, which may be
  * waiting for it, so what follows is mp_comm_abort.  A request whose wait failed can only be
  * destroyed. */
-#ifndef MOEPERF_REFERENCE_COMM_COMM_H
-#define MOEPERF_REFERENCE_COMM_COMM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -226,5 +225,3 @@ int mp_comm_clock_offset(struct mp_comm *comm, int trips, int64_t *offset_ns, in
  * outnumber the cores they may use (their wall times are no speed-up then).  All of it was learnt
  * when the comm was created. */
 void mp_comm_describe(struct mp_comm *comm, char *text, size_t size, bool *ranks_share_cores);
-
-#endif

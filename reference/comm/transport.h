@@ -8,8 +8,7 @@
  *
  * A back end that queues on a device's streams has whole operations instead (`queued`): they come
  * with their arguments checked and, if sparse, their trees built. */
-#ifndef MOEPERF_REFERENCE_COMM_TRANSPORT_H
-#define MOEPERF_REFERENCE_COMM_TRANSPORT_H
+#pragma once
 
 #include "reference/base/arena.h"
 #include "reference/comm/comm.h"
@@ -283,5 +282,3 @@ int mp_request_send(struct mp_request *request, const void *memory, size_t bytes
                     struct mp_note note, struct mp_error *error);
 int mp_request_receive(struct mp_request *request, void *memory, size_t bytes, int rank, int tag,
                        struct mp_note note, struct mp_error *error);
-
-#endif

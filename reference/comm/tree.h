@@ -2,8 +2,7 @@
  * (reference/schedule/hops.h) as this rank sees them.  Private to reference/comm.
  *
  * Every rank derives the same trees from the same list, whatever the order of the list. */
-#ifndef MOEPERF_REFERENCE_COMM_TREE_H
-#define MOEPERF_REFERENCE_COMM_TREE_H
+#pragma once
 
 #include "reference/comm/transport.h"
 
@@ -33,5 +32,3 @@ static inline size_t mp_node_piece_size(const struct mp_flow *flow, const struct
 static inline char *mp_node_piece(const struct mp_node *node, int piece) {
     return node->memory + (size_t)piece * node->piece;
 }
-
-#endif

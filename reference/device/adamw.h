@@ -5,8 +5,7 @@
  *     m = beta1 m + fresh1 g
  *     v = beta2 v + fresh2 g^2
  *     parameter = keep parameter - step_size m / (inverse_correction sqrt(v) + epsilon)  */
-#ifndef MOEPERF_REFERENCE_DEVICE_ADAMW_H
-#define MOEPERF_REFERENCE_DEVICE_ADAMW_H
+#pragma once
 
 #include <math.h>
 
@@ -35,5 +34,3 @@ static inline struct mp_adamw_factors mp_adamw_factors_of(const struct mp_adamw 
     factors.epsilon = settings->epsilon;
     return factors;
 }
-
-#endif

@@ -15,8 +15,7 @@
  *
  * Arrays named "host" are read during the call; all others are device memory, borrowed until the
  * stream has passed the operation.  Outputs never overlap inputs unless said. */
-#ifndef MOEPERF_REFERENCE_DEVICE_DEVICE_H
-#define MOEPERF_REFERENCE_DEVICE_DEVICE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -486,5 +485,3 @@ int mp_device_check(struct mp_device *device, struct mp_error *error);
 /* Library and hardware in words, for the environment fingerprint: "oneDNN 2.6.3, avx512",
  * "cuBLAS 13.0.2, NVIDIA H200, driver 13.0". */
 void mp_device_describe(const struct mp_device *device, char *text, size_t size);
-
-#endif

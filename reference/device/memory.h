@@ -1,6 +1,5 @@
 /* Memory of a device that lives and ends together, as tables of an arena do (base/arena.h). */
-#ifndef MOEPERF_REFERENCE_DEVICE_MEMORY_H
-#define MOEPERF_REFERENCE_DEVICE_MEMORY_H
+#pragma once
 
 #include "reference/device/device.h"
 
@@ -16,5 +15,3 @@ void *mp_device_take(struct mp_device_memory *memory, int64_t count, size_t size
 /* The same of the host, that copies are fastest with (host_allocate). */
 void *mp_device_take_host(struct mp_device_memory *memory, int64_t count, size_t size);
 void mp_device_memory_release(struct mp_device_memory *memory); /* accepts a zeroed one */
-
-#endif

@@ -14,8 +14,7 @@
  * Loads are 64-bit integers and window averages are kept as sums, so that all ranks decide equally.
  * Nothing here allocates after its create function, whose tables are the arena's: its user looks
  * whether there was memory. */
-#ifndef MOEPERF_REFERENCE_FSSDP_FSSDP_H
-#define MOEPERF_REFERENCE_FSSDP_FSSDP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -135,5 +134,3 @@ void mp_sharder_create(struct mp_arena *memory, const struct mp_topology *topolo
 /* Algorithm 2.  load, present and owner are [layers][experts]; owner must not be present. */
 void mp_shard(struct mp_sharder *state, const int64_t load[], const int32_t present[],
               int32_t owner[]);
-
-#endif

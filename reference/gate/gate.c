@@ -1,4 +1,3 @@
-/* What is asked of any gate: see gate.h. */
 #include "reference/gate/gate.h"
 
 #include <stdio.h>

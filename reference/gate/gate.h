@@ -4,8 +4,7 @@
  * SQL, reports and predictions come from it, and nobody else knows kinds of gates: the job asks how
  * many experts a token takes, kernels and the trainer are given the numbers of its rule.
  * README.md says how to add one. */
-#ifndef MOEPERF_REFERENCE_GATE_GATE_H
-#define MOEPERF_REFERENCE_GATE_GATE_H
+#pragma once
 
 #include "reference/base/option.h"
 #include "reference/device/device.h"
@@ -83,5 +82,3 @@ const char *mp_gate_words(const struct mp_gate_kind *kind, int top_k, bool renor
                           const struct mp_gate_values *options, char buffer[MP_GATE_WORDS]);
 /* Experts of a token, read from such words; 0 where they are of no gate that is known. */
 int mp_gate_words_top_k(const char *words);
-
-#endif

@@ -1,6 +1,5 @@
 /* Losses that gates share: which of them there are, and what the balancing loss is taken over. */
-#ifndef MOEPERF_REFERENCE_GATE_LOSSES_H
-#define MOEPERF_REFERENCE_GATE_LOSSES_H
+#pragma once
 
 #include "reference/gate/gate.h"
 
@@ -37,5 +36,3 @@ int mp_gate_losses_complete(const struct mp_gate_sizes *sizes, const void *optio
 /* What they say, into the rule. */
 void mp_gate_take_losses(const struct mp_gate_sizes *sizes, const struct mp_gate_losses *losses,
                          struct mp_gate_rule *rule);
-
-#endif

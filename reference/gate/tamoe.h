@@ -1,7 +1,6 @@
 /* What TA-MoE makes of a topology: the released loss (Chen-Chang/TA-MoE).  A byte costs 1 inside
  * a node and `outside` beyond. */
-#ifndef MOEPERF_REFERENCE_GATE_TAMOE_H
-#define MOEPERF_REFERENCE_GATE_TAMOE_H
+#pragma once
 
 #include "reference/plan/topology.h"
 
@@ -9,5 +8,3 @@
  * over all ranks, times ranks^2. */
 double mp_tamoe_released_scale(const struct mp_topology *topology, double outside, int rank,
                                int other);
-
-#endif

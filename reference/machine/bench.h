@@ -1,7 +1,6 @@
 /* What the measurements share: a rank's device and memory, and a stopwatch.  Private to
  * reference/machine. */
-#ifndef MOEPERF_REFERENCE_MACHINE_BENCH_H
-#define MOEPERF_REFERENCE_MACHINE_BENCH_H
+#pragma once
 
 #include <stddef.h>
 
@@ -62,5 +61,3 @@ enum { MACHINE_KERNEL_STEPS = 6 };
 int machine_link_steps(const struct bench *bench);
 /* Axes and sizes of this measurement. */
 void machine_choose_sizes(const struct bench *bench, struct mp_machine *machine);
-
-#endif

@@ -12,8 +12,7 @@
  * read or written lies in a large buffer of which every repetition takes another part: experts do
  * not lie in the cache either.
  */
-#ifndef MOEPERF_REFERENCE_MACHINE_MACHINE_H
-#define MOEPERF_REFERENCE_MACHINE_MACHINE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -68,5 +67,3 @@ int mp_machine_measure(struct mp_comm *comm, const struct mp_machine_settings *s
  * `processor`.  MP_EIO, MP_ENOSPACE: nothing is left of the file then. */
 int mp_machine_write(const struct mp_machine *machine, const char *processor, const char *path,
                      struct mp_error *error);
-
-#endif

@@ -9,8 +9,7 @@
  * Activations that backward needs are kept per layer; everything else lives in one workspace.  What
  * has a place for every row that plans send grows with them (rows.h).
  * Matrices declared void are elements of the device's type (device.h). */
-#ifndef MOEPERF_REFERENCE_MODEL_BLOCK_H
-#define MOEPERF_REFERENCE_MODEL_BLOCK_H
+#pragma once
 
 #include "reference/model/distinct.h"
 #include "reference/model/experts.h"
@@ -234,5 +233,3 @@ void mp_model_logits(struct mp_model *model);
 void mp_model_head(struct mp_model *model, float scale, bool backward);
 /* Sum of model->loss; host [answers]. */
 double mp_model_loss_sum(struct mp_model *model, float *host);
-
-#endif

@@ -10,8 +10,7 @@
  * are counted from the chunk's first one.  With the device's gather_rows a fan is made, with its
  * combine_forward undone.
  */
-#ifndef MOEPERF_REFERENCE_MODEL_DISTINCT_H
-#define MOEPERF_REFERENCE_MODEL_DISTINCT_H
+#pragma once
 
 #include <stdint.h>
 
@@ -44,5 +43,3 @@ int64_t mp_fan_numbers(const struct mp_fan *fan, int top_k);
 int64_t mp_distinct_numbers(const struct mp_fan fan[], int fans, int top_k);
 /* Puts the arrays into `memory`. */
 void mp_distinct_place(struct mp_fan fan[], int fans, int top_k, void *memory);
-
-#endif

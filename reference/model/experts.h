@@ -18,8 +18,7 @@
  * Copies have elements and a gradient only, in regions: one region per layer when copies live
  * until backward (or, put together after a step from slices, until the next step), two in turn when
  * they are re-materialised.  With a sliced optimizer everything held is a copy. */
-#ifndef MOEPERF_REFERENCE_MODEL_EXPERTS_H
-#define MOEPERF_REFERENCE_MODEL_EXPERTS_H
+#pragma once
 
 #include "reference/model/model.h"
 #include "reference/plan/plan.h"
@@ -140,5 +139,3 @@ void mp_experts_update_layer(struct mp_experts *experts, mp_stream stream,
  * gradients' way down and parameters' way up, after which gradients are undefined. */
 void mp_experts_update(struct mp_experts *experts, mp_stream stream,
                        const struct mp_adamw *settings);
-
-#endif

@@ -21,8 +21,7 @@
  *
  * A model that serves goes forward only, with S tokens of every sequence in a step: it has neither
  * gradients nor moments, and keeps keys and values of all P tokens that a sequence has by then. */
-#ifndef MOEPERF_REFERENCE_MODEL_MODEL_H
-#define MOEPERF_REFERENCE_MODEL_MODEL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -161,5 +160,3 @@ void mp_dense_update(struct mp_dense *dense, mp_stream stream, const struct mp_a
  * in the residual stream (GPT-2).  Host memory. */
 void mp_expert_initialise(const struct mp_model_shape *shape, uint64_t seed, int layer, int expert,
                           float *chunk);
-
-#endif

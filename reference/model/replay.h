@@ -2,8 +2,7 @@
  *
  * Tokens are arbitrary: routes sorted by expert are dealt to the tokens in a strided order that
  * changes with iteration and layer, so that each token gets K distinct experts. */
-#ifndef MOEPERF_REFERENCE_MODEL_REPLAY_H
-#define MOEPERF_REFERENCE_MODEL_REPLAY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -43,5 +42,3 @@ void mp_replay_limit(int experts, const bool inside[], int64_t limit, uint32_t c
  * inside [experts]: without experts on both sides nothing changes. */
 void mp_replay_pull(int experts, const bool inside[], double share, double pull, int64_t tokens,
                     uint32_t count[]);
-
-#endif

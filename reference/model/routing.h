@@ -14,8 +14,7 @@
  * `first` on. With plan.padding every (source, expert) takes that many rows in all three, and those
  * behind its routes have no token.  Everything is computed from the plan, which all ranks share, so
  * sizes need no further communication. */
-#ifndef MOEPERF_REFERENCE_MODEL_ROUTING_H
-#define MOEPERF_REFERENCE_MODEL_ROUTING_H
+#pragma once
 
 #include "reference/plan/plan.h"
 
@@ -108,5 +107,3 @@ void mp_routing_index(struct mp_routing *routing, int32_t index[]);
 
 /* `rows` rows of expert 0 in one segment, with nothing to send: for measuring an expert. */
 void mp_routing_single(struct mp_routing *routing, int rows);
-
-#endif

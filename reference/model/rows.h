@@ -10,8 +10,7 @@
  * What was in memory that grows is lost, and where it lies changes.  Who lets it grow makes sure
  * that nobody reads, writes or sends what is in it: struct mp_model has it in pieces that are free
  * at different times (mp_model_reserve). */
-#ifndef MOEPERF_REFERENCE_MODEL_ROWS_H
-#define MOEPERF_REFERENCE_MODEL_ROWS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -37,5 +36,3 @@ int64_t mp_rows_bytes(const struct mp_rows *rows, int64_t needed);
 bool mp_rows_reserve(struct mp_device *device, mp_stream stream, int64_t needed, int64_t wanted,
                      struct mp_rows *rows);
 void mp_rows_release(struct mp_device *device, struct mp_rows *rows);
-
-#endif

@@ -1,4 +1,3 @@
-/* Arguments: see arguments.h. */
 #include "reference/plan/arguments.h"
 
 #include <inttypes.h>

@@ -1,6 +1,5 @@
 /* Arguments: flags and words of a program or subcommand, and its help. */
-#ifndef MOEPERF_REFERENCE_PLAN_ARGUMENTS_H
-#define MOEPERF_REFERENCE_PLAN_ARGUMENTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -52,5 +51,3 @@ typedef const char *cli_find_setting(const char *name, bool exactly);
  * their limits. */
 int cli_parse_arguments(const struct cli_usage *usage, cli_find_setting *setting, int argc,
                         char *argv[], struct cli_words *words, struct mp_error *error);
-
-#endif

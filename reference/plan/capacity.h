@@ -11,8 +11,7 @@
  *   megatron        ceil(T k / E * f)
  *   fastmoe         floor(ceil(f T) * k / E), the quotient rounded down in integers; k is 2 there
  *   fastmoe-switch  ceil(f T / experts of a rank), of all sources together; k is 1 there */
-#ifndef MOEPERF_REFERENCE_PLAN_CAPACITY_H
-#define MOEPERF_REFERENCE_PLAN_CAPACITY_H
+#pragma once
 
 #include "reference/plan/system.h"
 
@@ -55,5 +54,3 @@ struct mp_capacity_sizes mp_capacity_sizes_of(const struct mp_setting *setting, 
  * that is not within 1 .. INT32_MAX. */
 int mp_capacity_check(const char *system, const struct mp_setting *setting, double factor,
                       int64_t capacity, struct mp_error *error);
-
-#endif

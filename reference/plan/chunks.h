@@ -9,8 +9,7 @@
  * halves.
  *
  * Nothing allocates after create; integers decide, so that all ranks agree. */
-#ifndef MOEPERF_REFERENCE_PLAN_CHUNKS_H
-#define MOEPERF_REFERENCE_PLAN_CHUNKS_H
+#pragma once
 
 #include "reference/base/arena.h"
 #include "reference/plan/plan.h"
@@ -33,5 +32,3 @@ void mp_expert_chunks_create(struct mp_arena *memory, const struct mp_topology *
 /* Gives a plan whose dispatch is written plan.degree such chunks: its place_chunk, which stays as
  * it is until the layer's next plan. */
 void mp_expert_chunks_cut(struct mp_expert_chunks *chunks, struct mp_plan *plan);
-
-#endif

@@ -13,8 +13,7 @@
  *
  * which for even counts is C(E - E/R, K) / C(E, K).  Where a part f of an expert's routes goes to
  * the group, its weight outside is (1 - f) w. */
-#ifndef MOEPERF_REFERENCE_PLAN_DISTINCT_H
-#define MOEPERF_REFERENCE_PLAN_DISTINCT_H
+#pragma once
 
 #include "reference/base/arena.h"
 #include "reference/plan/plan.h"
@@ -85,5 +84,3 @@ void mp_distinct_model_draw(const struct mp_distinct_model *model, uint64_t seed
  * model, in which chunks are alike. */
 void mp_distinct_tokens(struct mp_distinct_model *model, const struct mp_plan *plan,
                         const struct mp_load *load, double distinct[]);
-
-#endif

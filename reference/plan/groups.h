@@ -5,8 +5,7 @@
  * there must be with more ranks than experts, an expert is held by one rank of each: tied replicas
  * (MP_OPTIMIZER_REPLICATED), whose gradients are summed and which make the same update.  A source's
  * routes go to the holder in its own group, near or far. */
-#ifndef MOEPERF_REFERENCE_PLAN_GROUPS_H
-#define MOEPERF_REFERENCE_PLAN_GROUPS_H
+#pragma once
 
 #include "reference/plan/system.h"
 
@@ -59,5 +58,3 @@ int mp_expert_groups_dispatch_near(const struct mp_expert_groups *groups,
  * MP_EPLAN where homes are no longer the initial ones; MP_ENOMEM. */
 int mp_expert_groups_dispatch(const struct mp_expert_groups *groups, const struct mp_load *load,
                               struct mp_plan *plan, struct mp_error *error);
-
-#endif

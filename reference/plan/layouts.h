@@ -2,8 +2,7 @@
  *
  * What slot-based systems share beside the layouts themselves: homes made of slots, slots for homes
  * that others made, and the way through a checkpoint. */
-#ifndef MOEPERF_REFERENCE_PLAN_LAYOUTS_H
-#define MOEPERF_REFERENCE_PLAN_LAYOUTS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -73,5 +72,3 @@ int mp_layouts_read(struct mp_layouts *layouts, const char *system, const char m
 /* Takes the saved slots over.  Those of another number of ranks or slots are of no use: then the
  * present ones stay. */
 void mp_layouts_restore(struct mp_layouts *layouts, const struct mp_saved_layouts *saved);
-
-#endif

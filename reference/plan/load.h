@@ -2,8 +2,7 @@
  *
  * A token routed top-k makes k routes.  Everything that a system
  * decides after the gate is a function of this matrix. */
-#ifndef MOEPERF_REFERENCE_PLAN_LOAD_H
-#define MOEPERF_REFERENCE_PLAN_LOAD_H
+#pragma once
 
 #include <stdint.h>
 
@@ -73,5 +72,3 @@ void mp_load_repeat(struct mp_load *load, int experts);
 
 /* Copies the counts; both must have the same shape. */
 void mp_load_copy(struct mp_load *to, const struct mp_load *from);
-
-#endif

@@ -1,6 +1,5 @@
 /* Named numbers: members of a struct that are recorded, and read again, under a name. */
-#ifndef MOEPERF_REFERENCE_PLAN_NAMED_H
-#define MOEPERF_REFERENCE_PLAN_NAMED_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -13,5 +12,3 @@ struct mp_named_number {
 
 /* The member of `values`, the struct that the table is of. */
 double mp_named_value(const struct mp_named_number *number, const void *values);
-
-#endif

@@ -1,7 +1,6 @@
 /* Owned: each rank's experts, and the routes that they add up to.  For planners that go by the
  * loads of the iteration at hand. */
-#ifndef MOEPERF_REFERENCE_PLAN_OWNED_H
-#define MOEPERF_REFERENCE_PLAN_OWNED_H
+#pragma once
 
 #include <stdint.h>
 
@@ -24,5 +23,3 @@ int64_t mp_owned_list(struct mp_owned *owned, const int32_t owner[], const int64
 /* Of a rank's experts the one with the most of these routes, of several the first listed; -1: it
  * has none. */
 int32_t mp_owned_hottest(const struct mp_owned *owned, int rank, const int64_t routes[]);
-
-#endif

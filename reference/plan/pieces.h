@@ -2,8 +2,7 @@
  *
  * What planners that balance by counting arrive at (least-loaded expert parallelism, perfect
  * balance): not which source's routes a rank computes, only how many. */
-#ifndef MOEPERF_REFERENCE_PLAN_PIECES_H
-#define MOEPERF_REFERENCE_PLAN_PIECES_H
+#pragma once
 
 #include "reference/base/arena.h"
 #include "reference/plan/plan.h"
@@ -54,5 +53,3 @@ enum mp_piece_cut {
 int mp_plan_dispatch_pieces(struct mp_plan *plan, const struct mp_load *load,
                             struct mp_pieces *pieces, enum mp_piece_cut cut,
                             struct mp_error *error);
-
-#endif

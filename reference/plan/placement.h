@@ -3,8 +3,7 @@
  * The owner keeps parameters, gradient sum and optimizer state.  A holder has the parameters; the
  * owner is always a holder.  Holders are a bit set per expert, so a rank holds an expert at most
  * once. */
-#ifndef MOEPERF_REFERENCE_PLAN_PLACEMENT_H
-#define MOEPERF_REFERENCE_PLAN_PLACEMENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -52,5 +51,3 @@ bool mp_placement_equal(const struct mp_placement *one, const struct mp_placemen
 int mp_placement_copies(const struct mp_placement *placement, int expert);
 /* First holder >= rank, or -1. */
 int mp_placement_next(const struct mp_placement *placement, int expert, int rank);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * A system fills plans and moves no byte; the trainer carries them out with real numbers, the
  * predictor in model time.  mp_plan_check (plan_check.h) is the law that every plan obeys. */
-#ifndef MOEPERF_REFERENCE_PLAN_PLAN_H
-#define MOEPERF_REFERENCE_PLAN_PLAN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -286,5 +285,3 @@ void mp_plan_facts(const struct mp_plan *plan, const struct mp_load *load,
                    struct mp_plan_facts *facts);
 /* Those that are recorded of every layer and iteration. */
 extern const struct mp_named_number mp_plan_fact_names[];
-
-#endif

@@ -1,8 +1,7 @@
 /* The law for plans.
  *
  * Runs on every plan in debug builds and tests, on request in release builds. */
-#ifndef MOEPERF_REFERENCE_PLAN_PLAN_CHECK_H
-#define MOEPERF_REFERENCE_PLAN_PLAN_CHECK_H
+#pragma once
 
 #include "reference/plan/plan.h"
 
@@ -65,5 +64,3 @@ int mp_plan_check(const struct mp_plan *plan, const struct mp_load *load,
  * (mp_setting.shards) are not equally many, so that some would be dropped of one shard and not of
  * another.  A plan of its dispatch.  O(parts), allocates nothing: of every plan. */
 int mp_plan_check_shards(const struct mp_plan *plan, int shards, struct mp_error *error);
-
-#endif

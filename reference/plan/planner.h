@@ -4,8 +4,7 @@
  * before its gate, end it with its load, and after the step take over the homes that the system
  * wants.  It calls the system's functions in the order of system.h, holds what they make against
  * the law if asked to, and keeps what lives between calls. */
-#ifndef MOEPERF_REFERENCE_PLAN_PLANNER_H
-#define MOEPERF_REFERENCE_PLAN_PLANNER_H
+#pragma once
 
 #include "reference/plan/plan_check.h"
 #include "reference/plan/system.h"
@@ -91,5 +90,3 @@ static inline const void *mp_planner_found(const struct mp_planner *planner) {
 }
 /* Home is what the last change says. */
 void mp_planner_adopt_homes(struct mp_planner *planner);
-
-#endif

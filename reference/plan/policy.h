@@ -3,8 +3,7 @@
  *
  * Memory is laid out, and the schedule made, by it.  A planner asks its system once (system.h) and
  * every plan points to what it said; a plan has only what may differ from layer to layer. */
-#ifndef MOEPERF_REFERENCE_PLAN_POLICY_H
-#define MOEPERF_REFERENCE_PLAN_POLICY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -167,5 +166,3 @@ static inline bool mp_policy_gathers(const struct mp_policy *policy) {
 static inline bool mp_policy_gathers_homes(const struct mp_policy *policy) {
     return mp_optimizer_sliced(policy->optimizer) && !policy->gather_before_gate;
 }
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A binary heap: push and pop take O(log count).  Everything popped one after another is the stable
  * descending sort.  For the smallest first, push what is negated. */
-#ifndef MOEPERF_REFERENCE_PLAN_QUEUE_H
-#define MOEPERF_REFERENCE_PLAN_QUEUE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -28,5 +27,3 @@ struct mp_queued mp_queue_pop(struct mp_queue *queue);
 void mp_queue_change_first(struct mp_queue *queue, double key);
 /* Takes so many routes off the first one's key, and the first one out if none are left. */
 void mp_queue_lessen_first(struct mp_queue *queue, int64_t routes);
-
-#endif

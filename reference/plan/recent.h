@@ -2,8 +2,7 @@
  *
  * What a cell is, the user says: an expert of a layer, or one of a source rank.  Averages are kept
  * as sums, since the divisor cancels and integers are the same on every rank. */
-#ifndef MOEPERF_REFERENCE_PLAN_RECENT_H
-#define MOEPERF_REFERENCE_PLAN_RECENT_H
+#pragma once
 
 #include <stddef.h>
 
@@ -34,5 +33,3 @@ size_t mp_recent_save(const void *recent, void *buffer, size_t size);
  * MP_EFORMAT for anything that was not saved with as many cells, and for routes that no load has;
  * then nothing has changed. */
 int mp_recent_load(void *recent, const void *buffer, size_t size, struct mp_error *error);
-
-#endif

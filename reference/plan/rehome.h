@@ -3,8 +3,7 @@
  * A home is a placement that persists between iterations: who owns each expert of a layer, and who
  * else keeps it (tied replicas, or with slices the holders that the next iteration computes on).  A
  * system says which homes it wants; what has to move follows from that. */
-#ifndef MOEPERF_REFERENCE_PLAN_REHOME_H
-#define MOEPERF_REFERENCE_PLAN_REHOME_H
+#pragma once
 
 #include "reference/plan/plan.h"
 
@@ -39,5 +38,3 @@ int mp_rehome_transfers(const struct mp_placement home[], const struct mp_placem
  * number, or moves are asynchronous that can't be. */
 int mp_rehome_check(const struct mp_placement home[], const struct mp_rehome *change, int layers,
                     enum mp_optimizer_split optimizer, int limit, struct mp_error *error);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * Loads that a plan is made of have no routes in the trainer, where no rank knows those of the
  * others: planners look at counts and transitions alone. */
-#ifndef MOEPERF_REFERENCE_PLAN_ROUTES_H
-#define MOEPERF_REFERENCE_PLAN_ROUTES_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -39,5 +38,3 @@ void mp_routes_transitions(int64_t tokens, int top_k, int experts, const int32_t
  * were counted.  total is [2][experts], working memory. */
 bool mp_load_transitions(const struct mp_load *load, const struct mp_load *following,
                          int64_t tokens, int64_t total[], uint32_t next[]);
-
-#endif

@@ -4,8 +4,7 @@
  * Every rank has the same number of slots per layer.  A rank may have one expert in several of its
  * slots: parameters are there once, but the expert's tokens are spread over slots, so that this
  * rank gets a share for each. */
-#ifndef MOEPERF_REFERENCE_PLAN_SLOTS_H
-#define MOEPERF_REFERENCE_PLAN_SLOTS_H
+#pragma once
 
 #include "reference/base/arena.h"
 #include "reference/plan/system.h"
@@ -105,5 +104,3 @@ enum mp_spread {
  * (holders and slots differ). */
 int mp_plan_dispatch_slots(struct mp_plan *plan, const struct mp_load *load, struct mp_slots *slots,
                            enum mp_spread spread, struct mp_error *error);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A division of its own for each of 262,144 pairs of source and expert takes as long as all the
  * rest of a dispatch: numbers that many are divided by are turned into reciprocals. */
-#ifndef MOEPERF_REFERENCE_PLAN_SPLIT_H
-#define MOEPERF_REFERENCE_PLAN_SPLIT_H
+#pragma once
 
 #include "reference/plan/plan.h"
 
@@ -48,5 +47,3 @@ static inline struct mp_dispatch_part *mp_split(struct mp_dispatch_part *part, i
 /* Room for this many parts in all; for so many holders and a word's behind them.  MP_ENOMEM. */
 int mp_plan_reserve_parts(struct mp_plan *plan, int64_t needed, struct mp_error *error);
 int mp_plan_reserve_holders(struct mp_plan *plan, int64_t count, struct mp_error *error);
-
-#endif

@@ -6,8 +6,7 @@
  * that are not seeded from the setting.  before_gate and after_gate also plan validation batches
  * and may be called more than once for an iteration: what is learnt from loads is learnt in
  * after_step. Time spent in these functions is recorded as phase "plan". */
-#ifndef MOEPERF_REFERENCE_PLAN_SYSTEM_H
-#define MOEPERF_REFERENCE_PLAN_SYSTEM_H
+#pragma once
 
 #include "reference/base/arena.h"
 #include "reference/base/option.h"
@@ -240,5 +239,3 @@ int mp_systems_register(struct mp_systems *systems, const struct mp_system *syst
 /* The system of this name, or NULL with MP_ENOTFOUND and the nearest name in `error`. */
 const struct mp_system *mp_systems_find(const struct mp_systems *systems, const char *name,
                                         struct mp_error *error);
-
-#endif

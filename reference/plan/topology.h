@@ -1,6 +1,5 @@
 /* Topology: ranks grouped into nodes of equal size, node(r) = r / ranks_per_node. */
-#ifndef MOEPERF_REFERENCE_PLAN_TOPOLOGY_H
-#define MOEPERF_REFERENCE_PLAN_TOPOLOGY_H
+#pragma once
 
 struct mp_topology {
     int ranks;          /* R >= 1 */
@@ -95,5 +94,3 @@ static inline int mp_levels_apart(const struct mp_levels *levels, const int rank
     }
     return level;
 }
-
-#endif

@@ -25,8 +25,7 @@
  * three pieces that travels alone; many at once, as in spAG, fill every port anyway, and a chain
  * never loads one more than it must.  The price is paid by single small experts, and between very
  * many nodes. */
-#ifndef MOEPERF_REFERENCE_SCHEDULE_HOPS_H
-#define MOEPERF_REFERENCE_SCHEDULE_HOPS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -56,5 +55,3 @@ void mp_hops(const struct mp_topology *topology, int expert, int owner,
 /* The hops of a library's own broadcast to all ranks, a ring: from the owner on, ascending and
  * cyclic, whatever the nodes.  hop [ranks - 1] (out). */
 void mp_hops_ring(int ranks, int owner, struct mp_hop hop[]);
-
-#endif

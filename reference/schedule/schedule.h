@@ -70,8 +70,7 @@
  * An iteration of serving is forward only: all layers, the head, what the system makes of the
  * loads, moves.  Nothing is updated, so what is put together from slices after a step is only when
  * homes have changed.  */
-#ifndef MOEPERF_REFERENCE_SCHEDULE_SCHEDULE_H
-#define MOEPERF_REFERENCE_SCHEDULE_SCHEDULE_H
+#pragma once
 
 #include "profiler/record/record.h"
 #include "reference/base/arena.h"
@@ -221,5 +220,3 @@ struct mp_late_copy {
 /* Goes on to the next one; false: there is none.  Begins with {.expert = -1}, in a plan whose
  * dispatch is written.  An owner may be told of more than once. */
 bool mp_plan_next_late(const struct mp_plan *plan, struct mp_late_copy *copy);
-
-#endif

@@ -1,6 +1,5 @@
 /* Batches: this rank's tokens of an iteration, of the text or given, and their targets. */
-#ifndef MOEPERF_REFERENCE_TRAINER_BATCH_H
-#define MOEPERF_REFERENCE_TRAINER_BATCH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -70,5 +69,3 @@ void mp_batch_read_context(struct mp_batch *batch);
 /* Tokens `first` and on of each sequence, as many as a step has, out of a context [sequences]
  * [context]; behind its end any. */
 void mp_batch_cut(struct mp_batch *batch, const int32_t *context, int first);
-
-#endif

@@ -1,8 +1,7 @@
 /* Carriages: what a plan moves between ranks beside tokens, on its way: parameters of experts
  * (spAG, or put together from slices) and their gradients (spRS, sums shared between replicas,
  * slices). */
-#ifndef MOEPERF_REFERENCE_TRAINER_CARRIAGES_H
-#define MOEPERF_REFERENCE_TRAINER_CARRIAGES_H
+#pragma once
 
 #include "reference/model/block.h"
 #include "reference/plan/planner.h"
@@ -63,5 +62,3 @@ int mp_slices_send_start(struct mp_carriages *carriages, const struct mp_plan *p
                          float *const gradient[], struct mp_request *request,
                          struct mp_error *error);
 void mp_slices_sum(struct mp_carriages *carriages, const struct mp_plan *plan);
-
-#endif

@@ -26,8 +26,7 @@
  * experts may be restored into slices and the other way round.  A job that serves takes parameters
  * and homes alone, of a model with as many positions as it needs or more, and counts its steps from
  * 0. */
-#ifndef MOEPERF_REFERENCE_TRAINER_CHECKPOINT_H
-#define MOEPERF_REFERENCE_TRAINER_CHECKPOINT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -65,5 +64,3 @@ struct mp_shard {
 };
 int mp_shard_open(const char *path, struct mp_shard *shard, struct mp_error *error);
 void mp_shard_close(struct mp_shard *shard); /* accepts a zeroed one */
-
-#endif

@@ -1,7 +1,6 @@
 /* Choices: the experts of this rank's tokens on the host, where a system looks at transitions
  * between layers, or the job records them.  Otherwise nothing is kept, and nothing is copied. */
-#ifndef MOEPERF_REFERENCE_TRAINER_CHOICES_H
-#define MOEPERF_REFERENCE_TRAINER_CHOICES_H
+#pragma once
 
 #include "reference/model/block.h"
 #include "reference/plan/load.h"
@@ -31,5 +30,3 @@ void mp_choices_record(const struct mp_choices *choices, int layer);
 /* The loads' `next`, of all ranks, where the system looks at it: 8 bytes for each of E * E pairs
  * and each layer but the last are summed. */
 int mp_choices_sum(struct mp_choices *choices, struct mp_error *error);
-
-#endif

@@ -1,7 +1,6 @@
 /* Counts: what ranks tell each other of a layer's gate, as often as each expert was chosen, and the
  * balancing loss and biases that follow from it. */
-#ifndef MOEPERF_REFERENCE_TRAINER_COUNTS_H
-#define MOEPERF_REFERENCE_TRAINER_COUNTS_H
+#pragma once
 
 #include "reference/plan/load.h"
 #include "reference/trainer/batch.h"
@@ -34,5 +33,3 @@ int mp_counts_wait(struct mp_counts *counts, int layer, struct mp_error *error);
 double mp_counts_loss(const struct mp_counts *counts);
 /* After an update: biases of gates that have one move towards even loads. */
 void mp_counts_move_biases(struct mp_counts *counts);
-
-#endif

@@ -6,8 +6,7 @@
  * (reference/model/distinct.h).  A place tells the rank, as all know the plan; routes that a row is
  * not sent for are left out.  Weights' gradients return the same way.  One layer's rows are under
  * way at a time, all of their chunks perhaps, each of which has places of its own. */
-#ifndef MOEPERF_REFERENCE_TRAINER_DISTINCT_H
-#define MOEPERF_REFERENCE_TRAINER_DISTINCT_H
+#pragma once
 
 #include "reference/comm/comm.h"
 #include "reference/model/block.h"
@@ -91,5 +90,3 @@ int mp_distinct_rows_start(struct mp_distinct_rows *exchange, const struct mp_op
 /* What becomes of them where they have arrived. */
 void mp_distinct_rows_arrive(struct mp_distinct_rows *exchange,
                              const struct mp_operation *operation);
-
-#endif

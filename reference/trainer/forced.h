@@ -1,6 +1,5 @@
 /* Forced choices: experts of tokens that no logits make, replayed loads or a gate's own way. */
-#ifndef MOEPERF_REFERENCE_TRAINER_FORCED_H
-#define MOEPERF_REFERENCE_TRAINER_FORCED_H
+#pragma once
 
 #include "reference/model/block.h"
 #include "reference/plan/plan.h"
@@ -27,5 +26,3 @@ void mp_forced_destroy(struct mp_forced *forced); /* accepts a zeroed one */
 int mp_forced_choose(struct mp_forced *forced, int64_t iteration, int layer,
                      const struct mp_plan *plan, const struct mp_gate_limit *limit,
                      const int32_t *token, struct mp_error *error);
-
-#endif

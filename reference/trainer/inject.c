@@ -1,4 +1,3 @@
-/* Injected delays: see inject.h. */
 #include "reference/trainer/inject.h"
 
 #include <string.h>

@@ -7,8 +7,7 @@
  * it.  In phases of communication (fetch, dispatch, combine, reduce, allreduce, move, wait) that is
  * a transfer that arrives late, and counts as waiting; in all others a busy loop.  Predictions have
  * the same delays in model time. */
-#ifndef MOEPERF_REFERENCE_TRAINER_INJECT_H
-#define MOEPERF_REFERENCE_TRAINER_INJECT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,5 +27,3 @@ int mp_inject_parse(const char *text, struct mp_inject *inject, struct mp_error 
 
 /* Whether the phase is one of communication. */
 bool mp_inject_delays_transfers(int phase);
-
-#endif

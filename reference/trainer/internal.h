@@ -1,6 +1,5 @@
 /* The trainer's own state, shared by the files of this folder. */
-#ifndef MOEPERF_REFERENCE_TRAINER_INTERNAL_H
-#define MOEPERF_REFERENCE_TRAINER_INTERNAL_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -99,5 +98,3 @@ int mp_trainer_note_rows(struct mp_trainer *trainer, int layer, int64_t before, 
 /* ---- measure.c ---- */
 /* Fills the figures that planners assume and the job leaves open, measured on rank 0. */
 int mp_trainer_measure(struct mp_trainer *trainer, struct mp_error *error);
-
-#endif

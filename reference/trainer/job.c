@@ -1,4 +1,3 @@
-/* Job files: see job.h. */
 #include "reference/trainer/job.h"
 
 #include <stdlib.h>

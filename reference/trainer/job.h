@@ -3,8 +3,7 @@
  * A job file is a YAML mapping from the names of mp_job_options to values, plus `options:`, a
  * mapping of the system's own options, and `gate-options:`, those of the gate.  The same table
  * gives --help, --set, suite files and the fingerprint kept with the run. */
-#ifndef MOEPERF_REFERENCE_TRAINER_JOB_H
-#define MOEPERF_REFERENCE_TRAINER_JOB_H
+#pragma once
 
 #include <stdio.h>
 
@@ -228,5 +227,3 @@ int mp_job_replay(const struct mp_job *job, int rank, int64_t routes, uint32_t c
 /* What chooses experts, in a few words that differ where it does: "text", "balanced", "skewed 0.70
  * on 4", "load b683e00e" (a digest of the matrix), "trace 5d1c0b7a" (trace_digest). */
 const char *mp_job_workload(const struct mp_job *job, char *buffer, size_t size);
-
-#endif

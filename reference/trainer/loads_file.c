@@ -1,4 +1,3 @@
-/* Loads files: see loads_file.h. */
 #include "reference/trainer/loads_file.h"
 
 #include <errno.h>

@@ -12,8 +12,7 @@
  *
  * Iteration i of a run has the loads of the file's iteration i modulo its iterations: a run longer
  * than its trace begins it again. */
-#ifndef MOEPERF_REFERENCE_TRAINER_LOADS_FILE_H
-#define MOEPERF_REFERENCE_TRAINER_LOADS_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -74,5 +73,3 @@ static inline const uint32_t *mp_loads_row(const struct mp_loads *loads, int64_t
     int64_t block = (iteration % loads->iterations) * loads->layers + layer;
     return loads->count + (block * loads->sources + source) * loads->experts;
 }
-
-#endif

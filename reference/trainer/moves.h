@@ -2,8 +2,7 @@
  *
  * What moves are the planner's moves, which lead from its homes to the next ones.  With a sliced
  * optimizer nothing moves but the next gathering. */
-#ifndef MOEPERF_REFERENCE_TRAINER_MOVES_H
-#define MOEPERF_REFERENCE_TRAINER_MOVES_H
+#pragma once
 
 #include "reference/model/block.h"
 #include "reference/plan/planner.h"
@@ -36,5 +35,3 @@ int mp_moves_create(struct mp_moves *moves, struct mp_arena *arena, struct mp_er
  * the next ones. */
 int mp_moves_start(struct mp_moves *moves, struct mp_error *error);
 int mp_moves_wait(struct mp_moves *moves, struct mp_error *error);
-
-#endif

@@ -3,8 +3,7 @@
  * Ranks are known from who started the process: mpirun and srun (MPI), torchrun or whoever sets
  * RANK and WORLD_SIZE (a meeting by files, comm.h), or nobody, which is one rank.  A GPU is the one
  * of the process's place on its host, as the launcher numbers it. */
-#ifndef MOEPERF_REFERENCE_TRAINER_PLACE_H
-#define MOEPERF_REFERENCE_TRAINER_PLACE_H
+#pragma once
 
 #include "reference/comm/comm.h"
 #include "reference/trainer/job.h"
@@ -34,5 +33,3 @@ const char *mp_place_remark(const struct mp_place *place);
 /* This process's rank as its launcher calls it, before any rank has met another; 0 if nobody
  * launched it. */
 int mp_place_launched_rank(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* Sizes: what a job's model has and sends, and the setting that planners are told of.  The same in
  * training, in predictions and in what-ifs. */
-#ifndef MOEPERF_REFERENCE_TRAINER_SIZES_H
-#define MOEPERF_REFERENCE_TRAINER_SIZES_H
+#pragma once
 
 #include "reference/plan/planner.h"
 #include "reference/trainer/job.h"
@@ -49,5 +48,3 @@ void mp_job_usual_figures(struct mp_setting *setting);
 static inline double mp_sizes_route_flops(const struct mp_sizes *sizes) {
     return 2 * sizes->expert_parameters;
 }
-
-#endif

@@ -4,8 +4,7 @@
  * in flight is one of the communication stream, from its departure to its arrival.  NVTX tools are
  * told of both as they begin and end (profiler/nvtx/emit.h).  Where the device's operations return
  * before their work is done, times are the device's (below). */
-#ifndef MOEPERF_REFERENCE_TRAINER_SPANS_H
-#define MOEPERF_REFERENCE_TRAINER_SPANS_H
+#pragma once
 
 #include "profiler/record/record.h"
 #include "reference/comm/comm.h"
@@ -111,5 +110,3 @@ int mp_spans_cost(struct mp_spans *spans, double *cost_ns, struct mp_error *erro
 int64_t mp_spans_now(const struct mp_spans *spans);
 int mp_spans_pause(struct mp_spans *spans, struct mp_error *error);
 int mp_spans_resume(struct mp_spans *spans, struct mp_error *error);
-
-#endif

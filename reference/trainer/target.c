@@ -1,4 +1,3 @@
-/* Target: see target.h. */
 #include "reference/trainer/target.h"
 
 #include <stdlib.h>

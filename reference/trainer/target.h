@@ -1,8 +1,7 @@
 /* Target: the loss that ends a run.
  *
  * A batch's loss says little, so what counts is the mean over the last iterations. */
-#ifndef MOEPERF_REFERENCE_TRAINER_TARGET_H
-#define MOEPERF_REFERENCE_TRAINER_TARGET_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -23,5 +22,3 @@ void mp_target_destroy(struct mp_target *target); /* accepts a zeroed one */
 /* Takes the loss of one more iteration.  True once the window is full and its mean at or below the
  * target; a window with a loss that is no number has no mean. */
 bool mp_target_reached(struct mp_target *target, double loss);
-
-#endif

@@ -10,8 +10,7 @@
  * rank, for every number of ranks.  Nothing is allocated, formatted or read from files inside an
  * iteration, but memory for rows where a layer has more of them than it ever had (rows.h); spans
  * and loads go to the recorder's buffers. */
-#ifndef MOEPERF_REFERENCE_TRAINER_TRAINER_H
-#define MOEPERF_REFERENCE_TRAINER_TRAINER_H
+#pragma once
 
 #include "profiler/record/record.h"
 #include "reference/comm/comm.h"
@@ -101,5 +100,3 @@ struct mp_model *mp_trainer_model(struct mp_trainer *trainer);
  * are to move with the next iteration move before they are saved. */
 int mp_trainer_save(struct mp_trainer *trainer, const char *folder, struct mp_error *error);
 int mp_trainer_restore(struct mp_trainer *trainer, const char *folder, struct mp_error *error);
-
-#endif

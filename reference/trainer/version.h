@@ -1,6 +1,5 @@
 /* Version: which release a program is, and which build of it. */
-#ifndef MOEPERF_REFERENCE_TRAINER_VERSION_H
-#define MOEPERF_REFERENCE_TRAINER_VERSION_H
+#pragma once
 
 /* Release and revision, as every program of moeperf says it: "0.1.0 (1a2b3c4d5e6f)". */
 const char *mp_version(void);
@@ -11,5 +10,3 @@ const char *mp_revision(void);
 
 /* Compiler, its version and the kind of build. */
 const char *mp_compiler(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* A rehearsal: a system plans iteration after iteration as the trainer has it do, on loads that a
  * test makes, and every plan and every change of homes is held against the law. */
-#ifndef MOEPERF_TESTS_BASELINES_REHEARSAL_H
-#define MOEPERF_TESTS_BASELINES_REHEARSAL_H
+#pragma once
 
 #include "reference/base/digest.h"
 #include "reference/plan/planner.h"
@@ -242,5 +241,3 @@ static inline struct rehearsed rehearse(uint64_t *random, const struct mp_system
         rehearsal_destroy(&rehearsal[index]);
     return met;
 }
-
-#endif

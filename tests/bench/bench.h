@@ -6,8 +6,7 @@
  * - an object: its own section below;
  * - an array of objects: a table, with the first row's names as columns;
  * - an array of numbers or strings: one line. */
-#ifndef MOEPERF_TESTS_BENCH_BENCH_H
-#define MOEPERF_TESTS_BENCH_BENCH_H
+#pragma once
 
 #include <jansson.h>
 #include <stdio.h>
@@ -52,5 +51,3 @@ int mp_bench_make_folder(char folder[MP_BENCH_FOLDER], struct mp_error *error);
 
 /* A readable view of a result. */
 void mp_bench_print(FILE *out, const char *title, const json_t *result);
-
-#endif

@@ -1,7 +1,6 @@
 /* What comm_bench.c shares with overlap_bench.c: chunks of experts that travel to all ranks, and
  * their gradients back. */
-#ifndef MOEPERF_TESTS_BENCH_COMM_BENCH_H
-#define MOEPERF_TESTS_BENCH_COMM_BENCH_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -34,5 +33,3 @@ int bench_chunks_start(struct bench_chunks *chunks, bool reduces, struct mp_erro
 /* On rank 0 the setting, and under `name` the table. */
 int bench_chunks_report(const struct bench_chunks *chunks, const char *name, json_t *table,
                         json_t *result, struct mp_error *error);
-
-#endif

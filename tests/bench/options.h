@@ -1,6 +1,5 @@
 /* Options of a benchmark's command line, from rows (reference/base/option.h). */
-#ifndef MOEPERF_TESTS_BENCH_OPTIONS_H
-#define MOEPERF_TESTS_BENCH_OPTIONS_H
+#pragma once
 
 #include "reference/base/option.h"
 
@@ -30,5 +29,3 @@ int mp_bench_read_options(const struct mp_option table[], int argc, char **argv,
 
 /* Prints a line per option. */
 void mp_bench_print_options(const struct mp_option table[]);
-
-#endif

@@ -1,7 +1,6 @@
 /* A gate in a stream: what a test queues there (pass_gate) waits until the test opens it, so that
  * what is queued behind it cannot have run before. */
-#ifndef MOEPERF_TESTS_DOUBLE_GATE_H
-#define MOEPERF_TESTS_DOUBLE_GATE_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -40,5 +39,3 @@ static inline void wait_for_arrival(struct gate *gate) {
         pthread_cond_wait(&gate->changed, &gate->lock);
     pthread_mutex_unlock(&gate->lock);
 }
-
-#endif

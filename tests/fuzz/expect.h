@@ -1,7 +1,6 @@
 /* How a fuzzer finds something: the process ends, and says which expectation of which fuzzer did
  * not hold; and its input as a file. */
-#ifndef MOEPERF_TESTS_FUZZ_EXPECT_H
-#define MOEPERF_TESTS_FUZZ_EXPECT_H
+#pragma once
 
 #include <errno.h>
 #include <stdio.h>
@@ -36,5 +35,3 @@ static inline const char *input_file(const void *bytes, size_t size) {
            "a file in memory");
     return path;
 }
-
-#endif

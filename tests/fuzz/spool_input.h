@@ -1,7 +1,6 @@
 /* What the fuzzers of spools share: checks that are right whatever the bytes say, and spools put
  * together from the input's choices, so that a byte more or less does not tear all that follows. */
-#ifndef MOEPERF_TESTS_FUZZ_SPOOL_INPUT_H
-#define MOEPERF_TESTS_FUZZ_SPOOL_INPUT_H
+#pragma once
 
 #include <string.h>
 #include <zlib.h>
@@ -103,5 +102,3 @@ static inline void spool_start(struct spool_bytes *spool, int rank, int pid, int
     spool->size = 0;
     spool_add(spool, &header);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* What the fuzzers of the store share: a folder for a database and the spools it is filled from,
  * which goes when the process ends, and a question to the database. */
-#ifndef MOEPERF_TESTS_FUZZ_STORE_INPUT_H
-#define MOEPERF_TESTS_FUZZ_STORE_INPUT_H
+#pragma once
 
 #include <ftw.h>
 #include <sqlite3.h>
@@ -72,5 +71,3 @@ static inline void store_expect_whole(struct mp_store *store) {
         "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'";
     expect(store_ask(store, sql) == 0, "the database is whole");
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* What the fuzzers of traces share. */
-#ifndef MOEPERF_TESTS_FUZZ_TRACE_INPUT_H
-#define MOEPERF_TESTS_FUZZ_TRACE_INPUT_H
+#pragma once
 
 #include "harness/workload/trace.h"
 #include "tests/fuzz/expect.h"
@@ -28,5 +27,3 @@ static inline int64_t walk(struct mp_trace_stream *stream) {
     }
     return routes;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* Golden files: named tensors computed by PyTorch, for tests to compare with.
  *
  * Written by make_golden.py; the tensors are listed in README.md, the bytes in golden.py. */
-#ifndef MOEPERF_TESTS_GOLDEN_GOLDEN_H
-#define MOEPERF_TESTS_GOLDEN_GOLDEN_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -24,5 +23,3 @@ const float *mp_golden_float(const struct mp_golden *golden, const char *name,
                              size_t expected_count);
 const int32_t *mp_golden_int32(const struct mp_golden *golden, const char *name,
                                size_t expected_count);
-
-#endif

@@ -1,6 +1,5 @@
 /* A one-rank trainer of a small model, for tests that look into it. */
-#ifndef MOEPERF_TESTS_GOLDEN_SMALL_TRAINER_H
-#define MOEPERF_TESTS_GOLDEN_SMALL_TRAINER_H
+#pragma once
 
 #include "reference/trainer/internal.h"
 #include "tests/reference/trainer/settings.h"
@@ -62,5 +61,3 @@ static inline float *small_trainer_expert(struct small_trainer *small, int which
     float *memory = which ? experts->gradient : experts->parameter;
     return memory + (size_t)slot * experts->chunk;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* A folder of its own for every test program, where it works and which it removes. */
-#ifndef MOEPERF_TESTS_HARNESS_FOLDER_H
-#define MOEPERF_TESTS_HARNESS_FOLDER_H
+#pragma once
 
 #include <dirent.h>
 
@@ -51,5 +50,3 @@ static inline char *read_file(const char *path) {
     size_t size;
     return access(path, F_OK) ? strdup("") : read_bytes(path, &size);
 }
-
-#endif

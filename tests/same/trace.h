@@ -5,8 +5,7 @@
  * for it, whenever that was (rows at once), or that the network was given.  Own work is there too,
  * as begun and done at once, so that what it has beside it is known; but the order of rows is left
  * out, which the trainer in backward makes while it works on the gate. */
-#ifndef MOEPERF_TESTS_SAME_TRACE_H
-#define MOEPERF_TESTS_SAME_TRACE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -69,5 +68,3 @@ void network_create(const struct mp_job_file *job, const struct mp_setting *sett
 void network_destroy(void);
 /* The next iteration, with the loads of its layers. */
 void network_step(const struct mp_load load[], struct trace *trace, trace_matrix bytes[]);
-
-#endif

@@ -6,8 +6,7 @@
  * receiver holds a buffer only for data that is ready, and a sender only for data that is wanted:
  * every buffer that is taken is given back in time, and one of each kind is enough for any number
  * of messages.  Sums of all ranks have a buffer of their own and go one after another. */
-#ifndef MOEPERF_REFERENCE_COMM_MPI_STAGING_H
-#define MOEPERF_REFERENCE_COMM_MPI_STAGING_H
+#pragma once
 
 #include <mpi.h>
 
@@ -66,5 +65,3 @@ int mp_staging_sum(struct mp_staging *staging, struct mp_staged *staged, float *
 /* Moves it on; never blocks.  MPI_ERR_TRUNCATE: sender and receiver disagree on the size. */
 int mp_staging_test(struct mp_staging *staging, struct mp_staged *staged, bool *finished);
 void mp_staging_cancel(struct mp_staging *staging, struct mp_staged *staged);
-
-#endif

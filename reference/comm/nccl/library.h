@@ -1,7 +1,6 @@
 /* NCCL, loaded at run time: the part of its interface (nccl.h of version 2) that is used, declared
  * here so that everything compiles where NCCL is not.  A test compares it with <nccl.h>. */
-#ifndef MOEPERF_REFERENCE_COMM_NCCL_LIBRARY_H
-#define MOEPERF_REFERENCE_COMM_NCCL_LIBRARY_H
+#pragma once
 
 #include <limits.h>
 #include <stddef.h>
@@ -69,5 +68,3 @@ struct mp_nccl_library {
  * Errors: MP_ENOTFOUND (no such library, or one that lacks a function), MP_EVERSION (older than
  * 2.18). */
 int mp_nccl_load(struct mp_nccl_library *library, struct mp_error *error);
-
-#endif

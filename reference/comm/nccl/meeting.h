@@ -10,8 +10,7 @@
  *
  * A card is of fixed size and all hosts are of one byte order.  A rank that can't take part (no
  * NCCL, say) shows a card with the reason, so that the others learn it instead of waiting. */
-#ifndef MOEPERF_REFERENCE_COMM_NCCL_MEETING_H
-#define MOEPERF_REFERENCE_COMM_NCCL_MEETING_H
+#pragma once
 
 #include <sched.h>
 #include <stdint.h>
@@ -53,5 +52,3 @@ int mp_meeting_hold(const struct mp_meeting *meeting, struct mp_card cards[],
 /* By files. */
 int mp_meeting_by_files(const struct mp_meeting *meeting, struct mp_card cards[],
                         struct mp_error *error);
-
-#endif

@@ -26,8 +26,7 @@
  * NCCL_LAUNCH_ORDER_IMPLICIT (2.26) would exclude that case by starting kernels in the order of
  * calls.  It is not used: a sum over copies is many kernels, and an exchange called after it would
  * start after the last of them.  Set by the user it does no harm but that. */
-#ifndef MOEPERF_REFERENCE_COMM_NCCL_NCCL_H
-#define MOEPERF_REFERENCE_COMM_NCCL_NCCL_H
+#pragma once
 
 #include "reference/comm/nccl/library.h"
 #include "reference/comm/nccl/meeting.h"
@@ -130,5 +129,3 @@ int mp_nccl_all_reduce(struct mp_request *request, float *values, size_t count,
 /* flow.c */
 int mp_nccl_down(struct mp_request *request, struct mp_error *error);
 int mp_nccl_up(struct mp_request *request, struct mp_error *error);
-
-#endif

@@ -1,6 +1,5 @@
 /* Choices of tokens that decide together by an auction: see MP_MATCH_AUCTION in device.h. */
-#ifndef MOEPERF_REFERENCE_DEVICE_CPU_AUCTION_H
-#define MOEPERF_REFERENCE_DEVICE_CPU_AUCTION_H
+#pragma once
 
 #include "reference/device/cpu/cpu.h"
 
@@ -8,5 +7,3 @@
 void MP_CPU_NAME(auction)(struct mp_device *device, int tokens, int experts,
                           const struct mp_gate_rule *rule, const float *logits, int32_t *choice,
                           float *bid);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * The kernel files (one family each) are compiled once per instruction set.  Each exports one
  * function, MP_CPU_NAME(install_<family>), which puts the family's operations into a table. */
-#ifndef MOEPERF_REFERENCE_DEVICE_CPU_CPU_H
-#define MOEPERF_REFERENCE_DEVICE_CPU_CPU_H
+#pragma once
 
 #include "reference/device/device.h"
 
@@ -98,5 +97,3 @@ static inline size_t mp_cpu_grain(size_t elements) {
 
 /* Makes the library's next operation of this thread use the device's number of threads. */
 void mp_cpu_use_threads(int threads);
-
-#endif

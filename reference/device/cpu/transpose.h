@@ -1,6 +1,5 @@
 /* Transposition of a matrix in vector registers. */
-#ifndef MOEPERF_REFERENCE_DEVICE_CPU_TRANSPOSE_H
-#define MOEPERF_REFERENCE_DEVICE_CPU_TRANSPOSE_H
+#pragma once
 
 #include <stddef.h>
 #include <string.h>
@@ -59,5 +58,3 @@ static inline void transpose(size_t rows, size_t columns, const float *from, siz
         for (size_t column = 0; column < columns; column++)
             to[column * to_stride + row] = from[row * from_stride + column];
 }
-
-#endif

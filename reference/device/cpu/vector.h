@@ -1,6 +1,5 @@
 /* Elementary functions that compilers turn into vector code: no branch, no table, no call. */
-#ifndef MOEPERF_REFERENCE_DEVICE_CPU_VECTOR_H
-#define MOEPERF_REFERENCE_DEVICE_CPU_VECTOR_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -77,5 +76,3 @@ static inline float vector_largest(size_t count, const float *x) {
         largest = x[i] > largest ? x[i] : largest;
     return largest;
 }
-
-#endif

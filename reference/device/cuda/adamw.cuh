@@ -1,6 +1,5 @@
 /* One parameter's update by AdamW, by the factors of adamw.h. */
-#ifndef MOEPERF_REFERENCE_DEVICE_CUDA_ADAMW_CUH
-#define MOEPERF_REFERENCE_DEVICE_CUDA_ADAMW_CUH
+#pragma once
 
 #include "reference/device/adamw.h"
 #include "reference/device/cuda/kernel.cuh"
@@ -26,5 +25,3 @@ __device__ __forceinline__ void update(const struct mp_adamw_factors &by, float 
 }
 
 } // namespace mp
-
-#endif

@@ -1,6 +1,5 @@
 /* Causal attention in bf16 whose scores never leave the chip, for heads of 64 and 128 elements. */
-#ifndef MOEPERF_REFERENCE_DEVICE_CUDA_ATTENTION_FUSED_H
-#define MOEPERF_REFERENCE_DEVICE_CUDA_ATTENTION_FUSED_H
+#pragma once
 
 #include "reference/device/cuda/cuda.h"
 
@@ -23,5 +22,3 @@ void fused_backward(struct mp_cuda *cuda, mp_stream stream, const struct mp_atte
 
 } // namespace attention
 } // namespace mp
-
-#endif

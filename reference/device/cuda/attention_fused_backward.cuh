@@ -1,6 +1,5 @@
 /* The kernels of fused attention in backward; the scheme is told in attention_fused.cu. */
-#ifndef MOEPERF_REFERENCE_DEVICE_CUDA_ATTENTION_FUSED_BACKWARD_CUH
-#define MOEPERF_REFERENCE_DEVICE_CUDA_ATTENTION_FUSED_BACKWARD_CUH
+#pragma once
 
 #include "reference/device/cuda/attention_tile.cuh"
 
@@ -252,5 +251,3 @@ __global__ void __launch_bounds__(t::THREADS, 2)
 
 } // namespace attention
 } // namespace mp
-
-#endif

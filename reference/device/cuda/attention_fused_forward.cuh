@@ -1,6 +1,5 @@
 /* The kernel of fused attention in forward; the scheme is told in attention_fused.cu. */
-#ifndef MOEPERF_REFERENCE_DEVICE_CUDA_ATTENTION_FUSED_FORWARD_CUH
-#define MOEPERF_REFERENCE_DEVICE_CUDA_ATTENTION_FUSED_FORWARD_CUH
+#pragma once
 
 #include "reference/device/cuda/attention_tile.cuh"
 
@@ -179,5 +178,3 @@ __global__ void __launch_bounds__(t::THREADS, 2)
 
 } // namespace attention
 } // namespace mp
-
-#endif

@@ -11,8 +11,7 @@
  * Calls per sequence are still right in two cases: where there is one sequence only, and where
  * matrices do not start at multiples of 16 bytes (head widths like 5).  cuBLAS cannot see that
  * through pointers in device memory; its documentation asks for aligned ones then. */
-#ifndef MOEPERF_REFERENCE_DEVICE_CUDA_ATTENTION_PRODUCT_CUH
-#define MOEPERF_REFERENCE_DEVICE_CUDA_ATTENTION_PRODUCT_CUH
+#pragma once
 
 #include "reference/device/cuda/kernel.cuh"
 
@@ -155,5 +154,3 @@ static void multiply(const multiplier &multiplier, const char *doing, int block,
 
 } // namespace attention
 } // namespace mp
-
-#endif

@@ -4,8 +4,7 @@
  * Rows of scores belong to queries, columns to keys.  A launch handles queries [first, end) of a
  * number of pairs: the row of query i has the keys 0 .. i, and zeros up to `end`, which is as far
  * as products read. */
-#ifndef MOEPERF_REFERENCE_DEVICE_CUDA_ATTENTION_ROWS_CUH
-#define MOEPERF_REFERENCE_DEVICE_CUDA_ATTENTION_ROWS_CUH
+#pragma once
 
 #include "reference/device/cuda/kernel.cuh"
 
@@ -221,5 +220,3 @@ __global__ void fill_delta(int first_pair, int pairs, int heads, int sequence, i
 
 } // namespace attention
 } // namespace mp
-
-#endif

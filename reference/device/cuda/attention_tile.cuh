@@ -12,8 +12,7 @@
  * Rows in shared memory are WIDTH elements, in accesses of 16 bytes; access a of row r lies in the
  * place of access a ^ (r % 8).  The eight rows of a matrix of ldmatrix therefore lie in different
  * banks. */
-#ifndef MOEPERF_REFERENCE_DEVICE_CUDA_ATTENTION_TILE_CUH
-#define MOEPERF_REFERENCE_DEVICE_CUDA_ATTENTION_TILE_CUH
+#pragma once
 
 #include "reference/device/cuda/kernel.cuh"
 #include "reference/device/cuda/mma.cuh"
@@ -251,5 +250,3 @@ __device__ __forceinline__ void store_rows(char *tile,
 
 } // namespace attention
 } // namespace mp
-
-#endif

@@ -1,6 +1,5 @@
 /* attention_fused.h's for compute capability 9.0, whose products a warpgroup makes; heads of 64. */
-#ifndef MOEPERF_REFERENCE_DEVICE_CUDA_ATTENTION_WARPGROUPS_H
-#define MOEPERF_REFERENCE_DEVICE_CUDA_ATTENTION_WARPGROUPS_H
+#pragma once
 
 #include "reference/device/cuda/attention_tile.cuh"
 
@@ -35,5 +34,3 @@ static inline void warpgroups_backward(struct mp_cuda *, mp_stream, const fused_
 
 } // namespace attention
 } // namespace mp
-
-#endif

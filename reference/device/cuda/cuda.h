@@ -4,8 +4,7 @@
  * per file.  Each family exports mp_cuda_install_<family>, which puts its operations into a table,
  * and, if it needs scratch memory, says how much.  The library exports mp_cuda_open and
  * mp_cuda_list (cuda_library.c of reference/device finds them) and nothing else. */
-#ifndef MOEPERF_REFERENCE_DEVICE_CUDA_CUDA_H
-#define MOEPERF_REFERENCE_DEVICE_CUDA_CUDA_H
+#pragma once
 
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
@@ -147,6 +146,4 @@ int mp_cuda_list(struct mp_cuda_gpu gpus[], int limit, int *count, struct mp_err
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -6,8 +6,7 @@
  *
  * What is searched are keys: unsigned numbers that order as the floats do, -0 and 0 alike.  Key 0
  * belongs to no number and stands for "not there". */
-#ifndef MOEPERF_REFERENCE_DEVICE_CUDA_EXPERT_ROW_CUH
-#define MOEPERF_REFERENCE_DEVICE_CUDA_EXPERT_ROW_CUH
+#pragma once
 
 #include "reference/device/cuda/kernel.cuh"
 
@@ -190,5 +189,3 @@ __device__ __forceinline__ int largest_of(const float *value, int count) {
 }
 
 } // namespace mp
-
-#endif

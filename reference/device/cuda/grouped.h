@@ -1,7 +1,6 @@
 /* Products of groups by one kernel, for compute capability 9.0: warpgroups multiply what copies of
  * tiles have brought, and each multiprocessor takes tile after tile, whichever group's. */
-#ifndef MOEPERF_REFERENCE_DEVICE_CUDA_GROUPED_H
-#define MOEPERF_REFERENCE_DEVICE_CUDA_GROUPED_H
+#pragma once
 
 #include "reference/device/cuda/cuda.h"
 
@@ -78,7 +77,5 @@ static inline int mp_cuda_create_grouped(struct mp_cuda *cuda, struct mp_error *
 static inline void mp_cuda_destroy_grouped(struct mp_cuda *cuda) {
     (void)cuda;
 }
-
-#endif
 
 #endif

@@ -4,8 +4,7 @@
  * one of them is tested on machines without a GPU: static shared memory only, launches through
  * cudaLaunchKernelEx (not the triple brackets), all threads of a warp at every shuffle, all threads
  * of a block at every barrier. */
-#ifndef MOEPERF_REFERENCE_DEVICE_CUDA_KERNEL_CUH
-#define MOEPERF_REFERENCE_DEVICE_CUDA_KERNEL_CUH
+#pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -193,5 +192,3 @@ template <typename Work> void by_element(const struct mp_cuda *cuda, Work work) 
 }
 
 } // namespace mp
-
-#endif

@@ -10,8 +10,7 @@
  *   read(at, values)  fetches those from element `at` on
  *   write(at, values) works out and writes the results there
  * Outputs may be inputs, at the same place: a thread writes where only it has read. */
-#ifndef MOEPERF_REFERENCE_DEVICE_CUDA_MAP_CUH
-#define MOEPERF_REFERENCE_DEVICE_CUDA_MAP_CUH
+#pragma once
 
 #include "reference/device/cuda/kernel.cuh"
 
@@ -82,5 +81,3 @@ void map(struct mp_cuda *cuda, const char *doing, mp_stream stream, size_t count
 }
 
 } // namespace mp
-
-#endif

@@ -1,6 +1,5 @@
 /* Choices that a group's tokens make together: see mp_gate_matching in device.h. */
-#ifndef MOEPERF_REFERENCE_DEVICE_CUDA_MATCHING_CUH
-#define MOEPERF_REFERENCE_DEVICE_CUDA_MATCHING_CUH
+#pragma once
 
 #include "reference/device/cuda/kernel.cuh"
 
@@ -15,5 +14,3 @@ void experts_choose(struct mp_cuda *cuda, mp_stream stream, int tokens, int expe
                     float *weight);
 
 } // namespace mp
-
-#endif

@@ -10,8 +10,7 @@
  * The lower half of a register is what comes first.
  *
  * On older GPUs all of these but prefetch trap: no bf16 device is created there. */
-#ifndef MOEPERF_REFERENCE_DEVICE_CUDA_MMA_CUH
-#define MOEPERF_REFERENCE_DEVICE_CUDA_MMA_CUH
+#pragma once
 
 #include <stdint.h>
 
@@ -115,7 +114,5 @@ __device__ __forceinline__ void prefetch(const void *from) {
 
 #undef MP_PTX
 #undef MP_PTX_OF_REGISTERS
-
-#endif
 
 #endif

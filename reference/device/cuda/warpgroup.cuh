@@ -6,8 +6,7 @@
  * Tiles lie in shared memory as copies with a swizzle of 128 bytes leave them: lines of 128 bytes,
  * of which eight are a pattern of 1024 bytes, with the 16-byte piece p of line l at place
  * p ^ (l % 8).  A pattern begins at a multiple of 1024 bytes. */
-#ifndef MOEPERF_REFERENCE_DEVICE_CUDA_WARPGROUP_CUH
-#define MOEPERF_REFERENCE_DEVICE_CUDA_WARPGROUP_CUH
+#pragma once
 
 #include <cuda.h>
 #include <stdint.h>
@@ -268,5 +267,3 @@ void launch(struct mp_cuda *cuda, const char *doing, mp_stream stream, int block
 
 } // namespace warpgroup
 } // namespace mp
-
-#endif

@@ -1,6 +1,5 @@
 /* The files of this folder, each an exchange.  Private to it. */
-#ifndef MOEPERF_REFERENCE_SCHEDULE_EXCHANGE_DESCRIPTORS_H
-#define MOEPERF_REFERENCE_SCHEDULE_EXCHANGE_DESCRIPTORS_H
+#pragma once
 
 #include "reference/schedule/exchange/exchange.h"
 
@@ -8,5 +7,3 @@
     extern const struct mp_exchange mp_exchange_##descriptor;
 MP_EXCHANGES(MP_EXCHANGE_DECLARED)
 #undef MP_EXCHANGE_DECLARED
-
-#endif

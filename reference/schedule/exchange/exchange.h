@@ -37,8 +37,7 @@
  *
  * A further one is its file, its row of MP_EXCHANGES and, if a job may ask for it, its name in
  * mp_exchange_choices; the tests of this folder then hold it to all of this. */
-#ifndef MOEPERF_REFERENCE_SCHEDULE_EXCHANGE_EXCHANGE_H
-#define MOEPERF_REFERENCE_SCHEDULE_EXCHANGE_EXCHANGE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -192,5 +191,3 @@ struct mp_exchange_walk {
 struct mp_exchange_walk mp_exchange_walk_begin(const struct mp_exchange_path *path, bool back);
 /* Goes on to the next thing; false: all is done. */
 bool mp_exchange_walk_next(struct mp_exchange_walk *walk);
-
-#endif

@@ -4,8 +4,7 @@
  * device memory for operations that memory bounds, one large product of bf16 matrices for those
  * that arithmetic bounds.  All inputs are normal random numbers: zeros draw less power, and the
  * GPU's clock follows the power drawn. */
-#ifndef MOEPERF_TESTS_BENCH_GPU_GPU_BENCH_H
-#define MOEPERF_TESTS_BENCH_GPU_GPU_BENCH_H
+#pragma once
 
 #include "reference/device/device.h"
 
@@ -101,5 +100,3 @@ void *gpu_bench_elements(struct gpu_bench *bench, struct gpu_bench_work *work, s
 int32_t *gpu_bench_integers(struct gpu_bench *bench, struct gpu_bench_work *work, size_t count,
                             int bound, bool permutation);
 void gpu_bench_release(struct gpu_bench *bench, struct gpu_bench_work *work);
-
-#endif

@@ -4,8 +4,7 @@
  * read when the stream gets there.  What a product reads and writes has to lie within live
  * allocations; otherwise it is a fault of the device.  Two products that use one workspace at the
  * same time are one, too. */
-#ifndef MOEPERF_TESTS_DOUBLE_CUDA_CUBLAS_V2_H
-#define MOEPERF_TESTS_DOUBLE_CUDA_CUBLAS_V2_H
+#pragma once
 
 #include "cuda_runtime_api.h"
 #include "library_types.h"
@@ -85,6 +84,4 @@ cublasStatus_t cublasGemmGroupedBatchedEx(
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -1,7 +1,6 @@
 /* Double of CUDA's bfloat16: the types and their conversions.  Arithmetic and comparison between
  * them are left out on purpose: kernels compute in float. */
-#ifndef MOEPERF_TESTS_DOUBLE_CUDA_BF16_H
-#define MOEPERF_TESTS_DOUBLE_CUDA_BF16_H
+#pragma once
 
 typedef struct {
     unsigned short x;
@@ -71,7 +70,5 @@ inline __nv_bfloat162 __floats2bfloat162_rn(float low, float high) {
 #else
 
 typedef __nv_bfloat16_raw __nv_bfloat16;
-
-#endif
 
 #endif

@@ -1,7 +1,6 @@
 /* Double of CUDA C++: what a .cu file includes, so that g++ -x c++ compiles it and its kernels run
  * on the CPU.  Kernels are launched with cudaLaunchKernelEx. */
-#ifndef MOEPERF_TESTS_DOUBLE_CUDA_RUNTIME_H
-#define MOEPERF_TESTS_DOUBLE_CUDA_RUNTIME_H
+#pragma once
 
 #include "cuda_runtime_api.h"
 
@@ -65,7 +64,5 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(
     return cuda_double_launch(config, (const void *)kernel, Call::call, Call::astray, Call::release,
                               new Call{kernel, {std::forward<Arguments>(arguments)...}});
 }
-
-#endif
 
 #endif

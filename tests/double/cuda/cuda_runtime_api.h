@@ -1,7 +1,6 @@
 /* Double of the CUDA runtime's API for C and C++: what moeperf's cuda back end and its transport
  * call, with the names, types, values and errors of CUDA 13.0.  README.md says what differs. */
-#ifndef MOEPERF_TESTS_DOUBLE_CUDA_RUNTIME_API_H
-#define MOEPERF_TESTS_DOUBLE_CUDA_RUNTIME_API_H
+#pragma once
 
 #include <stddef.h>
 
@@ -110,6 +109,4 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEve
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

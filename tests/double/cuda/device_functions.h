@@ -1,8 +1,7 @@
 /* Double of what CUDA C++ has inside kernels: qualifiers, thread numbers, barriers, shuffles,
  * atomics, mathematics.  Barriers and what lanes exchange remember the line they are called from,
  * by which threads that have parted ways are told. */
-#ifndef MOEPERF_TESTS_DOUBLE_CUDA_DEVICE_FUNCTIONS_H
-#define MOEPERF_TESTS_DOUBLE_CUDA_DEVICE_FUNCTIONS_H
+#pragma once
 
 #include <math.h>
 #include <stdint.h>
@@ -96,5 +95,3 @@ inline unsigned atomicAdd(unsigned *address, unsigned value) {
 }
 
 #include "device_math.h"
-
-#endif

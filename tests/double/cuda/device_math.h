@@ -1,7 +1,6 @@
 /* Double of CUDA's mathematics and bit functions that C's library lacks; part of
  * device_functions.h. */
-#ifndef MOEPERF_TESTS_DOUBLE_CUDA_DEVICE_MATH_H
-#define MOEPERF_TESTS_DOUBLE_CUDA_DEVICE_MATH_H
+#pragma once
 
 inline float __fdividef(float x, float y) {
     return x / y;
@@ -30,5 +29,3 @@ inline unsigned long long __umul64hi(unsigned long long x, unsigned long long y)
 inline int min(int x, int y) {
     return y < x ? y : x;
 }
-
-#endif

@@ -4,8 +4,7 @@
  * Settings are of the process.  Some start from an environment variable, so that programs can be
  * run with it; functions may be called at any time.  Launches, bytes and operations are counted
  * from the start or from the last cuda_double_reset. */
-#ifndef MOEPERF_TESTS_DOUBLE_CUDA_DOUBLE_H
-#define MOEPERF_TESTS_DOUBLE_CUDA_DOUBLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -96,6 +95,4 @@ cudaError_t cuda_double_error(cudaError_t error); /* kept for cudaGetLastError *
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

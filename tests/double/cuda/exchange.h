@@ -1,6 +1,5 @@
 /* What threads of a block ask the double for, from device_functions.h to grid.c. */
-#ifndef MOEPERF_TESTS_DOUBLE_CUDA_EXCHANGE_H
-#define MOEPERF_TESTS_DOUBLE_CUDA_EXCHANGE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -43,6 +42,4 @@ void cuda_double_trap(const char *file, int line);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

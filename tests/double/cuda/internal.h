@@ -1,6 +1,5 @@
 /* Inside of the double: one lock for everything, streams that are threads, kernels on fibers. */
-#ifndef MOEPERF_TESTS_DOUBLE_CUDA_INTERNAL_H
-#define MOEPERF_TESTS_DOUBLE_CUDA_INTERNAL_H
+#pragma once
 
 #include <pthread.h>
 
@@ -118,5 +117,3 @@ void double_fiber_destroy(struct double_fiber *fiber);
 void double_fiber_switch(struct double_fiber *from, struct double_fiber *to);
 /* What `entry` calls first. */
 void double_fiber_begin(struct double_fiber *fiber);
-
-#endif

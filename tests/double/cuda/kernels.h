@@ -1,6 +1,5 @@
 /* Kernels that the tests of the double launch, each with its launch. */
-#ifndef MOEPERF_TESTS_DOUBLE_CUDA_KERNELS_H
-#define MOEPERF_TESTS_DOUBLE_CUDA_KERNELS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -48,6 +47,4 @@ cudaError_t sort_pairs(cudaStream_t stream, void *storage, size_t *bytes, const 
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -1,6 +1,5 @@
 /* Products of matrices, column by column, summed in fp32. */
-#ifndef MOEPERF_TESTS_DOUBLE_CUDA_PRODUCT_H
-#define MOEPERF_TESTS_DOUBLE_CUDA_PRODUCT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -18,5 +17,3 @@ struct double_product {
 };
 /* False: no memory to work in. */
 bool double_multiply(const struct double_product *product);
-
-#endif

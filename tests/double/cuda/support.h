@@ -1,6 +1,5 @@
 /* What the tests of the double share. */
-#ifndef MOEPERF_TESTS_DOUBLE_CUDA_SUPPORT_H
-#define MOEPERF_TESTS_DOUBLE_CUDA_SUPPORT_H
+#pragma once
 
 #include <string.h>
 #include <unistd.h>
@@ -83,5 +82,3 @@ static inline void stop_listening(struct heard *heard, char *text, size_t size) 
     text[fread(text, 1, size - 1, heard->file)] = '\0';
     fclose(heard->file);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Double of CUDA's short vectors, those that kernels use, with their alignments, and of dim3. */
-#ifndef MOEPERF_TESTS_DOUBLE_CUDA_VECTOR_TYPES_H
-#define MOEPERF_TESTS_DOUBLE_CUDA_VECTOR_TYPES_H
+#pragma once
 
 typedef struct uint3 {
     unsigned int x, y, z;
@@ -22,5 +21,3 @@ typedef struct dim3 {
         : x(across), y(down), z(deep) {}
 #endif
 } dim3;
-
-#endif

@@ -7,8 +7,7 @@
  * for i >= 4 B, 16 x 8, i < 4:   row = threadID_in_group * 2 + (i & 1), + 8 for i >= 2;  column =
  * groupID C, 16 x 8, i < 4:   row = groupID for i < 2, else groupID + 8; column = threadID_in_group
  * * 2 + (i & 1) */
-#ifndef MOEPERF_TESTS_DOUBLE_CUDA_WARP_MATRIX_H
-#define MOEPERF_TESTS_DOUBLE_CUDA_WARP_MATRIX_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -156,5 +155,3 @@ inline void prefetch(const void *from, CUDA_DOUBLE_PLACE) {
 }
 
 } // namespace mp
-
-#endif

@@ -12,8 +12,7 @@
  * GPU together.
  *
  * The directory of the sockets is in the unique id and goes when all ranks are there. */
-#ifndef MOEPERF_TESTS_DOUBLE_NCCL_DOUBLE_H
-#define MOEPERF_TESTS_DOUBLE_NCCL_DOUBLE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -37,5 +36,3 @@ struct nccl_double_settings {
 
 /* Exported by the library; tests find it with dlsym. */
 struct nccl_double_settings *nccl_double_settings(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* Inside of the NCCL double: communicators, operations, groups. */
-#ifndef MOEPERF_TESTS_DOUBLE_NCCL_INTERNAL_H
-#define MOEPERF_TESTS_DOUBLE_NCCL_INTERNAL_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -72,5 +71,3 @@ size_t bytes_of(const struct operation *operation);
 void let_go(struct ncclComm *comm); /* the last use frees it */
 void run_group(void *group);        /* on the stream's thread */
 void release_group(void *group);
-
-#endif

@@ -2,8 +2,7 @@
  * threads that do what is queued, in order and after pauses, so that a missing event shows as wrong
  * data. That double also is the device's side of the NCCL double (cuda_double_enqueue,
  * cuda_double_is_device). */
-#ifndef MOEPERF_TESTS_DOUBLE_NCCL_QUEUE_DEVICE_H
-#define MOEPERF_TESTS_DOUBLE_NCCL_QUEUE_DEVICE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -20,5 +19,3 @@ void queue_device_enqueue(struct mp_device *device, mp_stream stream, void (*wor
                           void *context);
 /* The n-th allocation from now fails; 0: none. */
 void queue_device_fail(int n);
-
-#endif

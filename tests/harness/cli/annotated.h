@@ -1,7 +1,6 @@
 /* What tests of programs that annotate themselves share: the collector, and PyPI's nvtx for those
  * in Python. */
-#ifndef MOEPERF_TESTS_HARNESS_CLI_ANNOTATED_H
-#define MOEPERF_TESTS_HARNESS_CLI_ANNOTATED_H
+#pragma once
 
 #include "tests/harness/cli/shell.h"
 
@@ -29,5 +28,3 @@ static inline void need_python_nvtx(void) {
     if (system(PYTHON " -c 'import nvtx' 2>/dev/null"))
         skip("python3 has no nvtx; ci/setup tests installs it");
 }
-
-#endif

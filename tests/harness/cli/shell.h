@@ -1,6 +1,5 @@
 /* moeperf as people start it, in a folder with text to learn from. */
-#ifndef MOEPERF_TESTS_HARNESS_CLI_SHELL_H
-#define MOEPERF_TESTS_HARNESS_CLI_SHELL_H
+#pragma once
 
 #include <jansson.h>
 #include <sqlite3.h>
@@ -215,5 +214,3 @@ static inline int enter_shell(void **state) {
     setenv("LSAN_OPTIONS", "exitcode=0", 1);
     return failed;
 }
-
-#endif

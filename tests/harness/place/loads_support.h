@@ -1,6 +1,5 @@
 /* Loads by a formula, and the job that they are for: 8 ranks. */
-#ifndef MOEPERF_TESTS_HARNESS_PLACE_LOADS_SUPPORT_H
-#define MOEPERF_TESTS_HARNESS_PLACE_LOADS_SUPPORT_H
+#pragma once
 
 #include "harness/place/place.h"
 #include "tests/errors.h"
@@ -71,5 +70,3 @@ static inline struct mp_place_loads make_loads(int64_t iterations, int layers, i
     }
     return loads;
 }
-
-#endif

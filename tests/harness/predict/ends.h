@@ -1,6 +1,5 @@
 /* How what several tests of predictions make is ended (AUTO of tests/support.h). */
-#ifndef MOEPERF_TESTS_HARNESS_PREDICT_ENDS_H
-#define MOEPERF_TESTS_HARNESS_PREDICT_ENDS_H
+#pragma once
 
 #include "harness/predict/job.h"
 #include "tests/support.h"
@@ -11,5 +10,3 @@ TEST_END(job, struct mp_predict_job, mp_predict_job_destroy(it))
 TEST_END(network, struct mp_network *, mp_network_destroy(*it))
 TEST_END(predictor, struct mp_predictor *, mp_predictor_destroy(*it))
 TEST_END(traffic, struct mp_traffic *, mp_traffic_destroy(*it))
-
-#endif

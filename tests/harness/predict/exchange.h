@@ -1,6 +1,5 @@
 /* What tests of the network share: clusters, and matrices of several kinds. */
-#ifndef MOEPERF_TESTS_HARNESS_PREDICT_EXCHANGE_H
-#define MOEPERF_TESTS_HARNESS_PREDICT_EXCHANGE_H
+#pragma once
 
 #include "harness/predict/network.h"
 #include "tests/harness/predict/ends.h"
@@ -108,5 +107,3 @@ static inline double largest(const double values[], int n) {
         most = fmax(most, values[i]);
     return most;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Predicted jobs for tests: small ones on two nodes of a ready-made cluster, in a folder of their
  * own. */
-#ifndef MOEPERF_TESTS_HARNESS_PREDICT_JOB_SUPPORT_H
-#define MOEPERF_TESTS_HARNESS_PREDICT_JOB_SUPPORT_H
+#pragma once
 
 #include "baselines/systems.h"
 #include "harness/predict/job.h"
@@ -90,5 +89,3 @@ static inline void watch_job(const char *system, int stop_after, struct seen *se
     set(&job, "loads=w6 period=2 heat=0.4 seed=5");
     assert_works(mp_predict_job_run(&job, cluster, &sink, &watch, summary, &error));
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Clusters by their figures, for tests. */
-#ifndef MOEPERF_TESTS_HARNESS_PREDICT_MACHINE_H
-#define MOEPERF_TESTS_HARNESS_PREDICT_MACHINE_H
+#pragma once
 
 #include "harness/cluster/cluster.h"
 #include "tests/errors.h"
@@ -111,5 +110,3 @@ static inline struct test_machine test_random_machine(uint64_t *random) {
     int i = test_random_int(random, 0, sizeof shape / sizeof *shape - 1);
     return test_machine_of(shape[i][0], shape[i][1]);
 }
-
-#endif

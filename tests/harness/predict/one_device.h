@@ -1,6 +1,5 @@
 /* A cluster and a job small enough to work costs out by hand, for tests. */
-#ifndef MOEPERF_TESTS_HARNESS_PREDICT_ONE_DEVICE_H
-#define MOEPERF_TESTS_HARNESS_PREDICT_ONE_DEVICE_H
+#pragma once
 
 #include "harness/predict/cost.h"
 #include "tests/harness/predict/ends.h"
@@ -69,5 +68,3 @@ static inline struct mp_costs *costs_of(const struct work *work) {
     assert_works(mp_costs_create(work->cluster, &work->job, &work->options, &costs, &error));
     return costs;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Predictions of small jobs on clusters that a test describes. */
-#ifndef MOEPERF_TESTS_HARNESS_PREDICT_PREDICTOR_SUPPORT_H
-#define MOEPERF_TESTS_HARNESS_PREDICT_PREDICTOR_SUPPORT_H
+#pragma once
 
 #include "baselines/systems.h"
 #include "harness/predict/engine.h"
@@ -129,5 +128,3 @@ static inline struct mp_prediction test_predict(const struct test_case *test) {
         prediction = test_step(predictor, test);
     return prediction;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Lines of published files, and predictors with the sizes of what they are about, for tests. */
-#ifndef MOEPERF_TESTS_HARNESS_PREDICT_PUBLISHED_H
-#define MOEPERF_TESTS_HARNESS_PREDICT_PUBLISHED_H
+#pragma once
 
 #include "harness/predict/predictor.h"
 #include "harness/workload/input.h"
@@ -31,5 +30,3 @@ static inline struct mp_predictor *published_predictor(struct mp_predict_job *jo
     assert_works(mp_predictor_create(&config, &predictor, &error));
     return predictor;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Spools that a test made, kept as those of a program that has ended. */
-#ifndef MOEPERF_TESTS_HARNESS_RECORD_KEPT_H
-#define MOEPERF_TESTS_HARNESS_RECORD_KEPT_H
+#pragma once
 
 #include <sys/stat.h>
 
@@ -32,5 +31,3 @@ static inline int keep_run(const struct runs_folder *folder, struct mp_record_ru
     mp_rules_destroy(&rules);
     return code;
 }
-
-#endif

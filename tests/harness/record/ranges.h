@@ -1,6 +1,5 @@
 /* Spools of made ranges, and the rules that are proposed for them, read back. */
-#ifndef MOEPERF_TESTS_HARNESS_RECORD_RANGES_H
-#define MOEPERF_TESTS_HARNESS_RECORD_RANGES_H
+#pragma once
 
 #include "harness/record/suggest.h"
 
@@ -130,5 +129,3 @@ static inline const struct mp_rule *rule_of(const struct ranges *ranges, const c
     struct mp_rule_capture capture;
     return mp_rules_find(&ranges->rules, name, "", &capture);
 }
-
-#endif

@@ -3,8 +3,7 @@
  * Every rank's layers compute (expert), and meet before and after (dispatch, combine); the backward
  * pass is autograd's alone, on a thread of its own, known by sequence numbers.  On a GPU the host
  * only launches: its ranges are short, and the times are those of the kernels. */
-#ifndef MOEPERF_TESTS_HARNESS_RECORDINGS_KINETO_H
-#define MOEPERF_TESTS_HARNESS_RECORDINGS_KINETO_H
+#pragma once
 
 #include <string.h>
 #include <zlib.h>
@@ -250,5 +249,3 @@ static inline void kineto_write(const struct kineto_job *job, const char *ending
     for (int r = 0; r < KINETO_RANKS; r++)
         kineto_close(&file[r]);
 }
-
-#endif

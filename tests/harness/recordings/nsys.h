@@ -1,7 +1,6 @@
 /* Exports of Nsight Systems, made by its documented schema: two ranks of which the second's experts
  * take twice as long, so that the first waits for it. */
-#ifndef MOEPERF_TESTS_HARNESS_RECORDINGS_NSYS_H
-#define MOEPERF_TESTS_HARNESS_RECORDINGS_NSYS_H
+#pragma once
 
 #include <sqlite3.h>
 #include <stdbool.h>
@@ -188,5 +187,3 @@ static inline struct export make_export(const char *folder, const char *name, in
     finish(&export);
     return export;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Blocks of random tokens. */
-#ifndef MOEPERF_TESTS_HARNESS_WORKLOAD_DRAW_TOKENS_H
-#define MOEPERF_TESTS_HARNESS_WORKLOAD_DRAW_TOKENS_H
+#pragma once
 
 #include "harness/workload/trace.h"
 #include "reference/plan/routes.h"
@@ -27,5 +26,3 @@ static inline void draw_tokens(uint64_t *seed, int tokens, int top_k, bool all_t
         }
     }
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Generations of loads whose options are words. */
-#ifndef MOEPERF_TESTS_HARNESS_WORKLOAD_MADE_H
-#define MOEPERF_TESTS_HARNESS_WORKLOAD_MADE_H
+#pragma once
 
 #include <zlib.h>
 
@@ -101,5 +100,3 @@ static inline uLong add_counts(uLong sum, const struct mp_load *load) {
             sum = crc32(sum, &(unsigned char){(unsigned char)(load->count[i] >> bits)}, 1);
     return sum;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Statistics of a layer's loads, of the shape of the public trace: 32 experts, 16 ranks, top-2,
  * four micro-batches of 2048 tokens. */
-#ifndef MOEPERF_TESTS_HARNESS_WORKLOAD_STATISTICS_H
-#define MOEPERF_TESTS_HARNESS_WORKLOAD_STATISTICS_H
+#pragma once
 
 #include <math.h>
 #include <stdlib.h>
@@ -130,5 +129,3 @@ static inline double correlation(const double one[], const double other[]) {
 static inline double same_hottest(const double one[], const double other[]) {
     return hottest(one) == hottest(other);
 }
-
-#endif

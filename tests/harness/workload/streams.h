@@ -1,6 +1,5 @@
 /* Streams of blocks that tests open, make and read. */
-#ifndef MOEPERF_TESTS_HARNESS_WORKLOAD_STREAMS_H
-#define MOEPERF_TESTS_HARNESS_WORKLOAD_STREAMS_H
+#pragma once
 
 #include "harness/workload/formats.h"
 #include "tests/errors.h"
@@ -59,5 +58,3 @@ static inline void assert_counts(const struct mp_load *load, const uint32_t coun
     assert_memory_equal(load->count, count,
                         (size_t)load->ranks * (size_t)load->experts * sizeof *count);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Buffers as CUPTI fills them, written by hand: packed records, one after the other. */
-#ifndef MOEPERF_TESTS_PROFILER_CUPTI_RECORDS_H
-#define MOEPERF_TESTS_PROFILER_CUPTI_RECORDS_H
+#pragma once
 
 #include "profiler/cupti/versions.h"
 #include "tests/profiler/device/companion.h"
@@ -50,5 +49,3 @@ static inline void records_link(struct records *records, uint64_t external, uint
     link->externalId = external;
     link->correlationId = correlation;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Reading what a collector has put into its companion spool. */
-#ifndef MOEPERF_TESTS_PROFILER_DEVICE_COMPANION_H
-#define MOEPERF_TESTS_PROFILER_DEVICE_COMPANION_H
+#pragma once
 
 #include "tests/files.h"
 #include "tests/spools.h"
@@ -93,5 +92,3 @@ static inline struct companion_contents *companion_read(void) {
     companion_remove_files();
     return &contents;
 }
-
-#endif

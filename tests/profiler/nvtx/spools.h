@@ -1,6 +1,5 @@
 /* What the spools in a folder hold, whole. */
-#ifndef MOEPERF_TESTS_PROFILER_NVTX_SPOOLS_H
-#define MOEPERF_TESTS_PROFILER_NVTX_SPOOLS_H
+#pragma once
 
 #include <sys/wait.h>
 
@@ -146,5 +145,3 @@ static inline int remove_folder(UNUSED void **state) {
     clear();
     return rmdir(folder);
 }
-
-#endif

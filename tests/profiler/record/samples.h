@@ -1,7 +1,6 @@
 /* Random records that can be made again from (seed, writer, number), so that a reader knows what to
  * expect of every record it meets; and files in a folder of the test's own. */
-#ifndef MOEPERF_TESTS_PROFILER_RECORD_SAMPLES_H
-#define MOEPERF_TESTS_PROFILER_RECORD_SAMPLES_H
+#pragma once
 
 #include "tests/files.h"
 #include "tests/spools.h"
@@ -261,5 +260,3 @@ static inline struct mp_recorder *create_recorder(const char *path,
     assert_works(mp_recorder_thread(recorder, "0", thread, &error));
     return recorder;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* What the tests of this folder share: the analysis of a run, and how what they make is ended (AUTO
  * of tests/support.h). */
-#ifndef MOEPERF_TESTS_PROFILER_STRAGGLER_ANALYSED_H
-#define MOEPERF_TESTS_PROFILER_STRAGGLER_ANALYSED_H
+#pragma once
 
 #include "profiler/record/record.h"
 #include "profiler/straggler/analysis.h"
@@ -63,5 +62,3 @@ static inline size_t close_up(struct mp_recorded_rank rank[], size_t ranks,
     }
     return kept;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* Runs of a pipeline made up for tests: one forward and one backward pass of each micro-batch
  * through the stages, alternately once a stage is full (1F1B), several ranks per stage, with noise,
  * and with a cause for waiting put in by hand. */
-#ifndef MOEPERF_TESTS_PROFILER_STRAGGLER_PIPELINE_H
-#define MOEPERF_TESTS_PROFILER_STRAGGLER_PIPELINE_H
+#pragma once
 
 #include "tests/profiler/straggler/analysed.h"
 
@@ -218,5 +217,3 @@ static inline void pipeline_destroy(struct pipeline_run *run) {
     free(run->message);
 }
 TEST_END(pipeline, struct pipeline_run, pipeline_destroy(it))
-
-#endif

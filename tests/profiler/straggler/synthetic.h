@@ -1,7 +1,6 @@
 /* Runs made up for the tests of profiler/straggler: ranks that attend, meet at the gate, exchange,
  * compute experts and exchange back, with noise, and with a cause for waiting put in by hand. */
-#ifndef MOEPERF_TESTS_PROFILER_STRAGGLER_SYNTHETIC_H
-#define MOEPERF_TESTS_PROFILER_STRAGGLER_SYNTHETIC_H
+#pragma once
 
 #include "tests/profiler/straggler/analysed.h"
 
@@ -263,5 +262,3 @@ static inline void synthetic_destroy(struct synthetic_run *run) {
     free(run->between);
 }
 TEST_END(synthetic, struct synthetic_run, synthetic_destroy(it))
-
-#endif

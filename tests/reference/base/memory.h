@@ -1,6 +1,5 @@
 /* Tables of a test program, until it ends. */
-#ifndef MOEPERF_TESTS_REFERENCE_BASE_MEMORY_H
-#define MOEPERF_TESTS_REFERENCE_BASE_MEMORY_H
+#pragma once
 
 #include "reference/base/arena.h"
 #include "tests/support.h"
@@ -10,5 +9,3 @@ static struct mp_arena memory;
 __attribute__((destructor)) static void release_memory(void) {
     mp_arena_release(&memory);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* What tests of integer programs need: a solver, which is not installed everywhere. */
-#ifndef MOEPERF_TESTS_REFERENCE_BASE_SOLVER_H
-#define MOEPERF_TESTS_REFERENCE_BASE_SOLVER_H
+#pragma once
 
 #include "reference/base/program.h"
 #include "tests/support.h"
@@ -19,5 +18,3 @@ static inline void need_solver(void) {
     if (!has_solver(&error))
         skip("%s", error.text);
 }
-
-#endif

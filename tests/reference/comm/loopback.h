@@ -4,8 +4,7 @@
  * message arrives, and its send ends, only when a random number says so: later messages overtake
  * earlier ones, and the receiver's copy is taken from the sender's memory at the last moment, so
  * that memory which is written too early or given away too early shows. */
-#ifndef MOEPERF_TESTS_REFERENCE_COMM_LOOPBACK_H
-#define MOEPERF_TESTS_REFERENCE_COMM_LOOPBACK_H
+#pragma once
 
 #include "reference/comm/transport.h"
 #include "tests/support.h"
@@ -171,5 +170,3 @@ static inline struct mp_comm *loopback_create(struct loopback_world *world, int 
     assert_int_equal(mp_transport_open(&loopback->transport, NULL), MP_OK);
     return &loopback->transport.comm;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Random cases for the sparse collectives and what their results must be, worked out element by
  * element without messages.  Every rank makes the same case from the same seed. */
-#ifndef MOEPERF_TESTS_REFERENCE_COMM_SPARSE_CASE_H
-#define MOEPERF_TESTS_REFERENCE_COMM_SPARSE_CASE_H
+#pragma once
 
 #include "reference/comm/comm.h"
 #include "tests/support.h"
@@ -197,5 +196,3 @@ static inline int case_copies(const struct sparse_case *c, int rank) {
         copies += c->holds[e][rank] && c->owner[e] != rank;
     return copies;
 }
-
-#endif

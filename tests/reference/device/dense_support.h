@@ -1,8 +1,7 @@
 /* Arrays of fp32 or bf16 in a device's memory, until the test ends, for the tests of operations:
  * between values that must stay as they are, and starting some elements behind an aligned address.
  */
-#ifndef MOEPERF_TESTS_REFERENCE_DEVICE_DENSE_SUPPORT_H
-#define MOEPERF_TESTS_REFERENCE_DEVICE_DENSE_SUPPORT_H
+#pragma once
 
 #include "tests/reference/device/device_support.h"
 
@@ -177,5 +176,3 @@ static inline double scale_of(const struct dense_case *c) {
         c->run(device, c);                                                                         \
     }                                                                                              \
     DEVICE_PROGRAM(.limits = &(limits_), .has_elements = true)
-
-#endif

@@ -2,8 +2,7 @@
  * (MOEPERF_TEST_DEVICE in the environment): "cpu", on every instruction set of this machine, with
  * one thread and with three; "cuda", on the first GPU or on what stands in for one.  Results are
  * compared with naive double precision, gradients with central differences of that. */
-#ifndef MOEPERF_TESTS_REFERENCE_DEVICE_DEVICE_SUPPORT_H
-#define MOEPERF_TESTS_REFERENCE_DEVICE_DEVICE_SUPPORT_H
+#pragma once
 
 #include <errno.h>
 
@@ -393,5 +392,3 @@ static inline double dot_doubles(const double *a, const double *b, size_t count)
         sum += a[i] * b[i];
     return sum;
 }
-
-#endif

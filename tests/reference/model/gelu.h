@@ -1,6 +1,5 @@
 /* GELU in double precision. */
-#ifndef MOEPERF_TESTS_REFERENCE_MODEL_GELU_H
-#define MOEPERF_TESTS_REFERENCE_MODEL_GELU_H
+#pragma once
 
 #include <math.h>
 
@@ -12,5 +11,3 @@ static inline double gelu_slope(double x) {
     double t = tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Random loads and random legal plans, for tests of planners and of the law. */
-#ifndef MOEPERF_TESTS_REFERENCE_PLAN_PLAN_SUPPORT_H
-#define MOEPERF_TESTS_REFERENCE_PLAN_PLAN_SUPPORT_H
+#pragma once
 
 #include "reference/plan/plan_check.h"
 #include "tests/errors.h"
@@ -290,5 +289,3 @@ static inline void golden_load(struct mp_load *load) {
     for (int cell = 0; cell < 32; cell++)
         load->count[cell] = GOLDEN_COUNT[cell / 8][cell % 8];
 }
-
-#endif

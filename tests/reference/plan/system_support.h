@@ -1,6 +1,5 @@
 /* What tests of any system need: its options as users write them, and its refusals. */
-#ifndef MOEPERF_TESTS_REFERENCE_PLAN_SYSTEM_SUPPORT_H
-#define MOEPERF_TESTS_REFERENCE_PLAN_SYSTEM_SUPPORT_H
+#pragma once
 
 #include "reference/plan/system.h"
 #include "tests/reference/plan/plan_support.h"
@@ -151,5 +150,3 @@ static inline void assert_foreign_bytes_are_refused(const struct mp_system *syst
     assert_int_equal(system->save(self, after, size), size);
     assert_memory_equal(after, state, size);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Operations in words, as the tests of the schedule write them. */
-#ifndef MOEPERF_TESTS_REFERENCE_SCHEDULE_NAMES_H
-#define MOEPERF_TESTS_REFERENCE_SCHEDULE_NAMES_H
+#pragma once
 
 #include "reference/schedule/schedule.h"
 
@@ -33,5 +32,3 @@ static inline const char *name_of(enum mp_operation_kind kind) {
     };
     return kind < MP_OPERATIONS ? names[kind] : "?";
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* moeperf-train as its users start it, alone and under mpirun, and what its spools then hold. */
-#ifndef MOEPERF_TESTS_REFERENCE_TRAINER_PROGRAM_H
-#define MOEPERF_TESTS_REFERENCE_TRAINER_PROGRAM_H
+#pragma once
 
 #include <errno.h>
 #include <sys/wait.h>
@@ -203,5 +202,3 @@ static inline int enter(void **state) {
     write_file("job.yaml", JOB);
     return code;
 }
-
-#endif

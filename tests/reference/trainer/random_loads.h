@@ -1,6 +1,5 @@
 /* Random loads that a trainer can replay, extreme ones among them, and files of them. */
-#ifndef MOEPERF_TESTS_REFERENCE_TRAINER_RANDOM_LOADS_H
-#define MOEPERF_TESTS_REFERENCE_TRAINER_RANDOM_LOADS_H
+#pragma once
 
 #include "reference/trainer/loads_file.h"
 #include "tests/support.h"
@@ -52,5 +51,3 @@ static inline void write_loads(const char *path, const struct mp_loads_shape *sh
     }
     assert_int_equal(mp_loads_writer_finish(writer, true, digest, &error), MP_OK);
 }
-
-#endif

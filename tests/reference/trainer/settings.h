@@ -1,6 +1,5 @@
 /* Jobs by their settings in one text: "system=fssdp layers=3 gate=switch". */
-#ifndef MOEPERF_TESTS_REFERENCE_TRAINER_SETTINGS_H
-#define MOEPERF_TESTS_REFERENCE_TRAINER_SETTINGS_H
+#pragma once
 
 #include "baselines/systems.h"
 #include "reference/trainer/job.h"
@@ -28,5 +27,3 @@ static inline int create_job(struct mp_job_file *file, const char *text,
         return error->code;
     return set_job(file, text, &systems, error);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Updates in backward on processors, whose back end makes none: by the two operations that they are
  * on others. */
-#ifndef MOEPERF_TESTS_REFERENCE_TRAINER_UPDATES_H
-#define MOEPERF_TESTS_REFERENCE_TRAINER_UPDATES_H
+#pragma once
 
 #include <stdlib.h>
 
@@ -43,5 +42,3 @@ static inline void update_in_backward(struct mp_device_operations *operations) {
     operations->grouped_update = update_by_two;
     operations->can_update_grouped = can_update_any;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Set-up of tests that run once per rank under mpirun. */
-#ifndef MOEPERF_TESTS_REFERENCE_COMM_MPI_MPI_CASE_H
-#define MOEPERF_TESTS_REFERENCE_COMM_MPI_MPI_CASE_H
+#pragma once
 
 #include "reference/comm/comm.h"
 #include "tests/support.h"
@@ -26,5 +25,3 @@ int main(void) {
     mp_comm_destroy(comm);
     return 0;
 }
-
-#endif

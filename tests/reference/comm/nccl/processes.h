@@ -1,6 +1,5 @@
 /* Ranks as plain processes: each gets its environment, does something and says how it went. */
-#ifndef MOEPERF_TESTS_REFERENCE_COMM_NCCL_PROCESSES_H
-#define MOEPERF_TESTS_REFERENCE_COMM_NCCL_PROCESSES_H
+#pragma once
 
 #include <dlfcn.h>
 #include <signal.h>
@@ -142,5 +141,3 @@ static inline void use(struct rank *me) {
         sum[0] != me->ranks * (me->ranks + 1) / 2.0 || sum[1] != 0.5 * me->ranks)
         mp_fail(&me->error, MP_EINVAL, "rank %d: a sum of %g", me->rank, sum[0]);
 }
-
-#endif

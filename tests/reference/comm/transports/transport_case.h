@@ -2,8 +2,7 @@
  * here one whose streams are threads.  They run once per rank under mpirun; the first argument says
  * which transport: "self" (one rank), "host" (mpi), "mpi" (staged), "mpi-direct", "trees" or
  * "broadcasts" (both nccl, on its double). */
-#ifndef MOEPERF_TESTS_REFERENCE_COMM_TRANSPORTS_TRANSPORT_CASE_H
-#define MOEPERF_TESTS_REFERENCE_COMM_TRANSPORTS_TRANSPORT_CASE_H
+#pragma once
 
 #include "tests/double/nccl/queue_device.h"
 #include "tests/reference/comm/sparse_case.h"
@@ -204,5 +203,3 @@ static inline void check_reduced(const struct sparse_case *c, float *const chunk
             rest.owner[e] = -1; /* checked already */
     case_check_reduced(&rest, comm->rank, kept);
 }
-
-#endif

@@ -2,8 +2,7 @@
  * library that MOEPERF_CUDA_LIBRARY names is built of the same sources, and loaded as the real one
  * is.  Those of its kernels also run on a GPU (on_double.h).  Results are compared with sums in
  * double precision over the same, rounded inputs. */
-#ifndef MOEPERF_TESTS_REFERENCE_DEVICE_CUDA_CUDA_SUPPORT_H
-#define MOEPERF_TESTS_REFERENCE_DEVICE_CUDA_CUDA_SUPPORT_H
+#pragma once
 
 #include <string.h>
 
@@ -34,5 +33,3 @@ static inline void sleep_us(int microseconds) {
     struct timespec time = {microseconds / 1000000, microseconds % 1000000 * 1000L};
     nanosleep(&time, NULL);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* What tests of the cuda back end ask of the double of CUDA (tests/double/cuda) where the library
  * that they load is built on it.  On a GPU what it would show stays unseen: the rest of a test is
  * the same, and links nothing of the double, whose functions would take the place of CUDA's. */
-#ifndef MOEPERF_TESTS_REFERENCE_DEVICE_CUDA_ON_DOUBLE_H
-#define MOEPERF_TESTS_REFERENCE_DEVICE_CUDA_ON_DOUBLE_H
+#pragma once
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -44,5 +43,3 @@ static inline void reorder_blocks(uint64_t seed) {
     if (set)
         set(seed);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Trainers of all ranks, for tests that run under mpirun. */
-#ifndef MOEPERF_TESTS_REFERENCE_TRAINER_MPI_TRAINERS_H
-#define MOEPERF_TESTS_REFERENCE_TRAINER_MPI_TRAINERS_H
+#pragma once
 
 #include "reference/base/random.h"
 #include "reference/trainer/internal.h"
@@ -356,6 +355,4 @@ int main(int words, char **word) {
         cmocka_set_test_filter(word[1]);
     return leave_world(test_run());
 }
-#endif
-
 #endif

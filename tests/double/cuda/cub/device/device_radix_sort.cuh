@@ -3,8 +3,7 @@
  *
  * As in CUB a call without temporary storage says how much it needs, and the sort is stable.  What
  * is sorted must not overlap where it goes, and the temporary storage is filled with garbage. */
-#ifndef MOEPERF_TESTS_DOUBLE_CUDA_DEVICE_RADIX_SORT_CUH
-#define MOEPERF_TESTS_DOUBLE_CUDA_DEVICE_RADIX_SORT_CUH
+#pragma once
 
 #include <algorithm>
 #include <cstring>
@@ -97,5 +96,3 @@ struct DeviceRadixSort {
 };
 
 } // namespace cub
-
-#endif
