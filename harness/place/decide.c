@@ -148,19 +148,18 @@ static int look_at_all(const struct mp_place_loads *loads, const struct mp_place
                        struct mp_decision *decision, struct mp_error *error) {
     const size_t experts = (size_t)loads->experts, ranks = (size_t)loads->ranks;
     struct look look = {.loads = loads, .map = map, .decision = decision};
-    struct mp_arena arena = {0};
+    MP_AUTO(arena) struct mp_arena arena = {0};
     bool *working;
     MP_TAKE_EACH(&arena, ranks, working, look.load, look.rank, look.ever);
     MP_TAKE_EACH(&arena, experts, look.slots, look.expert);
-    int code = mp_arena_check(&arena, error);
-    for (int layer = 0; layer < loads->layers && !code; layer++)
+    MP_TRY(mp_arena_check(&arena, error));
+    for (int layer = 0; layer < loads->layers; layer++)
         look_at_layer(&look, layer, working);
-    for (size_t r = 0; r < ranks && !code; r++)
+    for (size_t r = 0; r < ranks; r++)
         decision->idle += !look.ever[r];
     decision->expert_balance = look.experts_sum / (double)look.blocks;
     decision->rank_balance = look.ranks_sum / (double)look.blocks;
-    mp_arena_release(&arena);
-    return code;
+    return MP_OK;
 }
 
 /* ---- what a placement is worth later ---- */
@@ -176,12 +175,10 @@ struct stale {
 static int balance_at(const struct stale *stale, const struct mp_place_map *map, int64_t iteration,
                       double *mean, struct mp_error *error) {
     struct mp_place_balance balance;
-    struct mp_arena memory = {0};
-    int code =
-        mp_place_balance(stale->loads, iteration, iteration + 1, map, &memory, &balance, error);
-    *mean = code || isnan(balance.mean) ? 0 : balance.mean;
-    mp_arena_release(&memory);
-    return code;
+    MP_AUTO(arena) struct mp_arena memory = {0};
+    MP_TRY(mp_place_balance(stale->loads, iteration, iteration + 1, map, &memory, &balance, error));
+    *mean = isnan(balance.mean) ? 0 : balance.mean;
+    return MP_OK;
 }
 
 static int judge_later(void *context, int64_t step, const struct mp_place_map *map,
@@ -282,26 +279,27 @@ static enum mp_decide_reason find_reason(const struct mp_decision *decision) {
     return is_stale(decision) ? MP_DECIDE_STALE : MP_DECIDE_COST;
 }
 
-int mp_decide(const struct mp_place_loads *loads, double history, struct mp_decision *decision,
-              struct mp_error *error) {
+static int decide(const struct mp_place_loads *loads, double history, struct mp_decision *decision,
+                  struct mp_error *error) {
     struct mp_placed *placed = &decision->placed;
     *decision = (struct mp_decision){.iterations = loads->iterations,
                                      .history = history_of(loads, history)};
     decision->in_sample = decision->history == loads->iterations;
     const int64_t from = decision->in_sample ? 0 : decision->history;
-    int code = mp_place_plan(loads, decision->history, NULL, &decision->memory, placed, error);
+    MP_TRY(mp_place_plan(loads, decision->history, NULL, &decision->memory, placed, error));
     decision->replicates = placed->copies > 0;
-    if (!code)
-        code = look_at_all(loads, &placed->before, decision, error);
-    if (!code)
-        code = find_staleness(loads, decision, error);
-    if (!code)
-        code = judge_all(loads, from, decision, error);
-    if (code) {
-        mp_decision_destroy(decision);
-        return code;
-    }
+    MP_TRY(look_at_all(loads, &placed->before, decision, error));
+    MP_TRY(find_staleness(loads, decision, error));
+    MP_TRY(judge_all(loads, from, decision, error));
     decision->saves = share_saved(decision);
     decision->reason = find_reason(decision);
     return MP_OK;
+}
+
+int mp_decide(const struct mp_place_loads *loads, double history, struct mp_decision *decision,
+              struct mp_error *error) {
+    int code = decide(loads, history, decision, error);
+    if (code)
+        mp_decision_destroy(decision);
+    return code;
 }

@@ -45,8 +45,10 @@ static int read_blocks(struct mp_trace_stream *stream, struct mp_place_loads *lo
     const struct mp_trace_wanted wanted = predict_loads_wanted(job, loads->cluster);
     const bool fewer = mp_job_takes_fewer(&job->file.job);
     const int given = mp_trace_stream_info(stream)->shape.micro_batches;
-    int code;
-    while (!(code = mp_trace_next(stream, &block, error)) && block) {
+    for (;;) {
+        MP_TRY(mp_trace_next(stream, &block, error));
+        if (!block)
+            break;
         if (block->layer == 0 && block->micro_batch == 0) {
             if (loads->iterations == job->file.job.iterations)
                 break;
@@ -59,9 +61,9 @@ static int read_blocks(struct mp_trace_stream *stream, struct mp_place_loads *lo
                                       (int64_t)m * loads->layers + block->layer],
                          &block->load);
     }
-    if (!code && loads->iterations == 0)
-        code = mp_fail(error, MP_EFORMAT, "there is no load in %s", loads->source);
-    return code;
+    return loads->iterations > 0
+               ? MP_OK
+               : mp_fail(error, MP_EFORMAT, "there is no load in %s", loads->source);
 }
 
 static void sum_micro_batches(struct mp_place_loads *loads) {
@@ -113,7 +115,7 @@ static int add_up(struct mp_place_loads *loads, struct mp_error *error) {
 
 int mp_place_loads_read(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                         struct mp_place_loads *loads, struct mp_error *error) {
-    struct mp_trace_stream *stream;
+    MP_AUTO(stream) struct mp_trace_stream *stream = NULL;
     *loads = (struct mp_place_loads){.job = job,
                                      .cluster = cluster,
                                      .layers = job->file.job.layers,
@@ -126,7 +128,6 @@ int mp_place_loads_read(const struct mp_predict_job *job, const struct mp_cluste
     loads->dense_layers = info->dense_layers;
     loads->source = mp_arena_text(&loads->memory, info->source ? info->source : "");
     int code = read_blocks(stream, loads, error);
-    mp_trace_stream_destroy(stream);
     if (!code)
         code = add_up(loads, error);
     if (code)

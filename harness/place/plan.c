@@ -8,16 +8,14 @@
 static int create_planner(const struct mp_place_loads *loads, struct mp_planner *planner,
                           struct mp_placed *placed, struct mp_error *error) {
     const struct mp_predict_job *job = loads->job;
-    struct mp_costs *costs;
+    MP_AUTO(costs) struct mp_costs *costs = NULL;
     if (mp_job_shards(&job->file.job) > 1)
         return mp_fail(error, MP_EINVAL,
                        "expert-shards: %d; a placement is of whole experts, so it has to go",
                        job->file.job.expert_shards);
     MP_TRY(mp_costs_create(loads->cluster, &job->file.job, &job->options, &costs, error));
     placed->expert_bytes = costs->sizes.expert;
-    int code = mp_predict_planner(costs, &job->file, job->file.job.check_plans, planner, error);
-    mp_costs_destroy(costs);
-    return code;
+    return mp_predict_planner(costs, &job->file, job->file.job.check_plans, planner, error);
 }
 
 /* One iteration; *changed: whether homes did. */
@@ -118,29 +116,25 @@ static int plan_history(const struct mp_place_loads *loads, int64_t history,
                         struct mp_planner *planner, struct mp_placed *placed,
                         struct mp_error *error) {
     double seconds = 0;
-    int code = MP_OK;
-    while (!code &&
-           (placed->steps < history || (placed->changes == 0 && placed->steps < MP_PLACE_STEPS))) {
+    while (placed->steps < history || (placed->changes == 0 && placed->steps < MP_PLACE_STEPS)) {
         bool changed;
         int64_t began = mp_clock_ns();
-        code = step(loads, placed->steps % history, loads->job->first_iteration + placed->steps,
-                    planner, &changed, error);
+        MP_TRY(step(loads, placed->steps % history, loads->job->first_iteration + placed->steps,
+                    planner, &changed, error));
         placed->steps++;
-        if (code || !changed)
+        if (!changed)
             continue;
         seconds += 1e-9 * (double)(mp_clock_ns() - began);
         placed->changes++;
         if (!watch)
             continue;
         struct mp_place_map map;
-        struct mp_arena own = {0};
-        code = find_map(planner, weight, &own, &map, error);
-        if (!code)
-            code = watch->changed(watch->context, placed->steps, &map, error);
-        mp_arena_release(&own);
+        MP_AUTO(arena) struct mp_arena own = {0};
+        MP_TRY(find_map(planner, weight, &own, &map, error));
+        MP_TRY(watch->changed(watch->context, placed->steps, &map, error));
     }
     placed->plan_seconds = placed->changes ? seconds / (double)placed->changes : 0;
-    return code;
+    return MP_OK;
 }
 
 /* Experts of `after` that ranks don't have in `before`. */
@@ -188,7 +182,7 @@ int mp_place_plan(const struct mp_place_loads *loads, int64_t history,
                   const struct mp_place_watch *watch, struct mp_arena *memory,
                   struct mp_placed *placed, struct mp_error *error) {
     const struct mp_system *system = loads->job->file.system;
-    struct mp_planner planner = {0};
+    MP_AUTO(planner) struct mp_planner planner = {0};
     *placed = (struct mp_placed){0};
     if (!(system->capabilities & MP_SYSTEM_MOVES_OWNERS))
         return mp_fail(error, MP_EREFUSED,
@@ -198,17 +192,11 @@ int mp_place_plan(const struct mp_place_loads *loads, int64_t history,
                        system->name);
     MP_TRY(create_planner(loads, &planner, placed, error));
     const int64_t *weight = sum_history(loads, history, memory);
-    int code = mp_arena_check(memory, error);
-    if (!code)
-        code = plan_history(loads, history, watch, weight, &planner, placed, error);
-    if (!code)
-        code = mp_place_map_contiguous(loads->layers, loads->ranks, loads->experts, memory,
-                                       &placed->before, error);
-    if (!code)
-        code = find_map(&planner, weight, memory, &placed->after, error);
-    if (!code)
-        code = count_moves(placed, memory, error);
+    MP_TRY(mp_arena_check(memory, error));
+    MP_TRY(plan_history(loads, history, watch, weight, &planner, placed, error));
+    MP_TRY(mp_place_map_contiguous(loads->layers, loads->ranks, loads->experts, memory,
+                                   &placed->before, error));
+    MP_TRY(find_map(&planner, weight, memory, &placed->after, error));
     placed->copies = placed->after.ranks * placed->after.per_rank - loads->experts;
-    mp_planner_destroy(&planner);
-    return code;
+    return count_moves(placed, memory, error);
 }

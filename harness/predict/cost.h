@@ -89,6 +89,7 @@ int mp_costs_create_fitted(const struct mp_fitted *fitted, const struct mp_clust
                            const struct mp_setting *setting, struct mp_costs **costs,
                            struct mp_error *error);
 void mp_costs_destroy(struct mp_costs *costs); /* accepts NULL */
+MP_END(costs, struct mp_costs *, mp_costs_destroy(*it))
 
 /* Seconds of own work in a phase of every rank, [ranks], as they were recorded; NULL: by formula.
  */

@@ -54,7 +54,7 @@ static int read_files(const struct mp_recordings *recordings, struct mp_recordin
 
 static int add_run(const struct mp_recordings *recordings, const char *folder,
                    void (*opened)(struct mp_store *), FILE *stream, struct mp_error *error) {
-    struct mp_store *store = NULL;
+    MP_AUTO(store) struct mp_store *store = NULL;
     char *const name[] = {(char *)(uintptr_t)recordings->path[0], NULL};
     struct mp_record_run run = recordings->run;
     run.command = name;
@@ -62,30 +62,28 @@ static int add_run(const struct mp_recordings *recordings, const char *folder,
     run.importer = recordings->format->name;
     run.system = run.system ? run.system : recordings->format->name;
     run.is_earlier = true;
-    int code = mp_store_open(recordings->database, &store, error);
-    if (!code && opened)
+    MP_TRY(mp_store_open(recordings->database, &store, error));
+    if (opened)
         opened(store);
-    if (!code)
-        code = mp_record_keep(store, &run, stream, error);
-    mp_store_close(store);
-    return code;
+    return mp_record_keep(store, &run, stream, error);
+}
+
+static int import(const struct mp_recordings *recordings, const char *folder,
+                  void (*opened)(struct mp_store *), FILE *stream, struct mp_error *error) {
+    MP_AUTO(recording) struct mp_recording *recording = NULL;
+    struct mp_recording_summary summary;
+    MP_TRY(mp_recording_create(folder, recordings->format->name, &recording, error));
+    MP_TRY(read_files(recordings, recording, &summary, error));
+    say_summary(recordings, &summary, stream);
+    say_clocks(summary.processes, &summary.clocks, stream);
+    return add_run(recordings, folder, opened, stream, error);
 }
 
 int mp_recordings_import(const struct mp_recordings *recordings, void (*opened)(struct mp_store *),
                          FILE *stream, struct mp_error *error) {
-    struct mp_recording *recording = NULL;
-    struct mp_recording_summary summary;
     char folder[MP_PATH_SIZE];
     MP_TRY(mp_parts_create_folder(recordings->database, "import", folder, error));
-    int code = mp_recording_create(folder, recordings->format->name, &recording, error);
-    if (!code)
-        code = read_files(recordings, recording, &summary, error);
-    if (!code) {
-        say_summary(recordings, &summary, stream);
-        say_clocks(summary.processes, &summary.clocks, stream);
-        code = add_run(recordings, folder, opened, stream, error);
-    }
-    mp_recording_destroy(recording);
+    int code = import(recordings, folder, opened, stream, error);
     mp_parts_remove_folder(folder);
     return code;
 }

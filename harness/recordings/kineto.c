@@ -472,7 +472,7 @@ static int check(struct kineto_model *model, struct mp_error *error) {
 
 /* ---- all of it ---- */
 
-static void free_model(struct kineto_model *model) {
+static void end_model(struct kineto_model *model) {
     free(model->name);
     mp_arena_release(&model->texts);
     name_table_free(&model->names);
@@ -483,6 +483,7 @@ static void free_model(struct kineto_model *model) {
     free(model->forward);
     free(model->wait);
 }
+MP_END(model, struct kineto_model, end_model(it))
 
 static int write_all(const struct kineto_model *model, struct mp_recording_process *process,
                      struct mp_error *error) {
@@ -518,10 +519,8 @@ static int read_into(struct kineto_model *model, struct mp_recording *recording,
 
 static int read_trace(const char *path, const struct mp_rules *rules,
                       struct mp_recording *recording, struct mp_error *error) {
-    struct kineto_model model = {.path = path, .rules = rules};
-    int code = read_into(&model, recording, error);
-    free_model(&model);
-    return code;
+    MP_AUTO(model) struct kineto_model model = {.path = path, .rules = rules};
+    return read_into(&model, recording, error);
 }
 
 static bool contains(const char *head, size_t size, const char *key) {

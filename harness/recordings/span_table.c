@@ -239,16 +239,15 @@ static int fill_fields(const struct table *table, enum mp_phase phase, int64_t d
                                           [FIELD_LAYER] = COLUMN_LAYER,
                                           [FIELD_TOKENS] = COLUMN_TOKENS,
                                           [FIELD_BYTES] = COLUMN_BYTES};
-    int code = fill_direction(table, &field[FIELD_DIRECTION], error);
-    for (int f = 0; f <= FIELD_BYTES && !code; f++)
+    MP_TRY(fill_direction(table, &field[FIELD_DIRECTION], error));
+    for (int f = 0; f <= FIELD_BYTES; f++)
         if (f != FIELD_DIRECTION)
-            code = whole_of(table, columns[f], &field[f], error);
+            MP_TRY(whole_of(table, columns[f], &field[f], error));
     /* Ranks wait for each other in exchanges, where no column says how long. */
     field[FIELD_WAIT] =
         table->place[COLUMN_WAIT] < 0 && mp_mapping_of_exchange(phase) ? duration_ns : 0;
-    if (!code && *text_of(table, COLUMN_WAIT))
-        code = time_of(table, COLUMN_WAIT, &field[FIELD_WAIT], error);
-    return code;
+    return *text_of(table, COLUMN_WAIT) ? time_of(table, COLUMN_WAIT, &field[FIELD_WAIT], error)
+                                        : MP_OK;
 }
 
 static int write_iterations(const struct rank *rank, struct mp_error *error) {
@@ -292,9 +291,9 @@ static int take_span(struct table *table, struct mp_error *error) {
     range.field = field;
     rank->has_iterations = rank->has_iterations || phase == MP_PHASE_ITERATION;
     MP_TRY(mp_recording_range(rank->process, &range, error));
-    if (field[FIELD_ITERATION] >= 0)
-        MP_TRY(extend(rank, field[FIELD_ITERATION], range.start_ns, range.end_ns, error));
-    return MP_OK;
+    return field[FIELD_ITERATION] < 0
+               ? MP_OK
+               : extend(rank, field[FIELD_ITERATION], range.start_ns, range.end_ns, error);
 }
 
 /* ---- all of it ---- */
@@ -334,6 +333,19 @@ static int read_lines(struct table *table, struct mp_error *error) {
     return MP_OK;
 }
 
+static int read_all(struct table *table, struct mp_error *error) {
+    table->file = gzopen(table->path, "rbe");
+    if (!table->file)
+        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "%s: %s", table->path,
+                       strerror(errno));
+    MP_TRY(read_header(table, error));
+    MP_TRY(read_lines(table, error));
+    for (uint32_t r = 0; r < table->ranks; r++)
+        if (table->rank[r].process)
+            MP_TRY(write_iterations(&table->rank[r], error));
+    return MP_OK;
+}
+
 static int read_table(const char *path, const struct mp_rules *rules,
                       struct mp_recording *recording, struct mp_error *error) {
     (void)rules;
@@ -342,19 +354,9 @@ static int read_table(const char *path, const struct mp_rules *rules,
         return mp_no_memory(error);
     table->path = path;
     table->recording = recording;
-    table->file = gzopen(path, "rbe");
-    int code = table->file ? MP_OK
-                           : mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "%s: %s", path,
-                                     strerror(errno));
-    if (!code)
-        code = read_header(table, error);
-    if (!code)
-        code = read_lines(table, error);
-    for (uint32_t r = 0; r < table->ranks; r++) {
-        if (!code && table->rank[r].process)
-            code = write_iterations(&table->rank[r], error);
+    int code = read_all(table, error);
+    for (uint32_t r = 0; r < table->ranks; r++)
         free(table->rank[r].extent);
-    }
     if (table->file)
         gzclose(table->file);
     free(table->rank);

@@ -55,6 +55,7 @@ int mp_recording_create(const char *folder, const char *collector, struct mp_rec
 
 /* Removes the files where they still are.  Accepts NULL. */
 void mp_recording_destroy(struct mp_recording *recording);
+MP_END(recording, struct mp_recording *, mp_recording_destroy(*it))
 
 /* A process to say the following about.  Errors: MP_EINVAL (its rank was there before, in a file
  * that is named, or is not 0 .. 65535), MP_EIO, MP_ENOSPACE, MP_ENOMEM. */

@@ -61,6 +61,7 @@ struct mp_planner {
 int mp_planner_create(const struct mp_planner_config *config, struct mp_planner *planner,
                       struct mp_error *error);
 void mp_planner_destroy(struct mp_planner *planner); /* accepts a zeroed one */
+MP_END(planner, struct mp_planner, mp_planner_destroy(it))
 
 static inline struct mp_plan *mp_planner_plan(const struct mp_planner *planner, int layer) {
     return &planner->plan[planner->keeps_plans ? layer : 0];
