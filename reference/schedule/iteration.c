@@ -27,12 +27,16 @@ void mp_schedule_destroy(struct mp_schedule *schedule) {
 
 /* ---- verbs ---- */
 
-static void begin(struct mp_schedule *schedule, struct mp_scheduled_phase activity) {
-    schedule->executor->begin(schedule->self, activity);
-}
+/* A phase under way; it ends with its block. */
+struct phase {
+    struct mp_schedule *schedule;
+    struct mp_scheduled_phase is;
+};
+MP_END(phase, struct phase, it->schedule->executor->end(it->schedule->self, it->is))
 
-static void end(struct mp_schedule *schedule, struct mp_scheduled_phase activity) {
-    schedule->executor->end(schedule->self, activity);
+static struct phase begin(struct mp_schedule *schedule, struct mp_scheduled_phase activity) {
+    schedule->executor->begin(schedule->self, activity);
+    return (struct phase){schedule, activity};
 }
 
 static struct mp_operation of(enum mp_operation_kind kind, enum mp_direction direction, int layer,
@@ -72,10 +76,8 @@ typedef int operate(struct mp_schedule *schedule, struct mp_operation operation,
 
 static int operate_within(struct mp_schedule *schedule, struct mp_scheduled_phase activity,
                           operate *doing, struct mp_operation operation, struct mp_error *error) {
-    begin(schedule, activity);
-    int code = doing(schedule, operation, error);
-    end(schedule, activity);
-    return code;
+    MP_AUTO(phase) struct phase phase = begin(schedule, activity);
+    return doing(schedule, operation, error);
 }
 
 /* As a phase by itself: own work, or a background operation's start, or its end. */
@@ -94,13 +96,12 @@ static bool travels(const struct mp_schedule *schedule, int layer, enum mp_opera
 /* What is fetched before the gate, of this layer; and what is put together from slices of those
  * that are due to set out with it: every layer's do, as plans are alike in that. */
 static int start_gathers(struct mp_schedule *schedule, int layer, struct mp_error *error) {
-    int last = layer + schedule->policy->gather_ahead, code = MP_OK;
+    int last = layer + schedule->policy->gather_ahead;
     bool fetching = travels(schedule, layer, MP_TRAVEL_FETCH);
-    for (int l = layer > 0 ? last : 0; fetching && !code && l <= last; l++)
-        if (l < schedule->layers)
-            code = alone(schedule, start, MP_PHASE_FETCH, of(MP_TRAVEL_FETCH, MP_FORWARD, l, 0),
-                         error);
-    return code;
+    for (int l = layer > 0 ? last : 0; fetching && l <= last && l < schedule->layers; l++)
+        MP_TRY(
+            alone(schedule, start, MP_PHASE_FETCH, of(MP_TRAVEL_FETCH, MP_FORWARD, l, 0), error));
+    return MP_OK;
 }
 
 static int start_fetch(struct mp_schedule *schedule, int layer, enum mp_operation_kind kind,
@@ -156,13 +157,10 @@ static int advance_sums(struct mp_schedule *schedule, int place, struct mp_error
     enum mp_operation_kind stage = schedule->sums[place].stage;
     if (layer < 0)
         return MP_OK;
-    struct mp_scheduled_phase activity = phase_of(MP_PHASE_REDUCE, MP_BACKWARD, layer);
-    begin(schedule, activity);
-    int code = wait(schedule, of(stage, MP_BACKWARD, layer, 0), error);
-    if (!code)
-        code = start_sums_from(schedule, layer, (int)stage + 1, error);
-    end(schedule, activity);
-    return code;
+    MP_AUTO(phase)
+    struct phase phase = begin(schedule, phase_of(MP_PHASE_REDUCE, MP_BACKWARD, layer));
+    MP_TRY(wait(schedule, of(stage, MP_BACKWARD, layer, 0), error));
+    return start_sums_from(schedule, layer, (int)stage + 1, error);
 }
 
 static int finish_sums(struct mp_schedule *schedule, int place, struct mp_error *error) {
@@ -178,11 +176,9 @@ static int start_sums(struct mp_schedule *schedule, int layer, struct mp_error *
         return MP_OK;
     /* The layer above has had this layer's experts to send its first stage under. */
     MP_TRY(advance_sums(schedule, (layer + 1) % MP_SUMS_ON_THEIR_WAY, error));
-    struct mp_scheduled_phase activity = phase_of(MP_PHASE_REDUCE, MP_BACKWARD, layer);
-    begin(schedule, activity);
-    int code = start_sums_from(schedule, layer, MP_TRAVEL_SUM_COPIES, error);
-    end(schedule, activity);
-    return code;
+    MP_AUTO(phase)
+    struct phase phase = begin(schedule, phase_of(MP_PHASE_REDUCE, MP_BACKWARD, layer));
+    return start_sums_from(schedule, layer, MP_TRAVEL_SUM_COPIES, error);
 }
 
 static bool sends_ahead(const struct mp_schedule *schedule, int layer) {
@@ -262,15 +258,13 @@ static int share(const struct passage *passage, struct mp_error *error) {
  * in between. */
 static int send_rows(const struct passage *passage, struct mp_error *error) {
     int own = passage->at_once ? MP_ALL_STEPS : passage->layer->steps;
-    struct mp_scheduled_phase activity = half_of(passage, passage->there, own);
-    begin(passage->schedule, activity);
-    int code = work(passage->schedule, step_of(passage, MP_WORK_PERMUTE, 0), error);
-    for (int s = 0; !code && s < passage->layer->steps; s++)
-        code = start(passage->schedule, step_of(passage, MP_TRAVEL_ROWS, s), error);
-    if (!code && passage->at_once)
-        code = wait(passage->schedule, step_of(passage, MP_TRAVEL_ROWS, 0), error);
-    end(passage->schedule, activity);
-    return code;
+    MP_AUTO(phase)
+    struct phase phase = begin(passage->schedule, half_of(passage, passage->there, own));
+    MP_TRY(work(passage->schedule, step_of(passage, MP_WORK_PERMUTE, 0), error));
+    for (int s = 0; s < passage->layer->steps; s++)
+        MP_TRY(start(passage->schedule, step_of(passage, MP_TRAVEL_ROWS, s), error));
+    return passage->at_once ? wait(passage->schedule, step_of(passage, MP_TRAVEL_ROWS, 0), error)
+                            : MP_OK;
 }
 
 static int wait_rows(const struct passage *passage, int step, struct mp_error *error) {
@@ -302,29 +296,25 @@ static int return_rows(const struct passage *passage, int step, struct mp_error 
 }
 
 static int receive_rows(const struct passage *passage, struct mp_error *error) {
-    int own = passage->flat ? MP_ALL_STEPS : passage->layer->steps, code = MP_OK;
-    struct mp_scheduled_phase activity = half_of(passage, passage->back, own);
-    begin(passage->schedule, activity);
+    int own = passage->flat ? MP_ALL_STEPS : passage->layer->steps;
+    MP_AUTO(phase)
+    struct phase phase = begin(passage->schedule, half_of(passage, passage->back, own));
     if (passage->flat)
-        code = start(passage->schedule, step_of(passage, MP_TRAVEL_RETURNS, 0), error);
-    for (int s = 0; !code && s < passage->layer->steps; s++)
-        code = wait(passage->schedule, step_of(passage, MP_TRAVEL_RETURNS, s), error);
-    if (!code)
-        code = work(passage->schedule, step_of(passage, MP_WORK_COMBINE, 0), error);
-    end(passage->schedule, activity);
-    return code;
+        MP_TRY(start(passage->schedule, step_of(passage, MP_TRAVEL_RETURNS, 0), error));
+    for (int s = 0; s < passage->layer->steps; s++)
+        MP_TRY(wait(passage->schedule, step_of(passage, MP_TRAVEL_RETURNS, s), error));
+    return work(passage->schedule, step_of(passage, MP_WORK_COMBINE, 0), error);
 }
 
 /* ---- forward ---- */
 
 static int plan(struct mp_schedule *schedule, int layer, bool before_gate, struct mp_error *error) {
-    struct mp_scheduled_phase activity = phase_of(MP_PHASE_PLAN, MP_FORWARD, layer);
     const struct mp_plan *of_layer = NULL;
-    begin(schedule, activity);
-    int code = schedule->executor->plan(schedule->self, layer, before_gate, &of_layer, error);
-    end(schedule, activity);
-    if (code)
-        return code;
+    {
+        MP_AUTO(phase)
+        struct phase phase = begin(schedule, phase_of(MP_PHASE_PLAN, MP_FORWARD, layer));
+        MP_TRY(schedule->executor->plan(schedule->self, layer, before_gate, &of_layer, error));
+    }
     struct mp_scheduled_layer *scheduled = &schedule->layer[layer];
     scheduled->travels = mp_plan_travels(of_layer, schedule->micro_batch, schedule->micro_batches);
     if (!before_gate)
@@ -333,13 +323,10 @@ static int plan(struct mp_schedule *schedule, int layer, bool before_gate, struc
 }
 
 static int gate(struct mp_schedule *schedule, int layer, struct mp_error *error) {
-    struct mp_scheduled_phase activity = phase_of(MP_PHASE_GATE, MP_FORWARD, layer);
-    begin(schedule, activity);
-    int code = work(schedule, of(MP_WORK_GATE, MP_FORWARD, layer, 0), error);
-    if (!code)
-        code = start_and_wait(schedule, of(MP_TRAVEL_COUNTS, MP_FORWARD, layer, 0), error);
-    end(schedule, activity);
-    return code;
+    MP_AUTO(phase)
+    struct phase phase = begin(schedule, phase_of(MP_PHASE_GATE, MP_FORWARD, layer));
+    MP_TRY(work(schedule, of(MP_WORK_GATE, MP_FORWARD, layer, 0), error));
+    return start_and_wait(schedule, of(MP_TRAVEL_COUNTS, MP_FORWARD, layer, 0), error);
 }
 
 static int prepare(struct mp_schedule *schedule, int layer, struct mp_error *error) {
@@ -348,14 +335,13 @@ static int prepare(struct mp_schedule *schedule, int layer, struct mp_error *err
 }
 
 static int attend(struct mp_schedule *schedule, int layer, struct mp_error *error) {
-    int code = layer > 0 && schedule->policy->fetch_early ? MP_OK : prepare(schedule, layer, error);
-    schedule->fetching = !code && travels(schedule, layer, MP_TRAVEL_FETCH);
-    if (!code)
-        code = alone(schedule, work, MP_PHASE_ATTENTION,
-                     of(MP_WORK_ATTENTION, MP_FORWARD, layer, 0), error);
-    if (!code)
-        code = gate(schedule, layer, error);
-    return code ? code : plan(schedule, layer, false, error);
+    if (layer == 0 || !schedule->policy->fetch_early)
+        MP_TRY(prepare(schedule, layer, error));
+    schedule->fetching = travels(schedule, layer, MP_TRAVEL_FETCH);
+    MP_TRY(alone(schedule, work, MP_PHASE_ATTENTION, of(MP_WORK_ATTENTION, MP_FORWARD, layer, 0),
+                 error));
+    MP_TRY(gate(schedule, layer, error));
+    return plan(schedule, layer, false, error);
 }
 
 static int forward_step(const struct passage *passage, int step, struct mp_error *error) {
@@ -471,16 +457,14 @@ static int receive_ahead(struct mp_schedule *schedule, struct mp_error *error) {
 
 /* In the order in which they were started. */
 static int finish_dense_sums(struct mp_schedule *schedule, struct mp_error *error) {
-    struct mp_scheduled_phase activity = phase_of(MP_PHASE_ALLREDUCE, MP_BACKWARD, -1);
-    int code = MP_OK;
     if (schedule->micro_batch + 1 < schedule->micro_batches)
         return MP_OK;
-    begin(schedule, activity);
-    for (int l = schedule->layers - 1; !code && l >= -1; l--)
-        code = wait(schedule, of(MP_TRAVEL_SUM_DENSE, MP_BACKWARD, l < 0 ? schedule->layers : l, 0),
-                    error);
-    end(schedule, activity);
-    return code;
+    MP_AUTO(phase)
+    struct phase phase = begin(schedule, phase_of(MP_PHASE_ALLREDUCE, MP_BACKWARD, -1));
+    for (int l = schedule->layers - 1; l >= -1; l--)
+        MP_TRY(wait(schedule, of(MP_TRAVEL_SUM_DENSE, MP_BACKWARD, l < 0 ? schedule->layers : l, 0),
+                    error));
+    return MP_OK;
 }
 
 static int backward(struct mp_schedule *schedule, struct mp_error *error) {
@@ -505,19 +489,18 @@ static int backward(struct mp_schedule *schedule, struct mp_error *error) {
 
 /* One layer travels while the next one is made ready. */
 static int gather_homes(struct mp_schedule *schedule, struct mp_error *error) {
-    int code = MP_OK, layers = schedule->layers;
-    for (int l = 0; l < layers + MP_SUMS_ON_THEIR_WAY && !code; l++) {
-        struct mp_scheduled_phase activity =
-            phase_of(MP_PHASE_FETCH, MP_NO_DIRECTION, l < layers ? l : -1);
-        begin(schedule, activity);
+    int layers = schedule->layers;
+    for (int l = 0; l < layers + MP_SUMS_ON_THEIR_WAY; l++) {
+        MP_AUTO(phase)
+        struct phase phase =
+            begin(schedule, phase_of(MP_PHASE_FETCH, MP_NO_DIRECTION, l < layers ? l : -1));
         if (l >= MP_SUMS_ON_THEIR_WAY)
-            code = wait(schedule, of(MP_TRAVEL_HOMES, MP_NO_DIRECTION, l - MP_SUMS_ON_THEIR_WAY, 0),
-                        error);
-        if (!code && l < layers)
-            code = start(schedule, of(MP_TRAVEL_HOMES, MP_NO_DIRECTION, l, 0), error);
-        end(schedule, activity);
+            MP_TRY(wait(schedule, of(MP_TRAVEL_HOMES, MP_NO_DIRECTION, l - MP_SUMS_ON_THEIR_WAY, 0),
+                        error));
+        if (l < layers)
+            MP_TRY(start(schedule, of(MP_TRAVEL_HOMES, MP_NO_DIRECTION, l, 0), error));
     }
-    return code;
+    return MP_OK;
 }
 
 int mp_schedule_gather_homes(struct mp_schedule *schedule, struct mp_error *error) {
@@ -532,17 +515,18 @@ static int move(struct mp_schedule *schedule, struct mp_error *error) {
 
 /* Homes may change, or parameters have: slices are put together anew. */
 static int learn(struct mp_schedule *schedule, struct mp_error *error) {
-    struct mp_scheduled_phase activity = phase_of(MP_PHASE_PLAN, MP_NO_DIRECTION, -1);
     const struct mp_rehome *change = NULL;
     schedule->gathered =
         mp_policy_gathers_homes(schedule->policy) && !schedule->policy->forward_only;
     if (!schedule->learns)
         return MP_OK;
-    begin(schedule, activity);
-    int code = schedule->executor->learn(schedule->self, &change, error);
-    end(schedule, activity);
-    if (code || !change->changed)
-        return code;
+    {
+        MP_AUTO(phase)
+        struct phase phase = begin(schedule, phase_of(MP_PHASE_PLAN, MP_NO_DIRECTION, -1));
+        MP_TRY(schedule->executor->learn(schedule->self, &change, error));
+    }
+    if (!change->changed)
+        return MP_OK;
     schedule->gathered = mp_policy_gathers_homes(schedule->policy);
     schedule->moving = change->asynchronous;
     return schedule->moving ? MP_OK : move(schedule, error);
@@ -566,11 +550,8 @@ static int finish_moves(struct mp_schedule *schedule, struct mp_error *error) {
 
 /* Every rank waits for all, so that iterations begin together. */
 static int agree(struct mp_schedule *schedule, struct mp_error *error) {
-    struct mp_scheduled_phase activity = phase_of(MP_PHASE_WAIT, MP_NO_DIRECTION, -1);
-    begin(schedule, activity);
-    int code = start_and_wait(schedule, of(MP_TRAVEL_LOSS, MP_NO_DIRECTION, -1, 0), error);
-    end(schedule, activity);
-    return code;
+    return alone(schedule, start_and_wait, MP_PHASE_WAIT,
+                 of(MP_TRAVEL_LOSS, MP_NO_DIRECTION, -1, 0), error);
 }
 
 /* What forward is for. */
