@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <fts.h>
 #include <libgen.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,11 +84,14 @@ static int save_shard(const struct mp_trainer *trainer, const char *folder, cons
 static int save_experts(const struct mp_trainer *trainer, const char *folder,
                         struct mp_error *error) {
     const struct mp_experts *experts = &trainer->model.experts;
-    int all = experts->layers * experts->experts, saved = 0, code;
-    int32_t *index = malloc((size_t)all * 2 * sizeof *index);
-    float **buffer = malloc((size_t)all * 3 * sizeof *buffer);
+    int all = experts->layers * experts->experts, saved = 0;
+    MP_AUTO(arena) struct mp_arena memory = {0};
+    int32_t *index = mp_arena_take(&memory, (size_t)all * 2, sizeof *index);
+    float **buffer = mp_arena_take(&memory, (size_t)all * 3, sizeof *buffer);
     char name[NAME_SIZE];
-    for (int i = 0; index && buffer && i < all; i++) {
+    if (memory.lacking)
+        return mp_fail(error, MP_ENOMEM, "checkpoint: no memory for %d experts", all);
+    for (int i = 0; i < all; i++) {
         int layer = i / experts->experts, expert = i % experts->experts;
         if (!experts->slice && trainer->planner.home[layer].owner[expert] != trainer->comm->rank)
             continue;
@@ -96,14 +100,8 @@ static int save_experts(const struct mp_trainer *trainer, const char *folder,
         index[2 * saved] = layer;
         index[2 * saved++ + 1] = expert;
     }
-    if (index && buffer)
-        code = save_shard(trainer, folder, shard_name(name, trainer->comm->rank), saved, index,
-                          experts->kept, buffer, !experts->layout.host, error);
-    else
-        code = mp_fail(error, MP_ENOMEM, "checkpoint: no memory for %d experts", all);
-    free(index);
-    free(buffer);
-    return code;
+    return save_shard(trainer, folder, shard_name(name, trainer->comm->rank), saved, index,
+                      experts->kept, buffer, !experts->layout.host, error);
 }
 
 static int save_dense(const struct mp_trainer *trainer, const char *folder,
@@ -243,18 +241,12 @@ static int resolve(const char *name, char folder[FOLDER_SIZE], struct mp_error *
     bool is_dots = strcmp(last, ".") == 0 || strcmp(last, "..") == 0;
     if (!is_dots && (lstat(folder, &status) != 0 || !S_ISLNK(status.st_mode)))
         return MP_OK;
-    char *behind = realpath(folder, NULL);
-    int code = MP_OK;
-    if (!behind)
-        code =
-            mp_fail(error, MP_EINVAL, "checkpoint %s: it leads nowhere: %s", name, strerror(errno));
-    else if (strlen(behind) > MP_TEXT_SIZE)
-        code = mp_fail(error, MP_EINVAL, "checkpoint %s: it leads to a path of more than %d bytes",
-                       name, MP_TEXT_SIZE);
-    else
-        strcpy(folder, behind);
-    free(behind);
-    return code;
+    char behind[PATH_MAX];
+    if (!realpath(folder, behind))
+        return mp_fail(error, MP_EINVAL, "checkpoint %s: it leads nowhere: %s", name,
+                       strerror(errno));
+    strcpy(folder, behind); /* no longer than MP_TEXT_SIZE */
+    return MP_OK;
 }
 
 int mp_checkpoint_check(const char *name, struct mp_error *error) {
@@ -313,6 +305,7 @@ static void release_partial(int *held) {
         close(*held);
     *held = -1;
 }
+MP_END(partial, int, release_partial(it))
 
 /* What a killed run left is removed; what another one is writing is not. */
 static int begin(const char *folder, const char *partial, int *held, struct mp_error *error) {
@@ -353,7 +346,7 @@ static int save(const struct mp_trainer *trainer, const char *name, int *held,
 }
 
 int mp_trainer_save(struct mp_trainer *trainer, const char *name, struct mp_error *error) {
-    int held = -1;
+    MP_AUTO(partial) int held = -1;
     trainer->iteration--; /* its spans are part of the iteration just done */
     bool moving = trainer->schedule.moving;
     int code = mp_schedule_settle_moves(&trainer->schedule, error);
@@ -363,14 +356,11 @@ int mp_trainer_save(struct mp_trainer *trainer, const char *name, struct mp_erro
     if (moving) /* no update comes between this and the next forward */
         mp_experts_refresh_all(&trainer->model.experts, trainer->model.stream);
     struct mp_mark mark = mp_spans_mark(&trainer->spans, MP_PHASE_CHECKPOINT);
-    code = save(trainer, name, &held, error);
-    release_partial(&held);
-    if (code)
-        return code;
+    MP_TRY(save(trainer, name, &held, error));
     trainer->iteration--;
     mp_spans_spent(&trainer->spans, mark, MP_PHASE_CHECKPOINT, MP_NO_DIRECTION, -1, -1, -1);
     trainer->iteration++;
-    return code;
+    return MP_OK;
 }
 
 /* ---- reading ---- */
@@ -423,26 +413,20 @@ static int read_description(const struct mp_trainer *trainer, const char *folder
                             struct description *there, struct mp_error *error) {
     char path[PATH_SIZE];
     file_path(path, folder, DESCRIPTION);
-    struct mp_yaml *document = NULL;
+    MP_AUTO(yaml) struct mp_yaml *document = NULL;
     MP_TRY(mp_yaml_load(path, &document, error));
-    int code = take_description(trainer, path, document, there, error);
-    mp_yaml_destroy(document);
-    return code;
+    return take_description(trainer, path, document, there, error);
 }
 
-/* Reads a file of bytes; they are `*memory` until mp_shard_close. */
+/* Reads a file of bytes; they are the shard's memory until mp_shard_close, in any case. */
 static int open_bytes(const char *folder, const char *name, struct mp_shard *shard, size_t *bytes,
                       struct mp_error *error) {
     char path[PATH_SIZE];
     file_path(path, folder, name);
     MP_TRY(mp_shard_open(path, shard, error));
     size_t room = (size_t)shard->floats * sizeof(float);
-    if (shard->entries != 1 || shard->layer_expert[0] < 0 ||
-        (size_t)shard->layer_expert[0] > room) {
-        mp_shard_close(shard);
-        *shard = (struct mp_shard){0};
+    if (shard->entries != 1 || shard->layer_expert[0] < 0 || (size_t)shard->layer_expert[0] > room)
         return mp_fail(error, MP_EFORMAT, "checkpoint %s: it holds no state", path);
-    }
     *bytes = (size_t)shard->layer_expert[0];
     return MP_OK;
 }
@@ -465,24 +449,18 @@ static void adopt_homes(struct mp_trainer *trainer) {
 }
 
 static int restore_homes(struct mp_trainer *trainer, const char *folder, struct mp_error *error) {
-    struct mp_shard shard;
-    size_t bytes = 0;
-    int code = open_bytes(folder, "homes.bin", &shard, &bytes, error);
-    size_t wanted = copy_homes(trainer, NULL, 0);
-    if (!code && bytes != wanted)
-        code = mp_fail(error, MP_EFORMAT, "checkpoint %s: homes.bin has %zu bytes, %zu are right",
+    MP_AUTO(shard) struct mp_shard shard = {0};
+    size_t bytes = 0, wanted = copy_homes(trainer, NULL, 0);
+    MP_TRY(open_bytes(folder, "homes.bin", &shard, &bytes, error));
+    if (bytes != wanted)
+        return mp_fail(error, MP_EFORMAT, "checkpoint %s: homes.bin has %zu bytes, %zu are right",
                        folder, bytes, wanted);
-    if (!code)
-        carry_homes(trainer->planner.change.next, trainer->job.layers, (char *)shard.memory, true);
+    carry_homes(trainer->planner.change.next, trainer->job.layers, (char *)shard.memory, true);
     const struct mp_rehome change = {.next = trainer->planner.change.next, .changed = true};
-    if (!code)
-        code =
-            mp_rehome_check(trainer->planner.home, &change, trainer->job.layers,
-                            trainer->planner.policy.optimizer, trainer->planner.homes_limit, error);
-    mp_shard_close(&shard);
-    if (!code)
-        adopt_homes(trainer);
-    return code;
+    MP_TRY(mp_rehome_check(trainer->planner.home, &change, trainer->job.layers,
+                           trainer->planner.policy.optimizer, trainer->planner.homes_limit, error));
+    adopt_homes(trainer);
+    return MP_OK;
 }
 
 /* Experts of a layer as a checkpoint has them, each whole or a shard of one, and floats of one. */
@@ -584,19 +562,16 @@ static int read_shards(struct mp_trainer *trainer, const char *folder,
                        struct mp_error *error) {
     size_t all = (size_t)trainer->job.layers * (size_t)experts_of(description);
     char path[PATH_SIZE], name[NAME_SIZE];
-    int code = MP_OK;
     memset(times, 0, all * sizeof *times);
-    for (int r = 0; !code && r < description->number[RANKS]; r++) {
-        struct mp_shard shard;
+    for (int r = 0; r < description->number[RANKS]; r++) {
+        MP_AUTO(shard) struct mp_shard shard = {0};
         file_path(path, folder, shard_name(name, r));
-        code = mp_shard_open(path, &shard, error);
-        if (!code && take)
+        MP_TRY(mp_shard_open(path, &shard, error));
+        if (take)
             take_experts(trainer, &shard, description, times);
-        if (!code)
-            code = count_entries(trainer, path, &shard, description, times, error);
-        mp_shard_close(&shard);
+        MP_TRY(count_entries(trainer, path, &shard, description, times, error));
     }
-    return code;
+    return MP_OK;
 }
 
 /* Whether all shards are there and together have every expert once, or every slice of it. */
@@ -617,61 +592,51 @@ static int check_shards(struct mp_trainer *trainer, const char *folder,
 static int restore_experts(struct mp_trainer *trainer, const char *folder,
                            const struct description *description, struct mp_error *error) {
     int all = trainer->job.layers * experts_of(description);
-    int *times = calloc((size_t)all, sizeof *times);
+    MP_AUTO(arena) struct mp_arena memory = {0};
+    int *times = mp_arena_take(&memory, (size_t)all, sizeof *times);
     if (!times)
         return mp_fail(error, MP_ENOMEM, "checkpoint: no memory for %d experts", all);
-    int code = check_shards(trainer, folder, description, times, error);
-    if (!code && description->number[RANKS] == trainer->comm->ranks && description->same_system)
-        code = restore_homes(trainer, folder, error);
-    if (!code)
-        code = read_shards(trainer, folder, description, true, times, error);
-    if (!code)
-        mp_experts_refresh_all(&trainer->model.experts, NULL);
-    free(times);
-    return code;
+    MP_TRY(check_shards(trainer, folder, description, times, error));
+    if (description->number[RANKS] == trainer->comm->ranks && description->same_system)
+        MP_TRY(restore_homes(trainer, folder, error));
+    MP_TRY(read_shards(trainer, folder, description, true, times, error));
+    mp_experts_refresh_all(&trainer->model.experts, NULL);
+    return MP_OK;
 }
 
 static int restore_dense(struct mp_trainer *trainer, const char *folder, struct mp_error *error) {
     struct mp_dense *dense = &trainer->model.dense;
     char path[PATH_SIZE];
-    struct mp_shard shard;
+    MP_AUTO(shard) struct mp_shard shard = {0};
     file_path(path, folder, "dense.bin");
-    int code = mp_shard_open(path, &shard, error);
-    if (code)
-        return code;
+    MP_TRY(mp_shard_open(path, &shard, error));
     /* A checkpoint may have more positions than are served: the table of tokens comes behind. */
     size_t tail = dense->count - mp_dense_find(dense, "token_table")->offset;
     size_t head = dense->count - tail, there = shard.floats;
     bool fits = trainer->model.shape.serves ? there >= dense->count : there == dense->count;
-    if (shard.entries != 1 || !fits) {
-        code = mp_fail(error, MP_EFORMAT, "checkpoint %s: %u parameters, the model has %zu", path,
+    if (shard.entries != 1 || !fits)
+        return mp_fail(error, MP_EFORMAT, "checkpoint %s: %u parameters, the model has %zu", path,
                        shard.floats, dense->count);
-    } else {
-        float *to[] = {dense->parameter, dense->first, dense->second};
-        for (size_t b = 0; b < 3 && to[b]; b++) {
-            const float *from = shard.memory + b * there;
-            trainer->device->operations->copy_from_host(trainer->device, NULL, to[b], from,
-                                                        head * sizeof *from);
-            trainer->device->operations->copy_from_host(trainer->device, NULL, to[b] + head,
-                                                        from + there - tail, tail * sizeof *from);
-        }
-        mp_dense_refresh(dense, NULL);
+    float *to[] = {dense->parameter, dense->first, dense->second};
+    for (size_t b = 0; b < 3 && to[b]; b++) {
+        const float *from = shard.memory + b * there;
+        trainer->device->operations->copy_from_host(trainer->device, NULL, to[b], from,
+                                                    head * sizeof *from);
+        trainer->device->operations->copy_from_host(trainer->device, NULL, to[b] + head,
+                                                    from + there - tail, tail * sizeof *from);
     }
-    mp_shard_close(&shard);
-    return code;
+    mp_dense_refresh(dense, NULL);
+    return MP_OK;
 }
 
 static int restore_system(struct mp_trainer *trainer, const char *folder,
                           const struct description *description, struct mp_error *error) {
     if (!trainer->planner.system->load || !description->same_system)
         return MP_OK;
-    struct mp_shard shard;
+    MP_AUTO(shard) struct mp_shard shard = {0};
     size_t bytes = 0;
-    int code = open_bytes(folder, "system.bin", &shard, &bytes, error);
-    if (!code)
-        code = trainer->planner.system->load(trainer->planner.self, shard.memory, bytes, error);
-    mp_shard_close(&shard);
-    return code;
+    MP_TRY(open_bytes(folder, "system.bin", &shard, &bytes, error));
+    return trainer->planner.system->load(trainer->planner.self, shard.memory, bytes, error);
 }
 
 static int restore_parts(struct mp_trainer *trainer, const char *folder,

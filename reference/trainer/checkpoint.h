@@ -54,7 +54,8 @@ int mp_shard_append(struct mp_shard_writer *writer, const float *buffer, struct 
 int mp_shard_finish(struct mp_shard_writer *writer, int code, struct mp_error *error);
 
 /* One binary file read back: its checksum is verified before anything is handed out.  Errors:
- * MP_ENOTFOUND, MP_EIO, MP_EFORMAT (not such a file, cut off, damaged). */
+ * MP_ENOTFOUND, MP_EIO, MP_EFORMAT (not such a file, cut off, damaged); mp_shard_close in any case.
+ */
 struct mp_shard {
     int entries;
     uint32_t floats;       /* per entry and buffer */
@@ -64,3 +65,4 @@ struct mp_shard {
 };
 int mp_shard_open(const char *path, struct mp_shard *shard, struct mp_error *error);
 void mp_shard_close(struct mp_shard *shard); /* accepts a zeroed one */
+MP_END(shard, struct mp_shard, mp_shard_close(it))

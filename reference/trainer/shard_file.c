@@ -40,32 +40,30 @@ int mp_shard_finish(struct mp_shard_writer *writer, int code, struct mp_error *e
     return mp_whole_file_close(&writer->file, code, error);
 }
 
-static int read_whole(const char *path, unsigned char **memory, size_t *size,
-                      struct mp_error *error) {
-    FILE *file = fopen(path, "rb");
-    if (!file)
-        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "checkpoint %s: %s", path,
-                       strerror(errno));
-    int code = MP_OK;
+static int read_file(FILE *file, const char *path, struct mp_shard *shard, size_t *size,
+                     struct mp_error *error) {
     long length = -1;
     if (fseek(file, 0, SEEK_END) || (length = ftell(file)) < 0 || fseek(file, 0, SEEK_SET))
-        code = mp_fail(error, MP_EIO, "checkpoint %s: %s", path, strerror(errno));
+        return mp_fail(error, MP_EIO, "checkpoint %s: %s", path, strerror(errno));
     *size = (size_t)length;
-    if (!code && !(*memory = malloc(*size + 1)))
-        code = mp_fail(error, MP_ENOMEM, "checkpoint %s: no memory for %ld bytes", path, length);
-    if (!code && fread(*memory, 1, *size, file) != *size)
-        code = mp_fail(error, MP_EIO, "checkpoint %s: could not be read whole", path);
-    fclose(file);
-    if (code)
-        free(*memory);
-    return code;
+    if (!(shard->file = malloc(*size + 1)))
+        return mp_fail(error, MP_ENOMEM, "checkpoint %s: no memory for %ld bytes", path, length);
+    if (fread(shard->file, 1, *size, file) != *size)
+        return mp_fail(error, MP_EIO, "checkpoint %s: could not be read whole", path);
+    return MP_OK;
 }
 
 int mp_shard_open(const char *path, struct mp_shard *shard, struct mp_error *error) {
     *shard = (struct mp_shard){0};
-    unsigned char *memory = NULL;
     size_t size = 0;
-    MP_TRY(read_whole(path, &memory, &size, error));
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "checkpoint %s: %s", path,
+                       strerror(errno));
+    int code = read_file(file, path, shard, &size, error);
+    fclose(file);
+    MP_TRY(code);
+    unsigned char *memory = shard->file;
     uint32_t sizes[2] = {0}, check = 0;
     bool magic = size >= HEADER_BYTES && memcmp(memory, MAGIC, sizeof MAGIC) == 0;
     if (magic)
@@ -73,18 +71,13 @@ int mp_shard_open(const char *path, struct mp_shard *shard, struct mp_error *err
     unsigned __int128 wanted =
         HEADER_BYTES + sizeof check +
         (unsigned __int128)sizes[0] * (2 * sizeof(int32_t) + 3 * sizeof(float) * sizes[1]);
-    if (!magic || wanted != size) {
-        free(memory);
+    if (!magic || wanted != size)
         return mp_fail(error, MP_EFORMAT, "checkpoint %s: %s", path,
                        magic ? "it is cut off or has bytes too many" : "it is no checkpoint file");
-    }
     memcpy(&check, memory + size - sizeof check, sizeof check);
-    if (check != spool_crc32(memory, size - sizeof check)) {
-        free(memory);
+    if (check != spool_crc32(memory, size - sizeof check))
         return mp_fail(error, MP_EFORMAT, "checkpoint %s: its checksum is wrong; it is damaged",
                        path);
-    }
-    shard->file = memory;
     shard->entries = (int)sizes[0];
     shard->floats = sizes[1];
     shard->layer_expert = (int32_t *)(void *)(memory + HEADER_BYTES);
