@@ -32,7 +32,6 @@
  * here it is that of the mean load, which is all that a placement can even out. */
 #pragma once
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "reference/base/arena.h"

@@ -1,6 +1,5 @@
 /* Reading a cluster's file: every number with its origin, every fault with its line. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,4 @@
-#include <errno.h>
-#include <limits.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "harness/record/parts.h"

@@ -10,7 +10,6 @@
  * processes' clocks beside one another by the collectives that they ended together. */
 #pragma once
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "harness/record/clocks.h"

@@ -1,7 +1,5 @@
 #include "harness/workload/order.h"
 
-#include <limits.h>
-
 int trace_shape_check(const struct mp_trace_shape *shape, struct mp_error *error) {
     if (shape->ranks < 1 || shape->experts < 1 || shape->layers < 1 || shape->micro_batches < 1)
         return mp_fail(error, MP_EINVAL,

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <pthread.h>
-#include <stdbool.h>
 
 #include "profiler/record/record.h"
 

@@ -5,7 +5,6 @@
  * where there is one. */
 #pragma once
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -6,7 +6,6 @@
  * operations). Relative errors are below 1e-14. */
 #pragma once
 
-#include <stddef.h>
 #include <stdint.h>
 
 double mp_elementary_exp(double x);                 /* 0 below -700; |x| <= 700 otherwise */

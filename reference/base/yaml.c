@@ -6,7 +6,6 @@
 #include "reference/base/yaml.h"
 
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <yaml.h>

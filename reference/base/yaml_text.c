@@ -1,6 +1,5 @@
 /* What needs no parser: trees, files as text, values as text; see yaml.h. */
 #include <errno.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -4,9 +4,6 @@
 #include <string.h>
 
 #include "reference/device/device.h"
-#include "reference/model/replay.h"
-#include "reference/trainer/inject.h"
-#include "reference/trainer/sizes.h"
 
 #define FIELD(member) offsetof(struct mp_job, member)
 
