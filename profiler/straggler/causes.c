@@ -429,10 +429,9 @@ static int find(struct mp_causes *causes, struct mp_arena *working, struct mp_er
 }
 
 int mp_causes_find(const struct mp_graph *graph, struct mp_causes *causes, struct mp_error *error) {
-    struct mp_arena working = {0};
+    MP_AUTO(arena) struct mp_arena working = {0};
     *causes = (struct mp_causes){.graph = graph};
     int code = find(causes, &working, error);
-    mp_arena_release(&working);
     if (code)
         mp_causes_destroy(causes);
     return code;

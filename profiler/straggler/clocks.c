@@ -153,8 +153,7 @@ static int make_graph(struct analysis *analysis, double value[], struct mp_error
 }
 
 int analysis_make_graph(struct analysis *analysis, struct mp_error *error) {
-    double *value = calloc((size_t)analysis->times.iterations + 1, sizeof *value);
-    int code = value ? make_graph(analysis, value, error) : mp_no_memory(error);
-    free(value);
-    return code;
+    MP_AUTO(arena) struct mp_arena memory = {0};
+    double *value = mp_arena_take(&memory, (size_t)analysis->times.iterations + 1, sizeof *value);
+    return value ? make_graph(analysis, value, error) : mp_no_memory(error);
 }

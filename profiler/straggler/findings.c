@@ -483,10 +483,8 @@ int analysis_find(struct analysis *analysis, struct mp_error *error) {
                             .ranks = analysis->graph->times.ranks,
                             .iterations = analysis->graph->times.iterations,
                             .kinds = analysis->graph->kinds};
-    struct mp_arena working = {0};
-    int code = allocate(&search, &working, error);
-    if (!code)
-        find_all(&search);
-    mp_arena_release(&working);
-    return code;
+    MP_AUTO(arena) struct mp_arena working = {0};
+    MP_TRY(allocate(&search, &working, error));
+    find_all(&search);
+    return MP_OK;
 }

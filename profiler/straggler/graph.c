@@ -254,25 +254,25 @@ static void build(struct mp_graph *graph, double tolerance, struct key key[],
  * so that who waited for the last one seems to have left before it came. */
 static const double rounding = 2e-6;
 
+static int fill(struct mp_graph *graph, double tolerance, struct mp_error *error) {
+    struct key *key = NULL;
+    struct moment *moment = NULL;
+    MP_AUTO(arena) struct mp_arena working = {0};
+    MP_TRY(allocate(graph, &working, &key, &moment, error));
+    mp_graph_find_pipeline(graph);
+    build(graph, tolerance > rounding ? tolerance : rounding, key, moment);
+    MP_TRY(make_kinds(graph, error));
+    return mp_graph_find_ideal(graph, error);
+}
+
 int mp_graph_create(const struct mp_recorded_times *times, double tolerance, struct mp_graph **made,
                     struct mp_error *error) {
     struct mp_graph *graph = calloc(1, sizeof *graph);
-    struct key *key = NULL;
-    struct moment *moment = NULL;
-    struct mp_arena working = {0};
     *made = NULL;
     if (!graph)
         return mp_no_memory(error);
     graph->times = *times;
-    int code = allocate(graph, &working, &key, &moment, error);
-    if (!code) {
-        mp_graph_find_pipeline(graph);
-        build(graph, tolerance > rounding ? tolerance : rounding, key, moment);
-        code = make_kinds(graph, error);
-    }
-    mp_arena_release(&working);
-    if (!code)
-        code = mp_graph_find_ideal(graph, error);
+    int code = fill(graph, tolerance, error);
     if (code)
         mp_graph_destroy(graph);
     else

@@ -124,9 +124,9 @@ static void even_stages(struct mp_graph *graph, const struct mp_graph_stage *sta
 }
 
 int mp_graph_find_ideal(struct mp_graph *graph, struct mp_error *error) {
-    double *work = calloc(graph->times.spans + 1, sizeof *work);
-    if (!work)
-        return mp_no_memory(error);
+    MP_AUTO(arena) struct mp_arena memory = {0};
+    double *work = mp_arena_take(&memory, graph->times.spans + 1, sizeof *work);
+    MP_TRY(mp_arena_check(&memory, error));
     for (int g = 0; g < graph->groups; g++)
         even_group(graph, &graph->group[g], work);
     for (int i = 0; i < graph->times.iterations; i++) {
@@ -143,6 +143,5 @@ int mp_graph_find_ideal(struct mp_graph *graph, struct mp_error *error) {
             graph->ideal_wait[node] = graph->waited[node];
         }
     }
-    free(work);
     return MP_OK;
 }

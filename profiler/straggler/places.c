@@ -154,21 +154,17 @@ int analysis_find_places(struct analysis *analysis, struct mp_error *error) {
     const struct mp_graph *graph = analysis->graph;
     size_t kinds = (size_t)graph->kinds, ranks = (size_t)graph->times.ranks;
     struct places places = {.analysis = analysis};
-    struct mp_arena arena = {0};
+    MP_AUTO(arena) struct mp_arena arena = {0};
     MP_TAKE(&arena, places.of_kind, kinds + 1);
     MP_TAKE(&arena, places.own, ranks);
     MP_TAKE(&arena, places.slowest, kinds * ranks + 1);
     MP_TAKE(&arena, places.group, kinds + 2);
     MP_TAKE(&analysis->out->memory, analysis->out->place, kinds + 1);
-    int code = mp_arena_check(&arena, error);
-    if (!code)
-        code = mp_arena_check(&analysis->out->memory, error);
-    if (!code) {
-        list_places(&places);
-        find_places(&places);
-    }
-    mp_arena_release(&arena);
-    return code;
+    MP_TRY(mp_arena_check(&arena, error));
+    MP_TRY(mp_arena_check(&analysis->out->memory, error));
+    list_places(&places);
+    find_places(&places);
+    return MP_OK;
 }
 
 /* ---- balance ---- */
@@ -284,8 +280,7 @@ int analysis_find_balance(struct analysis *analysis, struct mp_error *error) {
     const struct mp_straggler_input *input = analysis->input;
     struct mp_straggler *out = analysis->out;
     struct tally tally = {0};
-    struct mp_arena arena = {0};
-    int code = MP_OK;
+    MP_AUTO(arena) struct mp_arena arena = {0};
     forget_balance(&out->balance);
     find_times(analysis, -1, &out->balance);
     if (!input->routes || input->layers == 0 || input->experts == 0)
@@ -293,14 +288,12 @@ int analysis_find_balance(struct analysis *analysis, struct mp_error *error) {
     MP_TAKE(&out->memory, out->layer, input->layers);
     MP_TRY(mp_arena_check(&out->memory, error));
     out->layers = input->layers;
-    code = allocate_tally(input, &arena, &tally, error);
-    for (int l = 0; l < input->layers && !code; l++) {
+    MP_TRY(allocate_tally(input, &arena, &tally, error));
+    for (int l = 0; l < input->layers; l++) {
         forget_balance(&out->layer[l]);
         find_times(analysis, l, &out->layer[l]);
         find_balance(input, &tally, l, l + 1, &out->layer[l]);
     }
-    if (!code)
-        find_balance(input, &tally, 0, input->layers, &out->balance);
-    mp_arena_release(&arena);
-    return code;
+    find_balance(input, &tally, 0, input->layers, &out->balance);
+    return MP_OK;
 }

@@ -184,17 +184,15 @@ int mp_slowdowns_find(struct mp_graph *graph, struct mp_arena *memory,
                       struct mp_slowdowns *slowdowns, struct mp_error *error) {
     const int ranks = graph->times.ranks;
     struct replays replays = {.graph = graph};
-    struct mp_arena working = {0};
+    MP_AUTO(arena) struct mp_arena working = {0};
     double *rank;
     MP_TAKE_EACH(&working, graph->times.spans + 1, replays.recorded, replays.now);
     MP_TAKE_EACH(&working, ranks, replays.useful, replays.worst, replays.chosen);
     MP_TAKE(memory, rank, ranks);
-    int code = mp_arena_check(&working, error);
-    if (!code)
-        code = mp_arena_check(memory, error);
-    *slowdowns = (struct mp_slowdowns){.rank = code ? NULL : rank};
-    if (!code)
-        find_all(&replays, slowdowns);
-    mp_arena_release(&working);
-    return code;
+    *slowdowns = (struct mp_slowdowns){.rank = NULL};
+    MP_TRY(mp_arena_check(&working, error));
+    MP_TRY(mp_arena_check(memory, error));
+    slowdowns->rank = rank;
+    find_all(&replays, slowdowns);
+    return MP_OK;
 }

@@ -107,8 +107,17 @@ const struct mp_straggler_balance *mp_straggler_hot_expert(
     return finding->cause == MP_CAUSE_ROUTING && balance->hottest_expert >= 0 ? balance : NULL;
 }
 
+static void end_analysis(struct analysis *analysis) {
+    mp_waits_destroy(&analysis->waits);
+    mp_causes_destroy(&analysis->causes);
+    mp_graph_destroy(analysis->graph);
+    mp_arena_release(&analysis->memory);
+}
+MP_END(analysis, struct analysis, end_analysis(it))
+
 int mp_straggler_analyse(const struct mp_straggler_input *input, struct mp_straggler *straggler,
                          struct mp_error *error) {
+    MP_AUTO(analysis)
     struct analysis analysis = {.input = input, .times = input->times, .out = straggler};
     int code = MP_OK;
     *straggler = (struct mp_straggler){
@@ -125,10 +134,6 @@ int mp_straggler_analyse(const struct mp_straggler_input *input, struct mp_strag
         straggler->abstentions |= MP_ABSTAINS_CUT;
     if (!input->routes)
         straggler->abstentions |= MP_ABSTAINS_NO_LOADS;
-    mp_waits_destroy(&analysis.waits);
-    mp_causes_destroy(&analysis.causes);
-    mp_graph_destroy(analysis.graph);
-    mp_arena_release(&analysis.memory);
     if (code)
         mp_straggler_destroy(straggler);
     return code;

@@ -229,10 +229,9 @@ static int find(struct walk *walk, struct mp_arena *working, struct mp_error *er
 
 int mp_waits_find(const struct mp_graph *graph, struct mp_waits *waits, struct mp_error *error) {
     struct walk walk = {.graph = graph, .waits = waits};
-    struct mp_arena working = {0};
+    MP_AUTO(arena) struct mp_arena working = {0};
     *waits = (struct mp_waits){0};
     int code = find(&walk, &working, error);
-    mp_arena_release(&working);
     if (code)
         mp_waits_destroy(waits);
     return code;

@@ -127,6 +127,7 @@ void mp_comm_on_wait(struct mp_comm *comm,
 int mp_request_create(struct mp_comm *comm, int transfers, size_t chunk_bytes,
                       struct mp_request **request, struct mp_error *error);
 void mp_request_destroy(struct mp_request *request); /* accepts NULL */
+MP_END(request, struct mp_request *, mp_request_destroy(*it))
 /* Waits for the started operation, or makes the stream given at its start wait (nccl); MP_OK at
  * once if none is in flight. */
 int mp_request_wait(struct mp_request *request, struct mp_error *error);

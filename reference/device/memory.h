@@ -15,3 +15,4 @@ void *mp_device_take(struct mp_device_memory *memory, int64_t count, size_t size
 /* The same of the host, that copies are fastest with (host_allocate). */
 void *mp_device_take_host(struct mp_device_memory *memory, int64_t count, size_t size);
 void mp_device_memory_release(struct mp_device_memory *memory); /* accepts a zeroed one */
+MP_END(device_memory, struct mp_device_memory, mp_device_memory_release(it))

@@ -164,19 +164,13 @@ int machine_link_steps(const struct bench *bench) {
 }
 
 int machine_links(struct bench *bench, struct mp_machine *machine, struct mp_error *error) {
-    struct traffic traffic = {.bench = bench};
-    struct mp_arena memory = {0};
-    int code = mp_request_create(bench->comm, 0, 0, &traffic.request, error);
+    MP_AUTO(arena) struct mp_arena memory = {0};
+    MP_AUTO(request) struct mp_request *request = NULL;
+    MP_TRY(mp_request_create(bench->comm, 0, 0, &request, error));
+    struct traffic traffic = {.bench = bench, .request = request};
     MP_TAKE_EACH(&memory, machine->ranks, traffic.send, traffic.receive);
-    if (!code)
-        code = mp_arena_check(&memory, error);
-    if (!code)
-        code = measure_sizes(&traffic, machine, error);
-    if (!code) {
-        fit_line(machine);
-        code = measure_overlap(&traffic, machine, error);
-    }
-    mp_arena_release(&memory);
-    mp_request_destroy(traffic.request);
-    return code;
+    MP_TRY(mp_arena_check(&memory, error));
+    MP_TRY(measure_sizes(&traffic, machine, error));
+    fit_line(machine);
+    return measure_overlap(&traffic, machine, error);
 }

@@ -49,36 +49,29 @@ static double over_rounds(struct bench *bench, double seconds) {
 int bench_time(struct bench *bench, bool together, bench_work *work, void *context, double *seconds,
                struct mp_error *error) {
     double turn[TURNS_MOST];
-    int least = bench->settings->quick ? TURNS_QUICK : 1, count = 0, code = MP_OK;
+    int least = bench->settings->quick ? TURNS_QUICK : 1, count = 0;
     int most = bench->settings->quick ? TURNS_QUICK : together ? TURNS_TOGETHER : TURNS_MOST;
     int64_t begin = 0;
-    for (int i = -1; i < most && !code; i++) { /* the first one touches memory and makes code */
+    for (int i = -1; i < most; i++) { /* the first one touches memory and makes code */
         if (together || i < 0)
-            code = mp_comm_barrier(bench->comm, error);
+            MP_TRY(mp_comm_barrier(bench->comm, error));
         int64_t now = mp_clock_ns(), start = together ? now : read_clock(bench);
         begin = i < 1 ? now : begin;
-        if (!code)
-            code = work(context, i + 1, error);
+        MP_TRY(work(context, i + 1, error));
         int64_t end = together ? mp_clock_ns() : read_clock(bench);
         if (i >= 0)
             turn[count++] = 1e-9 * (double)(end - start);
         if (!together && count >= least && 1e-9 * (double)(mp_clock_ns() - begin) > ENOUGH_SECONDS)
             break;
     }
-    if (!code)
-        code = mp_device_check(bench->device, error);
-    if (code)
-        return code;
+    MP_TRY(mp_device_check(bench->device, error));
     bool is_wall = together || !bench->counts_processor_time;
     *seconds = bench->shares_cores || !is_wall ? mean(turn, count) : lower_quartile(turn, count);
-    if (together) { /* not all need take part */
-        code = mp_comm_maximum(bench->comm, seconds, 1, error);
-    } else {
-        *seconds /= bench->comm->ranks;
-        code = mp_comm_sum(bench->comm, seconds, 1, error);
-    }
+    *seconds /= together ? 1 : bench->comm->ranks; /* not all need take part */
+    MP_TRY(together ? mp_comm_maximum(bench->comm, seconds, 1, error)
+                    : mp_comm_sum(bench->comm, seconds, 1, error));
     *seconds = over_rounds(bench, *seconds);
-    return code;
+    return MP_OK;
 }
 
 float *bench_part(const struct bench *bench, int pool, int turn, size_t floats) {
@@ -132,6 +125,7 @@ static void destroy_bench(struct bench *bench) {
     free(bench->random);
     free(bench->seconds);
 }
+MP_END(bench, struct bench, destroy_bench(it))
 
 static void choose_clock(struct bench *bench) {
     char text[256];
@@ -167,18 +161,18 @@ static int measure_round(struct bench *bench, struct mp_machine *machine, struct
 }
 
 static int measure_rounds(struct bench *bench, struct mp_machine *machine, struct mp_error *error) {
-    int rounds = bench->settings->quick ? 1 : BENCH_ROUNDS, code = MP_OK;
+    int rounds = bench->settings->quick ? 1 : BENCH_ROUNDS;
     bench->steps = rounds * (machine_product_steps(machine) + MACHINE_KERNEL_STEPS +
                              machine_link_steps(bench));
     bench->step_begin = mp_clock_ns();
-    for (bench->round = 0; bench->round < rounds && !code; bench->round++)
-        code = measure_round(bench, machine, error);
-    return code;
+    for (bench->round = 0; bench->round < rounds; bench->round++)
+        MP_TRY(measure_round(bench, machine, error));
+    return MP_OK;
 }
 
 int mp_machine_measure(struct mp_comm *comm, const struct mp_machine_settings *settings,
                        struct mp_machine *machine, struct mp_error *error) {
-    struct bench bench = {.comm = comm, .settings = settings};
+    MP_AUTO(bench) struct bench bench = {.comm = comm, .settings = settings};
     *machine = (struct mp_machine){.ranks = comm->ranks,
                                    .threads = settings->threads,
                                    .memory = (double)sysconf(_SC_PHYS_PAGES) *
@@ -186,11 +180,7 @@ int mp_machine_measure(struct mp_comm *comm, const struct mp_machine_settings *s
     MP_TRY(check_host(comm, error));
     choose_clock(&bench);
     machine->shares_cores = bench.shares_cores;
-    int code = create_bench(&bench, error);
-    if (!code) {
-        machine_choose_sizes(&bench, machine);
-        code = measure_rounds(&bench, machine, error);
-    }
-    destroy_bench(&bench);
-    return code;
+    MP_TRY(create_bench(&bench, error));
+    machine_choose_sizes(&bench, machine);
+    return measure_rounds(&bench, machine, error);
 }

@@ -119,7 +119,7 @@ int mp_rehome_check(const struct mp_placement home[], const struct mp_rehome *ch
                     enum mp_optimizer_split optimizer, int limit, struct mp_error *error) {
     struct check check = {
         .home = home, .change = change, .layers = layers, .optimizer = optimizer, .limit = limit};
-    struct mp_arena memory = {0};
+    MP_AUTO(arena) struct mp_arena memory = {0};
 
     if (change->asynchronous && (optimizer != MP_OPTIMIZER_REPLICATED || change->leave_state))
         return mp_fail(error, MP_EPLAN,
@@ -128,9 +128,8 @@ int mp_rehome_check(const struct mp_placement home[], const struct mp_rehome *ch
                        mp_optimizer_name(optimizer),
                        change->leave_state ? " whose state is left behind" : "");
     MP_TAKE_EACH(&memory, home[0].ranks, check.kept, check.delta);
-    int code = mp_arena_check(&memory, error);
-    for (int layer = 0; layer < layers && !code; layer++)
-        code = check_layer(&check, layer, error);
-    mp_arena_release(&memory);
-    return code;
+    MP_TRY(mp_arena_check(&memory, error));
+    for (int layer = 0; layer < layers; layer++)
+        MP_TRY(check_layer(&check, layer, error));
+    return MP_OK;
 }

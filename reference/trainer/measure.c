@@ -86,15 +86,13 @@ static int measure_expert(struct mp_trainer *trainer, double *per_route, double 
     MP_TRY(mp_model_reserve(model, 0, error));
     if (floats < (size_t)rows * row_floats)
         floats = (size_t)rows * row_floats;
-    struct mp_device_memory memory = {.device = trainer->device};
+    MP_AUTO(device_memory) struct mp_device_memory memory = {.device = trainer->device};
     float *host = mp_device_take_host(&memory, (int64_t)floats, sizeof *host);
     float *staging = mp_device_take(&memory, (int64_t)floats, sizeof *staging);
     void *chunk = mp_device_take(&memory, trainer->setting.expert_bytes, 1);
-    if (memory.lacking) {
-        mp_device_memory_release(&memory);
+    if (memory.lacking)
         return mp_fail(error, MP_ENOMEM, "no memory to measure an expert of %zu bytes",
                        (size_t)trainer->setting.expert_bytes);
-    }
     mp_random_normal(trainer->setting.seed, 0, 1, floats, host);
     place(trainer, host, (size_t)rows * row_floats, staging, model->state[0].expert_in);
     mp_expert_initialise(&model->shape, trainer->setting.seed, 0, 0, host);
@@ -103,7 +101,6 @@ static int measure_expert(struct mp_trainer *trainer, double *per_route, double 
     double many = measure_rows(trainer, rows), one = measure_rows(trainer, 1);
     *per_route = rows > 1 && many > one ? (many - one) / (rows - 1) : many / rows;
     *per_expert = one > *per_route ? one - *per_route : 0;
-    mp_device_memory_release(&memory);
     return MP_OK;
 }
 
@@ -115,40 +112,35 @@ static int measure_bandwidth(struct mp_trainer *trainer, int ranks, double *band
     const struct mp_device_operations *operations = trainer->device->operations;
     size_t bytes = (size_t)trainer->setting.expert_bytes;
     int copies = ranks - 1;
-    struct mp_transfer *item = calloc((size_t)copies, sizeof *item);
-    struct mp_request *request = NULL;
-    char *memory = operations->allocate(trainer->device, STRETCHES * bytes);
-    int code = item && memory ? mp_request_create(trainer->comm, copies, bytes, &request, error)
-                              : mp_fail(error, MP_ENOMEM, "no memory to measure transfers");
-    if (memory)
-        operations->zero(trainer->device, trainer->model.stream, memory, STRETCHES * bytes);
-    for (int i = 0; !code && i < copies; i++)
+    MP_AUTO(arena) struct mp_arena tables = {0};
+    MP_AUTO(device_memory) struct mp_device_memory buffer = {.device = trainer->device};
+    MP_AUTO(request) struct mp_request *request = NULL;
+    struct mp_transfer *item = mp_arena_take(&tables, (size_t)copies, sizeof *item);
+    char *memory = mp_device_take(&buffer, STRETCHES, bytes);
+    if (!item || !memory)
+        return mp_fail(error, MP_ENOMEM, "no memory to measure transfers");
+    MP_TRY(mp_request_create(trainer->comm, copies, bytes, &request, error));
+    operations->zero(trainer->device, trainer->model.stream, memory, STRETCHES * bytes);
+    for (int i = 0; i < copies; i++)
         item[i] = (struct mp_transfer){
             .from = 0, .to = i + 1, .bytes = (int64_t)bytes, .stage = MP_STAGE_BEFORE_GATE};
     const struct mp_transfers list = {item, copies, copies};
     double seconds[REPETITIONS];
-    for (int i = -1; !code && i < REPETITIONS; i++) { /* the first one opens connections */
+    for (int i = -1; i < REPETITIONS; i++) { /* the first one opens connections */
         void *chunk = memory + (size_t)(i + 1) * bytes;
         settle(trainer);
-        code = mp_comm_barrier(trainer->comm, error);
+        MP_TRY(mp_comm_barrier(trainer->comm, error));
         int64_t start = mp_clock_ns();
-        if (!code)
-            code = mp_sparse_all_gather_start(trainer->comm, &list, MP_STAGE_BEFORE_GATE, 1, &chunk,
-                                              bytes, trainer->model.stream, request, error);
-        if (!code)
-            code = mp_request_wait(request, error);
+        MP_TRY(mp_sparse_all_gather_start(trainer->comm, &list, MP_STAGE_BEFORE_GATE, 1, &chunk,
+                                          bytes, trainer->model.stream, request, error));
+        MP_TRY(mp_request_wait(request, error));
         settle(trainer);
-        if (!code)
-            code = mp_comm_barrier(trainer->comm, error);
+        MP_TRY(mp_comm_barrier(trainer->comm, error));
         if (i >= 0)
             seconds[i] = 1e-9 * (double)(mp_clock_ns() - start);
     }
-    if (!code)
-        *bandwidth = (double)bytes / least(seconds);
-    mp_request_destroy(request);
-    operations->release(trainer->device, memory);
-    free(item);
-    return code;
+    *bandwidth = (double)bytes / least(seconds);
+    return MP_OK;
 }
 
 /* Between nodes and in one of them, which is the same where there is but one. */

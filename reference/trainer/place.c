@@ -111,22 +111,17 @@ static int check_ranks(const struct mp_job *job, const char *job_name, int ranks
 static int create_on_gpu(const struct mp_job *job, const char *job_name, struct mp_place *place,
                          struct mp_error *error) {
     struct mp_cuda_gpu gpu;
-    int ordinal = 0, code = MP_OK, ranks = 1, rank = 0;
+    static const char *const sizes[] = {"WORLD_SIZE", NULL};
+    int ordinal = 0;
     bool by_mpi = launched_by_mpi();
     if (by_mpi)
-        code = mp_comm_mpi_create(NULL, &place->bootstrap, error);
-    else if (getenv("WORLD_SIZE"))
-        ranks = atoi(getenv("WORLD_SIZE"));
-    if (code)
-        return code;
-    rank = by_mpi ? place->bootstrap->rank : mp_place_launched_rank();
-    ranks = by_mpi ? place->bootstrap->ranks : ranks;
-    code = check_ranks(job, job_name, ranks, by_mpi, place, error);
-    if (!code)
-        code = choose_gpu(job, rank, &gpu, &ordinal, error);
-    if (!code)
-        code = create_device(job, rank, ordinal, &place->device, error);
-    return code ? code : connect_gpus(job, place, ordinal, &gpu, error);
+        MP_TRY(mp_comm_mpi_create(NULL, &place->bootstrap, error));
+    int rank = by_mpi ? place->bootstrap->rank : mp_place_launched_rank();
+    int ranks = by_mpi ? place->bootstrap->ranks : number_of(sizes, 1);
+    MP_TRY(check_ranks(job, job_name, ranks, by_mpi, place, error));
+    MP_TRY(choose_gpu(job, rank, &gpu, &ordinal, error));
+    MP_TRY(create_device(job, rank, ordinal, &place->device, error));
+    return connect_gpus(job, place, ordinal, &gpu, error);
 }
 
 int mp_place_create(const struct mp_job *job, const char *job_name, struct mp_place *place,

@@ -94,17 +94,13 @@ static void record_iteration(struct mp_trainer *trainer, struct mp_mark mark,
 static int iterate(struct mp_trainer *trainer, struct mp_mark mark,
                    struct mp_trainer_result *result, struct mp_error *error) {
     trainer->result = result;
-    int code = mp_schedule_iteration(&trainer->schedule, error);
-    if (!code) /* what failed leaves half of a plan */
-        count_plans(trainer, !mp_job_serves(&trainer->job));
-    if (!code)
-        code = mp_device_check(trainer->device, error);
-    if (!code && trainer->progress_error.code) {
+    MP_TRY(mp_schedule_iteration(&trainer->schedule, error)); /* which left half of a plan */
+    count_plans(trainer, !mp_job_serves(&trainer->job));
+    MP_TRY(mp_device_check(trainer->device, error));
+    if (trainer->progress_error.code) {
         *error = trainer->progress_error;
-        code = error->code;
+        return error->code;
     }
-    if (code)
-        return code;
     record_iteration(trainer, mark, result);
     trainer->iteration++;
     return MP_OK;
