@@ -236,15 +236,9 @@ static int check(const struct mp_generate_options *options, struct mp_error *err
     return MP_OK;
 }
 
-int mp_generation_create(const struct mp_generator *kind, const struct mp_generate_options *options,
-                         struct mp_generation **generation, struct mp_error *error) {
-    MP_TRY(check(options, error));
+static int fill(struct mp_generation *own, struct mp_error *error) {
+    const struct mp_generate_options *options = &own->options;
     const size_t experts = (size_t)options->experts, layers = (size_t)options->layers;
-    struct mp_generation *own = calloc(1, sizeof *own);
-    if (!own)
-        return mp_no_memory(error);
-    own->kind = kind;
-    own->options = *options;
     MP_TAKE_EACH(&own->arena, experts, own->share, own->height);
     MP_TAKE(&own->arena, own->order,
             options->ranks > options->experts ? options->ranks : options->experts);
@@ -252,19 +246,29 @@ int mp_generation_create(const struct mp_generator *kind, const struct mp_genera
     MP_TAKE(&own->arena, own->epoch, layers);
     MP_TAKE(&own->arena, own->tokens, options->ranks);
     own->topics = topics_of(options);
-    int code = mp_arena_check(&own->arena, error);
-    for (int layer = 0; layer < options->layers && !code; layer++)
+    MP_TRY(mp_arena_check(&own->arena, error));
+    for (int layer = 0; layer < options->layers; layer++)
         own->epoch[layer] = -1;
-    if (!code)
-        code = share_out_tokens(own, error);
-    for (int layer = 0; layer < options->layers && !code; layer++)
-        code = settle(own, options->first_iteration, layer, error);
-    if (code) {
-        mp_generation_destroy(own);
-        return code;
-    }
-    *generation = own;
+    MP_TRY(share_out_tokens(own, error));
+    for (int layer = 0; layer < options->layers; layer++)
+        MP_TRY(settle(own, options->first_iteration, layer, error));
     return MP_OK;
+}
+
+int mp_generation_create(const struct mp_generator *kind, const struct mp_generate_options *options,
+                         struct mp_generation **generation, struct mp_error *error) {
+    MP_TRY(check(options, error));
+    struct mp_generation *own = calloc(1, sizeof *own);
+    if (!own)
+        return mp_no_memory(error);
+    own->kind = kind;
+    own->options = *options;
+    int code = fill(own, error);
+    if (code)
+        mp_generation_destroy(own);
+    else
+        *generation = own;
+    return code;
 }
 
 void mp_generation_destroy(struct mp_generation *generation) {

@@ -84,13 +84,9 @@ static int put_header(struct mp_trace_writer *writer, const struct mp_trace_info
         json_decref(object);
         object = NULL;
     }
-    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    MP_AUTO(text) char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
     json_decref(object);
-    if (!text)
-        return mp_no_memory(error);
-    int code = put_header_text(writer, text, error);
-    free(text);
-    return code;
+    return text ? put_header_text(writer, text, error) : mp_no_memory(error);
 }
 
 /* Writes a frame of `blocks` blocks; body has room for its head and what `raw` bytes are packed to
@@ -173,18 +169,13 @@ static int open_file(struct mp_trace_writer *writer, const struct mp_trace_info 
 int mp_trace_writer_create(const char *path, const struct mp_trace_info *info,
                            struct mp_trace_writer **writer, struct mp_error *error) {
     *writer = NULL;
-    int code = trace_shape_check(&info->shape, error);
-    if (code)
-        return code;
+    MP_TRY(trace_shape_check(&info->shape, error));
     struct mp_trace_writer *made = calloc(1, sizeof *made);
     if (!made)
         return mp_no_memory(error);
     made->shape = info->shape;
     made->has_routes = info->routes;
-    if (allocate(made, path))
-        code = open_file(made, info, error);
-    else
-        code = mp_no_memory(error);
+    int code = allocate(made, path) ? open_file(made, info, error) : mp_no_memory(error);
     if (code) {
         mp_whole_file_close(&made->file, code, error);
         destroy(made);

@@ -109,6 +109,17 @@ void mp_record_add(struct mp_record_thread *thread, const struct mp_spool_record
 
 /* ---- creation, registration, end ---- */
 
+static int create_file(struct spool_file *file, const struct mp_recorder_config *config,
+                       struct mp_error *error) {
+    MP_TRY(spool_file_create(file, config->path, error));
+    int code = spool_file_write_header(file, config->rank, config->ranks, config->node, error);
+    if (code) { /* the file is ours and useless: a second attempt should not stumble over it */
+        unlink(config->path);
+        spool_file_close(file, NULL);
+    }
+    return code;
+}
+
 int mp_recorder_create(const struct mp_recorder_config *config, struct mp_recorder **recorder,
                        struct mp_error *error) {
     if (config->rank < 0 || config->rank >= config->ranks)
@@ -121,16 +132,8 @@ int mp_recorder_create(const struct mp_recorder_config *config, struct mp_record
     struct mp_recorder *created = calloc(1, sizeof *created);
     if (!created)
         return mp_no_memory(error);
-    int code = spool_file_create(&created->file, config->path, error);
+    int code = create_file(&created->file, config, error);
     if (code) {
-        free(created);
-        return code;
-    }
-    code =
-        spool_file_write_header(&created->file, config->rank, config->ranks, config->node, error);
-    if (code) { /* the file is ours and useless: a second attempt should not stumble over it */
-        unlink(config->path);
-        spool_file_close(&created->file, NULL);
         free(created);
         return code;
     }

@@ -95,7 +95,7 @@ int mp_forced_choose(struct mp_forced *forced, int64_t iteration, int layer,
     const struct mp_job *job = forced->job;
     const struct mp_loads *loads = &forced->loads;
     uint64_t turn = (uint64_t)iteration * 131 + (uint64_t)layer * 17;
-    int top_k = forced->model->shape.top_k, tokens = forced->model->tokens, code = MP_OK;
+    int top_k = forced->model->shape.top_k, tokens = forced->model->tokens;
     if (job->routing == MP_ROUTING_GATE) {
         const struct mp_gate_sizes sizes = mp_job_gate_sizes(job);
         mp_gate_kinds[job->gate]->choose(&sizes, job->gate_options.bytes, layer, tokens, token,
@@ -103,11 +103,11 @@ int mp_forced_choose(struct mp_forced *forced, int64_t iteration, int layer,
         return MP_OK;
     }
     tokens /= loads->sources;
-    for (int s = 0; s < loads->sources && !code; s++) {
+    for (int s = 0; s < loads->sources; s++) {
         const uint32_t *row = mp_loads_row(loads, iteration, layer, s);
-        code = mp_replay_choices(
+        MP_TRY(mp_replay_choices(
             tokens, top_k, job->experts, replayed_row(forced, row, plan, limit), turn,
-            forced->choice + (size_t)s * (size_t)tokens * (size_t)top_k, error);
+            forced->choice + (size_t)s * (size_t)tokens * (size_t)top_k, error));
     }
-    return code;
+    return MP_OK;
 }

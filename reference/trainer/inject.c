@@ -27,23 +27,22 @@ static int set_option(void *inject, const char *name, const char *value, struct 
 }
 
 int mp_inject_parse(const char *text, struct mp_inject *inject, struct mp_error *error) {
-    *inject = (struct mp_inject){0};
+    struct mp_inject said = {0};
+    *inject = said;
     if (!text[strspn(text, " \t\r\n")])
         return MP_OK;
-    int code = mp_options_set_defaults(table, inject, error);
-    inject->rank = inject->phase = -1;
-    if (!code)
-        code = mp_options_read_line(text, "inject", set_option, inject, error);
-    const char *missing = inject->rank < 0         ? "rank"
-                          : inject->phase < 0      ? "phase"
-                          : !(inject->seconds > 0) ? "seconds"
-                                                   : NULL;
-    if (!code && missing)
-        code = mp_fail(error, MP_EINVAL, "inject: \"%.200s\" does not say %s", text, missing);
+    MP_TRY(mp_options_set_defaults(table, &said, error));
+    said.rank = said.phase = -1;
+    MP_TRY(mp_options_read_line(text, "inject", set_option, &said, error));
+    const char *missing = said.rank < 0         ? "rank"
+                          : said.phase < 0      ? "phase"
+                          : !(said.seconds > 0) ? "seconds"
+                                                : NULL;
+    if (missing)
+        return mp_fail(error, MP_EINVAL, "inject: \"%.200s\" does not say %s", text, missing);
+    *inject = said;
     inject->phase += MP_PHASE_DATA;
-    if (code)
-        *inject = (struct mp_inject){0};
-    return code;
+    return MP_OK;
 }
 
 bool mp_inject_delays_transfers(int phase) {

@@ -257,26 +257,24 @@ int mp_job_apply(struct mp_job_file *file, const struct mp_option_group more[],
     const struct mp_reading reading = {path, error};
     struct groups all;
     char where[320];
-    int code = MP_OK;
-    for (int i = 0; mapping->kind == MP_YAML_MAPPING && i < mapping->count && !code; i++) {
+    for (int i = 0; mapping->kind == MP_YAML_MAPPING && i < mapping->count; i++) {
         snprintf(where, sizeof where, "%.300s:%d", path, mapping->key_line[i]);
         if (mapping->item[i]->kind == MP_YAML_SCALAR)
-            code = choose(file, mapping->key[i], mapping->item[i]->text, where, systems, error);
+            MP_TRY(choose(file, mapping->key[i], mapping->item[i]->text, where, systems, error));
     }
     collect(file, more, &all);
-    return code ? code : mp_groups_apply(&reading, all.group, mapping);
+    return mp_groups_apply(&reading, all.group, mapping);
 }
 
 int mp_job_set(struct mp_job_file *file, const struct mp_option_group more[],
                const char *assignment, const struct mp_systems *systems, struct mp_error *error) {
     struct groups all;
-    int code = !strncmp(assignment, "system=", 7)
-                   ? choose(file, "system", assignment + 7, "--set", systems, error)
-               : !strncmp(assignment, "gate=", 5)
-                   ? choose(file, "gate", assignment + 5, "--set", systems, error)
-                   : MP_OK;
+    if (!strncmp(assignment, "system=", 7))
+        MP_TRY(choose(file, "system", assignment + 7, "--set", systems, error));
+    if (!strncmp(assignment, "gate=", 5))
+        MP_TRY(choose(file, "gate", assignment + 5, "--set", systems, error));
     collect(file, more, &all);
-    return code ? code : mp_groups_set(all.group, assignment, error);
+    return mp_groups_set(all.group, assignment, error);
 }
 
 int mp_job_write(const struct mp_job_file *file, const struct mp_option_group more[], FILE *stream,

@@ -203,13 +203,12 @@ static int read_all(FILE *file, const char *path, const struct mp_loads_shape *j
                        path);
     size_t rows = (size_t)(loads->iterations * shape.layers * loads->sources);
     loads->count = calloc(rows, (size_t)shape.experts * sizeof *loads->count);
-    uint32_t *block = calloc(counts_of(&shape), sizeof *block);
-    int code = loads->count && block
-                   ? read_counts(file, path, &shape, rank, block, loads, error)
-                   : mp_fail(error, MP_ENOMEM, "%s: no memory for its %lld iterations", path,
-                             (long long)loads->iterations);
-    free(block);
-    return code;
+    MP_AUTO(arena) struct mp_arena memory = {0};
+    uint32_t *block = mp_arena_take(&memory, counts_of(&shape), sizeof *block);
+    return loads->count && block
+               ? read_counts(file, path, &shape, rank, block, loads, error)
+               : mp_fail(error, MP_ENOMEM, "%s: no memory for its %lld iterations", path,
+                         (long long)loads->iterations);
 }
 
 int mp_loads_read(const char *path, const struct mp_loads_shape *job, int rank,

@@ -302,13 +302,10 @@ static int parse_arguments(struct program *program, int argc, char **argv) {
 }
 
 static int read_job_file(struct program *program) {
-    struct mp_yaml *document = NULL;
+    MP_AUTO(yaml) struct mp_yaml *document = NULL;
     const char *path = program->arguments.job;
     MP_TRY(mp_yaml_load(path, &document, &program->error));
-    int code =
-        mp_job_apply(&program->file, NULL, document, path, &program->systems, &program->error);
-    mp_yaml_destroy(document);
-    return code;
+    return mp_job_apply(&program->file, NULL, document, path, &program->systems, &program->error);
 }
 
 static int load_job(struct program *program) {
