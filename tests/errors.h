@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "tests/code_name.h"
 #include "tests/support.h"
 
 #include "reference/base/error.h"

@@ -61,6 +61,3 @@ int mp_no_memory(struct mp_error *error);
  * returns the recorded code.  Does nothing when nothing has failed. */
 int mp_error_prefix(struct mp_error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-
-/* The code's name, for instance "MP_EINVAL"; "MP_E?" for an unknown one. */
-const char *mp_code_name(int code);

@@ -36,14 +36,3 @@ TEST(long_sentences_are_cut_inside_the_text) {
         assert_int_equal(error.text[0], prefixes == 1 ? 'p' : 'x');
     }
 }
-
-TEST(every_code_has_a_name) {
-    assert_string_equal(mp_code_name(MP_OK), "MP_OK");
-    assert_string_equal(mp_code_name(MP_EINVAL), "MP_EINVAL");
-    assert_string_equal(mp_code_name(MP_ELIMIT), "MP_ELIMIT");
-    assert_string_equal(mp_code_name(MP_EPLAN), "MP_EPLAN");
-    assert_string_equal(mp_code_name(MP_EINTERRUPTED), "MP_EINTERRUPTED");
-    assert_string_equal(mp_code_name(MP_EREFUSED), "MP_EREFUSED");
-    assert_string_equal(mp_code_name(MP_EREFUSED - 1), "MP_E?");
-    assert_string_equal(mp_code_name(1), "MP_E?");
-}

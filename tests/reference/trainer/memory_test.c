@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "reference/trainer/internal.h"
+#include "tests/code_name.h"
 #include "tests/reference/trainer/settings.h"
 
 void *__real_malloc(size_t size);

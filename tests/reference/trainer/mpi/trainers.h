@@ -3,6 +3,7 @@
 
 #include "reference/base/random.h"
 #include "reference/trainer/internal.h"
+#include "tests/code_name.h"
 #include "tests/reference/trainer/settings.h"
 #include "tests/reference/trainer/updates.h"
 
