@@ -195,29 +195,25 @@ int mp_clusters_program(struct mp_clusters *state, const int64_t load[],
                         struct mp_program_result *result, struct mp_error *error) {
     int experts = state->experts, clusters = state->clusters;
     int64_t sum = 0;
-    struct mp_program *program = NULL;
-    double *value = malloc(((size_t)experts + 1) * (size_t)clusters * sizeof *value);
-    int code = value ? mp_program_create(&program, error)
-                     : mp_fail(error, MP_ENOMEM, "no memory for clusters of %d experts", experts);
+    MP_AUTO(program) struct mp_program *program = NULL;
+    MP_AUTO(arena) struct mp_arena memory = {0};
+    double *value = mp_arena_take(&memory, ((size_t)experts + 1) * (size_t)clusters, sizeof *value);
+    if (!value)
+        return mp_fail(error, MP_ENOMEM, "no memory for clusters of %d experts", experts);
+    MP_TRY(mp_program_create(&program, error));
     for (int e = 0; e < experts; e++)
         sum += load[e];
-    if (!code) {
-        mp_load_hottest(load, experts, experts, state->order);
-        number_clusters(state, cluster);
-        add_columns(state, program);
-        add_rows(state, load, sum, *bound, program);
-        write_start(state, load, sum, cluster, value);
-        code = mp_program_solve(program, limits, true, value, result, error);
-    }
-    if (!code && (result->status == MP_PROGRAM_SOLVED || result->status == MP_PROGRAM_LIMITED))
+    mp_load_hottest(load, experts, experts, state->order);
+    number_clusters(state, cluster);
+    add_columns(state, program);
+    add_rows(state, load, sum, *bound, program);
+    write_start(state, load, sum, cluster, value);
+    MP_TRY(mp_program_solve(program, limits, true, value, result, error));
+    if (result->status == MP_PROGRAM_SOLVED || result->status == MP_PROGRAM_LIMITED)
         read_clusters(state, value, cluster);
-    if (!code) {
-        /* Whole numbers: up to the next one, but for what the solver is inexact by. */
-        double proven = result->bound * clusters;
-        int64_t whole = (int64_t)ceil(proven - 1e-6 * fmax(1, proven));
-        *bound = whole > *bound ? whole : *bound;
-    }
-    mp_program_destroy(program);
-    free(value);
-    return code;
+    /* Whole numbers: up to the next one, but for what the solver is inexact by. */
+    double proven = result->bound * clusters;
+    int64_t whole = (int64_t)ceil(proven - 1e-6 * fmax(1, proven));
+    *bound = whole > *bound ? whole : *bound;
+    return MP_OK;
 }

@@ -230,12 +230,6 @@ static void say_totals(const struct record_process processes[], int count, FILE 
         fprintf(stream, "cost: %.0f ns for a range (measured)\n", pair_ns);
 }
 
-static void say_no_ranges(FILE *stream) {
-    fputs("without ranges there are no phases and no straggler report, only v_gpu and "
-          "v_collective: annotate the program, or turn its annotation on, and record it again\n",
-          stream);
-}
-
 static void say_hint(const struct record_process processes[], int count, const char *advice,
                      FILE *stream) {
     for (int i = 0; i < count; i++) {
@@ -377,7 +371,10 @@ static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
     say_notes(store, run_id, stream);
     MP_TRY(mp_devices_keep(store, run_id, run->spools, processes->keep_spools, stream, error));
     if (processes->without_ranges)
-        say_no_ranges(stream);
+        fputs("without ranges there are no phases and no straggler report, only v_gpu and "
+              "v_collective: annotate the program, or turn its annotation on, and record it "
+              "again\n",
+              stream);
     if (rest == 0)
         return MP_OK;
     snprintf(others, sizeof others, "%.200s (others)", job);

@@ -200,6 +200,8 @@ static void take_value(sqlite3_stmt *row, struct mp_recorded_range *range) {
     }
 }
 
+MP_END(json, json_t *, json_decref(*it))
+
 static int take_range(void *context, sqlite3_stmt *row) {
     struct reading *reading = context;
     struct nsys_file *file = reading->file;
@@ -222,17 +224,13 @@ static int take_range(void *context, sqlite3_stmt *row) {
     else if (sqlite3_column_type(row, RANGE_END) != SQLITE_NULL)
         range.end_ns = nsys_time(file, row, RANGE_END);
     take_value(row, &range);
-    json_t *json = read_json(nsys_text(row, RANGE_JSON));
+    MP_AUTO(json) json_t *json = read_json(nsys_text(row, RANGE_JSON));
     struct fields fields = {.count = 0};
     take_payloads(json, &fields);
-    int code = fields.count > 0
-                   ? find_shape(reading, own->process, range.domain, &fields, &range.schema)
-                   : MP_OK;
+    if (fields.count > 0)
+        MP_TRY(find_shape(reading, own->process, range.domain, &fields, &range.schema));
     range.field = fields.value;
-    if (!code)
-        code = mp_recording_range(own->process, &range, reading->error);
-    json_decref(json);
-    return code;
+    return mp_recording_range(own->process, &range, reading->error);
 }
 
 /* MPI's functions are ranges called like them, in the domain MPI; sizes are their values. */
@@ -266,11 +264,9 @@ static int read_all(struct reading *reading) {
     return MP_OK;
 }
 
+MP_END(reading, struct reading, (free(it->domain), free(it->shape), mp_arena_release(&it->texts)))
+
 int nsys_read_ranges(struct nsys_file *file, struct mp_error *error) {
-    struct reading reading = {.file = file, .error = error};
-    int code = read_all(&reading);
-    free(reading.domain);
-    free(reading.shape);
-    mp_arena_release(&reading.texts);
-    return code;
+    MP_AUTO(reading) struct reading reading = {.file = file, .error = error};
+    return read_all(&reading);
 }

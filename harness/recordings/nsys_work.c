@@ -336,10 +336,9 @@ static int read_all(struct reading *reading) {
     return write_collectives(reading);
 }
 
+MP_END(reading, struct reading, (free(it->collective), free(it->operation)))
+
 int nsys_read_work(struct nsys_file *file, struct mp_error *error) {
-    struct reading reading = {.file = file, .error = error};
-    int code = read_all(&reading);
-    free(reading.collective);
-    free(reading.operation);
-    return code;
+    MP_AUTO(reading) struct reading reading = {.file = file, .error = error};
+    return read_all(&reading);
 }

@@ -38,24 +38,24 @@ static int fail_row(const struct run_trace *run, int rank, const char *what,
                    run->layer, rank, what);
 }
 
+MP_END(json, json_t *, json_decref(*it))
+
 /* JSON text of one number per expert. */
 static int parse_routes(const struct run_trace *run, const char *text, int rank, uint32_t row[],
                         struct mp_error *error) {
-    json_t *array = json_loads(text ? text : "", 0, NULL);
-    int code = MP_OK;
+    MP_AUTO(json) json_t *array = json_loads(text ? text : "", 0, NULL);
     if (!json_is_array(array) || json_array_size(array) != (size_t)run->shape.experts)
-        code = fail_row(run, rank, "its loads should be an array with a number for every expert",
+        return fail_row(run, rank, "its loads should be an array with a number for every expert",
                         error);
-    for (int expert = 0; expert < run->shape.experts && !code; expert++) {
+    for (int expert = 0; expert < run->shape.experts; expert++) {
         json_t *value = json_array_get(array, (size_t)expert);
         json_int_t routes = json_integer_value(value);
         if (!json_is_integer(value) || routes < 0 || routes > UINT32_MAX)
-            code =
-                fail_row(run, rank, "a load should be a whole number that is not negative", error);
+            return fail_row(run, rank, "a load should be a whole number that is not negative",
+                            error);
         row[expert] = (uint32_t)routes;
     }
-    json_decref(array);
-    return code;
+    return MP_OK;
 }
 
 /* Asks for a rank's rows of the layer at hand. */

@@ -68,12 +68,6 @@ void mp_trace_statistics_destroy(struct mp_trace_statistics *statistics) {
 
 /* ---- a block ---- */
 
-static int reserve(struct mp_trace_statistics *statistics, struct mp_error *error) {
-    if (MP_ROOM(statistics->block, statistics->blocks))
-        return MP_OK;
-    return mp_no_memory(error);
-}
-
 static void measure(struct mp_trace_statistics *statistics, struct measured *block) {
     const struct mp_trace_shape *shape = &statistics->shape;
     const struct mp_imbalance experts = mp_imbalance_of(statistics->expert, shape->experts);
@@ -144,7 +138,8 @@ static void compare(struct mp_trace_statistics *statistics, int layer) {
 int mp_trace_statistics_add(struct mp_trace_statistics *statistics,
                             const struct mp_trace_block *block, struct mp_error *error) {
     const struct mp_trace_shape *shape = &statistics->shape;
-    MP_TRY(reserve(statistics, error));
+    if (!MP_ROOM(statistics->block, statistics->blocks))
+        return mp_no_memory(error);
     if (block->layer == 0 && block->micro_batch == 0)
         MP_TRY(start_iteration(statistics, block->iteration, error));
     struct measured *measured = &statistics->block[statistics->blocks++];

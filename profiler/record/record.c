@@ -147,7 +147,7 @@ int mp_recorder_create(const struct mp_recorder_config *config, struct mp_record
     return MP_OK;
 }
 
-static void thread_destroy(struct mp_record_thread *thread) {
+void mp_record_scratch_destroy(struct mp_record_thread *thread) {
     if (thread)
         free(thread->line.buffer);
     free(thread);
@@ -161,7 +161,7 @@ static struct mp_record_thread *thread_create(struct mp_recorder *recorder, size
     *thread = (struct mp_record_thread){.capacity = capacity, .recorder = recorder};
     thread->line.buffer = aligned_alloc(CACHE_LINE, thread->capacity);
     if (!thread->line.buffer) {
-        thread_destroy(thread);
+        mp_record_scratch_destroy(thread);
         return NULL;
     }
     memset(thread->line.buffer, 0, thread->capacity); /* touches every page before the first span */
@@ -171,10 +171,6 @@ static struct mp_record_thread *thread_create(struct mp_recorder *recorder, size
 int mp_record_scratch_create(struct mp_record_thread **thread, struct mp_error *error) {
     *thread = thread_create(NULL, round_up(SPOOL_RECORD_LIMIT, CACHE_LINE));
     return *thread ? MP_OK : mp_no_memory(error);
-}
-
-void mp_record_scratch_destroy(struct mp_record_thread *thread) {
-    thread_destroy(thread);
 }
 
 int mp_recorder_thread(struct mp_recorder *recorder, const char *stream,
@@ -201,7 +197,7 @@ int mp_recorder_thread(struct mp_recorder *recorder, const char *stream,
     pthread_mutex_unlock(&recorder->lock);
 
     if (number >= SPOOL_STREAMS) {
-        thread_destroy(created);
+        mp_record_scratch_destroy(created);
         return mp_fail(error, MP_ELIMIT, "%s: stream \"%s\" is one more than the %d a spool holds",
                        recorder->file.path, stream, SPOOL_STREAMS);
     }
@@ -251,7 +247,7 @@ int mp_recorder_finish(struct mp_recorder **recorder, int status, const char *re
     if (code)
         mp_fail(error, code, "%s", finished->error.text);
     for (int i = 0; i < finished->threads; i++)
-        thread_destroy(finished->thread[i]);
+        mp_record_scratch_destroy(finished->thread[i]);
     pthread_mutex_destroy(&finished->lock);
     free(finished);
     return code;

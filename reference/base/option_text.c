@@ -177,18 +177,16 @@ const char *mp_options_line(const struct mp_option table[], const void *options,
 int mp_options_read_line(const char *line, const char *owner, mp_option_setter *set, void *context,
                          struct mp_error *error) {
     static const char blanks[] = " \t\r\n";
-    char *words = strdup(line), *rest = NULL;
-    int code = words ? MP_OK : mp_fail(error, MP_ENOMEM, "%s: no memory for its options", owner);
-    for (char *word = words ? strtok_r(words, blanks, &rest) : NULL; word && !code;
-         word = strtok_r(NULL, blanks, &rest)) {
+    MP_AUTO(arena) struct mp_arena memory = {0};
+    char *words = mp_arena_text(&memory, line), *rest = NULL;
+    if (!words)
+        return mp_fail(error, MP_ENOMEM, "%s: no memory for its options", owner);
+    for (char *word = strtok_r(words, blanks, &rest); word; word = strtok_r(NULL, blanks, &rest)) {
         char *equals = strchr(word, '=');
-        if (!equals || equals == word) {
-            code = mp_fail(error, MP_EINVAL, "%s: \"%.100s\" should be option=value", owner, word);
-            break;
-        }
+        if (!equals || equals == word)
+            return mp_fail(error, MP_EINVAL, "%s: \"%.100s\" should be option=value", owner, word);
         *equals = '\0';
-        code = set(context, word, equals + 1, error);
+        MP_TRY(set(context, word, equals + 1, error));
     }
-    free(words);
-    return code;
+    return MP_OK;
 }

@@ -53,6 +53,7 @@ struct mp_program;
 /* A program without rows or columns.  MP_ENOTFOUND: as mp_program_solver; MP_ENOMEM. */
 int mp_program_create(struct mp_program **program, struct mp_error *error);
 void mp_program_destroy(struct mp_program *program); /* accepts NULL */
+MP_END(program, struct mp_program *, mp_program_destroy(*it))
 
 /* Adds a column and returns its number, from 0 on.  Bounds may be -MP_PROGRAM_NONE and
  * MP_PROGRAM_NONE. */

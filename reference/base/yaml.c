@@ -61,21 +61,20 @@ static int compare_entries(const void *left, const void *right) {
 static int check_duplicates(const struct conversion *conversion, const struct mp_yaml *mapping) {
     if (mapping->count < 2)
         return MP_OK;
-    struct keyed_entry *entry = malloc((size_t)mapping->count * sizeof *entry);
+    MP_AUTO(arena) struct mp_arena memory = {0};
+    struct keyed_entry *entry = mp_arena_take(&memory, (size_t)mapping->count, sizeof *entry);
     if (!entry)
         return no_memory(conversion);
     for (int i = 0; i < mapping->count; i++)
         entry[i] = (struct keyed_entry){mapping->key[i], i};
     qsort(entry, (size_t)mapping->count, sizeof *entry, compare_entries);
-    int code = MP_OK;
-    for (int i = 1; i < mapping->count && !code; i++)
+    for (int i = 1; i < mapping->count; i++)
         if (!strcmp(entry[i - 1].key, entry[i].key))
-            code = mp_fail(conversion->error, MP_EFORMAT,
+            return mp_fail(conversion->error, MP_EFORMAT,
                            "%s:%d: the key \"%.200s\" is given twice, first in line %d",
                            conversion->name, mapping->key_line[entry[i].index], entry[i].key,
                            mapping->key_line[entry[i - 1].index]);
-    free(entry);
-    return code;
+    return MP_OK;
 }
 
 static int convert(struct conversion *conversion, int number, int depth, struct mp_yaml *made);

@@ -71,16 +71,14 @@ static int measure_entry(struct bench *bench, int rows, int width, double launch
                          double *peak, struct mp_error *error) {
     struct product product = {bench, FORWARD_IN, rows, width, other_side(width)};
     double operations = 2.0 * rows * width * product.columns;
-    int count[2] = {0}, code = MP_OK;
+    int count[2] = {0};
     pace[0] = pace[1] = 0;
-    for (int kind = 0; kind < KINDS && !code; kind++) {
+    for (int kind = 0; kind < KINDS; kind++) {
         double seconds;
         product.kind = (enum kind)kind;
         if (!occurs(product.kind, rows, width))
             continue;
-        code = bench_time(bench, false, multiply, &product, &seconds, error);
-        if (code)
-            break;
+        MP_TRY(bench_time(bench, false, multiply, &product, &seconds, error));
         seconds = seconds > 2 * launch ? seconds - launch : seconds / 2;
         pace[kind >= GRADIENT_IN] += seconds / operations;
         *peak = operations / seconds > *peak ? operations / seconds : *peak;
@@ -91,7 +89,7 @@ static int measure_entry(struct bench *bench, int rows, int width, double launch
     for (int way = 0; way < 2; way++)
         if (!count[way])
             pace[way] = pace[1 - way];
-    return code;
+    return MP_OK;
 }
 
 static void choose(double axis[], int *count, const int points[], int all, int step) {
@@ -115,20 +113,20 @@ int machine_product_steps(const struct mp_machine *machine) {
 int machine_products(struct bench *bench, struct mp_machine *machine, struct mp_error *error) {
     enum { CALLS = 1000 };
     double seconds;
-    int code = bench_time(bench, false, smallest, bench, &seconds, error);
+    MP_TRY(bench_time(bench, false, smallest, bench, &seconds, error));
     machine->launch = seconds / CALLS;
-    for (int i = 0; i < machine->rows && !code; i++)
-        for (int j = 0; j < machine->columns && !code; j++) {
+    for (int i = 0; i < machine->rows; i++)
+        for (int j = 0; j < machine->columns; j++) {
             double pace[2];
-            code = measure_entry(bench, (int)machine->tokens[i], (int)machine->width[j],
-                                 machine->launch, pace, &machine->peak, error);
+            MP_TRY(measure_entry(bench, (int)machine->tokens[i], (int)machine->width[j],
+                                 machine->launch, pace, &machine->peak, error));
             for (int way = 0; way < 2; way++)
                 machine->share[way][i][j] = pace[way];
             bench_step(bench);
         }
-    for (int k = 0; k < 2 * machine->rows * machine->columns && !code; k++) {
+    for (int k = 0; k < 2 * machine->rows * machine->columns; k++) {
         double *share = &machine->share[k % 2][k / 2 / machine->columns][k / 2 % machine->columns];
         *share = 1 / (*share * machine->peak);
     }
-    return code;
+    return MP_OK;
 }

@@ -258,10 +258,34 @@ int mp_model_reserve(struct mp_model *model, int layer, struct mp_error *error) 
     return MP_OK;
 }
 
+static int create_all(struct mp_model *model, int ranks, uint64_t seed, struct mp_error *error) {
+    const struct mp_model_shape *shape = &model->shape;
+    size_t experts = (size_t)mp_model_plan_experts(shape);
+    MP_TAKE(&model->arena, model->state, shape->layers + 1);
+    MP_TAKE_EACH(&model->arena, experts, model->parameter, model->gradient);
+    MP_TAKE_EACH(&model->arena, experts * MP_ROUTING_SHARES, model->group_weight,
+                 model->group_state);
+    MP_TRY(mp_arena_check(&model->arena, error));
+    for (int l = 0; l <= shape->layers; l++)
+        allocate_state(model, l);
+    allocate_workspace(model);
+    if (model->memory.lacking)
+        return mp_fail(error, MP_ENOMEM, "no memory for the activations of %d tokens",
+                       model->tokens);
+    describe_rows(model);
+    int64_t even = even_rows(model);
+    for (int l = 0; l < shape->layers; l++) {
+        MP_TRY(mp_routing_create(ranks, (int)experts, model->send_limit, model->rows_limit,
+                                 &model->state[l].routing, error));
+        MP_TRY(reserve(model, l, less(even, model->send_limit), less(even, model->rows_limit),
+                       false, error));
+    }
+    return mp_dense_create(shape, model->device, seed, &model->dense, error);
+}
+
 int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device, int sequences,
                     int ranks, int64_t send_limit, int64_t rows_limit, uint64_t seed,
                     struct mp_model *model, struct mp_error *error) {
-    size_t experts = (size_t)mp_model_plan_experts(shape);
     *model = (struct mp_model){.shape = *shape,
                                .device = device,
                                .memory = {.device = device},
@@ -271,30 +295,7 @@ int mp_model_create(const struct mp_model_shape *shape, struct mp_device *device
                                .rows_limit = rows_limit};
     model->attention = (struct mp_attention_shape){sequences, shape->sequence, shape->heads,
                                                    shape->width / shape->heads};
-    size_t layers = (size_t)shape->layers;
-    MP_TAKE(&model->arena, model->state, layers + 1);
-    MP_TAKE_EACH(&model->arena, experts, model->parameter, model->gradient);
-    MP_TAKE_EACH(&model->arena, experts * MP_ROUTING_SHARES, model->group_weight,
-                 model->group_state);
-    int code = mp_arena_check(&model->arena, error);
-    for (int l = 0; !code && l <= shape->layers; l++)
-        allocate_state(model, l);
-    if (!code)
-        allocate_workspace(model);
-    if (model->memory.lacking)
-        code =
-            mp_fail(error, MP_ENOMEM, "no memory for the activations of %d tokens", model->tokens);
-    if (!code)
-        describe_rows(model);
-    int64_t even = even_rows(model);
-    for (int l = 0; !code && l < shape->layers; l++) {
-        code = mp_routing_create(ranks, (int)experts, send_limit, rows_limit,
-                                 &model->state[l].routing, error);
-        if (!code)
-            code = reserve(model, l, less(even, send_limit), less(even, rows_limit), false, error);
-    }
-    if (!code)
-        code = mp_dense_create(shape, device, seed, &model->dense, error);
+    int code = create_all(model, ranks, seed, error);
     if (code)
         mp_model_destroy(model);
     return code;

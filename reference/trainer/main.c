@@ -583,11 +583,6 @@ static void destroy(struct program *program) {
     mp_place_destroy(&program->place);
 }
 
-/* Before the ranks know each other only one of them should speak. */
-static bool speaks_first(void) {
-    return mp_place_launched_rank() == 0;
-}
-
 static void report_failure(struct program *program) {
     int rank = program->comm ? program->comm->rank : 0;
     int ranks = program->comm ? program->comm->ranks : 1;
@@ -653,7 +648,7 @@ int main(int argc, char **argv) {
     if (!code && !program.arguments.calibrate)
         code = load_job(&program);
     if (code) {
-        if (speaks_first())
+        if (mp_place_launched_rank() == 0) /* ranks don't know each other yet: one speaks */
             fprintf(stderr, "moeperf-train: %s\n", program.error.text);
         mp_job_file_destroy(&program.file);
         return EXIT_BAD;

@@ -413,6 +413,16 @@ static int open_device(struct mpi_transport *mpi, struct mp_error *error) {
     return MP_OK;
 }
 
+static int open_all(struct mpi_transport *mpi, struct mp_error *error) {
+    MP_TRY(initialise(mpi, error));
+    MP_TRY(open_world(mpi, error));
+    MP_TRY(open_device(mpi, error));
+    MP_TRY(mp_transport_open(&mpi->transport, error));
+    if (mpi->transport.blocking->messages)
+        mpi->transport.blocking->messages->host = true;
+    return MP_OK;
+}
+
 int mp_comm_mpi_create(struct mp_device *device, struct mp_comm **comm, struct mp_error *error) {
     struct mpi_transport *mpi = calloc(1, sizeof *mpi);
     if (!mpi)
@@ -420,19 +430,10 @@ int mp_comm_mpi_create(struct mp_device *device, struct mp_comm **comm, struct m
     mpi->transport.comm.operations = &mpi_operations;
     mpi->transport.device = device;
     mpi->world = MPI_COMM_NULL;
-    int code = initialise(mpi, error);
-    if (code == MP_OK)
-        code = open_world(mpi, error);
-    if (code == MP_OK)
-        code = open_device(mpi, error);
-    if (code == MP_OK)
-        code = mp_transport_open(&mpi->transport, error);
-    if (code == MP_OK && mpi->transport.blocking->messages)
-        mpi->transport.blocking->messages->host = true;
-    if (code) {
+    int code = open_all(mpi, error);
+    if (code)
         mpi_destroy(&mpi->transport.comm);
-        return code;
-    }
-    *comm = &mpi->transport.comm;
-    return MP_OK;
+    else
+        *comm = &mpi->transport.comm;
+    return code;
 }
