@@ -39,6 +39,10 @@ static struct phase begin(struct mp_schedule *schedule, struct mp_scheduled_phas
     return (struct phase){schedule, activity};
 }
 
+/* The rest of the block. */
+#define WITHIN(schedule, activity)                                                                 \
+    MP_AUTO(phase) __attribute__((unused)) struct phase under_way = begin(schedule, activity)
+
 static struct mp_operation of(enum mp_operation_kind kind, enum mp_direction direction, int layer,
                               int step) {
     return (struct mp_operation){kind, direction, layer, step, MP_ALL_PRODUCTS};
@@ -76,7 +80,7 @@ typedef int operate(struct mp_schedule *schedule, struct mp_operation operation,
 
 static int operate_within(struct mp_schedule *schedule, struct mp_scheduled_phase activity,
                           operate *doing, struct mp_operation operation, struct mp_error *error) {
-    MP_AUTO(phase) struct phase phase = begin(schedule, activity);
+    WITHIN(schedule, activity);
     return doing(schedule, operation, error);
 }
 
@@ -157,8 +161,7 @@ static int advance_sums(struct mp_schedule *schedule, int place, struct mp_error
     enum mp_operation_kind stage = schedule->sums[place].stage;
     if (layer < 0)
         return MP_OK;
-    MP_AUTO(phase)
-    struct phase phase = begin(schedule, phase_of(MP_PHASE_REDUCE, MP_BACKWARD, layer));
+    WITHIN(schedule, phase_of(MP_PHASE_REDUCE, MP_BACKWARD, layer));
     MP_TRY(wait(schedule, of(stage, MP_BACKWARD, layer, 0), error));
     return start_sums_from(schedule, layer, (int)stage + 1, error);
 }
@@ -176,8 +179,7 @@ static int start_sums(struct mp_schedule *schedule, int layer, struct mp_error *
         return MP_OK;
     /* The layer above has had this layer's experts to send its first stage under. */
     MP_TRY(advance_sums(schedule, (layer + 1) % MP_SUMS_ON_THEIR_WAY, error));
-    MP_AUTO(phase)
-    struct phase phase = begin(schedule, phase_of(MP_PHASE_REDUCE, MP_BACKWARD, layer));
+    WITHIN(schedule, phase_of(MP_PHASE_REDUCE, MP_BACKWARD, layer));
     return start_sums_from(schedule, layer, MP_TRAVEL_SUM_COPIES, error);
 }
 
@@ -258,8 +260,7 @@ static int share(const struct passage *passage, struct mp_error *error) {
  * in between. */
 static int send_rows(const struct passage *passage, struct mp_error *error) {
     int own = passage->at_once ? MP_ALL_STEPS : passage->layer->steps;
-    MP_AUTO(phase)
-    struct phase phase = begin(passage->schedule, half_of(passage, passage->there, own));
+    WITHIN(passage->schedule, half_of(passage, passage->there, own));
     MP_TRY(work(passage->schedule, step_of(passage, MP_WORK_PERMUTE, 0), error));
     for (int s = 0; s < passage->layer->steps; s++)
         MP_TRY(start(passage->schedule, step_of(passage, MP_TRAVEL_ROWS, s), error));
@@ -297,8 +298,7 @@ static int return_rows(const struct passage *passage, int step, struct mp_error 
 
 static int receive_rows(const struct passage *passage, struct mp_error *error) {
     int own = passage->flat ? MP_ALL_STEPS : passage->layer->steps;
-    MP_AUTO(phase)
-    struct phase phase = begin(passage->schedule, half_of(passage, passage->back, own));
+    WITHIN(passage->schedule, half_of(passage, passage->back, own));
     if (passage->flat)
         MP_TRY(start(passage->schedule, step_of(passage, MP_TRAVEL_RETURNS, 0), error));
     for (int s = 0; s < passage->layer->steps; s++)
@@ -311,8 +311,7 @@ static int receive_rows(const struct passage *passage, struct mp_error *error) {
 static int plan(struct mp_schedule *schedule, int layer, bool before_gate, struct mp_error *error) {
     const struct mp_plan *of_layer = NULL;
     {
-        MP_AUTO(phase)
-        struct phase phase = begin(schedule, phase_of(MP_PHASE_PLAN, MP_FORWARD, layer));
+        WITHIN(schedule, phase_of(MP_PHASE_PLAN, MP_FORWARD, layer));
         MP_TRY(schedule->executor->plan(schedule->self, layer, before_gate, &of_layer, error));
     }
     struct mp_scheduled_layer *scheduled = &schedule->layer[layer];
@@ -323,8 +322,7 @@ static int plan(struct mp_schedule *schedule, int layer, bool before_gate, struc
 }
 
 static int gate(struct mp_schedule *schedule, int layer, struct mp_error *error) {
-    MP_AUTO(phase)
-    struct phase phase = begin(schedule, phase_of(MP_PHASE_GATE, MP_FORWARD, layer));
+    WITHIN(schedule, phase_of(MP_PHASE_GATE, MP_FORWARD, layer));
     MP_TRY(work(schedule, of(MP_WORK_GATE, MP_FORWARD, layer, 0), error));
     return start_and_wait(schedule, of(MP_TRAVEL_COUNTS, MP_FORWARD, layer, 0), error);
 }
@@ -459,8 +457,7 @@ static int receive_ahead(struct mp_schedule *schedule, struct mp_error *error) {
 static int finish_dense_sums(struct mp_schedule *schedule, struct mp_error *error) {
     if (schedule->micro_batch + 1 < schedule->micro_batches)
         return MP_OK;
-    MP_AUTO(phase)
-    struct phase phase = begin(schedule, phase_of(MP_PHASE_ALLREDUCE, MP_BACKWARD, -1));
+    WITHIN(schedule, phase_of(MP_PHASE_ALLREDUCE, MP_BACKWARD, -1));
     for (int l = schedule->layers - 1; l >= -1; l--)
         MP_TRY(wait(schedule, of(MP_TRAVEL_SUM_DENSE, MP_BACKWARD, l < 0 ? schedule->layers : l, 0),
                     error));
@@ -491,9 +488,7 @@ static int backward(struct mp_schedule *schedule, struct mp_error *error) {
 static int gather_homes(struct mp_schedule *schedule, struct mp_error *error) {
     int layers = schedule->layers;
     for (int l = 0; l < layers + MP_SUMS_ON_THEIR_WAY; l++) {
-        MP_AUTO(phase)
-        struct phase phase =
-            begin(schedule, phase_of(MP_PHASE_FETCH, MP_NO_DIRECTION, l < layers ? l : -1));
+        WITHIN(schedule, phase_of(MP_PHASE_FETCH, MP_NO_DIRECTION, l < layers ? l : -1));
         if (l >= MP_SUMS_ON_THEIR_WAY)
             MP_TRY(wait(schedule, of(MP_TRAVEL_HOMES, MP_NO_DIRECTION, l - MP_SUMS_ON_THEIR_WAY, 0),
                         error));
@@ -521,8 +516,7 @@ static int learn(struct mp_schedule *schedule, struct mp_error *error) {
     if (!schedule->learns)
         return MP_OK;
     {
-        MP_AUTO(phase)
-        struct phase phase = begin(schedule, phase_of(MP_PHASE_PLAN, MP_NO_DIRECTION, -1));
+        WITHIN(schedule, phase_of(MP_PHASE_PLAN, MP_NO_DIRECTION, -1));
         MP_TRY(schedule->executor->learn(schedule->self, &change, error));
     }
     if (!change->changed)
