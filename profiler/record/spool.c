@@ -97,31 +97,21 @@ static int read_header(struct mp_spool_reader *reader, struct mp_error *error) {
 }
 
 int mp_spool_open(const char *path, struct mp_spool_reader **reader, struct mp_error *error) {
-    int code = MP_OK;
-    struct mp_spool_reader *opened = calloc(1, sizeof *opened);
+    MP_AUTO(spool_reader) struct mp_spool_reader *opened = calloc(1, sizeof *opened);
     if (opened) {
         opened->path = strdup(path);
         opened->buffer = malloc(BUFFER_SIZE);
     }
-    if (!opened || !opened->path || !opened->buffer) {
-        code = mp_no_memory(error);
-        goto cleanup;
-    }
+    if (!opened || !opened->path || !opened->buffer)
+        return mp_no_memory(error);
     opened->file = fopen(path, "rbe");
-    if (!opened->file) {
-        code = mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO,
+    if (!opened->file)
+        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO,
                        "%s: cannot open the spool: %s", path, strerror(errno));
-        goto cleanup;
-    }
-    code = read_header(opened, error);
-    if (code)
-        goto cleanup;
+    MP_TRY(read_header(opened, error));
     *reader = opened;
     opened = NULL;
-
-cleanup:
-    mp_spool_close(opened);
-    return code;
+    return MP_OK;
 }
 
 void mp_spool_close(struct mp_spool_reader *reader) {

@@ -173,6 +173,7 @@ struct mp_spool_reader;
 /* Errors: MP_ENOTFOUND, MP_EIO, MP_EFORMAT (not a spool), MP_EVERSION (both versions named). */
 int mp_spool_open(const char *path, struct mp_spool_reader **reader, struct mp_error *error);
 void mp_spool_close(struct mp_spool_reader *reader); /* accepts NULL */
+MP_END(spool_reader, struct mp_spool_reader *, mp_spool_close(*it))
 const struct mp_spool_header *mp_spool_header(const struct mp_spool_reader *reader);
 
 /* 1: `record` is filled; 0: the end (see mp_spool_unread); negative: an I/O error. Records of a
