@@ -328,13 +328,13 @@ static int write_run(struct page *page, const struct speedup_row rows[], int cou
 /* Those that were analysed, and how to see the others. */
 static int write_runs(struct page *page, const struct speedup_row rows[], int count,
                       const struct straggler stragglers[], struct mp_error *error) {
-    int code = MP_OK, left = 0;
+    int left = 0;
     char command[COMMAND_TEXT] = "";
     fputs("<h2>One system in detail</h2>\n<div data-choose=\"System\">\n", page->out);
-    for (int i = 0; !code && i < count; i++) {
+    for (int i = 0; i < count; i++) {
         long long run_id = (long long)report_group_example(page->runs, rows[i].group)->run_id;
         if (stragglers[i].context.run_id != 0)
-            code = write_run(page, rows, count, i, &stragglers[i], error);
+            MP_TRY(write_run(page, rows, count, i, &stragglers[i], error));
         else if (left++ == 0)
             command_text(command, mp_store_path(page->store),
                          "report --run %lld --html run-%lld.html", run_id, run_id);
@@ -348,7 +348,7 @@ static int write_runs(struct page *page, const struct speedup_row rows[], int co
         page_command(page->out, command);
         fputs("</p>\n", page->out);
     }
-    return code;
+    return MP_OK;
 }
 
 static int write_setting(struct page *page, const struct speedup_row rows[], int count, int table,

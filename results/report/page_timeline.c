@@ -1,7 +1,6 @@
 /* What ranks did when.  An iteration with few spans is shown span by span.  Of more, a rank's time
  * is cut into equal bins, each of which shows what most of it went to. */
-#include <stdlib.h>
-
+#include "reference/base/arena.h"
 #include "results/report/page.h"
 #include "results/report/query.h"
 
@@ -26,7 +25,15 @@ struct timeline {
     int slices, ranks, stride, bins; /* every stride-th rank is shown */
     size_t cells;                    /* of one slice's spent */
     float *spent;                    /* [SLICES][cells] */
+    struct mp_arena memory;          /* of it */
 };
+
+static void release(struct timeline *timeline) {
+    for (int i = 0; i < timeline->slices; i++)
+        json_decref(timeline->slice[i].exact);
+    mp_arena_release(&timeline->memory);
+}
+MP_END(timeline, struct timeline, release(it))
 
 static const char slices_sql[] = PAGE_COUNTED
     ", placed AS (SELECT *, row_number() OVER (ORDER BY ms DESC, iteration) AS place, count(*) "
@@ -179,14 +186,12 @@ static json_t *choice_of(const struct timeline *timeline, struct slice *slice) {
 
 static int write_timeline(struct page *page, struct timeline *timeline, struct mp_error *error) {
     char caption[400];
-    json_t *choices = json_array();
+    MP_AUTO(json) json_t *choices = json_array();
     bool exact = true;
     for (int i = 0; i < timeline->slices; i++) {
         exact = exact && timeline->slice[i].exact;
-        if (json_array_append_new(choices, choice_of(timeline, &timeline->slice[i]))) {
-            json_decref(choices);
+        if (json_array_append_new(choices, choice_of(timeline, &timeline->slice[i])))
             return mp_no_memory(error);
-        }
     }
     int length =
         snprintf(caption, sizeof caption,
@@ -199,25 +204,20 @@ static int write_timeline(struct page *page, struct timeline *timeline, struct m
     if (timeline->stride > 1)
         snprintf(caption + length, sizeof caption - (size_t)length,
                  " One of every %d ranks is shown.", timeline->stride);
-    return page_figure(page, "timeline", "Timeline of one iteration", caption, "Iteration", choices,
-                       error);
+    return page_figure(page, "timeline", "Timeline of one iteration", caption, "Iteration",
+                       json_incref(choices), error);
 }
 
 int page_timeline(struct page *page, const struct report_run *run, struct mp_error *error) {
-    struct timeline timeline = {.ranks = run->ranks};
+    MP_AUTO(timeline) struct timeline timeline = {.ranks = run->ranks};
     timeline.stride = (run->ranks + MOST_ROWS - 1) / MOST_ROWS;
     int shown = (run->ranks + timeline.stride - 1) / timeline.stride;
     timeline.bins = MOST_CELLS / shown < 400 ? MOST_CELLS / shown : 400;
     timeline.cells = (size_t)(shown * timeline.bins * PAGE_FAMILIES);
-    timeline.spent = calloc(SLICES * timeline.cells, sizeof *timeline.spent);
-    int code =
-        timeline.spent ? find_slices(page, run->run_id, &timeline, error) : mp_no_memory(error);
-    if (!code && timeline.slices > 0)
-        code = read_spans(page, run->run_id, &timeline, error);
-    if (!code)
-        code = write_timeline(page, &timeline, error);
-    for (int i = 0; i < timeline.slices; i++)
-        json_decref(timeline.slice[i].exact);
-    free(timeline.spent);
-    return code;
+    MP_TAKE(&timeline.memory, timeline.spent, SLICES * timeline.cells);
+    MP_TRY(mp_arena_check(&timeline.memory, error));
+    MP_TRY(find_slices(page, run->run_id, &timeline, error));
+    if (timeline.slices > 0)
+        MP_TRY(read_spans(page, run->run_id, &timeline, error));
+    return write_timeline(page, &timeline, error);
 }

@@ -191,24 +191,22 @@ static int assemble(const char *title, const char *body, json_t *figures, FILE *
     return code ? code : check_printed(out, error);
 }
 
+/* Ends a text in memory. */
+static int close_text(FILE *text, int code, struct mp_error *error) {
+    return text && !fclose(text) ? code : mp_no_memory(error);
+}
+
 /* The whole page as text, to be freed. */
 static int make_page(struct page *page, page_body *body, const void *context, char **html,
                      struct mp_error *error) {
-    char *text = NULL;
+    MP_AUTO(text) char *text = NULL;
+    MP_AUTO(json) json_t *figures = page->figures = json_array();
     size_t size;
-    page->figures = json_array();
     page->out = open_memstream(&text, &size);
-    int code = page->out && page->figures ? body(context, page, error) : mp_no_memory(error);
-    if (page->out && fclose(page->out) && !code)
-        code = mp_no_memory(error);
-    FILE *whole = code ? NULL : open_memstream(html, &size);
-    if (whole)
-        code = assemble(page->title, text, page->figures, whole, error);
-    if ((!whole || fclose(whole)) && !code)
-        code = mp_no_memory(error);
-    free(text);
-    json_decref(page->figures);
-    return code;
+    MP_TRY(close_text(page->out, page->out ? body(context, page, error) : MP_OK, error));
+    FILE *whole = open_memstream(html, &size);
+    return close_text(whole, whole ? assemble(page->title, text, figures, whole, error) : MP_OK,
+                      error);
 }
 
 int page_file(const char *path, const char *text, struct mp_error *error) {
