@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "reference/base/shell.h"
 #include "reference/base/whole_file.h"
 #include "results/report/query.h"
 
@@ -32,18 +33,6 @@ struct mp_browser {
 
 /* ---- the program ---- */
 
-static bool search(const char *name, char path[MP_BROWSER_PATH]) {
-    const char *folders = getenv("PATH");
-    for (const char *at = folders ? folders : ""; *at;) {
-        const int length = (int)strcspn(at, ":");
-        if (snprintf(path, MP_BROWSER_PATH, "%.*s/%s", length, at, name) < MP_BROWSER_PATH &&
-            !access(path, X_OK))
-            return true;
-        at += length + (at[length] == ':');
-    }
-    return false;
-}
-
 int mp_browser_find(char path[MP_BROWSER_PATH], struct mp_error *error) {
     static const char *const names[] = {"chromium", "chromium-browser", "google-chrome", "chrome"};
     const char *wanted = getenv("MOEPERF_BROWSER");
@@ -54,7 +43,7 @@ int mp_browser_find(char path[MP_BROWSER_PATH], struct mp_error *error) {
                                   : MP_OK;
     }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (search(names[i], path))
+        if (mp_shell_search(names[i], path, MP_BROWSER_PATH))
             return MP_OK;
     return mp_fail(
         error, MP_ENOTFOUND,
