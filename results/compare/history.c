@@ -238,7 +238,7 @@ int mp_history_add_lines(struct mp_history *history, const char *path, struct mp
                        strerror(errno));
     for (int number = 1; !code && getline(&line, &capacity, file) > 0; number++) {
         json_error_t at;
-        json_t *row = json_loads(line, 0, &at);
+        MP_AUTO(json) json_t *row = json_loads(line, 0, &at);
         const char *missing = row ? lacks(row) : NULL;
         if (!row)
             code = mp_fail(error, MP_EFORMAT, "%s:%d: %s", path, number, at.text);
@@ -246,10 +246,8 @@ int mp_history_add_lines(struct mp_history *history, const char *path, struct mp
             code =
                 mp_fail(error, MP_EFORMAT, "%s:%d: no \"%s\": is it of moeperf history --append?",
                         path, number, missing);
-        if (code)
-            json_decref(row);
         else
-            code = add_row(history, row, error);
+            code = add_row(history, json_incref(row), error);
     }
     if (!code && ferror(file))
         code = mp_fail(error, MP_EIO, "%s: %s", path, strerror(errno));

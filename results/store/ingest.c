@@ -233,11 +233,10 @@ static int identify_run(struct ingest *ingest, const struct mp_store_run *run,
     char identity[IDENTITY_SIZE];
     identity_of(run, &ingest->recordings, identity);
     const struct mp_store_fact fact = {IDENTITY_FACT, identity};
-    int code = store_numbers_of(ingest->store, same_run_sql, identity, NULL, 0,
-                                &ingest->same_run_id, 1, error);
-    return code || ingest->same_run_id
-               ? code
-               : mp_store_add_fact(ingest->store, ingest->run_id, &fact, error);
+    MP_TRY(store_numbers_of(ingest->store, same_run_sql, identity, NULL, 0, &ingest->same_run_id, 1,
+                            error));
+    return ingest->same_run_id ? MP_OK
+                               : mp_store_add_fact(ingest->store, ingest->run_id, &fact, error);
 }
 
 /* Where nobody saw the run's end, its ranks may have. */
