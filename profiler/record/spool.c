@@ -97,7 +97,7 @@ static int read_header(struct mp_spool_reader *reader, struct mp_error *error) {
 }
 
 int mp_spool_open(const char *path, struct mp_spool_reader **reader, struct mp_error *error) {
-    MP_AUTO(spool_reader) struct mp_spool_reader *opened = calloc(1, sizeof *opened);
+    MP_AUTO(spool_reader) struct mp_spool_reader *opened = mp_new(1, sizeof *opened);
     if (opened) {
         opened->path = strdup(path);
         opened->buffer = malloc(BUFFER_SIZE);

@@ -52,3 +52,7 @@ const char *mp_code_name(int code) {
     int count = (int)(sizeof name / sizeof name[0]);
     return code <= 0 && code > -count ? name[-code] : "MP_E?";
 }
+
+void *mp_new(size_t count, size_t size) {
+    return calloc(count, size);
+}

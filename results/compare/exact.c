@@ -41,7 +41,7 @@ MP_END(job, struct job, (free_series(&it->base), free_series(&it->head)))
 static int load_series(const struct side *side, const char *name, struct series *series,
                        struct mp_error *error) {
     *series = (struct series){.side = side};
-    series->of = calloc((size_t)side->count, sizeof *series->of);
+    series->of = mp_new((size_t)side->count, sizeof *series->of);
     if (!series->of)
         return mp_no_memory(error);
     for (int i = 0; i < side->count; i++) {

@@ -250,7 +250,7 @@ static int compare_all(struct comparison *comparison, struct mp_error *error) {
 int mp_gate_compare(const struct mp_gate_side *base, const struct mp_gate_side *head,
                     const struct mp_gate_options *options, struct mp_gate **gate,
                     struct mp_error *error) {
-    MP_AUTO(gate) struct mp_gate *made = calloc(1, sizeof *made);
+    MP_AUTO(gate) struct mp_gate *made = mp_new(1, sizeof *made);
     MP_AUTO(comparison)
     struct comparison comparison = {.options = options, .gate = made, .same_machine = true};
     if (!(options->minimum_effect >= 0 && options->minimum_effect < 10))

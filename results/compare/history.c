@@ -326,7 +326,7 @@ static int list_samples(const struct mp_history *history, const char *suite, con
     json_array_foreach(history->rows, i, row) {
         capacity += 1 + json_object_size(json_object_get(row, "counts"));
     }
-    *sample = calloc(capacity + 1, sizeof **sample);
+    *sample = mp_new(capacity + 1, sizeof **sample);
     if (!*sample)
         return mp_no_memory(error);
     json_array_foreach(history->rows, i, row) {

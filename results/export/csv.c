@@ -5,7 +5,7 @@
 
 /* ---- which view ---- */
 
-/* The view's full name, to be freed; or all names, for a message. */
+/* The view's full name; or all names, for a message. */
 static const char view_sql[] =
     "WITH view AS (SELECT name FROM main.sqlite_schema WHERE type = 'view' UNION SELECT name FROM "
     "temp.sqlite_schema WHERE type = 'view' ORDER BY name) SELECT (SELECT name FROM view WHERE "
@@ -24,7 +24,7 @@ static int find_view(struct mp_store *store, const char *view, char **name,
     if (!found)
         return mp_fail(error, MP_EINVAL, "there is no view %.100s in %s; there are %.511s", view,
                        mp_store_path(store), (const char *)sqlite3_column_text(row, 1));
-    *name = strdup(found);
+    *name = sqlite3_mprintf("%s", found);
     return *name ? MP_OK : mp_no_memory(error);
 }
 
@@ -39,12 +39,11 @@ static bool has_column(sqlite3_stmt *row, const char *name) {
 static int query_view(struct mp_store *store, const char *name, bool run, bool iterations,
                       const struct mp_results_selection *selection, sqlite3_stmt **row,
                       struct mp_error *error) {
+    MP_AUTO(sqlite_text)
     char *sql =
         sqlite3_mprintf("SELECT * FROM \"%w\" WHERE %s AND %s", name, run ? "run_id = ?1" : "1",
                         iterations ? "iteration BETWEEN ?2 AND ?3" : "1");
-    const int code = sql ? output_query(store, sql, selection, row, error) : mp_no_memory(error);
-    sqlite3_free(sql);
-    return code;
+    return sql ? output_query(store, sql, selection, row, error) : mp_no_memory(error);
 }
 
 /* Refuses a selection by what the view does not have. */
@@ -109,7 +108,7 @@ int mp_results_csv(struct mp_store *store, const struct mp_results_selection *se
                    struct mp_error *error) {
     struct mp_results_selection chosen = *selection;
     MP_AUTO(output) struct output output = {0};
-    MP_AUTO(text) char *name = NULL;
+    MP_AUTO(sqlite_text) char *name = NULL;
     *exported = (struct mp_results_exported){0};
     MP_TRY(selection->run_id ? output_choose(store, selection, &chosen, error)
                              : output_check_iterations(selection, error));

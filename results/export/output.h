@@ -10,6 +10,7 @@
 #include "results/export/export.h"
 
 MP_END(statement, sqlite3_stmt *, sqlite3_finalize(*it))
+MP_END(sqlite_text, char *, sqlite3_free(*it))
 
 struct output {
     struct mp_whole_file whole;

@@ -211,7 +211,7 @@ static int show(struct mp_browser *browser, const char *html, struct mp_error *e
 }
 
 int mp_browser_open(struct mp_browser **opened, const char *html, struct mp_error *error) {
-    MP_AUTO(browser) struct mp_browser *browser = calloc(1, sizeof *browser);
+    MP_AUTO(browser) struct mp_browser *browser = mp_new(1, sizeof *browser);
     *opened = NULL;
     if (!browser)
         return mp_no_memory(error);

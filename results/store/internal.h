@@ -13,6 +13,7 @@
 
 MP_END(connection, sqlite3 *, sqlite3_close(*it))
 MP_END(statement, sqlite3_stmt *, sqlite3_finalize(*it))
+MP_END(sqlite_text, char *, sqlite3_free(*it))
 
 /* Rows of integers from C code as the virtual table moeperf_rows(c0, ..., c19).
  *

@@ -45,7 +45,7 @@ static int list_changes(struct mp_store *store, bool hide, char **changes, struc
     sqlite3_bind_int(list, 2, hide);
     const int got = mp_store_next(store, list, error);
     const char *text = got == 1 ? (const char *)sqlite3_column_text(list, 0) : NULL;
-    *changes = text ? strdup(text) : NULL;
+    *changes = text ? sqlite3_mprintf("%s", text) : NULL;
     return got < 0 ? got : text && !*changes ? mp_no_memory(error) : MP_OK;
 }
 
@@ -54,7 +54,7 @@ static int list_changes(struct mp_store *store, bool hide, char **changes, struc
  * left as it was. */
 static int renew_views(struct mp_store *store, bool hide, struct mp_error *error) {
     static const char doing[] = "cannot renew the views";
-    MP_AUTO(text) char *changes = NULL;
+    MP_AUTO(sqlite_text) char *changes = NULL;
     MP_TRY(list_changes(store, hide, &changes, error));
     if (!changes)
         return MP_OK;
@@ -160,18 +160,15 @@ int store_put(struct mp_store *store, const char *doing, struct mp_error *error,
 
 /* The file as SQLite's URI that promises that nobody writes to it. */
 static char *immutable_uri(const char *path) {
-    static const char before[] = "file:", after[] = "?immutable=1";
-    char *uri = malloc(sizeof before + sizeof after + 3 * strlen(path));
-    if (!uri)
-        return NULL;
-    char *at = stpcpy(uri, before);
+    sqlite3_str *uri = sqlite3_str_new(NULL);
+    sqlite3_str_appendall(uri, "file:");
     for (; *path; path++)
         if (strchr("%?#", *path))
-            at += sprintf(at, "%%%02x", (unsigned char)*path);
+            sqlite3_str_appendf(uri, "%%%02x", (unsigned char)*path);
         else
-            *at++ = *path;
-    strcpy(at, after);
-    return uri;
+            sqlite3_str_appendchar(uri, 1, *path);
+    sqlite3_str_appendall(uri, "?immutable=1");
+    return sqlite3_str_finish(uri);
 }
 
 /* SQLite's busy handler; `times`: calls before for the same lock. */
@@ -193,8 +190,8 @@ void mp_store_set_patience(struct mp_store *store, bool (*waits)(void *context, 
 /* With SQLITE_OPEN_URI the file is taken as one that nobody writes to. */
 static int connect_to(const char *path, int flags, struct mp_store **store,
                       struct mp_error *error) {
-    MP_AUTO(store) struct mp_store *made = calloc(1, sizeof *made);
-    MP_AUTO(text) char *uri = flags & SQLITE_OPEN_URI ? immutable_uri(path) : NULL;
+    MP_AUTO(store) struct mp_store *made = mp_new(1, sizeof *made);
+    MP_AUTO(sqlite_text) char *uri = flags & SQLITE_OPEN_URI ? immutable_uri(path) : NULL;
     if (made)
         made->path = strdup(path);
     if (!made || !made->path || (flags & SQLITE_OPEN_URI && !uri))
