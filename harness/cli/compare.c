@@ -176,11 +176,10 @@ static int write_file(const struct mp_gate *gate, const char *path, print_gate *
                       struct mp_error *error) {
     if (!path)
         return MP_OK;
-    struct mp_whole_file file;
-    int code = mp_whole_file_open(&file, path, error);
-    if (!code)
-        code = print(gate, file.stream, error);
-    return mp_whole_file_close(&file, code, error);
+    MP_AUTO(whole_file) struct mp_whole_file file = {.stream = NULL};
+    MP_TRY(mp_whole_file_open(&file, path, error));
+    MP_TRY(print(gate, file.stream, error));
+    return mp_whole_file_close(&file, MP_OK, error);
 }
 
 static int write_all(const struct mp_gate *gate, struct mp_error *error) {

@@ -73,7 +73,7 @@ static int check_trainer(struct finding *finding, struct mp_error *error) {
 
 static int check_mpirun(struct finding *finding, struct mp_error *error) {
     char path[MP_PATH_SIZE], line[256];
-    if (!mp_path_search("mpirun", path))
+    if (!mp_shell_search("mpirun", path, sizeof path))
         return mp_fail(error, MP_ENOTFOUND, "mpirun is not installed; one rank works");
     if (!capture("mpirun", "--version", line, sizeof line))
         return mp_fail(error, MP_EIO, "%.400s does not run", path);

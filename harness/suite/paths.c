@@ -61,22 +61,6 @@ int mp_path_library(const char *name, char path[MP_PATH_SIZE], struct mp_error *
                    name, folder, parent);
 }
 
-bool mp_path_search(const char *name, char path[MP_PATH_SIZE]) {
-    if (strchr(name, '/')) {
-        snprintf(path, MP_PATH_SIZE, "%s", name);
-        return !access(path, X_OK);
-    }
-    const char *folders = getenv("PATH");
-    while (folders && *folders) {
-        size_t length = strcspn(folders, ":");
-        int written = snprintf(path, MP_PATH_SIZE, "%.*s/%s", (int)length, folders, name);
-        if (length > 0 && written < MP_PATH_SIZE && !access(path, X_OK))
-            return true;
-        folders += length + (folders[length] == ':');
-    }
-    return false;
-}
-
 static bool is_folder(const char *path) {
     struct stat status;
     return !stat(path, &status) && S_ISDIR(status.st_mode);

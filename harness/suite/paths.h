@@ -18,9 +18,6 @@ int mp_path_program(const char *name, char path[MP_PATH_SIZE], struct mp_error *
  * executable. MP_ENOTFOUND names both folders and how to get it. */
 int mp_path_library(const char *name, char path[MP_PATH_SIZE], struct mp_error *error);
 
-/* `name` in the folders of $PATH, as the shell finds it; false if it is not there. */
-bool mp_path_search(const char *name, char path[MP_PATH_SIZE]);
-
 /* `folder`/`name`.  MP_ELIMIT where that is too long. */
 int mp_path_join(char path[MP_PATH_SIZE], const char *folder, const char *name,
                  struct mp_error *error);

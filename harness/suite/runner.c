@@ -13,6 +13,7 @@
 #include "harness/suite/predicted.h"
 #include "harness/suite/progress.h"
 #include "harness/suite/suite.h"
+#include "reference/base/shell.h"
 #include "reference/base/whole_file.h"
 #include "results/compare/gate.h"
 
@@ -407,7 +408,7 @@ static int check_launcher(const struct mp_runner *runner, const struct mp_job *j
     MP_TRY(mp_command_create(runner->launcher, job->ranks, runner->trainer, no_arguments, &command,
                              error));
     bool is_mpirun = !strcmp(command.word[0], "mpirun");
-    if (!mp_path_search(command.word[0], path))
+    if (!mp_shell_search(command.word[0], path, sizeof path))
         return mp_fail(error, MP_ENOTFOUND,
                        "%s is not installed; job %.100s with %d ranks needs it%s", command.word[0],
                        job->name, job->ranks,

@@ -177,17 +177,17 @@ static int describe_run(struct run_trace *run, struct mp_trace_info *info, struc
 /* Layers and experts from its first load. */
 static int find_shape(struct run_trace *run, struct mp_trace_info *info, struct mp_error *error) {
     int64_t most[2];
-    int code = mp_store_numbers(run->store,
-                                "SELECT max(layer) + 1, (SELECT json_array_length(routes) FROM "
-                                "load WHERE run_id = ?1 AND iteration >= 0 LIMIT 1) "
-                                "FROM load WHERE run_id = ?1 AND iteration >= 0",
-                                &run->run_id, 1, most, 2, error);
+    MP_TRY(mp_store_numbers(run->store,
+                            "SELECT max(layer) + 1, (SELECT json_array_length(routes) FROM load "
+                            "WHERE run_id = ?1 AND iteration >= 0 LIMIT 1) "
+                            "FROM load WHERE run_id = ?1 AND iteration >= 0",
+                            &run->run_id, 1, most, 2, error));
     info->shape.layers = (int)most[0];
     info->shape.experts = (int)most[1];
-    if (!code && info->shape.layers < 1)
-        code = mp_fail(error, MP_ENOTFOUND, "run %lld of %s recorded no loads",
-                       (long long)run->run_id, mp_store_path(run->store));
-    return code;
+    return info->shape.layers >= 1
+               ? MP_OK
+               : mp_fail(error, MP_ENOTFOUND, "run %lld of %s recorded no loads",
+                         (long long)run->run_id, mp_store_path(run->store));
 }
 
 /* Says in the notes how many iterations are left out because some rank did not finish them. */

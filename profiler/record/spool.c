@@ -96,26 +96,22 @@ static int read_header(struct mp_spool_reader *reader, struct mp_error *error) {
     return MP_OK;
 }
 
-static int open_file(struct mp_spool_reader *reader, const char *path, struct mp_error *error) {
-    reader->path = strdup(path);
-    reader->buffer = malloc(BUFFER_SIZE);
-    if (!reader->path || !reader->buffer)
+int mp_spool_open(const char *path, struct mp_spool_reader **reader, struct mp_error *error) {
+    MP_AUTO(spool) struct mp_spool_reader *opened = mp_new(1, sizeof *opened);
+    if (opened) {
+        opened->path = strdup(path);
+        opened->buffer = malloc(BUFFER_SIZE);
+    }
+    if (!opened || !opened->path || !opened->buffer)
         return mp_no_memory(error);
-    reader->file = fopen(path, "rbe");
-    if (!reader->file)
+    opened->file = fopen(path, "rbe");
+    if (!opened->file)
         return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO,
                        "%s: cannot open the spool: %s", path, strerror(errno));
-    return read_header(reader, error);
-}
-
-int mp_spool_open(const char *path, struct mp_spool_reader **reader, struct mp_error *error) {
-    struct mp_spool_reader *opened = calloc(1, sizeof *opened);
-    int code = opened ? open_file(opened, path, error) : mp_no_memory(error);
-    if (code)
-        mp_spool_close(opened);
-    else
-        *reader = opened;
-    return code;
+    MP_TRY(read_header(opened, error));
+    *reader = opened;
+    opened = NULL;
+    return MP_OK;
 }
 
 void mp_spool_close(struct mp_spool_reader *reader) {

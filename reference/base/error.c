@@ -43,3 +43,7 @@ int mp_error_prefix(struct mp_error *error, const char *format, ...) {
     append(error->text, sizeof error->text, sentence);
     return error->code;
 }
+
+void *mp_new(size_t count, size_t size) {
+    return calloc(count, size);
+}

@@ -46,13 +46,15 @@ int mp_fail(struct mp_error *error, int code, const char *format, ...)
 
 /* What is declared as MP_AUTO(name) is ended with its block, however that is left: as MP_END says
  * of the name, beside the type; the call takes `it`.  So a function that makes something can go on
- * with MP_TRY.  Not for what malloc gave it itself, which static analysis would take for lost. */
+ * with MP_TRY.  Not for what malloc gave it itself, which static analysis would take for lost, but
+ * for what mp_new did: zeroed, to be freed; NULL without memory. */
 #define MP_AUTO(name) __attribute__((cleanup(mp_end_##name)))
 #define MP_END(name, type, call)                                                                   \
     static inline void mp_end_##name(__typeof__(type) *it) {                                       \
         call;                                                                                      \
     }
 MP_END(text, char *, free(*it))
+void *mp_new(size_t count, size_t size);
 
 /* MP_ENOMEM, "no memory": where there is nothing to say of what it was for. */
 int mp_no_memory(struct mp_error *error);

@@ -1,6 +1,9 @@
 #include "reference/base/shell.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                             "_-+=./,:@%";
@@ -25,4 +28,20 @@ size_t mp_shell_word(char *text, size_t size, const char *word) {
     if (size > 0)
         text[used < size ? used : size - 1] = '\0';
     return used;
+}
+
+bool mp_shell_search(const char *name, char path[], size_t size) {
+    if (strchr(name, '/')) {
+        snprintf(path, size, "%s", name);
+        return !access(path, X_OK);
+    }
+    const char *folders = getenv("PATH");
+    while (folders && *folders) {
+        const size_t length = strcspn(folders, ":");
+        const int written = snprintf(path, size, "%.*s/%s", (int)length, folders, name);
+        if (length > 0 && written < (int)size && !access(path, X_OK))
+            return true;
+        folders += length + (folders[length] == ':');
+    }
+    return false;
 }

@@ -32,6 +32,7 @@ int mp_whole_file_fail(const struct mp_whole_file *file, struct mp_error *error)
 /* With `code` MP_OK, and if everything could be written: on the disk, and under its name.  Else it
  * is removed.  Frees what belongs to it.  Returns `code`, or what went wrong here. */
 int mp_whole_file_close(struct mp_whole_file *file, int code, struct mp_error *error);
+MP_END(whole_file, struct mp_whole_file, mp_whole_file_close(it, MP_EIO, NULL)) /* unless closed */
 
 /* Removes what is open now, for a program that a signal ends; may be called in its handler. */
 void mp_whole_files_abandon(void);

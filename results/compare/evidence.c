@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/arena.h"
 #include "reference/base/elementary.h"
 #include "reference/base/median.h"
 #include "results/compare/statistics.h"
@@ -77,10 +78,15 @@ static int weigh_groups(const double base[], const double head[], struct mp_evid
     return mp_shift_of_groups(base, bases, head, heads, shift, error);
 }
 
-static int weigh_logarithms(const struct mp_samples *samples, double base[], double head[],
-                            struct mp_evidence *evidence, struct mp_error *error) {
+static int weigh_logarithms(const struct mp_samples *samples, struct mp_evidence *evidence,
+                            struct mp_error *error) {
+    MP_AUTO(arena) struct mp_arena arena = {0};
     struct mp_shift shift = {0};
     struct mp_rank_test test = {0};
+    double *base, *head;
+    MP_TAKE(&arena, base, samples->bases);
+    MP_TAKE(&arena, head, samples->heads);
+    MP_TRY(mp_arena_check(&arena, error));
     memcpy(base, samples->base, (size_t)samples->bases * sizeof *base);
     memcpy(head, samples->head, (size_t)samples->heads * sizeof *head);
     evidence->base = mp_median_of(base, samples->bases);
@@ -89,18 +95,16 @@ static int weigh_logarithms(const struct mp_samples *samples, double base[], dou
         base[i] = mp_elementary_log(samples->base[i]);
     for (int i = 0; i < samples->heads; i++)
         head[i] = mp_elementary_log(samples->head[i]);
-    int code =
-        mp_mann_whitney(samples->base, samples->bases, samples->head, samples->heads, &test, error);
+    MP_TRY(mp_mann_whitney(samples->base, samples->bases, samples->head, samples->heads, &test,
+                           error));
     evidence->u = test.statistic;
     evidence->u_p = evidence->p = test.p;
-    if (!code && samples->paired)
-        code = weigh_pairs(base, head, samples->bases, evidence, &shift, error);
-    else if (!code)
-        code = weigh_groups(base, head, evidence, &shift, error);
+    MP_TRY(samples->paired ? weigh_pairs(base, head, samples->bases, evidence, &shift, error)
+                           : weigh_groups(base, head, evidence, &shift, error));
     evidence->effect = fraction_of(shift.estimate);
     evidence->low = fraction_of(shift.low);
     evidence->high = fraction_of(shift.high);
-    return code;
+    return MP_OK;
 }
 
 int mp_evidence_weigh(const struct mp_samples *samples, struct mp_evidence *evidence,
@@ -111,12 +115,7 @@ int mp_evidence_weigh(const struct mp_samples *samples, struct mp_evidence *evid
     if (samples->paired && samples->bases != samples->heads)
         return mp_fail(error, MP_EINVAL, "pairs of %d and %d samples", samples->bases,
                        samples->heads);
-    double *values = calloc((size_t)samples->bases + (size_t)samples->heads, sizeof *values);
-    if (!values)
-        return mp_no_memory(error);
-    int code = weigh_logarithms(samples, values, values + samples->bases, evidence, error);
-    free(values);
-    return code;
+    return weigh_logarithms(samples, evidence, error);
 }
 
 /* The effect that is to be exceeded, as a fraction. */

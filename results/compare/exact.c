@@ -36,11 +36,12 @@ static void free_series(struct series *series) {
         counts_free(&series->of[i].counts);
     free(series->of);
 }
+MP_END(job, struct job, (free_series(&it->base), free_series(&it->head)))
 
 static int load_series(const struct side *side, const char *name, struct series *series,
                        struct mp_error *error) {
     *series = (struct series){.side = side};
-    series->of = calloc((size_t)side->count, sizeof *series->of);
+    series->of = mp_new((size_t)side->count, sizeof *series->of);
     if (!series->of)
         return mp_no_memory(error);
     for (int i = 0; i < side->count; i++) {
@@ -226,24 +227,17 @@ static int judge(const struct job *job, const struct count *count, struct mp_err
     return MP_OK;
 }
 
-static int compare(struct job *job, const char *name, struct mp_error *error) {
-    MP_TRY(load_series(&job->comparison->base, name, &job->base, error));
-    MP_TRY(load_series(&job->comparison->head, name, &job->head, error));
-    job->inputs_differ = inputs_differ(job);
-    job->bit_for_bit = is_one_build(job->comparison, job->base.of[0].run, job->head.of[0].run);
-    const struct counts *base = &job->base.of[0].counts, *head = &job->head.of[0].counts;
+int gate_compare_exact(struct comparison *comparison, const char *name, struct mp_error *error) {
+    MP_AUTO(job) struct job job = {.comparison = comparison};
+    MP_TRY(load_series(&comparison->base, name, &job.base, error));
+    MP_TRY(load_series(&comparison->head, name, &job.head, error));
+    job.inputs_differ = inputs_differ(&job);
+    job.bit_for_bit = is_one_build(comparison, job.base.of[0].run, job.head.of[0].run);
+    const struct counts *base = &job.base.of[0].counts, *head = &job.head.of[0].counts;
     for (int i = 0; i < base->count; i++)
-        MP_TRY(judge(job, &base->item[i], error));
+        MP_TRY(judge(&job, &base->item[i], error));
     for (int i = 0; i < head->count; i++)
         if (!counts_find(base, head->item[i].name))
-            MP_TRY(judge(job, &head->item[i], error));
+            MP_TRY(judge(&job, &head->item[i], error));
     return MP_OK;
-}
-
-int gate_compare_exact(struct comparison *comparison, const char *name, struct mp_error *error) {
-    struct job job = {.comparison = comparison};
-    int code = compare(&job, name, error);
-    free_series(&job.base);
-    free_series(&job.head);
-    return code;
 }

@@ -250,30 +250,23 @@ static int compare_all(struct comparison *comparison, struct mp_error *error) {
 int mp_gate_compare(const struct mp_gate_side *base, const struct mp_gate_side *head,
                     const struct mp_gate_options *options, struct mp_gate **gate,
                     struct mp_error *error) {
-    struct comparison comparison = {.options = options, .same_machine = true};
-    int code = MP_OK;
-    *gate = NULL;
+    MP_AUTO(gate) struct mp_gate *made = mp_new(1, sizeof *made);
+    MP_AUTO(comparison)
+    struct comparison comparison = {.options = options, .gate = made, .same_machine = true};
     if (!(options->minimum_effect >= 0 && options->minimum_effect < 10))
         return mp_fail(error, MP_EINVAL,
                        "minimum effect: %g should be a fraction above 0 and below 10",
                        options->minimum_effect);
-    comparison.gate = calloc(1, sizeof *comparison.gate);
-    if (!comparison.gate)
+    if (!made)
         return mp_no_memory(error);
-    comparison.gate->minimum_effect =
+    made->minimum_effect =
         options->minimum_effect > 0 ? options->minimum_effect : MP_MINIMUM_EFFECT;
-    code = side_load(base, "base", &comparison.base, error);
-    if (!code)
-        code = side_load(head, "head", &comparison.head, error);
-    if (!code)
-        code = compare_all(&comparison, error);
-    side_free(&comparison.base);
-    side_free(&comparison.head);
-    if (code)
-        mp_gate_destroy(comparison.gate);
-    else
-        *gate = comparison.gate;
-    return code;
+    MP_TRY(side_load(base, "base", &comparison.base, error));
+    MP_TRY(side_load(head, "head", &comparison.head, error));
+    MP_TRY(compare_all(&comparison, error));
+    *gate = made;
+    made = NULL;
+    return MP_OK;
 }
 
 enum mp_outcome mp_gate_outcome(const struct mp_gate *gate) {

@@ -124,22 +124,16 @@ int mp_changes_find(const double value[], int count, struct mp_change **change, 
     for (int i = 0; i < count; i++)
         if (!isfinite(value[i]))
             return mp_fail(error, MP_EINVAL, "value %d of a series is no number", i);
-    struct search search = {.value = value,
-                            .shuffled = calloc(values, sizeof *search.shuffled),
-                            .sorted = calloc(values, sizeof *search.sorted),
-                            .change = calloc(values, sizeof *search.change)};
-    const bool has_memory = search.shuffled && search.sorted && search.change;
-    if (has_memory) {
-        find_changes(&search, 0, count);
-        find_levels(&search, count);
-        *change = search.change;
-        *changes = search.changes;
-    } else {
-        free(search.change);
-    }
-    free(search.shuffled);
-    free(search.sorted);
-    return has_memory ? MP_OK : mp_no_memory(error);
+    MP_AUTO(arena) struct mp_arena arena = {0};
+    struct search search = {.value = value, .change = calloc(values, sizeof *search.change)};
+    MP_TAKE_EACH(&arena, values, search.shuffled, search.sorted);
+    *change = search.change;
+    if (!search.change || arena.lacking)
+        return mp_no_memory(error);
+    find_changes(&search, 0, count);
+    find_levels(&search, count);
+    *changes = search.changes;
+    return MP_OK;
 }
 
 #define TIMED "ms per iteration"
@@ -244,7 +238,7 @@ int mp_history_add_lines(struct mp_history *history, const char *path, struct mp
                        strerror(errno));
     for (int number = 1; !code && getline(&line, &capacity, file) > 0; number++) {
         json_error_t at;
-        json_t *row = json_loads(line, 0, &at);
+        MP_AUTO(json) json_t *row = json_loads(line, 0, &at);
         const char *missing = row ? lacks(row) : NULL;
         if (!row)
             code = mp_fail(error, MP_EFORMAT, "%s:%d: %s", path, number, at.text);
@@ -252,10 +246,8 @@ int mp_history_add_lines(struct mp_history *history, const char *path, struct mp
             code =
                 mp_fail(error, MP_EFORMAT, "%s:%d: no \"%s\": is it of moeperf history --append?",
                         path, number, missing);
-        if (code)
-            json_decref(row);
         else
-            code = add_row(history, row, error);
+            code = add_row(history, json_incref(row), error);
     }
     if (!code && ferror(file))
         code = mp_fail(error, MP_EIO, "%s: %s", path, strerror(errno));
@@ -283,6 +275,7 @@ struct sample {
     uint64_t hash;
     const char *first; /* when its revision was first run in its series */
 };
+MP_END(samples, struct sample *, free(*it))
 
 static int compare_series(const struct sample *a, const struct sample *b) {
     static const char *const fields[] = {"suite", "job", "machine", "key"};
@@ -333,7 +326,7 @@ static int list_samples(const struct mp_history *history, const char *suite, con
     json_array_foreach(history->rows, i, row) {
         capacity += 1 + json_object_size(json_object_get(row, "counts"));
     }
-    *sample = calloc(capacity + 1, sizeof **sample);
+    *sample = mp_new(capacity + 1, sizeof **sample);
     if (!*sample)
         return mp_no_memory(error);
     json_array_foreach(history->rows, i, row) {
@@ -362,9 +355,10 @@ static int list_samples(const struct mp_history *history, const char *suite, con
 /* One revision's runs. */
 static int add_point(struct mp_history_series *series, const struct sample sample[], size_t count,
                      struct mp_error *error) {
-    double *value = malloc(count * sizeof *value);
-    if (!value)
-        return mp_no_memory(error);
+    MP_AUTO(arena) struct mp_arena arena = {0};
+    double *value;
+    MP_TAKE(&arena, value, count);
+    MP_TRY(mp_arena_check(&arena, error));
     struct mp_history_point *point = &series->point[series->points++];
     *point = (struct mp_history_point){.revision = text_of(sample->row, "revision"),
                                        .started_at = sample->first,
@@ -377,7 +371,6 @@ static int add_point(struct mp_history_series *series, const struct sample sampl
     point->value = mp_median_of(value, (int64_t)count);
     point->low = value[0];
     point->high = value[count - 1];
-    free(value);
     return MP_OK;
 }
 
@@ -446,13 +439,10 @@ static int make_series(struct mp_history *history, struct sample sample[], size_
 
 int mp_history_find(struct mp_history *history, const char *suite, const char *job,
                     struct mp_error *error) {
-    struct sample *sample = NULL;
+    MP_AUTO(samples) struct sample *sample = NULL;
     size_t count = 0;
-    int code = list_samples(history, suite, job, &sample, &count, error);
-    if (!code)
-        code = make_series(history, sample, count, error);
-    free(sample);
-    return code;
+    MP_TRY(list_samples(history, suite, job, &sample, &count, error));
+    return make_series(history, sample, count, error);
 }
 
 void mp_history_destroy(struct mp_history *history) {

@@ -75,25 +75,23 @@ static const char changed_caption[] =
 static int write_job(struct page *page, const struct mp_history_series series[], int count,
                      struct mp_error *error) {
     char name[NAME];
-    int code = MP_OK;
-    json_t *rest = json_array();
+    MP_AUTO(json) json_t *rest = json_array();
     format_job(series, name);
     page_print(page->out, "<section data-label=\"%s\"><h2>%s</h2>\n", name, name);
-    for (int i = 0; i < count && !code; i++) {
+    for (int i = 0; i < count; i++) {
         json_t *choice = pack_series(&series[i]);
         if (series[i].exact && series[i].changes == 0)
             json_array_append_new(rest, choice);
         else
-            code = page_figure(page, "history", series[i].measure, changed_caption, "",
-                               json_pack("[o]", choice), error);
+            MP_TRY(page_figure(page, "history", series[i].measure, changed_caption, "",
+                               json_pack("[o]", choice), error));
     }
-    if (!code)
-        code = page_figure(page, "history", "Exact measures that did not change",
-                           "Routes, bytes, copies and predicted times: any difference would be "
-                           "a change.",
-                           "Measure", rest, error);
+    MP_TRY(page_figure(page, "history", "Exact measures that did not change",
+                       "Routes, bytes, copies and predicted times: any difference would be a "
+                       "change.",
+                       "Measure", json_incref(rest), error));
     fputs("</section>\n", page->out);
-    return code;
+    return MP_OK;
 }
 
 /* ---- what changed ---- */

@@ -55,6 +55,7 @@ struct comparison {
     bool same_machine;  /* equal fingerprints in every job that both have */
     int judged, strays; /* runs with a time, and those of them with outliers */
 };
+MP_END(comparison, struct comparison, (side_free(&it->base), side_free(&it->head)))
 
 /* Appends a metric of a job with everything unknown; NULL without memory (error is set). */
 struct mp_gate_metric *gate_add(struct mp_gate *gate, const struct side_run *run, const char *name,

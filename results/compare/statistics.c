@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "reference/base/error.h"
+#include "reference/base/arena.h"
 #include "reference/base/median.h"
 
 /* ---- null distributions ---- */
@@ -13,8 +13,7 @@
 __extension__ typedef unsigned __int128 null_count;
 
 struct null_distribution {
-    null_count *memory; /* owned */
-    null_count *ways;   /* [sums], ways to reach each sum, in it */
+    null_count *ways; /* [sums], ways to reach each sum; in an arena */
     int sums;
     null_count total;
 };
@@ -27,14 +26,14 @@ static int sum_of(const int ranks[], int count) {
 }
 
 /* Sums of the subsets of `choose` ranks; -1: of any number of them.  count <= MP_EXACT_SAMPLES. */
-static int null_of(const int ranks[], int count, int choose, struct null_distribution *null,
-                   struct mp_error *error) {
+static int null_of(const int ranks[], int count, int choose, struct mp_arena *arena,
+                   struct null_distribution *null, struct mp_error *error) {
     const size_t sizes = choose < 0 ? 1 : (size_t)choose + 1; /* of subsets that are told apart */
     *null = (struct null_distribution){.sums = sum_of(ranks, count) + 1};
     const size_t sums = (size_t)null->sums;
-    null_count *ways = null->memory = calloc(sizes * sums, sizeof *ways); /* [sizes][sums] */
-    if (!ways)
-        return mp_no_memory(error);
+    null_count *ways; /* [sizes][sums] */
+    MP_TAKE(arena, ways, sizes * sums);
+    MP_TRY(mp_arena_check(arena, error));
     ways[0] = 1;
     for (int i = 0; i < count; i++)
         for (int k = choose < 0 ? 1 : i < choose ? i + 1 : choose; k > 0; k--) {
@@ -77,13 +76,13 @@ static int quantile_of(const struct null_distribution *null) {
 static int null_quantile(int count, int choose, int *quantile, struct mp_error *error) {
     int ranks[MP_EXACT_SAMPLES];
     int least = choose < 0 ? 0 : choose * (choose + 1) / 2; /* of the rank sum, where U is 0 */
+    MP_AUTO(arena) struct mp_arena arena = {0};
     struct null_distribution null;
     for (int i = 0; i < count; i++)
         ranks[i] = i + 1;
-    MP_TRY(null_of(ranks, count, choose, &null, error));
+    MP_TRY(null_of(ranks, count, choose, &arena, &null, error));
     int largest = quantile_of(&null) - least;
     *quantile = largest < -1 ? -1 : largest;
-    free(null.memory);
     return MP_OK;
 }
 
@@ -181,86 +180,85 @@ static double normal_p(double distance, double variance) {
 
 /* A test by the sum of the group's ranks, of which `least` is no part of the statistic: its exact
  * two-sided p among sums of `choose` ranks (-1: of any number), or for many that of the normal
- * distribution of this mean and variance.  Frees the items. */
-static int test_of(struct ranked items[], int count, int choose, double least, double mean,
-                   double variance, struct mp_rank_test *test, struct mp_error *error) {
-    int ranks[MP_EXACT_SAMPLES], sum = 0, code = MP_OK;
-    struct null_distribution null = {.memory = NULL};
+ * distribution of this mean and variance.  `arena` is the items'. */
+static int test_of(const struct ranked items[], int count, int choose, double least, double mean,
+                   double variance, struct mp_arena *arena, struct mp_rank_test *test,
+                   struct mp_error *error) {
+    int ranks[MP_EXACT_SAMPLES], sum = 0;
+    struct null_distribution null;
     *test = (struct mp_rank_test){.exact = count <= MP_EXACT_SAMPLES};
     for (int i = 0; i < count; i++) {
         sum += items[i].group ? items[i].doubled_rank : 0;
         if (test->exact)
             ranks[i] = items[i].doubled_rank;
     }
-    free(items);
     test->statistic = sum / 2. - least;
-    if (!test->exact)
-        test->p = normal_p(test->statistic - mean, variance);
-    else if (!(code = null_of(ranks, count, choose, &null, error)))
-        test->p = null_two_sided(&null, sum);
-    free(null.memory);
-    return code;
+    if (test->exact)
+        MP_TRY(null_of(ranks, count, choose, arena, &null, error));
+    test->p = test->exact ? null_two_sided(&null, sum) : normal_p(test->statistic - mean, variance);
+    return MP_OK;
 }
 
 int mp_mann_whitney(const double base[], int bases, const double head[], int heads,
                     struct mp_rank_test *test, struct mp_error *error) {
+    MP_AUTO(arena) struct mp_arena arena = {0};
     int count = bases + heads;
+    struct ranked *items;
     MP_TRY(check("Mann-Whitney test, base", base, bases, error));
     MP_TRY(check("Mann-Whitney test, head", head, heads, error));
-    struct ranked *items = calloc((size_t)count, sizeof *items);
-    if (!items)
-        return mp_no_memory(error);
+    MP_TAKE(&arena, items, count);
+    MP_TRY(mp_arena_check(&arena, error));
     for (int i = 0; i < count; i++)
         items[i] =
             (struct ranked){.value = i < bases ? base[i] : head[i - bases], .group = i < bases};
     double ties = rank_all(items, count, 0), n = bases, m = heads, all = count;
     return test_of(items, count, bases, n * (n + 1) / 2, n * m / 2,
-                   n * m / 12 * (all + 1 - ties / (all * (all - 1))), test, error);
+                   n * m / 12 * (all + 1 - ties / (all * (all - 1))), &arena, test, error);
 }
 
 int mp_signed_rank(const double differences[], int count, struct mp_rank_test *test,
                    struct mp_error *error) {
+    MP_AUTO(arena) struct mp_arena arena = {0};
     int kept = 0;
+    struct ranked *items;
     MP_TRY(check("signed rank test", differences, count, error));
-    struct ranked *items = calloc((size_t)count, sizeof *items);
-    if (!items)
-        return mp_no_memory(error);
+    MP_TAKE(&arena, items, count);
+    MP_TRY(mp_arena_check(&arena, error));
     for (int i = 0; i < count; i++)
         if (differences[i] != 0)
             items[kept++] =
                 (struct ranked){.value = fabs(differences[i]), .group = differences[i] > 0};
     double ties = rank_all(items, kept, TIE_TOLERANCE), n = kept;
     return test_of(items, kept, -1, 0, n * (n + 1) / 4, n * (n + 1) * (2 * n + 1) / 24 - ties / 48,
-                   test, error);
+                   &arena, test, error);
 }
 
 /* ---- shift ---- */
 
 /* The median of averages, and as the interval's ends those that as many are beyond as the null's
  * lower tail of at most 2.5 % has sums: of `count` ranks by `choose` (-1: any number), or for many
- * of the normal distribution of this mean and variance.  Frees the averages. */
+ * of the normal distribution of this mean and variance. */
 static int shift_of(double averages[], size_t size, int count, int choose, double mean,
                     double variance, struct mp_shift *shift, struct mp_error *error) {
-    int code = MP_OK, quantile = (int)fmax(-1, floor(mean - .5 - NORMAL_2_5 * sqrt(variance)));
+    int quantile = (int)fmax(-1, floor(mean - .5 - NORMAL_2_5 * sqrt(variance)));
     if (count <= MP_EXACT_SAMPLES)
-        code = null_quantile(count, choose, &quantile, error);
-    if (!code)
-        *shift = (struct mp_shift){mp_median_of(averages, (int64_t)size), -INFINITY, INFINITY};
-    if (!code && quantile >= 0 && (size_t)quantile < size) {
+        MP_TRY(null_quantile(count, choose, &quantile, error));
+    *shift = (struct mp_shift){mp_median_of(averages, (int64_t)size), -INFINITY, INFINITY};
+    if (quantile >= 0 && (size_t)quantile < size) {
         shift->low = averages[quantile];
         shift->high = averages[size - 1 - (size_t)quantile];
     }
-    free(averages);
-    return code;
+    return MP_OK;
 }
 
 int mp_shift_of_pairs(const double differences[], int count, struct mp_shift *shift,
                       struct mp_error *error) {
+    MP_AUTO(arena) struct mp_arena arena = {0};
     MP_TRY(check("shift of pairs", differences, count, error));
     size_t averages = (size_t)count * ((size_t)count + 1) / 2, at = 0;
-    double *average = malloc(averages * sizeof *average), n = count;
-    if (!average)
-        return mp_no_memory(error);
+    double *average, n = count;
+    MP_TAKE(&arena, average, averages);
+    MP_TRY(mp_arena_check(&arena, error));
     for (int i = 0; i < count; i++)
         for (int j = i; j < count; j++)
             average[at++] = differences[i] / 2 + differences[j] / 2;
@@ -270,12 +268,13 @@ int mp_shift_of_pairs(const double differences[], int count, struct mp_shift *sh
 
 int mp_shift_of_groups(const double base[], int bases, const double head[], int heads,
                        struct mp_shift *shift, struct mp_error *error) {
+    MP_AUTO(arena) struct mp_arena arena = {0};
     MP_TRY(check("shift of groups, base", base, bases, error));
     MP_TRY(check("shift of groups, head", head, heads, error));
     size_t differences = (size_t)bases * (size_t)heads, at = 0;
-    double *difference = malloc(differences * sizeof *difference), n = bases, m = heads;
-    if (!difference)
-        return mp_no_memory(error);
+    double *difference, n = bases, m = heads;
+    MP_TAKE(&arena, difference, differences);
+    MP_TRY(mp_arena_check(&arena, error));
     for (int i = 0; i < bases; i++)
         for (int j = 0; j < heads; j++)
             difference[at++] = head[j] - base[i];
@@ -304,10 +303,11 @@ double mp_student_p(double t, int freedom) {
 /* ---- many tests ---- */
 
 int mp_holm(const double p[], int count, double adjusted[], struct mp_error *error) {
-    double *sorted = malloc(((size_t)count + 1) * sizeof *sorted), largest = 0;
+    MP_AUTO(arena) struct mp_arena arena = {0};
+    double *sorted, largest = 0;
     int made = 0;
-    if (!sorted)
-        return mp_no_memory(error);
+    MP_TAKE(&arena, sorted, count + 1);
+    MP_TRY(mp_arena_check(&arena, error));
     for (int i = 0; i < count; i++) {
         adjusted[i] = p[i];
         if (!isnan(p[i]))
@@ -320,6 +320,5 @@ int mp_holm(const double p[], int count, double adjusted[], struct mp_error *err
             if (p[k] == sorted[i] && (i == 0 || sorted[i] != sorted[i - 1]))
                 adjusted[k] = largest;
     }
-    free(sorted);
     return MP_OK;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/arena.h"
 #include "results/compare/internal.h"
 #include "results/compare/statistics.h"
 
@@ -149,13 +150,11 @@ int gate_weigh_time(struct comparison *comparison, const char *job, struct mp_er
                     samples->paired ? "pair of complete runs" : "complete run");
         return MP_OK;
     }
-    int code = side_digest(run, metric->floor_key, error);
-    if (!code)
-        code = gate_find_floor(comparison, metric->floor_key, &metric->floor, error);
-    if (!code)
-        code = weigh(metric, comparison->gate->minimum_effect, error);
+    MP_TRY(side_digest(run, metric->floor_key, error));
+    MP_TRY(gate_find_floor(comparison, metric->floor_key, &metric->floor, error));
+    MP_TRY(weigh(metric, comparison->gate->minimum_effect, error));
     doubt(comparison, &doubts, metric);
-    return code;
+    return MP_OK;
 }
 
 /* Whether a timed metric has evidence that nothing is held against. */
@@ -184,25 +183,22 @@ static int decide(const struct comparison *comparison, struct mp_gate_metric *me
 /* Holm's corrections over all timed metrics: of the rank tests, over those without a doubt, and of
  * what is beyond noise, over those with one, too. */
 static int adjust(struct mp_gate *gate, struct mp_error *error) {
-    const size_t metrics = (size_t)gate->metrics;
-    double *p = calloc(4 * metrics + 1, sizeof *p), *adjusted = p + metrics;
-    double *beyond = p + 2 * metrics, *adjusted_beyond = p + 3 * metrics;
-    if (!p)
-        return mp_no_memory(error);
+    MP_AUTO(arena) struct mp_arena arena = {0};
+    double *p, *adjusted, *beyond, *adjusted_beyond;
+    MP_TAKE_EACH(&arena, gate->metrics + 1, p, adjusted, beyond, adjusted_beyond);
+    MP_TRY(mp_arena_check(&arena, error));
     for (int i = 0; i < gate->metrics; i++) {
         const struct mp_gate_metric *metric = &gate->metric[i];
         p[i] = is_judged(metric) ? metric->evidence.p : NAN;
         beyond[i] = is_judged(metric) || metric->in_doubt ? metric->beyond_p : NAN;
     }
-    int code = mp_holm(p, gate->metrics, adjusted, error);
-    if (!code)
-        code = mp_holm(beyond, gate->metrics, adjusted_beyond, error);
-    for (int i = 0; i < gate->metrics && !code; i++) {
+    MP_TRY(mp_holm(p, gate->metrics, adjusted, error));
+    MP_TRY(mp_holm(beyond, gate->metrics, adjusted_beyond, error));
+    for (int i = 0; i < gate->metrics; i++) {
         gate->metric[i].adjusted_p = adjusted[i];
         gate->metric[i].beyond_p = adjusted_beyond[i];
     }
-    free(p);
-    return code;
+    return MP_OK;
 }
 
 int gate_decide_times(struct comparison *comparison, struct mp_error *error) {
@@ -212,10 +208,10 @@ int gate_decide_times(struct comparison *comparison, struct mp_error *error) {
         made += is_judged(&gate->metric[i]);
         timed += !gate->metric[i].exact;
     }
-    int code = adjust(gate, error);
-    for (int i = 0; i < gate->metrics && !code; i++)
+    MP_TRY(adjust(gate, error));
+    for (int i = 0; i < gate->metrics; i++)
         if (is_judged(&gate->metric[i]) || gate->metric[i].in_doubt)
-            code = decide(comparison, &gate->metric[i], made, error);
+            MP_TRY(decide(comparison, &gate->metric[i], made, error));
     if (comparison->strays > 0)
         gate_note(gate, "%d of %d runs have iterations far from their median; nothing is removed.",
                   comparison->strays, comparison->judged);
@@ -237,5 +233,5 @@ int gate_decide_times(struct comparison *comparison, struct mp_error *error) {
                       gate->metric[i].job);
             break;
         }
-    return code;
+    return MP_OK;
 }

@@ -19,16 +19,18 @@ enum { PHASE_NAME = 32, SIDES = 2, KINDS = 2, BUSY = 0, WAITING = 1 };
 struct place {
     char phase[PHASE_NAME];
     int layer, rank;
-    double *value[SIDES][KINDS]; /* [runs] ms per iteration; the first is owned, with the others */
+    double *value[SIDES][KINDS]; /* [runs] ms per iteration */
     double change[KINDS];        /* head's median - base's */
 };
 
 struct places {
-    struct place *item; /* [count] */
+    struct mp_arena memory; /* of the places' values */
+    struct place *item;     /* [count], owned */
     int count, runs[SIDES];
     bool paired; /* run i of base and of head belong together */
     int next;    /* where the next row is if this run has the same rows as the one before */
 };
+MP_END(places, struct places, (free(it->item), mp_arena_release(&it->memory)))
 
 static const char busy_sql[] =
     "WITH steady AS MATERIALIZED (SELECT iteration FROM v_iteration WHERE run_id = ?1 AND steady = "
@@ -50,19 +52,9 @@ static struct place *find_or_add(struct places *places, const char *phase, int l
     struct place *place = &places->item[places->count++];
     *place = (struct place){.layer = layer, .rank = rank};
     snprintf(place->phase, sizeof place->phase, "%s", phase);
-    double *values =
-        calloc(KINDS * ((size_t)places->runs[0] + (size_t)places->runs[1]), sizeof *values);
-    for (int i = 0; values && i < SIDES * KINDS; i++) {
-        place->value[i / KINDS][i % KINDS] = values;
-        values += places->runs[i / KINDS];
-    }
-    return values ? place : NULL;
-}
-
-static void free_places(struct places *places) {
-    for (int i = 0; i < places->count; i++)
-        free(places->item[i].value[0][0]);
-    free(places->item);
+    for (int i = 0; i < SIDES * KINDS; i++)
+        MP_TAKE(&places->memory, place->value[i / KINDS][i % KINDS], places->runs[i / KINDS]);
+    return places->memory.lacking ? NULL : place;
 }
 
 static int read_run(struct mp_store *store, int64_t run_id, struct places *places, int side,
@@ -191,32 +183,28 @@ static void write_place(const struct places *places, int kind, const struct plac
 
 int gate_locate(const struct comparison *comparison, struct mp_gate_metric *metric,
                 struct mp_error *error) {
-    struct places places = {0};
+    MP_AUTO(places) struct places places = {0};
     const struct side *const sides[SIDES] = {&comparison->base, &comparison->head};
     double sign = metric->evidence.effect < 0 ? -1 : 1, busy, waiting;
-    int code = MP_OK;
     for (int s = 0; s < SIDES; s++)
         for (int i = 0; i < sides[s]->count; i++)
             places.runs[s] += is_of(&sides[s]->run[i], metric->job);
     places.paired = metric->evidence.samples.paired && places.runs[0] == places.runs[1];
-    for (int s = 0; s < SIDES && !code; s++)
-        code = read_side(sides[s], metric->job, &places, s, error);
+    for (int s = 0; s < SIDES; s++)
+        MP_TRY(read_side(sides[s], metric->job, &places, s, error));
     for (int i = 0; i < places.count; i++)
         for (int k = 0; k < KINDS; k++)
             find_change(&places, &places.item[i], k);
-    if (!code) {
-        const struct place *worker = find_phase(&places, BUSY, sign, &busy);
-        const struct place *waiter = find_phase(&places, WAITING, sign, &waiting);
-        double whole = fabs(metric->base * metric->evidence.effect);
-        if (worker && 3 * busy >= whole)
-            write_place(&places, BUSY, worker, sign, busy, false, metric);
-        else if (worker && 2 * change_of(&places, BUSY, NULL, worker->rank, sign) >= whole)
-            write_place(&places, BUSY, worker, sign, busy, true, metric);
-        else if (waiter && waiting > busy)
-            write_place(&places, WAITING, waiter, sign, waiting, false, metric);
-        else
-            snprintf(metric->where, sizeof metric->where, "no single phase has a third of it");
-    }
-    free_places(&places);
-    return code;
+    const struct place *worker = find_phase(&places, BUSY, sign, &busy);
+    const struct place *waiter = find_phase(&places, WAITING, sign, &waiting);
+    double whole = fabs(metric->base * metric->evidence.effect);
+    if (worker && 3 * busy >= whole)
+        write_place(&places, BUSY, worker, sign, busy, false, metric);
+    else if (worker && 2 * change_of(&places, BUSY, NULL, worker->rank, sign) >= whole)
+        write_place(&places, BUSY, worker, sign, busy, true, metric);
+    else if (waiter && waiting > busy)
+        write_place(&places, WAITING, waiter, sign, waiting, false, metric);
+    else
+        snprintf(metric->where, sizeof metric->where, "no single phase has a third of it");
+    return MP_OK;
 }

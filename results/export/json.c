@@ -38,36 +38,32 @@ enum { SECTIONS = sizeof sections / sizeof *sections };
 
 static int write_run(struct output *output, const struct mp_results_selection *selection,
                      struct mp_error *error) {
-    sqlite3_stmt *row = NULL;
-    int code = output_query(output->store, run_sql, selection, &row, error);
-    int got = code ? code : mp_store_next(output->store, row, error);
-    if (got == 1) {
-        fputs("{\"format\":\"moeperf run\",\"version\":1,\"run\":", output->file);
-        code = output_json(output, output_row(row, 0), error);
-    } else if (got == 0) {
-        code = mp_fail(error, MP_EFORMAT, "%s: run %lld lacks its summary",
+    MP_AUTO(statement) sqlite3_stmt *row = NULL;
+    MP_TRY(output_query(output->store, run_sql, selection, &row, error));
+    const int got = mp_store_next(output->store, row, error);
+    if (got < 0)
+        return got;
+    if (got == 0)
+        return mp_fail(error, MP_EFORMAT, "%s: run %lld lacks its summary",
                        mp_store_path(output->store), (long long)selection->run_id);
-    }
-    sqlite3_finalize(row);
-    return got < 0 ? got : code;
+    fputs("{\"format\":\"moeperf run\",\"version\":1,\"run\":", output->file);
+    return output_json(output, output_row(row, 0), error);
 }
 
 int mp_results_json(struct mp_store *store, const struct mp_results_selection *selection,
                     const char *path, struct mp_results_exported *exported,
                     struct mp_error *error) {
     struct mp_results_selection chosen;
-    struct output output;
+    MP_AUTO(output) struct output output = {0};
     *exported = (struct mp_results_exported){0};
     MP_TRY(output_choose(store, selection, &chosen, error));
-    int code = output_open(&output, store, path, error);
-    if (!code)
-        code = write_run(&output, &chosen, error);
-    for (int i = 0; !code && i < SECTIONS; i++) {
+    MP_TRY(output_open(&output, store, path, error));
+    MP_TRY(write_run(&output, &chosen, error));
+    for (int i = 0; i < SECTIONS; i++) {
         fputs(",\n", output.file);
-        code = output_rows(&output, sections[i].name, sections[i].sql, sections[i].arrays, &chosen,
-                           &exported->rows, error);
+        MP_TRY(output_rows(&output, sections[i].name, sections[i].sql, sections[i].arrays, &chosen,
+                           &exported->rows, error));
     }
-    if (!code)
-        fputs("}\n", output.file);
-    return output_close(&output, code, error);
+    fputs("}\n", output.file);
+    return output_close(&output, error);
 }

@@ -11,17 +11,21 @@
 int output_open(struct output *output, struct mp_store *store, const char *path,
                 struct mp_error *error) {
     *output = (struct output){.store = store};
-    int code = mp_whole_file_open(&output->whole, path, error);
+    MP_TRY(mp_whole_file_open(&output->whole, path, error));
     output->file = output->whole.stream;
-    if (!code && sqlite3_exec(mp_store_connection(store), "BEGIN", NULL, NULL, NULL) != SQLITE_OK)
-        code = mp_store_fail(store, "cannot read the results", error);
-    return code;
+    return sqlite3_exec(mp_store_connection(store), "BEGIN", NULL, NULL, NULL) == SQLITE_OK
+               ? MP_OK
+               : mp_store_fail(store, "cannot read the results", error);
 }
 
-int output_close(struct output *output, int code, struct mp_error *error) {
-    if (!sqlite3_get_autocommit(mp_store_connection(output->store)))
+int output_close(struct output *output, struct mp_error *error) {
+    return mp_whole_file_close(&output->whole, MP_OK, error);
+}
+
+void output_end(struct output *output) {
+    if (output->store && !sqlite3_get_autocommit(mp_store_connection(output->store)))
         sqlite3_exec(mp_store_connection(output->store), "ROLLBACK", NULL, NULL, NULL);
-    return mp_whole_file_close(&output->whole, code, error);
+    mp_end_whole_file(&output->whole);
 }
 
 /* ---- queries ---- */
@@ -44,9 +48,9 @@ int output_check_iterations(const struct mp_results_selection *selection, struct
 
 int output_choose(struct mp_store *store, const struct mp_results_selection *wanted,
                   struct mp_results_selection *selection, struct mp_error *error) {
-    int code = output_check_iterations(wanted, error);
     *selection = *wanted;
-    return code ? code : mp_store_choose_run(store, &selection->run_id, error);
+    MP_TRY(output_check_iterations(wanted, error));
+    return mp_store_choose_run(store, &selection->run_id, error);
 }
 
 /* ---- JSON ---- */
@@ -115,17 +119,17 @@ int output_json(struct output *output, json_t *value, struct mp_error *error) {
 int output_rows(struct output *output, const char *name, const char *sql, unsigned arrays,
                 const struct mp_results_selection *selection, int64_t *rows,
                 struct mp_error *error) {
-    sqlite3_stmt *row = NULL;
+    MP_AUTO(statement) sqlite3_stmt *row = NULL;
     const char *before = "\n";
-    int got = 0, code = output_query(output->store, sql, selection, &row, error);
+    int got;
+    MP_TRY(output_query(output->store, sql, selection, &row, error));
     fprintf(output->file, "\"%s\":[", name);
-    while (!code && (got = mp_store_next(output->store, row, error)) == 1) {
+    while ((got = mp_store_next(output->store, row, error)) == 1) {
         fputs(before, output->file);
         before = ",\n";
-        code = output_json(output, output_row(row, arrays), error);
+        MP_TRY(output_json(output, output_row(row, arrays), error));
         ++*rows;
     }
     fputc(']', output->file);
-    sqlite3_finalize(row);
-    return code ? code : got;
+    return got;
 }

@@ -10,6 +10,7 @@
 #include "results/export/export.h"
 
 MP_END(statement, sqlite3_stmt *, sqlite3_finalize(*it))
+MP_END(sqlite_text, char *, sqlite3_free(*it))
 
 struct output {
     struct mp_whole_file whole;
@@ -21,8 +22,10 @@ struct output {
  * put into temporary tables meanwhile goes with it. */
 int output_open(struct output *output, struct mp_store *store, const char *path,
                 struct mp_error *error);
-/* mp_whole_file_close. */
-int output_close(struct output *output, int code, struct mp_error *error);
+/* mp_whole_file_close of what was written without an error; else the output's end removes it. */
+int output_close(struct output *output, struct mp_error *error);
+void output_end(struct output *output); /* accepts a zeroed and a closed one */
+MP_END(output, struct output, output_end(it))
 
 /* Prepares a query and binds what it has of ?1 run_id, ?2 and ?3 first and last iteration (the
  * smallest and largest numbers if none were chosen). */

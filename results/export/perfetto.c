@@ -57,6 +57,15 @@ struct timeline {
     struct lanes lanes;
 };
 
+static void release(struct timeline *timeline) {
+    sqlite3_finalize(timeline->keep_exchange);
+    sqlite3_finalize(timeline->keep_launch);
+    output_end(&timeline->output);
+    free(timeline->thread);
+    free(timeline->name);
+}
+MP_END(timeline, struct timeline, release(it))
+
 /* A text of others, of any bytes. */
 struct text {
     const char *at;
@@ -311,29 +320,27 @@ static void write_parts(struct timeline *timeline, sqlite3_stmt *row, const stru
 static int write_beside(struct timeline *timeline, sqlite3_stmt *row, const struct slice *slice,
                         struct mp_error *error) {
     bool is_exchange = sqlite3_column_type(row, TIMELINE_EXCHANGE) != SQLITE_NULL;
-    int code = MP_OK;
     if (sqlite3_column_type(row, TIMELINE_COUNTED) != SQLITE_NULL)
         write_counter(timeline, row);
     if (is_exchange && !timeline->draws_flows)
         timeline->exported->flows_left_out++;
     else if (is_exchange)
-        code = keep(timeline, timeline->keep_exchange,
+        MP_TRY(keep(timeline, timeline->keep_exchange,
                     (int64_t[]){sqlite3_column_int64(row, TIMELINE_ITERATION),
                                 sqlite3_column_int64(row, TIMELINE_LAYER),
                                 sqlite3_column_int64(row, TIMELINE_EXCHANGE),
                                 sqlite3_column_int64(row, TIMELINE_DIRECTION), timeline->rank,
                                 slice->tid, slice->start_ns, slice->end_ns},
-                    8, error);
-    if (!code && timeline->keeps_launches &&
-        sqlite3_column_type(row, TIMELINE_PROCESS) != SQLITE_NULL)
-        code = keep(timeline, timeline->keep_launch,
+                    8, error));
+    if (timeline->keeps_launches && sqlite3_column_type(row, TIMELINE_PROCESS) != SQLITE_NULL)
+        MP_TRY(keep(timeline, timeline->keep_launch,
                     (int64_t[]){sqlite3_column_int64(row, TIMELINE_PROCESS),
                                 sqlite3_column_int64(row, TIMELINE_NUMBER), slice->tid,
                                 slice->start_ns},
-                    4, error);
+                    4, error));
     write_launch(timeline, row, slice);
     write_parts(timeline, row, slice);
-    return code;
+    return MP_OK;
 }
 
 /* ---- slices ---- */
@@ -393,13 +400,12 @@ static int each_row(struct timeline *timeline, const char *sql,
                     int (*take)(struct timeline *timeline, sqlite3_stmt *row,
                                 struct mp_error *error),
                     struct mp_error *error) {
-    sqlite3_stmt *row = NULL;
-    int got = 0;
-    int code = mp_store_query(timeline->output.store, sql, timeline->value, VALUES, &row, error);
-    while (!code && (got = mp_store_next(timeline->output.store, row, error)) == 1)
-        code = take(timeline, row, error);
-    sqlite3_finalize(row);
-    return code ? code : got;
+    MP_AUTO(statement) sqlite3_stmt *row = NULL;
+    int got;
+    MP_TRY(mp_store_query(timeline->output.store, sql, timeline->value, VALUES, &row, error));
+    while ((got = mp_store_next(timeline->output.store, row, error)) == 1)
+        MP_TRY(take(timeline, row, error));
+    return got;
 }
 
 /* ---- ranks ---- */
@@ -424,15 +430,15 @@ static int begin_launches(struct timeline *timeline, struct mp_error *error) {
     if (sqlite3_exec(mp_store_connection(store), "DELETE FROM temp.moeperf_launch", NULL, NULL,
                      NULL) != SQLITE_OK)
         return mp_store_fail(store, "cannot keep what launched GPU work", error);
-    int code = mp_store_numbers(
+    MP_TRY(mp_store_numbers(
         store,
         "SELECT EXISTS (SELECT 1 FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE run_id = ?1 AND rank = ?4) "
         "OR EXISTS (SELECT 1 FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE run_id = ?1 AND rank = ?4) "
         "OR EXISTS (SELECT 1 FROM CUPTI_ACTIVITY_KIND_MEMSET WHERE run_id = ?1 AND rank = ?4) "
         "OR EXISTS (SELECT 1 FROM collective WHERE run_id = ?1 AND rank = ?4)",
-        timeline->value, VALUES, &keeps_launches, 1, error);
+        timeline->value, VALUES, &keeps_launches, 1, error));
     timeline->keeps_launches = keeps_launches;
-    return code;
+    return MP_OK;
 }
 
 static int name_rank(struct timeline *timeline, const char *host, struct mp_error *error) {
@@ -539,26 +545,14 @@ static int write_timeline(struct timeline *timeline, struct mp_error *error) {
 int mp_results_perfetto(struct mp_store *store, const struct mp_results_selection *selection,
                         const char *path, struct mp_results_exported *exported,
                         struct mp_error *error) {
+    MP_AUTO(timeline) struct timeline timeline = {.exported = exported};
+    const struct mp_results_selection *chosen = &timeline.selection;
     *exported = (struct mp_results_exported){0};
-    struct timeline *timeline = calloc(1, sizeof *timeline);
-    if (!timeline)
-        return mp_no_memory(error);
-    timeline->exported = exported;
-    int code = output_choose(store, selection, &timeline->selection, error);
-    if (!code) {
-        const struct mp_results_selection *chosen = &timeline->selection;
-        timeline->value[RUN] = chosen->run_id;
-        timeline->value[FIRST_ITERATION] = chosen->some_iterations ? chosen->first : INT64_MIN;
-        timeline->value[LAST_ITERATION] = chosen->some_iterations ? chosen->last : INT64_MAX;
-        code = output_open(&timeline->output, store, path, error);
-        if (!code)
-            code = write_timeline(timeline, error);
-        sqlite3_finalize(timeline->keep_exchange);
-        sqlite3_finalize(timeline->keep_launch);
-        code = output_close(&timeline->output, code, error);
-    }
-    free(timeline->thread);
-    free(timeline->name);
-    free(timeline);
-    return code;
+    MP_TRY(output_choose(store, selection, &timeline.selection, error));
+    timeline.value[RUN] = chosen->run_id;
+    timeline.value[FIRST_ITERATION] = chosen->some_iterations ? chosen->first : INT64_MIN;
+    timeline.value[LAST_ITERATION] = chosen->some_iterations ? chosen->last : INT64_MAX;
+    MP_TRY(output_open(&timeline.output, store, path, error));
+    MP_TRY(write_timeline(&timeline, error));
+    return output_close(&timeline.output, error);
 }

@@ -92,21 +92,19 @@ static int finish_row(const struct mp_reading *reading, struct mp_paper_row *row
 int mp_published_parse(const char *name, const char *text, struct mp_published **published,
                        struct mp_error *error) {
     const struct mp_reading reading = {name, error};
-    struct mp_published *read = calloc(1, sizeof *read);
+    MP_AUTO(published) struct mp_published *read = mp_new(1, sizeof *read);
     struct mp_yaml *document = NULL;
-    int code =
-        read ? mp_yaml_parse(name, text, strlen(text), &document, error) : mp_no_memory(error);
-    if (!code)
-        code = mp_options_read(&reading, paper_rows, "a paper", document, read);
-    for (int i = 0; !code && i < read->rows; i++)
-        code = finish_row(&reading, &read->row[i]);
-    if (read)
-        read->document = document;
-    if (code)
-        mp_published_destroy(read);
-    else
-        *published = read;
-    return code;
+    if (!read)
+        return mp_no_memory(error);
+    MP_TRY(mp_yaml_parse(name, text, strlen(text), &document, error));
+    const int code = mp_options_read(&reading, paper_rows, "a paper", document, read);
+    read->document = document; /* also where not all of it could be read */
+    MP_TRY(code);
+    for (int i = 0; i < read->rows; i++)
+        MP_TRY(finish_row(&reading, &read->row[i]));
+    *published = read;
+    read = NULL;
+    return MP_OK;
 }
 
 void mp_published_destroy(struct mp_published *published) {

@@ -74,6 +74,7 @@ struct mp_published {
 int mp_published_parse(const char *name, const char *text, struct mp_published **published,
                        struct mp_error *error);
 void mp_published_destroy(struct mp_published *published); /* accepts NULL */
+MP_END(published, struct mp_published *, mp_published_destroy(*it))
 
 /* What of a figure's number two people would call equal: a single value is met within 10 %, a
  * change or a share within 0.05; a range when the number lies in it; "at most" as the single value

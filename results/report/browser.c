@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "reference/base/shell.h"
 #include "reference/base/whole_file.h"
 #include "results/report/query.h"
 
@@ -32,18 +33,6 @@ struct mp_browser {
 
 /* ---- the program ---- */
 
-static bool search(const char *name, char path[MP_BROWSER_PATH]) {
-    const char *folders = getenv("PATH");
-    for (const char *at = folders ? folders : ""; *at;) {
-        const int length = (int)strcspn(at, ":");
-        if (snprintf(path, MP_BROWSER_PATH, "%.*s/%s", length, at, name) < MP_BROWSER_PATH &&
-            !access(path, X_OK))
-            return true;
-        at += length + (at[length] == ':');
-    }
-    return false;
-}
-
 int mp_browser_find(char path[MP_BROWSER_PATH], struct mp_error *error) {
     static const char *const names[] = {"chromium", "chromium-browser", "google-chrome", "chrome"};
     const char *wanted = getenv("MOEPERF_BROWSER");
@@ -54,7 +43,7 @@ int mp_browser_find(char path[MP_BROWSER_PATH], struct mp_error *error) {
                                   : MP_OK;
     }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (search(names[i], path))
+        if (mp_shell_search(names[i], path, MP_BROWSER_PATH))
             return MP_OK;
     return mp_fail(
         error, MP_ENOTFOUND,
@@ -163,36 +152,32 @@ static int next(struct mp_browser *browser, json_t **message, struct mp_error *e
     return *message ? MP_OK : mp_fail(error, MP_EIO, "the browser says: %s", fault.text);
 }
 
-/* Calls a method; consumes `parameters`.  What it returns, to be given up. */
-static int call(struct mp_browser *browser, const char *method, json_t *parameters, json_t **result,
-                struct mp_error *error) {
-    json_t *message = json_pack("{s:i, s:s, s:o, s:s*}", "id", ++browser->calls, "method", method,
-                                "params", parameters, "sessionId", browser->session);
-    char *text = message ? json_dumps(message, JSON_COMPACT) : NULL;
-    int code = text ? send_all(browser, text, error) : mp_no_memory(error);
-    json_decref(message);
-    free(text);
-    *result = NULL;
-    while (!code && !*result) {
-        code = next(browser, &message, error);
-        if (code)
-            break;
-        if (json_integer_value(json_object_get(message, "id")) == browser->calls) {
-            *result = json_incref(json_object_get(message, "result"));
-            const char *why =
-                json_string_value(json_object_get(json_object_get(message, "error"), "message"));
-            if (!*result)
-                code = mp_fail(error, MP_EIO, "the browser refuses %s: %.300s", method,
-                               why ? why : "it does not say why");
-        }
-        json_decref(message);
-    }
-    return code;
-}
-
 static const char *text_at(const json_t *object, const char *name) {
     const char *text = json_string_value(json_object_get(object, name));
     return text ? text : "";
+}
+
+/* Calls a method; consumes `parameters`.  What it returns, to be given up. */
+static int call(struct mp_browser *browser, const char *method, json_t *parameters, json_t **result,
+                struct mp_error *error) {
+    MP_AUTO(json)
+    json_t *asked = json_pack("{s:i, s:s, s:o, s:s*}", "id", ++browser->calls, "method", method,
+                              "params", parameters, "sessionId", browser->session);
+    MP_AUTO(text) char *text = asked ? json_dumps(asked, JSON_COMPACT) : NULL;
+    *result = NULL;
+    MP_TRY(text ? send_all(browser, text, error) : mp_no_memory(error));
+    while (!*result) {
+        MP_AUTO(json) json_t *message = NULL;
+        MP_TRY(next(browser, &message, error));
+        if (json_integer_value(json_object_get(message, "id")) != browser->calls)
+            continue;
+        const char *why = text_at(json_object_get(message, "error"), "message");
+        *result = json_incref(json_object_get(message, "result"));
+        if (!*result)
+            return mp_fail(error, MP_EIO, "the browser refuses %s: %.300s", method,
+                           *why ? why : "it does not say why");
+    }
+    return MP_OK;
 }
 
 /* ---- the page ---- */
@@ -226,21 +211,17 @@ static int show(struct mp_browser *browser, const char *html, struct mp_error *e
 }
 
 int mp_browser_open(struct mp_browser **opened, const char *html, struct mp_error *error) {
-    struct mp_browser *browser = calloc(1, sizeof *browser);
+    MP_AUTO(browser) struct mp_browser *browser = mp_new(1, sizeof *browser);
     *opened = NULL;
     if (!browser)
         return mp_no_memory(error);
     browser->channel = -1;
-    int code = start(browser, error);
-    if (!code)
-        code = attach(browser, error);
-    if (!code)
-        code = show(browser, html, error);
-    if (code)
-        mp_browser_close(browser);
-    else
-        *opened = browser;
-    return code;
+    MP_TRY(start(browser, error));
+    MP_TRY(attach(browser, error));
+    MP_TRY(show(browser, html, error));
+    *opened = browser;
+    browser = NULL;
+    return MP_OK;
 }
 
 int mp_browser_evaluate(struct mp_browser *browser, const char *expression, json_t **value,

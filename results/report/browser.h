@@ -37,5 +37,6 @@ int mp_browser_print(struct mp_browser *browser, double width, double height, co
 
 /* Ends it and removes what it kept; accepts NULL. */
 void mp_browser_close(struct mp_browser *browser);
+MP_END(browser, struct mp_browser *, mp_browser_close(*it))
 
 #endif

@@ -110,11 +110,9 @@ static int add_abstentions(const struct straggler *straggler, const char *label,
 int findings_stragglers(const struct straggler *straggler, const char *label, const char *faster,
                         int most, json_t *findings, struct mp_error *error) {
     const struct mp_straggler *found = &straggler->found;
-    int code = MP_OK;
     if (found->findings == 0)
-        code = add_nothing(straggler, label, findings, error);
-    for (int f = 0; !code && f < found->findings && f < most; f++)
-        code = add_waiting(straggler, f, label, faster, findings, error);
-    return code || !found->slowdowns.rank ? code
-                                          : add_abstentions(straggler, label, findings, error);
+        MP_TRY(add_nothing(straggler, label, findings, error));
+    for (int f = 0; f < found->findings && f < most; f++)
+        MP_TRY(add_waiting(straggler, f, label, faster, findings, error));
+    return found->slowdowns.rank ? add_abstentions(straggler, label, findings, error) : MP_OK;
 }

@@ -102,22 +102,21 @@ static int read_runs(struct mp_store *store, const struct mp_report_selection *s
 
 int report_runs_load(struct mp_store *store, const struct mp_report_selection *selection,
                      struct report_runs *runs, struct mp_error *error) {
+    const char *path = mp_store_path(store);
     char lists[COMMAND_TEXT];
     *runs = (struct report_runs){0};
-    int code = read_runs(store, selection, runs, error);
-    command_text(lists, mp_store_path(store), "report --runs");
-    if (!code && runs->count == 0 && selection && selection->run_id)
-        code = mp_fail(error, MP_ENOTFOUND, "%s: no run %lld; %s lists them", mp_store_path(store),
+    MP_TRY(read_runs(store, selection, runs, error));
+    if (runs->count > 0)
+        return MP_OK;
+    command_text(lists, path, "report --runs");
+    if (selection && selection->run_id)
+        return mp_fail(error, MP_ENOTFOUND, "%s: no run %lld; %s lists them", path,
                        (long long)selection->run_id, lists);
-    else if (!code && runs->count == 0 && selection && (selection->suite_run || selection->suite))
-        code = mp_fail(error, MP_ENOTFOUND, "%s: no run of suite %s'%.200s'; %s lists them",
-                       mp_store_path(store), selection->suite_run ? "invocation " : "",
+    if (selection && (selection->suite_run || selection->suite))
+        return mp_fail(error, MP_ENOTFOUND, "%s: no run of suite %s'%.200s'; %s lists them", path,
+                       selection->suite_run ? "invocation " : "",
                        selection->suite_run ? selection->suite_run : selection->suite, lists);
-    else if (!code && runs->count == 0)
-        code = mp_fail(error, MP_ENOTFOUND, "%s: no runs yet", mp_store_path(store));
-    if (code)
-        report_runs_free(runs);
-    return code;
+    return mp_fail(error, MP_ENOTFOUND, "%s: no runs yet", path);
 }
 
 void report_runs_free(struct report_runs *runs) {

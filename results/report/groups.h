@@ -43,7 +43,7 @@ struct report_runs {
     struct report_run *run; /* by run_id */
 };
 
-/* Errors: MP_ENOTFOUND when nothing is selected. */
+/* To be freed also after an error.  MP_ENOTFOUND when nothing is selected. */
 int report_runs_load(struct mp_store *store, const struct mp_report_selection *selection,
                      struct report_runs *runs, struct mp_error *error);
 void report_runs_free(struct report_runs *runs); /* accepts a zeroed one */

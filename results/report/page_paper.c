@@ -37,40 +37,33 @@ static int write_chart(struct mp_browser *browser, size_t number, const char *st
 static int write_charts(struct mp_browser *browser, const char *folder, const json_t *list,
                         struct mp_error *error) {
     char stem[PATH - 8], path[PATH];
-    struct mp_whole_file names;
+    MP_AUTO(whole_file) struct mp_whole_file names = {0};
     size_t i;
     json_t *sheet;
     snprintf(path, sizeof path, "%.700s/figures.txt", folder);
-    int code = mp_whole_file_open(&names, path, error);
-    if (code)
-        return code;
+    MP_TRY(mp_whole_file_open(&names, path, error));
     json_array_foreach(list, i, sheet) {
         const char *name = json_string_value(json_object_get(sheet, "name"));
-        for (size_t w = 0; w < sizeof widths / sizeof *widths && !code; w++) {
+        for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
             snprintf(stem, sizeof stem, "%.500s/%.200s%s", folder, name, widths[w].suffix);
-            code = write_chart(browser, i, stem, widths[w].inches, error);
+            MP_TRY(write_chart(browser, i, stem, widths[w].inches, error));
         }
         fprintf(names.stream, "%s: %s\n", name, json_string_value(json_object_get(sheet, "title")));
     }
-    return mp_whole_file_close(&names, code, error);
+    return mp_whole_file_close(&names, MP_OK, error);
 }
 
 int page_paper(const char *html, const char *folder, struct mp_error *error) {
-    struct mp_browser *browser = NULL;
-    json_t *list = NULL;
+    MP_AUTO(browser) struct mp_browser *browser = NULL;
+    MP_AUTO(json) json_t *list = NULL;
     if (strlen(folder) > 500)
         return mp_fail(error, MP_EINVAL, "%.40s...: a folder's name of at most 500 bytes, please",
                        folder);
     if (mkdir(folder, 0777) && errno != EEXIST)
         return mp_fail(error, MP_EIO, "%s: %s", folder, strerror(errno));
-    int code = mp_browser_open(&browser, html, error);
-    if (!code)
-        code = mp_browser_evaluate(browser, "sheets.list()", &list, error);
-    if (!code && json_array_size(list) == 0)
-        code = mp_fail(error, MP_ENOTFOUND, "there is no chart to put into %s", folder);
-    if (!code)
-        code = write_charts(browser, folder, list, error);
-    json_decref(list);
-    mp_browser_close(browser);
-    return code;
+    MP_TRY(mp_browser_open(&browser, html, error));
+    MP_TRY(mp_browser_evaluate(browser, "sheets.list()", &list, error));
+    return json_array_size(list) == 0
+               ? mp_fail(error, MP_ENOTFOUND, "there is no chart to put into %s", folder)
+               : write_charts(browser, folder, list, error);
 }

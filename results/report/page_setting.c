@@ -8,24 +8,33 @@
 #include "results/report/page.h"
 #include "results/report/query.h"
 
+/* What its parts are made of; the rows' examples stand for them where one run has to. */
+struct setting {
+    struct page *page;
+    int table, count;
+    struct speedup_row *row;     /* [count] */
+    struct straggler *straggler; /* [count] who waits in the examples */
+};
+
+static const struct report_run *example_of(const struct setting *setting, int i) {
+    return report_group_example(setting->page->runs, setting->row[i].group);
+}
+
 /* ---- in words ---- */
 
-/* The fastest of the table that anyone could run instead of `own`; NULL for none, and where other
- * programs had the processors for so long that times don't tell. */
-static const char *faster_than(const struct report_runs *runs, const struct speedup_row rows[],
-                               int count, int own) {
-    const struct speedup_row *best = NULL, *current = NULL;
-    if (report_taken(runs, report_group_first(runs, own)->table) > REPORT_TAKEN_MOST)
+/* The fastest of the table that anyone could run instead of row `own`; NULL for none, and where
+ * other programs had the processors for so long that times don't tell. */
+static const char *faster_than(const struct setting *setting, int own) {
+    const struct speedup_row *best = NULL, *current = &setting->row[own];
+    if (report_taken(setting->page->runs, setting->table) > REPORT_TAKEN_MOST)
         return NULL;
-    for (int i = 0; i < count; i++) {
-        if (rows[i].group == own)
-            current = &rows[i];
-        if (!rows[i].unattainable && !(rows[i].dropped > 0) && rows[i].complete > 0 &&
-            !rows[i].ranks_share_cores && !isnan(rows[i].ms) && (!best || rows[i].ms < best->ms))
-            best = &rows[i];
+    for (int i = 0; i < setting->count; i++) {
+        const struct speedup_row *row = &setting->row[i];
+        if (!row->unattainable && !(row->dropped > 0) && row->complete > 0 &&
+            !row->ranks_share_cores && !isnan(row->ms) && (!best || row->ms < best->ms))
+            best = row;
     }
-    return best && current && best->ms < 0.97 * current->ms ? report_group_label(runs, best->group)
-                                                            : NULL;
+    return best && best->ms < 0.97 * current->ms ? best->run.label : NULL;
 }
 
 static int add_incomplete(const struct report_runs *runs, int table, json_t *findings,
@@ -50,81 +59,67 @@ static int add_incomplete(const struct report_runs *runs, int table, json_t *fin
 
 /* The system whose waiting stands for the setting: the first that has a whole run.  Where EP has,
  * it is EP, what the others are compared with. */
-static int standing_for(const struct speedup_row rows[], int count) {
+static int standing_for(const struct setting *setting) {
     int i = 0;
-    while (i < count && rows[i].complete == 0)
+    while (i < setting->count && setting->row[i].complete == 0)
         i++;
-    return i < count ? i : 0;
+    return i < setting->count ? i : 0;
 }
 
-static int find_summary(const struct page *page, const struct speedup_row rows[], int count,
-                        int table, const struct straggler stragglers[], json_t *findings,
-                        struct mp_error *error) {
-    int shown = standing_for(rows, count), group = rows[shown].group;
-    const struct report_run *first = report_group_example(page->runs, group);
-    MP_TRY(findings_stragglers(&stragglers[shown], first->label,
-                               faster_than(page->runs, rows, count, group), 1, findings, error));
-    MP_TRY(findings_speed(page->runs, rows, count, table, findings, error));
-    if (first->predicted)
-        MP_TRY(
-            finding_add(findings, "Predicted, not measured",
-                        "Every time in this setting is a model's; what it assumes is listed with "
-                        "each system.",
-                        true, error));
-    return add_incomplete(page->runs, table, findings, error);
-}
-
-static int write_summary(struct page *page, const struct speedup_row rows[], int count, int table,
-                         const struct straggler stragglers[], struct mp_error *error) {
+static int write_summary(const struct setting *setting, struct mp_error *error) {
     MP_AUTO(json) json_t *findings = json_array();
-    MP_TRY(find_summary(page, rows, count, table, stragglers, findings, error));
-    page_findings(page->out, findings);
+    const struct report_runs *runs = setting->page->runs;
+    const int shown = standing_for(setting);
+    const struct report_run *first = example_of(setting, shown);
+    MP_TRY(findings_stragglers(&setting->straggler[shown], first->label,
+                               faster_than(setting, shown), 1, findings, error));
+    MP_TRY(findings_speed(runs, setting->row, setting->count, setting->table, findings, error));
+    if (first->predicted)
+        MP_TRY(finding_add(findings, "Predicted, not measured",
+                           "Every time in this setting is a model's; what it assumes is listed "
+                           "with each system.",
+                           true, error));
+    MP_TRY(add_incomplete(runs, setting->table, findings, error));
+    page_findings(setting->page->out, findings);
     return MP_OK;
 }
 
 /* ---- speed-up ---- */
 
-static int write_speedup_table(const struct speedup_row rows[], int count, FILE *out,
-                               struct mp_error *error) {
-    MP_AUTO(table) struct table table = {0};
-    bool has_ratios = false;
-    for (int i = 0; i < count; i++)
-        has_ratios = has_ratios || !isnan(rows[i].speedup);
-    MP_TRY(speedup_table(rows, count, &table, error));
-    page_table(out, &table,
-               has_ratios ? "Ratios compare inside a round and are the median of the rounds' "
-                            "own; ranges are the smallest and largest round."
-                          : NULL,
-               NULL);
-    return MP_OK;
-}
-
-static json_t *speedup_data(const struct report_runs *runs, const struct speedup_row rows[],
-                            int count) {
+static json_t *speedup_data(const struct setting *setting) {
     json_t *list = json_array();
-    for (int i = 0; i < count; i++)
-        if (!isnan(rows[i].ms))
-            json_array_append_new(
-                list, json_pack("[offfib]", text_value(report_group_label(runs, rows[i].group)),
-                                rows[i].ms, rows[i].ms_min, rows[i].ms_max, rows[i].complete,
-                                rows[i].unattainable));
+    for (int i = 0; i < setting->count; i++) {
+        const struct speedup_row *row = &setting->row[i];
+        if (!isnan(row->ms))
+            json_array_append_new(list, json_pack("[offfib]", text_value(row->run.label), row->ms,
+                                                  row->ms_min, row->ms_max, row->complete,
+                                                  row->unattainable));
+    }
     return json_pack("{s[ssssss] so}", "columns", "label", "ms", "low", "high", "rounds",
                      "unattainable", "rows", list);
 }
 
-static int write_speedup(struct page *page, const struct speedup_row rows[], int count,
-                         struct mp_error *error) {
-    bool shared = false;
-    for (int i = 0; i < count; i++)
-        shared = shared || rows[i].ranks_share_cores;
+static int write_speedup(const struct setting *setting, struct mp_error *error) {
+    MP_AUTO(table) struct table table = {0};
+    bool shared = false, has_ratios = false;
+    for (int i = 0; i < setting->count; i++) {
+        shared = shared || setting->row[i].ranks_share_cores;
+        has_ratios = has_ratios || !isnan(setting->row[i].speedup);
+    }
     const char *caption =
         shared ? "Median over rounds of each run's median steady iteration (ms). Ranks shared "
                  "cores: these wall times are no speed-up."
                : "Median over rounds of each run's median steady iteration (ms); lines reach from "
                  "the fastest to the slowest round, dashed bars are what no system attains.";
-    MP_TRY(page_figure_of(page, "speedup", "Time per iteration", caption,
-                          speedup_data(page->runs, rows, count), error));
-    return write_speedup_table(rows, count, page->out, error);
+    MP_TRY(page_figure_of(setting->page, "speedup", "Time per iteration", caption,
+                          speedup_data(setting), error));
+    MP_TRY(speedup_table(setting->row, setting->count, &table, error));
+    page_table(setting->page->out, &table,
+               has_ratios ? "Ratios compare inside a round and are the median of the rounds' "
+                            "own; ranges are the smallest and largest round."
+                          : NULL,
+               NULL);
+    return MP_OK;
 }
 
 /* ---- curves and phases ---- */
@@ -160,34 +155,32 @@ static double waits_in(const struct straggler *straggler, const char *phase, dou
     return found->slowdowns.rank ? fmin(blocked, 1e3 * seconds) : blocked;
 }
 
-static int add_phases(struct page *page, const struct report_run *run, const char *label,
-                      const struct straggler *straggler, json_t *list, struct mp_error *error) {
+static int add_phases(const struct setting *setting, int i, json_t *list, struct mp_error *error) {
     double ms[PAGE_FAMILIES] = {0};
     bool is_there[PAGE_FAMILIES] = {false};
-    struct query query = query_begin(page->store, phases_sql, run->run_id, error);
+    struct query query =
+        query_begin(setting->page->store, phases_sql, example_of(setting, i)->run_id, error);
     while (query_next(&query)) {
         const int family = sqlite3_column_int(query.row, 0);
         const double waits =
-            waits_in(straggler, query_text(query.row, 1), query_double(query.row, 3));
+            waits_in(&setting->straggler[i], query_text(query.row, 1), query_double(query.row, 3));
         ms[family] += query_double(query.row, 2) - waits;
         ms[PAGE_WAITING] += waits;
         is_there[family] = is_there[PAGE_WAITING] = true;
     }
     for (int f = 0; f < PAGE_FAMILIES; f++)
         if (is_there[f])
-            json_array_append_new(list, json_pack("[oif]", text_value(label), f, ms[f]));
+            json_array_append_new(
+                list, json_pack("[oif]", text_value(setting->row[i].run.label), f, ms[f]));
     return query_end(&query);
 }
 
-static int write_phases(struct page *page, const struct speedup_row rows[], int count,
-                        const struct straggler stragglers[], struct mp_error *error) {
+static int write_phases(const struct setting *setting, struct mp_error *error) {
     MP_AUTO(json) json_t *list = json_array();
-    for (int i = 0; i < count; i++)
-        MP_TRY(add_phases(page, report_group_example(page->runs, rows[i].group),
-                          report_group_label(page->runs, rows[i].group), &stragglers[i], list,
-                          error));
+    for (int i = 0; i < setting->count; i++)
+        MP_TRY(add_phases(setting, i, list, error));
     return page_figure_of(
-        page, "phases", "Where an iteration goes",
+        setting->page, "phases", "Where an iteration goes",
         "Mean over iterations and ranks (ms), the rank's own thread: what lies behind computation "
         "is not in it. Red is waiting until other ranks come; what transfers take then is with "
         "what they carry.",
@@ -203,15 +196,14 @@ static const struct {
      "Systems that change nothing that is computed lie on each other."},
 };
 
-static int write_comparisons(struct page *page, const struct speedup_row rows[], int count,
-                             struct mp_error *error) {
+static int write_comparisons(const struct setting *setting, struct mp_error *error) {
     for (size_t c = 0; c < sizeof comparisons / sizeof *comparisons; c++) {
         MP_AUTO(json) json_t *data = page_data();
-        for (int i = 0; i < count; i++)
-            MP_TRY(page_data_add(page, data, comparisons[c].sql,
-                                 report_group_example(page->runs, rows[i].group)->run_id, 0,
-                                 report_group_label(page->runs, rows[i].group), error));
-        MP_TRY(page_figure_of(page, comparisons[c].chart, comparisons[c].title,
+        for (int i = 0; i < setting->count; i++)
+            MP_TRY(page_data_add(setting->page, data, comparisons[c].sql,
+                                 example_of(setting, i)->run_id, 0, setting->row[i].run.label,
+                                 error));
+        MP_TRY(page_figure_of(setting->page, comparisons[c].chart, comparisons[c].title,
                               comparisons[c].caption, json_incref(data), error));
     }
     return MP_OK;
@@ -245,10 +237,11 @@ static const struct table_column pair_columns[] = {
     {"predicted for", TABLE_ARRAY, .at = offsetof(struct pair, cluster)}};
 
 /* Adds the pair, if there is one, to the chart's rows and to the table. */
-static int add_pair(struct page *page, const struct speedup_row *row, json_t *chart,
-                    struct table *table, struct mp_error *error) {
-    const struct report_run *run = report_group_example(page->runs, row->group);
-    struct query other = query_begin(page->store, counterpart_sql, run->run_id, error);
+static int add_pair(const struct setting *setting, int i, json_t *chart, struct table *table,
+                    struct mp_error *error) {
+    const struct speedup_row *row = &setting->row[i];
+    const struct report_run *run = example_of(setting, i);
+    struct query other = query_begin(setting->page->store, counterpart_sql, run->run_id, error);
     if (query_next(&other) && !isnan(row->ms)) {
         double counterpart = query_double(other.row, 0);
         struct pair pair = {.label = row->run.label,
@@ -263,20 +256,19 @@ static int add_pair(struct page *page, const struct speedup_row *row, json_t *ch
     return query_end(&other);
 }
 
-static int write_predicted(struct page *page, const struct speedup_row rows[], int count,
-                           struct mp_error *error) {
+static int write_predicted(const struct setting *setting, struct mp_error *error) {
     MP_AUTO(table) struct table table = {0};
     MP_AUTO(json) json_t *chart = json_array();
     table_init(&table, pair_columns, sizeof pair_columns / sizeof *pair_columns);
-    for (int i = 0; i < count; i++)
-        MP_TRY(add_pair(page, &rows[i], chart, &table, error));
+    for (int i = 0; i < setting->count; i++)
+        MP_TRY(add_pair(setting, i, chart, &table, error));
     if (table.rows > 0)
         MP_TRY(page_figure_of(
-            page, "predicted", "Predicted beside measured",
+            setting->page, "predicted", "Predicted beside measured",
             "Median time per iteration (ms) of the same system, measured and by the predictor.",
             json_pack("{s[sss] sO}", "columns", "label", "measured", "predicted", "rows", chart),
             error));
-    page_table(page->out, &table, NULL, NULL);
+    page_table(setting->page->out, &table, NULL, NULL);
     return MP_OK;
 }
 
@@ -306,9 +298,10 @@ static int write_analysis(const struct straggler *straggler, FILE *out, struct m
     return MP_OK;
 }
 
-static int write_run(struct page *page, const struct speedup_row rows[], int count, int i,
-                     const struct straggler *straggler, struct mp_error *error) {
-    const struct report_run *run = report_group_example(page->runs, rows[i].group);
+static int write_run(const struct setting *setting, int i, struct mp_error *error) {
+    struct page *page = setting->page;
+    const struct straggler *straggler = &setting->straggler[i];
+    const struct report_run *run = example_of(setting, i);
     MP_AUTO(json) json_t *findings = json_array();
     page_print(page->out, "<section data-label=\"%s\">\n", run->label);
     page_print(page->out, "<p class=\"muted\">Job %s, run ", run->job);
@@ -316,8 +309,8 @@ static int write_run(struct page *page, const struct speedup_row rows[], int cou
     page_print(page->out, "%s%s</p>\n", run->predicted ? REPORT_PREDICTED : "",
                run->ranks_share_cores ? "; its ranks shared cores: these times are no speed-up"
                                       : "");
-    MP_TRY(findings_stragglers(straggler, NULL, faster_than(page->runs, rows, count, rows[i].group),
-                               FINDINGS_OF_RUN, findings, error));
+    MP_TRY(findings_stragglers(straggler, NULL, faster_than(setting, i), FINDINGS_OF_RUN, findings,
+                               error));
     page_findings(page->out, findings);
     MP_TRY(write_analysis(straggler, page->out, error));
     MP_TRY(page_run(page, run, error));
@@ -326,15 +319,15 @@ static int write_run(struct page *page, const struct speedup_row rows[], int cou
 }
 
 /* Those that were analysed, and how to see the others. */
-static int write_runs(struct page *page, const struct speedup_row rows[], int count,
-                      const struct straggler stragglers[], struct mp_error *error) {
-    int code = MP_OK, left = 0;
+static int write_runs(const struct setting *setting, struct mp_error *error) {
+    struct page *page = setting->page;
+    int left = 0;
     char command[COMMAND_TEXT] = "";
     fputs("<h2>One system in detail</h2>\n<div data-choose=\"System\">\n", page->out);
-    for (int i = 0; !code && i < count; i++) {
-        long long run_id = (long long)report_group_example(page->runs, rows[i].group)->run_id;
-        if (stragglers[i].context.run_id != 0)
-            code = write_run(page, rows, count, i, &stragglers[i], error);
+    for (int i = 0; i < setting->count; i++) {
+        long long run_id = (long long)example_of(setting, i)->run_id;
+        if (setting->straggler[i].context.run_id != 0)
+            MP_TRY(write_run(setting, i, error));
         else if (left++ == 0)
             command_text(command, mp_store_path(page->store),
                          "report --run %lld --html run-%lld.html", run_id, run_id);
@@ -348,41 +341,38 @@ static int write_runs(struct page *page, const struct speedup_row rows[], int co
         page_command(page->out, command);
         fputs("</p>\n", page->out);
     }
-    return code;
+    return MP_OK;
 }
 
-static int write_setting(struct page *page, const struct speedup_row rows[], int count, int table,
-                         struct straggler stragglers[], struct mp_error *error) {
-    for (int i = 0; i < count; i++) {
-        bool shown = i == standing_for(rows, count) || page->run_sections < MP_HTML_RUNS;
+static int write_setting(const struct setting *setting, struct mp_error *error) {
+    struct page *page = setting->page;
+    for (int i = 0; i < setting->count; i++) {
+        bool shown = i == standing_for(setting) || page->run_sections < MP_HTML_RUNS;
         page->run_sections += shown;
-        MP_TRY(straggler_find(page->store, report_group_example(page->runs, rows[i].group)->run_id,
-                              &stragglers[i], error));
+        MP_TRY(straggler_find(page->store, example_of(setting, i)->run_id, &setting->straggler[i],
+                              error));
         if (!shown) /* no section of its own */
-            stragglers[i].context.run_id = 0;
+            setting->straggler[i].context.run_id = 0;
     }
-    MP_TRY(write_summary(page, rows, count, table, stragglers, error));
-    MP_TRY(write_speedup(page, rows, count, error));
-    MP_TRY(write_phases(page, rows, count, stragglers, error));
-    MP_TRY(write_comparisons(page, rows, count, error));
-    MP_TRY(write_predicted(page, rows, count, error));
-    return write_runs(page, rows, count, stragglers, error);
-}
-
-static void write_heading(const struct report_runs *runs, int table, FILE *out) {
-    char heading[REPORT_HEADING];
-    report_table_heading(runs, table, heading);
-    page_print(out, "<section data-label=\"%s\">\n<h2>%s</h2>\n", heading, heading);
+    MP_TRY(write_summary(setting, error));
+    MP_TRY(write_speedup(setting, error));
+    MP_TRY(write_phases(setting, error));
+    MP_TRY(write_comparisons(setting, error));
+    MP_TRY(write_predicted(setting, error));
+    return write_runs(setting, error);
 }
 
 int page_setting(struct page *page, int table, struct mp_error *error) {
     MP_AUTO(speedup_rows) struct speedup_row *rows = NULL;
     MP_AUTO(stragglers) struct straggler_list list = {0};
+    char heading[REPORT_HEADING];
     int count;
     MP_TRY(speedup_rows(page->runs, table, &rows, &count, error));
     MP_TRY(straggler_list_make(&list, count, error));
-    write_heading(page->runs, table, page->out);
-    MP_TRY(write_setting(page, rows, count, table, list.one, error));
+    report_table_heading(page->runs, table, heading);
+    page_print(page->out, "<section data-label=\"%s\">\n<h2>%s</h2>\n", heading, heading);
+    const struct setting setting = {page, table, count, rows, list.one};
+    MP_TRY(write_setting(&setting, error));
     fputs("</section>\n", page->out);
     return MP_OK;
 }

@@ -153,7 +153,6 @@ static json_t *data_object(json_t *figures, struct mp_error *error) {
 static int fill_in(const char *name, size_t length, const char *title, const char *body,
                    json_t *figures, FILE *out, struct mp_error *error) {
     char folder[MP_VEGA_FOLDER];
-    int code = MP_OK;
     if (strncmp(name, "title", length) == 0)
         markup_text(out, title);
     else if (strncmp(name, "style", length) == 0)
@@ -161,54 +160,47 @@ static int fill_in(const char *name, size_t length, const char *title, const cha
     else if (strncmp(name, "body", length) == 0)
         fputs(body, out);
     else if (strncmp(name, "data", length) == 0)
-        code = write_json(data_object(figures, error), out, error);
+        MP_TRY(write_json(data_object(figures, error), out, error));
     else if (strncmp(name, "licence", length) == 0)
-        code = mp_vega_write_licence(out, error);
+        MP_TRY(mp_vega_write_licence(out, error));
     else if (strncmp(name, "script", length) == 0)
         fputs(page_script, out);
     else if (strncmp(name, "library", length) == 0) {
-        code = mp_vega_find(folder, error);
-        if (!code)
-            code = mp_vega_write(folder, out, error);
+        MP_TRY(mp_vega_find(folder, error));
+        MP_TRY(mp_vega_write(folder, out, error));
     }
-    return code ? code : error->code;
+    return error->code;
 }
 
 /* The page around `body`, as page/report.html has it. */
 static int assemble(const char *title, const char *body, json_t *figures, FILE *out,
                     struct mp_error *error) {
     const char *at = page_template;
-    int code = MP_OK;
-    while (!code) {
-        const char *name = strstr(at, "{{"), *end = name ? strstr(name, "}}") : NULL;
-        if (!end)
-            break;
+    for (const char *name, *end; (name = strstr(at, "{{")) && (end = strstr(name, "}}"));
+         at = end + 2) {
         fwrite(at, 1, (size_t)(name - at), out);
-        code = fill_in(name + 2, (size_t)(end - name - 2), title, body, figures, out, error);
-        at = end + 2;
+        MP_TRY(fill_in(name + 2, (size_t)(end - name - 2), title, body, figures, out, error));
     }
     fputs(at, out);
-    return code ? code : check_printed(out, error);
+    return check_printed(out, error);
+}
+
+/* Ends a text in memory. */
+static int close_text(FILE *text, int code, struct mp_error *error) {
+    return text && !fclose(text) ? code : mp_no_memory(error);
 }
 
 /* The whole page as text, to be freed. */
 static int make_page(struct page *page, page_body *body, const void *context, char **html,
                      struct mp_error *error) {
-    char *text = NULL;
+    MP_AUTO(text) char *text = NULL;
+    MP_AUTO(json) json_t *figures = page->figures = json_array();
     size_t size;
-    page->figures = json_array();
     page->out = open_memstream(&text, &size);
-    int code = page->out && page->figures ? body(context, page, error) : mp_no_memory(error);
-    if (page->out && fclose(page->out) && !code)
-        code = mp_no_memory(error);
-    FILE *whole = code ? NULL : open_memstream(html, &size);
-    if (whole)
-        code = assemble(page->title, text, page->figures, whole, error);
-    if ((!whole || fclose(whole)) && !code)
-        code = mp_no_memory(error);
-    free(text);
-    json_decref(page->figures);
-    return code;
+    MP_TRY(close_text(page->out, page->out ? body(context, page, error) : MP_OK, error));
+    FILE *whole = open_memstream(html, &size);
+    return close_text(whole, whole ? assemble(page->title, text, figures, whole, error) : MP_OK,
+                      error);
 }
 
 int page_file(const char *path, const char *text, struct mp_error *error) {

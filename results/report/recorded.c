@@ -266,10 +266,8 @@ static int read_run(struct mp_store *store, int64_t run_id, bool is_whole,
                     struct mp_recorded *recorded, struct mp_error *error) {
     struct reader reader = {.store = store, .run = recorded, .is_whole = is_whole};
     *recorded = (struct mp_recorded){.run_id = run_id};
-    int code = read_all(&reader, error);
+    const int code = read_all(&reader, error);
     free(reader.rows);
-    if (code)
-        mp_recorded_destroy(recorded);
     return code;
 }
 

@@ -39,7 +39,7 @@ static const char list_json_sql[] =
     "SELECT v_run.*, ms_per_iteration, tokens_per_s, loss_final " SELECTED;
 
 static void list_runs(struct query *query, enum mp_report_format format, FILE *out) {
-    struct table table;
+    MP_AUTO(table) struct table table;
     bool all_complete = true;
     table_init(&table, list_columns, LIST_COLUMNS);
     table_query(&table, query);
@@ -53,7 +53,6 @@ static void list_runs(struct query *query, enum mp_report_format format, FILE *o
             mp_fail(query->error, MP_ENOTFOUND, "%s: no such runs", mp_store_path(query->store));
     if (!query->code)
         table_write(&table, format, format == MP_REPORT_TEXT ? "" : "runs", out);
-    table_free(&table);
 }
 
 int mp_report_runs(struct mp_store *store, const struct mp_report_selection *selection,

@@ -187,8 +187,8 @@ int speedup_table(const struct speedup_row rows[], int count, struct table *tabl
 
 /* ---- words ---- */
 
-static bool is_ep(const struct report_runs *runs, int group) {
-    return strcmp(report_group_first(runs, group)->system, "ep") == 0;
+static bool is_ep(const struct speedup_row *row) {
+    return strcmp(row->run.system, "ep") == 0;
 }
 
 /* What a system does with a model. */
@@ -198,8 +198,7 @@ static const char *verb_of(const struct speedup_row *row) {
 
 /* "fssdp trains 1.32 x as fast as EP and at 0.95 of EP's speed with balanced routes (median of 3
  * rounds' ratios, 1.20 to 1.41)." */
-static void print_speed(const struct report_runs *runs, const struct speedup_row *row,
-                        const char *who, FILE *out) {
+static void print_speed(const struct speedup_row *row, const char *who, FILE *out) {
     char balanced[96] = "", rounds[96] = "median of 1 round";
     if (!isnan(row->vs_balanced))
         snprintf(balanced, sizeof balanced, " and at %.2f of EP's speed with balanced routes",
@@ -207,23 +206,20 @@ static void print_speed(const struct report_runs *runs, const struct speedup_row
     if (row->complete > 1)
         snprintf(rounds, sizeof rounds, "median of %d rounds' ratios, %.2f to %.2f", row->complete,
                  row->speedup_min, row->speedup_max);
-    table_paragraph(out, "%s%s %s %.2f x as fast as EP%s (%s).", who,
-                    report_group_label(runs, row->group), verb_of(row), row->speedup, balanced,
-                    rounds);
+    table_paragraph(out, "%s%s %s %.2f x as fast as EP%s (%s).", who, row->run.label, verb_of(row),
+                    row->speedup, balanced, rounds);
 }
 
-static const struct speedup_row *row_of_ep(const struct report_runs *runs,
-                                           const struct speedup_row rows[], int count) {
+static const struct speedup_row *row_of_ep(const struct speedup_row rows[], int count) {
     for (int i = 0; i < count; i++)
-        if (is_ep(runs, rows[i].group) && rows[i].complete > 0)
+        if (is_ep(&rows[i]) && rows[i].complete > 0)
             return &rows[i];
     return NULL;
 }
 
 /* Ratios that their row seems to contradict: a median of ratios is no ratio of medians. */
-static void print_contradictions(const struct report_runs *runs, const struct speedup_row rows[],
-                                 int count, FILE *out) {
-    const struct speedup_row *ep = row_of_ep(runs, rows, count);
+static void print_contradictions(const struct speedup_row rows[], int count, FILE *out) {
+    const struct speedup_row *ep = row_of_ep(rows, count);
     char list[1024] = "";
     size_t length = 0;
     for (int i = 0; i < count && ep; i++) {
@@ -232,8 +228,8 @@ static void print_contradictions(const struct report_runs *runs, const struct sp
             length + 200 > sizeof list)
             continue;
         length += (size_t)snprintf(list + length, sizeof list - length, "%s%.100s %.2f to %.2f",
-                                   length ? ", " : "", report_group_label(runs, row->group),
-                                   row->speedup_min, row->speedup_max);
+                                   length ? ", " : "", row->run.label, row->speedup_min,
+                                   row->speedup_max);
     }
     if (length > 0)
         table_paragraph(out,
@@ -243,13 +239,12 @@ static void print_contradictions(const struct report_runs *runs, const struct sp
 }
 
 /* The fastest that anyone could run and that drops nothing; NULL for none. */
-static const struct speedup_row *fastest(const struct report_runs *runs,
-                                         const struct speedup_row rows[], int count) {
+static const struct speedup_row *fastest(const struct speedup_row rows[], int count) {
     const struct speedup_row *best = NULL;
     for (int i = 0; i < count; i++) {
         const struct speedup_row *row = &rows[i];
-        if (!is_ep(runs, row->group) && !isnan(row->speedup) && !row->unattainable &&
-            !(row->dropped > 0) && (!best || row->speedup > best->speedup))
+        if (!is_ep(row) && !isnan(row->speedup) && !row->unattainable && !(row->dropped > 0) &&
+            (!best || row->speedup > best->speedup))
             best = row;
     }
     return best;
@@ -257,16 +252,15 @@ static const struct speedup_row *fastest(const struct report_runs *runs,
 
 /* The finding: the fastest system beside EP.  Bounds don't compete, and what drops routes only
  * where nothing else is there. */
-static void print_finding(const struct report_runs *runs, const struct speedup_row rows[],
-                          int count, double taken, FILE *out) {
-    const struct speedup_row *best = fastest(runs, rows, count);
-    bool shared = false, has_ep = row_of_ep(runs, rows, count), has_other = false;
+static void print_finding(const struct speedup_row rows[], int count, double taken, FILE *out) {
+    const struct speedup_row *best = fastest(rows, count);
+    bool shared = false, has_ep = row_of_ep(rows, count), has_other = false;
     bool has_dropped = false, foreign = true;
     for (int i = 0; i < count; i++) {
         const struct speedup_row *row = &rows[i];
-        bool other = !is_ep(runs, row->group);
+        bool other = !is_ep(row);
         shared = shared || row->ranks_share_cores;
-        foreign = foreign && report_group_first(runs, row->group)->foreign;
+        foreign = foreign && row->run.foreign;
         has_other = has_other || other;
         has_dropped = has_dropped ||
                       (other && !isnan(row->speedup) && !row->unattainable && row->dropped > 0);
@@ -281,7 +275,7 @@ static void print_finding(const struct report_runs *runs, const struct speedup_r
                         "for up to %.0f %% of the time.",
                         100 * taken);
     } else if (best) {
-        print_speed(runs, best, has_dropped ? "Of the systems that drop nothing, " : "", out);
+        print_speed(best, has_dropped ? "Of the systems that drop nothing, " : "", out);
     } else if (has_other && !has_ep && !foreign) {
         table_paragraph(out, "There is no complete run of EP on this setting to compare with.");
     } else if (!has_other && has_ep) {
@@ -292,20 +286,19 @@ static void print_finding(const struct report_runs *runs, const struct speedup_r
 }
 
 /* Droppers: time and what survives belong together. */
-static void print_droppers(const struct report_runs *runs, const struct speedup_row rows[],
-                           int count, double taken, FILE *out) {
+static void print_droppers(const struct speedup_row rows[], int count, double taken, FILE *out) {
     for (int i = 0; i < count; i++) {
         const struct speedup_row *row = &rows[i];
         char speed[64] = "";
         if (!(row->dropped > 0))
             continue;
-        if (!isnan(row->speedup) && !is_ep(runs, row->group) && !(taken > REPORT_TAKEN_MOST))
+        if (!isnan(row->speedup) && !is_ep(row) && !(taken > REPORT_TAKEN_MOST))
             snprintf(speed, sizeof speed, " and %s %.2f x as fast as EP with the rest",
                      verb_of(row), row->speedup);
         table_paragraph(out,
                         "%s drops %.2f %% of the routes%s; what is dropped %s, so its loss is its "
                         "own.",
-                        report_group_label(runs, row->group), 100 * row->dropped, speed,
+                        row->run.label, 100 * row->dropped, speed,
                         row->serves ? "is missing in what it answers" : "is not learnt from");
     }
 }
@@ -320,7 +313,7 @@ static void print_losses(const struct report_runs *runs, const struct speedup_ro
                         "%s: its loss is EP's within 1e-4 for the first %.0f of %lld iterations. "
                         "Where rounding decides a near tie of the gate differently, two exact runs "
                         "part; options that change what is computed part them at once.",
-                        report_group_label(runs, rows[i].group), rows[i].agreed,
+                        rows[i].run.label, rows[i].agreed,
                         (long long)report_group_example(runs, rows[i].group)->iterations);
     }
 }
@@ -339,9 +332,9 @@ static void print_bound(const struct speedup_row rows[], int count, FILE *out) {
 void speedup_print_words(const struct report_runs *runs, const struct speedup_row rows[], int count,
                          int table, FILE *out) {
     double taken = report_taken(runs, table);
-    print_finding(runs, rows, count, taken, out);
-    print_contradictions(runs, rows, count, out);
-    print_droppers(runs, rows, count, taken, out);
+    print_finding(rows, count, taken, out);
+    print_contradictions(rows, count, out);
+    print_droppers(rows, count, taken, out);
     print_losses(runs, rows, count, out);
     print_bound(rows, count, out);
     report_print_yardsticks(runs, table, out);

@@ -146,11 +146,11 @@ static int add_place(struct table *table, const struct mp_straggler_place *place
 }
 
 static int print_places(const struct mp_straggler *found, FILE *out, struct mp_error *error) {
-    const struct mp_straggler_place **order = calloc((size_t)found->places + 1, sizeof(void *));
-    struct table table;
-    int code = MP_OK;
-    if (!order)
-        return mp_no_memory(error);
+    MP_AUTO(arena) struct mp_arena arena = {0};
+    MP_AUTO(table) struct table table = {0};
+    const struct mp_straggler_place **order;
+    MP_TAKE(&arena, order, found->places + 1);
+    MP_TRY(mp_arena_check(&arena, error));
     table_init(&table, place_columns, sizeof place_columns / sizeof *place_columns);
     table.lines_first = true;
     table.optional[5] = 2;
@@ -158,15 +158,11 @@ static int print_places(const struct mp_straggler *found, FILE *out, struct mp_e
     for (int p = 0; p < found->places; p++)
         order[p] = &found->place[p];
     qsort(order, (size_t)found->places, sizeof *order, compare_places);
-    for (int p = 0; p < found->places && p < ROWS_SHOWN && !code; p++)
-        code = add_place(&table, order[p], error);
-    if (!code) {
-        fputs("\nWhere ranks wait, and where that comes from, per iteration over all ranks\n", out);
-        table_print(&table, out);
-    }
-    table_free(&table);
-    free(order);
-    return code;
+    for (int p = 0; p < found->places && p < ROWS_SHOWN; p++)
+        MP_TRY(add_place(&table, order[p], error));
+    fputs("\nWhere ranks wait, and where that comes from, per iteration over all ranks\n", out);
+    table_print(&table, out);
+    return MP_OK;
 }
 
 struct balance_row {

@@ -6,6 +6,8 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "reference/base/yaml.h"
+
 static const char package_folder[] = "/usr/share/javascript/vega";
 static const char licence_file[] = "/usr/share/doc/libjs-vega/copyright";
 
@@ -70,28 +72,10 @@ static void copy_script(const char *text, size_t size, FILE *out) {
     fwrite(text + from, 1, size - from, out);
 }
 
-static int read_file(const char *path, char **text, size_t *size, struct mp_error *error) {
-    FILE *file = fopen(path, "r"), *memory = open_memstream(text, size);
-    char part[65536];
-    size_t got;
-    int code = MP_OK;
-    if (!file || !memory)
-        code = mp_fail(error, file ? MP_ENOMEM : MP_EIO, "%s: %s", path, strerror(errno));
-    while (!code && (got = fread(part, 1, sizeof part, file)) > 0)
-        fwrite(part, 1, got, memory);
-    if (!code && ferror(file))
-        code = mp_fail(error, MP_EIO, "%s: %s", path, strerror(errno));
-    if (memory && fclose(memory) && !code)
-        code = mp_no_memory(error);
-    if (file)
-        fclose(file);
-    return code;
-}
-
 static int copy_file(const char *path, FILE *out, struct mp_error *error) {
     MP_AUTO(text) char *text = NULL;
     size_t size = 0;
-    MP_TRY(read_file(path, &text, &size, error));
+    MP_TRY(mp_yaml_read_file(path, &text, &size, error));
     copy_script(text, size, out);
     return MP_OK;
 }

@@ -6,12 +6,14 @@
 #include <stdint.h>
 
 #include "profiler/record/activity.h"
+#include "reference/base/error.h"
 
 struct clock_sample {
     int64_t at_ns;     /* the rank's own clock */
     int64_t offset_ns; /* the rank's clock minus rank 0's */
     int64_t error_ns;
 };
+MP_END(clock_samples, struct clock_sample *, free(*it))
 
 /* offset(t) = base_ns + constant + slope * (t - center), by least squares: a line through two
  * samples, a constant for one.  The integer base keeps full precision for large offsets. */

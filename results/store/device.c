@@ -9,49 +9,45 @@
 #include "reference/base/arena.h"
 
 static int read_header(struct device_spool *spool, struct mp_error *error) {
-    struct mp_spool_reader *reader = NULL;
-    int code = mp_spool_open(spool->path, &reader, error);
-    if (!code)
-        spool->header = *mp_spool_header(reader);
-    mp_spool_close(reader);
-    return code;
+    MP_AUTO(spool) struct mp_spool_reader *reader = NULL;
+    MP_TRY(mp_spool_open(spool->path, &reader, error));
+    spool->header = *mp_spool_header(reader);
+    return MP_OK;
 }
 
 /* The rank whose recording the same process made; else the one that the launcher has told. */
 static int find_rank(struct device_spool *spool, struct mp_error *error) {
     const int64_t values[] = {spool->run_id, spool->header.pid, spool->header.rank};
     int64_t rank;
-    int code = store_numbers_of(spool->store,
-                                "SELECT coalesce((SELECT rank FROM rank WHERE run_id = ?1 AND "
-                                "pid = ?2 AND host = ?9 ORDER BY rank <> ?3), ?3)",
-                                spool->header.host, values, 3, &rank, 1, error);
+    MP_TRY(store_numbers_of(spool->store,
+                            "SELECT coalesce((SELECT rank FROM rank WHERE run_id = ?1 AND "
+                            "pid = ?2 AND host = ?9 ORDER BY rank <> ?3), ?3)",
+                            spool->header.host, values, 3, &rank, 1, error));
     spool->rank = (int)rank;
-    return code;
+    return MP_OK;
 }
 
 /* The rank's own samples, as at the time when the run was added; without samples its host's clock
  * is the run's, or it is not known how far they are apart. */
 static int align(struct device_spool *spool, struct mp_error *error) {
     const int64_t values[] = {spool->run_id, spool->rank};
-    sqlite3_stmt *row;
-    struct clock_sample *samples = NULL;
-    int count = 0, got = 0;
-    int code = mp_store_query(spool->store,
-                              "SELECT at_ns, offset_ns, error_ns FROM clock WHERE run_id = ?1 AND "
-                              "rank = ?2 ORDER BY at_ns",
-                              values, 2, &row, error);
-    while (!code && (got = mp_store_next(spool->store, row, error)) == 1)
-        if (MP_ROOM(samples, count))
-            samples[count++] =
-                (struct clock_sample){sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1),
-                                      sqlite3_column_int64(row, 2)};
-        else
-            code = mp_no_memory(error);
-    sqlite3_finalize(row);
+    MP_AUTO(statement) sqlite3_stmt *row = NULL;
+    MP_AUTO(clock_samples) struct clock_sample *samples = NULL;
+    int count = 0, got;
+    MP_TRY(mp_store_query(spool->store,
+                          "SELECT at_ns, offset_ns, error_ns FROM clock WHERE run_id = ?1 AND "
+                          "rank = ?2 ORDER BY at_ns",
+                          values, 2, &row, error));
+    while ((got = mp_store_next(spool->store, row, error)) == 1) {
+        if (!MP_ROOM(samples, count))
+            return mp_no_memory(error);
+        samples[count++] =
+            (struct clock_sample){sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1),
+                                  sqlite3_column_int64(row, 2)};
+    }
     spool->fit = clock_fit_samples(samples, count);
     spool->clock = count > 0 && spool->rank > 0 ? "samples" : NULL;
-    free(samples);
-    return code ? code : got;
+    return got;
 }
 
 static int name_clock(struct device_spool *spool, struct mp_error *error) {
@@ -133,9 +129,5 @@ int mp_store_add_device(struct mp_store *store, int64_t run_id, const char *cons
         device_free(&spool);
     }
     strings_free(&strings);
-    if (!code)
-        code = store_execute(store, "COMMIT", "cannot store GPU work", error);
-    if (code)
-        sqlite3_exec(store->connection, "ROLLBACK", NULL, NULL, NULL);
-    return code;
+    return store_end(store, code, "cannot store GPU work", error);
 }

@@ -157,20 +157,17 @@ int64_t device_span_of(struct device_spool *spool, uint32_t correlation) {
 /* ---- all of it ---- */
 
 int device_collect(struct device_spool *spool, struct mp_error *error) {
-    struct mp_spool_reader *reader = NULL;
+    MP_AUTO(spool) struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
-    int code = mp_spool_open(spool->path, &reader, error);
-    if (code)
-        return code;
-    while (!code && mp_spool_next(reader, &record, NULL) == 1)
-        code = collect_record(spool, &record, error);
+    MP_TRY(mp_spool_open(spool->path, &reader, error));
+    while (mp_spool_next(reader, &record, NULL) == 1)
+        MP_TRY(collect_record(spool, &record, error));
     spool->unread_bytes = (int64_t)mp_spool_unread(reader);
-    mp_spool_close(reader);
     if (spool->call_count > 0)
         qsort(spool->calls, (size_t)spool->call_count, sizeof *spool->calls, by_correlation);
     unite_calls(spool);
     clock_timers_sort(spool->timers, spool->timer_count);
-    return code;
+    return MP_OK;
 }
 
 void device_free(struct device_spool *spool) {
@@ -179,9 +176,4 @@ void device_free(struct device_spool *spool) {
     free(spool->calls);
     free(spool->timers);
     free(spool->names);
-    spool->wanted = NULL;
-    spool->spans = NULL;
-    spool->calls = NULL;
-    spool->timers = NULL;
-    spool->names = NULL;
 }

@@ -1,8 +1,9 @@
 /* Rows of GPU work. */
 #include "results/store/device.h"
 
-#include <stdlib.h>
 #include <string.h>
+
+#include "reference/base/arena.h"
 
 /* 64 bits for a column that has to have a value. */
 static int64_t not_null(uint64_t value) {
@@ -114,19 +115,16 @@ static int next_activity(void *context, int64_t row[ROW_COLUMNS], struct mp_erro
 /* Kind after kind, each inside one statement. */
 static int insert_batch(struct batch *batch, struct mp_error *error) {
     const struct device_spool *spool = batch->spool;
+    const int64_t values[] = {spool->run_id, spool->rank, global_pid(spool)};
     for (int kind = 0; kind < MP_ACTIVITIES && batch->count > 0; kind++) {
         struct row_source source = {.next = next_activity, .context = batch};
-        sqlite3_stmt *insert;
         if (!insert_activities[kind])
             continue;
-        MP_TRY(store_statement(spool->store, insert_activities[kind], &insert, error));
         batch->kind = kind;
         batch->at = 0;
-        sqlite3_bind_int64(insert, 1, spool->run_id);
-        sqlite3_bind_int(insert, 2, spool->rank);
-        if (kind != MP_ACTIVITY_OVERHEAD)
-            sqlite3_bind_int64(insert, 3, global_pid(spool));
-        MP_TRY(store_run_rows(spool->store, insert, &source, "cannot store GPU work", error));
+        MP_TRY(store_insert_rows(spool->store, insert_activities[kind], values,
+                                 kind == MP_ACTIVITY_OVERHEAD ? 2 : 3, &source,
+                                 "cannot store GPU work", error));
     }
     batch->count = 0;
     return MP_OK;
@@ -207,19 +205,15 @@ static int insert_record(struct batch *batch, const struct mp_spool_record *reco
 }
 
 int device_insert(struct device_spool *spool, struct mp_error *error) {
-    struct mp_spool_reader *reader = NULL;
+    MP_AUTO(spool) struct mp_spool_reader *reader = NULL;
+    MP_AUTO(arena) struct mp_arena arena = {0};
     struct mp_spool_record record;
-    struct batch *batch = malloc(sizeof *batch);
-    if (!batch)
-        return mp_no_memory(error);
+    struct batch *batch;
+    MP_TAKE(&arena, batch, 1);
+    MP_TRY(mp_arena_check(&arena, error));
+    MP_TRY(mp_spool_open(spool->path, &reader, error));
     batch->spool = spool;
-    batch->count = 0;
-    int code = mp_spool_open(spool->path, &reader, error);
-    while (!code && mp_spool_next(reader, &record, NULL) == 1)
-        code = insert_record(batch, &record, error);
-    if (!code)
-        code = insert_batch(batch, error);
-    mp_spool_close(reader);
-    free(batch);
-    return code;
+    while (mp_spool_next(reader, &record, NULL) == 1)
+        MP_TRY(insert_record(batch, &record, error));
+    return insert_batch(batch, error);
 }

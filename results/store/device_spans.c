@@ -59,23 +59,22 @@ static void is_wanted(sqlite3_context *context, int count, sqlite3_value *argume
  * v_span would look up two names for each. */
 static int read_wanted(struct device_spool *spool, struct mp_error *error) {
     const int64_t values[] = {spool->run_id, spool->rank};
-    sqlite3_stmt *row;
-    int got = 0;
-    int code = mp_store_query(spool->store,
-                              "SELECT start_ns, end_ns, span_id FROM rank CROSS JOIN span ON "
-                              "span_id BETWEEN first_span AND last_span WHERE rank.run_id = ?1 AND "
-                              "rank.rank = ?2 AND moeperf_is_wanted(start_ns, end_ns) AND "
-                              "stream_id IS NOT (SELECT id FROM StringIds WHERE value = 'comm')",
-                              values, 2, &row, error);
-    while (!code && (got = mp_store_next(spool->store, row, error)) == 1)
-        if (MP_ROOM(spool->spans, spool->span_count))
-            spool->spans[spool->span_count++] =
-                (struct device_span){sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1),
-                                     sqlite3_column_int64(row, 2), -1};
-        else
-            code = mp_no_memory(error);
-    sqlite3_finalize(row);
-    return code ? code : got;
+    MP_AUTO(statement) sqlite3_stmt *row = NULL;
+    int got;
+    MP_TRY(mp_store_query(spool->store,
+                          "SELECT start_ns, end_ns, span_id FROM rank CROSS JOIN span ON "
+                          "span_id BETWEEN first_span AND last_span WHERE rank.run_id = ?1 AND "
+                          "rank.rank = ?2 AND moeperf_is_wanted(start_ns, end_ns) AND "
+                          "stream_id IS NOT (SELECT id FROM StringIds WHERE value = 'comm')",
+                          values, 2, &row, error));
+    while ((got = mp_store_next(spool->store, row, error)) == 1) {
+        if (!MP_ROOM(spool->spans, spool->span_count))
+            return mp_no_memory(error);
+        spool->spans[spool->span_count++] =
+            (struct device_span){sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1),
+                                 sqlite3_column_int64(row, 2), -1};
+    }
+    return got;
 }
 
 /* ---- order, and what follows from it ---- */

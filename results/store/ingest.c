@@ -205,23 +205,24 @@ static int insert_spans(struct ingest *ingest, int rank, int64_t *span_id, struc
     struct recording *recording = &ingest->recordings.rank[rank];
     struct span_rows rows = {
         .ingest = ingest, .rank = rank, .left = recording->spans, .span_id = *span_id};
-    if (mp_spool_open(recording->path, &rows.reader, NULL))
-        return MP_OK; /* gone since the first reading, which counted it */
+    MP_AUTO(spool) struct mp_spool_reader *reader = NULL;
     struct row_source source = {.next = next_span_row, .context = &rows};
+    if (mp_spool_open(recording->path, &reader, NULL))
+        return MP_OK; /* gone since the first reading, which counted it */
+    rows.reader = reader;
     /* NULL: SQLite takes the largest span_id plus one, the same that is counted here, and appends
      * without looking for its place: an eighth less time than with the number given. */
-    int code = store_insert_rows(
+    MP_TRY(store_insert_rows(
         ingest->store,
         "INSERT INTO span SELECT NULL, c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13 "
         "FROM moeperf_rows",
-        &source, "cannot store spans", error);
-    mp_spool_close(rows.reader);
-    if (!code && rows.span_id > *span_id) {
+        NULL, 0, &source, "cannot store spans", error));
+    if (rows.span_id > *span_id) {
         recording->first_span = *span_id;
         recording->last_span = rows.span_id - 1;
     }
     *span_id = rows.span_id;
-    return code;
+    return MP_OK;
 }
 
 /* ---- all of it ---- */
@@ -232,11 +233,10 @@ static int identify_run(struct ingest *ingest, const struct mp_store_run *run,
     char identity[IDENTITY_SIZE];
     identity_of(run, &ingest->recordings, identity);
     const struct mp_store_fact fact = {IDENTITY_FACT, identity};
-    int code = store_numbers_of(ingest->store, same_run_sql, identity, NULL, 0,
-                                &ingest->same_run_id, 1, error);
-    return code || ingest->same_run_id
-               ? code
-               : mp_store_add_fact(ingest->store, ingest->run_id, &fact, error);
+    MP_TRY(store_numbers_of(ingest->store, same_run_sql, identity, NULL, 0, &ingest->same_run_id, 1,
+                            error));
+    return ingest->same_run_id ? MP_OK
+                               : mp_store_add_fact(ingest->store, ingest->run_id, &fact, error);
 }
 
 /* Where nobody saw the run's end, its ranks may have. */
@@ -305,10 +305,10 @@ int mp_store_ingest(struct mp_store *store, const struct mp_store_run *run,
     recordings_free(&ingest.recordings);
     strings_free(&ingest.strings);
     summary_free(&ingest.summary);
-    if (!code && !ingest.same_run_id)
-        code = store_execute(store, "COMMIT", "cannot store the run", error);
-    if (code || ingest.same_run_id)
+    if (ingest.same_run_id) /* what was added before it was found goes */
         sqlite3_exec(store->connection, "ROLLBACK", NULL, NULL, NULL);
+    else
+        code = store_end(store, code, "cannot store the run", error);
     if (!code && run_id)
         *run_id = ingest.same_run_id ? ingest.same_run_id : ingest.run_id;
     return code;

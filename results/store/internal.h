@@ -11,6 +11,10 @@
 #include "reference/base/error.h"
 #include "results/store/store.h"
 
+MP_END(connection, sqlite3 *, sqlite3_close(*it))
+MP_END(statement, sqlite3_stmt *, sqlite3_finalize(*it))
+MP_END(sqlite_text, char *, sqlite3_free(*it))
+
 /* Rows of integers from C code as the virtual table moeperf_rows(c0, ..., c19).
  *
  * `INSERT INTO span SELECT ... FROM moeperf_rows` runs the whole loop inside one statement: half
@@ -57,6 +61,9 @@ extern const char store_tables_4_sql[]; /* tables_4.sql: what version 4 adds */
 /* Runs statements without results.  `doing` goes into the message. */
 int store_execute(struct mp_store *store, const char *sql, const char *doing,
                   struct mp_error *error);
+/* Ends a transaction: commits it, or after an error (`code`, or one of committing) takes it back.
+ */
+int store_end(struct mp_store *store, int code, const char *doing, struct mp_error *error);
 /* mp_store_numbers of a query whose ?9 is a text. */
 int store_numbers_of(struct mp_store *store, const char *sql, const char *text,
                      const int64_t values[], int count, int64_t numbers[], int columns,
@@ -110,12 +117,11 @@ static inline struct store_value store_if(bool known, int64_t value) {
 int store_put(struct mp_store *store, const char *doing, struct mp_error *error, const char *sql,
               const struct store_value values[], int count);
 
-/* Executes `sql`, an INSERT ... SELECT from moeperf_rows, on the rows of `source`. */
-int store_insert_rows(struct mp_store *store, const char *sql, struct row_source *source,
-                      const char *doing, struct mp_error *error);
-/* The same with a statement (store_statement), which is readied for the next values and rows. */
-int store_run_rows(struct mp_store *store, sqlite3_stmt *statement, struct row_source *source,
-                   const char *doing, struct mp_error *error);
+/* Executes `sql` (store_statement), an INSERT ... SELECT from moeperf_rows, with `values` as ?1,
+ * ?2,
+ * ... on the rows of `source`. */
+int store_insert_rows(struct mp_store *store, const char *sql, const int64_t values[], int count,
+                      struct row_source *source, const char *doing, struct mp_error *error);
 
 /* Ids of names in StringIds, with a memory of those already asked for, and numbers by name. */
 

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_CAPACITY = 256 };
+#include "reference/base/arena.h"
+
+enum { FIRST_SLOTS = 512 };
 
 void keyed_init(struct keyed *keyed, size_t value_size) {
     *keyed = (struct keyed){.value_size = value_size};
@@ -14,6 +16,7 @@ void keyed_free(struct keyed *keyed) {
     free(keyed->keys);
     free(keyed->values);
     free(keyed->slots);
+    free(keyed->order);
     *keyed = (struct keyed){0};
 }
 
@@ -34,27 +37,16 @@ static size_t slot_of(const struct keyed *keyed, uint64_t key) {
     return slot;
 }
 
-static bool grow(struct keyed *keyed) {
-    size_t capacity = keyed->capacity ? keyed->capacity * 2 : FIRST_CAPACITY;
-    if (capacity > UINT32_MAX / 4 || capacity > SIZE_MAX / keyed->value_size)
-        return false;
-    uint64_t *keys = realloc(keyed->keys, capacity * sizeof *keys);
-    if (!keys)
-        return false;
-    keyed->keys = keys;
-    char *values = realloc(keyed->values, capacity * keyed->value_size);
-    if (!values)
-        return false;
-    keyed->values = values;
-    uint32_t *slots = calloc(capacity * 2, sizeof *slots);
+static bool add_slots(struct keyed *keyed) {
+    const size_t count = keyed->slot_count ? 2 * keyed->slot_count : FIRST_SLOTS;
+    uint32_t *slots = count <= UINT32_MAX / 2 ? calloc(count, sizeof *slots) : NULL;
     if (!slots)
         return false;
     free(keyed->slots);
     keyed->slots = slots;
-    keyed->slot_count = capacity * 2;
-    keyed->capacity = capacity;
+    keyed->slot_count = count;
     for (size_t i = 0; i < keyed->count; i++)
-        keyed->slots[slot_of(keyed, keyed->keys[i])] = (uint32_t)i + 1;
+        slots[slot_of(keyed, keyed->keys[i])] = (uint32_t)i + 1;
     return true;
 }
 
@@ -74,7 +66,9 @@ void *keyed_add(struct keyed *keyed, uint64_t key) {
     void *found = keyed_find(keyed, key);
     if (found)
         return found;
-    if (keyed->count == keyed->capacity && !grow(keyed))
+    if ((2 * keyed->count >= keyed->slot_count && !add_slots(keyed)) ||
+        !MP_ROOM(keyed->keys, keyed->count) ||
+        !mp_list_room(&keyed->values, keyed->count, keyed->value_size))
         return NULL;
     keyed->keys[keyed->count] = key;
     keyed->slots[slot_of(keyed, key)] = (uint32_t)keyed->count + 1;
@@ -88,12 +82,18 @@ static int compare_keys(const void *left, const void *right, void *keys) {
     return (a > b) - (a < b);
 }
 
-uint32_t *keyed_order(const struct keyed *keyed) {
-    uint32_t *order = malloc((keyed->count + 1) * sizeof *order);
-    if (!order)
-        return NULL;
+int keyed_sort(struct keyed *keyed, struct mp_error *error) {
+    free(keyed->order);
+    keyed->order = malloc((keyed->count + 1) * sizeof *keyed->order);
+    if (!keyed->order)
+        return mp_no_memory(error);
     for (size_t i = 0; i < keyed->count; i++)
-        order[i] = (uint32_t)i;
-    qsort_r(order, keyed->count, sizeof *order, compare_keys, keyed->keys);
-    return order;
+        keyed->order[i] = (uint32_t)i;
+    qsort_r(keyed->order, keyed->count, sizeof *keyed->order, compare_keys, keyed->keys);
+    return MP_OK;
+}
+
+void *keyed_nth(struct keyed *keyed, size_t place, uint64_t *key) {
+    *key = keyed->keys[keyed->order[place]];
+    return keyed_value(keyed, keyed->order[place]);
 }

@@ -9,12 +9,13 @@
 
 struct keyed {
     size_t value_size;
-    size_t count, capacity;
+    size_t count;
     uint64_t *keys;  /* [count] */
     char *values;    /* [count][value_size] */
     uint32_t *slots; /* [slot_count], index + 1; 0: free */
     size_t slot_count;
-    size_t latest; /* index found last: spans of one key follow each other */
+    size_t latest;   /* index found last: spans of one key follow each other */
+    uint32_t *order; /* [count] indices by key, since keyed_sort */
 };
 
 /* Keys order like (iteration, layer, phase).  iteration >= 0 and < 2^32, layer -1 .. 2^16 - 2,
@@ -42,7 +43,9 @@ void *keyed_add(struct keyed *keyed, uint64_t key);
 void *keyed_find(struct keyed *keyed, uint64_t key);
 void *keyed_value(struct keyed *keyed, size_t index);
 
-/* Indices of all values in the order of their keys, to be freed; NULL when memory is out. */
-uint32_t *keyed_order(const struct keyed *keyed);
+/* Puts those that there are now in the order of their keys; the value at a place in it, and its
+ * key. Errors: MP_ENOMEM. */
+int keyed_sort(struct keyed *keyed, struct mp_error *error);
+void *keyed_nth(struct keyed *keyed, size_t place, uint64_t *key);
 
 #endif

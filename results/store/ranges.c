@@ -171,21 +171,19 @@ static int store_range(struct ranges *ranges, const struct mp_spool_record *reco
 
 /* Names and schemas, or ranges: at most `limit` of the latter, as many as were there at first. */
 static int read_all(struct ranges *ranges, bool names, int64_t limit, struct mp_error *error) {
-    struct mp_spool_reader *reader = NULL;
+    MP_AUTO(spool) struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
-    int code = MP_OK;
     if (mp_spool_open(ranges->recording->path, &reader, NULL))
         return MP_OK; /* gone since the first reading, which has said so */
-    while (!code && limit > 0 && mp_spool_next(reader, &record, NULL) == 1) {
+    while (limit > 0 && mp_spool_next(reader, &record, NULL) == 1) {
         if (names && record.type == MP_SPOOL_NAME)
-            code = store_name(ranges, &record, error);
+            MP_TRY(store_name(ranges, &record, error));
         else if (names && record.type == MP_SPOOL_SCHEMA)
-            code = mp_schemas_add(ranges->schemas, &record, error);
+            MP_TRY(mp_schemas_add(ranges->schemas, &record, error));
         else if (!names && record.type == MP_SPOOL_RANGE && limit-- > 0)
-            code = store_range(ranges, &record, error);
+            MP_TRY(store_range(ranges, &record, error));
     }
-    mp_spool_close(reader);
-    return code;
+    return MP_OK;
 }
 
 /* What was left out of payloads, as numbers beside those that the collector counts. */

@@ -14,11 +14,10 @@ static void explain(struct recording *recording, const char *reason) {
 
 /* Gives a usable file to its rank.  false: `unusable` says why it is none. */
 static bool attribute(struct recordings *recordings, const char *path, struct mp_error *unusable) {
-    struct mp_spool_reader *reader = NULL;
+    MP_AUTO(spool) struct mp_spool_reader *reader = NULL;
     if (mp_spool_open(path, &reader, unusable))
         return false;
-    struct mp_spool_header header = *mp_spool_header(reader);
-    mp_spool_close(reader);
+    const struct mp_spool_header header = *mp_spool_header(reader);
     if (header.ranks != recordings->ranks || header.rank < 0 || header.rank >= recordings->ranks) {
         mp_fail(unusable, MP_EFORMAT, "%s: recorded by rank %d of %d, and this run has %d ranks",
                 path, header.rank, header.ranks, recordings->ranks);
@@ -238,18 +237,16 @@ static int collect_record(struct recordings *recordings, int rank,
 /* An error of the disk ends a recording like a kill does: what was read before counts. */
 static int collect_rank(struct recordings *recordings, int rank, struct mp_error *error) {
     struct recording *own = &recordings->rank[rank];
-    struct mp_spool_reader *reader = NULL;
+    MP_AUTO(spool) struct mp_spool_reader *reader = NULL;
     struct mp_spool_record record;
     struct mp_error cut = {0};
-    int code = MP_OK, got = mp_spool_open(own->path, &reader, &cut);
-    if (!got)
-        while (!code && (got = mp_spool_next(reader, &record, &cut)) == 1)
-            code = collect_record(recordings, rank, &record, error);
+    int got = mp_spool_open(own->path, &reader, &cut);
+    while (reader && (got = mp_spool_next(reader, &record, &cut)) == 1)
+        MP_TRY(collect_record(recordings, rank, &record, error));
     if (reader) {
         own->unread_bytes = (int64_t)mp_spool_unread(reader);
         own->digest = mp_spool_digest(reader);
     }
-    mp_spool_close(reader);
     if (got < 0)
         explain(own, cut.text);
     else if (!own->ended && own->unread_bytes > 0)
@@ -265,7 +262,7 @@ static int collect_rank(struct recordings *recordings, int rank, struct mp_error
                  "%lld of its spans end before they start, as when a clock jumps back: they are "
                  "there and count as no time",
                  (long long)own->backward_spans);
-    return code;
+    return MP_OK;
 }
 
 int recordings_collect(struct recordings *recordings, struct mp_error *error) {

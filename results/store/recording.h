@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "profiler/record/spool.h"
+#include "reference/base/arena.h"
 #include "results/store/clock_fit.h"
 #include "results/store/internal.h"
 #include "results/store/keyed.h"
@@ -16,6 +17,7 @@
  * iteration, layer, phase) that occurs, less than what the spans take in the database. */
 
 struct summary {
+    struct mp_arena memory; /* of the tables below but for the keyed ones' */
     int ranks;
     bool *recorded;          /* [ranks] has a usable recording */
     bool clocks_comparable;  /* all recorded ranks' */

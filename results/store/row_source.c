@@ -116,20 +116,14 @@ int row_source_register(struct mp_store *store) {
     return sqlite3_create_module(store->connection, "moeperf_rows", &rows_module, store);
 }
 
-int store_run_rows(struct mp_store *store, sqlite3_stmt *statement, struct row_source *source,
-                   const char *doing, struct mp_error *error) {
+int store_insert_rows(struct mp_store *store, const char *sql, const int64_t values[], int count,
+                      struct row_source *source, const char *doing, struct mp_error *error) {
+    sqlite3_stmt *insert;
+    MP_TRY(store_statement(store, sql, &insert, error));
+    store_bind_known(insert, 1, values, count);
     source->error = error;
     store->rows = source;
-    int code = store_run(store, statement, doing, error);
-    store->rows = NULL;
-    return code;
-}
-
-int store_insert_rows(struct mp_store *store, const char *sql, struct row_source *source,
-                      const char *doing, struct mp_error *error) {
-    source->error = error;
-    store->rows = source;
-    int code = store_execute(store, sql, doing, error);
+    const int code = store_run(store, insert, doing, error);
     store->rows = NULL;
     return code;
 }

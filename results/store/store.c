@@ -14,63 +14,39 @@
 
 /* ---- views ---- */
 
-/* An empty database in memory with this build's schema: how SQLite itself writes its views. */
-static int create_reference(sqlite3 **reference, const struct mp_store *store,
-                            struct mp_error *error) {
-    int code =
-        sqlite3_open_v2(":memory:", reference,
-                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
-    if (code == SQLITE_OK)
-        code = sqlite3_exec(*reference, store_schema_sql, NULL, NULL, NULL);
-    if (code == SQLITE_OK)
-        return MP_OK;
-    mp_fail(error, code == SQLITE_NOMEM ? MP_ENOMEM : MP_EIO,
-            "%s: cannot make this build's views: %s", store->path, sqlite3_errmsg(*reference));
-    sqlite3_close(*reference);
-    *reference = NULL;
-    return error->code;
-}
+/* Of all views of an empty database with this build's schema, how SQLite itself writes them. */
+static const char views_sql[] =
+    "SELECT json_group_array(json_array(name, sql)) FROM (SELECT name, sql FROM sqlite_schema "
+    "WHERE type = 'view' ORDER BY rowid)";
 
-/* Of a view as SQLite keeps it, "CREATE VIEW " and the text from the name on, unless the file has
- * exactly that: what replaces the file's or, with ?3, hides it by a temporary one. */
-static const char change_sql[] =
-    "SELECT CASE WHEN ?3 THEN 'CREATE TEMPORARY VIEW ' || substr(?2, length('CREATE VIEW ') + 1) "
-    "ELSE printf('DROP VIEW IF EXISTS main.\"%w\"; %s', ?1, ?2) END WHERE NOT EXISTS (SELECT 1 "
-    "FROM main.sqlite_schema WHERE type = 'view' AND name = ?1 AND sql IS ?2)";
+/* Of those in ?1, each "CREATE VIEW " and the text from the name on, that the file does not have
+ * exactly so: what replaces the file's or, with ?2, hides it by a temporary one. */
+static const char changes_sql[] =
+    "SELECT group_concat(CASE WHEN ?2 THEN 'CREATE TEMPORARY VIEW ' || substr(sql, length('CREATE "
+    "VIEW ') + 1) ELSE printf('DROP VIEW IF EXISTS main.\"%w\"; %s', name, sql) END, ';') FROM "
+    "(SELECT value ->> 0 AS name, value ->> 1 AS sql FROM json_each(?1)) AS own WHERE NOT EXISTS "
+    "(SELECT 1 FROM main.sqlite_schema AS file WHERE type = 'view' AND file.name = own.name AND "
+    "file.sql IS own.sql)";
 
-/* Appends what makes this build's view of one that differs. */
-static int list_change(struct mp_store *store, sqlite3_stmt *view, bool hide, sqlite3_str *changes,
-                       struct mp_error *error) {
-    sqlite3_stmt *change;
-    MP_TRY(store_statement(store, change_sql, &change, error));
-    for (int i = 0; i < 2; i++)
-        sqlite3_bind_value(change, i + 1, sqlite3_column_value(view, i));
-    sqlite3_bind_int(change, 3, hide);
-    const int got = mp_store_next(store, change, error);
-    if (got == 1)
-        sqlite3_str_appendf(changes, "%s;", sqlite3_column_text(change, 0));
-    sqlite3_reset(change);
-    return got < 0 ? got : MP_OK;
-}
-
-static int list_changes(struct mp_store *store, bool hide, sqlite3_str *changes,
-                        struct mp_error *error) {
-    sqlite3 *reference = NULL;
-    sqlite3_stmt *views = NULL;
-    int code = create_reference(&reference, store, error), step = SQLITE_DONE;
-    if (!code &&
-        sqlite3_prepare_v2(reference,
-                           "SELECT name, sql FROM sqlite_schema WHERE type = 'view' ORDER BY rowid",
-                           -1, &views, NULL) != SQLITE_OK)
-        code = mp_fail(error, MP_EIO, "%s: cannot read this build's views: %s", store->path,
+/* What makes this build's views of those that differ, to be freed; NULL: none does. */
+static int list_changes(struct mp_store *store, bool hide, char **changes, struct mp_error *error) {
+    MP_AUTO(connection) sqlite3 *reference = NULL;
+    MP_AUTO(statement) sqlite3_stmt *views = NULL, *list = NULL;
+    if (sqlite3_open_v2(":memory:", &reference,
+                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL) ||
+        sqlite3_exec(reference, store_schema_sql, NULL, NULL, NULL) ||
+        sqlite3_prepare_v2(reference, views_sql, -1, &views, NULL) ||
+        sqlite3_step(views) != SQLITE_ROW)
+        return mp_fail(error, sqlite3_errcode(reference) == SQLITE_NOMEM ? MP_ENOMEM : MP_EIO,
+                       "%s: cannot make this build's views: %s", store->path,
                        sqlite3_errmsg(reference));
-    while (!code && (step = sqlite3_step(views)) == SQLITE_ROW)
-        code = list_change(store, views, hide, changes, error);
-    if (!code && (step != SQLITE_DONE || sqlite3_str_errcode(changes) != SQLITE_OK))
-        code = mp_no_memory(error);
-    sqlite3_finalize(views);
-    sqlite3_close(reference);
-    return code;
+    MP_TRY(mp_store_query(store, changes_sql, NULL, 0, &list, error));
+    sqlite3_bind_value(list, 1, sqlite3_column_value(views, 0));
+    sqlite3_bind_int(list, 2, hide);
+    const int got = mp_store_next(store, list, error);
+    const char *text = got == 1 ? (const char *)sqlite3_column_text(list, 0) : NULL;
+    *changes = text ? sqlite3_mprintf("%s", text) : NULL;
+    return got < 0 ? got : text && !*changes ? mp_no_memory(error) : MP_OK;
 }
 
 /* Replaces the views that differ from this build's, in one transaction, or hides them from this
@@ -78,19 +54,14 @@ static int list_changes(struct mp_store *store, bool hide, sqlite3_str *changes,
  * left as it was. */
 static int renew_views(struct mp_store *store, bool hide, struct mp_error *error) {
     static const char doing[] = "cannot renew the views";
-    sqlite3_str *changes = sqlite3_str_new(store->connection);
-    int code = list_changes(store, hide, changes, error);
-    const bool writes = !code && !hide && sqlite3_str_length(changes) > 0;
-    if (writes)
-        code = store_execute(store, "BEGIN IMMEDIATE", doing, error);
-    if (!code && sqlite3_str_length(changes) > 0)
-        code = store_execute(store, sqlite3_str_value(changes), doing, error);
-    if (!code && writes)
-        code = store_execute(store, "COMMIT", doing, error);
-    if (code && writes)
-        sqlite3_exec(store->connection, "ROLLBACK", NULL, NULL, NULL);
-    sqlite3_free(sqlite3_str_finish(changes));
-    return code;
+    MP_AUTO(sqlite_text) char *changes = NULL;
+    MP_TRY(list_changes(store, hide, &changes, error));
+    if (!changes)
+        return MP_OK;
+    if (hide)
+        return store_execute(store, changes, doing, error);
+    MP_TRY(store_execute(store, "BEGIN IMMEDIATE", doing, error));
+    return store_end(store, store_execute(store, changes, doing, error), doing, error);
 }
 
 /* The first version whose tables have all columns of today's: it is read as it is. */
@@ -128,6 +99,14 @@ int store_execute(struct mp_store *store, const char *sql, const char *doing,
     if (sqlite3_exec(store->connection, sql, NULL, NULL, NULL) != SQLITE_OK)
         return mp_store_fail(store, doing, error);
     return MP_OK;
+}
+
+int store_end(struct mp_store *store, int code, const char *doing, struct mp_error *error) {
+    if (!code)
+        code = store_execute(store, "COMMIT", doing, error);
+    if (code)
+        sqlite3_exec(store->connection, "ROLLBACK", NULL, NULL, NULL);
+    return code;
 }
 
 int store_statement(struct mp_store *store, const char *sql, sqlite3_stmt **statement,
@@ -181,18 +160,15 @@ int store_put(struct mp_store *store, const char *doing, struct mp_error *error,
 
 /* The file as SQLite's URI that promises that nobody writes to it. */
 static char *immutable_uri(const char *path) {
-    static const char before[] = "file:", after[] = "?immutable=1";
-    char *uri = malloc(sizeof before + sizeof after + 3 * strlen(path));
-    if (!uri)
-        return NULL;
-    char *at = stpcpy(uri, before);
+    sqlite3_str *uri = sqlite3_str_new(NULL);
+    sqlite3_str_appendall(uri, "file:");
     for (; *path; path++)
         if (strchr("%?#", *path))
-            at += sprintf(at, "%%%02x", (unsigned char)*path);
+            sqlite3_str_appendf(uri, "%%%02x", (unsigned char)*path);
         else
-            *at++ = *path;
-    strcpy(at, after);
-    return uri;
+            sqlite3_str_appendchar(uri, 1, *path);
+    sqlite3_str_appendall(uri, "?immutable=1");
+    return sqlite3_str_finish(uri);
 }
 
 /* SQLite's busy handler; `times`: calls before for the same lock. */
@@ -214,30 +190,24 @@ void mp_store_set_patience(struct mp_store *store, bool (*waits)(void *context, 
 /* With SQLITE_OPEN_URI the file is taken as one that nobody writes to. */
 static int connect_to(const char *path, int flags, struct mp_store **store,
                       struct mp_error *error) {
-    struct mp_store *made = calloc(1, sizeof *made);
+    MP_AUTO(store) struct mp_store *made = mp_new(1, sizeof *made);
+    MP_AUTO(sqlite_text) char *uri = flags & SQLITE_OPEN_URI ? immutable_uri(path) : NULL;
     if (made)
         made->path = strdup(path);
-    if (!made || !made->path) {
-        mp_store_close(made);
+    if (!made || !made->path || (flags & SQLITE_OPEN_URI && !uri))
         return mp_no_memory(error);
-    }
     /* One thread at a time uses a store, so SQLite needs no locks of its own. */
-    char *uri = flags & SQLITE_OPEN_URI ? immutable_uri(path) : NULL;
-    int code = flags & SQLITE_OPEN_URI && !uri
-                   ? SQLITE_NOMEM
-                   : sqlite3_open_v2(uri ? uri : path, &made->connection,
-                                     flags | SQLITE_OPEN_NOMUTEX, NULL);
-    free(uri);
+    const int code =
+        sqlite3_open_v2(uri ? uri : path, &made->connection, flags | SQLITE_OPEN_NOMUTEX, NULL);
     if (code != SQLITE_OK) {
         int system_error = made->connection ? sqlite3_system_errno(made->connection) : 0;
-        code = mp_fail(error, code_of(code), "%s: cannot open the database: %s", path,
+        return mp_fail(error, code_of(code), "%s: cannot open the database: %s", path,
                        system_error ? strerror(system_error) : sqlite3_errstr(code));
-        mp_store_close(made);
-        return code;
     }
     sqlite3_extended_result_codes(made->connection, 1);
     sqlite3_busy_handler(made->connection, wait_for_lock, made);
     *store = made;
+    made = NULL;
     return MP_OK;
 }
 
@@ -281,11 +251,7 @@ static int migrate(struct mp_store *store, struct mp_error *error) {
                  MP_STORE_APPLICATION, MP_STORE_VERSION);
         code = store_execute(store, sql, "cannot set the schema version", error);
     }
-    if (!code)
-        code = store_execute(store, "COMMIT", "cannot create the schema", error);
-    if (code)
-        sqlite3_exec(store->connection, "ROLLBACK", NULL, NULL, NULL);
-    return code;
+    return store_end(store, code, "cannot create the schema", error);
 }
 
 /* Settings for writing; the page size and the journal mode are kept in the file.  NORMAL: after a
@@ -317,24 +283,19 @@ static int prepare_for_writing(struct mp_store *store, struct mp_error *error) {
 }
 
 int mp_store_open(const char *path, struct mp_store **store, struct mp_error *error) {
-    struct mp_store *opened = NULL;
+    MP_AUTO(store) struct mp_store *opened = NULL;
     if (!*path || !strcmp(path, ":memory:") || !strncmp(path, "file:", 5))
         return mp_fail(error, MP_EINVAL,
                        "\"%s\" is no file that a database can be kept in: give a path (./%s means "
                        "a file of that name)",
                        path, *path ? path : "results.db");
-    int code = connect_to(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, &opened, error);
-    if (code)
-        return code;
+    MP_TRY(connect_to(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, &opened, error));
     if (sqlite3_db_readonly(opened->connection, "main") == 1)
-        code = mp_fail(error, MP_EIO, "%s: the database may not be written (permissions)", path);
-    else
-        code = prepare_for_writing(opened, error);
-    if (code)
-        mp_store_close(opened);
-    else
-        *store = opened;
-    return code;
+        return mp_fail(error, MP_EIO, "%s: the database may not be written (permissions)", path);
+    MP_TRY(prepare_for_writing(opened, error));
+    *store = opened;
+    opened = NULL;
+    return MP_OK;
 }
 
 static bool has_log(const char *path) {
@@ -369,8 +330,8 @@ static int connect_to_read(const char *path, struct mp_store **store, int *versi
     mp_store_close(*store);
     *store = NULL;
     if (again) {
-        code = connect_to(path, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, store, error);
-        return code ? code : identify(*store, version, error);
+        MP_TRY(connect_to(path, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, store, error));
+        return identify(*store, version, error);
     }
     if (code == MP_EIO && (reason == SQLITE_READONLY || reason == SQLITE_CANTOPEN))
         return mp_fail(error, code,
@@ -388,25 +349,22 @@ int mp_store_open_read_only(const char *path, struct mp_store **store, struct mp
                              "%s: no such database; moeperf run --db FILE makes one", path)
                    : mp_fail(error, MP_EIO, "%s: cannot open the database: %s", path,
                              strerror(errno));
-    struct mp_store *opened = NULL;
+    MP_AUTO(store) struct mp_store *opened = NULL;
     int version = 0;
-    int code = connect_to_read(path, &opened, &version, error);
-    if (!code && version == 0)
-        code =
-            mp_fail(error, MP_EFORMAT, "%s: an empty database, without results of moeperf", path);
-    if (!code && version < READABLE_VERSION)
-        code = mp_fail(error, MP_EVERSION,
+    MP_TRY(connect_to_read(path, &opened, &version, error));
+    if (version == 0)
+        return mp_fail(error, MP_EFORMAT, "%s: an empty database, without results of moeperf",
+                       path);
+    if (version < READABLE_VERSION)
+        return mp_fail(error, MP_EVERSION,
                        "%s: the database has schema version %d, this moeperf reads versions %d to "
                        "%d: bring it up to date with any command that writes to it, e.g. moeperf "
                        "run",
                        path, version, READABLE_VERSION, MP_STORE_VERSION);
-    if (!code)
-        code = renew_views(opened, true, error);
-    if (code)
-        mp_store_close(opened);
-    else
-        *store = opened;
-    return code;
+    MP_TRY(renew_views(opened, true, error));
+    *store = opened;
+    opened = NULL;
+    return MP_OK;
 }
 
 /* A connection that only reads leaves an empty log behind; the last one that may write does not. */
@@ -451,15 +409,13 @@ int mp_store_next(struct mp_store *store, sqlite3_stmt *statement, struct mp_err
 int store_numbers_of(struct mp_store *store, const char *sql, const char *text,
                      const int64_t values[], int count, int64_t numbers[], int columns,
                      struct mp_error *error) {
-    sqlite3_stmt *row;
-    int got = mp_store_query(store, sql, values, count, &row, error);
-    if (!got && text)
+    MP_AUTO(statement) sqlite3_stmt *row = NULL;
+    MP_TRY(mp_store_query(store, sql, values, count, &row, error));
+    if (text)
         sqlite3_bind_text(row, 9, text, -1, SQLITE_STATIC);
-    if (!got)
-        got = mp_store_next(store, row, error);
+    const int got = mp_store_next(store, row, error);
     for (int i = 0; i < columns; i++)
         numbers[i] = got == 1 ? sqlite3_column_int64(row, i) : 0;
-    sqlite3_finalize(row);
     return got < 0 ? got : MP_OK;
 }
 
@@ -489,17 +445,17 @@ int mp_store_choose_run(struct mp_store *store, int64_t *run_id, struct mp_error
     int64_t all[2];
     if (*run_id)
         return store_require_run(store, *run_id, error);
-    int code =
-        mp_store_numbers(store, "SELECT count(*), max(run_id) FROM run", NULL, 0, all, 2, error);
+    MP_TRY(
+        mp_store_numbers(store, "SELECT count(*), max(run_id) FROM run", NULL, 0, all, 2, error));
     *run_id = all[1];
-    if (!code && all[0] == 0)
-        code = mp_fail(error, MP_ENOTFOUND, "%s: there is no run in it", store->path);
-    else if (!code && all[0] > 1)
-        code = mp_fail(error, MP_EINVAL,
-                       "%s: there are %lld runs in it: name one; moeperf report --db %s --runs "
-                       "lists them",
-                       store->path, (long long)all[0], store->path);
-    return code;
+    if (all[0] == 0)
+        return mp_fail(error, MP_ENOTFOUND, "%s: there is no run in it", store->path);
+    return all[0] == 1
+               ? MP_OK
+               : mp_fail(error, MP_EINVAL,
+                         "%s: there are %lld runs in it: name one; moeperf report --db %s --runs "
+                         "lists them",
+                         store->path, (long long)all[0], store->path);
 }
 
 struct sqlite3 *mp_store_connection(struct mp_store *store) {

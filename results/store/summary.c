@@ -57,7 +57,7 @@ struct cell {
 
 struct layer_entry {
     int experts;
-    int64_t *routes; /* [experts], over all source ranks; owned */
+    int64_t *routes; /* [experts], over all source ranks */
     int64_t dropped;
 };
 
@@ -78,23 +78,19 @@ static int64_t duration_of(const struct mp_span *span) {
 
 int summary_init(struct summary *summary, int ranks, struct mp_error *error) {
     *summary = (struct summary){.ranks = ranks, .clocks_comparable = true, .ranks_share_cores = -1};
-    summary->recorded = calloc((size_t)ranks, sizeof *summary->recorded);
-    if (!summary->recorded)
-        return mp_no_memory(error);
+    MP_TAKE(&summary->memory, summary->recorded, ranks);
     keyed_init(&summary->iterations,
                sizeof(struct iteration_entry) + (size_t)ranks * sizeof(struct rank_iteration));
     keyed_init(&summary->cells, (size_t)ranks * sizeof(struct cell));
     keyed_init(&summary->layers, sizeof(struct layer_entry));
-    return MP_OK;
+    return mp_arena_check(&summary->memory, error);
 }
 
 void summary_free(struct summary *summary) {
-    for (size_t i = 0; i < summary->layers.count; i++)
-        free(((struct layer_entry *)keyed_value(&summary->layers, i))->routes);
     keyed_free(&summary->iterations);
     keyed_free(&summary->cells);
     keyed_free(&summary->layers);
-    free(summary->recorded);
+    mp_arena_release(&summary->memory);
     *summary = (struct summary){0};
 }
 
@@ -175,10 +171,11 @@ int summary_add_load(struct summary *summary, const struct mp_spool_record *reco
     if (!entry)
         return mp_no_memory(error);
     if (experts > entry->experts) {
-        int64_t *routes = realloc(entry->routes, (size_t)experts * sizeof *routes);
-        if (!routes)
-            return mp_no_memory(error);
-        memset(routes + entry->experts, 0, (size_t)(experts - entry->experts) * sizeof *routes);
+        int64_t *routes;
+        MP_TAKE(&summary->memory, routes, experts);
+        MP_TRY(mp_arena_check(&summary->memory, error));
+        for (int e = 0; e < entry->experts; e++)
+            routes[e] = entry->routes[e];
         entry->routes = routes;
         entry->experts = experts;
     }
@@ -282,8 +279,9 @@ static int64_t warm_up_of(int64_t complete) {
 }
 
 /* Fills in every iteration's row; returns how many are complete. */
-static int64_t find_rows(struct summary *summary, const uint32_t order[]) {
+static int64_t find_rows(struct summary *summary) {
     int64_t complete = 0, counted = 0, position = 0;
+    uint64_t key;
     for (size_t i = 0; i < summary->iterations.count; i++) {
         struct iteration_entry *entry = keyed_value(&summary->iterations, i);
         entry->row = iteration_row_of(summary, entry);
@@ -294,7 +292,7 @@ static int64_t find_rows(struct summary *summary, const uint32_t order[]) {
      * were interrupted none counts, and the others more than once. */
     bool all_count = counted == 0 || counted == complete;
     for (size_t i = 0; i < summary->iterations.count; i++) {
-        struct iteration_entry *entry = keyed_value(&summary->iterations, order[i]);
+        struct iteration_entry *entry = keyed_nth(&summary->iterations, i, &key);
         struct iteration_row *row = &entry->row;
         row->steady = row->complete && position++ >= warm_up_of(complete) && row->counts;
         row->weight = all_count ? 1 : row->counts ? (double)complete / (double)counted : 0;
@@ -302,13 +300,16 @@ static int64_t find_rows(struct summary *summary, const uint32_t order[]) {
     return complete;
 }
 
-/* `ms` has room for all iterations. */
-static int write_run(struct summary *summary, const uint32_t order[], double ms[], int64_t complete,
-                     struct mp_store *store, int64_t run_id, struct mp_error *error) {
+static int write_run(struct summary *summary, struct mp_store *store, int64_t run_id,
+                     struct mp_error *error) {
+    const int64_t complete = find_rows(summary);
     int64_t steady = 0;
-    double tokens = 0, loss_final = NAN;
+    double *ms, tokens = 0, loss_final = NAN;
+    MP_TAKE(&summary->memory, ms, summary->iterations.count + 1);
+    MP_TRY(mp_arena_check(&summary->memory, error));
     for (size_t i = 0; i < summary->iterations.count; i++) {
-        const struct iteration_entry *entry = keyed_value(&summary->iterations, order[i]);
+        uint64_t key;
+        const struct iteration_entry *entry = keyed_nth(&summary->iterations, i, &key);
         if (entry->row.ranks > 0 && entry->has_loss[LOSS])
             loss_final = entry->loss[LOSS];
         if (!entry->row.steady)
@@ -324,10 +325,11 @@ static int write_run(struct summary *summary, const uint32_t order[], double ms[
                      V(loss_final), store_if(shares >= 0, shares));
 }
 
-static int write_iterations(struct summary *summary, const uint32_t order[], struct mp_store *store,
-                            int64_t run_id, struct mp_error *error) {
+static int write_iterations(struct summary *summary, struct mp_store *store, int64_t run_id,
+                            struct mp_error *error) {
     for (size_t i = 0; i < summary->iterations.count; i++) {
-        const struct iteration_entry *entry = keyed_value(&summary->iterations, order[i]);
+        uint64_t key;
+        const struct iteration_entry *entry = keyed_nth(&summary->iterations, i, &key);
         const struct iteration_row *row = &entry->row;
         if (row->ranks == 0)
             continue;
@@ -337,35 +339,19 @@ static int write_iterations(struct summary *summary, const uint32_t order[], str
         MP_TRY(STORE_PUT(store, "cannot store iterations", error,
                          "INSERT INTO iteration_summary VALUES "
                          "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                         V(run_id), V(keyed_iteration(summary->iterations.keys[order[i]])),
-                         V(row->ranks), V(row->steady), V(row->start_ns - summary->origin_ns),
-                         V(row->ms), store_if(row->tokens >= 0, row->tokens), V(loss[0]),
-                         V(loss[1]), V(loss[2]), V(row->slowest_rank), V(row->straggler_ms),
-                         V(row->imbalance), V(row->wait_ms)));
+                         V(run_id), V(keyed_iteration(key)), V(row->ranks), V(row->steady),
+                         V(row->start_ns - summary->origin_ns), V(row->ms),
+                         store_if(row->tokens >= 0, row->tokens), V(loss[0]), V(loss[1]),
+                         V(loss[2]), V(row->slowest_rank), V(row->straggler_ms), V(row->imbalance),
+                         V(row->wait_ms)));
     }
     return MP_OK;
-}
-
-/* Also makes the rows that the phases' sums rest on. */
-static int write_run_and_iterations(struct summary *summary, struct mp_store *store, int64_t run_id,
-                                    struct mp_error *error) {
-    uint32_t *order = keyed_order(&summary->iterations);
-    double *ms = malloc((summary->iterations.count + 1) * sizeof *ms);
-    int code = order && ms ? MP_OK : mp_no_memory(error);
-    if (!code)
-        code = write_run(summary, order, ms, find_rows(summary, order), store, run_id, error);
-    if (!code)
-        code = write_iterations(summary, order, store, run_id, error);
-    free(order);
-    free(ms);
-    return code;
 }
 
 /* ---- stragglers ---- */
 
 struct straggler_rows {
     struct summary *summary;
-    const uint32_t *order;
     const int64_t *phase_ids;
     size_t position;
     int64_t run_id;
@@ -450,8 +436,9 @@ static int next_straggler_row(void *context, int64_t row[ROW_COLUMNS], struct mp
     struct straggler_rows *rows = context;
     struct keyed *cells = &rows->summary->cells;
     while (rows->position < cells->count) {
-        uint32_t index = rows->order[rows->position++];
-        if (fill_straggler_row(rows, cells->keys[index], keyed_value(cells, index), row))
+        uint64_t key;
+        const struct cell *cell = keyed_nth(cells, rows->position++, &key);
+        if (fill_straggler_row(rows, key, cell, row))
             return 1;
     }
     return 0;
@@ -459,17 +446,12 @@ static int next_straggler_row(void *context, int64_t row[ROW_COLUMNS], struct mp
 
 static int write_stragglers(struct summary *summary, struct mp_store *store, int64_t run_id,
                             const int64_t phase_ids[MP_PHASES], struct mp_error *error) {
-    uint32_t *order = keyed_order(&summary->cells);
-    if (!order)
-        return mp_no_memory(error);
-    struct straggler_rows rows = {summary, order, phase_ids, 0, run_id};
+    struct straggler_rows rows = {summary, phase_ids, 0, run_id};
     struct row_source source = {.next = next_straggler_row, .context = &rows};
-    int code = store_insert_rows(store,
-                                 "INSERT INTO straggler_summary SELECT c0, c1, c2, c3, c4, c5, c6, "
-                                 "c7, c8, c9, c10, c11 FROM moeperf_rows",
-                                 &source, "cannot store stragglers", error);
-    free(order);
-    return code;
+    return store_insert_rows(store,
+                             "INSERT INTO straggler_summary SELECT c0, c1, c2, c3, c4, c5, c6, c7, "
+                             "c8, c9, c10, c11 FROM moeperf_rows",
+                             NULL, 0, &source, "cannot store stragglers", error);
 }
 
 /* ---- imbalance ---- */
@@ -493,26 +475,23 @@ static double rank_imbalance(struct summary *summary, uint64_t key) {
 
 static int write_imbalance(struct summary *summary, struct mp_store *store, int64_t run_id,
                            struct mp_error *error) {
-    uint32_t *order = keyed_order(&summary->layers);
-    int code = order ? MP_OK : mp_no_memory(error);
-    for (size_t i = 0; !code && i < summary->layers.count; i++) {
-        uint64_t key = summary->layers.keys[order[i]];
-        const struct layer_entry *entry = keyed_value(&summary->layers, order[i]);
+    for (size_t i = 0; i < summary->layers.count; i++) {
+        uint64_t key;
+        const struct layer_entry *entry = keyed_nth(&summary->layers, i, &key);
         const struct mp_imbalance found = mp_imbalance_of(entry->routes, entry->experts);
         int64_t routes = 0;
         for (int e = 0; e < entry->experts; e++)
             routes += entry->routes[e];
         const bool any = routes > 0;
-        code = STORE_PUT(store, "cannot store imbalance", error,
+        MP_TRY(STORE_PUT(store, "cannot store imbalance", error,
                          "INSERT INTO imbalance_summary VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                          V(run_id), V(keyed_iteration(key)), V(keyed_layer(key)), V(entry->experts),
                          V(routes), V(entry->dropped), V(found.max_over_mean),
                          V(any ? rank_imbalance(summary, key) : NAN), V(found.effective),
                          V(found.dead_fraction),
-                         V(any ? (double)entry->dropped / (double)routes : NAN));
+                         V(any ? (double)entry->dropped / (double)routes : NAN)));
     }
-    free(order);
-    return code;
+    return MP_OK;
 }
 
 /* ---- phases ---- */
@@ -580,7 +559,11 @@ static int write_phases(struct summary *summary, struct mp_store *store, int64_t
 
 int summary_write(struct summary *summary, struct mp_store *store, int64_t run_id,
                   const int64_t phase_ids[MP_PHASES], struct mp_error *error) {
-    MP_TRY(write_run_and_iterations(summary, store, run_id, error));
+    MP_TRY(keyed_sort(&summary->iterations, error));
+    MP_TRY(keyed_sort(&summary->cells, error));
+    MP_TRY(keyed_sort(&summary->layers, error));
+    MP_TRY(write_run(summary, store, run_id, error));
+    MP_TRY(write_iterations(summary, store, run_id, error));
     MP_TRY(write_stragglers(summary, store, run_id, phase_ids, error));
     MP_TRY(write_imbalance(summary, store, run_id, error));
     return write_phases(summary, store, run_id, phase_ids, error);

@@ -28,3 +28,14 @@ TEST(words_are_quoted_where_that_is_needed) {
         }
     }
 }
+
+TEST(programs_are_found_as_a_shell_finds_them) {
+    char path[64];
+    setenv("PATH", "::/nonexistent:/bin:/usr/bin", 1);
+    assert_true(mp_shell_search("sh", path, sizeof path));
+    assert_string_equal(path, "/bin/sh");
+    assert_true(mp_shell_search("/bin/sh", path, sizeof path));
+    assert_string_equal(path, "/bin/sh");
+    assert_false(mp_shell_search("moeperf-no-such-program", path, sizeof path));
+    assert_false(mp_shell_search("sh", path, sizeof "/bin/sh" - 1)); /* no room to say where */
+}

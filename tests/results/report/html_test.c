@@ -84,17 +84,21 @@ static json_t *data_of(const char *page) {
     return data;
 }
 
-/* The rows of the n-th figure with this chart. */
-static json_t *rows_of(json_t *data, const char *chart, int n) {
+/* The choices of the n-th figure with this chart. */
+static const json_t *choices_of(json_t *data, const char *chart, int n) {
     size_t i;
     json_t *figure;
     json_array_foreach(json_object_get(data, "figures"), i, figure) {
-        if (strcmp(json_string_value(json_object_get(figure, "chart")), chart) == 0 && n-- == 0) {
-            json_t *choice = json_array_get(json_object_get(figure, "choices"), 0);
-            return json_object_get(json_object_get(choice, "table"), "rows");
-        }
+        if (strcmp(json_string_value(json_object_get(figure, "chart")), chart) == 0 && n-- == 0)
+            return json_object_get(figure, "choices");
     }
     return NULL;
+}
+
+/* The rows of its first choice. */
+static json_t *rows_of(json_t *data, const char *chart, int n) {
+    const json_t *choice = json_array_get(choices_of(data, chart, n), 0);
+    return json_object_get(json_object_get(choice, "table"), "rows");
 }
 
 RUNS_TEST(words_tables_and_data_are_there) {
@@ -186,6 +190,53 @@ RUNS_TEST(charts_show_what_was_recorded) {
                     "<td>1.50</td></tr>",
                     "<tr><th scope=\"row\">0</th><td>4</td><td>2.40</td><td>1.50</td>"
                     "<td>2.59</td><td>25.0</td><td>0.0</td></tr>");
+}
+
+/* One iteration span by span, and a longer one with too many, in bins of 1 ms: what most of each
+ * went to, neighbours together.  By hand. */
+RUNS_TEST(a_timeline_shows_spans_or_what_bins_went_to) {
+    enum { MANY = 2600 };
+    static const struct runs_span few[] = {
+        {MP_PHASE_ITERATION, MP_NO_DIRECTION, 400000, 10000, 0, -1, -1, -1, false},
+        {MP_PHASE_ATTENTION, MP_BACKWARD, 401000, 1000, 0, 2, -1, -1, false},
+        {MP_PHASE_COMBINE, MP_FORWARD, 403000, 2000, 500, -1, -1, -1, false}, /* waits first */
+        {MP_PHASE_FETCH, MP_FORWARD, 404000, 500, 0, -1, -1, -1, true},
+        {MP_PHASE_DATA, MP_NO_DIRECTION, 406000, 1000, 250, -1, -1, -1, false},
+    };
+    static const struct runs_span long_ones[] = {
+        {MP_PHASE_ITERATION, MP_NO_DIRECTION, 0, 400000, 0, -1, -1, -1, false},
+        {MP_PHASE_ATTENTION, MP_FORWARD, 150000, 50400, 0, 0, -1, -1, false}, /* 0.4 of the last */
+        {MP_PHASE_COMBINE, MP_FORWARD, 210000, 10000, 4000, 0, -1, -1, false},
+        {MP_PHASE_DISPATCH, MP_FORWARD, 230000, 10000, 4000, 0, -1, -1, false},
+        {MP_PHASE_EXPERT, MP_FORWARD, 250000, 300, 0, 0, -1, -1, false},
+        {MP_PHASE_ATTENTION, MP_FORWARD, 250300, 700, 0, 1, -1, -1, false},
+    };
+    struct mp_store_run run = runs_description("ep", "text");
+    struct runs_rank rank;
+    run.ranks = 1;
+    runs_rank_open(folder, 0, 1, &rank);
+    runs_record_all(&rank, 0, long_ones);
+    for (int i = 0; i < MANY; i++)
+        runs_record_one(&rank, 0, MP_PHASE_EXPERT, MP_FORWARD, 50 * i, 50, 0, 0, -1, -1, false);
+    runs_record_all(&rank, 1, few);
+    runs_ingest(folder, &run, &rank, 1);
+    runs_execute(folder->store, "UPDATE iteration_summary SET steady = 1");
+    AUTO(text) char *page = page_of(folder);
+    AUTO(json) json_t *data = data_of(page);
+    const json_t *choices = choices_of(data, "timeline", 0);
+    assert_contains(page, "each of 400 steps");
+    assert_json(json_object_get(json_object_get(json_array_get(choices, 0), "table"), "rows"), 0,
+                "[[0, 0, 130, 0, null], [0, 150, 200, 1, null], [0, 210, 214, 8, null], [0, 214, "
+                "220, 3, null], [0, 230, 236, 3, null], [0, 236, 240, 8, null], [0, 250, 251, 1, "
+                "null]]");
+    assert_json(json_object_get(json_object_get(json_array_get(choices, 1), "table"), "rows"), 0,
+                "[[0, 1000, 2000, 1, 'layer 2 attention backward'], [0, 3000, 3500, 8, 'combine "
+                "forward'], [0, 3500, 5000, 3, 'combine forward'], [0, 6000, 6750, 6, 'data'], [0, "
+                "6750, 7000, 8, 'data']]");
+    assert_json(json_object_get(json_array_get(choices, 0), "signals"), 1e-9,
+                "{'unit': 1, 'ranks': 1, 'stride': 1, 'length': 400}");
+    assert_json(json_object_get(json_array_get(choices, 1), "signals"), 1e-9,
+                "{'unit': 0.001, 'ranks': 1, 'stride': 1, 'length': 10}");
 }
 
 /* Before everything else on the page, and nobody is called the fastest. */

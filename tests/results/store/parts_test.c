@@ -65,19 +65,20 @@ TEST_RANDOM(values_are_found_again_and_in_order) {
         *value += i + 1;
         expected[iteration][layer + 1][phase] += i + 1;
     }
-    uint32_t *order = keyed_order(&keyed);
+    assert_int_equal(keyed_sort(&keyed, NULL), MP_OK);
     size_t position = 0;
     for (int iteration = 0; iteration < 50; iteration++) {
         for (int layer = -1; layer < 19; layer++) {
             for (int phase = 0; phase < 5; phase++) {
-                uint64_t key = keyed_key(iteration * 1000003, layer, phase);
+                uint64_t key = keyed_key(iteration * 1000003, layer, phase), nth;
                 int64_t *value = keyed_find(&keyed, key);
                 if (expected[iteration][layer + 1][phase] == 0) {
                     assert_null(value);
                     continue;
                 }
                 assert_int_equal(*value, expected[iteration][layer + 1][phase]);
-                assert_int_equal(keyed.keys[order[position]], key);
+                assert_ptr_equal(keyed_nth(&keyed, position, &nth), value);
+                assert_int_equal(nth, key);
                 assert_int_equal(keyed_iteration(key), iteration * 1000003);
                 assert_int_equal(keyed_layer(key), layer);
                 assert_int_equal(keyed_phase(key), phase);
@@ -86,6 +87,5 @@ TEST_RANDOM(values_are_found_again_and_in_order) {
         }
     }
     assert_int_equal(position, keyed.count);
-    free(order);
     keyed_free(&keyed);
 }

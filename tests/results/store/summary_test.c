@@ -141,3 +141,19 @@ RUNS_TEST(three_ranks_by_hand) {
             fail_msg("%s: '%s', expected '%s'", cases[i].name, found, cases[i].expected);
     }
 }
+
+/* A rank that knows of fewer experts than the next: 5 and 1 of the first, 4 of the second. */
+RUNS_TEST(ranks_may_count_different_experts) {
+    static const uint32_t routes[2][2] = {{5, 0}, {1, 4}};
+    const struct mp_store_run description = runs_description("ep", "drawn");
+    struct runs_rank ranks[2];
+    for (int r = 0; r < 2; r++) {
+        runs_rank_open(folder, r, 2, &ranks[r]);
+        mp_record_load(ranks[r].compute, 0, 0, r + 1, routes[r], NULL);
+    }
+    runs_ingest(folder, &description, ranks, 2);
+    assert_rows(folder->store,
+                "SELECT experts, routes, round(expert_max_over_mean, 6), dead_fraction FROM "
+                "v_imbalance",
+                "2|10|1.2|0.0");
+}
