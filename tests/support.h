@@ -57,8 +57,8 @@ TEST_END(allocated, void, {
     free(memory);
 })
 
-/* What a test works out on arrays of its own, element by element: without optimisation, and with each
- * access looked at, it would take most of a test's time. */
+/* What a test works out on arrays of its own, element by element: without optimisation, and with
+ * each access looked at, it would take most of a test's time. */
 #ifdef __clang__
 #define UNCHECKED
 #else
