@@ -63,7 +63,7 @@ LISTED = {
         "ci/quickstart --text PATH": Listed(first="cp -r out/text/corpus PATH", more=FEW),
         "moeperf run quickstart --set device=cuda --set precision=bf16": Listed(GPU),
         "moeperf run COPY.yaml": Listed(
-            first="cp harness/suites/ci.yaml COPY.yaml", more="--quiet"),
+            first="cp harness/suites/ci.yaml COPY.yaml", more=FEW),
         "moeperf run predicted": Listed(more="--set iterations=2 --set layers=2 --quiet"),
         "moeperf run quickstart --set iterations=200 --set options.memory=2": Listed(more=FEW),
         "moeperf calibrate -o here.yaml --ranks 2": Listed(more="--quick --quiet"),
@@ -175,7 +175,7 @@ LISTED = {
     "results/compare/README.md": {
         "moeperf run quickstart --pairs 12 --against ../before/bin/moeperf-train": Listed(
             first="mkdir -p ../before; cp -r build/release/bin ../before", more=PAIRS),
-        "moeperf run ci --db nightly.db": Listed(more="--quiet"),
+        "moeperf run ci --db nightly.db": Listed(more=FEW),
         "ci/perf-gate --accept 'predicted/fssdp/*'": Listed(OWN),
     },
     "CONTRIBUTING.md": {

@@ -392,7 +392,7 @@ TEST(sums_of_a_run_need_no_flag) {
     AUTO(job) struct mp_predict_job job;
     AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
     AUTO(stream) struct mp_trace_stream *stream;
-    const struct mp_trace_block *block;
+    const struct mp_trace_block *block = NULL;
     write_file("sum.json", "{\"logical_count\": [[0, 0, 0, 0], [11200, 3200, 1600, 3200]]}");
     set(&job, "loads=sum.json");
     assert_works(mp_predict_job_adopt(&job, cluster, &error));

@@ -207,7 +207,7 @@ struct states {
 /* Like those of `as`, unless NULL; the second moment is never negative. */
 static struct states states_of(struct mp_device *device, int groups, size_t size,
                                const struct states *as) {
-    struct states states;
+    struct states states = {0};
     for (int i = 0; i < 4; i++) {
         enum mp_element type = i < 3 ? MP_FLOAT32 : device->element;
         states.array[i] =

@@ -36,7 +36,7 @@ struct homes {
 };
 
 static struct homes create_homes(void) {
-    struct homes homes;
+    struct homes homes = {0};
     for (int l = 0; l < LAYERS; l++)
         homes.of[l] = placement_of(RANKS, EXPERTS);
     return homes;

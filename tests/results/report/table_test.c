@@ -101,7 +101,7 @@ TEST(a_remark_takes_the_rest_of_the_row) {
 static const char *printed(bool drops_empty, int columns) {
     static char text[1024];
     AUTO(table) struct table table;
-    int read_end;
+    int read_end = -1;
     FILE *terminal = columns ? open_terminal(columns, &read_end) : tmpfile();
     size_t length = 0;
     ssize_t got;
