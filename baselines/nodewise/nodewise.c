@@ -5,13 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "reference/plan/recent.h"
-
 #define FIELD(member) offsetof(struct mp_nodewise_options, member)
 
 static const struct mp_option option_table[] = {
-    {"window", MP_OPTION_INT, FIELD(window), "iterations", "5", 1, 1000, NULL,
-     "iterations whose loads predict the next"},
+    {"window", MP_OPTION_INT, FIELD(window), "iterations", "8", 1, 1000, NULL,
+     "iterations whose loads predict the next, the last two most"},
     {"cover", MP_OPTION_COUNT, FIELD(cover), "experts", "auto", -1, 65536, NULL,
      "hottest experts of a layer that every node gets; auto: as many as save more than they cost"},
     {"memory", MP_OPTION_COUNT, FIELD(memory), "experts", "auto", -1, 65536, NULL,
@@ -84,7 +82,8 @@ static void create_parts(struct nodewise *self) {
     MP_TAKE_EACH(memory, ranks, self->way, self->taken);
     MP_TAKE(memory, self->ahead, (size_t)layers * (size_t)experts);
     MP_TAKE(memory, self->holder, of_node);
-    mp_recent_create(memory, (size_t)layers * (size_t)experts, self->options.window, &self->recent);
+    mp_recent_create(memory, (size_t)layers * (size_t)experts,
+                     mp_nodewise_forecast_rows(self->options.window), &self->recent);
     mp_nodewise_node_create(memory, of_node, experts, self->options.memory,
                             self->costs.product_routes, &self->node);
     mp_pieces_create(memory, experts, places, &self->pieces);
@@ -156,36 +155,35 @@ static int nodewise_copies_limit(const void *opaque) {
 
 /* ---- before the gate ---- */
 
-/* Loads as they were of late, or were before the last iteration (`without` its loads); before there
- * are any, all experts are alike. */
-static void expect(struct nodewise *self, int layer, const int64_t without[]) {
+/* Loads as they are expected, or were before the last iteration (`without` 1); before there are
+ * any, all experts are alike. */
+static void expect(struct nodewise *self, int layer, int without) {
     const struct mp_setting *setting = &self->setting;
-    int experts = setting->experts, count = self->recent.count - (without != NULL);
-    const int64_t *sum = self->recent.sum + (size_t)layer * (size_t)experts;
+    int experts = setting->experts;
     int64_t routes = setting->tokens_per_rank * setting->top_k * self->topology.ranks;
-    for (int expert = 0; expert < experts; expert++) {
-        int64_t all = sum[expert] - (without ? without[expert] : 0);
-        self->total[expert] = count > 0 ? (all + count / 2) / count : routes / experts;
-    }
+    if (self->recent.count > without)
+        mp_nodewise_forecast(&self->recent, (size_t)layer * (size_t)experts, experts,
+                             self->options.window, without, self->total);
+    else
+        for (int expert = 0; expert < experts; expert++)
+            self->total[expert] = routes / experts;
     mp_load_hottest(self->total, experts, experts, self->order);
 }
 
 /* The order in which experts are covered, and how many. */
 static int choose_cover(struct nodewise *self, int layer, const int32_t owner[], int limit) {
-    const struct mp_recent *recent = &self->recent;
+    const bool judged = self->recent.count > 1;
     int experts = self->setting.experts, cover = limit;
-    if (recent->count > 1) {
-        int last = (recent->next + recent->window - 1) % recent->window;
-        const int64_t *came =
-            recent->ring + (size_t)last * recent->cells + (size_t)layer * (size_t)experts;
-        expect(self, layer, came);
+    if (judged) {
+        const int64_t *came = mp_recent_row(&self->recent, 1) + (size_t)layer * (size_t)experts;
+        expect(self, layer, 1);
         cover = mp_nodewise_cover(&self->costs, &self->topology, owner, self->total, came, experts,
                                   limit, self->memory, self->order);
     }
-    expect(self, layer, NULL);
+    expect(self, layer, 0);
     int best = mp_nodewise_cover(&self->costs, &self->topology, owner, self->total, self->total,
                                  experts, cover, self->memory, self->order);
-    return recent->count > 1 ? cover : best;
+    return judged ? cover : best;
 }
 
 static int node_size(const struct nodewise *self, int node) {
@@ -378,7 +376,7 @@ static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_er
     if (cover == MP_AUTO)
         cover = choose_cover(self, plan->layer, plan->during.owner, limit);
     else
-        expect(self, plan->layer, NULL);
+        expect(self, plan->layer, 0);
     cover = nodes > 1 ? least(cover, limit) : 0;
     plan->degree = chunks_of(self, cover);
     choose_ahead(self, plan, cover);

@@ -7,18 +7,18 @@
  * on its way home, once per node and iteration, however many tokens of the node want it; and what
  * travels under attention, or the experts of the layer before, costs nothing.  So, layer by layer:
  *
- *   cover    before the gate, on the loads of the last iterations: k hot experts are copied into
- *            every node that has not their owner, those first that wait behind the busiest gate; k
- *            is what takes least: rows through the busiest gate, work, and what of the copies' way
- *            there and back nothing hides, on expected loads or, with what was expected then, on
- *            those of the last iteration, whichever takes longer: of loads that can't be foreseen
- *            nodes have more in common
- *   place    a node's copies go, heaviest first, to the rank with least to do behind a gate that
- *            has not had its part yet of what comes in, or of what it passes on to the next node
- *   even     a node's fullest ranks give routes to its emptiest ones, with a copy of their largest
- *            expert, or of one that goes as a whole, as long as that saves more than one product
- *            more, and all together more than what of their way nothing hides; how full a rank is,
- *            is routes, and for every expert as many as load it like a product
+ *   forecast what the last two iterations had, towards what the last eight had as far as such
+ *            forecasts were wrong of late: loads that drift are followed, others averaged
+ *   cover    before the gate, on the forecast: k hot experts are copied into every node that has
+ * not their owner, those first that wait behind the busiest gate; k is what takes least: rows
+ * through the busiest gate, work, and what of the copies' way there and back nothing hides, on
+ * expected loads or, with what was expected then, on those of the last iteration, whichever takes
+ * longer: of loads that can't be foreseen nodes have more in common place    a node's copies go,
+ * heaviest first, to the rank with least to do behind a gate that has not had its part yet of what
+ * comes in, or of what it passes on to the next node even     a node's fullest ranks give routes to
+ * its emptiest ones, with a copy of their largest expert, or of one that goes as a whole, as long
+ * as that saves more than one product more, and all together more than what of their way nothing
+ * hides; how full a rank is, is routes, and for every expert as many as load it like a product
  *   assign   once the gate has spoken: what a node holds, it computes for its own tokens; tokens
  *            whose expert it lacks go to the holding node with least to do.  Inside a node
  *            an expert's routes are spread over its holders so that the fullest has least, and a
@@ -42,6 +42,7 @@
 #include "reference/plan/chunks.h"
 #include "reference/plan/pieces.h"
 #include "reference/plan/queue.h"
+#include "reference/plan/recent.h"
 #include "reference/plan/system.h"
 
 extern const struct mp_system mp_system_nodewise;
@@ -56,6 +57,19 @@ struct mp_nodewise_options {
     bool early, even, correct;
     int chunks; /* MP_AUTO */
 };
+
+/* Rows of `recent` that a forecast looks at: the last `window` iterations, what was before each of
+ * them, and one more to forecast the last. */
+static inline int mp_nodewise_forecast_rows(int window) {
+    return window + 3;
+}
+/* What to expect of experts whose cells are recent's [first .. first + experts), without looking at
+ * the last `without` iterations (0 or 1), of which there are more: the mean of the last two, moved
+ * towards the mean of the last `window` by a share that grows with the part of routes that such
+ * means of two had at other experts than came, in the last `window` iterations.  Expected routes
+ * are [experts] and add up to an iteration's, but for rounding. */
+void mp_nodewise_forecast(const struct mp_recent *recent, size_t first, int experts, int window,
+                          int without, int64_t expected[]);
 
 /* What a layer's decisions cost, in seconds; of a forward pass and, in training, the backward one
  * behind it. */

@@ -21,6 +21,12 @@ struct mp_recent {
 /* No iterations.  Tables are the arena's, whose user looks whether there was memory. */
 void mp_recent_create(struct mp_arena *memory, size_t cells, int window, struct mp_recent *recent);
 
+/* [cells] of the iteration so many before the next one: 1 .. count, 1 is the last. */
+static inline const int64_t *mp_recent_row(const struct mp_recent *recent, int before) {
+    int row = (recent->next + recent->window - before) % recent->window;
+    return recent->ring + (size_t)row * recent->cells;
+}
+
 /* Takes in one iteration, with cells [layers][experts]: an expert's routes over all sources. */
 void mp_recent_push_totals(struct mp_recent *recent, const struct mp_load load[], int layers);
 /* The same with cells [layers][ranks][experts]: the counts themselves. */
