@@ -38,9 +38,8 @@ struct mp_recorded {
 };
 
 /* Reads all steady iterations of all ranks, for a replay, of a run that is chosen as by
- * mp_store_choose_run, to be destroyed also after an error; garbage collections are left out.
- * MP_ENOTFOUND says what the run lacks: steady iterations, spans, or a common clock of its ranks;
- * MP_EIO, MP_ENOMEM. */
+ * mp_store_choose_run; garbage collections are left out.  MP_ENOTFOUND says what the run lacks:
+ * steady iterations, spans, or a common clock of its ranks; MP_EIO, MP_ENOMEM. */
 int mp_recorded_read(struct mp_store *store, int64_t run_id, struct mp_recorded *recorded,
                      struct mp_error *error);
 
