@@ -44,7 +44,7 @@ void mp_nodewise_forecast(const struct mp_recent *recent, size_t first, int expe
     const struct past past = {recent, first, without};
     int known = recent->count - without, iterations = known < window ? known : window;
     const double apart = moved(&past, experts, window), share = fmin(1, DOUBT * apart * apart);
-    const int64_t *last = row(&past, 1), *second = row(&past, iterations > 1 ? 2 : 1);
+    const int64_t *last = row(&past, 1), *second = row(&past, 2);
     for (int expert = 0; expert < experts; expert++)
         expected[expert] = 0;
     for (int before = 1; before <= iterations; before++)

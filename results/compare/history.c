@@ -127,11 +127,13 @@ int mp_changes_find(const double value[], int count, struct mp_change **change, 
     MP_AUTO(arena) struct mp_arena arena = {0};
     struct search search = {.value = value, .change = calloc(values, sizeof *search.change)};
     MP_TAKE_EACH(&arena, values, search.shuffled, search.sorted);
-    *change = search.change;
-    if (!search.change || arena.lacking)
+    if (!search.change || arena.lacking) {
+        free(search.change);
         return mp_no_memory(error);
+    }
     find_changes(&search, 0, count);
     find_levels(&search, count);
+    *change = search.change;
     *changes = search.changes;
     return MP_OK;
 }

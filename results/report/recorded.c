@@ -266,7 +266,7 @@ static int read_run(struct mp_store *store, int64_t run_id, bool is_whole,
                     struct mp_recorded *recorded, struct mp_error *error) {
     struct reader reader = {.store = store, .run = recorded, .is_whole = is_whole};
     *recorded = (struct mp_recorded){.run_id = run_id};
-    const int code = read_all(&reader, error);
+    int code = read_all(&reader, error);
     free(reader.rows);
     if (code)
         mp_recorded_destroy(recorded);

@@ -117,9 +117,8 @@ static inline struct store_value store_if(bool known, int64_t value) {
 int store_put(struct mp_store *store, const char *doing, struct mp_error *error, const char *sql,
               const struct store_value values[], int count);
 
-/* Executes `sql` (store_statement), an INSERT ... SELECT from moeperf_rows, with `values` as ?1,
- * ?2,
- * ... on the rows of `source`. */
+/* Executes `sql` (store_statement), an INSERT ... SELECT from moeperf_rows, with `values` as ?1 and
+ * so on, on the rows of `source`. */
 int store_insert_rows(struct mp_store *store, const char *sql, const int64_t values[], int count,
                       struct row_source *source, const char *doing, struct mp_error *error);
 

@@ -201,7 +201,7 @@ static const struct {
     {"hetumoe", 0xdd0a1163b9d23e2e},      {"hiermoe", 0x5c965707309ae761},
     {"laer", 0x929b9a3e5da0c9c8},         {"llep", 0x04262493edde6d40},
     {"lp", 0x424e15f9b5e4bdbf},           {"moonep", 0x7600aef0582d6cc3},
-    {"nodewise", 0xd9490b64f099a947},     {"skeleton", 0x20ef0581e97ab8ce},
+    {"nodewise", 0x1921846ae6d53196},     {"skeleton", 0x20ef0581e97ab8ce},
     {"smartmoe", 0xed53731724045b54},     {"swiftmoe", 0xaec7c180f106ca00},
     {"tamoe", 0xe29f82064af38765},        {"tutel", 0x404cc620c5dbdefe},
     {"ultraep", 0x43e42329e401676f},

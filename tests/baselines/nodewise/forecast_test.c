@@ -58,6 +58,19 @@ TEST_ROWS(forecasts_by_hand, hand, c) {
     assert_int_equal(expected[1], c->expected[1]);
 }
 
+/* The mean of the last two, 700 and 300, moves towards what the window has, here the last one. */
+TEST(two_count_in_any_window) {
+    struct mp_recent recent;
+    int64_t expected[2];
+    create(2, 1, &recent);
+    push(&recent, 2, (const uint32_t[]){600, 400});
+    push(&recent, 2, (const uint32_t[]){800, 200});
+    forecast(&recent, 2, 1, 0, expected);
+    /* A fifth was elsewhere: 5 * 0.2^2 of the way to the last one. */
+    assert_int_equal(expected[0], 720);
+    assert_int_equal(expected[1], 280);
+}
+
 /* Loads that stay are expected; nothing is lost but by rounding; what lies further back than the
  * window and two more does not matter; and what would have been expected before the last iteration
  * is what was. */
