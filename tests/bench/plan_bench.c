@@ -8,6 +8,7 @@
  * Loads change from layer to layer by a random tenth and by a change of the hottest experts, so
  * that calibration has something to propose. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "baselines/systems.h"
 #include "profiler/record/record.h"
@@ -191,8 +192,18 @@ static int run_row(struct bench *bench, const struct mp_systems *systems, int re
 
 static const struct mp_option plan_options[] = {
     MP_BENCH_NUMBER("repeats", repeats, "50", 1, 100000, "layers planned per row"),
+    {"system", MP_OPTION_TEXT, offsetof(struct mp_bench_options, system), "", "all", 0, 0, NULL,
+     "whose rows, or all"},
+    MP_BENCH_NUMBER("ranks", ranks, "0", 0, 1024, "rows of so many ranks; 0: of any number"),
     {0},
 };
+
+static bool is_wanted(const struct mp_bench_options *options, const struct bench *bench) {
+    return (bench->row->sizes & bench->size->which) &&
+           (strcmp(options->system, "all") == 0 ||
+            strcmp(options->system, bench->row->system) == 0) &&
+           (options->ranks == 0 || options->ranks == bench->size->ranks);
+}
 
 static int run(const struct mp_bench_options *options, json_t *result, struct mp_error *error) {
     const int repeats = options->repeats;
@@ -209,11 +220,14 @@ static int run(const struct mp_bench_options *options, json_t *result, struct mp
                               .row = &rows[i % ROWS],
                               .microseconds = microseconds,
                               .learning = learning};
-        if (!(bench.row->sizes & bench.size->which))
+        if (!is_wanted(options, &bench))
             continue;
         code = run_row(&bench, &systems, repeats, table, error);
         clean_up(&bench);
     }
+    if (!code && json_array_size(table) == 0)
+        code = mp_fail(error, MP_EINVAL, "plan has no row of system \"%s\" on %d ranks",
+                       options->system, options->ranks);
     mp_arena_release(&arena);
     return code;
 }
