@@ -25,23 +25,27 @@ void mp_expert_chunks_create(struct mp_arena *memory, const struct mp_topology *
     MP_TAKE(memory, chunks->rank, (size_t)topology->ranks);
 }
 
+static void add_rows(struct mp_place_rows *rows, uint32_t count, bool own, bool away) {
+    rows->all += count;
+    rows->own += own ? count : 0;
+    rows->away += away ? count : 0;
+}
+
 static void count_rows(struct mp_expert_chunks *chunks, const struct mp_plan *plan) {
     const struct mp_topology *topology = &chunks->topology;
-    memset(chunks->rows, 0, (size_t)plan->holder_begin[plan->experts] * sizeof *chunks->rows);
+    const int32_t *holder = plan->holder;
+    struct mp_place_rows *rows = chunks->rows;
+    memset(rows, 0, (size_t)plan->holder_begin[plan->experts] * sizeof *rows);
     for (int source = 0; source < topology->ranks; source++) {
         int node = mp_topology_node(topology, source);
         int begin = mp_topology_node_begin(topology, node);
         int end = mp_topology_node_end(topology, node);
         const int64_t *of_source = plan->part_begin + (int64_t)source * plan->experts;
-        for (int64_t p = of_source[0]; p < of_source[plan->experts]; p++) {
-            const struct mp_dispatch_part *part = &plan->part[p];
-            for (int32_t at = part->first; at < part->first + part->run; at++) {
-                bool away = plan->holder[at] < begin || plan->holder[at] >= end;
-                chunks->rows[at].all += part->count;
-                chunks->rows[at].own += plan->holder[at] == source ? part->count : 0;
-                chunks->rows[at].away += away ? part->count : 0;
-            }
-        }
+        const struct mp_dispatch_part *beyond = plan->part + of_source[plan->experts];
+        for (const struct mp_dispatch_part *part = plan->part + of_source[0]; part < beyond; part++)
+            for (int32_t at = part->first, left = part->run; left > 0; at++, left--)
+                add_rows(&rows[at], part->count, holder[at] == source,
+                         holder[at] < begin || holder[at] >= end);
     }
 }
 

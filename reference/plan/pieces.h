@@ -9,11 +9,12 @@
 
 struct mp_piece {
     int64_t routes;
-    int64_t left; /* working memory of mp_plan_dispatch_pieces, as are near and holder */
+    int64_t left; /* working memory of mp_plan_dispatch_pieces, as are near, holder and alone */
     int64_t near; /* kept for ranks of the piece's node */
     int32_t rank;
     int32_t next; /* of the same expert, an index into item[], or -1 */
     int32_t holder;
+    bool alone; /* has all routes of all ranks, or of its node's */
 };
 
 struct mp_pieces {
@@ -23,6 +24,8 @@ struct mp_pieces {
     int32_t *first, *last; /* [experts], indices into item[], -1: none; owned */
     int32_t *turn;         /* [experts] working memory, owned */
     int32_t *of_node;      /* [experts] likewise: pieces from the source's node on */
+    int32_t *only;   /* [experts] likewise: the holder of all that a source's node has, or -1 */
+    int64_t *wanted; /* [experts] likewise: routes of a node */
 };
 
 /* None, with room for `capacity`.  Tables are the arena's, whose user looks whether there was
@@ -48,8 +51,8 @@ enum mp_piece_cut {
 
 /* Fetches after the gate every piece's expert to the rank that lacks it, expert by expert, from
  * whoever of its node has it by then, else from its owner (mp_plan_add_copy_from), and fills the
- * plan's dispatch.  Errors: those of mp_plan_add_copy; MP_ENOMEM; MP_EINVAL for pieces out of
- * order; MP_EPLAN if an expert's are fewer routes than its load. */
+ * plan's dispatch, which is not padded.  Errors: those of mp_plan_add_copy; MP_ENOMEM; MP_EINVAL
+ * for pieces out of order; MP_EPLAN if an expert's are fewer routes than its load. */
 int mp_plan_dispatch_pieces(struct mp_plan *plan, const struct mp_load *load,
                             struct mp_pieces *pieces, enum mp_piece_cut cut,
                             struct mp_error *error);

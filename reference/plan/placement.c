@@ -51,17 +51,3 @@ int mp_placement_copies(const struct mp_placement *placement, int expert) {
         copies += __builtin_popcountll(row[word]);
     return copies;
 }
-
-int mp_placement_next(const struct mp_placement *placement, int expert, int rank) {
-    const uint64_t *row = placement->holder + (long)expert * placement->words;
-    int word = rank / 64;
-
-    if (rank >= placement->ranks)
-        return -1;
-    for (uint64_t bits = row[word] & (~UINT64_C(0) << (rank % 64));; bits = row[word]) {
-        if (bits)
-            return word * 64 + __builtin_ctzll(bits);
-        if (++word == placement->words)
-            return -1;
-    }
-}

@@ -50,4 +50,16 @@ bool mp_placement_equal(const struct mp_placement *one, const struct mp_placemen
 /* Number of holders of an expert, owner included. */
 int mp_placement_copies(const struct mp_placement *placement, int expert);
 /* First holder >= rank, or -1. */
-int mp_placement_next(const struct mp_placement *placement, int expert, int rank);
+static inline int mp_placement_next(const struct mp_placement *placement, int expert, int rank) {
+    const uint64_t *row = placement->holder + (long)expert * placement->words;
+    int word = rank / 64;
+
+    if (rank >= placement->ranks)
+        return -1;
+    for (uint64_t bits = row[word] & (~UINT64_C(0) << (rank % 64));; bits = row[word]) {
+        if (bits)
+            return word * 64 + __builtin_ctzll(bits);
+        if (++word == placement->words)
+            return -1;
+    }
+}
