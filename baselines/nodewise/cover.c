@@ -42,38 +42,37 @@ void mp_nodewise_costs(const struct mp_setting *setting, struct mp_nodewise_cost
  */
 static const double WORTH_COPIES = 0.9;
 
-/* Of the experts that nodes have not in common: their routes at gates, at nodes and at all; those
- * of all experts; and the gate with most, once asked. */
+/* Of the experts that nodes have not in common: their routes at gates, NONE where all are covered,
+ * at nodes and at all; those of all experts; and the lowest gate with most, or NONE. */
 struct rest {
     int64_t *at_gate, *at_node, all, routes, fullest;
-    int nodes;
+    int gates, nodes;
 };
+enum { NONE = -1 };
 
 /* Experts in order, those that are covered first, and the gates of their owners. */
 struct row {
     int32_t *order;      /* [experts] */
     const int64_t *gate; /* [experts], of experts */
-    int covered, experts;
+    int64_t *left;       /* [gates], of the experts behind them */
+    int covered;
 };
 
-/* The gate with most routes, the lowest of several; -1 if all experts are covered. */
-static int64_t fullest_gate(const struct row *row, const int64_t at_gate[]) {
-    int64_t found = -1;
-    for (int i = row->covered; i < row->experts; i++) {
-        int64_t gate = row->gate[row->order[i]];
-        if (found < 0 || at_gate[gate] > at_gate[found] ||
-            (at_gate[gate] == at_gate[found] && gate < found))
+static int64_t fullest_gate(const struct rest *rest) {
+    int64_t found = NONE, most = NONE;
+    for (int gate = 0; gate < rest->gates; gate++)
+        if (rest->at_gate[gate] > most) {
+            most = rest->at_gate[gate];
             found = gate;
-    }
+        }
     return found;
 }
 
 /* Seconds of a layer in which every node has so many experts. */
-static double seconds_with(const struct mp_nodewise_costs *costs, int ranks_per_node,
-                           const struct row *row, struct rest *rest) {
+static double seconds_with(const struct mp_nodewise_costs *costs, int ranks_per_node, int covered,
+                           const struct rest *rest) {
     const double nodes = rest->nodes, away = (nodes - 1) / nodes;
     int64_t most = 0, least = INT64_MAX;
-    rest->fullest = fullest_gate(row, rest->at_gate);
     for (int node = 0; node < rest->nodes; node++) {
         most = rest->at_node[node] > most ? rest->at_node[node] : most;
         least = rest->at_node[node] < least ? rest->at_node[node] : least;
@@ -83,19 +82,37 @@ static double seconds_with(const struct mp_nodewise_costs *costs, int ranks_per_
     double in = away * at_gate * costs->gates, out = (double)(rest->all - least) / nodes;
     double work = (double)(rest->routes - rest->all) / nodes + (double)most;
     /* Some rank has one, however few there are. */
-    double products = row->covered > 0 ? fmax(row->covered * away / ranks_per_node, 1) : 0;
+    double products = covered > 0 ? fmax(covered * away / ranks_per_node, 1) : 0;
     return (in > out ? in : out) * costs->row_between + work / ranks_per_node * costs->route +
-           mp_nodewise_exposed(row->covered * away * costs->fetch_between, costs->hidden_forward) +
-           mp_nodewise_exposed(row->covered * away * costs->reduce_between,
-                               costs->hidden_backward) +
+           mp_nodewise_exposed(covered * away * costs->fetch_between, costs->hidden_forward) +
+           mp_nodewise_exposed(covered * away * costs->reduce_between, costs->hidden_backward) +
            products * costs->product;
 }
 
-/* Routes of an expert come to its owner's, or leave them (below 0) as it is covered. */
-static void add_routes(struct rest *rest, int64_t gate, int node, int64_t routes) {
-    rest->at_gate[gate] += routes;
-    rest->at_node[node] += routes;
-    rest->all += routes;
+/* All experts' routes at their owners' gates and nodes. */
+static void count_routes(const struct mp_topology *topology, const int32_t owner[],
+                         const struct row *row, const int64_t load[], int experts,
+                         struct rest *rest) {
+    for (int gate = 0; gate < rest->gates; gate++)
+        rest->at_gate[gate] = row->left[gate] > 0 ? 0 : NONE;
+    for (int expert = 0; expert < experts; expert++) {
+        rest->at_gate[row->gate[expert]] += load[expert];
+        rest->at_node[mp_topology_node(topology, owner[expert])] += load[expert];
+        rest->all += load[expert];
+    }
+    rest->routes = rest->all;
+    rest->fullest = fullest_gate(rest);
+}
+
+static void take_routes(const struct row *row, int64_t gate, int node, int64_t routes,
+                        struct rest *rest) {
+    rest->at_gate[gate] -= routes;
+    if (row->left[gate] == 0)
+        rest->at_gate[gate] = NONE;
+    rest->at_node[node] -= routes;
+    rest->all -= routes;
+    if (gate == rest->fullest)
+        rest->fullest = fullest_gate(rest);
 }
 
 /* The next one that is covered: the hottest that is left behind this gate. */
@@ -107,6 +124,7 @@ static int32_t cover_next(struct row *row, int64_t gate) {
     for (; at > row->covered; at--) /* the others stay in their order */
         row->order[at] = row->order[at - 1];
     row->order[row->covered++] = expert;
+    row->left[gate]--;
     return expert;
 }
 
@@ -117,24 +135,26 @@ int mp_nodewise_cover(const struct mp_nodewise_costs *costs, const struct mp_top
     const int nodes = mp_topology_nodes(topology), sides = came == expected ? 1 : 2;
     const int64_t *load[2] = {expected, came};
     int64_t *gate = memory;
-    struct row row = {order, gate, 0, experts};
+    struct row row = {order, gate, memory + experts, 0};
     struct rest rest[2];
     double least = INFINITY;
-    for (int expert = 0; expert < experts; expert++)
-        gate[expert] = owner[expert] / each;
     memory += experts;
-    memset(memory, 0, 2 * (size_t)(gates + nodes) * sizeof *memory);
-    for (int i = 0; i < sides; i++, memory += gates + nodes) {
-        rest[i] = (struct rest){memory, memory + gates, 0, 0, -1, nodes};
-        for (int expert = 0; expert < experts; expert++)
-            add_routes(&rest[i], gate[expert], mp_topology_node(topology, owner[expert]),
-                       load[i][expert]);
-        rest[i].routes = rest[i].all;
+    memset(memory, 0, (size_t)(gates + 2 * (gates + nodes)) * sizeof *memory);
+    for (int expert = 0; expert < experts; expert++) {
+        gate[expert] = owner[expert] / each;
+        row.left[gate[expert]]++;
+    }
+    for (int i = 0; i < sides; i++) {
+        int64_t *at_gate = memory + gates + i * (gates + nodes);
+        rest[i] = (struct rest){at_gate, at_gate + gates, .gates = gates, .nodes = nodes};
+        count_routes(topology, owner, &row, load[i], experts, &rest[i]);
     }
     for (int best = 0;;) {
         double seconds = 0;
-        for (int i = 0; i < sides; i++)
-            seconds = fmax(seconds, seconds_with(costs, topology->ranks_per_node, &row, &rest[i]));
+        for (int i = 0; i < sides; i++) {
+            double of_side = seconds_with(costs, topology->ranks_per_node, row.covered, &rest[i]);
+            seconds = of_side > seconds ? of_side : seconds;
+        }
         if (seconds < least) {
             least = row.covered > 0 ? seconds : WORTH_COPIES * seconds;
             best = row.covered;
@@ -142,8 +162,8 @@ int mp_nodewise_cover(const struct mp_nodewise_costs *costs, const struct mp_top
         if (row.covered == limit)
             return best;
         int32_t expert = cover_next(&row, rest[0].fullest);
+        int node = mp_topology_node(topology, owner[expert]);
         for (int i = 0; i < sides; i++)
-            add_routes(&rest[i], gate[expert], mp_topology_node(topology, owner[expert]),
-                       -load[i][expert]);
+            take_routes(&row, gate[expert], node, load[i][expert], &rest[i]);
     }
 }

@@ -58,11 +58,12 @@ struct nodewise {
     struct mp_pieces pieces;
     struct mp_expert_chunks chunks;
     int64_t *total;  /* [experts] routes of all sources, as expected */
-    int32_t *order;  /* [experts] hottest first */
+    int32_t *order;  /* [experts] hottest first; after the gate, those with several holders */
     int64_t *demand; /* [nodes][experts] routes of a node's tokens, and what comes to it */
     double *work;    /* [nodes] routes per rank */
     int64_t *memory; /* of mp_nodewise_cover */
     struct way *way; /* [gates], of those of the node whose copies are placed */
+    int32_t *gate;   /* [ranks] */
     int32_t *holder; /* [ranks of a node] */
     int32_t *with;   /* [nodes] */
     int32_t *taken;  /* [gates], of their ranks' experts: those that are sent ahead */
@@ -78,8 +79,10 @@ static void create_parts(struct nodewise *self) {
     MP_TAKE_EACH(memory, experts, self->total, self->order);
     MP_TAKE(memory, self->demand, (size_t)experts * (size_t)nodes);
     MP_TAKE_EACH(memory, nodes, self->work, self->with);
-    MP_TAKE(memory, self->memory, 2 * (size_t)(nodes + ranks) + (size_t)experts);
-    MP_TAKE_EACH(memory, ranks, self->way, self->taken);
+    MP_TAKE(memory, self->memory, 2 * (size_t)nodes + 3 * (size_t)ranks + (size_t)experts);
+    MP_TAKE_EACH(memory, ranks, self->way, self->taken, self->gate);
+    for (int rank = 0; rank < ranks && !memory->lacking; rank++)
+        self->gate[rank] = rank / self->costs.ranks_per_gate;
     MP_TAKE(memory, self->ahead, (size_t)layers * (size_t)experts);
     MP_TAKE(memory, self->holder, of_node);
     mp_recent_create(memory, (size_t)layers * (size_t)experts,
@@ -199,7 +202,7 @@ static bool passes_on(const struct nodewise *self, int node, int owner) {
 }
 
 static struct way *way_of(const struct nodewise *self, int rank) {
-    return &self->way[rank / self->costs.ranks_per_gate];
+    return &self->way[self->gate[rank]];
 }
 
 /* A node's own experts.  Returns how many covered ones come into it; its gates have what owners
@@ -279,7 +282,7 @@ static void choose_ahead(struct nodewise *self, const struct mp_plan *plan, int 
     memset(self->taken, 0, (size_t)self->topology.ranks * sizeof *self->taken);
     for (int i = 0; i < cover && each > 0; i++) {
         int expert = self->order[i];
-        int32_t *taken = &self->taken[plan->during.owner[expert] / self->costs.ranks_per_gate];
+        int32_t *taken = &self->taken[self->gate[plan->during.owner[expert]]];
         ahead[expert] = *taken < each;
         *taken += ahead[expert];
     }
@@ -303,10 +306,10 @@ static void place(struct nodewise *self, const struct mp_plan *plan, int node, i
     int limit = least((coming + size - 1) / size + 1, self->options.memory);
     const bool *ahead = ahead_of(self, plan->layer);
     for (int i = 0; i < 2 * cover; i++) {
-        int expert = self->order[i % cover], owner = plan->during.owner[expert];
-        bool goes_on = passes_on(self, node, owner);
+        int expert = self->order[i < cover ? i : i - cover], owner = plan->during.owner[expert];
         if ((owner >= begin && owner < begin + size) || ahead[expert] != (i < cover))
             continue;
+        bool goes_on = passes_on(self, node, owner);
         int rank = ahead[expert] ? sent_to(self, node, owner) : -1;
         for (int more = most; rank < 0 && more <= most + cover; more++)
             rank = emptiest(self, begin, limit, more, goes_on);
@@ -414,8 +417,9 @@ static void find_demand(struct nodewise *self, const struct mp_load *load) {
     memset(self->demand, 0, (size_t)load->experts * (size_t)nodes * sizeof *self->demand);
     for (int source = 0; source < load->ranks; source++) {
         int64_t *demand = demand_of(self, 0, mp_topology_node(&self->topology, source));
+        const uint32_t *count = &load->count[(size_t)source * (size_t)load->experts];
         for (int expert = 0; expert < load->experts; expert++)
-            demand[expert] += mp_load_at(load, source, expert);
+            demand[expert] += count[expert];
     }
 }
 
@@ -465,22 +469,32 @@ static int list_holders(struct nodewise *self, const struct mp_placement *during
     return count;
 }
 
+static void count_copies(struct nodewise *self, int owner, int holders) {
+    for (int i = 0; i < holders; i++)
+        self->node.copies[self->holder[i]] += self->holder[i] != owner;
+}
+
 /* Experts with one holder in the node first, which leave no choice. */
 static void fill_node(struct nodewise *self, const struct mp_plan *plan, int node) {
     const struct mp_placement *during = &plan->during;
+    const int64_t *demand = demand_of(self, 0, node);
+    const int begin = mp_topology_node_begin(&self->topology, node);
+    int several = 0;
     mp_nodewise_node_begin(&self->node, node_size(self, node));
-    for (int several = 0; several < 2; several++)
-        for (int expert = 0; expert < during->experts; expert++) {
-            int64_t routes = *demand_of(self, expert, node);
-            int holders = list_holders(self, during, expert, node);
-            for (int i = 0; !several && i < holders; i++)
-                self->node.copies[self->holder[i]] +=
-                    during->owner[expert] !=
-                    mp_topology_node_begin(&self->topology, node) + self->holder[i];
-            if (routes == 0 || holders == 0 || several != (holders > 1))
-                continue;
-            mp_nodewise_node_spread(&self->node, expert, self->holder, holders, routes);
-        }
+    for (int expert = 0; expert < during->experts; expert++) {
+        int holders = list_holders(self, during, expert, node);
+        count_copies(self, during->owner[expert] - begin, holders);
+        if (demand[expert] == 0 || holders == 0)
+            continue;
+        if (holders > 1)
+            self->order[several++] = expert;
+        else
+            mp_nodewise_node_spread(&self->node, expert, self->holder, 1, demand[expert]);
+    }
+    for (int i = 0; i < several; i++) {
+        int expert = self->order[i], holders = list_holders(self, during, expert, node);
+        mp_nodewise_node_spread(&self->node, expert, self->holder, holders, demand[expert]);
+    }
 }
 
 static int add_pieces(struct nodewise *self, int node, struct mp_error *error) {

@@ -10,15 +10,17 @@
  *   forecast what the last two iterations had, towards what the last eight had as far as such
  *            forecasts were wrong of late: loads that drift are followed, others averaged
  *   cover    before the gate, on the forecast: k hot experts are copied into every node that has
- * not their owner, those first that wait behind the busiest gate; k is what takes least: rows
- * through the busiest gate, work, and what of the copies' way there and back nothing hides, on
- * expected loads or, with what was expected then, on those of the last iteration, whichever takes
- * longer: of loads that can't be foreseen nodes have more in common place    a node's copies go,
- * heaviest first, to the rank with least to do behind a gate that has not had its part yet of what
- * comes in, or of what it passes on to the next node even     a node's fullest ranks give routes to
- * its emptiest ones, with a copy of their largest expert, or of one that goes as a whole, as long
- * as that saves more than one product more, and all together more than what of their way nothing
- * hides; how full a rank is, is routes, and for every expert as many as load it like a product
+ *            not their owner, those first that wait behind the busiest gate; k is what takes
+ *            least: rows through the busiest gate, work, and what of the copies' way there and
+ *            back nothing hides, on expected loads or, with what was expected then, on those of
+ *            the last iteration, whichever takes longer: of loads that can't be foreseen nodes
+ *            have more in common
+ *   place    a node's copies go, heaviest first, to the rank with least to do behind a gate that
+ *            has not had its part yet of what comes in, or of what it passes on to the next node
+ *   even     a node's fullest ranks give routes to its emptiest ones, with a copy of their largest
+ *            expert, or of one that goes as a whole, as long as that saves more than one product
+ *            more, and all together more than what of their way nothing hides; how full a rank
+ *            is, is routes, and for every expert as many as load it like a product
  *   assign   once the gate has spoken: what a node holds, it computes for its own tokens; tokens
  *            whose expert it lacks go to the holding node with least to do.  Inside a node
  *            an expert's routes are spread over its holders so that the fullest has least, and a
@@ -97,7 +99,7 @@ void mp_nodewise_costs(const struct mp_setting *setting, struct mp_nodewise_cost
  * does not save a tenth: those first in order[experts], which has them all, hottest first, on
  * entry.  Next comes always the hottest that is left behind the gate whose own experts are expected
  * to have most routes left, as that one is the busiest.  owner, expected and came are [experts],
- * memory [2 * (gates + nodes) + experts]; limit is at most experts. */
+ * memory [3 * gates + 2 * nodes + experts]; limit is at most experts. */
 int mp_nodewise_cover(const struct mp_nodewise_costs *costs, const struct mp_topology *topology,
                       const int32_t owner[], const int64_t expected[], const int64_t came[],
                       int experts, int limit, int64_t memory[], int32_t order[]);

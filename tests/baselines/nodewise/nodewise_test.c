@@ -62,7 +62,7 @@ static int cover_surprised(const struct mp_nodewise_costs *costs, const int64_t 
                            const int64_t came[4], int limit, int32_t order[4]) {
     static const int32_t owner[] = {0, 0, 1, 1};
     const struct mp_topology topology = {2, 1};
-    int64_t room[12];
+    int64_t room[14];
     mp_load_hottest(expected, 4, 4, order);
     return mp_nodewise_cover(costs, &topology, owner, expected, came, 4, limit, room, order);
 }
@@ -134,12 +134,25 @@ TEST(the_busiest_gate_comes_first) {
     static const int64_t total[] = {50, 40, 35, 30, 1};
     const struct mp_topology topology = {2, 1};
     const struct mp_nodewise_costs costs = {.row_between = 1, .gates = 1, .ranks_per_gate = 1};
-    int64_t room[13];
+    int64_t room[15];
     int32_t order[] = {0, 1, 2, 3, 4};
     assert_int_equal(mp_nodewise_cover(&costs, &topology, owner, total, total, 5, 5, room, order),
                      5);
     /* 51 and 105: expert 1; 51 and 65: expert 2; 51 and 30: expert 0; 1 and 30: expert 3. */
     assert_memory_equal(order, ((const int32_t[]){1, 2, 0, 3, 4}), sizeof order);
+}
+
+/* Gates whose experts are all covered, or that have none, are not asked for more. */
+TEST(experts_without_routes_are_covered_last) {
+    static const int32_t owner[] = {1, 1, 2};
+    static const int64_t total[] = {5, 0, 0};
+    const struct mp_topology topology = {3, 1};
+    const struct mp_nodewise_costs costs = {.row_between = 1, .gates = 1, .ranks_per_gate = 1};
+    int64_t room[18];
+    int32_t order[] = {0, 1, 2};
+    assert_int_equal(mp_nodewise_cover(&costs, &topology, owner, total, total, 3, 3, room, order),
+                     1);
+    assert_memory_equal(order, ((const int32_t[]){0, 1, 2}), sizeof order);
 }
 
 /* ---- inside a node ---- */
