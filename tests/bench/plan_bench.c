@@ -226,7 +226,7 @@ static int run(const struct mp_bench_options *options, json_t *result, struct mp
         clean_up(&bench);
     }
     if (!code && json_array_size(table) == 0)
-        code = mp_fail(error, MP_EINVAL, "plan has no row of system \"%s\" on %d ranks",
+        code = mp_fail(error, MP_EINVAL, "plan has no row for --system %s and --ranks %d",
                        options->system, options->ranks);
     mp_arena_release(&arena);
     return code;
