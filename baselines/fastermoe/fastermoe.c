@@ -261,8 +261,8 @@ static void fastermoe_initial_owners(const void *opaque, int32_t owner[]) {
     if (self->groups.groups > 1)
         mp_expert_groups_owners(&self->groups, owner);
     else
-        mp_contiguous_owners(self->setting.layers, self->setting.experts,
-                             self->setting.topology.ranks, owner);
+        mp_even_owners(self->setting.layers, self->setting.experts, self->setting.topology.ranks,
+                       owner);
 }
 
 static void fastermoe_initial_holders(const void *opaque, struct mp_placement home[]) {

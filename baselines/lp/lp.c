@@ -59,9 +59,10 @@ static void lay_out(const struct lp *self, struct mp_placement *home) {
  * since ranks are alike there. */
 static void place_first(struct lp *self) {
     int ranks = self->setting.topology.ranks, experts = self->setting.experts;
-    mp_contiguous_owners(1, experts, ranks, self->owner);
-    for (int expert = 0; expert < experts; expert++)
+    for (int expert = 0; expert < experts; expert++) {
+        self->owner[expert] = mp_contiguous_owner(expert, experts, ranks);
         self->order[expert] = expert;
+    }
     number_places(self);
     lay_out(self, &self->first);
     for (int rank = 0; rank < ranks; rank++) {

@@ -4,8 +4,12 @@
 
 #include "baselines/nodewise/nodewise.h"
 
-void mp_nodewise_costs(const struct mp_setting *setting, struct mp_nodewise_costs *costs) {
+void mp_nodewise_costs(const struct mp_setting *setting, bool rematerialises,
+                       struct mp_nodewise_costs *costs) {
     const bool trains = !setting->forward_only;
+    const double back = !trains ? 0
+                                : (double)setting->gradient_bytes +
+                                      (rematerialises ? (double)setting->expert_bytes : 0);
     const double passes = trains ? 3 : 1; /* backward computes twice what forward does */
     const int nodes = mp_topology_nodes(&setting->topology);
     const int of_node = setting->topology.ranks_per_node;
@@ -21,14 +25,14 @@ void mp_nodewise_costs(const struct mp_setting *setting, struct mp_nodewise_cost
     if (between > 0) {
         costs->row_between = (trains ? 4 : 2) * (double)setting->route_bytes / between;
         costs->fetch_between = (double)setting->expert_bytes / between;
-        costs->reduce_between = trains ? (double)setting->gradient_bytes / between : 0;
+        costs->reduce_between = back / between;
         costs->hidden_backward =
             mp_nodewise_exposed(backward, dense * (nodes - 1) / nodes / between);
     }
     if (inside > 0) {
         costs->row_inside = (trains ? 4 : 2) * (double)setting->route_bytes / inside;
         costs->fetch_inside = (double)setting->expert_bytes / inside;
-        costs->reduce_inside = trains ? (double)setting->gradient_bytes / inside : 0;
+        costs->reduce_inside = back / inside;
         costs->hidden_inside =
             mp_nodewise_exposed(backward, dense * (of_node - 1) / of_node / inside);
     }

@@ -15,6 +15,9 @@ static const struct mp_option option_table[] = {
     {"memory", MP_OPTION_COUNT, FIELD(memory), "experts", "auto", -1, 65536, NULL,
      "most extra experts of a layer on one rank; auto: as many as fit into the memory that is left "
      "(the job's copies-memory)"},
+    {"rematerialise", MP_OPTION_CHOICE, FIELD(rematerialise), "", "auto", 0, 0, "auto yes no",
+     "copies are freed after forward and fetched again for backward; auto: where memory does not "
+     "suffice for those of all layers at once"},
     {"ahead", MP_OPTION_COUNT, FIELD(ahead), "experts", "auto", -1, 65536, NULL,
      "covered experts behind each gate that are sent ahead in backward, for the next iteration; "
      "auto: those that gates have no time for in forward, and have in backward"},
@@ -53,6 +56,7 @@ struct nodewise {
     struct mp_setting setting;
     struct mp_topology topology;        /* nodes of one rank are one node */
     struct mp_nodewise_options options; /* memory resolved to a number */
+    bool rematerialises;
     struct mp_nodewise_costs costs;
     struct mp_nodewise_node node;
     struct mp_pieces pieces;
@@ -97,23 +101,41 @@ static int least(int a, int b) {
     return a < b ? a : b;
 }
 
+enum { AUTO, YES, NO }; /* options.rematerialise */
+
 /* Extra experts on a rank: its part of what its node has not of its own, and as many of another
  * rank's as that has, and some. */
-static int copies_limit(const struct nodewise *self) {
-    const struct mp_setting *setting = &self->setting;
+static int copies_wanted(const struct nodewise *self) {
     const struct mp_topology *topology = &self->topology;
-    int experts = setting->experts, limit = experts / topology->ranks + 4;
-    double each =
-        (double)setting->layers * ((double)setting->expert_bytes + (double)setting->gradient_bytes);
+    int experts = self->setting.experts, wanted = experts / topology->ranks + 4;
     if (topology->ranks == 1)
         return 0;
     if (topology->ranks > topology->ranks_per_node)
-        limit += (experts - 1) / topology->ranks_per_node + 1;
-    if (self->options.memory != MP_AUTO)
-        return least(least(limit, experts), self->options.memory);
-    if (setting->copies_memory > 0 && setting->copies_memory / each < limit)
-        limit = (int)(setting->copies_memory / each);
-    return least(limit, experts);
+        wanted += (experts - 1) / topology->ranks_per_node + 1;
+    return least(wanted, experts);
+}
+
+/* As many as there is memory for, of all layers or of the two that have them at once. */
+static int copies_that_fit(const struct nodewise *self, bool freed) {
+    const struct mp_setting *setting = &self->setting;
+    const int layers = freed && setting->layers > 2 ? 2 : setting->layers;
+    double each = layers * ((double)setting->expert_bytes + (double)setting->gradient_bytes);
+    double fit = setting->copies_memory > 0 ? setting->copies_memory / each : setting->experts;
+    return (int)fmin(fit, setting->experts);
+}
+
+/* Copies are fetched again for backward only if hardly any could stay: the first ones save most.
+ * Where some ranks own nothing, each takes one for its part and one to even out. */
+static void settle_memory(struct nodewise *self) {
+    const int wanted = copies_wanted(self);
+    const int few = self->setting.experts < self->topology.ranks ? 2 : 1;
+    const bool serves = self->setting.forward_only;
+    self->rematerialises = !serves && (self->options.rematerialise == YES ||
+                                       (self->options.rematerialise == AUTO &&
+                                        copies_that_fit(self, false) < least(few, wanted)));
+    if (self->options.memory == MP_AUTO)
+        self->options.memory = copies_that_fit(self, serves || self->rematerialises);
+    self->options.memory = least(self->options.memory, wanted);
 }
 
 static int settle_chunks(struct nodewise *self, struct mp_error *error) {
@@ -142,14 +164,27 @@ static int nodewise_create(void *opaque, const struct mp_setting *setting, const
     if (topology->ranks_per_node == 1 || topology->ranks_per_node > topology->ranks)
         self->topology.ranks_per_node = topology->ranks;
     self->options = *(const struct mp_nodewise_options *)options;
-    self->options.memory = copies_limit(self);
+    settle_memory(self);
     self->setting.topology = self->topology;
     if (self->options.ranks_per_gate > 0 && self->options.ranks_per_gate < topology->ranks)
         self->setting.ranks_per_gate = self->options.ranks_per_gate;
-    mp_nodewise_costs(&self->setting, &self->costs);
+    mp_nodewise_costs(&self->setting, self->rematerialises, &self->costs);
     MP_TRY(settle_chunks(self, error));
     create_parts(self);
     return MP_OK;
+}
+
+/* Contiguous, as even as can be over all layers: where ranks own one more expert than others,
+ * these are of all nodes. */
+static void nodewise_initial_owners(const void *opaque, int32_t owner[]) {
+    const struct nodewise *self = opaque;
+    const struct mp_setting *setting = &self->setting;
+    const int nodes = mp_topology_nodes(&self->topology), ranks = self->topology.ranks;
+    mp_even_owners(setting->layers, setting->experts, ranks, owner);
+    if (setting->experts % ranks == 0 || ranks % nodes != 0)
+        return;
+    for (int i = 0; i < setting->layers * setting->experts; i++)
+        owner[i] = owner[i] % nodes * (ranks / nodes) + owner[i] / nodes;
 }
 
 static int nodewise_copies_limit(const void *opaque) {
@@ -323,7 +358,8 @@ static void place(struct nodewise *self, const struct mp_plan *plan, int node, i
 static void nodewise_policy(const void *opaque, struct mp_policy *policy) {
     policy->fetch_early = ((const struct nodewise *)opaque)->options.early;
     policy->weights_behind = true;
-    policy->updates_early = !policy->forward_only;
+    policy->rematerialise = ((const struct nodewise *)opaque)->rematerialises;
+    policy->updates_early = !policy->forward_only && !policy->rematerialise;
 }
 
 /* Into how many chunks a rank's experts fall: one where rows between nodes, which are in one chunk
@@ -577,6 +613,7 @@ const struct mp_system mp_system_nodewise = {
     .options_size = sizeof(struct mp_nodewise_options),
     .size = sizeof(struct nodewise),
     .create = nodewise_create,
+    .initial_owners = nodewise_initial_owners,
     .policy = nodewise_policy,
     .copies_limit = nodewise_copies_limit,
     .before_gate = nodewise_before_gate,

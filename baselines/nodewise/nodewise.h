@@ -55,6 +55,7 @@ struct mp_nodewise_options {
     int cover;          /* experts, MP_AUTO, MP_ALL */
     int memory;         /* extra experts of a layer on one rank, MP_AUTO, MP_ALL */
     int ahead;          /* experts behind each gate, MP_AUTO, MP_ALL */
+    int rematerialise;  /* 0 auto, 1 yes, 2 no */
     int ranks_per_gate; /* MP_AUTO; MP_ALL and 0 likewise */
     bool early, even, correct;
     int chunks; /* MP_AUTO */
@@ -76,14 +77,14 @@ void mp_nodewise_forecast(const struct mp_recent *recent, size_t first, int expe
 /* What a layer's decisions cost, in seconds; of a forward pass and, in training, the backward one
  * behind it. */
 struct mp_nodewise_costs {
-    double row_between;     /* a route whose token is in another node, over a node's border */
-    double row_inside;      /* a route whose token is on another rank of the node */
-    double fetch_between;   /* an expert's parameters over a node's border */
-    double reduce_between;  /* its gradient, back */
-    double fetch_inside;    /* an expert's parameters to one rank of the node */
-    double reduce_inside;   /* its gradient, back */
-    double route;           /* computing one route */
-    double product;         /* computing an expert at all, beside its routes */
+    double row_between;    /* a route whose token is in another node, over a node's border */
+    double row_inside;     /* a route whose token is on another rank of the node */
+    double fetch_between;  /* an expert's parameters over a node's border */
+    double reduce_between; /* its gradient, back; and its parameters once more if they were freed */
+    double fetch_inside;   /* an expert's parameters to one rank of the node */
+    double reduce_inside;  /* likewise */
+    double route;          /* computing one route */
+    double product;        /* computing an expert at all, beside its routes */
     int64_t product_routes; /* as many as load a rank like one product more: their computing, and
                               their rows in its ports */
     double hidden_forward;  /* that the way of parameters may take before anybody waits for it */
@@ -92,7 +93,9 @@ struct mp_nodewise_costs {
     double gates;                          /* of a node to others, neighbours sharing one: */
     int ranks_per_gate;
 };
-void mp_nodewise_costs(const struct mp_setting *setting, struct mp_nodewise_costs *costs);
+/* Of copies that stay until backward, or are fetched again for it. */
+void mp_nodewise_costs(const struct mp_setting *setting, bool rematerialises,
+                       struct mp_nodewise_costs *costs);
 
 /* How many experts every node should have, at most `limit`, so that an iteration of the layer takes
  * least, with routes as expected or with those that came, whichever takes longer, or none if that

@@ -67,7 +67,7 @@ static int skeleton_create(void *opaque, const struct mp_setting *setting, const
     return MP_OK;
 }
 
-/* Optional; contiguous owners without it.  Called once, after create: fills owner[layers][experts]
+/* Optional; mp_even_owners without it.  Called once, after create: fills owner[layers][experts]
  * with ranks.  A rank gets room for the experts that it owns here, or for its even share of all
  * layers' experts if that is more: after_step can't move owners beyond that.  A restored run may
  * begin with the owners of its checkpoint instead, so the current owners are those in the plan,
@@ -76,7 +76,7 @@ static void skeleton_initial_owners(const void *opaque, int32_t owner[]) {
     const struct skeleton *self = opaque;
 
     if (self->options.owners == OWNERS_CONTIGUOUS) {
-        mp_contiguous_owners(self->layers, self->experts, self->ranks, owner);
+        mp_even_owners(self->layers, self->experts, self->ranks, owner);
         return;
     }
     for (int layer = 0; layer < self->layers; layer++)

@@ -126,8 +126,8 @@ static int frugal_create(void *self, const struct mp_setting *setting, const voi
 
 static void fssdp_initial_owners(const void *opaque, int32_t owner[]) {
     const struct fssdp *self = opaque;
-    mp_shard_evenly(self->setting.layers, self->setting.experts, self->setting.topology.ranks,
-                    owner);
+    mp_even_owners(self->setting.layers, self->setting.experts, self->setting.topology.ranks,
+                   owner);
 }
 
 static int fssdp_copies_limit(const void *opaque) {

@@ -112,9 +112,6 @@ int mp_choose_overlap(struct mp_calibrator *state, struct mp_materializer *mater
 /* Experts of all layers that rank owns, always: equal, the first (layers * experts) mod ranks have
  * one more (1.8). */
 int mp_shard_slots(int layers, int experts, int ranks, int rank);
-/* The first sharding: contiguous in each layer, as even as can be in each layer and exactly
- * mp_shard_slots over all of them.  owner is [layers][experts]. */
-void mp_shard_evenly(int layers, int experts, int ranks, int32_t owner[]);
 
 struct mp_sharder {
     struct mp_topology topology;

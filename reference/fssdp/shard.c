@@ -11,21 +11,6 @@ int mp_shard_slots(int layers, int experts, int ranks, int rank) {
     return (int)(all / ranks + (rank < all % ranks));
 }
 
-void mp_shard_evenly(int layers, int experts, int ranks, int32_t owner[]) {
-    int each = experts / ranks, more = experts % ranks, start = 0;
-
-    /* The ranks that own one more of a layer rotate, so that over all layers they are even too. */
-    for (int layer = 0; layer < layers; layer++) {
-        int expert = 0;
-        for (int rank = 0; rank < ranks; rank++) {
-            int turn = rank >= start ? rank - start : rank + ranks - start;
-            for (int count = each + (turn < more); count > 0; count--)
-                owner[(size_t)layer * (size_t)experts + (size_t)expert++] = rank;
-        }
-        start = (start + more) % ranks;
-    }
-}
-
 void mp_sharder_create(struct mp_arena *memory, const struct mp_topology *topology, int layers,
                        int experts, int overlap, struct mp_sharder *state) {
     size_t ranks = (size_t)topology->ranks, nodes = (size_t)mp_topology_nodes(topology);

@@ -2,10 +2,18 @@
 
 #include <string.h>
 
-void mp_contiguous_owners(int layers, int experts, int ranks, int32_t owner[]) {
-    for (int layer = 0; layer < layers; layer++)
-        for (int expert = 0; expert < experts; expert++)
-            *owner++ = mp_contiguous_owner(expert, experts, ranks);
+void mp_even_owners(int layers, int experts, int ranks, int32_t owner[]) {
+    int each = experts / ranks, more = experts % ranks, start = 0;
+
+    /* The ranks that own one more of a layer rotate, so that over all layers they are even too. */
+    for (int layer = 0; layer < layers; layer++) {
+        for (int rank = 0; rank < ranks; rank++) {
+            int turn = rank >= start ? rank - start : rank + ranks - start;
+            for (int count = each + (turn < more); count > 0; count--)
+                *owner++ = rank;
+        }
+        start = (start + more) % ranks;
+    }
 }
 
 void mp_placement_take(struct mp_arena *arena, int ranks, int experts,

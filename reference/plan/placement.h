@@ -22,8 +22,9 @@ struct mp_placement {
 static inline int32_t mp_contiguous_owner(int expert, int experts, int ranks) {
     return (int32_t)((int64_t)expert * ranks / experts);
 }
-/* So in every layer, as a system's initial_owners: owner is [layers][experts]. */
-void mp_contiguous_owners(int layers, int experts, int ranks, int32_t owner[]);
+/* Contiguous in each layer, and as even as can be over all of them: ranks that own one more of a
+ * layer than others take turns.  owner is [layers][experts]. */
+void mp_even_owners(int layers, int experts, int ranks, int32_t owner[]);
 
 /* Contiguous owners, and no other holders; sizes are at least 1.  Tables are the arena's, whose
  * user looks whether there was memory. */

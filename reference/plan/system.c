@@ -227,7 +227,7 @@ int mp_system_initial_homes(const struct mp_system *system, const void *self, in
     if (system->initial_owners)
         system->initial_owners(self, owner);
     else
-        mp_contiguous_owners(layers, home[0].experts, home[0].ranks, owner);
+        mp_even_owners(layers, home[0].experts, home[0].ranks, owner);
     for (int layer = 0; layer < layers; layer++)
         mp_placement_set_owners(&home[layer], owner + (size_t)layer * experts);
     if (system->initial_holders)

@@ -124,7 +124,7 @@ struct mp_system {
     /* Optional.  Frees what is not of its memory, also behind a create that failed. */
     void (*destroy)(void *self);
 
-    /* Optional; contiguous without it.  Owners before the first iteration, owner is
+    /* Optional; mp_even_owners without it.  Owners before the first iteration, owner is
      * [layers][experts]. */
     void (*initial_owners)(const void *self, int32_t owner[]);
     /* Optional.  Adds the holders beside the owners that experts have before the first iteration;
@@ -209,7 +209,7 @@ int mp_system_begin_plan(const struct mp_system *system, void *self, int64_t ite
 /* And after it: after_gate.  The same errors. */
 int mp_system_end_plan(const struct mp_system *system, void *self, const struct mp_load *load,
                        struct mp_plan *plan, struct mp_error *error);
-/* Homes before the first iteration: initial_owners, or contiguous ones, then initial_holders if
+/* Homes before the first iteration: initial_owners, or mp_even_owners, then initial_holders if
  * there is one.  home is [layers], created. */
 int mp_system_initial_homes(const struct mp_system *system, const void *self, int layers,
                             struct mp_placement home[], struct mp_error *error);

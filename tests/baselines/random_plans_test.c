@@ -195,16 +195,16 @@ static const struct {
 } known[] = {
     {"ep", 0x6ebeeb9a701f4c4e},           {"deepep", 0x0976a45141fe8e78},
     {"deepspeed", 0x8b5ffe2da57a6b2a},    {"eplb", 0x58468be19022fe04},
-    {"fastermoe", 0x417dee42e61d9d53},    {"flexmoe", 0x371fa931dc448638},
+    {"fastermoe", 0x692fba3748333069},    {"flexmoe", 0x8d0a9820717dc59d},
     {"frugal", 0x4838389ab33cc7f2},       {"fssdp", 0xc49507eb63a450d3},
-    {"free-balance", 0x7c3ea80004f84414}, {"harmoeny", 0x43d6de8ccb9c2eec},
+    {"free-balance", 0xdb23160db1288ca3}, {"harmoeny", 0xd4383f8fd7b74dc6},
     {"hetumoe", 0xdd0a1163b9d23e2e},      {"hiermoe", 0x5c965707309ae761},
-    {"laer", 0x929b9a3e5da0c9c8},         {"llep", 0x04262493edde6d40},
-    {"lp", 0x424e15f9b5e4bdbf},           {"moonep", 0x7600aef0582d6cc3},
-    {"nodewise", 0x1921846ae6d53196},     {"skeleton", 0x20ef0581e97ab8ce},
+    {"laer", 0x929b9a3e5da0c9c8},         {"llep", 0x9927b0c93579e1dd},
+    {"lp", 0x424e15f9b5e4bdbf},           {"moonep", 0x5af51acdbccd79cb},
+    {"nodewise", 0xceec27ae6e8137fb},     {"skeleton", 0x20ef0581e97ab8ce},
     {"smartmoe", 0xed53731724045b54},     {"swiftmoe", 0xaec7c180f106ca00},
     {"tamoe", 0xe29f82064af38765},        {"tutel", 0x404cc620c5dbdefe},
-    {"ultraep", 0x43e42329e401676f},
+    {"ultraep", 0x8f331503561f994f},
 };
 
 static void plan_as_known(uint64_t *random, const struct mp_system *system) {

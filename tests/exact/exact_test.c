@@ -322,6 +322,8 @@ static const struct exact_case rows[] = {
      .chunks = 3},
     {"system=nodewise options.cover=3 options.ahead=1 options.chunks=8",
      .what = COPIES | MAY_BE_LATE | REFETCHES | FROM_4, .chunks = 8, .nodes = 2},
+    {"system=nodewise options.cover=3 options.rematerialise=yes options.chunks=1",
+     .what = COPIES | MAY_BE_LATE | REFETCHES | FROM_4, .nodes = 2},
     {"system=harmoeny options.least=1", .what = LATE | FROM_2},
     /* Copies stay in a node. */
     {"system=ultraep", .what = LATE | REFETCHES | FROM_2, .nodes = 1},

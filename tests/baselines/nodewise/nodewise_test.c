@@ -26,7 +26,7 @@ TEST(costs_are_of_both_passes) {
                                  .non_moe_seconds = 7,
                                  .ranks_per_gate = 2};
     struct mp_nodewise_costs costs;
-    mp_nodewise_costs(&setting, &costs);
+    mp_nodewise_costs(&setting, false, &costs);
     const struct mp_nodewise_costs training = {.row_between = 0.4,
                                                .row_inside = 0.04,
                                                .fetch_between = 40,
@@ -43,16 +43,19 @@ TEST(costs_are_of_both_passes) {
                                                .ranks_per_gate = 2};
     assert_memory_equal(&costs, &training, offsetof(struct mp_nodewise_costs, ranks_per_gate));
     assert_int_equal(costs.ranks_per_gate, 2);
+    mp_nodewise_costs(&setting, true, &costs);
+    assert_true(costs.fetch_between == 40 && costs.reduce_between == 80 + 40);
+    assert_true(costs.fetch_inside == 4 && costs.reduce_inside == 8 + 4);
     setting.forward_only = true;
-    mp_nodewise_costs(&setting, &costs);
+    mp_nodewise_costs(&setting, false, &costs);
     assert_true(costs.row_between == 0.2 && costs.row_inside == 0.02 && costs.reduce_between == 0);
     assert_true(costs.route == 0.25 && costs.product == 2);
     /* In one node no rows come from another: 2 / (0.25 + 0.2). */
     setting.topology.ranks_per_node = 8;
-    mp_nodewise_costs(&setting, &costs);
+    mp_nodewise_costs(&setting, false, &costs);
     assert_int_equal(costs.product_routes, 4);
     setting.seconds_per_route = setting.bandwidth = 0;
-    mp_nodewise_costs(&setting, &costs);
+    mp_nodewise_costs(&setting, false, &costs);
     assert_int_equal(costs.product_routes, 0);
 }
 
@@ -621,6 +624,43 @@ TEST_ROWS(memory_limits_copies, memories, c) {
         assert_int_equal(rehearsal.planner.law.extra_copies_limit,
                          limited && c->limit > 3 ? 3 : c->limit);
     }
+}
+
+/* A copy that stays takes 4 x 40 bytes, one that is freed half of that: where ranks own an expert
+ * or more, one copy that stays is enough, elsewhere two. */
+static const struct {
+    const char *setting, *options;
+    bool serves, again;
+    int limit;
+} lives[] = {{"experts=64 copies-memory=159", NULL, false, true, 1},
+             {"experts=64 copies-memory=160", NULL, false, false, 1},
+             {"experts=16 copies-memory=319", NULL, false, true, 3},
+             {"experts=16 copies-memory=320", NULL, false, false, 2},
+             {"experts=16 copies-memory=320", "rematerialise=yes", false, true, 4},
+             {"experts=16 copies-memory=159", "rematerialise=no", false, false, 0},
+             {"experts=16 copies-memory=319", "rematerialise=yes", true, false, 3},
+             {"experts=16", NULL, false, false, 6}};
+
+TEST_ROWS(copies_are_fetched_again_where_few_can_stay, lives, c) {
+    struct mp_setting setting = setting_of(formatted(
+        "layers=4 ranks=32 ranks-per-node=8 expert-bytes=10 gradient-bytes=30 %s", c->setting));
+    setting.forward_only = c->serves;
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    rehearsal_open(&rehearsal, &mp_system_nodewise, &setting, c->options);
+    assert_int_equal(rehearsal.planner.policy.rematerialise, c->again);
+    assert_int_equal(rehearsal.planner.policy.updates_early, !c->again && !c->serves);
+    assert_int_equal(rehearsal.planner.law.extra_copies_limit, c->limit);
+}
+
+/* Ranks that own one more than others take turns, from node to node. */
+TEST(owners_are_in_all_nodes) {
+    static const int32_t expected[4][3] = {{0, 4, 1}, {5, 2, 6}, {0, 3, 7}, {4, 1, 5}};
+    struct mp_setting setting = setting_of("layers=4 experts=3 ranks=8 ranks-per-node=4");
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    rehearsal_open(&rehearsal, &mp_system_nodewise, &setting, NULL);
+    for (int layer = 0; layer < 4; layer++)
+        assert_memory_equal(rehearsal.planner.home[layer].owner, expected[layer],
+                            sizeof expected[layer]);
 }
 
 /* Five chunks, unless eight messages take half as long as products; where not all experts are

@@ -14,7 +14,7 @@ TEST(golden_owners) {
     struct mp_sharder sharder;
     int moved = 0;
 
-    mp_shard_evenly(2, 8, 4, owner);
+    mp_even_owners(2, 8, 4, owner);
     assert_memory_equal(owner, even, sizeof owner);
     mp_sharder_create(&memory, &GOLDEN_TOPOLOGY, 2, 8, 2, &sharder);
     mp_shard(&sharder, load, even, owner);

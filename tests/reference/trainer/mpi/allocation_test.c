@@ -253,6 +253,7 @@ static const struct settings {
     {"lp", "system=lp options.interval=2"},
     {"moonep", "system=moonep exchange=two-level"},
     {"nodewise", "system=nodewise options.cover=all options.ahead=1 ranks-per-node=2"},
+    {"nodewise", "system=nodewise options.cover=all options.rematerialise=yes ranks-per-node=2"},
     {"harmoeny", "system=harmoeny options.least=1"},
     {"ultraep", "system=ultraep"},
     {"hetumoe", "system=hetumoe ranks-per-node=2"},

@@ -74,6 +74,7 @@ static const struct row rows[] = {
     {"system=lp", 0},
     {"system=moonep", 0},
     {"system=nodewise options.cover=all options.ahead=1", 0},
+    {"system=nodewise options.cover=all options.rematerialise=yes", 0},
     {"system=harmoeny options.least=1", 0},
     {"system=ultraep", 0},
     {"system=moetuner options.window=3 options.solver=search", EVEN | AS_MANY},
