@@ -43,6 +43,16 @@ static int known_names(const struct mp_option_group groups[], const char *key,
     return count;
 }
 
+/* A group that has a row of this name, whose key is left out: nobody meant another name. */
+static const struct mp_option_group *group_with(const struct mp_option_group groups[],
+                                                const char *name) {
+    for (const struct mp_option_group *group = groups; group->key; group++)
+        for (const struct mp_option *row = group->table; *group->key && row && row->name; row++)
+            if (!strcmp(row->name, name))
+                return group;
+    return NULL;
+}
+
 int option_fail_unknown(const struct mp_option_group groups[], const char *key, const char *name,
                         const char *where, struct mp_error *error) {
     const char *known[MP_OPTION_ROWS + 1], *owner = "";
@@ -52,13 +62,19 @@ int option_fail_unknown(const struct mp_option_group groups[], const char *key, 
         if (!strcmp(group->key, key))
             owner = group->owner;
     struct mp_meant meant = mp_meant(name, known);
+    const struct mp_option_group *other = group_with(groups, name);
+    if (other)
+        snprintf(meant.text, sizeof meant.text, "; did you mean \"%.30s.%.40s\"?", other->key,
+                 name);
     size_t length = 0;
     for (int i = 0; i < count && count <= FEW_WORDS && !*meant.text && length < sizeof right; i++)
         length += (size_t)snprintf(right + length, sizeof right - length, "%s%s",
                                    i ? ", " : "; there is ", known[i]);
     return mp_fail(error, MP_EINVAL, "%.300s%sunknown option \"%.80s\" for %s%s",
                    where ? where : "", where ? ": " : "", name, owner,
-                   count ? *meant.text ? meant.text : right : ", which has no options");
+                   *meant.text ? meant.text
+                   : count     ? right
+                               : ", which has no options");
 }
 
 /* ---- values ---- */

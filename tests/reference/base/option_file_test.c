@@ -228,7 +228,8 @@ TEST(groups_are_read_set_and_written) {
         {"falg=1", "--set: unknown option \"falg\" for it; did you mean \"flag\"?"},
         {"deap=1", "--set: unknown option \"deap\" for it; did you mean \"deep\"?"},
         {"deep.txt=1", "--set: unknown option \"txt\" for what is deep; did you mean \"text\"?"},
-        {"none.text=1", "--set: unknown option \"text\" for nothing, which has no options"},
+        {"text=1", "--set: unknown option \"text\" for it; did you mean \"deep.text\"?"},
+        {"none.txt=1", "--set: unknown option \"txt\" for nothing, which has no options"},
         {"count=10", "--set: count: 10 is outside 0 .. 9"}};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         error = (struct mp_error){0};
