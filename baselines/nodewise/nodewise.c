@@ -174,19 +174,6 @@ static int nodewise_create(void *opaque, const struct mp_setting *setting, const
     return MP_OK;
 }
 
-/* Contiguous, as even as can be over all layers: where ranks own one more expert than others,
- * these are of all nodes. */
-static void nodewise_initial_owners(const void *opaque, int32_t owner[]) {
-    const struct nodewise *self = opaque;
-    const struct mp_setting *setting = &self->setting;
-    const int nodes = mp_topology_nodes(&self->topology), ranks = self->topology.ranks;
-    mp_even_owners(setting->layers, setting->experts, ranks, owner);
-    if (setting->experts % ranks == 0 || ranks % nodes != 0)
-        return;
-    for (int i = 0; i < setting->layers * setting->experts; i++)
-        owner[i] = owner[i] % nodes * (ranks / nodes) + owner[i] / nodes;
-}
-
 static int nodewise_copies_limit(const void *opaque) {
     return ((const struct nodewise *)opaque)->options.memory;
 }
@@ -613,7 +600,6 @@ const struct mp_system mp_system_nodewise = {
     .options_size = sizeof(struct mp_nodewise_options),
     .size = sizeof(struct nodewise),
     .create = nodewise_create,
-    .initial_owners = nodewise_initial_owners,
     .policy = nodewise_policy,
     .copies_limit = nodewise_copies_limit,
     .before_gate = nodewise_before_gate,

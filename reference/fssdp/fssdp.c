@@ -124,12 +124,6 @@ static int frugal_create(void *self, const struct mp_setting *setting, const voi
     return create(self, setting, options, true, error);
 }
 
-static void fssdp_initial_owners(const void *opaque, int32_t owner[]) {
-    const struct fssdp *self = opaque;
-    mp_even_owners(self->setting.layers, self->setting.experts, self->setting.topology.ranks,
-                   owner);
-}
-
 static int fssdp_copies_limit(const void *opaque) {
     const struct fssdp *self = opaque;
     /* Calibration may copy as many experts again as the prediction did. */
@@ -235,8 +229,7 @@ static int fssdp_after_step(void *opaque, int64_t iteration, const struct mp_loa
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_MOVES_OWNERS | MP_SYSTEM_PLANS_BEFORE_GATE |  \
                     MP_SYSTEM_UNEVEN_EXPERTS | MP_SYSTEM_MORE_RANKS,                               \
     .options = option_table, .options_size = sizeof(struct mp_fssdp_options),                      \
-    .initial_owners = fssdp_initial_owners, .policy = fssdp_policy,                                \
-    .copies_limit = fssdp_copies_limit, .before_gate = fssdp_before_gate,                          \
+    .policy = fssdp_policy, .copies_limit = fssdp_copies_limit, .before_gate = fssdp_before_gate,  \
     .after_gate = fssdp_after_gate, .after_step = fssdp_after_step, .save = mp_recent_save,        \
     .load = mp_recent_load
 

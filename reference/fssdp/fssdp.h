@@ -109,8 +109,7 @@ int mp_choose_overlap(struct mp_calibrator *state, struct mp_materializer *mater
 /* --- Sharding ------------------------------------------------------------------------------------
  */
 
-/* Experts of all layers that rank owns, always: equal, the first (layers * experts) mod ranks have
- * one more (1.8). */
+/* Experts of all layers that rank owns, always: as many as at first (mp_even_owners, 1.8). */
 int mp_shard_slots(int layers, int experts, int ranks, int rank);
 
 struct mp_sharder {

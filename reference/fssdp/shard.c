@@ -6,9 +6,13 @@
 
 #include "reference/fssdp/fssdp.h"
 
+static int64_t owned_before(int64_t rank, int experts, int ranks) {
+    return (rank * experts + ranks - 1) / ranks;
+}
+
 int mp_shard_slots(int layers, int experts, int ranks, int rank) {
-    int64_t all = (int64_t)layers * experts;
-    return (int)(all / ranks + (rank < all % ranks));
+    return (int)(owned_before((int64_t)rank + layers, experts, ranks) -
+                 owned_before(rank, experts, ranks));
 }
 
 void mp_sharder_create(struct mp_arena *memory, const struct mp_topology *topology, int layers,

@@ -3,16 +3,10 @@
 #include <string.h>
 
 void mp_even_owners(int layers, int experts, int ranks, int32_t owner[]) {
-    int each = experts / ranks, more = experts % ranks, start = 0;
-
-    /* The ranks that own one more of a layer rotate, so that over all layers they are even too. */
     for (int layer = 0; layer < layers; layer++) {
-        for (int rank = 0; rank < ranks; rank++) {
-            int turn = rank >= start ? rank - start : rank + ranks - start;
-            for (int count = each + (turn < more); count > 0; count--)
-                *owner++ = rank;
-        }
-        start = (start + more) % ranks;
+        int first = (int)(((int64_t)layer * experts + ranks - 1) / ranks);
+        for (int expert = first; expert < first + experts; expert++)
+            *owner++ = mp_contiguous_owner(expert, experts, ranks) - layer;
     }
 }
 

@@ -23,7 +23,8 @@ static inline int32_t mp_contiguous_owner(int expert, int experts, int ranks) {
     return (int32_t)((int64_t)expert * ranks / experts);
 }
 /* Contiguous in each layer, and as even as can be over all of them: ranks that own one more of a
- * layer than others take turns.  owner is [layers][experts]. */
+ * layer than others are apart from each other, and in the next layer it is their neighbours.  owner
+ * is [layers][experts]. */
 void mp_even_owners(int layers, int experts, int ranks, int32_t owner[]);
 
 /* Contiguous owners, and no other holders; sizes are at least 1.  Tables are the arena's, whose

@@ -195,16 +195,16 @@ static const struct {
 } known[] = {
     {"ep", 0x6ebeeb9a701f4c4e},           {"deepep", 0x0976a45141fe8e78},
     {"deepspeed", 0x8b5ffe2da57a6b2a},    {"eplb", 0x58468be19022fe04},
-    {"fastermoe", 0x692fba3748333069},    {"flexmoe", 0x8d0a9820717dc59d},
-    {"frugal", 0x4838389ab33cc7f2},       {"fssdp", 0xc49507eb63a450d3},
-    {"free-balance", 0xdb23160db1288ca3}, {"harmoeny", 0xd4383f8fd7b74dc6},
+    {"fastermoe", 0x493c693741ae107d},    {"flexmoe", 0x232be2d4a1be9e75},
+    {"frugal", 0xaad1c31056481bd6},       {"fssdp", 0x8edb6d8dd82391b9},
+    {"free-balance", 0x9a442a5df3132829}, {"harmoeny", 0x0ab65398394b5f45},
     {"hetumoe", 0xdd0a1163b9d23e2e},      {"hiermoe", 0x5c965707309ae761},
-    {"laer", 0x929b9a3e5da0c9c8},         {"llep", 0x9927b0c93579e1dd},
-    {"lp", 0x424e15f9b5e4bdbf},           {"moonep", 0x5af51acdbccd79cb},
-    {"nodewise", 0xceec27ae6e8137fb},     {"skeleton", 0x20ef0581e97ab8ce},
+    {"laer", 0x929b9a3e5da0c9c8},         {"llep", 0xba92c298cd5a2d81},
+    {"lp", 0x424e15f9b5e4bdbf},           {"moonep", 0xf5fd99045da23f09},
+    {"nodewise", 0xd655dd9b8ad2e341},     {"skeleton", 0x20ef0581e97ab8ce},
     {"smartmoe", 0xed53731724045b54},     {"swiftmoe", 0xaec7c180f106ca00},
     {"tamoe", 0xe29f82064af38765},        {"tutel", 0x404cc620c5dbdefe},
-    {"ultraep", 0x8f331503561f994f},
+    {"ultraep", 0x23934e5931a857c6},
 };
 
 static void plan_as_known(uint64_t *random, const struct mp_system *system) {

@@ -652,17 +652,6 @@ TEST_ROWS(copies_are_fetched_again_where_few_can_stay, lives, c) {
     assert_int_equal(rehearsal.planner.law.extra_copies_limit, c->limit);
 }
 
-/* Ranks that own one more than others take turns, from node to node. */
-TEST(owners_are_in_all_nodes) {
-    static const int32_t expected[4][3] = {{0, 4, 1}, {5, 2, 6}, {0, 3, 7}, {4, 1, 5}};
-    struct mp_setting setting = setting_of("layers=4 experts=3 ranks=8 ranks-per-node=4");
-    AUTO(rehearsal) struct rehearsal rehearsal;
-    rehearsal_open(&rehearsal, &mp_system_nodewise, &setting, NULL);
-    for (int layer = 0; layer < 4; layer++)
-        assert_memory_equal(rehearsal.planner.home[layer].owner, expected[layer],
-                            sizeof expected[layer]);
-}
-
 /* Five chunks, unless eight messages take half as long as products; where not all experts are
  * covered three, unless gradients take nine tenths of what hides them, rows longer than products or
  * four messages half as long.  7 covered experts take half as many gradients through a gate, of 1 s

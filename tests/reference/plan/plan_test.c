@@ -31,6 +31,42 @@ TEST(load_sums_agree_with_a_plain_count) {
     mp_load_destroy(NULL);
 }
 
+/* The most and the fewest of a layer, or of all, that groups of neighbours own: one apart at most.
+ */
+static void assert_even(const int32_t owner[], int count, int ranks, int of_group) {
+    int owned[40] = {0}, most = 0, fewest = count;
+    for (int i = 0; i < count; i++) {
+        assert_in_range(owner[i], 0, ranks - 1);
+        owned[owner[i] / of_group]++;
+    }
+    for (int group = 0; group < ranks / of_group; group++) {
+        most = owned[group] > most ? owned[group] : most;
+        fewest = owned[group] < fewest ? owned[group] : fewest;
+    }
+    assert_true(most - fewest <= 1);
+}
+
+TEST(owners_are_even_in_layers_and_in_all) {
+    static const int32_t expected[5][3] = {{0, 2, 5}, {1, 4, 7}, {0, 3, 6}, {2, 5, 7}, {1, 4, 6}};
+    int32_t owner[20 * 90];
+    mp_even_owners(5, 3, 8, owner);
+    assert_memory_equal(owner, expected, sizeof expected);
+    for (int round = 0; round < 300; round++) {
+        int layers = test_random_int(&random_state, 1, 20);
+        int experts = test_random_int(&random_state, 1, 90);
+        int of_group = test_random_int(&random_state, 1, 4);
+        int ranks = of_group * test_random_int(&random_state, 1, 10);
+        mp_even_owners(layers, experts, ranks, owner);
+        assert_even(owner, layers * experts, ranks, 1);
+        for (int layer = 0; layer < layers; layer++) {
+            assert_even(owner + layer * experts, experts, ranks, 1);
+            assert_even(owner + layer * experts, experts, ranks, of_group);
+            for (int expert = 1; expert < experts; expert++)
+                assert_true(owner[layer * experts + expert] >= owner[layer * experts + expert - 1]);
+        }
+    }
+}
+
 TEST(hottest_is_ordered_by_load_then_id) {
     for (int round = 0; round < 300; round++) {
         int experts = test_random_int(&random_state, 1, 90);
