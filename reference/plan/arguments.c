@@ -171,7 +171,7 @@ int cli_parse_arguments(const struct cli_usage *usage, cli_find_setting *setting
         words->word[words->count++] = argv[i];
     }
     if (words->count < usage->words_least)
-        return mp_fail(error, MP_EINVAL, "an argument is missing; usage: %.*s", first,
-                       usage->synopsis);
+        return mp_fail(error, MP_EINVAL, "an argument is missing; usage: %.*s; --help tells more",
+                       first, usage->synopsis);
     return 0;
 }

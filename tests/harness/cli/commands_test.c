@@ -54,6 +54,8 @@ TEST(both_programs_are_of_one_version) {
 }
 
 static const struct refused_line bad_inputs[] = {
+    {"moeperf list",
+     "moeperf list: an argument is missing: what to list, one of systems, gates, exchanges, "},
     {"moeperf list system",
      "moeperf list: can't list \"system\"; it is one of systems, gates, exchanges, workloads, "
      "generators, suites, clusters, rules, devices; did you mean \"systems\"?\n"},
