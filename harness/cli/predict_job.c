@@ -11,19 +11,6 @@
 
 enum { SEQUENCES = 4 };
 
-/* What a prediction takes from its cluster would be set in vain. */
-static int check_setting(const char *word, struct mp_error *error) {
-    static const char *const of_cluster[] = {"ranks=", "ranks-per-node=", "nodes="};
-    for (int i = 0; i < 3; i++)
-        if (!strncmp(word, of_cluster[i], strlen(of_cluster[i])))
-            return mp_fail(
-                error, MP_EINVAL,
-                "--set %.100s: ranks and nodes are the cluster's; --nodes N takes so "
-                "many of its nodes, and a file of your own others (moeperf show cluster)",
-                word);
-    return MP_OK;
-}
-
 int cli_read_job_flags(const struct cli_job_flags *flags, struct cli_job_settings *settings,
                        struct mp_error *error) {
     char nodes[32], iterations[32];
@@ -51,7 +38,7 @@ int cli_read_job_flags(const struct cli_job_flags *flags, struct cli_job_setting
         settings->all.item[settings->all.count++] = settings->text[i];
     }
     for (int i = 0; i < flags->set.count; i++) {
-        MP_TRY(check_setting(flags->set.word[i], error));
+        MP_TRY(mp_predict_job_check_setting(flags->set.word[i], error));
         settings->all.item[settings->all.count++] = flags->set.word[i];
     }
     return MP_OK;

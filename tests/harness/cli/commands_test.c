@@ -60,11 +60,15 @@ static const struct refused_line bad_inputs[] = {
      "moeperf list: can't list \"system\"; it is one of systems, gates, exchanges, workloads, "
      "generators, suites, clusters, rules, devices; did you mean \"systems\"?\n"},
     {"moeperf show fsdp", "moeperf show: nothing is called \"fsdp\"; did you mean \"fssdp\"?\n"},
+    {"moeperf reshape x.mptrace -o y.mptrace --layers 5000000",
+     "moeperf reshape: --layers 5000000: should be a whole number from 1 to 65536\n"},
+    {"moeperf help start extra", "moeperf help: \"extra\" is one argument too many; usage: "},
     {"touch runs.db; moeperf show runs.db", "moeperf show: runs.db: of files those are shown whose "
                                             "names end in .mptrace (loads) or .yaml"},
     {"moeperf report --db \"$UNSET\"", "moeperf report: --db needs a value: --db FILE\n"},
     {"moeperf predict --cluster b200 --loads balanced --set ranks=8",
-     "moeperf predict: --set ranks=8: ranks and nodes are the cluster's; --nodes N takes so many"},
+     "moeperf predict: --set ranks=8: a prediction has the ranks and nodes of its cluster: "},
+    {"moeperf run predicted --set ranks-per-node=4", "moeperf run: --set ranks-per-node=4: "},
     {"moeperf predict --cluster b200 --loads balanced --vary ranks=8,16",
      "moeperf predict: --vary ranks: only a job's own options"},
     {"moeperf run quickstrat",
