@@ -154,8 +154,9 @@ static int choose_all(const struct cli_words *words, const char *database, struc
 struct sides {
     struct chosen of[2];
 };
+/* Of one database that both are in, what was opened first removes the log that it made. */
 static void release(struct sides *sides) {
-    for (int s = 0; s < 2; s++) {
+    for (int s = 1; s >= 0; s--) {
         mp_store_close(sides->of[s].store);
         free(sides->of[s].suite_run);
         free(sides->of[s].run);

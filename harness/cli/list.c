@@ -142,17 +142,21 @@ static void print_text(const json_t *rows) {
     }
 }
 
+/* `name` is NULL where none was given. */
 static const struct topic *find_topic(const char *name, struct mp_error *error) {
     const char *known[TOPICS + 1] = {NULL};
     char all[256] = "";
     for (int i = 0; i < TOPICS; i++) {
-        if (!strcmp(topics[i].name, name))
+        if (name && !strcmp(topics[i].name, name))
             return &topics[i];
         known[i] = topics[i].name;
         mp_text_add(all, sizeof all, ", ", "%s", known[i]);
     }
-    mp_fail(error, MP_EINVAL, "can't list \"%.80s\"; it is one of %s%s", name, all,
-            mp_meant(name, known).text);
+    if (name)
+        mp_fail(error, MP_EINVAL, "can't list \"%.80s\"; it is one of %s%s", name, all,
+                mp_meant(name, known).text);
+    else
+        mp_fail(error, MP_EINVAL, "an argument is missing: what to list, one of %s", all);
     return NULL;
 }
 
@@ -165,13 +169,14 @@ static const struct cli_usage usage = {
     "Lists what there is: names for suites, moeperf run, moeperf generate and moeperf\n"
     "show.  The topics:\n" EACH_TOPIC(TOPIC_HELP),
     known_flags,
-    1,
+    0,
     1,
     "  moeperf list systems\n"
     "  moeperf list suites --json\n"};
 
 static int list(const struct cli_call *call, struct mp_error *error) {
-    const struct topic *topic = find_topic(call->words->word[0], error);
+    const struct cli_words *words = call->words;
+    const struct topic *topic = find_topic(words->count ? words->word[0] : NULL, error);
     if (!topic)
         return MP_EINVAL;
     MP_AUTO(json) json_t *rows = json_array();

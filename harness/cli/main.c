@@ -114,6 +114,13 @@ static int answer(int argc, char *argv[]) {
         printf("moeperf %s\n", mp_version());
         return CLI_SUCCESS;
     }
+    if (wants_help && argc > 3) {
+        fprintf(stderr,
+                "moeperf help: \"%.200s\" is one argument too many; usage: moeperf help "
+                "PAGE\n",
+                argv[3]);
+        return CLI_BAD_INPUT;
+    }
     if (wants_help)
         name = argv[2];
     for (int i = 0; i < COMMANDS; i++) {

@@ -37,8 +37,10 @@ int cli_read_job_flags(const struct cli_job_flags *flags, struct cli_job_setting
         snprintf(settings->text[i], sizeof settings->text[i], "%s=%s", said[i][0], said[i][1]);
         settings->all.item[settings->all.count++] = settings->text[i];
     }
-    for (int i = 0; i < flags->set.count; i++)
+    for (int i = 0; i < flags->set.count; i++) {
+        MP_TRY(mp_predict_job_check_setting(flags->set.word[i], error));
         settings->all.item[settings->all.count++] = flags->set.word[i];
+    }
     return MP_OK;
 }
 

@@ -27,8 +27,8 @@ struct cli_job_settings {
     char text[CLI_JOB_FLAGS][MP_TEXT_SIZE + 32];
     struct cli_settings all;
 };
-/* MP_EINVAL (--trace and --loads, a value that is too long), MP_ENOTFOUND and
- * MP_EIO (no trace of this name can be read). */
+/* MP_EINVAL (--trace and --loads, a value that is too long, --set of what the cluster says),
+ * MP_ENOTFOUND and MP_EIO (no trace of this name can be read). */
 int cli_read_job_flags(const struct cli_job_flags *flags, struct cli_job_settings *settings,
                        struct mp_error *error);
 

@@ -13,7 +13,8 @@
 
 /* Keys of a mapping of their own would need more than a line of the job. */
 static int check_key(const char *key, struct mp_error *error) {
-    static const char *const others[] = {"options.", "predict.", "name", "system", "change"};
+    static const char *const others[] = {"options.", "predict.", "name",
+                                         "system",   "change",   "ranks"}; /* and ranks-per-node */
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (!strncmp(key, others[i], strlen(others[i])))
             return mp_fail(error, MP_EINVAL,

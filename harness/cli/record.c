@@ -108,6 +108,8 @@ static int check(const struct cli_words *words, bool has_command, struct mp_erro
 
 /* ---- the program ---- */
 
+enum { CANT_RUN = 126, NOT_FOUND = 127 }; /* exit statuses, as shells have them */
+
 static volatile sig_atomic_t child;
 
 /* What the terminal sends goes to the program anyway. */
@@ -133,7 +135,7 @@ static void start_program(char *command[], const struct mp_record_run *run) {
     mp_devices_offer(run->spools);
     execvp(command[0], command);
     fprintf(stderr, "moeperf record: %s: %s\n", command[0], strerror(errno));
-    _exit(errno == ENOENT ? 127 : 126);
+    _exit(errno == ENOENT ? NOT_FOUND : CANT_RUN);
 }
 
 /* Runs the command to its end; its exit status as a shell has it. */
@@ -226,8 +228,10 @@ static int record_command(char *command[], struct mp_record_run *run, int *statu
     if (!code)
         code = mp_record_keep(store, run, stderr, error);
     mp_store_close(store);
-    if (code == MP_ENOTFOUND && *status != 0) { /* what the program said matters more */
-        fprintf(stderr, "moeperf record: %s\n", error->text);
+    /* What the program said matters more; where none ran, nothing is to be said of its ranges. */
+    if (code == MP_ENOTFOUND && *status != 0) {
+        if (*status != CANT_RUN && *status != NOT_FOUND)
+            fprintf(stderr, "moeperf record: %s\n", error->text);
         return MP_OK;
     }
     return code;

@@ -20,7 +20,7 @@ static const struct cli_flag known_flags[] = {
     {"--tilt", CLI_VALUE, &given.tilt, "X",
      "with more experts: share of the first of two halves, 0.5 (the\n"
      "default) to 1"},
-    {"--layers", CLI_COUNT, CLI_NUMBER(&given.wanted.layers, 1, INT32_MAX), "L",
+    {"--layers", CLI_COUNT, CLI_NUMBER(&given.wanted.layers, 1, 65536), "L",
      "evenly spread layers are kept, or every one is repeated"},
     {"--merge-micro-batches", CLI_SWITCH, &given.merge, NULL, "those of an iteration are added up"},
     {"--tokens", CLI_WHOLE, CLI_NUMBER(&given.wanted.tokens, 1, INT32_MAX), "T",

@@ -657,14 +657,24 @@ static const struct cli_usage usage = {
 
 static int show(const struct cli_call *call, struct mp_error *error) {
     json_t *object;
+    const char *name = call->words->word[0];
     const char *draws = page.html ? "--html" : page.figures ? "--figures" : NULL;
     if (draws && json)
         return mp_fail(error, MP_EINVAL, "%s draws; --json does not go with it", draws);
-    if (cli_is_trace(call->words->word[0]))
-        return cli_show_trace(call->words->word[0], json, &page, error);
+    if (cli_is_trace(name))
+        return cli_show_trace(name, json, &page, error);
     if (draws)
         return mp_fail(error, MP_EINVAL, "%s is for traces, FILE.mptrace", draws);
-    MP_TRY(cli_find(call->systems, call->words->word[0], &object, error));
+    struct mp_error unknown = {0};
+    const int code = cli_find(call->systems, name, &object, &unknown);
+    if (code == MP_ENOTFOUND && !access(name, F_OK))
+        return mp_fail(error, MP_EINVAL,
+                       "%.300s: of files those are shown whose names end in .mptrace (loads) or "
+                       ".yaml (suites, clusters, rules); moeperf report --db shows databases, "
+                       "moeperf import reads what other tools recorded",
+                       name);
+    if (code)
+        return mp_fail(error, code, "%s", unknown.text);
     if (json)
         return cli_print_json(object, error);
     print_text(object);

@@ -154,11 +154,6 @@ int mp_cluster_gates(const struct mp_cluster *cluster, int level) {
     return mp_cluster_ranks(cluster) / group_ranks(cluster, level) * group_gates(cluster, level);
 }
 
-int mp_cluster_gate(const struct mp_cluster *cluster, int level, int rank) {
-    int ranks = group_ranks(cluster, level), gates = group_gates(cluster, level);
-    return rank / ranks * gates + rank % ranks / (ranks / gates);
-}
-
 /* Between which two of ascending points `value` lies, and how far in logarithms (0 .. 1). */
 static int find_place(const double points[], int count, double value, double *part) {
     int i = 0;

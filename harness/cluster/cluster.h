@@ -108,9 +108,6 @@ extern const struct mp_option mp_cluster_rows[]; /* what a file may say */
  * (with the nearest known one), numbers without origin, values outside their range, levels out of
  * order and ports that the ranks can't share.  mp_cluster_destroy. */
 int mp_cluster_load(const char *path, struct mp_cluster **cluster, struct mp_error *error);
-/* The same from memory; `name` stands for the path. */
-int mp_cluster_parse(const char *name, const char *text, size_t size, struct mp_cluster **cluster,
-                     struct mp_error *error);
 void mp_cluster_destroy(struct mp_cluster *cluster); /* accepts NULL */
 MP_END(cluster, struct mp_cluster *, mp_cluster_destroy(*it))
 
@@ -134,10 +131,9 @@ int mp_cluster_level_of(const struct mp_cluster *cluster, int rank, int other);
 /* Bytes/s of a gate in each direction; and those that a rank alone gets of it. */
 double mp_cluster_bandwidth(const struct mp_cluster *cluster, int level);
 double mp_cluster_rank_bandwidth(const struct mp_cluster *cluster, int level);
-/* All gates of a level, and the one that a rank's bytes to and from this level go through: ranks
- * with the same gate share mp_cluster_bandwidth. */
+/* All gates of a level.  As many ranks, one after another, go through each to and from this level
+ * and share mp_cluster_bandwidth. */
 int mp_cluster_gates(const struct mp_cluster *cluster, int level);
-int mp_cluster_gate(const struct mp_cluster *cluster, int level, int rank);
 
 /* Share of the peak for `tokens` > 0 rows and `width` > 0 in a direction.  Between points the
  * logarithm of the share is linear in the logarithms of both: exact at the points, up or down

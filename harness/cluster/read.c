@@ -234,41 +234,17 @@ static int check_levels(struct mp_cluster *cluster, struct mp_error *error) {
                    last->span < (int)cluster->ranks_per_node.value ? "node" : "cluster");
 }
 
-/* Takes the document. */
-static int build(const char *name, struct mp_yaml *document, struct mp_cluster **result,
-                 struct mp_error *error) {
-    const struct mp_reading reading = {name, error};
-    struct mp_cluster *cluster = calloc(1, sizeof *cluster);
-    if (cluster)
-        cluster->file = strdup(name);
-    if (!cluster || !cluster->file) {
-        free(cluster);
-        mp_yaml_destroy(document);
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for the cluster", name);
-    }
-    cluster->document = document;
-    int code = mp_options_read(&reading, mp_cluster_rows, "a cluster", document, cluster);
-    if (!code)
-        code = check_levels(cluster, error);
-    if (code) {
-        mp_cluster_destroy(cluster);
-        return code;
-    }
+int mp_cluster_load(const char *path, struct mp_cluster **result, struct mp_error *error) {
+    const struct mp_reading reading = {path, error};
+    MP_AUTO(cluster) struct mp_cluster *cluster = mp_new(1, sizeof *cluster);
+    if (!cluster || !(cluster->file = strdup(path)))
+        return mp_fail(error, MP_ENOMEM, "%s: no memory for the cluster", path);
+    MP_TRY(mp_yaml_load(path, &cluster->document, error));
+    MP_TRY(mp_options_read(&reading, mp_cluster_rows, "a cluster", cluster->document, cluster));
+    MP_TRY(check_levels(cluster, error));
     *result = cluster;
+    cluster = NULL;
     return MP_OK;
-}
-
-int mp_cluster_load(const char *path, struct mp_cluster **cluster, struct mp_error *error) {
-    struct mp_yaml *document;
-    MP_TRY(mp_yaml_load(path, &document, error));
-    return build(path, document, cluster, error);
-}
-
-int mp_cluster_parse(const char *name, const char *text, size_t size, struct mp_cluster **cluster,
-                     struct mp_error *error) {
-    struct mp_yaml *document;
-    MP_TRY(mp_yaml_parse(name, text, size, &document, error));
-    return build(name, document, cluster, error);
 }
 
 void mp_cluster_destroy(struct mp_cluster *cluster) {

@@ -135,6 +135,18 @@ int mp_predict_job_cluster(struct mp_predict_job *job, const char *path,
     return MP_OK;
 }
 
+int mp_predict_job_check_setting(const char *assignment, struct mp_error *error) {
+    static const char *const of_cluster[] = {"ranks=", "ranks-per-node=", "nodes="};
+    for (int i = 0; i < 3; i++)
+        if (!strncmp(assignment, of_cluster[i], strlen(of_cluster[i])))
+            return mp_fail(error, MP_EINVAL,
+                           "--set %.100s: a prediction has the ranks and nodes of its cluster: "
+                           "--nodes N, or --set change=nodes=N, takes so many nodes of it, a file "
+                           "of your own has others (moeperf show cluster)",
+                           assignment);
+    return MP_OK;
+}
+
 /* ---- checking ---- */
 
 /* What the trainer would delay has to be there in a prediction. */

@@ -214,6 +214,11 @@ static int set_one(struct mp_suite *suite, const char *assignment, const struct 
         return mp_fail(error, MP_EINVAL, "--set: name: jobs of a suite keep their own names");
     if (!strncmp(assignment, "options.", 8))
         return set_system_option(suite, assignment, systems, error);
+    int measured = 0;
+    for (int i = 0; i < suite->count; i++)
+        measured += suite->job[i].executor != MP_EXECUTOR_PREDICTED;
+    if (measured == 0)
+        MP_TRY(mp_predict_job_check_setting(assignment, error));
     for (int i = 0; i < suite->count; i++)
         MP_TRY(mp_predict_job_set(&suite->job[i], assignment, systems, error));
     return MP_OK;

@@ -35,13 +35,12 @@ bool mp_shell_search(const char *name, char path[], size_t size) {
         snprintf(path, size, "%s", name);
         return !access(path, X_OK);
     }
-    const char *folders = getenv("PATH");
-    while (folders && *folders) {
-        const size_t length = strcspn(folders, ":");
-        const int written = snprintf(path, size, "%.*s/%s", (int)length, folders, name);
-        if (length > 0 && written < (int)size && !access(path, X_OK))
+    for (const char *folder = getenv("PATH"), *end; folder; folder = *end ? end + 1 : NULL) {
+        end = folder + strcspn(folder, ":");
+        const int written = snprintf(path, size, "%.*s%s%s", (int)(end - folder), folder,
+                                     end > folder ? "/" : "./", name);
+        if (written < (int)size && !access(path, X_OK))
             return true;
-        folders += length + (folders[length] == ':');
     }
     return false;
 }

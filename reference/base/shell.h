@@ -9,5 +9,6 @@
  */
 size_t mp_shell_word(char *text, size_t size, const char *word);
 
-/* Whether there is a program of that name, in the folders of PATH unless it has a '/'; where. */
+/* Whether there is a program of that name, in the folders of PATH unless it has a '/'; where.  An
+ * empty entry of PATH is the current folder. */
 bool mp_shell_search(const char *name, char path[], size_t size);

@@ -133,10 +133,10 @@ static int take_flag(const struct cli_usage *usage, cli_find_setting *setting, i
         *(bool *)flag->target = true;
         return MP_OK;
     }
-    if (!equals && *i + 1 >= argc)
+    const char *value = equals ? equals + 1 : *i + 1 < argc ? argv[++*i] : "";
+    if (!*value)
         return mp_fail(error, MP_EINVAL, "%s needs a value: %s %s", flag->name, flag->name,
                        flag->value);
-    const char *value = equals ? equals + 1 : argv[++*i];
     if (flag->kind == CLI_VALUE) {
         *(const char **)flag->target = value;
         return MP_OK;
@@ -171,7 +171,7 @@ int cli_parse_arguments(const struct cli_usage *usage, cli_find_setting *setting
         words->word[words->count++] = argv[i];
     }
     if (words->count < usage->words_least)
-        return mp_fail(error, MP_EINVAL, "an argument is missing; usage: %.*s", first,
-                       usage->synopsis);
+        return mp_fail(error, MP_EINVAL, "an argument is missing; usage: %.*s; --help tells more",
+                       first, usage->synopsis);
     return 0;
 }

@@ -3,14 +3,11 @@
 #define MOEPERF_RESULTS_EXPORT_OUTPUT_H
 
 #include <jansson.h>
-#include <sqlite3.h>
 #include <stdio.h>
 
 #include "reference/base/whole_file.h"
 #include "results/export/export.h"
-
-MP_END(statement, sqlite3_stmt *, sqlite3_finalize(*it))
-MP_END(sqlite_text, char *, sqlite3_free(*it))
+#include "results/store/sqlite.h"
 
 struct output {
     struct mp_whole_file whole;

@@ -2,18 +2,14 @@
 #ifndef MOEPERF_RESULTS_STORE_INTERNAL_H
 #define MOEPERF_RESULTS_STORE_INTERNAL_H
 
-#include <sqlite3.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "profiler/record/name_table.h"
 #include "profiler/record/spool.h"
 #include "reference/base/error.h"
+#include "results/store/sqlite.h"
 #include "results/store/store.h"
-
-MP_END(connection, sqlite3 *, sqlite3_close(*it))
-MP_END(statement, sqlite3_stmt *, sqlite3_finalize(*it))
-MP_END(sqlite_text, char *, sqlite3_free(*it))
 
 /* Rows of integers from C code as the virtual table moeperf_rows(c0, ..., c19).
  *

@@ -1,6 +1,7 @@
 #include "results/store/store.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -187,6 +188,16 @@ void mp_store_set_patience(struct mp_store *store, bool (*waits)(void *context, 
     store->waits_context = context;
 }
 
+/* Of a file that may not be made SQLite says that it isn't there. */
+static int why_not_made(const char *path) {
+    const int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (file < 0)
+        return errno;
+    close(file);
+    unlink(path);
+    return ENOENT;
+}
+
 /* With SQLITE_OPEN_URI the file is taken as one that nobody writes to. */
 static int connect_to(const char *path, int flags, struct mp_store **store,
                       struct mp_error *error) {
@@ -201,6 +212,8 @@ static int connect_to(const char *path, int flags, struct mp_store **store,
         sqlite3_open_v2(uri ? uri : path, &made->connection, flags | SQLITE_OPEN_NOMUTEX, NULL);
     if (code != SQLITE_OK) {
         int system_error = made->connection ? sqlite3_system_errno(made->connection) : 0;
+        if (system_error == ENOENT && flags & SQLITE_OPEN_CREATE)
+            system_error = why_not_made(path);
         return mp_fail(error, code_of(code), "%s: cannot open the database: %s", path,
                        system_error ? strerror(system_error) : sqlite3_errstr(code));
     }

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "baselines/systems.h"
 #include "harness/predict/predictor.h"
@@ -73,11 +75,20 @@ static int make_loads(struct bench *bench, struct mp_error *error) {
     return MP_OK;
 }
 
+static int make_cluster(struct bench *bench, struct mp_error *error) {
+    const int file = memfd_create("benchmark", MFD_CLOEXEC);
+    char path[64];
+    dprintf(file, cluster_text, (bench->row.ranks + 7) / 8);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    const int code = mp_cluster_load(path, &bench->cluster, error);
+    close(file);
+    return code;
+}
+
 static int make_job(struct bench *bench, const struct mp_systems *systems, struct mp_error *error) {
-    char text[2 * sizeof cluster_text], assignment[64];
-    snprintf(text, sizeof text, cluster_text, (bench->row.ranks + 7) / 8);
+    char assignment[64];
     snprintf(assignment, sizeof assignment, "system=%s", bench->row.system);
-    MP_TRY(mp_cluster_parse("benchmark", text, strlen(text), &bench->cluster, error));
+    MP_TRY(make_cluster(bench, error));
     MP_TRY(mp_job_file_create(&bench->job, error));
     MP_TRY(mp_job_set(&bench->job, NULL, assignment, systems, error));
     struct mp_job *job = &bench->job.job;

@@ -61,7 +61,8 @@ static const struct {
     {{"x", "--budget", "-1"},
      "--budget -1: should be a whole number from 0 to 9223372036854775807"},
     {{"x", "--db"}, "--db needs a value: --db FILE"},
-    {{"--json"}, "an argument is missing; usage: moeperf try WORD [options]"},
+    {{"x", "--db="}, "--db needs a value: --db FILE"},
+    {{"--json"}, "an argument is missing; usage: moeperf try WORD [options]; --help tells more"},
     {{"x", "y", "z"}, "\"z\" is one argument too many; usage: moeperf try WORD [options]"},
 };
 

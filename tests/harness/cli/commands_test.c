@@ -54,10 +54,23 @@ TEST(both_programs_are_of_one_version) {
 }
 
 static const struct refused_line bad_inputs[] = {
+    {"moeperf list",
+     "moeperf list: an argument is missing: what to list, one of systems, gates, exchanges, "},
     {"moeperf list system",
      "moeperf list: can't list \"system\"; it is one of systems, gates, exchanges, workloads, "
      "generators, suites, clusters, rules, devices; did you mean \"systems\"?\n"},
     {"moeperf show fsdp", "moeperf show: nothing is called \"fsdp\"; did you mean \"fssdp\"?\n"},
+    {"moeperf reshape x.mptrace -o y.mptrace --layers 5000000",
+     "moeperf reshape: --layers 5000000: should be a whole number from 1 to 65536\n"},
+    {"moeperf help start extra", "moeperf help: \"extra\" is one argument too many; usage: "},
+    {"touch runs.db; moeperf show runs.db", "moeperf show: runs.db: of files those are shown whose "
+                                            "names end in .mptrace (loads) or .yaml"},
+    {"moeperf report --db \"$UNSET\"", "moeperf report: --db needs a value: --db FILE\n"},
+    {"moeperf predict --cluster b200 --loads balanced --set ranks=8",
+     "moeperf predict: --set ranks=8: a prediction has the ranks and nodes of its cluster: "},
+    {"moeperf run predicted --set ranks-per-node=4", "moeperf run: --set ranks-per-node=4: "},
+    {"moeperf predict --cluster b200 --loads balanced --vary ranks=8,16",
+     "moeperf predict: --vary ranks: only a job's own options"},
     {"moeperf run quickstrat",
      "moeperf run: no ready-made suite is called \"quickstrat\"; did you mean \"quickstart\"?"},
     {"moeperf run gone.yaml",
@@ -445,7 +458,7 @@ TEST(a_training_that_diverges_is_failed_and_compared_with_nothing) {
 }
 
 TEST(what_keeps_nothing_is_refused) {
-    static const char *const names[] = {":memory:", "file:x?mode=memory", "file::memory:", ""};
+    static const char *const names[] = {":memory:", "file:x?mode=memory", "file::memory:"};
     static const char says[] = "is no file that a database can be kept in";
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         assert_says(formatted("moeperf run pair.yaml --db '%s'" TINY, names[i]), 2, says);

@@ -98,6 +98,7 @@ TEST(refusals) {
     execute("foreign.db", "CREATE TABLE theirs (x)");
     assert_says("moeperf compare base.db other.db", 2, "batch (2, 4)");
     assert_says("moeperf compare base.db base.db", 2, "measured in turns");
+    assert_runs("! ls base.db-*"); /* nothing is left beside it */
     assert_says("moeperf compare base.db:1 base.db:1", 2, "on both sides");
     assert_says("moeperf compare base.db nothing.db", 2, "nothing.db: no such database");
     assert_says("moeperf compare base.db text.db", 2, "text.db");

@@ -279,8 +279,8 @@ TEST(what_is_no_trace_leaves_the_database_alone) {
         {"moeperf import rank0.json -o x.mptrace", "a recording (pytorch) goes into a database"},
         {"moeperf import missing.json --as pytorch --db run.db", "missing.json: No such file"},
         {"moeperf import missing.json --db run.db", "missing.json: No such file"},
-        {"moeperf import",
-         "usage: moeperf import FILE... [--as KIND] [--db FILE] [--rules NAME]\n"},
+        {"moeperf import", "usage: moeperf import FILE... [--as KIND] [--db FILE] [--rules NAME]; "
+                           "--help tells more\n"},
         {"moeperf import words --db run.db", "words: its beginning is that of no recording"},
         {"moeperf import rank0.json --as pytroch --db run.db",
          "--as pytroch: no kind is called so (moeperf import --help lists them); did you mean "

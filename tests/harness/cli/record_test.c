@@ -122,8 +122,11 @@ TEST(exit_statuses_and_signals_pass_through) {
     assert_answer("status.db", "SELECT group_concat(status, ' ') FROM v_run", "failed failed");
     assert_answer("status.db", "SELECT status FROM v_rank WHERE run_id = 2", "cut");
     assert_answer("status.db", "SELECT count(*) FROM v_nvtx WHERE run_id = 2", "5");
-    free(shell("moeperf record -o status.db -- /nonexistent/program", 127));
-    free(shell("moeperf record -o status.db -- sh -c 'exit 9'", 9));
+    assert_says("moeperf record -o status.db -- /nonexistent/program", 127,
+                "moeperf record: /nonexistent/program: No such file or directory\n",
+                LACKS("NVTX range"));
+    assert_says("moeperf record -o status.db -- sh -c /", 126, LACKS("NVTX range"));
+    assert_says("moeperf record -o status.db -- sh -c 'exit 9'", 9, "no process has made");
     assert_says("moeperf record -o status.db -- true", 2, "true: no process has made an NVTX range",
                 "there is no run", "moeperf show moeperf_experts.py");
     assert_says("moeperf record -o status.db --keep empty -- true", 2, LACKS("are still in"));

@@ -359,7 +359,7 @@ TEST(what_cant_be_is_said_and_nothing_is_written) {
                 "5,0,0,1,3,0");
     assert_says("moeperf generate w4 -o w4.mptrace --iterations 3 --ranks 4 --experts 8 --layers 2 "
                 "&& moeperf predict --cluster hecate-b --nodes 1 --trace w4.mptrace --fit "
-                "--set ranks=8 --system ep",
+                "--system ep",
                 0, "ep");
 }
 

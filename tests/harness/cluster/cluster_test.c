@@ -5,6 +5,7 @@
 
 #include "profiler/record/record.h"
 #include "tests/errors.h"
+#include "tests/harness/folder.h"
 
 TEST_END(cluster, struct mp_cluster *, mp_cluster_destroy(*it))
 
@@ -49,7 +50,8 @@ static const char good[] = "description: two nodes\n"
                            "    sharing: {value: fixed, source: the paper}\n";
 
 static int parse(const char *text, struct mp_cluster **cluster, struct mp_error *error) {
-    return mp_cluster_parse("c.yaml", text, strlen(text), cluster, error);
+    write_file("c.yaml", text);
+    return mp_cluster_load("c.yaml", cluster, error);
 }
 
 /* The good text with `old` replaced, as the parser sees it; "" for `old` changes nothing. */
@@ -86,31 +88,21 @@ TEST(ranks_meet_at_the_nearest_level) {
 
 static const struct {
     const char *name, *old, *new;
-    int level, gates, rank, gate;
+    int level, gates;
     double bandwidth;
 } ports[] = {
-    {"four ranks on each of two cards", "", "", 3, 4, 13, 3, 6.25e9},
-    {"the first card's last rank", "", "", 3, 4, 3, 0, 6.25e9},
-    {"two ports for a rank of a pair", "", "", 2, 16, 5, 5, 20e9},
-    {"a rank's own link", "", "", 1, 16, 11, 11, 50e9},
-    {"a rank alone", "", "", 0, 16, 9, 9, 500e9},
+    {"four ranks on each of two cards", "", "", 3, 4, 6.25e9},
+    {"two ports for a rank of a pair", "", "", 2, 16, 20e9},
+    {"a rank's own link", "", "", 1, 16, 50e9},
+    {"a rank alone", "", "", 0, 16, 500e9},
     {"pooled cards", "{value: 2, source: the paper}\n    sharing: {value: fixed",
-     "{value: 3, source: the paper}\n    sharing: {value: pooled", 3, 2, 13, 1, 18.75e9},
+     "{value: 3, source: the paper}\n    sharing: {value: pooled", 3, 2, 18.75e9},
 };
 
 TEST_EACH(ranks_share_ports, ports, row) {
     AUTO(cluster) struct mp_cluster *cluster = parse_good(row->old, row->new);
     assert_int_equal(mp_cluster_gates(cluster, row->level), row->gates);
-    assert_int_equal(mp_cluster_gate(cluster, row->level, row->rank), row->gate);
     assert_close(mp_cluster_bandwidth(cluster, row->level), row->bandwidth, 1e-3);
-    /* Every gate is some rank's, and they ascend with the ranks. */
-    int last = 0;
-    for (int rank = 0; rank < mp_cluster_ranks(cluster); rank++) {
-        int gate = mp_cluster_gate(cluster, row->level, rank);
-        assert_in_range(gate, last, last + 1);
-        last = gate;
-    }
-    assert_int_equal(last, row->gates - 1);
 }
 
 TEST(nodes_can_be_set) {
@@ -437,7 +429,8 @@ TEST(cut_files_are_refused) {
     for (size_t size = 0; size < most; size++) {
         struct mp_cluster *cluster = NULL;
         struct mp_error error = {0};
-        int code = mp_cluster_parse("c.yaml", good, size, &cluster, &error);
+        write_bytes("c.yaml", good, size);
+        int code = mp_cluster_load("c.yaml", &cluster, &error);
         assert_true(code < 0);
         assert_null(cluster);
         assert_true(*error.text);
@@ -533,3 +526,5 @@ TEST_EACH(shipped_clusters_are_sensible, shipped, row) {
         last = seconds;
     }
 }
+
+TEST_GROUP(enter_folder, leave_folder);

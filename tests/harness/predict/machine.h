@@ -1,6 +1,8 @@
 /* Clusters by their figures, for tests. */
 #pragma once
 
+#include <sys/mman.h>
+
 #include "harness/cluster/cluster.h"
 #include "tests/errors.h"
 
@@ -71,9 +73,8 @@ static inline void test_write_device(FILE *out, const struct test_machine *machi
 /* Levels that join nothing are left out. */
 static inline struct mp_cluster *test_cluster(const struct test_machine *machine) {
     struct mp_cluster *cluster = NULL;
-    size_t size;
-    AUTO(text) char *text;
-    FILE *out = open_memstream(&text, &size);
+    const int file = memfd_create("test.yaml", MFD_CLOEXEC);
+    FILE *out = fdopen(file, "w");
     assert_non_null(out);
     fputs("description: a test's\n", out);
     test_number(out, 0, "nodes", machine->nodes);
@@ -90,9 +91,15 @@ static inline struct mp_cluster *test_cluster(const struct test_machine *machine
                    machine->far_latency > 0 ? machine->far_latency : 2 * machine->latency,
                    machine->cards > 0 ? machine->cards : 1, machine->pooled || !machine->cards,
                    machine->limit);
+    fflush(out);
+    assert_works(mp_cluster_load(formatted("/proc/self/fd/%d", file), &cluster, &error));
     fclose(out);
-    assert_works(mp_cluster_parse("test.yaml", text, size, &cluster, &error));
     return cluster;
+}
+
+/* The gate that a rank's bytes to and from a level go through. */
+static inline int test_gate(const struct mp_cluster *cluster, int level, int rank) {
+    return rank / (mp_cluster_ranks(cluster) / mp_cluster_gates(cluster, level));
 }
 
 /* A good one of this shape, */

@@ -110,8 +110,7 @@ TEST_TURNS(hosts_must_be_known, 2, missing) {
     mp_predictor_destroy(predictor);
     test_set(&test, "options.offload-optimizer=yes");
     assert_fails(mp_predictor_create(&config, &predictor, &error), MP_EINVAL,
-                 missing ? "gives no device.host-update,"
-                         : "test.yaml gives no device.host-bandwidth,");
+                 missing ? "gives no device.host-update," : "gives no device.host-bandwidth,");
 }
 
 /* Korthikanti et al.: 11 + 4 + 5 a s / h bytes per element of a row for attention and layer norms.

@@ -61,8 +61,8 @@ static void write_platform(const struct mp_cluster *cluster) {
                         "<route src=\"%d\" dst=\"%d\" symmetrical=\"NO\"><link_ctn "
                         "id=\"%d-%d-0\"/><link_ctn id=\"own-%d-%d-0\"/><link_ctn "
                         "id=\"own-%d-%d-1\"/><link_ctn id=\"%d-%d-1\"/></route>\n",
-                        i, j, level, mp_cluster_gate(cluster, level, i), level, i, level, j, level,
-                        mp_cluster_gate(cluster, level, j));
+                        i, j, level, test_gate(cluster, level, i), level, i, level, j, level,
+                        test_gate(cluster, level, j));
         }
     fprintf(file, "</zone>\n</platform>\n");
     assert_int_equal(fclose(file), 0);

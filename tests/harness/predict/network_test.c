@@ -216,8 +216,8 @@ static void check_bounds(const struct draw *draw) {
             int level = mp_cluster_level_of(cluster, i, j);
             double seconds = draw->matrix[i * n + j] / mp_cluster_bandwidth(cluster, level);
             double limited = draw->matrix[i * n + j] / mp_cluster_rank_bandwidth(cluster, level);
-            port[level][0][mp_cluster_gate(cluster, level, i)] += seconds;
-            port[level][1][mp_cluster_gate(cluster, level, j)] += seconds;
+            port[level][0][test_gate(cluster, level, i)] += seconds;
+            port[level][1][test_gate(cluster, level, j)] += seconds;
             own[level][0][i] += limited;
             own[level][1][j] += limited;
             serial += limited + cluster->level[level].latency.value;
@@ -296,7 +296,7 @@ static double priced_seconds(const struct bench *bench, const double matrix[], d
                 continue;
             for (int way = 0; way < 2; way++) {
                 int rank = way ? f % n : f / n;
-                port[way][mp_cluster_gate(cluster, level, rank)] +=
+                port[way][test_gate(cluster, level, rank)] +=
                     matrix[f] / mp_cluster_bandwidth(cluster, level) + message;
                 own[way][rank] += matrix[f] / mp_cluster_rank_bandwidth(cluster, level) + message;
             }
@@ -363,7 +363,7 @@ static double last_gate(const struct mp_cluster *cluster, const double matrix[],
             size_t count = 0;
             for (int f = 0; f < n * n; f++) {
                 int at = gate % 2 ? f % n : f / n;
-                if (matrix[f] > 0 && mp_cluster_gate(cluster, level, at) == gate / 2 &&
+                if (matrix[f] > 0 && test_gate(cluster, level, at) == gate / 2 &&
                     mp_cluster_level_of(cluster, f / n, f % n) == level)
                     starts[count++] =
                         (struct start){fmax(ready[f / n], ready[f % n]),

@@ -11,8 +11,8 @@ static const struct mp_systems systems = {.item = {&ep, &fssdp}, .count = 2};
 
 enum { SPOOL_ITERATIONS = 5, SPOOLS = 16 };
 
-/* What a rank that was cut off after SPOOL_ITERATIONS leaves behind: no end record. */
-static void write_spool(const char *path) {
+/* What a rank leaves behind; one that was cut off after SPOOL_ITERATIONS: no end record. */
+static void write_spool(const char *path, bool is_cut) {
     struct mp_recorder *recorder;
     struct mp_record_thread *thread;
     const struct mp_recorder_config config = {.path = path, .rank = 0, .ranks = 1};
@@ -35,7 +35,7 @@ static void write_spool(const char *path) {
     assert_works(mp_recorder_finish(&recorder, MP_OK, NULL, &error));
     struct stat status;
     assert_int_equal(stat(path, &status), 0);
-    assert_int_equal(truncate(path, status.st_size - 8), 0);
+    assert_int_equal(truncate(path, status.st_size - (is_cut ? 8 : 0)), 0);
 }
 
 /* The stand-in for moeperf-train does what the job's name says; $1 job file, $3 spool folder.  Each
@@ -85,7 +85,7 @@ static void begin(struct session *session, const char *keys, const char *names) 
         char path[32];
         snprintf(path, sizeof path, "cut-%02d.spool", i);
         unlink(path);
-        write_spool(path);
+        write_spool(path, true);
     }
     memset(session, 0, sizeof *session);
     signals = 0;
@@ -331,6 +331,37 @@ TEST(what_a_locked_database_does_not_take_is_not_lost) {
 
 TEST(what_a_full_disk_does_not_take_is_not_lost) {
     check_kept_later(false);
+}
+
+/* Iterations outside the job's slices don't count, and where moeperf was killed behind the end of
+ * all ranks, these say how the job ended. */
+TEST(slices_and_ends_are_kept) {
+    AUTO(session) struct session session;
+    static const struct mp_launch_result complete = {.end = MP_LAUNCH_COMPLETE};
+    begin(&session, "", "fine wrong killed");
+    assert_int_equal(mkdir("job", 0700), 0);
+    write_file("job/slices", "2000000 2900000\n4000000 4900000\n");
+    for (int i = 0; i < 3; i++) {
+        const struct mp_ended_job job = {.suite = &session.suite,
+                                         .index = i,
+                                         .suite_run = "r",
+                                         .started_at = "then",
+                                         .spools = "job/spools",
+                                         .slices = "job/slices",
+                                         .result = i == 0 ? &complete : NULL};
+        mkdir("job/spools", 0700);
+        unlink("job/spools/rank-0000.spool");
+        write_spool("job/spools/rank-0000.spool", i == 2);
+        assert_works(mp_suite_note(&job, "job/run.yaml", &error));
+        assert_works(i == 0
+                         ? mp_suite_keep(session.store, &job, &error)
+                         : mp_suite_keep_killed(session.store, "job", NULL, session.said, &error));
+    }
+    assert_rows(session.store,
+                "SELECT job, status, reason, (SELECT group_concat(iteration) FROM v_iteration i "
+                "WHERE i.run_id = v_run.run_id AND steady) FROM v_run ORDER BY run_id",
+                "fine|complete|NULL|1,3\nwrong|complete|NULL|1,3\n"
+                "killed|interrupted|moeperf was killed|1,3");
 }
 
 static void interrupt(UNUSED int number) {

@@ -38,4 +38,14 @@ TEST(programs_are_found_as_a_shell_finds_them) {
     assert_string_equal(path, "/bin/sh");
     assert_false(mp_shell_search("moeperf-no-such-program", path, sizeof path));
     assert_false(mp_shell_search("sh", path, sizeof "/bin/sh" - 1)); /* no room to say where */
+    assert_int_equal(chdir("/bin"), 0);
+    static const char *const here[] = {"", ":", ":/nonexistent", "/nonexistent::/",
+                                       "/nonexistent:"};
+    for (size_t i = 0; i < sizeof here / sizeof *here; i++) {
+        setenv("PATH", here[i], 1);
+        assert_true(mp_shell_search("sh", path, sizeof path));
+        assert_string_equal(path, "./sh");
+    }
+    setenv("PATH", "/nonexistent", 1);
+    assert_false(mp_shell_search("sh", path, sizeof path));
 }

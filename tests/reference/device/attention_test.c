@@ -302,6 +302,33 @@ DEVICE_EACH(attention_matches, cases) {
     check_matrix("dqkv", &dqkv, &r.dqkv, tolerance);
 }
 
+/* In two steps as in one; what lies behind the tokens in each half of a head's cache stays. */
+DEVICE_TEST(cached_tokens_are_as_good_as_new) {
+    for (int turn = 0; turn < 8 && device->operations->attention_cached; turn++) {
+        const int first = test_random_int(&random_state, 0, 40);
+        const int few = turn % 2, all = first + test_random_int(&random_state, 1, few ? 8 : 40);
+        const int places = all + test_random_int(&random_state, 1, 2);
+        struct mp_attention_shape shape = {1, all, 3, 8};
+        const size_t width = 8, row = 3 * width, count = (size_t)all * row;
+        float *qkv = random_floats(3 * count, 1.5), *out = new_floats(count);
+        float *whole = new_floats(count), *logsumexp = new_floats(count);
+        float *cache = random_floats(2 * row * (size_t)places, 1);
+        const float *before = copy_floats(cache, 2 * row * (size_t)places);
+        perform(device, attention_forward, &shape, qkv, whole, logsumexp);
+        shape.sequence = first;
+        perform(device, attention_cached, &shape, 0, places, qkv, cache, out);
+        shape.sequence = all - first;
+        perform(device, attention_cached, &shape, first, places, qkv + (size_t)first * 3 * row,
+                cache, out + (size_t)first * row);
+        assert_floats_close(out, to_doubles(whole, count), count, 1e-6);
+        for (size_t part = 0; part < 6; part++) {
+            size_t end = (part * (size_t)places + (size_t)all) * width;
+            assert_memory_equal(cache + end, before + end,
+                                (size_t)(places - all) * width * sizeof *cache);
+        }
+    }
+}
+
 /* Whatever order blocks and threads run in. */
 DEVICE_TEST(results_are_the_same_each_time) {
     const struct mp_attention_shape shapes[] = {

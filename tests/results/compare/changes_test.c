@@ -158,3 +158,25 @@ TEST(what_is_too_short_or_no_number) {
     const double same[] = {5, 5, 5, 5, 5, 5, 5, 5, 5, 5};
     assert_int_equal(find(same, 10, &change), 0);
 }
+
+/* Allocations until one has no room; -1: all have. */
+static int allocations = -1;
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+
+void *__wrap_calloc(size_t count, size_t size) {
+    return allocations >= 0 && allocations-- == 0 ? NULL : __real_calloc(count, size);
+}
+
+TEST(each_lack_of_memory_is_an_error) {
+    static const double value[POINTS];
+    struct mp_change *change;
+    for (int before = 0; before < 3; before++) {
+        struct mp_error error = {0};
+        int changes;
+        allocations = before;
+        assert_int_equal(mp_changes_find(value, POINTS, &change, &changes, &error), MP_ENOMEM);
+        assert_int_equal(allocations, -1);
+        assert_null(change);
+    }
+}

@@ -275,6 +275,19 @@ RUNS_TEST(what_may_only_be_read_can_be_read) {
     }
 }
 
+RUNS_TEST(a_folder_that_may_not_be_written_is_named) {
+    char made[128];
+    struct mp_store *store = NULL;
+    struct mp_error error = {0};
+    snprintf(made, sizeof made, "%s/new.db", folder->path);
+    lose_permission(folder, folder->database, true);
+    const int code = mp_store_open(made, &store, &error);
+    lose_permission(folder, folder->database, false);
+    assert_int_equal(code, MP_EIO);
+    assert_string_equal(error.text,
+                        formatted("%s: cannot open the database: Permission denied", made));
+}
+
 RUNS_TEST(runs_that_only_a_log_has_are_not_left_out) {
     struct mp_error error = {0};
     char copied[128], log[128];
