@@ -4,12 +4,13 @@
 # parallelism and the softmax gate do.  Then the system copies experts and does not declare it: its
 # tests and a run say what is missing.
 #
-#   new_system_test.sh SOURCES CMAKE ARGUMENT...    how to configure, but for folders and build type
+#   new_system_test.sh SOURCES BUILD CMAKE ARGUMENT...    what is built there already; how to configure
 set -euo pipefail
+export LC_ALL=C
 
-sources=$1
-shift
-readonly sources configure=("$@")
+sources=$1 built=$2
+shift 2
+readonly sources built cmake=("$@")
 readonly name=copy2
 work=$(mktemp -d)
 readonly work
@@ -41,24 +42,75 @@ copy_sources() {
     for entry in "$sources"/*; do
         case ${entry##*/} in
         build | out) ;;
-        *) cp -r "$entry" "$work/sources" ;;
+        *) cp -rp "$entry" "$work/sources" ;;
         esac
     done
     cd "$work/sources"
 }
 
-# Without optimisation it builds quickly, and checks every plan.
-build() {
-    if ! {
-        "${configure[@]}" -S . -B "$work/build" -DCMAKE_BUILD_TYPE=Debug &&
-            "${configure[0]}" --build "$work/build" --parallel 2 \
-                --target moeperf moeperf-train test_baselines_systems test_baselines_random_plans \
-                "test_baselines_${name}_$name" \
-                test_reference_gate_gate test_golden_pytorch
-    } >"$work/log" 2>&1; then
+# commands BUILD SOURCES: how each object is compiled there, in words that two builds share.
+commands() {
+    sed -n 's/^ *"command": "\(.*\)",*$/\1/p' "$1/compile_commands.json" |
+        sed "s|$work/compile ||; s|$1|BUILD|g; s|$2|SOURCES|g" | sort
+}
+
+# unchanged: the objects in $built that are newer than all files of the copy that they were made from.
+unchanged() {
+    {
+        find . -type f -printf '%T@ %P\n'
+        ninja -C "$built" -t deps
+    } | awk -v sources="$sources/" '
+        /^[0-9]/ { time[substr($0, index($0, " ") + 1)] = $1; next }
+        / \(VALID\)$/ { object = substr($1, 1, length($1) - 1); made = $(NF - 1) / 1e9; keep = 1; next }
+        /^ / {
+            file = substr($0, 5)
+            if (index(file, sources) == 1) file = substr(file, length(sources) + 1)
+            else if (file ~ /^\//) next # no part of moeperf
+            while (sub(/^\.\.\//, "", file));
+            if (!(file in time) || time[file] + 0 >= made) keep = 0
+            next
+        }
+        { if (object != "" && keep) print object; object = "" }' | sort
+}
+
+# or_log COMMAND...: prints what it said if it fails.
+or_log() {
+    "$@" >"$work/log" 2>&1 || {
         cat "$work/log"
         die "the copy does not build"
-    fi
+    }
+}
+
+# What the pages leave alone need not be compiled again: an object that was made by the same command
+# from the same files is put in the place of its compilation.
+configure() {
+    local launcher
+    launcher=$(sed -n 's/^CMAKE_C_COMPILER_LAUNCHER:[A-Z]*=/;/p' "$built/CMakeCache.txt")
+    cat >"$work/compile" <<END
+#!/bin/sh
+for word; do
+    case \$last in
+    -o) object=\$word ;;
+    -MF) depends=\$word ;;
+    esac
+    last=\$word
+done
+mv "$work/objects/\$object" "\$object" 2>/dev/null || exec "\$@"
+echo "\$object:" >"\$depends"
+END
+    chmod +x "$work/compile"
+    mkdir "$work/objects"
+    or_log "${cmake[@]}" -S . -B "$work/build" "-DCMAKE_C_COMPILER_LAUNCHER=$work/compile$launcher"
+    comm -12 <(commands "$built" "$sources") <(commands "$work/build" "$PWD") |
+        sed -n '/-D[^ ]*SOURCES/d; s/.* -o \(.*\) -c .*/\1/p' | sort | comm -12 - <(unchanged) |
+        (cd "$built" && xargs -r cp --parents -t "$work/objects")
+    printf '%d objects are taken from %s\n' "$(find "$work/objects" -type f | wc -l)" "$built"
+}
+
+build() {
+    or_log "${cmake[0]}" --build "$work/build" --parallel 2 \
+        --target moeperf moeperf-train test_baselines_systems test_baselines_random_plans \
+        "test_baselines_${name}_$name" test_reference_gate_gate test_golden_pytorch
 }
 
 # value KEY: the values of a key in $work/report.json, one a line.
@@ -71,7 +123,7 @@ compare() {
     block "suite: " "$1" >"$work/suite.yaml"
     cat reference/*/*.h >"$work/text"
     moeperf run "$work/suite.yaml" --db "$work/results.db" --text "$work/text" --json --quiet \
-        --set iterations=5 --set sequence=32 >"$work/report.json"
+        --set check-plans=yes --set iterations=5 --set sequence=32 >"$work/report.json"
     local loss
     mapfile -t loss < <(value loss_final)
     printf 'complete: %s; final losses: %s\n' "$(value complete)" "${loss[*]}"
@@ -115,6 +167,7 @@ for page in baselines/README.md $gates; do
 done
 # What make_golden.py would write, which needs PyTorch: the gate is still the softmax.
 cp tests/golden/softmax.bin tests/golden/$name.bin
+configure
 build
 PATH=$work/build/bin:$PATH
 "test_baselines_${name}_$name"

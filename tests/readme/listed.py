@@ -87,6 +87,8 @@ LISTED = {
         "moeperf place --trace counts.json --cluster b200 --system eplb:replicas=288 --as sglang "
         "-o placement.json": Listed(first=COUNTS + "counts.json"),
         "moeperf reproduce laer --infer": Listed(more="--budget 56 --set layers=2"),
+        'moeperf predict --cluster h100 --nodes 1 --loads "zipf exponent=0.6" --vary batch=8,32,64':
+            Listed(more="--set layers=2"),
     },
     "harness/suite/README.md": {
         "moeperf run quickstart --set ranks=16 --set ranks-per-node=8 --hosts hosts": Listed(
@@ -106,13 +108,19 @@ LISTED = {
         "torchrun --nproc-per-node 8 --no-python moeperf-train job.yaml --set device=cuda":
             Listed(GPU),
         "ci/gpu-check --double": Listed("is a test of its own, gpu/check_on_double"),
+        'moeperf predict --cluster h100 --nodes 1 --loads "zipf exponent=0.6" --set mode=decode \\\n'
+        "    --set context=4096 --set batch=512 --vary batch=64,512,4096": Listed(
+            more="--set layers=2"),
     },
     "reference/schedule/README.md": {},
     "harness/workload/README.md": {
         "moeperf import loads.csv --as csv-wide -o loads.mptrace": Listed(
             first="printf 'iteration,rank,layer,e0,e1\\n0,0,0,3,1\\n0,1,0,2,2\\n' > loads.csv"),
     },
-    "harness/predict/README.md": {},
+    "harness/predict/README.md": {
+        """moeperf predict --vary cluster=hecate-a,h100 --vary "loads=zipf exponent=0.3,zipf exponent=1" \\
+    --vary nodes=1,4 --bound --html cells.html""": Listed(more="--set layers=2"),
+    },
     "harness/place/README.md": {
         "moeperf place --trace prefill.json --cluster b200 --nodes 4 --system eplb:replicas=288":
             Listed(first=COUNTS + "prefill.json"),

@@ -35,8 +35,10 @@ __device__ __forceinline__ int32_t expert_of(int32_t choice) {
 /* LANES lanes hold VALUES values each of a row, in accesses of ACCESS neighbours. */
 template <int LANES_, int VALUES_, int ACCESS_> struct row_layout {
     static constexpr int LANES = LANES_, VALUES = VALUES_, ACCESS = ACCESS_;
-    /* Slots of a lane, if choices 0, 1, ... are dealt to the lanes in turn. */
-    static constexpr int SLOTS = (MOST_CHOICES + LANES - 1) / LANES;
+    /* Slots of a lane, if choices 0, 1, ... are dealt to the lanes in turn; no row has more choices
+     * than experts. */
+    static constexpr int CHOICES = LANES * VALUES < MOST_CHOICES ? LANES * VALUES : MOST_CHOICES;
+    static constexpr int SLOTS = (CHOICES + LANES - 1) / LANES;
 
     static __device__ __forceinline__ int lane() {
         return (int)threadIdx.x % LANES;

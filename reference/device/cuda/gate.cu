@@ -418,6 +418,7 @@ struct gate_gradient {
     const float *probability, *kept;
     const int32_t *choice, *position;
     const float *weight, *dweight, *auxiliary;
+    enum mp_element element; /* of dlogits */
     void *dlogits;
 };
 
@@ -500,7 +501,8 @@ __device__ __forceinline__ void add_route_gradients(int top_k,
     }
 }
 
-template <class Layout, typename T>
+/* Elements of another type differ in their store alone: no reason for kernels of their own. */
+template <class Layout>
 __global__ void __launch_bounds__(GATE_THREADS) gate_backward_kernel(const gate_gradient a) {
     const int64_t row = row_of_group<Layout>();
     const int experts = row < a.rows ? a.experts : 0;
@@ -536,7 +538,11 @@ __global__ void __launch_bounds__(GATE_THREADS) gate_backward_kernel(const gate_
     for (int i = 0; i < Layout::VALUES; i++)
         gradient[i] =
             probability[i] * (gradient[i] - product) * (1.0f - probability[i] * sum) / temperature;
-    store_row<Layout>(static_cast<T *>(a.dlogits) + row * a.experts, experts, gradient);
+    if (a.element == MP_FLOAT32)
+        store_row<Layout>(static_cast<float *>(a.dlogits) + row * a.experts, experts, gradient);
+    else
+        store_row<Layout>(static_cast<__nv_bfloat16 *>(a.dlogits) + row * a.experts, experts,
+                          gradient);
 }
 
 static void gate_backward(struct mp_device *device, mp_stream stream, int tokens, int experts,
@@ -568,15 +574,14 @@ static void gate_backward(struct mp_device *device, mp_stream stream, int tokens
                              weight,
                              dweight,
                              auxiliary,
+                             cuda->device.element,
                              dlogits};
     const bool aligned = are_aligned(ACCESS_BYTES, probability, auxiliary) &&
                          are_aligned(4 * element_bytes, dlogits);
     by_row(a.experts, aligned, [&](auto layout) {
         using Layout = decltype(layout);
-        by_element(cuda, [&](auto element) {
-            launch(cuda, "gate, backward", stream, row_blocks<Layout>(a.rows), GATE_THREADS,
-                   gate_backward_kernel<Layout, decltype(element)>, a);
-        });
+        launch(cuda, "gate, backward", stream, row_blocks<Layout>(a.rows), GATE_THREADS,
+               gate_backward_kernel<Layout>, a);
     });
 }
 
