@@ -56,9 +56,8 @@ static void fit_near(const struct mp_fit_points *points, double limit, double we
 }
 
 int mp_fit(const struct mp_fit_points *points, double weight[], struct mp_error *error) {
-    double *value = malloc((points->count + 1) * sizeof *value);
-    if (!value)
-        return mp_fail(error, MP_ENOMEM, "no memory to fit %zu times", points->count);
+    double *value;
+    MP_TRY(MP_NEW(value, points->count + 1, error));
     memcpy(value, points->y, points->count * sizeof *value);
     double usual = mp_median_of(value, (int64_t)points->count);
     fit_near(points, -1, weight);

@@ -3,6 +3,8 @@
 
 #include "harness/record/matches.h"
 
+#include "reference/base/order.h"
+
 /* An exchange, experts or what stands between layers, in its iteration. */
 struct step {
     int32_t iteration;
@@ -39,9 +41,7 @@ static struct match *match_at(const struct pass *pass, size_t step) {
 
 static int compare_steps(const void *left, const void *right) {
     const struct step *a = left, *b = right;
-    if (a->iteration != b->iteration)
-        return a->iteration < b->iteration ? -1 : 1;
-    return (a->match > b->match) - (a->match < b->match);
+    return MP_ORDER(a->iteration, b->iteration) ?: MP_ORDER(a->match, b->match);
 }
 
 /* Finds the ways back of one iteration and counts the runs of forward experts; false: it is not
@@ -295,8 +295,7 @@ int mapping_tell_combines(struct mp_mapping *mapping, struct mp_error *error) {
         if (is_exchange(match) || is_experts(match) || is_between(match))
             step[steps++] = (struct step){match->iteration, false, i};
     }
-    if (steps > 0)
-        qsort(step, steps, sizeof *step, compare_steps);
+    MP_SORT(step, steps, compare_steps);
     for (size_t first = 0, end; !has_combine && first < steps; first = end) {
         for (end = first + 1; end < steps && step[end].iteration == step[first].iteration;)
             end++;

@@ -12,6 +12,7 @@
 #include "profiler/record/spool_writer.h"
 #include "reference/base/arena.h"
 #include "reference/base/median.h"
+#include "reference/base/order.h"
 
 enum {
     NAMES_LIMIT = 1 << 22, /* a damaged spool may claim any id */
@@ -49,8 +50,7 @@ static int keep_name(struct mp_mapping *mapping, const struct mp_spool_record *r
     uint32_t id = record->as.name.id;
     if (id >= NAMES_LIMIT)
         return MP_OK;
-    if (!MP_REACH(mapping->name, mapping->names, id, NAMES_LIMIT))
-        return mp_no_memory(error);
+    MP_TRY(MP_REACH(mapping->name, mapping->names, id, NAMES_LIMIT, error));
     mapping->name[id] = (struct name){.text = mp_arena_text(&mapping->texts, record->as.name.text)};
     return mapping->name[id].text ? MP_OK : mp_no_memory(error);
 }
@@ -117,14 +117,13 @@ static int add_end(struct mp_mapping *mapping, int end, int64_t end_ns, struct m
     if (end != mapping->end)
         mapping->ends = 0;
     mapping->end = end;
-    if (!MP_ROOM(mapping->end_ns, mapping->ends))
-        return mp_no_memory(error);
+    MP_TRY(MP_GROW(mapping->end_ns, mapping->ends, error));
     mapping->end_ns[mapping->ends++] = end_ns;
     return MP_OK;
 }
 
 static int reserve_match(struct mp_mapping *mapping, struct mp_error *error) {
-    return MP_ROOM(mapping->match, mapping->matches) ? MP_OK : mp_no_memory(error);
+    return MP_GROW(mapping->match, mapping->matches, error);
 }
 
 static int keep_range(struct mp_mapping *mapping, const struct mp_spool_record *record,
@@ -207,11 +206,8 @@ static int read_spool(struct mp_mapping *mapping, bool ranges, struct mp_error *
 
 static int compare_matches(const void *left, const void *right) {
     const struct match *a = left, *b = right;
-    if (a->start_ns != b->start_ns)
-        return a->start_ns < b->start_ns ? -1 : 1;
-    if (a->end_ns != b->end_ns)
-        return a->end_ns > b->end_ns ? -1 : 1;
-    return (a->level > b->level) - (a->level < b->level);
+    return MP_ORDER(a->start_ns, b->start_ns) ?: MP_ORDER(b->end_ns, a->end_ns)
+           ?: MP_ORDER(a->level, b->level);
 }
 
 bool mp_mapping_of_model(int phase) {
@@ -278,7 +274,7 @@ static int add_iterations(struct mp_mapping *mapping, struct mp_error *error) {
                                                             .direction = MP_NO_DIRECTION};
         start_ns = mapping->end_ns[i];
     }
-    qsort(mapping->match, mapping->matches, sizeof *mapping->match, compare_matches);
+    MP_SORT(mapping->match, mapping->matches, compare_matches);
     return MP_OK;
 }
 
@@ -294,21 +290,20 @@ static int compare_origins(const void *left, const void *right) {
     const struct origin *a = left, *b = right;
     if (a->rule != b->rule)
         return (uintptr_t)a->rule < (uintptr_t)b->rule ? -1 : 1;
-    return (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
+    return MP_ORDER(a->start_ns, b->start_ns);
 }
 
 /* Finds the range that each echo is of. */
 static int find_originals(struct mp_mapping *mapping, struct mp_error *error) {
     size_t origins = 0;
-    struct origin *origin = calloc(mapping->matches + 1, sizeof *origin);
-    if (!origin)
-        return mp_no_memory(error);
+    struct origin *origin;
+    MP_TRY(MP_NEW(origin, mapping->matches + 1, error));
     for (size_t i = 0; i < mapping->matches; i++)
         if (!match_is_echo(&mapping->match[i]))
             origin[origins++] =
                 (struct origin){mapping->match[i].rule, mapping->match[i].start_ns, i};
     if (origins > 0 && origins < mapping->matches)
-        qsort(origin, origins, sizeof *origin, compare_origins);
+        MP_SORT(origin, origins, compare_origins);
     for (size_t i = 0; origins > 0 && i < mapping->matches; i++) {
         struct match *match = &mapping->match[i];
         const struct origin key = {match->rule, match->origin_ns, 0};
@@ -559,8 +554,7 @@ static int fill(struct mp_mapping *mapping, struct mp_error *error) {
     MP_TRY(mp_schemas_create(&mapping->schemas, error));
     MP_TRY(read_spool(mapping, false, error));
     MP_TRY(read_spool(mapping, true, error));
-    if (mapping->matches > 0)
-        qsort(mapping->match, mapping->matches, sizeof *mapping->match, compare_matches);
+    MP_SORT(mapping->match, mapping->matches, compare_matches);
     if (mapping->ends > 0)
         MP_TRY(add_iterations(mapping, error));
     MP_TRY(find_originals(mapping, error));

@@ -1,28 +1,22 @@
 #include <stdlib.h>
-#include <string.h>
 
 #include "harness/recordings/kineto_model.h"
+
+#include "reference/base/order.h"
 
 /* ---- order ---- */
 
 static int compare_hosts(const void *left, const void *right) {
     const struct kineto_host *a = left, *b = right;
-    if (a->thread != b->thread)
-        return a->thread < b->thread ? -1 : 1;
-    if (a->start_ns != b->start_ns)
-        return a->start_ns < b->start_ns ? -1 : 1;
-    if (a->end_ns != b->end_ns)
-        return a->end_ns > b->end_ns ? -1 : 1;
-    return a->category - b->category; /* annotations are around operators */
+    return MP_ORDER(a->thread, b->thread) ?: MP_ORDER(a->start_ns, b->start_ns)
+           ?: MP_ORDER(b->end_ns, a->end_ns)
+           ?: MP_ORDER(a->category, b->category); /* annotations are around operators */
 }
 
 static int compare_devices(const void *left, const void *right) {
     const struct kineto_device *a = left, *b = right;
-    if (a->device != b->device)
-        return a->device < b->device ? -1 : 1;
-    if (a->stream != b->stream)
-        return a->stream < b->stream ? -1 : 1;
-    return (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
+    return MP_ORDER(a->device, b->device) ?: MP_ORDER(a->stream, b->stream)
+           ?: MP_ORDER(a->start_ns, b->start_ns);
 }
 
 /* ---- what lies in what ---- */
@@ -101,9 +95,7 @@ static int nest(struct kineto_model *model, struct mp_error *error) {
 
 static int compare_keys(const void *left, const void *right) {
     const struct kineto_key *a = left, *b = right;
-    if (a->number != b->number)
-        return a->number < b->number ? -1 : 1;
-    return (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
+    return MP_ORDER(a->number, b->number) ?: MP_ORDER(a->start_ns, b->start_ns);
 }
 
 /* The last of a number that begins before `before_ns`; NULL: none. */
@@ -136,8 +128,7 @@ static int find_launches(struct kineto_model *model, struct mp_error *error) {
             key[keys++] =
                 (struct kineto_key){of_operator | event->external, event->start_ns, (int32_t)i};
     }
-    if (keys > 0)
-        qsort(key, keys, sizeof *key, compare_keys);
+    MP_SORT(key, keys, compare_keys);
     for (size_t i = 0; i < model->devices; i++) {
         struct kineto_device *work = &model->device[i];
         const struct kineto_key *found =
@@ -156,13 +147,11 @@ static int find_forwards(struct kineto_model *model, struct mp_error *error) {
         if (event->category != KINETO_OPERATOR || event->sequence == KINETO_NO_SEQUENCE ||
             event->evaluation != KINETO_NONE || kineto_name_of(model, event->name)->is_evaluation)
             continue;
-        if (!MP_ROOM(model->forward, model->forwards))
-            return mp_no_memory(error);
+        MP_TRY(MP_GROW(model->forward, model->forwards, error));
         model->forward[model->forwards++] =
             (struct kineto_key){event->sequence, event->start_ns, (int32_t)i};
     }
-    if (model->forwards > 0)
-        qsort(model->forward, model->forwards, sizeof *model->forward, compare_keys);
+    MP_SORT(model->forward, model->forwards, compare_keys);
     return MP_OK;
 }
 
@@ -204,9 +193,7 @@ int32_t kineto_counterpart(const struct kineto_model *model, int32_t range) {
 
 static int by_start(const void *left, const void *right) {
     const struct kineto_key *a = left, *b = right;
-    if (a->start_ns != b->start_ns)
-        return a->start_ns < b->start_ns ? -1 : 1;
-    return (a->event > b->event) - (a->event < b->event);
+    return MP_ORDER(a->start_ns, b->start_ns) ?: MP_ORDER(a->event, b->event);
 }
 
 static size_t collect(const struct kineto_model *model, enum kineto_function function, bool issues,
@@ -217,8 +204,7 @@ static size_t collect(const struct kineto_model *model, enum kineto_function fun
         if (name->function == function && (issues ? name->is_issue : name->is_gloo))
             key[keys++] = (struct kineto_key){function, model->host[i].start_ns, (int32_t)i};
     }
-    if (keys > 0)
-        qsort(key, keys, sizeof *key, by_start);
+    MP_SORT(key, keys, by_start);
     return keys;
 }
 
@@ -278,8 +264,7 @@ static int add_wait(struct kineto_model *model, int32_t issue, int32_t operation
     }
     if (until_ns == INT64_MIN)
         return MP_OK; /* the thread went on meanwhile */
-    if (!MP_ROOM(model->wait, model->waits))
-        return mp_no_memory(error);
+    MP_TRY(MP_GROW(model->wait, model->waits, error));
     const int64_t own_ns = model->host[from].end_ns;
     model->wait[model->waits++] = (struct kineto_wait){
         issue, from, until_ns > own_ns ? until_ns : own_ns, model->host[operation].name};
@@ -310,7 +295,7 @@ static int find_waits_of(struct kineto_model *model, enum kineto_function functi
 
 static int compare_waits(const void *left, const void *right) {
     const struct kineto_wait *a = left, *b = right;
-    return (a->issue > b->issue) - (a->issue < b->issue);
+    return MP_ORDER(a->issue, b->issue);
 }
 
 static int find_waits(struct kineto_model *model, struct mp_error *error) {
@@ -322,8 +307,7 @@ static int find_waits(struct kineto_model *model, struct mp_error *error) {
             code = find_waits_of(model, (enum kineto_function)function, issue, operation, error);
     free(issue);
     free(operation);
-    if (model->waits > 0)
-        qsort(model->wait, model->waits, sizeof *model->wait, compare_waits);
+    MP_SORT(model->wait, model->waits, compare_waits);
     return code;
 }
 
@@ -340,10 +324,8 @@ size_t kineto_first_wait(const struct kineto_model *model, int32_t issue) {
 }
 
 int kineto_nest(struct kineto_model *model, struct mp_error *error) {
-    if (model->hosts > 0)
-        qsort(model->host, model->hosts, sizeof *model->host, compare_hosts);
-    if (model->devices > 0)
-        qsort(model->device, model->devices, sizeof *model->device, compare_devices);
+    MP_SORT(model->host, model->hosts, compare_hosts);
+    MP_SORT(model->device, model->devices, compare_devices);
     MP_TRY(nest(model, error));
     MP_TRY(find_launches(model, error));
     MP_TRY(find_forwards(model, error));

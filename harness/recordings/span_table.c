@@ -190,8 +190,7 @@ static int find_rank(struct table *table, int64_t number, struct rank **rank,
                      struct mp_error *error) {
     if (number < 0 || number >= RANKS_LIMIT)
         return wrong(table, error, "rank", text_of(table, COLUMN_RANK), "0 to 65535 are right");
-    if (!MP_REACH(table->rank, table->ranks, (uint32_t)number, RANKS_LIMIT))
-        return mp_no_memory(error);
+    MP_TRY(MP_REACH(table->rank, table->ranks, (uint32_t)number, RANKS_LIMIT, error));
     *rank = &table->rank[number];
     if ((*rank)->process)
         return MP_OK;

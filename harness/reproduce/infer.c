@@ -248,9 +248,8 @@ static void find_best(struct mp_inference *all) {
 
 static int search(struct running *running, struct mp_error *error) {
     struct mp_inference *all = running->all;
-    int *order = malloc((size_t)all->sampled * sizeof *order);
-    if (!order)
-        return mp_fail(error, MP_ENOMEM, "no memory for %d sets", all->sampled);
+    int *order;
+    MP_TRY(MP_NEW(order, all->sampled, error));
     draw_hypercube(all, running->settings->seed, order);
     free(order);
     int number = 0;
@@ -286,9 +285,8 @@ static int count_sets(struct mp_inference *all, const struct mp_infer_settings *
 
 int mp_infer(struct mp_reproduction *reproduction, const struct mp_infer_settings *settings,
              struct mp_inference **inference, struct mp_error *error) {
-    struct mp_inference *all = calloc(1, sizeof *all);
-    if (!all)
-        return mp_fail(error, MP_ENOMEM, "no memory for an inference");
+    struct mp_inference *all;
+    MP_TRY(MP_NEW(all, 1, error));
     all->reproduction = reproduction;
     mp_reproduction_forget(reproduction);
     int code = mp_reproduction_lines(reproduction, error);

@@ -177,8 +177,7 @@ static int add_host(struct mp_hosts *hosts, const char *name, struct mp_error *e
     for (int i = 0; i < hosts->count; i++)
         if (!strcmp(hosts->name[i], name))
             return MP_OK;
-    if (!MP_ROOM(hosts->name, hosts->count))
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for its hosts", hosts->file);
+    MP_TRY(MP_GROW(hosts->name, hosts->count, error));
     strcpy(hosts->name[hosts->count++], name);
     return MP_OK;
 }

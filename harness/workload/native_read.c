@@ -1,5 +1,4 @@
 /* Reader of the native format. */
-#include <errno.h>
 #include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
@@ -46,7 +45,7 @@ static int get_bytes(struct reader *reader, void *bytes, size_t count, size_t *g
                      struct mp_error *error) {
     *got = fread(bytes, 1, count, reader->file);
     if (ferror(reader->file))
-        return mp_fail(error, MP_EIO, "can't read %s: %s", reader->path, strerror(errno));
+        return mp_fail_errno(error, "can't read %s", reader->path);
     return MP_OK;
 }
 
@@ -269,8 +268,7 @@ static int open_file(struct reader *reader, const char *path, struct mp_trace_in
         return mp_no_memory(error);
     reader->file = fopen(path, "rb");
     if (!reader->file)
-        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "can't open %s: %s", path,
-                       strerror(errno));
+        return mp_fail_errno(error, "can't open %s", path);
     if (!fstat(fileno(reader->file), &status) && S_ISDIR(status.st_mode))
         return mp_fail(error, MP_EFORMAT, "%s is a folder, no trace", path);
     reader->file_size = SIZE_MAX; /* of what has none, as a pipe */
@@ -288,9 +286,8 @@ int mp_trace_open(const char *path, struct mp_trace_stream **stream, struct mp_e
     struct mp_trace_info info = {0};
     struct mp_error own = {0}; /* the caller's may be NULL */
     *stream = NULL;
-    struct reader *reader = calloc(1, sizeof *reader);
-    if (!reader)
-        return mp_no_memory(error);
+    struct reader *reader;
+    MP_TRY(MP_NEW(reader, 1, error));
     int code = open_file(reader, path, &info, &own);
     if (code)
         mp_fail(error, code, "%s", own.text);

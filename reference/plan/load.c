@@ -12,10 +12,7 @@ int mp_load_create(int ranks, int experts, struct mp_load *load, struct mp_error
         return mp_fail(error, MP_EINVAL,
                        "a load needs at least one rank and one expert, not %d ranks and %d experts",
                        ranks, experts);
-    load->count = calloc((size_t)ranks * (size_t)experts, sizeof *load->count);
-    if (!load->count)
-        return mp_fail(error, MP_ENOMEM, "no memory for the loads of %d ranks and %d experts",
-                       ranks, experts);
+    MP_TRY(MP_NEW(load->count, (size_t)ranks * (size_t)experts, error));
     load->ranks = ranks;
     load->experts = experts;
     return MP_OK;

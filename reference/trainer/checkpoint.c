@@ -66,9 +66,8 @@ static int save_shard(const struct mp_trainer *trainer, const char *folder, cons
     struct mp_shard_writer writer;
     char path[PATH_SIZE];
     file_path(path, folder, name);
-    float *host = malloc(floats * sizeof *host);
-    if (!host)
-        return mp_fail(error, MP_ENOMEM, "checkpoint %s: no memory for %zu numbers", path, floats);
+    float *host;
+    MP_TRY(MP_NEW(host, floats, error));
     int code = mp_shard_create(path, entries, index, (uint32_t)floats, &writer, error);
     for (int b = 0; !code && b < 3 * entries; b++) {
         if (on_device)
@@ -89,8 +88,7 @@ static int save_experts(const struct mp_trainer *trainer, const char *folder,
     int32_t *index = mp_arena_take(&memory, (size_t)all * 2, sizeof *index);
     float **buffer = mp_arena_take(&memory, (size_t)all * 3, sizeof *buffer);
     char name[NAME_SIZE];
-    if (memory.lacking)
-        return mp_fail(error, MP_ENOMEM, "checkpoint: no memory for %d experts", all);
+    MP_TRY(mp_arena_check(&memory, error));
     for (int i = 0; i < all; i++) {
         int layer = i / experts->experts, expert = i % experts->experts;
         if (!experts->slice && trainer->planner.home[layer].owner[expert] != trainer->comm->rank)

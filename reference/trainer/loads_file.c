@@ -140,15 +140,14 @@ static int verify(FILE *file, const char *path, int64_t *size, struct mp_error *
         check = spool_crc32_on(check, part, got);
     }
     if (ferror(file))
-        return mp_fail(error, MP_EIO, "can't read %s: %s", path, strerror(errno));
+        return mp_fail_errno(error, "can't read %s", path);
     if (!is_loads)
         return mp_fail(error, MP_EFORMAT,
                        "%s: is no loads file; moeperf run makes one from a suite's trace", path);
     if (check != CHECK_OF_WHOLE || *size < HEAD_BYTES + END_BYTES)
         return mp_fail(error, MP_EFORMAT, "%s: is cut off or damaged; its checksum is wrong", path);
-    return fseek(file, sizeof MAGIC, SEEK_SET)
-               ? mp_fail(error, MP_EIO, "can't read %s: %s", path, strerror(errno))
-               : MP_OK;
+    return fseek(file, sizeof MAGIC, SEEK_SET) ? mp_fail_errno(error, "can't read %s", path)
+                                               : MP_OK;
 }
 
 static int get_words(FILE *file, const char *path, uint32_t word[], size_t words,
@@ -216,8 +215,7 @@ int mp_loads_read(const char *path, const struct mp_loads_shape *job, int rank,
     FILE *file = fopen(path, "rbe");
     *loads = (struct mp_loads){0};
     if (!file)
-        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "can't read %s: %s", path,
-                       strerror(errno));
+        return mp_fail_errno(error, "can't read %s", path);
     int code = read_all(file, path, job, rank, loads, error);
     fclose(file);
     if (code)

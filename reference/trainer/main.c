@@ -409,9 +409,7 @@ static int set_up(struct program *program, int argc, char **argv) {
     const struct mp_job *job = &program->file.job;
     MP_TRY(load_text(program));
     if (program->arguments.rate) {
-        program->seconds = calloc(RATED_ITERATIONS, sizeof *program->seconds);
-        if (!program->seconds)
-            return mp_fail(&program->error, MP_ENOMEM, "no memory for --rate");
+        MP_TRY(MP_NEW(program->seconds, RATED_ITERATIONS, &program->error));
     }
     if (job->checkpoint[0])
         MP_TRY(mp_checkpoint_check(job->checkpoint, &program->error));

@@ -424,9 +424,8 @@ static int open_all(struct mpi_transport *mpi, struct mp_error *error) {
 }
 
 int mp_comm_mpi_create(struct mp_device *device, struct mp_comm **comm, struct mp_error *error) {
-    struct mpi_transport *mpi = calloc(1, sizeof *mpi);
-    if (!mpi)
-        return mp_fail(error, MP_ENOMEM, "no memory for the transport");
+    struct mpi_transport *mpi;
+    MP_TRY(MP_NEW(mpi, 1, error));
     mpi->transport.comm.operations = &mpi_operations;
     mpi->transport.device = device;
     mpi->world = MPI_COMM_NULL;
