@@ -172,14 +172,13 @@ static void draw_line(struct mp_bound *bound, int direction, int last, int ancho
 static int draw_lines(struct mp_bound *bound, const struct mp_cluster *cluster,
                       const struct mp_job *job, struct mp_error *error) {
     int last = straight_from(cluster, job);
-    int *hull;
+    MP_AUTO(memory) int *hull = NULL;
     MP_TRY(MP_NEW(hull, last, error));
     double mean =
         (double)(int64_t)bound->costs->tokens * bound->ranks * bound->costs->top_k / bound->experts;
     int anchor = mean < last ? (int)mean : last;
     for (int way = MP_FORWARD; way <= MP_BACKWARD; way++)
         draw_line(bound, way, last, anchor, hull);
-    free(hull);
     return MP_OK;
 }
 

@@ -282,11 +282,10 @@ static void follow_original(const struct mp_mapping *mapping, struct match *matc
 }
 
 int mapping_tell_combines(struct mp_mapping *mapping, struct mp_error *error) {
-    struct step *step = calloc(mapping->matches + 1, sizeof *step);
+    MP_AUTO(memory) struct step *step = NULL;
     size_t steps = 0;
     bool has_combine = false;
-    if (!step)
-        return mp_no_memory(error);
+    MP_TRY(MP_NEW(step, mapping->matches + 1, error));
     for (size_t i = 0; i < mapping->matches; i++) {
         const struct match *match = &mapping->match[i];
         if (!match_is_span(mapping, match))
@@ -302,7 +301,6 @@ int mapping_tell_combines(struct mp_mapping *mapping, struct mp_error *error) {
         struct pass pass = {mapping, step + first, end - first, 0};
         tell_iteration(&pass);
     }
-    free(step);
     for (size_t i = 0; i < mapping->matches; i++)
         follow_original(mapping, &mapping->match[i]);
     return MP_OK;

@@ -296,7 +296,7 @@ static int compare_origins(const void *left, const void *right) {
 /* Finds the range that each echo is of. */
 static int find_originals(struct mp_mapping *mapping, struct mp_error *error) {
     size_t origins = 0;
-    struct origin *origin;
+    MP_AUTO(memory) struct origin *origin = NULL;
     MP_TRY(MP_NEW(origin, mapping->matches + 1, error));
     for (size_t i = 0; i < mapping->matches; i++)
         if (!match_is_echo(&mapping->match[i]))
@@ -316,7 +316,6 @@ static int find_originals(struct mp_mapping *mapping, struct mp_error *error) {
         if (match->traits & MP_RANGE_DEVICE)
             mapping->match[found->match].has_device[match_is_backward(match)] = true;
     }
-    free(origin);
     return MP_OK;
 }
 
@@ -415,10 +414,9 @@ static void give_up_tokens(struct mp_mapping *mapping, const struct match *match
 }
 
 static int drop_enclosed(struct mp_mapping *mapping, struct mp_error *error) {
-    struct busy *busy = calloc(THREADS_LIMIT, sizeof *busy);
+    MP_AUTO(memory) struct busy *busy = NULL;
     int threads = 0;
-    if (!busy)
-        return mp_no_memory(error);
+    MP_TRY(MP_NEW(busy, THREADS_LIMIT, error));
     for (size_t i = 0; i < mapping->matches; i++) {
         struct match *match = &mapping->match[i];
         if (match->phase == MP_PHASE_ITERATION || is_beside(match))
@@ -444,7 +442,6 @@ static int drop_enclosed(struct mp_mapping *mapping, struct mp_error *error) {
             give_up_tokens(mapping, match, &busy[t]);
         }
     }
-    free(busy);
     return MP_OK;
 }
 
@@ -454,9 +451,9 @@ static int count_up(struct mp_mapping *mapping, struct mp_error *error) {
     struct counter {
         int64_t iterations, layers;
         int32_t iteration;
-    } *counter = calloc((size_t)rules->count + 1, sizeof *counter);
-    if (!counter)
-        return mp_no_memory(error);
+    };
+    MP_AUTO(memory) struct counter *counter = NULL;
+    MP_TRY(MP_NEW(counter, (size_t)rules->count + 1, error));
     for (size_t i = 0; i < mapping->matches; i++) {
         struct match *match = &mapping->match[i];
         ptrdiff_t number = match->rule - rules->rule;
@@ -477,7 +474,6 @@ static int count_up(struct mp_mapping *mapping, struct mp_error *error) {
         if (match->rule->layer.source == MP_RULE_COUNT)
             match->layer = own->layers++;
     }
-    free(counter);
     return MP_OK;
 }
 
@@ -487,9 +483,8 @@ enum { PIECES = 16 };
  * longest. */
 static int give_tokens(struct mp_mapping *mapping, struct mp_error *error) {
     const struct mp_rules *rules = mapping->rules;
-    double(*seconds)[2][PIECES] = calloc((size_t)rules->count + 1, sizeof *seconds);
-    if (!seconds)
-        return mp_no_memory(error);
+    MP_AUTO(memory) double(*seconds)[2][PIECES] = NULL;
+    MP_TRY(MP_NEW(seconds, (size_t)rules->count + 1, error));
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < mapping->matches; i++) {
             struct match *match = &mapping->match[i];
@@ -505,7 +500,6 @@ static int give_tokens(struct mp_mapping *mapping, struct mp_error *error) {
             if (pass == 1 && match->tokens > 0 && match->piece != longest)
                 match->tokens = 0;
         }
-    free(seconds);
     return MP_OK;
 }
 

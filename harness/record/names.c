@@ -472,7 +472,7 @@ static void find_meetings(const struct slice own[], int processes, struct mp_nam
 }
 
 static int measure(struct naming *names, struct mp_error *error) {
-    struct slice *own;
+    MP_AUTO(memory) struct slice *own = NULL;
     MP_TRY(MP_NEW(own, (size_t)names->processes + 1, error));
     for (int p = 0; p < names->processes; p++)
         own[p].range = names->process[p].range;
@@ -489,7 +489,6 @@ static int measure(struct naming *names, struct mp_error *error) {
         if (use->parent >= 0)
             names->use[use->parent].is.encloses = true;
     }
-    free(own);
     return MP_OK;
 }
 

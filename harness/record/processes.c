@@ -192,10 +192,9 @@ static int check_worlds(const struct record_processes *processes, int *ranks,
 static int check_missing(const struct record_processes *processes, int ranks,
                          struct mp_error *error) {
     ranks = ranks > 0 && ranks <= RANKS_LIMIT ? ranks : 0;
-    bool *is_there = calloc((size_t)ranks + 1, sizeof *is_there);
+    MP_AUTO(memory) bool *is_there = NULL;
     int missing = 0, first = 0;
-    if (!is_there)
-        return mp_no_memory(error);
+    MP_TRY(MP_NEW(is_there, (size_t)ranks + 1, error));
     for (int i = 0; i < processes->count; i++) {
         const int rank = processes->item[i].totals->header.rank;
         if (rank >= 0 && rank < ranks)
@@ -205,7 +204,6 @@ static int check_missing(const struct record_processes *processes, int ranks,
         missing += !is_there[rank];
         first = is_there[rank] ? first : rank;
     }
-    free(is_there);
     if (missing == 0)
         return MP_OK;
     return mp_fail(error, MP_EINVAL,

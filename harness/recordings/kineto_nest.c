@@ -116,10 +116,9 @@ static const struct kineto_key *last_key(const struct kineto_key key[], size_t k
 /* The GPU's work by correlation with its call, or else by the operator's external id. */
 static int find_launches(struct kineto_model *model, struct mp_error *error) {
     const uint64_t of_operator = UINT64_C(1) << 32; /* numbers of another kind */
-    struct kineto_key *key = calloc(model->hosts + 1, sizeof *key);
+    MP_AUTO(memory) struct kineto_key *key = NULL;
     size_t keys = 0;
-    if (!key)
-        return mp_no_memory(error);
+    MP_TRY(MP_NEW(key, model->hosts + 1, error));
     for (size_t i = 0; model->devices > 0 && i < model->hosts; i++) {
         const struct kineto_host *event = &model->host[i];
         if (event->category == KINETO_CALL && event->correlation)
@@ -137,7 +136,6 @@ static int find_launches(struct kineto_model *model, struct mp_error *error) {
             found = last_key(key, keys, of_operator | work->external, INT64_MAX);
         work->launch = found ? found->event : KINETO_NONE;
     }
-    free(key);
     return MP_OK;
 }
 
@@ -299,16 +297,15 @@ static int compare_waits(const void *left, const void *right) {
 }
 
 static int find_waits(struct kineto_model *model, struct mp_error *error) {
-    struct kineto_key *issue = calloc(model->hosts + 1, sizeof *issue),
-                      *operation = calloc(model->hosts + 1, sizeof *operation);
-    int code = issue && operation ? MP_OK : mp_no_memory(error);
-    for (int function = 0; function < KINETO_FUNCTIONS && !code; function++)
+    MP_AUTO(memory) struct kineto_key *issue = NULL;
+    MP_AUTO(memory) struct kineto_key *operation = NULL;
+    MP_TRY(MP_NEW(issue, model->hosts + 1, error));
+    MP_TRY(MP_NEW(operation, model->hosts + 1, error));
+    for (int function = 0; function < KINETO_FUNCTIONS; function++)
         if (has_gloo(model, (enum kineto_function)function))
-            code = find_waits_of(model, (enum kineto_function)function, issue, operation, error);
-    free(issue);
-    free(operation);
+            MP_TRY(find_waits_of(model, (enum kineto_function)function, issue, operation, error));
     MP_SORT(model->wait, model->waits, compare_waits);
-    return code;
+    return MP_OK;
 }
 
 size_t kineto_first_wait(const struct kineto_model *model, int32_t issue) {

@@ -236,6 +236,8 @@ static int fail_header(const struct reader *reader, struct mp_error *error) {
                    reader->path);
 }
 
+MP_END(json, json_t *, json_decref(*it))
+
 /* Magic, size, JSON object, checksum. */
 static int read_header(struct reader *reader, struct mp_trace_info *info, struct mp_error *error) {
     unsigned char head[NATIVE_MAGIC_BYTES + 4];
@@ -245,18 +247,13 @@ static int read_header(struct reader *reader, struct mp_trace_info *info, struct
     if (length == 0 || length > NATIVE_HEADER_LIMIT ||
         memcmp(head, NATIVE_MAGIC, NATIVE_MAGIC_BYTES) != 0)
         return fail_header(reader, error);
-    unsigned char *text = malloc(length + 4);
-    if (!text)
-        return mp_no_memory(error);
-    int code = get_bytes(reader, text, length + 4, &got, error);
-    if (!code && (got < length + 4 || crc32_z(0, text, length) != native_get32(text + length)))
-        code = fail_header(reader, error);
-    json_t *object = code ? NULL : json_loadb((const char *)text, length, 0, NULL);
-    if (!code)
-        code = object ? read_info(reader, object, info, error) : fail_header(reader, error);
-    json_decref(object);
-    free(text);
-    return code;
+    MP_AUTO(memory) unsigned char *text = NULL;
+    MP_TRY(MP_NEW(text, length + 4, error));
+    MP_TRY(get_bytes(reader, text, length + 4, &got, error));
+    if (got < length + 4 || crc32_z(0, text, length) != native_get32(text + length))
+        return fail_header(reader, error);
+    MP_AUTO(json) json_t *object = json_loadb((const char *)text, length, 0, NULL);
+    return object ? read_info(reader, object, info, error) : fail_header(reader, error);
 }
 
 static int open_file(struct reader *reader, const char *path, struct mp_trace_info *info,

@@ -41,9 +41,8 @@ struct mp_trace_statistics {
 
 int mp_trace_statistics_create(const struct mp_trace_shape *shape,
                                struct mp_trace_statistics **made, struct mp_error *error) {
-    struct mp_trace_statistics *statistics = *made = calloc(1, sizeof *statistics);
-    if (!statistics)
-        return mp_no_memory(error);
+    MP_TRY(MP_NEW(*made, 1, error));
+    struct mp_trace_statistics *statistics = *made;
     statistics->shape = *shape;
     MP_TAKE(&statistics->arena, statistics->expert, shape->experts);
     MP_TAKE(&statistics->arena, statistics->rank, shape->ranks);
@@ -201,7 +200,7 @@ static void find_correlations(const struct mp_trace_statistics *statistics, int 
 
 int mp_trace_statistics_summarise(const struct mp_trace_statistics *statistics, int layer,
                                   struct mp_trace_summary *summary, struct mp_error *error) {
-    double *value;
+    MP_AUTO(memory) double *value = NULL;
     MP_TRY(MP_NEW(value, statistics->blocks + 1, error));
     *summary = (struct mp_trace_summary){.worst = NAN, .iterations = statistics->iterations};
     if (statistics->blocks > 0) {
@@ -211,7 +210,6 @@ int mp_trace_statistics_summarise(const struct mp_trace_statistics *statistics, 
     count_blocks(statistics, layer, summary);
     find_medians(statistics, layer, value, summary);
     find_correlations(statistics, layer, summary);
-    free(value);
     return MP_OK;
 }
 

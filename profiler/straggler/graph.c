@@ -260,10 +260,9 @@ static int fill(struct mp_graph *graph, double tolerance, struct mp_error *error
 
 int mp_graph_create(const struct mp_recorded_times *times, double tolerance, struct mp_graph **made,
                     struct mp_error *error) {
-    struct mp_graph *graph = calloc(1, sizeof *graph);
+    struct mp_graph *graph;
     *made = NULL;
-    if (!graph)
-        return mp_no_memory(error);
+    MP_TRY(MP_NEW(graph, 1, error));
     graph->times = *times;
     int code = fill(graph, tolerance, error);
     if (code)

@@ -44,13 +44,12 @@ static int read_stream(const char *path, FILE *file, char **text, size_t *size,
 }
 
 int mp_yaml_read_file(const char *path, char **text, size_t *size, struct mp_error *error) {
-    FILE *file = fopen(path, "re");
+    MP_AUTO(file) FILE *file = fopen(path, "re");
     if (!file)
         return mp_fail_errno(error, "%s", path);
     *text = NULL;
     *size = 0;
-    int code = read_stream(path, file, text, size, error);
-    fclose(file);
+    const int code = read_stream(path, file, text, size, error);
     if (code) {
         free(*text);
         *text = NULL;

@@ -29,11 +29,7 @@ struct mp_load *mp_loads_take(struct mp_arena *arena, int64_t count, int ranks, 
 }
 
 int mp_load_give_first(struct mp_load *load, struct mp_error *error) {
-    load->first = calloc((size_t)load->ranks * (size_t)load->experts, sizeof *load->first);
-    return load->first ? MP_OK
-                       : mp_fail(error, MP_ENOMEM,
-                                 "no memory for the first choices of %d ranks and %d experts",
-                                 load->ranks, load->experts);
+    return MP_NEW(load->first, (size_t)load->ranks * (size_t)load->experts, error);
 }
 
 void mp_load_destroy(struct mp_load *load) {

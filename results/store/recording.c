@@ -52,14 +52,13 @@ static void leave_reason(struct recordings *recordings, int place, const char *r
 
 static int attribute_all(struct recordings *recordings, const char *const paths[], int count,
                          struct mp_error *error) {
-    struct mp_error *unusable;
+    MP_AUTO(memory) struct mp_error *unusable = NULL;
     MP_TRY(MP_NEW(unusable, (size_t)count + 1, error));
     for (int i = 0; i < count; i++)
         attribute(recordings, paths[i], &unusable[i]);
     for (int i = 0; i < count; i++)
         if (unusable[i].code)
             leave_reason(recordings, i, unusable[i].text);
-    free(unusable);
     for (int r = 0; r < recordings->ranks; r++) {
         struct recording *own = &recordings->rank[r];
         if (!own->usable && !own->reason[0])

@@ -93,8 +93,8 @@ static int check_owner(const struct mp_meeting *meeting, const char *path,
 static int open_folder(const struct mp_meeting *meeting, struct mp_error *error) {
     struct stat status;
     if ((mkdir(meeting->folder, 0700) && errno != EEXIST) || lstat(meeting->folder, &status))
-        return mp_fail_errno(error, "rank %d: folder %s, where ranks meet", meeting->rank,
-                             meeting->folder);
+        return mp_fail(error, MP_EIO, "rank %d: folder %s, where ranks meet: %s", meeting->rank,
+                       meeting->folder, strerror(errno));
     if (!S_ISDIR(status.st_mode))
         return mp_fail(error, MP_EINVAL, "rank %d: %s, where ranks meet, is no folder",
                        meeting->rank, meeting->folder);
@@ -130,7 +130,8 @@ static int read_open(const struct mp_meeting *meeting, const char *path, int fil
                      size_t bytes, bool *whole, struct mp_error *error) {
     struct stat status;
     if (fstat(file, &status))
-        return mp_fail_errno(error, "rank %d: %s, by which ranks meet", meeting->rank, path);
+        return mp_fail(error, MP_EIO, "rank %d: %s, by which ranks meet: %s", meeting->rank, path,
+                       strerror(errno));
     if (!S_ISREG(status.st_mode))
         return mp_fail(error, MP_EINVAL, "rank %d: %s, by which ranks meet, is no file",
                        meeting->rank, path);

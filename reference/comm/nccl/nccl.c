@@ -377,7 +377,7 @@ static int join(struct mp_nccl *nccl, const struct mp_nccl_settings *settings,
     for (int lane = 0; !code && comm->rank == 0 && lane < MP_COMM_LANES; lane++)
         code = mp_nccl_check(nccl, "making an id for its world",
                              nccl->library.get_unique_id(&id[lane]), &own);
-    struct mp_card *cards;
+    MP_AUTO(memory) struct mp_card *cards = NULL;
     MP_TRY(MP_NEW(cards, comm->ranks, error));
     fill_card(nccl, settings, &own, &cards[comm->rank]);
     memcpy(cards[comm->rank].id, id, sizeof id);
@@ -389,7 +389,6 @@ static int join(struct mp_nccl *nccl, const struct mp_nccl_settings *settings,
     nccl->transport.ranks_share_cores = !code && shares_cores(nccl, cards);
     if (!code)
         code = join_lanes(nccl, cards, error);
-    free(cards);
     return code;
 }
 
