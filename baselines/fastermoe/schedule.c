@@ -34,10 +34,8 @@ struct prediction {
 
 static int create_prediction(int ranks, struct prediction *prediction, struct mp_error *error) {
     size_t each = (size_t)ranks;
-    double *memory = malloc(6 * each * sizeof *memory);
-
-    if (!memory)
-        return mp_fail(error, MP_ENOMEM, "no memory to schedule %d ranks", ranks);
+    double *memory;
+    MP_TRY(MP_NEW(memory, 6 * each, error));
     *prediction = (struct prediction){
         .memory = memory,
         .costs = {.send = memory, .compute = memory + each, .back = memory + 2 * each},

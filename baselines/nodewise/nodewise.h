@@ -37,8 +37,7 @@
  *
  * Where nodes have one rank each, all ranks are one node.  Nothing allocates after create; integers
  * decide wherever several ranks have to agree on more than an order of costs. */
-#ifndef MOEPERF_BASELINES_NODEWISE_NODEWISE_H
-#define MOEPERF_BASELINES_NODEWISE_NODEWISE_H
+#pragma once
 
 #include "reference/base/arena.h"
 #include "reference/plan/chunks.h"
@@ -160,5 +159,3 @@ void mp_nodewise_node_even(struct mp_nodewise_node *node, int64_t least, int lim
 void mp_nodewise_node_even_out(struct mp_nodewise_node *node, const struct mp_nodewise_costs *costs,
                                struct mp_nodewise_hidden hidden, int limit);
 int64_t mp_nodewise_node_fullest(const struct mp_nodewise_node *node);
-
-#endif

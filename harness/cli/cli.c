@@ -15,6 +15,7 @@
 #include "reference/base/characters.h"
 #include "reference/base/whole_file.h"
 #include "reference/device/device.h"
+#include "reference/machine/machine.h"
 
 /* ---- arguments ---- */
 
@@ -152,25 +153,9 @@ int cli_create_database(const char *path, struct mp_store **store, struct mp_err
 
 /* ---- the machine ---- */
 
-static void read_processor(char *name, size_t size) {
-    char line[512];
-    FILE *file = fopen("/proc/cpuinfo", "re");
-    snprintf(name, size, "unknown");
-    while (file && fgets(line, sizeof line, file)) {
-        const char *colon = strchr(line, ':');
-        if (!colon || strncmp(line, "model name", 10) != 0)
-            continue;
-        colon += 1 + strspn(colon + 1, " \t");
-        snprintf(name, size, "%.*s", (int)strcspn(colon, "\n"), colon);
-        break;
-    }
-    if (file)
-        fclose(file);
-}
-
 void cli_machine_read(struct cli_machine *machine) {
     cpu_set_t cores;
-    read_processor(machine->processor, sizeof machine->processor);
+    mp_machine_processor(machine->processor, sizeof machine->processor);
     machine->cores = sched_getaffinity(0, sizeof cores, &cores) ? (int)sysconf(_SC_NPROCESSORS_ONLN)
                                                                 : CPU_COUNT(&cores);
     machine->memory = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);

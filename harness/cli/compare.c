@@ -78,8 +78,7 @@ static int add_range(struct chosen *chosen, const char *all, long first, long la
         chosen->runs + (last - first) >= RUNS_LIMIT)
         return mp_fail(error, MP_EINVAL, "%.100s: should be numbers of runs, like 1,3-5", all);
     for (long run = first; run <= last; run++) {
-        if (!MP_ROOM(chosen->run, chosen->runs))
-            return mp_no_memory(error);
+        MP_TRY(MP_GROW(chosen->run, chosen->runs, error));
         chosen->run[chosen->runs++] = run;
     }
     return MP_OK;

@@ -1,5 +1,4 @@
 /* moeperf history: where the runs of many revisions changed. */
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -59,10 +58,10 @@ static int append(const struct mp_history *history, const char *path, size_t fir
                   struct mp_error *error) {
     FILE *file = fopen(path, "a");
     if (!file)
-        return mp_fail(error, MP_EIO, "%s: %s", path, strerror(errno));
+        return mp_fail_errno(error, "%s", path);
     int code = mp_history_write_lines(history, first, file, error);
     if (fclose(file) && !code)
-        code = mp_fail(error, MP_EIO, "%s: %s", path, strerror(errno));
+        code = mp_fail_errno(error, "%s", path);
     fprintf(stderr, "moeperf history: %zu runs added to %s\n",
             json_array_size(history->rows) - first, path);
     return code;

@@ -1,5 +1,4 @@
 /* moeperf import: others' loads as a trace, others' recordings of a program as a run. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -107,8 +106,7 @@ static int recording_format(const char *path, const struct mp_recording_format *
     if (given.kind)
         MP_TRY(check_kind(given.kind, error));
     if (access(path, R_OK))
-        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "can't open %s: %s", path,
-                       strerror(errno));
+        return mp_fail_errno(error, "can't open %s", path);
     *format = given.kind ? mp_recording_format_named(given.kind) : mp_recording_recognise(path);
     return MP_OK;
 }

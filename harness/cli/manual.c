@@ -1,6 +1,5 @@
 /* Pages of Markdown as text: what moeperf's own pages use of it. */
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,32 +105,24 @@ static void read_line(struct page *page, const char *line) {
 
 static int open_page(const char *topic, FILE **file, struct mp_error *error) {
     char path[MP_PATH_SIZE];
-    int code = mp_path_file(MP_MANUAL, topic, path, error);
-    *file = code ? NULL : fopen(path, "r");
-    if (!code && !*file)
-        code = mp_fail(error, MP_EIO, "%.500s: %s", path, strerror(errno));
-    return code;
+    MP_TRY(mp_path_file(MP_MANUAL, topic, path, error));
+    *file = fopen(path, "r");
+    return *file ? MP_OK : mp_fail_errno(error, "%.500s", path);
 }
 
 int cli_manual_print(const char *topic, struct mp_error *error) {
-    FILE *file;
-    MP_TRY(open_page(topic, &file, error));
-    int code = MP_OK;
-    struct page *page = calloc(1, sizeof *page);
-    char *line = NULL;
+    MP_AUTO(file) FILE *file = NULL;
+    MP_AUTO(memory) struct page *page = NULL;
+    MP_AUTO(text) char *line = NULL;
     size_t size = 0;
-    if (!page)
-        code = mp_fail(error, MP_ENOMEM, "no memory for a page");
-    for (ssize_t length; !code && (length = getline(&line, &size, file)) > 0;) {
+    MP_TRY(open_page(topic, &file, error));
+    MP_TRY(MP_NEW(page, 1, error));
+    for (ssize_t length; (length = getline(&line, &size, file)) > 0;) {
         line[length - (line[length - 1] == '\n')] = '\0';
         read_line(page, line);
     }
-    if (page)
-        flush(page);
-    free(line);
-    free(page);
-    fclose(file);
-    return code;
+    flush(page);
+    return MP_OK;
 }
 
 int cli_manual_list(struct mp_error *error) {
@@ -140,13 +131,12 @@ int cli_manual_list(struct mp_error *error) {
     puts("\npages of the manual, moeperf help PAGE:");
     for (char **topic = topics; *topic; topic++) {
         char title[128] = "";
-        FILE *file;
+        MP_AUTO(file) FILE *file = NULL;
         MP_TRY(open_page(*topic, &file, error));
         if (fgets(title, sizeof title, file)) {
             title[strcspn(title, "\n")] = '\0';
             printf("  %-12s %s\n", *topic, title + strspn(title, "# "));
         }
-        fclose(file);
     }
     return MP_OK;
 }

@@ -331,10 +331,7 @@ static int choose_points(const struct command_line *line, const struct cli_words
     struct chosen chosen = {0};
     struct tried wanted = {0};
     choose_systems(asked, &chosen);
-    points->item =
-        calloc((size_t)(chosen.count * cli_axes_points(line->axes) + 1), sizeof *points->item);
-    if (!points->item)
-        return mp_fail(error, MP_ENOMEM, "no memory for the jobs");
+    MP_TRY(MP_NEW(points->item, (size_t)(chosen.count * cli_axes_points(line->axes) + 1), error));
     for (int i = 0; i < chosen.count; i++) {
         struct tried own = {0};
         bool is_wanted = !chosen.asked || i >= chosen.count - chosen.asked;
@@ -353,9 +350,7 @@ static int write_cells(struct command_line *line, struct cli_points *points,
     int count = cli_axes_points(line->axes), written = 0;
     char values[MP_TEXT_SIZE];
     struct mp_error first = {0};
-    line->cell = calloc((size_t)count, sizeof *line->cell);
-    if (!line->cell)
-        return mp_fail(error, MP_ENOMEM, "no memory for the jobs");
+    MP_TRY(MP_NEW(line->cell, count, error));
     for (int p = 0; p < count; p++) {
         struct mp_error own = {0};
         int code = write_cell(line, p, &line->cell[p], &own);

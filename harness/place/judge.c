@@ -14,31 +14,27 @@ static int run(const struct mp_place_loads *loads, const struct mp_job_file *fil
                                                .options = &job->options,
                                                .check_plans = job->file.job.check_plans,
                                                .first_iteration = job->first_iteration};
-    struct mp_predictor *predictor = NULL;
+    MP_AUTO(predictor) struct mp_predictor *predictor = NULL;
+    MP_AUTO(memory) double *seconds = NULL;
     struct mp_prediction prediction;
-    double *seconds = calloc((size_t)(to - from), sizeof *seconds), sum = 0;
+    double sum = 0;
     int rank;
     *time = (struct mp_place_time){0};
-    if (!seconds)
-        return mp_fail(error, MP_ENOMEM, "no memory for times");
-    int code = mp_predictor_create(&config, &predictor, error);
-    for (int64_t i = begin; i < to && !code; i++) {
-        code = mp_predictor_step(predictor, loads->load + i * loads->micro_batches * loads->layers,
-                                 &prediction, error);
-        if (code || i < from)
+    MP_TRY(MP_NEW(seconds, to - from, error));
+    MP_TRY(mp_predictor_create(&config, &predictor, error));
+    for (int64_t i = begin; i < to; i++) {
+        MP_TRY(mp_predictor_step(predictor, loads->load + i * loads->micro_batches * loads->layers,
+                                 &prediction, error));
+        if (i < from)
             continue;
         seconds[i - from] = prediction.seconds;
         sum += prediction.seconds;
     }
-    if (!code) {
-        time->first = seconds[0];
-        time->mean = sum / (double)(to - from);
-        time->median = mp_median_of(seconds, to - from);
-        mp_predictor_memory(predictor, &time->memory, &rank);
-    }
-    mp_predictor_destroy(predictor);
-    free(seconds);
-    return code;
+    time->first = seconds[0];
+    time->mean = sum / (double)(to - from);
+    time->median = mp_median_of(seconds, to - from);
+    mp_predictor_memory(predictor, &time->memory, &rank);
+    return MP_OK;
 }
 
 int mp_place_predict(const struct mp_place_loads *loads, int64_t from, int64_t to,

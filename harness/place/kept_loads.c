@@ -101,8 +101,7 @@ static int add_up(struct mp_place_loads *loads, struct mp_error *error) {
     sum_micro_batches(loads);
     MP_TAKE(&loads->memory, loads->total, (size_t)loads->iterations * columns);
     MP_TAKE(&loads->memory, loads->never, columns);
-    if (loads->memory.lacking)
-        return mp_arena_check(&loads->memory, error);
+    MP_TRY(mp_arena_check(&loads->memory, error));
     memset(loads->never, true, columns);
     for (int64_t i = 0; i < loads->iterations * loads->layers; i++)
         mp_load_expert_totals(&loads->learnt[i], loads->total + i * loads->experts);

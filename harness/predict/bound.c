@@ -172,15 +172,13 @@ static void draw_line(struct mp_bound *bound, int direction, int last, int ancho
 static int draw_lines(struct mp_bound *bound, const struct mp_cluster *cluster,
                       const struct mp_job *job, struct mp_error *error) {
     int last = straight_from(cluster, job);
-    int *hull = malloc((size_t)last * sizeof *hull);
-    if (!hull)
-        return mp_fail(error, MP_ENOMEM, "no memory for a bound of %d rows", last);
+    MP_AUTO(memory) int *hull = NULL;
+    MP_TRY(MP_NEW(hull, last, error));
     double mean =
         (double)(int64_t)bound->costs->tokens * bound->ranks * bound->costs->top_k / bound->experts;
     int anchor = mean < last ? (int)mean : last;
     for (int way = MP_FORWARD; way <= MP_BACKWARD; way++)
         draw_line(bound, way, last, anchor, hull);
-    free(hull);
     return MP_OK;
 }
 
@@ -320,9 +318,8 @@ static int create(struct mp_bound *bound, const struct mp_cluster *cluster,
 int mp_bound_create(struct mp_costs *costs, const struct mp_cluster *cluster,
                     const struct mp_job *job, const struct mp_predict_options *options, int rounds,
                     struct mp_bound **out, struct mp_error *error) {
-    struct mp_bound *bound = calloc(1, sizeof *bound);
-    if (!bound)
-        return mp_fail(error, MP_ENOMEM, "no memory for a bound");
+    struct mp_bound *bound;
+    MP_TRY(MP_NEW(bound, 1, error));
     *bound = (struct mp_bound){.costs = costs,
                                .launch = cluster->launch.value,
                                .ranks = mp_cluster_ranks(cluster),

@@ -358,9 +358,8 @@ static void fill_setting(const struct mp_job *job, struct mp_costs *costs) {
 static int create(const struct mp_cluster *cluster, const struct mp_job *job,
                   const struct mp_predict_options *options, const struct mp_fitted *fitted,
                   struct mp_costs **costs, struct mp_error *error) {
-    struct mp_costs *new = *costs = calloc(1, sizeof *new);
-    if (!new)
-        return mp_fail(error, MP_ENOMEM, "no memory for a job's costs");
+    MP_TRY(MP_NEW(*costs, 1, error));
+    struct mp_costs *new = *costs;
     new->cluster = cluster;
     new->fitted = fitted;
     take_options(job, options, new);

@@ -109,10 +109,9 @@ static void take_span(void *context, const struct mp_what_if_span *span) {
 int mp_fitted_create(const struct mp_what_if *what_if, const struct mp_recorded *recorded,
                      const struct mp_setting *setting, int micro_batches, bool hides,
                      struct mp_fitted **made, struct mp_error *error) {
-    struct mp_fitted *fitted = *made = calloc(1, sizeof *fitted);
+    MP_TRY(MP_NEW(*made, 1, error));
+    struct mp_fitted *fitted = *made;
     int near = recorded->ranks_per_node, ranks = recorded->ranks;
-    if (!fitted)
-        return mp_no_memory(error);
     *fitted = (struct mp_fitted){.setting = setting,
                                  .iterations = recorded->iterations,
                                  .layers = setting->layers,

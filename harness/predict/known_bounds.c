@@ -20,10 +20,8 @@ struct value {
 };
 
 int mp_known_bounds_create(struct mp_known_bounds **out, struct mp_error *error) {
-    struct mp_known_bounds *known = *out = calloc(1, sizeof *known);
-    if (!known)
-        return mp_fail(error, MP_ENOMEM, "no memory for bounds");
-    keyed_init(&known->by_hash, sizeof(struct value));
+    MP_TRY(MP_NEW(*out, 1, error));
+    keyed_init(&(*out)->by_hash, sizeof(struct value));
     return MP_OK;
 }
 

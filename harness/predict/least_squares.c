@@ -56,9 +56,8 @@ static void fit_near(const struct mp_fit_points *points, double limit, double we
 }
 
 int mp_fit(const struct mp_fit_points *points, double weight[], struct mp_error *error) {
-    double *value = malloc((points->count + 1) * sizeof *value);
-    if (!value)
-        return mp_fail(error, MP_ENOMEM, "no memory to fit %zu times", points->count);
+    MP_AUTO(memory) double *value = NULL;
+    MP_TRY(MP_NEW(value, points->count + 1, error));
     memcpy(value, points->y, points->count * sizeof *value);
     double usual = mp_median_of(value, (int64_t)points->count);
     fit_near(points, -1, weight);
@@ -68,6 +67,5 @@ int mp_fit(const struct mp_fit_points *points, double weight[], struct mp_error 
         double limit = FAR * mp_median_of(value, (int64_t)points->count);
         fit_near(points, limit > usual ? limit : usual, weight);
     }
-    free(value);
     return MP_OK;
 }

@@ -59,10 +59,7 @@ static void replay_destroy(void *self) {
 static int fill_replay(const struct mp_job *job, const struct mp_trace_wanted *wanted,
                        struct replay *replay, struct mp_error *error) {
     size_t experts = (size_t)job->experts;
-    replay->count = calloc((size_t)wanted->shape.ranks * experts, sizeof *replay->count);
-    if (!replay->count)
-        return mp_fail(error, MP_ENOMEM, "no memory for the loads of %d ranks and %d experts",
-                       wanted->shape.ranks, job->experts);
+    MP_TRY(MP_NEW(replay->count, (size_t)wanted->shape.ranks * experts, error));
     for (int r = 0; r < wanted->shape.ranks; r++)
         MP_TRY(mp_job_replay(job, r, wanted->tokens * wanted->shape.top_k,
                              replay->count + (size_t)r * experts, error));

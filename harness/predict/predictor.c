@@ -120,9 +120,8 @@ static int create_all(struct mp_predictor *predictor, const struct mp_predictor_
 
 int mp_predictor_create(const struct mp_predictor_config *config, struct mp_predictor **out,
                         struct mp_error *error) {
-    struct mp_predictor *predictor = calloc(1, sizeof *predictor);
-    if (!predictor)
-        return mp_no_memory(error);
+    struct mp_predictor *predictor;
+    MP_TRY(MP_NEW(predictor, 1, error));
     predictor->job = config->job->job;
     predictor->options = *config->options;
     if (config->sink)

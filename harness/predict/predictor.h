@@ -79,6 +79,7 @@ int mp_predict_planner(const struct mp_costs *costs, const struct mp_job_file *j
 int mp_predictor_create(const struct mp_predictor_config *config, struct mp_predictor **predictor,
                         struct mp_error *error);
 void mp_predictor_destroy(struct mp_predictor *predictor); /* accepts NULL */
+MP_END(predictor, struct mp_predictor *, mp_predictor_destroy(*it))
 /* Into how many shards its experts are cut. */
 int mp_predictor_shards(const struct mp_predictor *predictor);
 

@@ -125,9 +125,7 @@ struct times {
 };
 
 static int add_time(struct times *times, double seconds, struct mp_error *error) {
-    if (!MP_ROOM(times->seconds, times->count))
-        return mp_fail(error, MP_ENOMEM, "no memory for the times of more than %lld iterations",
-                       (long long)times->count);
+    MP_TRY(MP_GROW(times->seconds, times->count, error));
     times->seconds[times->count++] = seconds;
     return MP_OK;
 }

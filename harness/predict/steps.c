@@ -19,11 +19,6 @@ void mp_steps_memory_destroy(struct mp_steps_memory *memory) {
     *memory = (struct mp_steps_memory){0};
 }
 
-static int fail(int steps, size_t ranks, struct mp_error *error) {
-    return mp_fail(error, MP_ENOMEM, "no memory for an exchange of %d steps between %zu ranks",
-                   steps, ranks);
-}
-
 static int reserve_steps(struct mp_steps *steps, const struct mp_network *network, int count,
                          int traffics, size_t ranks, struct mp_error *error) {
     if (count <= steps->steps_limit && traffics <= steps->traffic_limit)
@@ -33,11 +28,9 @@ static int reserve_steps(struct mp_steps *steps, const struct mp_network *networ
     MP_TAKE_EACH(&steps->tables, ((size_t)count + 1) * ranks, steps->alone,
                  steps->expert[MP_FORWARD], steps->expert[MP_BACKWARD], steps->rows);
     MP_TAKE_EACH(&steps->tables, ranks, steps->sent, steps->own);
-    if (steps->tables.lacking)
-        return fail(count, ranks, error);
-    for (int code; steps->traffic_limit < traffics; steps->traffic_limit++)
-        if ((code = mp_traffic_create(network, &steps->traffic[steps->traffic_limit], error)))
-            return code;
+    MP_TRY(mp_arena_check(&steps->tables, error));
+    for (; steps->traffic_limit < traffics; steps->traffic_limit++)
+        MP_TRY(mp_traffic_create(network, &steps->traffic[steps->traffic_limit], error));
     steps->steps_limit = count;
     return MP_OK;
 }
@@ -52,8 +45,7 @@ static int reserve_memory(struct mp_steps_memory *memory, int steps, int64_t pla
         MP_TAKE_EACH(&memory->tables, ranks, memory->row, memory->receiver);
         MP_TAKE(&memory->tables, memory->rows, all_rows);
         MP_TAKE_EACH(&memory->tables, all_places, memory->late, memory->round);
-        if (memory->tables.lacking)
-            return fail(steps, ranks, error);
+        MP_TRY(mp_arena_check(&memory->tables, error));
         memory->rows_limit = all_rows;
         memory->places_limit = all_places;
     }

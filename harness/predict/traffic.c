@@ -37,23 +37,19 @@ static void create_curves(struct mp_arena *tables, struct mp_port_curve curves[2
 
 int mp_traffic_create(const struct mp_network *network, struct mp_traffic **traffic,
                       struct mp_error *error) {
-    struct mp_traffic *new = calloc(1, sizeof *new);
-    if (new) {
-        new->network = network;
-        new->in_order = true;
-        MP_TAKE_EACH(&new->tables, network->lanes / MP_LANES + 1, new->matrix[MP_SENDING].strip,
-                     new->matrix[MP_RECEIVING].strip);
-        MP_TAKE(&new->tables, new->self, network->ranks);
-        create_curves(&new->tables, new->curve, network->lanes);
-        if (network->limited)
-            create_curves(&new->tables, new->own, network->lanes);
-    }
-    if (!new || new->tables.lacking) {
-        mp_traffic_destroy(new);
-        return mp_fail(error, MP_ENOMEM, "network: no memory for the bytes between %d ranks",
-                       network->ranks);
-    }
+    MP_AUTO(traffic) struct mp_traffic *new = NULL;
+    MP_TRY(MP_NEW(new, 1, error));
+    new->network = network;
+    new->in_order = true;
+    MP_TAKE_EACH(&new->tables, network->lanes / MP_LANES + 1, new->matrix[MP_SENDING].strip,
+                 new->matrix[MP_RECEIVING].strip);
+    MP_TAKE(&new->tables, new->self, network->ranks);
+    create_curves(&new->tables, new->curve, network->lanes);
+    if (network->limited)
+        create_curves(&new->tables, new->own, network->lanes);
+    MP_TRY(mp_arena_check(&new->tables, error));
     *traffic = new;
+    new = NULL;
     return MP_OK;
 }
 

@@ -28,8 +28,7 @@ static int create(struct mp_what_if *what_if, struct mp_error *error) {
     MP_TAKE(&what_if->arena, what_if->now, run->spans + 1);
     MP_TAKE(&what_if->arena, what_if->work, run->ranks);
     MP_TAKE(&what_if->arena, what_if->seconds, run->iterations);
-    if (what_if->arena.lacking)
-        return mp_arena_check(&what_if->arena, error);
+    MP_TRY(mp_arena_check(&what_if->arena, error));
     for (size_t s = 0; s < run->spans; s++)
         if (run->span[s].phase == MP_PHASE_EXPERT && run->span[s].layer >= what_if->layers)
             what_if->layers = run->span[s].layer + 1;

@@ -3,6 +3,8 @@
 
 #include "harness/record/matches.h"
 
+#include "reference/base/order.h"
+
 /* An exchange, experts or what stands between layers, in its iteration. */
 struct step {
     int32_t iteration;
@@ -39,9 +41,7 @@ static struct match *match_at(const struct pass *pass, size_t step) {
 
 static int compare_steps(const void *left, const void *right) {
     const struct step *a = left, *b = right;
-    if (a->iteration != b->iteration)
-        return a->iteration < b->iteration ? -1 : 1;
-    return (a->match > b->match) - (a->match < b->match);
+    return MP_ORDER(a->iteration, b->iteration) ?: MP_ORDER(a->match, b->match);
 }
 
 /* Finds the ways back of one iteration and counts the runs of forward experts; false: it is not
@@ -282,11 +282,10 @@ static void follow_original(const struct mp_mapping *mapping, struct match *matc
 }
 
 int mapping_tell_combines(struct mp_mapping *mapping, struct mp_error *error) {
-    struct step *step = calloc(mapping->matches + 1, sizeof *step);
+    MP_AUTO(memory) struct step *step = NULL;
     size_t steps = 0;
     bool has_combine = false;
-    if (!step)
-        return mp_no_memory(error);
+    MP_TRY(MP_NEW(step, mapping->matches + 1, error));
     for (size_t i = 0; i < mapping->matches; i++) {
         const struct match *match = &mapping->match[i];
         if (!match_is_span(mapping, match))
@@ -295,15 +294,13 @@ int mapping_tell_combines(struct mp_mapping *mapping, struct mp_error *error) {
         if (is_exchange(match) || is_experts(match) || is_between(match))
             step[steps++] = (struct step){match->iteration, false, i};
     }
-    if (steps > 0)
-        qsort(step, steps, sizeof *step, compare_steps);
+    MP_SORT(step, steps, compare_steps);
     for (size_t first = 0, end; !has_combine && first < steps; first = end) {
         for (end = first + 1; end < steps && step[end].iteration == step[first].iteration;)
             end++;
         struct pass pass = {mapping, step + first, end - first, 0};
         tell_iteration(&pass);
     }
-    free(step);
     for (size_t i = 0; i < mapping->matches; i++)
         follow_original(mapping, &mapping->match[i]);
     return MP_OK;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "reference/base/median.h"
+#include "reference/base/order.h"
 
 enum {
     WINDOW_MEETINGS = 16 /* least, for a window of its own */,
@@ -45,13 +46,12 @@ int meeting_compare(const void *left, const void *right) {
 }
 
 void meetings_order(struct meeting meeting[], size_t meetings) {
-    if (meetings > 0)
-        qsort(meeting, meetings, sizeof *meeting, meeting_compare);
+    MP_SORT(meeting, meetings, meeting_compare);
 }
 
 static int compare_at(const void *left, const void *right) {
     const struct pair *a = left, *b = right;
-    return (a->at_ns > b->at_ns) - (a->at_ns < b->at_ns);
+    return MP_ORDER(a->at_ns, b->at_ns);
 }
 
 /* Sorts them. */
@@ -82,8 +82,7 @@ static size_t match(const struct meeting_clock *own, const struct meeting_clock 
         a += order <= 0;
         b += order >= 0;
     }
-    if (pairs > 0)
-        qsort(pair, pairs, sizeof *pair, compare_at);
+    MP_SORT(pair, pairs, compare_at);
     return pairs;
 }
 
@@ -94,14 +93,14 @@ static int64_t transfer_of(const struct pair *pair) {
 
 static int compare_transfers(const void *left, const void *right) {
     const int64_t a = transfer_of(left), b = transfer_of(right);
-    return (a > b) - (a < b);
+    return MP_ORDER(a, b);
 }
 
 /* Leaves the pairs in another order. */
 static struct clock_sample sample_of(struct pair pair[], size_t pairs, int64_t number[]) {
     struct clock_sample sample = {.at_ns = pair[pairs / 2].at_ns};
     const size_t best = (pairs + QUARTER - 1) / QUARTER;
-    qsort(pair, pairs, sizeof *pair, compare_transfers);
+    MP_SORT(pair, pairs, compare_transfers);
     for (size_t i = 0; i < best; i++)
         number[i] = pair[i].offset_ns;
     sample.offset_ns = median(number, best);
@@ -164,7 +163,7 @@ static struct clock_fit straighten(struct pair pair[], size_t pairs, size_t wind
     for (size_t i = 0; i < pairs; i++)
         pair[i].offset_ns =
             apart(pair[i].offset_ns, apart(pair[i].at_ns, clock_fit_apply(&line, pair[i].at_ns)));
-    qsort(pair, pairs, sizeof *pair, compare_at);
+    MP_SORT(pair, pairs, compare_at);
     return line;
 }
 

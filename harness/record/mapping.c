@@ -12,6 +12,7 @@
 #include "profiler/record/spool_writer.h"
 #include "reference/base/arena.h"
 #include "reference/base/median.h"
+#include "reference/base/order.h"
 
 enum {
     NAMES_LIMIT = 1 << 22, /* a damaged spool may claim any id */
@@ -49,8 +50,7 @@ static int keep_name(struct mp_mapping *mapping, const struct mp_spool_record *r
     uint32_t id = record->as.name.id;
     if (id >= NAMES_LIMIT)
         return MP_OK;
-    if (!MP_REACH(mapping->name, mapping->names, id, NAMES_LIMIT))
-        return mp_no_memory(error);
+    MP_TRY(MP_REACH(mapping->name, mapping->names, id, NAMES_LIMIT, error));
     mapping->name[id] = (struct name){.text = mp_arena_text(&mapping->texts, record->as.name.text)};
     return mapping->name[id].text ? MP_OK : mp_no_memory(error);
 }
@@ -117,14 +117,13 @@ static int add_end(struct mp_mapping *mapping, int end, int64_t end_ns, struct m
     if (end != mapping->end)
         mapping->ends = 0;
     mapping->end = end;
-    if (!MP_ROOM(mapping->end_ns, mapping->ends))
-        return mp_no_memory(error);
+    MP_TRY(MP_GROW(mapping->end_ns, mapping->ends, error));
     mapping->end_ns[mapping->ends++] = end_ns;
     return MP_OK;
 }
 
 static int reserve_match(struct mp_mapping *mapping, struct mp_error *error) {
-    return MP_ROOM(mapping->match, mapping->matches) ? MP_OK : mp_no_memory(error);
+    return MP_GROW(mapping->match, mapping->matches, error);
 }
 
 static int keep_range(struct mp_mapping *mapping, const struct mp_spool_record *record,
@@ -207,11 +206,8 @@ static int read_spool(struct mp_mapping *mapping, bool ranges, struct mp_error *
 
 static int compare_matches(const void *left, const void *right) {
     const struct match *a = left, *b = right;
-    if (a->start_ns != b->start_ns)
-        return a->start_ns < b->start_ns ? -1 : 1;
-    if (a->end_ns != b->end_ns)
-        return a->end_ns > b->end_ns ? -1 : 1;
-    return (a->level > b->level) - (a->level < b->level);
+    return MP_ORDER(a->start_ns, b->start_ns) ?: MP_ORDER(b->end_ns, a->end_ns)
+           ?: MP_ORDER(a->level, b->level);
 }
 
 bool mp_mapping_of_model(int phase) {
@@ -278,7 +274,7 @@ static int add_iterations(struct mp_mapping *mapping, struct mp_error *error) {
                                                             .direction = MP_NO_DIRECTION};
         start_ns = mapping->end_ns[i];
     }
-    qsort(mapping->match, mapping->matches, sizeof *mapping->match, compare_matches);
+    MP_SORT(mapping->match, mapping->matches, compare_matches);
     return MP_OK;
 }
 
@@ -294,21 +290,20 @@ static int compare_origins(const void *left, const void *right) {
     const struct origin *a = left, *b = right;
     if (a->rule != b->rule)
         return (uintptr_t)a->rule < (uintptr_t)b->rule ? -1 : 1;
-    return (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
+    return MP_ORDER(a->start_ns, b->start_ns);
 }
 
 /* Finds the range that each echo is of. */
 static int find_originals(struct mp_mapping *mapping, struct mp_error *error) {
     size_t origins = 0;
-    struct origin *origin = calloc(mapping->matches + 1, sizeof *origin);
-    if (!origin)
-        return mp_no_memory(error);
+    MP_AUTO(memory) struct origin *origin = NULL;
+    MP_TRY(MP_NEW(origin, mapping->matches + 1, error));
     for (size_t i = 0; i < mapping->matches; i++)
         if (!match_is_echo(&mapping->match[i]))
             origin[origins++] =
                 (struct origin){mapping->match[i].rule, mapping->match[i].start_ns, i};
     if (origins > 0 && origins < mapping->matches)
-        qsort(origin, origins, sizeof *origin, compare_origins);
+        MP_SORT(origin, origins, compare_origins);
     for (size_t i = 0; origins > 0 && i < mapping->matches; i++) {
         struct match *match = &mapping->match[i];
         const struct origin key = {match->rule, match->origin_ns, 0};
@@ -321,7 +316,6 @@ static int find_originals(struct mp_mapping *mapping, struct mp_error *error) {
         if (match->traits & MP_RANGE_DEVICE)
             mapping->match[found->match].has_device[match_is_backward(match)] = true;
     }
-    free(origin);
     return MP_OK;
 }
 
@@ -420,10 +414,9 @@ static void give_up_tokens(struct mp_mapping *mapping, const struct match *match
 }
 
 static int drop_enclosed(struct mp_mapping *mapping, struct mp_error *error) {
-    struct busy *busy = calloc(THREADS_LIMIT, sizeof *busy);
+    MP_AUTO(memory) struct busy *busy = NULL;
     int threads = 0;
-    if (!busy)
-        return mp_no_memory(error);
+    MP_TRY(MP_NEW(busy, THREADS_LIMIT, error));
     for (size_t i = 0; i < mapping->matches; i++) {
         struct match *match = &mapping->match[i];
         if (match->phase == MP_PHASE_ITERATION || is_beside(match))
@@ -449,7 +442,6 @@ static int drop_enclosed(struct mp_mapping *mapping, struct mp_error *error) {
             give_up_tokens(mapping, match, &busy[t]);
         }
     }
-    free(busy);
     return MP_OK;
 }
 
@@ -459,9 +451,9 @@ static int count_up(struct mp_mapping *mapping, struct mp_error *error) {
     struct counter {
         int64_t iterations, layers;
         int32_t iteration;
-    } *counter = calloc((size_t)rules->count + 1, sizeof *counter);
-    if (!counter)
-        return mp_no_memory(error);
+    };
+    MP_AUTO(memory) struct counter *counter = NULL;
+    MP_TRY(MP_NEW(counter, (size_t)rules->count + 1, error));
     for (size_t i = 0; i < mapping->matches; i++) {
         struct match *match = &mapping->match[i];
         ptrdiff_t number = match->rule - rules->rule;
@@ -482,7 +474,6 @@ static int count_up(struct mp_mapping *mapping, struct mp_error *error) {
         if (match->rule->layer.source == MP_RULE_COUNT)
             match->layer = own->layers++;
     }
-    free(counter);
     return MP_OK;
 }
 
@@ -492,9 +483,8 @@ enum { PIECES = 16 };
  * longest. */
 static int give_tokens(struct mp_mapping *mapping, struct mp_error *error) {
     const struct mp_rules *rules = mapping->rules;
-    double(*seconds)[2][PIECES] = calloc((size_t)rules->count + 1, sizeof *seconds);
-    if (!seconds)
-        return mp_no_memory(error);
+    MP_AUTO(memory) double(*seconds)[2][PIECES] = NULL;
+    MP_TRY(MP_NEW(seconds, (size_t)rules->count + 1, error));
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < mapping->matches; i++) {
             struct match *match = &mapping->match[i];
@@ -510,7 +500,6 @@ static int give_tokens(struct mp_mapping *mapping, struct mp_error *error) {
             if (pass == 1 && match->tokens > 0 && match->piece != longest)
                 match->tokens = 0;
         }
-    free(seconds);
     return MP_OK;
 }
 
@@ -559,8 +548,7 @@ static int fill(struct mp_mapping *mapping, struct mp_error *error) {
     MP_TRY(mp_schemas_create(&mapping->schemas, error));
     MP_TRY(read_spool(mapping, false, error));
     MP_TRY(read_spool(mapping, true, error));
-    if (mapping->matches > 0)
-        qsort(mapping->match, mapping->matches, sizeof *mapping->match, compare_matches);
+    MP_SORT(mapping->match, mapping->matches, compare_matches);
     if (mapping->ends > 0)
         MP_TRY(add_iterations(mapping, error));
     MP_TRY(find_originals(mapping, error));

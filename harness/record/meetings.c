@@ -7,6 +7,7 @@
 #include "harness/suite/files.h"
 #include "profiler/record/check.h"
 #include "reference/base/arena.h"
+#include "reference/base/order.h"
 
 /* A meeting and who was there.  Kind 0: collectives; else 1 + the place of a rule. */
 struct attended {
@@ -29,8 +30,7 @@ struct meetings {
 MP_END(meetings, struct meetings, (free(it->item), mp_arena_release(&it->memory)))
 
 static int add(struct meetings *meetings, const struct attended *attended, struct mp_error *error) {
-    if (!MP_ROOM(meetings->item, meetings->count))
-        return mp_no_memory(error);
+    MP_TRY(MP_GROW(meetings->item, meetings->count, error));
     meetings->item[meetings->count++] = *attended;
     return MP_OK;
 }
@@ -77,19 +77,16 @@ MP_END(device, struct device, device_free(it))
 static int keep_record(struct device *device, const struct mp_spool_record *record) {
     enum { NAMES_LIMIT = 1 << 20 };
     if (record->type == MP_SPOOL_NAME && record->as.name.id < NAMES_LIMIT) {
-        if (!MP_REACH(device->name, device->names, record->as.name.id, NAMES_LIMIT))
-            return MP_ENOMEM;
+        MP_TRY(MP_REACH(device->name, device->names, record->as.name.id, NAMES_LIMIT, NULL));
         const char *text = record->as.name.text;
         if (meeting_synchronises(text))
             device->name[record->as.name.id] = spool_crc32(text, strlen(text)) | 1;
     } else if (record->type == MP_SPOOL_TIMER) {
-        if (!MP_ROOM(device->timer, device->timers))
-            return MP_ENOMEM;
+        MP_TRY(MP_GROW(device->timer, device->timers, NULL));
         device->timer[device->timers++] = record->as.timer;
     } else if (record->type == MP_SPOOL_COLLECTIVE && !record->as.collective.is_pair &&
                record->as.collective.timer_end && record->as.collective.sequence) {
-        if (!MP_ROOM(device->collective, device->collectives))
-            return MP_ENOMEM;
+        MP_TRY(MP_GROW(device->collective, device->collectives, NULL));
         device->collective[device->collectives++] = record->as.collective;
     }
     return MP_OK;
@@ -157,14 +154,8 @@ static int add_collectives(struct meetings *meetings, const struct mp_record_run
 /* By kind, host and meeting; of one meeting the one who came last before the others. */
 static int compare_attended(const void *left, const void *right) {
     const struct attended *a = left, *b = right;
-    if (a->kind != b->kind)
-        return a->kind < b->kind ? -1 : 1;
-    if (a->host != b->host)
-        return a->host < b->host ? -1 : 1;
-    const int order = meeting_compare(&a->is, &b->is);
-    if (order)
-        return order;
-    return (a->is.start_ns < b->is.start_ns) - (a->is.start_ns > b->is.start_ns);
+    return MP_ORDER(a->kind, b->kind) ?: MP_ORDER(a->host, b->host)
+           ?: meeting_compare(&a->is, &b->is) ?: MP_ORDER(b->is.start_ns, a->is.start_ns);
 }
 
 /* The clocks of hosts by the meetings of one kind, from `*next` on; `room` is for as many. */
@@ -212,8 +203,7 @@ static int find_clocks(struct meetings *all, const struct record_process process
     MP_TAKE(&all->memory, tried, hosts);
     MP_TRY(mp_arena_check(&all->memory, error));
     *best_kind = -1;
-    if (all->count > 0)
-        qsort(all->item, all->count, sizeof *all->item, compare_attended);
+    MP_SORT(all->item, all->count, compare_attended);
     for (size_t next = 0; next < all->count;) {
         const int kind = all->item[next].kind;
         memset(tried, 0, (size_t)hosts * sizeof *tried);

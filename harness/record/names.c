@@ -11,6 +11,7 @@
 #include "profiler/record/format.h"
 #include "profiler/record/name_table.h"
 #include "reference/base/characters.h"
+#include "reference/base/order.h"
 
 enum {
     IDS_LIMIT = 1 << 22, /* a damaged spool may claim any id */
@@ -193,8 +194,7 @@ static int find_use(struct naming *names, const char *template, const char *doma
 
 static int add_use(struct naming *names, const char *template, const char *sample,
                    const char *domain, struct mp_error *error) {
-    if (!MP_ROOM(names->use, names->uses))
-        return mp_no_memory(error);
+    MP_TRY(MP_GROW(names->use, names->uses, error));
     names->use[names->uses++] = (struct use){.template = mp_arena_text(names->memory, template),
                                              .is.sample = mp_arena_text(names->memory, sample),
                                              .is.domain = mp_arena_text(names->memory, domain),
@@ -271,8 +271,7 @@ static int keep_name(struct reading *reading, const struct mp_spool_record *reco
     uint32_t id = record->as.name.id;
     if (id >= IDS_LIMIT)
         return MP_OK;
-    if (!MP_REACH(reading->known, reading->ids, id, IDS_LIMIT))
-        return mp_no_memory(error);
+    MP_TRY(MP_REACH(reading->known, reading->ids, id, IDS_LIMIT, error));
     reading->known[id] =
         (struct known){.text = mp_arena_text(&reading->texts, record->as.name.text)};
     return mp_arena_check(&reading->texts, error);
@@ -283,8 +282,7 @@ static int keep_order(struct reading *reading, const struct mp_range *range, int
     struct process *process = reading->process;
     if (process->count == reading->ordered_limit || range->end_ns < range->start_ns)
         return MP_OK;
-    if (!MP_ROOM(process->range, process->count))
-        return mp_no_memory(error);
+    MP_TRY(MP_GROW(process->range, process->count, error));
     process->range[process->count++] = (struct ordered){.start_ns = range->start_ns,
                                                         .end_ns = range->end_ns,
                                                         .thread = range->thread,
@@ -352,18 +350,13 @@ static int read_spool(struct reading *reading, const char *path, bool ranges,
 
 static int compare_nesting(const void *left, const void *right) {
     const struct ordered *a = left, *b = right;
-    if (a->thread != b->thread)
-        return a->thread < b->thread ? -1 : 1;
-    if (a->start_ns != b->start_ns)
-        return a->start_ns < b->start_ns ? -1 : 1;
-    return (a->end_ns < b->end_ns) - (a->end_ns > b->end_ns);
+    return MP_ORDER(a->thread, b->thread) ?: MP_ORDER(a->start_ns, b->start_ns)
+           ?: MP_ORDER(b->end_ns, a->end_ns);
 }
 
 static int compare_uses(const void *left, const void *right) {
     const struct ordered *a = left, *b = right;
-    if (a->use != b->use)
-        return a->use < b->use ? -1 : 1;
-    return (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
+    return MP_ORDER(a->use, b->use) ?: MP_ORDER(a->start_ns, b->start_ns);
 }
 
 static void vote(struct majority *majority, int use) {
@@ -411,9 +404,9 @@ static int read_process(struct naming *names, const char *path, size_t ordered_l
     struct process *process = reading.process;
     if (process->count == 0)
         return MP_OK;
-    qsort(process->range, process->count, sizeof *process->range, compare_nesting);
+    MP_SORT(process->range, process->count, compare_nesting);
     find_neighbours(names, process);
-    qsort(process->range, process->count, sizeof *process->range, compare_uses);
+    MP_SORT(process->range, process->count, compare_uses);
     process->first_ns = reading.first_ns;
     process->seconds = ((double)reading.last_ns - (double)reading.first_ns) / 1e9;
     return MP_OK;
@@ -479,9 +472,8 @@ static void find_meetings(const struct slice own[], int processes, struct mp_nam
 }
 
 static int measure(struct naming *names, struct mp_error *error) {
-    struct slice *own = calloc((size_t)names->processes + 1, sizeof *own);
-    if (!own)
-        return mp_no_memory(error);
+    MP_AUTO(memory) struct slice *own = NULL;
+    MP_TRY(MP_NEW(own, (size_t)names->processes + 1, error));
     for (int p = 0; p < names->processes; p++)
         own[p].range = names->process[p].range;
     for (int i = 0; i < names->uses; i++) {
@@ -497,7 +489,6 @@ static int measure(struct naming *names, struct mp_error *error) {
         if (use->parent >= 0)
             names->use[use->parent].is.encloses = true;
     }
-    free(own);
     return MP_OK;
 }
 

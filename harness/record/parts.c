@@ -54,8 +54,7 @@ int mp_parts_create_folder(const char *database, const char *kind, char folder[M
         return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", database);
     remove_dead(prefix, kind);
     if (mkdir(folder, 0700))
-        return mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO,
-                       "%s: can't make it, for what is read: %s", folder, strerror(errno));
+        return mp_fail_errno(error, "%s: can't make it, for what is read", folder);
     return MP_OK;
 }
 
@@ -82,8 +81,7 @@ static int link_file(const char *path, const char *into, int part, struct mp_err
     if (snprintf(link, sizeof link, "%s/%d-%s", into, part, mp_file_name(path)) >= MP_PATH_SIZE)
         return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", path);
     if (!realpath(path, whole) || symlink(whole, link))
-        return mp_fail(error, MP_EIO, "%s: can't be linked into %s: %s", path, into,
-                       strerror(errno));
+        return mp_fail_errno(error, "%s: can't be linked into %s", path, into);
     return MP_OK;
 }
 

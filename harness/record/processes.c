@@ -8,6 +8,7 @@
 #include "harness/suite/files.h"
 #include "harness/suite/processes.h"
 #include "reference/base/arena.h"
+#include "reference/base/order.h"
 
 enum { RANKS_LIMIT = 65536, SAME_HOST_NS = 1000000000 };
 
@@ -20,15 +21,12 @@ static int compare_processes(const void *left, const void *right) {
                b_has_spans = ((const struct record_process *)right)->totals->spans > 0;
     if (a_has_spans != b_has_spans)
         return a_has_spans ? -1 : 1;
-    if (a->realtime_ns != b->realtime_ns)
-        return a->realtime_ns < b->realtime_ns ? -1 : 1;
-    return (a->pid > b->pid) - (a->pid < b->pid);
+    return MP_ORDER(a->realtime_ns, b->realtime_ns) ?: MP_ORDER(a->pid, b->pid);
 }
 
 static int add_process(const struct mp_record_run *run, const char *path,
                        struct record_processes *processes, struct mp_error *error) {
-    if (!MP_ROOM(processes->item, processes->count))
-        return mp_no_memory(error);
+    MP_TRY(MP_GROW(processes->item, processes->count, error));
     struct record_process *process = &processes->item[processes->count];
     *process = (struct record_process){.rank = -1};
     if (snprintf(process->path, RECORD_PATH_SIZE, "%s", path) >= RECORD_PATH_SIZE - 8)
@@ -77,7 +75,7 @@ bool record_process_is(const struct record_process *process, const struct mp_spo
  * files are and in whatever order they are found. */
 static void merge_collectors(struct record_processes *processes) {
     int count = 0;
-    qsort(processes->item, (size_t)processes->count, sizeof *processes->item, compare_processes);
+    MP_SORT(processes->item, processes->count, compare_processes);
     for (int i = 0; i < processes->count; i++) {
         int same = 0;
         while (same < count &&
@@ -194,10 +192,9 @@ static int check_worlds(const struct record_processes *processes, int *ranks,
 static int check_missing(const struct record_processes *processes, int ranks,
                          struct mp_error *error) {
     ranks = ranks > 0 && ranks <= RANKS_LIMIT ? ranks : 0;
-    bool *is_there = calloc((size_t)ranks + 1, sizeof *is_there);
+    MP_AUTO(memory) bool *is_there = NULL;
     int missing = 0, first = 0;
-    if (!is_there)
-        return mp_no_memory(error);
+    MP_TRY(MP_NEW(is_there, (size_t)ranks + 1, error));
     for (int i = 0; i < processes->count; i++) {
         const int rank = processes->item[i].totals->header.rank;
         if (rank >= 0 && rank < ranks)
@@ -207,7 +204,6 @@ static int check_missing(const struct record_processes *processes, int ranks,
         missing += !is_there[rank];
         first = is_there[rank] ? first : rank;
     }
-    free(is_there);
     if (missing == 0)
         return MP_OK;
     return mp_fail(error, MP_EINVAL,
@@ -228,7 +224,7 @@ int record_processes_check_parts(const struct record_processes *processes, bool 
 }
 
 void record_processes_sort(struct record_processes *processes) {
-    qsort(processes->item, (size_t)processes->count, sizeof *processes->item, compare_processes);
+    MP_SORT(processes->item, processes->count, compare_processes);
 }
 
 /* ---- ranks and hosts ---- */
@@ -262,13 +258,13 @@ static int assign_ranks(const struct mp_record_run *run, struct record_process p
 
 static int compare_ranks(const void *left, const void *right) {
     const struct record_process *a = left, *b = right;
-    return (a->rank > b->rank) - (a->rank < b->rank);
+    return MP_ORDER(a->rank, b->rank);
 }
 
 int record_processes_rank(const struct mp_record_run *run, struct record_process process[],
                           int count, int *hosts) {
     const int ranks = assign_ranks(run, process, count);
-    qsort(process, (size_t)count, sizeof *process, compare_ranks);
+    MP_SORT(process, count, compare_ranks);
     *hosts = 0;
     for (int i = 0; i < count; i++) {
         int before = 0;

@@ -225,8 +225,7 @@ static int check_rule(const struct mp_reading *reading, const struct mp_rule *sa
 static int read_list(const struct mp_reading *reading, const struct mp_yaml *list, bool is_end,
                      struct mp_rule **rules, int *count) {
     for (int i = 0; list && i < list->count; i++) {
-        if (!MP_ROOM(*rules, *count))
-            return mp_no_memory(reading->error);
+        MP_TRY(MP_GROW(*rules, *count, reading->error));
         struct mp_rule *next = &(*rules)[*count];
         *next = (struct mp_rule){.phase = MP_PHASES};
         MP_TRY(mp_options_read(reading, is_end ? end_rows : mp_rule_rows,

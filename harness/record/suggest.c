@@ -9,6 +9,7 @@
 #include "harness/record/mapping.h"
 #include "harness/suite/paths.h"
 #include "reference/base/characters.h"
+#include "reference/base/order.h"
 #include "reference/base/yaml.h"
 
 enum {
@@ -197,15 +198,10 @@ static int stars(const char *pattern) {
 static int compare_proposals(const void *left, const void *right) {
     const struct proposal *a = *(struct proposal *const *)left,
                           *b = *(struct proposal *const *)right;
-    if (is_guess(a) != is_guess(b))
-        return is_guess(a) ? -1 : 1;
     const int a_stars = is_guess(a) ? stars(a->use->pattern) : 0,
               b_stars = is_guess(b) ? stars(b->use->pattern) : 0;
-    if (a_stars != b_stars)
-        return a_stars < b_stars ? -1 : 1;
-    if (a->use->count != b->use->count)
-        return a->use->count > b->use->count ? -1 : 1;
-    return a->use < b->use ? -1 : a->use > b->use;
+    return MP_ORDER(is_guess(b), is_guess(a)) ?: MP_ORDER(a_stars, b_stars)
+           ?: MP_ORDER(b->use->count, a->use->count) ?: MP_ORDER(a->use, b->use);
 }
 
 static int judge(struct mp_suggestion *made, const char *const paths[], struct mp_error *error) {
@@ -230,15 +226,14 @@ static int judge(struct mp_suggestion *made, const char *const paths[], struct m
     judge_meetings(made);
     if (!has_iteration)
         choose_end(made);
-    qsort(made->order, (size_t)made->count, sizeof *made->order, compare_proposals);
+    MP_SORT(made->order, made->count, compare_proposals);
     return MP_OK;
 }
 
 int mp_suggestion_create(const char *const paths[], int count, const struct mp_rules *rules,
                          struct mp_suggestion **suggestion, struct mp_error *error) {
-    struct mp_suggestion *made = calloc(1, sizeof *made);
-    if (!made)
-        return mp_no_memory(error);
+    struct mp_suggestion *made;
+    MP_TRY(MP_NEW(made, 1, error));
     made->list[0] = rules;
     made->list[1] = &made->ready;
     made->list[2] = &made->guesses;

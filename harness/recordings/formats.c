@@ -1,7 +1,7 @@
 #include <string.h>
-#include <zlib.h>
 
 #include "harness/recordings/recordings.h"
+#include "harness/workload/input.h"
 
 enum { HEAD_BYTES = 1 << 16 };
 
@@ -18,13 +18,13 @@ const struct mp_recording_format *mp_recording_format_named(const char *name) {
 }
 
 const struct mp_recording_format *mp_recording_recognise(const char *path) {
+    MP_AUTO(input) struct mp_input *input = NULL;
     char head[HEAD_BYTES];
-    gzFile file = gzopen(path, "rbe"); /* reads what is not gzipped as it is */
-    int got = file ? gzread(file, head, sizeof head) : 0;
-    if (file)
-        gzclose(file);
+    size_t got = 0;
+    if (!mp_input_open(path, &input, NULL))
+        mp_input_read(input, head, sizeof head, &got, NULL);
     for (int i = 0; got > 0 && mp_recording_formats[i]; i++)
-        if (mp_recording_formats[i]->recognises(path, head, (size_t)got))
+        if (mp_recording_formats[i]->recognises(path, head, got))
             return mp_recording_formats[i];
     return NULL;
 }

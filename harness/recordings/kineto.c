@@ -101,8 +101,7 @@ static uint32_t thread_index(struct kineto_model *model, uint32_t process, uint3
 
 int kineto_add_extra(struct kineto_model *model, const struct kineto_extra *extra, int32_t *index,
                      struct mp_error *error) {
-    if (!MP_ROOM(model->extra, model->extras))
-        return mp_no_memory(error);
+    MP_TRY(MP_GROW(model->extra, model->extras, error));
     *index = (int32_t)model->extras;
     model->extra[model->extras++] = *extra;
     return MP_OK;
@@ -195,8 +194,7 @@ static int take_device(struct kineto_model *model, const struct kineto_event *ev
                                  .category = (uint8_t)event->category};
     memcpy(made.grid, event->grid, sizeof made.grid);
     memcpy(made.block, event->block, sizeof made.block);
-    if (!MP_ROOM(model->device, model->devices))
-        return mp_no_memory(error);
+    MP_TRY(MP_GROW(model->device, model->devices, error));
     int code = event->category == KINETO_KERNEL
                    ? take_collective(model, event, &made.collective, error)
                    : MP_OK;

@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <yajl/yajl_parse.h>
-#include <zlib.h>
 
-enum { CHUNK = 1 << 18, DEPTH_EVENT = 3, DEPTH_ARGUMENTS = 4, KEY_BYTES = 48 };
+#include "harness/workload/input.h"
+#include "reference/base/arena.h"
+
+enum { CHUNK = 1 << 16, DEPTH_EVENT = 3, DEPTH_ARGUMENTS = 4, KEY_BYTES = 48 };
 
 /* Two times can be added. */
 #define TIME_LIMIT (INT64_C(1) << 61)
@@ -380,62 +382,50 @@ static void note_json(yajl_handle parser, int64_t at, struct kineto_header *head
         yajl_free_error(parser, sentence);
 }
 
-static int parse(gzFile file, const char *path, yajl_handle parser, struct reading *reading,
+/* Damaged packing ends the text as the file's end would. */
+static int parse(struct mp_input *input, yajl_handle parser, struct reading *reading,
                  struct mp_error *error) {
     struct kineto_header *header = reading->header;
-    unsigned char *chunk = malloc(CHUNK);
+    struct mp_error damage = {0};
+    unsigned char chunk[CHUNK];
     int64_t read = 0;
-    int got = 0;
-    if (!chunk)
-        return mp_no_memory(error);
+    size_t got = sizeof chunk;
     yajl_status status = yajl_status_ok;
-    while (status == yajl_status_ok && (got = gzread(file, chunk, CHUNK)) > 0) {
-        status = yajl_parse(parser, chunk, (size_t)got);
+    while (status == yajl_status_ok && got == sizeof chunk) {
+        mp_input_read(input, chunk, sizeof chunk, &got, &damage);
+        status = yajl_parse(parser, chunk, got);
         if (status == yajl_status_error)
             note_json(parser, read + (int64_t)yajl_get_bytes_consumed(parser), header);
-        read += got;
+        read += (int64_t)got;
     }
-    free(chunk);
-    int number = 0;
-    const char *reason = gzerror(file, &number);
-    if (reading->code)
-        return reading->code;
-    if (number == Z_ERRNO)
-        return mp_fail(error, MP_EIO, "%s: %s", path, strerror(errno));
-    if (status != yajl_status_ok)
-        return MP_OK;
-    if (got < 0 && number != Z_BUF_ERROR)
-        snprintf(header->damage, sizeof header->damage, "after %lld bytes of its text: %.100s",
-                 (long long)read, reason);
-    else if (yajl_complete_parse(parser) != yajl_status_ok || !read)
+    MP_TRY(reading->code);
+    if (damage.code && damage.code != MP_EFORMAT)
+        return mp_fail(error, damage.code, "%s", damage.text);
+    if (status == yajl_status_ok && (yajl_complete_parse(parser) != yajl_status_ok || !read))
         snprintf(header->damage, sizeof header->damage,
-                 "where it is cut off, after %lld bytes of its text", (long long)read);
+                 "where it is %scut off, after %lld bytes of its text",
+                 damage.code ? "damaged or " : "", (long long)read);
     return MP_OK;
 }
+
+MP_END(parser, yajl_handle, (*it ? yajl_free(*it) : (void)0))
 
 int kineto_read(const char *path,
                 int (*take)(void *context, const struct kineto_event *event,
                             struct mp_error *error),
                 void *context, struct kineto_header *header, struct mp_error *error) {
+    MP_AUTO(input) struct mp_input *input = NULL;
+    MP_AUTO(arena) struct mp_arena memory = {0};
     *header = (struct kineto_header){.rank = -1, .ranks = -1, .groups = -1};
-    gzFile file = gzopen(path, "rbe");
-    if (!file)
-        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "%s: %s", path,
-                       strerror(errno));
-    struct reading *reading = calloc(1, sizeof *reading);
-    yajl_handle parser = reading ? yajl_alloc(&callbacks, NULL, reading) : NULL;
-    int code = parser ? MP_OK : mp_no_memory(error);
-    if (!code) {
-        yajl_config(parser, yajl_dont_validate_strings, 1); /* names may be any bytes */
-        gzbuffer(file, CHUNK);
-        reading->header = header;
-        reading->take = take;
-        reading->context = context;
-        reading->error = error;
-        code = parse(file, path, parser, reading, error);
-        yajl_free(parser);
-    }
-    free(reading);
-    gzclose(file);
-    return code;
+    MP_TRY(mp_input_open(path, &input, error));
+    struct reading *reading = mp_arena_take(&memory, 1, sizeof *reading);
+    MP_AUTO(parser) yajl_handle parser = reading ? yajl_alloc(&callbacks, NULL, reading) : NULL;
+    if (!parser)
+        return mp_no_memory(error);
+    yajl_config(parser, yajl_dont_validate_strings, 1); /* names may be any bytes */
+    reading->header = header;
+    reading->take = take;
+    reading->context = context;
+    reading->error = error;
+    return parse(input, parser, reading, error);
 }

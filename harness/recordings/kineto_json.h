@@ -1,4 +1,4 @@
-/* Traces of PyTorch's profiler (Kineto) as they stream by: JSON, plain or gzipped, an object with
+/* Traces of PyTorch's profiler (Kineto) as they stream by: JSON, plain or packed, an object with
  * distributedInfo, baseTimeNanoseconds and traceEvents.
  *
  * Read with yajl, which keeps nothing but the nesting: jansson, which the rest of moeperf reads

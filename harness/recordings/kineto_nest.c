@@ -1,28 +1,22 @@
 #include <stdlib.h>
-#include <string.h>
 
 #include "harness/recordings/kineto_model.h"
+
+#include "reference/base/order.h"
 
 /* ---- order ---- */
 
 static int compare_hosts(const void *left, const void *right) {
     const struct kineto_host *a = left, *b = right;
-    if (a->thread != b->thread)
-        return a->thread < b->thread ? -1 : 1;
-    if (a->start_ns != b->start_ns)
-        return a->start_ns < b->start_ns ? -1 : 1;
-    if (a->end_ns != b->end_ns)
-        return a->end_ns > b->end_ns ? -1 : 1;
-    return a->category - b->category; /* annotations are around operators */
+    return MP_ORDER(a->thread, b->thread) ?: MP_ORDER(a->start_ns, b->start_ns)
+           ?: MP_ORDER(b->end_ns, a->end_ns)
+           ?: MP_ORDER(a->category, b->category); /* annotations are around operators */
 }
 
 static int compare_devices(const void *left, const void *right) {
     const struct kineto_device *a = left, *b = right;
-    if (a->device != b->device)
-        return a->device < b->device ? -1 : 1;
-    if (a->stream != b->stream)
-        return a->stream < b->stream ? -1 : 1;
-    return (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
+    return MP_ORDER(a->device, b->device) ?: MP_ORDER(a->stream, b->stream)
+           ?: MP_ORDER(a->start_ns, b->start_ns);
 }
 
 /* ---- what lies in what ---- */
@@ -101,9 +95,7 @@ static int nest(struct kineto_model *model, struct mp_error *error) {
 
 static int compare_keys(const void *left, const void *right) {
     const struct kineto_key *a = left, *b = right;
-    if (a->number != b->number)
-        return a->number < b->number ? -1 : 1;
-    return (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
+    return MP_ORDER(a->number, b->number) ?: MP_ORDER(a->start_ns, b->start_ns);
 }
 
 /* The last of a number that begins before `before_ns`; NULL: none. */
@@ -124,10 +116,9 @@ static const struct kineto_key *last_key(const struct kineto_key key[], size_t k
 /* The GPU's work by correlation with its call, or else by the operator's external id. */
 static int find_launches(struct kineto_model *model, struct mp_error *error) {
     const uint64_t of_operator = UINT64_C(1) << 32; /* numbers of another kind */
-    struct kineto_key *key = calloc(model->hosts + 1, sizeof *key);
+    MP_AUTO(memory) struct kineto_key *key = NULL;
     size_t keys = 0;
-    if (!key)
-        return mp_no_memory(error);
+    MP_TRY(MP_NEW(key, model->hosts + 1, error));
     for (size_t i = 0; model->devices > 0 && i < model->hosts; i++) {
         const struct kineto_host *event = &model->host[i];
         if (event->category == KINETO_CALL && event->correlation)
@@ -136,8 +127,7 @@ static int find_launches(struct kineto_model *model, struct mp_error *error) {
             key[keys++] =
                 (struct kineto_key){of_operator | event->external, event->start_ns, (int32_t)i};
     }
-    if (keys > 0)
-        qsort(key, keys, sizeof *key, compare_keys);
+    MP_SORT(key, keys, compare_keys);
     for (size_t i = 0; i < model->devices; i++) {
         struct kineto_device *work = &model->device[i];
         const struct kineto_key *found =
@@ -146,7 +136,6 @@ static int find_launches(struct kineto_model *model, struct mp_error *error) {
             found = last_key(key, keys, of_operator | work->external, INT64_MAX);
         work->launch = found ? found->event : KINETO_NONE;
     }
-    free(key);
     return MP_OK;
 }
 
@@ -156,13 +145,11 @@ static int find_forwards(struct kineto_model *model, struct mp_error *error) {
         if (event->category != KINETO_OPERATOR || event->sequence == KINETO_NO_SEQUENCE ||
             event->evaluation != KINETO_NONE || kineto_name_of(model, event->name)->is_evaluation)
             continue;
-        if (!MP_ROOM(model->forward, model->forwards))
-            return mp_no_memory(error);
+        MP_TRY(MP_GROW(model->forward, model->forwards, error));
         model->forward[model->forwards++] =
             (struct kineto_key){event->sequence, event->start_ns, (int32_t)i};
     }
-    if (model->forwards > 0)
-        qsort(model->forward, model->forwards, sizeof *model->forward, compare_keys);
+    MP_SORT(model->forward, model->forwards, compare_keys);
     return MP_OK;
 }
 
@@ -204,9 +191,7 @@ int32_t kineto_counterpart(const struct kineto_model *model, int32_t range) {
 
 static int by_start(const void *left, const void *right) {
     const struct kineto_key *a = left, *b = right;
-    if (a->start_ns != b->start_ns)
-        return a->start_ns < b->start_ns ? -1 : 1;
-    return (a->event > b->event) - (a->event < b->event);
+    return MP_ORDER(a->start_ns, b->start_ns) ?: MP_ORDER(a->event, b->event);
 }
 
 static size_t collect(const struct kineto_model *model, enum kineto_function function, bool issues,
@@ -217,8 +202,7 @@ static size_t collect(const struct kineto_model *model, enum kineto_function fun
         if (name->function == function && (issues ? name->is_issue : name->is_gloo))
             key[keys++] = (struct kineto_key){function, model->host[i].start_ns, (int32_t)i};
     }
-    if (keys > 0)
-        qsort(key, keys, sizeof *key, by_start);
+    MP_SORT(key, keys, by_start);
     return keys;
 }
 
@@ -278,8 +262,7 @@ static int add_wait(struct kineto_model *model, int32_t issue, int32_t operation
     }
     if (until_ns == INT64_MIN)
         return MP_OK; /* the thread went on meanwhile */
-    if (!MP_ROOM(model->wait, model->waits))
-        return mp_no_memory(error);
+    MP_TRY(MP_GROW(model->wait, model->waits, error));
     const int64_t own_ns = model->host[from].end_ns;
     model->wait[model->waits++] = (struct kineto_wait){
         issue, from, until_ns > own_ns ? until_ns : own_ns, model->host[operation].name};
@@ -310,21 +293,19 @@ static int find_waits_of(struct kineto_model *model, enum kineto_function functi
 
 static int compare_waits(const void *left, const void *right) {
     const struct kineto_wait *a = left, *b = right;
-    return (a->issue > b->issue) - (a->issue < b->issue);
+    return MP_ORDER(a->issue, b->issue);
 }
 
 static int find_waits(struct kineto_model *model, struct mp_error *error) {
-    struct kineto_key *issue = calloc(model->hosts + 1, sizeof *issue),
-                      *operation = calloc(model->hosts + 1, sizeof *operation);
-    int code = issue && operation ? MP_OK : mp_no_memory(error);
-    for (int function = 0; function < KINETO_FUNCTIONS && !code; function++)
+    MP_AUTO(memory) struct kineto_key *issue = NULL;
+    MP_AUTO(memory) struct kineto_key *operation = NULL;
+    MP_TRY(MP_NEW(issue, model->hosts + 1, error));
+    MP_TRY(MP_NEW(operation, model->hosts + 1, error));
+    for (int function = 0; function < KINETO_FUNCTIONS; function++)
         if (has_gloo(model, (enum kineto_function)function))
-            code = find_waits_of(model, (enum kineto_function)function, issue, operation, error);
-    free(issue);
-    free(operation);
-    if (model->waits > 0)
-        qsort(model->wait, model->waits, sizeof *model->wait, compare_waits);
-    return code;
+            MP_TRY(find_waits_of(model, (enum kineto_function)function, issue, operation, error));
+    MP_SORT(model->wait, model->waits, compare_waits);
+    return MP_OK;
 }
 
 size_t kineto_first_wait(const struct kineto_model *model, int32_t issue) {
@@ -340,10 +321,8 @@ size_t kineto_first_wait(const struct kineto_model *model, int32_t issue) {
 }
 
 int kineto_nest(struct kineto_model *model, struct mp_error *error) {
-    if (model->hosts > 0)
-        qsort(model->host, model->hosts, sizeof *model->host, compare_hosts);
-    if (model->devices > 0)
-        qsort(model->device, model->devices, sizeof *model->device, compare_devices);
+    MP_SORT(model->host, model->hosts, compare_hosts);
+    MP_SORT(model->device, model->devices, compare_devices);
     MP_TRY(nest(model, error));
     MP_TRY(find_launches(model, error));
     MP_TRY(find_forwards(model, error));

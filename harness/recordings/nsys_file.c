@@ -399,13 +399,11 @@ static int read_file(const char *path, const struct mp_rules *rules, struct mp_r
                        "%s: a report of Nsight Systems; nsys export --type sqlite %s makes the "
                        "file that can be read",
                        path, path);
-    struct nsys_file *file = calloc(1, sizeof *file);
-    if (!file)
-        return mp_no_memory(error);
+    MP_AUTO(memory) struct nsys_file *file = NULL;
+    MP_TRY(MP_NEW(file, 1, error));
     file->path = path;
     int code = read_all(file, recording, error);
     sqlite3_close(file->database);
-    free(file);
     return code;
 }
 

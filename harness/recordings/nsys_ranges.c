@@ -45,8 +45,7 @@ struct reading {
 static int add_domain(struct reading *reading, int64_t key, int64_t id, const char *name) {
     if (reading->domains == NAMES_LIMIT || !name)
         return MP_OK;
-    if (!MP_ROOM(reading->domain, reading->domains))
-        return mp_no_memory(reading->error);
+    MP_TRY(MP_GROW(reading->domain, reading->domains, reading->error));
     reading->domain[reading->domains] =
         (struct domain){key, id, mp_arena_text(&reading->texts, name)};
     return reading->domain[reading->domains++].name ? MP_OK : mp_no_memory(reading->error);
@@ -146,8 +145,7 @@ static int find_shape(struct reading *reading, struct mp_recording_process *proc
             *schema = reading->shape[i].schema;
             return MP_OK;
         }
-    if (!MP_ROOM(reading->shape, reading->shapes))
-        return mp_no_memory(reading->error);
+    MP_TRY(MP_GROW(reading->shape, reading->shapes, reading->error));
     struct shape *made = &reading->shape[reading->shapes++];
     *made = (struct shape){process, mp_arena_text(&reading->texts, signature), 0};
     if (!made->signature)

@@ -6,6 +6,7 @@
 
 #include "harness/recordings/nsys_file.h"
 #include "reference/base/arena.h"
+#include "reference/base/order.h"
 
 /* A kernel of NCCL, and the call that launched it. */
 struct collective {
@@ -82,17 +83,14 @@ static bool read_kernel_name(const char *name, struct collective *collective) {
 }
 
 static int add_collective(struct reading *reading, const struct collective *collective) {
-    if (!MP_ROOM(reading->collective, reading->collectives))
-        return mp_no_memory(reading->error);
+    MP_TRY(MP_GROW(reading->collective, reading->collectives, reading->error));
     reading->collective[reading->collectives++] = *collective;
     return MP_OK;
 }
 
 static int compare_correlations(const void *left, const void *right) {
     const struct collective *a = left, *b = right;
-    if (a->own != b->own)
-        return a->own < b->own ? -1 : 1;
-    return (a->correlation > b->correlation) - (a->correlation < b->correlation);
+    return MP_ORDER(a->own, b->own) ?: MP_ORDER(a->correlation, b->correlation);
 }
 
 /* ---- kernels, copies, sets, calls ---- */
@@ -260,8 +258,7 @@ static int take_operation(void *context, sqlite3_stmt *row) {
     operation.bytes = number_of(text, "Message size [bytes]", &bytes) ? (int64_t)bytes : -1;
     if (!operation.own)
         return MP_OK;
-    if (!MP_ROOM(reading->operation, reading->operations))
-        return mp_no_memory(reading->error);
+    MP_TRY(MP_GROW(reading->operation, reading->operations, reading->error));
     reading->operation[reading->operations++] = operation;
     return MP_OK;
 }
@@ -323,9 +320,7 @@ static int read_all(struct reading *reading) {
     struct nsys_file *file = reading->file;
     MP_TRY(nsys_each_row(file, "CUPTI_ACTIVITY_KIND_KERNEL", kernel_columns, "", take_kernel,
                          reading));
-    if (reading->collectives > 0)
-        qsort(reading->collective, reading->collectives, sizeof *reading->collective,
-              compare_correlations);
+    MP_SORT(reading->collective, reading->collectives, compare_correlations);
     MP_TRY(
         nsys_each_row(file, "CUPTI_ACTIVITY_KIND_RUNTIME", call_columns, "", take_call, reading));
     MP_TRY(nsys_each_row(file, "CUPTI_ACTIVITY_KIND_MEMCPY", copy_columns, "", take_copy, reading));

@@ -14,8 +14,7 @@ struct mp_recording_format {
     const char *name;        /* of --as */
     const char *description; /* one line for a list of formats */
 
-    /* Whether this is such a file: by its name, or by its first `size` bytes (unpacked where the
-     * file is gzipped). */
+    /* Whether this is such a file: by its name, or by its first `size` bytes, unpacked. */
     bool (*recognises)(const char *path, const char *head, size_t size);
 
     /* Reads all of a file.  Damage ends the reading, keeps what is before it, and is said with

@@ -4,13 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zlib.h>
 
 #include "harness/record/mapping.h"
 #include "harness/recordings/recordings.h"
+#include "harness/workload/input.h"
 #include "reference/base/arena.h"
 
-enum { LINE_BYTES = 1 << 16, COLUMNS_LIMIT = 64, RANKS_LIMIT = 65536 };
+enum { COLUMNS_LIMIT = 64, RANKS_LIMIT = 65536 };
 
 /* Spans that say their phase are those of this domain's rules (harness/rules/moeperf.yaml). */
 #define PHASES_DOMAIN "moeperf"
@@ -57,18 +57,15 @@ struct rank {
 
 struct table {
     const char *path;
-    gzFile file;
-    int64_t line;
+    struct mp_input *input;
     struct mp_recording *recording;
     int place[COLUMNS];      /* of a column in a line; -1: there is none */
     double unit_ns[COLUMNS]; /* of times */
     int columns;             /* of the header */
     struct rank *rank;       /* [ranks] by number */
     uint32_t ranks;
-    char text[LINE_BYTES];
-    char *field[COLUMNS_LIMIT]; /* in text */
+    char *field[COLUMNS_LIMIT]; /* in the input's line; NULL: there is none */
     int fields;
-    bool whole; /* the line ends with a line feed */
 };
 
 /* ---- lines ---- */
@@ -76,28 +73,20 @@ struct table {
 static int wrong(const struct table *table, struct mp_error *error, const char *what,
                  const char *value, const char *right) {
     return mp_fail(error, MP_EFORMAT, "%s:%lld: %s '%.40s'; %s", table->path,
-                   (long long)table->line, what, value, right);
+                   (long long)mp_input_line_number(table->input), what, value, right);
 }
 
-/* Of the mark that spreadsheets put before UTF-8. */
-static size_t mark_length(const char *text) {
-    return strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
-}
-
-/* The next line's fields; false: there is none. */
-static bool next_line(struct table *table) {
-    if (!gzgets(table->file, table->text, sizeof table->text))
-        return false;
-    table->line++;
+/* The next line's fields; none: the file has ended. */
+static int next_line(struct table *table, struct mp_error *error) {
+    char *from;
     table->fields = 0;
-    table->whole = strchr(table->text, '\n');
-    char *from = table->text + mark_length(table->text), *to = table->text;
-    bool more = true;
-    while (more && table->fields < COLUMNS_LIMIT) {
+    MP_TRY(mp_input_line(table->input, &from, error));
+    bool more = from;
+    for (char *to = from; more && table->fields < COLUMNS_LIMIT; from += more) {
         bool quoted = *from == '"';
         table->field[table->fields++] = to;
         from += quoted;
-        while (*from && (quoted || (*from != ',' && *from != '\n' && *from != '\r'))) {
+        while (*from && (quoted || *from != ',')) {
             if (quoted && *from == '"' && from[1] != '"') {
                 quoted = false;
                 from++;
@@ -107,10 +96,9 @@ static bool next_line(struct table *table) {
             *to++ = *from++;
         }
         more = *from == ',';
-        from += more;
         *to++ = '\0';
     }
-    return true;
+    return MP_OK;
 }
 
 /* Columns in any order, times with a unit: start_ns, start_us, start_ms; start or start_s: seconds.
@@ -122,7 +110,8 @@ static int read_header(struct table *table, struct mp_error *error) {
     } units[] = {{"", 1e9}, {"_s", 1e9}, {"_ms", 1e6}, {"_us", 1e3}, {"_ns", 1}};
     for (int c = 0; c < COLUMNS; c++)
         table->place[c] = -1;
-    if (!next_line(table))
+    MP_TRY(next_line(table, error));
+    if (table->fields == 0)
         return mp_fail(error, MP_EFORMAT, "%s: is empty", table->path);
     table->columns = table->fields;
     for (int f = 0; f < table->fields; f++)
@@ -190,8 +179,7 @@ static int find_rank(struct table *table, int64_t number, struct rank **rank,
                      struct mp_error *error) {
     if (number < 0 || number >= RANKS_LIMIT)
         return wrong(table, error, "rank", text_of(table, COLUMN_RANK), "0 to 65535 are right");
-    if (!MP_REACH(table->rank, table->ranks, (uint32_t)number, RANKS_LIMIT))
-        return mp_no_memory(error);
+    MP_TRY(MP_REACH(table->rank, table->ranks, (uint32_t)number, RANKS_LIMIT, error));
     *rank = &table->rank[number];
     if ((*rank)->process)
         return MP_OK;
@@ -216,8 +204,7 @@ static int extend(struct rank *rank, int64_t iteration, int64_t start_ns, int64_
         extent->end_ns = end_ns > extent->end_ns ? end_ns : extent->end_ns;
         return MP_OK;
     }
-    if (!MP_ROOM(rank->extent, rank->extents))
-        return mp_no_memory(error);
+    MP_TRY(MP_GROW(rank->extent, rank->extents, error));
     rank->extent[rank->extents++] = (struct extent){iteration, start_ns, end_ns};
     return MP_OK;
 }
@@ -298,46 +285,45 @@ static int take_span(struct table *table, struct mp_error *error) {
 
 /* ---- all of it ---- */
 
-static void cut_all(const struct table *table, const char *reason) {
-    char sentence[600];
-    snprintf(sentence, sizeof sentence, "%s ends in line %lld (%s): what is before that is here",
-             table->path, (long long)table->line, reason);
+static int cut_all(const struct table *table, const char *where) {
+    char sentence[sizeof((struct mp_error *)0)->text + 40];
+    snprintf(sentence, sizeof sentence, "%s: what is before that is here", where);
     for (uint32_t r = 0; r < table->ranks; r++)
         if (table->rank[r].process)
             mp_recording_cut(table->rank[r].process, sentence);
+    return MP_OK;
 }
 
 /* A last line that is not whole is what a cut leaves; any other is somebody's mistake. */
 static int read_lines(struct table *table, struct mp_error *error) {
-    while (next_line(table)) {
+    for (;;) {
         struct mp_error torn = {0};
-        if (table->fields == 1 && !*table->field[0])
+        int code = next_line(table, &torn);
+        if (code && table->ranks > 0 && code != MP_ENOMEM)
+            return cut_all(table, torn.text);
+        if (!code && table->fields == 0)
+            break;
+        if (!code && table->fields == 1 && !*table->field[0])
             continue;
-        int code = table->fields == table->columns ? take_span(table, &torn) : MP_EFORMAT;
-        if (code && !torn.code)
-            wrong(table, &torn, "a line beginning with", table->field[0],
-                  "as many fields as in the header are right");
+        if (!code)
+            code = table->fields == table->columns ? take_span(table, &torn) : MP_EFORMAT;
         if (!code)
             continue;
-        if (code != MP_EFORMAT || table->whole || !gzeof(table->file) || table->ranks == 0)
+        if (!torn.code)
+            wrong(table, &torn, "a line beginning with", table->field[0],
+                  "as many fields as in the header are right");
+        if (code != MP_EFORMAT || mp_input_line_ended(table->input) || table->ranks == 0)
             return mp_fail(error, code, "%s", torn.text);
-        cut_all(table, "which is not whole");
-        return MP_OK;
+        snprintf(torn.text, sizeof torn.text, "%.600s ends in line %lld (which is not whole)",
+                 table->path, (long long)mp_input_line_number(table->input));
+        return cut_all(table, torn.text);
     }
-    int number = Z_OK;
-    const char *reason = gzerror(table->file, &number);
-    if (number != Z_OK && number != Z_STREAM_END && table->ranks > 0)
-        cut_all(table, reason);
-    if (table->ranks == 0)
-        return mp_fail(error, MP_EFORMAT, "%s: no span is in it", table->path);
-    return MP_OK;
+    return table->ranks > 0 ? MP_OK
+                            : mp_fail(error, MP_EFORMAT, "%s: no span is in it", table->path);
 }
 
 static int read_all(struct table *table, struct mp_error *error) {
-    table->file = gzopen(table->path, "rbe");
-    if (!table->file)
-        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "%s: %s", table->path,
-                       strerror(errno));
+    MP_TRY(mp_input_open(table->path, &table->input, error));
     MP_TRY(read_header(table, error));
     MP_TRY(read_lines(table, error));
     for (uint32_t r = 0; r < table->ranks; r++)
@@ -346,29 +332,26 @@ static int read_all(struct table *table, struct mp_error *error) {
     return MP_OK;
 }
 
-static int read_table(const char *path, const struct mp_rules *rules,
-                      struct mp_recording *recording, struct mp_error *error) {
-    (void)rules;
-    struct table *table = calloc(1, sizeof *table);
-    if (!table)
-        return mp_no_memory(error);
-    table->path = path;
-    table->recording = recording;
-    int code = read_all(table, error);
+static void end_table(struct table *table) {
     for (uint32_t r = 0; r < table->ranks; r++)
         free(table->rank[r].extent);
-    if (table->file)
-        gzclose(table->file);
     free(table->rank);
-    free(table);
-    return code;
+    mp_input_destroy(table->input);
+}
+MP_END(table, struct table, end_table(it))
+
+static int read_table(const char *path, const struct mp_rules *rules,
+                      struct mp_recording *recording, struct mp_error *error) {
+    MP_AUTO(table) struct table table = {.path = path, .recording = recording};
+    (void)rules;
+    return read_all(&table, error);
 }
 
 /* By its header: that of loads has ranks, too, but no times. */
 static bool recognises(const char *path, const char *head, size_t size) {
     char line[1024] = ",";
     (void)path;
-    const size_t mark = size >= 3 ? mark_length(head) : 0;
+    const size_t mark = size >= 3 && !memcmp(head, "\xef\xbb\xbf", 3) ? 3 : 0;
     size_t length = 1;
     for (; length < sizeof line - 2 && mark + length <= size &&
            !strchr("\r\n", head[mark + length - 1]);

@@ -14,6 +14,7 @@
 #include "profiler/record/spool_writer.h"
 #include "reference/base/arena.h"
 #include "reference/base/digest.h"
+#include "reference/base/order.h"
 
 enum {
     RANKS_LIMIT = 65536,
@@ -144,9 +145,8 @@ int mp_recording_name(struct mp_recording_process *process, enum mp_name_kind ki
 
 int mp_recording_create(const char *folder, const char *collector, struct mp_recording **recording,
                         struct mp_error *error) {
-    struct mp_recording *made = calloc(1, sizeof *made);
-    if (!made)
-        return mp_no_memory(error);
+    struct mp_recording *made;
+    MP_TRY(MP_NEW(made, 1, error));
     snprintf(made->folder, sizeof made->folder, "%s", folder);
     snprintf(made->collector, sizeof made->collector, "%s", collector);
     *recording = made;
@@ -200,11 +200,9 @@ static int check_rank(const struct mp_recording *recording, const struct mp_reco
 int mp_recording_process(struct mp_recording *recording, const struct mp_recorded_process *about,
                          struct mp_recording_process **process, struct mp_error *error) {
     MP_TRY(check_rank(recording, about, error));
-    if (!MP_ROOM(recording->process, recording->processes))
-        return mp_no_memory(error);
-    struct mp_recording_process *made = calloc(1, sizeof *made);
-    if (!made)
-        return mp_no_memory(error);
+    MP_TRY(MP_GROW(recording->process, recording->processes, error));
+    struct mp_recording_process *made;
+    MP_TRY(MP_NEW(made, 1, error));
     made->recording = recording;
     made->rank = about->rank;
     made->number = recording->processes;
@@ -338,8 +336,7 @@ int mp_recording_collective(struct mp_recording_process *process,
                             struct mp_error *error) {
     struct mp_recording *recording = process->recording;
     bool is_new;
-    if (!MP_ROOM(process->collective, process->collectives))
-        return mp_no_memory(error);
+    MP_TRY(MP_GROW(process->collective, process->collectives, error));
     struct kept *kept = &process->collective[process->collectives];
     *kept = (struct kept){.is = collective->is};
     kept->function = name_table_number(&recording->functions, collective->function, &is_new);
@@ -362,18 +359,14 @@ uint64_t mp_recording_communicator(const char *name, const char *members) {
 
 static int compare_kept(const void *left, const void *right) {
     const struct kept *a = left, *b = right;
-    if (a->is.communicator != b->is.communicator)
-        return a->is.communicator < b->is.communicator ? -1 : 1;
-    if (a->function != b->function)
-        return a->function < b->function ? -1 : 1;
-    return (a->is.start_ns > b->is.start_ns) - (a->is.start_ns < b->is.start_ns);
+    return MP_ORDER(a->is.communicator, b->is.communicator) ?: MP_ORDER(a->function, b->function)
+           ?: MP_ORDER(a->is.start_ns, b->is.start_ns);
 }
 
 /* Puts a process's collectives in order, and counts those without a number. */
 static void count_collectives(struct mp_recording_process *process) {
     uint64_t sequence = 0;
-    if (process->collectives > 0)
-        qsort(process->collective, process->collectives, sizeof *process->collective, compare_kept);
+    MP_SORT(process->collective, process->collectives, compare_kept);
     for (size_t i = 0; i < process->collectives; i++) {
         struct kept *kept = &process->collective[i], *before = i > 0 ? kept - 1 : NULL;
         if (!before || before->is.communicator != kept->is.communicator ||
@@ -388,7 +381,7 @@ static void count_collectives(struct mp_recording_process *process) {
 
 static int compare_communicators(const void *left, const void *right) {
     const struct kept *a = left, *b = right;
-    return (a->is.communicator > b->is.communicator) - (a->is.communicator < b->is.communicator);
+    return MP_ORDER(a->is.communicator, b->is.communicator);
 }
 
 static int32_t members_of(const struct mp_recording *recording, const struct kept *kept) {
@@ -425,7 +418,7 @@ static void count_members(struct mp_recording *recording) {
 
 static int compare_ranks(const void *left, const void *right) {
     const struct mp_recording_process *const *a = left, *const *b = right;
-    return ((*a)->rank > (*b)->rank) - ((*a)->rank < (*b)->rank);
+    return MP_ORDER((*a)->rank, (*b)->rank);
 }
 
 static void fill_meetings(const struct mp_recording_process *process, struct mp_arena *memory,
@@ -521,9 +514,7 @@ int mp_recording_finish(struct mp_recording *recording, struct mp_recording_summ
     *summary = (struct mp_recording_summary){.processes = recording->processes};
     MP_TAKE(&memory, clock, recording->processes + 1);
     MP_TRY(mp_arena_check(&memory, error));
-    if (recording->processes > 0)
-        qsort(recording->process, (size_t)recording->processes, sizeof *recording->process,
-              compare_ranks);
+    MP_SORT(recording->process, recording->processes, compare_ranks);
     for (int p = 0; p < recording->processes; p++)
         count_collectives(recording->process[p]);
     count_members(recording);

@@ -248,11 +248,9 @@ static void find_best(struct mp_inference *all) {
 
 static int search(struct running *running, struct mp_error *error) {
     struct mp_inference *all = running->all;
-    int *order = malloc((size_t)all->sampled * sizeof *order);
-    if (!order)
-        return mp_fail(error, MP_ENOMEM, "no memory for %d sets", all->sampled);
+    MP_AUTO(memory) int *order = NULL;
+    MP_TRY(MP_NEW(order, all->sampled, error));
     draw_hypercube(all, running->settings->seed, order);
-    free(order);
     int number = 0;
     MP_TRY(predict_sets(running, 0, all->sampled, error));
     for (int first = all->sampled; first < all->sets; first += ROUND, number++) {
@@ -286,28 +284,23 @@ static int count_sets(struct mp_inference *all, const struct mp_infer_settings *
 
 int mp_infer(struct mp_reproduction *reproduction, const struct mp_infer_settings *settings,
              struct mp_inference **inference, struct mp_error *error) {
-    struct mp_inference *all = calloc(1, sizeof *all);
-    if (!all)
-        return mp_fail(error, MP_ENOMEM, "no memory for an inference");
+    MP_AUTO(inference) struct mp_inference *all = NULL;
+    MP_TRY(MP_NEW(all, 1, error));
     all->reproduction = reproduction;
     mp_reproduction_forget(reproduction);
-    int code = mp_reproduction_lines(reproduction, error);
-    if (!code)
-        code = count_sets(all, settings, mp_reproduction_needed(reproduction), error);
+    MP_TRY(mp_reproduction_lines(reproduction, error));
+    MP_TRY(count_sets(all, settings, mp_reproduction_needed(reproduction), error));
     for (int i = 0; i < reproduction->lines && i < MP_INFER_LINES; i++)
         all->line[all->lines++] = reproduction->line[i];
     all->size = ((size_t)all->sets + 1) * sizeof *all->set;
-    if (!code && !(all->set = mp_workers_memory(all->size)))
-        code = mp_fail(error, MP_ENOMEM, "no memory for %d sets", all->sets);
-    if (!code) {
-        struct running running = {all, reproduction, settings, 0};
-        code = search(&running, error);
-    }
-    if (code)
-        mp_inference_destroy(all);
-    else
-        *inference = all;
-    return code;
+    all->set = mp_workers_memory(all->size);
+    if (!all->set)
+        return mp_no_memory(error);
+    struct running running = {all, reproduction, settings, 0};
+    MP_TRY(search(&running, error));
+    *inference = all;
+    all = NULL;
+    return MP_OK;
 }
 
 void mp_inference_destroy(struct mp_inference *inference) {

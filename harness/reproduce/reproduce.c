@@ -520,8 +520,7 @@ static double in_unit(const struct mp_reproduce_row *row, double value) {
 
 static int add_line(struct mp_reproduction *all, struct mp_reproduced *line,
                     struct mp_error *error) {
-    if (!MP_ROOM(all->line, all->lines))
-        return mp_no_memory(error);
+    MP_TRY(MP_GROW(all->line, all->lines, error));
     line->is_inside = mp_paper_inside(&line->row->published, line->value);
     all->line[all->lines++] = *line;
     return MP_OK;

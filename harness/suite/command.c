@@ -177,28 +177,26 @@ static int add_host(struct mp_hosts *hosts, const char *name, struct mp_error *e
     for (int i = 0; i < hosts->count; i++)
         if (!strcmp(hosts->name[i], name))
             return MP_OK;
-    if (!MP_ROOM(hosts->name, hosts->count))
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for its hosts", hosts->file);
+    MP_TRY(MP_GROW(hosts->name, hosts->count, error));
     strcpy(hosts->name[hosts->count++], name);
     return MP_OK;
 }
 
 static int read_lines(struct mp_hosts *hosts, FILE *stream, struct mp_error *error) {
-    char *line = NULL;
+    MP_AUTO(text) char *line = NULL;
     size_t size = 0;
-    int code = MP_OK, named = 0;
-    while (!code && getline(&line, &size, stream) >= 0) {
+    int named = 0;
+    while (getline(&line, &size, stream) >= 0) {
         char *name = line + strspn(line, " \t");
         name[strcspn(name, " \t\r\n#")] = '\0';
         named += *name != '\0';
         if (*name && !is_this_host(name))
-            code = add_host(hosts, name, error);
+            MP_TRY(add_host(hosts, name, error));
     }
-    free(line);
-    if (!code && named == 0)
-        code = mp_fail(error, MP_EINVAL, "%s: no host is in it; each is the first word of a line",
-                       hosts->file);
-    return code;
+    return named > 0
+               ? MP_OK
+               : mp_fail(error, MP_EINVAL, "%s: no host is in it; each is the first word of a line",
+                         hosts->file);
 }
 
 int mp_hosts_read(const char *file, const char *copy, struct mp_hosts *hosts,
@@ -213,12 +211,8 @@ int mp_hosts_read(const char *file, const char *copy, struct mp_hosts *hosts,
     }
     if (!file)
         return MP_OK;
-    FILE *stream = fopen(file, "re");
-    if (!stream)
-        return mp_fail(error, MP_ENOTFOUND, "%s: %s", file, strerror(errno));
-    int code = read_lines(hosts, stream, error);
-    fclose(stream);
-    return code;
+    MP_AUTO(file) FILE *stream = fopen(file, "re");
+    return stream ? read_lines(hosts, stream, error) : mp_fail_errno(error, "%s", file);
 }
 
 /* ---- copies ---- */

@@ -160,7 +160,7 @@ static int fork_program(const struct mp_launch *launch, int output, int errors, 
                         struct mp_error *error) {
     int report[2], number = 0;
     if (pipe2(report, O_CLOEXEC))
-        return mp_fail(error, MP_EIO, "can't start a job: %s", strerror(errno));
+        return mp_fail_errno(error, "can't start a job");
     *pid = fork();
     if (*pid == 0) {
         become_program(launch, output, errors);
@@ -211,11 +211,10 @@ static int open_child(const struct mp_launch *launch, struct child *child, int g
                      ? open(launch->log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666)
                      : -1;
     if (launch->log && child->log < 0)
-        return mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO, "can't write %s: %s",
-                       launch->log, strerror(errno));
+        return mp_fail_errno(error, "can't write %s", launch->log);
     for (int i = 0; i < 2; i++) {
         if (pipe2(ends, O_CLOEXEC))
-            return mp_fail(error, MP_EIO, "can't start a job: %s", strerror(errno));
+            return mp_fail_errno(error, "can't start a job");
         *own[i] = ends[0];
         given[i] = ends[1];
         fcntl(*own[i], F_SETFL, O_NONBLOCK);
@@ -398,7 +397,7 @@ int mp_slices_read(const char *path, struct mp_store_slice **slice, int *count,
     *slice = NULL;
     *count = 0;
     if (!file && errno != ENOENT)
-        return mp_fail(error, MP_EIO, "can't read %s: %s", path, strerror(errno));
+        return mp_fail_errno(error, "can't read %s", path);
     while (file && !code && fgets(line, sizeof line, file)) {
         struct mp_store_slice next;
         char end;
@@ -416,7 +415,7 @@ int mp_slices_read(const char *path, struct mp_store_slice **slice, int *count,
             (*slice)[(*count)++] = next;
     }
     if (file && fclose(file) && !code)
-        code = mp_fail(error, MP_EIO, "can't read %s: %s", path, strerror(errno));
+        code = mp_fail_errno(error, "can't read %s", path);
     return code;
 }
 
@@ -436,7 +435,7 @@ static bool begin(const struct mp_launch *job, struct side *side, struct mp_laun
     *side = (struct side){.has_ended = true, .since = mp_seconds_now()};
     side->slices = job->slices ? fopen(job->slices, "we") : NULL;
     if (job->slices && !side->slices)
-        mp_fail(&error, MP_EIO, "can't write %s: %s", job->slices, strerror(errno));
+        mp_fail_errno(&error, "can't write %s", job->slices);
     else
         child_start(job, &side->child, &error);
     side->has_ended = error.code != MP_OK;

@@ -190,8 +190,7 @@ int mp_path_create_folder(const char *path, struct mp_error *error) {
         memcpy(part, path, i);
         part[i] = '\0';
         if (mkdir(part, 0777) && errno != EEXIST)
-            return mp_fail(error, errno == ENOSPC ? MP_ENOSPACE : MP_EIO,
-                           "can't create the folder %s: %s", part, strerror(errno));
+            return mp_fail_errno(error, "can't create the folder %s", part);
     }
     return is_folder(path) ? MP_OK : mp_fail(error, MP_EIO, "%s: is not a folder", path);
 }

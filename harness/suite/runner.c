@@ -429,19 +429,17 @@ static int check_programs(const struct mp_runner *runner, struct mp_error *error
 
 /* Whether two files hold the same; one that cannot be read is like no other. */
 static bool are_same_files(const char *path, const char *other) {
-    FILE *files[] = {fopen(path, "rbe"), fopen(other, "rbe")};
-    bool are_same = files[0] && files[1];
+    MP_AUTO(file) FILE *file = fopen(path, "rbe");
+    MP_AUTO(file) FILE *beside = fopen(other, "rbe");
+    bool are_same = file && beside;
     while (are_same) {
         char part[2][4096];
-        size_t size = fread(part[0], 1, sizeof part[0], files[0]);
-        are_same = size == fread(part[1], 1, sizeof part[1], files[1]) &&
+        size_t size = fread(part[0], 1, sizeof part[0], file);
+        are_same = size == fread(part[1], 1, sizeof part[1], beside) &&
                    memcmp(part[0], part[1], size) == 0;
         if (size < sizeof part[0])
             break;
     }
-    for (int i = 0; i < 2; i++)
-        if (files[i])
-            fclose(files[i]);
     return are_same;
 }
 

@@ -170,8 +170,7 @@ static int read_jobs(struct mp_suite *suite, const struct mp_systems *systems,
         common = NULL; /* "common:" with nothing under it */
     MP_TAKE_EACH(&suite->arena, jobs->count, suite->job, suite->cluster, suite->line,
                  suite->refusal);
-    if (suite->arena.lacking)
-        return mp_arena_check(&suite->arena, error);
+    MP_TRY(mp_arena_check(&suite->arena, error));
     for (int i = 0; i < jobs->count; i++) {
         suite->count++;
         suite->line[i] = jobs->item[i]->line;

@@ -31,13 +31,12 @@ static size_t read_more(void *to, size_t size, void *context) {
 /* Reads an object from a file of at most SIZE_LIMIT bytes (unpacked); json_decref what is there,
  * also after an error. */
 static int read_object(const char *path, json_t **object, struct mp_error *error) {
-    struct reading reading = {.path = path, .error = error};
+    MP_AUTO(input) struct mp_input *input = NULL;
     json_error_t wrong;
-    MP_TRY(mp_input_open(path, &reading.input, error));
+    MP_TRY(mp_input_open(path, &input, error));
+    struct reading reading = {.path = path, .input = input, .error = error};
     *object = json_load_callback(read_more, &reading, JSON_REJECT_DUPLICATES, &wrong);
-    mp_input_destroy(reading.input);
-    if (reading.code)
-        return reading.code;
+    MP_TRY(reading.code);
     if (!*object)
         return mp_fail(error, MP_EFORMAT, "%s:%d:%d: not valid JSON: %s", path, wrong.line,
                        wrong.column, wrong.text);
@@ -82,9 +81,8 @@ int mp_json_open(const char *path, const char *kind, mp_json_loads *read,
     struct mp_trace_info info = {0};
     char notes[MP_JSON_NOTES] = "";
     json_t *object = NULL;
-    struct mp_held *held = calloc(1, sizeof *held);
-    if (!held)
-        return mp_no_memory(error);
+    struct mp_held *held;
+    MP_TRY(MP_NEW(held, 1, error));
     int code = read_object(path, &object, error);
     if (!code)
         code = read(path, object, held, &info, notes, error);

@@ -7,6 +7,7 @@
 #include "harness/workload/format_json.h"
 #include "harness/workload/format_readers.h"
 #include "harness/workload/format_rows.h"
+#include "reference/base/order.h"
 
 enum {
     LINE_LIMIT = 4 << 20, /* bytes; JSON as a tree needs some fifty times its text */
@@ -156,9 +157,7 @@ static int read_line(struct mp_rows *rows, struct mp_row_source *source, char *l
 
 static int compare_places(const void *one, const void *other) {
     const struct place *a = one, *b = other;
-    if (a->mtp != b->mtp)
-        return a->mtp < b->mtp ? -1 : 1;
-    return (a->layer > b->layer) - (a->layer < b->layer);
+    return MP_ORDER(a->mtp, b->mtp) ?: MP_ORDER(a->layer, b->layer);
 }
 
 /* NULL: the first step has none there. */
@@ -174,8 +173,7 @@ static int survey(struct mp_rows *rows, const struct mp_row_source *source,
     const struct place *own = source->own;
     if (find_layer(rows, own))
         return MP_OK;
-    if (!MP_ROOM(megatron->place, rows->shape.layers))
-        return mp_no_memory(error);
+    MP_TRY(MP_GROW(megatron->place, rows->shape.layers, error));
     struct place *all = megatron->place;
     int at = rows->shape.layers++;
     for (; at > 0 && compare_places(&all[at - 1], own) > 0; at--)

@@ -163,9 +163,8 @@ static int npy_next(void *self, struct mp_trace_block *block, bool *end, struct 
 int mp_format_open_npy(const struct mp_format *format, const char *path, int experts,
                        struct mp_trace_stream **stream, struct mp_error *error) {
     static const struct mp_trace_stream_operations operations = {npy_next, npy_destroy};
-    struct npy *npy = calloc(1, sizeof *npy);
-    if (!npy)
-        return mp_no_memory(error);
+    struct npy *npy;
+    MP_TRY(MP_NEW(npy, 1, error));
     char *header = NULL;
     struct mp_trace_info info = {0};
     (void)experts;

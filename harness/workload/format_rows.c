@@ -79,8 +79,7 @@ static int begin(struct mp_rows *rows, struct mp_error *error) {
 
 static int add_file(struct mp_rows *rows, const char *path, struct mp_error *error) {
     char *line;
-    if (!MP_ROOM(rows->source, rows->sources))
-        return mp_no_memory(error);
+    MP_TRY(MP_GROW(rows->source, rows->sources, error));
     struct mp_row_source *source = &rows->source[rows->sources];
     *source = (struct mp_row_source){0};
     MP_TRY(mp_input_open(path, &source->input, error));
@@ -179,21 +178,19 @@ static int add_tokens(struct mp_token_cell *cell, int top_k, const struct mp_row
 /* What cells hold becomes the load's routes and counts. */
 static int give_tokens(const struct mp_token_cell cell[], int top_k, struct mp_load *load,
                        struct mp_error *error) {
-    int32_t *tokens = calloc((size_t)load->ranks, sizeof *tokens);
-    if (!tokens)
-        return mp_no_memory(error);
+    MP_AUTO(memory) int32_t *tokens = NULL;
+    MP_TRY(MP_NEW(tokens, load->ranks, error));
     for (int rank = 0; rank < load->ranks; rank++)
         tokens[rank] = cell[rank].tokens;
-    int code = mp_load_give_routes(load, top_k, tokens, error);
-    free(tokens);
+    MP_TRY(mp_load_give_routes(load, top_k, tokens, error));
     memset(load->count, 0, (size_t)load->ranks * (size_t)load->experts * sizeof *load->count);
-    for (int rank = 0; rank < load->ranks && !code; rank++) {
+    for (int rank = 0; rank < load->ranks; rank++) {
         int32_t *to = load->routes->expert + (size_t)load->routes->begin[rank] * (size_t)top_k;
         if (cell[rank].tokens > 0)
             memcpy(to, cell[rank].expert, (size_t)cell[rank].tokens * (size_t)top_k * sizeof *to);
         mp_routes_count(load->routes, rank, load->count + (size_t)rank * (size_t)load->experts);
     }
-    return code;
+    return MP_OK;
 }
 
 /* Where the row belongs among places. */

@@ -78,13 +78,15 @@ const char *mp_format_guess(const char *path) {
                                            {".json", "sglang"},
                                            {".jsonl", "megatron"},
                                            {".npy", "npy"},
-                                           {".mptrace", "native"}};
+                                           {".mptrace", "native"}},
+                             *const packed[] = {".zst", ".gz"};
     size_t length = strlen(path);
     struct stat status;
     if (!stat(path, &status) && S_ISDIR(status.st_mode))
         return has_file(path, "router_trace_rank0.jsonl") ? "megatron" : "csv";
-    if (length > 4 && !strcmp(path + length - 4, ".zst"))
-        length -= 4;
+    for (int i = 0; i < 2; i++)
+        if (length > strlen(packed[i]) && !strcmp(path + length - strlen(packed[i]), packed[i]))
+            length -= strlen(packed[i]);
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         size_t ending = strlen(known[i][0]);
         if (length > ending && !strncmp(path + length - ending, known[i][0], ending))

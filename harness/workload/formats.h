@@ -2,8 +2,8 @@
  *
  * Every reader tells what is wrong with a file by path and line (text) or record (JSON path, block
  * of an array), and reads in memory bounded by one iteration; JSON, which has to be whole to be
- * understood, in files of at most 64 MiB.  Text and arrays may be packed with zstd, known by its
- * first bytes.  Numbers are whole and not negative; 8.0 is whole. */
+ * understood, in files of at most 64 MiB.  Text and arrays may be packed with zstd or gzip, known
+ * by their first bytes.  Numbers are whole and not negative; 8.0 is whole. */
 #pragma once
 
 #include "harness/workload/trace.h"
@@ -31,6 +31,6 @@ int mp_format_open(const char *kind, const char *path, int experts, struct mp_tr
                    struct mp_error *error);
 
 /* The format that the name's ending suggests (.csv, .json, .jsonl, .npy, each also with
- * .zst; .mptrace), or what lies in a folder, a name of the table; NULL if none.  Of the JSON
+ * .zst or .gz; .mptrace), or what lies in a folder, a name of the table; NULL if none.  Of the JSON
  * formats it suggests sglang. */
 const char *mp_format_guess(const char *path);

@@ -258,9 +258,8 @@ static int fill(struct mp_generation *own, struct mp_error *error) {
 int mp_generation_create(const struct mp_generator *kind, const struct mp_generate_options *options,
                          struct mp_generation **generation, struct mp_error *error) {
     MP_TRY(check(options, error));
-    struct mp_generation *own = calloc(1, sizeof *own);
-    if (!own)
-        return mp_no_memory(error);
+    struct mp_generation *own;
+    MP_TRY(MP_NEW(own, 1, error));
     own->kind = kind;
     own->options = *options;
     int code = fill(own, error);

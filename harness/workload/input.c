@@ -5,13 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 #include <zstd.h>
 
 enum { PACKED = 1 << 16, PLAIN = 1 << 17 };
 
 struct mp_input {
     char *path;
-    FILE *file;
+    gzFile file;         /* reads what is not gzipped as it is */
     ZSTD_DCtx *unpacker; /* NULL: a plain file */
     ZSTD_inBuffer packed;
     size_t frame_left; /* 0 between frames */
@@ -21,33 +22,28 @@ struct mp_input {
     char *line;
     size_t capacity;
     int64_t lines;
+    bool line_ended;
     unsigned char packed_bytes[PACKED];
 };
 
 int mp_input_open(const char *path, struct mp_input **input, struct mp_error *error) {
     static const unsigned char magic[4] = {0x28, 0xB5, 0x2F, 0xFD};
-    struct mp_input *made = calloc(1, sizeof *made);
-    if (made) {
-        made->path = strdup(path);
-        made->plain = malloc(PLAIN);
-    }
-    int code = MP_OK;
+    MP_AUTO(input) struct mp_input *made = NULL;
     unsigned char first[4];
-    if (!made || !made->path || !made->plain)
-        code = mp_no_memory(error);
-    else if (!(made->file = fopen(path, "rb")))
-        code = mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "%s: %s", path,
-                       strerror(errno));
-    else if (fread(first, 1, 4, made->file) == 4 && memcmp(first, magic, 4) == 0 &&
-             !(made->unpacker = ZSTD_createDCtx()))
-        code = mp_fail(error, MP_ENOMEM, "%s: no memory to unpack it", path);
-    if (!code)
-        code = mp_input_rewind(made, error);
-    if (code) {
-        mp_input_destroy(made);
-        return code;
-    }
+    MP_TRY(MP_NEW(made, 1, error));
+    MP_TRY(MP_NEW(made->plain, PLAIN, error));
+    made->path = strdup(path);
+    if (!made->path)
+        return mp_no_memory(error);
+    made->file = gzopen(path, "rbe");
+    if (!made->file)
+        return mp_fail_errno(error, "%s", path);
+    if (gzread(made->file, first, 4) == 4 && memcmp(first, magic, 4) == 0 &&
+        !(made->unpacker = ZSTD_createDCtx()))
+        return mp_no_memory(error);
+    MP_TRY(mp_input_rewind(made, error));
     *input = made;
+    made = NULL;
     return MP_OK;
 }
 
@@ -55,7 +51,7 @@ void mp_input_destroy(struct mp_input *input) {
     if (!input)
         return;
     if (input->file)
-        fclose(input->file);
+        gzclose(input->file);
     ZSTD_freeDCtx(input->unpacker);
     free(input->path);
     free(input->plain);
@@ -64,7 +60,8 @@ void mp_input_destroy(struct mp_input *input) {
 }
 
 int mp_input_rewind(struct mp_input *input, struct mp_error *error) {
-    if (fseek(input->file, 0, SEEK_SET))
+    gzclearerr(input->file);
+    if (gzrewind(input->file))
         return mp_fail(error, MP_EIO, "%s: can't be read twice (%s); give a regular file",
                        input->path, strerror(errno));
     if (input->unpacker)
@@ -79,10 +76,18 @@ int mp_input_rewind(struct mp_input *input, struct mp_error *error) {
 
 static int read_file(struct mp_input *input, void *to, size_t size, size_t *got,
                      struct mp_error *error) {
-    *got = fread(to, 1, size, input->file);
-    if (ferror(input->file))
-        return mp_fail(error, MP_EIO, "%s: %s", input->path, strerror(errno));
-    return MP_OK;
+    const int read = gzread(input->file, to, (unsigned)size);
+    *got = read > 0 ? (size_t)read : 0;
+    if (read > 0)
+        return MP_OK;
+    int number = Z_OK;
+    const char *reason = gzerror(input->file, &number);
+    if (number == Z_ERRNO)
+        return mp_fail_errno(error, "%s", input->path);
+    return number == Z_OK || number == Z_STREAM_END
+               ? MP_OK
+               : mp_fail(error, MP_EFORMAT, "%s: damaged gzip data after line %lld: %s",
+                         input->path, (long long)input->lines, reason);
 }
 
 /* Unpacks until there is something or the file ends. */
@@ -157,11 +162,9 @@ static int extend(struct mp_input *input, size_t length, size_t part, struct mp_
 
 int mp_input_line(struct mp_input *input, char **line, struct mp_error *error) {
     size_t length = 0;
-    bool any = false;
-    for (bool ended = false; !ended;) {
-        int code = fill(input, error);
-        if (code)
-            return code;
+    bool any = false, ended = false;
+    while (!ended) {
+        MP_TRY(fill(input, error));
         size_t part = input->size - input->at;
         if (part == 0)
             break;
@@ -170,8 +173,7 @@ int mp_input_line(struct mp_input *input, char **line, struct mp_error *error) {
         ended = end;
         if (end)
             part = (size_t)(end - (input->plain + input->at));
-        if ((code = extend(input, length, part, error)))
-            return code;
+        MP_TRY(extend(input, length, part, error));
         length += part;
         input->at += part + ended;
     }
@@ -179,6 +181,7 @@ int mp_input_line(struct mp_input *input, char **line, struct mp_error *error) {
     if (!any)
         return MP_OK;
     input->lines++;
+    input->line_ended = ended;
     if (memchr(input->line, '\0', length))
         return mp_fail(error, MP_EFORMAT, "%s:%lld: a zero byte: this is not a text", input->path,
                        (long long)input->lines);
@@ -191,6 +194,10 @@ int mp_input_line(struct mp_input *input, char **line, struct mp_error *error) {
 
 int64_t mp_input_line_number(const struct mp_input *input) {
     return input->lines;
+}
+
+bool mp_input_line_ended(const struct mp_input *input) {
+    return input->line_ended;
 }
 
 const char *mp_input_path(const struct mp_input *input) {

@@ -1,7 +1,8 @@
-/* Files read from front to back, plain or packed with zstd (known by its magic number): lines of
- * text or bytes, in bounded memory. */
+/* Files read from front to back, plain or packed with gzip or zstd (known by their magic numbers):
+ * lines of text or bytes, in bounded memory. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,6 +15,7 @@ struct mp_input;
 /* Errors: MP_ENOTFOUND, MP_EIO, MP_ENOMEM. */
 int mp_input_open(const char *path, struct mp_input **input, struct mp_error *error);
 void mp_input_destroy(struct mp_input *input); /* accepts NULL */
+MP_END(input, struct mp_input *, mp_input_destroy(*it))
 /* Back to the beginning.  MP_EIO for what can't be read twice. */
 int mp_input_rewind(struct mp_input *input, struct mp_error *error);
 
@@ -23,6 +25,7 @@ int mp_input_rewind(struct mp_input *input, struct mp_error *error);
  */
 int mp_input_line(struct mp_input *input, char **line, struct mp_error *error);
 int64_t mp_input_line_number(const struct mp_input *input); /* of the last line given, from 1 */
+bool mp_input_line_ended(const struct mp_input *input);     /* it was not the file's end that did */
 const char *mp_input_path(const struct mp_input *input);
 
 /* Up to `size` bytes; fewer only at the end of the file.  Errors as above. */

@@ -1,5 +1,4 @@
 /* Reader of the native format. */
-#include <errno.h>
 #include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
@@ -46,7 +45,7 @@ static int get_bytes(struct reader *reader, void *bytes, size_t count, size_t *g
                      struct mp_error *error) {
     *got = fread(bytes, 1, count, reader->file);
     if (ferror(reader->file))
-        return mp_fail(error, MP_EIO, "can't read %s: %s", reader->path, strerror(errno));
+        return mp_fail_errno(error, "can't read %s", reader->path);
     return MP_OK;
 }
 
@@ -237,6 +236,8 @@ static int fail_header(const struct reader *reader, struct mp_error *error) {
                    reader->path);
 }
 
+MP_END(json, json_t *, json_decref(*it))
+
 /* Magic, size, JSON object, checksum. */
 static int read_header(struct reader *reader, struct mp_trace_info *info, struct mp_error *error) {
     unsigned char head[NATIVE_MAGIC_BYTES + 4];
@@ -246,18 +247,13 @@ static int read_header(struct reader *reader, struct mp_trace_info *info, struct
     if (length == 0 || length > NATIVE_HEADER_LIMIT ||
         memcmp(head, NATIVE_MAGIC, NATIVE_MAGIC_BYTES) != 0)
         return fail_header(reader, error);
-    unsigned char *text = malloc(length + 4);
-    if (!text)
-        return mp_no_memory(error);
-    int code = get_bytes(reader, text, length + 4, &got, error);
-    if (!code && (got < length + 4 || crc32_z(0, text, length) != native_get32(text + length)))
-        code = fail_header(reader, error);
-    json_t *object = code ? NULL : json_loadb((const char *)text, length, 0, NULL);
-    if (!code)
-        code = object ? read_info(reader, object, info, error) : fail_header(reader, error);
-    json_decref(object);
-    free(text);
-    return code;
+    MP_AUTO(memory) unsigned char *text = NULL;
+    MP_TRY(MP_NEW(text, length + 4, error));
+    MP_TRY(get_bytes(reader, text, length + 4, &got, error));
+    if (got < length + 4 || crc32_z(0, text, length) != native_get32(text + length))
+        return fail_header(reader, error);
+    MP_AUTO(json) json_t *object = json_loadb((const char *)text, length, 0, NULL);
+    return object ? read_info(reader, object, info, error) : fail_header(reader, error);
 }
 
 static int open_file(struct reader *reader, const char *path, struct mp_trace_info *info,
@@ -269,8 +265,7 @@ static int open_file(struct reader *reader, const char *path, struct mp_trace_in
         return mp_no_memory(error);
     reader->file = fopen(path, "rb");
     if (!reader->file)
-        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "can't open %s: %s", path,
-                       strerror(errno));
+        return mp_fail_errno(error, "can't open %s", path);
     if (!fstat(fileno(reader->file), &status) && S_ISDIR(status.st_mode))
         return mp_fail(error, MP_EFORMAT, "%s is a folder, no trace", path);
     reader->file_size = SIZE_MAX; /* of what has none, as a pipe */
@@ -288,9 +283,8 @@ int mp_trace_open(const char *path, struct mp_trace_stream **stream, struct mp_e
     struct mp_trace_info info = {0};
     struct mp_error own = {0}; /* the caller's may be NULL */
     *stream = NULL;
-    struct reader *reader = calloc(1, sizeof *reader);
-    if (!reader)
-        return mp_no_memory(error);
+    struct reader *reader;
+    MP_TRY(MP_NEW(reader, 1, error));
     int code = open_file(reader, path, &info, &own);
     if (code)
         mp_fail(error, code, "%s", own.text);

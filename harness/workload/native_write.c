@@ -170,9 +170,8 @@ int mp_trace_writer_create(const char *path, const struct mp_trace_info *info,
                            struct mp_trace_writer **writer, struct mp_error *error) {
     *writer = NULL;
     MP_TRY(trace_shape_check(&info->shape, error));
-    struct mp_trace_writer *made = calloc(1, sizeof *made);
-    if (!made)
-        return mp_no_memory(error);
+    struct mp_trace_writer *made;
+    MP_TRY(MP_NEW(made, 1, error));
     made->shape = info->shape;
     made->has_routes = info->routes;
     int code = allocate(made, path) ? open_file(made, info, error) : mp_no_memory(error);

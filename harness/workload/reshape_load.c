@@ -1,5 +1,7 @@
 #include "harness/workload/reshape_load.h"
 
+#include "reference/base/order.h"
+
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,9 +111,7 @@ void mp_scale_create(struct mp_arena *memory, int experts, struct mp_scale *scal
 /* Largest remainder first, then the lower expert. */
 static int compare_shares(const void *one, const void *other) {
     const struct mp_scale_share *a = one, *b = other;
-    if (a->remainder != b->remainder)
-        return a->remainder < b->remainder ? 1 : -1;
-    return (a->expert > b->expert) - (a->expert < b->expert);
+    return MP_ORDER(b->remainder, a->remainder) ?: MP_ORDER(a->expert, b->expert);
 }
 
 static uint64_t open_weight(const struct mp_scale *scale, int experts) {
@@ -153,7 +153,7 @@ static void share_out(struct mp_scale *scale, int experts, uint64_t routes, uint
         left -= product / weights;
         scale->share[open++] = (struct mp_scale_share){product % weights, expert};
     }
-    qsort(scale->share, (size_t)open, sizeof *scale->share, compare_shares);
+    MP_SORT(scale->share, open, compare_shares);
     for (uint64_t i = 0; i < left; i++)
         row[scale->share[i].expert]++;
 }

@@ -218,9 +218,7 @@ static int find_choices(struct run_trace *run, struct mp_trace_info *info, struc
     if (!there || info->shape.top_k == 0)
         return MP_OK;
     info->routes = true;
-    run->tokens = calloc((size_t)info->shape.ranks, sizeof *run->tokens);
-    if (!run->tokens)
-        return mp_no_memory(error);
+    MP_TRY(MP_NEW(run->tokens, info->shape.ranks, error));
     return mp_store_query(run->store,
                           "SELECT first, top_k, width, experts FROM choice WHERE run_id = ?1 AND "
                           "rank = ?2 AND iteration = ?3 AND layer = ?4 ORDER BY first",
@@ -250,9 +248,8 @@ int mp_trace_open_run(struct mp_store *store, int64_t run_id, struct mp_trace_st
     static const struct mp_trace_stream_operations operations = {next, destroy};
     struct mp_trace_info info = {.ragged = true}; /* as far as what was recorded is */
     *stream = NULL;
-    struct run_trace *run = calloc(1, sizeof *run);
-    if (!run)
-        return mp_no_memory(error);
+    struct run_trace *run;
+    MP_TRY(MP_NEW(run, 1, error));
     *run = (struct run_trace){.store = store, .run_id = run_id};
     int code = open_run(run, &info, error);
     return mp_trace_stream_create(code, &operations, run, &info, stream, error);

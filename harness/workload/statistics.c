@@ -41,9 +41,8 @@ struct mp_trace_statistics {
 
 int mp_trace_statistics_create(const struct mp_trace_shape *shape,
                                struct mp_trace_statistics **made, struct mp_error *error) {
-    struct mp_trace_statistics *statistics = *made = calloc(1, sizeof *statistics);
-    if (!statistics)
-        return mp_no_memory(error);
+    MP_TRY(MP_NEW(*made, 1, error));
+    struct mp_trace_statistics *statistics = *made;
     statistics->shape = *shape;
     MP_TAKE(&statistics->arena, statistics->expert, shape->experts);
     MP_TAKE(&statistics->arena, statistics->rank, shape->ranks);
@@ -109,9 +108,7 @@ static int start_iteration(struct mp_trace_statistics *statistics, int64_t itera
     statistics->iterations++;
     struct kept *now = present(statistics);
     if (!now->routes)
-        now->routes = malloc(cells * sizeof *now->routes);
-    if (!now->routes)
-        return mp_no_memory(error);
+        MP_TRY(MP_NEW(now->routes, cells, error));
     now->iteration = iteration;
     memset(now->routes, 0, cells * sizeof *now->routes);
     return MP_OK;
@@ -138,8 +135,7 @@ static void compare(struct mp_trace_statistics *statistics, int layer) {
 int mp_trace_statistics_add(struct mp_trace_statistics *statistics,
                             const struct mp_trace_block *block, struct mp_error *error) {
     const struct mp_trace_shape *shape = &statistics->shape;
-    if (!MP_ROOM(statistics->block, statistics->blocks))
-        return mp_no_memory(error);
+    MP_TRY(MP_GROW(statistics->block, statistics->blocks, error));
     if (block->layer == 0 && block->micro_batch == 0)
         MP_TRY(start_iteration(statistics, block->iteration, error));
     struct measured *measured = &statistics->block[statistics->blocks++];
@@ -204,9 +200,8 @@ static void find_correlations(const struct mp_trace_statistics *statistics, int 
 
 int mp_trace_statistics_summarise(const struct mp_trace_statistics *statistics, int layer,
                                   struct mp_trace_summary *summary, struct mp_error *error) {
-    double *value = malloc((size_t)(statistics->blocks + 1) * sizeof *value);
-    if (!value)
-        return mp_no_memory(error);
+    MP_AUTO(memory) double *value = NULL;
+    MP_TRY(MP_NEW(value, statistics->blocks + 1, error));
     *summary = (struct mp_trace_summary){.worst = NAN, .iterations = statistics->iterations};
     if (statistics->blocks > 0) {
         summary->first = statistics->block[0].iteration;
@@ -215,7 +210,6 @@ int mp_trace_statistics_summarise(const struct mp_trace_statistics *statistics, 
     count_blocks(statistics, layer, summary);
     find_medians(statistics, layer, value, summary);
     find_correlations(statistics, layer, summary);
-    free(value);
     return MP_OK;
 }
 

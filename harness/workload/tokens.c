@@ -45,9 +45,8 @@ static int allocate(struct mp_token_statistics *made, struct mp_error *error) {
 
 int mp_token_statistics_create(const struct mp_trace_shape *shape,
                                struct mp_token_statistics **statistics, struct mp_error *error) {
-    struct mp_token_statistics *made = *statistics = calloc(1, sizeof *made);
-    if (!made)
-        return mp_no_memory(error);
+    MP_TRY(MP_NEW(*statistics, 1, error));
+    struct mp_token_statistics *made = *statistics;
     made->shape = *shape;
     int code = allocate(made, error);
     if (!code)

@@ -53,9 +53,7 @@ int mp_companion_open(struct mp_companion *companion, const char *collector,
         return mp_fail(error, MP_EIO, "MOEPERF_DEVICE_SPOOLS: %.60s...: the path is too long",
                        folder);
     mp_companion_rank(&config.rank, &config.ranks);
-    companion->names = calloc(1, sizeof *companion->names);
-    if (!companion->names)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory for names", path);
+    MP_TRY(MP_NEW(companion->names, 1, error));
     int code = mp_recorder_create(&config, &companion->recorder, error);
     if (!code)
         code = mp_recorder_thread(companion->recorder, collector, &companion->thread, error);

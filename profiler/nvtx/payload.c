@@ -90,8 +90,7 @@ struct mp_schemas {
 };
 
 int mp_schemas_create(struct mp_schemas **schemas, struct mp_error *error) {
-    *schemas = calloc(1, sizeof **schemas);
-    return *schemas ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for payload schemas");
+    return MP_NEW(*schemas, 1, error);
 }
 
 static void schema_free(struct schema *schema) {
@@ -155,19 +154,16 @@ int mp_schemas_add(struct mp_schemas *schemas, const struct mp_spool_record *rec
                           .bytes = record->as.schema.bytes,
                           .pack = record->as.schema.pack};
     schemas->age++;
+    MP_TRY(MP_GROW(schemas->schema, schemas->count, error));
     if (!read_fields(&made, record)) {
         schema_free(&made);
-        return mp_fail(error, MP_ENOMEM, "no memory for payload schemas");
+        return mp_no_memory(error);
     }
     struct schema *place = find(schemas, made.domain, made.id);
     if (place) {
         schema_free(place);
         *place = made;
         return MP_OK;
-    }
-    if (!MP_ROOM(schemas->schema, schemas->count)) {
-        schema_free(&made);
-        return mp_fail(error, MP_ENOMEM, "no memory for payload schemas");
     }
     schemas->schema[schemas->count++] = made;
     return MP_OK;

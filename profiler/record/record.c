@@ -129,9 +129,8 @@ int mp_recorder_create(const struct mp_recorder_config *config, struct mp_record
         return mp_fail(error, MP_EINVAL, "%s: a buffer of %d spans", config->path,
                        config->buffer_spans);
 
-    struct mp_recorder *created = calloc(1, sizeof *created);
-    if (!created)
-        return mp_no_memory(error);
+    struct mp_recorder *created;
+    MP_TRY(MP_NEW(created, 1, error));
     int code = create_file(&created->file, config, error);
     if (code) {
         free(created);

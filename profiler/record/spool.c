@@ -1,6 +1,5 @@
 #include "profiler/record/spool.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,7 +62,7 @@ static enum outcome read_record(struct mp_spool_reader *reader, size_t *got) {
 }
 
 static int fail_reading(const struct mp_spool_reader *reader, struct mp_error *error) {
-    return mp_fail(error, MP_EIO, "%s: cannot read the spool: %s", reader->path, strerror(errno));
+    return mp_fail_errno(error, "%s: cannot read the spool", reader->path);
 }
 
 static int read_header(struct mp_spool_reader *reader, struct mp_error *error) {
@@ -106,8 +105,7 @@ int mp_spool_open(const char *path, struct mp_spool_reader **reader, struct mp_e
         return mp_no_memory(error);
     opened->file = fopen(path, "rbe");
     if (!opened->file)
-        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO,
-                       "%s: cannot open the spool: %s", path, strerror(errno));
+        return mp_fail_errno(error, "%s: cannot open the spool", path);
     MP_TRY(read_header(opened, error));
     *reader = opened;
     opened = NULL;

@@ -6,9 +6,8 @@
 enum { BATCH_BYTES = 1 << 20 };
 
 int spool_writer_create(struct spool_writer *writer, const char *path, struct mp_error *error) {
-    *writer = (struct spool_writer){.batch = malloc(BATCH_BYTES)};
-    if (!writer->batch)
-        return mp_no_memory(error);
+    *writer = (struct spool_writer){.batch = NULL};
+    MP_TRY(MP_NEW(writer->batch, BATCH_BYTES, error));
     int code = spool_file_create(&writer->file, path, error);
     if (code) {
         free(writer->batch);

@@ -5,6 +5,7 @@
 
 #include "profiler/record/record.h"
 #include "reference/base/median.h"
+#include "reference/base/order.h"
 
 enum {
     DIRECTIONS = 3,
@@ -68,12 +69,12 @@ struct weighted {
 
 static int compare_weighted(const void *left, const void *right) {
     const struct weighted *a = left, *b = right;
-    return (a->value > b->value) - (a->value < b->value);
+    return MP_ORDER(a->value, b->value);
 }
 
 static double weighted_median(struct weighted item[], int count) {
     double all = 0, sum = 0;
-    qsort(item, (size_t)count, sizeof *item, compare_weighted);
+    MP_SORT(item, count, compare_weighted);
     for (int i = 0; i < count; i++)
         all += item[i].weight;
     for (int i = 0; i < count; i++) {
@@ -93,11 +94,7 @@ struct row {
 
 static int compare_rows(const void *left, const void *right) {
     const struct row *a = left, *b = right;
-    const int difference[] = {a->kind - b->kind, a->rank - b->rank, a->node - b->node};
-    for (size_t i = 0; i < sizeof difference / sizeof *difference; i++)
-        if (difference[i])
-            return difference[i];
-    return 0;
+    return MP_ORDER(a->kind, b->kind) ?: MP_ORDER(a->rank, b->rank) ?: MP_ORDER(a->node, b->node);
 }
 
 struct work {
@@ -404,7 +401,7 @@ static void fill(struct mp_causes *causes, struct work *work) {
             span_of(causes, (int)n)->tokens < 0)
             causes->knows_tokens = false;
     }
-    qsort(work->row, graph->times.spans, sizeof *work->row, compare_rows);
+    MP_SORT(work->row, graph->times.spans, compare_rows);
     find_slopes(causes, work);
     find_usual(causes, work);
     find_references(causes, work);

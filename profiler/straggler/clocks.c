@@ -42,10 +42,9 @@ static double last_arrival(const struct mp_graph *graph, const struct mp_graph_g
 /* What the recording itself says about its clocks. */
 static int check_meetings(struct analysis *analysis, struct mp_error *error) {
     const struct mp_graph *graph = analysis->graph;
-    double *early = calloc((size_t)graph->groups + 1, sizeof *early);
+    MP_AUTO(memory) double *early = NULL;
     int meetings = 0;
-    if (!early)
-        return mp_no_memory(error);
+    MP_TRY(MP_NEW(early, (size_t)graph->groups + 1, error));
     for (int g = 0; g < graph->groups; g++) {
         const struct mp_graph_group *group = &graph->group[g];
         if (!synchronises(graph, group))
@@ -62,7 +61,6 @@ static int check_meetings(struct analysis *analysis, struct mp_error *error) {
     analysis->out->clock_error = analysis->input->clock_error;
     if (meetings > 0 && seen.p90 > analysis->out->clock_error)
         analysis->out->clock_error = seen.p90;
-    free(early);
     return MP_OK;
 }
 

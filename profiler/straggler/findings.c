@@ -4,6 +4,7 @@
 
 #include "profiler/record/record.h"
 #include "profiler/straggler/analysis.h"
+#include "reference/base/order.h"
 
 /* Of an iteration's time: what one-off delays are at least, and what counts as having mattered. */
 #define EVENT 0.10
@@ -433,9 +434,8 @@ static void find_stages(struct search *search) {
 
 static int compare_findings(const void *left, const void *right) {
     const struct mp_straggler_finding *a = left, *b = right;
-    if (a->waiting != b->waiting)
-        return a->waiting < b->waiting ? 1 : -1;
-    return a->rank != b->rank ? a->rank - b->rank : (int)a->cause - (int)b->cause;
+    return MP_ORDER(b->waiting, a->waiting) ?: MP_ORDER(a->rank, b->rank)
+           ?: MP_ORDER(a->cause, b->cause);
 }
 
 static int allocate(struct search *search, struct mp_arena *working, struct mp_error *error) {
@@ -475,7 +475,7 @@ static void find_all(struct search *search) {
         fill_finding(search, &out->finding[f]);
         name_link(search, &out->finding[f]);
     }
-    qsort(out->finding, (size_t)out->findings, sizeof *out->finding, compare_findings);
+    MP_SORT(out->finding, out->findings, compare_findings);
 }
 
 int analysis_find(struct analysis *analysis, struct mp_error *error) {

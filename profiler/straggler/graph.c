@@ -4,18 +4,15 @@
 
 #include "profiler/record/record.h"
 #include "reference/base/arena.h"
+#include "reference/base/order.h"
 
 /* ---- groups ---- */
 
 static int compare_kinds(const void *left, const void *right) {
     const struct mp_graph_kind *a = left, *b = right;
-    const int difference[] = {a->phase - b->phase, a->direction - b->direction,
-                              a->layer - b->layer, a->channel - b->channel,
-                              a->stage - b->stage, a->ordinal - b->ordinal};
-    for (size_t i = 0; i < sizeof difference / sizeof *difference; i++)
-        if (difference[i])
-            return difference[i];
-    return 0;
+    return MP_ORDER(a->phase, b->phase) ?: MP_ORDER(a->direction, b->direction)
+           ?: MP_ORDER(a->layer, b->layer) ?: MP_ORDER(a->channel, b->channel)
+           ?: MP_ORDER(a->stage, b->stage) ?: MP_ORDER(a->ordinal, b->ordinal);
 }
 
 static struct mp_graph_kind kind_of(const struct mp_graph *graph, int index) {
@@ -44,10 +41,8 @@ struct key {
 
 static int compare_keys(const void *left, const void *right) {
     const struct key *a = left, *b = right;
-    int difference = compare_kinds(&a->kind, &b->kind);
-    if (difference)
-        return difference;
-    return a->rank != b->rank ? a->rank - b->rank : a->position - b->position;
+    return compare_kinds(&a->kind, &b->kind) ?: MP_ORDER(a->rank, b->rank)
+           ?: MP_ORDER(a->position, b->position);
 }
 
 /* Keys of an iteration's spans with ordinals, sorted. */
@@ -57,14 +52,14 @@ static void sort_keys(struct mp_graph *graph, const struct mp_graph_stage *stage
         int node = graph->order[stage->first_node + i];
         key[i] = (struct key){kind_of(graph, node), graph->node[node].rank, i, node};
     }
-    qsort(key, (size_t)stage->nodes, sizeof *key, compare_keys);
+    MP_SORT(key, stage->nodes, compare_keys);
     struct key before = {.rank = -1};
     for (int i = 0, ordinal = 0; i < stage->nodes; i++) {
         bool goes_on = key[i].rank == before.rank && !compare_kinds(&key[i].kind, &before.kind);
         before = key[i];
         key[i].kind.ordinal = ordinal = goes_on ? ordinal + 1 : 0;
     }
-    qsort(key, (size_t)stage->nodes, sizeof *key, compare_keys);
+    MP_SORT(key, stage->nodes, compare_keys);
 }
 
 static void make_groups(struct mp_graph *graph, struct mp_graph_stage *stage, struct key key[]) {
@@ -100,11 +95,10 @@ static void count_absent(struct mp_graph *graph, const struct mp_graph_stage *st
 static int make_kinds(struct mp_graph *graph, struct mp_error *error) {
     size_t groups = (size_t)graph->groups;
     MP_TAKE(&graph->arena, graph->kind, groups + 1);
-    if (graph->arena.lacking)
-        return mp_arena_check(&graph->arena, error);
+    MP_TRY(mp_arena_check(&graph->arena, error));
     for (size_t g = 0; g < groups; g++)
         graph->kind[g] = kind_of(graph, graph->member[graph->group[g].first]);
-    qsort(graph->kind, groups, sizeof *graph->kind, compare_kinds);
+    MP_SORT(graph->kind, groups, compare_kinds);
     for (size_t g = 0; g < groups; g++)
         if (g == 0 || compare_kinds(&graph->kind[g], &graph->kind[graph->kinds - 1]))
             graph->kind[graph->kinds++] = graph->kind[g];
@@ -155,9 +149,8 @@ struct moment {
 
 static int compare_moments(const void *left, const void *right) {
     const struct moment *a = left, *b = right;
-    if (a->time != b->time)
-        return a->time < b->time ? -1 : 1;
-    return a->sequence != b->sequence ? a->sequence - b->sequence : a->event - b->event;
+    return MP_ORDER(a->time, b->time) ?: MP_ORDER(a->sequence, b->sequence)
+           ?: MP_ORDER(a->event, b->event);
 }
 
 /* Everything that happened, in its order; causes come before what they cause.  Only those who met
@@ -180,7 +173,7 @@ static void order_events(struct mp_graph *graph, const struct mp_graph_stage *st
         moment[2 * i + 1] = (struct moment){released, sequence++, 2 * index + 1};
         before = released;
     }
-    qsort(moment, 2 * (size_t)stage->nodes, sizeof *moment, compare_moments);
+    MP_SORT(moment, 2 * (size_t)stage->nodes, compare_moments);
     for (int i = 0; i < 2 * stage->nodes; i++)
         graph->event[2 * stage->first_node + i] = moment[i].event;
 }
@@ -267,10 +260,9 @@ static int fill(struct mp_graph *graph, double tolerance, struct mp_error *error
 
 int mp_graph_create(const struct mp_recorded_times *times, double tolerance, struct mp_graph **made,
                     struct mp_error *error) {
-    struct mp_graph *graph = calloc(1, sizeof *graph);
+    struct mp_graph *graph;
     *made = NULL;
-    if (!graph)
-        return mp_no_memory(error);
+    MP_TRY(MP_NEW(graph, 1, error));
     graph->times = *times;
     int code = fill(graph, tolerance, error);
     if (code)

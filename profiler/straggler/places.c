@@ -6,6 +6,7 @@
 #include "profiler/record/record.h"
 #include "profiler/straggler/analysis.h"
 #include "reference/base/arena.h"
+#include "reference/base/order.h"
 
 /* ---- places ---- */
 
@@ -19,7 +20,7 @@ struct places {
 
 static int compare_places(const void *left, const void *right) {
     const struct mp_straggler_place *a = left, *b = right;
-    return a->layer != b->layer ? a->layer - b->layer : a->phase - b->phase;
+    return MP_ORDER(a->layer, b->layer) ?: MP_ORDER(a->phase, b->phase);
 }
 
 static int place_of(const struct mp_straggler *out, int phase, int layer) {
@@ -35,7 +36,7 @@ static void list_places(struct places *places) {
     for (int k = 0; k < graph->kinds; k++)
         out->place[k] = (struct mp_straggler_place){
             .phase = graph->kind[k].phase, .layer = graph->kind[k].layer, .slowest = -1};
-    qsort(out->place, (size_t)graph->kinds, sizeof *out->place, compare_places);
+    MP_SORT(out->place, graph->kinds, compare_places);
     for (int k = 0; k < graph->kinds; k++)
         if (k == 0 || compare_places(&out->place[k], &out->place[out->places - 1]))
             out->place[out->places++] = out->place[k];

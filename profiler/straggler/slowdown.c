@@ -1,6 +1,8 @@
 /* Slowdowns: see straggler.h. */
 #include "profiler/straggler/straggler.h"
 
+#include "reference/base/order.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -39,7 +41,7 @@ static void add_type(struct mp_slowdowns *slowdowns, const struct mp_slowdown_ty
 
 static int compare_types(const void *left, const void *right) {
     const struct mp_slowdown_type *a = left, *b = right;
-    return (a->slowdown < b->slowdown) - (a->slowdown > b->slowdown);
+    return MP_ORDER(b->slowdown, a->slowdown);
 }
 
 /* The ideal with one type of operation as recorded. */
@@ -66,7 +68,7 @@ static void find_types(struct replays *replays, struct mp_slowdowns *slowdowns) 
         }
         type->slowdown = replay(replays, replays->now, true) / slowdowns->ideal;
     }
-    qsort(slowdowns->type, (size_t)slowdowns->types, sizeof *slowdowns->type, compare_types);
+    MP_SORT(slowdowns->type, slowdowns->types, compare_types);
 }
 
 /* The ideal with one rank as recorded. */

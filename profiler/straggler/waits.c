@@ -104,8 +104,7 @@ static int first_node(const struct mp_graph *graph, int node) {
 
 static int add_charge(struct mp_waits *waits, const struct mp_charge *charge,
                       struct mp_error *error) {
-    if (!MP_ROOM(waits->charge, waits->charges))
-        return mp_no_memory(error);
+    MP_TRY(MP_GROW(waits->charge, waits->charges, error));
     waits->charge[waits->charges++] = *charge;
     return MP_OK;
 }

@@ -62,17 +62,18 @@ bool mp_list_room(void *list, size_t count, size_t size) {
     return items;
 }
 
-bool mp_table_reach(void *table, uint32_t *count, uint32_t id, uint32_t limit, size_t size) {
+int mp_table_reach(void *table, uint32_t *count, uint32_t id, uint32_t limit, size_t size,
+                   struct mp_error *error) {
     char *items;
     if (id < *count)
-        return true;
+        return MP_OK;
     const uint32_t room = id < limit / 2 - 512 ? 2 * (id + 512) : limit;
     memcpy(&items, table, sizeof items);
     items = realloc(items, room * size);
     if (!items)
-        return false;
+        return mp_no_memory(error);
     memset(items + *count * size, 0, (room - *count) * size);
     memcpy(table, &items, sizeof items);
     *count = room;
-    return true;
+    return MP_OK;
 }

@@ -59,10 +59,13 @@ MP_END(arena, struct mp_arena, mp_arena_release(it))
  * list stays as it was. */
 bool mp_list_room(void *list, size_t count, size_t size);
 #define MP_ROOM(list, count) mp_list_room(&(list), (size_t)(count), sizeof *(list))
+/* The same as a code: MP_ENOMEM with a sentence. */
+#define MP_GROW(list, count, error) (MP_ROOM(list, count) ? MP_OK : mp_no_memory(error))
 
 /* Makes a table by ids reach to `id`: items behind its *count are new and zeroed, at most `limit`.
  * `table` is the address of its pointer, NULL at the beginning, and is to be freed; id < limit.
- * False without memory: the table stays as it was. */
-bool mp_table_reach(void *table, uint32_t *count, uint32_t id, uint32_t limit, size_t size);
-#define MP_REACH(table, count, id, limit)                                                          \
-    mp_table_reach(&(table), &(count), id, limit, sizeof *(table))
+ * MP_ENOMEM with a sentence: the table stays as it was. */
+int mp_table_reach(void *table, uint32_t *count, uint32_t id, uint32_t limit, size_t size,
+                   struct mp_error *error);
+#define MP_REACH(table, count, id, limit, error)                                                   \
+    mp_table_reach(&(table), &(count), id, limit, sizeof *(table), error)

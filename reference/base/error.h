@@ -6,7 +6,9 @@
  * `main` prints it and chooses the exit status. */
 #pragma once
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum mp_code {
     MP_OK = 0,
@@ -35,6 +37,11 @@ struct mp_error {
 int mp_fail(struct mp_error *error, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* mp_fail with what errno says behind the text: "a.yaml: Permission denied".  MP_ENOTFOUND for what
+ * isn't there, MP_ENOSPACE for a full disk, a quota and a limit of sizes, else MP_EIO. */
+int mp_fail_errno(struct mp_error *error, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /* Leaves the function with the code of a call that failed; what has to be undone then is MP_AUTO.
  */
 #define MP_TRY(call)                                                                               \
@@ -54,10 +61,23 @@ int mp_fail(struct mp_error *error, int code, const char *format, ...)
         call;                                                                                      \
     }
 MP_END(text, char *, free(*it))
+MP_END(file, FILE *, (*it ? fclose(*it) : 0)) /* that was read */
 void *mp_new(size_t count, size_t size);
 
 /* MP_ENOMEM, "no memory": where there is nothing to say of what it was for. */
 int mp_no_memory(struct mp_error *error);
+
+/* Makes `table` what mp_new gives.  MP_ENOMEM with a sentence that has the sizes: it stays as it
+ * was. */
+#define MP_NEW(table, count, error) mp_make(&(table), (size_t)(count), sizeof *(table), error)
+int mp_make(void *table, size_t count, size_t size, struct mp_error *error);
+
+/* A table of any type that is only wanted here: MP_AUTO(memory) int *order = NULL, then MP_NEW. */
+static inline void mp_end_memory(void *it) {
+    void *table;
+    memcpy(&table, it, sizeof table);
+    free(table);
+}
 
 /* Puts "`prefix`: " in front of the recorded sentence (for instance the rank or the file) and
  * returns the recorded code.  Does nothing when nothing has failed. */

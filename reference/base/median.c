@@ -1,24 +1,24 @@
 #include "reference/base/median.h"
+#include "reference/base/order.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 static int compare(const void *left, const void *right) {
     double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
+    return MP_ORDER(a, b);
 }
 
 void mp_sort_numbers(double value[], int64_t count) {
-    qsort(value, (size_t)count, sizeof *value, compare);
+    MP_SORT(value, count, compare);
 }
 
 static int compare_integers(const void *left, const void *right) {
     int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-    return (a > b) - (a < b);
+    return MP_ORDER(a, b);
 }
 
 void mp_sort_integers(int64_t value[], int64_t count) {
-    qsort(value, (size_t)count, sizeof *value, compare_integers);
+    MP_SORT(value, count, compare_integers);
 }
 
 double mp_median_of(double value[], int64_t count) {

@@ -1,5 +1,4 @@
 /* Options in files: mappings, lists and what is inside them; groups of tables. */
-#include <errno.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -322,6 +321,6 @@ int mp_groups_write(const struct mp_option_group groups[], FILE *stream, struct 
             MP_TRY(write_rows(group, stream, error));
     }
     if (ferror(stream))
-        return mp_fail(error, MP_EIO, "can't write options: %s", strerror(errno));
+        return mp_fail_errno(error, "can't write options");
     return MP_OK;
 }

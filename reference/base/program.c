@@ -110,9 +110,7 @@ int mp_program_create(struct mp_program **program, struct mp_error *error) {
     struct solver solver;
     *program = NULL;
     MP_TRY(load_solver(&solver, error));
-    *program = calloc(1, sizeof **program);
-    if (!*program)
-        return mp_fail(error, MP_ENOMEM, "no memory for an integer program");
+    MP_TRY(MP_NEW(*program, 1, error));
     (*program)->solver = solver;
     return MP_OK;
 }

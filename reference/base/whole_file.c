@@ -186,11 +186,11 @@ int mp_whole_file_open(struct mp_whole_file *file, const char *path, struct mp_e
     bool is_descriptor;
     *file = (struct mp_whole_file){.path = strdup(path)};
     if (!file->path)
-        return mp_fail(error, MP_ENOMEM, "no memory for writing %s", path);
+        return mp_no_memory(error);
     int code = resolve(path, target, &is_descriptor) ? MP_OK : mp_whole_file_fail(file, error);
     file->target = code ? NULL : strdup(target);
     if (!code && !file->target)
-        code = mp_fail(error, MP_ENOMEM, "no memory for writing %s", path);
+        code = mp_no_memory(error);
     if (!code)
         code = open_target(file, is_descriptor, error);
     return code ? mp_whole_file_close(file, code, error) : MP_OK;

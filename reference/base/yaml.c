@@ -4,6 +4,7 @@
  * a tree, where an alias becomes a copy.  Copies of copies grow without bound, so the tree has a
  * limit of its own beside the file's. */
 #include "reference/base/yaml.h"
+#include "reference/base/order.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -52,8 +53,7 @@ struct keyed_entry {
 
 static int compare_entries(const void *left, const void *right) {
     const struct keyed_entry *a = left, *b = right;
-    int order = strcmp(a->key, b->key);
-    return order ? order : a->index - b->index;
+    return strcmp(a->key, b->key) ?: MP_ORDER(a->index, b->index);
 }
 
 /* Refuses a mapping that says the same key twice.  By sorting: files come from anywhere, and one
@@ -67,7 +67,7 @@ static int check_duplicates(const struct conversion *conversion, const struct mp
         return no_memory(conversion);
     for (int i = 0; i < mapping->count; i++)
         entry[i] = (struct keyed_entry){mapping->key[i], i};
-    qsort(entry, (size_t)mapping->count, sizeof *entry, compare_entries);
+    MP_SORT(entry, mapping->count, compare_entries);
     for (int i = 1; i < mapping->count; i++)
         if (!strcmp(entry[i - 1].key, entry[i].key))
             return mp_fail(conversion->error, MP_EFORMAT,

@@ -1,5 +1,4 @@
 /* What needs no parser: trees, files as text, values as text; see yaml.h. */
-#include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,20 +38,18 @@ static int read_stream(const char *path, FILE *file, char **text, size_t *size,
     } while (*size == capacity && capacity <= MP_YAML_SIZE_LIMIT);
     (*text)[*size] = '\0';
     if (ferror(file))
-        return mp_fail(error, MP_EIO, "%s: %s", path, strerror(errno));
+        return mp_fail_errno(error, "%s", path);
     return *size > MP_YAML_SIZE_LIMIT ? mp_fail(error, MP_EFORMAT, "%s: larger than 16 MiB", path)
                                       : MP_OK;
 }
 
 int mp_yaml_read_file(const char *path, char **text, size_t *size, struct mp_error *error) {
-    FILE *file = fopen(path, "re");
+    MP_AUTO(file) FILE *file = fopen(path, "re");
     if (!file)
-        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "%s: %s", path,
-                       strerror(errno));
+        return mp_fail_errno(error, "%s", path);
     *text = NULL;
     *size = 0;
-    int code = read_stream(path, file, text, size, error);
-    fclose(file);
+    const int code = read_stream(path, file, text, size, error);
     if (code) {
         free(*text);
         *text = NULL;
@@ -86,6 +83,5 @@ int mp_yaml_write_text(FILE *stream, const char *text, struct mp_error *error) {
         at += length;
     }
     fputc('"', stream);
-    return ferror(stream) ? mp_fail(error, MP_EIO, "can't write a value: %s", strerror(errno))
-                          : MP_OK;
+    return ferror(stream) ? mp_fail_errno(error, "can't write a value") : MP_OK;
 }

@@ -102,9 +102,8 @@ int mp_request_create(struct mp_comm *comm, int transfers, size_t chunk_bytes,
         return mp_fail(error, MP_EINVAL,
                        "rank %d: a request for %d transfers; 0 .. %d are possible", comm->rank,
                        transfers, 1 << 24);
-    struct mp_request *request = calloc(1, sizeof *request);
-    if (!request)
-        return mp_fail(error, MP_ENOMEM, "rank %d: no memory for a request", comm->rank);
+    struct mp_request *request;
+    MP_TRY(MP_NEW(request, 1, error));
     request->transport = mp_transport_of(comm);
     /* An exchange has at most two messages per other rank and cargo; every transfer is at most one
      * edge of this rank with MP_WINDOW pieces on it, or MP_RING arrivals in all. */

@@ -63,6 +63,9 @@ struct mp_machine {
 int mp_machine_measure(struct mp_comm *comm, const struct mp_machine_settings *settings,
                        struct mp_machine *machine, struct mp_error *error);
 
+/* The name of this machine's processor; "unknown" where the system does not tell. */
+void mp_machine_processor(char *name, size_t size);
+
 /* Writes a cluster file in which every number says that it was measured, when and on which
  * `processor`.  MP_EIO, MP_ENOSPACE: nothing is left of the file then. */
 int mp_machine_write(const struct mp_machine *machine, const char *processor, const char *path,

@@ -8,6 +8,20 @@
 
 enum { TEXT_SIZE = 512 };
 
+void mp_machine_processor(char *name, size_t size) {
+    MP_AUTO(file) FILE *file = fopen("/proc/cpuinfo", "re");
+    char line[512];
+    snprintf(name, size, "unknown");
+    while (file && fgets(line, sizeof line, file)) {
+        const char *colon = strchr(line, ':');
+        if (!colon || strncmp(line, "model name", 10) != 0)
+            continue;
+        colon += 1 + strspn(colon + 1, " \t");
+        snprintf(name, size, "%.*s", (int)strcspn(colon, "\n"), colon);
+        return;
+    }
+}
+
 /* What a double-quoted scalar of YAML can't have stays out. */
 static void clean(const char *text, char *to, size_t size) {
     size_t length = 0;

@@ -66,20 +66,17 @@ static int place(struct mp_experts *experts, int layer, int expert, int piece, c
 
 static int fill(struct mp_experts *experts, const struct mp_model_shape *shape, uint64_t seed,
                 const struct mp_placement home[], struct mp_error *error) {
-    size_t bytes = experts->chunk * sizeof(float);
-    float *host = malloc(bytes);
-    int code = MP_OK, piece = 0;
-    if (!host)
-        return mp_fail(error, MP_ENOMEM, "no memory to initialise an expert of %zu bytes", bytes);
-    for (int i = 0; i < experts->layers * experts->experts && !code; i++) {
+    MP_AUTO(memory) float *host = NULL;
+    int piece = 0;
+    MP_TRY(MP_NEW(host, experts->chunk, error));
+    for (int i = 0; i < experts->layers * experts->experts; i++) {
         int layer = i / experts->experts, expert = i % experts->experts;
         if (!keeps(experts, &home[layer], expert, &piece))
             continue;
         mp_expert_initialise(shape, seed, layer, expert, host);
-        code = place(experts, layer, expert, piece, host, error);
+        MP_TRY(place(experts, layer, expert, piece, host, error));
     }
-    free(host);
-    return code;
+    return MP_OK;
 }
 
 static bool allocate_tables(struct mp_experts *experts) {

@@ -12,10 +12,7 @@ int mp_load_create(int ranks, int experts, struct mp_load *load, struct mp_error
         return mp_fail(error, MP_EINVAL,
                        "a load needs at least one rank and one expert, not %d ranks and %d experts",
                        ranks, experts);
-    load->count = calloc((size_t)ranks * (size_t)experts, sizeof *load->count);
-    if (!load->count)
-        return mp_fail(error, MP_ENOMEM, "no memory for the loads of %d ranks and %d experts",
-                       ranks, experts);
+    MP_TRY(MP_NEW(load->count, (size_t)ranks * (size_t)experts, error));
     load->ranks = ranks;
     load->experts = experts;
     return MP_OK;
@@ -32,11 +29,7 @@ struct mp_load *mp_loads_take(struct mp_arena *arena, int64_t count, int ranks, 
 }
 
 int mp_load_give_first(struct mp_load *load, struct mp_error *error) {
-    load->first = calloc((size_t)load->ranks * (size_t)load->experts, sizeof *load->first);
-    return load->first ? MP_OK
-                       : mp_fail(error, MP_ENOMEM,
-                                 "no memory for the first choices of %d ranks and %d experts",
-                                 load->ranks, load->experts);
+    return MP_NEW(load->first, (size_t)load->ranks * (size_t)load->experts, error);
 }
 
 void mp_load_destroy(struct mp_load *load) {

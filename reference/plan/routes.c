@@ -121,14 +121,11 @@ static int check_rank(const struct mp_load *load, int rank, uint32_t count[],
 }
 
 int mp_load_check_routes(const struct mp_load *load, struct mp_error *error) {
-    uint32_t *count = malloc((size_t)load->experts * sizeof *count);
-    int code = MP_OK;
-    if (!count)
-        return mp_fail(error, MP_ENOMEM, "no memory to check tokens' experts");
-    for (int rank = 0; rank < load->ranks && !code; rank++)
-        code = check_rank(load, rank, count, error);
-    free(count);
-    return code;
+    MP_AUTO(memory) uint32_t *count = NULL;
+    MP_TRY(MP_NEW(count, load->experts, error));
+    for (int rank = 0; rank < load->ranks; rank++)
+        MP_TRY(check_rank(load, rank, count, error));
+    return MP_OK;
 }
 
 /* ---- transitions ---- */

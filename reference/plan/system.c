@@ -219,11 +219,8 @@ int mp_system_end_plan(const struct mp_system *system, void *self, const struct 
 int mp_system_initial_homes(const struct mp_system *system, const void *self, int layers,
                             struct mp_placement home[], struct mp_error *error) {
     size_t experts = (size_t)home[0].experts;
-    int32_t *owner = malloc((size_t)layers * experts * sizeof *owner);
-
-    if (!owner)
-        return mp_fail(error, MP_ENOMEM, "no memory for the owners of %d layers of %zu experts",
-                       layers, experts);
+    MP_AUTO(memory) int32_t *owner = NULL;
+    MP_TRY(MP_NEW(owner, (size_t)layers * experts, error));
     if (system->initial_owners)
         system->initial_owners(self, owner);
     else
@@ -232,7 +229,6 @@ int mp_system_initial_homes(const struct mp_system *system, const void *self, in
         mp_placement_set_owners(&home[layer], owner + (size_t)layer * experts);
     if (system->initial_holders)
         system->initial_holders(self, home);
-    free(owner);
     return MP_OK;
 }
 

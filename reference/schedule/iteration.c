@@ -13,7 +13,7 @@ int mp_schedule_create(const struct mp_executor *executor, void *self,
     MP_TAKE(&schedule->arena, schedule->needs_late, (size_t)layers * steps);
     if (schedule->arena.lacking) {
         mp_schedule_destroy(schedule);
-        return mp_fail(error, MP_ENOMEM, "no memory for a schedule of %d layers", layers);
+        return mp_no_memory(error);
     }
     for (int l = 0; l < layers; l++)
         schedule->layer[l].needs_late = schedule->needs_late + (size_t)l * steps;

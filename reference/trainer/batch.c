@@ -20,16 +20,13 @@ enum { BATCH_STREAM = 1 }; /* random stream of batch positions; tensors have the
 static int append_file(struct mp_text *text, FILE *all, const char *path, struct mp_error *error) {
     char part[1 << 16];
     size_t got, size = 0;
-    FILE *file = fopen(path, "rb");
+    MP_AUTO(file) FILE *file = fopen(path, "rb");
     if (!file)
-        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "text %s: %s", path,
-                       strerror(errno));
+        return mp_fail_errno(error, "text %s", path);
     while ((got = fread(part, 1, sizeof part, file)) > 0 && fwrite(part, 1, got, all) == got)
         size += got;
-    int code = ferror(file) ? mp_fail(error, MP_EIO, "text %s: %s", path, strerror(errno)) : MP_OK;
-    fclose(file);
     text->files += size > 0;
-    return code;
+    return ferror(file) ? mp_fail_errno(error, "text %s", path) : MP_OK;
 }
 
 /* A byte of an entry's path from its name on: behind a folder's name a '/' follows. */
@@ -51,7 +48,7 @@ static int append_tree(struct mp_text *text, FILE *all, char *path, struct mp_er
     char *paths[] = {path, NULL};
     FTS *tree = fts_open(paths, FTS_LOGICAL | FTS_NOCHDIR, by_path);
     if (!tree)
-        return mp_fail(error, MP_EIO, "text %s: %s", path, strerror(errno));
+        return mp_fail_errno(error, "text %s", path);
     int code = MP_OK;
     FTSENT *entry;
     errno = 0;

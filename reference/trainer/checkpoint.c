@@ -66,9 +66,8 @@ static int save_shard(const struct mp_trainer *trainer, const char *folder, cons
     struct mp_shard_writer writer;
     char path[PATH_SIZE];
     file_path(path, folder, name);
-    float *host = malloc(floats * sizeof *host);
-    if (!host)
-        return mp_fail(error, MP_ENOMEM, "checkpoint %s: no memory for %zu numbers", path, floats);
+    MP_AUTO(memory) float *host = NULL;
+    MP_TRY(MP_NEW(host, floats, error));
     int code = mp_shard_create(path, entries, index, (uint32_t)floats, &writer, error);
     for (int b = 0; !code && b < 3 * entries; b++) {
         if (on_device)
@@ -76,7 +75,6 @@ static int save_shard(const struct mp_trainer *trainer, const char *folder, cons
                                                       buffer[b], floats * sizeof *host);
         code = mp_shard_append(&writer, on_device ? host : buffer[b], error);
     }
-    free(host);
     return mp_shard_finish(&writer, code, error);
 }
 
@@ -89,8 +87,7 @@ static int save_experts(const struct mp_trainer *trainer, const char *folder,
     int32_t *index = mp_arena_take(&memory, (size_t)all * 2, sizeof *index);
     float **buffer = mp_arena_take(&memory, (size_t)all * 3, sizeof *buffer);
     char name[NAME_SIZE];
-    if (memory.lacking)
-        return mp_fail(error, MP_ENOMEM, "checkpoint: no memory for %d experts", all);
+    MP_TRY(mp_arena_check(&memory, error));
     for (int i = 0; i < all; i++) {
         int layer = i / experts->experts, expert = i % experts->experts;
         if (!experts->slice && trainer->planner.home[layer].owner[expert] != trainer->comm->rank)
@@ -119,17 +116,15 @@ typedef size_t copy_state(const struct mp_trainer *trainer, void *memory, size_t
 static int save_bytes(const struct mp_trainer *trainer, const char *folder, const char *name,
                       copy_state *copy, struct mp_error *error) {
     size_t bytes = copy(trainer, NULL, 0), floats = bytes / sizeof(float) + 1;
-    float *memory = bytes > INT32_MAX ? NULL : calloc(floats, sizeof *memory);
-    if (!memory)
-        return mp_fail(error, bytes > INT32_MAX ? MP_ELIMIT : MP_ENOMEM,
-                       "checkpoint: no room for %zu bytes of state, at most %d are possible", bytes,
+    MP_AUTO(memory) float *memory = NULL;
+    if (bytes > INT32_MAX)
+        return mp_fail(error, MP_ELIMIT, "checkpoint: %zu bytes of state; %d are possible", bytes,
                        INT32_MAX);
+    MP_TRY(MP_NEW(memory, floats, error));
     copy(trainer, memory, bytes);
     const int32_t index[2] = {(int32_t)bytes, -1};
     float *const buffer[] = {memory, memory, memory};
-    int code = save_shard(trainer, folder, name, 1, index, floats, buffer, false, error);
-    free(memory);
-    return code;
+    return save_shard(trainer, folder, name, 1, index, floats, buffer, false, error);
 }
 
 static size_t copy_system(const struct mp_trainer *trainer, void *memory, size_t size) {
@@ -592,10 +587,8 @@ static int check_shards(struct mp_trainer *trainer, const char *folder,
 static int restore_experts(struct mp_trainer *trainer, const char *folder,
                            const struct description *description, struct mp_error *error) {
     int all = trainer->job.layers * experts_of(description);
-    MP_AUTO(arena) struct mp_arena memory = {0};
-    int *times = mp_arena_take(&memory, (size_t)all, sizeof *times);
-    if (!times)
-        return mp_fail(error, MP_ENOMEM, "checkpoint: no memory for %d experts", all);
+    MP_AUTO(memory) int *times = NULL;
+    MP_TRY(MP_NEW(times, all, error));
     MP_TRY(check_shards(trainer, folder, description, times, error));
     if (description->number[RANKS] == trainer->comm->ranks && description->same_system)
         MP_TRY(restore_homes(trainer, folder, error));

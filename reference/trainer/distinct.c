@@ -22,9 +22,7 @@ int mp_distinct_rows_create(struct mp_distinct_rows *exchange, struct mp_arena *
     for (size_t l = 0; l < layers; l++) {
         MP_TAKE(arena, exchange->load[l].distinct, ranks * counts);
     }
-    if (arena->lacking)
-        return mp_fail(error, MP_ENOMEM, "no memory for the routes of %d tokens",
-                       exchange->model->tokens);
+    MP_TRY(mp_arena_check(arena, error));
     for (int i = 0; i < 2; i++) {
         exchange->beside[i].bytes = WORDS_PER_ROUTE * top_k * sizeof(int32_t);
         exchange->host_beside[i] =

@@ -37,9 +37,7 @@ static int repeat_loads(struct mp_forced *forced, struct mp_error *error) {
     const struct mp_job *job = forced->job;
     size_t experts = (size_t)job->experts;
     *loads = (struct mp_loads){1, job->experts, job->layers, 1, 0, NULL};
-    loads->count = calloc((size_t)job->layers * experts, sizeof *loads->count);
-    if (!loads->count)
-        return mp_fail(error, MP_ENOMEM, "no memory for %zu replayed routes", routes_of(forced));
+    MP_TRY(MP_NEW(loads->count, (size_t)job->layers * experts, error));
     for (int l = 0; l < job->layers; l++)
         MP_TRY(mp_job_replay(job, forced->rank, (int64_t)routes_of(forced),
                              loads->count + (size_t)l * experts, error));

@@ -194,20 +194,15 @@ static int set_system(struct mp_job_file *file, const char *name, const char *wh
     if (system == file->system)
         return MP_OK;
 
-    void *options = NULL;
+    MP_AUTO(memory) void *options = NULL;
     if (system->options_size > 0) {
-        options = calloc(1, system->options_size);
-        if (!options)
-            return mp_fail(error, MP_ENOMEM, "no memory for the options of system %s", name);
-        int code = mp_options_set_defaults(system->options, options, error);
-        if (code) {
-            free(options);
-            return code;
-        }
+        MP_TRY(mp_make(&options, 1, system->options_size, error));
+        MP_TRY(mp_options_set_defaults(system->options, options, error));
     }
     free(file->system_options);
     file->system_options = options;
     file->system = system;
+    options = NULL;
     return MP_OK;
 }
 

@@ -147,20 +147,15 @@ static int check_load(const struct mp_job *job, struct mp_error *error) {
 int mp_job_replay(const struct mp_job *job, int rank, int64_t routes, uint32_t count[],
                   struct mp_error *error) {
     bool skewed = job->routing == MP_ROUTING_SKEWED, given = job->routing == MP_ROUTING_LOAD;
-    double *weight = calloc((size_t)job->experts, sizeof *weight);
+    MP_AUTO(memory) double *weight = NULL;
     const char *at = job->load;
-    int code =
-        weight ? MP_OK
-               : mp_fail(error, MP_ENOMEM, "no memory for the loads of %d experts", job->experts);
-    for (int r = 0; !code && given && r <= rank; r++)
-        code = read_load_row(job, r, &at, weight, error);
-    if (!code && !given)
+    MP_TRY(MP_NEW(weight, job->experts, error));
+    for (int r = 0; given && r <= rank; r++)
+        MP_TRY(read_load_row(job, r, &at, weight, error));
+    if (!given)
         mp_replay_skew(job->experts, skewed ? job->skew_experts : job->experts, job->skew_share,
                        weight);
-    if (!code)
-        code = mp_replay_apportion(job->experts, weight, routes, count, error);
-    free(weight);
-    return code;
+    return mp_replay_apportion(job->experts, weight, routes, count, error);
 }
 
 static int check_inject(const struct mp_job *job, struct mp_error *error) {

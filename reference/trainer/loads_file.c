@@ -78,10 +78,9 @@ int mp_loads_writer_create(const char *path, const struct mp_loads_shape *shape,
                                   [LAYERS] = (uint32_t)shape->layers,
                                   [TOP_K] = (uint32_t)shape->top_k,
                                   [TOKENS] = (uint32_t)shape->tokens};
-    struct mp_loads_writer *writer = calloc(1, sizeof *writer);
+    struct mp_loads_writer *writer;
     *made = NULL;
-    if (!writer)
-        return mp_fail(error, MP_ENOMEM, "%s: no memory to write loads", path);
+    MP_TRY(MP_NEW(writer, 1, error));
     writer->shape = *shape;
     writer->check = spool_crc32(MAGIC, sizeof MAGIC);
     int code = mp_whole_file_open(&writer->file, path, error);
@@ -140,15 +139,14 @@ static int verify(FILE *file, const char *path, int64_t *size, struct mp_error *
         check = spool_crc32_on(check, part, got);
     }
     if (ferror(file))
-        return mp_fail(error, MP_EIO, "can't read %s: %s", path, strerror(errno));
+        return mp_fail_errno(error, "can't read %s", path);
     if (!is_loads)
         return mp_fail(error, MP_EFORMAT,
                        "%s: is no loads file; moeperf run makes one from a suite's trace", path);
     if (check != CHECK_OF_WHOLE || *size < HEAD_BYTES + END_BYTES)
         return mp_fail(error, MP_EFORMAT, "%s: is cut off or damaged; its checksum is wrong", path);
-    return fseek(file, sizeof MAGIC, SEEK_SET)
-               ? mp_fail(error, MP_EIO, "can't read %s: %s", path, strerror(errno))
-               : MP_OK;
+    return fseek(file, sizeof MAGIC, SEEK_SET) ? mp_fail_errno(error, "can't read %s", path)
+                                               : MP_OK;
 }
 
 static int get_words(FILE *file, const char *path, uint32_t word[], size_t words,
@@ -202,24 +200,19 @@ static int read_all(FILE *file, const char *path, const struct mp_loads_shape *j
         return mp_fail(error, MP_EFORMAT, "%s: ends inside an iteration; it is no whole loads file",
                        path);
     size_t rows = (size_t)(loads->iterations * shape.layers * loads->sources);
-    loads->count = calloc(rows, (size_t)shape.experts * sizeof *loads->count);
-    MP_AUTO(arena) struct mp_arena memory = {0};
-    uint32_t *block = mp_arena_take(&memory, counts_of(&shape), sizeof *block);
-    return loads->count && block
-               ? read_counts(file, path, &shape, rank, block, loads, error)
-               : mp_fail(error, MP_ENOMEM, "%s: no memory for its %lld iterations", path,
-                         (long long)loads->iterations);
+    MP_AUTO(memory) uint32_t *block = NULL;
+    MP_TRY(MP_NEW(block, counts_of(&shape), error));
+    MP_TRY(MP_NEW(loads->count, rows * (size_t)shape.experts, error));
+    return read_counts(file, path, &shape, rank, block, loads, error);
 }
 
 int mp_loads_read(const char *path, const struct mp_loads_shape *job, int rank,
                   struct mp_loads *loads, struct mp_error *error) {
-    FILE *file = fopen(path, "rbe");
+    MP_AUTO(file) FILE *file = fopen(path, "rbe");
     *loads = (struct mp_loads){0};
     if (!file)
-        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "can't read %s: %s", path,
-                       strerror(errno));
-    int code = read_all(file, path, job, rank, loads, error);
-    fclose(file);
+        return mp_fail_errno(error, "can't read %s", path);
+    const int code = read_all(file, path, job, rank, loads, error);
     if (code)
         mp_loads_destroy(loads);
     return code;

@@ -14,6 +14,7 @@
 
 #include "baselines/systems.h"
 #include "profiler/record/record.h"
+#include "reference/base/characters.h"
 #include "reference/base/median.h"
 #include "reference/machine/machine.h"
 #include "reference/plan/arguments.h"
@@ -25,36 +26,13 @@
 
 /* ---- environment: what a run's figures depend on besides the job ---- */
 
-/* The processor's name, "unknown" where the system does not tell. */
-static void environment_processor(char *name, size_t size) {
-    char line[512];
-    snprintf(name, size, "unknown");
-    FILE *file = fopen("/proc/cpuinfo", "r");
-    while (file && fgets(line, sizeof line, file)) {
-        char *colon = strchr(line, ':');
-        if (!colon || strncmp(line, "model name", 10) != 0)
-            continue;
-        colon[strcspn(colon, "\n")] = '\0';
-        snprintf(name, size, "%s", colon + 1 + strspn(colon + 1, " \t"));
-        break;
-    }
-    if (file)
-        fclose(file);
-}
-
-static void command_line(int argc, char *const argv[], char *text, size_t size) {
-    size_t used = 0;
-    for (int i = 0; i < argc && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%s", i ? " " : "", argv[i]);
-}
-
 /* Processor, cores this process may use, memory, kernel, host, compiler and flags, revision of the
  * build, command line.  Names begin with "environment.". */
 static void environment_record(struct mp_record_thread *thread, int argc, char *const argv[]) {
     char text[4096];
     struct utsname system;
     cpu_set_t cores;
-    environment_processor(text, sizeof text);
+    mp_machine_processor(text, sizeof text);
     mp_record_text(thread, "environment.cpu", text);
     if (sched_getaffinity(0, sizeof cores, &cores) == 0) {
         snprintf(text, sizeof text, "%d", CPU_COUNT(&cores));
@@ -70,7 +48,9 @@ static void environment_record(struct mp_record_thread *thread, int argc, char *
     }
     mp_record_text(thread, "environment.compiler", mp_compiler());
     mp_record_text(thread, "environment.revision", mp_revision());
-    command_line(argc, argv, text, sizeof text);
+    *text = '\0';
+    for (int i = 0; i < argc; i++)
+        mp_text_add(text, sizeof text, " ", "%s", argv[i]);
     mp_record_text(thread, "environment.command", text);
 }
 
@@ -409,9 +389,7 @@ static int set_up(struct program *program, int argc, char **argv) {
     const struct mp_job *job = &program->file.job;
     MP_TRY(load_text(program));
     if (program->arguments.rate) {
-        program->seconds = calloc(RATED_ITERATIONS, sizeof *program->seconds);
-        if (!program->seconds)
-            return mp_fail(&program->error, MP_ENOMEM, "no memory for --rate");
+        MP_TRY(MP_NEW(program->seconds, RATED_ITERATIONS, &program->error));
     }
     if (job->checkpoint[0])
         MP_TRY(mp_checkpoint_check(job->checkpoint, &program->error));
@@ -622,7 +600,7 @@ static int calibrate(struct program *program) {
     MP_TRY(mp_place_connect(&program->place, error));
     program->comm = program->place.comm;
     MP_TRY(mp_machine_measure(program->comm, &settings, &machine, error));
-    environment_processor(processor, sizeof processor);
+    mp_machine_processor(processor, sizeof processor);
     if (program->comm->rank == 0)
         MP_TRY(mp_machine_write(&machine, processor, arguments->calibrate, error));
     return mp_comm_barrier(program->comm, error);

@@ -16,8 +16,7 @@ int mp_paths_create(struct mp_paths *paths, struct mp_arena *arena, struct mp_er
     int count = paths->model->shape.layers * paths->steps;
     MP_TAKE(arena, paths->path, count);
     MP_TAKE(arena, paths->begin, (size_t)paths->steps * ranks * ranks);
-    if (arena->lacking)
-        return mp_arena_check(arena, error);
+    MP_TRY(mp_arena_check(arena, error));
     for (int i = 0; i < 2; i++)
         paths->transit[i].bytes = (size_t)paths->planner->setting.route_bytes;
     for (int i = 0; i < count; i++)

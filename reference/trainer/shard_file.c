@@ -1,5 +1,4 @@
 /* The binary files of a checkpoint. */
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,10 +43,9 @@ static int read_file(FILE *file, const char *path, struct mp_shard *shard, size_
                      struct mp_error *error) {
     long length = -1;
     if (fseek(file, 0, SEEK_END) || (length = ftell(file)) < 0 || fseek(file, 0, SEEK_SET))
-        return mp_fail(error, MP_EIO, "checkpoint %s: %s", path, strerror(errno));
+        return mp_fail_errno(error, "checkpoint %s", path);
     *size = (size_t)length;
-    if (!(shard->file = malloc(*size + 1)))
-        return mp_fail(error, MP_ENOMEM, "checkpoint %s: no memory for %ld bytes", path, length);
+    MP_TRY(mp_make(&shard->file, *size + 1, 1, error));
     if (fread(shard->file, 1, *size, file) != *size)
         return mp_fail(error, MP_EIO, "checkpoint %s: could not be read whole", path);
     return MP_OK;
@@ -56,13 +54,10 @@ static int read_file(FILE *file, const char *path, struct mp_shard *shard, size_
 int mp_shard_open(const char *path, struct mp_shard *shard, struct mp_error *error) {
     *shard = (struct mp_shard){0};
     size_t size = 0;
-    FILE *file = fopen(path, "rb");
+    MP_AUTO(file) FILE *file = fopen(path, "rb");
     if (!file)
-        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "checkpoint %s: %s", path,
-                       strerror(errno));
-    int code = read_file(file, path, shard, &size, error);
-    fclose(file);
-    MP_TRY(code);
+        return mp_fail_errno(error, "checkpoint %s", path);
+    MP_TRY(read_file(file, path, shard, &size, error));
     unsigned char *memory = shard->file;
     uint32_t sizes[2] = {0}, check = 0;
     bool magic = size >= HEADER_BYTES && memcmp(memory, MAGIC, sizeof MAGIC) == 0;

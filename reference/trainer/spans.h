@@ -25,6 +25,7 @@ struct mp_stamps; /* private */
 int mp_stamps_create(struct mp_device *device, mp_stream stream, int spans,
                      struct mp_stamps **stamps, struct mp_error *error);
 void mp_stamps_destroy(struct mp_stamps *stamps); /* accepts NULL */
+MP_END(stamps, struct mp_stamps *, mp_stamps_destroy(*it))
 
 /* Notes the place that the stream has been queued up to; -1 when no event is left.  Clocks have
  * stood still for `paused_ns` so far, which is taken off its time. */

@@ -29,26 +29,18 @@ struct mp_stamps {
 
 int mp_stamps_create(struct mp_device *device, mp_stream stream, int spans, struct mp_stamps **out,
                      struct mp_error *error) {
-    struct mp_stamps *stamps = calloc(1, sizeof *stamps);
+    MP_AUTO(stamps) struct mp_stamps *stamps = NULL;
     size_t count = (size_t)spans;
-    if (!stamps)
-        return mp_fail(error, MP_ENOMEM, "no memory for the times of %d spans", spans);
+    MP_TRY(MP_NEW(stamps, 1, error));
     *stamps = (struct mp_stamps){.device = device, .stream = stream, .spans = spans};
     MP_TAKE_EACH(&stamps->memory, 4 * count, stamps->event, stamps->time);
     MP_TAKE_EACH(&stamps->memory, count, stamps->kept, stamps->wait);
-    int code = stamps->memory.lacking
-                   ? mp_fail(error, MP_ENOMEM, "no memory for the times of %d spans", spans)
-                   : MP_OK;
+    MP_TRY(mp_arena_check(&stamps->memory, error));
     /* Two marks of a span, and two of a wait, of which there is at most one per span. */
-    while (!code && stamps->events < 4 * spans) {
-        code = device->operations->event_create(device, &stamps->event[stamps->events], error);
-        stamps->events += !code;
-    }
-    if (code) {
-        mp_stamps_destroy(stamps);
-        return code;
-    }
+    for (; stamps->events < 4 * spans; stamps->events++)
+        MP_TRY(device->operations->event_create(device, &stamps->event[stamps->events], error));
     *out = stamps;
+    stamps = NULL;
     return MP_OK;
 }
 

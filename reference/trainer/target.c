@@ -4,10 +4,7 @@
 
 int mp_target_create(const struct mp_job *job, struct mp_target *target, struct mp_error *error) {
     *target = (struct mp_target){.loss = job->target_loss, .window = job->target_window};
-    target->recent = calloc((size_t)target->window, sizeof *target->recent);
-    return target->recent ? MP_OK
-                          : mp_fail(error, MP_ENOMEM, "no memory for the losses of %d iterations",
-                                    target->window);
+    return MP_NEW(target->recent, target->window, error);
 }
 
 void mp_target_destroy(struct mp_target *target) {

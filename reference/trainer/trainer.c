@@ -359,9 +359,8 @@ int mp_trainer_create(const struct mp_job_file *file, struct mp_comm *comm,
     struct mp_model_shape shape;
     MP_TRY(check_batch(&file->job, comm->ranks, error));
     MP_TRY(mp_job_gate_rule(&file->job, &rule, error));
-    struct mp_trainer *trainer = calloc(1, sizeof *trainer);
-    if (!trainer)
-        return mp_no_memory(error);
+    struct mp_trainer *trainer;
+    MP_TRY(MP_NEW(trainer, 1, error));
     trainer->job = file->job;
     trainer->job.ranks = comm->ranks;
     trainer->job.expert_shards = mp_job_wanted_shards(

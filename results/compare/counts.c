@@ -68,8 +68,7 @@ static struct count *find_or_add(struct counts *counts, const char *name) {
 }
 
 static int keep_row(struct counts *counts, const struct count_row *row, struct mp_error *error) {
-    if (!MP_ROOM(counts->row, counts->rows))
-        return mp_no_memory(error);
+    MP_TRY(MP_GROW(counts->row, counts->rows, error));
     counts->row[counts->rows++] = *row;
     return MP_OK;
 }

@@ -1,6 +1,5 @@
 /* Counts: the exact measures of one run, each as a total and a hash over all its rows. */
-#ifndef MOEPERF_RESULTS_COMPARE_COUNTS_H
-#define MOEPERF_RESULTS_COMPARE_COUNTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -43,5 +42,3 @@ void counts_free(struct counts *counts);
 MP_END(counts, struct counts, counts_free(it))
 
 const struct count *counts_find(const struct counts *counts, const char *name); /* NULL: none */
-
-#endif

@@ -41,9 +41,7 @@ MP_END(job, struct job, (free_series(&it->base), free_series(&it->head)))
 static int load_series(const struct side *side, const char *name, struct series *series,
                        struct mp_error *error) {
     *series = (struct series){.side = side};
-    series->of = mp_new((size_t)side->count, sizeof *series->of);
-    if (!series->of)
-        return mp_no_memory(error);
+    MP_TRY(MP_NEW(series->of, side->count, error));
     for (int i = 0; i < side->count; i++) {
         const struct side_run *run = &side->run[i];
         if (strcmp(run->job, name) != 0 || !run->complete)

@@ -18,8 +18,7 @@
  * is too short, or not steady in more than a quarter of its runs, is in doubt: it fails or has
  * improved only if the whole interval is beyond the minimum effect by more than noise explains, and
  * never passes.  Ranks that share cores make times inconclusive. */
-#ifndef MOEPERF_RESULTS_COMPARE_GATE_H
-#define MOEPERF_RESULTS_COMPARE_GATE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -185,5 +184,3 @@ int mp_gate_print_bencher(const struct mp_gate *gate, FILE *out, struct mp_error
 /* benchstat's text, a line per sample; `is_head` chooses the side. */
 int mp_gate_print_benchstat(const struct mp_gate *gate, bool is_head, FILE *out,
                             struct mp_error *error);
-
-#endif

@@ -1,7 +1,6 @@
 /* History: see history.h. */
 #include "results/compare/history.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
@@ -10,6 +9,7 @@
 
 #include "reference/base/arena.h"
 #include "reference/base/median.h"
+#include "reference/base/order.h"
 #include "reference/base/random.h"
 #include "results/compare/counts.h"
 #include "results/compare/internal.h"
@@ -236,8 +236,7 @@ int mp_history_add_lines(struct mp_history *history, const char *path, struct mp
     size_t capacity = 0;
     int code = MP_OK;
     if (!file)
-        return mp_fail(error, errno == ENOENT ? MP_ENOTFOUND : MP_EIO, "%s: %s", path,
-                       strerror(errno));
+        return mp_fail_errno(error, "%s", path);
     for (int number = 1; !code && getline(&line, &capacity, file) > 0; number++) {
         json_error_t at;
         MP_AUTO(json) json_t *row = json_loads(line, 0, &at);
@@ -252,7 +251,7 @@ int mp_history_add_lines(struct mp_history *history, const char *path, struct mp
             code = add_row(history, json_incref(row), error);
     }
     if (!code && ferror(file))
-        code = mp_fail(error, MP_EIO, "%s: %s", path, strerror(errno));
+        code = mp_fail_errno(error, "%s", path);
     free(line);
     fclose(file);
     return code;
@@ -262,7 +261,7 @@ int mp_history_write_lines(const struct mp_history *history, size_t first, FILE 
                            struct mp_error *error) {
     for (size_t i = first; i < json_array_size(history->rows); i++)
         if (json_dumpf(json_array_get(history->rows, i), out, JSON_COMPACT) || fputc('\n', out) < 0)
-            return mp_fail(error, MP_EIO, "can't write a line of a history: %s", strerror(errno));
+            return mp_fail_errno(error, "can't write a line of a history");
     return MP_OK;
 }
 
@@ -291,18 +290,14 @@ static int compare_series(const struct sample *a, const struct sample *b) {
 
 static int compare_revisions(const void *left, const void *right) {
     const struct sample *a = left, *b = right;
-    int order = compare_series(a, b);
-    if (!order)
-        order = strcmp(text_of(a->row, "revision"), text_of(b->row, "revision"));
-    return order ? order : strcmp(text_of(a->row, "started_at"), text_of(b->row, "started_at"));
+    return compare_series(a, b)
+           ?: strcmp(text_of(a->row, "revision"), text_of(b->row, "revision"))
+           ?: strcmp(text_of(a->row, "started_at"), text_of(b->row, "started_at"));
 }
 
 static int compare_times(const void *left, const void *right) {
     const struct sample *a = left, *b = right;
-    int order = compare_series(a, b);
-    if (!order)
-        order = strcmp(a->first, b->first);
-    return order ? order : compare_revisions(left, right);
+    return compare_series(a, b) ?: strcmp(a->first, b->first) ?: compare_revisions(left, right);
 }
 
 static bool same_point(const struct sample *a, const struct sample *b) {
@@ -311,12 +306,12 @@ static bool same_point(const struct sample *a, const struct sample *b) {
 }
 
 static void sort_samples(struct sample *sample, size_t count) {
-    qsort(sample, count, sizeof *sample, compare_revisions);
+    MP_SORT(sample, count, compare_revisions);
     for (size_t i = 0; i < count; i++)
         sample[i].first = i > 0 && same_point(&sample[i], &sample[i - 1])
                               ? sample[i - 1].first
                               : text_of(sample[i].row, "started_at");
-    qsort(sample, count, sizeof *sample, compare_times);
+    MP_SORT(sample, count, compare_times);
 }
 
 static int list_samples(const struct mp_history *history, const char *suite, const char *job,
@@ -328,9 +323,7 @@ static int list_samples(const struct mp_history *history, const char *suite, con
     json_array_foreach(history->rows, i, row) {
         capacity += 1 + json_object_size(json_object_get(row, "counts"));
     }
-    *sample = mp_new(capacity + 1, sizeof **sample);
-    if (!*sample)
-        return mp_no_memory(error);
+    MP_TRY(MP_NEW(*sample, capacity + 1, error));
     json_array_foreach(history->rows, i, row) {
         if ((suite && strcmp(suite, text_of(row, "suite")) != 0) ||
             (job && strcmp(job, text_of(row, "job")) != 0))
@@ -377,9 +370,7 @@ static int add_point(struct mp_history_series *series, const struct sample sampl
 }
 
 static int find_steps(struct mp_history_series *series, struct mp_error *error) {
-    series->change = calloc((size_t)series->points + 1, sizeof *series->change);
-    if (!series->change)
-        return mp_no_memory(error);
+    MP_TRY(MP_NEW(series->change, (size_t)series->points + 1, error));
     for (int i = 1; i < series->points; i++) {
         const struct mp_history_point *now = &series->point[i], *before = now - 1;
         if (now->hash != before->hash)
@@ -427,9 +418,7 @@ static int add_series(struct mp_history *history, const struct sample sample[], 
 
 static int make_series(struct mp_history *history, struct sample sample[], size_t count,
                        struct mp_error *error) {
-    history->series = calloc(count + 1, sizeof *history->series);
-    if (!history->series)
-        return mp_no_memory(error);
+    MP_TRY(MP_NEW(history->series, count + 1, error));
     sort_samples(sample, count);
     for (size_t first = 0, end; first < count; first = end) {
         for (end = first + 1; end < count && !compare_series(&sample[first], &sample[end]);)

@@ -8,8 +8,7 @@
  * A series is one measure of one key: points in the order in which revisions were first run, each
  * the median of that revision's runs.  Times change as mp_changes_find says; exact measures
  * wherever two neighbouring points differ. */
-#ifndef MOEPERF_RESULTS_COMPARE_HISTORY_H
-#define MOEPERF_RESULTS_COMPARE_HISTORY_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -104,5 +103,3 @@ struct mp_change {
  * MP_ELIMIT (more than MP_CHANGES_VALUES), MP_ENOMEM. */
 int mp_changes_find(const double value[], int count, struct mp_change **change, int *changes,
                     struct mp_error *error);
-
-#endif

@@ -1,6 +1,5 @@
 /* What the files of this folder share: the parts of a comparison. */
-#ifndef MOEPERF_RESULTS_COMPARE_INTERNAL_H
-#define MOEPERF_RESULTS_COMPARE_INTERNAL_H
+#pragma once
 
 #include <jansson.h>
 
@@ -86,5 +85,3 @@ int gate_locate(const struct comparison *comparison, struct mp_gate_metric *metr
 /* The largest of the last five noise floors of a key in either database; NAN: none. */
 int gate_find_floor(const struct comparison *comparison, const char *key, double *floor,
                     struct mp_error *error);
-
-#endif

@@ -7,6 +7,7 @@
 
 #include "reference/base/arena.h"
 #include "reference/base/median.h"
+#include "reference/base/order.h"
 
 /* ---- null distributions ---- */
 
@@ -146,7 +147,7 @@ struct ranked {
 
 static int compare_ranked(const void *left, const void *right) {
     const struct ranked *a = left, *b = right;
-    return (a->value > b->value) - (a->value < b->value);
+    return MP_ORDER(a->value, b->value);
 }
 
 static bool is_tie(double smaller, double larger, double tolerance) {
@@ -157,7 +158,7 @@ static bool is_tie(double smaller, double larger, double tolerance) {
  * of t^3 - t over the ties. */
 static double rank_all(struct ranked items[], int count, double tolerance) {
     double ties = 0;
-    qsort(items, (size_t)count, sizeof *items, compare_ranked);
+    MP_SORT(items, count, compare_ranked);
     for (int first = 0, next; first < count; first = next) {
         next = first + 1;
         while (next < count && is_tie(items[next - 1].value, items[next].value, tolerance))

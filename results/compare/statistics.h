@@ -5,8 +5,7 @@
  * from a sample.  Inputs are borrowed and, but for mp_outliers', not changed.  A value that is not
  * finite is the caller's to sort out: tests and shifts fail with MP_EINVAL and its place, else with
  * MP_ENOMEM. */
-#ifndef MOEPERF_RESULTS_COMPARE_STATISTICS_H
-#define MOEPERF_RESULTS_COMPARE_STATISTICS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -70,5 +69,3 @@ double mp_student_p(double t, int freedom);
 /* Holm's correction for many tests at once: adjusted[i] belongs to p[i].  A p that is NAN stands
  * for a test that was not made: it stays NAN and does not count. */
 int mp_holm(const double p[], int count, double adjusted[], struct mp_error *error);
-
-#endif

@@ -128,9 +128,7 @@ int gate_weigh_time(struct comparison *comparison, const char *job, struct mp_er
         return error->code;
     metric->outcome = MP_OUTCOME_INCONCLUSIVE;
     size_t most = (size_t)comparison->base.count + (size_t)comparison->head.count;
-    metric->sample = calloc(2 * most, sizeof *metric->sample);
-    if (!metric->sample)
-        return mp_no_memory(error);
+    MP_TRY(MP_NEW(metric->sample, 2 * most, error));
     struct mp_samples *samples = &metric->evidence.samples;
     double *base = metric->sample, *head = base + most;
     *samples = (struct mp_samples){.base = base, .head = head, .paired = comparison->paired};

@@ -8,8 +8,7 @@
  *
  * Errors of all: MP_EINVAL (the path is a folder, and see below), MP_ENOTFOUND (no such
  * run), MP_EIO, MP_ENOSPACE, MP_ENOMEM, MP_EFORMAT (a damaged database). */
-#ifndef MOEPERF_RESULTS_EXPORT_EXPORT_H
-#define MOEPERF_RESULTS_EXPORT_EXPORT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -89,5 +88,3 @@ int mp_results_csv(struct mp_store *store, const struct mp_results_selection *se
  * what belongs to no iteration is still there. */
 int mp_results_json(struct mp_store *store, const struct mp_results_selection *selection,
                     const char *path, struct mp_results_exported *exported, struct mp_error *error);
-
-#endif

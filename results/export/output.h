@@ -1,6 +1,5 @@
 /* What the exporters share: a file that is whole or not there, queries, and texts of any bytes. */
-#ifndef MOEPERF_RESULTS_EXPORT_OUTPUT_H
-#define MOEPERF_RESULTS_EXPORT_OUTPUT_H
+#pragma once
 
 #include <jansson.h>
 #include <stdio.h>
@@ -93,5 +92,3 @@ enum timeline_what {
 extern const char timeline_spans_sql[], timeline_ranges_sql[], timeline_gpu_sql[],
     timeline_collectives_sql[];
 extern const char timeline_ranks_sql[], timeline_exchanges_sql[], timeline_prepare_sql[];
-
-#endif

@@ -1,6 +1,5 @@
 /* Published figures: the JSON texts of this folder, and their rows. */
-#ifndef MOEPERF_RESULTS_PAPER_PAPER_H
-#define MOEPERF_RESULTS_PAPER_PAPER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -99,5 +98,3 @@ uint64_t mp_works_named(const char *source);
 /* Their keys, with commas between them; and their entries, with an empty line in front of each. */
 void mp_works_print_keys(uint64_t works, FILE *out);
 void mp_works_print(uint64_t works, FILE *out);
-
-#endif

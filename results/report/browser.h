@@ -5,8 +5,7 @@
  * and need a second program for PDF.  One process serves all charts of a page: it is spoken to by
  * DevTools' protocol (chromedevtools.github.io/devtools-protocol) over a pipe, so that neither a
  * port is opened nor a file shared with it, and loads nothing from anywhere. */
-#ifndef MOEPERF_RESULTS_REPORT_BROWSER_H
-#define MOEPERF_RESULTS_REPORT_BROWSER_H
+#pragma once
 
 #include <jansson.h>
 
@@ -38,5 +37,3 @@ int mp_browser_print(struct mp_browser *browser, double width, double height, co
 /* Ends it and removes what it kept; accepts NULL. */
 void mp_browser_close(struct mp_browser *browser);
 MP_END(browser, struct mp_browser *, mp_browser_close(*it))
-
-#endif

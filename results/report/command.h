@@ -1,6 +1,5 @@
 /* Commands that a report advises: they work where they are printed. */
-#ifndef MOEPERF_RESULTS_REPORT_COMMAND_H
-#define MOEPERF_RESULTS_REPORT_COMMAND_H
+#pragma once
 
 #include <stddef.h>
 
@@ -14,5 +13,3 @@ const char *command_word(char *text, const char *word);
  * COMMAND_TEXT bytes; "" for a path that is too long or that no line can show. */
 const char *command_text(char *text, const char *database, const char *words, ...)
     __attribute__((format(printf, 3, 4)));
-
-#endif

@@ -1,6 +1,5 @@
 /* What a report says first: findings in words, with what to do about them. */
-#ifndef MOEPERF_RESULTS_REPORT_FINDINGS_H
-#define MOEPERF_RESULTS_REPORT_FINDINGS_H
+#pragma once
 
 #include <jansson.h>
 
@@ -26,5 +25,3 @@ int findings_speed(const struct report_runs *runs, const struct speedup_row rows
  * does. */
 int findings_stragglers(const struct straggler *straggler, const char *label, const char *faster,
                         int most, json_t *findings, struct mp_error *error);
-
-#endif

@@ -1,6 +1,5 @@
 /* The selected runs, and which of them are rounds of the same thing. */
-#ifndef MOEPERF_RESULTS_REPORT_GROUPS_H
-#define MOEPERF_RESULTS_REPORT_GROUPS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -74,5 +73,3 @@ enum { REPORT_HEADING = 1024 };
 /* "skewed 0.70 on 4, gate gshard, 2 ranks, measured": what a table's runs have in common. */
 const char *report_table_heading(const struct report_runs *runs, int table,
                                  char text[REPORT_HEADING]);
-
-#endif

@@ -5,8 +5,7 @@
  * library that is embedded (vega.h) from data which is aggregated here, by SQL where it can be: the
  * file's size depends on how much is shown, not on how much was recorded.  All names are escaped,
  * and the page's own policy keeps it from fetching anything. */
-#ifndef MOEPERF_RESULTS_REPORT_HTML_H
-#define MOEPERF_RESULTS_REPORT_HTML_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -92,5 +91,3 @@ struct mp_grids {
  * shares another one of these.  Written as mp_report_html writes, with its errors. */
 int mp_grid_html(const struct mp_grids *grids, const struct mp_page_output *output,
                  struct mp_error *error);
-
-#endif

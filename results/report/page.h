@@ -1,6 +1,5 @@
 /* Parts of HTML pages: the report's, and those of others that show a trace, say. */
-#ifndef MOEPERF_RESULTS_REPORT_PAGE_H
-#define MOEPERF_RESULTS_REPORT_PAGE_H
+#pragma once
 
 #include <jansson.h>
 
@@ -110,5 +109,3 @@ int page_setting(struct page *page, int table, struct mp_error *error);
 int page_run(struct page *page, const struct report_run *run, struct mp_error *error);
 /* What ranks did when, in some iterations of a run (page_timeline.c). */
 int page_timeline(struct page *page, const struct report_run *run, struct mp_error *error);
-
-#endif

@@ -1,6 +1,5 @@
 /* Where one run's time went, and its routes. */
-#ifndef MOEPERF_RESULTS_REPORT_PHASES_H
-#define MOEPERF_RESULTS_REPORT_PHASES_H
+#pragma once
 
 #include "results/report/table.h"
 
@@ -14,5 +13,3 @@ int imbalance_table(struct mp_store *store, int64_t run_id, struct table *table,
 /* A table of phases in ms per iteration and rank, and the finding in words. */
 int phases_print(struct mp_store *store, int64_t run_id, const char *label, FILE *out,
                  struct mp_error *error);
-
-#endif

@@ -1,6 +1,5 @@
 /* Reading the views, and writing what was read. */
-#ifndef MOEPERF_RESULTS_REPORT_QUERY_H
-#define MOEPERF_RESULTS_REPORT_QUERY_H
+#pragma once
 
 #include <jansson.h>
 #include <sqlite3.h>
@@ -68,5 +67,3 @@ json_t *number_value(double value); /* null for what JSON can't say */
 int print_object(json_t *object, FILE *out, struct mp_error *error);
 /* Whether everything that was printed arrived. */
 int check_printed(FILE *out, struct mp_error *error);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Times are seconds from the earliest start of the iteration over all ranks, on the run's common
  * clock.  Texts and arrays are the run's own, until mp_recorded_destroy. */
-#ifndef MOEPERF_RESULTS_REPORT_RECORDED_H
-#define MOEPERF_RESULTS_REPORT_RECORDED_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -56,5 +55,3 @@ int recorded_sample(struct mp_store *store, int64_t run_id, struct mp_recorded *
 
 void mp_recorded_destroy(struct mp_recorded *recorded); /* accepts a zeroed one */
 MP_END(recorded, struct mp_recorded, mp_recorded_destroy(it))
-
-#endif

@@ -1,8 +1,7 @@
 /* What recording cost a run: how many spans an iteration of a rank records, times what one costs as
  * the run itself measured it (numbers "record-span-ns" of the trainer, "nvtx-pair-ns" of the
  * collector of NVTX ranges). */
-#ifndef MOEPERF_RESULTS_REPORT_RECORDING_COST_H
-#define MOEPERF_RESULTS_REPORT_RECORDING_COST_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -32,5 +31,3 @@ const char *recording_cost_words(const struct recording_cost *cost, char *text);
 
 /* {"spans", "spans_per_iteration", "span_ns", "share"}; null for a predicted run. */
 json_t *recording_cost_json(const struct recording_cost *cost);
-
-#endif

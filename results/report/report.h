@@ -13,8 +13,7 @@
  *
  * All functions: `out` is borrowed.  Errors: MP_EIO (reading the database, writing to out),
  * MP_ENOMEM, MP_ENOTFOUND (no run matches the selection). */
-#ifndef MOEPERF_RESULTS_REPORT_REPORT_H
-#define MOEPERF_RESULTS_REPORT_REPORT_H
+#pragma once
 
 #include <stdint.h>
 #include <stdio.h>
@@ -82,5 +81,3 @@ int mp_report_run(struct mp_store *store, int64_t run_id, enum mp_report_format 
 /* The runs in the database, one line each, latest last; with nothing selected all of them. */
 int mp_report_runs(struct mp_store *store, const struct mp_report_selection *selection,
                    enum mp_report_format format, FILE *out, struct mp_error *error);
-
-#endif

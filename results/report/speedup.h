@@ -1,6 +1,5 @@
 /* Who is faster: the rows of the speed-up table and the sentences under it. */
-#ifndef MOEPERF_RESULTS_REPORT_SPEEDUP_H
-#define MOEPERF_RESULTS_REPORT_SPEEDUP_H
+#pragma once
 
 #include "results/report/groups.h"
 #include "results/report/table.h"
@@ -37,5 +36,3 @@ int speedup_table(const struct speedup_row rows[], int count, struct table *tabl
  * yardsticks. `rows`: those of the table. */
 void speedup_print_words(const struct report_runs *runs, const struct speedup_row rows[], int count,
                          int table, FILE *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* Who made the others wait in one run. */
-#ifndef MOEPERF_RESULTS_REPORT_STRAGGLERS_H
-#define MOEPERF_RESULTS_REPORT_STRAGGLERS_H
+#pragma once
 
 #include <jansson.h>
 
@@ -42,5 +41,3 @@ int stragglers_detail_print(const struct straggler *straggler, FILE *out, struct
 /* Findings, slowdowns, ranks and balance; `in_full` with phases of layers and balance of each
  * layer.  Times in ms. */
 json_t *stragglers_detail_json(const struct straggler *straggler, bool in_full);
-
-#endif

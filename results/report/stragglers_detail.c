@@ -2,10 +2,10 @@
 #include "results/report/stragglers.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "profiler/record/record.h"
+#include "reference/base/order.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
 #include "results/report/waiting_words.h"
@@ -88,7 +88,7 @@ static struct rank_row rank_row(const struct mp_straggler *found, int index) {
 /* By what they cause, the most first. */
 static int compare_ranks(const void *left, const void *right) {
     const struct rank_row *a = left, *b = right;
-    return a->caused != b->caused ? (a->caused < b->caused ? 1 : -1) : a->rank - b->rank;
+    return MP_ORDER(b->caused, a->caused) ?: MP_ORDER(a->rank, b->rank);
 }
 
 static int print_ranks(const struct mp_straggler *found, FILE *out, struct mp_error *error) {
@@ -101,7 +101,7 @@ static int print_ranks(const struct mp_straggler *found, FILE *out, struct mp_er
     table.lines_first = true;
     for (int r = 0; r < found->ranks; r++)
         rows[r] = rank_row(found, r);
-    qsort(rows, (size_t)found->ranks, sizeof *rows, compare_ranks);
+    MP_SORT(rows, found->ranks, compare_ranks);
     int shown = found->ranks < ROWS_SHOWN ? found->ranks : ROWS_SHOWN;
     MP_TRY(table_fill(&table, rows, shown, sizeof *rows, error));
     fputs("\nRanks, per iteration", out);
@@ -125,8 +125,7 @@ static const struct table_column place_columns[] = {
 static int compare_places(const void *left, const void *right) {
     const struct mp_straggler_place *a = *(const struct mp_straggler_place *const *)left,
                                     *b = *(const struct mp_straggler_place *const *)right;
-    double first = fmax(a->caused, a->waiting), second = fmax(b->caused, b->waiting);
-    return first != second ? (first < second ? 1 : -1) : (a > b) - (a < b);
+    return MP_ORDER(fmax(b->caused, b->waiting), fmax(a->caused, a->waiting)) ?: MP_ORDER(a, b);
 }
 
 static int add_place(struct table *table, const struct mp_straggler_place *place,
@@ -157,7 +156,7 @@ static int print_places(const struct mp_straggler *found, FILE *out, struct mp_e
     table.optional[7] = 1;
     for (int p = 0; p < found->places; p++)
         order[p] = &found->place[p];
-    qsort(order, (size_t)found->places, sizeof *order, compare_places);
+    MP_SORT(order, found->places, compare_places);
     for (int p = 0; p < found->places && p < ROWS_SHOWN; p++)
         MP_TRY(add_place(&table, order[p], error));
     fputs("\nWhere ranks wait, and where that comes from, per iteration over all ranks\n", out);

@@ -1,8 +1,7 @@
 /* Tables, each written down once: a row per column, and where its value is found.  The same table
  * is text as wide as the terminal it is printed on (at most 80 columns elsewhere), JSON and CSV for
  * programs, Markdown, LaTeX and HTML. */
-#ifndef MOEPERF_RESULTS_REPORT_TABLE_H
-#define MOEPERF_RESULTS_REPORT_TABLE_H
+#pragma once
 
 #include <jansson.h>
 #include <sqlite3.h>
@@ -144,5 +143,3 @@ void table_command(FILE *out, const char *command);
  * elements and in quoted attributes; line ends and tabs as spaces, '?' for other characters that
  * can't be shown (reference/base/characters.h) and for bytes that are no UTF-8. */
 void markup_text(FILE *out, const char *text);
-
-#endif

@@ -1,7 +1,6 @@
 /* Vega, which draws the charts of the HTML report: where the distribution's package put it, and
  * its modules as one script. */
-#ifndef MOEPERF_RESULTS_REPORT_VEGA_H
-#define MOEPERF_RESULTS_REPORT_VEGA_H
+#pragma once
 
 #include <stdio.h>
 
@@ -21,5 +20,3 @@ int mp_vega_write(const char *folder, FILE *out, struct mp_error *error);
 /* Writes the package's copyright file, in which a page may carry it, or where that is not installed
  * what it is called and under which licence. */
 int mp_vega_write_licence(FILE *out, struct mp_error *error);
-
-#endif

@@ -1,6 +1,5 @@
 /* What the straggler analysis found, in words: one place for text reports and pages. */
-#ifndef MOEPERF_RESULTS_REPORT_WAITING_WORDS_H
-#define MOEPERF_RESULTS_REPORT_WAITING_WORDS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -48,5 +47,3 @@ const char *waiting_nothing(const struct mp_straggler *found, char *text, size_t
 
 /* How good the clocks are. */
 const char *waiting_clocks(const struct mp_straggler *found, char *text, size_t size);
-
-#endif

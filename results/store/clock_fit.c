@@ -1,7 +1,8 @@
 #include "results/store/clock_fit.h"
 
+#include "reference/base/order.h"
+
 #include <math.h>
-#include <stdlib.h>
 
 static double difference(int64_t a, int64_t b) {
     int64_t exact;
@@ -42,12 +43,11 @@ int64_t clock_fit_apply(const struct clock_fit *fit, int64_t own_ns) {
 
 static int compare_timers(const void *left, const void *right) {
     const struct mp_timer *a = left, *b = right;
-    return (a->at_ns > b->at_ns) - (a->at_ns < b->at_ns);
+    return MP_ORDER(a->at_ns, b->at_ns);
 }
 
 void clock_timers_sort(struct mp_timer timers[], int count) {
-    if (count > 0)
-        qsort(timers, (size_t)count, sizeof *timers, compare_timers);
+    MP_SORT(timers, count, compare_timers);
 }
 
 bool clock_timer_offset(const struct mp_timer timers[], int count, int64_t about_ns,

@@ -1,6 +1,5 @@
 /* Putting a rank's times on rank 0's clock. */
-#ifndef MOEPERF_RESULTS_STORE_CLOCK_FIT_H
-#define MOEPERF_RESULTS_STORE_CLOCK_FIT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -42,5 +41,3 @@ static inline int64_t clock_bounded(int64_t time_ns) {
     const int64_t limit = (int64_t)1 << 61;
     return time_ns < -limit ? -limit : time_ns > limit ? limit : time_ns;
 }
-
-#endif

@@ -3,7 +3,6 @@
 #include "results/store/device.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "reference/base/arena.h"
@@ -39,8 +38,7 @@ static int align(struct device_spool *spool, struct mp_error *error) {
                           "rank = ?2 ORDER BY at_ns",
                           values, 2, &row, error));
     while ((got = mp_store_next(spool->store, row, error)) == 1) {
-        if (!MP_ROOM(samples, count))
-            return mp_no_memory(error);
+        MP_TRY(MP_GROW(samples, count, error));
         samples[count++] =
             (struct clock_sample){sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1),
                                   sqlite3_column_int64(row, 2)};

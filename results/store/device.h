@@ -1,6 +1,5 @@
 /* Spools of collectors of GPU work on their way into the database. */
-#ifndef MOEPERF_RESULTS_STORE_DEVICE_H
-#define MOEPERF_RESULTS_STORE_DEVICE_H
+#pragma once
 
 #include "profiler/record/spool.h"
 #include "results/store/clock_fit.h"
@@ -77,5 +76,3 @@ int device_insert(struct device_spool *spool, struct mp_error *error);
 
 /* Frees what the functions above have allocated, spans included. */
 void device_free(struct device_spool *spool);
-
-#endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "reference/base/arena.h"
+#include "reference/base/order.h"
 
 enum { NAMES_LIMIT = 1 << 20 /* a damaged spool may claim any id */ };
 
@@ -18,8 +19,7 @@ int64_t device_time(const struct device_spool *spool, int64_t own_ns) {
 /* One entry per record; those of one correlation id are put together afterwards. */
 static int add_call(struct device_spool *spool, const struct mp_activity *activity,
                     struct mp_error *error) {
-    if (!MP_ROOM(spool->calls, spool->call_count))
-        return mp_no_memory(error);
+    MP_TRY(MP_GROW(spool->calls, spool->call_count, error));
     struct device_call *call = &spool->calls[spool->call_count++];
     *call = (struct device_call){.correlation = activity->correlation, .start_ns = INT64_MAX};
     if (activity->kind == MP_ACTIVITY_LINK) {
@@ -35,8 +35,7 @@ static int add_call(struct device_spool *spool, const struct mp_activity *activi
 
 static int add_timer(struct device_spool *spool, const struct mp_timer *timer,
                      struct mp_error *error) {
-    if (!MP_ROOM(spool->timers, spool->timer_count))
-        return mp_no_memory(error);
+    MP_TRY(MP_GROW(spool->timers, spool->timer_count, error));
     spool->timers[spool->timer_count++] = *timer;
     return MP_OK;
 }
@@ -65,8 +64,7 @@ static int add_name(struct device_spool *spool, const struct mp_spool_record *re
     uint32_t id = record->as.name.id;
     if (id >= NAMES_LIMIT)
         return MP_OK;
-    if (!MP_REACH(spool->names, spool->name_count, id, NAMES_LIMIT))
-        return mp_no_memory(error);
+    MP_TRY(MP_REACH(spool->names, spool->name_count, id, NAMES_LIMIT, error));
     spool->names[id].size = size_of(record->as.name.text);
     return strings_id(spool->strings, record->as.name.text, &spool->names[id].string_id, error);
 }
@@ -112,7 +110,7 @@ static int collect_record(struct device_spool *spool, const struct mp_spool_reco
 
 static int by_correlation(const void *left, const void *right) {
     const struct device_call *a = left, *b = right;
-    return (a->correlation > b->correlation) - (a->correlation < b->correlation);
+    return MP_ORDER(a->correlation, b->correlation);
 }
 
 /* Puts the entries of each correlation id together: driver calls within runtime calls share one. */
@@ -163,8 +161,7 @@ int device_collect(struct device_spool *spool, struct mp_error *error) {
     while (mp_spool_next(reader, &record, NULL) == 1)
         MP_TRY(collect_record(spool, &record, error));
     spool->unread_bytes = (int64_t)mp_spool_unread(reader);
-    if (spool->call_count > 0)
-        qsort(spool->calls, (size_t)spool->call_count, sizeof *spool->calls, by_correlation);
+    MP_SORT(spool->calls, spool->call_count, by_correlation);
     unite_calls(spool);
     clock_timers_sort(spool->timers, spool->timer_count);
     return MP_OK;

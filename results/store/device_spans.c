@@ -3,10 +3,10 @@
  * A long run has many times more spans than GPU work that anyone recorded beside it, so what counts
  * is to be quick about those that nothing refers to: SQLite reads each once and asks a function for
  * whether it is wanted, before it makes a row of it. */
-#include <stdlib.h>
 
 #include "reference/base/arena.h"
 #include "reference/base/median.h"
+#include "reference/base/order.h"
 #include "results/store/device.h"
 
 /* ---- times at which a span is asked for ---- */
@@ -14,8 +14,7 @@
 int device_want(struct device_spool *spool, int64_t at_ns, struct mp_error *error) {
     if (spool->wanted_count > 0 && spool->wanted[spool->wanted_count - 1] == at_ns)
         return MP_OK; /* as of calls of the driver within those of the runtime */
-    if (!MP_ROOM(spool->wanted, spool->wanted_count))
-        return mp_no_memory(error);
+    MP_TRY(MP_GROW(spool->wanted, spool->wanted_count, error));
     spool->wanted[spool->wanted_count++] = at_ns;
     return MP_OK;
 }
@@ -68,8 +67,7 @@ static int read_wanted(struct device_spool *spool, struct mp_error *error) {
                           "stream_id IS NOT (SELECT id FROM StringIds WHERE value = 'comm')",
                           values, 2, &row, error));
     while ((got = mp_store_next(spool->store, row, error)) == 1) {
-        if (!MP_ROOM(spool->spans, spool->span_count))
-            return mp_no_memory(error);
+        MP_TRY(MP_GROW(spool->spans, spool->span_count, error));
         spool->spans[spool->span_count++] =
             (struct device_span){sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1),
                                  sqlite3_column_int64(row, 2), -1};
@@ -81,11 +79,8 @@ static int read_wanted(struct device_spool *spool, struct mp_error *error) {
 
 static int outer_first(const void *left, const void *right) {
     const struct device_span *a = left, *b = right;
-    if (a->start_ns != b->start_ns)
-        return a->start_ns < b->start_ns ? -1 : 1;
-    if (a->end_ns != b->end_ns)
-        return a->end_ns > b->end_ns ? -1 : 1;
-    return (a->span_id > b->span_id) - (a->span_id < b->span_id);
+    return MP_ORDER(a->start_ns, b->start_ns) ?: MP_ORDER(b->end_ns, a->end_ns)
+           ?: MP_ORDER(a->span_id, b->span_id);
 }
 
 /* The span around each: the nearest before it that has not ended when it begins. */
@@ -149,8 +144,7 @@ int device_read_spans(struct device_spool *spool, struct mp_error *error) {
     sqlite3_create_function(connection, name, 2, SQLITE_UTF8, NULL, NULL, NULL, NULL);
     if (code)
         return code;
-    if (spool->span_count > 0)
-        qsort(spool->spans, (size_t)spool->span_count, sizeof *spool->spans, outer_first);
+    MP_SORT(spool->spans, spool->span_count, outer_first);
     nest(spool);
     place_calls(spool);
     return MP_OK;

@@ -1,6 +1,5 @@
 /* What the files of this folder share. */
-#ifndef MOEPERF_RESULTS_STORE_INTERNAL_H
-#define MOEPERF_RESULTS_STORE_INTERNAL_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -138,5 +137,3 @@ int strings_store(const struct strings *strings, const char *name, int64_t *id,
 /* Stores a rank's number (table number). */
 int strings_number(struct strings *strings, int64_t run_id, int rank,
                    const struct mp_spool_record *number, struct mp_error *error);
-
-#endif

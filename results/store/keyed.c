@@ -84,9 +84,7 @@ static int compare_keys(const void *left, const void *right, void *keys) {
 
 int keyed_sort(struct keyed *keyed, struct mp_error *error) {
     free(keyed->order);
-    keyed->order = malloc((keyed->count + 1) * sizeof *keyed->order);
-    if (!keyed->order)
-        return mp_no_memory(error);
+    MP_TRY(MP_NEW(keyed->order, keyed->count + 1, error));
     for (size_t i = 0; i < keyed->count; i++)
         keyed->order[i] = (uint32_t)i;
     qsort_r(keyed->order, keyed->count, sizeof *keyed->order, compare_keys, keyed->keys);

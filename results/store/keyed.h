@@ -1,6 +1,5 @@
 /* Values by (iteration, layer, phase): an open-addressing hash table that grows. */
-#ifndef MOEPERF_RESULTS_STORE_KEYED_H
-#define MOEPERF_RESULTS_STORE_KEYED_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -47,5 +46,3 @@ void *keyed_value(struct keyed *keyed, size_t index);
  * key. Errors: MP_ENOMEM. */
 int keyed_sort(struct keyed *keyed, struct mp_error *error);
 void *keyed_nth(struct keyed *keyed, size_t place, uint64_t *key);
-
-#endif

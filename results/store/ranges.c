@@ -95,8 +95,7 @@ static int store_name(struct ranges *ranges, const struct mp_spool_record *recor
     int64_t string_id = 0;
     if (id >= NAMES_LIMIT)
         return MP_OK;
-    if (!MP_REACH(ranges->name, ranges->names, id, NAMES_LIMIT))
-        return mp_no_memory(error);
+    MP_TRY(MP_REACH(ranges->name, ranges->names, id, NAMES_LIMIT, error));
     MP_TRY(store_string(ranges, record->as.name.text, &string_id, error));
     ranges->name[id].string_id = string_id;
     if (kind == MP_NAME_DOMAIN)
@@ -222,9 +221,7 @@ int ranges_ingest(struct recordings *recordings, int rank, int64_t origin_ns,
     const struct recording *recording = &recordings->rank[rank];
     if (recording->ranges == 0)
         return MP_OK;
-    ranges = calloc(1, sizeof *ranges);
-    if (!ranges)
-        return mp_no_memory(error);
+    MP_TRY(MP_NEW(ranges, 1, error));
     ranges->recordings = recordings;
     ranges->recording = recording;
     ranges->rank = rank;

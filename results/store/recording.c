@@ -52,15 +52,13 @@ static void leave_reason(struct recordings *recordings, int place, const char *r
 
 static int attribute_all(struct recordings *recordings, const char *const paths[], int count,
                          struct mp_error *error) {
-    struct mp_error *unusable = calloc((size_t)count + 1, sizeof *unusable);
-    if (!unusable)
-        return mp_no_memory(error);
+    MP_AUTO(memory) struct mp_error *unusable = NULL;
+    MP_TRY(MP_NEW(unusable, (size_t)count + 1, error));
     for (int i = 0; i < count; i++)
         attribute(recordings, paths[i], &unusable[i]);
     for (int i = 0; i < count; i++)
         if (unusable[i].code)
             leave_reason(recordings, i, unusable[i].text);
-    free(unusable);
     for (int r = 0; r < recordings->ranks; r++) {
         struct recording *own = &recordings->rank[r];
         if (!own->usable && !own->reason[0])
@@ -72,9 +70,7 @@ static int attribute_all(struct recordings *recordings, const char *const paths[
 int recordings_init(struct recordings *recordings, struct mp_store *store, int64_t run_id,
                     int ranks, const char *const paths[], int count, struct mp_error *error) {
     *recordings = (struct recordings){.store = store, .run_id = run_id, .ranks = ranks};
-    recordings->rank = calloc((size_t)ranks, sizeof *recordings->rank);
-    if (!recordings->rank)
-        return mp_no_memory(error);
+    MP_TRY(MP_NEW(recordings->rank, ranks, error));
     return attribute_all(recordings, paths, count, error);
 }
 
@@ -167,8 +163,7 @@ static int collect_clock(struct recordings *recordings, int rank,
     struct recording *own = &recordings->rank[rank];
     struct clock_sample sample = {record->as.clock.at_ns, record->as.clock.offset_ns,
                                   record->as.clock.error_ns};
-    if (!MP_ROOM(own->samples, own->sample_count))
-        return mp_no_memory(error);
+    MP_TRY(MP_GROW(own->samples, own->sample_count, error));
     own->samples[own->sample_count++] = sample;
     return STORE_PUT(recordings->store, "cannot store a clock sample", error,
                      "INSERT OR REPLACE INTO clock VALUES (?, ?, ?, ?, ?)", V(recordings->run_id),

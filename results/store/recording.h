@@ -1,6 +1,5 @@
 /* The recordings of one run: which spool is which rank's, and all that is in them but spans. */
-#ifndef MOEPERF_RESULTS_STORE_RECORDING_H
-#define MOEPERF_RESULTS_STORE_RECORDING_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -104,5 +103,3 @@ int recordings_write(struct recordings *recordings, struct mp_error *error);
  * none.  Times count from origin_ns on rank 0's clock. */
 int ranges_ingest(struct recordings *recordings, int rank, int64_t origin_ns,
                   struct mp_error *error);
-
-#endif

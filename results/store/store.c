@@ -116,8 +116,7 @@ int store_statement(struct mp_store *store, const char *sql, sqlite3_stmt **stat
     while (i < store->statements && store->statement[i].sql != sql)
         i++;
     if (i == store->statements) {
-        if (!MP_ROOM(store->statement, i))
-            return mp_no_memory(error);
+        MP_TRY(MP_GROW(store->statement, i, error));
         if (sqlite3_prepare_v3(store->connection, sql, -1, SQLITE_PREPARE_PERSISTENT, statement,
                                NULL) != SQLITE_OK)
             return mp_store_fail(store, "cannot prepare a statement", error);

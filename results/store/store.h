@@ -9,8 +9,7 @@
  *
  * A database carries `PRAGMA application_id` MP_STORE_APPLICATION ("MoEp") and `PRAGMA
  * user_version` MP_STORE_VERSION.  It is in WAL mode, so reports can read while a suite writes. */
-#ifndef MOEPERF_RESULTS_STORE_STORE_H
-#define MOEPERF_RESULTS_STORE_STORE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -168,5 +167,3 @@ int mp_store_choose_run(struct mp_store *store, int64_t *run_id, struct mp_error
 /* Records an SQLite failure on this store as an mp_error: "path: doing what: SQLite's sentence",
  * with MP_ENOSPACE, MP_EFORMAT, MP_ENOMEM or MP_EIO by SQLite's code. */
 int mp_store_fail(const struct mp_store *store, const char *doing, struct mp_error *error);
-
-#endif

@@ -1,6 +1,5 @@
 /* For tests of pages: what draws them, which may be missing, and how often they say something. */
-#ifndef MOEPERF_TESTS_RESULTS_BROWSER_H
-#define MOEPERF_TESTS_RESULTS_BROWSER_H
+#pragma once
 
 #include "results/report/browser.h"
 #include "results/report/vega.h"
@@ -34,5 +33,3 @@ static inline void assert_count(const char *text, const char *words, int expecte
     if (found != expected)
         fail_msg("%d times %s in %.3000s", found, words, text);
 }
-
-#endif

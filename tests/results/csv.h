@@ -1,6 +1,5 @@
 /* Fields of comma-separated values, as RFC 4180 reads them. */
-#ifndef MOEPERF_TESTS_RESULTS_CSV_H
-#define MOEPERF_TESTS_RESULTS_CSV_H
+#pragma once
 
 #include "tests/support.h"
 
@@ -26,5 +25,3 @@ static inline struct csv_field csv_next(char **at) {
     *at = from + 1;
     return field;
 }
-
-#endif

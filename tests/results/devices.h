@@ -1,6 +1,5 @@
 /* Device spools beside the runs of runs.h, written by hand as the collectors write them. */
-#ifndef MOEPERF_TESTS_RESULTS_DEVICES_H
-#define MOEPERF_TESTS_RESULTS_DEVICES_H
+#pragma once
 
 #include "profiler/device/companion.h"
 #include "profiler/record/format.h"
@@ -117,5 +116,3 @@ static inline void devices_call(struct mp_companion *companion, int rank, uint32
                                         .name = mp_companion_name(companion, "cudaLaunchKernel"),
                                         .kind = MP_ACTIVITY_CALL});
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* How what several tests of results make is ended (AUTO of tests/support.h). */
-#ifndef MOEPERF_TESTS_RESULTS_ENDS_H
-#define MOEPERF_TESTS_RESULTS_ENDS_H
+#pragma once
 
 #include "results/report/table.h"
 #include "results/store/store.h"
@@ -9,5 +8,3 @@
 TEST_END(json, json_t *, json_decref(*it))
 TEST_END(store, struct mp_store *, mp_store_close(*it))
 TEST_END(table, struct table, table_free(it))
-
-#endif

@@ -1,6 +1,5 @@
 /* JSON beside what it should be. */
-#ifndef MOEPERF_TESTS_RESULTS_JSON_H
-#define MOEPERF_TESTS_RESULTS_JSON_H
+#pragma once
 
 #include <jansson.h>
 
@@ -58,5 +57,3 @@ static inline void assert_json(const json_t *is, double tolerance, const char *e
     AUTO(json) json_t *by_hand = json_of_text(expected);
     json_compare(is, by_hand, "", tolerance, false);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Recordings with known numbers, for the tests of results/: a folder of its own for every test,
  * spools written by the real recorder, and queries as text. */
-#ifndef MOEPERF_TESTS_RESULTS_RUNS_H
-#define MOEPERF_TESTS_RESULTS_RUNS_H
+#pragma once
 
 #include "tests/errors.h"
 
@@ -347,5 +346,3 @@ static inline void runs_add_uneven(struct runs_folder *folder, const char *syste
         runs_uneven_rank(folder, r, NULL, &ranks[r]);
     runs_ingest(folder, &run, ranks, 2);
 }
-
-#endif

@@ -81,22 +81,17 @@ static void messages_destroy(struct mp_messages *messages) {
     free(messages);
 }
 
+MP_END(messages, struct mp_messages *, messages_destroy(*it))
+
 static int messages_create(struct mp_comm *comm, int capacity, struct mp_messages **out,
                            struct mp_error *error) {
-    struct mp_messages *messages = calloc(1, sizeof *messages);
-    if (messages) {
-        MP_TAKE_EACH(&messages->memory, capacity, messages->request, messages->status,
-                     messages->slot);
-    }
-    if (messages && mpi_of(comm)->staging) {
-        messages->staging = mpi_of(comm)->staging;
+    MP_AUTO(messages) struct mp_messages *messages = NULL;
+    MP_TRY(MP_NEW(messages, 1, error));
+    messages->staging = mpi_of(comm)->staging;
+    MP_TAKE_EACH(&messages->memory, capacity, messages->request, messages->status, messages->slot);
+    if (messages->staging)
         MP_TAKE(&messages->memory, messages->staged, capacity);
-    }
-    if (!messages || messages->memory.lacking) {
-        messages_destroy(messages);
-        return mp_fail(error, MP_ENOMEM, "rank %d: no memory for %d messages", comm->rank,
-                       capacity);
-    }
+    MP_TRY(mp_arena_check(&messages->memory, error));
     messages->capacity = capacity;
     for (int i = 0; messages->staged && i < capacity; i++) {
         messages->staged[i].next = messages->free;
@@ -105,6 +100,7 @@ static int messages_create(struct mp_comm *comm, int capacity, struct mp_message
     for (int i = 0; i < capacity; i++)
         messages->request[i] = MPI_REQUEST_NULL;
     *out = messages;
+    messages = NULL;
     return MP_OK;
 }
 
@@ -424,9 +420,8 @@ static int open_all(struct mpi_transport *mpi, struct mp_error *error) {
 }
 
 int mp_comm_mpi_create(struct mp_device *device, struct mp_comm **comm, struct mp_error *error) {
-    struct mpi_transport *mpi = calloc(1, sizeof *mpi);
-    if (!mpi)
-        return mp_fail(error, MP_ENOMEM, "no memory for the transport");
+    struct mpi_transport *mpi;
+    MP_TRY(MP_NEW(mpi, 1, error));
     mpi->transport.comm.operations = &mpi_operations;
     mpi->transport.device = device;
     mpi->world = MPI_COMM_NULL;

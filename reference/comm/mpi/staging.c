@@ -24,9 +24,8 @@ static int duplicate(MPI_Comm world, MPI_Comm *copy, struct mp_error *error) {
 
 int mp_staging_create(MPI_Comm world, int tag_limit, struct mp_device *device,
                       struct mp_staging **out, struct mp_error *error) {
-    struct mp_staging *staging = calloc(1, sizeof *staging);
-    if (!staging)
-        return mp_fail(error, MP_ENOMEM, "no memory for staging");
+    struct mp_staging *staging;
+    MP_TRY(MP_NEW(staging, 1, error));
     *out = staging; /* destroyed by the caller if this fails */
     staging->asks = staging->grants = staging->parts = staging->sums = MPI_COMM_NULL;
     staging->tag_limit = tag_limit;

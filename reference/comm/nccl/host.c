@@ -8,20 +8,25 @@ static const struct mp_device_operations *operations_of(const struct mp_nccl *nc
     return nccl->transport.device->operations;
 }
 
-static void stage_in(struct mp_nccl *nccl, size_t bytes) {
+static void stage_in(struct mp_nccl *nccl, const void *from, size_t bytes) {
+    memcpy(nccl->host_stage, from, bytes);
     operations_of(nccl)->copy(nccl->transport.device, nccl->exchange.stream, nccl->stage,
                               nccl->host_stage, bytes);
-}
-
-static void stage_out(struct mp_nccl *nccl, size_t bytes) {
-    operations_of(nccl)->copy(nccl->transport.device, nccl->exchange.stream, nccl->host_stage,
-                              nccl->stage, bytes);
 }
 
 static int wait_for_stage(struct mp_nccl *nccl, const char *doing, struct mp_error *error) {
     operations_of(nccl)->event_record(nccl->transport.device, nccl->exchange.passed,
                                       nccl->exchange.stream);
     return mp_nccl_host_wait(nccl, nccl->exchange.passed, doing, error);
+}
+
+static int stage_out(struct mp_nccl *nccl, void *to, size_t bytes, const char *doing,
+                     struct mp_error *error) {
+    operations_of(nccl)->copy(nccl->transport.device, nccl->exchange.stream, nccl->host_stage,
+                              nccl->stage, bytes);
+    MP_TRY(wait_for_stage(nccl, doing, error));
+    memcpy(to, nccl->host_stage, bytes);
+    return MP_OK;
 }
 
 int mp_nccl_barrier(struct mp_comm *comm, struct mp_error *error) {
@@ -43,20 +48,16 @@ int mp_nccl_broadcast(struct mp_comm *comm, void *memory, size_t bytes, int root
     MP_TRY(mp_nccl_alive(nccl, doing, error));
     for (size_t begin = 0; begin < bytes; begin += MP_NCCL_STAGE) {
         size_t part = bytes - begin < MP_NCCL_STAGE ? bytes - begin : MP_NCCL_STAGE;
-        if (comm->rank == root) {
-            memcpy(nccl->host_stage, (char *)memory + begin, part);
-            stage_in(nccl, part);
-        }
+        char *at = (char *)memory + begin;
+        if (comm->rank == root)
+            stage_in(nccl, at, part);
         MP_TRY(
             mp_nccl_check(nccl, doing,
                           nccl->library.broadcast(nccl->stage, nccl->stage, part, MP_NCCL_UINT8,
                                                   root, nccl->exchange.comm, nccl->exchange.native),
                           error));
-        if (comm->rank != root)
-            stage_out(nccl, part);
-        MP_TRY(wait_for_stage(nccl, doing, error));
-        if (comm->rank != root)
-            memcpy((char *)memory + begin, nccl->host_stage, part);
+        MP_TRY(comm->rank == root ? wait_for_stage(nccl, doing, error)
+                                  : stage_out(nccl, at, part, doing, error));
     }
     return MP_OK;
 }
@@ -71,16 +72,13 @@ int mp_nccl_reduce(struct mp_comm *comm, enum mp_reduction reduction, double *va
     for (int begin = 0; begin < count; begin += most) {
         int part = count - begin < most ? count - begin : most;
         size_t bytes = (size_t)part * sizeof *values;
-        memcpy(nccl->host_stage, values + begin, bytes);
-        stage_in(nccl, bytes);
+        stage_in(nccl, values + begin, bytes);
         MP_TRY(mp_nccl_check(nccl, doing,
                              nccl->library.all_reduce(nccl->stage, nccl->stage, (size_t)part,
                                                       MP_NCCL_FLOAT64, operation,
                                                       nccl->exchange.comm, nccl->exchange.native),
                              error));
-        stage_out(nccl, bytes);
-        MP_TRY(wait_for_stage(nccl, doing, error));
-        memcpy(values + begin, nccl->host_stage, bytes);
+        MP_TRY(stage_out(nccl, values + begin, bytes, doing, error));
     }
     return MP_OK;
 }
@@ -91,8 +89,7 @@ int mp_nccl_pass(struct mp_comm *comm, void *memory, size_t bytes, int rank, boo
     struct mp_nccl *nccl = mp_nccl_of(comm);
     MP_TRY(mp_nccl_alive(nccl, doing, error));
     if (send) {
-        memcpy(nccl->host_stage, memory, bytes);
-        stage_in(nccl, bytes);
+        stage_in(nccl, memory, bytes);
         comm->sent_bytes += (int64_t)bytes;
         MP_TRY(mp_nccl_check(nccl, doing,
                              nccl->library.send(nccl->stage, bytes, MP_NCCL_UINT8, rank,
@@ -104,10 +101,7 @@ int mp_nccl_pass(struct mp_comm *comm, void *memory, size_t bytes, int rank, boo
                          nccl->library.receive(nccl->stage, bytes, MP_NCCL_UINT8, rank,
                                                nccl->exchange.comm, nccl->exchange.native),
                          error));
-    stage_out(nccl, bytes);
-    MP_TRY(wait_for_stage(nccl, doing, error));
-    memcpy(memory, nccl->host_stage, bytes);
-    return MP_OK;
+    return stage_out(nccl, memory, bytes, doing, error);
 }
 
 /* ---- counts ---- */

@@ -377,9 +377,8 @@ static int join(struct mp_nccl *nccl, const struct mp_nccl_settings *settings,
     for (int lane = 0; !code && comm->rank == 0 && lane < MP_COMM_LANES; lane++)
         code = mp_nccl_check(nccl, "making an id for its world",
                              nccl->library.get_unique_id(&id[lane]), &own);
-    struct mp_card *cards = calloc((size_t)comm->ranks, sizeof *cards);
-    if (!cards)
-        return mp_fail(error, MP_ENOMEM, "no memory for %d ranks to meet", comm->ranks);
+    MP_AUTO(memory) struct mp_card *cards = NULL;
+    MP_TRY(MP_NEW(cards, comm->ranks, error));
     fill_card(nccl, settings, &own, &cards[comm->rank]);
     memcpy(cards[comm->rank].id, id, sizeof id);
     int met = mp_meeting_hold(&nccl->meeting, cards, error);
@@ -390,7 +389,6 @@ static int join(struct mp_nccl *nccl, const struct mp_nccl_settings *settings,
     nccl->transport.ranks_share_cores = !code && shares_cores(nccl, cards);
     if (!code)
         code = join_lanes(nccl, cards, error);
-    free(cards);
     return code;
 }
 
@@ -432,9 +430,8 @@ static int check_settings(const struct mp_nccl_settings *settings, const struct 
 
 int mp_comm_nccl_create(const struct mp_nccl_settings *settings, struct mp_device *device,
                         struct mp_comm **comm, struct mp_error *error) {
-    struct mp_nccl *nccl = calloc(1, sizeof *nccl);
-    if (!nccl)
-        return mp_fail(error, MP_ENOMEM, "no memory for the transport");
+    struct mp_nccl *nccl;
+    MP_TRY(MP_NEW(nccl, 1, error));
     nccl->transport.device = nccl->memory.device = device;
     int code = mp_meeting_find(settings, &nccl->meeting, error);
     if (!code)

@@ -31,9 +31,8 @@ static const struct mp_comm_operations self_operations = {
 
 int mp_comm_self_create_on(struct mp_device *device, struct mp_comm **comm,
                            struct mp_error *error) {
-    struct mp_transport *transport = calloc(1, sizeof *transport);
-    if (!transport)
-        return mp_fail(error, MP_ENOMEM, "no memory for the transport");
+    struct mp_transport *transport;
+    MP_TRY(MP_NEW(transport, 1, error));
     transport->comm = (struct mp_comm){.operations = &self_operations, .rank = 0, .ranks = 1};
     transport->device = device;
     *comm = &transport->comm;

@@ -108,9 +108,8 @@ int mp_device_cpu_create(int threads, const struct mp_device_limits *limits,
         shape->head_width < 0)
         return mp_fail(error, MP_EINVAL, "cpu device: a limit is negative");
 
-    struct mp_cpu *cpu = calloc(1, sizeof *cpu);
-    if (!cpu)
-        return mp_fail(error, MP_ENOMEM, "cpu device: no memory");
+    struct mp_cpu *cpu;
+    MP_TRY(MP_NEW(cpu, 1, error));
     cpu->device.operations = &cpu->operations;
     cpu->device.element = MP_FLOAT32;
     cpu->threads = threads;

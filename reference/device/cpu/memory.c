@@ -65,9 +65,8 @@ static void zero(struct mp_device *device, mp_stream stream, void *memory, size_
 static int stream_create(struct mp_device *device, int urgency, mp_stream *stream,
                          struct mp_error *error) {
     (void)urgency; /* work is done when it is given */
-    struct mp_device_stream *created = malloc(sizeof *created);
-    if (!created)
-        return mp_fail(error, MP_ENOMEM, "no memory for a stream");
+    struct mp_device_stream *created;
+    MP_TRY(MP_NEW(created, 1, error));
     created->device = device;
     *stream = created;
     return MP_OK;
@@ -85,9 +84,8 @@ static void stream_synchronize(struct mp_device *device, mp_stream stream) {
 
 static int event_create(struct mp_device *device, mp_event *event, struct mp_error *error) {
     (void)device;
-    struct mp_device_event *created = malloc(sizeof *created);
-    if (!created)
-        return mp_fail(error, MP_ENOMEM, "no memory for an event");
+    struct mp_device_event *created;
+    MP_TRY(MP_NEW(created, 1, error));
     created->recorded_ns = -1;
     *event = created;
     return MP_OK;

@@ -188,6 +188,11 @@ struct one_hot_arguments {
     float *out; /* the matrix, or dweight */
 };
 
+static void each_route(struct mp_device *device, mp_cpu_range *range,
+                       const struct one_hot_arguments *a) {
+    mp_cpu_parallel(mp_cpu_of(device), a->tokens * a->top_k, mp_cpu_grain(1), range, a);
+}
+
 static void one_hot_range(const void *argument, size_t begin, size_t end) {
     const struct one_hot_arguments *a = argument;
     for (size_t route = begin; route < end; route++)
@@ -199,13 +204,9 @@ static void one_hot_range(const void *argument, size_t begin, size_t end) {
 static void one_hot(struct mp_device *device, mp_stream stream, int tokens, int top_k,
                     const int32_t *position, const float *weight, void *matrix) {
     (void)stream;
-    struct one_hot_arguments arguments = {.tokens = (size_t)tokens,
-                                          .top_k = (size_t)top_k,
-                                          .position = position,
-                                          .weight = weight,
-                                          .out = matrix};
-    mp_cpu_parallel(mp_cpu_of(device), arguments.tokens * arguments.top_k, mp_cpu_grain(1),
-                    one_hot_range, &arguments);
+    each_route(device, one_hot_range,
+               &(struct one_hot_arguments){(size_t)tokens, (size_t)top_k, position,
+                                           .weight = weight, .out = matrix});
 }
 
 static void one_hot_gradient_range(const void *argument, size_t begin, size_t end) {
@@ -219,13 +220,9 @@ static void one_hot_gradient_range(const void *argument, size_t begin, size_t en
 static void one_hot_gradient(struct mp_device *device, mp_stream stream, int tokens, int top_k,
                              const int32_t *position, const float *dmatrix, float *dweight) {
     (void)stream;
-    struct one_hot_arguments arguments = {.tokens = (size_t)tokens,
-                                          .top_k = (size_t)top_k,
-                                          .position = position,
-                                          .dmatrix = dmatrix,
-                                          .out = dweight};
-    mp_cpu_parallel(mp_cpu_of(device), arguments.tokens * arguments.top_k, mp_cpu_grain(1),
-                    one_hot_gradient_range, &arguments);
+    each_route(device, one_hot_gradient_range,
+               &(struct one_hot_arguments){(size_t)tokens, (size_t)top_k, position,
+                                           .dmatrix = dmatrix, .out = dweight});
 }
 
 void MP_CPU_NAME(install_permute)(struct mp_device_operations *operations) {

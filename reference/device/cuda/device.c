@@ -224,9 +224,8 @@ int mp_cuda_open(const struct mp_cuda_settings *settings, const struct mp_device
         shape->sequence < 0 || shape->heads < 0 || shape->head_width < 0)
         return mp_fail(error, MP_EINVAL, "cuda device: a limit is negative");
 
-    struct mp_cuda *cuda = calloc(1, sizeof *cuda);
-    if (!cuda)
-        return mp_fail(error, MP_ENOMEM, "cuda device: no host memory");
+    struct mp_cuda *cuda;
+    MP_TRY(MP_NEW(cuda, 1, error));
     cuda->device.operations = &cuda->operations;
     cuda->device.element = settings->element;
     cuda->device.deferred = true;

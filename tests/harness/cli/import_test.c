@@ -363,6 +363,15 @@ TEST(mistakes_in_span_tables_have_their_line) {
     assert_runs("truncate -s -30 spans.csv");
     assert_says("moeperf import spans.csv --db run.db", 0,
                 "rank 0 and 1 more: spans.csv ends in line 25 (which is not whole)");
+    for (int whole = 1; whole >= 0; whole--) {
+        write_table("spans.csv",
+                    "rank,phase,name,start_us,end_us,layer,direction,iteration,tokens,thread", 1);
+        assert_runs("gzip -f spans.csv");
+        if (!whole)
+            assert_runs("truncate -s -20 spans.csv.gz");
+        assert_says("moeperf import spans.csv.gz --db packed.db", 0,
+                    whole ? "36 ranges" : "spans.csv.gz: damaged gzip data after line 2");
+    }
 }
 
 TEST_GROUP(enter_shell, leave_folder);

@@ -1,6 +1,8 @@
 /* Others' formats: what small files say, the sentence for each way of being wrong, and the public
  * traces where they are there. */
 #include <inttypes.h>
+#include <unistd.h>
+#include <zlib.h>
 #include <zstd.h>
 
 #include "tests/harness/folder.h"
@@ -62,6 +64,12 @@ static const char wide_csv[] = "iteration,micro_batch,layer,rank,e0,e1,e2,e3\n"
                                "0,0,0,0,5,2,1,0\n0,0,0,1,3,3,0,2\n\n"
                                "1,0,0,1,1,3,4,0\n1,0,0,0,2,2,2,2\n";
 
+static void write_gzipped(const char *path, const char *text, size_t size) {
+    gzFile file = gzopen(path, "wb");
+    assert_int_equal(gzwrite(file, text, (unsigned)size), (int)size);
+    assert_int_equal(gzclose(file), Z_OK);
+}
+
 /* Also packed in two frames, cut inside a line. */
 TEST(wide_csv_plain_and_packed) {
     write_file("wide.csv", wide_csv);
@@ -78,6 +86,12 @@ TEST(wide_csv_plain_and_packed) {
     struct mp_trace_stream *stream = NULL;
     assert_fails(mp_format_open("csv", "cut.csv.zst", 0, &stream, &error), MP_EFORMAT,
                  "cut off inside a packed frame");
+    write_gzipped("wide.csv.gz", wide_csv, sizeof wide_csv - 1);
+    assert_string_equal(mp_format_guess("wide.csv.gz"), "csv");
+    expect_blocks("csv", "wide.csv.gz", 2, 4, 2, 0, small);
+    assert_int_equal(truncate("wide.csv.gz", 60), 0);
+    assert_fails(mp_format_open("csv", "wide.csv.gz", 0, &stream, &error), MP_EFORMAT,
+                 "wide.csv.gz: damaged gzip data after line");
 }
 
 #define HEAD "iteration,layer,rank,e0,e1,e2,e3\n"

@@ -60,3 +60,36 @@ TEST(lists_keep_their_items) {
     assert_ptr_equal(list, before);
     free(list);
 }
+
+TEST(what_was_made_is_zeroed_or_has_a_sentence) {
+    struct mp_error error = {0};
+    int64_t *table;
+    assert_int_equal(MP_NEW(table, 100, &error), MP_OK);
+    for (int i = 0; i < 100; i++)
+        assert_true(table[i] == 0);
+    int64_t *before = table;
+    assert_int_equal(MP_NEW(table, (size_t)1 << 60, &error), MP_ENOMEM);
+    assert_string_equal(error.text, "no memory for 1152921504606846976 x 8 bytes");
+    assert_ptr_equal(table, before);
+    free(table);
+}
+
+TEST(tables_reach_to_an_id_and_not_beyond_their_limit) {
+    enum { LIMIT = 2000 };
+    int *table = NULL;
+    uint32_t count = 0;
+    for (uint32_t id = 3; id < LIMIT; id += id / 2) {
+        assert_int_equal(MP_REACH(table, count, id, LIMIT, NULL), MP_OK);
+        assert_true(count > id && count <= LIMIT && table[count - 1] == 0);
+        assert_true(table[id] == 0 && (id == 3 || table[3] == 1));
+        table[id] = 1;
+    }
+    struct mp_error error = {0};
+    int *before = table;
+    count = 0;
+    assert_int_equal(mp_table_reach(&table, &count, 1 << 30, UINT32_MAX, (size_t)1 << 31, &error),
+                     MP_ENOMEM);
+    assert_string_equal(error.text, "no memory");
+    assert_ptr_equal(table, before);
+    free(table);
+}

@@ -1,4 +1,6 @@
 /* Errors: the first one wins and keeps its sentence. */
+#include <errno.h>
+
 #include "tests/support.h"
 
 #include "reference/base/error.h"
@@ -10,6 +12,20 @@ TEST(the_first_failure_wins) {
     assert_int_equal(error.code, MP_EIO);
     assert_string_equal(error.text, "reading a");
     assert_int_equal(mp_fail(NULL, MP_EINVAL, "nobody listens"), MP_EINVAL);
+}
+
+TEST(what_errno_says_stands_behind) {
+    static const int known[][2] = {{ENOENT, MP_ENOTFOUND}, {ENOSPC, MP_ENOSPACE},
+                                   {EDQUOT, MP_ENOSPACE},  {EFBIG, MP_ENOSPACE},
+                                   {EACCES, MP_EIO},       {ENOTDIR, MP_EIO}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        struct mp_error error = {0};
+        char expected[200];
+        errno = known[i][0];
+        assert_int_equal(mp_fail_errno(&error, "file %d", 3), known[i][1]);
+        snprintf(expected, sizeof expected, "file 3: %s", strerror(known[i][0]));
+        assert_string_equal(error.text, expected);
+    }
 }
 
 TEST(prefixes_stack_up_in_front) {

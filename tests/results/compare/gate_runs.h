@@ -1,7 +1,6 @@
 /* Runs with known differences, for the tests of the gate: 2 ranks, 2 layers, an expert phase that
  * may be slower on one rank, numbers, loads and losses that may be changed one at a time. */
-#ifndef MOEPERF_TESTS_RESULTS_COMPARE_GATE_RUNS_H
-#define MOEPERF_TESTS_RESULTS_COMPARE_GATE_RUNS_H
+#pragma once
 
 #include "tests/results/runs.h"
 
@@ -187,5 +186,3 @@ static inline void gate_says(const struct mp_gate *gate, const char *name, enum 
         AUTO(gate) struct mp_gate *once = made;                                                    \
         gate_expect(once, name, outcome, __VA_ARGS__);                                             \
     } while (0)
-
-#endif

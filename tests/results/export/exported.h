@@ -1,6 +1,5 @@
 /* What the tests of exports share: where they write, and timelines read back. */
-#ifndef MOEPERF_TESTS_RESULTS_EXPORT_EXPORTED_H
-#define MOEPERF_TESTS_RESULTS_EXPORT_EXPORTED_H
+#pragma once
 
 #include "results/export/export.h"
 #include "tests/results/export/trace_events.h"
@@ -31,5 +30,3 @@ static inline json_t *timeline(struct runs_folder *folder,
     trace_check(all);
     return all;
 }
-
-#endif

@@ -11,8 +11,7 @@
  *     of their thread: Perfetto drops others
  *   - i has its scope; C has numbers
  *   - each process and thread with events has a name, once */
-#ifndef MOEPERF_TESTS_RESULTS_EXPORT_TRACE_EVENTS_H
-#define MOEPERF_TESTS_RESULTS_EXPORT_TRACE_EVENTS_H
+#pragma once
 
 #include <jansson.h>
 
@@ -227,5 +226,3 @@ static inline void trace_check(const json_t *all) {
     }
     free(check->pair);
 }
-
-#endif

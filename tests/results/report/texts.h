@@ -1,6 +1,5 @@
 /* Reports as text and as JSON, for the tests of what they say. */
-#ifndef MOEPERF_TESTS_RESULTS_REPORT_TEXTS_H
-#define MOEPERF_TESTS_RESULTS_REPORT_TEXTS_H
+#pragma once
 
 #include <jansson.h>
 
@@ -63,5 +62,3 @@ static inline double number_at(json_t *row, const char *key) {
     assert_non_null(value);
     return json_is_null(value) ? NAN : json_number_value(value);
 }
-
-#endif
