@@ -66,6 +66,12 @@ static int32_t owner_of(const struct flexmoe *self, int expert) {
     return mp_contiguous_owner(expert, self->experts, self->topology.ranks);
 }
 
+static void flexmoe_initial_owners(const void *opaque, int32_t owner[]) {
+    const struct flexmoe *self = opaque;
+    for (int i = 0; i < self->layers * self->experts; i++)
+        owner[i] = owner_of(self, i % self->experts);
+}
+
 /* The layout before the first iteration: a rank has the experts that it owns and those that follow;
  * one that owns none begins with the last expert owned before it. */
 static void first_layout(const struct flexmoe *self, struct mp_slots *slots) {
@@ -250,6 +256,7 @@ const struct mp_system mp_system_flexmoe = {
     .options_size = sizeof(struct mp_flexmoe_options),
     .size = sizeof(struct flexmoe),
     .create = flexmoe_create,
+    .initial_owners = flexmoe_initial_owners,
     .initial_holders = mp_layouts_holders,
     .optimizer = MP_OPTIMIZER_REPLICATED,
     .policy = flexmoe_policy,

@@ -195,7 +195,7 @@ static const struct {
 } known[] = {
     {"ep", 0x6ebeeb9a701f4c4e},           {"deepep", 0x0976a45141fe8e78},
     {"deepspeed", 0x8b5ffe2da57a6b2a},    {"eplb", 0x58468be19022fe04},
-    {"fastermoe", 0x493c693741ae107d},    {"flexmoe", 0x232be2d4a1be9e75},
+    {"fastermoe", 0x493c693741ae107d},    {"flexmoe", 0x371fa931dc448638},
     {"frugal", 0xaad1c31056481bd6},       {"fssdp", 0x8edb6d8dd82391b9},
     {"free-balance", 0x9a442a5df3132829}, {"harmoeny", 0x0ab65398394b5f45},
     {"hetumoe", 0xdd0a1163b9d23e2e},      {"hiermoe", 0x5c965707309ae761},
