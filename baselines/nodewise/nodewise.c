@@ -16,8 +16,8 @@ static const struct mp_option option_table[] = {
      "most extra experts of a layer on one rank; auto: as many as fit into the memory that is left "
      "(the job's copies-memory)"},
     {"rematerialise", MP_OPTION_CHOICE, FIELD(rematerialise), "", "auto", 0, 0, "auto yes no",
-     "copies are freed after forward and fetched again for backward; auto: where memory does not "
-     "suffice for those of all layers at once"},
+     "copies are freed after forward and fetched again for backward; auto: where there is hardly "
+     "memory for any of all layers at once"},
     {"ahead", MP_OPTION_COUNT, FIELD(ahead), "experts", "auto", -1, 65536, NULL,
      "covered experts behind each gate that are sent ahead in backward, for the next iteration; "
      "auto: those that gates have no time for in forward, and have in backward"},
