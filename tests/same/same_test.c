@@ -45,7 +45,7 @@ static const char *const acting[] = {
     "system=moonep gate=softmax top-k=4 options.tolerance=0",
     "system=nodewise gate=gshard nodes=2 options.cover=all options.ahead=all",
     "system=nodewise gate=gshard nodes=2 options.chunks=3 exchange=flat",
-    "system=nodewise gate=gshard layers=3 options.cover=0 options.rematerialise=yes",
+    "system=nodewise gate=gshard options.cover=0 options.even=no options.rematerialise=yes",
     "system=hetumoe gate=gshard",
     "system=tutel gate=gshard options.capacity-factor=0",
     "system=tutel gate=switch options.r=0",
