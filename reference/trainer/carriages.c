@@ -129,6 +129,10 @@ static int start_sums(struct mp_carriages *carriages, const struct mp_plan *plan
         return mp_sparse_reduce_scatter_start(carriages->comm, &plan->reduce, plan->experts,
                                               carriages->reduce_gradient, gradient_bytes(carriages),
                                               stream, request, error);
+    /* To who keeps an expert, or is about to: whoever has a copy of it until then has two. */
+    for (int e = 0; e < plan->experts && !mp_optimizer_sliced(plan->policy->optimizer); e++)
+        carriages->reduce_gradient[e] =
+            mp_experts_own_gradient(&carriages->model->experts, plan->layer, e);
     return mp_sparse_all_gather_start(carriages->comm, &plan->share, MP_STAGE_BACKWARD_REDUCE,
                                       plan->experts, (void *const *)carriages->reduce_gradient,
                                       gradient_bytes(carriages), stream, request, error);

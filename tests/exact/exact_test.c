@@ -1,40 +1,16 @@
 /* Exactness: the loss curve of every system, number of ranks and combination of options equals that
  * of one rank within 1e-4 relative, on one declared node and on several, while its mechanisms
- * really act.  With further gates every system has a turn on four ranks; with the argument
- * --matrix all of them have all, flat and in two levels.
+ * really act.  With the argument --matrix every system has all gates, by turns flat and in two
+ * levels.
  *
  * Runs under mpirun; all ranks go through the same cases in the same order.  The reference curves
  * are computed by rank 0 alone, whose gates' choices the others take (trainers.h). */
 #define OWN_MAIN
+#include "tests/exact/gates.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 
 enum { ITERATIONS = 50, SEQUENCE = 16, BATCH = 8 };
 static const double TOLERANCE = 1e-4;
-
-struct gate {
-    const char *name;
-    const char *settings;
-};
-
-/* The first two meet every case.  The others, with more experts per token or another rule, share
- * one case of every system, by turns that begin where the seed says. */
-static const struct gate gates[] = {
-    {"gshard", "gate=gshard"},
-    {"switch", "gate=switch"},
-    {"softmax", "gate=softmax top-k=4 gate-options.z-loss=0.01"},
-    {"hash", "gate=hash"},
-    {"beside a shared expert", "gate=gshard shared-experts=1"},
-    {"ktop1", "gate=ktop1 top-k=4 gate-options.balance-over=sequence"},
-    {"gshard random", "gate=gshard gate-options.second=random"},
-    {"dts", "gate=dts top-k=4 gate-options.last-temperature=0.5 gate-options.anneal=40"},
-    /* The alignment loss has an edge where an expert's probability passes the last choice's: which
-     * side rounding is on decides about a gradient.  Its own tests have it. */
-    {"sam", "gate=sam top-k=2 gate-options.groups=4 gate-options.alignment-weight=0"},
-    {"base", "gate=base"},
-    {"expert choice", "gate=expertchoice top-k=3"},
-    {"sigmoid", "gate=sigmoid top-k=4 gate-options.groups=2 gate-options.bias-rate=0.01"},
-};
-enum { GATES = sizeof gates / sizeof *gates, SHARING = 2 };
 
 /* What must have happened, and none of the others; and where a case can be run. */
 enum {
@@ -95,8 +71,7 @@ static void make_tokens(int64_t iteration, int sequence, int32_t *token, int32_t
     }
 }
 
-/* What 8 ranks do, which take turns on a few cores, and the many cases of the matrix show in fewer
- * iterations. */
+/* What 8 ranks do, and the many cases of the matrix, show in fewer iterations. */
 static bool matrix;
 static int iterations_of(const struct mp_comm *comm) {
     return matrix ? ITERATIONS / 4 : comm->ranks < 8 ? ITERATIONS : ITERATIONS / 2;
@@ -191,7 +166,7 @@ static void curve_equals_one_rank(void **state) {
     const double *expected = curve->loss;
     struct outcome outcome = {0};
     followed = &curve->choices;
-    updates_early = c->gate - gates == SHARING - 1; /* the others update behind backward */
+    updates_early = c->gate == &gates[1]; /* the others update behind backward */
     run(c, world, &outcome);
     followed = NULL;
     if (outcome.refused)
@@ -219,7 +194,7 @@ static void curve_equals_one_rank(void **state) {
                       (long long)outcome.totals.copies[MP_STAGE_AFTER_STEP],
                       (long long)outcome.totals.replicas, (long long)outcome.totals.moves);
     /* What acts under which loads has been seen with the gates that meet every case. */
-    if (world->ranks > 1 && c->gate - gates < SHARING && !(c->what & WIDE))
+    if (world->ranks > 1 && c->gate - gates < FIRST && !(c->what & WIDE))
         mechanism_has_acted(c, &outcome);
 }
 
@@ -357,12 +332,10 @@ static const struct exact_case rows[] = {
      .what = PADDED},
 };
 
-static const char *const exchanges[] = {"exchange=flat", "exchange=two-level"};
 enum {
     ROWS = sizeof rows / sizeof *rows,
     FSSDP_CASES = 4 * 3 * 2,
     GATE_CASES = ROWS + FSSDP_CASES, /* of a gate, before all but some are left out */
-    EXCHANGES = sizeof exchanges / sizeof *exchanges,
     MAX_CASES = GATES * GATE_CASES
 };
 
@@ -433,8 +406,8 @@ static bool have_one_system(const struct exact_case *a, const struct exact_case 
     return strcspn(b->settings, " ") == length && memcmp(a->settings, b->settings, length) == 0;
 }
 
-/* Keeps of every system, for one of the sharing gates, the first case in which most happens, with
- * experts to spare: when a token takes half of all there are, none is hot. */
+/* Keeps of every system, for all gates, the first case in which most happens, with experts to
+ * spare: when a token takes half of all there are, none is hot. */
 static int share_one_of_each(struct exact_case cases[], int count) {
     int kept = 0;
     for (int i = 0; i < count; i++) {
@@ -455,37 +428,35 @@ static int make_gate_cases(const struct gate *gate, struct exact_case cases[GATE
     return count + make_fssdp_cases(gate, cases + count);
 }
 
+/* 8 ranks, which take turns on a few cores, have every case with one of the two gates. */
 static int make_cases(struct exact_case cases[MAX_CASES]) {
+    static struct exact_case made[GATE_CASES];
     int count = 0;
-    for (int g = 0; g <= (world->ranks == 4 ? SHARING : SHARING - 1); g++) {
-        struct exact_case *own = &cases[count];
-        int made = make_gate_cases(&gates[g], own);
-        if (g == SHARING)
-            made = share_one_of_each(own, made);
-        for (int k = 0; g == SHARING && k < made; k++)
-            take_gate(&own[k], &gates[SHARING + ((uint64_t)k + seed) % (GATES - SHARING)]);
-        declare_nodes(own, made, g);
-        count += made;
+    for (int g = 0; g < FIRST; g++) {
+        int of_gate = make_gate_cases(&gates[g], made);
+        declare_nodes(made, of_gate, g);
+        for (int i = 0; i < of_gate; i++)
+            if (world->ranks < 8 || ((uint64_t)(i + g) + seed) % FIRST == 0)
+                cases[count++] = made[i];
     }
     return count;
 }
 
-/* One case of every system with all gates and exchanges: in two levels on two nodes of two ranks,
- * where neither level is empty. */
+/* One case of every system with all gates, by turns flat and in two levels, on two nodes of two
+ * ranks, where neither level is empty. */
 static int make_matrix(struct exact_case cases[MAX_CASES]) {
     static struct exact_case one[GATE_CASES];
     int kept = share_one_of_each(one, make_gate_cases(&gates[0], one)), count = 0;
-    for (int i = 0; i < kept * GATES * EXCHANGES; i++) {
+    for (int i = 0; i < kept * GATES; i++) {
         struct exact_case *c = &cases[count++];
-        int e = i % EXCHANGES;
-        *c = one[i / EXCHANGES / GATES];
+        bool levels = ((uint64_t)(i / GATES + i) + seed) % 2;
+        *c = one[i / GATES];
         size_t length = strlen(c->settings);
-        snprintf(c->settings + length, sizeof c->settings - length, " %s", exchanges[e]);
-        take_gate(c, &gates[i / EXCHANGES % GATES]);
-        if (e > 0) {
-            c->what |= MAY_REFUSE;
-            c->nodes = c->nodes ? c->nodes : 2;
-        }
+        snprintf(c->settings + length, sizeof c->settings - length, " exchange=%s",
+                 levels ? "two-level" : "flat");
+        take_gate(c, &gates[i % GATES]);
+        c->what |= levels ? MAY_REFUSE : 0;
+        c->nodes = levels && !c->nodes ? 2 : c->nodes;
     }
     declare_nodes(cases, count, 1);
     return count;

@@ -10,6 +10,7 @@
 #include "baselines/systems.h"
 #include "reference/plan/routes.h"
 #include "tests/reference/plan/system_support.h"
+#include "tests/reference/plan/wanderer.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 #include "tests/same/trace.h"
 
@@ -417,11 +418,14 @@ TEST(trainer_and_predictor_are_the_same_program) {
     struct mp_system following = follower();
     must(mp_systems_register_all(&systems, &error));
     must(mp_systems_register(&systems, &following, &error));
+    must(mp_systems_register(&systems, &wanderer, &error));
     for (size_t i = 0; i < sizeof acting / sizeof *acting; i++)
         run_drawn(&random, acting[i], false, &systems);
     for (int i = 0; i < times * systems.count; i++)
         run_drawn(&random, formatted("system=%s", systems.item[i % systems.count]->name), true,
                   &systems);
+    for (int i = 0; i < 6 * times; i++)
+        run_drawn(&random, "system=wanderer", true, &systems);
     if (world->rank > 0)
         return;
     print_message("%d cases, %d operations, exchanges in up to %d steps\n", met.cases,

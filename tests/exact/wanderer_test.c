@@ -1,0 +1,116 @@
+/* Exactness of whatever a stranger's system may plan: jobs of any shape, gate and exchange under
+ * the wanderer (tests/reference/plan/wanderer.h), and then under another one, have the losses of
+ * one rank. */
+#include "tests/exact/gates.h"
+#include "tests/harness/folder.h"
+#include "tests/reference/plan/wanderer.h"
+
+#include "tests/reference/plan/system_support.h"
+#include "tests/reference/trainer/mpi/trainers.h"
+
+enum { STEPS = 6, CASES = 40, KINDS = 256, MOST = 1024 };
+static const double TOLERANCE = 5e-6; /* rounding makes some 1e-7 of it */
+
+/* Over all cases. */
+static struct mp_trainer_totals met;
+
+/* What one rank and all of them have in common. */
+static void draw_shape(uint64_t *random, char text[MOST]) {
+    snprintf(text, MOST, "layers=%d experts=%d %s batch=%d sequence=16",
+             test_random_int(random, 1, 6), 8 * test_random_int(random, 1, 2),
+             gates[test_random_int(random, 0, GATES - 1)].settings, 2 * world->ranks);
+}
+
+static void draw_settings(uint64_t *random, const char *shape, char text[2 * MOST]) {
+    int nodes = test_random_int(random, 1, 4), exchange = test_random_int(random, 0, 3);
+    while (world->ranks % nodes != 0)
+        nodes--;
+    int at = snprintf(text, 2 * MOST, "%s system=wanderer ranks-per-node=all nodes=%d exchange=%s",
+                      shape, nodes, mp_exchange_name((enum mp_exchange_kind)exchange));
+    if (test_random_int(random, 0, 2) == 0)
+        at += snprintf(text + at, (size_t)(2 * MOST - at), " exchange-degree=%d",
+                       test_random_int(random, 2, MP_MOST_DEGREE));
+    if (!mp_exchange_of((enum mp_exchange_kind)exchange)->deduplicates)
+        at += snprintf(text + at, (size_t)(2 * MOST - at), " expert-shards=%d",
+                       1 << test_random_int(random, 0, 2));
+    for (const struct mp_option *o = wanderer_table; o->name; o++) {
+        char value[64];
+        draw_value(random, o, value, sizeof value);
+        at += snprintf(text + at, (size_t)(2 * MOST - at), " options.%s=%s", o->name, value);
+    }
+}
+
+static void add_totals(const struct mp_trainer *trainer) {
+    const struct mp_trainer_totals *totals = mp_trainer_totals(trainer);
+    for (int stage = 0; stage < MP_STAGES; stage++)
+        met.copies[stage] += totals->copies[stage];
+    met.moves += totals->moves;
+    met.replicas += totals->replicas;
+    met.dropped += totals->dropped;
+}
+
+/* A trainer with other settings that goes on where this one stops. */
+static struct mp_trainer *change_over(struct mp_trainer *trainer, const char *settings) {
+    add_totals(trainer);
+    must(mp_trainer_save(trainer, "saved", &error));
+    mp_trainer_destroy(trainer);
+    trainer = create_trainer(world, NULL, settings);
+    must(mp_trainer_restore(trainer, "saved", &error));
+    return trainer;
+}
+
+/* Losses under the wanderer, beside `expected`. */
+static void compare(const char *const settings[2], const double expected[]) {
+    AUTO(trainer) struct mp_trainer *trainer = create_trainer(world, NULL, settings[0]);
+    for (int step = 0; step < STEPS; step++) {
+        if (step == STEPS / 2)
+            trainer = change_over(trainer, settings[1]);
+        struct mp_trainer_result result = random_step(trainer, KINDS);
+        double loss = result.loss + result.auxiliary_loss;
+        if (!(fabs(loss - expected[step]) <= TOLERANCE * expected[step]))
+            fail_msg("step %d: %.9g, on one rank %.9g, of %s", step, loss, expected[step],
+                     settings[step >= STEPS / 2]);
+    }
+    add_totals(trainer);
+}
+
+TEST(any_plans_have_the_losses_of_one_rank) {
+    uint64_t state = seed, *random = &state; /* the same on every rank */
+    for (int i = 0; i < CASES; i++) {
+        char shape[MOST], settings[2][2 * MOST];
+        double expected[STEPS];
+        AUTO(choices) struct choices choices = {0};
+        draw_shape(random, shape);
+        for (int half = 0; half < 2; half++)
+            draw_settings(random, shape, settings[half]);
+        if (world->rank == 0) {
+            /* A rank that fails may say less. */
+            print_message("  %s\n  then %s\n", settings[0], settings[1]);
+            noted = &choices;
+            losses_of(alone, formatted("system=ep %s", shape), KINDS, STEPS, expected);
+            noted = NULL;
+        }
+        must(mp_comm_broadcast(world, expected, sizeof expected, 0, &error));
+        share_choices(&choices);
+        followed = &choices;
+        compare((const char *const[]){settings[0], settings[1]}, expected);
+    }
+    for (int stage = 0; stage < MP_STAGES; stage++)
+        assert_true(met.copies[stage] > 0 || stage == MP_STAGE_BACKWARD_REDUCE);
+    assert_true(met.moves > 0 && met.replicas > 0);
+    assert_int_equal(met.dropped, 0);
+}
+
+static int enter(void **state) {
+    int code = world->rank == 0 ? enter_folder(state) : 0;
+    must(mp_comm_broadcast(world, test_folder, sizeof test_folder, 0, &error));
+    further_system = &wanderer;
+    return code || chdir(test_folder);
+}
+
+static int leave(void **state) {
+    mp_comm_barrier(world, NULL);
+    return world->rank == 0 ? leave_folder(state) : 0;
+}
+
+TEST_GROUP(enter, leave);
