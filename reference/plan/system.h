@@ -152,7 +152,8 @@ struct mp_system {
     /* Required if MP_SYSTEM_PLANS_BEFORE_GATE.  Called per layer before its attention, after
      * mp_plan_begin: adds copies with stage MP_STAGE_BEFORE_GATE, and sets an exchange of several
      * rounds and its highest degree (for which the trainer makes room; after_gate may still make it
-     * flat, and the degree lower unless it deduplicates), where they differ from the plan's start. */
+     * flat, and the degree lower unless it deduplicates), where they differ from the plan's start.
+     */
     int (*before_gate)(void *self, struct mp_plan *plan, struct mp_error *error);
 
     /* Required.  Called per layer when its loads are known and nothing has been dispatched: may add
