@@ -5,7 +5,6 @@
 #include "tests/harness/folder.h"
 #include "tests/reference/plan/wanderer.h"
 
-#include "tests/reference/plan/system_support.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 
 enum { STEPS = 6, CASES = 40, KINDS = 256, MOST = 1024 };
@@ -22,22 +21,19 @@ static void draw_shape(uint64_t *random, char text[MOST]) {
 }
 
 static void draw_settings(uint64_t *random, const char *shape, char text[2 * MOST]) {
-    int nodes = test_random_int(random, 1, 4), exchange = test_random_int(random, 0, 3);
+    const enum mp_exchange_kind exchange =
+        (enum mp_exchange_kind)test_random_int(random, 0, MP_EXCHANGE_PIPELINED - 1);
+    const bool whole = mp_exchange_of(exchange)->deduplicates;
+    const bool cut = test_random_int(random, 0, 2) == 0;
+    int nodes = test_random_int(random, 1, 4);
+    char system[MOST];
     while (world->ranks % nodes != 0)
         nodes--;
-    int at = snprintf(text, 2 * MOST, "%s system=wanderer ranks-per-node=all nodes=%d exchange=%s",
-                      shape, nodes, mp_exchange_name((enum mp_exchange_kind)exchange));
-    if (test_random_int(random, 0, 2) == 0)
-        at += snprintf(text + at, (size_t)(2 * MOST - at), " exchange-degree=%d",
-                       test_random_int(random, 2, MP_MOST_DEGREE));
-    if (!mp_exchange_of((enum mp_exchange_kind)exchange)->deduplicates)
-        at += snprintf(text + at, (size_t)(2 * MOST - at), " expert-shards=%d",
-                       1 << test_random_int(random, 0, 2));
-    for (const struct mp_option *o = wanderer_table; o->name; o++) {
-        char value[64];
-        draw_value(random, o, value, sizeof value);
-        at += snprintf(text + at, (size_t)(2 * MOST - at), " options.%s=%s", o->name, value);
-    }
+    snprintf(text, 2 * MOST,
+             "%s ranks-per-node=all nodes=%d exchange=%s exchange-degree=%d expert-shards=%d %s",
+             shape, nodes, mp_exchange_name(exchange),
+             cut ? test_random_int(random, 2, MP_MOST_DEGREE) : 1,
+             whole ? 1 : 1 << test_random_int(random, 0, 2), draw_wanderer(random, system));
 }
 
 static void add_totals(const struct mp_trainer *trainer) {

@@ -9,7 +9,6 @@
 
 #include "baselines/systems.h"
 #include "reference/plan/routes.h"
-#include "tests/reference/plan/system_support.h"
 #include "tests/reference/plan/wanderer.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 #include "tests/same/trace.h"

@@ -34,11 +34,21 @@ static struct test_case random_case(uint64_t *random, const char *system) {
     return test;
 }
 
+/* A wanderer of any kind. */
+static void draw_options(uint64_t *random, struct test_case *test) {
+    char text[1024];
+    draw_wanderer(random, text);
+    for (char *word = strtok(text, " "); word; word = strtok(NULL, " "))
+        test_set(test, word);
+}
+
 /* Homes and copies may come from the iteration before: sums over iterations are compared. */
 TEST_RANDOM(no_system_is_below) {
     struct mp_systems systems = {0};
     double most = 0;
     assert_works(mp_systems_register_all(&systems, &error));
+    while (systems.count < MP_SYSTEMS_LIMIT) /* the rest is anything that the law allows */
+        systems.item[systems.count++] = &wanderer;
     for (int i = 0, count = test_cases(4); i < count; i++)
         for (int s = 0; s < systems.count; s++) {
             double least = 0, taken = 0;
@@ -46,6 +56,8 @@ TEST_RANDOM(no_system_is_below) {
             uint64_t seed = test_random(random);
             AUTO(test) struct test_case test = random_case(&seed, systems.item[s]->name);
             const int flat = test.job.job.exchange;
+            if (systems.item[s] == &wanderer)
+                draw_options(&seed, &test);
             test.job.job.exchange = (int)mp_system_exchange(systems.item[s], flat);
             AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
             for (int step = 0; step < 3; step++) {

@@ -5,7 +5,7 @@
 #include "harness/predict/engine.h"
 #include "tests/harness/predict/ends.h"
 #include "tests/harness/predict/machine.h"
-#include "tests/reference/plan/plan_support.h"
+#include "tests/reference/plan/wanderer.h"
 
 struct test_case {
     struct mp_cluster *cluster;
@@ -19,6 +19,7 @@ static inline struct test_case test_make(const struct test_machine *machine, con
                                          int layers, int experts, int micro_batches) {
     struct test_case test = {.cluster = test_cluster(machine)};
     assert_works(mp_systems_register_all(&test.systems, &error));
+    assert_works(mp_systems_register(&test.systems, &wanderer, &error));
     assert_works(mp_job_file_create(&test.job, &error));
     assert_works(
         mp_job_set(&test.job, NULL, formatted("system=%s", system), &test.systems, &error));

@@ -3,12 +3,9 @@
  * has no reason for any of it, and so meets what no system happens to meet that has one. */
 #pragma once
 
-#include <string.h>
-
 #include "reference/base/random.h"
 #include "reference/plan/chunks.h"
-#include "reference/plan/system.h"
-#include "tests/support.h"
+#include "tests/reference/plan/system_support.h"
 
 struct wanderer_options {
     int optimizer; /* mp_optimizer_split */
@@ -343,3 +340,14 @@ static const struct mp_system wanderer = {
     .after_gate = wanderer_after_gate,
     .after_step = wanderer_after_step,
 };
+
+/* "system=wanderer", and a value for each of its options. */
+static inline const char *draw_wanderer(uint64_t *random, char text[1024]) {
+    int at = sprintf(text, "system=wanderer");
+    for (const struct mp_option *o = wanderer_table; o->name; o++) {
+        char value[64];
+        draw_value(random, o, value, sizeof value);
+        at += sprintf(text + at, " options.%s=%s", o->name, value);
+    }
+    return text;
+}

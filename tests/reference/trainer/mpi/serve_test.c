@@ -1,6 +1,7 @@
 /* Serving: a step behind cached tokens gives the logits of one prefill of all of them; every system
  * gives those of one rank, wherever its experts are, and keeps nothing that only training needs. */
 #include "tests/errors.h"
+#include "tests/reference/plan/wanderer.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 
 enum { BATCH = 8, POSITIONS = 17, STEPS = 6 };
@@ -256,6 +257,8 @@ TEST(all_systems_serve_as_one_rank) {
     struct mode modes[] = {{.settings = "mode=decode context=5 layers=3"},
                            {.settings = "mode=prefill sequence=4 context=3"}};
     struct mp_systems systems = {0};
+    uint64_t random = seed;
+    further_system = &wanderer;
     must(mp_systems_register_all(&systems, &error));
     for (int m = 0; m < 2; m++) {
         know(&modes[m]);
@@ -263,6 +266,10 @@ TEST(all_systems_serve_as_one_rank) {
             const char *name = systems.item[s]->name, *settings;
             for (int turn = 0, acts; (settings = settings_of(name, turn, &acts)); turn++)
                 run_case(&modes[m], settings, acts, nodes_of(s + turn + m));
+        }
+        for (int i = 0; i < 10; i++) {
+            char settings[1024];
+            run_case(&modes[m], draw_wanderer(&random, settings), ACTS_NOT, nodes_of(i));
         }
         forget_choices(&modes[m].choices);
         free(modes[m].logits);
