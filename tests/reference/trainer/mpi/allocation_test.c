@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "profiler/record/record.h"
+#include "tests/reference/plan/wanderer.h"
 #include "tests/reference/trainer/mpi/trainers.h"
 #include "tests/reference/trainer/random_loads.h"
 
@@ -326,6 +327,14 @@ TEST(a_step_allocates_nothing_with_a_trace) {
     for (int i = 0; i < 2; i++)
         check_step(formatted("system=%s routing=trace trace-loads=%s", i ? "ep" : "fssdp", path));
     unlink(path);
+}
+
+TEST(a_step_with_any_plans_allocates_nothing) {
+    char system[1024];
+    uint64_t random = seed;
+    further_system = &wanderer;
+    for (int i = 0; i < 8; i++)
+        check_step(formatted("%s layers=3", draw_wanderer(&random, system)));
 }
 
 TEST(a_step_over_levels_allocates_nothing) {
