@@ -124,6 +124,7 @@ TEST(refusals) {
     assert_says(RUN "--pairs 1 --slice no --db x.db", 2, "--slice no");
     assert_says(RUN "--pairs 1 --against ./absent --db x.db", 2, "./absent");
     assert_says("moeperf run predicted --pairs 1 --db x.db", 2, "job ep is predicted");
+    free(shell("test -e x.db", 1));
 }
 
 TEST_GROUP(measure, leave_folder);
