@@ -196,6 +196,16 @@ int mp_whole_file_open(struct mp_whole_file *file, const char *path, struct mp_e
     return code ? mp_whole_file_close(file, code, error) : MP_OK;
 }
 
+int mp_whole_file_try(const char *path, struct mp_error *error) {
+    struct mp_whole_file file;
+    struct stat status;
+    if (!stat(path, &status) && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
+        return MP_OK;
+    MP_TRY(mp_whole_file_open(&file, path, error));
+    mp_whole_file_close(&file, MP_EIO, NULL);
+    return MP_OK;
+}
+
 /* ---- the end ---- */
 
 /* Everything that was printed, for good.  What can't be replaced need not be a disk. */

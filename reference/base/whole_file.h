@@ -25,6 +25,10 @@ struct mp_whole_file {
  * closed, and closing does no harm. */
 int mp_whole_file_open(struct mp_whole_file *file, const char *path, struct mp_error *error);
 
+/* The same, and nothing is left: whether a file can be written where that takes long.  Devices and
+ * pipes are not tried. */
+int mp_whole_file_try(const char *path, struct mp_error *error);
+
 /* Says that writing failed, by errno: MP_ENOSPACE for a full disk, a quota and a limit of sizes,
  * else MP_EIO. */
 int mp_whole_file_fail(const struct mp_whole_file *file, struct mp_error *error);

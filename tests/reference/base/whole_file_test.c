@@ -166,8 +166,13 @@ TEST(what_cannot_be_written_is_said) {
         assert_sentence(mp_whole_file_open(&file, bad[i].path, &error), bad[i].code, bad[i].words);
         assert_null(file.stream);
         assert_int_equal(mp_whole_file_close(&file, bad[i].code, NULL), bad[i].code);
+        assert_sentence(mp_whole_file_try(bad[i].path, &error), bad[i].code, bad[i].words);
     }
-    assert_int_equal(count_entries(".", ".partial"), 1); /* the link above */
+    assert_works(mp_whole_file_try("new", &error));
+    assert_int_equal(access("new", F_OK), -1);
+    assert_int_equal(mkfifo("pipe", 0600), 0);
+    assert_works(mp_whole_file_try("pipe", &error)); /* nor waits for a reader */
+    assert_int_equal(count_entries(".", ".partial"), 1);        /* the link above */
 }
 
 TEST(a_full_disk_leaves_what_was_there) {
