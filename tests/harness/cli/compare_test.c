@@ -81,7 +81,11 @@ TEST(a_history_outlives_its_databases) {
     assert_says("moeperf history h.jsonl --suite tiny --job ep", 0, "tiny, ep, 1 rank, ");
     AUTO(json) json_t *object = json_of("moeperf history base.db --json", 0);
     assert_true(json_array_size(member(object, "series")) > 10);
-    assert_says("moeperf history base.db --job fssdp", 2, "no complete run of job fssdp");
+    assert_says("moeperf history base.db --job fssdp", 2, "base.db: no complete run of job fssdp");
+    assert_says("touch e.jsonl; moeperf history e.jsonl --append new.jsonl", 2,
+                "e.jsonl: no complete run");
+    assert_says("moeperf history base.db head.db --suite x", 2, "base.db, ...: no complete run");
+    assert_runs("! ls new.jsonl");
     assert_says("moeperf history base.db --append h.csv", 2, "its name has to end in .jsonl");
     assert_says("moeperf history base.db --html h.html --json", 2, "--json does not go with them");
     assert_says("MOEPERF_VEGA=/nowhere moeperf history base.db --html h.html", 2,
