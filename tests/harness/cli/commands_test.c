@@ -101,6 +101,8 @@ static const struct refused_line bad_inputs[] = {
      "unknown option --timeout; did you mean --set timeout=VALUE?\n"},
     {"moeperf report --seed 7", "unknown option --seed; --help lists them\n"},
     {"moeperf run ci --text gone", "moeperf run: --text: gone: No such file or directory\n"},
+    {"mkdir hollow; touch hollow/file; moeperf run ci --text hollow:hollow/file --db hollow.db",
+     "moeperf run: --text: hollow:hollow/file: there is not one byte in it; files"},
     {"echo 'no database, but long enough' > n.db; moeperf report --db n.db",
      "moeperf report: n.db"},
     {"moeperf report --db gone.db",
@@ -360,8 +362,9 @@ TEST(a_suite_gives_rows_tables_and_adds_up) {
 /* The other one is tried all the same. */
 TEST(a_failed_job_is_status_one) {
     write_file("short", "too short a text");
-    assert_says("moeperf run pair.yaml --text short --db f.db" TINY, 1, "ep: failed: ",
-                "fssdp: failed: ", "0 jobs complete, 2 failed; everything is in f.db");
+    assert_says(
+        "touch none; moeperf run pair.yaml --text short:none --db f.db" TINY, 1,
+        "ep: failed: ", "fssdp: failed: ", "0 jobs complete, 2 failed; everything is in f.db");
 }
 
 /* Who writes a database has it alone: others say that they wait, and go on. */
