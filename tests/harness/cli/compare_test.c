@@ -113,6 +113,7 @@ TEST(refusals) {
     assert_says("moeperf compare base.db:1- head.db", 2, "like 1,3-5");
     assert_says("moeperf compare base.db:3-1 head.db", 2, "like 1,3-5");
     assert_says("moeperf compare base.db:1", 2, "is one side");
+    assert_says("moeperf compare base.db base.db", 2, "as base.db:1-6 base.db:7-12");
     assert_says("moeperf compare base.db head.db --minimum-effect 0", 2, "--minimum-effect 0");
     assert_says("moeperf compare base.db head.db --minimum-effect nan", 2, "--minimum-effect");
     assert_says("moeperf compare base.db head.db --accept copeis", 2, "copeis");
