@@ -112,6 +112,9 @@ static const struct refused_line bad_inputs[] = {
      "\"latex\"?\n"},
     {"moeperf predict --format csv --json",
      "moeperf predict: --format csv does not go with --json\n"},
+    {"moeperf report --run 1 --runs", "report: --runs lists all; --run does not go with it\n"},
+    {"moeperf compare a b n.db", "\"n.db\" is one argument too many; usage: "},
+    {"moeperf report n.db", "\"n.db\" is one argument too many: did you mean --db n.db?"},
     {"moeperf report --run one", "moeperf report: --run one: should be the number of a run"},
     {"touch file; moeperf run ci --db file/x.db", "moeperf run: "},
 };
