@@ -121,14 +121,14 @@ static bool is_database(const char *path) {
     return opened;
 }
 
-/* Adds to `text` those that a pattern finds, as the flag that opens each. */
+/* Adds to `text` those that a pattern finds. */
 static void add_found(const char *pattern, char *text, size_t size) {
     glob_t found;
     if (glob(pattern, 0, NULL, &found))
         return;
     for (size_t i = 0; i < found.gl_pathc; i++)
         if (strlen(text) + strlen(found.gl_pathv[i]) + 16 < size && is_database(found.gl_pathv[i]))
-            mp_text_add(text, size, ", ", "--db %s", found.gl_pathv[i]);
+            mp_text_add(text, size, ", ", "%s", found.gl_pathv[i]);
     globfree(&found);
 }
 

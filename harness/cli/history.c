@@ -72,19 +72,20 @@ static int history(const struct cli_call *call, struct mp_error *error) {
     if (given.append && !has_lines(given.append))
         return mp_fail(error, MP_EINVAL, "--append %.200s: its name has to end in .jsonl",
                        given.append);
+    const char *first = call->words->count > 0 ? call->words->word[0] : CLI_DATABASE;
     const bool draws = given.page.html || given.page.figures;
     if (draws && given.json)
         return mp_fail(error, MP_EINVAL, "--html and --figures draw; --json does not go with them");
     if (given.append && !access(given.append, F_OK))
         MP_TRY(mp_history_add_lines(&found, given.append, error));
     const size_t known = json_array_size(found.rows);
-    for (int i = 0; i < call->words->count; i++)
+    MP_TRY(add_file(&found, first, error));
+    for (int i = 1; i < call->words->count; i++)
         MP_TRY(add_file(&found, call->words->word[i], error));
-    if (call->words->count == 0)
-        MP_TRY(add_file(&found, CLI_DATABASE, error));
-    if (given.append)
+    if (given.append && json_array_size(found.rows) > 0) /* without any no file is begun */
         MP_TRY(append(&found, given.append, known, error));
-    MP_TRY(mp_history_find(&found, given.suite, given.job, error));
+    if (mp_history_find(&found, given.suite, given.job, error))
+        return mp_error_prefix(error, "%.300s%s", first, call->words->count > 1 ? ", ..." : "");
     return draws        ? mp_history_html(&found, &given.page, error)
            : given.json ? mp_history_print_json(&found, stdout, error)
                         : mp_history_print(&found, stdout, error);

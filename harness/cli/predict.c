@@ -103,6 +103,7 @@ static int collect_settings(struct cli_job_settings *settings, struct mp_error *
         (given.vary.count == 0 || given.format.kind == MP_REPORT_JSON))
         return mp_fail(error, MP_EINVAL,
                        "--html and --figures draw what --vary varies, without --json");
+    MP_TRY(mp_page_check(&given.page, error));
     return cli_read_job_flags(&given.job, settings, error);
 }
 

@@ -171,11 +171,29 @@ static int write_job(const struct mp_predict_job *job, char **text, struct mp_er
     return stream && !fclose(stream) ? MP_OK : mp_no_memory(error);
 }
 
+/* Passes a fault on: one of --set is of --vary, if only that names the key. */
+static int blame(const struct command_line *line, const struct mp_error *own,
+                 struct mp_error *error) {
+    static const char set[] = "--set: ", unknown[] = "unknown option \"";
+    const char *text = own->text + strlen(set), *named = text;
+    bool is_varied = false;
+    named += strncmp(text, unknown, strlen(unknown)) ? 0 : strlen(unknown);
+    for (int a = 0; a < line->axes->count && !strncmp(own->text, set, strlen(set)); a++) {
+        const char *key = line->axes->axis[a].key;
+        const size_t length = strlen(key);
+        is_varied |= !strncmp(named, key, length) && strchr(":\"", named[length]) &&
+                     !setting_of(line->settings, key);
+    }
+    return mp_fail(error, own->code, "%s%s", is_varied ? "--vary: " : "",
+                   is_varied ? text : own->text);
+}
+
 /* Of a generator 30 iterations, unless told otherwise; of a trace as many as it has, up to 100. */
 static int write_cell(const struct command_line *line, int number, char **text,
                       struct mp_error *error) {
     MP_AUTO(predict_job) struct mp_predict_job job = {0};
     struct axis_words words;
+    struct mp_error own = {0};
     struct cli_settings all = {.item = {"iterations=30"}, .count = 1};
     for (int i = 0; i < line->settings->count; i++)
         all.item[all.count++] = line->settings->item[i];
@@ -186,7 +204,8 @@ static int write_cell(const struct command_line *line, int number, char **text,
     if (!loads || !mp_trace_names_generator(loads))
         memmove(all.item, all.item + 1, (size_t)--all.count * sizeof *all.item);
     MP_TRY(mp_predict_job_create(&job, error));
-    MP_TRY(cli_prepare_job(line->systems, &all, &job, error));
+    if (cli_prepare_job(line->systems, &all, &job, &own))
+        return blame(line, &own, error);
     return write_job(&job, text, error);
 }
 

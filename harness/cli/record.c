@@ -15,6 +15,7 @@
 #include "harness/suite/files.h"
 #include "harness/suite/paths.h"
 #include "profiler/nvtx/emit.h"
+#include "reference/base/shell.h"
 
 static struct {
     const char *database, *keep, *part, *hosts, *copy;
@@ -124,6 +125,13 @@ static void pass_on(int signal, siginfo_t *origin, void *context) {
 static const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 enum { PASSED = sizeof passed / sizeof *passed };
 
+/* Says why there is no program; its exit status. */
+static int say_no_program(const char *name) {
+    const bool is_there = errno != ENOENT;
+    fprintf(stderr, "moeperf record: %s: %s\n", name, strerror(errno));
+    return is_there ? CANT_RUN : NOT_FOUND;
+}
+
 static void start_program(char *command[], const struct mp_record_run *run) {
     const char *others = getenv("NVTX_INJECTION64_PATH");
     if (others && *others)
@@ -134,8 +142,7 @@ static void start_program(char *command[], const struct mp_record_run *run) {
         setenv("MOEPERF_NVTX_RANK", run->ranks_from, 1);
     mp_devices_offer(run->spools);
     execvp(command[0], command);
-    fprintf(stderr, "moeperf record: %s: %s\n", command[0], strerror(errno));
-    _exit(errno == ENOENT ? NOT_FOUND : CANT_RUN);
+    _exit(say_no_program(command[0]));
 }
 
 /* Runs the command to its end; its exit status as a shell has it. */
@@ -295,9 +302,12 @@ static int record(const struct cli_call *call, struct mp_error *error) {
         code = cli_read_recording_flags(recording, given.database, call->systems, error);
     if (!code && !is_earlier)
         code = find_collector(collector, error);
-    if (!code && !is_earlier)
+    /* Before there is a file of a run that can't be. */
+    if (!code && !is_earlier && !mp_shell_search(call->rest[0], folder, sizeof folder))
+        status = say_no_program(call->rest[0]);
+    else if (!code && !is_earlier)
         code = make_folder(folder, error);
-    if (!code) {
+    if (!code && !status) {
         struct mp_record_run run = recording->run;
         run.command = is_earlier ? from : call->rest;
         run.collector = is_earlier ? NULL : collector;

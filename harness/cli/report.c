@@ -103,6 +103,9 @@ static int report(const struct cli_call *call, struct mp_error *error) {
                        : given.format.name ? "--format"
                        : given.runs        ? "--runs"
                                            : "--stragglers");
+    if (given.runs && (given.run || given.stragglers))
+        return mp_fail(error, MP_EINVAL, "--runs lists all; %s does not go with it",
+                       given.run ? "--run" : "--stragglers");
     if (given.run)
         MP_TRY(cli_run_number(given.run, &run_id, error));
     MP_TRY(cli_open_database(given.database, &store, error));

@@ -299,6 +299,7 @@ static int reproduce(const struct cli_call *call, struct mp_error *error) {
     MP_TRY(mp_reproduction_load(path, call->systems, &reproduction, error));
     if (!given.infer && (given.budget || given.seed || given.write))
         return mp_fail(error, MP_EINVAL, "--budget, --seed and --write go with --infer");
+    MP_TRY(mp_page_check(&given.page, error));
     return given.list ? cli_print_published(reproduction, given.format.kind, error)
                       : predict_and_print(reproduction, call->systems, error);
 }

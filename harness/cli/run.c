@@ -207,7 +207,8 @@ static char *create_later(const struct mp_runner_result *result) {
 }
 
 /* The suite is read; runs it and prints.  CLI_SUCCESS, CLI_FINDING or a code. */
-static int run_suite(const struct mp_suite *suite, struct mp_store *store, struct mp_error *error) {
+static int run_suite(const struct mp_suite *suite, struct mp_error *error) {
+    MP_AUTO(store) struct mp_store *store = NULL;
     char trainer[MP_PATH_SIZE] = "";
     struct mp_runner_result result;
     struct mp_progress progress;
@@ -219,20 +220,23 @@ static int run_suite(const struct mp_suite *suite, struct mp_store *store, struc
     else if (needs_trainer(suite))
         MP_TRY(mp_path_program("moeperf-train", trainer, error));
     mp_progress_begin(&progress, given.quiet ? NULL : stderr);
-    const struct mp_runner runner = {.suite = suite,
-                                     .store = store,
-                                     .work = given.work,
-                                     .launcher = given.launcher,
-                                     .hosts = given.copy ? &given.hosts : NULL,
-                                     .trainer = trainer,
-                                     .against = given.against ? given.against
-                                                : given.pairs ? trainer
-                                                              : NULL,
-                                     .slice = slice,
-                                     .keep_spools = given.keep_spools,
-                                     .progress = &progress,
-                                     .signals = cli_count_signals()};
+    struct mp_runner runner = {.suite = suite,
+                               .work = given.work,
+                               .launcher = given.launcher,
+                               .hosts = given.copy ? &given.hosts : NULL,
+                               .trainer = trainer,
+                               .against = given.against ? given.against
+                                          : given.pairs ? trainer
+                                                        : NULL,
+                               .slice = slice,
+                               .keep_spools = given.keep_spools,
+                               .progress = &progress,
+                               .signals = cli_count_signals()};
     signal(SIGPIPE, SIG_IGN); /* a closed pager must not end a suite */
+    /* A mistyped program makes no database. */
+    MP_TRY(mp_runner_check(&runner, error));
+    MP_TRY(cli_create_database(given.database, &store, error));
+    runner.store = store;
     MP_TRY(mp_runner_run(&runner, &result, error));
     int ended = result.complete + result.failed + result.interrupted + result.refused;
     char *command = create_later(&result);
@@ -298,7 +302,6 @@ static int read_hosts(char **launcher, struct mp_error *error) {
 static int carry_out(const struct mp_systems *systems, const struct cli_words *words,
                      struct mp_error *error) {
     MP_AUTO(suite) struct mp_suite suite = {0};
-    MP_AUTO(store) struct mp_store *store = NULL;
     char path[MP_PATH_SIZE];
     const struct mp_suite_changes changes = {
         .set = given.set.word, .set_count = given.set.count, .text = given.text};
@@ -306,8 +309,7 @@ static int carry_out(const struct mp_systems *systems, const struct cli_words *w
     MP_TRY(mp_suite_load(path, systems, &changes, &suite, error));
     if (given.pairs)
         MP_TRY(read_pairs(&suite, error));
-    MP_TRY(cli_create_database(given.database, &store, error));
-    return run_suite(&suite, store, error);
+    return run_suite(&suite, error);
 }
 
 static int run(const struct cli_call *call, struct mp_error *error) {

@@ -1,4 +1,4 @@
-#include <string.h>
+#include <libgen.h>
 #include <unistd.h>
 
 #include "harness/record/parts.h"
@@ -78,9 +78,14 @@ static int import(const struct mp_recordings *recordings, const char *folder,
 
 int mp_recordings_import(const struct mp_recordings *recordings, void (*opened)(struct mp_store *),
                          FILE *stream, struct mp_error *error) {
-    char folder[MP_PATH_SIZE];
+    char folder[MP_PATH_SIZE], path[MP_PATH_SIZE];
+    snprintf(path, sizeof path, "%s", recordings->database);
+    const char *parent = dirname(path);
+    const bool is_new = access(parent, F_OK);
     MP_TRY(mp_parts_create_folder(recordings->database, "import", folder, error));
     int code = import(recordings, folder, opened, stream, error);
     mp_parts_remove_folder(folder);
+    if (code && is_new)
+        rmdir(parent); /* nothing came of it */
     return code;
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "harness/recordings/recordings.h"
+#include "results/store/store.h"
 
 enum { COLUMNS_BYTES = 4096, ENVIRONMENT_BYTES = 1 << 20 };
 
@@ -49,12 +50,20 @@ static bool find_value(struct nsys_file *file, const char *sql, char text[], siz
     return value != NULL;
 }
 
-/* Errors: MP_ENOTFOUND, MP_EIO, MP_EFORMAT (no SQLite file, or none of Nsight Systems'). */
+/* moeperf's databases have tables of the same names.  Errors: MP_ENOTFOUND, MP_EIO, MP_EINVAL (such
+ * a one), MP_EFORMAT (no SQLite file, or none of Nsight Systems'). */
 static int open_export(struct nsys_file *file, const char *path, struct mp_error *error) {
+    MP_AUTO(store) struct mp_store *store = NULL;
     char text[32];
     *file = (struct nsys_file){.path = path};
     if (access(path, F_OK))
         return mp_fail(error, MP_ENOTFOUND, "%s: there is no such file", path);
+    const int own = mp_store_open_read_only(path, &store, NULL);
+    if (!own || own == MP_EVERSION)
+        return mp_fail(error, MP_EINVAL,
+                       "%s: a database of moeperf, and no recording; moeperf report --db %s prints "
+                       "what it says",
+                       path, path);
     int failed = sqlite3_open_v2(path, &file->database, SQLITE_OPEN_READONLY, NULL);
     if (!failed) /* nothing that somebody has put into its schema is carried out */
         failed = sqlite3_db_config(file->database, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
@@ -323,21 +332,17 @@ static bool is_report(const char *path) {
     return ends_in(path, ".nsys-rep") || ends_in(path, ".qdrep");
 }
 
-/* moeperf's own databases have tables of the same names, with a column for the run. */
+/* Also what reading it says something better of: damaged ones, and moeperf's databases. */
 static bool recognises(const char *path, const char *head, size_t size) {
     static const char magic[] = "SQLite format 3";
-    struct nsys_file *file = malloc(sizeof *file);
+    MP_AUTO(memory) struct nsys_file *file = mp_new(1, sizeof *file);
     struct mp_error unused;
-    bool is_own = true;
+    bool is_export = is_report(path) || ends_in(path, ".sqlite");
     if (file && size >= sizeof magic && !memcmp(head, magic, sizeof magic)) {
-        if (open_export(file, path, &unused))
-            is_own = !ends_in(path, ".sqlite"); /* damaged: reading it says so */
-        else
-            is_own = has_column(file, "NVTX_EVENTS", "run_id");
+        is_export = open_export(file, path, &unused) != MP_EFORMAT || is_export;
         sqlite3_close(file->database);
     }
-    free(file);
-    return !is_own || is_report(path);
+    return is_export;
 }
 
 /* What a version or a trace option left out, and what that means; "": nothing that matters. */

@@ -444,8 +444,7 @@ static bool are_same_files(const char *path, const char *other) {
 }
 
 /* Base has a trainer, and nothing is predicted: that would be the same on both sides. */
-static int check_pairs(const struct mp_runner *runner, struct pairs *pairs,
-                       struct mp_error *error) {
+static int check_pairs(const struct mp_runner *runner, struct mp_error *error) {
     for (int i = 0; i < runner->suite->count; i++)
         if (mp_suite_is_predicted(runner->suite, i))
             return mp_fail(error, MP_EINVAL,
@@ -453,10 +452,12 @@ static int check_pairs(const struct mp_runner *runner, struct pairs *pairs,
                            "compare predictions, run the suite with both builds and compare the "
                            "databases",
                            runner->suite->job[i].file.job.name);
-    MP_TRY(check_program(runner->against, error));
-    pairs->are_same = are_same_files(runner->trainer, runner->against);
-    snprintf(pairs->slice, sizeof pairs->slice, "%g", runner->slice);
-    return MP_OK;
+    return check_program(runner->against, error);
+}
+
+int mp_runner_check(const struct mp_runner *runner, struct mp_error *error) {
+    MP_TRY(check_programs(runner, error));
+    return runner->against ? check_pairs(runner, error) : MP_OK;
 }
 
 static void name_runs(const struct mp_runner *runner, struct pairs *pairs,
@@ -537,9 +538,11 @@ int mp_runner_run(const struct mp_runner *runner, struct mp_runner_result *resul
     struct pairs pairs = {.are_same = false};
     memset(result, 0, sizeof *result);
     name_runs(runner, &pairs, result);
-    MP_TRY(check_programs(runner, error));
-    if (runner->against)
-        MP_TRY(check_pairs(runner, &pairs, error));
+    MP_TRY(mp_runner_check(runner, error));
+    if (runner->against) {
+        pairs.are_same = are_same_files(runner->trainer, runner->against);
+        snprintf(pairs.slice, sizeof pairs.slice, "%g", runner->slice);
+    }
     MP_TRY(create_folders(runner, result, error));
     MP_TRY(mp_known_bounds_create(&bounds, error));
     MP_TRY(mp_estimate_create(mp_suite_possible(runner->suite), runner->suite->repeat, &estimate,

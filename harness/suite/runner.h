@@ -57,8 +57,12 @@ struct mp_runner_result {
     int lost;             /* of those that ended or were refused: not put into the database */
 };
 
-/* Runs all jobs.  A failed job is no error.  Errors, before anything is started: MP_ENOTFOUND (a
- * trainer or mpirun), MP_EINVAL (launcher template; a predicted job in pairs), MP_EIO, MP_ENOSPACE
- * (work folder, mpirun's temporary folder). */
+/* Whether the jobs can be started, of all but the store.  Errors: MP_ENOTFOUND (a trainer or
+ * mpirun), MP_EINVAL (launcher template; a predicted job in pairs), MP_EIO (mpirun's temporary
+ * folder). */
+int mp_runner_check(const struct mp_runner *runner, struct mp_error *error);
+
+/* Runs all jobs.  A failed job is no error.  Errors, before anything is started: those of
+ * mp_runner_check; MP_EIO, MP_ENOSPACE (work folder). */
 int mp_runner_run(const struct mp_runner *runner, struct mp_runner_result *result,
                   struct mp_error *error);

@@ -1,6 +1,7 @@
 #include "harness/suite/suite.h"
 
 #include <errno.h>
+#include <fts.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -223,18 +224,40 @@ static int set_one(struct mp_suite *suite, const char *assignment, const struct 
     return MP_OK;
 }
 
-/* Every one of the job's files and folders must be there before anything runs. */
+/* Whether a byte is in a file, or in one below a folder. */
+static bool has_text(char *path) {
+    char *const paths[] = {path, NULL};
+    FTS *tree = fts_open(paths, FTS_LOGICAL | FTS_NOCHDIR, NULL);
+    FTSENT *entry;
+    bool found = false;
+    while (tree && !found && (entry = fts_read(tree))) {
+        MP_AUTO(file) FILE *file = entry->fts_info == FTS_F ? fopen(entry->fts_path, "re") : NULL;
+        found = file && getc(file) != EOF;
+    }
+    if (tree)
+        fts_close(tree);
+    return found;
+}
+
+/* Every one of the job's files and folders must be there before anything runs, and not all empty.
+ */
 static int check_text(const char *key, const struct mp_job *job, struct mp_error *error) {
     char path[MP_TEXT_SIZE];
+    bool is_empty = *job->text;
     for (const char *at = job->text; *at;) {
         size_t length = strcspn(at, ":");
         memcpy(path, at, length);
         path[length] = '\0';
         if (access(path, R_OK))
             return mp_fail(error, MP_ENOTFOUND, "%s: %s: %s", key, path, strerror(errno));
+        is_empty = is_empty && !has_text(path);
         at += length + (at[length] == ':');
     }
-    return MP_OK;
+    return is_empty ? mp_fail(error, MP_EINVAL,
+                              "%s: %.500s: there is not one byte in it; files of text, or folders "
+                              "with some, are right",
+                              key, job->text)
+                    : MP_OK;
 }
 
 static int resolve_text(struct mp_job *job, const char *replacement, struct mp_error *error) {

@@ -232,8 +232,10 @@ static int read_info(struct reader *reader, json_t *object, struct mp_trace_info
 }
 
 static int fail_header(const struct reader *reader, struct mp_error *error) {
-    return mp_fail(error, MP_EFORMAT, "%s is no trace or its header is damaged; no block was read",
-                   reader->path);
+    return mp_fail(
+        error, MP_EFORMAT,
+        "%s is no trace or its header is damaged; moeperf import makes one of loads of other tools",
+        reader->path);
 }
 
 MP_END(json, json_t *, json_decref(*it))

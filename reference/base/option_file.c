@@ -42,12 +42,12 @@ static int known_names(const struct mp_option_group groups[], const char *key,
     return count;
 }
 
-/* A group that has a row of this name, whose key is left out: nobody meant another name. */
+/* Another group that has a row of this name: nobody meant another name. */
 static const struct mp_option_group *group_with(const struct mp_option_group groups[],
-                                                const char *name) {
+                                                const char *key, const char *name) {
     for (const struct mp_option_group *group = groups; group->key; group++)
-        for (const struct mp_option *row = group->table; *group->key && row && row->name; row++)
-            if (!strcmp(row->name, name))
+        for (const struct mp_option *row = group->table; row && row->name; row++)
+            if (strcmp(group->key, key) != 0 && !strcmp(row->name, name))
                 return group;
     return NULL;
 }
@@ -61,10 +61,13 @@ int option_fail_unknown(const struct mp_option_group groups[], const char *key, 
         if (!strcmp(group->key, key))
             owner = group->owner;
     struct mp_meant meant = mp_meant(name, known);
-    const struct mp_option_group *other = group_with(groups, name);
-    if (other)
+    const struct mp_option_group *other = group_with(groups, key, name);
+    if (other && *other->key)
         snprintf(meant.text, sizeof meant.text, "; did you mean \"%.30s.%.40s\"?", other->key,
                  name);
+    else if (other)
+        snprintf(meant.text, sizeof meant.text, "; did you mean \"%.40s\" of %.30s?", name,
+                 other->owner);
     size_t length = 0;
     for (int i = 0; i < count && count <= FEW_WORDS && !*meant.text && length < sizeof right; i++)
         length += (size_t)snprintf(right + length, sizeof right - length, "%s%s",
@@ -289,9 +292,9 @@ int mp_groups_set(const struct mp_option_group groups[], const char *assignment,
         *dot = '.';
     }
     const struct mp_option_group *group = find_group(groups, key, option);
-    return group ? mp_options_set(group->table, group->values, group->owner, option,
-                                  assignment + length + 1, "--set", error)
-                 : option_fail_unknown(groups, key, option, "--set", error);
+    const struct mp_option *row = group ? mp_options_find(group->table, option) : NULL;
+    return row ? mp_option_set(row, group->values, assignment + length + 1, "--set", error)
+               : option_fail_unknown(groups, key, option, "--set", error);
 }
 
 static int write_rows(const struct mp_option_group *group, FILE *stream, struct mp_error *error) {

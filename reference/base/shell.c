@@ -1,8 +1,10 @@
 #include "reference/base/shell.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -30,17 +32,30 @@ size_t mp_shell_word(char *text, size_t size, const char *word) {
     return used;
 }
 
+static bool is_program(const char *path) {
+    struct stat status;
+    if (stat(path, &status) || access(path, X_OK))
+        return false;
+    if (S_ISDIR(status.st_mode))
+        errno = EISDIR;
+    return !S_ISDIR(status.st_mode);
+}
+
 bool mp_shell_search(const char *name, char path[], size_t size) {
+    int reason = ENOENT;
     if (strchr(name, '/')) {
         snprintf(path, size, "%s", name);
-        return !access(path, X_OK);
+        return is_program(path);
     }
     for (const char *folder = getenv("PATH"), *end; folder; folder = *end ? end + 1 : NULL) {
         end = folder + strcspn(folder, ":");
         const int written = snprintf(path, size, "%.*s%s%s", (int)(end - folder), folder,
                                      end > folder ? "/" : "./", name);
-        if (written < (int)size && !access(path, X_OK))
+        if (written < (int)size && is_program(path))
             return true;
+        if (written < (int)size && errno == EACCES)
+            reason = errno;
     }
+    errno = reason;
     return false;
 }

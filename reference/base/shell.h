@@ -10,5 +10,5 @@
 size_t mp_shell_word(char *text, size_t size, const char *word);
 
 /* Whether there is a program of that name, in the folders of PATH unless it has a '/'; where.  An
- * empty entry of PATH is the current folder. */
+ * empty entry of PATH is the current folder.  Where there is none errno says why. */
 bool mp_shell_search(const char *name, char path[], size_t size);

@@ -162,11 +162,22 @@ static void release(struct mp_whole_file *file) {
     *file = (struct mp_whole_file){.stream = NULL};
 }
 
+/* A file of SQLite begins so. */
+static bool is_database(const char *path) {
+    static const char magic[] = "SQLite format 3";
+    char head[sizeof magic] = "";
+    MP_AUTO(file) FILE *file = fopen(path, "re");
+    return file && fread(head, 1, sizeof head, file) == sizeof head && !strcmp(head, magic);
+}
+
 static int open_target(struct mp_whole_file *file, bool is_descriptor, struct mp_error *error) {
     struct stat status;
     bool is_there = !stat(file->target, &status);
     if (is_there && S_ISDIR(status.st_mode))
         return mp_fail(error, MP_EINVAL, "%s is there and no file", file->path);
+    if (is_there && S_ISREG(status.st_mode) && is_database(file->target))
+        return mp_fail(error, MP_EINVAL,
+                       "%s is a database, which nothing replaces: give another name", file->path);
     if (!is_there && file->target[strlen(file->target) - 1] == '/') {
         errno = EISDIR;
         return mp_whole_file_fail(file, error);
@@ -194,6 +205,16 @@ int mp_whole_file_open(struct mp_whole_file *file, const char *path, struct mp_e
     if (!code)
         code = open_target(file, is_descriptor, error);
     return code ? mp_whole_file_close(file, code, error) : MP_OK;
+}
+
+int mp_whole_file_try(const char *path, struct mp_error *error) {
+    struct mp_whole_file file;
+    struct stat status;
+    if (!stat(path, &status) && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
+        return MP_OK;
+    MP_TRY(mp_whole_file_open(&file, path, error));
+    mp_whole_file_close(&file, MP_EIO, NULL);
+    return MP_OK;
 }
 
 /* ---- the end ---- */

@@ -7,7 +7,8 @@
  *
  * A link at the path is followed: the file behind it is replaced, and the link stays.  What is
  * there and no regular file (a pipe, /dev/null, a terminal) can't be replaced and is written to
- * directly; so are /dev/stdout and /dev/fd/N, which go on where the program's own output is. */
+ * directly; so are /dev/stdout and /dev/fd/N, which go on where the program's own output is.  A
+ * database of SQLite is not replaced: somebody has mistaken --db for an output. */
 #pragma once
 
 #include <stdio.h>
@@ -21,9 +22,13 @@ struct mp_whole_file {
     char *partial; /* its name until the end, owned; NULL: it is written directly */
 };
 
-/* Errors: MP_EINVAL (a folder is there), MP_EIO, MP_ENOSPACE, MP_ENOMEM; then nothing is to be
- * closed, and closing does no harm. */
+/* Errors: MP_EINVAL (a folder is there, or a database), MP_EIO, MP_ENOSPACE, MP_ENOMEM; then
+ * nothing is to be closed, and closing does no harm. */
 int mp_whole_file_open(struct mp_whole_file *file, const char *path, struct mp_error *error);
+
+/* The same, and nothing is left: whether a file can be written where that takes long.  Devices and
+ * pipes are not tried. */
+int mp_whole_file_try(const char *path, struct mp_error *error);
 
 /* Says that writing failed, by errno: MP_ENOSPACE for a full disk, a quota and a limit of sizes,
  * else MP_EIO. */

@@ -151,6 +151,18 @@ static int take_flag(const struct cli_usage *usage, cli_find_setting *setting, i
     return MP_OK;
 }
 
+static int fail_surplus(const struct cli_usage *usage, const char *word, struct mp_error *error) {
+    const int first = (int)strcspn(usage->synopsis, "\n"); /* of it: an error is one line */
+    const size_t length = strlen(word);
+    const bool is_database = length > 3 && !strcmp(word + length - 3, ".db");
+    if (is_database && usage->words_most == 0 && find_flag(usage, "--db"))
+        return mp_fail(error, MP_EINVAL,
+                       "\"%.200s\" is one argument too many: did you mean --db %.200s?", word,
+                       word);
+    return mp_fail(error, MP_EINVAL, "\"%.200s\" is one argument too many; usage: %.*s", word,
+                   first, usage->synopsis);
+}
+
 int cli_parse_arguments(const struct cli_usage *usage, cli_find_setting *setting, int argc,
                         char *argv[], struct cli_words *words, struct mp_error *error) {
     const int first = (int)strcspn(usage->synopsis, "\n"); /* of it: an error is one line */
@@ -166,8 +178,7 @@ int cli_parse_arguments(const struct cli_usage *usage, cli_find_setting *setting
             continue;
         }
         if (words->count >= usage->words_most)
-            return mp_fail(error, MP_EINVAL, "\"%.200s\" is one argument too many; usage: %.*s",
-                           argv[i], first, usage->synopsis);
+            return fail_surplus(usage, argv[i], error);
         words->word[words->count++] = argv[i];
     }
     if (words->count < usage->words_least)

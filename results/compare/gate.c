@@ -294,8 +294,9 @@ int mp_gate_find_pairs(struct mp_store *store, char **base, char **head, struct 
     MP_TRY(query_end(&query));
     if (!*base || !*head)
         return mp_fail(error, MP_ENOTFOUND,
-                       "%s: no two sides that were measured in turns: name BASE and HEAD, or "
-                       "measure with moeperf run SUITE --pairs 12 --against TRAINER",
-                       mp_store_path(store));
+                       "%s: no two sides that were measured in turns: name another file or runs "
+                       "for BASE and HEAD, as %s:1-6 %s:7-12, or measure with moeperf run SUITE "
+                       "--pairs 12 --against TRAINER",
+                       mp_store_path(store), mp_store_path(store), mp_store_path(store));
     return MP_OK;
 }

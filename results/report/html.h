@@ -20,6 +20,10 @@ struct mp_page_output {
                           * a line "NAME: title" for each.  A browser draws them (browser.h). */
 };
 
+/* Whether there is all that it takes to write a page: Vega, for figures a browser, and room for the
+ * file; MP_OK without either.  Writing one begins so; who computes long before asks before. */
+int mp_page_check(const struct mp_page_output *output, struct mp_error *error);
+
 /* Writes the report of the selected runs.  Per setting: findings, speed-up with the range of
  * rounds, iteration times, losses, phases, predicted beside measured; per system, of at most
  * MP_HTML_RUNS: who waits for whom, a timeline of the slowest, the median and the fastest steady

@@ -210,13 +210,19 @@ int page_file(const char *path, const char *text, struct mp_error *error) {
     return mp_whole_file_close(&file, MP_OK, error);
 }
 
+int mp_page_check(const struct mp_page_output *output, struct mp_error *error) {
+    char folder[MP_VEGA_FOLDER], browser[MP_BROWSER_PATH];
+    if (output->html)
+        MP_TRY(mp_whole_file_try(output->html, error));
+    if (output->figures)
+        MP_TRY(mp_browser_find(browser, error));
+    return output->html || output->figures ? mp_vega_find(folder, error) : MP_OK;
+}
+
 int page_write(const struct mp_page_output *output, struct page *page, page_body *body,
                const void *context, struct mp_error *error) {
-    char folder[MP_VEGA_FOLDER], browser[MP_BROWSER_PATH];
     MP_AUTO(text) char *html = NULL;
-    if (output->figures)
-        MP_TRY(mp_browser_find(browser, error)); /* before the work */
-    MP_TRY(mp_vega_find(folder, error));
+    MP_TRY(mp_page_check(output, error));
     MP_TRY(make_page(page, body, context, &html, error));
     if (output->html)
         MP_TRY(page_file(output->html, html, error));

@@ -101,6 +101,8 @@ static const struct refused_line bad_inputs[] = {
      "unknown option --timeout; did you mean --set timeout=VALUE?\n"},
     {"moeperf report --seed 7", "unknown option --seed; --help lists them\n"},
     {"moeperf run ci --text gone", "moeperf run: --text: gone: No such file or directory\n"},
+    {"mkdir hollow; touch hollow/file; moeperf run ci --text hollow:hollow/file --db hollow.db",
+     "moeperf run: --text: hollow:hollow/file: there is not one byte in it; files"},
     {"echo 'no database, but long enough' > n.db; moeperf report --db n.db",
      "moeperf report: n.db"},
     {"moeperf report --db gone.db",
@@ -110,6 +112,9 @@ static const struct refused_line bad_inputs[] = {
      "\"latex\"?\n"},
     {"moeperf predict --format csv --json",
      "moeperf predict: --format csv does not go with --json\n"},
+    {"moeperf report --run 1 --runs", "report: --runs lists all; --run does not go with it\n"},
+    {"moeperf compare a b n.db", "\"n.db\" is one argument too many; usage: "},
+    {"moeperf report n.db", "\"n.db\" is one argument too many: did you mean --db n.db?"},
     {"moeperf report --run one", "moeperf report: --run one: should be the number of a run"},
     {"touch file; moeperf run ci --db file/x.db", "moeperf run: "},
 };
@@ -117,14 +122,15 @@ static const struct refused_line bad_inputs[] = {
 /* ci/quickstart puts its database elsewhere than moeperf report looks for one. */
 TEST(databases_that_are_there_are_named) {
     static const char *const commands[] = {"report", "export --as json --run 1 x.json",
-                                           "export --run 1 x.mptrace", "predict --run 1"};
+                                           "export --run 1 x.mptrace", "predict --run 1",
+                                           "history" /* which has no --db */};
     write_file("no.db", "no database, but long enough to be one\n");
     assert_runs("mkdir -p out/first && moeperf predict --cluster b200 --nodes 1 --loads balanced "
                 "--set layers=1 --system ep --iterations 1 --quiet --db out/first/some.db");
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         assert_says(formatted("moeperf %s", commands[i]), 2,
                     ": out/results.db: no such database; moeperf run --db FILE makes one; there "
-                    "is: --db out/first/some.db\n");
+                    "is: out/first/some.db\n");
     }
     assert_runs("rm -r out no.db");
 }
@@ -360,8 +366,9 @@ TEST(a_suite_gives_rows_tables_and_adds_up) {
 /* The other one is tried all the same. */
 TEST(a_failed_job_is_status_one) {
     write_file("short", "too short a text");
-    assert_says("moeperf run pair.yaml --text short --db f.db" TINY, 1, "ep: failed: ",
-                "fssdp: failed: ", "0 jobs complete, 2 failed; everything is in f.db");
+    assert_says(
+        "touch none; moeperf run pair.yaml --text short:none --db f.db" TINY, 1,
+        "ep: failed: ", "fssdp: failed: ", "0 jobs complete, 2 failed; everything is in f.db");
 }
 
 /* Who writes a database has it alone: others say that they wait, and go on. */

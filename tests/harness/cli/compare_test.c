@@ -81,7 +81,11 @@ TEST(a_history_outlives_its_databases) {
     assert_says("moeperf history h.jsonl --suite tiny --job ep", 0, "tiny, ep, 1 rank, ");
     AUTO(json) json_t *object = json_of("moeperf history base.db --json", 0);
     assert_true(json_array_size(member(object, "series")) > 10);
-    assert_says("moeperf history base.db --job fssdp", 2, "no complete run of job fssdp");
+    assert_says("moeperf history base.db --job fssdp", 2, "base.db: no complete run of job fssdp");
+    assert_says("touch e.jsonl; moeperf history e.jsonl --append new.jsonl", 2,
+                "e.jsonl: no complete run");
+    assert_says("moeperf history base.db head.db --suite x", 2, "base.db, ...: no complete run");
+    assert_runs("! ls new.jsonl");
     assert_says("moeperf history base.db --append h.csv", 2, "its name has to end in .jsonl");
     assert_says("moeperf history base.db --html h.html --json", 2, "--json does not go with them");
     assert_says("MOEPERF_VEGA=/nowhere moeperf history base.db --html h.html", 2,
@@ -109,6 +113,7 @@ TEST(refusals) {
     assert_says("moeperf compare base.db:1- head.db", 2, "like 1,3-5");
     assert_says("moeperf compare base.db:3-1 head.db", 2, "like 1,3-5");
     assert_says("moeperf compare base.db:1", 2, "is one side");
+    assert_says("moeperf compare base.db base.db", 2, "as base.db:1-6 base.db:7-12");
     assert_says("moeperf compare base.db head.db --minimum-effect 0", 2, "--minimum-effect 0");
     assert_says("moeperf compare base.db head.db --minimum-effect nan", 2, "--minimum-effect");
     assert_says("moeperf compare base.db head.db --accept copeis", 2, "copeis");
@@ -124,6 +129,7 @@ TEST(refusals) {
     assert_says(RUN "--pairs 1 --slice no --db x.db", 2, "--slice no");
     assert_says(RUN "--pairs 1 --against ./absent --db x.db", 2, "./absent");
     assert_says("moeperf run predicted --pairs 1 --db x.db", 2, "job ep is predicted");
+    free(shell("test -e x.db", 1));
 }
 
 TEST_GROUP(measure, leave_folder);

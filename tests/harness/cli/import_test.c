@@ -274,7 +274,7 @@ TEST(what_is_no_trace_leaves_the_database_alone) {
         {"moeperf import rank0.json words --db run.db",
          "words: it can't be read, or is not of kind"},
         {"moeperf import --as pytorch rank0.json words --db run.db", "is no trace of PyTorch's"},
-        {"moeperf import nobody.json --db run.db", "call it rank0.json"},
+        {"moeperf import nobody.json --db new/run.db", "call it rank0.json"},
         {"moeperf import rank0.json rank0.json --db run.db", "rank 0, which rank0.json has"},
         {"moeperf import rank0.json -o x.mptrace", "a recording (pytorch) goes into a database"},
         {"moeperf import missing.json --as pytorch --db run.db", "missing.json: No such file"},
@@ -287,6 +287,7 @@ TEST(what_is_no_trace_leaves_the_database_alone) {
          "\"pytorch\"?"}};
     assert_refused(refused);
     assert_int_equal(access("run.db", F_OK), -1);
+    assert_int_equal(access("new", F_OK), -1);
     assert_int_equal(count_entries(".", ".import-"), 0);
 }
 

@@ -28,6 +28,9 @@ TEST(a_file_that_is_no_export_leaves_the_database_alone) {
     assert_says("moeperf import one.sqlite one.sqlite --db none.db --suggest more.txt", 2,
                 "has to end in .yaml");
     assert_runs("! test -e none.db");
+    assert_runs("moeperf import one.sqlite --db own.db");
+    assert_says("moeperf import own.db --db none.db", 2, "own.db: a database of moeperf, and no");
+    assert_runs("! ls own.db?* none.db*");
 }
 
 TEST_GROUP(enter_shell, leave_folder);

@@ -126,6 +126,9 @@ TEST(exit_statuses_and_signals_pass_through) {
                 "moeperf record: /nonexistent/program: No such file or directory\n",
                 LACKS("NVTX range"));
     assert_says("moeperf record -o status.db -- sh -c /", 126, LACKS("NVTX range"));
+    assert_says("moeperf record -o new/x.db -- no-such", 127, "record: no-such: No such file");
+    assert_says("moeperf record --part new -- /etc/passwd", 126, "passwd: Permission denied");
+    assert_runs("! ls -d new");
     assert_says("moeperf record -o status.db -- sh -c 'exit 9'", 9, "no process has made");
     assert_says("moeperf record -o status.db -- true", 2, "true: no process has made an NVTX range",
                 "there is no run", "moeperf show moeperf_experts.py");

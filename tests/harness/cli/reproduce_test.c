@@ -15,6 +15,8 @@ TEST(names_are_checked) {
     assert_says("moeperf reproduce laer --infer --budget 5", 2, "a budget of 5 predictions");
     assert_says("moeperf reproduce laer --infer --loads zipf", 2, "loads are an unknown");
     assert_says("moeperf reproduce laer --infer --write --set layers=2", 2, "goes without --set");
+    assert_says("moeperf reproduce laer --html gone/x.html", 2, "can't write gone/x.html",
+                LACKS("predicted"));
 }
 
 TEST(published_rows_are_listed) {

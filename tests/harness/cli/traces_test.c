@@ -288,6 +288,8 @@ static const struct refused_line refusals[] = {
     {"moeperf generate zipf -o x.mptrace --heat 0.5", "unknown option --heat"},
     {"moeperf generate zipf -o x.mptrace --tokens many", "tokens: "},
     {"moeperf generate w0 -o gone/x.mptrace", "gone/x.mptrace"},
+    {"moeperf reshape wide.csv -o x.mptrace", "wide.csv is no trace or its header is damaged; "
+                                              "moeperf import makes one"},
     {"moeperf reshape w4.mptrace", "moeperf reshape: -o OUT.mptrace is missing"},
     {"moeperf reshape w4.mptrace -o x.mptrace --ranks 6",
      "4 ranks and 6 are wanted: neither number divides the other; the nearest that can be made are "

@@ -239,6 +239,8 @@ TEST(rows_name_all_but_the_last_key) {
                 "\nfssdp, times as fast as ep, and bound / time, by nodes:\nloads, cluster",
                 "\nthree.mptrace, h100 ", "\nw0, hecate-b  ", "\nOver all points:\n", FITS);
     assert_runs("grep -q 'How near to the bound' cells.html");
+    assert_says("moeperf predict " SMALL "--vary nodes=1,2 --html gone/x.html", 2,
+                "can't write gone/x.html", LACKS("Varied"));
 }
 
 /* Loads of which the last iterations say nothing: at most 2 % slower than EP, with every iteration

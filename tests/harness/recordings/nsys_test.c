@@ -264,7 +264,7 @@ RUNS_TEST(what_is_no_export_is_refused) {
     finish(&export);
     refuse(folder, export.path, MP_EFORMAT, "no process has a range or a kernel in it");
     /* moeperf's own databases are like an export, and none. */
-    assert_null(mp_recording_recognise(folder->database));
+    refuse(folder, folder->database, MP_EINVAL, "a database of moeperf, and no recording");
 }
 
 /* Cut at every so many bytes: what was before is there, the rest is said, or it is refused. */

@@ -153,6 +153,10 @@ TEST(the_default_text_is_found) {
     unsetenv("MOEPERF_TEXT");
     assert_int_equal(
         mkdir("out", 0777) || mkdir("out/text", 0777) || mkdir("out/text/corpus", 0777), 0);
+    assert_sentence(load(text, NULL, &suite, &error), MP_EINVAL,
+                    "suite.yaml:1: job bare: text: out/text/corpus: there is not one byte in it; "
+                    "files of text, or folders with some, are right");
+    write_file("out/text/corpus/file", "text");
     assert_works(load(text, NULL, &suite, &error));
     assert_string_equal(suite.job[0].file.job.text, "out/text/corpus");
 }

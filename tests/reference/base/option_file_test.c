@@ -229,6 +229,8 @@ TEST(groups_are_read_set_and_written) {
         {"deap=1", "--set: unknown option \"deap\" for it; did you mean \"deep\"?"},
         {"deep.txt=1", "--set: unknown option \"txt\" for what is deep; did you mean \"text\"?"},
         {"text=1", "--set: unknown option \"text\" for it; did you mean \"deep.text\"?"},
+        {"deep.flag=1",
+         "--set: unknown option \"flag\" for what is deep; did you mean \"flag\" of it?"},
         {"none.txt=1", "--set: unknown option \"txt\" for nothing, which has no options"},
         {"count=10", "--set: count: 10 is outside 0 .. 9"}};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {

@@ -1,6 +1,8 @@
 /* Words as shells want them, whole or cut. */
 #include "reference/base/shell.h"
 
+#include <errno.h>
+
 #include "tests/support.h"
 
 TEST(words_are_quoted_where_that_is_needed) {
@@ -37,6 +39,9 @@ TEST(programs_are_found_as_a_shell_finds_them) {
     assert_true(mp_shell_search("/bin/sh", path, sizeof path));
     assert_string_equal(path, "/bin/sh");
     assert_false(mp_shell_search("moeperf-no-such-program", path, sizeof path));
+    assert_int_equal(errno, ENOENT);
+    assert_false(mp_shell_search("/bin", path, sizeof path));
+    assert_int_equal(errno, EISDIR);
     assert_false(mp_shell_search("sh", path, sizeof "/bin/sh" - 1)); /* no room to say where */
     assert_int_equal(chdir("/bin"), 0);
     static const char *const here[] = {"", ":", ":/nonexistent", "/nonexistent::/",

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 
 #include "tests/errors.h"
+#include "tests/files.h"
 #include "tests/harness/folder.h"
 
 static void assert_opens(struct mp_whole_file *file, const char *path) {
@@ -157,16 +158,23 @@ TEST(what_cannot_be_written_is_said) {
     } bad[] = {{".", ". is there and no file", MP_EINVAL},
                {"gone/x", "can't write gone/x: No such file or directory", MP_EIO},
                {"", "can't write : No such file or directory", MP_EIO},
+               {"runs", "runs is a database, which nothing replaces: give another name", MP_EINVAL},
                {"new/", "can't write new/: Is a directory", MP_EIO},
                {"circle", "can't write circle: Too many levels of symbolic links", MP_EIO},
                {"/dev/fd/999", "can't write /dev/fd/999: Bad file descriptor", MP_EIO}};
     assert_int_equal(symlink("circle", "circle"), 0);
+    write_bytes("runs", "SQLite format 3", 16);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct mp_whole_file file;
         assert_sentence(mp_whole_file_open(&file, bad[i].path, &error), bad[i].code, bad[i].words);
         assert_null(file.stream);
         assert_int_equal(mp_whole_file_close(&file, bad[i].code, NULL), bad[i].code);
+        assert_sentence(mp_whole_file_try(bad[i].path, &error), bad[i].code, bad[i].words);
     }
+    assert_works(mp_whole_file_try("new", &error));
+    assert_int_equal(access("new", F_OK), -1);
+    assert_int_equal(mkfifo("pipe", 0600), 0);
+    assert_works(mp_whole_file_try("pipe", &error));     /* nor waits for a reader */
     assert_int_equal(count_entries(".", ".partial"), 1); /* the link above */
 }
 
