@@ -24,23 +24,10 @@ static void carry_out(int started) {
     assert_ok(mp_request_wait(request, &error));
 }
 
-static const size_t sizes[] = {0,
-                               4,
-                               8,
-                               60,
-                               4096,
-                               PIECE - 4,
-                               PIECE,
-                               PIECE + 64,
-                               3 * PIECE,
-                               128 << 10,
-                               1 << 20,
-                               300 << 10,
-                               131068,
-                               131076,
-                               (1 << 20) - 4,
-                               (2 << 20) + 20,
-                               5 * PIECE + 4};
+static const size_t sizes[] = {
+    0,         4,      8,          60,        4096,          300 << 10,
+    131068,    131076, 128 << 10,  1 << 20,   (1 << 20) - 4, (2 << 20) + 20,
+    PIECE - 4, PIECE,  PIECE + 64, 3 * PIECE, 5 * PIECE + 4};
 
 static size_t any_size(void) {
     const int known = sizeof sizes / sizeof *sizes;
