@@ -82,22 +82,40 @@ static inline void rehearsal_plan(struct rehearsal *rehearsal, int layer,
     rehearsal->copies += planner->plan->fetch.count;
 }
 
-/* Who computes how many routes, [experts][ranks], of the `total` [experts] that rank 0 sends; and
- * once more: nothing is left of the first time. */
+/* Of "EXPERT=ROUTES,ROUTES,... ..." how many ranks 0, 1, ... compute; an expert that is not named
+ * stays where it is. */
+static inline void read_division(const char *text, int ranks, int64_t routes[]) {
+    int expert, length;
+    for (; sscanf(text, "%d%n", &expert, &length) == 1; text += strspn(text, " ")) {
+        text += length;
+        for (int rank = 0; rank < ranks; rank++)
+            routes[expert * ranks + rank] =
+                *text && *text != ' ' ? strtoll(text + 1, (char **)(uintptr_t)&text, 10) : 0;
+    }
+}
+
+/* Who computes how many routes of those that rank 0 sends, of experts 0, 1, ... ("40 10"), and once
+ * more: nothing is left of the first time. */
 static inline void assert_division(const struct mp_system *system, const char *setting,
-                                   const char *options, const int64_t total[],
-                                   const int64_t routes[]) {
+                                   const char *options, const char *total, const char *division) {
     const struct mp_setting of = setting_of(setting);
+    const int ranks = of.topology.ranks;
+    int64_t routes[64] = {0};
     AUTO(rehearsal) struct rehearsal rehearsal;
     rehearsal_open(&rehearsal, system, &of, options);
-    for (int expert = 0; expert < of.experts; expert++)
-        rehearsal.load->count[expert] = (uint32_t)total[expert];
+    assert_in_range(of.experts * ranks, 1, 64);
+    for (int expert = 0; expert < of.experts; expert++) {
+        uint32_t count = (uint32_t)strtoll(total, (char **)(uintptr_t)&total, 10);
+        rehearsal.load->count[expert] = count;
+        routes[expert * ranks + rehearsal.planner.home->owner[expert]] = count;
+    }
+    read_division(division, ranks, routes);
     for (int twice = 0; twice < 2; twice++) {
         rehearsal_plan(&rehearsal, 0, rehearsal.load);
-        for (int cell = 0; cell < of.experts * of.topology.ranks; cell++)
-            assert_int_equal(mp_plan_routes_to(rehearsal.planner.plan, 0, cell / of.topology.ranks,
-                                               cell % of.topology.ranks),
-                             routes[cell]);
+        for (int cell = 0; cell < of.experts * ranks; cell++)
+            assert_int_equal(
+                mp_plan_routes_to(rehearsal.planner.plan, 0, cell / ranks, cell % ranks),
+                routes[cell]);
     }
 }
 

@@ -1,8 +1,8 @@
 /* Spools of a long run into a database, and what a report and a timeline of them take.
  *
  * Each step runs in a process of its own, so that its processor time and its memory are its own.
- * The floor is what SQLite takes for the same rows and nothing else: the same table and settings,
- * one prepared INSERT stepped once per row. */
+ * The floor is what SQLite takes for the same rows and nothing else: the same tables and settings,
+ * filled row by row from the store's. */
 #include <sqlite3.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -77,26 +77,39 @@ static int read_spools(const struct work *work, const char path[RANKS][PATH_SIZE
     return code;
 }
 
-/* A code of SQLite's, SQLITE_OK if it is well. */
-typedef int floor_filler(const struct work *work, sqlite3 *floor, bool indexed);
+/* A column of a row is a statement. */
+static int execute(void *floor, int columns, char **values, char **names) {
+    (void)columns;
+    (void)names;
+    return sqlite3_exec(floor, values[0], NULL, NULL, NULL);
+}
 
-/* SQLite with the store's settings and nothing of its program, in a database of its own. */
-static int fill_database(const struct work *work, const char *ending, floor_filler *fill,
-                         bool indexed, struct mp_error *error) {
+/* The store's tables of these names in a database of their own, with their indexes or without:
+ * first they are made, then filled.  ("WHERE true": row by row, not as pages.) */
+static int fill_floor(const struct work *work, const char *ending, const char *names, bool indexed,
+                      struct mp_error *error) {
     static const char settings[] =
         "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; "
-        "PRAGMA cache_size = -65536; PRAGMA journal_size_limit = 16777216; BEGIN";
+        "PRAGMA cache_size = -65536; PRAGMA journal_size_limit = 16777216; ";
+    static const char statements[] =
+        "SELECT sql FROM results.sqlite_schema WHERE tbl_name GLOB %Q AND type IN ('table', %Q) "
+        "UNION ALL SELECT 'INSERT INTO main.' || name || ' SELECT * FROM results.' || name || "
+        "' WHERE true' FROM results.sqlite_schema WHERE name GLOB %Q AND type = 'table'";
     char path[PATH_SIZE + 24];
     sqlite3 *floor = NULL;
     snprintf(path, sizeof path, "%.200s%s", work->database, ending);
+    char *begin = sqlite3_mprintf("%s ATTACH %Q AS results; BEGIN", settings, work->database);
+    char *fill = sqlite3_mprintf(statements, names, indexed ? "index" : "table", names);
     int code = sqlite3_open(path, &floor);
     if (code == SQLITE_OK)
-        code = sqlite3_exec(floor, settings, NULL, NULL, NULL);
+        code = sqlite3_exec(floor, begin, NULL, NULL, NULL);
     if (code == SQLITE_OK)
-        code = fill(work, floor, indexed);
+        code = sqlite3_exec(floor, fill, execute, floor, NULL);
     if (code == SQLITE_OK)
         code = sqlite3_exec(floor, "COMMIT", NULL, NULL, NULL);
     int closed = sqlite3_close(floor);
+    sqlite3_free(begin);
+    sqlite3_free(fill);
     return code == SQLITE_OK && closed == SQLITE_OK
                ? MP_OK
                : mp_fail(error, MP_EIO, "%s: %s", path, sqlite3_errstr(code));
@@ -212,62 +225,8 @@ static int export_timeline(const struct work *work, struct mp_error *error) {
     return code;
 }
 
-static const char floor_schema[] =
-    "CREATE TABLE span (span_id INTEGER PRIMARY KEY, run_id INTEGER NOT NULL, rank INTEGER NOT "
-    "NULL, stream_id INTEGER NOT NULL, iteration INTEGER NOT NULL, layer INTEGER NOT NULL, "
-    "phase_id INTEGER NOT NULL, direction INTEGER, start_ns INTEGER NOT NULL, end_ns INTEGER NOT "
-    "NULL, wait_ns INTEGER NOT NULL, cpu_ns INTEGER, tokens INTEGER, bytes INTEGER, flops INTEGER) "
-    "STRICT";
-
-static int insert_rows(sqlite3_stmt *insert, int64_t rows) {
-    int64_t at_ns = 0;
-    int step = SQLITE_DONE;
-    for (int64_t i = 0; i < rows && step == SQLITE_DONE; i++) {
-        int s = (int)(i % SPANS_PER_LAYER);
-        int64_t length = 20000 + i % 400 * 1000;
-        const int64_t values[] = {1,
-                                  i / (rows / RANKS + 1),
-                                  1,
-                                  i / SPANS_PER_ITERATION % 100000,
-                                  i / SPANS_PER_LAYER % LAYERS,
-                                  2 + s % 8,
-                                  s >= 8,
-                                  at_ns,
-                                  at_ns + length,
-                                  s % 3 ? 0 : length / 2,
-                                  -1,
-                                  2048 + s,
-                                  s % 4 ? -1 : 65536,
-                                  s % 3 ? -1 : 1000000000 + s};
-        for (int c = 0; c < 14; c++)
-            if (values[c] >= 0)
-                sqlite3_bind_int64(insert, c + 1, values[c]);
-            else
-                sqlite3_bind_null(insert, c + 1);
-        step = sqlite3_step(insert);
-        sqlite3_reset(insert);
-        at_ns += length;
-    }
-    return step;
-}
-
-static int fill_floor(const struct work *work, sqlite3 *floor, bool indexed) {
-    sqlite3_stmt *insert = NULL;
-    (void)indexed;
-    int code = sqlite3_exec(floor, floor_schema, NULL, NULL, NULL);
-    if (code == SQLITE_OK)
-        code = sqlite3_prepare_v2(floor,
-                                  "INSERT INTO span VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-                                  "?, ?, ?)",
-                                  -1, &insert, NULL);
-    if (code == SQLITE_OK)
-        code = insert_rows(insert, work->iterations * SPANS_PER_ITERATION * RANKS);
-    sqlite3_finalize(insert);
-    return code == SQLITE_DONE ? SQLITE_OK : code;
-}
-
 static int insert_only(const struct work *work, struct mp_error *error) {
-    return fill_database(work, ".floor", fill_floor, false, error);
+    return fill_floor(work, ".floor", "span", false, error);
 }
 
 /* ---- GPU work, too ----
@@ -362,123 +321,12 @@ static int add_device(const struct work *work, struct mp_error *error) {
     return read_spools(work, work->device, add_activities, error);
 }
 
-/* ---- the floor: the store's own tables in a database without its program ---- */
-
-enum { COLUMNS = 25 };
-
-static const struct {
-    const char *insert;
-    int columns;
-} tables[] = {
-    [MP_ACTIVITY_KERNEL] =
-        {"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (run_id, rank, span_id, start, \"end\", "
-         "correlationId, globalPid, deviceId, contextId, streamId, demangledName, shortName, "
-         "mangledName, registersPerThread, gridX, gridY, gridZ, blockX, blockY, blockZ, "
-         "staticSharedMemory, dynamicSharedMemory, localMemoryPerThread, localMemoryTotal) VALUES "
-         "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-         24},
-    [MP_ACTIVITY_COPY] =
-        {"INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY (run_id, rank, span_id, start, \"end\", "
-         "correlationId, globalPid, deviceId, contextId, streamId, bytes, copyKind, copies, "
-         "srcKind, dstKind) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-         15},
-    [MP_ACTIVITY_SET] =
-        {"INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET (run_id, rank, span_id, start, \"end\", "
-         "correlationId, globalPid, deviceId, contextId, streamId, bytes, value, memKind) VALUES "
-         "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-         13},
-    [MP_ACTIVITY_CALL] =
-        {"INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (run_id, rank, span_id, start, \"end\", "
-         "correlationId, globalTid, nameId, returnValue) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-         9},
-};
-enum { TABLES = sizeof tables / sizeof *tables };
-
-static int insert_row(sqlite3_stmt *insert, int columns, int rank, const struct mp_activity *is) {
-    /* The first seven are every table's, the others begin with these. */
-    const int64_t values[COLUMNS] = {1,
-                                     rank,
-                                     is->correlation / 4,
-                                     is->start_ns,
-                                     is->end_ns,
-                                     is->correlation,
-                                     (int64_t)4711 << 24,
-                                     is->device,
-                                     is->context,
-                                     is->stream,
-                                     is->value ? (int64_t)is->value : is->name,
-                                     is->value ? is->detail : is->name,
-                                     is->value ? is->result : is->name,
-                                     is->registers,
-                                     is->grid[0],
-                                     is->grid[1],
-                                     is->grid[2],
-                                     is->block[0],
-                                     is->block[1],
-                                     is->block[2],
-                                     is->static_shared,
-                                     is->dynamic_shared,
-                                     is->local,
-                                     (int64_t)is->local_total};
-    for (int c = 0; c < columns; c++)
-        sqlite3_bind_int64(insert, c + 1, values[c]);
-    int step = sqlite3_step(insert);
-    sqlite3_reset(insert);
-    return step;
-}
-
-static int insert_all(const struct work *work, sqlite3_stmt *insert[TABLES]) {
-    int step = SQLITE_DONE;
-    for (int rank = 0; rank < RANKS; rank++)
-        for (int64_t group = 0; group < groups_of(work); group++)
-            for (int l = 0; l < LAUNCHES && step == SQLITE_DONE; l++) {
-                struct mp_activity call, piece;
-                make_launch(work, group, l, &call, &piece);
-                step = insert_row(insert[MP_ACTIVITY_CALL], tables[MP_ACTIVITY_CALL].columns, rank,
-                                  &call);
-                if (step == SQLITE_DONE)
-                    step = insert_row(insert[piece.kind], tables[piece.kind].columns, rank, &piece);
-            }
-    return step;
-}
-
-/* Makes in `floor` what the results database has of these tables, with its indexes or without. */
-static int copy_schema(const struct work *work, sqlite3 *floor, bool indexed) {
-    sqlite3 *results = NULL;
-    sqlite3_stmt *select = NULL;
-    int code = sqlite3_open_v2(work->database, &results, SQLITE_OPEN_READONLY, NULL);
-    if (code == SQLITE_OK)
-        code = sqlite3_prepare_v2(results,
-                                  "SELECT sql FROM sqlite_schema WHERE tbl_name GLOB "
-                                  "'CUPTI_ACTIVITY_*' AND type IN ('table', ?) ORDER BY type DESC",
-                                  -1, &select, NULL);
-    if (code == SQLITE_OK)
-        code = sqlite3_bind_text(select, 1, indexed ? "index" : "table", -1, SQLITE_STATIC);
-    while (code == SQLITE_OK && sqlite3_step(select) == SQLITE_ROW)
-        code = sqlite3_exec(floor, (const char *)sqlite3_column_text(select, 0), NULL, NULL, NULL);
-    sqlite3_finalize(select);
-    sqlite3_close(results);
-    return code;
-}
-
-static int fill_device_floor(const struct work *work, sqlite3 *floor, bool indexed) {
-    sqlite3_stmt *insert[TABLES] = {NULL};
-    int code = copy_schema(work, floor, indexed);
-    for (int i = 0; i < TABLES && code == SQLITE_OK; i++)
-        code = sqlite3_prepare_v2(floor, tables[i].insert, -1, &insert[i], NULL);
-    if (code == SQLITE_OK)
-        code = insert_all(work, insert);
-    for (int i = 0; i < TABLES; i++)
-        sqlite3_finalize(insert[i]);
-    return code == SQLITE_DONE ? SQLITE_OK : code;
-}
-
 static int insert_device(const struct work *work, struct mp_error *error) {
-    return fill_database(work, ".floor-device0", fill_device_floor, false, error);
+    return fill_floor(work, ".floor-device0", "CUPTI_ACTIVITY_*", false, error);
 }
 
 static int insert_device_indexed(const struct work *work, struct mp_error *error) {
-    return fill_database(work, ".floor-device1", fill_device_floor, true, error);
+    return fill_floor(work, ".floor-device1", "CUPTI_ACTIVITY_*", true, error);
 }
 
 /* ---- measuring ---- */
@@ -556,8 +404,8 @@ static int measure_steps(const struct work *work, const struct step steps[], int
 
 static int measure_spans(const struct work *work, json_t *result, struct mp_error *error) {
     static const struct step steps[] = {{"record", record},
-                                        {"floor", insert_only},
                                         {"ingest", ingest},
+                                        {"floor", insert_only},
                                         {"report", report},
                                         {"timeline", export_timeline}};
     enum { STEPS = sizeof steps / sizeof *steps };
@@ -569,15 +417,15 @@ static int measure_spans(const struct work *work, json_t *result, struct mp_erro
     return mp_bench_add(result,
                         json_pack("{s:I, s:f, s:f}", "spans", (json_int_t)spans, "bytes_per_span",
                                   (double)status.st_size / spans, "ingest_over_floor",
-                                  processor_s[2] / processor_s[1]),
+                                  processor_s[1] / processor_s[2]),
                         error);
 }
 
 static int measure_device(const struct work *work, json_t *result, struct mp_error *error) {
     static const struct step steps[] = {{"record", record_device},
+                                        {"add", add_device},
                                         {"floor", insert_device},
-                                        {"floor with indexes", insert_device_indexed},
-                                        {"add", add_device}};
+                                        {"floor with indexes", insert_device_indexed}};
     enum { STEPS = sizeof steps / sizeof *steps };
     double processor_s[STEPS], rows = (double)work->device_rows;
     if (work->device_rows == 0)

@@ -116,3 +116,17 @@ static inline void devices_call(struct mp_companion *companion, int rank, uint32
                                         .name = mp_companion_name(companion, "cudaLaunchKernel"),
                                         .kind = MP_ACTIVITY_CALL});
 }
+
+/* Rank 0's collector with a launch from the span in which experts are computed, and the beginning
+ * of that span as the external id of another one.  Records come in any order, GPU work first. */
+static inline void devices_open_experts(struct runs_folder *folder,
+                                        struct mp_companion *companion) {
+    devices_open(folder, "cupti", 0, companion);
+    devices_kernel(companion, 0, 1, 7, 3100, 3600);
+    devices_call(companion, 0, 1, 3000);
+    devices_kernel(companion, 0, 1, 8, 3400, 4000); /* the same launch, as of a graph */
+    devices_kernel(companion, 0, 1, 8, 0, 0);
+    devices_record(companion, (struct mp_activity){.value = (uint64_t)devices_at(0, 2500),
+                                                   .correlation = 2,
+                                                   .kind = MP_ACTIVITY_LINK});
+}

@@ -11,25 +11,21 @@ TEST(it_says_what_it_is) {
 
 /* Routes of four experts on three ranks that own 0 and 1, 2, 3, and what becomes of them. */
 struct known_case {
-    const char *name;
-    int64_t total[4];
-    int64_t piece[4][3]; /* of each expert on each rank */
+    const char *name, *total, *pieces; /* see assert_division */
 };
 static const struct known_case KNOWN[] = {
-    {"balanced already", {5, 5, 10, 10}, {{5, 0, 0}, {5, 0, 0}, {0, 10, 0}, {0, 0, 10}}},
-    {"the remainder goes to the fullest",
-     {5, 6, 10, 10},
-     {{5, 0, 0}, {6, 0, 0}, {0, 10, 0}, {0, 0, 10}}},
-    {"one hot expert", {30, 0, 0, 0}, {{10, 10, 10}, {0}, {0}, {0}}},
+    {"balanced already", "5 5 10 10", ""},
+    {"the remainder goes to the fullest", "5 6 10 10", ""},
+    {"one hot expert", "30", "0=10,10,10"},
     /* The second piece is of the other expert, which has most left. */
-    {"two hot experts", {50, 50, 0, 0}, {{17, 33, 0}, {17, 0, 33}, {0}, {0}}},
-    {"two ranks over their share", {20, 0, 16, 0}, {{12, 0, 8}, {0}, {0, 12, 4}, {0}}},
-    {"several cuts of one rank", {8, 8, 2, 0}, {{4, 4, 0}, {2, 0, 6}, {0, 2, 0}, {0}}},
-    {"an expert that is given up", {6, 6, 0, 6}, {{0, 6, 0}, {6, 0, 0}, {0}, {0, 0, 6}}},
-    {"a route", {0, 0, 0, 1}, {{0}, {0}, {0}, {0, 0, 1}}},
-    {"no routes", {0}, {{0}}},
+    {"two hot experts", "50 50", "0=17,33 1=17,0,33"},
+    {"two ranks over their share", "20 0 16", "0=12,0,8 2=0,12,4"},
+    {"several cuts of one rank", "8 8 2", "0=4,4 1=2,0,6"},
+    {"an expert that is given up", "6 6 0 6", "0=0,6"},
+    {"a route", "0 0 0 1", ""},
+    {"no routes", "0", ""},
 };
 
 TEST_EACH(known_loads_are_cut_as_documented, KNOWN, row) {
-    assert_division(&mp_system_free_balance, "experts=4 ranks=3", NULL, row->total, row->piece[0]);
+    assert_division(&mp_system_free_balance, "experts=4 ranks=3", NULL, row->total, row->pieces);
 }

@@ -3,88 +3,35 @@
 
 #include "baselines/systems.h"
 
-/* Four ranks with two experts each; routes of each expert on each rank. */
+/* Four ranks with two experts each; see assert_division. */
 struct golden_case {
-    const char *name, *options;
-    int64_t total[8];
-    int64_t routes[8][4];
+    const char *name, *trigger;
+    double threshold;
+    int smallest;
+    const char *total, *routes;
 };
 static const struct golden_case GOLDEN[] = {
-    {"V-LLEP-1, m 1",
-     "trigger=per-expert threshold=1.3 smallest-gemm=1",
-     {700, 100, 80, 60, 120, 60, 90, 70},
-     {{320, 180, 40, 160},
-      {0, 0, 100},
-      {0, 80},
-      {0, 60},
-      {0, 0, 120},
-      {0, 0, 60},
-      {0, 0, 0, 90},
-      {0, 0, 0, 70}}},
-    {"V-LLEP-1, m 64",
-     "trigger=per-expert threshold=1.3 smallest-gemm=64",
-     {700, 100, 80, 60, 120, 60, 90, 70},
-     {{360, 180, 0, 160},
-      {0, 0, 100},
-      {0, 80},
-      {0, 60},
-      {0, 0, 120},
-      {0, 0, 60},
-      {0, 0, 0, 90},
-      {0, 0, 0, 70}}},
+    {"V-LLEP-1, m 1", "expert", 1.3, 1, "700 100 80 60 120 60 90 70", "0=320,180,40,160 1=0,0,100"},
+    {"V-LLEP-1, m 64", "expert", 1.3, 64, "700 100 80 60 120 60 90 70",
+     "0=360,180,0,160 1=0,0,100"},
     /* 4.375 times the mean, to the last bit. */
-    {"at the threshold",
-     "trigger=per-expert threshold=4.375 smallest-gemm=1",
-     {700, 100, 80, 60, 120, 60, 90, 70},
-     {{320, 180, 40, 160},
-      {0, 0, 100},
-      {0, 80},
-      {0, 60},
-      {0, 0, 120},
-      {0, 0, 60},
-      {0, 0, 0, 90},
-      {0, 0, 0, 70}}},
-    {"below the threshold",
-     "trigger=per-expert threshold=4.376 smallest-gemm=1",
-     {700, 100, 80, 60, 120, 60, 90, 70},
-     {{700}, {100}, {0, 80}, {0, 60}, {0, 0, 120}, {0, 0, 60}, {0, 0, 0, 90}, {0, 0, 0, 70}}},
+    {"at the threshold", "expert", 4.375, 1, "700 100 80 60 120 60 90 70",
+     "0=320,180,40,160 1=0,0,100"},
+    {"below the threshold", "expert", 4.376, 1, "700 100 80 60 120 60 90 70", ""},
     /* Experts are uneven, ranks hardly are. */
-    {"per rank",
-     "trigger=per-rank threshold=1.3 smallest-gemm=1",
-     {190, 20, 10, 190, 100, 100, 150, 40},
-     {{190}, {20}, {0, 10}, {0, 190}, {0, 0, 100}, {0, 0, 100}, {0, 0, 0, 150}, {0, 0, 0, 40}}},
-    {"per expert",
-     "trigger=per-expert threshold=1.3 smallest-gemm=1",
-     {190, 20, 10, 190, 100, 100, 150, 40},
-     {{190},
-      {10, 0, 0, 10},
-      {0, 10},
-      {0, 190},
-      {0, 0, 100},
-      {0, 0, 100},
-      {0, 0, 0, 150},
-      {0, 0, 0, 40}}},
-    {"a single route moves",
-     "trigger=per-expert threshold=1.3 smallest-gemm=1",
-     {296, 1, 49, 1, 49, 1, 2, 1},
-     {{100, 50, 49, 97},
-      {0, 0, 1},
-      {0, 49},
-      {0, 1},
-      {0, 0, 49},
-      {0, 0, 1},
-      {0, 0, 0, 2},
-      {0, 0, 0, 1}}},
+    {"per rank", "rank", 1.3, 1, "190 20 10 190 100 100 150 40", ""},
+    {"per expert", "expert", 1.3, 1, "190 20 10 190 100 100 150 40", "1=10,0,0,10"},
+    {"a single route moves", "expert", 1.3, 1, "296 1 49 1 49 1 2 1", "0=100,50,49,97 1=0,0,1"},
     /* 2.5 routes each, rounded up. */
-    {"a cap that is no whole number",
-     "trigger=per-rank threshold=1.3 smallest-gemm=1",
-     {10},
-     {{3, 3, 3, 1}}},
-    {"no routes", "trigger=per-expert threshold=0 smallest-gemm=1", {0}, {{0}}},
+    {"a cap that is no whole number", "rank", 1.3, 1, "10", "0=3,3,3,1"},
+    {"no routes", "expert", 0, 1, "0", ""},
 };
 
 TEST_EACH(golden_decisions, GOLDEN, row) {
-    assert_division(&mp_system_llep, "tokens=1000", row->options, row->total, row->routes[0]);
+    char options[64];
+    snprintf(options, sizeof options, "trigger=per-%s threshold=%g smallest-gemm=%d", row->trigger,
+             row->threshold, row->smallest);
+    assert_division(&mp_system_llep, "tokens=1000", options, row->total, row->routes);
 }
 
 struct limit_case {

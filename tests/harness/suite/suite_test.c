@@ -165,85 +165,77 @@ struct wrong_case {
     const char *text, *message;
 };
 
+/* Suites, and what is said of them behind the name of the file. */
+#define JOBS "suite: s\njobs:\n  - "
+#define BARE "jobs: [{system: bare, text: words}]\n"
 static const struct wrong_case wrong_cases[] = {
-    {"suite: s\nrepaet: 2\njobs: [{system: bare, text: words}]\n",
-     "suite.yaml:2: unknown option \"repaet\" for a suite; did you mean \"repeat\"?"},
-    {"suite: s\njosb: []\n",
-     "suite.yaml:2: unknown option \"josb\" for a suite; did you mean \"jobs\"?"},
-    {"suite: s\njobs:\n  - system: bare\n    expert: 4\n",
-     "suite.yaml:4: unknown option \"expert\" for a job; did you mean \"experts\"?"},
-    {"suite: s\ncommon:\n  layer: 2\njobs: [{system: bare, text: words}]\n",
-     "suite.yaml:3: unknown option \"layer\" for a job; did you mean \"layers\"?"},
-    {"suite: s\njobs:\n  - system: plian\n",
-     "suite.yaml:3: unknown system \"plian\"; did you mean \"plain\"?"},
-    {"suite: s\njobs:\n  - system: plain\n    options:\n      windw: 3\n",
-     "suite.yaml:5: unknown option \"windw\" for system plain; did you mean \"window\"?"},
-    {"suite: s\nrepeat: often\njobs: [{system: bare, text: words}]\n",
-     "suite.yaml:2: repeat: \"often\" is not a number 1 .. 10000 rounds"},
-    {"suite: s\ntimeout: -1\njobs: [{system: bare, text: words}]\n",
-     "suite.yaml:2: timeout: -1 is outside 0.1 .. 10000000 s"},
-    {"suite: [s]\njobs: [{system: bare, text: words}]\n",
-     "suite.yaml:1: suite: should be one value: a text of at most 4095 characters"},
-    {"jobs: [{system: bare, text: words}]\n",
-     "suite.yaml:1: suite: not given; a suite needs a text of at most 4095 characters: name of the "
-     "suite"},
-    {"suite: s\n",
-     "suite.yaml:1: jobs: not given; a suite needs a list of 1 to 4096, each a job: its own "
-     "options, over the common ones"},
-    {"suite: s\njobs: []\n", "suite.yaml:2: jobs: should be a list of 1 to 4096, each a job"},
-    {"suite: s\njobs: {system: bare}\n",
-     "suite.yaml:2: jobs: should be a list of 1 to 4096, each a job"},
-    {"suite: s\njobs:\n  - bare\n",
-     "suite.yaml:3: a job should be a mapping of options, key: value"},
-    {"suite: s\njobs:\n  - {ranks: 2}\n",
-     "suite.yaml:3: system: not given for this job; moeperf list systems names them"},
-    {"suite: s\njobs:\n  - {system: bare}\n  - {system: bare}\n",
-     "suite.yaml:4: name: \"bare\" is already the job of line 3; give each its own"},
-    {"suite: s\njobs:\n  - {system: bare, text: \"words:gone\"}\n",
-     "suite.yaml:3: job bare: text: gone: No such file or directory"},
-    {"suite: s\njobs:\n  - {system: bare, text: words, routing: trace}\n",
-     "suite.yaml:3: job bare: trace: not given, but routing is trace"},
-    {"suite: s\njobs:\n  - {system: bare, text: words, routing: trace, trace: gone.mptrace}\n",
-     "suite.yaml:3: job bare: can't open gone.mptrace: No such file or directory"},
-    {"suite: s\njobs:\n  - {system: bare, text: words, routing: trace, trace: gone.csv}\n",
-     "suite.yaml:3: job bare: gone.csv: No such file or directory"},
+    {"suite: s\nrepaet: 2\n" BARE,
+     ":2: unknown option \"repaet\" for a suite; did you mean \"repeat\"?"},
+    {"suite: s\njosb: []\n", ":2: unknown option \"josb\" for a suite; did you mean \"jobs\"?"},
+    {JOBS "system: bare\n    expert: 4\n",
+     ":4: unknown option \"expert\" for a job; did you mean \"experts\"?"},
+    {"suite: s\ncommon:\n  layer: 2\n" BARE,
+     ":3: unknown option \"layer\" for a job; did you mean \"layers\"?"},
+    {JOBS "system: plian\n", ":3: unknown system \"plian\"; did you mean \"plain\"?"},
+    {JOBS "system: plain\n    options:\n      windw: 3\n",
+     ":5: unknown option \"windw\" for system plain; did you mean \"window\"?"},
+    {"suite: s\nrepeat: often\n" BARE, ":2: repeat: \"often\" is not a number 1 .. 10000 rounds"},
+    {"suite: s\ntimeout: -1\n" BARE, ":2: timeout: -1 is outside 0.1 .. 10000000 s"},
+    {"suite: [s]\n" BARE, ":1: suite: should be one value: a text of at most 4095 characters"},
+    {BARE, ":1: suite: not given; a suite needs a text of at most 4095 characters: name of the "
+           "suite"},
+    {"suite: s\n", ":1: jobs: not given; a suite needs a list of 1 to 4096, each a job: its own "
+                   "options, over the common ones"},
+    {"suite: s\njobs: []\n", ":2: jobs: should be a list of 1 to 4096, each a job"},
+    {"suite: s\njobs: {system: bare}\n", ":2: jobs: should be a list of 1 to 4096, each a job"},
+    {JOBS "bare\n", ":3: a job should be a mapping of options, key: value"},
+    {JOBS "{ranks: 2}\n", ":3: system: not given for this job; moeperf list systems names them"},
+    {JOBS "{system: bare}\n  - {system: bare}\n",
+     ":4: name: \"bare\" is already the job of line 3; give each its own"},
+    {JOBS "{system: bare, text: \"words:gone\"}\n",
+     ":3: job bare: text: gone: No such file or directory"},
+    {JOBS "{system: bare, text: words, routing: trace}\n",
+     ":3: job bare: trace: not given, but routing is trace"},
+    {JOBS "{system: bare, text: words, routing: trace, trace: gone.mptrace}\n",
+     ":3: job bare: can't open gone.mptrace: No such file or directory"},
+    {JOBS "{system: bare, text: words, routing: trace, trace: gone.csv}\n",
+     ":3: job bare: gone.csv: No such file or directory"},
     {"suite: s\ncommon: {text: words, routing: trace, batch: 4, ranks: 2}\njobs:\n"
      "  - {system: bare, trace: zipf ranks=4 layers=3 micro-batches=2}\n",
-     "suite.yaml:4: job bare: trace: zipf ranks=4 layers=3 micro-batches=2 has 4 ranks, 3 "
+     ":4: job bare: trace: zipf ranks=4 layers=3 micro-batches=2 has 4 ranks, 3 "
      "layers, 16 experts, 2 micro-batches and 2 experts per token; the job has 2 ranks, 4 layers, "
      "16 experts, 1 micro-batch and 2 experts per token.  moeperf reshape makes a trace of another "
      "shape, but for experts per token, which top-k says"},
     {"suite: s\ncommon: {text: words, routing: trace, batch: 4, ranks: 2, sequence: 8}\njobs:\n"
      "  - {system: bare, trace: balanced tokens=15}\n",
-     "suite.yaml:4: job bare: trace: balanced tokens=15: iteration 0, layer 0: source 0 has 30 "
+     ":4: job bare: trace: balanced tokens=15: iteration 0, layer 0: source 0 has 30 "
      "routes, but the job's 16 tokens of a rank with 2 experts each have 32"},
-    {"suite: s\njobs:\n  - {system: bare, text: words, routing: trace, trace: zipf 1}\n",
-     "suite.yaml:3: job bare: zipf: \"1\" should be option=value"},
+    {JOBS "{system: bare, text: words, routing: trace, trace: zipf 1}\n",
+     ":3: job bare: zipf: \"1\" should be option=value"},
     {"suite: s\ncommon: {text: words}\njobs:\n  - {system: bare, ranks: 3, batch: 3}\n",
-     "suite.yaml:4: job bare: experts: 16 experts can't be divided evenly over 3 ranks, which "
+     ":4: job bare: experts: 16 experts can't be divided evenly over 3 ranks, which "
      "system bare needs; take a multiple of ranks"},
     {"suite: s\ncommon: {text: words}\njobs:\n  - {system: bare, ranks: 4, experts: 2}\n",
-     "suite.yaml:4: job bare: ranks: 4 ranks are more than the 2 experts of a layer; with system "
+     ":4: job bare: ranks: 4 ranks are more than the 2 experts of a layer; with system "
      "bare every rank needs one at least"},
-    {"suite: s\njobs:\n  - {system: bare, executor: predicted}\n",
-     "suite.yaml:3: job bare: cluster: not given; a prediction needs --cluster with the name of "
+    {JOBS "{system: bare, executor: predicted}\n",
+     ":3: job bare: cluster: not given; a prediction needs --cluster with the name of "
      "one (moeperf list clusters) or a file"},
-    {"suite: s\njobs:\n  - {system: bare, executor: predicted, cluster: h10}\n",
-     "suite.yaml:3: job bare: no ready-made cluster is called \"h10\"; did you mean \"h100\"? "
+    {JOBS "{system: bare, executor: predicted, cluster: h10}\n",
+     ":3: job bare: no ready-made cluster is called \"h10\"; did you mean \"h100\"? "
      "(moeperf list clusters names them; a file's name ends in .yaml)"},
-    {"suite: s\njobs:\n  - {system: bare, executor: predicted, cluster: gone.yaml}\n",
-     "suite.yaml:3: job bare: gone.yaml: No such file or directory (moeperf list clusters names "
+    {JOBS "{system: bare, executor: predicted, cluster: gone.yaml}\n",
+     ":3: job bare: gone.yaml: No such file or directory (moeperf list clusters names "
      "the ready-made ones)"},
-    {"- suite\n", "suite.yaml:1: a suite should be a mapping of options, key: value"},
-    {"suite: [s\n",
-     "suite.yaml:2:1: while parsing a flow sequence, did not find expected ',' or ']'"},
+    {"- suite\n", ":1: a suite should be a mapping of options, key: value"},
+    {"suite: [s\n", ":2:1: while parsing a flow sequence, did not find expected ',' or ']'"},
 };
 
 TEST_ROWS(wrong_suites_are_refused, wrong_cases, c) {
     struct mp_suite suite;
     struct mp_error error = {0};
     assert_true(load(c->text, NULL, &suite, &error) < 0);
-    assert_string_equal(error.text, c->message);
+    assert_string_equal(error.text, formatted("suite.yaml%s", c->message));
 }
 
 /* One --set on the good suite. */

@@ -1,5 +1,4 @@
 /* Generators: what every load keeps, what each kind is for, and the same bits everywhere. */
-#include "reference/base/elementary.h"
 #include "tests/harness/workload/made.h"
 #include "tests/harness/workload/streams.h"
 
@@ -84,23 +83,6 @@ TEST_EACH(test_the_bits_are_the_same_on_every_machine, sums, row) {
         sum = add_counts(sum, &made.load);
     }
     assert_int_equal(sum, row->sum);
-}
-
-TEST_RANDOM(test_elementary_functions_are_near_the_library_s) {
-    for (int i = 0; i < 20000; i++) {
-        double x = 1400 * test_random_double(random) - 700, y = exp(x);
-        assert_true(fabs(mp_elementary_exp(x) / y - 1) < 1e-14);
-        assert_true(fabs(mp_elementary_log(y) - log(y)) <= 1e-14 * fmax(1e-3, fabs(x)));
-    }
-    double sum = 0, squares = 0;
-    enum { DRAWS = 100000 };
-    for (uint64_t i = 0; i < DRAWS; i++) {
-        double z = mp_elementary_normal(*random, 3, i);
-        sum += z;
-        squares += z * z;
-    }
-    assert_true(fabs(sum / DRAWS) < 6 / sqrt(DRAWS)); /* six standard errors */
-    assert_true(fabs(squares / DRAWS - 1) < 6 * sqrt(2.0 / DRAWS));
 }
 
 static int descending(const void *a, const void *b) {

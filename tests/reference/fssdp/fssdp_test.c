@@ -193,22 +193,4 @@ TEST(no_number_is_refused) {
     assert_refused(&mp_system_fssdp, &setting, &options, "needs times of at least 0");
 }
 
-TEST(foreign_windows_are_refused) {
-    const struct mp_fssdp_options options = {.window = 2};
-    AUTO(rehearsal) struct rehearsal job;
-    struct mp_error error = {0};
-    char bytes[4096];
-    int64_t cells = 3 * 12;
-    start(&job, 11, (struct mp_topology){4, 2}, &options);
-    void *self = job.planner.self;
-    for (int iteration = 0; iteration < 3; iteration++)
-        rehearsal_step(&job, job.load);
-    assert_foreign_bytes_are_refused(&mp_system_fssdp, self, 20);
-    size_t size = mp_system_fssdp.save(self, bytes, sizeof bytes);
-    assert_int_equal(size, 24 + 2 * 3 * 11 * 8);
-    memcpy(bytes + 8, &cells, sizeof cells);
-    assert_int_equal(mp_system_fssdp.load(self, bytes, size, &error), MP_EFORMAT);
-    assert_contains(error.text, "of 36 loads, the job has 33");
-}
-
 TEST_SEED(random_state);

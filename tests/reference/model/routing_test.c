@@ -48,15 +48,6 @@ static int routes_covered(const struct mp_plan *plan, int source, int expert) {
     return covered;
 }
 
-static bool fetched_late(const struct mp_plan *plan, int expert, int rank) {
-    for (int i = 0; i < plan->fetch.count; i++) {
-        const struct mp_transfer *fetch = &plan->fetch.item[i];
-        if (fetch->expert == expert && fetch->to == rank && fetch->stage == MP_STAGE_AFTER_GATE)
-            return true;
-    }
-    return false;
-}
-
 /* The rank's own expert is fetched late by somebody, and each of its routes is computed where it
  * comes from. */
 static bool stays_everywhere(const struct exchange *exchange, int expert, int rank) {

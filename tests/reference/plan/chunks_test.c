@@ -37,13 +37,6 @@ TEST(chunks_by_hand) {
     }
 }
 
-static bool is_late(const struct mp_plan *plan, int expert, int rank) {
-    for (int i = 0; i < plan->fetch.count; i++)
-        if (plan->fetch.item[i].expert == expert && plan->fetch.item[i].to == rank)
-            return plan->fetch.item[i].stage == MP_STAGE_AFTER_GATE;
-    return false;
-}
-
 /* Rows of an expert on a rank: all, of other ranks, of other nodes. */
 enum whence { ANYWHERE, FOREIGN, AWAY };
 static int64_t rows_to(const struct mp_plan *plan, int expert, int rank, enum whence whence) {
@@ -56,7 +49,7 @@ static int64_t rows_to(const struct mp_plan *plan, int expert, int rank, enum wh
 }
 
 static bool is_away(const struct mp_plan *plan, int expert, int rank) {
-    return !is_late(plan, expert, rank) &&
+    return !fetched_late(plan, expert, rank) &&
            2 * rows_to(plan, expert, rank, AWAY) > rows_to(plan, expert, rank, ANYWHERE);
 }
 
@@ -74,7 +67,7 @@ static struct part part_of(const struct mp_plan *plan, int rank, int chunk) {
         if (at < 0 || plan->place_chunk[at] != chunk || is_away(plan, expert, rank))
             continue;
         int64_t rows = rows_to(plan, expert, rank, ANYWHERE);
-        bool late = is_late(plan, expert, rank);
+        bool late = fetched_late(plan, expert, rank);
         part.rows += rows;
         part.largest = rows > part.largest ? rows : part.largest;
         part.late += late;

@@ -54,30 +54,6 @@ TEST_ROWS(nearest_gives_the_golden_loads, GOLDEN, row) {
     assert_numbers(facts.routes_dropped, 0, facts.copies, row->copies);
 }
 
-TEST(nearest_gives_the_golden_matrix) {
-    static const int64_t matrix[4][4] = {
-        {19, 7, 4, 2}, {8, 18, 3, 2}, {1, 1, 13, 15}, {2, 0, 12, 13}};
-    static const int expert0[4] = {0, 1, 2, 2}, expert6[4] = {0, 0, 3, 3};
-    int64_t routes[4][4] = {{0}};
-    AUTO(example) struct example example;
-    int count;
-    plan_golden(&GOLDEN[2], &example);
-    const struct mp_plan *plan = &example.plan;
-    for (int source = 0; source < 4; source++)
-        for (int expert = 0; expert < 8; expert++) {
-            const struct mp_dispatch_part *part = mp_plan_parts(plan, source, expert, &count);
-            for (int index = 0; index < count; index++)
-                for (int at = part[index].first; at < part[index].first + part[index].run; at++)
-                    routes[source][plan->holder[at]] += part[index].count;
-            if (expert == 0 || expert == 6) {
-                int to = expert == 0 ? expert0[source] : expert6[source];
-                assert_int_equal(mp_plan_routes_to(plan, source, expert, to),
-                                 GOLDEN_COUNT[source][expert]);
-            }
-        }
-    assert_memory_equal(routes, matrix, sizeof matrix);
-}
-
 /* One expert; `routes` of `source` are split over `holder` as `share`. */
 struct split_case {
     struct mp_topology topology;

@@ -289,3 +289,11 @@ static inline void golden_load(struct mp_load *load) {
     for (int cell = 0; cell < 32; cell++)
         load->count[cell] = GOLDEN_COUNT[cell / 8][cell % 8];
 }
+
+/* Whether the copy comes after the gate. */
+static inline bool fetched_late(const struct mp_plan *plan, int expert, int rank) {
+    for (int i = 0; i < plan->fetch.count; i++)
+        if (plan->fetch.item[i].expert == expert && plan->fetch.item[i].to == rank)
+            return plan->fetch.item[i].stage == MP_STAGE_AFTER_GATE;
+    return false;
+}

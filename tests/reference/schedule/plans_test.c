@@ -8,13 +8,6 @@
 
 enum { MOST_RANKS = 130 };
 
-static bool fetched_late(const struct mp_plan *plan, int expert, int rank) {
-    for (int i = 0; i < plan->fetch.count; i++)
-        if (plan->fetch.item[i].expert == expert && plan->fetch.item[i].to == rank)
-            return plan->fetch.item[i].stage == MP_STAGE_AFTER_GATE;
-    return false;
-}
-
 static bool any_late(const struct mp_plan *plan, int expert) {
     for (int r = 0; r < plan->topology.ranks; r++)
         if (fetched_late(plan, expert, r))

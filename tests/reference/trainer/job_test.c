@@ -213,191 +213,169 @@ TEST(another_system_brings_its_own_defaults) {
 }
 
 struct message_case {
-    const char *name, *text, *message;
+    const char *text, *message;
 };
 
 /* Found while the mapping is applied. */
 static const struct message_case apply_cases[] = {
-    {"misspelt key", "rank: 2\n",
-     "job.yaml:1: unknown option \"rank\" for a job; did you mean \"ranks\"?"},
-    {"misspelt options", "system: plain\noptins: {window: 1}\n",
+    {"rank: 2\n", "job.yaml:1: unknown option \"rank\" for a job; did you mean \"ranks\"?"},
+    {"system: plain\noptins: {window: 1}\n",
      "job.yaml:2: unknown option \"optins\" for a job; did you mean \"options\"?"},
-    {"misspelt choice", "gate: gsard\n",
+    {"gate: gsard\n",
      "job.yaml:1: gate: \"gsard\" is not one of gshard, switch, softmax, "
      "hash, ktop1, sam, sigmoid, tamoe, dts, base, expertchoice; did you mean \"gshard\"?"},
-    {"mapping for a value", "text: {a: b}\n",
-     "job.yaml:1: text: should be one value or a list of values"},
-    {"rows and values mixed", "load: [[1, 2], 3]\n",
-     "job.yaml:1: load: should be one value or a list of values"},
-    {"lists nested too deep", "load: [[[1], 2]]\n",
-     "job.yaml:1: load: should be one value or a list of values"},
-    {"unknown system", "ranks: 1\nsystem: plian\n",
-     "job.yaml:2: unknown system \"plian\"; did you mean \"plain\"?"},
-    {"unknown system option", "system: plain\noptions:\n  windw: 2\n",
+    {"text: {a: b}\n", "job.yaml:1: text: should be one value or a list of values"},
+    {"load: [[1, 2], 3]\n", "job.yaml:1: load: should be one value or a list of values"},
+    {"load: [[[1], 2]]\n", "job.yaml:1: load: should be one value or a list of values"},
+    {"ranks: 1\nsystem: plian\n", "job.yaml:2: unknown system \"plian\"; did you mean \"plain\"?"},
+    {"system: plain\noptions:\n  windw: 2\n",
      "job.yaml:3: unknown option \"windw\" for system plain; did you mean \"window\"?"},
-    {"options of a system without", "system: uneven\noptions: {window: 2}\n",
+    {"system: uneven\noptions: {window: 2}\n",
      "job.yaml:2: unknown option \"window\" for system uneven, which has no options"},
-    {"options before any system", "options: {window: 2}\n",
+    {"options: {window: 2}\n",
      "job.yaml:1: unknown option \"window\" for a job that names no system, which has no options"},
-    {"options that are a list", "system: plain\noptions: [window]\n",
-     "job.yaml:2: options: should be a mapping of options"},
-    {"a list as a job", "- ranks\n",
-     "job.yaml:1: a job should be a mapping of options, key: value"},
+    {"system: plain\noptions: [window]\n", "job.yaml:2: options: should be a mapping of options"},
+    {"- ranks\n", "job.yaml:1: a job should be a mapping of options, key: value"},
 };
 
-TEST_EACH(apply_says, apply_cases, c) {
+TEST_ROWS(apply_says, apply_cases, c) {
     AUTO(job) struct mp_job_file file;
     struct mp_error error = {0};
     assert_int_not_equal(apply(&file, c->text, &error), MP_OK);
     assert_string_equal(error.text, c->message);
 }
 
+/* A job that has a text, and what follows "system: "; or one in braces. */
+static int apply_whole(struct mp_job_file *file, const char *text, struct mp_error *error) {
+    return apply(file, *text == '{' ? text : formatted("{text: x, system: %s}", text), error);
+}
+
 /* Found when the job is whole. */
 static const struct message_case check_cases[] = {
-    {"no system", "text: x\n", "system: not given; a job needs the name of a system"},
-    {"no text", "system: plain\n",
-     "text: not given; a job needs files or folders of text to train on"},
-    {"more experts than gates choose among", "{system: plain, text: x, experts: 1025}",
+    {"{text: x}", "system: not given; a job needs the name of a system"},
+    {"{system: plain}", "text: not given; a job needs files or folders of text to train on"},
+    {"plain, experts: 1025",
      "experts: 1025 are more than the 1024 that gates choose among; only predictions take more"},
-    {"batch and ranks", "{system: plain, text: x, ranks: 4, batch: 6}",
+    {"plain, ranks: 4, batch: 6",
      "batch: 6 sequences can't be divided evenly over 4 ranks; take a multiple of ranks"},
-    {"width and heads", "{system: plain, text: x, width: 100, heads: 3}",
+    {"plain, width: 100, heads: 3",
      "width: 100 can't be divided evenly over 3 heads; take a multiple of heads"},
-    {"more ranks than experts", "{system: uneven, text: x, ranks: 8, experts: 4}",
+    {"uneven, ranks: 8, experts: 4",
      "ranks: 8 ranks are more than the 4 experts of a layer; with system uneven every rank needs "
      "one at least"},
-    {"more ranks than experts, unevenly", "{system: tied, text: x, ranks: 8, experts: 3}",
-     "tied: 8 ranks are no multiple of 3 experts"},
-    {"experts not divisible, ranks to spare", "{system: tied, text: x, ranks: 4, experts: 6}",
+    {"tied, ranks: 8, experts: 3", "tied: 8 ranks are no multiple of 3 experts"},
+    {"tied, ranks: 4, experts: 6",
      "experts: 6 experts can't be divided evenly over 4 ranks, which system tied needs; take a "
      "multiple of ranks"},
-    {"experts not divisible", "{system: plain, text: x, ranks: 4, experts: 10}",
+    {"plain, ranks: 4, experts: 10",
      "experts: 10 experts can't be divided evenly over 4 ranks, which system plain needs; take a "
      "multiple of ranks"},
-    {"nodes of unequal size", "{system: plain, text: x, ranks: 8, nodes: 3}",
+    {"plain, ranks: 8, nodes: 3",
      "nodes: 8 ranks can't be divided evenly over 3 nodes; take a divisor of ranks, or say "
      "ranks-per-node"},
-    {"more nodes than ranks", "{system: plain, text: x, ranks: 2, nodes: 4}",
+    {"plain, ranks: 2, nodes: 4",
      "nodes: 2 ranks can't be divided evenly over 4 nodes; take a divisor of ranks, or say "
      "ranks-per-node"},
-    {"nodes against ranks per node",
-     "{system: plain, text: x, ranks: 8, nodes: 2, ranks-per-node: 2}",
+    {"plain, ranks: 8, nodes: 2, ranks-per-node: 2",
      "nodes: 2 nodes of 8 ranks have 4 each, ranks-per-node says 2; leave one of the two out"},
-    {"one expert for two", "{system: plain, text: x, experts: 1}",
-     "experts: the gshard gate sends a token to 2 experts, there is only 1"},
-    {"six experts for eight", "{system: plain, text: x, experts: 6, gate: softmax, top-k: 8}",
+    {"plain, experts: 1", "experts: the gshard gate sends a token to 2 experts, there is only 1"},
+    {"plain, experts: 6, gate: softmax, top-k: 8",
      "experts: the softmax gate sends a token to 8 experts, there are only 6"},
-    {"a fixed gate with another top-k", "{system: plain, text: x, top-k: 4}",
+    {"plain, top-k: 4",
      "top-k: gate gshard sends a token to 2 experts, not to 4; gate softmax takes 1 to 16"},
-    {"one expert and two", "{system: plain, text: x, gate: switch, top-k: 2}",
+    {"plain, gate: switch, top-k: 2",
      "top-k: gate switch sends a token to 1 expert, not to 2; gate softmax takes 1 to 16"},
-    {"no expert of a token", "{system: plain, text: x, gate: softmax, top-k: 0}",
-     "top-k: 0 experts of a token; 1 to 16 can be chosen"},
-    {"every one of too many", "{system: plain, text: x, experts: 17, gate: softmax, top-k: all}",
+    {"plain, gate: softmax, top-k: 0", "top-k: 0 experts of a token; 1 to 16 can be chosen"},
+    {"plain, experts: 17, gate: softmax, top-k: all",
      "top-k: 17 experts of a token; 1 to 16 can be chosen"},
-    {"two experts as they are", "{system: plain, text: x, renormalise: no}",
+    {"plain, renormalise: no",
      "renormalise: gate gshard has it on; gate softmax with top-k 2 takes either"},
-    {"one expert divided by itself", "{system: plain, text: x, gate: switch, renormalise: yes}",
+    {"plain, gate: switch, renormalise: yes",
      "renormalise: gate switch has it off; gate softmax with top-k 1 takes either"},
-    {"replayed loads for prototypes", "{system: plain, text: x, gate: ktop1, routing: balanced}",
+    {"plain, gate: ktop1, routing: balanced",
      "routing: gate ktop1 takes one expert of each prototype, and replayed loads don't say "
      "which experts go together; take routing gate, or gate softmax"},
-    {"groups of unequal size",
-     "{system: plain, text: x, gate: sam, experts: 9, gate-options: {groups: 2}}",
+    {"plain, gate: sam, experts: 9, gate-options: {groups: 2}",
      "groups: 9 experts can't be divided evenly over 2; take a divisor"},
-    {"groups that are too small",
-     "{system: plain, text: x, gate: sigmoid, top-k: 5, experts: 16, gate-options: {groups: 4, "
-     "groups-kept: 1}}",
+    {"plain, gate: sigmoid, top-k: 5, experts: 16, gate-options: {groups: 4, groups-kept: 1}",
      "groups: a token takes 5 experts, and 1 of 4 groups have only 4"},
-    {"more groups kept than there are",
-     "{system: plain, text: x, gate: sigmoid, gate-options: {groups-kept: 2}}",
-     "groups: 2 of 1 groups can't be kept"},
-    {"prototypes of unequal size", "{system: plain, text: x, gate: ktop1, top-k: 3}",
+    {"plain, gate: sigmoid, gate-options: {groups-kept: 2}", "groups: 2 of 1 groups can't be kept"},
+    {"plain, gate: ktop1, top-k: 3",
      "top-k: 16 experts can't be divided evenly over 3; take a divisor"},
-    {"load with an expert that a token has not",
-     "{system: plain, text: x, experts: 4, gate: softmax, top-k: 3, routing: load, load: [4, 2, 2, "
-     "2]}",
+    {"plain, experts: 4, gate: softmax, top-k: 3, routing: load, load: [4, 2, 2, 2]",
      "load: row 0 gives one expert 4 of 10 routes; it can take at most one in 3 when a token goes "
      "to 3 different experts"},
-    {"too much on one expert",
-     "{system: plain, text: x, routing: skewed, skew-experts: 1, skew-share: 0.7}",
+    {"plain, routing: skewed, skew-experts: 1, skew-share: 0.7",
      "skew-share: 0.7 is outside 0 .. 0.5, all that 1 of 16 experts can get when a token goes to "
      "2 different ones"},
-    {"too little on all but one",
-     "{system: plain, text: x, experts: 4, routing: skewed, skew-experts: 3, skew-share: 0.4}",
+    {"plain, experts: 4, routing: skewed, skew-experts: 3, skew-share: 0.4",
      "skew-share: 0.4 is outside 0.5 .. 1, all that 3 of 4 experts can get when a token goes to 2 "
      "different ones"},
-    {"skew on more than there are",
-     "{system: plain, text: x, experts: 4, routing: skewed, skew-experts: 5}",
+    {"plain, experts: 4, routing: skewed, skew-experts: 5",
      "skew-experts: 5 are more than the 4 experts"},
-    {"no load", "{system: plain, text: x, routing: load}", "load: not given, but routing is load"},
-    {"load with a word", "{system: plain, text: x, experts: 2, routing: load, load: [[1, one]]}",
+    {"plain, routing: load", "load: not given, but routing is load"},
+    {"plain, experts: 2, routing: load, load: [[1, one]]",
      "load: row 0, expert 1: \"one\" should begin with a number of routes 0 .. 4294967295, then "
      "',' or ';'"},
-    {"negative load", "{system: plain, text: x, experts: 2, routing: load, load: \"-1,3\"}",
+    {"plain, experts: 2, routing: load, load: \"-1,3\"",
      "load: row 0, expert 0: \"-1,3\" should begin with a number of routes 0 .. 4294967295, then "
      "',' or ';'"},
-    {"load of other experts", "{system: plain, text: x, experts: 3, routing: load, load: [1, 1]}",
-     "load: row 0 has 2 numbers for 3 experts"},
-    {"load of other ranks",
-     "{system: plain, text: x, experts: 2, routing: load, load: [[1, 1], [2, 2]]}",
+    {"plain, experts: 3, routing: load, load: [1, 1]", "load: row 0 has 2 numbers for 3 experts"},
+    {"plain, experts: 2, routing: load, load: [[1, 1], [2, 2]]",
      "load: 2 rows for 1 ranks; give one per source rank"},
-    {"load of nothing", "{system: plain, text: x, experts: 2, routing: load, load: [0, 0]}",
-     "load: row 0 has no routes at all"},
-    {"load that needs an expert twice",
-     "{system: plain, text: x, experts: 4, routing: load, load: [6, 2, 2, 0]}",
+    {"plain, experts: 2, routing: load, load: [0, 0]", "load: row 0 has no routes at all"},
+    {"plain, experts: 4, routing: load, load: [6, 2, 2, 0]",
      "load: row 0 gives one expert 6 of 10 routes; it can take at most one in 2 when a token goes "
      "to 2 different experts"},
-    {"validation of nothing", "{system: plain, text: x, validate-every: 5, validation-share: 0}",
+    {"plain, validate-every: 5, validation-share: 0",
      "validate-every: 5, but validation-share keeps no text for it"},
-    {"checkpoints to nowhere", "{system: plain, text: x, checkpoint-every: 5}",
+    {"plain, checkpoint-every: 5",
      "checkpoint-every: 5, but checkpoint names no folder to write to"},
-    {"a cache in training", "{system: plain, text: x, context: 5}",
+    {"plain, context: 5",
      "context: 5 tokens in a cache, which mode train has not; take mode prefill or decode"},
-    {"serving on a GPU", "{system: plain, text: x, mode: decode, device: cuda}",
+    {"plain, mode: decode, device: cuda",
      "mode: decode needs device cpu; attention with a cache has no kernels for GPUs, which "
      "predictions do without"},
-    {"serving and validating", "{system: plain, text: x, mode: prefill, validate-every: 2}",
+    {"plain, mode: prefill, validate-every: 2",
      "validate-every: 2, but mode prefill changes no parameters; take 0, or mode train"},
-    {"serving into a checkpoint", "{system: plain, text: x, mode: decode, checkpoint: y}",
+    {"plain, mode: decode, checkpoint: y",
      "checkpoint: mode decode changes no parameters that could be saved; leave it out (restore "
      "names a checkpoint to serve), or take mode train"},
-    {"serving to a loss", "{system: plain, text: x, mode: decode, target-loss: 2}",
+    {"plain, mode: decode, target-loss: 2",
      "target-loss: 2, but mode decode does not train; take 0, or mode train"},
 };
 
-TEST_EACH(check_says, check_cases, c) {
+TEST_ROWS(check_says, check_cases, c) {
     AUTO(job) struct mp_job_file file;
     bool is_refusal = strstr(c->message, "every rank needs") ||
                       strstr(c->message, "which system") || !strncmp(c->message, "tied: ", 6);
-    assert_works(apply(&file, c->text, &error));
+    assert_works(apply_whole(&file, c->text, &error));
     assert_sentence(mp_job_check(&file, &error), is_refusal ? MP_EREFUSED : MP_EINVAL, c->message);
 }
 
 static const char *const good[] = {
-    "{system: plain, text: x}",
-    "{system: plain, text: x, ranks: 4, batch: 8, experts: 4, ranks-per-node: 3}",
-    "{system: plain, text: x, ranks: 4, batch: 8, experts: 4, nodes: 2, ranks-per-node: 2}",
-    "{system: uneven, text: x, ranks: 3, batch: 9, experts: 10}",
-    "{system: tied, text: x, ranks: 8, experts: 4}",
-    "{system: tied, text: x, ranks: 4, experts: 4}",
-    "{system: plain, text: x, gate: switch, experts: 1}",
-    "{system: plain, text: x, top-k: 2, renormalise: yes}",
-    "{system: plain, text: x, gate: softmax, experts: 8, top-k: 6, renormalise: no}",
-    "{system: plain, text: x, gate: softmax, experts: 16, top-k: all}",
-    ("{system: plain, text: x, gate: softmax, top-k: 6, routing: skewed, skew-experts: 2, "
-     "skew-share: 0.33}"),
-    "{system: plain, text: x, routing: skewed, skew-experts: 1, skew-share: 0.5}",
-    "{system: plain, text: x, routing: skewed, skew-experts: 16, skew-share: 0.1}",
-    "{system: plain, text: x, gate: switch, routing: skewed, skew-experts: 1, skew-share: 1}",
-    "{system: plain, text: x, ranks: 2, experts: 2, routing: load, load: [[1, 1], [5, 5]]}",
-    "{system: plain, text: x, gate: switch, experts: 2, routing: load, load: [9, 0]}",
-    "{system: plain, text: x, checkpoint: c, checkpoint-every: 5, validate-every: 2}",
+    "plain",
+    "plain, ranks: 4, batch: 8, experts: 4, ranks-per-node: 3",
+    "plain, ranks: 4, batch: 8, experts: 4, nodes: 2, ranks-per-node: 2",
+    "uneven, ranks: 3, batch: 9, experts: 10",
+    "tied, ranks: 8, experts: 4",
+    "tied, ranks: 4, experts: 4",
+    "plain, gate: switch, experts: 1",
+    "plain, top-k: 2, renormalise: yes",
+    "plain, gate: softmax, experts: 8, top-k: 6, renormalise: no",
+    "plain, gate: softmax, experts: 16, top-k: all",
+    "plain, gate: softmax, top-k: 6, routing: skewed, skew-experts: 2, skew-share: 0.33",
+    "plain, routing: skewed, skew-experts: 1, skew-share: 0.5",
+    "plain, routing: skewed, skew-experts: 16, skew-share: 0.1",
+    "plain, gate: switch, routing: skewed, skew-experts: 1, skew-share: 1",
+    "plain, ranks: 2, experts: 2, routing: load, load: [[1, 1], [5, 5]]",
+    "plain, gate: switch, experts: 2, routing: load, load: [9, 0]",
+    "plain, checkpoint: c, checkpoint-every: 5, validate-every: 2",
 };
 
 TEST_ROWS(good_jobs_pass, good, text) {
     AUTO(job) struct mp_job_file file;
-    assert_works(apply(&file, *text, &error));
+    assert_works(apply_whole(&file, *text, &error));
     assert_works(mp_job_check(&file, &error));
 }
 

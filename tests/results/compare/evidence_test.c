@@ -237,7 +237,7 @@ static struct tally doubtful(enum noise noise, double ratio, int pairs, int metr
 /* The rate of false alarms, of all kinds of noise and numbers of pairs; seeds are fixed. */
 TEST(doubtful_ones_stay_quiet) {
     static const int pairs[] = {3, 4, 6, 8};
-    enum { TRIES = 2000 };
+    enum { TRIES = 800 };
     for (enum noise noise = NORMAL; noise < NOISES; noise++)
         for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
             struct tally one = doubtful(noise, 1, pairs[i], 1, TRIES),

@@ -13,15 +13,7 @@ enum { WORKER = 101 };
 /* Rank 0's experts of iteration 0 last from 2500 to 6500 us: see runs_standard_layer. */
 static void record_activities(struct runs_folder *folder) {
     struct mp_companion companion;
-    devices_open(folder, "cupti", 0, &companion);
-    devices_kernel(&companion, 0, 1, 7, 3100, 3600);
-    devices_call(&companion, 0, 1, 3000);
-    devices_kernel(&companion, 0, 1, 8, 3400, 4000); /* the same launch, as of a graph */
-    devices_kernel(&companion, 0, 1, 8, 0, 0);
-    devices_record(&companion,
-                   (struct mp_activity){.value = (uint64_t)devices_at(0, 2500),
-                                        .correlation = 2,
-                                        .kind = MP_ACTIVITY_LINK}); /* no call, but a span */
+    devices_open_experts(folder, &companion); /* whose copy has no call, but a span */
     devices_copy(&companion, 0, 2, 5000, 5200);
     devices_record(&companion, (struct mp_activity){.start_ns = devices_at(0, 21000),
                                                     .end_ns = devices_at(0, 21100),

@@ -9,15 +9,7 @@
  * see runs_standard_layer. */
 static void record_activities(struct runs_folder *folder) {
     struct mp_companion companion;
-    devices_open(folder, "cupti", 0, &companion);
-    devices_kernel(&companion, 0, 1, 7, 3100, 3600); /* records come in any order, GPU work first */
-    devices_call(&companion, 0, 1, 3000);
-    devices_kernel(&companion, 0, 1, 8, 3400,
-                   4000); /* the same launch, as of a graph; beside the other */
-    devices_kernel(&companion, 0, 1, 8, 0, 0);
-    devices_record(&companion, (struct mp_activity){.value = (uint64_t)devices_at(0, 2500),
-                                                    .correlation = 2,
-                                                    .kind = MP_ACTIVITY_LINK});
+    devices_open_experts(folder, &companion);
     devices_call(&companion, 0, 2,
                  100); /* its place in time says another span than its external id */
     devices_copy(&companion, 0, 2, 5000, 5200);

@@ -19,22 +19,3 @@ TEST(one_rank_is_alone) {
     mp_comm_destroy(NULL);
     mp_request_destroy(NULL);
 }
-
-TEST(rows_for_oneself_must_agree) {
-    struct mp_comm *comm = NULL;
-    struct mp_request *request = NULL;
-    const int send = 2, receive = 3, negative = -1;
-    char memory[16];
-    assert_works(mp_comm_self_create(&comm, &error));
-    assert_works(mp_request_create(comm, 0, 0, &request, &error));
-    assert_sentence(
-        mp_exchange_start(comm, &send, &receive, 4, memory, memory, NULL, request, &error),
-        MP_EINVAL, "rank 0: it sends itself 2 rows and expects 3");
-    assert_fails(
-        mp_exchange_start(comm, &negative, &receive, 4, memory, memory, NULL, request, &error),
-        MP_EINVAL, "-1 rows to");
-    assert_fails(mp_comm_broadcast(comm, memory, 1, 1, &error), MP_EINVAL, "");
-    assert_fails(mp_request_create(comm, -1, 0, &request, &error), MP_EINVAL, "");
-    mp_request_destroy(request);
-    mp_comm_destroy(comm);
-}

@@ -24,23 +24,10 @@ static void carry_out(int started) {
     assert_ok(mp_request_wait(request, &error));
 }
 
-static const size_t sizes[] = {0,
-                               4,
-                               8,
-                               60,
-                               4096,
-                               PIECE - 4,
-                               PIECE,
-                               PIECE + 64,
-                               3 * PIECE,
-                               128 << 10,
-                               1 << 20,
-                               300 << 10,
-                               131068,
-                               131076,
-                               (1 << 20) - 4,
-                               (2 << 20) + 20,
-                               5 * PIECE + 4};
+static const size_t sizes[] = {
+    0,         4,      8,          60,        4096,          300 << 10,
+    131068,    131076, 128 << 10,  1 << 20,   (1 << 20) - 4, (2 << 20) + 20,
+    PIECE - 4, PIECE,  PIECE + 64, 3 * PIECE, 5 * PIECE + 4};
 
 static size_t any_size(void) {
     const int known = sizeof sizes / sizeof *sizes;
@@ -610,39 +597,4 @@ TEST(mpi_is_told_what_it_takes) {
     assert_contains(failure.text, "MOEPERF_MPI_CUDA=yes; 1 says");
     assert_null(none);
     setenv("MOEPERF_MPI_CUDA", kept, 1);
-}
-
-TEST(requests_are_refused_alike) {
-    AUTO(mirror) struct mirror memory = mirror_create(4096);
-    float *chunk[8] = {(float *)memory.device, NULL};
-    struct mp_transfers list = {0};
-    struct mp_error failure = {0};
-    int to[CASE_RANKS] = {0}, from[CASE_RANKS] = {0};
-    if (comm->ranks > 1) {
-        assert_ok(mp_all_reduce_start(comm, chunk[0], 1, NULL, request, &error));
-        assert_int_equal(mp_all_reduce_start(comm, chunk[0], 1, NULL, request, &failure),
-                         MP_EINVAL);
-        assert_contains(failure.text, "still carries an operation");
-        assert_ok(mp_request_wait(request, &error));
-        failure = (struct mp_error){0};
-        to[(comm->rank + 1) % comm->ranks] = 3;
-        assert_int_equal(mp_exchange_start(comm, to, from, (size_t)1 << 30, memory.device,
-                                           memory.device, NULL, request, &failure),
-                         MP_ELIMIT);
-        assert_contains(failure.text, "a message of 3221225472 bytes");
-        assert_ok(mp_transfers_add(&list,
-                                   (struct mp_transfer){.expert = 1,
-                                                        .from = comm->rank,
-                                                        .to = (comm->rank + 1) % comm->ranks,
-                                                        .stage = MP_STAGE_BEFORE_GATE},
-                                   &error));
-        failure = (struct mp_error){0};
-        assert_int_equal(mp_sparse_all_gather_start(comm, &list, MP_STAGE_BEFORE_GATE, 8,
-                                                    (void *const *)chunk, 64, NULL, request,
-                                                    &failure),
-                         MP_EINVAL);
-        assert_contains(failure.text, "expert 1 travels over it and has no memory there");
-    }
-    settle(NULL);
-    mp_transfers_destroy(&list);
 }
