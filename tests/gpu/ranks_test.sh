@@ -88,10 +88,5 @@ chunks llep exchange=deduplicated exchange-degree=2 options.smallest-gemm=1
 if [ "$transport" = nccl ]; then
     # What the transport is asked for as by those above.
     check deepep nodes=2
-    check fastermoe
-    check smartmoe options.interval=2
-    check swiftmoe options.capacity-factor=0
-    check laer
     check fssdp gather=broadcasts
-    check flexmoe options.interval=2 options.offload-optimizer=yes # from host to host
 fi

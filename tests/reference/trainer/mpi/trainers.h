@@ -13,6 +13,10 @@ static struct mp_comm *world, *alone;          /* of all ranks; of each for itse
 static uint64_t seed;                          /* the same on every rank */
 static const struct mp_system *further_system; /* registered beside the others; may be NULL */
 
+/* Where trainers of all ranks run if not on processors: a comm and a device for such a job. */
+static int (*elsewhere)(const struct mp_job *job, struct mp_comm **comm, struct mp_device **device,
+                        struct mp_error *error);
+
 /* A failure on one rank ends all of them; the others may be waiting for it.  The call's `error` is
  * declared here. */
 #define must(call)                                                                                 \
@@ -191,6 +195,7 @@ static inline void gate_of_one_rank(struct mp_device *device, mp_stream stream, 
     size_t routes = (size_t)tokens * (size_t)top_k, layer = 0;
     replaced.forward(device, stream, tokens, experts, top_k, rule, logits, bias, forced,
                      probability, kept, choice, weight);
+    trainer->device->operations->stream_synchronize(device, stream);
     if (trainer->spans.validating)
         return;
     while (model->state[layer].probability != probability)
@@ -240,6 +245,7 @@ static inline struct mp_trainer *try_trainer(struct mp_comm *comm, const struct 
     char all[2 * MOST_SETTINGS];
     struct mp_job_file file;
     struct mp_trainer *trainer = NULL;
+    struct mp_device *device = NULL;
     snprintf(all, sizeof all,
              "layers=2 width=32 heads=2 experts=8 expert-width=48 sequence=16 batch=8 text=- "
              "check-plans=yes bandwidth=1e9 expert-rate=2e9 non-moe-seconds=1e-4 "
@@ -247,8 +253,9 @@ static inline struct mp_trainer *try_trainer(struct mp_comm *comm, const struct 
              comm->ranks, comm->ranks > 2 ? comm->ranks / 2 : 1, (unsigned long long)(seed >> 2),
              settings);
     *error = (struct mp_error){0};
-    if (!create_job(&file, all, further_system, error))
-        mp_trainer_create(&file, comm, NULL, text, &trainer, error);
+    if (!create_job(&file, all, further_system, error) &&
+        (!elsewhere || comm == alone || !elsewhere(&file.job, &comm, &device, error)))
+        mp_trainer_create(&file, comm, device, text, &trainer, error);
     mp_job_file_destroy(&file);
     if (trainer && (noted || followed))
         replace_gate(trainer);
