@@ -89,10 +89,9 @@ static int set_system(const struct mp_systems *systems, struct mp_predict_job *j
 
 static bool is_set(const char *key) {
     const size_t length = strlen(key);
-    for (int i = 0; i < given.job.set.count; i++)
-        if (!strncmp(given.job.set.word[i], key, length) && given.job.set.word[i][length] == '=')
-            return true;
-    return false;
+    return MP_ANY(i, given.job.set.count,
+                  !strncmp(given.job.set.word[i], key, length) &&
+                      given.job.set.word[i][length] == '=');
 }
 
 enum { DECODED = 128, CACHED = 2048 }; /* sequences of a rank, and tokens of each */

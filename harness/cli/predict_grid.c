@@ -397,10 +397,8 @@ static const char STANDING_NOTE[] =
     "geometric means.";
 
 static bool has_unbounded(const struct cli_predictions *predictions) {
-    for (int i = 0; i < predictions->count; i++)
-        if (!predictions->item[i].refusal && predictions->item[i].bound.iterations == 0)
-            return true;
-    return false;
+    return MP_ANY(i, predictions->count,
+                  !predictions->item[i].refusal && predictions->item[i].bound.iterations == 0);
 }
 
 static void print_standing(const struct table *table, const struct cli_predictions *predictions) {

@@ -115,10 +115,7 @@ static int print_text(struct mp_store *store, const struct mp_runner_result *res
 }
 
 static bool needs_trainer(const struct mp_suite *suite) {
-    for (int i = 0; i < suite->count; i++)
-        if (!mp_suite_is_predicted(suite, i) && !suite->refusal[i])
-            return true;
-    return false;
+    return MP_ANY(i, suite->count, !mp_suite_is_predicted(suite, i) && !suite->refusal[i]);
 }
 
 /* ---- measurements in turns ---- */

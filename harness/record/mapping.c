@@ -12,7 +12,6 @@
 #include "profiler/record/spool_writer.h"
 #include "reference/base/arena.h"
 #include "reference/base/median.h"
-#include "reference/base/order.h"
 
 enum {
     NAMES_LIMIT = 1 << 22, /* a damaged spool may claim any id */
@@ -242,10 +241,7 @@ static void join_ends(struct mp_mapping *mapping) {
 }
 
 static bool has_iterations(const struct mp_mapping *mapping) {
-    for (size_t i = 0; i < mapping->matches; i++)
-        if (mapping->match[i].phase == MP_PHASE_ITERATION)
-            return true;
-    return false;
+    return MP_ANY(i, mapping->matches, mapping->match[i].phase == MP_PHASE_ITERATION);
 }
 
 /* Iterations from the ranges that end them, where none has a range of its own; the first begins

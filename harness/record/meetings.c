@@ -7,7 +7,6 @@
 #include "harness/suite/files.h"
 #include "profiler/record/check.h"
 #include "reference/base/arena.h"
-#include "reference/base/order.h"
 
 /* A meeting and who was there.  Kind 0: collectives; else 1 + the place of a rule. */
 struct attended {

@@ -11,7 +11,6 @@
 #include "profiler/record/format.h"
 #include "profiler/record/name_table.h"
 #include "reference/base/characters.h"
-#include "reference/base/order.h"
 
 enum {
     IDS_LIMIT = 1 << 22, /* a damaged spool may claim any id */
@@ -354,10 +353,8 @@ static int compare_nesting(const void *left, const void *right) {
            ?: MP_ORDER(b->end_ns, a->end_ns);
 }
 
-static int compare_uses(const void *left, const void *right) {
-    const struct ordered *a = left, *b = right;
-    return MP_ORDER(a->use, b->use) ?: MP_ORDER(a->start_ns, b->start_ns);
-}
+MP_COMPARE(compare_uses, struct ordered,
+           MP_ORDER(a->use, b->use) ?: MP_ORDER(a->start_ns, b->start_ns))
 
 static void vote(struct majority *majority, int use) {
     if (majority->votes == 0)

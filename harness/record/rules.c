@@ -90,10 +90,8 @@ bool mp_rule_covers(const struct mp_rule *rule, const char *name, const char *do
 
 const struct mp_rule *mp_rules_find(const struct mp_rules *rules, const char *name,
                                     const char *domain, struct mp_rule_capture *capture) {
-    for (int i = 0; i < rules->count; i++)
-        if (mp_rule_covers(&rules->rule[i], name, domain, capture))
-            return &rules->rule[i];
-    return NULL;
+    return MP_FIND(rules->rule, i, rules->count,
+                   mp_rule_covers(&rules->rule[i], name, domain, capture));
 }
 
 int mp_rules_end_iteration(const struct mp_rules *rules, const char *name, const char *domain) {

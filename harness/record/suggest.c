@@ -9,7 +9,6 @@
 #include "harness/record/mapping.h"
 #include "harness/suite/paths.h"
 #include "reference/base/characters.h"
-#include "reference/base/order.h"
 #include "reference/base/yaml.h"
 
 enum {
@@ -444,10 +443,7 @@ static int write_proposal(const struct writing *writing, const struct proposal *
 }
 
 static bool matched(const struct mp_suggestion *suggestion, const struct mp_rule *rule) {
-    for (int i = 0; i < suggestion->count; i++)
-        if (suggestion->proposal[i].rule == rule)
-            return true;
-    return false;
+    return MP_ANY(i, suggestion->count, suggestion->proposal[i].rule == rule);
 }
 
 static bool ended(const struct mp_suggestion *suggestion, const struct mp_rule *end) {

@@ -45,10 +45,7 @@ enum kineto_function kineto_function_of(const char *name) {
 static bool is_product(const char *name) {
     static const char *const known[] = {"aten::linear", "aten::matmul", "aten::mm", "aten::bmm",
                                         "aten::_grouped_mm"};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (!strcmp(known[i], name))
-            return true;
-    return false;
+    return MP_ANY(i, MP_LENGTH(known), !strcmp(known[i], name));
 }
 
 static void describe(const struct kineto_model *model, struct kineto_name *name) {

@@ -262,10 +262,8 @@ static int on_number(void *context, const char *text, size_t length) {
 
 static const struct field *find_field(const struct field fields[], size_t count,
                                       const unsigned char *key, size_t length) {
-    for (size_t i = 0; i < count; i++)
-        if (strlen(fields[i].key) == length && !memcmp(fields[i].key, key, length))
-            return &fields[i];
-    return NULL;
+    return MP_FIND(fields, i, count,
+                   strlen(fields[i].key) == length && !memcmp(fields[i].key, key, length));
 }
 
 static const struct field *field_of(const struct reading *reading, const unsigned char *key,

@@ -2,8 +2,6 @@
 
 #include "harness/recordings/kineto_model.h"
 
-#include "reference/base/order.h"
-
 /* ---- order ---- */
 
 static int compare_hosts(const void *left, const void *right) {
@@ -93,10 +91,8 @@ static int nest(struct kineto_model *model, struct mp_error *error) {
 
 /* ---- what began what ---- */
 
-static int compare_keys(const void *left, const void *right) {
-    const struct kineto_key *a = left, *b = right;
-    return MP_ORDER(a->number, b->number) ?: MP_ORDER(a->start_ns, b->start_ns);
-}
+MP_COMPARE(compare_keys, struct kineto_key,
+           MP_ORDER(a->number, b->number) ?: MP_ORDER(a->start_ns, b->start_ns))
 
 /* The last of a number that begins before `before_ns`; NULL: none. */
 static const struct kineto_key *last_key(const struct kineto_key key[], size_t keys,
@@ -189,10 +185,8 @@ int32_t kineto_counterpart(const struct kineto_model *model, int32_t range) {
 
 /* ---- operations that threads wait for ---- */
 
-static int by_start(const void *left, const void *right) {
-    const struct kineto_key *a = left, *b = right;
-    return MP_ORDER(a->start_ns, b->start_ns) ?: MP_ORDER(a->event, b->event);
-}
+MP_COMPARE(by_start, struct kineto_key,
+           MP_ORDER(a->start_ns, b->start_ns) ?: MP_ORDER(a->event, b->event))
 
 static size_t collect(const struct kineto_model *model, enum kineto_function function, bool issues,
                       struct kineto_key key[]) {
@@ -270,10 +264,8 @@ static int add_wait(struct kineto_model *model, int32_t issue, int32_t operation
 }
 
 static bool has_gloo(const struct kineto_model *model, enum kineto_function function) {
-    for (size_t i = 0; i < model->name_count; i++)
-        if (model->name[i].is_gloo && model->name[i].function == function)
-            return true;
-    return false;
+    return MP_ANY(i, model->name_count,
+                  model->name[i].is_gloo && model->name[i].function == function);
 }
 
 /* Each operation belongs to the first call for one of its function that has none yet. */
@@ -291,10 +283,7 @@ static int find_waits_of(struct kineto_model *model, enum kineto_function functi
     return MP_OK;
 }
 
-static int compare_waits(const void *left, const void *right) {
-    const struct kineto_wait *a = left, *b = right;
-    return MP_ORDER(a->issue, b->issue);
-}
+MP_COMPARE(compare_waits, struct kineto_wait, MP_ORDER(a->issue, b->issue))
 
 static int find_waits(struct kineto_model *model, struct mp_error *error) {
     MP_AUTO(memory) struct kineto_key *issue = NULL;

@@ -6,7 +6,6 @@
 
 #include "harness/recordings/nsys_file.h"
 #include "reference/base/arena.h"
-#include "reference/base/order.h"
 
 /* A kernel of NCCL, and the call that launched it. */
 struct collective {
@@ -88,10 +87,8 @@ static int add_collective(struct reading *reading, const struct collective *coll
     return MP_OK;
 }
 
-static int compare_correlations(const void *left, const void *right) {
-    const struct collective *a = left, *b = right;
-    return MP_ORDER(a->own, b->own) ?: MP_ORDER(a->correlation, b->correlation);
-}
+MP_COMPARE(compare_correlations, struct collective,
+           MP_ORDER(a->own, b->own) ?: MP_ORDER(a->correlation, b->correlation))
 
 /* ---- kernels, copies, sets, calls ---- */
 

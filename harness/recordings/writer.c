@@ -14,7 +14,6 @@
 #include "profiler/record/spool_writer.h"
 #include "reference/base/arena.h"
 #include "reference/base/digest.h"
-#include "reference/base/order.h"
 
 enum {
     RANKS_LIMIT = 65536,
@@ -379,10 +378,7 @@ static void count_collectives(struct mp_recording_process *process) {
     }
 }
 
-static int compare_communicators(const void *left, const void *right) {
-    const struct kept *a = left, *b = right;
-    return MP_ORDER(a->is.communicator, b->is.communicator);
-}
+MP_COMPARE(compare_communicators, struct kept, MP_ORDER(a->is.communicator, b->is.communicator))
 
 static int32_t members_of(const struct mp_recording *recording, const struct kept *kept) {
     int32_t members = 0;

@@ -7,7 +7,6 @@
 #include "harness/workload/format_json.h"
 #include "harness/workload/format_readers.h"
 #include "harness/workload/format_rows.h"
-#include "reference/base/order.h"
 
 enum {
     LINE_LIMIT = 4 << 20, /* bytes; JSON as a tree needs some fifty times its text */

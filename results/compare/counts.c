@@ -48,10 +48,7 @@ static bool is_loss(const char *name) {
 }
 
 const struct count *counts_find(const struct counts *counts, const char *name) {
-    for (int i = 0; i < counts->count; i++)
-        if (strcmp(counts->item[i].name, name) == 0)
-            return &counts->item[i];
-    return NULL;
+    return MP_FIND(counts->item, i, counts->count, strcmp(counts->item[i].name, name) == 0);
 }
 
 /* The measure of that name, made if there is none; NULL without memory. */

@@ -159,10 +159,7 @@ static int compare_rows(const struct job *job, const char *name, double toleranc
 
 static bool is_accepted(const struct job *job, const char *name) {
     const struct mp_gate_options *options = job->comparison->options;
-    for (int i = 0; i < options->accepts; i++)
-        if (strcmp(options->accept[i], name) == 0)
-            return true;
-    return false;
+    return MP_ANY(i, options->accepts, strcmp(options->accept[i], name) == 0);
 }
 
 static void set_totals(const struct job *job, struct mp_gate_metric *metric) {

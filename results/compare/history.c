@@ -9,7 +9,6 @@
 
 #include "reference/base/arena.h"
 #include "reference/base/median.h"
-#include "reference/base/order.h"
 #include "reference/base/random.h"
 #include "results/compare/counts.h"
 #include "results/compare/internal.h"

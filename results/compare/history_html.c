@@ -10,10 +10,7 @@ enum { CELL = 64, NAME = 320 };
 
 /* The change that begins at a point; NULL: none. */
 static const struct mp_change *change_at(const struct mp_history_series *series, int point) {
-    for (int c = 0; c < series->changes; c++)
-        if (series->change[c].index == point)
-            return &series->change[c];
-    return NULL;
+    return MP_FIND(series->change, c, series->changes, series->change[c].index == point);
 }
 
 /* "+3.1 %"; of an exact measure with the same sum only its parts are others. */

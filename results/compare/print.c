@@ -127,10 +127,7 @@ static bool have_one_reason(const struct mp_gate_metric *a, const struct mp_gate
 }
 
 static bool is_said(const struct mp_gate *gate, int i) {
-    for (int k = 0; k < i; k++)
-        if (have_one_reason(&gate->metric[k], &gate->metric[i]))
-            return true;
-    return false;
+    return MP_ANY(k, i, have_one_reason(&gate->metric[k], &gate->metric[i]));
 }
 
 /* "ep, fssdp" for times; "ep copies, bytes-after-gate; fssdp copies and 12 more" for the rest. */

@@ -18,10 +18,7 @@ static bool is_place(const char *name) {
     static const char *const places[] = {"name",        "text",       "trace",
                                          "trace-loads", "checkpoint", "checkpoint-every",
                                          "record",      "check-plans"};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-        if (strcmp(places[i], name) == 0)
-            return true;
-    return false;
+    return MP_ANY(i, MP_LENGTH(places), strcmp(places[i], name) == 0);
 }
 
 static int set_text(json_t *object, const char *name, const char *value) {
@@ -252,10 +249,8 @@ static int load_by_run(const struct mp_gate_side *from, struct side *side, struc
 }
 
 const struct side_run *side_find(const struct side *side, const char *job, bool complete) {
-    for (int i = 0; i < side->count; i++)
-        if (strcmp(side->run[i].job, job) == 0 && (side->run[i].complete || !complete))
-            return &side->run[i];
-    return NULL;
+    return MP_FIND(side->run, i, side->count,
+                   strcmp(side->run[i].job, job) == 0 && (side->run[i].complete || !complete));
 }
 
 /* All complete runs of a job have one key. */

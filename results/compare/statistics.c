@@ -7,7 +7,6 @@
 
 #include "reference/base/arena.h"
 #include "reference/base/median.h"
-#include "reference/base/order.h"
 
 /* ---- null distributions ---- */
 
@@ -145,10 +144,7 @@ struct ranked {
     int doubled_rank;
 };
 
-static int compare_ranked(const void *left, const void *right) {
-    const struct ranked *a = left, *b = right;
-    return MP_ORDER(a->value, b->value);
-}
+MP_COMPARE(compare_ranked, struct ranked, MP_ORDER(a->value, b->value))
 
 static bool is_tie(double smaller, double larger, double tolerance) {
     return larger - smaller <= tolerance * fabs(larger);

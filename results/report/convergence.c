@@ -82,10 +82,8 @@ static int print_measured(struct convergence *all, int number, enum mp_report_fo
 /* The row of a system in a table, or NULL; of several jobs the first. */
 static const struct speedup_row *row_of_system(const struct convergence *all, int number,
                                                const char *system) {
-    for (int i = 0; i < all->rows; i++)
-        if (all->row[i].run.table == number && strcmp(all->row[i].run.system, system) == 0)
-            return &all->row[i];
-    return NULL;
+    return MP_FIND(all->row, i, all->rows,
+                   all->row[i].run.table == number && strcmp(all->row[i].run.system, system) == 0);
 }
 
 static const char *paper_text(const json_t *object, const char *key) {

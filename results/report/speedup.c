@@ -210,10 +210,7 @@ static void print_speed(const struct speedup_row *row, const char *who, FILE *ou
 }
 
 static const struct speedup_row *row_of_ep(const struct speedup_row rows[], int count) {
-    for (int i = 0; i < count; i++)
-        if (is_ep(&rows[i]) && rows[i].complete > 0)
-            return &rows[i];
-    return NULL;
+    return MP_FIND(rows, i, count, is_ep(&rows[i]) && rows[i].complete > 0);
 }
 
 /* Ratios that their row seems to contradict: a median of ratios is no ratio of medians. */

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "profiler/record/record.h"
-#include "reference/base/order.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
 #include "results/report/waiting_words.h"
@@ -86,10 +85,8 @@ static struct rank_row rank_row(const struct mp_straggler *found, int index) {
 }
 
 /* By what they cause, the most first. */
-static int compare_ranks(const void *left, const void *right) {
-    const struct rank_row *a = left, *b = right;
-    return MP_ORDER(b->caused, a->caused) ?: MP_ORDER(a->rank, b->rank);
-}
+MP_COMPARE(compare_ranks, struct rank_row,
+           MP_ORDER(b->caused, a->caused) ?: MP_ORDER(a->rank, b->rank))
 
 static int print_ranks(const struct mp_straggler *found, FILE *out, struct mp_error *error) {
     MP_AUTO(table) struct table table = {0};

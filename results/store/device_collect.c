@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "reference/base/arena.h"
-#include "reference/base/order.h"
 
 enum { NAMES_LIMIT = 1 << 20 /* a damaged spool may claim any id */ };
 
@@ -108,10 +107,7 @@ static int collect_record(struct device_spool *spool, const struct mp_spool_reco
 
 /* ---- order, and what follows from it ---- */
 
-static int by_correlation(const void *left, const void *right) {
-    const struct device_call *a = left, *b = right;
-    return MP_ORDER(a->correlation, b->correlation);
-}
+MP_COMPARE(by_correlation, struct device_call, MP_ORDER(a->correlation, b->correlation))
 
 /* Puts the entries of each correlation id together: driver calls within runtime calls share one. */
 static void unite_calls(struct device_spool *spool) {

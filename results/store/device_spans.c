@@ -6,7 +6,6 @@
 
 #include "reference/base/arena.h"
 #include "reference/base/median.h"
-#include "reference/base/order.h"
 #include "results/store/device.h"
 
 /* ---- times at which a span is asked for ---- */
