@@ -615,17 +615,6 @@ static int find_format(enum mp_place_format *format, struct mp_error *error) {
     return mp_fail(error, MP_EINVAL, "--as %.40s: should be json, sglang or vllm", given.kind);
 }
 
-static int print(const struct answer *placed, struct mp_error *error) {
-    FILE *out = given.output ? cli_beside(given.output) : stdout;
-    if (given.json)
-        return cli_print_json(pack_placed(placed), error);
-    if (given.decide)
-        print_decision(placed, out);
-    else
-        print_placement(placed, out);
-    return MP_OK;
-}
-
 static int place_with(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                       const char *mode, double share, enum mp_place_format format,
                       struct mp_error *error) {
@@ -640,7 +629,14 @@ static int place_with(const struct mp_predict_job *job, const struct mp_cluster 
     if (given.output)
         MP_TRY(mp_place_write(given.output, format, &decision.placed.after, loads.dense_layers,
                               made_by, error));
-    return print(&placed, error);
+    FILE *out = given.output ? cli_beside(given.output) : stdout;
+    if (given.json)
+        return cli_print_json(pack_placed(&placed), error);
+    if (given.decide)
+        print_decision(&placed, out);
+    else
+        print_placement(&placed, out);
+    return MP_OK;
 }
 
 static int place(const struct cli_call *call, struct mp_error *error) {

@@ -88,21 +88,6 @@ static int compare_column(const char *path, int column, struct comparison *compa
     return MP_OK;
 }
 
-static int compare(struct comparison *comparison, struct mp_error *error) {
-    char path[MP_PATH_SIZE];
-    if (!given.cluster)
-        return mp_fail(error, MP_EINVAL, "--cluster: not given; moeperf list clusters names some");
-    MP_TRY(mp_path_file(MP_CLUSTERS, given.cluster, path, error));
-    comparison->name = given.cluster;
-    comparison->kinds = count_kinds();
-    comparison->columns = given.nodes ? 1 : NODES;
-    for (int column = 0; column < comparison->columns; column++) {
-        comparison->nodes[column] = given.nodes ? given.nodes : usual_nodes[column];
-        MP_TRY(compare_column(path, column, comparison, error));
-    }
-    return MP_OK;
-}
-
 /* The fastest; of equal ones the first. */
 static int winner(const struct comparison *comparison, int row, int column) {
     int best = 0;
@@ -242,7 +227,17 @@ static int print_json(const struct comparison *comparison, struct mp_error *erro
 
 int cli_exchanges(struct mp_error *error) {
     static struct comparison comparison;
-    MP_TRY(compare(&comparison, error));
+    char path[MP_PATH_SIZE];
+    if (!given.cluster)
+        return mp_fail(error, MP_EINVAL, "--cluster: not given; moeperf list clusters names some");
+    MP_TRY(mp_path_file(MP_CLUSTERS, given.cluster, path, error));
+    comparison.name = given.cluster;
+    comparison.kinds = count_kinds();
+    comparison.columns = given.nodes ? 1 : NODES;
+    for (int column = 0; column < comparison.columns; column++) {
+        comparison.nodes[column] = given.nodes ? given.nodes : usual_nodes[column];
+        MP_TRY(compare_column(path, column, &comparison, error));
+    }
     if (given.page.html || given.page.figures)
         MP_TRY(write_html(&comparison, &given.page, error));
     return given.format.kind == MP_REPORT_JSON ? print_json(&comparison, error)

@@ -396,16 +396,12 @@ static const char STANDING_NOTE[] =
     "drop nothing and keep the gate, or within 1 % of that one.  vs: how many times as fast, "
     "geometric means.";
 
-static bool has_unbounded(const struct cli_predictions *predictions) {
-    return MP_ANY(i, predictions->count,
-                  !predictions->item[i].refusal && predictions->item[i].bound.iterations == 0);
-}
-
 static void print_standing(const struct table *table, const struct cli_predictions *predictions) {
     printf("\nOver all points:\n");
     table_print(table, stdout);
     table_paragraph(stdout, "%s", STANDING_NOTE);
-    if (has_unbounded(predictions))
+    if (MP_ANY(i, predictions->count,
+               !predictions->item[i].refusal && predictions->item[i].bound.iterations == 0))
         table_paragraph(stdout, "Where the bound would take more than a second or so it is not "
                                 "there; --bound works it out.");
 }

@@ -136,20 +136,16 @@ static void print_sentences(json_t *sentences) {
     json_decref(sentences);
 }
 
-static void print_reasons(const struct mp_reproduction *reproduction) {
-    puts("\nunknown because:");
-    for (int u = 0; u < reproduction->unknowns; u++)
-        table_paragraph(stdout, "- %s: %s", reproduction->unknown[u].key,
-                        reproduction->unknown[u].why);
-}
-
 static void print_text(const struct mp_inference *all, const struct table *rows,
                        const struct table *unknowns) {
     printf("%s: %s\n\n", all->reproduction->name, all->reproduction->description);
     table_print(rows, stdout);
     print_summary(all);
     table_print(unknowns, stdout);
-    print_reasons(all->reproduction);
+    puts("\nunknown because:");
+    for (int u = 0; u < all->reproduction->unknowns; u++)
+        table_paragraph(stdout, "- %s: %s", all->reproduction->unknown[u].key,
+                        all->reproduction->unknown[u].why);
     puts("\nwhat no set explains:");
     print_sentences(mp_infer_contradictions(all));
     puts("\nwhy each row outside is so:");

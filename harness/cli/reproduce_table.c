@@ -125,16 +125,6 @@ struct cli_line cli_line_of(const struct mp_reproduced lines[], int i) {
     };
 }
 
-static int fill_lines(const struct mp_reproduction *all, struct table *table,
-                      struct mp_error *error) {
-    table_init(table, cli_line_columns, CLI_LINE_COLUMNS);
-    for (int i = 0; i < all->lines; i++) {
-        const struct cli_line line = cli_line_of(all->line, i);
-        MP_TRY(table_fill(table, &line, 1, sizeof line, error));
-    }
-    return MP_OK;
-}
-
 /* Sentences under the table: what each row is, what the marks mean. */
 static void explain_rows(const struct mp_reproduction *all) {
     puts("");
@@ -291,15 +281,6 @@ static int fill_details(const struct mp_reproduction *all, struct table *table,
     return code;
 }
 
-static int print_details(const struct mp_reproduction *all, struct mp_error *error) {
-    MP_AUTO(table) struct table table = {0};
-    MP_TRY(fill_details(all, &table, error));
-    puts("\ntimes in ms, means over ranks and iterations; memory of the fullest rank;\n"
-         "bound: no system that drops nothing, keeps the gate and the exchange takes less");
-    table_print(&table, stdout);
-    return MP_OK;
-}
-
 /* The tables alone. */
 static int write_tables(const struct mp_reproduction *all, const struct table *lines,
                         enum mp_report_format format, bool details, struct mp_error *error) {
@@ -388,7 +369,11 @@ static int print_text(const struct mp_reproduction *all, const struct table *lin
         puts("\n--details adds each job's times and memory and what its cluster assumes.");
         return MP_OK;
     }
-    MP_TRY(print_details(all, error));
+    MP_AUTO(table) struct table table = {0};
+    MP_TRY(fill_details(all, &table, error));
+    puts("\ntimes in ms, means over ranks and iterations; memory of the fullest rank;\n"
+         "bound: no system that drops nothing, keeps the gate and the exchange takes less");
+    table_print(&table, stdout);
     return print_machine_assumptions(all, settings, error);
 }
 
@@ -396,7 +381,11 @@ int cli_print_reproduction(const struct mp_reproduction *all,
                            const struct mp_reproduce_settings *settings,
                            enum mp_report_format format, bool details, struct mp_error *error) {
     MP_AUTO(table) struct table lines = {0};
-    MP_TRY(fill_lines(all, &lines, error));
+    table_init(&lines, cli_line_columns, CLI_LINE_COLUMNS);
+    for (int i = 0; i < all->lines; i++) {
+        const struct cli_line line = cli_line_of(all->line, i);
+        MP_TRY(table_fill(&lines, &line, 1, sizeof line, error));
+    }
     return format == MP_REPORT_JSON   ? print_json(all, &lines, settings, error)
            : format == MP_REPORT_TEXT ? print_text(all, &lines, settings, details, error)
                                       : write_tables(all, &lines, format, details, error);

@@ -162,11 +162,6 @@ static json_t *pack_text(const char *kind, const char *name, const char *text) {
     return json_pack("{s:s, s:s, s:s}", "kind", kind, "name", name, "text", text);
 }
 
-static json_t *pack_table(const char *name, const char *title, const struct mp_option table[]) {
-    return json_pack("{s:s, s:s, s:s, s:o}", "kind", "options", "name", name, "title", title,
-                     "options", pack_options(table));
-}
-
 /* "  window: default 5 iterations; a number 1 .. 1000 iterations", on two lines if it is long. */
 static void print_option_head(int indent, const json_t *row) {
     char value[1024];
@@ -529,7 +524,9 @@ json_t *cli_catalog(const struct mp_systems *systems) {
     for (const struct mp_generator *kind = mp_generators; kind->name; kind++)
         json_array_append_new(all, pack_generator(kind));
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
-        json_array_append_new(all, pack_table(tables[i].name, tables[i].title, tables[i].table));
+        json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:o}", "kind", "options", "name",
+                                             tables[i].name, "title", tables[i].title, "options",
+                                             pack_options(tables[i].table)));
     json_array_append_new(all, pack_text("grammar", "rules", mp_rules_grammar));
     json_array_append_new(all, pack_text("hook", MP_RECORD_HOOK, mp_record_hook));
     return all;

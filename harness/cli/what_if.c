@@ -167,14 +167,6 @@ static int add_without(struct answer *answer, const char *what, struct mp_error 
     return MP_OK;
 }
 
-/* "fssdp:window=2", as far as it fits. */
-static void name_system(const struct cli_system_words *words, char *name) {
-    snprintf(name, NAME_SIZE, "with %s", words->system->name);
-    for (int i = 0; i < words->options; i++)
-        mp_text_add(name, NAME_SIZE, i ? "," : ":", "%s=%s", words->option[i][0],
-                    words->option[i][1]);
-}
-
 /* A system that can't do the job is a row with the reason. */
 static int add_system(struct answer *answer, const struct cli_system_words *words,
                       struct mp_error *error) {
@@ -186,7 +178,11 @@ static int add_system(struct answer *answer, const struct cli_system_words *word
         return mp_fail(error, code, "%s", own.text);
     struct what_if_row *row = add_row(answer, 0);
     row->other = other;
-    name_system(words, row->name);
+    /* "fssdp:window=2", as far as it fits. */
+    snprintf(row->name, NAME_SIZE, "with %s", words->system->name);
+    for (int i = 0; i < words->options; i++)
+        mp_text_add(row->name, NAME_SIZE, i ? "," : ":", "%s=%s", words->option[i][0],
+                    words->option[i][1]);
     memcpy(row->reason, own.text, sizeof row->reason);
     return MP_OK;
 }
@@ -429,16 +425,6 @@ static void print_rates(const struct answer *answer) {
             100 * off);
 }
 
-/* Which options systems planned with, and why others could not. */
-static void print_systems(const struct answer *answer) {
-    for (int i = 0; i < answer->rows; i++) {
-        const struct what_if_row *row = &answer->row[i];
-        const char *said = row->reason[0] ? row->reason : row->other.options;
-        if (*said)
-            table_paragraph(stdout, "%s: %s", row->name, said);
-    }
-}
-
 static void print_answer(const struct answer *answer, const char *database,
                          const struct table *rows, const struct table *ranks) {
     const struct mp_recorded *run = &answer->recorded;
@@ -456,7 +442,13 @@ static void print_answer(const struct answer *answer, const char *database,
     if (answer->other) {
         print_bound(answer);
         print_rates(answer);
-        print_systems(answer);
+        /* Which options systems planned with, and why others could not. */
+        for (int i = 0; i < answer->rows; i++) {
+            const struct what_if_row *row = &answer->row[i];
+            const char *said = row->reason[0] ? row->reason : row->other.options;
+            if (*said)
+                table_paragraph(stdout, "%s: %s", row->name, said);
+        }
     }
 }
 

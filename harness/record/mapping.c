@@ -116,9 +116,7 @@ static int add_end(struct mp_mapping *mapping, int end, int64_t end_ns, struct m
     if (end != mapping->end)
         mapping->ends = 0;
     mapping->end = end;
-    MP_TRY(MP_GROW(mapping->end_ns, mapping->ends, error));
-    mapping->end_ns[mapping->ends++] = end_ns;
-    return MP_OK;
+    return MP_APPEND(mapping->end_ns, mapping->ends, error, end_ns);
 }
 
 static int reserve_match(struct mp_mapping *mapping, struct mp_error *error) {
@@ -604,29 +602,27 @@ static int write_streams(struct spool_writer *writer, struct mp_error *error) {
     return MP_OK;
 }
 
-static int16_t layer_of(const struct match *match) {
-    return match->layer < 0 || match->layer > INT16_MAX ? -1 : (int16_t)match->layer;
-}
-
 static int write_spans(struct spool_writer *writer, const struct mp_mapping *mapping,
                        struct mp_error *error) {
     for (size_t i = 0; i < mapping->matches; i++) {
         const struct match *match = &mapping->match[i];
         if (!match_is_span(mapping, match))
             continue;
-        const struct mp_spool_record record = {.type = MP_SPOOL_SPAN,
-                                               .as.span = {.start_ns = match->start_ns,
-                                                           .end_ns = match->end_ns,
-                                                           .wait_ns = match->wait_ns,
-                                                           .cpu_ns = -1,
-                                                           .tokens = match->tokens,
-                                                           .bytes = match->bytes,
-                                                           .flops = -1,
-                                                           .iteration = match->iteration,
-                                                           .layer = layer_of(match),
-                                                           .phase = match->phase,
-                                                           .direction = match->direction & 3,
-                                                           .stream = is_beside(match)}};
+        const struct mp_spool_record record = {
+            .type = MP_SPOOL_SPAN,
+            .as.span = {
+                .start_ns = match->start_ns,
+                .end_ns = match->end_ns,
+                .wait_ns = match->wait_ns,
+                .cpu_ns = -1,
+                .tokens = match->tokens,
+                .bytes = match->bytes,
+                .flops = -1,
+                .iteration = match->iteration,
+                .layer = match->layer < 0 || match->layer > INT16_MAX ? -1 : (int16_t)match->layer,
+                .phase = match->phase,
+                .direction = match->direction & 3,
+                .stream = is_beside(match)}};
         MP_TRY(spool_writer_add(writer, &record, error));
     }
     return MP_OK;

@@ -29,9 +29,7 @@ struct meetings {
 MP_END(meetings, struct meetings, (free(it->item), mp_arena_release(&it->memory)))
 
 static int add(struct meetings *meetings, const struct attended *attended, struct mp_error *error) {
-    MP_TRY(MP_GROW(meetings->item, meetings->count, error));
-    meetings->item[meetings->count++] = *attended;
-    return MP_OK;
+    return MP_APPEND(meetings->item, meetings->count, error, *attended);
 }
 
 /* ---- ranges ---- */
@@ -81,12 +79,10 @@ static int keep_record(struct device *device, const struct mp_spool_record *reco
         if (meeting_synchronises(text))
             device->name[record->as.name.id] = spool_crc32(text, strlen(text)) | 1;
     } else if (record->type == MP_SPOOL_TIMER) {
-        MP_TRY(MP_GROW(device->timer, device->timers, NULL));
-        device->timer[device->timers++] = record->as.timer;
+        MP_TRY(MP_APPEND(device->timer, device->timers, NULL, record->as.timer));
     } else if (record->type == MP_SPOOL_COLLECTIVE && !record->as.collective.is_pair &&
                record->as.collective.timer_end && record->as.collective.sequence) {
-        MP_TRY(MP_GROW(device->collective, device->collectives, NULL));
-        device->collective[device->collectives++] = record->as.collective;
+        MP_TRY(MP_APPEND(device->collective, device->collectives, NULL, record->as.collective));
     }
     return MP_OK;
 }
@@ -236,28 +232,6 @@ static void take_clock(struct record_process *process, const struct meeting_cloc
     found->wall_apart_ns = apart_ns > found->wall_apart_ns ? apart_ns : found->wall_apart_ns;
 }
 
-static int align(struct meetings *all, const struct mp_record_run *run,
-                 struct record_process process[], int count, struct meetings_found *found,
-                 struct mp_error *error) {
-    const int hosts = found->hosts, rules = run->rules->count;
-    struct meeting_clock *clock;
-    int kind;
-    MP_TAKE(&all->memory, clock, hosts);
-    MP_TAKE(&all->memory, all->counter, rules + 1);
-    MP_TRY(mp_arena_check(&all->memory, error));
-    MP_TRY(add_collectives(all, run, process, count, error));
-    for (int i = 0; i < count; i++)
-        MP_TRY(add_ranges(all, &process[i], rules, error));
-    MP_TRY(find_clocks(all, process, count, clock, hosts, &kind, error));
-    for (int i = 0; i < count; i++)
-        take_clock(&process[i], &clock[process[i].host], &process[0].totals->header, found);
-    found->clocks = meeting_clocks_summarise(clock, hosts);
-    found->apart = hosts - (kind < 0 ? 1 : count_aligned(clock, hosts));
-    if (kind > 0)
-        snprintf(found->kind, sizeof found->kind, "%s", run->rules->rule[kind - 1].name);
-    return MP_OK;
-}
-
 int record_meetings_align(const struct mp_record_run *run, struct record_process process[],
                           int count, int hosts, struct meetings_found *found,
                           struct mp_error *error) {
@@ -265,5 +239,21 @@ int record_meetings_align(const struct mp_record_run *run, struct record_process
     *found = (struct meetings_found){.hosts = hosts};
     if (hosts < 2 || run->importer) /* its spools have their clocks */
         return MP_OK;
-    return align(&all, run, process, count, found, error);
+    const int rules = run->rules->count;
+    struct meeting_clock *clock;
+    int kind;
+    MP_TAKE(&all.memory, clock, hosts);
+    MP_TAKE(&all.memory, all.counter, rules + 1);
+    MP_TRY(mp_arena_check(&all.memory, error));
+    MP_TRY(add_collectives(&all, run, process, count, error));
+    for (int i = 0; i < count; i++)
+        MP_TRY(add_ranges(&all, &process[i], rules, error));
+    MP_TRY(find_clocks(&all, process, count, clock, hosts, &kind, error));
+    for (int i = 0; i < count; i++)
+        take_clock(&process[i], &clock[process[i].host], &process[0].totals->header, found);
+    found->clocks = meeting_clocks_summarise(clock, hosts);
+    found->apart = hosts - (kind < 0 ? 1 : count_aligned(clock, hosts));
+    if (kind > 0)
+        snprintf(found->kind, sizeof found->kind, "%s", run->rules->rule[kind - 1].name);
+    return MP_OK;
 }

@@ -191,19 +191,6 @@ static int find_use(struct naming *names, const char *template, const char *doma
     return number ? MP_OK : mp_no_memory(error);
 }
 
-static int add_use(struct naming *names, const char *template, const char *sample,
-                   const char *domain, struct mp_error *error) {
-    MP_TRY(MP_GROW(names->use, names->uses, error));
-    names->use[names->uses++] = (struct use){.template = mp_arena_text(names->memory, template),
-                                             .is.sample = mp_arena_text(names->memory, sample),
-                                             .is.domain = mp_arena_text(names->memory, domain),
-                                             .last_process = -1,
-                                             .parent.use = NO_USE,
-                                             .before.use = NO_USE,
-                                             .after.use = NO_USE};
-    return mp_arena_check(names->memory, error);
-}
-
 /* Which use a name of the spool is. */
 static int look_up(struct naming *names, struct known *known, const char *domain,
                    struct mp_error *error) {
@@ -217,7 +204,15 @@ static int look_up(struct naming *names, struct known *known, const char *domain
     MP_TRY(find_use(names, template, domain, &known->use, &is_new, error));
     if (!is_new || known->use == NO_USE)
         return MP_OK;
-    MP_TRY(add_use(names, template, known->text, domain, error));
+    MP_TRY(MP_APPEND(names->use, names->uses, error,
+                     (struct use){.template = mp_arena_text(names->memory, template),
+                                  .is.sample = mp_arena_text(names->memory, known->text),
+                                  .is.domain = mp_arena_text(names->memory, domain),
+                                  .last_process = -1,
+                                  .parent.use = NO_USE,
+                                  .before.use = NO_USE,
+                                  .after.use = NO_USE}));
+    MP_TRY(mp_arena_check(names->memory, error));
     names->use[known->use].indices = indices;
     memcpy(names->use[known->use].index, index, sizeof index);
     return MP_OK;
@@ -281,12 +276,12 @@ static int keep_order(struct reading *reading, const struct mp_range *range, int
     struct process *process = reading->process;
     if (process->count == reading->ordered_limit || range->end_ns < range->start_ns)
         return MP_OK;
-    MP_TRY(MP_GROW(process->range, process->count, error));
-    process->range[process->count++] = (struct ordered){.start_ns = range->start_ns,
-                                                        .end_ns = range->end_ns,
-                                                        .thread = range->thread,
-                                                        .use = use,
-                                                        .nests = range->kind == MP_RANGE_PUSHED};
+    MP_TRY(MP_APPEND(process->range, process->count, error,
+                     (struct ordered){.start_ns = range->start_ns,
+                                      .end_ns = range->end_ns,
+                                      .thread = range->thread,
+                                      .use = use,
+                                      .nests = range->kind == MP_RANGE_PUSHED}));
     if (process->count == 1 || range->start_ns < reading->first_ns)
         reading->first_ns = range->start_ns;
     if (process->count == 1 || range->end_ns > reading->last_ns)

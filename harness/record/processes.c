@@ -228,10 +228,6 @@ void record_processes_sort(struct record_processes *processes) {
 
 /* ---- ranks and hosts ---- */
 
-static bool is_taken(const struct record_process process[], int count, int rank) {
-    return MP_ANY(i, count, process[i].rank == rank);
-}
-
 /* Who imports files of some ranks knows of the others, and so do the parts of a recording. */
 static int assign_ranks(const struct mp_record_run *run, struct record_process process[],
                         int count) {
@@ -241,7 +237,7 @@ static int assign_ranks(const struct mp_record_run *run, struct record_process p
         if ((run->importer || run->is_merged) && known <= RANKS_LIMIT && known > ranks)
             ranks = known;
         int wanted = process[i].totals->header.rank;
-        if (wanted < 0 || wanted >= RANKS_LIMIT || is_taken(process, i, wanted))
+        if (wanted < 0 || wanted >= RANKS_LIMIT || MP_ANY(k, i, process[k].rank == wanted))
             continue;
         process[i].rank = wanted;
         ranks = wanted >= ranks ? wanted + 1 : ranks;

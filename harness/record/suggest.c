@@ -442,18 +442,11 @@ static int write_proposal(const struct writing *writing, const struct proposal *
     return MP_OK;
 }
 
-static bool matched(const struct mp_suggestion *suggestion, const struct mp_rule *rule) {
-    return MP_ANY(i, suggestion->count, suggestion->proposal[i].rule == rule);
-}
-
 static bool ended(const struct mp_suggestion *suggestion, const struct mp_rule *end) {
     struct mp_rule_capture unused;
-    for (int i = 0; i < suggestion->count; i++) {
-        const struct mp_name_use *use = suggestion->proposal[i].use;
-        if (mp_rule_covers(end, use->sample, use->domain, &unused))
-            return true;
-    }
-    return false;
+    return MP_ANY(i, suggestion->count,
+                  mp_rule_covers(end, suggestion->proposal[i].use->sample,
+                                 suggestion->proposal[i].use->domain, &unused));
 }
 
 static int write_rules(const struct writing *writing) {
@@ -462,10 +455,11 @@ static int write_rules(const struct writing *writing) {
     fputs("rules:", writing->stream);
     for (int l = 0; l < 2; l++)
         for (int i = 0; i < suggestion->list[l]->count; i++) {
-            if (!matched(suggestion, &suggestion->list[l]->rule[i]))
+            const struct mp_rule *rule = &suggestion->list[l]->rule[i];
+            if (!MP_ANY(p, suggestion->count, suggestion->proposal[p].rule == rule))
                 continue;
             fputs(written++ ? "" : "\n", writing->stream);
-            MP_TRY(write_rule(writing, &suggestion->list[l]->rule[i]));
+            MP_TRY(write_rule(writing, rule));
         }
     for (int i = 0; i < suggestion->count && i < WRITTEN_LIMIT; i++) {
         if (!is_guess(suggestion->order[i]))

@@ -40,15 +40,12 @@ static int chain_of(const struct kineto_model *model, int32_t range, struct link
     return depth < LEVELS ? depth : LEVELS;
 }
 
-static bool contains(const struct kineto_host *range, int64_t at_ns) {
-    return range->start_ns <= at_ns && at_ns < range->end_ns;
-}
-
 /* What began at `at_ns` is of the backward pass of all ranges that were over by then. */
 static void mark_backward(const struct kineto_model *model, struct link chain[], int depth,
                           int64_t at_ns) {
     for (int i = 0; i < depth; i++)
-        chain[i].backward = !contains(&model->host[chain[i].range], at_ns);
+        chain[i].backward = at_ns < model->host[chain[i].range].start_ns ||
+                            at_ns >= model->host[chain[i].range].end_ns;
 }
 
 static int write_echo(const struct echoes *echoes, int level, struct mp_error *error) {

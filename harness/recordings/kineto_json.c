@@ -370,16 +370,6 @@ static const yajl_callbacks callbacks = {.yajl_number = on_number,
 
 /* ---- files ---- */
 
-/* yajl's sentence ends in a line break. */
-static void note_json(yajl_handle parser, int64_t at, struct kineto_header *header) {
-    unsigned char *sentence = yajl_get_error(parser, 0, NULL, 0);
-    const char *text = sentence ? (const char *)sentence : "damaged";
-    snprintf(header->damage, sizeof header->damage, "near byte %lld of its text: %.*s",
-             (long long)at, (int)strcspn(text, "\n"), text);
-    if (sentence)
-        yajl_free_error(parser, sentence);
-}
-
 /* Damaged packing ends the text as the file's end would. */
 static int parse(struct mp_input *input, yajl_handle parser, struct reading *reading,
                  struct mp_error *error) {
@@ -392,8 +382,16 @@ static int parse(struct mp_input *input, yajl_handle parser, struct reading *rea
     while (status == yajl_status_ok && got == sizeof chunk) {
         mp_input_read(input, chunk, sizeof chunk, &got, &damage);
         status = yajl_parse(parser, chunk, got);
-        if (status == yajl_status_error)
-            note_json(parser, read + (int64_t)yajl_get_bytes_consumed(parser), header);
+        if (status == yajl_status_error) {
+            /* yajl's sentence ends in a line break. */
+            unsigned char *sentence = yajl_get_error(parser, 0, NULL, 0);
+            const char *text = sentence ? (const char *)sentence : "damaged";
+            snprintf(header->damage, sizeof header->damage, "near byte %lld of its text: %.*s",
+                     (long long)(read + (int64_t)yajl_get_bytes_consumed(parser)),
+                     (int)strcspn(text, "\n"), text);
+            if (sentence)
+                yajl_free_error(parser, sentence);
+        }
         read += (int64_t)got;
     }
     MP_TRY(reading->code);

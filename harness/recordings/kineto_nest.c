@@ -141,9 +141,8 @@ static int find_forwards(struct kineto_model *model, struct mp_error *error) {
         if (event->category != KINETO_OPERATOR || event->sequence == KINETO_NO_SEQUENCE ||
             event->evaluation != KINETO_NONE || kineto_name_of(model, event->name)->is_evaluation)
             continue;
-        MP_TRY(MP_GROW(model->forward, model->forwards, error));
-        model->forward[model->forwards++] =
-            (struct kineto_key){event->sequence, event->start_ns, (int32_t)i};
+        MP_TRY(MP_APPEND(model->forward, model->forwards, error,
+                         (struct kineto_key){event->sequence, event->start_ns, (int32_t)i}));
     }
     MP_SORT(model->forward, model->forwards, compare_keys);
     return MP_OK;

@@ -65,10 +65,6 @@ static void note_signal(struct findings *findings, const char *line) {
     findings->signal = atoi(signal + sizeof " exited on signal " - 1);
 }
 
-static bool is_frame(const char *line) {
-    return strlen(line) >= 40 && !line[strspn(line, "-")];
-}
-
 /* mpirun's daemons about themselves: "[node:4711] Set MCA parameter ..." */
 static bool is_of_daemon(const char *line) {
     int end = 0;
@@ -85,7 +81,7 @@ static struct findings search(char *tail) {
         char *next = strchr(line, '\n');
         if (next)
             *next++ = '\0';
-        if (is_frame(line))
+        if (strlen(line) >= 40 && !line[strspn(line, "-")])
             is_framed = !is_framed;
         else if (!strncmp(line, TRAINER_PREFIX, sizeof TRAINER_PREFIX - 1))
             findings.trainer = line + sizeof TRAINER_PREFIX - 1;
@@ -330,12 +326,6 @@ static void check_ending(struct child *child) {
         mp_processes_signal(child->pid, SIGKILL, true);
 }
 
-/* What poll has to wait for. */
-static void child_poll(const struct child *child, struct pollfd ready[CHILD_DESCRIPTORS]) {
-    ready[0] = (struct pollfd){.fd = child->output, .events = POLLIN};
-    ready[1] = (struct pollfd){.fd = child->errors, .events = POLLIN};
-}
-
 /* Reads what has come, shows it, ends a job that takes too long or that the user stops.  Whether
  * the job has ended. */
 static bool child_attend(struct child *child) {
@@ -472,7 +462,8 @@ static void wait_for(const struct side side[2], double until) {
             ready[2 * i] = ready[2 * i + 1] = (struct pollfd){.fd = -1};
             continue;
         }
-        child_poll(&side[i].child, ready + 2 * i);
+        (ready + 2 * i)[0] = (struct pollfd){.fd = side[i].child.output, .events = POLLIN};
+        (ready + 2 * i)[1] = (struct pollfd){.fd = side[i].child.errors, .events = POLLIN};
         is_silent = is_silent || (ready[2 * i].fd < 0 && ready[2 * i + 1].fd < 0);
     }
     left = fmin(left, is_silent ? CHILD_TICK_MS / 10.0 : CHILD_TICK_MS);

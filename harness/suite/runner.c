@@ -90,10 +90,6 @@ static int count_turns(const struct mp_runner *runner) {
            (runner->against ? 2 : 1);
 }
 
-static const char *trainer_of(const struct turn *turn) {
-    return turn->is_base ? turn->runner->against : turn->runner->trainer;
-}
-
 /* The job's folder with its job file. */
 static int prepare(struct turn *turn, struct mp_error *error) {
     char name[48];
@@ -167,13 +163,6 @@ static int predict(struct turn *turn, struct mp_launch_result *result, struct mp
     return mp_predicted_run(&predicted, result, &summary, error);
 }
 
-static int create_command(struct turn *turn, struct mp_error *error) {
-    const char *const arguments[] = {turn->job_path, "--spool-directory", turn->spools,
-                                     "--progress", NULL};
-    return mp_command_create(turn->runner->launcher, turn->file->job.ranks, trainer_of(turn),
-                             arguments, &turn->command, error);
-}
-
 enum { PAIR_FACTS = 4 };
 
 /* What is known of the job, for its note (`result` is NULL then) and for the database; the command
@@ -215,8 +204,13 @@ static int write_note(const struct turn *turn, const struct mp_launch_result *re
 static int make_ready(struct turn *turn, struct mp_error *error) {
     mp_suite_format_utc("%Y-%m-%dT%H:%M:%SZ", turn->started_at, sizeof turn->started_at);
     MP_TRY(prepare(turn, error));
-    if (!is_predicted(turn) && !refusal_of(turn))
-        MP_TRY(create_command(turn, error));
+    if (!is_predicted(turn) && !refusal_of(turn)) {
+        const char *const arguments[] = {turn->job_path, "--spool-directory", turn->spools,
+                                         "--progress", NULL};
+        MP_TRY(mp_command_create(turn->runner->launcher, turn->file->job.ranks,
+                                 turn->is_base ? turn->runner->against : turn->runner->trainer,
+                                 arguments, &turn->command, error));
+    }
     MP_TRY(write_note(turn, NULL, error));
     if (turn->command.count == 0)
         return MP_OK;

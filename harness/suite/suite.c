@@ -345,20 +345,6 @@ static int finish_jobs(struct mp_suite *suite, const struct mp_suite_changes *ch
     return check_refusals(suite, error);
 }
 
-static int build(struct mp_suite *suite, const struct mp_yaml *document,
-                 const struct mp_systems *systems, const struct mp_suite_changes *changes,
-                 struct mp_error *error) {
-    const struct mp_reading reading = {suite->path, error};
-    MP_TRY(mp_options_read(&reading, mp_suite_options, "a suite", document, suite));
-    MP_TRY(read_jobs(suite, systems, error));
-    suite->common = suite->jobs = NULL; /* they go with the document */
-    for (int i = 0; i < suite->count && changes->predicted; i++)
-        suite->job[i].executor = MP_EXECUTOR_PREDICTED;
-    for (int i = 0; i < changes->set_count; i++)
-        MP_TRY(set_one(suite, changes->set[i], systems, error));
-    return finish_jobs(suite, changes, error);
-}
-
 /* What is wrong with a line of a file that is no YAML at all doesn't say that it is the wrong file;
  * its name may. */
 static int parse(const struct mp_suite *suite, size_t size, struct mp_yaml **document,
@@ -385,7 +371,15 @@ static int create(const char *path, const char *text, const struct mp_systems *s
     if (!text)
         MP_TRY(mp_yaml_read_file(path, &suite->text, &size, error));
     MP_TRY(parse(suite, size, &document, error));
-    return build(suite, document, systems, changes, error);
+    const struct mp_reading reading = {suite->path, error};
+    MP_TRY(mp_options_read(&reading, mp_suite_options, "a suite", document, suite));
+    MP_TRY(read_jobs(suite, systems, error));
+    suite->common = suite->jobs = NULL; /* they go with the document */
+    for (int i = 0; i < suite->count && changes->predicted; i++)
+        suite->job[i].executor = MP_EXECUTOR_PREDICTED;
+    for (int i = 0; i < changes->set_count; i++)
+        MP_TRY(set_one(suite, changes->set[i], systems, error));
+    return finish_jobs(suite, changes, error);
 }
 
 int mp_suite_parse(const char *path, const char *text, const struct mp_systems *systems,

@@ -259,22 +259,6 @@ static int check_whole(const struct mp_rows *rows, struct mp_error *error) {
                    (int)(place % shape->ranks), expert, (long long)mp_input_line_number(input));
 }
 
-static int read_iteration(struct mp_rows *rows, struct mp_error *error) {
-    const struct mp_trace_shape *shape = &rows->shape;
-    const size_t cells = (size_t)rows->blocks * (size_t)shape->ranks;
-    if (rows->count)
-        memset(rows->count, 0, cells * (size_t)shape->experts * sizeof *rows->count);
-    if (rows->seen)
-        memset(rows->seen, 0, (size_t)rows->places);
-    if (rows->turn)
-        memset(rows->turn, 0, (size_t)shape->layers * (size_t)shape->ranks * sizeof *rows->turn);
-    for (size_t i = 0; rows->cell && i < cells; i++)
-        rows->cell[i].tokens = 0;
-    rows->next = 0;
-    MP_TRY(walk(rows, place_row, error));
-    return check_whole(rows, error);
-}
-
 static int rows_next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
     struct mp_rows *rows = self;
     const struct mp_trace_shape *shape = &rows->shape;
@@ -282,8 +266,21 @@ static int rows_next(void *self, struct mp_trace_block *block, bool *end, struct
     *end = rows->next == rows->blocks && !find_iteration(rows);
     if (*end)
         return MP_OK;
-    if (rows->next == rows->blocks)
-        MP_TRY(read_iteration(rows, error));
+    if (rows->next == rows->blocks) {
+        const size_t cells = (size_t)rows->blocks * (size_t)shape->ranks;
+        if (rows->count)
+            memset(rows->count, 0, cells * (size_t)shape->experts * sizeof *rows->count);
+        if (rows->seen)
+            memset(rows->seen, 0, (size_t)rows->places);
+        if (rows->turn)
+            memset(rows->turn, 0,
+                   (size_t)shape->layers * (size_t)shape->ranks * sizeof *rows->turn);
+        for (size_t i = 0; rows->cell && i < cells; i++)
+            rows->cell[i].tokens = 0;
+        rows->next = 0;
+        MP_TRY(walk(rows, place_row, error));
+        MP_TRY(check_whole(rows, error));
+    }
     const int at = rows->next++;
     block->iteration = rows->iteration;
     block->micro_batch = at / shape->layers;

@@ -64,12 +64,6 @@ static struct count *find_or_add(struct counts *counts, const char *name) {
     return found;
 }
 
-static int keep_row(struct counts *counts, const struct count_row *row, struct mp_error *error) {
-    MP_TRY(MP_GROW(counts->row, counts->rows, error));
-    counts->row[counts->rows++] = *row;
-    return MP_OK;
-}
-
 static int add(struct counts *counts, const char *name, const struct count_row *row,
                struct mp_error *error) {
     struct count *count = find_or_add(counts, name);
@@ -78,8 +72,9 @@ static int add(struct counts *counts, const char *name, const struct count_row *
     count->hash = add_row(count->hash, row);
     count->total = count->is_loss ? row->value : count->total + row->value;
     count->rows++;
-    return counts->wanted && strcmp(counts->wanted, name) == 0 ? keep_row(counts, row, error)
-                                                               : MP_OK;
+    return counts->wanted && strcmp(counts->wanted, name) == 0
+               ? MP_APPEND(counts->row, counts->rows, error, *row)
+               : MP_OK;
 }
 
 /* ---- sources ---- */

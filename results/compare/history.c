@@ -415,8 +415,11 @@ static int add_series(struct mp_history *history, const struct sample sample[], 
     return series_changes(series, error);
 }
 
-static int make_series(struct mp_history *history, struct sample sample[], size_t count,
-                       struct mp_error *error) {
+int mp_history_find(struct mp_history *history, const char *suite, const char *job,
+                    struct mp_error *error) {
+    MP_AUTO(samples) struct sample *sample = NULL;
+    size_t count = 0;
+    MP_TRY(list_samples(history, suite, job, &sample, &count, error));
     MP_TRY(MP_NEW(history->series, count + 1, error));
     sort_samples(sample, count);
     for (size_t first = 0, end; first < count; first = end) {
@@ -425,14 +428,6 @@ static int make_series(struct mp_history *history, struct sample sample[], size_
         MP_TRY(add_series(history, sample + first, end - first, error));
     }
     return MP_OK;
-}
-
-int mp_history_find(struct mp_history *history, const char *suite, const char *job,
-                    struct mp_error *error) {
-    MP_AUTO(samples) struct sample *sample = NULL;
-    size_t count = 0;
-    MP_TRY(list_samples(history, suite, job, &sample, &count, error));
-    return make_series(history, sample, count, error);
 }
 
 void mp_history_destroy(struct mp_history *history) {

@@ -158,23 +158,20 @@ static void name_all(const struct mp_gate *gate, int first, char *names, size_t 
         snprintf(names + length, size - length, " and %d more", more);
 }
 
-static void print_reasons_of(const struct mp_gate *gate, int outcome, FILE *out) {
-    for (int i = 0; i < gate->metrics; i++) {
-        const struct mp_gate_metric *metric = &gate->metric[i];
-        char names[1024];
-        if ((int)metric->outcome != outcome || is_said(gate, i))
-            continue;
-        name_all(gate, i, names, sizeof names);
-        table_paragraph(out, "%s (%s): %s%s%s.", mp_outcome_name(metric->outcome), names,
-                        metric->reason, *metric->where ? "; " : "", metric->where);
-    }
-}
-
 /* Why, for all that did not simply pass, the worst first: a sentence for each reason, with the
  * first place. */
 static void print_reasons(const struct mp_gate *gate, FILE *out) {
-    for (int outcome = MP_OUTCOME_FAIL; outcome > MP_OUTCOME_PASS; outcome--)
-        print_reasons_of(gate, outcome, out);
+    for (int outcome = MP_OUTCOME_FAIL; outcome > MP_OUTCOME_PASS; outcome--) {
+        for (int i = 0; i < gate->metrics; i++) {
+            const struct mp_gate_metric *metric = &gate->metric[i];
+            char names[1024];
+            if ((int)metric->outcome != outcome || is_said(gate, i))
+                continue;
+            name_all(gate, i, names, sizeof names);
+            table_paragraph(out, "%s (%s): %s%s%s.", mp_outcome_name(metric->outcome), names,
+                            metric->reason, *metric->where ? "; " : "", metric->where);
+        }
+    }
 }
 
 static int print_text(const struct mp_gate *gate, FILE *out, struct mp_error *error) {

@@ -98,8 +98,7 @@ int speedup_rows(const struct report_runs *runs, int table, struct speedup_row *
     for (int g = 0; g < runs->groups; g++) {
         if (table >= 0 && report_group_first(runs, g)->table != table)
             continue;
-        MP_TRY(MP_GROW(*rows, *count, error));
-        (*rows)[(*count)++] = row_of(runs, g, values);
+        MP_TRY(MP_APPEND(*rows, *count, error, row_of(runs, g, values)));
     }
     return MP_OK;
 }

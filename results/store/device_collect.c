@@ -32,13 +32,6 @@ static int add_call(struct device_spool *spool, const struct mp_activity *activi
     return device_want(spool, call->start_ns, error);
 }
 
-static int add_timer(struct device_spool *spool, const struct mp_timer *timer,
-                     struct mp_error *error) {
-    MP_TRY(MP_GROW(spool->timers, spool->timer_count, error));
-    spool->timers[spool->timer_count++] = *timer;
-    return MP_OK;
-}
-
 /* Of a datatype of NCCL's; 0: of none, or of one that it may have got since. */
 static int size_of(const char *datatype) {
     static const struct {
@@ -95,7 +88,7 @@ static int collect_record(struct device_spool *spool, const struct mp_spool_reco
     case MP_SPOOL_COLLECTIVE:
         return device_want(spool, device_time(spool, record->as.collective.start_ns), error);
     case MP_SPOOL_TIMER:
-        return add_timer(spool, &record->as.timer, error);
+        return MP_APPEND(spool->timers, spool->timer_count, error, record->as.timer);
     case MP_SPOOL_END:
         spool->complete = true;
         snprintf(spool->note, sizeof spool->note, "%s", record->as.end.reason);

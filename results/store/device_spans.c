@@ -13,9 +13,7 @@
 int device_want(struct device_spool *spool, int64_t at_ns, struct mp_error *error) {
     if (spool->wanted_count > 0 && spool->wanted[spool->wanted_count - 1] == at_ns)
         return MP_OK; /* as of calls of the driver within those of the runtime */
-    MP_TRY(MP_GROW(spool->wanted, spool->wanted_count, error));
-    spool->wanted[spool->wanted_count++] = at_ns;
-    return MP_OK;
+    return MP_APPEND(spool->wanted, spool->wanted_count, error, at_ns);
 }
 
 /* The first of the times that is not before `from_ns`; their count: none.  One span after the other
@@ -66,10 +64,10 @@ static int read_wanted(struct device_spool *spool, struct mp_error *error) {
                           "stream_id IS NOT (SELECT id FROM StringIds WHERE value = 'comm')",
                           values, 2, &row, error));
     while ((got = mp_store_next(spool->store, row, error)) == 1) {
-        MP_TRY(MP_GROW(spool->spans, spool->span_count, error));
-        spool->spans[spool->span_count++] =
-            (struct device_span){sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1),
-                                 sqlite3_column_int64(row, 2), -1};
+        MP_TRY(MP_APPEND(spool->spans, spool->span_count, error,
+                         (struct device_span){sqlite3_column_int64(row, 0),
+                                              sqlite3_column_int64(row, 1),
+                                              sqlite3_column_int64(row, 2), -1}));
     }
     return got;
 }

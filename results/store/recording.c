@@ -163,8 +163,7 @@ static int collect_clock(struct recordings *recordings, int rank,
     struct recording *own = &recordings->rank[rank];
     struct clock_sample sample = {record->as.clock.at_ns, record->as.clock.offset_ns,
                                   record->as.clock.error_ns};
-    MP_TRY(MP_GROW(own->samples, own->sample_count, error));
-    own->samples[own->sample_count++] = sample;
+    MP_TRY(MP_APPEND(own->samples, own->sample_count, error, sample));
     return STORE_PUT(recordings->store, "cannot store a clock sample", error,
                      "INSERT OR REPLACE INTO clock VALUES (?, ?, ?, ?, ?)", V(recordings->run_id),
                      V(rank), V(sample.at_ns), V(sample.offset_ns), V(sample.error_ns));
