@@ -88,10 +88,6 @@ static const char *name_point(const struct cli_axes *axes, int number, char *tex
     return text;
 }
 
-static bool is_of_cluster(const char *key) {
-    return !strcmp(key, "nodes") || !strncmp(key, "levels.", 7);
-}
-
 /* The point's values as settings of a job; words of the cluster are added to `change` (NULL: there
  * are no others). */
 struct axis_words {
@@ -106,7 +102,7 @@ static void write_words(const struct cli_axes *axes, int number, const char *cha
     words->count = 0;
     for (int a = 0; a < axes->count; a++) {
         const char *key = axes->axis[a].key, *value = cli_axes_value(axes, number, a);
-        if (!is_of_cluster(key)) {
+        if (strcmp(key, "nodes") != 0 && strncmp(key, "levels.", 7) != 0) { /* not the cluster's */
             snprintf(words->text[words->count++], SIZE, "%s=%s", key, value);
             continue;
         }

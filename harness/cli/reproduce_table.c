@@ -164,15 +164,6 @@ static void explain_marks(const struct mp_reproduction *all) {
         table_paragraph(stdout, "*: by prediction one of the jobs does not fit into memory.");
 }
 
-static void explain_missing(const struct mp_reproduction *all) {
-    char name[2 * MP_REPRODUCE_LABEL];
-    for (int i = 0; i < all->lines; i++) {
-        mp_reproduced_name(&all->line[i], name);
-        if (isnan(all->line[i].value))
-            table_paragraph(stdout, "%s: %s.", name, all->line[i].missing);
-    }
-}
-
 static void print_assumption(void *context, const char *text) {
     (void)context;
     table_paragraph(stdout, "- %s", text);
@@ -194,16 +185,6 @@ static int print_machine_assumptions(const struct mp_reproduction *all,
         mp_predict_job_destroy(&job);
     }
     return code;
-}
-
-static void print_batches(const struct mp_reproduction *all) {
-    for (int i = 0; all->largest_batch && i < all->machines.count * all->models.count; i++)
-        if (all->batch[i])
-            table_paragraph(stdout, "- %s, %s: %d sequence%s per rank, the most that fit%s",
-                            all->machines.part[i / all->models.count].name,
-                            all->models.part[i % all->models.count].name, all->batch[i],
-                            all->batch[i] == 1 ? "" : "s",
-                            all->batch[i] == MP_REPRODUCE_BATCH ? " or more" : "");
 }
 
 /* What is inferred, and by which command; without one it stands in the middle of its range. */
@@ -228,7 +209,13 @@ static void print_assumptions(const struct mp_reproduction *all) {
     puts("\nassumed, the same for every row:");
     for (int i = 0; i < all->assumptions; i++)
         table_paragraph(stdout, "- %s (%s)", all->assumption[i].what, all->assumption[i].because);
-    print_batches(all);
+    for (int i = 0; all->largest_batch && i < all->machines.count * all->models.count; i++)
+        if (all->batch[i])
+            table_paragraph(stdout, "- %s, %s: %d sequence%s per rank, the most that fit%s",
+                            all->machines.part[i / all->models.count].name,
+                            all->models.part[i % all->models.count].name, all->batch[i],
+                            all->batch[i] == 1 ? "" : "s",
+                            all->batch[i] == MP_REPRODUCE_BATCH ? " or more" : "");
     print_values(all);
     puts("\nnot reproduced:");
     for (int i = 0; i < all->left_outs; i++)
@@ -362,7 +349,12 @@ static int print_text(const struct mp_reproduction *all, const struct table *lin
     puts("");
     table_print(lines, stdout);
     explain_marks(all);
-    explain_missing(all);
+    char name[2 * MP_REPRODUCE_LABEL];
+    for (int i = 0; i < all->lines; i++) {
+        mp_reproduced_name(&all->line[i], name);
+        if (isnan(all->line[i].value))
+            table_paragraph(stdout, "%s: %s.", name, all->line[i].missing);
+    }
     explain_rows(all);
     print_assumptions(all);
     if (!details) {

@@ -224,23 +224,6 @@ static int set_option(const struct request *request, const char *text, char *cut
                               "--set %.100s: no system that is asked for has this option", text);
 }
 
-static int create_request(const struct mp_systems *systems, struct request *request,
-                          struct mp_error *error) {
-    bool all = given.system.count == 1 && !strcmp(given.system.word[0], "all");
-    request->count = all ? systems->count : given.system.count;
-    MP_TAKE(&request->memory, request->words, request->count + 1);
-    MP_TAKE(&request->memory, request->set, given.set.count + 1);
-    MP_TRY(mp_arena_check(&request->memory, error));
-    for (int i = 0; i < request->count; i++)
-        MP_TRY(cli_system_words_parse(systems, all ? systems->item[i]->name : given.system.word[i],
-                                      &request->words[i], error));
-    for (int i = 0; i < given.set.count; i++)
-        MP_TRY(set_option(request, given.set.word[i], request->set[i], error));
-    for (int i = 0; i < request->count; i++)
-        MP_TRY(cli_system_words_check(&request->words[i], error));
-    return MP_OK;
-}
-
 /* The run's own system as it was is there in any case: it says how far others can be trusted. */
 static int add_own(struct answer *answer, struct mp_error *error) {
     const struct cli_system_words own = {.system = mp_other_system_own(answer->other)};
@@ -533,7 +516,19 @@ int cli_what_if(const struct cli_call *call, struct mp_error *error) {
     MP_AUTO(request) struct request request = {0};
     int64_t run_id = 0;
     MP_TRY(cli_run_number(given.run, &run_id, error));
-    MP_TRY(create_request(call->systems, &request, error));
+    bool all = given.system.count == 1 && !strcmp(given.system.word[0], "all");
+    request.count = all ? call->systems->count : given.system.count;
+    MP_TAKE(&request.memory, request.words, request.count + 1);
+    MP_TAKE(&request.memory, request.set, given.set.count + 1);
+    MP_TRY(mp_arena_check(&request.memory, error));
+    for (int i = 0; i < request.count; i++)
+        MP_TRY(cli_system_words_parse(call->systems,
+                                      all ? call->systems->item[i]->name : given.system.word[i],
+                                      &request.words[i], error));
+    for (int i = 0; i < given.set.count; i++)
+        MP_TRY(set_option(&request, given.set.word[i], request.set[i], error));
+    for (int i = 0; i < request.count; i++)
+        MP_TRY(cli_system_words_check(&request.words[i], error));
     MP_TRY(cli_open_database(given.database, &store, error));
     MP_TRY(mp_recorded_read(store, run_id, &answer.recorded, error));
     MP_TRY(work_out(&answer, call->systems, &request, store, error));

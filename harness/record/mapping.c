@@ -54,12 +54,6 @@ static int keep_name(struct mp_mapping *mapping, const struct mp_spool_record *r
     return mapping->name[id].text ? MP_OK : mp_no_memory(error);
 }
 
-static void keep_text(struct mp_mapping *mapping, const struct mp_spool_record *record) {
-    if (!strcmp(record->as.text.name, MP_LAUNCHED_RUN))
-        snprintf(mapping->totals.launch, sizeof mapping->totals.launch, "%s",
-                 record->as.text.value);
-}
-
 static void keep_number(struct mp_mapping *mapping, const struct mp_spool_record *record) {
     const char *name = record->as.number.name;
     double value = record->as.number.value;
@@ -189,8 +183,10 @@ static int read_spool(struct mp_mapping *mapping, bool ranges, struct mp_error *
             MP_TRY(mp_schemas_add(mapping->schemas, &record, error));
         else if (!ranges && record.type == MP_SPOOL_NUMBER)
             keep_number(mapping, &record);
-        else if (!ranges && record.type == MP_SPOOL_TEXT)
-            keep_text(mapping, &record);
+        else if (!ranges && record.type == MP_SPOOL_TEXT &&
+                 !strcmp(record.as.text.name, MP_LAUNCHED_RUN))
+            snprintf(mapping->totals.launch, sizeof mapping->totals.launch, "%s",
+                     record.as.text.value);
         else if (!ranges && record.type == MP_SPOOL_END)
             mapping->totals.ended = true;
     }
@@ -238,15 +234,12 @@ static void join_ends(struct mp_mapping *mapping) {
     mapping->ends = kept;
 }
 
-static bool has_iterations(const struct mp_mapping *mapping) {
-    return MP_ANY(i, mapping->matches, mapping->match[i].phase == MP_PHASE_ITERATION);
-}
-
 /* Iterations from the ranges that end them, where none has a range of its own; the first begins
  * with the first match. */
 static int add_iterations(struct mp_mapping *mapping, struct mp_error *error) {
     static const struct mp_rule rule = {.phase = MP_PHASE_ITERATION};
-    if (mapping->matches == 0 || has_iterations(mapping))
+    if (mapping->matches == 0 ||
+        MP_ANY(i, mapping->matches, mapping->match[i].phase == MP_PHASE_ITERATION))
         return MP_OK;
     int64_t start_ns = mapping->match[0].start_ns;
     const uint32_t thread = mapping->match[0].thread;
@@ -400,13 +393,6 @@ static bool waits_in(const struct mp_mapping *mapping, const struct match *match
            !match_is_replaced(mapping, match);
 }
 
-static void give_up_tokens(struct mp_mapping *mapping, const struct match *match,
-                           const struct busy *busy) {
-    struct match *span = &mapping->match[busy->span];
-    if (busy->lacks_tokens && match->tokens >= 0 && match->phase == span->phase)
-        span->tokens = (span->tokens < 0 ? 0 : span->tokens) + match->tokens;
-}
-
 static int drop_enclosed(struct mp_mapping *mapping, struct mp_error *error) {
     MP_AUTO(memory) struct busy *busy = NULL;
     int threads = 0;
@@ -433,7 +419,9 @@ static int drop_enclosed(struct mp_mapping *mapping, struct mp_error *error) {
             busy[t].waited_ns = match->end_ns;
         } else {
             match->dropped = true;
-            give_up_tokens(mapping, match, &busy[t]);
+            struct match *span = &mapping->match[busy[t].span];
+            if (busy[t].lacks_tokens && match->tokens >= 0 && match->phase == span->phase)
+                span->tokens = (span->tokens < 0 ? 0 : span->tokens) + match->tokens;
         }
     }
     return MP_OK;

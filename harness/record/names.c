@@ -463,27 +463,6 @@ static void find_meetings(const struct slice own[], int processes, struct mp_nam
     use->may_meet = begins > 0.05 * lasts && ends < begins && early <= own[0].count / 50;
 }
 
-static int measure(struct naming *names, struct mp_error *error) {
-    MP_AUTO(memory) struct slice *own = NULL;
-    MP_TRY(MP_NEW(own, (size_t)names->processes + 1, error));
-    for (int p = 0; p < names->processes; p++)
-        own[p].range = names->process[p].range;
-    for (int i = 0; i < names->uses; i++) {
-        struct mp_name_use *use = &names->use[i].is;
-        for (int p = 0; p < names->processes; p++)
-            go_on(&names->process[p], i, &own[p]);
-        measure_use(names, own, use);
-        if (names->processes > 1 && use->least > 0 && use->least == use->most)
-            find_meetings(own, names->processes, use);
-        use->parent = names->use[i].parent.use;
-        use->before = names->use[i].before.use;
-        use->after = names->use[i].after.use;
-        if (use->parent >= 0)
-            names->use[use->parent].is.encloses = true;
-    }
-    return MP_OK;
-}
-
 /* ---- patterns ---- */
 
 /* What the number says; NULL: it is always the same.  One that only grows counts iterations if its
@@ -531,17 +510,6 @@ static void make_pattern(struct mp_arena *memory, struct use *use) {
     use->is.pattern = pattern;
 }
 
-static int make_list(struct naming *names, struct mp_names *made, struct mp_error *error) {
-    struct mp_name_use *list = NULL;
-    MP_TAKE(names->memory, list, names->uses + 1);
-    for (int i = 0; list && i < names->uses; i++) {
-        make_pattern(names->memory, &names->use[i]);
-        list[i] = names->use[i].is;
-    }
-    *made = (struct mp_names){list, names->uses, names->left_out};
-    return mp_arena_check(names->memory, error);
-}
-
 int mp_names_read(const char *const paths[], int count, struct mp_arena *memory,
                   struct mp_names *made, struct mp_error *error) {
     MP_AUTO(naming) struct naming names = {.memory = memory};
@@ -549,6 +517,29 @@ int mp_names_read(const char *const paths[], int count, struct mp_arena *memory,
     MP_TRY(mp_arena_check(memory, error));
     for (int i = 0; i < count; i++)
         MP_TRY(read_process(&names, paths[i], (size_t)(ORDERED_LIMIT / count), error));
-    MP_TRY(measure(&names, error));
-    return make_list(&names, made, error);
+    MP_AUTO(memory) struct slice *own = NULL;
+    MP_TRY(MP_NEW(own, (size_t)names.processes + 1, error));
+    for (int p = 0; p < names.processes; p++)
+        own[p].range = names.process[p].range;
+    for (int i = 0; i < names.uses; i++) {
+        struct mp_name_use *use = &names.use[i].is;
+        for (int p = 0; p < names.processes; p++)
+            go_on(&names.process[p], i, &own[p]);
+        measure_use(&names, own, use);
+        if (names.processes > 1 && use->least > 0 && use->least == use->most)
+            find_meetings(own, names.processes, use);
+        use->parent = names.use[i].parent.use;
+        use->before = names.use[i].before.use;
+        use->after = names.use[i].after.use;
+        if (use->parent >= 0)
+            names.use[use->parent].is.encloses = true;
+    }
+    struct mp_name_use *list = NULL;
+    MP_TAKE(names.memory, list, names.uses + 1);
+    for (int i = 0; list && i < names.uses; i++) {
+        make_pattern(names.memory, &names.use[i]);
+        list[i] = names.use[i].is;
+    }
+    *made = (struct mp_names){list, names.uses, names.left_out};
+    return mp_arena_check(names.memory, error);
 }

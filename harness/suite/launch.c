@@ -282,24 +282,20 @@ static bool read_output(struct child *child) {
     return has_progress;
 }
 
-/* Adds to the end of the log that is remembered; its older half goes when it is full. */
-static void keep_tail(struct child *child, const char *bytes, size_t count) {
-    if (child->tail_length + count > TAIL_SIZE) {
-        size_t half = child->tail_length / 2;
-        child->tail_length -= half;
-        memmove(child->tail, child->tail + half, child->tail_length);
-    }
-    for (size_t i = 0; i < count; i++)
-        child->tail[child->tail_length++] = bytes[i] ? bytes[i] : '?';
-    child->tail[child->tail_length] = '\0';
-}
-
 /* Reads the standard error into the log, as long as the disk takes it. */
 static void read_errors(struct child *child) {
     char bytes[4096];
     size_t count;
     while ((count = read_some(&child->errors, bytes, sizeof bytes)) > 0) {
-        keep_tail(child, bytes, count);
+        /* Adds to the end of the log that is remembered; its older half goes when it is full. */
+        if (child->tail_length + count > TAIL_SIZE) {
+            size_t half = child->tail_length / 2;
+            child->tail_length -= half;
+            memmove(child->tail, child->tail + half, child->tail_length);
+        }
+        for (size_t i = 0; i < count; i++)
+            child->tail[child->tail_length++] = bytes[i] ? bytes[i] : '?';
+        child->tail[child->tail_length] = '\0';
         if (child->log >= 0 && write(child->log, bytes, count) != (ssize_t)count)
             close_if_open(&child->log);
     }
@@ -344,7 +340,10 @@ static bool child_attend(struct child *child) {
     return has_ended;
 }
 
-static void describe_end(const struct child *child, struct mp_launch_result *result) {
+/* After the job's end: says how it ended and frees what the child had. */
+static void child_finish(struct child *child, struct mp_launch_result *result) {
+    *result = (struct mp_launch_result){.progress = child->progress,
+                                        .seconds = child->end - child->begin - child->stopped};
     long long iteration = child->progress.iteration, iterations = child->progress.iterations;
     bool is_success = WIFEXITED(child->status) && WEXITSTATUS(child->status) == 0;
     result->end = child->ending;
@@ -362,13 +361,6 @@ static void describe_end(const struct child *child, struct mp_launch_result *res
         snprintf(result->reason, sizeof result->reason,
                  "stopped by the user after iteration %lld of %lld", iteration, iterations);
     }
-}
-
-/* After the job's end: says how it ended and frees what the child had. */
-static void child_finish(struct child *child, struct mp_launch_result *result) {
-    *result = (struct mp_launch_result){.progress = child->progress,
-                                        .seconds = child->end - child->begin - child->stopped};
-    describe_end(child, result);
     close_child(child);
 }
 

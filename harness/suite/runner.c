@@ -62,13 +62,6 @@ static void copy_plain(const char *name, char *plain, size_t size) {
     plain[length] = '\0';
 }
 
-static int write_text(const char *path, const char *text, struct mp_error *error) {
-    struct mp_whole_file file;
-    MP_TRY(mp_whole_file_open(&file, path, error));
-    fputs(text, file.stream);
-    return mp_whole_file_close(&file, MP_OK, error);
-}
-
 static bool is_predicted(const struct turn *turn) {
     return mp_suite_is_predicted(turn->runner->suite, turn->index);
 }
@@ -109,7 +102,10 @@ static int prepare(struct turn *turn, struct mp_error *error) {
     if (!is_predicted(turn) && !refusal_of(turn))
         MP_TRY(mp_suite_write_loads(&turn->file->job, turn->loads, error));
     MP_TRY(mp_predict_job_text(turn->work, is_predicted(turn), &turn->job_text, error));
-    return write_text(turn->job_path, turn->job_text, error);
+    struct mp_whole_file file;
+    MP_TRY(mp_whole_file_open(&file, turn->job_path, error));
+    fputs(turn->job_text, file.stream);
+    return mp_whole_file_close(&file, MP_OK, error);
 }
 
 static void show_progress(void *context, const struct mp_launch_progress *progress) {
@@ -224,15 +220,6 @@ static void end_with(struct mp_launch_result *result, enum mp_launch_end end, co
     snprintf(result->reason, sizeof result->reason, "%s", reason);
 }
 
-/* Instead of carrying it out: what is kept of it is what was asked for, and why not. */
-static void refuse(struct turn *turn, struct mp_launch_result *result) {
-    struct mp_error error = {0};
-    if (make_ready(turn, &error))
-        end_with(result, MP_LAUNCH_FAILED, error.text);
-    else
-        end_with(result, MP_LAUNCH_REFUSED, refusal_of(turn));
-}
-
 /* Carries the job out; what goes wrong becomes the result's reason. */
 static void carry_out(struct turn *turn, struct mp_launch_result *result) {
     struct mp_error error = {0};
@@ -315,21 +302,6 @@ static void say_end(const struct turn *turn, const struct mp_launch_result *resu
                     turn->file->job.name, round, what);
 }
 
-/* The job could not be put into the database: notes how it ended, if there is room, and says how to
- * put it there later. */
-static void leave(const struct turn *turn, const struct mp_launch_result *result,
-                  const char *reason) {
-    struct mp_error unused = {0};
-    MP_AUTO(text)
-    char *command = mp_suite_killed_command(turn->folder, mp_store_path(turn->runner->store),
-                                            turn->runner->hosts);
-    write_note(turn, result, &unused);
-    mp_progress_say(turn->runner->progress, MP_TONE_BAD, "%s: not in the database: %s%s%s",
-                    turn->file->job.name, reason,
-                    access(turn->note, F_OK) ? "" : "; nothing is lost, this adds it: ",
-                    access(turn->note, F_OK) || !command ? "" : command);
-}
-
 /* The job is over: says so, keeps and counts it, and frees what it had. */
 static void settle(struct turn *turn, const struct mp_launch_result *result,
                    struct mp_runner_result *total) {
@@ -337,7 +309,17 @@ static void settle(struct turn *turn, const struct mp_launch_result *result,
     say_end(turn, result);
     if (ingest(turn, result, &error)) {
         total->lost++;
-        leave(turn, result, error.text);
+        /* The job could not be put into the database: notes how it ended, if there is room, and
+         * says how to put it there later. */
+        struct mp_error unused = {0};
+        MP_AUTO(text)
+        char *command = mp_suite_killed_command(turn->folder, mp_store_path(turn->runner->store),
+                                                turn->runner->hosts);
+        write_note(turn, result, &unused);
+        mp_progress_say(turn->runner->progress, MP_TONE_BAD, "%s: not in the database: %s%s%s",
+                        turn->file->job.name, error.text,
+                        access(turn->note, F_OK) ? "" : "; nothing is lost, this adds it: ",
+                        access(turn->note, F_OK) || !command ? "" : command);
     }
     int *const counts[] = {[MP_LAUNCH_COMPLETE] = &total->complete,
                            [MP_LAUNCH_FAILED] = &total->failed,
@@ -357,9 +339,14 @@ static void run_turns(struct turn turn[], int sides, struct mp_runner_result *to
     if (!refusal_of(turn) && sides > 1)
         carry_out_pair(turn, result);
     for (int i = 0; i < sides; i++) {
-        if (refusal_of(turn))
-            refuse(&turn[i], &result[i]);
-        else if (sides == 1)
+        if (refusal_of(turn)) {
+            /* Instead of carrying it out: what is kept of it is what was asked for, and why not. */
+            struct mp_error error = {0};
+            if (make_ready(&turn[i], &error))
+                end_with(&result[i], MP_LAUNCH_FAILED, error.text);
+            else
+                end_with(&result[i], MP_LAUNCH_REFUSED, refusal_of(&turn[i]));
+        } else if (sides == 1)
             carry_out(turn, result);
         settle(&turn[i], &result[i], total);
     }
@@ -453,34 +440,6 @@ static int check_pairs(const struct mp_runner *runner, struct pairs *pairs,
     return MP_OK;
 }
 
-static void name_runs(const struct mp_runner *runner, struct pairs *pairs,
-                      struct mp_runner_result *result) {
-    char name[48], time_text[32];
-    copy_plain(runner->suite->name, name, sizeof name);
-    mp_suite_format_utc("%Y%m%dT%H%M%SZ", time_text, sizeof time_text);
-    snprintf(pairs->id, sizeof pairs->id, "%s-%s-%d", name, time_text, (int)getpid());
-    snprintf(result->suite_run, sizeof result->suite_run, "%.120s%s", pairs->id,
-             runner->against ? "-head" : "");
-    if (runner->against)
-        snprintf(result->base_run, sizeof result->base_run, "%.120s-base", pairs->id);
-}
-
-/* The folders of all jobs, here and where jobs are copied to. */
-static int create_folders(const struct mp_runner *runner, const struct mp_runner_result *result,
-                          struct mp_error *error) {
-    const char *const runs[] = {result->suite_run, result->base_run};
-    char path[MP_PATH_SIZE];
-    MP_TRY(mp_path_create_folder(runner->work, error));
-    for (int i = 0; i < 2; i++) {
-        if (!*runs[i] || !runner->hosts)
-            continue;
-        MP_TRY(mp_path_join(path, runner->work, runs[i], error));
-        MP_TRY(mp_path_create_folder(path, error));
-        MP_TRY(mp_hosts_spread(runner->hosts, path, error));
-    }
-    return MP_OK;
-}
-
 /* The job of a side of a pair, or for want of pairs the only side, in this round. */
 static struct turn turn_at(const struct mp_runner *runner, const struct pairs *pairs,
                            const struct mp_runner_result *result, int round, int index, int side) {
@@ -530,11 +489,28 @@ int mp_runner_run(const struct mp_runner *runner, struct mp_runner_result *resul
     MP_AUTO(known_bounds) struct mp_known_bounds *bounds = NULL;
     struct pairs pairs = {.are_same = false};
     memset(result, 0, sizeof *result);
-    name_runs(runner, &pairs, result);
+    char name[48], time_text[32];
+    copy_plain(runner->suite->name, name, sizeof name);
+    mp_suite_format_utc("%Y%m%dT%H%M%SZ", time_text, sizeof time_text);
+    snprintf(pairs.id, sizeof pairs.id, "%s-%s-%d", name, time_text, (int)getpid());
+    snprintf(result->suite_run, sizeof result->suite_run, "%.120s%s", pairs.id,
+             runner->against ? "-head" : "");
+    if (runner->against)
+        snprintf(result->base_run, sizeof result->base_run, "%.120s-base", pairs.id);
     MP_TRY(check_programs(runner, error));
     if (runner->against)
         MP_TRY(check_pairs(runner, &pairs, error));
-    MP_TRY(create_folders(runner, result, error));
+    /* The folders of all jobs, here and where jobs are copied to. */
+    const char *const runs[] = {result->suite_run, result->base_run};
+    char path[MP_PATH_SIZE];
+    MP_TRY(mp_path_create_folder(runner->work, error));
+    for (int i = 0; i < 2; i++) {
+        if (!*runs[i] || !runner->hosts)
+            continue;
+        MP_TRY(mp_path_join(path, runner->work, runs[i], error));
+        MP_TRY(mp_path_create_folder(path, error));
+        MP_TRY(mp_hosts_spread(runner->hosts, path, error));
+    }
     MP_TRY(mp_known_bounds_create(&bounds, error));
     MP_TRY(mp_estimate_create(mp_suite_possible(runner->suite), runner->suite->repeat, &estimate,
                               error));

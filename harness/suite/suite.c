@@ -304,17 +304,6 @@ static int finish_job(struct mp_suite *suite, int i, const struct mp_suite_chang
                            suite->job[i].file.job.name, own.text);
 }
 
-/* With every job refused there is nothing to run. */
-static int check_refusals(const struct mp_suite *suite, struct mp_error *error) {
-    char others[64] = "";
-    if (mp_suite_possible(suite) > 0)
-        return MP_OK;
-    if (suite->count > 1)
-        snprintf(others, sizeof others, "; the other jobs (%d) are refused, too", suite->count - 1);
-    return mp_fail(error, MP_EREFUSED, "%s:%d: job %.100s: %s%s", suite->path, suite->line[0],
-                   suite->job[0].file.job.name, suite->refusal[0], others);
-}
-
 /* A cluster in a suite without predicted jobs means that `executor` was forgotten. */
 static int check_executors(const struct mp_suite *suite, struct mp_error *error) {
     int named = -1;
@@ -330,19 +319,6 @@ static int check_executors(const struct mp_suite *suite, struct mp_error *error)
         "%s:%d: job %.100s has a cluster or loads, which are for predictions, and no job "
         "of the suite says executor: predicted",
         suite->path, suite->line[named], suite->job[named].file.job.name);
-}
-
-static int finish_jobs(struct mp_suite *suite, const struct mp_suite_changes *changes,
-                       struct mp_error *error) {
-    int measured = -1;
-    MP_TRY(check_executors(suite, error));
-    for (int i = 0; i < suite->count; i++) {
-        MP_TRY(finish_job(suite, i, changes, error));
-        measured = mp_suite_is_predicted(suite, i) ? measured : i;
-    }
-    if (changes->text && measured >= 0) /* the same for all jobs */
-        MP_TRY(check_text("--text", &suite->job[measured].file.job, error));
-    return check_refusals(suite, error);
 }
 
 /* What is wrong with a line of a file that is no YAML at all doesn't say that it is the wrong file;
@@ -379,7 +355,22 @@ static int create(const char *path, const char *text, const struct mp_systems *s
         suite->job[i].executor = MP_EXECUTOR_PREDICTED;
     for (int i = 0; i < changes->set_count; i++)
         MP_TRY(set_one(suite, changes->set[i], systems, error));
-    return finish_jobs(suite, changes, error);
+    int measured = -1;
+    MP_TRY(check_executors(suite, error));
+    for (int i = 0; i < suite->count; i++) {
+        MP_TRY(finish_job(suite, i, changes, error));
+        measured = mp_suite_is_predicted(suite, i) ? measured : i;
+    }
+    if (changes->text && measured >= 0) /* the same for all jobs */
+        MP_TRY(check_text("--text", &suite->job[measured].file.job, error));
+    /* With every job refused there is nothing to run. */
+    char others[64] = "";
+    if (mp_suite_possible(suite) > 0)
+        return MP_OK;
+    if (suite->count > 1)
+        snprintf(others, sizeof others, "; the other jobs (%d) are refused, too", suite->count - 1);
+    return mp_fail(error, MP_EREFUSED, "%s:%d: job %.100s: %s%s", suite->path, suite->line[0],
+                   suite->job[0].file.job.name, suite->refusal[0], others);
 }
 
 int mp_suite_parse(const char *path, const char *text, const struct mp_systems *systems,

@@ -323,20 +323,6 @@ static int check_places(const struct mp_rows *rows, int64_t count, struct mp_err
                    (long long)rows->places);
 }
 
-static int take_memory(struct mp_rows *rows, struct mp_error *error) {
-    const struct mp_trace_shape *shape = &rows->shape;
-    const int64_t cells = (int64_t)rows->blocks * shape->ranks;
-    if (!rows->adds_tokens)
-        MP_TAKE(&rows->memory, rows->seen, rows->places);
-    if (rows->in_turn)
-        MP_TAKE(&rows->memory, rows->turn, (int64_t)shape->layers * shape->ranks);
-    if (rows->keeps_tokens)
-        MP_TAKE(&rows->memory, rows->cell, cells);
-    else
-        MP_TAKE(&rows->memory, rows->count, cells * shape->experts);
-    return mp_arena_check(&rows->memory, error);
-}
-
 static int survey(struct mp_rows *rows, struct mp_error *error) {
     struct mp_trace_shape *shape = &rows->shape;
     MP_TRY(begin(rows, error));
@@ -357,7 +343,16 @@ static int survey(struct mp_rows *rows, struct mp_error *error) {
     rows->places = (int64_t)blocks * shape->ranks * (rows->each_expert ? shape->experts : 1);
     MP_TRY(check_places(rows, count, error));
     rows->blocks = rows->next = blocks;
-    MP_TRY(take_memory(rows, error));
+    const int64_t cells = (int64_t)rows->blocks * shape->ranks;
+    if (!rows->adds_tokens)
+        MP_TAKE(&rows->memory, rows->seen, rows->places);
+    if (rows->in_turn)
+        MP_TAKE(&rows->memory, rows->turn, (int64_t)shape->layers * shape->ranks);
+    if (rows->keeps_tokens)
+        MP_TAKE(&rows->memory, rows->cell, cells);
+    else
+        MP_TAKE(&rows->memory, rows->count, cells * shape->experts);
+    MP_TRY(mp_arena_check(&rows->memory, error));
     return begin(rows, error);
 }
 

@@ -162,17 +162,6 @@ static bool is_accepted(const struct job *job, const char *name) {
     return MP_ANY(i, options->accepts, strcmp(options->accept[i], name) == 0);
 }
 
-static void set_totals(const struct job *job, struct mp_gate_metric *metric) {
-    const struct count *own = counts_find(&job->base.of[0].counts, metric->name), *other = own;
-    for (int i = 0; i < job->head.count; i++) { /* one that differs, if there is one */
-        other = counts_find(&job->head.of[i].counts, metric->name);
-        if (!same_count(own, other))
-            break;
-    }
-    metric->base = own ? own->total : NAN;
-    metric->head = other ? other->total : NAN;
-}
-
 /* A measure whose runs are not all equal. */
 static void judge_difference(const struct job *job, struct mp_gate_metric *metric) {
     bool base_agrees = is_constant(&job->base, metric->name);
@@ -205,7 +194,14 @@ static int judge(const struct job *job, const struct count *count, struct mp_err
         count->is_loss && (!job->bit_for_bit || job->inputs_differ) ? LOSS_TOLERANCE : 0;
     if (!metric)
         return error->code;
-    set_totals(job, metric);
+    const struct count *own = counts_find(&job->base.of[0].counts, metric->name), *other = own;
+    for (int i = 0; i < job->head.count; i++) { /* one that differs, if there is one */
+        other = counts_find(&job->head.of[i].counts, metric->name);
+        if (!same_count(own, other))
+            break;
+    }
+    metric->base = own ? own->total : NAN;
+    metric->head = other ? other->total : NAN;
     bool is_equal = is_constant(&job->base, count->name) && is_constant(&job->head, count->name) &&
                     same_count(counts_find(&job->base.of[0].counts, count->name),
                                counts_find(&job->head.of[0].counts, count->name));

@@ -304,15 +304,6 @@ static bool same_point(const struct sample *a, const struct sample *b) {
            !strcmp(text_of(a->row, "revision"), text_of(b->row, "revision"));
 }
 
-static void sort_samples(struct sample *sample, size_t count) {
-    MP_SORT(sample, count, compare_revisions);
-    for (size_t i = 0; i < count; i++)
-        sample[i].first = i > 0 && same_point(&sample[i], &sample[i - 1])
-                              ? sample[i - 1].first
-                              : text_of(sample[i].row, "started_at");
-    MP_SORT(sample, count, compare_times);
-}
-
 static int list_samples(const struct mp_history *history, const char *suite, const char *job,
                         struct sample **sample, size_t *count, struct mp_error *error) {
     size_t i, capacity = 0;
@@ -421,7 +412,12 @@ int mp_history_find(struct mp_history *history, const char *suite, const char *j
     size_t count = 0;
     MP_TRY(list_samples(history, suite, job, &sample, &count, error));
     MP_TRY(MP_NEW(history->series, count + 1, error));
-    sort_samples(sample, count);
+    MP_SORT(sample, count, compare_revisions);
+    for (size_t i = 0; i < count; i++)
+        sample[i].first = i > 0 && same_point(&sample[i], &sample[i - 1])
+                              ? sample[i - 1].first
+                              : text_of(sample[i].row, "started_at");
+    MP_SORT(sample, count, compare_times);
     for (size_t first = 0, end; first < count; first = end) {
         for (end = first + 1; end < count && !compare_series(&sample[first], &sample[end]);)
             end++;

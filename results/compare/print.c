@@ -126,10 +126,6 @@ static bool have_one_reason(const struct mp_gate_metric *a, const struct mp_gate
     return a->outcome == b->outcome && a->exact == b->exact && strcmp(a->reason, b->reason) == 0;
 }
 
-static bool is_said(const struct mp_gate *gate, int i) {
-    return MP_ANY(k, i, have_one_reason(&gate->metric[k], &gate->metric[i]));
-}
-
 /* "ep, fssdp" for times; "ep copies, bytes-after-gate; fssdp copies and 12 more" for the rest. */
 static void name_all(const struct mp_gate *gate, int first, char *names, size_t size) {
     const struct mp_gate_metric *like = &gate->metric[first];
@@ -165,7 +161,8 @@ static void print_reasons(const struct mp_gate *gate, FILE *out) {
         for (int i = 0; i < gate->metrics; i++) {
             const struct mp_gate_metric *metric = &gate->metric[i];
             char names[1024];
-            if ((int)metric->outcome != outcome || is_said(gate, i))
+            if ((int)metric->outcome != outcome ||
+                MP_ANY(k, i, have_one_reason(&gate->metric[k], &gate->metric[i])))
                 continue;
             name_all(gate, i, names, sizeof names);
             table_paragraph(out, "%s (%s): %s%s%s.", mp_outcome_name(metric->outcome), names,

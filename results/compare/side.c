@@ -97,13 +97,6 @@ static json_t *place_of_fact(struct side_run *run, const char *name) {
                                                                                          : NULL;
 }
 
-/* Host names are no hardware; those of containers are new each time. */
-static void cut_host(char *value) {
-    char *host = strstr(value, ", host ");
-    if (host)
-        *host = '\0';
-}
-
 static int read_facts(struct mp_store *store, struct side_run *run, struct mp_error *error) {
     int failed = 0;
     struct query query =
@@ -115,7 +108,9 @@ static int read_facts(struct mp_store *store, struct side_run *run, struct mp_er
         char value[512];
         json_t *place = place_of_fact(run, query_text(query.row, 0));
         snprintf(value, sizeof value, "%s", query_text(query.row, 1));
-        cut_host(value);
+        char *host = strstr(value, ", host "); /* is no hardware; containers' are new each time */
+        if (host)
+            *host = '\0';
         if (place)
             failed = set_text(place, query_text(query.row, 0), value);
     }

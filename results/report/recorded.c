@@ -220,15 +220,6 @@ static const struct query_field words[] = {{"suite", QUERY_TEXT, RUN(suite)},
                                            {"ranks_per_node", QUERY_COUNT, RUN(ranks_per_node)}};
 enum { WORDS = sizeof words / sizeof *words };
 
-static int read_words(struct reader *reader, struct mp_error *error) {
-    struct mp_recorded *run = reader->run;
-    struct query query =
-        query_fields(reader->store, words, WORDS, "FROM run WHERE run_id = ?1", run->run_id, error);
-    if (query_next(&query))
-        query_struct(&query, words, WORDS, run);
-    return query_end(&query);
-}
-
 /* Ranks whose times can't be compared would make waiting look like work. */
 static int check_clocks(struct reader *reader, struct mp_error *error) {
     const struct mp_recorded *run = reader->run;
@@ -250,7 +241,11 @@ static int read_all(struct reader *reader, struct mp_error *error) {
     struct mp_recorded *run = reader->run;
     if (reader->is_whole) {
         MP_TRY(mp_store_choose_run(reader->store, &run->run_id, error));
-        MP_TRY(read_words(reader, error));
+        struct query query = query_fields(reader->store, words, WORDS, "FROM run WHERE run_id = ?1",
+                                          run->run_id, error);
+        if (query_next(&query))
+            query_struct(&query, words, WORDS, run);
+        MP_TRY(query_end(&query));
         MP_TRY(check_clocks(reader, error));
     }
     MP_TRY(read_ranks(reader, error));

@@ -24,10 +24,6 @@ static int64_t time_or_null(const struct device_spool *spool, int64_t own_ns) {
     return own_ns ? device_time(spool, own_ns) : ROW_NULL;
 }
 
-static int64_t global_pid(const struct device_spool *spool) {
-    return ((int64_t)spool->header.pid & 0xFFFFFF) << 24;
-}
-
 /* ---- activities ---- */
 
 enum { BATCH = 16384 };
@@ -115,7 +111,8 @@ static int next_activity(void *context, int64_t row[ROW_COLUMNS], struct mp_erro
 /* Kind after kind, each inside one statement. */
 static int insert_batch(struct batch *batch, struct mp_error *error) {
     const struct device_spool *spool = batch->spool;
-    const int64_t values[] = {spool->run_id, spool->rank, global_pid(spool)};
+    const int64_t values[] = {spool->run_id, spool->rank,
+                              (((int64_t)spool->header.pid & 0xFFFFFF) << 24)};
     for (int kind = 0; kind < MP_ACTIVITIES && batch->count > 0; kind++) {
         struct row_source source = {.next = next_activity, .context = batch};
         if (!insert_activities[kind])

@@ -80,17 +80,6 @@ static int outer_first(const void *left, const void *right) {
            ?: MP_ORDER(a->span_id, b->span_id);
 }
 
-/* The span around each: the nearest before it that has not ended when it begins. */
-static void nest(struct device_spool *spool) {
-    int open = -1;
-    for (int i = 0; i < spool->span_count; i++) {
-        while (open >= 0 && spool->spans[open].end_ns <= spool->spans[i].start_ns)
-            open = spool->spans[open].parent;
-        spool->spans[i].parent = open;
-        open = i;
-    }
-}
-
 /* The last span that starts at or before `at_ns`; -1: none. */
 static int last_before(const struct device_spool *spool, int64_t at_ns) {
     int low = 0, high = spool->span_count;
@@ -118,16 +107,6 @@ static int64_t span_that_starts(const struct device_spool *spool, int64_t start_
     return i >= 0 && spool->spans[i].start_ns == start_ns ? spool->spans[i].span_id : 0;
 }
 
-static void place_calls(struct device_spool *spool) {
-    for (int i = 0; i < spool->call_count; i++) {
-        struct device_call *call = &spool->calls[i];
-        if (call->has_external)
-            call->span_id = span_that_starts(spool, call->external_ns);
-        if (!call->span_id && call->start_ns != INT64_MAX)
-            call->span_id = device_span_at(spool, call->start_ns);
-    }
-}
-
 int device_read_spans(struct device_spool *spool, struct mp_error *error) {
     sqlite3 *connection = spool->store->connection;
     static const char name[] = "moeperf_is_wanted";
@@ -142,7 +121,20 @@ int device_read_spans(struct device_spool *spool, struct mp_error *error) {
     if (code)
         return code;
     MP_SORT(spool->spans, spool->span_count, outer_first);
-    nest(spool);
-    place_calls(spool);
+    /* The span around each: the nearest before it that has not ended when it begins. */
+    int open = -1;
+    for (int i = 0; i < spool->span_count; i++) {
+        while (open >= 0 && spool->spans[open].end_ns <= spool->spans[i].start_ns)
+            open = spool->spans[open].parent;
+        spool->spans[i].parent = open;
+        open = i;
+    }
+    for (int i = 0; i < spool->call_count; i++) {
+        struct device_call *call = &spool->calls[i];
+        if (call->has_external)
+            call->span_id = span_that_starts(spool, call->external_ns);
+        if (!call->span_id && call->start_ns != INT64_MAX)
+            call->span_id = device_span_at(spool, call->start_ns);
+    }
     return MP_OK;
 }

@@ -379,14 +379,6 @@ int mp_store_open_read_only(const char *path, struct mp_store **store, struct mp
     return MP_OK;
 }
 
-/* A connection that only reads leaves an empty log behind; the last one that may write does not. */
-static void remove_log(const char *path) {
-    sqlite3 *connection = NULL;
-    if (sqlite3_open_v2(path, &connection, SQLITE_OPEN_READWRITE, NULL) == SQLITE_OK)
-        sqlite3_exec(connection, "PRAGMA schema_version", NULL, NULL, NULL);
-    sqlite3_close(connection);
-}
-
 void mp_store_close(struct mp_store *store) {
     if (!store)
         return;
@@ -394,8 +386,14 @@ void mp_store_close(struct mp_store *store) {
         sqlite3_finalize(store->statement[i].prepared);
     free(store->statement);
     sqlite3_close(store->connection);
-    if (store->leaves_log)
-        remove_log(store->path);
+    if (store->leaves_log) {
+        /* A connection that only reads leaves an empty log behind; the last one that may write does
+         * not. */
+        sqlite3 *connection = NULL;
+        if (sqlite3_open_v2(store->path, &connection, SQLITE_OPEN_READWRITE, NULL) == SQLITE_OK)
+            sqlite3_exec(connection, "PRAGMA schema_version", NULL, NULL, NULL);
+        sqlite3_close(connection);
+    }
     free(store->path);
     free(store);
 }

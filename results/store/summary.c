@@ -444,16 +444,6 @@ static int next_straggler_row(void *context, int64_t row[ROW_COLUMNS], struct mp
     return 0;
 }
 
-static int write_stragglers(struct summary *summary, struct mp_store *store, int64_t run_id,
-                            const int64_t phase_ids[MP_PHASES], struct mp_error *error) {
-    struct straggler_rows rows = {summary, phase_ids, 0, run_id};
-    struct row_source source = {.next = next_straggler_row, .context = &rows};
-    return store_insert_rows(store,
-                             "INSERT INTO straggler_summary SELECT c0, c1, c2, c3, c4, c5, c6, c7, "
-                             "c8, c9, c10, c11 FROM moeperf_rows",
-                             NULL, 0, &source, "cannot store stragglers", error);
-}
-
 /* ---- imbalance ---- */
 
 /* Largest over mean of the routes that the recorded ranks computed in a layer; NAN without any, and
@@ -564,7 +554,12 @@ int summary_write(struct summary *summary, struct mp_store *store, int64_t run_i
     MP_TRY(keyed_sort(&summary->layers, error));
     MP_TRY(write_run(summary, store, run_id, error));
     MP_TRY(write_iterations(summary, store, run_id, error));
-    MP_TRY(write_stragglers(summary, store, run_id, phase_ids, error));
+    struct straggler_rows rows = {summary, phase_ids, 0, run_id};
+    struct row_source source = {.next = next_straggler_row, .context = &rows};
+    MP_TRY(store_insert_rows(store,
+                             "INSERT INTO straggler_summary SELECT c0, c1, c2, c3, c4, c5, c6, c7, "
+                             "c8, c9, c10, c11 FROM moeperf_rows",
+                             NULL, 0, &source, "cannot store stragglers", error));
     MP_TRY(write_imbalance(summary, store, run_id, error));
     return write_phases(summary, store, run_id, phase_ids, error);
 }
