@@ -93,7 +93,7 @@ static const struct topic {
     bool of_files;
     enum mp_ready_made files;
 } topics[] = {EACH_TOPIC(TOPIC_ROW)};
-enum { TOPICS = sizeof topics / sizeof *topics };
+enum { TOPICS = MP_LENGTH(topics) };
 
 /* Under a system's title: where it comes from, and "replicates experts, drops routes". */
 static void print_system_lines(const json_t *row, int indent) {

@@ -214,17 +214,13 @@ static void print_rows(const struct row rows[], int count, FILE *out) {
     static const struct table_column head[] = {{"", .kind = TABLE_LEFT},
                                                {"contiguous", .kind = TABLE_RIGHT},
                                                {"placed", .kind = TABLE_RIGHT}};
-    struct table table;
-    struct mp_error error;
-    int row;
-    table_init(&table, head, 3);
-    for (int i = 0; i < count && !table_add(&table, &row, &error); i++) {
+    MP_AUTO(table) struct table table = table_of(head, 3);
+    for (int i = 0; i < count && !table_add(&table, NULL, NULL); i++) {
         table_set(&table, 0, "%s", rows[i].name);
         table_set_number(&table, 1, rows[i].before, rows[i].decimals);
         table_set_number(&table, 2, rows[i].after, rows[i].decimals);
     }
     table_print(&table, out);
-    table_free(&table);
 }
 
 static void print_worth(const struct answer *placed, FILE *out) {
@@ -243,7 +239,7 @@ static void print_worth(const struct answer *placed, FILE *out) {
         {"GB sent between nodes", 1e-9 * decision->before.traffic.between,
          1e-9 * decision->after.traffic.between, 4},
     };
-    print_rows(rows, sizeof rows / sizeof *rows, out);
+    print_rows(rows, MP_LENGTH(rows), out);
     fputc('\n', out);
 }
 
@@ -341,11 +337,8 @@ static void print_places(const struct mp_decide_place place[], int count, const 
                                         {"x mean", .kind = TABLE_RIGHT},
                                         {"% of\niterations", .kind = TABLE_RIGHT},
                                         {"longest\nrun", .kind = TABLE_RIGHT}};
-    struct table table;
-    struct mp_error error;
-    int row;
-    table_init(&table, head, 5);
-    for (int i = 0; i < count && !table_add(&table, &row, &error); i++) {
+    MP_AUTO(table) struct table table = table_of(head, 5);
+    for (int i = 0; i < count && !table_add(&table, NULL, NULL); i++) {
         const struct mp_decide_runs *runs = &place[i].runs;
         table_set_number(&table, 0, place[i].layer, 0);
         table_set_number(&table, 1, place[i].which, 0);
@@ -355,7 +348,6 @@ static void print_places(const struct mp_decide_place place[], int count, const 
     }
     if (count)
         table_print(&table, out);
-    table_free(&table);
     fputc('\n', out);
 }
 
@@ -412,19 +404,16 @@ static void print_lags(const struct answer *placed, FILE *out) {
                                         {"\nplaced", .kind = TABLE_RIGHT},
                                         {"imbalance taken\naway, %", .kind = TABLE_RIGHT},
                                         {"placements", .kind = TABLE_RIGHT}};
-    struct table table;
-    struct mp_error error;
-    int row;
     if (decision->lag[0].samples == 0) {
         table_paragraph(out, "Would a placement still fit when it arrives?  That can't be said: "
                              "there are no loads after one.\n");
         return;
     }
     table_paragraph(out, "Would a placement still fit when it arrives?");
-    table_init(&table, head, 5);
+    MP_AUTO(table) struct table table = table_of(head, 5);
     for (int i = 0; i < MP_DECIDE_LAGS; i++) {
         const struct mp_decide_lag *lag = &decision->lag[i];
-        if (!lag->samples || table_add(&table, &row, &error))
+        if (!lag->samples || table_add(&table, NULL, NULL))
             break;
         table_set_number(&table, 0, mp_decide_lags[i], 0);
         table_set_number(&table, 1, lag->before, 3);
@@ -433,7 +422,6 @@ static void print_lags(const struct answer *placed, FILE *out) {
         table_set_number(&table, 4, (double)lag->samples, 0);
     }
     table_print(&table, out);
-    table_free(&table);
     if (decision->interval > 0)
         table_paragraph(out, "%s places every %.1f iterations.",
                         placed->loads->job->file.system->name, decision->interval);

@@ -17,7 +17,7 @@ static const struct {
 } sizes[] = {{"1 KiB", 0x1p10},   {"4 KiB", 0x1p12}, {"16 KiB", 0x1p14}, {"64 KiB", 0x1p16},
              {"256 KiB", 0x1p18}, {"1 MiB", 0x1p20}, {"4 MiB", 0x1p22}};
 static const char *const usual_nodes[] = {"2", "4", "8", "16"};
-enum { SIZES = sizeof sizes / sizeof *sizes, NODES = sizeof usual_nodes / sizeof *usual_nodes };
+enum { SIZES = MP_LENGTH(sizes), NODES = MP_LENGTH(usual_nodes) };
 
 static struct {
     const char *cluster, *nodes;
@@ -122,12 +122,11 @@ static int print_table(const struct comparison *comparison, int kind, enum mp_re
                        struct mp_error *error) {
     struct table_column columns[NODES + 1] = {{"message", .kind = TABLE_RIGHT}};
     char header[NODES][64], title[96];
-    MP_AUTO(table) struct table table = {0};
     for (int c = 0; c < comparison->columns; c++) {
         snprintf(header[c], sizeof header[c], "%.40s nodes", comparison->nodes[c]);
         columns[c + 1] = (struct table_column){header[c], .kind = TABLE_RIGHT};
     }
-    table_init(&table, columns, comparison->columns + 1);
+    MP_AUTO(table) struct table table = table_of(columns, comparison->columns + 1);
     for (int row = 0; row < SIZES; row++) {
         MP_TRY(table_add(&table, NULL, error));
         table_set(&table, 0, "%s", sizes[row].label);

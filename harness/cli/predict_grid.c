@@ -147,7 +147,7 @@ int cli_standing_table(const struct cli_predictions *predictions, struct table *
     double *least, *shares;
     MP_TAKE(&arena, least, cli_axes_points(points->axes));
     MP_TAKE(&arena, shares, points->count);
-    table_init(table, columns, sizeof columns / sizeof *columns);
+    *table = table_of(columns, MP_LENGTH(columns));
     table->drops_empty = true;
     MP_TRY(mp_arena_check(&arena, error));
     find_least(predictions, least);
@@ -369,11 +369,10 @@ static int print_grid(const struct grids *grids, const struct mp_grid *grid,
                       struct mp_error *error) {
     struct table_column columns[MP_GRID_COLUMNS + 1] = {{grid->row, .kind = TABLE_LEFT}};
     char header[MP_GRID_COLUMNS][CLI_AXIS_TEXT];
-    MP_AUTO(table) struct table table = {0};
     for (int c = 0; c < grid->columns; c++)
         columns[c + 1] =
             (struct table_column){header_of(grid->column_label[c], header[c]), .kind = TABLE_RIGHT};
-    table_init(&table, columns, grid->columns + 1);
+    MP_AUTO(table) struct table table = table_of(columns, grid->columns + 1);
     table.goes_on = true;
     for (int r = 0; r < grid->rows; r++) {
         MP_TRY(table_add(&table, NULL, error));

@@ -122,7 +122,7 @@ static void pass_on(int signal, siginfo_t *origin, void *context) {
 }
 
 static const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-enum { PASSED = sizeof passed / sizeof *passed };
+enum { PASSED = MP_LENGTH(passed) };
 
 static void start_program(char *command[], const struct mp_record_run *run) {
     const char *others = getenv("NVTX_INJECTION64_PATH");

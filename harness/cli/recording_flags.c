@@ -91,6 +91,6 @@ void cli_add_recording_flags(struct cli_recording_flags *flags, const char *syst
                                    {"--loads-as", run->loads.kind},
                                    {"--experts", *experts ? experts : NULL},
                                    {"--job", flags->job}};
-    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+    for (size_t i = 0; i < MP_LENGTH(said); i++)
         cli_add_word(flags, said[i][0], said[i][1]);
 }

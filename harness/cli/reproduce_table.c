@@ -253,7 +253,7 @@ static int fill_details(const struct mp_reproduction *all, struct table *table,
                         struct mp_error *error) {
     int pairs = all->models.count * all->jobs.count, code = MP_OK;
     char name[3 * MP_REPRODUCE_LABEL];
-    table_init(table, detail_columns, sizeof detail_columns / sizeof *detail_columns);
+    *table = table_of(detail_columns, MP_LENGTH(detail_columns));
     table->drops_empty = table->lines_first = true;
     for (int i = 0; !code && i < all->machines.count * pairs; i++) {
         struct detail row = {name, all->cell[i]};
@@ -372,8 +372,7 @@ static int print_text(const struct mp_reproduction *all, const struct table *lin
 int cli_print_reproduction(const struct mp_reproduction *all,
                            const struct mp_reproduce_settings *settings,
                            enum mp_report_format format, bool details, struct mp_error *error) {
-    MP_AUTO(table) struct table lines = {0};
-    table_init(&lines, cli_line_columns, CLI_LINE_COLUMNS);
+    MP_AUTO(table) struct table lines = table_of(cli_line_columns, CLI_LINE_COLUMNS);
     for (int i = 0; i < all->lines; i++) {
         const struct cli_line line = cli_line_of(all->line, i);
         MP_TRY(table_fill(&lines, &line, 1, sizeof line, error));
@@ -402,8 +401,7 @@ int cli_print_published(const struct mp_reproduction *all, enum mp_report_format
     };
     char figure[80];
     struct published row = {.figure = figure};
-    MP_AUTO(table) struct table table = {0};
-    table_init(&table, columns, sizeof columns / sizeof *columns);
+    MP_AUTO(table) struct table table = table_of(columns, MP_LENGTH(columns));
     for (int i = 0; i < all->published->rows; i++) {
         row.row = all->published->row[i];
         row.is_reproduced = "no";

@@ -259,7 +259,7 @@ static int work_out(struct answer *answer, const struct mp_systems *systems,
     const char *const *without = given.without.count ? given.without.word : usual;
     int count = given.without.count  ? given.without.count
                 : given.system.count ? 0
-                                     : (int)(sizeof usual / sizeof *usual);
+                                     : (int)(MP_LENGTH(usual));
     struct mp_what_if_change nothing = mp_what_if_nothing();
     MP_TRY(mp_what_if_create(&answer->recorded, &answer->what_if, error));
     answer->measured = mp_what_if_recorded(answer->what_if);
@@ -282,7 +282,7 @@ static const struct table_column columns[] = {
     {"speed-up", TABLE_NUMBER, NULL, "speedup", ROW(speedup), .decimals = 3},
     {"bound /\ntime", TABLE_NUMBER, "%", "of_bound", ROW(other.of_bound), .decimals = 1},
 };
-enum { COLUMNS = sizeof columns / sizeof *columns };
+enum { COLUMNS = MP_LENGTH(columns) };
 
 struct rank_row {
     int rank;
@@ -305,7 +305,7 @@ static int add_line(struct table *table, const struct answer *answer, const char
 
 /* To be freed also after an error, as the next. */
 static int fill_rows(const struct answer *answer, struct table *table, struct mp_error *error) {
-    table_init(table, columns, COLUMNS);
+    *table = table_of(columns, COLUMNS);
     table->drops_empty = true;
     MP_TRY(add_line(table, answer, answer->recorded.executor, answer->measured, answer->of_bound,
                     error));
@@ -317,7 +317,7 @@ static int fill_rows(const struct answer *answer, struct table *table, struct mp
 }
 
 static int fill_ranks(const struct answer *answer, struct table *table, struct mp_error *error) {
-    table_init(table, rank_columns, sizeof rank_columns / sizeof *rank_columns);
+    *table = table_of(rank_columns, MP_LENGTH(rank_columns));
     for (int r = 0; r < answer->recorded.ranks; r++) {
         struct rank_row row = {.rank = r};
         mp_what_if_rank(answer->what_if, r, &row.own, &row.waiting);

@@ -113,10 +113,6 @@ static int add_end(struct mp_mapping *mapping, int end, int64_t end_ns, struct m
     return MP_APPEND(mapping->end_ns, mapping->ends, error, end_ns);
 }
 
-static int reserve_match(struct mp_mapping *mapping, struct mp_error *error) {
-    return MP_GROW(mapping->match, mapping->matches, error);
-}
-
 static int keep_range(struct mp_mapping *mapping, const struct mp_spool_record *record,
                       int64_t *first_ns, int64_t *last_ns, struct mp_error *error) {
     const struct mp_range *range = &record->as.range.is;
@@ -136,7 +132,7 @@ static int keep_range(struct mp_mapping *mapping, const struct mp_spool_record *
     if (!rule || range->kind == MP_RANGE_MARK || range->end_ns == 0 ||
         __builtin_sub_overflow(range->end_ns, range->start_ns, &duration) || duration < 0)
         return MP_OK;
-    MP_TRY(reserve_match(mapping, error));
+    MP_TRY(MP_GROW(mapping->match, mapping->matches, error));
     int64_t wait_ns = value_of(mapping, record, &rule->waits, -1);
     int64_t direction = range->traits & MP_RANGE_BACKWARD
                             ? MP_BACKWARD
@@ -247,7 +243,7 @@ static int add_iterations(struct mp_mapping *mapping, struct mp_error *error) {
     for (size_t i = 0; i < mapping->ends; i++) {
         if (mapping->end_ns[i] <= start_ns)
             continue;
-        MP_TRY(reserve_match(mapping, error));
+        MP_TRY(MP_GROW(mapping->match, mapping->matches, error));
         mapping->match[mapping->matches++] = (struct match){.start_ns = start_ns,
                                                             .end_ns = mapping->end_ns[i],
                                                             .rule = &rule,
@@ -405,9 +401,7 @@ static int drop_enclosed(struct mp_mapping *mapping, struct mp_error *error) {
             match->dropped = true; /* as what it echoes */
             continue;
         }
-        int t = 0;
-        while (t < threads && busy[t].thread != match->thread)
-            t++;
+        const int t = MP_PLACE(b, threads, busy[b].thread == match->thread);
         if (t == threads && threads < THREADS_LIMIT)
             busy[threads++] = (struct busy){match->thread, INT64_MIN, INT64_MIN, 0, false};
         if (t == THREADS_LIMIT)
@@ -491,7 +485,7 @@ static int cut_around_waits(struct mp_mapping *mapping, struct mp_error *error) 
     for (size_t i = 0; i < matches; i++) {
         if (!mapping->match[i].outer)
             continue;
-        MP_TRY(reserve_match(mapping, error));
+        MP_TRY(MP_GROW(mapping->match, mapping->matches, error));
         const struct match *wait = &mapping->match[i];
         struct match *span = &mapping->match[wait->outer - 1];
         struct match *last = span->rest ? &mapping->match[span->rest - 1] : span;

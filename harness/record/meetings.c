@@ -28,10 +28,6 @@ struct meetings {
 };
 MP_END(meetings, struct meetings, (free(it->item), mp_arena_release(&it->memory)))
 
-static int add(struct meetings *meetings, const struct attended *attended, struct mp_error *error) {
-    return MP_APPEND(meetings->item, meetings->count, error, *attended);
-}
-
 /* ---- ranges ---- */
 
 static int add_ranges(struct meetings *meetings, const struct record_process *process, int rules,
@@ -48,7 +44,7 @@ static int add_ranges(struct meetings *meetings, const struct record_process *pr
                    .end_ns = wait.end_ns},
             .kind = wait.rule + 1,
             .host = process->host};
-        MP_TRY(add(meetings, &attended, error));
+        MP_TRY(MP_APPEND(meetings->item, meetings->count, error, attended));
     }
     return MP_OK;
 }
@@ -104,18 +100,9 @@ static int add_device(struct meetings *meetings, struct device *device, int host
                    .start_ns = (int64_t)(is->timer_start + (uint64_t)offset_ns),
                    .end_ns = (int64_t)(is->timer_end + (uint64_t)offset_ns)},
             .host = host};
-        MP_TRY(add(meetings, &attended, error));
+        MP_TRY(MP_APPEND(meetings->item, meetings->count, error, attended));
     }
     return MP_OK;
-}
-
-/* The host of the process that a spool is of; -1: of none of them. */
-static int host_of(const struct mp_spool_header *header, int part,
-                   const struct record_process process[], int count) {
-    for (int i = 0; i < count; i++)
-        if (record_process_is(&process[i], header, part))
-            return process[i].host;
-    return -1;
 }
 
 static int read_device(struct meetings *meetings, const char *path, int part,
@@ -125,11 +112,14 @@ static int read_device(struct meetings *meetings, const char *path, int part,
     MP_AUTO(device) struct device device = {0};
     if (mp_spool_open(path, &reader, NULL))
         return MP_OK; /* whoever adds its records says why not */
-    const int host = host_of(mp_spool_header(reader), part, process, count);
-    while (host >= 0 && mp_spool_next(reader, &record, NULL) == 1)
+    const struct record_process *own =
+        MP_FIND(process, i, count, record_process_is(&process[i], mp_spool_header(reader), part));
+    if (!own)
+        return MP_OK; /* it is of none of them */
+    while (mp_spool_next(reader, &record, NULL) == 1)
         if (keep_record(&device, &record))
             return mp_no_memory(error);
-    return add_device(meetings, &device, host, error);
+    return add_device(meetings, &device, own->host, error);
 }
 
 static int add_collectives(struct meetings *meetings, const struct mp_record_run *run,

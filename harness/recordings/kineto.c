@@ -114,7 +114,7 @@ static const char *datatype_of(const char *type) {
         {"int", "ncclInt32"},           {"byte", "ncclUint8"},
         {"unsigned char", "ncclUint8"}, {"char", "ncclInt8"},
         {"signed char", "ncclInt8"},    {"bool", "ncclUint8"}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    for (size_t i = 0; i < MP_LENGTH(known); i++)
         if (!strcasecmp(known[i][0], type))
             return known[i][1];
     return type;
@@ -503,7 +503,7 @@ static int read_trace(const char *path, const struct mp_rules *rules,
     static int (*const writer[])(const struct kineto_model *, struct mp_recording_process *,
                                  struct mp_error *) = {
         write_ranges, write_waits, kineto_write_echoes, write_calls, write_nccl, write_gloo};
-    for (size_t i = 0; i < sizeof writer / sizeof *writer; i++)
+    for (size_t i = 0; i < MP_LENGTH(writer); i++)
         MP_TRY(writer[i](&model, process, error));
     return MP_OK;
 }

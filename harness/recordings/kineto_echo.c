@@ -177,10 +177,8 @@ static uint32_t copy_kind(const char *name) {
                  {"DtoH", KIND_FROM_DEVICE},
                  {"DtoD", KIND_IN_DEVICE},
                  {"PtoP", KIND_PEER}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strstr(name, known[i].word))
-            return known[i].kind;
-    return 0;
+    const size_t found = MP_PLACE(i, MP_LENGTH(known), strstr(name, known[i].word));
+    return found < MP_LENGTH(known) ? known[found].kind : 0;
 }
 
 static int write_work(const struct kineto_model *model, const struct kineto_device *work,

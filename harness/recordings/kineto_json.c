@@ -176,7 +176,7 @@ static void take_category(struct reading *reading, const char *text, size_t leng
                  {"Memcpy", KINETO_COPY},
                  {"Memset", KINETO_SET}};
     reading->event.category = KINETO_OTHER;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    for (size_t i = 0; i < MP_LENGTH(known); i++)
         if (strlen(known[i].name) == length && !memcmp(known[i].name, text, length))
             reading->event.category = known[i].category;
 }
@@ -269,10 +269,9 @@ static const struct field *find_field(const struct field fields[], size_t count,
 static const struct field *field_of(const struct reading *reading, const unsigned char *key,
                                     size_t length) {
     if (reading->depth == DEPTH_EVENT)
-        return find_field(event_fields, sizeof event_fields / sizeof *event_fields, key, length);
+        return find_field(event_fields, MP_LENGTH(event_fields), key, length);
     if (reading->depth == DEPTH_ARGUMENTS)
-        return find_field(argument_fields, sizeof argument_fields / sizeof *argument_fields, key,
-                          length);
+        return find_field(argument_fields, MP_LENGTH(argument_fields), key, length);
     return NULL;
 }
 

@@ -23,6 +23,7 @@ struct stack {
     int32_t *event;
     size_t depth;
 };
+MP_END(stack, struct stack, free(it->event))
 
 /* Places an event that begins now: what has ended is taken off. */
 static void place(struct kineto_model *model, struct stack *stack, int32_t index) {
@@ -45,10 +46,8 @@ static void place(struct kineto_model *model, struct stack *stack, int32_t index
 
 /* linear has matmul inside, and that mm. */
 static bool lies_in_product(const struct kineto_model *model, const struct stack *stack) {
-    for (size_t i = stack->depth; i-- > 0;)
-        if (kineto_name_of(model, model->host[stack->event[i]].name)->is_product)
-            return true;
-    return false;
+    return MP_ANY(i, stack->depth,
+                  kineto_name_of(model, model->host[stack->event[i]].name)->is_product);
 }
 
 /* Tells the ranges around a product how many rows it had. */
@@ -68,24 +67,17 @@ static int count_rows(struct kineto_model *model, const struct kineto_host *even
 }
 
 static int nest(struct kineto_model *model, struct mp_error *error) {
-    struct stack stack = {0};
+    MP_AUTO(stack) struct stack stack = {0};
     for (size_t i = 0; i < model->hosts; i++) {
         if (i == 0 || model->host[i].thread != model->host[i - 1].thread)
             stack.depth = 0;
         place(model, &stack, (int32_t)i);
         const struct kineto_host *event = &model->host[i];
         if (event->extra != KINETO_NONE && kineto_name_of(model, event->name)->is_product &&
-            !lies_in_product(model, &stack) && count_rows(model, event, error)) {
-            free(stack.event);
-            return MP_ENOMEM;
-        }
-        if (!MP_ROOM(stack.event, stack.depth)) {
-            free(stack.event);
-            return mp_no_memory(error);
-        }
-        stack.event[stack.depth++] = (int32_t)i;
+            !lies_in_product(model, &stack))
+            MP_TRY(count_rows(model, event, error));
+        MP_TRY(MP_APPEND(stack.event, stack.depth, error, (int32_t)i));
     }
-    free(stack.event);
     return MP_OK;
 }
 
@@ -97,16 +89,10 @@ MP_COMPARE(compare_keys, struct kineto_key,
 /* The last of a number that begins before `before_ns`; NULL: none. */
 static const struct kineto_key *last_key(const struct kineto_key key[], size_t keys,
                                          uint64_t number, int64_t before_ns) {
-    size_t low = 0, high = keys;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (key[middle].number < number ||
-            (key[middle].number == number && key[middle].start_ns < before_ns))
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low > 0 && key[low - 1].number == number ? &key[low - 1] : NULL;
+    const size_t end = MP_BISECT(i, keys,
+                                 key[i].number < number ||
+                                     (key[i].number == number && key[i].start_ns < before_ns));
+    return end > 0 && key[end - 1].number == number ? &key[end - 1] : NULL;
 }
 
 /* The GPU's work by correlation with its call, or else by the operator's external id. */
@@ -297,15 +283,7 @@ static int find_waits(struct kineto_model *model, struct mp_error *error) {
 }
 
 size_t kineto_first_wait(const struct kineto_model *model, int32_t issue) {
-    size_t low = 0, high = model->waits;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (model->wait[middle].issue < issue)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return MP_BISECT(i, model->waits, model->wait[i].issue < issue);
 }
 
 int kineto_nest(struct kineto_model *model, struct mp_error *error) {

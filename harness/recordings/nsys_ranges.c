@@ -256,7 +256,7 @@ int nsys_read_ranges(struct nsys_file *file, struct mp_error *error) {
                          "WHERE eventType IN (33, 39, 75)", take_name, &reading));
     MP_TRY(nsys_each_row(reading.file, "NVTX_EVENTS", range_columns,
                          "WHERE eventType IN (34, 59, 60)", take_range, &reading));
-    for (size_t i = 0; i < sizeof mpi / sizeof *mpi; i++)
+    for (size_t i = 0; i < MP_LENGTH(mpi); i++)
         MP_TRY(nsys_each_row(reading.file, mpi[i], mpi_columns, "", take_mpi, &reading));
     return MP_OK;
 }

@@ -70,7 +70,7 @@ static bool read_kernel_name(const char *name, struct collective *collective) {
              (int)(length < 23 ? length : 23), at);
     for (at += length; *at == '_'; at += length) {
         length = strcspn(++at, "_(<");
-        for (size_t i = 0; i < sizeof datatypes / sizeof *datatypes; i++)
+        for (size_t i = 0; i < MP_LENGTH(datatypes); i++)
             if (is_word(at, length, datatypes[i].in_kernel) ||
                 is_word(at, length, datatypes[i].before)) {
                 snprintf(collective->datatype, sizeof collective->datatype, "%s",
@@ -257,18 +257,12 @@ static int take_operation(void *context, sqlite3_stmt *row) {
 /* The last call of NCCL's before the launch, on its thread; NULL: none says its communicator. */
 static const struct operation *operation_of(const struct reading *reading,
                                             const struct collective *collective) {
-    size_t low = 0, high = reading->operations;
-    while (low < high) { /* they are in the order of time */
-        size_t middle = (low + high) / 2;
-        if (reading->operation[middle].start_ns <= collective->called_ns)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    while (low-- > 0)
-        if (reading->operation[low].own == collective->own &&
-            reading->operation[low].thread == collective->thread)
-            return &reading->operation[low];
+    size_t end = MP_BISECT(i, reading->operations, /* they are in the order of time */
+                           reading->operation[i].start_ns <= collective->called_ns);
+    while (end-- > 0)
+        if (reading->operation[end].own == collective->own &&
+            reading->operation[end].thread == collective->thread)
+            return &reading->operation[end];
     return NULL;
 }
 

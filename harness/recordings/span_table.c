@@ -40,7 +40,7 @@ static const char *const column_names[COLUMNS] = {
 enum field { FIELD_ITERATION, FIELD_LAYER, FIELD_DIRECTION, FIELD_TOKENS, FIELD_BYTES, FIELD_WAIT };
 static const char *const field_names[] = {"iteration", "layer", "direction",
                                           "tokens",    "bytes", "wait_ns"};
-enum { FIELDS = sizeof field_names / sizeof *field_names };
+enum { FIELDS = MP_LENGTH(field_names) };
 
 /* From where to where a rank's iteration went, where no span says so. */
 struct extent {
@@ -120,7 +120,7 @@ static int read_header(struct table *table, struct mp_error *error) {
             const bool is_time = c == COLUMN_START || c == COLUMN_END || c == COLUMN_WAIT;
             if (strncmp(table->field[f], column_names[c], length) != 0)
                 continue;
-            for (size_t u = 0; u < (is_time ? sizeof units / sizeof *units : 1); u++)
+            for (size_t u = 0; u < (is_time ? MP_LENGTH(units) : 1); u++)
                 if (!strcmp(table->field[f] + length, units[u].ending)) {
                     table->place[c] = f;
                     table->unit_ns[c] = units[u].ns;

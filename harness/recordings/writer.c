@@ -223,13 +223,10 @@ int mp_recording_process(struct mp_recording *recording, const struct mp_recorde
 }
 
 int mp_recording_free_rank(const struct mp_recording *recording) {
-    for (int rank = 0;; rank++) {
-        int i = 0;
-        while (i < recording->processes && recording->process[i]->rank != rank)
-            i++;
-        if (i == recording->processes)
-            return rank;
-    }
+    int rank = 0;
+    while (MP_ANY(i, recording->processes, recording->process[i]->rank == rank))
+        rank++;
+    return rank;
 }
 
 void mp_recording_note(struct mp_recording_process *process, const char *sentence) {

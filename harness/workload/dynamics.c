@@ -54,7 +54,7 @@ static const struct knot {
     {1251, {1.15, 4.83, 0.276, 9.14, 0.944, 0.043}},
     {2001, {1.56, 5.05, 0.25, 9.16, 0.944, 0.0302}},
 };
-enum { KNOTS = sizeof knots / sizeof *knots };
+enum { KNOTS = MP_LENGTH(knots) };
 
 static const double bend = 0.613;       /* the z of the bend */
 static const double tail = 0.159;       /* skew of P: a few experts stand far above the others */

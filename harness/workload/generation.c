@@ -65,14 +65,8 @@ static void choose(const struct mp_generation *own, const int64_t end[], int64_t
     int low = 0;
     for (int k = 0; k < own->options.top_k; k++) {
         int64_t place_on_line = u + k * unit;
-        int high = own->options.experts - 1;
-        while (low < high) {
-            int middle = low + (high - low) / 2;
-            if (end[middle] > place_on_line)
-                high = middle;
-            else
-                low = middle + 1;
-        }
+        const int first = low;
+        low += MP_BISECT(e, own->options.experts - 1 - first, end[first + e] <= place_on_line);
         row[low] += tokens;
     }
 }

@@ -132,7 +132,7 @@ int counts_load(struct mp_store *store, int64_t run_id, bool predicted, struct c
             read_row(counts, query.row, is_exact(query_text(query.row, NAME), predicted), error);
     MP_TRY(query_end(&query));
     static const char *const others[] = {loads_sql, phases_sql, times_sql};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    for (size_t i = 0; i < MP_LENGTH(others); i++) {
         query = query_begin(store, others[i], run_id, error);
         while (query_next(&query))
             query.code = read_row(counts, query.row, true, error);

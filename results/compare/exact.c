@@ -61,11 +61,8 @@ static bool same_count(const struct count *a, const struct count *b) {
 
 /* Whether all runs of a side have one value of a measure. */
 static bool is_constant(const struct series *series, const char *name) {
-    for (int i = 1; i < series->count; i++)
-        if (!same_count(counts_find(&series->of[0].counts, name),
-                        counts_find(&series->of[i].counts, name)))
-            return false;
-    return true;
+    const struct count *first = counts_find(&series->of[0].counts, name);
+    return !MP_ANY(i, series->count, !same_count(first, counts_find(&series->of[i].counts, name)));
 }
 
 static bool inputs_differ(const struct job *job) {

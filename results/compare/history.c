@@ -223,7 +223,7 @@ int mp_history_add_store(struct mp_history *history, struct mp_store *store,
 static const char *lacks(const json_t *row) {
     static const char *const names[] = {"id",     "key",     "suite",    "job",
                                         "system", "machine", "revision", "started_at"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    for (size_t i = 0; i < MP_LENGTH(names); i++)
         if (!json_is_string(json_object_get(row, names[i])))
             return names[i];
     return json_is_object(json_object_get(row, "counts")) ? NULL : "counts";
@@ -279,7 +279,7 @@ MP_END(samples, struct sample *, free(*it))
 
 static int compare_series(const struct sample *a, const struct sample *b) {
     static const char *const fields[] = {"suite", "job", "machine", "key"};
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+    for (size_t i = 0; i < MP_LENGTH(fields); i++) {
         int order = strcmp(text_of(a->row, fields[i]), text_of(b->row, fields[i]));
         if (order)
             return order;
@@ -340,10 +340,8 @@ static int list_samples(const struct mp_history *history, const char *suite, con
 /* One revision's runs. */
 static int add_point(struct mp_history_series *series, const struct sample sample[], size_t count,
                      struct mp_error *error) {
-    MP_AUTO(arena) struct mp_arena arena = {0};
-    double *value;
-    MP_TAKE(&arena, value, count);
-    MP_TRY(mp_arena_check(&arena, error));
+    MP_AUTO(memory) double *value = NULL;
+    MP_TRY(MP_NEW(value, count, error));
     struct mp_history_point *point = &series->point[series->points++];
     *point = (struct mp_history_point){.revision = text_of(sample->row, "revision"),
                                        .started_at = sample->first,
@@ -371,12 +369,10 @@ static int find_steps(struct mp_history_series *series, struct mp_error *error) 
 }
 
 static int series_changes(struct mp_history_series *series, struct mp_error *error) {
-    MP_AUTO(arena) struct mp_arena arena = {0};
-    double *value;
+    MP_AUTO(memory) double *value = NULL;
     if (series->exact)
         return find_steps(series, error);
-    MP_TAKE(&arena, value, series->points + 1);
-    MP_TRY(mp_arena_check(&arena, error));
+    MP_TRY(MP_NEW(value, series->points + 1, error));
     for (int i = 0; i < series->points; i++)
         value[i] = series->point[i].value;
     return mp_changes_find(value, series->points, &series->change, &series->changes, error);

@@ -128,8 +128,7 @@ static int add_change(const struct mp_history_series *series, const struct mp_ch
 }
 
 static int write_changes(const struct mp_history *history, FILE *out, struct mp_error *error) {
-    MP_AUTO(table) struct table table = {0};
-    table_init(&table, columns, COLUMNS);
+    MP_AUTO(table) struct table table = table_of(columns, COLUMNS);
     for (int i = 0; i < history->count; i++)
         for (int c = 0; c < history->series[i].changes; c++)
             MP_TRY(add_change(&history->series[i], &history->series[i].change[c], &table, error));

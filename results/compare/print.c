@@ -71,10 +71,7 @@ static const struct table_column exact_columns[] = {
     {"outcome", TABLE_LEFT, NULL, "outcome", .show = show_outcome},
     ALL_METRICS,
 };
-enum {
-    TIMED = sizeof timed_columns / sizeof *timed_columns,
-    EXACT = sizeof exact_columns / sizeof *exact_columns
-};
+enum { TIMED = MP_LENGTH(timed_columns), EXACT = MP_LENGTH(exact_columns) };
 
 static bool is_different(const struct mp_gate_metric *metric) {
     return metric->exact && metric->outcome != MP_OUTCOME_PASS &&
@@ -89,9 +86,9 @@ static bool is_timed(const struct mp_gate_metric *metric) {
  * rows. */
 static int print_metrics(const struct mp_gate *gate, bool (*shows)(const struct mp_gate_metric *),
                          enum mp_report_format format, FILE *out, struct mp_error *error) {
-    MP_AUTO(table) struct table table = {0};
     const bool timed = shows == is_timed;
-    table_init(&table, timed ? timed_columns : exact_columns, timed ? TIMED : EXACT);
+    MP_AUTO(table)
+    struct table table = table_of(timed ? timed_columns : exact_columns, timed ? TIMED : EXACT);
     for (int i = 0; i < gate->metrics; i++)
         if (shows(&gate->metric[i]))
             MP_TRY(table_fill(&table, &gate->metric[i], 1, sizeof *gate->metric, error));

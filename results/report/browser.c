@@ -42,7 +42,7 @@ int mp_browser_find(char path[MP_BROWSER_PATH], struct mp_error *error) {
                                             strerror(errno))
                                   : MP_OK;
     }
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    for (size_t i = 0; i < MP_LENGTH(names); i++)
         if (mp_shell_search(names[i], path, MP_BROWSER_PATH))
             return MP_OK;
     return mp_fail(
@@ -269,9 +269,7 @@ int mp_browser_print(struct mp_browser *browser, double width, double height, co
 /* ---- its end ---- */
 
 static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *place) {
-    (void)status;
-    (void)type;
-    (void)place;
+    (void)status, (void)type, (void)place;
     remove(path);
     return 0;
 }

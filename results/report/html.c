@@ -36,8 +36,7 @@ static int write_table(FILE *out, const struct mp_interval row[], int count,
                        struct mp_error *error) {
     static const struct table_column columns[] = {
         {"what", .kind = TABLE_LEFT}, {"use", .kind = TABLE_LEFT}, {"numbers", .kind = TABLE_LONG}};
-    MP_AUTO(table) struct table table = {0};
-    table_init(&table, columns, sizeof columns / sizeof *columns);
+    MP_AUTO(table) struct table table = table_of(columns, MP_LENGTH(columns));
     for (int i = 0; i < count; i++) {
         const char *cell[] = {row[i].label, row[i].group, row[i].text};
         MP_TRY(table_add(&table, NULL, error));

@@ -63,8 +63,7 @@ void page_table(FILE *out, const struct table *table, const char *caption, const
 int page_query(struct page *page, const char *sql, int64_t run_id,
                const struct table_column column[], int columns, const char *caption,
                const char *summary, struct mp_error *error) {
-    MP_AUTO(table) struct table table = {0};
-    table_init(&table, column, columns);
+    MP_AUTO(table) struct table table = table_of(column, columns);
     MP_TRY(table_read(&table, page->store, sql, run_id, error));
     page_table(page->out, &table, caption, summary);
     return MP_OK;

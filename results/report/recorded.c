@@ -52,10 +52,9 @@ static int read_ranks(struct reader *reader, struct mp_error *error) {
         if (!reader->is_whole &&
             (says(query.row, 0, "missing") || sqlite3_column_type(query.row, 1) == SQLITE_NULL))
             continue;
-        if (MP_ROOM(reader->rows, run->ranks))
+        query.code = MP_GROW(reader->rows, run->ranks, error);
+        if (!query.code)
             take_rank(reader, query.row);
-        else
-            query.code = mp_no_memory(error);
     }
     for (int r = 0; reader->rows && r < run->ranks; r++)
         spans += reader->rows[r].last - reader->rows[r].first + 1;
@@ -218,7 +217,7 @@ static const struct query_field words[] = {{"suite", QUERY_TEXT, RUN(suite)},
                                            {"model", QUERY_TEXT, RUN(model)},
                                            {"job_text", QUERY_TEXT, RUN(job_text)},
                                            {"ranks_per_node", QUERY_COUNT, RUN(ranks_per_node)}};
-enum { WORDS = sizeof words / sizeof *words };
+enum { WORDS = MP_LENGTH(words) };
 
 /* Ranks whose times can't be compared would make waiting look like work. */
 static int check_clocks(struct reader *reader, struct mp_error *error) {

@@ -219,9 +219,8 @@ static bool is_in_table(const struct report_runs *runs, int group, int table) {
 static int print_table(const struct report_runs *runs, const struct straggler stragglers[],
                        int table_number, enum mp_report_format format, FILE *out,
                        struct mp_error *error) {
-    MP_AUTO(table) struct table table = {0};
     char command[COMMAND_TEXT], invocation[COMMAND_WORD], heading[REPORT_HEADING];
-    table_init(&table, columns, sizeof columns / sizeof *columns);
+    MP_AUTO(table) struct table table = table_of(columns, MP_LENGTH(columns));
     table.drops_empty = true;
     for (int g = 0; g < runs->groups; g++)
         if (is_in_table(runs, g, table_number))

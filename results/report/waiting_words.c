@@ -297,7 +297,7 @@ void waiting_advise(const struct mp_straggler *found, const struct mp_straggler_
 const char *waiting_nothing(const struct mp_straggler *found, char *text, size_t size) {
     static const enum mp_abstention why[] = {MP_ABSTAINS_ONE_RANK, MP_ABSTAINS_NO_SPANS,
                                              MP_ABSTAINS_MISSING, MP_ABSTAINS_NO_MEETINGS};
-    for (size_t i = 0; i < sizeof why / sizeof *why; i++)
+    for (size_t i = 0; i < MP_LENGTH(why); i++)
         if (found->abstentions & why[i]) {
             snprintf(text, size, "%s.", mp_abstention_text(why[i]));
             return text;

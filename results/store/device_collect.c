@@ -45,10 +45,8 @@ static int size_of(const char *datatype) {
     static const char prefix[] = "nccl";
     if (strncmp(datatype, prefix, sizeof prefix - 1) == 0)
         datatype += sizeof prefix - 1;
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (strcmp(datatype, types[i].ending) == 0)
-            return types[i].bytes;
-    return 0;
+    const size_t found = MP_PLACE(i, MP_LENGTH(types), !strcmp(datatype, types[i].ending));
+    return found < MP_LENGTH(types) ? types[found].bytes : 0;
 }
 
 static int add_name(struct device_spool *spool, const struct mp_spool_record *record,

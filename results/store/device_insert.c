@@ -179,7 +179,7 @@ static int insert_collective(const struct device_spool *spool, const struct mp_c
         store_or_null(device_span_at(spool, queue_start_ns)),
     };
     MP_TRY(store_statement(spool->store, collective_sql, &insert, error));
-    store_bind_known(insert, 1, values, sizeof values / sizeof *values);
+    store_bind_known(insert, 1, values, MP_LENGTH(values));
     return store_run(spool->store, insert, "cannot store a collective", error);
 }
 
@@ -203,11 +203,9 @@ static int insert_record(struct batch *batch, const struct mp_spool_record *reco
 
 int device_insert(struct device_spool *spool, struct mp_error *error) {
     MP_AUTO(spool) struct mp_spool_reader *reader = NULL;
-    MP_AUTO(arena) struct mp_arena arena = {0};
+    MP_AUTO(memory) struct batch *batch = NULL;
     struct mp_spool_record record;
-    struct batch *batch;
-    MP_TAKE(&arena, batch, 1);
-    MP_TRY(mp_arena_check(&arena, error));
+    MP_TRY(MP_NEW(batch, 1, error));
     MP_TRY(mp_spool_open(spool->path, &reader, error));
     batch->spool = spool;
     while (mp_spool_next(reader, &record, NULL) == 1)

@@ -28,15 +28,7 @@ static int first_wanted(struct device_spool *spool, int64_t from_ns) {
             high = step < spool->wanted_count - high ? high + step : spool->wanted_count;
         }
     }
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-        if (wanted[middle] < from_ns)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    spool->latest_wanted = low;
-    return low;
+    return spool->latest_wanted = low + MP_BISECT(i, high - low, wanted[low + i] < from_ns);
 }
 
 /* is_wanted(start, end): whether one of the times lies in the span, or where it starts. */
@@ -82,15 +74,7 @@ static int outer_first(const void *left, const void *right) {
 
 /* The last span that starts at or before `at_ns`; -1: none. */
 static int last_before(const struct device_spool *spool, int64_t at_ns) {
-    int low = 0, high = spool->span_count;
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-        if (spool->spans[middle].start_ns <= at_ns)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low - 1;
+    return MP_BISECT(i, spool->span_count, spool->spans[i].start_ns <= at_ns) - 1;
 }
 
 int64_t device_span_at(const struct device_spool *spool, int64_t at_ns) {

@@ -34,7 +34,7 @@ static uint64_t digest_description(const struct mp_store_run *run) {
     const char *const texts[] = {run->suite,  run->suite_run, run->job,       run->system,
                                  run->status, run->reason,    run->started_at};
     uint64_t digest = add(1, (uint64_t)run->round);
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    for (size_t i = 0; i < MP_LENGTH(texts); i++)
         digest = add_text(digest, texts[i]);
     return digest;
 }
@@ -85,16 +85,12 @@ static int check_run(const struct mp_store *store, const struct mp_store_run *ru
         {"executor", run->executor},   {"workload", run->workload},
         {"status", run->status},       {"started_at", run->started_at},
     };
-    for (size_t i = 0; i < sizeof required / sizeof *required; i++)
+    for (size_t i = 0; i < MP_LENGTH(required); i++)
         if (!required[i].value)
             return mp_fail(error, MP_EINVAL, "%s: a run needs a %s", store->path, required[i].name);
     static const char *const statuses[] = {"complete", "failed", "interrupted", "timeout",
                                            "refused"};
-    enum { STATUSES = sizeof statuses / sizeof *statuses };
-    int known = 0;
-    while (known < STATUSES && strcmp(statuses[known], run->status) != 0)
-        known++;
-    if (known == STATUSES)
+    if (!MP_ANY(i, MP_LENGTH(statuses), !strcmp(statuses[i], run->status)))
         return mp_fail(
             error, MP_EINVAL,
             "%s: a run's status is complete, failed, interrupted, timeout or refused, not '%s'",

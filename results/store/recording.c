@@ -135,7 +135,7 @@ static int collect_choices(struct recordings *recordings, int rank,
                               record->as.choices.iteration, record->as.choices.layer,
                               record->as.choices.first,     record->as.choices.top_k,
                               record->as.choices.width};
-    store_bind_known(insert, 1, values, sizeof values / sizeof *values);
+    store_bind_known(insert, 1, values, MP_LENGTH(values));
     sqlite3_bind_blob64(insert, 8, record->as.choices.expert, bytes, SQLITE_STATIC);
     return store_run(recordings->store, insert, "cannot store tokens' experts", error);
 }

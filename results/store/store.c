@@ -112,9 +112,7 @@ int store_end(struct mp_store *store, int code, const char *doing, struct mp_err
 
 int store_statement(struct mp_store *store, const char *sql, sqlite3_stmt **statement,
                     struct mp_error *error) {
-    int i = 0;
-    while (i < store->statements && store->statement[i].sql != sql)
-        i++;
+    const int i = MP_PLACE(s, store->statements, store->statement[s].sql == sql);
     if (i == store->statements) {
         MP_TRY(MP_GROW(store->statement, i, error));
         if (sqlite3_prepare_v3(store->connection, sql, -1, SQLITE_PREPARE_PERSISTENT, statement,

@@ -222,15 +222,8 @@ static int64_t wait_of(const struct rank_iteration *own) {
 
 /* Whether the run had the machine for itself all that time. */
 static bool is_in_slice(const struct summary *summary, int64_t start_ns, int64_t end_ns) {
-    int low = 0, high = summary->slices; /* the last slice that begins by then is below high */
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-        if (summary->slice[middle].start_ns <= start_ns)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return !summary->slice || (high > 0 && end_ns <= summary->slice[high - 1].end_ns);
+    const int after = MP_BISECT(i, summary->slices, summary->slice[i].start_ns <= start_ns);
+    return !summary->slice || (after > 0 && end_ns <= summary->slice[after - 1].end_ns);
 }
 
 static struct iteration_row iteration_row_of(const struct summary *summary,
@@ -426,7 +419,7 @@ static bool fill_straggler_row(struct straggler_rows *rows, uint64_t key, const 
                         : forward ? worst->forward_tokens
                                   : worst->backward_tokens,
                         sums.counted ? sums.tokens : ROW_NULL};
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+    for (size_t i = 0; i < MP_LENGTH(values); i++)
         row[i] = values[i];
     return true;
 }
